@@ -1,0 +1,2 @@
+//! The mercer program.
+fn main() {}
