@@ -2,7 +2,11 @@
 
 pub mod data;
 pub mod error;
+pub mod kernel;
+pub mod linalg;
+pub mod operator;
 pub mod rng;
 pub mod simd;
+pub mod special;
 
 pub use error::{Error, Result};

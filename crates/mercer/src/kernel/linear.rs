@@ -1,0 +1,25 @@
+use super::{Formula, Pair, Parameter};
+use crate::simd::Num;
+
+/// `κ(x,x') = x·x'`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Linear;
+
+impl Formula for Linear {
+    const NAME: &'static str = "linear";
+    const HELP: &'static str = "x·x'";
+    const PARAMETERS: &'static [Parameter] = &[];
+
+    fn new(_: &[f64]) -> Self {
+        Linear
+    }
+
+    fn values(&self) -> Vec<f64> {
+        vec![]
+    }
+
+    #[inline(always)]
+    fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+        pair.s
+    }
+}

@@ -1,0 +1,285 @@
+//! Kernels: formulas for similarity, and the expressions that combine them.
+//!
+//! Each base kernel is one file that writes its formula once, as a function of a [`Pair`] over any
+//! [`Num`](crate::simd::Num): `f64` is the oracle, vector lanes run inside the operator's tiles.
+//! To add a kernel: add its file, its `mod` line, and its name in the `kernels!` list below.
+//!
+//! ```
+//! use mercer::kernel::Kernel;
+//! let k = Kernel::parse("0.5*rbf(lengthscale=2) + poly(degree=3)")?;
+//! let (x, y) = ([1.0, 0.0], [0.0, 2.0]);
+//! let d2 = 5.0f64;
+//! assert!((k.value(&x, &y) - (0.5 * (-d2 / 8.0).exp() + 1.0)).abs() < 1e-15);
+//! # Ok::<(), mercer::Error>(())
+//! ```
+
+mod arccos;
+mod cosine;
+mod expdot;
+mod expression;
+mod laplacian;
+mod linear;
+mod matern;
+mod median;
+mod parameter;
+mod periodic;
+mod poly;
+mod rbf;
+
+pub use arccos::ArcCosine;
+pub use cosine::Cosine;
+pub use expdot::ExpDot;
+pub use expression::Expression;
+pub use laplacian::Laplacian;
+pub use linear::Linear;
+pub use matern::{Matern12, Matern32, Matern52};
+pub use parameter::{Kind, Parameter, Value};
+pub use periodic::Periodic;
+pub use poly::Polynomial;
+pub use rbf::Rbf;
+
+use crate::simd::Num;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2};
+use std::fmt;
+
+/// What a formula sees of two points.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair<R> {
+    /// The statistic the formula asked for: `x·x'`, or `‖x−x'‖₁`.
+    pub s: R,
+    /// `‖x‖²`
+    pub xx: R,
+    /// `‖x'‖²`
+    pub yy: R,
+}
+
+impl<R: Num> Pair<R> {
+    /// `‖x−x'‖² = ‖x‖² + ‖x'‖² − 2 x·x'`, never below zero.
+    #[inline(always)]
+    pub fn squared_distance(self) -> R {
+        (self.xx + self.yy - (self.s + self.s)).max(R::of(0.0))
+    }
+}
+
+/// The one number, beside the norms, that a formula needs of two points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistic {
+    /// `x·x'`, a matrix product.
+    Dot,
+    /// `‖x−x'‖₁`
+    L1,
+}
+
+/// A base kernel: a formula with named parameters.
+pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
+    /// Its name in expressions.
+    const NAME: &'static str;
+    /// The formula and one line of help.
+    const HELP: &'static str;
+    /// Its parameters in the order in which they may be given without a name.
+    const PARAMETERS: &'static [Parameter];
+    /// What it needs of two points.
+    const STATISTIC: Statistic = Statistic::Dot;
+    /// Whether `κ(x,x')` depends on `x−x'` alone.
+    const SHIFT_INVARIANT: bool = false;
+    /// How many standard normals beyond the `d` of the input one Fourier frequency takes.
+    const EXTRA_NORMALS: usize = 0;
+
+    /// From values that [`Parameter`] has checked, one for each of [`Self::PARAMETERS`].
+    fn new(values: &[f64]) -> Self;
+
+    /// The values, in the order of [`Self::PARAMETERS`].
+    fn values(&self) -> Vec<f64>;
+
+    /// `κ(x,x')`. Must be `#[inline(always)]` and free of branches on `R`, so that loops over it become vector code.
+    fn eval<R: Num>(&self, pair: Pair<R>) -> R;
+
+    /// A map of the inputs before the statistic is taken: `[n, d] → [n, p]`.
+    fn lift(&self, _x: ArrayView2<f64>) -> Option<Array2<f64>> {
+        None
+    }
+
+    /// One frequency of the kernel's spectral measure, from standard normals:
+    /// `κ(x,x')/κ(0) = E_z[cos(ω(z)·(x−x'))]`. `normals` holds `d + EXTRA_NORMALS` of them; ω replaces the first `d`.
+    /// Only for shift-invariant kernels.
+    fn frequency(&self, _normals: &mut [f64]) {
+        unreachable!("{} is not shift-invariant", Self::NAME)
+    }
+}
+
+/// What can be done with a [`Formula`] whose type is not known: see [`Base::visit`].
+pub trait Visitor {
+    /// What the visit returns.
+    type Output;
+    /// Calls with the formula's own type.
+    fn visit<F: Formula>(self, formula: &F) -> Self::Output;
+}
+
+macro_rules! kernels {
+    ($($name:ident),* $(,)?) => {
+        /// One of the base kernels.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Base {
+            $(#[doc = concat!("See [`", stringify!($name), "`].")] $name($name)),*
+        }
+
+        impl Base {
+            /// Runs `visitor` on the formula, with its own type.
+            pub fn visit<V: Visitor>(&self, visitor: V) -> V::Output {
+                match self { $(Base::$name(formula) => visitor.visit(formula)),* }
+            }
+
+            fn from_values(name: &str, values: &[f64]) -> Option<Base> {
+                $(if name == $name::NAME { return Some(Base::$name($name::new(values))); })*
+                None
+            }
+        }
+
+        /// Every base kernel there is.
+        pub fn catalogue() -> Vec<Entry> {
+            vec![$(Entry {
+                name: $name::NAME,
+                help: $name::HELP,
+                parameters: $name::PARAMETERS,
+                shift_invariant: $name::SHIFT_INVARIANT,
+                statistic: $name::STATISTIC,
+            }),*]
+        }
+    };
+}
+
+kernels!(Linear, Polynomial, Rbf, Laplacian, Matern12, Matern32, Matern52, Periodic, Cosine, ArcCosine, ExpDot);
+
+/// A line of the [`catalogue`].
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Name in expressions.
+    pub name: &'static str,
+    /// Formula and one line of help.
+    pub help: &'static str,
+    /// Parameters in order.
+    pub parameters: &'static [Parameter],
+    /// Whether random Fourier features exist for it.
+    pub shift_invariant: bool,
+    /// What it needs of two points.
+    pub statistic: Statistic,
+}
+
+/// A kernel: base kernels under sums, products and positive scalings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kernel {
+    /// A base kernel.
+    Base(Base),
+    /// `c·κ`, `c > 0`
+    Scale(f64, Box<Kernel>),
+    /// `Σ κ_i`
+    Sum(Vec<Kernel>),
+    /// `Π κ_i`
+    Product(Vec<Kernel>),
+}
+
+impl Kernel {
+    /// Reads an expression whose parameters are all numbers. For one that looks at the data
+    /// (`rbf(lengthscale=median)`), see [`Expression::resolve`].
+    pub fn parse(text: &str) -> Result<Kernel> {
+        Expression::parse(text)?.constant()
+    }
+
+    /// `κ(x,x')` in f64 by the plain formula: the oracle.
+    pub fn value(&self, x: &[f64], y: &[f64]) -> f64 {
+        struct At<'a>(&'a [f64], &'a [f64]);
+        impl Visitor for At<'_> {
+            type Output = f64;
+            fn visit<F: Formula>(self, formula: &F) -> f64 {
+                let lifted = |v: &[f64]| {
+                    let row = ArrayView2::from_shape((1, v.len()), v).expect("a slice is a row");
+                    formula.lift(row).map_or_else(|| v.to_vec(), |l| l.into_raw_vec_and_offset().0)
+                };
+                let (x, y) = (lifted(self.0), lifted(self.1));
+                let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+                let s = match F::STATISTIC {
+                    Statistic::Dot => dot(&x, &y),
+                    Statistic::L1 => x.iter().zip(&y).map(|(a, b)| (a - b).abs()).sum(),
+                };
+                formula.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })
+            }
+        }
+        match self {
+            Kernel::Base(base) => base.visit(At(x, y)),
+            Kernel::Scale(c, k) => c * k.value(x, y),
+            Kernel::Sum(ks) => ks.iter().map(|k| k.value(x, y)).sum(),
+            Kernel::Product(ks) => ks.iter().map(|k| k.value(x, y)).product(),
+        }
+    }
+
+    /// The base kernels of the expression, from left to right.
+    pub fn bases(&self) -> Vec<&Base> {
+        match self {
+            Kernel::Base(base) => vec![base],
+            Kernel::Scale(_, k) => k.bases(),
+            Kernel::Sum(ks) | Kernel::Product(ks) => ks.iter().flat_map(Kernel::bases).collect(),
+        }
+    }
+
+    /// Whether `κ(x,x')` depends on `x−x'` alone, so that Fourier features exist.
+    pub fn is_shift_invariant(&self) -> bool {
+        self.bases().into_iter().all(Base::is_shift_invariant)
+    }
+}
+
+impl Base {
+    /// Whether `κ(x,x')` depends on `x−x'` alone.
+    pub fn is_shift_invariant(&self) -> bool {
+        struct Ask;
+        impl Visitor for Ask {
+            type Output = bool;
+            fn visit<F: Formula>(self, _: &F) -> bool {
+                F::SHIFT_INVARIANT
+            }
+        }
+        self.visit(Ask)
+    }
+}
+
+impl fmt::Display for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        struct Show;
+        impl Visitor for Show {
+            type Output = String;
+            fn visit<F: Formula>(self, formula: &F) -> String {
+                let named = F::PARAMETERS.iter().zip(formula.values()).map(|(p, v)| format!("{}={v}", p.name));
+                let arguments: Vec<String> = named.collect();
+                if arguments.is_empty() { F::NAME.into() } else { format!("{}({})", F::NAME, arguments.join(", ")) }
+            }
+        }
+        f.write_str(&self.visit(Show))
+    }
+}
+
+/// Writes an expression that [`Kernel::parse`] reads back as the same kernel.
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let joined = |f: &mut fmt::Formatter<'_>, ks: &[Kernel], by: &str, bracket: fn(&Kernel) -> bool| {
+            for (i, k) in ks.iter().enumerate() {
+                f.write_str(if i == 0 { "" } else { by })?;
+                if bracket(k) { write!(f, "({k})")? } else { write!(f, "{k}")? }
+            }
+            Ok(())
+        };
+        match self {
+            Kernel::Base(base) => base.fmt(f),
+            Kernel::Scale(c, k) if matches!(**k, Kernel::Base(_)) => write!(f, "{c}*{k}"),
+            Kernel::Scale(c, k) => write!(f, "{c}*({k})"),
+            Kernel::Sum(ks) => joined(f, ks, " + ", |k| matches!(k, Kernel::Sum(_))),
+            Kernel::Product(ks) => joined(f, ks, "*", |k| !matches!(k, Kernel::Base(_))),
+        }
+    }
+}
+
+impl std::str::FromStr for Kernel {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Kernel> {
+        Kernel::parse(text)
+    }
+}

@@ -1,0 +1,95 @@
+use super::{Formula, Kind, Pair, Parameter};
+use crate::simd::Num;
+use crate::special::normal_cdf;
+use ndarray::{Array2, ArrayView2, s};
+use std::f64::consts::TAU;
+
+/// `κ(x,x') = exp(−2 Σ_i sin²(π(x_i−x'_i)/p) / ℓ²)`
+///
+/// With `φ(x) = (cos(2πx/p), sin(2πx/p))`, `2 sin²(π(x−x')/p) = ½‖φ(x)−φ(x')‖²` in each coordinate: the
+/// periodic kernel is the RBF kernel of the lifted points.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Periodic {
+    period: f64,
+    lengthscale: f64,
+}
+
+impl Formula for Periodic {
+    const NAME: &'static str = "periodic";
+    const HELP: &'static str = "exp(−2·Σ sin²(π(x_i−x'_i)/period) / lengthscale²)";
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter { name: "period", default: 1.0, kind: Kind::Positive, help: "distance after which it repeats" },
+        Parameter { name: "lengthscale", default: 1.0, kind: Kind::Positive, help: "smoothness within a period" },
+    ];
+    const SHIFT_INVARIANT: bool = true;
+
+    fn new(values: &[f64]) -> Self {
+        Periodic { period: values[0], lengthscale: values[1] }
+    }
+
+    fn values(&self) -> Vec<f64> {
+        vec![self.period, self.lengthscale]
+    }
+
+    #[inline(always)]
+    fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+        (pair.squared_distance() * R::of(-0.5 / (self.lengthscale * self.lengthscale))).exp()
+    }
+
+    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
+        let (n, d) = x.dim();
+        let mut lifted = Array2::zeros((n, 2 * d));
+        lifted.slice_mut(s![.., ..d]).assign(&x.mapv(|x| (TAU * x / self.period).cos()));
+        lifted.slice_mut(s![.., d..]).assign(&x.mapv(|x| (TAU * x / self.period).sin()));
+        Some(lifted)
+    }
+
+    /// In each coordinate `exp(a(cos t − 1)) = Σ_{m∈Z} e^{−a} I_m(a) e^{imt}` with `a = 1/ℓ²`, `t = 2π(x−x')/p`: the
+    /// frequencies are the harmonics `2πm/p`, drawn with probability `e^{−a} I_m(a)` by their quantile at `Φ(z)`.
+    fn frequency(&self, normals: &mut [f64]) {
+        let weights = scaled_bessel(1.0 / (self.lengthscale * self.lengthscale));
+        for z in normals {
+            let u = normal_cdf(*z);
+            // Φ(z) below one half gives −m, above it m: each of the two holds I_m, and half of m = 0.
+            let (sign, mut rest) = if u < 0.5 { (-1.0, 0.5 - u) } else { (1.0, u - 0.5) };
+            rest -= 0.5 * weights[0];
+            let mut m = 0;
+            while rest > 0.0 && m + 1 < weights.len() {
+                m += 1;
+                rest -= weights[m];
+            }
+            *z = sign * TAU * m as f64 / self.period;
+        }
+    }
+}
+
+/// `e^{−a} I_m(a)` for m = 0, 1, … until it vanishes, by Miller's downward recurrence
+/// `I_{m−1} = I_{m+1} + (2m/a) I_m`, normalised by `I_0 + 2 Σ I_m = e^a`.
+fn scaled_bessel(a: f64) -> Vec<f64> {
+    let top = 20 + (2.0 * a + 12.0 * a.sqrt()).min(1e5) as usize;
+    let mut i = vec![0.0; top + 2];
+    i[top] = 1e-280;
+    for m in (1..=top).rev() {
+        i[m - 1] = i[m + 1] + 2.0 * m as f64 / a * i[m];
+        if i[m - 1] > 1e250 {
+            i[m - 1..].iter_mut().for_each(|v| *v *= 1e-250);
+        }
+    }
+    let total = i[0] + 2.0 * i[1..].iter().sum::<f64>();
+    i.iter().map(|v| v / total).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scaled_bessel;
+
+    #[test]
+    fn bessel_values() {
+        // e^{-1} I_0(1), I_1(1), I_2(1) and e^{-20} I_0(20), from tables.
+        let w = scaled_bessel(1.0);
+        assert!((w[0] - 0.465_759_607_593_640_4).abs() < 1e-14);
+        assert!((w[1] - 0.207_910_415_349_708_4).abs() < 1e-14);
+        assert!((w[2] - 0.049_938_776_894_223_55).abs() < 1e-13);
+        assert!((scaled_bessel(20.0)[0] - 0.089_780_311_884_826_73).abs() < 1e-13);
+    }
+}

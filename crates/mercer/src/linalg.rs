@@ -1,0 +1,176 @@
+//! Dense linear algebra on `ndarray` arrays, by faer: the few operations that the rooms share.
+
+use crate::{Error, Result};
+use faer::linalg::matmul::matmul as faer_matmul;
+use faer::prelude::{ReborrowMut, Solve};
+use faer::traits::RealField;
+use faer::{Accum, MatMut, MatRef, Par, Side};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+
+/// A faer view of an array, without a copy.
+pub fn view<'a, T>(a: ArrayView2<'a, T>) -> MatRef<'a, T> {
+    let ((n, m), strides) = (a.dim(), a.strides());
+    // SAFETY: pointer, shape and strides are those of a live view of lifetime 'a.
+    unsafe { MatRef::from_raw_parts(a.as_ptr(), n, m, strides[0], strides[1]) }
+}
+
+/// A faer view of an array that may be written through, without a copy.
+pub fn view_mut<'a, T>(mut a: ArrayViewMut2<'a, T>) -> MatMut<'a, T> {
+    let (n, m) = a.dim();
+    let strides = [a.strides()[0], a.strides()[1]];
+    // SAFETY: as in `view`, and the borrow is unique.
+    unsafe { MatMut::from_raw_parts_mut(a.as_mut_ptr(), n, m, strides[0], strides[1]) }
+}
+
+/// `A B` `[n, m]` from `A` `[n, p]` and `B` `[p, m]`, on all threads.
+pub fn matmul<T: RealField>(a: ArrayView2<T>, b: ArrayView2<T>) -> Array2<T> {
+    let mut out = Array2::from_elem((a.nrows(), b.ncols()), T::zero_impl());
+    matmul_into(out.view_mut(), Accum::Replace, a, b, T::one_impl(), Par::rayon(0));
+    out
+}
+
+/// `out ← α A B`, or `out ← out + α A B`.
+pub fn matmul_into<T: RealField>(
+    out: ArrayViewMut2<T>,
+    accumulate: Accum,
+    a: ArrayView2<T>,
+    b: ArrayView2<T>,
+    alpha: T,
+    threads: Par,
+) {
+    faer_matmul(view_mut(out), accumulate, view(a), view(b), alpha, threads);
+}
+
+/// Eigenvalues in descending order and the eigenvectors as columns, of a symmetric matrix.
+pub fn eigh(a: ArrayView2<f64>) -> Result<(Vec<f64>, Array2<f64>)> {
+    let n = a.nrows();
+    if n == 0 {
+        return Ok((vec![], Array2::zeros((0, 0))));
+    }
+    let evd = view(a).self_adjoint_eigen(Side::Lower).map_err(|_| {
+        Error::Numerical(format!(
+            "the eigendecomposition of a {n}×{n} matrix did not converge: are its entries finite?"
+        ))
+    })?;
+    let (u, s) = (evd.U(), evd.S().column_vector());
+    let values = (0..n).rev().map(|i| s[i]).collect();
+    Ok((values, Array2::from_shape_fn((n, n), |(i, j)| u[(i, n - 1 - j)])))
+}
+
+/// A Cholesky factor, ready to solve.
+pub struct Cholesky<T: RealField>(faer::linalg::solvers::Llt<T>);
+
+impl<T: RealField> Cholesky<T> {
+    /// Factors a symmetric positive definite matrix (its lower half is read).
+    pub fn new(a: ArrayView2<T>) -> Result<Self> {
+        view(a).llt(Side::Lower).map(Cholesky).map_err(|e| {
+            let faer::linalg::cholesky::llt::factor::LltError::NonPositivePivot { index } = e;
+            Error::Numerical(format!(
+                "the {n}×{n} matrix is not positive definite (pivot {index}); add a larger ridge α",
+                n = a.nrows()
+            ))
+        })
+    }
+
+    /// `A⁻¹ B` `[n, m]`
+    pub fn solve(&self, b: ArrayView2<T>) -> Array2<T>
+    where
+        T: Copy,
+    {
+        let x = self.0.solve(view(b));
+        Array2::from_shape_fn(b.dim(), |(i, j)| x[(i, j)])
+    }
+
+    /// The factor `L`, `A = L Lᵀ`; what stands above its diagonal is not meant.
+    pub fn lower(&self) -> MatRef<'_, T> {
+        self.0.L()
+    }
+}
+
+/// Solves `L X = B` in place, for `L` lower triangular `[n, n]` and `B` `[n, m]`.
+pub fn solve_lower(l: MatRef<f64>, b: ArrayViewMut2<f64>) {
+    faer::linalg::triangular_solve::solve_lower_triangular_in_place(l, view_mut(b).rb_mut(), Par::rayon(0));
+}
+
+/// Solves `Lᵀ X = B` in place, for `L` lower triangular `[n, n]` and `B` `[n, m]`.
+pub fn solve_lower_transposed(l: MatRef<f64>, b: ArrayViewMut2<f64>) {
+    faer::linalg::triangular_solve::solve_upper_triangular_in_place(l.transpose(), view_mut(b).rb_mut(), Par::rayon(0));
+}
+
+/// An orthonormal basis `[n, r]` of the span of the columns of `v` `[n, b]`; `r < b` where they depend on each other.
+///
+/// Twice `V ← V Q Λ^{−1/2}` with `VᵀV = Q Λ Qᵀ`: the first pass drops the null directions, the second repairs
+/// the loss of orthogonality of the first.
+pub fn orthonormal_basis(mut v: Array2<f64>) -> Result<Array2<f64>> {
+    for mut column in v.axis_iter_mut(Axis(1)) {
+        let norm = column.dot(&column).sqrt();
+        column.mapv_inplace(|x| if norm > 0.0 { x / norm } else { 0.0 });
+    }
+    for _ in 0..2 {
+        let (values, q) = eigh(matmul(v.t(), v.view()).view())?;
+        let kept = values.iter().take_while(|&&λ| λ > 1e-13 * values[0].max(1e-300)).count();
+        let mut rotation = q.slice(s![.., ..kept]).to_owned();
+        for (mut column, λ) in rotation.axis_iter_mut(Axis(1)).zip(&values) {
+            column /= λ.sqrt();
+        }
+        v = matmul(v.view(), rotation.view());
+    }
+    Ok(v)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn random(n: usize, m: usize, seed: u64) -> Array2<f64> {
+        let mut rng = Rng::new(seed);
+        Array2::from_shape_simple_fn((n, m), || rng.normal())
+    }
+
+    #[test]
+    fn products_of_strided_views_agree_with_ndarray() {
+        let (a, b) = (random(7, 5, 1), random(7, 4, 2));
+        let difference = matmul(a.t(), b.view()) - a.t().dot(&b);
+        assert!(difference.iter().all(|d| d.abs() < 1e-13));
+        let columns = b.slice(s![.., ..;2]);
+        let difference = matmul(a.t(), columns) - a.t().dot(&columns);
+        assert!(difference.iter().all(|d| d.abs() < 1e-13));
+    }
+
+    #[test]
+    fn eigenpairs_rebuild_the_matrix() {
+        let a = random(12, 12, 3);
+        let a = &a + &a.t();
+        let (values, u) = eigh(a.view()).unwrap();
+        assert!(values.windows(2).all(|w| w[0] >= w[1]));
+        let rebuilt = (&u * &ndarray::aview1(&values)).dot(&u.t());
+        assert!((rebuilt - a).iter().all(|d| d.abs() < 1e-12));
+    }
+
+    #[test]
+    fn basis_of_dependent_columns_has_their_rank() {
+        let a = random(50, 3, 4);
+        let v = a.dot(&random(3, 8, 5));
+        let q = orthonormal_basis(v.clone()).unwrap();
+        assert_eq!(q.ncols(), 3);
+        let gram = q.t().dot(&q) - Array2::<f64>::eye(3);
+        assert!(gram.iter().all(|d| d.abs() < 1e-13));
+        let outside = &v - &q.dot(&q.t().dot(&v));
+        assert!(outside.iter().all(|d| d.abs() < 1e-10));
+    }
+
+    #[test]
+    fn cholesky_solves_and_names_the_pivot() {
+        let a = random(9, 9, 6);
+        let a = a.dot(&a.t()) + Array2::<f64>::eye(9);
+        let b = random(9, 2, 7);
+        let factor = Cholesky::new(a.view()).unwrap();
+        assert!((a.dot(&factor.solve(b.view())) - &b).iter().all(|d| d.abs() < 1e-11));
+        let mut z = b.clone();
+        solve_lower(factor.lower(), z.view_mut());
+        solve_lower_transposed(factor.lower(), z.view_mut());
+        assert!((z - factor.solve(b.view())).iter().all(|d| d.abs() < 1e-11));
+        assert!(Cholesky::new((-a).view()).is_err());
+    }
+}

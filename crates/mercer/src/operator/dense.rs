@@ -1,0 +1,145 @@
+use super::matrix_free::fill;
+use super::memory::zeros;
+use super::points::Plan;
+use super::tile::{Workspace, ranges};
+use super::{Operator, Real};
+use crate::kernel::Kernel;
+use crate::linalg::matmul_into;
+use faer::{Accum, Par};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use rayon::prelude::*;
+
+/// K in memory, in f32 or f64.
+pub struct DenseOperator<T> {
+    k: Array2<T>,
+}
+
+impl<T: Real> DenseOperator<T> {
+    /// From a symmetric matrix `[n, n]`.
+    pub fn new(k: Array2<T>) -> Self {
+        assert!(k.is_square(), "an operator is square, got {:?}", k.dim());
+        DenseOperator { k }
+    }
+
+    /// The matrix `[n, n]`.
+    pub fn matrix(&self) -> ArrayView2<'_, T> {
+        self.k.view()
+    }
+}
+
+impl<T: Real> Operator for DenseOperator<T> {
+    fn n(&self) -> usize {
+        self.k.nrows()
+    }
+
+    /// Row blocks on threads; within one, partial sums over column chunks are added in f64.
+    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+        const ROWS: usize = 256;
+        const COLUMNS: usize = 2048;
+        let rounded = v.mapv(T::of);
+        let mut y = Array2::zeros(v.dim());
+        let blocks: Vec<_> =
+            y.axis_chunks_iter_mut(Axis(0), ROWS).zip(self.k.axis_chunks_iter(Axis(0), ROWS)).collect();
+        blocks.into_par_iter().for_each(|(mut y, k)| {
+            let mut product = Array2::from_elem(y.dim(), T::default());
+            for (k, v) in k.axis_chunks_iter(Axis(1), COLUMNS).zip(rounded.axis_chunks_iter(Axis(0), COLUMNS)) {
+                matmul_into(product.view_mut(), Accum::Replace, k, v, T::one_impl(), Par::Seq);
+                y.zip_mut_with(&product, |y, p| *y += p.wide());
+            }
+        });
+        y
+    }
+
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
+        Array2::from_shape_fn((rows.len(), columns.len()), |(a, b)| self.k[[rows[a], columns[b]]].wide())
+    }
+
+    fn diagonal(&self) -> Array1<f64> {
+        self.k.diag().iter().map(|d| d.wide()).collect()
+    }
+
+    fn roundoff(&self) -> f64 {
+        T::PRECISION.roundoff()
+    }
+}
+
+/// The kernel matrix `κ(X,X)` `[n, n]` of points `[n, d]`; each symmetric half is computed once.
+///
+/// ```
+/// use mercer::{kernel::Kernel, operator::gram};
+/// let k = gram::<f64>(&Kernel::parse("rbf(1)")?, ndarray::array![[0.0], [2.0]].view());
+/// assert_eq!(k[[0, 0]], 1.0);
+/// assert!((k[[0, 1]] - (-2.0f64).exp()).abs() < 1e-15 && k[[0, 1]] == k[[1, 0]]);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<T> {
+    let plan = Plan::new(kernel, x);
+    let (points, diagonal) = (plan.points::<T>(x), plan.diagonal(x));
+    let n = points.n;
+    let blocks = ranges(n);
+    let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
+    let mut out: Vec<T> = zeros(n * n);
+    let target = Target { start: out.as_mut_ptr(), n };
+    pairs.into_par_iter().for_each_init(Workspace::new, |workspace, (i, j)| {
+        let (rows, columns) = (blocks[i].clone(), blocks[j].clone());
+        let mut tile = workspace.tile(&plan, &points, rows.clone(), &points, columns.clone());
+        if i == j {
+            tile.diag_mut().iter_mut().zip(diagonal.slice(s![rows.clone()])).for_each(|(k, &d)| *k = T::of(d));
+        }
+        // SAFETY: the pairs (i, j) with i ≤ j name disjoint blocks, and so do their mirror images off the diagonal.
+        unsafe {
+            target.write(rows.start, columns.start, tile.view());
+            if i != j {
+                target.write_transposed(columns.start, rows.start, tile.view());
+            }
+        }
+    });
+    Array2::from_shape_vec((n, n), out).expect("n² values")
+}
+
+/// The kernel matrix `κ(X,Z)` `[n, m]` of points `[n, d]` and `[m, d]`.
+pub fn gram_cross<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>) -> Array2<T> {
+    let plan = Plan::new(kernel, z);
+    let mut out = Array2::from_shape_vec((x.nrows(), z.nrows()), zeros(x.nrows() * z.nrows())).expect("n·m values");
+    fill(&plan, &plan.points(x), &plan.points(z), out.view_mut());
+    out
+}
+
+/// A row-major `[n, n]` matrix that several threads fill, each its own blocks.
+struct Target<T> {
+    start: *mut T,
+    n: usize,
+}
+
+// SAFETY: threads write disjoint blocks only; see `gram`.
+unsafe impl<T: Send> Sync for Target<T> {}
+
+impl<T: Copy> Target<T> {
+    unsafe fn write(&self, row: usize, column: usize, tile: ArrayView2<T>) {
+        for (i, values) in tile.rows().into_iter().enumerate() {
+            let values = values.to_slice().expect("a tile lies row by row");
+            // SAFETY: by the caller, this row segment is this thread's own and inside the matrix.
+            unsafe {
+                let to = self.start.add((row + i) * self.n + column);
+                std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len());
+            }
+        }
+    }
+
+    /// Writes the transpose, in strips of 16 columns so that each line of the tile is read once from cache.
+    unsafe fn write_transposed(&self, row: usize, column: usize, tile: ArrayView2<T>) {
+        let (height, width) = tile.dim();
+        let values = tile.to_slice().expect("a tile lies row by row");
+        for strip in (0..width).step_by(16) {
+            for j in strip..width.min(strip + 16) {
+                // SAFETY: as in `write`; j < width and i < height stay inside the tile.
+                unsafe {
+                    let to = self.start.add((row + j) * self.n + column);
+                    for i in 0..height {
+                        *to.add(i) = *values.get_unchecked(i * width + j);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+use super::points::{Plan, Points};
+use super::tile::{Workspace, ranges};
+use super::{Operator, Precision, Real};
+use crate::kernel::Kernel;
+use crate::linalg::matmul_into;
+use faer::{Accum, Par};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// `K = κ(X,X)` that is never stored: each product computes its tiles anew, every symmetric half once.
+///
+/// ```
+/// use mercer::{kernel::Kernel, operator::{KernelOperator, Operator, Precision}};
+/// let x = ndarray::array![[0.0], [1.0], [3.0]];
+/// let k = KernelOperator::new(&Kernel::parse("linear")?, x.view(), Precision::F64);
+/// assert_eq!(k.apply(ndarray::array![[1.0], [1.0], [1.0]].view()), ndarray::array![[0.0], [4.0], [12.0]]);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub struct KernelOperator {
+    plan: Plan,
+    points: AnyPoints,
+    diagonal: Array1<f64>,
+}
+
+enum AnyPoints {
+    F32(Points<f32>),
+    F64(Points<f64>),
+}
+
+impl KernelOperator {
+    /// The kernel matrix of the points `x` `[n, d]`, its entries computed in `precision`.
+    pub fn new(kernel: &Kernel, x: ArrayView2<f64>, precision: Precision) -> Self {
+        let plan = Plan::new(kernel, x);
+        let points = match precision {
+            Precision::F32 => AnyPoints::F32(plan.points(x)),
+            Precision::F64 => AnyPoints::F64(plan.points(x)),
+        };
+        let diagonal = plan.diagonal(x);
+        KernelOperator { plan, points, diagonal }
+    }
+}
+
+impl Operator for KernelOperator {
+    fn n(&self) -> usize {
+        self.diagonal.len()
+    }
+
+    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+        match &self.points {
+            AnyPoints::F32(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
+            AnyPoints::F64(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
+        }
+    }
+
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
+        let mut block = match &self.points {
+            AnyPoints::F32(points) => cross_block(&self.plan, points, rows, columns).mapv(f64::from),
+            AnyPoints::F64(points) => cross_block(&self.plan, points, rows, columns),
+        };
+        for ((a, b), k) in block.indexed_iter_mut() {
+            if rows[a] == columns[b] {
+                *k = self.diagonal[rows[a]];
+            }
+        }
+        block
+    }
+
+    fn diagonal(&self) -> Array1<f64> {
+        self.diagonal.clone()
+    }
+
+    fn roundoff(&self) -> f64 {
+        match self.points {
+            AnyPoints::F32(_) => Precision::F32.roundoff(),
+            AnyPoints::F64(_) => Precision::F64.roundoff(),
+        }
+    }
+}
+
+/// Strips into which the tiles are dealt. It does not follow the thread count below eight threads, so that the sums,
+/// and with them every bit of the result, are the same on one thread and on eight.
+fn strips() -> usize {
+    rayon::current_num_threads().next_power_of_two().max(8)
+}
+
+/// `K V` over tiles on and above the diagonal: `Y_I += K_IJ V_J` and, off the diagonal, `Y_J += K_IJᵀ V_I`.
+fn symmetric_apply<T: Real>(plan: &Plan, x: &Points<T>, diagonal: &Array1<f64>, v: ArrayView2<f64>) -> Array2<f64> {
+    let rounded = v.mapv(T::of);
+    let blocks = ranges(x.n);
+    let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
+    let strip = |pairs: &[(usize, usize)]| {
+        let mut y = Array2::zeros(v.dim());
+        let mut workspace = Workspace::new();
+        for &(i, j) in pairs {
+            let (rows, columns) = (blocks[i].clone(), blocks[j].clone());
+            let mut k = workspace.tile(plan, x, rows.clone(), x, columns.clone());
+            if i == j {
+                k.diag_mut()
+                    .iter_mut()
+                    .zip(&diagonal.as_slice().expect("own array")[rows.clone()])
+                    .for_each(|(k, &d)| *k = T::of(d));
+            } else {
+                add_product(y.slice_mut(s![columns.clone(), ..]), k.t(), rounded.slice(s![rows.clone(), ..]));
+            }
+            add_product(y.slice_mut(s![rows, ..]), k.view(), rounded.slice(s![columns, ..]));
+        }
+        y
+    };
+    let each = pairs.len().div_ceil(strips()).max(1);
+    let partial: Vec<Array2<f64>> = pairs.par_chunks(each).map(strip).collect();
+    partial.into_iter().reduce(|a, b| a + b).unwrap_or_else(|| Array2::zeros(v.dim()))
+}
+
+/// `y += K v` with the product in `T` and the sum in f64.
+fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, v: ArrayView2<T>) {
+    let mut product = Array2::from_elem(y.dim(), T::default());
+    matmul_into(product.view_mut(), Accum::Replace, k, v, T::one_impl(), Par::Seq);
+    y.zip_mut_with(&product, |y, p| *y += p.wide());
+}
+
+fn cross_block<T: Real>(plan: &Plan, x: &Points<T>, rows: &[usize], columns: &[usize]) -> Array2<T> {
+    let (a, b) = (x.select(rows), x.select(columns));
+    let mut out = Array2::from_elem((rows.len(), columns.len()), T::default());
+    fill(plan, &a, &b, out.view_mut());
+    out
+}
+
+/// `κ(a, b)` into `out` `[a.n, b.n]`.
+pub(super) fn fill<T: Real>(plan: &Plan, a: &Points<T>, b: &Points<T>, mut out: ArrayViewMut2<T>) {
+    let columns = ranges(b.n);
+    let chunks: Vec<_> = out.axis_chunks_iter_mut(Axis(0), super::tile::SIDE).collect();
+    chunks.into_par_iter().zip(ranges(a.n)).for_each_init(Workspace::new, |workspace, (mut out, rows)| {
+        for columns in &columns {
+            let tile = workspace.tile(plan, a, rows.clone(), b, columns.clone());
+            out.slice_mut(s![.., columns.clone()]).assign(&tile);
+        }
+    });
+}
+
+/// `κ(X, Z) A` `[n, k]` for new points `X` `[n, d]`, centres `Z` `[m, d]` and coefficients `A` `[m, k]`, without forming `κ(X, Z)`.
+pub fn cross_apply(
+    kernel: &Kernel,
+    x: ArrayView2<f64>,
+    z: ArrayView2<f64>,
+    a: ArrayView2<f64>,
+    precision: Precision,
+) -> Array2<f64> {
+    match precision {
+        Precision::F32 => cross_apply_in::<f32>(kernel, x, z, a),
+        Precision::F64 => cross_apply_in::<f64>(kernel, x, z, a),
+    }
+}
+
+fn cross_apply_in<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
+    let plan = Plan::new(kernel, z);
+    let (px, pz) = (plan.points::<T>(x), plan.points::<T>(z));
+    let rounded = a.mapv(T::of);
+    let mut y = Array2::zeros((x.nrows(), a.ncols()));
+    let rows: Vec<Range<usize>> = ranges(px.n);
+    let columns = ranges(pz.n);
+    let chunks: Vec<_> = y.axis_chunks_iter_mut(Axis(0), super::tile::SIDE).collect();
+    chunks.into_par_iter().zip(rows).for_each_init(Workspace::new, |workspace, (mut y, rows)| {
+        for columns in &columns {
+            let k = workspace.tile(&plan, &px, rows.clone(), &pz, columns.clone());
+            add_product(y.view_mut(), k.view(), rounded.slice(s![columns.clone(), ..]));
+        }
+    });
+    y
+}

@@ -1,0 +1,106 @@
+//! The memory budget: what a method may allocate, foreseen before it does.
+
+use crate::{Error, Result};
+
+/// How many bytes a method may take.
+///
+/// ```
+/// use mercer::operator::Budget;
+/// let budget = Budget::parse("2GiB")?;
+/// assert_eq!(budget.bytes(), 2 << 30);
+/// let refused = budget.require("a 100 000 × 100 000 kernel matrix", 80_000_000_000, "use --method krylov");
+/// assert!(refused.unwrap_err().to_string().contains("use --method krylov"));
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget(u64);
+
+impl Budget {
+    /// At most this many bytes.
+    pub fn of(bytes: u64) -> Budget {
+        Budget(bytes)
+    }
+
+    /// 70 % of the memory that is free now.
+    pub fn of_free_memory() -> Budget {
+        Budget(free_memory() / 10 * 7)
+    }
+
+    /// Reads `2GiB`, `500MB`, `1.5g` or plain bytes.
+    pub fn parse(text: &str) -> Result<Budget> {
+        let lower = text.trim().to_lowercase();
+        let split = lower.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(lower.len());
+        let (number, unit) = lower.split_at(split);
+        let factor = match unit.trim() {
+            "" | "b" => Some(1.0),
+            "k" | "kib" => Some(1024.0),
+            "m" | "mib" => Some(1024f64.powi(2)),
+            "g" | "gib" => Some(1024f64.powi(3)),
+            "t" | "tib" => Some(1024f64.powi(4)),
+            "kb" => Some(1e3),
+            "mb" => Some(1e6),
+            "gb" => Some(1e9),
+            "tb" => Some(1e12),
+            _ => None,
+        };
+        match (number.parse::<f64>(), factor) {
+            (Ok(value), Some(factor)) if value > 0.0 => Ok(Budget((value * factor) as u64)),
+            _ => Err(Error::input(format!("memory budget '{text}' is not a size above 0 such as 2GiB or 500MB"))),
+        }
+    }
+
+    /// The bytes allowed.
+    pub fn bytes(self) -> u64 {
+        self.0
+    }
+
+    /// Whether `needed` bytes fit.
+    pub fn allows(self, needed: u64) -> bool {
+        needed <= self.0
+    }
+
+    /// An error that says what `what` needs and what to do instead, unless it fits.
+    pub fn require(self, what: impl Into<String>, needed: u64, instead: impl Into<String>) -> Result<()> {
+        if self.allows(needed) {
+            return Ok(());
+        }
+        Err(Error::Memory { what: what.into(), needed, budget: self.0, instead: instead.into() })
+    }
+}
+
+/// Bytes that can be allocated without swapping: what the kernel calls available, within the control group's limit.
+fn free_memory() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let number = |text: String| text.trim().parse::<u64>().ok();
+    let available = read("/proc/meminfo")
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
+        .map_or(8 << 30, |kib| kib * 1024);
+    let limit = number(read("/sys/fs/cgroup/memory.max"));
+    let used = number(read("/sys/fs/cgroup/memory.current")).unwrap_or(0);
+    limit.map_or(available, |limit| available.min(limit.saturating_sub(used)))
+}
+
+/// A vector of zeros on huge pages where the system has them: touching a gigabyte in pages of four kilobytes costs
+/// more than computing what goes into it.
+pub(crate) fn zeros<T: Copy + Default>(len: usize) -> Vec<T> {
+    // Zeros come untouched from the system, so the advice below still finds unbacked pages.
+    let mut values = vec![T::default(); len];
+    advise_huge_pages(&mut values);
+    values
+}
+
+#[cfg(target_os = "linux")]
+fn advise_huge_pages<T>(values: &mut [T]) {
+    const PAGE: usize = 4096;
+    let bytes = size_of_val(values);
+    if bytes >= 4 << 20 {
+        let start = (values.as_mut_ptr() as usize).next_multiple_of(PAGE);
+        // SAFETY: the range lies within the vector's own allocation; the advice changes no contents.
+        unsafe { libc::madvise(start as *mut libc::c_void, bytes - PAGE, libc::MADV_HUGEPAGE) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_huge_pages<T>(_: &mut [T]) {}

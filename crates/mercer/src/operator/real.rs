@@ -1,0 +1,80 @@
+//! The two precisions a tile can be computed in.
+
+use crate::simd::{Lane, Num};
+use faer::traits::RealField;
+use serde::{Deserialize, Serialize};
+
+/// The precision in which kernel values are computed. Sums over points are always taken in f64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Single: two to three times faster; eigenvalues below about 1e-6 of the largest are noise.
+    F32,
+    /// Double.
+    #[default]
+    F64,
+}
+
+impl Precision {
+    /// Bytes of one number.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Precision::F32 => 4,
+            Precision::F64 => 8,
+        }
+    }
+
+    /// Relative error of a kernel value, a few units in the last place.
+    pub fn roundoff(self) -> f64 {
+        match self {
+            Precision::F32 => 1e-6,
+            Precision::F64 => 4e-15,
+        }
+    }
+}
+
+/// `f32` or `f64`: a number that faer multiplies and that has vector lanes for formulas.
+pub trait Real: RealField + Copy + Default + ndarray::ScalarOperand + 'static {
+    /// The lane of this type; `FMA` says whether products and sums may fuse.
+    type Lane<const FMA: bool>: Num;
+    /// Which of the two it is.
+    const PRECISION: Precision;
+
+    /// Into a lane.
+    fn lane<const FMA: bool>(self) -> Self::Lane<FMA>;
+    /// Out of a lane.
+    fn of_lane<const FMA: bool>(lane: Self::Lane<FMA>) -> Self;
+    /// Rounded from f64.
+    fn of(x: f64) -> Self;
+    /// Widened to f64.
+    fn wide(self) -> f64;
+}
+
+macro_rules! real {
+    ($type:ident, $precision:ident) => {
+        impl Real for $type {
+            type Lane<const FMA: bool> = Lane<$type, FMA>;
+            const PRECISION: Precision = Precision::$precision;
+
+            #[inline(always)]
+            fn lane<const FMA: bool>(self) -> Lane<$type, FMA> {
+                Lane(self)
+            }
+            #[inline(always)]
+            fn of_lane<const FMA: bool>(lane: Lane<$type, FMA>) -> $type {
+                lane.0
+            }
+            #[inline(always)]
+            fn of(x: f64) -> $type {
+                x as $type
+            }
+            #[inline(always)]
+            fn wide(self) -> f64 {
+                f64::from(self)
+            }
+        }
+    };
+}
+
+real!(f32, F32);
+real!(f64, F64);

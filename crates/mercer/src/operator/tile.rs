@@ -1,0 +1,208 @@
+//! One cache-sized tile of the kernel matrix: dot products by GEMM, then the formula on vector lanes while the tile is hot.
+
+use super::Real;
+use super::points::{Plan, Points, View};
+use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
+use crate::linalg::matmul_into;
+use crate::simd::{Num, SimdJob, dispatch};
+use faer::{Accum, Par};
+use ndarray::{ArrayView2, ArrayViewMut2, s};
+use std::ops::Range;
+
+/// Rows and columns of a square tile: in f32 half a second-level cache, and long enough for GEMM to run at speed.
+pub(super) const SIDE: usize = 384;
+
+/// `0..n` in ranges of at most [`SIDE`].
+pub(super) fn ranges(n: usize) -> Vec<Range<usize>> {
+    (0..n).step_by(SIDE).map(|start| start..n.min(start + SIDE)).collect()
+}
+
+/// Buffers that one thread reuses from tile to tile.
+pub(super) struct Workspace<T> {
+    values: Vec<T>,
+    statistics: Vec<Vec<T>>,
+    spare: Vec<Vec<T>>,
+    transposed: Vec<T>,
+}
+
+impl<T: Real> Workspace<T> {
+    pub fn new() -> Self {
+        Workspace { values: vec![], statistics: vec![], spare: vec![], transposed: vec![] }
+    }
+
+    /// `κ(a[rows], b[columns])`, `[rows, columns]`.
+    pub fn tile(
+        &mut self,
+        plan: &Plan,
+        a: &Points<T>,
+        rows: Range<usize>,
+        b: &Points<T>,
+        columns: Range<usize>,
+    ) -> ArrayViewMut2<'_, T> {
+        let shape = (rows.len(), columns.len());
+        let norms = |statistic: usize| {
+            let view = plan.statistics[statistic].0;
+            (&a.views[view].xx[rows.clone()], &b.views[view].xx[columns.clone()])
+        };
+        let mut values = std::mem::take(&mut self.values);
+        values.resize(shape.0 * shape.1, T::default());
+        if let [(view, kind)] = plan.statistics[..]
+            && plan.leaves.len() == 1
+        {
+            // One base kernel: its statistic becomes its value in place.
+            let (xa, xb) = (&a.views[view], &b.views[view]);
+            self.statistic(kind, xa, rows.clone(), xb, columns.clone(), &mut values);
+            let (xx, yy) = norms(0);
+            in_place(&plan.kernel, &mut values, xx, yy);
+        } else {
+            let mut statistics = std::mem::take(&mut self.statistics);
+            statistics.resize_with(plan.statistics.len(), Vec::new);
+            for (&(view, kind), out) in plan.statistics.iter().zip(&mut statistics) {
+                out.resize(values.len(), T::default());
+                self.statistic(kind, &a.views[view], rows.clone(), &b.views[view], columns.clone(), out);
+            }
+            let tree = Tree { leaves: &plan.leaves, statistics: &statistics, norms: &norms };
+            tree.eval(&plan.kernel, &mut 0, &mut values, &mut self.spare);
+            self.statistics = statistics;
+        }
+        self.values = values;
+        ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the tile's size")
+    }
+
+    fn statistic(
+        &mut self,
+        kind: Statistic,
+        a: &View<T>,
+        rows: Range<usize>,
+        b: &View<T>,
+        columns: Range<usize>,
+        out: &mut [T],
+    ) {
+        let (xa, xb) = (a.x.slice(s![rows, ..]), b.x.slice(s![columns, ..]));
+        let out = ArrayViewMut2::from_shape((xa.nrows(), xb.nrows()), out).expect("the buffer has the tile's size");
+        match kind {
+            Statistic::Dot => matmul_into(out, Accum::Replace, xa, xb.t(), T::one_impl(), Par::Seq),
+            Statistic::L1 => self.l1_distances(xa, xb, out),
+        }
+    }
+
+    /// `out_ij = Σ_f |a_if − b_jf|`, with `b` transposed so that the inner loop runs over neighbours in memory.
+    fn l1_distances(&mut self, a: ArrayView2<T>, b: ArrayView2<T>, mut out: ArrayViewMut2<T>) {
+        self.transposed.clear();
+        self.transposed.extend(b.t().iter());
+        for (a_i, mut out_i) in a.rows().into_iter().zip(out.rows_mut()) {
+            let a_i = a_i.to_slice().expect("points lie row by row");
+            dispatch(L1 { a_i, bt: &self.transposed, out: out_i.as_slice_mut().expect("a tile lies row by row") });
+        }
+    }
+}
+
+struct L1<'a, T> {
+    a_i: &'a [T],
+    bt: &'a [T],
+    out: &'a mut [T],
+}
+
+impl<T: Real> SimdJob for L1<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        self.out.fill(T::default());
+        for (&a, b) in self.a_i.iter().zip(self.bt.chunks_exact(self.out.len())) {
+            for (sum, &b) in self.out.iter_mut().zip(b) {
+                let difference = (a.lane::<FMA>() - b.lane::<FMA>()).abs();
+                *sum = T::of_lane(sum.lane::<FMA>() + difference);
+            }
+        }
+    }
+}
+
+/// A kernel that holds a single base: its value in place of its statistic.
+fn in_place<T: Real>(kernel: &Kernel, values: &mut [T], xx: &[T], yy: &[T]) {
+    match kernel {
+        Kernel::Base(base) => base.visit(Apply { values, xx, yy }),
+        Kernel::Scale(c, inner) => {
+            in_place(inner, values, xx, yy);
+            let c = T::of(*c);
+            values.iter_mut().for_each(|v| *v *= c);
+        }
+        Kernel::Sum(_) | Kernel::Product(_) => unreachable!("sums and products hold two kernels or more"),
+    }
+}
+
+/// The tile's statistics, and the kernel expression evaluated over them.
+struct Tree<'a, T, N> {
+    leaves: &'a [usize],
+    statistics: &'a [Vec<T>],
+    norms: &'a N,
+}
+
+impl<'a, T: Real, N: Fn(usize) -> (&'a [T], &'a [T])> Tree<'a, T, N> {
+    fn eval(&self, kernel: &Kernel, leaf: &mut usize, out: &mut [T], spare: &mut Vec<Vec<T>>) {
+        match kernel {
+            Kernel::Base(base) => self.base(base, leaf, out),
+            Kernel::Scale(c, inner) => {
+                self.eval(inner, leaf, out, spare);
+                let c = T::of(*c);
+                out.iter_mut().for_each(|v| *v *= c);
+            }
+            Kernel::Sum(parts) => self.fold(parts, leaf, out, spare, |v, p| *v += p),
+            Kernel::Product(parts) => self.fold(parts, leaf, out, spare, |v, p| *v *= p),
+        }
+    }
+
+    fn base(&self, base: &Base, leaf: &mut usize, out: &mut [T]) {
+        let statistic = self.leaves[*leaf];
+        *leaf += 1;
+        out.copy_from_slice(&self.statistics[statistic]);
+        let (xx, yy) = (self.norms)(statistic);
+        base.visit(Apply { values: out, xx, yy });
+    }
+
+    fn fold(&self, parts: &[Kernel], leaf: &mut usize, out: &mut [T], spare: &mut Vec<Vec<T>>, join: fn(&mut T, T)) {
+        self.eval(&parts[0], leaf, out, spare);
+        let mut part = spare.pop().unwrap_or_default();
+        part.resize(out.len(), T::default());
+        for kernel in &parts[1..] {
+            self.eval(kernel, leaf, &mut part, spare);
+            out.iter_mut().zip(&part).for_each(|(v, &p)| join(v, p));
+        }
+        spare.push(part);
+    }
+}
+
+/// A formula over a tile that holds its statistic, `[xx.len(), yy.len()]`.
+struct Apply<'a, T> {
+    values: &'a mut [T],
+    xx: &'a [T],
+    yy: &'a [T],
+}
+
+impl<T: Real> Visitor for Apply<'_, T> {
+    type Output = ();
+    fn visit<F: Formula>(self, formula: &F) {
+        dispatch(ApplyFormula { formula, values: self.values, xx: self.xx, yy: self.yy });
+    }
+}
+
+struct ApplyFormula<'a, F, T> {
+    formula: &'a F,
+    values: &'a mut [T],
+    xx: &'a [T],
+    yy: &'a [T],
+}
+
+impl<F: Formula, T: Real> SimdJob for ApplyFormula<'_, F, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for (row, &xx) in self.values.chunks_exact_mut(self.yy.len()).zip(self.xx) {
+            for (s, &yy) in row.iter_mut().zip(self.yy) {
+                let pair = Pair { s: s.lane::<FMA>(), xx: xx.lane::<FMA>(), yy: yy.lane::<FMA>() };
+                *s = T::of_lane(self.formula.eval(pair));
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Feature maps: the functions that eigenfunctions are combinations of.
+
+use crate::kernel::Kernel;
+use crate::linalg::matmul;
+use crate::model::Bundle;
+use crate::operator::{Precision, cross_apply, gram_cross};
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2, Axis, concatenate};
+
+/// A feature map `φ: R^d → R^p`.
+pub trait Features: Send + Sync {
+    /// p
+    fn dim(&self) -> usize;
+
+    /// `φ(x)` `[n, p]` at points `[n, d]`.
+    fn eval(&self, x: ArrayView2<f64>) -> Array2<f64>;
+
+    /// `φ(x) A` `[n, k]` for `A` `[p, k]`, in strips of rows so that `φ(x)` is never whole in memory.
+    fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
+        let strips: Vec<_> = x.axis_chunks_iter(Axis(0), 4096).map(|x| matmul(self.eval(x).view(), a)).collect();
+        let strips: Vec<_> = strips.iter().map(|s| s.view()).collect();
+        if strips.is_empty() { Array2::zeros((0, a.ncols())) } else { concatenate(Axis(0), &strips).expect("equal widths") }
+    }
+
+    /// Name of the kind in saved models, and what [`load`] needs to build it again put into `bundle`.
+    fn save(&self, bundle: &mut Bundle) -> &'static str;
+}
+
+/// The feature map of a saved model. A new kind of feature is one more line here.
+pub(super) fn load(kind: &str, bundle: &Bundle) -> Result<Box<dyn Features>> {
+    match kind {
+        KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle)?)),
+        other => Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know"))),
+    }
+}
+
+/// `φ_m(x) = κ(x, z_m)` for centres `z_m`: the features of the exact method and of Nyström's.
+pub struct KernelFeatures {
+    kernel: Kernel,
+    /// `[m, d]`
+    centres: Array2<f64>,
+    precision: Precision,
+}
+
+impl KernelFeatures {
+    const KIND: &'static str = "kernel";
+
+    /// Features at `centres` `[m, d]`.
+    pub fn new(kernel: &Kernel, centres: ArrayView2<f64>, precision: Precision) -> Self {
+        KernelFeatures { kernel: kernel.clone(), centres: centres.to_owned(), precision }
+    }
+
+    fn load(bundle: &Bundle) -> Result<Self> {
+        let kernel = Kernel::parse(bundle.text("features.kernel")?)?;
+        let precision = bundle.value("features.precision")?;
+        Ok(KernelFeatures { kernel, centres: bundle.matrix("centres")?, precision })
+    }
+}
+
+impl Features for KernelFeatures {
+    fn dim(&self) -> usize {
+        self.centres.nrows()
+    }
+
+    fn eval(&self, x: ArrayView2<f64>) -> Array2<f64> {
+        match self.precision {
+            Precision::F32 => gram_cross::<f32>(&self.kernel, x, self.centres.view()).mapv(f64::from),
+            Precision::F64 => gram_cross(&self.kernel, x, self.centres.view()),
+        }
+    }
+
+    fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
+        cross_apply(&self.kernel, x, self.centres.view(), a, self.precision)
+    }
+
+    fn save(&self, bundle: &mut Bundle) -> &'static str {
+        bundle.set("features.kernel", self.kernel.to_string());
+        bundle.set("features.precision", self.precision);
+        bundle.put("centres", self.centres.view());
+        Self::KIND
+    }
+}

@@ -1,0 +1,49 @@
+//! Spectra to and from files.
+
+use super::{Spectrum, features};
+use crate::model::Bundle;
+use crate::{Error, Result};
+use std::path::Path;
+
+impl Spectrum {
+    /// Writes the spectrum to a file, whole or not at all.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let mut bundle = Bundle::default();
+        bundle.set("kind", "spectrum");
+        bundle.set("eigenvalues", &self.eigenvalues);
+        bundle.set("certificate", &self.certificate);
+        bundle.set("origin", &self.origin);
+        bundle.set("scaler", &self.scaler);
+        bundle.put("coefficients", self.coefficients.view());
+        let features = self.features.save(&mut bundle);
+        bundle.set("features", features);
+        bundle.write(path)
+    }
+
+    /// Reads a spectrum back.
+    pub fn load(path: &Path) -> Result<Spectrum> {
+        let bundle = Bundle::read(path)?;
+        let named = |e: Error| Error::file(path, e.to_string());
+        Spectrum::from_bundle(&bundle).map_err(named)
+    }
+
+    fn from_bundle(bundle: &Bundle) -> Result<Spectrum> {
+        let kind = bundle.text("kind")?;
+        if kind != "spectrum" {
+            return Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum")));
+        }
+        let spectrum = Spectrum {
+            eigenvalues: bundle.value("eigenvalues")?,
+            certificate: bundle.value("certificate")?,
+            origin: bundle.value("origin")?,
+            scaler: bundle.value("scaler")?,
+            features: features::load(bundle.text("features")?, bundle)?,
+            coefficients: bundle.matrix("coefficients")?,
+        };
+        let (p, k) = spectrum.coefficients.dim();
+        if (p, k) != (spectrum.features.dim(), spectrum.eigenvalues.len()) {
+            return Err(Error::input(format!("its parts do not fit together: coefficients {p}×{k}")));
+        }
+        Ok(spectrum)
+    }
+}

@@ -1,0 +1,185 @@
+//! Contract suites: every kernel of the catalogue, and every form of operator, against a dense f64 oracle.
+
+use mercer::kernel::{Kernel, catalogue};
+use mercer::linalg::eigh;
+use mercer::operator::{
+    Centred, DenseOperator, KernelOperator, LowRankOperator, Operator, Precision, cross_apply, gram, gram_cross,
+};
+use mercer::rng::Rng;
+use ndarray::{Array1, Array2, ArrayView2};
+use proptest::prelude::*;
+
+/// Every base kernel with its default parameters, with others, and expressions that share and mix statistics.
+fn kernels() -> Vec<Kernel> {
+    let others = [
+        "rbf(0.7)",
+        "poly(degree=4, scale=0.5, offset=1.5)",
+        "periodic(period=1.7, lengthscale=0.8)",
+        "arccos(0)",
+        "arccos(2)",
+        "0.5*rbf(1) + poly(degree=3)",
+        "rbf(2)*periodic(3) + 0.1*laplacian(2)",
+        "2*(linear + cosine)*matern32(1.5)",
+        "periodic(2)*periodic(3)",
+    ];
+    let names = catalogue().into_iter().map(|e| e.name);
+    names.chain(others).map(|text| Kernel::parse(text).unwrap()).collect()
+}
+
+fn points(n: usize, d: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    // Bounded, so that exp(x·x') and the fourth power stay within f32's range; off the origin, so that shifts matter.
+    Array2::from_shape_simple_fn((n, d), || 0.3 + (2.0 * rng.uniform() - 1.0) / (d as f64).sqrt())
+}
+
+fn oracle(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>) -> Array2<f64> {
+    Array2::from_shape_fn((x.nrows(), z.nrows()), |(i, j)| kernel.value(&x.row(i).to_vec(), &z.row(j).to_vec()))
+}
+
+fn assert_close(got: &Array2<f64>, want: &Array2<f64>, tolerance: f64, what: &str) {
+    assert_eq!(got.dim(), want.dim(), "{what}");
+    let scale = want.iter().fold(1e-300f64, |m, v| m.max(v.abs()));
+    for ((index, got), want) in got.indexed_iter().zip(want) {
+        assert!((got - want).abs() <= tolerance * scale, "{what} at {index:?}: {got} for {want}");
+    }
+}
+
+/// What single precision can keep. An exponent `‖x−x'‖²/2ℓ²` cancels from terms of up to 60 (the periodic kernel in
+/// 20 dimensions), each rounded to 6e-8; arccos(0) has an infinite slope at x = x' and keeps half its digits there.
+fn single_precision(kernel: &Kernel) -> f64 {
+    if kernel.to_string().contains("order=0") { 2e-4 } else { 1e-5 }
+}
+
+#[test]
+fn tiles_agree_with_the_formula() {
+    for kernel in kernels() {
+        for (n, m, d) in [(1, 1, 1), (5, 3, 1), (390, 7, 3), (401, 395, 20)] {
+            let (x, z) = (points(n, d, 1), points(m, d, 2));
+            let (k, c) = (oracle(&kernel, x.view(), x.view()), oracle(&kernel, x.view(), z.view()));
+            let what = format!("{kernel}, n = {n}, d = {d}");
+            assert_close(&gram::<f64>(&kernel, x.view()), &k, 1e-13, &what);
+            assert_close(&gram_cross::<f64>(&kernel, x.view(), z.view()), &c, 1e-13, &what);
+            let single = single_precision(&kernel);
+            assert_close(&gram::<f32>(&kernel, x.view()).mapv(f64::from), &k, single, &what);
+            assert_close(&gram_cross::<f32>(&kernel, x.view(), z.view()).mapv(f64::from), &c, single, &what);
+        }
+    }
+}
+
+#[test]
+fn the_diagonal_is_exact_in_both_precisions() {
+    let x = points(50, 6, 3);
+    for kernel in kernels() {
+        let want: Array1<f64> = x.rows().into_iter().map(|r| kernel.value(&r.to_vec(), &r.to_vec())).collect();
+        for precision in [Precision::F32, Precision::F64] {
+            let got = KernelOperator::new(&kernel, x.view(), precision).diagonal();
+            assert!(got.iter().zip(&want).all(|(g, w)| (g - w).abs() <= 1e-12 * w.abs()), "{kernel}");
+        }
+    }
+}
+
+/// What every operator must do, checked against its dense matrix.
+fn operator_contract(operator: &dyn Operator, dense: &Array2<f64>, tolerance: f64, what: &str) {
+    let n = operator.n();
+    assert_eq!(dense.dim(), (n, n), "{what}");
+    let mut rng = Rng::new(4);
+    for columns in [1, 5] {
+        let v = Array2::from_shape_simple_fn((n, columns), || rng.normal());
+        assert_close(&operator.apply(v.view()), &dense.dot(&v), tolerance, what);
+    }
+    let (rows, columns) = (rng.sample(n, 20), rng.sample(n, 30));
+    let sub = Array2::from_shape_fn((rows.len(), columns.len()), |(a, b)| dense[[rows[a], columns[b]]]);
+    assert_close(&operator.block(&rows, &columns), &sub, tolerance, what);
+    let diagonal = operator.diagonal().insert_axis(ndarray::Axis(1));
+    assert_close(&diagonal, &dense.diag().to_owned().insert_axis(ndarray::Axis(1)), tolerance, what);
+}
+
+#[test]
+fn every_operator_keeps_the_contract() {
+    for n in [1, 30, 801] {
+        let x = points(n, 4, 5);
+        for kernel in kernels() {
+            let dense = oracle(&kernel, x.view(), x.view());
+            let double = KernelOperator::new(&kernel, x.view(), Precision::F64);
+            operator_contract(&double, &dense, 1e-13, &format!("matrix-free f64, {kernel}"));
+            let single = single_precision(&kernel);
+            let operator = KernelOperator::new(&kernel, x.view(), Precision::F32);
+            operator_contract(&operator, &dense, single, &format!("matrix-free f32, {kernel}"));
+            let centring = Array2::<f64>::eye(n) - 1.0 / n as f64;
+            let centred = centring.dot(&dense).dot(&centring);
+            // Differences of numbers of the size of K.
+            let size =
+                dense.iter().fold(0.0f64, |m, v| m.max(v.abs())) / centred.iter().fold(1e-9f64, |m, v| m.max(v.abs()));
+            operator_contract(&Centred::new(&double), &centred, 1e-12 * size.max(1.0), &format!("centred, {kernel}"));
+        }
+        let dense = oracle(&kernels()[2], x.view(), x.view());
+        operator_contract(&DenseOperator::new(dense.clone()), &dense, 1e-13, "dense f64");
+        operator_contract(&DenseOperator::new(dense.mapv(|v| v as f32)), &dense, 1e-6, "dense f32");
+        let f = points(7, n, 6);
+        operator_contract(&LowRankOperator::new(f.clone()).unwrap(), &(f.t().dot(&f) / 7.0), 1e-13, "low rank");
+    }
+}
+
+#[test]
+fn products_with_new_points_agree_with_the_formula() {
+    let (x, z, a) = (points(500, 5, 7), points(410, 5, 8), points(410, 3, 9));
+    for kernel in kernels() {
+        let want = oracle(&kernel, x.view(), z.view()).dot(&a);
+        let got = cross_apply(&kernel, x.view(), z.view(), a.view(), Precision::F64);
+        assert_close(&got, &want, 1e-12, &kernel.to_string());
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let x = points(3000, 8, 10);
+    let v = points(3000, 6, 11);
+    let product = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            KernelOperator::new(&Kernel::parse("rbf(1)").unwrap(), x.view(), Precision::F32).apply(v.view())
+        })
+    };
+    let one = product(1);
+    for threads in [2, 3] {
+        assert!(product(threads).iter().zip(&one).all(|(a, b)| a.to_bits() == b.to_bits()), "{threads} threads");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn kernel_matrices_are_symmetric_and_positive_semi_definite(
+        which in 0usize..20, n in 2usize..40, d in 1usize..5, seed in any::<u64>(),
+    ) {
+        let all = kernels();
+        let kernel = &all[which % all.len()];
+        let k = gram::<f64>(kernel, points(n, d, seed).view());
+        prop_assert!(k.indexed_iter().all(|((i, j), v)| v.to_bits() == k[[j, i]].to_bits()), "{kernel} is not symmetric");
+        let (values, _) = eigh(k.view()).unwrap();
+        prop_assert!(values[n - 1] >= -1e-12 * n as f64 * values[0], "{kernel}: eigenvalue {}", values[n - 1]);
+    }
+
+    #[test]
+    fn shift_invariant_kernels_are_shift_invariant(which in 0usize..20, shift in -50.0..50.0f64, seed in any::<u64>()) {
+        let all: Vec<Kernel> = kernels().into_iter().filter(Kernel::is_shift_invariant).collect();
+        let kernel = &all[which % all.len()];
+        let x = points(20, 3, seed);
+        let (a, b) = (gram::<f64>(kernel, x.view()), gram::<f64>(kernel, (&x + shift).view()));
+        prop_assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-10), "{kernel}");
+    }
+
+    #[test]
+    fn permuting_the_points_permutes_the_matrix(which in 0usize..20, seed in any::<u64>()) {
+        let all = kernels();
+        let kernel = &all[which % all.len()];
+        let x = points(30, 3, seed);
+        let order = Rng::new(seed).sample(30, 30);
+        let k = gram::<f64>(kernel, x.view());
+        let permuted = gram::<f64>(kernel, x.select(ndarray::Axis(0), &order).view());
+        for ((i, j), v) in permuted.indexed_iter() {
+            prop_assert!((v - k[[order[i], order[j]]]).abs() < 1e-12, "{kernel}");
+        }
+    }
+}
