@@ -1,1 +1,171 @@
-//! Data.
+//! Where numbers come from: files, embedded and generated sets, named sets in a folder; scalings and splits.
+//!
+//! One function, [`open`], reads them all. Whatever the source, a [`Dataset`] holds finite numbers only, in row-major
+//! order; anything else is refused with the file, the row and the column named. In every message and option, rows and
+//! columns are counted from 1 as a person counts, and the header of a table is not a row.
+//!
+//! | source | read as |
+//! |---|---|
+//! | `.npy` | numbers (`f4 f8 u1 u2 u4 u8 i1 i2 i4 i8 b1`), C or Fortran order; 1-D is one column; 3-D `[n, h, w]` and 4-D `[n, c, h, w]` are flattened row by row and keep their image shape |
+//! | `.npz` | the array `X` (or the only one, or [`ReadOptions::key`]), with `y` beside it as the target |
+//! | `.csv`, `.tsv`, `.data`, `.txt` | a table separated by commas, semicolons or tabs, with or without a header |
+//! | `…-idx3-ubyte`, `.idx` | images, bytes scaled to [0, 1], with the labels file beside it as the target |
+//! | `.bin`, or a folder of `data_batch_*.bin` | CIFAR-10 images, bytes scaled to [0, 1], with labels |
+//! | `.parquet` | a flat table of numbers (needs the feature `parquet`) |
+//! | a name, such as `digits` or `moons(n=500, noise=0.1)` | see [`catalogue`] |
+//!
+//! Tables, `.npy`, IDX and `.bin` files may be compressed with gzip (`.csv.gz`).
+
+use std::path::Path;
+
+use call::Call;
+
+use crate::{Error, Result};
+
+mod bytes;
+mod call;
+mod cifar;
+mod csv;
+mod dataset;
+mod embedded;
+pub mod generate;
+mod idx;
+mod named;
+mod npy;
+mod npz;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod scale;
+
+pub use bytes::write_atomically;
+pub use dataset::{Dataset, Target};
+pub use embedded::digits;
+pub use named::{Entry, Origin, catalogue};
+pub use npy::{Element, write_npy};
+pub use scale::{Scaler, Scaling};
+
+/// How a source is to be read; the default fits most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// The column to predict: its name, or its position (1 is the first, −1 the last). In an `.npz` also the name of
+    /// an array. Without it a table has no target.
+    pub target: Option<String>,
+    /// Whether a table's first row names the columns. `None` looks: it does when none of its cells is a number and
+    /// the row after it has one.
+    pub header: Option<bool>,
+    /// The array of an `.npz` to read.
+    pub key: Option<String>,
+}
+
+/// Opens a file, a folder of CIFAR-10 files, or a named set; the module's page lists what can be read.
+///
+/// A name of the [`catalogue`] wins over a file of that name; write `./digits` to mean the file.
+///
+/// ```
+/// use mercer::data::{open, ReadOptions};
+/// let moons = open("moons(n=500, noise=0.1)", &ReadOptions::default())?;
+/// assert_eq!((moons.n(), moons.d()), (500, 2));
+/// let slip = open("mons", &ReadOptions::default()).unwrap_err();
+/// assert_eq!(slip.to_string(), "there is no data set called `mons`; did you mean `moons`?");
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub fn open(source: &str, options: &ReadOptions) -> Result<Dataset> {
+    let call = Call::parse(source);
+    if let Some(call) = call.as_ref().filter(|c| named::exists(c.name)) {
+        return named::open(call, options);
+    }
+    let path = Path::new(source);
+    if path.exists() || format_of(path).is_some() || source.contains(['/', '\\']) {
+        return open_file(path, options);
+    }
+    match (call, source.split_once('(')) {
+        (Some(call), _) => Err(named::unknown(call.name)),
+        (None, Some((name, _))) if named::exists(name.trim()) => Err(Error::input(format!(
+            "`{source}` cannot be read; parameters are written as in moons(n=500, noise=0.1)"
+        ))),
+        _ => Err(named::unknown(source)),
+    }
+}
+
+/// The formats, by the name of the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Npy,
+    Npz,
+    Table,
+    Idx,
+    Cifar,
+    Parquet,
+}
+
+/// The format that a file's name promises.
+fn format_of(path: &Path) -> Option<Format> {
+    let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    if name.ends_with("-ubyte") {
+        return Some(Format::Idx);
+    }
+    Some(match Path::new(name).extension()?.to_str()? {
+        "npy" => Format::Npy,
+        "npz" => Format::Npz,
+        "csv" | "tsv" | "data" | "txt" => Format::Table,
+        "idx" => Format::Idx,
+        "bin" => Format::Cifar,
+        "parquet" => Format::Parquet,
+        _ => return None,
+    })
+}
+
+fn open_file(path: &Path, options: &ReadOptions) -> Result<Dataset> {
+    let format = if path.is_dir() { Some(Format::Cifar) } else { format_of(path) };
+    if format.is_none() && !path.exists() {
+        return Err(Error::io(path, std::io::ErrorKind::NotFound.into()));
+    }
+    let Some(format) = format else {
+        return Err(Error::file(
+            path,
+            "has no extension that tells its format; use .npy, .npz, .csv, .tsv, .idx, .bin (CIFAR-10) or .parquet",
+        ));
+    };
+    check_options(path, format, options)?;
+    let name = stem(path);
+    match (format, &options.target) {
+        (Format::Npy, None) => npy::read(path, &name),
+        (Format::Npy, Some(target)) => {
+            npy::read(path, &name)?.take_target(target).map_err(|e| Error::file(path, e.to_string()))
+        }
+        (Format::Npz, _) => npz::read(path, &name, options),
+        (Format::Table, _) => csv::read(path, &name, options),
+        (Format::Idx, _) => idx::read(path, &name),
+        (Format::Cifar, _) => cifar::read(path, &name),
+        #[cfg(feature = "parquet")]
+        (Format::Parquet, _) => parquet::read(path, &name, options),
+        #[cfg(not(feature = "parquet"))]
+        (Format::Parquet, _) => Err(Error::file(
+            path,
+            "cannot be read by this build; build with `--features parquet`, or convert it to .csv or .npy",
+        )),
+    }
+}
+
+/// Options that a format has no use for are refused, not ignored.
+fn check_options(path: &Path, format: Format, options: &ReadOptions) -> Result<()> {
+    let refuse = |option: &str, place: &str| Err(Error::file(path, format!("the option `{option}` is for {place}")));
+    if options.key.is_some() && format != Format::Npz {
+        return refuse("key", ".npz archives");
+    }
+    if options.header.is_some() && format != Format::Table {
+        return refuse("header", "tables of text, such as .csv");
+    }
+    if options.target.is_some() && matches!(format, Format::Idx | Format::Cifar) {
+        return refuse("target", "tables; images bring their own labels");
+    }
+    Ok(())
+}
+
+/// The file's name without folder and extensions.
+fn stem(path: &Path) -> String {
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    Path::new(plain).file_stem().map_or(name.clone(), |s| s.to_string_lossy().into_owned())
+}

@@ -1,0 +1,74 @@
+//! The binary form of CIFAR-10: records of one label byte and 3×32×32 bytes, channel by channel.
+
+use std::path::{Path, PathBuf};
+
+use ndarray::Array2;
+
+use super::bytes;
+use super::dataset::{Dataset, Target, generated_columns};
+use super::idx::scaled;
+use crate::{Error, Result};
+
+const PIXELS: usize = 3 * 32 * 32;
+const RECORD: usize = 1 + PIXELS;
+const NAMES: [&str; 10] = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
+
+/// Reads one file, or the files `data_batch_*.bin` of a folder one after the other; bytes are scaled to [0, 1].
+pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
+    let files = if path.is_dir() { batches(path)? } else { vec![path.to_owned()] };
+    let (mut x, mut labels) = (Vec::new(), Vec::new());
+    for file in &files {
+        read_file(file, &mut x, &mut labels)?;
+    }
+    let x = Array2::from_shape_vec((labels.len(), PIXELS), x).expect("a label and its pixels come together");
+    let y = Target::Classes { labels, names: NAMES.map(String::from).to_vec() };
+    Ok(Dataset { name: name.into(), x, y: Some(y), columns: generated_columns(PIXELS), shape: Some([3, 32, 32]) })
+}
+
+/// The files `data_batch_*.bin` of a folder, in the order of their names.
+fn batches(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
+        let entry = entry.map_err(|e| Error::io(folder, e))?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("data_batch_") && (name.ends_with(".bin") || name.ends_with(".bin.gz")) {
+            files.push(entry.path());
+        }
+    }
+    if files.is_empty() {
+        return Err(Error::file(folder, "is a folder without CIFAR-10 files (data_batch_*.bin); name a file instead"));
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read_file(path: &Path, x: &mut Vec<f64>, labels: &mut Vec<usize>) -> Result<()> {
+    let content = bytes::read_up_to(path, &mut *bytes::open(path)?.reader, u64::MAX)?;
+    if content.is_empty() {
+        return Err(Error::file(path, "is empty"));
+    }
+    let (records, rest) = (content.chunks_exact(RECORD), content.len() % RECORD);
+    let n = content.len() / RECORD;
+    if rest != 0 {
+        return Err(Error::file(
+            path,
+            format!(
+                "is truncated or not CIFAR-10: row {} (counted from 1) has {rest} of {RECORD} bytes (one label, 3×32×32 pixels)",
+                n + 1
+            ),
+        ));
+    }
+    x.reserve_exact(n * PIXELS);
+    for (i, record) in records.enumerate() {
+        if usize::from(record[0]) >= NAMES.len() {
+            return Err(Error::file(
+                path,
+                format!("row {} (counted from 1) has the label {}; CIFAR-10 has the classes 0 to 9", i + 1, record[0]),
+            ));
+        }
+        labels.push(usize::from(record[0]));
+        x.extend(scaled(&record[1..]));
+    }
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! Tables as text: comma, semicolon or tab, a header or none, gzipped or not.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
+
+use csv::{ByteRecord, Reader, ReaderBuilder};
+use ndarray::Array2;
+
+use super::ReadOptions;
+use super::bytes::{self, read_error, read_up_to};
+use super::dataset::{Dataset, Target, cell, find_column, generated_columns};
+use crate::{Error, Result};
+
+/// Enough of the file to see its first lines.
+const HEAD: u64 = 1 << 16;
+
+/// Reads a table of numbers. A target column of text becomes classes, in the order of their names; a target column of
+/// numbers becomes values.
+pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
+    let mut reader = bytes::open(path)?.reader;
+    let mut head = read_up_to(path, &mut *reader, HEAD)?;
+    if head.starts_with(b"\xef\xbb\xbf") {
+        head.drain(..3);
+    }
+    let mut rows = ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true) // ragged rows are refused below, with their number
+        .delimiter(delimiter(&head))
+        .from_reader(std::io::Cursor::new(head).chain(reader));
+    let (mut first, mut second) = (ByteRecord::new(), ByteRecord::new());
+    if !next(path, &mut rows, &mut first)? {
+        return Err(Error::file(path, "is empty"));
+    }
+    let has_second = next(path, &mut rows, &mut second)?;
+    let header = options.header.unwrap_or_else(|| looks_like_header(&first, has_second.then_some(&second)));
+    let columns = if header { column_names(&first) } else { generated_columns(first.len()) };
+    let target = options.target.as_deref().map(|t| find_column(&columns, t)).transpose();
+    let target = target.map_err(|e| Error::file(path, e.to_string()))?;
+    let mut table = Table::new(path, columns, target);
+    if !header {
+        table.push(&first)?;
+    }
+    if has_second {
+        table.push(&second)?;
+        while next(path, &mut rows, &mut first)? {
+            table.push(&first)?;
+        }
+    }
+    table.finish(name)
+}
+
+fn next(path: &Path, rows: &mut Reader<impl Read>, record: &mut ByteRecord) -> Result<bool> {
+    rows.read_byte_record(record).map_err(|e| match e.into_kind() {
+        csv::ErrorKind::Io(e) => read_error(path, e),
+        kind => Error::file(path, format!("{kind:?}")),
+    })
+}
+
+/// The separator that occurs most in the first line; a comma if none does.
+fn delimiter(head: &[u8]) -> u8 {
+    let line = head.split(|&b| b == b'\n').find(|l| !l.is_empty()).unwrap_or(head);
+    let count = |d: u8| line.iter().filter(|&&b| b == d).count();
+    // max_by_key keeps the last of equals: the comma.
+    [b'\t', b';', b','].into_iter().max_by_key(|&d| count(d)).unwrap_or(b',')
+}
+
+/// Names, not data: no cell of the first row is a number, and some cell of the second is (or there is no second).
+fn looks_like_header(first: &ByteRecord, second: Option<&ByteRecord>) -> bool {
+    let no_number = first.iter().all(|c| number(c).is_none());
+    no_number && second.is_none_or(|s| s.iter().any(|c| number(c).is_some()))
+}
+
+fn column_names(header: &ByteRecord) -> Vec<String> {
+    let name = |(j, c): (usize, &[u8])| match String::from_utf8_lossy(c).trim() {
+        "" => format!("x{j}"),
+        name => name.to_string(),
+    };
+    header.iter().enumerate().map(name).collect()
+}
+
+fn number(cell: &[u8]) -> Option<f64> {
+    std::str::from_utf8(cell.trim_ascii()).ok()?.parse().ok()
+}
+
+/// The table as far as it has been read.
+struct Table<'a> {
+    path: &'a Path,
+    columns: Vec<String>,
+    target: Option<usize>,
+    rows: usize,
+    /// Features, row by row.
+    x: Vec<f64>,
+    y: TargetColumn,
+}
+
+/// The first row decides whether the target is numbers or text.
+enum TargetColumn {
+    Undecided,
+    Values(Vec<f64>),
+    Texts { labels: Vec<usize>, known: HashMap<Vec<u8>, usize> },
+}
+
+impl<'a> Table<'a> {
+    fn new(path: &'a Path, columns: Vec<String>, target: Option<usize>) -> Self {
+        Table { path, columns, target, rows: 0, x: Vec::new(), y: TargetColumn::Undecided }
+    }
+
+    fn push(&mut self, record: &ByteRecord) -> Result<()> {
+        let width = self.columns.len();
+        if record.len() != width {
+            return Err(Error::file(
+                self.path,
+                format!(
+                    "is ragged: row {} (counted from 1) has {} columns, where {width} are expected",
+                    self.rows + 1,
+                    record.len()
+                ),
+            ));
+        }
+        for (j, cell) in record.iter().enumerate() {
+            if Some(j) == self.target {
+                self.push_target(j, cell)?;
+                continue;
+            }
+            match number(cell) {
+                Some(v) if v.is_finite() => self.x.push(v),
+                _ => return Err(self.bad_cell(j, cell)),
+            }
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    fn push_target(&mut self, j: usize, cell: &[u8]) -> Result<()> {
+        let value = number(cell);
+        let empty = cell.trim_ascii().is_empty();
+        if empty || value.is_some_and(|v| !v.is_finite()) {
+            return Err(self.bad_cell(j, cell));
+        }
+        if matches!(self.y, TargetColumn::Undecided) {
+            self.y = match value {
+                Some(_) => TargetColumn::Values(Vec::new()),
+                None => TargetColumn::Texts { labels: Vec::new(), known: HashMap::new() },
+            };
+        }
+        match (&mut self.y, value) {
+            (TargetColumn::Values(values), Some(v)) => values.push(v),
+            (TargetColumn::Texts { labels, known }, None) => {
+                let text = cell.trim_ascii();
+                let label = known.get(text).copied().unwrap_or(known.len());
+                if label == known.len() {
+                    known.insert(text.to_vec(), label);
+                }
+                labels.push(label);
+            }
+            (_, value) => return Err(self.mixed_target(j, cell, value.is_some())),
+        }
+        Ok(())
+    }
+
+    fn finish(self, name: &str) -> Result<Dataset> {
+        let Table { path, mut columns, target, rows, x, y } = self;
+        if rows == 0 {
+            return Err(Error::file(path, "holds a header but no rows"));
+        }
+        if let Some(j) = target {
+            columns.remove(j);
+        }
+        if columns.is_empty() {
+            return Err(Error::file(path, "has one column only; as a target it leaves no feature"));
+        }
+        let x = Array2::from_shape_vec((rows, columns.len()), x).expect("each row was counted");
+        let y = match y {
+            TargetColumn::Undecided => None,
+            TargetColumn::Values(values) => Some(Target::Values(values)),
+            TargetColumn::Texts { labels, known } => Some(classes(labels, known)),
+        };
+        Ok(Dataset { name: name.into(), x, y, columns, shape: None })
+    }
+
+    /// `row 3, column 5 (counted from 1), \`age\`,` with the name only where the file gives one.
+    fn place(&self, j: usize) -> String {
+        let name = &self.columns[j];
+        let named = if *name == format!("x{j}") { String::new() } else { format!(", `{name}`,") };
+        format!("{}{named}", cell(self.rows, j))
+    }
+
+    fn bad_cell(&self, j: usize, cell: &[u8]) -> Error {
+        let place = self.place(j);
+        let what = match number(cell) {
+            _ if cell.trim_ascii().is_empty() => format!("{place} is empty; fill the value or drop the row"),
+            Some(v) => format!("{place} is {v}; fill the value or drop the row"),
+            None if self.rows == 0 => format!(
+                "{place} is `{}`, not a number; if the first row names the columns, say so, and if the column holds classes, make it the target",
+                shown(cell)
+            ),
+            None => format!("{place} is `{}`, not a number", shown(cell)),
+        };
+        Error::file(self.path, what)
+    }
+
+    fn mixed_target(&self, j: usize, cell: &[u8], is_number: bool) -> Error {
+        let (this, before) = if is_number { ("a number", "text") } else { ("text", "a number") };
+        let what = format!(
+            "{} is `{}`, {this}, but the target of row 1 is {before}; a target is numbers throughout or text throughout",
+            self.place(j),
+            shown(cell)
+        );
+        Error::file(self.path, what)
+    }
+}
+
+/// Classes in the order of their names, so that the order of the rows does not matter.
+pub(super) fn classes(labels: Vec<usize>, known: HashMap<Vec<u8>, usize>) -> Target {
+    let mut order: Vec<(Vec<u8>, usize)> = known.into_iter().collect();
+    order.sort_unstable();
+    let mut position = vec![0; order.len()];
+    for (new, (_, old)) in order.iter().enumerate() {
+        position[*old] = new;
+    }
+    Target::Classes {
+        labels: labels.into_iter().map(|l| position[l]).collect(),
+        names: order.iter().map(|(text, _)| String::from_utf8_lossy(text).into_owned()).collect(),
+    }
+}
+
+/// The cell as text, cut to a length that a message can hold.
+fn shown(cell: &[u8]) -> String {
+    let text = String::from_utf8_lossy(cell);
+    let mut short: String = text.trim().chars().take(40).flat_map(char::escape_debug).collect();
+    if text.trim().chars().nth(40).is_some() {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,316 @@
+//! The noun of this room: rows of numbers, perhaps with one target per row.
+
+use ndarray::{Array2, ArrayView2, Axis};
+
+use crate::rng::Rng;
+use crate::{Error, Result};
+
+/// Rows of features, perhaps with a target per row.
+///
+/// Every value is finite and `x` is in row-major order, whatever file it came from.
+///
+/// ```
+/// use mercer::data::{open, ReadOptions};
+/// let digits = open("digits", &ReadOptions::default())?;
+/// assert_eq!((digits.n(), digits.d()), (1797, 64));
+/// let (train, test) = digits.split(0.2, 0)?;
+/// assert_eq!((train.n(), test.n()), (1438, 359));
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dataset {
+    /// A word for tables and plots: the name of the set, or the file without its folder and extension.
+    pub name: String,
+    /// Features, `[n, d]`.
+    pub x: Array2<f64>,
+    /// One target per row, where there is one.
+    pub y: Option<Target>,
+    /// A name per feature, `[d]`; `x0`, `x1`, … where the source gives none.
+    pub columns: Vec<String>,
+    /// Channels, height and width, where each row is an image (`d` is their product, channel by channel, row by row).
+    pub shape: Option<[usize; 3]>,
+}
+
+/// What is to be predicted, one per row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Target {
+    /// Numbers, for regression.
+    Values(Vec<f64>),
+    /// Classes: row `i` belongs to `names[labels[i]]`.
+    Classes {
+        /// Class of each row, `[n]`, each below `names.len()`.
+        labels: Vec<usize>,
+        /// Name of each class.
+        names: Vec<String>,
+    },
+}
+
+impl Dataset {
+    /// A set from arrays: `x` is `[n, d]`, `y` has one entry per row. Refuses empty and non-finite arrays.
+    pub fn new(name: impl Into<String>, x: Array2<f64>, y: Option<Target>) -> Result<Self> {
+        let name = name.into();
+        let (n, d) = x.dim();
+        if n == 0 || d == 0 {
+            return Err(Error::input(format!("`{name}` is empty: {n} rows of {d} columns")));
+        }
+        if let Some(what) = non_finite(x.view()) {
+            return Err(Error::input(format!("`{name}`: {what}")));
+        }
+        if let Some(y) = &y {
+            if y.len() != n {
+                return Err(Error::input(format!("`{name}` has {n} rows but {} targets", y.len())));
+            }
+            if let Some(what) = y.non_finite() {
+                return Err(Error::input(format!("`{name}`: {what}")));
+            }
+        }
+        let x = if x.is_standard_layout() { x } else { x.as_standard_layout().into_owned() };
+        Ok(Dataset { name, x, y, columns: generated_columns(d), shape: None })
+    }
+
+    /// Number of rows.
+    pub fn n(&self) -> usize {
+        self.x.nrows()
+    }
+
+    /// Number of features.
+    pub fn d(&self) -> usize {
+        self.x.ncols()
+    }
+
+    /// The given rows, in the given order, repeats allowed. Panics on a row that does not exist.
+    pub fn select(&self, rows: &[usize]) -> Dataset {
+        Dataset {
+            name: self.name.clone(),
+            x: self.x.select(Axis(0), rows),
+            y: self.y.as_ref().map(|y| y.select(rows)),
+            columns: self.columns.clone(),
+            shape: self.shape,
+        }
+    }
+
+    /// Two parts, `(rest, held-out)`: a random `fraction` of the rows is held out. Both keep the order of the rows,
+    /// and the same seed gives the same parts.
+    pub fn split(&self, fraction: f64, seed: u64) -> Result<(Dataset, Dataset)> {
+        if !(fraction > 0.0 && fraction < 1.0) {
+            return Err(Error::input(format!("the held-out fraction must lie between 0 and 1, not {fraction}")));
+        }
+        let n = self.n();
+        let m = (fraction * n as f64).round() as usize;
+        if m == 0 || m == n {
+            return Err(Error::input(format!(
+                "holding out {fraction} of {n} rows leaves one part empty; use another fraction or more rows"
+            )));
+        }
+        let mut held_out = vec![false; n];
+        for i in Rng::new(seed).sample(n, m) {
+            held_out[i] = true;
+        }
+        let (test, rest): (Vec<usize>, Vec<usize>) = (0..n).partition(|&i| held_out[i]);
+        Ok((self.select(&rest), self.select(&test)))
+    }
+
+    /// Moves the column called (or at) `target` from `x` into `y`; see [`ReadOptions::target`](super::ReadOptions::target).
+    pub fn take_target(mut self, target: &str) -> Result<Dataset> {
+        let j = find_column(&self.columns, target)?;
+        if self.d() == 1 {
+            return Err(Error::input(format!("`{}` has one column only; as a target it leaves no feature", self.name)));
+        }
+        self.y = Some(Target::Values(self.x.column(j).to_vec()));
+        let rest = |c: usize| if c < j { c } else { c + 1 };
+        self.x = Array2::from_shape_fn((self.n(), self.d() - 1), |(i, c)| self.x[[i, rest(c)]]);
+        self.columns.remove(j);
+        self.shape = None;
+        Ok(self)
+    }
+}
+
+impl Target {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        match self {
+            Target::Values(v) => v.len(),
+            Target::Classes { labels, .. } => labels.len(),
+        }
+    }
+
+    /// Whether there is no row at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The given rows, in the given order. Panics on a row that does not exist.
+    pub fn select(&self, rows: &[usize]) -> Target {
+        match self {
+            Target::Values(v) => Target::Values(rows.iter().map(|&i| v[i]).collect()),
+            Target::Classes { labels, names } => {
+                Target::Classes { labels: rows.iter().map(|&i| labels[i]).collect(), names: names.clone() }
+            }
+        }
+    }
+
+    /// The target as numbers, `[n]`: values as they are, classes as their position among the names.
+    pub fn values(&self) -> Vec<f64> {
+        match self {
+            Target::Values(v) => v.clone(),
+            Target::Classes { labels, .. } => labels.iter().map(|&l| l as f64).collect(),
+        }
+    }
+
+    /// Reads whole numbers as classes: the distinct values, in increasing order, become the classes and name them.
+    ///
+    /// ```
+    /// use mercer::data::Target;
+    /// let y = Target::Values(vec![7.0, -1.0, 7.0]).as_classes()?;
+    /// assert_eq!(y, Target::Classes { labels: vec![1, 0, 1], names: vec!["-1".into(), "7".into()] });
+    /// assert!(Target::Values(vec![0.5]).as_classes().is_err());
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn as_classes(&self) -> Result<Target> {
+        let Target::Values(values) = self else { return Ok(self.clone()) };
+        // Above 2^53 neighbouring whole numbers are no longer told apart.
+        if let Some(i) = values.iter().position(|v| v.fract() != 0.0 || v.abs() > 9_007_199_254_740_992.0) {
+            return Err(Error::input(format!(
+                "row {} (counted from 1) has the target {}, which is not a whole number; classes must be whole numbers or text",
+                i + 1,
+                values[i]
+            )));
+        }
+        let whole: Vec<i64> = values.iter().map(|&v| v as i64).collect();
+        let mut distinct = whole.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let labels = whole.iter().map(|v| distinct.binary_search(v).expect("each value is in its own list")).collect();
+        Ok(Target::Classes { labels, names: distinct.iter().map(i64::to_string).collect() })
+    }
+
+    pub(super) fn non_finite(&self) -> Option<String> {
+        let Target::Values(values) = self else { return None };
+        let i = values.iter().position(|v| !v.is_finite())?;
+        Some(format!("the target of row {} (counted from 1) is {}; drop the row or fill the value", i + 1, values[i]))
+    }
+}
+
+/// `x0`, `x1`, …, `x{d-1}`.
+pub(super) fn generated_columns(d: usize) -> Vec<String> {
+    (0..d).map(|j| format!("x{j}")).collect()
+}
+
+/// What is wrong with the first NaN or infinity of `x` `[n, d]`, if there is one.
+pub(super) fn non_finite(x: ArrayView2<f64>) -> Option<String> {
+    let ((i, j), v) = x.indexed_iter().find(|(_, v)| !v.is_finite())?;
+    Some(format!("{} is {v}; drop the row or fill the value", cell(i, j)))
+}
+
+/// A place in a table as a person counts: `row 3, column 5 (counted from 1)`.
+pub(super) fn cell(row: usize, column: usize) -> String {
+    format!("row {}, column {} (counted from 1)", row + 1, column + 1)
+}
+
+/// The position of the column called `target`, or at position `target`: 1 is the first, −1 the last.
+pub(super) fn find_column(columns: &[String], target: &str) -> Result<usize> {
+    let mut found = (0..columns.len()).filter(|&j| columns[j] == target);
+    if let Some(j) = found.next() {
+        return match found.next() {
+            None => Ok(j),
+            Some(k) => Err(Error::input(format!(
+                "columns {} and {} (counted from 1) are both called `{target}`; name the target by its position",
+                j + 1,
+                k + 1
+            ))),
+        };
+    }
+    let d = columns.len();
+    if let Ok(position) = target.parse::<i64>() {
+        let distance = usize::try_from(position.unsigned_abs()).unwrap_or(usize::MAX);
+        if position == 0 || distance > d {
+            return Err(Error::input(format!(
+                "there is no column {position}: there are {d}, counted 1 to {d} from the left or -1 to -{d} from the right"
+            )));
+        }
+        return Ok(if position > 0 { distance - 1 } else { d - distance });
+    }
+    let hint = match crate::error::nearest(target, columns.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if d <= 12 => format!("the columns are {}", columns.join(", ")),
+        None => format!("the columns are {}, … {}", columns[..6].join(", "), columns[d - 1]),
+    };
+    Err(Error::input(format!("there is no column called `{target}`; {hint}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::array;
+
+    fn small() -> Dataset {
+        Dataset::new("small", array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], None).unwrap()
+    }
+
+    #[test]
+    fn constructor_names_the_bad_value() {
+        let message = Dataset::new("s", array![[1.0, 2.0], [3.0, f64::NAN]], None).unwrap_err().to_string();
+        assert_eq!(message, "`s`: row 2, column 2 (counted from 1) is NaN; drop the row or fill the value");
+        assert!(Dataset::new("s", Array2::zeros((0, 3)), None).is_err());
+        assert!(Dataset::new("s", Array2::zeros((3, 0)), None).is_err());
+        let short = Dataset::new("s", Array2::zeros((3, 1)), Some(Target::Values(vec![1.0])));
+        assert!(short.unwrap_err().to_string().contains("3 rows but 1 targets"));
+        let infinite = Dataset::new("s", Array2::zeros((2, 1)), Some(Target::Values(vec![1.0, f64::INFINITY])));
+        assert!(infinite.unwrap_err().to_string().contains("target of row 2"));
+    }
+
+    #[test]
+    fn columns_are_found_by_name_position_and_from_the_end() {
+        let columns: Vec<String> = ["age", "price", "2", "age"].map(String::from).to_vec();
+        assert_eq!(find_column(&columns, "price").unwrap(), 1);
+        assert_eq!(find_column(&columns, "1").unwrap(), 0);
+        assert_eq!(find_column(&columns, "2").unwrap(), 2, "a name wins over a position");
+        assert_eq!(find_column(&columns, "-1").unwrap(), 3);
+        assert_eq!(find_column(&columns, "-4").unwrap(), 0);
+        for (target, part) in [
+            ("0", "no column 0"),
+            ("5", "counted 1 to 4"),
+            ("-5", "no column -5"),
+            ("age", "columns 1 and 4"),
+            ("prise", "did you mean `price`?"),
+            ("zzzzzz", "the columns are age, price"),
+            ("-9223372036854775808", "no column"),
+        ] {
+            let message = find_column(&columns, target).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_taken_out_of_the_features() {
+        let set = small().take_target("2").unwrap();
+        assert_eq!(set.x, array![[1.0, 3.0], [4.0, 6.0]]);
+        assert_eq!(set.y, Some(Target::Values(vec![2.0, 5.0])));
+        assert_eq!(set.columns, ["x0", "x2"]);
+        assert!(set.x.is_standard_layout());
+        let one = Dataset::new("one", array![[1.0]], None).unwrap();
+        assert!(one.take_target("1").unwrap_err().to_string().contains("leaves no feature"));
+    }
+
+    #[test]
+    fn split_refuses_empty_parts_and_bad_fractions() {
+        for bad in [0.0, 1.0, -0.1, 1.5, f64::NAN, 0.1, 0.9] {
+            assert!(small().split(bad, 0).is_err(), "{bad}");
+        }
+        let (a, b) = small().split(0.5, 0).unwrap();
+        assert_eq!((a.n(), b.n()), (1, 1));
+    }
+
+    #[test]
+    fn classes_are_numbered_in_increasing_order() {
+        let y = Target::Values(vec![10.0, 9.0, 10.0, -3.0]).as_classes().unwrap();
+        let Target::Classes { labels, names } = &y else { panic!("not classes") };
+        assert_eq!((labels.as_slice(), names.join(" ")), ([2, 1, 2, 0].as_slice(), "-3 9 10".to_string()));
+        assert_eq!(y.as_classes().unwrap(), y);
+        assert_eq!(y.values(), [2.0, 1.0, 2.0, 0.0]);
+        let message = Target::Values(vec![1.0, 2.5]).as_classes().unwrap_err().to_string();
+        assert!(message.contains("row 2") && message.contains("2.5"), "{message}");
+        assert!(Target::Values(vec![f64::NAN]).as_classes().is_err());
+        assert!(Target::Values(vec![1e300]).as_classes().is_err());
+    }
+}

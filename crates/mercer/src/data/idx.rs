@@ -1,0 +1,88 @@
+//! IDX, the format of MNIST: two zero bytes, a type, the number of dimensions, the dimensions, then bytes.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use ndarray::Array2;
+
+use super::bytes::{self, read_exactly, read_up_to};
+use super::dataset::{Dataset, Target, generated_columns};
+use crate::{Error, Result};
+
+/// Reads images scaled to [0, 1], and their labels where a labels file lies beside them.
+pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
+    let (dims, pixels) = read_bytes(path)?;
+    if dims.len() == 1 {
+        return Err(Error::file(path, "holds labels only; open the file of images, the labels beside it come along"));
+    }
+    let (n, d) = (dims[0], pixels.len() / dims[0]);
+    let y = labels_beside(path).map(|labels| read_labels(&labels, n)).transpose()?;
+    let shape = match dims[..] {
+        [_, h, w] => Some([1, h, w]),
+        [_, c, h, w] => Some([c, h, w]),
+        _ => None,
+    };
+    let x = Array2::from_shape_vec((n, d), scaled(&pixels)).expect("counted while reading");
+    Ok(Dataset { name: name.into(), x, y, columns: generated_columns(d), shape })
+}
+
+/// Bytes 0–255 to [0, 1].
+pub(super) fn scaled(pixels: &[u8]) -> Vec<f64> {
+    pixels.iter().map(|&p| f64::from(p) / 255.0).collect()
+}
+
+/// `train-images-idx3-ubyte.gz` to `train-labels-idx1-ubyte.gz`, if it exists, gzipped or not.
+fn labels_beside(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    let labels = name.contains("images").then(|| name.replace("images", "labels").replace("idx3", "idx1"))?;
+    let plain = labels.strip_suffix(".gz").unwrap_or(&labels);
+    [labels.clone(), plain.to_string(), format!("{plain}.gz")]
+        .into_iter()
+        .map(|n| path.with_file_name(n))
+        .find(|p| p.is_file())
+}
+
+fn read_labels(path: &Path, n: usize) -> Result<Target> {
+    let (dims, labels) = read_bytes(path)?;
+    if dims != [n] {
+        return Err(Error::file(path, format!("has the shape {dims:?}, but there are {n} images to label")));
+    }
+    let classes = labels.iter().max().map_or(0, |&m| usize::from(m) + 1);
+    let labels = labels.into_iter().map(usize::from).collect();
+    Ok(Target::Classes { labels, names: (0..classes).map(|c| c.to_string()).collect() })
+}
+
+/// The dimensions and as many bytes as they promise.
+fn read_bytes(path: &Path) -> Result<(Vec<usize>, Vec<u8>)> {
+    let mut reader = bytes::open(path)?.reader;
+    let dims = read_dimensions(path, &mut *reader)?;
+    let count = dims.iter().try_fold(1u64, |p, &k| p.checked_mul(k as u64));
+    let count = count.filter(|&c| c < u64::MAX && usize::try_from(c).is_ok());
+    let count = count.ok_or_else(|| Error::file(path, format!("promises an impossible shape, {dims:?}")))?;
+    if count == 0 {
+        return Err(Error::file(path, format!("is empty: its shape is {dims:?}")));
+    }
+    let content = read_exactly(path, &mut *reader, count, &format!("elements of shape {dims:?}"))?;
+    Ok((dims, content))
+}
+
+fn read_dimensions(path: &Path, reader: &mut dyn Read) -> Result<Vec<usize>> {
+    let magic = read_up_to(path, reader, 4)?;
+    let ndim = match magic[..] {
+        [] => return Err(Error::file(path, "is empty")),
+        [0, 0, 0x08, ndim @ 1..=4] => usize::from(ndim),
+        [0, 0, 0x08, ndim] => return Err(Error::file(path, format!("has {ndim} dimensions; 1 to 4 can be read"))),
+        [0, 0, kind @ (0x09 | 0x0b..=0x0e), _] => {
+            return Err(Error::file(
+                path,
+                format!("has elements of IDX type {kind:#04x}; only bytes (0x08) can be read"),
+            ));
+        }
+        _ => return Err(Error::file(path, format!("is not an IDX file: it starts with {magic:02x?}, not 00 00 08"))),
+    };
+    let sizes = read_up_to(path, reader, 4 * ndim as u64)?;
+    if sizes.len() != 4 * ndim {
+        return Err(Error::file(path, "is truncated within its header"));
+    }
+    Ok(sizes.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize).collect())
+}

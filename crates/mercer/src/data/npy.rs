@@ -1,0 +1,334 @@
+//! NumPy's `.npy`: a magic string, a header written as a Python dictionary, then the raw elements.
+
+use std::io::Read;
+use std::path::Path;
+
+use ndarray::{Array2, ArrayD, ArrayView, Dimension, IxDyn, ShapeBuilder};
+
+use super::bytes::{self, Source, read_up_to};
+use super::dataset::{Dataset, generated_columns, non_finite};
+use crate::{Error, Result};
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// NumPy itself refuses to evaluate longer headers.
+const LONGEST_HEADER: u64 = 10_000;
+const KNOWN_TYPES: &str = "f4, f8, u1, u2, u4, u8, i1, i2, i4, i8 or b1";
+
+/// An array as it lies in a file: rows flattened, the shape beside it.
+pub(super) struct Array {
+    /// `[n, product of the other dimensions]`, in row-major order, finite.
+    pub x: Array2<f64>,
+    /// The dimensions in the file.
+    pub dims: Vec<usize>,
+}
+
+/// Reads an `.npy` file, gzipped or not.
+pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
+    let Source { mut reader, len } = bytes::open(path)?;
+    Ok(dataset(read_array(path, "", &mut *reader, len)?, name))
+}
+
+/// The set of an array; an image shape is kept for `[n, h, w]` and for `[n, c, h, w]` of 1, 3 or 4 channels.
+pub(super) fn dataset(Array { x, dims }: Array, name: &str) -> Dataset {
+    let shape = match dims[..] {
+        [_, h, w] => Some([1, h, w]),
+        [_, c @ (1 | 3 | 4), h, w] => Some([c, h, w]),
+        _ => None,
+    };
+    Dataset { name: name.into(), columns: generated_columns(x.ncols()), x, y: None, shape }
+}
+
+/// Reads one array from a stream of `len` bytes (where that is known). `within` names the array in an archive.
+pub(super) fn read_array(path: &Path, within: &str, reader: &mut dyn Read, len: Option<u64>) -> Result<Array> {
+    let fail = |what: String| Error::file(path, format!("{within}{what}"));
+    let (header, header_len) = read_header(path, reader, &fail)?;
+    let header = Header::parse(&header).map_err(fail)?;
+    let (n, d) = header.rows_and_columns().map_err(fail)?;
+    let count = n.checked_mul(d).filter(|&c| (c as u64).checked_mul(header.kind.size() as u64).is_some());
+    let Some(count) = count else {
+        return Err(fail(format!("the header promises an impossible shape, {:?}", header.dims)));
+    };
+    let promised = count as u64 * header.kind.size() as u64;
+    let size_error = |got: u64| {
+        fail(format!(
+            "is {}: the header promises {promised} bytes of elements (shape {:?}), but there are {got}{}",
+            if got < promised { "truncated" } else { "too long" },
+            header.dims,
+            if got < promised { "" } else { " or more" }
+        ))
+    };
+    // A plain file is judged by its length before anything is allocated for its elements.
+    if let Some(got) = len.map(|len| len.saturating_sub(header_len)).filter(|&got| got != promised) {
+        return Err(size_error(got));
+    }
+    let mut values = Vec::with_capacity(if len.is_some() { count } else { 0 });
+    read_elements(path, reader, &header, count, &mut values)?;
+    if values.len() < count {
+        return Err(size_error(values.len() as u64 * header.kind.size() as u64));
+    }
+    if !read_up_to(path, reader, 1)?.is_empty() {
+        return Err(size_error(promised + 1));
+    }
+    let x = assemble(values, &header, (n, d));
+    if let Some(what) = non_finite(x.view()) {
+        return Err(fail(what));
+    }
+    Ok(Array { x, dims: header.dims })
+}
+
+/// The text of the header, and how many bytes precede the elements.
+fn read_header(path: &Path, reader: &mut dyn Read, fail: &dyn Fn(String) -> Error) -> Result<(String, u64)> {
+    let truncated = || fail("is truncated within its header".into());
+    let start = read_up_to(path, reader, 8)?;
+    if start.is_empty() {
+        return Err(fail("is empty".into()));
+    }
+    if start.len() < 8 || !start.starts_with(MAGIC) {
+        return Err(fail("is not an .npy array: it does not start with the magic bytes \\x93NUMPY".into()));
+    }
+    let width = match start[6] {
+        1 => 2,
+        2 | 3 => 4,
+        version => return Err(fail(format!("has the .npy version {version}; 1, 2 and 3 are known"))),
+    };
+    let length = read_up_to(path, reader, width)?;
+    if length.len() as u64 != width {
+        return Err(truncated());
+    }
+    let length = length.iter().rev().fold(0u64, |l, &b| l << 8 | u64::from(b));
+    if length > LONGEST_HEADER {
+        return Err(fail(format!("has a header of {length} bytes; more than {LONGEST_HEADER} is not plausible")));
+    }
+    let text = read_up_to(path, reader, length)?;
+    if text.len() as u64 != length {
+        return Err(truncated());
+    }
+    Ok((String::from_utf8_lossy(&text).into_owned(), 8 + width + length))
+}
+
+/// Converts up to `count` elements, piece by piece, so that no second copy of the file is held.
+fn read_elements(path: &Path, reader: &mut dyn Read, header: &Header, count: usize, out: &mut Vec<f64>) -> Result<()> {
+    let size = header.kind.size();
+    let mut piece = vec![0u8; size << 13];
+    while out.len() < count {
+        let want = piece.len().min((count - out.len()) * size);
+        let mut got = 0;
+        while got < want {
+            match reader.read(&mut piece[got..want]).map_err(|e| bytes::read_error(path, e))? {
+                0 => break,
+                k => got += k,
+            }
+        }
+        header.kind.convert(&mut piece[..got], header.big_endian, out);
+        if got < want {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Elements in file order to `[n, d]` in row-major order.
+fn assemble(values: Vec<f64>, header: &Header, (n, d): (usize, usize)) -> Array2<f64> {
+    let values = if header.fortran {
+        let strided = ArrayD::from_shape_vec(IxDyn(&header.dims).f(), values).expect("counted above");
+        strided.as_standard_layout().iter().copied().collect()
+    } else {
+        values
+    };
+    Array2::from_shape_vec((n, d), values).expect("counted above")
+}
+
+struct Header {
+    kind: Kind,
+    big_endian: bool,
+    fortran: bool,
+    dims: Vec<usize>,
+}
+
+impl Header {
+    /// Reads `{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }`.
+    fn parse(text: &str) -> Result<Header, String> {
+        let descr = entry(text, "descr")?;
+        let quote = descr.chars().next().filter(|q| matches!(q, '\'' | '"'));
+        let Some(descr) = quote.and_then(|q| descr[1..].split(q).next()) else {
+            return Err(format!("holds records, not numbers; the element type must be {KNOWN_TYPES}"));
+        };
+        let (order, code) = descr.split_at_checked(1).unwrap_or((descr, ""));
+        let kind = Kind::from_code(code).filter(|_| matches!(order, "<" | ">" | "|" | "="));
+        let Some(kind) = kind else {
+            return Err(format!("has elements of type `{descr}`; convert them to {KNOWN_TYPES}"));
+        };
+        let fortran = entry(text, "fortran_order")?;
+        let fortran = match (fortran.starts_with("True"), fortran.starts_with("False")) {
+            (false, false) => return Err("has a header whose fortran_order is neither True nor False".into()),
+            (fortran, _) => fortran,
+        };
+        let shape = entry(text, "shape")?;
+        let dims = shape.strip_prefix('(').and_then(|s| s.split_once(')')).and_then(|(inside, _)| dimensions(inside));
+        let dims = dims.ok_or("has a header whose shape is not a tuple of whole numbers")?;
+        Ok(Header { kind, big_endian: order == ">", fortran, dims })
+    }
+
+    /// `[n, d]` of the flattened rows.
+    fn rows_and_columns(&self) -> Result<(usize, usize), String> {
+        let dims = &self.dims;
+        if dims.is_empty() || dims.len() > 4 {
+            return Err(format!("has {} dimensions; 1 to 4 can be read", dims.len()));
+        }
+        if dims.contains(&0) {
+            return Err(format!("is empty: its shape is {dims:?}"));
+        }
+        let d = dims[1..].iter().try_fold(1usize, |p, &k| p.checked_mul(k));
+        let d = d.ok_or_else(|| format!("the header promises an impossible shape, {dims:?}"))?;
+        Ok((dims[0], d))
+    }
+}
+
+/// What follows `'key':` in the header.
+fn entry<'a>(text: &'a str, key: &str) -> Result<&'a str, String> {
+    let at = [format!("'{key}'"), format!("\"{key}\"")].iter().find_map(|k| text.find(k).map(|i| i + k.len()));
+    let value = at.and_then(|i| text[i..].trim_start().strip_prefix(':')).map(str::trim_start);
+    value.ok_or_else(|| format!("has a header without `{key}`"))
+}
+
+/// `3, 4` or `3,` as whole numbers.
+fn dimensions(inside: &str) -> Option<Vec<usize>> {
+    let inside = inside.trim();
+    let inside = inside.strip_suffix(',').unwrap_or(inside);
+    if inside.trim().is_empty() {
+        return Some(vec![]);
+    }
+    inside.split(',').map(|part| part.trim().parse().ok()).collect()
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    F4,
+    F8,
+    U1,
+    U2,
+    U4,
+    U8,
+    I1,
+    I2,
+    I4,
+    I8,
+    B1,
+}
+
+impl Kind {
+    fn from_code(code: &str) -> Option<Kind> {
+        Some(match code {
+            "f4" => Kind::F4,
+            "f8" => Kind::F8,
+            "u1" => Kind::U1,
+            "u2" => Kind::U2,
+            "u4" => Kind::U4,
+            "u8" => Kind::U8,
+            "i1" => Kind::I1,
+            "i2" => Kind::I2,
+            "i4" => Kind::I4,
+            "i8" => Kind::I8,
+            "b1" => Kind::B1,
+            _ => return None,
+        })
+    }
+
+    fn size(self) -> usize {
+        match self {
+            Kind::U1 | Kind::I1 | Kind::B1 => 1,
+            Kind::U2 | Kind::I2 => 2,
+            Kind::F4 | Kind::U4 | Kind::I4 => 4,
+            Kind::F8 | Kind::U8 | Kind::I8 => 8,
+        }
+    }
+
+    /// Appends the whole elements of `raw`; whole numbers beyond 2^53 are rounded to the nearest double.
+    fn convert(self, raw: &mut [u8], big_endian: bool, out: &mut Vec<f64>) {
+        if big_endian {
+            raw.chunks_exact_mut(self.size()).for_each(|element| element.reverse());
+        }
+        match self {
+            Kind::F4 => extend(raw, out, |b| f64::from(f32::from_le_bytes(b))),
+            Kind::F8 => extend(raw, out, f64::from_le_bytes),
+            Kind::U1 => extend(raw, out, |b| f64::from(u8::from_le_bytes(b))),
+            Kind::U2 => extend(raw, out, |b| f64::from(u16::from_le_bytes(b))),
+            Kind::U4 => extend(raw, out, |b| f64::from(u32::from_le_bytes(b))),
+            Kind::U8 => extend(raw, out, |b| u64::from_le_bytes(b) as f64),
+            Kind::I1 => extend(raw, out, |b| f64::from(i8::from_le_bytes(b))),
+            Kind::I2 => extend(raw, out, |b| f64::from(i16::from_le_bytes(b))),
+            Kind::I4 => extend(raw, out, |b| f64::from(i32::from_le_bytes(b))),
+            Kind::I8 => extend(raw, out, |b| i64::from_le_bytes(b) as f64),
+            Kind::B1 => extend(raw, out, |[b]: [u8; 1]| f64::from(u8::from(b != 0))),
+        }
+    }
+}
+
+fn extend<const S: usize>(raw: &[u8], out: &mut Vec<f64>, number: impl Fn([u8; S]) -> f64) {
+    out.extend(raw.chunks_exact(S).map(|b| number(b.try_into().expect("chunks of S bytes"))));
+}
+
+/// A number that can be written into an `.npy` file.
+pub trait Element: Copy + sealed::Sealed {
+    /// NumPy's code of the type, little-endian.
+    const CODE: &'static str;
+    /// Appends the little-endian bytes.
+    fn put(self, out: &mut Vec<u8>);
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! elements {
+    ($($type:ty => $code:literal),*) => {$(
+        impl sealed::Sealed for $type {}
+        impl Element for $type {
+            const CODE: &'static str = $code;
+            fn put(self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+elements!(f32 => "<f4", f64 => "<f8", i64 => "<i8");
+
+/// Writes an array of any dimension as an `.npy` file, which is there whole or not at all.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// use mercer::data::{open, write_npy, ReadOptions};
+/// let path = folder.path().join("x.npy");
+/// write_npy(&path, ndarray::array![[1.0f32, 2.0], [3.0, 4.0]].view())?;
+/// let back = open(path.to_str().unwrap(), &ReadOptions::default())?;
+/// assert_eq!(back.x, ndarray::array![[1.0, 2.0], [3.0, 4.0]]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn write_npy<A: Element, D: Dimension>(path: impl AsRef<Path>, array: ArrayView<'_, A, D>) -> Result<()> {
+    bytes::write_atomically(path, |w| {
+        w.write_all(&header_bytes(A::CODE, array.shape()))?;
+        let mut piece = Vec::with_capacity(1 << 16);
+        for &value in array.iter() {
+            value.put(&mut piece);
+            if piece.len() >= (1 << 16) - 8 {
+                w.write_all(&piece)?;
+                piece.clear();
+            }
+        }
+        w.write_all(&piece)
+    })
+}
+
+/// Version 1 header of a row-major array, padded so that the elements start at a multiple of 64 bytes.
+fn header_bytes(code: &str, shape: &[usize]) -> Vec<u8> {
+    let dims: String = shape.iter().map(|k| format!("{k}, ")).collect();
+    let dims = if shape.len() == 1 { dims.trim_end() } else { dims.trim_end_matches(", ") };
+    let mut text = format!("{{'descr': '{code}', 'fortran_order': False, 'shape': ({dims}), }}");
+    let unpadded = MAGIC.len() + 4 + text.len() + 1;
+    text.extend(std::iter::repeat_n(' ', unpadded.next_multiple_of(64) - unpadded));
+    text.push('\n');
+    let mut header = [MAGIC, &[1, 0]].concat();
+    header.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    header.extend_from_slice(text.as_bytes());
+    header
+}

@@ -1,0 +1,110 @@
+//! NumPy's `.npz`: a zip archive of `.npy` arrays, one of which is `x` and another perhaps `y`.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use zip::ZipArchive;
+
+use super::ReadOptions;
+use super::dataset::{Dataset, Target};
+use super::npy::{self, Array};
+use crate::error::nearest;
+use crate::{Error, Result};
+
+/// Names that features and targets go by when the user names none.
+const FEATURES: [&str; 4] = ["X", "x", "data", "arr_0"];
+const TARGETS: [&str; 5] = ["y", "Y", "target", "labels", "label"];
+
+/// Reads the array `options.key` with the target `options.target`, an array or a column of it.
+///
+/// Without a key: `X`, `x`, `data`, `arr_0` or the only array, and then `y`, `target` or `labels` as the target.
+pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
+    let mut archive = Archive::open(path)?;
+    let key = match &options.key {
+        Some(key) => archive.find(key)?,
+        None => archive.default_key()?,
+    };
+    let set = npy::dataset(archive.read(&key)?, name);
+    let y = match &options.target {
+        Some(target) if archive.names.contains(target) => target.clone(),
+        Some(column) => return set.take_target(column).map_err(|e| archive.suggest(column, e)),
+        None if options.key.is_some() => return Ok(set),
+        None => match TARGETS.iter().find(|t| archive.names.iter().any(|n| n == *t && *n != key)) {
+            Some(y) => y.to_string(),
+            None => return Ok(set),
+        },
+    };
+    let Array { x: values, dims } = archive.read(&y)?;
+    if values.ncols() != 1 || values.nrows() != set.n() {
+        return Err(Error::file(
+            path,
+            format!(
+                "the target `{y}` has shape {dims:?}, but `{key}` has {} rows: one number per row is needed",
+                set.n()
+            ),
+        ));
+    }
+    Ok(Dataset { y: Some(Target::Values(values.into_raw_vec_and_offset().0)), ..set })
+}
+
+struct Archive<'a> {
+    path: &'a Path,
+    zip: ZipArchive<BufReader<File>>,
+    /// Names of the arrays, without `.npy`.
+    names: Vec<String>,
+}
+
+impl<'a> Archive<'a> {
+    fn open(path: &'a Path) -> Result<Self> {
+        let file = File::open(path).map_err(|e| Error::io(path, e))?;
+        if file.metadata().map_err(|e| Error::io(path, e))?.len() == 0 {
+            return Err(Error::file(path, "is empty"));
+        }
+        let zip = ZipArchive::new(BufReader::new(file))
+            .map_err(|e| Error::file(path, format!("is not an .npz archive, or is truncated ({e})")))?;
+        let names: Vec<String> = zip.file_names().filter_map(|n| n.strip_suffix(".npy")).map(String::from).collect();
+        if names.is_empty() {
+            return Err(Error::file(path, "holds no .npy array"));
+        }
+        Ok(Archive { path, zip, names })
+    }
+
+    fn default_key(&self) -> Result<String> {
+        if let [only] = &self.names[..] {
+            return Ok(only.clone());
+        }
+        let known = FEATURES.iter().find(|f| self.names.iter().any(|n| n == *f));
+        known.map(|f| f.to_string()).ok_or_else(|| {
+            Error::file(self.path, format!("holds several arrays; name one of {} as the key", self.names.join(", ")))
+        })
+    }
+
+    fn find(&self, key: &str) -> Result<String> {
+        if self.names.iter().any(|n| n == key) {
+            return Ok(key.into());
+        }
+        let hint = match nearest(key, self.names.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("it holds {}", self.names.join(", ")),
+        };
+        Err(Error::file(self.path, format!("holds no array called `{key}`; {hint}")))
+    }
+
+    /// The error on a target that is no column, with the array that was perhaps meant.
+    fn suggest(&self, target: &str, error: Error) -> Error {
+        match nearest(target, self.names.iter().map(String::as_str)) {
+            Some(near) => Error::file(self.path, format!("holds no array called `{target}`; did you mean `{near}`?")),
+            None => error,
+        }
+    }
+
+    fn read(&mut self, key: &str) -> Result<Array> {
+        let path = self.path;
+        let mut entry = self
+            .zip
+            .by_name(&format!("{key}.npy"))
+            .map_err(|e| Error::file(path, format!("the array `{key}` cannot be read ({e})")))?;
+        npy::read_array(path, &format!("array `{key}`: "), &mut entry, None)
+    }
+}

@@ -1,0 +1,228 @@
+//! Parquet: a flat table stored column by column. Built with the feature `parquet`.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use ndarray::Array2;
+use parquet::basic::{ConvertedType, LogicalType};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::DataType;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::types::ColumnDescriptor;
+
+use super::ReadOptions;
+use super::csv::classes;
+use super::dataset::{Dataset, Target, cell, find_column};
+use crate::{Error, Result};
+
+/// Values decoded at a time.
+const BATCH: usize = 1 << 13;
+/// A run of equal values takes a few bytes however long it is. A table of more cells than this, and of more than
+/// `CELLS_PER_BYTE` for each byte of the file, is taken for a broken or hostile one.
+const CELLS: u64 = 1 << 27;
+const CELLS_PER_BYTE: u64 = 1 << 15;
+
+/// Reads a flat table of numbers; a target column of text becomes classes, as in a `.csv`.
+pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
+    // The decoder returns errors for what it checks, but it asserts and slices on some corrupt pages.
+    catch_unwind(AssertUnwindSafe(|| read_table(path, name, options)))
+        .unwrap_or_else(|_| Err(Error::file(path, "is a corrupt parquet file: its pages cannot be decoded")))
+}
+
+fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
+    let corrupt =
+        |e: ParquetError| Error::file(path, format!("is not a parquet file, or is truncated or corrupt ({e})"));
+    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+    let len = file.metadata().map_err(|e| Error::io(path, e))?.len();
+    if len == 0 {
+        return Err(Error::file(path, "is empty"));
+    }
+    let file = SerializedFileReader::new(file).map_err(corrupt)?;
+    let schema = file.metadata().file_metadata().schema_descr_ptr();
+    let mut columns: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
+    let target = options.target.as_deref().map(|t| find_column(&columns, t)).transpose();
+    let target = target.map_err(|e| Error::file(path, e.to_string()))?;
+    for (j, column) in schema.columns().iter().enumerate() {
+        check_type(path, j, column, target == Some(j))?;
+    }
+    let rows = u64::try_from(file.metadata().file_metadata().num_rows()).unwrap_or(0);
+    let cells = rows.saturating_mul(columns.len() as u64);
+    if cells == 0 {
+        return Err(Error::file(path, format!("is empty: {rows} rows of {} columns", columns.len())));
+    }
+    if cells > CELLS && cells > len.saturating_mul(CELLS_PER_BYTE) {
+        return Err(Error::file(
+            path,
+            format!("promises {rows} rows in a file of {len} bytes, which is not plausible"),
+        ));
+    }
+
+    let mut table: Vec<Column> = columns.iter().map(|_| Column::default()).collect();
+    let mut done = 0;
+    for g in 0..file.num_row_groups() {
+        let group = file.get_row_group(g).map_err(corrupt)?;
+        let group_rows = u64::try_from(group.metadata().num_rows()).ok().filter(|r| done + r <= rows);
+        let Some(group_rows) = group_rows else {
+            return Err(Error::file(path, "is corrupt: its row groups hold more rows than the file promises"));
+        };
+        if group.num_columns() != columns.len() {
+            return Err(Error::file(path, format!("is corrupt: row group {} lacks columns", g + 1)));
+        }
+        for (j, column) in table.iter_mut().enumerate() {
+            let reader = group.get_column_reader(j).map_err(corrupt)?;
+            let place = Place { path, column: j, row: done as usize, rows: group_rows as usize };
+            column.read(reader, is_unsigned(&schema.column(j)), &place)?;
+        }
+        done += group_rows;
+    }
+    if done != rows {
+        return Err(Error::file(path, format!("is corrupt: it promises {rows} rows and holds {done}")));
+    }
+
+    let y = target.map(|j| {
+        columns.remove(j);
+        table.remove(j).into_target()
+    });
+    if columns.is_empty() {
+        return Err(Error::file(path, "has one column only; as a target it leaves no feature"));
+    }
+    let x = Array2::from_shape_fn((rows as usize, columns.len()), |(i, j)| table[j].values[i]);
+    Ok(Dataset { name: name.into(), x, y, columns, shape: None })
+}
+
+/// Numbers throughout, one per row; text is for the target.
+fn check_type(path: &Path, j: usize, column: &ColumnDescriptor, is_target: bool) -> Result<()> {
+    use parquet::basic::Type;
+    let place = format!("column {} (counted from 1), `{}`,", j + 1, column.path().string());
+    if column.max_rep_level() > 0 || column.path().parts().len() > 1 {
+        return Err(Error::file(path, format!("{place} is nested; a flat table is needed")));
+    }
+    let plain_number = matches!(column.logical_type_ref(), None | Some(LogicalType::Integer(_)))
+        && !matches!(
+            column.converted_type(),
+            ConvertedType::DECIMAL
+                | ConvertedType::DATE
+                | ConvertedType::TIME_MILLIS
+                | ConvertedType::TIME_MICROS
+                | ConvertedType::TIMESTAMP_MILLIS
+                | ConvertedType::TIMESTAMP_MICROS
+        );
+    match column.physical_type() {
+        Type::BOOLEAN | Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE if plain_number => Ok(()),
+        Type::BYTE_ARRAY if is_target => Ok(()),
+        Type::BYTE_ARRAY => {
+            Err(Error::file(path, format!("{place} holds text; drop it, or make it the target if it holds classes")))
+        }
+        other => Err(Error::file(
+            path,
+            format!("{place} holds {other} that is not a plain number; convert it to whole numbers or floats"),
+        )),
+    }
+}
+
+fn is_unsigned(column: &ColumnDescriptor) -> bool {
+    use ConvertedType::{UINT_8, UINT_16, UINT_32, UINT_64};
+    matches!(column.converted_type(), UINT_8 | UINT_16 | UINT_32 | UINT_64)
+        || matches!(column.logical_type_ref(), Some(LogicalType::Integer(i)) if !i.is_signed)
+}
+
+/// Where a column chunk stands in the table.
+struct Place<'a> {
+    path: &'a Path,
+    column: usize,
+    /// Its first row, and how many it must have.
+    row: usize,
+    rows: usize,
+}
+
+/// One column as far as it has been read: numbers, or labels of texts.
+#[derive(Default)]
+struct Column {
+    values: Vec<f64>,
+    labels: Vec<usize>,
+    known: HashMap<Vec<u8>, usize>,
+}
+
+impl Column {
+    fn read(&mut self, reader: ColumnReader, unsigned: bool, place: &Place) -> Result<()> {
+        let values = &mut self.values;
+        match reader {
+            ColumnReader::BoolColumnReader(r) => numbers(r, place, values, |v| f64::from(u8::from(v))),
+            ColumnReader::Int32ColumnReader(r) if unsigned => numbers(r, place, values, |v| f64::from(v as u32)),
+            ColumnReader::Int32ColumnReader(r) => numbers(r, place, values, f64::from),
+            ColumnReader::Int64ColumnReader(r) if unsigned => numbers(r, place, values, |v| v as u64 as f64),
+            ColumnReader::Int64ColumnReader(r) => numbers(r, place, values, |v| v as f64),
+            ColumnReader::FloatColumnReader(r) => numbers(r, place, values, f64::from),
+            ColumnReader::DoubleColumnReader(r) => numbers(r, place, values, |v| v),
+            ColumnReader::ByteArrayColumnReader(r) => {
+                let (labels, known) = (&mut self.labels, &mut self.known);
+                each(r, place, |text, _| {
+                    let next = known.len();
+                    labels.push(*known.entry(text.data().to_vec()).or_insert(next));
+                    Ok(())
+                })
+            }
+            _ => Err(Error::file(place.path, "is corrupt: a column has another type than the schema says")),
+        }
+    }
+
+    fn into_target(self) -> Target {
+        if self.known.is_empty() { Target::Values(self.values) } else { classes(self.labels, self.known) }
+    }
+}
+
+fn numbers<T: DataType>(
+    reader: ColumnReaderImpl<T>,
+    place: &Place,
+    out: &mut Vec<f64>,
+    number: impl Fn(T::T) -> f64,
+) -> Result<()> {
+    each(reader, place, |value, row| {
+        let v = number(value);
+        if !v.is_finite() {
+            let what = format!("{} is {v}; drop the row or fill the value", cell(row, place.column));
+            return Err(Error::file(place.path, what));
+        }
+        out.push(v);
+        Ok(())
+    })
+}
+
+/// Hands the values of a column chunk to `take` with their rows, and refuses missing ones.
+fn each<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    place: &Place,
+    mut take: impl FnMut(T::T, usize) -> Result<()>,
+) -> Result<()> {
+    let &Place { path, column, row, rows } = place;
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    let mut done = 0;
+    loop {
+        values.clear();
+        levels.clear();
+        let (records, present, _) = reader
+            .read_records(BATCH, Some(&mut levels), None, &mut values)
+            .map_err(|e| Error::file(path, format!("column {} (counted from 1) is corrupt ({e})", column + 1)))?;
+        if records > present {
+            let missing = levels.iter().position(|&l| l == 0).unwrap_or(present);
+            let what = format!("{} is missing; fill the value or drop the row", cell(row + done + missing, column));
+            return Err(Error::file(path, what));
+        }
+        if records == 0 || done + records > rows {
+            done += records;
+            break;
+        }
+        for (i, value) in values.drain(..).enumerate() {
+            take(value, row + done + i)?;
+        }
+        done += records;
+    }
+    if done != rows {
+        let what = format!("is corrupt: column {} (counted from 1) holds {done} of {rows} rows", column + 1);
+        return Err(Error::file(path, what));
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! Bringing columns to a common scale: `(x − shift)·scale`, fitted once and applied to anything.
+
+use std::str::FromStr;
+
+use ndarray::{Array2, ArrayView1, ArrayView2};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// How columns are brought to a common scale.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scaling {
+    /// Left as they are.
+    #[default]
+    None,
+    /// Mean zero and variance one (the variance divides by n).
+    Standard,
+    /// From zero to one.
+    MinMax,
+}
+
+impl FromStr for Scaling {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        match word {
+            "none" => Ok(Scaling::None),
+            "standard" => Ok(Scaling::Standard),
+            "min-max" | "minmax" => Ok(Scaling::MinMax),
+            _ => {
+                let names = ["none", "standard", "min-max"];
+                let hint = match crate::error::nearest(word, names) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("use one of {}", names.join(", ")),
+                };
+                Err(Error::input(format!("there is no scaling called `{word}`; {hint}")))
+            }
+        }
+    }
+}
+
+/// A fitted scaling of `d` columns: `x ↦ (x − shift)·scale`.
+///
+/// A column with one value throughout has scale zero: it is mapped to zero, never divided by its spread.
+///
+/// ```
+/// use mercer::data::{Scaler, Scaling};
+/// let x = ndarray::array![[1.0, 5.0], [3.0, 5.0]];
+/// let scaler = Scaler::fit(Scaling::Standard, x.view())?;
+/// assert_eq!(scaler.apply(x.view())?, ndarray::array![[-1.0, 0.0], [1.0, 0.0]]);
+/// assert_eq!(scaler.constant_columns(), [1]);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaler {
+    /// Subtracted from each column, `[d]`.
+    pub shift: Vec<f64>,
+    /// Multiplied to each column afterwards, `[d]`; zero where the column was constant.
+    pub scale: Vec<f64>,
+}
+
+impl Scaler {
+    /// Fits the scaling to the columns of `x` `[n, d]`.
+    pub fn fit(scaling: Scaling, x: ArrayView2<f64>) -> Result<Self> {
+        if x.nrows() == 0 {
+            return Err(Error::input("a scaling cannot be fitted to no rows"));
+        }
+        let (mut shift, mut scale) = (Vec::with_capacity(x.ncols()), Vec::with_capacity(x.ncols()));
+        for (j, column) in x.columns().into_iter().enumerate() {
+            let (a, b) = fit_column(scaling, column);
+            if !(a.is_finite() && b.is_finite()) {
+                return Err(Error::input(format!(
+                    "column {} (counted from 1) spans too wide or too narrow a range to be scaled in double precision; \
+                     change its unit or leave it out",
+                    j + 1
+                )));
+            }
+            shift.push(a);
+            scale.push(b);
+        }
+        Ok(Scaler { shift, scale })
+    }
+
+    /// The scaled `x`, `[n, d]` to `[n, d]`; `d` must be what the scaling was fitted on.
+    pub fn apply(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        if x.ncols() != self.shift.len() {
+            return Err(Error::input(format!(
+                "the scaling was fitted on {} columns, but there are {}",
+                self.shift.len(),
+                x.ncols()
+            )));
+        }
+        Ok(Array2::from_shape_fn(x.dim(), |(i, j)| (x[[i, j]] - self.shift[j]) * self.scale[j]))
+    }
+
+    /// The columns (counted from 0) that had one value throughout and are mapped to zero.
+    pub fn constant_columns(&self) -> Vec<usize> {
+        (0..self.scale.len()).filter(|&j| self.scale[j] == 0.0).collect()
+    }
+
+    /// One sentence per constant column, by its name in `columns` `[d]`, for the user's eyes.
+    pub fn warnings(&self, columns: &[String]) -> Vec<String> {
+        self.constant_columns()
+            .into_iter()
+            .map(|j| {
+                let name = columns.get(j).map(|c| format!(" (`{c}`)")).unwrap_or_default();
+                format!("column {}{name} has the same value in every row; it is mapped to zero", j + 1)
+            })
+            .collect()
+    }
+}
+
+/// `(shift, scale)` of one column `[n]`, n > 0.
+fn fit_column(scaling: Scaling, column: ArrayView1<f64>) -> (f64, f64) {
+    if scaling == Scaling::None {
+        return (0.0, 1.0);
+    }
+    let min = column.fold(f64::INFINITY, |m, &v| m.min(v));
+    let max = column.fold(f64::NEG_INFINITY, |m, &v| m.max(v));
+    // Tested on the values themselves: the rounded variance of a constant need not be zero.
+    if min == max {
+        return (min, 0.0);
+    }
+    if scaling == Scaling::MinMax {
+        return (min, inverse(max - min));
+    }
+    let n = column.len() as f64;
+    let mean = column.sum() / n;
+    let variance = column.fold(0.0, |s, &v| s + (v - mean).powi(2)) / n;
+    (mean, inverse(variance.sqrt()))
+}
+
+/// 1/s, and NaN where that would overflow or vanish, which the caller reports.
+fn inverse(s: f64) -> f64 {
+    if s.is_finite() && s > 0.0 { 1.0 / s } else { f64::NAN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::{Axis, array};
+    use proptest::prelude::*;
+
+    #[test]
+    fn none_is_the_identity_even_on_constants() {
+        let x = array![[2.0, -1.0], [2.0, 7.0]];
+        let scaler = Scaler::fit(Scaling::None, x.view()).unwrap();
+        assert_eq!(scaler.apply(x.view()).unwrap(), x);
+        assert!(scaler.warnings(&[]).is_empty());
+    }
+
+    #[test]
+    fn constant_columns_go_to_zero_and_are_named() {
+        // The rounded mean of three 0.1 is not 0.1: its variance would be a tiny positive number.
+        let x = array![[0.1, 1.0], [0.1, 2.0], [0.1, 4.0]];
+        for scaling in [Scaling::Standard, Scaling::MinMax] {
+            let scaler = Scaler::fit(scaling, x.view()).unwrap();
+            assert!(scaler.apply(x.view()).unwrap().column(0).iter().all(|&v| v == 0.0));
+            let warnings = scaler.warnings(&["age".into(), "b".into()]);
+            assert_eq!(warnings, ["column 1 (`age`) has the same value in every row; it is mapped to zero"]);
+        }
+    }
+
+    #[test]
+    fn hopeless_ranges_and_wrong_widths_are_errors() {
+        let huge = array![[-1.5e308], [1.5e308]];
+        let tiny = array![[0.0], [5e-324]];
+        for scaling in [Scaling::Standard, Scaling::MinMax] {
+            assert!(Scaler::fit(scaling, huge.view()).unwrap_err().to_string().contains("column 1"));
+            assert!(Scaler::fit(scaling, tiny.view()).unwrap_err().to_string().contains("column 1"));
+        }
+        assert!(Scaler::fit(Scaling::None, Array2::zeros((0, 2)).view()).is_err());
+        let scaler = Scaler::fit(Scaling::MinMax, array![[0.0, 1.0], [1.0, 0.0]].view()).unwrap();
+        assert!(scaler.apply(Array2::zeros((1, 3)).view()).is_err());
+    }
+
+    #[test]
+    fn words_are_parsed_and_slips_are_answered() {
+        assert_eq!("min-max".parse::<Scaling>().unwrap(), Scaling::MinMax);
+        assert!("standart".parse::<Scaling>().unwrap_err().to_string().contains("`standard`"));
+    }
+
+    proptest! {
+        #[test]
+        fn scaled_columns_obey_their_law(values in proptest::collection::vec(-1e3..1e3f64, 6..60)) {
+            let n = values.len() / 3;
+            let x = Array2::from_shape_vec((n, 3), values[..3 * n].to_vec()).unwrap();
+            let z = Scaler::fit(Scaling::Standard, x.view()).unwrap().apply(x.view()).unwrap();
+            for column in z.axis_iter(Axis(1)) {
+                prop_assert!(column.mean().unwrap().abs() < 1e-9);
+                prop_assert!((column.fold(0.0, |s, v| s + v * v) / n as f64 - 1.0).abs() < 1e-9);
+            }
+            let z = Scaler::fit(Scaling::MinMax, x.view()).unwrap().apply(x.view()).unwrap();
+            for column in z.axis_iter(Axis(1)) {
+                prop_assert_eq!(column.fold(1.0, |m: f64, &v| m.min(v)), 0.0);
+                prop_assert!((column.fold(0.0, |m: f64, &v| m.max(v)) - 1.0).abs() < 1e-12);
+            }
+        }
+    }
+}
