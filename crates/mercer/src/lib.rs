@@ -4,9 +4,11 @@ pub mod data;
 pub mod error;
 pub mod kernel;
 pub mod linalg;
+pub mod model;
 pub mod operator;
 pub mod rng;
 pub mod simd;
 pub mod special;
+pub mod spectrum;
 
 pub use error::{Error, Result};

@@ -48,7 +48,8 @@ impl Bundle {
     /// A named value.
     pub fn value<V: DeserializeOwned>(&self, key: &str) -> Result<V> {
         let value = self.header.get(key).ok_or_else(|| Error::input(format!("the model has no '{key}'")))?;
-        serde_json::from_value(value.clone()).map_err(|e| Error::input(format!("the model's '{key}' cannot be read: {e}")))
+        serde_json::from_value(value.clone())
+            .map_err(|e| Error::input(format!("the model's '{key}' cannot be read: {e}")))
     }
 
     /// A named text.
@@ -69,9 +70,9 @@ impl Bundle {
             .iter()
             .map(|(name, m)| (name, vec![m.nrows(), m.ncols()], m.iter().flat_map(|v| v.to_le_bytes()).collect()))
             .collect();
-        let views = bytes
-            .iter()
-            .map(|(name, shape, data)| (name.as_str(), TensorView::new(Dtype::F64, shape.clone(), data).expect("f64 bytes")));
+        let views = bytes.iter().map(|(name, shape, data)| {
+            (name.as_str(), TensorView::new(Dtype::F64, shape.clone(), data).expect("f64 bytes"))
+        });
         let header = Value::Object(self.header.clone()).to_string();
         let metadata = HashMap::from([
             ("format".to_owned(), "mercer".to_owned()),
@@ -86,12 +87,14 @@ impl Bundle {
     pub fn read(path: &Path) -> Result<Bundle> {
         let file = std::fs::read(path).map_err(|e| Error::io(path, e))?;
         let broken = |what: &str| Error::file(path, format!("not a readable Mercer model: {what}"));
-        let (_, metadata) = SafeTensors::read_metadata(&file).map_err(|e| broken(&format!("truncated or foreign ({e})")))?;
+        let (_, metadata) =
+            SafeTensors::read_metadata(&file).map_err(|e| broken(&format!("truncated or foreign ({e})")))?;
         let entries = metadata.metadata().clone().unwrap_or_default();
         if entries.get("format").map(String::as_str) != Some("mercer") {
             return Err(broken("it is a safetensors file of another program"));
         }
-        let version: u64 = entries.get("version").and_then(|v| v.parse().ok()).ok_or_else(|| broken("it names no version"))?;
+        let version: u64 =
+            entries.get("version").and_then(|v| v.parse().ok()).ok_or_else(|| broken("it names no version"))?;
         if version > FORMAT_VERSION {
             return Err(broken(&format!(
                 "its format is version {version}, newer than the {FORMAT_VERSION} this program knows; update mercer"

@@ -75,7 +75,8 @@ impl Certificate {
         let ψ = held_out.map_or_else(|| at_points.clone(), |h| solution.features.project(h, a));
         let μ = &solution.eigenvalues;
 
-        let image = cross_apply(problem.kernel, h, problem.x, at_points.view(), problem.precision) / problem.x.nrows() as f64;
+        let image =
+            cross_apply(problem.kernel, h, problem.x, at_points.view(), problem.precision) / problem.x.nrows() as f64;
         let residual: Vec<Option<f64>> =
             per_pair(μ, |j| norm_ratio((&image.column(j) - &(μ[j] * &ψ.column(j))).view(), ψ.column(j)) / μ[j]);
 
@@ -197,10 +198,10 @@ impl Halves {
         };
         let ψg: Vec<f64> = (0..h).map(|i| ψ[i] * g(i)).collect();
         let (r, c) = (ψg.iter().sum::<f64>() / h as f64, ψ.dot(&ψ) / h as f64);
-        let ρ = r / c;
-        let influence = |i: usize| (2.0 * (ψg[i] - r) - ρ * (ψ[i] * ψ[i] - c)) / c;
+        let quotient = r / c;
+        let influence = |i: usize| (2.0 * (ψg[i] - r) - quotient * (ψ[i] * ψ[i] - c)) / c;
         let variance = (0..h).map(|i| influence(i).powi(2)).sum::<f64>() / (h - 1) as f64;
         let half_width = 1.959_964 * (variance / h as f64).sqrt();
-        (half_width.is_finite()).then(|| [(ρ - half_width).max(0.0), ρ + half_width])
+        (half_width.is_finite()).then(|| [(quotient - half_width).max(0.0), quotient + half_width])
     }
 }

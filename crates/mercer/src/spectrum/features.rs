@@ -19,7 +19,11 @@ pub trait Features: Send + Sync {
     fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
         let strips: Vec<_> = x.axis_chunks_iter(Axis(0), 4096).map(|x| matmul(self.eval(x).view(), a)).collect();
         let strips: Vec<_> = strips.iter().map(|s| s.view()).collect();
-        if strips.is_empty() { Array2::zeros((0, a.ncols())) } else { concatenate(Axis(0), &strips).expect("equal widths") }
+        if strips.is_empty() {
+            Array2::zeros((0, a.ncols()))
+        } else {
+            concatenate(Axis(0), &strips).expect("equal widths")
+        }
     }
 
     /// Name of the kind in saved models, and what [`load`] needs to build it again put into `bundle`.
@@ -30,7 +34,9 @@ pub trait Features: Send + Sync {
 pub(super) fn load(kind: &str, bundle: &Bundle) -> Result<Box<dyn Features>> {
     match kind {
         KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle)?)),
-        other => Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know"))),
+        other => {
+            Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know")))
+        }
     }
 }
 

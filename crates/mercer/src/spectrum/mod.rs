@@ -193,7 +193,7 @@ impl Spectrum {
                 x.ncols()
             )));
         }
-        let scaled = self.scaler.as_ref().map(|s| s.apply(x));
+        let scaled = self.scaler.as_ref().map(|s| s.apply(x)).transpose()?;
         let x = scaled.as_ref().map_or(x, |s| s.view());
         Ok(self.features.project(x, self.coefficients.view()))
     }

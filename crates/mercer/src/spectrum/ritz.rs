@@ -26,7 +26,11 @@ pub fn rayleigh_ritz(phi: ArrayView2<f64>, k_phi: ArrayView2<f64>, k: usize) -> 
 
 /// `Π a = μ Σ a` for symmetric `Π` and positive semi-definite `Σ` `[p, p]`: `Σ = UΛUᵀ` is whitened by
 /// `W = UΛ^{−1/2}` over its numerically positive part, and `WᵀΠW` is diagonalised.
-pub fn generalised_eigenpairs(sigma: ArrayView2<f64>, pi: ArrayView2<f64>, k: usize) -> Result<(Vec<f64>, Array2<f64>)> {
+pub fn generalised_eigenpairs(
+    sigma: ArrayView2<f64>,
+    pi: ArrayView2<f64>,
+    k: usize,
+) -> Result<(Vec<f64>, Array2<f64>)> {
     // Features of very different size are first brought to unit norm, so that the threshold compares directions, not units.
     let scale = sigma.diag().mapv(|s| if s > 0.0 { 1.0 / s.sqrt() } else { 0.0 });
     let unit = |m: ArrayView2<f64>| (&m * &scale) * scale.view().insert_axis(Axis(1));
