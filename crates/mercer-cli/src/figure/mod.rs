@@ -28,7 +28,7 @@ mod svg;
 mod ticks;
 
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 pub use gallery::Gallery;
 pub use grid::Grid;
