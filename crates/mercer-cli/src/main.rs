@@ -1,2 +1,8 @@
 //! The mercer program.
+
+#[allow(dead_code)]
+mod figure;
+#[allow(dead_code)]
+mod report;
+
 fn main() {}
