@@ -91,6 +91,8 @@ impl Dash {
 
 /// More marks than this in one cloud are thinned: the eye cannot tell, the file stays small.
 const MOST_MARKS: usize = 20_000;
+/// The colour of points whose class has no name.
+const NAMELESS: &str = "#bbb";
 /// Colours that a map is cut into for a cloud.
 const SHADES: usize = 32;
 
@@ -175,26 +177,11 @@ impl Layer {
                 between.chain(path.iter().copied()).chain(edges.filter_map(|p| frame.point(p))).collect()
             }
             Layer::Cloud(cloud) => cloud.bins().0.into_iter().filter_map(|(p, _)| frame.point(p)).collect(),
-            Layer::Bars(bars) => bars
-                .boxes(frame, series)
-                .into_iter()
-                .flat_map(|b| {
-                    (0..=4).flat_map(move |i| {
-                        (0..=20).map(move |j| (b.x + b.w * f64::from(i) / 4.0, b.y + b.h * f64::from(j) / 20.0))
-                    })
-                })
-                .collect(),
-            Layer::Heat(_) => (0..=40)
-                .flat_map(|i| {
-                    (0..=40).map(move |j| (at.x + at.w * f64::from(i) / 40.0, at.y + at.h * f64::from(j) / 40.0))
-                })
-                .collect(),
-            Layer::Note { at, text } => {
-                let width = text_width(text, 11.0);
-                frame.point(*at).map_or(vec![], |(x, y)| sample((x, y), (x + width, y - 8.0)))
-            }
+            Layer::Bars(bars) => bars.boxes(frame, series).into_iter().flat_map(Rect::samples).collect(),
+            Layer::Heat(_) => at.samples().collect(),
             Layer::Level { y, .. } => frame.y.px(*y).map_or(vec![], |y| sample((at.x, y), (at.right(), y))),
             Layer::Mark { x, .. } => frame.x.px(*x).map_or(vec![], |x| sample((x, at.y), (x, at.bottom()))),
+            Layer::Note { at, .. } => frame.point(*at).into_iter().collect(),
         }
     }
 
@@ -226,42 +213,61 @@ impl Layer {
         }
     }
 
-    /// Draws what may reach over the edge: marks are whole or absent, remarks are never cut.
-    pub fn draw_open(&self, c: &mut Canvas, frame: &Frame, colours: usize) {
-        let style = Style { halo: true, fill: "#444", ..Style::new(11.0) };
+    /// Draws the marks: they are whole or absent, never cut at the edge.
+    pub fn draw_marks(&self, c: &mut Canvas, frame: &Frame, colours: usize) {
         match self {
             Layer::Line(line) if line.markers => {
-                let points: Vec<_> = line.points.iter().filter_map(|&p| frame.point(p)).collect();
-                let stride = points.len().div_ceil(40).max(1);
-                let shown: Vec<_> = points.into_iter().step_by(stride).filter(|&p| frame.at.holds(p)).collect();
+                let mut shown: Vec<(f64, f64)> = Vec::new();
+                for p in line.points.iter().filter_map(|&p| frame.point(p)).filter(|&p| frame.at.holds(p)) {
+                    if shown.last().is_none_or(|last| (p.0 - last.0).hypot(p.1 - last.1) > 11.0) {
+                        shown.push(p);
+                    }
+                }
                 draw_marks(c, &shown, line.colour, &hex(category(line.colour, colours)));
             }
             Layer::Cloud(cloud) => cloud.draw(c, frame, colours),
-            Layer::Note { at, text } => {
-                if let Some((x, y)) = frame.point(*at).filter(|&p| frame.at.holds(p)) {
-                    let left = x + 6.0 + text_width(text, 11.0) > frame.at.right() + 8.0;
-                    let y = if y - 18.0 < frame.at.y { y + 14.0 } else { y - 6.0 };
-                    c.text((if left { x - 6.0 } else { x + 6.0 }, y), text, if left { style.end() } else { style });
-                }
-            }
-            Layer::Level { y, text } => {
-                if let Some(y) = frame.y.px(*y).filter(|&y| y >= frame.at.y - 0.5 && y <= frame.at.bottom() + 0.5) {
-                    let y = if y - 16.0 < frame.at.y { y + 13.0 } else { y - 4.0 };
-                    c.text((frame.at.right() - 4.0, y), text, style.end());
-                }
-            }
-            Layer::Mark { x, text } => {
-                if let Some(x) = frame.x.px(*x).filter(|&x| x >= frame.at.x - 0.5 && x <= frame.at.right() + 0.5) {
-                    let left = x + 5.0 + text_width(text, 11.0) > frame.at.right() + 8.0;
-                    c.text(
-                        (if left { x - 5.0 } else { x + 5.0 }, frame.at.y + 12.0),
-                        text,
-                        if left { style.end() } else { style },
-                    );
-                }
-            }
             _ => {}
         }
+    }
+
+    /// Writes a remark on the side of its point or rule that has the least data, and takes that place.
+    pub fn draw_remark(&self, c: &mut Canvas, frame: &Frame, taken: &mut Vec<(f64, f64)>) {
+        let at = frame.at;
+        let (text, places) = match self {
+            Layer::Note { at: point, text } => {
+                let Some((x, y)) = frame.point(*point).filter(|&p| at.holds(p)) else { return };
+                let (r, l, above, below) = (x + 6.0, x - 6.0, y - 6.0, y + 14.0);
+                (text, [(r, above, false), (l, above, true), (r, below, false), (l, below, true)])
+            }
+            Layer::Level { y, text } => {
+                let Some(y) = frame.y.px(*y).filter(|&y| at.holds((at.x, y))) else { return };
+                let (r, l, above, below) = (at.right() - 4.0, at.x + 6.0, y - 4.0, y + 13.0);
+                (text, [(r, above, true), (l, above, false), (r, below, true), (l, below, false)])
+            }
+            Layer::Mark { x, text } => {
+                let Some(x) = frame.x.px(*x).filter(|&x| at.holds((x, at.y))) else { return };
+                let (r, l, high, low) = (x + 5.0, x - 5.0, at.y + 12.0, at.bottom() - 6.0);
+                (text, [(r, high, false), (l, high, true), (r, low, false), (l, low, true)])
+            }
+            _ => return,
+        };
+        let width = text_width(text, 11.0);
+        let area = |(x, y, ends): (f64, f64, bool)| Rect {
+            x: if ends { x - width } else { x },
+            y: y - 9.0,
+            w: width,
+            h: 11.0,
+        };
+        let trouble = |place: &(f64, f64, bool)| {
+            let area = area(*place);
+            let outside = !at.holds((area.x, area.y)) || !at.holds((area.right(), area.bottom()));
+            (outside, taken.iter().filter(|&&p| area.holds(p)).count())
+        };
+        let Some(best) = places.into_iter().min_by_key(trouble) else { return };
+        let style =
+            Style { halo: true, fill: "#444", anchor: if best.2 { "end" } else { "start" }, ..Style::new(11.0) };
+        c.text((best.0, best.1), text, style);
+        taken.extend(area(best).samples());
     }
 }
 
@@ -328,9 +334,9 @@ impl Cloud {
         match self {
             Cloud::One { points, .. } => (points.iter().map(|&p| (p, 0)).collect(), vec![]),
             Cloud::Classes { points, names } => {
-                let count = names.len().max(points.iter().map(|p| p.2 + 1).max().unwrap_or(0)).min(1000);
-                let colours = (0..count).map(|i| hex(category(i, count.max(names.len())))).collect();
-                (points.iter().map(|&(x, y, class)| ((x, y), class % count.max(1))).collect(), colours)
+                let known = (0..names.len()).map(|i| hex(category(i, names.len())));
+                let colours = known.chain([NAMELESS.to_owned()]).collect();
+                (points.iter().map(|&(x, y, class)| ((x, y), class.min(names.len()))).collect(), colours)
             }
             Cloud::Values { points, map, .. } => {
                 let values: Vec<f64> = points.iter().map(|p| p.2).collect();
@@ -358,12 +364,17 @@ impl Cloud {
         // The multiples of the golden ratio spread evenly whatever the order of the points, so they choose
         // both which points stay and in which of the rounds they are drawn: no class buries another.
         let golden = |i: usize| f64::from((i as u32).wrapping_mul(0x9e37_79b9)) / 2f64.powi(32);
+        let few = marks.len() < 500;
         let kept = (MOST_MARKS as f64 / marks.len().max(1) as f64).min(1.0);
         let rounds = if paints.len() > 1 && marks.len() > 200 { 8 } else { 1 };
         let mut paths = vec![String::new(); rounds * paints.len()];
         for (i, ((x, y), bin)) in marks.into_iter().enumerate().filter(|(i, _)| golden(*i) < kept) {
             let round = (golden(i) / kept * rounds as f64) as usize % rounds;
             paths[round * paints.len() + bin] += &format!("M{} {}h0", num(x), num(y));
+        }
+        if few {
+            let rim = format!(r##"stroke="#fff" stroke-width="{}" stroke-linecap="round""##, num(width + 1.6));
+            c.path(&paths.concat(), &rim);
         }
         for (i, path) in paths.iter().enumerate() {
             let paint = &paints[i % paints.len()];

@@ -265,7 +265,7 @@ mod tests {
             |lo, hi, log| -> Vec<String> { Span { lo, hi, log }.ticks(6).major.into_iter().map(|t| t.1).collect() };
         assert_eq!(labels(0.0, 1.0, false), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(labels(-1.0, 1.0, false), ["−1.0", "−0.5", "0.0", "0.5", "1.0"]);
-        assert_eq!(labels(0.0, 60_000.0, false)[1], "10\u{202f}000");
+        assert_eq!(labels(0.0, 60_000.0, false)[1], "20\u{202f}000");
         assert_eq!(labels(1e-4, 2.0, true), ["10^{−4}", "10^{−3}", "10^{−2}", "10^{−1}", "10^{0}"]);
         assert_eq!(labels(1e-20, 1.0, true), ["10^{−20}", "10^{−15}", "10^{−10}", "10^{−5}", "10^{0}"]);
         assert_eq!(labels(1.0, 30.0, true), ["1", "2", "5", "10", "20"]);
