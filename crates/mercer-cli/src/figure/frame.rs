@@ -1,15 +1,18 @@
-//! Axes, legend and colour bar: everything around the data, and how much room it takes.
+//! The axes, and how much room everything around the data takes.
 
-use super::layer::{Bars, Dash, Layer, draw_marks};
-use super::palette::Map;
+use super::layer::Layer;
+use super::legend::{
+    Entry, Place, colour_bar_width, draw_colour_bar, draw_legend, legend_corner, legend_size, shorten,
+};
+use super::marks::Bars;
 use super::plot::{Axis, Plot};
-use super::png;
 use super::svg::{AXIS, Canvas, FAINT, Rect, Style, num, text_width};
 use super::ticks::{Scale, Span, Ticks, plain, signed};
 
-const TICK_SIZE: f64 = 11.0;
-const LABEL_SIZE: f64 = 12.5;
-const ROW: f64 = 18.0;
+/// Font size of tick labels.
+pub const TICK_SIZE: f64 = 11.0;
+/// Font size of axis labels.
+pub const LABEL_SIZE: f64 = 12.5;
 
 /// The box of the axes and the two scales along it.
 pub struct Frame {
@@ -27,20 +30,6 @@ impl Frame {
         Some((self.x.px(x)?, self.y.px(y)?))
     }
 }
-
-/// How a legend shows a layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sample {
-    /// A stroke, with the marker of that number.
-    Line(Dash, Option<usize>),
-    /// A disc.
-    Dot,
-    /// A filled box.
-    Swatch,
-}
-
-/// Name, colour and look of one legend entry.
-pub type Entry = (String, String, Sample);
 
 /// What is written around the axes; a grid writes some of it once for all.
 #[derive(Clone, Copy)]
@@ -66,13 +55,6 @@ pub struct Margins {
     pub top: f64,
     /// Below the box.
     pub bottom: f64,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Place {
-    Nowhere,
-    Outside,
-    Corner { right: bool, bottom: bool },
 }
 
 impl Plot {
@@ -136,10 +118,10 @@ impl Plot {
         let mut taken = self.footprint(&frame);
         match place {
             Place::Nowhere => {}
-            Place::Outside => draw_legend(c, (right, at.y), &entries, (at.h / ROW) as usize),
+            Place::Outside => draw_legend(c, (right, at.y), &entries, at.h),
             Place::Corner { .. } => {
                 let corner = legend_corner(place, at, legend_size(&entries));
-                draw_legend(c, (corner.x, corner.y), &entries, usize::MAX);
+                draw_legend(c, (corner.x, corner.y), &entries, f64::INFINITY);
                 taken.extend(corner.samples());
             }
         }
@@ -182,13 +164,10 @@ impl Plot {
         let crowded = |t: &Ticks| widest(t) + 14.0 > w / t.major.len().max(1) as f64;
         let room = (3..=((w / 52.0) as usize).clamp(3, 10)).rev().find(|&room| !crowded(&across(room)));
         let mut x_ticks = across(room.unwrap_or(3));
-        if self.x.names.is_empty() && crowded(&x_ticks) {
-            x_ticks.major.iter_mut().skip(1).step_by(2).for_each(|t| t.1.clear());
-        }
-        let mut y_ticks = axis_ticks(&self.y, y, ((h / 38.0) as usize).clamp(3, 10));
-        if y_ticks.major.len() as f64 * 14.0 > h {
-            y_ticks.major.iter_mut().skip(1).step_by(2).for_each(|t| t.1.clear());
-        }
+        let width = if self.slanted(&x_ticks, w) { 14.0 } else { widest(&x_ticks) + 8.0 };
+        let mut y_ticks = axis_ticks(&self.y, y, ((h / 34.0) as usize).clamp(3, 10));
+        thin(&mut x_ticks, w / width);
+        thin(&mut y_ticks, h / 13.0);
         (x_ticks, y_ticks)
     }
 
@@ -326,7 +305,14 @@ fn axis_ticks(axis: &Axis, span: Span, room: usize) -> Ticks {
     ticks
 }
 
-fn widest(ticks: &Ticks) -> f64 {
+/// Blanks labels until at most that many are left (but always one).
+fn thin(ticks: &mut Ticks, most: f64) {
+    let stride = (ticks.major.len() as f64 / most.max(1.0)).ceil().max(1.0) as usize;
+    ticks.major.iter_mut().enumerate().filter(|(i, _)| i % stride != 0).for_each(|(_, t)| t.1.clear());
+}
+
+/// The width of the longest label.
+pub fn widest(ticks: &Ticks) -> f64 {
     ticks.major.iter().map(|t| text_width(&t.1, TICK_SIZE)).fold(0.0, f64::max)
 }
 
@@ -338,98 +324,4 @@ pub fn with_factor(label: &str, ticks: &Ticks) -> String {
 /// The font size, made smaller where the text would be longer than `room`, but never unreadable.
 pub fn fit(text: &str, size: f64, room: f64) -> f64 {
     (size * room / text_width(text, size).max(1.0)).clamp(9.0, size)
-}
-
-fn shorten(text: &str, most: usize) -> String {
-    if text.chars().count() <= most { text.into() } else { text.chars().take(most - 1).chain(['…']).collect() }
-}
-
-fn colour_bar_width(label: &str, span: Span) -> f64 {
-    12.0 + 5.0 + widest(&span.ticks(6)) + if label.is_empty() { 0.0 } else { 22.0 }
-}
-
-/// Draws the bar with its ticks and label, and answers how wide all of it is.
-fn draw_colour_bar(c: &mut Canvas, at: Rect, label: &str, span: Span, map: Map) -> f64 {
-    let levels: Vec<f64> = (0..128).rev().map(|i| f64::from(i) / 127.0).collect();
-    c.image(at, &png::data_uri(1, 128, &levels, map), false);
-    let ticks = span.ticks(6);
-    let scale = Scale::up(span, at, false);
-    for (v, text) in &ticks.major {
-        if let Some(px) = scale.px(*v) {
-            c.text((at.right() + 5.0, px + 4.0), text, Style::new(TICK_SIZE));
-        }
-    }
-    let width = colour_bar_width(label, span);
-    let label = with_factor(label, &ticks);
-    let style = Style { turn: -90.0, ..Style::new(fit(&label, LABEL_SIZE, at.h)).middle() };
-    c.text((at.x + width - 2.0, at.y + at.h / 2.0), &label, style);
-    width + 14.0
-}
-
-/// Where a legend of that size stands inside the axes.
-fn legend_corner(place: Place, at: Rect, (w, h): (f64, f64)) -> Rect {
-    let (right, bottom) = match place {
-        Place::Corner { right, bottom } => (right, bottom),
-        _ => (true, false),
-    };
-    let x = if right { at.right() - w - 8.0 } else { at.x + 10.0 };
-    let y = if bottom { at.bottom() - h - 8.0 } else { at.y + 4.0 };
-    Rect { x, y, w, h }
-}
-
-/// Width and height of a legend with one entry below the other.
-fn legend_size(entries: &[Entry]) -> (f64, f64) {
-    (entries.iter().map(entry_width).fold(0.0, f64::max), ROW * entries.len() as f64)
-}
-
-fn entry_width((name, _, sample): &Entry) -> f64 {
-    sample_width(*sample) + 6.0 + 1.06 * text_width(&shorten(name, 40), 12.0) // some faces run wide
-}
-
-fn sample_width(sample: Sample) -> f64 {
-    if matches!(sample, Sample::Line(..)) { 26.0 } else { 10.0 }
-}
-
-fn draw_legend(c: &mut Canvas, (x, y): (f64, f64), entries: &[Entry], most: usize) {
-    let shown = if entries.len() <= most { entries.len() } else { most.saturating_sub(1) };
-    for (i, entry) in entries[..shown].iter().enumerate() {
-        draw_entry(c, (x, y + ROW * i as f64), entry);
-    }
-    if shown < entries.len() {
-        let rest = format!("and {} more", entries.len() - shown);
-        c.text((x, y + ROW * shown as f64 + 13.0), &rest, Style { fill: AXIS, ..Style::new(12.0) });
-    }
-}
-
-/// Draws entries side by side within the width, and answers how high all rows are. Without a canvas it only measures.
-pub fn legend_rows(mut canvas: Option<&mut Canvas>, (left, top): (f64, f64), width: f64, entries: &[Entry]) -> f64 {
-    let (mut x, mut y) = (left, top);
-    for entry in entries {
-        let needed = entry_width(entry) + 18.0;
-        if x > left && x + needed > left + width {
-            (x, y) = (left, y + ROW);
-        }
-        if let Some(c) = canvas.as_deref_mut() {
-            draw_entry(c, (x, y), entry);
-        }
-        x += needed;
-    }
-    if entries.is_empty() { 0.0 } else { y + ROW - top }
-}
-
-fn draw_entry(c: &mut Canvas, (x, y): (f64, f64), entry: &Entry) {
-    let (name, colour, sample) = entry;
-    let (width, middle) = (sample_width(*sample), y + ROW / 2.0);
-    match *sample {
-        Sample::Line(dash, marker) => {
-            let look = format!(r#"stroke="{colour}" stroke-width="1.8" stroke-linecap="round"{}"#, dash.attribute());
-            c.line((x, middle), (x + width, middle), &look);
-            if let Some(shape) = marker {
-                draw_marks(c, &[(x + width / 2.0, middle)], shape, colour);
-            }
-        }
-        Sample::Dot => draw_marks(c, &[(x + width / 2.0, middle)], 0, colour),
-        Sample::Swatch => c.rect(Rect { x, y: middle - 5.0, w: 10.0, h: 10.0 }, &format!(r#"fill="{colour}""#)),
-    }
-    c.text((x + width + 6.0, middle + 4.0), &shorten(name, 40), Style { halo: true, ..Style::new(12.0) });
 }

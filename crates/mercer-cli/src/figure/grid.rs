@@ -1,6 +1,7 @@
 //! Small multiples: plots in rows and columns.
 
-use super::frame::{Entry, Margins, Show, fit, legend_rows, with_factor};
+use super::frame::{Margins, Show, fit, with_factor};
+use super::legend::{Entry, legend_rows};
 use super::plot::Plot;
 use super::svg::{Canvas, Rect, Style};
 use super::ticks::Span;

@@ -1,6 +1,7 @@
 //! The builder: what a plot can show, in the words of its caller.
 
-use super::layer::{Bars, Cloud, Dash, Heat, Layer, Line};
+use super::layer::Layer;
+use super::marks::{Bars, Cloud, Dash, Heat, Line};
 use super::palette::Map;
 use super::ticks::Span;
 
