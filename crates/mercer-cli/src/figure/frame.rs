@@ -164,7 +164,7 @@ impl Plot {
         let crowded = |t: &Ticks| widest(t) + 14.0 > w / t.major.len().max(1) as f64;
         let room = (3..=((w / 52.0) as usize).clamp(3, 10)).rev().find(|&room| !crowded(&across(room)));
         let mut x_ticks = across(room.unwrap_or(3));
-        let width = if self.slanted(&x_ticks, w) { 14.0 } else { widest(&x_ticks) + 8.0 };
+        let width = if self.slanted(&x_ticks, w) { 17.0 } else { widest(&x_ticks) + 8.0 };
         let mut y_ticks = axis_ticks(&self.y, y, ((h / 34.0) as usize).clamp(3, 10));
         thin(&mut x_ticks, w / width);
         thin(&mut y_ticks, h / 13.0);
@@ -190,11 +190,8 @@ impl Plot {
             right += 14.0 + legend_size(&self.legend_entries()).0;
         }
         // The first slanted name reaches to the left of the axis.
-        let overhang = if slanted {
-            0.8 * x_ticks.major.first().map_or(0.0, |t| text_width(&t.1, TICK_SIZE).min(160.0)) - 20.0
-        } else {
-            0.0
-        };
+        let first = x_ticks.major.first().map_or(0.0, |t| text_width(&t.1, TICK_SIZE).min(160.0));
+        let overhang = if slanted { 0.88 * first - w / (2.0 * x_ticks.major.len() as f64) + 6.0 } else { 0.0 };
         let left = 8.0
             + given(show.y_ticks, widest(&y_ticks) + 6.0)
             + given(show.labels && !with_factor(&self.y.label, &y_ticks).is_empty(), 20.0);

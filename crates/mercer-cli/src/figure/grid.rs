@@ -88,7 +88,7 @@ impl Grid {
 
     /// What panel `i` writes around its axes.
     fn show(&self, i: usize, columns: usize) -> Show {
-        let (leftmost, lowest) = (i % columns == 0, i + columns >= self.panels.len());
+        let (leftmost, lowest) = (i.is_multiple_of(columns), i + columns >= self.panels.len());
         let (x_ticks, y_ticks) = (!self.shared || lowest, !self.shared || leftmost);
         Show { x_ticks, y_ticks, labels: !self.shared, title: 12.0 }
     }

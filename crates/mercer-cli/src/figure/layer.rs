@@ -166,7 +166,7 @@ impl Layer {
         let (text, places) = match self {
             Layer::Note { at: point, text } => {
                 let Some((x, y)) = frame.point(*point).filter(|&p| at.holds(p)) else { return };
-                let (r, l, above, below) = (x + 6.0, x - 6.0, y - 6.0, y + 14.0);
+                let (r, l, above, below) = (x + 7.0, x - 7.0, y - 8.0, y + 16.0);
                 (text, [(r, above, false), (l, above, true), (r, below, false), (l, below, true)])
             }
             Layer::Level { y, text } => {

@@ -26,6 +26,9 @@ pub enum Cloud {
     Values { label: String, points: Vec<(f64, f64, f64)>, map: Map },
 }
 
+/// A point with the number of its colour.
+pub type Coloured = ((f64, f64), usize);
+
 /// One series of bars at the places 0, 1, 2, ….
 #[derive(Clone, Debug)]
 pub struct Bars {
@@ -137,7 +140,7 @@ fn trace(points: &[Option<(f64, f64)>]) -> String {
 
 impl Cloud {
     /// Each point with the number of its colour, and the colours.
-    pub fn bins(&self) -> (Vec<((f64, f64), usize)>, Vec<String>) {
+    pub fn bins(&self) -> (Vec<Coloured>, Vec<String>) {
         match self {
             Cloud::One { points, .. } => (points.iter().map(|&p| (p, 0)).collect(), vec![]),
             Cloud::Classes { points, names } => {
@@ -242,13 +245,17 @@ impl Heat {
         }
         let span = value_span(&self.values, self.map);
         let levels: Vec<f64> = self.values[..count].iter().map(|&v| span.share(v).unwrap_or(f64::NAN)).collect();
-        c.image(at, &png::data_uri(self.cols, self.rows, &levels, self.map), true);
+        let (rows, cols, pixels) = pooled(self.rows, self.cols, &levels);
+        c.image(at, &png::data_uri(cols, rows, &pixels, self.map), true);
 
         let (w, h) = (at.w / self.cols as f64, at.h / self.rows as f64);
+        if !self.cells || w < 12.0 || h < 15.0 {
+            return;
+        }
         let whole = self.values.iter().all(|v| v.fract() == 0.0 && v.abs() < 1e5);
         let label = |v: f64| plain(v, if whole { 0 } else { 2 });
         let widest = self.values.iter().map(|&v| text_width(&label(v), 11.0)).fold(0.0, f64::max);
-        if !self.cells || widest + 6.0 > w || h < 15.0 {
+        if widest + 6.0 > w {
             return;
         }
         for (i, &value) in self.values[..count].iter().enumerate().filter(|(_, v)| v.is_finite()) {
@@ -257,6 +264,18 @@ impl Heat {
             c.text((x, y), &label(value), Style { fill, ..Style::new(11.0).middle() });
         }
     }
+}
+
+/// An image of at most 600 pixels a side: larger ones are averaged over blocks. Answers rows, columns and values.
+fn pooled(rows: usize, cols: usize, levels: &[f64]) -> (usize, usize, Vec<f64>) {
+    let (high, wide) = (rows.div_ceil(600).max(1), cols.div_ceil(600).max(1));
+    let (new_rows, new_cols) = (rows.div_ceil(high), cols.div_ceil(wide));
+    let mut sums = vec![(0.0, 0.0); new_rows * new_cols];
+    for (i, level) in levels.iter().enumerate().filter(|(_, level)| level.is_finite()) {
+        let block = &mut sums[i / cols / high * new_cols + i % cols / wide];
+        *block = (block.0 + level, block.1 + 1.0);
+    }
+    (new_rows, new_cols, sums.into_iter().map(|(sum, count)| sum / count).collect()) // 0 / 0: an empty block is NaN
 }
 
 /// The values a colour map covers; symmetric about zero when its middle means zero.
@@ -275,4 +294,17 @@ pub fn draw_marks(c: &mut Canvas, points: &[(f64, f64)], shape: usize, colour: &
     };
     let path: String = points.iter().map(|&p| outline(p)).collect();
     c.path(&path, &format!(r##"fill="{colour}" stroke="#fff" stroke-width=".8""##));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pooled;
+
+    #[test]
+    fn pooling_averages_blocks_and_skips_gaps() {
+        let levels: Vec<f64> = (0..1200).map(|i| if i < 2 { f64::NAN } else { f64::from(i) }).collect();
+        let (rows, cols, pooled) = pooled(1, 1200, &levels);
+        assert_eq!((rows, cols, pooled[1], pooled[599]), (1, 600, 2.5, 1198.5));
+        assert!(pooled[0].is_nan());
+    }
 }

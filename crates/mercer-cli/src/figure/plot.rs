@@ -248,9 +248,8 @@ impl Plot {
 
     /// Colours the last values, matrix or field blue through white (zero) to red.
     pub fn diverging(mut self) -> Plot {
-        match self.layers.last_mut() {
-            Some(Layer::Heat(Heat { map, .. }) | Layer::Cloud(Cloud::Values { map, .. })) => *map = Map::Diverging,
-            _ => {}
+        if let Some(Layer::Heat(Heat { map, .. }) | Layer::Cloud(Cloud::Values { map, .. })) = self.layers.last_mut() {
+            *map = Map::Diverging;
         }
         self
     }
