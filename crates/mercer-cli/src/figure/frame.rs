@@ -1,0 +1,324 @@
+//! The axes, and how much room everything around the data takes.
+
+use super::layer::Layer;
+use super::legend::{
+    Entry, Place, colour_bar_width, draw_colour_bar, draw_legend, legend_corner, legend_size, shorten,
+};
+use super::marks::Bars;
+use super::plot::{Axis, Plot};
+use super::svg::{AXIS, Canvas, FAINT, Rect, Style, num, text_width};
+use super::ticks::{Scale, Span, Ticks, plain, signed};
+
+/// Font size of tick labels.
+pub const TICK_SIZE: f64 = 11.0;
+/// Font size of axis labels.
+pub const LABEL_SIZE: f64 = 12.5;
+
+/// The box of the axes and the two scales along it.
+pub struct Frame {
+    /// The box.
+    pub at: Rect,
+    /// Values across.
+    pub x: Scale,
+    /// Values up.
+    pub y: Scale,
+}
+
+impl Frame {
+    /// The pixel of a point, if both of its values have a place.
+    pub fn point(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+        Some((self.x.px(x)?, self.y.px(y)?))
+    }
+}
+
+/// What is written around the axes; a grid writes some of it once for all.
+#[derive(Clone, Copy)]
+pub struct Show {
+    /// Tick labels below.
+    pub x_ticks: bool,
+    /// Tick labels at the left.
+    pub y_ticks: bool,
+    /// Names of the axes.
+    pub labels: bool,
+    /// Font size of the title.
+    pub title: f64,
+}
+
+/// Room around the axes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Margins {
+    /// Left of the box.
+    pub left: f64,
+    /// Right of the box.
+    pub right: f64,
+    /// Above the box.
+    pub top: f64,
+    /// Below the box.
+    pub bottom: f64,
+}
+
+impl Plot {
+    /// The figure as a self-contained SVG document.
+    pub fn svg(&self) -> String {
+        let show = Show { x_ticks: true, y_ticks: true, labels: true, title: 15.0 };
+        let (w, h) = self.size;
+        let inner = |m: Margins| Rect {
+            x: m.left,
+            y: m.top,
+            w: (w - m.left - m.right).max(30.0),
+            h: (h - m.top - m.bottom).max(30.0),
+        };
+        // The room for tick labels depends on the ticks, these on the room: two passes settle it.
+        let spans = self.spans();
+        let rough = inner(self.margins(spans, (w - 80.0, h - 80.0), show, Place::Nowhere));
+        let at = inner(self.margins(spans, (rough.w, rough.h), show, Place::Nowhere));
+        let place = self.legend_place(&self.frame(spans, at));
+        let margins = self.margins(spans, (at.w, at.h), show, place);
+        let at = self.frame(spans, inner(margins)).at;
+        let mut canvas = Canvas::default();
+        self.draw(&mut canvas, spans, at, show, place);
+        canvas.finish(at.right() + margins.right, at.bottom() + margins.bottom, &self.title)
+    }
+
+    /// The margins in a grid, where the legend stands apart.
+    pub fn panel_margins(&self, spans: (Span, Span), inner: (f64, f64), show: Show) -> Margins {
+        self.margins(spans, inner, show, Place::Nowhere)
+    }
+
+    /// Draws the plot with its axes on the box, in a grid.
+    pub fn draw_panel(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show) {
+        self.draw(c, spans, at, show, Place::Nowhere);
+    }
+
+    /// All legend entries.
+    pub fn legend_entries(&self) -> Vec<Entry> {
+        let colours = self.colours();
+        self.layers.iter().flat_map(|layer| layer.legend(colours)).collect()
+    }
+
+    fn draw(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show, place: Place) {
+        let frame = self.frame(spans, at);
+        let at = frame.at;
+        let (x_ticks, y_ticks) = self.ticks((frame.x.span, frame.y.span), (at.w, at.h));
+        let title = Style { bold: true, ..Style::new(fit(&self.title, show.title, at.w)) };
+        c.text((at.x, at.y - 10.0), &self.title, title);
+        self.draw_grid(c, &frame, &x_ticks, &y_ticks);
+        let (colours, series) = (self.colours(), self.bar_series());
+        c.begin_clip(at);
+        self.layers.iter().for_each(|layer| layer.draw_clipped(c, &frame, colours, series));
+        c.end_clip();
+        self.draw_x_axis(c, &frame, &x_ticks, show);
+        self.draw_y_axis(c, &frame, &y_ticks, show);
+        self.layers.iter().for_each(|layer| layer.draw_marks(c, &frame, colours));
+        let mut right = at.right() + 14.0;
+        if let Some((label, span, map)) = self.layers.iter().find_map(Layer::colour_bar) {
+            right += draw_colour_bar(c, Rect { x: right, y: at.y, w: 12.0, h: at.h }, label, span, map);
+        }
+        let entries = self.legend_entries();
+        let mut taken = self.footprint(&frame);
+        match place {
+            Place::Nowhere => {}
+            Place::Outside => draw_legend(c, (right, at.y), &entries, at.h),
+            Place::Corner { .. } => {
+                let corner = legend_corner(place, at, legend_size(&entries));
+                draw_legend(c, (corner.x, corner.y), &entries, f64::INFINITY);
+                taken.extend(corner.samples());
+            }
+        }
+        self.layers.iter().for_each(|layer| layer.draw_remark(c, &frame, &mut taken));
+    }
+
+    /// Pixels that hold data.
+    fn footprint(&self, frame: &Frame) -> Vec<(f64, f64)> {
+        let series = self.bar_series();
+        self.layers.iter().flat_map(|layer| layer.footprint(frame, series)).collect()
+    }
+
+    /// The axes on a box; where one unit must be as long across as up, the box shrinks (to 40 % at most, then
+    /// the ranges grow).
+    fn frame(&self, (mut x, mut y): (Span, Span), mut at: Rect) -> Frame {
+        if self.equal && !x.log && !y.log {
+            let unit = (at.w / (x.hi - x.lo)).min(at.h / (y.hi - y.lo));
+            at.w = (unit * (x.hi - x.lo)).max(0.4 * at.w);
+            at.h = (unit * (y.hi - y.lo)).max(0.4 * at.h);
+            let widen = |s: Span, length: f64| {
+                let (middle, half) = ((s.lo + s.hi) / 2.0, length / unit / 2.0);
+                Span { lo: middle - half, hi: middle + half, ..s }
+            };
+            (x, y) = (widen(x, at.w), widen(y, at.h));
+        }
+        Frame { at, x: Scale::across(x, at), y: Scale::up(y, at, self.y.reversed) }
+    }
+
+    fn bar_series(&self) -> usize {
+        self.layers
+            .iter()
+            .filter_map(|l| if let Layer::Bars(Bars { place, .. }) = l { Some(place + 1) } else { None })
+            .max()
+            .unwrap_or(1)
+    }
+
+    /// The marks of both axes on a box of that size.
+    pub fn ticks(&self, (x, y): (Span, Span), (w, h): (f64, f64)) -> (Ticks, Ticks) {
+        let across = |room: usize| axis_ticks(&self.x, x, room);
+        let crowded = |t: &Ticks| widest(t) + 14.0 > w / t.major.len().max(1) as f64;
+        let room = (3..=((w / 52.0) as usize).clamp(3, 10)).rev().find(|&room| !crowded(&across(room)));
+        let mut x_ticks = across(room.unwrap_or(3));
+        let width = if self.slanted(&x_ticks, w) { 17.0 } else { widest(&x_ticks) + 8.0 };
+        let mut y_ticks = axis_ticks(&self.y, y, ((h / 34.0) as usize).clamp(3, 10));
+        thin(&mut x_ticks, w / width);
+        thin(&mut y_ticks, h / 13.0);
+        (x_ticks, y_ticks)
+    }
+
+    /// Whether the names along x must be set at a slant.
+    fn slanted(&self, ticks: &Ticks, width: f64) -> bool {
+        !self.x.names.is_empty() && widest(ticks) + 6.0 > width / ticks.major.len().max(1) as f64
+    }
+
+    fn margins(&self, spans: (Span, Span), (w, h): (f64, f64), show: Show, place: Place) -> Margins {
+        let (x_ticks, y_ticks) = self.ticks(spans, (w, h));
+        let given = |shown: bool, room: f64| if shown { room } else { 0.0 };
+        let slanted = self.slanted(&x_ticks, w);
+        let x_room = if slanted { 14.0 + 0.6 * widest(&x_ticks).min(160.0) } else { 20.0 };
+        let last = x_ticks.major.last().map_or(0.0, |t| text_width(&t.1, TICK_SIZE) / 2.0);
+        let mut right = if slanted { 12.0 } else { last.max(12.0) };
+        if let Some((label, span, _)) = self.layers.iter().find_map(Layer::colour_bar) {
+            right = 14.0 + colour_bar_width(label, span) + 6.0;
+        }
+        if place == Place::Outside {
+            right += 14.0 + legend_size(&self.legend_entries()).0;
+        }
+        // The first slanted name reaches to the left of the axis.
+        let first = x_ticks.major.first().map_or(0.0, |t| text_width(&t.1, TICK_SIZE).min(160.0));
+        let overhang = if slanted { 0.88 * first - w / (2.0 * x_ticks.major.len() as f64) + 6.0 } else { 0.0 };
+        let left = 8.0
+            + given(show.y_ticks, widest(&y_ticks) + 6.0)
+            + given(show.labels && !with_factor(&self.y.label, &y_ticks).is_empty(), 20.0);
+        Margins {
+            left: left.max(overhang),
+            right,
+            top: 10.0 + given(!self.title.is_empty(), show.title + 7.0),
+            bottom: 6.0
+                + given(show.x_ticks, x_room)
+                + given(show.labels && !with_factor(&self.x.label, &x_ticks).is_empty(), 19.0),
+        }
+    }
+
+    fn draw_grid(&self, c: &mut Canvas, frame: &Frame, x: &Ticks, y: &Ticks) {
+        if self.layers.iter().any(|layer| matches!(layer, Layer::Heat(_))) {
+            return;
+        }
+        let at = frame.at;
+        let mut path = String::new();
+        for &(v, _) in x.major.iter().filter(|_| self.x.names.is_empty()) {
+            path +=
+                &frame.x.px(v).map_or(String::new(), |px| format!("M{} {}V{}", num(px), num(at.y), num(at.bottom())));
+        }
+        for &(v, _) in &y.major {
+            path +=
+                &frame.y.px(v).map_or(String::new(), |px| format!("M{} {}H{}", num(at.x), num(px), num(at.right())));
+        }
+        c.path(&path, &format!(r#"stroke="{FAINT}" fill="none""#));
+    }
+
+    fn draw_x_axis(&self, c: &mut Canvas, frame: &Frame, ticks: &Ticks, show: Show) {
+        let (at, floor) = (frame.at, frame.at.bottom());
+        let mut path = format!("M{} {}H{}", num(at.x), num(floor), num(at.right()));
+        let marks = ticks.major.iter().map(|t| (t.0, 5)).filter(|_| self.x.names.is_empty());
+        for (v, length) in marks.chain(ticks.minor.iter().map(|&v| (v, 3))) {
+            path += &frame.x.px(v).map_or(String::new(), |px| format!("M{} {}v{length}", num(px), num(floor)));
+        }
+        c.path(&path, &format!(r#"stroke="{AXIS}" fill="none""#));
+        let slanted = self.slanted(ticks, at.w);
+        for (v, label) in ticks.major.iter().filter(|_| show.x_ticks) {
+            let Some(px) = frame.x.px(*v) else { continue };
+            let style = Style::new(TICK_SIZE);
+            if slanted {
+                c.text((px + 4.0, floor + 12.0), label, Style { turn: -35.0, ..style.end() });
+            } else {
+                c.text((px, floor + 17.0), label, style.middle());
+            }
+        }
+        let below = floor + if slanted { 14.0 + 0.6 * widest(ticks).min(160.0) } else { 20.0 } + 16.0;
+        if show.labels {
+            let label = with_factor(&self.x.label, ticks);
+            let style = Style::new(fit(&label, LABEL_SIZE, at.w)).middle();
+            c.text((at.x + at.w / 2.0, below), &label, style);
+        }
+    }
+
+    fn draw_y_axis(&self, c: &mut Canvas, frame: &Frame, ticks: &Ticks, show: Show) {
+        let at = frame.at;
+        let mut path = format!("M{} {}V{}", num(at.x), num(at.y), num(at.bottom()));
+        let marks = ticks.major.iter().map(|t| (t.0, 5)).filter(|_| self.y.names.is_empty());
+        for (v, length) in marks.chain(ticks.minor.iter().map(|&v| (v, 3))) {
+            path += &frame.y.px(v).map_or(String::new(), |px| format!("M{} {}h-{length}", num(at.x), num(px)));
+        }
+        c.path(&path, &format!(r#"stroke="{AXIS}" fill="none""#));
+        for (v, label) in ticks.major.iter().filter(|_| show.y_ticks) {
+            if let Some(px) = frame.y.px(*v) {
+                c.text((at.x - 8.0, px + 4.0), label, Style::new(TICK_SIZE).end());
+            }
+        }
+        if show.labels {
+            let (x, label) = (at.x - 8.0 - widest(ticks) - 10.0, with_factor(&self.y.label, ticks));
+            let style = Style { turn: -90.0, ..Style::new(fit(&label, LABEL_SIZE, at.h)).middle() };
+            c.text((x, at.y + at.h / 2.0), &label, style);
+        }
+    }
+
+    /// The first corner free of data, or outside.
+    fn legend_place(&self, frame: &Frame) -> Place {
+        let entries = self.legend_entries();
+        let ((w, h), at) = (legend_size(&entries), frame.at);
+        if entries.is_empty() {
+            return Place::Nowhere;
+        }
+        if entries.len() > 6 || w > at.w * 0.6 || h > at.h * 0.6 {
+            return Place::Outside;
+        }
+        let taken = self.footprint(frame);
+        for (right, bottom) in [(true, false), (false, false), (true, true), (false, true)] {
+            let corner = legend_corner(Place::Corner { right, bottom }, at, (w, h));
+            if !taken.iter().any(|&p| corner.grown(6.0).holds(p)) {
+                return Place::Corner { right, bottom };
+            }
+        }
+        Place::Outside
+    }
+}
+
+fn axis_ticks(axis: &Axis, span: Span, room: usize) -> Ticks {
+    if !axis.names.is_empty() {
+        let named = axis.names.iter().enumerate().map(|(i, name)| (i as f64, shorten(name, 28)));
+        return Ticks { major: named.collect(), ..Ticks::default() };
+    }
+    let mut ticks = span.ticks(room);
+    if axis.whole {
+        ticks.major.retain(|t| t.0.fract() == 0.0);
+        ticks.major.iter_mut().for_each(|t| t.1 = plain(t.0, 0));
+    }
+    ticks
+}
+
+/// Blanks labels until at most that many are left (but always one).
+fn thin(ticks: &mut Ticks, most: f64) {
+    let stride = (ticks.major.len() as f64 / most.max(1.0)).ceil().max(1.0) as usize;
+    ticks.major.iter_mut().enumerate().filter(|(i, _)| i % stride != 0).for_each(|(_, t)| t.1.clear());
+}
+
+/// The width of the longest label.
+pub fn widest(ticks: &Ticks) -> f64 {
+    ticks.major.iter().map(|t| text_width(&t.1, TICK_SIZE)).fold(0.0, f64::max)
+}
+
+/// The name of an axis, with the power of ten that its labels are to be multiplied by.
+pub fn with_factor(label: &str, ticks: &Ticks) -> String {
+    ticks.factor.map_or(label.to_owned(), |k| format!("{label}  ×10^{{{}}}", signed(k)).trim().to_owned())
+}
+
+/// The font size, made smaller where the text would be longer than `room`, but never unreadable.
+pub fn fit(text: &str, size: f64, room: f64) -> f64 {
+    (size * room / text_width(text, size).max(1.0)).clamp(9.0, size)
+}

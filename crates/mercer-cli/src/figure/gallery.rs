@@ -1,0 +1,87 @@
+//! Rows of small grey images, such as digits.
+
+use super::frame::fit;
+use super::palette::Map;
+use super::png;
+use super::svg::{Canvas, Rect, Style, text_width};
+
+/// Rows of images of one shape, each row with a name and each image with a caption if wanted.
+#[derive(Clone, Debug)]
+pub struct Gallery {
+    title: String,
+    shape: [usize; 2],
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    name: String,
+    pixels: Vec<f64>,
+    captions: Vec<String>,
+}
+
+const GAP: f64 = 6.0;
+
+impl Gallery {
+    /// An empty gallery of images with that many rows and columns of pixels.
+    pub fn new(title: impl Into<String>, shape: [usize; 2]) -> Gallery {
+        Gallery { title: title.into(), shape, rows: Vec::new() }
+    }
+
+    /// Adds a row of images. `pixels` is `[images, rows, columns]`, one after the other; each image's least value
+    /// becomes white and its greatest black.
+    pub fn row(mut self, name: impl Into<String>, pixels: &[f64]) -> Gallery {
+        self.rows.push(Row { name: name.into(), pixels: pixels.to_vec(), captions: Vec::new() });
+        self
+    }
+
+    /// Writes these below the images of the last row.
+    pub fn captions(mut self, captions: &[impl AsRef<str>]) -> Gallery {
+        if let Some(row) = self.rows.last_mut() {
+            row.captions = captions.iter().map(|c| c.as_ref().to_owned()).collect();
+        }
+        self
+    }
+
+    /// The figure as a self-contained SVG document.
+    pub fn svg(&self) -> String {
+        let [height, width] = self.shape;
+        let size = height * width;
+        // Whole screen pixels for each image pixel, about sixty for the image.
+        let scale = if size == 0 { 1.0 } else { (60.0 / height.max(width) as f64).round().max(1.0) };
+        let (w, h) = (width as f64 * scale, height as f64 * scale);
+        let names = self.rows.iter().map(|row| text_width(&row.name, 12.0)).fold(0.0, f64::max);
+        let left = 14.0 + if names > 0.0 { names + 12.0 } else { 0.0 };
+        let longest = self.rows.iter().map(|row| row.pixels.len() / size.max(1)).max().unwrap_or(0);
+        let total = (left + longest as f64 * (w + GAP) + 10.0).max(160.0);
+
+        let mut c = Canvas::default();
+        let mut y = 14.0;
+        if !self.title.is_empty() {
+            c.text((14.0, 24.0), &self.title, Style { bold: true, ..Style::new(fit(&self.title, 15.0, total - 28.0)) });
+            y = 40.0;
+        }
+        for row in &self.rows {
+            c.text((left - 12.0, y + h / 2.0 + 4.0), &row.name, Style::new(12.0).end());
+            for (i, image) in row.pixels.chunks_exact(size.max(1)).enumerate().filter(|_| size > 0) {
+                let at = Rect { x: left + i as f64 * (w + GAP), y, w, h };
+                c.image(at, &png::data_uri(width, height, &levels(image), Map::Grey), true);
+                let frame = Rect { x: at.x - 0.5, y: at.y - 0.5, w: w + 1.0, h: h + 1.0 };
+                c.rect(frame, r##"fill="none" stroke="#ddd""##);
+                if let Some(caption) = row.captions.get(i) {
+                    let style = Style::new(fit(caption, 11.0, w + GAP)).middle();
+                    c.text((at.x + w / 2.0, at.bottom() + 13.0), caption, style);
+                }
+            }
+            y += h + GAP + if row.captions.is_empty() { 0.0 } else { 14.0 };
+        }
+        c.finish(total, y + 8.0, &self.title)
+    }
+}
+
+/// The image stretched to [0, 1]; a constant image stays as light as it is.
+fn levels(image: &[f64]) -> Vec<f64> {
+    let known = image.iter().copied().filter(|v| v.is_finite());
+    let (lo, hi) = known.fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), v| (lo.min(v), hi.max(v)));
+    image.iter().map(|&v| if hi > lo { (v - lo) / (hi - lo) } else { v }).collect()
+}

@@ -1,0 +1,123 @@
+//! Small multiples: plots in rows and columns.
+
+use super::frame::{Margins, Show, fit, with_factor};
+use super::legend::{Entry, legend_rows};
+use super::plot::Plot;
+use super::svg::{Canvas, Rect, Style};
+use super::ticks::Span;
+
+/// Plots in rows and columns under one title and one legend.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    title: String,
+    columns: usize,
+    panels: Vec<Plot>,
+    shared: bool,
+    size: (f64, f64),
+}
+
+impl Grid {
+    /// An empty grid with that many columns.
+    pub fn new(title: impl Into<String>, columns: usize) -> Grid {
+        Grid { title: title.into(), columns: columns.max(1), panels: Vec::new(), shared: false, size: (190.0, 130.0) }
+    }
+
+    /// Width and height of the axes of each panel in pixels (190 × 130 if not said).
+    pub fn panel_size(mut self, width: f64, height: f64) -> Grid {
+        self.size = (width.clamp(40.0, 5e3), height.clamp(40.0, 5e3));
+        self
+    }
+
+    /// All panels show the same ranges, and the axes are labelled once (with the labels of the first panel).
+    pub fn shared(mut self) -> Grid {
+        self.shared = true;
+        self
+    }
+
+    /// Adds a panel: left to right, then top to bottom.
+    pub fn panel(mut self, plot: Plot) -> Grid {
+        self.panels.push(plot);
+        self
+    }
+
+    /// The figure as a self-contained SVG document.
+    pub fn svg(&self) -> String {
+        let spans = self.spans();
+        let columns = self.columns.min(self.panels.len()).max(1);
+        let rows = self.panels.len().div_ceil(columns);
+        let (w, h) = self.size;
+        let margins: Vec<Margins> = (0..self.panels.len())
+            .map(|i| self.panels[i].panel_margins(spans[i], (w, h), self.show(i, columns)))
+            .collect();
+        // Every column is as wide, and every row as high, as its most demanding panel.
+        let most = |room: fn(&Margins) -> f64, chosen: &dyn Fn(usize) -> bool| {
+            let all = margins.iter().enumerate().filter(|(i, _)| chosen(*i));
+            all.map(|(_, m)| room(m)).fold(0.0, f64::max)
+        };
+        let (x_label, y_label) = self.outer_labels(&spans);
+        let mut lefts = Vec::new();
+        let mut x = if y_label.is_empty() { 0.0 } else { 20.0 };
+        for column in 0..columns {
+            lefts.push(x + most(|m| m.left, &|i| i % columns == column));
+            x = lefts[column] + w + most(|m| m.right, &|i| i % columns == column);
+        }
+        let width = x.max(120.0);
+        let entries = self.entries();
+        let mut y = if self.title.is_empty() { 4.0 } else { 34.0 };
+        let legend_top = y;
+        y += legend_rows(None, (0.0, 0.0), width - 24.0, &entries);
+        let top = y;
+        let mut tops = Vec::new();
+        for row in 0..rows {
+            tops.push(y + most(|m| m.top, &|i| i / columns == row));
+            y = tops[row] + h + most(|m| m.bottom, &|i| i / columns == row);
+        }
+        let height = y + if x_label.is_empty() { 4.0 } else { 20.0 };
+
+        let mut c = Canvas::default();
+        c.text((12.0, 24.0), &self.title, Style { bold: true, ..Style::new(fit(&self.title, 15.0, width - 24.0)) });
+        legend_rows(Some(&mut c), (12.0, legend_top), width - 24.0, &entries);
+        for (i, plot) in self.panels.iter().enumerate() {
+            let at = Rect { x: lefts[i % columns], y: tops[i / columns], w, h };
+            plot.draw_panel(&mut c, spans[i], at, self.show(i, columns));
+        }
+        c.text(((lefts[0] + x) / 2.0, height - 9.0), &x_label, Style::new(12.5).middle());
+        c.text((16.0, (top + y) / 2.0), &y_label, Style { turn: -90.0, ..Style::new(12.5).middle() });
+        c.finish(width, height, &self.title)
+    }
+
+    /// What panel `i` writes around its axes.
+    fn show(&self, i: usize, columns: usize) -> Show {
+        let (leftmost, lowest) = (i.is_multiple_of(columns), i + columns >= self.panels.len());
+        let (x_ticks, y_ticks) = (!self.shared || lowest, !self.shared || leftmost);
+        Show { x_ticks, y_ticks, labels: !self.shared, title: 12.0 }
+    }
+
+    fn spans(&self) -> Vec<(Span, Span)> {
+        let own: Vec<_> = self.panels.iter().map(Plot::spans).collect();
+        let common = own.iter().copied().reduce(|a, b| (a.0.union(b.0), a.1.union(b.1)));
+        match common {
+            Some(both) if self.shared => vec![both; own.len()],
+            _ => own,
+        }
+    }
+
+    /// The names of the common axes, `(x, y)`; empty where each panel has its own.
+    fn outer_labels(&self, spans: &[(Span, Span)]) -> (String, String) {
+        self.panels.first().filter(|_| self.shared).map_or_else(Default::default, |plot| {
+            let (x, y) = plot.ticks(spans[0], self.size);
+            (with_factor(&plot.x.label, &x), with_factor(&plot.y.label, &y))
+        })
+    }
+
+    /// The legend entries of all panels, each once.
+    fn entries(&self) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = Vec::new();
+        for entry in self.panels.iter().flat_map(Plot::legend_entries) {
+            if !entries.contains(&entry) {
+                entries.push(entry);
+            }
+        }
+        entries
+    }
+}

@@ -1,0 +1,301 @@
+//! The builder: what a plot can show, in the words of its caller.
+
+use super::layer::Layer;
+use super::marks::{Bars, Cloud, Dash, Heat, Line};
+use super::palette::Map;
+use super::ticks::Span;
+
+/// One pair of axes and what is drawn on it. Methods such as [`Plot::dashed`] speak of the layer added last.
+///
+/// Where two arrays of one layer differ in length, the shorter counts.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    pub(super) title: String,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) layers: Vec<Layer>,
+    pub(super) size: (f64, f64),
+    pub(super) equal: bool,
+}
+
+/// One axis as the caller wants it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Axis {
+    pub label: String,
+    pub log: bool,
+    pub range: Option<(f64, f64)>,
+    /// Names of the places 0, 1, 2, …; empty for a numeric axis.
+    pub names: Vec<String>,
+    /// Only whole numbers are marked.
+    pub whole: bool,
+    /// Values grow downwards.
+    pub reversed: bool,
+}
+
+impl Plot {
+    /// An empty plot.
+    pub fn new(title: impl Into<String>) -> Plot {
+        let (x, y) = (Axis::default(), Axis::default());
+        Plot { title: title.into(), x, y, layers: Vec::new(), size: (640.0, 400.0), equal: false }
+    }
+
+    /// Width and height of the whole figure in pixels (640 × 400 if not said).
+    pub fn size(mut self, width: f64, height: f64) -> Plot {
+        self.size = (width.clamp(120.0, 1e4), height.clamp(100.0, 1e4));
+        self
+    }
+
+    /// A linear x axis with this label.
+    pub fn x(mut self, label: impl Into<String>) -> Plot {
+        (self.x.label, self.x.log) = (label.into(), false);
+        self
+    }
+
+    /// A linear y axis with this label.
+    pub fn y(mut self, label: impl Into<String>) -> Plot {
+        (self.y.label, self.y.log) = (label.into(), false);
+        self
+    }
+
+    /// A logarithmic x axis with this label.
+    pub fn x_log(mut self, label: impl Into<String>) -> Plot {
+        (self.x.label, self.x.log) = (label.into(), true);
+        self
+    }
+
+    /// A logarithmic y axis with this label.
+    pub fn y_log(mut self, label: impl Into<String>) -> Plot {
+        (self.y.label, self.y.log) = (label.into(), true);
+        self
+    }
+
+    /// Shows exactly these x.
+    pub fn x_range(mut self, lo: f64, hi: f64) -> Plot {
+        self.x.range = Some((lo, hi));
+        self
+    }
+
+    /// Shows exactly these y.
+    pub fn y_range(mut self, lo: f64, hi: f64) -> Plot {
+        self.y.range = Some((lo, hi));
+        self
+    }
+
+    /// Names the columns 0, 1, 2, … of a heat map.
+    pub fn x_names(mut self, names: &[&str]) -> Plot {
+        self.x.names = names.iter().map(|&n| n.into()).collect();
+        self
+    }
+
+    /// Names the rows 0, 1, 2, … of a heat map.
+    pub fn y_names(mut self, names: &[&str]) -> Plot {
+        self.y.names = names.iter().map(|&n| n.into()).collect();
+        self
+    }
+
+    /// One unit is as long across as up (linear axes).
+    pub fn equal(mut self) -> Plot {
+        self.equal = true;
+        self
+    }
+
+    /// A line through the points; an empty name keeps it out of the legend.
+    pub fn line(mut self, name: impl Into<String>, xs: &[f64], ys: &[f64]) -> Plot {
+        let points = xs.iter().copied().zip(ys.iter().copied()).collect();
+        let colour = self.next_colour();
+        let line = Line { name: name.into(), points, band: Vec::new(), dash: Dash::Solid, markers: false, colour };
+        self.layers.push(Layer::Line(line));
+        self
+    }
+
+    /// A staircase: each y holds until the next x.
+    pub fn steps(self, name: impl Into<String>, xs: &[f64], ys: &[f64]) -> Plot {
+        let n = xs.len().min(ys.len());
+        let corners = |i: usize| [(xs[i], ys[i]), (xs[(i + 1).min(n - 1)], ys[i])];
+        let (xs, ys): (Vec<f64>, Vec<f64>) = (0..n).flat_map(corners).unzip();
+        self.line(name, &xs, &ys)
+    }
+
+    /// Shades between `low` and `high` around the last line, point by point.
+    pub fn band(mut self, low: &[f64], high: &[f64]) -> Plot {
+        if let Some(Layer::Line(line)) = self.layers.last_mut() {
+            line.band = low.iter().copied().zip(high.iter().copied()).collect();
+        }
+        self
+    }
+
+    /// Marks the points of the last line.
+    pub fn markers(mut self) -> Plot {
+        if let Some(Layer::Line(line)) = self.layers.last_mut() {
+            line.markers = true;
+        }
+        self
+    }
+
+    /// Draws the last line dashed.
+    pub fn dashed(self) -> Plot {
+        self.dash(Dash::Dashed)
+    }
+
+    /// Draws the last line dotted.
+    pub fn dotted(self) -> Plot {
+        self.dash(Dash::Dotted)
+    }
+
+    fn dash(mut self, dash: Dash) -> Plot {
+        if let Some(Layer::Line(line)) = self.layers.last_mut() {
+            line.dash = dash;
+        }
+        self
+    }
+
+    /// Gives the last line, scatter or bars the colour of the `i`-th such layer (from 0).
+    pub fn colour(mut self, i: usize) -> Plot {
+        match self.layers.last_mut() {
+            Some(Layer::Line(Line { colour, .. }) | Layer::Bars(Bars { colour, .. })) => *colour = i,
+            Some(Layer::Cloud(Cloud::One { colour, .. })) => *colour = i,
+            _ => {}
+        }
+        self
+    }
+
+    /// Points of one colour.
+    pub fn scatter(mut self, name: impl Into<String>, xs: &[f64], ys: &[f64]) -> Plot {
+        let points = xs.iter().copied().zip(ys.iter().copied()).collect();
+        let colour = self.next_colour();
+        self.layers.push(Layer::Cloud(Cloud::One { name: name.into(), points, colour }));
+        self
+    }
+
+    /// Points coloured by class: `classes[i]` is an index into `names`.
+    pub fn classes(mut self, xs: &[f64], ys: &[f64], classes: &[usize], names: &[impl AsRef<str>]) -> Plot {
+        let points = xs.iter().zip(ys).zip(classes).map(|((&x, &y), &class)| (x, y, class)).collect();
+        let names = names.iter().map(|n| n.as_ref().to_owned()).collect();
+        self.layers.push(Layer::Cloud(Cloud::Classes { points, names }));
+        self
+    }
+
+    /// Points coloured by value, with a colour bar that bears `label` (none if empty).
+    pub fn values(mut self, label: impl Into<String>, xs: &[f64], ys: &[f64], values: &[f64]) -> Plot {
+        let points = xs.iter().zip(ys).zip(values).map(|((&x, &y), &v)| (x, y, v)).collect();
+        self.layers.push(Layer::Cloud(Cloud::Values { label: label.into(), points, map: Map::Viridis }));
+        self
+    }
+
+    /// One bar for each category; several series of bars stand side by side.
+    pub fn bars(mut self, name: impl Into<String>, categories: &[impl AsRef<str>], heights: &[f64]) -> Plot {
+        let place = self.layers.iter().filter(|l| matches!(l, Layer::Bars(_))).count();
+        if categories.len() > self.x.names.len() {
+            self.x.names = categories.iter().map(|c| c.as_ref().to_owned()).collect();
+        }
+        let colour = self.next_colour();
+        let bars = Bars { name: name.into(), heights: heights.to_vec(), whiskers: Vec::new(), place, colour };
+        self.layers.push(Layer::Bars(bars));
+        self
+    }
+
+    /// Whiskers of these half lengths on the last bars.
+    pub fn whiskers(mut self, halves: &[f64]) -> Plot {
+        if let Some(Layer::Bars(bars)) = self.layers.last_mut() {
+            bars.whiskers = halves.to_vec();
+        }
+        self
+    }
+
+    /// A matrix, `values` row by row, the first row on top. The colour bar bears `label` (none if empty);
+    /// cells with enough room show their value.
+    pub fn matrix(mut self, label: impl Into<String>, [rows, cols]: [usize; 2], values: &[f64]) -> Plot {
+        let (x, y) = ((-0.5, cols as f64 - 0.5), (-0.5, rows as f64 - 0.5));
+        (self.x.whole, self.y.whole, self.y.reversed) = (true, true, true);
+        let values = values.to_vec();
+        self.layers.push(Layer::Heat(Heat {
+            label: label.into(),
+            rows,
+            cols,
+            values,
+            x,
+            y,
+            map: Map::Viridis,
+            cells: true,
+        }));
+        self
+    }
+
+    /// A function of the plane sampled on a regular grid that fills `x` × `y`: `values` row by row, the first
+    /// row at the least y. The colour bar bears `label` (none if empty).
+    pub fn field(
+        mut self,
+        label: impl Into<String>,
+        x: (f64, f64),
+        y: (f64, f64),
+        [rows, cols]: [usize; 2],
+        values: &[f64],
+    ) -> Plot {
+        // Images run downwards, y upwards.
+        let values = values.chunks(cols.max(1)).take(rows).rev().flatten().copied().collect();
+        self.layers.push(Layer::Heat(Heat {
+            label: label.into(),
+            rows,
+            cols,
+            values,
+            x,
+            y,
+            map: Map::Viridis,
+            cells: false,
+        }));
+        self
+    }
+
+    /// Colours the last values, matrix or field blue through white (zero) to red.
+    pub fn diverging(mut self) -> Plot {
+        if let Some(Layer::Heat(Heat { map, .. }) | Layer::Cloud(Cloud::Values { map, .. })) = self.layers.last_mut() {
+            *map = Map::Diverging;
+        }
+        self
+    }
+
+    /// A remark beside a point.
+    pub fn note(mut self, x: f64, y: f64, text: impl Into<String>) -> Plot {
+        self.layers.push(Layer::Note { at: (x, y), text: text.into() });
+        self
+    }
+
+    /// A horizontal rule with a remark.
+    pub fn level(mut self, y: f64, text: impl Into<String>) -> Plot {
+        self.layers.push(Layer::Level { y, text: text.into() });
+        self
+    }
+
+    /// A vertical rule with a remark.
+    pub fn mark(mut self, x: f64, text: impl Into<String>) -> Plot {
+        self.layers.push(Layer::Mark { x, text: text.into() });
+        self
+    }
+
+    fn next_colour(&self) -> usize {
+        self.layers.iter().filter(|layer| layer.colour().is_some()).count()
+    }
+
+    /// How many colours the layers ask for.
+    pub(super) fn colours(&self) -> usize {
+        self.layers.iter().filter_map(Layer::colour).max().map_or(0, |last| last + 1)
+    }
+
+    /// The values each axis shows, `(x, y)`.
+    pub(super) fn spans(&self) -> (Span, Span) {
+        let (logs, has_bars) = ((self.x.log, self.y.log), !self.x.names.is_empty());
+        let ends: Vec<[(f64, f64); 2]> = self.layers.iter().flat_map(|layer| layer.extent(logs)).collect();
+        let tight = self.layers.iter().any(|layer| matches!(layer, Layer::Heat(_)));
+        let pad = if tight { 0.0 } else { 0.04 };
+        let fit = |axis: &Axis, values: Vec<f64>| match axis.range {
+            Some((lo, hi)) => Span::of([lo, hi], axis.log),
+            None => Span::of(values, axis.log).padded(pad),
+        };
+        let mut x = fit(&self.x, ends.iter().flatten().map(|end| end.0).collect());
+        let y = fit(&self.y, ends.iter().flatten().map(|end| end.1).collect());
+        if has_bars && !tight {
+            x = Span { lo: -0.5, hi: self.x.names.len() as f64 - 0.5, log: false };
+        }
+        (x, y)
+    }
+}

@@ -1,0 +1,308 @@
+//! The few SVG elements that a figure is made of. Nothing here needs an `id` or a style sheet, so
+//! that any number of figures can stand in one HTML page without touching each other.
+
+use std::fmt::Write;
+
+/// Text, axes and grid lines.
+pub const INK: &str = "#222";
+/// Axis lines and reference rules.
+pub const AXIS: &str = "#666";
+/// Grid lines.
+pub const FAINT: &str = "#e8e8e8";
+
+const FONTS: &str = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','Noto Sans',Arial,sans-serif";
+
+/// An axis-parallel box in pixels; y grows downwards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rect {
+    /// Left edge.
+    pub x: f64,
+    /// Top edge.
+    pub y: f64,
+    /// Width.
+    pub w: f64,
+    /// Height.
+    pub h: f64,
+}
+
+impl Rect {
+    /// Right edge.
+    pub fn right(&self) -> f64 {
+        self.x + self.w
+    }
+
+    /// Bottom edge.
+    pub fn bottom(&self) -> f64 {
+        self.y + self.h
+    }
+
+    /// The box with that much more on every side.
+    pub fn grown(&self, by: f64) -> Rect {
+        Rect { x: self.x - by, y: self.y - by, w: self.w + 2.0 * by, h: self.h + 2.0 * by }
+    }
+
+    /// Points all over the box, 20 × 20 steps.
+    pub fn samples(self) -> impl Iterator<Item = (f64, f64)> {
+        let place =
+            move |i: i32| (self.x + self.w * f64::from(i % 21) / 20.0, self.y + self.h * f64::from(i / 21) / 20.0);
+        (0..21 * 21).map(place)
+    }
+
+    /// Whether the point lies inside or on the edge (half a pixel is forgiven).
+    pub fn holds(&self, (x, y): (f64, f64)) -> bool {
+        let slack = 0.5;
+        x >= self.x - slack && x <= self.right() + slack && y >= self.y - slack && y <= self.bottom() + slack
+    }
+}
+
+/// How a piece of text is set.
+#[derive(Clone, Copy)]
+pub struct Style {
+    /// Font size in pixels.
+    pub size: f64,
+    /// `start`, `middle` or `end`.
+    pub anchor: &'static str,
+    /// Fill colour.
+    pub fill: &'static str,
+    /// Bold or not.
+    pub bold: bool,
+    /// Degrees, clockwise.
+    pub turn: f64,
+    /// A white outline, so that text stays legible over data.
+    pub halo: bool,
+}
+
+impl Style {
+    /// Plain text of that size which starts at its point.
+    pub fn new(size: f64) -> Style {
+        Style { size, anchor: "start", fill: INK, bold: false, turn: 0.0, halo: false }
+    }
+
+    /// Centred on its point.
+    pub fn middle(self) -> Style {
+        Style { anchor: "middle", ..self }
+    }
+
+    /// Ends at its point.
+    pub fn end(self) -> Style {
+        Style { anchor: "end", ..self }
+    }
+}
+
+/// An SVG picture under construction.
+#[derive(Default)]
+pub struct Canvas {
+    body: String,
+}
+
+impl Canvas {
+    /// A straight line with stroke attributes such as `stroke="#666"`.
+    pub fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), attributes: &str) {
+        let (x1, y1, x2, y2) = (num(x1), num(y1), num(x2), num(y2));
+        let _ = write!(self.body, r#"<path d="M{x1} {y1}L{x2} {y2}" {attributes}/>"#);
+    }
+
+    /// A path from its data; empty data draws nothing.
+    pub fn path(&mut self, data: &str, attributes: &str) {
+        if !data.is_empty() {
+            let _ = write!(self.body, r#"<path d="{data}" {attributes}/>"#);
+        }
+    }
+
+    /// A filled box.
+    pub fn rect(&mut self, at: Rect, attributes: &str) {
+        let (x, y, w, h) = (num(at.x), num(at.y), num(at.w), num(at.h));
+        let _ = write!(self.body, r#"<rect x="{x}" y="{y}" width="{w}" height="{h}" {attributes}/>"#);
+    }
+
+    /// An image stretched over the box, its pixels left sharp or smoothed.
+    pub fn image(&mut self, at: Rect, uri: &str, sharp: bool) {
+        let (x, y, w, h) = (num(at.x), num(at.y), num(at.w), num(at.h));
+        let style = if sharp { r#" style="image-rendering:pixelated""# } else { "" };
+        let _ = write!(
+            self.body,
+            r#"<image x="{x}" y="{y}" width="{w}" height="{h}" preserveAspectRatio="none"{style} href="{uri}"/>"#
+        );
+    }
+
+    /// Text whose baseline starts, centres or ends at the point. `μ_j`, `x^2`, `k_{NTK}` are set with
+    /// subscripts and superscripts.
+    pub fn text(&mut self, (x, y): (f64, f64), text: &str, style: Style) {
+        if text.is_empty() {
+            return;
+        }
+        let _ = write!(self.body, r#"<text x="{}" y="{}" font-size="{}""#, num(x), num(y), num(style.size));
+        if style.anchor != "start" {
+            let _ = write!(self.body, r#" text-anchor="{}""#, style.anchor);
+        }
+        if style.fill != INK {
+            let _ = write!(self.body, r#" fill="{}""#, style.fill);
+        }
+        if style.bold {
+            self.body.push_str(r#" font-weight="600""#);
+        }
+        if style.turn != 0.0 {
+            let _ = write!(self.body, r#" transform="rotate({} {} {})""#, num(style.turn), num(x), num(y));
+        }
+        if style.halo {
+            self.body.push_str(r##" stroke="#fff" stroke-width="3" stroke-linejoin="round" paint-order="stroke""##);
+        }
+        self.body.push('>');
+        let mut height = 0.0;
+        for (shift, run) in runs(text) {
+            let wanted = shift.rise() * style.size;
+            if wanted == height && shift == Shift::Base {
+                self.body.push_str(&escape(&run));
+            } else {
+                let size = num(shift.scale() * style.size);
+                let (dy, run) = (num(height - wanted), escape(&run));
+                let _ = write!(self.body, r#"<tspan dy="{dy}" font-size="{size}">{run}</tspan>"#);
+            }
+            height = wanted;
+        }
+        self.body.push_str("</text>");
+    }
+
+    /// Begins a clipped region: what is drawn until [`Canvas::end_clip`] shows only inside the box.
+    pub fn begin_clip(&mut self, at: Rect) {
+        let (x, y, w, h) = (num(at.x), num(at.y), num(at.w), num(at.h));
+        // A nested svg clips at its viewport, and needs no clipPath with an id.
+        let _ = write!(self.body, r#"<svg x="{x}" y="{y}" width="{w}" height="{h}" viewBox="{x} {y} {w} {h}">"#);
+    }
+
+    /// Ends the region that [`Canvas::begin_clip`] began.
+    pub fn end_clip(&mut self) {
+        self.body.push_str("</svg>");
+    }
+
+    /// The whole picture on white; `label` is what a screen reader says.
+    pub fn finish(self, width: f64, height: f64, label: &str) -> String {
+        let (w, h, label, body) = (num(width), num(height), escape(label), self.body);
+        format!(
+            r##"<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" width="{w}" height="{h}" viewBox="0 0 {w} {h}" font-family="{FONTS}" fill="{INK}"><rect width="{w}" height="{h}" fill="#fff"/>{body}</svg>"##
+        )
+    }
+}
+
+/// A coordinate with at most one decimal: `12.5`, `-3`, `.2`.
+pub fn num(value: f64) -> String {
+    let tenths = (value.clamp(-1e6, 1e6) * 10.0).round() as i64; // NaN becomes 0
+    let (sign, whole, tenth) = (if tenths < 0 { "-" } else { "" }, tenths.abs() / 10, tenths.abs() % 10);
+    match (whole, tenth) {
+        (_, 0) => format!("{sign}{whole}"),
+        (0, _) => format!("{sign}.{tenth}"),
+        _ => format!("{sign}{whole}.{tenth}"),
+    }
+}
+
+/// Text made safe inside elements and attributes of XML and HTML; control characters, which XML forbids, become spaces.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c if (c.is_control() && c != '\n') || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// An estimate of how wide the text will be in a common sans-serif face.
+pub fn text_width(text: &str, size: f64) -> f64 {
+    let em = |c: char| match c {
+        'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '|' | '\'' | '!' => 0.29,
+        ' ' | '\u{202f}' | 'f' | 'r' | 't' | '(' | ')' | '[' | ']' | '/' | '-' => 0.36,
+        'm' | 'w' | 'M' | 'W' | '@' | '%' => 0.88,
+        c if c.is_ascii_uppercase() => 0.68,
+        c if c.is_ascii() || c < '\u{2e80}' => 0.57,
+        _ => 1.0,
+    };
+    runs(text).iter().map(|(shift, run)| shift.scale() * size * run.chars().map(em).sum::<f64>()).sum()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shift {
+    Base,
+    Below,
+    Above,
+}
+
+impl Shift {
+    /// How far above the baseline, in units of the font size.
+    fn rise(self) -> f64 {
+        match self {
+            Shift::Base => 0.0,
+            Shift::Below => -0.22,
+            Shift::Above => 0.4,
+        }
+    }
+
+    fn scale(self) -> f64 {
+        if self == Shift::Base { 1.0 } else { 0.75 }
+    }
+}
+
+/// Splits text at subscripts and superscripts. `_{…}` and `^{…}` always count; `μ_j`, `x_1` and `x^2` count
+/// because a lone symbol carries a lone index, whereas `data_set` and `col_1` stay as they are.
+fn runs(text: &str) -> Vec<(Shift, String)> {
+    let chars: Vec<char> = text.chars().collect();
+    let word = |i: usize| chars.get(i).is_some_and(|c| c.is_alphanumeric() || *c == '_');
+    let mut out: Vec<(Shift, String)> = Vec::new();
+    let mut i = 0;
+    while i < chars.len() {
+        let shift = match chars[i] {
+            '_' => Shift::Below,
+            '^' => Shift::Above,
+            _ => Shift::Base,
+        };
+        let braced = shift != Shift::Base && i > 0 && chars.get(i + 1) == Some(&'{');
+        let close = if braced { chars[i..].iter().position(|&c| c == '}') } else { None };
+        let lone = shift != Shift::Base && i > 0 && !chars[i - 1].is_whitespace() && !(i > 1 && word(i - 2));
+        if let Some(length) = close {
+            out.push((shift, chars[i + 2..i + length].iter().collect()));
+            i += length + 1;
+        } else if lone && chars.get(i + 1).is_some_and(|c| c.is_alphanumeric()) && !word(i + 2) {
+            out.push((shift, chars[i + 1].to_string()));
+            i += 2;
+        } else {
+            match out.last_mut() {
+                Some((Shift::Base, run)) => run.push(chars[i]),
+                _ => out.push((Shift::Base, chars[i].to_string())),
+            }
+            i += 1;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let written: Vec<_> = [12.0, 12.54, -0.24, 0.04, -0.04, f64::NAN, f64::INFINITY].map(num).to_vec();
+        assert_eq!(written, ["12", "12.5", "-.2", "0", "0", "0", "1000000"]);
+    }
+
+    #[test]
+    fn markup_is_escaped() {
+        assert_eq!(escape("a<b & \"c\" > 'd'\u{7}"), "a&lt;b &amp; &quot;c&quot; &gt; &#39;d&#39; ");
+    }
+
+    #[test]
+    fn lone_symbols_carry_indices_and_names_do_not() {
+        let plain = |s: &str| vec![(Shift::Base, s.to_string())];
+        assert_eq!(runs("μ_j"), [(Shift::Base, "μ".into()), (Shift::Below, "j".into())]);
+        assert_eq!(runs("10^{−3}"), [(Shift::Base, "10".into()), (Shift::Above, "−3".into())]);
+        assert_eq!(runs("‖f‖_H²")[0], (Shift::Base, "‖f‖_H²".into()));
+        for name in ["data_set", "col_1", "k_ntk", "_x", "^", "a_", "a_{b"] {
+            assert_eq!(runs(name), plain(name));
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Every sort of figure: well formed whatever the data, and drawn where it belongs.
+//!
+//! With `MERCER_SAMPLES=<folder>` set, the samples are written there to be looked at.
+
+use super::*;
+use mercer::rng::Rng;
+
+/// Fails unless every tag is closed in order and no attribute is left open. HTML's void elements count as closed.
+pub fn check_balanced(markup: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = markup;
+    while let Some(start) = rest.find('<') {
+        assert!(!rest[..start].contains('>'), "stray '>' in {:?}", &rest[..start]);
+        let end = start + rest[start..].find('>').expect("a tag is not closed");
+        let tag = &rest[start + 1..end];
+        assert!(!tag.contains('<') && tag.matches('"').count().is_multiple_of(2), "bad tag {tag:?}");
+        let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap_or("");
+        let void = tag.ends_with('/') || tag.starts_with('!') || ["meta", "br"].contains(&name);
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "</{name}> closes the wrong element");
+        } else if !void {
+            open.push(name);
+        }
+        rest = &rest[end + 1..];
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+    for reference in markup.split('&').skip(1) {
+        assert!(["amp;", "lt;", "gt;", "quot;", "#39;"].iter().any(|r| reference.starts_with(r)), "bare '&'");
+    }
+}
+
+fn axis(n: usize, f: impl Fn(f64) -> f64) -> Vec<f64> {
+    (0..n).map(|i| f(i as f64)).collect()
+}
+
+/// Three noisy rings of points with their class.
+fn rings(n: usize, classes: usize) -> (Vec<f64>, Vec<f64>, Vec<usize>) {
+    let mut rng = Rng::new(3);
+    let class: Vec<usize> = (0..n).map(|i| i % classes).collect();
+    let mut point = |c: usize| {
+        let (radius, angle) = (1.0 + c as f64 + 0.25 * rng.normal(), std::f64::consts::TAU * rng.uniform());
+        (radius * angle.cos(), radius * angle.sin())
+    };
+    let (xs, ys) = class.iter().map(|&c| point(c)).unzip();
+    (xs, ys, class)
+}
+
+/// One figure of every sort.
+pub fn samples() -> Vec<(&'static str, String)> {
+    let js = axis(200, |i| i + 1.0);
+    let decay = |p: f64| js.iter().map(|j| j.powf(-p)).collect::<Vec<_>>();
+    let noisy: Vec<f64> = js.iter().map(|j| j.powi(-2) * (1.0 + 0.3 * (7.0 * j).sin())).collect();
+    let spectrum = Plot::new("Spectrum of the arc-cosine kernel on the sphere")
+        .x_log("index j")
+        .y_log("eigenvalue μ_j")
+        .line("closed form", &js, &decay(2.0))
+        .line("Nyström, m = 100", &js, &noisy)
+        .markers()
+        .line("slope −3", &js, &decay(3.0))
+        .dashed()
+        .note(10.0, 0.01, "μ_{10} = 10^{−2}")
+        .svg();
+
+    let epochs = axis(60, |i| i);
+    let loss = |rate: f64| epochs.iter().map(|t| 0.1 + 0.8 * (-rate * t).exp()).collect::<Vec<_>>();
+    let shift = |ys: &[f64], by: f64| ys.iter().map(|y| y + by).collect::<Vec<_>>();
+    let (a, b) = (loss(0.05), loss(0.12));
+    let training = Plot::new("Test error while training, mean of 10 runs")
+        .x("epoch")
+        .y("error")
+        .line("width 500", &epochs, &a)
+        .band(&shift(&a, -0.05), &shift(&a, 0.05))
+        .line("width 10 000", &epochs, &b)
+        .band(&shift(&b, -0.02), &shift(&b, 0.02))
+        .steps("kernel", &axis(4, |i| 20.0 * i), &[0.4, 0.3, 0.2, 0.15])
+        .dotted()
+        .level(0.1, "Bayes error")
+        .svg();
+
+    let names: Vec<String> = (0..10).map(|d| format!("digit {d}")).collect();
+    let (xs, ys, class) = rings(60_000, 10);
+    let classes = Plot::new("Kernel principal components of 60 000 digits")
+        .x("first component")
+        .y("second component")
+        .equal()
+        .classes(&xs, &ys, &class, &names)
+        .svg();
+
+    let (xs, ys, _) = rings(700, 3);
+    let heights: Vec<f64> = xs.iter().zip(&ys).map(|(x, y)| x * y).collect();
+    let values = Plot::new("Leverage scores").x("x_1").y("x_2").equal().values("score ℓ_i", &xs, &ys, &heights).svg();
+
+    let methods = ["RBF", "Laplace", "arc-cosine, depth 3", "NTK, depth 3"];
+    let bars = Plot::new("Test error by kernel")
+        .y("test error, %")
+        .bars("n = 1000", &methods, &[8.2, 7.9, 6.5, 6.1])
+        .whiskers(&[0.6, 0.5, 0.4, 0.4])
+        .bars("n = 10 000", &methods, &[3.9, 3.4, 2.9, 2.8])
+        .whiskers(&[0.2, 0.2, 0.15, 0.1])
+        .svg();
+
+    let confusion: Vec<f64> = (0..100).map(|i| if i % 11 == 0 { 960.0 } else { (i * 37 % 19) as f64 }).collect();
+    let digits: Vec<String> = (0..10).map(|d| d.to_string()).collect();
+    let digits: Vec<&str> = digits.iter().map(String::as_str).collect();
+    let matrix = Plot::new("Confusion")
+        .x("predicted")
+        .y("true")
+        .x_names(&digits)
+        .y_names(&digits)
+        .matrix("images", [10, 10], &confusion)
+        .size(520.0, 440.0)
+        .svg();
+
+    let wave = |n: usize, k: f64| -> Vec<f64> {
+        (0..n * n).map(|i| (k * (i % n) as f64 / n as f64).sin() * (k * (i / n) as f64 / n as f64).cos()).collect()
+    };
+    let (xs, ys, _) = rings(60, 1);
+    let field = Plot::new("An eigenfunction and its samples")
+        .x("x_1")
+        .y("x_2")
+        .field("φ_7(x)", (-1.5, 1.5), (-1.5, 1.5), [80, 80], &wave(80, 9.0))
+        .diverging()
+        .scatter("samples", &xs, &ys)
+        .x_range(-1.5, 1.5)
+        .y_range(-1.5, 1.5)
+        .equal()
+        .size(480.0, 420.0)
+        .svg();
+
+    let ts = axis(100, |i| i / 99.0);
+    let mut grid = Grid::new("Eigenfunctions of the Brownian-bridge kernel", 4).shared();
+    for j in 1..=7 {
+        let exact: Vec<f64> =
+            ts.iter().map(|t| 2f64.sqrt() * (std::f64::consts::PI * f64::from(j) * t).sin()).collect();
+        let panel = Plot::new(format!("φ_{j}, μ_{j} = {:.4}", 1.0 / (std::f64::consts::PI * f64::from(j)).powi(2)));
+        let panel = panel.x("t").y("φ_j(t)").line("exact", &ts, &exact);
+        grid = grid.panel(panel.line("Nyström", &ts, &shift(&exact, 0.1)).dashed());
+    }
+    let ragged = Grid::new("A grid whose panels have their own axes", 2)
+        .panel(
+            Plot::new("Timings")
+                .x_log("n")
+                .y_log("seconds")
+                .line("exact", &[1e2, 1e3, 1e4], &[1e-3, 1.0, 1e3])
+                .markers(),
+        )
+        .panel(Plot::new("Small numbers").x("n").y("error").line("error", &[1e6, 4e6, 9e6], &[1e-7, 4e-7, 2e-7]))
+        .panel(Plot::new("Kernel matrix").matrix("k(x, y)", [30, 30], &wave(30, 5.0)))
+        .panel(Plot::new("Long names").y_log("seconds").bars(
+            "",
+            &["exact solver", "Nyström, m = 1000", "EigenPro 3", "random features"],
+            &[412.0, 9.7, 38.0, 4.1],
+        ))
+        .panel_size(250.0, 170.0);
+
+    let digit = |k: usize| -> Vec<f64> {
+        let ink =
+            |i: usize| (-((((i % 28) as f64 - 14.0).hypot((i / 28) as f64 - 14.0) - k as f64) / 2.0).powi(2)).exp();
+        (0..784).map(ink).collect()
+    };
+    let rows = |shift: usize| (0..8).flat_map(|k| digit(k + shift)).collect::<Vec<_>>();
+    let gallery = Gallery::new("Pre-images", [28, 28])
+        .row("noisy", &rows(1))
+        .row("denoised", &rows(4))
+        .captions(&["7 → 1", "2 → 7", "9 → 4", "0 → 6", "5 → 3", "3 → 8", "8 → 2", "4 → 9"])
+        .svg();
+
+    vec![
+        ("spectrum", spectrum),
+        ("training", training),
+        ("classes", classes),
+        ("values", values),
+        ("bars", bars),
+        ("matrix", matrix),
+        ("field", field),
+        ("grid", grid.svg()),
+        ("ragged", ragged.svg()),
+        ("gallery", gallery),
+    ]
+}
+
+#[test]
+fn every_sort_of_figure_is_well_formed() {
+    for (name, svg) in samples() {
+        check_balanced(&svg);
+        assert!(!svg.contains(" id=") && !svg.contains("NaN"), "{name}");
+        if let Ok(folder) = std::env::var("MERCER_SAMPLES") {
+            std::fs::write(std::path::Path::new(&folder).join(format!("{name}.svg")), &svg).unwrap();
+        }
+    }
+}
+
+#[test]
+fn sixty_thousand_points_stay_small() {
+    let (_, svg) = samples().into_iter().find(|s| s.0 == "classes").unwrap();
+    assert!(svg.len() < 400_000, "{}", svg.len());
+    assert!(svg.matches("h0").count() > 19_000);
+}
+
+#[test]
+fn large_matrices_stay_small() {
+    let svg = Plot::new("").matrix("", [3000, 2000], &vec![1.0; 6_000_000]).svg();
+    assert!(svg.len() < 1_000_000, "{}", svg.len());
+}
+
+#[test]
+fn odd_data_never_fails() {
+    let (nan, inf) = (f64::NAN, f64::INFINITY);
+    let oddities: [&[f64]; 9] = [
+        &[],
+        &[1.0],
+        &[0.0, 0.0],
+        &[nan],
+        &[nan, 1.0, inf],
+        &[-1.0, 0.0],
+        &[f64::MAX, f64::MIN],
+        &[1e-320, 1e308],
+        &[3.0; 5],
+    ];
+    for xs in oddities {
+        for ys in oddities {
+            let every = |plot: Plot| {
+                plot.line("<line>", xs, ys)
+                    .band(ys, xs)
+                    .markers()
+                    .steps("steps", xs, ys)
+                    .scatter("s", xs, ys)
+                    .classes(xs, ys, &[4, 0, usize::MAX], &["a"])
+                    .values("v", xs, ys, ys)
+                    .note(nan, 1.0, "n")
+                    .note(1.0, 1.0, "m")
+                    .level(inf, "l")
+                    .mark(-1.0, "k")
+            };
+            let wide = every(Plot::new("& odd").x("x").y("y").equal().x_range(1.0, 1.0).y_range(nan, inf));
+            let logs = every(Plot::new("").x_log("x").y_log("y").size(0.0, nan));
+            let bars = Plot::new("b").bars("b", &["one"], ys).whiskers(xs).bars("c", &["one", "two"], xs);
+            let heat =
+                Plot::new("h").matrix("m", [2, 1], ys).diverging().field("f", (1.0, 0.0), (nan, 1.0), [0, 3], xs);
+            for plot in [wide, logs, bars, heat] {
+                check_balanced(&plot.svg());
+                check_balanced(&Grid::new("g", 0).panel(plot.clone()).panel(plot).shared().svg());
+            }
+            check_balanced(&Gallery::new("g", [1, 2]).row("r", xs).captions(&["c"]).row("s", ys).svg());
+        }
+    }
+    check_balanced(&Grid::new("", 3).svg());
+    check_balanced(&Gallery::new("", [0, 0]).row("", &[1.0]).svg());
+}
+
+#[test]
+fn values_without_a_place_break_the_line() {
+    let strokes = |ys: &[f64]| {
+        let svg = Plot::new("").y_log("y").line("", &[1.0, 2.0, 3.0, 4.0, 5.0], ys).svg();
+        let path = svg.split("<path d=\"").find(|p| p.contains("stroke-width=\"1.8\"")).unwrap().to_owned();
+        path.split('"').next().unwrap().matches('M').count()
+    };
+    assert_eq!(strokes(&[1.0, 2.0, 3.0, 4.0, 5.0]), 1);
+    assert_eq!(strokes(&[1.0, 2.0, 0.0, 4.0, 5.0]), 2);
+    assert_eq!(strokes(&[1.0, f64::NAN, 3.0, -1.0, 5.0]), 3);
+}
+
+#[test]
+fn text_is_escaped() {
+    let svg = Plot::new("<script>").x("a & b").y("\"q\"").line("x < y", &[0.0, 1.0], &[0.0, 1.0]).svg();
+    assert!(svg.contains("&lt;script&gt;") && svg.contains("a &amp; b") && svg.contains("x &lt; y"));
+    assert!(!svg.contains("<script"));
+}
+
+#[test]
+fn the_legend_keeps_clear_of_the_data() {
+    let text_x = |svg: &str| -> f64 {
+        let before = svg.split(">name<").next().unwrap();
+        before.rsplit("<text x=\"").next().unwrap().split('"').next().unwrap().parse().unwrap()
+    };
+    let xs = axis(50, |i| i);
+    let rising = Plot::new("").line("name", &xs, &xs).svg();
+    assert!(text_x(&rising) < 200.0, "top left is free under a rising line");
+    let falling = Plot::new("").line("name", &xs, &axis(50, |i| -i)).svg();
+    assert!(text_x(&falling) > 400.0, "top right is free over a falling line");
+    let (xs, ys, _) = rings(5000, 6);
+    let everywhere = Plot::new("").scatter("name", &xs, &ys).x_range(-3.0, 3.0).y_range(-3.0, 3.0).svg();
+    assert!(text_x(&everywhere) > 560.0, "no corner is free, so it stands outside");
+}
