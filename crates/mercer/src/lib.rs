@@ -3,5 +3,6 @@
 pub mod data;
 pub mod error;
 pub mod rng;
+pub mod simd;
 
 pub use error::{Error, Result};

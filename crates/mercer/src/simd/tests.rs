@@ -1,0 +1,211 @@
+//! Every function against the f64 oracle on a dense grid, at every instruction set of the machine.
+
+use super::*;
+
+const LEVELS: [Level; 3] = [Level::Baseline, Level::Avx2, Level::Avx512];
+
+/// A function of [`Num`] under test.
+trait Function: Copy {
+    fn at<T: Num>(x: T) -> T;
+}
+
+struct Map<'a, T, F>(&'a mut [T], F);
+
+impl<F: Function> SimdJob for Map<'_, f32, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for x in self.0 {
+            *x = F::at(Lane::<f32, FMA>(*x)).0;
+        }
+    }
+}
+
+impl<F: Function> SimdJob for Map<'_, f64, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for x in self.0 {
+            *x = F::at(Lane::<f64, FMA>(*x)).0;
+        }
+    }
+}
+
+macro_rules! functions {
+    ($($name:ident = |$x:ident| $body:expr;)*) => {$(
+        #[derive(Clone, Copy)]
+        struct $name;
+        impl Function for $name {
+            #[inline(always)]
+            fn at<T: Num>($x: T) -> T { $body }
+        }
+    )*};
+}
+
+functions! {
+    Exp = |x| x.exp();
+    Ln = |x| x.ln();
+    Sqrt = |x| x.sqrt();
+    Sin = |x| x.sin();
+    Cos = |x| x.cos();
+    Asin = |x| x.asin();
+    Acos = |x| x.acos();
+    Erf = |x| x.erf();
+    Tanh = |x| x.tanh();
+    Cube = |x| x.powi(3);
+    Inverse70 = |x| x.powi(-70);
+    Clamp = |x| x.max(T::of(-1.0)).min(T::of(1.0));
+    Relu = |x| T::select_gt(x, T::of(0.0), x, T::of(0.0));
+}
+
+/// Equidistant points of [a, b] with both ends, and the same mirrored through logarithmic spacing near zero.
+fn grid(a: f64, b: f64) -> Vec<f64> {
+    let n = 100_003;
+    let mut points: Vec<f64> = (0..n).map(|i| a + (b - a) * i as f64 / (n - 1) as f64).collect();
+    let tiny = (0..2000).map(|i| 10f64.powf(-30.0 + 0.015 * i as f64));
+    points.extend(tiny.flat_map(|t| [t, -t]).filter(|t| (a..=b).contains(t)));
+    points
+}
+
+/// Checks `|f(x) − oracle| ≤ tolerance · max(|oracle|, floor)` in both widths at every level.
+fn check<F: Function>(f: F, (a, b): (f64, f64), floor: f64, tol32: f64, tol64: f64) {
+    let name = std::any::type_name::<F>();
+    for level in LEVELS {
+        let x32: Vec<f32> = grid(a, b).iter().map(|&x| x as f32).collect();
+        let mut y = x32.clone();
+        dispatch_at(level, Map(&mut y, f));
+        for (&x, &y) in x32.iter().zip(&y) {
+            let want = F::at(f64::from(x));
+            if want.abs() < f64::from(f32::MAX) && (want == 0.0 || want.abs() > 1e-37) {
+                let error = (f64::from(y) - want).abs() / want.abs().max(floor);
+                assert!(
+                    error <= tol32 || f64::from(y) == want,
+                    "{name} f32 {level:?}: {x} -> {y}, not {want}: {error:e}"
+                );
+            }
+        }
+        let x64 = grid(a, b);
+        let mut y = x64.clone();
+        dispatch_at(level, Map(&mut y, f));
+        for (&x, &y) in x64.iter().zip(&y) {
+            let want = F::at(x);
+            let error = (y - want).abs() / want.abs().max(floor);
+            assert!(error <= tol64 || y == want, "{name} f64 {level:?}: {x} -> {y}, not {want}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn exp_is_accurate() {
+    check(Exp, (-86.0, 88.7), 0.0, 2e-7, 1e-15);
+    check(Exp, (-1.0, 1.0), 0.0, 1.5e-7, 5e-16);
+}
+
+#[test]
+fn ln_is_accurate() {
+    check(Ln, (1e-6, 30.0), 0.0, 2e-7, 1e-15);
+    check(Ln, (0.5, 2.0), 0.0, 3e-7, 1e-15);
+    check(Ln, (1e-3, 1e30), 0.0, 2e-7, 1e-15);
+}
+
+#[test]
+fn sin_and_cos_are_accurate_in_absolute_terms() {
+    for width in [4.0, 100.0, 1e4] {
+        check(Sin, (-width, width), 1.0, 1.5e-7, 1e-15);
+        check(Cos, (-width, width), 1.0, 1.5e-7, 1e-15);
+    }
+    check(Sin, (-0.7, 0.7), 0.0, 2e-7, 1e-15);
+}
+
+#[test]
+fn inverse_sine_and_cosine_are_accurate() {
+    check(Asin, (-1.0, 1.0), 0.0, 3e-7, 1e-15);
+    check(Acos, (-1.0, 0.9999), 0.0, 3e-7, 1e-15);
+}
+
+#[test]
+fn erf_and_tanh_are_accurate() {
+    check(Erf, (-7.0, 7.0), 0.0, 5e-7, 1e-12);
+    check(Tanh, (-25.0, 25.0), 0.0, 4e-7, 1e-15);
+    check(Tanh, (-0.5, 0.5), 0.0, 4e-7, 1e-15);
+}
+
+#[test]
+fn arithmetic_is_accurate() {
+    check(Sqrt, (0.0, 9.0), 0.0, 1e-7, 1e-15);
+    check(Cube, (-3.0, 3.0), 0.0, 3e-7, 1e-15);
+    check(Inverse70, (0.8, 1.5), 0.0, 2e-5, 4e-14);
+    check(Clamp, (-3.0, 3.0), 0.0, 0.0, 0.0);
+    check(Relu, (-3.0, 3.0), 0.0, 0.0, 0.0);
+}
+
+/// `f` at one f32 and the same f64, at every level.
+fn at<F: Function>(f: F, x: f64) -> Vec<f64> {
+    LEVELS
+        .iter()
+        .flat_map(|&level| {
+            let (mut a, mut b) = ([x as f32], [x]);
+            dispatch_at(level, Map(&mut a, f));
+            dispatch_at(level, Map(&mut b, f));
+            [f64::from(a[0]), b[0]]
+        })
+        .collect()
+}
+
+#[test]
+fn edges_are_exact() {
+    let all = |values: Vec<f64>, want: f64| assert!(values.iter().all(|&y| y == want), "{values:?}, not {want}");
+    all(at(Exp, 0.0), 1.0);
+    all(at(Exp, -0.0), 1.0);
+    all(at(Exp, -1e4), 0.0);
+    all(at(Exp, -1e30), 0.0);
+    all(at(Exp, f64::NEG_INFINITY), 0.0);
+    all(at(Exp, 1e4), f64::INFINITY);
+    all(at(Exp, f64::INFINITY), f64::INFINITY);
+    all(at(Ln, 1.0), 0.0);
+    all(at(Ln, 0.0), f64::NEG_INFINITY);
+    all(at(Ln, f64::INFINITY), f64::INFINITY);
+    all(at(Acos, 1.0), 0.0);
+    all(at(Sin, 0.0), 0.0);
+    all(at(Cos, 0.0), 1.0);
+    all(at(Erf, 0.0), 0.0);
+    all(at(Erf, 40.0), 1.0);
+    all(at(Erf, f64::NEG_INFINITY), -1.0);
+    all(at(Tanh, 0.0), 0.0);
+    all(at(Tanh, -1e9), -1.0);
+    assert!(at(Ln, -1.0).iter().all(|y| y.is_nan()));
+}
+
+#[test]
+fn no_result_is_subnormal() {
+    for i in 0..20_000 {
+        let x = -80.0 - 1e-3 * i as f64;
+        let mut y = [x as f32];
+        dispatch(Map(&mut y, Exp));
+        assert!(y[0] == 0.0 || y[0].is_normal(), "exp({x}) = {:e}", y[0]);
+    }
+}
+
+#[test]
+fn nan_stays_nan() {
+    fn check<F: Function>(f: F) {
+        assert!(at(f, f64::NAN).iter().all(|y| y.is_nan()), "{}", std::any::type_name::<F>());
+    }
+    check(Exp);
+    check(Ln);
+    check(Sin);
+    check(Cos);
+    check(Asin);
+    check(Acos);
+    check(Erf);
+    check(Tanh);
+    check(Clamp);
+    check(Cube);
+}
+
+#[test]
+fn large_angles_stay_bounded() {
+    for x in [1e6, 1e9, -3e20, f64::from(f32::MAX)] {
+        assert!(at(Sin, x).iter().chain(&at(Cos, x)).all(|y| y.abs() <= 1.0), "{x}");
+    }
+}
