@@ -3,6 +3,7 @@
 pub mod compute;
 pub mod data;
 pub mod error;
+pub mod net;
 pub mod rng;
 pub mod simd;
 

@@ -2,7 +2,7 @@
 
 use super::parallel::{Parts, for_each};
 use super::reduce::columns_of;
-use super::tensor::Tensor;
+use super::tensor::{Stack, Tensor};
 
 /// Mean squares below this count as zero: the unit is left at zero rather than blown up.
 const TINY: f32 = 1e-30;
@@ -60,16 +60,20 @@ pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut T
     });
 }
 
-/// `y_jbc ← y_jbc · factor_jc`: the norm with fixed factors. `y` `[k, b, n]`, `factor` holds `n` for network j at
-/// `offset + j·stride`.
-pub fn scale_columns(y: &mut Tensor, factor: &Tensor, offset: usize, stride: usize) {
+/// `y_jbc ← y_jbc · factor_jc`: the norm with fixed factors. `y` `[k, b, n]`, `factor` `[k, 1, n]`.
+pub fn scale_columns(y: &mut Tensor, factor: Stack<'_>) {
     let (count, m, n) = y.as_matrices();
-    let factor = factor.host();
+    assert!(
+        factor.rows * factor.cols == n,
+        "scale_columns of {:?} by {} factors",
+        y.shape(),
+        factor.rows * factor.cols
+    );
     let y = Parts::new(y.host_mut());
     for_each(count, 2 * count * m * n, |j| {
         // SAFETY: tasks have different j.
         let y = unsafe { y.part(j * m * n..(j + 1) * m * n) };
-        multiply_columns(y, &factor[offset + j * stride..offset + j * stride + n]);
+        multiply_columns(y, factor.host(j));
     });
 }
 
@@ -111,7 +115,7 @@ mod tests {
                 }
             }
             let mut fixed = h;
-            scale_columns(&mut fixed, &factor, 0, n);
+            scale_columns(&mut fixed, factor.matrices(0, n, 1, n));
             assert_eq!(fixed.host(), y.host());
         }
     }

@@ -36,6 +36,12 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// Adam with its published constants.
+    pub const ADAM: Rule = Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+
+    /// RMSProp with its usual constants.
+    pub const RMS_PROP: Rule = Rule::RmsProp { decay: 0.99, epsilon: 1e-8 };
+
     /// Whether the rule uses `m`, and whether it uses `v`.
     pub fn moments(self) -> [bool; 2] {
         match self {
