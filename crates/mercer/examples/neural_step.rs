@@ -8,6 +8,10 @@ use mercer::rng::Rng;
 use std::time::Instant;
 
 fn main() -> mercer::Result<()> {
+    Device::Cpu.enter(measure)
+}
+
+fn measure() -> mercer::Result<()> {
     let peak = gemm_peak()?;
     println!("threads {}, peak {peak:.0} GFLOP/s (f32, 2048³)", rayon::current_num_threads());
     for (d, h, k, b) in [(1, 32, 10, 256), (784, 256, 16, 512), (64, 128, 32, 1024)] {

@@ -1,6 +1,7 @@
 //! Activation functions: the formula and its slope, once, over [`Num`]; bias, value and slope in one vectorised pass.
 
 use super::parallel::{Parts, ROWS, block, for_each};
+use super::reduce::sum;
 use super::tensor::{Stack, StackMut, Tensor};
 use crate::error::nearest;
 use crate::simd::{Lane, Num, SimdJob, dispatch};
@@ -149,8 +150,16 @@ pub(super) fn apply_rows(
     y: &mut [f32],
     slope: Option<&mut [f32]>,
 ) {
-    if phi == Activation::Identity && bias.is_none() && slope.is_none() {
+    if y.is_empty() || phi == Activation::Identity && bias.is_none() && slope.is_none() {
         return;
+    }
+    if width == 1 && y.len() > 1 {
+        // Rows of one unit are one long row; the only half that a single unit belongs to is the second.
+        if let Some(&[b]) = bias {
+            y.iter_mut().for_each(|y| *y += b);
+        }
+        let phi = if phi == Activation::SinCos { Activation::Cos } else { phi };
+        return apply_rows(phi, None, y.len(), y, slope);
     }
     let half = if phi == Activation::SinCos { width / 2 } else { width };
     match phi {
@@ -245,18 +254,23 @@ fn value_only<F: Formula, const FMA: bool>(y: &mut [f32], bias: Option<&[f32]>) 
 
 /// `y_j ← φ(y_j)` and, where asked for, `slope_j ← φ'(y_j)`; `y` and `slope` `[k, rows, width]`.
 pub fn activation(phi: Activation, y: &mut Tensor, slope: Option<&mut Tensor>) {
+    bias_activation(None, phi, y, slope);
+}
+
+/// `y_j ← φ(y_j + b_j)`, and the slopes.
+pub(super) fn bias_activation(bias: Option<Stack<'_>>, phi: Activation, y: &mut Tensor, slope: Option<&mut Tensor>) {
     let (count, m, n) = y.as_matrices();
     assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "activation: the slopes are not of y's shape");
-    let rows = count * m;
+    let blocks = m.div_ceil(ROWS);
     let y = Parts::new(y.host_mut());
     let slope = slope.map(|s| Parts::new(s.host_mut()));
-    for_each(rows.div_ceil(ROWS), 20 * rows * n, |task| {
-        let range = block(task, ROWS, rows);
-        let elements = range.start * n..range.end * n;
+    for_each(count * blocks, 20 * count * m * n, |task| {
+        let (j, rows) = (task / blocks, block(task % blocks, ROWS, m));
+        let elements = (j * m + rows.start) * n..(j * m + rows.end) * n;
         // SAFETY (both): tasks have different rows.
         let y = unsafe { y.part(elements.clone()) };
         let slope = slope.as_ref().map(|s| unsafe { s.part(elements) });
-        apply_rows(phi, None, n, y, slope);
+        apply_rows(phi, bias.map(|b| b.host(j)), n, y, slope);
     });
 }
 
@@ -307,6 +321,15 @@ impl SimdJob for SlopeAndSum<'_> {
     type Output = ();
     #[inline(always)]
     fn run<const FMA: bool>(self) {
+        if self.n == 1 {
+            // SAFETY: the block is this task's own.
+            let g = unsafe { self.g.part(self.rows.clone()) };
+            if let Some(slope) = self.slope {
+                g.iter_mut().zip(&slope[self.rows]).for_each(|(g, &s)| *g *= s);
+            }
+            self.total[0] = sum(g);
+            return;
+        }
         for row in self.rows {
             let at = row * self.n + self.cols.start..row * self.n + self.cols.end;
             // SAFETY: the block is this task's own.

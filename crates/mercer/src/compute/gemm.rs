@@ -1,6 +1,6 @@
 //! Matrix products: stacks of them, and the one inside a dense layer with its bias and activation.
 
-use super::activation::{Activation, apply_rows};
+use super::activation::{Activation, apply_rows, bias_activation};
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::tensor::{Stack, StackMut, Tensor};
 use faer::linalg::matmul::matmul;
@@ -37,33 +37,87 @@ pub fn gemm(alpha: f32, a: Stack<'_>, b: Stack<'_>, store: Store, mut c: StackMu
         c.rows,
         c.cols
     );
-    let sums = count > 1 && c.stride == 0;
-    let (stacks, terms) = if sums { (1, count) } else { (count, 1) };
-    // Blocks of rows, or of columns where C is wide: the split follows the shape, never the number of threads.
-    let (by_rows, extent) = if 2 * m >= n { (true, m) } else { (false, n) };
-    let blocks = extent.div_ceil(ROWS);
-    let stride = c.stride;
-    let parts = Parts::new(c.host_mut());
-    for_each(stacks * blocks, 2 * count * m * n * p, |task| {
-        let (j, range) = (task / blocks, block(task % blocks, ROWS, extent));
-        let start = if by_rows { range.start * n } else { range.start };
-        let (rows, cols) = if by_rows { (range.len(), n) } else { (m, range.len()) };
-        // SAFETY: the block is `rows × cols` elements at row stride n inside matrix j, checked by `host_mut` to lie
-        // within the tensor, and no other task has the same (j, range).
-        let mut out =
-            unsafe { MatMut::from_raw_parts_mut(parts.pointer(j * stride + start), rows, cols, n as isize, 1) };
-        for term in 0..terms {
-            let (a, b) = (view(a, j + term), view(b, j + term));
-            let (a, b) = if by_rows {
-                (a.subrows(range.start, range.len()), b)
-            } else {
-                (a, b.subcols(range.start, range.len()))
-            };
-            let accum = if term == 0 { store.accum() } else { Accum::Add };
-            matmul(out.as_mut(), accum, a, b, alpha, Par::Seq);
-        }
-    });
+    let (stride, work) = (c.stride, 2 * count * m * n * p);
+    let sums = count > 1 && stride == 0;
+    let c = Parts::new(c.host_mut());
+    let accum = store.accum();
+    if count > 1 && !sums && n == 1 && a.is_shared() && !b.is_shared() {
+        // k vectors times one matrix are one product: row j of C is (A b_j)ᵀ = b_jᵀ Aᵀ.
+        let plan = Plan { m: count, p, n: m, stacks: 1, terms: 1, stride: 0, row_stride: stride, work };
+        plan.run(alpha, |_| vectors(b, count), |_| view(a, 0).transpose(), accum, &c);
+    } else if sums && p == 1 && !a.is_shared() && !b.is_shared() {
+        // A sum of k outer products is one product: C = Σ_j a_j b_jᵀ.
+        let plan = Plan { m, p: count, n, stacks: 1, terms: 1, stride: 0, row_stride: n, work };
+        plan.run(alpha, |_| vectors(a, count).transpose(), |_| vectors(b, count), accum, &c);
+    } else {
+        let (stacks, terms) = if sums { (1, count) } else { (count, 1) };
+        Plan { m, p, n, stacks, terms, stride, row_stride: n, work }.run(
+            alpha,
+            |j| view(a, j),
+            |j| view(b, j),
+            accum,
+            &c,
+        );
+    }
 }
+
+/// `stacks` products `[m, p] × [p, n]`, each a sum of `terms`; result j starts at `j·stride`, its rows `row_stride` apart.
+struct Plan {
+    m: usize,
+    p: usize,
+    n: usize,
+    stacks: usize,
+    terms: usize,
+    stride: usize,
+    row_stride: usize,
+    work: usize,
+}
+
+impl Plan {
+    fn run<'a>(
+        &self,
+        alpha: f32,
+        a: impl Fn(usize) -> MatRef<'a, f32> + Sync + Send,
+        b: impl Fn(usize) -> MatRef<'a, f32> + Sync + Send,
+        accum: Accum,
+        c: &Parts<'_>,
+    ) {
+        let (block_m, block_n) = block_size(self.m, self.p, self.n);
+        let (across, down) = (self.n.div_ceil(block_n), self.m.div_ceil(block_m));
+        for_each(self.stacks * down * across, self.work, |task| {
+            let (j, task) = (task / (down * across), task % (down * across));
+            let (rows, cols) = (block(task / across, block_m, self.m), block(task % across, block_n, self.n));
+            let start = c.pointer(j * self.stride + rows.start * self.row_stride + cols.start);
+            // SAFETY: matrix j lies within C (checked by `StackMut::host_mut`), and no other task has the same
+            // (j, rows, cols).
+            let mut out =
+                unsafe { MatMut::from_raw_parts_mut(start, rows.len(), cols.len(), self.row_stride as isize, 1) };
+            for term in 0..self.terms {
+                let a = a(j + term).subrows(rows.start, rows.len());
+                let b = b(j + term).subcols(cols.start, cols.len());
+                let accum = if term == 0 { accum } else { Accum::Add };
+                matmul(out.as_mut(), accum, a, b, alpha, Par::Seq);
+            }
+        });
+    }
+}
+
+/// Rows and columns of C that one task computes. They follow the shape alone, never the number of threads.
+fn block_size(m: usize, p: usize, n: usize) -> (usize, usize) {
+    if m <= 64 {
+        (m.max(1), ROWS)
+    } else if p * n <= CACHED {
+        (ROWS, n.max(1))
+    } else {
+        (LARGE, LARGE)
+    }
+}
+
+/// Elements of a right operand that stays in a core's cache while row blocks go by.
+const CACHED: usize = 1 << 18;
+
+/// Side of a block of a large product: each operand is packed anew for every block, so that it must be large.
+const LARGE: usize = 512;
 
 /// A dense layer in one pass: `y_j = φ(x_j W_j + b_j)` and, where asked for, the slopes `φ'(x_j W_j + b_j)`.
 ///
@@ -87,11 +141,17 @@ pub fn dense(
     );
     assert!(bias.is_none_or(|b| b.rows * b.cols == n), "dense: the bias is not of width {n}");
     assert!(slope.as_ref().is_none_or(|s| s.len() == count * m * n), "dense: the slopes are not of y's shape");
-    let blocks = m.div_ceil(ROWS);
+    if n == 1 && x.is_shared() && count > 1 {
+        // One product for all networks, see `gemm`.
+        gemm(1.0, x, w, Store::Replace, y.stack_mut());
+        return bias_activation(bias, phi, y, slope);
+    }
+    let rows = if p * n <= CACHED { ROWS } else { LARGE };
+    let blocks = m.div_ceil(rows);
     let y = Parts::new(y.host_mut());
     let slope = slope.map(|s| Parts::new(s.host_mut()));
     for_each(count * blocks, count * m * n * (2 * p + 20), |task| {
-        let (j, range) = (task / blocks, block(task % blocks, ROWS, m));
+        let (j, range) = (task / blocks, block(task % blocks, rows, m));
         let elements = (j * m + range.start) * n..(j * m + range.end) * n;
         // SAFETY (both): tasks have different (j, range), so their rows are disjoint.
         let out = unsafe { y.part(elements.clone()) };
@@ -106,6 +166,14 @@ pub fn dense(
 fn view<'a>(stack: Stack<'a>, j: usize) -> MatRef<'a, f32> {
     let matrix = MatRef::from_row_major_slice(stack.host(j), stack.rows, stack.cols);
     if stack.transposed { matrix.transpose() } else { matrix }
+}
+
+/// The first `count` matrices of a stack, each a vector, as the rows of one matrix.
+fn vectors(stack: Stack<'_>, count: usize) -> MatRef<'_, f32> {
+    let len = stack.rows * stack.cols;
+    let data = &stack.tensor.host()[stack.offset..stack.offset + (count - 1) * stack.stride + len];
+    // SAFETY: the last element of the last row is the last of `data`.
+    unsafe { MatRef::from_raw_parts(data.as_ptr(), count, len, stack.stride as isize, 1) }
 }
 
 #[cfg(test)]
@@ -155,6 +223,30 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn vectors_with_a_shared_matrix_and_sums_of_outer_products_agree_with_the_triple_loop() {
+        let mut rng = Rng::new(7);
+        let (k, m, p) = (5, 200, 9);
+        let (a, flat) = (random(&[m, p], &mut rng), random(&[k * 12], &mut rng));
+        let b = flat.matrices(2, 12, p, 1);
+        let mut c = Tensor::zeros(Device::Cpu, &[k, m, 1]).unwrap();
+        gemm(1.0, a.stack(), b, Store::Replace, c.stack_mut());
+        let mut outer = random(&[m, p], &mut rng);
+        let old = outer.clone();
+        gemm(2.0, c.stack(), b.t(), Store::Add, outer.matrices_mut(0, 0, k, m, p));
+        for i in 0..m {
+            for j in 0..k {
+                let want: f64 = (0..p).map(|q| entry(a.stack(), 0, i, q) * entry(b, j, q, 0)).sum();
+                assert!((entry(c.stack(), j, i, 0) - want).abs() < 1e-5);
+            }
+            for q in 0..p {
+                let sum: f64 = (0..k).map(|j| entry(c.stack(), j, i, 0) * entry(b, j, q, 0)).sum();
+                let want = entry(old.stack(), 0, i, q) + 2.0 * sum;
+                assert!((entry(outer.stack(), 0, i, q) - want).abs() < 1e-4);
             }
         }
     }

@@ -35,6 +35,20 @@ pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
     dispatch(Dot { x, y })
 }
 
+/// `Σ_i x_i`, in [`LANES`] partial sums; for use inside a [`SimdJob`].
+#[inline(always)]
+pub(super) fn sum(x: &[f32]) -> f32 {
+    let mut partial = [0.0f32; LANES];
+    let chunks = x.chunks_exact(LANES);
+    let rest: f32 = chunks.remainder().iter().sum();
+    for x in chunks {
+        for l in 0..LANES {
+            partial[l] += x[l];
+        }
+    }
+    partial.iter().sum::<f32>() + rest
+}
+
 /// `out_jc = Σ_b x_jbc y_jbc` of every column: `x`, `y` `[k, b, n]`, `out` `[k, n]` (or `[k, 1, n]`).
 pub fn column_dots(x: &Tensor, y: &Tensor, out: &mut Tensor) {
     let (count, m, n) = x.as_matrices();

@@ -11,6 +11,21 @@ pub enum Device {
     Cpu,
 }
 
+impl Device {
+    /// Runs `f` where this device's primitives start fastest: on the processor, inside the thread pool, so that a
+    /// primitive called by `f` need not hand its work over from outside. Wrap a training loop in it; results are the
+    /// same without.
+    ///
+    /// ```
+    /// use mercer::compute::Device;
+    /// assert_eq!(Device::Cpu.enter(|| 6 * 7), 42);
+    /// ```
+    pub fn enter<T: Send>(self, f: impl FnOnce() -> T + Send) -> T {
+        let Device::Cpu = self;
+        rayon::scope(|_| f())
+    }
+}
+
 /// A contiguous row-major array of `f32` on a device. Its memory only grows: [`Tensor::reshape`] to a smaller or
 /// equal size never allocates.
 #[derive(Clone, Debug)]

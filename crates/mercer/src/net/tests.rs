@@ -179,7 +179,9 @@ fn a_shared_trunk_equals_networks_with_equal_trunks() {
     let (mut w1, mut w2) = (shared.workspace(Device::Cpu).unwrap(), apart.workspace(Device::Cpu).unwrap());
     let y1 = shared.forward(&theta, &x, Mode::Train, &mut w1).unwrap().clone();
     let y2 = apart.forward(&other, &x, Mode::Train, &mut w2).unwrap();
-    assert_eq!(y1.to_host().unwrap(), y2.to_host().unwrap());
+    // The heads on a shared trunk are one product, which sums in another order: equal up to rounding of six terms.
+    let (h1, h2) = (y1.to_host().unwrap(), y2.to_host().unwrap());
+    assert!(h1.iter().zip(&h2).all(|(a, b)| (a - b).abs() < 1e-6));
     let g = random(y1.shape(), &mut rng);
     let (mut g1, mut g2) = (Tensor::zeros(Device::Cpu, &[1]).unwrap(), Tensor::zeros(Device::Cpu, &[1]).unwrap());
     shared.vjp(&theta, &x, &mut w1, &g, &mut g1, None).unwrap();
