@@ -104,7 +104,8 @@ pub struct Solution {
     pub features: Box<dyn Features>,
     /// `A` `[p, k]`; the columns of zero eigenvalues are zero.
     pub coefficients: Array2<f64>,
-    /// `ψ(X)` `[n, k]` at the problem's points, where the method has it at no further cost.
+    /// `ψ(X) = φ(X) A` `[n, k]` at the problem's points, where the method has it at no further cost. It must be the
+    /// values of the function itself, or the certificate certifies something else.
     pub at_points: Option<Array2<f64>>,
 }
 
