@@ -38,7 +38,11 @@ pub fn sentences(certificate: &Certificate) -> Vec<String> {
 
 fn trace(certificate: &Certificate, k: usize) -> String {
     let all = if k == 1 { "the pair carries".into() } else { format!("the {k} pairs together carry") };
-    format!("Trace: {all} {} of the kernel's total, {}.", percent(certificate.trace_captured), number(certificate.trace, 4))
+    format!(
+        "Trace: {all} {} of the kernel's total, {}.",
+        percent(certificate.trace_captured),
+        number(certificate.trace, 4)
+    )
 }
 
 /// Where the certificate was measured.
@@ -80,7 +84,10 @@ fn beyond_the_sample(certificate: &Certificate) -> Option<String> {
 
 fn orthonormality(certificate: &Certificate) -> String {
     let place = if certificate.held_out == 0 { "fitted" } else { "held-out" };
-    format!("Orthonormality: inner products on the {place} points are off by at most {}.", error(certificate.orthonormality))
+    format!(
+        "Orthonormality: inner products on the {place} points are off by at most {}.",
+        error(certificate.orthonormality)
+    )
 }
 
 fn standings(certificate: &Certificate) -> Vec<String> {

@@ -71,9 +71,9 @@ fn pretty(object: &impl Serialize) -> String {
 fn check_device(device: &str) -> Result<()> {
     match device {
         "cpu" => Ok(()),
-        _ if device.starts_with("cuda") => {
-            Err(Error::input(format!("this build has no GPU support, so --device {device} cannot be used; use --device cpu")))
-        }
+        _ if device.starts_with("cuda") => Err(Error::input(format!(
+            "this build has no GPU support, so --device {device} cannot be used; use --device cpu"
+        ))),
         _ => Err(Error::input(format!("there is no device called `{device}`; use --device cpu"))),
     }
 }

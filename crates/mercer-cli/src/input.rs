@@ -40,7 +40,8 @@ impl Reader {
     /// a table with a header may stand in another order.
     pub fn open_like(&self, source: &str, first: &Dataset) -> Result<Dataset> {
         let options = self.options();
-        let without_target = || open(source, &ReadOptions { target: None, ..self.options() }).and_then(|d| align(d, first));
+        let without_target =
+            || open(source, &ReadOptions { target: None, ..self.options() }).and_then(|d| align(d, first));
         match open(source, &options) {
             Ok(data) => align(data, first).or_else(|error| without_target().map_err(|_| error)),
             Err(_) => without_target(),

@@ -43,7 +43,11 @@ pub struct Options {
 impl Options {
     /// The options that were given.
     fn given(&self) -> Vec<&'static str> {
-        [("tolerance", self.tolerance.is_some())].into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
+        [("tolerance", self.tolerance.is_some())]
+            .into_iter()
+            .filter(|(_, given)| *given)
+            .map(|(name, _)| name)
+            .collect()
     }
 }
 

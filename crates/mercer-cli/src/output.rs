@@ -58,7 +58,11 @@ impl Output {
 
     /// Writes `values` `[n, m]`; in a `.csv` under the given names of its columns, where there are any.
     pub fn matrix<T: Element + Display>(&self, values: ArrayView2<T>, columns: &[String]) -> Result<()> {
-        if self.0.extension().is_some_and(|e| e == "csv") { self.csv(values, columns) } else { write_npy(&self.0, values) }
+        if self.0.extension().is_some_and(|e| e == "csv") {
+            self.csv(values, columns)
+        } else {
+            write_npy(&self.0, values)
+        }
     }
 
     /// Writes predictions, one a row. Classes go by their names into a `.csv`; into an `.npy` as whole numbers: the

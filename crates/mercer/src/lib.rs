@@ -1,10 +1,13 @@
 //! Mercer: spectral kernel learning.
 
+pub mod apply;
+pub mod compute;
 pub mod data;
 pub mod error;
 pub mod kernel;
 pub mod linalg;
 pub mod model;
+pub mod net;
 pub mod operator;
 pub mod rng;
 pub mod simd;

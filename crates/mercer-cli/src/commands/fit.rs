@@ -137,7 +137,10 @@ impl Fit {
         if self.k == 0 || self.k > train.n() {
             let reason = match n - train.n() {
                 0 => format!("there are {}", text::count(n, "row")),
-                held => format!("{} of the {n} rows are fitted, {held} are held out (--holdout 0 holds none out)", train.n()),
+                held => format!(
+                    "{} of the {n} rows are fitted, {held} are held out (--holdout 0 holds none out)",
+                    train.n()
+                ),
             };
             return Err(Error::input(format!("--k must lie between 1 and {}, not {}: {reason}", train.n(), self.k)));
         }

@@ -66,7 +66,12 @@ impl Gram {
             "kernel": kernel.to_string(), "rows": n, "columns": m, "bytes": bytes, "seconds": seconds, "out": self.out,
         });
         context.result(&object, || {
-            format!("wrote {}: {n} × {m}, {}, {kernel}, in {}", self.out.display(), human_bytes(bytes), text::seconds(seconds))
+            format!(
+                "wrote {}: {n} × {m}, {}, {kernel}, in {}",
+                self.out.display(),
+                human_bytes(bytes),
+                text::seconds(seconds)
+            )
         })
     }
 }

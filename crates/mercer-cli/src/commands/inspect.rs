@@ -21,7 +21,11 @@ impl Inspect {
             let scaled = if spectrum.scaler.is_some() { "; new points are scaled as the fitted ones were" } else { "" };
             let origin = &spectrum.origin;
             let precision = if origin.precision.bytes() == 4 { "f32" } else { "f64" };
-            format!("{}\nFitted with seed {}, kernel values in {precision}{scaled}.\n", described(&spectrum), origin.seed)
+            format!(
+                "{}\nFitted with seed {}, kernel values in {precision}{scaled}.\n",
+                described(&spectrum),
+                origin.seed
+            )
         })
     }
 }

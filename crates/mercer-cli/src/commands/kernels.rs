@@ -18,7 +18,8 @@ impl Kernels {
 }
 
 fn object(kernel: &Entry) -> Value {
-    let parameter = |p: &Parameter| json!({ "name": p.name, "default": p.default, "takes": p.kind.in_words(), "help": p.help });
+    let parameter =
+        |p: &Parameter| json!({ "name": p.name, "default": p.default, "takes": p.kind.in_words(), "help": p.help });
     json!({
         "name": kernel.name,
         "help": kernel.help,

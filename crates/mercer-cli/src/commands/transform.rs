@@ -41,12 +41,17 @@ impl Transform {
             )));
         }
         let (n, k) = (data.n(), spectrum.k());
-        context.budget.require(format!("a table of {n} rows and {k} columns"), 8 * (n * k) as u64, "transform fewer rows at a time")?;
+        context.budget.require(
+            format!("a table of {n} rows and {k} columns"),
+            8 * (n * k) as u64,
+            "transform fewer rows at a time",
+        )?;
         let start = Instant::now();
         let z = spectrum.transform(data.x.view())?;
         let seconds = start.elapsed().as_secs_f64();
         out.matrix(z.view(), &numbered("psi", k))?;
-        let object = json!({ "model": self.model, "data": self.data, "n": n, "k": k, "seconds": seconds, "out": self.out });
+        let object =
+            json!({ "model": self.model, "data": self.data, "n": n, "k": k, "seconds": seconds, "out": self.out });
         context.result(&object, || {
             format!(
                 "wrote {}: {} functions at {} in {}",

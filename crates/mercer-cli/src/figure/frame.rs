@@ -1,15 +1,18 @@
-//! Axes, legend and colour bar: everything around the data, and how much room it takes.
+//! The axes, and how much room everything around the data takes.
 
-use super::layer::{Bars, Dash, Layer, draw_marks};
-use super::palette::Map;
+use super::layer::Layer;
+use super::legend::{
+    Entry, Place, colour_bar_width, draw_colour_bar, draw_legend, legend_corner, legend_size, shorten,
+};
+use super::marks::Bars;
 use super::plot::{Axis, Plot};
-use super::png;
 use super::svg::{AXIS, Canvas, FAINT, Rect, Style, num, text_width};
 use super::ticks::{Scale, Span, Ticks, plain, signed};
 
-const TICK_SIZE: f64 = 11.0;
-const LABEL_SIZE: f64 = 12.5;
-const ROW: f64 = 18.0;
+/// Font size of tick labels.
+pub const TICK_SIZE: f64 = 11.0;
+/// Font size of axis labels.
+pub const LABEL_SIZE: f64 = 12.5;
 
 /// The box of the axes and the two scales along it.
 pub struct Frame {
@@ -28,20 +31,6 @@ impl Frame {
     }
 }
 
-/// How a legend shows a layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sample {
-    /// A stroke, with the marker of that number.
-    Line(Dash, Option<usize>),
-    /// A disc.
-    Dot,
-    /// A filled box.
-    Swatch,
-}
-
-/// Name, colour and look of one legend entry.
-pub type Entry = (String, String, Sample);
-
 /// What is written around the axes; a grid writes some of it once for all.
 #[derive(Clone, Copy)]
 pub struct Show {
@@ -51,8 +40,6 @@ pub struct Show {
     pub y_ticks: bool,
     /// Names of the axes.
     pub labels: bool,
-    /// The legend.
-    pub legend: bool,
     /// Font size of the title.
     pub title: f64,
 }
@@ -70,17 +57,10 @@ pub struct Margins {
     pub bottom: f64,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Place {
-    Nowhere,
-    Outside,
-    Corner { right: bool, bottom: bool },
-}
-
 impl Plot {
     /// The figure as a self-contained SVG document.
     pub fn svg(&self) -> String {
-        let show = Show { x_ticks: true, y_ticks: true, labels: true, legend: true, title: 15.0 };
+        let show = Show { x_ticks: true, y_ticks: true, labels: true, title: 15.0 };
         let (w, h) = self.size;
         let inner = |m: Margins| Rect {
             x: m.left,
@@ -89,13 +69,15 @@ impl Plot {
             h: (h - m.top - m.bottom).max(30.0),
         };
         // The room for tick labels depends on the ticks, these on the room: two passes settle it.
-        let rough = self.margins(self.spans(), (w - 80.0, h - 80.0), show, Place::Nowhere);
-        let at = inner(self.margins(self.spans(), (inner(rough).w, inner(rough).h), show, Place::Nowhere));
-        let place = self.legend_place(&self.frame(self.spans(), at));
-        let at = inner(self.margins(self.spans(), (at.w, at.h), show, place));
+        let spans = self.spans();
+        let rough = inner(self.margins(spans, (w - 80.0, h - 80.0), show, Place::Nowhere));
+        let at = inner(self.margins(spans, (rough.w, rough.h), show, Place::Nowhere));
+        let place = self.legend_place(&self.frame(spans, at));
+        let margins = self.margins(spans, (at.w, at.h), show, place);
+        let at = self.frame(spans, inner(margins)).at;
         let mut canvas = Canvas::default();
-        self.draw(&mut canvas, self.spans(), at, show, place);
-        canvas.finish(w, h, &self.title)
+        self.draw(&mut canvas, spans, at, show, place);
+        canvas.finish(at.right() + margins.right, at.bottom() + margins.bottom, &self.title)
     }
 
     /// The margins in a grid, where the legend stands apart.
@@ -116,9 +98,10 @@ impl Plot {
 
     fn draw(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show, place: Place) {
         let frame = self.frame(spans, at);
+        let at = frame.at;
         let (x_ticks, y_ticks) = self.ticks((frame.x.span, frame.y.span), (at.w, at.h));
         let title = Style { bold: true, ..Style::new(fit(&self.title, show.title, at.w)) };
-        c.text((at.x, at.y - 10.0 - factor_room(&y_ticks)), &self.title, title);
+        c.text((at.x, at.y - 10.0), &self.title, title);
         self.draw_grid(c, &frame, &x_ticks, &y_ticks);
         let (colours, series) = (self.colours(), self.bar_series());
         c.begin_clip(at);
@@ -126,27 +109,38 @@ impl Plot {
         c.end_clip();
         self.draw_x_axis(c, &frame, &x_ticks, show);
         self.draw_y_axis(c, &frame, &y_ticks, show);
-        self.layers.iter().for_each(|layer| layer.draw_open(c, &frame, colours));
+        self.layers.iter().for_each(|layer| layer.draw_marks(c, &frame, colours));
         let mut right = at.right() + 14.0;
         if let Some((label, span, map)) = self.layers.iter().find_map(Layer::colour_bar) {
             right += draw_colour_bar(c, Rect { x: right, y: at.y, w: 12.0, h: at.h }, label, span, map);
         }
         let entries = self.legend_entries();
-        let (width, height) = legend_size(&entries);
+        let mut taken = self.footprint(&frame);
         match place {
             Place::Nowhere => {}
-            Place::Outside => draw_legend(c, (right, at.y), &entries, (at.h / ROW) as usize),
-            Place::Corner { right, bottom } => {
-                let x = if right { at.right() - width - 8.0 } else { at.x + 10.0 };
-                let y = if bottom { at.bottom() - height - 8.0 } else { at.y + 4.0 };
-                draw_legend(c, (x, y), &entries, usize::MAX);
+            Place::Outside => draw_legend(c, (right, at.y), &entries, at.h),
+            Place::Corner { .. } => {
+                let corner = legend_corner(place, at, legend_size(&entries));
+                draw_legend(c, (corner.x, corner.y), &entries, f64::INFINITY);
+                taken.extend(corner.samples());
             }
         }
+        self.layers.iter().for_each(|layer| layer.draw_remark(c, &frame, &mut taken));
     }
 
-    fn frame(&self, (mut x, mut y): (Span, Span), at: Rect) -> Frame {
+    /// Pixels that hold data.
+    fn footprint(&self, frame: &Frame) -> Vec<(f64, f64)> {
+        let series = self.bar_series();
+        self.layers.iter().flat_map(|layer| layer.footprint(frame, series)).collect()
+    }
+
+    /// The axes on a box; where one unit must be as long across as up, the box shrinks (to 40 % at most, then
+    /// the ranges grow).
+    fn frame(&self, (mut x, mut y): (Span, Span), mut at: Rect) -> Frame {
         if self.equal && !x.log && !y.log {
             let unit = (at.w / (x.hi - x.lo)).min(at.h / (y.hi - y.lo));
+            at.w = (unit * (x.hi - x.lo)).max(0.4 * at.w);
+            at.h = (unit * (y.hi - y.lo)).max(0.4 * at.h);
             let widen = |s: Span, length: f64| {
                 let (middle, half) = ((s.lo + s.hi) / 2.0, length / unit / 2.0);
                 Span { lo: middle - half, hi: middle + half, ..s }
@@ -165,18 +159,15 @@ impl Plot {
     }
 
     /// The marks of both axes on a box of that size.
-    fn ticks(&self, (x, y): (Span, Span), (w, h): (f64, f64)) -> (Ticks, Ticks) {
+    pub fn ticks(&self, (x, y): (Span, Span), (w, h): (f64, f64)) -> (Ticks, Ticks) {
         let across = |room: usize| axis_ticks(&self.x, x, room);
         let crowded = |t: &Ticks| widest(t) + 14.0 > w / t.major.len().max(1) as f64;
         let room = (3..=((w / 52.0) as usize).clamp(3, 10)).rev().find(|&room| !crowded(&across(room)));
         let mut x_ticks = across(room.unwrap_or(3));
-        if self.x.names.is_empty() && crowded(&x_ticks) {
-            x_ticks.major.iter_mut().skip(1).step_by(2).for_each(|t| t.1.clear());
-        }
-        let mut y_ticks = axis_ticks(&self.y, y, ((h / 38.0) as usize).clamp(3, 10));
-        if y_ticks.major.len() as f64 * 14.0 > h {
-            y_ticks.major.iter_mut().skip(1).step_by(2).for_each(|t| t.1.clear());
-        }
+        let width = if self.slanted(&x_ticks, w) { 17.0 } else { widest(&x_ticks) + 8.0 };
+        let mut y_ticks = axis_ticks(&self.y, y, ((h / 34.0) as usize).clamp(3, 10));
+        thin(&mut x_ticks, w / width);
+        thin(&mut y_ticks, h / 13.0);
         (x_ticks, y_ticks)
     }
 
@@ -199,20 +190,18 @@ impl Plot {
             right += 14.0 + legend_size(&self.legend_entries()).0;
         }
         // The first slanted name reaches to the left of the axis.
-        let overhang = if slanted {
-            0.8 * x_ticks.major.first().map_or(0.0, |t| text_width(&t.1, TICK_SIZE).min(160.0)) - 20.0
-        } else {
-            0.0
-        };
-        let left =
-            8.0 + given(show.y_ticks, widest(&y_ticks) + 6.0) + given(show.labels && !self.y.label.is_empty(), 20.0);
+        let first = x_ticks.major.first().map_or(0.0, |t| text_width(&t.1, TICK_SIZE).min(160.0));
+        let overhang = if slanted { 0.88 * first - w / (2.0 * x_ticks.major.len() as f64) + 6.0 } else { 0.0 };
+        let left = 8.0
+            + given(show.y_ticks, widest(&y_ticks) + 6.0)
+            + given(show.labels && !with_factor(&self.y.label, &y_ticks).is_empty(), 20.0);
         Margins {
             left: left.max(overhang),
             right,
-            top: 10.0 + given(!self.title.is_empty(), show.title + 7.0) + factor_room(&y_ticks),
+            top: 10.0 + given(!self.title.is_empty(), show.title + 7.0),
             bottom: 6.0
                 + given(show.x_ticks, x_room)
-                + given(show.labels && !self.x.label.is_empty() || x_ticks.factor.is_some(), 19.0),
+                + given(show.labels && !with_factor(&self.x.label, &x_ticks).is_empty(), 19.0),
         }
     }
 
@@ -252,12 +241,10 @@ impl Plot {
             }
         }
         let below = floor + if slanted { 14.0 + 0.6 * widest(ticks).min(160.0) } else { 20.0 } + 16.0;
-        if let (Some(k), true) = (ticks.factor, show.x_ticks) {
-            c.text((at.right(), below), &factor_label(k), Style::new(TICK_SIZE).end());
-        }
         if show.labels {
-            let style = Style::new(fit(&self.x.label, LABEL_SIZE, at.w)).middle();
-            c.text((at.x + at.w / 2.0, below), &self.x.label, style);
+            let label = with_factor(&self.x.label, ticks);
+            let style = Style::new(fit(&label, LABEL_SIZE, at.w)).middle();
+            c.text((at.x + at.w / 2.0, below), &label, style);
         }
     }
 
@@ -274,13 +261,10 @@ impl Plot {
                 c.text((at.x - 8.0, px + 4.0), label, Style::new(TICK_SIZE).end());
             }
         }
-        if let (Some(k), true) = (ticks.factor, show.y_ticks) {
-            c.text((at.x - 8.0, at.y - 6.0), &factor_label(k), Style::new(TICK_SIZE));
-        }
         if show.labels {
-            let x = at.x - 8.0 - widest(ticks) - 10.0;
-            let style = Style { turn: -90.0, ..Style::new(fit(&self.y.label, LABEL_SIZE, at.h)).middle() };
-            c.text((x, at.y + at.h / 2.0), &self.y.label, style);
+            let (x, label) = (at.x - 8.0 - widest(ticks) - 10.0, with_factor(&self.y.label, ticks));
+            let style = Style { turn: -90.0, ..Style::new(fit(&label, LABEL_SIZE, at.h)).middle() };
+            c.text((x, at.y + at.h / 2.0), &label, style);
         }
     }
 
@@ -294,13 +278,10 @@ impl Plot {
         if entries.len() > 6 || w > at.w * 0.6 || h > at.h * 0.6 {
             return Place::Outside;
         }
-        let series = self.bar_series();
-        let taken: Vec<_> = self.layers.iter().flat_map(|layer| layer.footprint(frame, series)).collect();
+        let taken = self.footprint(frame);
         for (right, bottom) in [(true, false), (false, false), (true, true), (false, true)] {
-            let x = if right { at.right() - w - 14.0 } else { at.x };
-            let y = if bottom { at.bottom() - h - 14.0 } else { at.y };
-            let corner = Rect { x, y, w: w + 14.0, h: h + 14.0 };
-            if !taken.iter().any(|&p| corner.holds(p)) {
+            let corner = legend_corner(Place::Corner { right, bottom }, at, (w, h));
+            if !taken.iter().any(|&p| corner.grown(6.0).holds(p)) {
                 return Place::Corner { right, bottom };
             }
         }
@@ -321,104 +302,23 @@ fn axis_ticks(axis: &Axis, span: Span, room: usize) -> Ticks {
     ticks
 }
 
-fn widest(ticks: &Ticks) -> f64 {
+/// Blanks labels until at most that many are left (but always one).
+fn thin(ticks: &mut Ticks, most: f64) {
+    let stride = (ticks.major.len() as f64 / most.max(1.0)).ceil().max(1.0) as usize;
+    ticks.major.iter_mut().enumerate().filter(|(i, _)| i % stride != 0).for_each(|(_, t)| t.1.clear());
+}
+
+/// The width of the longest label.
+pub fn widest(ticks: &Ticks) -> f64 {
     ticks.major.iter().map(|t| text_width(&t.1, TICK_SIZE)).fold(0.0, f64::max)
 }
 
-fn factor_room(ticks: &Ticks) -> f64 {
-    if ticks.factor.is_some() { 14.0 } else { 0.0 }
-}
-
-fn factor_label(power: i32) -> String {
-    format!("×10^{{{}}}", signed(power))
+/// The name of an axis, with the power of ten that its labels are to be multiplied by.
+pub fn with_factor(label: &str, ticks: &Ticks) -> String {
+    ticks.factor.map_or(label.to_owned(), |k| format!("{label}  ×10^{{{}}}", signed(k)).trim().to_owned())
 }
 
 /// The font size, made smaller where the text would be longer than `room`, but never unreadable.
 pub fn fit(text: &str, size: f64, room: f64) -> f64 {
     (size * room / text_width(text, size).max(1.0)).clamp(9.0, size)
-}
-
-fn shorten(text: &str, most: usize) -> String {
-    if text.chars().count() <= most { text.into() } else { text.chars().take(most - 1).chain(['…']).collect() }
-}
-
-fn colour_bar_width(label: &str, span: Span) -> f64 {
-    12.0 + 5.0 + widest(&span.ticks(6)) + if label.is_empty() { 0.0 } else { 20.0 }
-}
-
-/// Draws the bar with its ticks and label, and answers how wide all of it is.
-fn draw_colour_bar(c: &mut Canvas, at: Rect, label: &str, span: Span, map: Map) -> f64 {
-    let levels: Vec<f64> = (0..128).rev().map(|i| f64::from(i) / 127.0).collect();
-    c.image(at, &png::data_uri(1, 128, &levels, map), false);
-    let ticks = span.ticks(6);
-    let scale = Scale::up(span, at, false);
-    for (v, text) in &ticks.major {
-        if let Some(px) = scale.px(*v) {
-            c.text((at.right() + 5.0, px + 4.0), text, Style::new(TICK_SIZE));
-        }
-    }
-    if let Some(k) = ticks.factor {
-        c.text((at.x, at.y - 6.0), &factor_label(k), Style::new(TICK_SIZE));
-    }
-    let width = colour_bar_width(label, span);
-    let style = Style { turn: -90.0, ..Style::new(fit(label, LABEL_SIZE, at.h)).middle() };
-    c.text((at.x + width - 2.0, at.y + at.h / 2.0), label, style);
-    width + 14.0
-}
-
-/// Width and height of a legend with one entry below the other.
-fn legend_size(entries: &[Entry]) -> (f64, f64) {
-    (entries.iter().map(entry_width).fold(0.0, f64::max), ROW * entries.len() as f64)
-}
-
-fn entry_width((name, _, sample): &Entry) -> f64 {
-    sample_width(*sample) + 6.0 + text_width(&shorten(name, 40), 12.0)
-}
-
-fn sample_width(sample: Sample) -> f64 {
-    if matches!(sample, Sample::Line(..)) { 26.0 } else { 10.0 }
-}
-
-fn draw_legend(c: &mut Canvas, (x, y): (f64, f64), entries: &[Entry], most: usize) {
-    let shown = if entries.len() <= most { entries.len() } else { most.saturating_sub(1) };
-    for (i, entry) in entries[..shown].iter().enumerate() {
-        draw_entry(c, (x, y + ROW * i as f64), entry);
-    }
-    if shown < entries.len() {
-        let rest = format!("and {} more", entries.len() - shown);
-        c.text((x, y + ROW * shown as f64 + 13.0), &rest, Style { fill: AXIS, ..Style::new(12.0) });
-    }
-}
-
-/// Draws entries side by side within the width, and answers how high all rows are. Without a canvas it only measures.
-pub fn legend_rows(mut canvas: Option<&mut Canvas>, (left, top): (f64, f64), width: f64, entries: &[Entry]) -> f64 {
-    let (mut x, mut y) = (left, top);
-    for entry in entries {
-        let needed = entry_width(entry) + 18.0;
-        if x > left && x + needed > left + width {
-            (x, y) = (left, y + ROW);
-        }
-        if let Some(c) = canvas.as_deref_mut() {
-            draw_entry(c, (x, y), entry);
-        }
-        x += needed;
-    }
-    if entries.is_empty() { 0.0 } else { y + ROW - top }
-}
-
-fn draw_entry(c: &mut Canvas, (x, y): (f64, f64), entry: &Entry) {
-    let (name, colour, sample) = entry;
-    let (width, middle) = (sample_width(*sample), y + ROW / 2.0);
-    match *sample {
-        Sample::Line(dash, marker) => {
-            let look = format!(r#"stroke="{colour}" stroke-width="1.8" stroke-linecap="round"{}"#, dash.attribute());
-            c.line((x, middle), (x + width, middle), &look);
-            if let Some(shape) = marker {
-                draw_marks(c, &[(x + width / 2.0, middle)], shape, colour);
-            }
-        }
-        Sample::Dot => draw_marks(c, &[(x + width / 2.0, middle)], 0, colour),
-        Sample::Swatch => c.rect(Rect { x, y: middle - 5.0, w: 10.0, h: 10.0 }, &format!(r#"fill="{colour}""#)),
-    }
-    c.text((x + width + 6.0, middle + 4.0), &shorten(name, 40), Style { halo: true, ..Style::new(12.0) });
 }

@@ -1,6 +1,7 @@
 //! Small multiples: plots in rows and columns.
 
-use super::frame::{Entry, Margins, Show, fit, legend_rows};
+use super::frame::{Margins, Show, fit, with_factor};
+use super::legend::{Entry, legend_rows};
 use super::plot::Plot;
 use super::svg::{Canvas, Rect, Style};
 use super::ticks::Span;
@@ -53,8 +54,9 @@ impl Grid {
             let all = margins.iter().enumerate().filter(|(i, _)| chosen(*i));
             all.map(|(_, m)| room(m)).fold(0.0, f64::max)
         };
+        let (x_label, y_label) = self.outer_labels(&spans);
         let mut lefts = Vec::new();
-        let mut x = if self.outer_label(|p| &p.y.label).is_empty() { 0.0 } else { 20.0 };
+        let mut x = if y_label.is_empty() { 0.0 } else { 20.0 };
         for column in 0..columns {
             lefts.push(x + most(|m| m.left, &|i| i % columns == column));
             x = lefts[column] + w + most(|m| m.right, &|i| i % columns == column);
@@ -70,8 +72,7 @@ impl Grid {
             tops.push(y + most(|m| m.top, &|i| i / columns == row));
             y = tops[row] + h + most(|m| m.bottom, &|i| i / columns == row);
         }
-        let x_label = self.outer_label(|p| &p.x.label);
-        let height = y + if x_label.is_empty() { 4.0 } else { 24.0 };
+        let height = y + if x_label.is_empty() { 4.0 } else { 20.0 };
 
         let mut c = Canvas::default();
         c.text((12.0, 24.0), &self.title, Style { bold: true, ..Style::new(fit(&self.title, 15.0, width - 24.0)) });
@@ -80,20 +81,16 @@ impl Grid {
             let at = Rect { x: lefts[i % columns], y: tops[i / columns], w, h };
             plot.draw_panel(&mut c, spans[i], at, self.show(i, columns));
         }
-        c.text(((lefts[0] + x) / 2.0, height - 10.0), x_label, Style::new(12.5).middle());
-        c.text(
-            (16.0, (top + y) / 2.0),
-            self.outer_label(|p| &p.y.label),
-            Style { turn: -90.0, ..Style::new(12.5).middle() },
-        );
+        c.text(((lefts[0] + x) / 2.0, height - 9.0), &x_label, Style::new(12.5).middle());
+        c.text((16.0, (top + y) / 2.0), &y_label, Style { turn: -90.0, ..Style::new(12.5).middle() });
         c.finish(width, height, &self.title)
     }
 
     /// What panel `i` writes around its axes.
     fn show(&self, i: usize, columns: usize) -> Show {
-        let (leftmost, lowest) = (i % columns == 0, i + columns >= self.panels.len());
+        let (leftmost, lowest) = (i.is_multiple_of(columns), i + columns >= self.panels.len());
         let (x_ticks, y_ticks) = (!self.shared || lowest, !self.shared || leftmost);
-        Show { x_ticks, y_ticks, labels: !self.shared, legend: false, title: 12.0 }
+        Show { x_ticks, y_ticks, labels: !self.shared, title: 12.0 }
     }
 
     fn spans(&self) -> Vec<(Span, Span)> {
@@ -105,8 +102,12 @@ impl Grid {
         }
     }
 
-    fn outer_label(&self, label: fn(&Plot) -> &String) -> &str {
-        self.panels.first().filter(|_| self.shared).map_or("", |plot| label(plot))
+    /// The names of the common axes, `(x, y)`; empty where each panel has its own.
+    fn outer_labels(&self, spans: &[(Span, Span)]) -> (String, String) {
+        self.panels.first().filter(|_| self.shared).map_or_else(Default::default, |plot| {
+            let (x, y) = plot.ticks(spans[0], self.size);
+            (with_factor(&plot.x.label, &x), with_factor(&plot.y.label, &y))
+        })
     }
 
     /// The legend entries of all panels, each once.

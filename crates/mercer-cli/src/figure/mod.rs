@@ -21,6 +21,8 @@ mod frame;
 mod gallery;
 mod grid;
 mod layer;
+mod legend;
+mod marks;
 mod palette;
 mod plot;
 mod png;

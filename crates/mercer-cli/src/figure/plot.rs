@@ -1,6 +1,7 @@
 //! The builder: what a plot can show, in the words of its caller.
 
-use super::layer::{Bars, Cloud, Dash, Heat, Layer, Line};
+use super::layer::Layer;
+use super::marks::{Bars, Cloud, Dash, Heat, Line};
 use super::palette::Map;
 use super::ticks::Span;
 
@@ -247,9 +248,8 @@ impl Plot {
 
     /// Colours the last values, matrix or field blue through white (zero) to red.
     pub fn diverging(mut self) -> Plot {
-        match self.layers.last_mut() {
-            Some(Layer::Heat(Heat { map, .. }) | Layer::Cloud(Cloud::Values { map, .. })) => *map = Map::Diverging,
-            _ => {}
+        if let Some(Layer::Heat(Heat { map, .. }) | Layer::Cloud(Cloud::Values { map, .. })) = self.layers.last_mut() {
+            *map = Map::Diverging;
         }
         self
     }

@@ -36,6 +36,18 @@ impl Rect {
         self.y + self.h
     }
 
+    /// The box with that much more on every side.
+    pub fn grown(&self, by: f64) -> Rect {
+        Rect { x: self.x - by, y: self.y - by, w: self.w + 2.0 * by, h: self.h + 2.0 * by }
+    }
+
+    /// Points all over the box, 20 × 20 steps.
+    pub fn samples(self) -> impl Iterator<Item = (f64, f64)> {
+        let place =
+            move |i: i32| (self.x + self.w * f64::from(i % 21) / 20.0, self.y + self.h * f64::from(i / 21) / 20.0);
+        (0..21 * 21).map(place)
+    }
+
     /// Whether the point lies inside or on the edge (half a pixel is forgiven).
     pub fn holds(&self, (x, y): (f64, f64)) -> bool {
         let slack = 0.5;

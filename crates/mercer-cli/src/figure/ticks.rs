@@ -82,20 +82,14 @@ impl Span {
 
     fn linear_ticks(self, room: usize) -> Ticks {
         // Steps 1, 2, 5 grow by at most 2.5, so the largest step that is at most a third of the range
-        // gives three to eight marks.
-        let mut exponent = ((self.hi - self.lo) / 3.0).log10().floor() as i32;
-        let mut steps = [5.0, 2.0, 1.0].map(|m| (m, exponent)).to_vec();
-        exponent -= 1;
-        steps.extend([5.0, 2.0].map(|m| (m, exponent)));
-        let mut best = Vec::new();
-        let mut decimals_at = exponent;
-        for (mantissa, exponent) in steps {
-            let marks = multiples(self, mantissa, exponent);
-            let enough = mantissa * 10f64.powi(exponent) <= (self.hi - self.lo) / 3.0 * (1.0 + 1e-12);
-            if enough && (best.len() < 3 || marks.len() <= room) {
-                (best, decimals_at) = (marks, exponent);
-            }
-        }
+        // gives three to eight marks. Of that one and the finer ones, the finest that fits is taken.
+        let third = (self.hi - self.lo) / 3.0 * (1.0 + 1e-12);
+        let e = third.log10().floor() as i32;
+        let steps = [(5.0, e), (2.0, e), (1.0, e), (5.0, e - 1), (2.0, e - 1)];
+        let fair = steps.into_iter().filter(|&(mantissa, exponent)| mantissa * 10f64.powi(exponent) <= third);
+        let mut fair: Vec<_> = fair.map(|(m, exponent)| (multiples(self, m, exponent), exponent)).collect();
+        let chosen = fair.iter().rposition(|(marks, _)| marks.len() <= room).unwrap_or(0);
+        let (best, decimals_at) = fair.swap_remove(chosen);
         let largest = best.iter().fold(0.0f64, |m, v| m.max(v.abs()));
         let magnitude = largest.log10().floor() as i32;
         let factor = (largest > 0.0 && !(-3..6).contains(&magnitude)).then_some(magnitude);
@@ -112,12 +106,8 @@ impl Span {
         if decades.len() >= 3 {
             let strides = [1, 2, 5, 10, 20, 50, 100, 200];
             let count = |stride: i32| decades.iter().filter(|&k| k % stride == 0).count();
-            let stride = strides.into_iter().find(|&s| count(s) <= room.max(8).min(room + 2)).unwrap_or(200);
-            let stride = if count(stride) < 3 {
-                strides.into_iter().rev().find(|&s| count(s) >= 3).unwrap_or(1)
-            } else {
-                stride
-            };
+            let fair: Vec<i32> = strides.into_iter().filter(|&s| count(s) >= 3).collect();
+            let stride = fair.iter().copied().find(|&s| count(s) <= room).unwrap_or(fair[fair.len() - 1]);
             let major = decades.iter().filter(|&k| k % stride == 0);
             let minor: Vec<f64> = if stride > 1 {
                 let between = if stride <= 10 { 1 } else { stride / 10 };
@@ -265,7 +255,7 @@ mod tests {
             |lo, hi, log| -> Vec<String> { Span { lo, hi, log }.ticks(6).major.into_iter().map(|t| t.1).collect() };
         assert_eq!(labels(0.0, 1.0, false), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(labels(-1.0, 1.0, false), ["−1.0", "−0.5", "0.0", "0.5", "1.0"]);
-        assert_eq!(labels(0.0, 60_000.0, false)[1], "10\u{202f}000");
+        assert_eq!(labels(0.0, 60_000.0, false)[1], "20\u{202f}000");
         assert_eq!(labels(1e-4, 2.0, true), ["10^{−4}", "10^{−3}", "10^{−2}", "10^{−1}", "10^{0}"]);
         assert_eq!(labels(1e-20, 1.0, true), ["10^{−20}", "10^{−15}", "10^{−10}", "10^{−5}", "10^{0}"]);
         assert_eq!(labels(1.0, 30.0, true), ["1", "2", "5", "10", "20"]);

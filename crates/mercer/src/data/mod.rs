@@ -36,6 +36,7 @@ mod npz;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod scale;
+mod splits;
 
 pub use bytes::write_atomically;
 pub use dataset::{Dataset, Target};

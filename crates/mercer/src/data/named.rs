@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::call::Call;
 use super::dataset::Dataset;
+use super::splits::{Part, Splits};
 use super::{ReadOptions, cifar, csv, embedded, generate, idx};
 use crate::error::nearest;
 use crate::{Error, Result};
@@ -17,7 +18,8 @@ pub struct Entry {
     pub name: &'static str,
     /// One line on what it is.
     pub help: &'static str,
-    /// Parameters and their defaults, as they are written after the name; empty where there are none.
+    /// Parameters and their defaults, as they are written after the name; empty where there are none. With a `split`
+    /// (counted from 1), `part` is `train` unless it is said to be `test`.
     pub parameters: &'static str,
     /// Where it comes from.
     pub origin: Origin,
@@ -58,18 +60,6 @@ enum Recipe {
         classes: bool,
         splits: Splits,
     },
-}
-
-/// How a table comes with its train and test rows.
-#[derive(Clone, Copy)]
-enum Splits {
-    None,
-    /// The first rows are for training.
-    First(usize),
-    /// A text file: line k lists the test rows of split k, counted from 0.
-    Lists(&'static str),
-    /// A CSV of zeros and ones: column k marks the test rows of split k.
-    Masks(&'static str),
 }
 
 struct Named {
@@ -185,7 +175,7 @@ impl Recipe {
             Recipe::Uniform => "n=1000, low=-2, high=2, seed=0",
             Recipe::Idx(_) | Recipe::Cifar(_) => "part=train",
             Recipe::Table { splits: Splits::First(_), .. } => "part=all",
-            Recipe::Table { splits: Splits::Lists(_) | Splits::Masks(_), .. } => "split=none, part=train",
+            Recipe::Table { splits: Splits::Lists(_) | Splits::Masks(_), .. } => "split, part=all",
             Recipe::Digits | Recipe::Table { splits: Splits::None, .. } => "",
         }
     }
@@ -253,147 +243,155 @@ pub(super) fn open(call: &Call, options: &ReadOptions) -> Result<Dataset> {
 fn open_in(folder: Option<&Path>, call: &Call, options: &ReadOptions) -> Result<Dataset> {
     let set = SETS.iter().find(|s| s.name == call.name).ok_or_else(|| unknown(call.name))?;
     let parameters = set.recipe.parameters();
-    let known: Vec<&str> = parameters.split(", ").filter_map(|p| p.split_once('=')).map(|(key, _)| key).collect();
+    let known: Vec<&str> =
+        parameters.split(", ").filter_map(|p| p.split('=').next()).filter(|key| !key.is_empty()).collect();
     call.only(&known)?;
     let is_table = matches!(set.recipe, Recipe::Table { .. });
     if options.key.is_some() || (!is_table && (options.target.is_some() || options.header.is_some())) {
         return Err(Error::input(format!("`{}` is read as it is: target, header and key are for files", set.name)));
     }
-    // Read from the text that the catalogue shows, so that the two cannot differ.
-    let default = |key: &str| parameters.split(", ").filter_map(|p| p.split_once('=')).find(|(k, _)| *k == key);
-    let number = |key: &str| -> Result<f64> {
-        let value = default(key).and_then(|(_, v)| v.parse().ok()).expect("each default is a number");
-        Ok(call.number(key)?.unwrap_or(value))
-    };
     let n = || call.number("n").map(|n| n.unwrap_or(1000));
     let seed = || call.number("seed").map(|s| s.unwrap_or(0));
+    let real = |key: &str, default: f64| call.number(key).map(|v| v.unwrap_or(default));
     match &set.recipe {
         Recipe::Digits => Ok(embedded::digits()),
-        Recipe::Circles => generate::circles(n()?, number("noise")?, number("factor")?, seed()?),
-        Recipe::Moons => generate::moons(n()?, number("noise")?, seed()?),
-        Recipe::SwissRoll => generate::swiss_roll(n()?, number("noise")?, seed()?),
-        Recipe::Uniform => generate::uniform(n()?, number("low")?, number("high")?, seed()?),
+        Recipe::Circles => generate::circles(n()?, real("noise", 0.05)?, real("factor", 0.5)?, seed()?),
+        Recipe::Moons => generate::moons(n()?, real("noise", 0.05)?, seed()?),
+        Recipe::SwissRoll => generate::swiss_roll(n()?, real("noise", 0.05)?, seed()?),
+        Recipe::Uniform => generate::uniform(n()?, real("low", -2.0)?, real("high", 2.0)?, seed()?),
         Recipe::Idx(name) => {
-            let prefix = if part(call)?.unwrap_or(Part::Train) == Part::Train { "train" } else { "t10k" };
-            idx::read(&at(folder, set, &format!("{name}/{prefix}-images-idx3-ubyte.gz"))?, set.name)
+            let prefix = if Part::of(call)? == Some(Part::Test) { "t10k" } else { "train" };
+            idx::read(&at(folder, set.name, &format!("{name}/{prefix}-images-idx3-ubyte.gz"))?, set.name)
         }
-        Recipe::Cifar(name) => match part(call)?.unwrap_or(Part::Train) {
-            Part::Train => cifar::read(
-                at(folder, set, &format!("{name}/data_batch_1.bin"))?.parent().expect("a file has a folder"),
-                set.name,
-            ),
-            Part::Test => cifar::read(&at(folder, set, &format!("{name}/test_batch.bin"))?, set.name),
-        },
+        Recipe::Cifar(name) if Part::of(call)? == Some(Part::Test) => {
+            cifar::read(&at(folder, set.name, &format!("{name}/test_batch.bin"))?, set.name)
+        }
+        Recipe::Cifar(name) => {
+            let first = at(folder, set.name, &format!("{name}/data_batch_1.bin"))?;
+            cifar::read(first.parent().unwrap_or(&first), set.name)
+        }
         Recipe::Table { file, classes, splits } => {
             let target = options.target.clone().or_else(|| Some("-1".into()));
-            let mut data = csv::read(&at(folder, set, file)?, set.name, &ReadOptions { target, ..options.clone() })?;
+            let path = at(folder, set.name, file)?;
+            let mut data = csv::read(&path, set.name, &ReadOptions { target, ..options.clone() })?;
             if *classes && options.target.is_none() {
                 data.y = data.y.map(|y| y.as_classes()).transpose()?;
             }
-            match test_rows(folder, set, call, *splits, data.n())? {
+            match splits.rows(folder, call, data.n())? {
                 None => Ok(data),
-                Some((test, part)) => {
-                    let wanted = part == Part::Test;
-                    let rows: Vec<usize> = (0..data.n()).filter(|&i| test[i] == wanted).collect();
-                    Ok(data.select(&rows))
-                }
+                Some(rows) if rows.is_empty() => Err(Error::file(&path, "has no rows in that part of that split")),
+                Some(rows) => Ok(data.select(&rows)),
             }
         }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Train,
-    Test,
-}
-
-fn part(call: &Call) -> Result<Option<Part>> {
-    match call.text("part") {
-        None => Ok(None),
-        Some("train") => Ok(Some(Part::Train)),
-        Some("test") => Ok(Some(Part::Test)),
-        Some(other) => Err(Error::input(format!("`{}`: part must be train or test, not `{other}`", call.name))),
     }
 }
 
 /// The path of a file of the set, which must exist.
-fn at(folder: Option<&Path>, set: &Named, file: &str) -> Result<PathBuf> {
+pub(super) fn at(folder: Option<&Path>, name: &str, file: &str) -> Result<PathBuf> {
     let Some(folder) = folder else {
         return Err(Error::input(format!(
             "`{}` is read from a folder of data sets; set the environment variable MERCER_DATA to that folder",
-            set.name
+            name
         )));
     };
     let path = folder.join(file);
     if !path.is_file() {
-        return Err(Error::file(
-            &path,
-            format!("is missing; `{}` needs it in the folder that MERCER_DATA names", set.name),
-        ));
+        return Err(Error::file(&path, format!("is missing; `{name}` needs it in the folder that MERCER_DATA names")));
     }
     Ok(path)
 }
 
-/// Which of the `n` rows are for testing `[n]`, and which part is wanted; `None` for the whole table.
-fn test_rows(
-    folder: Option<&Path>,
-    set: &Named,
-    call: &Call,
-    splits: Splits,
-    n: usize,
-) -> Result<Option<(Vec<bool>, Part)>> {
-    if call.text("part") == Some("all") && call.text("split").is_none() && matches!(splits, Splits::First(_)) {
-        return Ok(None);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Target;
+
+    /// A folder with a four-row `yacht` and `bike` and their splits.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |file: &str, bytes: &[u8]| {
+            let path = folder.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        };
+        let rows = b"1,2,10\n3,4,20\n5,6,30\n7,8,40\n";
+        write("uci/yacht.csv", rows);
+        write("uci/splits/yacht.test.txt", b"0 2\n3\n9\n");
+        write("tabular/uci_gp/bike.data.csv.gz", &gzip(rows));
+        write("tabular/uci_gp/bike.test_mask.csv.gz", &gzip(b"0,1\n1,0\n0,0\n0,1\n"));
+        write("tabular/higgs7500_3dp.csv.gz", &gzip(b"0.5,1\n0.25,0\n"));
+        folder
     }
-    let part = part(call)?;
-    let split: Option<usize> = call.number("split")?;
-    let test = match splits {
-        Splits::None => return Ok(None),
-        Splits::First(train) => match part {
-            None => return Ok(None),
-            Some(_) => (0..n).map(|i| i >= train).collect(),
-        },
-        Splits::Lists(_) | Splits::Masks(_) if split.is_none() => {
-            return match part {
-                None => Ok(None),
-                Some(_) => Err(Error::input(format!(
-                    "`{0}` has several splits; choose one, as in {0}(split=1, part=test)",
-                    set.name
-                ))),
-            };
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn open_at(folder: Option<&Path>, source: &str) -> Result<Dataset> {
+        open_in(folder, &Call::parse(source).unwrap(), &ReadOptions::default())
+    }
+
+    #[test]
+    fn tables_have_their_target_last_and_their_published_splits() {
+        let folder = folder();
+        let targets = |source: &str| open_at(Some(folder.path()), source).unwrap().y.unwrap().values();
+        assert_eq!(targets("yacht"), [10.0, 20.0, 30.0, 40.0]);
+        assert_eq!(targets("yacht(split=1, part=test)"), [10.0, 30.0]);
+        assert_eq!(targets("yacht(split=1)"), [20.0, 40.0]);
+        assert_eq!(targets("yacht(split=2, part=train)"), [10.0, 20.0, 30.0]);
+        assert_eq!(targets("bike(split=2, part=test)"), [10.0, 40.0]);
+        assert_eq!(targets("bike(split=1, part=train)"), [10.0, 30.0, 40.0]);
+        let higgs = open_at(Some(folder.path()), "higgs(part=all)").unwrap();
+        assert_eq!(higgs.y, Some(Target::Classes { labels: vec![1, 0], names: vec!["0".into(), "1".into()] }));
+        let first = ReadOptions { target: Some("1".into()), ..Default::default() };
+        let yacht = open_in(Some(folder.path()), &Call::parse("yacht").unwrap(), &first).unwrap();
+        assert_eq!(yacht.y, Some(Target::Values(vec![1.0, 3.0, 5.0, 7.0])));
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let folder = folder();
+        let message = |folder, source: &str| open_at(folder, source).unwrap_err().to_string();
+        let at = Some(folder.path());
+        assert!(message(None, "mnist").contains("set the environment variable MERCER_DATA"));
+        assert!(message(at, "mnist").contains("train-images-idx3-ubyte.gz: is missing"));
+        assert!(message(at, "cifar-10(part=test)").contains("test_batch.bin: is missing"));
+        assert!(message(at, "mnist(part=tset)").contains("train or test, not `tset`"));
+        assert!(message(at, "yacht(part=test)").contains("yacht(split=1, part=test)"));
+        assert!(message(at, "yacht(split=0)").contains("splits 1 to 3, not 0"));
+        assert!(message(at, "yacht(split=4)").contains("splits 1 to 3, not 4"));
+        assert!(message(at, "yacht(split=3)").contains("line 3 lists `9`"));
+        assert!(message(at, "bike(split=3)").contains("splits 1 to 2, not 3"));
+        assert!(message(at, "higgs(part=test)").contains("no rows"));
+        assert!(message(at, "digits(n=3)").contains("it has none"));
+    }
+
+    #[test]
+    fn the_catalogue_says_what_is_there() {
+        let folder = folder();
+        for entry in catalogue_in(Some(folder.path())) {
+            let here = ["yacht", "bike", "higgs"].contains(&entry.name) || entry.origin != Origin::Folder;
+            assert_eq!(entry.present, here, "{}", entry.name);
         }
-        Splits::Lists(file) => listed(&at(folder, set, file)?, split.unwrap_or(0), n)?,
-        Splits::Masks(file) => masked(&at(folder, set, file)?, split.unwrap_or(0), n)?,
-    };
-    Ok(Some((test, part.unwrap_or(Part::Train))))
-}
-
-fn no_split(path: &Path, split: usize, count: usize) -> Error {
-    Error::file(path, format!("has the splits 1 to {count}, not {split}"))
-}
-
-/// Line `split` (from 1) of the file lists the test rows, counted from 0.
-fn listed(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
-    let lines: Vec<&str> = text.lines().collect();
-    let line = split.checked_sub(1).and_then(|k| lines.get(k)).ok_or_else(|| no_split(path, split, lines.len()))?;
-    let mut test = vec![false; n];
-    for word in line.split_whitespace() {
-        let row = word.parse::<usize>().ok().and_then(|i| test.get_mut(i));
-        *row.ok_or_else(|| {
-            Error::file(path, format!("line {split} lists `{word}`, which is not a row from 0 to {}", n - 1))
-        })? = true;
+        let without = catalogue_in(None);
+        assert!(without.iter().all(|e| e.present == (e.origin != Origin::Folder)));
+        let mut names: Vec<&str> = without.iter().map(|e| e.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), without.len(), "no name twice");
     }
-    Ok(test)
-}
 
-/// Column `split` (from 1) of the file marks the test rows by 1.
-fn masked(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
-    let masks = csv::read(path, "mask", &ReadOptions { header: Some(false), ..Default::default() })?;
-    if masks.n() != n {
-        return Err(Error::file(path, format!("has {} rows, but the table has {n}", masks.n())));
+    #[test]
+    fn what_the_catalogue_says_of_generated_sets_is_true() {
+        for entry in catalogue_in(None).into_iter().filter(|e| e.present) {
+            let plain = open_at(None, entry.name).unwrap();
+            assert_eq!(plain.d(), entry.d);
+            assert_eq!(plain.name, entry.name);
+            assert!(entry.n.is_none_or(|n| n == plain.n()));
+            // Writing the defaults out changes nothing.
+            assert_eq!(open_at(None, &format!("{}({})", entry.name, entry.parameters)).unwrap(), plain);
+        }
     }
-    let column = split.checked_sub(1).filter(|&k| k < masks.d()).ok_or_else(|| no_split(path, split, masks.d()))?;
-    Ok(masks.x.column(column).iter().map(|&v| v != 0.0).collect())
 }

@@ -34,6 +34,6 @@ impl Formula for ArcCosine {
             1 => sin + rest * cos,
             _ => R::of(3.0) * sin * cos + rest * (R::of(1.0) + R::of(2.0) * cos * cos),
         };
-        R::of(FRAC_1_PI) * (pair.xx.sqrt() * pair.yy.sqrt()).powi(self.order as i32) * j
+        R::of(FRAC_1_PI) * (pair.xx.sqrt() * pair.yy.sqrt()).powi(self.order) * j
     }
 }

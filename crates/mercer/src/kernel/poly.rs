@@ -13,7 +13,7 @@ impl Formula for Polynomial {
     const NAME: &'static str = "poly";
     const HELP: &'static str = "(scale·x·x' + offset)^degree; rank at most C(d+p, p)";
     const PARAMETERS: &'static [Parameter] = &[
-        Parameter { name: "degree", default: 3.0, kind: Kind::Integer(1, 64), help: "the power p" },
+        Parameter { name: "degree", default: 3.0, kind: Kind::Integer(1, 63), help: "the power p" },
         Parameter { name: "scale", default: 1.0, kind: Kind::Positive, help: "factor on x·x'" },
         Parameter { name: "offset", default: 1.0, kind: Kind::NonNegative, help: "constant added to x·x'" },
     ];
@@ -28,6 +28,6 @@ impl Formula for Polynomial {
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
-        (pair.s * R::of(self.scale) + R::of(self.offset)).powi(self.degree as i32)
+        (pair.s * R::of(self.scale) + R::of(self.offset)).powi(self.degree)
     }
 }

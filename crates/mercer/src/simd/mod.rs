@@ -80,24 +80,17 @@ pub trait Num:
     /// `if a > b { then } else { otherwise }`.
     fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self;
 
-    /// `self^n`. The loop has a fixed length, so that the loop around it still vectorises.
+    /// `self^n` for `n < 64`. The loop has a fixed length and no branch, so that the loop around it still vectorises.
     #[inline(always)]
-    fn powi(self, n: i32) -> Self {
-        let bits = n.unsigned_abs();
-        let power = if bits < 64 { by_squaring::<Self, 6>(self, bits) } else { by_squaring::<Self, 32>(self, bits) };
-        if n < 0 { Self::of(1.0) / power } else { power }
+    fn powi(self, n: u32) -> Self {
+        debug_assert!(n < 64, "powi takes exponents below 64");
+        let (mut power, mut square) = (Self::of(1.0), self);
+        for bit in 0..6 {
+            power = if n >> bit & 1 == 1 { power * square } else { power };
+            square = square * square;
+        }
+        power
     }
-}
-
-/// `x^n` for `n < 2^BITS`.
-#[inline(always)]
-fn by_squaring<T: Num, const BITS: usize>(x: T, n: u32) -> T {
-    let (mut power, mut square) = (T::of(1.0), x);
-    for bit in 0..BITS {
-        power = if n >> bit & 1 == 1 { power * square } else { power };
-        square = square * square;
-    }
-    power
 }
 
 /// One element of a vector loop: branch-free arithmetic on `T` = `f32` or `f64`. `FMA` says whether products and
@@ -277,8 +270,8 @@ impl Num for f64 {
     fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self {
         if a > b { then } else { otherwise }
     }
-    fn powi(self, n: i32) -> Self {
-        f64::powi(self, n)
+    fn powi(self, n: u32) -> Self {
+        f64::powi(self, n as i32)
     }
 }
 

@@ -53,7 +53,7 @@ functions! {
     Erf = |x| x.erf();
     Tanh = |x| x.tanh();
     Cube = |x| x.powi(3);
-    Inverse70 = |x| x.powi(-70);
+    Power63 = |x| x.powi(63);
     Clamp = |x| x.max(T::of(-1.0)).min(T::of(1.0));
     Relu = |x| T::select_gt(x, T::of(0.0), x, T::of(0.0));
 }
@@ -134,7 +134,7 @@ fn erf_and_tanh_are_accurate() {
 fn arithmetic_is_accurate() {
     check(Sqrt, (0.0, 9.0), 0.0, 1e-7, 1e-15);
     check(Cube, (-3.0, 3.0), 0.0, 3e-7, 1e-15);
-    check(Inverse70, (0.8, 1.5), 0.0, 2e-5, 4e-14);
+    check(Power63, (0.8, 1.5), 0.0, 2e-5, 4e-14);
     check(Clamp, (-3.0, 3.0), 0.0, 0.0, 0.0);
     check(Relu, (-3.0, 3.0), 0.0, 0.0, 0.0);
 }

@@ -1,5 +1,6 @@
 //! Feature maps: the functions that eigenfunctions are combinations of.
 
+use super::{FourierFeatures, PositiveFeatures};
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
 use crate::model::Bundle;
@@ -34,6 +35,8 @@ pub trait Features: Send + Sync {
 pub(super) fn load(kind: &str, bundle: &Bundle) -> Result<Box<dyn Features>> {
     match kind {
         KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle)?)),
+        FourierFeatures::KIND => Ok(Box::new(FourierFeatures::load(bundle)?)),
+        PositiveFeatures::KIND => Ok(Box::new(PositiveFeatures::load(bundle)?)),
         other => {
             Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know")))
         }

@@ -38,7 +38,8 @@ pub fn page(found: &Found, context: &Context) -> Result<Report> {
 }
 
 fn methods(found: &Found) -> Table {
-    let headings = ["method", "seconds", "eigenvalue error", "largest residual", "median residual", "orthonormality", "trace"];
+    let headings =
+        ["method", "seconds", "eigenvalue error", "largest residual", "median residual", "orthonormality", "trace"];
     let mut table = Table::new(&headings);
     for s in &found.spectra {
         table = table.row(&[
@@ -52,7 +53,9 @@ fn methods(found: &Found) -> Table {
         ]);
     }
     let left_out: Vec<String> = found.unsuited.iter().map(|(m, why)| format!("{m} is left out: {why}")).collect();
-    table.lowest(1).caption(format!("Eigenvalue error: the largest relative to the exact method. {}", left_out.join(". ")))
+    table
+        .lowest(1)
+        .caption(format!("Eigenvalue error: the largest relative to the exact method. {}", left_out.join(". ")))
 }
 
 fn eigenvalues(found: &Found) -> Table {

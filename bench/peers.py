@@ -1,0 +1,118 @@
+"""The peers' side of the comparisons: `peers.py JOB DATA_FOLDER REPEATS` runs one job on stored arrays and prints one
+line of JSON: the seconds of each repeat, peak memory, and what the result was."""
+import json
+import pathlib
+import resource
+import sys
+import time
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+
+def load(folder, name, dtype=np.float64):
+    return np.load(pathlib.Path(folder) / f"{name}.npy").astype(dtype)
+
+
+def gamma(lengthscale):
+    """exp(-d^2 / 2 l^2) = exp(-gamma d^2)"""
+    return 0.5 / lengthscale**2
+
+
+def gemm(dtype):
+    def setup(_):
+        i, j = np.indices((2048, 2048))
+        a = ((i * 31 + j * 17) % 101 / 101).astype(dtype)
+        return lambda: a @ a, lambda c: {"flop": 2.0 * 2048**3, "check": float(c[5, 7])}
+    return setup
+
+
+def gram(dtype):
+    def setup(folder):
+        from sklearn.metrics.pairwise import rbf_kernel
+        x = load(folder, "x8000x64", dtype)
+        values = lambda k: {"check": [float(k[0, 1]), float(k[7999, 17]), float(k[123, 4567])]}
+        return lambda: rbf_kernel(x, gamma=gamma(8)), values
+    return setup
+
+
+def kv(dtype):
+    """Gram, then multiply: what a user of scikit-learn does."""
+    def setup(folder):
+        from sklearn.metrics.pairwise import rbf_kernel
+        x, v = load(folder, "x8000x64", dtype), load(folder, "v8000x16", dtype)
+        return lambda: rbf_kernel(x, gamma=gamma(8)) @ v, lambda y: {"check": [float(y[0, 0]), float(y[7999, 15])]}
+    return setup
+
+
+def kpca(name, dtype):
+    def setup(folder):
+        from sklearn.decomposition import KernelPCA
+        x = load(folder, name, dtype)
+        def work():
+            model = KernelPCA(10, kernel="rbf", gamma=gamma(7), eigen_solver="randomized", random_state=0)
+            model.fit_transform(x)
+            return model
+        return work, lambda m: {"eigenvalues": m.eigenvalues_.tolist()}
+    return setup
+
+
+def nystrom(dtype):
+    def setup(folder):
+        from sklearn.kernel_approximation import Nystroem
+        x = load(folder, "x100000x50", dtype)
+        work = lambda: Nystroem(kernel="rbf", gamma=gamma(7), n_components=500, random_state=0).fit_transform(x)
+        return work, lambda f: {"check": float((f[:1000] @ f[:1000].T).mean()), "kernel_error": kernel_error(f, x, 7)}
+    return setup
+
+
+def rff(dtype):
+    def setup(folder):
+        from sklearn.kernel_approximation import RBFSampler
+        x = load(folder, "x100000x50", dtype)
+        work = lambda: RBFSampler(gamma=gamma(7), n_components=1000, random_state=0).fit_transform(x)
+        return work, lambda f: {"check": float((f[:1000] @ f[:1000].T).mean()), "kernel_error": kernel_error(f, x, 7)}
+    return setup
+
+
+def kernel_error(f, x, lengthscale):
+    """Root mean square of f f' - K over the first 1000 points."""
+    from sklearn.metrics.pairwise import rbf_kernel
+    f, x = f[:1000].astype(np.float64), x[:1000].astype(np.float64)
+    return float(np.sqrt(np.mean((f @ f.T - rbf_kernel(x, gamma=gamma(lengthscale)))**2)))
+
+
+def ridge(folder):
+    from sklearn.kernel_ridge import KernelRidge
+    x, y, new = load(folder, "x5000x50"), load(folder, "y5000x1"), load(folder, "new100x50")
+    work = lambda: KernelRidge(alpha=0.1, kernel="rbf", gamma=gamma(7)).fit(x, y)
+    return work, lambda m: {"check": m.predict(new).ravel()[:5].tolist()}
+
+
+JOBS = {
+    "gemm-f32": gemm(np.float32), "gemm-f64": gemm(np.float64),
+    "gram-f32": gram(np.float32), "gram-f64": gram(np.float64),
+    "kv-f32": kv(np.float32), "kv-f64": kv(np.float64),
+    "kpca-5000": kpca("x5000x50", np.float64), "kpca-20000": kpca("x20000x50", np.float32),
+    "nystrom-f32": nystrom(np.float32), "nystrom-f64": nystrom(np.float64),
+    "rff-f32": rff(np.float32), "rff-f64": rff(np.float64),
+    "ridge-5000": ridge,
+}
+
+
+def main(job, folder, repeats):
+    work, describe = JOBS[job](folder)
+    seconds = []
+    with threadpool_limits(2):
+        result = work()
+        for _ in range(repeats):
+            del result
+            start = time.perf_counter()
+            result = work()
+            seconds.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"seconds": seconds, "peak_bytes": peak, **describe(result)}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

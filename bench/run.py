@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Mercer beside its peers: the same arrays, two threads each, one job after the other in the same run.
+
+    python3 bench/run.py                 # all jobs; makes bench/.venv and bench/.data the first time
+    python3 bench/run.py gram-f32 rff-f64
+    python3 bench/run.py --repeats 5
+
+Prints ratios and peak memory, and writes the raw figures to bench/results/classic.json. The peer and Mercer take turns,
+so that a disturbance of the machine touches both.
+"""
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import venv
+
+HERE = pathlib.Path(__file__).resolve().parent
+VENV, DATA = HERE / ".venv", HERE / ".data"
+
+# job: what it is, the peer's way, the ratio we aim at
+JOBS = {
+    "gram-f32": ("RBF Gram 8000×64, f32", "scikit-learn rbf_kernel", 3),
+    "gram-f64": ("RBF Gram 8000×64, f64", "scikit-learn rbf_kernel", 3),
+    "kv-f32": ("K·V, 8000×64, 16 columns, f32, K never stored", "Gram, then multiply", 5),
+    "kv-f64": ("K·V, 8000×64, 16 columns, f64, K never stored", "Gram, then multiply", 5),
+    "kpca-5000": ("kernel PCA, k=10, n=5000, d=50", "scikit-learn KernelPCA, randomized", 5),
+    "kpca-20000": ("kernel PCA, k=10, n=20 000, d=50", "scikit-learn KernelPCA, randomized, f32", 5),
+    "nystrom-f32": ("Nyström features m=500, n=100 000, d=50, f32", "scikit-learn Nystroem", 3),
+    "nystrom-f64": ("Nyström features m=500, n=100 000, d=50, f64", "scikit-learn Nystroem", 3),
+    "rff-f32": ("random Fourier features m=1000, n=100 000, d=50, f32", "scikit-learn RBFSampler", 3),
+    "rff-f64": ("random Fourier features m=1000, n=100 000, d=50, f64", "scikit-learn RBFSampler", 3),
+    "ridge-5000": ("kernel ridge, direct, n=5000, d=50", "scikit-learn KernelRidge", 2),
+    "top-k-50000": ("top 10 eigenpairs, n=50 000, d=50, K never stored", None, None),
+}
+ARRAYS = {"x8000x64": (8000, 64), "v8000x16": (8000, 16), "x5000x50": (5000, 50), "y5000x1": (5000, 1),
+          "new100x50": (100, 50), "x20000x50": (20000, 50), "x50000x50": (50000, 50), "x100000x50": (100000, 50)}
+
+
+def prepare():
+    if not (VENV / "bin/python").exists():
+        venv.create(VENV, with_pip=True)
+    subprocess.run([VENV / "bin/pip", "install", "-q", "-r", HERE / "requirements.txt"], check=True)
+    subprocess.run(["cargo", "build", "--release", "-q", "-p", "mercer-bench"], cwd=HERE.parent, check=True)
+    DATA.mkdir(exist_ok=True)
+    script = ("import numpy as np, sys; r = np.random.default_rng(0)\n"
+              f"for name, shape in {ARRAYS!r}.items():\n"
+              "    x = r.standard_normal(shape); x[: len(x) // 2] += 0.5; np.save(f'{sys.argv[1]}/{name}.npy', x)")
+    if any(not (DATA / f"{name}.npy").exists() for name in ARRAYS):
+        subprocess.run([VENV / "bin/python", "-c", script, DATA], check=True)
+
+
+def one(side, job, repeats):
+    command = {"peer": [VENV / "bin/python", HERE / "peers.py"],
+               "mercer": [HERE.parent / "target/release/mercer-bench"]}[side]
+    threads = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    output = subprocess.run([*command, job, DATA, str(repeats)], check=True, stdout=subprocess.PIPE,
+                            env={**os.environ, **threads}).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+def compare(job, rounds):
+    """Both sides in turn, `rounds` times, one counted repeat each (and one not counted)."""
+    sides = ["mercer"] if JOBS[job][1] is None else ["peer", "mercer"]
+    runs = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side in sides:
+            runs[side].append(one(side, job, 1))
+    result = {side: {**r[-1], "seconds": [s for run in r for s in run["seconds"]],
+                     "peak_bytes": max(run["peak_bytes"] for run in r)} for side, r in runs.items()}
+    if "peer" in result:
+        median = {side: statistics.median(r["seconds"]) for side, r in result.items()}
+        result["ratio"] = median["peer"] / median["mercer"]
+        if "eigenvalues" in result["peer"]:
+            result["eigenvalue_error"] = eigenvalue_errors(job, result)
+    return result
+
+
+def eigenvalue_errors(job, result):
+    """Largest relative error of either side's ten eigenvalues, against a converged f64 solution by ARPACK."""
+    name = {"kpca-5000": "x5000x50", "kpca-20000": "x20000x50"}[job]
+    truth = HERE / ".data" / f"truth-{name}.json"
+    if not truth.exists():
+        script = ("import json, sys, numpy as np, scipy.sparse.linalg as s; from sklearn.metrics.pairwise import rbf_kernel\n"
+                  "x = np.load(sys.argv[1]); k = rbf_kernel(x, gamma=0.5 / 49)\n"
+                  "m = k.mean(0); k -= m; k -= (m - m.mean())[:, None]\n"
+                  "json.dump(sorted(s.eigsh(k, 10, tol=1e-12)[0].tolist(), reverse=True), open(sys.argv[2], 'w'))")
+        subprocess.run([VENV / "bin/python", "-c", script, DATA / f"{name}.npy", truth], check=True)
+    exact = json.loads(truth.read_text())
+    error = lambda values: max(abs(v / e - 1) for v, e in zip(values, exact))
+    return {side: error(result[side]["eigenvalues"]) for side in ("peer", "mercer")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS], help="default: all")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds of each job (default 3)")
+    options = parser.parse_args()
+    prepare()
+    load = os.getloadavg()[0]
+    peaks = {p: one("mercer", f"gemm-{p}", 5) for p in ("f32", "f64")}
+    peak = {p: r["flop"] / min(r["seconds"]) / 1e9 for p, r in peaks.items()}
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {load:.2f} before the run; "
+          f"GEMM 2048³: {peak['f32']:.0f} GFLOP/s in f32, {peak['f64']:.0f} in f64\n")
+    print(f"{'job':55} {'peer s':>8} {'mercer s':>9} {'ratio':>6} {'aim':>4}  {'peer MiB':>8} {'mercer MiB':>10}")
+    results = {}
+    for job in options.jobs or JOBS:
+        what, _, aim = JOBS[job]
+        results[job] = result = compare(job, options.repeats)
+        mib = lambda side: f"{result[side]['peak_bytes'] / 2**20:.0f}" if side in result else "–"
+        seconds = lambda side: f"{statistics.median(result[side]['seconds']):.3f}" if side in result else "–"
+        ratio = f"{result['ratio']:.1f}×" if "ratio" in result else "–"
+        print(f"{what:55} {seconds('peer'):>8} {seconds('mercer'):>9} {ratio:>6} {aim or '–':>4}  "
+              f"{mib('peer'):>8} {mib('mercer'):>10}", flush=True)
+        if "eigenvalue_error" in result:
+            e = result["eigenvalue_error"]
+            print(f"{'':55} largest eigenvalue error: peer {e['peer']:.1e}, mercer {e['mercer']:.1e}")
+    out = HERE / "results/classic.json"
+    out.parent.mkdir(exist_ok=True)
+    stored = json.loads(out.read_text())["jobs"] if out.exists() and options.jobs else {}
+    facts = {"load_before": load, "cores": os.cpu_count(), "gemm_gflops": peak, "jobs": {**stored, **results}}
+    out.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

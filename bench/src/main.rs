@@ -1,0 +1,107 @@
+//! Mercer's side of the comparisons: `mercer-bench JOB DATA_FOLDER REPEATS` runs one job on stored arrays and prints
+//! one line of JSON: the seconds of each repeat, peak memory, and what the result was. `bench/run.py` runs it beside
+//! the peer's side of the same job.
+
+use mercer::data::{ReadOptions, open};
+use mercer::kernel::Kernel;
+use mercer::linalg::matmul;
+use mercer::operator::{Budget, KernelOperator, Operator, Precision, Real, gram};
+use mercer::spectrum::{Krylov, Method, Problem};
+use ndarray::Array2;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, job, folder, repeats] = &arguments[..] else {
+        return Err("usage: mercer-bench JOB DATA_FOLDER REPEATS".into());
+    };
+    rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
+    let bench = Bench { folder: PathBuf::from(folder), repeats: repeats.parse()? };
+    let mut result = bench.run(job)?;
+    result["peak_bytes"] = json!(peak_memory());
+    println!("{result}");
+    Ok(())
+}
+
+struct Bench {
+    folder: PathBuf,
+    repeats: usize,
+}
+
+impl Bench {
+    fn run(&self, job: &str) -> Result<Value, Failure> {
+        match job {
+            "gemm-f32" => self.gemm::<f32>(),
+            "gemm-f64" => self.gemm::<f64>(),
+            "gram-f32" => self.gram::<f32>(),
+            "gram-f64" => self.gram::<f64>(),
+            "kv-f32" => self.kv(Precision::F32),
+            "kv-f64" => self.kv(Precision::F64),
+            "top-k-50000" => self.top_k("x50000x50"),
+            other => Err(format!("unknown job '{other}'").into()),
+        }
+    }
+
+    fn array(&self, name: &str) -> Result<Array2<f64>, Failure> {
+        let path: PathBuf = Path::new(&self.folder).join(format!("{name}.npy"));
+        Ok(open(&path.display().to_string(), &ReadOptions::default())?.x)
+    }
+
+    /// Seconds of each repeat after one that is not counted, and the last result.
+    fn time<T>(&self, mut work: impl FnMut() -> Result<T, Failure>) -> Result<(Vec<f64>, T), Failure> {
+        let mut last = work()?;
+        let mut seconds = vec![];
+        for _ in 0..self.repeats {
+            drop(last);
+            let start = Instant::now();
+            last = work()?;
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+        Ok((seconds, last))
+    }
+
+    /// The machine's own matrix product, 2048³: the peak that shares are taken of.
+    fn gemm<T: Real>(&self) -> Result<Value, Failure> {
+        let n = 2048;
+        let a = Array2::from_shape_fn((n, n), |(i, j)| T::of(((i * 31 + j * 17) % 101) as f64 / 101.0));
+        let (seconds, c) = self.time(|| Ok(matmul(a.view(), a.view())))?;
+        Ok(json!({ "seconds": seconds, "flop": 2.0 * (n as f64).powi(3), "check": c[[5, 7]].wide() }))
+    }
+
+    fn gram<T: Real>(&self) -> Result<Value, Failure> {
+        let x = self.array("x8000x64")?;
+        let kernel = Kernel::parse("rbf(8)")?;
+        let (seconds, k) = self.time(|| Ok(gram::<T>(&kernel, x.view())))?;
+        let check = json!([k[[0, 1]].wide(), k[[7999, 17]].wide(), k[[123, 4567]].wide()]);
+        Ok(json!({ "seconds": seconds, "check": check }))
+    }
+
+    /// `K V` without forming K, 16 columns.
+    fn kv(&self, precision: Precision) -> Result<Value, Failure> {
+        let (x, v) = (self.array("x8000x64")?, self.array("v8000x16")?);
+        let kernel = Kernel::parse("rbf(8)")?;
+        let (seconds, y) = self.time(|| Ok(KernelOperator::new(&kernel, x.view(), precision).apply(v.view())))?;
+        Ok(json!({ "seconds": seconds, "check": [y[[0, 0]], y[[7999, 15]]] }))
+    }
+
+    fn top_k(&self, name: &str) -> Result<Value, Failure> {
+        let x = self.array(name)?;
+        let kernel = Kernel::parse("rbf(7)")?;
+        // Less than a third of the 2.5 GB that half the matrix would take in single precision.
+        let budget = Budget::parse("1.5GiB")?;
+        let problem = Problem { precision: Precision::F32, budget, ..Problem::new(&kernel, x.view(), 10) };
+        let (seconds, s) = self.time(|| Ok(Krylov { tolerance: 1e-4 }.solve(&problem)?))?;
+        Ok(json!({ "seconds": seconds, "eigenvalues": s.eigenvalues }))
+    }
+}
+
+/// The largest resident size that this process has had.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
+}

@@ -1,0 +1,154 @@
+//! Copies, sums and random fills of whole tensors.
+
+use super::parallel::{CHUNK, Parts, block, for_each};
+use super::tensor::Tensor;
+use crate::rng::Rng;
+use crate::simd::{SimdJob, dispatch};
+
+/// `y ← f(y, x)` elementwise.
+struct Zip<'a, F>(&'a mut [f32], &'a [f32], F);
+
+impl<F: Fn(f32, f32) -> f32> SimdJob for Zip<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for (y, &x) in self.0.iter_mut().zip(self.1) {
+            *y = (self.2)(*y, x);
+        }
+    }
+}
+
+fn zip(y: &mut Tensor, x: &Tensor, f: impl Fn(f32, f32) -> f32 + Copy + Sync + Send) {
+    assert!(y.len() == x.len(), "shapes {:?} and {:?} differ in size", y.shape(), x.shape());
+    let len = y.len();
+    let (y, x) = (Parts::new(y.host_mut()), x.host());
+    for_each(len.div_ceil(CHUNK), 4 * len, |task| {
+        let range = block(task, CHUNK, len);
+        // SAFETY: tasks have different ranges.
+        dispatch(Zip(unsafe { y.part(range.clone()) }, &x[range], f));
+    });
+}
+
+/// `y ← x`.
+pub fn copy(x: &Tensor, y: &mut Tensor) {
+    zip(y, x, |_, x| x);
+}
+
+/// `y ← y + α x`.
+pub fn axpy(alpha: f32, x: &Tensor, y: &mut Tensor) {
+    zip(y, x, move |y, x| y + alpha * x);
+}
+
+/// `y ← y ∘ x`.
+pub fn multiply(y: &mut Tensor, x: &Tensor) {
+    zip(y, x, |y, x| y * x);
+}
+
+/// `y ← α y`.
+pub fn scale(alpha: f32, y: &mut Tensor) {
+    y.host_mut().iter_mut().for_each(|y| *y *= alpha);
+}
+
+/// `y ← value`.
+pub fn fill(y: &mut Tensor, value: f32) {
+    y.host_mut().fill(value);
+}
+
+/// Independent standard normal numbers.
+pub fn fill_normal(y: &mut Tensor, rng: &mut Rng) {
+    y.host_mut().iter_mut().for_each(|y| *y = rng.normal() as f32);
+}
+
+/// Independent numbers, uniform on [low, high).
+pub fn fill_uniform(y: &mut Tensor, low: f32, high: f32, rng: &mut Rng) {
+    y.host_mut().iter_mut().for_each(|y| *y = low + (high - low) * rng.uniform() as f32);
+}
+
+/// Independent signs.
+pub fn fill_rademacher(y: &mut Tensor, rng: &mut Rng) {
+    y.host_mut().iter_mut().for_each(|y| *y = rng.sign() as f32);
+}
+
+/// `out[i] ← x[rows[i]]`: a batch out of the data. `x` `[n, d]`, `out` is given the shape `[rows, d]`.
+///
+/// Panics when an index is not below n, or `out` (already large enough after the first call) cannot grow.
+pub fn gather_rows(x: &Tensor, rows: &[usize], out: &mut Tensor) -> crate::Result<()> {
+    let (_, _, d) = x.as_matrices();
+    out.reshape(&[rows.len(), d])?;
+    let x = x.host();
+    for (out, &row) in out.host_mut().chunks_exact_mut(d.max(1)).zip(rows) {
+        out.copy_from_slice(&x[row * d..(row + 1) * d]);
+    }
+    Ok(())
+}
+
+/// `out_j ← x_jᵀ`: `x` `[k, m, n]`, `out` `[k, n, m]`.
+pub fn transpose(x: &Tensor, out: &mut Tensor) {
+    let (count, m, n) = x.as_matrices();
+    assert!(out.as_matrices() == (count, n, m), "transpose of {:?} into {:?}", x.shape(), out.shape());
+    let x = x.host();
+    for (j, out) in out.host_mut().chunks_exact_mut((m * n).max(1)).enumerate() {
+        for (c, out) in out.chunks_exact_mut(m).enumerate() {
+            for (r, out) in out.iter_mut().enumerate() {
+                *out = x[j * m * n + r * n + c];
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+
+    fn tensor(shape: &[usize], data: &[f32]) -> Tensor {
+        Tensor::from_host(Device::Cpu, shape, data).unwrap()
+    }
+
+    #[test]
+    fn elementwise_operations_do_what_they_say() {
+        let x: Vec<f32> = (0..40_000).map(|i| i as f32).collect();
+        let mut y = tensor(&[40_000], &x);
+        axpy(2.0, &tensor(&[40_000], &x), &mut y);
+        scale(0.5, &mut y);
+        multiply(&mut y, &tensor(&[40_000], &vec![2.0; 40_000]));
+        assert!(y.host().iter().enumerate().all(|(i, &y)| y == 3.0 * i as f32));
+        let mut z = Tensor::zeros(Device::Cpu, &[40_000]).unwrap();
+        copy(&y, &mut z);
+        assert_eq!(z.host(), y.host());
+        fill(&mut z, 7.0);
+        assert!(z.host().iter().all(|&z| z == 7.0));
+    }
+
+    #[test]
+    fn rows_are_gathered_and_matrices_transposed() {
+        let x = tensor(&[3, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        let mut out = Tensor::zeros(Device::Cpu, &[0]).unwrap();
+        gather_rows(&x, &[2, 0, 2, 1], &mut out).unwrap();
+        assert_eq!((out.shape(), out.host()), (&[4, 2][..], &[4.0, 5.0, 0.0, 1.0, 4.0, 5.0, 2.0, 3.0][..]));
+        let mut t = Tensor::zeros(Device::Cpu, &[2, 3]).unwrap();
+        transpose(&x, &mut t);
+        assert_eq!(t.host(), [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
+    }
+
+    #[test]
+    fn random_fills_have_the_moments_of_their_laws() {
+        let mut rng = Rng::new(8);
+        let mut t = Tensor::zeros(Device::Cpu, &[100_000]).unwrap();
+        let moments = |t: &Tensor| {
+            let n = t.len() as f64;
+            let mean = t.host().iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+            (mean, t.host().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n)
+        };
+        fill_normal(&mut t, &mut rng);
+        let (mean, square) = moments(&t);
+        assert!(mean.abs() < 0.015 && (square - 1.0).abs() < 0.02);
+        fill_uniform(&mut t, 1.0, 3.0, &mut rng);
+        let (mean, square) = moments(&t);
+        assert!((mean - 2.0).abs() < 0.01 && (square - 13.0 / 3.0).abs() < 0.03);
+        assert!(t.host().iter().all(|x| (1.0..=3.0).contains(x)));
+        fill_rademacher(&mut t, &mut rng);
+        let (mean, square) = moments(&t);
+        assert!(mean.abs() < 0.015 && square == 1.0);
+    }
+}

@@ -1,0 +1,298 @@
+//! Matrix products: stacks of them, and the one inside a dense layer with its bias and activation.
+
+use super::activation::{Activation, apply_rows, bias_activation};
+use super::parallel::{Parts, ROWS, block, for_each};
+use super::tensor::{Stack, StackMut, Tensor};
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
+
+/// What happens to the old contents of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// They are overwritten.
+    Replace,
+    /// The result is added to them.
+    Add,
+}
+
+impl Store {
+    fn accum(self) -> Accum {
+        match self {
+            Store::Replace => Accum::Replace,
+            Store::Add => Accum::Add,
+        }
+    }
+}
+
+/// `C_j = α A_j B_j`, or `C_j += α A_j B_j`, for each matrix of the stack.
+///
+/// Shared operands (stride 0) are broadcast over the stack. A `c` of stride 0 receives the sum over the stack, always
+/// taken in the same order.
+pub fn gemm(alpha: f32, a: Stack<'_>, b: Stack<'_>, store: Store, mut c: StackMut<'_>) {
+    let (m, p, n, count) = (a.rows(), a.cols(), b.cols(), c.count);
+    assert!(
+        b.rows() == p && c.rows == m && c.cols == n,
+        "gemm of [{m}, {p}] and [{}, {n}] into [{}, {}]",
+        b.rows(),
+        c.rows,
+        c.cols
+    );
+    let (stride, work) = (c.stride, 2 * count * m * n * p);
+    let sums = count > 1 && stride == 0;
+    let c = Parts::new(c.host_mut());
+    let accum = store.accum();
+    if count > 1 && !sums && n == 1 && a.is_shared() && !b.is_shared() {
+        // k vectors times one matrix are one product: row j of C is (A b_j)ᵀ = b_jᵀ Aᵀ.
+        let plan = Plan { m: count, p, n: m, stacks: 1, terms: 1, stride: 0, row_stride: stride, work };
+        plan.run(alpha, |_| vectors(b, count), |_| view(a, 0).transpose(), accum, &c);
+    } else if sums && p == 1 && !a.is_shared() && !b.is_shared() {
+        // A sum of k outer products is one product: C = Σ_j a_j b_jᵀ.
+        let plan = Plan { m, p: count, n, stacks: 1, terms: 1, stride: 0, row_stride: n, work };
+        plan.run(alpha, |_| vectors(a, count).transpose(), |_| vectors(b, count), accum, &c);
+    } else {
+        let (stacks, terms) = if sums { (1, count) } else { (count, 1) };
+        Plan { m, p, n, stacks, terms, stride, row_stride: n, work }.run(
+            alpha,
+            |j| view(a, j),
+            |j| view(b, j),
+            accum,
+            &c,
+        );
+    }
+}
+
+/// `stacks` products `[m, p] × [p, n]`, each a sum of `terms`; result j starts at `j·stride`, its rows `row_stride` apart.
+struct Plan {
+    m: usize,
+    p: usize,
+    n: usize,
+    stacks: usize,
+    terms: usize,
+    stride: usize,
+    row_stride: usize,
+    work: usize,
+}
+
+impl Plan {
+    fn run<'a>(
+        &self,
+        alpha: f32,
+        a: impl Fn(usize) -> MatRef<'a, f32> + Sync + Send,
+        b: impl Fn(usize) -> MatRef<'a, f32> + Sync + Send,
+        accum: Accum,
+        c: &Parts<'_>,
+    ) {
+        let (block_m, block_n) = block_size(self.m, self.p, self.n);
+        let (across, down) = (self.n.div_ceil(block_n), self.m.div_ceil(block_m));
+        for_each(self.stacks * down * across, self.work, |task| {
+            let (j, task) = (task / (down * across), task % (down * across));
+            let (rows, cols) = (block(task / across, block_m, self.m), block(task % across, block_n, self.n));
+            let start = c.pointer(j * self.stride + rows.start * self.row_stride + cols.start);
+            // SAFETY: matrix j lies within C (checked by `StackMut::host_mut`), and no other task has the same
+            // (j, rows, cols).
+            let mut out =
+                unsafe { MatMut::from_raw_parts_mut(start, rows.len(), cols.len(), self.row_stride as isize, 1) };
+            for term in 0..self.terms {
+                let a = a(j + term).subrows(rows.start, rows.len());
+                let b = b(j + term).subcols(cols.start, cols.len());
+                let accum = if term == 0 { accum } else { Accum::Add };
+                matmul(out.as_mut(), accum, a, b, alpha, Par::Seq);
+            }
+        });
+    }
+}
+
+/// Rows and columns of C that one task computes. They follow the shape alone, never the number of threads.
+fn block_size(m: usize, p: usize, n: usize) -> (usize, usize) {
+    if m <= 64 {
+        (m.max(1), ROWS)
+    } else if p * n <= CACHED {
+        (ROWS, n.max(1))
+    } else {
+        (LARGE, LARGE)
+    }
+}
+
+/// Elements of a right operand that stays in a core's cache while row blocks go by.
+const CACHED: usize = 1 << 18;
+
+/// Side of a block of a large product: each operand is packed anew for every block, so that it must be large.
+const LARGE: usize = 512;
+
+/// A dense layer in one pass: `y_j = φ(x_j W_j + b_j)` and, where asked for, the slopes `φ'(x_j W_j + b_j)`.
+///
+/// `x` `[k, rows, in]` or shared, `w` `[k, in, out]`, `bias` `[k, 1, out]`, `y` and `slope` `[k, rows, out]`.
+pub fn dense(
+    x: Stack<'_>,
+    w: Stack<'_>,
+    bias: Option<Stack<'_>>,
+    phi: Activation,
+    y: &mut Tensor,
+    slope: Option<&mut Tensor>,
+) {
+    let (count, m, n) = y.as_matrices();
+    let p = x.cols();
+    assert!(
+        x.rows() == m && w.rows() == p && w.cols() == n,
+        "dense: x [{}, {p}], w [{}, {}], y [{m}, {n}]",
+        x.rows(),
+        w.rows(),
+        w.cols()
+    );
+    assert!(bias.is_none_or(|b| b.rows * b.cols == n), "dense: the bias is not of width {n}");
+    assert!(slope.as_ref().is_none_or(|s| s.len() == count * m * n), "dense: the slopes are not of y's shape");
+    if n == 1 && x.is_shared() && count > 1 {
+        // One product for all networks, see `gemm`.
+        gemm(1.0, x, w, Store::Replace, y.stack_mut());
+        return bias_activation(bias, phi, y, slope);
+    }
+    let rows = if p * n <= CACHED { ROWS } else { LARGE };
+    let blocks = m.div_ceil(rows);
+    let y = Parts::new(y.host_mut());
+    let slope = slope.map(|s| Parts::new(s.host_mut()));
+    for_each(count * blocks, count * m * n * (2 * p + 20), |task| {
+        let (j, range) = (task / blocks, block(task % blocks, rows, m));
+        let elements = (j * m + range.start) * n..(j * m + range.end) * n;
+        // SAFETY (both): tasks have different (j, range), so their rows are disjoint.
+        let out = unsafe { y.part(elements.clone()) };
+        let slope = slope.as_ref().map(|s| unsafe { s.part(elements) });
+        let block = MatMut::from_row_major_slice_mut(&mut *out, range.len(), n);
+        matmul(block, Accum::Replace, view(x, j).subrows(range.start, range.len()), view(w, j), 1.0, Par::Seq);
+        apply_rows(phi, bias.map(|b| b.host(j)), n, out, slope);
+    });
+}
+
+/// Matrix `j` of a stack, as faer sees it.
+fn view<'a>(stack: Stack<'a>, j: usize) -> MatRef<'a, f32> {
+    let matrix = MatRef::from_row_major_slice(stack.host(j), stack.rows, stack.cols);
+    if stack.transposed { matrix.transpose() } else { matrix }
+}
+
+/// The first `count` matrices of a stack, each a vector, as the rows of one matrix.
+fn vectors(stack: Stack<'_>, count: usize) -> MatRef<'_, f32> {
+    let len = stack.rows * stack.cols;
+    let data = &stack.tensor.host()[stack.offset..stack.offset + (count - 1) * stack.stride + len];
+    // SAFETY: the last element of the last row is the last of `data`.
+    unsafe { MatRef::from_raw_parts(data.as_ptr(), count, len, stack.stride as isize, 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+    use crate::rng::Rng;
+
+    fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
+        let data: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
+        Tensor::from_host(Device::Cpu, shape, &data).unwrap()
+    }
+
+    /// Entry (i, l) of matrix j after transposition.
+    fn entry(s: Stack<'_>, j: usize, i: usize, l: usize) -> f64 {
+        f64::from(s.host(j)[if s.transposed { l * s.cols + i } else { i * s.cols + l }])
+    }
+
+    #[test]
+    fn gemm_agrees_with_the_triple_loop() {
+        let mut rng = Rng::new(1);
+        for &(k, m, p, n) in
+            &[(1, 1, 1, 1), (3, 300, 5, 7), (2, 4, 9, 400), (4, 130, 33, 129), (2, 1, 300, 1), (1, 3, 0, 2)]
+        {
+            for case in 0..16 {
+                let (ta, tb, shared, add) = (case & 1 == 1, case & 2 == 2, case & 4 == 4, case & 8 == 8);
+                let shape = |t: bool, r, c| if t { [c, r] } else { [r, c] };
+                let [ra, ca] = shape(ta, m, p);
+                let a = if shared { random(&[ra, ca], &mut rng) } else { random(&[k, ra, ca], &mut rng) };
+                let [rb, cb] = shape(tb, p, n);
+                let b = random(&[k, rb, cb], &mut rng);
+                let a = if ta { a.stack().t() } else { a.stack() };
+                let b = if tb { b.stack().t() } else { b.stack() };
+                let old = random(&[k, m, n], &mut rng);
+                let mut c = old.clone();
+                gemm(0.5, a, b, if add { Store::Add } else { Store::Replace }, c.stack_mut());
+                for j in 0..k {
+                    for i in 0..m {
+                        for l in 0..n {
+                            let dot: f64 = (0..p).map(|q| entry(a, j, i, q) * entry(b, j, q, l)).sum();
+                            let want = 0.5 * dot + if add { entry(old.stack(), j, i, l) } else { 0.0 };
+                            let got = entry(c.stack(), j, i, l);
+                            assert!(
+                                (got - want).abs() < 1e-5 * (1.0 + p as f64),
+                                "{k} {m} {p} {n} {case}: {got} {want}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn vectors_with_a_shared_matrix_and_sums_of_outer_products_agree_with_the_triple_loop() {
+        let mut rng = Rng::new(7);
+        let (k, m, p) = (5, 200, 9);
+        let (a, flat) = (random(&[m, p], &mut rng), random(&[k * 12], &mut rng));
+        let b = flat.matrices(2, 12, p, 1);
+        let mut c = Tensor::zeros(Device::Cpu, &[k, m, 1]).unwrap();
+        gemm(1.0, a.stack(), b, Store::Replace, c.stack_mut());
+        let mut outer = random(&[m, p], &mut rng);
+        let old = outer.clone();
+        gemm(2.0, c.stack(), b.t(), Store::Add, outer.matrices_mut(0, 0, k, m, p));
+        for i in 0..m {
+            for j in 0..k {
+                let want: f64 = (0..p).map(|q| entry(a.stack(), 0, i, q) * entry(b, j, q, 0)).sum();
+                assert!((entry(c.stack(), j, i, 0) - want).abs() < 1e-5);
+            }
+            for q in 0..p {
+                let sum: f64 = (0..k).map(|j| entry(c.stack(), j, i, 0) * entry(b, j, q, 0)).sum();
+                let want = entry(old.stack(), 0, i, q) + 2.0 * sum;
+                assert!((entry(outer.stack(), 0, i, q) - want).abs() < 1e-4);
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_of_stride_zero_is_the_sum_over_the_stack() {
+        let mut rng = Rng::new(2);
+        let (a, b) = (random(&[5, 140, 6], &mut rng), random(&[5, 6, 3], &mut rng));
+        let mut each = Tensor::zeros(Device::Cpu, &[5, 140, 3]).unwrap();
+        gemm(1.0, a.stack(), b.stack(), Store::Replace, each.stack_mut());
+        let mut sum = random(&[140, 3], &mut rng);
+        gemm(1.0, a.stack(), b.stack(), Store::Replace, sum.matrices_mut(0, 0, 5, 140, 3));
+        for (i, &s) in sum.to_host().unwrap().iter().enumerate() {
+            let want: f32 = (0..5).map(|j| each.host()[j * 420 + i]).sum();
+            assert!((s - want).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn results_land_inside_a_flat_buffer_and_nowhere_else() {
+        let mut rng = Rng::new(3);
+        let (a, b) = (random(&[3, 2, 4], &mut rng), random(&[3, 4, 5], &mut rng));
+        let mut flat = Tensor::zeros(Device::Cpu, &[3 * 17]).unwrap();
+        gemm(1.0, a.stack(), b.stack(), Store::Replace, flat.matrices_mut(4, 17, 3, 2, 5));
+        let mut whole = Tensor::zeros(Device::Cpu, &[3, 2, 5]).unwrap();
+        gemm(1.0, a.stack(), b.stack(), Store::Replace, whole.stack_mut());
+        for (i, &x) in flat.host().iter().enumerate() {
+            let (j, at) = (i / 17, i % 17);
+            let want = if (4..14).contains(&at) { whole.host()[j * 10 + at - 4] } else { 0.0 };
+            assert_eq!(x, want);
+        }
+    }
+
+    #[test]
+    fn dense_is_gemm_then_bias_then_activation() {
+        let mut rng = Rng::new(4);
+        let (x, w, bias) = (random(&[300, 6], &mut rng), random(&[3, 6, 8], &mut rng), random(&[3, 1, 8], &mut rng));
+        let (mut y, mut slope) =
+            (Tensor::zeros(Device::Cpu, &[3, 300, 8]).unwrap(), Tensor::zeros(Device::Cpu, &[3, 300, 8]).unwrap());
+        dense(x.stack(), w.stack(), Some(bias.stack()), Activation::Tanh, &mut y, Some(&mut slope));
+        let mut z = Tensor::zeros(Device::Cpu, &[3, 300, 8]).unwrap();
+        gemm(1.0, x.stack(), w.stack(), Store::Replace, z.stack_mut());
+        for (i, &z) in z.host().iter().enumerate() {
+            let want = f64::from(z + bias.host()[i / 2400 * 8 + i % 8]).tanh();
+            assert!((f64::from(y.host()[i]) - want).abs() < 1e-6);
+            assert!((f64::from(slope.host()[i]) - (1.0 - want * want)).abs() < 2e-6);
+        }
+    }
+}

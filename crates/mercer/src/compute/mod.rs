@@ -1,0 +1,39 @@
+//! The engine room: a contiguous `f32` [`Tensor`] on a [`Device`], and the primitives that neural eigenfunctions need.
+//!
+//! No signature assumes host memory: data enters by [`Tensor::from_host`] and leaves by [`Tensor::to_host`], and
+//! everything in between stays on the device. Allocation and transfers can fail and return a [`crate::Result`];
+//! primitives cannot. Shapes are the caller's promise: a primitive panics, naming both shapes, when they disagree.
+//!
+//! On the processor every primitive splits its work by *shape alone* and sums in a fixed order, so results are the same
+//! bits for any number of threads.
+//!
+//! ```
+//! use mercer::compute::{Device, Store, Tensor, gemm};
+//!
+//! // Two 2×2 products with one shared left operand.
+//! let a = Tensor::from_host(Device::Cpu, &[2, 2], &[0.0, 1.0, 1.0, 0.0])?;
+//! let b = Tensor::from_host(Device::Cpu, &[2, 2, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])?;
+//! let mut c = Tensor::zeros(Device::Cpu, &[2, 2, 2])?;
+//! gemm(1.0, a.stack(), b.stack(), Store::Replace, c.stack_mut());
+//! assert_eq!(c.to_host()?, [3.0, 4.0, 1.0, 2.0, 7.0, 8.0, 5.0, 6.0]);
+//! # Ok::<(), mercer::Error>(())
+//! ```
+
+mod activation;
+mod elementwise;
+mod gemm;
+mod norm;
+mod parallel;
+mod reduce;
+mod tensor;
+mod update;
+
+pub use activation::{Activation, activation, activation_vjp, bias_slope};
+pub use elementwise::{
+    axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
+};
+pub use gemm::{Store, dense, gemm};
+pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
+pub use reduce::{all_finite, column_dots, sum_rows, sum_squares};
+pub use tensor::{Device, Stack, StackMut, Tensor};
+pub use update::{Clip, Rule, update};

@@ -1,0 +1,145 @@
+//! L2 batch norm: every unit divided by its root mean square over the batch.
+
+use super::parallel::{Parts, for_each};
+use super::reduce::columns_of;
+use super::tensor::{Stack, Tensor};
+
+/// Mean squares below this count as zero: the unit is left at zero rather than blown up.
+const TINY: f32 = 1e-30;
+
+/// `y_b ← h_b / √(mean_b h_b²)` for every unit, in place; `factor` `[k, n]` receives `1/√(mean h²)`
+/// (zero for a unit that vanishes on the batch). `y` `[k, b, n]`.
+pub fn l2_norm(y: &mut Tensor, factor: &mut Tensor) {
+    let (count, m, n) = y.as_matrices();
+    assert!(factor.len() == count * n, "l2_norm of {:?} with factors {:?}", y.shape(), factor.shape());
+    let (y, factor) = (Parts::new(y.host_mut()), Parts::new(factor.host_mut()));
+    for_each(count, 6 * count * m * n, |j| {
+        // SAFETY (both): tasks have different j.
+        let y = unsafe { y.part(j * m * n..(j + 1) * m * n) };
+        let factor = unsafe { factor.part(j * n..(j + 1) * n) };
+        columns_of(y, y, factor);
+        for f in factor.iter_mut() {
+            let mean = *f / m as f32;
+            // A NaN must stay one.
+            *f = if mean < TINY { 0.0 } else { 1.0 / mean.sqrt() };
+        }
+        multiply_columns(y, factor);
+    });
+}
+
+/// The linearisation of [`l2_norm`], which is its own adjoint, so that it serves forward and backward:
+/// `t_b ← s (t_b − y_b mean_b(y_b t_b))`, with `y` the normalised output, `s` the factor.
+///
+/// `t`, `y` `[k, b, n]`, `factor`, `work` `[k, n]`.
+pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut Tensor) {
+    let (count, m, n) = t.as_matrices();
+    assert!(
+        y.len() == t.len() && factor.len() == count * n && work.len() == count * n,
+        "l2_norm_tangent: {:?} {:?}",
+        y.shape(),
+        t.shape()
+    );
+    let (y, factor) = (y.host(), factor.host());
+    let (t, work) = (Parts::new(t.host_mut()), Parts::new(work.host_mut()));
+    for_each(count, 8 * count * m * n, |j| {
+        // SAFETY (both): tasks have different j.
+        let t = unsafe { t.part(j * m * n..(j + 1) * m * n) };
+        let mean = unsafe { work.part(j * n..(j + 1) * n) };
+        let (y, s) = (&y[j * m * n..(j + 1) * m * n], &factor[j * n..(j + 1) * n]);
+        columns_of(y, t, mean);
+        mean.iter_mut().for_each(|c| *c /= m as f32);
+        if n == 1 {
+            t.iter_mut().zip(y).for_each(|(t, y)| *t = s[0] * (*t - y * mean[0]));
+            return;
+        }
+        for (t, y) in t.chunks_exact_mut(n).zip(y.chunks_exact(n)) {
+            for (((t, y), s), c) in t.iter_mut().zip(y).zip(s).zip(&*mean) {
+                *t = s * (*t - y * c);
+            }
+        }
+    });
+}
+
+/// `y_jbc ← y_jbc · factor_jc`: the norm with fixed factors. `y` `[k, b, n]`, `factor` `[k, 1, n]`.
+pub fn scale_columns(y: &mut Tensor, factor: Stack<'_>) {
+    let (count, m, n) = y.as_matrices();
+    assert!(
+        factor.rows * factor.cols == n,
+        "scale_columns of {:?} by {} factors",
+        y.shape(),
+        factor.rows * factor.cols
+    );
+    let y = Parts::new(y.host_mut());
+    for_each(count, 2 * count * m * n, |j| {
+        // SAFETY: tasks have different j.
+        let y = unsafe { y.part(j * m * n..(j + 1) * m * n) };
+        multiply_columns(y, factor.host(j));
+    });
+}
+
+fn multiply_columns(y: &mut [f32], factor: &[f32]) {
+    if let [f] = factor {
+        y.iter_mut().for_each(|y| *y *= f);
+        return;
+    }
+    for y in y.chunks_exact_mut(factor.len().max(1)) {
+        y.iter_mut().zip(factor).for_each(|(y, f)| *y *= f);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+    use crate::rng::Rng;
+
+    fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
+        let data: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
+        Tensor::from_host(Device::Cpu, shape, &data).unwrap()
+    }
+
+    #[test]
+    fn outputs_have_unit_mean_square_and_zero_stays_zero() {
+        let mut rng = Rng::new(3);
+        for n in [1, 5] {
+            let mut y = random(&[2, 40, n], &mut rng);
+            (0..40).for_each(|b| y.host_mut()[b * n] = 0.0); // unit 0 of network 0 vanishes
+            let h = y.clone();
+            let mut factor = Tensor::zeros(Device::Cpu, &[2, n]).unwrap();
+            l2_norm(&mut y, &mut factor);
+            for j in 0..2 {
+                for c in 0..n {
+                    let mean: f32 = (0..40).map(|b| y.host()[(j * 40 + b) * n + c].powi(2)).sum::<f32>() / 40.0;
+                    let want = if (j, c) == (0, 0) { 0.0 } else { 1.0 };
+                    assert!((mean - want).abs() < 1e-5);
+                }
+            }
+            let mut fixed = h;
+            scale_columns(&mut fixed, factor.matrices(0, n, 1, n));
+            assert_eq!(fixed.host(), y.host());
+        }
+    }
+
+    #[test]
+    fn the_tangent_is_the_derivative() {
+        let mut rng = Rng::new(4);
+        for n in [1, 3] {
+            let (h, dh) = (random(&[2, 20, n], &mut rng), random(&[2, 20, n], &mut rng));
+            let mut factor = Tensor::zeros(Device::Cpu, &[2, n]).unwrap();
+            let mut work = factor.clone();
+            let mut at = |step: f32| {
+                let mut y = h.clone();
+                super::super::axpy(step, &dh, &mut y);
+                l2_norm(&mut y, &mut factor);
+                y
+            };
+            let (plus, minus, y) = (at(1e-2), at(-1e-2), at(0.0));
+            let mut t = dh.clone();
+            l2_norm_tangent(&y, &factor, &mut t, &mut work);
+            for (i, t) in t.host().iter().enumerate() {
+                let difference = (plus.host()[i] - minus.host()[i]) / 2e-2;
+                assert!((t - difference).abs() < 1e-3, "{t} {difference}");
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Splitting work over threads in a way that depends on shapes alone.
+
+use rayon::prelude::*;
+use std::marker::PhantomData;
+
+/// Work (in floating-point operations, roughly) below which waking a second thread costs more than it gains.
+const WORTH_A_THREAD: usize = 100_000;
+
+/// Rows of a batch that one task handles, so that a block of activations stays in cache.
+pub(super) const ROWS: usize = 128;
+
+/// Elements of a flat array that one task handles.
+pub(super) const CHUNK: usize = 16_384;
+
+/// Calls `f` for `0..tasks`, in parallel when `work` repays it.
+pub(super) fn for_each(tasks: usize, work: usize, f: impl Fn(usize) + Sync + Send) {
+    if tasks < 2 || work < WORTH_A_THREAD {
+        (0..tasks).for_each(f);
+    } else {
+        (0..tasks).into_par_iter().for_each(f);
+    }
+}
+
+/// The `i`-th of the blocks of `size` that `0..len` falls into.
+pub(super) fn block(i: usize, size: usize, len: usize) -> std::ops::Range<usize> {
+    i * size..((i + 1) * size).min(len)
+}
+
+/// A writable slice of which parallel tasks take disjoint parts.
+pub(super) struct Parts<'a> {
+    start: *mut f32,
+    len: usize,
+    slice: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: `part` is the only access, and its callers promise that parts taken at the same time are disjoint.
+unsafe impl Sync for Parts<'_> {}
+// SAFETY: as above.
+unsafe impl Send for Parts<'_> {}
+
+impl<'a> Parts<'a> {
+    pub(super) fn new(slice: &'a mut [f32]) -> Self {
+        Parts { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
+    }
+
+    /// One part.
+    ///
+    /// # Safety
+    /// No other part that is alive may overlap `range`.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn part(&self, range: std::ops::Range<usize>) -> &'a mut [f32] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        // SAFETY: the range lies within the slice, and the caller promises that it is nobody else's.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
+    }
+
+    /// The part of `range` that lies within the slice.
+    pub(super) fn within(&self, range: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+        range.start.min(self.len)..range.end.min(self.len)
+    }
+
+    /// A pointer to element `at`, of which the caller uses only elements that no other task touches.
+    pub(super) fn pointer(&self, at: usize) -> *mut f32 {
+        assert!(at <= self.len, "{at} of {}", self.len);
+        self.start.wrapping_add(at)
+    }
+}

@@ -1,0 +1,185 @@
+//! Sums over rows, columns and whole tensors, always in the same order.
+
+use super::parallel::{CHUNK, Parts, for_each};
+use super::tensor::{Stack, StackMut, Tensor};
+use crate::simd::{SimdJob, dispatch};
+use rayon::prelude::*;
+
+/// Independent partial sums: enough for the compiler to keep in vector registers.
+const LANES: usize = 16;
+
+/// `Σ_b x_b y_b` of two columns in strided storage, or of two contiguous vectors.
+struct Dot<'a> {
+    x: &'a [f32],
+    y: &'a [f32],
+}
+
+impl SimdJob for Dot<'_> {
+    type Output = f32;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> f32 {
+        let mut partial = [0.0f32; LANES];
+        let (x, y) = (self.x.chunks_exact(LANES), self.y.chunks_exact(LANES));
+        let rest: f32 = x.remainder().iter().zip(y.remainder()).map(|(x, y)| x * y).sum();
+        for (x, y) in x.zip(y) {
+            for l in 0..LANES {
+                partial[l] += x[l] * y[l];
+            }
+        }
+        partial.iter().sum::<f32>() + rest
+    }
+}
+
+/// `Σ_i x_i y_i`.
+pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
+    dispatch(Dot { x, y })
+}
+
+/// `Σ_i x_i`, in [`LANES`] partial sums; for use inside a [`SimdJob`].
+#[inline(always)]
+pub(super) fn sum(x: &[f32]) -> f32 {
+    let mut partial = [0.0f32; LANES];
+    let chunks = x.chunks_exact(LANES);
+    let rest: f32 = chunks.remainder().iter().sum();
+    for x in chunks {
+        for l in 0..LANES {
+            partial[l] += x[l];
+        }
+    }
+    partial.iter().sum::<f32>() + rest
+}
+
+/// `out_jc = Σ_b x_jbc y_jbc` of every column: `x`, `y` `[k, b, n]`, `out` `[k, n]` (or `[k, 1, n]`).
+pub fn column_dots(x: &Tensor, y: &Tensor, out: &mut Tensor) {
+    let (count, m, n) = x.as_matrices();
+    assert!(
+        y.len() == x.len() && out.len() == count * n,
+        "column_dots of {:?} and {:?} into {:?}",
+        x.shape(),
+        y.shape(),
+        out.shape()
+    );
+    let (x, y) = (x.host(), y.host());
+    let out = Parts::new(out.host_mut());
+    for_each(count, 4 * count * m * n, |j| {
+        // SAFETY: tasks have different j.
+        let out = unsafe { out.part(j * n..(j + 1) * n) };
+        columns_of(&x[j * m * n..(j + 1) * m * n], &y[j * m * n..(j + 1) * m * n], out);
+    });
+}
+
+/// `out_c = Σ_b x_bc y_bc` of row-major matrices as wide as `out`.
+pub(super) fn columns_of(x: &[f32], y: &[f32], out: &mut [f32]) {
+    let n = out.len();
+    if n == 1 {
+        out[0] = dot(x, y);
+        return;
+    }
+    out.fill(0.0);
+    for (x, y) in x.chunks_exact(n.max(1)).zip(y.chunks_exact(n.max(1))) {
+        for (out, (x, y)) in out.iter_mut().zip(x.iter().zip(y)) {
+            *out += x * y;
+        }
+    }
+}
+
+/// `out_jc = Σ_b x_jbc`: `x` `[k, b, n]`, `out` `[k, 1, n]`.
+pub fn sum_rows(x: Stack<'_>, mut out: StackMut<'_>) {
+    let (m, n, count, stride) = (x.rows, x.cols, out.count, out.stride);
+    assert!(!x.transposed && out.rows * out.cols == n, "sum_rows of [{m}, {n}] into [{}, {}]", out.rows, out.cols);
+    let out = Parts::new(out.host_mut());
+    for_each(count, 2 * count * m * n, |j| {
+        // SAFETY: tasks have different j.
+        let out = unsafe { out.part(j * stride..j * stride + n) };
+        out.fill(0.0);
+        for row in x.host(j).chunks_exact(n.max(1)) {
+            out.iter_mut().zip(row).for_each(|(out, &x)| *out += x);
+        }
+    });
+}
+
+/// `out ← Σ x²` over the whole tensor; `out` `[1]`, so that nothing leaves the device.
+pub fn sum_squares(x: &Tensor, out: &mut Tensor) {
+    // Chunk sums in double precision, added in order: one number for any number of threads.
+    let partial: Vec<f64> = chunks(x.host()).map(|x| f64::from(dot(x, x))).collect();
+    out.host_mut()[0] = partial.iter().sum::<f64>() as f32;
+}
+
+/// Whether no element is NaN or infinite.
+pub fn all_finite(x: &Tensor) -> bool {
+    // x·0 is 0 for finite x and NaN otherwise, so one sum tells.
+    chunks(x.host()).all(|x| dispatch(ZeroSum(x)) == 0.0)
+}
+
+fn chunks(x: &[f32]) -> impl IndexedParallelIterator<Item = &[f32]> {
+    x.par_chunks(CHUNK).with_min_len(4)
+}
+
+struct ZeroSum<'a>(&'a [f32]);
+
+impl SimdJob for ZeroSum<'_> {
+    type Output = f32;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> f32 {
+        let mut partial = [0.0f32; LANES];
+        let chunks = self.0.chunks_exact(LANES);
+        let rest: f32 = chunks.remainder().iter().map(|x| x * 0.0).sum();
+        for x in chunks {
+            for l in 0..LANES {
+                partial[l] += x[l] * 0.0;
+            }
+        }
+        partial.iter().sum::<f32>() + rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn reductions_agree_with_double_precision() {
+        let mut rng = Rng::new(1);
+        for (k, m, n) in [(3, 50, 1), (2, 33, 7), (1, 1000, 40)] {
+            let data = |rng: &mut Rng| -> Vec<f32> { (0..k * m * n).map(|_| rng.normal() as f32).collect() };
+            let (x, y) = (data(&mut rng), data(&mut rng));
+            let tensor = |d: &[f32]| Tensor::from_host(Device::Cpu, &[k, m, n], d).unwrap();
+            let mut dots = Tensor::zeros(Device::Cpu, &[k, n]).unwrap();
+            let mut sums = Tensor::zeros(Device::Cpu, &[k, 1, n]).unwrap();
+            column_dots(&tensor(&x), &tensor(&y), &mut dots);
+            sum_rows(tensor(&x).stack(), sums.stack_mut());
+            for j in 0..k {
+                for c in 0..n {
+                    let at = |b: usize| (j * m + b) * n + c;
+                    let dot: f64 = (0..m).map(|b| f64::from(x[at(b)]) * f64::from(y[at(b)])).sum();
+                    let sum: f64 = (0..m).map(|b| f64::from(x[at(b)])).sum();
+                    assert!((f64::from(dots.host()[j * n + c]) - dot).abs() < 1e-4);
+                    assert!((f64::from(sums.host()[j * n + c]) - sum).abs() < 1e-4);
+                }
+            }
+            let mut square = Tensor::zeros(Device::Cpu, &[1]).unwrap();
+            sum_squares(&tensor(&x), &mut square);
+            let want: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
+            assert!((f64::from(square.host()[0]) / want - 1.0).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn one_bad_number_anywhere_is_found() {
+        let n = 5 * CHUNK + 3;
+        let mut data = vec![1.0f32; n];
+        let finite = |data: &[f32]| all_finite(&Tensor::from_host(Device::Cpu, &[n], data).unwrap());
+        assert!(finite(&data));
+        for at in [0, 17, CHUNK - 1, 3 * CHUNK + 5, n - 1] {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                data[at] = bad;
+                assert!(!finite(&data), "{bad} at {at}");
+                data[at] = 1.0;
+            }
+        }
+        data[9] = f32::MAX;
+        assert!(finite(&data));
+    }
+}

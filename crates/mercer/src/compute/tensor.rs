@@ -1,0 +1,261 @@
+//! Tensors, and the views of them that matrix products read and write.
+
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Where tensors live and primitives run; chosen at run time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Device {
+    /// Host memory and processor threads.
+    #[default]
+    Cpu,
+}
+
+impl Device {
+    /// Runs `f` where this device's primitives start fastest: on the processor, inside the thread pool, so that a
+    /// primitive called by `f` need not hand its work over from outside. Wrap a training loop in it; results are the
+    /// same without.
+    ///
+    /// ```
+    /// use mercer::compute::Device;
+    /// assert_eq!(Device::Cpu.enter(|| 6 * 7), 42);
+    /// ```
+    pub fn enter<T: Send>(self, f: impl FnOnce() -> T + Send) -> T {
+        let Device::Cpu = self;
+        rayon::scope(|_| f())
+    }
+}
+
+/// A contiguous row-major array of `f32` on a device. Its memory only grows: [`Tensor::reshape`] to a smaller or
+/// equal size never allocates.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    storage: Vec<f32>,
+}
+
+impl Tensor {
+    /// All zeros.
+    pub fn zeros(device: Device, shape: &[usize]) -> Result<Tensor> {
+        let Device::Cpu = device;
+        let mut tensor = Tensor { shape: vec![0], storage: Vec::new() };
+        tensor.reshape(shape)?;
+        Ok(tensor)
+    }
+
+    /// A copy of `data`, which has the product of `shape` as its length.
+    pub fn from_host(device: Device, shape: &[usize], data: &[f32]) -> Result<Tensor> {
+        let Device::Cpu = device;
+        let tensor = Tensor { shape: shape.to_vec(), storage: data.to_vec() };
+        tensor.check_host_length(data.len())?;
+        Ok(tensor)
+    }
+
+    /// Overwrites the whole tensor.
+    pub fn copy_from_host(&mut self, data: &[f32]) -> Result<()> {
+        self.check_host_length(data.len())?;
+        self.host_mut().copy_from_slice(data);
+        Ok(())
+    }
+
+    /// A copy of the whole tensor in host memory; waits for the device.
+    pub fn to_host(&self) -> Result<Vec<f32>> {
+        Ok(self.host().to_vec())
+    }
+
+    /// [`Tensor::to_host`] into a buffer of the same length.
+    pub fn copy_to_host(&self, data: &mut [f32]) -> Result<()> {
+        self.check_host_length(data.len())?;
+        data.copy_from_slice(self.host());
+        Ok(())
+    }
+
+    /// The device it lives on.
+    pub fn device(&self) -> Device {
+        Device::Cpu
+    }
+
+    /// Extents, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives the tensor another shape; the leading elements keep their values in memory order, new ones are zero.
+    /// Allocates only when the tensor has never been this large.
+    pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
+        let len = shape.iter().product::<usize>();
+        if len > self.storage.len() {
+            let more = len - self.storage.len();
+            self.storage.try_reserve_exact(more).map_err(|_| Error::Memory {
+                what: format!("a tensor of shape {shape:?}"),
+                needed: 4 * len as u64,
+                budget: 4 * self.storage.len() as u64,
+                instead: "use a smaller batch or a narrower network".into(),
+            })?;
+            self.storage.resize(len, 0.0);
+        }
+        self.shape.clear();
+        self.shape.extend_from_slice(shape);
+        Ok(())
+    }
+
+    /// The tensor as matrices: `[m, n]` is one matrix shared by all networks, `[k, m, n]` is one for each of k.
+    pub fn stack(&self) -> Stack<'_> {
+        let (count, rows, cols) = self.as_matrices();
+        Stack {
+            tensor: self,
+            offset: 0,
+            stride: if count == 1 { 0 } else { rows * cols },
+            rows,
+            cols,
+            transposed: false,
+        }
+    }
+
+    /// The writable form of [`Tensor::stack`].
+    pub fn stack_mut(&mut self) -> StackMut<'_> {
+        let (count, rows, cols) = self.as_matrices();
+        StackMut { offset: 0, stride: rows * cols, count, rows, cols, tensor: self }
+    }
+
+    /// Row-major `rows × cols` matrices inside a flat tensor: the j-th starts at `offset + j·stride`.
+    pub fn matrices(&self, offset: usize, stride: usize, rows: usize, cols: usize) -> Stack<'_> {
+        Stack { tensor: self, offset, stride, rows, cols, transposed: false }
+    }
+
+    /// The writable form of [`Tensor::matrices`], `count` of them.
+    pub fn matrices_mut(
+        &mut self,
+        offset: usize,
+        stride: usize,
+        count: usize,
+        rows: usize,
+        cols: usize,
+    ) -> StackMut<'_> {
+        StackMut { tensor: self, offset, stride, count, rows, cols }
+    }
+
+    /// `(count, rows, cols)` of a tensor of rank two or three.
+    pub(super) fn as_matrices(&self) -> (usize, usize, usize) {
+        match self.shape[..] {
+            [rows, cols] => (1, rows, cols),
+            [count, rows, cols] => (count, rows, cols),
+            _ => panic!("a tensor of shape {:?} is not a stack of matrices", self.shape),
+        }
+    }
+
+    /// Elements in host memory, for the primitives of this module.
+    pub(super) fn host(&self) -> &[f32] {
+        &self.storage[..self.len()]
+    }
+
+    /// Writable elements in host memory, for the primitives of this module.
+    pub(super) fn host_mut(&mut self) -> &mut [f32] {
+        let len = self.len();
+        &mut self.storage[..len]
+    }
+
+    fn check_host_length(&self, len: usize) -> Result<()> {
+        if len == self.len() {
+            return Ok(());
+        }
+        Err(Error::input(format!("{len} numbers do not fill a tensor of shape {:?} ({})", self.shape, self.len())))
+    }
+}
+
+/// Matrices inside a tensor, one for each network (or one shared by all, when the stride is zero).
+#[derive(Clone, Copy, Debug)]
+pub struct Stack<'a> {
+    pub(super) tensor: &'a Tensor,
+    pub(super) offset: usize,
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) transposed: bool,
+}
+
+impl<'a> Stack<'a> {
+    /// The transposes.
+    pub fn t(self) -> Stack<'a> {
+        Stack { transposed: !self.transposed, ..self }
+    }
+
+    /// Rows, after transposition.
+    pub fn rows(&self) -> usize {
+        if self.transposed { self.cols } else { self.rows }
+    }
+
+    /// Columns, after transposition.
+    pub fn cols(&self) -> usize {
+        if self.transposed { self.rows } else { self.cols }
+    }
+
+    /// Whether all networks see the same matrix.
+    pub fn is_shared(&self) -> bool {
+        self.stride == 0
+    }
+
+    /// The elements of matrix `j` in row-major order (before transposition).
+    pub(super) fn host(&self, j: usize) -> &'a [f32] {
+        let start = self.offset + j * self.stride;
+        &self.tensor.host()[start..start + self.rows * self.cols]
+    }
+}
+
+/// Writable matrices inside a tensor, one for each network; with stride zero they are all the same one, and what is
+/// written is their sum.
+#[derive(Debug)]
+pub struct StackMut<'a> {
+    pub(super) tensor: &'a mut Tensor,
+    pub(super) offset: usize,
+    pub(super) stride: usize,
+    pub(super) count: usize,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+}
+
+impl StackMut<'_> {
+    /// Checks that the matrices lie within the tensor and do not overlap, and hands out its elements for writing.
+    pub(super) fn host_mut(&mut self) -> &mut [f32] {
+        let size = self.rows * self.cols;
+        assert!(
+            self.count <= 1 || self.stride == 0 || self.stride >= size,
+            "matrices of {size} overlap at stride {}",
+            self.stride
+        );
+        let last = self.offset + self.count.saturating_sub(1) * self.stride;
+        &mut self.tensor.host_mut()[self.offset..last + size]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_shrinks_and_grows_back_without_a_new_allocation() {
+        let mut t = Tensor::zeros(Device::Cpu, &[4, 5]).unwrap();
+        let address = t.host().as_ptr();
+        t.reshape(&[2, 3]).unwrap();
+        assert_eq!((t.len(), t.shape()), (6, &[2usize, 3][..]));
+        t.reshape(&[5, 2, 2]).unwrap();
+        assert_eq!(t.host().as_ptr(), address);
+    }
+
+    #[test]
+    fn wrong_lengths_are_errors_that_name_the_numbers() {
+        let error = Tensor::from_host(Device::Cpu, &[2, 3], &[1.0; 5]).unwrap_err().to_string();
+        assert!(error.contains('5') && error.contains("[2, 3]"), "{error}");
+        assert!(Tensor::zeros(Device::Cpu, &[2]).unwrap().copy_from_host(&[1.0]).is_err());
+    }
+}

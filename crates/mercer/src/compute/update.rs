@@ -1,0 +1,245 @@
+//! Optimiser steps, each one fused pass over the flat parameter buffer.
+
+use super::parallel::{CHUNK, Parts, block, for_each};
+use super::tensor::Tensor;
+use crate::simd::{Lane, Num, SimdJob, dispatch};
+use serde::{Deserialize, Serialize};
+
+/// How a gradient moves the parameters. `m` and `v` are the two moment buffers, `t` counts steps from one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "rule")]
+pub enum Rule {
+    /// `m ← μ m + g; θ ← θ − η m`
+    Sgd {
+        /// μ; zero for plain gradient descent.
+        momentum: f32,
+    },
+    /// `v ← ρ v + (1 − ρ) g²; θ ← θ − η g / (√v + ε)`
+    RmsProp {
+        /// ρ
+        decay: f32,
+        /// ε
+        epsilon: f32,
+    },
+    /// `m ← β₁ m + (1 − β₁) g; v ← β₂ v + (1 − β₂) g²;`
+    /// `θ ← θ − η (m/(1 − β₁ᵗ)) / (√(v/(1 − β₂ᵗ)) + ε) − η λ θ`
+    Adam {
+        /// β₁
+        beta1: f32,
+        /// β₂
+        beta2: f32,
+        /// ε
+        epsilon: f32,
+        /// λ, decoupled from the gradient: zero is Adam, positive is AdamW.
+        weight_decay: f32,
+    },
+}
+
+impl Rule {
+    /// Adam with its published constants.
+    pub const ADAM: Rule = Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+
+    /// RMSProp with its usual constants.
+    pub const RMS_PROP: Rule = Rule::RmsProp { decay: 0.99, epsilon: 1e-8 };
+
+    /// Whether the rule uses `m`, and whether it uses `v`.
+    pub fn moments(self) -> [bool; 2] {
+        match self {
+            Rule::Sgd { .. } => [true, false],
+            Rule::RmsProp { .. } => [false, true],
+            Rule::Adam { .. } => [true, true],
+        }
+    }
+}
+
+/// Scales the gradient so that its norm over all parameters is at most `max_norm`.
+#[derive(Clone, Copy, Debug)]
+pub struct Clip<'a> {
+    /// The bound.
+    pub max_norm: f32,
+    /// `[1]`: the gradient's squared norm, from [`super::sum_squares`].
+    pub norm_squared: &'a Tensor,
+}
+
+/// One step of `rule` at learning rate `eta`, the `t`-th from one. All tensors have the same length; a moment that the
+/// rule does not use may be empty ([`Rule::moments`]).
+#[allow(clippy::too_many_arguments)]
+pub fn update(
+    rule: Rule,
+    eta: f32,
+    t: u64,
+    clip: Option<Clip<'_>>,
+    theta: &mut Tensor,
+    grad: &Tensor,
+    m: &mut Tensor,
+    v: &mut Tensor,
+) {
+    let len = theta.len();
+    assert!(grad.len() == len, "update of {len} parameters with {} gradients", grad.len());
+    for (moment, used) in [&*m, &*v].iter().zip(rule.moments()) {
+        assert!(!used || moment.len() == len, "update of {len} parameters with {} moments", moment.len());
+    }
+    let factor = clip.map_or(1.0, |clip| {
+        let norm = clip.norm_squared.host()[0].sqrt();
+        if norm > clip.max_norm { clip.max_norm / norm } else { 1.0 }
+    });
+    let g = grad.host();
+    let (theta, m, v) = (Parts::new(theta.host_mut()), Parts::new(m.host_mut()), Parts::new(v.host_mut()));
+    for_each(len.div_ceil(CHUNK), 16 * len, |task| {
+        let at = block(task, CHUNK, len);
+        let g = &g[at.clone()];
+        // SAFETY: tasks have different ranges. An unused moment gives an empty part.
+        let [theta, m, v] = [&theta, &m, &v].map(|parts| unsafe { parts.part(parts.within(&at)) });
+        match rule {
+            Rule::Sgd { momentum } => dispatch(Sgd { eta, factor, momentum, theta, g, m }),
+            Rule::RmsProp { decay, epsilon } => {
+                dispatch(RmsProp { eta, factor, decay, epsilon, theta, g, v });
+            }
+            Rule::Adam { beta1, beta2, epsilon, weight_decay } => {
+                let bias = |beta: f32| 1.0 - f64::from(beta).powf(t as f64);
+                let rate = (f64::from(eta) / bias(beta1)) as f32;
+                let root = (1.0 / bias(beta2)) as f32;
+                let keep = 1.0 - eta * weight_decay;
+                dispatch(Adam { rate, root, keep, factor, beta1, beta2, epsilon, theta, g, m, v });
+            }
+        }
+    });
+}
+
+struct Sgd<'a> {
+    eta: f32,
+    factor: f32,
+    momentum: f32,
+    theta: &'a mut [f32],
+    g: &'a [f32],
+    m: &'a mut [f32],
+}
+
+impl SimdJob for Sgd<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for ((theta, m), &g) in self.theta.iter_mut().zip(self.m).zip(self.g) {
+            *m = self.momentum * *m + self.factor * g;
+            *theta -= self.eta * *m;
+        }
+    }
+}
+
+struct RmsProp<'a> {
+    eta: f32,
+    factor: f32,
+    decay: f32,
+    epsilon: f32,
+    theta: &'a mut [f32],
+    g: &'a [f32],
+    v: &'a mut [f32],
+}
+
+impl SimdJob for RmsProp<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        for ((theta, v), &g) in self.theta.iter_mut().zip(self.v).zip(self.g) {
+            let g = self.factor * g;
+            *v = self.decay * *v + (1.0 - self.decay) * g * g;
+            *theta -= self.eta * g / (v.sqrt() + self.epsilon);
+        }
+    }
+}
+
+struct Adam<'a> {
+    rate: f32,
+    root: f32,
+    keep: f32,
+    factor: f32,
+    beta1: f32,
+    beta2: f32,
+    epsilon: f32,
+    theta: &'a mut [f32],
+    g: &'a [f32],
+    m: &'a mut [f32],
+    v: &'a mut [f32],
+}
+
+impl SimdJob for Adam<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let of = Lane::<f32, FMA>;
+        let (new1, new2) = (of(1.0 - self.beta1), of(1.0 - self.beta2));
+        for (((theta, m), v), &g) in self.theta.iter_mut().zip(self.m).zip(self.v).zip(self.g) {
+            let g = of(self.factor * g);
+            let m1 = of(*m).mul_add(of(self.beta1), new1 * g);
+            let v1 = of(*v).mul_add(of(self.beta2), new2 * g * g);
+            let step = of(self.rate) * m1 / ((v1 * of(self.root)).sqrt() + of(self.epsilon));
+            (*m, *v) = (m1.0, v1.0);
+            *theta = of(*theta).mul_add(of(self.keep), -step).0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Device, sum_squares};
+    use super::*;
+    use crate::rng::Rng;
+
+    /// The textbook recursion in double precision, ten steps with fresh gradients, with and without clipping.
+    fn check(rule: Rule, oracle: impl Fn(f64, u64, &mut [f64; 3], f64)) {
+        let (n, eta) = (40_000, 0.01);
+        for max_norm in [None, Some(5.0f32)] {
+            let mut rng = Rng::new(5);
+            let theta0: Vec<f32> = (0..n).map(|_| rng.normal() as f32).collect();
+            let mut theta = Tensor::from_host(Device::Cpu, &[n], &theta0).unwrap();
+            let [mut m, mut v] =
+                rule.moments().map(|used| Tensor::zeros(Device::Cpu, &[if used { n } else { 0 }]).unwrap());
+            let mut norm = Tensor::zeros(Device::Cpu, &[1]).unwrap();
+            let mut states: Vec<[f64; 3]> = theta0.iter().map(|&x| [f64::from(x), 0.0, 0.0]).collect();
+            for t in 1..=10 {
+                let g: Vec<f32> = (0..n).map(|_| rng.normal() as f32).collect();
+                let grad = Tensor::from_host(Device::Cpu, &[n], &g).unwrap();
+                sum_squares(&grad, &mut norm);
+                let clip = max_norm.map(|max_norm| Clip { max_norm, norm_squared: &norm });
+                update(rule, eta, t, clip, &mut theta, &grad, &mut m, &mut v);
+                let length = g.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt();
+                let factor = max_norm.map_or(1.0, |max| (f64::from(max) / length).min(1.0));
+                for (state, &g) in states.iter_mut().zip(&g) {
+                    oracle(f64::from(eta), t, state, factor * f64::from(g));
+                }
+            }
+            for (x, state) in theta.host().iter().zip(&states) {
+                assert!((f64::from(*x) - state[0]).abs() < 3e-6, "{rule:?}: {x} {}", state[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn sgd_is_the_textbook_recursion() {
+        check(Rule::Sgd { momentum: 0.9 }, |eta, _, [x, m, _], g| {
+            *m = 0.9 * *m + g;
+            *x -= eta * *m;
+        });
+    }
+
+    #[test]
+    fn rmsprop_is_the_textbook_recursion() {
+        check(Rule::RmsProp { decay: 0.99, epsilon: 1e-8 }, |eta, _, [x, _, v], g| {
+            *v = 0.99 * *v + 0.01 * g * g;
+            *x -= eta * g / (v.sqrt() + 1e-8);
+        });
+    }
+
+    #[test]
+    fn adam_and_adamw_are_the_textbook_recursion() {
+        for lambda in [0.0f32, 0.1] {
+            let rule = Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: lambda };
+            check(rule, move |eta, t, [x, m, v], g| {
+                *m = 0.9 * *m + 0.1 * g;
+                *v = 0.999 * *v + 0.001 * g * g;
+                let (m, v) = (*m / (1.0 - 0.9f64.powi(t as i32)), *v / (1.0 - 0.999f64.powi(t as i32)));
+                *x -= eta * m / (v.sqrt() + 1e-8) + eta * f64::from(lambda) * *x;
+            });
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The train and test rows that a named table was published with.
+
+use std::path::Path;
+
+use super::call::Call;
+use super::named::at;
+use super::{ReadOptions, csv};
+use crate::{Error, Result};
+
+/// How a table comes with its train and test rows.
+#[derive(Clone, Copy)]
+pub(super) enum Splits {
+    /// It does not.
+    None,
+    /// The first rows are for training.
+    First(usize),
+    /// A text file: line k lists the test rows of split k, counted from 0.
+    Lists(&'static str),
+    /// A CSV of zeros and ones: column k marks the test rows of split k.
+    Masks(&'static str),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Train,
+    Test,
+}
+
+impl Part {
+    /// The parameter `part`, where it is given.
+    pub fn of(call: &Call) -> Result<Option<Part>> {
+        match call.text("part") {
+            None => Ok(None),
+            Some("train") => Ok(Some(Part::Train)),
+            Some("test") => Ok(Some(Part::Test)),
+            Some(other) => Err(Error::input(format!("`{}`: part must be train or test, not `{other}`", call.name))),
+        }
+    }
+}
+
+impl Splits {
+    /// The rows out of `n` that the parameters `split` (counted from 1) and `part` ask for; `None` for the whole table.
+    pub fn rows(self, folder: Option<&Path>, call: &Call, n: usize) -> Result<Option<Vec<usize>>> {
+        let (part, split) = match call.text("part") {
+            Some("all") => (None, None),
+            _ => (Part::of(call)?, call.number::<usize>("split")?),
+        };
+        let test = match (self, split) {
+            (Splits::None, _) => return Ok(None),
+            (Splits::First(_), _) | (_, None) if part.is_none() => return Ok(None),
+            (Splits::First(train), _) => (0..n).map(|i| i >= train).collect(),
+            (_, None) => {
+                return Err(Error::input(format!(
+                    "`{0}` has several splits; choose one, as in {0}(split=1, part=test)",
+                    call.name
+                )));
+            }
+            (Splits::Lists(file), Some(split)) => listed(&at(folder, call.name, file)?, split, n)?,
+            (Splits::Masks(file), Some(split)) => masked(&at(folder, call.name, file)?, split, n)?,
+        };
+        let wanted = part == Some(Part::Test);
+        Ok(Some((0..n).filter(|&i| test[i] == wanted).collect()))
+    }
+}
+
+/// Line `split` (from 1) of the file lists the test rows, counted from 0; `[n]`.
+fn listed(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
+    let lines: Vec<&str> = text.lines().collect();
+    let line = split.checked_sub(1).and_then(|k| lines.get(k)).ok_or_else(|| no_split(path, split, lines.len()))?;
+    let mut test = vec![false; n];
+    for word in line.split_whitespace() {
+        let row = word.parse::<usize>().ok().and_then(|i| test.get_mut(i));
+        *row.ok_or_else(|| {
+            Error::file(path, format!("line {split} lists `{word}`, which is not a row from 0 to {}", n - 1))
+        })? = true;
+    }
+    Ok(test)
+}
+
+/// Column `split` (from 1) of the file marks the test rows by 1; `[n]`.
+fn masked(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
+    let masks = csv::read(path, "mask", &ReadOptions { header: Some(false), ..Default::default() })?;
+    if masks.n() != n {
+        return Err(Error::file(path, format!("has {} rows, but the table has {n}", masks.n())));
+    }
+    let column = split.checked_sub(1).filter(|&k| k < masks.d()).ok_or_else(|| no_split(path, split, masks.d()))?;
+    Ok(masks.x.column(column).iter().map(|&v| v != 0.0).collect())
+}
+
+fn no_split(path: &Path, split: usize, count: usize) -> Error {
+    Error::file(path, format!("has the splits 1 to {count}, not {split}"))
+}

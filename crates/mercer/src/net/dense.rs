@@ -1,0 +1,133 @@
+//! The dense layer with its activation: `y = φ(x W + b)`.
+
+use super::{Gradient, Layer, Trace, Weights};
+use crate::Result;
+use crate::compute::{self, Activation, Store, Tensor, gemm};
+use crate::rng::Rng;
+
+/// `y = φ(x W + b)`, `W` `[in, out]` with entries `N(0, w²/in)`, `b` `[out]` with entries `N(0, b²)`.
+///
+/// The activation belongs to the layer because the product, the bias, φ and φ' are then one pass over memory.
+/// Parameters in order: W row by row, then b.
+#[derive(Clone, Debug)]
+pub struct Dense {
+    /// Units coming in.
+    pub inputs: usize,
+    /// Units going out.
+    pub outputs: usize,
+    /// φ
+    pub activation: Activation,
+    /// `w`; without it, √2 before the ReLU family and 1 otherwise, so that signals keep their size through the layers.
+    pub weight_std: Option<f64>,
+    /// `b`; without it, `1/√(3·in)`.
+    pub bias_std: Option<f64>,
+}
+
+impl Dense {
+    fn weight_std(&self) -> f64 {
+        let rectifies = matches!(self.activation, Activation::Relu | Activation::LeakyRelu | Activation::Gelu);
+        self.weight_std.unwrap_or(if rectifies { std::f64::consts::SQRT_2 } else { 1.0 })
+    }
+
+    fn bias_std(&self) -> f64 {
+        self.bias_std.unwrap_or_else(|| 1.0 / (3.0 * self.inputs as f64).sqrt())
+    }
+
+    /// Where the bias starts.
+    fn bias_at(&self) -> usize {
+        self.inputs * self.outputs
+    }
+
+    fn is_linear(&self) -> bool {
+        self.activation == Activation::Identity
+    }
+}
+
+impl Layer for Dense {
+    fn expression(&self) -> String {
+        let option = |name: &str, value: Option<f64>| value.map(|v| format!(", {name}={v}")).unwrap_or_default();
+        let (w, b) = (option("w", self.weight_std), option("b", self.bias_std));
+        let phi = if self.is_linear() { String::new() } else { format!(" {}", self.activation.name()) };
+        format!("dense({}{w}{b}){phi}", self.outputs)
+    }
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn parameters(&self) -> usize {
+        self.bias_at() + self.outputs
+    }
+
+    fn branches(&self) -> bool {
+        true
+    }
+
+    fn init(&self, rng: &mut Rng, parameters: &mut [f32], _: &mut [f32]) {
+        let std = self.weight_std() / (self.inputs as f64).sqrt();
+        let (weights, biases) = parameters.split_at_mut(self.bias_at());
+        weights.iter_mut().for_each(|w| *w = (std * rng.normal()) as f32);
+        biases.iter_mut().for_each(|b| *b = (self.bias_std() * rng.normal()) as f32);
+    }
+
+    fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
+        let slope = if self.is_linear() {
+            None
+        } else {
+            trace.slope.reshape(trace.y.shape())?;
+            Some(&mut trace.slope)
+        };
+        let w = theta.matrix(0, self.inputs, self.outputs);
+        let bias = theta.matrix(self.bias_at(), 1, self.outputs);
+        compute::dense(x.stack(), w, Some(bias), self.activation, &mut trace.y, slope);
+        Ok(())
+    }
+
+    fn vjp(
+        &self,
+        theta: &Weights<'_>,
+        x: &Tensor,
+        trace: &mut Trace,
+        g: &mut Tensor,
+        grad: &mut Gradient<'_>,
+        dx: Option<&mut Tensor>,
+    ) -> Result<()> {
+        // With z = x W + b:  ∂z = g ∘ φ'(z),  ∂b = Σ_batch ∂z,  ∂W = xᵀ ∂z,  ∂x = ∂z Wᵀ.
+        let slope = if self.is_linear() { None } else { Some(&trace.slope) };
+        compute::activation_vjp(g, slope, Some(grad.matrix(self.bias_at(), 1, self.outputs)));
+        gemm(1.0, x.stack().t(), g.stack(), Store::Replace, grad.matrix(0, self.inputs, self.outputs));
+        if let Some(dx) = dx {
+            let (networks, batch) = (g.shape()[0], g.shape()[1]);
+            let own = dx.len() == networks * batch * self.inputs;
+            let stride = if own { batch * self.inputs } else { 0 };
+            let w = theta.matrix(0, self.inputs, self.outputs);
+            gemm(1.0, g.stack(), w.t(), Store::Replace, dx.matrices_mut(0, stride, networks, batch, self.inputs));
+        }
+        Ok(())
+    }
+
+    fn jvp(
+        &self,
+        theta: &Weights<'_>,
+        dtheta: Option<&Weights<'_>>,
+        x: &Tensor,
+        dx: Option<&Tensor>,
+        trace: &mut Trace,
+        t: &mut Tensor,
+    ) -> Result<()> {
+        // ż = ẋ W + x Ẇ + ḃ,  t = φ'(z) ∘ ż.
+        let mut store = Store::Replace;
+        if let Some(dx) = dx {
+            gemm(1.0, dx.stack(), theta.matrix(0, self.inputs, self.outputs), store, t.stack_mut());
+            store = Store::Add;
+        }
+        match dtheta {
+            Some(d) => gemm(1.0, x.stack(), d.matrix(0, self.inputs, self.outputs), store, t.stack_mut()),
+            None if dx.is_none() => compute::fill(t, 0.0),
+            None => {}
+        }
+        let bias = dtheta.map(|d| d.matrix(self.bias_at(), 1, self.outputs));
+        compute::bias_slope(t, bias, if self.is_linear() { None } else { Some(&trace.slope) });
+        Ok(())
+    }
+}

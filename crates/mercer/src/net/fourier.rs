@@ -1,0 +1,93 @@
+//! Random Fourier features of the input: `y = [sin(x Ω), cos(x Ω)]`.
+
+use super::{Gradient, Layer, Trace, Weights};
+use crate::Result;
+use crate::compute::{self, Activation, Store, Tensor, gemm};
+use crate::rng::Rng;
+
+/// Half sines, half cosines of `x Ω`, with `Ω` `[in, out]` constant, entries `N(0, 1/lengthscale²)`: the features whose
+/// inner products approximate the RBF kernel of that lengthscale (up to a factor out/2).
+#[derive(Clone, Debug)]
+pub struct FourierFeatures {
+    /// Units coming in.
+    pub inputs: usize,
+    /// Features.
+    pub outputs: usize,
+    /// Of the kernel.
+    pub lengthscale: f64,
+}
+
+impl Layer for FourierFeatures {
+    fn expression(&self) -> String {
+        format!("rff({}, lengthscale={})", self.outputs, self.lengthscale)
+    }
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn constants(&self) -> usize {
+        self.inputs * self.outputs
+    }
+
+    fn branches(&self) -> bool {
+        true
+    }
+
+    fn init(&self, rng: &mut Rng, _: &mut [f32], constants: &mut [f32]) {
+        // A sine and the cosine half a row later share their frequency, so that sin² + cos² = 1 in every pair.
+        let half = self.outputs / 2;
+        for row in constants.chunks_exact_mut(self.outputs) {
+            row.iter_mut().for_each(|w| *w = (rng.normal() / self.lengthscale) as f32);
+            let (sines, cosines) = row.split_at_mut(half);
+            cosines[..half].copy_from_slice(sines);
+        }
+    }
+
+    fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
+        trace.slope.reshape(trace.y.shape())?;
+        let omega = theta.constant(self.inputs, self.outputs);
+        compute::dense(x.stack(), omega, None, Activation::SinCos, &mut trace.y, Some(&mut trace.slope));
+        Ok(())
+    }
+
+    fn vjp(
+        &self,
+        theta: &Weights<'_>,
+        _: &Tensor,
+        trace: &mut Trace,
+        g: &mut Tensor,
+        _: &mut Gradient<'_>,
+        dx: Option<&mut Tensor>,
+    ) -> Result<()> {
+        if let Some(dx) = dx {
+            compute::multiply(g, &trace.slope);
+            let (networks, batch) = (g.shape()[0], g.shape()[1]);
+            let own = dx.len() == networks * batch * self.inputs;
+            let stride = if own { batch * self.inputs } else { 0 };
+            let omega = theta.constant(self.inputs, self.outputs);
+            gemm(1.0, g.stack(), omega.t(), Store::Replace, dx.matrices_mut(0, stride, networks, batch, self.inputs));
+        }
+        Ok(())
+    }
+
+    fn jvp(
+        &self,
+        theta: &Weights<'_>,
+        _: Option<&Weights<'_>>,
+        _: &Tensor,
+        dx: Option<&Tensor>,
+        trace: &mut Trace,
+        t: &mut Tensor,
+    ) -> Result<()> {
+        match dx {
+            Some(dx) => {
+                let omega = theta.constant(self.inputs, self.outputs);
+                gemm(1.0, dx.stack(), omega, Store::Replace, t.stack_mut());
+                compute::multiply(t, &trace.slope);
+            }
+            None => compute::fill(t, 0.0),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! The workshop: [`Layer`]s that know how to compute and to differentiate themselves, and k [`Network`]s of them that
+//! run as one.
+//!
+//! A network is written as one string: layers in order, `|` where a trunk shared by all k networks ends (without it
+//! the networks share nothing but their input).
+//!
+//! | word | layer |
+//! |---|---|
+//! | `dense(h)`, `dense(h, w=1.4, b=0.1)` | affine map to h units; weights `N(0, w²/fan-in)`, biases `N(0, b²)` |
+//! | `relu` `leaky_relu` `erf` `tanh` `gelu` `sin` `cos` `sincos` `identity` | activation of every unit |
+//! | `rff(m, lengthscale=1)` | m random Fourier features of the input, not trained |
+//! | `l2norm` | each unit divided by its root mean square over the batch |
+//!
+//! ```
+//! use mercer::compute::{Device, Tensor};
+//! use mercer::net::{Mode, Network};
+//! use mercer::rng::Rng;
+//!
+//! let net = Network::parse("dense(32) sincos dense(32) sincos dense(1) l2norm", 1, 10)?;
+//! let parameters = net.init(Device::Cpu, &Rng::new(0))?;
+//! let mut workspace = net.workspace(Device::Cpu)?;
+//! let x = Tensor::from_host(Device::Cpu, &[5, 1], &[-2.0, -1.0, 0.0, 1.0, 2.0])?;
+//! let psi = net.forward(&parameters, &x, Mode::Train, &mut workspace)?;
+//! assert_eq!(psi.shape(), [10, 5, 1]);
+//! # Ok::<(), mercer::Error>(())
+//! ```
+
+mod activation;
+mod architecture;
+mod dense;
+mod fourier;
+mod l2_norm;
+mod network;
+mod optimizer;
+
+use crate::Result;
+use crate::compute::{Stack, StackMut, Tensor};
+use crate::rng::Rng;
+
+pub use activation::Elementwise;
+pub use dense::Dense;
+pub use fourier::FourierFeatures;
+pub use l2_norm::L2Norm;
+pub use network::{Network, Parameters, Workspace};
+pub use optimizer::{Optimizer, OptimizerState, Schedule};
+
+/// Whether statistics over the batch are taken from the batch or from the stored constants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// From the batch.
+    #[default]
+    Train,
+    /// From the constants, see [`Network::calibrate`].
+    Eval,
+}
+
+/// One layer `y = f(x; θ)` of k networks at once: how it starts, computes, and differentiates.
+///
+/// Arrays: `x` `[b, in]` (shared by the networks) or `[k, b, in]`; `y`, `g` and `t` `[k, b, out]`. A layer keeps
+/// nothing between calls; what its derivatives need is in the [`Trace`] that `forward` wrote.
+pub trait Layer: std::fmt::Debug + Send + Sync {
+    /// Its words in an architecture.
+    fn expression(&self) -> String;
+
+    /// Units that it puts out.
+    fn outputs(&self) -> usize;
+
+    /// Trained numbers of one network.
+    fn parameters(&self) -> usize {
+        0
+    }
+
+    /// Numbers of one network that are drawn or measured, not trained.
+    fn constants(&self) -> usize {
+        0
+    }
+
+    /// Whether it turns one shared input into k different outputs. A layer that does not acts alike in every network.
+    fn branches(&self) -> bool {
+        false
+    }
+
+    /// Draws one network's parameters and constants.
+    fn init(&self, _rng: &mut Rng, _parameters: &mut [f32], _constants: &mut [f32]) {}
+
+    /// `y = f(x; θ)` into `trace.y`, which already has its shape.
+    fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()>;
+
+    /// Backward: given `g = ∂ℓ/∂y` (which it may overwrite), writes `∂ℓ/∂θ = (∂y/∂θ)ᵀ g` and, where asked for,
+    /// `∂ℓ/∂x = (∂y/∂x)ᵀ g`, summed over the networks when they share x.
+    fn vjp(
+        &self,
+        theta: &Weights<'_>,
+        x: &Tensor,
+        trace: &mut Trace,
+        g: &mut Tensor,
+        grad: &mut Gradient<'_>,
+        dx: Option<&mut Tensor>,
+    ) -> Result<()>;
+
+    /// Forward: `t = (∂y/∂x) ẋ + (∂y/∂θ) θ̇`; a missing tangent is zero.
+    fn jvp(
+        &self,
+        theta: &Weights<'_>,
+        dtheta: Option<&Weights<'_>>,
+        x: &Tensor,
+        dx: Option<&Tensor>,
+        trace: &mut Trace,
+        t: &mut Tensor,
+    ) -> Result<()>;
+
+    /// The constants `[k, constants]` that fix the statistics of the batch in `trace`, if the layer has any.
+    fn measured(&self, _trace: &Trace) -> Result<Option<Vec<f32>>> {
+        Ok(None)
+    }
+}
+
+/// What a forward pass leaves behind for the derivatives; buffers are reused from step to step.
+#[derive(Debug)]
+pub struct Trace {
+    /// How the pass was run.
+    pub mode: Mode,
+    /// `[k, b, out]`: the output.
+    pub y: Tensor,
+    /// `[k, b, out]`: `φ'` at the pre-activations, for layers with an activation.
+    pub slope: Tensor,
+    /// `[k, out]`: factors of a norm.
+    pub factor: Tensor,
+    /// Scratch, `[k, out]`.
+    pub work: Tensor,
+}
+
+/// One layer's numbers in k networks: network j's trained ones start at `at + j·stride` of the flat buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights<'a> {
+    parameters: &'a Tensor,
+    at: usize,
+    stride: usize,
+    constants: &'a Tensor,
+    constants_at: usize,
+    constants_stride: usize,
+}
+
+impl<'a> Weights<'a> {
+    /// A `rows × cols` matrix of each network, `start` numbers into the layer's parameters.
+    pub fn matrix(&self, start: usize, rows: usize, cols: usize) -> Stack<'a> {
+        self.parameters.matrices(self.at + start, self.stride, rows, cols)
+    }
+
+    /// A `rows × cols` matrix of each network at the start of the layer's constants.
+    pub fn constant(&self, rows: usize, cols: usize) -> Stack<'a> {
+        self.constants.matrices(self.constants_at, self.constants_stride, rows, cols)
+    }
+}
+
+/// Where one layer's part of the gradient goes, laid out like [`Weights`].
+#[derive(Debug)]
+pub struct Gradient<'a> {
+    gradient: &'a mut Tensor,
+    at: usize,
+    stride: usize,
+    networks: usize,
+}
+
+impl Gradient<'_> {
+    /// A `rows × cols` matrix of each network, `start` numbers into the layer's parameters.
+    pub fn matrix(&mut self, start: usize, rows: usize, cols: usize) -> StackMut<'_> {
+        self.gradient.matrices_mut(self.at + start, self.stride, self.networks, rows, cols)
+    }
+}
+
+#[cfg(test)]
+mod tests;

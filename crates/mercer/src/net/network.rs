@@ -1,0 +1,262 @@
+//! k networks of one architecture, run as one.
+
+use super::{Gradient, Layer, Mode, Trace, Weights, architecture};
+use crate::compute::{self, Device, Tensor};
+use crate::rng::Rng;
+use crate::{Error, Result};
+
+/// k networks `x ↦ [c]` of one architecture: layers in order, the first few perhaps shared by all (the trunk).
+#[derive(Debug)]
+pub struct Network {
+    layers: Vec<Box<dyn Layer>>,
+    places: Vec<Place>,
+    trunk: usize,
+    inputs: usize,
+    networks: usize,
+    parameters: usize,
+    constants: usize,
+}
+
+/// Where a layer's numbers lie in the flat buffers, and how many networks have their own.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    networks: usize,
+    at: usize,
+    stride: usize,
+    constants_at: usize,
+    constants_stride: usize,
+}
+
+/// The numbers of k networks, each kind in one flat buffer: first the shared trunk's, then network by network.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    /// What training moves.
+    pub trained: Tensor,
+    /// What was drawn or measured once.
+    pub constants: Tensor,
+}
+
+/// Buffers of a network's passes; they grow to the largest batch seen and are then reused.
+#[derive(Debug)]
+pub struct Workspace {
+    traces: Vec<Trace>,
+    /// Gradients or tangents on their way through the layers.
+    flow: [Tensor; 2],
+}
+
+impl Network {
+    /// `networks` networks of the architecture `text` on `inputs` input units.
+    pub fn parse(text: &str, inputs: usize, networks: usize) -> Result<Network> {
+        if inputs == 0 || networks == 0 {
+            return Err(Error::input(format!("{networks} networks on {inputs} inputs: both must be at least 1")));
+        }
+        let (layers, trunk) = architecture::parse(text, inputs)?;
+        let size =
+            |layers: &[Box<dyn Layer>]| layers.iter().fold((0, 0), |(p, c), l| (p + l.parameters(), c + l.constants()));
+        let (shared, own) = (size(&layers[..trunk]), size(&layers[trunk..]));
+        let (mut places, mut at, mut constants_at) = (Vec::new(), 0, 0);
+        for (i, layer) in layers.iter().enumerate() {
+            let (networks, stride, constants_stride) = if i < trunk { (1, 0, 0) } else { (networks, own.0, own.1) };
+            places.push(Place { networks, at, stride, constants_at, constants_stride });
+            at += layer.parameters();
+            constants_at += layer.constants();
+        }
+        let total = |shared: usize, own: usize| {
+            own.checked_mul(networks).and_then(|own| own.checked_add(shared)).ok_or_else(|| {
+                Error::input(format!("{networks} networks \"{text}\" have more parameters than memory has addresses"))
+            })
+        };
+        let (parameters, constants) = (total(shared.0, own.0)?, total(shared.1, own.1)?);
+        Ok(Network { layers, places, trunk, inputs, networks, parameters, constants })
+    }
+
+    /// The architecture in full; [`Network::parse`] reads it back.
+    pub fn expression(&self) -> String {
+        let join = |layers: &[Box<dyn Layer>]| layers.iter().map(|l| l.expression()).collect::<Vec<_>>().join(" ");
+        match self.trunk {
+            0 => join(&self.layers),
+            trunk => format!("{} | {}", join(&self.layers[..trunk]), join(&self.layers[trunk..])),
+        }
+    }
+
+    /// Input units d.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Output units c of each network.
+    pub fn outputs(&self) -> usize {
+        self.layers.last().map_or(self.inputs, |l| l.outputs())
+    }
+
+    /// k
+    pub fn networks(&self) -> usize {
+        self.networks
+    }
+
+    /// Trained numbers in all.
+    pub fn parameters(&self) -> usize {
+        self.parameters
+    }
+
+    /// Draws parameters; network j's depend on the seed and j alone.
+    pub fn init(&self, device: Device, rng: &Rng) -> Result<Parameters> {
+        let mut trained = vec![0.0; self.parameters];
+        let mut constants = vec![0.0; self.constants];
+        for j in 0..self.networks {
+            let mut rng = rng.fork(j as u64);
+            for (layer, place) in self.layers.iter().zip(&self.places).filter(|(_, p)| j < p.networks) {
+                let at = place.at + j * place.stride;
+                let constants_at = place.constants_at + j * place.constants_stride;
+                layer.init(
+                    &mut rng,
+                    &mut trained[at..at + layer.parameters()],
+                    &mut constants[constants_at..constants_at + layer.constants()],
+                );
+            }
+        }
+        self.parameters_from(device, &trained, &constants)
+    }
+
+    /// Parameters from the two flat buffers, as saved.
+    pub fn parameters_from(&self, device: Device, trained: &[f32], constants: &[f32]) -> Result<Parameters> {
+        Ok(Parameters {
+            trained: Tensor::from_host(device, &[self.parameters], trained)?,
+            constants: Tensor::from_host(device, &[self.constants], constants)?,
+        })
+    }
+
+    /// Empty buffers for this network's passes.
+    pub fn workspace(&self, device: Device) -> Result<Workspace> {
+        let empty = || Tensor::zeros(device, &[0]);
+        let trace = || Ok(Trace { mode: Mode::Train, y: empty()?, slope: empty()?, factor: empty()?, work: empty()? });
+        let traces = self.layers.iter().map(|_| trace()).collect::<Result<Vec<_>>>()?;
+        Ok(Workspace { traces, flow: [empty()?, empty()?] })
+    }
+
+    /// `y` `[k, b, c]` at the batch `x` `[b, d]` (shared) or `[k, b, d]`.
+    pub fn forward<'w>(
+        &self,
+        theta: &Parameters,
+        x: &Tensor,
+        mode: Mode,
+        workspace: &'w mut Workspace,
+    ) -> Result<&'w Tensor> {
+        let batch = self.batch_of(x)?;
+        for (i, layer) in self.layers.iter().enumerate() {
+            let (before, after) = workspace.traces.split_at_mut(i);
+            let (x, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
+            trace.mode = mode;
+            trace.y.reshape(&[self.places[i].networks, batch, layer.outputs()])?;
+            layer.forward(&self.weights(i, &theta.trained, &theta.constants), x, trace)?;
+        }
+        Ok(workspace.output())
+    }
+
+    /// Back through the last [`Network::forward`] of this workspace (same `theta` and `x`): `grad ← (∂y/∂θ)ᵀ g`, and
+    /// `dx ← (∂y/∂x)ᵀ g` where asked for. `g` `[k, b, c]`, `grad` as long as the parameters, `dx` like `x`.
+    pub fn vjp(
+        &self,
+        theta: &Parameters,
+        x: &Tensor,
+        workspace: &mut Workspace,
+        g: &Tensor,
+        grad: &mut Tensor,
+        mut dx: Option<&mut Tensor>,
+    ) -> Result<()> {
+        let batch = self.batch_of(x)?;
+        grad.reshape(&[self.parameters])?;
+        let [flow, next] = &mut workspace.flow;
+        flow.reshape(&[self.networks, batch, self.outputs()])?;
+        compute::copy(g, flow);
+        for (i, layer) in self.layers.iter().enumerate().rev() {
+            let (before, after) = workspace.traces.split_at_mut(i);
+            let (input, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
+            let weights = self.weights(i, &theta.trained, &theta.constants);
+            let place = self.places[i];
+            let mut slot = Gradient { gradient: grad, at: place.at, stride: place.stride, networks: place.networks };
+            if i > 0 {
+                next.reshape(input.shape())?;
+                layer.vjp(&weights, input, trace, flow, &mut slot, Some(next))?;
+                std::mem::swap(flow, next);
+            } else {
+                if let Some(dx) = dx.as_deref_mut() {
+                    dx.reshape(x.shape())?;
+                }
+                layer.vjp(&weights, input, trace, flow, &mut slot, dx.as_deref_mut())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forward through the linearisation at the last [`Network::forward`] of this workspace:
+    /// `(∂y/∂θ) θ̇ + (∂y/∂x) ẋ` `[k, b, c]`, a missing tangent being zero. `dtheta` as long as the parameters, `dx` like `x`.
+    pub fn jvp<'w>(
+        &self,
+        theta: &Parameters,
+        x: &Tensor,
+        workspace: &'w mut Workspace,
+        dtheta: Option<&Tensor>,
+        dx: Option<&Tensor>,
+    ) -> Result<&'w Tensor> {
+        let batch = self.batch_of(x)?;
+        let [flow, next] = &mut workspace.flow;
+        for (i, layer) in self.layers.iter().enumerate() {
+            let (before, after) = workspace.traces.split_at_mut(i);
+            let (input, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
+            let weights = self.weights(i, &theta.trained, &theta.constants);
+            let dweights = dtheta.map(|d| self.weights(i, d, &theta.constants));
+            let dinput = if i == 0 { dx } else { Some(&*flow) };
+            next.reshape(&[self.places[i].networks, batch, layer.outputs()])?;
+            layer.jvp(&weights, dweights.as_ref(), input, dinput, trace, next)?;
+            std::mem::swap(flow, next);
+        }
+        Ok(&workspace.flow[0])
+    }
+
+    /// Fixes every statistic of a batch at what it is on `x` `[n, d]`, for [`Mode::Eval`].
+    pub fn calibrate(&self, theta: &mut Parameters, x: &Tensor, workspace: &mut Workspace) -> Result<()> {
+        self.forward(theta, x, Mode::Train, workspace)?;
+        let mut constants = theta.constants.to_host()?;
+        for ((layer, place), trace) in self.layers.iter().zip(&self.places).zip(&workspace.traces) {
+            let Some(measured) = layer.measured(trace)? else { continue };
+            for (j, values) in measured.chunks_exact(layer.constants()).enumerate() {
+                let at = place.constants_at + j * place.constants_stride;
+                constants[at..at + values.len()].copy_from_slice(values);
+            }
+        }
+        theta.constants.copy_from_host(&constants)
+    }
+
+    fn weights<'a>(&self, i: usize, parameters: &'a Tensor, constants: &'a Tensor) -> Weights<'a> {
+        let Place { at, stride, constants_at, constants_stride, .. } = self.places[i];
+        Weights { parameters, at, stride, constants, constants_at, constants_stride }
+    }
+
+    /// The batch size of an input, after a look at its shape.
+    fn batch_of(&self, x: &Tensor) -> Result<usize> {
+        match *x.shape() {
+            [batch, d] if d == self.inputs && batch > 0 => Ok(batch),
+            [k, batch, d] if d == self.inputs && batch > 0 && k == self.places[0].networks => Ok(batch),
+            _ => Err(Error::input(format!(
+                "a batch of shape {:?} does not fit {} networks on {} inputs",
+                x.shape(),
+                self.networks,
+                self.inputs
+            ))),
+        }
+    }
+}
+
+impl Workspace {
+    /// The output of the last forward pass, `[k, b, c]`.
+    pub fn output(&self) -> &Tensor {
+        &self.traces[self.traces.len() - 1].y
+    }
+
+    /// What the last layer was given in the last forward pass: the last hidden features `[k or 1, b, h]`, if there
+    /// is a hidden layer.
+    pub fn features(&self) -> Option<&Tensor> {
+        self.traces.len().checked_sub(2).map(|i| &self.traces[i].y)
+    }
+}

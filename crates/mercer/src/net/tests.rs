@@ -1,0 +1,280 @@
+//! Every layer's derivatives against differences and against each other; k networks against k single ones.
+
+use super::*;
+use crate::compute::{Activation, Device, Rule};
+
+fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
+    let data: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
+    Tensor::from_host(Device::Cpu, shape, &data).unwrap()
+}
+
+fn dot(a: &Tensor, b: &Tensor) -> f64 {
+    let (a, b) = (a.to_host().unwrap(), b.to_host().unwrap());
+    a.iter().zip(&b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+}
+
+/// Architectures that together hold every layer in every role, with each activation.
+fn architectures() -> Vec<String> {
+    let mut all: Vec<String> = Activation::ALL
+        .iter()
+        .flat_map(|phi| {
+            let phi = phi.name();
+            [
+                format!("dense(6) {phi} dense(4) {phi} dense(2)"),
+                format!("{phi} dense(3)"),
+                format!("dense(5) {phi} | dense(2)"),
+            ]
+        })
+        .collect();
+    all.extend(
+        [
+            "rff(8, lengthscale=2) dense(3)",
+            "rff(7) | dense(4) tanh dense(1)",
+            "dense(4) l2norm",
+            "dense(4) l2norm tanh dense(2) l2norm",
+            "dense(5) tanh | l2norm dense(3) sin dense(2) l2norm",
+            "l2norm rff(6)",
+        ]
+        .map(String::from),
+    );
+    all
+}
+
+struct Case {
+    net: Network,
+    theta: Parameters,
+    x: Tensor,
+    workspace: Workspace,
+    rng: Rng,
+    name: String,
+}
+
+/// Every architecture with a shared and, where there is no trunk, an own input; in both modes.
+fn for_every_case(mut check: impl FnMut(&mut Case, Mode)) {
+    for text in architectures() {
+        for own_input in [false, true] {
+            for mode in [Mode::Train, Mode::Eval] {
+                let mut rng = Rng::new(11);
+                let net = Network::parse(&text, 3, 3).unwrap();
+                if own_input && net.expression().contains('|') {
+                    continue;
+                }
+                let x = if own_input { random(&[3, 9, 3], &mut rng) } else { random(&[9, 3], &mut rng) };
+                let mut theta = net.init(Device::Cpu, &rng).unwrap();
+                let mut workspace = net.workspace(Device::Cpu).unwrap();
+                net.calibrate(&mut theta, &x, &mut workspace).unwrap();
+                // A fresh batch, so that the two modes differ.
+                let x = random(x.shape(), &mut rng);
+                let name = format!("{text} (own input: {own_input}, {mode:?})");
+                check(&mut Case { net, theta, x, workspace, rng, name }, mode);
+            }
+        }
+    }
+}
+
+#[test]
+fn jvp_is_the_derivative() {
+    for_every_case(|case, mode| {
+        let Case { net, theta, x, workspace, rng, name } = case;
+        let (dtheta, dx) = (random(&[net.parameters()], rng), random(x.shape(), rng));
+        net.forward(theta, x, mode, workspace).unwrap();
+        let t = net.jvp(theta, x, workspace, Some(&dtheta), Some(&dx)).unwrap().to_host().unwrap();
+        let step = 2e-3;
+        let mut at = |step: f32| {
+            let (mut theta, mut x) = (theta.clone(), x.clone());
+            crate::compute::axpy(step, &dtheta, &mut theta.trained);
+            crate::compute::axpy(step, &dx, &mut x);
+            net.forward(&theta, &x, mode, workspace).unwrap().to_host().unwrap()
+        };
+        let (plus, minus) = (at(step), at(-step));
+        let scale = t.iter().fold(1.0f32, |s, t| s.max(t.abs()));
+        // A kink of a ReLU within the step spoils single entries, so the median error is judged, and the worst loosely.
+        let mut errors: Vec<f32> = t
+            .iter()
+            .zip(plus.iter().zip(&minus))
+            .map(|(t, (p, m))| (t - (p - m) / (2.0 * step)).abs() / scale)
+            .collect();
+        errors.sort_by(f32::total_cmp);
+        assert!(errors[errors.len() / 2] < 1e-3, "{name}: median {}", errors[errors.len() / 2]);
+        let smooth = !name.contains("relu");
+        assert!(!smooth || errors[errors.len() - 1] < 5e-3, "{name}: worst {}", errors[errors.len() - 1]);
+    });
+}
+
+#[test]
+fn vjp_is_the_adjoint_of_jvp() {
+    for_every_case(|case, mode| {
+        let Case { net, theta, x, workspace, rng, name } = case;
+        let (dtheta, dx) = (random(&[net.parameters()], rng), random(x.shape(), rng));
+        let u = random(net.forward(theta, x, mode, workspace).unwrap().shape(), rng);
+        let (mut grad, mut back) =
+            (Tensor::zeros(Device::Cpu, &[1]).unwrap(), Tensor::zeros(Device::Cpu, &[1]).unwrap());
+        net.vjp(theta, x, workspace, &u, &mut grad, Some(&mut back)).unwrap();
+        // ⟨u, J v⟩ = ⟨Jᵀ u, v⟩ for v in the parameters and for v in the input, separately.
+        let zero = crate::compute::Tensor::zeros(Device::Cpu, x.shape()).unwrap();
+        let forward = net.jvp(theta, x, workspace, Some(&dtheta), Some(&zero)).unwrap();
+        let scale = (dot(&u, &u) * dot(forward, forward)).sqrt() + 1e-3;
+        let gap = dot(&u, forward) - dot(&grad, &dtheta);
+        assert!(gap.abs() < 1e-5 * scale, "{name}, parameters: {gap:e} of {scale}");
+        let forward = net.jvp(theta, x, workspace, None, Some(&dx)).unwrap();
+        let scale = (dot(&u, &u) * dot(forward, forward)).sqrt() + 1e-3;
+        let gap = dot(&u, forward) - dot(&back, &dx);
+        assert!(gap.abs() < 1e-5 * scale, "{name}, input: {gap:e} of {scale}");
+    });
+}
+
+#[test]
+fn a_missing_tangent_is_zero() {
+    for_every_case(|case, mode| {
+        let Case { net, theta, x, workspace, rng, name } = case;
+        net.forward(theta, x, mode, workspace).unwrap();
+        let zero_x = Tensor::zeros(Device::Cpu, x.shape()).unwrap();
+        let dtheta = random(&[net.parameters()], rng);
+        let with = net.jvp(theta, x, workspace, Some(&dtheta), Some(&zero_x)).unwrap().to_host().unwrap();
+        let without = net.jvp(theta, x, workspace, Some(&dtheta), None).unwrap().to_host().unwrap();
+        assert!(with.iter().zip(&without).all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
+        let none = net.jvp(theta, x, workspace, None, None).unwrap();
+        assert_eq!(dot(none, none), 0.0, "{name}");
+    });
+}
+
+#[test]
+fn k_networks_are_k_single_networks() {
+    let text = "dense(6) sincos dense(5) gelu dense(2) l2norm";
+    let mut rng = Rng::new(4);
+    let (net, single) = (Network::parse(text, 3, 4).unwrap(), Network::parse(text, 3, 1).unwrap());
+    let theta = net.init(Device::Cpu, &rng).unwrap();
+    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    let x = random(&[300, 3], &mut rng);
+    let y = net.forward(&theta, &x, Mode::Train, &mut workspace).unwrap().clone();
+    let g = random(y.shape(), &mut rng);
+    let mut grad = Tensor::zeros(Device::Cpu, &[1]).unwrap();
+    net.vjp(&theta, &x, &mut workspace, &g, &mut grad, None).unwrap();
+    let (y, g, grad) = (y.to_host().unwrap(), g.to_host().unwrap(), grad.to_host().unwrap());
+    let (trained, constants) = (theta.trained.to_host().unwrap(), theta.constants.to_host().unwrap());
+    for j in 0..4 {
+        let part = |all: &[f32]| -> Vec<f32> { all[j * all.len() / 4..(j + 1) * all.len() / 4].to_vec() };
+        let theta = single.parameters_from(Device::Cpu, &part(&trained), &part(&constants)).unwrap();
+        let mut workspace = single.workspace(Device::Cpu).unwrap();
+        let out = single.forward(&theta, &x, Mode::Train, &mut workspace).unwrap();
+        assert_eq!(out.to_host().unwrap(), part(&y));
+        let g = Tensor::from_host(Device::Cpu, &[1, 300, 2], &part(&g)).unwrap();
+        let mut one = Tensor::zeros(Device::Cpu, &[1]).unwrap();
+        single.vjp(&theta, &x, &mut workspace, &g, &mut one, None).unwrap();
+        assert_eq!(one.to_host().unwrap(), part(&grad));
+    }
+}
+
+#[test]
+fn a_shared_trunk_equals_networks_with_equal_trunks() {
+    let mut rng = Rng::new(6);
+    let shared = Network::parse("dense(6) tanh | dense(1)", 2, 3).unwrap();
+    let apart = Network::parse("dense(6) tanh dense(1)", 2, 3).unwrap();
+    let theta = shared.init(Device::Cpu, &rng).unwrap();
+    let (trunk, heads) = theta.trained.to_host().map(|t| (t[..18].to_vec(), t[18..].to_vec())).unwrap();
+    let copied: Vec<f32> =
+        heads.chunks(7).flat_map(|head| trunk.iter().chain(head).copied().collect::<Vec<_>>()).collect();
+    let other = apart.parameters_from(Device::Cpu, &copied, &[]).unwrap();
+    let x = random(&[50, 2], &mut rng);
+    let (mut w1, mut w2) = (shared.workspace(Device::Cpu).unwrap(), apart.workspace(Device::Cpu).unwrap());
+    let y1 = shared.forward(&theta, &x, Mode::Train, &mut w1).unwrap().clone();
+    let y2 = apart.forward(&other, &x, Mode::Train, &mut w2).unwrap();
+    // The heads on a shared trunk are one product, which sums in another order: equal up to rounding of six terms.
+    let (h1, h2) = (y1.to_host().unwrap(), y2.to_host().unwrap());
+    assert!(h1.iter().zip(&h2).all(|(a, b)| (a - b).abs() < 1e-6));
+    let g = random(y1.shape(), &mut rng);
+    let (mut g1, mut g2) = (Tensor::zeros(Device::Cpu, &[1]).unwrap(), Tensor::zeros(Device::Cpu, &[1]).unwrap());
+    shared.vjp(&theta, &x, &mut w1, &g, &mut g1, None).unwrap();
+    apart.vjp(&other, &x, &mut w2, &g, &mut g2, None).unwrap();
+    let (g1, g2) = (g1.to_host().unwrap(), g2.to_host().unwrap());
+    for i in 0..18 {
+        let sum: f32 = (0..3).map(|j| g2[j * 25 + i]).sum();
+        assert!((g1[i] - sum).abs() < 1e-4 * (1.0 + sum.abs()), "{} {sum}", g1[i]);
+    }
+}
+
+/// Twenty training steps; the parameters at the end.
+fn train() -> Vec<f32> {
+    let mut rng = Rng::new(9);
+    let net = Network::parse("dense(64) sincos dense(64) relu | dense(80) erf dense(1) l2norm", 5, 6).unwrap();
+    let mut theta = net.init(Device::Cpu, &rng).unwrap();
+    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    let mut grad = Tensor::zeros(Device::Cpu, &[1]).unwrap();
+    let schedule = Schedule::Constant { rate: 1e-3 };
+    let mut optimizer = Optimizer::new(Device::Cpu, Rule::ADAM, schedule, Some(1.0), net.parameters()).unwrap();
+    for _ in 0..20 {
+        let x = random(&[700, 5], &mut rng);
+        let g = random(net.forward(&theta, &x, Mode::Train, &mut workspace).unwrap().shape(), &mut rng);
+        net.vjp(&theta, &x, &mut workspace, &g, &mut grad, None).unwrap();
+        optimizer.step(&mut theta.trained, &grad);
+    }
+    theta.trained.to_host().unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bits_on_any_number_of_threads() {
+    let bits = |threads: usize| -> Vec<u32> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(train).iter().map(|x| x.to_bits()).collect()
+    };
+    let one = bits(1);
+    assert!(one == bits(2) && one == bits(5));
+}
+
+#[test]
+fn a_smaller_batch_in_between_changes_nothing() {
+    let mut rng = Rng::new(1);
+    let net = Network::parse("dense(8) relu dense(1) l2norm", 2, 3).unwrap();
+    let theta = net.init(Device::Cpu, &rng).unwrap();
+    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    let large = random(&[64, 2], &mut rng);
+    let first = net.forward(&theta, &large, Mode::Train, &mut workspace).unwrap().clone();
+    net.forward(&theta, &random(&[5, 2], &mut rng), Mode::Train, &mut workspace).unwrap();
+    let again = net.forward(&theta, &large, Mode::Train, &mut workspace).unwrap();
+    assert_eq!(first.to_host().unwrap(), again.to_host().unwrap());
+}
+
+#[test]
+fn calibration_makes_evaluation_agree_with_training_on_that_batch() {
+    let mut rng = Rng::new(3);
+    let net = Network::parse("dense(6) tanh l2norm dense(2) l2norm", 2, 3).unwrap();
+    let mut theta = net.init(Device::Cpu, &rng).unwrap();
+    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    let x = random(&[40, 2], &mut rng);
+    net.calibrate(&mut theta, &x, &mut workspace).unwrap();
+    let train = net.forward(&theta, &x, Mode::Train, &mut workspace).unwrap().to_host().unwrap();
+    let eval = net.forward(&theta, &x, Mode::Eval, &mut workspace).unwrap().to_host().unwrap();
+    assert!(train.iter().zip(&eval).all(|(a, b)| (a - b).abs() < 1e-5));
+    let mean: f32 = train[..80].iter().step_by(2).map(|y| y * y).sum::<f32>() / 40.0;
+    assert!((mean - 1.0).abs() < 1e-5);
+}
+
+#[test]
+fn weights_have_the_spread_they_promise() {
+    let net = Network::parse("dense(100) relu dense(50, w=3, b=0) dense(1)", 50, 8).unwrap();
+    let theta = net.init(Device::Cpu, &Rng::new(5)).unwrap().trained.to_host().unwrap();
+    let per = net.parameters() / 8;
+    let mean_square = |from: usize, len: usize| {
+        let all = (0..8).flat_map(|j| &theta[j * per + from..j * per + from + len]);
+        all.map(|&w| f64::from(w).powi(2)).sum::<f64>() / (8 * len) as f64
+    };
+    assert!((mean_square(0, 5000) / (2.0 / 50.0) - 1.0).abs() < 0.05);
+    assert!((mean_square(5000, 100) / (1.0 / 150.0) - 1.0).abs() < 0.25);
+    assert!((mean_square(5100, 5000) / (9.0 / 100.0) - 1.0).abs() < 0.05);
+    assert_eq!(mean_square(10_100, 50), 0.0);
+}
+
+#[test]
+fn unfit_inputs_are_errors() {
+    let net = Network::parse("dense(3)", 2, 4).unwrap();
+    let theta = net.init(Device::Cpu, &Rng::new(0)).unwrap();
+    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    for shape in [&[5, 3][..], &[0, 2], &[3, 5, 2], &[10]] {
+        let x = Tensor::zeros(Device::Cpu, shape).unwrap();
+        assert!(net.forward(&theta, &x, Mode::Train, &mut workspace).is_err(), "{shape:?}");
+    }
+    assert!(Network::parse("dense(3)", 0, 4).is_err() && Network::parse("dense(3)", 2, 0).is_err());
+    assert!(net.parameters_from(Device::Cpu, &[0.0; 5], &[]).is_err());
+    let again = Network::parse(&net.expression(), 2, 4).unwrap();
+    assert_eq!(again.expression(), net.expression());
+}

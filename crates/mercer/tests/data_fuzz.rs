@@ -1,0 +1,315 @@
+//! Broken files of every kind: random bytes, valid files cut short, bits turned, pieces put in. A reader may refuse or
+//! accept them, but it never panics, never allocates what only a header promises, and never lets a bad value through.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mercer::data::{Dataset, ReadOptions, Target, open};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{Config, TestRunner};
+
+/// Remembers the largest piece of memory that was ever asked for.
+struct Watch;
+
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is handed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Watch {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LARGEST.fetch_max(size, Ordering::Relaxed);
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static WATCH: Watch = Watch;
+
+/// The files below are a few kilobytes, and gzip unpacks a byte to a thousand at most.
+const MOST_MEMORY: usize = 64 << 20;
+
+/// What befalls a file.
+#[derive(Clone, Debug)]
+enum Damage {
+    Replace(Vec<u8>),
+    KeepStart(Index, Vec<u8>),
+    Cut(Index),
+    Flip(Vec<(Index, u8)>),
+    Insert(Index, Vec<u8>),
+    Remove(Index, usize),
+}
+
+impl Damage {
+    fn strategy() -> impl Strategy<Value = Damage> {
+        let bytes = || proptest::collection::vec(any::<u8>(), 0..200);
+        prop_oneof![
+            bytes().prop_map(Damage::Replace),
+            (any::<Index>(), bytes()).prop_map(|(at, b)| Damage::KeepStart(at, b)),
+            any::<Index>().prop_map(Damage::Cut),
+            proptest::collection::vec((any::<Index>(), any::<u8>()), 1..6).prop_map(Damage::Flip),
+            (any::<Index>(), bytes()).prop_map(|(at, b)| Damage::Insert(at, b)),
+            (any::<Index>(), 1..40usize).prop_map(|(at, k)| Damage::Remove(at, k)),
+        ]
+    }
+
+    fn apply(&self, valid: &[u8]) -> Vec<u8> {
+        // Half of the places fall into the first hundred bytes, where the headers are.
+        let place = |at: &Index| {
+            let i = at.index(2 * valid.len());
+            if i < valid.len() { i } else { i % valid.len().min(100) }
+        };
+        let mut bytes = valid.to_vec();
+        match self {
+            Damage::Replace(other) => bytes.clone_from(other),
+            Damage::KeepStart(at, other) => {
+                bytes.truncate(place(at));
+                bytes.extend(other);
+            }
+            Damage::Cut(at) => bytes.truncate(at.index(valid.len())),
+            Damage::Flip(flips) => flips.iter().for_each(|(at, mask)| bytes[place(at)] ^= mask),
+            Damage::Insert(at, other) => drop(bytes.splice(place(at)..place(at), other.iter().copied())),
+            Damage::Remove(at, k) => drop(bytes.drain(place(at)..(place(at) + k).min(valid.len()))),
+        }
+        bytes
+    }
+}
+
+/// What every accepted set must be.
+fn assert_sound(set: &Dataset) {
+    assert!(set.n() > 0 && set.d() > 0);
+    assert!(set.x.is_standard_layout() && set.x.iter().all(|v| v.is_finite()));
+    assert_eq!(set.columns.len(), set.d());
+    assert!(set.shape.is_none_or(|[c, h, w]| c * h * w == set.d()));
+    match &set.y {
+        None => {}
+        Some(Target::Values(values)) => assert!(values.len() == set.n() && values.iter().all(|v| v.is_finite())),
+        Some(Target::Classes { labels, names }) => {
+            assert!(labels.len() == set.n() && labels.iter().all(|&l| l < names.len()));
+        }
+    }
+}
+
+/// Damages `valid` in many ways and reads it under `name`; where `whole` is set, a cut file must be refused.
+fn fuzz(name: &str, valid: &[u8], whole: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    let source = path.to_str().unwrap();
+    std::fs::write(&path, valid).unwrap();
+    assert_sound(&open(source, &ReadOptions::default()).expect("the undamaged file is read"));
+    let options = [
+        ReadOptions::default(),
+        ReadOptions { target: Some("-1".into()), ..Default::default() },
+        ReadOptions { target: Some("a".into()), ..Default::default() },
+    ];
+    let mut runner = TestRunner::new(Config { cases: 600, failure_persistence: None, ..Config::default() });
+    let outcome = runner.run(&(Damage::strategy(), 0..options.len()), |(damage, option)| {
+        let bytes = damage.apply(valid);
+        std::fs::write(&path, &bytes).unwrap();
+        match open(source, &options[option]) {
+            Ok(set) => {
+                assert_sound(&set);
+                prop_assert!(!(whole && matches!(damage, Damage::Cut(_))), "a cut file was accepted");
+            }
+            Err(e) => prop_assert!(!e.to_string().is_empty() && e.to_string().len() < 2000, "{}", e),
+        }
+        prop_assert!(LARGEST.load(Ordering::Relaxed) < MOST_MEMORY, "asked for too much memory");
+        Ok(())
+    });
+    if let Err(e) = outcome {
+        panic!("{name}: {e}");
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn npy() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let x = ndarray::Array2::from_shape_fn((12, 5), |(i, j)| i as f64 - 0.5 * j as f64);
+    ndarray_npy::WriteNpyExt::write_npy(&x, &mut bytes).unwrap();
+    bytes
+}
+
+fn npz(compressed: bool) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let mut writer = if compressed {
+        ndarray_npy::NpzWriter::new_compressed(&mut bytes)
+    } else {
+        ndarray_npy::NpzWriter::new(&mut bytes)
+    };
+    writer.add_array("X", &ndarray::Array2::<f32>::ones((9, 4))).unwrap();
+    writer.add_array("y", &ndarray::Array1::<i32>::zeros(9)).unwrap();
+    writer.finish().unwrap();
+    bytes.into_inner()
+}
+
+const TABLE: &str = "a,b,kind\n1,2.5,7\n-3e2,4,8\n0.001,5,9\n6,-7,10\n";
+
+fn images() -> Vec<u8> {
+    let mut bytes = vec![0, 0, 8, 3, 0, 0, 0, 5, 0, 0, 0, 4, 0, 0, 0, 3];
+    bytes.extend(0..60u8);
+    bytes
+}
+
+fn photographs() -> Vec<u8> {
+    (0..2 * 3073).map(|i| if i % 3073 == 0 { (i / 3073) as u8 } else { (i % 251) as u8 }).collect()
+}
+
+#[test]
+fn npy_survives_damage() {
+    fuzz("a.npy", &npy(), true);
+    fuzz("a.npy.gz", &gzip(&npy()), true);
+}
+
+#[test]
+fn npz_survives_damage() {
+    fuzz("a.npz", &npz(false), true);
+    fuzz("b.npz", &npz(true), true);
+}
+
+#[test]
+fn csv_survives_damage() {
+    fuzz("a.csv", TABLE.as_bytes(), false);
+    fuzz("b.csv", TABLE.replace(',', ";").as_bytes(), false);
+    fuzz("a.csv.gz", &gzip(TABLE.as_bytes()), true);
+}
+
+#[test]
+fn idx_survives_damage() {
+    fuzz("a.idx", &images(), true);
+    fuzz("a-idx3-ubyte.gz", &gzip(&images()), true);
+}
+
+#[test]
+fn cifar_survives_damage() {
+    fuzz("a.bin", &photographs(), false);
+    fuzz("a.bin.gz", &gzip(&photographs()), true);
+}
+
+/// A table of 40 rows in two row groups: a number, a number that may be missing, a whole number.
+#[cfg(feature = "parquet")]
+fn parquet(compressed: bool) -> Vec<u8> {
+    use parquet::basic::Compression;
+    use parquet::data_type::{DoubleType, FloatType, Int32Type};
+    use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
+    let schema = "message table { REQUIRED DOUBLE a; OPTIONAL FLOAT b; REQUIRED INT32 kind; }";
+    let schema = parquet::schema::parser::parse_message_type(schema).unwrap();
+    let compression = if compressed { Compression::SNAPPY } else { Compression::UNCOMPRESSED };
+    let properties = WriterProperties::builder().set_compression(compression).build();
+    let mut bytes = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut bytes, schema.into(), properties.into()).unwrap();
+    for g in 0..2 {
+        let mut group = writer.next_row_group().unwrap();
+        let a: Vec<f64> = (0..20).map(|i| f64::from(i + g) * 0.25).collect();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<DoubleType>().write_batch(&a, None, None).unwrap();
+        column.close().unwrap();
+        let b: Vec<f32> = a.iter().map(|&v| v as f32).collect();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<FloatType>().write_batch(&b, Some(&[1; 20]), None).unwrap();
+        column.close().unwrap();
+        let kind: Vec<i32> = (0..20).map(|i| i % 3).collect();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int32Type>().write_batch(&kind, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+    bytes
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_survives_damage() {
+    fuzz("a.parquet", &parquet(false), true);
+    fuzz("b.parquet", &parquet(true), true);
+}
+
+/// Headers that are well formed and promise anything at all.
+#[test]
+fn promises_do_not_allocate() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut runner = TestRunner::new(Config { cases: 500, failure_persistence: None, ..Config::default() });
+    let size = prop_oneof![0..20u64, any::<u32>().prop_map(u64::from), any::<u64>()];
+    let dims = proptest::collection::vec(size, 1..5);
+    let outcome = runner.run(&(dims, any::<bool>(), 0..200usize), |(dims, packed, length)| {
+        let shape: String = dims.iter().map(|d| format!("{d}, ")).collect();
+        let header = format!(
+            "{{'descr': '<f8', 'fortran_order': {}, 'shape': ({shape})}}",
+            if packed { "True" } else { "False" }
+        );
+        let mut npy = b"\x93NUMPY\x01\x00".to_vec();
+        npy.extend((header.len() as u16).to_le_bytes());
+        npy.extend(header.as_bytes());
+        npy.extend(vec![0; length]);
+        let mut idx = vec![0, 0, 8, dims.len() as u8];
+        dims.iter().for_each(|&d| idx.extend((d as u32).to_be_bytes()));
+        idx.extend(vec![0; length]);
+        for (name, bytes) in [("a.npy", npy), ("a.idx", idx)] {
+            let name = if packed { format!("{name}.gz") } else { name.into() };
+            let path = folder.path().join(name);
+            std::fs::write(&path, if packed { gzip(&bytes) } else { bytes }).unwrap();
+            if let Ok(set) = open(path.to_str().unwrap(), &ReadOptions::default()) {
+                assert_sound(&set);
+            }
+        }
+        prop_assert!(LARGEST.load(Ordering::Relaxed) < MOST_MEMORY, "asked for too much memory");
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::default() })]
+
+    /// What is written comes back, through every way of laying it out.
+    #[test]
+    fn tables_survive_a_round_trip(rows in proptest::collection::vec(proptest::array::uniform3(proptest::num::f64::NORMAL), 1..20)) {
+        let folder = tempfile::tempdir().unwrap();
+        let x = ndarray::Array2::from_shape_fn((rows.len(), 3), |(i, j)| rows[i][j]);
+        let text: String = rows.iter().map(|r| format!("{:e},{:?},{}\n", r[0], r[1], r[2])).collect();
+        let csv = folder.path().join("x.csv");
+        std::fs::write(&csv, text).unwrap();
+        prop_assert_eq!(&open(csv.to_str().unwrap(), &ReadOptions::default()).unwrap().x, &x);
+        let npy = folder.path().join("x.npy");
+        mercer::data::write_npy(&npy, x.view()).unwrap();
+        prop_assert_eq!(&open(npy.to_str().unwrap(), &ReadOptions::default()).unwrap().x, &x);
+    }
+
+    /// A split is a partition, and the seed decides it.
+    #[test]
+    fn splits_partition_the_rows(n in 2..300usize, fraction in 0.01..0.99f64, seed in any::<u64>()) {
+        let x = ndarray::Array2::from_shape_fn((n, 1), |(i, _)| i as f64);
+        let set = Dataset::new("rows", x, Some(Target::Values((0..n).map(|i| i as f64).collect()))).unwrap();
+        let m = (fraction * n as f64).round() as usize;
+        match set.split(fraction, seed) {
+            Err(_) => prop_assert!(m == 0 || m == n),
+            Ok((rest, held_out)) => {
+                prop_assert_eq!(held_out.n(), m);
+                let mut all: Vec<f64> = rest.x.iter().chain(&held_out.x).copied().collect();
+                all.sort_by(f64::total_cmp);
+                prop_assert_eq!(all, (0..n).map(|i| i as f64).collect::<Vec<_>>());
+                prop_assert_eq!(held_out.y.as_ref().unwrap().values(), held_out.x.column(0).to_vec());
+                prop_assert_eq!(set.split(fraction, seed).unwrap(), (rest, held_out));
+            }
+        }
+    }
+}

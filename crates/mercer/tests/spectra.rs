@@ -1,0 +1,249 @@
+//! Spectra against closed forms and against each other.
+
+use mercer::kernel::Kernel;
+use mercer::operator::{Budget, Precision};
+use mercer::rng::Rng;
+use mercer::spectrum::{Certificate, Exact, Krylov, Method, Problem, Spectrum, Standing};
+use ndarray::{Array2, ArrayView2};
+
+/// Eigenvalues of `exp(−d²/2)` under U[−2,2], by Gauss–Legendre quadrature (30 and 40 nodes agree).
+const RBF: [f64; 10] =
+    [0.5212157, 0.3025390, 0.1257423, 0.0389239, 0.0093883, 0.0018393, 3.0259e-4, 4.2857e-5, 5.326e-6, 5.894e-7];
+/// Eigenvalues of `(xx'+1.5)⁴` under U[−1,1]; the sixth and all after it are zero.
+const POLYNOMIAL: [f64; 5] = [6.9441344, 5.2393530, 0.9239805, 0.1177899, 0.0054963];
+
+/// The midpoints of n equal intervals: their average is a quadrature rule of error O(1/n²).
+fn midpoints(half_width: f64, n: usize) -> Array2<f64> {
+    Array2::from_shape_fn((n, 1), |(i, _)| half_width * (2.0 * (i as f64 + 0.5) / n as f64 - 1.0))
+}
+
+fn uniform(n: usize, d: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    Array2::from_shape_simple_fn((n, d), || 4.0 * rng.uniform() - 2.0)
+}
+
+fn fit(method: &dyn Method, kernel: &str, x: ArrayView2<f64>, k: usize) -> Spectrum {
+    Spectrum::fit(method, &Problem::new(&Kernel::parse(kernel).unwrap(), x, k), None).unwrap()
+}
+
+/// Eigenvalues in the limit of ever finer midpoints: the error of the rule is c/n² + O(1/n⁴), and two sizes cancel c.
+fn refined(method: &dyn Method, kernel: &str, half_width: f64) -> Vec<f64> {
+    let at = |n: usize| fit(method, kernel, midpoints(half_width, n).view(), 10).eigenvalues;
+    at(1000).iter().zip(at(2000)).map(|(coarse, fine)| (4.0 * fine - coarse) / 3.0).collect()
+}
+
+/// Agreement to six digits, or to half a unit of the last digit that the table has.
+fn assert_six_digits(got: f64, want: f64, unit: f64, what: &str) {
+    assert!((got - want).abs() <= (1e-6 * want).max(0.51 * unit), "{what}: {got} for {want}");
+}
+
+#[test]
+fn exact_spectrum_of_the_rbf_kernel() {
+    for (j, (got, want)) in refined(&Exact, "rbf(1)", 2.0).into_iter().zip(RBF).enumerate() {
+        let unit = [1e-7, 1e-7, 1e-7, 1e-7, 1e-7, 1e-7, 1e-8, 1e-9, 1e-9, 1e-10][j];
+        assert_six_digits(got, want, unit, &format!("μ_{}", j + 1));
+    }
+    let spectrum = fit(&Exact, "rbf(1)", midpoints(2.0, 500).view(), 10);
+    assert!(spectrum.certificate.worst_residual() < 1e-7);
+    assert!(spectrum.certificate.standing.iter().all(|s| *s == Standing::Simple));
+}
+
+#[test]
+fn exact_spectrum_of_the_polynomial_kernel_has_rank_five() {
+    let kernel = "poly(degree=4, offset=1.5)";
+    for method in [&Exact as &dyn Method, &Krylov::default()] {
+        for (got, want) in refined(method, kernel, 1.0).into_iter().zip(POLYNOMIAL) {
+            assert_six_digits(got, want, 1e-7, &method.name());
+        }
+        let spectrum = fit(method, kernel, midpoints(1.0, 500).view(), 10);
+        assert_eq!(spectrum.eigenvalues[5..], [0.0; 5], "{}", method.name());
+        assert!(spectrum.certificate.standing[5..].iter().all(|s| *s == Standing::Zero));
+        assert!(spectrum.certificate.residual[5..].iter().all(Option::is_none));
+        let psi = spectrum.transform(midpoints(0.9, 7).view()).unwrap();
+        assert!(psi.iter().all(|v| v.is_finite()) && psi.column(5).iter().all(|v| *v == 0.0));
+        assert!((spectrum.certificate.trace_captured - 1.0).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn krylov_agrees_with_the_dense_decomposition() {
+    let x = uniform(900, 3, 1);
+    for kernel in ["rbf(1)", "matern12(0.5)", "poly(degree=2)", "laplacian(1) + 0.1*linear"] {
+        let (dense, krylov) = (fit(&Exact, kernel, x.view(), 12), fit(&Krylov::default(), kernel, x.view(), 12));
+        for (j, (a, b)) in dense.eigenvalues.iter().zip(&krylov.eigenvalues).enumerate() {
+            assert!((a - b).abs() <= 1e-10 * dense.eigenvalues[0], "{kernel}, μ_{}: {a} and {b}", j + 1);
+        }
+        assert!(krylov.certificate.worst_residual() < 2e-6, "{kernel}");
+    }
+}
+
+#[test]
+fn matrix_free_krylov_equals_the_stored_one() {
+    let x = uniform(2000, 4, 2);
+    let kernel = Kernel::parse("rbf(1.5)").unwrap();
+    let solve = |budget: Budget| {
+        let problem = Problem { budget, ..Problem::new(&kernel, x.view(), 6) };
+        Krylov::default().solve(&problem).unwrap().eigenvalues
+    };
+    // 20 MB hold the Krylov basis, but not the 32 MB of the matrix.
+    let (free, stored) = (solve(Budget::of(20_000_000)), solve(Budget::of(1 << 30)));
+    assert!(free.iter().zip(&stored).all(|(a, b)| (a - b).abs() < 1e-12 * stored[0]));
+}
+
+#[test]
+fn repeated_eigenvalues_are_named() {
+    // On equally spaced points of a circle, all but the first eigenvalue of a rotation-invariant kernel come in pairs.
+    let n = 240;
+    let circle = Array2::from_shape_fn((n, 2), |(i, j)| {
+        let angle = std::f64::consts::TAU * i as f64 / n as f64;
+        if j == 0 { angle.cos() } else { angle.sin() }
+    });
+    for method in [&Exact as &dyn Method, &Krylov::default()] {
+        let spectrum = fit(method, "rbf(1)", circle.view(), 5);
+        assert_eq!(spectrum.certificate.standing[0], Standing::Simple);
+        assert!(spectrum.certificate.standing[1..].iter().all(|s| *s == Standing::Repeated), "{}", method.name());
+    }
+}
+
+#[test]
+fn single_precision_is_good_to_its_digits() {
+    let x = uniform(800, 5, 3);
+    let kernel = Kernel::parse("rbf(2)").unwrap();
+    let values = |precision| {
+        let problem = Problem { precision, ..Problem::new(&kernel, x.view(), 8) };
+        Spectrum::fit(&Krylov::default(), &problem, None).unwrap().eigenvalues
+    };
+    let (single, double) = (values(Precision::F32), values(Precision::F64));
+    assert!(single.iter().zip(&double).all(|(a, b)| (a - b).abs() < 2e-6 * double[0]));
+}
+
+#[test]
+fn the_exact_method_refuses_what_does_not_fit() {
+    let x = uniform(2000, 1, 4);
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let problem = Problem { budget: Budget::of(10_000_000), ..Problem::new(&kernel, x.view(), 3) };
+    let error = Spectrum::fit(&Exact, &problem, None).err().unwrap().to_string();
+    assert!(error.contains("122.1 MiB") && error.contains("krylov"), "{error}");
+}
+
+#[test]
+fn bad_problems_are_named() {
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let refused = |x: Array2<f64>, k: usize| {
+        Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), k), None).err().unwrap().to_string()
+    };
+    assert!(refused(uniform(5, 1, 0), 6).contains("between 1 and the number of points, 5; got 6"));
+    assert!(refused(uniform(5, 1, 0), 0).contains("got 0"));
+    assert!(refused(Array2::zeros((0, 3)), 1).contains("empty"));
+    let mut x = uniform(5, 2, 0);
+    x[[3, 1]] = f64::NAN;
+    assert!(refused(x, 1).contains("row 4, column 2 is NaN"));
+    let spectrum = fit(&Exact, "rbf(1)", uniform(9, 2, 0).view(), 2);
+    let error = spectrum.transform(uniform(3, 4, 0).view()).unwrap_err().to_string();
+    assert!(error.contains("2 columns") && error.contains("have 4"), "{error}");
+}
+
+#[test]
+fn transform_at_the_fitted_points_gives_the_eigenvectors() {
+    let x = uniform(300, 2, 5);
+    let kernel = Kernel::parse("matern32(1)").unwrap();
+    let problem = Problem::new(&kernel, x.view(), 6);
+    let solution = Exact.solve(&problem).unwrap();
+    let spectrum = Spectrum::fit(&Exact, &problem, None).unwrap();
+    let difference = spectrum.transform(x.view()).unwrap() - solution.at_points.unwrap();
+    assert!(difference.iter().all(|d| d.abs() < 1e-9));
+}
+
+#[test]
+fn the_certificate_sees_an_iteration_that_stopped_early() {
+    let (x, h) = (uniform(600, 3, 11), uniform(200, 3, 12));
+    let kernel = Kernel::parse("matern32(0.3)").unwrap();
+    let residual = |tolerance: f64| {
+        let method = Krylov { tolerance };
+        let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 6), Some(h.view())).unwrap();
+        spectrum.certificate.worst_residual()
+    };
+    let (early, late) = (residual(0.3), residual(1e-8));
+    assert!(early > 1e-3 && late < 1e-7, "{early} and {late}");
+}
+
+/// The certificate of exact pairs of n points, measured on other points of the same distribution.
+fn certificate(n: usize, held_out: usize) -> (Vec<f64>, Certificate) {
+    let (x, h) = (uniform(n, 1, 6), uniform(held_out, 1, 7));
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let spectrum = Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 4), Some(h.view())).unwrap();
+    (spectrum.eigenvalues, spectrum.certificate)
+}
+
+#[test]
+fn the_certificate_tells_the_solver_s_error_from_that_of_the_sample() {
+    let (_, few) = certificate(60, 3000);
+    let (_, many) = certificate(1500, 3000);
+    for c in [&few, &many] {
+        assert_eq!(c.held_out, 3000);
+        assert!(c.worst_residual() < 1e-8, "the solver is exact");
+    }
+    // Sixty points miss the population's eigenfunctions by far more than fifteen hundred do.
+    let mean = |c: &Certificate| c.population_residual.iter().flatten().sum::<f64>() / 4.0;
+    assert!(mean(&few) > 0.02 && mean(&few) > 2.0 * mean(&many), "{} and {}", mean(&few), mean(&many));
+    assert!(few.orthonormality > many.orthonormality);
+}
+
+#[test]
+fn confidence_intervals_cover_the_true_eigenvalues() {
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let (mut covered, trials) = (0, 100);
+    for trial in 0..trials {
+        let (x, h) = (uniform(400, 1, 100 + trial), uniform(400, 1, 900 + trial));
+        let spectrum = Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 2), Some(h.view())).unwrap();
+        let [low, high] = spectrum.certificate.interval[0].unwrap();
+        covered += usize::from(low <= RBF[0] && RBF[0] <= high);
+    }
+    // Binomial(100, 0.95): 88 is three standard deviations below the mean.
+    assert!(covered >= 88, "{covered} of {trials}");
+}
+
+#[test]
+fn saved_spectra_come_back_the_same_and_damaged_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.mercer");
+    let x = uniform(80, 3, 8);
+    let spectrum = fit(&Exact, "rbf(1) + 0.5*linear", x.view(), 5);
+    spectrum.save(&path).unwrap();
+    let back = Spectrum::load(&path).unwrap();
+    assert_eq!(back.eigenvalues, spectrum.eigenvalues);
+    assert_eq!(back.certificate, spectrum.certificate);
+    assert_eq!(back.origin, spectrum.origin);
+    let new = uniform(10, 3, 9);
+    assert_eq!(back.transform(new.view()).unwrap(), spectrum.transform(new.view()).unwrap());
+
+    let bytes = std::fs::read(&path).unwrap();
+    let refuse = |bytes: &[u8]| {
+        let damaged = folder.path().join("b.mercer");
+        std::fs::write(&damaged, bytes).unwrap();
+        Spectrum::load(&damaged).err().map(|e| e.to_string())
+    };
+    for length in [0, 3, 8, 100, bytes.len() / 2, bytes.len() - 1] {
+        assert!(refuse(&bytes[..length]).unwrap().contains("truncated or foreign"), "{length} bytes");
+    }
+    let text = String::from_utf8_lossy(&bytes[8..60]).into_owned();
+    assert!(text.starts_with('{'));
+    let replaced = |from: &str, to: &str| {
+        assert_eq!(from.len(), to.len());
+        let at = bytes.windows(from.len()).position(|w| w == from.as_bytes()).unwrap();
+        let mut copy = bytes.clone();
+        copy[at..at + to.len()].copy_from_slice(to.as_bytes());
+        copy
+    };
+    assert!(refuse(&replaced(r#""version":"1""#, r#""version":"9""#)).unwrap().contains("update mercer"));
+    assert!(refuse(&replaced(r#""format":"mercer""#, r#""format":"nother""#)).unwrap().contains("another program"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no temporary file is left");
+    // Every single flipped byte is refused or read, never a panic.
+    let mut rng = Rng::new(10);
+    for _ in 0..300 {
+        let mut copy = bytes.clone();
+        let at = rng.below(copy.len());
+        copy[at] ^= 1 << rng.below(8);
+        refuse(&copy);
+    }
+}
