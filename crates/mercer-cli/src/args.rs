@@ -1,6 +1,6 @@
 //! The arguments of the program; help, completions and the man page come from here.
 
-use crate::commands::{completions, datasets, demo, fit, gram, inspect, kernels, man, transform};
+use crate::commands::{completions, datasets, demo, embed, fit, gram, inspect, kernels, man, regress, transform};
 use clap::{Args, Parser, Subcommand};
 
 /// Spectral kernel learning: eigenvalues and eigenfunctions of kernels, each with its error, and what they are good for.
@@ -52,6 +52,10 @@ pub enum Command {
     Inspect(inspect::Inspect),
     /// Write the kernel matrix of a data set
     Gram(gram::Gram),
+    /// Learn to predict a column: numbers by regression, words by classification
+    Regress(regress::Regress),
+    /// Give every point a few coordinates that keep what the kernel calls near
+    Embed(embed::Embed),
     /// List the kernels, with their parameters
     Kernels(kernels::Kernels),
     /// List the data sets that have a name

@@ -72,7 +72,9 @@ fn beyond_the_sample(certificate: &Certificate) -> Option<String> {
     let worst = confirmed.iter().copied().fold(0.0, f64::max);
     Some(match confirmed.len() {
         0 => "Beyond the sample: no pair is confirmed on fresh points; use more points, or hold out more.".into(),
-        m if m == nonzero => format!("Beyond the sample: averaged over fresh points, the residual is at most {}.", percent(worst)),
+        m if m == nonzero => {
+            format!("Beyond the sample: averaged over fresh points, the residual is at most {}.", percent(worst))
+        }
         m => format!(
             "Beyond the sample: averaged over fresh points, the residual of the first {} is at most {}; the others would \
              need more points to be confirmed.",

@@ -73,7 +73,11 @@ impl Output {
             Target::Values(values) if is_csv => self.csv(aview1(values).insert_axis(Axis(1)), &["prediction".into()]),
             Target::Values(values) => write_npy(&self.0, aview1(values)),
             Target::Classes { labels, names } if is_csv => self.text(
-                &["prediction".to_owned()].into_iter().chain(labels.iter().map(|&l| quoted(&names[l]))).map(|l| l + "\n").collect::<String>(),
+                &["prediction".to_owned()]
+                    .into_iter()
+                    .chain(labels.iter().map(|&l| quoted(&names[l])))
+                    .map(|l| l + "\n")
+                    .collect::<String>(),
             ),
             Target::Classes { labels, names } => {
                 let numbers: Option<Vec<i64>> = names.iter().map(|name| name.parse().ok()).collect();

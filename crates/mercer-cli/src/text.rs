@@ -57,6 +57,23 @@ pub fn percent(share: f64) -> String {
     if shown < 100.0 && shown >= 99.95 { format!("{:.6} %", shown.min(99.999_999)) } else { format!("{shown:.1} %") }
 }
 
+/// A kernel expression with its numbers to six digits, for the eye; the full ones are needed to compute the same.
+pub fn rounded(expression: &str) -> String {
+    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+    let mut out = String::new();
+    let mut rest = expression;
+    while !rest.is_empty() {
+        let words = rest.find(is_digit).unwrap_or(rest.len());
+        let (before, from) = rest.split_at(words);
+        let (digits, after) = from.split_at(from.find(|c| !is_digit(c)).unwrap_or(from.len()));
+        let short = digits.parse::<f64>().ok().filter(|_| digits.contains('.') && digits.len() > 8);
+        out += before;
+        out += &short.map_or_else(|| digits.to_owned(), |value| number(value, 6));
+        rest = after;
+    }
+    out
+}
+
 /// Seconds as a person says them.
 pub fn seconds(s: f64) -> String {
     match s {
@@ -104,6 +121,13 @@ mod tests {
         assert_eq!(percent(0.999_999_999_9), "99.999999 %");
         assert_eq!(count(60_000, "point"), "60 000 points");
         assert_eq!(count(1, "row"), "1 row");
+    }
+
+    #[test]
+    fn only_long_numbers_are_rounded() {
+        let long = "0.5*rbf(lengthscale=49.13247398615299) + matern52(2)";
+        assert_eq!(rounded(long), "0.5*rbf(lengthscale=49.1325) + matern52(2)");
+        assert_eq!(rounded("poly(degree=4)"), "poly(degree=4)");
     }
 
     #[test]

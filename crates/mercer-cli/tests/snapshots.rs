@@ -68,7 +68,8 @@ fn without_times(text: &str) -> String {
         let mut parts = text.split(mark);
         let mut out = parts.next().unwrap_or("").to_owned();
         for part in parts {
-            let unit = number(part).and_then(|n| units.iter().find(|u| part[n..].starts_with(**u)).map(|u| n + u.len()));
+            let unit =
+                number(part).and_then(|n| units.iter().find(|u| part[n..].starts_with(**u)).map(|u| n + u.len()));
             out += &unit.map_or_else(|| format!("{mark}{part}"), |n| format!("{mark}T{}", &part[n..]));
         }
         out

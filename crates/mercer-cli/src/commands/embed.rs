@@ -178,14 +178,17 @@ impl Embed {
         context.result(&object, || {
             let row = |j: usize| {
                 let share = found.explained.as_ref().map(|e| text::percent(e[j]));
-                [Some((j + 1).to_string()), Some(text::number(found.eigenvalues[j], 6)), share].into_iter().flatten().collect()
+                [Some((j + 1).to_string()), Some(text::number(found.eigenvalues[j], 6)), share]
+                    .into_iter()
+                    .flatten()
+                    .collect()
             };
             let rows: Vec<Vec<String>> = (0..found.eigenvalues.len()).map(row).collect();
             let headings = ["j", "eigenvalue", "variance"];
             let headings = if found.explained.is_some() { &headings[..] } else { &headings[..2] };
             format!(
                 "{} of {}: {} of {}, by {} in {}\n\n{}",
-                origin.kernel,
+                text::rounded(&origin.kernel),
                 self.data,
                 text::count(origin.n, "point"),
                 text::count(origin.d, "column"),
@@ -198,18 +201,21 @@ impl Embed {
 
     fn figure(&self, data: &Dataset, found: &Embedded) -> Result<String> {
         if found.z.ncols() < 2 {
-            return Err(Error::input("the embedding has one coordinate only, which cannot be drawn; try another kernel"));
+            return Err(Error::input(
+                "the embedding has one coordinate only, which cannot be drawn; try another kernel",
+            ));
         }
-        Ok(scatter(&format!("{}: {}", data.name, found.origin.method), found.z.column(0).to_vec(), found.z.column(1).to_vec(), data.y.as_ref()))
+        let (xs, ys) = (found.z.column(0).to_vec(), found.z.column(1).to_vec());
+        Ok(scatter(&format!("{}: {}", data.name, found.origin.method), &xs, &ys, data.y.as_ref()))
     }
 }
 
 /// Points in the plane, coloured by their target.
-pub fn scatter(title: &str, xs: Vec<f64>, ys: Vec<f64>, target: Option<&Target>) -> String {
+pub fn scatter(title: &str, xs: &[f64], ys: &[f64], target: Option<&Target>) -> String {
     let plot = Plot::new(title).x("first coordinate").y("second coordinate").size(680.0, 520.0);
     match target {
-        Some(Target::Classes { labels, names }) => plot.classes(&xs, &ys, labels, names).svg(),
-        Some(Target::Values(values)) => plot.values("target", &xs, &ys, values).svg(),
-        None => plot.scatter("", &xs, &ys).svg(),
+        Some(Target::Classes { labels, names }) => plot.classes(xs, ys, labels, names).svg(),
+        Some(Target::Values(values)) => plot.values("target", xs, ys, values).svg(),
+        None => plot.scatter("", xs, ys).svg(),
     }
 }

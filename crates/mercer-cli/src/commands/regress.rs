@@ -7,7 +7,9 @@ use crate::output::{Output, optional};
 use crate::score::{Score, score};
 use crate::text;
 use clap::{Args, ValueEnum};
-use mercer::apply::{Alpha, Bandwidth, FittedNadarayaWatson, FittedRidge, Means, NadarayaWatson, Ridge, RidgeSolver, Tried};
+use mercer::apply::{
+    Alpha, Bandwidth, FittedNadarayaWatson, FittedRidge, Means, NadarayaWatson, Ridge, RidgeSolver, Tried,
+};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
@@ -19,7 +21,9 @@ use std::path::PathBuf;
 
 /// Learn to predict a column: numbers by regression, words by classification
 #[derive(Args)]
-#[command(after_help = "Example:\n  mercer regress train.csv --target price --kernel \"matern52(2)\" --predict test.csv --out y.npy")]
+#[command(
+    after_help = "Example:\n  mercer regress train.csv --target price --kernel \"matern52(2)\" --predict test.csv --out y.npy"
+)]
 pub struct Regress {
     /// Examples: a file (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
     data: String,
@@ -104,7 +108,11 @@ fn auto_or_ridge(word: &str) -> Result<Choice, String> {
 }
 
 fn auto_or_positive(word: &str) -> Result<Choice, String> {
-    if word == "auto" { Ok(Choice::Auto) } else { positive(word).map(Choice::Value).map_err(|e| format!("{e}, or auto")) }
+    if word == "auto" {
+        Ok(Choice::Auto)
+    } else {
+        positive(word).map(Choice::Value).map_err(|e| format!("{e}, or auto"))
+    }
 }
 
 /// Above this many points the dense way to α takes too long.
@@ -125,7 +133,10 @@ impl Regress {
         if let (Some(new), None) = (&new, &out)
             && new.y.is_none()
         {
-            return Err(Error::input(format!("`{}` has no target to score against; name a file for its predictions by --out", new.name)));
+            return Err(Error::input(format!(
+                "`{}` has no target to score against; name a file for its predictions by --out",
+                new.name
+            )));
         }
         let (train, held_out) = self.split(data, context)?;
         let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
@@ -156,19 +167,21 @@ impl Regress {
         let on_new = new.as_ref().map(|n| judged(n)).transpose()?;
         if let (Some(out), Some((predicted, _))) = (&out, &on_new) {
             out.predictions(predicted)?.into_iter().for_each(|note| context.note(note));
-            context.note(format_args!("wrote {}: {}", out.path().display(), text::count(predicted.len(), "prediction")));
+            context.note(format_args!(
+                "wrote {}: {}",
+                out.path().display(),
+                text::count(predicted.len(), "prediction")
+            ));
         }
-        let scores = [
-            ("train", on_train),
-            ("holdout", on_held_out),
-            ("test", on_new.and_then(|(_, score)| score)),
-        ];
+        let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
         self.show(&learnt, train.y.as_ref(), &scores, context)
     }
 
     /// What can be refused before any work.
     fn check(&self) -> Result<()> {
-        let refuse = |option: &str, method: &str| Err(Error::input(format!("--{option} is for --method {method}; leave it out")));
+        let refuse = |option: &str, method: &str| {
+            Err(Error::input(format!("--{option} is for --method {method}; leave it out")))
+        };
         match self.method {
             Way::Ridge if self.bandwidth.is_some() => refuse("bandwidth", "nadaraya-watson"),
             Way::NadarayaWatson if self.alpha.is_some() => refuse("alpha", "ridge"),
@@ -215,9 +228,10 @@ impl Regress {
             }
             Way::Ridge => {
                 let n = train.n();
-                let dense = n <= MOST_DENSE && means.budget.allows(32 * (n as u64).pow(2)) && self.solver != Some(Solver::Cg);
+                let dense =
+                    n <= MOST_DENSE && means.budget.allows(32 * (n as u64).pow(2)) && self.solver != Some(Solver::Cg);
                 let alpha = match self.alpha {
-                    Some(Choice::Value(α)) => Alpha::Fixed(α),
+                    Some(Choice::Value(value)) => Alpha::Fixed(value),
                     _ if dense || self.solver == Some(Solver::Direct) => Alpha::LeaveOneOut,
                     _ => Alpha::CrossValidation { folds: 5 },
                 };
@@ -231,7 +245,13 @@ impl Regress {
         }
     }
 
-    fn show(&self, learnt: &Learnt, y: Option<&Target>, scores: &[(&str, Option<Score>)], context: &Context) -> Result<()> {
+    fn show(
+        &self,
+        learnt: &Learnt,
+        y: Option<&Target>,
+        scores: &[(&str, Option<Score>)],
+        context: &Context,
+    ) -> Result<()> {
         let origin = learnt.origin();
         let left_out = learnt.tried().iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
         let (name, value) = learnt.parameter();
@@ -250,19 +270,23 @@ impl Regress {
             };
             let mut said = format!(
                 "{} on {}: {} of {}, {task}, by {} in {}\n{name} {}{}\n",
-                origin.kernel,
+                text::rounded(&origin.kernel),
                 self.data,
                 text::count(origin.n, "point"),
                 text::count(origin.d, "column"),
                 origin.method,
                 text::seconds(origin.seconds),
                 text::number(value, 4),
-                left_out.map_or_else(String::new, |e| format!(", chosen for its mean squared error {} on left-out points", text::number(e, 4)))
+                left_out.map_or_else(String::new, |e| format!(
+                    ", chosen for its mean squared error {} on left-out points",
+                    text::number(e, 4)
+                ))
             );
             if let Some(iterations) = learnt.iterations() {
                 said += &format!("conjugate gradients took {}\n", text::count(iterations, "product"));
             }
-            let rows: Vec<Vec<String>> = scores.iter().filter_map(|(part, score)| Some(score.as_ref()?.row(part))).collect();
+            let rows: Vec<Vec<String>> =
+                scores.iter().filter_map(|(part, score)| Some(score.as_ref()?.row(part))).collect();
             let headings = scores.iter().find_map(|(_, score)| score.as_ref()).map_or(&[][..], Score::headings);
             said + "\n" + &text::table(headings, &rows)
         })
