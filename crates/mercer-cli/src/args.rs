@@ -1,6 +1,8 @@
 //! The arguments of the program; help, completions and the man page come from here.
 
-use crate::commands::{completions, datasets, demo, embed, fit, gram, inspect, kernels, man, regress, transform};
+use crate::commands::{
+    completions, datasets, demo, embed, fit, gram, inspect, kernels, man, regress, reproduce, transform,
+};
 use clap::{Args, Parser, Subcommand};
 
 /// Spectral kernel learning: eigenvalues and eigenfunctions of kernels, each with its error, and what they are good for.
@@ -62,6 +64,8 @@ pub enum Command {
     Datasets(datasets::Datasets),
     /// Decompose a kernel on embedded data by every method, and write a report
     Demo(demo::Demo),
+    /// Run an experiment of the theory, and write its figure and report
+    Reproduce(reproduce::Reproduce),
     /// Print a completion script for a shell
     Completions(completions::Completions),
     /// Print the man page

@@ -57,6 +57,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Kernels(kernels) => kernels.run(&context),
         Command::Datasets(datasets) => datasets.run(&context),
         Command::Demo(demo) => demo.run(&context),
+        Command::Reproduce(reproduce) => reproduce.run(&context),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
     }

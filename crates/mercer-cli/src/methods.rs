@@ -63,7 +63,7 @@ const CHOICE: Landmarks = Landmarks::KMeansPlusPlus;
 #[command(next_help_heading = "Options of methods")]
 pub struct Options {
     /// krylov: residual at which a pair is done [default: 1e-6]
-    #[arg(long, value_name = "RESIDUAL", value_parser = positive)]
+    #[arg(long, value_name = "RESIDUAL", value_parser = positive, allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
 
     /// nystrom: number of landmarks [default: 500, or twice --k where that is more]

@@ -43,7 +43,7 @@ pub struct Fit {
     scale: Scaling,
 
     /// Share of the rows held out to certify the result, at most 2000 rows; 0 for none
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.1)]
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, allow_negative_numbers = true)]
     holdout: f64,
 
     /// Certify on the points of this file instead of held-out rows

@@ -10,4 +10,5 @@ pub mod inspect;
 pub mod kernels;
 pub mod man;
 pub mod regress;
+pub mod reproduce;
 pub mod transform;

@@ -37,7 +37,7 @@ pub struct Regress {
     kernel: String,
 
     /// ridge: number added to the kernel matrix's diagonal, or auto for the least left-out error [default: auto]
-    #[arg(long, value_name = "NUMBER", value_parser = auto_or_ridge)]
+    #[arg(long, value_name = "NUMBER", value_parser = auto_or_ridge, allow_negative_numbers = true)]
     alpha: Option<Choice>,
 
     /// ridge: how the linear system is solved [default: by size and memory]
@@ -45,7 +45,7 @@ pub struct Regress {
     solver: Option<Solver>,
 
     /// nadaraya-watson: factor on the kernel's width, or auto for the least left-out error [default: auto]
-    #[arg(long, value_name = "NUMBER", value_parser = auto_or_positive)]
+    #[arg(long, value_name = "NUMBER", value_parser = auto_or_positive, allow_negative_numbers = true)]
     bandwidth: Option<Choice>,
 
     /// Take whole numbers in the target as classes
@@ -61,7 +61,7 @@ pub struct Regress {
     scale: Scaling,
 
     /// Share of the rows held out to score the result
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.0)]
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
     holdout: f64,
 
     /// Points to predict; the target may be missing
@@ -154,7 +154,7 @@ impl Regress {
             let (predicted, far) = learnt.predict(data.x.view())?;
             if !far.is_empty() {
                 context.warn(format_args!(
-                    "{} of `{}` are out of reach of every example; their prediction is the mean",
+                    "{} of `{}` out of reach of every example: predicted as the mean",
                     text::count(far.len(), "row"),
                     data.name
                 ));
@@ -276,10 +276,10 @@ impl Regress {
                 text::count(origin.d, "column"),
                 origin.method,
                 text::seconds(origin.seconds),
-                text::number(value, 4),
+                text::short(value),
                 left_out.map_or_else(String::new, |e| format!(
                     ", chosen for its mean squared error {} on left-out points",
-                    text::number(e, 4)
+                    text::short(e)
                 ))
             );
             if let Some(iterations) = learnt.iterations() {
