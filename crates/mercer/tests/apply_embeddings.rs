@@ -106,7 +106,7 @@ fn projections_of_fitted_points_are_theirs_and_follow_a_permutation() {
 
 #[test]
 fn pre_images_remove_noise_from_digits() {
-    let digits = mercer::data::digits().unwrap();
+    let digits = mercer::data::digits();
     let clean = digits.x.mapv(|v| v / 16.0);
     let (train, test) = (clean.slice(ndarray::s![..600, ..]), clean.slice(ndarray::s![600..700, ..]));
     let mut rng = Rng::new(8);
@@ -192,7 +192,8 @@ fn new_points_fall_between_their_neighbours() {
         let maps = LaplacianEigenmaps { k: 2, affinity, ..Default::default() };
         let fitted = maps.fit(x.view(), &Means::default()).unwrap();
         let again = fitted.transform(x.view()).unwrap();
-        let tolerance = if exact { 1e-9 } else { 5e-3 };
+        // The nearest six of a fitted point are itself, two to one side and three to the other: half a step off.
+        let tolerance = if exact { 1e-9 } else { 1.01 * 2f64.sqrt() * 0.5 * TAU / 200.0 };
         assert!(worst(again.view(), fitted.embedding()) < tolerance, "{}", worst(again.view(), fitted.embedding()));
         // Half a step along the ring the coordinates turn by half a step, and keep their norm √2.
         let half = ring(400);

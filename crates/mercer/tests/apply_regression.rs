@@ -158,7 +158,7 @@ fn the_iterative_solver_finds_alpha_and_needs_no_stored_matrix() {
         let cg = fit(Alpha::CrossValidation { folds: 5 }, solver, Budget::of(3_000_000), precision);
         assert!(cg.iterations.is_some() && !cg.tried.is_empty());
         let (a, b) = (error(cg.predict(z.view()).unwrap()), error(exact.predict(z.view()).unwrap()));
-        assert!(a < 1.05 * b, "{a} {b}");
+        assert!(a < 1.05 * b, "{a} {b}, α = {} {}", cg.alpha, exact.alpha);
     }
     let refused = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::conjugate_gradients(Precision::F64) };
     let error = refused.fit(&kernel("rbf(1)"), x.view(), &target, &Means::default()).err().unwrap();
@@ -231,8 +231,8 @@ fn averages_and_their_leave_one_out_agree_with_a_loop() {
             });
             errors.sum::<f64>() / 60.0
         };
-        // Below half a lengthscale the others of a lone point weigh less than rounding, where the mean stands in.
-        for tried in fitted.tried.iter().filter(|t| t.value > 0.5) {
+        // Below a tenth of a lengthscale the weights of all others may vanish, and the mean stands in.
+        for tried in fitted.tried.iter().filter(|t| t.value > 0.1) {
             let want = loo(tried.value);
             assert!((tried.error - want).abs() < 1e-6 * want, "{text}, h = {}: {} {want}", tried.value, tried.error);
         }
@@ -254,6 +254,6 @@ fn a_wide_bandwidth_gives_the_mean_and_a_narrow_one_the_nearest() {
     };
     let (wide, _) = fit(1e6).scores(x.view()).unwrap();
     assert!(wide.iter().all(|s| (s - mean).abs() < 1e-9));
-    let (narrow, _) = fit(1e-3).scores(x.view()).unwrap();
+    let (narrow, _) = fit(1e-5).scores(x.view()).unwrap();
     assert!(narrow.iter().zip(&y).all(|(s, y)| (s - y).abs() < 1e-12));
 }
