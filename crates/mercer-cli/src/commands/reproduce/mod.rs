@@ -30,12 +30,6 @@ struct Entry {
     run: fn(&Context) -> Result<Shown>,
 }
 
-impl Clone for &'static Entry {
-    fn clone(&self) -> Self {
-        self
-    }
-}
-
 /// What an experiment shows: one figure that says it all, the whole report, and what it found in numbers and words.
 struct Shown {
     figure: String,
