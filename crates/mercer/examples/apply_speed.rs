@@ -39,6 +39,38 @@ fn main() -> mercer::Result<()> {
                 let fitted = ridge.fit(&kernel, x.view(), &y, &means)?;
                 println!("ridge {:.3} s, c_0 = {:e}", start.elapsed().as_secs_f64(), fitted.coefficients()[[0, 0]]);
             }
+            "chol" => {
+                use mercer::{linalg::Cholesky, operator::gram};
+                let t = Instant::now();
+                let mut k = gram::<f64>(&kernel, x.view());
+                k.diag_mut().mapv_inplace(|d| d + 1.0);
+                let gram64 = t.elapsed().as_secs_f64();
+                let t = Instant::now();
+                let b = Array2::<f64>::ones((n, 1));
+                let f = Cholesky::new(k.t())?;
+                let chol64 = t.elapsed().as_secs_f64();
+                let t = Instant::now();
+                let s = f.solve(b.view());
+                let solve64 = t.elapsed().as_secs_f64();
+                drop(f);
+                let t = Instant::now();
+                let k32 = gram::<f32>(&kernel, x.view());
+                let gram32 = t.elapsed().as_secs_f64();
+                let t = Instant::now();
+                let mut k32 = k32;
+                k32.diag_mut().mapv_inplace(|d| d + 1.0);
+                let f = Cholesky::new(k32.t())?;
+                let chol32 = t.elapsed().as_secs_f64();
+                let t = Instant::now();
+                let b = b.mapv(|v| v as f32);
+                let s32 = f.solve(b.view());
+                let solve32 = t.elapsed().as_secs_f64();
+                println!(
+                    "gram {gram64:.3} chol {chol64:.3} solve {solve64:.3} | {gram32:.3} {chol32:.3} {solve32:.3} {} {}",
+                    s[[0, 0]],
+                    s32[[0, 0]]
+                );
+            }
             "cg" => {
                 let ridge = Ridge { alpha: Alpha::Fixed(1.0), solver: RidgeSolver::conjugate_gradients(precision) };
                 let fitted = ridge.fit(&kernel, x.view(), &y, &means)?;

@@ -36,6 +36,7 @@ mod nadaraya_watson;
 mod pre_image;
 mod preconditioner;
 mod reference;
+mod refinement;
 mod ridge;
 mod spectral_ridge;
 mod targets;
