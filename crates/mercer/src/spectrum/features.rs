@@ -1,5 +1,6 @@
 //! Feature maps: the functions that eigenfunctions are combinations of.
 
+use super::neural::{NetworkFeatures, Training};
 use super::{FourierFeatures, PositiveFeatures};
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
@@ -29,11 +30,17 @@ pub trait Features: Send + Sync {
 
     /// Name of the kind in saved models, and what [`load`] needs to build it again put into `bundle`.
     fn save(&self, bundle: &mut Bundle) -> &'static str;
+
+    /// How the features were trained, where they were.
+    fn training(&self) -> Option<&Training> {
+        None
+    }
 }
 
 /// The feature map of a saved model. A new kind of feature is one more line here.
 pub(super) fn load(kind: &str, bundle: &Bundle) -> Result<Box<dyn Features>> {
     match kind {
+        NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle)?)),
         KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle)?)),
         FourierFeatures::KIND => Ok(Box::new(FourierFeatures::load(bundle)?)),
         PositiveFeatures::KIND => Ok(Box::new(PositiveFeatures::load(bundle)?)),

@@ -10,6 +10,7 @@
 //! | [`Nystrom`] | from landmarks |
 //! | [`Fourier`] | random Fourier features |
 //! | [`Positive`] | positive random features of `exp(x·x')` |
+//! | [`neural`] | trained networks: NeuralEF, SpIN, nested low-rank, Ritz |
 //!
 //! To add a method: one file that implements [`Method`], and its line here.
 
@@ -20,6 +21,7 @@ mod features;
 mod fourier;
 mod krylov;
 mod landmarks;
+pub mod neural;
 mod nystrom;
 mod positive;
 mod projection;
@@ -195,6 +197,11 @@ impl Spectrum {
     /// Number of pairs, zero ones included.
     pub fn k(&self) -> usize {
         self.eigenvalues.len()
+    }
+
+    /// How the networks were trained, for a spectrum found by them.
+    pub fn training(&self) -> Option<&neural::Training> {
+        self.features.training()
     }
 
     /// `ψ(x)` `[n, k]` at new points `[n, d]`. Columns whose eigenvalue is zero are zero.

@@ -1,0 +1,104 @@
+//! Networks as the features of a [`crate::spectrum::Spectrum`].
+
+use super::{Functions, Layout, Standard, Training};
+use crate::Result;
+use crate::compute::{Device, Tensor};
+use crate::model::Bundle;
+use crate::net::{Network, Parameters};
+use crate::spectrum::Features;
+use crate::{Error, compute};
+use ndarray::{Array2, ArrayView2, Axis};
+
+/// `φ(x)`: k networks, or the hidden units of one, at standardised points, in single precision.
+pub struct NetworkFeatures {
+    architecture: String,
+    inputs: usize,
+    networks: usize,
+    parameters: Parameters,
+    layout: Layout,
+    standard: Standard,
+    training: Training,
+}
+
+impl NetworkFeatures {
+    pub(crate) const KIND: &'static str = "networks";
+
+    /// The trained functions, which see points through `standard`.
+    pub fn new(functions: &Functions, standard: Standard, training: Training) -> Self {
+        let network = functions.network();
+        NetworkFeatures {
+            architecture: network.expression(),
+            inputs: network.inputs(),
+            networks: network.networks(),
+            parameters: functions.parameters().clone(),
+            layout: functions.layout(),
+            standard,
+            training,
+        }
+    }
+
+    pub(crate) fn load(bundle: &Bundle) -> Result<Self> {
+        let architecture = bundle.text("features.architecture")?.to_owned();
+        let standard: Standard = bundle.value("features.standard")?;
+        let networks = bundle.value("features.networks")?;
+        let inputs = standard.inputs();
+        let network = Network::parse(&architecture, inputs, networks)?;
+        let numbers = |name: &str| -> Result<Vec<f32>> { Ok(bundle.matrix(name)?.iter().map(|v| *v as f32).collect()) };
+        let parameters = network.parameters_from(Device::Cpu, &numbers("parameters")?, &numbers("constants")?)?;
+        if !compute::all_finite(&parameters.trained) || !compute::all_finite(&parameters.constants) {
+            return Err(Error::input("the model's network has parameters that single precision cannot hold"));
+        }
+        let (layout, training) = (bundle.value("features.layout")?, bundle.value("training")?);
+        Ok(NetworkFeatures { architecture, inputs, networks, parameters, layout, standard, training })
+    }
+
+    fn functions(&self) -> Result<Functions> {
+        let network = Network::parse(&self.architecture, self.inputs, self.networks)?;
+        Functions::from_parts(network, self.parameters.clone(), self.layout, false)
+    }
+}
+
+/// A flat tensor as a matrix of one row.
+fn row(tensor: &Tensor) -> Array2<f64> {
+    let values = tensor.to_host().unwrap_or_default();
+    Array2::from_shape_fn((1, values.len()), |(_, i)| f64::from(values[i]))
+}
+
+impl Features for NetworkFeatures {
+    fn dim(&self) -> usize {
+        self.functions().map_or(0, |f| f.count())
+    }
+
+    fn eval(&self, x: ArrayView2<f64>) -> Array2<f64> {
+        if x.nrows() == 0 {
+            return Array2::zeros((0, self.dim()));
+        }
+        let evaluate = || self.functions()?.columns(&self.standard.gather(x, 0..x.nrows())?);
+        // The architecture and its numbers were checked when they came in, and the columns by the spectrum.
+        let values: Result<Array2<f64>> = Device::Cpu.enter(evaluate);
+        values.unwrap_or_else(|error| panic!("networks that were sound are no longer: {error}"))
+    }
+
+    fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
+        let mut out = Array2::zeros((x.nrows(), a.ncols()));
+        for (x, mut out) in x.axis_chunks_iter(Axis(0), 4096).zip(out.axis_chunks_iter_mut(Axis(0), 4096)) {
+            out.assign(&crate::linalg::matmul(self.eval(x).view(), a));
+        }
+        out
+    }
+
+    fn save(&self, bundle: &mut Bundle) -> &'static str {
+        bundle.set("features.architecture", &self.architecture);
+        bundle.set("features.networks", self.networks);
+        bundle.set("features.layout", self.layout);
+        bundle.set("features.standard", &self.standard);
+        bundle.set("training", &self.training);
+        bundle.put("parameters", row(&self.parameters.trained).view());
+        bundle.put("constants", row(&self.parameters.constants).view());
+        Self::KIND
+    }
+
+    fn training(&self) -> Option<&Training> {
+        Some(&self.training)
+    }
+}

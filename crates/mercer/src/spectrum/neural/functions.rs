@@ -1,0 +1,270 @@
+//! Networks as functions: what training moves and Rayleigh–Ritz combines.
+
+use super::action::wide;
+use crate::compute::{self, Device, Tensor};
+use crate::net::{Mode, Network, Parameters, Workspace};
+use crate::rng::Rng;
+use crate::{Error, Result};
+use ndarray::Array2;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What counts as one function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Each of the networks; its c output units are the function's outputs.
+    Networks,
+    /// Each output unit of the one network.
+    Units,
+}
+
+/// A factor `w(x)` that every function carries, such as one that vanishes at a boundary; given the point as the
+/// networks see it.
+pub type Envelope = dyn Fn(&[f32]) -> f32 + Send + Sync;
+
+/// The functions `ψ_j(x) = s_j w(x) f_j(x)`: networks `f`, an envelope `w` (one unless given), and, where asked for,
+/// factors `s_j` that make `mean ψ_j² = 1` on the batch of the last forward pass.
+pub struct Functions {
+    network: Network,
+    parameters: Parameters,
+    passes: Workspace,
+    /// A second set of buffers: [`Functions::evaluate`] must not disturb a forward pass whose derivative is wanted.
+    probe: Workspace,
+    layout: Layout,
+    normalise: bool,
+    envelope: Option<Arc<Envelope>>,
+    /// `s` `[k, 1]`
+    factor: Tensor,
+    work: Tensor,
+    /// A gradient on its way back, and its transpose where units are functions.
+    flow: [Tensor; 2],
+}
+
+impl Functions {
+    /// `count` networks of `architecture` on `inputs` columns, each one function. A norm at the end of the
+    /// architecture is what `normalise` does, and is left out.
+    pub fn networks(architecture: &str, inputs: usize, count: usize, normalise: bool, rng: &Rng) -> Result<Functions> {
+        let network = Network::parse(&without_final_norm(architecture, inputs)?, inputs, count)?;
+        Functions::new(network, Layout::Networks, normalise, rng)
+    }
+
+    /// The last hidden units of `architecture`, each one function: everything before its last dense layer, which is to
+    /// be solved rather than trained.
+    pub fn hidden_units(architecture: &str, inputs: usize, rng: &Rng) -> Result<Functions> {
+        let whole = without_final_norm(architecture, inputs)?;
+        let trunk = whole.rfind("dense(").map_or("", |at| &whole[..at]).replace('|', " ");
+        if trunk.trim().is_empty() {
+            return Err(Error::input(format!(
+                "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
+            )));
+        }
+        Functions::new(Network::parse(&trunk, inputs, 1)?, Layout::Units, false, rng)
+    }
+
+    fn new(network: Network, layout: Layout, normalise: bool, rng: &Rng) -> Result<Functions> {
+        let parameters = network.init(Device::Cpu, rng)?;
+        Functions::from_parts(network, parameters, layout, normalise)
+    }
+
+    /// From a network and its numbers.
+    pub(super) fn from_parts(
+        network: Network,
+        parameters: Parameters,
+        layout: Layout,
+        normalise: bool,
+    ) -> Result<Functions> {
+        let device = parameters.trained.device();
+        let empty = || Tensor::zeros(device, &[0]);
+        let (passes, probe) = (network.workspace(device)?, network.workspace(device)?);
+        let mut functions = Functions {
+            network,
+            parameters,
+            passes,
+            probe,
+            layout,
+            normalise,
+            envelope: None,
+            factor: empty()?,
+            work: empty()?,
+            flow: [empty()?, empty()?],
+        };
+        functions.forget_norm()?;
+        Ok(functions)
+    }
+
+    /// The same functions times `w(x)`.
+    pub fn with_envelope(mut self, envelope: Arc<Envelope>) -> Functions {
+        self.envelope = Some(envelope);
+        self
+    }
+
+    /// Number of functions k.
+    pub fn count(&self) -> usize {
+        match self.layout {
+            Layout::Networks => self.network.networks(),
+            Layout::Units => self.network.outputs(),
+        }
+    }
+
+    /// Outputs c of each.
+    pub fn outputs(&self) -> usize {
+        match self.layout {
+            Layout::Networks => self.network.outputs(),
+            Layout::Units => 1,
+        }
+    }
+
+    /// The network beneath.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// What counts as one function.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The network's numbers.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// The network's numbers, to be moved.
+    pub fn parameters_mut(&mut self) -> &mut Parameters {
+        &mut self.parameters
+    }
+
+    /// Whether the networks share trained numbers (a trunk).
+    pub fn share_parameters(&self) -> Result<bool> {
+        let alone = Network::parse(&self.network.expression(), self.network.inputs(), 1)?;
+        Ok(alone.parameters() * self.network.networks() != self.network.parameters())
+    }
+
+    /// `psi ← ψ` `[k, B, c]` at the points `x` `[B, d]`, ready for [`Functions::vjp`].
+    pub fn forward(&mut self, x: &Tensor, psi: &mut Tensor) -> Result<()> {
+        let y = self.network.forward(&self.parameters, x, Mode::Train, &mut self.passes)?;
+        arrange(self.layout, y, psi)?;
+        self.times_envelope(x, psi)?;
+        if self.normalise {
+            let shape = psi.shape().to_vec();
+            psi.reshape(&[shape[0], shape[1] * shape[2], 1])?;
+            compute::l2_norm(psi, &mut self.factor);
+            psi.reshape(&shape)?;
+        }
+        Ok(())
+    }
+
+    /// Back through the last [`Functions::forward`], which gave `psi` at `x`: `gradient ← (∂ψ/∂θ)ᵀ g` `[P]` for
+    /// `g` `[k, B, c]`.
+    pub fn vjp(&mut self, x: &Tensor, psi: &Tensor, g: &Tensor, gradient: &mut Tensor) -> Result<()> {
+        let shape = psi.shape().to_vec();
+        let [flow, turned] = &mut self.flow;
+        flow.reshape(&[shape[0], shape[1] * shape[2], 1])?;
+        compute::copy(g, flow);
+        if self.normalise {
+            self.work.reshape(&[shape[0], 1])?;
+            compute::l2_norm_tangent(psi, &self.factor, flow, &mut self.work);
+        }
+        flow.reshape(&shape)?;
+        if let Some(envelope) = &self.envelope {
+            compute::multiply(flow, &weights(envelope.as_ref(), x, &shape)?);
+        }
+        let flow = match self.layout {
+            Layout::Networks => flow,
+            Layout::Units => {
+                flow.reshape(&[1, shape[0], shape[1]])?;
+                turned.reshape(&[1, shape[1], shape[0]])?;
+                compute::transpose(flow, turned);
+                turned
+            }
+        };
+        self.network.vjp(&self.parameters, x, &mut self.passes, flow, gradient, None)
+    }
+
+    /// ψ `[k, B, c]` at other points `x` `[B, d]`, with the factors of the last forward pass, whose buffers stay as
+    /// they are.
+    pub fn evaluate(&mut self, x: &Tensor) -> Result<Tensor> {
+        let y = self.network.forward(&self.parameters, x, Mode::Eval, &mut self.probe)?;
+        let mut psi = Tensor::zeros(x.device(), &[0])?;
+        arrange(self.layout, y, &mut psi)?;
+        self.times_envelope(x, &mut psi)?;
+        let shape = psi.shape().to_vec();
+        psi.reshape(&[shape[0], shape[1] * shape[2], 1])?;
+        compute::scale_columns(&mut psi, self.factor.matrices(0, 1, 1, 1));
+        psi.reshape(&shape)?;
+        Ok(psi)
+    }
+
+    /// [`Functions::evaluate`] as columns `[B·c, k]` in double precision, a few thousand points at a time.
+    pub fn columns(&mut self, x: &Tensor) -> Result<Array2<f64>> {
+        const STRIP: usize = 4096;
+        let (points, d) = (x.shape()[0], x.shape()[1]);
+        if points <= STRIP {
+            return wide(&self.evaluate(x)?);
+        }
+        let host = x.to_host()?;
+        let mut all = Array2::zeros((points * self.outputs(), self.count()));
+        for (strip, mut out) in
+            host.chunks(STRIP * d).zip(all.axis_chunks_iter_mut(ndarray::Axis(0), STRIP * self.outputs()))
+        {
+            let strip = Tensor::from_host(x.device(), &[strip.len() / d, d], strip)?;
+            out.assign(&wide(&self.evaluate(&strip)?)?);
+        }
+        Ok(all)
+    }
+
+    /// Sets every factor to one, so that [`Functions::evaluate`] gives the bare functions.
+    pub fn forget_norm(&mut self) -> Result<()> {
+        self.factor.reshape(&[self.count(), 1])?;
+        compute::fill(&mut self.factor, 1.0);
+        Ok(())
+    }
+
+    /// Fixes norms inside the networks at what they are on `x` `[B, d]`, for [`Functions::evaluate`].
+    pub fn calibrate(&mut self, x: &Tensor) -> Result<()> {
+        if self.network.expression().contains("l2norm") {
+            self.network.calibrate(&mut self.parameters, x, &mut self.probe)?;
+        }
+        Ok(())
+    }
+
+    fn times_envelope(&self, x: &Tensor, psi: &mut Tensor) -> Result<()> {
+        if let Some(envelope) = &self.envelope {
+            let shape = psi.shape().to_vec();
+            compute::multiply(psi, &weights(envelope.as_ref(), x, &shape)?);
+        }
+        Ok(())
+    }
+}
+
+/// The network's output `y` as functions `[k, B, c]`.
+fn arrange(layout: Layout, y: &Tensor, psi: &mut Tensor) -> Result<()> {
+    match layout {
+        Layout::Networks => {
+            psi.reshape(y.shape())?;
+            compute::copy(y, psi);
+        }
+        Layout::Units => {
+            let (b, h) = (y.shape()[1], y.shape()[2]);
+            psi.reshape(&[1, h, b])?;
+            compute::transpose(y, psi);
+            psi.reshape(&[h, b, 1])?;
+        }
+    }
+    Ok(())
+}
+
+/// `w(x_b)` repeated for every function and output, `[k, B, c]`.
+fn weights(envelope: &Envelope, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    let d = x.shape()[1];
+    let one: Vec<f32> =
+        x.to_host()?.chunks_exact(d.max(1)).flat_map(|x| std::iter::repeat_n(envelope(x), shape[2])).collect();
+    Tensor::from_host(x.device(), shape, &one.repeat(shape[0]))
+}
+
+/// The architecture in full, less the norms at its end.
+fn without_final_norm(architecture: &str, inputs: usize) -> Result<String> {
+    let whole = Network::parse(architecture, inputs, 1)?.expression();
+    Ok(whole.trim_end_matches(|c: char| c == ' ').trim_end_matches(" l2norm").to_owned())
+}

@@ -1,0 +1,44 @@
+//! Neural eigenfunctions: networks trained into the top eigenfunctions of an operator, under one loop.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`Action`] | what the loop needs of an operator: [`KernelAction`], [`OperatorAction`] |
+//! | [`Functions`] | networks as functions `ψ(x)` |
+//! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Ritz`] |
+//! | [`Kind`] | which objective, and the functions that it wants |
+//! | [`train`] | the loop: batches, validation, checkpoints, recovery |
+//! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
+//! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
+//! | [`Neural`] | all of it as a [`crate::spectrum::Method`] for a kernel |
+//!
+//! To add an objective: one file that implements [`Objective`], and its line in [`Kind`]. To train on another operator:
+//! implement [`Action`], then [`train`] and [`rayleigh_ritz`].
+
+mod action;
+mod checkpoint;
+mod features;
+mod finish;
+mod functions;
+mod kind;
+mod method;
+mod nested;
+mod neuralef;
+mod objective;
+mod record;
+mod ritz;
+mod spin;
+mod training;
+
+pub use action::{Action, Batch, KernelAction, OperatorAction, Standard, sample_rows};
+pub use features::NetworkFeatures;
+pub use finish::{Pairs, rayleigh_ritz};
+pub use functions::{Envelope, Functions, Layout};
+pub use kind::Kind;
+pub use method::Neural;
+pub use nested::{Nested, Nesting};
+pub use neuralef::NeuralEf;
+pub use objective::{Objective, Outcome, Step, form, mix};
+pub use record::{Stop, Training};
+pub use ritz::Ritz;
+pub use spin::Spin;
+pub use training::{Course, Settings, Trained, Watch, train};

@@ -1,0 +1,481 @@
+//! The one training loop: batches, steps, validation, checkpoints, recovery.
+
+use super::checkpoint::Mark;
+use super::finish::rayleigh_ritz;
+use super::objective::{MovingAverage, Objective, Outcome, Step, form};
+use super::{Action, Batch, Functions, Stop, Training};
+use crate::compute::{self, Device, Rule, Tensor};
+use crate::net::{Optimizer, Schedule};
+use crate::rng::Rng;
+use crate::spectrum::Progress;
+use crate::{Error, Result};
+use ndarray::Array2;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How the learning rate runs over the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Course {
+    /// The same throughout.
+    Constant,
+    /// Half a cosine down to zero.
+    Cosine,
+    /// Up over the first twentieth of the steps, then half a cosine down to zero.
+    WarmupCosine,
+}
+
+/// The budget and the means of training, the same for every objective.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Steps; zero leaves the networks as they were drawn.
+    pub steps: u64,
+    /// Points of a batch.
+    pub batch: usize,
+    /// The optimiser.
+    pub rule: Rule,
+    /// The largest learning rate.
+    pub learning_rate: f64,
+    /// How it runs over the steps.
+    pub course: Course,
+    /// Bound on the norm of the gradient.
+    pub clip: Option<f32>,
+    /// Seed of batches.
+    pub seed: u64,
+    /// Training ends early when the validation residual has not fallen by a hundredth in this many validations, of
+    /// which there are twenty or more in a run.
+    pub patience: usize,
+    /// Points of the fixed sample on which training is validated.
+    pub validation_points: usize,
+    /// Whether the functions of the best validation are kept rather than the last ones.
+    pub keep_best: bool,
+    /// Where checkpoints go.
+    pub checkpoint: Option<PathBuf>,
+    /// Seconds between checkpoints.
+    pub checkpoint_seconds: f64,
+    /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.
+    pub resume: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            steps: 2000,
+            batch: 256,
+            rule: Rule::ADAM,
+            learning_rate: 1e-3,
+            course: Course::Cosine,
+            clip: None,
+            seed: 0,
+            patience: 10,
+            validation_points: 1024,
+            keep_best: true,
+            checkpoint: None,
+            checkpoint_seconds: 30.0,
+            resume: false,
+        }
+    }
+}
+
+impl Settings {
+    fn schedule(&self) -> Schedule {
+        let (rate, steps) = (self.learning_rate, self.steps);
+        match self.course {
+            Course::Constant => Schedule::Constant { rate },
+            Course::Cosine => Schedule::Cosine { rate, steps },
+            Course::WarmupCosine => Schedule::WarmupCosine { rate, warmup: steps.div_ceil(20).max(1), steps },
+        }
+    }
+
+    /// Steps between validations.
+    fn interval(&self) -> u64 {
+        (self.steps / 20).clamp(1, 200)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.batch == 0 {
+            return Err(Error::input("the batch must hold at least one point"));
+        }
+        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            return Err(Error::input(format!("the learning rate must be above 0, got {}", self.learning_rate)));
+        }
+        Ok(())
+    }
+}
+
+/// Those who look on while training runs.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// Told of progress.
+    pub progress: &'a dyn Progress,
+    /// Set from outside (by Ctrl-C, say) to end training after the current step with what there is.
+    pub interrupt: Option<&'a AtomicBool>,
+}
+
+/// Functions after training.
+pub struct Trained {
+    /// The functions.
+    pub functions: Functions,
+    /// How they came about; `finished` is false.
+    pub record: Training,
+}
+
+/// Recoveries from non-finite steps before training gives up.
+const MOST_RECOVERIES: usize = 5;
+/// Most entries of the loss curve.
+const CURVE: u64 = 400;
+
+/// The fixed sample on which training is validated.
+pub(super) fn validation_sample(action: &mut dyn Action, seed: &Rng, settings: &Settings) -> Result<Batch> {
+    action.sample(&mut seed.fork(3), settings.validation_points)
+}
+
+/// Trains `functions` towards the top `k` eigenfunctions of `action`.
+pub fn train(
+    action: &mut dyn Action,
+    functions: Functions,
+    objective: &mut dyn Objective,
+    k: usize,
+    settings: &Settings,
+    watch: Watch<'_>,
+) -> Result<Trained> {
+    settings.check()?;
+    Device::Cpu.enter(|| Run::new(action, functions, objective, k, settings, watch)?.run())
+}
+
+/// All that a run is made of; what of it changes from step to step is in its [`Mark`].
+pub(super) struct Run<'a> {
+    pub action: &'a mut dyn Action,
+    pub functions: Functions,
+    pub objective: &'a mut dyn Objective,
+    pub settings: &'a Settings,
+    pub optimizer: Optimizer,
+    pub rng: Rng,
+    /// Moving average of the objective's eigenvalues `[1, k]`.
+    pub raw: MovingAverage,
+    pub best: Option<Best>,
+    pub patience: Patience,
+    pub recoveries: usize,
+    pub loss: Vec<[f64; 2]>,
+    pub validations: Vec<[f64; 2]>,
+    /// Seconds of the parts of the run before this one.
+    pub seconds_before: f64,
+    k: usize,
+    watch: Watch<'a>,
+    validation: Batch,
+    mark: Mark,
+    saved: Instant,
+    started: Instant,
+    first_step: u64,
+    reported: Option<Instant>,
+    batch: usize,
+    buffers: [Tensor; 4],
+    notes: Vec<String>,
+}
+
+/// The best functions so far.
+#[derive(Clone, Debug)]
+pub(super) struct Best {
+    pub step: u64,
+    pub residual: f64,
+    pub trained: Vec<f32>,
+}
+
+/// When to stop waiting for progress.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Patience {
+    /// The step of the last validation.
+    pub validated: Option<u64>,
+    /// The last residual that was a hundredth below the one before it.
+    pub anchor: f64,
+    /// Validations since.
+    pub since: usize,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        action: &'a mut dyn Action,
+        functions: Functions,
+        objective: &'a mut dyn Objective,
+        k: usize,
+        settings: &'a Settings,
+        watch: Watch<'a>,
+    ) -> Result<Run<'a>> {
+        let seed = Rng::new(settings.seed);
+        let validation = validation_sample(action, &seed, settings)?;
+        let device = functions.parameters().trained.device();
+        let optimizer = Optimizer::new(
+            device,
+            settings.rule,
+            settings.schedule(),
+            settings.clip,
+            functions.network().parameters(),
+        )?;
+        let empty = || Tensor::zeros(device, &[0]);
+        let mut run = Run {
+            action,
+            functions,
+            objective,
+            settings,
+            optimizer,
+            rng: seed.fork(2),
+            raw: MovingAverage::new(0.99),
+            best: None,
+            patience: Patience { validated: None, anchor: f64::MAX, since: 0 },
+            recoveries: 0,
+            loss: vec![],
+            validations: vec![],
+            seconds_before: 0.0,
+            k,
+            watch,
+            validation,
+            mark: Mark::default(),
+            saved: Instant::now(),
+            started: Instant::now(),
+            first_step: 0,
+            reported: None,
+            batch: settings.batch,
+            buffers: [empty()?, empty()?, empty()?, Tensor::zeros(device, &[1])?],
+            notes: vec![],
+        };
+        run.mark = Mark::of(&run)?;
+        if let Some(path) = settings.checkpoint.as_deref().filter(|path| settings.resume && path.exists()) {
+            let mark = Mark::read(path)?;
+            mark.check_identity(&run, path)?;
+            mark.restore(&mut run).map_err(|e| Error::file(path, e.to_string()))?;
+            run.mark = mark;
+            run.first_step = run.optimizer.steps();
+        }
+        // A place that cannot be written to shows now, not after half an hour.
+        run.save()?;
+        Ok(run)
+    }
+
+    fn run(mut self) -> Result<Trained> {
+        let stop = loop {
+            let step = self.optimizer.steps();
+            if self.watch.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+                self.mark = Mark::of(&self)?;
+                break Stop::Interrupted;
+            }
+            let due = step % self.settings.interval() == 0 || step >= self.settings.steps;
+            if due && self.patience.validated != Some(step) {
+                if let Err(error) = self.validate() {
+                    self.recover(error)?;
+                    continue;
+                }
+                self.mark = Mark::of(&self)?;
+            }
+            if step >= self.settings.steps {
+                break Stop::Budget;
+            }
+            if self.patience.since >= self.settings.patience {
+                break Stop::Converged;
+            }
+            self.save_when_due()?;
+            match self.step() {
+                Ok(outcome) => self.remember(step, &outcome),
+                Err(error) => self.recover(error)?,
+            }
+        };
+        self.save()?;
+        self.trained(stop)
+    }
+
+    /// One step; an error leaves the parameters as they were.
+    fn step(&mut self) -> Result<Outcome> {
+        let batch = self.action.sample(&mut self.rng, self.settings.batch)?;
+        self.batch = batch.x.shape()[0];
+        let [psi, kpsi, gradient, norm] = &mut self.buffers;
+        self.functions.forward(&batch.x, psi)?;
+        self.action.apply(&batch, psi, &mut self.functions, kpsi)?;
+        let not_finite = |what: &str| Err(Error::Numerical(format!("{what} is not finite")));
+        if !compute::all_finite(psi) {
+            return not_finite("a network's output");
+        }
+        if !compute::all_finite(kpsi) {
+            return not_finite("the operator's action on a network");
+        }
+        let (covariance, r) = (form(psi, psi)?, form(psi, kpsi)?);
+        let unbiased = self.action.unbiased(&batch, psi, &covariance, &r)?;
+        let outcome = self.objective.step(&mut Step {
+            x: &batch.x,
+            psi,
+            kpsi,
+            covariance: &covariance,
+            r: &r,
+            unbiased: &unbiased,
+            functions: &mut self.functions,
+            gradient,
+        })?;
+        // A finite sum of squares has no term that is not, and none large enough to spoil a second moment.
+        compute::sum_squares(gradient, norm);
+        if !norm.to_host()?[0].is_finite() {
+            return not_finite("the gradient");
+        }
+        if !outcome.loss.is_finite() || outcome.eigenvalues.iter().any(|v| !v.is_finite()) {
+            return not_finite("the loss");
+        }
+        self.optimizer.step(&mut self.functions.parameters_mut().trained, gradient);
+        Ok(outcome)
+    }
+
+    fn remember(&mut self, step: u64, outcome: &Outcome) {
+        let μ = &outcome.eigenvalues;
+        self.raw.update(&Array2::from_shape_fn((1, μ.len()), |(_, j)| μ[j]));
+        if step % self.settings.steps.div_ceil(CURVE).max(1) == 0 {
+            self.loss.push([step as f64, outcome.loss]);
+        }
+        if self.reported.is_none_or(|at| at.elapsed() > Duration::from_millis(100)) {
+            self.reported = Some(Instant::now());
+            self.report(outcome.loss);
+        }
+    }
+
+    fn report(&self, loss: f64) {
+        let (done, total) = (self.optimizer.steps(), self.settings.steps);
+        let rate = (done - self.first_step) as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
+        let left = (total - done) as f64 / rate.max(1e-9);
+        let mut note = format!("loss {loss:.5}, {rate:.0} steps/s, {left:.0} s left, μ");
+        self.raw_eigenvalues().iter().take(5).for_each(|μ| note.push_str(&format!(" {μ:.4}")));
+        if let Some([_, residual]) = self.validations.last() {
+            note.push_str(&format!(", residual {residual:.1e}"));
+        }
+        self.watch.progress.step(self.objective.name(), done as usize, total as usize, &note);
+    }
+
+    /// Measures the span on the fixed sample, keeps the functions if they are the best so far.
+    fn validate(&mut self) -> Result<()> {
+        let step = self.optimizer.steps();
+        let pairs = rayleigh_ritz(self.action, &mut self.functions, &self.validation, self.k)?;
+        let residual = pairs.mean_residual(self.k, self.action.roundoff());
+        self.validations.push([step as f64, residual]);
+        if self.best.as_ref().is_none_or(|best| residual < best.residual) {
+            let trained = self.functions.parameters().trained.to_host()?;
+            self.best = Some(Best { step, residual, trained });
+        }
+        let Patience { anchor, since, .. } = self.patience;
+        let falls = residual < 0.99 * anchor;
+        self.patience = Patience {
+            validated: Some(step),
+            anchor: if falls { residual } else { anchor },
+            since: if falls { 0 } else { since + 1 },
+        };
+        Ok(())
+    }
+
+    /// Back to the last good state at half the learning rate; the batches go on from where they are.
+    fn recover(&mut self, cause: Error) -> Result<()> {
+        let Error::Numerical(what) = cause else { return Err(cause) };
+        let (step, recoveries, rng) = (self.optimizer.steps(), self.recoveries + 1, self.rng.clone());
+        let seconds_before = self.seconds_before;
+        let mark = std::mem::take(&mut self.mark);
+        mark.restore(self)?;
+        (self.mark, self.seconds_before) = (mark, seconds_before);
+        if recoveries > MOST_RECOVERIES {
+            self.save()?;
+            let saved = self.settings.checkpoint.as_ref();
+            let saved = saved.map(|path| format!("; the last good state is in {}", path.display())).unwrap_or_default();
+            return Err(Error::Numerical(format!(
+                "training by {} broke down at step {step}: {what}, after {MOST_RECOVERIES} recoveries at half the learning rate each; use a smaller learning rate{saved}",
+                self.objective.name()
+            )));
+        }
+        (self.recoveries, self.rng) = (recoveries, rng);
+        let mut state = self.optimizer.state()?;
+        state.schedule = halved(state.schedule);
+        self.optimizer = Optimizer::from_state(self.functions.parameters().trained.device(), &state)?;
+        self.note(format!("step {step}: {what}; went back to step {} at half the learning rate", state.step));
+        self.mark = Mark::of(self)?;
+        Ok(())
+    }
+
+    fn note(&mut self, note: String) {
+        let (done, total) = (self.optimizer.steps() as usize, self.settings.steps as usize);
+        self.watch.progress.step(self.objective.name(), done, total, &note);
+        self.notes.push(note);
+    }
+
+    fn save_when_due(&mut self) -> Result<()> {
+        if self.saved.elapsed().as_secs_f64() < self.settings.checkpoint_seconds {
+            return Ok(());
+        }
+        self.save()
+    }
+
+    fn save(&mut self) -> Result<()> {
+        if let Some(path) = &self.settings.checkpoint {
+            self.mark.write(path)?;
+        }
+        self.saved = Instant::now();
+        Ok(())
+    }
+
+    /// Seconds of all parts of the run.
+    pub fn seconds(&self) -> f64 {
+        self.seconds_before + self.started.elapsed().as_secs_f64()
+    }
+
+    /// What must agree between a checkpoint and the run that continues it.
+    pub fn identity(&self) -> String {
+        let Settings { steps, batch, rule, learning_rate, course, clip, seed, patience, validation_points, .. } =
+            self.settings;
+        format!(
+            "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({course:?}), clip {clip:?}, patience {patience} over {validation_points} points, seed {seed}",
+            self.objective.name(),
+            self.k,
+            self.action.identity(),
+            self.functions.network().networks(),
+            self.functions.network().expression(),
+        )
+    }
+
+    fn raw_eigenvalues(&self) -> Vec<f64> {
+        let raw = self.raw.value.iter().flatten();
+        raw.map(|μ| self.action.eigenvalue(*μ)).take(self.k).collect()
+    }
+
+    fn trained(mut self, stop: Stop) -> Result<Trained> {
+        let mut kept = self.optimizer.steps();
+        if let Some(best) = self.best.as_ref().filter(|_| self.settings.keep_best) {
+            self.functions.parameters_mut().trained.copy_from_host(&best.trained)?;
+            kept = best.step;
+        }
+        if kept == 0 && self.optimizer.steps() > 0 {
+            self.note("the untrained networks had the smallest residual and were kept: training did not help".into());
+        }
+        if self.batch < self.settings.batch {
+            let (wanted, batch) = (self.settings.batch, self.batch);
+            self.note(format!("a batch of {wanted} was asked for; there are {batch} points, and all were used"));
+        }
+        let network = self.functions.network();
+        let record = Training {
+            objective: self.objective.name().into(),
+            architecture: network.expression(),
+            parameters: network.parameters(),
+            steps: self.optimizer.steps(),
+            planned: self.settings.steps,
+            kept,
+            batch: self.batch,
+            seconds: self.seconds(),
+            stop,
+            recoveries: self.recoveries,
+            raw_eigenvalues: self.raw_eigenvalues(),
+            finished: false,
+            loss: self.loss,
+            validation: self.validations,
+            notes: self.notes,
+        };
+        Ok(Trained { functions: self.functions, record })
+    }
+}
+
+fn halved(schedule: Schedule) -> Schedule {
+    match schedule {
+        Schedule::Constant { rate } => Schedule::Constant { rate: rate / 2.0 },
+        Schedule::Cosine { rate, steps } => Schedule::Cosine { rate: rate / 2.0, steps },
+        Schedule::WarmupCosine { rate, warmup, steps } => Schedule::WarmupCosine { rate: rate / 2.0, warmup, steps },
+    }
+}
