@@ -209,10 +209,10 @@ fn leverage_scores<T: Real>(
     let s = pilot.nrows();
     let d: Array1<f64> = weights.iter().map(|w| w.sqrt()).collect();
     let k_ss = gram::<f64>(kernel, pilot) * &d * d.view().insert_axis(Axis(1));
-    let (λ, mut root) = eigh(k_ss.view())?;
-    let λ = ridge_of_dimension(&λ, target, 100.0 * T::PRECISION.roundoff());
-    for (mut column, λ_j) in root.axis_iter_mut(Axis(1)).zip(&λ) {
-        column /= (λ_j.max(0.0) + λ).sqrt();
+    let (σ, mut root) = eigh(k_ss.view())?;
+    let λ = ridge_of_dimension(&σ, target, 100.0 * T::PRECISION.roundoff());
+    for (mut column, σ_j) in root.axis_iter_mut(Axis(1)).zip(&σ) {
+        column /= (σ_j.max(0.0) + λ).sqrt();
     }
     let root = (root * d.insert_axis(Axis(1))).mapv(T::of);
     let strips = Strips::<T>::new(kernel, pilot);
@@ -233,11 +233,11 @@ fn leverage_scores<T: Real>(
     Ok(scores)
 }
 
-/// λ with effective dimension `Σ_j λ_j/(λ_j+λ) = target`, or `floor·λ_1` where even that has fewer.
-fn ridge_of_dimension(λ: &[f64], target: f64, floor: f64) -> f64 {
-    let dimension = |λ: f64| λ.iter().map(|s| s.max(0.0) / (s.max(0.0) + λ)).sum::<f64>();
-    let largest = λ[0].max(f64::MIN_POSITIVE);
-    let (mut low, mut high) = ((floor * largest).ln(), (largest * λ.len() as f64 * 4.0).ln());
+/// λ with effective dimension `Σ_j σ_j/(σ_j+λ) = target`, or `floor·σ_1` where even that has fewer.
+fn ridge_of_dimension(σ: &[f64], target: f64, floor: f64) -> f64 {
+    let dimension = |λ: f64| σ.iter().map(|s| s.max(0.0) / (s.max(0.0) + λ)).sum::<f64>();
+    let largest = σ[0].max(f64::MIN_POSITIVE);
+    let (mut low, mut high) = ((floor * largest).ln(), (largest * σ.len() as f64 * 4.0).ln());
     for _ in 0..60 {
         let middle = 0.5 * (low + high);
         if dimension(middle.exp()) > target { low = middle } else { high = middle }
