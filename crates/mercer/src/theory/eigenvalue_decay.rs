@@ -202,7 +202,7 @@ fn lengthscale_verdict(all: &[Series]) -> String {
     let of = |d: usize| all.iter().filter(move |s| s.intrinsic == d);
     let grows = |d: usize| of(d).zip(of(d).skip(1)).all(|(a, b)| b.line.rate > a.line.rate);
     let rates = |d: usize| of(d).map(|s| format!("{:.2}", s.line.rate)).collect::<Vec<_>>().join(", ");
-    let ratio = |d: usize| match (of(d).next(), of(d).last()) {
+    let ratio = |d: usize| match (of(d).next(), of(d).next_back()) {
         (Some(a), Some(b)) => (b.line.rate / a.line.rate, (b.lengthscale / a.lengthscale).powi(2)),
         _ => (f64::NAN, f64::NAN),
     };
