@@ -1,8 +1,8 @@
-//! Seconds that the estimators take: `cargo run --release --example apply_speed -- <kpca|ridge|cg> n d [f32|f64]`.
+//! Seconds that the estimators take: `cargo run --release --example apply_speed -- <kpca|ridge|cg|laplacian> n d [f32|f64]`.
 //!
 //! `STEPS=1` prints every step; `BUDGET=500MB` limits the memory, so that the kernel matrix is not stored.
 
-use mercer::apply::{Alpha, KernelPca, Means, Ridge, RidgeSolver};
+use mercer::apply::{Alpha, KernelPca, LaplacianEigenmaps, Means, Ridge, RidgeSolver};
 use mercer::data::Target;
 use mercer::kernel::Kernel;
 use mercer::operator::{Budget, Precision};
@@ -43,6 +43,11 @@ fn main() -> mercer::Result<()> {
                 let ridge = Ridge { alpha: Alpha::Fixed(1.0), solver: RidgeSolver::Direct };
                 let fitted = ridge.fit(&kernel, x.view(), &y, &means)?;
                 println!("ridge {:.3} s, c_0 = {:e}", start.elapsed().as_secs_f64(), fitted.coefficients()[[0, 0]]);
+            }
+            "laplacian" => {
+                let roll = mercer::data::generate::swiss_roll(n, 0.1, 0)?;
+                let fitted = LaplacianEigenmaps { k: 4, ..Default::default() }.fit(roll.x.view(), &means)?;
+                println!("laplacian {:.3} s, {:?}", start.elapsed().as_secs_f64(), fitted.eigenvalues);
             }
             "cg" => {
                 let ridge = Ridge { alpha: Alpha::Fixed(1.0), solver: RidgeSolver::conjugate_gradients(precision) };
