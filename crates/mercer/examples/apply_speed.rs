@@ -1,9 +1,11 @@
-//! Seconds that the estimators take: `cargo run --release --example apply_speed -- <kpca|ridge|cg> n d [f32|f64]`.
+//! Seconds that the estimators take: `cargo run --release --example apply_speed -- <kpca|ridge|cg|laplacian> n d [f32|f64]`.
+//!
+//! `STEPS=1` prints every step; `BUDGET=500MB` limits the memory, so that the kernel matrix is not stored.
 
-use mercer::apply::{Alpha, KernelPca, Means, Ridge, RidgeSolver};
+use mercer::apply::{Alpha, KernelPca, LaplacianEigenmaps, Means, Ridge, RidgeSolver};
 use mercer::data::Target;
 use mercer::kernel::Kernel;
-use mercer::operator::Precision;
+use mercer::operator::{Budget, Precision};
 use mercer::rng::Rng;
 use mercer::spectrum::Progress;
 use ndarray::Array2;
@@ -30,8 +32,11 @@ fn main() -> mercer::Result<()> {
     let y = Target::Values(x.rows().into_iter().map(|r| r[0].sin() + 0.1 * rng.normal()).collect());
     // scikit-learn's default γ = 1/d.
     let kernel = Kernel::parse(&format!("rbf({})", (d as f64 / 2.0).sqrt()))?;
-    let means = Means { precision, progress: &Steps, ..Default::default() };
-    for _ in 0..3 {
+    let mut means = Means { precision, progress: &Steps, ..Default::default() };
+    if let Ok(text) = std::env::var("BUDGET") {
+        means.budget = Budget::parse(&text)?;
+    }
+    for _ in 0..if n > 10_000 { 1 } else { 3 } {
         let start = Instant::now();
         match arguments.first().map_or("kpca", String::as_str) {
             "ridge" => {
@@ -39,37 +44,10 @@ fn main() -> mercer::Result<()> {
                 let fitted = ridge.fit(&kernel, x.view(), &y, &means)?;
                 println!("ridge {:.3} s, c_0 = {:e}", start.elapsed().as_secs_f64(), fitted.coefficients()[[0, 0]]);
             }
-            "chol" => {
-                use mercer::{linalg::Cholesky, operator::gram};
-                let t = Instant::now();
-                let mut k = gram::<f64>(&kernel, x.view());
-                k.diag_mut().mapv_inplace(|d| d + 1.0);
-                let gram64 = t.elapsed().as_secs_f64();
-                let t = Instant::now();
-                let b = Array2::<f64>::ones((n, 1));
-                let f = Cholesky::new(k.t())?;
-                let chol64 = t.elapsed().as_secs_f64();
-                let t = Instant::now();
-                let s = f.solve(b.view());
-                let solve64 = t.elapsed().as_secs_f64();
-                drop(f);
-                let t = Instant::now();
-                let k32 = gram::<f32>(&kernel, x.view());
-                let gram32 = t.elapsed().as_secs_f64();
-                let t = Instant::now();
-                let mut k32 = k32;
-                k32.diag_mut().mapv_inplace(|d| d + 1.0);
-                let f = Cholesky::new(k32.t())?;
-                let chol32 = t.elapsed().as_secs_f64();
-                let t = Instant::now();
-                let b = b.mapv(|v| v as f32);
-                let s32 = f.solve(b.view());
-                let solve32 = t.elapsed().as_secs_f64();
-                println!(
-                    "gram {gram64:.3} chol {chol64:.3} solve {solve64:.3} | {gram32:.3} {chol32:.3} {solve32:.3} {} {}",
-                    s[[0, 0]],
-                    s32[[0, 0]]
-                );
+            "laplacian" => {
+                let roll = mercer::data::generate::swiss_roll(n, 0.1, 0)?;
+                let fitted = LaplacianEigenmaps { k: 4, ..Default::default() }.fit(roll.x.view(), &means)?;
+                println!("laplacian {:.3} s, {:?}", start.elapsed().as_secs_f64(), fitted.eigenvalues);
             }
             "cg" => {
                 let ridge = Ridge { alpha: Alpha::Fixed(1.0), solver: RidgeSolver::conjugate_gradients(precision) };

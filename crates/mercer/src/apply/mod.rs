@@ -28,6 +28,7 @@
 mod alpha;
 mod conjugate_gradients;
 mod diffusion_maps;
+mod extension;
 pub mod filter;
 mod graph;
 mod kernel_pca;

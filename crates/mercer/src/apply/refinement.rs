@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::linalg::Cholesky;
 use crate::operator::{DenseOperator, Operator};
-use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis};
 use rayon::prelude::*;
 
 /// `A⁻¹B` `[n, m]` for a symmetric positive definite `A` `[n, n]` whose eigenvalues are at least `smallest`.
@@ -41,8 +41,9 @@ fn refined(a: &DenseOperator<f64>, factor: &Cholesky<f32>, b: ArrayView2<f64>) -
         let next = &x + &(factor.solve(unit.view()).mapv(f64::from) * &sizes);
         r = &b - &a.apply(next.view());
         let (residual, size) = (column_maxima(r.view()), column_maxima(next.view()));
-        let worst =
-            residual.iter().zip(&size).fold(0.0f64, |m, (r, x)| if *r == 0.0 { m } else { m.max(r / (goal * x)) });
+        let excess: Array1<f64> =
+            residual.iter().zip(&size).map(|(r, x)| if *r == 0.0 { 0.0 } else { r / (goal * x) }).collect();
+        let worst = largest(excess.view());
         if worst < before {
             x = next;
         }
@@ -54,9 +55,14 @@ fn refined(a: &DenseOperator<f64>, factor: &Cholesky<f32>, b: ArrayView2<f64>) -
     None
 }
 
-/// The largest magnitude of each column `[m]`; NaN where a column has one.
+/// The largest magnitude of each column `[m]`.
 fn column_maxima(a: ArrayView2<f64>) -> Array1<f64> {
-    a.map_axis(Axis(0), |column| column.iter().fold(0.0f64, |m, v| if v.abs() > m || v.is_nan() { v.abs() } else { m }))
+    a.map_axis(Axis(0), largest)
+}
+
+/// The largest magnitude, or NaN where there is one: unlike `f64::max`, which would hide it.
+fn largest(values: ArrayView1<f64>) -> f64 {
+    values.iter().fold(0.0f64, |m, v| if v.abs() > m || v.is_nan() { v.abs() } else { m })
 }
 
 /// `max_i Σ_j |a_ij|`, no less than the largest eigenvalue.
@@ -119,6 +125,10 @@ mod tests {
         let x = solve_positive_definite(a.clone(), b.view(), 1.0).unwrap();
         assert_eq!(x, want);
         assert_eq!(solve_positive_definite(a, b.view(), 1e-10).unwrap(), want);
+        let mut broken = Array2::<f64>::eye(600);
+        broken[[3, 3]] = f64::NAN;
+        let factor = Cholesky::new(Array2::<f32>::eye(600).view()).unwrap();
+        assert!(refined(&DenseOperator::new(broken), &factor, b.view()).is_none());
         assert!(solve_positive_definite(-Array2::<f64>::eye(3), Array2::ones((3, 1)).view(), 1.0).is_err());
     }
 }
