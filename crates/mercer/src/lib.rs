@@ -1,5 +1,6 @@
 //! Mercer: spectral kernel learning.
 
+pub mod apply;
 pub mod compute;
 pub mod data;
 pub mod error;
