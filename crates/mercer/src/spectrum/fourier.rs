@@ -27,12 +27,12 @@ pub struct Fourier {
     /// How the frequencies are drawn.
     pub sampling: Sampling,
     /// Whether the pairs are those of the true kernel within the span of the features (Rayleigh–Ritz on at most
-    /// 5000 points) rather than those of the kernel that the features approximate.
+    /// 8192 points, as for networks) rather than those of the kernel that the features approximate.
     pub ritz: bool,
 }
 
 /// Points on which Rayleigh–Ritz meets the true kernel; the cost is their square.
-const MOST_RITZ_POINTS: usize = 5000;
+const MOST_RITZ_POINTS: usize = 8192;
 
 impl Method for Fourier {
     fn name(&self) -> String {
@@ -190,6 +190,10 @@ impl Features for FourierFeatures {
             Precision::F32 => self.waves::<f32>(x).mapv(f64::from),
             Precision::F64 => self.waves(x),
         }
+    }
+
+    fn multiply_adds(&self) -> usize {
+        self.frequencies.len()
     }
 
     fn save(&self, bundle: &mut Bundle) -> &'static str {

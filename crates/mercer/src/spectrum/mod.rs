@@ -199,6 +199,11 @@ impl Spectrum {
         self.eigenvalues.len()
     }
 
+    /// Multiply-adds of the matrix products that `ψ` takes at one new point, `φ(x)` and then `φ(x) A`.
+    pub fn multiply_adds(&self) -> usize {
+        self.features.multiply_adds() + self.coefficients.len()
+    }
+
     /// How the networks were trained, for a spectrum found by them.
     pub fn training(&self) -> Option<&neural::Training> {
         self.features.training()
