@@ -1,6 +1,8 @@
 //! The arguments of the program; help, completions and the man page come from here.
 
-use crate::commands::{completions, datasets, demo, fit, gram, inspect, kernels, man, transform};
+use crate::commands::{
+    completions, datasets, demo, embed, fit, gram, inspect, kernels, man, regress, reproduce, transform,
+};
 use clap::{Args, Parser, Subcommand};
 
 /// Spectral kernel learning: eigenvalues and eigenfunctions of kernels, each with its error, and what they are good for.
@@ -52,12 +54,18 @@ pub enum Command {
     Inspect(inspect::Inspect),
     /// Write the kernel matrix of a data set
     Gram(gram::Gram),
+    /// Learn to predict a column: numbers by regression, words by classification
+    Regress(regress::Regress),
+    /// Give every point a few coordinates that keep what the kernel calls near
+    Embed(embed::Embed),
     /// List the kernels, with their parameters
     Kernels(kernels::Kernels),
     /// List the data sets that have a name
     Datasets(datasets::Datasets),
     /// Decompose a kernel on embedded data by every method, and write a report
     Demo(demo::Demo),
+    /// Run an experiment of the theory, and write its figure and report
+    Reproduce(reproduce::Reproduce),
     /// Print a completion script for a shell
     Completions(completions::Completions),
     /// Print the man page

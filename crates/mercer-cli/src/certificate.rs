@@ -30,7 +30,7 @@ pub fn sentences(certificate: &Certificate) -> Vec<String> {
     let k = certificate.residual.len();
     let mut said = vec![trace(certificate, k)];
     said.extend(solver_error(certificate));
-    said.extend(sampling_error(certificate));
+    said.extend(beyond_the_sample(certificate));
     said.push(orthonormality(certificate));
     said.extend(standings(certificate));
     said
@@ -58,19 +58,30 @@ fn solver_error(certificate: &Certificate) -> Option<String> {
     Some(format!("Residual: at most {} (pair {}), measured on {}.", error(worst), j + 1, measured_on(certificate)))
 }
 
-/// The error of having seen n points only; below its own noise it says no more than that.
-fn sampling_error(certificate: &Certificate) -> Option<String> {
-    if certificate.held_out < 10 {
+/// How many leading pairs are shown to hold beyond the fitted points: averaged over fresh points, the residual and the
+/// noise of measuring it stay below a half.
+fn beyond_the_sample(certificate: &Certificate) -> Option<String> {
+    const CONFIRMED: f64 = 0.5;
+    let (residual, noise) = (&certificate.population_residual, &certificate.population_noise);
+    let nonzero = residual.iter().flatten().count();
+    if certificate.held_out < 10 || nonzero == 0 {
         return None;
     }
-    let noise = |j: usize| certificate.population_noise[j].unwrap_or(0.0);
-    let (j, worst) = largest(&certificate.population_residual)?;
-    let compared = if worst > noise(j) { "" } else { ", which is below the noise of measuring it" };
-    Some(format!(
-        "With fresh data in place of the fitted points, the residual is about {} (pair {}){compared}.",
-        percent(worst),
-        j + 1
-    ))
+    let bounds = residual.iter().zip(noise).map_while(|(r, noise)| Some(r.as_ref()?.max(*noise.as_ref()?)));
+    let confirmed: Vec<f64> = bounds.take_while(|bound| *bound < CONFIRMED).collect();
+    let worst = confirmed.iter().copied().fold(0.0, f64::max);
+    Some(match confirmed.len() {
+        0 => "Beyond the sample: no pair is confirmed on fresh points; use more points, or hold out more.".into(),
+        m if m == nonzero => {
+            format!("Beyond the sample: averaged over fresh points, the residual is at most {}.", percent(worst))
+        }
+        m => format!(
+            "Beyond the sample: averaged over fresh points, the residual of the first {} is at most {}; the others would \
+             need more points to be confirmed.",
+            if m == 1 { "pair".into() } else { format!("{m} pairs") },
+            percent(worst)
+        ),
+    })
 }
 
 fn orthonormality(certificate: &Certificate) -> String {

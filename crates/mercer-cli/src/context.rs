@@ -8,6 +8,9 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 
+/// Pieces that a dense factorisation is cut into.
+const PIECES: usize = 8;
+
 /// The global options, checked.
 pub struct Context {
     pub seed: u64,
@@ -17,13 +20,15 @@ pub struct Context {
 }
 
 impl Context {
-    /// Checks the options and sizes the pool of threads, which the linear algebra uses too.
+    /// Checks the options and sizes the pool of threads.
     pub fn new(globals: &Globals) -> Result<Context> {
         check_device(&globals.device)?;
         if let Some(threads) = globals.threads {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global();
             pool.map_err(|e| Error::input(format!("--threads {threads}: {e}")))?;
         }
+        // Factorisations are cut into as many pieces however many threads there are, so that their number changes no bit.
+        faer::set_global_parallelism(faer::Par::rayon(PIECES));
         let budget = globals.memory.as_deref().map_or_else(|| Ok(Budget::of_free_memory()), Budget::parse)?;
         Ok(Context { seed: globals.seed, budget, json: globals.json, quiet: globals.quiet })
     }

@@ -51,7 +51,8 @@ impl Reader {
 
 /// `data` with the columns of `first`: found by name where both tables name them, by place otherwise.
 fn align(data: Dataset, first: &Dataset) -> Result<Dataset> {
-    if has_names(first) && has_names(&data) {
+    let shares_a_name = data.columns.iter().any(|name| first.columns.contains(name));
+    if has_names(first) && has_names(&data) && (shares_a_name || data.d() == first.d()) {
         let place = |name: &String| {
             data.columns.iter().position(|c| c == name).ok_or_else(|| {
                 Error::input(format!("`{}` has no column called `{name}`, which `{}` has", data.name, first.name))

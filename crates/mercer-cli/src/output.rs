@@ -1,8 +1,8 @@
 //! Files that are written: checked before the long work, there whole or not at all after it.
 
-use mercer::data::{Element, write_atomically, write_npy};
+use mercer::data::{Element, Target, write_atomically, write_npy};
 use mercer::{Error, Result};
-use ndarray::ArrayView2;
+use ndarray::{ArrayView2, Axis, aview1};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -65,6 +65,31 @@ impl Output {
         }
     }
 
+    /// Writes predictions, one a row. Classes go by their names into a `.csv`; into an `.npy` as whole numbers: the
+    /// names themselves where they are such, else their positions, which the returned note explains.
+    pub fn predictions(&self, predicted: &Target) -> Result<Option<String>> {
+        let is_csv = self.0.extension().is_some_and(|e| e == "csv");
+        match predicted {
+            Target::Values(values) if is_csv => self.csv(aview1(values).insert_axis(Axis(1)), &["prediction".into()]),
+            Target::Values(values) => write_npy(&self.0, aview1(values)),
+            Target::Classes { labels, names } if is_csv => self.text(
+                &["prediction".to_owned()]
+                    .into_iter()
+                    .chain(labels.iter().map(|&l| quoted(&names[l])))
+                    .map(|l| l + "\n")
+                    .collect::<String>(),
+            ),
+            Target::Classes { labels, names } => {
+                let numbers: Option<Vec<i64>> = names.iter().map(|name| name.parse().ok()).collect();
+                let written: Vec<i64> = labels.iter().map(|&l| numbers.as_ref().map_or(l as i64, |n| n[l])).collect();
+                write_npy(&self.0, aview1(&written))?;
+                let listed = names.iter().enumerate().map(|(i, name)| format!("{i} = {name}")).collect::<Vec<_>>();
+                return Ok(numbers.is_none().then(|| format!("classes are written as numbers: {}", listed.join(", "))));
+            }
+        }?;
+        Ok(None)
+    }
+
     fn csv<T: Display + Copy>(&self, values: ArrayView2<T>, columns: &[String]) -> Result<()> {
         write_atomically(&self.0, |w| {
             if !columns.is_empty() {
@@ -77,6 +102,11 @@ impl Output {
             Ok(())
         })
     }
+}
+
+/// A cell of a `.csv`: quoted where it must be.
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
 }
 
 /// The checked output, where one is wanted.

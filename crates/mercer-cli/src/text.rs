@@ -46,15 +46,44 @@ pub fn number(value: f64, digits: usize) -> String {
     format!("{value:.*}", (digits as i32 - 1 - exponent).max(0) as usize)
 }
 
+/// `value` to four digits, without zeros at the end.
+pub fn short(value: f64) -> String {
+    let shown = number(value, 4);
+    let (digits, exponent) = shown.split_once('e').map_or((shown.as_str(), None), |(d, e)| (d, Some(e)));
+    let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
+    exponent.map_or_else(|| digits.to_owned(), |e| format!("{digits}e{e}"))
+}
+
 /// An error or a residual: two digits.
 pub fn error(value: f64) -> String {
-    if value == 0.0 { "0".into() } else { format!("{value:.1e}") }
+    match value.abs() {
+        0.0 => "0".into(),
+        0.01..1000.0 => number(value, 2),
+        _ => format!("{value:.1e}"),
+    }
 }
 
 /// A share as a percentage, never rounded up to the whole.
 pub fn percent(share: f64) -> String {
     let shown = 100.0 * share;
     if shown < 100.0 && shown >= 99.95 { format!("{:.6} %", shown.min(99.999_999)) } else { format!("{shown:.1} %") }
+}
+
+/// A kernel expression with its numbers to six digits, for the eye; the full ones are needed to compute the same.
+pub fn rounded(expression: &str) -> String {
+    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+    let mut out = String::new();
+    let mut rest = expression;
+    while !rest.is_empty() {
+        let words = rest.find(is_digit).unwrap_or(rest.len());
+        let (before, from) = rest.split_at(words);
+        let (digits, after) = from.split_at(from.find(|c| !is_digit(c)).unwrap_or(from.len()));
+        let short = digits.parse::<f64>().ok().filter(|_| digits.contains('.') && digits.len() > 8);
+        out += before;
+        out += &short.map_or_else(|| digits.to_owned(), |value| number(value, 6));
+        rest = after;
+    }
+    out
 }
 
 /// Seconds as a person says them.
@@ -99,11 +128,20 @@ mod tests {
         assert_eq!(number(2e9, 3), "2.00e9");
         assert_eq!(number(0.0, 6), "0");
         assert_eq!(number(-0.5, 2), "-0.50");
+        assert_eq!([short(0.01), short(1e-8), short(1234.5), short(2.0)], ["0.01", "1e-8", "1234", "2"]);
+        assert_eq!([error(2.5), error(0.21), error(3e-15)], ["2.5", "0.21", "3.0e-15"]);
         assert_eq!(percent(0.5), "50.0 %");
         assert_eq!(percent(1.0), "100.0 %");
         assert_eq!(percent(0.999_999_999_9), "99.999999 %");
         assert_eq!(count(60_000, "point"), "60 000 points");
         assert_eq!(count(1, "row"), "1 row");
+    }
+
+    #[test]
+    fn only_long_numbers_are_rounded() {
+        let long = "0.5*rbf(lengthscale=49.13247398615299) + matern52(2)";
+        assert_eq!(rounded(long), "0.5*rbf(lengthscale=49.1325) + matern52(2)");
+        assert_eq!(rounded("poly(degree=4)"), "poly(degree=4)");
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn listed(sets: &[Entry]) -> String {
             (Origin::Folder, true) => "at hand",
             (Origin::Folder, false) => "not here",
         };
-        let rows = set.n.map_or_else(|| "n".into(), text::grouped);
+        let rows = set.n.map_or_else(|| text::GAP.into(), text::grouped);
         vec![set.name.into(), rows, set.d.to_string(), place.into(), set.parameters.into(), set.help.into()]
     };
     let rows: Vec<Vec<String>> = sets.iter().map(row).collect();

@@ -43,7 +43,7 @@ pub struct Fit {
     scale: Scaling,
 
     /// Share of the rows held out to certify the result, at most 2000 rows; 0 for none
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.1)]
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, allow_negative_numbers = true)]
     holdout: f64,
 
     /// Certify on the points of this file instead of held-out rows
@@ -81,7 +81,7 @@ impl Fit {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = optional(self.out.as_deref(), Output::new)?;
         let kernel = Expression::parse(&self.kernel)?;
-        let method = methods::make(self.method, &self.options)?;
+        methods::check(self.method, &self.options)?;
 
         let (train, held_out) = self.split(self.reader.open(&self.data)?, context)?;
         let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
@@ -98,6 +98,7 @@ impl Fit {
             seed: context.seed,
             progress: &context.bar(),
         };
+        let method = (self.method.make)(&self.options, methods::Size { n: train.n(), k: self.k });
         let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out.as_ref().map(|h| h.x.view()))?;
         spectrum.origin.data = self.data.clone();
         spectrum.scaler = scaler;
@@ -122,13 +123,7 @@ impl Fit {
                 (data, Some(held_out))
             }
             None if self.holdout == 0.0 => (data, None),
-            None if n < FEW => {
-                context.note(format_args!(
-                    "{} are too few to hold any out; the certificate is measured on the fitted points",
-                    text::count(n, "row")
-                ));
-                (data, None)
-            }
+            None if n < FEW => (data, None),
             None => {
                 let (train, held_out) = data.split(self.holdout.min(MOST / n as f64), context.seed)?;
                 (train, Some(held_out))
@@ -143,6 +138,12 @@ impl Fit {
                 ),
             };
             return Err(Error::input(format!("--k must lie between 1 and {}, not {}: {reason}", train.n(), self.k)));
+        }
+        if held_out.is_none() && self.holdout > 0.0 {
+            context.note(format_args!(
+                "{} are too few to hold any out; the certificate is measured on the fitted points",
+                text::count(n, "row")
+            ));
         }
         Ok((train, held_out))
     }
@@ -171,7 +172,7 @@ pub fn described(spectrum: &Spectrum) -> String {
     let origin = &spectrum.origin;
     let mut said = format!(
         "{} of {}: {} of {}, by {} in {}\n\n",
-        origin.kernel,
+        text::rounded(&origin.kernel),
         if origin.data.is_empty() { "unnamed data" } else { &origin.data },
         text::count(origin.n, "point"),
         text::count(origin.d, "column"),

@@ -67,9 +67,10 @@ impl Gram {
         });
         context.result(&object, || {
             format!(
-                "wrote {}: {n} × {m}, {}, {kernel}, in {}",
+                "wrote {}: {n} × {m}, {}, {}, in {}",
                 self.out.display(),
                 human_bytes(bytes),
+                text::rounded(&kernel.to_string()),
                 text::seconds(seconds)
             )
         })

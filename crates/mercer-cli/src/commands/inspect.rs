@@ -22,8 +22,9 @@ impl Inspect {
             let origin = &spectrum.origin;
             let precision = if origin.precision.bytes() == 4 { "f32" } else { "f64" };
             format!(
-                "{}\nFitted with seed {}, kernel values in {precision}{scaled}.\n",
+                "{}\nKernel: {}\nFitted with seed {}, kernel values in {precision}{scaled}.\n",
                 described(&spectrum),
+                origin.kernel,
                 origin.seed
             )
         })

@@ -33,12 +33,20 @@ fn listed(kernels: &[Entry]) -> String {
     for kernel in kernels {
         said += &format!("{}\n    {}\n", call(kernel), kernel.help);
         for p in kernel.parameters {
-            said += &format!("    {}: {} ({})\n", p.name, p.help, p.kind.in_words());
+            said += &format!("    {}: {}\n", p.name, explained(p));
         }
     }
     said += "\nParameters may be given by name or in this order: rbf(2) is rbf(lengthscale=2).\n";
     said += "Kernels add, multiply and scale: 0.5*rbf(lengthscale=median) + poly(degree=3)*cosine\n";
     said + "A lengthscale of median is the median distance between points of the data.\n"
+}
+
+/// What it means and what it takes; the help of a lengthscale says both.
+fn explained(parameter: &Parameter) -> String {
+    match parameter.kind {
+        Kind::Lengthscale => parameter.help.into(),
+        kind => format!("{} ({})", parameter.help, kind.in_words()),
+    }
 }
 
 /// `rbf(lengthscale=1)`: how the kernel is written, with its defaults.

@@ -3,9 +3,12 @@
 pub mod completions;
 pub mod datasets;
 pub mod demo;
+pub mod embed;
 pub mod fit;
 pub mod gram;
 pub mod inspect;
 pub mod kernels;
 pub mod man;
+pub mod regress;
+pub mod reproduce;
 pub mod transform;

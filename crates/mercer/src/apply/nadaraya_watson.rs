@@ -3,8 +3,9 @@ use super::targets::Encoding;
 use super::{Means, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
+use crate::linalg::matmul;
 use crate::model::Bundle;
-use crate::operator::{KernelOperator, Operator, cross_apply, gram};
+use crate::operator::{KernelOperator, Operator, cross_apply, gram, gram_cross};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
@@ -96,24 +97,32 @@ fn check_weights(kernel: &Kernel, x: ArrayView2<f64>, seed: u64) -> Result<()> {
 
 /// `(1/n) Σ_i ‖f_{−i}(x_i) − y_i‖²` where `f_{−i}(x_i) = (Σ_j κ_ij y_j − κ_ii y_i) / (Σ_j κ_ij − κ_ii)`.
 ///
-/// What the others weigh is a difference; below 1e-12 of `κ_ii` it is rounding, and the mean of the others stands in.
+/// What the others weigh is a difference. Where it has lost digits, the rows are computed anew without their diagonal.
 fn leave_one_out(kernel: &Kernel, x: ArrayView2<f64>, y: &Array2<f64>, h: f64, means: &Means) -> f64 {
-    let n = x.nrows() as f64;
-    let operator = KernelOperator::new(kernel, (&x / h).view(), means.precision);
-    let sums = operator.apply(concatenate![Axis(1), *y, Array2::ones((x.nrows(), 1))].view());
+    const FEW: f64 = 1e-4;
+    let (n, m) = y.dim();
+    let x = &x / h;
+    let columns = concatenate![Axis(1), *y, Array2::ones((n, 1))];
+    let operator = KernelOperator::new(kernel, x.view(), means.precision);
     let diagonal = operator.diagonal();
-    let rounding = 1e-12f64.max(operator.roundoff());
+    let mut sums = operator.apply(columns.view()) - &columns * &diagonal.view().insert_axis(Axis(1));
+    let lonely: Vec<usize> = (0..n).filter(|&i| sums[[i, m]] <= FEW * diagonal[i]).collect();
+    for rows in lonely.chunks(256) {
+        let mut k = gram_cross::<f64>(kernel, x.select(Axis(0), rows).view(), x.view());
+        rows.iter().enumerate().for_each(|(r, &i)| k[[r, i]] = 0.0);
+        let exact = matmul(k.view(), columns.view());
+        rows.iter().zip(exact.rows()).for_each(|(&i, exact)| sums.row_mut(i).assign(&exact));
+    }
     let total = y.sum_axis(Axis(0));
     let error = |i: usize| {
-        let others = sums[[i, y.ncols()]] - diagonal[i];
-        let predicted = if others > rounding * diagonal[i] {
-            (&sums.slice(s![i, ..y.ncols()]) - &(diagonal[i] * &y.row(i))) / others
+        let predicted = if sums[[i, m]] > f64::MIN_POSITIVE {
+            &sums.slice(s![i, ..m]) / sums[[i, m]]
         } else {
-            (&total - &y.row(i)) / (n - 1.0)
+            (&total - &y.row(i)) / (n as f64 - 1.0)
         };
         (predicted - y.row(i)).mapv(|e| e * e).sum()
     };
-    (0..x.nrows()).map(error).sum::<f64>() / n
+    (0..n).map(error).sum::<f64>() / n as f64
 }
 
 /// The h with the smallest error: a grid in steps of √2, then a golden section on log h between the best one's neighbours.

@@ -17,7 +17,7 @@ use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
 /// let kernel = Kernel::parse("rbf(1)")?;
 /// let method = Fourier { features: 200, sampling: Sampling::QuasiMonteCarlo, ritz: true };
 /// let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 3), None)?;
-/// assert!(spectrum.certificate.worst_residual() < 1e-6);
+/// assert!(spectrum.certificate.worst_residual() < 1e-4);
 /// # Ok::<(), mercer::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]

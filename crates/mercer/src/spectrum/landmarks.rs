@@ -6,7 +6,7 @@ use crate::operator::{KernelOperator, Operator, Precision, Real, StripBuffer, St
 use crate::rng::Rng;
 use crate::{Error, Result};
 use faer::{Accum, Par};
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 use std::str::FromStr;
 
@@ -28,11 +28,12 @@ pub enum Landmarks {
     /// Each next one with probability `∝ D²`, its squared distance `κ(x,x) + κ(z,z) − 2κ(x,z)` in the kernel's
     /// feature space to the nearest landmark so far (the seeding of k-means++; the landmarks stay data points).
     KMeansPlusPlus,
-    /// With probability `∝` the ridge leverage score of the point, estimated from a uniform pilot sample of as many
-    /// points as there will be landmarks, at the ridge for which the effective dimension is half their number.
+    /// With probability `∝` the ridge leverage score of the point, at the ridge for which the effective dimension is a
+    /// quarter of the number of landmarks; estimated recursively, from landmarks chosen so among half of the points.
     LeverageScores,
     /// Each next one where the kernel is worst explained by those so far: greedy, deterministic, `O(n m²)` time and
-    /// `O(n m)` memory. Ends early, with fewer landmarks, once nothing is left to explain.
+    /// `O(n m)` memory. Ends early, with fewer landmarks, once nothing is left to explain. It goes for outliers first,
+    /// so it is the best choice for many landmarks and a poor one for few.
     PivotedCholesky,
 }
 
@@ -68,10 +69,7 @@ impl Landmarks {
         match self {
             Landmarks::Uniform => Ok(rng.sample(x.nrows(), m)),
             Landmarks::KMeansPlusPlus => Ok(k_means_plus_plus::<T>(kernel, x, m, rng)),
-            Landmarks::LeverageScores => {
-                let scores = leverage_scores::<T>(kernel, x, m, rng)?;
-                Ok(weighted_sample(&scores, m, rng))
-            }
+            Landmarks::LeverageScores => recursive_leverage::<T>(kernel, x, m, rng),
             Landmarks::PivotedCholesky => Ok(pivoted_cholesky::<T>(kernel, x, m)),
         }
     }
@@ -84,7 +82,7 @@ impl Landmarks {
         match self {
             Landmarks::Uniform => 8 * n,
             Landmarks::KMeansPlusPlus => points + 24 * n,
-            Landmarks::LeverageScores => points + 24 * n + 4 * 8 * m * m,
+            Landmarks::LeverageScores => 2 * points + 24 * n + 4 * 8 * m * m,
             Landmarks::PivotedCholesky => points + n * m * precision.bytes(),
         }
     }
@@ -174,17 +172,50 @@ fn draw(cumulative: &[f64], at: f64) -> usize {
     cumulative.partition_point(|&c| c <= at).min(cumulative.len() - 1)
 }
 
-/// `l_i = (κ(x_i,x_i) − k_iᵀ(K_SS + λI)⁻¹k_i)/λ`, `k_i = κ(S,x_i)`, from a uniform pilot sample S of s points. They stand
-/// for n, so λ is the ridge `λn/s` of the whole kernel matrix.
-fn leverage_scores<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, s: usize, rng: &mut Rng) -> Result<Vec<f64>> {
-    let pilot = x.select(Axis(0), &rng.sample(x.nrows(), s));
-    let (σ, mut root) = eigh(gram::<f64>(kernel, pilot.view()).view())?;
-    let λ = ridge_of_dimension(&σ, s as f64 / 2.0, 100.0 * T::PRECISION.roundoff());
+/// Sampling by leverage scores, recursively (Musco and Musco): scores need landmarks, so those of all points come from
+/// landmarks for a random half of them, those from landmarks for a quarter, and so on down to a uniform sample.
+fn recursive_leverage<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
+    let n = x.nrows();
+    let order = rng.sample(n, n);
+    let halvings = std::iter::successors(Some(n), |size| (size / 2 >= 2 * m).then_some(size / 2));
+    let sizes: Vec<usize> = halvings.collect();
+    let smallest = sizes[sizes.len() - 1];
+    let mut chosen = order[..m].to_vec();
+    let mut weights = vec![smallest as f64 / m as f64; m];
+    for &size in sizes.iter().rev() {
+        let (points, pilot) = (x.select(Axis(0), &order[..size]), x.select(Axis(0), &chosen));
+        let target = m as f64 / 4.0;
+        let mut scores = leverage_scores::<T>(kernel, points.view(), pilot.view(), &weights, target)?;
+        // No point is left without a chance, lest a poor pilot hide it for good.
+        scores.iter_mut().for_each(|l| *l = l.max(0.01 * target / size as f64));
+        let total: f64 = scores.iter().sum();
+        let sample = weighted_sample(&scores, m, rng);
+        weights = sample.iter().map(|&i| (total / (m as f64 * scores[i])).max(1.0)).collect();
+        chosen = sample.iter().map(|&i| order[i]).collect();
+    }
+    Ok(chosen)
+}
+
+/// `l_i = (κ(x_i,x_i) − k_iᵀ(K_SS + λD⁻¹)⁻¹k_i)/λ`, `k_i = κ(S,x_i)`, of points `x` `[n, d]` from a pilot sample S `[s, d]`
+/// whose points stand for `D = diag(weights)` points each. λ gives `D^{1/2} K_SS D^{1/2} = UΣUᵀ` the effective dimension
+/// `target`, and `(K_SS + λD⁻¹)⁻¹ = R Rᵀ` with `R = D^{1/2} U (Σ+λ)^{−1/2}`.
+fn leverage_scores<T: Real>(
+    kernel: &Kernel,
+    x: ArrayView2<f64>,
+    pilot: ArrayView2<f64>,
+    weights: &[f64],
+    target: f64,
+) -> Result<Vec<f64>> {
+    let s = pilot.nrows();
+    let d: Array1<f64> = weights.iter().map(|w| w.sqrt()).collect();
+    let k_ss = gram::<f64>(kernel, pilot) * &d * d.view().insert_axis(Axis(1));
+    let (σ, mut root) = eigh(k_ss.view())?;
+    let λ = ridge_of_dimension(&σ, target, 100.0 * T::PRECISION.roundoff());
     for (mut column, σ_j) in root.axis_iter_mut(Axis(1)).zip(&σ) {
         column /= (σ_j.max(0.0) + λ).sqrt();
     }
-    let root = root.mapv(T::of);
-    let strips = Strips::<T>::new(kernel, pilot.view());
+    let root = (root * d.insert_axis(Axis(1))).mapv(T::of);
+    let strips = Strips::<T>::new(kernel, pilot);
     let diagonal = KernelOperator::new(kernel, x, T::PRECISION).diagonal();
     let height = strips.height();
     let mut scores = vec![0.0; x.nrows()];
@@ -202,7 +233,7 @@ fn leverage_scores<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, s: usize, rng: 
     Ok(scores)
 }
 
-/// λ with effective dimension `Σ_j σ_j/(σ_j+λ) = target`, or `floor·σ_1` where even that has fewer dimensions.
+/// λ with effective dimension `Σ_j σ_j/(σ_j+λ) = target`, or `floor·σ_1` where even that has fewer.
 fn ridge_of_dimension(σ: &[f64], target: f64, floor: f64) -> f64 {
     let dimension = |λ: f64| σ.iter().map(|s| s.max(0.0) / (s.max(0.0) + λ)).sum::<f64>();
     let largest = σ[0].max(f64::MIN_POSITIVE);
@@ -235,7 +266,9 @@ fn pivoted_cholesky<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize) -> V
     let mut l: Array2<T> = Array2::from_shape_vec((n, m), zeros(n * m)).expect("n·m values");
     let mut chosen = vec![];
     while chosen.len() < m {
-        let (p, &r_p) = residual.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).expect("there are points");
+        // The first of equals.
+        let largest = residual.iter().enumerate().rev().max_by(|a, b| a.1.total_cmp(b.1));
+        let (p, &r_p) = largest.expect("there are points");
         if r_p <= threshold {
             break;
         }
@@ -279,14 +312,31 @@ mod tests {
     fn leverage_scores_from_all_points_are_exact() {
         let x = Array2::from_shape_fn((30, 1), |(i, _)| (i as f64 / 10.0).exp());
         let kernel = Kernel::parse("rbf(1)").unwrap();
-        let scores = leverage_scores::<f64>(&kernel, x.view(), 30, &mut Rng::new(1)).unwrap();
+        let scores = leverage_scores::<f64>(&kernel, x.view(), x.view(), &[1.0; 30], 10.0).unwrap();
         let k = gram::<f64>(&kernel, x.view());
         let (σ, u) = eigh(k.view()).unwrap();
-        let λ = ridge_of_dimension(&σ, 15.0, 1e-12);
+        let λ = ridge_of_dimension(&σ, 10.0, 1e-12);
         for (i, score) in scores.iter().enumerate() {
             let want: f64 = (0..30).map(|j| u[[i, j]].powi(2) * σ[j].max(0.0) / (σ[j].max(0.0) + λ)).sum();
             assert!((score - want).abs() < 1e-8, "point {i}: {score} for {want}");
         }
+    }
+
+    /// The definition: the residual matrix `K − K_P (K_PP)⁻¹ K_Pᵀ` updated whole.
+    #[test]
+    fn pivots_are_those_of_the_dense_residual() {
+        let mut rng = Rng::new(5);
+        let x = Array2::from_shape_simple_fn((90, 3), || rng.normal());
+        let kernel = Kernel::parse("0.5*rbf(1) + linear").unwrap();
+        let mut residual = gram::<f64>(&kernel, x.view());
+        let mut want = vec![];
+        for _ in 0..25 {
+            let p = (0..90).max_by(|&a, &b| residual[[a, a]].total_cmp(&residual[[b, b]])).unwrap();
+            let column = residual.column(p).insert_axis(Axis(1)).to_owned();
+            residual = &residual - &(column.dot(&column.t()) / residual[[p, p]]);
+            want.push(p);
+        }
+        assert_eq!(pivoted_cholesky::<f64>(&kernel, x.view(), 25), want);
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl NystromFeatures {
 /// `cond W ≤ ‖W‖_F tr W⁻¹`, and `tr W⁻¹ = ‖L⁻ᵀ‖²_F`.
 fn inverse_factor(w: &Array2<f64>, precision: Precision) -> Option<Array2<f64>> {
     let limit = match precision {
-        Precision::F32 => 1e6,
+        Precision::F32 => 1e7,
         Precision::F64 => 1e8,
     };
     let factor = Cholesky::new(w.view()).ok()?;

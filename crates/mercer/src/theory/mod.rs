@@ -1,8 +1,5 @@
-//! The laboratory: one experiment a file. Each returns plain data, which the program draws and puts into words.
-//!
-//! | file | question |
-//! |---|---|
-//! | [`classic_kernels`] | polynomial and RBF on the line, by every method: who finds the spectrum, and does training help? |
+//! The laboratory: one experiment a file, each returning plain numbers and a verdict in words.
 
 pub mod classic_kernels;
+pub mod eigenvalue_decay;
 pub mod population;

@@ -3,12 +3,12 @@
 mod page;
 
 use crate::context::Context;
-use crate::methods::{self, METHODS};
+use crate::methods::{METHODS, Options, Size};
 use crate::output::Output;
 use crate::text;
 use clap::Args;
 use mercer::data::{Dataset, digits};
-use mercer::kernel::Expression;
+use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
 use mercer::spectrum::{Problem, Spectrum};
 use mercer::{Error, Result};
@@ -42,8 +42,8 @@ impl Demo {
             std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
         }
         let out = Output::with_extension(&self.out, &["html"])?;
-        let found = find(context)?;
-        page::page(&found, context)?.write(out.path())?;
+        let (found, kernel) = find(context)?;
+        page::page(&found, &kernel, context)?.write(out.path())?;
         let object = json!({
             "kernel": found.exact().origin.kernel,
             "n": found.exact().origin.n,
@@ -65,7 +65,7 @@ impl Demo {
 }
 
 /// Every method on the same points, certified on the same held-out points.
-fn find(context: &Context) -> Result<Found> {
+fn find(context: &Context) -> Result<(Found, Kernel)> {
     let (train, held_out) = digits().split(0.1, context.seed)?;
     let kernel = Expression::parse(KERNEL)?.resolve(train.x.view(), context.seed)?;
     let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());
@@ -80,7 +80,7 @@ fn find(context: &Context) -> Result<Found> {
             seed: context.seed,
             progress: &bar,
         };
-        let method = methods::make(entry, &methods::Options::default())?;
+        let method = (entry.make)(&Options::default(), Size { n: train.n(), k: K });
         match Spectrum::fit(method.as_ref(), &problem, Some(held_out.x.view())) {
             Ok(mut spectrum) => {
                 spectrum.origin.data = "digits".into();
@@ -90,7 +90,7 @@ fn find(context: &Context) -> Result<Found> {
             Err(error) => return Err(error),
         }
     }
-    Ok(Found { data: [train, held_out], spectra, unsuited })
+    Ok((Found { data: [train, held_out], spectra, unsuited }, kernel))
 }
 
 impl Found {
@@ -103,7 +103,7 @@ impl Found {
         let [train, held_out] = &self.data;
         format!(
             "{} of the digits: {} of {}, {} held out to certify the result",
-            self.exact().origin.kernel,
+            text::rounded(&self.exact().origin.kernel),
             text::count(train.n(), "point"),
             text::count(train.d(), "column"),
             held_out.n()
