@@ -35,7 +35,7 @@ pub use features::{Features, KernelFeatures};
 pub use fourier::{Fourier, FourierFeatures};
 pub use krylov::{Krylov, TopPairs, top_pairs};
 pub use landmarks::Landmarks;
-pub use nystrom::{Nystrom, NystromFeatures};
+pub use nystrom::{Nystrom, NystromFeatures, NystromRitz};
 pub use positive::{Positive, PositiveFeatures};
 pub use ritz::rayleigh_ritz;
 pub use sampling::Sampling;

@@ -77,14 +77,18 @@ impl Plan {
             steps,
             method: self.neural(kind, steps),
         };
-        let untrained = |name: String, family, method| Contestant { name, family, steps: 0, method };
+        let untrained = |name: &str, family, method| Contestant { name: name.into(), family, steps: 0, method };
         let fourier = Fourier { features: self.width, sampling: Sampling::Orthogonal, ritz: true };
         let nystrom = Nystrom { landmarks: self.width, choice: Landmarks::KMeansPlusPlus };
         vec![
             trained("NeuralEF", Kind::NeuralEf { averaged: false }, self.steps),
             trained("NeuralEF, moving averages", Kind::NeuralEf { averaged: true }, self.steps),
-            untrained(format!("{} random Fourier features, Ritz", self.width), Family::Random, Box::new(fourier)),
-            untrained(format!("Nyström, {} landmarks", self.width), Family::Landmarks, Box::new(nystrom)),
+            trained("SpIN", Kind::Spin { decay: 0.99 }, self.steps),
+            trained("nested low-rank", Kind::Nested { nesting: None }, self.steps),
+            trained("Ritz", Kind::Ritz, self.ritz_steps),
+            untrained("Ritz, untrained", Family::Random, self.neural(Kind::Ritz, 0)),
+            untrained("random Fourier features, Ritz", Family::Random, Box::new(fourier)),
+            untrained("Nyström", Family::Landmarks, Box::new(nystrom)),
         ]
     }
 }
