@@ -53,6 +53,8 @@ fn figures_show_the_functions_that_were_measured() {
                 assert!(worst < 0.05, "{} {} ψ_{}: {worst}", setting.case.name, attempt.name, j + 1);
             }
         }
+        let best = &setting.ranking()[0].name;
+        assert!(setting.verdict().contains(&format!("best was {best}")), "{}", setting.verdict());
         let ranking = setting.ranking();
         assert!(ranking.windows(2).all(|w| w[0].pairs_found() >= w[1].pairs_found()));
     }

@@ -143,6 +143,8 @@ pub struct Attempt {
     pub family: Family,
     /// Training steps.
     pub steps: u64,
+    /// The step whose functions were kept, for networks: the best by validation, perhaps the untrained ones.
+    pub kept: Option<u64>,
     /// `μ_j`, after Rayleigh–Ritz where the method ends in it.
     pub eigenvalues: Vec<f64>,
     /// The objective's own eigenvalues, for trained networks.
@@ -274,6 +276,7 @@ impl Reference<'_> {
             name: contestant.name,
             family: contestant.family,
             steps: contestant.steps,
+            kept: found.training().map(|training| training.kept),
             to_points: errors(&self.exact.eigenvalues, to_points),
             to_population: errors(&self.population.eigenvalues, to_population),
             eigenvalues: found.eigenvalues.clone(),
@@ -351,4 +354,51 @@ impl Setting {
         let best = |family: Family| ranking.iter().copied().find(|a| a.family == family);
         (best(Family::Trained), best(Family::Random))
     }
+
+    /// Whether training beat random features: more pairs found, or as many and functions twice as close.
+    pub fn training_helped(&self) -> Option<bool> {
+        let (Some(trained), Some(random)) = self.trained_and_random() else { return None };
+        let closer = trained.typical_function_error() < 0.5 * random.typical_function_error();
+        let (a, b) = (trained.pairs_found(), random.pairs_found());
+        Some(a > b || (a == b && closer))
+    }
+
+    /// Who won, and whether training beat random features, in words.
+    pub fn verdict(&self) -> String {
+        let told = |a: &Attempt| {
+            let kept = if a.steps > 0 && a.kept == Some(0) { "; validation kept its untrained functions" } else { "" };
+            let (pairs, error) = (a.pairs_found(), a.typical_function_error());
+            format!("{} ({pairs} pairs, typical function error {error:.0e}, {:.2} s{kept})", a.name, a.seconds)
+        };
+        let (ranking, (trained, random)) = (self.ranking(), self.trained_and_random());
+        let mut said = format!("{} at {} points: ", self.case.name, self.n);
+        said += &ranking.first().map_or("no method suits it".into(), |best| format!("best was {}", told(best)));
+        if let (Some(trained), Some(random), Some(helped)) = (trained, random, self.training_helped()) {
+            let outcome =
+                if helped { "training beat random features" } else { "training did not beat random features" };
+            said += &format!("; {outcome}: {} against {}", told(trained), told(random));
+        }
+        said
+    }
+}
+
+/// What all settings show together, in words.
+pub fn verdict(settings: &[Setting]) -> String {
+    let mut wins: Vec<(&str, usize)> = vec![];
+    for best in settings.iter().filter_map(|s| s.ranking().first().copied()) {
+        match wins.iter_mut().find(|(name, _)| *name == best.name) {
+            Some((_, count)) => *count += 1,
+            None => wins.push((&best.name, 1)),
+        }
+    }
+    wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let wins: Vec<String> = wins.iter().map(|(name, count)| format!("{name} in {count}")).collect();
+    let judged: Vec<bool> = settings.iter().filter_map(Setting::training_helped).collect();
+    let helped = judged.iter().filter(|helped| **helped).count();
+    format!(
+        "of {} settings the best method was {}; training beat random features with a solved last layer in {helped} of {}",
+        settings.len(),
+        wins.join(", "),
+        judged.len()
+    )
 }
