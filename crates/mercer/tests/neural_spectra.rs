@@ -206,7 +206,6 @@ fn any_operator_with_points_can_be_trained_on() {
     // FᵀF/S of smooth random functions.
     let (n, s) = (400, 6);
     let x = uniform(n, 1, 2.0);
-    let mut rng = Rng::new(3);
     let f =
         Array2::from_shape_fn((s, n), |(s, i)| (0.5 * (s + 1) as f64 * x[[i, 0]] + s as f64).sin() / (1 + s) as f64);
     let operator = LowRankOperator::new(f.clone()).unwrap();
