@@ -1,6 +1,7 @@
 //! Feature maps: the functions that eigenfunctions are combinations of.
 
 use super::neural::{NetworkFeatures, Training};
+use super::{FourierFeatures, PositiveFeatures};
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
 use crate::model::Bundle;
@@ -27,6 +28,9 @@ pub trait Features: Send + Sync {
         }
     }
 
+    /// Multiply-adds of the matrix products in `φ(x)` at one point: what a new point costs, before `A`.
+    fn multiply_adds(&self) -> usize;
+
     /// Name of the kind in saved models, and what [`load`] needs to build it again put into `bundle`.
     fn save(&self, bundle: &mut Bundle) -> &'static str;
 
@@ -41,6 +45,8 @@ pub(super) fn load(kind: &str, bundle: &Bundle) -> Result<Box<dyn Features>> {
     match kind {
         NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle)?)),
         KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle)?)),
+        FourierFeatures::KIND => Ok(Box::new(FourierFeatures::load(bundle)?)),
+        PositiveFeatures::KIND => Ok(Box::new(PositiveFeatures::load(bundle)?)),
         other => {
             Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know")))
         }
@@ -84,6 +90,10 @@ impl Features for KernelFeatures {
 
     fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
         cross_apply(&self.kernel, x, self.centres.view(), a, self.precision)
+    }
+
+    fn multiply_adds(&self) -> usize {
+        self.centres.len()
     }
 
     fn save(&self, bundle: &mut Bundle) -> &'static str {
