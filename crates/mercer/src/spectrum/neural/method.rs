@@ -92,7 +92,7 @@ impl Neural<'_> {
 }
 
 /// Scales of the first layer's weights that are tried.
-const SCALES: [f64; 5] = [0.35, 0.7, 1.4, 2.8, 5.6];
+const SCALES: [f64; 6] = [0.175, 0.35, 0.7, 1.4, 2.8, 5.6];
 
 impl Method for Neural<'_> {
     fn name(&self) -> String {

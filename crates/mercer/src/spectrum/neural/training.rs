@@ -11,7 +11,7 @@ use crate::spectrum::Progress;
 use crate::{Error, Result};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -172,7 +172,7 @@ pub(super) struct Run<'a> {
     reported: Option<Instant>,
     batch: usize,
     buffers: [Tensor; 4],
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// The best functions so far.
@@ -241,16 +241,24 @@ impl<'a> Run<'a> {
             notes: vec![],
         };
         run.mark = Mark::of(&run)?;
-        if let Some(path) = settings.checkpoint.as_deref().filter(|path| settings.resume && path.exists()) {
-            let mark = Mark::read(path)?;
-            mark.check_identity(&run, path)?;
-            mark.restore(&mut run).map_err(|e| Error::file(path, e.to_string()))?;
-            run.mark = mark;
-            run.first_step = run.optimizer.steps();
+        if let Some(path) = settings.checkpoint.as_deref().filter(|_| settings.resume) {
+            run.resume(path)?;
         }
         // A place that cannot be written to shows now, not after half an hour.
         run.save()?;
         Ok(run)
+    }
+
+    fn resume(&mut self, path: &Path) -> Result<()> {
+        if !path.exists() {
+            self.note(format!("there is no checkpoint at {}; started from the beginning", path.display()));
+            return Ok(());
+        }
+        let mark = Mark::read(path)?;
+        mark.check_identity(self, path)?;
+        mark.restore(self).map_err(|e| Error::file(path, e.to_string()))?;
+        (self.mark, self.first_step) = (mark, self.optimizer.steps());
+        Ok(())
     }
 
     fn run(mut self) -> Result<Trained> {
