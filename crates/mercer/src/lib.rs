@@ -12,5 +12,6 @@ pub mod rng;
 pub mod simd;
 pub mod special;
 pub mod spectrum;
+pub mod theory;
 
 pub use error::{Error, Result};

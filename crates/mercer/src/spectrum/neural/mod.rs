@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`Action`] | what the loop needs of an operator: [`KernelAction`], [`OperatorAction`] |
+//! | [`Action`] | what the loop needs of an operator: [`KernelAction`], [`OperatorAction`], [`Schroedinger`] |
 //! | [`Functions`] | networks as functions `ψ(x)` |
 //! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`] |
 //! | [`train`] | the loop: batches, validation, checkpoints, recovery |
@@ -20,6 +20,7 @@ mod functions;
 mod neuralef;
 mod objective;
 mod record;
+mod schroedinger;
 mod training;
 
 pub use action::{Action, Batch, KernelAction, OperatorAction, Standard, sample_rows};
@@ -29,6 +30,7 @@ pub use functions::{Envelope, Functions, Layout};
 pub use neuralef::NeuralEf;
 pub use objective::{Objective, Outcome, Step, form, mix};
 pub use record::{Stop, Training};
+pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
 pub use training::{Course, Settings, Trained, Watch, train};
 
 use super::{Method, Problem, Solution, zero_threshold};

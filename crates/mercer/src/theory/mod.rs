@@ -1,0 +1,5 @@
+//! The laboratory: one experiment a file, each returning plain numbers and a verdict in words.
+
+pub mod bound_states;
+pub mod hydrogen;
+pub mod oscillator;
