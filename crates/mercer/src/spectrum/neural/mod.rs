@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`Action`] | what the loop needs of an operator: [`KernelAction`], [`OperatorAction`], [`Schroedinger`] |
 //! | [`Functions`] | networks as functions `ψ(x)` |
-//! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`] |
+//! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Ritz`] |
 //! | [`train`] | the loop: batches, validation, checkpoints, recovery |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
 //! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
@@ -17,20 +17,26 @@ mod checkpoint;
 mod features;
 mod finish;
 mod functions;
+mod nested;
 mod neuralef;
 mod objective;
 mod record;
+mod ritz;
 mod schroedinger;
+mod spin;
 mod training;
 
 pub use action::{Action, Batch, KernelAction, OperatorAction, Standard, sample_rows};
 pub use features::NetworkFeatures;
 pub use finish::{Pairs, rayleigh_ritz};
 pub use functions::{Envelope, Functions, Layout};
+pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
 pub use objective::{Objective, Outcome, Step, form, mix};
 pub use record::{Stop, Training};
+pub use ritz::Ritz;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
+pub use spin::Spin;
 pub use training::{Course, Settings, Trained, Watch, train};
 
 use super::{Method, Problem, Solution, zero_threshold};
@@ -47,6 +53,77 @@ pub enum Kind {
         /// Moving averages for the Gram–Schmidt coefficients rather than the batch's own.
         averaged: bool,
     },
+    /// [`Spin`]
+    Spin {
+        /// Share of the old value that the moving averages keep at each step.
+        decay: f64,
+    },
+    /// [`Nested`]
+    Nested {
+        /// Sequential or joint; without it joint where networks share a trunk and sequential where they do not.
+        nesting: Option<Nesting>,
+    },
+    /// [`Ritz`]
+    Ritz,
+}
+
+impl Kind {
+    /// The objectives by name, each with its usual constants.
+    pub const ALL: [(&'static str, Kind); 4] = [
+        ("neuralef", Kind::NeuralEf { averaged: false }),
+        ("spin", Kind::Spin { decay: 0.99 }),
+        ("nested", Kind::Nested { nesting: None }),
+        ("ritz", Kind::Ritz),
+    ];
+
+    /// Its name in the program and in saved models.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::NeuralEf { .. } => "neuralef",
+            Kind::Spin { .. } => "spin",
+            Kind::Nested { .. } => "nested",
+            Kind::Ritz => "ritz",
+        }
+    }
+
+    /// The objective for the top `k` pairs by `functions`, which [`Kind::functions`] made.
+    pub fn objective(self, functions: &Functions, k: usize) -> Result<Box<dyn Objective>> {
+        let shared = functions.share_parameters()?;
+        Ok(match self {
+            Kind::NeuralEf { averaged } => Box::new(NeuralEf::new(averaged)),
+            Kind::Spin { .. } if shared => {
+                return Err(Error::input(format!(
+                    "SpIN needs networks that share nothing, and \"{}\" has a shared trunk; leave out the | or use another objective",
+                    functions.network().expression()
+                )));
+            }
+            Kind::Spin { decay } => Box::new(Spin::new(decay)?),
+            Kind::Nested { nesting } => {
+                let usual = if shared { Nesting::Joint } else { Nesting::Sequential };
+                Box::new(Nested::new(nesting.unwrap_or(usual)))
+            }
+            Kind::Ritz => Box::new(Ritz::new(k)),
+        })
+    }
+
+    /// The functions that this objective trains, by networks of one architecture on points of `d` columns: k
+    /// normalised ones, k whose norm carries the eigenvalue (nested), or the last hidden units (Ritz).
+    pub fn functions(self, architecture: &str, d: usize, k: usize, rng: &Rng) -> Result<Functions> {
+        match self {
+            Kind::NeuralEf { .. } | Kind::Spin { .. } => Functions::networks(architecture, d, k, true, rng),
+            Kind::Nested { .. } => Functions::networks(architecture, d, k, false, rng),
+            Kind::Ritz => {
+                let functions = Functions::hidden_units(architecture, d, rng)?;
+                if functions.count() < k {
+                    return Err(Error::input(format!(
+                        "{} hidden units cannot give k = {k} functions; widen the last hidden layer of \"{architecture}\"",
+                        functions.count()
+                    )));
+                }
+                Ok(functions)
+            }
+        }
+    }
 }
 
 /// Eigenfunctions by trained networks.
@@ -79,34 +156,28 @@ pub struct Neural<'a> {
 }
 
 impl Neural<'_> {
-    /// With the usual settings.
+    /// With the usual settings: 2000 steps, and 200 for Ritz, whose last layer needs none.
     pub fn new(kind: Kind) -> Self {
-        Neural {
-            kind,
-            architecture: None,
-            settings: Settings::default(),
-            finish: true,
-            finish_points: 8192,
-            interrupt: None,
+        let mut settings = Settings::default();
+        if kind == Kind::Ritz {
+            settings.steps = 200;
         }
+        Neural { kind, architecture: None, settings, finish: true, finish_points: 8192, interrupt: None }
     }
 
     /// The networks for points of `d` columns and `k` functions where none are given: two hidden layers of half sines,
-    /// half cosines, 32 wide on the line and wider above it.
-    pub fn default_architecture(&self, d: usize, _k: usize) -> String {
+    /// half cosines, 32 wide on the line and in the plane and 64 above. Ritz needs one network only, and has it wider.
+    pub fn default_architecture(&self, d: usize, k: usize) -> String {
         let h = if d <= 2 { 32 } else { 64 };
-        format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm")
-    }
-
-    fn objective(&self) -> Box<dyn Objective> {
         match self.kind {
-            Kind::NeuralEf { averaged } => Box::new(NeuralEf::new(averaged)),
+            Kind::Ritz => format!("dense({h}) sincos dense({}) sincos dense(1)", (2 * h).max(4 * k)),
+            _ => format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm"),
         }
     }
 
     fn functions(&self, d: usize, k: usize, rng: &Rng) -> Result<Functions> {
         let architecture = self.architecture.clone().unwrap_or_else(|| self.default_architecture(d, k));
-        let functions = Functions::networks(&architecture, d, k, true, rng)?;
+        let functions = self.kind.functions(&architecture, d, k, rng)?;
         if functions.outputs() != 1 {
             return Err(Error::input(format!(
                 "\"{architecture}\" has {} outputs; an eigenfunction of a scalar kernel has one: end it with dense(1)",
@@ -119,17 +190,19 @@ impl Neural<'_> {
 
 impl Method for Neural<'_> {
     fn name(&self) -> String {
-        self.objective().name().into()
+        self.kind.name().into()
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let seed = Rng::new(problem.seed);
         let functions = self.functions(problem.x.ncols(), problem.k, &seed.fork(1))?;
         let mut action = KernelAction::new(problem.kernel, problem.x, problem.precision)?;
-        let settings = Settings { seed: problem.seed, keep_best: self.finish, ..self.settings.clone() };
+        let mut objective = self.kind.objective(&functions, problem.k)?;
+        let keep_best = self.settings.keep_best && self.finish;
+        let settings = Settings { seed: problem.seed, keep_best, ..self.settings.clone() };
         let watch = Watch { progress: problem.progress, interrupt: self.interrupt };
         let Trained { mut functions, mut record } =
-            train(&mut action, functions, self.objective().as_mut(), problem.k, &settings, watch)?;
+            train(&mut action, functions, objective.as_mut(), problem.k, &settings, watch)?;
         let sample = action.sample(&mut seed.fork(4), self.finish_points)?;
         let pairs = rayleigh_ritz(&mut action, &mut functions, &sample, problem.k)?;
         record.finished = self.finish;
