@@ -2,12 +2,13 @@
 //! one line of JSON: the seconds of each repeat, peak memory, and what the result was. `bench/run.py` runs it beside
 //! the peer's side of the same job.
 
-use mercer::data::{ReadOptions, open};
+use mercer::apply::{Alpha, EigenSolver, KernelPca, Means, Ridge, RidgeSolver};
+use mercer::data::{ReadOptions, Target, open};
 use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
 use mercer::operator::{Budget, KernelOperator, Operator, Precision, Real, gram};
-use mercer::spectrum::{Krylov, Method, Problem};
-use ndarray::Array2;
+use mercer::spectrum::{FourierFeatures, Krylov, Landmarks, Method, NystromFeatures, Problem, Sampling};
+use ndarray::{Array2, ArrayView2, Axis, s};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -41,6 +42,13 @@ impl Bench {
             "gram-f64" => self.gram::<f64>(),
             "kv-f32" => self.kv(Precision::F32),
             "kv-f64" => self.kv(Precision::F64),
+            "kpca-5000" => self.kernel_pca("x5000x50", Precision::F64),
+            "kpca-20000" => self.kernel_pca("x20000x50", Precision::F32),
+            "nystrom-f32" => self.nystrom::<f32>(),
+            "nystrom-f64" => self.nystrom::<f64>(),
+            "rff-f32" => self.rff::<f32>(),
+            "rff-f64" => self.rff::<f64>(),
+            "ridge-5000" => self.ridge(),
             "top-k-50000" => self.top_k("x50000x50"),
             other => Err(format!("unknown job '{other}'").into()),
         }
@@ -88,6 +96,52 @@ impl Bench {
         Ok(json!({ "seconds": seconds, "check": [y[[0, 0]], y[[7999, 15]]] }))
     }
 
+    /// Fit and projections of all points. The eigenvalue error is of the order of the tolerance squared.
+    fn kernel_pca(&self, name: &str, precision: Precision) -> Result<Value, Failure> {
+        let x = self.array(name)?;
+        let kernel = Kernel::parse("rbf(7)")?;
+        let means = Means { precision, ..Means::default() };
+        let pca = KernelPca { k: 10, solver: EigenSolver::Krylov, tolerance: 1e-4 };
+        let work = || {
+            let fitted = pca.fit(&kernel, x.view(), &means)?;
+            let projections = fitted.projections();
+            Ok((fitted, projections))
+        };
+        let (seconds, (fitted, _)) = self.time(work)?;
+        Ok(json!({ "seconds": seconds, "eigenvalues": fitted.eigenvalues }))
+    }
+
+    /// Fit and transform of all points to 500 features, uniform landmarks as the peer takes them.
+    fn nystrom<T: Real>(&self) -> Result<Value, Failure> {
+        let x = self.array("x100000x50")?;
+        let kernel = Kernel::parse("rbf(7)")?;
+        let work = || {
+            let chosen = Landmarks::Uniform.choose(&kernel, x.view(), 500, 0, T::PRECISION)?;
+            let z = x.select(Axis(0), &chosen);
+            Ok(NystromFeatures::new(&kernel, z.view(), T::PRECISION)?.transform::<T>(x.view())?)
+        };
+        let (seconds, f) = self.time(work)?;
+        Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view()) }))
+    }
+
+    fn rff<T: Real>(&self) -> Result<Value, Failure> {
+        let x = self.array("x100000x50")?;
+        let kernel = Kernel::parse("rbf(7)")?;
+        let work = || Ok(FourierFeatures::new(&kernel, 50, 1000, Sampling::Plain, 0)?.transform::<T>(x.view())?);
+        let (seconds, f) = self.time(work)?;
+        Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view()) }))
+    }
+
+    fn ridge(&self) -> Result<Value, Failure> {
+        let (x, y, new) = (self.array("x5000x50")?, self.array("y5000x1")?, self.array("new100x50")?);
+        let y = Target::Values(y.column(0).to_vec());
+        let kernel = Kernel::parse("rbf(7)")?;
+        let ridge = Ridge { alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
+        let (seconds, fitted) = self.time(|| Ok(ridge.fit(&kernel, x.view(), &y, &Means::default())?))?;
+        let check = fitted.scores(new.view())?.column(0).slice(s![..5]).to_vec();
+        Ok(json!({ "seconds": seconds, "check": check }))
+    }
+
     fn top_k(&self, name: &str) -> Result<Value, Failure> {
         let x = self.array(name)?;
         let kernel = Kernel::parse("rbf(7)")?;
@@ -97,6 +151,13 @@ impl Bench {
         let (seconds, s) = self.time(|| Ok(Krylov { tolerance: 1e-4 }.solve(&problem)?))?;
         Ok(json!({ "seconds": seconds, "eigenvalues": s.eigenvalues }))
     }
+}
+
+/// Root mean square of `φφᵀ − K` over the first 1000 points.
+fn kernel_error<T: Real>(kernel: &Kernel, f: &Array2<T>, x: ArrayView2<f64>) -> f64 {
+    let f = f.slice(s![..1000, ..]).mapv(|v| v.wide());
+    let difference = matmul(f.view(), f.t()) - gram::<f64>(kernel, x.slice(s![..1000, ..]));
+    (difference.mapv(|d| d * d).sum() / 1e6).sqrt()
 }
 
 /// The largest resident size that this process has had.

@@ -1,5 +1,34 @@
-//! Mercer: spectral kernel learning.
+//! Spectral kernel learning: give it data and a kernel, and it returns the kernel's Mercer decomposition
+//! `κ(x,x') = Σ_j μ_j ψ_j(x) ψ_j(x')` as functions that work on new points, says how good each pair `(μ_j, ψ_j)` is,
+//! and puts them to work.
+//!
+//! Data flows one way, through five rooms:
+//!
+//! | room | noun | what is in it |
+//! |---|---|---|
+//! | [`data`] | [`data::Dataset`] | files, embedded, generated and named sets, splits, scaling |
+//! | [`kernel`] | [`kernel::Kernel`] | formulas for similarity, and expressions of them |
+//! | [`operator`] | [`operator::Operator`] | `v ↦ Kv`: matrix-free, dense, low rank; f32 and f64; a memory budget |
+//! | [`spectrum`] | [`spectrum::Spectrum`] | eigenvalues and eigenfunctions by many methods, each with a certificate |
+//! | [`apply`] | one estimator a file | kernel PCA, eigenmaps, ridge regression, smoothing |
+//!
+//! Beside them: [`net`] (layers and networks that differentiate themselves), [`compute`] (tensors on a device),
+//! [`simd`], [`linalg`], [`model`] (files), [`rng`], [`special`].
+//!
+//! ```
+//! use mercer::{data, kernel::Expression, spectrum::{Krylov, Problem, Spectrum}};
+//!
+//! let (fit, held_out) = data::open("digits", &Default::default())?.split(0.1, 0)?;
+//! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(fit.x.view(), 0)?;
+//! let problem = Problem::new(&kernel, fit.x.view(), 5);
+//! let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(held_out.x.view()))?;
+//! assert!(spectrum.certificate.worst_residual() < 1e-5);
+//! let z = spectrum.transform(held_out.x.view())?; // ψ at new points
+//! assert_eq!(z.dim(), (held_out.n(), 5));
+//! # Ok::<(), mercer::Error>(())
+//! ```
 
+pub mod apply;
 pub mod compute;
 pub mod data;
 pub mod error;

@@ -1,12 +1,12 @@
 //! Saved models: safetensors with a versioned JSON header. Written whole or not at all; read with suspicion.
 
+use crate::data::write_atomically;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
 use std::path::Path;
 
 /// The newest file format that this version writes and reads.
@@ -80,7 +80,7 @@ impl Bundle {
             ("header".to_owned(), header),
         ]);
         let file = safetensors::serialize(views, Some(metadata)).map_err(|e| Error::file(path, e.to_string()))?;
-        write_atomically(path, &file)
+        write_atomically(path, |w| w.write_all(&file))
     }
 
     /// Reads a file; a truncated, foreign or newer one is an error that says which.
@@ -118,18 +118,4 @@ fn matrix(view: &TensorView) -> Result<Array2<f64>, String> {
         return Err("a tensor holds values that are not finite".into());
     }
     Array2::from_shape_vec((n, m), values).map_err(|e| e.to_string())
-}
-
-/// Writes `bytes` to a temporary file beside `path`, then renames it.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut name = path.file_name().ok_or_else(|| Error::file(path, "is not a file name"))?.to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let written = std::fs::File::create(&part)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|e| {
-        let _ = std::fs::remove_file(&part);
-        Error::io(path, e)
-    })
 }

@@ -154,6 +154,19 @@ fn transform_at_the_fitted_points_gives_the_eigenvectors() {
     assert!(difference.iter().all(|d| d.abs() < 1e-9));
 }
 
+#[test]
+fn the_certificate_sees_an_iteration_that_stopped_early() {
+    let (x, h) = (uniform(600, 3, 11), uniform(200, 3, 12));
+    let kernel = Kernel::parse("matern32(0.3)").unwrap();
+    let residual = |tolerance: f64| {
+        let method = Krylov { tolerance };
+        let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 6), Some(h.view())).unwrap();
+        spectrum.certificate.worst_residual()
+    };
+    let (early, late) = (residual(0.3), residual(1e-8));
+    assert!(early > 1e-3 && late < 1e-7, "{early} and {late}");
+}
+
 /// The certificate of exact pairs of n points, measured on other points of the same distribution.
 fn certificate(n: usize, held_out: usize) -> (Vec<f64>, Certificate) {
     let (x, h) = (uniform(n, 1, 6), uniform(held_out, 1, 7));

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use bytes::Bytes;
 use ndarray::Array2;
 use parquet::basic::{ConvertedType, LogicalType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::ReadOptions;
@@ -40,7 +42,7 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
     if len == 0 {
         return Err(Error::file(path, "is empty"));
     }
-    let file = SerializedFileReader::new(file).map_err(corrupt)?;
+    let file = SerializedFileReader::new(Bounded { file, len }).map_err(corrupt)?;
     let schema = file.metadata().file_metadata().schema_descr_ptr();
     let mut columns: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
     let target = options.target.as_deref().map(|t| find_column(&columns, t)).transpose();
@@ -91,6 +93,45 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
     }
     let x = Array2::from_shape_fn((rows as usize, columns.len()), |(i, j)| table[j].values[i]);
     Ok(Dataset { name: name.into(), x, y, columns, shape: None })
+}
+
+/// A file that is never read beyond its end: a sound table has no reason to, and the decoder, which takes the end of
+/// a file for a run of empty items, would otherwise count through whatever length a corrupt header promises.
+struct Bounded {
+    file: File,
+    len: u64,
+}
+
+impl Length for Bounded {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl ChunkReader for Bounded {
+    type T = BoundedReader;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        self.file.get_read(start).map(BoundedReader)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        if start.checked_add(length as u64).is_none_or(|end| end > self.len) {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} in a file of {}", self.len)));
+        }
+        self.file.get_bytes(start, length)
+    }
+}
+
+struct BoundedReader(BufReader<File>);
+
+impl Read for BoundedReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(buffer) {
+            Ok(0) if !buffer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
+            other => other,
+        }
+    }
 }
 
 /// Numbers throughout, one per row; text is for the target.

@@ -16,6 +16,7 @@ mod matrix_free;
 pub mod memory;
 mod points;
 mod real;
+mod strips;
 mod tile;
 
 pub use centred::Centred;
@@ -25,6 +26,7 @@ pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;
 pub use points::Points;
 pub use real::{Precision, Real};
+pub(crate) use strips::{StripBuffer, Strips};
 
 use ndarray::{Array1, Array2, ArrayView2};
 

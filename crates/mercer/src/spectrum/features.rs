@@ -1,6 +1,7 @@
 //! Feature maps: the functions that eigenfunctions are combinations of.
 
 use super::neural::{NetworkFeatures, Training};
+use super::{FourierFeatures, PositiveFeatures};
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
 use crate::model::Bundle;
@@ -41,6 +42,8 @@ pub(super) fn load(kind: &str, bundle: &Bundle) -> Result<Box<dyn Features>> {
     match kind {
         NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle)?)),
         KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle)?)),
+        FourierFeatures::KIND => Ok(Box::new(FourierFeatures::load(bundle)?)),
+        PositiveFeatures::KIND => Ok(Box::new(PositiveFeatures::load(bundle)?)),
         other => {
             Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know")))
         }

@@ -4,7 +4,7 @@ use crate::linalg::{eigh, matmul, orthonormal_basis};
 use crate::operator::{DenseOperator, KernelOperator, Operator, Precision, gram};
 use crate::rng::Rng;
 use crate::{Error, Result};
-use ndarray::{Array2, Axis, concatenate, s};
+use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 
 /// The top k pairs by block Krylov iteration on the operator. K is kept in memory only where it fits easily;
 /// otherwise every product computes it anew, tile by tile, and n is bounded by patience alone.
@@ -42,7 +42,15 @@ impl Method for Krylov {
         let top = top_pairs(operator.as_ref(), problem.k, self.tolerance, problem.seed, problem.progress)?;
         let threshold = zero_threshold(operator.roundoff(), top.values[0]) / n as f64;
         let values = top.values.iter().map(|θ| θ / n as f64).collect();
-        Ok(from_eigenvectors(problem, values, top.vectors.view(), threshold))
+        let mut solution = from_eigenvectors(problem, values, top.vectors.view(), threshold);
+        // The function `Σ_i κ(·,x_i) u_i √n/θ` takes the value `√n Ku/θ` at the points, which is `√n u` only once the
+        // iteration has converged; the certificate must see the function itself.
+        let mut at_points = top.images;
+        for ((mut column, θ), μ) in at_points.axis_iter_mut(Axis(1)).zip(&top.values).zip(&solution.eigenvalues) {
+            column *= if *μ > 0.0 { (n as f64).sqrt() / θ } else { 0.0 };
+        }
+        solution.at_points = Some(at_points);
+        Ok(solution)
     }
 }
 
@@ -50,8 +58,10 @@ impl Method for Krylov {
 pub struct TopPairs {
     /// Eigenvalues of K, descending `[k]`.
     pub values: Vec<f64>,
-    /// Orthonormal eigenvectors `[n, k]`.
+    /// Orthonormal eigenvectors u `[n, k]`.
     pub vectors: Array2<f64>,
+    /// `Ku` `[n, k]`
+    pub images: Array2<f64>,
     /// `‖Ku − θu‖ / θ_1` of each pair.
     pub residuals: Vec<f64>,
     /// Products with K that it took, each with a block of vectors.
@@ -107,7 +117,11 @@ pub fn top_pairs(
         // What is left of K Q outside of Q is rounding: the space is invariant and holds every non-zero pair.
         let exhausted = next.iter().all(|r| r.abs() <= floor / (n as f64).sqrt()) || q.ncols() >= n;
         if done == k || exhausted {
-            return Ok(finished(k, &θ, vectors.slice(s![.., ..found]).to_owned(), residuals, products));
+            let [vectors, images] = [vectors, images].map(|m| padded(m.slice(s![.., ..found]), k));
+            let scale = θ[0].max(f64::MIN_POSITIVE);
+            let pad = |values: Vec<f64>| values.into_iter().chain(std::iter::repeat(0.0)).take(k).collect();
+            let residuals = pad(residuals.iter().map(|r| r / scale).collect());
+            return Ok(TopPairs { values: pad(θ[..found].to_vec()), vectors, images, residuals, products });
         }
         if products == MOST_PRODUCTS {
             return Err(Error::NoConvergence {
@@ -137,17 +151,9 @@ fn joined(a: &Array2<f64>, b: &Array2<f64>) -> Array2<f64> {
     concatenate(Axis(1), &[a.view(), b.view()]).expect("equal heights")
 }
 
-/// Exactly `k` pairs: where the operator had fewer, the rest are zero.
-fn finished(k: usize, θ: &[f64], vectors: Array2<f64>, residuals: Vec<f64>, products: usize) -> TopPairs {
-    let found = vectors.ncols();
-    let mut padded = Array2::zeros((vectors.nrows(), k));
-    padded.slice_mut(s![.., ..found]).assign(&vectors);
-    let scale = θ[0].max(f64::MIN_POSITIVE);
-    let pad = |values: Vec<f64>| values.into_iter().chain(std::iter::repeat(0.0)).take(k).collect();
-    TopPairs {
-        values: pad(θ[..found].to_vec()),
-        vectors: padded,
-        residuals: pad(residuals.iter().map(|r| r / scale).collect()),
-        products,
-    }
+/// Exactly `k` columns: where the operator had fewer pairs, the rest are zero.
+fn padded(found: ArrayView2<f64>, k: usize) -> Array2<f64> {
+    let mut all = Array2::zeros((found.nrows(), k));
+    all.slice_mut(s![.., ..found.ncols()]).assign(&found);
+    all
 }

@@ -15,18 +15,30 @@
 //! To add a method: one file that implements [`Method`], and its line here.
 
 mod certificate;
+mod covariance;
 mod exact;
 mod features;
+mod fourier;
 mod krylov;
+mod landmarks;
 pub mod neural;
+mod nystrom;
+mod positive;
+mod projection;
 mod ritz;
+mod sampling;
 mod saved;
 
 pub use certificate::{Certificate, Standing, TraceKind};
 pub use exact::Exact;
 pub use features::{Features, KernelFeatures};
+pub use fourier::{Fourier, FourierFeatures};
 pub use krylov::{Krylov, TopPairs, top_pairs};
+pub use landmarks::Landmarks;
+pub use nystrom::{Nystrom, NystromFeatures};
+pub use positive::{Positive, PositiveFeatures};
 pub use ritz::rayleigh_ritz;
+pub use sampling::Sampling;
 
 use crate::data::Scaler;
 use crate::kernel::Kernel;
@@ -106,7 +118,8 @@ pub struct Solution {
     pub features: Box<dyn Features>,
     /// `A` `[p, k]`; the columns of zero eigenvalues are zero.
     pub coefficients: Array2<f64>,
-    /// `ψ(X)` `[n, k]` at the problem's points, where the method has it at no further cost.
+    /// `ψ(X) = φ(X) A` `[n, k]` at the problem's points, where the method has it at no further cost. It must be the
+    /// values of the function itself, or the certificate certifies something else.
     pub at_points: Option<Array2<f64>>,
 }
 

@@ -10,14 +10,19 @@ impl Spectrum {
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut bundle = Bundle::default();
         bundle.set("kind", "spectrum");
+        self.pack(&mut bundle);
+        bundle.write(path)
+    }
+
+    /// Everything but the kind, so that a model that stands on a spectrum can hold one.
+    pub(crate) fn pack(&self, bundle: &mut Bundle) {
         bundle.set("eigenvalues", &self.eigenvalues);
         bundle.set("certificate", &self.certificate);
         bundle.set("origin", &self.origin);
         bundle.set("scaler", &self.scaler);
         bundle.put("coefficients", self.coefficients.view());
-        let features = self.features.save(&mut bundle);
+        let features = self.features.save(bundle);
         bundle.set("features", features);
-        bundle.write(path)
     }
 
     /// Reads a spectrum back.
@@ -32,6 +37,11 @@ impl Spectrum {
         if kind != "spectrum" {
             return Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum")));
         }
+        Spectrum::unpack(bundle)
+    }
+
+    /// The counterpart of [`Self::pack`].
+    pub(crate) fn unpack(bundle: &Bundle) -> Result<Spectrum> {
         let spectrum = Spectrum {
             eigenvalues: bundle.value("eigenvalues")?,
             certificate: bundle.value("certificate")?,

@@ -1,5 +1,5 @@
 //! Milliseconds a function takes on ten million f32 (and f64), on one thread, at each instruction set:
-//! `cargo run --release -p mercer --example simd_speed`
+//! `cargo run --release -p mercer-bench --bin simd`
 
 use mercer::simd::{Lane, Level, Num, SimdJob, dispatch_at};
 use std::time::Instant;

@@ -1,0 +1,73 @@
+//! The arguments of the program; help, completions and the man page come from here.
+
+use crate::commands::{
+    completions, datasets, demo, embed, fit, gram, inspect, kernels, man, regress, reproduce, transform,
+};
+use clap::{Args, Parser, Subcommand};
+
+/// Spectral kernel learning: eigenvalues and eigenfunctions of kernels, each with its error, and what they are good for.
+#[derive(Parser)]
+#[command(name = "mercer", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(flatten)]
+    pub globals: Globals,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Globals {
+    /// Seed of everything random; the same seed gives the same result
+    #[arg(long, global = true, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+
+    /// Threads to use [default: all cores]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
+
+    /// Where to compute
+    #[arg(long, global = true, default_value = "cpu")]
+    pub device: String,
+
+    /// Memory that may be used, such as 2GiB [default: 70 % of what is free]
+    #[arg(long, global = true, value_name = "SIZE")]
+    pub memory: Option<String>,
+
+    /// Print the result as one JSON object
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// No progress, notes or warnings on standard error
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Find the leading eigenvalues and eigenfunctions of a kernel on data
+    Fit(fit::Fit),
+    /// Evaluate the eigenfunctions of a fitted model at new points
+    Transform(transform::Transform),
+    /// Show what a fitted model holds: eigenvalues, certificate, origin
+    Inspect(inspect::Inspect),
+    /// Write the kernel matrix of a data set
+    Gram(gram::Gram),
+    /// Learn to predict a column: numbers by regression, words by classification
+    Regress(regress::Regress),
+    /// Give every point a few coordinates that keep what the kernel calls near
+    Embed(embed::Embed),
+    /// List the kernels, with their parameters
+    Kernels(kernels::Kernels),
+    /// List the data sets that have a name
+    Datasets(datasets::Datasets),
+    /// Decompose a kernel on embedded data by every method, and write a report
+    Demo(demo::Demo),
+    /// Run an experiment of the theory, and write its figure and report
+    Reproduce(reproduce::Reproduce),
+    /// Print a completion script for a shell
+    Completions(completions::Completions),
+    /// Print the man page
+    Man(man::Man),
+}

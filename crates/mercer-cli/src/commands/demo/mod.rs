@@ -1,0 +1,139 @@
+//! `mercer demo`: one kernel on the embedded digits, by every method.
+
+mod page;
+
+use crate::context::Context;
+use crate::methods::{METHODS, Options, Size};
+use crate::output::Output;
+use crate::text;
+use clap::Args;
+use mercer::data::{Dataset, digits};
+use mercer::kernel::{Expression, Kernel};
+use mercer::operator::Precision;
+use mercer::spectrum::{Problem, Spectrum};
+use mercer::{Error, Result};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Decompose a kernel on embedded data by every method, and write a report
+#[derive(Args)]
+pub struct Demo {
+    /// Report to write
+    #[arg(long, short, value_name = "FILE", default_value = "report/demo.html")]
+    out: PathBuf,
+}
+
+const KERNEL: &str = "rbf(lengthscale=median)";
+const K: usize = 10;
+
+/// What the demonstration found.
+struct Found {
+    /// Fitted points and held-out points.
+    data: [Dataset; 2],
+    /// By every method that suits the kernel, the exact one first.
+    spectra: Vec<Spectrum>,
+    /// The methods that do not, each with its reason.
+    unsuited: Vec<(&'static str, String)>,
+}
+
+impl Demo {
+    pub fn run(self, context: &Context) -> Result<()> {
+        if let Some(folder) = self.out.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+        }
+        let out = Output::with_extension(&self.out, &["html"])?;
+        let (found, kernel) = find(context)?;
+        page::page(&found, &kernel, context)?.write(out.path())?;
+        let object = json!({
+            "kernel": found.exact().origin.kernel,
+            "n": found.exact().origin.n,
+            "k": K,
+            "methods": found.spectra.iter().map(super::fit::fitted).collect::<Vec<_>>(),
+            "unsuited": found.unsuited,
+            "out": self.out,
+        });
+        context.result(&object, || {
+            let (headings, rows) = found.table();
+            let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+            let mut said = format!("{}\n\n{}\n", found.setting(), text::table(&headings, &rows));
+            for (method, why) in &found.unsuited {
+                said += &format!("{method} is left out: {why}\n");
+            }
+            said + &format!("wrote {}; open it in a browser\n", self.out.display())
+        })
+    }
+}
+
+/// Every method on the same points, certified on the same held-out points.
+fn find(context: &Context) -> Result<(Found, Kernel)> {
+    let (train, held_out) = digits().split(0.1, context.seed)?;
+    let kernel = Expression::parse(KERNEL)?.resolve(train.x.view(), context.seed)?;
+    let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());
+    for entry in METHODS {
+        let bar = context.bar();
+        let problem = Problem {
+            kernel: &kernel,
+            x: train.x.view(),
+            k: K,
+            precision: Precision::F64,
+            budget: context.budget,
+            seed: context.seed,
+            progress: &bar,
+        };
+        let method = (entry.make)(&Options::default(), Size { n: train.n(), k: K });
+        match Spectrum::fit(method.as_ref(), &problem, Some(held_out.x.view())) {
+            Ok(mut spectrum) => {
+                spectrum.origin.data = "digits".into();
+                spectra.push(spectrum);
+            }
+            Err(Error::Input(why)) => unsuited.push((entry.name, why)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((Found { data: [train, held_out], spectra, unsuited }, kernel))
+}
+
+impl Found {
+    /// The result that the others are held against.
+    fn exact(&self) -> &Spectrum {
+        &self.spectra[0]
+    }
+
+    fn setting(&self) -> String {
+        let [train, held_out] = &self.data;
+        format!(
+            "{} of the digits: {} of {}, {} held out to certify the result",
+            text::rounded(&self.exact().origin.kernel),
+            text::count(train.n(), "point"),
+            text::count(train.d(), "column"),
+            held_out.n()
+        )
+    }
+
+    /// Eigenvalues down, methods across; below them errors and times.
+    fn table(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        let headings = [String::new()].into_iter().chain(self.spectra.iter().map(|s| s.origin.method.clone()));
+        let row = |name: String, cell: &dyn Fn(&Spectrum) -> String| -> Vec<String> {
+            [name].into_iter().chain(self.spectra.iter().map(cell)).collect()
+        };
+        let mut rows: Vec<Vec<String>> =
+            (0..K).map(|j| row(format!("eigenvalue {}", j + 1), &|s| text::number(s.eigenvalues[j], 6))).collect();
+        rows.push(row("error against exact, largest".into(), &|s| text::error(self.eigenvalue_error(s))));
+        rows.push(row("residual, largest".into(), &|s| text::error(s.certificate.worst_residual())));
+        rows.push(row("residual, median".into(), &|s| text::error(median(&s.certificate.residual))));
+        rows.push(row("seconds".into(), &|s| format!("{:.3}", s.origin.seconds)));
+        (headings.collect(), rows)
+    }
+
+    /// `max_j |μ_j − μ_j*| / μ_j*`, the star being the exact method's.
+    fn eigenvalue_error(&self, spectrum: &Spectrum) -> f64 {
+        let pairs = spectrum.eigenvalues.iter().zip(&self.exact().eigenvalues);
+        pairs.map(|(μ, exact)| (μ - exact).abs() / exact).fold(0.0, f64::max)
+    }
+}
+
+fn median(values: &[Option<f64>]) -> f64 {
+    let mut known: Vec<f64> = values.iter().flatten().copied().collect();
+    known.sort_by(f64::total_cmp);
+    known.get(known.len() / 2).copied().unwrap_or(0.0)
+}

@@ -1,0 +1,155 @@
+//! The report of the demonstration.
+
+use super::{Found, K, median};
+use crate::certificate::{HEADINGS, rows, sentences};
+use crate::commands::embed::scatter;
+use crate::context::Context;
+use crate::figure::{Gallery, Grid, Plot};
+use crate::report::{Report, Table};
+use crate::text;
+use mercer::Result;
+use mercer::apply::{KernelPca, LaplacianEigenmaps, Means};
+use mercer::data::Dataset;
+use mercer::kernel::Kernel;
+use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
+
+pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report> {
+    let train = &found.data[0];
+    let exact = found.exact();
+    let psi = exact.transform(train.x.view())?;
+    let bar = context.bar();
+    let means = Means { budget: context.budget, seed: context.seed, progress: &bar, ..Default::default() };
+    let components = KernelPca::default().fit(kernel, train.x.view(), &means)?.projections();
+    let slow = LaplacianEigenmaps::default().fit(train.x.view(), &means)?;
+    Ok(Report::new("A kernel on handwritten digits, decomposed")
+        .lead(&format!("{}. The same {K} pairs, by every method.", found.setting()))
+        .section("Methods")
+        .text(
+            "Each method looks for the leading eigenvalues μ and eigenfunctions ψ of the kernel. The residual is how far a \
+             pair is from solving Kψ = μψ, relative to μ, on points that no method has seen.",
+        )
+        .table(methods(found))
+        .table(eigenvalues(found))
+        .section("Spectrum")
+        .figure(&spectrum(found), "Eigenvalues on a logarithmic axis; the band is the exact method's 95 % interval.")
+        .figure(&residuals(found), "Residual of each pair on the held-out digits.")
+        .section("Eigenfunctions")
+        .figure(
+            &extremes(train, &psi),
+            "For each eigenfunction, the digits where it is lowest (left) and highest (right).",
+        )
+        .figure(
+            &functions(&components, &psi),
+            "Eigenfunctions over the first two kernel principal components: blue negative, red positive.",
+        )
+        .section("Embedding")
+        .figure(
+            &embedding("Kernel principal components", train, components.view()),
+            "Every digit at its first two kernel principal components, coloured by its label.",
+        )
+        .figure(
+            &embedding("Laplacian eigenmaps", train, slow.embedding()),
+            "The same digits at the two slowest functions on the graph of their ten nearest neighbours.",
+        )
+        .section("Certificate")
+        .table(certificate(found))
+        .text(&sentences(&exact.certificate).join("\n\n"))
+        .command(&format!("mercer demo --seed {}", context.seed)))
+}
+
+fn methods(found: &Found) -> Table {
+    let mut table = Table::new(&["method", "seconds", "error of μ", "largest residual", "median residual", "trace"]);
+    for s in &found.spectra {
+        table = table.row(&[
+            s.origin.method.clone(),
+            format!("{:.3}", s.origin.seconds),
+            text::error(found.eigenvalue_error(s)),
+            text::error(s.certificate.worst_residual()),
+            text::error(median(&s.certificate.residual)),
+            text::percent(s.certificate.trace_captured),
+        ]);
+    }
+    let left_out: Vec<String> = found.unsuited.iter().map(|(m, why)| format!("{m} is left out: {why}.")).collect();
+    table.caption(format!(
+        "Error of μ: the largest, relative to the exact method. Trace: what the {K} pairs carry of it. {}",
+        left_out.join(" ")
+    ))
+}
+
+fn eigenvalues(found: &Found) -> Table {
+    let (headings, rows) = found.table();
+    rows.iter().take(K).fold(Table::new(&headings), |table, row| table.row(row))
+}
+
+fn indices() -> Vec<f64> {
+    (1..=K).map(|j| j as f64).collect()
+}
+
+fn spectrum(found: &Found) -> String {
+    let js = indices();
+    let exact = found.exact();
+    let bound = |side: usize| -> Vec<f64> {
+        exact.certificate.interval.iter().map(|i| i.map_or(f64::NAN, |i| i[side])).collect()
+    };
+    let mut plot = Plot::new("Eigenvalues").x("index j").y_log("eigenvalue μ_j");
+    plot = plot.line("exact", &js, &exact.eigenvalues).band(&bound(0), &bound(1));
+    for s in &found.spectra[1..] {
+        plot = plot.scatter(&s.origin.method, &js, &s.eigenvalues);
+    }
+    plot.svg()
+}
+
+fn residuals(found: &Found) -> String {
+    let js = indices();
+    let mut plot = Plot::new("Residuals").x("index j").y_log("‖Kψ − μψ‖ / μ‖ψ‖");
+    for s in &found.spectra {
+        let values: Vec<f64> = s.certificate.residual.iter().map(|r| r.unwrap_or(f64::NAN)).collect();
+        plot = plot.line(&s.origin.method, &js, &values).markers();
+    }
+    plot.svg()
+}
+
+/// The places of the `count` smallest and the `count` largest values, in increasing order of the value.
+fn ends(values: ArrayView1<f64>, count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let n = order.len();
+    order[..count.min(n)].iter().chain(&order[n.saturating_sub(count)..]).copied().collect()
+}
+
+fn extremes(data: &Dataset, psi: &Array2<f64>) -> String {
+    let [_, height, width] = data.shape.unwrap_or([1, 1, data.d()]);
+    let mut gallery = Gallery::new("The digits at both ends of each eigenfunction", [height, width]);
+    for (j, function) in psi.axis_iter(Axis(1)).enumerate().take(8) {
+        let chosen = ends(function, 6);
+        let pixels: Vec<f64> = data.x.select(Axis(0), &chosen).into_iter().collect();
+        let captions: Vec<String> = chosen.iter().map(|&i| format!("{:+.1}", function[i])).collect();
+        gallery = gallery.row(format!("ψ_{}", j + 1), &pixels).captions(&captions);
+    }
+    gallery.svg()
+}
+
+/// The first two coordinates of `z` `[n, k]`.
+fn plane(z: ArrayView2<f64>) -> (Vec<f64>, Vec<f64>) {
+    (z.column(0).to_vec(), z.column(1).to_vec())
+}
+
+fn functions(components: &Array2<f64>, psi: &Array2<f64>) -> String {
+    let (xs, ys) = plane(components.view());
+    let mut grid = Grid::new("Eigenfunctions over the digits", 4).panel_size(170.0, 150.0).shared();
+    for (j, function) in psi.axis_iter(Axis(1)).enumerate().take(8) {
+        grid = grid.panel(Plot::new(format!("ψ_{}", j + 1)).values("", &xs, &ys, &function.to_vec()).diverging());
+    }
+    grid.svg()
+}
+
+fn embedding(title: &str, data: &Dataset, z: ArrayView2<f64>) -> String {
+    let (xs, ys) = plane(z);
+    scatter(title, &xs, &ys, data.y.as_ref())
+}
+
+fn certificate(found: &Found) -> Table {
+    let exact = found.exact();
+    let rows = rows(&exact.eigenvalues, &exact.certificate);
+    rows.iter().fold(Table::new(&HEADINGS), |table, row| table.row(row)).caption("The exact method, pair by pair.")
+}

@@ -1,0 +1,221 @@
+//! `mercer embed`: a few coordinates for every point.
+
+use crate::context::Context;
+use crate::figure::Plot;
+use crate::input::{Reader, fit_scaler, scaled, scaling};
+use crate::methods;
+use crate::output::{Output, numbered, optional};
+use crate::text;
+use clap::{Args, ValueEnum};
+use mercer::apply::{Affinity, DiffusionMaps, KernelPca, LaplacianEigenmaps, Means};
+use mercer::data::{Dataset, Scaling, Target};
+use mercer::kernel::{Expression, Kernel};
+use mercer::operator::Precision;
+use mercer::spectrum::Origin;
+use mercer::{Error, Result};
+use ndarray::Array2;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Give every point a few coordinates that keep what the kernel calls near
+#[derive(Args)]
+#[command(after_help = "Example:\n  mercer embed digits --method laplacian --k 2 --plot digits.svg")]
+pub struct Embed {
+    /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
+    data: String,
+
+    /// How the coordinates are found
+    #[arg(long, default_value = "kpca")]
+    method: Way,
+
+    /// Kernel expression (see `mercer kernels`) [default: rbf(lengthscale=median); for laplacian a graph of neighbours]
+    #[arg(long, value_name = "EXPRESSION")]
+    kernel: Option<String>,
+
+    /// laplacian: join every point to so many nearest others [default: 10, unless a kernel is given]
+    #[arg(long, value_name = "N", conflicts_with = "kernel")]
+    neighbours: Option<usize>,
+
+    /// Number of coordinates
+    #[arg(long, short, value_name = "N", default_value_t = 2)]
+    k: usize,
+
+    /// Precision of kernel values; sums are always taken in f64
+    #[arg(long, default_value = "f64", value_parser = methods::precision())]
+    precision: Precision,
+
+    /// Scaling of the columns
+    #[arg(long, default_value = "none", value_parser = scaling())]
+    scale: Scaling,
+
+    /// Table to write, .npy or .csv: one row a point
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Figure of the first two coordinates to write, .svg; coloured by the target where there is one
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+
+    #[command(flatten)]
+    reader: Reader,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// Kernel principal components
+    Kpca,
+    /// Laplacian eigenmaps: the slowest functions on a graph of neighbours, or on a kernel
+    Laplacian,
+    /// Diffusion maps: distances are those of a diffusion over the points
+    Diffusion,
+}
+
+/// The coordinates `[n, k]`, and what there is to say of them.
+struct Embedded {
+    z: Array2<f64>,
+    eigenvalues: Vec<f64>,
+    /// The share of the variance of each, for kernel PCA.
+    explained: Option<Vec<f64>>,
+    dropped: usize,
+    notes: Vec<String>,
+    origin: Origin,
+}
+
+impl Embed {
+    pub fn run(self, context: &Context) -> Result<()> {
+        let out = optional(self.out.as_deref(), Output::table)?;
+        let plot = optional(self.plot.as_deref(), |path| Output::with_extension(path, &["svg"]))?;
+        self.check()?;
+        let kernel = Expression::parse(self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)"))?;
+        let data = self.reader.open(&self.data)?;
+        let scaler = fit_scaler(self.scale, &data, |warning| context.warn(warning))?;
+        let data = scaled(scaler.as_ref(), data)?;
+        let kernel = kernel.resolve(data.x.view(), context.seed)?;
+        let bar = context.bar();
+        let means = Means { precision: self.precision, budget: context.budget, seed: context.seed, progress: &bar };
+        let found = self.embed(&kernel, &data, &means)?;
+        drop(bar);
+        found.notes.iter().for_each(|note| context.warn(note));
+        if found.dropped > 0 {
+            context.warn(format_args!(
+                "{} of the {} coordinates do not exist: their eigenvalue is zero",
+                found.dropped, self.k
+            ));
+        }
+        if let Some(out) = &out {
+            out.matrix(found.z.view(), &numbered("z", found.z.ncols()))?;
+            context.note(format_args!("wrote {}", out.path().display()));
+        }
+        if let Some(plot) = &plot {
+            plot.text(&self.figure(&data, &found)?)?;
+            context.note(format_args!("wrote {}", plot.path().display()));
+        }
+        self.show(&found, context)
+    }
+
+    /// What can be refused before any work.
+    fn check(&self) -> Result<()> {
+        if self.neighbours.is_some() && self.method != Way::Laplacian {
+            return Err(Error::input("--neighbours is for --method laplacian; leave it out"));
+        }
+        if self.plot.is_some() && self.k < 2 {
+            return Err(Error::input(format!("--plot shows two coordinates, but --k is {}; use --k 2", self.k)));
+        }
+        if self.out.is_none() && self.plot.is_none() {
+            return Err(Error::input("there is nothing to write; give --out z.npy, --plot z.svg or both"));
+        }
+        Ok(())
+    }
+
+    fn embed(&self, kernel: &Kernel, data: &Dataset, means: &Means) -> Result<Embedded> {
+        let (k, x) = (self.k, data.x.view());
+        Ok(match self.method {
+            Way::Kpca => {
+                let fitted = KernelPca { k, ..Default::default() }.fit(kernel, x, means)?;
+                Embedded {
+                    z: fitted.projections(),
+                    eigenvalues: fitted.eigenvalues,
+                    explained: Some(fitted.explained),
+                    dropped: fitted.dropped,
+                    notes: vec![],
+                    origin: fitted.reference.origin,
+                }
+            }
+            Way::Laplacian => {
+                let graph = || Affinity::Neighbours(self.neighbours.unwrap_or(10));
+                let affinity = if self.kernel.is_some() { Affinity::Kernel(kernel.clone()) } else { graph() };
+                let fitted = LaplacianEigenmaps { k, affinity, ..Default::default() }.fit(x, means)?;
+                Embedded {
+                    z: fitted.embedding().to_owned(),
+                    eigenvalues: fitted.eigenvalues,
+                    explained: None,
+                    dropped: fitted.dropped,
+                    notes: fitted.notes,
+                    origin: fitted.reference.origin,
+                }
+            }
+            Way::Diffusion => {
+                let fitted = DiffusionMaps { k, ..Default::default() }.fit(kernel, x, means)?;
+                Embedded {
+                    z: fitted.embedding(),
+                    eigenvalues: fitted.eigenvalues,
+                    explained: None,
+                    dropped: fitted.dropped,
+                    notes: fitted.notes,
+                    origin: fitted.reference.origin,
+                }
+            }
+        })
+    }
+
+    fn show(&self, found: &Embedded, context: &Context) -> Result<()> {
+        let origin = &found.origin;
+        let object = json!({
+            "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
+            "k": found.z.ncols(), "eigenvalues": found.eigenvalues, "explained": found.explained,
+            "seconds": origin.seconds, "out": self.out, "plot": self.plot,
+        });
+        context.result(&object, || {
+            let row = |j: usize| {
+                let share = found.explained.as_ref().map(|e| text::percent(e[j]));
+                [Some((j + 1).to_string()), Some(text::number(found.eigenvalues[j], 6)), share]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            };
+            let rows: Vec<Vec<String>> = (0..found.eigenvalues.len()).map(row).collect();
+            let headings = ["j", "eigenvalue", "variance"];
+            let headings = if found.explained.is_some() { &headings[..] } else { &headings[..2] };
+            format!(
+                "{} of {}: {} of {}, by {} in {}\n\n{}",
+                text::rounded(&origin.kernel),
+                self.data,
+                text::count(origin.n, "point"),
+                text::count(origin.d, "column"),
+                origin.method,
+                text::seconds(origin.seconds),
+                text::table(headings, &rows)
+            )
+        })
+    }
+
+    fn figure(&self, data: &Dataset, found: &Embedded) -> Result<String> {
+        if found.z.ncols() < 2 {
+            return Err(Error::input(
+                "the embedding has one coordinate only, which cannot be drawn; try another kernel",
+            ));
+        }
+        let (xs, ys) = (found.z.column(0).to_vec(), found.z.column(1).to_vec());
+        Ok(scatter(&format!("{}: {}", data.name, found.origin.method), &xs, &ys, data.y.as_ref()))
+    }
+}
+
+/// Points in the plane, coloured by their target.
+pub fn scatter(title: &str, xs: &[f64], ys: &[f64], target: Option<&Target>) -> String {
+    let plot = Plot::new(title).x("first coordinate").y("second coordinate").size(680.0, 520.0);
+    match target {
+        Some(Target::Classes { labels, names }) => plot.classes(xs, ys, labels, names).svg(),
+        Some(Target::Values(values)) => plot.values("target", xs, ys, values).svg(),
+        None => plot.scatter("", xs, ys).svg(),
+    }
+}

@@ -1,0 +1,188 @@
+//! `mercer fit`: data in, spectrum out.
+
+use crate::certificate::{HEADINGS, rows, sentences};
+use crate::context::Context;
+use crate::input::{Reader, fit_scaler, scaled, scaling};
+use crate::methods;
+use crate::output::{Output, optional};
+use crate::text;
+use clap::Args;
+use mercer::data::{Dataset, Scaling};
+use mercer::kernel::Expression;
+use mercer::operator::Precision;
+use mercer::spectrum::{Certificate, Problem, Spectrum};
+use mercer::{Error, Result};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Find the leading eigenvalues and eigenfunctions of a kernel on data
+#[derive(Args)]
+#[command(after_help = "Example:\n  mercer fit digits --kernel \"rbf(lengthscale=median)\" --k 20 --out digits.mercer")]
+pub struct Fit {
+    /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
+    data: String,
+
+    /// Kernel expression (see `mercer kernels`)
+    #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=median)")]
+    kernel: String,
+
+    /// How the pairs are found
+    #[arg(long, default_value = "krylov", value_parser = methods::by_name())]
+    method: &'static methods::Entry,
+
+    /// Number of eigenpairs
+    #[arg(long, short, value_name = "N", default_value_t = 10)]
+    k: usize,
+
+    /// Precision of kernel values; sums are always taken in f64
+    #[arg(long, default_value = "f64", value_parser = methods::precision())]
+    precision: Precision,
+
+    /// Scaling of the columns before the fit; stored in the model
+    #[arg(long, default_value = "none", value_parser = scaling())]
+    scale: Scaling,
+
+    /// Share of the rows held out to certify the result, at most 2000 rows; 0 for none
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, allow_negative_numbers = true)]
+    holdout: f64,
+
+    /// Certify on the points of this file instead of held-out rows
+    #[arg(long, value_name = "FILE", conflicts_with = "holdout")]
+    certify: Option<String>,
+
+    /// Model file to write
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    reader: Reader,
+
+    #[command(flatten)]
+    options: methods::Options,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+pub struct Fitted<'a> {
+    method: &'a str,
+    kernel: &'a str,
+    data: &'a str,
+    n: usize,
+    d: usize,
+    k: usize,
+    precision: Precision,
+    seed: u64,
+    eigenvalues: &'a [f64],
+    certificate: &'a Certificate,
+    seconds: f64,
+}
+
+impl Fit {
+    pub fn run(self, context: &Context) -> Result<()> {
+        let out = optional(self.out.as_deref(), Output::new)?;
+        let kernel = Expression::parse(&self.kernel)?;
+        methods::check(self.method, &self.options)?;
+
+        let (train, held_out) = self.split(self.reader.open(&self.data)?, context)?;
+        let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
+        let train = scaled(scaler.as_ref(), train)?;
+        let held_out = held_out.map(|data| scaled(scaler.as_ref(), data)).transpose()?;
+
+        let kernel = kernel.resolve(train.x.view(), context.seed)?;
+        let problem = Problem {
+            kernel: &kernel,
+            x: train.x.view(),
+            k: self.k,
+            precision: self.precision,
+            budget: context.budget,
+            seed: context.seed,
+            progress: &context.bar(),
+        };
+        let method = (self.method.make)(&self.options, methods::Size { n: train.n(), k: self.k });
+        let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out.as_ref().map(|h| h.x.view()))?;
+        spectrum.origin.data = self.data.clone();
+        spectrum.scaler = scaler;
+        if let Some(out) = &out {
+            spectrum.save(out.path())?;
+            context.note(format_args!("wrote {}", out.path().display()));
+        }
+        context.result(&fitted(&spectrum), || described(&spectrum))
+    }
+
+    /// The rows to fit and the rows to certify on.
+    fn split(&self, data: Dataset, context: &Context) -> Result<(Dataset, Option<Dataset>)> {
+        const MOST: f64 = 2000.0;
+        const FEW: usize = 50;
+        if !(0.0..1.0).contains(&self.holdout) {
+            return Err(Error::input(format!("--holdout must lie from 0 to below 1, not {}", self.holdout)));
+        }
+        let n = data.n();
+        let (train, held_out) = match &self.certify {
+            Some(file) => {
+                let held_out = self.reader.open_like(file, &data)?;
+                (data, Some(held_out))
+            }
+            None if self.holdout == 0.0 => (data, None),
+            None if n < FEW => (data, None),
+            None => {
+                let (train, held_out) = data.split(self.holdout.min(MOST / n as f64), context.seed)?;
+                (train, Some(held_out))
+            }
+        };
+        if self.k == 0 || self.k > train.n() {
+            let reason = match n - train.n() {
+                0 => format!("there are {}", text::count(n, "row")),
+                held => format!(
+                    "{} of the {n} rows are fitted, {held} are held out (--holdout 0 holds none out)",
+                    train.n()
+                ),
+            };
+            return Err(Error::input(format!("--k must lie between 1 and {}, not {}: {reason}", train.n(), self.k)));
+        }
+        if held_out.is_none() && self.holdout > 0.0 {
+            context.note(format_args!(
+                "{} are too few to hold any out; the certificate is measured on the fitted points",
+                text::count(n, "row")
+            ));
+        }
+        Ok((train, held_out))
+    }
+}
+
+/// The spectrum as an object.
+pub fn fitted(spectrum: &Spectrum) -> Fitted<'_> {
+    let origin = &spectrum.origin;
+    Fitted {
+        method: &origin.method,
+        kernel: &origin.kernel,
+        data: &origin.data,
+        n: origin.n,
+        d: origin.d,
+        k: spectrum.k(),
+        precision: origin.precision,
+        seed: origin.seed,
+        eigenvalues: &spectrum.eigenvalues,
+        certificate: &spectrum.certificate,
+        seconds: origin.seconds,
+    }
+}
+
+/// The spectrum as a table with its certificate in words.
+pub fn described(spectrum: &Spectrum) -> String {
+    let origin = &spectrum.origin;
+    let mut said = format!(
+        "{} of {}: {} of {}, by {} in {}\n\n",
+        text::rounded(&origin.kernel),
+        if origin.data.is_empty() { "unnamed data" } else { &origin.data },
+        text::count(origin.n, "point"),
+        text::count(origin.d, "column"),
+        origin.method,
+        text::seconds(origin.seconds)
+    );
+    said += &text::table(&HEADINGS, &rows(&spectrum.eigenvalues, &spectrum.certificate));
+    said.push('\n');
+    for sentence in sentences(&spectrum.certificate) {
+        said += &format!("{sentence}\n");
+    }
+    said
+}

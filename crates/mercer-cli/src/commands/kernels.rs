@@ -1,0 +1,63 @@
+//! `mercer kernels`: what there is.
+
+use crate::context::Context;
+use clap::Args;
+use mercer::Result;
+use mercer::kernel::{Entry, Kind, Parameter, catalogue};
+use serde_json::{Value, json};
+
+/// List the kernels, with their parameters
+#[derive(Args)]
+pub struct Kernels;
+
+impl Kernels {
+    pub fn run(self, context: &Context) -> Result<()> {
+        let kernels = catalogue();
+        context.result(&kernels.iter().map(object).collect::<Vec<_>>(), || listed(&kernels))
+    }
+}
+
+fn object(kernel: &Entry) -> Value {
+    let parameter =
+        |p: &Parameter| json!({ "name": p.name, "default": p.default, "takes": p.kind.in_words(), "help": p.help });
+    json!({
+        "name": kernel.name,
+        "help": kernel.help,
+        "parameters": kernel.parameters.iter().map(parameter).collect::<Vec<_>>(),
+        "shift_invariant": kernel.shift_invariant,
+    })
+}
+
+fn listed(kernels: &[Entry]) -> String {
+    let mut said = String::new();
+    for kernel in kernels {
+        said += &format!("{}\n    {}\n", call(kernel), kernel.help);
+        for p in kernel.parameters {
+            said += &format!("    {}: {}\n", p.name, explained(p));
+        }
+    }
+    said += "\nParameters may be given by name or in this order: rbf(2) is rbf(lengthscale=2).\n";
+    said += "Kernels add, multiply and scale: 0.5*rbf(lengthscale=median) + poly(degree=3)*cosine\n";
+    said + "A lengthscale of median is the median distance between points of the data.\n"
+}
+
+/// What it means and what it takes; the help of a lengthscale says both.
+fn explained(parameter: &Parameter) -> String {
+    match parameter.kind {
+        Kind::Lengthscale => parameter.help.into(),
+        kind => format!("{} ({})", parameter.help, kind.in_words()),
+    }
+}
+
+/// `rbf(lengthscale=1)`: how the kernel is written, with its defaults.
+fn call(kernel: &Entry) -> String {
+    let arguments: Vec<String> = kernel.parameters.iter().map(|p| format!("{}={}", p.name, shown(p))).collect();
+    if arguments.is_empty() { kernel.name.into() } else { format!("{}({})", kernel.name, arguments.join(", ")) }
+}
+
+fn shown(parameter: &Parameter) -> String {
+    match parameter.kind {
+        Kind::Integer(..) => format!("{:.0}", parameter.default),
+        _ => parameter.default.to_string(),
+    }
+}

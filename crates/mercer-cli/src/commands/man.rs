@@ -1,0 +1,31 @@
+//! `mercer man`: the man page, from the definitions of the arguments.
+
+use crate::args::Cli;
+use crate::context::print;
+use clap::{Args, CommandFactory};
+use mercer::{Error, Result};
+use std::path::PathBuf;
+
+/// Print the man page
+#[derive(Args)]
+#[command(after_help = "Examples:\n  mercer man | man -l -\n  mercer man --out ~/.local/share/man/man1")]
+pub struct Man {
+    /// Write a page for every command into this folder instead
+    #[arg(long, short, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+impl Man {
+    pub fn run(self) -> Result<()> {
+        match self.out {
+            Some(folder) => clap_mangen::generate_to(Cli::command(), &folder).map_err(|e| Error::io(&folder, e)),
+            None => {
+                let mut page = Vec::new();
+                clap_mangen::Man::new(Cli::command())
+                    .render(&mut page)
+                    .map_err(|e| Error::io("standard output".as_ref(), e))?;
+                print(&page)
+            }
+        }
+    }
+}

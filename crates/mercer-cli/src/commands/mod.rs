@@ -1,0 +1,14 @@
+//! One file a subcommand: its arguments, and what it does with them.
+
+pub mod completions;
+pub mod datasets;
+pub mod demo;
+pub mod embed;
+pub mod fit;
+pub mod gram;
+pub mod inspect;
+pub mod kernels;
+pub mod man;
+pub mod regress;
+pub mod reproduce;
+pub mod transform;

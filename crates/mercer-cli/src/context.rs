@@ -1,0 +1,84 @@
+//! What every command is given: seed, memory, and where words and results go.
+
+use crate::args::Globals;
+use crate::progress::Bar;
+use mercer::operator::Budget;
+use mercer::{Error, Result};
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
+
+/// Pieces that a dense factorisation is cut into.
+const PIECES: usize = 8;
+
+/// The global options, checked.
+pub struct Context {
+    pub seed: u64,
+    pub budget: Budget,
+    pub json: bool,
+    quiet: bool,
+}
+
+impl Context {
+    /// Checks the options and sizes the pool of threads.
+    pub fn new(globals: &Globals) -> Result<Context> {
+        check_device(&globals.device)?;
+        if let Some(threads) = globals.threads {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global();
+            pool.map_err(|e| Error::input(format!("--threads {threads}: {e}")))?;
+        }
+        // Factorisations are cut into as many pieces however many threads there are, so that their number changes no bit.
+        faer::set_global_parallelism(faer::Par::rayon(PIECES));
+        let budget = globals.memory.as_deref().map_or_else(|| Ok(Budget::of_free_memory()), Budget::parse)?;
+        Ok(Context { seed: globals.seed, budget, json: globals.json, quiet: globals.quiet })
+    }
+
+    /// The result of a command, on standard output: one JSON object, or text.
+    pub fn result(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        let mut shown = if self.json { pretty(object) } else { text() };
+        if !shown.ends_with('\n') {
+            shown.push('\n');
+        }
+        print(shown.as_bytes())
+    }
+
+    /// A remark on standard error.
+    pub fn note(&self, text: impl Display) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+
+    /// Something that the user should look at, on standard error.
+    pub fn warn(&self, text: impl Display) {
+        self.note(format_args!("warning: {text}"));
+    }
+
+    /// A progress bar on standard error, where someone looks at it.
+    pub fn bar(&self) -> Bar {
+        Bar::new(self.quiet)
+    }
+}
+
+/// Writes to standard output. A reader that has seen enough (`mercer kernels | head`) is no error.
+pub fn print(bytes: &[u8]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::io("standard output".as_ref(), e)),
+        _ => Ok(()),
+    }
+}
+
+fn pretty(object: &impl Serialize) -> String {
+    serde_json::to_string(object).expect("results are plain data")
+}
+
+fn check_device(device: &str) -> Result<()> {
+    match device {
+        "cpu" => Ok(()),
+        _ if device.starts_with("cuda") => Err(Error::input(format!(
+            "this build has no GPU support, so --device {device} cannot be used; use --device cpu"
+        ))),
+        _ => Err(Error::input(format!("there is no device called `{device}`; use --device cpu"))),
+    }
+}

@@ -1,0 +1,116 @@
+//! Data that is read: the options of the reader, and files that must fit one another.
+
+use clap::Args;
+use mercer::data::{Dataset, ReadOptions, Scaler, Scaling, open};
+use mercer::{Error, Result};
+use ndarray::Axis;
+
+/// How files are read.
+#[derive(Args)]
+pub struct Reader {
+    /// Column to predict, by name or by position (1 is the first, -1 the last); not used as a feature
+    #[arg(long, value_name = "COLUMN", allow_negative_numbers = true)]
+    pub target: Option<String>,
+
+    /// Array of an .npz archive to read
+    #[arg(long, value_name = "NAME")]
+    pub key: Option<String>,
+
+    /// Whether the first row of a table names its columns [default: look]
+    #[arg(long, value_name = "YES/NO", value_parser = yes_or_no())]
+    pub header: Option<bool>,
+}
+
+fn yes_or_no() -> impl clap::builder::TypedValueParser<Value = bool> {
+    use clap::builder::TypedValueParser;
+    clap::builder::PossibleValuesParser::new(["yes", "no"]).map(|word| word == "yes")
+}
+
+impl Reader {
+    /// Reads a file or a named set.
+    pub fn open(&self, source: &str) -> Result<Dataset> {
+        open(source, &self.options())
+    }
+
+    fn options(&self) -> ReadOptions {
+        ReadOptions { target: self.target.clone(), header: self.header, key: self.key.clone() }
+    }
+
+    /// Reads a second source whose features must be those of `first`. It may lack the target, and the columns of
+    /// a table with a header may stand in another order.
+    pub fn open_like(&self, source: &str, first: &Dataset) -> Result<Dataset> {
+        let options = self.options();
+        let without_target =
+            || open(source, &ReadOptions { target: None, ..self.options() }).and_then(|d| align(d, first));
+        match open(source, &options) {
+            Ok(data) => align(data, first).or_else(|error| without_target().map_err(|_| error)),
+            Err(_) => without_target(),
+        }
+    }
+}
+
+/// `data` with the columns of `first`: found by name where both tables name them, by place otherwise.
+fn align(data: Dataset, first: &Dataset) -> Result<Dataset> {
+    let shares_a_name = data.columns.iter().any(|name| first.columns.contains(name));
+    if has_names(first) && has_names(&data) && (shares_a_name || data.d() == first.d()) {
+        let place = |name: &String| {
+            data.columns.iter().position(|c| c == name).ok_or_else(|| {
+                Error::input(format!("`{}` has no column called `{name}`, which `{}` has", data.name, first.name))
+            })
+        };
+        let places = first.columns.iter().map(place).collect::<Result<Vec<usize>>>()?;
+        if places.iter().copied().eq(0..data.d()) {
+            return Ok(data);
+        }
+        return Ok(Dataset { x: data.x.select(Axis(1), &places), columns: first.columns.clone(), ..data });
+    }
+    if data.d() != first.d() {
+        return Err(Error::input(format!(
+            "`{}` has {} columns, but `{}` has {}; they must have the same features",
+            data.name,
+            data.d(),
+            first.name,
+            first.d()
+        )));
+    }
+    Ok(data)
+}
+
+/// Whether the columns have names of their own, and not just `x0`, `x1`, …
+fn has_names(data: &Dataset) -> bool {
+    data.columns.iter().any(|name| !name.strip_prefix('x').is_some_and(|rest| rest.parse::<usize>().is_ok()))
+}
+
+/// The names of the scalings.
+pub fn scaling() -> impl clap::builder::TypedValueParser<Value = Scaling> {
+    use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+    let words = ["none", "standard"].map(PossibleValue::new);
+    PossibleValuesParser::new(words.into_iter().chain([PossibleValue::new("minmax").alias("min-max")]))
+        .try_map(|word| word.parse::<Scaling>())
+}
+
+/// The scaling fitted to `data`, with what there is to warn of.
+pub fn fit_scaler(scaling: Scaling, data: &Dataset, warn: impl Fn(String)) -> Result<Option<Scaler>> {
+    if scaling == Scaling::None {
+        return Ok(None);
+    }
+    let scaler = Scaler::fit(scaling, data.x.view())?;
+    let constant = scaler.constant_columns();
+    match constant.len() {
+        0 => {}
+        1..=3 => scaler.warnings(&data.columns).into_iter().for_each(warn),
+        many => warn(format!(
+            "{many} columns (the first is `{}`) have the same value in every row; they are mapped to zero",
+            data.columns[constant[0]]
+        )),
+    }
+    Ok(Some(scaler))
+}
+
+/// The features of `data` `[n, d]`, scaled where there is a scaling.
+pub fn scaled(scaler: Option<&Scaler>, data: Dataset) -> Result<Dataset> {
+    match scaler {
+        None => Ok(data),
+        Some(scaler) => Ok(Dataset { x: scaler.apply(data.x.view())?, ..data }),
+    }
+}

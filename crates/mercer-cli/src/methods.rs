@@ -1,0 +1,178 @@
+//! The registry of methods: a method that has its line here is offered by `fit` and runs in `demo`.
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use mercer::operator::Precision;
+use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Positive, Sampling};
+use mercer::{Error, Result};
+
+/// A way of finding eigenpairs, as the program offers it.
+pub struct Entry {
+    pub name: &'static str,
+    pub help: &'static str,
+    /// The options of [`Options`] that it listens to.
+    pub options: &'static [&'static str],
+    pub make: fn(&Options, Size) -> Box<dyn Method>,
+}
+
+/// What defaults may depend on: the number of points and of pairs.
+#[derive(Clone, Copy)]
+pub struct Size {
+    pub n: usize,
+    pub k: usize,
+}
+
+/// Every method there is; the exact one comes first.
+pub const METHODS: &[Entry] = &[
+    Entry {
+        name: "exact",
+        help: "dense eigendecomposition; time grows like n³",
+        options: &[],
+        make: |_, _| Box::new(Exact),
+    },
+    Entry {
+        name: "krylov",
+        help: "the leading pairs to the tolerance, without storing the kernel matrix",
+        options: &["tolerance"],
+        make: |o, _| Box::new(o.tolerance.map_or_else(Krylov::default, |tolerance| Krylov { tolerance })),
+    },
+    Entry {
+        name: "nystrom",
+        help: "approximate, from a few landmark points; time grows like n",
+        options: &["landmarks", "choice"],
+        make: |o, size| Box::new(Nystrom { landmarks: o.landmarks(size), choice: o.choice.unwrap_or(CHOICE) }),
+    },
+    Entry {
+        name: "rff",
+        help: "approximate, from random Fourier features; for shift-invariant kernels",
+        options: &["features", "sampling", "ritz"],
+        make: |o, size| Box::new(Fourier { features: o.features(size), sampling: o.sampling(), ritz: o.ritz }),
+    },
+    Entry {
+        name: "positive",
+        help: "approximate, from positive random features; for the kernel expdot",
+        options: &["features", "sampling"],
+        make: |o, size| Box::new(Positive { features: o.features(size), sampling: o.sampling() }),
+    },
+];
+
+const CHOICE: Landmarks = Landmarks::KMeansPlusPlus;
+
+/// Options of single methods.
+#[derive(Args, Default)]
+#[command(next_help_heading = "Options of methods")]
+pub struct Options {
+    /// krylov: residual at which a pair is done [default: 1e-6]
+    #[arg(long, value_name = "RESIDUAL", value_parser = positive, allow_negative_numbers = true)]
+    pub tolerance: Option<f64>,
+
+    /// nystrom: number of landmarks [default: 500, or twice --k where that is more]
+    #[arg(long, value_name = "N")]
+    pub landmarks: Option<usize>,
+
+    /// nystrom: how the landmarks are chosen among the points [default: kmeans++]
+    #[arg(long, value_parser = words::<Landmarks>(&["uniform", "kmeans++", "leverage", "cholesky"]))]
+    pub choice: Option<Landmarks>,
+
+    /// rff, positive: number of random features [default: 1000, or twice --k where that is more]
+    #[arg(long, value_name = "N")]
+    pub features: Option<usize>,
+
+    /// rff, positive: how their frequencies are drawn [default: orthogonal]
+    #[arg(long, value_parser = words::<Sampling>(&["plain", "orthogonal", "qmc"]))]
+    pub sampling: Option<Sampling>,
+
+    /// rff: solve for the kernel itself within the span of the features (Rayleigh–Ritz)
+    #[arg(long)]
+    pub ritz: bool,
+}
+
+impl Options {
+    /// The options that were given.
+    fn given(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            ("tolerance", self.tolerance.is_some()),
+            ("landmarks", self.landmarks.is_some()),
+            ("choice", self.choice.is_some()),
+            ("features", self.features.is_some()),
+            ("sampling", self.sampling.is_some()),
+            ("ritz", self.ritz),
+        ];
+        given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name)
+    }
+
+    fn landmarks(&self, size: Size) -> usize {
+        self.landmarks.unwrap_or_else(|| (2 * size.k).max(500).min(size.n))
+    }
+
+    fn features(&self, size: Size) -> usize {
+        self.features.unwrap_or_else(|| (2 * size.k).max(1000))
+    }
+
+    fn sampling(&self) -> Sampling {
+        self.sampling.unwrap_or_default()
+    }
+}
+
+/// Fails when an option was given that the method has no use for.
+pub fn check(entry: &Entry, options: &Options) -> Result<()> {
+    let Some(useless) = options.given().find(|o| !entry.options.contains(o)) else { return Ok(()) };
+    let others: Vec<&str> = METHODS.iter().filter(|m| m.options.contains(&useless)).map(|m| m.name).collect();
+    Err(Error::input(format!(
+        "--method {} has no use for --{useless}, which is for {}; leave it out",
+        entry.name,
+        others.join(" and ")
+    )))
+}
+
+/// Reads the name of a method.
+pub fn by_name() -> impl TypedValueParser<Value = &'static Entry> {
+    PossibleValuesParser::new(METHODS.iter().map(|m| PossibleValue::new(m.name).help(m.help)))
+        .map(|name| METHODS.iter().find(|m| m.name == name).expect("one of the possible values"))
+}
+
+/// Reads a precision.
+pub fn precision() -> impl TypedValueParser<Value = Precision> {
+    PossibleValuesParser::new(["f32", "f64"]).map(|word| if word == "f32" { Precision::F32 } else { Precision::F64 })
+}
+
+/// Reads one of `words`, each of which the library knows.
+fn words<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err = Error> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
+}
+
+/// Reads a finite number above zero.
+pub fn positive(word: &str) -> Result<f64, String> {
+    match word.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("it must be a number above 0".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_goes_by_its_name_and_every_option_has_a_method() {
+        let size = Size { n: 100, k: 3 };
+        for entry in METHODS {
+            assert_eq!((entry.make)(&Options::default(), size).name(), entry.name);
+        }
+        let all = Options {
+            tolerance: Some(1.0),
+            landmarks: Some(1),
+            choice: Some(Landmarks::Uniform),
+            features: Some(2),
+            sampling: Some(Sampling::Plain),
+            ritz: true,
+        };
+        for option in all.given() {
+            assert!(METHODS.iter().any(|m| m.options.contains(&option)), "{option}");
+        }
+        assert!(METHODS.iter().flat_map(|m| m.options).all(|o| all.given().any(|given| given == *o)));
+    }
+}

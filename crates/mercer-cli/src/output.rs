@@ -1,0 +1,120 @@
+//! Files that are written: checked before the long work, there whole or not at all after it.
+
+use mercer::data::{Element, Target, write_atomically, write_npy};
+use mercer::{Error, Result};
+use ndarray::{ArrayView2, Axis, aview1};
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+/// An output file that can be written, as far as can be known beforehand.
+#[derive(Clone, Debug)]
+pub struct Output(PathBuf);
+
+impl Output {
+    /// Fails unless a file can be made at `path`: the folder is there and lets us write.
+    pub fn new(path: &Path) -> Result<Output> {
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            return Err(Error::file(
+                path,
+                format!("cannot be written: there is no folder `{}`; make it first", folder.display()),
+            ));
+        }
+        let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
+            return Err(Error::file(path, "is a folder; name a file to write"));
+        };
+        let mut trial = std::ffi::OsString::from(".");
+        trial.push(name);
+        trial.push(format!(".{}.trial", std::process::id()));
+        let trial = folder.join(trial);
+        std::fs::File::create(&trial).map_err(|e| Error::file(path, format!("cannot be written: {e}")))?;
+        let _ = std::fs::remove_file(&trial);
+        Ok(Output(path.to_owned()))
+    }
+
+    /// As [`Self::new`], for a table of numbers: `.npy` or `.csv`.
+    pub fn table(path: &Path) -> Result<Output> {
+        Output::with_extension(path, &["npy", "csv"])
+    }
+
+    /// As [`Self::new`], for a file whose name must end in one of `extensions`.
+    pub fn with_extension(path: &Path, extensions: &[&str]) -> Result<Output> {
+        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
+        if !extensions.contains(&extension) {
+            let known: Vec<String> = extensions.iter().map(|e| format!(".{e}")).collect();
+            return Err(Error::file(path, format!("must end in {}", known.join(" or "))));
+        }
+        Output::new(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes text.
+    pub fn text(&self, text: &str) -> Result<()> {
+        write_atomically(&self.0, |w| w.write_all(text.as_bytes()))
+    }
+
+    /// Writes `values` `[n, m]`; in a `.csv` under the given names of its columns, where there are any.
+    pub fn matrix<T: Element + Display>(&self, values: ArrayView2<T>, columns: &[String]) -> Result<()> {
+        if self.0.extension().is_some_and(|e| e == "csv") {
+            self.csv(values, columns)
+        } else {
+            write_npy(&self.0, values)
+        }
+    }
+
+    /// Writes predictions, one a row. Classes go by their names into a `.csv`; into an `.npy` as whole numbers: the
+    /// names themselves where they are such, else their positions, which the returned note explains.
+    pub fn predictions(&self, predicted: &Target) -> Result<Option<String>> {
+        let is_csv = self.0.extension().is_some_and(|e| e == "csv");
+        match predicted {
+            Target::Values(values) if is_csv => self.csv(aview1(values).insert_axis(Axis(1)), &["prediction".into()]),
+            Target::Values(values) => write_npy(&self.0, aview1(values)),
+            Target::Classes { labels, names } if is_csv => self.text(
+                &["prediction".to_owned()]
+                    .into_iter()
+                    .chain(labels.iter().map(|&l| quoted(&names[l])))
+                    .map(|l| l + "\n")
+                    .collect::<String>(),
+            ),
+            Target::Classes { labels, names } => {
+                let numbers: Option<Vec<i64>> = names.iter().map(|name| name.parse().ok()).collect();
+                let written: Vec<i64> = labels.iter().map(|&l| numbers.as_ref().map_or(l as i64, |n| n[l])).collect();
+                write_npy(&self.0, aview1(&written))?;
+                let listed = names.iter().enumerate().map(|(i, name)| format!("{i} = {name}")).collect::<Vec<_>>();
+                return Ok(numbers.is_none().then(|| format!("classes are written as numbers: {}", listed.join(", "))));
+            }
+        }?;
+        Ok(None)
+    }
+
+    fn csv<T: Display + Copy>(&self, values: ArrayView2<T>, columns: &[String]) -> Result<()> {
+        write_atomically(&self.0, |w| {
+            if !columns.is_empty() {
+                writeln!(w, "{}", columns.join(","))?;
+            }
+            for row in values.rows() {
+                let cells: Vec<String> = row.iter().map(T::to_string).collect();
+                writeln!(w, "{}", cells.join(","))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A cell of a `.csv`: quoted where it must be.
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
+}
+
+/// The checked output, where one is wanted.
+pub fn optional(path: Option<&Path>, check: fn(&Path) -> Result<Output>) -> Result<Option<Output>> {
+    path.map(check).transpose()
+}
+
+/// `prefix1`, `prefix2`, …
+pub fn numbered(prefix: &str, count: usize) -> Vec<String> {
+    (1..=count).map(|j| format!("{prefix}{j}")).collect()
+}

@@ -1,0 +1,88 @@
+//! How well predictions meet the truth.
+
+use crate::text;
+use mercer::data::Target;
+use serde::Serialize;
+
+/// A score, by the sort of target.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Score {
+    /// Root of the mean squared error, and the share of the variance that is explained (none where the truth has none).
+    Regression { rmse: f64, r2: Option<f64> },
+    /// Share of the rows whose class is right.
+    Classification { accuracy: f64 },
+}
+
+/// The score of `predicted` where the truth is of the same sort; classes are compared by name.
+pub fn score(truth: &Target, predicted: &Target) -> Option<Score> {
+    if truth.is_empty() || truth.len() != predicted.len() {
+        return None;
+    }
+    match predicted {
+        Target::Values(predicted) => {
+            let Target::Values(truth) = truth else { return None };
+            let n = truth.len() as f64;
+            let mean = truth.iter().sum::<f64>() / n;
+            let error = truth.iter().zip(predicted).map(|(y, f)| (y - f).powi(2)).sum::<f64>() / n;
+            let variance = truth.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / n;
+            Some(Score::Regression { rmse: error.sqrt(), r2: (variance > 0.0).then(|| 1.0 - error / variance) })
+        }
+        Target::Classes { .. } => {
+            let (truth, predicted) = (class_names(&truth.as_classes().ok()?)?, class_names(predicted)?);
+            let right = truth.iter().zip(&predicted).filter(|(a, b)| a == b).count();
+            Some(Score::Classification { accuracy: right as f64 / truth.len() as f64 })
+        }
+    }
+}
+
+/// The name of the class of every row.
+pub fn class_names(target: &Target) -> Option<Vec<String>> {
+    match target {
+        Target::Values(_) => None,
+        Target::Classes { labels, names } => Some(labels.iter().map(|&l| names[l].clone()).collect()),
+    }
+}
+
+impl Score {
+    pub fn headings(&self) -> &'static [&'static str] {
+        match self {
+            Score::Regression { .. } => &["rows", "RMSE", "R²"],
+            Score::Classification { .. } => &["rows", "accuracy"],
+        }
+    }
+
+    pub fn row(&self, part: &str) -> Vec<String> {
+        match self {
+            Score::Regression { rmse, r2 } => {
+                vec![part.into(), text::number(*rmse, 4), r2.map_or_else(|| text::GAP.into(), |r2| format!("{r2:.4}"))]
+            }
+            Score::Classification { accuracy } => vec![part.into(), text::percent(*accuracy)],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_those_of_the_definitions() {
+        let values = |v: &[f64]| Target::Values(v.to_vec());
+        let score_of = |a, b| score(&a, &b).unwrap();
+        assert_eq!(
+            score_of(values(&[1.0, 3.0]), values(&[1.0, 1.0])),
+            Score::Regression { rmse: 2f64.sqrt(), r2: Some(-1.0) }
+        );
+        assert_eq!(score_of(values(&[2.0, 2.0]), values(&[2.0, 2.0])), Score::Regression { rmse: 0.0, r2: None });
+        let classes = |labels: &[usize], names: &[&str]| Target::Classes {
+            labels: labels.to_vec(),
+            names: names.iter().map(|n| n.to_string()).collect(),
+        };
+        // The same names in another order are the same classes.
+        let accuracy = score_of(classes(&[0, 1, 1], &["a", "b"]), classes(&[1, 0, 1], &["b", "a"]));
+        assert_eq!(accuracy, Score::Classification { accuracy: 2.0 / 3.0 });
+        assert_eq!(score_of(values(&[7.0]), classes(&[0], &["7"])), Score::Classification { accuracy: 1.0 });
+        assert_eq!(score(&classes(&[0], &["a"]), &values(&[0.0])), None);
+    }
+}

@@ -1,0 +1,56 @@
+//! Mistakes on the command line, a sentence each.
+
+use crate::args::Cli;
+use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use mercer::error::nearest;
+use std::error::Error;
+
+/// What is wrong with the arguments and what to do; none for what is no mistake, such as `--help`.
+pub fn sentence(error: &clap::Error) -> Option<String> {
+    let texts = |kind: ContextKind| -> Vec<String> {
+        match error.get(kind) {
+            Some(ContextValue::String(text)) => vec![text.clone()],
+            Some(ContextValue::Strings(texts)) => texts.clone(),
+            _ => vec![],
+        }
+    };
+    let text = |kind: ContextKind| texts(kind).into_iter().next().unwrap_or_default();
+    let argument = text(ContextKind::InvalidArg);
+    let value = text(ContextKind::InvalidValue);
+    Some(match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let (word, program) = (text(ContextKind::InvalidSubcommand), Cli::command());
+            let known: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
+            format!("there is no command called `{word}`; {}", hint(&word, &known))
+        }
+        ErrorKind::UnknownArgument => match text(ContextKind::SuggestedArg) {
+            near if near.is_empty() => format!("there is no place for `{argument}`; --help lists the options"),
+            near => format!("there is no option `{argument}`; did you mean `{near}`?"),
+        },
+        ErrorKind::InvalidValue if value.is_empty() => format!("{argument} needs a value"),
+        ErrorKind::InvalidValue => {
+            let known = texts(ContextKind::ValidValue);
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            format!("{argument} cannot be `{value}`; {}", hint(&value, &known))
+        }
+        ErrorKind::ValueValidation => match error.source() {
+            Some(why) => format!("{argument} cannot be `{value}`: {why}"),
+            None => format!("{argument} cannot be `{value}`"),
+        },
+        ErrorKind::MissingRequiredArgument => {
+            format!("{} is missing; --help lists the arguments", texts(ContextKind::InvalidArg).join(" and "))
+        }
+        ErrorKind::ArgumentConflict => {
+            format!("{argument} and {} cannot be given together", texts(ContextKind::PriorArg).join(" and "))
+        }
+        _ => return None,
+    })
+}
+
+fn hint(word: &str, known: &[&str]) -> String {
+    match nearest(word, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("it is one of {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,225 @@
+//! The program as a user meets it: files in, files out, and nothing left behind where it fails.
+
+use mercer::data::{ReadOptions, digits, open, write_npy};
+use mercer::kernel::Kernel;
+use mercer::operator::gram;
+use mercer::spectrum::{Exact, Problem, Spectrum};
+use ndarray::{Array2, s};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn mercer(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mercer")).args(arguments).current_dir(folder).output().unwrap()
+}
+
+/// Standard output of a run that succeeds.
+fn said(folder: &Path, arguments: &[&str]) -> String {
+    let output = mercer(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "mercer {arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn object(folder: &Path, arguments: &[&str]) -> Value {
+    serde_json::from_str(&said(folder, &[arguments, &["--json"]].concat())).unwrap()
+}
+
+/// Standard error of a run that fails for bad input.
+fn refused(folder: &Path, arguments: &[&str]) -> String {
+    let output = mercer(folder, arguments);
+    assert_eq!(output.status.code(), Some(2), "mercer {arguments:?}");
+    assert!(output.stdout.is_empty(), "mercer {arguments:?} must print no result");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn read(path: PathBuf) -> Array2<f64> {
+    open(path.to_str().unwrap(), &ReadOptions::default()).unwrap().x
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn fit_inspect_and_transform_agree_with_the_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = digits().x;
+    let (train, new) = (data.slice(s![..300, ..]), data.slice(s![300..350, ..]));
+    write_npy(folder.join("train.npy"), train).unwrap();
+    write_npy(folder.join("new.npy"), new).unwrap();
+    let fit = ["fit", "train.npy", "--kernel", "rbf(lengthscale=8)", "--method", "exact", "--k", "5", "--holdout", "0"];
+    let fitted = object(folder, &[&fit[..], &["--out", "digits.mercer"]].concat());
+    let inspected = object(folder, &["inspect", "digits.mercer"]);
+    assert_eq!(fitted, inspected);
+    said(folder, &["transform", "digits.mercer", "new.npy", "--out", "z.npy"]);
+
+    let kernel = Kernel::parse("rbf(lengthscale=8)").unwrap();
+    let spectrum = Spectrum::fit(&Exact, &Problem::new(&kernel, train, 5), None).unwrap();
+    let eigenvalues: Vec<f64> = serde_json::from_value(fitted["eigenvalues"].clone()).unwrap();
+    for (a, b) in eigenvalues.iter().zip(&spectrum.eigenvalues) {
+        assert!((a - b).abs() <= 1e-12 * b, "{a} {b}");
+    }
+    let z = read(folder.join("z.npy"));
+    let expected = spectrum.transform(new).unwrap();
+    assert_eq!(z.dim(), (50, 5));
+    for j in 0..5 {
+        // An eigenfunction is known up to its sign.
+        let sign = z.column(j).dot(&expected.column(j)).signum();
+        let difference = (&z.column(j) - &(sign * &expected.column(j))).mapv(f64::abs);
+        assert!(difference.iter().all(|d| *d < 1e-7), "function {j}");
+    }
+}
+
+#[test]
+fn a_scaled_model_scales_new_points_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let x = Array2::from_shape_fn((80, 2), |(i, j)| if j == 0 { i as f64 } else { 1e3 * ((i * 7) % 13) as f64 });
+    write_npy(folder.join("x.npy"), x.view()).unwrap();
+    let scaler = mercer::data::Scaler::fit(mercer::data::Scaling::Standard, x.view()).unwrap();
+    write_npy(folder.join("scaled.npy"), scaler.apply(x.view()).unwrap().view()).unwrap();
+    let common = ["--kernel", "rbf(1)", "--k", "3", "--holdout", "0"];
+    said(folder, &[&["fit", "x.npy", "--scale", "standard", "--out", "a.mercer"], &common[..]].concat());
+    said(folder, &[&["fit", "scaled.npy", "--out", "b.mercer"], &common[..]].concat());
+    said(folder, &["transform", "a.mercer", "x.npy", "--out", "a.npy"]);
+    said(folder, &["transform", "b.mercer", "scaled.npy", "--out", "b.npy"]);
+    assert_eq!(read(folder.join("a.npy")), read(folder.join("b.npy")));
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for method in ["exact", "krylov", "nystrom", "rff"] {
+        let k = if method == "krylov" { "20" } else { "4" };
+        let run = |threads: &str| {
+            let model = format!("{threads}.mercer");
+            let fit = ["fit", "swiss-roll(n=900)", "--kernel", "rbf(4)", "--method", method, "--k", k];
+            let options = ["--seed", "3", "--threads", threads, "--out", &model];
+            let mut object = object(folder, &[&fit[..], &options[..]].concat());
+            object["seconds"] = Value::Null;
+            let z = format!("{threads}.npy");
+            said(folder, &["transform", &model, "swiss-roll(n=100, seed=1)", "--threads", threads, "--out", &z]);
+            (object, std::fs::read(folder.join(z)).unwrap())
+        };
+        assert!(run("1") == run("2"), "{method}");
+    }
+}
+
+#[test]
+fn gram_writes_the_kernel_matrix() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let x = digits().x.slice(s![..40, ..]).to_owned();
+    write_npy(folder.join("x.npy"), x.view()).unwrap();
+    let expression = "0.5*rbf(10) + poly(degree=2)";
+    said(folder, &["gram", "x.npy", "--kernel", expression, "--out", "K.npy"]);
+    assert_eq!(read(folder.join("K.npy")), gram::<f64>(&Kernel::parse(expression).unwrap(), x.view()));
+}
+
+#[test]
+fn predictions_learn_the_function() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let table = |n: usize, target: bool| {
+        let row = |i: usize| {
+            let x = i as f64 * 6.0 / n as f64;
+            if target { format!("{x},{}\n", x.sin()) } else { format!("{x}\n") }
+        };
+        (0..n).map(row).collect::<String>()
+    };
+    std::fs::write(folder.join("train.csv"), format!("x,y\n{}", table(60, true))).unwrap();
+    std::fs::write(folder.join("test.csv"), format!("x\n{}", table(17, false))).unwrap();
+    for solver in [&[][..], &["--solver", "cg"]] {
+        let command = ["regress", "train.csv", "--target", "y", "--kernel", "matern52(2)"];
+        said(folder, &[&command[..], &["--predict", "test.csv", "--out", "y.npy"], solver].concat());
+        let predicted = read(folder.join("y.npy"));
+        assert_eq!(predicted.dim(), (17, 1));
+        for (i, y) in predicted.iter().enumerate() {
+            assert!((y - (i as f64 * 6.0 / 17.0).sin()).abs() < 1e-2, "{i}: {y}");
+        }
+    }
+}
+
+#[test]
+fn damaged_and_newer_models_are_named_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    said(folder, &["fit", "moons(n=60)", "--k", "2", "--out", "m.mercer"]);
+    let whole = std::fs::read(folder.join("m.mercer")).unwrap();
+    for end in [0, 5, 8, 100, whole.len() - 1] {
+        std::fs::write(folder.join("t.mercer"), &whole[..end]).unwrap();
+        let message = refused(folder, &["inspect", "t.mercer"]);
+        assert!(message.starts_with("error: t.mercer: ") && message.lines().count() == 1, "{message}");
+    }
+    let header = r#"{"__metadata__":{"format":"mercer","version":"99","header":"{}"}}"#;
+    let newer = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    std::fs::write(folder.join("newer.mercer"), newer).unwrap();
+    let message = refused(folder, &["transform", "newer.mercer", "moons", "--out", "z.npy"]);
+    assert!(message.contains("version 99") && message.contains("update mercer"), "{message}");
+    assert!(!folder.join("z.npy").exists());
+}
+
+#[test]
+fn a_refusal_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("bad.csv"), "a,b\n1,2\n3,NaN\n").unwrap();
+    for arguments in [
+        &["fit", "bad.csv", "--out", "m.mercer"][..],
+        &["gram", "bad.csv", "--out", "K.npy"],
+        &["embed", "bad.csv", "--out", "z.npy", "--plot", "z.svg"],
+        &["regress", "bad.csv", "--target", "b", "--predict", "bad.csv", "--out", "y.csv"],
+        &["fit", "moons(n=60)", "--k", "61", "--out", "m.mercer"],
+        &["fit", "moons(n=60)", "--out", "missing/m.mercer"],
+    ] {
+        refused(folder, arguments);
+        assert_eq!(names(folder), ["bad.csv"], "{arguments:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_unwritable_folder_is_named_before_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let message = refused(folder.path(), &["fit", "digits", "--out", "/proc/m.mercer"]);
+    assert!(message.contains("/proc/m.mercer: cannot be written"), "{message}");
+}
+
+#[test]
+fn the_demonstration_writes_one_page_that_stands_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let object = object(folder, &["demo"]);
+    let methods = object["methods"].as_array().unwrap();
+    let exact: Vec<f64> = serde_json::from_value(methods[0]["eigenvalues"].clone()).unwrap();
+    for method in methods {
+        let eigenvalues: Vec<f64> = serde_json::from_value(method["eigenvalues"].clone()).unwrap();
+        assert_eq!(eigenvalues.len(), 10);
+        assert!((eigenvalues[0] - exact[0]).abs() < 0.05 * exact[0], "{}", method["method"]);
+    }
+    assert_eq!(names(folder), ["report"]);
+    let page = std::fs::read_to_string(folder.join("report/demo.html")).unwrap();
+    assert!(page.matches("<svg").count() >= 6);
+    for outside in ["http://", "https://", "<script", "src=\"/"] {
+        assert!(!page.replace("http://www.w3.org/2000/svg", "").contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn completions_and_man_pages_know_the_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = said(folder, &["completions", shell]);
+        assert!(script.contains("transform") && script.contains("kmeans++"), "{shell}");
+    }
+    assert!(said(folder, &["man"]).contains("mercer\\-fit(1)"));
+    said(folder, &["man", "--out", "."]);
+    assert!(names(folder).contains(&"mercer-fit.1".to_owned()));
+}

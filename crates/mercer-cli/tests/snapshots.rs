@@ -1,0 +1,146 @@
+//! What the program says, word for word: every `$ mercer …` of `tests/cmd/*.txt` is run and compared with what follows
+//! it there. Lines of standard error start with `! `; an exit code other than 0 ends the output as `[exit 2]`.
+//!
+//! Numbers are compared as numbers, to four digits, and residues of rounding count as zero; times are not compared,
+//! nor is the width of space. Every file has a fresh folder with the files of `tests/cmd/data` in it.
+//! `MERCER_UPDATE=1 cargo test --test snapshots` writes the files anew.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_program_says_what_it_said() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cmd");
+    let update = std::env::var_os("MERCER_UPDATE").is_some();
+    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "txt"));
+    files.sort();
+    assert!(!files.is_empty());
+    let mut failures = String::new();
+    for path in files {
+        let expected = std::fs::read_to_string(&path).unwrap();
+        let actual = replay(&expected, &folder.join("data"));
+        if update {
+            std::fs::write(&path, actual).unwrap();
+        } else if let Some(difference) = difference(&expected, &actual) {
+            failures += &format!("{}: {difference}\n", path.display());
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+/// The file again, with what the commands say now. Comments (`#`) stay.
+fn replay(file: &str, data: &Path) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(data).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    let mut out = String::new();
+    for line in file.lines() {
+        if line.starts_with('#') {
+            out += &format!("{line}\n");
+        } else if let Some(command) = line.strip_prefix("$ mercer") {
+            out += &format!("{line}\n{}\n", said(command, folder.path()));
+        }
+    }
+    out
+}
+
+fn said(arguments: &str, folder: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mercer"));
+    command.args(words(arguments)).current_dir(folder).env_remove("COLUMNS").env_remove("MERCER_DATA");
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    let mut said = without_times(&String::from_utf8(output.stdout).unwrap());
+    for line in String::from_utf8(output.stderr).unwrap().lines() {
+        said += format!("! {line}").trim_end();
+        said.push('\n');
+    }
+    match output.status.code() {
+        Some(0) => said,
+        code => said + &format!("[exit {}]\n", code.expect("no signal")),
+    }
+}
+
+/// `in 0.25 s` becomes `in T`, and `"seconds":0.25` becomes `"seconds":T`.
+fn without_times(text: &str) -> String {
+    let after = |text: &str, mark: &str, units: &[&str]| {
+        let mut parts = text.split(mark);
+        let mut out = parts.next().unwrap_or("").to_owned();
+        for part in parts {
+            let unit =
+                number(part).and_then(|n| units.iter().find(|u| part[n..].starts_with(**u)).map(|u| n + u.len()));
+            out += &unit.map_or_else(|| format!("{mark}{part}"), |n| format!("{mark}T{}", &part[n..]));
+        }
+        out
+    };
+    after(&after(text, " in ", &[" ms", " s"]), "\"seconds\":", &[""])
+}
+
+/// Words as a shell splits them; double quotes keep a word together.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (i, part) in line.split('"').enumerate() {
+        match i % 2 {
+            1 => words.push(part.to_owned()),
+            _ => words.extend(part.split_whitespace().map(str::to_owned)),
+        }
+    }
+    words
+}
+
+/// The first place where the two differ.
+fn difference(expected: &str, actual: &str) -> Option<String> {
+    let (a, b) = (tokens(expected), tokens(actual));
+    let i = (0..a.len().max(b.len())).find(|&i| !same(a.get(i), b.get(i)))?;
+    let around = |t: &[&str]| t[i.saturating_sub(12)..(i + 6).min(t.len())].join(" ");
+    Some(format!("expected …{}… but it is …{}…", around(&a), around(&b)))
+}
+
+/// Words, numbers and signs.
+fn tokens(text: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
+    for word in text.split_whitespace() {
+        let mut rest = word;
+        while let Some(first) = rest.chars().next() {
+            let len = number(rest).unwrap_or_else(|| {
+                let letters = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+                letters.max(first.len_utf8())
+            });
+            tokens.push(&rest[..len]);
+            rest = &rest[len..];
+        }
+    }
+    tokens
+}
+
+/// The length of the number that `text` starts with.
+fn number(text: &str) -> Option<usize> {
+    let mut end = None;
+    for (i, c) in text.char_indices() {
+        if !(c.is_ascii_digit() || ".e+-".contains(c)) || (i == 0 && !(c.is_ascii_digit() || c == '-')) {
+            break;
+        }
+        if text[..=i].parse::<f64>().is_ok() {
+            end = Some(i + 1);
+        }
+    }
+    end
+}
+
+fn same(a: Option<&&str>, b: Option<&&str>) -> bool {
+    let (Some(a), Some(b)) = (a, b) else { return false };
+    match (a.parse::<f64>(), b.parse::<f64>()) {
+        (Ok(a), Ok(b)) => (a - b).abs() <= 1e-4 * a.abs().max(b.abs()) || a.abs().max(b.abs()) < 1e-10,
+        _ => a == b,
+    }
+}
+
+#[test]
+fn the_comparison_sees_what_matters() {
+    assert_eq!(difference("a  1.00001 b\n1e-16", "a 1.0 b 3e-15"), None);
+    assert!(difference("a 1.1", "a 1.0").is_some());
+    assert!(difference("a 1.0", "a 1.0 b").is_some());
+    assert!(difference("rbf(lengthscale=2)", "rbf(lengthscale=3)").is_some());
+    assert!(difference("exit 2", "exit 1").is_some());
+}

@@ -1,0 +1,91 @@
+//! Kernel ridge regression as a low-pass filter, and how fast a spectrum falls.
+//!
+//! In the eigenbasis of the kernel, `(K + αI)⁻¹` multiplies each component of y by `μ_j/(μ_j + α/n)`, `μ_j` the
+//! eigenvalues of `K/n`: large ones pass, those below `α/n` are cut off.
+
+use crate::linalg::matmul;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2, Axis, aview1};
+use serde::{Deserialize, Serialize};
+
+/// `μ_j/(μ_j + α/n)` for the eigenvalues `μ` of `K/n` over n points; zero where `μ_j` is zero.
+///
+/// ```
+/// let filter = mercer::apply::filter::factors(&[0.3, 0.1, 0.0], 10.0, 100);
+/// assert!((filter[0] - 0.75).abs() < 1e-15 && filter[1..] == [0.5, 0.0]);
+/// ```
+pub fn factors(eigenvalues: &[f64], alpha: f64, n: usize) -> Vec<f64> {
+    let cut = alpha / n as f64;
+    eigenvalues.iter().map(|&μ| if μ > 0.0 { μ / (μ + cut) } else { 0.0 }).collect()
+}
+
+/// `Σ_j μ_j/(μ_j + α/n)`: how many directions of the data the regression can use.
+///
+/// ```
+/// assert!((mercer::apply::filter::effective_dimension(&[0.3, 0.1, 0.0], 10.0, 100) - 1.25).abs() < 1e-15);
+/// ```
+pub fn effective_dimension(eigenvalues: &[f64], alpha: f64, n: usize) -> f64 {
+    factors(eigenvalues, alpha, n).iter().sum()
+}
+
+/// Ridge regression in the eigenbasis: `f(x) = Σ_j ψ_j(x) · μ_j/(μ_j + α/n) · (1/n) Σ_i ψ_j(x_i) y_i`.
+///
+/// `at_points` is `ψ(X)` `[n, k]` at the n fitted points, of which `ψᵀψ/n = I`; `at_new` is ψ `[m, k]` where the answer
+/// `[m, t]` is wanted; `y` `[n, t]`. With all n pairs this is kernel ridge regression; with fewer the rest is cut off.
+pub fn filtered_regression(
+    at_points: ArrayView2<f64>,
+    eigenvalues: &[f64],
+    y: ArrayView2<f64>,
+    at_new: ArrayView2<f64>,
+    alpha: f64,
+) -> Array2<f64> {
+    let n = at_points.nrows();
+    let filter = factors(eigenvalues, alpha, n);
+    let components = matmul(at_points.t(), y) / n as f64 * aview1(&filter).insert_axis(Axis(1));
+    matmul(at_new, components.view())
+}
+
+/// The straight line through `log μ_j` against `j^{1/d}`, over a window of eigenvalues.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decay {
+    /// d
+    pub dimension: f64,
+    /// `log μ_j ≈ intercept − rate · j^{1/d}`
+    pub rate: f64,
+    /// See `rate`.
+    pub intercept: f64,
+    /// Share of the variance of `log μ_j` that the line explains: 1 is a perfect line.
+    pub r2: f64,
+    /// Eigenvalues in the window.
+    pub count: usize,
+}
+
+/// Fits `log μ_j ≈ c − rate·j^{1/d}`, j counted from 1, over the leading eigenvalues above `floor·μ_1`.
+///
+/// ```
+/// let mu: Vec<f64> = (1..=30).map(|j| 2.0 * (-0.7 * (j as f64).sqrt()).exp()).collect();
+/// let line = mercer::apply::filter::decay(&mu, 2.0, 1e-12)?;
+/// assert!((line.rate - 0.7).abs() < 1e-12 && (line.r2 - 1.0).abs() < 1e-12);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub fn decay(eigenvalues: &[f64], dimension: f64, floor: f64) -> Result<Decay> {
+    let largest = eigenvalues.first().copied().unwrap_or(0.0);
+    let count = eigenvalues.iter().take_while(|&&μ| μ > 0.0 && μ > floor * largest).count();
+    if count < 3 {
+        return Err(Error::input(format!("a line of decay needs three eigenvalues above zero, got {count}")));
+    }
+    let points: Vec<(f64, f64)> =
+        (0..count).map(|j| (((j + 1) as f64).powf(1.0 / dimension), eigenvalues[j].ln())).collect();
+    let mean = |f: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / count as f64;
+    let (t, l) = (mean(&|p| p.0), mean(&|p| p.1));
+    let (tt, ll) = (mean(&|p| (p.0 - t).powi(2)), mean(&|p| (p.1 - l).powi(2)));
+    let tl = mean(&|p| (p.0 - t) * (p.1 - l));
+    let r2 = if ll > 0.0 { tl * tl / (tt * ll) } else { 1.0 };
+    Ok(Decay { dimension, rate: -tl / tt, intercept: l - tl / tt * t, r2, count })
+}
+
+/// How many eigenvalues, descending, are told from zero: those above `roundoff` times the largest.
+pub fn numerical_rank(eigenvalues: &[f64], roundoff: f64) -> usize {
+    let floor = roundoff * eigenvalues.first().copied().unwrap_or(0.0).max(0.0);
+    eigenvalues.iter().take_while(|&&μ| μ > floor).count()
+}

@@ -1,0 +1,196 @@
+//! Nearest neighbours, and the graph that they form.
+
+use crate::linalg::matmul_into;
+use crate::operator::{Operator, Precision};
+use faer::{Accum, Par};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
+use rayon::prelude::*;
+
+/// The `k` points of `x` `[n, d]` nearest to each of `z` `[m, d]`, as `(row of x, squared distance)`, nearest first;
+/// of equally near ones, those with the smaller row.
+///
+/// ```
+/// let x = ndarray::array![[0.0], [1.0], [5.0]];
+/// let near = mercer::apply::nearest_neighbours(x.view(), ndarray::array![[4.0]].view(), 2);
+/// assert_eq!(near[0], [(2, 1.0), (1, 9.0)]);
+/// ```
+pub fn nearest_neighbours(x: ArrayView2<f64>, z: ArrayView2<f64>, k: usize) -> Vec<Vec<(usize, f64)>> {
+    search(x, z, k, |_, _| true)
+}
+
+/// Strips of queries on threads: `‖x‖² − 2 x·z` orders the points; the distances of the few best are then taken exactly.
+fn search(
+    x: ArrayView2<f64>,
+    z: ArrayView2<f64>,
+    k: usize,
+    allowed: impl Fn(usize, usize) -> bool + Sync,
+) -> Vec<Vec<(usize, f64)>> {
+    const STRIP: usize = 128;
+    // A shift loses no digits to a far-off origin.
+    let centre = x.mean_axis(Axis(0)).unwrap_or_else(|| Array1::zeros(x.ncols()));
+    let (xc, zc) = (&x - &centre, &z - &centre);
+    let xx: Vec<f64> = xc.rows().into_iter().map(|r| r.dot(&r)).collect();
+    // Candidates beyond k, so that rounding in the order above costs no true neighbour.
+    let candidates = (k + 4).min(x.nrows());
+    let strips: Vec<_> = zc.axis_chunks_iter(Axis(0), STRIP).enumerate().collect();
+    let of_strip = |(s, strip): (usize, ArrayView2<f64>)| {
+        let mut dots = Array2::zeros((strip.nrows(), x.nrows()));
+        matmul_into(dots.view_mut(), Accum::Replace, strip, xc.t(), -2.0, Par::Seq);
+        let of_row = |(r, dots): (usize, ndarray::ArrayView1<f64>)| {
+            let q = s * STRIP + r;
+            let mut order: Vec<(f64, usize)> =
+                (0..x.nrows()).filter(|&i| allowed(q, i)).map(|i| (dots[i] + xx[i], i)).collect();
+            let nearer = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+            if order.len() > candidates {
+                order.select_nth_unstable_by(candidates, nearer);
+                order.truncate(candidates);
+            }
+            let exact = |i: usize| z.row(q).iter().zip(x.row(i)).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
+            let mut found: Vec<(f64, usize)> = order.into_iter().map(|(_, i)| (exact(i), i)).collect();
+            found.sort_unstable_by(nearer);
+            found.truncate(k);
+            found.into_iter().map(|(δ2, i)| (i, δ2)).collect::<Vec<_>>()
+        };
+        dots.rows().into_iter().enumerate().map(of_row).collect::<Vec<_>>()
+    };
+    strips.into_par_iter().flat_map_iter(of_strip).collect()
+}
+
+/// The symmetric graph of nearest neighbours: `W = (A + Aᵀ)/2`, where `A_ij = 1` when j is among the nearest of i.
+///
+/// Its matrix is sparse and not positive semi-definite.
+pub struct NeighbourGraph {
+    /// Where the neighbours of each point begin, `[n + 1]`.
+    starts: Vec<usize>,
+    /// Neighbour and weight, sorted by neighbour.
+    edges: Vec<(usize, f64)>,
+}
+
+impl NeighbourGraph {
+    /// Joins each point of `x` `[n, d]` to its `neighbours` nearest others.
+    pub fn new(x: ArrayView2<f64>, neighbours: usize) -> NeighbourGraph {
+        let near = search(x, x, neighbours, |q, i| q != i);
+        let mut lists: Vec<Vec<(usize, f64)>> = vec![Vec::with_capacity(2 * neighbours); x.nrows()];
+        for (i, near) in near.iter().enumerate() {
+            for &(j, _) in near {
+                lists[i].push((j, 0.5));
+                lists[j].push((i, 0.5));
+            }
+        }
+        let (mut starts, mut edges) = (vec![0], Vec::new());
+        for mut list in lists {
+            list.sort_unstable_by_key(|&(j, _)| j);
+            for (j, w) in list {
+                match edges[starts[starts.len() - 1]..].last_mut() {
+                    Some((last, weight)) if *last == j => *weight += w,
+                    _ => edges.push((j, w)),
+                }
+            }
+            starts.push(edges.len());
+        }
+        NeighbourGraph { starts, edges }
+    }
+
+    /// The neighbours of `i` with the weights of their edges, by row.
+    pub fn of(&self, i: usize) -> &[(usize, f64)] {
+        &self.edges[self.starts[i]..self.starts[i + 1]]
+    }
+
+    /// How many pieces the graph falls into that no edge joins.
+    pub fn components(&self) -> usize {
+        let mut seen = vec![false; self.n()];
+        let mut count = 0;
+        for first in 0..self.n() {
+            if seen[first] {
+                continue;
+            }
+            count += 1;
+            seen[first] = true;
+            let mut open = vec![first];
+            while let Some(i) = open.pop() {
+                for &(j, _) in self.of(i) {
+                    if !std::mem::replace(&mut seen[j], true) {
+                        open.push(j);
+                    }
+                }
+            }
+        }
+        count
+    }
+}
+
+impl Operator for NeighbourGraph {
+    fn n(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+        const ROWS: usize = 512;
+        let mut y = Array2::zeros(v.dim());
+        let strips: Vec<_> = y.axis_chunks_iter_mut(Axis(0), ROWS).enumerate().collect();
+        strips.into_par_iter().for_each(|(s, mut y)| {
+            for (r, mut y) in y.rows_mut().into_iter().enumerate() {
+                for &(j, w) in self.of(s * ROWS + r) {
+                    y.scaled_add(w, &v.row(j));
+                }
+            }
+        });
+        y
+    }
+
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
+        Array2::from_shape_fn((rows.len(), columns.len()), |(a, b)| {
+            let edges = self.of(rows[a]);
+            edges.binary_search_by_key(&columns[b], |&(j, _)| j).map_or(0.0, |e| edges[e].1)
+        })
+    }
+
+    fn diagonal(&self) -> Array1<f64> {
+        Array1::zeros(self.n())
+    }
+
+    fn roundoff(&self) -> f64 {
+        Precision::F64.roundoff()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn neighbours_agree_with_sorting_all_distances() {
+        let mut rng = Rng::new(1);
+        // Far off the origin, where dot products alone would lose the order.
+        let x = Array2::from_shape_simple_fn((300, 3), || 1e6 + rng.normal());
+        let near = nearest_neighbours(x.view(), x.view(), 7);
+        for (q, near) in near.iter().enumerate() {
+            let mut all: Vec<(f64, usize)> =
+                (0..300).map(|i| ((&x.row(q) - &x.row(i)).mapv(|t| t * t).sum(), i)).collect();
+            all.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let want: Vec<usize> = all[..7].iter().map(|p| p.1).collect();
+            assert_eq!(near.iter().map(|p| p.0).collect::<Vec<_>>(), want);
+        }
+    }
+
+    #[test]
+    fn the_graph_is_symmetric_and_its_product_is_its_matrix() {
+        let mut rng = Rng::new(2);
+        let x = Array2::from_shape_simple_fn((60, 2), || rng.normal());
+        let graph = NeighbourGraph::new(x.view(), 4);
+        let all: Vec<usize> = (0..60).collect();
+        let w = graph.block(&all, &all);
+        assert_eq!(w, w.t());
+        assert_eq!(w.sum(), 60.0 * 4.0);
+        let v = Array2::from_shape_simple_fn((60, 3), || rng.normal());
+        assert!((graph.apply(v.view()) - w.dot(&v)).iter().all(|d| d.abs() < 1e-13));
+    }
+
+    #[test]
+    fn pieces_are_counted() {
+        let x = ndarray::array![[0.0], [1.0], [2.0], [100.0], [101.0], [102.0]];
+        assert_eq!(NeighbourGraph::new(x.view(), 2).components(), 2);
+        assert_eq!(NeighbourGraph::new(x.view(), 3).components(), 1);
+    }
+}

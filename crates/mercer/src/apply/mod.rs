@@ -1,0 +1,131 @@
+//! Uses of a kernel and its spectrum, one estimator a file: parameters → `fit` → a fitted value that predicts.
+//!
+//! | file | estimator |
+//! |---|---|
+//! | [`KernelPca`] | principal components in feature space, out-of-sample projection, pre-images |
+//! | [`LaplacianEigenmaps`] | slow functions on a neighbour graph or a kernel affinity |
+//! | [`DiffusionMaps`] | coordinates whose distances are those of a diffusion |
+//! | [`NadarayaWatson`] | averages weighted by the kernel, bandwidth by leave-one-out |
+//! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
+//! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
+//! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
+//!
+//! Every fitted value is [`Saved`]: written to and read from a file under its own kind.
+//!
+//! ```
+//! use mercer::apply::{Alpha, Means, Ridge, RidgeSolver};
+//! use mercer::{data, kernel::Expression};
+//! let (train, test) = data::generate::moons(200, 0.1, 0)?.split(0.5, 0)?;
+//! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(train.x.view(), 0)?;
+//! let ridge = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Auto };
+//! let fitted = ridge.fit(&kernel, train.x.view(), train.y.as_ref().unwrap(), &Means::default())?;
+//! let (predicted, truth) = (fitted.predict(test.x.view())?.values(), test.y.unwrap().values());
+//! let right = predicted.iter().zip(&truth).filter(|(a, b)| a == b).count();
+//! assert!(right >= 97);
+//! # Ok::<(), mercer::Error>(())
+//! ```
+
+mod alpha;
+mod conjugate_gradients;
+mod diffusion_maps;
+pub mod filter;
+mod graph;
+mod kernel_pca;
+mod laplacian_eigenmaps;
+mod nadaraya_watson;
+mod pre_image;
+mod preconditioner;
+mod reference;
+mod ridge;
+mod spectral_ridge;
+mod targets;
+mod walk;
+
+pub use alpha::{Alpha, Tried};
+pub use conjugate_gradients::{Converged, conjugate_gradients};
+pub use diffusion_maps::{DiffusionMaps, FittedDiffusionMaps};
+pub use graph::{NeighbourGraph, nearest_neighbours};
+pub use kernel_pca::{EigenSolver, FittedKernelPca, KernelPca};
+pub use laplacian_eigenmaps::{Affinity, FittedLaplacianEigenmaps, LaplacianEigenmaps};
+pub use nadaraya_watson::{Bandwidth, FittedNadarayaWatson, NadarayaWatson};
+pub use preconditioner::LowRankPreconditioner;
+pub use reference::{Reference, Saved};
+pub use ridge::{FittedRidge, Ridge, RidgeSolver};
+pub use spectral_ridge::{FittedSpectralRidge, SpectralRidge};
+pub use walk::RandomWalk;
+
+use crate::kernel::Kernel;
+use crate::operator::{Budget, DenseOperator, KernelOperator, Operator, Precision, gram};
+use crate::spectrum::{Progress, Silent};
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2, Axis};
+
+/// Within which means an estimator is fitted.
+pub struct Means<'a> {
+    /// Precision of kernel values.
+    pub precision: Precision,
+    /// Memory that may be used.
+    pub budget: Budget,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Told of progress.
+    pub progress: &'a dyn Progress,
+}
+
+/// f64, 70 % of the free memory, seed 0 and no one watching.
+impl Default for Means<'_> {
+    fn default() -> Self {
+        Means { precision: Precision::F64, budget: Budget::of_free_memory(), seed: 0, progress: &Silent }
+    }
+}
+
+impl Means<'_> {
+    /// `κ(X,X)` of `x` `[n, d]`: stored where that takes a third of the budget at most, beside `other` bytes;
+    /// else computed anew in every product.
+    fn operator(&self, kernel: &Kernel, x: ArrayView2<f64>, other: u64) -> Box<dyn Operator> {
+        let stored = self.budget.allows(other + 3 * (x.nrows() as u64).pow(2) * self.precision.bytes());
+        match (stored, self.precision) {
+            (true, Precision::F32) => Box::new(DenseOperator::new(gram::<f32>(kernel, x))),
+            (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(kernel, x))),
+            (false, precision) => Box::new(KernelOperator::new(kernel, x, precision)),
+        }
+    }
+}
+
+/// Refuses points `[n, d]` that are empty or not finite, with the place named.
+fn check_points(x: ArrayView2<f64>) -> Result<()> {
+    let (n, d) = x.dim();
+    if n == 0 || d == 0 {
+        return Err(Error::input(format!("the data is empty: {n} rows of {d} columns")));
+    }
+    check_finite(x)
+}
+
+fn check_finite(x: ArrayView2<f64>) -> Result<()> {
+    match x.indexed_iter().find(|(_, v)| !v.is_finite()) {
+        None => Ok(()),
+        Some(((i, j), value)) => Err(Error::input(format!(
+            "row {}, column {} (counted from 1) is {value}; drop the row or fill the value",
+            i + 1,
+            j + 1
+        ))),
+    }
+}
+
+/// Refuses a number of coordinates that n points cannot have; `most` is n, or n − 1 where a trivial one is left out.
+fn check_k(k: usize, most: usize) -> Result<()> {
+    if k == 0 || k > most {
+        return Err(Error::input(format!("k must lie between 1 and {most} for these points; got {k}")));
+    }
+    Ok(())
+}
+
+/// Fixes the sign that an eigenvector leaves open: the entry of the largest magnitude of each column is positive.
+fn fix_signs(u: &mut Array2<f64>) {
+    for mut column in u.axis_iter_mut(Axis(1)) {
+        let largest = column.iter().fold(0.0f64, |m, &v| if v.abs() > m.abs() { v } else { m });
+        if largest < 0.0 {
+            column.mapv_inplace(|v| -v);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+use super::reference::{Reference, Saved, fits};
+use super::targets::Encoding;
+use super::{Means, Tried, check_points};
+use crate::data::Target;
+use crate::kernel::Kernel;
+use crate::linalg::matmul;
+use crate::model::Bundle;
+use crate::operator::{KernelOperator, Operator, cross_apply, gram, gram_cross};
+use crate::rng::Rng;
+use crate::{Error, Result};
+use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
+use std::time::Instant;
+
+/// Regression by weighted averages, `f(x) = Σ_i κ_h(x,x_i) y_i / Σ_i κ_h(x,x_i)`, for a kernel that is never negative.
+///
+/// The bandwidth h stretches the kernel, `κ_h(x,x') = κ(x/h, x'/h)`: a lengthscale ℓ becomes hℓ. With classes, y is one
+/// in the column of the class and zero elsewhere, so that the average is a probability for each. Where every weight is
+/// zero the answer is the mean of y.
+///
+/// ```
+/// use mercer::apply::{Bandwidth, Means, NadarayaWatson};
+/// use mercer::{data::Target, kernel::Kernel};
+/// let (x, y) = (ndarray::array![[0.0], [1.0]], Target::Values(vec![0.0, 10.0]));
+/// let average = NadarayaWatson { bandwidth: Bandwidth::Fixed(1.0) };
+/// let fitted = average.fit(&Kernel::parse("rbf(1)")?, x.view(), &y, &Means::default())?;
+/// let (y, none) = fitted.predict(ndarray::array![[0.5], [100.0]].view())?;
+/// assert_eq!(y, Target::Values(vec![5.0, 5.0]));
+/// // The second point is 100 lengthscales away: its answer is the mean.
+/// assert_eq!(none, [1]);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NadarayaWatson {
+    /// h
+    pub bandwidth: Bandwidth,
+}
+
+/// How the bandwidth is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Bandwidth {
+    /// This number.
+    Fixed(f64),
+    /// The smallest leave-one-out error over a grid from 1/32 to 32, then a golden section around the best.
+    #[default]
+    LeaveOneOut,
+}
+
+/// A weighted average over the fitted points.
+pub struct FittedNadarayaWatson {
+    /// h
+    pub bandwidth: f64,
+    /// The bandwidths that were tried, with their mean squared leave-one-out errors.
+    pub tried: Vec<Tried>,
+    /// What it was fitted on.
+    pub reference: Reference,
+    kernel: Kernel,
+    encoding: Encoding,
+    /// `[n, m]`
+    y: Array2<f64>,
+}
+
+impl NadarayaWatson {
+    /// Keeps the points `x` `[n, d]` with their targets, and finds the bandwidth.
+    pub fn fit(&self, kernel: &Kernel, x: ArrayView2<f64>, y: &Target, means: &Means) -> Result<FittedNadarayaWatson> {
+        let start = Instant::now();
+        check_points(x)?;
+        let (encoding, y) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
+        check_weights(kernel, x, means.seed)?;
+        let mut tried = Vec::new();
+        let bandwidth = match self.bandwidth {
+            Bandwidth::Fixed(h) if h > 0.0 && h.is_finite() => h,
+            Bandwidth::Fixed(h) => {
+                return Err(Error::input(format!("the bandwidth must be a number above 0, got {h}")));
+            }
+            Bandwidth::LeaveOneOut if x.nrows() < 2 => {
+                return Err(Error::input("leave-one-out needs at least two points; give the bandwidth as a number"));
+            }
+            Bandwidth::LeaveOneOut => smallest_error(&mut tried, means, |h| leave_one_out(kernel, x, &y, h, means)),
+        };
+        let reference = Reference::new("nadaraya-watson", kernel, x, means, start);
+        Ok(FittedNadarayaWatson { bandwidth, tried, reference, kernel: kernel.clone(), encoding, y })
+    }
+}
+
+/// Refuses a kernel with negative values on a sample of the points: they are no weights.
+fn check_weights(kernel: &Kernel, x: ArrayView2<f64>, seed: u64) -> Result<()> {
+    let rows = Rng::new(seed).fork(0x6e77).sample(x.nrows(), 300);
+    let sample = gram::<f64>(kernel, x.select(Axis(0), &rows).view());
+    match sample.iter().find(|k| **k < 0.0) {
+        None => Ok(()),
+        Some(value) => Err(Error::input(format!(
+            "averages need weights, but the kernel {kernel} has negative values on these points ({value:.3}); \
+             use one that is never negative, such as rbf, laplacian or matern52"
+        ))),
+    }
+}
+
+/// `(1/n) Σ_i ‖f_{−i}(x_i) − y_i‖²` where `f_{−i}(x_i) = (Σ_j κ_ij y_j − κ_ii y_i) / (Σ_j κ_ij − κ_ii)`.
+///
+/// What the others weigh is a difference. Where it has lost digits, the rows are computed anew without their diagonal.
+fn leave_one_out(kernel: &Kernel, x: ArrayView2<f64>, y: &Array2<f64>, h: f64, means: &Means) -> f64 {
+    const FEW: f64 = 1e-4;
+    let (n, m) = y.dim();
+    let x = &x / h;
+    let columns = concatenate![Axis(1), *y, Array2::ones((n, 1))];
+    let operator = KernelOperator::new(kernel, x.view(), means.precision);
+    let diagonal = operator.diagonal();
+    let mut sums = operator.apply(columns.view()) - &columns * &diagonal.view().insert_axis(Axis(1));
+    let lonely: Vec<usize> = (0..n).filter(|&i| sums[[i, m]] <= FEW * diagonal[i]).collect();
+    for rows in lonely.chunks(256) {
+        let mut k = gram_cross::<f64>(kernel, x.select(Axis(0), rows).view(), x.view());
+        rows.iter().enumerate().for_each(|(r, &i)| k[[r, i]] = 0.0);
+        let exact = matmul(k.view(), columns.view());
+        rows.iter().zip(exact.rows()).for_each(|(&i, exact)| sums.row_mut(i).assign(&exact));
+    }
+    let total = y.sum_axis(Axis(0));
+    let error = |i: usize| {
+        let predicted = if sums[[i, m]] > f64::MIN_POSITIVE {
+            &sums.slice(s![i, ..m]) / sums[[i, m]]
+        } else {
+            (&total - &y.row(i)) / (n as f64 - 1.0)
+        };
+        (predicted - y.row(i)).mapv(|e| e * e).sum()
+    };
+    (0..n).map(error).sum::<f64>() / n as f64
+}
+
+/// The h with the smallest error: a grid in steps of √2, then a golden section on log h between the best one's neighbours.
+fn smallest_error(tried: &mut Vec<Tried>, means: &Means, error: impl Fn(f64) -> f64) -> f64 {
+    const STEPS: i32 = 10;
+    const SECTIONS: usize = 12;
+    let total = (2 * STEPS + 1) as usize + SECTIONS;
+    let mut at = |log: f64| {
+        let tried_now = Tried { value: log.exp2(), error: error(log.exp2()) };
+        means.progress.step("bandwidth", tried.len() + 1, total, &format!("error {:.4e}", tried_now.error));
+        tried.push(tried_now);
+        tried_now.error
+    };
+    let errors: Vec<f64> = (-STEPS..=STEPS).map(|i| at(f64::from(i) / 2.0)).collect();
+    let best = (0..errors.len()).min_by(|&a, &b| errors[a].total_cmp(&errors[b])).unwrap_or(0);
+    let centre = f64::from(best as i32 - STEPS) / 2.0;
+    let golden = (5f64.sqrt() - 1.0) / 2.0;
+    let (mut low, mut high) = (centre - 0.5, centre + 0.5);
+    let (mut a, mut b) = (high - golden * (high - low), low + golden * (high - low));
+    let (mut at_a, mut at_b) = (at(a), at(b));
+    for _ in 2..SECTIONS {
+        if at_a < at_b {
+            (high, b, at_b) = (b, a, at_a);
+            a = high - golden * (high - low);
+            at_a = at(a);
+        } else {
+            (low, a, at_a) = (a, b, at_b);
+            b = low + golden * (high - low);
+            at_b = at(b);
+        }
+    }
+    tried.sort_by(|a, b| a.value.total_cmp(&b.value));
+    tried.iter().min_by(|a, b| a.error.total_cmp(&b.error)).map_or(1.0, |t| t.value)
+}
+
+impl FittedNadarayaWatson {
+    /// The averages `[m, ·]` at new points `[m, d]`, one column for numbers or one probability for each class, and the
+    /// rows whose weights are all zero, where they are those of all fitted points alike.
+    pub fn scores(&self, x: ArrayView2<f64>) -> Result<(Array2<f64>, Vec<usize>)> {
+        let x = self.reference.prepare(x)?;
+        let (points, h) = (self.reference.points(), self.bandwidth);
+        let columns = concatenate![Axis(1), self.y, Array2::ones((points.nrows(), 1))];
+        let precision = self.reference.origin.precision;
+        let sums = cross_apply(&self.kernel, (&x / h).view(), (&points / h).view(), columns.view(), precision);
+        let m = self.y.ncols();
+        let mean: Array1<f64> = self.y.mean_axis(Axis(0)).expect("a fitted model has points");
+        let mut scores = sums.slice(s![.., ..m]).to_owned();
+        let mut none = Vec::new();
+        for (i, mut row) in scores.rows_mut().into_iter().enumerate() {
+            let total = sums[[i, m]];
+            if total > f64::MIN_POSITIVE {
+                row /= total;
+            } else {
+                row.assign(&mean);
+                none.push(i);
+            }
+        }
+        Ok((scores, none))
+    }
+
+    /// Predictions at new points `[m, d]`, and the rows (counted from 0) whose weights are all zero: their prediction
+    /// is the mean, or the largest class.
+    pub fn predict(&self, x: ArrayView2<f64>) -> Result<(Target, Vec<usize>)> {
+        let (scores, none) = self.scores(x)?;
+        Ok((self.encoding.decode(scores.view()), none))
+    }
+}
+
+impl Saved for FittedNadarayaWatson {
+    const KIND: &'static str = "nadaraya-watson";
+
+    fn pack(&self, bundle: &mut Bundle) {
+        self.reference.pack(bundle);
+        self.encoding.pack(bundle);
+        bundle.set("bandwidth", self.bandwidth);
+        bundle.set("tried", &self.tried);
+        bundle.put("y", self.y.view());
+    }
+
+    fn unpack(bundle: &Bundle) -> Result<Self> {
+        let reference = Reference::unpack(bundle)?;
+        let encoding = Encoding::unpack(bundle)?;
+        let y = bundle.matrix("y")?;
+        fits("y", y.dim(), (reference.origin.n, encoding.width()))?;
+        let bandwidth: f64 = bundle.value("bandwidth")?;
+        if !(bandwidth > 0.0) {
+            return Err(Error::input(format!("its bandwidth is {bandwidth}, not a number above 0")));
+        }
+        let (kernel, tried) = (reference.kernel()?, bundle.value("tried")?);
+        Ok(FittedNadarayaWatson { bandwidth, tried, reference, kernel, encoding, y })
+    }
+}

@@ -1,0 +1,152 @@
+use crate::linalg::{eigh, matmul, matmul_into};
+use crate::operator::Operator;
+use crate::rng::Rng;
+use crate::{Error, Result};
+use faer::{Accum, Par};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+
+/// `K ≈ UΣUᵀ` of low rank, and with it `(UΣUᵀ + αI)⁻¹` for any α: the preconditioner of `K + αI`.
+///
+/// By randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber): pivots are drawn with the residual diagonal as their
+/// probability, a block at a time, so that a few hundred rows of the operator are all it takes.
+pub struct LowRankPreconditioner {
+    /// Orthonormal columns `[n, r]`.
+    u: Array2<f64>,
+    /// Σ, descending `[r]`.
+    sigma: Array1<f64>,
+}
+
+impl LowRankPreconditioner {
+    /// Of rank `rank` at most; less where the operator has less.
+    pub fn new(operator: &dyn Operator, rank: usize, seed: u64) -> Result<LowRankPreconditioner> {
+        let f = pivoted_cholesky(operator, rank.min(operator.n()), seed)?;
+        // FFᵀ = UΣUᵀ with FᵀF = VΣVᵀ and U = F V Σ^{−1/2}.
+        let (mut sigma, mut v) = eigh(matmul(f.t(), f.view()).view())?;
+        let kept = sigma.iter().take_while(|&&s| s > 1e-13 * sigma[0]).count();
+        sigma.truncate(kept);
+        v = v.slice(s![.., ..kept]).to_owned();
+        for (mut column, s) in v.axis_iter_mut(Axis(1)).zip(&sigma) {
+            column /= s.sqrt();
+        }
+        Ok(LowRankPreconditioner { u: matmul(f.view(), v.view()), sigma: sigma.into() })
+    }
+
+    /// r
+    pub fn rank(&self) -> usize {
+        self.sigma.len()
+    }
+
+    /// `α (UΣUᵀ + αI)⁻¹ V = V − U Σ(Σ + α)⁻¹ UᵀV` for `V` `[n, m]`; the factor α is left in, for it may be small, and
+    /// conjugate gradients do not see it.
+    pub fn solve(&self, alpha: f64, v: ArrayView2<f64>) -> Array2<f64> {
+        let share = self.sigma.mapv(|s| s / (s + alpha)).insert_axis(Axis(1));
+        let inside = matmul(self.u.t(), v) * share;
+        let mut out = v.to_owned();
+        matmul_into(out.view_mut(), Accum::Add, self.u.view(), inside.view(), -1.0, Par::rayon(0));
+        out
+    }
+}
+
+/// `F` `[n, r]` with `FFᵀ ≈ K` and `K − FFᵀ` positive semi-definite.
+fn pivoted_cholesky(operator: &dyn Operator, rank: usize, seed: u64) -> Result<Array2<f64>> {
+    const BLOCK: usize = 64;
+    let n = operator.n();
+    let all: Vec<usize> = (0..n).collect();
+    let mut rng = Rng::new(seed).fork(0x7069_766f);
+    let mut left = operator.diagonal().mapv(|d| d.max(0.0));
+    let trace = left.sum();
+    if !(trace > 0.0 && trace.is_finite()) {
+        return Err(Error::Numerical(format!("the kernel matrix has the trace {trace}; it needs a number above zero")));
+    }
+    let mut f = Array2::zeros((n, rank));
+    let mut done = 0;
+    while done < rank && left.sum() > 1e-13 * trace {
+        let pivots = draw(&left, BLOCK.min(rank - done), &mut rng);
+        // The residual columns G = K[:, S] − F F[S]ᵀ, of which G[S] = QΛQᵀ is the pivot block.
+        let mut g = operator.block(&all, &pivots);
+        let known = f.slice(s![.., ..done]);
+        matmul_into(g.view_mut(), Accum::Add, known, known.select(Axis(0), &pivots).t(), -1.0, Par::rayon(0));
+        // Pivots that depend on each other leave a singular block, which its eigenvectors sort out: F ← [F, G QΛ^{−1/2}].
+        let (λ, q) = eigh(g.select(Axis(0), &pivots).view())?;
+        let kept = λ.iter().take_while(|&&l| l > 1e-10 * λ[0] && l > 1e-13 * trace / n as f64).count();
+        let mut rotation = q.slice_move(s![.., ..kept]);
+        rotation.axis_iter_mut(Axis(1)).zip(&λ).for_each(|(mut column, l)| column /= l.sqrt());
+        let mut new = f.slice_mut(s![.., done..done + kept]);
+        matmul_into(new.view_mut(), Accum::Replace, g.view(), rotation.view(), 1.0, Par::rayon(0));
+        left -= &new.map_axis(Axis(1), |row| row.dot(&row));
+        left.mapv_inplace(|d| d.max(0.0));
+        pivots.iter().for_each(|&i| left[i] = 0.0);
+        done += kept;
+    }
+    Ok(f.slice_move(s![.., ..done]))
+}
+
+/// Up to `count` different indices, each drawn with probability proportional to `weight`.
+fn draw(weight: &Array1<f64>, count: usize, rng: &mut Rng) -> Vec<usize> {
+    let mut sums: Vec<f64> = Vec::with_capacity(weight.len());
+    let mut total = 0.0;
+    for w in weight {
+        total += w;
+        sums.push(total);
+    }
+    let mut drawn: Vec<usize> = (0..count)
+        .map(|_| {
+            let u = rng.uniform() * total;
+            sums.partition_point(|&s| s <= u).min(weight.len() - 1)
+        })
+        .collect();
+    drawn.sort_unstable();
+    drawn.dedup();
+    drawn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Kernel;
+    use crate::operator::{DenseOperator, KernelOperator, Precision, gram};
+
+    fn points(n: usize, d: usize) -> Array2<f64> {
+        let mut rng = Rng::new(5);
+        Array2::from_shape_simple_fn((n, d), || rng.normal())
+    }
+
+    #[test]
+    fn full_rank_is_the_inverse() {
+        let x = points(120, 2);
+        let k = gram::<f64>(&Kernel::parse("laplacian(1)").unwrap(), x.view());
+        let p = LowRankPreconditioner::new(&DenseOperator::new(k.clone()), 120, 0).unwrap();
+        let v = points(120, 3);
+        let shifted = &k + &(0.1 * Array2::<f64>::eye(120));
+        let back = p.solve(0.1, shifted.dot(&v).view()) / 0.1;
+        assert!((back - v).iter().all(|d| d.abs() < 1e-8));
+    }
+
+    #[test]
+    fn a_low_rank_kernel_is_found_whole() {
+        // Quadratic in two dimensions: rank 6.
+        let x = points(300, 2);
+        let k = KernelOperator::new(&Kernel::parse("poly(degree=2, offset=1)").unwrap(), x.view(), Precision::F64);
+        let p = LowRankPreconditioner::new(&k, 100, 0).unwrap();
+        assert_eq!(p.rank(), 6);
+    }
+
+    #[test]
+    fn the_condition_number_falls_with_the_rank() {
+        let x = points(200, 2);
+        let k = gram::<f64>(&Kernel::parse("rbf(1)").unwrap(), x.view());
+        let alpha = 1e-3;
+        let shifted = &k + &(alpha * Array2::<f64>::eye(200));
+        let condition = |rank: usize| {
+            let p = LowRankPreconditioner::new(&DenseOperator::new(k.clone()), rank, 1).unwrap();
+            // P^{−1/2} A P^{−1/2} is similar to P⁻¹A; its eigenvalues through the symmetric A^{1/2} P⁻¹ A^{1/2}.
+            let (λ, u) = eigh(shifted.view()).unwrap();
+            let root = (&u * &Array1::from(λ).mapv(f64::sqrt)).dot(&u.t());
+            let (λ, _) = eigh(root.dot(&p.solve(alpha, root.view())).view()).unwrap();
+            λ[0] / λ[199]
+        };
+        let (few, many) = (condition(10), condition(60));
+        assert!(many < 0.05 * few, "{few} {many}");
+        assert!(many < 50.0, "{many}");
+    }
+}

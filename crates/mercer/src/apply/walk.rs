@@ -1,0 +1,325 @@
+//! The random walk on an affinity, and its slow functions: what Laplacian eigenmaps and diffusion maps share.
+
+use super::{EigenSolver, Means, fix_signs};
+use crate::kernel::Kernel;
+use crate::linalg::{eigh, matmul};
+use crate::operator::{Operator, Precision, cross_apply};
+use crate::spectrum::{top_pairs, zero_threshold};
+use crate::{Error, Result};
+use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, concatenate, s};
+
+/// The symmetric form of the random walk on an affinity W, less its constant function:
+/// `S = D^{−1/2} W' D^{−1/2} − √π√πᵀ` with `W' = Q^{−a} W Q^{−a}`, `Q = diag(W1)`, `D = diag(W'1)`, `π = D1/1ᵀD1`.
+///
+/// The walk `D⁻¹W'` has the same eigenvalues, with the functions `ψ = u/√π`; the constant one (eigenvalue 1) is taken
+/// out by the second term, so that every pair that is left tells something. `a` = 1 takes the density of the points out.
+pub struct RandomWalk<'a> {
+    inner: &'a dyn Operator,
+    /// `Q^{−a}1` `[n]`
+    weights: Array1<f64>,
+    /// `Q^{−a}D^{−1/2}1` `[n]`
+    scale: Array1<f64>,
+    /// `√π` `[n]`
+    root: Array1<f64>,
+}
+
+impl<'a> RandomWalk<'a> {
+    /// The walk on `affinity`, whose entries must not be negative; takes two products with it. A point that nothing is
+    /// joined to is an error.
+    pub fn new(affinity: &'a dyn Operator, a: f64) -> Result<RandomWalk<'a>> {
+        let n = affinity.n();
+        let sums = |v: Array1<f64>| affinity.apply(v.insert_axis(Axis(1)).view()).remove_axis(Axis(1));
+        let q = sums(Array1::ones(n));
+        if let Some(i) = q.iter().position(|d| !(*d > 0.0 && d.is_finite())) {
+            return Err(Error::input(format!(
+                "row {} (counted from 1) has the degree {}: affinities must be at least zero and join every point to another; \
+                 use a kernel that is never negative, such as rbf",
+                i + 1,
+                q[i]
+            )));
+        }
+        let weights = q.mapv(|q| q.powf(-a));
+        let d = &weights * &sums(weights.clone());
+        let scale = &weights / &d.mapv(f64::sqrt);
+        let total = d.sum();
+        Ok(RandomWalk { inner: affinity, weights, scale, root: d.mapv(|d| (d / total).sqrt()) })
+    }
+}
+
+impl Operator for RandomWalk<'_> {
+    fn n(&self) -> usize {
+        self.inner.n()
+    }
+
+    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+        let (scale, root) = (self.scale.view().insert_axis(Axis(1)), self.root.view().insert_axis(Axis(1)));
+        let walked = self.inner.apply((&v * &scale).view()) * scale;
+        walked - matmul(root, matmul(root.t(), v).view())
+    }
+
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
+        let mut block = self.inner.block(rows, columns);
+        for ((a, b), w) in block.indexed_iter_mut() {
+            let (i, j) = (rows[a], columns[b]);
+            *w = self.scale[i] * *w * self.scale[j] - self.root[i] * self.root[j];
+        }
+        block
+    }
+
+    fn diagonal(&self) -> Array1<f64> {
+        self.inner.diagonal() * &self.scale * &self.scale - &self.root * &self.root
+    }
+
+    fn roundoff(&self) -> f64 {
+        self.inner.roundoff()
+    }
+}
+
+/// The slow functions of a walk: eigenvalues `λ_j` near one, functions `ψ_j` with `Σ_i π_i ψ_ij² = 1`.
+pub(super) struct SlowFunctions {
+    /// Descending, each above rounding.
+    pub eigenvalues: Vec<f64>,
+    /// ψ `[n, k]`
+    pub functions: Array2<f64>,
+    /// Functions that were asked for but whose eigenvalue is not told from zero, or negative.
+    pub dropped: usize,
+}
+
+/// The `k` slowest functions of the walk on a positive semi-definite affinity.
+pub(super) fn slow_functions(
+    walk: &RandomWalk,
+    k: usize,
+    solver: EigenSolver,
+    tolerance: f64,
+    means: &Means,
+) -> Result<SlowFunctions> {
+    let (values, u) = match solver.chosen(walk.n(), k) {
+        EigenSolver::Exact => dense_pairs(walk, k, means)?,
+        _ => {
+            let top = top_pairs(walk, k, tolerance, means.seed, means.progress)?;
+            (top.values, top.vectors)
+        }
+    };
+    finished(walk, values, u, k)
+}
+
+/// The same for a sparse affinity, whose eigenvalues crowd towards one and may be negative. A Krylov method would take
+/// hundreds of steps between neighbours such as 0.9999 and 0.9998, so it is given `exp(−t(I − S))` instead, which
+/// spreads them; a large t forgets the faster functions, and then a smaller one is tried.
+pub(super) fn slow_functions_sparse(
+    walk: &RandomWalk,
+    k: usize,
+    solver: EigenSolver,
+    tolerance: f64,
+    means: &Means,
+) -> Result<SlowFunctions> {
+    if solver.chosen(walk.n(), k) == EigenSolver::Exact {
+        let (values, u) = dense_pairs(walk, k, means)?;
+        return finished(walk, values, u, k);
+    }
+    let mut worst = f64::INFINITY;
+    for t in [256.0, 64.0, 16.0, 4.0, 1.0] {
+        let top = top_pairs(&Heat::new(walk, t), k, tolerance * 1e-2, means.seed, means.progress)?;
+        let image = walk.apply(top.vectors.view());
+        let projected = matmul(top.vectors.t(), image.view());
+        let (values, rotation) = eigh(((&projected + &projected.t()) * 0.5).view())?;
+        let u = matmul(top.vectors.view(), rotation.view());
+        let residual = matmul(image.view(), rotation.view()) - &u * &aview1(&values);
+        worst = residual.map_axis(Axis(0), |r| r.dot(&r).sqrt()).fold(0.0, |m, &r| r.max(m));
+        // A vector that the filter could not tell from noise is no eigenvector, and its residual says so.
+        if worst <= tolerance {
+            return finished(walk, values, u, k);
+        }
+    }
+    Err(Error::NoConvergence {
+        what: "the filtered Krylov iteration on the graph",
+        iterations: 5,
+        residual: worst,
+        tolerance,
+        instead: "ask for fewer coordinates, or more neighbours",
+    })
+}
+
+/// All eigenpairs of the dense walk, of which the `k` largest are returned.
+fn dense_pairs(walk: &RandomWalk, k: usize, means: &Means) -> Result<(Vec<f64>, Array2<f64>)> {
+    let n = walk.n();
+    means.budget.require(
+        format!("the exact eigendecomposition of {n} points"),
+        4 * (n as u64).pow(2) * 8,
+        "use the Krylov solver",
+    )?;
+    let all: Vec<usize> = (0..n).collect();
+    let (values, u) = eigh(walk.block(&all, &all).view())?;
+    Ok((values[..k].to_vec(), u.slice(s![.., ..k]).to_owned()))
+}
+
+/// `ψ = u/√π` for the pairs whose eigenvalue is above rounding.
+fn finished(walk: &RandomWalk, values: Vec<f64>, u: Array2<f64>, k: usize) -> Result<SlowFunctions> {
+    if values[0] > 1.0 + 1e-6 {
+        return Err(Error::input(format!(
+            "the walk has the eigenvalue {}, above 1, so some affinities are negative; use a kernel that is never negative",
+            values[0]
+        )));
+    }
+    let threshold = zero_threshold(walk.roundoff(), 1.0);
+    let kept = values.iter().take_while(|&&λ| λ > threshold).count();
+    if kept == 0 {
+        return Err(Error::input(
+            "the walk forgets where it was in a single step: every non-trivial eigenvalue is zero; use a smaller lengthscale",
+        ));
+    }
+    let mut functions = &u.slice(s![.., ..kept]) / &walk.root.view().insert_axis(Axis(1));
+    fix_signs(&mut functions);
+    Ok(SlowFunctions { eigenvalues: values[..kept].to_vec(), functions, dropped: k - kept })
+}
+
+/// `ψ_j(x) = (1/λ_j) Σ_i p_i(x) ψ_ij`, `p_i(x) = κ(x,x_i) w_i / Σ κ(x,x_l) w_l`: one step of the walk from new points
+/// `x` `[m, d]` (Nyström's extension). At a fitted point it gives back `ψ_ij`.
+pub(super) struct Extension {
+    /// `w = Q^{−a}1` `[n]`
+    pub weights: Array1<f64>,
+    pub eigenvalues: Vec<f64>,
+    /// ψ `[n, k]`
+    pub functions: Array2<f64>,
+}
+
+impl Extension {
+    pub fn new(walk: &RandomWalk, slow: SlowFunctions) -> Extension {
+        Extension { weights: walk.weights.clone(), eigenvalues: slow.eigenvalues, functions: slow.functions }
+    }
+
+    pub fn at(
+        &self,
+        kernel: &Kernel,
+        points: ArrayView2<f64>,
+        x: ArrayView2<f64>,
+        precision: Precision,
+    ) -> Result<Array2<f64>> {
+        let w = self.weights.view().insert_axis(Axis(1));
+        let columns = &concatenate![Axis(1), self.functions, Array2::ones((points.nrows(), 1))] * &w;
+        let sums = cross_apply(kernel, x, points, columns.view(), precision);
+        let k = self.eigenvalues.len();
+        let total = sums.column(k);
+        if let Some(i) = total.iter().position(|t| !(*t > f64::MIN_POSITIVE && t.is_finite())) {
+            return Err(Error::input(format!(
+                "row {} (counted from 1) is so far from every fitted point that the kernel between them is zero; \
+                 leave it out or use a larger lengthscale",
+                i + 1
+            )));
+        }
+        Ok(&sums.slice(s![.., ..k]) / &total.insert_axis(Axis(1)) / aview1(&self.eigenvalues))
+    }
+}
+
+/// `exp(−t(I − S))` by its Chebyshev series in S, whose spectrum lies in [−1, 1].
+struct Heat<'a> {
+    walk: &'a RandomWalk<'a>,
+    /// `c_m` of `Σ c_m T_m(S)`
+    series: Vec<f64>,
+}
+
+impl<'a> Heat<'a> {
+    fn new(walk: &'a RandomWalk<'a>, t: f64) -> Heat<'a> {
+        Heat { walk, series: chebyshev_series(|s| (-t * (1.0 - s)).exp()) }
+    }
+}
+
+/// The Chebyshev coefficients of a smooth function on [−1, 1], up to the last one above rounding:
+/// `c_m = (2/N) Σ_k f(cos θ_k) cos(m θ_k)`, `θ_k = π(k + ½)/N`, and half of it for m = 0.
+fn chebyshev_series(f: impl Fn(f64) -> f64) -> Vec<f64> {
+    const NODES: usize = 512;
+    let angle = |k: usize| std::f64::consts::PI * (k as f64 + 0.5) / NODES as f64;
+    let values: Vec<f64> = (0..NODES).map(|k| f(angle(k).cos())).collect();
+    let coefficient = |m: usize| {
+        let sum: f64 = values.iter().enumerate().map(|(k, v)| v * (m as f64 * angle(k)).cos()).sum();
+        sum * if m == 0 { 1.0 } else { 2.0 } / NODES as f64
+    };
+    let mut series: Vec<f64> = (0..NODES / 2).map(coefficient).collect();
+    let last = series.iter().rposition(|c| c.abs() > 1e-16).unwrap_or(0);
+    series.truncate(last + 1);
+    series
+}
+
+impl Operator for Heat<'_> {
+    fn n(&self) -> usize {
+        self.walk.n()
+    }
+
+    /// `T_{m+1} = 2 S T_m − T_{m−1}`
+    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+        let mut y = &v * self.series[0];
+        let (mut before, mut now) = (v.to_owned(), self.walk.apply(v));
+        for &c in &self.series[1..] {
+            y.scaled_add(c, &now);
+            let next = self.walk.apply(now.view()) * 2.0 - before;
+            (before, now) = (now, next);
+        }
+        y
+    }
+
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
+        let mut units = Array2::zeros((self.n(), columns.len()));
+        columns.iter().enumerate().for_each(|(b, &j)| units[[j, b]] = 1.0);
+        self.apply(units.view()).select(Axis(0), rows)
+    }
+
+    fn diagonal(&self) -> Array1<f64> {
+        (0..self.n()).map(|i| self.block(&[i], &[i])[[0, 0]]).collect()
+    }
+
+    fn roundoff(&self) -> f64 {
+        self.walk.roundoff() * self.series.len() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::NeighbourGraph;
+    use crate::rng::Rng;
+
+    #[test]
+    fn the_series_sums_to_its_function() {
+        for t in [256.0, 16.0, 1.0] {
+            let series = chebyshev_series(|s| (-t * (1.0 - s)).exp());
+            for i in 0..=40 {
+                let s = i as f64 / 20.0 - 1.0;
+                let sum: f64 = series.iter().enumerate().map(|(m, c)| c * (m as f64 * s.acos()).cos()).sum();
+                assert!((sum - (-t * (1.0 - s)).exp()).abs() < 1e-13, "t = {t}, s = {s}");
+            }
+        }
+    }
+
+    #[test]
+    fn filtered_pairs_are_those_of_the_dense_walk() {
+        let mut rng = Rng::new(3);
+        let x = Array2::from_shape_simple_fn((700, 2), || rng.uniform());
+        let graph = NeighbourGraph::new(x.view(), 8);
+        let walk = RandomWalk::new(&graph, 0.0).unwrap();
+        let means = Means::default();
+        let exact = slow_functions_sparse(&walk, 5, EigenSolver::Exact, 1e-6, &means).unwrap();
+        let filtered = slow_functions_sparse(&walk, 5, EigenSolver::Krylov, 1e-6, &means).unwrap();
+        for (a, b) in exact.eigenvalues.iter().zip(&filtered.eigenvalues) {
+            assert!((a - b).abs() < 1e-10, "{a} {b}");
+        }
+        let difference = (&exact.functions - &filtered.functions).iter().fold(0.0f64, |m, d| m.max(d.abs()));
+        assert!(difference < 1e-3, "{difference}");
+    }
+
+    #[test]
+    fn the_constant_function_is_taken_out() {
+        let mut rng = Rng::new(4);
+        let x = Array2::from_shape_simple_fn((40, 2), || rng.normal());
+        let k = crate::operator::KernelOperator::new(&Kernel::parse("rbf(1)").unwrap(), x.view(), Precision::F64);
+        for a in [0.0, 0.5, 1.0] {
+            let walk = RandomWalk::new(&k, a).unwrap();
+            let image = walk.apply(walk.root.view().insert_axis(Axis(1)));
+            assert!(image.iter().all(|v| v.abs() < 1e-14));
+            let all: Vec<usize> = (0..40).collect();
+            let block = walk.block(&all, &all);
+            let v = Array2::from_shape_simple_fn((40, 2), || rng.normal());
+            assert!((walk.apply(v.view()) - block.dot(&v)).iter().all(|d| d.abs() < 1e-13));
+            assert!((walk.diagonal() - block.diag()).iter().all(|d| d.abs() < 1e-15));
+        }
+    }
+}

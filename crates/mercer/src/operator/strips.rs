@@ -1,0 +1,82 @@
+//! `κ(X, Z)` in pieces that fit into cache, for callers that use each piece at once and keep none.
+
+use super::Real;
+use super::points::{Plan, Points};
+use super::tile::{SIDE, Workspace};
+use crate::kernel::Kernel;
+use ndarray::{Array1, ArrayView1, ArrayView2, ArrayViewMut2};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// One side `Z` `[m, d]` of `κ(X, Z)`, made ready once; `X` comes a few rows at a time.
+///
+/// Where a row of X is one of Z, the value is `κ(z,z)` itself: `‖x−z‖²` from dot products leaves a rounding error there,
+/// and a kernel with a kink at zero (Matérn 1/2) would turn 1e-16 into 1e-8.
+pub(crate) struct Strips<'a, T> {
+    plan: Plan,
+    points: Points<T>,
+    z: ArrayView2<'a, f64>,
+    /// `κ(z,z)` `[m]`
+    diagonal: Array1<f64>,
+    /// Rows of Z by their [`fingerprint`].
+    known: HashMap<u64, Vec<usize>>,
+}
+
+/// Buffers that one thread reuses from strip to strip.
+pub(crate) struct StripBuffer<T>(Workspace<T>);
+
+impl<T: Real> StripBuffer<T> {
+    pub fn new() -> Self {
+        StripBuffer(Workspace::new())
+    }
+}
+
+impl<'a, T: Real> Strips<'a, T> {
+    /// For the points `z` `[m, d]`.
+    pub fn new(kernel: &Kernel, z: ArrayView2<'a, f64>) -> Self {
+        let plan = Plan::new(kernel, z);
+        let mut known: HashMap<u64, Vec<usize>> = HashMap::with_capacity(z.nrows());
+        for (j, z_j) in z.rows().into_iter().enumerate() {
+            known.entry(fingerprint(z_j)).or_default().push(j);
+        }
+        Strips { points: plan.points(z), diagonal: plan.diagonal(z), plan, z, known }
+    }
+
+    /// `κ(z,z)` `[m]`, in f64.
+    pub fn diagonal(&self) -> &Array1<f64> {
+        &self.diagonal
+    }
+
+    /// Rows of `X` for which `κ(X, Z)` is about as large as one cache-sized tile.
+    pub fn height(&self) -> usize {
+        (SIDE * SIDE / self.points.n.max(1)).clamp(16, 2 * SIDE)
+    }
+
+    /// `κ(x, Z)` `[h, m]` for a few points `x` `[h, d]`.
+    pub fn strip<'b>(&self, buffer: &'b mut StripBuffer<T>, x: ArrayView2<f64>) -> ArrayViewMut2<'b, T> {
+        self.block(buffer, x, 0..self.points.n)
+    }
+
+    /// `κ(x, Z[columns])` `[h, columns]` for a few points `x` `[h, d]`.
+    pub fn block<'b>(
+        &self,
+        buffer: &'b mut StripBuffer<T>,
+        x: ArrayView2<f64>,
+        columns: Range<usize>,
+    ) -> ArrayViewMut2<'b, T> {
+        let mut k = buffer.0.tile(&self.plan, &self.plan.points(x), 0..x.nrows(), &self.points, columns.clone());
+        for (i, x_i) in x.rows().into_iter().enumerate() {
+            for &j in self.known.get(&fingerprint(x_i)).into_iter().flatten() {
+                if columns.contains(&j) && self.z.row(j) == x_i {
+                    k[[i, j - columns.start]] = T::of(self.diagonal[j]);
+                }
+            }
+        }
+        k
+    }
+}
+
+/// A number that equal points share and different ones hardly ever do.
+fn fingerprint(x: ArrayView1<f64>) -> u64 {
+    x.iter().fold(0, |h: u64, v| (h.rotate_left(23) ^ v.to_bits()).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}

@@ -1,0 +1,88 @@
+//! Eigenpairs of the operator `Φ ↦ φ(·)ᵀφ(·)` that a feature map defines, from the small matrix `Σ = ΦᵀΦ/n`.
+
+use super::zero_threshold;
+use crate::Result;
+use crate::linalg::{eigh, view, view_mut};
+use crate::operator::Real;
+use faer::linalg::matmul::triangular::{BlockStructure, matmul};
+use faer::{Accum, Par};
+use ndarray::{Array2, ArrayView2, Axis};
+
+/// Rows of Φ that are in memory at once.
+pub(super) const BLOCK: usize = 4096;
+
+/// Bytes that [`covariance`] and the eigendecomposition of its result take, for `p` features of `bytes` each.
+pub(super) fn memory(p: usize, bytes: u64) -> u64 {
+    let p = p as u64;
+    BLOCK as u64 * p * bytes + p * p * (bytes + 5 * 8)
+}
+
+/// The lower half of `Σ = ΦᵀΦ/n` `[p, p]`, with `φ(x)` `[b, p]` computed for a block of rows at a time. Products are
+/// in `T`, the sum over blocks in f64.
+pub(super) fn covariance<T: Real>(
+    x: ArrayView2<f64>,
+    p: usize,
+    φ: impl Fn(ArrayView2<f64>) -> Array2<T>,
+) -> Array2<f64> {
+    let mut sum = Array2::zeros((p, p));
+    let mut product = Array2::from_elem((p, p), T::default());
+    let (half, whole) = (BlockStructure::TriangularLower, BlockStructure::Rectangular);
+    for x in x.axis_chunks_iter(Axis(0), BLOCK) {
+        let phi = φ(x);
+        let target = view_mut(product.view_mut());
+        let (left, right) = (view(phi.t()), view(phi.view()));
+        matmul(target, half, Accum::Replace, left, whole, right, whole, T::one_impl(), Par::rayon(0));
+        sum.zip_mut_with(&product, |s, p| *s += p.wide());
+    }
+    sum / x.nrows() as f64
+}
+
+/// The `k` leading eigenvalues `μ_j` of `Σ` `[p, p]` (its lower half is read), and `A` `[p, k]` with columns
+/// `v_j/√μ_j`, so that `ψ = φA` has unit norm and `φ(x)·φ(x') = Σ_j μ_j ψ_j(x) ψ_j(x')`. Eigenvalues that
+/// rounding hides are zero, and so are their columns.
+pub(super) fn principal_pairs(sigma: ArrayView2<f64>, k: usize, roundoff: f64) -> Result<(Vec<f64>, Array2<f64>)> {
+    let (λ, v) = eigh(sigma)?;
+    let threshold = zero_threshold(roundoff, λ.first().copied().unwrap_or(0.0));
+    let mut μ = vec![0.0; k];
+    let mut a = Array2::zeros((sigma.nrows(), k));
+    for (j, &λ_j) in λ.iter().take(k).enumerate().take_while(|(_, λ_j)| **λ_j > threshold) {
+        μ[j] = λ_j;
+        a.column_mut(j).assign(&(&v.column(j) / λ_j.sqrt()));
+    }
+    Ok((μ, a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::Precision;
+    use crate::rng::Rng;
+
+    #[test]
+    fn blocks_add_up_to_the_covariance() {
+        let mut rng = Rng::new(1);
+        let x = Array2::from_shape_simple_fn((BLOCK + 5, 7), || rng.normal());
+        let want = x.t().dot(&x) / x.nrows() as f64;
+        let double = covariance(x.view(), 7, |x| x.to_owned());
+        let single = covariance(x.view(), 7, |x| x.mapv(|v| v as f32));
+        for ((i, j), want) in want.indexed_iter().filter(|((i, j), _)| j <= i) {
+            assert!((double[[i, j]] - want).abs() < 1e-14);
+            assert!((single[[i, j]] - want).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn pairs_are_orthonormal_and_end_in_exact_zeros() {
+        let mut rng = Rng::new(2);
+        let factor = Array2::from_shape_simple_fn((3, 6), || rng.normal());
+        let sigma = factor.t().dot(&factor);
+        let (μ, a) = principal_pairs(sigma.view(), 5, Precision::F64.roundoff()).unwrap();
+        assert!(μ[2] > 0.0 && μ[3] == 0.0 && μ[4] == 0.0);
+        assert!(a.column(3).iter().chain(a.column(4)).all(|v| *v == 0.0));
+        let gram = a.t().dot(&sigma).dot(&a);
+        for ((i, j), g) in gram.indexed_iter() {
+            let want = if i == j && i < 3 { 1.0 } else { 0.0 };
+            assert!((g - want).abs() < 1e-12);
+        }
+    }
+}

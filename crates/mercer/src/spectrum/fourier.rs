@@ -1,0 +1,326 @@
+use super::covariance::{self, covariance, principal_pairs};
+use super::projection::projected;
+use super::{Features, Method, Problem, Sampling, Solution, rayleigh_ritz, zero_threshold};
+use crate::kernel::{Formula, Kernel, Visitor};
+use crate::model::Bundle;
+use crate::operator::{KernelOperator, Operator, Precision, Real};
+use crate::rng::Rng;
+use crate::simd::{Num, SimdJob, dispatch};
+use crate::{Error, Result};
+use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
+
+/// Random Fourier features: the eigenpairs of a shift-invariant kernel within the span of random waves.
+///
+/// ```
+/// use mercer::{kernel::Kernel, spectrum::{Fourier, Problem, Sampling, Spectrum}};
+/// let x = ndarray::Array2::from_shape_fn((1000, 1), |(i, _)| i as f64 / 250.0 - 2.0);
+/// let kernel = Kernel::parse("rbf(1)")?;
+/// let method = Fourier { features: 200, sampling: Sampling::QuasiMonteCarlo, ritz: true };
+/// let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 3), None)?;
+/// assert!(spectrum.certificate.worst_residual() < 1e-4);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Fourier {
+    /// How many features: an even number, a cosine and a sine for each frequency.
+    pub features: usize,
+    /// How the frequencies are drawn.
+    pub sampling: Sampling,
+    /// Whether the pairs are those of the true kernel within the span of the features (Rayleigh–Ritz on at most
+    /// 5000 points) rather than those of the kernel that the features approximate.
+    pub ritz: bool,
+}
+
+/// Points on which Rayleigh–Ritz meets the true kernel; the cost is their square.
+const MOST_RITZ_POINTS: usize = 5000;
+
+impl Method for Fourier {
+    fn name(&self) -> String {
+        "rff".into()
+    }
+
+    fn solve(&self, problem: &Problem) -> Result<Solution> {
+        let (n, d) = problem.x.dim();
+        let mut features = FourierFeatures::new(problem.kernel, d, self.features, self.sampling, problem.seed)?;
+        if self.features < problem.k {
+            let (k, p) = (problem.k, self.features);
+            return Err(Error::input(format!("{k} pairs need at least as many random features, got {p}")));
+        }
+        features.centre = problem.x.mean_axis(Axis(0)).expect("there are points");
+        // Ritz pairs mix features with large coefficients, which single precision would drown.
+        features.precision = if self.ritz { Precision::F64 } else { problem.precision };
+        let sample = if self.ritz { MOST_RITZ_POINTS.min(n) as u64 } else { 0 };
+        problem.budget.require(
+            format!("{} random features at {n} points", self.features),
+            covariance::memory(self.features, 8) + 3 * 8 * sample * self.features as u64,
+            "use fewer features",
+        )?;
+        problem.progress.step("rff", 0, 2, "features");
+        let (eigenvalues, coefficients) =
+            if self.ritz { ritz_pairs(problem, &features)? } else { feature_pairs(problem, &features)? };
+        problem.progress.step("rff", 2, 2, "done");
+        Ok(Solution { eigenvalues, features: Box::new(features), coefficients, at_points: None })
+    }
+}
+
+/// Pairs of the kernel `φ(x)·φ(x')`.
+fn feature_pairs(problem: &Problem, features: &FourierFeatures) -> Result<(Vec<f64>, Array2<f64>)> {
+    let sigma = match problem.precision {
+        Precision::F32 => covariance(problem.x, features.dim(), |x| features.waves::<f32>(x)),
+        Precision::F64 => covariance(problem.x, features.dim(), |x| features.waves::<f64>(x)),
+    };
+    problem.progress.step("rff", 1, 2, "eigendecomposition");
+    principal_pairs(sigma.view(), problem.k, problem.precision.roundoff())
+}
+
+/// Pairs of κ itself in the span of φ.
+fn ritz_pairs(problem: &Problem, features: &FourierFeatures) -> Result<(Vec<f64>, Array2<f64>)> {
+    let n = problem.x.nrows();
+    let sample = Rng::new(problem.seed).fork(0x7269_747a).sample(n, MOST_RITZ_POINTS.min(n));
+    let x = problem.x.select(Axis(0), &sample);
+    let phi = features.waves::<f64>(x.view());
+    let operator = KernelOperator::new(problem.kernel, x.view(), problem.precision);
+    let k_phi = operator.apply(phi.view());
+    problem.progress.step("rff", 1, 2, "Rayleigh–Ritz");
+    let (μ, a) = rayleigh_ritz(phi.view(), k_phi.view(), problem.k)?;
+    let threshold = zero_threshold(operator.roundoff(), μ.first().copied().unwrap_or(0.0));
+    let kept = μ.iter().take_while(|μ| **μ > threshold).count();
+    let mut coefficients = Array2::zeros((features.dim(), problem.k));
+    coefficients.slice_mut(s![.., ..kept]).assign(&a.slice(s![.., ..kept]));
+    let eigenvalues = μ.into_iter().take(kept).chain(std::iter::repeat(0.0)).take(problem.k).collect();
+    Ok((eigenvalues, coefficients))
+}
+
+/// `φ(x) = √(κ(0)/M) [cos ω_1·x, …, cos ω_M·x, sin ω_1·x, …, sin ω_M·x]` with frequencies ω from the kernel's spectral
+/// measure, so that `E[φ(x)·φ(x')] = κ(x−x')`.
+///
+/// ```
+/// use mercer::{kernel::Kernel, spectrum::{FourierFeatures, Sampling}};
+/// let kernel = Kernel::parse("2*rbf(1) + laplacian(3)")?;
+/// let map = FourierFeatures::new(&kernel, 2, 20_000, Sampling::Plain, 0)?;
+/// let x = ndarray::array![[0.0, 0.0], [0.5, -1.0]];
+/// let phi = map.transform::<f64>(x.view())?;
+/// let want = kernel.value(&[0.0, 0.0], &[0.5, -1.0]);
+/// assert!((phi.row(0).dot(&phi.row(1)) - want).abs() < 0.1);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub struct FourierFeatures {
+    /// `√(κ(0)/M)`
+    amplitude: f64,
+    /// ω `[M, d]`
+    frequencies: Array2<f64>,
+    /// Taken off every point first `[d]`: it turns each pair of a cosine and a sine and leaves the kernel as it is, but
+    /// keeps the angles, and with them their rounding, small.
+    centre: Array1<f64>,
+    precision: Precision,
+}
+
+impl FourierFeatures {
+    pub(super) const KIND: &'static str = "fourier";
+
+    /// An even number of features of a shift-invariant kernel on `R^d`, evaluated in f64 by [`Features::eval`].
+    pub fn new(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
+        if let Some(base) = kernel.bases().into_iter().find(|base| !base.is_shift_invariant()) {
+            return Err(Error::input(format!(
+                "random Fourier features need a kernel of x−x' alone, and {base} is not; use --method nystrom"
+            )));
+        }
+        if d == 0 {
+            return Err(Error::input("random Fourier features need points of at least one column"));
+        }
+        if features == 0 || features % 2 == 1 {
+            return Err(Error::input(format!(
+                "random Fourier features come in pairs, a cosine and a sine: ask for an even number, not {features}"
+            )));
+        }
+        let mut rng = Rng::new(seed).fork(0x666f_7572);
+        let count = features / 2;
+        Ok(FourierFeatures {
+            amplitude: (at_zero(kernel) / count as f64).sqrt(),
+            frequencies: frequencies(kernel, d, count, sampling, &mut rng),
+            centre: Array1::zeros(d),
+            precision: Precision::F64,
+        })
+    }
+
+    /// ω `[M, d]`
+    pub fn frequencies(&self) -> ArrayView2<'_, f64> {
+        self.frequencies.view()
+    }
+
+    /// `φ(x)` `[n, 2M]` at points `[n, d]`, computed in `T`.
+    pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
+        if x.ncols() != self.centre.len() {
+            let (want, got) = (self.centre.len(), x.ncols());
+            return Err(Error::input(format!("the features are of {want} columns, the new points have {got}")));
+        }
+        Ok(self.waves(x))
+    }
+
+    fn waves<T: Real>(&self, x: ArrayView2<f64>) -> Array2<T> {
+        let (half, amplitude) = (self.frequencies.nrows(), T::of(self.amplitude));
+        projected(x, self.centre.view(), self.frequencies.view(), 2 * half, |strip, _| {
+            dispatch(Waves { strip, half, amplitude });
+        })
+    }
+
+    pub(super) fn load(bundle: &Bundle) -> Result<Self> {
+        let frequencies = bundle.matrix("features.frequencies")?;
+        let centre: Vec<f64> = bundle.value("features.centre")?;
+        if centre.len() != frequencies.ncols() {
+            let (d, c) = (frequencies.ncols(), centre.len());
+            return Err(Error::input(format!("its parts do not fit together: {d} columns and a centre of {c}")));
+        }
+        Ok(FourierFeatures {
+            amplitude: bundle.value("features.amplitude")?,
+            frequencies,
+            centre: centre.into(),
+            precision: bundle.value("features.precision")?,
+        })
+    }
+}
+
+impl Features for FourierFeatures {
+    fn dim(&self) -> usize {
+        2 * self.frequencies.nrows()
+    }
+
+    fn eval(&self, x: ArrayView2<f64>) -> Array2<f64> {
+        match self.precision {
+            Precision::F32 => self.waves::<f32>(x).mapv(f64::from),
+            Precision::F64 => self.waves(x),
+        }
+    }
+
+    fn save(&self, bundle: &mut Bundle) -> &'static str {
+        bundle.set("features.amplitude", self.amplitude);
+        bundle.set("features.centre", self.centre.to_vec());
+        bundle.set("features.precision", self.precision);
+        bundle.put("features.frequencies", self.frequencies.view());
+        Self::KIND
+    }
+}
+
+/// κ(0). Every shift-invariant base kernel is one at zero.
+fn at_zero(kernel: &Kernel) -> f64 {
+    match kernel {
+        Kernel::Base(_) => 1.0,
+        Kernel::Scale(c, k) => c * at_zero(k),
+        Kernel::Sum(ks) => ks.iter().map(at_zero).sum(),
+        Kernel::Product(ks) => ks.iter().map(at_zero).product(),
+    }
+}
+
+/// `count` frequencies `[count, d]` of the spectral measure of `κ/κ(0)`: that of a product is the distribution of
+/// the sum of its factors' frequencies; that of a sum is the mixture of its terms', each with weight `κ_i(0)`.
+fn frequencies(kernel: &Kernel, d: usize, count: usize, sampling: Sampling, rng: &mut Rng) -> Array2<f64> {
+    match kernel {
+        Kernel::Base(base) => base.visit(Draw { d, count, sampling, rng }),
+        Kernel::Scale(_, k) => frequencies(k, d, count, sampling, rng),
+        Kernel::Sum(ks) => {
+            let counts = shares(&ks.iter().map(at_zero).collect::<Vec<_>>(), count, rng.uniform());
+            let parts: Vec<_> = ks.iter().zip(counts).map(|(k, c)| frequencies(k, d, c, sampling, rng)).collect();
+            let parts: Vec<_> = parts.iter().map(|p| p.view()).collect();
+            concatenate(Axis(0), &parts).expect("equal widths")
+        }
+        Kernel::Product(ks) => {
+            let mut sum = Array2::zeros((count, d));
+            for k in ks {
+                // In random order, so that the frequencies of one factor meet those of another independently.
+                let mut order: Vec<usize> = (0..count).collect();
+                rng.shuffle(&mut order);
+                sum += &frequencies(k, d, count, sampling, rng).select(Axis(0), &order);
+            }
+            sum
+        }
+    }
+}
+
+/// `count` shared out in proportion to `weights`, each share rounded down or up such that its mean over a uniform
+/// `offset` in [0, 1) is exact (systematic sampling).
+fn shares(weights: &[f64], count: usize, offset: f64) -> Vec<usize> {
+    let total: f64 = weights.iter().sum();
+    let (mut sum, mut before) = (0.0, 0);
+    let share = |(i, w): (usize, &f64)| {
+        sum += w;
+        let upto = if i + 1 == weights.len() { count } else { (sum / total * count as f64 + offset).floor() as usize };
+        let share = upto.min(count) - before;
+        before += share;
+        share
+    };
+    weights.iter().enumerate().map(share).collect()
+}
+
+struct Draw<'a> {
+    d: usize,
+    count: usize,
+    sampling: Sampling,
+    rng: &'a mut Rng,
+}
+
+impl Visitor for Draw<'_> {
+    type Output = Array2<f64>;
+    fn visit<F: Formula>(self, formula: &F) -> Array2<f64> {
+        let mut normals = self.sampling.normals(self.count, self.d, F::EXTRA_NORMALS, self.rng);
+        for mut row in normals.rows_mut() {
+            formula.frequency(row.as_slice_mut().expect("rows lie in memory order"));
+        }
+        normals.slice_move(s![.., ..self.d])
+    }
+}
+
+/// Angles in the first half of each row become `a cos`, and the second half `a sin`.
+struct Waves<'a, T> {
+    /// `[h, 2·half]`
+    strip: &'a mut [T],
+    half: usize,
+    amplitude: T,
+}
+
+impl<T: Real> SimdJob for Waves<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let a = self.amplitude.lane::<FMA>();
+        for row in self.strip.chunks_exact_mut(2 * self.half) {
+            let (cosines, sines) = row.split_at_mut(self.half);
+            for (c, s) in cosines.iter_mut().zip(sines) {
+                let (sin, cos) = c.lane::<FMA>().sin_cos();
+                *c = T::of_lane(a * cos);
+                *s = T::of_lane(a * sin);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_and_are_fair() {
+        let weights = [0.1, 2.0, 0.7];
+        let mut means = [0.0; 3];
+        for i in 0..1000 {
+            let shares = shares(&weights, 7, (i as f64 + 0.5) / 1000.0);
+            assert_eq!(shares.iter().sum::<usize>(), 7);
+            means.iter_mut().zip(shares).for_each(|(m, s)| *m += s as f64 / 1000.0);
+        }
+        for (mean, w) in means.iter().zip(weights) {
+            assert!((mean - 7.0 * w / 2.8).abs() < 2e-3, "{means:?}");
+        }
+    }
+
+    #[test]
+    fn the_centre_leaves_the_kernel_alone() {
+        let kernel = Kernel::parse("matern32(1)").unwrap();
+        let mut map = FourierFeatures::new(&kernel, 2, 40, Sampling::Plain, 1).unwrap();
+        let x = ndarray::array![[1.0, 2.0], [0.5, -0.3], [4.0, 0.0]];
+        let before = map.eval(x.view());
+        map.centre = ndarray::array![0.7, -1.2];
+        let after = map.eval(x.view());
+        assert!((before.dot(&before.t()) - after.dot(&after.t())).iter().all(|d| d.abs() < 1e-13));
+        assert!((&before - &after).iter().any(|d| d.abs() > 1e-3));
+    }
+}

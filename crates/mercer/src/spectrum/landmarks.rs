@@ -1,0 +1,386 @@
+use crate::error::nearest;
+use crate::kernel::Kernel;
+use crate::linalg::{eigh, matmul_into};
+use crate::operator::memory::zeros;
+use crate::operator::{KernelOperator, Operator, Precision, Real, StripBuffer, Strips, gram};
+use crate::rng::Rng;
+use crate::{Error, Result};
+use faer::{Accum, Par};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use rayon::prelude::*;
+use std::str::FromStr;
+
+/// How Nyström's landmarks are chosen among the points.
+///
+/// ```
+/// use mercer::{kernel::Kernel, operator::Precision, spectrum::Landmarks};
+/// let x = ndarray::array![[0.0], [0.01], [5.0], [9.0]];
+/// let kernel = Kernel::parse("rbf(1)")?;
+/// let mut chosen = Landmarks::PivotedCholesky.choose(&kernel, x.view(), 3, 0, Precision::F64)?;
+/// chosen.sort();
+/// assert_eq!(chosen, [0, 2, 3]);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landmarks {
+    /// Each point with the same probability.
+    Uniform,
+    /// Each next one with probability `∝ D²`, its squared distance `κ(x,x) + κ(z,z) − 2κ(x,z)` in the kernel's
+    /// feature space to the nearest landmark so far (the seeding of k-means++; the landmarks stay data points).
+    KMeansPlusPlus,
+    /// With probability `∝` the ridge leverage score of the point, at the ridge for which the effective dimension is a
+    /// quarter of the number of landmarks; estimated recursively, from landmarks chosen so among half of the points.
+    LeverageScores,
+    /// Each next one where the kernel is worst explained by those so far: greedy, deterministic, `O(n m²)` time and
+    /// `O(n m)` memory. Ends early, with fewer landmarks, once nothing is left to explain. It goes for outliers first,
+    /// so it is the best choice for many landmarks and a poor one for few.
+    PivotedCholesky,
+}
+
+impl Landmarks {
+    const NAMES: [(&'static str, Landmarks); 4] = [
+        ("uniform", Landmarks::Uniform),
+        ("kmeans++", Landmarks::KMeansPlusPlus),
+        ("leverage", Landmarks::LeverageScores),
+        ("cholesky", Landmarks::PivotedCholesky),
+    ];
+
+    /// At most `m` different indices of rows of `x` `[n, d]`; fewer only by [`Landmarks::PivotedCholesky`].
+    pub fn choose(
+        &self,
+        kernel: &Kernel,
+        x: ArrayView2<f64>,
+        m: usize,
+        seed: u64,
+        precision: Precision,
+    ) -> Result<Vec<usize>> {
+        let n = x.nrows();
+        if m == 0 || m > n {
+            return Err(Error::input(format!("there must be between 1 and {n} landmarks, one per point; got {m}")));
+        }
+        let mut rng = Rng::new(seed).fork(0x6c61_6e64);
+        match precision {
+            Precision::F32 => self.choose_in::<f32>(kernel, x, m, &mut rng),
+            Precision::F64 => self.choose_in::<f64>(kernel, x, m, &mut rng),
+        }
+    }
+
+    fn choose_in<T: Real>(&self, kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
+        match self {
+            Landmarks::Uniform => Ok(rng.sample(x.nrows(), m)),
+            Landmarks::KMeansPlusPlus => Ok(k_means_plus_plus::<T>(kernel, x, m, rng)),
+            Landmarks::LeverageScores => recursive_leverage::<T>(kernel, x, m, rng),
+            Landmarks::PivotedCholesky => Ok(pivoted_cholesky::<T>(kernel, x, m)),
+        }
+    }
+
+    /// Bytes that choosing `m` of `n` points takes.
+    pub(super) fn memory(&self, (n, d): (usize, usize), m: usize, precision: Precision) -> u64 {
+        let (n, m, d) = (n as u64, m as u64, d as u64);
+        // The points themselves in the tile's precision, shifted once in f64.
+        let points = n * d * (8 + precision.bytes());
+        match self {
+            Landmarks::Uniform => 8 * n,
+            Landmarks::KMeansPlusPlus => points + 24 * n,
+            Landmarks::LeverageScores => 2 * points + 24 * n + 4 * 8 * m * m,
+            Landmarks::PivotedCholesky => points + n * m * precision.bytes(),
+        }
+    }
+}
+
+impl FromStr for Landmarks {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let names = Self::NAMES.map(|(name, _)| name);
+        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text).map(|(_, choice)| choice);
+        found.ok_or_else(|| {
+            let hint = nearest(text, names).map_or(String::new(), |near| format!("; did you mean '{near}'?"));
+            Error::input(format!("unknown choice of landmarks '{text}'{hint} (there are {})", names.join(", ")))
+        })
+    }
+}
+
+/// D² sampling, a batch at a time and yet exact: D² only falls as landmarks are added, so a candidate drawn from an
+/// older D² and kept with probability `D²_now/D²_older` is a draw from D² now. Only the batch's own kernel matrix is
+/// needed for that; all points hear of a batch's landmarks in one pass.
+fn k_means_plus_plus<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng: &mut Rng) -> Vec<usize> {
+    const BATCH: usize = 64;
+    let n = x.nrows();
+    let strips = Strips::<T>::new(kernel, x);
+    let mut distance = vec![f64::INFINITY; n];
+    let mut taken = vec![false; n];
+    let mut chosen = vec![rng.below(n)];
+    taken[chosen[0]] = true;
+    let mut heard = 0;
+    while chosen.len() < m {
+        lower_distances(&strips, x, &chosen[heard..], &mut distance);
+        heard = chosen.len();
+        let cumulative = running_sums(&distance);
+        let total = cumulative[n - 1];
+        if total <= 0.0 {
+            break;
+        }
+        let candidates: Vec<usize> = (0..BATCH).map(|_| draw(&cumulative, rng.uniform() * total)).collect();
+        let k = gram::<f64>(kernel, x.select(Axis(0), &candidates).view());
+        let mut kept: Vec<usize> = vec![];
+        for (b, &c) in candidates.iter().enumerate() {
+            let now = kept.iter().map(|&a| k[[a, a]] + k[[b, b]] - 2.0 * k[[a, b]]).fold(distance[c], f64::min);
+            if !taken[c] && rng.uniform() * distance[c] < now && chosen.len() < m {
+                taken[c] = true;
+                kept.push(b);
+                chosen.push(c);
+            }
+        }
+    }
+    // Every point coincides with a landmark: the others add nothing, but the number was asked for.
+    let mut rest: Vec<usize> = (0..n).filter(|&i| !taken[i]).collect();
+    rng.shuffle(&mut rest);
+    rest.truncate(m - chosen.len());
+    chosen.extend(rest);
+    chosen
+}
+
+/// `D²_i ← min(D²_i, κ_ii + κ_zz − 2κ_iz)` for the new landmarks; what rounding hides is zero.
+fn lower_distances<T: Real>(strips: &Strips<T>, x: ArrayView2<f64>, new: &[usize], distance: &mut [f64]) {
+    const POINTS: usize = 2048;
+    let (z, diagonal) = (x.select(Axis(0), new), strips.diagonal());
+    distance.par_chunks_mut(POINTS).enumerate().for_each_init(StripBuffer::new, |buffer, (chunk, distance)| {
+        let start = chunk * POINTS;
+        let k = strips.block(buffer, z.view(), start..start + distance.len());
+        for (k_z, &j) in k.rows().into_iter().zip(new) {
+            for (i, (d, k_iz)) in distance.iter_mut().zip(k_z).enumerate() {
+                let sum = diagonal[start + i] + diagonal[j];
+                let squared = sum - 2.0 * k_iz.wide();
+                *d = d.min(if squared > 10.0 * T::PRECISION.roundoff() * sum { squared } else { 0.0 });
+            }
+        }
+    });
+}
+
+fn running_sums(weights: &[f64]) -> Vec<f64> {
+    let mut sum = 0.0;
+    let add = |w: &f64| {
+        sum += w;
+        sum
+    };
+    weights.iter().map(add).collect()
+}
+
+/// The first index whose running sum lies above `at`.
+fn draw(cumulative: &[f64], at: f64) -> usize {
+    cumulative.partition_point(|&c| c <= at).min(cumulative.len() - 1)
+}
+
+/// Sampling by leverage scores, recursively (Musco and Musco): scores need landmarks, so those of all points come from
+/// landmarks for a random half of them, those from landmarks for a quarter, and so on down to a uniform sample.
+fn recursive_leverage<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
+    let n = x.nrows();
+    let order = rng.sample(n, n);
+    let halvings = std::iter::successors(Some(n), |size| (size / 2 >= 2 * m).then_some(size / 2));
+    let sizes: Vec<usize> = halvings.collect();
+    let smallest = sizes[sizes.len() - 1];
+    let mut chosen = order[..m].to_vec();
+    let mut weights = vec![smallest as f64 / m as f64; m];
+    for &size in sizes.iter().rev() {
+        let (points, pilot) = (x.select(Axis(0), &order[..size]), x.select(Axis(0), &chosen));
+        let target = m as f64 / 4.0;
+        let mut scores = leverage_scores::<T>(kernel, points.view(), pilot.view(), &weights, target)?;
+        // No point is left without a chance, lest a poor pilot hide it for good.
+        scores.iter_mut().for_each(|l| *l = l.max(0.01 * target / size as f64));
+        let total: f64 = scores.iter().sum();
+        let sample = weighted_sample(&scores, m, rng);
+        weights = sample.iter().map(|&i| (total / (m as f64 * scores[i])).max(1.0)).collect();
+        chosen = sample.iter().map(|&i| order[i]).collect();
+    }
+    Ok(chosen)
+}
+
+/// `l_i = (κ(x_i,x_i) − k_iᵀ(K_SS + λD⁻¹)⁻¹k_i)/λ`, `k_i = κ(S,x_i)`, of points `x` `[n, d]` from a pilot sample S `[s, d]`
+/// whose points stand for `D = diag(weights)` points each. λ gives `D^{1/2} K_SS D^{1/2} = UΣUᵀ` the effective dimension
+/// `target`, and `(K_SS + λD⁻¹)⁻¹ = R Rᵀ` with `R = D^{1/2} U (Σ+λ)^{−1/2}`.
+fn leverage_scores<T: Real>(
+    kernel: &Kernel,
+    x: ArrayView2<f64>,
+    pilot: ArrayView2<f64>,
+    weights: &[f64],
+    target: f64,
+) -> Result<Vec<f64>> {
+    let s = pilot.nrows();
+    let d: Array1<f64> = weights.iter().map(|w| w.sqrt()).collect();
+    let k_ss = gram::<f64>(kernel, pilot) * &d * d.view().insert_axis(Axis(1));
+    let (σ, mut root) = eigh(k_ss.view())?;
+    let λ = ridge_of_dimension(&σ, target, 100.0 * T::PRECISION.roundoff());
+    for (mut column, σ_j) in root.axis_iter_mut(Axis(1)).zip(&σ) {
+        column /= (σ_j.max(0.0) + λ).sqrt();
+    }
+    let root = (root * d.insert_axis(Axis(1))).mapv(T::of);
+    let strips = Strips::<T>::new(kernel, pilot);
+    let diagonal = KernelOperator::new(kernel, x, T::PRECISION).diagonal();
+    let height = strips.height();
+    let mut scores = vec![0.0; x.nrows()];
+    let pieces: Vec<_> = scores.chunks_mut(height).zip(x.axis_chunks_iter(Axis(0), height)).enumerate().collect();
+    let buffers = || (StripBuffer::new(), vec![T::default(); height * s]);
+    pieces.into_par_iter().for_each_init(buffers, |(buffer, product), (chunk, (scores, x))| {
+        let k = strips.strip(buffer, x);
+        let mut explained = ArrayViewMut2::from_shape(k.dim(), &mut product[..k.len()]).expect("as many values");
+        matmul_into(explained.view_mut(), Accum::Replace, k.view(), root.view(), T::one_impl(), Par::Seq);
+        for (i, (score, row)) in scores.iter_mut().zip(explained.rows()).enumerate() {
+            let explained: f64 = row.iter().map(|v| v.wide() * v.wide()).sum();
+            *score = ((diagonal[chunk * height + i] - explained) / λ).clamp(0.0, 1.0);
+        }
+    });
+    Ok(scores)
+}
+
+/// λ with effective dimension `Σ_j σ_j/(σ_j+λ) = target`, or `floor·σ_1` where even that has fewer.
+fn ridge_of_dimension(σ: &[f64], target: f64, floor: f64) -> f64 {
+    let dimension = |λ: f64| σ.iter().map(|s| s.max(0.0) / (s.max(0.0) + λ)).sum::<f64>();
+    let largest = σ[0].max(f64::MIN_POSITIVE);
+    let (mut low, mut high) = ((floor * largest).ln(), (largest * σ.len() as f64 * 4.0).ln());
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if dimension(middle.exp()) > target { low = middle } else { high = middle }
+    }
+    low.exp()
+}
+
+/// `m` different indices, each next one with probability `∝` its weight among those left: the m largest of
+/// `ln(u_i)/w_i` (Efraimidis and Spirakis). Weights of zero come last, in random order.
+fn weighted_sample(weights: &[f64], m: usize, rng: &mut Rng) -> Vec<usize> {
+    let mut keys: Vec<(f64, usize)> =
+        weights.iter().enumerate().map(|(i, w)| ((1.0 - rng.uniform()).ln() / w.max(1e-12), i)).collect();
+    keys.select_nth_unstable_by(m - 1, |a, b| b.0.total_cmp(&a.0));
+    keys.truncate(m);
+    keys.into_iter().map(|(_, i)| i).collect()
+}
+
+/// Greedy pivots of `K ≈ L Lᵀ`: with `r_i = κ_ii − ‖L_i‖²` what is left of the diagonal and p its largest entry,
+/// the next column is `L_ij = (κ_ip − L_i·L_p)/√r_p`.
+fn pivoted_cholesky<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize) -> Vec<usize> {
+    const POINTS: usize = 2048;
+    let n = x.nrows();
+    let strips = Strips::<T>::new(kernel, x);
+    let mut residual = strips.diagonal().to_vec();
+    let threshold = 10.0 * T::PRECISION.roundoff() * residual.iter().fold(0.0, |a: f64, b| a.max(*b));
+    let mut l: Array2<T> = Array2::from_shape_vec((n, m), zeros(n * m)).expect("n·m values");
+    let mut chosen = vec![];
+    while chosen.len() < m {
+        // The first of equals.
+        let largest = residual.iter().enumerate().rev().max_by(|a, b| a.1.total_cmp(b.1));
+        let (p, &r_p) = largest.expect("there are points");
+        if r_p <= threshold {
+            break;
+        }
+        let j = chosen.len();
+        let l_p = l.slice(s![p..=p, ..j]).t().to_owned();
+        let (x_p, scale) = (x.slice(s![p..=p, ..]), 1.0 / r_p.sqrt());
+        let pieces: Vec<_> =
+            l.axis_chunks_iter_mut(Axis(0), POINTS).zip(residual.chunks_mut(POINTS)).enumerate().collect();
+        pieces.into_par_iter().for_each_init(StripBuffer::new, |buffer, (chunk, (mut l, residual))| {
+            let start = chunk * POINTS;
+            let k = strips.block(buffer, x_p, start..start + residual.len());
+            let (known, mut column) = l.multi_slice_mut((s![.., ..j], s![.., j..=j]));
+            matmul_into(column.view_mut(), Accum::Replace, known.view(), l_p.view(), T::one_impl(), Par::Seq);
+            for ((l_ij, k_ip), r_i) in column.iter_mut().zip(&k).zip(residual) {
+                let value = (k_ip.wide() - l_ij.wide()) * scale;
+                *l_ij = T::of(value);
+                *r_i -= value * value;
+            }
+        });
+        // Rounding must not bring a pivot back.
+        residual[p] = f64::NEG_INFINITY;
+        chosen.push(p);
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ridge_gives_its_effective_dimension() {
+        let σ: Vec<f64> = (0..40).map(|j| 0.7f64.powi(j)).collect();
+        let λ = ridge_of_dimension(&σ, 8.0, 1e-12);
+        let dimension: f64 = σ.iter().map(|s| s / (s + λ)).sum();
+        assert!((dimension - 8.0).abs() < 1e-9);
+        assert!((ridge_of_dimension(&[1.0, 0.0, 0.0], 2.0, 1e-10) / 1e-10 - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn leverage_scores_from_all_points_are_exact() {
+        let x = Array2::from_shape_fn((30, 1), |(i, _)| (i as f64 / 10.0).exp());
+        let kernel = Kernel::parse("rbf(1)").unwrap();
+        let scores = leverage_scores::<f64>(&kernel, x.view(), x.view(), &[1.0; 30], 10.0).unwrap();
+        let k = gram::<f64>(&kernel, x.view());
+        let (σ, u) = eigh(k.view()).unwrap();
+        let λ = ridge_of_dimension(&σ, 10.0, 1e-12);
+        for (i, score) in scores.iter().enumerate() {
+            let want: f64 = (0..30).map(|j| u[[i, j]].powi(2) * σ[j].max(0.0) / (σ[j].max(0.0) + λ)).sum();
+            assert!((score - want).abs() < 1e-8, "point {i}: {score} for {want}");
+        }
+    }
+
+    /// The definition: the residual matrix `K − K_P (K_PP)⁻¹ K_Pᵀ` updated whole.
+    #[test]
+    fn pivots_are_those_of_the_dense_residual() {
+        let mut rng = Rng::new(5);
+        let x = Array2::from_shape_simple_fn((90, 3), || rng.normal());
+        let kernel = Kernel::parse("0.5*rbf(1) + linear").unwrap();
+        let mut residual = gram::<f64>(&kernel, x.view());
+        let mut want = vec![];
+        for _ in 0..25 {
+            let p = (0..90).max_by(|&a, &b| residual[[a, a]].total_cmp(&residual[[b, b]])).unwrap();
+            let column = residual.column(p).insert_axis(Axis(1)).to_owned();
+            residual = &residual - &(column.dot(&column.t()) / residual[[p, p]]);
+            want.push(p);
+        }
+        assert_eq!(pivoted_cholesky::<f64>(&kernel, x.view(), 25), want);
+    }
+
+    #[test]
+    fn weighted_samples_follow_their_weights() {
+        let mut rng = Rng::new(3);
+        let mut counts = [0.0f64; 3];
+        for _ in 0..20_000 {
+            counts[weighted_sample(&[1.0, 2.0, 5.0], 1, &mut rng)[0]] += 1.0 / 20_000.0;
+        }
+        assert!((counts[0] - 0.125).abs() < 0.01 && (counts[1] - 0.25).abs() < 0.015, "{counts:?}");
+    }
+
+    /// D² seeding drawn one at a time, from the definition, must have the same distribution as the batches.
+    #[test]
+    fn batched_seeding_has_the_distribution_of_the_sequential_one() {
+        let x: Array2<f64> = ndarray::array![[0.0], [1.0], [3.0], [3.5], [7.0]];
+        let kernel = Kernel::parse("linear").unwrap();
+        let d2 = |i: usize, chosen: &[usize]| {
+            chosen.iter().map(|&j| (x[[i, 0]] - x[[j, 0]]).powi(2)).fold(f64::INFINITY, f64::min)
+        };
+        let sequential = |rng: &mut Rng| {
+            let mut chosen = vec![rng.below(5)];
+            while chosen.len() < 3 {
+                let cumulative = running_sums(&(0..5).map(|i| d2(i, &chosen)).collect::<Vec<_>>());
+                chosen.push(draw(&cumulative, rng.uniform() * cumulative[4]));
+            }
+            chosen
+        };
+        let mut counts = [[0.0f64; 5]; 2];
+        let mut rng = Rng::new(4);
+        for _ in 0..8000 {
+            counts[0][sequential(&mut rng)[2]] += 1.0 / 8000.0;
+            counts[1][k_means_plus_plus::<f64>(&kernel, x.view(), 3, &mut rng)[2]] += 1.0 / 8000.0;
+        }
+        for (a, b) in counts[0].iter().zip(&counts[1]) {
+            // Four standard deviations of the difference of two frequencies.
+            assert!((a - b).abs() < 4.0 * (2.0 * 0.25 / 8000.0f64).sqrt(), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_and_slips_are_named() {
+        assert_eq!("kmeans++".parse::<Landmarks>().unwrap(), Landmarks::KMeansPlusPlus);
+        let error = "uniforn".parse::<Landmarks>().unwrap_err().to_string();
+        assert!(error.contains("did you mean 'uniform'"), "{error}");
+    }
+}

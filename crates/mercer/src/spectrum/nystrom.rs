@@ -1,0 +1,186 @@
+use super::covariance::{self, covariance, principal_pairs};
+use super::{KernelFeatures, Landmarks, Method, Problem, Solution};
+use crate::kernel::Kernel;
+use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
+use crate::operator::memory::zeros;
+use crate::operator::{Precision, Real, StripBuffer, Strips, gram};
+use crate::{Error, Result};
+use faer::{Accum, Par};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use rayon::prelude::*;
+
+/// Nyström's method: the eigenpairs, over all n points, of the kernel `κ(x,Z) κ(Z,Z)⁺ κ(Z,x')` that the landmarks Z
+/// leave of κ. With every point a landmark it is exact.
+///
+/// ```
+/// use mercer::{kernel::Kernel, spectrum::{Landmarks, Nystrom, Problem, Spectrum}};
+/// let x = ndarray::Array2::from_shape_fn((2000, 1), |(i, _)| i as f64 / 500.0 - 2.0);
+/// let kernel = Kernel::parse("rbf(1)")?;
+/// let method = Nystrom { landmarks: 30, choice: Landmarks::PivotedCholesky };
+/// let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 3), None)?;
+/// assert!(spectrum.certificate.worst_residual() < 1e-6);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Nystrom {
+    /// How many landmarks; no more than there are points.
+    pub landmarks: usize,
+    /// How they are chosen.
+    pub choice: Landmarks,
+}
+
+impl Method for Nystrom {
+    fn name(&self) -> String {
+        "nystrom".into()
+    }
+
+    /// With features `Φ = κ(X,Z) N` `[n, r]` as in [`NystromFeatures`], the pairs are those of `ΦᵀΦ/n`:
+    /// `ψ_j(x) = κ(x,Z) N v_j / √μ_j`.
+    fn solve(&self, problem: &Problem) -> Result<Solution> {
+        let (n, m) = (problem.x.nrows(), self.landmarks);
+        if m < problem.k {
+            return Err(Error::input(format!("{} pairs need at least as many landmarks, got {m}", problem.k)));
+        }
+        let bytes = problem.precision.bytes();
+        problem.budget.require(
+            format!("Nyström's method with {m} landmarks at {n} points"),
+            self.choice.memory(problem.x.dim(), m, problem.precision).max(covariance::memory(m, bytes)),
+            "use fewer landmarks, or choose them uniformly",
+        )?;
+        problem.progress.step("nystrom", 0, 3, "landmarks");
+        let chosen = self.choice.choose(problem.kernel, problem.x, m, problem.seed, problem.precision)?;
+        let z = problem.x.select(Axis(0), &chosen);
+        problem.progress.step("nystrom", 1, 3, "features");
+        let map = NystromFeatures::new(problem.kernel, z.view(), problem.precision)?;
+        let sigma = match problem.precision {
+            Precision::F32 => covariance(problem.x, map.dim(), |x| map.eval::<f32>(x)),
+            Precision::F64 => covariance(problem.x, map.dim(), |x| map.eval::<f64>(x)),
+        };
+        problem.progress.step("nystrom", 2, 3, "eigendecomposition");
+        let (eigenvalues, a) = principal_pairs(sigma.view(), problem.k, problem.precision.roundoff())?;
+        problem.progress.step("nystrom", 3, 3, "done");
+        Ok(Solution {
+            eigenvalues,
+            features: Box::new(KernelFeatures::new(problem.kernel, z.view(), problem.precision)),
+            coefficients: matmul(map.normalisation(), a.view()),
+            at_points: None,
+        })
+    }
+}
+
+/// Nyström's feature map `φ(x) = κ(x,Z) N` with `N Nᵀ = κ(Z,Z)⁺`, so that `φ(x)·φ(x') = κ(x,Z) κ(Z,Z)⁺ κ(Z,x')`.
+///
+/// Features are only defined up to a rotation. Where `W = κ(Z,Z)` is well conditioned, `N = L⁻ᵀ` with `W = L Lᵀ`, whose
+/// zeros spare nearly half the work; otherwise `N = U Λ^{−1/2}` over the eigenvalues of W that rounding has left
+/// intact, and there are fewer features than landmarks.
+///
+/// ```
+/// use mercer::{kernel::Kernel, operator::Precision, spectrum::NystromFeatures};
+/// let z = ndarray::array![[0.0], [1.0], [2.5]];
+/// let map = NystromFeatures::new(&Kernel::parse("rbf(1)")?, z.view(), Precision::F64)?;
+/// let phi = map.transform::<f64>(z.view())?;
+/// // At the landmarks themselves the features give the kernel back.
+/// assert!((phi.row(0).dot(&phi.row(1)) - (-0.5f64).exp()).abs() < 1e-14);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub struct NystromFeatures {
+    kernel: Kernel,
+    /// Z `[m, d]`
+    landmarks: Array2<f64>,
+    /// N `[m, r]`
+    normalisation: Array2<f64>,
+    /// Whether N is zero below its diagonal.
+    triangular: bool,
+}
+
+impl NystromFeatures {
+    /// The map of landmarks `z` `[m, d]`, for kernel values of the given precision.
+    pub fn new(kernel: &Kernel, z: ArrayView2<f64>, precision: Precision) -> Result<Self> {
+        let w = gram::<f64>(kernel, z);
+        if let Some(((i, j), value)) = w.indexed_iter().find(|(_, v)| !v.is_finite()) {
+            return Err(Error::Numerical(format!(
+                "the kernel {kernel} of landmarks {i} and {j} is {value}: scale the data down or the lengthscale up"
+            )));
+        }
+        let (normalisation, triangular) = match inverse_factor(&w, precision) {
+            Some(factor) => (factor, true),
+            None => (inverse_root(&w, precision)?, false),
+        };
+        Ok(NystromFeatures { kernel: kernel.clone(), landmarks: z.to_owned(), normalisation, triangular })
+    }
+
+    /// r, the number of features.
+    pub fn dim(&self) -> usize {
+        self.normalisation.ncols()
+    }
+
+    /// N `[m, r]`
+    pub fn normalisation(&self) -> ArrayView2<'_, f64> {
+        self.normalisation.view()
+    }
+
+    /// `φ(x)` `[n, r]` at points `[n, d]`, computed in `T`.
+    pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
+        if x.ncols() != self.landmarks.ncols() {
+            let (want, got) = (self.landmarks.ncols(), x.ncols());
+            return Err(Error::input(format!("the landmarks have {want} columns, the new points have {got}")));
+        }
+        Ok(self.eval(x))
+    }
+
+    /// Strip by strip: kernel values, then their product with N while they are in cache, straight into the result.
+    fn eval<T: Real>(&self, x: ArrayView2<f64>) -> Array2<T> {
+        let (n, r) = (x.nrows(), self.dim());
+        let strips = Strips::<T>::new(&self.kernel, self.landmarks.view());
+        let normalisation = self.normalisation.mapv(T::of);
+        let mut out = Array2::from_shape_vec((n, r), zeros(n * r)).expect("n·r values");
+        let height = strips.height();
+        let pieces: Vec<_> =
+            out.axis_chunks_iter_mut(Axis(0), height).zip(x.axis_chunks_iter(Axis(0), height)).collect();
+        pieces.into_par_iter().for_each_init(StripBuffer::new, |buffer, (out, x)| {
+            self.normalise(strips.strip(buffer, x).view(), normalisation.view(), out);
+        });
+        out
+    }
+
+    /// `out = C N`, by panels of columns that leave out the zeros where N is triangular.
+    fn normalise<T: Real>(&self, c: ArrayView2<T>, n: ArrayView2<T>, mut out: ArrayViewMut2<T>) {
+        const PANEL: usize = 96;
+        let r = n.ncols();
+        let width = if self.triangular { PANEL } else { r.max(1) };
+        for start in (0..r).step_by(width) {
+            let end = r.min(start + width);
+            let rows = if self.triangular { end } else { n.nrows() };
+            let panel = out.slice_mut(s![.., start..end]);
+            let (c, n) = (c.slice(s![.., ..rows]), n.slice(s![..rows, start..end]));
+            matmul_into(panel, Accum::Replace, c, n, T::one_impl(), Par::Seq);
+        }
+    }
+}
+
+/// `L⁻ᵀ` for `W = L Lᵀ`, where W is so well conditioned that rounding in `κ(x,Z)` stays small after the product.
+/// `cond W ≤ ‖W‖_F tr W⁻¹`, and `tr W⁻¹ = ‖L⁻ᵀ‖²_F`.
+fn inverse_factor(w: &Array2<f64>, precision: Precision) -> Option<Array2<f64>> {
+    let limit = match precision {
+        Precision::F32 => 1e7,
+        Precision::F64 => 1e8,
+    };
+    let factor = Cholesky::new(w.view()).ok()?;
+    let mut inverse = Array2::eye(w.nrows());
+    solve_lower_transposed(factor.lower(), inverse.view_mut());
+    let squares = |a: &Array2<f64>| a.iter().map(|v| v * v).sum::<f64>();
+    (squares(w).sqrt() * squares(&inverse) < limit).then_some(inverse)
+}
+
+/// `U Λ^{−1/2}` `[m, r]` over the eigenvalues of `W = U Λ Uᵀ` above ten times the rounding of kernel values. In single
+/// precision that is also where the loss from leaving a direction out equals the noise from keeping it.
+fn inverse_root(w: &Array2<f64>, precision: Precision) -> Result<Array2<f64>> {
+    let (λ, u) = eigh(w.view())?;
+    let threshold = super::zero_threshold(precision.roundoff(), λ.first().copied().unwrap_or(0.0));
+    let rank = λ.iter().take_while(|l| **l > threshold).count();
+    let mut root = u.slice(s![.., ..rank]).to_owned();
+    for (mut column, l) in root.axis_iter_mut(Axis(1)).zip(&λ) {
+        column /= l.sqrt();
+    }
+    Ok(root)
+}

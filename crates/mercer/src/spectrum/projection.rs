@@ -1,0 +1,43 @@
+//! The common part of random features: projections on directions, and a function of them while they are in cache.
+
+use crate::linalg::matmul_into;
+use crate::operator::Real;
+use crate::operator::memory::zeros;
+use faer::{Accum, Par};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
+use rayon::prelude::*;
+
+/// `[n, p]` features of points `x` `[n, d]`: the first M columns of a strip of rows are filled with `(x−c)·ω` for
+/// directions `ω` `[M, d]` and centre `c` `[d]`, then `finish` makes features of the strip `[h, p]`, given also the
+/// `‖x−c‖²` of its rows `[h]`.
+pub(super) fn projected<T: Real>(
+    x: ArrayView2<f64>,
+    centre: ArrayView1<f64>,
+    ω: ArrayView2<f64>,
+    p: usize,
+    finish: impl Fn(&mut [T], &[T]) + Sync,
+) -> Array2<T> {
+    // A strip of half a megabyte or so stays in the second-level cache between the product and what follows.
+    let height = (128 * 1024 / p.max(1)).clamp(16, 512);
+    let directions: Array2<T> = ω.t().mapv(T::of).as_standard_layout().into_owned();
+    let mut out = Array2::from_shape_vec((x.nrows(), p), zeros(x.nrows() * p)).expect("n·p values");
+    let pieces: Vec<_> = out.axis_chunks_iter_mut(Axis(0), height).zip(x.axis_chunks_iter(Axis(0), height)).collect();
+    pieces.into_par_iter().for_each(|(mut out, x)| {
+        let centred: Array2<T> = rounded(x, centre);
+        let norm = |row: ArrayView1<T>| T::of(row.iter().map(|v| v.wide() * v.wide()).sum());
+        let norms: Array1<T> = centred.map_axis(Axis(1), norm);
+        let angles = out.slice_mut(s![.., ..ω.nrows()]);
+        matmul_into(angles, Accum::Replace, centred.view(), directions.view(), T::one_impl(), Par::Seq);
+        let (out, norms) = (out.as_slice_mut(), norms.as_slice());
+        finish(out.expect("a strip of rows is whole"), norms.expect("own array"));
+    });
+    out
+}
+
+fn rounded<T: Real>(x: ArrayView2<f64>, centre: ArrayView1<f64>) -> Array2<T> {
+    let mut centred = Vec::with_capacity(x.len());
+    for row in x.rows() {
+        centred.extend(row.iter().zip(centre).map(|(x, c)| T::of(x - c)));
+    }
+    Array2::from_shape_vec(x.dim(), centred).expect("as many as there were")
+}

@@ -1,0 +1,259 @@
+//! Ridge regression by every route, leave-one-out against brute force, averages against a loop.
+
+use mercer::apply::{Alpha, Bandwidth, Means, NadarayaWatson, Ridge, RidgeSolver, SpectralRidge, filter};
+use mercer::data::{Target, generate};
+use mercer::kernel::Kernel;
+use mercer::linalg::Cholesky;
+use mercer::operator::{Budget, Precision, gram, gram_cross};
+use mercer::rng::Rng;
+use mercer::spectrum::{Exact, Problem, Spectrum};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
+
+fn kernel(text: &str) -> Kernel {
+    Kernel::parse(text).unwrap()
+}
+
+fn problem(n: usize, seed: u64) -> (Array2<f64>, Vec<f64>) {
+    let mut rng = Rng::new(seed);
+    let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
+    let y = x.rows().into_iter().map(|r| (2.0 * r[0]).sin() + r[1] + 0.2 * rng.normal()).collect();
+    (x, y)
+}
+
+fn worst(a: ArrayView2<f64>, b: ArrayView2<f64>) -> f64 {
+    assert_eq!(a.dim(), b.dim());
+    a.iter().zip(b).fold(0.0, |m, (a, b)| m.max((a - b).abs()))
+}
+
+/// `κ(z,X)(K + αI)⁻¹y` written out.
+fn by_hand(kernel: &Kernel, x: ArrayView2<f64>, y: &[f64], alpha: f64, z: ArrayView2<f64>) -> Array2<f64> {
+    let mut k = gram::<f64>(kernel, x);
+    k.diag_mut().mapv_inplace(|d| d + alpha);
+    let y = Array1::from(y.to_vec()).insert_axis(Axis(1));
+    gram_cross::<f64>(kernel, z, x).dot(&Cholesky::new(k.view()).unwrap().solve(y.view()))
+}
+
+#[test]
+fn direct_iterative_and_spectral_ridge_agree() {
+    let (x, y) = problem(150, 1);
+    let (z, _) = problem(20, 2);
+    let (kernel, means) = (kernel("rbf(1)"), Means::default());
+    for alpha in [1e-3, 0.1, 10.0] {
+        let want = by_hand(&kernel, x.view(), &y, alpha, z.view());
+        let target = Target::Values(y.clone());
+        let fit = |solver| {
+            let ridge = Ridge { alpha: Alpha::Fixed(alpha), solver };
+            ridge.fit(&kernel, x.view(), &target, &means).unwrap()
+        };
+        let direct = fit(RidgeSolver::Direct);
+        assert!(worst(direct.scores(z.view()).unwrap().view(), want.view()) < 1e-9);
+        let cg = fit(RidgeSolver::ConjugateGradients { tolerance: 1e-11, iterations: 500, rank: Some(40) });
+        assert!(worst(cg.scores(z.view()).unwrap().view(), want.view()) < 1e-6, "α = {alpha}");
+        assert!(cg.residual.unwrap() <= 1e-11 && cg.iterations.unwrap() < 200);
+        // All pairs of the exact spectrum; directions below rounding are cut off, which α outweighs.
+        let spectrum = || Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 150), None).unwrap();
+        let fitted = SpectralRidge { alpha: Alpha::Fixed(alpha) }.fit(spectrum(), x.view(), &target).unwrap();
+        assert!(worst(fitted.scores(z.view()).unwrap().view(), want.view()) < 1e-6, "α = {alpha}");
+        let spectrum = spectrum();
+        let (at_x, at_z) = (spectrum.transform(x.view()).unwrap(), spectrum.transform(z.view()).unwrap());
+        let column = Array1::from(y.clone()).insert_axis(Axis(1));
+        let filtered =
+            filter::filtered_regression(at_x.view(), &spectrum.eigenvalues, column.view(), at_z.view(), alpha);
+        assert!(worst(filtered.view(), want.view()) < 1e-6, "α = {alpha}");
+    }
+}
+
+/// tr K(K + αI)⁻¹ is the effective dimension.
+#[test]
+fn the_effective_dimension_is_the_trace_of_the_smoother() {
+    let (x, _) = problem(80, 3);
+    let kernel = kernel("matern32(1)");
+    let spectrum = Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 80), None).unwrap();
+    let k = gram::<f64>(&kernel, x.view());
+    let shifted = &k + &(0.3 * Array2::<f64>::eye(80));
+    let smoother = Cholesky::new(shifted.view()).unwrap().solve(k.view());
+    let want: f64 = smoother.diag().sum();
+    assert!((filter::effective_dimension(&spectrum.eigenvalues, 0.3, 80) - want).abs() < 1e-9);
+}
+
+#[test]
+fn closed_form_leave_one_out_is_brute_force() {
+    let (x, y) = problem(40, 4);
+    let (kernel, means) = (kernel("rbf(0.8)"), Means::default());
+    let ridge = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Direct };
+    let fitted = ridge.fit(&kernel, x.view(), &Target::Values(y.clone()), &means).unwrap();
+    let brute = |alpha: f64| {
+        let errors = (0..40).map(|i| {
+            let rest: Vec<usize> = (0..40).filter(|&j| j != i).collect();
+            let others: Vec<f64> = rest.iter().map(|&j| y[j]).collect();
+            let at = x.select(Axis(0), &[i]);
+            (by_hand(&kernel, x.select(Axis(0), &rest).view(), &others, alpha, at.view())[[0, 0]] - y[i]).powi(2)
+        });
+        errors.sum::<f64>() / 40.0
+    };
+    for tried in fitted.tried.iter().filter(|t| t.value > 1e-7) {
+        let want = brute(tried.value);
+        assert!((tried.error - want).abs() < 1e-6 * want, "α = {}: {} for {want}", tried.value, tried.error);
+    }
+    // The one chosen is the best, and the prediction is that of ridge regression with it.
+    assert!(fitted.tried.iter().all(|t| t.error >= brute(fitted.alpha) * (1.0 - 1e-6)));
+    let (z, _) = problem(5, 5);
+    let want = by_hand(&kernel, x.view(), &y, fitted.alpha, z.view());
+    assert!(worst(fitted.scores(z.view()).unwrap().view(), want.view()) < 1e-9);
+}
+
+#[test]
+fn spectral_leave_one_out_is_brute_force() {
+    let (x, y) = problem(60, 6);
+    let kernel = kernel("rbf(1)");
+    // Eigenfunctions of other points: fixed features.
+    let (w, _) = problem(100, 7);
+    let spectrum = || Spectrum::fit(&Exact, &Problem::new(&kernel, w.view(), 15), None).unwrap();
+    let fit = |alpha, x: ArrayView2<f64>, y: Vec<f64>| {
+        SpectralRidge { alpha }.fit(spectrum(), x, &Target::Values(y)).unwrap()
+    };
+    let fitted = fit(Alpha::LeaveOneOut, x.view(), y.clone());
+    for tried in fitted.tried.iter().step_by(5) {
+        let errors = (0..60).map(|i| {
+            let rest: Vec<usize> = (0..60).filter(|&j| j != i).collect();
+            let others = rest.iter().map(|&j| y[j]).collect();
+            let without = fit(Alpha::Fixed(tried.value), x.select(Axis(0), &rest).view(), others);
+            (without.scores(x.select(Axis(0), &[i]).view()).unwrap()[[0, 0]] - y[i]).powi(2)
+        });
+        let want = errors.sum::<f64>() / 60.0;
+        assert!((tried.error - want).abs() < 1e-6 * want, "α = {}: {} for {want}", tried.value, tried.error);
+    }
+}
+
+#[test]
+fn cross_validation_with_as_many_folds_as_points_is_leave_one_out() {
+    let (x, y) = problem(30, 8);
+    let fit = |alpha| {
+        let ridge = Ridge { alpha, solver: RidgeSolver::Direct };
+        ridge.fit(&kernel("rbf(1)"), x.view(), &Target::Values(y.clone()), &Means::default()).unwrap()
+    };
+    let (loo, cv) = (fit(Alpha::LeaveOneOut), fit(Alpha::CrossValidation { folds: 30 }));
+    for (a, b) in loo.tried.iter().zip(&cv.tried).filter(|(a, _)| a.value > 1e-7) {
+        assert!((a.error - b.error).abs() < 1e-6 * a.error, "α = {}: {} {}", a.value, a.error, b.error);
+    }
+    assert_eq!(loo.alpha, cv.alpha);
+}
+
+#[test]
+fn the_iterative_solver_finds_alpha_and_needs_no_stored_matrix() {
+    let (x, y) = problem(700, 9);
+    let (z, truth) = problem(300, 10);
+    let target = Target::Values(y);
+    let fit = |alpha, solver, budget, precision| {
+        let means = Means { budget, precision, ..Default::default() };
+        Ridge { alpha, solver }.fit(&kernel("rbf(1)"), x.view(), &target, &means).unwrap()
+    };
+    let error = |predicted: Target| {
+        predicted.values().iter().zip(&truth).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / truth.len() as f64
+    };
+    let exact = fit(Alpha::LeaveOneOut, RidgeSolver::Auto, Budget::of(1 << 30), Precision::F64);
+    for precision in [Precision::F64, Precision::F32] {
+        // 700² numbers are 4 MB in double precision: a third of the budget is less.
+        let solver = RidgeSolver::conjugate_gradients(precision);
+        let cg = fit(Alpha::CrossValidation { folds: 5 }, solver, Budget::of(3_000_000), precision);
+        assert!(cg.iterations.is_some() && !cg.tried.is_empty());
+        let (a, b) = (error(cg.predict(z.view()).unwrap()), error(exact.predict(z.view()).unwrap()));
+        assert!(a < 1.05 * b, "{a} {b}, α = {} {}", cg.alpha, exact.alpha);
+    }
+    let refused = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::conjugate_gradients(Precision::F64) };
+    let error = refused.fit(&kernel("rbf(1)"), x.view(), &target, &Means::default()).err().unwrap();
+    assert!(error.to_string().contains("cross-validation"), "{error}");
+}
+
+#[test]
+fn what_does_not_converge_or_fit_says_so() {
+    let (x, y) = problem(300, 11);
+    let target = Target::Values(y);
+    let solver = RidgeSolver::ConjugateGradients { tolerance: 1e-12, iterations: 3, rank: Some(5) };
+    let ridge = Ridge { alpha: Alpha::Fixed(1e-9), solver };
+    let error = ridge.fit(&kernel("rbf(1)"), x.view(), &target, &Means::default()).err().unwrap();
+    assert!(matches!(error, mercer::Error::NoConvergence { .. }), "{error}");
+    let means = Means { budget: Budget::of(1000), ..Default::default() };
+    let direct = Ridge { alpha: Alpha::Fixed(1.0), solver: RidgeSolver::Direct };
+    let error = direct.fit(&kernel("rbf(1)"), x.view(), &target, &means).err().unwrap();
+    assert!(error.to_string().contains("conjugate gradients"), "{error}");
+    // A singular matrix at α = 0: the same point twice.
+    let twice = ndarray::array![[0.0], [0.0]];
+    let direct = Ridge { alpha: Alpha::Fixed(0.0), solver: RidgeSolver::Direct };
+    let error = direct.fit(&kernel("rbf(1)"), twice.view(), &Target::Values(vec![0.0, 1.0]), &Means::default());
+    assert!(error.err().unwrap().to_string().contains("larger ridge"));
+}
+
+#[test]
+fn classes_are_told_apart() {
+    let (train, test) = generate::moons(300, 0.15, 1).unwrap().split(0.5, 2).unwrap();
+    let (y, truth) = (train.y.unwrap(), test.y.unwrap().values());
+    let (kernel, means) = (kernel("rbf(0.5)"), Means::default());
+    let accuracy = |predicted: Target| {
+        let right = predicted.values().iter().zip(&truth).filter(|(a, b)| a == b).count();
+        right as f64 / truth.len() as f64
+    };
+    let ridge = Ridge::default().fit(&kernel, train.x.view(), &y, &means).unwrap();
+    assert!(accuracy(ridge.predict(test.x.view()).unwrap()) > 0.96);
+    assert_eq!(ridge.scores(test.x.view()).unwrap().dim(), (150, 2));
+    let average = NadarayaWatson::default().fit(&kernel, train.x.view(), &y, &means).unwrap();
+    let (predicted, none) = average.predict(test.x.view()).unwrap();
+    assert!(accuracy(predicted) > 0.96 && none.is_empty());
+    let (probabilities, _) = average.scores(test.x.view()).unwrap();
+    assert!(probabilities.sum_axis(Axis(1)).iter().all(|s| (s - 1.0).abs() < 1e-12));
+}
+
+/// Σ κ y / Σ κ over `rows`, κ stretched by h.
+fn average(kernel: &Kernel, x: &Array2<f64>, y: &[f64], h: f64, at: &[f64], rows: &[usize]) -> f64 {
+    let stretch = |v: &[f64]| v.iter().map(|v| v / h).collect::<Vec<_>>();
+    let weights: Vec<f64> = rows.iter().map(|&i| kernel.value(&stretch(at), &stretch(&x.row(i).to_vec()))).collect();
+    rows.iter().zip(&weights).map(|(&i, w)| w * y[i]).sum::<f64>() / weights.iter().sum::<f64>()
+}
+
+#[test]
+fn averages_and_their_leave_one_out_agree_with_a_loop() {
+    let (x, y) = problem(60, 12);
+    let (z, _) = problem(9, 13);
+    for text in ["rbf(1)", "laplacian(0.7)", "0.3*matern52(2) + rbf(0.5)"] {
+        let kernel = kernel(text);
+        let target = Target::Values(y.clone());
+        let fitted = NadarayaWatson::default().fit(&kernel, x.view(), &target, &Means::default()).unwrap();
+        let all: Vec<usize> = (0..60).collect();
+        let (scores, _) = fitted.scores(z.view()).unwrap();
+        for (i, row) in z.rows().into_iter().enumerate() {
+            let want = average(&kernel, &x, &y, fitted.bandwidth, &row.to_vec(), &all);
+            assert!((scores[[i, 0]] - want).abs() < 1e-11, "{text}");
+        }
+        let loo = |h: f64| {
+            let errors = (0..60).map(|i| {
+                let rest: Vec<usize> = (0..60).filter(|&j| j != i).collect();
+                (average(&kernel, &x, &y, h, &x.row(i).to_vec(), &rest) - y[i]).powi(2)
+            });
+            errors.sum::<f64>() / 60.0
+        };
+        // Below a tenth of a lengthscale the weights of all others may vanish, and the mean stands in.
+        for tried in fitted.tried.iter().filter(|t| t.value > 0.1) {
+            let want = loo(tried.value);
+            assert!((tried.error - want).abs() < 1e-6 * want, "{text}, h = {}: {} {want}", tried.value, tried.error);
+        }
+        // The section found a minimum.
+        let (h, best) = (fitted.bandwidth, loo(fitted.bandwidth));
+        assert!([0.7, 0.9, 1.1, 1.4].iter().all(|s| loo(s * h) >= best - 1e-9), "{text}");
+    }
+    let error = NadarayaWatson::default().fit(&kernel("linear"), x.view(), &Target::Values(y), &Means::default());
+    assert!(error.err().unwrap().to_string().contains("negative values"));
+}
+
+#[test]
+fn a_wide_bandwidth_gives_the_mean_and_a_narrow_one_the_nearest() {
+    let (x, y) = problem(50, 14);
+    let mean = y.iter().sum::<f64>() / 50.0;
+    let fit = |h| {
+        let average = NadarayaWatson { bandwidth: Bandwidth::Fixed(h) };
+        average.fit(&kernel("rbf(1)"), x.view(), &Target::Values(y.clone()), &Means::default()).unwrap()
+    };
+    let (wide, _) = fit(1e6).scores(x.view()).unwrap();
+    assert!(wide.iter().all(|s| (s - mean).abs() < 1e-9));
+    let (narrow, _) = fit(1e-5).scores(x.view()).unwrap();
+    assert!(narrow.iter().zip(&y).all(|(s, y)| (s - y).abs() < 1e-12));
+}

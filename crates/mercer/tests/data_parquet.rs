@@ -1,0 +1,122 @@
+//! The parquet reader: what it accepts, and each way in which a table can be unfit.
+#![cfg(feature = "parquet")]
+
+use mercer::data::{Dataset, ReadOptions, Target, open};
+use ndarray::array;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+
+type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
+
+/// A file of this schema, with one row group per entry of `groups`.
+fn file(schema: &str, groups: &[&dyn Fn(&mut Group)]) -> Vec<u8> {
+    let schema = parquet::schema::parser::parse_message_type(&format!("message t {{ {schema} }}")).unwrap();
+    let properties = WriterProperties::builder().set_compression(parquet::basic::Compression::SNAPPY).build();
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema.into(), properties.into()).unwrap();
+    for fill in groups {
+        let mut group = writer.next_row_group().unwrap();
+        fill(&mut group);
+        group.close().unwrap();
+    }
+    writer.into_inner().unwrap()
+}
+
+/// The next column of the group; `present` tells which rows have a value, where some may lack one.
+fn column<T: DataType>(group: &mut Group, values: &[T::T], present: Option<&[i16]>) {
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<T>().write_batch(values, present, None).unwrap();
+    column.close().unwrap();
+}
+
+fn read(bytes: &[u8], target: Option<&str>) -> mercer::Result<Dataset> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    std::fs::write(&path, bytes).unwrap();
+    open(path.to_str().unwrap(), &ReadOptions { target: target.map(String::from), ..Default::default() })
+}
+
+#[track_caller]
+fn refused(bytes: &[u8], target: Option<&str>, part: &str) {
+    let message = read(bytes, target).expect_err(part).to_string();
+    assert!(message.contains("t.parquet") && message.contains(part), "{message}");
+}
+
+#[test]
+fn numbers_of_every_type_and_several_row_groups() {
+    let schema = "REQUIRED DOUBLE a; OPTIONAL FLOAT b; REQUIRED INT32 c; REQUIRED INT64 d; REQUIRED BOOLEAN e; \
+                  REQUIRED INT32 f (INTEGER(32, false)); REQUIRED INT64 g (UINT_64);";
+    let fill = |shift: f64| {
+        move |g: &mut Group| {
+            column::<DoubleType>(g, &[1.5 + shift, 2.0], None);
+            column::<FloatType>(g, &[0.25, -1.0], Some(&[1, 1]));
+            column::<Int32Type>(g, &[-3, 4], None);
+            column::<Int64Type>(g, &[-5, 1 << 40], None);
+            column::<BoolType>(g, &[true, false], None);
+            column::<Int32Type>(g, &[-1, 1], None);
+            column::<Int64Type>(g, &[-1, 1], None);
+        }
+    };
+    let bytes = file(schema, &[&fill(0.0), &fill(10.0)]);
+    let set = read(&bytes, None).unwrap();
+    let top = u64::MAX as f64;
+    let second = [2.0, -1.0, 4.0, (1u64 << 40) as f64, 0.0, 1.0, 1.0];
+    assert_eq!(
+        set.x,
+        array![
+            [1.5, 0.25, -3.0, -5.0, 1.0, 4294967295.0, top],
+            second,
+            [11.5, 0.25, -3.0, -5.0, 1.0, 4294967295.0, top],
+            second
+        ]
+    );
+    assert_eq!(set.columns, ["a", "b", "c", "d", "e", "f", "g"]);
+    assert_eq!((set.name.as_str(), set.y), ("t", None));
+    let set = read(&bytes, Some("c")).unwrap();
+    assert_eq!((set.d(), set.y), (6, Some(Target::Values(vec![-3.0, 4.0, -3.0, 4.0]))));
+    refused(&bytes, Some("nothing"), "the columns are a, b, c");
+    refused(&bytes, Some("8"), "no column 8");
+}
+
+#[test]
+fn text_is_a_class_as_the_target_and_refused_otherwise() {
+    let bytes = file(
+        "REQUIRED BYTE_ARRAY kind (UTF8); REQUIRED DOUBLE x;",
+        &[&|g: &mut Group| {
+            column::<ByteArrayType>(g, &["b", "a", "b"].map(ByteArray::from), None);
+            column::<DoubleType>(g, &[1.0, 2.0, 3.0], None);
+        }],
+    );
+    let set = read(&bytes, Some("kind")).unwrap();
+    assert_eq!(set.x, array![[1.0], [2.0], [3.0]]);
+    assert_eq!(set.y, Some(Target::Classes { labels: vec![1, 0, 1], names: vec!["a".into(), "b".into()] }));
+    refused(&bytes, None, "column 1 (counted from 1), `kind`, holds text");
+}
+
+#[test]
+fn unfit_tables_are_refused() {
+    let pair =
+        |values: [f64; 2]| file("REQUIRED DOUBLE x;", &[&move |g: &mut Group| column::<DoubleType>(g, &values, None)]);
+    refused(b"", None, "is empty");
+    refused(b"not parquet at all", None, "not a parquet file");
+    let good = pair([1.0, 2.0]);
+    refused(&good[..good.len() - 1], None, "truncated or corrupt");
+    refused(&good, Some("x"), "leaves no feature");
+    refused(&pair([1.0, f64::NAN]), None, "row 2, column 1 (counted from 1) is NaN");
+    refused(&file("REQUIRED DOUBLE x;", &[]), None, "is empty: 0 rows");
+    let missing = |g: &mut Group| column::<DoubleType>(g, &[1.0, 3.0], Some(&[1, 0, 1]));
+    let full = |g: &mut Group| column::<DoubleType>(g, &[1.0, 3.0], Some(&[1, 1]));
+    refused(&file("OPTIONAL DOUBLE x;", &[&missing]), None, "row 2, column 1 (counted from 1) is missing");
+    refused(&file("OPTIONAL DOUBLE x;", &[&full, &missing]), None, "row 4, column 1 (counted from 1) is missing");
+    let day = |g: &mut Group| column::<Int32Type>(g, &[1], None);
+    refused(&file("REQUIRED INT32 day (DATE);", &[&day]), None, "not a plain number");
+    refused(&file("REQUIRED INT32 money (DECIMAL(9, 2));", &[&day]), None, "not a plain number");
+    refused(&file("REQUIRED GROUP g { REQUIRED INT32 x; }", &[&day]), None, "is nested");
+}
+
+/// A page header that promises a list of some 10^9 items, which the decoder would count through beyond the end of the
+/// file. Found by the fuzz test.
+#[test]
+fn an_endless_list_ends_with_the_file() {
+    refused(include_bytes!("data_endless.parquet"), None, "is corrupt");
+}
