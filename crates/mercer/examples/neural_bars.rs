@@ -18,6 +18,7 @@ fn main() -> mercer::Result<()> {
     let x = Array2::from_shape_simple_fn((n, 1), || half_width * (2.0 * rng.uniform() - 1.0));
     let mut neural = Neural::new(match method.as_str() {
         "neuralef-averaged" => Kind::NeuralEf { averaged: true },
+        "spin-decay" => Kind::Spin { decay: std::env::var("DECAY").unwrap().parse().unwrap() },
         "nested-joint" => Kind::Nested { nesting: Some(Nesting::Joint) },
         name => Kind::ALL.into_iter().find(|(n, _)| *n == name).expect("a method").1,
     });

@@ -72,7 +72,7 @@ fn orthonormalise(phi: ArrayView2<f64>) -> Result<(Array2<f64>, Array2<f64>)> {
     let mut q = &phi * &scale;
     for least in [NOISE, 0.1] {
         let (λ, u) = eigh((matmul(q.t(), q.view()) / m).view())?;
-        let rank = λ.iter().take_while(|&&l| l > least * λ[0].max(1e-300)).count();
+        let rank = λ.iter().take_while(|&&l| l > (least * λ[0]).max(f64::MIN_POSITIVE)).count();
         let mut turn = u.slice(s![.., ..rank]).to_owned();
         for (mut column, l) in turn.axis_iter_mut(Axis(1)).zip(&λ) {
             column /= l.sqrt();

@@ -20,9 +20,9 @@ pub struct NeuralEf {
 const TINY: f64 = 1e-6;
 
 impl NeuralEf {
-    /// With the batch's own coefficients, or (`averaged`) moving averages over a hundred steps.
+    /// With the batch's own coefficients, or (`averaged`) moving averages over ten steps.
     pub fn new(averaged: bool) -> Self {
-        NeuralEf { average: averaged.then(|| MovingAverage::new(0.99)), g: None }
+        NeuralEf { average: averaged.then(|| MovingAverage::new(0.9)), g: None }
     }
 }
 

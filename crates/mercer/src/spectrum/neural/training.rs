@@ -47,6 +47,8 @@ pub struct Settings {
     /// Training ends early when the validation residual has not fallen by a hundredth in this many validations, of
     /// which there are twenty or more in a run.
     pub patience: usize,
+    /// Points of the fixed sample on which training is validated.
+    pub validation_points: usize,
     /// Whether the functions of the best validation are kept rather than the last ones.
     pub keep_best: bool,
     /// Where checkpoints go.
@@ -68,6 +70,7 @@ impl Default for Settings {
             clip: None,
             seed: 0,
             patience: 10,
+            validation_points: 1024,
             keep_best: true,
             checkpoint: None,
             checkpoint_seconds: 30.0,
@@ -119,12 +122,15 @@ pub struct Trained {
     pub record: Training,
 }
 
-/// Points of the fixed sample on which training is validated.
-const VALIDATION: usize = 1024;
 /// Recoveries from non-finite steps before training gives up.
 const MOST_RECOVERIES: usize = 5;
 /// Most entries of the loss curve.
 const CURVE: u64 = 400;
+
+/// The fixed sample on which training is validated.
+pub(super) fn validation_sample(action: &mut dyn Action, seed: &Rng, settings: &Settings) -> Result<Batch> {
+    action.sample(&mut seed.fork(3), settings.validation_points)
+}
 
 /// Trains `functions` towards the top `k` eigenfunctions of `action`.
 pub fn train(
@@ -198,7 +204,7 @@ impl<'a> Run<'a> {
         watch: Watch<'a>,
     ) -> Result<Run<'a>> {
         let seed = Rng::new(settings.seed);
-        let validation = action.sample(&mut seed.fork(3), VALIDATION)?;
+        let validation = validation_sample(action, &seed, settings)?;
         let device = functions.parameters().trained.device();
         let optimizer = Optimizer::new(
             device,
@@ -414,9 +420,10 @@ impl<'a> Run<'a> {
 
     /// What must agree between a checkpoint and the run that continues it.
     pub fn identity(&self) -> String {
-        let Settings { steps, batch, rule, learning_rate, course, clip, seed, patience, .. } = self.settings;
+        let Settings { steps, batch, rule, learning_rate, course, clip, seed, patience, validation_points, .. } =
+            self.settings;
         format!(
-            "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({course:?}), clip {clip:?}, patience {patience}, seed {seed}",
+            "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({course:?}), clip {clip:?}, patience {patience} over {validation_points} points, seed {seed}",
             self.objective.name(),
             self.k,
             self.action.identity(),
@@ -435,6 +442,9 @@ impl<'a> Run<'a> {
         if let Some(best) = self.best.as_ref().filter(|_| self.settings.keep_best) {
             self.functions.parameters_mut().trained.copy_from_host(&best.trained)?;
             kept = best.step;
+        }
+        if kept == 0 && self.optimizer.steps() > 0 {
+            self.note("the untrained networks had the smallest residual and were kept: training did not help".into());
         }
         if self.batch < self.settings.batch {
             let (wanted, batch) = (self.settings.batch, self.batch);

@@ -1,0 +1,158 @@
+//! Neural eigenfunctions as a method like the others.
+
+use super::training::validation_sample;
+use super::{Action, Batch, Functions, KernelAction, Kind, NetworkFeatures, Pairs, Settings, Trained, Watch};
+use super::{rayleigh_ritz, train};
+use crate::rng::Rng;
+use crate::spectrum::{Method, Problem, Solution, zero_threshold};
+use crate::{Error, Result};
+use ndarray::{Array2, Axis};
+use std::sync::atomic::AtomicBool;
+
+/// Eigenfunctions by trained networks.
+///
+/// ```
+/// use mercer::{kernel::Kernel, spectrum::{Problem, Spectrum, neural::{Kind, Neural}}};
+/// let x = ndarray::Array2::from_shape_fn((300, 1), |(i, _)| i as f64 / 75.0 - 2.0);
+/// let kernel = Kernel::parse("rbf(1)")?;
+/// let mut method = Neural::new(Kind::NeuralEf { averaged: false });
+/// method.settings.steps = 100;
+/// let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 3), None)?;
+/// assert!((spectrum.eigenvalues[0] - 0.52).abs() < 0.02);
+/// assert_eq!(spectrum.training().unwrap().raw_eigenvalues.len(), 3);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub struct Neural<'a> {
+    /// The objective.
+    pub kind: Kind,
+    /// The networks, see [`crate::net`]; without it [`Neural::default_architecture`].
+    pub architecture: Option<String>,
+    /// Budget, optimiser, checkpoints. Its seed is replaced by the problem's.
+    pub settings: Settings,
+    /// Whether Rayleigh–Ritz over a large sample ends the training; otherwise the functions and eigenvalues are those
+    /// of the objective itself.
+    pub finish: bool,
+    /// Most points of that sample.
+    pub finish_points: usize,
+    /// Set from outside to end training early with what there is.
+    pub interrupt: Option<&'a AtomicBool>,
+}
+
+impl Neural<'_> {
+    /// With the usual settings: 2000 steps, and 200 for Ritz, whose last layer needs none.
+    pub fn new(kind: Kind) -> Self {
+        let mut settings = Settings::default();
+        if kind == Kind::Ritz {
+            settings.steps = 200;
+        }
+        Neural { kind, architecture: None, settings, finish: true, finish_points: 8192, interrupt: None }
+    }
+
+    /// The networks for points of `d` columns and `k` functions where none are given: two hidden layers of half sines,
+    /// half cosines, 32 wide on the line and in the plane and 64 above, the first with weights of scale `w`. Ritz needs
+    /// one network only, and has it wider.
+    pub fn default_architecture(&self, d: usize, k: usize, w: f64) -> String {
+        let h = if d <= 2 { 32 } else { 64 };
+        let last = if self.kind == Kind::Ritz { (2 * h).max(4 * k) } else { h };
+        format!("dense({h}, w={w}) sincos dense({last}) sincos dense(1) l2norm")
+    }
+
+    /// The functions to train. Without an architecture, the default one with the weight scale whose untrained
+    /// networks have the smallest validation residual: smooth kernels want small weights, rough ones large.
+    fn functions(&self, action: &mut KernelAction, k: usize, seed: &Rng) -> Result<Functions> {
+        let (d, rng) = (action.inputs(), seed.fork(1));
+        let Some(architecture) = &self.architecture else {
+            let sample = validation_sample(action, seed, &self.settings)?;
+            let mut best: Option<(f64, Functions)> = None;
+            for w in SCALES {
+                let mut functions = self.kind.functions(&self.default_architecture(d, k, w), d, k, &rng)?;
+                let residual = rayleigh_ritz(action, &mut functions, &sample, k)?.mean_residual(k, action.roundoff());
+                if best.as_ref().is_none_or(|(least, _)| residual < *least) {
+                    best = Some((residual, functions));
+                }
+            }
+            return Ok(best.expect("there are scales").1);
+        };
+        let functions = self.kind.functions(architecture, d, k, &rng)?;
+        if functions.outputs() != 1 {
+            return Err(Error::input(format!(
+                "\"{architecture}\" has {} outputs; an eigenfunction of a scalar kernel has one: end it with dense(1)",
+                functions.outputs()
+            )));
+        }
+        Ok(functions)
+    }
+
+    /// Bytes for the state and its copies, a batch, and the finish over a large sample.
+    fn needed(&self, functions: &Functions, n: usize, k: usize) -> u64 {
+        let [p, m, b] = [functions.count(), n.min(self.finish_points), n.min(self.settings.batch)].map(|v| v as u64);
+        let copies = if matches!(self.kind, Kind::Spin { .. }) { 60 + 12 * k as u64 } else { 60 };
+        copies * functions.network().parameters() as u64 + 16 * b * b + 8 * 8 * m * p
+    }
+}
+
+/// Scales of the first layer's weights that are tried.
+const SCALES: [f64; 5] = [0.35, 0.7, 1.4, 2.8, 5.6];
+
+impl Method for Neural<'_> {
+    fn name(&self) -> String {
+        self.kind.name().into()
+    }
+
+    fn solve(&self, problem: &Problem) -> Result<Solution> {
+        let (seed, k) = (Rng::new(problem.seed), problem.k);
+        let mut action = KernelAction::new(problem.kernel, problem.x, problem.precision)?;
+        let functions = self.functions(&mut action, k, &seed)?;
+        problem.budget.require(
+            format!("training {} parameters by {}", functions.network().parameters(), self.kind.name()),
+            self.needed(&functions, problem.x.nrows(), k),
+            "use narrower networks or a smaller batch",
+        )?;
+        let mut objective = self.kind.objective(&functions, k)?;
+        let keep_best = self.settings.keep_best && self.finish;
+        let settings = Settings { seed: problem.seed, keep_best, ..self.settings.clone() };
+        let watch = Watch { progress: problem.progress, interrupt: self.interrupt };
+        let Trained { mut functions, mut record } =
+            train(&mut action, functions, objective.as_mut(), k, &settings, watch)?;
+        let sample = action.sample(&mut seed.fork(4), self.finish_points)?;
+        let (eigenvalues, coefficients) = if self.finish {
+            record.finished = true;
+            let pairs = rayleigh_ritz(&mut action, &mut functions, &sample, k)?;
+            finished(&action, pairs, k)
+        } else {
+            unfinished(&mut functions, &sample, &record.raw_eigenvalues)?
+        };
+        let features = Box::new(NetworkFeatures::new(&functions, action.standard(), record));
+        Ok(Solution { eigenvalues, features, coefficients, at_points: None })
+    }
+}
+
+/// Eigenvalues and coefficients `[p, k]` of the pairs; what is not told from zero is zero.
+fn finished(action: &dyn Action, pairs: Pairs, k: usize) -> (Vec<f64>, Array2<f64>) {
+    let largest = pairs.eigenvalues.first().copied().unwrap_or(0.0);
+    let threshold = zero_threshold(action.roundoff(), largest);
+    let mut eigenvalues = vec![0.0; k];
+    let mut coefficients = Array2::zeros((pairs.coefficients.nrows(), k));
+    for (j, &μ) in pairs.eigenvalues.iter().enumerate().filter(|(_, μ)| **μ > threshold) {
+        eigenvalues[j] = action.eigenvalue(μ);
+        coefficients.column_mut(j).assign(&pairs.coefficients.column(j));
+    }
+    (eigenvalues, coefficients)
+}
+
+/// The objective's own eigenvalues in descending order, and the functions brought to norm one over the sample.
+fn unfinished(functions: &mut Functions, sample: &Batch, raw: &[f64]) -> Result<(Vec<f64>, Array2<f64>)> {
+    functions.calibrate(&sample.x)?;
+    functions.forget_norm()?;
+    let phi = functions.columns(&sample.x)?;
+    let norms = phi.map_axis(Axis(0), |column| (column.dot(&column) / column.len() as f64).sqrt());
+    let mut order: Vec<usize> = (0..raw.len()).collect();
+    order.sort_by(|a, b| raw[*b].total_cmp(&raw[*a]));
+    let mut coefficients = Array2::zeros((phi.ncols(), raw.len()));
+    let mut eigenvalues = vec![0.0; raw.len()];
+    for (place, &j) in order.iter().enumerate().filter(|(_, j)| raw[**j] > 0.0 && norms[**j] > 0.0) {
+        eigenvalues[place] = raw[j];
+        coefficients[[j, place]] = 1.0 / norms[j];
+    }
+    Ok((eigenvalues, coefficients))
+}
