@@ -26,42 +26,42 @@ impl Radial {
         t.iter().map(|t| t * t).sum::<f64>().sqrt().max(LEAST)
     }
 
-    /// `∂y_o/∂x_a` at `t`, for o ≤ d and a < d.
-    fn slope(&self, t: &[f64], rho: f64, o: usize, a: usize) -> f64 {
+    /// `∂y_unit/∂x_a` at `t`.
+    fn slope(&self, t: &[f64], rho: f64, unit: usize, a: usize) -> f64 {
         // ∂_a (t_o h) = δ_oa h + t_o t_a h'/ρ with h = 1/(1+ρ), h' = −h²;  ∂_a ½ ln(1+ρ²) = t_a/(1+ρ²)
         let h = 1.0 / (1.0 + rho);
-        let slope = if o == self.inputs {
+        let slope = if unit == self.inputs {
             t[a] / (1.0 + rho * rho)
         } else {
-            f64::from(u8::from(o == a)) * h - t[o] * t[a] * h * h / rho
+            f64::from(u8::from(unit == a)) * h - t[unit] * t[a] * h * h / rho
         };
         slope / self.scale
     }
 
-    fn value(&self, t: &[f64], rho: f64, o: usize) -> f64 {
-        if o == self.inputs { 0.5 * (rho * rho).ln_1p() } else { t[o] / (1.0 + rho) }
+    fn value(&self, t: &[f64], rho: f64, unit: usize) -> f64 {
+        if unit == self.inputs { 0.5 * (rho * rho).ln_1p() } else { t[unit] / (1.0 + rho) }
     }
 
-    fn laplacian(&self, t: &[f64], rho: f64, o: usize) -> f64 {
+    fn laplacian(&self, t: &[f64], rho: f64, unit: usize) -> f64 {
         // Δ(t_o h) = t_o (h'' + (d+1) h'/ρ), h'' = 2h³;  Δv = v'' + (d−1) v'/ρ with v' = ρ/(1+ρ²)
         let (d, h, w) = (self.inputs as f64, 1.0 / (1.0 + rho), 1.0 / (1.0 + rho * rho));
-        let laplacian = if o == self.inputs {
+        let laplacian = if unit == self.inputs {
             (1.0 - rho * rho) * w * w + (d - 1.0) * w
         } else {
-            t[o] * (2.0 * h * h * h - (d + 1.0) * h * h / rho)
+            t[unit] * (2.0 * h * h * h - (d + 1.0) * h * h / rho)
         };
         laplacian / (self.scale * self.scale)
     }
 
-    /// `out[b, o] = Σ_a ∂y_o/∂x_a ẋ[b, a]`
+    /// `out[b, unit] = Σ_a ∂y_unit/∂x_a ẋ[b, a]`
     fn tangent(&self, x: &[f32], dx: &[f32]) -> Vec<f32> {
         let (d, mut t) = (self.inputs, vec![0.0; self.inputs]);
         let points = x.chunks_exact(d).zip(dx.chunks_exact(d));
         let mut out = Vec::with_capacity(x.len() / d * (d + 1));
         for (x, dx) in points {
             let rho = self.scaled(x, &mut t);
-            out.extend((0..=d).map(|o| {
-                let sum: f64 = dx.iter().enumerate().map(|(a, dx)| self.slope(&t, rho, o, a) * f64::from(*dx)).sum();
+            out.extend((0..=d).map(|unit| {
+                let sum: f64 = dx.iter().enumerate().map(|(a, dx)| self.slope(&t, rho, unit, a) * f64::from(*dx)).sum();
                 sum as f32
             }));
         }
@@ -83,7 +83,7 @@ impl Layer for Radial {
         let mut y = Vec::with_capacity(trace.y.len());
         for x in x.to_host()?.chunks_exact(d) {
             let rho = self.scaled(x, &mut t);
-            y.extend((0..=d).map(|o| self.value(&t, rho, o) as f32));
+            y.extend((0..=d).map(|unit| self.value(&t, rho, unit) as f32));
         }
         trace.y.copy_from_host(&y)
     }
@@ -103,7 +103,7 @@ impl Layer for Radial {
         for (x, g) in x.to_host()?.chunks_exact(d).zip(g.to_host()?.chunks_exact(d + 1)) {
             let rho = self.scaled(x, &mut t);
             back.extend((0..d).map(|a| {
-                let sum: f64 = g.iter().enumerate().map(|(o, g)| self.slope(&t, rho, o, a) * f64::from(*g)).sum();
+                let sum: f64 = g.iter().enumerate().map(|(unit, g)| self.slope(&t, rho, unit, a) * f64::from(*g)).sum();
                 sum as f32
             }));
         }
@@ -135,11 +135,11 @@ impl Layer for Radial {
         let mut orders: Vec<&mut [f32]> = jet.chunks_exact_mut(points * (d + 1)).collect();
         for (b, x) in x.to_host()?.chunks_exact(d).take(points).enumerate() {
             let rho = self.scaled(x, &mut t);
-            for o in 0..=d {
-                let at = b * (d + 1) + o;
-                orders[0][at] = self.value(&t, rho, o) as f32;
-                (0..d).for_each(|a| orders[1 + a][at] = self.slope(&t, rho, o, a) as f32);
-                orders[1 + d][at] = self.laplacian(&t, rho, o) as f32;
+            for unit in 0..=d {
+                let at = b * (d + 1) + unit;
+                orders[0][at] = self.value(&t, rho, unit) as f32;
+                (0..d).for_each(|a| orders[1 + a][at] = self.slope(&t, rho, unit, a) as f32);
+                orders[1 + d][at] = self.laplacian(&t, rho, unit) as f32;
             }
         }
         y.copy_from_host(&jet)

@@ -303,10 +303,10 @@ fn double_precision(text: &str, theta: &[f32], x: &[f64]) -> Vec<f64> {
         let (width, phi) = word.split_once(' ').unwrap();
         let (width, phi): (usize, _) = (width.parse().unwrap(), Activation::parse(phi).unwrap());
         let (w, b) = (&theta[at..], &theta[at + y.len() * width..]);
-        let z = |o: usize| -> f64 {
-            f64::from(b[o]) + y.iter().enumerate().map(|(i, y)| y * f64::from(w[i * width + o])).sum::<f64>()
+        let z = |unit: usize| -> f64 {
+            f64::from(b[unit]) + y.iter().enumerate().map(|(i, y)| y * f64::from(w[i * width + unit])).sum::<f64>()
         };
-        let next = (0..width).map(|o| phi.at(z(o), o >= width / 2).0).collect();
+        let next = (0..width).map(|unit| phi.at(z(unit), unit >= width / 2).0).collect();
         at += (y.len() + 1) * width;
         y = next;
     }
@@ -333,13 +333,13 @@ fn jets_agree_with_differences_in_double_precision() {
         assert_eq!(jet.shape(), [1, (d + 2) * points, net.outputs()]);
         let (jet, x, c) = (jet.to_host().unwrap(), x.to_host().unwrap(), net.outputs());
         let theta = theta.trained.to_host().unwrap();
-        for (b, o) in (0..points).flat_map(|b| (0..c).map(move |o| (b, o))) {
-            let at = |order: usize| f64::from(jet[(order * points + b) * c + o]);
+        for (b, unit) in (0..points).flat_map(|b| (0..c).map(move |unit| (b, unit))) {
+            let at = |order: usize| f64::from(jet[(order * points + b) * c + unit]);
             let point: Vec<f64> = x[b * d..(b + 1) * d].iter().map(|v| f64::from(*v)).collect();
             let along = |i: usize, h: f64| {
                 let mut point = point.clone();
                 point[i] += h;
-                double_precision(&plain, &theta, &point)[o]
+                double_precision(&plain, &theta, &point)[unit]
             };
             let mut laplacian = 0.0;
             assert!((at(0) - along(0, 0.0)).abs() < 1e-5, "{text}");

@@ -3,40 +3,29 @@
 use crate::compute::Device;
 use crate::rng::Rng;
 use crate::spectrum::Progress;
-use crate::spectrum::neural::{
-    Action, Functions, NeuralEf, Objective, Schroedinger, Settings, Trained, Training, Watch, rayleigh_ritz, train,
-};
+use crate::spectrum::neural::{Action, Kind, Schroedinger, Settings, Trained, Watch, rayleigh_ritz, train};
 use crate::{Error, Result};
 use ndarray::Array2;
 use serde::Serialize;
 use std::time::Instant;
 
-/// How the energies are sought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contender {
-    /// One network a state, trained by NeuralEF, then Rayleigh–Ritz within their span.
-    NeuralEf,
-    /// Rayleigh–Ritz within the span of one network's hidden units, as they were drawn.
-    Ritz,
+/// How the energies are sought: networks trained by an objective, or left as they were drawn, then Rayleigh–Ritz.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Contender {
+    /// Its name.
+    pub name: &'static str,
+    /// One network a state, or (Ritz) the hidden units of a single one.
+    pub kind: Kind,
+    /// Whether the networks are trained.
+    pub trained: bool,
 }
 
 impl Contender {
-    /// All of them.
-    pub const ALL: [Contender; 2] = [Contender::NeuralEf, Contender::Ritz];
-
-    /// As in the program.
-    pub fn name(self) -> &'static str {
-        match self {
-            Contender::NeuralEf => "neuralef",
-            Contender::Ritz => "ritz",
-        }
-    }
-
-    fn objective(self) -> Option<Box<dyn Objective>> {
-        match self {
-            Contender::NeuralEf => Some(Box::new(NeuralEf::new(false))),
-            Contender::Ritz => None,
-        }
+    /// Every objective, and hidden units as they were drawn.
+    pub fn all() -> Vec<Contender> {
+        let untrained = Contender { name: "random features", kind: Kind::Ritz, trained: false };
+        let trained = Kind::ALL.map(|(name, kind)| Contender { name, kind, trained: true });
+        trained.into_iter().chain([untrained]).collect()
     }
 }
 
@@ -78,6 +67,8 @@ pub struct Levels {
     pub parameters: usize,
     /// Steps run; fewer than planned where training had converged.
     pub steps: u64,
+    /// The step whose functions were kept: the smallest residual on points of their own.
+    pub kept: u64,
     /// Seconds of training and finish.
     pub seconds: f64,
     /// `ψ` `[side², k]` on the figure's grid.
@@ -185,29 +176,26 @@ fn levels(
 ) -> Result<Levels> {
     let (start, rng, k) = (Instant::now(), Rng::new(budget.seed), system.exact.len());
     let operator = &mut system.operator;
-    let (mut functions, record) = match contender.objective() {
-        Some(mut objective) => {
-            let functions = Functions::networks(&budget.networks, operator.inputs(), k, true, &rng.fork(1))?;
-            let settings = Settings {
-                steps: budget.steps,
-                batch: budget.batch,
-                learning_rate: budget.learning_rate,
-                seed: budget.seed,
-                clip: Some(1.0),
-                ..Settings::default()
-            };
-            let watch = Watch { progress, interrupt: None };
-            let Trained { functions, record } = train(operator, functions, objective.as_mut(), k, &settings, watch)?;
-            (functions, Some(record))
-        }
-        None => (Functions::hidden_units(&budget.units, operator.inputs(), &rng.fork(1))?, None),
+    let architecture = if contender.kind == Kind::Ritz { &budget.units } else { &budget.networks };
+    let functions = contender.kind.functions(architecture, operator.inputs(), k, &rng.fork(1))?;
+    let mut objective = contender.kind.objective(&functions, k)?;
+    let settings = Settings {
+        steps: if contender.trained { budget.steps } else { 0 },
+        batch: budget.batch,
+        learning_rate: budget.learning_rate,
+        clip: Some(1.0),
+        validation_points: 2048,
+        seed: budget.seed,
+        ..Settings::default()
     };
+    let watch = Watch { progress, interrupt: None };
+    let Trained { mut functions, record } = train(operator, functions, objective.as_mut(), k, &settings, watch)?;
     let sample = operator.sample(&mut rng.fork(4), budget.finish_points)?;
     let pairs = Device::Cpu.enter(|| rayleigh_ritz(operator, &mut functions, &sample, k))?;
     if pairs.eigenvalues.len() < k {
         return Err(Error::Numerical(format!(
             "{} spans {} functions, fewer than the {k} states asked for; use a wider network",
-            contender.name(),
+            contender.name,
             pairs.eigenvalues.len()
         )));
     }
@@ -216,16 +204,16 @@ fn levels(
     let errors = energies.iter().zip(&system.exact).map(|(e, exact)| (e - exact).abs() / exact.abs()).collect();
     let residual = |(r, e): (&f64, &f64)| operator.energy_scale() * r / e.abs();
     let states = operator.wavefunctions(&mut functions, pairs.coefficients.view(), grid(system.extent, side).view())?;
-    let trained = |f: fn(&Training) -> u64| record.as_ref().map_or(0, f);
     Ok(Levels {
-        method: contender.name().into(),
+        method: contender.name.into(),
         errors,
         residuals: pairs.residuals.iter().zip(&energies).map(residual).collect(),
         multiplets: multiplets(&energies, 0.05),
         energies,
-        steps: trained(|r| r.steps),
-        parameters: trained(|r| r.parameters as u64) as usize,
-        raw: record.map_or(vec![], |r| r.raw_eigenvalues),
+        steps: record.steps,
+        kept: record.kept,
+        parameters: record.parameters,
+        raw: record.raw_eigenvalues,
         seconds,
         states,
     })

@@ -12,12 +12,12 @@ pub fn energies(k: usize) -> Vec<f64> {
 
 /// The operator, with `K = −H`.
 ///
-/// Points come from two exponentials, a core and a tail as long as the `k`-th state, with the charge's cusp at the
-/// origin; the ground state is neither of them.
+/// Points come from two exponentials, a core and a tail that falls half as fast as the square of the `k`-th state, with
+/// the charge's cusp at the origin; no state is written into them.
 pub fn operator(k: usize) -> Result<Schroedinger> {
     // ψ² of level n falls as exp(−2r/(2n+1)), and 2n+1 = |E|^{−1/2}.
     let longest = energies(k).last().map_or(1.0, |e| 1.0 / e.abs().sqrt());
-    let guide = Exponentials::with_cusp(1.0, 0.48, 0.6 * longest.max(2.0))?;
+    let guide = Exponentials::with_cusp(1.0, 0.485, longest.max(2.0))?;
     let potential = |x: &[f64]| -1.0 / x[0].hypot(x[1]).max(1e-10);
     Schroedinger::new("−Δ − 1/|x|", Box::new(potential), Box::new(guide), 0.0, 1.0)
 }
@@ -28,9 +28,9 @@ pub fn budget() -> Budget {
         steps: 2000,
         batch: 512,
         learning_rate: 3e-3,
-        finish_points: 16_384,
-        networks: "radial(scale=4) dense(32, w=2) sincos dense(32) sincos dense(1)".into(),
-        units: "radial(scale=4) dense(256, w=3, b=1) sincos dense(1)".into(),
+        finish_points: 32_768,
+        networks: "radial(scale=2) dense(32, w=2) sincos dense(32) sincos dense(1)".into(),
+        units: "radial(scale=2) dense(128, w=2, b=1) tanh dense(1)".into(),
         seed: 0,
     }
 }

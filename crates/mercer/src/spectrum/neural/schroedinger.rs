@@ -201,7 +201,7 @@ impl Schroedinger {
         self.scale
     }
 
-    /// `Ĥf` from the jets of the functions: `out[j·B·c + b·c + o] = finish(Ĥf, f)`.
+    /// `Ĥf` from the jets of the functions: `out[j·B·c + b·c + output] = finish(Ĥf, f)`.
     fn hamiltonian<T>(&self, x: &[f32], jet: &Tensor, finish: impl Fn(f64, f64) -> T) -> Result<Vec<T>> {
         let d = self.inputs();
         let (k, c, points) = (jet.shape()[0], jet.shape()[2], x.len() / d);
@@ -218,8 +218,8 @@ impl Schroedinger {
         }
         let jet = jet.to_host()?;
         let values = (0..k * points * c).map(|at| {
-            let (j, b, o) = (at / (points * c), at / c % points, at % c);
-            let of = |order: usize| f64::from(jet[((j * (d + 2) + order) * points + b) * c + o]);
+            let (j, b, output) = (at / (points * c), at / c % points, at % c);
+            let of = |order: usize| f64::from(jet[((j * (d + 2) + order) * points + b) * c + output]);
             let drift: f64 = (0..d).map(|i| local[[b, i]] * of(1 + i)).sum();
             finish(local[[b, d]] * of(0) - of(d + 1) - drift, of(0))
         });
