@@ -59,6 +59,10 @@ impl Layer for Dense {
         self.bias_at() + self.outputs
     }
 
+    fn multiply_adds(&self) -> usize {
+        self.inputs * self.outputs
+    }
+
     fn branches(&self) -> bool {
         true
     }

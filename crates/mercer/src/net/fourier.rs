@@ -30,6 +30,10 @@ impl Layer for FourierFeatures {
         self.inputs * self.outputs
     }
 
+    fn multiply_adds(&self) -> usize {
+        self.inputs * self.outputs
+    }
+
     fn branches(&self) -> bool {
         true
     }

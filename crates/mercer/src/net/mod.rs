@@ -78,6 +78,11 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         0
     }
 
+    /// Multiply-adds of one network's matrix products at one point.
+    fn multiply_adds(&self) -> usize {
+        0
+    }
+
     /// Whether it turns one shared input into k different outputs. A layer that does not acts alike in every network.
     fn branches(&self) -> bool {
         false

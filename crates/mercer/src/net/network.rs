@@ -99,6 +99,11 @@ impl Network {
         self.parameters
     }
 
+    /// Multiply-adds of the matrix products of all networks at one point; a shared trunk counts once.
+    pub fn multiply_adds(&self) -> usize {
+        self.layers.iter().zip(&self.places).map(|(layer, place)| layer.multiply_adds() * place.networks).sum()
+    }
+
     /// Draws parameters; network j's depend on the seed and j alone.
     pub fn init(&self, device: Device, rng: &Rng) -> Result<Parameters> {
         let mut trained = vec![0.0; self.parameters];

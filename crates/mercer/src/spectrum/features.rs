@@ -28,6 +28,9 @@ pub trait Features: Send + Sync {
         }
     }
 
+    /// Multiply-adds of the matrix products in `φ(x)` at one point: what a new point costs, before `A`.
+    fn multiply_adds(&self) -> usize;
+
     /// Name of the kind in saved models, and what [`load`] needs to build it again put into `bundle`.
     fn save(&self, bundle: &mut Bundle) -> &'static str;
 
@@ -87,6 +90,10 @@ impl Features for KernelFeatures {
 
     fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
         cross_apply(&self.kernel, x, self.centres.view(), a, self.precision)
+    }
+
+    fn multiply_adds(&self) -> usize {
+        self.centres.len()
     }
 
     fn save(&self, bundle: &mut Bundle) -> &'static str {

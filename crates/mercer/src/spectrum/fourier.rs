@@ -1,9 +1,10 @@
 use super::covariance::{self, covariance, principal_pairs};
 use super::projection::projected;
-use super::{Features, Method, Problem, Sampling, Solution, rayleigh_ritz, zero_threshold};
+use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
+use super::{Features, Method, Problem, Sampling, Solution};
 use crate::kernel::{Formula, Kernel, Visitor};
 use crate::model::Bundle;
-use crate::operator::{KernelOperator, Operator, Precision, Real};
+use crate::operator::{Precision, Real};
 use crate::rng::Rng;
 use crate::simd::{Num, SimdJob, dispatch};
 use crate::{Error, Result};
@@ -27,12 +28,9 @@ pub struct Fourier {
     /// How the frequencies are drawn.
     pub sampling: Sampling,
     /// Whether the pairs are those of the true kernel within the span of the features (Rayleigh–Ritz on at most
-    /// 5000 points) rather than those of the kernel that the features approximate.
+    /// 8192 points, as for networks) rather than those of the kernel that the features approximate.
     pub ritz: bool,
 }
-
-/// Points on which Rayleigh–Ritz meets the true kernel; the cost is their square.
-const MOST_RITZ_POINTS: usize = 5000;
 
 impl Method for Fourier {
     fn name(&self) -> String {
@@ -57,7 +55,7 @@ impl Method for Fourier {
         )?;
         problem.progress.step("rff", 0, 2, "features");
         let (eigenvalues, coefficients) =
-            if self.ritz { ritz_pairs(problem, &features)? } else { feature_pairs(problem, &features)? };
+            if self.ritz { ritz_pairs(problem, |x| features.waves(x))? } else { feature_pairs(problem, &features)? };
         problem.progress.step("rff", 2, 2, "done");
         Ok(Solution { eigenvalues, features: Box::new(features), coefficients, at_points: None })
     }
@@ -71,24 +69,6 @@ fn feature_pairs(problem: &Problem, features: &FourierFeatures) -> Result<(Vec<f
     };
     problem.progress.step("rff", 1, 2, "eigendecomposition");
     principal_pairs(sigma.view(), problem.k, problem.precision.roundoff())
-}
-
-/// Pairs of κ itself in the span of φ.
-fn ritz_pairs(problem: &Problem, features: &FourierFeatures) -> Result<(Vec<f64>, Array2<f64>)> {
-    let n = problem.x.nrows();
-    let sample = Rng::new(problem.seed).fork(0x7269_747a).sample(n, MOST_RITZ_POINTS.min(n));
-    let x = problem.x.select(Axis(0), &sample);
-    let phi = features.waves::<f64>(x.view());
-    let operator = KernelOperator::new(problem.kernel, x.view(), problem.precision);
-    let k_phi = operator.apply(phi.view());
-    problem.progress.step("rff", 1, 2, "Rayleigh–Ritz");
-    let (μ, a) = rayleigh_ritz(phi.view(), k_phi.view(), problem.k)?;
-    let threshold = zero_threshold(operator.roundoff(), μ.first().copied().unwrap_or(0.0));
-    let kept = μ.iter().take_while(|μ| **μ > threshold).count();
-    let mut coefficients = Array2::zeros((features.dim(), problem.k));
-    coefficients.slice_mut(s![.., ..kept]).assign(&a.slice(s![.., ..kept]));
-    let eigenvalues = μ.into_iter().take(kept).chain(std::iter::repeat(0.0)).take(problem.k).collect();
-    Ok((eigenvalues, coefficients))
 }
 
 /// `φ(x) = √(κ(0)/M) [cos ω_1·x, …, cos ω_M·x, sin ω_1·x, …, sin ω_M·x]` with frequencies ω from the kernel's spectral
@@ -190,6 +170,10 @@ impl Features for FourierFeatures {
             Precision::F32 => self.waves::<f32>(x).mapv(f64::from),
             Precision::F64 => self.waves(x),
         }
+    }
+
+    fn multiply_adds(&self) -> usize {
+        self.frequencies.len()
     }
 
     fn save(&self, bundle: &mut Bundle) -> &'static str {

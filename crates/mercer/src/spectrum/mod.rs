@@ -35,7 +35,7 @@ pub use features::{Features, KernelFeatures};
 pub use fourier::{Fourier, FourierFeatures};
 pub use krylov::{Krylov, TopPairs, top_pairs};
 pub use landmarks::Landmarks;
-pub use nystrom::{Nystrom, NystromFeatures};
+pub use nystrom::{Nystrom, NystromFeatures, NystromRitz};
 pub use positive::{Positive, PositiveFeatures};
 pub use ritz::rayleigh_ritz;
 pub use sampling::Sampling;
@@ -197,6 +197,11 @@ impl Spectrum {
     /// Number of pairs, zero ones included.
     pub fn k(&self) -> usize {
         self.eigenvalues.len()
+    }
+
+    /// Multiply-adds of the matrix products that `ψ` takes at one new point, `φ(x)` and then `φ(x) A`.
+    pub fn multiply_adds(&self) -> usize {
+        self.features.multiply_adds() + self.coefficients.len()
     }
 
     /// How the networks were trained, for a spectrum found by them.

@@ -1,4 +1,5 @@
 use super::covariance::{self, covariance, principal_pairs};
+use super::ritz::ritz_pairs;
 use super::{KernelFeatures, Landmarks, Method, Problem, Solution};
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
@@ -29,14 +30,9 @@ pub struct Nystrom {
     pub choice: Landmarks,
 }
 
-impl Method for Nystrom {
-    fn name(&self) -> String {
-        "nystrom".into()
-    }
-
-    /// With features `Φ = κ(X,Z) N` `[n, r]` as in [`NystromFeatures`], the pairs are those of `ΦᵀΦ/n`:
-    /// `ψ_j(x) = κ(x,Z) N v_j / √μ_j`.
-    fn solve(&self, problem: &Problem) -> Result<Solution> {
+impl Nystrom {
+    /// Z `[m, d]`, where the problem fits into memory.
+    fn landmarks(&self, problem: &Problem) -> Result<Array2<f64>> {
         let (n, m) = (problem.x.nrows(), self.landmarks);
         if m < problem.k {
             return Err(Error::input(format!("{} pairs need at least as many landmarks, got {m}", problem.k)));
@@ -49,7 +45,19 @@ impl Method for Nystrom {
         )?;
         problem.progress.step("nystrom", 0, 3, "landmarks");
         let chosen = self.choice.choose(problem.kernel, problem.x, m, problem.seed, problem.precision)?;
-        let z = problem.x.select(Axis(0), &chosen);
+        Ok(problem.x.select(Axis(0), &chosen))
+    }
+}
+
+impl Method for Nystrom {
+    fn name(&self) -> String {
+        "nystrom".into()
+    }
+
+    /// With features `Φ = κ(X,Z) N` `[n, r]` as in [`NystromFeatures`], the pairs are those of `ΦᵀΦ/n`:
+    /// `ψ_j(x) = κ(x,Z) N v_j / √μ_j`.
+    fn solve(&self, problem: &Problem) -> Result<Solution> {
+        let z = self.landmarks(problem)?;
         problem.progress.step("nystrom", 1, 3, "features");
         let map = NystromFeatures::new(problem.kernel, z.view(), problem.precision)?;
         let sigma = match problem.precision {
@@ -59,6 +67,29 @@ impl Method for Nystrom {
         problem.progress.step("nystrom", 2, 3, "eigendecomposition");
         let (eigenvalues, a) = principal_pairs(sigma.view(), problem.k, problem.precision.roundoff())?;
         problem.progress.step("nystrom", 3, 3, "done");
+        Ok(Solution {
+            eigenvalues,
+            features: Box::new(KernelFeatures::new(problem.kernel, z.view(), problem.precision)),
+            coefficients: matmul(map.normalisation(), a.view()),
+            at_points: None,
+        })
+    }
+}
+
+/// As [`Nystrom`], but the pairs are those of κ itself within the span of `κ(·,Z)` (Rayleigh–Ritz on at most 8192
+/// points): a better use of the same landmarks, at the same cost for a new point.
+#[derive(Clone, Copy, Debug)]
+pub struct NystromRitz(pub Nystrom);
+
+impl Method for NystromRitz {
+    fn name(&self) -> String {
+        "nystrom-ritz".into()
+    }
+
+    fn solve(&self, problem: &Problem) -> Result<Solution> {
+        let z = self.0.landmarks(problem)?;
+        let map = NystromFeatures::new(problem.kernel, z.view(), problem.precision)?;
+        let (eigenvalues, a) = ritz_pairs(problem, |x| map.eval(x))?;
         Ok(Solution {
             eigenvalues,
             features: Box::new(KernelFeatures::new(problem.kernel, z.view(), problem.precision)),

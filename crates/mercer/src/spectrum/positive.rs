@@ -134,6 +134,10 @@ impl Features for PositiveFeatures {
         }
     }
 
+    fn multiply_adds(&self) -> usize {
+        self.directions.len()
+    }
+
     fn save(&self, bundle: &mut Bundle) -> &'static str {
         bundle.set("features.amplitude", self.amplitude);
         bundle.set("features.damping", self.damping);

@@ -1,49 +1,84 @@
+use super::{Problem, zero_threshold};
 use crate::Result;
 use crate::linalg::{eigh, matmul};
+use crate::operator::{KernelOperator, Operator};
+use crate::rng::Rng;
 use ndarray::{Array2, ArrayView2, Axis, s};
 
-/// Rayleigh–Ritz: the best eigenpairs within the span of features. Solves `Π a = μ Σ a` with `Σ = ΦᵀΦ/n`,
-/// `Π = Φᵀ(KΦ)/n²` for features at n points `Φ` `[n, p]` and their image under the operator `KΦ` `[n, p]`.
+/// Rayleigh–Ritz: the best eigenpairs of `K/n` within the span of features. Solves `Π a = μ Σ a` with `Σ = ΦᵀΦ/n`,
+/// `Π = ΦᵀKΦ/n²` for features at the operator's n points, `Φ` `[n, p]`.
 ///
 /// Returns at most `k` pairs, `μ` descending and `A` `[p, ·]`, such that `ψ = ΦA` has `ψᵀψ/n = I`. Directions in which
 /// the features depend on each other are dropped, so there are fewer pairs than `k` where the span has fewer dimensions.
 ///
+/// The features are made orthonormal first, `Q = ΦW`, and K is applied to Q: applied to Φ, its rounding would be blown
+/// up by the condition of Σ, and small eigenvalues would be lost in it.
+///
 /// ```
+/// use mercer::{operator::DenseOperator, spectrum::rayleigh_ritz};
 /// use ndarray::array;
 /// // Φ spans the whole space, so the pairs of K/n are found exactly.
-/// let k = array![[2.0, 1.0], [1.0, 2.0]];
+/// let k = DenseOperator::new(array![[2.0, 1.0], [1.0, 2.0]]);
 /// let phi = array![[1.0, 3.0], [0.0, 1.0]];
-/// let (mu, _) = mercer::spectrum::rayleigh_ritz(phi.view(), k.dot(&phi).view(), 2)?;
+/// let (mu, _) = rayleigh_ritz(phi.view(), &k, 2)?;
 /// assert!((mu[0] - 1.5).abs() < 1e-12 && (mu[1] - 0.5).abs() < 1e-12);
 /// # Ok::<(), mercer::Error>(())
 /// ```
-pub fn rayleigh_ritz(phi: ArrayView2<f64>, k_phi: ArrayView2<f64>, k: usize) -> Result<(Vec<f64>, Array2<f64>)> {
+pub fn rayleigh_ritz(phi: ArrayView2<f64>, operator: &dyn Operator, k: usize) -> Result<(Vec<f64>, Array2<f64>)> {
+    /// The squared error of double precision, with room for sums over features.
+    const NOISE: f64 = 1e-13;
     let n = phi.nrows() as f64;
-    let sigma = matmul(phi.t(), phi) / n;
-    let pi = matmul(phi.t(), k_phi) / (n * n);
-    generalised_eigenpairs(sigma.view(), pi.view(), k)
+    let (q, w) = orthonormalise(phi, NOISE)?;
+    let t = matmul(q.t(), operator.apply(q.view()).view()) / (n * n);
+    let (μ, v) = eigh(((&t + &t.t()) * 0.5).view())?;
+    let k = k.min(μ.len());
+    Ok((μ[..k].to_vec(), matmul(w.view(), v.slice(s![.., ..k]))))
 }
 
-/// `Π a = μ Σ a` for symmetric `Π` and positive semi-definite `Σ` `[p, p]`: `Σ = UΛUᵀ` is whitened by
-/// `W = UΛ^{−1/2}` over its numerically positive part, and `WᵀΠW` is diagonalised.
-pub fn generalised_eigenpairs(
-    sigma: ArrayView2<f64>,
-    pi: ArrayView2<f64>,
-    k: usize,
-) -> Result<(Vec<f64>, Array2<f64>)> {
-    // Features of very different size are first brought to unit norm, so that the threshold compares directions, not units.
-    let scale = sigma.diag().mapv(|s| if s > 0.0 { 1.0 / s.sqrt() } else { 0.0 });
-    let unit = |m: ArrayView2<f64>| (&m * &scale) * scale.view().insert_axis(Axis(1));
-    let (λ, u) = eigh(unit(sigma).view())?;
-    let rank = λ.iter().take_while(|&&l| l > 1e-12 * λ[0]).count();
-    let mut w = u.slice(s![.., ..rank]).to_owned();
-    for (mut column, l) in w.axis_iter_mut(Axis(1)).zip(&λ) {
-        column /= l.sqrt();
+/// `W` `[p, r]` and `Q = ΦW` with `QᵀQ/m = I` for `Φ` `[m, p]`; directions that hold less than the share `noise` of the
+/// mean square of the strongest are left out.
+///
+/// Twice `W ← W U Λ^{−1/2}` with `QᵀQ/m = UΛUᵀ`: the second pass repairs the rounding of the first.
+pub(super) fn orthonormalise(phi: ArrayView2<f64>, noise: f64) -> Result<(Array2<f64>, Array2<f64>)> {
+    let m = phi.nrows() as f64;
+    let scale = phi.map_axis(Axis(0), |column| {
+        let norm = (column.dot(&column) / m).sqrt();
+        if norm > 0.0 { 1.0 / norm } else { 0.0 }
+    });
+    let mut w = Array2::from_diag(&scale);
+    let mut q = &phi * &scale;
+    for least in [noise, 0.1] {
+        let (λ, u) = eigh((matmul(q.t(), q.view()) / m).view())?;
+        let rank = λ.iter().take_while(|&&l| l > (least * λ[0]).max(f64::MIN_POSITIVE)).count();
+        let mut turn = u.slice(s![.., ..rank]).to_owned();
+        for (mut column, l) in turn.axis_iter_mut(Axis(1)).zip(&λ) {
+            column /= l.sqrt();
+        }
+        w = matmul(w.view(), turn.view());
+        q = matmul(phi, w.view());
     }
-    let projected = matmul(w.t(), matmul(unit(pi).view(), w.view()).view());
-    let symmetric = (&projected + &projected.t()) * 0.5;
-    let (μ, v) = eigh(symmetric.view())?;
-    let k = k.min(rank);
-    let a = matmul(w.view(), v.slice(s![.., ..k])) * scale.insert_axis(Axis(1));
-    Ok((μ[..k].to_vec(), a))
+    Ok((q, w))
+}
+
+/// Points on which Rayleigh–Ritz meets the true kernel; the cost is their square.
+pub(super) const MOST_RITZ_POINTS: usize = 8192;
+
+/// Pairs of κ itself in the span of the p features `φ(x)` `[·, p]`: `μ` `[k]`, zero where rounding hides it, and `A`
+/// `[p, k]`, with columns of zeros there.
+pub(super) fn ritz_pairs(
+    problem: &Problem,
+    φ: impl Fn(ArrayView2<f64>) -> Array2<f64>,
+) -> Result<(Vec<f64>, Array2<f64>)> {
+    let n = problem.x.nrows();
+    let sample = Rng::new(problem.seed).fork(0x7269_747a).sample(n, MOST_RITZ_POINTS.min(n));
+    let x = problem.x.select(Axis(0), &sample);
+    let operator = KernelOperator::new(problem.kernel, x.view(), problem.precision);
+    let phi = φ(x.view());
+    let (μ, a) = rayleigh_ritz(phi.view(), &operator, problem.k)?;
+    let threshold = zero_threshold(operator.roundoff(), μ.first().copied().unwrap_or(0.0));
+    let kept = μ.iter().take_while(|μ| **μ > threshold).count();
+    let mut coefficients = Array2::zeros((phi.ncols(), problem.k));
+    coefficients.slice_mut(s![.., ..kept]).assign(&a.slice(s![.., ..kept]));
+    let eigenvalues = μ.into_iter().take(kept).chain(std::iter::repeat(0.0)).take(problem.k).collect();
+    Ok((eigenvalues, coefficients))
 }

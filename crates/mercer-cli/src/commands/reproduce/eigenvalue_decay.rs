@@ -1,6 +1,6 @@
 //! Eigenvalues fall with the dimension of the data, not of the space around it.
 
-use super::Shown;
+use super::{Shown, command, indices, sentence};
 use crate::context::Context;
 use crate::figure::{Grid, Plot};
 use crate::report::{Report, Table};
@@ -9,19 +9,17 @@ use mercer::Result;
 use mercer::theory::eigenvalue_decay::{self, PolynomialRank, Series};
 use serde_json::json;
 
-/// Points of each data set.
-const N: usize = 1000;
-
-pub fn run(context: &Context) -> Result<Shown> {
+pub fn run(context: &Context, quick: bool) -> Result<Shown> {
+    let n = if quick { 300 } else { 1000 };
     let bar = context.bar();
-    let found = eigenvalue_decay::run(N, context.seed, &bar)?;
+    let found = eigenvalue_decay::run(n, context.seed, &bar)?;
     drop(bar);
     let figure = spectra(&found.dimensions);
     let report = Report::new("Eigenvalue decay and the dimension of the data")
         .lead(&sentence(&found.dimension_verdict))
         .section("Dimension")
         .text(&format!(
-            "{N} points uniform on cubes of dimension d, and on smooth sheets of dimension d in ten dimensions, under an RBF \
+            "{n} points uniform on cubes of dimension d, and on smooth sheets of dimension d in ten dimensions, under an RBF \
              of lengthscale 1. For such data the logarithm of the eigenvalues falls like the index to the power 1/d."
         ))
         .figure(&figure, "Spectra: a sheet (dashed) falls like the cube of its own dimension, not like the ten-dimensional cube.")
@@ -33,15 +31,8 @@ pub fn run(context: &Context) -> Result<Shown> {
         .section("Polynomial kernels")
         .text("A polynomial kernel of degree p in d dimensions has rank C(d+p, p): its spectrum does not fall, it ends.")
         .table(ranks(&found.ranks))
-        .command(&format!("mercer reproduce eigenvalue-decay --seed {}", context.seed));
+        .command(&command("eigenvalue-decay", context, quick));
     Ok(Shown { figure, report, text: said(&found), numbers: json!(found) })
-}
-
-/// A verdict as a sentence.
-fn sentence(verdict: &str) -> String {
-    let mut letters = verdict.chars();
-    let first = letters.next().map(|c| c.to_uppercase().collect::<String>()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
 }
 
 fn said(found: &eigenvalue_decay::Report) -> String {
@@ -49,11 +40,6 @@ fn said(found: &eigenvalue_decay::Report) -> String {
     let mut said: String = found.dimensions.iter().map(each).collect();
     said += &format!("\n{}\n{}\n\n", sentence(&found.dimension_verdict), sentence(&found.lengthscale_verdict));
     said + &found.ranks.iter().map(|r| format!("{}\n", sentence(&r.verdict))).collect::<String>()
-}
-
-/// `1, …, n`
-fn indices(n: usize) -> Vec<f64> {
-    (1..=n).map(|j| j as f64).collect()
 }
 
 fn spectra(all: &[Series]) -> String {

@@ -1,5 +1,6 @@
 //! `mercer reproduce`: an experiment of the theory, with its figures.
 
+mod classic_kernels;
 mod eigenvalue_decay;
 
 use crate::context::Context;
@@ -21,19 +22,18 @@ pub struct Reproduce {
     /// Folder for the figure and the report
     #[arg(long, short, value_name = "FOLDER", default_value = "report")]
     out: PathBuf,
+
+    /// A smaller run, in seconds rather than minutes
+    #[arg(long)]
+    quick: bool,
 }
 
 /// An experiment, as the program offers it.
 struct Entry {
     name: &'static str,
     help: &'static str,
-    run: fn(&Context) -> Result<Shown>,
-}
-
-impl Clone for &'static Entry {
-    fn clone(&self) -> Self {
-        self
-    }
+    /// Given the context and whether the smaller run is wanted.
+    run: fn(&Context, bool) -> Result<Shown>,
 }
 
 /// What an experiment shows: one figure that says it all, the whole report, and what it found in numbers and words.
@@ -45,15 +45,39 @@ struct Shown {
 }
 
 /// Every experiment there is.
-const EXPERIMENTS: &[Entry] = &[Entry {
-    name: "eigenvalue-decay",
-    help: "eigenvalues fall with the dimension of the data, not of the space around it",
-    run: eigenvalue_decay::run,
-}];
+const EXPERIMENTS: &[Entry] = &[
+    Entry {
+        name: "classic-kernels",
+        help: "a polynomial and an RBF on the line by every method: who finds the spectrum, and does training help?",
+        run: classic_kernels::run,
+    },
+    Entry {
+        name: "eigenvalue-decay",
+        help: "eigenvalues fall with the dimension of the data, not of the space around it",
+        run: eigenvalue_decay::run,
+    },
+];
 
 fn by_name() -> impl TypedValueParser<Value = &'static Entry> {
     PossibleValuesParser::new(EXPERIMENTS.iter().map(|e| PossibleValue::new(e.name).help(e.help)))
         .map(|name| EXPERIMENTS.iter().find(|e| e.name == name).expect("one of the possible values"))
+}
+
+/// A verdict as a sentence.
+fn sentence(verdict: &str) -> String {
+    let mut letters = verdict.chars();
+    let first = letters.next().map(|c| c.to_uppercase().collect::<String>()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
+/// The command that makes a report again.
+fn command(experiment: &str, context: &Context, quick: bool) -> String {
+    format!("mercer reproduce {experiment}{} --seed {}", if quick { " --quick" } else { "" }, context.seed)
+}
+
+/// `1, …, n`
+fn indices(n: usize) -> Vec<f64> {
+    (1..=n).map(|j| j as f64).collect()
 }
 
 impl Reproduce {
@@ -61,7 +85,7 @@ impl Reproduce {
         std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
         let at = |extension: &str| Output::new(&self.out.join(format!("{}.{extension}", self.experiment.name)));
         let (figure, page) = (at("svg")?, at("html")?);
-        let shown = (self.experiment.run)(context)?;
+        let shown = (self.experiment.run)(context, self.quick)?;
         figure.text(&shown.figure)?;
         shown.report.write(page.path())?;
         for file in [&figure, &page] {

@@ -87,6 +87,10 @@ impl Features for NetworkFeatures {
         out
     }
 
+    fn multiply_adds(&self) -> usize {
+        Network::parse(&self.architecture, self.inputs, self.networks).map_or(0, |network| network.multiply_adds())
+    }
+
     fn save(&self, bundle: &mut Bundle) -> &'static str {
         bundle.set("features.architecture", &self.architecture);
         bundle.set("features.networks", self.networks);

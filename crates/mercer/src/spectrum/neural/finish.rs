@@ -2,8 +2,9 @@
 
 use super::{Action, Batch, Functions};
 use crate::linalg::{eigh, matmul};
+use crate::spectrum::ritz::orthonormalise;
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, Axis, s};
 
 /// The best eigenpairs of `K` within a span: `ψ = Φ A`.
 pub struct Pairs {
@@ -33,6 +34,8 @@ impl Pairs {
 /// The functions are made orthonormal first, `Q = ΦW`, and the operator is applied to `Q`: applied to Φ, rounding would
 /// be blown up by the condition of Σ, and small or zero eigenvalues would be lost in it.
 pub fn rayleigh_ritz(action: &mut dyn Action, functions: &mut Functions, batch: &Batch, k: usize) -> Result<Pairs> {
+    /// The squared error of single precision is some 1e-15; at this share a direction is known to a percent.
+    const NOISE: f64 = 1e-11;
     functions.calibrate(&batch.x)?;
     functions.forget_norm()?;
     let phi = functions.columns(&batch.x)?;
@@ -48,7 +51,7 @@ pub(super) fn within_span(
     k: usize,
     image: impl FnOnce(ArrayView2<f64>, ArrayView2<f64>) -> Result<Array2<f64>>,
 ) -> Result<Pairs> {
-    let (q, w) = orthonormalise(phi)?;
+    let (q, w) = orthonormalise(phi, NOISE)?;
     let image = image(q.view(), w.view())?;
     if image.iter().any(|v| !v.is_finite()) {
         return Err(Error::Numerical("the operator's action on the networks is not finite; scale the data".into()));
@@ -63,31 +66,4 @@ pub(super) fn within_span(
     let error = image - &values * &Array1::from(eigenvalues.clone());
     let residuals = error.axis_iter(Axis(1)).map(|e| (e.dot(&e) / m).sqrt()).collect();
     Ok(Pairs { coefficients: matmul(w.view(), v), eigenvalues, values, residuals })
-}
-
-/// `W` `[p, r]` and `Q = ΦW` with `QᵀQ/m = I` for `Φ` `[m, p]`; directions that single-precision values of the
-/// functions cannot tell from nothing are left out.
-///
-/// Twice `W ← W U Λ^{−1/2}` with `QᵀQ/m = UΛUᵀ`: the second pass repairs the rounding of the first.
-fn orthonormalise(phi: ArrayView2<f64>) -> Result<(Array2<f64>, Array2<f64>)> {
-    /// The squared error of single precision is some 1e-15; at this share a direction is known to a percent.
-    const NOISE: f64 = 1e-11;
-    let m = phi.nrows() as f64;
-    let scale = phi.map_axis(Axis(0), |column| {
-        let norm = (column.dot(&column) / m).sqrt();
-        if norm > 0.0 { 1.0 / norm } else { 0.0 }
-    });
-    let mut w = Array2::from_diag(&scale);
-    let mut q = &phi * &scale;
-    for least in [NOISE, 0.1] {
-        let (λ, u) = eigh((matmul(q.t(), q.view()) / m).view())?;
-        let rank = λ.iter().take_while(|&&l| l > (least * λ[0]).max(f64::MIN_POSITIVE)).count();
-        let mut turn = u.slice(s![.., ..rank]).to_owned();
-        for (mut column, l) in turn.axis_iter_mut(Axis(1)).zip(&λ) {
-            column /= l.sqrt();
-        }
-        w = matmul(w.view(), turn.view());
-        q = matmul(phi, w.view());
-    }
-    Ok((q, w))
 }

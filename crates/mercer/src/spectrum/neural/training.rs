@@ -260,7 +260,7 @@ impl<'a> Run<'a> {
                 self.mark = Mark::of(&self)?;
                 break Stop::Interrupted;
             }
-            let due = step % self.settings.interval() == 0 || step >= self.settings.steps;
+            let due = step.is_multiple_of(self.settings.interval()) || step >= self.settings.steps;
             if due && self.patience.validated != Some(step) {
                 if let Err(error) = self.validate() {
                     self.recover(error)?;
@@ -325,7 +325,7 @@ impl<'a> Run<'a> {
     fn remember(&mut self, step: u64, outcome: &Outcome) {
         let μ = &outcome.eigenvalues;
         self.raw.update(&Array2::from_shape_fn((1, μ.len()), |(_, j)| μ[j]));
-        if step % self.settings.steps.div_ceil(CURVE).max(1) == 0 {
+        if step.is_multiple_of(self.settings.steps.div_ceil(CURVE).max(1)) {
             self.loss.push([step as f64, outcome.loss]);
         }
         if self.reported.is_none_or(|at| at.elapsed() > Duration::from_millis(100)) {
@@ -424,7 +424,7 @@ impl<'a> Run<'a> {
             self.settings;
         format!(
             "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({course:?}), clip {clip:?}, patience {patience} over {validation_points} points, seed {seed}",
-            self.objective.name(),
+            self.objective.describe(),
             self.k,
             self.action.identity(),
             self.functions.network().networks(),

@@ -1,0 +1,156 @@
+//! The classic kernels by every method.
+
+use super::{Shown, command, indices, sentence};
+use crate::context::Context;
+use crate::figure::{Grid, Plot};
+use crate::report::{Report, Table};
+use crate::text;
+use mercer::Result;
+use mercer::theory::classic_kernels::{self, Attempt, Errors, FOUND, Plan, Setting};
+use serde_json::json;
+
+pub fn run(context: &Context, quick: bool) -> Result<Shown> {
+    let plan = if quick { Plan::quick(context.seed) } else { Plan::full(context.seed) };
+    let bar = context.bar();
+    let settings = classic_kernels::run(&plan, &bar)?;
+    drop(bar);
+    let verdict = classic_kernels::verdict(&settings);
+    let figure =
+        error_grid("Function error of each pair, against the exact functions of the points", &settings, function);
+    let mut report = Report::new("Classic kernels, by every method")
+        .lead(&sentence(&verdict))
+        .section("What was run")
+        .text(&setting_words(&plan))
+        .section("Who won")
+        .text(&settings.iter().map(|s| sentence(&s.verdict())).collect::<Vec<_>>().join("\n\n"))
+        .figure(&figure, "1 − |cos| of the angle between the function found and the exact one of the same points. Points below 1e-16 are drawn there.")
+        .figure(
+            &error_grid("Eigenvalue error of each pair", &settings, |a, j| Some(a.to_points.eigenvalue[j])),
+            "Relative to the exact eigenvalue of the same points; where that is zero, relative to the largest.",
+        );
+    for setting in &settings {
+        report = report
+            .section(&format!("{}, n = {}", setting.case.name, setting.n))
+            .table(summary(setting))
+            .figure(
+                &functions(setting),
+                "Each function over the interval; the exact one of the same points is the thick grey line.",
+            )
+            .table(errors("against the exact spectrum of the points", setting, &setting.of_points, |a| &a.to_points))
+            .table(errors("against the spectrum of the distribution", setting, &setting.of_population, |a| {
+                &a.to_population
+            }));
+        for (name, why) in &setting.unsuited {
+            report = report.text(&format!("Left out: {name}. {}.", sentence(why).trim_end_matches('.')));
+        }
+    }
+    report = report.command(&command("classic-kernels", context, quick));
+    let numbers = json!({ "plan": plan, "settings": settings, "verdict": verdict });
+    Ok(Shown { figure, report, text: said(&settings, &verdict), numbers })
+}
+
+fn setting_words(plan: &Plan) -> String {
+    let sizes: Vec<String> = plan.sizes.iter().map(|n| text::grouped(*n)).collect();
+    format!(
+        "The polynomial kernel (xx' + 1.5)⁴ on U[−1,1], of rank five, and the RBF exp(−(x−x')²/2) on U[−2,2], each at {} random \
+         points; {} pairs. Networks are \"{}\", trained by Adam at 1e-3 (cosine) on batches of {} for {} steps, Ritz for {}; all \
+         end in Rayleigh–Ritz. Random features and landmarks are {}, so that each method but the first four, which have a whole \
+         network for each function, spans equally many dimensions. A pair counts as found when its eigenvalue and its function \
+         are both within {FOUND:.0e} of the exact ones of the same points, and all before it are found.",
+        sizes.join(", "),
+        plan.k,
+        plan.architecture(),
+        plan.batch,
+        text::grouped(plan.steps as usize),
+        text::grouped(plan.ritz_steps as usize),
+        plan.width,
+    )
+}
+
+fn function(attempt: &Attempt, j: usize) -> Option<f64> {
+    attempt.to_points.function[j].map(|e| e.max(1e-16))
+}
+
+/// One panel a setting, one line a method, over the pairs.
+fn error_grid(title: &str, settings: &[Setting], error: fn(&Attempt, usize) -> Option<f64>) -> String {
+    let columns = settings.len() / classic_kernels::CASES.len();
+    let mut grid = Grid::new(title, columns).panel_size(250.0, 190.0).shared();
+    for setting in settings {
+        let mut plot = Plot::new(format!("{}, n = {}", setting.case.name, setting.n)).x("pair j").y_log("error");
+        for (i, attempt) in setting.attempts.iter().enumerate() {
+            let errors: Vec<f64> = (0..setting.of_points.len())
+                .map(|j| error(attempt, j).filter(|e| *e > 0.0).unwrap_or(f64::NAN))
+                .collect();
+            plot = plot.line(&attempt.name, &indices(errors.len()), &errors).markers().colour(i);
+        }
+        grid = grid.panel(plot);
+    }
+    grid.svg()
+}
+
+/// Small multiples: the functions of every method over the exact ones.
+fn functions(setting: &Setting) -> String {
+    let title = format!("{}, n = {}: functions over the exact ones", setting.case.name, setting.n);
+    let mut grid = Grid::new(title, 5).panel_size(170.0, 120.0);
+    for j in (0..setting.of_points.len()).filter(|j| setting.of_points[*j] > 0.0) {
+        let mut plot = Plot::new(format!("ψ_{} (μ = {})", j + 1, text::number(setting.of_points[j], 3))).x("x");
+        for (i, attempt) in setting.attempts.iter().enumerate() {
+            plot = plot.line(&attempt.name, &setting.grid, &attempt.functions.column(j).to_vec()).colour(i);
+        }
+        grid = grid.panel(plot.line("exact", &setting.grid, &setting.exact.column(j).to_vec()).dashed().colour(7));
+    }
+    grid.svg()
+}
+
+const HEADINGS: [&str; 7] =
+    ["method", "steps", "pairs found", "typical function error", "worst residual", "seconds", "multiply-adds"];
+
+fn cells(a: &Attempt) -> [String; 7] {
+    let worst = a.residual.iter().flatten().fold(0.0f64, |worst, r| worst.max(*r));
+    [
+        a.name.clone(),
+        a.steps.to_string(),
+        a.pairs_found().to_string(),
+        text::error(a.typical_function_error()),
+        text::error(worst),
+        format!("{:.3}", a.seconds),
+        text::grouped(a.multiply_adds),
+    ]
+}
+
+fn summary(setting: &Setting) -> Table {
+    let table = setting.ranking().into_iter().fold(Table::new(&HEADINGS), |table, a| table.row(&cells(a)));
+    table.highest(2).lowest(3).lowest(5).lowest(6).caption(
+        "Best first. The residual is measured on points that no method has seen; multiply-adds are for one new point.",
+    )
+}
+
+/// Errors of each pair: for each method its eigenvalues as trained, its eigenvalues after Rayleigh–Ritz, its functions.
+fn errors(what: &str, setting: &Setting, exact: &[f64], of: fn(&Attempt) -> &Errors) -> Table {
+    let headings: Vec<String> =
+        ["method", "error of"].map(String::from).into_iter().chain(exact.iter().map(|μ| text::number(*μ, 3))).collect();
+    let row = |name: &str, what: &str, errors: Vec<Option<f64>>| -> Vec<String> {
+        let errors = errors.into_iter().map(|e| e.map_or(text::GAP.into(), text::error));
+        [name.to_owned(), what.to_owned()].into_iter().chain(errors).collect()
+    };
+    let all = |errors: &[f64]| errors.iter().copied().map(Some).collect();
+    let mut table = Table::new(&headings).caption(format!("Errors {what}, whose eigenvalues head the columns."));
+    for attempt in &setting.attempts {
+        let Errors { eigenvalue, raw_eigenvalue, function } = of(attempt);
+        if let Some(raw) = raw_eigenvalue.as_ref().filter(|_| attempt.steps > 0) {
+            table = table.row(&row(&attempt.name, "eigenvalue, raw", all(raw)));
+        }
+        table = table.row(&row(&attempt.name, "eigenvalue", all(eigenvalue)));
+        table = table.row(&row("", "function", function.clone()));
+    }
+    table
+}
+
+fn said(settings: &[Setting], verdict: &str) -> String {
+    let mut said = String::new();
+    for setting in settings {
+        let rows: Vec<Vec<String>> = setting.ranking().into_iter().map(|a| cells(a).to_vec()).collect();
+        said += &format!("{}, n = {}\n{}\n", setting.case.name, setting.n, text::table(&HEADINGS, &rows));
+    }
+    said + &sentence(verdict) + "\n"
+}
