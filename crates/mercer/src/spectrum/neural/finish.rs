@@ -42,8 +42,17 @@ pub fn rayleigh_ritz(action: &mut dyn Action, functions: &mut Functions, batch: 
     if phi.iter().any(|v| !v.is_finite()) {
         return Err(Error::Numerical("a network's output is not finite; use a smaller learning rate".into()));
     }
-    let (q, w) = orthonormalise(phi.view(), NOISE)?;
-    let image = action.image(batch, q.view(), w.view(), functions)?;
+    within_span(phi.view(), k, |q, w| action.image(batch, q, w, functions))
+}
+
+/// The same for functions known by their values `Φ` `[m, p]` alone; `image` gives `K(ΦW)` for `ΦW` and `W` `[p, r]`.
+pub(super) fn within_span(
+    phi: ArrayView2<f64>,
+    k: usize,
+    image: impl FnOnce(ArrayView2<f64>, ArrayView2<f64>) -> Result<Array2<f64>>,
+) -> Result<Pairs> {
+    let (q, w) = orthonormalise(phi, NOISE)?;
+    let image = image(q.view(), w.view())?;
     if image.iter().any(|v| !v.is_finite()) {
         return Err(Error::Numerical("the operator's action on the networks is not finite; scale the data".into()));
     }
