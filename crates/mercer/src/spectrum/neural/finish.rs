@@ -4,7 +4,7 @@ use super::{Action, Batch, Functions};
 use crate::linalg::{eigh, matmul};
 use crate::spectrum::ritz::orthonormalise;
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 
 /// The best eigenpairs of `K` within a span: `ψ = Φ A`.
 pub struct Pairs {
@@ -29,13 +29,14 @@ impl Pairs {
     }
 }
 
+/// The squared error of single precision is some 1e-15; at this share a direction is known to a percent.
+const NOISE: f64 = 1e-11;
+
 /// Solves `Π a = μ Σ a`, `Σ = ⟨φ,φᵀ⟩`, `Π = ⟨φ,Kφᵀ⟩`, over the points of `batch`, for at most `k` pairs.
 ///
 /// The functions are made orthonormal first, `Q = ΦW`, and the operator is applied to `Q`: applied to Φ, rounding would
 /// be blown up by the condition of Σ, and small or zero eigenvalues would be lost in it.
 pub fn rayleigh_ritz(action: &mut dyn Action, functions: &mut Functions, batch: &Batch, k: usize) -> Result<Pairs> {
-    /// The squared error of single precision is some 1e-15; at this share a direction is known to a percent.
-    const NOISE: f64 = 1e-11;
     functions.calibrate(&batch.x)?;
     functions.forget_norm()?;
     let phi = functions.columns(&batch.x)?;
