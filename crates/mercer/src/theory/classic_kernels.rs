@@ -68,13 +68,14 @@ impl Plan {
 
     /// Every method, the trained ones first.
     fn contestants(&self) -> Vec<Contestant> {
-        let trained = |name: &str, kind, steps| Contestant {
-            name: name.into(),
+        let trained = |name, kind, steps| Contestant {
+            name,
             family: Family::Trained,
             steps,
-            method: self.neural(kind, steps),
+            method: self.neural(kind, steps, true),
+            last_step: Some(self.neural(kind, steps, false)),
         };
-        let untrained = |name: &str, family, method| Contestant { name: name.into(), family, steps: 0, method };
+        let untrained = |name, family, method| Contestant { name, family, steps: 0, method, last_step: None };
         let fourier = Fourier { features: self.features, sampling: Sampling::Orthogonal, ritz: true };
         let nystrom = Nystrom { landmarks: self.features, choice: Landmarks::KMeansPlusPlus };
         vec![
