@@ -78,7 +78,7 @@ fn align(data: Dataset, first: &Dataset) -> Result<Dataset> {
 
 /// Whether the columns have names of their own, and not just `x0`, `x1`, …
 fn has_names(data: &Dataset) -> bool {
-    data.columns.iter().any(|name| !name.strip_prefix('x').is_some_and(|rest| rest.parse::<usize>().is_ok()))
+    data.columns.iter().any(|name| name.strip_prefix('x').is_none_or(|rest| rest.parse::<usize>().is_err()))
 }
 
 /// The names of the scalings.

@@ -14,6 +14,7 @@ mod progress;
 mod report;
 mod score;
 mod text;
+mod training;
 mod usage;
 
 use args::{Cli, Command};

@@ -1,8 +1,10 @@
 //! The registry of methods: a method that has its line here is offered by `fit` and runs in `demo`.
 
+use crate::training::{self, TrainingOptions};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mercer::operator::Precision;
+use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Positive, Sampling};
 use mercer::{Error, Result};
 
@@ -10,9 +12,15 @@ use mercer::{Error, Result};
 pub struct Entry {
     pub name: &'static str,
     pub help: &'static str,
-    /// The options of [`Options`] that it listens to.
-    pub options: &'static [&'static str],
+    /// The options of [`Options`] that it listens to, in groups.
+    pub options: &'static [&'static [&'static str]],
     pub make: fn(&Options, Size) -> Box<dyn Method>,
+}
+
+impl Entry {
+    fn listens_to(&self, option: &str) -> bool {
+        self.options.iter().any(|group| group.contains(&option))
+    }
 }
 
 /// What defaults may depend on: the number of points and of pairs.
@@ -33,26 +41,50 @@ pub const METHODS: &[Entry] = &[
     Entry {
         name: "krylov",
         help: "the leading pairs to the tolerance, without storing the kernel matrix",
-        options: &["tolerance"],
+        options: &[&["tolerance"]],
         make: |o, _| Box::new(o.tolerance.map_or_else(Krylov::default, |tolerance| Krylov { tolerance })),
     },
     Entry {
         name: "nystrom",
         help: "approximate, from a few landmark points; time grows like n",
-        options: &["landmarks", "choice"],
+        options: &[&["landmarks", "choice"]],
         make: |o, size| Box::new(Nystrom { landmarks: o.landmarks(size), choice: o.choice.unwrap_or(CHOICE) }),
     },
     Entry {
         name: "rff",
         help: "approximate, from random Fourier features; for shift-invariant kernels",
-        options: &["features", "sampling", "ritz"],
+        options: &[&["features", "sampling", "ritz"]],
         make: |o, size| Box::new(Fourier { features: o.features(size), sampling: o.sampling(), ritz: o.ritz }),
     },
     Entry {
         name: "positive",
         help: "approximate, from positive random features; for the kernel expdot",
-        options: &["features", "sampling"],
+        options: &[&["features", "sampling"]],
         make: |o, size| Box::new(Positive { features: o.features(size), sampling: o.sampling() }),
+    },
+    Entry {
+        name: "neuralef",
+        help: "trained networks, each orthogonal to those before it",
+        options: &[&training::COMMON, &["averaged"]],
+        make: |o, _| training::make(Kind::NeuralEf { averaged: false }, o),
+    },
+    Entry {
+        name: "spin",
+        help: "trained networks, by spectral inference with a masked gradient",
+        options: &[&training::COMMON],
+        make: |o, _| training::make(Kind::Spin { decay: 0.99 }, o),
+    },
+    Entry {
+        name: "nested",
+        help: "trained networks, the best approximations of every rank up to k at once",
+        options: &[&training::COMMON, &["nesting"]],
+        make: |o, _| training::make(Kind::Nested { nesting: None }, o),
+    },
+    Entry {
+        name: "ritz",
+        help: "a trained trunk whose last layer is solved for; 0 steps are random features",
+        options: &[&training::COMMON],
+        make: |o, _| training::make(Kind::Ritz, o),
     },
 ];
 
@@ -85,6 +117,9 @@ pub struct Options {
     /// rff: solve for the kernel itself within the span of the features (Rayleigh–Ritz)
     #[arg(long)]
     pub ritz: bool,
+
+    #[command(flatten)]
+    pub training: TrainingOptions,
 }
 
 impl Options {
@@ -98,7 +133,7 @@ impl Options {
             ("sampling", self.sampling.is_some()),
             ("ritz", self.ritz),
         ];
-        given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name)
+        given.into_iter().chain(self.training.given()).filter(|(_, given)| *given).map(|(name, _)| name)
     }
 
     fn landmarks(&self, size: Size) -> usize {
@@ -116,8 +151,8 @@ impl Options {
 
 /// Fails when an option was given that the method has no use for.
 pub fn check(entry: &Entry, options: &Options) -> Result<()> {
-    let Some(useless) = options.given().find(|o| !entry.options.contains(o)) else { return Ok(()) };
-    let others: Vec<&str> = METHODS.iter().filter(|m| m.options.contains(&useless)).map(|m| m.name).collect();
+    let Some(useless) = options.given().find(|o| !entry.listens_to(o)) else { return Ok(()) };
+    let others: Vec<&str> = METHODS.iter().filter(|m| m.listens_to(useless)).map(|m| m.name).collect();
     Err(Error::input(format!(
         "--method {} has no use for --{useless}, which is for {}; leave it out",
         entry.name,
@@ -155,6 +190,8 @@ pub fn positive(word: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mercer::compute::Rule;
+    use mercer::spectrum::neural::{Course, Nesting};
 
     #[test]
     fn every_method_goes_by_its_name_and_every_option_has_a_method() {
@@ -169,10 +206,24 @@ mod tests {
             features: Some(2),
             sampling: Some(Sampling::Plain),
             ritz: true,
+            training: TrainingOptions {
+                steps: Some(1),
+                batch: Some(1),
+                rate: Some(1.0),
+                schedule: Some(Course::Constant),
+                optimiser: Some(Rule::ADAM),
+                net: Some(String::new()),
+                no_finish: true,
+                checkpoint: Some("c".into()),
+                checkpoint_every: Some(1.0),
+                resume: true,
+                averaged: true,
+                nesting: Some(Nesting::Joint),
+            },
         };
         for option in all.given() {
-            assert!(METHODS.iter().any(|m| m.options.contains(&option)), "{option}");
+            assert!(METHODS.iter().any(|m| m.listens_to(option)), "{option}");
         }
-        assert!(METHODS.iter().flat_map(|m| m.options).all(|o| all.given().any(|given| given == *o)));
+        assert!(METHODS.iter().flat_map(|m| m.options.concat()).all(|o| all.given().any(|given| given == o)));
     }
 }

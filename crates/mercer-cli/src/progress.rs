@@ -14,7 +14,6 @@ impl Bar {
         let bar = ProgressBar::with_draw_target(None, target);
         let style = "{spinner} {prefix} [{bar:24}] {pos}/{len} {elapsed} {wide_msg}";
         bar.set_style(ProgressStyle::with_template(style).expect("a valid template").progress_chars("━╸ "));
-        bar.enable_steady_tick(Duration::from_millis(120));
         Bar(bar)
     }
 }
@@ -23,6 +22,7 @@ impl Progress for Bar {
     fn step(&self, what: &str, done: usize, total: usize, note: &str) {
         if self.0.prefix() != what {
             self.0.set_prefix(what.to_owned());
+            self.0.enable_steady_tick(Duration::from_millis(120));
         }
         self.0.set_length(total as u64);
         self.0.set_position(done as u64);

@@ -66,7 +66,7 @@ pub fn error(value: f64) -> String {
 /// A share as a percentage, never rounded up to the whole.
 pub fn percent(share: f64) -> String {
     let shown = 100.0 * share;
-    if shown < 100.0 && shown >= 99.95 { format!("{:.6} %", shown.min(99.999_999)) } else { format!("{shown:.1} %") }
+    if (99.95..100.0).contains(&shown) { format!("{:.6} %", shown.min(99.999_999)) } else { format!("{shown:.1} %") }
 }
 
 /// A kernel expression with its numbers to six digits, for the eye; the full ones are needed to compute the same.
@@ -108,7 +108,7 @@ pub fn grouped(n: usize) -> String {
     }
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(' ');
         }
         out.push(digit);

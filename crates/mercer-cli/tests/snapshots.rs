@@ -1,8 +1,8 @@
 //! What the program says, word for word: every `$ mercer …` of `tests/cmd/*.txt` is run and compared with what follows
 //! it there. Lines of standard error start with `! `; an exit code other than 0 ends the output as `[exit 2]`.
 //!
-//! Numbers are compared as numbers, to four digits, and residues of rounding count as zero; times are not compared,
-//! nor is the width of space. Every file has a fresh folder with the files of `tests/cmd/data` in it.
+//! Numbers are compared as numbers, to four digits or to the last one shown, and residues of rounding count as zero;
+//! times are not compared, nor is the width of space. Every file has a fresh folder with the files of `tests/cmd/data` in it.
 //! `MERCER_UPDATE=1 cargo test --test snapshots` writes the files anew.
 
 use std::path::Path;
@@ -131,15 +131,28 @@ fn number(text: &str) -> Option<usize> {
 fn same(a: Option<&&str>, b: Option<&&str>) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return false };
     match (a.parse::<f64>(), b.parse::<f64>()) {
-        (Ok(a), Ok(b)) => (a - b).abs() <= 1e-4 * a.abs().max(b.abs()) || a.abs().max(b.abs()) < 1e-10,
-        _ => a == b,
+        _ if a == b => true,
+        (Ok(x), Ok(y)) => {
+            let largest = x.abs().max(y.abs());
+            (x - y).abs() <= (1e-4 * largest).max(1.01 * last_place(a)).max(1.01 * last_place(b)) || largest < 1e-10
+        }
+        _ => false,
     }
+}
+
+/// One unit in the last place of a number as it is written; 0 for a whole number, which must be met exactly.
+fn last_place(number: &str) -> f64 {
+    let (digits, exponent) = number.split_once('e').unwrap_or((number, "0"));
+    let decimals = digits.split_once('.').map_or(0, |(_, decimals)| decimals.len() as i32);
+    if number.contains(['.', 'e']) { 10f64.powi(exponent.parse::<i32>().unwrap_or(0) - decimals) } else { 0.0 }
 }
 
 #[test]
 fn the_comparison_sees_what_matters() {
     assert_eq!(difference("a  1.00001 b\n1e-16", "a 1.0 b 3e-15"), None);
-    assert!(difference("a 1.1", "a 1.0").is_some());
+    assert!(difference("a 1.12", "a 1.10").is_some());
+    assert!(difference("a 3 b", "a 4 b").is_some());
+    assert_eq!(difference("6.7e-5 nan", "6.8e-5 nan"), None);
     assert!(difference("a 1.0", "a 1.0 b").is_some());
     assert!(difference("rbf(lengthscale=2)", "rbf(lengthscale=3)").is_some());
     assert!(difference("exit 2", "exit 1").is_some());

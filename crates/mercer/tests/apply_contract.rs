@@ -14,11 +14,12 @@ use ndarray::{Array2, ArrayView2};
 use std::path::Path;
 
 type Predict = Box<dyn Fn(ArrayView2<f64>) -> Result<Array2<f64>>>;
+type Reload = Box<dyn Fn(&Path) -> Result<Predict>>;
 
 /// A fitted estimator as the suite sees it: it predicts, and it is saved and read back.
 struct Fitted {
     predict: Predict,
-    reload: Box<dyn Fn(&Path) -> Result<Predict>>,
+    reload: Reload,
 }
 
 fn erase<F: Saved + 'static>(

@@ -4,9 +4,10 @@ use mercer::apply::{Affinity, DiffusionMaps, EigenSolver, KernelPca, LaplacianEi
 use mercer::data::generate;
 use mercer::kernel::Kernel;
 use mercer::linalg::eigh;
-use mercer::operator::{Budget, DenseOperator, Operator, Precision, gram};
+use mercer::operator::{Budget, DenseOperator, Operator, Precision, gram, gram_cross};
 use mercer::rng::Rng;
 use ndarray::{Array2, ArrayView2, Axis, aview1};
+use proptest::prelude::*;
 use std::f64::consts::TAU;
 
 fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
@@ -285,4 +286,42 @@ fn the_walk_of_an_operator_keeps_its_budget() {
     let v = normal(70, 2, 14);
     let apply = |operator: &dyn Operator| RandomWalk::new(operator, 1.0).unwrap().apply(v.view());
     assert!(worst(apply(&dense).view(), apply(&free).view()) < 1e-12);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// All components together are the features themselves: `z(x)·z(x') = κ(x,x')` centred on the fitted points, for
+    /// fitted points on both sides and for a new point on one.
+    #[test]
+    fn inner_products_of_all_components_are_the_centred_kernel(n in 3usize..40, d in 1usize..4, seed in 0u64..1000) {
+        let (x, new) = (normal(n, d, seed), normal(3, d, seed + 1));
+        let κ = kernel("laplacian(1.3)");
+        let fitted = KernelPca { k: n, ..Default::default() }.fit(&κ, x.view(), &Means::default()).unwrap();
+        // Laplacian kernels of different points have full rank; centring takes one direction out.
+        prop_assert_eq!(fitted.dropped, 1);
+        let k = gram::<f64>(&κ, x.view());
+        let (rows, mean) = (k.mean_axis(Axis(0)).unwrap(), k.mean().unwrap());
+        let z = fitted.projections();
+        let centred = Array2::from_shape_fn((n, n), |(i, j)| k[[i, j]] - rows[i] - rows[j] + mean);
+        prop_assert!(worst(z.dot(&z.t()).view(), centred.view()) < 1e-11);
+        let c = gram_cross::<f64>(&κ, new.view(), x.view());
+        let own = c.mean_axis(Axis(1)).unwrap();
+        let centred = Array2::from_shape_fn((3, n), |(i, j)| c[[i, j]] - own[i] - rows[j] + mean);
+        let at_new = fitted.transform(new.view()).unwrap();
+        prop_assert!(worst(at_new.dot(&z.t()).view(), centred.view()) < 1e-10);
+    }
+
+    /// The walk conserves probability, so every function but the constant one has mean zero under its stationary law.
+    #[test]
+    fn slow_functions_are_orthonormal_under_the_stationary_law(n in 5usize..40, seed in 0u64..1000) {
+        let x = normal(n, 2, seed);
+        let maps = DiffusionMaps { k: 3, alpha: 0.0, time: 0.0, ..Default::default() };
+        let ψ = maps.fit(&kernel("laplacian(1)"), x.view(), &Means::default()).unwrap().embedding();
+        let d = gram::<f64>(&kernel("laplacian(1)"), x.view()).sum_axis(Axis(1));
+        let π = &d / d.sum();
+        prop_assert!(π.dot(&ψ).iter().all(|m| m.abs() < 1e-12));
+        let weighted = &ψ * &π.insert_axis(Axis(1));
+        prop_assert!(worst(ψ.t().dot(&weighted).view(), Array2::<f64>::eye(3).view()) < 1e-11);
+    }
 }

@@ -8,6 +8,7 @@ use mercer::operator::{Budget, Precision, gram, gram_cross};
 use mercer::rng::Rng;
 use mercer::spectrum::{Exact, Problem, Spectrum};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
+use proptest::prelude::*;
 
 fn kernel(text: &str) -> Kernel {
     Kernel::parse(text).unwrap()
@@ -256,4 +257,42 @@ fn a_wide_bandwidth_gives_the_mean_and_a_narrow_one_the_nearest() {
     assert!(wide.iter().all(|s| (s - mean).abs() < 1e-9));
     let (narrow, _) = fit(1e-5).scores(x.view()).unwrap();
     assert!(narrow.iter().zip(&y).all(|(s, y)| (s - y).abs() < 1e-12));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Ridge regression is linear in y and does not know the order of the points, and conjugate gradients find the same.
+    #[test]
+    fn ridge_is_linear_and_blind_to_order(n in 3usize..60, seed in 0u64..1000, log_alpha in -3.0..2.0f64) {
+        let ((x, y), (z, _)) = (problem(n, seed), problem(4, seed + 1));
+        let mut rng = Rng::new(seed + 2);
+        let other: Vec<f64> = (0..n).map(|_| rng.normal()).collect();
+        let fit = |x: ArrayView2<f64>, y: &[f64], solver| {
+            let ridge = Ridge { alpha: Alpha::Fixed(10f64.powf(log_alpha)), solver };
+            let fitted = ridge.fit(&kernel("matern52(1.5)"), x, &Target::Values(y.to_vec()), &Means::default()).unwrap();
+            fitted.scores(z.view()).unwrap()
+        };
+        let direct = fit(x.view(), &y, RidgeSolver::Direct);
+        let sum: Vec<f64> = y.iter().zip(&other).map(|(a, b)| 2.0 * a - b).collect();
+        let want = 2.0 * &direct - fit(x.view(), &other, RidgeSolver::Direct);
+        prop_assert!(worst(fit(x.view(), &sum, RidgeSolver::Direct).view(), want.view()) < 1e-9);
+        let order = rng.sample(n, n);
+        let shuffled: Vec<f64> = order.iter().map(|&i| y[i]).collect();
+        let again = fit(x.select(Axis(0), &order).view(), &shuffled, RidgeSolver::Direct);
+        prop_assert!(worst(again.view(), direct.view()) < 1e-9);
+        let cg = fit(x.view(), &y, RidgeSolver::conjugate_gradients(Precision::F64));
+        prop_assert!(worst(cg.view(), direct.view()) < 1e-5);
+    }
+
+    /// An average lies between the smallest and the largest of what it averages.
+    #[test]
+    fn averages_stay_within_the_targets(n in 2usize..50, seed in 0u64..1000, h in 0.01..50.0f64) {
+        let ((x, y), (z, _)) = (problem(n, seed), problem(6, seed + 1));
+        let (low, high) = y.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
+        let average = NadarayaWatson { bandwidth: Bandwidth::Fixed(h) };
+        let fitted = average.fit(&kernel("matern32(1)"), x.view(), &Target::Values(y), &Means::default()).unwrap();
+        let (scores, _) = fitted.scores(z.view()).unwrap();
+        prop_assert!(scores.iter().all(|s| (low - 1e-12..=high + 1e-12).contains(s)));
+    }
 }

@@ -6,10 +6,12 @@ use crate::input::{Reader, fit_scaler, scaled, scaling};
 use crate::methods;
 use crate::output::{Output, optional};
 use crate::text;
+use crate::training;
 use clap::Args;
 use mercer::data::{Dataset, Scaling};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
+use mercer::spectrum::neural::Training;
 use mercer::spectrum::{Certificate, Problem, Spectrum};
 use mercer::{Error, Result};
 use serde::Serialize;
@@ -74,6 +76,8 @@ pub struct Fitted<'a> {
     seed: u64,
     eigenvalues: &'a [f64],
     certificate: &'a Certificate,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    training: Option<&'a Training>,
     seconds: f64,
 }
 
@@ -163,6 +167,7 @@ pub fn fitted(spectrum: &Spectrum) -> Fitted<'_> {
         seed: origin.seed,
         eigenvalues: &spectrum.eigenvalues,
         certificate: &spectrum.certificate,
+        training: spectrum.training(),
         seconds: origin.seconds,
     }
 }
@@ -181,7 +186,8 @@ pub fn described(spectrum: &Spectrum) -> String {
     );
     said += &text::table(&HEADINGS, &rows(&spectrum.eigenvalues, &spectrum.certificate));
     said.push('\n');
-    for sentence in sentences(&spectrum.certificate) {
+    let trained = spectrum.training().map(training::sentences).unwrap_or_default();
+    for sentence in sentences(&spectrum.certificate).into_iter().chain(trained) {
         said += &format!("{sentence}\n");
     }
     said

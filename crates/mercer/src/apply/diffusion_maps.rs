@@ -1,6 +1,7 @@
+use super::extension::Extension;
 use super::laplacian_eigenmaps::nearly_separate;
 use super::reference::{Reference, Saved};
-use super::walk::{Extension, RandomWalk, slow_functions};
+use super::walk::{RandomWalk, slow_functions};
 use super::{EigenSolver, Means, check_k, check_points};
 use crate::kernel::Kernel;
 use crate::model::Bundle;

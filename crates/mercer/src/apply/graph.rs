@@ -126,16 +126,18 @@ impl Operator for NeighbourGraph {
 
     fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
         const ROWS: usize = 512;
-        let mut y = Array2::zeros(v.dim());
-        let strips: Vec<_> = y.axis_chunks_iter_mut(Axis(0), ROWS).enumerate().collect();
-        strips.into_par_iter().for_each(|(s, mut y)| {
-            for (r, mut y) in y.rows_mut().into_iter().enumerate() {
+        let width = v.ncols();
+        let v = v.as_standard_layout();
+        let values = v.as_slice().expect("standard layout");
+        let mut y = vec![0.0; values.len()];
+        y.par_chunks_mut(ROWS * width.max(1)).enumerate().for_each(|(s, y)| {
+            for (r, y) in y.chunks_exact_mut(width).enumerate() {
                 for &(j, w) in self.of(s * ROWS + r) {
-                    y.scaled_add(w, &v.row(j));
+                    y.iter_mut().zip(&values[j * width..(j + 1) * width]).for_each(|(y, v)| *y += w * v);
                 }
             }
         });
-        y
+        Array2::from_shape_vec(v.dim(), y).expect("as many as there were")
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {

@@ -1,11 +1,12 @@
+use super::extension::Extension;
 use super::graph::{NeighbourGraph, nearest_neighbours};
-use super::reference::{Reference, Saved, fits};
-use super::walk::{Extension, RandomWalk, SlowFunctions, slow_functions, slow_functions_sparse};
+use super::reference::{Reference, Saved};
+use super::walk::{RandomWalk, SlowFunctions, slow_functions, slow_functions_sparse};
 use super::{EigenSolver, Means, check_k, check_points};
 use crate::kernel::Kernel;
 use crate::model::Bundle;
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, aview1};
+use ndarray::{Array2, ArrayView2, aview1};
 use std::fmt;
 use std::time::Instant;
 
@@ -206,23 +207,5 @@ impl Saved for FittedLaplacianEigenmaps {
             reference,
             extension,
         })
-    }
-}
-
-impl Extension {
-    pub(super) fn pack(&self, bundle: &mut Bundle) {
-        bundle.set("walk.eigenvalues", &self.eigenvalues);
-        bundle.put("walk.weights", self.weights.view().insert_axis(Axis(0)));
-        bundle.put("walk.functions", self.functions.view());
-    }
-
-    /// Reads the extension of a model of `n` points.
-    pub(super) fn unpack(bundle: &Bundle, n: usize) -> Result<Extension> {
-        let eigenvalues: Vec<f64> = bundle.value("walk.eigenvalues")?;
-        let (weights, functions) = (bundle.matrix("walk.weights")?, bundle.matrix("walk.functions")?);
-        fits("walk.weights", weights.dim(), (1, n))?;
-        fits("walk.functions", functions.dim(), (n, eigenvalues.len()))?;
-        let weights: Array1<f64> = weights.row(0).to_owned();
-        Ok(Extension { weights, eigenvalues, functions })
     }
 }

@@ -28,6 +28,7 @@
 mod alpha;
 mod conjugate_gradients;
 mod diffusion_maps;
+mod extension;
 pub mod filter;
 mod graph;
 mod kernel_pca;
@@ -36,6 +37,7 @@ mod nadaraya_watson;
 mod pre_image;
 mod preconditioner;
 mod reference;
+mod refinement;
 mod ridge;
 mod spectral_ridge;
 mod targets;

@@ -208,7 +208,7 @@ impl Saved for FittedNadarayaWatson {
         let y = bundle.matrix("y")?;
         fits("y", y.dim(), (reference.origin.n, encoding.width()))?;
         let bandwidth: f64 = bundle.value("bandwidth")?;
-        if !(bandwidth > 0.0) {
+        if bandwidth.is_nan() || bandwidth <= 0.0 {
             return Err(Error::input(format!("its bandwidth is {bandwidth}, not a number above 0")));
         }
         let (kernel, tried) = (reference.kernel()?, bundle.value("tried")?);

@@ -2,11 +2,12 @@ use super::alpha::{best, cross_validate, filtered_inverse, grid, leave_one_out_k
 use super::conjugate_gradients::{Converged, conjugate_gradients};
 use super::preconditioner::LowRankPreconditioner;
 use super::reference::{Reference, Saved, fits};
+use super::refinement::solve_positive_definite;
 use super::targets::Encoding;
 use super::{Alpha, Means, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
-use crate::linalg::{Cholesky, eigh, matmul};
+use crate::linalg::{eigh, matmul};
 use crate::model::Bundle;
 use crate::operator::{Operator, Precision, cross_apply, gram};
 use crate::{Error, Result};
@@ -168,7 +169,7 @@ impl System<'_> {
             matrices * (n as u64).pow(2) * 8,
             "solve by conjugate gradients with α given or by cross-validation, or fit fewer points",
         )?;
-        let k = gram::<f64>(self.kernel, self.x);
+        let mut k = gram::<f64>(self.kernel, self.x);
         let scale = k.diag().sum() / n as f64;
         let (alpha, tried) = match alpha {
             Alpha::Fixed(alpha) => (alpha, vec![]),
@@ -178,7 +179,8 @@ impl System<'_> {
                 (best(&tried)?, tried)
             }
         };
-        let coefficients = cholesky_solve(k, alpha, self.y)?;
+        k.diag_mut().mapv_inplace(|d| d + alpha);
+        let coefficients = solve_positive_definite(k, self.y, alpha)?;
         Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None })
     }
 
@@ -322,13 +324,6 @@ impl System<'_> {
         let diagonal = self.x.rows().into_iter().map(|r| self.kernel.value(&r.to_vec(), &r.to_vec()));
         diagonal.sum::<f64>() / self.x.nrows() as f64
     }
-}
-
-/// `(K + αI)⁻¹ y` `[n, m]`
-fn cholesky_solve(mut k: Array2<f64>, alpha: f64, y: ArrayView2<f64>) -> Result<Array2<f64>> {
-    k.diag_mut().mapv_inplace(|d| d + alpha);
-    // K is symmetric, and its transpose lies column by column, as the factorisation likes it.
-    Ok(Cholesky::new(k.t())?.solve(y))
 }
 
 impl FittedRidge {

@@ -1,12 +1,11 @@
 //! The random walk on an affinity, and its slow functions: what Laplacian eigenmaps and diffusion maps share.
 
 use super::{EigenSolver, Means, fix_signs};
-use crate::kernel::Kernel;
 use crate::linalg::{eigh, matmul};
-use crate::operator::{Operator, Precision, cross_apply};
+use crate::operator::Operator;
 use crate::spectrum::{top_pairs, zero_threshold};
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, concatenate, s};
+use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, s};
 
 /// The symmetric form of the random walk on an affinity W, less its constant function:
 /// `S = D^{−1/2} W' D^{−1/2} − √π√πᵀ` with `W' = Q^{−a} W Q^{−a}`, `Q = diag(W1)`, `D = diag(W'1)`, `π = D1/1ᵀD1`.
@@ -43,6 +42,11 @@ impl<'a> RandomWalk<'a> {
         let scale = &weights / &d.mapv(f64::sqrt);
         let total = d.sum();
         Ok(RandomWalk { inner: affinity, weights, scale, root: d.mapv(|d| (d / total).sqrt()) })
+    }
+
+    /// `Q^{−a}1` `[n]`
+    pub(super) fn weights(&self) -> &Array1<f64> {
+        &self.weights
     }
 }
 
@@ -173,44 +177,6 @@ fn finished(walk: &RandomWalk, values: Vec<f64>, u: Array2<f64>, k: usize) -> Re
     Ok(SlowFunctions { eigenvalues: values[..kept].to_vec(), functions, dropped: k - kept })
 }
 
-/// `ψ_j(x) = (1/λ_j) Σ_i p_i(x) ψ_ij`, `p_i(x) = κ(x,x_i) w_i / Σ κ(x,x_l) w_l`: one step of the walk from new points
-/// `x` `[m, d]` (Nyström's extension). At a fitted point it gives back `ψ_ij`.
-pub(super) struct Extension {
-    /// `w = Q^{−a}1` `[n]`
-    pub weights: Array1<f64>,
-    pub eigenvalues: Vec<f64>,
-    /// ψ `[n, k]`
-    pub functions: Array2<f64>,
-}
-
-impl Extension {
-    pub fn new(walk: &RandomWalk, slow: SlowFunctions) -> Extension {
-        Extension { weights: walk.weights.clone(), eigenvalues: slow.eigenvalues, functions: slow.functions }
-    }
-
-    pub fn at(
-        &self,
-        kernel: &Kernel,
-        points: ArrayView2<f64>,
-        x: ArrayView2<f64>,
-        precision: Precision,
-    ) -> Result<Array2<f64>> {
-        let w = self.weights.view().insert_axis(Axis(1));
-        let columns = &concatenate![Axis(1), self.functions, Array2::ones((points.nrows(), 1))] * &w;
-        let sums = cross_apply(kernel, x, points, columns.view(), precision);
-        let k = self.eigenvalues.len();
-        let total = sums.column(k);
-        if let Some(i) = total.iter().position(|t| !(*t > f64::MIN_POSITIVE && t.is_finite())) {
-            return Err(Error::input(format!(
-                "row {} (counted from 1) is so far from every fitted point that the kernel between them is zero; \
-                 leave it out or use a larger lengthscale",
-                i + 1
-            )));
-        }
-        Ok(&sums.slice(s![.., ..k]) / &total.insert_axis(Axis(1)) / aview1(&self.eigenvalues))
-    }
-}
-
 /// `exp(−t(I − S))` by its Chebyshev series in S, whose spectrum lies in [−1, 1].
 struct Heat<'a> {
     walk: &'a RandomWalk<'a>,
@@ -276,6 +242,8 @@ impl Operator for Heat<'_> {
 mod tests {
     use super::*;
     use crate::apply::NeighbourGraph;
+    use crate::kernel::Kernel;
+    use crate::operator::Precision;
     use crate::rng::Rng;
 
     #[test]

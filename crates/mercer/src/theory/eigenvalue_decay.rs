@@ -197,17 +197,26 @@ fn dimension_verdict(all: &[Series]) -> String {
     )
 }
 
+/// The law `exp(−Cℓ²j^{1/d})` would have the rate grow like ℓ²; on bounded data it grows like log ℓ.
 fn lengthscale_verdict(all: &[Series]) -> String {
     let of = |d: usize| all.iter().filter(move |s| s.intrinsic == d);
     let grows = |d: usize| of(d).zip(of(d).skip(1)).all(|(a, b)| b.line.rate > a.line.rate);
     let rates = |d: usize| of(d).map(|s| format!("{:.2}", s.line.rate)).collect::<Vec<_>>().join(", ");
+    let ratio = |d: usize| match (of(d).next(), of(d).next_back()) {
+        (Some(a), Some(b)) => (b.line.rate / a.line.rate, (b.lengthscale / a.lengthscale).powi(2)),
+        _ => (f64::NAN, f64::NAN),
+    };
     let word = if grows(1) && grows(2) { "grows" } else { "does not always grow" };
     let lengthscales: Vec<String> = of(1).map(|s| s.lengthscale.to_string()).collect();
     format!(
-        "the rate of decay {word} with the lengthscale: at {} it is {} for d = 1 and {} for d = 2",
+        "the rate of decay {word} with the lengthscale: at {} it is {} for d = 1 and {} for d = 2; the square of the \
+         lengthscale grows {:.0}-fold over these, the rate {:.1}- and {:.1}-fold",
         lengthscales.join(", "),
         rates(1),
-        rates(2)
+        rates(2),
+        ratio(1).1,
+        ratio(1).0,
+        ratio(2).0
     )
 }
 
@@ -217,8 +226,7 @@ fn polynomial_rank(x: ArrayView2<f64>, degree: usize) -> Result<PolynomialRank> 
     let μ = eigenvalues(&Kernel::parse(&format!("poly(degree={degree}, offset=1)"))?, x)?;
     let (expected, found) = (binomial(d + degree, degree), numerical_rank(&μ, FLOOR));
     let word = if expected == found { "as it must be" } else { "which differs" };
-    let verdict =
-        format!("degree {degree} in {d} dimensions: rank {found}, C({}, {degree}) = {expected}, {word}", d + degree);
+    let verdict = format!("degree {degree}, d = {d}: rank {found}, C({}, {degree}) = {expected}, {word}", d + degree);
     Ok(PolynomialRank { dimension: d, degree, expected, found, verdict })
 }
 

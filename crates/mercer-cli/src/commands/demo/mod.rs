@@ -86,7 +86,8 @@ fn find(context: &Context) -> Result<(Found, Kernel)> {
                 spectrum.origin.data = "digits".into();
                 spectra.push(spectrum);
             }
-            Err(Error::Input(why)) => unsuited.push((entry.name, why)),
+            // What to use instead is beside the point here.
+            Err(Error::Input(why)) => unsuited.push((entry.name, text::rounded(why.split(';').next().unwrap_or(&why)))),
             Err(error) => return Err(error),
         }
     }

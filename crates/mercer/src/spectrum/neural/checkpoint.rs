@@ -34,6 +34,7 @@ impl Mark {
         bundle.set("recoveries", run.recoveries);
         bundle.set("loss", &run.loss);
         bundle.set("validations", &run.validations);
+        bundle.set("notes", &run.notes);
         bundle.set("seconds", run.seconds());
         Ok(Mark(bundle))
     }
@@ -57,6 +58,7 @@ impl Mark {
         run.recoveries = bundle.value("recoveries")?;
         run.loss = bundle.value("loss")?;
         run.validations = bundle.value("validations")?;
+        run.notes = bundle.value("notes")?;
         run.seconds_before = bundle.value("seconds")?;
         Ok(())
     }

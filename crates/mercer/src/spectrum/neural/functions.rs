@@ -266,5 +266,5 @@ fn weights(envelope: &Envelope, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
 /// The architecture in full, less the norms at its end.
 fn without_final_norm(architecture: &str, inputs: usize) -> Result<String> {
     let whole = Network::parse(architecture, inputs, 1)?.expression();
-    Ok(whole.trim_end_matches(|c: char| c == ' ').trim_end_matches(" l2norm").to_owned())
+    Ok(whole.trim_end_matches(" l2norm").to_owned())
 }

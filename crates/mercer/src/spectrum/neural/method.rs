@@ -29,8 +29,8 @@ pub struct Neural<'a> {
     pub architecture: Option<String>,
     /// Budget, optimiser, checkpoints. Its seed is replaced by the problem's.
     pub settings: Settings,
-    /// Whether Rayleigh–Ritz over a large sample ends the training; otherwise the functions and eigenvalues are those
-    /// of the objective itself.
+    /// Whether Rayleigh–Ritz over a large sample ends the training; otherwise the functions, their eigenvalues and
+    /// their order are those of the objective itself.
     pub finish: bool,
     /// Most points of that sample.
     pub finish_points: usize,
@@ -92,7 +92,7 @@ impl Neural<'_> {
 }
 
 /// Scales of the first layer's weights that are tried.
-const SCALES: [f64; 5] = [0.35, 0.7, 1.4, 2.8, 5.6];
+const SCALES: [f64; 6] = [0.175, 0.35, 0.7, 1.4, 2.8, 5.6];
 
 impl Method for Neural<'_> {
     fn name(&self) -> String {
@@ -140,14 +140,16 @@ fn finished(action: &dyn Action, pairs: Pairs, k: usize) -> (Vec<f64>, Array2<f6
     (eigenvalues, coefficients)
 }
 
-/// The objective's own eigenvalues in descending order, and the functions brought to norm one over the sample.
+/// The objective's own eigenvalues in the objective's own order (a function that has not converged may have too large a
+/// quotient for its place), those that are not positive last and zero, and the functions brought to norm one over the
+/// sample.
 fn unfinished(functions: &mut Functions, sample: &Batch, raw: &[f64]) -> Result<(Vec<f64>, Array2<f64>)> {
     functions.calibrate(&sample.x)?;
     functions.forget_norm()?;
     let phi = functions.columns(&sample.x)?;
     let norms = phi.map_axis(Axis(0), |column| (column.dot(&column) / column.len() as f64).sqrt());
     let mut order: Vec<usize> = (0..raw.len()).collect();
-    order.sort_by(|a, b| raw[*b].total_cmp(&raw[*a]));
+    order.sort_by_key(|j| raw[*j] <= 0.0);
     let mut coefficients = Array2::zeros((phi.ncols(), raw.len()));
     let mut eigenvalues = vec![0.0; raw.len()];
     for (place, &j) in order.iter().enumerate().filter(|(_, j)| raw[**j] > 0.0 && norms[**j] > 0.0) {

@@ -64,6 +64,10 @@ impl Objective for Nested {
         "nested"
     }
 
+    fn describe(&self) -> String {
+        format!("nested ({:?})", self.nesting)
+    }
+
     fn step(&mut self, step: &mut Step<'_>) -> Result<Outcome> {
         let empty = || Tensor::zeros(step.psi.device(), &[0]);
         let [mut first, mut second, mut g] = match self.buffers.take() {

@@ -41,6 +41,10 @@ impl Objective for NeuralEf {
         "neuralef"
     }
 
+    fn describe(&self) -> String {
+        format!("neuralef (decay {:?})", self.average.as_ref().map(|a| a.decay))
+    }
+
     fn step(&mut self, step: &mut Step<'_>) -> Result<Outcome> {
         let r = self.average.as_mut().map_or(step.r, |average| average.update(step.r));
         let coefficients = gram_schmidt(r);

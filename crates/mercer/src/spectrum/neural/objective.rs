@@ -52,6 +52,11 @@ pub trait Objective: Send {
     /// Its name in the program and in saved models.
     fn name(&self) -> &'static str;
 
+    /// The name and every constant, so that a checkpoint is not continued with others.
+    fn describe(&self) -> String {
+        self.name().into()
+    }
+
     /// Writes the gradient of a loss that is to fall, and says where it stands.
     fn step(&mut self, step: &mut Step<'_>) -> Result<Outcome>;
 

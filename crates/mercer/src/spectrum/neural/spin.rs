@@ -114,6 +114,10 @@ impl Objective for Spin {
         "spin"
     }
 
+    fn describe(&self) -> String {
+        format!("spin (decay {})", self.decay)
+    }
+
     fn step(&mut self, step: &mut Step<'_>) -> Result<Outcome> {
         let (k, m) = (step.psi.shape()[0], step.points() as f64);
         let device = step.psi.device();

@@ -11,7 +11,7 @@ use crate::spectrum::Progress;
 use crate::{Error, Result};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -172,7 +172,7 @@ pub(super) struct Run<'a> {
     reported: Option<Instant>,
     batch: usize,
     buffers: [Tensor; 4],
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// The best functions so far.
@@ -241,16 +241,24 @@ impl<'a> Run<'a> {
             notes: vec![],
         };
         run.mark = Mark::of(&run)?;
-        if let Some(path) = settings.checkpoint.as_deref().filter(|path| settings.resume && path.exists()) {
-            let mark = Mark::read(path)?;
-            mark.check_identity(&run, path)?;
-            mark.restore(&mut run).map_err(|e| Error::file(path, e.to_string()))?;
-            run.mark = mark;
-            run.first_step = run.optimizer.steps();
+        if let Some(path) = settings.checkpoint.as_deref().filter(|_| settings.resume) {
+            run.resume(path)?;
         }
         // A place that cannot be written to shows now, not after half an hour.
         run.save()?;
         Ok(run)
+    }
+
+    fn resume(&mut self, path: &Path) -> Result<()> {
+        if !path.exists() {
+            self.note(format!("there is no checkpoint at {}; started from the beginning", path.display()));
+            return Ok(());
+        }
+        let mark = Mark::read(path)?;
+        mark.check_identity(self, path)?;
+        mark.restore(self).map_err(|e| Error::file(path, e.to_string()))?;
+        (self.mark, self.first_step) = (mark, self.optimizer.steps());
+        Ok(())
     }
 
     fn run(mut self) -> Result<Trained> {
@@ -260,7 +268,7 @@ impl<'a> Run<'a> {
                 self.mark = Mark::of(&self)?;
                 break Stop::Interrupted;
             }
-            let due = step % self.settings.interval() == 0 || step >= self.settings.steps;
+            let due = step.is_multiple_of(self.settings.interval()) || step >= self.settings.steps;
             if due && self.patience.validated != Some(step) {
                 if let Err(error) = self.validate() {
                     self.recover(error)?;
@@ -325,7 +333,7 @@ impl<'a> Run<'a> {
     fn remember(&mut self, step: u64, outcome: &Outcome) {
         let μ = &outcome.eigenvalues;
         self.raw.update(&Array2::from_shape_fn((1, μ.len()), |(_, j)| μ[j]));
-        if step % self.settings.steps.div_ceil(CURVE).max(1) == 0 {
+        if step.is_multiple_of(self.settings.steps.div_ceil(CURVE).max(1)) {
             self.loss.push([step as f64, outcome.loss]);
         }
         if self.reported.is_none_or(|at| at.elapsed() > Duration::from_millis(100)) {
@@ -424,7 +432,7 @@ impl<'a> Run<'a> {
             self.settings;
         format!(
             "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({course:?}), clip {clip:?}, patience {patience} over {validation_points} points, seed {seed}",
-            self.objective.name(),
+            self.objective.describe(),
             self.k,
             self.action.identity(),
             self.functions.network().networks(),

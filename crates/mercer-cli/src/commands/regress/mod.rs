@@ -1,21 +1,20 @@
 //! `mercer regress`: numbers or classes, learnt from examples.
 
+mod learnt;
+
 use crate::context::Context;
 use crate::input::{Reader, fit_scaler, scaled, scaling};
 use crate::methods::{self, positive};
 use crate::output::{Output, optional};
-use crate::score::{Score, score};
+use crate::score::Score;
 use crate::text;
 use clap::{Args, ValueEnum};
-use mercer::apply::{
-    Alpha, Bandwidth, FittedNadarayaWatson, FittedRidge, Means, NadarayaWatson, Ridge, RidgeSolver, Tried,
-};
+use learnt::Learnt;
+use mercer::apply::{Alpha, Bandwidth, Means, NadarayaWatson, Ridge, RidgeSolver};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
-use mercer::spectrum::Origin;
 use mercer::{Error, Result};
-use ndarray::ArrayView2;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -118,9 +117,11 @@ fn auto_or_positive(word: &str) -> Result<Choice, String> {
 /// Above this many points the dense way to α takes too long.
 const MOST_DENSE: usize = 10_000;
 
-enum Learnt {
-    Ridge(FittedRidge),
-    Average(FittedNadarayaWatson),
+/// The rows to learn from, to score on, and to predict; all of them scaled.
+struct Parts {
+    train: Dataset,
+    held_out: Option<Dataset>,
+    new: Option<Dataset>,
 }
 
 impl Regress {
@@ -128,53 +129,46 @@ impl Regress {
         let out = optional(self.out.as_deref(), Output::table)?;
         self.check()?;
         let kernel = Expression::parse(&self.kernel)?;
-        let data = self.with_target(self.reader.open(&self.data)?)?;
-        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &data)).transpose()?;
-        if let (Some(new), None) = (&new, &out)
-            && new.y.is_none()
-        {
-            return Err(Error::input(format!(
-                "`{}` has no target to score against; name a file for its predictions by --out",
-                new.name
-            )));
-        }
-        let (train, held_out) = self.split(data, context)?;
-        let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
-        let prepare = |data: Dataset| scaled(scaler.as_ref(), data);
-        let train = prepare(train)?;
-        let (held_out, new) = (held_out.map(prepare).transpose()?, new.map(prepare).transpose()?);
-
+        let Parts { train, held_out, new } = self.read(context)?;
         let kernel = kernel.resolve(train.x.view(), context.seed)?;
         let bar = context.bar();
         let means = Means { precision: self.precision, budget: context.budget, seed: context.seed, progress: &bar };
         let learnt = self.learn(&kernel, &train, &means)?;
         drop(bar);
 
-        let judged = |data: &Dataset| -> Result<(Target, Option<Score>)> {
-            let (predicted, far) = learnt.predict(data.x.view())?;
-            if !far.is_empty() {
-                context.warn(format_args!(
-                    "{} of `{}` out of reach of every example: predicted as the mean",
-                    text::count(far.len(), "row"),
-                    data.name
-                ));
-            }
-            let known = data.y.as_ref().and_then(|truth| score(truth, &predicted));
-            Ok((predicted, known))
-        };
+        let judged = |data: &Dataset| learnt.judged(data, context);
         let (_, on_train) = judged(&train)?;
-        let on_held_out = held_out.as_ref().map(|h| judged(h)).transpose()?.and_then(|(_, score)| score);
-        let on_new = new.as_ref().map(|n| judged(n)).transpose()?;
+        let on_held_out = held_out.as_ref().map(judged).transpose()?.and_then(|(_, score)| score);
+        let on_new = new.as_ref().map(judged).transpose()?;
         if let (Some(out), Some((predicted, _))) = (&out, &on_new) {
             out.predictions(predicted)?.into_iter().for_each(|note| context.note(note));
-            context.note(format_args!(
-                "wrote {}: {}",
-                out.path().display(),
-                text::count(predicted.len(), "prediction")
-            ));
+            let written = text::count(predicted.len(), "prediction");
+            context.note(format_args!("wrote {}: {written}", out.path().display()));
         }
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
         self.show(&learnt, train.y.as_ref(), &scores, context)
+    }
+
+    fn read(&self, context: &Context) -> Result<Parts> {
+        let data = self.with_target(self.reader.open(&self.data)?)?;
+        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &data)).transpose()?;
+        if let Some(new) = new.as_ref().filter(|new| new.y.is_none() && self.out.is_none()) {
+            return Err(Error::input(format!(
+                "`{}` has no target to score against; name a file for its predictions by --out",
+                new.name
+            )));
+        }
+        let (train, held_out) = match self.holdout {
+            0.0 => (data, None),
+            fraction => data.split(fraction, context.seed).map(|(train, held_out)| (train, Some(held_out)))?,
+        };
+        let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
+        let scaled = |data: Dataset| scaled(scaler.as_ref(), data);
+        Ok(Parts {
+            held_out: held_out.map(scaled).transpose()?,
+            new: new.map(scaled).transpose()?,
+            train: scaled(train)?,
+        })
     }
 
     /// What can be refused before any work.
@@ -206,14 +200,6 @@ impl Regress {
             (Some(y), false) => y.clone(),
         };
         Ok(Dataset { y: Some(y), ..data })
-    }
-
-    fn split(&self, data: Dataset, context: &Context) -> Result<(Dataset, Option<Dataset>)> {
-        if self.holdout == 0.0 {
-            return Ok((data, None));
-        }
-        let (train, held_out) = data.split(self.holdout, context.seed)?;
-        Ok((train, Some(held_out)))
     }
 
     fn learn(&self, kernel: &Kernel, train: &Dataset, means: &Means) -> Result<Learnt> {
@@ -290,44 +276,5 @@ impl Regress {
             let headings = scores.iter().find_map(|(_, score)| score.as_ref()).map_or(&[][..], Score::headings);
             said + "\n" + &text::table(headings, &rows)
         })
-    }
-}
-
-impl Learnt {
-    /// Predictions, and the rows that no example reaches.
-    fn predict(&self, x: ArrayView2<f64>) -> Result<(Target, Vec<usize>)> {
-        match self {
-            Learnt::Ridge(ridge) => Ok((ridge.predict(x)?, vec![])),
-            Learnt::Average(average) => average.predict(x),
-        }
-    }
-
-    fn origin(&self) -> &Origin {
-        match self {
-            Learnt::Ridge(ridge) => &ridge.reference.origin,
-            Learnt::Average(average) => &average.reference.origin,
-        }
-    }
-
-    fn tried(&self) -> &[Tried] {
-        match self {
-            Learnt::Ridge(ridge) => &ridge.tried,
-            Learnt::Average(average) => &average.tried,
-        }
-    }
-
-    /// The number that was given or chosen.
-    fn parameter(&self) -> (&'static str, f64) {
-        match self {
-            Learnt::Ridge(ridge) => ("alpha", ridge.alpha),
-            Learnt::Average(average) => ("bandwidth", average.bandwidth),
-        }
-    }
-
-    fn iterations(&self) -> Option<usize> {
-        match self {
-            Learnt::Ridge(ridge) => ridge.iterations,
-            Learnt::Average(_) => None,
-        }
     }
 }

@@ -1,0 +1,178 @@
+//! Options of the methods that train networks, and a clean end on Ctrl-C.
+
+use crate::methods::{Options, positive};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use mercer::compute::Rule;
+use mercer::spectrum::Method;
+use mercer::spectrum::neural::{Course, Kind, Nesting, Neural, Stop, Training};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Options of neuralef, spin, nested and ritz.
+#[derive(Args, Default)]
+#[command(next_help_heading = "Options of neuralef, spin, nested and ritz")]
+pub struct TrainingOptions {
+    /// Training steps; 0 leaves the networks as they were drawn [default: 2000, ritz 200]
+    #[arg(long, value_name = "N")]
+    pub steps: Option<u64>,
+
+    /// Points of a batch [default: 256]
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+
+    /// Largest learning rate [default: 1e-3]
+    #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
+    pub rate: Option<f64>,
+
+    /// Course of the learning rate over the steps [default: cosine]
+    #[arg(long, value_parser = courses())]
+    pub schedule: Option<Course>,
+
+    /// Optimiser [default: adam]
+    #[arg(long, value_parser = optimisers())]
+    pub optimiser: Option<Rule>,
+
+    /// The networks, such as "dense(64) relu dense(64) relu dense(1)"; a | ends a trunk that all share
+    #[arg(long, value_name = "LAYERS")]
+    pub net: Option<String>,
+
+    /// Take the objective's own functions and eigenvalues, without a final Rayleigh–Ritz
+    #[arg(long)]
+    pub no_finish: bool,
+
+    /// File to keep the state of training in, every --checkpoint-every seconds
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Seconds between checkpoints [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = positive, requires = "checkpoint")]
+    pub checkpoint_every: Option<f64>,
+
+    /// Continue from the checkpoint; the result is the same to the bit as that of an uninterrupted run
+    #[arg(long, requires = "checkpoint")]
+    pub resume: bool,
+
+    /// neuralef: Gram–Schmidt coefficients from moving averages instead of the batch
+    #[arg(long)]
+    pub averaged: bool,
+
+    /// nested: how the problems of rank 1 to k are nested [default: joint with a shared trunk, else sequential]
+    #[arg(long, value_parser = nestings())]
+    pub nesting: Option<Nesting>,
+}
+
+/// The options that every training method listens to.
+pub const COMMON: [&str; 10] =
+    ["steps", "batch", "rate", "schedule", "optimiser", "net", "no-finish", "checkpoint", "checkpoint-every", "resume"];
+
+impl TrainingOptions {
+    /// Every option, and whether it was given.
+    pub fn given(&self) -> [(&'static str, bool); 12] {
+        [
+            ("steps", self.steps.is_some()),
+            ("batch", self.batch.is_some()),
+            ("rate", self.rate.is_some()),
+            ("schedule", self.schedule.is_some()),
+            ("optimiser", self.optimiser.is_some()),
+            ("net", self.net.is_some()),
+            ("no-finish", self.no_finish),
+            ("checkpoint", self.checkpoint.is_some()),
+            ("checkpoint-every", self.checkpoint_every.is_some()),
+            ("resume", self.resume),
+            ("averaged", self.averaged),
+            ("nesting", self.nesting.is_some()),
+        ]
+    }
+}
+
+/// The method that trains by `kind`, as the options want it. From now on Ctrl-C ends training, not the program.
+pub fn make(kind: Kind, options: &Options) -> Box<dyn Method> {
+    let o = &options.training;
+    let kind = match kind {
+        Kind::NeuralEf { .. } => Kind::NeuralEf { averaged: o.averaged },
+        Kind::Nested { .. } => Kind::Nested { nesting: o.nesting },
+        other => other,
+    };
+    let mut method = Neural::new(kind);
+    let settings = &mut method.settings;
+    settings.steps = o.steps.unwrap_or(settings.steps);
+    settings.batch = o.batch.unwrap_or(settings.batch);
+    settings.learning_rate = o.rate.unwrap_or(settings.learning_rate);
+    settings.course = o.schedule.unwrap_or(settings.course);
+    settings.rule = o.optimiser.unwrap_or(settings.rule);
+    settings.checkpoint = o.checkpoint.clone();
+    settings.checkpoint_seconds = o.checkpoint_every.unwrap_or(settings.checkpoint_seconds);
+    settings.resume = o.resume;
+    method.architecture = o.net.clone();
+    method.finish = !o.no_finish;
+    method.interrupt = Some(interrupted());
+    Box::new(method)
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Set by the first Ctrl-C; a second one ends the program as usual.
+fn interrupted() -> &'static AtomicBool {
+    #[cfg(unix)]
+    {
+        extern "C" fn set(_: libc::c_int) {
+            INTERRUPTED.store(true, Ordering::Relaxed);
+            // SAFETY: restoring the default action is allowed in a signal handler.
+            unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        }
+        // SAFETY: the handler touches an atomic and restores the default action, both safe at any time.
+        unsafe { libc::signal(libc::SIGINT, set as *const () as libc::sighandler_t) };
+    }
+    &INTERRUPTED
+}
+
+/// What a person wants to know of a training run, a sentence each.
+pub fn sentences(training: &Training) -> Vec<String> {
+    let ended = match training.stop {
+        Stop::Budget => "all steps done".to_owned(),
+        Stop::Converged => format!("ended early, as validation no longer improved (planned: {})", training.planned),
+        Stop::Interrupted => format!("interrupted (planned: {})", training.planned),
+    };
+    let mut said = vec![format!(
+        "Training: {} steps of {} points in {}, {} parameters; {ended}; the functions of step {} are kept.",
+        training.steps,
+        training.batch,
+        crate::text::seconds(training.seconds),
+        training.parameters,
+        training.kept
+    )];
+    if training.finished {
+        let raw: Vec<String> = training.raw_eigenvalues.iter().map(|μ| crate::text::number(*μ, 4)).collect();
+        said.push(format!("Before the Rayleigh–Ritz finish, the objective's own eigenvalues were {}.", raw.join(", ")));
+    }
+    if training.recoveries > 0 {
+        said.push(format!("Recovered {} times from a step that was not finite.", training.recoveries));
+    }
+    said.extend(training.notes.iter().map(|note| format!("Note: {note}")));
+    said
+}
+
+fn courses() -> impl TypedValueParser<Value = Course> {
+    PossibleValuesParser::new(["constant", "cosine", "warmup"]).map(|word| match word.as_str() {
+        "constant" => Course::Constant,
+        "cosine" => Course::Cosine,
+        _ => Course::WarmupCosine,
+    })
+}
+
+fn optimisers() -> impl TypedValueParser<Value = Rule> {
+    PossibleValuesParser::new(["adam", "adamw", "rmsprop", "sgd"]).map(|word| match word.as_str() {
+        "adam" => Rule::ADAM,
+        "adamw" => Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 },
+        "rmsprop" => Rule::RMS_PROP,
+        _ => Rule::Sgd { momentum: 0.9 },
+    })
+}
+
+fn nestings() -> impl TypedValueParser<Value = Nesting> {
+    PossibleValuesParser::new(["sequential", "joint"]).map(|word| match word.as_str() {
+        "joint" => Nesting::Joint,
+        _ => Nesting::Sequential,
+    })
+}

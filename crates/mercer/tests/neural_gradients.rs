@@ -1,0 +1,254 @@
+//! Each objective's gradient against finite differences of the scalar that defines it.
+
+use mercer::compute::{Device, Tensor};
+use mercer::kernel::Kernel;
+use mercer::linalg::{Cholesky, eigh, solve_lower, solve_lower_transposed};
+use mercer::operator::{Precision, gram};
+use mercer::rng::Rng;
+use mercer::spectrum::neural::{Action, Batch, Functions, KernelAction, Kind, Nesting, Objective, Step, form};
+use ndarray::{Array1, Array2, Axis, s};
+
+const NETWORKS: &str = "dense(6, b=1) tanh dense(1)";
+const BATCH: usize = 24;
+
+/// A batch of a kernel's action, functions, and the batch's `K/(Bτ)` in double precision.
+struct Setting {
+    x: Array2<f64>,
+    kernel: Kernel,
+    batch: Batch,
+    functions: Functions,
+    k: Array2<f64>,
+}
+
+impl Setting {
+    fn new(kind: Kind, k: usize) -> Setting {
+        let mut rng = Rng::new(11);
+        let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
+        let kernel = Kernel::parse("rbf(1)").unwrap();
+        let functions = kind.functions(NETWORKS, 2, k, &Rng::new(5)).unwrap();
+        let mut action = KernelAction::new(&kernel, x.view(), Precision::F64).unwrap();
+        let batch = action.sample(&mut rng, BATCH).unwrap();
+        let points = x.select(Axis(0), &batch.rows);
+        let k = gram::<f64>(&kernel, points.view()) / (BATCH as f64 * action.trace());
+        Setting { x, kernel, batch, functions, k }
+    }
+
+    /// ψ `[k, B]` in double precision at parameters `θ + h·d`.
+    fn psi(&mut self, d: &[f32], h: f32) -> Array2<f64> {
+        let here = self.functions.parameters().trained.to_host().unwrap();
+        let moved: Vec<f32> = here.iter().zip(d).map(|(t, d)| t + h * d).collect();
+        self.functions.parameters_mut().trained.copy_from_host(&moved).unwrap();
+        let mut psi = Tensor::zeros(Device::Cpu, &[0]).unwrap();
+        self.functions.forward(&self.batch.x, &mut psi).unwrap();
+        self.functions.parameters_mut().trained.copy_from_host(&here).unwrap();
+        let values = psi.to_host().unwrap().into_iter().map(f64::from).collect();
+        Array2::from_shape_vec((psi.shape()[0], BATCH), values).unwrap()
+    }
+
+    /// The objective's loss and gradient `[P]` here.
+    fn gradient(&mut self, objective: &mut dyn Objective) -> (f64, Vec<f32>) {
+        let empty = || Tensor::zeros(Device::Cpu, &[0]).unwrap();
+        let (mut psi, mut kpsi, mut gradient) = (empty(), empty(), empty());
+        self.functions.forward(&self.batch.x, &mut psi).unwrap();
+        let mut action = KernelAction::new(&self.kernel, self.x.view(), Precision::F64).unwrap();
+        action.apply(&self.batch, &psi, &mut self.functions, &mut kpsi).unwrap();
+        let (covariance, r) = (form(&psi, &psi).unwrap(), form(&psi, &kpsi).unwrap());
+        let outcome = objective.step(&mut Step {
+            x: &self.batch.x,
+            psi: &psi,
+            kpsi: &kpsi,
+            covariance: &covariance,
+            r: &r,
+            unbiased: &r,
+            functions: &mut self.functions,
+            gradient: &mut gradient,
+        });
+        (outcome.unwrap().loss, gradient.to_host().unwrap())
+    }
+
+    /// A random direction of unit length in the parameters of one network, or of all.
+    fn direction(&self, of: Option<usize>, seed: u64) -> Vec<f32> {
+        let network = self.functions.network();
+        let own = network.parameters() / network.networks();
+        let mut rng = Rng::new(seed);
+        let value = |i: usize| if of.is_none_or(|j| i / own == j) { rng.normal() as f32 } else { 0.0 };
+        let d: Vec<f32> = (0..network.parameters()).map(value).collect();
+        let length = d.iter().map(|d| d * d).sum::<f32>().sqrt();
+        d.iter().map(|d| d / length).collect()
+    }
+
+    /// `gradient·d` against the central difference of `scalar(ψ)` along `d`, fourth order in the step.
+    fn check(&mut self, gradient: &[f32], d: &[f32], scalar: impl Fn(&Setting, &Array2<f64>) -> f64) {
+        let h = 0.02;
+        let mut at = |h: f32| {
+            let psi = self.psi(d, h);
+            scalar(self, &psi)
+        };
+        let difference = (8.0 * (at(h) - at(-h)) - (at(2.0 * h) - at(-2.0 * h))) / (12.0 * f64::from(h));
+        let analytic: f64 = gradient.iter().zip(d).map(|(g, d)| f64::from(*g) * f64::from(*d)).sum();
+        let size: f64 = gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        assert!(
+            (analytic - difference).abs() < 1e-3 * size.max(1e-3),
+            "{analytic} for {difference}, gradient of {size}"
+        );
+    }
+
+    fn r(&self, psi: &Array2<f64>) -> Array2<f64> {
+        psi.dot(&self.k).dot(&psi.t()) / BATCH as f64
+    }
+}
+
+fn objective(setting: &Setting, kind: Kind, k: usize) -> Box<dyn Objective> {
+    kind.objective(&setting.functions, k).unwrap()
+}
+
+#[test]
+fn neuralef_follows_each_functions_own_objective() {
+    // ℓ_j = −(R_jj − Σ_{i<j} R_ij²/R_ii), the functions before j held fixed.
+    let loss = |r: &Array2<f64>, j: usize| (0..j).map(|i| r[[i, j]].powi(2) / r[[i, i]]).sum::<f64>() - r[[j, j]];
+    for averaged in [false, true] {
+        let kind = Kind::NeuralEf { averaged };
+        let mut setting = Setting::new(kind, 4);
+        let mut neuralef = objective(&setting, kind, 4);
+        let (total, gradient) = setting.gradient(neuralef.as_mut());
+        let psi = setting.psi(&setting.direction(None, 0), 0.0);
+        let r = setting.r(&psi);
+        assert!((total - (0..4).map(|j| loss(&r, j)).sum::<f64>()).abs() < 1e-5);
+        for j in 0..4 {
+            let d = setting.direction(Some(j), 20 + j as u64);
+            setting.check(&gradient, &d, |setting, psi| loss(&setting.r(psi), j));
+        }
+    }
+}
+
+/// `L⁻¹ΠL⁻ᵀ` with `Σ = LLᵀ`.
+fn rotated(sigma: &Array2<f64>, pi: &Array2<f64>) -> Array2<f64> {
+    let factor = Cholesky::new(sigma.view()).unwrap();
+    let mut half = pi.clone();
+    solve_lower(factor.lower(), half.view_mut());
+    let mut whole = half.t().to_owned();
+    solve_lower(factor.lower(), whole.view_mut());
+    whole
+}
+
+#[test]
+fn spin_follows_each_functions_own_eigenvalue() {
+    let kind = Kind::Spin { decay: 0.9 };
+    let mut setting = Setting::new(kind, 4);
+    let mut spin = objective(&setting, kind, 4);
+    // The first step's averages are the batch's own.
+    let (_, gradient) = setting.gradient(spin.as_mut());
+    for i in 0..4 {
+        let d = setting.direction(Some(i), 40 + i as u64);
+        setting.check(&gradient, &d, |setting, psi| {
+            -rotated(&(psi.dot(&psi.t()) / BATCH as f64), &setting.r(psi))[[i, i]]
+        });
+    }
+}
+
+#[test]
+fn spin_averages_the_covariance_and_its_jacobian() {
+    let (k, decay, kind) = (3, 0.7, Kind::Spin { decay: 0.7 });
+    let mut setting = Setting::new(kind, k);
+    let mut spin = objective(&setting, kind, k);
+    setting.gradient(spin.as_mut());
+    // Other parameters stand in for another batch: Σ and ∂Σ differ.
+    let before = setting.functions.parameters().trained.to_host().unwrap();
+    let shift = setting.direction(None, 77);
+    let after: Vec<f32> = before.iter().zip(&shift).map(|(t, d)| t + 1.5 * d).collect();
+    setting.functions.parameters_mut().trained.copy_from_host(&after).unwrap();
+    let (_, gradient) = setting.gradient(spin.as_mut());
+    let zero = vec![0.0; shift.len()];
+    let psi_after = setting.psi(&zero, 0.0);
+    setting.functions.parameters_mut().trained.copy_from_host(&before).unwrap();
+    let psi_before = setting.psi(&zero, 0.0);
+    let mean = |a: &Array2<f64>, b: &Array2<f64>| a.dot(&b.t()) / BATCH as f64;
+    let sigma = decay * mean(&psi_before, &psi_before) + (1.0 - decay) * mean(&psi_after, &psi_after);
+    let pi = setting.r(&psi_after);
+    let lambda = rotated(&sigma, &pi);
+    let factor = Cholesky::new(sigma.view()).unwrap();
+    let l = factor.lower();
+    let mut a = Array2::from_diag(&Array1::from_shape_fn(k, |i| 1.0 / l[(i, i)]));
+    let mut g = Array2::from_shape_fn((k, k), |(j, i)| if j <= i { lambda[[j, i]] / l[(i, i)] } else { 0.0 });
+    solve_lower_transposed(l, a.view_mut());
+    solve_lower_transposed(l, g.view_mut());
+    for i in 0..k {
+        let d = setting.direction(Some(i), 60 + i as u64);
+        let mut slope = |theta: &[f32]| {
+            setting.functions.parameters_mut().trained.copy_from_host(theta).unwrap();
+            let h = 0.02;
+            (setting.psi(&d, h) - setting.psi(&d, -h)) / (2.0 * f64::from(h))
+        };
+        // ⟨∂ψ_i,ψ_b⟩ along d
+        let then = mean(&slope(&before), &psi_before);
+        let slope_now = slope(&after);
+        let now = mean(&slope_now, &psi_after);
+        let image = mean(&slope_now, &psi_after.dot(&setting.k));
+        let jacobian = decay * &then + (1.0 - decay) * &now;
+        let want: f64 = (0..k).map(|b| -2.0 * a[[b, i]] * image[[i, b]] + 2.0 * g[[b, i]] * jacobian[[i, b]]).sum();
+        let got: f64 = gradient.iter().zip(&d).map(|(g, d)| f64::from(*g) * f64::from(*d)).sum();
+        let size: f64 = gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        assert!((got - want).abs() < 2e-3 * size, "function {i}: {got} for {want}, gradient of {size}");
+    }
+}
+
+/// `−2 Σ_l m_l R_ll + Σ_lm M_lm Λ_lm Λ'_lm` with the two halves of the batch.
+fn nested_loss(
+    setting: &Setting,
+    f: &Array2<f64>,
+    m: impl Fn(usize) -> f64,
+    big_m: impl Fn(usize, usize) -> f64,
+) -> f64 {
+    let r = setting.r(f);
+    let half = |range: std::ops::Range<usize>| {
+        let part = f.slice(s![.., range.clone()]);
+        part.dot(&part.t()) / range.len() as f64
+    };
+    let (a, b) = (half(0..BATCH / 2), half(BATCH / 2..BATCH));
+    let k = f.nrows();
+    let penalty: f64 = (0..k * k).map(|i| (i / k, i % k)).map(|(l, o)| big_m(l, o) * a[[l, o]] * b[[l, o]]).sum();
+    penalty - 2.0 * (0..k).map(|l| m(l) * r[[l, l]]).sum::<f64>()
+}
+
+#[test]
+fn nested_follows_the_low_rank_problems() {
+    let k = 4;
+    let sequential = Kind::Nested { nesting: Some(Nesting::Sequential) };
+    let mut setting = Setting::new(sequential, k);
+    let mut nested = objective(&setting, sequential, k);
+    let (_, gradient) = setting.gradient(nested.as_mut());
+    for j in 0..k {
+        // Function j sees the problem of rank j + 1 alone.
+        let one = |inside: bool| f64::from(u8::from(inside));
+        let d = setting.direction(Some(j), 80 + j as u64);
+        setting
+            .check(&gradient, &d, |setting, f| nested_loss(setting, f, |l| one(l <= j), |l, o| one(l <= j && o <= j)));
+    }
+    let joint = Kind::Nested { nesting: Some(Nesting::Joint) };
+    let mut nested = objective(&setting, joint, k);
+    let (loss, gradient) = setting.gradient(nested.as_mut());
+    let m = |l: usize| (k - l) as f64 / k as f64;
+    let scalar = |setting: &Setting, f: &Array2<f64>| nested_loss(setting, f, m, |l, o| m(l.max(o)));
+    let f = setting.psi(&setting.direction(None, 0), 0.0);
+    assert!((loss - scalar(&setting, &f)).abs() < 1e-5);
+    let d = setting.direction(None, 90);
+    setting.check(&gradient, &d, scalar);
+}
+
+#[test]
+fn ritz_follows_the_trace_that_its_span_captures() {
+    let k = 2;
+    let mut setting = Setting::new(Kind::Ritz, k);
+    let mut ritz = objective(&setting, Kind::Ritz, k);
+    let (loss, gradient) = setting.gradient(ritz.as_mut());
+    let captured = |setting: &Setting, phi: &Array2<f64>| {
+        let lambda = rotated(&(phi.dot(&phi.t()) / BATCH as f64), &setting.r(phi));
+        -eigh(lambda.view()).unwrap().0[..k].iter().sum::<f64>()
+    };
+    let phi = setting.psi(&setting.direction(None, 0), 0.0);
+    assert!((loss - captured(&setting, &phi)).abs() < 1e-4);
+    for seed in 0..3 {
+        let d = setting.direction(None, 100 + seed);
+        setting.check(&gradient, &d, captured);
+    }
+}

@@ -1,0 +1,305 @@
+//! The training loop: resuming, recovering, interrupting, repeating.
+
+use mercer::compute::Tensor;
+use mercer::kernel::Kernel;
+use mercer::operator::Precision;
+use mercer::rng::Rng;
+use mercer::spectrum::Silent;
+use mercer::spectrum::neural::{
+    Action, Batch, Functions, KernelAction, Kind, Settings, Standard, Stop, Trained, Watch, rayleigh_ritz, train,
+};
+use ndarray::{Array2, ArrayView2};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn points(n: usize) -> Array2<f64> {
+    let mut rng = Rng::new(4);
+    Array2::from_shape_simple_fn((n, 1), || 4.0 * rng.uniform() - 2.0)
+}
+
+fn kernel() -> Kernel {
+    Kernel::parse("rbf(1)").unwrap()
+}
+
+/// A kernel's action to which something happens at the n-th batch.
+struct Troubled<'a> {
+    inner: KernelAction<'a>,
+    batches: usize,
+    /// Called with the number of the batch, from one, before the action is applied; true spoils the result.
+    trouble: Box<dyn FnMut(usize) -> bool + Send + 'a>,
+}
+
+impl<'a> Troubled<'a> {
+    fn new(kernel: &'a Kernel, x: ArrayView2<'a, f64>, trouble: impl FnMut(usize) -> bool + Send + 'a) -> Self {
+        let inner = KernelAction::new(kernel, x, Precision::F64).unwrap();
+        Troubled { inner, batches: 0, trouble: Box::new(trouble) }
+    }
+}
+
+impl Action for Troubled<'_> {
+    fn inputs(&self) -> usize {
+        self.inner.inputs()
+    }
+    fn standard(&self) -> Standard {
+        self.inner.standard()
+    }
+    fn identity(&self) -> String {
+        self.inner.identity()
+    }
+    fn sample(&mut self, rng: &mut Rng, batch: usize) -> mercer::Result<Batch> {
+        self.inner.sample(rng, batch)
+    }
+    fn apply(
+        &mut self,
+        batch: &Batch,
+        psi: &Tensor,
+        functions: &mut Functions,
+        out: &mut Tensor,
+    ) -> mercer::Result<()> {
+        self.inner.apply(batch, psi, functions, out)?;
+        self.batches += 1;
+        if (self.trouble)(self.batches) {
+            mercer::compute::scale(f32::NAN, out);
+        }
+        Ok(())
+    }
+    fn unbiased(
+        &mut self,
+        batch: &Batch,
+        psi: &Tensor,
+        covariance: &Array2<f64>,
+        r: &Array2<f64>,
+    ) -> mercer::Result<Array2<f64>> {
+        self.inner.unbiased(batch, psi, covariance, r)
+    }
+    fn image(
+        &mut self,
+        batch: &Batch,
+        q: ArrayView2<f64>,
+        w: ArrayView2<f64>,
+        functions: &mut Functions,
+    ) -> mercer::Result<Array2<f64>> {
+        self.inner.image(batch, q, w, functions)
+    }
+    fn eigenvalue(&self, mu: f64) -> f64 {
+        self.inner.eigenvalue(mu)
+    }
+    fn roundoff(&self) -> f64 {
+        self.inner.roundoff()
+    }
+}
+
+const NETWORKS: &str = "dense(8) sincos dense(8) sincos dense(1) l2norm";
+
+fn settings(checkpoint: Option<PathBuf>) -> Settings {
+    // Every step writes a checkpoint, where there is one to write.
+    let patience = usize::MAX;
+    let usual = Settings::default();
+    Settings { steps: 60, batch: 48, patience, keep_best: false, checkpoint, checkpoint_seconds: 0.0, ..usual }
+}
+
+fn run(
+    kind: Kind,
+    action: &mut dyn Action,
+    settings: &Settings,
+    interrupt: Option<&AtomicBool>,
+) -> mercer::Result<Trained> {
+    let k = 3;
+    let functions = kind.functions(NETWORKS, action.inputs(), k, &Rng::new(2))?;
+    let mut objective = kind.objective(&functions, k)?;
+    train(action, functions, objective.as_mut(), k, settings, Watch { progress: &Silent, interrupt })
+}
+
+/// Every bit of the result: parameters, raw eigenvalues, losses, validations.
+fn bits(trained: &Trained) -> (Vec<u32>, Vec<u64>) {
+    let parameters = trained.functions.parameters().trained.to_host().unwrap();
+    let record = &trained.record;
+    let numbers = record.raw_eigenvalues.iter().chain(record.loss.iter().flatten());
+    let numbers = numbers.chain(record.validation.iter().flatten());
+    (parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
+}
+
+fn every_kind() -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = Kind::ALL.iter().map(|(_, kind)| *kind).collect();
+    kinds.push(Kind::NeuralEf { averaged: true });
+    kinds
+}
+
+#[test]
+fn a_killed_run_resumes_with_the_same_bits() {
+    let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
+    for kind in every_kind() {
+        let (path, copy) = (folder.path().join("running"), folder.path().join("killed"));
+        // What a kill at batch 38 would have left on disk.
+        let mut action = Troubled::new(&kernel, x.view(), |batch| {
+            if batch == 38 {
+                std::fs::copy(folder.path().join("running"), folder.path().join("killed")).unwrap();
+            }
+            false
+        });
+        let whole = run(kind, &mut action, &settings(Some(path)), None).unwrap();
+        assert_eq!((whole.record.steps, whole.record.stop), (60, Stop::Budget));
+        let mut action = Troubled::new(&kernel, x.view(), |_| false);
+        let mut resumed = settings(Some(copy));
+        resumed.resume = true;
+        let resumed = run(kind, &mut action, &resumed, None).unwrap();
+        assert!(action.batches < 30, "{kind:?} started again: {} batches", action.batches);
+        assert_eq!(bits(&whole), bits(&resumed), "{kind:?}");
+    }
+}
+
+#[test]
+fn an_interrupted_run_saves_and_resumes_with_the_same_bits() {
+    let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
+    for (i, kind) in every_kind().into_iter().enumerate() {
+        let whole = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings(None), None).unwrap();
+        let mut settings = settings(Some(folder.path().join(format!("checkpoint-{i}"))));
+        (settings.checkpoint_seconds, settings.resume) = (1e9, true);
+        let interrupt = AtomicBool::new(false);
+        let mut action = Troubled::new(&kernel, x.view(), |batch| {
+            interrupt.store(batch == 31, Ordering::Relaxed);
+            false
+        });
+        let part = run(kind, &mut action, &settings, Some(&interrupt)).unwrap();
+        assert_eq!((part.record.steps, part.record.stop), (31, Stop::Interrupted));
+        let mut action = Troubled::new(&kernel, x.view(), |_| false);
+        let resumed = run(kind, &mut action, &settings, None).unwrap();
+        assert_eq!(action.batches, 29);
+        assert_eq!(bits(&whole), bits(&resumed), "{kind:?}");
+        // Once more: there is nothing left to do, and the result is still the same.
+        let again = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
+        assert_eq!(bits(&whole), bits(&again), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused_by_name() {
+    let (x, kernel, folder) = (points(100), kernel(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("checkpoint");
+    let kind = Kind::NeuralEf { averaged: false };
+    let mut settings = settings(Some(path.clone()));
+    run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
+    settings.resume = true;
+    let refused = |result: mercer::Result<Trained>| {
+        let error = result.err().expect("another run").to_string();
+        assert!(error.contains("another run") && error.contains("checkpoint"), "{error}");
+    };
+    let other = points(101);
+    refused(run(kind, &mut Troubled::new(&kernel, other.view(), |_| false), &settings, None));
+    refused(run(Kind::Ritz, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None));
+    let averaged = Kind::NeuralEf { averaged: true };
+    refused(run(averaged, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None));
+    settings.learning_rate = 2e-3;
+    refused(run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None));
+    std::fs::write(&path, b"not a checkpoint").unwrap();
+    let error = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None).err().unwrap();
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn a_step_that_is_not_finite_is_taken_back() {
+    let (x, kernel) = (points(200), kernel());
+    for kind in every_kind() {
+        let mut action = Troubled::new(&kernel, x.view(), |batch| batch == 25);
+        let trained = run(kind, &mut action, &settings(None), None).unwrap();
+        assert_eq!((trained.record.steps, trained.record.recoveries), (60, 1), "{kind:?}");
+        assert!(trained.record.notes.iter().any(|note| note.contains("not finite")), "{:?}", trained.record.notes);
+        assert!(trained.functions.parameters().trained.to_host().unwrap().iter().all(|v| v.is_finite()));
+        assert!(trained.record.raw_eigenvalues.iter().all(|v| v.is_finite()));
+    }
+}
+
+#[test]
+fn a_recovered_run_is_resumed_with_the_same_bits_too() {
+    let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
+    let kind = Kind::Spin { decay: 0.9 };
+    let mut action = Troubled::new(&kernel, x.view(), |batch| {
+        if batch == 45 {
+            std::fs::copy(folder.path().join("running"), folder.path().join("killed")).unwrap();
+        }
+        batch == 25
+    });
+    let whole = run(kind, &mut action, &settings(Some(folder.path().join("running"))), None).unwrap();
+    let mut resumed = settings(Some(folder.path().join("killed")));
+    resumed.resume = true;
+    let resumed = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &resumed, None).unwrap();
+    assert_eq!(resumed.record.recoveries, 1);
+    assert_eq!(bits(&whole), bits(&resumed));
+}
+
+#[test]
+fn endless_trouble_ends_with_a_named_error_and_the_last_good_state() {
+    let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("last-good");
+    let kind = Kind::NeuralEf { averaged: false };
+    let mut action = Troubled::new(&kernel, x.view(), |batch| batch > 20);
+    let error = run(kind, &mut action, &settings(Some(path.clone())), None).err().unwrap().to_string();
+    assert!(error.contains("neuralef") && error.contains("not finite") && error.contains("5 recoveries"), "{error}");
+    assert!(error.contains(path.to_str().unwrap()), "{error}");
+    let mut again = settings(Some(path));
+    again.resume = true;
+    let trained = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &again, None).unwrap();
+    assert_eq!(trained.record.steps, 60);
+}
+
+#[test]
+fn a_learning_rate_that_explodes_is_survived_or_named() {
+    let (x, kernel) = (points(200), kernel());
+    for kind in every_kind() {
+        let mut settings = settings(None);
+        settings.learning_rate = 1e30;
+        match run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None) {
+            Ok(trained) => {
+                assert!(trained.functions.parameters().trained.to_host().unwrap().iter().all(|v| v.is_finite()));
+            }
+            Err(error) => assert!(error.to_string().contains("learning rate"), "{kind:?}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_bits_on_any_number_of_threads() {
+    let (x, kernel) = (points(700), kernel());
+    for kind in every_kind() {
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                let mut action = Troubled::new(&kernel, x.view(), |_| false);
+                let mut settings = settings(None);
+                (settings.steps, settings.batch) = (20, 500);
+                let mut trained = run(kind, &mut action, &settings, None).unwrap();
+                let sample = action.sample(&mut Rng::new(1), 700).unwrap();
+                let pairs = rayleigh_ritz(&mut action, &mut trained.functions, &sample, 3).unwrap();
+                let eigenvalues: Vec<u64> = pairs.eigenvalues.iter().map(|v| v.to_bits()).collect();
+                (bits(&trained), eigenvalues)
+            })
+        };
+        let one = on(1);
+        assert_eq!(one, on(2), "{kind:?}");
+        assert_eq!(one, on(5), "{kind:?}");
+    }
+}
+
+#[test]
+fn training_ends_when_the_residual_stops_falling_and_keeps_the_best() {
+    let (x, kernel) = (points(200), kernel());
+    let mut settings = settings(None);
+    // Steps this small change nothing: after the first validation there is no progress.
+    (settings.learning_rate, settings.patience, settings.keep_best) = (1e-12, 4, true);
+    let kind = Kind::NeuralEf { averaged: false };
+    let trained = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
+    // Validations are three steps apart: one to set the mark, four in vain.
+    assert_eq!((trained.record.stop, trained.record.steps), (Stop::Converged, 12));
+    let least = trained.record.validation.iter().min_by(|a, b| a[1].total_cmp(&b[1])).unwrap();
+    assert_eq!(trained.record.kept as f64, least[0]);
+}
+
+#[test]
+fn an_unwritable_checkpoint_shows_before_training() {
+    let (x, kernel) = (points(50), kernel());
+    let mut action = Troubled::new(&kernel, x.view(), |_| false);
+    let nowhere = Path::new("/nonexistent-folder/checkpoint").to_owned();
+    let error = run(Kind::Ritz, &mut action, &settings(Some(nowhere)), None).err().unwrap();
+    assert!(error.to_string().contains("/nonexistent-folder"), "{error}");
+    assert_eq!(action.batches, 0);
+}
