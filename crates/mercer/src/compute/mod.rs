@@ -22,6 +22,7 @@
 mod activation;
 mod elementwise;
 mod gemm;
+mod jet;
 mod norm;
 mod parallel;
 mod reduce;
@@ -33,6 +34,7 @@ pub use elementwise::{
     axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
 };
 pub use gemm::{Store, dense, gemm};
+pub use jet::jet;
 pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
 pub use reduce::{all_finite, column_dots, sum_rows, sum_squares};
 pub use tensor::{Device, Stack, StackMut, Tensor};

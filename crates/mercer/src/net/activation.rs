@@ -63,4 +63,10 @@ impl Layer for Elementwise {
         }
         Ok(())
     }
+
+    fn jet(&self, _: &Weights<'_>, x: &Tensor, points: usize, y: &mut Tensor) -> Result<()> {
+        compute::copy(x, y);
+        compute::jet(self.activation, None, points, y);
+        Ok(())
+    }
 }

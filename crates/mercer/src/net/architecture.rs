@@ -1,6 +1,6 @@
 //! From an architecture string to layers.
 
-use super::{Dense, Elementwise, FourierFeatures, L2Norm, Layer};
+use super::{Dense, Elementwise, FourierFeatures, L2Norm, Layer, Radial};
 use crate::compute::Activation;
 use crate::error::nearest;
 use crate::{Error, Result};
@@ -27,6 +27,8 @@ pub(super) fn parse(text: &str, inputs: usize) -> Result<(Vec<Box<dyn Layer>>, u
             let phi = words.get(i).and_then(|next| Activation::parse(&next.name).ok());
             i += usize::from(phi.is_some());
             Box::new(dense(word, width, phi.unwrap_or(Activation::Identity))?)
+        } else if word.name == "radial" && !layers.is_empty() {
+            return Err(Error::input(format!("in \"{text}\" radial is not the first layer; it is one of points")));
         } else {
             simple_layer(word, width)?
         };
@@ -54,13 +56,15 @@ pub(super) fn parse(text: &str, inputs: usize) -> Result<(Vec<Box<dyn Layer>>, u
 fn simple_layer(word: &Word, width: usize) -> Result<Box<dyn Layer>> {
     match word.name.as_str() {
         "rff" => Ok(Box::new(fourier(word, width)?)),
+        "radial" => Ok(Box::new(radial(word, width)?)),
         "l2norm" => word.expects_nothing().map(|()| Box::new(L2Norm { width }) as Box<dyn Layer>),
         name if Activation::parse(name).is_ok() => {
             word.expects_nothing()?;
             Ok(Box::new(Elementwise { width, activation: Activation::parse(name)? }))
         }
         name => {
-            let known = || ["dense", "rff", "l2norm"].into_iter().chain(Activation::ALL.map(Activation::name));
+            let known =
+                || ["dense", "rff", "radial", "l2norm"].into_iter().chain(Activation::ALL.map(Activation::name));
             let hint = nearest(name, known()).map(|n| format!("; did you mean \"{n}\"?")).unwrap_or_default();
             let known = known().collect::<Vec<_>>().join(", ");
             Err(Error::input(format!("unknown layer \"{name}\"{hint} (known: {known})")))
@@ -83,6 +87,12 @@ fn fourier(word: &Word, inputs: usize) -> Result<FourierFeatures> {
     word.expects(1, &["lengthscale"])?;
     let lengthscale = word.option("lengthscale", |l| l > 0.0, "above 0")?.unwrap_or(1.0);
     Ok(FourierFeatures { inputs, outputs: word.width()?, lengthscale })
+}
+
+fn radial(word: &Word, inputs: usize) -> Result<Radial> {
+    word.expects(0, &["scale"])?;
+    let scale = word.option("scale", |s| s > 0.0, "above 0")?.unwrap_or(1.0);
+    Ok(Radial { inputs, scale })
 }
 
 /// `name(positional, …, key=value, …)`
@@ -205,6 +215,8 @@ mod tests {
             ("relu(3)", "takes no arguments"),
             ("rff(8, lenghtscale=2)", "did you mean \"lengthscale\""),
             ("rff(8, lengthscale=0)", "above 0"),
+            ("radial(scale=0) dense(1)", "above 0"),
+            ("dense(3) radial dense(1)", "not the first"),
             ("dense(3) | dense(2) | dense(1)", "more than one |"),
             ("dense(3) |", "all networks are the same"),
             ("tanh l2norm", "all networks are the same"),

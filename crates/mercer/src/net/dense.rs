@@ -134,4 +134,10 @@ impl Layer for Dense {
         compute::bias_slope(t, bias, if self.is_linear() { None } else { Some(&trace.slope) });
         Ok(())
     }
+
+    fn jet(&self, theta: &Weights<'_>, x: &Tensor, points: usize, y: &mut Tensor) -> Result<()> {
+        gemm(1.0, x.stack(), theta.matrix(0, self.inputs, self.outputs), Store::Replace, y.stack_mut());
+        compute::jet(self.activation, Some(theta.matrix(self.bias_at(), 1, self.outputs)), points, y);
+        Ok(())
+    }
 }

@@ -94,4 +94,10 @@ impl Layer for FourierFeatures {
         }
         Ok(())
     }
+
+    fn jet(&self, theta: &Weights<'_>, x: &Tensor, points: usize, y: &mut Tensor) -> Result<()> {
+        gemm(1.0, x.stack(), theta.constant(self.inputs, self.outputs), Store::Replace, y.stack_mut());
+        compute::jet(Activation::SinCos, None, points, y);
+        Ok(())
+    }
 }

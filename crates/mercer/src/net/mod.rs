@@ -10,6 +10,7 @@
 //! | `relu` `leaky_relu` `erf` `tanh` `gelu` `sin` `cos` `sincos` `identity` | activation of every unit |
 //! | `rff(m, lengthscale=1)` | m random Fourier features of the input, not trained |
 //! | `l2norm` | each unit divided by its root mean square over the batch |
+//! | `radial(scale=1)` | first of all: the points drawn in towards the unit ball, and the logarithm of their radius |
 //!
 //! ```
 //! use mercer::compute::{Device, Tensor};
@@ -32,10 +33,11 @@ mod fourier;
 mod l2_norm;
 mod network;
 mod optimizer;
+mod radial;
 
-use crate::Result;
 use crate::compute::{Stack, StackMut, Tensor};
 use crate::rng::Rng;
+use crate::{Error, Result};
 
 pub use activation::Elementwise;
 pub use dense::Dense;
@@ -43,6 +45,7 @@ pub use fourier::FourierFeatures;
 pub use l2_norm::L2Norm;
 pub use network::{Network, Parameters, Workspace};
 pub use optimizer::{Optimizer, OptimizerState, Schedule};
+pub use radial::Radial;
 
 /// Whether statistics over the batch are taken from the batch or from the stored constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,6 +116,16 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         trace: &mut Trace,
         t: &mut Tensor,
     ) -> Result<()>;
+
+    /// Second order: value, partial derivatives and Laplacian, as functions of the networks' input. `x` `[(d+2)·points, in]`
+    /// or `[k, (d+2)·points, in]` and `y` `[k, (d+2)·points, out]` hold them one after the other, see
+    /// [`crate::compute::jet`].
+    fn jet(&self, _theta: &Weights<'_>, _x: &Tensor, _points: usize, _y: &mut Tensor) -> Result<()> {
+        Err(Error::input(format!(
+            "\"{}\" inside a network has no Laplacian: it depends on the whole batch; leave it out",
+            self.expression()
+        )))
+    }
 
     /// The constants `[k, constants]` that fix the statistics of the batch in `trace`, if the layer has any.
     fn measured(&self, _trace: &Trace) -> Result<Option<Vec<f32>>> {

@@ -219,6 +219,29 @@ impl Network {
         Ok(&workspace.flow[0])
     }
 
+    /// Value, gradient and Laplacian in the input, exactly, by one second-order forward pass: `[k, (d+2)·b, c]` at the
+    /// points `x` `[b, d]`, holding `y`, then `∂y/∂x_1`, …, `∂y/∂x_d`, then `Δy`.
+    pub fn jet<'w>(&self, theta: &Parameters, x: &Tensor, workspace: &'w mut Workspace) -> Result<&'w Tensor> {
+        let (batch, d) = (self.batch_of(x)?, self.inputs);
+        let rows = (d + 2) * batch;
+        let [flow, next] = &mut workspace.flow;
+        // The identity: x itself, ∂x/∂x_i = e_i, Δx = 0.
+        let mut points = x.to_host()?;
+        points.resize(rows * d, 0.0);
+        for (i, unit) in points[batch * d..].chunks_exact_mut(batch * d).take(d).enumerate() {
+            unit.iter_mut().skip(i).step_by(d).for_each(|v| *v = 1.0);
+        }
+        flow.reshape(&[rows, d])?;
+        flow.copy_from_host(&points)?;
+        for (i, layer) in self.layers.iter().enumerate() {
+            let weights = self.weights(i, &theta.trained, &theta.constants);
+            next.reshape(&[self.places[i].networks, rows, layer.outputs()])?;
+            layer.jet(&weights, flow, batch, next)?;
+            std::mem::swap(flow, next);
+        }
+        Ok(&workspace.flow[0])
+    }
+
     /// Fixes every statistic of a batch at what it is on `x` `[n, d]`, for [`Mode::Eval`].
     pub fn calibrate(&self, theta: &mut Parameters, x: &Tensor, workspace: &mut Workspace) -> Result<()> {
         self.forward(theta, x, Mode::Train, workspace)?;

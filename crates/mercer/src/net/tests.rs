@@ -34,6 +34,7 @@ fn architectures() -> Vec<String> {
             "dense(4) l2norm tanh dense(2) l2norm",
             "dense(5) tanh | l2norm dense(3) sin dense(2) l2norm",
             "l2norm rff(6)",
+            "radial(scale=2) dense(4) tanh dense(2)",
         ]
         .map(String::from),
     );
@@ -277,4 +278,105 @@ fn unfit_inputs_are_errors() {
     assert!(net.parameters_from(Device::Cpu, &[0.0; 5], &[]).is_err());
     let again = Network::parse(&net.expression(), 2, 4).unwrap();
     assert_eq!(again.expression(), net.expression());
+}
+
+/// Sixth-order differences in double precision: `(∂f, ∂²f)` along one coordinate, from `f(h·i)` for i = −3..3.
+fn differences(f: impl Fn(f64) -> f64, h: f64) -> (f64, f64) {
+    let odd = |i: f64| f(i * h) - f(-i * h);
+    let even = |i: f64| f(i * h) + f(-i * h);
+    let first = (45.0 * odd(1.0) - 9.0 * odd(2.0) + odd(3.0)) / (60.0 * h);
+    let second = (270.0 * even(1.0) - 27.0 * even(2.0) + 2.0 * even(3.0) - 490.0 * f(0.0)) / (180.0 * h * h);
+    (first, second)
+}
+
+/// The network in double precision, from its numbers alone: dense layers after an optional `radial`.
+fn double_precision(text: &str, theta: &[f32], x: &[f64]) -> Vec<f64> {
+    let (mut y, mut at) = (x.to_vec(), 0);
+    for word in text.split(';') {
+        if let Some(scale) = word.strip_prefix("radial ") {
+            let scale: f64 = scale.parse().unwrap();
+            let t: Vec<f64> = y.iter().map(|x| x / scale).collect();
+            let rho = t.iter().map(|t| t * t).sum::<f64>().sqrt();
+            y = t.iter().map(|t| t / (1.0 + rho)).chain([0.5 * (1.0 + rho * rho).ln()]).collect();
+            continue;
+        }
+        let (width, phi) = word.split_once(' ').unwrap();
+        let (width, phi): (usize, _) = (width.parse().unwrap(), Activation::parse(phi).unwrap());
+        let (w, b) = (&theta[at..], &theta[at + y.len() * width..]);
+        let z = |unit: usize| -> f64 {
+            f64::from(b[unit]) + y.iter().enumerate().map(|(i, y)| y * f64::from(w[i * width + unit])).sum::<f64>()
+        };
+        let next = (0..width).map(|unit| phi.at(z(unit), unit >= width / 2).0).collect();
+        at += (y.len() + 1) * width;
+        y = next;
+    }
+    y
+}
+
+#[test]
+fn jets_agree_with_differences_in_double_precision() {
+    let mut cases: Vec<(String, String)> = Activation::ALL
+        .iter()
+        .filter(|phi| !phi.name().contains("relu"))
+        .map(|phi| phi.name())
+        .map(|phi| (format!("dense(7) {phi} dense(6) {phi} dense(2)"), format!("7 {phi};6 {phi};2 identity")))
+        .collect();
+    cases.push(("radial(scale=2) dense(8) sincos dense(1)".into(), "radial 2;8 sincos;1 identity".into()));
+    let (d, points) = (3, 5);
+    for (text, plain) in cases {
+        let mut rng = Rng::new(5);
+        let net = Network::parse(&text, d, 1).unwrap();
+        let theta = net.init(Device::Cpu, &rng).unwrap();
+        let x = random(&[points, d], &mut rng);
+        let mut workspace = net.workspace(Device::Cpu).unwrap();
+        let jet = net.jet(&theta, &x, &mut workspace).unwrap();
+        assert_eq!(jet.shape(), [1, (d + 2) * points, net.outputs()]);
+        let (jet, x, c) = (jet.to_host().unwrap(), x.to_host().unwrap(), net.outputs());
+        let theta = theta.trained.to_host().unwrap();
+        for (b, unit) in (0..points).flat_map(|b| (0..c).map(move |unit| (b, unit))) {
+            let at = |order: usize| f64::from(jet[(order * points + b) * c + unit]);
+            let point: Vec<f64> = x[b * d..(b + 1) * d].iter().map(|v| f64::from(*v)).collect();
+            let along = |i: usize, h: f64| {
+                let mut point = point.clone();
+                point[i] += h;
+                double_precision(&plain, &theta, &point)[unit]
+            };
+            let mut laplacian = 0.0;
+            assert!((at(0) - along(0, 0.0)).abs() < 1e-5, "{text}");
+            for i in 0..d {
+                let (first, second) = differences(|h| along(i, h), 1e-2);
+                assert!((at(1 + i) - first).abs() < 1e-5 * (1.0 + first.abs()), "{text}: {} vs {first}", at(1 + i));
+                laplacian += second;
+            }
+            assert!((at(1 + d) - laplacian).abs() < 1e-4 * (1.0 + laplacian.abs()), "{text}: {laplacian}");
+        }
+    }
+}
+
+#[test]
+fn jets_of_many_networks_are_those_of_each_and_a_norm_inside_is_refused() {
+    let mut rng = Rng::new(6);
+    let (text, d, points) = ("dense(9) tanh | dense(200) gelu dense(3)", 2, 150);
+    let net = Network::parse(text, d, 4).unwrap();
+    let theta = net.init(Device::Cpu, &rng).unwrap();
+    let x = random(&[points, d], &mut rng);
+    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    let jet = net.jet(&theta, &x, &mut workspace).unwrap().to_host().unwrap();
+    let mut other = net.workspace(Device::Cpu).unwrap();
+    let y = net.forward(&theta, &x, Mode::Eval, &mut other).unwrap().to_host().unwrap();
+    for i in 0..d {
+        let unit: Vec<f32> = (0..points * d).map(|at| f32::from(u8::from(at % d == i))).collect();
+        let dx = Tensor::from_host(Device::Cpu, &[points, d], &unit).unwrap();
+        let t = net.jvp(&theta, &x, &mut other, None, Some(&dx)).unwrap().to_host().unwrap();
+        for j in 0..4 {
+            let at = |order: usize| &jet[(j * (d + 2) + order) * points * 3..][..points * 3];
+            let own = |all: &[f32]| all[j * points * 3..(j + 1) * points * 3].to_vec();
+            assert!(at(0).iter().zip(own(&y)).all(|(a, b)| (a - b).abs() < 1e-5));
+            assert!(at(1 + i).iter().zip(own(&t)).all(|(a, b)| (a - b).abs() < 1e-5));
+        }
+    }
+    let net = Network::parse("dense(4) l2norm tanh dense(1)", 2, 1).unwrap();
+    let theta = net.init(Device::Cpu, &rng).unwrap();
+    let error = net.jet(&theta, &x, &mut net.workspace(Device::Cpu).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("l2norm"), "{error}");
 }

@@ -1,5 +1,8 @@
 //! The laboratory: one experiment a file, each returning plain numbers and a verdict in words.
 
+pub mod bound_states;
 pub mod classic_kernels;
 pub mod eigenvalue_decay;
+pub mod hydrogen;
+pub mod oscillator;
 pub mod population;

@@ -4,7 +4,7 @@ use super::{Action, Batch, Functions};
 use crate::linalg::{eigh, matmul};
 use crate::spectrum::ritz::orthonormalise;
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 
 /// The best eigenpairs of `K` within a span: `ψ = Φ A`.
 pub struct Pairs {
@@ -29,21 +29,31 @@ impl Pairs {
     }
 }
 
+/// The squared error of single precision is some 1e-15; at this share a direction is known to a percent.
+const NOISE: f64 = 1e-11;
+
 /// Solves `Π a = μ Σ a`, `Σ = ⟨φ,φᵀ⟩`, `Π = ⟨φ,Kφᵀ⟩`, over the points of `batch`, for at most `k` pairs.
 ///
 /// The functions are made orthonormal first, `Q = ΦW`, and the operator is applied to `Q`: applied to Φ, rounding would
 /// be blown up by the condition of Σ, and small or zero eigenvalues would be lost in it.
 pub fn rayleigh_ritz(action: &mut dyn Action, functions: &mut Functions, batch: &Batch, k: usize) -> Result<Pairs> {
-    /// The squared error of single precision is some 1e-15; at this share a direction is known to a percent.
-    const NOISE: f64 = 1e-11;
     functions.calibrate(&batch.x)?;
     functions.forget_norm()?;
     let phi = functions.columns(&batch.x)?;
     if phi.iter().any(|v| !v.is_finite()) {
         return Err(Error::Numerical("a network's output is not finite; use a smaller learning rate".into()));
     }
-    let (q, w) = orthonormalise(phi.view(), NOISE)?;
-    let image = action.image(batch, q.view(), w.view(), functions)?;
+    within_span(phi.view(), k, |q, w| action.image(batch, q, w, functions))
+}
+
+/// The same for functions known by their values `Φ` `[m, p]` alone; `image` gives `K(ΦW)` for `ΦW` and `W` `[p, r]`.
+pub(super) fn within_span(
+    phi: ArrayView2<f64>,
+    k: usize,
+    image: impl FnOnce(ArrayView2<f64>, ArrayView2<f64>) -> Result<Array2<f64>>,
+) -> Result<Pairs> {
+    let (q, w) = orthonormalise(phi, NOISE)?;
+    let image = image(q.view(), w.view())?;
     if image.iter().any(|v| !v.is_finite()) {
         return Err(Error::Numerical("the operator's action on the networks is not finite; scale the data".into()));
     }

@@ -214,6 +214,22 @@ impl Functions {
         Ok(all)
     }
 
+    /// ψ, its gradient and its Laplacian in x: `[k, (d+2)·B, c]` at the points `x` `[B, d]`, holding `ψ`, then `∂ψ/∂x_1`,
+    /// …, `∂ψ/∂x_d`, then `Δψ`, with the factors of the last forward pass, whose buffers stay as they are.
+    pub fn jet(&mut self, x: &Tensor) -> Result<Tensor> {
+        if self.envelope.is_some() {
+            return Err(Error::input("functions with an envelope have no Laplacian here; put it into the operator"));
+        }
+        let y = self.network.jet(&self.parameters, x, &mut self.probe)?;
+        let mut jet = Tensor::zeros(x.device(), &[0])?;
+        arrange(self.layout, y, &mut jet)?;
+        let shape = jet.shape().to_vec();
+        jet.reshape(&[shape[0], shape[1] * shape[2], 1])?;
+        compute::scale_columns(&mut jet, self.factor.matrices(0, 1, 1, 1));
+        jet.reshape(&shape)?;
+        Ok(jet)
+    }
+
     /// Sets every factor to one, so that [`Functions::evaluate`] gives the bare functions.
     pub fn forget_norm(&mut self) -> Result<()> {
         self.factor.reshape(&[self.count(), 1])?;

@@ -2,7 +2,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`Action`] | what the loop needs of an operator: [`KernelAction`], [`OperatorAction`] |
+//! | [`Action`] | what the loop needs of an operator |
+//! | [`KernelAction`], [`OperatorAction`], [`MatrixValued`] | kernels, stored or sampled operators, kernels of matrices |
+//! | [`Schroedinger`], [`GraphLaplacian`] | operators that are no kernels |
 //! | [`Functions`] | networks as functions `ψ(x)` |
 //! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Ritz`] |
 //! | [`Kind`] | which objective, and the functions that it wants |
@@ -19,13 +21,16 @@ mod checkpoint;
 mod features;
 mod finish;
 mod functions;
+mod graph_laplacian;
 mod kind;
+mod matrix_valued;
 mod method;
 mod nested;
 mod neuralef;
 mod objective;
 mod record;
 mod ritz;
+mod schroedinger;
 mod spin;
 mod training;
 
@@ -33,12 +38,15 @@ pub use action::{Action, Batch, KernelAction, OperatorAction, Standard, sample_r
 pub use features::NetworkFeatures;
 pub use finish::{Pairs, rayleigh_ritz};
 pub use functions::{Envelope, Functions, Layout};
+pub use graph_laplacian::GraphLaplacian;
 pub use kind::Kind;
+pub use matrix_valued::MatrixValued;
 pub use method::Neural;
 pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
 pub use objective::{Objective, Outcome, Step, form, mix};
 pub use record::{Stop, Training};
 pub use ritz::Ritz;
+pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
 pub use spin::Spin;
 pub use training::{Course, Settings, Trained, Watch, train};

@@ -1,0 +1,88 @@
+//! Second-order forward passes: value, gradient and Laplacian of every unit, together.
+
+use super::activation::{Activation, apply_rows};
+use super::parallel::{Parts, ROWS, block, for_each};
+use super::tensor::{Stack, Tensor};
+use crate::simd::{Lane, Num, SimdJob, dispatch};
+
+/// `y ← φ(y + b)` with its first and second derivatives, in place.
+///
+/// `y` `[k, (d+2)·points, n]` holds, one after the other, the values `z`, the d partial derivatives `∂_i z` and the
+/// Laplacians `Δz` at the points; `bias` `[k, 1, n]` belongs to the values. With `z` the values after the bias,
+///
+/// `∂_i φ(z) = φ'(z) ∂_i z`,  `Δφ(z) = φ'(z) Δz + φ''(z) Σ_i (∂_i z)²`.
+pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tensor) {
+    let (count, rows, n) = y.as_matrices();
+    assert!(
+        points > 0 && rows % points == 0 && rows / points >= 2,
+        "jet: {rows} rows are not (d+2) times {points} points"
+    );
+    assert!(bias.is_none_or(|b| b.rows() * b.cols() == n), "jet: the bias is not of width {n}");
+    let (orders, blocks) = (rows / points, points.div_ceil(ROWS));
+    let y = Parts::new(y.host_mut());
+    for_each(count * blocks, 20 * count * rows * n, |task| {
+        let (j, range) = (task / blocks, block(task % blocks, ROWS, points));
+        // SAFETY: tasks have different (j, range), and the orders of one task are different rows.
+        let part = |order: usize| unsafe {
+            let first = j * rows + order * points;
+            y.part((first + range.start) * n..(first + range.end) * n)
+        };
+        let value = part(0);
+        if phi == Activation::Identity {
+            return apply_rows(phi, bias.map(|b| b.host(j)), n, value, None);
+        }
+        // φ'' is written with z for some φ, with φ and φ' for others.
+        let mut z = value.to_vec();
+        let mut slope = vec![0.0; value.len()];
+        apply_rows(Activation::Identity, bias.map(|b| b.host(j)), n, &mut z, None);
+        apply_rows(phi, bias.map(|b| b.host(j)), n, value, Some(&mut slope));
+        let gradient = (1..orders - 1).map(part).collect();
+        dispatch(Chain { phi, z, value, slope, gradient, laplacian: part(orders - 1) });
+    });
+}
+
+struct Chain<'a> {
+    phi: Activation,
+    z: Vec<f32>,
+    value: &'a [f32],
+    slope: Vec<f32>,
+    gradient: Vec<&'a mut [f32]>,
+    laplacian: &'a mut [f32],
+}
+
+impl SimdJob for Chain<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let mut curvature = self.z;
+        curvatures::<FMA>(self.phi, &mut curvature, self.value, &self.slope);
+        self.laplacian.iter_mut().zip(&self.slope).for_each(|(l, s)| *l *= s);
+        for g in self.gradient {
+            for (((g, s), c), l) in g.iter_mut().zip(&self.slope).zip(&curvature).zip(self.laplacian.iter_mut()) {
+                *l += c * *g * *g;
+                *g *= s;
+            }
+        }
+    }
+}
+
+/// `z ← φ''(z)`, given `φ(z)` and `φ'(z)`; a kink counts as straight.
+#[inline(always)]
+fn curvatures<const FMA: bool>(phi: Activation, z: &mut [f32], value: &[f32], slope: &[f32]) {
+    let all = z.iter_mut().zip(value.iter().zip(slope));
+    match phi {
+        Activation::Identity | Activation::Relu | Activation::LeakyRelu => all.for_each(|(z, _)| *z = 0.0),
+        Activation::Sin | Activation::Cos | Activation::SinCos => all.for_each(|(z, (value, _))| *z = -value),
+        Activation::Tanh => all.for_each(|(z, (value, slope))| *z = -2.0 * value * slope),
+        Activation::Erf => all.for_each(|(z, (_, slope))| *z *= -2.0 * slope),
+        // (2 − z²) e^{−z²/2}/√(2π)
+        Activation::Gelu => all.for_each(
+            #[inline(always)]
+            |(z, _)| {
+                let square = *z * *z;
+                let density = 0.398_942_3 * Lane::<f32, FMA>(-0.5 * square).exp().0;
+                *z = (2.0 - square) * density;
+            },
+        ),
+    }
+}

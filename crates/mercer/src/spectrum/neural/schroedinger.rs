@@ -1,0 +1,288 @@
+//! Schrödinger operators `H = −Δ + V` on all of space, in the same loop as kernels.
+
+use super::{Action, Batch, Functions};
+use crate::compute::{Device, Tensor};
+use crate::linalg::matmul;
+use crate::rng::Rng;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2, Axis};
+use std::f64::consts::TAU;
+
+/// A density q on `R^d` that points are drawn from, and whose root carries the wavefunctions: `ψ = √q f`.
+pub trait Guide: Send + Sync {
+    /// Columns d of a point.
+    fn inputs(&self) -> usize;
+
+    /// Uniform numbers that one point takes.
+    fn uniforms(&self) -> usize;
+
+    /// A point of distribution q from numbers uniform on [0, 1).
+    fn draw(&self, uniforms: &[f64], x: &mut [f64]);
+
+    /// `q(x)`
+    fn density(&self, x: &[f64]) -> f64;
+
+    /// Writes `∇ ln q` and returns `Δ ln q`.
+    fn logarithmic(&self, x: &[f64], gradient: &mut [f64]) -> f64;
+}
+
+/// Independent normal coordinates: `q ∝ exp(−|x|²/2σ²)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Gaussian {
+    /// d
+    pub dimension: usize,
+    /// σ
+    pub width: f64,
+}
+
+impl Guide for Gaussian {
+    fn inputs(&self) -> usize {
+        self.dimension
+    }
+
+    fn uniforms(&self) -> usize {
+        self.dimension.next_multiple_of(2)
+    }
+
+    fn draw(&self, uniforms: &[f64], x: &mut [f64]) {
+        // Box and Muller, both of each pair.
+        for (x, u) in x.chunks_mut(2).zip(uniforms.chunks_exact(2)) {
+            let radius = self.width * (-2.0 * (1.0 - u[0]).ln()).sqrt();
+            let (sin, cos) = (TAU * u[1]).sin_cos();
+            x.iter_mut().zip([cos, sin]).for_each(|(x, direction)| *x = radius * direction);
+        }
+    }
+
+    fn density(&self, x: &[f64]) -> f64 {
+        let square = (self.width * self.width, x.iter().map(|x| x * x).sum::<f64>());
+        (-0.5 * square.1 / square.0).exp() / (TAU * square.0).powf(0.5 * self.dimension as f64)
+    }
+
+    fn logarithmic(&self, x: &[f64], gradient: &mut [f64]) -> f64 {
+        let square = self.width * self.width;
+        gradient.iter_mut().zip(x).for_each(|(g, x)| *g = -x / square);
+        -(self.dimension as f64) / square
+    }
+}
+
+/// Two exponentials in the plane, a core and a tail: `q = Σ_m w_m e^{−r/s_m}/(2π s_m²)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Exponentials {
+    /// `(w_m, s_m)`, the weights adding up to one.
+    parts: [(f64, f64); 2],
+}
+
+/// Radius below which the origin is taken to be this far away.
+const LEAST_RADIUS: f64 = 1e-10;
+
+impl Exponentials {
+    /// The weights for which `√q` has the cusp of a charge `c` at the origin, `(√q)' = −c √q` (Kato): then
+    /// `(−Δ − c/r)√q` is bounded. The `core` must be shorter than `1/(2c)` and the `tail` longer.
+    ///
+    /// `½ q'/q = −c` at 0 reads `Σ_m (w_m/s_m²)(1/s_m − 2c) = 0`.
+    pub fn with_cusp(c: f64, core: f64, tail: f64) -> Result<Exponentials> {
+        let pull = |s: f64| (1.0 / s - 2.0 * c) / (s * s);
+        if !(core > 0.0 && pull(core) > 0.0 && pull(tail) < 0.0) {
+            return Err(Error::input(format!(
+                "a cusp of charge {c} needs a core shorter than {} and a tail longer; got {core} and {tail}",
+                0.5 / c
+            )));
+        }
+        let ratio = -pull(tail) / pull(core);
+        let w = ratio / (1.0 + ratio);
+        Ok(Exponentials { parts: [(w, core), (1.0 - w, tail)] })
+    }
+
+    /// `q`, `q'` and `q''` at radius r.
+    fn radial(&self, r: f64) -> [f64; 3] {
+        self.parts.iter().fold([0.0; 3], |[q, q1, q2], (w, s)| {
+            let value = w * (-r / s).exp() / (TAU * s * s);
+            [q + value, q1 - value / s, q2 + value / (s * s)]
+        })
+    }
+}
+
+impl Guide for Exponentials {
+    fn inputs(&self) -> usize {
+        2
+    }
+
+    fn uniforms(&self) -> usize {
+        2
+    }
+
+    fn draw(&self, uniforms: &[f64], x: &mut [f64]) {
+        // P(radius > r) = Σ_m w_m (1 + t) e^{−t}, t = r/s_m, falls from 1 to 0: by bisection, then Newton.
+        let beyond = |r: f64| self.parts.iter().map(|(w, s)| w * (1.0 + r / s) * (-r / s).exp()).sum::<f64>();
+        let (target, longest) = (1.0 - uniforms[0], self.parts[1].1);
+        let (mut low, mut high) = (0.0, 45.0 * longest);
+        for _ in 0..60 {
+            let middle = 0.5 * (low + high);
+            if beyond(middle) > target { low = middle } else { high = middle }
+        }
+        let (sin, cos) = (TAU * uniforms[1]).sin_cos();
+        (x[0], x[1]) = (low * cos, low * sin);
+    }
+
+    fn density(&self, x: &[f64]) -> f64 {
+        self.radial(x[0].hypot(x[1]))[0]
+    }
+
+    fn logarithmic(&self, x: &[f64], gradient: &mut [f64]) -> f64 {
+        let r = x[0].hypot(x[1]).max(LEAST_RADIUS);
+        let [q, q1, q2] = self.radial(r);
+        let slope = q1 / q;
+        gradient.iter_mut().zip(x).for_each(|(g, x)| *g = slope * x / r);
+        q2 / q - slope * slope + slope / r
+    }
+}
+
+/// A potential `V(x)`.
+pub type Potential = dyn Fn(&[f64]) -> f64 + Send + Sync;
+
+/// `H = −Δ + V` on `R^d`, as `K = (shift − H)/scale`, whose largest eigenvalues are the lowest energies.
+///
+/// Wavefunctions are written `ψ = √q f` with f a network and q the density that points are drawn from. Then
+/// `∫ψ_iψ_j dx = E_q[f_i f_j]`, the loop's own inner product, in which
+///
+/// `Ĥf = (1/√q) H(√q f) = −Δf − ∇ln q·∇f + U f`,  `U = V − (Δ√q)/√q = V − ½ Δ ln q − ¼ |∇ln q|²`
+///
+/// is self-adjoint, because `−Δf − ∇ln q·∇f = −(1/q) ∇·(q∇f)` is:
+///
+/// `⟨f,Ĥg⟩ = E_q[∇f·∇g + U f g]`.
+///
+/// So no weights are needed, ψ vanishes at infinity whatever the network, and where `V` has a pole a guide with the
+/// right cusp leaves `U` bounded. `Δf` is exact, from one second-order forward pass ([`Functions::jet`]). The points of a
+/// batch are a randomly shifted Kronecker sequence: each has distribution q, and together they leave fewer gaps than
+/// independent ones.
+pub struct Schroedinger {
+    name: String,
+    potential: Box<Potential>,
+    guide: Box<dyn Guide>,
+    shift: f64,
+    scale: f64,
+}
+
+impl Schroedinger {
+    /// `−Δ + V` with points from `guide`. `shift` lies above the energies sought; `name` tells operators apart.
+    pub fn new(
+        name: impl Into<String>,
+        potential: Box<Potential>,
+        guide: Box<dyn Guide>,
+        shift: f64,
+        scale: f64,
+    ) -> Result<Schroedinger> {
+        if !(scale > 0.0 && scale.is_finite() && shift.is_finite()) {
+            return Err(Error::input(format!(
+                "the shift {shift} and the scale {scale} of energies must be finite, the scale above 0"
+            )));
+        }
+        Ok(Schroedinger { name: name.into(), potential, guide, shift, scale })
+    }
+
+    /// `ψ(x) = √q(x) Σ_p f_p(x) A_p` `[n, k]` at points `[n, d]`, for coefficients `A` `[p, k]` of the functions.
+    pub fn wavefunctions(
+        &self,
+        functions: &mut Functions,
+        coefficients: ArrayView2<f64>,
+        x: ArrayView2<f64>,
+    ) -> Result<Array2<f64>> {
+        let points: Vec<f32> = x.iter().map(|v| *v as f32).collect();
+        let f = functions.columns(&Tensor::from_host(Device::Cpu, &[x.nrows(), x.ncols()], &points)?)?;
+        let mut psi = matmul(f.view(), coefficients);
+        for (mut psi, x) in psi.rows_mut().into_iter().zip(x.rows()) {
+            psi *= self.guide.density(&x.to_vec()).sqrt();
+        }
+        Ok(psi)
+    }
+
+    /// Energy that one unit of `K` stands for.
+    pub fn energy_scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// `Ĥf` from the jets of the functions: `out[j·B·c + b·c + output] = finish(Ĥf, f)`.
+    fn hamiltonian<T>(&self, x: &[f32], jet: &Tensor, finish: impl Fn(f64, f64) -> T) -> Result<Vec<T>> {
+        let d = self.inputs();
+        let (k, c, points) = (jet.shape()[0], jet.shape()[2], x.len() / d);
+        // ∇ln q and U, point by point.
+        let mut local = Array2::<f64>::zeros((points, d + 1));
+        let mut point = vec![0.0; d];
+        for (x, mut local) in x.chunks_exact(d).zip(local.rows_mut()) {
+            point.iter_mut().zip(x).for_each(|(p, x)| *p = f64::from(*x));
+            let local = local.as_slice_mut().expect("row by row");
+            let (gradient, u) = local.split_at_mut(d);
+            let laplacian = self.guide.logarithmic(&point, gradient);
+            let square: f64 = gradient.iter().map(|g| g * g).sum();
+            u[0] = (self.potential)(&point) - 0.5 * laplacian - 0.25 * square;
+        }
+        let jet = jet.to_host()?;
+        let values = (0..k * points * c).map(|at| {
+            let (j, b, output) = (at / (points * c), at / c % points, at % c);
+            let of = |order: usize| f64::from(jet[((j * (d + 2) + order) * points + b) * c + output]);
+            let drift: f64 = (0..d).map(|i| local[[b, i]] * of(1 + i)).sum();
+            finish(local[[b, d]] * of(0) - of(d + 1) - drift, of(0))
+        });
+        Ok(values.collect())
+    }
+}
+
+/// `n` points of `[0,1)^d`, `frac(shift + i α)` with `α_j = g^{−j}`, g the root of `g^{d+1} = g + 1`.
+fn kronecker(rng: &mut Rng, n: usize, d: usize) -> Array2<f64> {
+    let root = (0..60).fold(1.5f64, |g, _| (1.0 + g).powf(1.0 / (d as f64 + 1.0)));
+    let shift: Vec<f64> = (0..d).map(|_| rng.uniform()).collect();
+    Array2::from_shape_fn((n, d), |(i, j)| (shift[j] + i as f64 * root.powi(-(j as i32 + 1))).fract())
+}
+
+impl Action for Schroedinger {
+    fn inputs(&self) -> usize {
+        self.guide.inputs()
+    }
+
+    fn identity(&self) -> String {
+        format!("{}, ({} − H)/{}", self.name, self.shift, self.scale)
+    }
+
+    fn sample(&mut self, rng: &mut Rng, batch: usize) -> Result<Batch> {
+        let d = self.inputs();
+        let (mut point, mut data) = (vec![0.0; d], Vec::with_capacity(batch * d));
+        for u in kronecker(rng, batch, self.guide.uniforms()).rows() {
+            self.guide.draw(u.to_slice().expect("row by row"), &mut point);
+            data.extend(point.iter().map(|x| *x as f32));
+        }
+        Ok(Batch { x: Tensor::from_host(Device::Cpu, &[batch, d], &data)?, rows: vec![] })
+    }
+
+    fn apply(&mut self, batch: &Batch, psi: &Tensor, functions: &mut Functions, out: &mut Tensor) -> Result<()> {
+        let jet = functions.jet(&batch.x)?;
+        let (shift, scale) = (self.shift, self.scale);
+        let image = self.hamiltonian(&batch.x.to_host()?, &jet, |h, f| ((shift * f - h) / scale) as f32)?;
+        out.reshape(psi.shape())?;
+        out.copy_from_host(&image)
+    }
+
+    fn image(
+        &mut self,
+        batch: &Batch,
+        _: ArrayView2<f64>,
+        w: ArrayView2<f64>,
+        functions: &mut Functions,
+    ) -> Result<Array2<f64>> {
+        /// Points whose jets are in memory at a time.
+        const STRIP: usize = 2048;
+        let (d, k, c) = (self.inputs(), functions.count(), functions.outputs());
+        let (shift, scale, x) = (self.shift, self.scale, batch.x.to_host()?);
+        let mut image = Array2::zeros((batch.x.shape()[0] * c, w.ncols()));
+        for (x, mut out) in x.chunks(STRIP * d).zip(image.axis_chunks_iter_mut(Axis(0), STRIP * c)) {
+            let jet = functions.jet(&Tensor::from_host(batch.x.device(), &[x.len() / d, d], x)?)?;
+            let values = self.hamiltonian(x, &jet, |h, f| (shift * f - h) / scale)?;
+            let values = Array2::from_shape_vec((k, x.len() / d * c), values).expect("k rows");
+            out.assign(&matmul(values.t(), w));
+        }
+        Ok(image)
+    }
+
+    fn eigenvalue(&self, mu: f64) -> f64 {
+        self.shift - self.scale * mu
+    }
+}

@@ -1,0 +1,42 @@
+//! Kernel ridge regression three ways, on the same data: directly, by conjugate gradients without storing the kernel
+//! matrix, and on the eigenfunctions of a spectrum. `cargo run --release -p mercer --example regression`
+
+use mercer::apply::{Alpha, Means, Ridge, RidgeSolver, SpectralRidge};
+use mercer::data::{self, Target};
+use mercer::kernel::Kernel;
+use mercer::operator::Precision;
+use mercer::spectrum::{Krylov, Problem, Spectrum};
+
+fn main() -> mercer::Result<()> {
+    // Where along the roll is a point? A smooth function of its three coordinates.
+    let (train, test) = data::open("swiss-roll(n=1500)", &Default::default())?.split(0.2, 0)?;
+    let (y, truth) = (train.y.clone().expect("has a target"), test.y.as_ref().expect("has a target").values());
+    let (kernel, means, alpha) = (Kernel::parse("matern52(4)")?, Means::default(), Alpha::Fixed(1e-3));
+
+    let direct = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Direct };
+    let direct = direct.fit(&kernel, train.x.view(), &y, &means)?;
+    println!(
+        "direct, α = {:.1e} by leave-one-out: {:.4}",
+        direct.alpha,
+        error(&direct.predict(test.x.view())?, &truth)
+    );
+
+    let solver = RidgeSolver::conjugate_gradients(Precision::F64);
+    let iterative = Ridge { alpha, solver }.fit(&kernel, train.x.view(), &y, &means)?;
+    let products = iterative.iterations.unwrap_or_default();
+    println!("{products} products with K: {:.4}", error(&iterative.predict(test.x.view())?, &truth));
+
+    let problem = Problem::new(&kernel, train.x.view(), 100);
+    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(test.x.view()))?;
+    let on_functions = SpectralRidge { alpha }.fit(spectrum, train.x.view(), &y)?;
+    println!("on 100 eigenfunctions: {:.4}", error(&on_functions.predict(test.x.view())?, &truth));
+    Ok(())
+}
+
+/// Root mean square error, as a share of the target's standard deviation.
+fn error(predicted: &Target, truth: &[f64]) -> f64 {
+    let n = truth.len() as f64;
+    let mean = truth.iter().sum::<f64>() / n;
+    let variance = truth.iter().map(|y| (y - mean).powi(2)).sum::<f64>();
+    (predicted.values().iter().zip(truth).map(|(p, y)| (p - y).powi(2)).sum::<f64>() / variance).sqrt()
+}
