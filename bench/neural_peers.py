@@ -1,14 +1,18 @@
-"""PyTorch's side of a NeuralEF training step: k networks d -> h -> h -> 1 as one batched network (never a loop over k),
-RBF kernel matrix of the batch, gradient, Adam. `neural_peers.py SIZE REPEATS` with SIZE = d-h-k-B prints one line of JSON.
+"""PyTorch's side of a NeuralEF training step: a batch of the data, its RBF kernel matrix, k networks d -> h -> h -> 1 as
+one batched network (never a loop over k), gradient, fused Adam. `neural_peers.py SIZE REPEATS` with SIZE = d-h-k-B prints
+one line of JSON.
 
 Two ways of writing the first layer are timed, and the faster one counts: a broadcast batched product, and one wide
 product for all networks."""
 import json
 import resource
+import statistics
 import sys
 import time
 
 import torch
+
+BATCHES = 16  # The data holds this many batches.
 
 
 def step_of(d, h, k, b, wide):
@@ -18,19 +22,22 @@ def step_of(d, h, k, b, wide):
     shapes = [w1, normal(k, 1, h), normal(k, h, h) / h**0.5, normal(k, 1, h), normal(k, h, 1) / h**0.5, normal(k, 1, 1)]
     w1, b1, w2, b2, w3, b3 = parameters = [p.requires_grad_() for p in shapes]
     adam = torch.optim.Adam(parameters, lr=1e-3, fused=True)
-    x = normal(b, d)
+    data = normal(BATCHES * b, d)
     half = h // 2
     sincos = lambda z: torch.cat([z[..., :half].sin(), z[..., half:].cos()], -1)
     lower = torch.tril(torch.ones(k, k), -1)
 
     def step():
+        x = data[torch.randint(len(data), (b,), generator=generator)]
         first = (x @ w1).view(b, k, h).transpose(0, 1) if wide else x @ w1
         z = sincos(first + b1)
         z = sincos(torch.baddbmm(b2, z, w2))
         y = torch.baddbmm(b3, z, w3)[..., 0]  # [k, B]
         psi = y / y.square().mean(1, keepdim=True).sqrt()
         with torch.no_grad():
-            kernel = torch.exp(-torch.cdist(x, x).square() / (2 * d))
+            # exp(-|x-x'|^2 / 2d), in place: twice as fast as by torch.cdist.
+            norms = x.square().sum(1) / 2
+            kernel = (x @ x.T).sub_(norms).sub_(norms[:, None]).div_(d).exp_()
             k_psi = psi @ kernel
             r = psi @ k_psi.T
             mix = (r / r.diagonal()[:, None].clamp_min(1e-12)).T * lower
@@ -45,21 +52,20 @@ def step_of(d, h, k, b, wide):
 def main(size, repeats):
     torch.set_num_threads(2)
     d, h, k, b = map(int, size.split("-"))
-    best = None
-    for wide in (False, True):
+    runs = {}
+    for name, wide in (("batched", False), ("wide", True)):
         step = step_of(d, h, k, b, wide)
         for _ in range(5):
             step()
-        seconds = []
+        seconds = runs[name] = []
         for _ in range(repeats):
             start = time.perf_counter()
-            step()
+            psi = step()
             seconds.append(time.perf_counter() - start)
-        seconds.sort()
-        if best is None or seconds[repeats // 2] < best[repeats // 2]:
-            best = seconds
+        assert torch.isfinite(psi).all()
+    best = min(runs, key=lambda name: statistics.median(runs[name]))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": best, "peak_bytes": peak, "torch": torch.__version__}))
+    print(json.dumps({"seconds": runs[best], "first_layer": best, "peak_bytes": peak, "torch": torch.__version__}))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+mod neural;
+
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
@@ -50,7 +52,10 @@ impl Bench {
             "rff-f64" => self.rff::<f64>(),
             "ridge-5000" => self.ridge(),
             "top-k-50000" => self.top_k("x50000x50"),
-            other => Err(format!("unknown job '{other}'").into()),
+            other => match other.strip_prefix("neural-") {
+                Some(size) => neural::training_step(size, self.repeats),
+                None => Err(format!("unknown job '{other}'").into()),
+            },
         }
     }
 

@@ -40,16 +40,16 @@ pub struct Plan {
     pub steps: u64,
     /// Training steps where the last layer is solved.
     pub ritz_steps: u64,
-    /// Width of the networks, and as many landmarks and random features.
-    pub width: usize,
+    /// Landmarks and random features: as many as the networks of Ritz have last hidden units.
+    pub features: usize,
     /// Seed of the points and of everything random.
     pub seed: u64,
 }
 
 impl Plan {
-    /// Ten pairs by networks 32 wide, batches of 256, 2000 steps, at 64, 512 and 8192 points.
+    /// Ten pairs, networks with two hidden layers of 32 (half sines, half cosines), batches of 256, 2000 steps, at 64, 512 and 8192 points.
     pub fn full(seed: u64) -> Plan {
-        Plan { sizes: vec![64, 512, 8192], k: 10, batch: 256, steps: 2000, ritz_steps: 200, width: 32, seed }
+        Plan { sizes: vec![64, 512, 8192], k: 10, batch: 256, steps: 2000, ritz_steps: 200, features: 64, seed }
     }
 
     /// The same with a tenth of the steps, at 64 and 512 points.
@@ -57,36 +57,33 @@ impl Plan {
         Plan { sizes: vec![64, 512], steps: 200, ritz_steps: 20, ..Plan::full(seed) }
     }
 
-    /// Two hidden layers of half sines, half cosines.
-    pub fn architecture(&self) -> String {
-        format!("dense({0}) sincos dense({0}) sincos dense(1) l2norm", self.width)
-    }
-
-    fn neural(&self, kind: Kind, steps: u64) -> Box<dyn Method> {
+    fn neural(&self, kind: Kind, steps: u64, keep_best: bool) -> Box<dyn Method> {
         let mut method = Neural::new(kind);
-        method.architecture = Some(self.architecture());
+        method.settings.keep_best = keep_best;
         (method.settings.steps, method.settings.batch) = (steps, self.batch);
+        // The same budget for all: no one stops early.
+        method.settings.patience = usize::MAX;
         Box::new(method)
     }
 
     /// Every method, the trained ones first.
     fn contestants(&self) -> Vec<Contestant> {
-        let trained = |name: &str, kind, steps| Contestant {
-            name: name.into(),
+        let trained = |name, kind, steps| Contestant {
+            name,
             family: Family::Trained,
             steps,
-            method: self.neural(kind, steps),
+            method: self.neural(kind, steps, true),
+            last_step: Some(self.neural(kind, steps, false)),
         };
-        let untrained = |name: &str, family, method| Contestant { name: name.into(), family, steps: 0, method };
-        let fourier = Fourier { features: self.width, sampling: Sampling::Orthogonal, ritz: true };
-        let nystrom = Nystrom { landmarks: self.width, choice: Landmarks::KMeansPlusPlus };
+        let untrained = |name, family, method| Contestant { name, family, steps: 0, method, last_step: None };
+        let fourier = Fourier { features: self.features, sampling: Sampling::Orthogonal, ritz: true };
+        let nystrom = Nystrom { landmarks: self.features, choice: Landmarks::KMeansPlusPlus };
         vec![
             trained("NeuralEF", Kind::NeuralEf { averaged: false }, self.steps),
-            trained("NeuralEF, moving averages", Kind::NeuralEf { averaged: true }, self.steps),
             trained("SpIN", Kind::Spin { decay: 0.99 }, self.steps),
             trained("nested low-rank", Kind::Nested { nesting: None }, self.steps),
             trained("Ritz", Kind::Ritz, self.ritz_steps),
-            untrained("Ritz, untrained", Family::Random, self.neural(Kind::Ritz, 0)),
+            untrained("Ritz, untrained", Family::Random, self.neural(Kind::Ritz, 0, true)),
             untrained("random Fourier features, Ritz", Family::Random, Box::new(fourier)),
             untrained("Nyström", Family::Landmarks, Box::new(nystrom)),
         ]
@@ -106,10 +103,12 @@ pub enum Family {
 }
 
 struct Contestant {
-    name: String,
+    name: &'static str,
     family: Family,
     steps: u64,
     method: Box<dyn Method>,
+    /// The same training, but the last functions count and not the best.
+    last_step: Option<Box<dyn Method>>,
 }
 
 /// All methods on one kernel and one number of points.
@@ -145,6 +144,8 @@ pub struct Attempt {
     pub steps: u64,
     /// The step whose functions were kept, for networks: the best by validation, perhaps the untrained ones.
     pub kept: Option<u64>,
+    /// The networks.
+    pub architecture: Option<String>,
     /// `μ_j`, after Rayleigh–Ritz where the method ends in it.
     pub eigenvalues: Vec<f64>,
     /// The objective's own eigenvalues, for trained networks.
@@ -162,6 +163,8 @@ pub struct Attempt {
     /// The functions on the grid `[g, k]`, with the signs of the exact ones.
     #[serde(skip)]
     pub functions: Array2<f64>,
+    /// What the functions of the last step would have given, where validation kept others.
+    pub last_step: Option<Box<Attempt>>,
 }
 
 /// Errors of each pair.
@@ -213,11 +216,21 @@ fn setting(plan: &Plan, case: Case, n: usize, progress: &dyn Progress) -> Result
     let reference = Reference { x: x.view(), grid: grid.view(), exact, at_points, at_grid, population };
     let (mut attempts, mut unsuited) = (vec![], vec![]);
     for contestant in plan.contestants() {
-        match Spectrum::fit(contestant.method.as_ref(), &problem, Some(held_out.view())) {
-            Ok(spectrum) => attempts.push(reference.judge(contestant, &spectrum)?),
-            Err(Error::Input(why)) => unsuited.push((contestant.name, why)),
+        let attempt = |method: &dyn Method| {
+            reference.judge(&contestant, &Spectrum::fit(method, &problem, Some(held_out.view()))?)
+        };
+        let mut found = match attempt(contestant.method.as_ref()) {
+            Ok(found) => found,
+            Err(Error::Input(why)) => {
+                unsuited.push((contestant.name.into(), why));
+                continue;
+            }
             Err(error) => return Err(error),
+        };
+        if let Some(method) = contestant.last_step.as_deref().filter(|_| found.kept < Some(contestant.steps)) {
+            found.last_step = Some(Box::new(attempt(method)?));
         }
+        attempts.push(found);
     }
     let Reference { exact, at_grid, population, .. } = reference;
     Ok(Setting {
@@ -253,7 +266,7 @@ struct Reference<'a> {
 }
 
 impl Reference<'_> {
-    fn judge(&self, contestant: Contestant, found: &Spectrum) -> Result<Attempt> {
+    fn judge(&self, contestant: &Contestant, found: &Spectrum) -> Result<Attempt> {
         let Population { nodes, weights, values, .. } = &self.population;
         let raw = found.training().map(|training| training.raw_eigenvalues.clone());
         let errors = |exact: &[f64], function: Vec<Option<f64>>| Errors {
@@ -273,10 +286,11 @@ impl Reference<'_> {
             }
         }
         Ok(Attempt {
-            name: contestant.name,
+            name: contestant.name.into(),
             family: contestant.family,
             steps: contestant.steps,
             kept: found.training().map(|training| training.kept),
+            architecture: found.training().map(|training| training.architecture.clone()),
             to_points: errors(&self.exact.eigenvalues, to_points),
             to_population: errors(&self.population.eigenvalues, to_population),
             eigenvalues: found.eigenvalues.clone(),
@@ -285,6 +299,7 @@ impl Reference<'_> {
             seconds: found.origin.seconds,
             multiply_adds: found.multiply_adds(),
             functions,
+            last_step: None,
         })
     }
 }
@@ -319,6 +334,11 @@ fn function_errors(found: &Array2<f64>, exact: &Array2<f64>, w: &[f64], μ: &[f6
 pub const FOUND: f64 = 1e-3;
 
 impl Attempt {
+    /// Whether validation preferred the untrained functions to all that training made of them.
+    pub fn was_in_vain(&self) -> bool {
+        self.steps > 0 && self.kept == Some(0)
+    }
+
     /// How many of the leading pairs are right before the first that is not, against the spectrum of the points: both
     /// errors at most [`FOUND`]. Where the eigenvalue is zero it must be said to be.
     pub fn pairs_found(&self) -> usize {
@@ -355,18 +375,19 @@ impl Setting {
         (best(Family::Trained), best(Family::Random))
     }
 
-    /// Whether training beat random features: more pairs found, or as many and functions twice as close.
+    /// Whether training beat random features: more pairs found, or as many and functions twice as close, and by functions
+    /// that were indeed trained.
     pub fn training_helped(&self) -> Option<bool> {
         let (Some(trained), Some(random)) = self.trained_and_random() else { return None };
         let closer = trained.typical_function_error() < 0.5 * random.typical_function_error();
         let (a, b) = (trained.pairs_found(), random.pairs_found());
-        Some(a > b || (a == b && closer))
+        Some(!trained.was_in_vain() && (a > b || (a == b && closer)))
     }
 
     /// Who won, and whether training beat random features, in words.
     pub fn verdict(&self) -> String {
         let told = |a: &Attempt| {
-            let kept = if a.steps > 0 && a.kept == Some(0) { "; validation kept its untrained functions" } else { "" };
+            let kept = if a.was_in_vain() { "; validation kept its untrained functions" } else { "" };
             let (pairs, error) = (a.pairs_found(), a.typical_function_error());
             format!("{} ({pairs} pairs, typical function error {error:.0e}, {:.2} s{kept})", a.name, a.seconds)
         };

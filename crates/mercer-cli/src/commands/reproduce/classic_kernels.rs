@@ -6,7 +6,7 @@ use crate::figure::{Grid, Plot};
 use crate::report::{Report, Table};
 use crate::text;
 use mercer::Result;
-use mercer::theory::classic_kernels::{self, Attempt, Errors, FOUND, Plan, Setting};
+use mercer::theory::classic_kernels::{self, Attempt, Errors, FOUND, Family, Plan, Setting};
 use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
@@ -34,7 +34,7 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
             .table(summary(setting))
             .figure(
                 &functions(setting),
-                "Each function over the interval; the exact one of the same points is the thick grey line.",
+                "Each function over the interval; the exact one of the same points is dashed. Nyström's would lie under it.",
             )
             .table(errors("against the exact spectrum of the points", setting, &setting.of_points, |a| &a.to_points))
             .table(errors("against the spectrum of the distribution", setting, &setting.of_population, |a| {
@@ -52,23 +52,36 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
 fn setting_words(plan: &Plan) -> String {
     let sizes: Vec<String> = plan.sizes.iter().map(|n| text::grouped(*n)).collect();
     format!(
-        "The polynomial kernel (xx' + 1.5)⁴ on U[−1,1], of rank five, and the RBF exp(−(x−x')²/2) on U[−2,2], each at {} random \
-         points; {} pairs. Networks are \"{}\", trained by Adam at 1e-3 (cosine) on batches of {} for {} steps, Ritz for {}; all \
-         end in Rayleigh–Ritz. Random features and landmarks are {}, so that each method but the first four, which have a whole \
-         network for each function, spans equally many dimensions. A pair counts as found when its eigenvalue and its function \
-         are both within {FOUND:.0e} of the exact ones of the same points, and all before it are found.",
+        "The polynomial kernel (xx' + 1.5)⁴ on U[−1,1], of rank five, and the RBF exp(−(x−x')²/2) on U[−2,2], each at {} \
+         random points; {} pairs. NeuralEF, SpIN and nested low-rank have a network for each function, two hidden layers \
+         of 32 half sines, half cosines, trained by Adam at 1e-3 (cosine) on batches of {} for {} steps; their raw \
+         eigenvalues are those of the objective at the end. Ritz has one network, whose last layer is solved and not \
+         trained; it has {} steps. All networks start at the weight scale that validation prefers, end in Rayleigh–Ritz \
+         over all points, and keep the functions of the best validation; the column \"kept\" says at which step that \
+         was, and 0 means that training only made them worse; the functions of the last step are shown beside them. There are {} random features or landmarks, as many as Ritz \
+         has last hidden units.\n\nA pair counts as found when its eigenvalue and its function are both within \
+         {FOUND:.0e} of the exact ones of the same points, and all before it are found; a zero eigenvalue must be said to \
+         be zero.",
         sizes.join(", "),
         plan.k,
-        plan.architecture(),
         plan.batch,
         text::grouped(plan.steps as usize),
         text::grouped(plan.ritz_steps as usize),
-        plan.width,
+        plan.features,
     )
 }
 
 fn function(attempt: &Attempt, j: usize) -> Option<f64> {
     attempt.to_points.function[j].map(|e| e.max(1e-16))
+}
+
+/// The number of the last colour, which Nyström and the exact functions take in turn.
+const LAST: usize = 6;
+
+/// A method has one colour throughout.
+fn colour(name: &str) -> usize {
+    let names = ["NeuralEF", "SpIN", "nested low-rank", "Ritz", "random Fourier features, Ritz", "Ritz, untrained"];
+    names.iter().position(|n| *n == name).unwrap_or(LAST)
 }
 
 /// One panel a setting, one line a method, over the pairs.
@@ -77,11 +90,11 @@ fn error_grid(title: &str, settings: &[Setting], error: fn(&Attempt, usize) -> O
     let mut grid = Grid::new(title, columns).panel_size(250.0, 190.0).shared();
     for setting in settings {
         let mut plot = Plot::new(format!("{}, n = {}", setting.case.name, setting.n)).x("pair j").y_log("error");
-        for (i, attempt) in setting.attempts.iter().enumerate() {
+        for attempt in &setting.attempts {
             let errors: Vec<f64> = (0..setting.of_points.len())
                 .map(|j| error(attempt, j).filter(|e| *e > 0.0).unwrap_or(f64::NAN))
                 .collect();
-            plot = plot.line(&attempt.name, &indices(errors.len()), &errors).markers().colour(i);
+            plot = plot.line(&attempt.name, &indices(errors.len()), &errors).markers().colour(colour(&attempt.name));
         }
         grid = grid.panel(plot);
     }
@@ -94,23 +107,35 @@ fn functions(setting: &Setting) -> String {
     let mut grid = Grid::new(title, 5).panel_size(170.0, 120.0);
     for j in (0..setting.of_points.len()).filter(|j| setting.of_points[*j] > 0.0) {
         let mut plot = Plot::new(format!("ψ_{} (μ = {})", j + 1, text::number(setting.of_points[j], 3))).x("x");
-        for (i, attempt) in setting.attempts.iter().enumerate() {
-            plot = plot.line(&attempt.name, &setting.grid, &attempt.functions.column(j).to_vec()).colour(i);
+        for attempt in setting.attempts.iter().filter(|a| a.family != Family::Landmarks) {
+            let values = attempt.functions.column(j).to_vec();
+            plot = plot.line(&attempt.name, &setting.grid, &values).colour(colour(&attempt.name));
         }
-        grid = grid.panel(plot.line("exact", &setting.grid, &setting.exact.column(j).to_vec()).dashed().colour(7));
+        grid = grid.panel(plot.line("exact", &setting.grid, &setting.exact.column(j).to_vec()).dashed().colour(LAST));
     }
     grid.svg()
 }
 
-const HEADINGS: [&str; 7] =
-    ["method", "steps", "pairs found", "typical function error", "worst residual", "seconds", "multiply-adds"];
+const HEADINGS: [&str; 9] = [
+    "method",
+    "steps",
+    "kept",
+    "pairs found",
+    "by last step",
+    "typical function error",
+    "worst residual",
+    "seconds",
+    "multiply-adds",
+];
 
-fn cells(a: &Attempt) -> [String; 7] {
+fn cells(a: &Attempt) -> [String; 9] {
     let worst = a.residual.iter().flatten().fold(0.0f64, |worst, r| worst.max(*r));
     [
         a.name.clone(),
         a.steps.to_string(),
+        a.kept.map_or(text::GAP.into(), |kept| kept.to_string()),
         a.pairs_found().to_string(),
+        a.last_step.as_ref().map_or(text::GAP.into(), |last| last.pairs_found().to_string()),
         text::error(a.typical_function_error()),
         text::error(worst),
         format!("{:.3}", a.seconds),
@@ -120,7 +145,7 @@ fn cells(a: &Attempt) -> [String; 7] {
 
 fn summary(setting: &Setting) -> Table {
     let table = setting.ranking().into_iter().fold(Table::new(&HEADINGS), |table, a| table.row(&cells(a)));
-    table.highest(2).lowest(3).lowest(5).lowest(6).caption(
+    table.highest(3).lowest(5).lowest(7).lowest(8).caption(
         "Best first. The residual is measured on points that no method has seen; multiply-adds are for one new point.",
     )
 }
@@ -142,6 +167,10 @@ fn errors(what: &str, setting: &Setting, exact: &[f64], of: fn(&Attempt) -> &Err
         }
         table = table.row(&row(&attempt.name, "eigenvalue", all(eigenvalue)));
         table = table.row(&row("", "function", function.clone()));
+        if let Some(last) = &attempt.last_step {
+            table = table.row(&row("", "eigenvalue, last step", all(&of(last).eigenvalue)));
+            table = table.row(&row("", "function, last step", of(last).function.clone()));
+        }
     }
     table
 }

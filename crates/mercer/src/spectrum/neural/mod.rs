@@ -32,6 +32,7 @@ mod record;
 mod ritz;
 mod schroedinger;
 mod spin;
+mod step;
 mod training;
 
 pub use action::{Action, Batch, KernelAction, OperatorAction, Standard, sample_rows};
@@ -49,4 +50,5 @@ pub use record::{Stop, Training};
 pub use ritz::Ritz;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
 pub use spin::Spin;
+pub use step::Stepper;
 pub use training::{Course, Settings, Trained, Watch, train};

@@ -2,9 +2,9 @@
 
 use super::checkpoint::Mark;
 use super::finish::rayleigh_ritz;
-use super::objective::{MovingAverage, Objective, Outcome, Step, form};
-use super::{Action, Batch, Functions, Stop, Training};
-use crate::compute::{self, Device, Rule, Tensor};
+use super::objective::{MovingAverage, Objective, Outcome};
+use super::{Action, Batch, Functions, Stepper, Stop, Training};
+use crate::compute::{Device, Rule};
 use crate::net::{Optimizer, Schedule};
 use crate::rng::Rng;
 use crate::spectrum::Progress;
@@ -171,7 +171,7 @@ pub(super) struct Run<'a> {
     first_step: u64,
     reported: Option<Instant>,
     batch: usize,
-    buffers: [Tensor; 4],
+    stepper: Stepper,
     pub notes: Vec<String>,
 }
 
@@ -213,7 +213,6 @@ impl<'a> Run<'a> {
             settings.clip,
             functions.network().parameters(),
         )?;
-        let empty = || Tensor::zeros(device, &[0]);
         let mut run = Run {
             action,
             functions,
@@ -237,7 +236,7 @@ impl<'a> Run<'a> {
             first_step: 0,
             reported: None,
             batch: settings.batch,
-            buffers: [empty()?, empty()?, empty()?, Tensor::zeros(device, &[1])?],
+            stepper: Stepper::new(device)?,
             notes: vec![],
         };
         run.mark = Mark::of(&run)?;
@@ -292,41 +291,16 @@ impl<'a> Run<'a> {
         self.trained(stop)
     }
 
-    /// One step; an error leaves the parameters as they were.
     fn step(&mut self) -> Result<Outcome> {
-        let batch = self.action.sample(&mut self.rng, self.settings.batch)?;
-        self.batch = batch.x.shape()[0];
-        let [psi, kpsi, gradient, norm] = &mut self.buffers;
-        self.functions.forward(&batch.x, psi)?;
-        self.action.apply(&batch, psi, &mut self.functions, kpsi)?;
-        let not_finite = |what: &str| Err(Error::Numerical(format!("{what} is not finite")));
-        if !compute::all_finite(psi) {
-            return not_finite("a network's output");
-        }
-        if !compute::all_finite(kpsi) {
-            return not_finite("the operator's action on a network");
-        }
-        let (covariance, r) = (form(psi, psi)?, form(psi, kpsi)?);
-        let unbiased = self.action.unbiased(&batch, psi, &covariance, &r)?;
-        let outcome = self.objective.step(&mut Step {
-            x: &batch.x,
-            psi,
-            kpsi,
-            covariance: &covariance,
-            r: &r,
-            unbiased: &unbiased,
-            functions: &mut self.functions,
-            gradient,
-        })?;
-        // A finite sum of squares has no term that is not, and none large enough to spoil a second moment.
-        compute::sum_squares(gradient, norm);
-        if !norm.to_host()?[0].is_finite() {
-            return not_finite("the gradient");
-        }
-        if !outcome.loss.is_finite() || outcome.eigenvalues.iter().any(|v| !v.is_finite()) {
-            return not_finite("the loss");
-        }
-        self.optimizer.step(&mut self.functions.parameters_mut().trained, gradient);
+        let (outcome, batch) = self.stepper.step(
+            self.action,
+            &mut self.functions,
+            self.objective,
+            &mut self.optimizer,
+            &mut self.rng,
+            self.settings.batch,
+        )?;
+        self.batch = batch;
         Ok(outcome)
     }
 
