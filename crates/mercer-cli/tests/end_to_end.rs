@@ -223,3 +223,50 @@ fn completions_and_man_pages_know_the_commands() {
     said(folder, &["man", "--out", "."]);
     assert!(names(folder).contains(&"mercer-fit.1".to_owned()));
 }
+
+/// A training run that is killed without warning, continued from its checkpoint, ends in the same bits as one that ran
+/// through; one that is interrupted by Ctrl-C still gives a certified result.
+#[cfg(unix)]
+#[test]
+fn training_survives_being_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let fit = ["fit", "uniform(n=600)", "--kernel", "rbf(1)", "--k", "4", "--method", "neuralef", "--steps", "1500"];
+    let fit = [&fit[..], &["--net", "dense(24) sincos dense(24) sincos dense(1)"]].concat();
+    let through = object(folder, &fit);
+
+    let kept = [&fit[..], &["--checkpoint", "c", "--checkpoint-every", "0.05", "--json"]].concat();
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mercer"));
+        let command = command.args(arguments).current_dir(folder).stdout(std::process::Stdio::piped());
+        command.stderr(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let wait_for_checkpoint = || {
+        for _ in 0..600 {
+            if folder.join("c").exists() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("no checkpoint after six seconds");
+    };
+    let mut killed = start(&kept);
+    wait_for_checkpoint();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let resumed = object(folder, &[&kept[..kept.len() - 1], &["--resume"]].concat());
+    assert_eq!(resumed["eigenvalues"], through["eigenvalues"]);
+    assert_eq!(resumed["certificate"], through["certificate"]);
+
+    std::fs::remove_file(folder.join("c")).unwrap();
+    let long: Vec<&str> = kept.iter().map(|word| if *word == "1500" { "1000000" } else { word }).collect();
+    let interrupted = start(&long);
+    wait_for_checkpoint();
+    let id = interrupted.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let output = interrupted.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["training"]["stop"], "interrupted");
+    assert_eq!(result["eigenvalues"].as_array().unwrap().len(), 4);
+}
