@@ -143,7 +143,7 @@ fn the_oscillator_has_its_energies() {
         let exact = (-0.5 * square).exp() / std::f64::consts::PI.sqrt();
         assert!((psi.abs() - exact).abs() < 0.01, "{psi} {exact}");
     }
-    let budget = mercer::theory::bound_states::Budget { steps: 300, batch: 256, ..budget };
+    let budget = budget.quick();
     let found = oscillator::run(6, &[contender("neuralef")], &budget, &Silent).unwrap();
     assert!(found.methods[0].worst() < 0.02, "{:?}", found.methods[0].energies);
     assert!(found.verdict().starts_with("neuralef finds the first 6 energies"));
@@ -151,7 +151,7 @@ fn the_oscillator_has_its_energies() {
 
 #[test]
 fn hydrogen_has_its_energies() {
-    let budget = mercer::theory::bound_states::Budget { finish_points: 8192, ..hydrogen::budget() };
+    let budget = hydrogen::budget().quick();
     let found = hydrogen::run(4, &[contender("random features")], &budget, &Silent).unwrap();
     let ritz = &found.methods[0];
     assert!(ritz.worst() < 0.01, "{:?}", ritz.energies);

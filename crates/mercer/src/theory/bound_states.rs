@@ -48,6 +48,13 @@ pub struct Budget {
     pub seed: u64,
 }
 
+impl Budget {
+    /// A tenth of it or so, for a look in seconds.
+    pub fn quick(self) -> Budget {
+        Budget { steps: 300, batch: 256, finish_points: 8192, ..self }
+    }
+}
+
 /// What one method found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Levels {
@@ -81,6 +88,11 @@ impl Levels {
     pub fn worst(&self) -> f64 {
         self.errors.iter().fold(0.0, |a, b| a.max(*b))
     }
+
+    /// The mean relative error.
+    pub fn mean(&self) -> f64 {
+        self.errors.iter().sum::<f64>() / self.errors.len().max(1) as f64
+    }
 }
 
 /// An experiment's outcome.
@@ -92,8 +104,10 @@ pub struct BoundStates {
     pub exact: Vec<f64>,
     /// What every method was given.
     pub budget: Budget,
-    /// One for each method.
+    /// One for each method that ended.
     pub methods: Vec<Levels>,
+    /// Methods that broke down, and why.
+    pub failed: Vec<(String, String)>,
     /// The figure's grid is `side × side` points over `[−extent, extent]²`, row by row from `y = −extent`.
     pub extent: f64,
     /// See [`BoundStates::extent`].
@@ -101,29 +115,33 @@ pub struct BoundStates {
 }
 
 impl BoundStates {
-    /// The method with the smallest worst error.
-    pub fn best(&self) -> Option<&Levels> {
-        self.methods.iter().min_by(|a, b| a.worst().total_cmp(&b.worst()))
+    /// The methods, the one with the smallest worst error first.
+    pub fn ranking(&self) -> Vec<&Levels> {
+        let mut methods: Vec<&Levels> = self.methods.iter().collect();
+        methods.sort_by(|a, b| a.worst().total_cmp(&b.worst()));
+        methods
     }
 
     /// One sentence a method, best first.
     pub fn verdict(&self) -> String {
-        let mut methods: Vec<&Levels> = self.methods.iter().collect();
-        methods.sort_by(|a, b| a.worst().total_cmp(&b.worst()));
         let k = self.exact.len();
         let line = |m: &Levels| {
-            let found: Vec<String> = m.multiplets.iter().map(|(_, count)| count.to_string()).collect();
+            let (worst, mean, counts) = (100.0 * m.worst(), 100.0 * m.mean(), self.multiplicities());
+            let right = m.multiplets.iter().map(|(_, count)| *count).eq(counts);
             format!(
-                "{} finds the first {k} energies within {:.3} % (mean {:.3} %), multiplicities {}, in {} steps and {:.1} s.",
+                "{} finds the first {k} energies within {worst:.3} % ({mean:.3} % on average) {} their multiplicities, in {} steps and {:.1} s.",
                 m.method,
-                100.0 * m.worst(),
-                100.0 * m.errors.iter().sum::<f64>() / k as f64,
-                found.join(", "),
+                if right { "with" } else { "without" },
                 m.steps,
                 m.seconds
             )
         };
-        methods.into_iter().map(line).collect::<Vec<_>>().join("\n")
+        self.ranking().into_iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// How often each exact energy occurs.
+    fn multiplicities(&self) -> Vec<usize> {
+        multiplets(&self.exact, 0.0).iter().map(|(_, count)| *count).collect()
     }
 }
 
@@ -162,9 +180,16 @@ pub(super) fn run(
     progress: &dyn Progress,
 ) -> Result<BoundStates> {
     const SIDE: usize = 81;
-    let methods = contenders.iter().map(|c| levels(&mut system, *c, budget, SIDE, progress)).collect::<Result<_>>()?;
+    let (mut methods, mut failed) = (vec![], vec![]);
+    for contender in contenders {
+        match levels(&mut system, *contender, budget, SIDE, progress) {
+            Ok(found) => methods.push(found),
+            Err(Error::Numerical(why)) => failed.push((contender.name.into(), why)),
+            Err(error) => return Err(error),
+        }
+    }
     let System { name, exact, extent, .. } = system;
-    Ok(BoundStates { system: name.into(), exact, budget: budget.clone(), methods, extent, side: SIDE })
+    Ok(BoundStates { system: name.into(), exact, budget: budget.clone(), methods, failed, extent, side: SIDE })
 }
 
 fn levels(

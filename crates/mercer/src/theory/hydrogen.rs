@@ -35,6 +35,15 @@ pub fn budget() -> Budget {
     }
 }
 
+/// A budget for 36 states, up to n = 5: wider units, a longer scale.
+pub fn many_states() -> Budget {
+    Budget {
+        networks: "radial(scale=4) dense(32, w=2) sincos dense(32) sincos dense(1)".into(),
+        units: "radial(scale=8) dense(512, w=5, b=2) tanh dense(1)".into(),
+        ..budget()
+    }
+}
+
 /// The first `k` energies by every contender.
 pub fn run(k: usize, contenders: &[Contender], budget: &Budget, progress: &dyn Progress) -> Result<BoundStates> {
     let system = System {

@@ -1,5 +1,6 @@
 //! `mercer reproduce`: an experiment of the theory, with its figures.
 
+mod bound_states;
 mod classic_kernels;
 mod eigenvalue_decay;
 
@@ -55,6 +56,16 @@ const EXPERIMENTS: &[Entry] = &[
         name: "eigenvalue-decay",
         help: "eigenvalues fall with the dimension of the data, not of the space around it",
         run: eigenvalue_decay::run,
+    },
+    Entry {
+        name: "oscillator",
+        help: "energies of the harmonic oscillator in the plane by every neural method, beside the exact ones",
+        run: bound_states::oscillator,
+    },
+    Entry {
+        name: "hydrogen",
+        help: "energies of hydrogen in the plane by every neural method, beside the exact ones",
+        run: bound_states::hydrogen,
     },
 ];
 
