@@ -128,13 +128,18 @@ impl BoundStates {
         let line = |m: &Levels| {
             let (worst, mean, counts) = (100.0 * m.worst(), 100.0 * m.mean(), self.multiplicities());
             let right = m.multiplets.iter().map(|(_, count)| *count).eq(counts);
-            format!(
-                "{} finds the first {k} energies within {worst:.3} % ({mean:.3} % on average) {} their multiplicities, in {} steps and {:.1} s.",
-                m.method,
-                if right { "with" } else { "without" },
-                m.steps,
-                m.seconds
-            )
+            let budget = format!("in {} steps and {:.1} s", m.steps, m.seconds);
+            if right {
+                format!(
+                    "{} finds the first {k} energies within {worst:.3} % ({mean:.3} % on average) with their multiplicities, {budget}.",
+                    m.method
+                )
+            } else {
+                format!(
+                    "{} misses some of the first {k} energies: off by up to {worst:.0} %, {mean:.1} % on average, {budget}.",
+                    m.method
+                )
+            }
         };
         self.ranking().into_iter().map(line).collect::<Vec<_>>().join("\n")
     }
