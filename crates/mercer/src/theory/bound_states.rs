@@ -129,7 +129,7 @@ impl BoundStates {
             let (worst, mean, counts) = (100.0 * m.worst(), 100.0 * m.mean(), self.multiplicities());
             let right = m.multiplets.iter().map(|(_, count)| *count).eq(counts);
             format!(
-                "{} finds the first {k} energies within {worst:.3} % ({mean:.3} % on average) {} their multiplicities, in {} steps and {:.1} s.",
+                "{}: the first {k} energies within {worst:.3} % ({mean:.3} % on average) {} their multiplicities, in {} steps and {:.1} s.",
                 m.method,
                 if right { "with" } else { "without" },
                 m.steps,
