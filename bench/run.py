@@ -4,9 +4,10 @@
     python3 bench/run.py                 # all jobs; makes bench/.venv and bench/.data the first time
     python3 bench/run.py gram-f32 rff-f64
     python3 bench/run.py --repeats 5
+    python3 bench/run.py --neural        # the training step beside PyTorch's; makes bench/.venv-neural (5 GB) the first time
 
-Prints ratios and peak memory, and writes the raw figures to bench/results/classic.json. The peer and Mercer take turns,
-so that a disturbance of the machine touches both.
+Prints ratios and peak memory, and writes the raw figures to bench/results/classic.json and neural.json. The peer and
+Mercer take turns, so that a disturbance of the machine touches both.
 """
 import argparse
 import json
@@ -19,7 +20,7 @@ import sys
 import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
-VENV, DATA = HERE / ".venv", HERE / ".data"
+VENV, DATA, VENV_NEURAL = HERE / ".venv", HERE / ".data", HERE / ".venv-neural"
 
 # job: what it is, the peer's way, the ratio we aim at
 JOBS = {
@@ -36,16 +37,30 @@ JOBS = {
     "ridge-5000": ("kernel ridge, direct, n=5000, d=50", "scikit-learn KernelRidge", 2),
     "top-k-50000": ("top 10 eigenpairs, n=50 000, d=50, K never stored", None, None),
 }
+# job: what it is, the ratio we aim at, the share of the machine's GEMM speed that we aim at, steps in a round
+NEURAL = {
+    "neural-1-32-10-256": ("NeuralEF step, d=1, h=32, k=10, B=256", 5, None, 2000),
+    "neural-784-256-16-512": ("NeuralEF step, d=784, h=256, k=16, B=512", 1.3, 0.75, 30),
+    "neural-64-128-32-1024": ("NeuralEF step, d=64, h=128, k=32, B=1024", 1.3, None, 30),
+}
 ARRAYS = {"x8000x64": (8000, 64), "v8000x16": (8000, 16), "x5000x50": (5000, 50), "y5000x1": (5000, 1),
           "new100x50": (100, 50), "x20000x50": (20000, 50), "x50000x50": (50000, 50), "x100000x50": (100000, 50)}
 
 
-def prepare():
-    if not (VENV / "bin/python").exists():
-        venv.create(VENV, with_pip=True)
-    subprocess.run([VENV / "bin/pip", "install", "-q", "-r", HERE / "requirements.txt"], check=True)
+def environment(folder, requirements):
+    if not (folder / "bin/python").exists():
+        venv.create(folder, with_pip=True)
+    subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "-r", HERE / requirements], check=True)
+
+
+def prepare(classic, neural):
     subprocess.run(["cargo", "build", "--release", "-q", "-p", "mercer-bench"], cwd=HERE.parent, check=True)
     DATA.mkdir(exist_ok=True)
+    if neural:
+        environment(VENV_NEURAL, "requirements-neural.txt")
+    if not classic:
+        return
+    environment(VENV, "requirements.txt")
     script = ("import numpy as np, sys; r = np.random.default_rng(0)\n"
               f"for name, shape in {ARRAYS!r}.items():\n"
               "    x = r.standard_normal(shape); x[: len(x) // 2] += 0.5; np.save(f'{sys.argv[1]}/{name}.npy', x)")
@@ -54,10 +69,11 @@ def prepare():
 
 
 def one(side, job, repeats):
-    command = {"peer": [VENV / "bin/python", HERE / "peers.py"],
-               "mercer": [HERE.parent / "target/release/mercer-bench"]}[side]
+    command = {"peer": [VENV / "bin/python", HERE / "peers.py", job, DATA],
+               "torch": [VENV_NEURAL / "bin/python", HERE / "neural_peers.py", job.removeprefix("neural-")],
+               "mercer": [HERE.parent / "target/release/mercer-bench", job, DATA]}[side]
     threads = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    output = subprocess.run([*command, job, DATA, str(repeats)], check=True, stdout=subprocess.PIPE,
+    output = subprocess.run([*command, str(repeats)], check=True, stdout=subprocess.PIPE,
                             env={**os.environ, **threads}).stdout
     return json.loads(output.splitlines()[-1])
 
@@ -79,6 +95,25 @@ def compare(job, rounds):
     return result
 
 
+def compare_steps(job, rounds, steps):
+    """PyTorch's and Mercer's step in turn, `rounds` times, and the machine's GEMM speed between them: the median step of
+    each round, and the median round."""
+    runs = {"torch": [], "mercer": []}
+    speeds = []
+    for _ in range(rounds):
+        gemm = one("mercer", "gemm-f32", 5)
+        speeds.append(gemm["flop"] / min(gemm["seconds"]) / 1e9)
+        for side, results in runs.items():
+            results.append(one(side, job, steps))
+    result = {side: {**r[-1], "seconds": [statistics.median(run["seconds"]) for run in r],
+                     "fastest": min(min(run["seconds"]) for run in r),
+                     "peak_bytes": max(run["peak_bytes"] for run in r)} for side, r in runs.items()}
+    median = {side: statistics.median(r["seconds"]) for side, r in result.items()}
+    gflops = result["mercer"]["flop"] / median["mercer"] / 1e9
+    return {**result, "ratio": median["torch"] / median["mercer"], "gflops": gflops, "gemm_gflops": max(speeds),
+            "share_of_gemm": gflops / max(speeds)}
+
+
 def eigenvalue_errors(job, result):
     """Largest relative error of either side's ten eigenvalues, against a converged f64 solution by ARPACK."""
     name = {"kpca-5000": "x5000x50", "kpca-20000": "x20000x50"}[job]
@@ -94,22 +129,12 @@ def eigenvalue_errors(job, result):
     return {side: error(result[side]["eigenvalues"]) for side in ("peer", "mercer")}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS], help="default: all")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds of each job (default 3)")
-    options = parser.parse_args()
-    prepare()
-    load = os.getloadavg()[0]
-    peaks = {p: one("mercer", f"gemm-{p}", 5) for p in ("f32", "f64")}
-    peak = {p: r["flop"] / min(r["seconds"]) / 1e9 for p, r in peaks.items()}
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {load:.2f} before the run; "
-          f"GEMM 2048³: {peak['f32']:.0f} GFLOP/s in f32, {peak['f64']:.0f} in f64\n")
+def report_classic(jobs, rounds):
     print(f"{'job':55} {'peer s':>8} {'mercer s':>9} {'ratio':>6} {'aim':>4}  {'peer MiB':>8} {'mercer MiB':>10}")
     results = {}
-    for job in options.jobs or JOBS:
+    for job in jobs:
         what, _, aim = JOBS[job]
-        results[job] = result = compare(job, options.repeats)
+        results[job] = result = compare(job, rounds)
         mib = lambda side: f"{result[side]['peak_bytes'] / 2**20:.0f}" if side in result else "–"
         seconds = lambda side: f"{statistics.median(result[side]['seconds']):.3f}" if side in result else "–"
         ratio = f"{result['ratio']:.1f}×" if "ratio" in result else "–"
@@ -118,11 +143,49 @@ def main():
         if "eigenvalue_error" in result:
             e = result["eigenvalue_error"]
             print(f"{'':55} largest eigenvalue error: peer {e['peer']:.1e}, mercer {e['mercer']:.1e}")
-    out = HERE / "results/classic.json"
+    return results
+
+
+def report_neural(jobs, rounds):
+    print(f"{'job':45} {'torch ms':>8} {'mercer ms':>9} {'ratio':>6} {'aim':>4} {'GFLOP/s':>8} {'of GEMM':>8} {'aim':>5}")
+    results = {}
+    for job in jobs:
+        what, aim, share_aim, steps = NEURAL[job]
+        results[job] = result = compare_steps(job, rounds, steps)
+        ms = lambda side: f"{1e3 * statistics.median(result[side]['seconds']):.2f}"
+        share_aim = f"{share_aim:.0%}" if share_aim else "–"
+        print(f"{what:45} {ms('torch'):>8} {ms('mercer'):>9} {result['ratio']:>5.1f}× {aim:>4} {result['gflops']:>8.0f} "
+              f"{result['share_of_gemm']:>8.0%} {share_aim:>5}", flush=True)
+    return results
+
+
+def store(name, facts, results, is_partial):
+    """Writes the figures; a partial run replaces only its own."""
+    out = HERE / "results" / name
     out.parent.mkdir(exist_ok=True)
-    stored = json.loads(out.read_text())["jobs"] if out.exists() and options.jobs else {}
-    facts = {"load_before": load, "cores": os.cpu_count(), "gemm_gflops": peak, "jobs": {**stored, **results}}
-    out.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    stored = json.loads(out.read_text())["jobs"] if out.exists() and is_partial else {}
+    out.write_text(json.dumps({**facts, "jobs": {**stored, **results}}, indent=1, ensure_ascii=False) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL], help="default: all but the neural ones")
+    parser.add_argument("--neural", action="store_true", help="the neural jobs, beside PyTorch")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds of each job (default 3)")
+    options = parser.parse_args()
+    classic = [job for job in options.jobs if job in JOBS] or ([] if options.jobs or options.neural else list(JOBS))
+    neural = [job for job in options.jobs if job in NEURAL] or (list(NEURAL) if options.neural else [])
+    prepare(classic, neural)
+    load = os.getloadavg()[0]
+    peaks = {p: one("mercer", f"gemm-{p}", 5) for p in ("f32", "f64")}
+    peak = {p: r["flop"] / min(r["seconds"]) / 1e9 for p, r in peaks.items()}
+    facts = {"load_before": load, "cores": os.cpu_count(), "gemm_gflops": peak}
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {load:.2f} before the run; "
+          f"GEMM 2048³: {peak['f32']:.0f} GFLOP/s in f32, {peak['f64']:.0f} in f64\n")
+    if classic:
+        store("classic.json", facts, report_classic(classic, options.repeats), bool(options.jobs))
+    if neural:
+        store("neural.json", facts, report_neural(neural, options.repeats), bool(options.jobs))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ use mercer::data::{ReadOptions, digits, open, write_npy};
 use mercer::kernel::Kernel;
 use mercer::operator::gram;
 use mercer::spectrum::{Exact, Problem, Spectrum};
-use ndarray::{Array2, s};
+use ndarray::{Array2, Array3, s};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -109,6 +109,32 @@ fn the_number_of_threads_changes_no_bit() {
         };
         assert!(run("1") == run("2"), "{method}");
     }
+}
+
+#[test]
+fn sampled_functions_are_fitted_whatever_their_outputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let x = Array2::from_shape_fn((80, 1), |(i, _)| i as f64 / 40.0 - 1.0);
+    let f =
+        Array3::from_shape_fn((6, 80, 2), |(s, n, c)| ((s + 1) as f64 * x[[n, 0]] + c as f64).sin() / (s + 1) as f64);
+    write_npy(folder.join("x.npy"), x.view()).unwrap();
+    write_npy(folder.join("f.npy"), f.view()).unwrap();
+    let fit = ["fit", "x.npy", "--samples", "f.npy", "--k", "3", "--method"];
+    let trace = f.iter().map(|v| v * v).sum::<f64>() / f.len() as f64;
+    for (factorised, outputs) in [(&[][..], 2), (&["--factorised"][..], 1)] {
+        let run = |method: &str, more: &[&str]| object(folder, &[&fit[..], &[method], factorised, more].concat());
+        let exact = run("exact", &["--out", "psi.npy"]);
+        assert!((exact["trace"].as_f64().unwrap() - trace).abs() < 1e-12);
+        assert_eq!(read(folder.join("psi.npy")).dim(), (80, outputs * 3));
+        let ritz = run("ritz", &["--steps", "0"]);
+        for j in 0..3 {
+            let [exact, ritz] = [&exact, &ritz].map(|found| found["eigenvalues"][j].as_f64().unwrap());
+            assert!((exact - ritz).abs() < 1e-3 * exact, "{exact} {ritz}");
+        }
+    }
+    assert!(refused(folder, &["fit", "x.npy", "--samples", "x.npy"]).contains("do not fit 80 points"));
+    assert!(refused(folder, &["fit", "x.npy", "--samples", "f.npy", "--method", "rff"]).contains("needs a kernel"));
 }
 
 #[test]
@@ -222,4 +248,51 @@ fn completions_and_man_pages_know_the_commands() {
     assert!(said(folder, &["man"]).contains("mercer\\-fit(1)"));
     said(folder, &["man", "--out", "."]);
     assert!(names(folder).contains(&"mercer-fit.1".to_owned()));
+}
+
+/// A training run that is killed without warning, continued from its checkpoint, ends in the same bits as one that ran
+/// through; one that is interrupted by Ctrl-C still gives a certified result.
+#[cfg(unix)]
+#[test]
+fn training_survives_being_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let fit = ["fit", "uniform(n=600)", "--kernel", "rbf(1)", "--k", "4", "--method", "neuralef", "--steps", "1500"];
+    let fit = [&fit[..], &["--net", "dense(24) sincos dense(24) sincos dense(1)"]].concat();
+    let through = object(folder, &fit);
+
+    let kept = [&fit[..], &["--checkpoint", "c", "--checkpoint-every", "0.05", "--json"]].concat();
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mercer"));
+        let command = command.args(arguments).current_dir(folder).stdout(std::process::Stdio::piped());
+        command.stderr(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let wait_for_checkpoint = || {
+        for _ in 0..600 {
+            if folder.join("c").exists() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("no checkpoint after six seconds");
+    };
+    let mut killed = start(&kept);
+    wait_for_checkpoint();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let resumed = object(folder, &[&kept[..kept.len() - 1], &["--resume"]].concat());
+    assert_eq!(resumed["eigenvalues"], through["eigenvalues"]);
+    assert_eq!(resumed["certificate"], through["certificate"]);
+
+    std::fs::remove_file(folder.join("c")).unwrap();
+    let long: Vec<&str> = kept.iter().map(|word| if *word == "1500" { "1000000" } else { word }).collect();
+    let interrupted = start(&long);
+    wait_for_checkpoint();
+    let id = interrupted.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let output = interrupted.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["training"]["stop"], "interrupted");
+    assert_eq!(result["eigenvalues"].as_array().unwrap().len(), 4);
 }

@@ -66,7 +66,10 @@ impl Neural<'_> {
     pub(super) fn architectures(&self, d: usize, k: usize, c: usize) -> Vec<String> {
         match &self.architecture {
             Some(given) => vec![given.clone()],
-            None => SCALES.iter().map(|w| self.architecture_for(d, k, *w, c)).collect(),
+            None => {
+                let tried = SCALES.into_iter().filter(|w| self.finish || *w >= LEAST_UNFINISHED);
+                tried.map(|w| self.architecture_for(d, k, w, c)).collect()
+            }
         }
     }
 
@@ -105,7 +108,10 @@ impl Neural<'_> {
 }
 
 /// Scales of the first layer's weights that are tried.
-const SCALES: [f64; 6] = [0.175, 0.35, 0.7, 1.4, 2.8, 5.6];
+const SCALES: [f64; 5] = [0.35, 0.7, 1.4, 2.8, 5.6];
+/// The least of them where no Rayleigh–Ritz follows: functions that start out all but constant span well, but are slow to
+/// become the third eigenfunction each by itself.
+const LEAST_UNFINISHED: f64 = 0.7;
 
 impl Method for Neural<'_> {
     fn name(&self) -> String {
