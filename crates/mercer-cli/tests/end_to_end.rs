@@ -4,7 +4,7 @@ use mercer::data::{ReadOptions, digits, open, write_npy};
 use mercer::kernel::Kernel;
 use mercer::operator::gram;
 use mercer::spectrum::{Exact, Problem, Spectrum};
-use ndarray::{Array2, s};
+use ndarray::{Array2, Array3, s};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -109,6 +109,32 @@ fn the_number_of_threads_changes_no_bit() {
         };
         assert!(run("1") == run("2"), "{method}");
     }
+}
+
+#[test]
+fn sampled_functions_are_fitted_whatever_their_outputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let x = Array2::from_shape_fn((80, 1), |(i, _)| i as f64 / 40.0 - 1.0);
+    let f =
+        Array3::from_shape_fn((6, 80, 2), |(s, n, c)| ((s + 1) as f64 * x[[n, 0]] + c as f64).sin() / (s + 1) as f64);
+    write_npy(folder.join("x.npy"), x.view()).unwrap();
+    write_npy(folder.join("f.npy"), f.view()).unwrap();
+    let fit = ["fit", "x.npy", "--samples", "f.npy", "--k", "3", "--method"];
+    let trace = f.iter().map(|v| v * v).sum::<f64>() / f.len() as f64;
+    for (factorised, outputs) in [(&[][..], 2), (&["--factorised"][..], 1)] {
+        let run = |method: &str, more: &[&str]| object(folder, &[&fit[..], &[method], factorised, more].concat());
+        let exact = run("exact", &["--out", "psi.npy"]);
+        assert!((exact["trace"].as_f64().unwrap() - trace).abs() < 1e-12);
+        assert_eq!(read(folder.join("psi.npy")).dim(), (80, outputs * 3));
+        let ritz = run("ritz", &["--steps", "0"]);
+        for j in 0..3 {
+            let [exact, ritz] = [&exact, &ritz].map(|found| found["eigenvalues"][j].as_f64().unwrap());
+            assert!((exact - ritz).abs() < 1e-3 * exact, "{exact} {ritz}");
+        }
+    }
+    assert!(refused(folder, &["fit", "x.npy", "--samples", "x.npy"]).contains("do not fit 80 points"));
+    assert!(refused(folder, &["fit", "x.npy", "--samples", "f.npy", "--method", "rff"]).contains("needs a kernel"));
 }
 
 #[test]

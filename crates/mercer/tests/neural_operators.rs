@@ -8,8 +8,8 @@ use mercer::operator::Operator;
 use mercer::rng::Rng;
 use mercer::spectrum::Silent;
 use mercer::spectrum::neural::{
-    Action, Batch, Exponentials, Functions, Gaussian, GraphLaplacian, Guide, Kind, MatrixValued, OperatorAction, Pairs,
-    Settings, Watch, form, rayleigh_ritz, train,
+    Action, Batch, Exponentials, Functions, Gaussian, GraphLaplacian, Guide, Kind, MatrixValued, Neural,
+    OperatorAction, Pairs, Samples, Settings, Watch, form, rayleigh_ritz, samples_from_rows, train,
 };
 use mercer::theory::bound_states::{Contender, multiplets};
 use mercer::theory::{hydrogen, oscillator};
@@ -146,7 +146,7 @@ fn the_oscillator_has_its_energies() {
     let budget = budget.quick();
     let found = oscillator::run(6, &[contender("neuralef")], &budget, &Silent).unwrap();
     assert!(found.methods[0].worst() < 0.02, "{:?}", found.methods[0].energies);
-    assert!(found.verdict().starts_with("neuralef finds the first 6 energies"));
+    assert!(found.verdict().starts_with("neuralef: the first 6 energies"));
 }
 
 #[test]
@@ -247,6 +247,49 @@ fn the_factorised_kernel_is_the_mean_over_outputs() {
     let pairs = solve(&mut action, Kind::Ritz, "dense(16, w=2) sincos dense(64) sincos dense(1)", k, 20, n);
     let found: Vec<f64> = pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect();
     assert!(worst(&found, &exact[..k]) < 1e-4, "{found:?} {:?}", &exact[..k]);
+}
+
+#[test]
+fn spectra_of_samples_agree_with_the_dense_matrix() {
+    let (n, count, k) = (150, 60, 5);
+    let x = generate::uniform(n, -2.0, 2.0, 4).unwrap().x;
+    let f = samples(&x, count);
+    for (factorised, size) in [(false, 2 * n), (true, n)] {
+        let flat = match factorised {
+            false => f.to_shape((count, size)).unwrap().to_owned(),
+            true => f.view().permuted_axes([0, 2, 1]).to_shape((2 * count, size)).unwrap().to_owned(),
+        };
+        let (exact, _) = eigh((flat.t().dot(&flat) / (flat.nrows() * size) as f64).view()).unwrap();
+        let problem = Samples { f: f.view(), x: x.view(), factorised, k };
+        let found = problem.exact().unwrap();
+        assert!(worst(&found.eigenvalues, &exact[..k]) < 1e-10);
+        assert!((found.trace - exact.iter().sum::<f64>()).abs() < 1e-10 * found.trace);
+        // The residual is measured on all points; that of the exact pairs is rounding.
+        assert!(found.residuals.iter().flatten().all(|r| *r < 1e-8));
+        for kind in [Kind::Ritz, Kind::NeuralEf { averaged: false }] {
+            let mut method = Neural::new(kind);
+            // All of the training, and its last functions: the residual, which calls a pair wrong by a half as bad as any,
+            // would stop it early.
+            let steps = if kind == Kind::Ritz { 0 } else { 1000 };
+            method.settings =
+                Settings { steps, learning_rate: 3e-3, patience: 1000, keep_best: false, ..method.settings };
+            let by_networks = problem.neural(&method, 1, &Silent).unwrap();
+            let found = &by_networks.eigenvalues;
+            assert!(
+                worst(&found[..3], &exact[..3]) < 0.01,
+                "{} {factorised}: {found:?} {:?}",
+                kind.name(),
+                &exact[..3]
+            );
+            assert_eq!(by_networks.functions.dim(), (n, size / n, k));
+            assert!(by_networks.residuals[0].unwrap() < 0.1, "{:?}", by_networks.residuals);
+        }
+    }
+    // More pairs than functions: the rest are zero.
+    let few = f.slice(s![..2, .., ..]);
+    let found = Samples { f: few, x: x.view(), factorised: false, k: 4 }.exact().unwrap();
+    assert_eq!((found.eigenvalues[2], found.residuals[3]), (0.0, None));
+    assert!(samples_from_rows(Array2::zeros((3, 10)).view(), 4).is_err());
 }
 
 #[test]

@@ -8,13 +8,14 @@ use crate::output::{Output, optional};
 use crate::text;
 use crate::training;
 use clap::Args;
-use mercer::data::{Dataset, Scaling};
+use mercer::data::{Dataset, Scaling, write_npy};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
-use mercer::spectrum::neural::Training;
+use mercer::spectrum::neural::{Kind, SampledSpectrum, Samples, Training, samples_from_rows};
 use mercer::spectrum::{Certificate, Problem, Spectrum};
 use mercer::{Error, Result};
 use serde::Serialize;
+use serde_json::json;
 use std::path::PathBuf;
 
 /// Find the leading eigenvalues and eigenfunctions of a kernel on data
@@ -52,9 +53,17 @@ pub struct Fit {
     #[arg(long, value_name = "FILE", conflicts_with = "holdout")]
     certify: Option<String>,
 
-    /// Model file to write
+    /// Model file to write; with --samples the functions at the points, an array [n, C, k]
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    /// Functions sampled at the points, an array [S, n] or [S, n, C]: their kernel FᵀF/S instead of --kernel
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "certify", "holdout", "scale", "precision"])]
+    samples: Option<String>,
+
+    /// Take the kernel of samples with C outputs to be one number times the identity
+    #[arg(long, requires = "samples")]
+    factorised: bool,
 
     #[command(flatten)]
     reader: Reader,
@@ -86,6 +95,9 @@ impl Fit {
         let out = optional(self.out.as_deref(), Output::new)?;
         let kernel = Expression::parse(&self.kernel)?;
         methods::check(self.method, &self.options)?;
+        if let Some(samples) = &self.samples {
+            return self.sampled(samples, out, context);
+        }
 
         let (train, held_out) = self.split(self.reader.open(&self.data)?, context)?;
         let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
@@ -111,6 +123,45 @@ impl Fit {
             context.note(format_args!("wrote {}", out.path().display()));
         }
         context.result(&fitted(&spectrum), || described(&spectrum))
+    }
+
+    /// The spectrum of sampled functions.
+    fn sampled(&self, samples: &str, out: Option<Output>, context: &Context) -> Result<()> {
+        let (points, rows) = (self.reader.open(&self.data)?, self.reader.open(samples)?);
+        let problem = Samples {
+            f: samples_from_rows(rows.x.view(), points.n())?,
+            x: points.x.view(),
+            factorised: self.factorised,
+            k: self.k,
+        };
+        let kind = Kind::ALL.into_iter().find(|(name, _)| *name == self.method.name).map(|(_, kind)| kind);
+        let found = match kind {
+            _ if self.options.training.no_finish => {
+                return Err(Error::input("--no-finish has no use with --samples; leave it out"));
+            }
+            Some(kind) => {
+                let method = training::neural(kind, &self.options);
+                problem.neural(&method, context.seed, &context.bar())?
+            }
+            None if matches!(self.method.name, "exact" | "krylov") => problem.exact()?,
+            None => {
+                return Err(Error::input(format!(
+                    "--method {} needs a kernel, not --samples; use exact, neuralef, spin, nested or ritz",
+                    self.method.name
+                )));
+            }
+        };
+        if let Some(out) = &out {
+            write_npy(out.path(), found.functions.view())?;
+            context.note(format_args!("wrote {}", out.path().display()));
+        }
+        let outputs = problem.f.dim().2;
+        let numbers = json!({
+            "method": self.method.name, "samples": samples, "data": self.data, "n": points.n(), "outputs": outputs,
+            "factorised": self.factorised, "eigenvalues": found.eigenvalues, "residuals": found.residuals,
+            "trace": found.trace, "training": found.training, "seconds": found.seconds,
+        });
+        context.result(&numbers, || said_of_samples(&found, self.method.name, samples, outputs))
     }
 
     /// The rows to fit and the rows to certify on.
@@ -151,6 +202,29 @@ impl Fit {
         }
         Ok((train, held_out))
     }
+}
+
+/// The spectrum of samples as a table.
+fn said_of_samples(found: &SampledSpectrum, method: &str, samples: &str, outputs: usize) -> String {
+    let rows: Vec<Vec<String>> = found
+        .eigenvalues
+        .iter()
+        .zip(&found.residuals)
+        .enumerate()
+        .map(|(j, (μ, r))| vec![(j + 1).to_string(), text::number(*μ, 6), r.map_or(text::GAP.into(), text::error)])
+        .collect();
+    let captured = found.eigenvalues.iter().sum::<f64>() / found.trace.max(f64::MIN_POSITIVE);
+    let mut said = format!(
+        "kernel of {samples}, {}, by {method} in {}\n\n{}\nThe pairs hold {} of the trace. Residuals are over the points \
+         themselves.\n",
+        text::count(outputs, "output"),
+        text::seconds(found.seconds),
+        text::table(&["j", "eigenvalue", "residual"], &rows),
+        text::percent(captured)
+    );
+    let trained = found.training.as_ref().map(training::sentences).unwrap_or_default();
+    trained.iter().for_each(|sentence| said += &format!("{sentence}\n"));
+    said
 }
 
 /// The spectrum as an object.

@@ -47,7 +47,7 @@ pub fn many_states() -> Budget {
 /// The first `k` energies by every contender.
 pub fn run(k: usize, contenders: &[Contender], budget: &Budget, progress: &dyn Progress) -> Result<BoundStates> {
     let system = System {
-        name: "hydrogen in the plane, H = −Δ − 1/|x|",
+        name: "Hydrogen in the plane, H = −Δ − 1/|x|",
         operator: operator(k)?,
         exact: energies(k),
         extent: 30.0,

@@ -27,7 +27,7 @@ pub fn budget() -> Budget {
         steps: 2000,
         batch: 512,
         learning_rate: 3e-3,
-        finish_points: 8192,
+        finish_points: 16_384,
         networks: "dense(32) sincos dense(32) sincos dense(1)".into(),
         units: "dense(128, b=1) sincos dense(1)".into(),
         seed: 0,
@@ -37,7 +37,7 @@ pub fn budget() -> Budget {
 /// The first `k` energies by every contender.
 pub fn run(k: usize, contenders: &[Contender], budget: &Budget, progress: &dyn Progress) -> Result<BoundStates> {
     let system = System {
-        name: "harmonic oscillator in the plane, H = −Δ + |x|²",
+        name: "Harmonic oscillator in the plane, H = −Δ + |x|²",
         operator: operator(k)?,
         exact: energies(k),
         extent: 5.0,

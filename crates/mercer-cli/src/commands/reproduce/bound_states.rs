@@ -16,11 +16,8 @@ pub fn oscillator(context: &Context, quick: bool) -> Result<Shown> {
     let bar = context.bar();
     let found = oscillator::run(k, &Contender::all(), &budget, &bar)?;
     drop(bar);
-    let report = section(Report::new("The harmonic oscillator in the plane"), &found).command(&command(
-        "oscillator",
-        context,
-        quick,
-    ));
+    let report = section(Report::new("The harmonic oscillator in the plane").lead(&lead(&found)), &found)
+        .command(&command("oscillator", context, quick));
     Ok(shown(report, &[found]))
 }
 
@@ -37,12 +34,12 @@ pub fn hydrogen(context: &Context, quick: bool) -> Result<Shown> {
         all.push(hydrogen::run(36, &contenders, &budget, &bar)?);
     }
     drop(bar);
-    let mut report = section(Report::new("Hydrogen in the plane"), &all[0]);
+    let mut report = section(Report::new("Hydrogen in the plane").lead(&lead(&all[0])), &all[0]);
     if let Some(many) = all.get(1) {
         report = section(
             report.text(
-                "Published relative errors of the first 36 energies are .6 to .9 % for NeuralSVD and 3.5 to 7 % for NeuralEF, \
-                 after far longer training on a graphics card. The first 36 here, by networks that span them:",
+                "Published relative errors of the first 36 energies are .6 to .9 % for NeuralSVD and 3.5 to 7 % for NeuralEF. \
+                 Here are the first 36, with wider units.",
             ),
             many,
         );
@@ -61,12 +58,16 @@ fn shown(report: Report, all: &[BoundStates]) -> Shown {
     Shown { figure: states(&all[0]), report, numbers: json!(all), text: said.join("\n") }
 }
 
+/// The best method, in a sentence.
+fn lead(found: &BoundStates) -> String {
+    format!("{}. Best: {}", found.system, found.verdict().lines().next().unwrap_or_default())
+}
+
 fn section(report: Report, found: &BoundStates) -> Report {
     let k = found.exact.len();
     let ranking = found.ranking().into_iter().fold(Table::new(&HEADINGS), |table, m| table.row(&cells(m)));
     let mut report = report
-        .lead(found.verdict().lines().next().unwrap_or_default())
-        .section(&format!("The first {k} energies of the {}", found.system))
+        .section(&format!("The first {k} energies"))
         .text(&budget(found))
         .table(ranking.lowest(1).lowest(2).lowest(6).caption("Best first; errors are relative to the exact energies."))
         .figure(&errors(found), "Relative error of each energy after Rayleigh–Ritz.")

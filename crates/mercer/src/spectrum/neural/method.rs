@@ -52,20 +52,36 @@ impl Neural<'_> {
     /// half cosines, 32 wide on the line and in the plane and 64 above, the first with weights of scale `w`. Ritz needs
     /// one network only, and has it wider.
     pub fn default_architecture(&self, d: usize, k: usize, w: f64) -> String {
+        self.architecture_for(d, k, w, 1)
+    }
+
+    /// The same for functions of `c` outputs.
+    fn architecture_for(&self, d: usize, k: usize, w: f64, c: usize) -> String {
         let h = if d <= 2 { 32 } else { 64 };
         let last = if self.kind == Kind::Ritz { (2 * h).max(4 * k) } else { h };
-        format!("dense({h}, w={w}) sincos dense({last}) sincos dense(1) l2norm")
+        format!("dense({h}, w={w}) sincos dense({last}) sincos dense({c}) l2norm")
+    }
+
+    /// The architecture that was given, or the default one with every weight scale that is tried.
+    pub(super) fn architectures(&self, d: usize, k: usize, c: usize) -> Vec<String> {
+        match &self.architecture {
+            Some(given) => vec![given.clone()],
+            None => {
+                let tried = SCALES.into_iter().filter(|w| self.finish || *w >= LEAST_UNFINISHED);
+                tried.map(|w| self.architecture_for(d, k, w, c)).collect()
+            }
+        }
     }
 
     /// The functions to train. Without an architecture, the default one with the weight scale whose untrained
     /// networks have the smallest validation residual: smooth kernels want small weights, rough ones large.
-    fn functions(&self, action: &mut KernelAction, k: usize, seed: &Rng) -> Result<Functions> {
-        let (d, rng) = (action.inputs(), seed.fork(1));
+    pub(super) fn functions(&self, action: &mut dyn Action, k: usize, seed: &Rng) -> Result<Functions> {
+        let (d, c, rng) = (action.inputs(), action.outputs(), seed.fork(1));
         let Some(architecture) = &self.architecture else {
             let sample = validation_sample(action, seed, &self.settings)?;
             let mut best: Option<(f64, Functions)> = None;
-            for w in SCALES.into_iter().filter(|w| self.finish || *w >= LEAST_UNFINISHED) {
-                let mut functions = self.kind.functions(&self.default_architecture(d, k, w), d, k, &rng)?;
+            for architecture in self.architectures(d, k, c) {
+                let mut functions = self.kind.functions(&architecture, d, k, &rng)?;
                 let residual = rayleigh_ritz(action, &mut functions, &sample, k)?.mean_residual(k, action.roundoff());
                 if best.as_ref().is_none_or(|(least, _)| residual < *least) {
                     best = Some((residual, functions));
@@ -74,9 +90,9 @@ impl Neural<'_> {
             return Ok(best.expect("there are scales").1);
         };
         let functions = self.kind.functions(architecture, d, k, &rng)?;
-        if functions.outputs() != 1 {
+        if functions.outputs() != c {
             return Err(Error::input(format!(
-                "\"{architecture}\" has {} outputs; an eigenfunction of a scalar kernel has one: end it with dense(1)",
+                "\"{architecture}\" has {} outputs; an eigenfunction of this kernel has {c}: end it with dense({c})",
                 functions.outputs()
             )));
         }
@@ -131,7 +147,7 @@ impl Method for Neural<'_> {
 }
 
 /// Eigenvalues and coefficients `[p, k]` of the pairs; what is not told from zero is zero.
-fn finished(action: &dyn Action, pairs: Pairs, k: usize) -> (Vec<f64>, Array2<f64>) {
+pub(super) fn finished(action: &dyn Action, pairs: Pairs, k: usize) -> (Vec<f64>, Array2<f64>) {
     let largest = pairs.eigenvalues.first().copied().unwrap_or(0.0);
     let threshold = zero_threshold(action.roundoff(), largest);
     let mut eigenvalues = vec![0.0; k];

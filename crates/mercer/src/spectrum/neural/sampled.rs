@@ -1,0 +1,215 @@
+//! Spectra of the kernel of sampled functions, scalar or matrix-valued, at the points where they were sampled.
+
+use super::method::finished;
+use super::{Action, Batch, Functions, Kind, MatrixValued, Neural, OperatorAction, Pairs, Settings, Trained, Training};
+use super::{Watch, rayleigh_ritz, train};
+use crate::linalg::{eigh, matmul};
+use crate::operator::{LowRankOperator, Operator};
+use crate::rng::Rng;
+use crate::spectrum::Progress;
+use crate::{Error, Result};
+use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, s};
+use std::time::Instant;
+
+/// Samples `F` `[S, n, C]` of functions at the points `x` `[n, d]`, and what is wanted of their kernel.
+#[derive(Clone, Copy)]
+pub struct Samples<'a> {
+    /// `F` `[S, n, C]`; scalar functions have C = 1.
+    pub f: ArrayView3<'a, f64>,
+    /// The points `[n, d]`.
+    pub x: ArrayView2<'a, f64>,
+    /// Whether κ is taken to be `κ(x,x')·I_C` ([`MatrixValued::factorised`]).
+    pub factorised: bool,
+    /// How many pairs.
+    pub k: usize,
+}
+
+/// Eigenvalues and eigenfunctions at the points.
+#[derive(Clone, Debug)]
+pub struct SampledSpectrum {
+    /// Descending: those of the `[nC, nC]` matrix over `nC`, or of the factorised `[n, n]` one over n.
+    pub eigenvalues: Vec<f64>,
+    /// `‖Kψ_j − μ_jψ_j‖/μ_j` over all points; none where `μ_j = 0`.
+    pub residuals: Vec<Option<f64>>,
+    /// The sum of all eigenvalues.
+    pub trace: f64,
+    /// `ψ` `[n, C, k]` of mean square one over points and outputs (C = 1 where factorised); zero where `μ_j = 0`.
+    pub functions: Array3<f64>,
+    /// How the networks were trained.
+    pub training: Option<Training>,
+    /// Seconds that finding the pairs took.
+    pub seconds: f64,
+}
+
+impl<'a> Samples<'a> {
+    fn check(&self) -> Result<()> {
+        // All else is checked where the operator is made.
+        let most = self.x.nrows() * self.outputs();
+        if self.k == 0 || self.k > most {
+            return Err(Error::input(format!(
+                "k must lie between 1 and {most}, the size of the matrix; got {}",
+                self.k
+            )));
+        }
+        Ok(())
+    }
+
+    /// C as the eigenfunctions have it.
+    fn outputs(&self) -> usize {
+        if self.factorised { 1 } else { self.f.dim().2 }
+    }
+
+    /// The samples as an operator on `n·C` values.
+    fn operator(&self) -> Result<LowRankOperator> {
+        // The same checks for both forms: what is sampled must be there, be finite, and be at these points.
+        MatrixValued::new(self.f, self.x)?;
+        if self.factorised {
+            return MatrixValued::factorised(self.f);
+        }
+        let (count, n, c) = self.f.dim();
+        LowRankOperator::new(self.f.to_shape((count, n * c)).expect("the same elements").to_owned())
+    }
+
+    /// By a dense eigendecomposition of the smaller of `FᵀF` and `FFᵀ`, which have the same eigenvalues.
+    ///
+    /// ```
+    /// use mercer::spectrum::neural::Samples;
+    /// let x = ndarray::array![[0.0], [1.0], [2.0]];
+    /// let f = ndarray::array![[[1.0], [2.0], [0.0]], [[0.0], [2.0], [4.0]]];
+    /// let found = Samples { f: f.view(), x: x.view(), factorised: false, k: 3 }.exact()?;
+    /// assert!((found.eigenvalues.iter().sum::<f64>() - 25.0 / 6.0).abs() < 1e-12); // ‖F‖²/(S n C)
+    /// assert_eq!(found.eigenvalues[2], 0.0); // two functions span two dimensions
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn exact(&self) -> Result<SampledSpectrum> {
+        let start = Instant::now();
+        self.check()?;
+        let operator = self.operator()?;
+        let f = operator.factor();
+        let (count, m) = f.dim();
+        let mut psi = Array2::zeros((m, self.k));
+        let mut eigenvalues = vec![0.0; self.k];
+        let (values, u) = eigh(if m <= count { matmul(f.t(), f) } else { matmul(f, f.t()) }.view())?;
+        let zero = 10.0 * operator.roundoff() * count.max(m) as f64 * values[0];
+        for (j, &λ) in values.iter().enumerate().take(self.k).filter(|(_, λ)| **λ > zero) {
+            eigenvalues[j] = λ / m as f64;
+            let u = u.slice(s![.., j..j + 1]);
+            // v = Fᵀu/√λ is a unit vector, ψ = √m v.
+            let v = if m <= count { u.to_owned() } else { matmul(f.t(), u) / λ.sqrt() };
+            psi.column_mut(j).assign(&(v.column(0).to_owned() * (m as f64).sqrt()));
+        }
+        Ok(self.certified(&operator, eigenvalues, psi, None, start))
+    }
+
+    /// By trained networks: `C` outputs each; Ritz of a matrix-valued kernel takes the hidden units of a network as they
+    /// were drawn, in every output.
+    pub fn neural(&self, method: &Neural, seed: u64, progress: &dyn Progress) -> Result<SampledSpectrum> {
+        let start = Instant::now();
+        self.check()?;
+        let operator = self.operator()?;
+        let rng = Rng::new(seed);
+        let (eigenvalues, psi, record) = if self.outputs() == 1 {
+            let mut action = OperatorAction::new(&operator, self.x)?;
+            self.trained(&mut action, method, &rng, seed, progress)?
+        } else {
+            let mut action = MatrixValued::new(self.f, self.x)?;
+            match method.kind {
+                Kind::Ritz => self.drawn(&mut action, method, &rng)?,
+                _ => self.trained(&mut action, method, &rng, seed, progress)?,
+            }
+        };
+        Ok(self.certified(&operator, eigenvalues, psi, record, start))
+    }
+
+    fn trained(
+        &self,
+        action: &mut dyn Action,
+        method: &Neural,
+        rng: &Rng,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<Found> {
+        let functions = method.functions(action, self.k, rng)?;
+        let mut objective = method.kind.objective(&functions, self.k)?;
+        let settings = Settings { seed, ..method.settings.clone() };
+        let watch = Watch { progress, interrupt: method.interrupt };
+        let Trained { mut functions, mut record } =
+            train(action, functions, objective.as_mut(), self.k, &settings, watch)?;
+        let sample = action.sample(&mut rng.fork(4), method.finish_points)?;
+        let pairs = rayleigh_ritz(action, &mut functions, &sample, self.k)?;
+        record.finished = true;
+        let (eigenvalues, coefficients) = finished(action, pairs, self.k);
+        let phi = functions.columns(&self.all(action)?.x)?;
+        Ok((eigenvalues, matmul(phi.view(), coefficients.view()), Some(record)))
+    }
+
+    /// Hidden units in every output, without training.
+    fn drawn(&self, action: &mut MatrixValued, method: &Neural, rng: &Rng) -> Result<Found> {
+        let sample = action.sample(&mut rng.fork(4), method.finish_points)?;
+        let mut best: Option<(f64, Functions, Pairs)> = None;
+        for architecture in method.architectures(action.inputs(), self.k, 1) {
+            let mut units = Functions::hidden_units(&architecture, action.inputs(), &rng.fork(1))?;
+            let pairs = action.ritz_of_units(&mut units, &sample, self.k)?;
+            let residual = pairs.mean_residual(self.k, action.roundoff());
+            if best.as_ref().is_none_or(|(least, ..)| residual < *least) {
+                best = Some((residual, units, pairs));
+            }
+        }
+        let (_, mut units, pairs) = best.expect("there are architectures");
+        let (phi, c) = (units.columns(&self.all(action)?.x)?, self.outputs());
+        let (eigenvalues, a) = finished(action, pairs, self.k);
+        let mut psi = Array2::zeros((phi.nrows() * c, self.k));
+        for output in 0..c {
+            psi.slice_mut(s![output..;c, ..]).assign(&matmul(phi.view(), a.slice(s![output..;c, ..])));
+        }
+        Ok((eigenvalues, psi, None))
+    }
+
+    /// Every point, in order.
+    fn all(&self, action: &dyn Action) -> Result<Batch> {
+        let rows: Vec<usize> = (0..self.x.nrows()).collect();
+        Ok(Batch { x: action.standard().gather(self.x, rows.iter().copied())?, rows })
+    }
+
+    /// Measures the residuals of `ψ` `[n·C, k]` over all points.
+    fn certified(
+        &self,
+        operator: &LowRankOperator,
+        eigenvalues: Vec<f64>,
+        psi: Array2<f64>,
+        training: Option<Training>,
+        start: Instant,
+    ) -> SampledSpectrum {
+        let seconds = start.elapsed().as_secs_f64();
+        let image = operator.apply(psi.view()) / psi.nrows() as f64;
+        let residual = |j: usize| {
+            let (psi, image) = (psi.column(j), image.column(j));
+            let error = &image - &(&psi * eigenvalues[j]);
+            (error.dot(&error) / psi.dot(&psi)).sqrt() / eigenvalues[j]
+        };
+        SampledSpectrum {
+            residuals: (0..self.k).map(|j| (eigenvalues[j] > 0.0).then(|| residual(j))).collect(),
+            trace: operator.diagonal().mean().unwrap_or(0.0),
+            functions: psi.into_shape_with_order((self.x.nrows(), self.outputs(), self.k)).expect("n·C rows"),
+            eigenvalues,
+            training,
+            seconds,
+        }
+    }
+}
+
+/// Eigenvalues, ψ `[n·C, k]` at all points, and the training where there was any.
+type Found = (Vec<f64>, Array2<f64>, Option<Training>);
+
+/// The samples in an array `[S, n]` or `[S, n, C]`, its rows flattened as a reader gives them, at `n` points.
+pub fn samples_from_rows(rows: ArrayView2<'_, f64>, n: usize) -> Result<ArrayView3<'_, f64>> {
+    let (count, columns) = rows.dim();
+    if n == 0 || columns % n != 0 || columns == 0 {
+        return Err(Error::input(format!(
+            "samples with {columns} values each do not fit {n} points: they must be [S, {n}] or [S, {n}, C]"
+        )));
+    }
+    rows.insert_axis(Axis(2))
+        .into_shape_with_order((count, n, columns / n))
+        .map_err(|_| Error::input("the samples must lie row by row"))
+}
