@@ -47,7 +47,7 @@ pub struct Globals {
 #[derive(Subcommand)]
 pub enum Command {
     /// Find the leading eigenvalues and eigenfunctions of a kernel on data
-    Fit(fit::Fit),
+    Fit(Box<fit::Fit>),
     /// Evaluate the eigenfunctions of a fitted model at new points
     Transform(transform::Transform),
     /// Show what a fitted model holds: eigenvalues, certificate, origin
