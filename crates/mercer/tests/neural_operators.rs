@@ -146,7 +146,7 @@ fn the_oscillator_has_its_energies() {
     let budget = budget.quick();
     let found = oscillator::run(6, &[contender("neuralef")], &budget, &Silent).unwrap();
     assert!(found.methods[0].worst() < 0.02, "{:?}", found.methods[0].energies);
-    assert!(found.verdict().starts_with("neuralef: the first 6 energies"));
+    assert!(found.verdict().starts_with("neuralef finds the first 6 energies within"));
 }
 
 #[test]
