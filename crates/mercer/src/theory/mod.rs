@@ -4,5 +4,6 @@ pub mod bound_states;
 pub mod classic_kernels;
 pub mod eigenvalue_decay;
 pub mod hydrogen;
+pub mod inference_cost;
 pub mod oscillator;
 pub mod population;

@@ -3,6 +3,7 @@
 mod bound_states;
 mod classic_kernels;
 mod eigenvalue_decay;
+mod inference_cost;
 
 use crate::context::Context;
 use crate::output::Output;
@@ -66,6 +67,11 @@ const EXPERIMENTS: &[Entry] = &[
         name: "hydrogen",
         help: "energies of hydrogen in the plane by every neural method, beside the exact ones",
         run: bound_states::hydrogen,
+    },
+    Entry {
+        name: "inference-cost",
+        help: "trained networks, random features and landmarks of equal cost for a new point: does training earn its keep?",
+        run: inference_cost::run,
     },
 ];
 
