@@ -1,7 +1,7 @@
 //! Kernels: formulas for similarity, and the expressions that combine them.
 //!
 //! Each base kernel is one file that writes its formula once, as a function of a [`Pair`] over any
-//! [`Num`](crate::simd::Num): `f64` is the oracle, vector lanes run inside the operator's tiles.
+//! [`Num`]: `f64` is the oracle, vector lanes run inside the operator's tiles.
 //! To add a kernel: add its file, its `mod` line, and its name in the `kernels!` list below.
 //!
 //! ```

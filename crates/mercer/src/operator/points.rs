@@ -19,7 +19,7 @@ pub(super) struct Plan {
     lifts: Vec<Option<Base>>,
 }
 
-/// Points `[n, d]` as a [`Plan`] wants them.
+/// Points `[n, d]` as a plan wants them.
 pub struct Points<T> {
     pub(super) n: usize,
     pub(super) views: Vec<View<T>>,

@@ -31,7 +31,7 @@ pub trait Features: Send + Sync {
     /// Multiply-adds of the matrix products in `φ(x)` at one point: what a new point costs, before `A`.
     fn multiply_adds(&self) -> usize;
 
-    /// Name of the kind in saved models, and what [`load`] needs to build it again put into `bundle`.
+    /// Name of the kind in saved models, and what loading needs to build it again put into `bundle`.
     fn save(&self, bundle: &mut Bundle) -> &'static str;
 
     /// How the features were trained, where they were.
