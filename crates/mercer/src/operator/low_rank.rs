@@ -7,9 +7,9 @@ use ndarray::{Array1, Array2, ArrayView2, Axis};
 ///
 /// ```
 /// use mercer::operator::{LowRankOperator, Operator};
-/// let f = ndarray::array![[1.0, 2.0, 0.0], [0.0, 2.0, 4.0]];
+/// let f = ndarray::array![[2.0, 2.0, 0.0], [0.0, 2.0, 4.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]];
 /// let k = LowRankOperator::new(f)?;
-/// assert_eq!(k.block(&[0, 1], &[1, 2]), ndarray::array![[1.0, 0.0], [4.0, 4.0]]);
+/// assert_eq!(k.block(&[0, 1], &[1, 2]), ndarray::array![[1.0, 0.0], [2.0, 2.0]]);
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub struct LowRankOperator {

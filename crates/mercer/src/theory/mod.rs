@@ -3,6 +3,7 @@
 pub mod bound_states;
 pub mod classic_kernels;
 pub mod eigenvalue_decay;
+pub mod graph_laplacian;
 pub mod hydrogen;
 pub mod inference_cost;
 pub mod oscillator;

@@ -3,6 +3,7 @@
 mod bound_states;
 mod classic_kernels;
 mod eigenvalue_decay;
+mod graph_laplacian;
 mod inference_cost;
 
 use crate::context::Context;
@@ -67,6 +68,11 @@ const EXPERIMENTS: &[Entry] = &[
         name: "hydrogen",
         help: "energies of hydrogen in the plane by every neural method, beside the exact ones",
         run: bound_states::hydrogen,
+    },
+    Entry {
+        name: "graph-laplacian",
+        help: "the smallest eigenvalues of a neighbour graph by every neural method, beside those of the dense matrix",
+        run: graph_laplacian::run,
     },
     Entry {
         name: "inference-cost",

@@ -1,0 +1,56 @@
+//! Neural eigenfunctions of a neighbour graph.
+
+use super::{Shown, command, indices};
+use crate::context::Context;
+use crate::figure::Plot;
+use crate::report::{Report, Table};
+use crate::text;
+use mercer::Result;
+use mercer::theory::graph_laplacian;
+use serde_json::json;
+
+pub fn run(context: &Context, quick: bool) -> Result<Shown> {
+    let (n, steps) = if quick { (200, 300) } else { (1000, 2000) };
+    let bar = context.bar();
+    let found = graph_laplacian::run(n, 8, steps, context.seed, &bar)?;
+    drop(bar);
+    let js = indices(found.exact.len());
+    let mut plot = Plot::new("Smallest eigenvalues of I − D^{-1}W").x("index j").y("eigenvalue");
+    plot = plot.line("dense matrix", &js, &found.exact).markers();
+    for method in &found.methods {
+        plot = plot.line(method.method, &js, &method.eigenvalues).markers().dashed();
+    }
+    let figure = plot.svg();
+    let headings = ["method", "largest gap", "steps", "seconds"];
+    let rows: Vec<Vec<String>> = found
+        .methods
+        .iter()
+        .map(|m| {
+            vec![
+                m.method.into(),
+                text::percent(m.worst(&found.exact)),
+                m.steps.to_string(),
+                format!("{:.1}", m.seconds),
+            ]
+        })
+        .collect();
+    let mut table = Table::new(&headings);
+    for row in &rows {
+        let cells: Vec<&str> = row.iter().map(String::as_str).collect();
+        table = table.row(&cells);
+    }
+    let setting = format!(
+        "Two interleaved half circles of {} points, each joined to its {} nearest neighbours. The largest gap is relative to the \
+         largest of the {} eigenvalues.",
+        found.n,
+        found.neighbours,
+        found.exact.len()
+    );
+    let report = Report::new("Eigenfunctions of a graph")
+        .lead(&setting)
+        .figure(&figure, "Rayleigh–Ritz comes from above: networks are smoother than the graph.")
+        .table(table)
+        .command(&command("graph-laplacian", context, quick));
+    let text = format!("{setting}\n{}", text::table(&headings, &rows));
+    Ok(Shown { figure, report, numbers: json!(found), text })
+}
