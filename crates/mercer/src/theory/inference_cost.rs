@@ -271,7 +271,24 @@ fn verdict(budgets: &[usize], points: &[Vec<Point>]) -> String {
         (true, false) => format!("training did not earn its keep at any cost, and was worse at {}", listed(&lost)),
         (true, true) => "training made no difference at any cost".into(),
     };
+    let outcome = match untrained_equal(budgets, points) {
+        Some((cost, None)) => {
+            format!("{outcome}. No untrained method at any cost tried is as good as the trained at {cost}")
+        }
+        Some((cost, Some(equal))) if equal > cost => {
+            format!("{outcome}. To be as good as the trained at {cost}, an untrained method needs up to {equal}")
+        }
+        _ => outcome,
+    };
     format!("{outcome}. Mean held-out residual of the best trained and the best untrained method: {}", told.join("; "))
+}
+
+/// The smallest budget with a trained method, and the smallest at which an untrained one is as good as it is there.
+fn untrained_equal(budgets: &[usize], points: &[Vec<Point>]) -> Option<(usize, Option<usize>)> {
+    let mut all = budgets.iter().zip(points);
+    let (cost, trained) = all.clone().find_map(|(b, p)| Some((*b, best(p, true)?.mean_residual)))?;
+    let equal = all.find(|(_, p)| best(p, false).is_some_and(|p| p.mean_residual <= trained));
+    Some((cost, equal.map(|(budget, _)| *budget)))
 }
 
 #[cfg(test)]
@@ -302,5 +319,9 @@ mod tests {
         assert!(say(&[pair(0.3, 0.2)]).starts_with("training did not earn its keep"));
         assert!(say(&[pair(0.2, 0.201)]).starts_with("training made no difference"));
         assert!(say(&[pair(0.1, 0.2)]).ends_with("100 multiply-adds: a 0.100, b 0.200"));
+        assert!(
+            say(&[pair(0.1, 0.2)]).contains("No untrained method at any cost tried is as good as the trained at 100")
+        );
+        assert!(say(&[pair(0.1, 0.2), pair(0.1, 0.1)]).contains("at 100, an untrained method needs up to 200"));
     }
 }

@@ -23,7 +23,7 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
         .text(&setting_words(&plan))
         .section("Who won")
         .text(&settings.iter().map(|s| sentence(&s.verdict())).collect::<Vec<_>>().join("\n\n"))
-        .figure(&figure, "1 − |cos| of the angle between the function found and the exact one of the same points. Points below 1e-16 are drawn there.")
+        .figure(&figure, "1 − |cos| of the angle between the function found and the exact one of the same points. Points below 1e-16 are drawn there. Dotted: what the last training step gave, where validation kept other functions.")
         .figure(
             &error_grid("Eigenvalue error of each pair", &settings, |a, j| Some(a.to_points.eigenvalue[j])),
             "Relative to the exact eigenvalue of the same points; where that is zero, relative to the largest.",
@@ -34,7 +34,7 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
             .table(summary(setting))
             .figure(
                 &functions(setting),
-                "Each function over the interval; the exact one of the same points is dashed. Nyström's would lie under it.",
+                "Each function over the interval, networks as the last training step left them; the exact function of the same points is dashed, and Nyström's would lie under it.",
             )
             .table(errors("against the exact spectrum of the points", setting, &setting.of_points, |a| &a.to_points))
             .table(errors("against the spectrum of the distribution", setting, &setting.of_population, |a| {
@@ -91,10 +91,14 @@ fn error_grid(title: &str, settings: &[Setting], error: fn(&Attempt, usize) -> O
     for setting in settings {
         let mut plot = Plot::new(format!("{}, n = {}", setting.case.name, setting.n)).x("pair j").y_log("error");
         for attempt in &setting.attempts {
-            let errors: Vec<f64> = (0..setting.of_points.len())
-                .map(|j| error(attempt, j).filter(|e| *e > 0.0).unwrap_or(f64::NAN))
-                .collect();
-            plot = plot.line(&attempt.name, &indices(errors.len()), &errors).markers().colour(colour(&attempt.name));
+            let errors = |a: &Attempt| -> Vec<f64> {
+                (0..setting.of_points.len()).map(|j| error(a, j).filter(|e| *e > 0.0).unwrap_or(f64::NAN)).collect()
+            };
+            let (js, colour) = (indices(setting.of_points.len()), colour(&attempt.name));
+            if let Some(last) = &attempt.last_step {
+                plot = plot.line("", &js, &errors(last)).dotted().colour(colour);
+            }
+            plot = plot.line(&attempt.name, &js, &errors(attempt)).markers().colour(colour);
         }
         grid = grid.panel(plot);
     }
@@ -106,9 +110,10 @@ fn functions(setting: &Setting) -> String {
     let title = format!("{}, n = {}: functions over the exact ones", setting.case.name, setting.n);
     let mut grid = Grid::new(title, 5).panel_size(170.0, 120.0);
     for j in (0..setting.of_points.len()).filter(|j| setting.of_points[*j] > 0.0) {
-        let mut plot = Plot::new(format!("ψ_{} (μ = {})", j + 1, text::number(setting.of_points[j], 3))).x("x");
+        let mut plot = Plot::new(format!("ψ_{{{}}} (μ = {})", j + 1, text::number(setting.of_points[j], 3))).x("x");
         for attempt in setting.attempts.iter().filter(|a| a.family != Family::Landmarks) {
-            let values = attempt.functions.column(j).to_vec();
+            let shown = attempt.last_step.as_deref().unwrap_or(attempt);
+            let values = shown.functions.column(j).to_vec();
             plot = plot.line(&attempt.name, &setting.grid, &values).colour(colour(&attempt.name));
         }
         grid = grid.panel(plot.line("exact", &setting.grid, &setting.exact.column(j).to_vec()).dashed().colour(LAST));

@@ -81,7 +81,7 @@ fn curves(found: &inference_cost::Report) -> String {
     }
     let ends = [found.plan.budgets[0] as f64, found.plan.budgets[found.plan.budgets.len() - 1] as f64];
     captured = captured.line("exact", &ends, &[found.exact_captured; 2]).colour(6);
-    let title = format!("{} on {}: trained (solid) and untrained (dashed)", found.kernel, found.plan.data);
+    let title = format!("{} on {}: trained (solid) and untrained (dashed)", found.plan.kernel, found.plan.data);
     Grid::new(title, 2).panel_size(330.0, 260.0).panel(residual).panel(captured).svg()
 }
 
