@@ -20,6 +20,7 @@
 //! ```
 
 mod activation;
+pub mod cuda;
 mod elementwise;
 mod gemm;
 mod jet;
