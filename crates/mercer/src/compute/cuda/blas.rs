@@ -22,7 +22,8 @@ impl Blas {
     /// The handle, started if need be.
     fn started(&mut self, gpu: &'static Gpu) -> crate::Result<sys::cublasHandle_t> {
         if self.workspace.is_none() {
-            let workspace = gpu.allocate(WORKSPACE, &|| "cuBLAS's workspace".into(), "close other programs on the device")?;
+            let workspace =
+                gpu.allocate(WORKSPACE, &|| "cuBLAS's workspace".into(), "close other programs on the device")?;
             let failed = |e: result::CublasError| crate::Error::Device(format!("cuBLAS does not start: {:?}", e.0));
             self.handle = result::create_handle().map_err(failed)?;
             // SAFETY: the handle was just created; stream and workspace live as long as it does.
@@ -85,7 +86,15 @@ impl Gpu {
     }
 
     /// The same for one matrix in f64.
-    pub(crate) fn gemm_f64(&'static self, [m, p, n]: [usize; 3], alpha: f64, a: Matrix, b: Matrix, beta: f64, c: Matrix) {
+    pub(crate) fn gemm_f64(
+        &'static self,
+        [m, p, n]: [usize; 3],
+        alpha: f64,
+        a: Matrix,
+        b: Matrix,
+        beta: f64,
+        c: Matrix,
+    ) {
         let scalars = [(&raw const alpha).cast(), (&raw const beta).cast()];
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_64F;
         self.gemm([m, p, n], 1, scalars, [a, b, c], sys::cudaDataType_t::CUDA_R_64F, compute);

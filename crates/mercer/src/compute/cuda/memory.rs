@@ -59,15 +59,19 @@ impl Buffer {
 
     /// Queues a copy from the host; the host's memory is free again when this returns.
     pub fn write<T: Copy>(&mut self, at_bytes: usize, data: &[T]) {
-        assert!(at_bytes + size_of_val(data) <= self.bytes, "{} bytes at {at_bytes} of {}", size_of_val(data), self.bytes);
+        assert!(
+            at_bytes + size_of_val(data) <= self.bytes,
+            "{} bytes at {at_bytes} of {}",
+            size_of_val(data),
+            self.bytes
+        );
         if data.is_empty() {
             return;
         }
         self.gpu.bind();
         // SAFETY: the range was checked; the driver stages pageable memory before it returns.
-        let queued = unsafe {
-            result::memcpy_htod_async(self.pointer + at_bytes as u64, data, self.gpu.stream.cu_stream())
-        };
+        let queued =
+            unsafe { result::memcpy_htod_async(self.pointer + at_bytes as u64, data, self.gpu.stream.cu_stream()) };
         self.gpu.note(queued);
     }
 
@@ -78,9 +82,8 @@ impl Buffer {
         self.gpu.bind();
         if bytes > 0 {
             // SAFETY: the range was checked, and the stream is waited for before `data` is looked at.
-            let queued = unsafe {
-                result::memcpy_dtoh_async(data, self.pointer + at_bytes as u64, self.gpu.stream.cu_stream())
-            };
+            let queued =
+                unsafe { result::memcpy_dtoh_async(data, self.pointer + at_bytes as u64, self.gpu.stream.cu_stream()) };
             self.gpu.note(queued);
         }
         self.gpu.note(self.gpu.stream.synchronize());

@@ -26,5 +26,9 @@ pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Graph;
 pub use launch::Arg;
 pub use memory::Buffer;
-pub(crate) use blas::{Matrix, Transposed};
-pub(crate) use module::source_of_primitives;
+pub use module::Source;
+
+/// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
+pub fn sources() -> Vec<(String, String)> {
+    vec![("primitives".into(), primitives::source())]
+}

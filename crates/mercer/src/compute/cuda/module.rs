@@ -73,7 +73,8 @@ fn compile(text: &str, architecture: u32) -> Result<Vec<u8>> {
         let code = match compiled {
             Err(error) => {
                 let log = nvrtc::get_program_log(program).unwrap_or_default();
-                let log = if log.is_empty() { String::new() } else { CStr::from_ptr(log.as_ptr()).to_string_lossy().into() };
+                let log =
+                    if log.is_empty() { String::new() } else { CStr::from_ptr(log.as_ptr()).to_string_lossy().into() };
                 Err(failed(&format!("{:?}", error.0), log))
             }
             Ok(()) => {
@@ -87,9 +88,4 @@ fn compile(text: &str, architecture: u32) -> Result<Vec<u8>> {
         nvrtc::destroy_program(program).ok();
         code
     }
-}
-
-/// The source of every primitive's kernel.
-pub(crate) fn source_of_primitives() -> String {
-    super::primitives::source()
 }

@@ -94,8 +94,7 @@ pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, rng: &mut Rng) {
         Law::Uniform(low, high) => (1, low, high),
         Law::Rademacher => (2, 0.0, 0.0),
     };
-    let arguments =
-        [Arg::long(y.len()), Arg::U64(rng.next_u64()), Arg::I32(law), Arg::F32(low), Arg::F32(high), at(y)];
+    let arguments = [Arg::long(y.len()), Arg::U64(rng.next_u64()), Arg::I32(law), Arg::F32(low), Arg::F32(high), at(y)];
     over(gpu, "fill_random", y.len().div_ceil(4), &arguments);
 }
 
@@ -174,8 +173,7 @@ pub fn bias_activation(
 pub fn bias_slope(gpu: &Gpu, t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
     let (_, m, n) = t.as_matrices();
     let [bias, stride] = vectors(bias);
-    let arguments =
-        [Arg::long(t.len()), Arg::long(m * n), Arg::long(n), bias, stride, maybe(slope), at(t)];
+    let arguments = [Arg::long(t.len()), Arg::long(m * n), Arg::long(n), bias, stride, maybe(slope), at(t)];
     over(gpu, "bias_slope", t.len(), &arguments);
 }
 
