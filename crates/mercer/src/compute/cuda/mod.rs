@@ -22,6 +22,7 @@ mod memory;
 mod module;
 pub(super) mod primitives;
 
+pub(crate) use gpu::current;
 pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Graph;
 pub use launch::Arg;
