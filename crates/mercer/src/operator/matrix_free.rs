@@ -45,7 +45,7 @@ impl KernelOperator {
         };
         let diagonal = plan.diagonal(x);
         let device = cuda::current().and_then(|gpu| {
-            let operator = CudaOperator::new(gpu, &plan, x, precision);
+            let operator = CudaOperator::new(gpu, kernel, x, precision);
             operator.map_err(|error| gpu.refuse(error)).ok()
         });
         KernelOperator { plan, points, device, precision, diagonal }
@@ -166,8 +166,7 @@ pub fn cross_apply(
     precision: Precision,
 ) -> Array2<f64> {
     if let Some(gpu) = cuda::current() {
-        let plan = Plan::new(kernel, z);
-        return or_nan(gpu, super::cuda::cross_apply(gpu, &plan, x, z, a, precision), (x.nrows(), a.ncols()));
+        return or_nan(gpu, super::cuda::cross_apply(gpu, kernel, x, z, a, precision), (x.nrows(), a.ncols()));
     }
     match precision {
         Precision::F32 | Precision::Tf32 => cross_apply_in::<f32>(kernel, x, z, a),
