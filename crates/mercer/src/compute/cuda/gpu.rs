@@ -4,6 +4,7 @@ use super::blas::Blas;
 use super::memory::Pool;
 use super::module::Modules;
 use crate::compute::Device;
+use super::solver::Solver;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
 use std::collections::BTreeMap;
@@ -27,12 +28,13 @@ pub struct Gpu {
     pub(super) pool: Mutex<Pool>,
     pub(super) modules: Mutex<Modules>,
     pub(super) blas: Mutex<Blas>,
+    pub(super) solver: Mutex<Solver>,
     tf32: AtomicBool,
     failure: Mutex<Option<String>>,
     refusal: Mutex<Option<Error>>,
 }
 
-// SAFETY: the context may be used from any thread that has made it current, which every entry point does first; cuBLAS,
+// SAFETY: the context may be used from any thread that has made it current, which every entry point does first; cuBLAS, cuSOLVER,
 // the pool and the modules are behind locks.
 unsafe impl Send for Gpu {}
 unsafe impl Sync for Gpu {}
@@ -126,6 +128,7 @@ impl Gpu {
                 pool: Mutex::new(Pool::default()),
                 modules: Mutex::default(),
                 blas: Mutex::new(Blas::none()),
+                solver: Mutex::new(Solver::none()),
                 context,
                 stream,
                 copies,
