@@ -3,10 +3,11 @@
 use super::blas::Blas;
 use super::memory::Pool;
 use super::module::Modules;
+use crate::compute::Math;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// One open CUDA device: everything queued on it runs on [`Gpu::stream`] in program order.
@@ -26,7 +27,7 @@ pub struct Gpu {
     pub(super) pool: Mutex<Pool>,
     pub(super) modules: Mutex<Modules>,
     pub(super) blas: Mutex<Blas>,
-    tf32: AtomicBool,
+    math: AtomicU8,
     failure: Mutex<Option<String>>,
 }
 
@@ -119,7 +120,7 @@ impl Gpu {
                 context,
                 stream,
                 copies,
-                tf32: AtomicBool::new(false),
+                math: AtomicU8::new(Math::F32 as u8),
                 failure: Mutex::new(None),
             })
         };
@@ -165,14 +166,14 @@ impl Gpu {
         self.check()
     }
 
-    /// Whether products may use TF32: 10 bits of mantissa in, f32 sums.
-    pub fn tf32(&self) -> bool {
-        self.tf32.load(Ordering::Relaxed)
+    /// How products round their factors.
+    pub fn math(&self) -> Math {
+        Math::of(self.math.load(Ordering::Relaxed))
     }
 
-    /// Allows or forbids TF32; returns what was before.
-    pub(crate) fn set_tf32(&self, allowed: bool) -> bool {
-        self.tf32.swap(allowed, Ordering::Relaxed)
+    /// Chooses how products round their factors; returns what was before.
+    pub(crate) fn set_math(&self, math: Math) -> Math {
+        Math::of(self.math.swap(math as u8, Ordering::Relaxed))
     }
 
     /// An event on the computing stream; [`Gpu::elapsed_ms`] measures between two.

@@ -120,14 +120,14 @@ impl Standard {
         Standard { centre, scale: if scale > 0.0 && scale.is_finite() { scale } else { 1.0 } }
     }
 
-    /// The points `rows` of `x` `[n, d]`, as a tensor `[rows, d]`.
+    /// The points `rows` of `x` `[n, d]`, as a tensor `[rows, d]` on the current device.
     pub fn gather(&self, x: ArrayView2<f64>, rows: impl ExactSizeIterator<Item = usize>) -> Result<Tensor> {
         let shape = [rows.len(), x.ncols()];
         let mut data = Vec::with_capacity(shape[0] * shape[1]);
         for row in rows {
             data.extend(x.row(row).iter().zip(&self.centre).map(|(v, c)| ((v - c) / self.scale) as f32));
         }
-        Tensor::from_host(Device::Cpu, &shape, &data)
+        Tensor::from_host(Device::current(), &shape, &data)
     }
 
     /// Columns d.

@@ -63,7 +63,7 @@ impl Functions {
     }
 
     fn new(network: Network, layout: Layout, normalise: bool, rng: &Rng) -> Result<Functions> {
-        let parameters = network.init(Device::Cpu, rng)?;
+        let parameters = network.init(Device::current(), rng)?;
         Functions::from_parts(network, parameters, layout, normalise)
     }
 
@@ -133,6 +133,11 @@ impl Functions {
     /// The network's numbers, to be moved.
     pub fn parameters_mut(&mut self) -> &mut Parameters {
         &mut self.parameters
+    }
+
+    /// Where they are computed.
+    pub fn device(&self) -> Device {
+        self.parameters.trained.device()
     }
 
     /// Whether the networks share trained numbers (a trunk).
