@@ -36,6 +36,12 @@ impl Device {
             .ok_or_else(|| Error::input(format!("unknown device \"{name}\"; write cpu, cuda:0, cuda:1, …")))
     }
 
+    /// Every device of this machine: the processor, then the GPUs.
+    pub fn available() -> Vec<Device> {
+        let count = super::cuda::describe_all().map_or(0, |(devices, _)| devices.len());
+        std::iter::once(Device::Cpu).chain((0..count).map(Device::Cuda)).collect()
+    }
+
     /// Opens the device, so that one that is not there is told of before any work is done.
     pub fn open(self) -> Result<Device> {
         match self {
