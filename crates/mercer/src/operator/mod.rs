@@ -10,6 +10,7 @@
 //! A GPU or sharded form is one more file that implements [`Operator`].
 
 mod centred;
+pub mod cuda;
 mod dense;
 mod low_rank;
 mod matrix_free;
