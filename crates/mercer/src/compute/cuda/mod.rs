@@ -12,6 +12,7 @@
 //! | `launch` | kernels and their arguments |
 //! | `blas` | matrix products by cuBLAS |
 //! | `graph` | a recorded step, replayed with one launch |
+//! | `resident` | what a training step needs beside the primitives |
 //! | `primitives` | the arms of the primitives of [`crate::compute`] |
 
 mod blas;
@@ -21,6 +22,7 @@ mod launch;
 mod memory;
 mod module;
 pub(super) mod primitives;
+pub(crate) mod resident;
 
 pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Graph;
@@ -30,5 +32,5 @@ pub use module::Source;
 
 /// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
 pub fn sources() -> Vec<(String, String)> {
-    vec![("primitives".into(), primitives::source())]
+    vec![("primitives".into(), primitives::source()), ("resident".into(), resident::source())]
 }

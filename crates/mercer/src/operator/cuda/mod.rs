@@ -29,12 +29,14 @@
 //! | [`Arithmetic::Split`] | 1e-6 of ‖x‖‖x'‖, as f32 | tensor cores, three products for one |
 //! | [`Arithmetic::F32`], [`Arithmetic::F64`] | that of the type | any statistic, any device |
 
+mod batch;
 mod kappa;
 mod launch;
 mod program;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use batch::BatchGram;
 pub use launch::{Card, Launch, NO_DIAGONAL, PAD, Tiling, columns_per_pass, padded};
 pub use program::{Program, sources};
 

@@ -1,7 +1,7 @@
 //! What the training loop needs of an operator: points to look at, and the operator's action on functions there.
 
-use super::Functions;
 use super::objective::form;
+use super::{Functions, KernelBatches};
 use crate::compute::{self, Device, Store, Tensor, gemm};
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
@@ -77,6 +77,11 @@ pub trait Action: Send {
         let mut out = Tensor::zeros(psi.device(), psi.shape())?;
         self.apply(batch, &psi, functions, &mut out)?;
         Ok(matmul(wide(&out)?.view(), w))
+    }
+
+    /// The operator as a device can follow it by itself, if it is a kernel's.
+    fn kernel_batches(&self) -> Option<KernelBatches<'_>> {
+        None
     }
 
     /// The eigenvalue asked for that belongs to the eigenvalue μ of `K`.
@@ -253,6 +258,10 @@ impl Action for KernelAction<'_> {
         let b = batch.rows.len();
         let g = Tensor::from_host(psi.device(), &[b, b], g.as_slice().expect("row by row"))?;
         average(&g, psi, out)
+    }
+
+    fn kernel_batches(&self) -> Option<KernelBatches<'_>> {
+        Some(KernelBatches { kernel: self.kernel, x: self.x, trace: self.trace })
     }
 
     fn unbiased(&mut self, _: &Batch, psi: &Tensor, covariance: &Array2<f64>, r: &Array2<f64>) -> Result<Array2<f64>> {
