@@ -24,6 +24,7 @@ pub mod cuda;
 mod elementwise;
 mod gemm;
 mod jet;
+mod math;
 mod norm;
 mod parallel;
 mod reduce;
@@ -36,6 +37,7 @@ pub use elementwise::{
 };
 pub use gemm::{Store, dense, gemm};
 pub use jet::jet;
+pub use math::Math;
 pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
 pub use reduce::{all_finite, column_dots, sum_rows, sum_squares};
 pub use tensor::{Device, Stack, StackMut, Tensor};

@@ -88,6 +88,11 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
+    fn stays_on_device(&self) -> bool {
+        true
+    }
+
     /// Draws one network's parameters and constants.
     fn init(&self, _rng: &mut Rng, _parameters: &mut [f32], _constants: &mut [f32]) {}
 

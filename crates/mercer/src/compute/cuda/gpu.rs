@@ -5,10 +5,11 @@ use super::memory::Pool;
 use super::module::Modules;
 use crate::compute::Device;
 use super::solver::Solver;
+use crate::compute::Math;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// One open CUDA device: everything queued on it runs on [`Gpu::stream`] in program order.
@@ -29,7 +30,7 @@ pub struct Gpu {
     pub(super) modules: Mutex<Modules>,
     pub(super) blas: Mutex<Blas>,
     pub(super) solver: Mutex<Solver>,
-    tf32: AtomicBool,
+    math: AtomicU8,
     failure: Mutex<Option<String>>,
     refusal: Mutex<Option<Error>>,
 }
@@ -132,7 +133,7 @@ impl Gpu {
                 context,
                 stream,
                 copies,
-                tf32: AtomicBool::new(false),
+                math: AtomicU8::new(Math::F32 as u8),
                 failure: Mutex::new(None),
                 refusal: Mutex::new(None),
             })
@@ -185,14 +186,14 @@ impl Gpu {
         self.check()
     }
 
-    /// Whether products may use TF32: 10 bits of mantissa in, f32 sums.
-    pub fn tf32(&self) -> bool {
-        self.tf32.load(Ordering::Relaxed)
+    /// How products round their factors.
+    pub fn math(&self) -> Math {
+        Math::of(self.math.load(Ordering::Relaxed))
     }
 
-    /// Allows or forbids TF32; returns what was before.
-    pub(crate) fn set_tf32(&self, allowed: bool) -> bool {
-        self.tf32.swap(allowed, Ordering::Relaxed)
+    /// Chooses how products round their factors; returns what was before.
+    pub(crate) fn set_math(&self, math: Math) -> Math {
+        Math::of(self.math.swap(math as u8, Ordering::Relaxed))
     }
 
     /// A mark of all work queued so far.

@@ -283,11 +283,19 @@ pub fn scale_columns(gpu: &Gpu, y: &mut Tensor, factor: Stack<'_>) {
     over(gpu, "scale_columns", y.len(), &arguments);
 }
 
+/// At most this many partial sums of squares.
+const MOST_SQUARES: u32 = 1024;
+
+/// Partial sums of squares of `x` as doubles at `part`; how many there are, at most 1024.
+pub fn square_sums(gpu: &Gpu, x: &Tensor, part: u64) -> u32 {
+    let blocks = (x.len() as u64).div_ceil(4 * u64::from(BLOCK)).clamp(1, u64::from(MOST_SQUARES)) as u32;
+    gpu.launch(compiled(), "sum_squares", [blocks, 1, 1], BLOCK, 0, &[Arg::long(x.len()), at(x), Arg::U64(part)]);
+    blocks
+}
+
 pub fn sum_squares(gpu: &'static Gpu, x: &Tensor, out: &mut Tensor) {
-    let blocks = x.len().div_ceil(4 * BLOCK as usize).clamp(1, 1024) as u32;
-    let Some(part) = scratch(gpu, 8 * blocks as usize) else { return };
-    let arguments = [Arg::long(x.len()), at(x), Arg::from(&part)];
-    gpu.launch(compiled(), "sum_squares", [blocks, 1, 1], BLOCK, 0, &arguments);
+    let Some(part) = scratch(gpu, 8 * MOST_SQUARES as usize) else { return };
+    let blocks = square_sums(gpu, x, part.pointer());
     let arguments = [Arg::I32(blocks as i32), Arg::from(&part), at(out)];
     gpu.launch(compiled(), "finish_squares", [1, 1, 1], BLOCK, 0, &arguments);
 }

@@ -30,6 +30,7 @@
 //! | [`Arithmetic::F32`], [`Arithmetic::F64`] | that of the type | any statistic, any device |
 
 mod device;
+mod batch;
 mod kappa;
 mod launch;
 mod program;
@@ -38,6 +39,7 @@ mod tests;
 
 pub(crate) use device::{CudaKernel, CudaOperator, cross_apply};
 pub use device::{Timing, time_product};
+pub(crate) use batch::BatchGram;
 pub use launch::{Card, Launch, NO_DIAGONAL, PAD, Tiling, columns_per_pass, padded};
 pub use program::{Program, sources};
 
