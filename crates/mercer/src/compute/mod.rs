@@ -20,7 +20,7 @@
 //! ```
 
 mod activation;
-mod broadcast;
+mod each;
 mod elementwise;
 mod gemm;
 mod jet;
@@ -31,7 +31,7 @@ mod tensor;
 mod update;
 
 pub use activation::{Activation, activation, activation_vjp, bias_slope};
-pub use broadcast::{add_product_each, multiply_each};
+pub use each::{add_product_each, multiply_each};
 pub use elementwise::{
     axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
 };

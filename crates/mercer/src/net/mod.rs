@@ -179,10 +179,11 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Empty buffers.
-    pub fn new(device: Device, mode: Mode) -> Result<Trace> {
+    /// With empty buffers.
+    pub fn new(device: Device) -> Result<Trace> {
         let empty = || Tensor::zeros(device, &[0]);
-        Ok(Trace { mode, y: empty()?, slope: empty()?, factor: empty()?, work: empty()? })
+        let (y, slope, factor, work) = (empty()?, empty()?, empty()?, empty()?);
+        Ok(Trace { mode: Mode::Train, y, slope, factor, work })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// k networks `x ↦ [c]` of one architecture: layers in order, the first few perhaps shared by all (the trunk).
 #[derive(Debug)]
 pub struct Network {
-    layers: Vec<Box<dyn Layer>>,
+    pub(super) layers: Vec<Box<dyn Layer>>,
     places: Vec<Place>,
     trunk: usize,
     inputs: usize,
@@ -133,9 +133,8 @@ impl Network {
 
     /// Empty buffers for this network's passes.
     pub fn workspace(&self, device: Device) -> Result<Workspace> {
-        let empty = || Tensor::zeros(device, &[0]);
-        let traces = self.layers.iter().map(|_| Trace::new(device, Mode::Train)).collect::<Result<Vec<_>>>()?;
-        Ok(Workspace { traces, flow: [empty()?, empty()?] })
+        let traces = self.layers.iter().map(|_| Trace::new(device)).collect::<Result<Vec<_>>>()?;
+        Ok(Workspace { traces, flow: [Tensor::zeros(device, &[0])?, Tensor::zeros(device, &[0])?] })
     }
 
     /// `y` `[k, b, c]` at the batch `x` `[b, d]` (shared) or `[k, b, d]`.
@@ -265,11 +264,6 @@ impl Network {
             }
         }
         spread
-    }
-
-    /// The layers, in order.
-    pub(super) fn layers(&self) -> &[Box<dyn Layer>] {
-        &self.layers
     }
 
     /// Layer `i`'s numbers of the first network, for any number of networks.

@@ -186,7 +186,7 @@ impl<'a> EmpiricalNtk<'a> {
     fn block(&self, c: usize) -> usize {
         let mut inputs = self.net.inputs();
         let mut widest = 0;
-        for layer in self.net.layers() {
+        for layer in self.net.layers {
             widest = widest.max(inputs + layer.outputs() + layer.written_out());
             inputs = layer.outputs();
         }
@@ -212,7 +212,7 @@ impl<'a> EmpiricalNtk<'a> {
         let own = std::ptr::eq(left, right);
         let mut g = self.units(left, outputs)?;
         let mut h = if own { None } else { Some(self.units(right, outputs)?) };
-        for i in (0..self.net.layers().len()).rev() {
+        for i in (0..self.net.layers.len()).rev() {
             let (j, next) = self.jacobian(i, left, g)?;
             match h.take() {
                 None => term(&j, &j)?,
@@ -243,7 +243,7 @@ impl<'a> EmpiricalNtk<'a> {
         let x = if i == 0 { &pass.x } else { &traces[i - 1].y };
         let theta = self.net.shared_weights(i, self.theta);
         let mut dx = Tensor::zeros(self.device, &[0])?;
-        let layer = &self.net.layers()[i];
+        let layer = &self.net.layers[i];
         let into = (i > 0).then_some(&mut dx);
         let jacobian = layer.jacobian(&theta, x, &traces[i], g, into, self.parameterisation)?;
         Ok((jacobian, dx))

@@ -53,7 +53,8 @@ pub(in crate::net) fn written_out<L: Layer + ?Sized>(
     let mut points = Tensor::zeros(device, &[0])?;
     compute::gather_rows(x, &repeated, &mut points)?;
     points.reshape(&[networks, batch, inputs])?;
-    let mut trace = Trace::new(device, Mode::Eval)?;
+    let mut trace = Trace::new(device)?;
+    trace.mode = Mode::Eval;
     trace.y.reshape(&[networks, batch, out])?;
     layer.forward(theta, &points, &mut trace)?;
     let mut rows = Tensor::zeros(device, &[networks * p])?;

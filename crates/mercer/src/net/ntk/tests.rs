@@ -111,7 +111,7 @@ fn the_rule_of_any_layer_is_that_of_the_dense_layer_written_out() {
         let (net, theta, x, _) = drawn("dense(5) tanh dense(2)", 6);
         let mut workspace = net.workspace(Device::Cpu).unwrap();
         net.forward(&theta, &x, Mode::Eval, &mut workspace).unwrap();
-        let (layer, weights, trace) = (&net.layers()[0], net.shared_weights(0, &theta), &workspace.traces()[0]);
+        let (layer, weights, trace) = (&net.layers[0], net.shared_weights(0, &theta), &workspace.traces()[0]);
         let g = random(&[3, 6, 5], &mut Rng::new(2));
         let [mut dx, mut slow_dx] = [0, 1].map(|_| Tensor::zeros(Device::Cpu, &[0]).unwrap());
         let own = layer.jacobian(&weights, &x, trace, g.clone(), Some(&mut dx), parameterisation).unwrap();
