@@ -20,6 +20,7 @@
 //! ```
 
 mod activation;
+pub mod cuda;
 mod each;
 mod elementwise;
 mod gemm;
