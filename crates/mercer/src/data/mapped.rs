@@ -49,7 +49,9 @@ impl MappedArray {
             Kind::F4 => true,
             Kind::F8 => false,
             _ => {
-                return Err(fail("holds whole numbers; functions are f4 or f8: convert it with .astype(\"f4\")".into()));
+                return Err(fail(
+                    "holds whole numbers; functions are f4 or f8: convert it with .astype(\"f4\")".into(),
+                ));
             }
         };
         if big_endian || fortran {

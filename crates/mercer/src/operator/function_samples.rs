@@ -20,20 +20,19 @@ impl<'a> From<ArrayView3<'a, f64>> for FunctionSamples<'a> {
     }
 }
 
-impl FunctionSamples<'static> {
+impl FunctionSamples<'_> {
     /// The samples in a file of shape `[S, n]` or `[S, n, C]`.
-    pub fn in_file(file: MappedArray) -> Result<Self> {
+    pub fn in_file(file: impl Into<Arc<MappedArray>>) -> Result<Self> {
+        let file = file.into();
         match file.dims() {
-            [_, _] | [_, _, _] => Ok(FunctionSamples::Mapped(Arc::new(file))),
+            [_, _] | [_, _, _] => Ok(FunctionSamples::Mapped(file)),
             other => Err(Error::file(
                 file.path(),
                 format!("has the shape {other:?}; samples of functions are [S, n] or [S, n, C]"),
             )),
         }
     }
-}
 
-impl FunctionSamples<'_> {
     /// `(S, n, C)`
     pub fn dim(&self) -> (usize, usize, usize) {
         match self {

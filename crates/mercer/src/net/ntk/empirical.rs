@@ -186,7 +186,7 @@ impl<'a> EmpiricalNtk<'a> {
     fn block(&self, c: usize) -> usize {
         let mut inputs = self.net.inputs();
         let mut widest = 0;
-        for layer in self.net.layers {
+        for layer in &self.net.layers {
             widest = widest.max(inputs + layer.outputs() + layer.written_out());
             inputs = layer.outputs();
         }
