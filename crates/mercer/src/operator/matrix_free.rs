@@ -1,11 +1,12 @@
+use super::cuda::CudaOperator;
 use super::points::{Plan, Points};
 use super::tile::{Workspace, ranges};
-use super::cuda::CudaOperator;
 use super::{Operator, Precision, Real};
 use crate::Result;
+use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
 use crate::kernel::Kernel;
-use crate::linalg::matmul_into;
+use crate::linalg::{Panel, matmul_into};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
@@ -64,6 +65,13 @@ impl Operator for KernelOperator {
         match &self.points {
             AnyPoints::F32(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
             AnyPoints::F64(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
+        }
+    }
+
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        match &self.device {
+            Some(device) if v.device() == Device::Cuda(device.gpu().ordinal) => device.apply_panel(v),
+            _ => v.through_host(|v| self.apply(v)),
         }
     }
 

@@ -3,8 +3,8 @@
 use super::blas::Blas;
 use super::memory::Pool;
 use super::module::Modules;
-use crate::compute::Device;
 use super::solver::Solver;
+use crate::compute::Device;
 use crate::compute::Math;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};

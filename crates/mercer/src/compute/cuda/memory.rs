@@ -81,9 +81,8 @@ impl Buffer {
         assert!(at_bytes + size_of_val(data) <= self.bytes, "{} bytes of {}", size_of_val(data), self.bytes);
         self.gpu.bind();
         // SAFETY: as in `write`.
-        let queued = unsafe {
-            result::memcpy_htod_async(self.pointer + at_bytes as u64, data, self.gpu.copies.cu_stream())
-        };
+        let queued =
+            unsafe { result::memcpy_htod_async(self.pointer + at_bytes as u64, data, self.gpu.copies.cu_stream()) };
         self.gpu.note(queued);
     }
 

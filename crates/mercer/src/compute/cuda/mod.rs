@@ -25,8 +25,8 @@ mod memory;
 mod module;
 pub(crate) mod panel;
 pub(super) mod primitives;
-pub(crate) mod solver;
 pub(crate) mod resident;
+pub(crate) mod solver;
 
 pub(crate) use gpu::current;
 pub use gpu::{Description, Gpu, describe_all, gpu};

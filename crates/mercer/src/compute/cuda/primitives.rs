@@ -78,6 +78,14 @@ pub fn multiply(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
     over(gpu, "multiply", y.len(), &[Arg::long(y.len()), at(x), at(y)]);
 }
 
+pub fn multiply_each(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
+    over(gpu, "multiply_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y)]);
+}
+
+pub fn add_product_each(gpu: &Gpu, out: &mut Tensor, y: &Tensor, x: &Tensor) {
+    over(gpu, "add_product_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y), at(out)]);
+}
+
 pub fn scale(gpu: &Gpu, alpha: f32, y: &mut Tensor) {
     over(gpu, "scale", y.len(), &[Arg::long(y.len()), Arg::F32(alpha), at(y)]);
 }

@@ -5,6 +5,7 @@ use super::{Arithmetic, Card, Launch, NO_DIAGONAL, Program, Scalar, Tiling, colu
 use crate::Result;
 use crate::compute::cuda::{self, Arg, Buffer, Gpu, Source};
 use crate::kernel::Kernel;
+use crate::linalg::Panel;
 use ndarray::{Array2, ArrayView2, s};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -38,13 +39,6 @@ pub(crate) struct DevicePoints {
     n: usize,
 }
 
-impl DevicePoints {
-    /// How many.
-    pub fn n(&self) -> usize {
-        self.n
-    }
-}
-
 fn card(gpu: &Gpu) -> Card {
     Card {
         multiprocessors: gpu.multiprocessors as usize,
@@ -62,11 +56,6 @@ impl CudaKernel {
             Precision::F64 => Arithmetic::F64,
         };
         CudaKernel { gpu, program: Program::new(kernel, reference, wanted, card(gpu)), sources: Mutex::default() }
-    }
-
-    /// The GPU.
-    pub fn gpu(&self) -> &'static Gpu {
-        self.gpu
     }
 
     fn source(&self, wanted: Wanted) -> Source {
@@ -222,16 +211,12 @@ impl CudaKernel {
     }
 
     /// `κ(A, B)` in host memory, a strip of rows at a time.
-    pub fn gram_to_host<T: Real>(
-        &self,
-        a: ArrayView2<f64>,
-        b: ArrayView2<f64>,
-        symmetric: bool,
-    ) -> Result<Array2<T>> {
+    pub fn gram_to_host<T: Real>(&self, a: ArrayView2<f64>, b: ArrayView2<f64>, symmetric: bool) -> Result<Array2<T>> {
         let (n, m) = (a.nrows(), b.nrows());
         let columns = self.upload(b)?;
         let strip = (STAGING / (m.max(1) * size_of::<T>())).clamp(1, n.max(1));
-        let out = self.gpu.allocate(strip * m * size_of::<T>(), &|| format!("{strip} rows of a kernel matrix"), LESS)?;
+        let out =
+            self.gpu.allocate(strip * m * size_of::<T>(), &|| format!("{strip} rows of a kernel matrix"), LESS)?;
         let mut k = Array2::from_elem((n, m), T::default());
         for start in (0..n).step_by(strip) {
             let rows = start..n.min(start + strip);
@@ -258,7 +243,10 @@ pub(crate) struct CudaOperator {
 enum Placement {
     Resident(DevicePoints),
     /// Raw points on the host, and how many go to the GPU at a time.
-    Streamed { raw: Array2<f64>, chunk: usize },
+    Streamed {
+        raw: Array2<f64>,
+        chunk: usize,
+    },
 }
 
 impl CudaOperator {
@@ -290,12 +278,6 @@ impl CudaOperator {
     /// The GPU.
     pub fn gpu(&self) -> &'static Gpu {
         self.kernel.gpu
-    }
-
-    /// Whether the points go to the GPU anew in every product.
-    #[cfg(test)]
-    pub fn streams(&self) -> bool {
-        matches!(self.points, Placement::Streamed { .. })
     }
 
     /// Queues `Y ← K V`, both `[n, columns]` in f64 at these addresses.
@@ -344,6 +326,15 @@ impl CudaOperator {
         // The buffers go back to the pool, whose next owner is queued on the computing stream alone.
         gpu.work_after_copies();
         Ok(())
+    }
+
+    /// `K V` `[n, b]` for a panel `V` `[n, b]` on this GPU.
+    pub fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        let shape = [self.n, v.ncols()];
+        let from = v.buffer().expect("the panel lies on this GPU").pointer();
+        let to = self.gpu().allocate(8 * shape[0] * shape[1], &|| format!("a panel of {shape:?}"), LESS)?;
+        self.product(from, v.ncols(), to.pointer())?;
+        Ok(Panel::from_buffer(shape, to))
     }
 
     /// `K V` for `V` `[n, b]` on the host.

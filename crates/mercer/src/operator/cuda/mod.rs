@@ -29,17 +29,17 @@
 //! | [`Arithmetic::Split`] | 1e-6 of ‖x‖‖x'‖, as f32 | tensor cores, three products for one |
 //! | [`Arithmetic::F32`], [`Arithmetic::F64`] | that of the type | any statistic, any device |
 
-mod device;
 mod batch;
+mod device;
 mod kappa;
 mod launch;
 mod program;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use batch::BatchGram;
 pub(crate) use device::{CudaKernel, CudaOperator, cross_apply};
 pub use device::{Timing, time_product};
-pub(crate) use batch::BatchGram;
 pub use launch::{Card, Launch, NO_DIAGONAL, PAD, Tiling, columns_per_pass, padded};
 pub use program::{Program, sources};
 
