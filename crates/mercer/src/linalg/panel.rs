@@ -70,7 +70,6 @@ impl Panel {
     }
 
     /// Its numbers on a GPU, row by row; none on the processor.
-    #[allow(dead_code, reason = "what an operator on the device reads")]
     pub(crate) fn buffer(&self) -> Option<&Buffer> {
         match &self.storage {
             Host(_) => None,

@@ -4,13 +4,15 @@
 //! |---|---|
 //! | [`KernelOperator`] | matrix-free: tiles computed, used and forgotten |
 //! | [`DenseOperator`] | K in memory |
-//! | [`LowRankOperator`] | `FᵀF/S` from function samples |
+//! | [`LowRankOperator`] | `FᵀF/S` from [`FunctionSamples`], in memory or in a file larger than it |
 //! | [`Centred`] | `H K H`, `H = I − 11ᵀ/n` |
 //!
 //! A GPU or sharded form is one more file that implements [`Operator`].
 
 mod centred;
+pub mod cuda;
 mod dense;
+mod function_samples;
 mod low_rank;
 mod matrix_free;
 pub mod memory;
@@ -21,6 +23,7 @@ mod tile;
 
 pub use centred::Centred;
 pub use dense::{DenseOperator, gram, gram_cross};
+pub use function_samples::FunctionSamples;
 pub use low_rank::LowRankOperator;
 pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;

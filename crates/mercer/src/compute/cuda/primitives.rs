@@ -53,7 +53,7 @@ fn vectors(stack: Option<Stack<'_>>) -> [Arg; 2] {
 /// Memory that lasts for one primitive. It is small; should even that be missing, the failure is kept by the device.
 fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
     let buffer = gpu.allocate(bytes, &|| "partial sums".into(), "use a smaller batch");
-    buffer.map_err(|e| gpu.fail(e.to_string())).ok()
+    buffer.map_err(|e| gpu.refuse(e)).ok()
 }
 
 pub fn copy(gpu: &Gpu, x: &Tensor, y: &mut Tensor) {
@@ -67,8 +67,23 @@ pub fn axpy(gpu: &Gpu, alpha: f32, x: &Tensor, y: &mut Tensor) {
     over(gpu, "axpy", y.len(), &[Arg::long(y.len()), Arg::F32(alpha), at(x), at(y)]);
 }
 
+impl Gpu {
+    /// Queues `y ← y + α x` on `n` doubles at these addresses.
+    pub(crate) fn add_f64(&self, n: usize, alpha: f64, x: u64, y: u64) {
+        over(self, "add_f64", n, &[Arg::long(n), Arg::F64(alpha), Arg::U64(x), Arg::U64(y)]);
+    }
+}
+
 pub fn multiply(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
     over(gpu, "multiply", y.len(), &[Arg::long(y.len()), at(x), at(y)]);
+}
+
+pub fn multiply_each(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
+    over(gpu, "multiply_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y)]);
+}
+
+pub fn add_product_each(gpu: &Gpu, out: &mut Tensor, y: &Tensor, x: &Tensor) {
+    over(gpu, "add_product_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y), at(out)]);
 }
 
 pub fn scale(gpu: &Gpu, alpha: f32, y: &mut Tensor) {
@@ -276,11 +291,19 @@ pub fn scale_columns(gpu: &Gpu, y: &mut Tensor, factor: Stack<'_>) {
     over(gpu, "scale_columns", y.len(), &arguments);
 }
 
+/// At most this many partial sums of squares.
+const MOST_SQUARES: u32 = 1024;
+
+/// Partial sums of squares of `x` as doubles at `part`; how many there are, at most 1024.
+pub fn square_sums(gpu: &Gpu, x: &Tensor, part: u64) -> u32 {
+    let blocks = (x.len() as u64).div_ceil(4 * u64::from(BLOCK)).clamp(1, u64::from(MOST_SQUARES)) as u32;
+    gpu.launch(compiled(), "sum_squares", [blocks, 1, 1], BLOCK, 0, &[Arg::long(x.len()), at(x), Arg::U64(part)]);
+    blocks
+}
+
 pub fn sum_squares(gpu: &'static Gpu, x: &Tensor, out: &mut Tensor) {
-    let blocks = x.len().div_ceil(4 * BLOCK as usize).clamp(1, 1024) as u32;
-    let Some(part) = scratch(gpu, 8 * blocks as usize) else { return };
-    let arguments = [Arg::long(x.len()), at(x), Arg::from(&part)];
-    gpu.launch(compiled(), "sum_squares", [blocks, 1, 1], BLOCK, 0, &arguments);
+    let Some(part) = scratch(gpu, 8 * MOST_SQUARES as usize) else { return };
+    let blocks = square_sums(gpu, x, part.pointer());
     let arguments = [Arg::I32(blocks as i32), Arg::from(&part), at(out)];
     gpu.launch(compiled(), "finish_squares", [1, 1, 1], BLOCK, 0, &arguments);
 }
