@@ -56,9 +56,6 @@ pub fn padded(n: usize) -> usize {
     n.div_ceil(PAD).max(1) * PAD
 }
 
-/// `diagonal` argument of a product of two different sets of points.
-pub const NO_DIAGONAL: i32 = i32::MIN / 2;
-
 /// The tile of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -84,6 +81,7 @@ pub(super) fn tensor_shape(d: usize, nc: usize, split: bool, card: Card) -> Shap
     // (warps, blocks on a multiprocessor), by what the registers allow.
     let (warps, blocks) = match (resident, split) {
         (true, false) if nc <= 24 => (6, 2),
+        (true, true) if nc <= 16 => (6, 2),
         (true, _) => (4, 2),
         (false, _) if card.shared > 160_000 => (8, 1),
         (false, _) => (4, 1),

@@ -26,14 +26,16 @@ INLINE TARGET rounded(SOURCE x) {
 }
 
 // x [·, SOURCE_D] to out [n_pad, D] and its norms xx [VIEWS, n_pad], which are those of the rounded points. Row i of the
-// target is row rows[i] of the source, or row i where rows is null; rows from n on repeat the last. One warp a row.
+// target is row rows[i] of the source, or row i where rows is null; rows from n on repeat the last. Where diag, κ(x,x) of
+// the source's points, is not null, out_diag [n_pad] takes that of the target's. One warp a row.
 extern "C" __global__ void __launch_bounds__(256)
-    prepare_points(const SOURCE *__restrict__ x, const int *__restrict__ rows, TARGET *__restrict__ out,
-                   TARGET *__restrict__ xx, int n, int n_pad) {
+    prepare_points(const SOURCE *__restrict__ x, const int *__restrict__ rows, const SOURCE *__restrict__ diag,
+                   TARGET *__restrict__ out, TARGET *__restrict__ xx, TARGET *__restrict__ out_diag, int n, int n_pad) {
     const int row = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
     if (row >= n_pad) return;
-    const int which = min(row, n - 1);
-    const SOURCE *from = x + (long long)(rows ? rows[which] : which) * SOURCE_D;
+    const int which = rows ? rows[min(row, n - 1)] : min(row, n - 1);
+    const SOURCE *from = x + (long long)which * SOURCE_D;
+    if (diag && lane == 0) out_diag[row] = (TARGET)diag[which];
     TARGET *to = out + (long long)row * D;
 #define V(view, first, width, source_first, source_width)                                       \
     {                                                                                           \

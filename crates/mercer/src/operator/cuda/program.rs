@@ -5,6 +5,7 @@ use super::launch::{Shape, elementwise, padded, simt_shape, tensor_shape, tiling
 use super::{Arithmetic, Card, Launch, Scalar, Tiling, columns_per_pass, kappa};
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::Style;
+use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate};
 use std::fmt::Write;
 
@@ -15,13 +16,15 @@ const PREPARE: &str = include_str!("prepare.cu");
 
 /// Above so many operations the formula is not written out twice in the inner loop.
 const LONG: usize = 16;
+/// Above so many operations a formula takes the compiler minutes.
+const LONGEST: usize = 4000;
 
 /// A kernel made ready for a device.
 ///
 /// ```
 /// use mercer::kernel::Kernel;
 /// use mercer::operator::cuda::{Arithmetic, Card, Program};
-/// let program = Program::for_kernel(&Kernel::parse("rbf(2)")?, 64, Arithmetic::Tf32, Card::HOPPER);
+/// let program = Program::for_kernel(&Kernel::parse("rbf(2)")?, 64, Arithmetic::Tf32, Card::HOPPER)?;
 /// assert!(program.product_source(16).contains("m_exp2"));
 /// let product = program.product(65_536, 65_536, 16);
 /// assert_eq!(product.launch.block, 192);
@@ -50,29 +53,36 @@ struct View {
 
 impl Program {
     /// For `kernel` on points of width `d`, with the origin where it is.
-    pub fn for_kernel(kernel: &Kernel, d: usize, wanted: Arithmetic, card: Card) -> Program {
+    pub fn for_kernel(kernel: &Kernel, d: usize, wanted: Arithmetic, card: Card) -> Result<Program> {
         Program::new(kernel, Array2::zeros((1, d)).view(), wanted, card)
     }
 
     /// For `kernel` on points like `reference` `[n, d]`; shift-invariant kernels take its mean off every point. Tensor
     /// cores take one inner product and compute capability 8.0; where a kernel or a card has not, `wanted` becomes
-    /// [`Arithmetic::F32`].
-    pub fn new(kernel: &Kernel, reference: ArrayView2<f64>, wanted: Arithmetic, card: Card) -> Program {
+    /// [`Arithmetic::F32`]. An expression of very many operations is refused.
+    pub fn new(kernel: &Kernel, reference: ArrayView2<f64>, wanted: Arithmetic, card: Card) -> Result<Program> {
         let plan = Plan::new(kernel, reference);
         let one_product = matches!(plan.statistics[..], [(_, Statistic::Dot)]);
         let tensor = one_product && card.capability >= 80;
         let arithmetic = if wanted.is_tensor() && !tensor { Arithmetic::F32 } else { wanted };
         let style = if arithmetic == Arithmetic::Tf32 { Style::Fast } else { Style::Exact };
+        let operations = kappa::listing(&plan, style).operations();
+        if operations > LONGEST {
+            return Err(Error::input(format!(
+                "kernel {kernel} takes {operations} operations for a pair of points, more than the {LONGEST} that are \
+                 compiled for a GPU: use the CPU"
+            )));
+        }
         let views = views(&plan, reference.ncols(), if arithmetic.is_tensor() { 16 } else { 8 });
-        Program {
+        Ok(Program {
             arithmetic,
             card,
             kappa: kappa::function(&plan, views.len(), style),
-            operations: kappa::listing(&plan, style).operations(),
+            operations,
             views,
             statistics: plan.statistics.iter().map(|&(view, kind)| (view, kind == Statistic::L1)).collect(),
             plan,
-        }
+        })
     }
 
     /// The points `x` `[n, d]` as `prepare_points` takes them, in f64: `[n, source_width]`, shifted and lifted as the
@@ -217,17 +227,18 @@ impl Program {
             define(&mut text, "WARPS", shape.rows / 32);
             define(&mut text, "MIN_BLOCKS", shape.blocks);
             define(&mut text, "STAGES", shape.stages);
-            // Twice would keep both halves of the points in registers, which are too few for that.
-            let twice = self.operations <= LONG && self.arithmetic == Arithmetic::Tf32;
+            // Twice where the registers allow it.
+            let twice = self.operations <= LONG && self.arithmetic == Arithmetic::Tf32 && nc <= 16;
             define(&mut text, "UNROLL", if twice { 2 } else { 1 });
             return format!("{text}{PRELUDE}{}{TENSOR}", self.kappa);
         }
         define(&mut text, "TM", self.side());
         define(&mut text, "VIEWS", self.views.len());
         define(&mut text, "STATISTICS", self.statistics.len());
-        let list = self.statistics.iter().enumerate().map(|(i, &(view, l1))| {
-            format!("X({i}, {}, {}, {l1}, {view})", self.views[view].first, self.views[view].width)
-        });
+        let list =
+            self.statistics.iter().enumerate().map(|(i, &(view, l1))| {
+                format!("X({i}, {}, {}, {l1})", self.views[view].first, self.views[view].width)
+            });
         define(&mut text, "STATISTIC_LIST", list.collect::<Vec<_>>().join(" "));
         let statistics = (0..self.statistics.len()).map(|i| format!("s[{i}][i][j]"));
         let norms = |name: &str, index: &str| {
@@ -264,14 +275,15 @@ pub fn sources() -> Vec<(String, String)> {
     let mut put = |name: String, text: String| texts.push((name, text));
     let program = |expression: &str, d: usize, arithmetic| {
         let kernel = Kernel::parse(expression).expect("written here");
-        Program::for_kernel(&kernel, d, arithmetic, Card::HOPPER)
+        Program::for_kernel(&kernel, d, arithmetic, Card::HOPPER).expect("short enough")
     };
     let all = [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64];
     for entry in catalogue() {
-        for arithmetic in all {
+        // Split has the functions of f32; a kernel that cannot have it becomes f32 itself.
+        for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F64] {
             let p = program(entry.name, 64, arithmetic);
-            if p.arithmetic() == arithmetic {
-                put(format!("{}-{arithmetic:?}", entry.name), p.product_source(16));
+            if p.arithmetic() == arithmetic || arithmetic == Arithmetic::Split {
+                put(format!("{}-{:?}", entry.name, p.arithmetic()), p.product_source(16));
             }
         }
     }
@@ -279,20 +291,19 @@ pub fn sources() -> Vec<(String, String)> {
         for d in [3, 64, 100, 784] {
             let p = program("rbf", d, arithmetic);
             put(format!("gram-{d}-{arithmetic:?}"), p.gram_source());
-            put(format!("rbf-{d}-{arithmetic:?}-32"), p.product_source(32));
+            put(format!("product-{d}-{arithmetic:?}-32"), p.product_source(32));
         }
-        for columns in [1, 16, 20] {
-            put(format!("rbf-64-{arithmetic:?}-{columns}"), program("rbf", 64, arithmetic).product_source(columns));
+        for columns in [8, 16, 24] {
+            put(format!("product-64-{arithmetic:?}-{columns}"), program("rbf", 64, arithmetic).product_source(columns));
         }
-        for scalar in [Scalar::F32, Scalar::F64] {
-            let p = program("rbf*linear + 2*laplacian + periodic", 5, arithmetic);
-            put(format!("prepare-mixed-{arithmetic:?}-{scalar:?}"), p.prepare_source(scalar, 16));
-            put(format!("prepare-{arithmetic:?}-{scalar:?}"), program("rbf", 5, arithmetic).prepare_source(scalar, 3));
-        }
+        put(format!("prepare-{arithmetic:?}"), program("rbf", 5, arithmetic).prepare_source(Scalar::F32, 3));
+    }
+    for arithmetic in [Arithmetic::F32, Arithmetic::F64] {
         let mixed = program("rbf*linear + 2*laplacian + periodic", 5, arithmetic);
         put(format!("mixed-{arithmetic:?}"), mixed.product_source(16));
         put(format!("mixed-gram-{arithmetic:?}"), mixed.gram_source());
-        put(format!("sum-{arithmetic:?}"), program("0.5*rbf(2)*poly(2) + matern32", 20, arithmetic).product_source(8));
+        put(format!("mixed-prepare-{arithmetic:?}"), mixed.prepare_source(Scalar::F64, 16));
     }
+    put("sum-Tf32".into(), program("0.5*rbf(2)*poly(2) + matern32", 20, Arithmetic::Tf32).product_source(8));
     texts
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::rng::Rng;
 use crate::simd::Num;
-use crate::simd::source::Style;
+use crate::simd::source::{Style, Variable};
 use std::collections::HashMap;
 
 /// Reads the statements of a listing and computes them in f64: what a compiler would make of the text.
@@ -125,13 +125,54 @@ fn norms_of_a_cosine_are_drawn_apart() {
     assert_eq!(body.matches("m_rsqrt").count(), 2, "{body}");
 }
 
+/// The tangent kernel of three ReLU layers with weights of variance 2, at inner products over the dimension.
+fn relu_ntk<R: Num>(s: R, xx: R, yy: R) -> R {
+    let of = R::of;
+    let (mut k, mut a, mut b) = (s * of(2.0), xx * of(2.0), yy * of(2.0));
+    let mut theta = k;
+    for _ in 0..3 {
+        let (da, db) = (a.sqrt(), b.sqrt());
+        let inverse = |d: R| of(1.0) / d.max(of(1e-30));
+        let cos = (k * inverse(da) * inverse(db)).min(of(1.0)).max(of(-1.0));
+        let angle = cos.acos();
+        let sin = ((of(1.0) - cos) * (of(1.0) + cos)).sqrt();
+        let bend = of(std::f64::consts::FRAC_2_PI) * (da * db * sin - angle * k);
+        let slope = of(1.0) - of(std::f64::consts::FRAC_2_PI) * angle;
+        theta = theta * (of(0.25) + of(0.25) * slope);
+        k = of(2.0) * (of(0.25) * k + of(0.25) * (k + bend));
+        (a, b) = (of(2.0) * (of(0.25) * a + of(0.25) * a), of(2.0) * (of(0.25) * b + of(0.25) * b));
+        theta = k + of(2.0) * theta;
+    }
+    theta
+}
+
+#[test]
+fn like_terms_of_a_tangent_kernel_gather() {
+    let variable = crate::simd::source::Source::variable;
+    let listing = crate::simd::source::record(Style::Fast, || {
+        let [s, xx, yy] = [Variable::Statistic(0), Variable::RowNorm(0), Variable::ColumnNorm(0)].map(variable);
+        relu_ntk(s, xx, yy)
+    });
+    let body = listing.body();
+    // By hand: 16 operations a layer (six of them become three fused ones), and 11 that the layers share.
+    assert_eq!(listing.operations(), 3 * 16 + 11, "{body}");
+    let mut rng = Rng::new(1);
+    for _ in 0..50 {
+        let (xx, yy) = (rng.uniform() + 0.1, rng.uniform() + 0.1);
+        let s = (xx * yy).sqrt() * (2.0 * rng.uniform() - 1.0);
+        let at = [("s0", s), ("xx0", xx), ("yy0", yy)].map(|(name, x)| (name.to_string(), x));
+        let (got, want) = (interpret(&body, &HashMap::from(at)), relu_ntk(s, xx, yy));
+        assert!((got - want).abs() < 1e-12, "{got} is not {want}\n{body}");
+    }
+}
+
 #[test]
 fn every_column_is_dealt_once() {
     for (n, m) in [(1, 1), (100, 7), (5_000, 5_000), (65_536, 65_536), (1_000_000, 1_000_000), (512, 3_000_000)] {
         for wanted in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
             for card in [Card::HOPPER, Card::AMPERE, Card::TURING] {
                 for columns in [1, 16, 32] {
-                    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, wanted, card);
+                    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, wanted, card).unwrap();
                     let t = program.product(n, m, columns);
                     assert!(t.tiles_per_split * t.splits >= t.tiles && t.tiles_per_split * (t.splits - 1) < t.tiles);
                     assert!(t.launch.shared as usize <= card.shared, "{wanted:?} {card:?} {t:?}");
@@ -147,7 +188,7 @@ fn every_column_is_dealt_once() {
 
 #[test]
 fn the_last_wave_is_nearly_full() {
-    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::Tf32, Card::HOPPER);
+    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::Tf32, Card::HOPPER).unwrap();
     let t = program.product(65_536, 65_536, 16);
     let slots = 2 * Card::HOPPER.multiprocessors;
     let waves = (t.launch.grid.0 as usize * t.splits).div_ceil(slots);
@@ -163,7 +204,7 @@ fn shared_memory_is_what_the_kernel_lays_out() {
     // Chunks of 32 coordinates of 256 + 64 points; two buffers of norms and values.
     let shape = tensor_shape(784, 16, false, Card::HOPPER);
     assert_eq!(shape.shared, 4 * (3 * (256 + 64) * 36 + 2 * (64 + 16 * 68)));
-    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::F64, Card::HOPPER);
+    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::F64, Card::HOPPER).unwrap();
     assert_eq!(program.product(1000, 1000, 16).launch.shared, 8 * (4 * 8 * 68 + 64 * 68));
 }
 
@@ -175,8 +216,9 @@ fn passes_are_few_and_nearly_full() {
 
 #[test]
 fn tensor_cores_only_where_they_can() {
-    let arithmetic =
-        |text: &str, wanted, card| Program::for_kernel(&Kernel::parse(text).unwrap(), 3, wanted, card).arithmetic();
+    let arithmetic = |text: &str, wanted, card| {
+        Program::for_kernel(&Kernel::parse(text).unwrap(), 3, wanted, card).unwrap().arithmetic()
+    };
     assert_eq!(arithmetic("rbf", Arithmetic::Tf32, Card::HOPPER), Arithmetic::Tf32);
     assert_eq!(arithmetic("rbf*poly", Arithmetic::Split, Card::HOPPER), Arithmetic::Split);
     assert_eq!(arithmetic("rbf", Arithmetic::Split, Card::TURING), Arithmetic::F32);
