@@ -56,6 +56,9 @@ pub fn padded(n: usize) -> usize {
     n.div_ceil(PAD).max(1) * PAD
 }
 
+/// `diagonal` argument of a product of two different sets of points.
+pub const NO_DIAGONAL: i32 = i32::MIN / 2;
+
 /// The tile of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {

@@ -6,9 +6,9 @@
 //!
 //! | source, function | grid, block | arguments |
 //! |---|---|---|
-//! | [`Program::product_source`] | [`Program::product`] | `a, axx, b, byy, diag, a_pad, b_pad, tiles, tiles_per_split, diagonal, v, partial, accumulate` |
-//! | [`Program::gram_source`] | [`Program::gram`] | `a, axx, b, byy, diag, a_pad, b_pad, tiles, tiles_per_split, diagonal, out, n, m, ld` |
-//! | [`Program::prepare_source`], `prepare_points` | [`Program::prepare_points`] | `x, rows, diag, out, xx, out_diag, n, n_pad` |
+//! | [`Program::product_source`] | [`Program::product`] | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, v, partial, accumulate` |
+//! | [`Program::gram_source`] | [`Program::gram`] | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, out, n, m, ld` |
+//! | [`Program::prepare_source`], `prepare_points` | [`Program::prepare_points`] | `x, rows, out, xx, n, n_pad` |
 //! | …, `prepare_values` or `prepare_values_tensor` | [`Program::prepare_values`] | `v, out, m, m_pad, ld, c0, columns` |
 //! | …, `reduce_partials` | [`Program::reduce`] | `partial, y, splits, n, n_pad, ld, c0, columns` |
 //!
@@ -16,13 +16,12 @@
 //! ([`Arithmetic::bytes`]) and all arrays row by row:
 //!
 //! - `a` `[a_pad, width]`, `axx` `[views, a_pad]` in `T`, likewise `b`, `byy`: what `prepare_points` wrote. `A` and `B`
-//!   may be the same arrays. `a_pad` and `b_pad` are [`padded`] counts.
-//! - `diag` `[a_pad]` in `T`: `κ(x,x)` of the rows, from [`Program::diagonal`] through `prepare_points`, put where
-//!   `i = j + diagonal`: 0 for the operator, the first column's index for a chunk of columns. Null for two sets of points.
+//!   may be the same arrays. `a_pad` and `b_pad` are [`padded`] counts. The last row of `axx` is `κ(x,x)`, computed in f64.
+//! - `diagonal`: element (i, j) is a point with itself, and takes that value, where `i = j + diagonal`; 0 for the operator,
+//!   [`NO_DIAGONAL`] for two sets of points, the first column's index for a chunk of columns.
 //! - `v`: what `prepare_values` wrote; `partial`: [`Program::partial_bytes`]. With `accumulate` not 0 the product is
 //!   added to what `partial` holds: products over chunks of columns follow each other with the same number of splits.
-//! - `rows` (i32) gathers rows of `x`; null takes them in order. `x`, `v`, `y` and the `diag` that comes in are f64 or f32:
-//!   [`Scalar`].
+//! - `rows` (i32) gathers rows of `x`; null takes them in order. `x`, `v` and `y` are f64 or f32: [`Scalar`].
 //!
 //! | arithmetic | error of a kernel value's statistic | on an H200 |
 //! |---|---|---|
@@ -30,13 +29,18 @@
 //! | [`Arithmetic::Split`] | 1e-6 of ‖x‖‖x'‖, as f32 | tensor cores, three products for one |
 //! | [`Arithmetic::F32`], [`Arithmetic::F64`] | that of the type | any statistic, any device |
 
+mod batch;
+mod device;
 mod kappa;
 mod launch;
 mod program;
 #[cfg(test)]
 mod tests;
 
-pub use launch::{Card, Launch, PAD, Tiling, columns_per_pass, padded};
+pub(crate) use batch::BatchGram;
+pub(crate) use device::{CudaKernel, CudaOperator, cross_apply};
+pub use device::{Timing, time_product};
+pub use launch::{Card, Launch, NO_DIAGONAL, PAD, Tiling, columns_per_pass, padded};
 pub use program::{Program, sources};
 
 /// The arithmetic of a tile.

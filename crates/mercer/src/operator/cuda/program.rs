@@ -6,7 +6,7 @@ use super::{Arithmetic, Card, Launch, Scalar, Tiling, columns_per_pass, kappa};
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::Style;
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate};
+use ndarray::{Array2, ArrayView2, Axis, concatenate};
 use std::fmt::Write;
 
 const PRELUDE: &str = include_str!("prelude.cu");
@@ -24,7 +24,7 @@ const LONGEST: usize = 4000;
 /// ```
 /// use mercer::kernel::Kernel;
 /// use mercer::operator::cuda::{Arithmetic, Card, Program};
-/// let program = Program::for_kernel(&Kernel::parse("rbf(2)")?, 64, Arithmetic::Tf32, Card::HOPPER)?;
+/// let program = Program::for_kernel(&Kernel::parse("rbf(2)")?, 64, Arithmetic::Tf32, Card::HOPPER);
 /// assert!(program.product_source(16).contains("m_exp2"));
 /// let product = program.product(65_536, 65_536, 16);
 /// assert_eq!(product.launch.block, 192);
@@ -53,28 +53,22 @@ struct View {
 
 impl Program {
     /// For `kernel` on points of width `d`, with the origin where it is.
-    pub fn for_kernel(kernel: &Kernel, d: usize, wanted: Arithmetic, card: Card) -> Result<Program> {
+    pub fn for_kernel(kernel: &Kernel, d: usize, wanted: Arithmetic, card: Card) -> Program {
         Program::new(kernel, Array2::zeros((1, d)).view(), wanted, card)
     }
 
     /// For `kernel` on points like `reference` `[n, d]`; shift-invariant kernels take its mean off every point. Tensor
     /// cores take one inner product and compute capability 8.0; where a kernel or a card has not, `wanted` becomes
-    /// [`Arithmetic::F32`]. An expression of very many operations is refused.
-    pub fn new(kernel: &Kernel, reference: ArrayView2<f64>, wanted: Arithmetic, card: Card) -> Result<Program> {
+    /// [`Arithmetic::F32`].
+    pub fn new(kernel: &Kernel, reference: ArrayView2<f64>, wanted: Arithmetic, card: Card) -> Program {
         let plan = Plan::new(kernel, reference);
         let one_product = matches!(plan.statistics[..], [(_, Statistic::Dot)]);
         let tensor = one_product && card.capability >= 80;
         let arithmetic = if wanted.is_tensor() && !tensor { Arithmetic::F32 } else { wanted };
         let style = if arithmetic == Arithmetic::Tf32 { Style::Fast } else { Style::Exact };
         let operations = kappa::listing(&plan, style).operations();
-        if operations > LONGEST {
-            return Err(Error::input(format!(
-                "kernel {kernel} takes {operations} operations for a pair of points, more than the {LONGEST} that are \
-                 compiled for a GPU: use the CPU"
-            )));
-        }
         let views = views(&plan, reference.ncols(), if arithmetic.is_tensor() { 16 } else { 8 });
-        Ok(Program {
+        Program {
             arithmetic,
             card,
             kappa: kappa::function(&plan, views.len(), style),
@@ -82,7 +76,7 @@ impl Program {
             views,
             statistics: plan.statistics.iter().map(|&(view, kind)| (view, kind == Statistic::L1)).collect(),
             plan,
-        })
+        }
     }
 
     /// The points `x` `[n, d]` as `prepare_points` takes them, in f64: `[n, source_width]`, shifted and lifted as the
@@ -93,9 +87,16 @@ impl Program {
         concatenate(Axis(1), &views).expect("every view has a row for each point")
     }
 
-    /// `κ(x, x)` `[n]` of the points `x` `[n, d]`, in f64.
-    pub fn diagonal(&self, x: ArrayView2<f64>) -> Array1<f64> {
-        self.plan.diagonal(x)
+    /// Whether the formula is short enough to be compiled for a GPU.
+    pub fn check(&self) -> Result<()> {
+        if self.operations <= LONGEST {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "kernel {} takes {} operations for a pair of points, more than the {LONGEST} that are compiled for a GPU: \
+             use the CPU",
+            self.plan.kernel, self.operations
+        )))
     }
 
     /// What the tiles are computed in.
@@ -113,9 +114,9 @@ impl Program {
         self.views.last().map_or(0, |v| v.source_first + v.source_width)
     }
 
-    /// Different views of the points, each with its norms.
+    /// Numbers that `prepare_points` keeps of a point beside the point: its norm in each view, and `κ(x,x)`.
     pub fn views(&self) -> usize {
-        self.views.len()
+        self.views.len() + 1
     }
 
     /// `Y = κ(A, B) V` for up to [`columns_per_pass`]`(columns)` columns a pass.
@@ -146,7 +147,14 @@ impl Program {
             .enumerate()
             .map(|(i, v)| format!("V({i}, {}, {}, {}, {})", v.first, v.width, v.source_first, v.source_width));
         define(&mut text, "VIEW_LIST", views.collect::<Vec<_>>().join(" "));
-        text + PREPARE
+        define(&mut text, "VIEWS", self.views.len());
+        // A point with itself: every inner product is a norm, every distance nothing.
+        let with_itself = |&(view, l1): &(usize, bool)| if l1 { "0.0".to_string() } else { format!("norms[{view}]") };
+        let norms = (0..2 * self.views.len()).map(|i| format!("norms[{}]", i % self.views.len()));
+        let arguments: Vec<String> = self.statistics.iter().map(with_itself).chain(norms).collect();
+        define(&mut text, "DIAGONAL", format!("kappa({})", arguments.join(", ")));
+        define(&mut text, "ARITHMETIC", "F64");
+        format!("{text}{PRELUDE}{}{PREPARE}", kappa::function(&self.plan, self.views.len(), Style::Exact))
     }
 
     /// The launch of a product of `[n, m]` with `columns` columns.
@@ -275,7 +283,7 @@ pub fn sources() -> Vec<(String, String)> {
     let mut put = |name: String, text: String| texts.push((name, text));
     let program = |expression: &str, d: usize, arithmetic| {
         let kernel = Kernel::parse(expression).expect("written here");
-        Program::for_kernel(&kernel, d, arithmetic, Card::HOPPER).expect("short enough")
+        Program::for_kernel(&kernel, d, arithmetic, Card::HOPPER)
     };
     let all = [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64];
     for entry in catalogue() {

@@ -92,7 +92,7 @@ INLINE void statistic(real (&s)[TM][TM], const real *a, const real *b, int from,
 
 extern "C" __global__ void __launch_bounds__(256)
     simt(const real *__restrict__ a, const real *__restrict__ axx, const real *__restrict__ b,
-         const real *__restrict__ byy, const real *__restrict__ diag, int a_pad, int b_pad, int tiles, int tiles_per_split, int diagonal, RESULT) {
+         const real *__restrict__ byy, int a_pad, int b_pad, int tiles, int tiles_per_split, int diagonal, RESULT) {
     extern __shared__ __align__(16) real shared[];
     real *const panels = shared;
     const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
@@ -126,8 +126,9 @@ extern "C" __global__ void __launch_bounds__(256)
         for (int i = 0; i < TM; ++i)
 #pragma unroll
             for (int j = 0; j < TM; ++j) s[0][i][j] = KAPPA(s, i, j);
-        // On the diagonal, what was computed in double, where there is such.
-        if (diag && column0 + diagonal < row0 + BM && row0 < column0 + diagonal + BM) {
+        // On the diagonal, what was computed in double.
+        const real *diag = axx + (long long)VIEWS * a_pad;
+        if (column0 + diagonal < row0 + BM && row0 < column0 + diagonal + BM) {
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll

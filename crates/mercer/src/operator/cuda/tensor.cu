@@ -125,7 +125,7 @@ INLINE void dots(float (&s)[2][2][4], const word (&fa)[2][DK / 8][4], const floa
 }
 
 // κ of 32 rows and 16 columns in place of S; yy are the norms of this lane's pair of columns. On the diagonal it is what
-// was computed in double, where there is such: a formula may turn a rounding error ε of a point's distance to itself into √ε.
+// was computed in double: a formula may turn a rounding error ε of a point's distance to itself into √ε.
 INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const float *diag, bool meets, int column) {
 #pragma unroll
     for (int q = 0; q < 16; ++q) {
@@ -226,7 +226,7 @@ INLINE void copy_norms(float *to, const float *yy, int tile) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     tensor(const float *__restrict__ a, const float *__restrict__ axx, const float *__restrict__ b,
-           const float *__restrict__ byy, const float *__restrict__ diag, int a_pad, int b_pad, int tiles, int tiles_per_split, int diagonal, RESULT) {
+           const float *__restrict__ byy, int a_pad, int b_pad, int tiles, int tiles_per_split, int diagonal, RESULT) {
     extern __shared__ __align__(16) float shared[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const int row0 = blockIdx.x * ROWS + warp * 32;
@@ -284,7 +284,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             const int column = tile * BN + j + diagonal;
             float s[2][2][4] = {};
             dots(s, fa, x + j * LDX, lane);
-            evaluate(s, row, yy + j + pair, diag, diag && meets_diagonal(row0, column), column + pair);
+            evaluate(s, row, yy + j + pair, axx + a_pad, meets_diagonal(row0, column), column + pair);
 #if GRAM
             absorb(s, row, tile * BN + j + pair, out, n, m, ld);
 #else
@@ -349,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
             const int column = tile * BN + 16 * j + diagonal;
-            evaluate(s[j], row, yy + 16 * j + pair, diag, diag && meets_diagonal(row0, column), column + pair);
+            evaluate(s[j], row, yy + 16 * j + pair, axx + a_pad, meets_diagonal(row0, column), column + pair);
 #if GRAM
             absorb(s[j], row, tile * BN + 16 * j + pair, out, n, m, ld);
 #else

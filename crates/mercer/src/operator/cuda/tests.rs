@@ -172,7 +172,7 @@ fn every_column_is_dealt_once() {
         for wanted in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
             for card in [Card::HOPPER, Card::AMPERE, Card::TURING] {
                 for columns in [1, 16, 32] {
-                    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, wanted, card).unwrap();
+                    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, wanted, card);
                     let t = program.product(n, m, columns);
                     assert!(t.tiles_per_split * t.splits >= t.tiles && t.tiles_per_split * (t.splits - 1) < t.tiles);
                     assert!(t.launch.shared as usize <= card.shared, "{wanted:?} {card:?} {t:?}");
@@ -188,7 +188,7 @@ fn every_column_is_dealt_once() {
 
 #[test]
 fn the_last_wave_is_nearly_full() {
-    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::Tf32, Card::HOPPER).unwrap();
+    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::Tf32, Card::HOPPER);
     let t = program.product(65_536, 65_536, 16);
     let slots = 2 * Card::HOPPER.multiprocessors;
     let waves = (t.launch.grid.0 as usize * t.splits).div_ceil(slots);
@@ -204,7 +204,7 @@ fn shared_memory_is_what_the_kernel_lays_out() {
     // Chunks of 32 coordinates of 256 + 64 points; two buffers of norms and values.
     let shape = tensor_shape(784, 16, false, Card::HOPPER);
     assert_eq!(shape.shared, 4 * (3 * (256 + 64) * 36 + 2 * (64 + 16 * 68)));
-    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::F64, Card::HOPPER).unwrap();
+    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::F64, Card::HOPPER);
     assert_eq!(program.product(1000, 1000, 16).launch.shared, 8 * (4 * 8 * 68 + 64 * 68));
 }
 
@@ -216,9 +216,8 @@ fn passes_are_few_and_nearly_full() {
 
 #[test]
 fn tensor_cores_only_where_they_can() {
-    let arithmetic = |text: &str, wanted, card| {
-        Program::for_kernel(&Kernel::parse(text).unwrap(), 3, wanted, card).unwrap().arithmetic()
-    };
+    let arithmetic =
+        |text: &str, wanted, card| Program::for_kernel(&Kernel::parse(text).unwrap(), 3, wanted, card).arithmetic();
     assert_eq!(arithmetic("rbf", Arithmetic::Tf32, Card::HOPPER), Arithmetic::Tf32);
     assert_eq!(arithmetic("rbf*poly", Arithmetic::Split, Card::HOPPER), Arithmetic::Split);
     assert_eq!(arithmetic("rbf", Arithmetic::Split, Card::TURING), Arithmetic::F32);
