@@ -171,7 +171,7 @@ fn optimisers() -> impl TypedValueParser<Value = Rule> {
         "adam" => Rule::ADAM,
         "adamw" => Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 },
         "rmsprop" => Rule::RMS_PROP,
-        _ => Rule::Sgd { momentum: 0.9 },
+        _ => Rule::Sgd { momentum: 0.9, weight_decay: 0.0 },
     })
 }
 

@@ -1,6 +1,7 @@
 //! k networks of one architecture, run as one.
 
-use super::{Gradient, Layer, Mode, Trace, Weights, architecture};
+use super::architecture::{self, Architecture};
+use super::{Gradient, Layer, Mode, Trace, Weights};
 use crate::compute::{self, Device, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -8,9 +9,10 @@ use crate::{Error, Result};
 /// k networks `x ↦ [c]` of one architecture: layers in order, the first few perhaps shared by all (the trunk).
 #[derive(Debug)]
 pub struct Network {
-    layers: Vec<Box<dyn Layer>>,
+    pub(super) layers: Vec<Box<dyn Layer>>,
     places: Vec<Place>,
     trunk: usize,
+    image: Option<[usize; 3]>,
     inputs: usize,
     networks: usize,
     parameters: usize,
@@ -50,7 +52,7 @@ impl Network {
         if inputs == 0 || networks == 0 {
             return Err(Error::input(format!("{networks} networks on {inputs} inputs: both must be at least 1")));
         }
-        let (layers, trunk) = architecture::parse(text, inputs)?;
+        let Architecture { layers, trunk, image } = architecture::parse(text, inputs)?;
         let size =
             |layers: &[Box<dyn Layer>]| layers.iter().fold((0, 0), |(p, c), l| (p + l.parameters(), c + l.constants()));
         let (shared, own) = (size(&layers[..trunk]), size(&layers[trunk..]));
@@ -67,16 +69,22 @@ impl Network {
             })
         };
         let (parameters, constants) = (total(shared.0, own.0)?, total(shared.1, own.1)?);
-        Ok(Network { layers, places, trunk, inputs, networks, parameters, constants })
+        Ok(Network { layers, places, trunk, image, inputs, networks, parameters, constants })
     }
 
     /// The architecture in full; [`Network::parse`] reads it back.
     pub fn expression(&self) -> String {
         let join = |layers: &[Box<dyn Layer>]| layers.iter().map(|l| l.expression()).collect::<Vec<_>>().join(" ");
+        let image = self.image.map(|[c, h, w]| format!("image({c}, {h}, {w}) ")).unwrap_or_default();
         match self.trunk {
-            0 => join(&self.layers),
-            trunk => format!("{} | {}", join(&self.layers[..trunk]), join(&self.layers[trunk..])),
+            0 => image + &join(&self.layers),
+            trunk => format!("{image}{} | {}", join(&self.layers[..trunk]), join(&self.layers[trunk..])),
         }
+    }
+
+    /// Channels, height and width of the images that it looks at, if it takes its input for such.
+    pub fn image(&self) -> Option<[usize; 3]> {
+        self.image
     }
 
     /// Input units d.
@@ -92,6 +100,11 @@ impl Network {
     /// k
     pub fn networks(&self) -> usize {
         self.networks
+    }
+
+    /// Numbers in all that are drawn or measured, not trained.
+    pub fn constants(&self) -> usize {
+        self.constants
     }
 
     /// Trained numbers in all.
@@ -133,10 +146,8 @@ impl Network {
 
     /// Empty buffers for this network's passes.
     pub fn workspace(&self, device: Device) -> Result<Workspace> {
-        let empty = || Tensor::zeros(device, &[0]);
-        let trace = || Ok(Trace { mode: Mode::Train, y: empty()?, slope: empty()?, factor: empty()?, work: empty()? });
-        let traces = self.layers.iter().map(|_| trace()).collect::<Result<Vec<_>>>()?;
-        Ok(Workspace { traces, flow: [empty()?, empty()?] })
+        let traces = self.layers.iter().map(|_| Trace::new(device)).collect::<Result<Vec<_>>>()?;
+        Ok(Workspace { traces, flow: [Tensor::zeros(device, &[0])?, Tensor::zeros(device, &[0])?] })
     }
 
     /// `y` `[k, b, c]` at the batch `x` `[b, d]` (shared) or `[k, b, d]`.
@@ -245,15 +256,17 @@ impl Network {
     /// Fixes every statistic of a batch at what it is on `x` `[n, d]`, for [`Mode::Eval`].
     pub fn calibrate(&self, theta: &mut Parameters, x: &Tensor, workspace: &mut Workspace) -> Result<()> {
         self.forward(theta, x, Mode::Train, workspace)?;
-        let mut constants = theta.constants.to_host()?;
+        self.track(theta, workspace, 1.0);
+        Ok(())
+    }
+
+    /// Moves the stored statistics by `share` towards those of the batch of the last forward pass, which was one in
+    /// [`Mode::Train`]: running averages for [`Mode::Eval`].
+    pub fn track(&self, theta: &mut Parameters, workspace: &Workspace, share: f32) {
         for ((layer, place), trace) in self.layers.iter().zip(&self.places).zip(&workspace.traces) {
-            let Some(measured) = layer.measured(trace)? else { continue };
-            for (j, values) in measured.chunks_exact(layer.constants()).enumerate() {
-                let at = place.constants_at + j * place.constants_stride;
-                constants[at..at + values.len()].copy_from_slice(values);
-            }
+            let Place { networks, constants_at: at, constants_stride: stride, .. } = *place;
+            layer.track(trace, share, &mut Gradient { gradient: &mut theta.constants, at, stride, networks });
         }
-        theta.constants.copy_from_host(&constants)
     }
 
     fn weights<'a>(&self, i: usize, parameters: &'a Tensor, constants: &'a Tensor) -> Weights<'a> {
