@@ -1,7 +1,7 @@
 //! The arguments of the program; help, completions and the man page come from here.
 
 use crate::commands::{
-    completions, datasets, demo, embed, fit, gram, inspect, kernels, man, regress, reproduce, transform,
+    completions, datasets, demo, embed, evaluate, fit, gram, inspect, kernels, man, regress, reproduce, train, transform,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -58,6 +58,10 @@ pub enum Command {
     Regress(regress::Regress),
     /// Give every point a few coordinates that keep what the kernel calls near
     Embed(embed::Embed),
+    /// Train a network to tell classes apart, and score it on rows that it has not seen
+    Train(Box<train::Train>),
+    /// Score a trained network on labelled rows, and write its logits
+    Evaluate(evaluate::Evaluate),
     /// List the kernels, with their parameters
     Kernels(kernels::Kernels),
     /// List the data sets that have a name

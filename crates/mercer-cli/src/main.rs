@@ -55,6 +55,8 @@ fn run(cli: Cli) -> Result<()> {
         Command::Gram(gram) => gram.run(&context),
         Command::Regress(regress) => regress.run(&context),
         Command::Embed(embed) => embed.run(&context),
+        Command::Train(train) => train.run(&context),
+        Command::Evaluate(evaluate) => evaluate.run(&context),
         Command::Kernels(kernels) => kernels.run(&context),
         Command::Datasets(datasets) => datasets.run(&context),
         Command::Demo(demo) => demo.run(&context),

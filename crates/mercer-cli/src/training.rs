@@ -118,7 +118,7 @@ pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Set by the first Ctrl-C; a second one ends the program as usual.
-fn interrupted() -> &'static AtomicBool {
+pub fn interrupted() -> &'static AtomicBool {
     #[cfg(unix)]
     {
         extern "C" fn set(_: libc::c_int) {
