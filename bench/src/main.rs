@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+mod gpu;
 mod neural;
 
 type Failure = Box<dyn std::error::Error>;
@@ -52,6 +53,7 @@ impl Bench {
             "rff-f64" => self.rff::<f64>(),
             "ridge-5000" => self.ridge(),
             "top-k-50000" => self.top_k("x50000x50"),
+            other if other.starts_with("gpu-") => gpu::run(&other[4..], self.repeats),
             other => match other.strip_prefix("neural-") {
                 Some(size) => neural::training_step(size, self.repeats),
                 None => Err(format!("unknown job '{other}'").into()),

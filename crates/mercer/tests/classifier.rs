@@ -56,7 +56,8 @@ fn an_interrupted_run_continues_with_the_same_bits() {
     for (name, rule) in [("sgd", Rule::Sgd { momentum: 0.9, weight_decay: 1e-3 }), ("adam", Rule::ADAM)] {
         let checkpoint = folder.path().join(name);
         let start = || Classifier::new(net, &fit, Device::Cpu, 3).unwrap();
-        let settings = Settings { epochs: 3, batch: 32, rule, learning_rate: 0.01, augment: true, ..Settings::default() };
+        let settings =
+            Settings { epochs: 3, batch: 32, rule, learning_rate: 0.01, augment: true, ..Settings::default() };
         let whole = train(start(), &fit, Some(&held_out), &settings, Watch::default()).unwrap();
         // Interrupted after every step: at the next one the flag is up again.
         let settings = Settings { checkpoint: Some(checkpoint.clone()), resume: true, ..settings };
@@ -97,12 +98,8 @@ fn a_flag_raised_within_an_epoch_saves_the_step() {
     let start = || Classifier::new("dense(8) bn relu dense(10)", &fit, Device::Cpu, 3).unwrap();
     let settings = Settings { epochs: 4, batch: 16, learning_rate: 0.05, ..Settings::default() };
     let whole = train(start(), &fit, None, &settings, Watch::default()).unwrap();
-    let settings = Settings {
-        checkpoint: Some(folder.path().join("state")),
-        resume: true,
-        checkpoint_seconds: 0.0,
-        ..settings
-    };
+    let settings =
+        Settings { checkpoint: Some(folder.path().join("state")), resume: true, checkpoint_seconds: 0.0, ..settings };
     // Raised from the start: nothing is done, and the state of step 0 is saved.
     let flag = AtomicBool::new(true);
     let watch = Watch { interrupt: Some(&flag), ..Watch::default() };
@@ -136,7 +133,8 @@ fn files_hold_classifiers() {
     let back = Classifier::load(&path, Device::Cpu, None).unwrap();
     assert_eq!(back.logits(held_out.x.view()).unwrap(), trained.logits(held_out.x.view()).unwrap());
     assert_eq!((&back.classes, &back.standard), (&trained.classes, &trained.standard));
-    let message = |path: &std::path::Path, unnamed| Classifier::load(path, Device::Cpu, unnamed).unwrap_err().to_string();
+    let message =
+        |path: &std::path::Path, unnamed| Classifier::load(path, Device::Cpu, unnamed).unwrap_err().to_string();
     // Numbers of another network, truncated files, files without names.
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 7]).unwrap();

@@ -6,7 +6,8 @@ use safetensors::tensor::{Dtype, SafeTensors};
 
 /// All tensors of the golden file whose name starts with `prefix`, under the rest of it; counters are left out.
 fn golden(prefix: &str) -> Vec<NamedTensor> {
-    let file = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/networks_pytorch.safetensors")).unwrap();
+    let file =
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/networks_pytorch.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&file).unwrap();
     let numbers = |view: &safetensors::tensor::TensorView| -> Vec<f32> {
         view.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()

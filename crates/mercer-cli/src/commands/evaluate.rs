@@ -7,7 +7,6 @@ use crate::text;
 use clap::Args;
 use mercer::Result;
 use mercer::classifier::{Classifier, Labelled, Scores, Unnamed};
-use mercer::compute::Device;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -38,7 +37,7 @@ impl Evaluate {
         let out = optional(self.out.as_deref(), Output::table)?;
         let data = Labelled::of(&self.reader.open(&self.data)?)?;
         let unnamed = self.net.as_deref().map(|net| Unnamed { net, data: &data });
-        let classifier = Classifier::load(&self.network, Device::Cpu, unnamed)?;
+        let classifier = Classifier::load(&self.network, context.device, unnamed)?;
         let labels = data.labels_for(&classifier.classes)?;
         let start = Instant::now();
         let logits = classifier.logits(data.x.view())?;

@@ -8,7 +8,7 @@ use crate::{text, training};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::classifier::{Classifier, Epoch, Labelled, Settings, Stop, Trained, Watch, train};
-use mercer::compute::{Device, Rule};
+use mercer::compute::Rule;
 use mercer::data::catalogue;
 use mercer::{Error, Result};
 use serde_json::json;
@@ -86,13 +86,13 @@ impl Train {
         }
         let start = Instant::now();
         let (data, test) = self.read(context)?;
-        let classifier = Classifier::new(&self.net, &data, Device::Cpu, context.seed)?;
+        let classifier = Classifier::new(&self.net, &data, context.device, context.seed)?;
         let settings = self.settings(&classifier, context.seed)?;
         let network = &classifier.network;
         context.note(format_args!(
             "{}: {} parameters, {} multiply-adds a row; {} to learn, {} to be scored on{}",
             text::rounded(&self.net),
-            text::grouped(network.parameters()),
+            text::grouped(network.trained()),
             text::grouped(network.multiply_adds()),
             text::count(data.n(), "row"),
             text::grouped(test.n()),
@@ -111,7 +111,7 @@ impl Train {
         let object = json!({
             "data": self.data,
             "net": trained.classifier.network.expression(),
-            "parameters": trained.classifier.network.parameters(),
+            "parameters": trained.classifier.network.trained(),
             "n": data.n(),
             "stop": trained.stop,
             "steps": trained.steps,
@@ -129,7 +129,8 @@ impl Train {
 
     fn ending(&self, trained: &Trained, seconds: f64) -> String {
         let epochs = text::count(trained.history.len(), "epoch");
-        let mut said = format!("\n{epochs}, {} in {}", text::count(trained.steps as usize, "step"), text::seconds(seconds));
+        let mut said =
+            format!("\n{epochs}, {} in {}", text::count(trained.steps as usize, "step"), text::seconds(seconds));
         if trained.stop == Stop::Interrupted {
             said += &match &self.checkpoint {
                 Some(path) => format!("; interrupted, to be continued with --checkpoint {} --resume", path.display()),

@@ -234,9 +234,18 @@ pub fn batch_norm_jvp(
 pub fn running_average(share: f32, x: &Tensor, mut y: StackMut<'_>) {
     let (count, n, stride) = (y.count, y.rows * y.cols, y.stride);
     assert!(x.len() == count * n || x.len() == n, "running_average of {:?} into {count} × {n}", x.shape());
-    let y = y.host_mut();
-    for (j, x) in x.host().chunks_exact(n.max(1)).cycle().take(count).enumerate() {
-        y[j * stride..j * stride + n].iter_mut().zip(x).for_each(|(y, x)| *y = (1.0 - share) * *y + share * x);
+    let average = |x: &[f32], y: &mut [f32]| {
+        for (j, x) in x.chunks_exact(n.max(1)).cycle().take(count).enumerate() {
+            y[j * stride..j * stride + n].iter_mut().zip(x).for_each(|(y, x)| *y = (1.0 - share) * *y + share * x);
+        }
+    };
+    if x.gpu().is_none() {
+        return average(x.host(), y.host_mut());
+    }
+    // Rare and few numbers, so they may go by way of the host; a device that fails is told of at its next check.
+    if let (Ok(x), Ok(mut all)) = (x.to_host(), y.tensor.to_host()) {
+        average(&x, &mut all[y.offset..]);
+        let _ = y.tensor.copy_from_host(&all);
     }
 }
 

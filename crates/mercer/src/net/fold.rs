@@ -24,8 +24,15 @@ impl Network {
     pub fn fold(&self, theta: &Parameters) -> Result<(Network, Parameters)> {
         let folded = Network::parse(&without_norms(&self.expression())?, self.inputs(), self.networks())?;
         let (trained, constants) = (theta.trained.to_host()?, theta.constants.to_host()?);
-        let (mut new, mut new_constants) = (Vec::new(), Vec::new());
-        fold_chain(&self.layers, &trained, &constants, &mut new, &mut new_constants);
+        let numbers = |i: usize| {
+            let ([at, constants_at], layer) = (self.starts()[i], &self.layers[i]);
+            (&trained[at..at + layer.parameters()], &constants[constants_at..constants_at + layer.constants()])
+        };
+        let (mut new, mut new_constants) = (vec![0.0; folded.parameters()], vec![0.0; folded.constants()]);
+        for (layer, [at, constants_at]) in fold_chain(&self.layers, &numbers).iter().zip(folded.starts()) {
+            new[at..at + layer.trained.len()].copy_from_slice(&layer.trained);
+            new_constants[constants_at..constants_at + layer.constants.len()].copy_from_slice(&layer.constants);
+        }
         let parameters = folded.parameters_from(theta.trained.device(), &new, &new_constants)?;
         Ok((folded, parameters))
     }
@@ -53,49 +60,63 @@ fn without_norms(text: &str) -> Result<String> {
     Ok(out.join(" "))
 }
 
-/// Appends the folded numbers of a chain, whose own are at the start of the slices; returns what is after them.
-fn fold_chain<'a>(
-    layers: &[Box<dyn Layer>],
-    mut trained: &'a [f32],
-    mut constants: &'a [f32],
-    new: &mut Vec<f32>,
-    new_constants: &mut Vec<f32>,
-) -> (&'a [f32], &'a [f32]) {
-    let mut i = 0;
-    while let Some(layer) = layers.get(i) {
-        let (own, rest) = trained.split_at(layer.parameters());
-        let (own_constants, rest_constants) = constants.split_at(layer.constants());
-        (trained, constants) = (rest, rest_constants);
-        i += 1;
-        let [body, shortcut] = layer.inner();
-        if !body.is_empty() {
-            let (own, own_constants) = fold_chain(body, own, own_constants, new, new_constants);
-            fold_chain(shortcut, own, own_constants, new, new_constants);
-            continue;
-        }
-        new_constants.extend_from_slice(own_constants);
-        let first = new.len();
-        new.extend_from_slice(own);
-        let mut takes = matches!(layer.stem(), "conv" | "fc") && layer.expression().ends_with(')');
-        while let Some(norm) = layers.get(i).filter(|next| takes && next.stem() == "bn") {
-            let (affine, rest) = trained.split_at(norm.parameters());
-            let (moments, rest_constants) = constants.split_at(norm.constants());
-            (trained, constants) = (rest, rest_constants);
-            i += 1;
-            takes = norm.expression() == "bn";
-            scale(layer.as_ref(), affine, moments, first, new);
-        }
-    }
-    (trained, constants)
+/// The numbers of one layer.
+#[derive(Default)]
+struct Numbers {
+    trained: Vec<f32>,
+    constants: Vec<f32>,
 }
 
-/// Scales the weights and bias of `layer`, which start at `first` of `new`, by a norm of as many channels.
-fn scale(layer: &dyn Layer, affine: &[f32], moments: &[f32], first: usize, new: &mut Vec<f32>) {
+/// The numbers of the layers that are left of a chain, whose i-th layer has the numbers `numbers(i)`.
+fn fold_chain<'a>(layers: &[Box<dyn Layer>], numbers: &dyn Fn(usize) -> (&'a [f32], &'a [f32])) -> Vec<Numbers> {
+    let mut all = Vec::new();
+    let mut i = 0;
+    while let Some(layer) = layers.get(i) {
+        let (trained, constants) = numbers(i);
+        i += 1;
+        if !layer.inner()[0].is_empty() {
+            all.push(fold_inner(layer.as_ref(), trained, constants));
+            continue;
+        }
+        let mut own = Numbers { trained: trained.to_vec(), constants: constants.to_vec() };
+        let mut takes = matches!(layer.stem(), "conv" | "fc") && layer.expression().ends_with(')');
+        while let Some(norm) = layers.get(i).filter(|next| takes && next.stem() == "bn") {
+            let (affine, moments) = numbers(i);
+            scale(layer.as_ref(), affine, moments, &mut own.trained);
+            takes = norm.expression() == "bn";
+            i += 1;
+        }
+        all.push(own);
+    }
+    all
+}
+
+/// The numbers of a layer made of two chains, which lie one after the other.
+fn fold_inner(layer: &dyn Layer, mut trained: &[f32], mut constants: &[f32]) -> Numbers {
+    let mut all = Numbers::default();
+    for chain in layer.inner() {
+        let mut split = Vec::new();
+        for layer in chain {
+            let (own, rest) = trained.split_at(layer.parameters());
+            let (own_constants, rest_constants) = constants.split_at(layer.constants());
+            split.push((own, own_constants));
+            (trained, constants) = (rest, rest_constants);
+        }
+        for layer in fold_chain(chain, &|i| split[i]) {
+            all.trained.extend(layer.trained);
+            all.constants.extend(layer.constants);
+        }
+    }
+    all
+}
+
+/// Scales the weights and bias of `layer` by a norm of as many channels.
+fn scale(layer: &dyn Layer, affine: &[f32], moments: &[f32], numbers: &mut Vec<f32>) {
     let ((gamma, beta), (mean, variance)) = (affine.split_at(affine.len() / 2), moments.split_at(moments.len() / 2));
     let channels = gamma.len();
     let weights = layer.pieces()[0].shape.iter().product::<usize>();
-    new.resize(first + weights + channels, 0.0);
-    let (weight, bias) = new[first..].split_at_mut(weights);
+    numbers.resize(weights + channels, 0.0);
+    let (weight, bias) = numbers.split_at_mut(weights);
     let by_row = layer.stem() == "conv";
     for c in 0..channels {
         let s = f64::from(gamma[c]) / f64::from(variance[c] + EPSILON).sqrt();
@@ -146,5 +167,7 @@ mod tests {
         check("bn conv(3, 3) relu bn maxpool(2) bn flatten dense(2)", 48, 3);
         check("dense(4) bn relu bn dense(2)", 7, 1);
         check(&named("resnet20", [3, 8, 8], 4).unwrap(), 192, 0);
+        // A wide network, whose layers start at multiples of four.
+        check("dense(3) bn relu dense(255) bn relu dense(260) bn relu dense(3) relu dense(2)", 7, 0);
     }
 }

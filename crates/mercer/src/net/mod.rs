@@ -130,6 +130,16 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         [&[], &[]]
     }
 
+    /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
+    fn stays_on_device(&self) -> bool {
+        true
+    }
+
+    /// Whether its primitives are those of the processor only.
+    fn on_processor_only(&self) -> bool {
+        false
+    }
+
     /// Draws one network's parameters and constants.
     fn init(&self, _rng: &mut Rng, _parameters: &mut [f32], _constants: &mut [f32]) {}
 

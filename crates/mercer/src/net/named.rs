@@ -18,9 +18,9 @@ pub const NAMES: [&str; 7] = ["mlp", "lenet", "resnet20", "resnet32", "resnet44"
 /// ```
 /// use mercer::net::{Network, named};
 /// let resnet = Network::parse(&named("resnet20", [3, 32, 32], 10)?, 3072, 1)?;
-/// assert_eq!(resnet.parameters(), 272_474);
+/// assert_eq!(resnet.trained(), 272_474);
 /// let lenet = Network::parse(&named("lenet", [1, 28, 28], 10)?, 784, 1)?;
-/// assert_eq!(lenet.parameters(), 61_706);
+/// assert_eq!(lenet.trained(), 61_706);
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub fn named(name: &str, image: [usize; 3], outputs: usize) -> Result<String> {
@@ -77,7 +77,7 @@ mod tests {
         {
             let net = Network::parse(&named(name, [3, 32, 32], 10).unwrap(), 3072, 1).unwrap();
             let shortcuts = 16 * 32 + 64 + 32 * 64 + 128;
-            let own = (net.parameters() - shortcuts) as f64 / 1e6;
+            let own = (net.trained() - shortcuts) as f64 / 1e6;
             assert!((own - millions).abs() < 0.005 + 0.04 * f64::from(name == "resnet110"), "{name}: {own}");
             assert_eq!(net.outputs(), 10);
         }

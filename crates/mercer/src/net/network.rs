@@ -46,6 +46,10 @@ pub struct Workspace {
     flow: [Tensor; 2],
 }
 
+/// With a layer of this many parameters or more, every layer's start at a multiple of four: tensor cores read 16 bytes at
+/// a time, and large products are half as fast from elsewhere.
+const WIDE: usize = 1 << 16;
+
 impl Network {
     /// `networks` networks of the architecture `text` on `inputs` input units.
     pub fn parse(text: &str, inputs: usize, networks: usize) -> Result<Network> {
@@ -53,14 +57,17 @@ impl Network {
             return Err(Error::input(format!("{networks} networks on {inputs} inputs: both must be at least 1")));
         }
         let Architecture { layers, trunk, image } = architecture::parse(text, inputs)?;
-        let size =
-            |layers: &[Box<dyn Layer>]| layers.iter().fold((0, 0), |(p, c), l| (p + l.parameters(), c + l.constants()));
+        let wide = layers.iter().any(|layer| layer.parameters() >= WIDE);
+        let room = |layer: &dyn Layer| layer.parameters().next_multiple_of(if wide { 4 } else { 1 });
+        let size = |layers: &[Box<dyn Layer>]| {
+            layers.iter().fold((0, 0), |(p, c), l| (p + room(l.as_ref()), c + l.constants()))
+        };
         let (shared, own) = (size(&layers[..trunk]), size(&layers[trunk..]));
         let (mut places, mut at, mut constants_at) = (Vec::new(), 0, 0);
         for (i, layer) in layers.iter().enumerate() {
             let (networks, stride, constants_stride) = if i < trunk { (1, 0, 0) } else { (networks, own.0, own.1) };
             places.push(Place { networks, at, stride, constants_at, constants_stride });
-            at += layer.parameters();
+            at += room(layer.as_ref());
             constants_at += layer.constants();
         }
         let total = |shared: usize, own: usize| {
@@ -107,7 +114,22 @@ impl Network {
         self.constants
     }
 
+    /// Where the parameters and the constants of every layer start, in the first network.
+    pub(super) fn starts(&self) -> Vec<[usize; 2]> {
+        self.places.iter().map(|place| [place.at, place.constants_at]).collect()
+    }
+
     /// Trained numbers in all.
+    pub fn trained(&self) -> usize {
+        self.layers.iter().zip(&self.places).map(|(layer, place)| layer.parameters() * place.networks).sum()
+    }
+
+    /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
+    pub fn stays_on_device(&self) -> bool {
+        self.layers.iter().all(|layer| layer.stays_on_device())
+    }
+
+    /// Length of the buffer of trained numbers: those, and the few zeros between the layers of wide networks.
     pub fn parameters(&self) -> usize {
         self.parameters
     }
@@ -115,6 +137,14 @@ impl Network {
     /// Multiply-adds of the matrix products of all networks at one point; a shared trunk counts once.
     pub fn multiply_adds(&self) -> usize {
         self.layers.iter().zip(&self.places).map(|(layer, place)| layer.multiply_adds() * place.networks).sum()
+    }
+
+    /// Bytes that a forward and a backward pass take for each point of a batch.
+    pub fn bytes_per_point(&self) -> usize {
+        let units = |(layer, place): (&Box<dyn Layer>, &Place)| layer.outputs() * place.networks;
+        let sizes = || self.layers.iter().zip(&self.places).map(units);
+        // The output and the slope of every layer, and two buffers for the gradient on its way back.
+        4 * (2 * sizes().sum::<usize>() + 2 * sizes().max().unwrap_or(0))
     }
 
     /// Draws parameters; network j's depend on the seed and j alone.
@@ -138,6 +168,12 @@ impl Network {
 
     /// Parameters from the two flat buffers, as saved.
     pub fn parameters_from(&self, device: Device, trained: &[f32], constants: &[f32]) -> Result<Parameters> {
+        if let Some(layer) = self.layers.iter().find(|layer| device != Device::Cpu && layer.on_processor_only()) {
+            return Err(Error::input(format!(
+                "\"{}\" cannot be computed on {device} in this version; use --device cpu",
+                layer.expression()
+            )));
+        }
         Ok(Parameters {
             trained: Tensor::from_host(device, &[self.parameters], trained)?,
             constants: Tensor::from_host(device, &[self.constants], constants)?,
@@ -181,12 +217,38 @@ impl Network {
         mut dx: Option<&mut Tensor>,
     ) -> Result<()> {
         let batch = self.batch_of(x)?;
-        grad.reshape(&[self.parameters])?;
         let [flow, next] = &mut workspace.flow;
         flow.reshape(&[self.networks, batch, self.outputs()])?;
         compute::copy(g, flow);
+        self.back(theta, x, &mut workspace.traces, [flow, next], grad, dx.as_deref_mut())
+    }
+
+    /// [`Network::vjp`] that uses up `g`.
+    pub(crate) fn vjp_in_place(
+        &self,
+        theta: &Parameters,
+        x: &Tensor,
+        workspace: &mut Workspace,
+        g: &mut Tensor,
+        grad: &mut Tensor,
+    ) -> Result<()> {
+        let [next, _] = &mut workspace.flow;
+        self.back(theta, x, &mut workspace.traces, [g, next], grad, None)
+    }
+
+    /// Takes the gradient in `flow` back through the layers; both buffers are used up.
+    fn back(
+        &self,
+        theta: &Parameters,
+        x: &Tensor,
+        traces: &mut [Trace],
+        [flow, next]: [&mut Tensor; 2],
+        grad: &mut Tensor,
+        mut dx: Option<&mut Tensor>,
+    ) -> Result<()> {
+        grad.reshape(&[self.parameters])?;
         for (i, layer) in self.layers.iter().enumerate().rev() {
-            let (before, after) = workspace.traces.split_at_mut(i);
+            let (before, after) = traces.split_at_mut(i);
             let (input, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
             let weights = self.weights(i, &theta.trained, &theta.constants);
             let place = self.places[i];

@@ -174,6 +174,10 @@ impl Layer for Residual {
         }
     }
 
+    fn on_processor_only(&self) -> bool {
+        true
+    }
+
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
         let &[networks, batch, _] = trace.y.shape() else { unreachable!("outputs are [k, b, out]") };
         while trace.inner.len() < self.body.len() + self.shortcut.len() {

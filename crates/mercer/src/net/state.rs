@@ -54,18 +54,18 @@ pub struct NamedTensor {
 }
 
 /// A piece with its full name and its place among all parameters or constants.
-pub(super) struct Placed {
-    pub name: String,
-    pub piece: Piece,
-    pub at: usize,
+struct Placed {
+    name: String,
+    piece: Piece,
+    at: usize,
 }
 
-/// All pieces of a chain, whose numbers start at `at` (parameters, constants), in order.
-pub(super) fn placed(layers: &[Box<dyn Layer>], mut at: [usize; 2]) -> Vec<Placed> {
+/// All pieces of a chain in order; the numbers (parameters, constants) of its layers start at `starts`.
+fn placed(layers: &[Box<dyn Layer>], starts: &[[usize; 2]]) -> Vec<Placed> {
     let mut all = Vec::new();
     let mut counts = std::collections::HashMap::new();
     let (mut stage, mut block) = (0, 0);
-    for layer in layers {
+    for (layer, at) in layers.iter().zip(starts) {
         let count = counts.entry(layer.stem()).or_insert(0);
         *count += 1;
         let name = if layer.stem() == "layer" {
@@ -76,10 +76,19 @@ pub(super) fn placed(layers: &[Box<dyn Layer>], mut at: [usize; 2]) -> Vec<Place
             let alone = layer.stem() == "fc" && layers.iter().filter(|l| l.stem() == "fc").count() == 1;
             format!("{}{}", layer.stem(), if alone { String::new() } else { count.to_string() })
         };
-        all.extend(layer_pieces(layer.as_ref(), &name, at));
-        at = [at[0] + layer.parameters(), at[1] + layer.constants()];
+        all.extend(layer_pieces(layer.as_ref(), &name, *at));
     }
     all
+}
+
+/// Where the layers of a chain start that lie one right after the other, and where the last of them ends.
+fn one_after_the_other(layers: &[Box<dyn Layer>], mut at: [usize; 2]) -> (Vec<[usize; 2]>, [usize; 2]) {
+    let next = |layer: &Box<dyn Layer>| {
+        let start = at;
+        at = [at[0] + layer.parameters(), at[1] + layer.constants()];
+        start
+    };
+    (layers.iter().map(next).collect(), at)
 }
 
 fn layer_pieces(layer: &dyn Layer, prefix: &str, at: [usize; 2]) -> Vec<Placed> {
@@ -89,12 +98,11 @@ fn layer_pieces(layer: &dyn Layer, prefix: &str, at: [usize; 2]) -> Vec<Placed> 
         piece,
     });
     let [body, shortcut] = layer.inner();
-    let inner = placed(body, at).into_iter().map(|p| Placed { name: format!("{prefix}.{}", p.name), ..p });
+    let (starts, end) = one_after_the_other(body, at);
+    let inner = placed(body, &starts).into_iter().map(|p| Placed { name: format!("{prefix}.{}", p.name), ..p });
     let mut all: Vec<Placed> = own.chain(inner).collect();
-    let mut at = body.iter().fold(at, |at, l| [at[0] + l.parameters(), at[1] + l.constants()]);
-    for (i, layer) in shortcut.iter().enumerate() {
+    for (i, (layer, at)) in shortcut.iter().zip(one_after_the_other(shortcut, end).0).enumerate() {
         all.extend(layer_pieces(layer.as_ref(), &format!("{prefix}.downsample.{i}"), at));
-        at = [at[0] + layer.parameters(), at[1] + layer.constants()];
     }
     all
 }
@@ -125,7 +133,7 @@ impl Network {
                 if piece.transposed { transposed(stored, piece.shape[1], piece.shape[0]) } else { stored.to_vec() };
             NamedTensor { name, shape: piece.shape, data }
         };
-        Ok(placed(&self.layers, [0, 0]).into_iter().map(tensor).collect())
+        Ok(placed(&self.layers, &self.starts()).into_iter().map(tensor).collect())
     }
 
     /// Parameters from tensors under PyTorch's names. Every tensor of the network must be there with its shape; counters
@@ -133,7 +141,7 @@ impl Network {
     pub fn parameters_named(&self, device: Device, tensors: &[NamedTensor]) -> Result<Parameters> {
         self.check_single()?;
         let mut numbers = [vec![0.0; self.parameters()], vec![0.0; self.constants()]];
-        let places = placed(&self.layers, [0, 0]);
+        let places = placed(&self.layers, &self.starts());
         for Placed { name, piece, at } in &places {
             let found = tensors.iter().find(|t| t.name == *name);
             let tensor =
@@ -203,7 +211,7 @@ mod tests {
         assert_eq!(shape("layer3.3.conv1.weight"), None);
         assert_eq!(shape("conv1.bias"), None);
         let numbers: usize = tensors.iter().map(|t| t.data.len()).sum();
-        assert_eq!(numbers, net.parameters() + net.constants());
+        assert_eq!((net.trained(), numbers), (272_474, 272_474 + net.constants()));
     }
 
     #[test]

@@ -32,6 +32,8 @@
 
 mod lane32;
 mod lane64;
+mod simplify;
+pub(crate) mod source;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
