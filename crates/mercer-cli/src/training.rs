@@ -123,7 +123,7 @@ pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Set by the first Ctrl-C; a second one ends the program as usual.
-fn interrupted() -> &'static AtomicBool {
+pub fn interrupted() -> &'static AtomicBool {
     #[cfg(unix)]
     {
         extern "C" fn set(_: libc::c_int) {
@@ -176,7 +176,7 @@ fn optimisers() -> impl TypedValueParser<Value = Rule> {
         "adam" => Rule::ADAM,
         "adamw" => Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 },
         "rmsprop" => Rule::RMS_PROP,
-        _ => Rule::Sgd { momentum: 0.9 },
+        _ => Rule::Sgd { momentum: 0.9, weight_decay: 0.0 },
     })
 }
 

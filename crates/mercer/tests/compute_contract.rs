@@ -259,7 +259,7 @@ fn norms_and_sums() {
 
 #[test]
 fn optimiser_steps() {
-    let rules = [Rule::Sgd { momentum: 0.9 }, Rule::RMS_PROP, Rule::ADAM];
+    let rules = [Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }, Rule::RMS_PROP, Rule::ADAM];
     on_every_device(|device| {
         for rule in rules {
             for max_norm in [None, Some(3.0f32)] {

@@ -140,7 +140,7 @@ fn one_step_has_the_processors_gradient() {
                 _ => format!("dense(12) {name} | dense(10) {name} dense(1)"),
             };
             for kind in RESIDENT {
-                let rule = Rule::Sgd { momentum: 0.0 };
+                let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
                 let case = Case { kind, kernel: &kernel, x: x.view(), networks: &networks, rule, rate: 1.0 };
                 let (here, there) = (case.host(1), case.device(device, 1, Math::F32, true));
                 let (want, got) = (here.gradient(), there.gradient());
@@ -167,7 +167,7 @@ fn the_first_steps_follow_the_processors() {
     let (device, _held) = device!();
     let (x, kernel) = (points(200, 1), Kernel::parse("rbf(1)").unwrap());
     for kind in RESIDENT {
-        for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9 }] {
+        for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }] {
             let case = Case { kind, kernel: &kernel, x: x.view(), networks: NETWORKS, rule, rate: 1e-3 };
             let (here, there) = (case.host(10), case.device(device, 10, Math::F32, true));
             let moved = here.gradient().iter().fold(0.0f32, |a, b| a.max(b.abs()));

@@ -1,6 +1,7 @@
 //! k networks of one architecture, run as one.
 
-use super::{Gradient, Layer, Mode, Trace, Weights, architecture};
+use super::architecture::{self, Architecture};
+use super::{Gradient, Layer, Mode, Trace, Weights};
 use crate::compute::{self, Device, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -11,6 +12,7 @@ pub struct Network {
     pub(super) layers: Vec<Box<dyn Layer>>,
     places: Vec<Place>,
     trunk: usize,
+    image: Option<[usize; 3]>,
     inputs: usize,
     networks: usize,
     parameters: usize,
@@ -54,7 +56,7 @@ impl Network {
         if inputs == 0 || networks == 0 {
             return Err(Error::input(format!("{networks} networks on {inputs} inputs: both must be at least 1")));
         }
-        let (layers, trunk) = architecture::parse(text, inputs)?;
+        let Architecture { layers, trunk, image } = architecture::parse(text, inputs)?;
         let wide = layers.iter().any(|layer| layer.parameters() >= WIDE);
         let room = |layer: &dyn Layer| layer.parameters().next_multiple_of(if wide { 4 } else { 1 });
         let size = |layers: &[Box<dyn Layer>]| {
@@ -74,16 +76,22 @@ impl Network {
             })
         };
         let (parameters, constants) = (total(shared.0, own.0)?, total(shared.1, own.1)?);
-        Ok(Network { layers, places, trunk, inputs, networks, parameters, constants })
+        Ok(Network { layers, places, trunk, image, inputs, networks, parameters, constants })
     }
 
     /// The architecture in full; [`Network::parse`] reads it back.
     pub fn expression(&self) -> String {
         let join = |layers: &[Box<dyn Layer>]| layers.iter().map(|l| l.expression()).collect::<Vec<_>>().join(" ");
+        let image = self.image.map(|[c, h, w]| format!("image({c}, {h}, {w}) ")).unwrap_or_default();
         match self.trunk {
-            0 => join(&self.layers),
-            trunk => format!("{} | {}", join(&self.layers[..trunk]), join(&self.layers[trunk..])),
+            0 => image + &join(&self.layers),
+            trunk => format!("{image}{} | {}", join(&self.layers[..trunk]), join(&self.layers[trunk..])),
         }
+    }
+
+    /// Channels, height and width of the images that it looks at, if it takes its input for such.
+    pub fn image(&self) -> Option<[usize; 3]> {
+        self.image
     }
 
     /// Input units d.
@@ -101,12 +109,27 @@ impl Network {
         self.networks
     }
 
+    /// Numbers in all that are drawn or measured, not trained.
+    pub fn constants(&self) -> usize {
+        self.constants
+    }
+
+    /// Where the parameters and the constants of every layer start, in the first network.
+    pub(super) fn starts(&self) -> Vec<[usize; 2]> {
+        self.places.iter().map(|place| [place.at, place.constants_at]).collect()
+    }
+
+    /// Trained numbers in all.
+    pub fn trained(&self) -> usize {
+        self.layers.iter().zip(&self.places).map(|(layer, place)| layer.parameters() * place.networks).sum()
+    }
+
     /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
     pub fn stays_on_device(&self) -> bool {
         self.layers.iter().all(|layer| layer.stays_on_device())
     }
 
-    /// Trained numbers in all, and the few zeros between the layers of wide networks.
+    /// Length of the buffer of trained numbers: those, and the few zeros between the layers of wide networks.
     pub fn parameters(&self) -> usize {
         self.parameters
     }
@@ -145,6 +168,12 @@ impl Network {
 
     /// Parameters from the two flat buffers, as saved.
     pub fn parameters_from(&self, device: Device, trained: &[f32], constants: &[f32]) -> Result<Parameters> {
+        if let Some(layer) = self.layers.iter().find(|layer| device != Device::Cpu && layer.on_processor_only()) {
+            return Err(Error::input(format!(
+                "\"{}\" cannot be computed on {device} in this version; use --device cpu",
+                layer.expression()
+            )));
+        }
         Ok(Parameters {
             trained: Tensor::from_host(device, &[self.parameters], trained)?,
             constants: Tensor::from_host(device, &[self.constants], constants)?,
@@ -289,15 +318,17 @@ impl Network {
     /// Fixes every statistic of a batch at what it is on `x` `[n, d]`, for [`Mode::Eval`].
     pub fn calibrate(&self, theta: &mut Parameters, x: &Tensor, workspace: &mut Workspace) -> Result<()> {
         self.forward(theta, x, Mode::Train, workspace)?;
-        let mut constants = theta.constants.to_host()?;
+        self.track(theta, workspace, 1.0);
+        Ok(())
+    }
+
+    /// Moves the stored statistics by `share` towards those of the batch of the last forward pass, which was one in
+    /// [`Mode::Train`]: running averages for [`Mode::Eval`].
+    pub fn track(&self, theta: &mut Parameters, workspace: &Workspace, share: f32) {
         for ((layer, place), trace) in self.layers.iter().zip(&self.places).zip(&workspace.traces) {
-            let Some(measured) = layer.measured(trace)? else { continue };
-            for (j, values) in measured.chunks_exact(layer.constants()).enumerate() {
-                let at = place.constants_at + j * place.constants_stride;
-                constants[at..at + values.len()].copy_from_slice(values);
-            }
+            let Place { networks, constants_at: at, constants_stride: stride, .. } = *place;
+            layer.track(trace, share, &mut Gradient { gradient: &mut theta.constants, at, stride, networks });
         }
-        theta.constants.copy_from_host(&constants)
     }
 
     /// The standard deviation that each parameter was drawn with; one where it was not drawn.

@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_resumed_optimiser_continues_with_the_same_bits() {
-        for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9 }] {
+        for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }] {
             let mut rng = Rng::new(2);
             let schedule = Schedule::WarmupCosine { rate: 0.01, warmup: 3, steps: 20 };
             let mut random = || {
