@@ -10,6 +10,8 @@ pub mod gram;
 pub mod inspect;
 pub mod kernels;
 pub mod man;
+pub mod ntk;
 pub mod regress;
 pub mod reproduce;
+pub mod sample;
 pub mod transform;

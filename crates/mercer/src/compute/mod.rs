@@ -21,6 +21,7 @@
 
 mod activation;
 pub mod cuda;
+mod each;
 mod elementwise;
 mod gemm;
 mod jet;
@@ -32,6 +33,7 @@ mod tensor;
 mod update;
 
 pub use activation::{Activation, activation, activation_vjp, bias_slope};
+pub use each::{add_product_each, multiply_each};
 pub use elementwise::{
     axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
 };

@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// k networks `x ↦ [c]` of one architecture: layers in order, the first few perhaps shared by all (the trunk).
 #[derive(Debug)]
 pub struct Network {
-    layers: Vec<Box<dyn Layer>>,
+    pub(super) layers: Vec<Box<dyn Layer>>,
     places: Vec<Place>,
     trunk: usize,
     inputs: usize,
@@ -152,10 +152,8 @@ impl Network {
 
     /// Empty buffers for this network's passes.
     pub fn workspace(&self, device: Device) -> Result<Workspace> {
-        let empty = || Tensor::zeros(device, &[0]);
-        let trace = || Ok(Trace { mode: Mode::Train, y: empty()?, slope: empty()?, factor: empty()?, work: empty()? });
-        let traces = self.layers.iter().map(|_| trace()).collect::<Result<Vec<_>>>()?;
-        Ok(Workspace { traces, flow: [empty()?, empty()?] })
+        let traces = self.layers.iter().map(|_| Trace::new(device)).collect::<Result<Vec<_>>>()?;
+        Ok(Workspace { traces, flow: [Tensor::zeros(device, &[0])?, Tensor::zeros(device, &[0])?] })
     }
 
     /// `y` `[k, b, c]` at the batch `x` `[b, d]` (shared) or `[k, b, d]`.
@@ -301,6 +299,23 @@ impl Network {
         theta.constants.copy_from_host(&constants)
     }
 
+    /// The standard deviation that each parameter was drawn with; one where it was not drawn.
+    pub(super) fn spread(&self) -> Vec<f32> {
+        let mut spread = vec![0.0; self.parameters];
+        for (layer, place) in self.layers.iter().zip(&self.places) {
+            for j in 0..place.networks {
+                let at = place.at + j * place.stride;
+                layer.spread(&mut spread[at..at + layer.parameters()]);
+            }
+        }
+        spread
+    }
+
+    /// Layer `i`'s numbers of the first network, for any number of networks.
+    pub(super) fn shared_weights<'a>(&self, i: usize, theta: &'a Parameters) -> Weights<'a> {
+        Weights { stride: 0, constants_stride: 0, ..self.weights(i, &theta.trained, &theta.constants) }
+    }
+
     fn weights<'a>(&self, i: usize, parameters: &'a Tensor, constants: &'a Tensor) -> Weights<'a> {
         let Place { at, stride, constants_at, constants_stride, .. } = self.places[i];
         Weights { parameters, at, stride, constants, constants_at, constants_stride }
@@ -322,6 +337,11 @@ impl Network {
 }
 
 impl Workspace {
+    /// What the last forward pass left behind, layer by layer.
+    pub(super) fn traces(&self) -> &[Trace] {
+        &self.traces
+    }
+
     /// The output of the last forward pass, `[k, b, c]`.
     pub fn output(&self) -> &Tensor {
         &self.traces[self.traces.len() - 1].y

@@ -3,6 +3,8 @@
 use super::blas::Blas;
 use super::memory::Pool;
 use super::module::Modules;
+use super::solver::Solver;
+use crate::compute::Device;
 use crate::compute::Math;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
@@ -27,11 +29,13 @@ pub struct Gpu {
     pub(super) pool: Mutex<Pool>,
     pub(super) modules: Mutex<Modules>,
     pub(super) blas: Mutex<Blas>,
+    pub(super) solver: Mutex<Solver>,
     math: AtomicU8,
     failure: Mutex<Option<String>>,
+    refusal: Mutex<Option<Error>>,
 }
 
-// SAFETY: the context may be used from any thread that has made it current, which every entry point does first; cuBLAS,
+// SAFETY: the context may be used from any thread that has made it current, which every entry point does first; cuBLAS, cuSOLVER,
 // the pool and the modules are behind locks.
 unsafe impl Send for Gpu {}
 unsafe impl Sync for Gpu {}
@@ -46,6 +50,14 @@ pub fn gpu(ordinal: usize) -> Result<&'static Gpu> {
     let gpu: &'static Gpu = Box::leak(Box::new(Gpu::open(ordinal)?));
     open.insert(ordinal, gpu);
     Ok(gpu)
+}
+
+/// The GPU that is this thread's current device, if it is one.
+pub(crate) fn current() -> Option<&'static Gpu> {
+    match Device::current() {
+        Device::Cpu => None,
+        Device::Cuda(ordinal) => gpu(ordinal).ok(),
+    }
 }
 
 /// A lock whose holder cannot leave it half done.
@@ -117,11 +129,13 @@ impl Gpu {
                 pool: Mutex::new(Pool::default()),
                 modules: Mutex::default(),
                 blas: Mutex::new(Blas::none()),
+                solver: Mutex::new(Solver::none()),
                 context,
                 stream,
                 copies,
                 math: AtomicU8::new(Math::F32 as u8),
                 failure: Mutex::new(None),
+                refusal: Mutex::new(None),
             })
         };
         let gpu = opened().map_err(|e| Error::Device(format!("cuda:{ordinal} cannot be opened: {}", words(e))))?;
@@ -150,12 +164,18 @@ impl Gpu {
         lock(&self.failure).get_or_insert(what);
     }
 
-    /// The first error of the work queued so far, which stays: a device that has failed computes nothing more.
+    /// Keeps an error that is not the device's fault (no room for a tensor, say) where it cannot be returned at once.
+    pub(crate) fn refuse(&self, error: Error) {
+        lock(&self.refusal).get_or_insert(error);
+    }
+
+    /// The first error of the work queued so far. A failure of the device stays, since it computes nothing more; a
+    /// refusal is told once.
     pub fn check(&self) -> Result<()> {
-        match &*lock(&self.failure) {
-            None => Ok(()),
-            Some(what) => Err(Error::Device(format!("cuda:{} has failed: {what}", self.ordinal))),
+        if let Some(what) = &*lock(&self.failure) {
+            return Err(Error::Device(format!("cuda:{} has failed: {what}", self.ordinal)));
         }
+        lock(&self.refusal).take().map_or(Ok(()), Err)
     }
 
     /// Waits for all queued work.
@@ -174,6 +194,30 @@ impl Gpu {
     /// Chooses how products round their factors; returns what was before.
     pub(crate) fn set_math(&self, math: Math) -> Math {
         Math::of(self.math.swap(math as u8, Ordering::Relaxed))
+    }
+
+    /// A mark of all work queued so far.
+    pub(crate) fn mark(&self) -> Option<CudaEvent> {
+        self.bind();
+        self.note(self.stream.record_event(None))
+    }
+
+    /// Copies that are queued from now on wait for the work up to `mark`.
+    pub(crate) fn copies_after(&self, mark: Option<CudaEvent>) {
+        if let Some(mark) = mark {
+            self.note(self.copies.wait(&mark));
+        }
+    }
+
+    /// Copies that are queued from now on wait for all work queued so far.
+    pub(crate) fn copies_after_work(&self) {
+        self.copies_after(self.mark());
+    }
+
+    /// Work that is queued from now on waits for all copies queued so far.
+    pub(crate) fn work_after_copies(&self) {
+        self.bind();
+        self.note(self.stream.join(&self.copies));
     }
 
     /// An event on the computing stream; [`Gpu::elapsed_ms`] measures between two.

@@ -11,6 +11,8 @@
 //! | `module` | source → machine code by NVRTC, once per process |
 //! | `launch` | kernels and their arguments |
 //! | `blas` | matrix products by cuBLAS |
+//! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
+//! | `panel` | the arms of tall f64 matrices, [`crate::linalg::Panel`] |
 //! | `graph` | a recorded step, replayed with one launch |
 //! | `resident` | what a training step needs beside the primitives |
 //! | `primitives` | the arms of the primitives of [`crate::compute`] |
@@ -21,16 +23,21 @@ mod graph;
 mod launch;
 mod memory;
 mod module;
+pub(crate) mod panel;
 pub(super) mod primitives;
 pub(crate) mod resident;
+pub(crate) mod solver;
 
+pub(crate) use gpu::current;
 pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Graph;
 pub use launch::Arg;
 pub use memory::Buffer;
 pub use module::Source;
+pub use solver::Number;
 
 /// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
 pub fn sources() -> Vec<(String, String)> {
-    vec![("primitives".into(), primitives::source()), ("resident".into(), resident::source())]
+    let own = [("primitives", primitives::source()), ("panel", panel::source()), ("resident", resident::source())];
+    own.map(|(name, text)| (name.into(), text)).into_iter().chain(crate::operator::cuda::sources()).collect()
 }

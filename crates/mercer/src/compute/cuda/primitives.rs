@@ -53,7 +53,7 @@ fn vectors(stack: Option<Stack<'_>>) -> [Arg; 2] {
 /// Memory that lasts for one primitive. It is small; should even that be missing, the failure is kept by the device.
 fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
     let buffer = gpu.allocate(bytes, &|| "partial sums".into(), "use a smaller batch");
-    buffer.map_err(|e| gpu.fail(e.to_string())).ok()
+    buffer.map_err(|e| gpu.refuse(e)).ok()
 }
 
 pub fn copy(gpu: &Gpu, x: &Tensor, y: &mut Tensor) {
@@ -67,8 +67,23 @@ pub fn axpy(gpu: &Gpu, alpha: f32, x: &Tensor, y: &mut Tensor) {
     over(gpu, "axpy", y.len(), &[Arg::long(y.len()), Arg::F32(alpha), at(x), at(y)]);
 }
 
+impl Gpu {
+    /// Queues `y ← y + α x` on `n` doubles at these addresses.
+    pub(crate) fn add_f64(&self, n: usize, alpha: f64, x: u64, y: u64) {
+        over(self, "add_f64", n, &[Arg::long(n), Arg::F64(alpha), Arg::U64(x), Arg::U64(y)]);
+    }
+}
+
 pub fn multiply(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
     over(gpu, "multiply", y.len(), &[Arg::long(y.len()), at(x), at(y)]);
+}
+
+pub fn multiply_each(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
+    over(gpu, "multiply_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y)]);
+}
+
+pub fn add_product_each(gpu: &Gpu, out: &mut Tensor, y: &Tensor, x: &Tensor) {
+    over(gpu, "add_product_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y), at(out)]);
 }
 
 pub fn scale(gpu: &Gpu, alpha: f32, y: &mut Tensor) {

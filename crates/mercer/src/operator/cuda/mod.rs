@@ -30,6 +30,7 @@
 //! | [`Arithmetic::F32`], [`Arithmetic::F64`] | that of the type | any statistic, any device |
 
 mod batch;
+mod device;
 mod kappa;
 mod launch;
 mod program;
@@ -37,6 +38,8 @@ mod program;
 mod tests;
 
 pub(crate) use batch::BatchGram;
+pub(crate) use device::{CudaKernel, CudaOperator, cross_apply};
+pub use device::{Timing, time_product};
 pub use launch::{Card, Launch, NO_DIAGONAL, PAD, Tiling, columns_per_pass, padded};
 pub use program::{Program, sources};
 
