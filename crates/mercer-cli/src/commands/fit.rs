@@ -38,7 +38,7 @@ pub struct Fit {
     k: usize,
 
     /// Precision of kernel values, bf16 for networks only; sums are always taken in f64. Without it, kernel values are
-    /// f64 and networks train in tf32 on a GPU [default: f64]
+    /// f64 and networks train in tf32 on a GPU
     #[arg(long, value_parser = methods::precisions())]
     precision: Option<Precisions>,
 

@@ -141,8 +141,7 @@ impl Network {
 
     /// Bytes that a forward and a backward pass take for each point of a batch.
     pub fn bytes_per_point(&self) -> usize {
-        let units = |(layer, place): (&Box<dyn Layer>, &Place)| layer.outputs() * place.networks;
-        let sizes = || self.layers.iter().zip(&self.places).map(units);
+        let sizes = || self.layers.iter().zip(&self.places).map(|(layer, place)| layer.outputs() * place.networks);
         // The output and the slope of every layer, and two buffers for the gradient on its way back.
         4 * (2 * sizes().sum::<usize>() + 2 * sizes().max().unwrap_or(0))
     }
@@ -214,13 +213,13 @@ impl Network {
         workspace: &mut Workspace,
         g: &Tensor,
         grad: &mut Tensor,
-        mut dx: Option<&mut Tensor>,
+        dx: Option<&mut Tensor>,
     ) -> Result<()> {
         let batch = self.batch_of(x)?;
         let [flow, next] = &mut workspace.flow;
         flow.reshape(&[self.networks, batch, self.outputs()])?;
         compute::copy(g, flow);
-        self.back(theta, x, &mut workspace.traces, [flow, next], grad, dx.as_deref_mut())
+        self.back(theta, x, &mut workspace.traces, [flow, next], grad, dx)
     }
 
     /// [`Network::vjp`] that uses up `g`.

@@ -182,6 +182,9 @@ impl Resident {
         most: usize,
     ) -> Result<Steps> {
         let count = most.min(self.chunk_size());
+        if count == 0 {
+            return Ok(Steps { outcomes: vec![], failure: None });
+        }
         let start = Instant::now();
         let states = self.upload(objective, optimizer, rng, count);
         self.forget_stale_graph(functions, optimizer);
