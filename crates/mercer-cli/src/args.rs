@@ -1,7 +1,7 @@
 //! The arguments of the program; help, completions and the man page come from here.
 
 use crate::commands::{
-    completions, datasets, demo, embed, fit, gram, inspect, kernels, man, regress, reproduce, transform,
+    completions, datasets, demo, devices, embed, fit, gram, inspect, kernels, man, regress, reproduce, transform,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -27,7 +27,7 @@ pub struct Globals {
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
 
-    /// Where to compute
+    /// Where to compute: cpu, or cuda:0, cuda:1, … (`mercer devices` lists them)
     #[arg(long, global = true, default_value = "cpu")]
     pub device: String,
 
@@ -62,6 +62,8 @@ pub enum Command {
     Kernels(kernels::Kernels),
     /// List the data sets that have a name
     Datasets(datasets::Datasets),
+    /// List the devices that can be computed on, with their memory and versions
+    Devices(devices::Devices),
     /// Decompose a kernel on embedded data by every method, and write a report
     Demo(demo::Demo),
     /// Run an experiment of the theory, and write its figure and report

@@ -168,7 +168,11 @@ pub fn by_name() -> impl TypedValueParser<Value = &'static Entry> {
 
 /// Reads a precision.
 pub fn precision() -> impl TypedValueParser<Value = Precision> {
-    PossibleValuesParser::new(["f32", "f64"]).map(|word| if word == "f32" { Precision::F32 } else { Precision::F64 })
+    PossibleValuesParser::new(["tf32", "f32", "f64"]).map(|word| match word.as_str() {
+        "tf32" => Precision::Tf32,
+        "f32" => Precision::F32,
+        _ => Precision::F64,
+    })
 }
 
 /// Reads one of `words`, each of which the library knows.

@@ -3,6 +3,7 @@
 pub mod completions;
 pub mod datasets;
 pub mod demo;
+pub mod devices;
 pub mod embed;
 pub mod fit;
 pub mod gram;

@@ -87,7 +87,7 @@ impl Means<'_> {
     fn operator(&self, kernel: &Kernel, x: ArrayView2<f64>, other: u64) -> Box<dyn Operator> {
         let stored = self.budget.allows(other + 3 * (x.nrows() as u64).pow(2) * self.precision.bytes());
         match (stored, self.precision) {
-            (true, Precision::F32) => Box::new(DenseOperator::new(gram::<f32>(kernel, x))),
+            (true, Precision::F32 | Precision::Tf32) => Box::new(DenseOperator::new(gram::<f32>(kernel, x))),
             (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(kernel, x))),
             (false, precision) => Box::new(KernelOperator::new(kernel, x, precision)),
         }

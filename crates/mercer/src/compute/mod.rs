@@ -24,6 +24,7 @@ mod augment;
 mod batch_norm;
 mod broadcast;
 mod conv;
+pub mod cuda;
 mod elementwise;
 mod gemm;
 mod jet;

@@ -33,7 +33,7 @@ impl KernelOperator {
     pub fn new(kernel: &Kernel, x: ArrayView2<f64>, precision: Precision) -> Self {
         let plan = Plan::new(kernel, x);
         let points = match precision {
-            Precision::F32 => AnyPoints::F32(plan.points(x)),
+            Precision::F32 | Precision::Tf32 => AnyPoints::F32(plan.points(x)),
             Precision::F64 => AnyPoints::F64(plan.points(x)),
         };
         let diagonal = plan.diagonal(x);
@@ -147,7 +147,7 @@ pub fn cross_apply(
     precision: Precision,
 ) -> Array2<f64> {
     match precision {
-        Precision::F32 => cross_apply_in::<f32>(kernel, x, z, a),
+        Precision::F32 | Precision::Tf32 => cross_apply_in::<f32>(kernel, x, z, a),
         Precision::F64 => cross_apply_in::<f64>(kernel, x, z, a),
     }
 }

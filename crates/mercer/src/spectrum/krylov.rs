@@ -35,7 +35,9 @@ impl Method for Krylov {
         // A stored matrix is read faster than it is computed; a third of the budget is no burden.
         let stored = problem.budget.allows(basis + 3 * n * n * problem.precision.bytes());
         let operator: Box<dyn Operator> = match (stored, problem.precision) {
-            (true, Precision::F32) => Box::new(DenseOperator::new(gram::<f32>(problem.kernel, problem.x))),
+            (true, Precision::F32 | Precision::Tf32) => {
+                Box::new(DenseOperator::new(gram::<f32>(problem.kernel, problem.x)))
+            }
             (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(problem.kernel, problem.x))),
             (false, precision) => Box::new(KernelOperator::new(problem.kernel, problem.x, precision)),
         };
