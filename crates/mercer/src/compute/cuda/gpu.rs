@@ -1,6 +1,7 @@
 //! A device that is open.
 
 use super::blas::Blas;
+use super::dnn::{self, Dnn};
 use super::memory::Pool;
 use super::module::Modules;
 use crate::{Error, Result};
@@ -26,12 +27,13 @@ pub struct Gpu {
     pub(super) pool: Mutex<Pool>,
     pub(super) modules: Mutex<Modules>,
     pub(super) blas: Mutex<Blas>,
+    pub(super) dnn: Mutex<Dnn>,
     tf32: AtomicBool,
     failure: Mutex<Option<String>>,
 }
 
 // SAFETY: the context may be used from any thread that has made it current, which every entry point does first; cuBLAS,
-// the pool and the modules are behind locks.
+// cuDNN, the pool and the modules are behind locks.
 unsafe impl Send for Gpu {}
 unsafe impl Sync for Gpu {}
 
@@ -116,6 +118,7 @@ impl Gpu {
                 pool: Mutex::new(Pool::default()),
                 modules: Mutex::default(),
                 blas: Mutex::new(Blas::none()),
+                dnn: Mutex::default(),
                 context,
                 stream,
                 copies,
@@ -277,5 +280,8 @@ fn versions() -> Vec<String> {
         format!("NVRTC {major}.{minor}"),
         format!("cuBLAS {}", dotted(blas)),
         format!("cuSOLVER {}", dotted(solver)),
+        dnn::version().map_or("no cuDNN 9: convolutions are slower without it".into(), |v| {
+            format!("cuDNN {}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
+        }),
     ]
 }

@@ -11,12 +11,16 @@
 //! | `module` | source → machine code by NVRTC, once per process |
 //! | `launch` | kernels and their arguments |
 //! | `blas` | matrix products by cuBLAS |
+//! | `dnn` | convolutions by cuDNN, where it is installed |
 //! | `graph` | a recorded step, replayed with one launch |
-//! | `primitives` | the arms of the primitives of [`crate::compute`] |
+//! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
 
 mod blas;
+pub(super) mod convolution;
+mod dnn;
 mod gpu;
 mod graph;
+pub(super) mod images;
 mod launch;
 mod memory;
 mod module;
@@ -30,5 +34,5 @@ pub use module::Source;
 
 /// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
 pub fn sources() -> Vec<(String, String)> {
-    vec![("primitives".into(), primitives::source())]
+    vec![("primitives".into(), primitives::source()), ("images".into(), images::source())]
 }
