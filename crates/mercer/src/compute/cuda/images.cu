@@ -37,6 +37,21 @@ __device__ __forceinline__ int formula(int phi, u32 column, u32 width) {
     return phi == SINCOS ? (column < width / 2 ? SIN : COS) : phi;
 }
 
+// y = phi(y), slope = phi'(y), in packs of four, for a phi that is the same for all units.
+extern "C" __global__ void activation(u32 packs, int phi, float* y, float* slope) {
+    EACH(i, packs) {
+        Pack<4> p = load<4>(y, i), s;
+#pragma unroll
+        for (int l = 0; l < 4; ++l) {
+            float v;
+            activate(phi, p.v[l], v, s.v[l]);
+            p.v[l] = v;
+        }
+        store<4>(y, i, p);
+        if (slope) store<4>(slope, i, s);
+    }
+}
+
 // y = phi(y + b), slope = phi'(y + b); rows of n numbers, one b a channel.
 extern "C" __global__ void channel_bias_activation(u32 per, u32 n, u32 plane, int phi, const float* bias, u64 bias_stride, float* y, float* slope) {
     u64 first = (u64)blockIdx.y * per;

@@ -112,6 +112,16 @@ impl Channels {
 
 const NOTHING: [Arg; 2] = [Arg::U64(0), Arg::U64(0)];
 
+/// `y ← φ(y)` and the slopes, four numbers at a time; whether that was possible.
+pub fn activation(gpu: &Gpu, phi: Activation, y: &Tensor, slope: Option<&Tensor>) -> bool {
+    let len = y.len();
+    if phi == Activation::SinCos || !len.is_multiple_of(4) {
+        return false;
+    }
+    over(gpu, "activation", 1, len / 4, &[Arg::size(len / 4), Arg::I32(phi as i32), at(y), maybe(slope)]);
+    true
+}
+
 pub fn channel_bias_activation(
     gpu: &Gpu,
     plane: usize,
