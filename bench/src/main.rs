@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+mod kernels;
 mod neural;
 
 type Failure = Box<dyn std::error::Error>;
@@ -54,7 +55,7 @@ impl Bench {
             "top-k-50000" => self.top_k("x50000x50"),
             other => match other.strip_prefix("neural-") {
                 Some(size) => neural::training_step(size, self.repeats),
-                None => Err(format!("unknown job '{other}'").into()),
+                None => kernels::infinite_network(other, self.repeats),
             },
         }
     }

@@ -76,7 +76,7 @@ pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<T> {
     let plan = Plan::new(kernel, x);
     let (points, diagonal) = (plan.points::<T>(x), plan.diagonal(x));
     let n = points.n;
-    let blocks = ranges(n);
+    let blocks = ranges(n, plan.side());
     let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
     let mut out: Vec<T> = zeros(n * n);
     let target = Target { start: out.as_mut_ptr(), n };

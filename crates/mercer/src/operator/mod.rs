@@ -14,6 +14,8 @@ mod dense;
 mod low_rank;
 mod matrix_free;
 pub mod memory;
+mod network;
+mod pictures;
 mod points;
 mod real;
 mod strips;

@@ -32,6 +32,9 @@
 
 mod lane32;
 mod lane64;
+mod pack;
+
+pub use pack::Pack;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
