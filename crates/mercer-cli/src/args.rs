@@ -1,7 +1,8 @@
 //! The arguments of the program; help, completions and the man page come from here.
 
 use crate::commands::{
-    completions, datasets, demo, embed, fit, gram, inspect, kernels, man, regress, reproduce, transform,
+    completions, datasets, demo, devices, embed, fit, gram, inspect, kernels, man, ntk, regress, reproduce, sample,
+    transform,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -27,7 +28,7 @@ pub struct Globals {
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
 
-    /// Where to compute
+    /// Where to compute: cpu, or cuda:0, cuda:1, … (`mercer devices` lists them)
     #[arg(long, global = true, default_value = "cpu")]
     pub device: String,
 
@@ -54,6 +55,10 @@ pub enum Command {
     Inspect(inspect::Inspect),
     /// Write the kernel matrix of a data set
     Gram(gram::Gram),
+    /// Write the empirical NTK of a network on data: the kernel itself, or functions whose kernel it is
+    Ntk(Box<ntk::Ntk>),
+    /// Write the values of freshly drawn networks on data: functions whose kernel is the network's Gaussian process
+    Sample(sample::Sample),
     /// Learn to predict a column: numbers by regression, words by classification
     Regress(regress::Regress),
     /// Give every point a few coordinates that keep what the kernel calls near
@@ -62,6 +67,8 @@ pub enum Command {
     Kernels(kernels::Kernels),
     /// List the data sets that have a name
     Datasets(datasets::Datasets),
+    /// List the devices that can be computed on, with their memory and versions
+    Devices(devices::Devices),
     /// Decompose a kernel on embedded data by every method, and write a report
     Demo(demo::Demo),
     /// Run an experiment of the theory, and write its figure and report

@@ -2,6 +2,7 @@
 
 use crate::args::Globals;
 use crate::progress::Bar;
+use mercer::compute::Device;
 use mercer::operator::Budget;
 use mercer::{Error, Result};
 use serde::Serialize;
@@ -14,6 +15,7 @@ const PIECES: usize = 8;
 /// The global options, checked.
 pub struct Context {
     pub seed: u64,
+    pub device: Device,
     pub budget: Budget,
     pub json: bool,
     quiet: bool,
@@ -22,7 +24,7 @@ pub struct Context {
 impl Context {
     /// Checks the options and sizes the pool of threads.
     pub fn new(globals: &Globals) -> Result<Context> {
-        check_device(&globals.device)?;
+        let device = Device::parse(&globals.device)?.open()?;
         if let Some(threads) = globals.threads {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global();
             pool.map_err(|e| Error::input(format!("--threads {threads}: {e}")))?;
@@ -30,7 +32,7 @@ impl Context {
         // Factorisations are cut into as many pieces however many threads there are, so that their number changes no bit.
         faer::set_global_parallelism(faer::Par::rayon(PIECES));
         let budget = globals.memory.as_deref().map_or_else(|| Ok(Budget::of_free_memory()), Budget::parse)?;
-        Ok(Context { seed: globals.seed, budget, json: globals.json, quiet: globals.quiet })
+        Ok(Context { seed: globals.seed, device, budget, json: globals.json, quiet: globals.quiet })
     }
 
     /// The result of a command, on standard output: one JSON object, or text.
@@ -71,14 +73,4 @@ pub fn print(bytes: &[u8]) -> Result<()> {
 
 fn pretty(object: &impl Serialize) -> String {
     serde_json::to_string(object).expect("results are plain data")
-}
-
-fn check_device(device: &str) -> Result<()> {
-    match device {
-        "cpu" => Ok(()),
-        _ if device.starts_with("cuda") => Err(Error::input(format!(
-            "this build has no GPU support, so --device {device} cannot be used; use --device cpu"
-        ))),
-        _ => Err(Error::input(format!("there is no device called `{device}`; use --device cpu"))),
-    }
 }

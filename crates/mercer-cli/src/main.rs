@@ -8,6 +8,7 @@ mod context;
 mod figure;
 mod input;
 mod methods;
+mod network;
 mod output;
 mod progress;
 #[allow(dead_code)]
@@ -48,17 +49,24 @@ const BAD_INPUT: u8 = 2;
 
 fn run(cli: Cli) -> Result<()> {
     let context = Context::new(&cli.globals)?;
-    match cli.command {
-        Command::Fit(fit) => fit.run(&context),
-        Command::Transform(transform) => transform.run(&context),
-        Command::Inspect(inspect) => inspect.run(&context),
-        Command::Gram(gram) => gram.run(&context),
-        Command::Regress(regress) => regress.run(&context),
-        Command::Embed(embed) => embed.run(&context),
-        Command::Kernels(kernels) => kernels.run(&context),
-        Command::Datasets(datasets) => datasets.run(&context),
-        Command::Demo(demo) => demo.run(&context),
-        Command::Reproduce(reproduce) => reproduce.run(&context),
+    context.device.checked(context.device.scope(|| command(cli.command, &context)))
+}
+
+fn command(command: Command, context: &Context) -> Result<()> {
+    match command {
+        Command::Fit(fit) => fit.run(context),
+        Command::Transform(transform) => transform.run(context),
+        Command::Inspect(inspect) => inspect.run(context),
+        Command::Gram(gram) => gram.run(context),
+        Command::Ntk(ntk) => ntk.run(&context),
+        Command::Sample(sample) => sample.run(&context),
+        Command::Regress(regress) => regress.run(context),
+        Command::Embed(embed) => embed.run(context),
+        Command::Kernels(kernels) => kernels.run(context),
+        Command::Datasets(datasets) => datasets.run(context),
+        Command::Demo(demo) => demo.run(context),
+        Command::Reproduce(reproduce) => reproduce.run(context),
+        Command::Devices(devices) => devices.run(context),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
     }
@@ -67,7 +75,9 @@ fn run(cli: Cli) -> Result<()> {
 /// [`BAD_INPUT`], or 1 where the computation itself failed.
 fn exit_code(error: &Error) -> u8 {
     match error {
-        Error::Input(_) | Error::File { .. } | Error::Io { .. } | Error::Memory { .. } => BAD_INPUT,
+        Error::Input(_) | Error::File { .. } | Error::Io { .. } | Error::Memory { .. } | Error::DeviceMemory { .. } => {
+            BAD_INPUT
+        }
         _ => 1,
     }
 }

@@ -44,6 +44,25 @@ pub enum Error {
         instead: String,
     },
 
+    /// A device has not enough memory left.
+    #[error("{device}: {what} needs {}, but only {} are free; {instead}", human_bytes(*needed), human_bytes(*free))]
+    DeviceMemory {
+        /// The device.
+        device: String,
+        /// What was to be allocated.
+        what: String,
+        /// Bytes it takes.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+        /// What fits instead.
+        instead: String,
+    },
+
+    /// A device is not there, or has failed.
+    #[error("{0}")]
+    Device(String),
+
     /// An iteration ended before it reached its tolerance.
     #[error(
         "{what} did not converge: residual {residual:.3e} after {iterations} iterations (tolerance {tolerance:.1e}); {instead}"

@@ -58,7 +58,7 @@ impl Gram {
         )?;
         let start = Instant::now();
         match self.precision {
-            Precision::F32 => write::<f32>(&kernel, &rows, columns.as_ref(), &out)?,
+            Precision::F32 | Precision::Tf32 => write::<f32>(&kernel, &rows, columns.as_ref(), &out)?,
             Precision::F64 => write::<f64>(&kernel, &rows, columns.as_ref(), &out)?,
         }
         let seconds = start.elapsed().as_secs_f64();

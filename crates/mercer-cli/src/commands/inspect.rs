@@ -4,6 +4,7 @@ use super::fit::{described, fitted};
 use crate::context::Context;
 use clap::Args;
 use mercer::Result;
+use mercer::operator::Precision;
 use mercer::spectrum::Spectrum;
 use std::path::PathBuf;
 
@@ -20,7 +21,11 @@ impl Inspect {
         context.result(&fitted(&spectrum), || {
             let scaled = if spectrum.scaler.is_some() { "; new points are scaled as the fitted ones were" } else { "" };
             let origin = &spectrum.origin;
-            let precision = if origin.precision.bytes() == 4 { "f32" } else { "f64" };
+            let precision = match origin.precision {
+                Precision::Tf32 => "tf32",
+                Precision::F32 => "f32",
+                Precision::F64 => "f64",
+            };
             format!(
                 "{}\nKernel: {}\nFitted with seed {}, kernel values in {precision}{scaled}.\n",
                 described(&spectrum),

@@ -3,12 +3,15 @@
 pub mod completions;
 pub mod datasets;
 pub mod demo;
+pub mod devices;
 pub mod embed;
 pub mod fit;
 pub mod gram;
 pub mod inspect;
 pub mod kernels;
 pub mod man;
+pub mod ntk;
 pub mod regress;
 pub mod reproduce;
+pub mod sample;
 pub mod transform;

@@ -1,5 +1,6 @@
 //! Activation functions: the formula and its slope, once, over [`Num`]; bias, value and slope in one vectorised pass.
 
+use super::cuda::primitives as cuda;
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::reduce::sum;
 use super::tensor::{Stack, StackMut, Tensor};
@@ -142,6 +143,42 @@ formulas! {
     Cos: |z| { let (s, c) = z.sin_cos(); (c, -s) };
 }
 
+/// The formulas as device code: `activate(phi, z, value, slope)` and `curvature(phi, z, value, slope)`, with `phi` the
+/// place of the activation in [`Activation::ALL`].
+pub(super) fn device_functions() -> String {
+    let place = |phi: Activation| phi as i32;
+    let [sin, cos, both] = [Activation::Sin, Activation::Cos, Activation::SinCos].map(place);
+    let case = |(phi, value, slope, curvature): (Activation, &str, &str, &str)| {
+        let phi = place(phi);
+        (format!("case {phi}: v = {value}; s = {slope}; break;\n"), format!("case {phi}: return {curvature};\n"))
+    };
+    let (values, curvatures): (Vec<String>, Vec<String>) = [
+        (Activation::Identity, "z", "1.0f", "0.0f"),
+        (Activation::Relu, "z > 0.0f ? z : (z == z ? 0.0f : z)", "z > 0.0f ? 1.0f : 0.0f", "0.0f"),
+        (Activation::LeakyRelu, "z > 0.0f ? z : 0.01f * z", "z > 0.0f ? 1.0f : 0.01f", "0.0f"),
+        (Activation::Erf, "erff(z)", "1.1283791670955126f * expf(-z * z)", "-2.0f * z * s"),
+        (Activation::Tanh, "tanhf(z)", "1.0f - v * v", "-2.0f * v * s"),
+        (
+            Activation::Gelu,
+            "z * normcdff(z)",
+            "normcdff(z) + z * 0.3989422804014327f * expf(-0.5f * z * z)",
+            "(2.0f - z * z) * 0.3989422804014327f * expf(-0.5f * z * z)",
+        ),
+        (Activation::Sin, "sinf(z)", "cosf(z)", "-v"),
+        (Activation::Cos, "cosf(z)", "-sinf(z)", "-v"),
+    ]
+    .map(case)
+    .into_iter()
+    .unzip();
+    format!(
+        "#define SIN {sin}\n#define COS {cos}\n#define SINCOS {both}\n\
+         __device__ __forceinline__ void activate(int phi, float z, float& v, float& s) {{\nswitch (phi) {{\n{}}}\n}}\n\
+         __device__ __forceinline__ float curvature(int phi, float z, float v, float s) {{\nswitch (phi) {{\n{}}}\nreturn 0.0f;\n}}\n",
+        values.concat(),
+        curvatures.concat()
+    )
+}
+
 /// In place, `y ← φ(y + b)` and `slope ← φ'(y + b)` on consecutive rows of `width`.
 pub(super) fn apply_rows(
     phi: Activation,
@@ -261,6 +298,9 @@ pub fn activation(phi: Activation, y: &mut Tensor, slope: Option<&mut Tensor>) {
 pub(super) fn bias_activation(bias: Option<Stack<'_>>, phi: Activation, y: &mut Tensor, slope: Option<&mut Tensor>) {
     let (count, m, n) = y.as_matrices();
     assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "activation: the slopes are not of y's shape");
+    if let Some(gpu) = y.gpu() {
+        return cuda::bias_activation(gpu, bias, phi, y, slope);
+    }
     let blocks = m.div_ceil(ROWS);
     let y = Parts::new(y.host_mut());
     let slope = slope.map(|s| Parts::new(s.host_mut()));
@@ -293,6 +333,9 @@ pub fn activation_vjp(g: &mut Tensor, slope: Option<&Tensor>, bias_grad: Option<
         bias_grad.rows * bias_grad.cols == n && bias_grad.count == count,
         "activation_vjp: the bias is not [{count}, {n}]"
     );
+    if let Some(gpu) = g.gpu() {
+        return cuda::activation_vjp(gpu, g, slope, &bias_grad);
+    }
     let stride = bias_grad.stride;
     let blocks = n.div_ceil(COLS);
     let bias_grad = Parts::new(bias_grad.host_mut());
@@ -347,6 +390,9 @@ pub fn bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor
     let (count, m, n) = t.as_matrices();
     assert!(slope.is_none_or(|s| s.len() == t.len()), "bias_slope: the slopes are not of the tangent's shape");
     assert!(bias.is_none_or(|b| b.rows * b.cols == n), "bias_slope: the bias is not of width {n}");
+    if let Some(gpu) = t.gpu() {
+        return cuda::bias_slope(gpu, t, bias, slope);
+    }
     let slope = slope.map(Tensor::host);
     let t = Parts::new(t.host_mut());
     for_each(count * m, 4 * count * m * n, |row| {

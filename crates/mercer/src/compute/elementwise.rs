@@ -1,5 +1,6 @@
 //! Copies, sums and random fills of whole tensors.
 
+use super::cuda::primitives as cuda;
 use super::parallel::{CHUNK, Parts, block, for_each};
 use super::tensor::Tensor;
 use crate::rng::Rng;
@@ -19,7 +20,7 @@ impl<F: Fn(f32, f32) -> f32> SimdJob for Zip<'_, F> {
 }
 
 fn zip(y: &mut Tensor, x: &Tensor, f: impl Fn(f32, f32) -> f32 + Copy + Sync + Send) {
-    assert!(y.len() == x.len(), "shapes {:?} and {:?} differ in size", y.shape(), x.shape());
+    same_size(y, x);
     let len = y.len();
     let (y, x) = (Parts::new(y.host_mut()), x.host());
     for_each(len.div_ceil(CHUNK), 4 * len, |task| {
@@ -29,43 +30,74 @@ fn zip(y: &mut Tensor, x: &Tensor, f: impl Fn(f32, f32) -> f32 + Copy + Sync + S
     });
 }
 
+fn same_size(y: &Tensor, x: &Tensor) {
+    assert!(y.len() == x.len(), "shapes {:?} and {:?} differ in size", y.shape(), x.shape());
+}
+
 /// `y ← x`.
 pub fn copy(x: &Tensor, y: &mut Tensor) {
+    if let Some(gpu) = y.gpu() {
+        same_size(y, x);
+        return cuda::copy(gpu, x, y);
+    }
     zip(y, x, |_, x| x);
 }
 
 /// `y ← y + α x`.
 pub fn axpy(alpha: f32, x: &Tensor, y: &mut Tensor) {
+    if let Some(gpu) = y.gpu() {
+        same_size(y, x);
+        return cuda::axpy(gpu, alpha, x, y);
+    }
     zip(y, x, move |y, x| y + alpha * x);
 }
 
 /// `y ← y ∘ x`.
 pub fn multiply(y: &mut Tensor, x: &Tensor) {
+    if let Some(gpu) = y.gpu() {
+        same_size(y, x);
+        return cuda::multiply(gpu, y, x);
+    }
     zip(y, x, |y, x| y * x);
 }
 
 /// `y ← α y`.
 pub fn scale(alpha: f32, y: &mut Tensor) {
+    if let Some(gpu) = y.gpu() {
+        return cuda::scale(gpu, alpha, y);
+    }
     y.host_mut().iter_mut().for_each(|y| *y *= alpha);
 }
 
 /// `y ← value`.
 pub fn fill(y: &mut Tensor, value: f32) {
+    if let Some(gpu) = y.gpu() {
+        return cuda::fill(gpu, y, value);
+    }
     y.host_mut().fill(value);
 }
 
-/// Independent standard normal numbers.
+/// Independent standard normal numbers. Each kind of device has its own numbers for a seed, always the same ones.
 pub fn fill_normal(y: &mut Tensor, rng: &mut Rng) {
+    if let Some(gpu) = y.gpu() {
+        return cuda::fill_random(gpu, y, cuda::Law::Normal, rng);
+    }
     y.host_mut().iter_mut().for_each(|y| *y = rng.normal() as f32);
 }
 
 /// Independent numbers, uniform on [low, high).
 pub fn fill_uniform(y: &mut Tensor, low: f32, high: f32, rng: &mut Rng) {
+    if let Some(gpu) = y.gpu() {
+        return cuda::fill_random(gpu, y, cuda::Law::Uniform(low, high), rng);
+    }
     y.host_mut().iter_mut().for_each(|y| *y = low + (high - low) * rng.uniform() as f32);
 }
 
 /// Independent signs.
 pub fn fill_rademacher(y: &mut Tensor, rng: &mut Rng) {
+    if let Some(gpu) = y.gpu() {
+        return cuda::fill_random(gpu, y, cuda::Law::Rademacher, rng);
+    }
     y.host_mut().iter_mut().for_each(|y| *y = rng.sign() as f32);
 }
 
@@ -75,6 +107,11 @@ pub fn fill_rademacher(y: &mut Tensor, rng: &mut Rng) {
 pub fn gather_rows(x: &Tensor, rows: &[usize], out: &mut Tensor) -> crate::Result<()> {
     let (_, _, d) = x.as_matrices();
     out.reshape(&[rows.len(), d])?;
+    if let Some(gpu) = x.gpu() {
+        let n = x.len() / d.max(1);
+        assert!(rows.iter().all(|&row| row < n), "a row of {n} is out of range");
+        return cuda::gather_rows(gpu, x, rows, out);
+    }
     let x = x.host();
     for (out, &row) in out.host_mut().chunks_exact_mut(d.max(1)).zip(rows) {
         out.copy_from_slice(&x[row * d..(row + 1) * d]);
@@ -86,6 +123,9 @@ pub fn gather_rows(x: &Tensor, rows: &[usize], out: &mut Tensor) -> crate::Resul
 pub fn transpose(x: &Tensor, out: &mut Tensor) {
     let (count, m, n) = x.as_matrices();
     assert!(out.as_matrices() == (count, n, m), "transpose of {:?} into {:?}", x.shape(), out.shape());
+    if let Some(gpu) = x.gpu() {
+        return cuda::transpose(gpu, x, out);
+    }
     let x = x.host();
     for (j, out) in out.host_mut().chunks_exact_mut((m * n).max(1)).enumerate() {
         for (c, out) in out.chunks_exact_mut(m).enumerate() {

@@ -1,6 +1,7 @@
 //! Matrix products: stacks of them, and the one inside a dense layer with its bias and activation.
 
 use super::activation::{Activation, apply_rows, bias_activation};
+use super::cuda::primitives as cuda;
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::tensor::{Stack, StackMut, Tensor};
 use faer::linalg::matmul::matmul;
@@ -37,6 +38,9 @@ pub fn gemm(alpha: f32, a: Stack<'_>, b: Stack<'_>, store: Store, mut c: StackMu
         c.rows,
         c.cols
     );
+    if let Some(gpu) = c.tensor.gpu() {
+        return cuda::gemm(gpu, alpha, a, b, store, &mut c);
+    }
     let (stride, work) = (c.stride, 2 * count * m * n * p);
     let sums = count > 1 && stride == 0;
     let c = Parts::new(c.host_mut());
@@ -141,8 +145,8 @@ pub fn dense(
     );
     assert!(bias.is_none_or(|b| b.rows * b.cols == n), "dense: the bias is not of width {n}");
     assert!(slope.as_ref().is_none_or(|s| s.len() == count * m * n), "dense: the slopes are not of y's shape");
-    if n == 1 && x.is_shared() && count > 1 {
-        // One product for all networks, see `gemm`.
+    if y.gpu().is_some() || n == 1 && x.is_shared() && count > 1 {
+        // On the processor: one product for all networks, see `gemm`.
         gemm(1.0, x, w, Store::Replace, y.stack_mut());
         return bias_activation(bias, phi, y, slope);
     }

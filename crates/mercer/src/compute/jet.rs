@@ -1,6 +1,7 @@
 //! Second-order forward passes: value, gradient and Laplacian of every unit, together.
 
 use super::activation::{Activation, apply_rows};
+use super::cuda::primitives as cuda;
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::tensor::{Stack, Tensor};
 use crate::simd::{Lane, Num, SimdJob, dispatch};
@@ -18,6 +19,9 @@ pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tens
         "jet: {rows} rows are not (d+2) times {points} points"
     );
     assert!(bias.is_none_or(|b| b.rows() * b.cols() == n), "jet: the bias is not of width {n}");
+    if let Some(gpu) = y.gpu() {
+        return cuda::jet(gpu, phi, bias, points, y);
+    }
     let (orders, blocks) = (rows / points, points.div_ceil(ROWS));
     let y = Parts::new(y.host_mut());
     for_each(count * blocks, 20 * count * rows * n, |task| {

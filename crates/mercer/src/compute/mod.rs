@@ -20,9 +20,12 @@
 //! ```
 
 mod activation;
+pub mod cuda;
+mod each;
 mod elementwise;
 mod gemm;
 mod jet;
+mod math;
 mod norm;
 mod parallel;
 mod reduce;
@@ -30,11 +33,13 @@ mod tensor;
 mod update;
 
 pub use activation::{Activation, activation, activation_vjp, bias_slope};
+pub use each::{add_product_each, multiply_each};
 pub use elementwise::{
     axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
 };
 pub use gemm::{Store, dense, gemm};
 pub use jet::jet;
+pub use math::Math;
 pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
 pub use reduce::{all_finite, column_dots, sum_rows, sum_squares};
 pub use tensor::{Device, Stack, StackMut, Tensor};

@@ -1,5 +1,6 @@
 //! L2 batch norm: every unit divided by its root mean square over the batch.
 
+use super::cuda::primitives as cuda;
 use super::parallel::{Parts, for_each};
 use super::reduce::columns_of;
 use super::tensor::{Stack, Tensor};
@@ -12,6 +13,9 @@ const TINY: f32 = 1e-30;
 pub fn l2_norm(y: &mut Tensor, factor: &mut Tensor) {
     let (count, m, n) = y.as_matrices();
     assert!(factor.len() == count * n, "l2_norm of {:?} with factors {:?}", y.shape(), factor.shape());
+    if let Some(gpu) = y.gpu() {
+        return cuda::l2_norm(gpu, y, factor);
+    }
     let (y, factor) = (Parts::new(y.host_mut()), Parts::new(factor.host_mut()));
     for_each(count, 6 * count * m * n, |j| {
         // SAFETY (both): tasks have different j.
@@ -39,6 +43,9 @@ pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut T
         y.shape(),
         t.shape()
     );
+    if let Some(gpu) = t.gpu() {
+        return cuda::l2_norm_tangent(gpu, y, factor, t, work);
+    }
     let (y, factor) = (y.host(), factor.host());
     let (t, work) = (Parts::new(t.host_mut()), Parts::new(work.host_mut()));
     for_each(count, 8 * count * m * n, |j| {
@@ -69,6 +76,9 @@ pub fn scale_columns(y: &mut Tensor, factor: Stack<'_>) {
         y.shape(),
         factor.rows * factor.cols
     );
+    if let Some(gpu) = y.gpu() {
+        return cuda::scale_columns(gpu, y, factor);
+    }
     let y = Parts::new(y.host_mut());
     for_each(count, 2 * count * m * n, |j| {
         // SAFETY: tasks have different j.

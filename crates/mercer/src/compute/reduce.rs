@@ -1,5 +1,6 @@
 //! Sums over rows, columns and whole tensors, always in the same order.
 
+use super::cuda::primitives as cuda;
 use super::parallel::{CHUNK, Parts, for_each};
 use super::tensor::{Stack, StackMut, Tensor};
 use crate::simd::{SimdJob, dispatch};
@@ -59,6 +60,9 @@ pub fn column_dots(x: &Tensor, y: &Tensor, out: &mut Tensor) {
         y.shape(),
         out.shape()
     );
+    if let Some(gpu) = x.gpu() {
+        return cuda::column_dots(gpu, x, y, out);
+    }
     let (x, y) = (x.host(), y.host());
     let out = Parts::new(out.host_mut());
     for_each(count, 4 * count * m * n, |j| {
@@ -87,6 +91,9 @@ pub(super) fn columns_of(x: &[f32], y: &[f32], out: &mut [f32]) {
 pub fn sum_rows(x: Stack<'_>, mut out: StackMut<'_>) {
     let (m, n, count, stride) = (x.rows, x.cols, out.count, out.stride);
     assert!(!x.transposed && out.rows * out.cols == n, "sum_rows of [{m}, {n}] into [{}, {}]", out.rows, out.cols);
+    if let Some(gpu) = x.tensor.gpu() {
+        return cuda::sum_rows(gpu, x, &out);
+    }
     let out = Parts::new(out.host_mut());
     for_each(count, 2 * count * m * n, |j| {
         // SAFETY: tasks have different j.
@@ -100,6 +107,9 @@ pub fn sum_rows(x: Stack<'_>, mut out: StackMut<'_>) {
 
 /// `out ← Σ x²` over the whole tensor; `out` `[1]`, so that nothing leaves the device.
 pub fn sum_squares(x: &Tensor, out: &mut Tensor) {
+    if let Some(gpu) = x.gpu() {
+        return cuda::sum_squares(gpu, x, out);
+    }
     // Chunk sums in double precision, added in order: one number for any number of threads.
     let partial: Vec<f64> = chunks(x.host()).map(|x| f64::from(dot(x, x))).collect();
     out.host_mut()[0] = partial.iter().sum::<f64>() as f32;
@@ -107,6 +117,9 @@ pub fn sum_squares(x: &Tensor, out: &mut Tensor) {
 
 /// Whether no element is NaN or infinite.
 pub fn all_finite(x: &Tensor) -> bool {
+    if let Some(gpu) = x.gpu() {
+        return cuda::all_finite(gpu, x);
+    }
     // x·0 is 0 for finite x and NaN otherwise, so one sum tells.
     chunks(x.host()).all(|x| dispatch(ZeroSum(x)) == 0.0)
 }

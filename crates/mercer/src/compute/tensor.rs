@@ -1,19 +1,82 @@
 //! Tensors, and the views of them that matrix products read and write.
 
+use super::cuda::{Buffer, Gpu, gpu};
+use super::math::Math;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 
 /// Where tensors live and primitives run; chosen at run time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Device {
     /// Host memory and processor threads.
     #[default]
     Cpu,
+    /// The NVIDIA GPU of this number.
+    Cuda(usize),
 }
 
 impl Device {
-    /// Runs `f` where this device's primitives start fastest: on the processor, inside the thread pool, so that a
-    /// primitive called by `f` need not hand its work over from outside. Wrap a training loop in it; results are the
+    /// From its name: `cpu`, `cuda` (the first GPU) or `cuda:N`.
+    ///
+    /// ```
+    /// use mercer::compute::Device;
+    /// assert_eq!(Device::parse("cuda:1")?, Device::Cuda(1));
+    /// assert!(Device::parse("gpu").unwrap_err().to_string().contains("cuda:0"));
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn parse(name: &str) -> Result<Device> {
+        let ordinal = match name {
+            "cpu" => return Ok(Device::Cpu),
+            "cuda" => Some(0),
+            _ => name.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
+        };
+        ordinal
+            .map(Device::Cuda)
+            .ok_or_else(|| Error::input(format!("unknown device \"{name}\"; write cpu, cuda:0, cuda:1, …")))
+    }
+
+    /// Every device of this machine: the processor, then the GPUs.
+    pub fn available() -> Vec<Device> {
+        let count = super::cuda::describe_all().map_or(0, |(devices, _)| devices.len());
+        std::iter::once(Device::Cpu).chain((0..count).map(Device::Cuda)).collect()
+    }
+
+    /// Opens the device, so that one that is not there is told of before any work is done.
+    pub fn open(self) -> Result<Device> {
+        match self {
+            Device::Cpu => {}
+            Device::Cuda(ordinal) => drop(gpu(ordinal)?),
+        }
+        Ok(self)
+    }
+
+    /// The device of this thread: the one whose [`Device::scope`] it is in; the processor outside of any. Operators, dense
+    /// factorisations and networks that are made without naming a device are made on it.
+    pub fn current() -> Device {
+        CURRENT.get()
+    }
+
+    /// Runs `f` with this device as the [`Device::current`] one of this thread.
+    ///
+    /// ```
+    /// use mercer::compute::Device;
+    /// assert_eq!(Device::Cpu.scope(Device::current), Device::Cpu);
+    /// ```
+    pub fn scope<T>(self, f: impl FnOnce() -> T) -> T {
+        /// Restores the device even when `f` panics.
+        struct Restore(Device);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                CURRENT.set(self.0);
+            }
+        }
+        let _restore = Restore(CURRENT.replace(self));
+        f()
+    }
+
+    /// [`Device::scope`] where this device's primitives start fastest: on the processor, inside the thread pool, so that
+    /// a primitive called by `f` need not hand its work over from outside. Wrap a training loop in it; results are the
     /// same without.
     ///
     /// ```
@@ -21,32 +84,101 @@ impl Device {
     /// assert_eq!(Device::Cpu.enter(|| 6 * 7), 42);
     /// ```
     pub fn enter<T: Send>(self, f: impl FnOnce() -> T + Send) -> T {
-        let Device::Cpu = self;
-        rayon::scope(|_| f())
+        match self {
+            Device::Cpu => rayon::scope(|_| self.scope(f)),
+            Device::Cuda(_) => self.scope(f),
+        }
     }
+
+    /// Runs `f` with matrix products of this device in TF32 (10 bits of mantissa, sums in f32) where it has tensor cores;
+    /// on the processor it is `f` itself.
+    pub fn with_tf32<T>(self, allowed: bool, f: impl FnOnce() -> T) -> T {
+        if allowed { self.with_math(Math::Tf32, f) } else { f() }
+    }
+
+    /// Runs `f` with this device's matrix products rounding their factors as `math` says; on the processor it is `f`
+    /// itself.
+    pub fn with_math<T>(self, math: Math, f: impl FnOnce() -> T) -> T {
+        let Device::Cuda(ordinal) = self else { return f() };
+        let Ok(gpu) = gpu(ordinal) else { return f() };
+        let before = gpu.set_math(math);
+        let value = f();
+        gpu.set_math(before);
+        value
+    }
+
+    /// `result`, unless the device has failed: then that is what went wrong.
+    pub fn checked<T>(self, result: Result<T>) -> Result<T> {
+        match self {
+            Device::Cpu => result,
+            Device::Cuda(ordinal) => gpu(ordinal)?.check().and(result),
+        }
+    }
+
+    /// Waits for all work queued on the device and returns its first failure.
+    pub fn synchronize(self) -> Result<()> {
+        match self {
+            Device::Cpu => Ok(()),
+            Device::Cuda(ordinal) => gpu(ordinal)?.synchronize(),
+        }
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            Device::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+thread_local! {
+    static CURRENT: Cell<Device> = const { Cell::new(Device::Cpu) };
 }
 
 /// A contiguous row-major array of `f32` on a device. Its memory only grows: [`Tensor::reshape`] to a smaller or
 /// equal size never allocates.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Tensor {
     shape: Vec<usize>,
-    storage: Vec<f32>,
+    storage: Storage,
 }
+
+#[derive(Debug)]
+enum Storage {
+    Host(Vec<f32>),
+    Cuda(Buffer),
+}
+
+/// What to do where a tensor does not fit.
+const SMALLER: &str = "use a smaller batch or a narrower network";
 
 impl Tensor {
     /// All zeros.
     pub fn zeros(device: Device, shape: &[usize]) -> Result<Tensor> {
-        let Device::Cpu = device;
-        let mut tensor = Tensor { shape: vec![0], storage: Vec::new() };
+        let storage = match device {
+            Device::Cpu => Storage::Host(Vec::new()),
+            Device::Cuda(ordinal) => Storage::Cuda(allocate(gpu(ordinal)?, &[0])?),
+        };
+        let mut tensor = Tensor { shape: vec![0], storage };
         tensor.reshape(shape)?;
         Ok(tensor)
     }
 
     /// A copy of `data`, which has the product of `shape` as its length.
     pub fn from_host(device: Device, shape: &[usize], data: &[f32]) -> Result<Tensor> {
-        let Device::Cpu = device;
-        let tensor = Tensor { shape: shape.to_vec(), storage: data.to_vec() };
+        let storage = match device {
+            Device::Cpu => Storage::Host(data.to_vec()),
+            Device::Cuda(ordinal) => {
+                let mut buffer = allocate(gpu(ordinal)?, shape)?;
+                if 4 * data.len() <= buffer.bytes() {
+                    buffer.write(0, data);
+                }
+                Storage::Cuda(buffer)
+            }
+        };
+        let tensor = Tensor { shape: shape.to_vec(), storage };
         tensor.check_host_length(data.len())?;
         Ok(tensor)
     }
@@ -54,25 +186,44 @@ impl Tensor {
     /// Overwrites the whole tensor.
     pub fn copy_from_host(&mut self, data: &[f32]) -> Result<()> {
         self.check_host_length(data.len())?;
-        self.host_mut().copy_from_slice(data);
+        match &mut self.storage {
+            Storage::Host(storage) => storage[..data.len()].copy_from_slice(data),
+            Storage::Cuda(buffer) => buffer.write(0, data),
+        }
         Ok(())
     }
 
     /// A copy of the whole tensor in host memory; waits for the device.
     pub fn to_host(&self) -> Result<Vec<f32>> {
-        Ok(self.host().to_vec())
+        let mut data = vec![0.0; self.len()];
+        self.copy_to_host(&mut data)?;
+        Ok(data)
     }
 
     /// [`Tensor::to_host`] into a buffer of the same length.
     pub fn copy_to_host(&self, data: &mut [f32]) -> Result<()> {
         self.check_host_length(data.len())?;
-        data.copy_from_slice(self.host());
+        match &self.storage {
+            Storage::Host(_) => data.copy_from_slice(self.host()),
+            Storage::Cuda(buffer) => buffer.read(0, data)?,
+        }
         Ok(())
+    }
+
+    /// The same numbers on `device`.
+    pub fn to_device(&self, device: Device) -> Result<Tensor> {
+        if device == self.device() {
+            return Ok(self.clone());
+        }
+        Tensor::from_host(device, &self.shape, &self.to_host()?)
     }
 
     /// The device it lives on.
     pub fn device(&self) -> Device {
-        Device::Cpu
+        match &self.storage {
+            Storage::Host(_) => Device::Cpu,
+            Storage::Cuda(buffer) => Device::Cuda(buffer.gpu().ordinal),
+        }
     }
 
     /// Extents, outermost first.
@@ -94,15 +245,24 @@ impl Tensor {
     /// Allocates only when the tensor has never been this large.
     pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
         let len = shape.iter().product::<usize>();
-        if len > self.storage.len() {
-            let more = len - self.storage.len();
-            self.storage.try_reserve_exact(more).map_err(|_| Error::Memory {
-                what: format!("a tensor of shape {shape:?}"),
-                needed: 4 * len as u64,
-                budget: 4 * self.storage.len() as u64,
-                instead: "use a smaller batch or a narrower network".into(),
-            })?;
-            self.storage.resize(len, 0.0);
+        match &mut self.storage {
+            Storage::Host(storage) if len > storage.len() => {
+                let more = len - storage.len();
+                storage.try_reserve_exact(more).map_err(|_| Error::Memory {
+                    what: format!("a tensor of shape {shape:?}"),
+                    needed: 4 * len as u64,
+                    budget: 4 * storage.len() as u64,
+                    instead: SMALLER.into(),
+                })?;
+                storage.resize(len, 0.0);
+            }
+            Storage::Cuda(buffer) if 4 * len > buffer.bytes() => {
+                let mut larger = allocate(buffer.gpu(), shape)?;
+                larger.copy_from(0, buffer, 0, buffer.bytes());
+                larger.zero(buffer.bytes(), 4 * len - buffer.bytes());
+                *buffer = larger;
+            }
+            _ => {}
         }
         self.shape.clear();
         self.shape.extend_from_slice(shape);
@@ -156,13 +316,48 @@ impl Tensor {
 
     /// Elements in host memory, for the primitives of this module.
     pub(super) fn host(&self) -> &[f32] {
-        &self.storage[..self.len()]
+        match &self.storage {
+            Storage::Host(storage) => &storage[..self.len()],
+            Storage::Cuda(_) => panic!("a tensor on {} was used with one on the processor", self.device()),
+        }
     }
 
     /// Writable elements in host memory, for the primitives of this module.
     pub(super) fn host_mut(&mut self) -> &mut [f32] {
-        let len = self.len();
-        &mut self.storage[..len]
+        let (len, device) = (self.len(), self.device());
+        match &mut self.storage {
+            Storage::Host(storage) => &mut storage[..len],
+            Storage::Cuda(_) => panic!("a tensor on {device} was used with one on the processor"),
+        }
+    }
+
+    /// The open GPU it lies on, for the primitives of this module; `None` on the processor.
+    pub(super) fn gpu(&self) -> Option<&'static Gpu> {
+        self.buffer().map(Buffer::gpu)
+    }
+
+    /// Its device memory.
+    pub(super) fn buffer(&self) -> Option<&Buffer> {
+        match &self.storage {
+            Storage::Host(_) => None,
+            Storage::Cuda(buffer) => Some(buffer),
+        }
+    }
+
+    /// Its device memory, to be written.
+    pub(super) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
+        match &mut self.storage {
+            Storage::Host(_) => None,
+            Storage::Cuda(buffer) => Some(buffer),
+        }
+    }
+
+    /// Where its first element lies on the GPU.
+    pub(crate) fn address(&self) -> u64 {
+        match &self.storage {
+            Storage::Host(_) => panic!("a tensor on the processor was used with one on a GPU"),
+            Storage::Cuda(buffer) => buffer.pointer(),
+        }
     }
 
     fn check_host_length(&self, len: usize) -> Result<()> {
@@ -171,6 +366,25 @@ impl Tensor {
         }
         Err(Error::input(format!("{len} numbers do not fill a tensor of shape {:?} ({})", self.shape, self.len())))
     }
+}
+
+impl Clone for Tensor {
+    fn clone(&self) -> Tensor {
+        let storage = match &self.storage {
+            Storage::Host(storage) => Storage::Host(storage.clone()),
+            Storage::Cuda(buffer) => {
+                let mut copy = allocate(buffer.gpu(), &self.shape).unwrap_or_else(|e| panic!("{e}"));
+                copy.copy_from(0, buffer, 0, 4 * self.len());
+                Storage::Cuda(copy)
+            }
+        };
+        Tensor { shape: self.shape.clone(), storage }
+    }
+}
+
+/// Device memory for a tensor of this shape.
+fn allocate(gpu: &'static Gpu, shape: &[usize]) -> Result<Buffer> {
+    gpu.allocate(4 * shape.iter().product::<usize>(), &|| format!("a tensor of shape {shape:?}"), SMALLER)
 }
 
 /// Matrices inside a tensor, one for each network (or one shared by all, when the stride is zero).

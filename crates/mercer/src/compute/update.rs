@@ -1,5 +1,6 @@
 //! Optimiser steps, each one fused pass over the flat parameter buffer.
 
+use super::cuda::primitives as cuda;
 use super::parallel::{CHUNK, Parts, block, for_each};
 use super::tensor::Tensor;
 use crate::simd::{Lane, Num, SimdJob, dispatch};
@@ -78,6 +79,9 @@ pub fn update(
     assert!(grad.len() == len, "update of {len} parameters with {} gradients", grad.len());
     for (moment, used) in [&*m, &*v].iter().zip(rule.moments()) {
         assert!(!used || moment.len() == len, "update of {len} parameters with {} moments", moment.len());
+    }
+    if let Some(gpu) = theta.gpu() {
+        return cuda::update(gpu, rule, eta, t, clip, theta, grad, m, v);
     }
     let factor = clip.map_or(1.0, |clip| {
         let norm = clip.norm_squared.host()[0].sqrt();

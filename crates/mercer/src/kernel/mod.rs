@@ -256,6 +256,11 @@ impl Kernel {
         }
     }
 
+    /// Whether a network in it compares pictures, position by position, rather than points.
+    pub fn sees_pictures(&self) -> bool {
+        self.bases().into_iter().any(|base| base.network().is_some_and(|(network, _)| network.shape().is_some()))
+    }
+
     /// Whether `κ(x,x')` depends on `x−x'` alone, so that Fourier features exist.
     pub fn is_shift_invariant(&self) -> bool {
         self.bases().into_iter().all(Base::is_shift_invariant)

@@ -32,10 +32,11 @@ mod dense;
 mod fourier;
 mod l2_norm;
 mod network;
+pub mod ntk;
 mod optimizer;
 mod radial;
 
-use crate::compute::{Stack, StackMut, Tensor};
+use crate::compute::{Device, Stack, StackMut, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
 
@@ -88,6 +89,11 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
+    fn stays_on_device(&self) -> bool {
+        true
+    }
+
     /// Draws one network's parameters and constants.
     fn init(&self, _rng: &mut Rng, _parameters: &mut [f32], _constants: &mut [f32]) {}
 
@@ -127,6 +133,35 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         )))
     }
 
+    /// What the empirical NTK wants of it (see [`ntk`]): back through the layer of *one* network with c cotangents of its
+    /// output at once. Takes `g` `[c, b, out]`, writes `(∂y/∂x)ᵀ g` `[c, b, in]` into `dx` where asked for, and returns
+    /// `(∂y/∂θ)ᵀ g`. `theta` serves any number of networks, all with the same numbers; `trace` is that of the forward pass
+    /// at `x` in [`Mode::Eval`].
+    ///
+    /// The rule given here writes every derivative out, by [`Layer::forward`] and [`Layer::vjp`] alone, and is right for
+    /// every layer that treats points apart; a layer with many parameters wants a better one.
+    fn jacobian<'a>(
+        &self,
+        theta: &Weights<'_>,
+        x: &'a Tensor,
+        _trace: &Trace,
+        g: Tensor,
+        dx: Option<&mut Tensor>,
+        parameterisation: ntk::Parameterisation,
+    ) -> Result<ntk::Jacobian<'a>> {
+        ntk::written_out(self, theta, x, g, dx, parameterisation)
+    }
+
+    /// Numbers that [`Layer::jacobian`] writes out for one point and one cotangent.
+    fn written_out(&self) -> usize {
+        self.parameters()
+    }
+
+    /// The standard deviation that each parameter of one network was drawn with; one where it was not drawn.
+    fn spread(&self, spread: &mut [f32]) {
+        spread.fill(1.0);
+    }
+
     /// The constants `[k, constants]` that fix the statistics of the batch in `trace`, if the layer has any.
     fn measured(&self, _trace: &Trace) -> Result<Option<Vec<f32>>> {
         Ok(None)
@@ -146,6 +181,15 @@ pub struct Trace {
     pub factor: Tensor,
     /// Scratch, `[k, out]`.
     pub work: Tensor,
+}
+
+impl Trace {
+    /// With empty buffers.
+    pub fn new(device: Device) -> Result<Trace> {
+        let empty = || Tensor::zeros(device, &[0]);
+        let (y, slope, factor, work) = (empty()?, empty()?, empty()?, empty()?);
+        Ok(Trace { mode: Mode::Train, y, slope, factor, work })
+    }
 }
 
 /// One layer's numbers in k networks: network j's trained ones start at `at + j·stride` of the flat buffer.

@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// k networks `x ↦ [c]` of one architecture: layers in order, the first few perhaps shared by all (the trunk).
 #[derive(Debug)]
 pub struct Network {
-    layers: Vec<Box<dyn Layer>>,
+    pub(super) layers: Vec<Box<dyn Layer>>,
     places: Vec<Place>,
     trunk: usize,
     inputs: usize,
@@ -44,6 +44,10 @@ pub struct Workspace {
     flow: [Tensor; 2],
 }
 
+/// With a layer of this many parameters or more, every layer's start at a multiple of four: tensor cores read 16 bytes at
+/// a time, and large products are half as fast from elsewhere.
+const WIDE: usize = 1 << 16;
+
 impl Network {
     /// `networks` networks of the architecture `text` on `inputs` input units.
     pub fn parse(text: &str, inputs: usize, networks: usize) -> Result<Network> {
@@ -51,14 +55,17 @@ impl Network {
             return Err(Error::input(format!("{networks} networks on {inputs} inputs: both must be at least 1")));
         }
         let (layers, trunk) = architecture::parse(text, inputs)?;
-        let size =
-            |layers: &[Box<dyn Layer>]| layers.iter().fold((0, 0), |(p, c), l| (p + l.parameters(), c + l.constants()));
+        let wide = layers.iter().any(|layer| layer.parameters() >= WIDE);
+        let room = |layer: &dyn Layer| layer.parameters().next_multiple_of(if wide { 4 } else { 1 });
+        let size = |layers: &[Box<dyn Layer>]| {
+            layers.iter().fold((0, 0), |(p, c), l| (p + room(l.as_ref()), c + l.constants()))
+        };
         let (shared, own) = (size(&layers[..trunk]), size(&layers[trunk..]));
         let (mut places, mut at, mut constants_at) = (Vec::new(), 0, 0);
         for (i, layer) in layers.iter().enumerate() {
             let (networks, stride, constants_stride) = if i < trunk { (1, 0, 0) } else { (networks, own.0, own.1) };
             places.push(Place { networks, at, stride, constants_at, constants_stride });
-            at += layer.parameters();
+            at += room(layer.as_ref());
             constants_at += layer.constants();
         }
         let total = |shared: usize, own: usize| {
@@ -94,7 +101,12 @@ impl Network {
         self.networks
     }
 
-    /// Trained numbers in all.
+    /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
+    pub fn stays_on_device(&self) -> bool {
+        self.layers.iter().all(|layer| layer.stays_on_device())
+    }
+
+    /// Trained numbers in all, and the few zeros between the layers of wide networks.
     pub fn parameters(&self) -> usize {
         self.parameters
     }
@@ -102,6 +114,14 @@ impl Network {
     /// Multiply-adds of the matrix products of all networks at one point; a shared trunk counts once.
     pub fn multiply_adds(&self) -> usize {
         self.layers.iter().zip(&self.places).map(|(layer, place)| layer.multiply_adds() * place.networks).sum()
+    }
+
+    /// Bytes that a forward and a backward pass take for each point of a batch.
+    pub fn bytes_per_point(&self) -> usize {
+        let units = |(layer, place): (&Box<dyn Layer>, &Place)| layer.outputs() * place.networks;
+        let sizes = || self.layers.iter().zip(&self.places).map(units);
+        // The output and the slope of every layer, and two buffers for the gradient on its way back.
+        4 * (2 * sizes().sum::<usize>() + 2 * sizes().max().unwrap_or(0))
     }
 
     /// Draws parameters; network j's depend on the seed and j alone.
@@ -133,10 +153,8 @@ impl Network {
 
     /// Empty buffers for this network's passes.
     pub fn workspace(&self, device: Device) -> Result<Workspace> {
-        let empty = || Tensor::zeros(device, &[0]);
-        let trace = || Ok(Trace { mode: Mode::Train, y: empty()?, slope: empty()?, factor: empty()?, work: empty()? });
-        let traces = self.layers.iter().map(|_| trace()).collect::<Result<Vec<_>>>()?;
-        Ok(Workspace { traces, flow: [empty()?, empty()?] })
+        let traces = self.layers.iter().map(|_| Trace::new(device)).collect::<Result<Vec<_>>>()?;
+        Ok(Workspace { traces, flow: [Tensor::zeros(device, &[0])?, Tensor::zeros(device, &[0])?] })
     }
 
     /// `y` `[k, b, c]` at the batch `x` `[b, d]` (shared) or `[k, b, d]`.
@@ -170,12 +188,38 @@ impl Network {
         mut dx: Option<&mut Tensor>,
     ) -> Result<()> {
         let batch = self.batch_of(x)?;
-        grad.reshape(&[self.parameters])?;
         let [flow, next] = &mut workspace.flow;
         flow.reshape(&[self.networks, batch, self.outputs()])?;
         compute::copy(g, flow);
+        self.back(theta, x, &mut workspace.traces, [flow, next], grad, dx.as_deref_mut())
+    }
+
+    /// [`Network::vjp`] that uses up `g`.
+    pub(crate) fn vjp_in_place(
+        &self,
+        theta: &Parameters,
+        x: &Tensor,
+        workspace: &mut Workspace,
+        g: &mut Tensor,
+        grad: &mut Tensor,
+    ) -> Result<()> {
+        let [next, _] = &mut workspace.flow;
+        self.back(theta, x, &mut workspace.traces, [g, next], grad, None)
+    }
+
+    /// Takes the gradient in `flow` back through the layers; both buffers are used up.
+    fn back(
+        &self,
+        theta: &Parameters,
+        x: &Tensor,
+        traces: &mut [Trace],
+        [flow, next]: [&mut Tensor; 2],
+        grad: &mut Tensor,
+        mut dx: Option<&mut Tensor>,
+    ) -> Result<()> {
+        grad.reshape(&[self.parameters])?;
         for (i, layer) in self.layers.iter().enumerate().rev() {
-            let (before, after) = workspace.traces.split_at_mut(i);
+            let (before, after) = traces.split_at_mut(i);
             let (input, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
             let weights = self.weights(i, &theta.trained, &theta.constants);
             let place = self.places[i];
@@ -256,6 +300,23 @@ impl Network {
         theta.constants.copy_from_host(&constants)
     }
 
+    /// The standard deviation that each parameter was drawn with; one where it was not drawn.
+    pub(super) fn spread(&self) -> Vec<f32> {
+        let mut spread = vec![0.0; self.parameters];
+        for (layer, place) in self.layers.iter().zip(&self.places) {
+            for j in 0..place.networks {
+                let at = place.at + j * place.stride;
+                layer.spread(&mut spread[at..at + layer.parameters()]);
+            }
+        }
+        spread
+    }
+
+    /// Layer `i`'s numbers of the first network, for any number of networks.
+    pub(super) fn shared_weights<'a>(&self, i: usize, theta: &'a Parameters) -> Weights<'a> {
+        Weights { stride: 0, constants_stride: 0, ..self.weights(i, &theta.trained, &theta.constants) }
+    }
+
     fn weights<'a>(&self, i: usize, parameters: &'a Tensor, constants: &'a Tensor) -> Weights<'a> {
         let Place { at, stride, constants_at, constants_stride, .. } = self.places[i];
         Weights { parameters, at, stride, constants, constants_at, constants_stride }
@@ -277,6 +338,11 @@ impl Network {
 }
 
 impl Workspace {
+    /// What the last forward pass left behind, layer by layer.
+    pub(super) fn traces(&self) -> &[Trace] {
+        &self.traces
+    }
+
     /// The output of the last forward pass, `[k, b, c]`.
     pub fn output(&self) -> &Tensor {
         &self.traces[self.traces.len() - 1].y

@@ -69,7 +69,7 @@ impl Budget {
 }
 
 /// Bytes that can be allocated without swapping: what the kernel calls available, within the control group's limit.
-fn free_memory() -> u64 {
+pub fn free_memory() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let number = |text: String| text.trim().parse::<u64>().ok();
     let available = read("/proc/meminfo")

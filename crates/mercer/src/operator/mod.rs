@@ -4,13 +4,15 @@
 //! |---|---|
 //! | [`KernelOperator`] | matrix-free: tiles computed, used and forgotten |
 //! | [`DenseOperator`] | K in memory |
-//! | [`LowRankOperator`] | `FᵀF/S` from function samples |
+//! | [`LowRankOperator`] | `FᵀF/S` from [`FunctionSamples`], in memory or in a file larger than it |
 //! | [`Centred`] | `H K H`, `H = I − 11ᵀ/n` |
 //!
 //! A GPU or sharded form is one more file that implements [`Operator`].
 
 mod centred;
+pub mod cuda;
 mod dense;
+mod function_samples;
 mod low_rank;
 mod matrix_free;
 pub mod memory;
@@ -23,6 +25,7 @@ mod tile;
 
 pub use centred::Centred;
 pub use dense::{DenseOperator, gram, gram_cross};
+pub use function_samples::FunctionSamples;
 pub use low_rank::LowRankOperator;
 pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;
@@ -30,6 +33,8 @@ pub use points::Points;
 pub use real::{Precision, Real};
 pub(crate) use strips::{StripBuffer, Strips};
 
+use crate::Result;
+use crate::linalg::Panel;
 use ndarray::{Array1, Array2, ArrayView2};
 
 /// A symmetric positive semi-definite matrix known by its action.
@@ -39,6 +44,11 @@ pub trait Operator: Send + Sync {
 
     /// `K V` `[n, b]` for `V` `[n, b]`.
     fn apply(&self, v: ArrayView2<f64>) -> Array2<f64>;
+
+    /// `K V` `[n, b]` on the device of `V` `[n, b]`: by [`Self::apply`] on the host, unless the operator can do better.
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        v.through_host(|v| self.apply(v))
+    }
 
     /// The sub-matrix `K[rows, columns]`.
     fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64>;

@@ -1,5 +1,6 @@
 //! The two precisions a tile can be computed in.
 
+use crate::compute::Device;
 use crate::simd::{Lane, Num};
 use faer::traits::RealField;
 use serde::{Deserialize, Serialize};
@@ -13,13 +14,16 @@ pub enum Precision {
     /// Double.
     #[default]
     F64,
+    /// Single, of points and vectors rounded to 10 bits, on the tensor cores of a GPU: eigenvalues below about a thousandth
+    /// of the largest are noise. On the processor it is [`Precision::F32`].
+    Tf32,
 }
 
 impl Precision {
     /// Bytes of one number.
     pub fn bytes(self) -> u64 {
         match self {
-            Precision::F32 => 4,
+            Precision::F32 | Precision::Tf32 => 4,
             Precision::F64 => 8,
         }
     }
@@ -28,6 +32,10 @@ impl Precision {
     pub fn roundoff(self) -> f64 {
         match self {
             Precision::F32 => 1e-6,
+            Precision::Tf32 => match Device::current() {
+                Device::Cpu => 1e-6,
+                Device::Cuda(_) => 5e-4,
+            },
             Precision::F64 => 4e-15,
         }
     }

@@ -33,6 +33,8 @@
 mod lane32;
 mod lane64;
 mod pack;
+mod simplify;
+pub(crate) mod source;
 
 pub use pack::Pack;
 

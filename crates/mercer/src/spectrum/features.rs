@@ -83,7 +83,7 @@ impl Features for KernelFeatures {
 
     fn eval(&self, x: ArrayView2<f64>) -> Array2<f64> {
         match self.precision {
-            Precision::F32 => gram_cross::<f32>(&self.kernel, x, self.centres.view()).mapv(f64::from),
+            Precision::F32 | Precision::Tf32 => gram_cross::<f32>(&self.kernel, x, self.centres.view()).mapv(f64::from),
             Precision::F64 => gram_cross(&self.kernel, x, self.centres.view()),
         }
     }

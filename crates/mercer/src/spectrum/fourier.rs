@@ -64,7 +64,7 @@ impl Method for Fourier {
 /// Pairs of the kernel `φ(x)·φ(x')`.
 fn feature_pairs(problem: &Problem, features: &FourierFeatures) -> Result<(Vec<f64>, Array2<f64>)> {
     let sigma = match problem.precision {
-        Precision::F32 => covariance(problem.x, features.dim(), |x| features.waves::<f32>(x)),
+        Precision::F32 | Precision::Tf32 => covariance(problem.x, features.dim(), |x| features.waves::<f32>(x)),
         Precision::F64 => covariance(problem.x, features.dim(), |x| features.waves::<f64>(x)),
     };
     problem.progress.step("rff", 1, 2, "eigendecomposition");
@@ -167,7 +167,7 @@ impl Features for FourierFeatures {
 
     fn eval(&self, x: ArrayView2<f64>) -> Array2<f64> {
         match self.precision {
-            Precision::F32 => self.waves::<f32>(x).mapv(f64::from),
+            Precision::F32 | Precision::Tf32 => self.waves::<f32>(x).mapv(f64::from),
             Precision::F64 => self.waves(x),
         }
     }

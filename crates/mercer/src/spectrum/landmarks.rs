@@ -60,7 +60,7 @@ impl Landmarks {
         }
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
         match precision {
-            Precision::F32 => self.choose_in::<f32>(kernel, x, m, &mut rng),
+            Precision::F32 | Precision::Tf32 => self.choose_in::<f32>(kernel, x, m, &mut rng),
             Precision::F64 => self.choose_in::<f64>(kernel, x, m, &mut rng),
         }
     }

@@ -61,7 +61,7 @@ impl Method for Nystrom {
         problem.progress.step("nystrom", 1, 3, "features");
         let map = NystromFeatures::new(problem.kernel, z.view(), problem.precision)?;
         let sigma = match problem.precision {
-            Precision::F32 => covariance(problem.x, map.dim(), |x| map.eval::<f32>(x)),
+            Precision::F32 | Precision::Tf32 => covariance(problem.x, map.dim(), |x| map.eval::<f32>(x)),
             Precision::F64 => covariance(problem.x, map.dim(), |x| map.eval::<f64>(x)),
         };
         problem.progress.step("nystrom", 2, 3, "eigendecomposition");
@@ -193,7 +193,7 @@ impl NystromFeatures {
 /// `cond W ≤ ‖W‖_F tr W⁻¹`, and `tr W⁻¹ = ‖L⁻ᵀ‖²_F`.
 fn inverse_factor(w: &Array2<f64>, precision: Precision) -> Option<Array2<f64>> {
     let limit = match precision {
-        Precision::F32 => 1e7,
+        Precision::F32 | Precision::Tf32 => 1e7,
         Precision::F64 => 1e8,
     };
     let factor = Cholesky::new(w.view()).ok()?;

@@ -40,7 +40,9 @@ impl Method for Positive {
         )?;
         problem.progress.step("positive", 0, 2, "features");
         let sigma = match problem.precision {
-            Precision::F32 => covariance(problem.x, features.dim(), |x| features.exponentials::<f32>(x)),
+            Precision::F32 | Precision::Tf32 => {
+                covariance(problem.x, features.dim(), |x| features.exponentials::<f32>(x))
+            }
             Precision::F64 => covariance(problem.x, features.dim(), |x| features.exponentials::<f64>(x)),
         };
         problem.progress.step("positive", 1, 2, "eigendecomposition");
@@ -129,7 +131,7 @@ impl Features for PositiveFeatures {
 
     fn eval(&self, x: ArrayView2<f64>) -> Array2<f64> {
         match self.precision {
-            Precision::F32 => self.exponentials::<f32>(x).mapv(f64::from),
+            Precision::F32 | Precision::Tf32 => self.exponentials::<f32>(x).mapv(f64::from),
             Precision::F64 => self.exponentials(x),
         }
     }

@@ -1,6 +1,7 @@
 //! `E[φ(u)φ(v)]` and `E[φ'(u)φ'(v)]` for centred normal `u`, `v` with variances `a`, `b` and covariance `k`.
 //!
-//! Each function returns both; by Price's theorem the second is the derivative of the first by `k`.
+//! Each function returns both; by Price's theorem the second is the derivative of the first by `k`. All are symmetric to the
+//! last bit, so that kernel matrices are.
 
 use super::phi::Side;
 use crate::simd::Num;
@@ -9,7 +10,7 @@ use std::f64::consts::{FRAC_1_PI, FRAC_2_PI, TAU};
 /// `k/√(ab)` in [−1, 1]; zero where a variance is.
 #[inline(always)]
 fn correlation<R: Num>(k: R, x: Side<R>, y: Side<R>) -> R {
-    (k * x.inverse * y.inverse).min(R::of(1.0)).max(R::of(-1.0))
+    (k * (x.inverse * y.inverse)).min(R::of(1.0)).max(R::of(-1.0))
 }
 
 /// `ab − k²`, the determinant of the covariance.
@@ -124,7 +125,7 @@ pub(super) fn gelu<R: Num>(k: R, x: Side<R>, y: Side<R>) -> (R, R) {
     let (a, b) = (one + x.variance, one + y.variance);
     let sine = (k / (a * b).sqrt()).min(one).max(-one);
     let inverses = one / a + one / b;
-    let d = one + x.variance + y.variance + determinant(k, x, y);
+    let d = one + (x.variance + y.variance) + determinant(k, x, y);
     let n = determinant(k, x, y) + k * k * inverses;
     let both = R::of(0.25) + R::of(1.0 / TAU) * sine.asin();
     let root = R::of(1.0 / TAU) / d.sqrt();
@@ -177,11 +178,13 @@ impl<const N: usize> Grid<N> {
     fn dual<R: Num>(&self, k: R, x: Side<R>, y: Side<R>, f: impl Fn(R) -> (R, R)) -> (R, R) {
         let rho = correlation(k, x, y);
         let rest = ((R::of(1.0) - rho) * (R::of(1.0) + rho)).sqrt();
-        let (along, across) = (y.deviation * rho, y.deviation * rest);
+        // The wider side comes first, whichever it is: the sum does not change when x and x' change places.
+        let (wide, narrow) = (x.deviation.max(y.deviation), x.deviation.min(y.deviation));
+        let (along, across) = (narrow * rho, narrow * rest);
         let (mut values, mut slopes) = (R::of(0.0), R::of(0.0));
         for i in 0..=N {
             let z = R::of(self.spacing * i as f64);
-            let (g_u, h_u) = f(x.deviation * z);
+            let (g_u, h_u) = f(wide * z);
             let (mut g_v, mut h_v) = (R::of(0.0), R::of(0.0));
             for j in 0..=2 * N {
                 let w = R::of(self.spacing * (j as f64 - N as f64));

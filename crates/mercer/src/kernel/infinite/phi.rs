@@ -63,7 +63,7 @@ impl<R: Num> Side<R> {
     #[inline(always)]
     pub fn of(variance: R) -> Self {
         let deviation = variance.sqrt();
-        Side { variance, deviation, inverse: R::of(1.0 + 4.5e-16) / deviation.max(R::of(1e-30)) }
+        Side { variance, deviation, inverse: R::of(1.0 + 1.2e-15) / deviation.max(R::of(1e-18)) }
     }
 }
 

@@ -1,0 +1,94 @@
+//! `mercer devices`: where can be computed.
+
+use crate::context::Context;
+use crate::text;
+use clap::Args;
+use mercer::compute::cuda::{Description, describe_all};
+use mercer::error::human_bytes;
+use mercer::simd::Level;
+use mercer::{Result, operator::memory::free_memory};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// List the devices that can be computed on, with their memory and versions
+#[derive(Args)]
+pub struct Devices {
+    /// Write the source of every CUDA kernel into this folder, to be compiled or read
+    #[arg(long, value_name = "FOLDER")]
+    sources: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    devices: Vec<Row>,
+    versions: Vec<String>,
+    /// Why there is no CUDA device, where there is none.
+    without: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    device: String,
+    name: String,
+    units: usize,
+    free: Option<u64>,
+    total: Option<u64>,
+}
+
+impl Devices {
+    pub fn run(self, context: &Context) -> Result<()> {
+        if let Some(folder) = &self.sources {
+            return write_sources(folder, context);
+        }
+        let (cuda, versions, without) = match describe_all() {
+            Ok((devices, versions)) => (devices, versions, None),
+            Err(error) => (vec![], vec![], Some(error.to_string())),
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let cpu = Row {
+            device: "cpu".into(),
+            name: format!("{:?} instructions", Level::best()),
+            units: threads,
+            free: Some(free_memory()),
+            total: None,
+        };
+        let listing =
+            Listing { devices: std::iter::once(cpu).chain(cuda.iter().map(row)).collect(), versions, without };
+        context.result(&listing, || shown(&listing))
+    }
+}
+
+fn row(d: &Description) -> Row {
+    Row {
+        device: d.device.clone(),
+        name: format!("{}, compute capability {}", d.name, d.capability),
+        units: d.multiprocessors as usize,
+        free: Some(d.memory[0]),
+        total: Some(d.memory[1]),
+    }
+}
+
+fn shown(listing: &Listing) -> String {
+    let bytes = |b: Option<u64>| b.map_or_else(|| text::GAP.into(), human_bytes);
+    let row = |r: &Row| vec![r.device.clone(), r.units.to_string(), bytes(r.free), bytes(r.total), r.name.clone()];
+    let rows: Vec<Vec<String>> = listing.devices.iter().map(row).collect();
+    let mut said = text::table(&["device", "units", "free", "memory", "what it is"], &rows);
+    if !listing.versions.is_empty() {
+        said += &format!("\n{}.\n", listing.versions.join(", "));
+    }
+    if let Some(why) = &listing.without {
+        said += &format!("\nNo CUDA device: {why}.\n");
+    }
+    said
+}
+
+fn write_sources(folder: &std::path::Path, context: &Context) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|e| mercer::Error::io(folder, e))?;
+    let sources = mercer::compute::cuda::sources();
+    for (name, text) in &sources {
+        let path = folder.join(format!("{name}.cu"));
+        std::fs::write(&path, text).map_err(|e| mercer::Error::io(&path, e))?;
+    }
+    context.note(format_args!("{} sources written to {}", sources.len(), folder.display()));
+    Ok(())
+}

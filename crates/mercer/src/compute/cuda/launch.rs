@@ -1,0 +1,90 @@
+//! Kernel launches.
+
+use super::gpu::Gpu;
+use super::memory::Buffer;
+use super::module::Source;
+use cudarc::driver::result;
+use std::ffi::c_void;
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg {
+    /// A pointer to device memory, or any other 64-bit number.
+    U64(u64),
+    /// A 32-bit number.
+    I32(i32),
+    /// A float.
+    F32(f32),
+    /// A double.
+    F64(f64),
+}
+
+impl Arg {
+    /// A size that kernels take as a 32-bit number.
+    pub fn size(n: usize) -> Arg {
+        Arg::I32(i32::try_from(n).expect("a kernel's extent is below 2^31"))
+    }
+
+    /// A size that kernels take as a 64-bit number.
+    pub fn long(n: usize) -> Arg {
+        Arg::U64(n as u64)
+    }
+
+    fn address(&self) -> *mut c_void {
+        match self {
+            Arg::U64(v) => std::ptr::from_ref(v) as *mut c_void,
+            Arg::I32(v) => std::ptr::from_ref(v) as *mut c_void,
+            Arg::F32(v) => std::ptr::from_ref(v) as *mut c_void,
+            Arg::F64(v) => std::ptr::from_ref(v) as *mut c_void,
+        }
+    }
+}
+
+impl From<&Buffer> for Arg {
+    fn from(buffer: &Buffer) -> Arg {
+        Arg::U64(buffer.pointer())
+    }
+}
+
+impl Gpu {
+    /// Queues `name` of `source` with `shared` bytes of dynamic shared memory. The arguments must be those of the
+    /// kernel, and every pointer must cover what the kernel touches.
+    pub fn launch(
+        &self,
+        source: &Source,
+        name: &'static str,
+        grid: [u32; 3],
+        block: u32,
+        shared: u32,
+        arguments: &[Arg],
+    ) {
+        if grid.contains(&0) {
+            return;
+        }
+        let function = match self.function(source, name) {
+            Ok(function) => function,
+            Err(error) => return self.fail(error.to_string()),
+        };
+        self.bind();
+        if shared > 48 << 10 {
+            let most = cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            self.note(function.set_attribute(most, shared as i32));
+        }
+        let mut pointers: Vec<*mut c_void> = arguments.iter().map(Arg::address).collect();
+        // SAFETY: the arguments outlive the call, which copies them; what they point to is the caller's promise, which
+        // the primitives keep by checking shapes and holding their tensors.
+        let queued = unsafe {
+            result::launch_kernel(
+                function.cu_function(),
+                (grid[0], grid[1], grid[2]),
+                (block, 1, 1),
+                shared,
+                self.stream.cu_stream(),
+                &mut pointers,
+            )
+        };
+        if queued.is_err() {
+            self.note(queued);
+        }
+    }
+}
