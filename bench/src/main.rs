@@ -15,6 +15,7 @@ use std::time::Instant;
 
 mod entk;
 mod gpu;
+mod kernels;
 mod neural;
 
 type Failure = Box<dyn std::error::Error>;
@@ -58,7 +59,7 @@ impl Bench {
             other => match (other.strip_prefix("neural-"), other.strip_prefix("entk-")) {
                 (Some(size), _) => neural::training_step(size, self.repeats),
                 (_, Some(size)) => entk::exact(size, self.repeats),
-                _ => Err(format!("unknown job '{other}'").into()),
+                _ => kernels::infinite_network(other, self.repeats),
             },
         }
     }

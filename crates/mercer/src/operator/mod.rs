@@ -16,6 +16,8 @@ mod function_samples;
 mod low_rank;
 mod matrix_free;
 pub mod memory;
+mod network;
+mod pictures;
 mod points;
 mod real;
 mod strips;

@@ -126,7 +126,7 @@ impl Resident {
         let (n, k) = (kernel.x.nrows(), functions.count());
         let b = batch.min(n);
         let whole = functions.layout() == Layout::Networks && functions.outputs() == 1 && functions.stay_on_device();
-        if !whole || b < 2 || n > i32::MAX as usize {
+        if !whole || b < 2 || n > i32::MAX as usize || kernel.kernel.sees_pictures() {
             return Ok(None);
         }
         let gpu = gpu(ordinal)?;
