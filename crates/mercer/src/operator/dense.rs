@@ -1,4 +1,4 @@
-use super::cuda::CudaKernel;
+use super::cuda::{CudaKernel, compiles};
 use super::matrix_free::fill;
 use super::memory::zeros;
 use super::points::Plan;
@@ -118,7 +118,7 @@ const WORTH_A_TRIP: usize = 1 << 20;
 
 /// `κ(X,Z)` by the current device, if that is a GPU and there is enough to do.
 fn on_device<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>, symmetric: bool) -> Option<Array2<T>> {
-    let worth = x.nrows() * z.nrows() >= WORTH_A_TRIP && !kernel.sees_pictures();
+    let worth = x.nrows() * z.nrows() >= WORTH_A_TRIP && compiles(kernel);
     let gpu = cuda::current().filter(|_| worth)?;
     let kernel = CudaKernel::new(gpu, kernel, z, T::PRECISION);
     let computed = kernel.gram_to_host(x, z, symmetric);

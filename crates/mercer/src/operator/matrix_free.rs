@@ -1,4 +1,4 @@
-use super::cuda::CudaOperator;
+use super::cuda::{CudaOperator, compiles};
 use super::points::{Plan, Points};
 use super::tile::{Workspace, ranges};
 use super::{Operator, Precision, Real};
@@ -45,8 +45,7 @@ impl KernelOperator {
             Precision::F64 => AnyPoints::F64(plan.points(x)),
         };
         let diagonal = plan.diagonal(x);
-        // Pictures are compared here, wherever the vectors are.
-        let device = cuda::current().filter(|_| !kernel.sees_pictures()).and_then(|gpu| {
+        let device = cuda::current().filter(|_| compiles(kernel)).and_then(|gpu| {
             let operator = CudaOperator::new(gpu, kernel, x, precision);
             operator.map_err(|error| gpu.refuse(error)).ok()
         });
@@ -174,7 +173,7 @@ pub fn cross_apply(
     a: ArrayView2<f64>,
     precision: Precision,
 ) -> Array2<f64> {
-    if let Some(gpu) = cuda::current().filter(|_| !kernel.sees_pictures()) {
+    if let Some(gpu) = cuda::current().filter(|_| compiles(kernel)) {
         return or_nan(gpu, super::cuda::cross_apply(gpu, kernel, x, z, a, precision), (x.nrows(), a.ncols()));
     }
     match precision {

@@ -99,7 +99,7 @@ impl Gpu {
         let mut dnn = lock(&self.dnn);
         self.bind();
         let Some(handle) = dnn.started(self) else { return false };
-        let key = (*shape, batch, direction, (self.math() != Math::F32));
+        let key = (*shape, batch, direction, self.math() != Math::F32);
         let found = *dnn.plans.entry(key).or_insert_with(|| Plan::new(handle, key).ok());
         let Some(plan) = found else { return false };
         let Some(workspace) = scratch(self, plan.workspace) else { return true };

@@ -1,14 +1,23 @@
 //! A kernel expression as a device function.
 
 use super::super::points::Plan;
+use super::zonal::Zonal;
 use crate::kernel::{Base, Formula, Kernel, Pair, Visitor};
 use crate::simd::Num;
 use crate::simd::source::{Listing, Source, Style, Variable, record};
 
 /// What the plan's kernel does with the statistics and norms of a pair of points.
 pub(super) fn listing(plan: &Plan, style: Style) -> Listing {
-    record(style, || value(plan, &plan.kernel, &mut 0))
+    let plain = record(style, || value(plan, &plan.kernel, &mut 0, &|_| None));
+    if style == Style::Exact {
+        return plain;
+    }
+    let zonal = record(style, || value(plan, &plan.kernel, &mut 0, &Zonal::of));
+    if zonal.operations() < plain.operations() { zonal } else { plain }
 }
+
+/// How a base kernel's formula is replaced, if it is.
+type Replaced<'a> = &'a dyn Fn(&Base) -> Option<Zonal>;
 
 /// `real kappa(s0, …, xx0, …, yy0, …)`: a statistic for each of the plan's, then the norms of each view.
 pub(super) fn function(plan: &Plan, views: usize, style: Style) -> String {
@@ -18,26 +27,32 @@ pub(super) fn function(plan: &Plan, views: usize, style: Style) -> String {
     format!("// {}\nINLINE real kappa({}) {{\n{body}}}\n", plan.kernel, arguments.join(", "))
 }
 
-fn value(plan: &Plan, kernel: &Kernel, leaf: &mut usize) -> Source {
+fn value(plan: &Plan, kernel: &Kernel, leaf: &mut usize, replaced: Replaced<'_>) -> Source {
     match kernel {
         Kernel::Base(base) => {
             let statistic = plan.leaves[*leaf];
             *leaf += 1;
-            formula(base, statistic, plan.statistics[statistic].0)
+            formula(base, statistic, plan.statistics[statistic].0, replaced)
         }
-        Kernel::Scale(c, inner) => value(plan, inner, leaf) * Source::of(*c),
-        Kernel::Sum(parts) => fold(plan, parts, leaf, |a, b| a + b),
-        Kernel::Product(parts) => fold(plan, parts, leaf, |a, b| a * b),
+        Kernel::Scale(c, inner) => value(plan, inner, leaf, replaced) * Source::of(*c),
+        Kernel::Sum(parts) => fold(plan, parts, leaf, replaced, |a, b| a + b),
+        Kernel::Product(parts) => fold(plan, parts, leaf, replaced, |a, b| a * b),
     }
 }
 
-fn fold(plan: &Plan, parts: &[Kernel], leaf: &mut usize, join: fn(Source, Source) -> Source) -> Source {
-    let mut values = parts.iter().map(|part| value(plan, part, leaf)).collect::<Vec<_>>().into_iter();
+fn fold(
+    plan: &Plan,
+    parts: &[Kernel],
+    leaf: &mut usize,
+    replaced: Replaced<'_>,
+    join: fn(Source, Source) -> Source,
+) -> Source {
+    let mut values = parts.iter().map(|part| value(plan, part, leaf, replaced)).collect::<Vec<_>>().into_iter();
     let first = values.next().expect("sums and products hold two kernels or more");
     values.fold(first, join)
 }
 
-fn formula(base: &Base, statistic: usize, view: usize) -> Source {
+fn formula(base: &Base, statistic: usize, view: usize, replaced: Replaced<'_>) -> Source {
     struct Eval(Pair<Source>);
     impl Visitor for Eval {
         type Output = Source;
@@ -45,9 +60,10 @@ fn formula(base: &Base, statistic: usize, view: usize) -> Source {
             formula.eval(self.0)
         }
     }
-    base.visit(Eval(Pair {
+    let pair = Pair {
         s: Source::variable(Variable::Statistic(statistic)),
         xx: Source::variable(Variable::RowNorm(view)),
         yy: Source::variable(Variable::ColumnNorm(view)),
-    }))
+    };
+    replaced(base).map_or_else(|| base.visit(Eval(pair)), |zonal| zonal.eval(pair))
 }

@@ -36,11 +36,13 @@ mod launch;
 mod program;
 #[cfg(test)]
 mod tests;
+mod zonal;
 
 pub(crate) use batch::BatchGram;
 pub(crate) use device::{CudaKernel, CudaOperator, cross_apply};
 pub use device::{Timing, time_product};
 pub use launch::{Card, Launch, NO_DIAGONAL, PAD, Tiling, columns_per_pass, padded};
+pub(crate) use program::compiles;
 pub use program::{Program, sources};
 
 /// The arithmetic of a tile.

@@ -276,6 +276,12 @@ fn views(plan: &Plan, d: usize, unit: usize) -> Vec<View> {
     layout.collect()
 }
 
+/// Whether a GPU can have `kernel`: pictures are compared on the processor, and so are formulas too long to compile (those
+/// of activations that take a quadrature, through several layers).
+pub(crate) fn compiles(kernel: &Kernel) -> bool {
+    !kernel.sees_pictures() && Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).check().is_ok()
+}
+
 /// Every kernel of the catalogue and some expressions in every arithmetic, with names that tell them apart: what a
 /// compiler must accept, see `.ci/check_cuda_sources.py`.
 pub fn sources() -> Vec<(String, String)> {

@@ -5,6 +5,7 @@ use super::{Functions, KernelBatches};
 use crate::compute::{self, Device, Store, Tensor, gemm};
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
+use crate::operator::cuda::compiles;
 use crate::operator::{KernelOperator, Operator, Precision, gram};
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -261,7 +262,7 @@ impl Action for KernelAction<'_> {
     }
 
     fn kernel_batches(&self) -> Option<KernelBatches<'_>> {
-        Some(KernelBatches { kernel: self.kernel, x: self.x, trace: self.trace })
+        compiles(self.kernel).then_some(KernelBatches { kernel: self.kernel, x: self.x, trace: self.trace })
     }
 
     fn unbiased(&mut self, _: &Batch, psi: &Tensor, covariance: &Array2<f64>, r: &Array2<f64>) -> Result<Array2<f64>> {

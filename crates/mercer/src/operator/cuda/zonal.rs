@@ -1,0 +1,139 @@
+//! Kernels of the angle alone, `κ(x,x') = (‖x‖‖x'‖)^p f(θ)`: f as one polynomial.
+//!
+//! The layers of a ReLU network without biases keep this form, and their composition is an analytic function of θ on
+//! [0, π], however deep the network: a polynomial in θ has it to single precision, for the price of one arc cosine.
+
+use crate::kernel::{Base, Formula, Pair, Statistic, Visitor};
+use crate::simd::Num;
+use std::f64::consts::PI;
+
+/// `(‖x‖‖x'‖)^p Σ_j c_j t^j` with `t = 2θ/π − 1`.
+#[derive(Clone, Debug)]
+pub(super) struct Zonal {
+    power: u32,
+    coefficients: Vec<f64>,
+}
+
+/// Largest error that is accepted, as a share of the largest value: that of the functions of a fast tile.
+const ERROR: f64 = 5e-7;
+/// Highest degree that is tried.
+const DEGREE: usize = 20;
+
+impl Zonal {
+    /// The zonal form of `base`, if it is one, and smooth enough in the angle.
+    pub fn of(base: &Base) -> Option<Zonal> {
+        struct Fit;
+        impl Visitor for Fit {
+            type Output = Option<Zonal>;
+            fn visit<F: Formula>(self, formula: &F) -> Option<Zonal> {
+                let value = |s, xx, yy| formula.eval(Pair { s, xx, yy });
+                (formula.statistic() == Statistic::Dot).then(|| Zonal::fit(&value)).flatten()
+            }
+        }
+        base.visit(Fit)
+    }
+
+    /// Of a function of `(x·x', ‖x‖², ‖x'‖²)`.
+    fn fit(value: &dyn Fn(f64, f64, f64) -> f64) -> Option<Zonal> {
+        let power = [0, 1, 2].into_iter().find(|&p| scales_by(value, p as i32))?;
+        let f = |t: f64| value(((t + 1.0) * PI / 2.0).cos(), 1.0, 1.0);
+        let largest = grid().fold(0.0f64, |m, t| m.max(f(t).abs()));
+        (4..=DEGREE).step_by(2).find_map(|degree| {
+            let coefficients = chebyshev(&f, degree);
+            let error = grid().fold(0.0f64, |m, t| m.max((f(t) - horner(&coefficients, t)).abs()));
+            (error <= ERROR * largest).then_some(Zonal { power, coefficients })
+        })
+    }
+
+    /// The kernel of a pair of points.
+    pub fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+        let norms = pair.xx.sqrt() * pair.yy.sqrt();
+        let cos = (pair.s / norms.max(R::of(1e-18))).min(R::of(1.0)).max(R::of(-1.0));
+        let t = cos.acos().mul_add(R::of(2.0 / PI), R::of(-1.0));
+        let highest = R::of(*self.coefficients.last().expect("a degree of four or more"));
+        let lower = self.coefficients.iter().rev().skip(1);
+        let f = lower.fold(highest, |sum, &c| sum.mul_add(t, R::of(c)));
+        (0..self.power).fold(f, |value, _| value * norms)
+    }
+}
+
+/// Points of [−1, 1] at which an approximation is judged.
+fn grid() -> impl Iterator<Item = f64> {
+    (0..=2000).map(|i| i as f64 / 1000.0 - 1.0)
+}
+
+/// Whether `κ(s, a, b) = (√a √b)^p κ(s/(√a √b), 1, 1)`.
+fn scales_by(value: &dyn Fn(f64, f64, f64) -> f64, p: i32) -> bool {
+    let pairs = [(0.3, 1.7, 0.4), (-0.8, 0.6, 5.0), (2.5, 3.0, 2.9), (1.0, 1.0, 1.0), (-0.2, 40.0, 0.02)];
+    pairs.iter().all(|&(cos, a, b)| {
+        let cos: f64 = cos / 3.0;
+        let norms = f64::sqrt(a) * f64::sqrt(b);
+        let (got, want) = (value(cos * norms, a, b), norms.powi(p) * value(cos, 1.0, 1.0));
+        (got - want).abs() <= 1e-12 * want.abs().max(1e-300)
+    })
+}
+
+/// Monomial coefficients of the interpolant of `f` at the Chebyshev points of `[−1, 1]`.
+fn chebyshev(f: &dyn Fn(f64) -> f64, degree: usize) -> Vec<f64> {
+    let n = degree + 1;
+    let angle = |i: usize| PI * (i as f64 + 0.5) / n as f64;
+    let values: Vec<f64> = (0..n).map(|i| f(angle(i).cos())).collect();
+    let term = |j: usize| {
+        let sum: f64 = values.iter().enumerate().map(|(i, v)| v * (j as f64 * angle(i)).cos()).sum();
+        sum * if j == 0 { 1.0 } else { 2.0 } / n as f64
+    };
+    // T_{j+1} = 2 t T_j − T_{j−1}
+    let (mut before, mut now) = (vec![1.0], vec![0.0, 1.0]);
+    let mut sum = vec![0.0; n];
+    sum[0] = term(0);
+    for j in 1..n {
+        let c = term(j);
+        now.iter().zip(&mut sum).for_each(|(t, s)| *s += c * t);
+        let mut next: Vec<f64> = std::iter::once(0.0).chain(now.iter().map(|t| 2.0 * t)).collect();
+        before.iter().zip(&mut next).for_each(|(b, n)| *n -= b);
+        (before, now) = (now, next);
+    }
+    sum
+}
+
+fn horner(coefficients: &[f64], t: f64) -> f64 {
+    coefficients.iter().rev().fold(0.0, |sum, c| sum * t + c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Kernel;
+
+    fn base(expression: &str) -> Base {
+        Kernel::parse(expression).unwrap().bases()[0].clone()
+    }
+
+    #[test]
+    fn networks_without_biases_are_zonal_and_agree_with_their_formula() {
+        for expression in [
+            "ntk(depth=3, act=relu, b_var=0)",
+            "nngp(depth=5, act=relu, b_var=0)",
+            "arccos(1)",
+            "ntk(depth=1, act=abs, b_var=0)",
+        ] {
+            let (base, kernel) = (base(expression), Kernel::parse(expression).unwrap());
+            let zonal = Zonal::of(&base).unwrap_or_else(|| panic!("{expression} is zonal"));
+            for (x, y) in [([1.0, 0.5], [0.3, -2.0]), ([1.0, 1.0], [1.0, 1.0]), ([2.0, -1.0], [-2.0, 1.1])] {
+                let dot = |a: [f64; 2], b: [f64; 2]| a[0] * b[0] + a[1] * b[1];
+                let got = zonal.eval(Pair { s: dot(x, y), xx: dot(x, x), yy: dot(y, y) });
+                let scale = (kernel.value(&x, &x) * kernel.value(&y, &y)).sqrt();
+                assert!((got - kernel.value(&x, &y)).abs() <= 2.0 * ERROR * scale, "{expression}: {got}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_kernels_are_not() {
+        for expression in
+            ["rbf(1)", "poly(2)", "ntk(depth=2, act=relu, b_var=0.1)", "ntk(depth=2, act=erf)", "laplacian"]
+        {
+            assert!(Zonal::of(&base(expression)).is_none(), "{expression}");
+        }
+    }
+}
