@@ -4,9 +4,11 @@
     python3 bench/run.py                 # all jobs; makes bench/.venv and bench/.data the first time
     python3 bench/run.py gram-f32 rff-f64
     python3 bench/run.py --repeats 5
+    python3 bench/run.py --kernels       # infinite networks beside neural-tangents and PyTorch; makes bench/.venv-kernels
     python3 bench/run.py --neural        # the training step beside PyTorch's; makes bench/.venv-neural (5 GB) the first time
 
-Prints ratios and peak memory, and writes the raw figures to bench/results/classic.json and neural.json. The peer and
+Prints ratios and peak memory, and writes the raw figures to bench/results/classic.json, neural.json and
+kernels.json. The peer and
 Mercer take turns, so that a disturbance of the machine touches both.
 """
 import argparse
@@ -20,7 +22,7 @@ import sys
 import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
-VENV, DATA, VENV_NEURAL = HERE / ".venv", HERE / ".data", HERE / ".venv-neural"
+VENV, DATA, VENV_NEURAL, VENV_KERNELS = (HERE / name for name in (".venv", ".data", ".venv-neural", ".venv-kernels"))
 
 # job: what it is, the peer's way, the ratio we aim at
 JOBS = {
@@ -43,6 +45,12 @@ NEURAL = {
     "neural-784-256-16-512": ("NeuralEF step, d=784, h=256, k=16, B=512", 1.3, 0.75, 30),
     "neural-64-128-32-1024": ("NeuralEF step, d=64, h=128, k=32, B=1024", 1.3, None, 30),
 }
+# job: what it is, the peers, the ratio to the faster one that we aim at
+KERNELS = {
+    "ntk-2000": ("NTK of 3 ReLU layers, 2000×784, f32", ["neural-tangents", "formula"], 2),
+    "ntk-8000": ("NTK of 3 ReLU layers, 8000×784, f32", ["neural-tangents", "formula"], 3),
+    "conv-32": ("NTK of 3 convolutions and GAP, 32 pictures 32×32×3", ["neural-tangents"], 2),
+}
 ARRAYS = {"x8000x64": (8000, 64), "v8000x16": (8000, 16), "x5000x50": (5000, 50), "y5000x1": (5000, 1),
           "new100x50": (100, 50), "x20000x50": (20000, 50), "x50000x50": (50000, 50), "x100000x50": (100000, 50)}
 
@@ -53,11 +61,13 @@ def environment(folder, requirements):
     subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "-r", HERE / requirements], check=True)
 
 
-def prepare(classic, neural):
+def prepare(classic, neural, kernels):
     subprocess.run(["cargo", "build", "--release", "-q", "-p", "mercer-bench"], cwd=HERE.parent, check=True)
     DATA.mkdir(exist_ok=True)
-    if neural:
+    if neural or kernels:
         environment(VENV_NEURAL, "requirements-neural.txt")
+    if kernels:
+        environment(VENV_KERNELS, "requirements-kernels.txt")
     if not classic:
         return
     environment(VENV, "requirements.txt")
@@ -71,6 +81,8 @@ def prepare(classic, neural):
 def one(side, job, repeats):
     command = {"peer": [VENV / "bin/python", HERE / "peers.py", job, DATA],
                "torch": [VENV_NEURAL / "bin/python", HERE / "neural_peers.py", job.removeprefix("neural-")],
+               "neural-tangents": [VENV_KERNELS / "bin/python", HERE / "kernel_peers.py", "neural-tangents", job],
+               "formula": [VENV_NEURAL / "bin/python", HERE / "kernel_peers.py", "torch", job],
                "mercer": [HERE.parent / "target/release/mercer-bench", job, DATA]}[side]
     threads = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     output = subprocess.run([*command, str(repeats)], check=True, stdout=subprocess.PIPE,
@@ -112,6 +124,34 @@ def compare_steps(job, rounds, steps):
     gflops = result["mercer"]["flop"] / median["mercer"] / 1e9
     return {**result, "ratio": median["torch"] / median["mercer"], "gflops": gflops, "gemm_gflops": max(speeds),
             "share_of_gemm": gflops / max(speeds)}
+
+
+def compare_kernels(job, rounds):
+    """Every side in turn, `rounds` times, one counted repeat each; the ratio is to the faster peer."""
+    runs = {side: [] for side in [*KERNELS[job][1], "mercer"]}
+    for _ in range(rounds):
+        for side, results in runs.items():
+            results.append(one(side, job, 1))
+    result = {side: {**r[-1], "seconds": [s for run in r for s in run["seconds"]],
+                     "peak_bytes": max(run["peak_bytes"] for run in r)} for side, r in runs.items()}
+    median = {side: statistics.median(r["seconds"]) for side, r in result.items()}
+    for side in KERNELS[job][1]:
+        for ours, theirs in zip(result["mercer"]["check"], result[side]["check"]):
+            assert abs(ours / theirs - 1) < 1e-3, f"{job}: {side} has {theirs}, mercer {ours}"
+    return {**result, "ratio": min(median[side] for side in KERNELS[job][1]) / median["mercer"]}
+
+
+def report_kernels(jobs, rounds):
+    print(f"{'job':52} {'n.-tangents s':>13} {'torch s':>8} {'mercer s':>9} {'ratio':>6} {'aim':>4}  {'peers MiB':>12} {'mercer MiB':>10}")
+    results = {}
+    for job in jobs:
+        what, peers, aim = KERNELS[job]
+        results[job] = result = compare_kernels(job, rounds)
+        seconds = lambda side: f"{statistics.median(result[side]['seconds']):.3f}" if side in result else "–"
+        mib = lambda side: f"{result[side]['peak_bytes'] / 2**20:.0f}"
+        print(f"{what:52} {seconds('neural-tangents'):>13} {seconds('formula'):>8} {seconds('mercer'):>9} {result['ratio']:>5.1f}× "
+              f"{aim:>4}  {' / '.join(map(mib, peers)):>12} {mib('mercer'):>10}", flush=True)
+    return results
 
 
 def eigenvalue_errors(job, result):
@@ -169,13 +209,16 @@ def store(name, facts, results, is_partial):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL], help="default: all but the neural ones")
+    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL, *KERNELS], help="default: the classic ones")
     parser.add_argument("--neural", action="store_true", help="the neural jobs, beside PyTorch")
+    parser.add_argument("--kernels", action="store_true", help="infinite networks, beside neural-tangents and PyTorch")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of each job (default 3)")
     options = parser.parse_args()
-    classic = [job for job in options.jobs if job in JOBS] or ([] if options.jobs or options.neural else list(JOBS))
+    classic = [job for job in options.jobs if job in JOBS] or (
+        [] if options.jobs or options.neural or options.kernels else list(JOBS))
     neural = [job for job in options.jobs if job in NEURAL] or (list(NEURAL) if options.neural else [])
-    prepare(classic, neural)
+    kernels = [job for job in options.jobs if job in KERNELS] or (list(KERNELS) if options.kernels else [])
+    prepare(classic, neural, kernels)
     load = os.getloadavg()[0]
     peaks = {p: one("mercer", f"gemm-{p}", 5) for p in ("f32", "f64")}
     peak = {p: r["flop"] / min(r["seconds"]) / 1e9 for p, r in peaks.items()}
@@ -186,6 +229,8 @@ def main():
         store("classic.json", facts, report_classic(classic, options.repeats), bool(options.jobs))
     if neural:
         store("neural.json", facts, report_neural(neural, options.repeats), bool(options.jobs))
+    if kernels:
+        store("kernels.json", facts, report_kernels(kernels, options.repeats), bool(options.jobs))
 
 
 if __name__ == "__main__":

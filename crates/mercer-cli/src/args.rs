@@ -1,8 +1,8 @@
 //! The arguments of the program; help, completions and the man page come from here.
 
 use crate::commands::{
-    completions, datasets, demo, devices, embed, evaluate, fit, gram, inspect, kernels, man, regress, reproduce, train,
-    transform,
+    completions, datasets, demo, devices, embed, evaluate, fit, gram, inspect, kernels, man, ntk, regress, reproduce,
+    sample, train, transform,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -55,6 +55,10 @@ pub enum Command {
     Inspect(inspect::Inspect),
     /// Write the kernel matrix of a data set
     Gram(gram::Gram),
+    /// Write the empirical NTK of a network on data: the kernel itself, or functions whose kernel it is
+    Ntk(Box<ntk::Ntk>),
+    /// Write the values of freshly drawn networks on data: functions whose kernel is the network's Gaussian process
+    Sample(sample::Sample),
     /// Learn to predict a column: numbers by regression, words by classification
     Regress(regress::Regress),
     /// Give every point a few coordinates that keep what the kernel calls near

@@ -1,9 +1,12 @@
 //! Data that is read: the options of the reader, and files that must fit one another.
 
 use clap::Args;
-use mercer::data::{Dataset, ReadOptions, Scaler, Scaling, open};
+use mercer::data::{Dataset, MappedArray, ReadOptions, Scaler, Scaling, open};
+use mercer::operator::FunctionSamples;
+use mercer::spectrum::neural::samples_from_rows;
 use mercer::{Error, Result};
 use ndarray::Axis;
+use std::sync::Arc;
 
 /// How files are read.
 #[derive(Args)]
@@ -45,6 +48,46 @@ impl Reader {
         match open(source, &options) {
             Ok(data) => align(data, first).or_else(|error| without_target().map_err(|_| error)),
             Err(_) => without_target(),
+        }
+    }
+}
+
+/// Samples of functions: in their file where that can be mapped, else read.
+pub enum SampleSource {
+    Mapped(Arc<MappedArray>),
+    Read(Dataset),
+}
+
+impl SampleSource {
+    /// A file `[S, n]` or `[S, n, C]`.
+    pub fn open(source: &str, reader: &Reader) -> Result<SampleSource> {
+        if !source.ends_with(".npy") {
+            return Ok(SampleSource::Read(reader.open(source)?));
+        }
+        match MappedArray::open(source) {
+            Ok(file) => Ok(SampleSource::Mapped(file.into())),
+            // Whole numbers, another order of bytes or of dimensions: the reader knows them, or says what is wrong.
+            Err(_) => reader.open(source).map(SampleSource::Read),
+        }
+    }
+
+    /// The samples at `n` points.
+    pub fn samples(&self, n: usize) -> Result<FunctionSamples<'_>> {
+        match self {
+            SampleSource::Read(rows) => Ok(samples_from_rows(rows.x.view(), n)?.into()),
+            SampleSource::Mapped(file) if file.dims().get(1) == Some(&n) => FunctionSamples::in_file(file.clone()),
+            SampleSource::Mapped(file) => Err(Error::input(format!(
+                "samples of shape {:?} do not fit {n} points: they must be [S, {n}] or [S, {n}, C]",
+                file.dims()
+            ))),
+        }
+    }
+
+    /// The samples as their file has them, `[S, n]` or `[S, n, C]`; a table has one output.
+    pub fn as_they_are(&self) -> Result<FunctionSamples<'_>> {
+        match self {
+            SampleSource::Read(rows) => self.samples(rows.d()),
+            SampleSource::Mapped(file) => FunctionSamples::in_file(file.clone()),
         }
     }
 }

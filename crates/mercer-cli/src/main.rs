@@ -8,6 +8,7 @@ mod context;
 mod figure;
 mod input;
 mod methods;
+mod network;
 mod output;
 mod progress;
 #[allow(dead_code)]
@@ -57,6 +58,8 @@ fn command(command: Command, context: &Context) -> Result<()> {
         Command::Transform(transform) => transform.run(context),
         Command::Inspect(inspect) => inspect.run(context),
         Command::Gram(gram) => gram.run(context),
+        Command::Ntk(ntk) => ntk.run(&context),
+        Command::Sample(sample) => sample.run(&context),
         Command::Regress(regress) => regress.run(context),
         Command::Embed(embed) => embed.run(context),
         Command::Train(train) => train.run(context),

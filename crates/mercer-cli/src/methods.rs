@@ -239,6 +239,7 @@ mod tests {
                 checkpoint: Some("c".into()),
                 checkpoint_every: Some(1.0),
                 resume: true,
+                math: Some(mercer::compute::Math::Tf32),
                 averaged: true,
                 nesting: Some(Nesting::Joint),
             },

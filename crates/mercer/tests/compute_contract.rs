@@ -5,6 +5,9 @@
 use mercer::compute::*;
 use mercer::rng::Rng;
 
+#[path = "contract/images.rs"]
+mod images;
+
 /// Runs `test` on every device and says which.
 fn on_every_device(test: impl Fn(Device)) {
     for device in Device::available() {
@@ -259,7 +262,8 @@ fn norms_and_sums() {
 
 #[test]
 fn optimiser_steps() {
-    let rules = [Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }, Rule::RMS_PROP, Rule::ADAM];
+    let sgd = |weight_decay| Rule::Sgd { momentum: 0.9, weight_decay };
+    let rules = [sgd(0.0), sgd(0.1), Rule::RMS_PROP, Rule::ADAM];
     on_every_device(|device| {
         for rule in rules {
             for max_norm in [None, Some(3.0f32)] {
@@ -304,6 +308,24 @@ fn second_order_passes() {
             };
             // The processor's jets are tested against differences in the layers' suite.
             close(&format!("{phi:?}"), &run(device), &wide(&run(Device::Cpu)), 2e-5);
+        }
+    });
+}
+
+#[test]
+fn products_of_every_matrix_with_one() {
+    on_every_device(|device| {
+        let mut rng = Rng::new(12);
+        for (k, m, n) in [(1, 1, 1), (3, 4, 5), (4, 300, 101)] {
+            let (old, y, x) = (random(&[k, m, n], &mut rng), random(&[k, m, n], &mut rng), random(&[m, n], &mut rng));
+            let of = |shape: &[usize], d: &[f32]| Tensor::from_host(device, shape, d).unwrap();
+            let (mut product, mut sum) = (of(&[k, m, n], &y), of(&[k, m, n], &old));
+            multiply_each(&mut product, &of(&[m, n], &x));
+            add_product_each(&mut sum, &of(&[k, m, n], &y), &of(&[m, n], &x));
+            let want: Vec<f64> = (0..k * m * n).map(|i| f64::from(y[i]) * f64::from(x[i % (m * n)])).collect();
+            close("multiply_each", &product.to_host().unwrap(), &want, 1e-6);
+            let want: Vec<f64> = want.iter().zip(&old).map(|(w, o)| w + f64::from(*o)).collect();
+            close("add_product_each", &sum.to_host().unwrap(), &want, 1e-6);
         }
     });
 }

@@ -60,10 +60,11 @@ type Operation = fn(&Panel, &Panel) -> Result<Array2<f64>>;
 #[test]
 fn panel_operations_agree_with_the_processor() {
     let device = device_or_skip!();
+    // Sums over n rows in another order differ by √n roundings or so.
     let operations: [(&str, f64, Operation); 13] = [
         ("to host", 0.0, |v, _| v.to_host()),
         ("clone", 0.0, |v, _| v.try_clone()?.into_host()),
-        ("t_matmul", 1e-13, |v, w| v.t_matmul(w)),
+        ("t_matmul", 1e-12, |v, w| v.t_matmul(w)),
         ("matmul", 1e-13, |v, _| v.matmul(random(v.ncols(), 5, 3).view())?.into_host()),
         ("matmul by a transpose", 1e-13, |v, _| v.matmul(random(9, v.ncols(), 3).t())?.into_host()),
         ("add_product", 1e-13, |v, w| {
@@ -88,7 +89,7 @@ fn panel_operations_agree_with_the_processor() {
         }),
         ("joined", 0.0, |v, w| v.joined(w)?.joined(v)?.into_host()),
         ("columns", 0.0, |v, _| v.columns(v.ncols() / 3..v.ncols())?.into_host()),
-        ("centred", 1e-14, |v, _| {
+        ("centred", 1e-13, |v, _| {
             let mut v = v.try_clone()?;
             v.centre()?;
             v.into_host()
@@ -107,8 +108,6 @@ fn panel_operations_agree_with_the_processor() {
         assert_eq!((dv.device(), dv.nrows(), dv.ncols()), (device, n, b));
         for (name, tolerance, operation) in operations {
             let (want, got) = (operation(&hv, &hw).unwrap(), operation(&dv, &dw).unwrap());
-            // Where rounding adds up over n rows, it grows with the numbers summed, not with the sum.
-            let tolerance = if name.contains("sums") || name == "t_matmul" { tolerance * 10.0 } else { tolerance };
             close(got.view(), want.view(), tolerance, &format!("{name} of [{n}, {b}]"));
             let again = operation(&dv, &dw).unwrap();
             assert_eq!(got, again, "{name} of [{n}, {b}] is not deterministic");
@@ -187,7 +186,7 @@ fn cholesky_factors_solve_and_name_the_pivot() {
         // What is above the diagonal is not read.
         let mut lower = a.clone();
         (0..n).for_each(|i| lower.slice_mut(s![i, i + 1..]).fill(f64::NAN));
-        let turned = lower.t().to_owned();
+        let turned = lower.t().as_standard_layout().into_owned();
         for (form, a) in [a.view(), a.t(), lower.view(), turned.t()].into_iter().enumerate() {
             let factor = device.scope(|| Cholesky::new(a)).unwrap();
             close(factor.solve(b.view()).view(), want.view(), 1e-12, &format!("A⁻¹B, order {n}, form {form}"));
@@ -267,16 +266,16 @@ fn exact_and_krylov_spectra_on_the_device_are_those_of_the_processor() {
     let kernel = Kernel::parse("matern32(1)").unwrap();
     let x = points(900);
     let fit = |method: &dyn Method| {
-        let spectrum = Spectrum::fit(method, &Problem::new(&kernel, x.view(), 6), None).unwrap();
+        let spectrum = Spectrum::fit(method, &Problem::new(&kernel, x.view(), 4), None).unwrap();
         (column(spectrum.eigenvalues.iter().copied()), spectrum.transform(x.slice(s![..50, ..])).unwrap())
     };
     let want = fit(&Exact);
-    // The values of simple eigenvalues are off by the square of the residual; functions are compared through their
-    // projectors ψψᵀ, which no sign changes, and gaps above 1e-2 of the first eigenvalue cost two digits.
+    // Eigenvalues are off by the square of the residual. Functions are compared through their projector ψψᵀ, which no
+    // sign changes; they are off by the residual over the gap, and the fifth eigenvalue is well below the fourth.
     let projector = |ψ: &Array2<f64>| matmul(ψ.view(), ψ.t());
-    for (name, method, tolerance) in
-        [("exact", &Exact as &dyn Method, 1e-9), ("krylov", &Krylov { tolerance: 1e-8 }, 1e-5)]
-    {
+    let krylov = Krylov { tolerance: 1e-8 };
+    let methods: [(&str, &dyn Method, f64); 2] = [("exact", &Exact, 1e-9), ("krylov", &krylov, 1e-5)];
+    for (name, method, tolerance) in methods {
         let got = device.scope(|| fit(method));
         close(got.0.view(), want.0.view(), 1e-10, &format!("eigenvalues, {name}"));
         close(projector(&got.1).view(), projector(&want.1).view(), tolerance, &format!("functions, {name}"));
@@ -316,7 +315,9 @@ fn estimators_on_the_device_agree_with_the_processor() {
     let device = device_or_skip!();
     let kernel = Kernel::parse("rbf(1)").unwrap();
     let (x, z) = (points(1200), points(40));
-    let y = Target::Values(x.rows().into_iter().map(|r| r.sum().sin()).collect());
+    let y = Target::Values(
+        x.rows().into_iter().zip(random(1200, 1, 14)).map(|(r, noise)| r.sum().sin() + 0.1 * noise).collect(),
+    );
     let iterative = RidgeSolver::conjugate_gradients(Precision::F64);
     // Predictions are off by no more than the residual, 1e-8 of ‖y‖, for conjugate gradients; by rounding otherwise.
     let cases = [

@@ -260,7 +260,7 @@ fn spectra_of_samples_agree_with_the_dense_matrix() {
             true => f.view().permuted_axes([0, 2, 1]).to_shape((2 * count, size)).unwrap().to_owned(),
         };
         let (exact, _) = eigh((flat.t().dot(&flat) / (flat.nrows() * size) as f64).view()).unwrap();
-        let problem = Samples { f: f.view(), x: x.view(), factorised, k };
+        let problem = Samples { f: f.view().into(), x: x.view(), factorised, k };
         let found = problem.exact().unwrap();
         assert!(worst(&found.eigenvalues, &exact[..k]) < 1e-10);
         assert!((found.trace - exact.iter().sum::<f64>()).abs() < 1e-10 * found.trace);
@@ -287,7 +287,7 @@ fn spectra_of_samples_agree_with_the_dense_matrix() {
     }
     // More pairs than functions: the rest are zero.
     let few = f.slice(s![..2, .., ..]);
-    let found = Samples { f: few, x: x.view(), factorised: false, k: 4 }.exact().unwrap();
+    let found = Samples { f: few.into(), x: x.view(), factorised: false, k: 4 }.exact().unwrap();
     assert_eq!((found.eigenvalues[2], found.residuals[3]), (0.0, None));
     assert!(samples_from_rows(Array2::zeros((3, 10)).view(), 4).is_err());
 }

@@ -2,7 +2,7 @@
 
 use crate::certificate::{HEADINGS, rows, sentences};
 use crate::context::Context;
-use crate::input::{Reader, fit_scaler, scaled, scaling};
+use crate::input::{Reader, SampleSource, fit_scaler, scaled, scaling};
 use crate::methods::{self, Precisions};
 use crate::output::{Output, optional};
 use crate::text;
@@ -11,8 +11,8 @@ use clap::Args;
 use mercer::data::{Dataset, Scaling, write_npy};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
-use mercer::spectrum::neural::{Kind, SampledSpectrum, Samples, Training, samples_from_rows};
-use mercer::spectrum::{Certificate, Problem, Spectrum};
+use mercer::spectrum::neural::{Kind, SampledSpectrum, Samples, Training};
+use mercer::spectrum::{Certificate, Krylov, Problem, Spectrum};
 use mercer::{Error, Result};
 use serde::Serialize;
 use serde_json::json;
@@ -38,7 +38,7 @@ pub struct Fit {
     k: usize,
 
     /// Precision of kernel values, bf16 for networks only; sums are always taken in f64. Without it, kernel values are
-    /// f64 and networks train in tf32 on a GPU [default: f64]
+    /// f64 and networks train in tf32 on a GPU
     #[arg(long, value_parser = methods::precisions())]
     precision: Option<Precisions>,
 
@@ -54,11 +54,12 @@ pub struct Fit {
     #[arg(long, value_name = "FILE", conflicts_with = "holdout")]
     certify: Option<String>,
 
-    /// Model file to write; with --samples the functions at the points, an array [n, C, k]
+    /// Model file to write; with --samples and a name in .npy the functions at the points, an array [n, C, k]
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// Functions sampled at the points, an array [S, n] or [S, n, C]: their kernel FᵀF/S instead of --kernel
+    /// Functions sampled at the points, an array [S, n] or [S, n, C]: their kernel FᵀF/S instead of --kernel. An .npy of
+    /// f4 or f8 stays in its file and may be larger than memory
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "certify", "holdout", "scale", "precision"])]
     samples: Option<String>,
 
@@ -129,13 +130,10 @@ impl Fit {
 
     /// The spectrum of sampled functions.
     fn sampled(&self, samples: &str, out: Option<Output>, context: &Context) -> Result<()> {
-        let (points, rows) = (self.reader.open(&self.data)?, self.reader.open(samples)?);
-        let problem = Samples {
-            f: samples_from_rows(rows.x.view(), points.n())?,
-            x: points.x.view(),
-            factorised: self.factorised,
-            k: self.k,
-        };
+        let points = self.reader.open(&self.data)?;
+        let source = SampleSource::open(samples, &self.reader)?;
+        let problem =
+            Samples { f: source.samples(points.n())?, x: points.x.view(), factorised: self.factorised, k: self.k };
         let kind = Kind::ALL.into_iter().find(|(name, _)| *name == self.method.name).map(|(_, kind)| kind);
         let found = match kind {
             _ if self.options.training.no_finish => {
@@ -145,23 +143,30 @@ impl Fit {
                 let method = training::neural(kind, &self.options);
                 problem.neural(&method, context.seed, &context.bar())?
             }
-            None if matches!(self.method.name, "exact" | "krylov") => problem.exact()?,
+            None if self.method.name == "exact" => problem.exact()?,
+            None if self.method.name == "krylov" => {
+                let tolerance = self.options.tolerance.unwrap_or(Krylov::default().tolerance);
+                problem.krylov(tolerance, context.seed, &context.bar())?
+            }
             None => {
                 return Err(Error::input(format!(
-                    "--method {} needs a kernel, not --samples; use exact, neuralef, spin, nested or ritz",
+                    "--method {} needs a kernel, not --samples; use exact, krylov, neuralef, spin, nested or ritz",
                     self.method.name
                 )));
             }
         };
         if let Some(out) = &out {
-            write_npy(out.path(), found.functions.view())?;
+            match out.path().extension().is_some_and(|e| e == "npy") {
+                true => write_npy(out.path(), found.functions.view())?,
+                false => found.model.save(out.path())?,
+            }
             context.note(format_args!("wrote {}", out.path().display()));
         }
         let outputs = problem.f.dim().2;
         let numbers = json!({
             "method": self.method.name, "samples": samples, "data": self.data, "n": points.n(), "outputs": outputs,
             "factorised": self.factorised, "eigenvalues": found.eigenvalues, "residuals": found.residuals,
-            "trace": found.trace, "training": found.training, "seconds": found.seconds,
+            "trace": found.trace, "training": found.training(), "seconds": found.seconds,
         });
         context.result(&numbers, || said_of_samples(&found, self.method.name, samples, outputs))
     }
@@ -224,7 +229,7 @@ fn said_of_samples(found: &SampledSpectrum, method: &str, samples: &str, outputs
         text::table(&["j", "eigenvalue", "residual"], &rows),
         text::percent(captured)
     );
-    let trained = found.training.as_ref().map(training::sentences).unwrap_or_default();
+    let trained = found.training().map(training::sentences).unwrap_or_default();
     trained.iter().for_each(|sentence| said += &format!("{sentence}\n"));
     said
 }

@@ -1,5 +1,6 @@
 //! Random views of training images: a shift with zeros coming in, and a mirror.
 
+use super::cuda::images as cuda;
 use super::parallel::{Parts, for_each};
 use super::tensor::Tensor;
 
@@ -21,6 +22,9 @@ pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Ten
     let n: usize = image.iter().product();
     assert!(x.len() == moves.len() * n, "shift_mirror of {:?} by {} moves of {image:?}", x.shape(), moves.len());
     out.reshape(x.shape())?;
+    if let Some(gpu) = x.gpu() {
+        return cuda::shift_mirror(gpu, x, image, moves, out);
+    }
     let (x, out) = (x.host(), Parts::new(out.host_mut()));
     for_each(moves.len(), 4 * moves.len() * n, |b| {
         // SAFETY: tasks have different images.

@@ -2,6 +2,7 @@
 //!
 //! A row has `channels·plane` numbers, channel by channel; without images the plane is one number.
 
+use super::cuda::images as cuda;
 use super::parallel::{Parts, for_each};
 use super::reduce::{dot, sum};
 use super::tensor::{Stack, StackMut, Tensor};
@@ -56,6 +57,9 @@ impl SimdJob for Moments<'_> {
 pub fn batch_statistics(x: Stack<'_>, statistics: &mut Tensor) {
     let (count, two, channels) = statistics.as_matrices();
     assert!(two == 2 && x.cols % channels == 0, "batch_statistics of {} columns, {channels} channels", x.cols);
+    if let Some(gpu) = statistics.gpu() {
+        return cuda::batch_statistics(gpu, x, statistics);
+    }
     let plane = x.cols / channels;
     let out = Parts::new(statistics.host_mut());
     for_each(count * channels, 4 * count * x.rows * x.cols, |task| {
@@ -90,6 +94,9 @@ pub fn batch_norm(x: Stack<'_>, statistics: Stack<'_>, affine: Stack<'_>, y: &mu
     let (count, batch, n) = y.as_matrices();
     let channels = affine.cols;
     assert!(x.rows == batch && x.cols == n && n % channels == 0, "batch_norm of [{}, {}]", x.rows, x.cols);
+    if let Some(gpu) = y.gpu() {
+        return cuda::batch_norm(gpu, x, statistics, affine, y);
+    }
     let plane = n / channels;
     let y = Parts::new(y.host_mut());
     for_each(count * batch, 4 * count * batch * n, |task| {
@@ -151,6 +158,9 @@ pub fn batch_norm_vjp(
     let (count, rows, n) = g.as_matrices();
     let (channels, stride) = (affine.cols, grad.stride);
     assert!(x.rows == rows && x.cols == n && grad.count == count, "batch_norm_vjp of {:?}", g.shape());
+    if let Some(gpu) = g.gpu() {
+        return cuda::batch_norm_vjp(gpu, x, statistics, affine, batch, g, &grad, dx);
+    }
     let (plane, size) = (n / channels, (rows * (n / channels)) as f64);
     let dx_stride = dx.as_ref().map_or(rows * n, |dx| dx.stride);
     let mut dx = dx;
@@ -202,6 +212,9 @@ pub fn batch_norm_jvp(
     let (count, rows, n) = t.as_matrices();
     let channels = affine.cols;
     assert!(x.rows == rows && x.cols == n, "batch_norm_jvp of [{}, {}] into {:?}", x.rows, x.cols, t.shape());
+    if let Some(gpu) = t.gpu() {
+        return cuda::batch_norm_jvp(gpu, x, dx, statistics, affine, daffine, batch, t);
+    }
     let (plane, size) = (n / channels, (rows * (n / channels)) as f64);
     let t = Parts::new(t.host_mut());
     for_each(count * channels, 8 * count * rows * n, |task| {
@@ -234,18 +247,12 @@ pub fn batch_norm_jvp(
 pub fn running_average(share: f32, x: &Tensor, mut y: StackMut<'_>) {
     let (count, n, stride) = (y.count, y.rows * y.cols, y.stride);
     assert!(x.len() == count * n || x.len() == n, "running_average of {:?} into {count} × {n}", x.shape());
-    let average = |x: &[f32], y: &mut [f32]| {
-        for (j, x) in x.chunks_exact(n.max(1)).cycle().take(count).enumerate() {
-            y[j * stride..j * stride + n].iter_mut().zip(x).for_each(|(y, x)| *y = (1.0 - share) * *y + share * x);
-        }
-    };
-    if x.gpu().is_none() {
-        return average(x.host(), y.host_mut());
+    if let Some(gpu) = x.gpu() {
+        return cuda::running_average(gpu, share, x, &y);
     }
-    // Rare and few numbers, so they may go by way of the host; a device that fails is told of at its next check.
-    if let (Ok(x), Ok(mut all)) = (x.to_host(), y.tensor.to_host()) {
-        average(&x, &mut all[y.offset..]);
-        let _ = y.tensor.copy_from_host(&all);
+    let y = y.host_mut();
+    for (j, x) in x.host().chunks_exact(n.max(1)).cycle().take(count).enumerate() {
+        y[j * stride..j * stride + n].iter_mut().zip(x).for_each(|(y, x)| *y = (1.0 - share) * *y + share * x);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Between what all networks share and what each has of its own.
 
+use super::cuda::images as cuda;
 use super::gemm::Store;
 use super::tensor::{Stack, Tensor};
 
@@ -7,6 +8,9 @@ use super::tensor::{Stack, Tensor};
 pub fn spread(x: Stack<'_>, store: Store, y: &mut Tensor) {
     let (_, m, n) = y.as_matrices();
     assert!(x.rows == m && x.cols == n, "spread of [{}, {}] over {:?}", x.rows, x.cols, y.shape());
+    if let Some(gpu) = y.gpu() {
+        return cuda::spread(gpu, x, store, y);
+    }
     for (j, y) in y.host_mut().chunks_exact_mut((m * n).max(1)).enumerate() {
         match store {
             Store::Replace => y.copy_from_slice(x.host(j)),
@@ -20,6 +24,9 @@ pub fn spread(x: Stack<'_>, store: Store, y: &mut Tensor) {
 pub fn collect(g: &Tensor, store: Store, dx: &mut Tensor) {
     let size = dx.len().max(1);
     assert!(g.len() % size == 0, "collect of {:?} into {:?}", g.shape(), dx.shape());
+    if let Some(gpu) = g.gpu() {
+        return cuda::collect(gpu, g, store, dx);
+    }
     let dx = dx.host_mut();
     for (j, g) in g.host().chunks_exact(size).enumerate() {
         if j == 0 && store == Store::Replace {

@@ -3,6 +3,7 @@
 //! An image is a row of `channels·height·width` numbers, channel by channel, row by row.
 
 use super::activation::{Activation, apply_rows};
+use super::cuda::{convolution as cuda, images};
 use super::gemm::Store;
 use super::parallel::{Parts, block, for_each};
 use super::tensor::{Stack, StackMut, Tensor};
@@ -12,7 +13,7 @@ use std::ops::Range;
 
 /// The geometry of a convolution: `y[o, r, s] = Σ_{c,u,v} w[o, c, u, v] x[c, r·stride + u − before, s·stride + v − before]`,
 /// with zeros outside of the image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Convolution {
     /// Channels, height and width of the images coming in.
     pub image: [usize; 3],
@@ -148,6 +149,10 @@ pub fn conv2d(
     check(shape, batch, x, w, n);
     assert!(bias.is_none_or(|b| b.rows * b.cols == shape.channels), "conv2d: the bias is not one number a channel");
     assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "conv2d: the slopes are not of y's shape");
+    if let Some(gpu) = y.gpu() {
+        cuda::forward(gpu, shape, x, w, store, y);
+        return images::channel_bias_activation(gpu, plane, bias, phi, y, slope);
+    }
     let images = batch.div_ceil(BLOCKS);
     let blocks = batch.div_ceil(images);
     let y = Parts::new(y.host_mut());
@@ -185,6 +190,9 @@ pub fn conv2d_vjp_input(shape: &Convolution, g: &Tensor, w: Stack<'_>, mut dx: S
         g.shape(),
         [dx.count, dx.rows, dx.cols]
     );
+    if let Some(gpu) = g.gpu() {
+        return cuda::vjp_input(gpu, shape, g, w, &dx);
+    }
     let (own, terms) = if stride == 0 { (1, count) } else { (count, 1) };
     let images = batch.div_ceil(BLOCKS);
     let blocks = batch.div_ceil(images);
@@ -226,6 +234,9 @@ pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw:
         g.shape(),
         [dw.count, dw.rows, dw.cols]
     );
+    if let Some(gpu) = g.gpu() {
+        return cuda::vjp_weights(gpu, shape, x, g, &mut dw);
+    }
     let images = batch.div_ceil(BLOCKS);
     let blocks = batch.div_ceil(images);
     let mut sums = vec![0.0; count * blocks * size];
@@ -258,6 +269,10 @@ pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw:
 /// `t_j ← slope ∘ (t_j + b_j)`, with one `b` a channel: the end of a tangent. `t` and `slope`
 /// `[k, batch, channels·plane]`, `bias` `[k, 1, channels]`; no slope is the identity.
 pub fn channel_bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
+    assert!(slope.is_none_or(|s| s.len() == t.len()), "channel_bias_slope: the slopes are not of t's shape");
+    if let Some(gpu) = t.gpu() {
+        return images::channel_bias_slope(gpu, t, bias, slope);
+    }
     if let Some(bias) = bias {
         let (_, batch, n) = t.as_matrices();
         let channels = bias.rows * bias.cols;
@@ -277,6 +292,9 @@ pub fn channel_sums(g: &Tensor, mut out: StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
     let (channels, stride) = (out.rows * out.cols, out.stride);
     assert!(out.count == count && n % channels == 0, "channel_sums of {:?} into {channels} channels", g.shape());
+    if let Some(gpu) = g.gpu() {
+        return images::channel_sums(gpu, g, &out);
+    }
     let plane = n / channels;
     let (g, out) = (g.host(), Parts::new(out.host_mut()));
     for_each(count * channels, 2 * g.len(), |task| {

@@ -25,6 +25,7 @@ mod batch_norm;
 mod broadcast;
 mod conv;
 pub mod cuda;
+mod each;
 mod elementwise;
 mod gemm;
 mod jet;
@@ -42,6 +43,7 @@ pub use augment::{Move, shift_mirror};
 pub use batch_norm::{EPSILON, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average};
 pub use broadcast::{collect, spread};
 pub use conv::{Convolution, channel_bias_slope, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_weights};
+pub use each::{add_product_each, multiply_each};
 pub use elementwise::{
     axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
 };

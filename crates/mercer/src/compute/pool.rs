@@ -2,6 +2,7 @@
 //!
 //! An image is a row of `channels·height·width` numbers, channel by channel, row by row.
 
+use super::cuda::images as cuda;
 use super::parallel::{Parts, for_each};
 use super::tensor::Tensor;
 
@@ -36,8 +37,8 @@ impl Pool {
         }
     }
 
-    /// Calls `f` with every plane of `outer` (as large as one coming in) and of `inner` (one going out), in parallel.
-    fn for_every_plane(&self, outer: &Tensor, inner: &mut Tensor, f: impl Fn(&[f32], &mut [f32]) + Sync + Send) {
+    /// Panics unless `outer` has planes coming in where `inner` has planes going out.
+    fn check(&self, outer: &Tensor, inner: &Tensor) {
         let (large, small) = self.planes();
         assert!(
             outer.len() * small == inner.len() * large,
@@ -46,6 +47,11 @@ impl Pool {
             outer.shape(),
             inner.shape()
         );
+    }
+
+    /// Calls `f` with every plane of `outer` (as large as one coming in) and of `inner` (one going out), in parallel.
+    fn for_every_plane(&self, outer: &Tensor, inner: &mut Tensor, f: impl Fn(&[f32], &mut [f32]) + Sync + Send) {
+        let (large, small) = self.planes();
         let (len, outer, inner) = (outer.len(), outer.host(), Parts::new(inner.host_mut()));
         let planes = len / large;
         let each = planes.div_ceil(64).max(1);
@@ -61,6 +67,11 @@ impl Pool {
 /// `y` = the largest number of each window, `at` = where it is in its plane (the first of equals). `x` `[k, b, in]`, `y` and
 /// `at` `[k, b, out]`. A NaN is the largest of all.
 pub fn max_pool(pool: &Pool, x: &Tensor, y: &mut Tensor, at: &mut Tensor) {
+    pool.check(x, at);
+    assert!(y.len() == at.len(), "max_pool into {:?} and {:?}", y.shape(), at.shape());
+    if let Some(gpu) = x.gpu() {
+        return cuda::max_pool(gpu, pool, x, y, at);
+    }
     pool.for_every_plane(x, at, |x, at| {
         at.fill(-1.0);
         pool.windows(|o, i| {
@@ -82,6 +93,9 @@ pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
         g.shape(),
         dx.shape()
     );
+    if let Some(gpu) = g.gpu() {
+        return cuda::max_pool_vjp(gpu, pool, at, g, dx);
+    }
     let (at, g) = (at.host(), g.host());
     let planes = g.len() / small.max(1);
     let dx = Parts::new(dx.host_mut());
@@ -103,6 +117,9 @@ pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
         dx.shape(),
         t.shape()
     );
+    if let Some(gpu) = t.gpu() {
+        return cuda::max_pool_jvp(gpu, pool, at, dx, t);
+    }
     let (at, dx) = (at.host(), dx.host());
     for (p, t) in t.host_mut().chunks_exact_mut(small.max(1)).enumerate() {
         t.iter_mut().zip(&at[p * small..]).for_each(|(t, &at)| *t = dx[p * large + at as usize]);
@@ -112,6 +129,10 @@ pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
 /// `y` = the mean of each window; linear, so that it is its own tangent. `x` `[k, b, in]`, `y` `[k, b, out]`.
 pub fn average_pool(pool: &Pool, x: &Tensor, y: &mut Tensor) {
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
+    pool.check(x, y);
+    if let Some(gpu) = x.gpu() {
+        return cuda::average_pool(gpu, pool, share, x, y);
+    }
     pool.for_every_plane(x, y, |x, y| {
         y.fill(0.0);
         pool.windows(|o, i| y[o] += x[i]);
@@ -124,6 +145,9 @@ pub fn average_pool_vjp(pool: &Pool, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
     assert!(g.len() * large == dx.len() * small, "average_pool_vjp of {:?} into {:?}", g.shape(), dx.shape());
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
+    if let Some(gpu) = g.gpu() {
+        return cuda::average_pool_vjp(gpu, pool, share, g, dx);
+    }
     let g = g.host();
     for (p, dx) in dx.host_mut().chunks_exact_mut(large).enumerate() {
         dx.fill(0.0);

@@ -1,5 +1,6 @@
 //! Softmax cross-entropy: the loss of a classifier, its gradient, and how often it is right.
 
+use super::cuda::images as cuda;
 use super::tensor::Tensor;
 
 /// With `p = softmax(z)`, adds `Σ_b −ln p_{b,y}` and the number of rows whose largest logit is that of their class to
@@ -18,6 +19,9 @@ pub fn softmax_cross_entropy(logits: &Tensor, labels: &Tensor, grad: Option<&mut
         grad.as_ref().is_none_or(|g| g.len() == logits.len()),
         "softmax_cross_entropy: the gradient has another size"
     );
+    if let Some(gpu) = logits.gpu() {
+        return cuda::softmax_cross_entropy(gpu, logits, labels, grad, totals);
+    }
     let mut grad = grad.map(|g| g.host_mut().chunks_exact_mut(classes));
     let (mut loss, mut right) = (0.0, 0.0);
     for (z, &label) in logits.host().chunks_exact(classes).zip(labels.host()) {

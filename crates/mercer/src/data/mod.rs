@@ -30,6 +30,7 @@ mod dataset;
 mod embedded;
 pub mod generate;
 mod idx;
+mod mapped;
 mod named;
 mod npy;
 mod npz;
@@ -41,8 +42,9 @@ mod splits;
 pub use bytes::write_atomically;
 pub use dataset::{Dataset, Target};
 pub use embedded::digits;
+pub use mapped::MappedArray;
 pub use named::{Entry, Origin, catalogue};
-pub use npy::{Element, write_npy};
+pub use npy::{Element, write_npy, write_npy_rows};
 pub use scale::{Scaler, Scaling};
 
 /// How a source is to be read; the default fits most.

@@ -77,7 +77,7 @@ pub(super) fn read_array(path: &Path, within: &str, reader: &mut dyn Read, len: 
 }
 
 /// The text of the header, and how many bytes precede the elements.
-fn read_header(path: &Path, reader: &mut dyn Read, fail: &dyn Fn(String) -> Error) -> Result<(String, u64)> {
+pub(super) fn read_header(path: &Path, reader: &mut dyn Read, fail: &dyn Fn(String) -> Error) -> Result<(String, u64)> {
     let truncated = || fail("is truncated within its header".into());
     let start = read_up_to(path, reader, 8)?;
     if start.is_empty() {
@@ -138,16 +138,16 @@ fn assemble(values: Vec<f64>, header: &Header, (n, d): (usize, usize)) -> Array2
     Array2::from_shape_vec((n, d), values).expect("counted above")
 }
 
-struct Header {
-    kind: Kind,
-    big_endian: bool,
-    fortran: bool,
-    dims: Vec<usize>,
+pub(super) struct Header {
+    pub kind: Kind,
+    pub big_endian: bool,
+    pub fortran: bool,
+    pub dims: Vec<usize>,
 }
 
 impl Header {
     /// Reads `{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }`.
-    fn parse(text: &str) -> Result<Header, String> {
+    pub(super) fn parse(text: &str) -> Result<Header, String> {
         let descr = entry(text, "descr")?;
         let quote = descr.chars().next().filter(|q| matches!(q, '\'' | '"'));
         let Some(descr) = quote.and_then(|q| descr[1..].split(q).next()) else {
@@ -201,8 +201,8 @@ fn dimensions(inside: &str) -> Option<Vec<usize>> {
     inside.split(',').map(|part| part.trim().parse().ok()).collect()
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
     F4,
     F8,
     U1,
@@ -317,6 +317,46 @@ pub fn write_npy<A: Element, D: Dimension>(path: impl AsRef<Path>, array: ArrayV
         }
         w.write_all(&piece)
     })
+}
+
+/// Writes an `.npy` file of `shape`, row by row as `rows` hands them out, so that the array need never be in memory; the
+/// file is there whole or not at all.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// use mercer::data::{open, write_npy_rows, ReadOptions};
+/// let path = folder.path().join("x.npy");
+/// write_npy_rows(&path, &[3, 2], |put| (0..3).try_for_each(|i| put(&[i as f32, 0.5])))?;
+/// assert_eq!(open(path.to_str().unwrap(), &ReadOptions::default())?.x[[2, 0]], 2.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn write_npy_rows<A: Element>(
+    path: impl AsRef<Path>,
+    shape: &[usize],
+    rows: impl FnOnce(&mut dyn FnMut(&[A]) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    let path = path.as_ref();
+    let mut failure = None;
+    let written = bytes::write_atomically(path, |w| {
+        w.write_all(&header_bytes(A::CODE, shape))?;
+        let (mut piece, mut count) = (Vec::new(), 0);
+        let done = rows(&mut |row| {
+            count += row.len();
+            piece.clear();
+            row.iter().for_each(|value| value.put(&mut piece));
+            w.write_all(&piece).map_err(|e| Error::io(path, e))
+        });
+        let promised: usize = shape.iter().product();
+        let done = done.and_then(|()| match count == promised {
+            true => Ok(()),
+            false => Err(Error::input(format!("{count} numbers do not fill an array of shape {shape:?}"))),
+        });
+        done.map_err(|error| {
+            failure = Some(error);
+            std::io::Error::other("the rows could not be made")
+        })
+    });
+    failure.map_or(written, Err)
 }
 
 /// Version 1 header of a row-major array, padded so that the elements start at a multiple of 64 bytes.

@@ -187,5 +187,12 @@ mod tests {
         solve_lower_transposed(factor.lower(), z.view_mut());
         assert!((z - factor.solve(b.view())).iter().all(|d| d.abs() < 1e-11));
         assert!(Cholesky::new((-a).view()).is_err());
+        // The order from which a GPU factors, where cuSOLVER counts minors: the pivot is counted from zero on both.
+        for (n, pivot) in [(9, 4), (600, 100)] {
+            let mut indefinite = Array2::<f64>::eye(n);
+            indefinite[[pivot, pivot]] = -1.0;
+            let refused = Cholesky::new(indefinite.view()).err().expect("not positive definite").to_string();
+            assert!(refused.contains(&format!("(pivot {pivot})")), "{refused}");
+        }
     }
 }

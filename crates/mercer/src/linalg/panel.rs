@@ -70,7 +70,6 @@ impl Panel {
     }
 
     /// Its numbers on a GPU, row by row; none on the processor.
-    #[allow(dead_code, reason = "what an operator on the device reads")]
     pub(crate) fn buffer(&self) -> Option<&Buffer> {
         match &self.storage {
             Host(_) => None,
@@ -353,5 +352,66 @@ impl Panel {
 
     fn apart(&self, other: &Panel) -> ! {
         panic!("a panel on {} was used with one on {}", self.device(), other.device())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn random(n: usize, b: usize, seed: u64) -> Array2<f64> {
+        let mut rng = Rng::new(seed);
+        Array2::from_shape_simple_fn((n, b), || rng.normal())
+    }
+
+    fn close(a: &Array2<f64>, b: &Array2<f64>) {
+        assert_eq!(a.dim(), b.dim());
+        assert!((a - b).iter().all(|d| d.abs() < 1e-12), "{a} is not {b}");
+    }
+
+    #[test]
+    fn operations_are_their_formulas() {
+        let (v, w, small) = (random(40, 5, 1), random(40, 5, 2), random(5, 3, 3));
+        let [pv, pw] = [&v, &w].map(|a| Panel::from(a.clone()));
+        close(&pv.t_matmul(&pw).unwrap(), &v.t().dot(&w));
+        close(&pv.matmul(small.view()).unwrap().into_host().unwrap(), &v.dot(&small));
+        assert_eq!(pv.joined(&pw).unwrap().columns(3..7).unwrap().to_host().unwrap().column(2), w.column(0));
+
+        let steps = [1.0, -2.0, 0.0, 0.5, 3.0];
+        let mut moved = pv.try_clone().unwrap();
+        moved.axpy(&steps, &pw).unwrap();
+        moved.scale(&steps).unwrap();
+        moved.subtract(&pw);
+        moved.add_product(-0.5, &pv, random(5, 5, 4).view()).unwrap();
+        let want = (&v + &(&w * &aview1(&steps))) * aview1(&steps) - &w - 0.5 * v.dot(&random(5, 5, 4));
+        close(&moved.into_host().unwrap(), &want);
+
+        let dots = (&v * &w).sum_axis(Axis(0));
+        assert!((pv.dots(&pw).unwrap() - dots).iter().all(|d| d.abs() < 1e-12));
+        let norms = pw.residual_norms(&pv, &[0.5, 2.0]).unwrap();
+        let want = |j: usize, θ: f64| (&w.column(j) - &(θ * &v.column(j))).mapv(|r| r * r).sum().sqrt();
+        assert!((norms[0] - want(0, 0.5)).abs() < 1e-12 && (norms[1] - want(1, 2.0)).abs() < 1e-12);
+        assert_eq!(norms.len(), 2);
+
+        let mut centred = Panel::from(&v + 3.0);
+        centred.centre().unwrap();
+        assert!(centred.into_host().unwrap().sum_axis(Axis(0)).iter().all(|s| s.abs() < 1e-12));
+    }
+
+    #[test]
+    fn nothing_is_left_of_vectors_inside() {
+        let v = random(60, 4, 5);
+        let q = Panel::from(v.clone()).orthonormal_basis().unwrap();
+        let left = Panel::from(v.dot(&random(4, 2, 6))).outside(&q).unwrap();
+        assert!(left.all_within(1e-13).unwrap() && !left.all_within(-1.0).unwrap());
+        let broken = Panel::from(Array2::from_elem((2, 1), f64::NAN));
+        assert!(!broken.all_within(f64::INFINITY).unwrap(), "NaN is within no bound");
+    }
+
+    #[test]
+    #[should_panic(expected = "the lengths of vectors that meet")]
+    fn vectors_of_different_lengths_do_not_meet() {
+        Panel::from(random(3, 1, 0)).t_matmul(&Panel::from(random(4, 1, 0))).ok();
     }
 }

@@ -1,5 +1,6 @@
 //! An activation that stands alone (one right after a dense layer is part of that layer).
 
+use super::ntk::{Jacobian, Parameterisation};
 use super::{Gradient, Layer, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Activation, Tensor};
@@ -62,6 +63,22 @@ impl Layer for Elementwise {
             None => compute::fill(t, 0.0),
         }
         Ok(())
+    }
+
+    fn jacobian<'a>(
+        &self,
+        _: &Weights<'_>,
+        _: &'a Tensor,
+        trace: &Trace,
+        mut g: Tensor,
+        dx: Option<&mut Tensor>,
+        _: Parameterisation,
+    ) -> Result<Jacobian<'a>> {
+        if let Some(dx) = dx {
+            compute::multiply_each(&mut g, &trace.slope);
+            std::mem::swap(&mut g, dx);
+        }
+        Ok(Jacobian::None)
     }
 
     fn jet(&self, _: &Weights<'_>, x: &Tensor, points: usize, y: &mut Tensor) -> Result<()> {

@@ -1,5 +1,6 @@
 //! The dense layer with its activation: `y = φ(x W + b)`.
 
+use super::ntk::{Jacobian, Parameterisation};
 use super::{Gradient, Layer, Piece, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor, gemm};
@@ -144,6 +145,43 @@ impl Layer for Dense {
         let bias = dtheta.map(|d| d.matrix(self.bias_at(), 1, self.outputs));
         compute::bias_slope(t, bias, if self.is_linear() { None } else { Some(&trace.slope) });
         Ok(())
+    }
+
+    fn jacobian<'a>(
+        &self,
+        theta: &Weights<'_>,
+        x: &'a Tensor,
+        trace: &Trace,
+        mut g: Tensor,
+        dx: Option<&mut Tensor>,
+        parameterisation: Parameterisation,
+    ) -> Result<Jacobian<'a>> {
+        // δ = g ∘ φ'(z),  ∂x = δ Wᵀ;  ∂W = a ⊗ δ and ∂b = δ stay factors.
+        if !self.is_linear() {
+            compute::multiply_each(&mut g, &trace.slope);
+        }
+        if let Some(dx) = dx {
+            let &[c, batch, _] = g.shape() else { panic!("cotangents of shape {:?} are not [c, b, out]", g.shape()) };
+            dx.reshape(&[c, batch, self.inputs])?;
+            let (w, rows) = (theta.matrix(0, self.inputs, self.outputs), c * batch);
+            let (delta, dx) = (g.matrices(0, 0, rows, self.outputs), dx.matrices_mut(0, 0, 1, rows, self.inputs));
+            gemm(1.0, delta, w.t(), Store::Replace, dx);
+        }
+        let (weight, bias) = match parameterisation {
+            Parameterisation::Standard => (1.0, 1.0),
+            Parameterisation::Ntk => (self.weight_std().powi(2) / self.inputs as f64, self.bias_std().powi(2)),
+        };
+        Ok(Jacobian::Outer { a: x, delta: g, weight: weight as f32, bias: bias as f32 })
+    }
+
+    fn written_out(&self) -> usize {
+        0
+    }
+
+    fn spread(&self, spread: &mut [f32]) {
+        let (weights, biases) = spread.split_at_mut(self.bias_at());
+        weights.fill((self.weight_std() / (self.inputs as f64).sqrt()) as f32);
+        biases.fill(self.bias_std() as f32);
     }
 
     fn jet(&self, theta: &Weights<'_>, x: &Tensor, points: usize, y: &mut Tensor) -> Result<()> {

@@ -43,6 +43,7 @@ mod fourier;
 mod l2_norm;
 mod named;
 mod network;
+pub mod ntk;
 mod optimizer;
 mod pooling;
 mod radial;
@@ -179,6 +180,39 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         )))
     }
 
+    /// What the empirical NTK wants of it (see [`ntk`]): back through the layer of *one* network with c cotangents of its
+    /// output at once. Takes `g` `[c, b, out]`, writes `(∂y/∂x)ᵀ g` `[c, b, in]` into `dx` where asked for, and returns
+    /// `(∂y/∂θ)ᵀ g`. `theta` serves any number of networks, all with the same numbers; `trace` is that of the forward pass
+    /// at `x` in [`Mode::Eval`].
+    ///
+    /// The rule given here writes every derivative out, by [`Layer::forward`] and [`Layer::vjp`] alone, and is right for
+    /// every layer that treats points apart; a layer with many parameters wants a better one.
+    fn jacobian<'a>(
+        &self,
+        theta: &Weights<'_>,
+        x: &'a Tensor,
+        _trace: &Trace,
+        g: Tensor,
+        dx: Option<&mut Tensor>,
+        parameterisation: ntk::Parameterisation,
+    ) -> Result<ntk::Jacobian<'a>> {
+        ntk::written_out(self, theta, x, g, dx, parameterisation)
+    }
+
+    /// Numbers that [`Layer::jacobian`] writes out for one point and one cotangent.
+    fn written_out(&self) -> usize {
+        self.parameters()
+    }
+
+    /// The standard deviation that each parameter of one network was drawn with; one where it was not drawn.
+    fn spread(&self, spread: &mut [f32]) {
+        spread.fill(1.0);
+    }
+
+    /// The constants `[k, constants]` that fix the statistics of the batch in `trace`, if the layer has any.
+    fn measured(&self, _trace: &Trace) -> Result<Option<Vec<f32>>> {
+        Ok(None)
+    }
     /// Moves its constants by `share` towards the statistics of the batch in `trace`, if it has such; share one sets them.
     fn track(&self, _trace: &Trace, _share: f32, _constants: &mut Gradient<'_>) {}
 }

@@ -141,8 +141,7 @@ impl Network {
 
     /// Bytes that a forward and a backward pass take for each point of a batch.
     pub fn bytes_per_point(&self) -> usize {
-        let units = |(layer, place): (&Box<dyn Layer>, &Place)| layer.outputs() * place.networks;
-        let sizes = || self.layers.iter().zip(&self.places).map(units);
+        let sizes = || self.layers.iter().zip(&self.places).map(|(layer, place)| layer.outputs() * place.networks);
         // The output and the slope of every layer, and two buffers for the gradient on its way back.
         4 * (2 * sizes().sum::<usize>() + 2 * sizes().max().unwrap_or(0))
     }
@@ -214,13 +213,13 @@ impl Network {
         workspace: &mut Workspace,
         g: &Tensor,
         grad: &mut Tensor,
-        mut dx: Option<&mut Tensor>,
+        dx: Option<&mut Tensor>,
     ) -> Result<()> {
         let batch = self.batch_of(x)?;
         let [flow, next] = &mut workspace.flow;
         flow.reshape(&[self.networks, batch, self.outputs()])?;
         compute::copy(g, flow);
-        self.back(theta, x, &mut workspace.traces, [flow, next], grad, dx.as_deref_mut())
+        self.back(theta, x, &mut workspace.traces, [flow, next], grad, dx)
     }
 
     /// [`Network::vjp`] that uses up `g`.
@@ -331,6 +330,23 @@ impl Network {
         }
     }
 
+    /// The standard deviation that each parameter was drawn with; one where it was not drawn.
+    pub(super) fn spread(&self) -> Vec<f32> {
+        let mut spread = vec![0.0; self.parameters];
+        for (layer, place) in self.layers.iter().zip(&self.places) {
+            for j in 0..place.networks {
+                let at = place.at + j * place.stride;
+                layer.spread(&mut spread[at..at + layer.parameters()]);
+            }
+        }
+        spread
+    }
+
+    /// Layer `i`'s numbers of the first network, for any number of networks.
+    pub(super) fn shared_weights<'a>(&self, i: usize, theta: &'a Parameters) -> Weights<'a> {
+        Weights { stride: 0, constants_stride: 0, ..self.weights(i, &theta.trained, &theta.constants) }
+    }
+
     fn weights<'a>(&self, i: usize, parameters: &'a Tensor, constants: &'a Tensor) -> Weights<'a> {
         let Place { at, stride, constants_at, constants_stride, .. } = self.places[i];
         Weights { parameters, at, stride, constants, constants_at, constants_stride }
@@ -352,6 +368,11 @@ impl Network {
 }
 
 impl Workspace {
+    /// What the last forward pass left behind, layer by layer.
+    pub(super) fn traces(&self) -> &[Trace] {
+        &self.traces
+    }
+
     /// The output of the last forward pass, `[k, b, c]`.
     pub fn output(&self) -> &Tensor {
         &self.traces[self.traces.len() - 1].y

@@ -81,7 +81,7 @@ pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<T> {
     }
     let (points, diagonal) = (plan.points::<T>(x), plan.diagonal(x));
     let n = points.n;
-    let blocks = ranges(n);
+    let blocks = ranges(n, plan.side());
     let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
     let mut out: Vec<T> = zeros(n * n);
     let target = Target { start: out.as_mut_ptr(), n };
@@ -118,7 +118,8 @@ const WORTH_A_TRIP: usize = 1 << 20;
 
 /// `κ(X,Z)` by the current device, if that is a GPU and there is enough to do.
 fn on_device<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>, symmetric: bool) -> Option<Array2<T>> {
-    let gpu = cuda::current().filter(|_| x.nrows() * z.nrows() >= WORTH_A_TRIP)?;
+    let worth = x.nrows() * z.nrows() >= WORTH_A_TRIP && !kernel.sees_pictures();
+    let gpu = cuda::current().filter(|_| worth)?;
     let kernel = CudaKernel::new(gpu, kernel, z, T::PRECISION);
     let computed = kernel.gram_to_host(x, z, symmetric);
     Some(computed.unwrap_or_else(|error| {

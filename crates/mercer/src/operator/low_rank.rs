@@ -1,9 +1,14 @@
+use super::function_samples::{FunctionSamples, Layout};
 use super::{Operator, Precision};
+use crate::data::MappedArray;
 use crate::linalg::matmul;
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use std::ops::Range;
+use std::sync::Arc;
 
-/// `K = FᵀF/S` from samples of functions, never formed: `F` `[S, n]` holds S functions at n points.
+/// `K = FᵀF/S` from samples of functions, never formed: `F` `[S, n]` holds S functions at n points, in memory or in a file
+/// larger than memory, which products with K read strip by strip. Sums are taken in f64.
 ///
 /// ```
 /// use mercer::operator::{LowRankOperator, Operator};
@@ -13,9 +18,18 @@ use ndarray::{Array1, Array2, ArrayView2, Axis};
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub struct LowRankOperator {
-    /// `F/√S`, `[S, n]`
-    f: Array2<f64>,
+    factor: Factor,
+    diagonal: Array1<f64>,
 }
+
+/// `F/√S` `[rows, n]`, by its parts.
+enum Factor {
+    Held(Array2<f64>),
+    Mapped { file: Arc<MappedArray>, layout: Layout, scale: f64 },
+}
+
+/// Numbers of a strip of a file that are in memory at once: 64 MiB.
+const STRIP: usize = 1 << 23;
 
 impl LowRankOperator {
     /// From function samples `[S, n]`.
@@ -27,30 +41,158 @@ impl LowRankOperator {
             return Err(Error::input(format!("function samples must be finite: sample {s} at point {n} is {value}")));
         }
         let scale = 1.0 / (f.nrows() as f64).sqrt();
-        Ok(LowRankOperator { f: f * scale })
+        let f = f * scale;
+        let diagonal = f.map_axis(Axis(0), |column| column.dot(&column));
+        Ok(LowRankOperator { factor: Factor::Held(f), diagonal })
     }
 
-    /// `F/√S` `[S, n]`
-    pub fn factor(&self) -> ArrayView2<'_, f64> {
-        self.f.view()
+    /// From samples `F` `[S, n, C]`, the operator on `n·C` values (the outputs of a point side by side), or, `by_output`, the
+    /// operator `(1/CS) Σ_c F_cᵀF_c` on n.
+    pub fn of_samples(samples: &FunctionSamples, by_output: bool) -> Result<Self> {
+        let layout = samples.layout(by_output);
+        match samples {
+            FunctionSamples::Held(f) if f.is_empty() => {
+                Err(Error::input(format!("function samples must not be empty, got {:?}", f.shape())))
+            }
+            FunctionSamples::Held(f) => match f.indexed_iter().find(|(_, v)| !v.is_finite()) {
+                Some(((s, n, c), value)) => Err(Error::input(not_finite(s, n, c, *value))),
+                None => LowRankOperator::new(samples.held(layout).expect("it is held")),
+            },
+            FunctionSamples::Mapped(file) => LowRankOperator::mapped(file.clone(), layout),
+        }
     }
+
+    fn mapped(file: Arc<MappedArray>, layout: Layout) -> Result<Self> {
+        let scale = 1.0 / (layout.dim().0 as f64).sqrt();
+        let factor = Factor::Mapped { file: file.clone(), layout, scale };
+        let mut diagonal = Array1::<f64>::zeros(layout.dim().1);
+        let mut bad = None;
+        factor.for_each_strip(|start, f| {
+            for (s, row) in f.rows().into_iter().enumerate() {
+                diagonal.zip_mut_with(&row, |d, v| *d += v * v);
+                if bad.is_none() && !row.iter().sum::<f64>().is_finite() {
+                    bad = row.iter().position(|v| !v.is_finite()).map(|n| (start + s, n, row[n]));
+                }
+            }
+        });
+        if let Some((row, column, value)) = bad {
+            let c = layout.outputs;
+            let (s, n, c) = if layout.by_output { (row / c, column, row % c) } else { (row, column / c, column % c) };
+            return Err(Error::file(file.path(), not_finite(s, n, c, value)));
+        }
+        Ok(LowRankOperator { factor, diagonal })
+    }
+
+    /// Functions and points: the shape of `F`.
+    pub fn dim(&self) -> (usize, usize) {
+        match &self.factor {
+            Factor::Held(f) => f.dim(),
+            Factor::Mapped { layout, .. } => layout.dim(),
+        }
+    }
+
+    /// Columns of `F/√S` `[S, columns]`.
+    pub fn columns(&self, columns: &[usize]) -> Array2<f64> {
+        match &self.factor {
+            Factor::Held(f) => f.select(Axis(1), columns),
+            Factor::Mapped { file, layout, scale } => {
+                let (s, c, by_output) = (layout.samples, layout.outputs, layout.by_output);
+                let place = |s: usize, column: usize| s * layout.points * c + column * if by_output { c } else { 1 };
+                let one = Layout { outputs: if by_output { c } else { 1 }, ..*layout };
+                one.rows(s, columns.len(), |s, row| {
+                    for (&column, out) in columns.iter().zip(row.chunks_exact_mut(one.outputs)) {
+                        file.read(place(s, column), out);
+                    }
+                }) * *scale
+            }
+        }
+    }
+
+    /// `(F/√S) V` `[S, b]` for `V` `[n, b]`.
+    pub fn pushed(&self, v: ArrayView2<f64>) -> Array2<f64> {
+        let mut out = Array2::zeros((self.dim().0, v.ncols()));
+        self.factor.for_each_strip(|start, f| {
+            out.slice_mut(s![start..start + f.nrows(), ..]).assign(&matmul(f, v));
+        });
+        out
+    }
+
+    /// `(F/√S)ᵀ W` `[n, b]` for `W` `[S, b]`.
+    pub fn pulled(&self, w: ArrayView2<f64>) -> Array2<f64> {
+        let mut out = Array2::zeros((self.n(), w.ncols()));
+        self.factor.for_each_strip(|start, f| {
+            out += &matmul(f.t(), w.slice(s![start..start + f.nrows(), ..]));
+        });
+        out
+    }
+
+    /// The smaller of `FᵀF/S` and `FFᵀ/S`, which have the same eigenvalues: of as many rows as there are points, or functions.
+    pub fn smaller_gram(&self) -> Array2<f64> {
+        let (rows, n) = self.dim();
+        let mut gram = Array2::zeros((rows.min(n), rows.min(n)));
+        if n <= rows {
+            self.factor.for_each_strip(|_, f| gram += &matmul(f.t(), f));
+            return gram;
+        }
+        // FFᵀ = Σ over blocks of columns.
+        let width = (STRIP / rows).max(1);
+        for start in (0..n).step_by(width) {
+            let columns: Vec<usize> = (start..n.min(start + width)).collect();
+            let f = self.columns(&columns);
+            gram += &matmul(f.view(), f.t());
+        }
+        gram
+    }
+}
+
+impl Factor {
+    /// Calls `f(first row, rows)` for one strip after the other.
+    fn for_each_strip(&self, mut f: impl FnMut(usize, ArrayView2<f64>)) {
+        match self {
+            Factor::Held(all) => f(0, all.view()),
+            Factor::Mapped { file, layout, scale } => {
+                let flat = layout.points * layout.outputs;
+                let per_sample = layout.dim().0 / layout.samples;
+                for samples in strips(layout.samples, (STRIP / flat).max(1)) {
+                    let first = samples.start;
+                    let strip = layout.rows(samples.len(), layout.points, |s, row| {
+                        file.read_in_parallel((first + s) * flat, row);
+                    });
+                    f(first * per_sample, (strip * *scale).view());
+                }
+            }
+        }
+    }
+}
+
+fn not_finite(s: usize, n: usize, c: usize, value: f64) -> String {
+    format!("function samples must be finite: sample {}, point {}, output {} is {value}", s + 1, n + 1, c + 1)
+}
+
+fn strips(len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(size).map(move |start| start..(start + size).min(len))
 }
 
 impl Operator for LowRankOperator {
     fn n(&self) -> usize {
-        self.f.ncols()
+        self.dim().1
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
-        matmul(self.f.t(), matmul(self.f.view(), v).view())
+        // One pass over F: the strips' shares of Fᵀ(FV) add up.
+        let mut out = Array2::zeros((self.n(), v.ncols()));
+        self.factor.for_each_strip(|_, f| out += &matmul(f.t(), matmul(f, v).view()));
+        out
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
-        matmul(self.f.select(Axis(1), rows).t(), self.f.select(Axis(1), columns).view())
+        let left = self.columns(rows);
+        let right = if rows == columns { None } else { Some(self.columns(columns)) };
+        matmul(left.t(), right.as_ref().unwrap_or(&left).view())
     }
 
     fn diagonal(&self) -> Array1<f64> {
-        self.f.map_axis(Axis(0), |column| column.dot(&column))
+        self.diagonal.clone()
     }
 
     fn roundoff(&self) -> f64 {

@@ -3,9 +3,10 @@ use super::points::{Plan, Points};
 use super::tile::{Workspace, ranges};
 use super::{Operator, Precision, Real};
 use crate::Result;
+use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
 use crate::kernel::Kernel;
-use crate::linalg::matmul_into;
+use crate::linalg::{Panel, matmul_into};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
@@ -44,7 +45,8 @@ impl KernelOperator {
             Precision::F64 => AnyPoints::F64(plan.points(x)),
         };
         let diagonal = plan.diagonal(x);
-        let device = cuda::current().and_then(|gpu| {
+        // Pictures are compared here, wherever the vectors are.
+        let device = cuda::current().filter(|_| !kernel.sees_pictures()).and_then(|gpu| {
             let operator = CudaOperator::new(gpu, kernel, x, precision);
             operator.map_err(|error| gpu.refuse(error)).ok()
         });
@@ -64,6 +66,13 @@ impl Operator for KernelOperator {
         match &self.points {
             AnyPoints::F32(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
             AnyPoints::F64(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
+        }
+    }
+
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        match &self.device {
+            Some(device) if v.device() == Device::Cuda(device.gpu().ordinal) => device.apply_panel(v),
+            _ => v.through_host(|v| self.apply(v)),
         }
     }
 
@@ -106,7 +115,7 @@ fn strips() -> usize {
 /// `K V` over tiles on and above the diagonal: `Y_I += K_IJ V_J` and, off the diagonal, `Y_J += K_IJᵀ V_I`.
 fn symmetric_apply<T: Real>(plan: &Plan, x: &Points<T>, diagonal: &Array1<f64>, v: ArrayView2<f64>) -> Array2<f64> {
     let rounded = v.mapv(T::of);
-    let blocks = ranges(x.n);
+    let blocks = ranges(x.n, plan.side());
     let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
     let strip = |pairs: &[(usize, usize)]| {
         let mut y = Array2::zeros(v.dim());
@@ -147,9 +156,9 @@ fn cross_block<T: Real>(plan: &Plan, x: &Points<T>, rows: &[usize], columns: &[u
 
 /// `κ(a, b)` into `out` `[a.n, b.n]`.
 pub(super) fn fill<T: Real>(plan: &Plan, a: &Points<T>, b: &Points<T>, mut out: ArrayViewMut2<T>) {
-    let columns = ranges(b.n);
-    let chunks: Vec<_> = out.axis_chunks_iter_mut(Axis(0), super::tile::SIDE).collect();
-    chunks.into_par_iter().zip(ranges(a.n)).for_each_init(Workspace::new, |workspace, (mut out, rows)| {
+    let columns = ranges(b.n, plan.side());
+    let chunks: Vec<_> = out.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
+    chunks.into_par_iter().zip(ranges(a.n, plan.side())).for_each_init(Workspace::new, |workspace, (mut out, rows)| {
         for columns in &columns {
             let tile = workspace.tile(plan, a, rows.clone(), b, columns.clone());
             out.slice_mut(s![.., columns.clone()]).assign(&tile);
@@ -165,7 +174,7 @@ pub fn cross_apply(
     a: ArrayView2<f64>,
     precision: Precision,
 ) -> Array2<f64> {
-    if let Some(gpu) = cuda::current() {
+    if let Some(gpu) = cuda::current().filter(|_| !kernel.sees_pictures()) {
         return or_nan(gpu, super::cuda::cross_apply(gpu, kernel, x, z, a, precision), (x.nrows(), a.ncols()));
     }
     match precision {
@@ -179,9 +188,9 @@ fn cross_apply_in<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f6
     let (px, pz) = (plan.points::<T>(x), plan.points::<T>(z));
     let rounded = a.mapv(T::of);
     let mut y = Array2::zeros((x.nrows(), a.ncols()));
-    let rows: Vec<Range<usize>> = ranges(px.n);
-    let columns = ranges(pz.n);
-    let chunks: Vec<_> = y.axis_chunks_iter_mut(Axis(0), super::tile::SIDE).collect();
+    let rows: Vec<Range<usize>> = ranges(px.n, plan.side());
+    let columns = ranges(pz.n, plan.side());
+    let chunks: Vec<_> = y.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
     chunks.into_par_iter().zip(rows).for_each_init(Workspace::new, |workspace, (mut y, rows)| {
         for columns in &columns {
             let k = workspace.tile(&plan, &px, rows.clone(), &pz, columns.clone());

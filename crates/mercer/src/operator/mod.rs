@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`KernelOperator`] | matrix-free: tiles computed, used and forgotten |
 //! | [`DenseOperator`] | K in memory |
-//! | [`LowRankOperator`] | `FᵀF/S` from function samples |
+//! | [`LowRankOperator`] | `FᵀF/S` from [`FunctionSamples`], in memory or in a file larger than it |
 //! | [`Centred`] | `H K H`, `H = I − 11ᵀ/n` |
 //!
 //! A GPU or sharded form is one more file that implements [`Operator`].
@@ -12,9 +12,12 @@
 mod centred;
 pub mod cuda;
 mod dense;
+mod function_samples;
 mod low_rank;
 mod matrix_free;
 pub mod memory;
+mod network;
+mod pictures;
 mod points;
 mod real;
 mod strips;
@@ -22,6 +25,7 @@ mod tile;
 
 pub use centred::Centred;
 pub use dense::{DenseOperator, gram, gram_cross};
+pub use function_samples::FunctionSamples;
 pub use low_rank::LowRankOperator;
 pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;

@@ -7,8 +7,10 @@
 //!
 //! - `e^x = 2^{x log₂e}`, and constant factors gather: `c₁(c₂ x) = (c₁c₂) x`
 //! - `c·max(x, k) = max(cx, ck)`, or `min` for `c < 0`
-//! - `c(x + y) = cx + cy` where x and y are multiples of variables
-//! - `a/b = a·b⁻¹`; for u of the row and v of the column, `(uv)⁻¹ = u⁻¹v⁻¹` and `√(uv) = √u √v`
+//! - `c(x + y) = cx + cy` where x and y are multiples of variables, or have constant factors already
+//! - like terms gather: `c₁x + c₂(x + y) = (c₁+c₂)x + c₂y`
+//! - `(1 − x)(1 + x) = 1 − x²`, which a fused multiply-add rounds once
+//! - `a/b = a·b⁻¹`; for u of the row and v of the column, `(uv)⁻¹ = u⁻¹v⁻¹`, `√(uv) = √u √v` and `(xu)v = x(uv)`
 //! - `max(√u √v, k) = max(√u, √k)·max(√v, √k)` for `k ≤ 1e-12`: a vector shorter than √k counts as zero
 
 use super::source::{Binary, Node, Source, Style, Unary, Variable};
@@ -89,7 +91,7 @@ impl Trace {
             (Some(0.0), None) => b,
             (None, Some(0.0)) => a,
             _ if a == b => self.scaled(a, 2.0),
-            _ => self.binary(Binary::Add, a, b),
+            _ => self.gathered(a, b, 1.0).unwrap_or_else(|| self.binary(Binary::Add, a, b)),
         }
     }
 
@@ -97,7 +99,7 @@ impl Trace {
         match (self.value(a), self.value(b)) {
             (Some(x), Some(y)) => self.constant(x - y),
             (None, Some(0.0)) => a,
-            _ => self.binary(Binary::Sub, a, b),
+            _ => self.gathered(a, b, -1.0).unwrap_or_else(|| self.binary(Binary::Sub, a, b)),
         }
     }
 
@@ -106,6 +108,23 @@ impl Trace {
             (Some(x), Some(y)) => self.constant(x * y),
             (Some(c), None) => self.scaled(b, c),
             (None, Some(c)) => self.scaled(a, c),
+            _ if self.fast => self.fast_mul(a, b),
+            _ => self.binary(Binary::Mul, a, b),
+        }
+    }
+
+    fn fast_mul(&mut self, a: Source, b: Source) -> Source {
+        match (self.node(a), self.node(b)) {
+            (Node::Binary(Binary::Sub, one, x), Node::Binary(Binary::Add, other, y))
+                if x == y && self.value(one) == Some(1.0) && self.value(other) == Some(1.0) =>
+            {
+                let square = self.mul(x, x);
+                self.binary(Binary::Sub, one, square)
+            }
+            (Node::Binary(Binary::Mul, x, u), _) if self.apart(u, b) => {
+                let factor = self.binary(Binary::Mul, u, b);
+                self.binary(Binary::Mul, x, factor)
+            }
             _ => self.binary(Binary::Mul, a, b),
         }
     }
@@ -157,9 +176,9 @@ impl Trace {
                 let (u, v) = (self.max(u, least), self.max(v, least));
                 self.mul(u, v)
             }
-            // √max(x, k²), whose inverse is one instruction; k² must still be a normal float.
-            (Node::Unary(Unary::Sqrt, x), Some(k)) if k * k > 1e-37 => {
-                let least = self.constant(k * k);
+            // √max(x, k²), whose inverse is one instruction; k² stays a normal float.
+            (Node::Unary(Unary::Sqrt, x), Some(k)) => {
+                let least = self.constant((k * k).max(1e-37));
                 let x = self.binary(Binary::Max, x, least);
                 self.sqrt(x)
             }
@@ -185,7 +204,8 @@ impl Trace {
 
     /// `c a`
     fn scaled(&mut self, a: Source, c: f64) -> Source {
-        if c == 1.0 {
+        // A factor that float cannot tell from one is none.
+        if c == 1.0 || self.fast && (c - 1.0).abs() < 1e-9 {
             return a;
         }
         if let Some(x) = self.value(a) {
@@ -207,9 +227,13 @@ impl Trace {
                     let (x, k) = (self.scaled(x, c), self.scaled(k, c));
                     return self.binary(f, x, k);
                 }
-                Node::Binary(f @ (Binary::Add | Binary::Sub), x, y) if self.is_linear(x) && self.is_linear(y) => {
+                Node::Binary(f @ (Binary::Add | Binary::Sub), x, y) if self.absorbs(x) && self.absorbs(y) => {
                     let (x, y) = (self.scaled(x, c), self.scaled(y, c));
                     return self.binary(f, x, y);
+                }
+                Node::Binary(Binary::Mul, x, y) if self.absorbs(y) => {
+                    let y = self.scaled(y, c);
+                    return self.mul(x, y);
                 }
                 _ => {}
             }
@@ -218,13 +242,99 @@ impl Trace {
         self.binary(Binary::Mul, a, factor)
     }
 
-    /// Whether `a` is a sum of variables with constant factors.
-    fn is_linear(&self, a: Source) -> bool {
+    /// Whether a constant factor on `a` costs nothing, or is shared by a row or a column.
+    fn absorbs(&self, a: Source) -> bool {
         match self.node(a) {
             Node::Constant(_) | Node::Variable(_) => true,
-            Node::Binary(Binary::Mul, x, k) => self.value(k).is_some() && self.is_linear(x),
-            Node::Binary(Binary::Add | Binary::Sub, x, y) => self.is_linear(x) && self.is_linear(y),
+            Node::Binary(Binary::Mul, _, k) => self.value(k).is_some(),
+            Node::Binary(Binary::Add | Binary::Sub, x, y) => self.absorbs(x) && self.absorbs(y),
             _ => false,
         }
+    }
+
+    /// `a + sign b` with like terms gathered, where there are any.
+    fn gathered(&mut self, a: Source, b: Source, sign: f64) -> Option<Source> {
+        if !self.fast {
+            return None;
+        }
+        let mut sum = Sum::default();
+        self.collect(a, 1.0, &mut sum);
+        self.collect(b, sign, &mut sum);
+        // A bracket that holds a term which also stands outside is opened.
+        while let Some(at) = sum.terms.iter().position(|&(x, _)| self.opens(x, &sum)) {
+            let (bracket, factor) = sum.terms.remove(at);
+            self.collect_bracket(bracket, factor, &mut sum);
+        }
+        if !sum.merged {
+            return None;
+        }
+        let mut total = (sum.constant != 0.0 || sum.terms.is_empty()).then(|| self.constant(sum.constant));
+        for (x, factor) in sum.terms {
+            total = Some(match total {
+                None => self.scaled(x, factor),
+                Some(before) if factor == -1.0 => self.binary(Binary::Sub, before, x),
+                Some(before) => {
+                    let term = self.scaled(x, factor);
+                    self.binary(Binary::Add, before, term)
+                }
+            });
+        }
+        total
+    }
+
+    /// Adds `factor a` to `sum`, term by term; brackets with a constant factor stay closed.
+    fn collect(&self, a: Source, factor: f64, sum: &mut Sum) {
+        match self.node(a) {
+            Node::Constant(bits) => sum.add_constant(factor * f64::from_bits(bits)),
+            Node::Binary(Binary::Mul, x, k) if self.value(k).is_some() => {
+                sum.add(x, factor * self.value(k).expect("asked above"));
+            }
+            Node::Binary(Binary::Add | Binary::Sub, ..) => self.collect_bracket(a, factor, sum),
+            _ => sum.add(a, factor),
+        }
+    }
+
+    fn collect_bracket(&self, bracket: Source, factor: f64, sum: &mut Sum) {
+        if let Node::Binary(f, x, y) = self.node(bracket) {
+            self.collect(x, factor, sum);
+            self.collect(y, if f == Binary::Sub { -factor } else { factor }, sum);
+        }
+    }
+
+    /// Whether `a` is a bracket and one of its terms is also a term of `sum`.
+    fn opens(&self, a: Source, sum: &Sum) -> bool {
+        let Node::Binary(Binary::Add | Binary::Sub, ..) = self.node(a) else { return false };
+        let mut inside = Sum::default();
+        self.collect_bracket(a, 1.0, &mut inside);
+        inside.terms.iter().any(|(x, _)| sum.terms.iter().any(|(y, _)| x == y))
+    }
+}
+
+/// `constant + Σ factor · term`
+#[derive(Default)]
+struct Sum {
+    terms: Vec<(Source, f64)>,
+    constant: f64,
+    constants: usize,
+    /// Whether two terms, or two constants, became one.
+    merged: bool,
+}
+
+impl Sum {
+    fn add(&mut self, term: Source, factor: f64) {
+        match self.terms.iter_mut().find(|(x, _)| *x == term) {
+            Some((_, before)) => {
+                *before += factor;
+                self.merged = true;
+            }
+            None => self.terms.push((term, factor)),
+        }
+        self.terms.retain(|(_, factor)| *factor != 0.0);
+    }
+
+    fn add_constant(&mut self, constant: f64) {
+        self.constant += constant;
+        self.constants += 1;
+        self.merged |= self.constants > 1;
     }
 }

@@ -6,5 +6,6 @@ pub mod eigenvalue_decay;
 pub mod graph_laplacian;
 pub mod hydrogen;
 pub mod inference_cost;
+pub mod mlp_gp;
 pub mod oscillator;
 pub mod population;

@@ -5,6 +5,7 @@ mod classic_kernels;
 mod eigenvalue_decay;
 mod graph_laplacian;
 mod inference_cost;
+mod mlp_gp;
 
 use crate::context::Context;
 use crate::output::Output;
@@ -78,6 +79,11 @@ const EXPERIMENTS: &[Entry] = &[
         name: "inference-cost",
         help: "trained networks, random features and landmarks of equal cost for a new point: does training earn its keep?",
         run: inference_cost::run,
+    },
+    Entry {
+        name: "mlp-gp",
+        help: "the Gaussian process of a network in the plane: its first functions by NeuralEF beside the exact ones",
+        run: mlp_gp::run,
     },
 ];
 

@@ -1,6 +1,7 @@
 //! A device that is open.
 
 use super::blas::Blas;
+use super::dnn::{self, Dnn};
 use super::memory::Pool;
 use super::module::Modules;
 use super::solver::Solver;
@@ -30,13 +31,14 @@ pub struct Gpu {
     pub(super) modules: Mutex<Modules>,
     pub(super) blas: Mutex<Blas>,
     pub(super) solver: Mutex<Solver>,
+    pub(super) dnn: Mutex<Dnn>,
     math: AtomicU8,
     failure: Mutex<Option<String>>,
     refusal: Mutex<Option<Error>>,
 }
 
-// SAFETY: the context may be used from any thread that has made it current, which every entry point does first; cuBLAS, cuSOLVER,
-// the pool and the modules are behind locks.
+// SAFETY: the context may be used from any thread that has made it current, which every entry point does first; cuBLAS,
+// cuSOLVER, cuDNN, the pool and the modules are behind locks.
 unsafe impl Send for Gpu {}
 unsafe impl Sync for Gpu {}
 
@@ -130,6 +132,7 @@ impl Gpu {
                 modules: Mutex::default(),
                 blas: Mutex::new(Blas::none()),
                 solver: Mutex::new(Solver::none()),
+                dnn: Mutex::default(),
                 context,
                 stream,
                 copies,
@@ -322,5 +325,8 @@ fn versions() -> Vec<String> {
         format!("NVRTC {major}.{minor}"),
         format!("cuBLAS {}", dotted(blas)),
         format!("cuSOLVER {}", dotted(solver)),
+        dnn::version().map_or("no cuDNN 9: convolutions are slower without it".into(), |v| {
+            format!("cuDNN {}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
+        }),
     ]
 }

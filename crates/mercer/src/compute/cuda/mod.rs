@@ -11,15 +11,19 @@
 //! | `module` | source → machine code by NVRTC, once per process |
 //! | `launch` | kernels and their arguments |
 //! | `blas` | matrix products by cuBLAS |
+//! | `dnn` | convolutions by cuDNN, where it is installed |
 //! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
 //! | `panel` | the arms of tall f64 matrices, [`crate::linalg::Panel`] |
 //! | `graph` | a recorded step, replayed with one launch |
 //! | `resident` | what a training step needs beside the primitives |
-//! | `primitives` | the arms of the primitives of [`crate::compute`] |
+//! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
 
 mod blas;
+pub(super) mod convolution;
+mod dnn;
 mod gpu;
 mod graph;
+pub(super) mod images;
 mod launch;
 mod memory;
 mod module;
@@ -38,6 +42,11 @@ pub use solver::Number;
 
 /// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
 pub fn sources() -> Vec<(String, String)> {
-    let own = [("primitives", primitives::source()), ("panel", panel::source()), ("resident", resident::source())];
+    let own = [
+        ("primitives", primitives::source()),
+        ("images", images::source()),
+        ("panel", panel::source()),
+        ("resident", resident::source()),
+    ];
     own.map(|(name, text)| (name.into(), text)).into_iter().chain(crate::operator::cuda::sources()).collect()
 }

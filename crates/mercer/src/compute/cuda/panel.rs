@@ -57,6 +57,9 @@ fn matrix(buffer: &Buffer, b: usize, transposed: Transposed) -> Matrix {
 /// `AᵀB` `[a, b]` of `A` `[n, a]` and `B` `[n, b]`, to the host.
 pub(crate) fn t_matmul(n: usize, (left, a): (&Buffer, usize), (right, b): (&Buffer, usize)) -> Result<Vec<f64>> {
     let gpu = left.gpu();
+    if n == 0 {
+        return Ok(vec![0.0; a * b]);
+    }
     let small = allocate(gpu, [a, b])?;
     let (left, right) = (matrix(left, a, Transposed::Yes), matrix(right, b, Transposed::No));
     gpu.gemm_f64([a, n, b], 1.0, left, right, 0.0, matrix(&small, b, Transposed::No));
@@ -75,6 +78,13 @@ pub(crate) fn matmul(
     out: &mut Buffer,
 ) -> Result<()> {
     let gpu = tall.gpu();
+    if a == 0 {
+        // The empty sum.
+        if beta == 0.0 {
+            out.zero(0, 8 * n * b);
+        }
+        return Ok(());
+    }
     let small = upload(gpu, [a, b], small)?;
     let (tall, small) = (matrix(tall, a, Transposed::No), matrix(&small, b, Transposed::No));
     gpu.gemm_f64([n, a, b], alpha, tall, small, beta, matrix(out, b, Transposed::No));

@@ -9,6 +9,10 @@ typedef unsigned long long u64;
 extern "C" __global__ void axpy(u64 n, float alpha, const float* x, float* y) { EACH(i, n) y[i] = fmaf(alpha, x[i], y[i]); }
 extern "C" __global__ void add_f64(u64 n, double alpha, const double* x, double* y) { EACH(i, n) y[i] = fma(alpha, x[i], y[i]); }
 extern "C" __global__ void multiply(u64 n, const float* x, float* y) { EACH(i, n) y[i] *= x[i]; }
+extern "C" __global__ void multiply_each(u64 n, u64 size, const float* x, float* y) { EACH(i, n) y[i] *= x[i % size]; }
+extern "C" __global__ void add_product_each(u64 n, u64 size, const float* x, const float* y, float* out) {
+    EACH(i, n) out[i] = fmaf(y[i], x[i % size], out[i]);
+}
 extern "C" __global__ void scale(u64 n, float alpha, float* y) { EACH(i, n) y[i] *= alpha; }
 extern "C" __global__ void fill(u64 n, float value, float* y) { EACH(i, n) y[i] = value; }
 

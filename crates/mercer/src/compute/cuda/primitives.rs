@@ -14,9 +14,9 @@ use crate::rng::Rng;
 use std::sync::OnceLock;
 
 /// Threads of a block.
-const BLOCK: u32 = 256;
+pub(super) const BLOCK: u32 = 256;
 /// Most blocks of a loop over elements: enough to fill any device several times.
-const MOST_BLOCKS: u64 = 132 * 16;
+pub(super) const MOST_BLOCKS: u64 = 132 * 16;
 /// Rows that one block sums; more are cut into chunks.
 const CHUNK_ROWS: usize = 1024;
 
@@ -36,22 +36,22 @@ fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
     gpu.launch(compiled(), name, [blocks, 1, 1], BLOCK, 0, arguments);
 }
 
-fn at(tensor: &Tensor) -> Arg {
+pub(super) fn at(tensor: &Tensor) -> Arg {
     Arg::U64(tensor.address())
 }
 
-fn maybe(tensor: Option<&Tensor>) -> Arg {
+pub(super) fn maybe(tensor: Option<&Tensor>) -> Arg {
     Arg::U64(tensor.map_or(0, Tensor::address))
 }
 
 /// `(address, stride)` of a stack of vectors; a null pointer where there is none.
-fn vectors(stack: Option<Stack<'_>>) -> [Arg; 2] {
+pub(super) fn vectors(stack: Option<Stack<'_>>) -> [Arg; 2] {
     let address = stack.map_or(0, |s| s.tensor.address() + 4 * s.offset as u64);
     [Arg::U64(address), Arg::long(stack.map_or(0, |s| s.stride))]
 }
 
 /// Memory that lasts for one primitive. It is small; should even that be missing, the failure is kept by the device.
-fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
+pub(super) fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
     let buffer = gpu.allocate(bytes, &|| "partial sums".into(), "use a smaller batch");
     buffer.map_err(|e| gpu.refuse(e)).ok()
 }
@@ -76,6 +76,14 @@ impl Gpu {
 
 pub fn multiply(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
     over(gpu, "multiply", y.len(), &[Arg::long(y.len()), at(x), at(y)]);
+}
+
+pub fn multiply_each(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
+    over(gpu, "multiply_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y)]);
+}
+
+pub fn add_product_each(gpu: &Gpu, out: &mut Tensor, y: &Tensor, x: &Tensor) {
+    over(gpu, "add_product_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y), at(out)]);
 }
 
 pub fn scale(gpu: &Gpu, alpha: f32, y: &mut Tensor) {
@@ -167,6 +175,9 @@ pub fn bias_activation(
     slope: Option<&mut Tensor>,
 ) {
     if phi == Activation::Identity && bias.is_none() && slope.is_none() {
+        return;
+    }
+    if bias.is_none() && super::images::activation(gpu, phi, y, slope.as_deref()) {
         return;
     }
     let (_, m, n) = y.as_matrices();

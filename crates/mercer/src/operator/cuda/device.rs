@@ -5,6 +5,7 @@ use super::{Arithmetic, Card, Launch, NO_DIAGONAL, Program, Scalar, Tiling, colu
 use crate::Result;
 use crate::compute::cuda::{self, Arg, Buffer, Gpu, Source};
 use crate::kernel::Kernel;
+use crate::linalg::Panel;
 use ndarray::{Array2, ArrayView2, s};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -38,13 +39,6 @@ pub(crate) struct DevicePoints {
     n: usize,
 }
 
-impl DevicePoints {
-    /// How many.
-    pub fn n(&self) -> usize {
-        self.n
-    }
-}
-
 fn card(gpu: &Gpu) -> Card {
     Card {
         multiprocessors: gpu.multiprocessors as usize,
@@ -62,11 +56,6 @@ impl CudaKernel {
             Precision::F64 => Arithmetic::F64,
         };
         CudaKernel { gpu, program: Program::new(kernel, reference, wanted, card(gpu)), sources: Mutex::default() }
-    }
-
-    /// The GPU.
-    pub fn gpu(&self) -> &'static Gpu {
-        self.gpu
     }
 
     fn source(&self, wanted: Wanted) -> Source {
@@ -291,12 +280,6 @@ impl CudaOperator {
         self.kernel.gpu
     }
 
-    /// Whether the points go to the GPU anew in every product.
-    #[cfg(test)]
-    pub fn streams(&self) -> bool {
-        matches!(self.points, Placement::Streamed { .. })
-    }
-
     /// Queues `Y ← K V`, both `[n, columns]` in f64 at these addresses.
     pub fn product(&self, v: u64, columns: usize, y: u64) -> Result<()> {
         match &self.points {
@@ -343,6 +326,15 @@ impl CudaOperator {
         // The buffers go back to the pool, whose next owner is queued on the computing stream alone.
         gpu.work_after_copies();
         Ok(())
+    }
+
+    /// `K V` `[n, b]` for a panel `V` `[n, b]` on this GPU.
+    pub fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        let shape = [self.n, v.ncols()];
+        let from = v.buffer().expect("the panel lies on this GPU").pointer();
+        let to = self.gpu().allocate(8 * shape[0] * shape[1], &|| format!("a panel of {shape:?}"), LESS)?;
+        self.product(from, v.ncols(), to.pointer())?;
+        Ok(Panel::from_buffer(shape, to))
     }
 
     /// `K V` for `V` `[n, b]` on the host.

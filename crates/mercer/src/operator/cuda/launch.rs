@@ -84,6 +84,7 @@ pub(super) fn tensor_shape(d: usize, nc: usize, split: bool, card: Card) -> Shap
     // (warps, blocks on a multiprocessor), by what the registers allow.
     let (warps, blocks) = match (resident, split) {
         (true, false) if nc <= 24 => (6, 2),
+        (true, true) if nc <= 16 => (6, 2),
         (true, _) => (4, 2),
         (false, _) if card.shared > 160_000 => (8, 1),
         (false, _) => (4, 1),

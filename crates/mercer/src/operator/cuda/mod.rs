@@ -16,9 +16,9 @@
 //! ([`Arithmetic::bytes`]) and all arrays row by row:
 //!
 //! - `a` `[a_pad, width]`, `axx` `[views, a_pad]` in `T`, likewise `b`, `byy`: what `prepare_points` wrote. `A` and `B`
-//!   may be the same arrays. `a_pad` and `b_pad` are [`padded`] counts.
-//! - `diagonal`: element (i, j) is a point with itself where `i = j + diagonal`; 0 for the operator, [`NO_DIAGONAL`] for
-//!   two sets of points, the first column's index for a chunk of columns.
+//!   may be the same arrays. `a_pad` and `b_pad` are [`padded`] counts. The last row of `axx` is `κ(x,x)`, computed in f64.
+//! - `diagonal`: element (i, j) is a point with itself, and takes that value, where `i = j + diagonal`; 0 for the operator,
+//!   [`NO_DIAGONAL`] for two sets of points, the first column's index for a chunk of columns.
 //! - `v`: what `prepare_values` wrote; `partial`: [`Program::partial_bytes`]. With `accumulate` not 0 the product is
 //!   added to what `partial` holds: products over chunks of columns follow each other with the same number of splits.
 //! - `rows` (i32) gathers rows of `x`; null takes them in order. `x`, `v` and `y` are f64 or f32: [`Scalar`].

@@ -4,12 +4,11 @@
 // #define TARGET      type of the tile's numbers, float or double
 // #define ROUND_TF32  points (and values) are rounded to TF32
 // #define VIEWS, VIEW_LIST: V(view, first coordinate in the target, width in the target, first in the source, width in the source)
+// #define DIAGONAL    κ(x,x) in double from norms[view]
 // #define D, SOURCE_D width of a point in the target and in the source
 // #define NC          columns of one pass
 // #define HALVES      2 where values are split into hi and lo, else 1
 // #define PARTIAL     type of the partial sums
-
-#define INLINE __device__ __forceinline__
 
 // To the nearest TF32, ties away from zero. Infinity and NaN stay.
 INLINE float to_tf32(float x) {
@@ -25,8 +24,9 @@ INLINE TARGET rounded(SOURCE x) {
 #endif
 }
 
-// x [·, SOURCE_D] to out [n_pad, D] and its norms xx [VIEWS, n_pad], which are those of the rounded points. Row i of the
-// target is row rows[i] of the source, or row i where rows is null; rows from n on repeat the last. One warp a row.
+// x [·, SOURCE_D] to out [n_pad, D] and xx [VIEWS + 1, n_pad]: the norms of the rounded points in each view, and κ(x,x) at
+// these norms. Row i of the target is row rows[i] of the source, or row i where rows is null; rows from n on repeat the
+// last. One warp a row.
 extern "C" __global__ void __launch_bounds__(256)
     prepare_points(const SOURCE *__restrict__ x, const int *__restrict__ rows, TARGET *__restrict__ out,
                    TARGET *__restrict__ xx, int n, int n_pad) {
@@ -35,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(256)
     const int which = min(row, n - 1);
     const SOURCE *from = x + (long long)(rows ? rows[which] : which) * SOURCE_D;
     TARGET *to = out + (long long)row * D;
+    double norms[VIEWS];
 #define V(view, first, width, source_first, source_width)                                       \
     {                                                                                           \
         double norm = 0;                                                                        \
@@ -45,9 +46,11 @@ extern "C" __global__ void __launch_bounds__(256)
         }                                                                                       \
         for (int step = 16; step > 0; step >>= 1) norm += __shfl_xor_sync(0xffffffffu, norm, step); \
         if (lane == 0) xx[(long long)view * n_pad + row] = (TARGET)norm;                        \
+        norms[view] = norm;                                                                     \
     }
     VIEW_LIST
 #undef V
+    if (lane == 0) xx[(long long)VIEWS * n_pad + row] = (TARGET)(DIAGONAL);
 }
 
 // Columns [c0, c0 + columns) of v [m, ld] to vt [HALVES·NC, m_pad] for tensor cores: the columns of K in every eight in

@@ -5,7 +5,8 @@ use super::launch::{Shape, elementwise, padded, simt_shape, tensor_shape, tiling
 use super::{Arithmetic, Card, Launch, Scalar, Tiling, columns_per_pass, kappa};
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::Style;
-use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate};
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2, Axis, concatenate};
 use std::fmt::Write;
 
 const PRELUDE: &str = include_str!("prelude.cu");
@@ -15,6 +16,8 @@ const PREPARE: &str = include_str!("prepare.cu");
 
 /// Above so many operations the formula is not written out twice in the inner loop.
 const LONG: usize = 16;
+/// Above so many operations a formula takes the compiler minutes.
+const LONGEST: usize = 4000;
 
 /// A kernel made ready for a device.
 ///
@@ -63,12 +66,13 @@ impl Program {
         let tensor = one_product && card.capability >= 80;
         let arithmetic = if wanted.is_tensor() && !tensor { Arithmetic::F32 } else { wanted };
         let style = if arithmetic == Arithmetic::Tf32 { Style::Fast } else { Style::Exact };
+        let operations = kappa::listing(&plan, style).operations();
         let views = views(&plan, reference.ncols(), if arithmetic.is_tensor() { 16 } else { 8 });
         Program {
             arithmetic,
             card,
             kappa: kappa::function(&plan, views.len(), style),
-            operations: kappa::listing(&plan, style).operations(),
+            operations,
             views,
             statistics: plan.statistics.iter().map(|&(view, kind)| (view, kind == Statistic::L1)).collect(),
             plan,
@@ -83,9 +87,16 @@ impl Program {
         concatenate(Axis(1), &views).expect("every view has a row for each point")
     }
 
-    /// `κ(x, x)` `[n]` of the points `x` `[n, d]`, in f64.
-    pub fn diagonal(&self, x: ArrayView2<f64>) -> Array1<f64> {
-        self.plan.diagonal(x)
+    /// Whether the formula is short enough to be compiled for a GPU.
+    pub fn check(&self) -> Result<()> {
+        if self.operations <= LONGEST {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "kernel {} takes {} operations for a pair of points, more than the {LONGEST} that are compiled for a GPU: \
+             use the CPU",
+            self.plan.kernel, self.operations
+        )))
     }
 
     /// What the tiles are computed in.
@@ -103,9 +114,9 @@ impl Program {
         self.views.last().map_or(0, |v| v.source_first + v.source_width)
     }
 
-    /// Different views of the points, each with its norms.
+    /// Numbers that `prepare_points` keeps of a point beside the point: its norm in each view, and `κ(x,x)`.
     pub fn views(&self) -> usize {
-        self.views.len()
+        self.views.len() + 1
     }
 
     /// `Y = κ(A, B) V` for up to [`columns_per_pass`]`(columns)` columns a pass.
@@ -136,7 +147,14 @@ impl Program {
             .enumerate()
             .map(|(i, v)| format!("V({i}, {}, {}, {}, {})", v.first, v.width, v.source_first, v.source_width));
         define(&mut text, "VIEW_LIST", views.collect::<Vec<_>>().join(" "));
-        text + PREPARE
+        define(&mut text, "VIEWS", self.views.len());
+        // A point with itself: every inner product is a norm, every distance nothing.
+        let with_itself = |&(view, l1): &(usize, bool)| if l1 { "0.0".to_string() } else { format!("norms[{view}]") };
+        let norms = (0..2 * self.views.len()).map(|i| format!("norms[{}]", i % self.views.len()));
+        let arguments: Vec<String> = self.statistics.iter().map(with_itself).chain(norms).collect();
+        define(&mut text, "DIAGONAL", format!("kappa({})", arguments.join(", ")));
+        define(&mut text, "ARITHMETIC", "F64");
+        format!("{text}{PRELUDE}{}{PREPARE}", kappa::function(&self.plan, self.views.len(), Style::Exact))
     }
 
     /// The launch of a product of `[n, m]` with `columns` columns.
@@ -217,17 +235,18 @@ impl Program {
             define(&mut text, "WARPS", shape.rows / 32);
             define(&mut text, "MIN_BLOCKS", shape.blocks);
             define(&mut text, "STAGES", shape.stages);
-            // Twice would keep both halves of the points in registers, which are too few for that.
-            let twice = self.operations <= LONG && self.arithmetic == Arithmetic::Tf32;
+            // Twice where the registers allow it.
+            let twice = self.operations <= LONG && self.arithmetic == Arithmetic::Tf32 && nc <= 16;
             define(&mut text, "UNROLL", if twice { 2 } else { 1 });
             return format!("{text}{PRELUDE}{}{TENSOR}", self.kappa);
         }
         define(&mut text, "TM", self.side());
         define(&mut text, "VIEWS", self.views.len());
         define(&mut text, "STATISTICS", self.statistics.len());
-        let list = self.statistics.iter().enumerate().map(|(i, &(view, l1))| {
-            format!("X({i}, {}, {}, {l1}, {view})", self.views[view].first, self.views[view].width)
-        });
+        let list =
+            self.statistics.iter().enumerate().map(|(i, &(view, l1))| {
+                format!("X({i}, {}, {}, {l1})", self.views[view].first, self.views[view].width)
+            });
         define(&mut text, "STATISTIC_LIST", list.collect::<Vec<_>>().join(" "));
         let statistics = (0..self.statistics.len()).map(|i| format!("s[{i}][i][j]"));
         let norms = |name: &str, index: &str| {
@@ -268,10 +287,11 @@ pub fn sources() -> Vec<(String, String)> {
     };
     let all = [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64];
     for entry in catalogue() {
-        for arithmetic in all {
+        // Split has the functions of f32; a kernel that cannot have it becomes f32 itself.
+        for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F64] {
             let p = program(entry.name, 64, arithmetic);
-            if p.arithmetic() == arithmetic {
-                put(format!("{}-{arithmetic:?}", entry.name), p.product_source(16));
+            if p.arithmetic() == arithmetic || arithmetic == Arithmetic::Split {
+                put(format!("{}-{:?}", entry.name, p.arithmetic()), p.product_source(16));
             }
         }
     }
@@ -279,20 +299,19 @@ pub fn sources() -> Vec<(String, String)> {
         for d in [3, 64, 100, 784] {
             let p = program("rbf", d, arithmetic);
             put(format!("gram-{d}-{arithmetic:?}"), p.gram_source());
-            put(format!("rbf-{d}-{arithmetic:?}-32"), p.product_source(32));
+            put(format!("product-{d}-{arithmetic:?}-32"), p.product_source(32));
         }
-        for columns in [1, 16, 20] {
-            put(format!("rbf-64-{arithmetic:?}-{columns}"), program("rbf", 64, arithmetic).product_source(columns));
+        for columns in [8, 16, 24] {
+            put(format!("product-64-{arithmetic:?}-{columns}"), program("rbf", 64, arithmetic).product_source(columns));
         }
-        for scalar in [Scalar::F32, Scalar::F64] {
-            let p = program("rbf*linear + 2*laplacian + periodic", 5, arithmetic);
-            put(format!("prepare-mixed-{arithmetic:?}-{scalar:?}"), p.prepare_source(scalar, 16));
-            put(format!("prepare-{arithmetic:?}-{scalar:?}"), program("rbf", 5, arithmetic).prepare_source(scalar, 3));
-        }
+        put(format!("prepare-{arithmetic:?}"), program("rbf", 5, arithmetic).prepare_source(Scalar::F32, 3));
+    }
+    for arithmetic in [Arithmetic::F32, Arithmetic::F64] {
         let mixed = program("rbf*linear + 2*laplacian + periodic", 5, arithmetic);
         put(format!("mixed-{arithmetic:?}"), mixed.product_source(16));
         put(format!("mixed-gram-{arithmetic:?}"), mixed.gram_source());
-        put(format!("sum-{arithmetic:?}"), program("0.5*rbf(2)*poly(2) + matern32", 20, arithmetic).product_source(8));
+        put(format!("mixed-prepare-{arithmetic:?}"), mixed.prepare_source(Scalar::F64, 16));
     }
+    put("sum-Tf32".into(), program("0.5*rbf(2)*poly(2) + matern32", 20, Arithmetic::Tf32).product_source(8));
     texts
 }

@@ -8,7 +8,7 @@
 // #define TM          rows and columns of a thread, 4 or 8
 // #define D           width of a point with all its views
 // #define NC          columns of V, a multiple of 8
-// #define STATISTICS  how many; STATISTIC_LIST: X(index, view's first coordinate, view's width, is it L1?, view) for each
+// #define STATISTICS  how many; STATISTIC_LIST: X(index, view's first coordinate, view's width, is it L1?) for each
 // #define KAPPA(s, i, j)  κ of the statistics s[·][i][j] and the norms xx[view][i], yy[view][j]
 // #define GRAM, VIEWS
 
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int tile = first; tile < last; ++tile) {
         const int column0 = tile * BM;
         real s[STATISTICS][TM][TM], yy[VIEWS][TM];
-#define X(index, from, width, l1, view) \
+#define X(index, from, width, l1) \
     statistic<l1>(s[index], a + (long long)row0 * D, b + (long long)column0 * D, from, width, panels);
         STATISTIC_LIST
 #undef X
@@ -122,22 +122,20 @@ extern "C" __global__ void __launch_bounds__(256)
         for (int w = 0; w < VIEWS; ++w)
 #pragma unroll
             for (int j = 0; j < TM; ++j) yy[w][j] = byy[(long long)w * b_pad + column0 + place(tx, j)];
-        // On the diagonal x·x is ‖x‖² itself, so that ‖x−x‖² is nothing.
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+            for (int j = 0; j < TM; ++j) s[0][i][j] = KAPPA(s, i, j);
+        // On the diagonal, what was computed in double.
+        const real *diag = axx + (long long)VIEWS * a_pad;
         if (column0 + diagonal < row0 + BM && row0 < column0 + diagonal + BM) {
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll
                 for (int j = 0; j < TM; ++j)
-                    if (row0 + place(ty, i) == column0 + diagonal + place(tx, j)) {
-#define X(index, from, width, l1, view) s[index][i][j] = l1 ? (real)0 : xx[view][i];
-                        STATISTIC_LIST
-#undef X
-                    }
+                    if (row0 + place(ty, i) == column0 + diagonal + place(tx, j)) s[0][i][j] = diag[row0 + place(ty, i)];
         }
-#pragma unroll
-        for (int i = 0; i < TM; ++i)
-#pragma unroll
-            for (int j = 0; j < TM; ++j) s[0][i][j] = KAPPA(s, i, j);
+
 
 #if GRAM
 #pragma unroll

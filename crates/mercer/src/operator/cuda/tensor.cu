@@ -59,16 +59,15 @@ template <int PENDING> INLINE void copies_wait() { asm volatile("cp.async.wait_g
 // but finite points and parameters give none short of 0·∞.
 INLINE word tf32(float x) { return __float_as_uint(x) + 0x1000u; }
 
-// x = hi + lo, both in TF32; what lo loses is below 2⁻²² of x.
-INLINE void halves(float x, word &hi, word &lo) {
-    hi = tf32(x) & 0xffffe000u;
-    lo = __float_as_uint(x - __uint_as_float(hi));
-}
+// x = hi + lo, both read as TF32: hi is x itself, of which tensor cores see the upper bits, and lo the rest, of which they
+// lose what is below 2⁻²¹ of x (2⁻²³ on average).
+INLINE word low_half(float x) { return __float_as_uint(x - __uint_as_float(__float_as_uint(x) & 0xffffe000u)); }
+
 // The same, where the compiler must not keep the halves of a whole loop in registers.
-INLINE void halves_here(word x, word &hi, word &lo) {
-    asm volatile("add.u32 %0, %1, 0x1000;" : "=r"(hi) : "r"(x));
-    hi &= 0xffffe000u;
-    lo = __float_as_uint(__uint_as_float(x) - __uint_as_float(hi));
+INLINE word low_half_here(word x) {
+    word hi;
+    asm volatile("and.b32 %0, %1, 0xffffe000;" : "=r"(hi) : "r"(x));
+    return __float_as_uint(__uint_as_float(x) - __uint_as_float(hi));
 }
 
 #if GRAM
@@ -98,21 +97,21 @@ INLINE void dots(float (&s)[2][2][4], const word (&fa)[2][DK / 8][4], const floa
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
 #if SPLIT
-            word ah[2][4], al[2][4], bh[2][2], bl[2][2];
+            word al[2][4], bl[2][2];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                halves_here(fa[0][k + h][i], ah[0][i], al[0][i]);
-                halves_here(fa[1][k + h][i], ah[1][i], al[1][i]);
-                halves_here(fb[i >> 1][2 * h + (i & 1)], bh[i >> 1][i & 1], bl[i >> 1][i & 1]);
+                al[0][i] = low_half_here(fa[0][k + h][i]);
+                al[1][i] = low_half_here(fa[1][k + h][i]);
+                bl[i >> 1][i & 1] = low_half_here(fb[i >> 1][2 * h + (i & 1)]);
             }
 #pragma unroll
             for (int q = 0; q < 4; ++q) {
                 const int i = q >> 1, j = q & 1;
-                mma(low[i][j], al[i], bh[j][0], bh[j][1]);
-                mma(s[i][j], ah[i], bh[j][0], bh[j][1]);
+                mma(low[i][j], al[i], fb[j][2 * h], fb[j][2 * h + 1]);
+                mma(s[i][j], fa[i][k + h], fb[j][2 * h], fb[j][2 * h + 1]);
             }
 #pragma unroll
-            for (int q = 0; q < 4; ++q) mma(low[q >> 1][q & 1], ah[q >> 1], bl[q & 1][0], bl[q & 1][1]);
+            for (int q = 0; q < 4; ++q) mma(low[q >> 1][q & 1], fa[q >> 1][k + h], bl[q & 1][0], bl[q & 1][1]);
 #else
 #pragma unroll
             for (int q = 0; q < 4; ++q) mma(s[q >> 1][q & 1], fa[q >> 1][k + h], fb[q & 1][2 * h], fb[q & 1][2 * h + 1]);
@@ -125,37 +124,41 @@ INLINE void dots(float (&s)[2][2][4], const word (&fa)[2][DK / 8][4], const floa
 #endif
 }
 
-// On the diagonal s is ‖x‖² itself, so that ‖x−x‖² is nothing. Here for one pair of columns of this lane.
-INLINE void mend_diagonal(float (&s)[4], const Row &row, int i, int column) {
+// κ of 32 rows and 16 columns in place of S; yy are the norms of this lane's pair of columns. On the diagonal it is what
+// was computed in double: a formula may turn a rounding error ε of a point's distance to itself into √ε.
+INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const float *diag, bool meets, int column) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
-        if (row.first + 16 * i + 8 * (e >> 1) == column + (e & 1)) s[e] = row.xx[i][e >> 1];
+    for (int q = 0; q < 16; ++q) {
+        const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
+        const float2 y = *(const float2 *)(yy + 8 * j);
+        s[i][j][e] = kappa(s[i][j][e], row.xx[i][e >> 1], e & 1 ? y.y : y.x);
+    }
+    if (meets) {
+#pragma unroll
+        for (int q = 0; q < 16; ++q) {
+            const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + 16 * i + 8 * (e >> 1);
+            if (r == column + 8 * j + (e & 1)) s[i][j][e] = diag[r];
+        }
+    }
 }
 
 INLINE bool meets_diagonal(int row0, int column) { return column < row0 + 32 && row0 < column + 16; }
 
 #if GRAM
-// Writes κ of 32 rows and 16 columns.
-INLINE void absorb(const float (&s)[2][2][4], const Row &row, const float *yy, int column, RESULT) {
+// Writes 32 rows and 16 columns of K.
+INLINE void absorb(const float (&k)[2][2][4], const Row &row, int column, RESULT) {
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const float2 y = *(const float2 *)(yy + 8 * j);
-#pragma unroll
-        for (int q = 0; q < 8; ++q) {
-            const int i = q >> 2, e = q & 3;
-            const int r = row.first + 16 * i + 8 * (e >> 1), c = column + 8 * j + (e & 1);
-            const float k = kappa(s[i][j][e], row.xx[i][e >> 1], e & 1 ? y.y : y.x);
-            if (r < n && c < m) out[r * ld + c] = k;
-        }
+    for (int q = 0; q < 16; ++q) {
+        const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
+        const int r = row.first + 16 * i + 8 * (e >> 1), c = column + 8 * j + (e & 1);
+        if (r < n && c < m) out[r * ld + c] = k[i][j][e];
     }
 }
 #else
-// acc += κ V over 16 columns.
-INLINE void absorb(float (&acc)[2][NT][4], const float (&s)[2][2][4], const Row &row, const float *yy, const float *v,
-                   int lane) {
+// acc += K V over 16 columns.
+INLINE void absorb(float (&acc)[2][NT][4], const float (&values)[2][2][4], const float *v, int lane) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-        const float2 y = *(const float2 *)(yy + 8 * j);
         word k[2][4];
 #if SPLIT
         word kl[2][4];
@@ -163,11 +166,11 @@ INLINE void absorb(float (&acc)[2][NT][4], const float (&s)[2][2][4], const Row 
 #pragma unroll
         for (int q = 0; q < 8; ++q) {
             const int i = q >> 2, e = q & 3, place = (e & 1) * 2 + (e >> 1);
-            const float value = kappa(s[i][j][e], row.xx[i][e >> 1], e & 1 ? y.y : y.x);
 #if SPLIT
-            halves(value, k[i][place], kl[i][place]);
+            k[i][place] = __float_as_uint(values[i][j][e]);
+            kl[i][place] = low_half(values[i][j][e]);
 #else
-            k[i][place] = tf32(value);
+            k[i][place] = tf32(values[i][j][e]);
 #endif
         }
         // Lanes 16 and up read the next eight columns of V; where there are none, the same ones again.
@@ -281,15 +284,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             const int column = tile * BN + j + diagonal;
             float s[2][2][4] = {};
             dots(s, fa, x + j * LDX, lane);
-            if (meets_diagonal(row0, column)) {
-#pragma unroll
-                for (int q = 0; q < 4; ++q)
-                    mend_diagonal(s[q >> 1][q & 1], row, q >> 1, column + 8 * (q & 1) + pair);
-            }
+            evaluate(s, row, yy + j + pair, axx + a_pad, meets_diagonal(row0, column), column + pair);
 #if GRAM
-            absorb(s, row, yy + j + pair, tile * BN + j + pair, out, n, m, ld);
+            absorb(s, row, tile * BN + j + pair, out, n, m, ld);
 #else
-            absorb(acc, s, row, yy + j + pair, v + j, lane);
+            absorb(acc, s, v + j, lane);
 #endif
         }
 #if !GRAM
@@ -350,15 +349,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
             const int column = tile * BN + 16 * j + diagonal;
-            if (meets_diagonal(row0, column)) {
-#pragma unroll
-                for (int q = 0; q < 4; ++q)
-                    mend_diagonal(s[j][q >> 1][q & 1], row, q >> 1, column + 8 * (q & 1) + pair);
-            }
+            evaluate(s[j], row, yy + 16 * j + pair, axx + a_pad, meets_diagonal(row0, column), column + pair);
 #if GRAM
-            absorb(s[j], row, yy + 16 * j + pair, tile * BN + 16 * j + pair, out, n, m, ld);
+            absorb(s[j], row, tile * BN + 16 * j + pair, out, n, m, ld);
 #else
-            absorb(acc, s[j], row, yy + 16 * j + pair, v + 16 * j, lane);
+            absorb(acc, s[j], v + 16 * j, lane);
 #endif
         }
 #if !GRAM

@@ -4,7 +4,7 @@ use super::*;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::rng::Rng;
 use crate::simd::Num;
-use crate::simd::source::Style;
+use crate::simd::source::{Style, Variable};
 use std::collections::HashMap;
 
 /// Reads the statements of a listing and computes them in f64: what a compiler would make of the text.
@@ -123,6 +123,47 @@ fn norms_of_a_cosine_are_drawn_apart() {
     let body = kappa::listing(&plan, Style::Fast).body();
     assert!(!body.contains(" / ") && !body.contains("m_recip"), "{body}");
     assert_eq!(body.matches("m_rsqrt").count(), 2, "{body}");
+}
+
+/// The tangent kernel of three ReLU layers with weights of variance 2, at inner products over the dimension.
+fn relu_ntk<R: Num>(s: R, xx: R, yy: R) -> R {
+    let of = R::of;
+    let (mut k, mut a, mut b) = (s * of(2.0), xx * of(2.0), yy * of(2.0));
+    let mut theta = k;
+    for _ in 0..3 {
+        let (da, db) = (a.sqrt(), b.sqrt());
+        let inverse = |d: R| of(1.0) / d.max(of(1e-30));
+        let cos = (k * inverse(da) * inverse(db)).min(of(1.0)).max(of(-1.0));
+        let angle = cos.acos();
+        let sin = ((of(1.0) - cos) * (of(1.0) + cos)).sqrt();
+        let bend = of(std::f64::consts::FRAC_2_PI) * (da * db * sin - angle * k);
+        let slope = of(1.0) - of(std::f64::consts::FRAC_2_PI) * angle;
+        theta = theta * (of(0.25) + of(0.25) * slope);
+        k = of(2.0) * (of(0.25) * k + of(0.25) * (k + bend));
+        (a, b) = (of(2.0) * (of(0.25) * a + of(0.25) * a), of(2.0) * (of(0.25) * b + of(0.25) * b));
+        theta = k + of(2.0) * theta;
+    }
+    theta
+}
+
+#[test]
+fn like_terms_of_a_tangent_kernel_gather() {
+    let variable = crate::simd::source::Source::variable;
+    let listing = crate::simd::source::record(Style::Fast, || {
+        let [s, xx, yy] = [Variable::Statistic(0), Variable::RowNorm(0), Variable::ColumnNorm(0)].map(variable);
+        relu_ntk(s, xx, yy)
+    });
+    let body = listing.body();
+    // By hand: 16 operations a layer (six of them become three fused ones), and 11 that the layers share.
+    assert_eq!(listing.operations(), 3 * 16 + 11, "{body}");
+    let mut rng = Rng::new(1);
+    for _ in 0..50 {
+        let (xx, yy) = (rng.uniform() + 0.1, rng.uniform() + 0.1);
+        let s = (xx * yy).sqrt() * (2.0 * rng.uniform() - 1.0);
+        let at = [("s0", s), ("xx0", xx), ("yy0", yy)].map(|(name, x)| (name.to_string(), x));
+        let (got, want) = (interpret(&body, &HashMap::from(at)), relu_ntk(s, xx, yy));
+        assert!((got - want).abs() < 1e-12, "{got} is not {want}\n{body}");
+    }
 }
 
 #[test]

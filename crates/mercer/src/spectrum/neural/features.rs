@@ -52,6 +52,11 @@ impl NetworkFeatures {
         Ok(NetworkFeatures { architecture, inputs, networks, parameters, layout, standard, training })
     }
 
+    /// Columns of a point.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
     fn functions(&self) -> Result<Functions> {
         let network = Network::parse(&self.architecture, self.inputs, self.networks)?;
         Functions::from_parts(network, self.parameters.clone(), self.layout, false)

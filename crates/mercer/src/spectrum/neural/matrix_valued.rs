@@ -4,10 +4,10 @@ use super::finish::within_span;
 use super::{Action, Batch, Functions, Layout, Pairs, Standard, sample_rows};
 use crate::compute::{Store, Tensor, gemm};
 use crate::linalg::matmul;
-use crate::operator::{LowRankOperator, Precision};
+use crate::operator::{FunctionSamples, LowRankOperator, Operator, Precision};
 use crate::rng::Rng;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, ArrayView3, Axis, s};
+use ndarray::{Array2, ArrayView2, s};
 
 /// The kernel `κ_oo'(x,x') = (1/S) Σ_s F_so(x) F_so'(x')` of S sampled functions with C outputs, over n points.
 ///
@@ -16,8 +16,8 @@ use ndarray::{Array2, ArrayView2, ArrayView3, Axis, s};
 ///
 /// [`MatrixValued::factorised`] is the cheaper assumption `κ_oo'(x,x') = κ(x,x') δ_oo'`.
 pub struct MatrixValued<'a> {
-    /// `F/√S` `[S, n·C]`, the outputs of a point side by side.
-    f: Array2<f64>,
+    /// The samples as an operator on `n·C` values, the outputs of a point side by side.
+    f: LowRankOperator,
     x: ArrayView2<'a, f64>,
     outputs: usize,
     standard: Standard,
@@ -26,13 +26,14 @@ pub struct MatrixValued<'a> {
 
 impl<'a> MatrixValued<'a> {
     /// From samples `F` `[S, n, C]` at the points `x` `[n, d]`.
-    pub fn new(samples: ArrayView3<f64>, x: ArrayView2<'a, f64>) -> Result<Self> {
-        let (count, n, outputs) = check(samples)?;
+    pub fn new<'s>(samples: impl Into<FunctionSamples<'s>>, x: ArrayView2<'a, f64>) -> Result<Self> {
+        let samples = samples.into();
+        let (_, n, outputs) = samples.dim();
+        let f = LowRankOperator::of_samples(&samples, false)?;
         if n != x.nrows() {
             return Err(Error::input(format!("functions sampled at {n} points were given {} points", x.nrows())));
         }
-        let f = samples.to_shape((count, n * outputs)).expect("the same elements").to_owned() / (count as f64).sqrt();
-        let trace = f.iter().map(|v| v * v).sum::<f64>() / (n * outputs) as f64;
+        let trace = f.diagonal().mean().unwrap_or(0.0);
         let trace = if trace > 0.0 { trace } else { 1.0 };
         Ok(MatrixValued { f, x, outputs, standard: Standard::of(x), trace })
     }
@@ -41,17 +42,15 @@ impl<'a> MatrixValued<'a> {
     ///
     /// Each of its eigenfunctions stands for C of the matrix-valued kernel, one in each output. `κ/n` has C times the
     /// eigenvalues that `(κ·I_C)/(nC)` has.
-    pub fn factorised(samples: ArrayView3<f64>) -> Result<LowRankOperator> {
-        let (count, n, outputs) = check(samples)?;
-        let by_output = samples.permuted_axes([0, 2, 1]);
-        LowRankOperator::new(by_output.to_shape((count * outputs, n)).expect("the same elements").to_owned())
+    pub fn factorised<'s>(samples: impl Into<FunctionSamples<'s>>) -> Result<LowRankOperator> {
+        LowRankOperator::of_samples(&samples.into(), true)
     }
 
     /// `F/√S` at the points `rows`: `[S, B·C]`.
     fn at(&self, rows: &[usize]) -> Array2<f64> {
         let c = self.outputs;
         let columns: Vec<usize> = rows.iter().flat_map(|i| i * c..(i + 1) * c).collect();
-        self.f.select(Axis(1), &columns)
+        self.f.columns(&columns)
     }
 
     /// `Fᵀ(FQ)/(BCτ)` for `Q` `[B·C, r]` at the points `rows`.
@@ -74,22 +73,6 @@ impl<'a> MatrixValued<'a> {
     }
 }
 
-/// `(S, n, C)` of samples that are there and finite.
-fn check(samples: ArrayView3<f64>) -> Result<(usize, usize, usize)> {
-    if samples.is_empty() {
-        return Err(Error::input(format!("function samples must not be empty, got {:?}", samples.shape())));
-    }
-    if let Some(((s, n, c), value)) = samples.indexed_iter().find(|(_, v)| !v.is_finite()) {
-        return Err(Error::input(format!(
-            "function samples must be finite: sample {}, point {}, output {} is {value}",
-            s + 1,
-            n + 1,
-            c + 1
-        )));
-    }
-    Ok(samples.dim())
-}
-
 impl Action for MatrixValued<'_> {
     fn inputs(&self) -> usize {
         self.x.ncols()
@@ -105,8 +88,8 @@ impl Action for MatrixValued<'_> {
 
     fn identity(&self) -> String {
         let mixed = |hash: u64, v: &f64| (hash ^ v.to_bits()).wrapping_mul(0x0000_0100_0000_01b3);
-        let hash = self.f.iter().chain(&self.x).fold(0xcbf2_9ce4_8422_2325, mixed);
-        let (samples, n) = (self.f.nrows(), self.x.nrows());
+        let hash = self.f.diagonal().iter().chain(&self.x).fold(0xcbf2_9ce4_8422_2325, mixed);
+        let (samples, n) = (self.f.dim().0, self.x.nrows());
         format!("{samples} functions of {} outputs at {n} points, checksum {hash:016x}", self.outputs)
     }
 

@@ -13,7 +13,7 @@
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
 //! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
 //! | [`Neural`] | all of it as a [`crate::spectrum::Method`] for a kernel |
-//! | [`Samples`] | the spectrum of sampled functions, with one output or more |
+//! | [`Samples`], [`SampledModel`] | the spectrum of sampled functions, with one output or more, and its file |
 //!
 //! To add an objective: one file that implements [`Objective`], and its line in [`Kind`]. To train on another operator:
 //! implement [`Action`], then [`train`] and [`rayleigh_ritz`].
@@ -35,6 +35,7 @@ mod resident;
 mod ritz;
 mod room;
 mod sampled;
+mod sampled_model;
 mod schroedinger;
 mod spin;
 mod step;
@@ -55,6 +56,7 @@ pub use record::{Stop, Training};
 pub use resident::{KernelBatches, OnDevice, Resident, Steps};
 pub use ritz::Ritz;
 pub use sampled::{SampledSpectrum, Samples, samples_from_rows};
+pub use sampled_model::SampledModel;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
 pub use spin::Spin;
 pub use step::Stepper;

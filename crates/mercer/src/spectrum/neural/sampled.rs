@@ -1,21 +1,23 @@
 //! Spectra of the kernel of sampled functions, scalar or matrix-valued, at the points where they were sampled.
 
 use super::method::finished;
-use super::{Action, Batch, Functions, Kind, MatrixValued, Neural, OperatorAction, Pairs, Settings, Trained, Training};
-use super::{Watch, rayleigh_ritz, train};
+use super::{
+    Action, Batch, Functions, Kind, MatrixValued, NetworkFeatures, Neural, OperatorAction, Pairs, SampledModel,
+};
+use super::{Settings, Trained, Training, Watch, rayleigh_ritz, train};
 use crate::linalg::{eigh, matmul};
-use crate::operator::{LowRankOperator, Operator};
+use crate::operator::{Budget, FunctionSamples, LowRankOperator, Operator};
 use crate::rng::Rng;
-use crate::spectrum::Progress;
+use crate::spectrum::{Features, Progress, top_pairs};
 use crate::{Error, Result};
 use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, s};
 use std::time::Instant;
 
 /// Samples `F` `[S, n, C]` of functions at the points `x` `[n, d]`, and what is wanted of their kernel.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Samples<'a> {
-    /// `F` `[S, n, C]`; scalar functions have C = 1.
-    pub f: ArrayView3<'a, f64>,
+    /// `F` `[S, n, C]`, in memory or in a file; scalar functions have C = 1.
+    pub f: FunctionSamples<'a>,
     /// The points `[n, d]`.
     pub x: ArrayView2<'a, f64>,
     /// Whether κ is taken to be `κ(x,x')·I_C` ([`MatrixValued::factorised`]).
@@ -25,7 +27,6 @@ pub struct Samples<'a> {
 }
 
 /// Eigenvalues and eigenfunctions at the points.
-#[derive(Clone, Debug)]
 pub struct SampledSpectrum {
     /// Descending: those of the `[nC, nC]` matrix over `nC`, or of the factorised `[n, n]` one over n.
     pub eigenvalues: Vec<f64>,
@@ -35,10 +36,17 @@ pub struct SampledSpectrum {
     pub trace: f64,
     /// `ψ` `[n, C, k]` of mean square one over points and outputs (C = 1 where factorised); zero where `μ_j = 0`.
     pub functions: Array3<f64>,
-    /// How the networks were trained.
-    pub training: Option<Training>,
+    /// The same functions at new points.
+    pub model: SampledModel,
     /// Seconds that finding the pairs took.
     pub seconds: f64,
+}
+
+impl SampledSpectrum {
+    /// How the networks were trained, where they were.
+    pub fn training(&self) -> Option<&Training> {
+        self.model.networks.as_ref().and_then(|(features, _)| features.training())
+    }
 }
 
 impl<'a> Samples<'a> {
@@ -61,13 +69,11 @@ impl<'a> Samples<'a> {
 
     /// The samples as an operator on `n·C` values.
     fn operator(&self) -> Result<LowRankOperator> {
-        // The same checks for both forms: what is sampled must be there, be finite, and be at these points.
-        MatrixValued::new(self.f, self.x)?;
-        if self.factorised {
-            return MatrixValued::factorised(self.f);
+        let n = self.f.dim().1;
+        if n != self.x.nrows() {
+            return Err(Error::input(format!("functions sampled at {n} points were given {} points", self.x.nrows())));
         }
-        let (count, n, c) = self.f.dim();
-        LowRankOperator::new(self.f.to_shape((count, n * c)).expect("the same elements").to_owned())
+        LowRankOperator::of_samples(&self.f, self.factorised)
     }
 
     /// By a dense eigendecomposition of the smaller of `FᵀF` and `FFᵀ`, which have the same eigenvalues.
@@ -76,7 +82,7 @@ impl<'a> Samples<'a> {
     /// use mercer::spectrum::neural::Samples;
     /// let x = ndarray::array![[0.0], [1.0], [2.0]];
     /// let f = ndarray::array![[[1.0], [2.0], [0.0]], [[0.0], [2.0], [4.0]]];
-    /// let found = Samples { f: f.view(), x: x.view(), factorised: false, k: 3 }.exact()?;
+    /// let found = Samples { f: f.view().into(), x: x.view(), factorised: false, k: 3 }.exact()?;
     /// assert!((found.eigenvalues.iter().sum::<f64>() - 25.0 / 6.0).abs() < 1e-12); // ‖F‖²/(S n C)
     /// assert_eq!(found.eigenvalues[2], 0.0); // two functions span two dimensions
     /// # Ok::<(), mercer::Error>(())
@@ -85,20 +91,47 @@ impl<'a> Samples<'a> {
         let start = Instant::now();
         self.check()?;
         let operator = self.operator()?;
-        let f = operator.factor();
-        let (count, m) = f.dim();
+        let (count, m) = operator.dim();
+        let least = count.min(m) as u64;
+        Budget::of_free_memory().require(
+            format!("the eigendecomposition of {count} functions of {m} values"),
+            4 * 8 * least * least,
+            "use --method krylov, which reads the samples again and again instead",
+        )?;
+        let (values, u) = eigh(operator.smaller_gram().view())?;
+        let u = u.slice(s![.., ..self.k.min(values.len())]);
+        // v = Fᵀu/√λ is a unit vector.
+        let v = if m <= count { u.to_owned() } else { operator.pulled(u) };
+        Ok(self.of_vectors(&operator, &values, v.view(), start))
+    }
+
+    /// The top pairs by block Krylov iteration: each product reads the samples once, and nothing of their size is in memory.
+    pub fn krylov(&self, tolerance: f64, seed: u64, progress: &dyn Progress) -> Result<SampledSpectrum> {
+        let start = Instant::now();
+        self.check()?;
+        let operator = self.operator()?;
+        let top = top_pairs(&operator, self.k, tolerance, seed, progress)?;
+        Ok(self.of_vectors(&operator, &top.values, top.vectors.view(), start))
+    }
+
+    /// The spectrum of eigenvalues λ of `FᵀF/S` and eigenvectors `[m, ≤k]` of any length.
+    fn of_vectors(
+        &self,
+        operator: &LowRankOperator,
+        values: &[f64],
+        vectors: ArrayView2<f64>,
+        start: Instant,
+    ) -> SampledSpectrum {
+        let (count, m) = operator.dim();
         let mut psi = Array2::zeros((m, self.k));
         let mut eigenvalues = vec![0.0; self.k];
-        let (values, u) = eigh(if m <= count { matmul(f.t(), f) } else { matmul(f, f.t()) }.view())?;
         let zero = 10.0 * operator.roundoff() * count.max(m) as f64 * values[0];
         for (j, &λ) in values.iter().enumerate().take(self.k).filter(|(_, λ)| **λ > zero) {
             eigenvalues[j] = λ / m as f64;
-            let u = u.slice(s![.., j..j + 1]);
-            // v = Fᵀu/√λ is a unit vector, ψ = √m v.
-            let v = if m <= count { u.to_owned() } else { matmul(f.t(), u) / λ.sqrt() };
-            psi.column_mut(j).assign(&(v.column(0).to_owned() * (m as f64).sqrt()));
+            let v = vectors.column(j);
+            psi.column_mut(j).assign(&(&v * (m as f64 / v.dot(&v)).sqrt()));
         }
-        Ok(self.certified(&operator, eigenvalues, psi, None, start))
+        self.certified(operator, eigenvalues, psi, None, start)
     }
 
     /// By trained networks: `C` outputs each; Ritz of a matrix-valued kernel takes the hidden units of a network as they
@@ -108,17 +141,17 @@ impl<'a> Samples<'a> {
         self.check()?;
         let operator = self.operator()?;
         let rng = Rng::new(seed);
-        let (eigenvalues, psi, record) = if self.outputs() == 1 {
+        let (eigenvalues, psi, networks) = if self.outputs() == 1 {
             let mut action = OperatorAction::new(&operator, self.x)?;
             self.trained(&mut action, method, &rng, seed, progress)?
         } else {
-            let mut action = MatrixValued::new(self.f, self.x)?;
+            let mut action = MatrixValued::new(self.f.clone(), self.x)?;
             match method.kind {
                 Kind::Ritz => self.drawn(&mut action, method, &rng)?,
                 _ => self.trained(&mut action, method, &rng, seed, progress)?,
             }
         };
-        Ok(self.certified(&operator, eigenvalues, psi, record, start))
+        Ok(self.certified(&operator, eigenvalues, psi, networks, start))
     }
 
     fn trained(
@@ -140,7 +173,9 @@ impl<'a> Samples<'a> {
         record.finished = true;
         let (eigenvalues, coefficients) = finished(action, pairs, self.k);
         let phi = functions.columns(&self.all(action)?.x)?;
-        Ok((eigenvalues, matmul(phi.view(), coefficients.view()), Some(record)))
+        let psi = matmul(phi.view(), coefficients.view());
+        let features = NetworkFeatures::new(&functions, action.standard(), record);
+        Ok((eigenvalues, psi, Some((features, coefficients))))
     }
 
     /// Hidden units in every output, without training.
@@ -177,7 +212,7 @@ impl<'a> Samples<'a> {
         operator: &LowRankOperator,
         eigenvalues: Vec<f64>,
         psi: Array2<f64>,
-        training: Option<Training>,
+        networks: Option<(NetworkFeatures, Array2<f64>)>,
         start: Instant,
     ) -> SampledSpectrum {
         let seconds = start.elapsed().as_secs_f64();
@@ -187,19 +222,33 @@ impl<'a> Samples<'a> {
             let error = &image - &(&psi * eigenvalues[j]);
             (error.dot(&error) / psi.dot(&psi)).sqrt() / eigenvalues[j]
         };
+        let residuals: Vec<_> = (0..self.k).map(|j| (eigenvalues[j] > 0.0).then(|| residual(j))).collect();
+        // W = Fψ/(mμ): ψ(x) = F(x)ᵀW.
+        let mut weights = operator.pushed(psi.view());
+        for (mut column, μ) in weights.columns_mut().into_iter().zip(&eigenvalues) {
+            column *= if *μ > 0.0 { 1.0 / (psi.nrows() as f64 * μ) } else { 0.0 };
+        }
+        let model = SampledModel {
+            eigenvalues: eigenvalues.clone(),
+            residuals: residuals.clone(),
+            outputs: self.f.dim().2,
+            factorised: self.factorised,
+            weights,
+            networks,
+        };
         SampledSpectrum {
-            residuals: (0..self.k).map(|j| (eigenvalues[j] > 0.0).then(|| residual(j))).collect(),
+            residuals,
             trace: operator.diagonal().mean().unwrap_or(0.0),
             functions: psi.into_shape_with_order((self.x.nrows(), self.outputs(), self.k)).expect("n·C rows"),
             eigenvalues,
-            training,
+            model,
             seconds,
         }
     }
 }
 
-/// Eigenvalues, ψ `[n·C, k]` at all points, and the training where there was any.
-type Found = (Vec<f64>, Array2<f64>, Option<Training>);
+/// Eigenvalues, ψ `[n·C, k]` at all points, and the networks with the functions' coefficients where they were trained.
+type Found = (Vec<f64>, Array2<f64>, Option<(NetworkFeatures, Array2<f64>)>);
 
 /// The samples in an array `[S, n]` or `[S, n, C]`, its rows flattened as a reader gives them, at `n` points.
 pub fn samples_from_rows(rows: ArrayView2<'_, f64>, n: usize) -> Result<ArrayView3<'_, f64>> {

@@ -56,8 +56,8 @@ pub struct Settings {
     pub checkpoint: Option<PathBuf>,
     /// Seconds between checkpoints.
     pub checkpoint_seconds: f64,
-    /// How a CUDA device rounds the factors of the networks' products in training steps. Validation, the finish and
-    /// certificates are in f32 at least, and the processor always is.
+    /// How a CUDA device rounds the factors of the networks' products in steps that stay on it ([`Resident`]). Steps that
+    /// pass through the host, validation, the finish and certificates are in f32, and the processor always is.
     pub math: Math,
     /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.
     pub resume: bool,

@@ -126,7 +126,7 @@ impl Resident {
         let (n, k) = (kernel.x.nrows(), functions.count());
         let b = batch.min(n);
         let whole = functions.layout() == Layout::Networks && functions.outputs() == 1 && functions.stay_on_device();
-        if !whole || b < 2 || n > i32::MAX as usize {
+        if !whole || b < 2 || n > i32::MAX as usize || kernel.kernel.sees_pictures() {
             return Ok(None);
         }
         let gpu = gpu(ordinal)?;
@@ -182,6 +182,9 @@ impl Resident {
         most: usize,
     ) -> Result<Steps> {
         let count = most.min(self.chunk_size());
+        if count == 0 {
+            return Ok(Steps { outcomes: vec![], failure: None });
+        }
         let start = Instant::now();
         let states = self.upload(objective, optimizer, rng, count);
         self.forget_stale_graph(functions, optimizer);

@@ -1,0 +1,218 @@
+//! `mercer ntk`: the empirical neural tangent kernel of a finite network.
+
+use crate::context::Context;
+use crate::input::Reader;
+use crate::network::{points, single};
+use crate::output::Output;
+use crate::text;
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use mercer::data::{write_npy, write_npy_rows};
+use mercer::error::human_bytes;
+use mercer::net::Network;
+use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law, Parameterisation};
+use mercer::spectrum::Progress;
+use mercer::{Error, Result};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Write the empirical NTK of a network on data: the kernel itself, or functions whose kernel it is
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  mercer ntk digits --net \"dense(512) relu dense(10)\" --method directions -o F.npy\n  mercer fit digits --samples F.npy --k 10"
+)]
+pub struct Ntk {
+    /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
+    data: String,
+
+    /// The network, such as "dense(512) relu dense(10)"; its weights are drawn from --seed
+    #[arg(long, value_name = "LAYERS")]
+    net: String,
+
+    /// How the kernel is found
+    #[arg(long, default_value = "exact", value_parser = methods())]
+    method: Method,
+
+    /// Outputs of the network, counted from 0, such as 0,3
+    #[arg(long, value_name = "LIST", default_value = "all")]
+    outputs: String,
+
+    /// Points for the columns of the kernel, with exact and mean [default: the same]
+    #[arg(long, value_name = "FILE")]
+    cross: Option<String>,
+
+    /// directions: how many [default: 4000]
+    #[arg(long, value_name = "S")]
+    directions: Option<usize>,
+
+    /// directions: their law [default: rademacher]
+    #[arg(long, value_parser = laws())]
+    law: Option<Law>,
+
+    /// directions: (g(x, θ+εv) − g(x, θ))/ε instead of the exact derivative
+    #[arg(long, value_name = "EPS", value_parser = crate::methods::positive)]
+    finite_difference: Option<f64>,
+
+    /// The numbers that count as parameters: the weights, or weights over their standard deviation
+    #[arg(long, default_value = "standard", value_parser = parameterisations())]
+    parameterisation: Parameterisation,
+
+    /// Array to write: Θ [n, m, c, c] by exact, [n, m] by mean, F [S, n, c] by directions
+    #[arg(long, short, value_name = "FILE.npy")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    reader: Reader,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Exact,
+    Mean,
+    Directions,
+}
+
+fn methods() -> impl TypedValueParser<Value = Method> {
+    let exact = PossibleValue::new("exact").help("Θ of every pair of outputs");
+    let mean = PossibleValue::new("mean").help("the mean of Θ over equal outputs");
+    let directions = PossibleValue::new("directions")
+        .help("derivatives F along random directions, with Θ ≈ FᵀF/S; for `fit --samples`");
+    PossibleValuesParser::new([exact, mean, directions]).map(|word| match word.as_str() {
+        "exact" => Method::Exact,
+        "mean" => Method::Mean,
+        _ => Method::Directions,
+    })
+}
+
+fn laws() -> impl TypedValueParser<Value = Law> {
+    PossibleValuesParser::new(["rademacher", "gaussian"])
+        .map(|word| if word == "gaussian" { Law::Gaussian } else { Law::Rademacher })
+}
+
+fn parameterisations() -> impl TypedValueParser<Value = Parameterisation> {
+    PossibleValuesParser::new(["standard", "ntk"])
+        .map(|word| if word == "ntk" { Parameterisation::Ntk } else { Parameterisation::Standard })
+}
+
+impl Ntk {
+    pub fn run(self, context: &Context) -> Result<()> {
+        let out = Output::with_extension(&self.out, &["npy"])?;
+        self.check()?;
+        let data = self.reader.open(&self.data)?;
+        let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &data)).transpose()?;
+        let (net, theta) = single(&self.net, data.d(), context)?;
+        let outputs = chosen(&self.outputs, &net)?;
+        let x = points(&data, context)?;
+        let other = other.as_ref().map(|other| points(other, context)).transpose()?;
+        let ntk = EmpiricalNtk::new(&net, &theta)?.parameterised(self.parameterisation);
+        let (n, m, c) = (data.n(), other.as_ref().map_or(data.n(), |x| x.shape()[0]), outputs.len());
+        let start = Instant::now();
+        let shape = match self.method {
+            Method::Exact => {
+                self.require(context, &[n, m, c, c])?;
+                let kernel = context.device.enter(|| ntk.exact(&x, other.as_ref(), &outputs))?;
+                write_npy(out.path(), kernel.view())?;
+                vec![n, m, c, c]
+            }
+            Method::Mean => {
+                self.require(context, &[n, m])?;
+                let kernel = context.device.enter(|| ntk.mean(&x, other.as_ref(), &outputs))?;
+                write_npy(out.path(), kernel.view())?;
+                vec![n, m]
+            }
+            Method::Directions => {
+                let directions = self.chosen_directions(context);
+                let shape = vec![directions.count, n, c];
+                let (bar, all) = (context.bar(), net.outputs());
+                write_npy_rows(out.path(), &shape, |put| {
+                    ntk.directions(&x, &directions, |s, values| {
+                        bar.step("directions", s + 1, directions.count, "");
+                        put(&picked(values, all, &outputs))
+                    })
+                })?;
+                shape
+            }
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        let bytes = 4 * shape.iter().product::<usize>() as u64;
+        let object = json!({
+            "net": net.expression(), "parameters": net.parameters(), "outputs": outputs, "shape": shape,
+            "seconds": seconds, "out": self.out,
+        });
+        context.result(&object, || {
+            format!(
+                "wrote {}: {shape:?}, {}, of {} with {} parameters, in {}",
+                self.out.display(),
+                human_bytes(bytes),
+                net.expression(),
+                text::grouped(net.parameters()),
+                text::seconds(seconds)
+            )
+        })
+    }
+
+    /// Options that the method has no use for are refused.
+    fn check(&self) -> Result<()> {
+        let random = [
+            ("--directions", self.directions.is_some()),
+            ("--law", self.law.is_some()),
+            ("--finite-difference", self.finite_difference.is_some()),
+        ];
+        let useless = match self.method {
+            Method::Directions => self.cross.is_some().then_some("--cross"),
+            _ => random.into_iter().find(|(_, given)| *given).map(|(name, _)| name),
+        };
+        match useless {
+            Some("--cross") => Err(Error::input("--method directions has no use for --cross; leave it out")),
+            Some(name) => Err(Error::input(format!("{name} is for --method directions; leave it out"))),
+            None => Ok(()),
+        }
+    }
+
+    fn chosen_directions(&self, context: &Context) -> Directions {
+        Directions {
+            count: self.directions.unwrap_or(4000),
+            law: self.law.unwrap_or_default(),
+            derivative: match self.finite_difference {
+                Some(step) => Derivative::Difference { step: step as f32 },
+                None => Derivative::Exact,
+            },
+            seed: context.seed,
+        }
+    }
+
+    fn require(&self, context: &Context, shape: &[usize]) -> Result<()> {
+        let bytes = shape.iter().fold(4u64, |b, &k| b.saturating_mul(k as u64));
+        context.budget.require(
+            format!("the NTK of shape {shape:?}"),
+            bytes,
+            "use fewer rows, --outputs, --method mean, or --method directions, which writes as it goes",
+        )
+    }
+}
+
+/// `all`, or numbers between commas.
+fn chosen(text: &str, net: &Network) -> Result<Vec<usize>> {
+    let all = net.outputs();
+    if text == "all" {
+        return Ok((0..all).collect());
+    }
+    let bad = || {
+        let last = all - 1;
+        Error::input(format!("--outputs {text}: name outputs from 0 to {last}, such as 0,{last}, each once, or all"))
+    };
+    let chosen: Vec<usize> = text.split(',').map(|o| o.trim().parse().map_err(|_| bad())).collect::<Result<_>>()?;
+    let mut sorted = chosen.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    if sorted.len() < chosen.len() || sorted.iter().any(|o| *o >= all) {
+        return Err(bad());
+    }
+    Ok(chosen)
+}
+
+/// The chosen outputs of values `[n, all]`.
+fn picked(values: &[f32], all: usize, outputs: &[usize]) -> Vec<f32> {
+    values.chunks_exact(all).flat_map(|point| outputs.iter().map(|o| point[*o])).collect()
+}

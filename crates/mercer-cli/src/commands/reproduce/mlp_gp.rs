@@ -1,0 +1,156 @@
+//! The Gaussian process of a fully connected network, by NeuralEF and exactly.
+
+use super::{Shown, command, sentence};
+use crate::context::Context;
+use crate::figure::{Grid, Plot};
+use crate::report::{Report, Table};
+use crate::text;
+use mercer::Result;
+use mercer::theory::mlp_gp::{self, Case, Plan};
+use ndarray::Array2;
+use serde_json::json;
+
+pub fn run(context: &Context, quick: bool) -> Result<Shown> {
+    let plan = if quick { Plan::quick(context.seed) } else { Plan::full(context.seed) };
+    let bar = context.bar();
+    let cases = mlp_gp::run(&plan, &bar)?;
+    drop(bar);
+    let verdict = mlp_gp::verdict(&cases);
+    let figure = maps(&cases, plan.side);
+    let mut report = Report::new("The Gaussian process of a network, in the plane")
+        .lead(&sentence(&verdict))
+        .section("What was run")
+        .text(&setting(&plan, &cases))
+        .section("The functions over the plane")
+        .figure(&figure, "NeuralEF's functions above, the exact ones below, blue negative, red positive; dots are some of the new points. NeuralEF sees the ring or the moons only: away from them its networks go their own way.")
+        .section("At new points")
+        .figure(&points(&cases), "The same functions at points that neither has seen: NeuralEF above, exact below.")
+        .figure(&projections(&cases), "The points in the coordinates that the functions give them, coloured by class.");
+    for case in &cases {
+        report = report.section(case.name).table(table(case)).text(&format!(
+            "The {} pairs hold {} of the kernel's trace. The least cosine between the spans of all {} functions, blind to a \
+             rotation among functions of nearly equal eigenvalue, is {:.4}. NeuralEF took {}, its finish included.",
+            case.exact.len(),
+            text::percent(case.captured),
+            case.exact.len(),
+            case.span,
+            text::seconds(case.seconds)
+        ));
+    }
+    report = report.command(&command("mlp-gp", context, quick));
+    let numbers = json!({ "plan": plan, "cases": cases, "verdict": verdict });
+    Ok(Shown { figure, report, text: said(&cases, &verdict), numbers })
+}
+
+fn setting(plan: &Plan, cases: &[Case]) -> String {
+    let nets: Vec<String> = cases.iter().map(|c| format!("{} with {}", c.name, c.net)).collect();
+    format!(
+        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of a network whose weights are drawn, by {} networks: {}. {} points are fitted. \
+         NeuralEF trains {} networks for {} steps on batches of {} and ends in Rayleigh–Ritz; exact is the eigendecomposition of \
+         the same kernel over the same points. At {} new points and over the plane, NeuralEF's functions are its networks, and \
+         the exact ones are (1/nμ) Σ κ(x,x_i) ψ(x_i), from the same drawn networks there.",
+        text::grouped(plan.samples),
+        nets.join("; "),
+        text::grouped(plan.n),
+        plan.k,
+        text::grouped(plan.steps as usize),
+        plan.batch,
+        text::grouped(plan.n),
+    )
+}
+
+/// The two rows of every case: a name, its functions over the plane, and at the new points.
+fn rows(case: &Case) -> [(&'static str, &Array2<f64>, &Array2<f64>); 2] {
+    [("NeuralEF", &case.neural_map, &case.neural_functions), ("exact", &case.exact_map, &case.exact_functions)]
+}
+
+fn maps(cases: &[Case], side: usize) -> String {
+    let k = cases.first().map_or(1, |c| c.exact.len());
+    let mut grid = Grid::new("Eigenfunctions of the networks' Gaussian process", k).panel_size(210.0, 160.0);
+    for case in cases {
+        let few: Vec<usize> = (0..case.x.nrows()).step_by((case.x.nrows() / 150).max(1)).collect();
+        let [xs, ys] = [0, 1].map(|axis| few.iter().map(|i| case.x[[*i, axis]]).collect::<Vec<f64>>());
+        for (name, map, _) in rows(case) {
+            for j in 0..k {
+                let title = format!("{}, {name}: ψ_{{{}}}", case.name, j + 1);
+                let values = map.column(j).to_vec();
+                let [x, y] = case.ranges;
+                let plot = Plot::new(title).field("", (x[0], x[1]), (y[0], y[1]), [side, side], &values).diverging();
+                grid = grid.panel(plot.scatter("", &xs, &ys).colour(LAST));
+            }
+        }
+    }
+    grid.svg()
+}
+
+/// The colour of the points on the maps.
+const LAST: usize = 6;
+
+fn points(cases: &[Case]) -> String {
+    let k = cases.first().map_or(1, |c| c.exact.len());
+    let mut grid = Grid::new("Eigenfunctions at new points", k).panel_size(210.0, 160.0);
+    for case in cases {
+        let [xs, ys] = [0, 1].map(|axis| case.x.column(axis).to_vec());
+        for (name, _, functions) in rows(case) {
+            for j in 0..k {
+                let title = format!("{}, {name}: ψ_{{{}}}", case.name, j + 1);
+                grid = grid.panel(Plot::new(title).values("", &xs, &ys, &functions.column(j).to_vec()).diverging());
+            }
+        }
+    }
+    grid.svg()
+}
+
+fn projections(cases: &[Case]) -> String {
+    let pairs = [(0, 1), (0, 2), (1, 2)];
+    let mut grid =
+        Grid::new("The points in the coordinates of their eigenfunctions", pairs.len()).panel_size(210.0, 160.0);
+    for case in cases {
+        for (name, _, functions) in rows(case) {
+            for (a, b) in pairs.into_iter().filter(|(_, b)| *b < functions.ncols()) {
+                let [xs, ys] = [a, b].map(|j| functions.column(j).to_vec());
+                let plot = Plot::new(format!("{}, {name}", case.name))
+                    .x(format!("ψ_{{{}}}", a + 1))
+                    .y(format!("ψ_{{{}}}", b + 1))
+                    .classes(&xs, &ys, &case.labels, &case.classes);
+                grid = grid.panel(plot);
+            }
+        }
+    }
+    grid.svg()
+}
+
+const HEADINGS: [&str; 6] =
+    ["pair", "exact eigenvalue", "NeuralEF", "NeuralEF, raw", "|cos|, fitted points", "|cos|, new points"];
+
+fn cells(case: &Case) -> Vec<Vec<String>> {
+    (0..case.exact.len())
+        .map(|j| {
+            vec![
+                (j + 1).to_string(),
+                text::number(case.exact[j], 5),
+                text::number(case.neural[j], 5),
+                case.raw.get(j).map_or(text::GAP.into(), |μ| text::number(*μ, 5)),
+                format!("{:.5}", case.fitted[j]),
+                format!("{:.5}", case.new[j]),
+            ]
+        })
+        .collect()
+}
+
+fn table(case: &Case) -> Table {
+    let table = cells(case).iter().fold(Table::new(&HEADINGS), |table, row| table.row(row));
+    table.caption(format!(
+        "{}: eigenvalues of the kernel over the points, and how well NeuralEF's functions agree with the exact ones. Raw are \
+         the moving averages of the training itself.",
+        case.name
+    ))
+}
+
+fn said(cases: &[Case], verdict: &str) -> String {
+    let tables: String = cases
+        .iter()
+        .map(|case| format!("{}, {}\n{}\n", case.name, case.net, text::table(&HEADINGS, &cells(case))))
+        .collect();
+    tables + &sentence(verdict) + "\n"
+}

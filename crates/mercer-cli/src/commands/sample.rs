@@ -1,0 +1,72 @@
+//! `mercer sample`: values of freshly drawn networks, whose kernel is that of the prior.
+
+use crate::context::Context;
+use crate::input::Reader;
+use crate::network::points;
+use crate::output::Output;
+use crate::text;
+use clap::Args;
+use mercer::Result;
+use mercer::data::write_npy_rows;
+use mercer::error::human_bytes;
+use mercer::net::Network;
+use mercer::net::ntk::sample_networks;
+use mercer::spectrum::Progress;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Write the values of freshly drawn networks on data: functions whose kernel is the network's Gaussian process
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  mercer sample moons --net \"dense(512) relu dense(512) relu dense(1)\" --samples 2000 -o F.npy\n  mercer fit moons --samples F.npy --method neuralef --k 3"
+)]
+pub struct Sample {
+    /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
+    data: String,
+
+    /// The networks, such as "dense(512, w=1.4, b=0.1) relu dense(1)": weights N(0, w²/fan-in), biases N(0, b²)
+    #[arg(long, value_name = "LAYERS")]
+    net: String,
+
+    /// How many networks are drawn
+    #[arg(long, value_name = "S", default_value_t = 2000)]
+    samples: usize,
+
+    /// Array to write: F [S, n, c]
+    #[arg(long, short, value_name = "FILE.npy")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    reader: Reader,
+}
+
+impl Sample {
+    pub fn run(self, context: &Context) -> Result<()> {
+        let out = Output::with_extension(&self.out, &["npy"])?;
+        let data = self.reader.open(&self.data)?;
+        let net = Network::parse(&self.net, data.d(), 1)?;
+        let x = points(&data, context)?;
+        let shape = [self.samples, data.n(), net.outputs()];
+        let (start, bar) = (Instant::now(), context.bar());
+        write_npy_rows(out.path(), &shape, |put| {
+            sample_networks(&self.net, &x, self.samples, context.seed, |s, values| {
+                bar.step("networks", s + 1, self.samples, "");
+                put(values)
+            })
+        })?;
+        drop(bar);
+        let seconds = start.elapsed().as_secs_f64();
+        let object = json!({ "net": net.expression(), "shape": shape, "seconds": seconds, "out": self.out });
+        context.result(&object, || {
+            format!(
+                "wrote {}: {shape:?}, {}, of {} networks {}, in {}",
+                self.out.display(),
+                human_bytes(4 * shape.iter().product::<usize>() as u64),
+                text::grouped(self.samples),
+                net.expression(),
+                text::seconds(seconds)
+            )
+        })
+    }
+}

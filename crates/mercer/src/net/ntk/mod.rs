@@ -1,0 +1,23 @@
+//! The empirical neural tangent kernel `Θ(x,x') = ∂_θ g(x) ∂_θ g(x')ᵀ` of a finite network.
+//!
+//! | form | what it takes |
+//! |---|---|
+//! | [`EmpiricalNtk::exact`], [`EmpiricalNtk::mean`] | one pass forward, one back with all outputs together, and a product a layer; never an N×P Jacobian |
+//! | [`EmpiricalNtk::apply`] | `Θv = J(Jᵀv)`: one vjp and one jvp |
+//! | [`EmpiricalNtk::directions`] | `Θ ≈ (1/S) Σ_s (Jv_s)(Jv_s)ᵀ`, `E[vvᵀ] = I`: one jvp, or one more forward pass, a direction |
+//!
+//! [`sample_networks`] is the kernel of the prior by the same means: values of freshly drawn networks.
+
+mod directions;
+mod empirical;
+mod jacobian;
+mod sampled;
+
+pub use directions::{Derivative, Directions, Law};
+pub use empirical::EmpiricalNtk;
+pub(super) use jacobian::written_out;
+pub use jacobian::{Jacobian, Parameterisation};
+pub use sampled::sample_networks;
+
+#[cfg(test)]
+mod tests;

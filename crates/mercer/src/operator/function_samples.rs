@@ -1,0 +1,92 @@
+//! Functions sampled at points, in memory or in a file.
+
+use crate::data::MappedArray;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView3};
+use std::sync::Arc;
+
+/// `F` `[S, n, C]`: S functions with C outputs at n points.
+#[derive(Clone)]
+pub enum FunctionSamples<'a> {
+    /// In memory.
+    Held(ArrayView3<'a, f64>),
+    /// In a file, which stays there.
+    Mapped(Arc<MappedArray>),
+}
+
+impl<'a> From<ArrayView3<'a, f64>> for FunctionSamples<'a> {
+    fn from(f: ArrayView3<'a, f64>) -> Self {
+        FunctionSamples::Held(f)
+    }
+}
+
+impl FunctionSamples<'_> {
+    /// The samples in a file of shape `[S, n]` or `[S, n, C]`.
+    pub fn in_file(file: impl Into<Arc<MappedArray>>) -> Result<Self> {
+        let file = file.into();
+        match file.dims() {
+            [_, _] | [_, _, _] => Ok(FunctionSamples::Mapped(file)),
+            other => Err(Error::file(
+                file.path(),
+                format!("has the shape {other:?}; samples of functions are [S, n] or [S, n, C]"),
+            )),
+        }
+    }
+
+    /// `(S, n, C)`
+    pub fn dim(&self) -> (usize, usize, usize) {
+        match self {
+            FunctionSamples::Held(f) => f.dim(),
+            FunctionSamples::Mapped(file) => match *file.dims() {
+                [s, n] => (s, n, 1),
+                [s, n, c] => (s, n, c),
+                _ => unreachable!("checked when it was opened"),
+            },
+        }
+    }
+
+    /// How `F` is laid out as rows, `[S, n·C]`, or `[S·C, n]` with each output a function of its own.
+    pub(crate) fn layout(&self, by_output: bool) -> Layout {
+        let (samples, points, outputs) = self.dim();
+        Layout { samples, points, outputs, by_output }
+    }
+
+    /// `F` in memory, its rows laid out.
+    pub(crate) fn held(&self, layout: Layout) -> Option<Array2<f64>> {
+        let FunctionSamples::Held(f) = self else { return None };
+        let ordered = if layout.by_output { f.permuted_axes([0, 2, 1]) } else { *f };
+        Some(ordered.to_shape(layout.dim()).expect("the same elements").to_owned())
+    }
+}
+
+/// The order of the numbers of `F`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub samples: usize,
+    pub points: usize,
+    pub outputs: usize,
+    /// Whether each output is a function of its own.
+    pub by_output: bool,
+}
+
+impl Layout {
+    /// Rows and columns.
+    pub fn dim(&self) -> (usize, usize) {
+        let Layout { samples, points, outputs, by_output } = *self;
+        if by_output { (samples * outputs, points) } else { (samples, points * outputs) }
+    }
+
+    /// The rows and columns of `F`'s samples `from..to` at the points whose numbers `read(sample, into)` gives, `[C]` at each
+    /// of `points` points.
+    pub fn rows(&self, samples: usize, points: usize, read: impl Fn(usize, &mut [f64])) -> Array2<f64> {
+        let flat = points * self.outputs;
+        let mut rows = vec![0.0; samples * flat];
+        rows.chunks_exact_mut(flat.max(1)).enumerate().for_each(|(s, row)| read(s, row));
+        if !self.by_output {
+            return Array2::from_shape_vec((samples, flat), rows).expect("as many");
+        }
+        let cube = ArrayView3::from_shape((samples, points, self.outputs), &rows).expect("as many");
+        let ordered = cube.permuted_axes([0, 2, 1]);
+        ordered.to_shape((samples * self.outputs, points)).expect("as many").to_owned()
+    }
+}

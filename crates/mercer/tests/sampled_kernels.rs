@@ -1,0 +1,190 @@
+//! Kernels of sampled functions: in memory and in files, at the points and beyond them.
+
+use mercer::compute::{Device, Tensor};
+use mercer::data::{MappedArray, generate, write_npy, write_npy_rows};
+use mercer::linalg::matmul;
+use mercer::net::{Network, ntk::Derivative, ntk::Directions, ntk::EmpiricalNtk, ntk::Law};
+use mercer::operator::{FunctionSamples, LowRankOperator, Operator};
+use mercer::rng::Rng;
+use mercer::spectrum::Silent;
+use mercer::spectrum::neural::{Kind, Neural, SampledModel, Samples};
+use ndarray::{Array2, Array3, Axis, s};
+use std::path::Path;
+
+fn smooth(x: &Array2<f64>, count: usize, outputs: usize) -> Array3<f64> {
+    let mut rng = Rng::new(3);
+    let laws: Vec<[f64; 3]> = (0..count * outputs).map(|_| [rng.normal(), rng.normal(), rng.normal()]).collect();
+    Array3::from_shape_fn((count, x.nrows(), outputs), |(s, n, c)| {
+        let [a, w, b] = laws[s * outputs + c];
+        a * (w * x[[n, 0]] + b).sin()
+    })
+}
+
+fn mapped(path: &Path) -> FunctionSamples<'static> {
+    FunctionSamples::in_file(MappedArray::open(path).unwrap()).unwrap()
+}
+
+#[test]
+fn samples_in_a_file_are_the_same_operator_as_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.npy");
+    let x = generate::uniform(23, -2.0, 2.0, 1).unwrap().x;
+    for outputs in [1, 3] {
+        // Exact in single precision too.
+        let f = smooth(&x, 17, outputs).mapv(|v| f64::from(v as f32));
+        for single in [false, true] {
+            match single {
+                true => write_npy(&path, f.mapv(|v| v as f32).view()).unwrap(),
+                false if outputs == 1 => write_npy(&path, f.index_axis(Axis(2), 0)).unwrap(),
+                false => write_npy(&path, f.view()).unwrap(),
+            }
+            let file = mapped(&path);
+            assert_eq!(file.dim(), (17, 23, outputs));
+            for by_output in [false, true] {
+                let held = LowRankOperator::of_samples(&f.view().into(), by_output).unwrap();
+                let file = LowRankOperator::of_samples(&file, by_output).unwrap();
+                assert_eq!((file.dim(), file.n()), (held.dim(), held.n()));
+                let mut rng = Rng::new(8);
+                let (n, rows) = (held.n(), held.dim().0);
+                let v = Array2::from_shape_simple_fn((n, 4), || rng.normal());
+                let w = Array2::from_shape_simple_fn((rows, 2), || rng.normal());
+                let some = [5, 0, n - 1, 5];
+                let close = |a: Array2<f64>, b: Array2<f64>| {
+                    assert_eq!(a.dim(), b.dim());
+                    assert!((a - b).iter().all(|d| d.abs() < 1e-12), "{outputs} {single} {by_output}");
+                };
+                close(file.apply(v.view()), held.apply(v.view()));
+                close(file.pushed(v.view()), held.pushed(v.view()));
+                close(file.pulled(w.view()), held.pulled(w.view()));
+                close(file.columns(&some), held.columns(&some));
+                close(file.block(&some, &[1, 2]), held.block(&some, &[1, 2]));
+                close(file.smaller_gram(), held.smaller_gram());
+                close(file.diagonal().insert_axis(Axis(0)), held.diagonal().insert_axis(Axis(0)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_of_many_strips_is_summed_over_all_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.npy");
+    let (count, n) = (310, 30_000); // 74 MB in double precision, two strips
+    let value = |s: usize, i: usize| ((s * 37 + i * 11) % 19) as f32 - 9.0;
+    let row = |s: usize| (0..n).map(|i| value(s, i)).collect::<Vec<f32>>();
+    write_npy_rows(&path, &[count, n], |put| (0..count).try_for_each(|s| put(&row(s)))).unwrap();
+    let operator = LowRankOperator::of_samples(&mapped(&path), false).unwrap();
+    let v = Array2::from_shape_fn((n, 1), |(i, _)| ((i % 7) as f64) - 3.0);
+    let inner: Vec<f64> = (0..count).map(|s| (0..n).map(|i| f64::from(value(s, i)) * v[[i, 0]]).sum()).collect();
+    let (image, diagonal) = (operator.apply(v.view()), operator.diagonal());
+    for i in [0, 1, 12_345, n - 1] {
+        let want: f64 = (0..count).map(|s| f64::from(value(s, i)) * inner[s]).sum::<f64>() / count as f64;
+        assert!((image[[i, 0]] - want).abs() < 1e-9 * (1.0 + want.abs()), "{i}: {} {want}", image[[i, 0]]);
+        let want: f64 = (0..count).map(|s| f64::from(value(s, i)).powi(2)).sum::<f64>() / count as f64;
+        assert!((diagonal[i] - want).abs() < 1e-10 * want);
+    }
+}
+
+#[test]
+fn numbers_that_are_not_finite_and_shapes_that_are_not_samples_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.npy");
+    let mut f = Array3::<f32>::zeros((4, 5, 3));
+    f[[2, 3, 1]] = f32::INFINITY;
+    write_npy(&path, f.view()).unwrap();
+    for by_output in [false, true] {
+        let error = LowRankOperator::of_samples(&mapped(&path), by_output).err().unwrap().to_string();
+        assert!(error.contains("sample 3, point 4, output 2 is inf"), "{error}");
+    }
+    write_npy(&path, ndarray::array![1.0, 2.0].view()).unwrap();
+    let error = FunctionSamples::in_file(MappedArray::open(&path).unwrap()).err().unwrap().to_string();
+    assert!(error.contains("[S, n] or [S, n, C]"), "{error}");
+}
+
+#[test]
+fn krylov_finds_what_the_dense_decomposition_finds() {
+    let x = generate::uniform(120, -2.0, 2.0, 2).unwrap().x;
+    for (count, outputs) in [(40, 2), (300, 1)] {
+        let f = smooth(&x, count, outputs);
+        let problem = Samples { f: f.view().into(), x: x.view(), factorised: false, k: 4 };
+        let (dense, krylov) = (problem.exact().unwrap(), problem.krylov(1e-9, 0, &Silent).unwrap());
+        for j in 0..4 {
+            assert!((dense.eigenvalues[j] / krylov.eigenvalues[j] - 1.0).abs() < 1e-9);
+            assert!(krylov.residuals[j].unwrap() < 1e-8);
+            let (a, b) = (dense.functions.slice(s![.., .., j]), krylov.functions.slice(s![.., .., j]));
+            let cosine = (&a * &b).mean().unwrap();
+            assert!((cosine.abs() - 1.0).abs() < 1e-8, "{cosine}");
+        }
+    }
+}
+
+#[test]
+fn a_model_takes_the_functions_to_new_points() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.mercer");
+    let x = generate::uniform(90, -2.0, 2.0, 3).unwrap().x;
+    let all = smooth(&x, 30, 2);
+    let (fitted, new) = (all.slice(s![.., ..60, ..]), all.slice(s![.., 60.., ..]));
+    let points = x.slice(s![..60, ..]);
+    for factorised in [false, true] {
+        let problem = Samples { f: fitted.into(), x: points, factorised, k: 3 };
+        let found = problem.exact().unwrap();
+        found.model.save(&path).unwrap();
+        let model = SampledModel::load(&path).unwrap().unwrap();
+        // At the points themselves the extension is the function.
+        let back = model.at_samples(&fitted.into()).unwrap();
+        assert!((&back - &found.functions).iter().all(|d| d.abs() < 1e-9));
+        // Elsewhere it is (1/(mμ)) Σ κ(x,x_i) ψ(x_i).
+        let operator = LowRankOperator::of_samples(&all.view().into(), factorised).unwrap();
+        let c = if factorised { 1 } else { 2 };
+        let [old_rows, new_rows] = [0..60 * c, 60 * c..90 * c].map(|r| r.collect::<Vec<usize>>());
+        let psi = found.functions.to_shape((60 * c, 3)).unwrap().to_owned();
+        let mut want = matmul(operator.block(&new_rows, &old_rows).view(), psi.view());
+        for (mut column, μ) in want.columns_mut().into_iter().zip(&found.eigenvalues) {
+            column /= (60 * c) as f64 * μ;
+        }
+        let got = model.at_samples(&new.into()).unwrap();
+        assert_eq!(got.dim(), (30, c, 3));
+        assert!((got.to_shape(want.dim()).unwrap().to_owned() - &want).iter().all(|d| d.abs() < 1e-9));
+        let fewer = all.slice(s![..29, .., ..]);
+        assert!(model.at_samples(&fewer.into()).unwrap_err().to_string().contains("30 functions with 2 outputs"));
+        assert!(model.at_points(points).unwrap_err().to_string().contains("no networks"));
+    }
+    // Networks are functions of the points.
+    let problem = Samples { f: fitted.into(), x: points, factorised: false, k: 2 };
+    let mut method = Neural::new(Kind::NeuralEf { averaged: false });
+    method.settings.steps = 60;
+    let found = problem.neural(&method, 1, &Silent).unwrap();
+    found.model.save(&path).unwrap();
+    let model = SampledModel::load(&path).unwrap().unwrap();
+    let back = model.at_points(points).unwrap();
+    assert!((back - &found.functions).iter().all(|d| d.abs() < 1e-5));
+    assert!(model.at_points(Array2::zeros((2, 5)).view()).unwrap_err().to_string().contains("1 columns"));
+}
+
+#[test]
+fn directions_of_a_network_give_the_spectrum_of_its_ntk() {
+    // The whole way: F from a network's random directions, then the pairs of FᵀF/S beside those of Θ itself.
+    let x = generate::moons(40, 0.05, 1).unwrap().x;
+    let net = Network::parse("dense(32) erf dense(2)", 2, 1).unwrap();
+    let theta = net.init(Device::Cpu, &Rng::new(1)).unwrap();
+    let host: Vec<f32> = x.iter().map(|v| *v as f32).collect();
+    let points = Tensor::from_host(Device::Cpu, &[40, 2], &host).unwrap();
+    let ntk = EmpiricalNtk::new(&net, &theta).unwrap();
+    let directions = Directions { count: 4000, law: Law::Rademacher, derivative: Derivative::Exact, seed: 2 };
+    let mut f = vec![];
+    ntk.directions(&points, &directions, |_, values| {
+        f.extend(values.iter().map(|v| f64::from(*v)));
+        Ok(())
+    })
+    .unwrap();
+    let f = Array3::from_shape_vec((4000, 40, 2), f).unwrap();
+    let found = Samples { f: f.view().into(), x: x.view(), factorised: false, k: 2 }.exact().unwrap();
+    let exact = ntk.exact(&points, None, &[0, 1]).unwrap();
+    let dense = Array2::from_shape_fn((80, 80), |(a, b)| f64::from(exact[[a / 2, b / 2, a % 2, b % 2]]) / 80.0);
+    let (values, _) = mercer::linalg::eigh(dense.view()).unwrap();
+    for j in 0..2 {
+        // The relative error of an eigenvalue from S directions is about √(2/S), 2 %.
+        assert!((found.eigenvalues[j] / values[j] - 1.0).abs() < 0.08, "{:?} {:?}", found.eigenvalues, &values[..2]);
+    }
+}
