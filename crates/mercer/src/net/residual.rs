@@ -54,13 +54,13 @@ impl<'a> Chain<'a> {
     /// The layers with their places.
     fn placed(&self) -> Vec<(&'a dyn Layer, usize, usize)> {
         let (mut at, mut constants_at) = (self.at, self.constants_at);
-        let place = |layer: &'a Box<dyn Layer>| {
-            let placed = (layer.as_ref(), at, constants_at);
+        let place = |layer: &'a dyn Layer| {
+            let placed = (layer, at, constants_at);
             at += layer.parameters();
             constants_at += layer.constants();
             placed
         };
-        self.layers.iter().map(place).collect()
+        self.layers.iter().map(AsRef::as_ref).map(place).collect()
     }
 
     /// Shapes of the outputs: an input that all networks share stays shared until a layer tells them apart.
