@@ -157,6 +157,10 @@ impl Layer for Residual {
         self.layers().any(|layer| layer.sees_images())
     }
 
+    fn stays_on_device(&self) -> bool {
+        self.layers().all(|layer| layer.stays_on_device())
+    }
+
     fn stem(&self) -> &'static str {
         "layer"
     }
@@ -172,10 +176,6 @@ impl Layer for Residual {
             layer.init(rng, own, own_constants);
             (parameters, constants) = (rest, rest_constants);
         }
-    }
-
-    fn on_processor_only(&self) -> bool {
-        true
     }
 
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
