@@ -12,7 +12,8 @@
 //! | [`spectrum`] | [`spectrum::Spectrum`] | eigenvalues and eigenfunctions by many methods, each with a certificate |
 //! | [`apply`] | one estimator a file | kernel PCA, eigenmaps, ridge regression, smoothing |
 //!
-//! Beside them: [`net`] (layers and networks that differentiate themselves), [`compute`] (tensors on a device),
+//! Beside them: [`net`] (layers and networks that differentiate themselves), [`classifier`] (networks trained on labelled rows),
+//! [`compute`] (tensors on a device),
 //! [`simd`], [`linalg`], [`model`] (files), [`rng`], [`special`].
 //!
 //! ```

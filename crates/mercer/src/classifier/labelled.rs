@@ -93,7 +93,7 @@ impl Standard {
         let finite = self.mean.iter().chain(&self.spread).all(|v| v.is_finite());
         channels > 0
             && channels == self.spread.len()
-            && d % channels == 0
+            && d.is_multiple_of(channels)
             && finite
             && self.spread.iter().all(|&s| s > 0.0)
     }

@@ -51,11 +51,6 @@ impl Classifier {
     /// A fresh network for the rows and classes of `data`: `net` is a name ([`crate::net::NAMES`]) or an architecture. Rows are
     /// standardised, channel by channel, by their mean and spread in `data`.
     pub fn new(net: &str, data: &Labelled, device: Device, seed: u64) -> Result<Classifier> {
-        if device != Device::Cpu {
-            return Err(Error::input(format!(
-                "classifiers cannot be trained on {device} in this version; use --device cpu"
-            )));
-        }
         let network = network(net, data.d(), data.image, data.classes.len())?;
         let standard = Standard::of(data.x.view(), network.image().or(data.image))?;
         let parameters = network.init(device, &Rng::new(seed).fork(1))?;

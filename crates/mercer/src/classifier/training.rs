@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
                 break;
             }
             self.step()?;
-            if self.optimizer.steps() % per_epoch == 0 {
+            if self.optimizer.steps().is_multiple_of(per_epoch) {
                 self.end_epoch()?;
             } else if self.reported.elapsed() > Duration::from_millis(200) {
                 self.report()?;
@@ -324,7 +324,7 @@ impl<'a> Run<'a> {
 
     fn save(&mut self) -> Result<()> {
         if let Some(path) = &self.settings.checkpoint {
-            if self.optimizer.steps() % self.steps_of_epoch() > 0 {
+            if !self.optimizer.steps().is_multiple_of(self.steps_of_epoch()) {
                 self.means()?;
             }
             Mark::of(self)?.write(path)?;

@@ -56,7 +56,7 @@ impl SimdJob for Moments<'_> {
 /// or shared, `statistics` `[k, 2, channels]`.
 pub fn batch_statistics(x: Stack<'_>, statistics: &mut Tensor) {
     let (count, two, channels) = statistics.as_matrices();
-    assert!(two == 2 && x.cols % channels == 0, "batch_statistics of {} columns, {channels} channels", x.cols);
+    assert!(two == 2 && x.cols.is_multiple_of(channels), "batch_statistics of {} columns, {channels} channels", x.cols);
     if let Some(gpu) = statistics.gpu() {
         return cuda::batch_statistics(gpu, x, statistics);
     }

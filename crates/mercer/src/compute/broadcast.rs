@@ -23,7 +23,7 @@ pub fn spread(x: Stack<'_>, store: Store, y: &mut Tensor) {
 /// `g` `[k, m, n]`, `dx` `[k, m, n]` or `[m, n]`.
 pub fn collect(g: &Tensor, store: Store, dx: &mut Tensor) {
     let size = dx.len().max(1);
-    assert!(g.len() % size == 0, "collect of {:?} into {:?}", g.shape(), dx.shape());
+    assert!(g.len().is_multiple_of(size), "collect of {:?} into {:?}", g.shape(), dx.shape());
     if let Some(gpu) = g.gpu() {
         return cuda::collect(gpu, g, store, dx);
     }

@@ -76,10 +76,6 @@ impl Layer for BatchNorm {
         }
     }
 
-    fn on_processor_only(&self) -> bool {
-        true
-    }
-
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
         if trace.mode == Mode::Train {
             trace.factor.reshape(&[trace.y.shape()[0], 2, self.channels])?;

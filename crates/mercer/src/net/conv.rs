@@ -95,10 +95,6 @@ impl Layer for Conv {
         biases.iter_mut().for_each(|b| *b = (bias_std * rng.normal()) as f32);
     }
 
-    fn on_processor_only(&self) -> bool {
-        true
-    }
-
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
         let slope = if self.is_linear() {
             None

@@ -136,11 +136,6 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         true
     }
 
-    /// Whether its primitives are those of the processor only.
-    fn on_processor_only(&self) -> bool {
-        false
-    }
-
     /// Draws one network's parameters and constants.
     fn init(&self, _rng: &mut Rng, _parameters: &mut [f32], _constants: &mut [f32]) {}
 

@@ -167,12 +167,6 @@ impl Network {
 
     /// Parameters from the two flat buffers, as saved.
     pub fn parameters_from(&self, device: Device, trained: &[f32], constants: &[f32]) -> Result<Parameters> {
-        if let Some(layer) = self.layers.iter().find(|layer| device != Device::Cpu && layer.on_processor_only()) {
-            return Err(Error::input(format!(
-                "\"{}\" cannot be computed on {device} in this version; use --device cpu",
-                layer.expression()
-            )));
-        }
         Ok(Parameters {
             trained: Tensor::from_host(device, &[self.parameters], trained)?,
             constants: Tensor::from_host(device, &[self.constants], constants)?,

@@ -41,10 +41,6 @@ impl Layer for Pooling {
         true
     }
 
-    fn on_processor_only(&self) -> bool {
-        true
-    }
-
     fn forward(&self, _: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
         if self.kind == PoolingKind::Max {
             trace.slope.reshape(trace.y.shape())?;

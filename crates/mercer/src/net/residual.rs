@@ -54,13 +54,13 @@ impl<'a> Chain<'a> {
     /// The layers with their places.
     fn placed(&self) -> Vec<(&'a dyn Layer, usize, usize)> {
         let (mut at, mut constants_at) = (self.at, self.constants_at);
-        let place = |layer: &'a Box<dyn Layer>| {
-            let placed = (layer.as_ref(), at, constants_at);
+        let place = |layer: &'a dyn Layer| {
+            let placed = (layer, at, constants_at);
             at += layer.parameters();
             constants_at += layer.constants();
             placed
         };
-        self.layers.iter().map(place).collect()
+        self.layers.iter().map(AsRef::as_ref).map(place).collect()
     }
 
     /// Shapes of the outputs: an input that all networks share stays shared until a layer tells them apart.
@@ -157,6 +157,10 @@ impl Layer for Residual {
         self.layers().any(|layer| layer.sees_images())
     }
 
+    fn stays_on_device(&self) -> bool {
+        self.layers().all(|layer| layer.stays_on_device())
+    }
+
     fn stem(&self) -> &'static str {
         "layer"
     }
@@ -172,10 +176,6 @@ impl Layer for Residual {
             layer.init(rng, own, own_constants);
             (parameters, constants) = (rest, rest_constants);
         }
-    }
-
-    fn on_processor_only(&self) -> bool {
-        true
     }
 
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {

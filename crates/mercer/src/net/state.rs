@@ -83,12 +83,12 @@ fn placed(layers: &[Box<dyn Layer>], starts: &[[usize; 2]]) -> Vec<Placed> {
 
 /// Where the layers of a chain start that lie one right after the other, and where the last of them ends.
 fn one_after_the_other(layers: &[Box<dyn Layer>], mut at: [usize; 2]) -> (Vec<[usize; 2]>, [usize; 2]) {
-    let next = |layer: &Box<dyn Layer>| {
+    let next = |layer: &dyn Layer| {
         let start = at;
         at = [at[0] + layer.parameters(), at[1] + layer.constants()];
         start
     };
-    (layers.iter().map(next).collect(), at)
+    (layers.iter().map(AsRef::as_ref).map(next).collect(), at)
 }
 
 fn layer_pieces(layer: &dyn Layer, prefix: &str, at: [usize; 2]) -> Vec<Placed> {
