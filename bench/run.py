@@ -4,6 +4,7 @@
     python3 bench/run.py                 # all jobs; makes bench/.venv and bench/.data the first time
     python3 bench/run.py gram-f32 rff-f64
     python3 bench/run.py --repeats 5
+    python3 bench/run.py entk-784-512-512-10-64   # the empirical NTK beside neural-tangents; makes bench/.venv-nt
     python3 bench/run.py --neural        # the training step beside PyTorch's; makes bench/.venv-neural (5 GB) the first time
 
 Prints ratios and peak memory, and writes the raw figures to bench/results/classic.json and neural.json. The peer and
@@ -21,6 +22,7 @@ import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
 VENV, DATA, VENV_NEURAL = HERE / ".venv", HERE / ".data", HERE / ".venv-neural"
+VENV_NT = HERE / ".venv-nt"
 
 # job: what it is, the peer's way, the ratio we aim at
 JOBS = {
@@ -43,6 +45,8 @@ NEURAL = {
     "neural-784-256-16-512": ("NeuralEF step, d=784, h=256, k=16, B=512", 1.3, 0.75, 30),
     "neural-64-128-32-1024": ("NeuralEF step, d=64, h=128, k=32, B=1024", 1.3, None, 30),
 }
+# job: what it is, the ratio we aim at, kernels in a round
+ENTK = {"entk-784-512-512-10-64": ("empirical NTK of 784-512-512-10, N=64, 10×10 outputs, f32", 1, 30)}
 ARRAYS = {"x8000x64": (8000, 64), "v8000x16": (8000, 16), "x5000x50": (5000, 50), "y5000x1": (5000, 1),
           "new100x50": (100, 50), "x20000x50": (20000, 50), "x50000x50": (50000, 50), "x100000x50": (100000, 50)}
 
@@ -53,11 +57,13 @@ def environment(folder, requirements):
     subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "-r", HERE / requirements], check=True)
 
 
-def prepare(classic, neural):
+def prepare(classic, neural, entk):
     subprocess.run(["cargo", "build", "--release", "-q", "-p", "mercer-bench"], cwd=HERE.parent, check=True)
     DATA.mkdir(exist_ok=True)
     if neural:
         environment(VENV_NEURAL, "requirements-neural.txt")
+    if entk:
+        environment(VENV_NT, "requirements-nt.txt")
     if not classic:
         return
     environment(VENV, "requirements.txt")
@@ -71,6 +77,7 @@ def prepare(classic, neural):
 def one(side, job, repeats):
     command = {"peer": [VENV / "bin/python", HERE / "peers.py", job, DATA],
                "torch": [VENV_NEURAL / "bin/python", HERE / "neural_peers.py", job.removeprefix("neural-")],
+               "neural-tangents": [VENV_NT / "bin/python", HERE / "entk_peers.py", job.removeprefix("entk-")],
                "mercer": [HERE.parent / "target/release/mercer-bench", job, DATA]}[side]
     threads = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     output = subprocess.run([*command, str(repeats)], check=True, stdout=subprocess.PIPE,
@@ -112,6 +119,28 @@ def compare_steps(job, rounds, steps):
     gflops = result["mercer"]["flop"] / median["mercer"] / 1e9
     return {**result, "ratio": median["torch"] / median["mercer"], "gflops": gflops, "gemm_gflops": max(speeds),
             "share_of_gemm": gflops / max(speeds)}
+
+
+def report_entk(jobs, rounds):
+    """neural-tangents' structured derivatives and Mercer in turn: the median of each round, and the median round."""
+    print(f"{'job':60} {'peer ms':>8} {'mercer ms':>9} {'ratio':>6} {'aim':>4}  {'contraction':>11} {'ratio':>6}")
+    results = {}
+    for job in jobs:
+        what, aim, repeats = ENTK[job]
+        runs = {"neural-tangents": [], "mercer": []}
+        for _ in range(rounds):
+            for side, all_runs in runs.items():
+                all_runs.append(one(side, job, repeats))
+        result = {side: {**r[-1], "seconds": [statistics.median(run["seconds"]) for run in r],
+                         "fastest": min(min(run["seconds"]) for run in r)} for side, r in runs.items()}
+        median = {side: statistics.median(r["seconds"]) for side, r in result.items()}
+        contraction = min(run["others"]["jacobian_contraction"] for run in runs["neural-tangents"])
+        results[job] = {**result, "ratio": median["neural-tangents"] / median["mercer"],
+                        "ratio_to_contraction": contraction / median["mercer"]}
+        print(f"{what:60} {1e3 * median['neural-tangents']:>8.1f} {1e3 * median['mercer']:>9.1f} "
+              f"{results[job]['ratio']:>5.1f}× {aim:>4}  {contraction:>9.2f} s {results[job]['ratio_to_contraction']:>5.0f}×",
+              flush=True)
+    return results
 
 
 def eigenvalue_errors(job, result):
@@ -169,13 +198,15 @@ def store(name, facts, results, is_partial):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL], help="default: all but the neural ones")
+    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL, *ENTK],
+                        help="default: all but those of networks")
     parser.add_argument("--neural", action="store_true", help="the neural jobs, beside PyTorch")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of each job (default 3)")
     options = parser.parse_args()
     classic = [job for job in options.jobs if job in JOBS] or ([] if options.jobs or options.neural else list(JOBS))
     neural = [job for job in options.jobs if job in NEURAL] or (list(NEURAL) if options.neural else [])
-    prepare(classic, neural)
+    entk = [job for job in options.jobs if job in ENTK]
+    prepare(classic, neural, entk)
     load = os.getloadavg()[0]
     peaks = {p: one("mercer", f"gemm-{p}", 5) for p in ("f32", "f64")}
     peak = {p: r["flop"] / min(r["seconds"]) / 1e9 for p, r in peaks.items()}
@@ -186,6 +217,8 @@ def main():
         store("classic.json", facts, report_classic(classic, options.repeats), bool(options.jobs))
     if neural:
         store("neural.json", facts, report_neural(neural, options.repeats), bool(options.jobs))
+    if entk:
+        store("entk.json", facts, report_entk(entk, options.repeats), bool(options.jobs))
 
 
 if __name__ == "__main__":

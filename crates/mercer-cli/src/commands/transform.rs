@@ -92,7 +92,10 @@ impl Transform {
             1 => out.matrix(psi.index_axis(ndarray::Axis(1), 0), &numbered("psi", k))?,
             _ if out.path().extension().is_some_and(|e| e == "npy") => write_npy(out.path(), psi.view())?,
             _ => {
-                return Err(Error::file(out.path(), format!("functions with {c} outputs do not fit a table; use .npy")));
+                return Err(Error::file(
+                    out.path(),
+                    format!("functions with {c} outputs do not fit a table; use .npy"),
+                ));
             }
         }
         let object = json!({
