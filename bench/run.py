@@ -4,10 +4,12 @@
     python3 bench/run.py                 # all jobs; makes bench/.venv and bench/.data the first time
     python3 bench/run.py gram-f32 rff-f64
     python3 bench/run.py --repeats 5
-    python3 bench/run.py entk-784-512-512-10-64   # the empirical NTK beside neural-tangents; makes bench/.venv-nt
+    python3 bench/run.py entk-784-512-512-10-64   # the empirical NTK beside neural-tangents; makes bench/.venv-kernels
+    python3 bench/run.py --kernels       # infinite networks beside neural-tangents and PyTorch; makes bench/.venv-kernels
     python3 bench/run.py --neural        # the training step beside PyTorch's; makes bench/.venv-neural (5 GB) the first time
 
-Prints ratios and peak memory, and writes the raw figures to bench/results/classic.json and neural.json. The peer and
+Prints ratios and peak memory, and writes the raw figures to bench/results/classic.json, neural.json and
+kernels.json. The peer and
 Mercer take turns, so that a disturbance of the machine touches both.
 """
 import argparse
@@ -21,8 +23,7 @@ import sys
 import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
-VENV, DATA, VENV_NEURAL = HERE / ".venv", HERE / ".data", HERE / ".venv-neural"
-VENV_NT = HERE / ".venv-nt"
+VENV, DATA, VENV_NEURAL, VENV_KERNELS = (HERE / name for name in (".venv", ".data", ".venv-neural", ".venv-kernels"))
 
 # job: what it is, the peer's way, the ratio we aim at
 JOBS = {
@@ -45,6 +46,12 @@ NEURAL = {
     "neural-784-256-16-512": ("NeuralEF step, d=784, h=256, k=16, B=512", 1.3, 0.75, 30),
     "neural-64-128-32-1024": ("NeuralEF step, d=64, h=128, k=32, B=1024", 1.3, None, 30),
 }
+# job: what it is, the peers, the ratio to the faster one that we aim at
+KERNELS = {
+    "ntk-2000": ("NTK of 3 ReLU layers, 2000×784, f32", ["neural-tangents", "formula"], 2),
+    "ntk-8000": ("NTK of 3 ReLU layers, 8000×784, f32", ["neural-tangents", "formula"], 3),
+    "conv-32": ("NTK of 3 convolutions and GAP, 32 pictures 32×32×3", ["neural-tangents"], 2),
+}
 # job: what it is, the ratio we aim at, kernels in a round
 ENTK = {"entk-784-512-512-10-64": ("empirical NTK of 784-512-512-10, N=64, 10×10 outputs, f32", 1, 30)}
 ARRAYS = {"x8000x64": (8000, 64), "v8000x16": (8000, 16), "x5000x50": (5000, 50), "y5000x1": (5000, 1),
@@ -57,13 +64,13 @@ def environment(folder, requirements):
     subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "-r", HERE / requirements], check=True)
 
 
-def prepare(classic, neural, entk):
+def prepare(classic, neural, kernels, entk):
     subprocess.run(["cargo", "build", "--release", "-q", "-p", "mercer-bench"], cwd=HERE.parent, check=True)
     DATA.mkdir(exist_ok=True)
-    if neural:
+    if neural or kernels:
         environment(VENV_NEURAL, "requirements-neural.txt")
-    if entk:
-        environment(VENV_NT, "requirements-nt.txt")
+    if kernels or entk:
+        environment(VENV_KERNELS, "requirements-kernels.txt")
     if not classic:
         return
     environment(VENV, "requirements.txt")
@@ -77,7 +84,9 @@ def prepare(classic, neural, entk):
 def one(side, job, repeats):
     command = {"peer": [VENV / "bin/python", HERE / "peers.py", job, DATA],
                "torch": [VENV_NEURAL / "bin/python", HERE / "neural_peers.py", job.removeprefix("neural-")],
-               "neural-tangents": [VENV_NT / "bin/python", HERE / "entk_peers.py", job.removeprefix("entk-")],
+               "neural-tangents": [VENV_KERNELS / "bin/python", HERE / "kernel_peers.py", "neural-tangents", job],
+               "formula": [VENV_NEURAL / "bin/python", HERE / "kernel_peers.py", "torch", job],
+               "entk": [VENV_KERNELS / "bin/python", HERE / "entk_peers.py", job.removeprefix("entk-")],
                "mercer": [HERE.parent / "target/release/mercer-bench", job, DATA]}[side]
     threads = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     output = subprocess.run([*command, str(repeats)], check=True, stdout=subprocess.PIPE,
@@ -127,19 +136,47 @@ def report_entk(jobs, rounds):
     results = {}
     for job in jobs:
         what, aim, repeats = ENTK[job]
-        runs = {"neural-tangents": [], "mercer": []}
+        runs = {"entk": [], "mercer": []}
         for _ in range(rounds):
             for side, all_runs in runs.items():
                 all_runs.append(one(side, job, repeats))
         result = {side: {**r[-1], "seconds": [statistics.median(run["seconds"]) for run in r],
                          "fastest": min(min(run["seconds"]) for run in r)} for side, r in runs.items()}
         median = {side: statistics.median(r["seconds"]) for side, r in result.items()}
-        contraction = min(run["others"]["jacobian_contraction"] for run in runs["neural-tangents"])
-        results[job] = {**result, "ratio": median["neural-tangents"] / median["mercer"],
+        contraction = min(run["others"]["jacobian_contraction"] for run in runs["entk"])
+        results[job] = {**result, "ratio": median["entk"] / median["mercer"],
                         "ratio_to_contraction": contraction / median["mercer"]}
-        print(f"{what:60} {1e3 * median['neural-tangents']:>8.1f} {1e3 * median['mercer']:>9.1f} "
+        print(f"{what:60} {1e3 * median['entk']:>8.1f} {1e3 * median['mercer']:>9.1f} "
               f"{results[job]['ratio']:>5.1f}× {aim:>4}  {contraction:>9.2f} s {results[job]['ratio_to_contraction']:>5.0f}×",
               flush=True)
+    return results
+
+
+def compare_kernels(job, rounds):
+    """Every side in turn, `rounds` times, one counted repeat each; the ratio is to the faster peer."""
+    runs = {side: [] for side in [*KERNELS[job][1], "mercer"]}
+    for _ in range(rounds):
+        for side, results in runs.items():
+            results.append(one(side, job, 1))
+    result = {side: {**r[-1], "seconds": [s for run in r for s in run["seconds"]],
+                     "peak_bytes": max(run["peak_bytes"] for run in r)} for side, r in runs.items()}
+    median = {side: statistics.median(r["seconds"]) for side, r in result.items()}
+    for side in KERNELS[job][1]:
+        for ours, theirs in zip(result["mercer"]["check"], result[side]["check"]):
+            assert abs(ours / theirs - 1) < 1e-3, f"{job}: {side} has {theirs}, mercer {ours}"
+    return {**result, "ratio": min(median[side] for side in KERNELS[job][1]) / median["mercer"]}
+
+
+def report_kernels(jobs, rounds):
+    print(f"{'job':52} {'n.-tangents s':>13} {'torch s':>8} {'mercer s':>9} {'ratio':>6} {'aim':>4}  {'peers MiB':>12} {'mercer MiB':>10}")
+    results = {}
+    for job in jobs:
+        what, peers, aim = KERNELS[job]
+        results[job] = result = compare_kernels(job, rounds)
+        seconds = lambda side: f"{statistics.median(result[side]['seconds']):.3f}" if side in result else "–"
+        mib = lambda side: f"{result[side]['peak_bytes'] / 2**20:.0f}"
+        print(f"{what:52} {seconds('neural-tangents'):>13} {seconds('formula'):>8} {seconds('mercer'):>9} {result['ratio']:>5.1f}× "
+              f"{aim:>4}  {' / '.join(map(mib, peers)):>12} {mib('mercer'):>10}", flush=True)
     return results
 
 
@@ -198,15 +235,17 @@ def store(name, facts, results, is_partial):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL, *ENTK],
-                        help="default: all but those of networks")
+    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL, *KERNELS, *ENTK], help="default: the classic ones")
     parser.add_argument("--neural", action="store_true", help="the neural jobs, beside PyTorch")
+    parser.add_argument("--kernels", action="store_true", help="infinite networks, beside neural-tangents and PyTorch")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of each job (default 3)")
     options = parser.parse_args()
-    classic = [job for job in options.jobs if job in JOBS] or ([] if options.jobs or options.neural else list(JOBS))
+    classic = [job for job in options.jobs if job in JOBS] or (
+        [] if options.jobs or options.neural or options.kernels else list(JOBS))
     neural = [job for job in options.jobs if job in NEURAL] or (list(NEURAL) if options.neural else [])
     entk = [job for job in options.jobs if job in ENTK]
-    prepare(classic, neural, entk)
+    kernels = [job for job in options.jobs if job in KERNELS] or (list(KERNELS) if options.kernels else [])
+    prepare(classic, neural, kernels, entk)
     load = os.getloadavg()[0]
     peaks = {p: one("mercer", f"gemm-{p}", 5) for p in ("f32", "f64")}
     peak = {p: r["flop"] / min(r["seconds"]) / 1e9 for p, r in peaks.items()}
@@ -217,6 +256,8 @@ def main():
         store("classic.json", facts, report_classic(classic, options.repeats), bool(options.jobs))
     if neural:
         store("neural.json", facts, report_neural(neural, options.repeats), bool(options.jobs))
+    if kernels:
+        store("kernels.json", facts, report_kernels(kernels, options.repeats), bool(options.jobs))
     if entk:
         store("entk.json", facts, report_entk(entk, options.repeats), bool(options.jobs))
 

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 mod entk;
+mod gpu;
+mod kernels;
 mod neural;
 
 type Failure = Box<dyn std::error::Error>;
@@ -53,10 +55,11 @@ impl Bench {
             "rff-f64" => self.rff::<f64>(),
             "ridge-5000" => self.ridge(),
             "top-k-50000" => self.top_k("x50000x50"),
+            other if other.starts_with("gpu-") => gpu::run(&other[4..], self.repeats),
             other => match (other.strip_prefix("neural-"), other.strip_prefix("entk-")) {
                 (Some(size), _) => neural::training_step(size, self.repeats),
                 (_, Some(size)) => entk::exact(size, self.repeats),
-                _ => Err(format!("unknown job '{other}'").into()),
+                _ => kernels::infinite_network(other, self.repeats),
             },
         }
     }

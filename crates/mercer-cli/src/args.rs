@@ -1,8 +1,8 @@
 //! The arguments of the program; help, completions and the man page come from here.
 
 use crate::commands::{
-    completions, datasets, demo, devices, embed, fit, gram, inspect, kernels, man, ntk, regress, reproduce, sample,
-    transform,
+    completions, datasets, demo, devices, embed, evaluate, fit, gram, inspect, kernels, man, ntk, regress, reproduce,
+    sample, train, transform,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -63,6 +63,10 @@ pub enum Command {
     Regress(regress::Regress),
     /// Give every point a few coordinates that keep what the kernel calls near
     Embed(embed::Embed),
+    /// Train a network to tell classes apart, and score it on rows that it has not seen
+    Train(Box<train::Train>),
+    /// Score a trained network on labelled rows, and write its logits
+    Evaluate(evaluate::Evaluate),
     /// List the kernels, with their parameters
     Kernels(kernels::Kernels),
     /// List the data sets that have a name

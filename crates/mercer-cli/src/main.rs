@@ -62,6 +62,8 @@ fn command(command: Command, context: &Context) -> Result<()> {
         Command::Sample(sample) => sample.run(context),
         Command::Regress(regress) => regress.run(context),
         Command::Embed(embed) => embed.run(context),
+        Command::Train(train) => train.run(context),
+        Command::Evaluate(evaluate) => evaluate.run(context),
         Command::Kernels(kernels) => kernels.run(context),
         Command::Datasets(datasets) => datasets.run(context),
         Command::Demo(demo) => demo.run(context),

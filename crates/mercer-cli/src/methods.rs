@@ -3,6 +3,7 @@
 use crate::training::{self, TrainingOptions};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use mercer::compute::Math;
 use mercer::operator::Precision;
 use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Positive, Sampling};
@@ -175,6 +176,23 @@ pub fn precision() -> impl TypedValueParser<Value = Precision> {
     })
 }
 
+/// Precision of kernel values, and how a GPU rounds the factors of the networks' products in training.
+#[derive(Clone, Copy)]
+pub struct Precisions {
+    pub kernel: Precision,
+    pub networks: Math,
+}
+
+/// Reads a precision for kernels and networks.
+pub fn precisions() -> impl TypedValueParser<Value = Precisions> {
+    PossibleValuesParser::new(["bf16", "tf32", "f32", "f64"]).map(|word| match word.as_str() {
+        "bf16" => Precisions { kernel: Precision::F64, networks: Math::Bf16 },
+        "tf32" => Precisions { kernel: Precision::Tf32, networks: Math::Tf32 },
+        "f32" => Precisions { kernel: Precision::F32, networks: Math::F32 },
+        _ => Precisions { kernel: Precision::F64, networks: Math::F32 },
+    })
+}
+
 /// Reads one of `words`, each of which the library knows.
 fn words<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
@@ -221,6 +239,7 @@ mod tests {
                 checkpoint: Some("c".into()),
                 checkpoint_every: Some(1.0),
                 resume: true,
+                math: Some(mercer::compute::Math::Tf32),
                 averaged: true,
                 nesting: Some(Nesting::Joint),
             },

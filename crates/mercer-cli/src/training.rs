@@ -3,7 +3,7 @@
 use crate::methods::{Options, positive};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use mercer::compute::Rule;
+use mercer::compute::{Math, Rule};
 use mercer::spectrum::Method;
 use mercer::spectrum::neural::{Course, Kind, Nesting, Neural, Stop, Training};
 use std::path::PathBuf;
@@ -60,6 +60,10 @@ pub struct TrainingOptions {
     /// nested: how the problems of rank 1 to k are nested [default: joint with a shared trunk, else sequential]
     #[arg(long, value_parser = nestings())]
     pub nesting: Option<Nesting>,
+
+    /// How a GPU rounds the factors of the networks' products, where --precision says so.
+    #[arg(skip)]
+    pub math: Option<Math>,
 }
 
 /// The options that every training method listens to.
@@ -109,6 +113,7 @@ pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
     settings.checkpoint = o.checkpoint.clone();
     settings.checkpoint_seconds = o.checkpoint_every.unwrap_or(settings.checkpoint_seconds);
     settings.resume = o.resume;
+    settings.math = o.math.unwrap_or(settings.math);
     method.architecture = o.net.clone();
     method.finish = !o.no_finish;
     method.interrupt = Some(interrupted());
@@ -118,7 +123,7 @@ pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Set by the first Ctrl-C; a second one ends the program as usual.
-fn interrupted() -> &'static AtomicBool {
+pub fn interrupted() -> &'static AtomicBool {
     #[cfg(unix)]
     {
         extern "C" fn set(_: libc::c_int) {
@@ -171,7 +176,7 @@ fn optimisers() -> impl TypedValueParser<Value = Rule> {
         "adam" => Rule::ADAM,
         "adamw" => Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 },
         "rmsprop" => Rule::RMS_PROP,
-        _ => Rule::Sgd { momentum: 0.9 },
+        _ => Rule::Sgd { momentum: 0.9, weight_decay: 0.0 },
     })
 }
 

@@ -29,6 +29,7 @@
 //! ```
 
 pub mod apply;
+pub mod classifier;
 pub mod compute;
 pub mod data;
 pub mod error;

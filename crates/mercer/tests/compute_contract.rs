@@ -5,6 +5,9 @@
 use mercer::compute::*;
 use mercer::rng::Rng;
 
+#[path = "contract/images.rs"]
+mod images;
+
 /// Runs `test` on every device and says which.
 fn on_every_device(test: impl Fn(Device)) {
     for device in Device::available() {
@@ -259,7 +262,8 @@ fn norms_and_sums() {
 
 #[test]
 fn optimiser_steps() {
-    let rules = [Rule::Sgd { momentum: 0.9 }, Rule::RMS_PROP, Rule::ADAM];
+    let sgd = |weight_decay| Rule::Sgd { momentum: 0.9, weight_decay };
+    let rules = [sgd(0.0), sgd(0.1), Rule::RMS_PROP, Rule::ADAM];
     on_every_device(|device| {
         for rule in rules {
             for max_norm in [None, Some(3.0f32)] {

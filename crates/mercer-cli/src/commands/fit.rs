@@ -3,7 +3,7 @@
 use crate::certificate::{HEADINGS, rows, sentences};
 use crate::context::Context;
 use crate::input::{Reader, SampleSource, fit_scaler, scaled, scaling};
-use crate::methods;
+use crate::methods::{self, Precisions};
 use crate::output::{Output, optional};
 use crate::text;
 use crate::training;
@@ -37,9 +37,10 @@ pub struct Fit {
     #[arg(long, short, value_name = "N", default_value_t = 10)]
     k: usize,
 
-    /// Precision of kernel values; sums are always taken in f64
-    #[arg(long, default_value = "f64", value_parser = methods::precision())]
-    precision: Precision,
+    /// Precision of kernel values, bf16 for networks only; sums are always taken in f64. Without it, kernel values are
+    /// f64 and networks train in tf32 on a GPU
+    #[arg(long, value_parser = methods::precisions())]
+    precision: Option<Precisions>,
 
     /// Scaling of the columns before the fit; stored in the model
     #[arg(long, default_value = "none", value_parser = scaling())]
@@ -92,7 +93,8 @@ pub struct Fitted<'a> {
 }
 
 impl Fit {
-    pub fn run(self, context: &Context) -> Result<()> {
+    pub fn run(mut self, context: &Context) -> Result<()> {
+        self.options.training.math = self.precision.map(|precision| precision.networks);
         let out = optional(self.out.as_deref(), Output::new)?;
         let kernel = Expression::parse(&self.kernel)?;
         methods::check(self.method, &self.options)?;
@@ -110,7 +112,7 @@ impl Fit {
             kernel: &kernel,
             x: train.x.view(),
             k: self.k,
-            precision: self.precision,
+            precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
             budget: context.budget,
             seed: context.seed,
             progress: &context.bar(),

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use clap::Args;
 use mercer::Result;
-use mercer::kernel::{Entry, Kind, Parameter, catalogue};
+use mercer::kernel::{self, Entry, Kind, Parameter, catalogue};
 use serde_json::{Value, json};
 
 /// List the kernels, with their parameters
@@ -18,8 +18,13 @@ impl Kernels {
 }
 
 fn object(kernel: &Entry) -> Value {
+    let default = |p: &Parameter| match p.default_value() {
+        Some(kernel::Value::Number(v)) => json!(v),
+        Some(kernel::Value::Word(word) | kernel::Value::Text(word)) => json!(word),
+        None => Value::Null,
+    };
     let parameter =
-        |p: &Parameter| json!({ "name": p.name, "default": p.default, "takes": p.kind.in_words(), "help": p.help });
+        |p: &Parameter| json!({ "name": p.name, "default": default(p), "takes": p.kind.in_words(), "help": p.help });
     json!({
         "name": kernel.name,
         "help": kernel.help,
@@ -38,26 +43,31 @@ fn listed(kernels: &[Entry]) -> String {
     }
     said += "\nParameters may be given by name or in this order: rbf(2) is rbf(lengthscale=2).\n";
     said += "Kernels add, multiply and scale: 0.5*rbf(lengthscale=median) + poly(degree=3)*cosine\n";
+    said +=
+        "An infinite network may be written layer by layer: ntk(\"conv(3) relu conv(3) relu gap dense\", w_var=2);\n";
+    said += "layers are dense, conv(size, stride=1, pad=same|valid), avgpool(size, stride=size), gap, flatten,\n";
+    said += "res(layers) or res(layers | shortcut), and activations. Pictures are stored channel by channel.\n";
     said + "A lengthscale of median is the median distance between points of the data.\n"
 }
 
 /// What it means and what it takes; the help of a lengthscale says both.
 fn explained(parameter: &Parameter) -> String {
     match parameter.kind {
-        Kind::Lengthscale => parameter.help.into(),
+        Kind::Lengthscale | Kind::Text | Kind::Shape => parameter.help.into(),
         kind => format!("{} ({})", parameter.help, kind.in_words()),
     }
 }
 
 /// `rbf(lengthscale=1)`: how the kernel is written, with its defaults.
 fn call(kernel: &Entry) -> String {
-    let arguments: Vec<String> = kernel.parameters.iter().map(|p| format!("{}={}", p.name, shown(p))).collect();
+    let shown = |p: &Parameter| Some(format!("{}={}", p.name, shown(p)?));
+    let arguments: Vec<String> = kernel.parameters.iter().filter_map(shown).collect();
     if arguments.is_empty() { kernel.name.into() } else { format!("{}({})", kernel.name, arguments.join(", ")) }
 }
 
-fn shown(parameter: &Parameter) -> String {
-    match parameter.kind {
-        Kind::Integer(..) => format!("{:.0}", parameter.default),
-        _ => parameter.default.to_string(),
-    }
+fn shown(parameter: &Parameter) -> Option<String> {
+    parameter.default_value().map(|value| match value {
+        kernel::Value::Number(v) => v.to_string(),
+        kernel::Value::Word(word) | kernel::Value::Text(word) => word,
+    })
 }

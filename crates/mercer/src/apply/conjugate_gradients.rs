@@ -1,14 +1,14 @@
+use crate::linalg::Panel;
 use crate::spectrum::Progress;
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, Zip};
 
-/// A linear map of columns `[n, m] → [n, m]`.
-type Map<'a> = &'a dyn Fn(ArrayView2<f64>) -> Array2<f64>;
+/// A linear map of columns `[n, m] → [n, m]`, on the device that they are on.
+type Map<'a> = &'a dyn Fn(&Panel) -> Result<Panel>;
 
 /// The solution of linear systems, and what it took.
 pub struct Converged {
     /// `X` `[n, m]` with `AX = B`.
-    pub x: Array2<f64>,
+    pub x: Panel,
     /// Products with A, each with all columns.
     pub iterations: usize,
     /// The largest `‖b − Ax‖/‖b‖` over the columns, measured, not estimated.
@@ -21,36 +21,42 @@ pub struct Converged {
 /// The residual that conjugate gradients update drifts from the true one, so the true one is computed at the end, and the
 /// iteration starts over from there while that helps. What does not converge is an [`Error::NoConvergence`].
 ///
+/// Everything stays on the device of B; only numbers of each column come to the host.
+///
 /// ```
-/// use mercer::{apply::conjugate_gradients, spectrum::Silent};
+/// use mercer::{apply::conjugate_gradients, linalg::Panel, spectrum::Silent};
 /// let a = ndarray::array![[4.0, 1.0], [1.0, 3.0]];
-/// let b = ndarray::array![[1.0], [2.0]];
-/// let found = conjugate_gradients(&|v| a.dot(&v), &|v| v.to_owned(), b.view(), b.clone(), 1e-12, 10, &Silent)?;
-/// assert!((found.x[[0, 0]] - 1.0 / 11.0).abs() < 1e-12 && (found.x[[1, 0]] - 7.0 / 11.0).abs() < 1e-12);
+/// let b = Panel::from(ndarray::array![[1.0], [2.0]]);
+/// let product = |v: &Panel| v.through_host(|v| a.dot(&v));
+/// let found = conjugate_gradients(&product, &Panel::try_clone, &b, b.try_clone()?, 1e-12, 10, &Silent)?;
+/// let x = found.x.into_host()?;
+/// assert!((x[[0, 0]] - 1.0 / 11.0).abs() < 1e-12 && (x[[1, 0]] - 7.0 / 11.0).abs() < 1e-12);
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub fn conjugate_gradients(
     a: Map,
     precondition: Map,
-    b: ArrayView2<f64>,
-    mut x: Array2<f64>,
+    b: &Panel,
+    mut x: Panel,
     tolerance: f64,
     limit: usize,
     progress: &dyn Progress,
 ) -> Result<Converged> {
-    let goal = norms(b).mapv(|b| tolerance * b);
-    let worst =
-        |r: ArrayView2<f64>| Zip::from(&norms(r)).and(&goal).fold(0.0f64, |m, r, goal| m.max(excess(*r, *goal)));
+    let goal = b.norms()?.mapv(|b| tolerance * b);
+    let worst = |r: &Panel| -> Result<f64> {
+        Ok(r.norms()?.iter().zip(&goal).map(|(r, goal)| excess(*r, *goal)).fold(0.0, larger))
+    };
     let mut iterations = 1;
     let mut before = f64::INFINITY;
     loop {
-        let mut r = &b - &a(x.view());
-        let now = worst(r.view());
+        let mut r = b.try_clone()?;
+        r.subtract(&a(&x)?);
+        let mut now = worst(&r)?;
         if now <= 1.0 {
             return Ok(Converged { x, iterations, residual: now * tolerance });
         }
         // A restart that does not halve the true residual has met the rounding of A; NaN is no progress either.
-        if iterations >= limit || (before.is_finite() && now.is_nan() | (now > 0.5 * before)) {
+        if iterations >= limit || now.is_nan() || now > 0.5 * before {
             return Err(Error::NoConvergence {
                 what: "conjugate gradients",
                 iterations,
@@ -60,49 +66,44 @@ pub fn conjugate_gradients(
             });
         }
         before = now;
-        let mut z = precondition(r.view());
-        let mut p = z.clone();
-        let mut rz = dots(r.view(), z.view());
-        while worst(r.view()) > 1.0 && iterations < limit {
-            let ap = a(p.view());
+        let mut z = precondition(&r)?;
+        let mut p = z.try_clone()?;
+        let mut rz = r.dots(&z)?;
+        while now > 1.0 && iterations < limit {
+            let ap = a(&p)?;
             iterations += 1;
-            let curvature = dots(p.view(), ap.view());
-            let active = |j: usize| rz[j] > 0.0 && curvature[j] > 0.0;
-            let step: Array1<f64> =
-                (0..b.ncols()).map(|j| if active(j) { rz[j] / curvature[j] } else { 0.0 }).collect();
-            if step.iter().all(|s| *s == 0.0) {
+            let curvature = p.dots(&ap)?;
+            // A column that is solved, or along which A is not positive, stands still.
+            let step = |(rz, curvature): (&f64, &f64)| {
+                if *rz > 0.0 && *curvature > 0.0 { rz / curvature } else { 0.0 }
+            };
+            let steps: Vec<f64> = rz.iter().zip(&curvature).map(step).collect();
+            if steps.iter().all(|s| *s == 0.0) {
                 break;
             }
-            x += &(&p * &step);
-            r -= &(&ap * &step);
-            z = precondition(r.view());
-            let next = dots(r.view(), z.view());
-            let turn: Array1<f64> = (0..b.ncols()).map(|j| if rz[j] > 0.0 { next[j] / rz[j] } else { 0.0 }).collect();
-            p = &z + &(&p * &turn);
+            x.axpy(&steps, &p)?;
+            r.axpy(&steps.iter().map(|s| -s).collect::<Vec<f64>>(), &ap)?;
+            z = precondition(&r)?;
+            let next = r.dots(&z)?;
+            let turn = |(rz, next): (&f64, &f64)| if *rz > 0.0 { next / rz } else { 0.0 };
+            // p ← z + p (r·z)/(r·z before)
+            p.scale(&rz.iter().zip(&next).map(turn).collect::<Vec<f64>>())?;
+            p.axpy(&vec![1.0; b.ncols()], &z)?;
             rz = next;
-            let residual = worst(r.view()) * tolerance;
-            progress.step("conjugate gradients", iterations, limit, &format!("residual {residual:.1e}"));
+            now = worst(&r)?;
+            progress.step("conjugate gradients", iterations, limit, &format!("residual {:.1e}", now * tolerance));
         }
     }
+}
+
+/// The larger of two, or NaN where there is one: unlike `f64::max`, which would hide it.
+fn larger(a: f64, b: f64) -> f64 {
+    if b > a || b.is_nan() { b } else { a }
 }
 
 /// How many times the residual norm `r` is above its goal.
 fn excess(r: f64, goal: f64) -> f64 {
     if r == 0.0 { 0.0 } else { r / goal }
-}
-
-/// Column by column `a_j·b_j` `[m]`.
-fn dots(a: ArrayView2<f64>, b: ArrayView2<f64>) -> Array1<f64> {
-    let mut sums = Array1::zeros(a.ncols());
-    for (a, b) in a.rows().into_iter().zip(b.rows()) {
-        Zip::from(&mut sums).and(a).and(b).for_each(|s, a, b| *s += a * b);
-    }
-    sums
-}
-
-/// The norm of each column `[m]`.
-fn norms(a: ArrayView2<f64>) -> Array1<f64> {
-    a.map_axis(Axis(0), |column| column.dot(&column).sqrt())
 }
 
 #[cfg(test)]
@@ -111,6 +112,7 @@ mod tests {
     use crate::linalg::Cholesky;
     use crate::rng::Rng;
     use crate::spectrum::Silent;
+    use ndarray::Array2;
 
     fn system(n: usize, seed: u64) -> (Array2<f64>, Array2<f64>) {
         let mut rng = Rng::new(seed);
@@ -119,24 +121,24 @@ mod tests {
         (f.dot(&f.t()) + Array2::<f64>::eye(n), b)
     }
 
+    /// Conjugate gradients from zero for the dense `a` `[n, n]`.
+    fn solved(a: &Array2<f64>, precondition: Map, b: &Array2<f64>, tolerance: f64, limit: usize) -> Result<Converged> {
+        let product = |v: &Panel| v.through_host(|v| a.dot(&v));
+        let start = Panel::from(Array2::zeros(b.dim()));
+        conjugate_gradients(&product, precondition, &b.clone().into(), start, tolerance, limit, &Silent)
+    }
+
     #[test]
     fn agrees_with_cholesky_and_measures_its_residual() {
         let (a, mut b) = system(40, 1);
         b.column_mut(1).fill(0.0);
-        let found = conjugate_gradients(
-            &|v| a.dot(&v),
-            &|v| v.to_owned(),
-            b.view(),
-            Array2::zeros((40, 3)),
-            1e-10,
-            500,
-            &Silent,
-        )
-        .unwrap();
+        let found = solved(&a, &Panel::try_clone, &b, 1e-10, 500).unwrap();
+        let x = found.x.into_host().unwrap();
         let direct = Cholesky::new(a.view()).unwrap().solve(b.view());
-        assert!((&found.x - &direct).iter().all(|d| d.abs() < 1e-7));
-        assert!(found.x.column(1).iter().all(|&x| x == 0.0));
-        let r = norms((&b - &a.dot(&found.x)).view()) / norms(b.view()).mapv(|b| b.max(1e-300));
+        assert!((&x - &direct).iter().all(|d| d.abs() < 1e-7));
+        assert!(x.column(1).iter().all(|&x| x == 0.0));
+        let norms = |a: Array2<f64>| Panel::from(a).norms().unwrap();
+        let r = norms(&b - &a.dot(&x)) / norms(b).mapv(|b| b.max(1e-300));
         assert!((r.fold(0.0f64, |m, r| m.max(*r)) - found.residual).abs() < 1e-14);
     }
 
@@ -144,41 +146,19 @@ mod tests {
     fn a_perfect_preconditioner_needs_one_step() {
         let (a, b) = system(30, 2);
         let factor = Cholesky::new(a.view()).unwrap();
-        let found = conjugate_gradients(
-            &|v| a.dot(&v),
-            &|v| factor.solve(v),
-            b.view(),
-            Array2::zeros((30, 3)),
-            1e-9,
-            20,
-            &Silent,
-        )
-        .unwrap();
+        let found = solved(&a, &|v| v.through_host(|v| factor.solve(v)), &b, 1e-9, 20).unwrap();
         assert!(found.iterations <= 3, "{}", found.iterations);
     }
 
     #[test]
     fn failure_says_how_far_it_came() {
         let (a, b) = system(60, 3);
-        let run = |limit| {
-            conjugate_gradients(
-                &|v| a.dot(&v),
-                &|v| v.to_owned(),
-                b.view(),
-                Array2::zeros((60, 3)),
-                1e-12,
-                limit,
-                &Silent,
-            )
-        };
-        match run(5).err().expect("five steps are too few") {
+        match solved(&a, &Panel::try_clone, &b, 1e-12, 5).err().expect("five steps are too few") {
             Error::NoConvergence { iterations, residual, .. } => assert!(iterations <= 6 && residual > 1e-12),
             other => panic!("{other}"),
         }
-        let indefinite = -&a;
-        let zero = Array2::zeros((60, 3));
-        assert!(
-            conjugate_gradients(&|v| indefinite.dot(&v), &|v| v.to_owned(), b.view(), zero, 1e-8, 50, &Silent).is_err()
-        );
+        assert!(solved(&-&a, &Panel::try_clone, &b, 1e-8, 50).is_err(), "an indefinite matrix");
+        let broken = &a * f64::NAN;
+        assert!(matches!(solved(&broken, &Panel::try_clone, &b, 1e-8, 50), Err(Error::NoConvergence { .. })));
     }
 }

@@ -56,6 +56,7 @@ pub use ridge::{FittedRidge, Ridge, RidgeSolver};
 pub use spectral_ridge::{FittedSpectralRidge, SpectralRidge};
 pub use walk::RandomWalk;
 
+use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::operator::{Budget, DenseOperator, KernelOperator, Operator, Precision, gram};
 use crate::spectrum::{Progress, Silent};
@@ -83,9 +84,10 @@ impl Default for Means<'_> {
 
 impl Means<'_> {
     /// `κ(X,X)` of `x` `[n, d]`: stored where that takes a third of the budget at most, beside `other` bytes;
-    /// else computed anew in every product.
+    /// else, and on a GPU, computed anew in every product.
     fn operator(&self, kernel: &Kernel, x: ArrayView2<f64>, other: u64) -> Box<dyn Operator> {
-        let stored = self.budget.allows(other + 3 * (x.nrows() as u64).pow(2) * self.precision.bytes());
+        let stored = Device::current() == Device::Cpu
+            && self.budget.allows(other + 3 * (x.nrows() as u64).pow(2) * self.precision.bytes());
         match (stored, self.precision) {
             (true, Precision::F32 | Precision::Tf32) => Box::new(DenseOperator::new(gram::<f32>(kernel, x))),
             (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(kernel, x))),

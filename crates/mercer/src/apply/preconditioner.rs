@@ -1,17 +1,17 @@
-use crate::linalg::{eigh, matmul, matmul_into};
+use crate::linalg::{Panel, eigh, matmul_into};
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::{Error, Result};
 use faer::{Accum, Par};
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, Axis, s};
 
 /// `K ≈ UΣUᵀ` of low rank, and with it `(UΣUᵀ + αI)⁻¹` for any α: the preconditioner of `K + αI`.
 ///
 /// By randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber): pivots are drawn with the residual diagonal as their
 /// probability, a block at a time, so that a few hundred rows of the operator are all it takes.
 pub struct LowRankPreconditioner {
-    /// Orthonormal columns `[n, r]`.
-    u: Array2<f64>,
+    /// Orthonormal columns `[n, r]`, on the device that was current.
+    u: Panel,
     /// Σ, descending `[r]`.
     sigma: Array1<f64>,
 }
@@ -19,16 +19,16 @@ pub struct LowRankPreconditioner {
 impl LowRankPreconditioner {
     /// Of rank `rank` at most; less where the operator has less.
     pub fn new(operator: &dyn Operator, rank: usize, seed: u64) -> Result<LowRankPreconditioner> {
-        let f = pivoted_cholesky(operator, rank.min(operator.n()), seed)?;
+        let f = Panel::on_current(pivoted_cholesky(operator, rank.min(operator.n()), seed)?)?;
         // FFᵀ = UΣUᵀ with FᵀF = VΣVᵀ and U = F V Σ^{−1/2}.
-        let (mut sigma, mut v) = eigh(matmul(f.t(), f.view()).view())?;
+        let (mut sigma, mut v) = eigh(f.t_matmul(&f)?.view())?;
         let kept = sigma.iter().take_while(|&&s| s > 1e-13 * sigma[0]).count();
         sigma.truncate(kept);
         v = v.slice(s![.., ..kept]).to_owned();
         for (mut column, s) in v.axis_iter_mut(Axis(1)).zip(&sigma) {
             column /= s.sqrt();
         }
-        Ok(LowRankPreconditioner { u: matmul(f.view(), v.view()), sigma: sigma.into() })
+        Ok(LowRankPreconditioner { u: f.matmul(v.view())?, sigma: sigma.into() })
     }
 
     /// r
@@ -37,13 +37,13 @@ impl LowRankPreconditioner {
     }
 
     /// `α (UΣUᵀ + αI)⁻¹ V = V − U Σ(Σ + α)⁻¹ UᵀV` for `V` `[n, m]`; the factor α is left in, for it may be small, and
-    /// conjugate gradients do not see it.
-    pub fn solve(&self, alpha: f64, v: ArrayView2<f64>) -> Array2<f64> {
+    /// conjugate gradients do not see it. V lies on the device on which the preconditioner was made.
+    pub fn solve(&self, alpha: f64, v: &Panel) -> Result<Panel> {
         let share = self.sigma.mapv(|s| s / (s + alpha)).insert_axis(Axis(1));
-        let inside = matmul(self.u.t(), v) * share;
-        let mut out = v.to_owned();
-        matmul_into(out.view_mut(), Accum::Add, self.u.view(), inside.view(), -1.0, Par::rayon(0));
-        out
+        let inside = self.u.t_matmul(v)? * share;
+        let mut out = v.try_clone()?;
+        out.add_product(-1.0, &self.u, inside.view())?;
+        Ok(out)
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let p = LowRankPreconditioner::new(&DenseOperator::new(k.clone()), 120, 0).unwrap();
         let v = points(120, 3);
         let shifted = &k + &(0.1 * Array2::<f64>::eye(120));
-        let back = p.solve(0.1, shifted.dot(&v).view()) / 0.1;
+        let back = p.solve(0.1, &shifted.dot(&v).into()).unwrap().into_host().unwrap() / 0.1;
         assert!((back - v).iter().all(|d| d.abs() < 1e-8));
     }
 
@@ -142,7 +142,8 @@ mod tests {
             // P^{−1/2} A P^{−1/2} is similar to P⁻¹A; its eigenvalues through the symmetric A^{1/2} P⁻¹ A^{1/2}.
             let (λ, u) = eigh(shifted.view()).unwrap();
             let root = (&u * &Array1::from(λ).mapv(f64::sqrt)).dot(&u.t());
-            let (λ, _) = eigh(root.dot(&p.solve(alpha, root.view())).view()).unwrap();
+            let solved = p.solve(alpha, &root.clone().into()).unwrap().into_host().unwrap();
+            let (λ, _) = eigh(root.dot(&solved).view()).unwrap();
             λ[0] / λ[199]
         };
         let (few, many) = (condition(10), condition(60));

@@ -1,6 +1,7 @@
 //! Cholesky at the speed of single precision with the answer of double precision.
 
 use crate::Result;
+use crate::compute::Device;
 use crate::linalg::Cholesky;
 use crate::operator::{DenseOperator, Operator};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis};
@@ -10,14 +11,16 @@ use rayon::prelude::*;
 ///
 /// Where `‖A‖/smallest` allows it, A is factored in single precision, in half the time, and the solution refined,
 /// `X ← X + Ã⁻¹(B − AX)`, until it is as good as the factor in double precision would have made it (LAPACK's `dsposv`);
-/// else, or when the refinement stalls, A is factored in double precision.
+/// else, when the refinement stalls, or on a GPU, A is factored in double precision.
 pub(super) fn solve_positive_definite(a: Array2<f64>, b: ArrayView2<f64>, smallest: f64) -> Result<Array2<f64>> {
     /// Below this a factor in double precision takes no time.
     const FEW: usize = 500;
     /// Condition number up to which a factor in single precision (rounding 6e-8) refines quickly.
     const CONDITION: f64 = 3e6;
     let a = DenseOperator::new(a);
-    if a.n() > FEW && infinity_norm(a.matrix()) < CONDITION * smallest {
+    // A GPU that factors in double precision is done before the host has refined.
+    let on_host = Device::current() == Device::Cpu;
+    if on_host && a.n() > FEW && infinity_norm(a.matrix()) < CONDITION * smallest {
         let single = in_single_precision(a.matrix());
         if let Some(x) = Cholesky::new(single.t()).ok().and_then(|factor| refined(&a, &factor, b)) {
             return Ok(x);

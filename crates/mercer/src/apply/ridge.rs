@@ -7,7 +7,7 @@ use super::targets::Encoding;
 use super::{Alpha, Means, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
-use crate::linalg::{eigh, matmul};
+use crate::linalg::{Panel, eigh, matmul};
 use crate::model::Bundle;
 use crate::operator::{Operator, Precision, cross_apply, gram};
 use crate::{Error, Result};
@@ -233,7 +233,7 @@ impl System<'_> {
         let start = Array2::zeros(self.y.dim());
         let found = self.iterate(operator.as_ref(), &preconditioner, alpha, start, iteration)?;
         let (iterations, residual) = (Some(found.iterations), Some(found.residual));
-        Ok(Solved { alpha, tried, coefficients: found.x, iterations, residual })
+        Ok(Solved { alpha, tried, coefficients: found.x.into_host()?, iterations, residual })
     }
 
     /// The operator, and a preconditioner for any α.
@@ -259,14 +259,16 @@ impl System<'_> {
         start: Array2<f64>,
         iteration: &Iteration,
     ) -> Result<Converged> {
-        let shifted = |v: ArrayView2<f64>| {
-            let mut y = operator.apply(v);
-            y.scaled_add(alpha, &v);
-            y
+        let shift = vec![alpha; self.y.ncols()];
+        let shifted = |v: &Panel| {
+            let mut y = operator.apply_panel(v)?;
+            y.axpy(&shift, v)?;
+            Ok(y)
         };
-        let precondition = |v: ArrayView2<f64>| preconditioner.solve(alpha, v);
+        let precondition = |v: &Panel| preconditioner.solve(alpha, v);
         let Iteration { tolerance, limit, .. } = *iteration;
-        conjugate_gradients(&shifted, &precondition, self.y, start, tolerance, limit, self.means.progress)
+        let (y, start) = (Panel::on_current(self.y.to_owned())?, Panel::on_current(start)?);
+        conjugate_gradients(&shifted, &precondition, &y, start, tolerance, limit, self.means.progress)
     }
 
     /// Cross-validation by conjugate gradients, over the α that every fold has tried. Above [`MANY`] points a single fold
@@ -303,7 +305,7 @@ impl System<'_> {
         let mut c = Array2::zeros(y.dim());
         for alpha in grid(self.mean_diagonal()).into_iter().rev() {
             match system.iterate(operator.as_ref(), &preconditioner, alpha, c.clone(), &rough) {
-                Ok(found) => c = found.x,
+                Ok(found) => c = found.x.into_host()?,
                 // Smaller α are harder still; those that were solved stand.
                 Err(Error::NoConvergence { .. }) if !tried.is_empty() => break,
                 Err(error) => return Err(error),

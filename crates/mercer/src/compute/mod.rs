@@ -20,25 +20,39 @@
 //! ```
 
 mod activation;
+mod augment;
+mod batch_norm;
+mod broadcast;
+mod conv;
 pub mod cuda;
 mod each;
 mod elementwise;
 mod gemm;
 mod jet;
+mod math;
 mod norm;
 mod parallel;
+mod pool;
 mod reduce;
+mod softmax;
 mod tensor;
 mod update;
 
 pub use activation::{Activation, activation, activation_vjp, bias_slope};
+pub use augment::{Move, shift_mirror};
+pub use batch_norm::{EPSILON, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average};
+pub use broadcast::{collect, spread};
+pub use conv::{Convolution, channel_bias_slope, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_weights};
 pub use each::{add_product_each, multiply_each};
 pub use elementwise::{
     axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
 };
 pub use gemm::{Store, dense, gemm};
 pub use jet::jet;
+pub use math::Math;
 pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
+pub use pool::{Pool, average_pool, average_pool_vjp, max_pool, max_pool_jvp, max_pool_vjp};
 pub use reduce::{all_finite, column_dots, sum_rows, sum_squares};
+pub use softmax::softmax_cross_entropy;
 pub use tensor::{Device, Stack, StackMut, Tensor};
 pub use update::{Clip, Rule, update};

@@ -1,6 +1,7 @@
 //! Tensors, and the views of them that matrix products read and write.
 
 use super::cuda::{Buffer, Gpu, gpu};
+use super::math::Math;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -92,16 +93,18 @@ impl Device {
     /// Runs `f` with matrix products of this device in TF32 (10 bits of mantissa, sums in f32) where it has tensor cores;
     /// on the processor it is `f` itself.
     pub fn with_tf32<T>(self, allowed: bool, f: impl FnOnce() -> T) -> T {
-        match self {
-            Device::Cuda(ordinal) if allowed => {
-                let Ok(gpu) = gpu(ordinal) else { return f() };
-                let before = gpu.set_tf32(true);
-                let value = f();
-                gpu.set_tf32(before);
-                value
-            }
-            _ => f(),
-        }
+        if allowed { self.with_math(Math::Tf32, f) } else { f() }
+    }
+
+    /// Runs `f` with this device's matrix products rounding their factors as `math` says; on the processor it is `f`
+    /// itself.
+    pub fn with_math<T>(self, math: Math, f: impl FnOnce() -> T) -> T {
+        let Device::Cuda(ordinal) = self else { return f() };
+        let Ok(gpu) = gpu(ordinal) else { return f() };
+        let before = gpu.set_math(math);
+        let value = f();
+        gpu.set_math(before);
+        value
     }
 
     /// `result`, unless the device has failed: then that is what went wrong.

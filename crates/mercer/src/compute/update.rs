@@ -10,10 +10,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "rule")]
 pub enum Rule {
-    /// `m ← μ m + g; θ ← θ − η m`
+    /// `m ← μ m + g + λ θ; θ ← θ − η m`
     Sgd {
         /// μ; zero for plain gradient descent.
         momentum: f32,
+        /// λ, part of the gradient, as in PyTorch's SGD.
+        #[serde(default)]
+        weight_decay: f32,
     },
     /// `v ← ρ v + (1 − ρ) g²; θ ← θ − η g / (√v + ε)`
     RmsProp {
@@ -95,7 +98,9 @@ pub fn update(
         // SAFETY: tasks have different ranges. An unused moment gives an empty part.
         let [theta, m, v] = [&theta, &m, &v].map(|parts| unsafe { parts.part(parts.within(&at)) });
         match rule {
-            Rule::Sgd { momentum } => dispatch(Sgd { eta, factor, momentum, theta, g, m }),
+            Rule::Sgd { momentum, weight_decay } => {
+                dispatch(Sgd { eta, factor, momentum, weight_decay, theta, g, m });
+            }
             Rule::RmsProp { decay, epsilon } => {
                 dispatch(RmsProp { eta, factor, decay, epsilon, theta, g, v });
             }
@@ -114,6 +119,7 @@ struct Sgd<'a> {
     eta: f32,
     factor: f32,
     momentum: f32,
+    weight_decay: f32,
     theta: &'a mut [f32],
     g: &'a [f32],
     m: &'a mut [f32],
@@ -124,7 +130,7 @@ impl SimdJob for Sgd<'_> {
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         for ((theta, m), &g) in self.theta.iter_mut().zip(self.m).zip(self.g) {
-            *m = self.momentum * *m + self.factor * g;
+            *m = self.momentum * *m + self.factor * g + self.weight_decay * *theta;
             *theta -= self.eta * *m;
         }
     }
@@ -220,10 +226,15 @@ mod tests {
 
     #[test]
     fn sgd_is_the_textbook_recursion() {
-        check(Rule::Sgd { momentum: 0.9 }, |eta, _, [x, m, _], g| {
-            *m = 0.9 * *m + g;
-            *x -= eta * *m;
-        });
+        for lambda in [0.0f32, 0.1] {
+            check(Rule::Sgd { momentum: 0.9, weight_decay: lambda }, move |eta, _, [x, m, _], g| {
+                *m = 0.9 * *m + g + f64::from(lambda) * *x;
+                *x -= eta * *m;
+            });
+        }
+        // Rules that were saved before there was a decay have none.
+        let old: Rule = serde_json::from_str(r#"{"rule":"sgd","momentum":0.5}"#).unwrap();
+        assert_eq!(old, Rule::Sgd { momentum: 0.5, weight_decay: 0.0 });
     }
 
     #[test]

@@ -220,7 +220,13 @@ fn catalogue_in(folder: Option<&Path>) -> Vec<Entry> {
 
 /// Whether `name` is in the catalogue.
 pub(super) fn exists(name: &str) -> bool {
-    SETS.iter().any(|s| s.name == name)
+    find(name).is_some()
+}
+
+/// The set of that name; `cifar10` is how many people write `cifar-10`.
+fn find(name: &str) -> Option<&'static Named> {
+    let name = if name == "cifar10" { "cifar-10" } else { name };
+    SETS.iter().find(|s| s.name == name)
 }
 
 /// The error on a name that is not in the catalogue.
@@ -241,7 +247,7 @@ pub(super) fn open(call: &Call, options: &ReadOptions) -> Result<Dataset> {
 }
 
 fn open_in(folder: Option<&Path>, call: &Call, options: &ReadOptions) -> Result<Dataset> {
-    let set = SETS.iter().find(|s| s.name == call.name).ok_or_else(|| unknown(call.name))?;
+    let set = find(call.name).ok_or_else(|| unknown(call.name))?;
     let parameters = set.recipe.parameters();
     let known: Vec<&str> =
         parameters.split(", ").filter_map(|p| p.split('=').next()).filter(|key| !key.is_empty()).collect();
@@ -358,6 +364,7 @@ mod tests {
         assert!(message(None, "mnist").contains("set the environment variable MERCER_DATA"));
         assert!(message(at, "mnist").contains("train-images-idx3-ubyte.gz: is missing"));
         assert!(message(at, "cifar-10(part=test)").contains("test_batch.bin: is missing"));
+        assert!(message(at, "cifar10(part=test)").contains("test_batch.bin: is missing"));
         assert!(message(at, "mnist(part=tset)").contains("train or test, not `tset`"));
         assert!(message(at, "yacht(part=test)").contains("yacht(split=1, part=test)"));
         assert!(message(at, "yacht(split=0)").contains("splits 1 to 3, not 0"));

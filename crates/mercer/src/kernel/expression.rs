@@ -4,11 +4,11 @@
 //! sum     := product ('+' product)*
 //! product := factor ('*' factor)*
 //! factor  := number | name [ '(' [argument (',' argument)*] ')' ] | '(' sum ')'
-//! argument := [ name '=' ] (number | word)
+//! argument := [ name '=' ] (number | word | text in quotes)
 //! ```
 
 use super::median::median_distance;
-use super::{Base, Entry, Kernel, Value, catalogue};
+use super::{Base, Entry, Kernel, Kind, Parameter, Value, catalogue};
 use crate::error::nearest;
 use crate::{Error, Result};
 use ndarray::ArrayView2;
@@ -31,7 +31,7 @@ pub struct Expression {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Node {
-    Call { name: &'static str, values: Vec<Value> },
+    Call { name: &'static str, values: Vec<Option<Value>> },
     Scale(f64, Box<Node>),
     Sum(Vec<Node>),
     Product(Vec<Node>),
@@ -49,14 +49,15 @@ impl Expression {
         Ok(Expression { text: text.trim().to_owned(), root })
     }
 
-    /// The kernel, with every `median` replaced by the median distance of (a sample of) the points `x` `[n, d]`.
+    /// The kernel, with every `median` replaced by the median distance of (a sample of) the points `x` `[n, d]`, and
+    /// pictures of the shape that `x` has.
     pub fn resolve(&self, x: ArrayView2<f64>, seed: u64) -> Result<Kernel> {
-        build(&self.root, &|entry| median_distance(x, entry.statistic, seed))
+        build(&self.root, Some(x.ncols()), &|entry| median_distance(x, entry.statistic, seed))
     }
 
     /// The kernel, when nothing in it waits for data.
     pub(super) fn constant(&self) -> Result<Kernel> {
-        build(&self.root, &|entry| {
+        build(&self.root, None, &|entry| {
             Err(Error::input(format!("kernel {}: median needs data to look at; give a number here", entry.name)))
         })
     }
@@ -68,20 +69,21 @@ impl fmt::Display for Expression {
     }
 }
 
-fn build(node: &Node, median: &dyn Fn(&Entry) -> Result<f64>) -> Result<Kernel> {
-    let all = |nodes: &[Node]| nodes.iter().map(|n| build(n, median)).collect::<Result<Vec<_>>>();
+/// The kernel of a node, for points of dimension `inputs` where it is known.
+fn build(node: &Node, inputs: Option<usize>, median: &dyn Fn(&Entry) -> Result<f64>) -> Result<Kernel> {
+    let all = |nodes: &[Node]| nodes.iter().map(|n| build(n, inputs, median)).collect::<Result<Vec<_>>>();
     Ok(match node {
-        Node::Scale(c, inner) => Kernel::Scale(*c, Box::new(build(inner, median)?)),
+        Node::Scale(c, inner) => Kernel::Scale(*c, Box::new(build(inner, inputs, median)?)),
         Node::Sum(nodes) => Kernel::Sum(all(nodes)?),
         Node::Product(nodes) => Kernel::Product(all(nodes)?),
         Node::Call { name, values } => {
             let entry = catalogue().into_iter().find(|e| e.name == *name).expect("the parser checked the name");
-            let number = |value: &Value| match value {
-                Value::Number(v) => Ok(*v),
-                Value::Word(_) => median(&entry),
+            let seen = |(value, parameter): (&Option<Value>, &Parameter)| match (value, parameter.kind) {
+                (Some(Value::Word(_)), Kind::Lengthscale) => median(&entry).map(|v| Some(Value::Number(v))),
+                _ => Ok(value.clone()),
             };
-            let values = values.iter().map(number).collect::<Result<Vec<f64>>>()?;
-            Kernel::Base(Base::from_values(name, &values).expect("the parser checked the name"))
+            let values = values.iter().zip(entry.parameters).map(seen).collect::<Result<Vec<_>>>()?;
+            Kernel::Base(Base::from_arguments(name, &values, inputs)?)
         }
     })
 }
@@ -141,11 +143,11 @@ impl<'a> Parser<'a> {
         let entry = entries.iter().find(|e| e.name == name).ok_or_else(|| {
             unknown("kernel", name, entries.iter().map(|e| e.name), "`mercer kernels` lists them all")
         })?;
-        let values = if self.take('(') { self.arguments(entry)? } else { defaults(entry) };
+        let values = if self.take('(') { self.arguments(entry)? } else { vec![None; entry.parameters.len()] };
         Ok(Factor::Kernel(Node::Call { name: entry.name, values }))
     }
 
-    fn arguments(&mut self, entry: &Entry) -> Result<Vec<Value>> {
+    fn arguments(&mut self, entry: &Entry) -> Result<Vec<Option<Value>>> {
         let mut values: Vec<Option<Value>> = vec![None; entry.parameters.len()];
         let mut position = 0;
         while !self.take(')') {
@@ -160,12 +162,17 @@ impl<'a> Parser<'a> {
             values[index] = Some(parameter.check(entry.name, value)?);
             position += 1;
         }
-        Ok(values.into_iter().zip(defaults(entry)).map(|(v, default)| v.unwrap_or(default)).collect())
+        Ok(values)
     }
 
     /// One argument: which parameter it is for, and its value as written.
     fn argument(&mut self, entry: &Entry, position: usize) -> Result<(usize, Value)> {
         self.skip_space();
+        if let Some(text) = self.quoted()? {
+            let index = entry.parameters.iter().position(|p| p.kind == Kind::Text);
+            let index = index.ok_or_else(|| self.error(&format!("{} takes no text in quotes", entry.name)))?;
+            return Ok((index, Value::Text(text.into())));
+        }
         let Some(word) = self.word() else {
             return Ok((self.by_position(entry, position)?, Value::Number(self.number()?)));
         };
@@ -177,12 +184,33 @@ impl<'a> Parser<'a> {
             let takes = if known.is_empty() { "takes none".into() } else { format!("takes {}", known.join(", ")) };
             unknown("parameter", word, known, &format!("{} {takes}", entry.name))
         })?;
+        Ok((index, self.value(entry.parameters[index].kind)?))
+    }
+
+    fn value(&mut self, kind: Kind) -> Result<Value> {
         self.skip_space();
-        let value = match self.word() {
-            Some(word) => Value::Word(word.into()),
-            None => Value::Number(self.number()?),
-        };
-        Ok((index, value))
+        if let Some(text) = self.quoted()? {
+            return Ok(Value::Text(text.into()));
+        }
+        if kind == Kind::Shape {
+            let end = self.rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(self.rest.len());
+            let (shape, rest) = self.rest.split_at(end);
+            self.rest = rest;
+            return Ok(Value::Word(shape.into()));
+        }
+        match self.word() {
+            Some(word) => Ok(Value::Word(word.into())),
+            None => self.number().map(Value::Number),
+        }
+    }
+
+    /// A text in single or double quotes, if one begins here.
+    fn quoted(&mut self) -> Result<Option<&'a str>> {
+        let Some(quote) = self.rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else { return Ok(None) };
+        let inside = &self.rest[1..];
+        let end = inside.find(quote).ok_or_else(|| self.error("the text that begins here has no closing quote"))?;
+        self.rest = &inside[end + 1..];
+        Ok(Some(&inside[..end]))
     }
 
     fn by_position(&self, entry: &Entry, position: usize) -> Result<usize> {
@@ -241,10 +269,6 @@ enum Factor {
 
 fn one_or(many: fn(Vec<Node>) -> Node, mut nodes: Vec<Node>) -> Node {
     if nodes.len() == 1 { nodes.remove(0) } else { many(nodes) }
-}
-
-fn defaults(entry: &Entry) -> Vec<Value> {
-    entry.parameters.iter().map(|p| Value::Number(p.default)).collect()
 }
 
 fn unknown<'a>(what: &str, word: &str, known: impl IntoIterator<Item = &'a str>, hint: &str) -> Error {

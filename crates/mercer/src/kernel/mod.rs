@@ -17,6 +17,7 @@ mod arccos;
 mod cosine;
 mod expdot;
 mod expression;
+pub mod infinite;
 mod laplacian;
 mod linear;
 mod matern;
@@ -30,6 +31,7 @@ pub use arccos::ArcCosine;
 pub use cosine::Cosine;
 pub use expdot::ExpDot;
 pub use expression::Expression;
+pub use infinite::{Nngp, Ntk};
 pub use laplacian::Laplacian;
 pub use linear::Linear;
 pub use matern::{Matern12, Matern32, Matern52};
@@ -69,6 +71,8 @@ pub enum Statistic {
     Dot,
     /// `‖x−x'‖₁`
     L1,
+    /// No number: a network that looks at pictures computes its kernel from the pictures ([`Base::network`]).
+    Pictures,
 }
 
 /// A base kernel: a formula with named parameters.
@@ -87,10 +91,34 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
     const EXTRA_NORMALS: usize = 0;
 
     /// From values that [`Parameter`] has checked, one for each of [`Self::PARAMETERS`].
-    fn new(values: &[f64]) -> Self;
+    fn new(_values: &[f64]) -> Self {
+        unreachable!("{} has parameters that are not numbers", Self::NAME)
+    }
 
     /// The values, in the order of [`Self::PARAMETERS`].
-    fn values(&self) -> Vec<f64>;
+    fn values(&self) -> Vec<f64> {
+        vec![]
+    }
+
+    /// From checked values of any kind, where they are given; `inputs` is the dimension of the points, where it is known.
+    /// Only kernels with parameters that are not numbers need their own.
+    fn from_arguments(arguments: &[Option<Value>], _inputs: Option<usize>) -> Result<Self> {
+        let number = |(value, parameter): (&Option<Value>, &Parameter)| match value {
+            Some(Value::Number(v)) => *v,
+            _ => parameter.default,
+        };
+        Ok(Self::new(&arguments.iter().zip(Self::PARAMETERS).map(number).collect::<Vec<f64>>()))
+    }
+
+    /// Names and values of the arguments that [`Self::from_arguments`] reads back; an empty name is not written.
+    fn arguments(&self) -> Vec<(&'static str, String)> {
+        Self::PARAMETERS.iter().zip(self.values()).map(|(p, v)| (p.name, v.to_string())).collect()
+    }
+
+    /// What it needs of two points, where that depends on its parameters.
+    fn statistic(&self) -> Statistic {
+        Self::STATISTIC
+    }
 
     /// `κ(x,x')`. Must be `#[inline(always)]` and free of branches on `R`, so that loops over it become vector code.
     fn eval<R: Num>(&self, pair: Pair<R>) -> R;
@@ -130,9 +158,9 @@ macro_rules! kernels {
                 match self { $(Base::$name(formula) => visitor.visit(formula)),* }
             }
 
-            fn from_values(name: &str, values: &[f64]) -> Option<Base> {
-                $(if name == $name::NAME { return Some(Base::$name($name::new(values))); })*
-                None
+            fn from_arguments(name: &str, arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Base> {
+                $(if name == $name::NAME { return $name::from_arguments(arguments, inputs).map(Base::$name); })*
+                unreachable!("the parser checked the name {name}")
             }
         }
 
@@ -149,7 +177,9 @@ macro_rules! kernels {
     };
 }
 
-kernels!(Linear, Polynomial, Rbf, Laplacian, Matern12, Matern32, Matern52, Periodic, Cosine, ArcCosine, ExpDot);
+kernels!(
+    Linear, Polynomial, Rbf, Laplacian, Matern12, Matern32, Matern52, Periodic, Cosine, ArcCosine, ExpDot, Nngp, Ntk
+);
 
 /// A line of the [`catalogue`].
 #[derive(Clone, Copy, Debug)]
@@ -198,15 +228,19 @@ impl Kernel {
                 };
                 let (x, y) = (lifted(self.0), lifted(self.1));
                 let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-                let s = match F::STATISTIC {
+                let s = match formula.statistic() {
                     Statistic::Dot => dot(&x, &y),
                     Statistic::L1 => x.iter().zip(&y).map(|(a, b)| (a - b).abs()).sum(),
+                    Statistic::Pictures => unreachable!("pictures are compared by their network"),
                 };
                 formula.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })
             }
         }
         match self {
-            Kernel::Base(base) => base.visit(At(x, y)),
+            Kernel::Base(base) => match base.network() {
+                Some((network, ntk)) if network.shape().is_some() => infinite::value(network, ntk, x, y),
+                _ => base.visit(At(x, y)),
+            },
             Kernel::Scale(c, k) => c * k.value(x, y),
             Kernel::Sum(ks) => ks.iter().map(|k| k.value(x, y)).sum(),
             Kernel::Product(ks) => ks.iter().map(|k| k.value(x, y)).product(),
@@ -222,6 +256,11 @@ impl Kernel {
         }
     }
 
+    /// Whether a network in it compares pictures, position by position, rather than points.
+    pub fn sees_pictures(&self) -> bool {
+        self.bases().into_iter().any(|base| base.network().is_some_and(|(network, _)| network.shape().is_some()))
+    }
+
     /// Whether `κ(x,x')` depends on `x−x'` alone, so that Fourier features exist.
     pub fn is_shift_invariant(&self) -> bool {
         self.bases().into_iter().all(Base::is_shift_invariant)
@@ -229,6 +268,15 @@ impl Kernel {
 }
 
 impl Base {
+    /// The network, for the kernel of an infinite one, and whether the kernel is its NTK.
+    pub fn network(&self) -> Option<(&infinite::Network, bool)> {
+        match self {
+            Base::Ntk(formula) => Some((formula.network(), true)),
+            Base::Nngp(formula) => Some((formula.network(), false)),
+            _ => None,
+        }
+    }
+
     /// Whether `κ(x,x')` depends on `x−x'` alone.
     pub fn is_shift_invariant(&self) -> bool {
         struct Ask;
@@ -248,8 +296,9 @@ impl fmt::Display for Base {
         impl Visitor for Show {
             type Output = String;
             fn visit<F: Formula>(self, formula: &F) -> String {
-                let named = F::PARAMETERS.iter().zip(formula.values()).map(|(p, v)| format!("{}={v}", p.name));
-                let arguments: Vec<String> = named.collect();
+                let shown =
+                    |(name, value): (&str, String)| if name.is_empty() { value } else { format!("{name}={value}") };
+                let arguments: Vec<String> = formula.arguments().into_iter().map(shown).collect();
                 if arguments.is_empty() { F::NAME.into() } else { format!("{}({})", F::NAME, arguments.join(", ")) }
             }
         }

@@ -1,5 +1,7 @@
 //! Parameters of base kernels: names, defaults, what values they take.
 
+use super::infinite::parse_shape;
+use crate::error::nearest;
 use crate::{Error, Result};
 
 /// A parameter of a base kernel.
@@ -7,7 +9,7 @@ use crate::{Error, Result};
 pub struct Parameter {
     /// Its name in expressions.
     pub name: &'static str,
-    /// Its value when the expression does not give one.
+    /// Its value when the expression does not give one: a number, or the place of a choice. Texts and shapes have none.
     pub default: f64,
     /// What values it takes.
     pub kind: Kind,
@@ -26,6 +28,12 @@ pub enum Kind {
     NonNegative,
     /// A whole number between two bounds, both included.
     Integer(u32, u32),
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A text in quotes.
+    Text,
+    /// The shape of a picture, `28x28x1`: height, width, channels.
+    Shape,
 }
 
 /// A parameter's value as written.
@@ -33,8 +41,10 @@ pub enum Kind {
 pub enum Value {
     /// A number.
     Number(f64),
-    /// A word such as `median`.
+    /// A word such as `median`, or a shape.
     Word(String),
+    /// A text in quotes.
+    Text(String),
 }
 
 impl Parameter {
@@ -42,21 +52,47 @@ impl Parameter {
     pub(super) fn check(&self, kernel: &str, value: Value) -> Result<Value> {
         let accepted = match (&value, self.kind) {
             (Value::Word(word), Kind::Lengthscale) => word == "median",
-            (Value::Word(_), _) => false,
+            (Value::Word(word), Kind::Choice(words)) => words.contains(&word.as_str()),
+            (Value::Word(word), Kind::Shape) => parse_shape(word).is_some(),
+            (Value::Text(_), Kind::Text) => true,
+            (Value::Word(_) | Value::Text(_), _) => false,
             (Value::Number(v), Kind::Positive | Kind::Lengthscale) => v.is_finite() && *v > 0.0,
             (Value::Number(v), Kind::NonNegative) => v.is_finite() && *v >= 0.0,
             (Value::Number(v), Kind::Integer(lo, hi)) => {
                 v.fract() == 0.0 && (f64::from(lo)..=f64::from(hi)).contains(v)
             }
+            (Value::Number(_), Kind::Choice(_) | Kind::Text | Kind::Shape) => false,
         };
         if accepted {
             return Ok(value);
         }
         let written = match &value {
             Value::Number(v) => v.to_string(),
-            Value::Word(word) => format!("'{word}'"),
+            Value::Word(word) | Value::Text(word) => format!("'{word}'"),
         };
+        let hint = match (&value, self.kind) {
+            (Value::Word(word), Kind::Choice(words)) => nearest(word, words.iter().copied()),
+            _ => None,
+        };
+        if let Some(near) = hint {
+            return Err(Error::input(format!(
+                "kernel {kernel}: {} has no '{near_miss}'; did you mean '{near}'?",
+                self.name,
+                near_miss = written.trim_matches('\'')
+            )));
+        }
         Err(Error::input(format!("kernel {kernel}: {} must be {}, got {written}", self.name, self.kind.in_words())))
+    }
+}
+
+impl Parameter {
+    /// The default as it would be written in an expression, where there is one.
+    pub fn default_value(&self) -> Option<Value> {
+        match self.kind {
+            Kind::Choice(words) => Some(Value::Word(words[self.default as usize].into())),
+            Kind::Text | Kind::Shape => None,
+            _ => Some(Value::Number(self.default)),
+        }
     }
 }
 
@@ -68,6 +104,9 @@ impl Kind {
             Kind::Lengthscale => "a number above 0 or the word median".into(),
             Kind::NonNegative => "a number of at least 0".into(),
             Kind::Integer(lo, hi) => format!("a whole number from {lo} to {hi}"),
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Text => "a text in quotes".into(),
+            Kind::Shape => "height, width and channels such as 28x28x1".into(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The dense layer with its activation: `y = φ(x W + b)`.
 
 use super::ntk::{Jacobian, Parameterisation};
-use super::{Gradient, Layer, Trace, Weights};
+use super::{Gradient, Layer, Piece, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor, gemm};
 use crate::rng::Rng;
@@ -66,6 +66,17 @@ impl Layer for Dense {
 
     fn branches(&self) -> bool {
         true
+    }
+
+    fn stem(&self) -> &'static str {
+        "fc"
+    }
+
+    fn pieces(&self) -> Vec<Piece> {
+        vec![
+            Piece { transposed: true, ..Piece::trained("weight", 0, &[self.outputs, self.inputs]) },
+            Piece::trained("bias", self.bias_at(), &[self.outputs]),
+        ]
     }
 
     fn init(&self, rng: &mut Rng, parameters: &mut [f32], _: &mut [f32]) {

@@ -1,6 +1,6 @@
 //! Random Fourier features of the input: `y = [sin(x Ω), cos(x Ω)]`.
 
-use super::{Gradient, Layer, Trace, Weights};
+use super::{Gradient, Layer, Piece, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor, gemm};
 use crate::rng::Rng;
@@ -36,6 +36,14 @@ impl Layer for FourierFeatures {
 
     fn branches(&self) -> bool {
         true
+    }
+
+    fn stem(&self) -> &'static str {
+        "rff"
+    }
+
+    fn pieces(&self) -> Vec<Piece> {
+        vec![Piece { transposed: true, ..Piece::constant("weight", 0, &[self.outputs, self.inputs]) }]
     }
 
     fn init(&self, rng: &mut Rng, _: &mut [f32], constants: &mut [f32]) {

@@ -1,6 +1,6 @@
 //! L2 batch norm: `y = h / √(mean_batch h²)` for every unit.
 
-use super::{Gradient, Layer, Mode, Trace, Weights};
+use super::{Gradient, Layer, Mode, Piece, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Tensor};
 use crate::rng::Rng;
@@ -94,7 +94,15 @@ impl Layer for L2Norm {
         Ok(())
     }
 
-    fn measured(&self, trace: &Trace) -> Result<Option<Vec<f32>>> {
-        trace.factor.to_host().map(Some)
+    fn pieces(&self) -> Vec<Piece> {
+        vec![Piece::constant("factor", 0, &[self.width])]
+    }
+
+    fn stem(&self) -> &'static str {
+        "l2norm"
+    }
+
+    fn track(&self, trace: &Trace, share: f32, constants: &mut Gradient<'_>) {
+        compute::running_average(share, &trace.factor, constants.matrix(0, 1, self.width));
     }
 }

@@ -6,6 +6,12 @@
 //!
 //! | word | layer |
 //! |---|---|
+//! | `image(3, 32, 32)` | first of all: the points are images, channel by channel (guessed for 1 or 3 square planes) |
+//! | `conv(c, 3)`, `conv(c, 5, stride=2, pad=valid, w=1.4, b=0.1)` | convolution to c channels by filters of 3×3; `pad=same` unless said otherwise; no bias right before `bn` unless `b` is given |
+//! | `bn` | batch norm of every channel (of every unit, where there is no image) |
+//! | `maxpool(2)` `avgpool(2)` `gap` | the largest, or the mean, of windows of 2×2; the mean of the plane |
+//! | `flatten` | the end of the image; its numbers go on in a row |
+//! | `res(body)`, `res(body; shortcut)` | `body(x) + x`, or `body(x) + shortcut(x)`, of any layers |
 //! | `dense(h)`, `dense(h, w=1.4, b=0.1)` | affine map to h units; weights `N(0, w²/fan-in)`, biases `N(0, b²)` |
 //! | `relu` `leaky_relu` `erf` `tanh` `gelu` `sin` `cos` `sincos` `identity` | activation of every unit |
 //! | `rff(m, lengthscale=1)` | m random Fourier features of the input, not trained |
@@ -28,25 +34,41 @@
 
 mod activation;
 mod architecture;
+mod batch_norm;
+mod conv;
 mod dense;
+mod flatten;
+mod fold;
 mod fourier;
 mod l2_norm;
+mod named;
 mod network;
 pub mod ntk;
 mod optimizer;
+mod pooling;
 mod radial;
+mod residual;
+mod state;
+mod words;
 
 use crate::compute::{Device, Stack, StackMut, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
 
 pub use activation::Elementwise;
+pub use batch_norm::BatchNorm;
+pub use conv::Conv;
 pub use dense::Dense;
+pub use flatten::Flatten;
 pub use fourier::FourierFeatures;
 pub use l2_norm::L2Norm;
+pub use named::{NAMES, named};
 pub use network::{Network, Parameters, Workspace};
 pub use optimizer::{Optimizer, OptimizerState, Schedule};
+pub use pooling::{Pooling, PoolingKind};
 pub use radial::Radial;
+pub use residual::Residual;
+pub use state::{NamedTensor, Piece};
 
 /// Whether statistics over the batch are taken from the batch or from the stored constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +76,7 @@ pub enum Mode {
     /// From the batch.
     #[default]
     Train,
-    /// From the constants, see [`Network::calibrate`].
+    /// From the constants, see [`Network::calibrate`] and [`Network::track`].
     Eval,
 }
 
@@ -86,6 +108,36 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
 
     /// Whether it turns one shared input into k different outputs. A layer that does not acts alike in every network.
     fn branches(&self) -> bool {
+        false
+    }
+
+    /// Whether it needs to know that its input is an image.
+    fn sees_images(&self) -> bool {
+        false
+    }
+
+    /// The first part of the names of its tensors in a file: `conv` in `conv1.weight`.
+    fn stem(&self) -> &'static str {
+        ""
+    }
+
+    /// Its own tensors as files hold them.
+    fn pieces(&self) -> Vec<Piece> {
+        Vec::new()
+    }
+
+    /// The two chains of layers inside it whose outputs are added, if it is made of such.
+    fn inner(&self) -> [&[Box<dyn Layer>]; 2] {
+        [&[], &[]]
+    }
+
+    /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
+    fn stays_on_device(&self) -> bool {
+        true
+    }
+
+    /// Whether its primitives are those of the processor only.
+    fn on_processor_only(&self) -> bool {
         false
     }
 
@@ -161,6 +213,12 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
     fn measured(&self, _trace: &Trace) -> Result<Option<Vec<f32>>> {
         Ok(None)
     }
+    /// Moves its constants by `share` towards the statistics of the batch in `trace`, if it has such; share one sets them.
+    fn track(&self, _trace: &Trace, _share: f32, _constants: &mut Gradient<'_>) {}
+}
+
+fn no_laplacian(expression: &str) -> Error {
+    Error::input(format!("\"{expression}\" inside a network has no rule for Laplacians; use dense layers"))
 }
 
 /// What a forward pass leaves behind for the derivatives; buffers are reused from step to step.
@@ -176,6 +234,8 @@ pub struct Trace {
     pub factor: Tensor,
     /// Scratch, `[k, out]`.
     pub work: Tensor,
+    /// Traces of the layers inside a layer that is made of others.
+    pub inner: Vec<Trace>,
 }
 
 impl Trace {
@@ -183,7 +243,7 @@ impl Trace {
     pub fn new(device: Device) -> Result<Trace> {
         let empty = || Tensor::zeros(device, &[0]);
         let (y, slope, factor, work) = (empty()?, empty()?, empty()?, empty()?);
-        Ok(Trace { mode: Mode::Train, y, slope, factor, work })
+        Ok(Trace { mode: Mode::Train, y, slope, factor, work, inner: Vec::new() })
     }
 }
 
@@ -210,7 +270,14 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Where one layer's part of the gradient goes, laid out like [`Weights`].
+impl<'a> Weights<'a> {
+    /// The numbers of a layer inside this one, which start `at` and `constants_at` numbers into this one's.
+    pub fn inside(&self, at: usize, constants_at: usize) -> Weights<'a> {
+        Weights { at: self.at + at, constants_at: self.constants_at + constants_at, ..*self }
+    }
+}
+
+/// Where one layer's part of the gradient (or of the constants, when they are measured) goes, laid out like [`Weights`].
 #[derive(Debug)]
 pub struct Gradient<'a> {
     gradient: &'a mut Tensor,
@@ -223,6 +290,13 @@ impl Gradient<'_> {
     /// A `rows × cols` matrix of each network, `start` numbers into the layer's parameters.
     pub fn matrix(&mut self, start: usize, rows: usize, cols: usize) -> StackMut<'_> {
         self.gradient.matrices_mut(self.at + start, self.stride, self.networks, rows, cols)
+    }
+}
+
+impl Gradient<'_> {
+    /// The part of a layer inside this one, which starts `at` numbers into this one's.
+    pub fn inside(&mut self, at: usize) -> Gradient<'_> {
+        Gradient { at: self.at + at, stride: self.stride, networks: self.networks, gradient: self.gradient }
     }
 }
 

@@ -1,6 +1,7 @@
 //! k networks of one architecture, run as one.
 
-use super::{Gradient, Layer, Mode, Trace, Weights, architecture};
+use super::architecture::{self, Architecture};
+use super::{Gradient, Layer, Mode, Trace, Weights};
 use crate::compute::{self, Device, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -11,6 +12,7 @@ pub struct Network {
     pub(super) layers: Vec<Box<dyn Layer>>,
     places: Vec<Place>,
     trunk: usize,
+    image: Option<[usize; 3]>,
     inputs: usize,
     networks: usize,
     parameters: usize,
@@ -44,21 +46,28 @@ pub struct Workspace {
     flow: [Tensor; 2],
 }
 
+/// With a layer of this many parameters or more, every layer's start at a multiple of four: tensor cores read 16 bytes at
+/// a time, and large products are half as fast from elsewhere.
+const WIDE: usize = 1 << 16;
+
 impl Network {
     /// `networks` networks of the architecture `text` on `inputs` input units.
     pub fn parse(text: &str, inputs: usize, networks: usize) -> Result<Network> {
         if inputs == 0 || networks == 0 {
             return Err(Error::input(format!("{networks} networks on {inputs} inputs: both must be at least 1")));
         }
-        let (layers, trunk) = architecture::parse(text, inputs)?;
-        let size =
-            |layers: &[Box<dyn Layer>]| layers.iter().fold((0, 0), |(p, c), l| (p + l.parameters(), c + l.constants()));
+        let Architecture { layers, trunk, image } = architecture::parse(text, inputs)?;
+        let wide = layers.iter().any(|layer| layer.parameters() >= WIDE);
+        let room = |layer: &dyn Layer| layer.parameters().next_multiple_of(if wide { 4 } else { 1 });
+        let size = |layers: &[Box<dyn Layer>]| {
+            layers.iter().fold((0, 0), |(p, c), l| (p + room(l.as_ref()), c + l.constants()))
+        };
         let (shared, own) = (size(&layers[..trunk]), size(&layers[trunk..]));
         let (mut places, mut at, mut constants_at) = (Vec::new(), 0, 0);
         for (i, layer) in layers.iter().enumerate() {
             let (networks, stride, constants_stride) = if i < trunk { (1, 0, 0) } else { (networks, own.0, own.1) };
             places.push(Place { networks, at, stride, constants_at, constants_stride });
-            at += layer.parameters();
+            at += room(layer.as_ref());
             constants_at += layer.constants();
         }
         let total = |shared: usize, own: usize| {
@@ -67,16 +76,22 @@ impl Network {
             })
         };
         let (parameters, constants) = (total(shared.0, own.0)?, total(shared.1, own.1)?);
-        Ok(Network { layers, places, trunk, inputs, networks, parameters, constants })
+        Ok(Network { layers, places, trunk, image, inputs, networks, parameters, constants })
     }
 
     /// The architecture in full; [`Network::parse`] reads it back.
     pub fn expression(&self) -> String {
         let join = |layers: &[Box<dyn Layer>]| layers.iter().map(|l| l.expression()).collect::<Vec<_>>().join(" ");
+        let image = self.image.map(|[c, h, w]| format!("image({c}, {h}, {w}) ")).unwrap_or_default();
         match self.trunk {
-            0 => join(&self.layers),
-            trunk => format!("{} | {}", join(&self.layers[..trunk]), join(&self.layers[trunk..])),
+            0 => image + &join(&self.layers),
+            trunk => format!("{image}{} | {}", join(&self.layers[..trunk]), join(&self.layers[trunk..])),
         }
+    }
+
+    /// Channels, height and width of the images that it looks at, if it takes its input for such.
+    pub fn image(&self) -> Option<[usize; 3]> {
+        self.image
     }
 
     /// Input units d.
@@ -94,7 +109,27 @@ impl Network {
         self.networks
     }
 
+    /// Numbers in all that are drawn or measured, not trained.
+    pub fn constants(&self) -> usize {
+        self.constants
+    }
+
+    /// Where the parameters and the constants of every layer start, in the first network.
+    pub(super) fn starts(&self) -> Vec<[usize; 2]> {
+        self.places.iter().map(|place| [place.at, place.constants_at]).collect()
+    }
+
     /// Trained numbers in all.
+    pub fn trained(&self) -> usize {
+        self.layers.iter().zip(&self.places).map(|(layer, place)| layer.parameters() * place.networks).sum()
+    }
+
+    /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
+    pub fn stays_on_device(&self) -> bool {
+        self.layers.iter().all(|layer| layer.stays_on_device())
+    }
+
+    /// Length of the buffer of trained numbers: those, and the few zeros between the layers of wide networks.
     pub fn parameters(&self) -> usize {
         self.parameters
     }
@@ -102,6 +137,13 @@ impl Network {
     /// Multiply-adds of the matrix products of all networks at one point; a shared trunk counts once.
     pub fn multiply_adds(&self) -> usize {
         self.layers.iter().zip(&self.places).map(|(layer, place)| layer.multiply_adds() * place.networks).sum()
+    }
+
+    /// Bytes that a forward and a backward pass take for each point of a batch.
+    pub fn bytes_per_point(&self) -> usize {
+        let sizes = || self.layers.iter().zip(&self.places).map(|(layer, place)| layer.outputs() * place.networks);
+        // The output and the slope of every layer, and two buffers for the gradient on its way back.
+        4 * (2 * sizes().sum::<usize>() + 2 * sizes().max().unwrap_or(0))
     }
 
     /// Draws parameters; network j's depend on the seed and j alone.
@@ -125,6 +167,12 @@ impl Network {
 
     /// Parameters from the two flat buffers, as saved.
     pub fn parameters_from(&self, device: Device, trained: &[f32], constants: &[f32]) -> Result<Parameters> {
+        if let Some(layer) = self.layers.iter().find(|layer| device != Device::Cpu && layer.on_processor_only()) {
+            return Err(Error::input(format!(
+                "\"{}\" cannot be computed on {device} in this version; use --device cpu",
+                layer.expression()
+            )));
+        }
         Ok(Parameters {
             trained: Tensor::from_host(device, &[self.parameters], trained)?,
             constants: Tensor::from_host(device, &[self.constants], constants)?,
@@ -165,15 +213,41 @@ impl Network {
         workspace: &mut Workspace,
         g: &Tensor,
         grad: &mut Tensor,
-        mut dx: Option<&mut Tensor>,
+        dx: Option<&mut Tensor>,
     ) -> Result<()> {
         let batch = self.batch_of(x)?;
-        grad.reshape(&[self.parameters])?;
         let [flow, next] = &mut workspace.flow;
         flow.reshape(&[self.networks, batch, self.outputs()])?;
         compute::copy(g, flow);
+        self.back(theta, x, &mut workspace.traces, [flow, next], grad, dx)
+    }
+
+    /// [`Network::vjp`] that uses up `g`.
+    pub(crate) fn vjp_in_place(
+        &self,
+        theta: &Parameters,
+        x: &Tensor,
+        workspace: &mut Workspace,
+        g: &mut Tensor,
+        grad: &mut Tensor,
+    ) -> Result<()> {
+        let [next, _] = &mut workspace.flow;
+        self.back(theta, x, &mut workspace.traces, [g, next], grad, None)
+    }
+
+    /// Takes the gradient in `flow` back through the layers; both buffers are used up.
+    fn back(
+        &self,
+        theta: &Parameters,
+        x: &Tensor,
+        traces: &mut [Trace],
+        [flow, next]: [&mut Tensor; 2],
+        grad: &mut Tensor,
+        mut dx: Option<&mut Tensor>,
+    ) -> Result<()> {
+        grad.reshape(&[self.parameters])?;
         for (i, layer) in self.layers.iter().enumerate().rev() {
-            let (before, after) = workspace.traces.split_at_mut(i);
+            let (before, after) = traces.split_at_mut(i);
             let (input, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
             let weights = self.weights(i, &theta.trained, &theta.constants);
             let place = self.places[i];
@@ -243,15 +317,17 @@ impl Network {
     /// Fixes every statistic of a batch at what it is on `x` `[n, d]`, for [`Mode::Eval`].
     pub fn calibrate(&self, theta: &mut Parameters, x: &Tensor, workspace: &mut Workspace) -> Result<()> {
         self.forward(theta, x, Mode::Train, workspace)?;
-        let mut constants = theta.constants.to_host()?;
+        self.track(theta, workspace, 1.0);
+        Ok(())
+    }
+
+    /// Moves the stored statistics by `share` towards those of the batch of the last forward pass, which was one in
+    /// [`Mode::Train`]: running averages for [`Mode::Eval`].
+    pub fn track(&self, theta: &mut Parameters, workspace: &Workspace, share: f32) {
         for ((layer, place), trace) in self.layers.iter().zip(&self.places).zip(&workspace.traces) {
-            let Some(measured) = layer.measured(trace)? else { continue };
-            for (j, values) in measured.chunks_exact(layer.constants()).enumerate() {
-                let at = place.constants_at + j * place.constants_stride;
-                constants[at..at + values.len()].copy_from_slice(values);
-            }
+            let Place { networks, constants_at: at, constants_stride: stride, .. } = *place;
+            layer.track(trace, share, &mut Gradient { gradient: &mut theta.constants, at, stride, networks });
         }
-        theta.constants.copy_from_host(&constants)
     }
 
     /// The standard deviation that each parameter was drawn with; one where it was not drawn.

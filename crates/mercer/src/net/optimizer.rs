@@ -116,6 +116,21 @@ impl Optimizer {
         compute::update(self.rule, rate, self.step, clip, theta, grad, m, v);
     }
 
+    /// What a device needs to make steps by itself: the rule, the bound on the gradient's norm, and the moments.
+    pub(crate) fn parts(&mut self) -> (Rule, Option<f32>, &mut [Tensor; 2]) {
+        (self.rule, self.clip, &mut self.moments)
+    }
+
+    /// The rule and the learning rates of the next steps, as many as there are.
+    pub(crate) fn rates(&self) -> (Rule, impl Iterator<Item = f64> + '_) {
+        (self.rule, (self.step..).map(|s| self.schedule.at(s)))
+    }
+
+    /// Counts steps that a device made by itself.
+    pub(crate) fn advance(&mut self, steps: u64) {
+        self.step += steps;
+    }
+
     /// The rate of the next step.
     pub fn learning_rate(&self) -> f64 {
         self.schedule.at(self.step)
@@ -173,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_resumed_optimiser_continues_with_the_same_bits() {
-        for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9 }] {
+        for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }] {
             let mut rng = Rng::new(2);
             let schedule = Schedule::WarmupCosine { rate: 0.01, warmup: 3, steps: 20 };
             let mut random = || {

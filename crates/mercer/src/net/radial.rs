@@ -78,6 +78,10 @@ impl Layer for Radial {
         self.inputs + 1
     }
 
+    fn stays_on_device(&self) -> bool {
+        false
+    }
+
     fn forward(&self, _: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
         let (d, mut t) = (self.inputs, vec![0.0; self.inputs]);
         let mut y = Vec::with_capacity(trace.y.len());

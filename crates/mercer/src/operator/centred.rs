@@ -1,4 +1,6 @@
 use super::Operator;
+use crate::Result;
+use crate::linalg::Panel;
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 /// `H K H` with `H = I − 11ᵀ/n`: the kernel of the features with their mean taken off.
@@ -33,6 +35,14 @@ impl Operator for Centred<'_> {
         let mut y = self.inner.apply(centred_columns(v.to_owned()).view());
         y = centred_columns(y);
         y
+    }
+
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        let mut v = v.try_clone()?;
+        v.centre()?;
+        let mut y = self.inner.apply_panel(&v)?;
+        y.centre()?;
+        Ok(y)
     }
 
     /// `(HKH)_ij = K_ij − m_i − m_j + m`

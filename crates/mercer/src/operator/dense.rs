@@ -1,8 +1,10 @@
+use super::cuda::CudaKernel;
 use super::matrix_free::fill;
 use super::memory::zeros;
 use super::points::Plan;
 use super::tile::{Workspace, ranges};
 use super::{Operator, Real};
+use crate::compute::cuda;
 use crate::kernel::Kernel;
 use crate::linalg::matmul_into;
 use faer::{Accum, Par};
@@ -74,9 +76,12 @@ impl<T: Real> Operator for DenseOperator<T> {
 /// ```
 pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<T> {
     let plan = Plan::new(kernel, x);
+    if let Some(k) = on_device(kernel, x, x, true) {
+        return k;
+    }
     let (points, diagonal) = (plan.points::<T>(x), plan.diagonal(x));
     let n = points.n;
-    let blocks = ranges(n);
+    let blocks = ranges(n, plan.side());
     let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
     let mut out: Vec<T> = zeros(n * n);
     let target = Target { start: out.as_mut_ptr(), n };
@@ -100,9 +105,27 @@ pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<T> {
 /// The kernel matrix `κ(X,Z)` `[n, m]` of points `[n, d]` and `[m, d]`.
 pub fn gram_cross<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>) -> Array2<T> {
     let plan = Plan::new(kernel, z);
+    if let Some(k) = on_device(kernel, x, z, false) {
+        return k;
+    }
     let mut out = Array2::from_shape_vec((x.nrows(), z.nrows()), zeros(x.nrows() * z.nrows())).expect("n·m values");
     fill(&plan, &plan.points(x), &plan.points(z), out.view_mut());
     out
+}
+
+/// Fewer values than this are computed sooner than they are asked for.
+const WORTH_A_TRIP: usize = 1 << 20;
+
+/// `κ(X,Z)` by the current device, if that is a GPU and there is enough to do.
+fn on_device<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>, symmetric: bool) -> Option<Array2<T>> {
+    let worth = x.nrows() * z.nrows() >= WORTH_A_TRIP && !kernel.sees_pictures();
+    let gpu = cuda::current().filter(|_| worth)?;
+    let kernel = CudaKernel::new(gpu, kernel, z, T::PRECISION);
+    let computed = kernel.gram_to_host(x, z, symmetric);
+    Some(computed.unwrap_or_else(|error| {
+        gpu.refuse(error);
+        Array2::from_elem((x.nrows(), z.nrows()), T::of(f64::NAN))
+    }))
 }
 
 /// A row-major `[n, n]` matrix that several threads fill, each its own blocks.

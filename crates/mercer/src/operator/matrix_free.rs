@@ -1,8 +1,12 @@
+use super::cuda::CudaOperator;
 use super::points::{Plan, Points};
 use super::tile::{Workspace, ranges};
 use super::{Operator, Precision, Real};
+use crate::Result;
+use crate::compute::Device;
+use crate::compute::cuda::{self, Gpu};
 use crate::kernel::Kernel;
-use crate::linalg::matmul_into;
+use crate::linalg::{Panel, matmul_into};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
@@ -17,9 +21,13 @@ use std::ops::Range;
 /// assert_eq!(k.apply(ndarray::array![[1.0], [1.0], [1.0]].view()), ndarray::array![[0.0], [4.0], [12.0]]);
 /// # Ok::<(), mercer::Error>(())
 /// ```
+///
+/// Where the current device is a GPU, products run there, fused: see [`super::cuda`].
 pub struct KernelOperator {
     plan: Plan,
     points: AnyPoints,
+    device: Option<CudaOperator>,
+    precision: Precision,
     diagonal: Array1<f64>,
 }
 
@@ -37,7 +45,12 @@ impl KernelOperator {
             Precision::F64 => AnyPoints::F64(plan.points(x)),
         };
         let diagonal = plan.diagonal(x);
-        KernelOperator { plan, points, diagonal }
+        // Pictures are compared here, wherever the vectors are.
+        let device = cuda::current().filter(|_| !kernel.sees_pictures()).and_then(|gpu| {
+            let operator = CudaOperator::new(gpu, kernel, x, precision);
+            operator.map_err(|error| gpu.refuse(error)).ok()
+        });
+        KernelOperator { plan, points, device, precision, diagonal }
     }
 }
 
@@ -47,9 +60,19 @@ impl Operator for KernelOperator {
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+        if let Some(device) = &self.device {
+            return or_nan(device.gpu(), device.apply(v), v.dim());
+        }
         match &self.points {
             AnyPoints::F32(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
             AnyPoints::F64(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
+        }
+    }
+
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        match &self.device {
+            Some(device) if v.device() == Device::Cuda(device.gpu().ordinal) => device.apply_panel(v),
+            _ => v.through_host(|v| self.apply(v)),
         }
     }
 
@@ -71,11 +94,16 @@ impl Operator for KernelOperator {
     }
 
     fn roundoff(&self) -> f64 {
-        match self.points {
-            AnyPoints::F32(_) => Precision::F32.roundoff(),
-            AnyPoints::F64(_) => Precision::F64.roundoff(),
-        }
+        self.precision.roundoff()
     }
+}
+
+/// What a GPU computed, or NaN everywhere: why is kept by the GPU, whose user asks in the end.
+fn or_nan(gpu: &Gpu, computed: Result<Array2<f64>>, shape: (usize, usize)) -> Array2<f64> {
+    computed.unwrap_or_else(|error| {
+        gpu.refuse(error);
+        Array2::from_elem(shape, f64::NAN)
+    })
 }
 
 /// Strips into which the tiles are dealt. It does not follow the thread count below eight threads, so that the sums,
@@ -87,7 +115,7 @@ fn strips() -> usize {
 /// `K V` over tiles on and above the diagonal: `Y_I += K_IJ V_J` and, off the diagonal, `Y_J += K_IJᵀ V_I`.
 fn symmetric_apply<T: Real>(plan: &Plan, x: &Points<T>, diagonal: &Array1<f64>, v: ArrayView2<f64>) -> Array2<f64> {
     let rounded = v.mapv(T::of);
-    let blocks = ranges(x.n);
+    let blocks = ranges(x.n, plan.side());
     let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
     let strip = |pairs: &[(usize, usize)]| {
         let mut y = Array2::zeros(v.dim());
@@ -128,9 +156,9 @@ fn cross_block<T: Real>(plan: &Plan, x: &Points<T>, rows: &[usize], columns: &[u
 
 /// `κ(a, b)` into `out` `[a.n, b.n]`.
 pub(super) fn fill<T: Real>(plan: &Plan, a: &Points<T>, b: &Points<T>, mut out: ArrayViewMut2<T>) {
-    let columns = ranges(b.n);
-    let chunks: Vec<_> = out.axis_chunks_iter_mut(Axis(0), super::tile::SIDE).collect();
-    chunks.into_par_iter().zip(ranges(a.n)).for_each_init(Workspace::new, |workspace, (mut out, rows)| {
+    let columns = ranges(b.n, plan.side());
+    let chunks: Vec<_> = out.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
+    chunks.into_par_iter().zip(ranges(a.n, plan.side())).for_each_init(Workspace::new, |workspace, (mut out, rows)| {
         for columns in &columns {
             let tile = workspace.tile(plan, a, rows.clone(), b, columns.clone());
             out.slice_mut(s![.., columns.clone()]).assign(&tile);
@@ -146,6 +174,9 @@ pub fn cross_apply(
     a: ArrayView2<f64>,
     precision: Precision,
 ) -> Array2<f64> {
+    if let Some(gpu) = cuda::current().filter(|_| !kernel.sees_pictures()) {
+        return or_nan(gpu, super::cuda::cross_apply(gpu, kernel, x, z, a, precision), (x.nrows(), a.ncols()));
+    }
     match precision {
         Precision::F32 | Precision::Tf32 => cross_apply_in::<f32>(kernel, x, z, a),
         Precision::F64 => cross_apply_in::<f64>(kernel, x, z, a),
@@ -157,9 +188,9 @@ fn cross_apply_in<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f6
     let (px, pz) = (plan.points::<T>(x), plan.points::<T>(z));
     let rounded = a.mapv(T::of);
     let mut y = Array2::zeros((x.nrows(), a.ncols()));
-    let rows: Vec<Range<usize>> = ranges(px.n);
-    let columns = ranges(pz.n);
-    let chunks: Vec<_> = y.axis_chunks_iter_mut(Axis(0), super::tile::SIDE).collect();
+    let rows: Vec<Range<usize>> = ranges(px.n, plan.side());
+    let columns = ranges(pz.n, plan.side());
+    let chunks: Vec<_> = y.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
     chunks.into_par_iter().zip(rows).for_each_init(Workspace::new, |workspace, (mut y, rows)| {
         for columns in &columns {
             let k = workspace.tile(&plan, &px, rows.clone(), &pz, columns.clone());

@@ -11,12 +11,15 @@
 //! A GPU or sharded form is one more file that implements [`Operator`].
 
 mod centred;
+pub mod cuda;
 mod dense;
 mod function_samples;
 mod low_rank;
 mod matrix_free;
 pub mod memory;
+mod network;
 mod network_ntk;
+mod pictures;
 mod points;
 mod real;
 mod strips;
@@ -33,6 +36,8 @@ pub use points::Points;
 pub use real::{Precision, Real};
 pub(crate) use strips::{StripBuffer, Strips};
 
+use crate::Result;
+use crate::linalg::Panel;
 use ndarray::{Array1, Array2, ArrayView2};
 
 /// A symmetric positive semi-definite matrix known by its action.
@@ -42,6 +47,11 @@ pub trait Operator: Send + Sync {
 
     /// `K V` `[n, b]` for `V` `[n, b]`.
     fn apply(&self, v: ArrayView2<f64>) -> Array2<f64>;
+
+    /// `K V` `[n, b]` on the device of `V` `[n, b]`: by [`Self::apply`] on the host, unless the operator can do better.
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        v.through_host(|v| self.apply(v))
+    }
 
     /// The sub-matrix `K[rows, columns]`.
     fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64>;

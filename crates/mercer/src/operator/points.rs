@@ -1,6 +1,9 @@
 //! Points made ready for a kernel: rounded to the tile's precision, shifted or lifted where the formula wants it.
 
 use super::Real;
+use super::network::{LANES, profile};
+use super::pictures::Pictures;
+use super::tile::SIDE;
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use rayon::prelude::*;
@@ -17,6 +20,8 @@ pub(super) struct Plan {
     pub statistics: Vec<(usize, Statistic)>,
     /// The different lifts of the points; `None` is the points themselves.
     lifts: Vec<Option<Base>>,
+    /// For each lift that is one of pictures: how its network runs, and whether its NTK is wanted.
+    pub pictures: Vec<Option<(Pictures, bool)>>,
 }
 
 /// Points `[n, d]` as a plan wants them.
@@ -31,29 +36,62 @@ pub(super) struct View<T> {
     pub x: Array2<T>,
     /// `‖x_i‖²`, `[n]`
     pub xx: Vec<T>,
+    /// What an infinite network's layers need of each point, `[n, length]`.
+    pub profile: Vec<T>,
+}
+
+/// What a tile sees of some points besides the points themselves.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a, T> {
+    /// `‖x_i‖²`, `[n]`
+    pub xx: &'a [T],
+    /// `[n, length]`
+    pub profile: &'a [T],
 }
 
 impl Plan {
     /// Plans for `kernel`, centred on the mean of `reference` `[n, d]` where the kernel allows it.
     pub fn new(kernel: &Kernel, reference: ArrayView2<f64>) -> Plan {
         let shift = kernel.is_shift_invariant().then(|| reference.mean_axis(Axis(0))).flatten();
-        let mut plan = Plan { kernel: kernel.clone(), shift, leaves: vec![], statistics: vec![], lifts: vec![] };
+        let mut plan =
+            Plan { kernel: kernel.clone(), shift, leaves: vec![], statistics: vec![], lifts: vec![], pictures: vec![] };
         for base in kernel.bases() {
             let (statistic, lifts) = base.visit(Needs);
             let view = position_or_push(&mut plan.lifts, lifts.then(|| base.clone()));
             let leaf = position_or_push(&mut plan.statistics, (view, statistic));
             plan.leaves.push(leaf);
         }
+        let of_pictures = |base: &Base| {
+            let (network, ntk) = base.network().filter(|(network, _)| network.shape().is_some())?;
+            Some((Pictures::new(network), ntk))
+        };
+        plan.pictures = plan.lifts.iter().map(|lift| lift.as_ref().and_then(of_pictures)).collect();
         plan
+    }
+
+    /// Rows and columns of a square tile: small where an entry takes as long as a row of others.
+    pub fn side(&self) -> usize {
+        if self.pictures.iter().any(Option::is_some) { LANES } else { SIDE }
     }
 
     /// The points `x` `[n, d]` in precision `T`.
     pub fn points<T: Real>(&self, x: ArrayView2<f64>) -> Points<T> {
         let shifted = self.shift.as_ref().map(|shift| &x - shift);
         let x = shifted.as_ref().map_or(x, |s| s.view());
-        let views = self.lifts.iter().map(|lift| match lift {
+        let views = self.lifts.iter().zip(&self.pictures).map(|(lift, pictures)| match lift {
             None => View::new(x),
-            Some(base) => View::new(base.visit(Lift(x)).expect("this formula lifts its points").view()),
+            Some(base) => {
+                let lifted = base.visit(Lift(x)).expect("this formula lifts its points");
+                let mut view = View::new(lifted.view());
+                if let Some((pictures, _)) = pictures {
+                    view.profile = pictures.profiles(lifted.view()).into_iter().map(T::of).collect();
+                    return view;
+                }
+                if let Some((network, _)) = base.network() {
+                    view.profile = view.xx.iter().flat_map(|xx: &T| profile(network.steps(), xx.wide())).collect();
+                }
+                view
+            }
         });
         Points { n: x.nrows(), views: views.collect() }
     }
@@ -61,11 +99,20 @@ impl Plan {
     /// `κ(x,x)` `[n]` for points `[n, d]`, in f64.
     pub fn diagonal(&self, x: ArrayView2<f64>) -> Array1<f64> {
         let points = self.points::<f64>(x);
+        let of_pictures = |(view, plan): (&View<f64>, &Option<(Pictures, bool)>)| {
+            plan.as_ref().map(|(pictures, ntk)| pictures.diagonal(*ntk, view.x.view(), &view.profile))
+        };
+        let pictures: Vec<Option<Vec<f64>>> = points.views.iter().zip(&self.pictures).map(of_pictures).collect();
         let value = |i: usize| {
             let mut leaf = 0;
-            self.kernel_at(&self.kernel, &mut leaf, &|statistic| {
-                let xx = points.views[statistic.0].xx[i];
-                Pair { s: if statistic.1 == Statistic::Dot { xx } else { 0.0 }, xx, yy: xx }
+            self.kernel_at(&self.kernel, &mut leaf, &|(view, statistic)| {
+                let xx = points.views[view].xx[i];
+                let s = match statistic {
+                    Statistic::Dot => xx,
+                    Statistic::L1 => 0.0,
+                    Statistic::Pictures => pictures[view].as_ref().expect("a diagonal of pictures")[i],
+                };
+                Pair { s, xx, yy: xx }
             })
         };
         (0..points.n).into_par_iter().map(value).collect::<Vec<f64>>().into()
@@ -75,7 +122,9 @@ impl Plan {
         match kernel {
             Kernel::Base(base) => {
                 *leaf += 1;
-                base.visit(Value(pair(self.statistics[self.leaves[*leaf - 1]])))
+                let statistic = self.statistics[self.leaves[*leaf - 1]];
+                let pair = pair(statistic);
+                if statistic.1 == Statistic::Pictures { pair.s } else { base.visit(Value(pair)) }
             }
             Kernel::Scale(c, k) => c * self.kernel_at(k, leaf, pair),
             Kernel::Sum(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, pair)).sum(),
@@ -90,7 +139,20 @@ impl<T: Real> View<T> {
         // The norms are those of the rounded points, so that ‖x−x‖² cancels to nothing.
         let norm = |row: ndarray::ArrayView1<T>| T::of(row.iter().map(|v| v.wide() * v.wide()).sum());
         let xx = x.axis_iter(Axis(0)).map(norm).collect();
-        View { x, xx }
+        View { x, xx, profile: vec![] }
+    }
+
+    /// What a tile sees of these points.
+    pub fn side(&self, points: std::ops::Range<usize>) -> Seen<'_, T> {
+        let length = self.profile.len() / self.xx.len().max(1);
+        let profile = &self.profile[points.start * length..points.end * length];
+        Seen { xx: &self.xx[points], profile }
+    }
+
+    /// The points of these rows, in this order.
+    fn select(&self, rows: &[usize]) -> View<T> {
+        let profile = rows.iter().flat_map(|&i| self.side(i..i + 1).profile).copied().collect();
+        View { x: self.x.select(Axis(0), rows), xx: rows.iter().map(|&i| self.xx[i]).collect(), profile }
     }
 }
 
@@ -107,7 +169,7 @@ struct Needs;
 impl Visitor for Needs {
     type Output = (Statistic, bool);
     fn visit<F: Formula>(self, formula: &F) -> Self::Output {
-        (F::STATISTIC, formula.lift(ArrayView2::from(&[[0.0]])).is_some())
+        (formula.statistic(), formula.lift(ArrayView2::from(&[[0.0]])).is_some())
     }
 }
 
@@ -132,7 +194,6 @@ impl Visitor for Value {
 impl<T: Real> Points<T> {
     /// The points of these rows, in this order.
     pub(super) fn select(&self, rows: &[usize]) -> Points<T> {
-        let view = |v: &View<T>| View { x: v.x.select(Axis(0), rows), xx: rows.iter().map(|&i| v.xx[i]).collect() };
-        Points { n: rows.len(), views: self.views.iter().map(view).collect() }
+        Points { n: rows.len(), views: self.views.iter().map(|view| view.select(rows)).collect() }
     }
 }

@@ -1,7 +1,9 @@
 //! One cache-sized tile of the kernel matrix: dot products by GEMM, then the formula on vector lanes while the tile is hot.
 
 use super::Real;
-use super::points::{Plan, Points, View};
+use super::network::NetworkBuffers;
+use super::pictures::PictureBuffers;
+use super::points::{Plan, Points, Seen, View};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
 use crate::linalg::matmul_into;
 use crate::simd::{Num, SimdJob, dispatch};
@@ -12,9 +14,9 @@ use std::ops::Range;
 /// Rows and columns of a square tile: in f32 half a second-level cache, and long enough for GEMM to run at speed.
 pub(super) const SIDE: usize = 384;
 
-/// `0..n` in ranges of at most [`SIDE`].
-pub(super) fn ranges(n: usize) -> Vec<Range<usize>> {
-    (0..n).step_by(SIDE).map(|start| start..n.min(start + SIDE)).collect()
+/// `0..n` in ranges of at most `side`, see [`Plan::side`].
+pub(super) fn ranges(n: usize, side: usize) -> Vec<Range<usize>> {
+    (0..n).step_by(side).map(|start| start..n.min(start + side)).collect()
 }
 
 /// Buffers that one thread reuses from tile to tile.
@@ -23,11 +25,20 @@ pub(super) struct Workspace<T> {
     statistics: Vec<Vec<T>>,
     spare: Vec<Vec<T>>,
     transposed: Vec<T>,
+    network: NetworkBuffers<T>,
+    pictures: PictureBuffers<T>,
 }
 
 impl<T: Real> Workspace<T> {
     pub fn new() -> Self {
-        Workspace { values: vec![], statistics: vec![], spare: vec![], transposed: vec![] }
+        Workspace {
+            values: vec![],
+            statistics: vec![],
+            spare: vec![],
+            transposed: vec![],
+            network: NetworkBuffers::default(),
+            pictures: PictureBuffers::default(),
+        }
     }
 
     /// `κ(a[rows], b[columns])`, `[rows, columns]`.
@@ -40,9 +51,9 @@ impl<T: Real> Workspace<T> {
         columns: Range<usize>,
     ) -> ArrayViewMut2<'_, T> {
         let shape = (rows.len(), columns.len());
-        let norms = |statistic: usize| {
+        let sides = |statistic: usize| {
             let view = plan.statistics[statistic].0;
-            (&a.views[view].xx[rows.clone()], &b.views[view].xx[columns.clone()])
+            (a.views[view].side(rows.clone()), b.views[view].side(columns.clone()))
         };
         let mut values = std::mem::take(&mut self.values);
         values.resize(shape.0 * shape.1, T::default());
@@ -51,18 +62,23 @@ impl<T: Real> Workspace<T> {
         {
             // One base kernel: its statistic becomes its value in place.
             let (xa, xb) = (&a.views[view], &b.views[view]);
-            self.statistic(kind, xa, rows.clone(), xb, columns.clone(), &mut values);
-            let (xx, yy) = norms(0);
-            in_place(&plan.kernel, &mut values, xx, yy);
+            self.statistic(plan, (view, kind), (xa, rows.clone()), (xb, columns.clone()), &mut values);
+            in_place(&plan.kernel, &mut values, sides(0), &mut self.network);
         } else {
             let mut statistics = std::mem::take(&mut self.statistics);
             statistics.resize_with(plan.statistics.len(), Vec::new);
             for (&(view, kind), out) in plan.statistics.iter().zip(&mut statistics) {
                 out.resize(values.len(), T::default());
-                self.statistic(kind, &a.views[view], rows.clone(), &b.views[view], columns.clone(), out);
+                self.statistic(
+                    plan,
+                    (view, kind),
+                    (&a.views[view], rows.clone()),
+                    (&b.views[view], columns.clone()),
+                    out,
+                );
             }
-            let tree = Tree { leaves: &plan.leaves, statistics: &statistics, norms: &norms };
-            tree.eval(&plan.kernel, &mut 0, &mut values, &mut self.spare);
+            let tree = Tree { leaves: &plan.leaves, statistics: &statistics, sides: &sides };
+            tree.eval(&plan.kernel, &mut 0, &mut values, &mut self.spare, &mut self.network);
             self.statistics = statistics;
         }
         self.values = values;
@@ -71,18 +87,22 @@ impl<T: Real> Workspace<T> {
 
     fn statistic(
         &mut self,
-        kind: Statistic,
-        a: &View<T>,
-        rows: Range<usize>,
-        b: &View<T>,
-        columns: Range<usize>,
+        plan: &Plan,
+        (view, kind): (usize, Statistic),
+        (a, rows): (&View<T>, Range<usize>),
+        (b, columns): (&View<T>, Range<usize>),
         out: &mut [T],
     ) {
+        if let Some((pictures, ntk)) = &plan.pictures[view] {
+            let (a, b) = ((a.x.view(), &a.profile[..]), (b.x.view(), &b.profile[..]));
+            return self.pictures.tile(pictures, *ntk, (a, rows), (b, columns), out);
+        }
         let (xa, xb) = (a.x.slice(s![rows, ..]), b.x.slice(s![columns, ..]));
         let out = ArrayViewMut2::from_shape((xa.nrows(), xb.nrows()), out).expect("the buffer has the tile's size");
         match kind {
             Statistic::Dot => matmul_into(out, Accum::Replace, xa, xb.t(), T::one_impl(), Par::Seq),
             Statistic::L1 => self.l1_distances(xa, xb, out),
+            Statistic::Pictures => unreachable!("pictures have a plan of their own"),
         }
     }
 
@@ -119,11 +139,11 @@ impl<T: Real> SimdJob for L1<'_, T> {
 }
 
 /// A kernel that holds a single base: its value in place of its statistic.
-fn in_place<T: Real>(kernel: &Kernel, values: &mut [T], xx: &[T], yy: &[T]) {
+fn in_place<T: Real>(kernel: &Kernel, values: &mut [T], sides: (Seen<T>, Seen<T>), network: &mut NetworkBuffers<T>) {
     match kernel {
-        Kernel::Base(base) => base.visit(Apply { values, xx, yy }),
+        Kernel::Base(base) => apply(base, values, sides, network),
         Kernel::Scale(c, inner) => {
-            in_place(inner, values, xx, yy);
+            in_place(inner, values, sides, network);
             let c = T::of(*c);
             values.iter_mut().for_each(|v| *v *= c);
         }
@@ -131,44 +151,59 @@ fn in_place<T: Real>(kernel: &Kernel, values: &mut [T], xx: &[T], yy: &[T]) {
     }
 }
 
+/// A base kernel over a tile that holds its statistic.
+fn apply<T: Real>(base: &Base, values: &mut [T], (x, y): (Seen<T>, Seen<T>), buffers: &mut NetworkBuffers<T>) {
+    match base.network() {
+        // Computed from the pictures already.
+        Some((network, _)) if network.shape().is_some() => {}
+        Some((network, ntk)) => {
+            buffers.fully_connected(network.steps(), ntk, x.profile, y.profile, y.xx.len(), values);
+        }
+        None => base.visit(Apply { values, xx: x.xx, yy: y.xx }),
+    }
+}
+
 /// The tile's statistics, and the kernel expression evaluated over them.
 struct Tree<'a, T, N> {
     leaves: &'a [usize],
     statistics: &'a [Vec<T>],
-    norms: &'a N,
+    sides: &'a N,
 }
 
-impl<'a, T: Real, N: Fn(usize) -> (&'a [T], &'a [T])> Tree<'a, T, N> {
-    fn eval(&self, kernel: &Kernel, leaf: &mut usize, out: &mut [T], spare: &mut Vec<Vec<T>>) {
+impl<'a, T: Real, N: Fn(usize) -> (Seen<'a, T>, Seen<'a, T>)> Tree<'a, T, N> {
+    fn eval(
+        &self,
+        kernel: &Kernel,
+        leaf: &mut usize,
+        out: &mut [T],
+        spare: &mut Vec<Vec<T>>,
+        network: &mut NetworkBuffers<T>,
+    ) {
         match kernel {
-            Kernel::Base(base) => self.base(base, leaf, out),
+            Kernel::Base(base) => {
+                let statistic = self.leaves[*leaf];
+                *leaf += 1;
+                out.copy_from_slice(&self.statistics[statistic]);
+                apply(base, out, (self.sides)(statistic), network);
+            }
             Kernel::Scale(c, inner) => {
-                self.eval(inner, leaf, out, spare);
+                self.eval(inner, leaf, out, spare, network);
                 let c = T::of(*c);
                 out.iter_mut().for_each(|v| *v *= c);
             }
-            Kernel::Sum(parts) => self.fold(parts, leaf, out, spare, |v, p| *v += p),
-            Kernel::Product(parts) => self.fold(parts, leaf, out, spare, |v, p| *v *= p),
+            Kernel::Sum(parts) | Kernel::Product(parts) => {
+                let join: fn(&mut T, T) =
+                    if matches!(kernel, Kernel::Sum(_)) { |v, p| *v += p } else { |v, p| *v *= p };
+                self.eval(&parts[0], leaf, out, spare, network);
+                let mut part = spare.pop().unwrap_or_default();
+                part.resize(out.len(), T::default());
+                for kernel in &parts[1..] {
+                    self.eval(kernel, leaf, &mut part, spare, network);
+                    out.iter_mut().zip(&part).for_each(|(v, &p)| join(v, p));
+                }
+                spare.push(part);
+            }
         }
-    }
-
-    fn base(&self, base: &Base, leaf: &mut usize, out: &mut [T]) {
-        let statistic = self.leaves[*leaf];
-        *leaf += 1;
-        out.copy_from_slice(&self.statistics[statistic]);
-        let (xx, yy) = (self.norms)(statistic);
-        base.visit(Apply { values: out, xx, yy });
-    }
-
-    fn fold(&self, parts: &[Kernel], leaf: &mut usize, out: &mut [T], spare: &mut Vec<Vec<T>>, join: fn(&mut T, T)) {
-        self.eval(&parts[0], leaf, out, spare);
-        let mut part = spare.pop().unwrap_or_default();
-        part.resize(out.len(), T::default());
-        for kernel in &parts[1..] {
-            self.eval(kernel, leaf, &mut part, spare);
-            out.iter_mut().zip(&part).for_each(|(v, &p)| join(v, p));
-        }
-        spare.push(part);
     }
 }
 

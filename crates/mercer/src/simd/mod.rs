@@ -32,6 +32,11 @@
 
 mod lane32;
 mod lane64;
+mod pack;
+mod simplify;
+pub(crate) mod source;
+
+pub use pack::Pack;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 

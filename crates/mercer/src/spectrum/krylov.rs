@@ -1,13 +1,15 @@
 use super::exact::from_eigenvectors;
 use super::{Method, Problem, Progress, Solution, zero_threshold};
-use crate::linalg::{eigh, matmul, orthonormal_basis};
+use crate::compute::{Device, cuda};
+use crate::linalg::{Panel, eigh};
 use crate::operator::{DenseOperator, KernelOperator, Operator, Precision, gram};
 use crate::rng::Rng;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
+use ndarray::{Array2, Axis, s};
 
 /// The top k pairs by block Krylov iteration on the operator. K is kept in memory only where it fits easily;
-/// otherwise every product computes it anew, tile by tile, and n is bounded by patience alone.
+/// otherwise, and always where the current device is a GPU, every product computes it anew, tile by tile, and n is
+/// bounded by patience alone.
 pub struct Krylov {
     /// Residual `‖Kψ − μψ‖/μ` at which a pair is done.
     pub tolerance: f64,
@@ -26,14 +28,23 @@ impl Method for Krylov {
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let n = problem.x.nrows() as u64;
-        let basis = 3 * n * (largest_basis(block_size(problem.k)) as u64) * 8;
-        problem.budget.require(
-            format!("the Krylov basis for k = {} at {n} points", problem.k),
-            basis,
-            "ask for fewer pairs, or use --method nystrom",
-        )?;
-        // A stored matrix is read faster than it is computed; a third of the budget is no burden.
-        let stored = problem.budget.allows(basis + 3 * n * n * problem.precision.bytes());
+        let basis = basis_bytes(n, problem.k);
+        let stored = match Device::current() {
+            Device::Cpu => {
+                problem.budget.require(
+                    format!("the Krylov basis for k = {} at {n} points", problem.k),
+                    basis,
+                    "ask for fewer pairs, or use --method nystrom",
+                )?;
+                // A stored matrix is read faster than it is computed; a third of the budget is no burden.
+                problem.budget.allows(basis + 3 * n * n * problem.precision.bytes())
+            }
+            // A GPU computes K faster than the host's memory would give it.
+            Device::Cuda(ordinal) => {
+                require_device_memory(n, problem.k, Device::current(), cuda::gpu(ordinal)?.memory().0)?;
+                false
+            }
+        };
         let operator: Box<dyn Operator> = match (stored, problem.precision) {
             (true, Precision::F32 | Precision::Tf32) => {
                 Box::new(DenseOperator::new(gram::<f32>(problem.kernel, problem.x)))
@@ -80,9 +91,30 @@ fn largest_basis(block: usize) -> usize {
     (6 * block).clamp(48, 600.max(3 * block))
 }
 
+/// Bytes of the basis, of its images, and of what a restart needs beside them.
+fn basis_bytes(n: u64, k: usize) -> u64 {
+    3 * n * (largest_basis(block_size(k)) as u64) * 8
+}
+
+/// Refuses a basis that does not fit into the `free` bytes of a device, and says how many pairs would.
+fn require_device_memory(n: u64, k: usize, device: Device, free: u64) -> Result<()> {
+    let needed = basis_bytes(n, k);
+    if needed <= free {
+        return Ok(());
+    }
+    let instead = match (1..k).rev().find(|&k| basis_bytes(n, k) <= free) {
+        Some(most) => format!("ask for at most {most} pairs, or use --device cpu"),
+        None => "use --method nystrom, fewer points, or --device cpu".into(),
+    };
+    let what = format!("the Krylov basis for k = {k} at {n} points");
+    Err(Error::DeviceMemory { device: device.to_string(), what, needed, free, instead })
+}
+
 /// The `k` largest eigenpairs of a symmetric positive semi-definite operator, by block Krylov iteration with
 /// Rayleigh–Ritz over the whole basis and thick restarts. Both the basis `Q` and `KQ` are kept, so every residual
 /// `‖Ku − θu‖` is measured, not estimated. A pair is done when it is below `tolerance · θ`, or below the rounding of K.
+///
+/// Q and KQ stay on the [`Device::current`] one; only matrices as small as the basis is wide come to the host.
 pub fn top_pairs(
     operator: &dyn Operator,
     k: usize,
@@ -94,32 +126,28 @@ pub fn top_pairs(
     let n = operator.n();
     let (block, room) = (block_size(k).min(n), largest_basis(block_size(k)).min(n));
     let mut rng = Rng::new(seed).fork(0x6b72_796c);
-    let mut fresh = orthonormal_basis(Array2::from_shape_simple_fn((n, block), || rng.normal()))?;
-    let mut q = Array2::<f64>::zeros((n, 0));
-    let mut kq = q.clone();
+    let start = Array2::from_shape_simple_fn((n, block), || rng.normal());
+    let mut fresh = Panel::on_current(start)?.orthonormal_basis()?;
+    let mut q = Panel::on_current(Array2::zeros((n, 0)))?;
+    let mut kq = q.try_clone()?;
     for products in 1.. {
-        let image = operator.apply(fresh.view());
-        (q, kq) = (joined(&q, &fresh), joined(&kq, &image));
+        let image = operator.apply_panel(&fresh)?;
+        (q, kq) = (q.joined(&fresh)?, kq.joined(&image)?);
         let (θ, rotation) = ritz_pairs(&q, &kq)?;
         let found = k.min(θ.len());
         let rotation = rotation.slice(s![.., ..found.max(block).min(θ.len())]);
-        let (vectors, images) = (matmul(q.view(), rotation), matmul(kq.view(), rotation));
-        let residuals: Vec<f64> = (0..found)
-            .map(|j| (&images.column(j) - &(θ[j] * &vectors.column(j))).mapv(|r| r * r).sum().sqrt())
-            .collect();
+        let (vectors, images) = (q.matmul(rotation)?, kq.matmul(rotation)?);
+        let residuals = images.residual_norms(&vectors, &θ[..found])?;
         let floor = 3.0 * operator.roundoff() * θ[0];
         let done = residuals.iter().zip(&θ).filter(|(r, θ)| **r <= (tolerance * **θ).max(floor)).count();
         let worst = residuals.iter().zip(&θ).map(|(r, θ)| r / θ.max(floor)).fold(0.0, f64::max);
         progress.step("krylov", done, k, &format!("product {products}, worst residual {worst:.1e}"));
 
-        let mut next = image;
-        for _ in 0..2 {
-            next = &next - &matmul(q.view(), matmul(q.t(), next.view()).view());
-        }
+        let next = image.outside(&q)?.outside(&q)?;
         // What is left of K Q outside of Q is rounding: the space is invariant and holds every non-zero pair.
-        let exhausted = next.iter().all(|r| r.abs() <= floor / (n as f64).sqrt()) || q.ncols() >= n;
+        let exhausted = next.all_within(floor / (n as f64).sqrt())? || q.ncols() >= n;
         if done == k || exhausted {
-            let [vectors, images] = [vectors, images].map(|m| padded(m.slice(s![.., ..found]), k));
+            let (vectors, images) = (padded(vectors, found, k)?, padded(images, found, k)?);
             let scale = θ[0].max(f64::MIN_POSITIVE);
             let pad = |values: Vec<f64>| values.into_iter().chain(std::iter::repeat(0.0)).take(k).collect();
             let residuals = pad(residuals.iter().map(|r| r / scale).collect());
@@ -137,25 +165,41 @@ pub fn top_pairs(
         if q.ncols() + block > room {
             (q, kq) = (vectors, images);
         }
-        fresh = orthonormal_basis(next)?;
-        fresh = orthonormal_basis(&fresh - &matmul(q.view(), matmul(q.t(), fresh.view()).view()))?;
+        fresh = next.orthonormal_basis()?.outside(&q)?.orthonormal_basis()?;
     }
     unreachable!("the loop returns")
 }
 
 /// Rayleigh–Ritz on an orthonormal basis: eigenpairs of `QᵀKQ`.
-fn ritz_pairs(q: &Array2<f64>, kq: &Array2<f64>) -> Result<(Vec<f64>, Array2<f64>)> {
-    let t = matmul(q.t(), kq.view());
+fn ritz_pairs(q: &Panel, kq: &Panel) -> Result<(Vec<f64>, Array2<f64>)> {
+    let t = q.t_matmul(kq)?;
     eigh(((&t + &t.t()) * 0.5).view())
 }
 
-fn joined(a: &Array2<f64>, b: &Array2<f64>) -> Array2<f64> {
-    concatenate(Axis(1), &[a.view(), b.view()]).expect("equal heights")
+/// The first `found` vectors on the host as exactly `k` columns: where the operator had fewer pairs, the rest are zero.
+fn padded(vectors: Panel, found: usize, k: usize) -> Result<Array2<f64>> {
+    let mut all = Array2::zeros((vectors.nrows(), k));
+    all.slice_mut(s![.., ..found]).assign(&vectors.columns(0..found)?.into_host()?);
+    Ok(all)
 }
 
-/// Exactly `k` columns: where the operator had fewer pairs, the rest are zero.
-fn padded(found: ArrayView2<f64>, k: usize) -> Array2<f64> {
-    let mut all = Array2::zeros((found.nrows(), k));
-    all.slice_mut(s![.., ..found.ncols()]).assign(&found);
-    all
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_too_small_is_told_what_fits() {
+        let n = 1_000_000;
+        let free = basis_bytes(n, 10);
+        assert!(require_device_memory(n, 10, Device::Cuda(0), free).is_ok());
+        let refused = require_device_memory(n, 40, Device::Cuda(0), free).unwrap_err();
+        match &refused {
+            Error::DeviceMemory { needed, free: left, .. } => assert_eq!((*needed, *left), (basis_bytes(n, 40), free)),
+            other => panic!("{other}"),
+        }
+        let message = refused.to_string();
+        assert!(message.starts_with("cuda:0: the Krylov basis for k = 40") && message.contains("at most 10 pairs"));
+        let hopeless = require_device_memory(n, 40, Device::Cuda(0), 1 << 20).unwrap_err();
+        assert!(hopeless.to_string().contains("nystrom"));
+    }
 }

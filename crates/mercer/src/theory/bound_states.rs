@@ -221,7 +221,7 @@ fn levels(
     let watch = Watch { progress, interrupt: None };
     let Trained { mut functions, record } = train(operator, functions, objective.as_mut(), k, &settings, watch)?;
     let sample = operator.sample(&mut rng.fork(4), budget.finish_points)?;
-    let pairs = Device::Cpu.enter(|| rayleigh_ritz(operator, &mut functions, &sample, k))?;
+    let pairs = Device::current().enter(|| rayleigh_ritz(operator, &mut functions, &sample, k))?;
     if pairs.eigenvalues.len() < k {
         return Err(Error::Numerical(format!(
             "{} spans {} functions, fewer than the {k} states asked for; use a wider network",

@@ -2,6 +2,7 @@
 
 use super::gpu::{Gpu, lock};
 use super::memory::Buffer;
+use crate::compute::Math;
 use cudarc::cublas::{result, sys};
 use std::ffi::c_void;
 
@@ -66,8 +67,8 @@ impl Matrix {
 }
 
 impl Gpu {
-    /// `C_j ← α A_j B_j + β C_j`, `A` `[m, p]`, `B` `[p, n]`, `C` `[m, n]`, for `count` matrices in f32 (or TF32 where
-    /// [`Gpu::tf32`] allows it).
+    /// `C_j ← α A_j B_j + β C_j`, `A` `[m, p]`, `B` `[p, n]`, `C` `[m, n]`, for `count` matrices in f32 (or TF32, bf16 where
+    /// [`Gpu::math`] says so).
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn gemm_f32(
         &'static self,
@@ -80,7 +81,11 @@ impl Gpu {
         c: Matrix,
     ) {
         use sys::cublasComputeType_t as Compute;
-        let compute = if self.tf32() { Compute::CUBLAS_COMPUTE_32F_FAST_TF32 } else { Compute::CUBLAS_COMPUTE_32F };
+        let compute = match self.math() {
+            Math::F32 => Compute::CUBLAS_COMPUTE_32F,
+            Math::Tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+            Math::Bf16 => Compute::CUBLAS_COMPUTE_32F_FAST_16BF,
+        };
         let scalars = [(&raw const alpha).cast(), (&raw const beta).cast()];
         self.gemm([m, p, n], count, scalars, [a, b, c], sys::cudaDataType_t::CUDA_R_32F, compute);
     }

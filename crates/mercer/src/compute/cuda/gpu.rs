@@ -1,12 +1,16 @@
 //! A device that is open.
 
 use super::blas::Blas;
+use super::dnn::{self, Dnn};
 use super::memory::Pool;
 use super::module::Modules;
+use super::solver::Solver;
+use crate::compute::Device;
+use crate::compute::Math;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// One open CUDA device: everything queued on it runs on [`Gpu::stream`] in program order.
@@ -26,12 +30,15 @@ pub struct Gpu {
     pub(super) pool: Mutex<Pool>,
     pub(super) modules: Mutex<Modules>,
     pub(super) blas: Mutex<Blas>,
-    tf32: AtomicBool,
+    pub(super) solver: Mutex<Solver>,
+    pub(super) dnn: Mutex<Dnn>,
+    math: AtomicU8,
     failure: Mutex<Option<String>>,
+    refusal: Mutex<Option<Error>>,
 }
 
 // SAFETY: the context may be used from any thread that has made it current, which every entry point does first; cuBLAS,
-// the pool and the modules are behind locks.
+// cuSOLVER, cuDNN, the pool and the modules are behind locks.
 unsafe impl Send for Gpu {}
 unsafe impl Sync for Gpu {}
 
@@ -45,6 +52,14 @@ pub fn gpu(ordinal: usize) -> Result<&'static Gpu> {
     let gpu: &'static Gpu = Box::leak(Box::new(Gpu::open(ordinal)?));
     open.insert(ordinal, gpu);
     Ok(gpu)
+}
+
+/// The GPU that is this thread's current device, if it is one.
+pub(crate) fn current() -> Option<&'static Gpu> {
+    match Device::current() {
+        Device::Cpu => None,
+        Device::Cuda(ordinal) => gpu(ordinal).ok(),
+    }
 }
 
 /// A lock whose holder cannot leave it half done.
@@ -116,11 +131,14 @@ impl Gpu {
                 pool: Mutex::new(Pool::default()),
                 modules: Mutex::default(),
                 blas: Mutex::new(Blas::none()),
+                solver: Mutex::new(Solver::none()),
+                dnn: Mutex::default(),
                 context,
                 stream,
                 copies,
-                tf32: AtomicBool::new(false),
+                math: AtomicU8::new(Math::F32 as u8),
                 failure: Mutex::new(None),
+                refusal: Mutex::new(None),
             })
         };
         let gpu = opened().map_err(|e| Error::Device(format!("cuda:{ordinal} cannot be opened: {}", words(e))))?;
@@ -149,12 +167,18 @@ impl Gpu {
         lock(&self.failure).get_or_insert(what);
     }
 
-    /// The first error of the work queued so far, which stays: a device that has failed computes nothing more.
+    /// Keeps an error that is not the device's fault (no room for a tensor, say) where it cannot be returned at once.
+    pub(crate) fn refuse(&self, error: Error) {
+        lock(&self.refusal).get_or_insert(error);
+    }
+
+    /// The first error of the work queued so far. A failure of the device stays, since it computes nothing more; a
+    /// refusal is told once.
     pub fn check(&self) -> Result<()> {
-        match &*lock(&self.failure) {
-            None => Ok(()),
-            Some(what) => Err(Error::Device(format!("cuda:{} has failed: {what}", self.ordinal))),
+        if let Some(what) = &*lock(&self.failure) {
+            return Err(Error::Device(format!("cuda:{} has failed: {what}", self.ordinal)));
         }
+        lock(&self.refusal).take().map_or(Ok(()), Err)
     }
 
     /// Waits for all queued work.
@@ -165,14 +189,38 @@ impl Gpu {
         self.check()
     }
 
-    /// Whether products may use TF32: 10 bits of mantissa in, f32 sums.
-    pub fn tf32(&self) -> bool {
-        self.tf32.load(Ordering::Relaxed)
+    /// How products round their factors.
+    pub fn math(&self) -> Math {
+        Math::of(self.math.load(Ordering::Relaxed))
     }
 
-    /// Allows or forbids TF32; returns what was before.
-    pub(crate) fn set_tf32(&self, allowed: bool) -> bool {
-        self.tf32.swap(allowed, Ordering::Relaxed)
+    /// Chooses how products round their factors; returns what was before.
+    pub(crate) fn set_math(&self, math: Math) -> Math {
+        Math::of(self.math.swap(math as u8, Ordering::Relaxed))
+    }
+
+    /// A mark of all work queued so far.
+    pub(crate) fn mark(&self) -> Option<CudaEvent> {
+        self.bind();
+        self.note(self.stream.record_event(None))
+    }
+
+    /// Copies that are queued from now on wait for the work up to `mark`.
+    pub(crate) fn copies_after(&self, mark: Option<CudaEvent>) {
+        if let Some(mark) = mark {
+            self.note(self.copies.wait(&mark));
+        }
+    }
+
+    /// Copies that are queued from now on wait for all work queued so far.
+    pub(crate) fn copies_after_work(&self) {
+        self.copies_after(self.mark());
+    }
+
+    /// Work that is queued from now on waits for all copies queued so far.
+    pub(crate) fn work_after_copies(&self) {
+        self.bind();
+        self.note(self.stream.join(&self.copies));
     }
 
     /// An event on the computing stream; [`Gpu::elapsed_ms`] measures between two.
@@ -277,5 +325,8 @@ fn versions() -> Vec<String> {
         format!("NVRTC {major}.{minor}"),
         format!("cuBLAS {}", dotted(blas)),
         format!("cuSOLVER {}", dotted(solver)),
+        dnn::version().map_or("no cuDNN 9: convolutions are slower without it".into(), |v| {
+            format!("cuDNN {}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
+        }),
     ]
 }

@@ -75,6 +75,17 @@ impl Buffer {
         self.gpu.note(queued);
     }
 
+    /// Queues a copy from the host on the second stream, beside the computing one: see [`Gpu::copies_after`] and
+    /// [`Gpu::work_after_copies`], which order the two.
+    pub fn write_beside<T: Copy>(&mut self, at_bytes: usize, data: &[T]) {
+        assert!(at_bytes + size_of_val(data) <= self.bytes, "{} bytes of {}", size_of_val(data), self.bytes);
+        self.gpu.bind();
+        // SAFETY: as in `write`.
+        let queued =
+            unsafe { result::memcpy_htod_async(self.pointer + at_bytes as u64, data, self.gpu.copies.cu_stream()) };
+        self.gpu.note(queued);
+    }
+
     /// Waits for the device and copies to the host.
     pub fn read<T: Copy>(&self, at_bytes: usize, data: &mut [T]) -> Result<()> {
         let bytes = size_of_val(data);

@@ -11,24 +11,42 @@
 //! | `module` | source → machine code by NVRTC, once per process |
 //! | `launch` | kernels and their arguments |
 //! | `blas` | matrix products by cuBLAS |
+//! | `dnn` | convolutions by cuDNN, where it is installed |
+//! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
+//! | `panel` | the arms of tall f64 matrices, [`crate::linalg::Panel`] |
 //! | `graph` | a recorded step, replayed with one launch |
-//! | `primitives` | the arms of the primitives of [`crate::compute`] |
+//! | `resident` | what a training step needs beside the primitives |
+//! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
 
 mod blas;
+pub(super) mod convolution;
+mod dnn;
 mod gpu;
 mod graph;
+pub(super) mod images;
 mod launch;
 mod memory;
 mod module;
+pub(crate) mod panel;
 pub(super) mod primitives;
+pub(crate) mod resident;
+pub(crate) mod solver;
 
+pub(crate) use gpu::current;
 pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Graph;
 pub use launch::Arg;
 pub use memory::Buffer;
 pub use module::Source;
+pub use solver::Number;
 
 /// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
 pub fn sources() -> Vec<(String, String)> {
-    vec![("primitives".into(), primitives::source())]
+    let own = [
+        ("primitives", primitives::source()),
+        ("images", images::source()),
+        ("panel", panel::source()),
+        ("resident", resident::source()),
+    ];
+    own.map(|(name, text)| (name.into(), text)).into_iter().chain(crate::operator::cuda::sources()).collect()
 }

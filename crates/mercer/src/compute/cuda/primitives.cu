@@ -7,6 +7,7 @@ typedef unsigned long long u64;
 #define EACH(i, n) for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (u64)gridDim.x * blockDim.x)
 
 extern "C" __global__ void axpy(u64 n, float alpha, const float* x, float* y) { EACH(i, n) y[i] = fmaf(alpha, x[i], y[i]); }
+extern "C" __global__ void add_f64(u64 n, double alpha, const double* x, double* y) { EACH(i, n) y[i] = fma(alpha, x[i], y[i]); }
 extern "C" __global__ void multiply(u64 n, const float* x, float* y) { EACH(i, n) y[i] *= x[i]; }
 extern "C" __global__ void multiply_each(u64 n, u64 size, const float* x, float* y) { EACH(i, n) y[i] *= x[i % size]; }
 extern "C" __global__ void add_product_each(u64 n, u64 size, const float* x, const float* y, float* out) {

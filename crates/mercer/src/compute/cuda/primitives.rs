@@ -14,9 +14,9 @@ use crate::rng::Rng;
 use std::sync::OnceLock;
 
 /// Threads of a block.
-const BLOCK: u32 = 256;
+pub(super) const BLOCK: u32 = 256;
 /// Most blocks of a loop over elements: enough to fill any device several times.
-const MOST_BLOCKS: u64 = 132 * 16;
+pub(super) const MOST_BLOCKS: u64 = 132 * 16;
 /// Rows that one block sums; more are cut into chunks.
 const CHUNK_ROWS: usize = 1024;
 
@@ -36,24 +36,24 @@ fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
     gpu.launch(compiled(), name, [blocks, 1, 1], BLOCK, 0, arguments);
 }
 
-fn at(tensor: &Tensor) -> Arg {
+pub(super) fn at(tensor: &Tensor) -> Arg {
     Arg::U64(tensor.address())
 }
 
-fn maybe(tensor: Option<&Tensor>) -> Arg {
+pub(super) fn maybe(tensor: Option<&Tensor>) -> Arg {
     Arg::U64(tensor.map_or(0, Tensor::address))
 }
 
 /// `(address, stride)` of a stack of vectors; a null pointer where there is none.
-fn vectors(stack: Option<Stack<'_>>) -> [Arg; 2] {
+pub(super) fn vectors(stack: Option<Stack<'_>>) -> [Arg; 2] {
     let address = stack.map_or(0, |s| s.tensor.address() + 4 * s.offset as u64);
     [Arg::U64(address), Arg::long(stack.map_or(0, |s| s.stride))]
 }
 
 /// Memory that lasts for one primitive. It is small; should even that be missing, the failure is kept by the device.
-fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
+pub(super) fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
     let buffer = gpu.allocate(bytes, &|| "partial sums".into(), "use a smaller batch");
-    buffer.map_err(|e| gpu.fail(e.to_string())).ok()
+    buffer.map_err(|e| gpu.refuse(e)).ok()
 }
 
 pub fn copy(gpu: &Gpu, x: &Tensor, y: &mut Tensor) {
@@ -65,6 +65,13 @@ pub fn copy(gpu: &Gpu, x: &Tensor, y: &mut Tensor) {
 
 pub fn axpy(gpu: &Gpu, alpha: f32, x: &Tensor, y: &mut Tensor) {
     over(gpu, "axpy", y.len(), &[Arg::long(y.len()), Arg::F32(alpha), at(x), at(y)]);
+}
+
+impl Gpu {
+    /// Queues `y ← y + α x` on `n` doubles at these addresses.
+    pub(crate) fn add_f64(&self, n: usize, alpha: f64, x: u64, y: u64) {
+        over(self, "add_f64", n, &[Arg::long(n), Arg::F64(alpha), Arg::U64(x), Arg::U64(y)]);
+    }
 }
 
 pub fn multiply(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
@@ -168,6 +175,9 @@ pub fn bias_activation(
     slope: Option<&mut Tensor>,
 ) {
     if phi == Activation::Identity && bias.is_none() && slope.is_none() {
+        return;
+    }
+    if bias.is_none() && super::images::activation(gpu, phi, y, slope.as_deref()) {
         return;
     }
     let (_, m, n) = y.as_matrices();
@@ -284,11 +294,19 @@ pub fn scale_columns(gpu: &Gpu, y: &mut Tensor, factor: Stack<'_>) {
     over(gpu, "scale_columns", y.len(), &arguments);
 }
 
+/// At most this many partial sums of squares.
+const MOST_SQUARES: u32 = 1024;
+
+/// Partial sums of squares of `x` as doubles at `part`; how many there are, at most 1024.
+pub fn square_sums(gpu: &Gpu, x: &Tensor, part: u64) -> u32 {
+    let blocks = (x.len() as u64).div_ceil(4 * u64::from(BLOCK)).clamp(1, u64::from(MOST_SQUARES)) as u32;
+    gpu.launch(compiled(), "sum_squares", [blocks, 1, 1], BLOCK, 0, &[Arg::long(x.len()), at(x), Arg::U64(part)]);
+    blocks
+}
+
 pub fn sum_squares(gpu: &'static Gpu, x: &Tensor, out: &mut Tensor) {
-    let blocks = x.len().div_ceil(4 * BLOCK as usize).clamp(1, 1024) as u32;
-    let Some(part) = scratch(gpu, 8 * blocks as usize) else { return };
-    let arguments = [Arg::long(x.len()), at(x), Arg::from(&part)];
-    gpu.launch(compiled(), "sum_squares", [blocks, 1, 1], BLOCK, 0, &arguments);
+    let Some(part) = scratch(gpu, 8 * MOST_SQUARES as usize) else { return };
+    let blocks = square_sums(gpu, x, part.pointer());
     let arguments = [Arg::I32(blocks as i32), Arg::from(&part), at(out)];
     gpu.launch(compiled(), "finish_squares", [1, 1, 1], BLOCK, 0, &arguments);
 }
@@ -331,7 +349,7 @@ pub fn update_at(
     v: &mut Tensor,
 ) {
     let (kind, a, b, epsilon, decay) = match rule {
-        Rule::Sgd { momentum } => (0, momentum, 0.0, 0.0, 0.0),
+        Rule::Sgd { momentum, weight_decay } => (0, momentum, 0.0, 0.0, weight_decay),
         Rule::RmsProp { decay, epsilon } => (1, decay, 0.0, epsilon, 0.0),
         Rule::Adam { beta1, beta2, epsilon, weight_decay } => (2, beta1, beta2, epsilon, weight_decay),
     };

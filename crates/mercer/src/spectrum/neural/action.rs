@@ -1,7 +1,7 @@
 //! What the training loop needs of an operator: points to look at, and the operator's action on functions there.
 
-use super::Functions;
 use super::objective::form;
+use super::{Functions, KernelBatches};
 use crate::compute::{self, Device, Store, Tensor, gemm};
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
@@ -79,6 +79,11 @@ pub trait Action: Send {
         Ok(matmul(wide(&out)?.view(), w))
     }
 
+    /// The operator as a device can follow it by itself, if it is a kernel's.
+    fn kernel_batches(&self) -> Option<KernelBatches<'_>> {
+        None
+    }
+
     /// The eigenvalue asked for that belongs to the eigenvalue μ of `K`.
     fn eigenvalue(&self, mu: f64) -> f64 {
         mu
@@ -120,14 +125,14 @@ impl Standard {
         Standard { centre, scale: if scale > 0.0 && scale.is_finite() { scale } else { 1.0 } }
     }
 
-    /// The points `rows` of `x` `[n, d]`, as a tensor `[rows, d]`.
+    /// The points `rows` of `x` `[n, d]`, as a tensor `[rows, d]` on the current device.
     pub fn gather(&self, x: ArrayView2<f64>, rows: impl ExactSizeIterator<Item = usize>) -> Result<Tensor> {
         let shape = [rows.len(), x.ncols()];
         let mut data = Vec::with_capacity(shape[0] * shape[1]);
         for row in rows {
             data.extend(x.row(row).iter().zip(&self.centre).map(|(v, c)| ((v - c) / self.scale) as f32));
         }
-        Tensor::from_host(Device::Cpu, &shape, &data)
+        Tensor::from_host(Device::current(), &shape, &data)
     }
 
     /// Columns d.
@@ -253,6 +258,10 @@ impl Action for KernelAction<'_> {
         let b = batch.rows.len();
         let g = Tensor::from_host(psi.device(), &[b, b], g.as_slice().expect("row by row"))?;
         average(&g, psi, out)
+    }
+
+    fn kernel_batches(&self) -> Option<KernelBatches<'_>> {
+        Some(KernelBatches { kernel: self.kernel, x: self.x, trace: self.trace })
     }
 
     fn unbiased(&mut self, _: &Batch, psi: &Tensor, covariance: &Array2<f64>, r: &Array2<f64>) -> Result<Array2<f64>> {

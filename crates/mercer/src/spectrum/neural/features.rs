@@ -44,7 +44,7 @@ impl NetworkFeatures {
         let inputs = standard.inputs();
         let network = Network::parse(&architecture, inputs, networks)?;
         let numbers = |name: &str| -> Result<Vec<f32>> { Ok(bundle.matrix(name)?.iter().map(|v| *v as f32).collect()) };
-        let parameters = network.parameters_from(Device::Cpu, &numbers("parameters")?, &numbers("constants")?)?;
+        let parameters = network.parameters_from(Device::current(), &numbers("parameters")?, &numbers("constants")?)?;
         if !compute::all_finite(&parameters.trained) || !compute::all_finite(&parameters.constants) {
             return Err(Error::input("the model's network has parameters that single precision cannot hold"));
         }
@@ -80,7 +80,7 @@ impl Features for NetworkFeatures {
         }
         let evaluate = || self.functions()?.columns(&self.standard.gather(x, 0..x.nrows())?);
         // The architecture and its numbers were checked when they came in, and the columns by the spectrum.
-        let values: Result<Array2<f64>> = Device::Cpu.enter(evaluate);
+        let values: Result<Array2<f64>> = self.parameters.trained.device().enter(evaluate);
         values.unwrap_or_else(|error| panic!("networks that were sound are no longer: {error}"))
     }
 

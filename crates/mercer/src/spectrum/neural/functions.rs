@@ -37,8 +37,10 @@ pub struct Functions {
     /// `s` `[k, 1]`
     factor: Tensor,
     work: Tensor,
-    /// A gradient on its way back, and its transpose where units are functions.
-    flow: [Tensor; 2],
+    /// Room for a gradient on its way back.
+    flow: Option<Tensor>,
+    /// Its transpose where units are functions.
+    turned: Tensor,
 }
 
 impl Functions {
@@ -63,7 +65,7 @@ impl Functions {
     }
 
     fn new(network: Network, layout: Layout, normalise: bool, rng: &Rng) -> Result<Functions> {
-        let parameters = network.init(Device::Cpu, rng)?;
+        let parameters = network.init(Device::current(), rng)?;
         Functions::from_parts(network, parameters, layout, normalise)
     }
 
@@ -87,7 +89,8 @@ impl Functions {
             envelope: None,
             factor: empty()?,
             work: empty()?,
-            flow: [empty()?, empty()?],
+            flow: None,
+            turned: empty()?,
         };
         functions.forget_norm()?;
         Ok(functions)
@@ -135,6 +138,16 @@ impl Functions {
         &mut self.parameters
     }
 
+    /// Where they are computed.
+    pub fn device(&self) -> Device {
+        self.parameters.trained.device()
+    }
+
+    /// Whether the device can compute them without the host.
+    pub(super) fn stay_on_device(&self) -> bool {
+        self.envelope.is_none() && self.network.stays_on_device()
+    }
+
     /// Whether the networks share trained numbers (a trunk).
     pub fn share_parameters(&self) -> Result<bool> {
         let alone = Network::parse(&self.network.expression(), self.network.inputs(), 1)?;
@@ -158,10 +171,27 @@ impl Functions {
     /// Back through the last [`Functions::forward`], which gave `psi` at `x`: `gradient ← (∂ψ/∂θ)ᵀ g` `[P]` for
     /// `g` `[k, B, c]`.
     pub fn vjp(&mut self, x: &Tensor, psi: &Tensor, g: &Tensor, gradient: &mut Tensor) -> Result<()> {
+        let mut flow = match self.flow.take() {
+            Some(flow) => flow,
+            None => Tensor::zeros(g.device(), &[0])?,
+        };
+        flow.reshape(g.shape())?;
+        compute::copy(g, &mut flow);
+        let done = self.vjp_in_place(x, psi, &mut flow, gradient);
+        self.flow = Some(flow);
+        done
+    }
+
+    /// [`Functions::vjp`] that uses up `g`.
+    pub(super) fn vjp_in_place(
+        &mut self,
+        x: &Tensor,
+        psi: &Tensor,
+        flow: &mut Tensor,
+        gradient: &mut Tensor,
+    ) -> Result<()> {
         let shape = psi.shape().to_vec();
-        let [flow, turned] = &mut self.flow;
         flow.reshape(&[shape[0], shape[1] * shape[2], 1])?;
-        compute::copy(g, flow);
         if self.normalise {
             self.work.reshape(&[shape[0], 1])?;
             compute::l2_norm_tangent(psi, &self.factor, flow, &mut self.work);
@@ -174,12 +204,12 @@ impl Functions {
             Layout::Networks => flow,
             Layout::Units => {
                 flow.reshape(&[1, shape[0], shape[1]])?;
-                turned.reshape(&[1, shape[1], shape[0]])?;
-                compute::transpose(flow, turned);
-                turned
+                self.turned.reshape(&[1, shape[1], shape[0]])?;
+                compute::transpose(flow, &mut self.turned);
+                &mut self.turned
             }
         };
-        self.network.vjp(&self.parameters, x, &mut self.passes, flow, gradient, None)
+        self.network.vjp_in_place(&self.parameters, x, &mut self.passes, flow, gradient)
     }
 
     /// ψ `[k, B, c]` at other points `x` `[B, d]`, with the factors of the last forward pass, whose buffers stay as

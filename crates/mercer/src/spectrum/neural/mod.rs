@@ -9,6 +9,7 @@
 //! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Ritz`] |
 //! | [`Kind`] | which objective, and the functions that it wants |
 //! | [`train`] | the loop: batches, validation, checkpoints, recovery |
+//! | [`Resident`] | steps that stay on a CUDA device |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
 //! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
 //! | [`Neural`] | all of it as a [`crate::spectrum::Method`] for a kernel |
@@ -30,7 +31,9 @@ mod nested;
 mod neuralef;
 mod objective;
 mod record;
+mod resident;
 mod ritz;
+mod room;
 mod sampled;
 mod sampled_model;
 mod schroedinger;
@@ -50,6 +53,7 @@ pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
 pub use objective::{Objective, Outcome, Step, form, mix};
 pub use record::{Stop, Training};
+pub use resident::{KernelBatches, OnDevice, Resident, Steps};
 pub use ritz::Ritz;
 pub use sampled::{SampledSpectrum, Samples, samples_from_rows};
 pub use sampled_model::SampledModel;

@@ -1,5 +1,6 @@
 //! Nested low-rank approximation (NeuralSVD): the best rank-1, rank-2, … approximations of K, all at once.
 
+use super::OnDevice;
 use super::objective::{Objective, Outcome, Step, form, mix};
 use crate::Result;
 use crate::compute::{self, Store, Tensor};
@@ -66,6 +67,10 @@ impl Objective for Nested {
 
     fn describe(&self) -> String {
         format!("nested ({:?})", self.nesting)
+    }
+
+    fn on_device(&mut self) -> Option<OnDevice<'_>> {
+        Some(OnDevice::Nested(self.nesting))
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<Outcome> {

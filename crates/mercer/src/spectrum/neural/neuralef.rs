@@ -1,5 +1,6 @@
 //! NeuralEF: eigenfunctions one after the other, each kept apart from those before it by the operator itself.
 
+use super::OnDevice;
 use super::objective::{MovingAverage, Objective, Outcome, Step, mix};
 use crate::Result;
 use crate::compute::{Store, Tensor};
@@ -17,7 +18,7 @@ pub struct NeuralEf {
 }
 
 /// `R_ii` below this share of the largest is not told from zero in single precision; nothing is divided by it.
-const TINY: f64 = 1e-6;
+pub(super) const TINY: f64 = 1e-6;
 
 impl NeuralEf {
     /// With the batch's own coefficients, or (`averaged`) moving averages over ten steps.
@@ -58,6 +59,10 @@ impl Objective for NeuralEf {
         // ℓ = −Σ_j (R_jj − Σ_{i<j} (R_ij/R_ii) R_ij)
         let loss = -(&coefficients * &step.r.t()).sum();
         Ok(Outcome { loss, eigenvalues: step.unbiased.diag().to_vec() })
+    }
+
+    fn on_device(&mut self) -> Option<OnDevice<'_>> {
+        Some(OnDevice::NeuralEf { averaged: self.average.as_mut().map(|average| (average.decay, &mut average.value)) })
     }
 
     fn save(&self, bundle: &mut Bundle) {

@@ -1,6 +1,6 @@
 //! An objective: from functions and their image under the operator to a gradient.
 
-use super::Functions;
+use super::{Functions, OnDevice};
 use crate::Result;
 use crate::compute::{Store, Tensor, gemm};
 use crate::model::Bundle;
@@ -59,6 +59,11 @@ pub trait Objective: Send {
 
     /// Writes the gradient of a loss that is to fall, and says where it stands.
     fn step(&mut self, step: &mut Step<'_>) -> Result<Outcome>;
+
+    /// The objective as a device can follow it by itself, if it can.
+    fn on_device(&mut self) -> Option<OnDevice<'_>> {
+        None
+    }
 
     /// Puts what the objective remembers between steps into a checkpoint.
     fn save(&self, _bundle: &mut Bundle) {}

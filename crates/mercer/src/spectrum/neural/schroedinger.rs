@@ -188,7 +188,7 @@ impl Schroedinger {
         x: ArrayView2<f64>,
     ) -> Result<Array2<f64>> {
         let points: Vec<f32> = x.iter().map(|v| *v as f32).collect();
-        let f = functions.columns(&Tensor::from_host(Device::Cpu, &[x.nrows(), x.ncols()], &points)?)?;
+        let f = functions.columns(&Tensor::from_host(Device::current(), &[x.nrows(), x.ncols()], &points)?)?;
         let mut psi = matmul(f.view(), coefficients);
         for (mut psi, x) in psi.rows_mut().into_iter().zip(x.rows()) {
             psi *= self.guide.density(&x.to_vec()).sqrt();
@@ -250,7 +250,7 @@ impl Action for Schroedinger {
             self.guide.draw(u.to_slice().expect("row by row"), &mut point);
             data.extend(point.iter().map(|x| *x as f32));
         }
-        Ok(Batch { x: Tensor::from_host(Device::Cpu, &[batch, d], &data)?, rows: vec![] })
+        Ok(Batch { x: Tensor::from_host(Device::current(), &[batch, d], &data)?, rows: vec![] })
     }
 
     fn apply(&mut self, batch: &Batch, psi: &Tensor, functions: &mut Functions, out: &mut Tensor) -> Result<()> {

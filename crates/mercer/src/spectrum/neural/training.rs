@@ -3,8 +3,9 @@
 use super::checkpoint::Mark;
 use super::finish::rayleigh_ritz;
 use super::objective::{MovingAverage, Objective, Outcome};
-use super::{Action, Batch, Functions, Stepper, Stop, Training};
-use crate::compute::{Device, Rule};
+use super::room::Room;
+use super::{Action, Batch, Functions, Resident, Stepper, Stop, Training};
+use crate::compute::{Device, Math, Rule};
 use crate::net::{Optimizer, Schedule};
 use crate::rng::Rng;
 use crate::spectrum::Progress;
@@ -55,6 +56,9 @@ pub struct Settings {
     pub checkpoint: Option<PathBuf>,
     /// Seconds between checkpoints.
     pub checkpoint_seconds: f64,
+    /// How a CUDA device rounds the factors of the networks' products in steps that stay on it ([`Resident`]). Steps that
+    /// pass through the host, validation, the finish and certificates are in f32, and the processor always is.
+    pub math: Math,
     /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.
     pub resume: bool,
 }
@@ -73,6 +77,7 @@ impl Default for Settings {
             validation_points: 1024,
             keep_best: true,
             checkpoint: None,
+            math: Math::Tf32,
             checkpoint_seconds: 30.0,
             resume: false,
         }
@@ -142,7 +147,10 @@ pub fn train(
     watch: Watch<'_>,
 ) -> Result<Trained> {
     settings.check()?;
-    Device::Cpu.enter(|| Run::new(action, functions, objective, k, settings, watch)?.run())
+    let device = functions.device();
+    let room = Room::new(device, &functions)?;
+    let trained = device.enter(|| Run::new(action, functions, objective, k, settings, watch)?.run());
+    trained.map_err(|error| room.advise(error))
 }
 
 /// All that a run is made of; what of it changes from step to step is in its [`Mark`].
@@ -172,6 +180,8 @@ pub(super) struct Run<'a> {
     reported: Option<Instant>,
     batch: usize,
     stepper: Stepper,
+    /// Steps that the device makes by itself, where it can.
+    resident: Option<Resident>,
     pub notes: Vec<String>,
 }
 
@@ -237,8 +247,10 @@ impl<'a> Run<'a> {
             reported: None,
             batch: settings.batch,
             stepper: Stepper::new(device)?,
+            resident: None,
             notes: vec![],
         };
+        run.resident = Resident::new(run.action, &run.functions, run.objective, settings.batch, settings.math)?;
         run.mark = Mark::of(&run)?;
         if let Some(path) = settings.checkpoint.as_deref().filter(|_| settings.resume) {
             run.resume(path)?;
@@ -261,10 +273,20 @@ impl<'a> Run<'a> {
     }
 
     fn run(mut self) -> Result<Trained> {
-        let stop = loop {
+        let stop = match self.train() {
+            Ok(stop) => stop,
+            Err(error) => return Err(self.rescue(error)),
+        };
+        self.save()?;
+        self.trained(stop)
+    }
+
+    /// The loop itself.
+    fn train(&mut self) -> Result<Stop> {
+        Ok(loop {
             let step = self.optimizer.steps();
             if self.watch.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
-                self.mark = Mark::of(&self)?;
+                self.mark = Mark::of(self)?;
                 break Stop::Interrupted;
             }
             let due = step.is_multiple_of(self.settings.interval()) || step >= self.settings.steps;
@@ -273,7 +295,7 @@ impl<'a> Run<'a> {
                     self.recover(error)?;
                     continue;
                 }
-                self.mark = Mark::of(&self)?;
+                self.mark = Mark::of(self)?;
             }
             if step >= self.settings.steps {
                 break Stop::Budget;
@@ -282,13 +304,46 @@ impl<'a> Run<'a> {
                 break Stop::Converged;
             }
             self.save_when_due()?;
-            match self.step() {
-                Ok(outcome) => self.remember(step, &outcome),
-                Err(error) => self.recover(error)?,
+            if let Err(error) = self.advance() {
+                self.recover(error)?;
             }
+        })
+    }
+
+    /// One step, or as many as the device makes in one go: up to the next validation.
+    fn advance(&mut self) -> Result<()> {
+        let step = self.optimizer.steps();
+        let Some(resident) = &mut self.resident else {
+            let outcome = self.step()?;
+            self.remember(step, &outcome);
+            return Ok(());
         };
-        self.save()?;
-        self.trained(stop)
+        let interval = self.settings.interval();
+        let most = (interval - step % interval).min(self.settings.steps - step);
+        let (functions, optimizer) = (&mut self.functions, &mut self.optimizer);
+        let steps = resident.steps(functions, self.objective, optimizer, &mut self.rng, most as usize)?;
+        self.batch = resident.batch();
+        for (step, outcome) in (step..).zip(&steps.outcomes) {
+            self.remember(step, outcome);
+        }
+        steps.failure.map_or(Ok(()), Err)
+    }
+
+    /// What to say when a device fails: the last good state is in host memory, and goes where checkpoints go.
+    fn rescue(&mut self, error: Error) -> Error {
+        let failed = matches!(error, Error::Device(_) | Error::DeviceMemory { .. });
+        let Some(path) = self.settings.checkpoint.clone().filter(|_| failed) else { return error };
+        let kept = match self.mark.write(&path) {
+            Ok(()) => format!("the last good state is in {}; --resume continues from it", path.display()),
+            Err(e) => format!("the last good state could not be written: {e}"),
+        };
+        match error {
+            Error::DeviceMemory { device, what, needed, free, instead } => {
+                Error::DeviceMemory { device, what, needed, free, instead: format!("{instead}; {kept}") }
+            }
+            Error::Device(what) => Error::Device(format!("{what}; {kept}")),
+            other => other,
+        }
     }
 
     fn step(&mut self) -> Result<Outcome> {
@@ -404,8 +459,12 @@ impl<'a> Run<'a> {
     pub fn identity(&self) -> String {
         let Settings { steps, batch, rule, learning_rate, course, clip, seed, patience, validation_points, .. } =
             self.settings;
+        let device = match self.functions.device() {
+            Device::Cpu => String::new(),
+            device => format!(", on {device} in {}", self.settings.math.name()),
+        };
         format!(
-            "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({course:?}), clip {clip:?}, patience {patience} over {validation_points} points, seed {seed}",
+            "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({course:?}), clip {clip:?}, patience {patience} over {validation_points} points, seed {seed}{device}",
             self.objective.describe(),
             self.k,
             self.action.identity(),

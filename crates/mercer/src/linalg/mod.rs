@@ -1,11 +1,20 @@
-//! Dense linear algebra on `ndarray` arrays, by faer: the few operations that the rooms share.
+//! Dense linear algebra on `ndarray` arrays: the few operations that the rooms share. By faer on the processor; large
+//! factorisations go to cuSOLVER where [`Device::current`](crate::compute::Device::current) is a GPU, and a [`Panel`] of
+//! vectors stays on its device.
 
+mod device;
+mod panel;
+
+pub use panel::Panel;
+
+use crate::compute::cuda::Number;
 use crate::{Error, Result};
+use device::DeviceFactor;
 use faer::linalg::matmul::matmul as faer_matmul;
 use faer::prelude::{ReborrowMut, Solve};
 use faer::traits::RealField;
 use faer::{Accum, MatMut, MatRef, Par, Side};
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 /// A faer view of an array, without a copy.
 pub fn view<'a, T>(a: ArrayView2<'a, T>) -> MatRef<'a, T> {
@@ -41,87 +50,93 @@ pub fn matmul_into<T: RealField>(
     faer_matmul(view_mut(out), accumulate, view(a), view(b), alpha, threads);
 }
 
-/// Eigenvalues in descending order and the eigenvectors as columns, of a symmetric matrix.
+/// Eigenvalues in descending order and the eigenvectors as columns, of a symmetric matrix (its lower half is read).
 pub fn eigh(a: ArrayView2<f64>) -> Result<(Vec<f64>, Array2<f64>)> {
     let n = a.nrows();
     if n == 0 {
         return Ok((vec![], Array2::zeros((0, 0))));
     }
-    let evd = view(a).self_adjoint_eigen(Side::Lower).map_err(|_| {
-        Error::Numerical(format!(
-            "the eigendecomposition of a {n}×{n} matrix did not converge: are its entries finite?"
-        ))
-    })?;
+    if let Some(gpu) = device::worth(n)? {
+        return device::eigh(gpu, a);
+    }
+    let evd = view(a).self_adjoint_eigen(Side::Lower).map_err(|_| not_decomposed(n))?;
     let (u, s) = (evd.U(), evd.S().column_vector());
     let values = (0..n).rev().map(|i| s[i]).collect();
     Ok((values, Array2::from_shape_fn((n, n), |(i, j)| u[(i, n - 1 - j)])))
 }
 
-/// A Cholesky factor, ready to solve.
-pub struct Cholesky<T: RealField>(faer::linalg::solvers::Llt<T>);
+fn not_decomposed(n: usize) -> Error {
+    Error::Numerical(format!("the eigendecomposition of a {n}×{n} matrix did not converge: are its entries finite?"))
+}
 
-impl<T: RealField> Cholesky<T> {
+/// A Cholesky factor, ready to solve.
+pub struct Cholesky<T: RealField + Number>(Factor<T>);
+
+/// Where the factor is.
+enum Factor<T: RealField + Number> {
+    Host(faer::linalg::solvers::Llt<T>),
+    Device(DeviceFactor<T>),
+}
+
+impl<T: RealField + Number> Cholesky<T> {
     /// Factors a symmetric positive definite matrix (its lower half is read).
     pub fn new(a: ArrayView2<T>) -> Result<Self> {
-        view(a).llt(Side::Lower).map(Cholesky).map_err(|e| {
+        let n = a.nrows();
+        if let Some(gpu) = device::worth(n)? {
+            return DeviceFactor::new(gpu, a).map(|factor| Cholesky(Factor::Device(factor)));
+        }
+        view(a).llt(Side::Lower).map(|factor| Cholesky(Factor::Host(factor))).map_err(|e| {
             let faer::linalg::cholesky::llt::factor::LltError::NonPositivePivot { index } = e;
-            Error::Numerical(format!(
-                "the {n}×{n} matrix is not positive definite (pivot {index}); add a larger ridge α",
-                n = a.nrows()
-            ))
+            not_positive_definite(n, index)
         })
     }
 
     /// `A⁻¹ B` `[n, m]`
-    pub fn solve(&self, b: ArrayView2<T>) -> Array2<T>
-    where
-        T: Copy,
-    {
-        let x = self.0.solve(view(b));
-        Array2::from_shape_fn(b.dim(), |(i, j)| x[(i, j)])
+    pub fn solve(&self, b: ArrayView2<T>) -> Array2<T> {
+        match &self.0 {
+            Factor::Host(factor) => {
+                let x = factor.solve(view(b));
+                Array2::from_shape_fn(b.dim(), |(i, j)| x[(i, j)])
+            }
+            // Where B has no room beside the factor, the host has.
+            Factor::Device(factor) => factor.solve(b).unwrap_or_else(|_| factor.solve_on_host(b)),
+        }
     }
 
     /// The factor `L`, `A = L Lᵀ`; what stands above its diagonal is not meant.
     pub fn lower(&self) -> MatRef<'_, T> {
-        self.0.L()
+        match &self.0 {
+            Factor::Host(factor) => factor.L(),
+            Factor::Device(factor) => view(factor.lower()),
+        }
     }
 }
 
+fn not_positive_definite(n: usize, pivot: usize) -> Error {
+    Error::Numerical(format!("the {n}×{n} matrix is not positive definite (pivot {pivot}); add a larger ridge α"))
+}
+
 /// Solves `L X = B` in place, for `L` lower triangular `[n, n]` and `B` `[n, m]`.
-pub fn solve_lower(l: MatRef<f64>, b: ArrayViewMut2<f64>) {
+pub fn solve_lower<T: RealField>(l: MatRef<T>, b: ArrayViewMut2<T>) {
     faer::linalg::triangular_solve::solve_lower_triangular_in_place(l, view_mut(b).rb_mut(), Par::rayon(0));
 }
 
 /// Solves `Lᵀ X = B` in place, for `L` lower triangular `[n, n]` and `B` `[n, m]`.
-pub fn solve_lower_transposed(l: MatRef<f64>, b: ArrayViewMut2<f64>) {
+pub fn solve_lower_transposed<T: RealField>(l: MatRef<T>, b: ArrayViewMut2<T>) {
     faer::linalg::triangular_solve::solve_upper_triangular_in_place(l.transpose(), view_mut(b).rb_mut(), Par::rayon(0));
 }
 
 /// An orthonormal basis `[n, r]` of the span of the columns of `v` `[n, b]`; `r < b` where they depend on each other.
-///
-/// Twice `V ← V Q Λ^{−1/2}` with `VᵀV = Q Λ Qᵀ`: the first pass drops the null directions, the second repairs
-/// the loss of orthogonality of the first.
-pub fn orthonormal_basis(mut v: Array2<f64>) -> Result<Array2<f64>> {
-    for mut column in v.axis_iter_mut(Axis(1)) {
-        let norm = column.dot(&column).sqrt();
-        column.mapv_inplace(|x| if norm > 0.0 { x / norm } else { 0.0 });
-    }
-    for _ in 0..2 {
-        let (values, q) = eigh(matmul(v.t(), v.view()).view())?;
-        let kept = values.iter().take_while(|&&λ| λ > 1e-13 * values[0].max(1e-300)).count();
-        let mut rotation = q.slice(s![.., ..kept]).to_owned();
-        for (mut column, λ) in rotation.axis_iter_mut(Axis(1)).zip(&values) {
-            column /= λ.sqrt();
-        }
-        v = matmul(v.view(), rotation.view());
-    }
-    Ok(v)
+/// It is [`Panel::orthonormal_basis`] on the processor.
+pub fn orthonormal_basis(v: Array2<f64>) -> Result<Array2<f64>> {
+    Panel::from(v).orthonormal_basis()?.into_host()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rng::Rng;
+    use ndarray::s;
 
     fn random(n: usize, m: usize, seed: u64) -> Array2<f64> {
         let mut rng = Rng::new(seed);
@@ -172,5 +187,12 @@ mod tests {
         solve_lower_transposed(factor.lower(), z.view_mut());
         assert!((z - factor.solve(b.view())).iter().all(|d| d.abs() < 1e-11));
         assert!(Cholesky::new((-a).view()).is_err());
+        // The order from which a GPU factors, where cuSOLVER counts minors: the pivot is counted from zero on both.
+        for (n, pivot) in [(9, 4), (600, 100)] {
+            let mut indefinite = Array2::<f64>::eye(n);
+            indefinite[[pivot, pivot]] = -1.0;
+            let refused = Cholesky::new(indefinite.view()).err().expect("not positive definite").to_string();
+            assert!(refused.contains(&format!("(pivot {pivot})")), "{refused}");
+        }
     }
 }

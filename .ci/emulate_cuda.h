@@ -1,0 +1,185 @@
+// Enough of CUDA to run a kernel on the host, one thread of the block after the other: every CUDA thread is a fibre that
+// gives way at barriers and at the warp's collective instructions (mma, ldmatrix, shuffles). Shared memory starts as
+// rubbish, writes past its end and misaligned copies stop the program, ldmatrix reports bank conflicts.
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <ucontext.h>
+#include <vector>
+
+using std::max;
+using std::min;
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+#define __logf logf
+#define __sinf sinf
+#define __cosf cosf
+
+struct float2 {
+    float x, y;
+};
+struct float4 {
+    float x, y, z, w;
+};
+static inline float2 make_float2(float a, float b) { return {a, b}; }
+static inline float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
+static inline unsigned __float_as_uint(float x) {
+    unsigned u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+static inline float __uint_as_float(unsigned u) {
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+static inline double rsqrt(double x) { return 1 / sqrt(x); }
+
+struct Index {
+    int x, y, z;
+};
+struct Warp {
+    int arrived = 0, generation = 0;
+    char in[32][64], out[32][64];
+};
+static Index threadIdx, blockIdx;
+static ucontext_t home;
+static std::vector<ucontext_t> fibres;
+static std::vector<bool> finished;
+static std::vector<Warp> warps;
+static int current, block_arrived, block_generation, block_threads;
+static std::vector<char> shared_memory;
+static size_t shared_limit;
+static std::function<void()> entry;
+
+[[noreturn]] static void fail(const char *what) {
+    printf("FAIL: %s\n", what);
+    exit(1);
+}
+static void give_way() { swapcontext(&fibres[current], &home); }
+static void fibre() {
+    entry();
+    finished[current] = true;
+    give_way();
+}
+
+static void __syncthreads() {
+    const int generation = block_generation;
+    if (++block_arrived == block_threads) {
+        block_arrived = 0;
+        ++block_generation;
+    } else {
+        while (generation == block_generation) give_way();
+    }
+}
+
+// The last lane to arrive computes `all` from every lane's input.
+template <class F> static void collective(const void *in, size_t in_size, void *out, size_t out_size, F all) {
+    Warp &warp = warps[threadIdx.x / 32];
+    const int lane = threadIdx.x % 32, generation = warp.generation;
+    memcpy(warp.in[lane], in, in_size);
+    if (++warp.arrived == 32) {
+        warp.arrived = 0;
+        all(warp);
+        ++warp.generation;
+    } else {
+        while (generation == warp.generation) give_way();
+    }
+    memcpy(out, warp.out[lane], out_size);
+}
+
+static double __shfl_xor_sync(unsigned, double value, int step) {
+    double result;
+    collective(&value, 8, &result, 8, [&](Warp &warp) {
+        for (int l = 0; l < 32; ++l) memcpy(warp.out[l], warp.in[l ^ step], 8);
+    });
+    return result;
+}
+
+// D = A B + C of m16n8k8 in TF32: operands cut off to 19 bits.
+static void emulated_mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    struct In {
+        float c[4];
+        unsigned a[4], b[2];
+    } in = {{c[0], c[1], c[2], c[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}};
+    collective(&in, sizeof in, c, 16, [](Warp &warp) {
+        double A[16][8], B[8][8];
+        auto tf32 = [](unsigned x) { return (double)__uint_as_float(x & 0xffffe000u); };
+        for (int l = 0; l < 32; ++l) {
+            const In *in = (const In *)warp.in[l];
+            const int g = l / 4, t = l % 4;
+            for (int q = 0; q < 4; ++q) A[g + 8 * (q & 1)][t + 4 * (q >> 1)] = tf32(in->a[q]);
+            for (int q = 0; q < 2; ++q) B[t + 4 * q][g] = tf32(in->b[q]);
+        }
+        for (int l = 0; l < 32; ++l) {
+            float out[4];
+            for (int e = 0; e < 4; ++e) {
+                double sum = ((const In *)warp.in[l])->c[e];
+                for (int k = 0; k < 8; ++k) sum += A[l / 4 + 8 * (e >> 1)][k] * B[k][2 * (l % 4) + (e & 1)];
+                out[e] = (float)sum;
+            }
+            memcpy(warp.out[l], out, 16);
+        }
+    });
+}
+
+static void emulated_ldmatrix(unsigned (&r)[4], const float *p) {
+    if (((uintptr_t)p - (uintptr_t)shared_memory.data()) % 16) fail("ldmatrix reads a row that is not aligned");
+    collective(&p, 8, r, 16, [](Warp &warp) {
+        const float *rows[32];
+        for (int l = 0; l < 32; ++l) memcpy(&rows[l], warp.in[l], 8);
+        for (int block = 0; block < 4; ++block) {
+            unsigned banks = 0;
+            for (int i = 0; i < 8; ++i) banks |= 1u << (uintptr_t)rows[8 * block + i] / 16 % 8;
+            if (banks != 255) fail("ldmatrix has bank conflicts");
+        }
+        for (int l = 0; l < 32; ++l)
+            for (int block = 0; block < 4; ++block) memcpy(warp.out[l] + 4 * block, rows[8 * block + l / 4] + l % 4, 4);
+    });
+}
+
+static void emulated_copy16(float *to, const float *from) {
+    const size_t at = (char *)to - shared_memory.data();
+    if (at % 16 || (uintptr_t)from % 16 || at + 16 > shared_limit) fail("cp.async is misaligned or out of bounds");
+    memcpy(to, from, 16);
+}
+
+static void launch(int grid_x, int grid_y, int threads, size_t shared_bytes, std::function<void()> kernel) {
+    const size_t stack = 1 << 16;
+    static std::vector<std::unique_ptr<char[]>> stacks;
+    while ((int)stacks.size() < threads) stacks.emplace_back(new char[stack]);
+    block_threads = threads, shared_limit = shared_bytes, entry = kernel;
+    for (int block = 0; block < grid_x * grid_y; ++block) {
+        shared_memory.assign(shared_bytes + 4096, 0x7f);
+        warps.assign((threads + 31) / 32, Warp());
+        finished.assign(threads, false);
+        fibres.resize(threads);
+        for (int t = 0; t < threads; ++t) {
+            getcontext(&fibres[t]);
+            fibres[t].uc_stack.ss_sp = stacks[t].get();
+            fibres[t].uc_stack.ss_size = stack;
+            makecontext(&fibres[t], fibre, 0);
+        }
+        int left = threads;
+        for (long round = 0; left > 0; ++round) {
+            if (round > 10000000) fail("the block never ends");
+            for (current = 0; current < threads; ++current) {
+                if (finished[current]) continue;
+                threadIdx = {current, 0, 0}, blockIdx = {block % grid_x, block / grid_x, 0};
+                swapcontext(&home, &fibres[current]);
+                left -= finished[current];
+            }
+        }
+        for (size_t i = shared_bytes; i < shared_memory.size(); ++i)
+            if (shared_memory[i] != 0x7f) fail("a write past the end of shared memory");
+    }
+}

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Runs the CUDA kernels of the fused product on the host and compares them with a sum in double.
+
+    MERCER_CUDA_SOURCES=DIR cargo test -p mercer --lib cuda_sources   # writes the sources
+    .ci/emulate_cuda.py DIR [name part]
+
+emulate_cuda.h stands in for the GPU: it finds wrong indices, layouts, bounds, alignment and bank conflicts, but no
+races and no speed. Needs a C++ compiler.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PREPARE = os.path.join(HERE, "../crates/mercer/src/operator/cuda/prepare.cu")
+
+# Instructions that have no name in C++, and what stands in for them.
+STAND_INS = {
+    "INLINE void mma(": "INLINE void mma(float (&c)[4], const word (&a)[4], word b0, word b1) { emulated_mma(c, a, b0, b1); }",
+    "INLINE word address(": "",
+    "INLINE void load4(": "INLINE void load4(word (&r)[4], const float *p) { emulated_ldmatrix(r, p); }",
+    "INLINE void copy16(": "INLINE void copy16(float *to, const float *from) { emulated_copy16(to, from); }",
+    "INLINE void copies_commit(": "INLINE void copies_commit() {}",
+    "template <int PENDING> INLINE void copies_wait(": "template <int PENDING> INLINE void copies_wait() {}",
+    "INLINE word low_half_here(": "INLINE word low_half_here(word x) { return low_half(__uint_as_float(x)); }",
+}
+FAST = {
+    "INLINE real m_exp2(": "INLINE real m_exp2(real x) { return exp2f(x); }",
+    "INLINE real m_sqrt(": "INLINE real m_sqrt(real x) { return sqrtf(x); }",
+    "INLINE real m_rsqrt(": "INLINE real m_rsqrt(real x) { return 1 / sqrtf(x); }",
+    "INLINE real m_recip(": "INLINE real m_recip(real x) { return 1 / x; }",
+}
+# (source, width of the points, n, m, are they the same points?)
+CASES = [
+    ("product-64-Tf32-16", 64, 300, 300, 1), ("product-64-Tf32-8", 50, 100, 260, 0), ("product-64-Tf32-24", 64, 200, 200, 1),
+    ("product-64-Tf32-32", 64, 200, 200, 1), ("product-100-Tf32-32", 100, 300, 200, 0), ("product-784-Tf32-32", 784, 64, 130, 0),
+    ("product-3-Tf32-32", 3, 300, 300, 1), ("product-64-Split-16", 64, 200, 200, 1), ("product-64-Split-24", 60, 140, 210, 0),
+    ("product-100-Split-32", 97, 300, 300, 1), ("product-64-F32-16", 64, 300, 300, 1), ("product-64-F32-32", 64, 100, 300, 0),
+    ("product-64-F64-16", 60, 200, 200, 1), ("product-64-F64-8", 64, 100, 300, 0), ("gram-3-Tf32", 3, 100, 210, 0),
+    ("gram-64-Tf32", 64, 210, 210, 1), ("gram-784-Tf32", 784, 100, 70, 0), ("gram-100-Split", 100, 200, 200, 1),
+    ("gram-100-F32", 100, 150, 260, 0), ("gram-64-F64", 64, 100, 100, 1),
+]
+BOUND = {"Tf32": 6e-4, "Split": 5e-7, "F32": 5e-7, "F64": 1e-14}
+
+PROGRAM = r"""
+#include "emulate_cuda.h"
+namespace product {
+%(product)s
+}
+#undef HALVES
+#undef NC
+#undef D
+#undef INLINE
+namespace prepare {
+%(prepare)s
+}
+int main() {
+    typedef %(real)s T;
+    const int n = %(n)d, m = %(m)d, d = %(d)d, width = %(width)d, rows = %(rows)d, nc = %(nc)d, same = %(same)d;
+    const int a_pad = (n + 767) / 768 * 768, b_pad = (m + 767) / 768 * 768, columns = nc - 3, ld = nc + 2;
+    std::mt19937 random(1);
+    std::normal_distribution<double> normal(0, 1);
+    std::vector<double> x(n * d), y(m * d), v(m * ld);
+    for (auto &e : x) e = normal(random) / sqrt((double)d);
+    for (auto &e : y) e = normal(random) / sqrt((double)d);
+    for (auto &e : v) e = normal(random) + 0.5;
+    if (same) y = x;
+    auto numbers = [](size_t count) { return (T *)aligned_alloc(64, (count * sizeof(T) + 63) / 64 * 64); };
+    T *a = numbers((size_t)a_pad * width), *b = numbers((size_t)b_pad * width), *axx = numbers(2 * a_pad), *byy = numbers(2 * b_pad);
+    T *values = numbers((size_t)2 * nc * b_pad);
+    launch(a_pad / 8, 1, 256, 0, [&] { prepare::prepare_points(x.data(), nullptr, a, axx, n, a_pad); });
+    launch(b_pad / 8, 1, 256, 0, [&] { prepare::prepare_points(y.data(), nullptr, b, byy, m, b_pad); });
+    auto kappa = [&](int i, int j) {
+        double s = 0;
+        for (int k = 0; k < d; ++k) s += pow(x[i * d + k] - y[j * d + k], 2);
+        return same && i == j ? 1.25 : exp(-s / 2);
+    };
+    const int tiles = (m + %(tile)d - 1) / %(tile)d, splits = tiles > 2 ? 2 : 1, each = (tiles + splits - 1) / splits;
+    const int diagonal = same ? 0 : -(1 << 30);
+    double error = 0, size = 0;
+#if GRAM
+    std::vector<T> out((size_t)n * (m + 1), (T)9);
+    launch((n + rows - 1) / rows, splits, %(threads)d, %(shared)d, [&] {
+        product::%(name)s(a, axx, b, byy, a_pad, b_pad, tiles, each, diagonal, out.data(), n, m, (long long)(m + 1));
+    });
+    for (int i = 0; i < n; ++i) {
+        for (int j = 0; j < m; ++j) error += pow(out[i * (m + 1) + j] - kappa(i, j), 2), size += pow(kappa(i, j), 2);
+        if (out[i * (m + 1) + m] != (T)9) fail("wrote beside the matrix");
+    }
+#else
+    launch((b_pad * nc + 255) / 256, 1, 256, 0, [&] { prepare::%(values)s(v.data(), values, m, b_pad, ld, 1, columns); });
+    std::vector<%(partial)s> partial((size_t)splits * a_pad * nc, NAN);
+    std::vector<double> out(n * ld, 7.0);
+    for (int again = 0; again < 2; ++again) // the second time added to the first
+        launch((n + rows - 1) / rows, splits, %(threads)d, %(shared)d, [&] {
+            product::%(name)s(a, axx, b, byy, a_pad, b_pad, tiles, each, diagonal, values, partial.data(), again);
+        });
+    launch((n * columns + 255) / 256, 1, 256, 0, [&] { prepare::reduce_partials(partial.data(), out.data(), splits, n, a_pad, ld, 1, columns); });
+    for (int i = 0; i < n; ++i)
+        for (int c = 0; c < ld; ++c) {
+            const double got = out[i * ld + c];
+            if (c == 0 || c > columns) {
+                if (got != 7.0) fail("wrote beside the columns");
+                continue;
+            }
+            double want = 0;
+            for (int j = 0; j < m; ++j) want += 2 * kappa(i, j) * v[j * ld + c];
+            error += pow(got - want, 2), size += want * want;
+        }
+#endif
+    printf("%%g\n", sqrt(error / size));
+}
+"""
+
+
+def replace_function(text, head, body):
+    """`text` with the function that starts with `head` replaced by `body`."""
+    start = text.find(head)
+    if start < 0:
+        return text
+    at, depth = text.index("{", start), 0
+    while True:
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        at += 1
+        if depth == 0:
+            return text[:start] + body + text[at:]
+
+
+def on_the_host(text):
+    """CUDA source as C++ against emulate_cuda.h."""
+    for head, body in STAND_INS.items():
+        text = replace_function(text, head, body)
+    before, mark, after = text.partition("#if ARITHMETIC == FAST\n")
+    for head, body in FAST.items():
+        after = replace_function(after, head, body)
+    text = before + mark + after
+    text = re.sub(r"extern __shared__ __align__\(16\) (\w+) shared\[\];", r"\1 *shared = (\1 *)shared_memory.data();", text)
+    text = re.sub(r"#pragma unroll.*", "", text).replace("__restrict__", "").replace('extern "C" ', "")
+    return text.replace("#define INLINE __device__ __forceinline__", "#undef INLINE\n#define INLINE static inline")
+
+
+def settings(text, d):
+    """Launch and layout of a source, from its #defines."""
+    number = lambda name: int((re.search(rf"#define {name} (\d+)", text) or [0, 0])[1])
+    arithmetic = re.search(r"#define ARITHMETIC (\w+)", text)[1]
+    nc, width, gram, halves = number("NC"), number("D"), number("GRAM"), 1 + number("SPLIT")
+    real = "double" if arithmetic == "F64" else "float"
+    found = dict(nc=nc, width=width, real=real, d=d)
+    if "// arch: 80" in text:
+        rows, stages, values = 32 * number("WARPS"), number("STAGES"), 0 if gram else halves * nc * 68
+        words = stages * (64 * (width + 4) + 64 + values)
+        if width > 64:
+            words = stages * (rows + 64) * ((16 if halves == 2 else 32) + 4) + 2 * (64 + values)
+        found |= dict(name="tensor", rows=rows, tile=64, threads=rows, shared=4 * words, partial="float", values="prepare_values_tensor")
+    else:
+        rows = 16 * number("TM")
+        words = max(32 * (rows + 4), 64 * nc) + (0 if gram else 64 * (rows + 4))
+        found |= dict(name="simt", rows=rows, tile=rows, threads=256, shared=words * (8 if real == "double" else 4), partial="double", values="prepare_values")
+    defines = dict(SOURCE="double", TARGET=real, PARTIAL=found["partial"], ROUND_TF32=int(arithmetic == "FAST"), HALVES=halves, NC=nc, D=width,
+                   SOURCE_D=d, VIEW_LIST=f"V(0, 0, {width}, 0, {d})", VIEWS=1,
+                   DIAGONAL="1.25 + 0 * norms[0]")  # not 1, so that its use shows
+    prepare = "".join(f"#define {name} {value}\n" for name, value in defines.items()) + "#define INLINE __device__ __forceinline__\n" + open(PREPARE, encoding="utf-8").read()
+    return found | dict(product=on_the_host(text), prepare=on_the_host(prepare))
+
+
+def main():
+    folder, wanted = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
+    failed = 0
+    with tempfile.TemporaryDirectory() as work:
+        for name, d, n, m, same in CASES:
+            if wanted not in name:
+                continue
+            text = open(os.path.join(folder, f"{name}.cu"), encoding="utf-8").read()
+            with open(f"{work}/test.cpp", "w", encoding="utf-8") as file:
+                file.write(PROGRAM % (settings(text, d) | dict(n=n, m=m, same=same)))
+            subprocess.run(["c++", "-std=c++17", "-O1", "-w", f"-I{HERE}", "-o", f"{work}/test", f"{work}/test.cpp"], check=True)
+            said = subprocess.run([f"{work}/test"], capture_output=True, text=True).stdout.strip()
+            bound = next(b for arithmetic, b in BOUND.items() if f"-{arithmetic}" in name)
+            good = re.fullmatch(r"[-+.e\d]+", said) and float(said) <= bound
+            failed += not good
+            print(f"{'ok  ' if good else 'FAIL'} {name}, d = {d}, {n} by {m}: {said}", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+//! Jobs on the first GPU: products, top pairs and training steps, timed on the device with the data there.
+
+use crate::Failure;
+use mercer::compute::{Device, Math, Rule};
+use mercer::kernel::Kernel;
+use mercer::net::{Optimizer, Schedule};
+use mercer::operator::Precision;
+use mercer::operator::cuda::time_product;
+use mercer::rng::Rng;
+use mercer::spectrum::neural::{KernelAction, Kind, Resident};
+use mercer::spectrum::{Krylov, Problem, Spectrum};
+use ndarray::Array2;
+use serde_json::{Value, json};
+use std::time::Instant;
+
+const N: usize = 65_536;
+const MILLION: usize = 1_000_000;
+const D: usize = 64;
+const COLUMNS: usize = 16;
+const RBF: &str = "rbf(8)";
+
+/// Runs one job of `bench/gpu/run.py`: a name and an arithmetic, `rbf_tf32`.
+pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
+    let device = Device::Cuda(0).open()?;
+    let (name, arithmetic) = job.rsplit_once('_').ok_or("a job is NAME_ARITHMETIC, such as rbf_tf32")?;
+    let precision = match arithmetic {
+        "tf32" => Precision::Tf32,
+        "f32" => Precision::F32,
+        "f64" => Precision::F64,
+        other => return Err(format!("unknown arithmetic '{other}'").into()),
+    };
+    let result = device.scope(|| match name {
+        "rbf" => product(RBF, N, precision, repeats),
+        "ntk" => product("ntk(depth=3, act=relu, w_var=2, b_var=0)", N, precision, repeats),
+        "top10" => top_pairs(precision),
+        "million" => product(RBF, MILLION, precision, 2),
+        other => match other.strip_prefix("neuralef_") {
+            Some(size) => training_step(size, precision),
+            None => Err(format!("unknown job '{other}'").into()),
+        },
+    });
+    device.checked(Ok(()))?;
+    result
+}
+
+fn normal(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    Array2::from_shape_simple_fn((rows, columns), || rng.normal())
+}
+
+fn product(kernel: &str, n: usize, precision: Precision, repeats: usize) -> Result<Value, Failure> {
+    let kernel = Kernel::parse(kernel)?;
+    let (x, v) = (normal(n, D, 0), normal(n, COLUMNS, 1));
+    let timing = time_product(&kernel, x.view(), v.view(), precision, repeats)?;
+    let mut result = json!({ "ms": timing.ms, "device_bytes": timing.bytes as f64 });
+    if n == N && precision != Precision::F64 {
+        let exact = time_product(&kernel, x.view(), v.view(), Precision::F64, 1)?.y;
+        let norm = |a: &Array2<f64>| a.iter().map(|v| v * v).sum::<f64>().sqrt();
+        result["error"] = json!(norm(&(&timing.y - &exact)) / norm(&exact));
+    }
+    Ok(result)
+}
+
+/// The top ten pairs with their certificate on held-out points, everything included.
+fn top_pairs(precision: Precision) -> Result<Value, Failure> {
+    let (x, held_out) = (normal(N, D, 0), normal(2048, D, 2));
+    let kernel = Kernel::parse(RBF)?;
+    let mut problem = Problem::new(&kernel, x.view(), 10);
+    problem.precision = precision;
+    let start = Instant::now();
+    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(held_out.view()))?;
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(json!({
+        "ms": [1e3 * seconds],
+        "seconds": seconds,
+        "worst_residual": spectrum.certificate.worst_residual(),
+        "eigenvalues": spectrum.eigenvalues,
+    }))
+}
+
+/// A NeuralEF step, `size` = d-h-k-B, as training makes it: drawing of batches and reading of losses included.
+fn training_step(size: &str, precision: Precision) -> Result<Value, Failure> {
+    let size: Vec<usize> = size.split('-').map(str::parse).collect::<Result<_, _>>()?;
+    let [d, h, k, b] = size[..] else { return Err("a size is d-h-k-B, such as 1-32-10-256".into()) };
+    let mut rng = Rng::new(0);
+    let x = Array2::from_shape_simple_fn((16 * b, d), || rng.normal());
+    let kernel = Kernel::parse(&format!("rbf({})", (d as f64).sqrt()))?;
+    let action = KernelAction::new(&kernel, x.view(), Precision::F32)?;
+    let kind = Kind::NeuralEf { averaged: false };
+    let mut functions = kind.functions(&format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm"), d, k, &rng)?;
+    let mut objective = kind.objective(&functions, k)?;
+    let schedule = Schedule::Constant { rate: 1e-3 };
+    let parameters = functions.network().parameters();
+    let mut optimizer = Optimizer::new(Device::current(), Rule::ADAM, schedule, None, parameters)?;
+    let math = if precision == Precision::Tf32 { Math::Tf32 } else { Math::F32 };
+    let mut resident =
+        Resident::new(&action, &functions, objective.as_mut(), b, math)?.ok_or("no step of the device's own")?;
+    let mut loss = f64::NAN;
+    let mut run = |steps: usize| -> Result<f64, Failure> {
+        let (start, mut made) = (Instant::now(), 0);
+        while made < steps {
+            let done = resident.steps(&mut functions, objective.as_mut(), &mut optimizer, &mut rng, steps - made)?;
+            if let Some(error) = done.failure {
+                return Err(error.into());
+            }
+            made += done.outcomes.len();
+            loss = done.outcomes.last().map_or(loss, |o| o.loss);
+        }
+        Ok(1e3 * start.elapsed().as_secs_f64() / made as f64)
+    };
+    run(64)?;
+    let each = if b > 4096 { 20 } else { 1000 };
+    let ms = (0..5).map(|_| run(each)).collect::<Result<Vec<f64>, _>>()?;
+    Ok(json!({ "ms": ms, "loss": loss }))
+}

@@ -1,0 +1,68 @@
+//! `mercer evaluate`: what a trained network says of labelled rows.
+
+use crate::context::Context;
+use crate::input::Reader;
+use crate::output::{Output, optional};
+use crate::text;
+use clap::Args;
+use mercer::Result;
+use mercer::classifier::{Classifier, Labelled, Scores, Unnamed};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Score a trained network on labelled rows, and write its logits
+#[derive(Args)]
+pub struct Evaluate {
+    /// Network file: one that `mercer train` wrote, or a state dict of PyTorch as safetensors
+    network: PathBuf,
+
+    /// Labelled rows, such as "mnist(part=test)"
+    data: String,
+
+    /// Network of a file that does not name it, as for `mercer train`; rows are then standardised by their own mean and spread
+    #[arg(long, value_name = "NET")]
+    net: Option<String>,
+
+    /// Table to write, .npy or .csv: the logits, one row a row, one column a class
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    reader: Reader,
+}
+
+impl Evaluate {
+    pub fn run(self, context: &Context) -> Result<()> {
+        let out = optional(self.out.as_deref(), Output::table)?;
+        let data = Labelled::of(&self.reader.open(&self.data)?)?;
+        let unnamed = self.net.as_deref().map(|net| Unnamed { net, data: &data });
+        let classifier = Classifier::load(&self.network, context.device, unnamed)?;
+        let labels = data.labels_for(&classifier.classes)?;
+        let start = Instant::now();
+        let logits = classifier.logits(data.x.view())?;
+        let seconds = start.elapsed().as_secs_f64();
+        let scores = Scores::of(logits.view(), &labels);
+        if let Some(out) = &out {
+            out.matrix(logits.view(), &classifier.classes)?;
+        }
+        let object = json!({
+            "network": self.network,
+            "net": classifier.network.expression(),
+            "data": self.data,
+            "test": scores,
+            "seconds": seconds,
+            "out": self.out,
+        });
+        context.result(&object, || {
+            let wrote = self.out.as_ref().map(|out| format!("\nwrote {}", out.display())).unwrap_or_default();
+            format!("{}: {} in {}{wrote}", self.data, sentence(&scores), text::seconds(seconds))
+        })
+    }
+}
+
+/// Scores as a person reads them.
+pub fn sentence(scores: &Scores) -> String {
+    let Scores { n, accuracy, nll, ece } = scores;
+    format!("accuracy {:.2} %, NLL {nll:.4}, ECE {ece:.4} on {}", 100.0 * accuracy, text::count(*n, "row"))
+}

@@ -1,0 +1,116 @@
+//! Classifiers in files: safetensors under PyTorch's names, with the architecture and the classes in the header.
+
+use super::{Classifier, Labelled, Standard, network};
+use crate::compute::Device;
+use crate::data::write_atomically;
+use crate::net::{NamedTensor, Network};
+use crate::{Error, Result};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// The newest header that this version writes and reads.
+const VERSION: u64 = 1;
+
+/// The entry `mercer` of the file's metadata, as JSON.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    version: u64,
+    net: String,
+    inputs: usize,
+    classes: Vec<String>,
+    standard: Standard,
+}
+
+/// What a file that another program wrote does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Unnamed<'a> {
+    /// Name or architecture of the network.
+    pub net: &'a str,
+    /// Rows like those that it was trained on: their classes, their image shape, and their mean and spread.
+    pub data: &'a Labelled,
+}
+
+impl Classifier {
+    /// Writes a file that [`Classifier::load`] reads, and PyTorch too (`safetensors.torch.load_file`), whole or not at all.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = self
+            .network
+            .tensors(&self.parameters)?
+            .into_iter()
+            .map(|t| (t.name, t.shape, t.data.iter().flat_map(|v| v.to_le_bytes()).collect()))
+            .collect();
+        let views = tensors.iter().map(|(name, shape, data)| {
+            (name.as_str(), TensorView::new(Dtype::F32, shape.clone(), data).expect("f32 bytes"))
+        });
+        let header = Header {
+            version: VERSION,
+            net: self.network.expression(),
+            inputs: self.network.inputs(),
+            classes: self.classes.clone(),
+            standard: self.standard.clone(),
+        };
+        let header = serde_json::to_string(&header).expect("headers are plain data");
+        let metadata = HashMap::from([("format".to_owned(), "pt".to_owned()), ("mercer".to_owned(), header)]);
+        let file = safetensors::serialize(views, Some(metadata)).map_err(|e| Error::file(path, e.to_string()))?;
+        write_atomically(path, |w| w.write_all(&file))
+    }
+
+    /// Reads a file. One that PyTorch wrote holds the numbers alone: `unnamed` says the rest, and is not looked at
+    /// otherwise.
+    pub fn load(path: &Path, device: Device, unnamed: Option<Unnamed<'_>>) -> Result<Classifier> {
+        let file = std::fs::read(path).map_err(|e| Error::io(path, e))?;
+        let broken = |what: String| Error::file(path, format!("cannot be read as a network: {what}"));
+        let foreign = |e: safetensors::SafeTensorError| broken(format!("truncated, or not safetensors ({e})"));
+        let (_, metadata) = SafeTensors::read_metadata(&file).map_err(foreign)?;
+        let entry = metadata.metadata().as_ref().and_then(|m| m.get("mercer"));
+        let tensors = SafeTensors::deserialize(&file).map_err(foreign)?;
+        let tensors =
+            tensors.iter().map(|(name, view)| tensor(name, &view).map_err(broken)).collect::<Result<Vec<_>>>()?;
+        let (network, classes, standard) = match (entry, unnamed) {
+            (Some(entry), _) => described(entry).map_err(|e| broken(e.to_string()))?,
+            (None, Some(Unnamed { net, data })) => {
+                let network = network(net, data.d(), data.image, data.classes.len())?;
+                let standard = Standard::of(data.x.view(), network.image().or(data.image))?;
+                (network, data.classes.clone(), standard)
+            }
+            (None, None) => {
+                return Err(broken("it does not name its network; say which it is (--net resnet20)".into()));
+            }
+        };
+        let parameters = network.parameters_named(device, &tensors).map_err(|e| broken(e.to_string()))?;
+        Ok(Classifier { network, parameters, standard, classes })
+    }
+}
+
+fn described(entry: &str) -> Result<(Network, Vec<String>, Standard)> {
+    let version = serde_json::from_str::<serde_json::Value>(entry).ok().and_then(|v| v["version"].as_u64());
+    if let Some(newer) = version.filter(|&v| v > VERSION) {
+        return Err(Error::input(format!("its header is version {newer}, newer than {VERSION}; update mercer")));
+    }
+    let header: Header =
+        serde_json::from_str(entry).map_err(|e| Error::input(format!("its header is not what mercer writes ({e})")))?;
+    let network = Network::parse(&header.net, header.inputs, 1)?;
+    if network.outputs() != header.classes.len() || !header.standard.fits(header.inputs) {
+        return Err(Error::input("its header contradicts itself"));
+    }
+    Ok((network, header.classes, header.standard))
+}
+
+fn tensor(name: &str, view: &TensorView) -> Result<NamedTensor, String> {
+    let bytes = view.data();
+    let data: Vec<f32> = match view.dtype() {
+        Dtype::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect(),
+        Dtype::F64 => {
+            bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes")) as f32).collect()
+        }
+        // Counters of batches are whole numbers, and of no use here.
+        _ if name.ends_with("num_batches_tracked") => Vec::new(),
+        other => return Err(format!("the tensor \"{name}\" is {other:?}; only F32 and F64 are read")),
+    };
+    if data.iter().any(|v| !v.is_finite()) {
+        return Err(format!("the tensor \"{name}\" holds values that are not finite"));
+    }
+    Ok(NamedTensor { name: name.to_owned(), shape: view.shape().to_vec(), data })
+}

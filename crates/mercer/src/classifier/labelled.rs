@@ -1,0 +1,110 @@
+//! Rows with a class each, and their standardisation.
+
+use crate::data::{Dataset, Target};
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2};
+use serde::{Deserialize, Serialize};
+
+/// Rows with a class each.
+#[derive(Clone, Debug)]
+pub struct Labelled {
+    /// `[n, d]`
+    pub x: Array2<f64>,
+    /// `[n]`, each below the number of classes.
+    pub labels: Vec<usize>,
+    /// Names of the classes.
+    pub classes: Vec<String>,
+    /// Channels, height and width, where each row is an image.
+    pub image: Option<[usize; 3]>,
+}
+
+impl Labelled {
+    /// A data set whose target is a class, or can be read as one.
+    pub fn of(data: &Dataset) -> Result<Labelled> {
+        let target = data.y.as_ref().ok_or_else(|| {
+            Error::input(format!("`{}` has no target; say by --target which column holds the classes", data.name))
+        })?;
+        let Target::Classes { labels, names } = target.as_classes()? else {
+            return Err(Error::input(format!("the target of `{}` is not a class", data.name)));
+        };
+        Ok(Labelled { x: data.x.clone(), labels, classes: names, image: data.shape })
+    }
+
+    /// Number of rows.
+    pub fn n(&self) -> usize {
+        self.x.nrows()
+    }
+
+    /// Number of columns.
+    pub fn d(&self) -> usize {
+        self.x.ncols()
+    }
+
+    /// The labels as positions in `classes`, found by name.
+    pub fn labels_for(&self, classes: &[String]) -> Result<Vec<usize>> {
+        let place = |name: &String| {
+            classes.iter().position(|c| c == name).ok_or_else(|| {
+                Error::input(format!(
+                    "the class `{name}` is not one of those that were learnt ({})",
+                    classes.join(", ")
+                ))
+            })
+        };
+        let used: Vec<bool> = (0..self.classes.len()).map(|c| self.labels.contains(&c)).collect();
+        let places =
+            self.classes.iter().zip(used).map(|(name, used)| if used { place(name).map(Some) } else { Ok(None) });
+        let places = places.collect::<Result<Vec<_>>>()?;
+        Ok(self.labels.iter().map(|&l| places[l].unwrap_or(0)).collect())
+    }
+}
+
+/// `(x − mean)/spread`, a pair for every channel of an image, or for every column.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Standard {
+    /// `[channels]`
+    pub mean: Vec<f64>,
+    /// `[channels]`, above zero.
+    pub spread: Vec<f64>,
+}
+
+impl Standard {
+    /// That of the rows `x` `[n, d]`; a channel without spread keeps its scale. Rows that are no images have one channel too:
+    /// columns that are alike everywhere would otherwise be blown up.
+    pub fn of(x: ArrayView2<f64>, image: Option<[usize; 3]>) -> Result<Standard> {
+        let channels = image.map_or(1, |[c, ..]| c);
+        let plane = x.ncols() / channels.max(1);
+        if channels == 0 || plane * channels != x.ncols() || x.is_empty() {
+            return Err(Error::input(format!("rows of {} columns are no images of {channels} channels", x.ncols())));
+        }
+        let size = (x.nrows() * plane) as f64;
+        let moments = |c: usize| {
+            let channel = x.slice(ndarray::s![.., c * plane..(c + 1) * plane]);
+            let mean = channel.sum() / size;
+            let variance = channel.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / size;
+            (mean, if variance > 0.0 { variance.sqrt() } else { 1.0 })
+        };
+        let (mean, spread) = (0..channels).map(moments).unzip();
+        Ok(Standard { mean, spread })
+    }
+
+    /// Whether it is one of rows of `d` columns.
+    pub(super) fn fits(&self, d: usize) -> bool {
+        let channels = self.mean.len();
+        let finite = self.mean.iter().chain(&self.spread).all(|v| v.is_finite());
+        channels > 0
+            && channels == self.spread.len()
+            && d % channels == 0
+            && finite
+            && self.spread.iter().all(|&s| s > 0.0)
+    }
+
+    /// The standardised rows, row by row.
+    pub fn apply(&self, x: ArrayView2<f64>) -> Vec<f32> {
+        let (columns, plane) = (x.ncols(), x.ncols() / self.mean.len());
+        let standardised = |(i, x): (usize, &f64)| {
+            let c = i % columns / plane;
+            ((x - self.mean[c]) / self.spread[c]) as f32
+        };
+        x.iter().enumerate().map(standardised).collect()
+    }
+}

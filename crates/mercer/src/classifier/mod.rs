@@ -1,0 +1,122 @@
+//! Networks that classify: trained on labelled rows, scored, and kept in files that PyTorch reads.
+//!
+//! ```
+//! use mercer::classifier::{Classifier, Labelled, Settings, train};
+//! use mercer::compute::Device;
+//! use mercer::data;
+//!
+//! let (fit, held_out) = data::open("digits", &Default::default())?.split(0.2, 0)?;
+//! let (fit, held_out) = (Labelled::of(&fit)?, Labelled::of(&held_out)?);
+//! let start = Classifier::new("dense(32) relu dense(10)", &fit, Device::Cpu, 0)?;
+//! let settings = Settings { epochs: 4, batch: 64, learning_rate: 0.05, ..Settings::default() };
+//! let trained = train(start, &fit, Some(&held_out), &settings, Default::default())?;
+//! assert!(trained.history.last().unwrap().test.as_ref().unwrap().accuracy > 0.9);
+//! # Ok::<(), mercer::Error>(())
+//! ```
+
+mod checkpoint;
+mod file;
+mod labelled;
+mod scores;
+mod training;
+
+pub use file::Unnamed;
+pub use labelled::{Labelled, Standard};
+pub use scores::Scores;
+pub use training::{Epoch, Settings, Stop, Trained, Watch, train};
+
+use crate::compute::{self, Device, Tensor};
+use crate::net::{Mode, Network, Parameters, named};
+use crate::rng::Rng;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2, s};
+
+/// Rows of a batch when a classifier is evaluated.
+const EVALUATED: usize = 256;
+
+/// A network whose outputs are the logits of classes, and how its input is standardised.
+#[derive(Debug)]
+pub struct Classifier {
+    /// One network.
+    pub network: Network,
+    /// Its numbers.
+    pub parameters: Parameters,
+    /// What is done to rows before the network sees them.
+    pub standard: Standard,
+    /// Names of the classes, in the order of the logits.
+    pub classes: Vec<String>,
+}
+
+impl Classifier {
+    /// A fresh network for the rows and classes of `data`: `net` is a name ([`crate::net::NAMES`]) or an architecture. Rows are
+    /// standardised, channel by channel, by their mean and spread in `data`.
+    pub fn new(net: &str, data: &Labelled, device: Device, seed: u64) -> Result<Classifier> {
+        if device != Device::Cpu {
+            return Err(Error::input(format!(
+                "classifiers cannot be trained on {device} in this version; use --device cpu"
+            )));
+        }
+        let network = network(net, data.d(), data.image, data.classes.len())?;
+        let standard = Standard::of(data.x.view(), network.image().or(data.image))?;
+        let parameters = network.init(device, &Rng::new(seed).fork(1))?;
+        Ok(Classifier { network, parameters, standard, classes: data.classes.clone() })
+    }
+
+    /// The logits `[n, classes]` of rows `x` `[n, d]`, with batch norms in their evaluating form, folded where they can be.
+    pub fn logits(&self, x: ArrayView2<f64>) -> Result<Array2<f32>> {
+        self.check_columns(x.ncols())?;
+        let device = self.parameters.trained.device();
+        let (network, parameters) = self.network.fold(&self.parameters)?;
+        device.enter(|| {
+            let mut workspace = network.workspace(device)?;
+            let mut out = Array2::zeros((x.nrows(), network.outputs()));
+            for start in (0..x.nrows()).step_by(EVALUATED) {
+                let rows = start..(start + EVALUATED).min(x.nrows());
+                let batch = self.standard.apply(x.slice(s![rows.clone(), ..]));
+                let batch = Tensor::from_host(device, &[rows.len(), x.ncols()], &batch)?;
+                let logits = network.forward(&parameters, &batch, Mode::Eval, &mut workspace)?.to_host()?;
+                let to = out.slice_mut(s![rows, ..]).into_iter();
+                to.zip(logits).for_each(|(to, z)| *to = z);
+            }
+            Ok(out)
+        })
+    }
+
+    /// How well it does on labelled rows.
+    pub fn score(&self, data: &Labelled) -> Result<Scores> {
+        Ok(Scores::of(self.logits(data.x.view())?.view(), &data.labels_for(&self.classes)?))
+    }
+
+    fn check_columns(&self, d: usize) -> Result<()> {
+        if d == self.network.inputs() {
+            return Ok(());
+        }
+        Err(Error::input(format!("the network takes rows of {} numbers, the data have {d}", self.network.inputs())))
+    }
+}
+
+/// The network called or written `net` on `d` columns, which has as many outputs as there are classes.
+fn network(net: &str, d: usize, image: Option<[usize; 3]>, classes: usize) -> Result<Network> {
+    let is_name = !net.trim().contains(|c: char| c == '(' || c.is_whitespace());
+    let mut text = if is_name { named(net.trim(), image.unwrap_or([1, 1, d]), classes)? } else { net.to_owned() };
+    if let Some([c, h, w]) = image.filter(|_| !text.trim_start().starts_with("image")) {
+        text = format!("image({c}, {h}, {w}) {text}");
+    }
+    let network = Network::parse(&text, d, 1)?;
+    if network.outputs() != classes {
+        return Err(Error::input(format!(
+            "the network puts out {} numbers, but there are {classes} classes; end it with dense({classes})",
+            network.outputs()
+        )));
+    }
+    Ok(network)
+}
+
+/// The rows of `data` on a device, standardised, `[n, d]`.
+fn on_device(standard: &Standard, x: ArrayView2<f64>, device: Device) -> Result<Tensor> {
+    let mut all = Tensor::zeros(device, &[0])?;
+    all.reshape(&[x.nrows(), x.ncols()])?;
+    all.copy_from_host(&standard.apply(x))?;
+    debug_assert!(compute::all_finite(&all));
+    Ok(all)
+}

@@ -1,0 +1,59 @@
+//! How good predicted class probabilities are.
+
+use ndarray::ArrayView2;
+use serde::{Deserialize, Serialize};
+
+/// Bins of the calibration error.
+const BINS: usize = 15;
+
+/// What logits are worth on labelled rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scores {
+    /// Rows.
+    pub n: usize,
+    /// Share of the rows whose likeliest class is right.
+    pub accuracy: f64,
+    /// Mean negative logarithm of the probability of the right class.
+    pub nll: f64,
+    /// Expected calibration error: over 15 bins of confidence, the mean gap between confidence and accuracy.
+    pub ece: f64,
+}
+
+impl Scores {
+    /// Of logits `[n, classes]` for labels `[n]`.
+    pub fn of(logits: ArrayView2<f32>, labels: &[usize]) -> Scores {
+        let (mut right, mut nll, mut bins) = (0, 0.0, [(0.0, 0.0); BINS]);
+        for (z, &label) in logits.rows().into_iter().zip(labels) {
+            let z: Vec<f64> = z.iter().map(|&z| f64::from(z)).collect();
+            let most = z.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b));
+            let normaliser = most + z.iter().map(|z| (z - most).exp()).sum::<f64>().ln();
+            let hit = z.iter().position(|&z| z == most) == Some(label);
+            let confidence = (most - normaliser).exp();
+            nll += normaliser - z[label];
+            right += usize::from(hit);
+            let bin = &mut bins[((confidence * BINS as f64) as usize).min(BINS - 1)];
+            *bin = (bin.0 + confidence, bin.1 + f64::from(u8::from(hit)));
+        }
+        let n = labels.len();
+        // Σ_bins (count/n) |mean confidence − mean accuracy|: the counts cancel.
+        let ece = bins.iter().map(|(confidence, hits)| (confidence - hits).abs()).sum::<f64>() / n as f64;
+        Scores { n, accuracy: right as f64 / n as f64, nll: nll / n as f64, ece }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::array;
+
+    #[test]
+    fn scores_are_their_definitions() {
+        // Confidences 3/4, 3/4, 1/2 (a tie: the first class is predicted).
+        let l = 3f32.ln();
+        let scores = Scores::of(array![[l, 0.0], [0.0, l], [5.0, 5.0]].view(), &[0, 0, 1]);
+        assert!((scores.accuracy - 1.0 / 3.0).abs() < 1e-12);
+        assert!((scores.nll - (-(0.75f64.ln()) - 0.25f64.ln() - 0.5f64.ln()) / 3.0).abs() < 1e-6);
+        // One bin holds two rows of confidence 0.75 of which one is right, another one row of 0.5 that is wrong.
+        assert!((scores.ece - ((1.5f64 - 1.0) + 0.5) / 3.0).abs() < 1e-6);
+    }
+}

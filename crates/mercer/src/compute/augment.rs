@@ -1,0 +1,73 @@
+//! Random views of training images: a shift with zeros coming in, and a mirror.
+
+use super::cuda::images as cuda;
+use super::parallel::{Parts, for_each};
+use super::tensor::Tensor;
+
+/// What happens to one image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Move {
+    /// Pixels that the picture moves up (negative: down).
+    pub up: i32,
+    /// Pixels that the picture moves to the left (negative: right).
+    pub left: i32,
+    /// Whether it is mirrored first.
+    pub mirror: bool,
+}
+
+/// `out_b` = image b of `x`, mirrored and shifted as `moves[b]` says, zeros where nothing comes in: a random crop of the
+/// image with a frame of zeros around it. `x` `[b, channels·height·width]`; `out` is given its shape.
+pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Tensor) -> crate::Result<()> {
+    let [_, height, width] = image;
+    let n: usize = image.iter().product();
+    assert!(x.len() == moves.len() * n, "shift_mirror of {:?} by {} moves of {image:?}", x.shape(), moves.len());
+    out.reshape(x.shape())?;
+    if let Some(gpu) = x.gpu() {
+        return cuda::shift_mirror(gpu, x, image, moves, out);
+    }
+    let (x, out) = (x.host(), Parts::new(out.host_mut()));
+    for_each(moves.len(), 4 * moves.len() * n, |b| {
+        // SAFETY: tasks have different images.
+        let out = unsafe { out.part(b * n..(b + 1) * n) };
+        let Move { up, left, mirror } = moves[b];
+        for (line, out) in out.chunks_exact_mut(width).enumerate() {
+            let row = (line % height) as i64 + i64::from(up);
+            if !(0..height as i64).contains(&row) {
+                out.fill(0.0);
+                continue;
+            }
+            let start = b * n + (line / height * height + row as usize) * width;
+            let from = &x[start..start + width];
+            for (col, out) in out.iter_mut().enumerate() {
+                let col = col as i64 + i64::from(left);
+                let inside = (0..width as i64).contains(&col);
+                let at = if mirror { width as i64 - 1 - col } else { col };
+                *out = if inside { from[at as usize] } else { 0.0 };
+            }
+        }
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+
+    #[test]
+    fn images_are_mirrored_then_shifted() {
+        // Two images of two channels of 2×3.
+        let data: Vec<f32> = (1..=24).map(|i| i as f32).collect();
+        let x = Tensor::from_host(Device::Cpu, &[2, 12], &data).unwrap();
+        let mut out = Tensor::zeros(Device::Cpu, &[0]).unwrap();
+        let moves = [Move { up: 1, left: -1, mirror: false }, Move { up: 0, left: 1, mirror: true }];
+        shift_mirror(&x, [2, 2, 3], &moves, &mut out).unwrap();
+        let want = [
+            [0.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0, 10.0, 11.0, 0.0, 0.0, 0.0],
+            [14.0, 13.0, 0.0, 17.0, 16.0, 0.0, 20.0, 19.0, 0.0, 23.0, 22.0, 0.0],
+        ];
+        assert_eq!(out.to_host().unwrap(), want.concat());
+        shift_mirror(&x, [2, 2, 3], &[Move::default(), Move { up: -9, left: 0, mirror: true }], &mut out).unwrap();
+        assert_eq!(out.to_host().unwrap(), [&data[..12], &[0.0; 12]].concat());
+    }
+}

@@ -1,0 +1,298 @@
+//! Batch norm: every channel shifted and scaled by its mean and variance over the batch, or by stored ones.
+//!
+//! A row has `channels·plane` numbers, channel by channel; without images the plane is one number.
+
+use super::cuda::images as cuda;
+use super::parallel::{Parts, for_each};
+use super::reduce::{dot, sum};
+use super::tensor::{Stack, StackMut, Tensor};
+use crate::simd::{SimdJob, dispatch};
+
+/// Added to variances.
+pub const EPSILON: f32 = 1e-5;
+
+/// The planes of channel `c` in rows of `[batch, channels·plane]`.
+#[derive(Clone, Copy)]
+struct Channel {
+    c: usize,
+    channels: usize,
+    plane: usize,
+}
+
+impl Channel {
+    fn planes(self, x: &[f32]) -> impl Iterator<Item = &[f32]> {
+        x.chunks_exact(self.plane).skip(self.c).step_by(self.channels)
+    }
+}
+
+/// `Σ x` and `Σ (x − mean)²` of the planes of one channel.
+struct Moments<'a>(&'a [f32], Channel);
+
+impl SimdJob for Moments<'_> {
+    type Output = (f64, f64);
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> (f64, f64) {
+        let Moments(x, channel) = self;
+        let n = (x.len() / channel.channels) as f64;
+        let mean = channel.planes(x).map(|p| f64::from(sum(p))).sum::<f64>() / n;
+        let shift = mean as f32;
+        let mut total = 0.0;
+        for plane in channel.planes(x) {
+            let mut lanes = [0.0f32; 16];
+            let chunks = plane.chunks_exact(16);
+            let rest: f32 = chunks.remainder().iter().map(|x| (x - shift) * (x - shift)).sum();
+            for x in chunks {
+                for l in 0..16 {
+                    lanes[l] += (x[l] - shift) * (x[l] - shift);
+                }
+            }
+            total += f64::from(lanes.iter().sum::<f32>() + rest);
+        }
+        (mean, total / n)
+    }
+}
+
+/// Mean and variance (the mean of the squared deviations) of every channel over the batch: `x` `[k, b, channels·plane]`
+/// or shared, `statistics` `[k, 2, channels]`.
+pub fn batch_statistics(x: Stack<'_>, statistics: &mut Tensor) {
+    let (count, two, channels) = statistics.as_matrices();
+    assert!(two == 2 && x.cols % channels == 0, "batch_statistics of {} columns, {channels} channels", x.cols);
+    if let Some(gpu) = statistics.gpu() {
+        return cuda::batch_statistics(gpu, x, statistics);
+    }
+    let plane = x.cols / channels;
+    let out = Parts::new(statistics.host_mut());
+    for_each(count * channels, 4 * count * x.rows * x.cols, |task| {
+        let (j, c) = (task / channels, task % channels);
+        let (mean, variance) = dispatch(Moments(x.host(j), Channel { c, channels, plane }));
+        let at = 2 * j * channels + c;
+        // SAFETY (both): tasks have different (j, c).
+        unsafe { out.part(at..at + 1)[0] = mean as f32 };
+        unsafe { out.part(at + channels..at + channels + 1)[0] = variance as f32 };
+    });
+}
+
+/// What normalises one channel: mean μ, `s = 1/√(σ² + ε)`, scale γ, offset β.
+#[derive(Clone, Copy)]
+struct Normaliser {
+    mean: f32,
+    s: f32,
+    gamma: f32,
+    beta: f32,
+}
+
+fn normaliser(statistics: Stack<'_>, affine: Stack<'_>, j: usize, c: usize) -> Normaliser {
+    let (moments, affine) = (statistics.host(j), affine.host(j));
+    let channels = affine.len() / 2;
+    let s = 1.0 / (moments[channels + c] + EPSILON).sqrt();
+    Normaliser { mean: moments[c], s, gamma: affine[c], beta: affine[channels + c] }
+}
+
+/// `y = γ (x − μ)/√(σ² + ε) + β`. `x` `[k, b, channels·plane]` or shared; `statistics` `[k, 2, channels]` holds μ and σ²,
+/// of the batch or stored; `affine` `[k, 2, channels]` holds γ and β; `y` `[k, b, channels·plane]`.
+pub fn batch_norm(x: Stack<'_>, statistics: Stack<'_>, affine: Stack<'_>, y: &mut Tensor) {
+    let (count, batch, n) = y.as_matrices();
+    let channels = affine.cols;
+    assert!(x.rows == batch && x.cols == n && n % channels == 0, "batch_norm of [{}, {}]", x.rows, x.cols);
+    if let Some(gpu) = y.gpu() {
+        return cuda::batch_norm(gpu, x, statistics, affine, y);
+    }
+    let plane = n / channels;
+    let y = Parts::new(y.host_mut());
+    for_each(count * batch, 4 * count * batch * n, |task| {
+        let j = task / batch;
+        let x = &x.host(j)[task % batch * n..(task % batch + 1) * n];
+        // SAFETY: tasks have different rows.
+        let y = unsafe { y.part(task * n..(task + 1) * n) };
+        for (c, (y, x)) in y.chunks_exact_mut(plane).zip(x.chunks_exact(plane)).enumerate() {
+            let Normaliser { mean, s, gamma, beta } = normaliser(statistics, affine, j, c);
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = (gamma * s) * (x - mean) + beta);
+        }
+    });
+}
+
+/// Sums over one channel that its derivative needs.
+struct Sums<'a> {
+    x: &'a [f32],
+    g: &'a [f32],
+    mean: f32,
+    s: f32,
+    channel: Channel,
+}
+
+impl Sums<'_> {
+    /// `(Σ g, Σ g x̂)` with `x̂ = (x − μ) s`.
+    fn take(self) -> (f64, f64) {
+        let Sums { x, g, mean, s, channel } = self;
+        let (mut total, mut product) = (0.0, 0.0);
+        if channel.plane == 1 {
+            for (x, g) in channel.planes(x).zip(channel.planes(g)) {
+                total += f64::from(g[0]);
+                product += f64::from(g[0] * (x[0] - mean));
+            }
+            return (total, product * f64::from(s));
+        }
+        let mut centred = vec![0.0; channel.plane];
+        for (x, g) in channel.planes(x).zip(channel.planes(g)) {
+            centred.iter_mut().zip(x).for_each(|(d, x)| *d = x - mean);
+            total += f64::from(sum(g));
+            product += f64::from(dot(&centred, g));
+        }
+        (total, product * f64::from(s))
+    }
+}
+
+/// Back through [`batch_norm`]: `dγ = Σ g x̂`, `dβ = Σ g` into `grad` `[k, 2, channels]`, and where asked for
+/// `dx = γ s (g − mean g − x̂ mean(g x̂))`, the two means only if the statistics were those of the `batch`.
+///
+/// `x` `[k, b, n]` or shared, `g` `[k, b, n]`, `dx` `[k, b, n]`, with stride 0 the sum over the networks.
+pub fn batch_norm_vjp(
+    x: Stack<'_>,
+    statistics: Stack<'_>,
+    affine: Stack<'_>,
+    batch: bool,
+    g: &Tensor,
+    mut grad: StackMut<'_>,
+    dx: Option<StackMut<'_>>,
+) {
+    let (count, rows, n) = g.as_matrices();
+    let (channels, stride) = (affine.cols, grad.stride);
+    assert!(x.rows == rows && x.cols == n && grad.count == count, "batch_norm_vjp of {:?}", g.shape());
+    if let Some(gpu) = g.gpu() {
+        return cuda::batch_norm_vjp(gpu, x, statistics, affine, batch, g, &grad, dx);
+    }
+    let (plane, size) = (n / channels, (rows * (n / channels)) as f64);
+    let dx_stride = dx.as_ref().map_or(rows * n, |dx| dx.stride);
+    let mut dx = dx;
+    let dx = dx.as_mut().map(|dx| Parts::new(dx.host_mut()));
+    let (g, grad) = (g.host(), Parts::new(grad.host_mut()));
+    // With a shared dx, the networks of one channel add to the same numbers, one after the other.
+    let (own, terms) = if dx_stride == 0 { (1, count) } else { (count, 1) };
+    for_each(own * channels, 8 * count * rows * n, |task| {
+        let c = task % channels;
+        for (term, j) in (0..terms).map(|term| (term, task / channels + term)) {
+            let Normaliser { mean, s, gamma, .. } = normaliser(statistics, affine, j, c);
+            let (x, g) = (x.host(j), &g[j * rows * n..(j + 1) * rows * n]);
+            let channel = Channel { c, channels, plane };
+            let (total, product) = Sums { x, g, mean, s, channel }.take();
+            let at = j * stride + c;
+            // SAFETY (both): tasks have different (j, c).
+            unsafe { grad.part(at..at + 1)[0] = product as f32 };
+            unsafe { grad.part(at + channels..at + channels + 1)[0] = total as f32 };
+            let Some(dx) = &dx else { continue };
+            let (m0, m1) = if batch { ((total / size) as f32, (product / size) as f32) } else { (0.0, 0.0) };
+            for (i, (x, g)) in channel.planes(x).zip(channel.planes(g)).enumerate() {
+                let at = j * dx_stride + (i * channels + c) * plane;
+                // SAFETY: as above; the planes of one channel belong to one task.
+                let dx = unsafe { dx.part(at..at + plane) };
+                let back = |x: f32, g: f32| gamma * s * (g - m0 - (x - mean) * s * m1);
+                let all = dx.iter_mut().zip(x.iter().zip(g));
+                if term == 0 {
+                    all.for_each(|(dx, (x, g))| *dx = back(*x, *g));
+                } else {
+                    all.for_each(|(dx, (x, g))| *dx += back(*x, *g));
+                }
+            }
+        }
+    });
+}
+
+/// Forward through the linearisation of [`batch_norm`]:
+/// `t = γ s (ẋ − mean ẋ − x̂ mean(ẋ x̂)) + γ̇ x̂ + β̇`, the two means only if the statistics were those of the `batch`;
+/// a missing tangent is zero. `x` and `dx` `[k, b, n]` or shared, `daffine` `[k, 2, channels]`, `t` `[k, b, n]`.
+pub fn batch_norm_jvp(
+    x: Stack<'_>,
+    dx: Option<Stack<'_>>,
+    statistics: Stack<'_>,
+    affine: Stack<'_>,
+    daffine: Option<Stack<'_>>,
+    batch: bool,
+    t: &mut Tensor,
+) {
+    let (count, rows, n) = t.as_matrices();
+    let channels = affine.cols;
+    assert!(x.rows == rows && x.cols == n, "batch_norm_jvp of [{}, {}] into {:?}", x.rows, x.cols, t.shape());
+    if let Some(gpu) = t.gpu() {
+        return cuda::batch_norm_jvp(gpu, x, dx, statistics, affine, daffine, batch, t);
+    }
+    let (plane, size) = (n / channels, (rows * (n / channels)) as f64);
+    let t = Parts::new(t.host_mut());
+    for_each(count * channels, 8 * count * rows * n, |task| {
+        let (j, c) = (task / channels, task % channels);
+        let Normaliser { mean, s, gamma, .. } = normaliser(statistics, affine, j, c);
+        let (dgamma, dbeta) = daffine.map_or((0.0, 0.0), |d| (d.host(j)[c], d.host(j)[channels + c]));
+        let (x, channel) = (x.host(j), Channel { c, channels, plane });
+        let dx = dx.map(|dx| dx.host(j));
+        let (m0, m1) = match dx {
+            Some(g) if batch => {
+                let (total, product) = Sums { x, g, mean, s, channel }.take();
+                ((total / size) as f32, (product / size) as f32)
+            }
+            _ => (0.0, 0.0),
+        };
+        for (i, x) in channel.planes(x).enumerate() {
+            let at = (i * channels + c) * plane;
+            // SAFETY: tasks have different (j, c).
+            let t = unsafe { t.part(j * rows * n + at..j * rows * n + at + plane) };
+            for (p, (t, x)) in t.iter_mut().zip(x).enumerate() {
+                let hat = (x - mean) * s;
+                let moved = dx.map_or(0.0, |dx| gamma * s * (dx[at + p] - m0 - hat * m1));
+                *t = moved + dgamma * hat + dbeta;
+            }
+        }
+    });
+}
+
+/// `y_j ← (1 − share) y_j + share x_j`: an average that follows what is measured. `x` `[k, n]` or shared `[n]`, `y` `[k, n]`.
+pub fn running_average(share: f32, x: &Tensor, mut y: StackMut<'_>) {
+    let (count, n, stride) = (y.count, y.rows * y.cols, y.stride);
+    assert!(x.len() == count * n || x.len() == n, "running_average of {:?} into {count} × {n}", x.shape());
+    if let Some(gpu) = x.gpu() {
+        return cuda::running_average(gpu, share, x, &y);
+    }
+    let y = y.host_mut();
+    for (j, x) in x.host().chunks_exact(n.max(1)).cycle().take(count).enumerate() {
+        y[j * stride..j * stride + n].iter_mut().zip(x).for_each(|(y, x)| *y = (1.0 - share) * *y + share * x);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn channels_leave_with_the_mean_and_spread_they_are_given() {
+        let mut rng = Rng::new(5);
+        for plane in [1, 20] {
+            let channels = 3;
+            let data: Vec<f32> = (0..2 * 30 * channels * plane).map(|_| (100.0 + 3.0 * rng.normal()) as f32).collect();
+            let x = Tensor::from_host(Device::Cpu, &[2, 30, channels * plane], &data).unwrap();
+            let mut statistics = Tensor::zeros(Device::Cpu, &[2, 2, channels]).unwrap();
+            let affine: Vec<f32> = (0..12).map(|_| rng.normal() as f32).collect();
+            let affine = Tensor::from_host(Device::Cpu, &[2, 2, channels], &affine).unwrap();
+            let mut y = x.clone();
+            batch_statistics(x.stack(), &mut statistics);
+            batch_norm(x.stack(), statistics.stack(), affine.stack(), &mut y);
+            for (j, c) in (0..2).flat_map(|j| (0..channels).map(move |c| (j, c))) {
+                let channel = Channel { c, channels, plane };
+                let y: Vec<f64> = channel.planes(y.stack().host(j)).flatten().map(|&y| f64::from(y)).collect();
+                let mean = y.iter().sum::<f64>() / y.len() as f64;
+                let spread = (y.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / y.len() as f64).sqrt();
+                let (gamma, beta) = (affine.stack().host(j)[c], affine.stack().host(j)[channels + c]);
+                assert!((mean - f64::from(beta)).abs() < 1e-4 && (spread - f64::from(gamma.abs())).abs() < 1e-4);
+            }
+        }
+    }
+
+    #[test]
+    fn running_averages_follow() {
+        let x = Tensor::from_host(Device::Cpu, &[2, 2], &[1.0, 2.0, 3.0, 4.0]).unwrap();
+        let mut y = Tensor::zeros(Device::Cpu, &[7]).unwrap();
+        running_average(1.0, &x, y.matrices_mut(1, 3, 2, 1, 2));
+        running_average(0.5, &x, y.matrices_mut(1, 3, 2, 1, 2));
+        running_average(0.25, &Tensor::zeros(Device::Cpu, &[2, 2]).unwrap(), y.matrices_mut(1, 3, 2, 1, 2));
+        assert_eq!(y.to_host().unwrap(), [0.0, 0.75, 1.5, 0.0, 2.25, 3.0, 0.0]);
+    }
+}

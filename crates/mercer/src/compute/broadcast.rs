@@ -1,0 +1,59 @@
+//! Between what all networks share and what each has of its own.
+
+use super::cuda::images as cuda;
+use super::gemm::Store;
+use super::tensor::{Stack, Tensor};
+
+/// `y_j ← x_j` or `y_j ← y_j + x_j`, a shared x going to every network. `x` `[k, m, n]` or `[m, n]`, `y` `[k, m, n]`.
+pub fn spread(x: Stack<'_>, store: Store, y: &mut Tensor) {
+    let (_, m, n) = y.as_matrices();
+    assert!(x.rows == m && x.cols == n, "spread of [{}, {}] over {:?}", x.rows, x.cols, y.shape());
+    if let Some(gpu) = y.gpu() {
+        return cuda::spread(gpu, x, store, y);
+    }
+    for (j, y) in y.host_mut().chunks_exact_mut((m * n).max(1)).enumerate() {
+        match store {
+            Store::Replace => y.copy_from_slice(x.host(j)),
+            Store::Add => y.iter_mut().zip(x.host(j)).for_each(|(y, x)| *y += x),
+        }
+    }
+}
+
+/// The adjoint of [`spread`]: `dx_j ← g_j`, or `dx ← Σ_j g_j` where dx is shared; with [`Store::Add`] added to it.
+/// `g` `[k, m, n]`, `dx` `[k, m, n]` or `[m, n]`.
+pub fn collect(g: &Tensor, store: Store, dx: &mut Tensor) {
+    let size = dx.len().max(1);
+    assert!(g.len() % size == 0, "collect of {:?} into {:?}", g.shape(), dx.shape());
+    if let Some(gpu) = g.gpu() {
+        return cuda::collect(gpu, g, store, dx);
+    }
+    let dx = dx.host_mut();
+    for (j, g) in g.host().chunks_exact(size).enumerate() {
+        if j == 0 && store == Store::Replace {
+            dx.copy_from_slice(g);
+        } else {
+            dx.iter_mut().zip(g).for_each(|(dx, g)| *dx += g);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+
+    #[test]
+    fn what_is_shared_goes_to_all_and_comes_back_as_a_sum() {
+        let tensor = |shape: &[usize], data: &[f32]| Tensor::from_host(Device::Cpu, shape, data).unwrap();
+        let (x, mut y) = (tensor(&[1, 2], &[1.0, 2.0]), tensor(&[2, 1, 2], &[10.0, 20.0, 30.0, 40.0]));
+        spread(x.stack(), Store::Add, &mut y);
+        assert_eq!(y.to_host().unwrap(), [11.0, 22.0, 31.0, 42.0]);
+        let mut back = x.clone();
+        collect(&y, Store::Replace, &mut back);
+        assert_eq!(back.to_host().unwrap(), [42.0, 64.0]);
+        spread(x.stack(), Store::Replace, &mut y);
+        let mut own = y.clone();
+        collect(&y, Store::Add, &mut own);
+        assert_eq!(own.to_host().unwrap(), [2.0, 4.0, 2.0, 4.0]);
+    }
+}

@@ -1,0 +1,484 @@
+//! Convolutions of images: patches gathered into a matrix, then matrix products, a few rows of one image at a time.
+//!
+//! An image is a row of `channels·height·width` numbers, channel by channel, row by row.
+
+use super::activation::{Activation, apply_rows};
+use super::cuda::{convolution as cuda, images};
+use super::gemm::Store;
+use super::parallel::{Parts, block, for_each};
+use super::tensor::{Stack, StackMut, Tensor};
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
+use std::ops::Range;
+
+/// The geometry of a convolution: `y[o, r, s] = Σ_{c,u,v} w[o, c, u, v] x[c, r·stride + u − before, s·stride + v − before]`,
+/// with zeros outside of the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Convolution {
+    /// Channels, height and width of the images coming in.
+    pub image: [usize; 3],
+    /// Channels going out.
+    pub channels: usize,
+    /// Side of the square filter.
+    pub size: usize,
+    /// Pixels between neighbouring outputs.
+    pub stride: usize,
+    /// Rows and columns of zeros before the image.
+    pub before: usize,
+    /// Rows and columns of zeros after the image.
+    pub after: usize,
+}
+
+impl Convolution {
+    /// Height and width of the images going out.
+    pub fn out(&self) -> [usize; 2] {
+        let [_, height, width] = self.image;
+        [height, width].map(|n| (n + self.before + self.after - self.size) / self.stride + 1)
+    }
+
+    /// Numbers of a filter: of the patch that it sees.
+    pub fn patch(&self) -> usize {
+        self.image[0] * self.size * self.size
+    }
+
+    fn pixels_in(&self) -> usize {
+        self.image.iter().product()
+    }
+
+    fn plane_out(&self) -> usize {
+        self.out().iter().product()
+    }
+
+    fn work(&self, images: usize) -> usize {
+        2 * images * self.channels * self.patch() * self.plane_out()
+    }
+
+    /// Whether the matrix of patches is the image itself.
+    fn is_pointwise(&self) -> bool {
+        self.size == 1 && self.stride == 1
+    }
+
+    /// Blocks of output rows whose patches stay in cache.
+    fn tiles(&self) -> (usize, usize) {
+        let [height, width] = self.out();
+        let rows = (CACHED / (self.patch() * width)).clamp(1, height);
+        (height.div_ceil(rows), rows)
+    }
+
+    /// `patches[(c, u, v), (r, s)]` of the output rows `rows`.
+    fn gather(&self, x: &[f32], rows: Range<usize>, patches: &mut [f32]) {
+        let [_, height, width] = self.image;
+        let [_, out] = self.out();
+        for (line, from) in self.lines(rows) {
+            let to = &mut patches[line * out..(line + 1) * out];
+            let Some((c, row, v)) = from.filter(|&(_, row, _)| row < height) else {
+                to.fill(0.0);
+                continue;
+            };
+            let x = &x[(c * height + row) * width..(c * height + row + 1) * width];
+            let (inside, first) = self.inside(v, width, out);
+            to[..inside.start].fill(0.0);
+            to[inside.end..].fill(0.0);
+            if self.stride == 1 {
+                to[inside.clone()].copy_from_slice(&x[first..first + inside.len()]);
+            } else {
+                to[inside].iter_mut().zip(x[first..].iter().step_by(self.stride)).for_each(|(to, x)| *to = *x);
+            }
+        }
+    }
+
+    /// The adjoint of [`Self::gather`], added to `x`.
+    fn scatter(&self, patches: &[f32], rows: Range<usize>, x: &mut [f32]) {
+        let [_, height, width] = self.image;
+        let [_, out] = self.out();
+        for (line, from) in self.lines(rows) {
+            let Some((c, row, v)) = from.filter(|&(_, row, _)| row < height) else { continue };
+            let from = &patches[line * out..(line + 1) * out];
+            let x = &mut x[(c * height + row) * width..(c * height + row + 1) * width];
+            let (inside, first) = self.inside(v, width, out);
+            if self.stride == 1 {
+                x[first..first + inside.len()].iter_mut().zip(&from[inside]).for_each(|(x, from)| *x += from);
+            } else {
+                x[first..].iter_mut().step_by(self.stride).zip(&from[inside]).for_each(|(x, from)| *x += from);
+            }
+        }
+    }
+
+    /// Every line of a matrix of patches, one `(c, u, v, r)` after the other with r fastest, and the `(c, input row, v)`
+    /// that it comes from; none above the image.
+    fn lines(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, Option<(usize, usize, usize)>)> {
+        let (size, stride, before) = (self.size, self.stride, self.before);
+        let filters = (0..self.patch()).flat_map(move |f| rows.clone().map(move |r| (f, r)));
+        filters.enumerate().map(move |(line, (f, r))| {
+            let (c, u, v) = (f / (size * size), f / size % size, f % size);
+            (line, (r * stride + u).checked_sub(before).map(|row| (c, row, v)))
+        })
+    }
+
+    /// The outputs s of a row whose pixel `s·stride + v − before` lies within the image, and the first such pixel.
+    fn inside(&self, v: usize, width: usize, out: usize) -> (Range<usize>, usize) {
+        let end = (width + self.before).saturating_sub(v).div_ceil(self.stride).min(out);
+        let start = self.before.saturating_sub(v).div_ceil(self.stride).min(end);
+        (start..end, (start * self.stride + v).saturating_sub(self.before).min(width))
+    }
+}
+
+/// Numbers of a matrix of patches.
+const CACHED: usize = 1 << 16;
+
+/// Blocks that a batch falls into; the work of a block is done by one thread.
+const BLOCKS: usize = 16;
+
+/// `y_j = φ(w_j ⋆ x_j + b_j)` and, where asked for, the slopes `φ'`; with [`Store::Add`], `y_j` is added before φ.
+///
+/// `x` `[k, batch, in]` or shared, `w` `[k, out, patch]`, `bias` `[k, 1, out]`, `y` and `slope`
+/// `[k, batch, out·height·width]`.
+#[allow(clippy::too_many_arguments)]
+pub fn conv2d(
+    shape: &Convolution,
+    x: Stack<'_>,
+    w: Stack<'_>,
+    bias: Option<Stack<'_>>,
+    phi: Activation,
+    store: Store,
+    y: &mut Tensor,
+    slope: Option<&mut Tensor>,
+) {
+    let (count, batch, n) = y.as_matrices();
+    let plane = shape.plane_out();
+    check(shape, batch, x, w, n);
+    assert!(bias.is_none_or(|b| b.rows * b.cols == shape.channels), "conv2d: the bias is not one number a channel");
+    assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "conv2d: the slopes are not of y's shape");
+    if let Some(gpu) = y.gpu() {
+        cuda::forward(gpu, shape, x, w, store, y);
+        return images::channel_bias_activation(gpu, plane, bias, phi, y, slope);
+    }
+    let images = batch.div_ceil(BLOCKS);
+    let blocks = batch.div_ceil(images);
+    let y = Parts::new(y.host_mut());
+    let slope = slope.map(|s| Parts::new(s.host_mut()));
+    for_each(count * blocks, shape.work(count * batch), |task| {
+        let j = task / blocks;
+        let mut patches = shape.buffer();
+        for i in block(task % blocks, images, batch) {
+            let at = (j * batch + i) * n..(j * batch + i + 1) * n;
+            // SAFETY (both): no other task has this image of this network.
+            let y = unsafe { y.part(at.clone()) };
+            let slope = slope.as_ref().map(|s| unsafe { s.part(at) });
+            let x = &x.host(j)[i * x.cols..(i + 1) * x.cols];
+            for_every_tile(shape, x, &mut patches, |tile, patches| {
+                let accum = if store == Store::Add { Accum::Add } else { Accum::Replace };
+                let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch());
+                matmul(columns_mut(y, plane, tile), accum, w, patches, 1.0, Par::Seq);
+            });
+            if let Some(bias) = bias {
+                y.chunks_exact_mut(plane).zip(bias.host(j)).for_each(|(y, b)| y.iter_mut().for_each(|y| *y += b));
+            }
+            apply_rows(phi, None, n, y, slope);
+        }
+    });
+}
+
+/// `dx_j = w_jᵀ ⋆ g_j`: back to the images. `g` `[k, batch, out·height·width]`, `w` `[k, out, patch]`, `dx`
+/// `[k, batch, in]`; with stride 0 the sum over the networks.
+pub fn conv2d_vjp_input(shape: &Convolution, g: &Tensor, w: Stack<'_>, mut dx: StackMut<'_>) {
+    let (count, batch, n) = g.as_matrices();
+    let (plane, pixels, stride) = (shape.plane_out(), shape.pixels_in(), dx.stride);
+    assert!(
+        dx.count == count && dx.rows == batch && dx.cols == pixels && n == shape.channels * plane,
+        "conv2d_vjp_input: {:?} into {:?}",
+        g.shape(),
+        [dx.count, dx.rows, dx.cols]
+    );
+    if let Some(gpu) = g.gpu() {
+        return cuda::vjp_input(gpu, shape, g, w, &dx);
+    }
+    let (own, terms) = if stride == 0 { (1, count) } else { (count, 1) };
+    let images = batch.div_ceil(BLOCKS);
+    let blocks = batch.div_ceil(images);
+    let (g, dx) = (g.host(), Parts::new(dx.host_mut()));
+    for_each(own * blocks, shape.work(count * batch), |task| {
+        let mut patches = shape.buffer();
+        for i in block(task % blocks, images, batch) {
+            let at = task / blocks * stride + i * pixels;
+            // SAFETY: no other task has this image of this network.
+            let dx = unsafe { dx.part(at..at + pixels) };
+            dx.fill(0.0);
+            for j in (0..terms).map(|term| task / blocks + term) {
+                let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
+                let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch()).transpose();
+                let (tiles, rows) = shape.tiles();
+                for tile in 0..tiles {
+                    let rows = block(tile, rows, shape.out()[0]);
+                    let (tile, used) = shape.tile(&rows);
+                    let patches = &mut patches[..used];
+                    let to = MatMut::from_row_major_slice_mut(&mut *patches, shape.patch(), tile.len());
+                    matmul(to, Accum::Replace, w, columns(g, plane, tile), 1.0, Par::Seq);
+                    shape.scatter(patches, rows, dx);
+                }
+            }
+        }
+    });
+}
+
+/// `dw_j = Σ_images g_j ⋆ x_j`: back to the filters. `x` `[k, batch, in]` or shared, `g`
+/// `[k, batch, out·height·width]`, `dw` `[k, out, patch]`.
+pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw: StackMut<'_>) {
+    let (count, batch, n) = g.as_matrices();
+    let (plane, size, stride) = (shape.plane_out(), shape.channels * shape.patch(), dw.stride);
+    assert!(
+        dw.count == count && dw.rows * dw.cols == size && x.cols == shape.pixels_in() && n == shape.channels * plane,
+        "conv2d_vjp_weights: [{}, {}] and {:?} into {:?}",
+        x.rows,
+        x.cols,
+        g.shape(),
+        [dw.count, dw.rows, dw.cols]
+    );
+    if let Some(gpu) = g.gpu() {
+        return cuda::vjp_weights(gpu, shape, x, g, &mut dw);
+    }
+    let images = batch.div_ceil(BLOCKS);
+    let blocks = batch.div_ceil(images);
+    let mut sums = vec![0.0; count * blocks * size];
+    let (g, partial) = (g.host(), Parts::new(&mut sums));
+    for_each(count * blocks, shape.work(count * batch), |task| {
+        let j = task / blocks;
+        let mut patches = shape.buffer();
+        // SAFETY: tasks are different.
+        let sum = unsafe { partial.part(task * size..(task + 1) * size) };
+        for i in block(task % blocks, images, batch) {
+            let x = &x.host(j)[i * x.cols..(i + 1) * x.cols];
+            let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
+            for_every_tile(shape, x, &mut patches, |tile, patches| {
+                let sum = MatMut::from_row_major_slice_mut(&mut *sum, shape.channels, shape.patch());
+                matmul(sum, Accum::Add, columns(g, plane, tile), patches.transpose(), 1.0, Par::Seq);
+            });
+        }
+    });
+    // The blocks' sums in their order, so that the result is the same for any number of threads.
+    let dw = dw.host_mut();
+    for (j, sums) in sums.chunks_exact(blocks * size).enumerate() {
+        let dw = &mut dw[j * stride..j * stride + size];
+        dw.copy_from_slice(&sums[..size]);
+        for sum in sums.chunks_exact(size).skip(1) {
+            dw.iter_mut().zip(sum).for_each(|(dw, sum)| *dw += sum);
+        }
+    }
+}
+
+/// `t_j ← slope ∘ (t_j + b_j)`, with one `b` a channel: the end of a tangent. `t` and `slope`
+/// `[k, batch, channels·plane]`, `bias` `[k, 1, channels]`; no slope is the identity.
+pub fn channel_bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
+    assert!(slope.is_none_or(|s| s.len() == t.len()), "channel_bias_slope: the slopes are not of t's shape");
+    if let Some(gpu) = t.gpu() {
+        return images::channel_bias_slope(gpu, t, bias, slope);
+    }
+    if let Some(bias) = bias {
+        let (_, batch, n) = t.as_matrices();
+        let channels = bias.rows * bias.cols;
+        for (i, t) in t.host_mut().chunks_exact_mut(n).enumerate() {
+            let planes = t.chunks_exact_mut(n / channels).zip(bias.host(i / batch));
+            planes.for_each(|(t, b)| t.iter_mut().for_each(|t| *t += b));
+        }
+    }
+    if let Some(slope) = slope {
+        super::multiply(t, slope);
+    }
+}
+
+/// `out_jc = Σ` of channel c over the batch and its plane: the gradient of a bias. `g` `[k, batch, channels·plane]`,
+/// `out` `[k, 1, channels]`.
+pub fn channel_sums(g: &Tensor, mut out: StackMut<'_>) {
+    let (count, batch, n) = g.as_matrices();
+    let (channels, stride) = (out.rows * out.cols, out.stride);
+    assert!(out.count == count && n % channels == 0, "channel_sums of {:?} into {channels} channels", g.shape());
+    if let Some(gpu) = g.gpu() {
+        return images::channel_sums(gpu, g, &out);
+    }
+    let plane = n / channels;
+    let (g, out) = (g.host(), Parts::new(out.host_mut()));
+    for_each(count * channels, 2 * g.len(), |task| {
+        let (j, c) = (task / channels, task % channels);
+        let planes = (0..batch).map(|i| &g[((j * batch + i) * channels + c) * plane..][..plane]);
+        let sum: f64 = planes.map(|p| f64::from(p.iter().sum::<f32>())).sum();
+        // SAFETY: tasks have different (j, c).
+        unsafe { out.part(j * stride + c..j * stride + c + 1)[0] = sum as f32 };
+    });
+}
+
+fn check(shape: &Convolution, batch: usize, x: Stack<'_>, w: Stack<'_>, n: usize) {
+    assert!(
+        x.rows == batch && x.cols == shape.pixels_in() && n == shape.channels * shape.plane_out(),
+        "conv2d of [{}, {}] into [{batch}, {n}]",
+        x.rows,
+        x.cols
+    );
+    assert!(w.rows == shape.channels && w.cols == shape.patch() && !w.transposed, "conv2d: w [{}, {}]", w.rows, w.cols);
+}
+
+impl Convolution {
+    /// Room for the patches of one tile.
+    fn buffer(&self) -> Vec<f32> {
+        vec![0.0; self.patch() * self.tiles().1 * self.out()[1]]
+    }
+
+    /// The output pixels of `rows`, and how many numbers their patches are.
+    fn tile(&self, rows: &Range<usize>) -> (Range<usize>, usize) {
+        let width = self.out()[1];
+        (rows.start * width..rows.end * width, self.patch() * rows.len() * width)
+    }
+}
+
+/// Calls `f` with every tile's output pixels and its patches `[patch, pixels]`.
+fn for_every_tile(
+    shape: &Convolution,
+    x: &[f32],
+    buffer: &mut [f32],
+    mut f: impl FnMut(Range<usize>, MatRef<'_, f32>),
+) {
+    if shape.is_pointwise() {
+        let plane = shape.plane_out();
+        return f(0..plane, MatRef::from_row_major_slice(x, shape.patch(), plane));
+    }
+    let (tiles, rows) = shape.tiles();
+    for tile in 0..tiles {
+        let rows = block(tile, rows, shape.out()[0]);
+        let (tile, used) = shape.tile(&rows);
+        let patches = &mut buffer[..used];
+        shape.gather(x, rows, patches);
+        f(tile.clone(), MatRef::from_row_major_slice(patches, shape.patch(), tile.len()));
+    }
+}
+
+/// Some columns of the matrix `[channels, plane]` that an image is.
+fn columns(image: &[f32], plane: usize, tile: Range<usize>) -> MatRef<'_, f32> {
+    MatRef::from_row_major_slice(image, image.len() / plane, plane).subcols(tile.start, tile.len())
+}
+
+/// The same, writable.
+fn columns_mut(image: &mut [f32], plane: usize, tile: Range<usize>) -> MatMut<'_, f32> {
+    let channels = image.len() / plane;
+    MatMut::from_row_major_slice_mut(image, channels, plane).subcols_mut(tile.start, tile.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+    use crate::rng::Rng;
+
+    fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
+        let data: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
+        Tensor::from_host(Device::Cpu, shape, &data).unwrap()
+    }
+
+    fn zeros(shape: &[usize]) -> Tensor {
+        Tensor::zeros(Device::Cpu, shape).unwrap()
+    }
+
+    fn dot(a: &Tensor, b: &Tensor) -> f64 {
+        a.host().iter().zip(b.host()).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+    }
+
+    /// Geometries with every sort of edge: padded or not, stride, even filters, filters as large as the image, tiles.
+    fn shapes() -> Vec<Convolution> {
+        let shape =
+            |image, channels, size, stride, before, after| Convolution { image, channels, size, stride, before, after };
+        vec![
+            shape([2, 5, 4], 3, 3, 1, 1, 1),
+            shape([1, 6, 6], 2, 5, 1, 0, 0),
+            shape([3, 7, 8], 4, 3, 2, 1, 1),
+            shape([2, 5, 5], 2, 2, 1, 0, 1),
+            shape([4, 6, 6], 5, 1, 1, 0, 0),
+            shape([4, 6, 7], 2, 1, 2, 0, 0),
+            shape([1, 3, 3], 2, 5, 1, 2, 2),
+            shape([1, 3, 4], 1, 3, 1, 0, 0),
+            shape([40, 24, 24], 2, 3, 1, 1, 1),
+        ]
+    }
+
+    /// The definition, in double precision.
+    fn direct(s: &Convolution, x: &[f32], w: &[f32]) -> Vec<f64> {
+        let ([channels, height, width], [out_h, out_w]) = (s.image, s.out());
+        let mut y = Vec::new();
+        for o in 0..s.channels {
+            for (r, q) in (0..out_h).flat_map(|r| (0..out_w).map(move |q| (r, q))) {
+                let mut sum = 0.0;
+                for c in 0..channels {
+                    for (u, v) in (0..s.size).flat_map(|u| (0..s.size).map(move |v| (u, v))) {
+                        let (row, col) = (r * s.stride + u, q * s.stride + v);
+                        if (s.before..height + s.before).contains(&row) && (s.before..width + s.before).contains(&col) {
+                            let x = x[(c * height + row - s.before) * width + col - s.before];
+                            sum += f64::from(w[((o * channels + c) * s.size + u) * s.size + v]) * f64::from(x);
+                        }
+                    }
+                }
+                y.push(sum);
+            }
+        }
+        y
+    }
+
+    #[test]
+    fn conv2d_is_the_definition() {
+        let mut rng = Rng::new(1);
+        for s in shapes() {
+            let (pixels, outs) = (s.pixels_in(), s.channels * s.plane_out());
+            for shared in [true, false] {
+                let x = random(&[if shared { 1 } else { 2 }, 5, pixels], &mut rng);
+                let (w, bias) = (random(&[2, s.channels, s.patch()], &mut rng), random(&[2, 1, s.channels], &mut rng));
+                let (mut y, mut slope) = (zeros(&[2, 5, outs]), zeros(&[2, 5, outs]));
+                let (phi, b) = (Activation::Relu, Some(bias.stack()));
+                conv2d(&s, x.stack(), w.stack(), b, phi, Store::Replace, &mut y, Some(&mut slope));
+                for (j, i) in (0..2).flat_map(|j| (0..5).map(move |i| (j, i))) {
+                    let x = &x.stack().host(j)[i * pixels..(i + 1) * pixels];
+                    let want = direct(&s, x, w.stack().host(j));
+                    for (p, want) in want.into_iter().enumerate() {
+                        let want = want + f64::from(bias.host()[j * s.channels + p / s.plane_out()]);
+                        let at = (j * 5 + i) * outs + p;
+                        assert!((f64::from(y.host()[at]) - want.max(0.0)).abs() < 1e-4, "{s:?}");
+                        assert!(slope.host()[at] == f32::from(want > 0.0) || want.abs() < 1e-4);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn both_derivatives_are_adjoint_to_the_convolution() {
+        let mut rng = Rng::new(2);
+        for s in shapes() {
+            let (pixels, outs) = (s.pixels_in(), s.channels * s.plane_out());
+            for shared in [true, false] {
+                let x = random(&[if shared { 1 } else { 3 }, 20, pixels], &mut rng);
+                let w = random(&[3, s.channels, s.patch()], &mut rng);
+                let g = random(&[3, 20, outs], &mut rng);
+                let mut y = zeros(&[3, 20, outs]);
+                conv2d(&s, x.stack(), w.stack(), None, Activation::Identity, Store::Replace, &mut y, None);
+                let (mut dx, mut dw) = (random(x.shape(), &mut rng), random(w.shape(), &mut rng));
+                let stride = if shared { 0 } else { 20 * pixels };
+                conv2d_vjp_input(&s, &g, w.stack(), dx.matrices_mut(0, stride, 3, 20, pixels));
+                conv2d_vjp_weights(&s, x.stack(), &g, dw.stack_mut());
+                let (form, scale) = (dot(&g, &y), (dot(&g, &g) * dot(&y, &y)).sqrt());
+                assert!((form - dot(&dx, &x)).abs() < 1e-5 * scale, "{s:?}");
+                assert!((form - dot(&dw, &w)).abs() < 1e-5 * scale, "{s:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sums_and_biases_go_by_channel() {
+        let mut rng = Rng::new(3);
+        let g = random(&[2, 3, 4 * 5], &mut rng);
+        let mut sums = zeros(&[2, 1, 4]);
+        channel_sums(&g, sums.stack_mut());
+        // ⟨g, 1 bᵀ⟩ = ⟨Σ g, b⟩
+        let b = random(&[2, 1, 4], &mut rng);
+        let mut t = zeros(&[2, 3, 20]);
+        channel_bias_slope(&mut t, Some(b.stack()), None);
+        assert!((dot(&g, &t) - dot(&sums, &b)).abs() < 1e-5);
+        assert_eq!(t.host()[20 + 7], b.host()[1]);
+        channel_bias_slope(&mut t, None, Some(&g));
+        assert!((t.stack().host(1)[0] - g.stack().host(1)[0] * b.host()[4]).abs() < 1e-6);
+    }
+}

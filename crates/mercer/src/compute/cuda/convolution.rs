@@ -1,0 +1,172 @@
+//! The CUDA arms of convolutions: by cuDNN, or by matrices of patches and cuBLAS where cuDNN is missing or will not.
+
+use super::blas::{Matrix, Transposed};
+use super::dnn::Direction;
+use super::gpu::Gpu;
+use super::images::{compiled, over, sum_terms};
+use super::launch::Arg;
+use super::memory::Buffer;
+use super::primitives::{BLOCK, scratch};
+use crate::compute::Convolution;
+use crate::compute::gemm::Store;
+use crate::compute::tensor::{Stack, StackMut, Tensor};
+
+/// Numbers that the patches of some images may be.
+const PATCHES: usize = 16 << 20;
+
+/// Where matrix `j` of a stack lies.
+fn address(stack: Stack<'_>, j: usize) -> u64 {
+    stack.tensor.address() + 4 * (stack.offset + j * stack.stride) as u64
+}
+
+/// `(address, copy)` of matrix `j`: of a copy at 16 bytes where the matrix itself, among other parameters, lies in between.
+fn aligned(gpu: &'static Gpu, stack: Stack<'_>, j: usize) -> Option<(u64, Option<Buffer>)> {
+    let own = address(stack, j);
+    if own.is_multiple_of(16) {
+        return Some((own, None));
+    }
+    let bytes = 4 * stack.rows * stack.cols;
+    let mut copy = scratch(gpu, bytes)?;
+    copy.copy_from(0, stack.tensor.buffer()?, 4 * (stack.offset + j * stack.stride), bytes);
+    Some((copy.pointer(), Some(copy)))
+}
+
+/// `y_j = w_j ⋆ x_j`, or added to what is there.
+pub fn forward(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, w: Stack<'_>, store: Store, y: &mut Tensor) {
+    let (count, batch, n) = y.as_matrices();
+    let beta = if store == Store::Add { 1.0 } else { 0.0 };
+    for j in 0..count {
+        let Some((filters, _held)) = aligned(gpu, w, j) else { return };
+        let (from, to) = (address(x, j), y.address() + 4 * (j * batch * n) as u64);
+        if batch * n > 0 && !gpu.convolve(shape, batch, Direction::Forward, [from, filters, to], beta) {
+            Patches { gpu, shape, batch }.forward([from, filters, to], beta);
+        }
+    }
+}
+
+/// `dx_j = w_jᵀ ⋆ g_j`, with stride 0 the sum over the networks.
+pub fn vjp_input(gpu: &'static Gpu, shape: &Convolution, g: &Tensor, w: Stack<'_>, dx: &StackMut<'_>) {
+    let (count, batch, n) = g.as_matrices();
+    for j in 0..count {
+        let Some((filters, _held)) = aligned(gpu, w, j) else { return };
+        let beta = if dx.stride == 0 && j > 0 { 1.0 } else { 0.0 };
+        let to = dx.tensor.address() + 4 * (dx.offset + j * dx.stride) as u64;
+        let from = g.address() + 4 * (j * batch * n) as u64;
+        if batch * n > 0 && !gpu.convolve(shape, batch, Direction::Input, [to, filters, from], beta) {
+            Patches { gpu, shape, batch }.input([to, filters, from], beta);
+        }
+    }
+}
+
+/// `dw_j = Σ_images g_j ⋆ x_j`.
+pub fn vjp_weights(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, g: &Tensor, dw: &mut StackMut<'_>) {
+    let (count, batch, n) = g.as_matrices();
+    let bytes = 4 * shape.channels * shape.patch();
+    for j in 0..count {
+        let at = 4 * (dw.offset + j * dw.stride);
+        let own = dw.tensor.address() + at as u64;
+        let between = if own.is_multiple_of(16) { None } else { scratch(gpu, bytes) };
+        let to = between.as_ref().map_or(own, Buffer::pointer);
+        let (image, from) = (address(x, j), g.address() + 4 * (j * batch * n) as u64);
+        if batch * n > 0 && !gpu.convolve(shape, batch, Direction::Weights, [image, to, from], 0.0) {
+            Patches { gpu, shape, batch }.weights([image, to, from]);
+        }
+        if let (Some(between), Some(grad)) = (between, dw.tensor.buffer_mut()) {
+            grad.copy_from(at, &between, 0, bytes);
+        }
+    }
+}
+
+/// One convolution by matrices of patches, some images at a time.
+struct Patches<'a> {
+    gpu: &'static Gpu,
+    shape: &'a Convolution,
+    batch: usize,
+}
+
+impl Patches<'_> {
+    fn plane(&self) -> usize {
+        self.shape.out().iter().product()
+    }
+
+    fn pixels(&self) -> usize {
+        self.shape.image.iter().product()
+    }
+
+    /// Blocks of images `(first, how many)` whose patches fit, and room for the patches of one.
+    fn blocks(&self) -> Option<(Vec<(usize, usize)>, Buffer)> {
+        let per = self.shape.patch() * self.plane();
+        let images = (PATCHES / per).clamp(1, self.batch.min(1 << 15));
+        let room = scratch(self.gpu, 4 * images * per)?;
+        let block = |first| (first, images.min(self.batch - first));
+        Some(((0..self.batch).step_by(images).map(block).collect(), room))
+    }
+
+    /// `[per, height, width, size, stride, before, down, across, pixels]` as the kernels take them.
+    fn sizes(&self) -> [Arg; 9] {
+        let Convolution { image: [_, height, width], size, stride, before, .. } = *self.shape;
+        let [down, across] = self.shape.out();
+        let per = self.shape.patch() * self.plane();
+        [per, height, width, size, stride, before, down, across, self.pixels()].map(Arg::size)
+    }
+
+    fn gather(&self, images: usize, x: u64, patches: &Buffer) {
+        let arguments = [&self.sizes()[..], &[Arg::U64(x), Arg::from(patches)]].concat();
+        over(self.gpu, "gather_patches", images, self.shape.patch() * self.plane(), &arguments);
+    }
+
+    fn scatter(&self, images: usize, patches: &Buffer, beta: f32, x: u64) {
+        let ends = [Arg::I32(i32::from(beta != 0.0)), Arg::from(patches), Arg::U64(x)];
+        let arguments = [&self.sizes()[..], &ends].concat();
+        let blocks = self.pixels().div_ceil(BLOCK as usize) as u32;
+        self.gpu.launch(compiled(), "scatter_patches", [blocks, images as u32, 1], BLOCK, 0, &arguments);
+    }
+
+    /// `w` `[channels, patch]`, `patches` `[images, patch, plane]`, `y` `[images, channels, plane]`.
+    fn matrices(&self, w: u64, patches: u64, y: u64) -> [Matrix; 3] {
+        let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
+        let matrix = |pointer, row_stride, stride| Matrix { pointer, row_stride, stride, transposed: Transposed::No };
+        [matrix(w, patch, 0), matrix(patches, plane, patch * plane), matrix(y, plane, channels * plane)]
+    }
+
+    /// `y_i = w p_i`.
+    fn forward(&self, [x, w, y]: [u64; 3], beta: f32) {
+        let Some((blocks, room)) = self.blocks() else { return };
+        let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
+        for (first, images) in blocks {
+            self.gather(images, x + 4 * (first * self.pixels()) as u64, &room);
+            let [w, p, y] = self.matrices(w, room.pointer(), y + 4 * (first * channels * plane) as u64);
+            self.gpu.gemm_f32([channels, patch, plane], images, 1.0, w, p, beta, y);
+        }
+    }
+
+    /// `p_i = wᵀ y_i`, scattered.
+    fn input(&self, [x, w, y]: [u64; 3], beta: f32) {
+        let Some((blocks, room)) = self.blocks() else { return };
+        let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
+        for (first, images) in blocks {
+            let [w, p, y] = self.matrices(w, room.pointer(), y + 4 * (first * channels * plane) as u64);
+            let w = Matrix { transposed: Transposed::Yes, ..w };
+            self.gpu.gemm_f32([patch, channels, plane], images, 1.0, w, y, 0.0, p);
+            self.scatter(images, &room, beta, x + 4 * (first * self.pixels()) as u64);
+        }
+    }
+
+    /// `w = Σ_i y_i p_iᵀ`, the images in their order.
+    fn weights(&self, [x, w, y]: [u64; 3]) {
+        let Some((blocks, room)) = self.blocks() else { return };
+        let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
+        let most = blocks.first().map_or(0, |block| block.1);
+        let Some(terms) = scratch(self.gpu, 4 * most * channels * patch) else { return };
+        for (first, images) in blocks {
+            self.gather(images, x + 4 * (first * self.pixels()) as u64, &room);
+            let [each, p, y] =
+                self.matrices(terms.pointer(), room.pointer(), y + 4 * (first * channels * plane) as u64);
+            let each = Matrix { stride: channels * patch, ..each };
+            let p = Matrix { transposed: Transposed::Yes, ..p };
+            self.gpu.gemm_f32([channels, plane, patch], images, 1.0, y, p, 0.0, each);
+            let store = if first == 0 { Store::Replace } else { Store::Add };
+            sum_terms(self.gpu, channels * patch, images, store, Arg::from(&terms), Arg::U64(w));
+        }
+    }
+}

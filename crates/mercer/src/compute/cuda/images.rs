@@ -1,0 +1,332 @@
+//! The CUDA arms of batch norm, pooling, the classifier's loss and what moves between networks. Shapes have been checked
+//! by the primitive itself.
+
+use super::gpu::Gpu;
+use super::launch::Arg;
+use super::memory::Buffer;
+use super::module::Source;
+use super::primitives::{BLOCK, MOST_BLOCKS, at, maybe, scratch, vectors};
+use crate::Result;
+use crate::compute::activation::device_functions;
+use crate::compute::gemm::Store;
+use crate::compute::tensor::{Stack, StackMut, Tensor};
+use crate::compute::{Activation, EPSILON, Move, Pool};
+use std::sync::OnceLock;
+
+/// Numbers that one block sums at least; channels with more are cut up to fill the device.
+const CHUNK: usize = 2048;
+/// Blocks that fill any device.
+const BLOCKS: usize = 264;
+
+/// The source of all kernels here.
+pub(super) fn source() -> String {
+    format!("constexpr float EPSILON = {EPSILON:e}f;\n{}\n{}", device_functions(), include_str!("images.cu"))
+}
+
+pub(super) fn compiled() -> &'static Source {
+    static SOURCE: OnceLock<Source> = OnceLock::new();
+    SOURCE.get_or_init(|| Source::new(source()))
+}
+
+/// Queues a kernel that loops over `per` elements of each of `count` networks.
+pub(super) fn over(gpu: &Gpu, name: &'static str, count: usize, per: usize, arguments: &[Arg]) {
+    let blocks = (per as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
+    gpu.launch(compiled(), name, [blocks, count as u32, 1], BLOCK, 0, arguments);
+}
+
+/// `(address, stride)` of writable matrices.
+fn out(stack: &StackMut<'_>) -> [Arg; 2] {
+    [Arg::U64(stack.tensor.address() + 4 * stack.offset as u64), Arg::long(stack.stride)]
+}
+
+/// Rows of channels, `[count, rows, channels·plane]`, read four numbers at a time where `wide`.
+#[derive(Clone, Copy)]
+struct Channels {
+    count: usize,
+    rows: usize,
+    channels: usize,
+    plane: usize,
+    wide: bool,
+}
+
+impl Channels {
+    /// `arrays`: where the arrays start, and their strides.
+    fn new([count, rows, n]: [usize; 3], channels: usize, arrays: &[[Arg; 2]]) -> Channels {
+        let fours = |[address, stride]: &[Arg; 2]| matches!((address, stride), (Arg::U64(address), Arg::U64(stride)) if address % 16 == 0 && stride % 4 == 0);
+        let plane = n / channels;
+        Channels { count, rows, channels, plane, wide: plane.is_multiple_of(4) && arrays.iter().all(fours) }
+    }
+
+    /// The kernel for single numbers or the one for four.
+    fn pick(&self, [one, four]: [&'static str; 2]) -> &'static str {
+        if self.wide { four } else { one }
+    }
+
+    fn pack(&self) -> usize {
+        if self.wide { 4 } else { 1 }
+    }
+
+    /// Packs of one network.
+    fn per(&self) -> usize {
+        self.rows * self.channels * self.plane / self.pack()
+    }
+
+    /// One over the numbers of a channel.
+    fn share(&self) -> f32 {
+        1.0 / (self.rows * self.plane) as f32
+    }
+
+    /// `(chunks, rows of a chunk)` of a sum over one channel.
+    fn chunks(&self) -> (usize, usize) {
+        let most = (self.rows * self.plane).div_ceil(CHUNK).clamp(1, self.rows.max(1));
+        let wanted = BLOCKS.div_ceil(self.count * self.channels).clamp(1, most);
+        let per = self.rows.div_ceil(wanted).max(1);
+        (self.rows.div_ceil(per).max(1), per)
+    }
+
+    /// Queues a kernel over packs: `[per, channels, plane]` and then `arguments`.
+    fn over(&self, gpu: &Gpu, names: [&'static str; 2], count: usize, arguments: &[&[Arg]]) {
+        let sizes = [self.per(), self.channels, self.plane / self.pack()].map(Arg::size);
+        over(gpu, self.pick(names), count, self.per(), &[&sizes[..], &arguments.concat()].concat());
+    }
+
+    /// Two partial sums of every channel and chunk by `[rows, channels, plane, rows of a chunk]` and `arguments`.
+    fn partial(&self, gpu: &'static Gpu, names: [&'static str; 2], arguments: &[&[Arg]]) -> Option<Buffer> {
+        let (chunks, per) = self.chunks();
+        let part = scratch(gpu, 8 * self.count * self.channels * chunks)?;
+        let sizes = [self.rows, self.channels, self.plane / self.pack(), per].map(Arg::size);
+        let arguments = [&sizes[..], &arguments.concat(), &[Arg::from(&part)]].concat();
+        let grid = [self.channels as u32, self.count as u32, chunks as u32];
+        gpu.launch(compiled(), self.pick(names), grid, 256, 0, &arguments);
+        Some(part)
+    }
+
+    /// `(Σ g x̂, Σ g)` of every channel into `out` `[k, 2, channels]`; without `x` `Σ g` alone into `[k, channels]`.
+    fn dots(&self, gpu: &'static Gpu, x: [Arg; 2], statistics: [Arg; 2], g: [Arg; 2], out: [Arg; 2]) {
+        let Some(part) = self.partial(gpu, ["dots_1", "dots_4"], &[&x, &statistics, &g]) else { return };
+        let sizes = [self.channels, self.chunks().0].map(Arg::size);
+        let arguments = [&sizes[..], &[Arg::from(&part)], &statistics, &out].concat();
+        over(gpu, "finish_dots", self.count, self.channels, &arguments);
+    }
+}
+
+const NOTHING: [Arg; 2] = [Arg::U64(0), Arg::U64(0)];
+
+/// `y ← φ(y)` and the slopes, four numbers at a time; whether that was possible.
+pub fn activation(gpu: &Gpu, phi: Activation, y: &Tensor, slope: Option<&Tensor>) -> bool {
+    let len = y.len();
+    if phi == Activation::SinCos || !len.is_multiple_of(4) {
+        return false;
+    }
+    over(gpu, "activation", 1, len / 4, &[Arg::size(len / 4), Arg::I32(phi as i32), at(y), maybe(slope)]);
+    true
+}
+
+pub fn channel_bias_activation(
+    gpu: &Gpu,
+    plane: usize,
+    bias: Option<Stack<'_>>,
+    phi: Activation,
+    y: &mut Tensor,
+    slope: Option<&mut Tensor>,
+) {
+    if phi == Activation::Identity && bias.is_none() && slope.is_none() {
+        return;
+    }
+    let (count, batch, n) = y.as_matrices();
+    let sizes = [batch * n, n, plane].map(Arg::size);
+    let ends = [at(y), maybe(slope.as_deref())];
+    let arguments = [&sizes[..], &[Arg::I32(phi as i32)], &vectors(bias), &ends].concat();
+    over(gpu, "channel_bias_activation", count, batch * n, &arguments);
+}
+
+pub fn channel_bias_slope(gpu: &Gpu, t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
+    if bias.is_none() && slope.is_none() {
+        return;
+    }
+    let (count, batch, n) = t.as_matrices();
+    let plane = bias.map_or(n, |b| n / (b.rows * b.cols));
+    let sizes = [batch * n, n, plane].map(Arg::size);
+    let arguments = [&sizes[..], &vectors(bias), &[maybe(slope), at(t)]].concat();
+    over(gpu, "channel_bias_slope", count, batch * n, &arguments);
+}
+
+pub fn channel_sums(gpu: &'static Gpu, g: &Tensor, sums: &StackMut<'_>) {
+    let (count, batch, n) = g.as_matrices();
+    let from = [at(g), Arg::long(batch * n)];
+    let shape = Channels::new([count, batch, n], sums.rows * sums.cols, &[from]);
+    shape.dots(gpu, NOTHING, NOTHING, from, out(sums));
+}
+
+pub fn batch_statistics(gpu: &'static Gpu, x: Stack<'_>, statistics: &mut Tensor) {
+    let (count, _, channels) = statistics.as_matrices();
+    let (x, rows, n) = (vectors(Some(x)), x.rows, x.cols);
+    let shape = Channels::new([count, rows, n], channels, &[x]);
+    let Some(part) = shape.partial(gpu, ["moments_1", "moments_4"], &[&x]) else { return };
+    let (chunks, per) = shape.chunks();
+    let sizes = [rows, channels, shape.plane, per, chunks].map(Arg::size);
+    let arguments = [&sizes[..], &[Arg::from(&part), at(statistics)]].concat();
+    over(gpu, "finish_moments", count, channels, &arguments);
+}
+
+pub fn batch_norm(gpu: &Gpu, x: Stack<'_>, statistics: Stack<'_>, affine: Stack<'_>, y: &mut Tensor) {
+    let (count, batch, n) = y.as_matrices();
+    let (x, statistics) = (vectors(Some(x)), vectors(Some(statistics)));
+    let shape = Channels::new([count, batch, n], affine.cols, &[x, [at(y), Arg::long(batch * n)]]);
+    let arguments = [&x[..], &statistics, &vectors(Some(affine)), &[at(y)]];
+    shape.over(gpu, ["batch_norm_1", "batch_norm_4"], count, &arguments);
+}
+
+#[allow(clippy::too_many_arguments)]
+pub fn batch_norm_vjp(
+    gpu: &'static Gpu,
+    x: Stack<'_>,
+    statistics: Stack<'_>,
+    affine: Stack<'_>,
+    batch: bool,
+    g: &Tensor,
+    grad: &StackMut<'_>,
+    dx: Option<StackMut<'_>>,
+) {
+    let (count, rows, n) = g.as_matrices();
+    let [x, statistics, scale] = [x, statistics, affine].map(|stack| vectors(Some(stack)));
+    let (from, grad) = ([at(g), Arg::long(rows * n)], out(grad));
+    let dx = dx.as_ref().map(|dx| (out(dx), dx.stride == 0));
+    let arrays: Vec<[Arg; 2]> = [x, from].into_iter().chain(dx.map(|(dx, _)| dx)).collect();
+    let shape = Channels::new([count, rows, n], affine.cols, &arrays);
+    shape.dots(gpu, x, statistics, from, grad);
+    let Some((dx, shared)) = dx else { return };
+    // Into a shared dx, every thread sums over the networks.
+    let (own, terms) = if shared { (1, count) } else { (count, 1) };
+    let share = if batch { shape.share() } else { 0.0 };
+    let head = [Arg::size(terms), Arg::F32(share)];
+    let arguments = [&head[..], &x, &statistics, &scale, &[at(g)], &grad, &dx];
+    shape.over(gpu, ["batch_norm_back_1", "batch_norm_back_4"], own, &arguments);
+}
+
+#[allow(clippy::too_many_arguments)]
+pub fn batch_norm_jvp(
+    gpu: &'static Gpu,
+    x: Stack<'_>,
+    dx: Option<Stack<'_>>,
+    statistics: Stack<'_>,
+    affine: Stack<'_>,
+    daffine: Option<Stack<'_>>,
+    batch: bool,
+    t: &mut Tensor,
+) {
+    let (count, rows, n) = t.as_matrices();
+    let [x, statistics, scale] = [x, statistics, affine].map(|stack| vectors(Some(stack)));
+    let (moved, to) = (vectors(dx), [at(t), Arg::long(rows * n)]);
+    let shape = Channels::new([count, rows, n], affine.cols, &[x, moved, to]);
+    let sums = if batch && dx.is_some() {
+        let Some(sums) = scratch(gpu, 8 * count * affine.cols) else { return };
+        shape.dots(gpu, x, statistics, moved, [Arg::from(&sums), Arg::long(2 * affine.cols)]);
+        Some(sums)
+    } else {
+        None
+    };
+    let known = [sums.as_ref().map_or(Arg::U64(0), Arg::from)];
+    let arguments =
+        [&[Arg::F32(shape.share())][..], &x, &moved, &known, &statistics, &scale, &vectors(daffine), &[at(t)]];
+    shape.over(gpu, ["batch_norm_tangent_1", "batch_norm_tangent_4"], count, &arguments);
+}
+
+pub fn running_average(gpu: &Gpu, share: f32, x: &Tensor, y: &StackMut<'_>) {
+    let n = y.rows * y.cols;
+    let stride = if x.len() == y.count * n { n } else { 0 };
+    let head = [Arg::size(n), Arg::F32(share), at(x), Arg::long(stride)];
+    over(gpu, "running_average", y.count, n, &[&head[..], &out(y)].concat());
+}
+
+/// The extents that every kernel of pooling takes: `[per, height, width, h, w, down, across]`.
+fn windows(pool: &Pool, per: usize) -> [Arg; 7] {
+    let ([_, height, width], [h, w], [down, across]) = (pool.image, pool.window, pool.out());
+    [per, height, width, h, w, down, across].map(Arg::size)
+}
+
+/// `(networks, numbers of each)`.
+fn networks(tensor: &Tensor) -> (usize, usize) {
+    let (count, rows, n) = tensor.as_matrices();
+    (count, rows * n)
+}
+
+pub fn max_pool(gpu: &Gpu, pool: &Pool, x: &Tensor, y: &mut Tensor, place: &mut Tensor) {
+    let (count, per) = networks(y);
+    let arguments = [&windows(pool, per)[..], &[at(x), at(y), at(place)]].concat();
+    over(gpu, "max_pool", count, per, &arguments);
+}
+
+pub fn max_pool_vjp(gpu: &Gpu, pool: &Pool, place: &Tensor, g: &Tensor, dx: &mut Tensor) {
+    let (count, per) = networks(dx);
+    let arguments = [&windows(pool, per)[..], &[at(place), at(g), at(dx)]].concat();
+    over(gpu, "max_pool_back", count, per, &arguments);
+}
+
+pub fn max_pool_jvp(gpu: &Gpu, pool: &Pool, place: &Tensor, dx: &Tensor, t: &mut Tensor) {
+    let (count, per) = networks(t);
+    let (large, small) = (pool.image[1] * pool.image[2], pool.out().iter().product());
+    let arguments = [&[per, large, small].map(Arg::size)[..], &[at(place), at(dx), at(t)]].concat();
+    over(gpu, "max_pool_tangent", count, per, &arguments);
+}
+
+pub fn average_pool(gpu: &Gpu, pool: &Pool, share: f32, x: &Tensor, y: &mut Tensor) {
+    let (count, per) = networks(y);
+    let arguments = [&windows(pool, per)[..], &[Arg::F32(share), at(x), at(y)]].concat();
+    over(gpu, "average_pool", count, 32 * per, &arguments);
+}
+
+pub fn average_pool_vjp(gpu: &Gpu, pool: &Pool, share: f32, g: &Tensor, dx: &mut Tensor) {
+    let (count, per) = networks(dx);
+    let arguments = [&windows(pool, per)[..], &[Arg::F32(share), at(g), at(dx)]].concat();
+    over(gpu, "average_pool_back", count, per, &arguments);
+}
+
+fn added(store: Store) -> Arg {
+    Arg::I32(i32::from(store == Store::Add))
+}
+
+pub fn spread(gpu: &Gpu, x: Stack<'_>, store: Store, y: &mut Tensor) {
+    let (count, per) = networks(y);
+    let arguments = [&[Arg::size(per), added(store)][..], &vectors(Some(x)), &[at(y)]].concat();
+    over(gpu, "spread", count, per, &arguments);
+}
+
+pub fn collect(gpu: &Gpu, g: &Tensor, store: Store, dx: &mut Tensor) {
+    sum_terms(gpu, dx.len(), g.len() / dx.len().max(1), store, at(g), at(dx));
+}
+
+/// The `per` numbers at `to` ← the sum of `terms` arrays that follow each other at `from`.
+pub(super) fn sum_terms(gpu: &Gpu, per: usize, terms: usize, store: Store, from: Arg, to: Arg) {
+    over(gpu, "collect", 1, per, &[Arg::size(per), Arg::size(terms), added(store), from, to]);
+}
+
+pub fn softmax_cross_entropy(
+    gpu: &Gpu,
+    logits: &Tensor,
+    labels: &Tensor,
+    grad: Option<&mut Tensor>,
+    totals: &mut Tensor,
+) {
+    let (_, batch, classes) = logits.as_matrices();
+    let ends = [at(logits), at(labels), maybe(grad.as_deref()), at(totals)];
+    let arguments = [&[batch, classes].map(Arg::size)[..], &ends].concat();
+    gpu.launch(compiled(), "softmax_cross_entropy", [1, 1, 1], 1024, 0, &arguments);
+}
+
+pub fn shift_mirror(
+    gpu: &'static Gpu,
+    x: &Tensor,
+    [channels, height, width]: [usize; 3],
+    moves: &[Move],
+    out: &mut Tensor,
+) -> Result<()> {
+    let n = channels * height * width;
+    let words: Vec<i32> = moves.iter().flat_map(|m| [m.up, m.left, i32::from(m.mirror)]).collect();
+    let mut buffer = gpu.allocate(4 * words.len(), &|| "the moves of a batch".into(), "use a smaller batch")?;
+    buffer.write(0, &words);
+    let sizes = [n, height, width, moves.len()].map(Arg::size);
+    let arguments = [&sizes[..], &[Arg::from(&buffer), at(x), at(out)]].concat();
+    over(gpu, "shift_mirror", moves.len().min(1 << 15), n, &arguments);
+    Ok(())
+}

@@ -1,0 +1,88 @@
+// Kernels of tall f64 matrices [n, b], row-major. Sums run in an order that follows the shapes alone.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define EACH(i, n) for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (u64)gridDim.x * blockDim.x)
+
+// y_ij += step_j x_ij
+extern "C" __global__ void axpy_columns(u64 total, u64 b, const double* step, const double* x, double* y) {
+    EACH(i, total) y[i] = fma(step[i % b], x[i], y[i]);
+}
+
+// y_ij *= factor_j
+extern "C" __global__ void scale_columns(u64 total, u64 b, const double* factor, double* y) {
+    EACH(i, total) y[i] *= factor[i % b];
+}
+
+// y -= x
+extern "C" __global__ void subtract(u64 total, const double* x, double* y) { EACH(i, total) y[i] -= x[i]; }
+
+// `count` columns of `from`, which starts at the first of them, into `to`; rows lie `from_stride` and `to_stride` apart.
+extern "C" __global__ void copy_columns(u64 n, u64 count, const double* from, u64 from_stride, double* to, u64 to_stride) {
+    EACH(i, n * count) to[i / count * to_stride + i % count] = from[i / count * from_stride + i % count];
+}
+
+// One term of a column sum. kind 0: x y; 1: (x - theta y)^2; 2: x.
+__device__ __forceinline__ double term(int kind, const double* x, const double* y, const double* theta, u64 at, u64 column) {
+    if (kind == 0) return x[at] * y[at];
+    if (kind == 2) return x[at];
+    double r = fma(-theta[column], y[at], x[at]);
+    return r * r;
+}
+
+// part[chunk, j] = the sum over `per` rows of column j. A block of 256 threads sees `width` columns (a power of two up to
+// 32; blockIdx.x counts such groups) and 256 / width rows at once; blockIdx.y is the chunk.
+extern "C" __global__ void column_sums(u64 n, u64 b, u64 per, u32 width, int kind, const double* x, const double* y,
+                                       const double* theta, double* part) {
+    __shared__ double sums[256];
+    u32 lanes = 256 / width, lane = threadIdx.x / width, across = threadIdx.x % width;
+    u64 column = (u64)blockIdx.x * width + across;
+    u64 first = (u64)blockIdx.y * per, last = first + per < n ? first + per : n;
+    double sum = 0.0;
+    if (column < b)
+        for (u64 row = first + lane; row < last; row += lanes) sum += term(kind, x, y, theta, row * b + column, column);
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (lane == 0 && column < b) {
+        for (u32 other = 1; other < lanes; ++other) sum += sums[other * width + across];
+        part[(u64)blockIdx.y * b + column] = sum;
+    }
+}
+
+// out_j = the sum over chunks of part[chunk, j]; one block of 256 threads a column.
+extern "C" __global__ void finish_sums(u64 b, u64 chunks, const double* part, double* out) {
+    __shared__ double sums[256];
+    double sum = 0.0;
+    for (u64 c = threadIdx.x; c < chunks; c += 256) sum += part[c * b + blockIdx.x];
+    sums[threadIdx.x] = sum;
+    for (u32 half = 128; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) out[blockIdx.x] = sums[0];
+}
+
+// y_ij -= sum_j / n
+extern "C" __global__ void subtract_means(u64 total, u64 b, double n, const double* sum, double* y) {
+    EACH(i, total) y[i] -= sum[i % b] / n;
+}
+
+// Sets the flag where |x| <= bound does not hold; NaN is not within any bound.
+extern "C" __global__ void flag_beyond(u64 total, double bound, const double* x, u32* flag) {
+    EACH(i, total) if (!(fabs(x[i]) <= bound)) *flag = 1;
+}
+
+// u[i, n-1-j] = v[j, i] for [n, n]: eigenvectors that lie one after the other, ascending, become columns, descending.
+// Blocks of 32 x 8 threads walk over 32 x 32 tiles.
+extern "C" __global__ void eigenvectors_as_columns(u64 n, const double* v, double* u) {
+    __shared__ double tile[32][33];
+    u32 tx = threadIdx.x % 32, ty = threadIdx.x / 32;
+    u64 across = (n + 31) / 32;
+    u64 j0 = blockIdx.x / across * 32, i0 = blockIdx.x % across * 32;
+    for (u32 r = ty; r < 32; r += 8)
+        if (j0 + r < n && i0 + tx < n) tile[r][tx] = v[(j0 + r) * n + i0 + tx];
+    __syncthreads();
+    for (u32 r = ty; r < 32; r += 8)
+        if (i0 + r < n && j0 + tx < n) u[(i0 + r) * n + (n - 1 - (j0 + tx))] = tile[tx][r];
+}

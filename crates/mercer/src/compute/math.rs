@@ -1,0 +1,37 @@
+//! How matrix products round their factors.
+
+use serde::{Deserialize, Serialize};
+
+/// What a device with tensor cores does to the factors of an f32 product; sums are in f32 in every case. The processor
+/// knows f32 only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Math {
+    /// Nothing: 24 bits of mantissa.
+    #[default]
+    F32 = 0,
+    /// Rounds them to 11 bits of mantissa.
+    Tf32 = 1,
+    /// Rounds them to 8 bits of mantissa.
+    Bf16 = 2,
+}
+
+impl Math {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Math::F32 => "f32",
+            Math::Tf32 => "tf32",
+            Math::Bf16 => "bf16",
+        }
+    }
+
+    /// The one with this number.
+    pub(super) fn of(number: u8) -> Math {
+        match number {
+            1 => Math::Tf32,
+            2 => Math::Bf16,
+            _ => Math::F32,
+        }
+    }
+}

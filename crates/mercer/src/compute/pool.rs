@@ -1,0 +1,201 @@
+//! Pooling: the largest or the mean of each window of an image, windows side by side.
+//!
+//! An image is a row of `channels·height·width` numbers, channel by channel, row by row.
+
+use super::cuda::images as cuda;
+use super::parallel::{Parts, for_each};
+use super::tensor::Tensor;
+
+/// The geometry: windows without overlap; rows and columns that do not fill a window are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Channels, height and width of the images coming in.
+    pub image: [usize; 3],
+    /// Height and width of a window.
+    pub window: [usize; 2],
+}
+
+impl Pool {
+    /// Height and width of the images going out.
+    pub fn out(&self) -> [usize; 2] {
+        [self.image[1] / self.window[0], self.image[2] / self.window[1]]
+    }
+
+    /// Numbers of a plane coming in, and of one going out.
+    fn planes(&self) -> (usize, usize) {
+        (self.image[1] * self.image[2], self.out().iter().product())
+    }
+
+    /// Calls `f` for every output and the input pixels of its window, within one plane.
+    #[inline(always)]
+    fn windows(&self, mut f: impl FnMut(usize, usize)) {
+        let ([_, _, width], [h, w], [_, out]) = (self.image, self.window, self.out());
+        for (row, u) in (0..self.out()[0]).flat_map(|row| (0..h).map(move |u| (row, u))) {
+            for (col, v) in (0..out).flat_map(|col| (0..w).map(move |v| (col, v))) {
+                f(row * out + col, (row * h + u) * width + col * w + v);
+            }
+        }
+    }
+
+    /// Panics unless `outer` has planes coming in where `inner` has planes going out.
+    fn check(&self, outer: &Tensor, inner: &Tensor) {
+        let (large, small) = self.planes();
+        assert!(
+            outer.len() * small == inner.len() * large,
+            "pooling {:?} between {:?} and {:?}",
+            self,
+            outer.shape(),
+            inner.shape()
+        );
+    }
+
+    /// Calls `f` with every plane of `outer` (as large as one coming in) and of `inner` (one going out), in parallel.
+    fn for_every_plane(&self, outer: &Tensor, inner: &mut Tensor, f: impl Fn(&[f32], &mut [f32]) + Sync + Send) {
+        let (large, small) = self.planes();
+        let (len, outer, inner) = (outer.len(), outer.host(), Parts::new(inner.host_mut()));
+        let planes = len / large;
+        let each = planes.div_ceil(64).max(1);
+        for_each(planes.div_ceil(each), 4 * len, |task| {
+            for p in task * each..((task + 1) * each).min(planes) {
+                // SAFETY: no other task has this plane.
+                f(&outer[p * large..(p + 1) * large], unsafe { inner.part(p * small..(p + 1) * small) });
+            }
+        });
+    }
+}
+
+/// `y` = the largest number of each window, `at` = where it is in its plane (the first of equals). `x` `[k, b, in]`, `y` and
+/// `at` `[k, b, out]`. A NaN is the largest of all.
+pub fn max_pool(pool: &Pool, x: &Tensor, y: &mut Tensor, at: &mut Tensor) {
+    pool.check(x, at);
+    assert!(y.len() == at.len(), "max_pool into {:?} and {:?}", y.shape(), at.shape());
+    if let Some(gpu) = x.gpu() {
+        return cuda::max_pool(gpu, pool, x, y, at);
+    }
+    pool.for_every_plane(x, at, |x, at| {
+        at.fill(-1.0);
+        pool.windows(|o, i| {
+            let best = at[o];
+            if best < 0.0 || x[i] > x[best as usize] || (x[i].is_nan() && !x[best as usize].is_nan()) {
+                at[o] = i as f32;
+            }
+        });
+    });
+    max_pool_jvp(pool, at, x, y);
+}
+
+/// `dx` = `g` where the largest number was, zero elsewhere. `at` and `g` `[k, b, out]`, `dx` `[k, b, in]`.
+pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
+    let (large, small) = pool.planes();
+    assert!(
+        at.len() == g.len() && g.len() * large == dx.len() * small,
+        "max_pool_vjp {:?} {:?}",
+        g.shape(),
+        dx.shape()
+    );
+    if let Some(gpu) = g.gpu() {
+        return cuda::max_pool_vjp(gpu, pool, at, g, dx);
+    }
+    let (at, g) = (at.host(), g.host());
+    let planes = g.len() / small.max(1);
+    let dx = Parts::new(dx.host_mut());
+    for_each(planes, 4 * planes * large, |p| {
+        // SAFETY: tasks have different planes.
+        let dx = unsafe { dx.part(p * large..(p + 1) * large) };
+        dx.fill(0.0);
+        let range = p * small..(p + 1) * small;
+        at[range.clone()].iter().zip(&g[range]).for_each(|(&at, g)| dx[at as usize] = *g);
+    });
+}
+
+/// `t` = `dx` where the largest number was. `at` and `t` `[k, b, out]`, `dx` `[k, b, in]`.
+pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
+    let (large, small) = pool.planes();
+    assert!(
+        at.len() == t.len() && t.len() * large == dx.len() * small,
+        "max_pool_jvp {:?} {:?}",
+        dx.shape(),
+        t.shape()
+    );
+    if let Some(gpu) = t.gpu() {
+        return cuda::max_pool_jvp(gpu, pool, at, dx, t);
+    }
+    let (at, dx) = (at.host(), dx.host());
+    for (p, t) in t.host_mut().chunks_exact_mut(small.max(1)).enumerate() {
+        t.iter_mut().zip(&at[p * small..]).for_each(|(t, &at)| *t = dx[p * large + at as usize]);
+    }
+}
+
+/// `y` = the mean of each window; linear, so that it is its own tangent. `x` `[k, b, in]`, `y` `[k, b, out]`.
+pub fn average_pool(pool: &Pool, x: &Tensor, y: &mut Tensor) {
+    let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
+    pool.check(x, y);
+    if let Some(gpu) = x.gpu() {
+        return cuda::average_pool(gpu, pool, share, x, y);
+    }
+    pool.for_every_plane(x, y, |x, y| {
+        y.fill(0.0);
+        pool.windows(|o, i| y[o] += x[i]);
+        y.iter_mut().for_each(|y| *y *= share);
+    });
+}
+
+/// `dx` = each `g` shared out over its window. `g` `[k, b, out]`, `dx` `[k, b, in]`.
+pub fn average_pool_vjp(pool: &Pool, g: &Tensor, dx: &mut Tensor) {
+    let (large, small) = pool.planes();
+    assert!(g.len() * large == dx.len() * small, "average_pool_vjp of {:?} into {:?}", g.shape(), dx.shape());
+    let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
+    if let Some(gpu) = g.gpu() {
+        return cuda::average_pool_vjp(gpu, pool, share, g, dx);
+    }
+    let g = g.host();
+    for (p, dx) in dx.host_mut().chunks_exact_mut(large).enumerate() {
+        dx.fill(0.0);
+        pool.windows(|o, i| dx[i] = share * g[p * small + o]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+
+    fn tensor(shape: &[usize], data: &[f32]) -> Tensor {
+        Tensor::from_host(Device::Cpu, shape, data).unwrap()
+    }
+
+    #[test]
+    fn windows_are_taken_side_by_side() {
+        // Two channels of 3×5; the last row and column of the windows of 2×2 are left out.
+        let x: Vec<f32> = (0..30).map(|i| if i == 7 { 50.0 } else { i as f32 }).collect();
+        let pool = Pool { image: [2, 3, 5], window: [2, 2] };
+        let x = tensor(&[1, 1, 30], &x);
+        let (mut y, mut at) = (tensor(&[1, 1, 4], &[0.0; 4]), tensor(&[1, 1, 4], &[0.0; 4]));
+        max_pool(&pool, &x, &mut y, &mut at);
+        assert_eq!((y.host(), at.host()), (&[6.0, 50.0, 21.0, 23.0][..], &[6.0, 7.0, 6.0, 8.0][..]));
+        average_pool(&pool, &x, &mut y);
+        assert_eq!(y.host(), [3.0, (2.0 + 3.0 + 50.0 + 8.0) / 4.0, 18.0, 20.0]);
+        let all = Pool { image: [2, 3, 5], window: [3, 5] };
+        let mut mean = tensor(&[1, 1, 2], &[0.0; 2]);
+        average_pool(&all, &x, &mut mean);
+        assert!((mean.host()[0] - (105.0 + 43.0) / 15.0).abs() < 1e-5 && (mean.host()[1] - 22.0).abs() < 1e-5);
+    }
+
+    #[test]
+    fn backward_is_the_adjoint_of_forward() {
+        let mut rng = crate::rng::Rng::new(4);
+        let mut random = |n: usize| -> Vec<f32> { (0..n).map(|_| rng.normal() as f32).collect() };
+        let pool = Pool { image: [3, 5, 6], window: [2, 3] };
+        let (x, dx, g) = (random(360), random(360), random(48));
+        let (x, dx, g) = (tensor(&[2, 2, 90], &x), tensor(&[2, 2, 90], &dx), tensor(&[2, 2, 12], &g));
+        let dot = |a: &Tensor, b: &Tensor| -> f32 { a.host().iter().zip(b.host()).map(|(a, b)| a * b).sum() };
+        let (mut t, mut at, mut back) = (g.clone(), g.clone(), x.clone());
+        average_pool(&pool, &dx, &mut t);
+        average_pool_vjp(&pool, &g, &mut back);
+        assert!((dot(&g, &t) - dot(&back, &dx)).abs() < 1e-4);
+        max_pool(&pool, &x, &mut t, &mut at);
+        max_pool_jvp(&pool, &at, &dx, &mut t);
+        max_pool_vjp(&pool, &at, &g, &mut back);
+        assert!((dot(&g, &t) - dot(&back, &dx)).abs() < 1e-4);
+    }
+}

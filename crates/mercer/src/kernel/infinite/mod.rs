@@ -1,0 +1,171 @@
+//! The kernels of infinitely wide networks: `nngp`, the covariance of a random network's outputs, and `ntk`, the kernel
+//! under which gradient descent trains it.
+//!
+//! ```text
+//! ntk(depth=3, act=relu, w_var=2, b_var=0.1)          three hidden layers and a linear read-out
+//! nngp("dense erf dense relu dense", w_var=1.5)       layer by layer
+//! ntk("conv(3) relu conv(3) relu gap dense", shape=28x28x1)
+//! ```
+//!
+//! `depth` counts the hidden layers, those with an activation: `depth=0` is the linear kernel `w_var·x·x'/d + b_var`.
+//!
+//! | layer | meaning | options |
+//! |---|---|---|
+//! | `dense` | all inputs to all outputs | a width, as in `dense(512)`, is read over: it is infinite here |
+//! | `conv(3)` | windows of 3×3 | `stride=1`; `pad=same` (zeros around; with a stride `⌈n/stride⌉` windows a side, an odd row of zeros goes below and to the right) or `pad=valid`; `conv(64, 3)` has 64 channels, read over |
+//! | `avgpool(2)` | mean over windows of 2×2 | `stride=2`, the size if not given |
+//! | `gap` | mean over all positions | |
+//! | `flatten` | all positions side by side | |
+//! | `res(…)` | the layers in brackets plus a shortcut: the identity, or what follows a bar, `res(conv(3, stride=2) relu conv(3) \| conv(1, stride=2))` | |
+//! | an activation | `identity relu leaky_relu abs erf sin cos sincos sign step gaussian exp gelu tanh sigmoid softplus` | |
+//!
+//! A layer of weights may have its own `w_var` and `b_var` (or `w` and `b`, their roots, as in the networks of
+//! [`crate::net`]): the same string is a network to train and a kernel.
+//!
+//! Pictures are `shape=HxWxC`, their numbers stored channel by channel and row by row within a channel, as CIFAR-10 and MNIST
+//! are; without a shape, a kernel that meets its data guesses a square with one channel or three.
+//!
+//! # Conventions
+//!
+//! Those of neural-tangents. Weights are `N(0, C_w/inputs)`, biases `N(0, C_b)`, in the parameterisation in which
+//! the NTK has a limit: `z = √(C_w/n) W y + √C_b b` with standard normal parameters. With K the covariance and Θ the tangent
+//! kernel, from `K = x·x'/d`, `Θ = 0`:
+//!
+//! - dense: `K ← C_w K + C_b`, `Θ ← K + C_w Θ` with the new K;
+//! - activation: `Θ ← Θ E[φ'(u)φ'(v)]`, `K ← E[φ(u)φ(v)]`, `(u, v)` normal with covariance K;
+//! - residual sum: both add.
+//!
+//! [`Phi`] has the expectations, most in closed form; tanh, sigmoid and softplus are integrated numerically.
+
+mod architecture;
+mod dual;
+mod fully_connected;
+mod network;
+mod phi;
+mod pictures;
+
+pub use architecture::{DEEPEST, Variances, Window};
+pub use network::{Network, Step};
+pub use phi::{Phi, Side};
+
+pub(in crate::kernel) use network::parse_shape;
+
+use super::{Formula, Kind, Pair, Parameter, Statistic, Value};
+use crate::simd::Num;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2};
+
+/// The neural tangent kernel of an infinitely wide network.
+///
+/// ```
+/// use mercer::kernel::Kernel;
+/// let k = Kernel::parse("ntk(depth=1, act=relu, w_var=2)")?;
+/// // K = 2·1/2 = 1 at the hidden units; K = 2·½ and Θ = K + 2·1·½ at the output.
+/// assert!((k.value(&[1.0, 0.0], &[1.0, 0.0]) - 2.0).abs() < 1e-12);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub type Ntk = Infinite<true>;
+
+/// The covariance of the outputs of an infinitely wide network with random weights.
+pub type Nngp = Infinite<false>;
+
+/// The kernel of an infinitely wide network: [`Ntk`] or [`Nngp`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Infinite<const NTK: bool> {
+    network: Network,
+}
+
+impl<const NTK: bool> Infinite<NTK> {
+    /// The kernel of a network.
+    pub fn of(network: Network) -> Self {
+        Infinite { network }
+    }
+
+    /// The network.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+}
+
+const PARAMETERS: &[Parameter] = &[
+    Parameter { name: "depth", default: 3.0, kind: Kind::Integer(0, 256), help: "hidden layers" },
+    Parameter { name: "act", default: 1.0, kind: Kind::Choice(&Phi::NAMES), help: "their activation" },
+    Parameter {
+        name: "w_var",
+        default: 2.0,
+        kind: Kind::Positive,
+        help: "variance of the weights, times the number of inputs",
+    },
+    Parameter { name: "b_var", default: 0.0, kind: Kind::NonNegative, help: "variance of the biases" },
+    Parameter {
+        name: "layers",
+        default: 0.0,
+        kind: Kind::Text,
+        help: "instead of depth and act, the layers one by one: ntk(\"conv(3) relu gap dense\")",
+    },
+    Parameter {
+        name: "shape",
+        default: 0.0,
+        kind: Kind::Shape,
+        help: "pictures' height, width and channels, such as 28x28x1; square ones are recognised",
+    },
+];
+
+impl<const NTK: bool> Formula for Infinite<NTK> {
+    const NAME: &'static str = if NTK { "ntk" } else { "nngp" };
+    const HELP: &'static str = if NTK {
+        "tangent kernel of an infinitely wide network: Θ = K + w_var·Θ·E[φ'φ'], layer by layer"
+    } else {
+        "covariance of an infinitely wide network's outputs: K = w_var·E[φφ] + b_var, layer by layer"
+    };
+    const PARAMETERS: &'static [Parameter] = PARAMETERS;
+
+    fn from_arguments(arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Self> {
+        let number = |i: usize| match &arguments[i] {
+            Some(Value::Number(v)) => *v,
+            _ => PARAMETERS[i].default,
+        };
+        let word = |i: usize| match &arguments[i] {
+            Some(Value::Word(text) | Value::Text(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        let variances = Variances { weight: number(2), bias: number(3) };
+        let Some(layers) = word(4) else {
+            let phi = word(1).map_or(Ok(Phi::Relu), Phi::parse)?;
+            return Ok(Infinite::of(Network::plain(number(0) as u32, phi, variances)));
+        };
+        if arguments[..2].iter().any(Option::is_some) {
+            return Err(Error::input(format!(
+                "kernel {}: give the layers in quotes, or depth and act, not both",
+                Self::NAME
+            )));
+        }
+        let shape = word(5).and_then(parse_shape);
+        Network::parse(layers, variances, shape, inputs).map(Infinite::of)
+    }
+
+    fn arguments(&self) -> Vec<(&'static str, String)> {
+        self.network.arguments()
+    }
+
+    fn statistic(&self) -> Statistic {
+        if self.network.shape().is_some() { Statistic::Pictures } else { Statistic::Dot }
+    }
+
+    #[inline(always)]
+    fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+        fully_connected::kernel::<R, NTK>(self.network.steps(), pair)
+    }
+
+    /// `x/√d`, so that the statistic is `x·x'/d`; pictures by their channels.
+    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
+        Some(&x / (self.network.inputs(x.ncols()) as f64).sqrt())
+    }
+}
+
+/// `κ(x,x')` of two pictures, in f64 by the definition.
+pub(super) fn value(network: &Network, ntk: bool, x: &[f64], y: &[f64]) -> f64 {
+    let scale = 1.0 / (network.inputs(x.len()) as f64).sqrt();
+    let [x, y] = [x, y].map(|v| v.iter().map(|v| v * scale).collect::<Vec<f64>>());
+    pictures::kernel(network, ntk, &x, &y)
+}

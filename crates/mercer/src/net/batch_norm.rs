@@ -1,0 +1,145 @@
+//! Batch norm with its activation: `y = φ(γ (x − μ)/√(σ² + ε) + β)` for every channel.
+
+use super::{Gradient, Layer, Mode, Piece, Trace, Weights};
+use crate::Result;
+use crate::compute::{self, Activation, Stack, Tensor};
+use crate::rng::Rng;
+
+/// Every channel shifted and scaled: by its mean and variance over the batch and its plane in [`Mode::Train`], by their running
+/// averages in [`Mode::Eval`] (see [`super::Network::track`]).
+///
+/// Parameters: γ, then β. Constants: running mean, then running variance (of mean squared deviations).
+#[derive(Clone, Debug)]
+pub struct BatchNorm {
+    /// Channels.
+    pub channels: usize,
+    /// Numbers of a channel in a row.
+    pub plane: usize,
+    /// φ
+    pub activation: Activation,
+}
+
+impl BatchNorm {
+    fn is_linear(&self) -> bool {
+        self.activation == Activation::Identity
+    }
+
+    /// μ and σ² that the forward pass used.
+    fn statistics<'a>(&self, theta: &Weights<'a>, trace: &'a Trace) -> Stack<'a> {
+        match trace.mode {
+            Mode::Train => trace.factor.stack(),
+            Mode::Eval => theta.constant(2, self.channels),
+        }
+    }
+}
+
+impl Layer for BatchNorm {
+    fn expression(&self) -> String {
+        if self.is_linear() { "bn".into() } else { format!("bn {}", self.activation.name()) }
+    }
+
+    fn outputs(&self) -> usize {
+        self.channels * self.plane
+    }
+
+    fn parameters(&self) -> usize {
+        2 * self.channels
+    }
+
+    fn constants(&self) -> usize {
+        2 * self.channels
+    }
+
+    fn branches(&self) -> bool {
+        true
+    }
+
+    fn stem(&self) -> &'static str {
+        "bn"
+    }
+
+    fn pieces(&self) -> Vec<Piece> {
+        let c = self.channels;
+        vec![
+            Piece::trained("weight", 0, &[c]),
+            Piece::trained("bias", c, &[c]),
+            Piece::constant("running_mean", 0, &[c]),
+            Piece::constant("running_var", c, &[c]),
+        ]
+    }
+
+    fn init(&self, _: &mut Rng, parameters: &mut [f32], constants: &mut [f32]) {
+        for (first, numbers) in [(1.0, parameters), (0.0, constants)] {
+            let (a, b) = numbers.split_at_mut(self.channels);
+            a.fill(first);
+            b.fill(1.0 - first);
+        }
+    }
+
+    fn on_processor_only(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
+        if trace.mode == Mode::Train {
+            trace.factor.reshape(&[trace.y.shape()[0], 2, self.channels])?;
+            compute::batch_statistics(x.stack(), &mut trace.factor);
+        }
+        let statistics = match trace.mode {
+            Mode::Train => trace.factor.stack(),
+            Mode::Eval => theta.constant(2, self.channels),
+        };
+        compute::batch_norm(x.stack(), statistics, theta.matrix(0, 2, self.channels), &mut trace.y);
+        if !self.is_linear() {
+            trace.slope.reshape(trace.y.shape())?;
+            compute::activation(self.activation, &mut trace.y, Some(&mut trace.slope));
+        }
+        Ok(())
+    }
+
+    fn vjp(
+        &self,
+        theta: &Weights<'_>,
+        x: &Tensor,
+        trace: &mut Trace,
+        g: &mut Tensor,
+        grad: &mut Gradient<'_>,
+        dx: Option<&mut Tensor>,
+    ) -> Result<()> {
+        if !self.is_linear() {
+            compute::multiply(g, &trace.slope);
+        }
+        let (networks, batch, n) = (g.shape()[0], g.shape()[1], self.outputs());
+        let dx = dx.map(|dx| {
+            let own = dx.len() == networks * batch * n;
+            dx.matrices_mut(0, if own { batch * n } else { 0 }, networks, batch, n)
+        });
+        let (statistics, affine) = (self.statistics(theta, trace), theta.matrix(0, 2, self.channels));
+        let of_batch = trace.mode == Mode::Train;
+        compute::batch_norm_vjp(x.stack(), statistics, affine, of_batch, g, grad.matrix(0, 2, self.channels), dx);
+        Ok(())
+    }
+
+    fn jvp(
+        &self,
+        theta: &Weights<'_>,
+        dtheta: Option<&Weights<'_>>,
+        x: &Tensor,
+        dx: Option<&Tensor>,
+        trace: &mut Trace,
+        t: &mut Tensor,
+    ) -> Result<()> {
+        let (statistics, affine) = (self.statistics(theta, trace), theta.matrix(0, 2, self.channels));
+        let daffine = dtheta.map(|d| d.matrix(0, 2, self.channels));
+        let of_batch = trace.mode == Mode::Train;
+        compute::batch_norm_jvp(x.stack(), dx.map(Tensor::stack), statistics, affine, daffine, of_batch, t);
+        if !self.is_linear() {
+            compute::multiply(t, &trace.slope);
+        }
+        Ok(())
+    }
+
+    fn track(&self, trace: &Trace, share: f32, constants: &mut Gradient<'_>) {
+        compute::running_average(share, &trace.factor, constants.matrix(0, 2, self.channels));
+    }
+}

@@ -1,0 +1,181 @@
+//! The convolution with its activation: `y = φ(w ⋆ x + b)`.
+
+use super::{Gradient, Layer, Piece, Trace, Weights};
+use crate::Result;
+use crate::compute::{self, Activation, Convolution, Store, Tensor};
+use crate::rng::Rng;
+
+/// `y[o] = φ(Σ_c w[o, c] ⋆ x[c] + b[o])` on images stored channel by channel.
+///
+/// Filters `w` `[out, in, size, size]` have entries `N(0, w²/fan-in)` with fan-in `in·size²`, biases `N(0, b²)`; they are the
+/// layer's parameters in that order. With `pad=same` and stride s, an image of height h becomes one of `⌈h/s⌉`: the frame of
+/// zeros has `⌊(size−1)/2⌋` rows before and `⌊size/2⌋` after it, whatever the stride, as PyTorch's `padding=size//2` does
+/// for odd sizes.
+#[derive(Clone, Debug)]
+pub struct Conv {
+    /// The geometry.
+    pub shape: Convolution,
+    /// φ
+    pub activation: Activation,
+    /// `w`; without it, √2 before the ReLU family and before a norm, and 1 otherwise.
+    pub weight_std: Option<f64>,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// `b`; without it, `1/√(3·fan-in)`.
+    pub bias_std: Option<f64>,
+    /// Whether a batch norm comes next.
+    pub before_norm: bool,
+}
+
+impl Conv {
+    fn weights(&self) -> usize {
+        self.shape.channels * self.shape.patch()
+    }
+
+    fn is_linear(&self) -> bool {
+        self.activation == Activation::Identity
+    }
+
+    fn weight_std(&self) -> f64 {
+        let rectifies = matches!(self.activation, Activation::Relu | Activation::LeakyRelu | Activation::Gelu);
+        self.weight_std.unwrap_or(if rectifies || self.before_norm { std::f64::consts::SQRT_2 } else { 1.0 })
+    }
+}
+
+impl Layer for Conv {
+    fn expression(&self) -> String {
+        let Convolution { channels, size, stride, before, after, .. } = self.shape;
+        let option = |name: &str, value: Option<f64>| value.map(|v| format!(", {name}={v}")).unwrap_or_default();
+        let stride = if stride == 1 { String::new() } else { format!(", stride={stride}") };
+        let pad = if before + after + 1 == size { "" } else { ", pad=valid" };
+        let (w, b) = (option("w", self.weight_std), option("b", self.bias_std));
+        let phi = if self.is_linear() { String::new() } else { format!(" {}", self.activation.name()) };
+        format!("conv({channels}, {size}{stride}{pad}{w}{b}){phi}")
+    }
+
+    fn outputs(&self) -> usize {
+        self.shape.channels * self.shape.out().iter().product::<usize>()
+    }
+
+    fn parameters(&self) -> usize {
+        self.weights() + if self.bias { self.shape.channels } else { 0 }
+    }
+
+    fn multiply_adds(&self) -> usize {
+        self.outputs() * self.shape.patch()
+    }
+
+    fn branches(&self) -> bool {
+        true
+    }
+
+    fn sees_images(&self) -> bool {
+        true
+    }
+
+    fn stem(&self) -> &'static str {
+        "conv"
+    }
+
+    fn pieces(&self) -> Vec<Piece> {
+        let Convolution { image: [channels, ..], channels: out, size, .. } = self.shape;
+        let mut pieces = vec![Piece::trained("weight", 0, &[out, channels, size, size])];
+        if self.bias {
+            pieces.push(Piece::trained("bias", self.weights(), &[out]));
+        }
+        pieces
+    }
+
+    fn init(&self, rng: &mut Rng, parameters: &mut [f32], _: &mut [f32]) {
+        let fan_in = self.shape.patch() as f64;
+        let std = self.weight_std() / fan_in.sqrt();
+        let bias_std = self.bias_std.unwrap_or_else(|| 1.0 / (3.0 * fan_in).sqrt());
+        let (weights, biases) = parameters.split_at_mut(self.weights());
+        weights.iter_mut().for_each(|w| *w = (std * rng.normal()) as f32);
+        biases.iter_mut().for_each(|b| *b = (bias_std * rng.normal()) as f32);
+    }
+
+    fn on_processor_only(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
+        let slope = if self.is_linear() {
+            None
+        } else {
+            trace.slope.reshape(trace.y.shape())?;
+            Some(&mut trace.slope)
+        };
+        let (w, bias) = (self.filters(theta), self.biases(theta));
+        compute::conv2d(&self.shape, x.stack(), w, bias, self.activation, Store::Replace, &mut trace.y, slope);
+        Ok(())
+    }
+
+    fn vjp(
+        &self,
+        theta: &Weights<'_>,
+        x: &Tensor,
+        trace: &mut Trace,
+        g: &mut Tensor,
+        grad: &mut Gradient<'_>,
+        dx: Option<&mut Tensor>,
+    ) -> Result<()> {
+        // With z = w ⋆ x + b:  ∂z = g ∘ φ'(z),  ∂b = Σ_{batch, plane} ∂z,  and the two adjoints of w ⋆ x.
+        if !self.is_linear() {
+            compute::multiply(g, &trace.slope);
+        }
+        if self.bias {
+            compute::channel_sums(g, grad.matrix(self.weights(), 1, self.shape.channels));
+        }
+        let (channels, patch) = (self.shape.channels, self.shape.patch());
+        compute::conv2d_vjp_weights(&self.shape, x.stack(), g, grad.matrix(0, channels, patch));
+        if let Some(dx) = dx {
+            let (networks, batch) = (g.shape()[0], g.shape()[1]);
+            let pixels = self.shape.image.iter().product::<usize>();
+            let own = dx.len() == networks * batch * pixels;
+            let dx = dx.matrices_mut(0, if own { batch * pixels } else { 0 }, networks, batch, pixels);
+            compute::conv2d_vjp_input(&self.shape, g, self.filters(theta), dx);
+        }
+        Ok(())
+    }
+
+    fn jvp(
+        &self,
+        theta: &Weights<'_>,
+        dtheta: Option<&Weights<'_>>,
+        x: &Tensor,
+        dx: Option<&Tensor>,
+        trace: &mut Trace,
+        t: &mut Tensor,
+    ) -> Result<()> {
+        // ż = w ⋆ ẋ + ẇ ⋆ x + ḃ,  t = φ'(z) ∘ ż.
+        let linear = Activation::Identity;
+        let mut store = Store::Replace;
+        if let Some(dx) = dx {
+            compute::conv2d(&self.shape, dx.stack(), self.filters(theta), None, linear, store, t, None);
+            store = Store::Add;
+        }
+        match dtheta {
+            Some(d) => compute::conv2d(&self.shape, x.stack(), self.filters(d), None, linear, store, t, None),
+            None if dx.is_none() => compute::fill(t, 0.0),
+            None => {}
+        }
+        let slope = if self.is_linear() { None } else { Some(&trace.slope) };
+        compute::channel_bias_slope(t, dtheta.and_then(|d| self.biases(d)), slope);
+        Ok(())
+    }
+
+    fn jet(&self, _: &Weights<'_>, _: &Tensor, _: usize, _: &mut Tensor) -> Result<()> {
+        Err(super::no_laplacian(&self.expression()))
+    }
+}
+
+impl Conv {
+    fn filters<'a>(&self, theta: &Weights<'a>) -> compute::Stack<'a> {
+        theta.matrix(0, self.shape.channels, self.shape.patch())
+    }
+
+    fn biases<'a>(&self, theta: &Weights<'a>) -> Option<compute::Stack<'a>> {
+        self.bias.then(|| theta.matrix(self.weights(), 1, self.shape.channels))
+    }
+}

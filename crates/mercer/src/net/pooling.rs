@@ -1,0 +1,95 @@
+//! Pooling layers: the largest number or the mean of each window of an image.
+
+use super::{Gradient, Layer, Trace, Weights};
+use crate::Result;
+use crate::compute::{self, Pool, Tensor};
+
+/// What is taken of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolingKind {
+    /// The largest number.
+    Max,
+    /// The mean.
+    Average,
+    /// The mean of the whole plane.
+    Global,
+}
+
+/// Windows side by side, each turned into one number.
+#[derive(Clone, Debug)]
+pub struct Pooling {
+    /// The geometry.
+    pub pool: Pool,
+    /// What is taken.
+    pub kind: PoolingKind,
+}
+
+impl Layer for Pooling {
+    fn expression(&self) -> String {
+        match self.kind {
+            PoolingKind::Max => format!("maxpool({})", self.pool.window[0]),
+            PoolingKind::Average => format!("avgpool({})", self.pool.window[0]),
+            PoolingKind::Global => "gap".into(),
+        }
+    }
+
+    fn outputs(&self) -> usize {
+        self.pool.image[0] * self.pool.out().iter().product::<usize>()
+    }
+
+    fn sees_images(&self) -> bool {
+        true
+    }
+
+    fn on_processor_only(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, _: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
+        if self.kind == PoolingKind::Max {
+            trace.slope.reshape(trace.y.shape())?;
+            compute::max_pool(&self.pool, x, &mut trace.y, &mut trace.slope);
+        } else {
+            compute::average_pool(&self.pool, x, &mut trace.y);
+        }
+        Ok(())
+    }
+
+    fn vjp(
+        &self,
+        _: &Weights<'_>,
+        _: &Tensor,
+        trace: &mut Trace,
+        g: &mut Tensor,
+        _: &mut Gradient<'_>,
+        dx: Option<&mut Tensor>,
+    ) -> Result<()> {
+        match dx {
+            Some(dx) if self.kind == PoolingKind::Max => compute::max_pool_vjp(&self.pool, &trace.slope, g, dx),
+            Some(dx) => compute::average_pool_vjp(&self.pool, g, dx),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn jvp(
+        &self,
+        _: &Weights<'_>,
+        _: Option<&Weights<'_>>,
+        _: &Tensor,
+        dx: Option<&Tensor>,
+        trace: &mut Trace,
+        t: &mut Tensor,
+    ) -> Result<()> {
+        match dx {
+            Some(dx) if self.kind == PoolingKind::Max => compute::max_pool_jvp(&self.pool, &trace.slope, dx, t),
+            Some(dx) => compute::average_pool(&self.pool, dx, t),
+            None => compute::fill(t, 0.0),
+        }
+        Ok(())
+    }
+
+    fn jet(&self, _: &Weights<'_>, _: &Tensor, _: usize, _: &mut Tensor) -> Result<()> {
+        Err(super::no_laplacian(&self.expression()))
+    }
+}

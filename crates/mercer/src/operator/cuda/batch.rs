@@ -1,0 +1,69 @@
+//! Kernel matrices of batches of points that lie on a GPU.
+
+use super::{Arithmetic, Card, Program, Scalar, Tiling, padded};
+use crate::Result;
+use crate::compute::Tensor;
+use crate::compute::cuda::{Arg, Buffer, Gpu, Source};
+use crate::kernel::Kernel;
+use ndarray::ArrayView2;
+
+/// A kernel's points on a device, and the matrices of batches of them.
+pub(crate) struct BatchGram {
+    gpu: &'static Gpu,
+    program: Program,
+    prepare: Source,
+    source: Source,
+    tiling: Tiling,
+    batch: usize,
+    /// All points as the kernel sees them: f32 `[n, source width]`.
+    points: Buffer,
+    /// The batch's in the tile's layout: f32 `[padded batch, width]`.
+    tile: Buffer,
+    /// Their norms: f32 `[views, padded batch]`.
+    norms: Buffer,
+}
+
+impl BatchGram {
+    /// For batches of `batch` of the points `x` `[n, d]`. Values are as accurate as f32, on tensor cores where there are.
+    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: ArrayView2<f64>, batch: usize) -> Result<BatchGram> {
+        let card = Card {
+            multiprocessors: gpu.multiprocessors as usize,
+            capability: gpu.architecture,
+            shared: gpu.shared_memory as usize,
+        };
+        let program = Program::new(kernel, x, Arithmetic::Split, card);
+        let bytes = |numbers: usize, what: &'static str| {
+            gpu.allocate(4 * numbers, &|| what.into(), "use fewer points or a smaller batch")
+        };
+        let mut points = bytes(x.nrows() * program.source_width(), "the kernel's points")?;
+        let packed: Vec<f32> = program.pack(x).iter().map(|v| *v as f32).collect();
+        points.write(0, &packed);
+        Ok(BatchGram {
+            gpu,
+            prepare: Source::new(program.prepare_source(Scalar::F32, 1)),
+            source: Source::new(program.gram_source()),
+            tiling: program.gram(batch, batch),
+            batch,
+            points,
+            tile: bytes(padded(batch) * program.width(), "a batch's points")?,
+            norms: bytes(padded(batch) * program.views(), "a batch's norms")?,
+            program,
+        })
+    }
+
+    /// `out ← κ(x_b,x_b')` `[batch, batch]` for the points whose numbers (i32 `[batch]`) lie on the device at `rows`.
+    pub fn gram(&self, rows: u64, out: &mut Tensor) {
+        let (b, pad) = (Arg::size(self.batch), Arg::size(padded(self.batch)));
+        let [points, tile, norms] = [&self.points, &self.tile, &self.norms].map(Arg::from);
+        let launch = self.program.prepare_points(self.batch);
+        let grid = [launch.grid.0, launch.grid.1, 1];
+        let arguments = [points, Arg::U64(rows), tile, norms, b, pad];
+        self.gpu.launch(&self.prepare, launch.name, grid, launch.block, launch.shared, &arguments);
+        let Tiling { launch, tiles, tiles_per_split, .. } = self.tiling;
+        let grid = [launch.grid.0, launch.grid.1, 1];
+        let (tiles, each) = (Arg::size(tiles), Arg::size(tiles_per_split));
+        let out = [Arg::U64(out.address()), b, b, Arg::long(self.batch)];
+        let arguments = [&[tile, norms, tile, norms, pad, pad, tiles, each, Arg::I32(0)][..], &out].concat();
+        self.gpu.launch(&self.source, launch.name, grid, launch.block, launch.shared, &arguments);
+    }
+}

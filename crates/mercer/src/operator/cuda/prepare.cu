@@ -1,0 +1,94 @@
+// What a product needs around it: points and values in the tile's layout, and the sum of the partial results.
+//
+// #define SOURCE      type of the points and values that come in, float or double
+// #define TARGET      type of the tile's numbers, float or double
+// #define ROUND_TF32  points (and values) are rounded to TF32
+// #define VIEWS, VIEW_LIST: V(view, first coordinate in the target, width in the target, first in the source, width in the source)
+// #define DIAGONAL    κ(x,x) in double from norms[view]
+// #define D, SOURCE_D width of a point in the target and in the source
+// #define NC          columns of one pass
+// #define HALVES      2 where values are split into hi and lo, else 1
+// #define PARTIAL     type of the partial sums
+
+// To the nearest TF32, ties away from zero. Infinity and NaN stay.
+INLINE float to_tf32(float x) {
+    const unsigned int bits = __float_as_uint(x);
+    if ((bits & 0x7f800000u) == 0x7f800000u) return x;
+    return __uint_as_float((bits + 0x1000u) & 0xffffe000u);
+}
+INLINE TARGET rounded(SOURCE x) {
+#if ROUND_TF32
+    return to_tf32((float)x);
+#else
+    return (TARGET)x;
+#endif
+}
+
+// x [·, SOURCE_D] to out [n_pad, D] and xx [VIEWS + 1, n_pad]: the norms of the rounded points in each view, and κ(x,x) at
+// these norms. Row i of the target is row rows[i] of the source, or row i where rows is null; rows from n on repeat the
+// last. One warp a row.
+extern "C" __global__ void __launch_bounds__(256)
+    prepare_points(const SOURCE *__restrict__ x, const int *__restrict__ rows, TARGET *__restrict__ out,
+                   TARGET *__restrict__ xx, int n, int n_pad) {
+    const int row = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
+    if (row >= n_pad) return;
+    const int which = min(row, n - 1);
+    const SOURCE *from = x + (long long)(rows ? rows[which] : which) * SOURCE_D;
+    TARGET *to = out + (long long)row * D;
+    double norms[VIEWS];
+#define V(view, first, width, source_first, source_width)                                       \
+    {                                                                                           \
+        double norm = 0;                                                                        \
+        for (int f = lane; f < width; f += 32) {                                                \
+            const TARGET value = f < source_width ? rounded(from[source_first + f]) : (TARGET)0; \
+            to[first + f] = value;                                                              \
+            norm += (double)value * (double)value;                                              \
+        }                                                                                       \
+        for (int step = 16; step > 0; step >>= 1) norm += __shfl_xor_sync(0xffffffffu, norm, step); \
+        if (lane == 0) xx[(long long)view * n_pad + row] = (TARGET)norm;                        \
+        norms[view] = norm;                                                                     \
+    }
+    VIEW_LIST
+#undef V
+    if (lane == 0) xx[(long long)VIEWS * n_pad + row] = (TARGET)(DIAGONAL);
+}
+
+// Columns [c0, c0 + columns) of v [m, ld] to vt [HALVES·NC, m_pad] for tensor cores: the columns of K in every eight in
+// the order 0 2 4 6 1 3 5 7; zero beyond m and beyond the columns there are. One thread an element of [NC, m_pad].
+extern "C" __global__ void __launch_bounds__(256)
+    prepare_values_tensor(const SOURCE *__restrict__ v, float *__restrict__ vt, int m, int m_pad, int ld, int c0,
+                          int columns) {
+    const long long at = (long long)blockIdx.x * 256 + threadIdx.x;
+    const int c = (int)(at / m_pad), to = (int)(at % m_pad);
+    if (c >= NC) return;
+    const int j = (to & ~7) + ((to & 3) << 1 | (to >> 2 & 1));
+    const float x = j < m && c < columns ? (float)v[(long long)j * ld + c0 + c] : 0.f;
+    const float hi = to_tf32(x);
+    vt[(long long)c * m_pad + to] = hi;
+#if HALVES == 2
+    vt[(long long)(NC + c) * m_pad + to] = to_tf32(x - hi);
+#endif
+}
+
+// The same to [m_pad, NC], for the kernel without tensor cores. One thread an element.
+extern "C" __global__ void __launch_bounds__(256)
+    prepare_values(const SOURCE *__restrict__ v, TARGET *__restrict__ out, int m, int m_pad, int ld, int c0, int columns) {
+    const long long at = (long long)blockIdx.x * 256 + threadIdx.x;
+    const int j = (int)(at / NC), c = (int)(at % NC);
+    if (j >= m_pad) return;
+    out[at] = j < m && c < columns ? (TARGET)v[(long long)j * ld + c0 + c] : (TARGET)0;
+}
+
+// y[i, c0 + c] = Σ_s partial[s, i, c], in order and in double, for partial [splits, n_pad, NC] and y [n, ld].
+// One thread an element of [n, columns].
+extern "C" __global__ void __launch_bounds__(256)
+    reduce_partials(const PARTIAL *__restrict__ partial, SOURCE *__restrict__ y, int splits, int n, int n_pad, int ld, int c0,
+                    int columns) {
+    const long long at = (long long)blockIdx.x * 256 + threadIdx.x;
+    if (at >= (long long)n * columns) return;
+    const long long i = at / columns;
+    const int c = (int)(at % columns);
+    double sum = 0;
+    for (int s = 0; s < splits; ++s) sum += (double)partial[((long long)s * n_pad + i) * NC + c];
+    y[i * ld + c0 + c] = (SOURCE)sum;
+}

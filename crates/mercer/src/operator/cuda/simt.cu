@@ -1,0 +1,184 @@
+// Y = κ(A, B) V without tensor cores: any statistic, several at once, float or double; with GRAM, the tiles of K.
+//
+// 16×16 threads compute a tile of 16·TM by 16·TM: statistics in registers from chunks of 8 coordinates in shared memory,
+// then κ. K goes through shared memory, 64 columns at a time, to be multiplied by V; each tile's sum is added in double.
+// A point is its views side by side, each padded with zeros to a multiple of 8 coordinates; rows beyond the last point
+// repeat it, so that κ is finite there.
+//
+// #define TM          rows and columns of a thread, 4 or 8
+// #define D           width of a point with all its views
+// #define NC          columns of V, a multiple of 8
+// #define STATISTICS  how many; STATISTIC_LIST: X(index, view's first coordinate, view's width, is it L1?) for each
+// #define KAPPA(s, i, j)  κ of the statistics s[·][i][j] and the norms xx[view][i], yy[view][j]
+// #define GRAM, VIEWS
+
+#define BM (16 * TM)
+#define CHUNK 8
+#define LDS (BM + 4)
+#define EACH (TM / 2)
+#define LDK (BM + 4)
+#define GROUPS (256 / BM)
+#define PER_GROUP (NC / GROUPS)
+#define PANEL (CHUNK * LDS)
+
+struct __align__(sizeof(real) * EACH) Pack {
+    real of[EACH];
+};
+struct __align__(sizeof(real) * 2) Two {
+    real of[2];
+};
+
+#if GRAM
+#define RESULT real *__restrict__ out, int n, int m, long long ld
+#else
+// v [b_pad, NC], partial [splits, a_pad, NC]
+#define RESULT const real *__restrict__ v, double *__restrict__ partial, int accumulate
+#endif
+
+// Rows (or columns) of a thread: four neighbours in each half of the tile.
+INLINE int place(int of, int i) { return (i >> 2) * 64 + of * 4 + (i & 3); }
+
+INLINE void put(real *panel, const Pack &pack, int row, int k) {
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) panel[(k + e) * LDS + row] = pack.of[e];
+}
+
+// s_ij = Σ_f a_if b_jf, or Σ_f |a_if − b_jf|, over coordinates [from, from + width) of the tile's points.
+template <bool L1>
+INLINE void statistic(real (&s)[TM][TM], const real *a, const real *b, int from, int width, real *panels) {
+    const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
+    const int row = threadIdx.x * EACH / CHUNK, k0 = threadIdx.x * EACH % CHUNK;
+    const real *pa = a + (long long)row * D + from + k0, *pb = b + (long long)row * D + from + k0;
+    Pack na = *(const Pack *)pa, nb = *(const Pack *)pb;
+#pragma unroll
+    for (int i = 0; i < TM; ++i)
+#pragma unroll
+        for (int j = 0; j < TM; ++j) s[i][j] = 0;
+    __syncthreads();
+    put(panels, na, row, k0);
+    put(panels + PANEL, nb, row, k0);
+    __syncthreads();
+    for (int f = 0; f < width; f += CHUNK) {
+        const real *now = panels + (f / CHUNK & 1) * 2 * PANEL;
+        real *next = panels + (~(f / CHUNK) & 1) * 2 * PANEL;
+        if (f + CHUNK < width) {
+            na = *(const Pack *)(pa + f + CHUNK);
+            nb = *(const Pack *)(pb + f + CHUNK);
+        }
+#pragma unroll
+        for (int k = 0; k < CHUNK; ++k) {
+            real x[TM], y[TM];
+#pragma unroll
+            for (int i = 0; i < TM; i += 2) {
+                const Two px = *(const Two *)(now + k * LDS + place(ty, i));
+                const Two py = *(const Two *)(now + PANEL + k * LDS + place(tx, i));
+                x[i] = px.of[0], x[i + 1] = px.of[1], y[i] = py.of[0], y[i + 1] = py.of[1];
+            }
+#pragma unroll
+            for (int i = 0; i < TM; ++i)
+#pragma unroll
+                for (int j = 0; j < TM; ++j) {
+                    if (L1) s[i][j] += m_abs(x[i] - y[j]);
+                    else s[i][j] = m_fma(x[i], y[j], s[i][j]);
+                }
+        }
+        if (f + CHUNK < width) {
+            put(next, na, row, k0);
+            put(next + PANEL, nb, row, k0);
+        }
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    simt(const real *__restrict__ a, const real *__restrict__ axx, const real *__restrict__ b,
+         const real *__restrict__ byy, int a_pad, int b_pad, int tiles, int tiles_per_split, int diagonal, RESULT) {
+    extern __shared__ __align__(16) real shared[];
+    real *const panels = shared;
+    const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
+    const int row0 = blockIdx.x * BM;
+    const int first = blockIdx.y * tiles_per_split, last = min(tiles, first + tiles_per_split);
+
+    real xx[VIEWS][TM];
+#pragma unroll
+    for (int w = 0; w < VIEWS; ++w)
+#pragma unroll
+        for (int i = 0; i < TM; ++i) xx[w][i] = axx[(long long)w * a_pad + row0 + place(ty, i)];
+#if !GRAM
+    // V takes the place of the panels once the statistics are done.
+    real *const ks = panels + 4 * PANEL, *const vs = panels;
+    const int mine = threadIdx.x % BM, group = threadIdx.x / BM;
+    double total[PER_GROUP] = {};
+#endif
+
+    for (int tile = first; tile < last; ++tile) {
+        const int column0 = tile * BM;
+        real s[STATISTICS][TM][TM], yy[VIEWS][TM];
+#define X(index, from, width, l1) \
+    statistic<l1>(s[index], a + (long long)row0 * D, b + (long long)column0 * D, from, width, panels);
+        STATISTIC_LIST
+#undef X
+#pragma unroll
+        for (int w = 0; w < VIEWS; ++w)
+#pragma unroll
+            for (int j = 0; j < TM; ++j) yy[w][j] = byy[(long long)w * b_pad + column0 + place(tx, j)];
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+            for (int j = 0; j < TM; ++j) s[0][i][j] = KAPPA(s, i, j);
+        // On the diagonal, what was computed in double.
+        const real *diag = axx + (long long)VIEWS * a_pad;
+        if (column0 + diagonal < row0 + BM && row0 < column0 + diagonal + BM) {
+#pragma unroll
+            for (int i = 0; i < TM; ++i)
+#pragma unroll
+                for (int j = 0; j < TM; ++j)
+                    if (row0 + place(ty, i) == column0 + diagonal + place(tx, j)) s[0][i][j] = diag[row0 + place(ty, i)];
+        }
+
+
+#if GRAM
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+            for (int j = 0; j < TM; ++j) {
+                const int r = row0 + place(ty, i), c = column0 + place(tx, j);
+                if (r < n && c < m) out[r * ld + c] = s[0][i][j];
+            }
+#else
+#pragma unroll
+        for (int half = 0; half < TM / 4; ++half) {
+            if (half > 0) __syncthreads();
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+#pragma unroll
+                for (int i = 0; i < TM; i += 2) {
+                    const Two pair = {{s[0][i][4 * half + j], s[0][i + 1][4 * half + j]}};
+                    *(Two *)(ks + (tx * 4 + j) * LDK + place(ty, i)) = pair;
+                }
+            const Two *values = (const Two *)(v + (long long)(column0 + 64 * half) * NC);
+            for (int i = threadIdx.x; i < 64 * NC / 2; i += 256) ((Two *)vs)[i] = values[i];
+            __syncthreads();
+            real sum[PER_GROUP] = {};
+#pragma unroll 8
+            for (int j = 0; j < 64; ++j) {
+                const real k = ks[j * LDK + mine];
+#pragma unroll
+                for (int c = 0; c < PER_GROUP; c += 2) {
+                    const Two w = *(const Two *)(vs + j * NC + group * PER_GROUP + c);
+                    sum[c] = m_fma(k, w.of[0], sum[c]);
+                    sum[c + 1] = m_fma(k, w.of[1], sum[c + 1]);
+                }
+            }
+#pragma unroll
+            for (int c = 0; c < PER_GROUP; ++c) total[c] += sum[c];
+        }
+        __syncthreads();
+#endif
+    }
+#if !GRAM
+    double *to = partial + ((long long)blockIdx.y * a_pad + row0 + mine) * NC + group * PER_GROUP;
+#pragma unroll
+    for (int c = 0; c < PER_GROUP; ++c) to[c] = accumulate ? to[c] + total[c] : total[c];
+#endif
+}

@@ -1,0 +1,378 @@
+// Y = κ(A, B) V on tensor cores, K never in memory; with GRAM, the tiles of K themselves.
+//
+// A warp owns 32 rows of A, a block 32·WARPS; tiles of 64 columns (points of B, their norms, their rows of V) stream
+// through shared memory. For each 16 columns: S = A Bᵀ by mma, κ(S, ‖a‖², ‖b‖²) in registers, then K V by a second mma.
+// The accumulator of S holds columns 2t and 2t+1 in thread t of four, where the next operand wants t and t+4. A sum
+// does not mind the order of its terms: V comes with the columns of every eight in the order 0 2 4 6 1 3 5 7.
+//
+// Tensor cores cut off where float addition rounds. So each tile starts a new sum and ends by rounded addition.
+//
+// SPLIT: every operand x = hi + lo in TF32, and hi·hi + hi·lo + lo·hi for each product.
+//
+// #define D          width of a point, a multiple of 16
+// #define NC         columns of V, a multiple of 8
+// #define WARPS, MIN_BLOCKS, STAGES, SPLIT, GRAM, UNROLL
+
+#define BN 64
+#define THREADS (32 * WARPS)
+#define ROWS (32 * WARPS)
+#if D <= 64
+#define DK D
+#elif SPLIT
+#define DK 16
+#else
+#define DK 32
+#endif
+#define CHUNKS ((D + DK - 1) / DK)
+// Rows of shared memory are an odd number of 16 bytes apart: eight of them lie in different banks.
+#define LDX (DK + 4)
+#define LDV (BN + 4)
+#define NT (NC / 8)
+#define HALVES (SPLIT ? 2 : 1)
+#if GRAM
+#define VALUES 0
+#else
+#define VALUES (HALVES * NC * LDV)
+#endif
+
+typedef unsigned int word;
+
+INLINE void mma(float (&c)[4], const word (&a)[4], word b0, word b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+INLINE word address(const float *p) { return (word)__cvta_generic_to_shared(p); }
+// Four blocks of eight rows of 16 bytes; lane l names row l%8 of block l/8 and receives word l%4 of row l/4 of each.
+INLINE void load4(word (&r)[4], const float *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address(p)));
+}
+INLINE void copy16(float *to, const float *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address(to)), "l"(from));
+}
+INLINE void copies_commit() { asm volatile("cp.async.commit_group;"); }
+template <int PENDING> INLINE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING)); }
+
+// To the nearest TF32, in one instruction: tensor cores read the upper 19 bits alone. Infinity stays; a NaN does not,
+// but finite points and parameters give none short of 0·∞.
+INLINE word tf32(float x) { return __float_as_uint(x) + 0x1000u; }
+
+// x = hi + lo, both read as TF32: hi is x itself, of which tensor cores see the upper bits, and lo the rest, of which they
+// lose what is below 2⁻²¹ of x (2⁻²³ on average).
+INLINE word low_half(float x) { return __float_as_uint(x - __uint_as_float(__float_as_uint(x) & 0xffffe000u)); }
+
+// The same, where the compiler must not keep the halves of a whole loop in registers.
+INLINE word low_half_here(word x) {
+    word hi;
+    asm volatile("and.b32 %0, %1, 0xffffe000;" : "=r"(hi) : "r"(x));
+    return __float_as_uint(__uint_as_float(x) - __uint_as_float(hi));
+}
+
+#if GRAM
+// out [n, ld]: rows and columns beyond n and m are not written.
+#define RESULT float *__restrict__ out, int n, int m, long long ld
+#else
+// vt [HALVES·NC, b_pad], columns of every eight in the order 0 2 4 6 1 3 5 7; partial [splits, a_pad, NC].
+#define RESULT const float *__restrict__ vt, float *__restrict__ partial, int accumulate
+#endif
+
+struct Row {
+    int first; // of this lane: rows first, first+8, first+16, first+24
+    float xx[2][2];
+};
+
+// S of 32 rows and 16 columns, over the DK coordinates that are in `x` (shared, [16, LDX]) and `fa`.
+INLINE void dots(float (&s)[2][2][4], const word (&fa)[2][DK / 8][4], const float *x, int lane) {
+#if SPLIT
+    float low[2][2][4] = {};
+#endif
+#pragma unroll
+    for (int k = 0; k < DK / 8; k += 2) {
+        word fb[2][4];
+        const float *p = x + (lane & 7) * LDX + k * 8 + (lane >> 3) * 4;
+        load4(fb[0], p);
+        load4(fb[1], p + 8 * LDX);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+#if SPLIT
+            word al[2][4], bl[2][2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                al[0][i] = low_half_here(fa[0][k + h][i]);
+                al[1][i] = low_half_here(fa[1][k + h][i]);
+                bl[i >> 1][i & 1] = low_half_here(fb[i >> 1][2 * h + (i & 1)]);
+            }
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+                const int i = q >> 1, j = q & 1;
+                mma(low[i][j], al[i], fb[j][2 * h], fb[j][2 * h + 1]);
+                mma(s[i][j], fa[i][k + h], fb[j][2 * h], fb[j][2 * h + 1]);
+            }
+#pragma unroll
+            for (int q = 0; q < 4; ++q) mma(low[q >> 1][q & 1], fa[q >> 1][k + h], bl[q & 1][0], bl[q & 1][1]);
+#else
+#pragma unroll
+            for (int q = 0; q < 4; ++q) mma(s[q >> 1][q & 1], fa[q >> 1][k + h], fb[q & 1][2 * h], fb[q & 1][2 * h + 1]);
+#endif
+        }
+    }
+#if SPLIT
+#pragma unroll
+    for (int q = 0; q < 16; ++q) s[q >> 3][q >> 2 & 1][q & 3] += low[q >> 3][q >> 2 & 1][q & 3];
+#endif
+}
+
+// κ of 32 rows and 16 columns in place of S; yy are the norms of this lane's pair of columns. On the diagonal it is what
+// was computed in double: a formula may turn a rounding error ε of a point's distance to itself into √ε.
+INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const float *diag, bool meets, int column) {
+#pragma unroll
+    for (int q = 0; q < 16; ++q) {
+        const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
+        const float2 y = *(const float2 *)(yy + 8 * j);
+        s[i][j][e] = kappa(s[i][j][e], row.xx[i][e >> 1], e & 1 ? y.y : y.x);
+    }
+    if (meets) {
+#pragma unroll
+        for (int q = 0; q < 16; ++q) {
+            const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + 16 * i + 8 * (e >> 1);
+            if (r == column + 8 * j + (e & 1)) s[i][j][e] = diag[r];
+        }
+    }
+}
+
+INLINE bool meets_diagonal(int row0, int column) { return column < row0 + 32 && row0 < column + 16; }
+
+#if GRAM
+// Writes 32 rows and 16 columns of K.
+INLINE void absorb(const float (&k)[2][2][4], const Row &row, int column, RESULT) {
+#pragma unroll
+    for (int q = 0; q < 16; ++q) {
+        const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
+        const int r = row.first + 16 * i + 8 * (e >> 1), c = column + 8 * j + (e & 1);
+        if (r < n && c < m) out[r * ld + c] = k[i][j][e];
+    }
+}
+#else
+// acc += K V over 16 columns.
+INLINE void absorb(float (&acc)[2][NT][4], const float (&values)[2][2][4], const float *v, int lane) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        word k[2][4];
+#if SPLIT
+        word kl[2][4];
+#endif
+#pragma unroll
+        for (int q = 0; q < 8; ++q) {
+            const int i = q >> 2, e = q & 3, place = (e & 1) * 2 + (e >> 1);
+#if SPLIT
+            k[i][place] = __float_as_uint(values[i][j][e]);
+            kl[i][place] = low_half(values[i][j][e]);
+#else
+            k[i][place] = tf32(values[i][j][e]);
+#endif
+        }
+        // Lanes 16 and up read the next eight columns of V; where there are none, the same ones again.
+#pragma unroll
+        for (int c = 0; c < NT; c += 2) {
+            const int beside = c + 1 < NT ? 8 : 0;
+            const float *p = v + (c * 8 + (lane >> 4) * beside + (lane & 7)) * LDV + 8 * j + (lane >> 3 & 1) * 4;
+            word fv[4];
+            load4(fv, p);
+#if SPLIT
+            word fl[4];
+            load4(fl, p + NC * LDV);
+#endif
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+#pragma unroll
+                for (int h = 0; h < 2 && c + h < NT; ++h) {
+#if SPLIT
+                    mma(acc[i][c + h], kl[i], fv[2 * h], fv[2 * h + 1]);
+                    mma(acc[i][c + h], k[i], fl[2 * h], fl[2 * h + 1]);
+#endif
+                    mma(acc[i][c + h], k[i], fv[2 * h], fv[2 * h + 1]);
+                }
+            }
+        }
+    }
+}
+
+INLINE void add(float (&sum)[2][NT][4], const float (&term)[2][NT][4]) {
+#pragma unroll
+    for (int q = 0; q < 8 * NT; ++q) sum[q & 1][q >> 3][q >> 1 & 3] += term[q & 1][q >> 3][q >> 1 & 3];
+}
+
+INLINE void copy_values(float *to, const float *vt, int tile, int m_pad) {
+    for (int i = threadIdx.x; i < HALVES * NC * (BN / 4); i += THREADS) {
+        const int r = i / (BN / 4), c = i % (BN / 4) * 4;
+        copy16(to + r * LDV + c, vt + (long long)r * m_pad + tile * BN + c);
+    }
+}
+#endif
+
+// Coordinates [from, from + DK) of `count` points, [count, D] in device memory, to [count, LDX] in shared memory.
+INLINE void copy_points(float *to, const float *x, int count, int from) {
+    for (int i = threadIdx.x; i < count * (DK / 4); i += THREADS) {
+        const int r = i / (DK / 4), c = i % (DK / 4) * 4;
+        if (D % DK == 0 || from + c < D) copy16(to + r * LDX + c, x + (long long)r * D + from + c);
+        else *(float4 *)(to + r * LDX + c) = make_float4(0.f, 0.f, 0.f, 0.f);
+    }
+}
+INLINE void copy_norms(float *to, const float *yy, int tile) {
+    if (threadIdx.x < BN / 4) copy16(to + threadIdx.x * 4, yy + tile * BN + threadIdx.x * 4);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    tensor(const float *__restrict__ a, const float *__restrict__ axx, const float *__restrict__ b,
+           const float *__restrict__ byy, int a_pad, int b_pad, int tiles, int tiles_per_split, int diagonal, RESULT) {
+    extern __shared__ __align__(16) float shared[];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int row0 = blockIdx.x * ROWS + warp * 32;
+    const int first = blockIdx.y * tiles_per_split, last = min(tiles, first + tiles_per_split);
+
+    Row row;
+    row.first = row0 + (lane >> 2);
+#pragma unroll
+    for (int q = 0; q < 4; ++q) row.xx[q >> 1][q & 1] = axx[row.first + 8 * q];
+
+#if !GRAM
+    float total[2][NT][4] = {};
+#endif
+    // Columns of this lane's pair in the first eight; a diagonal element has row == column.
+    const int pair = 2 * (lane & 3);
+
+#if CHUNKS == 1
+    // The warp's points stay in registers.
+    word fa[2][D / 8][4];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int k = 0; k < D / 8; ++k)
+#pragma unroll
+            for (int q = 0; q < 4; ++q)
+                fa[i][k][q] = __float_as_uint(
+                    a[(long long)(row.first + 16 * i + 8 * (q & 1)) * D + 8 * k + (lane & 3) + 4 * (q >> 1)]);
+
+    const int STAGE = BN * LDX + BN + VALUES;
+    auto fetch = [&](int tile) {
+        if (tile < last) {
+            float *to = shared + (tile - first) % STAGES * STAGE;
+            copy_points(to, b + (long long)tile * BN * D, BN, 0);
+            copy_norms(to + BN * LDX, byy, tile);
+#if !GRAM
+            copy_values(to + BN * LDX + BN, vt, tile, b_pad);
+#endif
+        }
+        copies_commit();
+    };
+    for (int ahead = 0; ahead < STAGES - 1; ++ahead) fetch(first + ahead);
+
+    for (int tile = first; tile < last; ++tile) {
+        copies_wait<STAGES - 2>();
+        __syncthreads();
+        // Everyone has left the buffer of the round before: it takes the next tile.
+        fetch(tile + STAGES - 1);
+        const float *x = shared + (tile - first) % STAGES * STAGE, *yy = x + BN * LDX;
+#if !GRAM
+        const float *v = yy + BN;
+        float acc[2][NT][4] = {};
+#endif
+#pragma unroll UNROLL
+        for (int j = 0; j < BN; j += 16) {
+            const int column = tile * BN + j + diagonal;
+            float s[2][2][4] = {};
+            dots(s, fa, x + j * LDX, lane);
+            evaluate(s, row, yy + j + pair, axx + a_pad, meets_diagonal(row0, column), column + pair);
+#if GRAM
+            absorb(s, row, tile * BN + j + pair, out, n, m, ld);
+#else
+            absorb(acc, s, v + j, lane);
+#endif
+        }
+#if !GRAM
+        add(total, acc);
+#endif
+    }
+#else
+    // The coordinates come in chunks of both sides' points; S of all 64 columns waits in registers.
+    const int STAGE = (ROWS + BN) * LDX, SIDE = BN + VALUES;
+    float *const sides = shared + STAGES * STAGE;
+    auto fetch = [&](int step) {
+        const int tile = first + step / CHUNKS, from = step % CHUNKS * DK;
+        if (tile < last) {
+            float *to = shared + step % STAGES * STAGE;
+            copy_points(to, a + (long long)blockIdx.x * ROWS * D, ROWS, from);
+            copy_points(to + ROWS * LDX, b + (long long)tile * BN * D, BN, from);
+            if (from == 0) {
+                float *side = sides + (tile & 1) * SIDE;
+                copy_norms(side, byy, tile);
+#if !GRAM
+                copy_values(side + BN, vt, tile, b_pad);
+#endif
+            }
+        }
+        copies_commit();
+    };
+    for (int ahead = 0; ahead < STAGES - 1; ++ahead) fetch(ahead);
+
+    int step = 0;
+    for (int tile = first; tile < last; ++tile) {
+        float s[BN / 16][2][2][4] = {};
+#pragma unroll 1
+        for (int chunk = 0; chunk < CHUNKS; ++chunk, ++step) {
+            copies_wait<STAGES - 2>();
+            __syncthreads();
+            fetch(step + STAGES - 1);
+            const float *x = shared + step % STAGES * STAGE;
+            const float *mine = x + (warp * 32 + (lane & 15)) * LDX + (lane >> 4) * 4;
+            word fa[2][DK / 8][4];
+#pragma unroll
+            for (int k = 0; k < DK / 8; ++k) {
+                load4(fa[0][k], mine + k * 8);
+                load4(fa[1][k], mine + k * 8 + 16 * LDX);
+            }
+#pragma unroll
+            for (int j = 0; j < BN / 16; ++j) {
+                float part[2][2][4] = {};
+                dots(part, fa, x + (ROWS + 16 * j) * LDX, lane);
+#pragma unroll
+                for (int q = 0; q < 16; ++q) s[j][q >> 3][q >> 2 & 1][q & 3] += part[q >> 3][q >> 2 & 1][q & 3];
+            }
+        }
+        const float *yy = sides + (tile & 1) * SIDE;
+#if !GRAM
+        const float *v = yy + BN;
+        float acc[2][NT][4] = {};
+#endif
+#pragma unroll
+        for (int j = 0; j < BN / 16; ++j) {
+            const int column = tile * BN + 16 * j + diagonal;
+            evaluate(s[j], row, yy + 16 * j + pair, axx + a_pad, meets_diagonal(row0, column), column + pair);
+#if GRAM
+            absorb(s[j], row, tile * BN + 16 * j + pair, out, n, m, ld);
+#else
+            absorb(acc, s[j], v + 16 * j, lane);
+#endif
+        }
+#if !GRAM
+        add(total, acc);
+#endif
+    }
+#endif
+
+#if !GRAM
+#pragma unroll
+    for (int q = 0; q < 4 * NT; ++q) {
+        const int i = q & 1, h = q >> 1 & 1, c = q >> 2;
+        float2 *to = (float2 *)(partial + ((long long)blockIdx.y * a_pad + row.first + 16 * i + 8 * h) * NC + 8 * c + pair);
+        float2 sum = make_float2(total[i][c][2 * h], total[i][c][2 * h + 1]);
+        if (accumulate) {
+            const float2 before = *to;
+            sum.x += before.x, sum.y += before.y;
+        }
+        *to = sum;
+    }
+#endif
+}

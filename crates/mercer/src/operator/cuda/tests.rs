@@ -1,0 +1,240 @@
+use super::super::points::Plan;
+use super::launch::{padded, tensor_shape};
+use super::*;
+use crate::kernel::{Kernel, Statistic, catalogue};
+use crate::rng::Rng;
+use crate::simd::Num;
+use crate::simd::source::{Style, Variable};
+use std::collections::HashMap;
+
+/// Reads the statements of a listing and computes them in f64: what a compiler would make of the text.
+fn interpret(body: &str, variables: &HashMap<String, f64>) -> f64 {
+    let mut known = variables.clone();
+    let read = |known: &HashMap<String, f64>, word: &str| -> f64 {
+        match word.strip_prefix("(real)") {
+            Some(number) => number.parse().unwrap(),
+            None => known[word],
+        }
+    };
+    for line in body.lines().map(|line| line.trim().trim_end_matches(';')) {
+        if let Some(word) = line.strip_prefix("return ") {
+            return read(&known, word);
+        }
+        let (name, value) = line.strip_prefix("const real ").unwrap().split_once(" = ").unwrap();
+        let result = if let Some((function, arguments)) = value.strip_suffix(')').and_then(|v| v.split_once('('))
+            && function.starts_with("m_")
+        {
+            let a: Vec<f64> = arguments.split(", ").map(|word| read(&known, word)).collect();
+            match function {
+                "m_exp" => a[0].exp(),
+                "m_exp2" => a[0].exp2(),
+                "m_ln" => a[0].ln(),
+                "m_sqrt" => a[0].sqrt(),
+                "m_rsqrt" => 1.0 / a[0].sqrt(),
+                "m_recip" => 1.0 / a[0],
+                "m_abs" => a[0].abs(),
+                "m_sin" => a[0].sin(),
+                "m_cos" => a[0].cos(),
+                "m_asin" => a[0].asin(),
+                "m_acos" => a[0].acos(),
+                "m_erf" => Num::erf(a[0]),
+                "m_tanh" => a[0].tanh(),
+                "m_max" | "m_max_k" => Num::max(a[0], a[1]),
+                "m_min" | "m_min_k" => Num::min(a[0], a[1]),
+                "m_fma" => a[0] * a[1] + a[2],
+                "m_gt" => Num::select_gt(a[0], a[1], a[2], a[3]),
+                other => panic!("{other} is not in the prelude"),
+            }
+        } else {
+            match value.split(' ').collect::<Vec<_>>()[..] {
+                [negated] => -read(&known, negated.strip_prefix('-').unwrap()),
+                [a, "+", b] => read(&known, a) + read(&known, b),
+                [a, "-", b] => read(&known, a) - read(&known, b),
+                [a, "*", b] => read(&known, a) * read(&known, b),
+                [a, "/", b] => read(&known, a) / read(&known, b),
+                _ => panic!("cannot read: {line}"),
+            }
+        };
+        known.insert(name.into(), result);
+    }
+    panic!("no return in:\n{body}");
+}
+
+/// The emitted function at two points against the plain formula.
+fn check(expression: &str, x: &[f64], y: &[f64]) {
+    let kernel = Kernel::parse(expression).unwrap();
+    let want = kernel.value(x, y);
+    let row = |v: &[f64]| ndarray::Array2::from_shape_vec((1, v.len()), v.to_vec()).unwrap();
+    let plan = Plan::new(&kernel, row(x).view());
+    let (a, b) = (plan.points::<f64>(row(x).view()), plan.points::<f64>(row(y).view()));
+    let mut variables = HashMap::new();
+    for (i, &(view, kind)) in plan.statistics.iter().enumerate() {
+        let terms = a.views[view].x.iter().zip(&b.views[view].x);
+        let s = terms.map(|(a, b)| if kind == Statistic::Dot { a * b } else { (a - b).abs() }).sum();
+        variables.insert(format!("s{i}"), s);
+        variables.insert(format!("xx{view}"), a.views[view].xx[0]);
+        variables.insert(format!("yy{view}"), b.views[view].xx[0]);
+    }
+    for style in [Style::Exact, Style::Fast] {
+        let body = kappa::listing(&plan, style).body();
+        let got = interpret(&body, &variables);
+        assert!(
+            (got - want).abs() <= 1e-12 * (1.0 + want.abs()),
+            "{expression} {style:?}: {got} is not {want}\n{body}"
+        );
+    }
+}
+
+#[test]
+fn emitted_source_computes_the_formula() {
+    let mut rng = Rng::new(0);
+    let mut names: Vec<String> = catalogue().iter().map(|entry| entry.name.to_string()).collect();
+    let more = [
+        "arccos(0)",
+        "arccos(2)",
+        "poly(7, 0.3, 0.1)",
+        "0.5*rbf(2) + 3*poly(2)*laplacian(0.7)",
+        "rbf(3)*periodic(2, 0.8)*linear + 0.1*periodic(2, 0.8)",
+        "matern52(0.3) + 2*matern12",
+    ];
+    names.extend(more.map(String::from));
+    for name in &names {
+        for _ in 0..20 {
+            let point: Vec<f64> = (0..6).map(|_| rng.normal()).collect();
+            check(name, &point[..3], &point[3..]);
+        }
+        check(name, &[0.0; 3], &[1.0, 2.0, 3.0]);
+        check(name, &[0.0; 3], &[0.0; 3]);
+    }
+}
+
+#[test]
+fn a_gaussian_takes_seven_operations() {
+    let plan = Plan::new(&Kernel::parse("rbf(2)").unwrap(), ndarray::Array2::zeros((1, 1)).view());
+    // Two of them, the multiples of the norms, are shared by a row and by a column.
+    let body = kappa::listing(&plan, Style::Fast).body();
+    assert_eq!(kappa::listing(&plan, Style::Fast).operations(), 7, "{body}");
+    assert!(body.contains("m_min_k") && body.contains("m_exp2") && !body.contains("m_exp("), "{body}");
+}
+
+#[test]
+fn norms_of_a_cosine_are_drawn_apart() {
+    let plan = Plan::new(&Kernel::parse("arccos(1)").unwrap(), ndarray::Array2::zeros((1, 1)).view());
+    let body = kappa::listing(&plan, Style::Fast).body();
+    assert!(!body.contains(" / ") && !body.contains("m_recip"), "{body}");
+    assert_eq!(body.matches("m_rsqrt").count(), 2, "{body}");
+}
+
+/// The tangent kernel of three ReLU layers with weights of variance 2, at inner products over the dimension.
+fn relu_ntk<R: Num>(s: R, xx: R, yy: R) -> R {
+    let of = R::of;
+    let (mut k, mut a, mut b) = (s * of(2.0), xx * of(2.0), yy * of(2.0));
+    let mut theta = k;
+    for _ in 0..3 {
+        let (da, db) = (a.sqrt(), b.sqrt());
+        let inverse = |d: R| of(1.0) / d.max(of(1e-30));
+        let cos = (k * inverse(da) * inverse(db)).min(of(1.0)).max(of(-1.0));
+        let angle = cos.acos();
+        let sin = ((of(1.0) - cos) * (of(1.0) + cos)).sqrt();
+        let bend = of(std::f64::consts::FRAC_2_PI) * (da * db * sin - angle * k);
+        let slope = of(1.0) - of(std::f64::consts::FRAC_2_PI) * angle;
+        theta = theta * (of(0.25) + of(0.25) * slope);
+        k = of(2.0) * (of(0.25) * k + of(0.25) * (k + bend));
+        (a, b) = (of(2.0) * (of(0.25) * a + of(0.25) * a), of(2.0) * (of(0.25) * b + of(0.25) * b));
+        theta = k + of(2.0) * theta;
+    }
+    theta
+}
+
+#[test]
+fn like_terms_of_a_tangent_kernel_gather() {
+    let variable = crate::simd::source::Source::variable;
+    let listing = crate::simd::source::record(Style::Fast, || {
+        let [s, xx, yy] = [Variable::Statistic(0), Variable::RowNorm(0), Variable::ColumnNorm(0)].map(variable);
+        relu_ntk(s, xx, yy)
+    });
+    let body = listing.body();
+    // By hand: 16 operations a layer (six of them become three fused ones), and 11 that the layers share.
+    assert_eq!(listing.operations(), 3 * 16 + 11, "{body}");
+    let mut rng = Rng::new(1);
+    for _ in 0..50 {
+        let (xx, yy) = (rng.uniform() + 0.1, rng.uniform() + 0.1);
+        let s = (xx * yy).sqrt() * (2.0 * rng.uniform() - 1.0);
+        let at = [("s0", s), ("xx0", xx), ("yy0", yy)].map(|(name, x)| (name.to_string(), x));
+        let (got, want) = (interpret(&body, &HashMap::from(at)), relu_ntk(s, xx, yy));
+        assert!((got - want).abs() < 1e-12, "{got} is not {want}\n{body}");
+    }
+}
+
+#[test]
+fn every_column_is_dealt_once() {
+    for (n, m) in [(1, 1), (100, 7), (5_000, 5_000), (65_536, 65_536), (1_000_000, 1_000_000), (512, 3_000_000)] {
+        for wanted in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
+            for card in [Card::HOPPER, Card::AMPERE, Card::TURING] {
+                for columns in [1, 16, 32] {
+                    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, wanted, card);
+                    let t = program.product(n, m, columns);
+                    assert!(t.tiles_per_split * t.splits >= t.tiles && t.tiles_per_split * (t.splits - 1) < t.tiles);
+                    assert!(t.launch.shared as usize <= card.shared, "{wanted:?} {card:?} {t:?}");
+                    assert!(program.partial_bytes(n, m, columns) <= 1 << 30);
+                    let rows = if t.launch.name == "tensor" { t.launch.block as usize } else { 64 };
+                    assert_eq!(PAD % rows, 0);
+                    assert!(t.launch.grid.0 as usize * rows <= padded(n) || t.launch.name == "simt");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_wave_is_nearly_full() {
+    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::Tf32, Card::HOPPER);
+    let t = program.product(65_536, 65_536, 16);
+    let slots = 2 * Card::HOPPER.multiprocessors;
+    let waves = (t.launch.grid.0 as usize * t.splits).div_ceil(slots);
+    let ideal = t.launch.grid.0 as f64 * t.tiles as f64 / slots as f64;
+    assert!((waves * t.tiles_per_split) as f64 <= 1.04 * ideal, "{t:?}");
+}
+
+#[test]
+fn shared_memory_is_what_the_kernel_lays_out() {
+    // Three stages of 64 points of 64+4 words, 64 norms, 16 rows of 64+4 values.
+    let shape = tensor_shape(64, 16, false, Card::HOPPER);
+    assert_eq!((shape.shared, shape.stages, shape.blocks), (3 * 4 * (64 * 68 + 64 + 16 * 68), 3, 2));
+    // Chunks of 32 coordinates of 256 + 64 points; two buffers of norms and values.
+    let shape = tensor_shape(784, 16, false, Card::HOPPER);
+    assert_eq!(shape.shared, 4 * (3 * (256 + 64) * 36 + 2 * (64 + 16 * 68)));
+    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::F64, Card::HOPPER);
+    assert_eq!(program.product(1000, 1000, 16).launch.shared, 8 * (4 * 8 * 68 + 64 * 68));
+}
+
+#[test]
+fn passes_are_few_and_nearly_full() {
+    let passes: Vec<usize> = [1, 8, 9, 16, 20, 32, 33, 64, 65].map(columns_per_pass).into();
+    assert_eq!(passes, [8, 8, 16, 16, 24, 32, 24, 32, 24]);
+}
+
+#[test]
+fn tensor_cores_only_where_they_can() {
+    let arithmetic =
+        |text: &str, wanted, card| Program::for_kernel(&Kernel::parse(text).unwrap(), 3, wanted, card).arithmetic();
+    assert_eq!(arithmetic("rbf", Arithmetic::Tf32, Card::HOPPER), Arithmetic::Tf32);
+    assert_eq!(arithmetic("rbf*poly", Arithmetic::Split, Card::HOPPER), Arithmetic::Split);
+    assert_eq!(arithmetic("rbf", Arithmetic::Split, Card::TURING), Arithmetic::F32);
+    assert_eq!(arithmetic("laplacian", Arithmetic::Tf32, Card::HOPPER), Arithmetic::F32);
+    assert_eq!(arithmetic("rbf + periodic", Arithmetic::F64, Card::HOPPER), Arithmetic::F64);
+}
+
+/// With `MERCER_CUDA_SOURCES` set to a folder, writes every source there for `.ci/check_cuda_sources.py`.
+#[test]
+fn cuda_sources_have_names_of_their_own() {
+    let all = sources();
+    let names: std::collections::HashSet<&String> = all.iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), all.len());
+    if let Some(folder) = std::env::var_os("MERCER_CUDA_SOURCES") {
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, text) in &all {
+            std::fs::write(std::path::Path::new(&folder).join(format!("{name}.cu")), text).unwrap();
+        }
+    }
+}

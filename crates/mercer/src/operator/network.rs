@@ -1,0 +1,288 @@
+//! Infinite networks over a tile: each step of the network is one vectorised loop over sixteen lanes at a time, with all
+//! that depends on one point alone taken from its profile.
+
+use super::Real;
+use crate::kernel::infinite::{DEEPEST, Phi, Side, Step};
+use crate::simd::{Num, Pack, SimdJob, dispatch};
+
+/// Pairs that are computed together: one vector of the widest kind in f32.
+pub(super) const LANES: usize = 16;
+
+/// Numbers of one point that a layer of activations takes at each position: the fields of [`Side`].
+pub(super) const FIELDS: usize = 3;
+
+/// What the activations see of one of the two points, `[FIELDS, groups, LANES]`, or `[FIELDS, 1, LANES]` for all groups.
+#[derive(Clone, Copy)]
+pub(super) struct Sides<'a, T> {
+    values: &'a [T],
+    /// From one field to the next.
+    field: usize,
+    /// From one group of lanes to the next.
+    group: usize,
+    start: usize,
+}
+
+impl<'a, T: Real> Sides<'a, T> {
+    /// One for each group.
+    pub fn each(values: &'a [T]) -> Self {
+        Sides { values, field: values.len() / FIELDS, group: LANES, start: 0 }
+    }
+
+    /// The same for all groups.
+    pub fn same(values: &'a [T]) -> Self {
+        Sides { values, field: values.len() / FIELDS, group: 0, start: 0 }
+    }
+
+    /// From this group on.
+    pub fn from_group(self, group: usize) -> Self {
+        Sides { start: self.start + group * self.group, ..self }
+    }
+
+    #[inline(always)]
+    fn field(&self, field: usize, group: usize) -> &[T; LANES] {
+        let at = field * self.field + self.start + group * self.group;
+        self.values[at..at + LANES].try_into().expect("LANES values")
+    }
+}
+
+/// The covariances of pairs at one place of the network, `[groups, LANES]` each: K, and Θ where it is wanted.
+#[derive(Clone, Default)]
+pub(super) struct Covariances<T> {
+    pub k: Vec<T>,
+    /// Empty for the NNGP.
+    pub theta: Vec<T>,
+}
+
+impl<T: Real> Covariances<T> {
+    /// `K ← w K + b`, `Θ ← K + w Θ`.
+    pub fn dense(&mut self, weight: f64, bias: f64) {
+        dispatch(Dense { w: T::of(weight), b: T::of(bias), k: &mut self.k, theta: &mut self.theta });
+    }
+
+    /// `Θ ← Θ E[φ'φ']`, `K ← E[φφ]`.
+    pub fn activate(&mut self, phi: Phi, x: Sides<T>, y: Sides<T>) {
+        activate(phi, &mut self.k, &mut self.theta, x, y);
+    }
+
+    /// Adds another's.
+    pub fn add(&mut self, other: &Covariances<T>) {
+        self.k.iter_mut().zip(&other.k).for_each(|(k, &o)| *k += o);
+        self.theta.iter_mut().zip(&other.theta).for_each(|(k, &o)| *k += o);
+    }
+
+    /// Takes over another's, keeping the memory.
+    pub fn copy(&mut self, other: &Covariances<T>) {
+        self.k.clear();
+        self.k.extend_from_slice(&other.k);
+        self.theta.clear();
+        self.theta.extend_from_slice(&other.theta);
+    }
+
+    /// All steps of a network without positions; `sides` gives those of the i-th activation.
+    pub fn run<'s>(
+        &mut self,
+        steps: &[Step],
+        aside: &mut Vec<Covariances<T>>,
+        sides: impl Fn(usize) -> (Sides<'s, T>, Sides<'s, T>),
+    ) {
+        aside.resize_with(DEEPEST, Covariances::default);
+        let (mut top, mut activation) = (0, 0);
+        for step in steps {
+            match step {
+                Step::Dense(v) => self.dense(v.weight, v.bias),
+                Step::Activation(phi) => {
+                    let (x, y) = sides(activation);
+                    self.activate(*phi, x, y);
+                    activation += 1;
+                }
+                Step::Fork => {
+                    aside[top].copy(self);
+                    top += 1;
+                }
+                Step::Shortcut => std::mem::swap(self, &mut aside[top - 1]),
+                Step::Join => {
+                    top -= 1;
+                    self.add(&aside[top]);
+                }
+                // A vector is flat already; the other steps need pictures.
+                Step::Flatten | Step::Conv(..) | Step::AvgPool(_) | Step::Gap => {}
+            }
+        }
+    }
+}
+
+struct Dense<'a, T> {
+    w: T,
+    b: T,
+    k: &'a mut [T],
+    theta: &'a mut [T],
+}
+
+impl<T: Real> SimdJob for Dense<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let (w, b) = (self.w.lane::<FMA>(), self.b.lane::<FMA>());
+        for k in self.k.iter_mut() {
+            *k = T::of_lane(k.lane::<FMA>().mul_add(w, b));
+        }
+        for (theta, k) in self.theta.iter_mut().zip(self.k) {
+            *theta = T::of_lane(theta.lane::<FMA>().mul_add(w, k.lane::<FMA>()));
+        }
+    }
+}
+
+struct Activate<'a, T, const PHI: usize> {
+    k: &'a mut [T],
+    theta: &'a mut [T],
+    x: Sides<'a, T>,
+    y: Sides<'a, T>,
+}
+
+impl<T: Real, const PHI: usize> Activate<'_, T, PHI> {
+    /// Values and slopes of one group of lanes. The quadratures loop over nodes, so they see a pack; the closed forms become
+    /// vector code by the loop around them.
+    #[inline(always)]
+    fn group<const FMA: bool>(&self, group: usize, k: &mut [T; LANES], slopes: &mut [T; LANES]) {
+        let phi = Phi::ALL[PHI];
+        let [x, y] = [&self.x, &self.y];
+        let fields = [0, 1, 2].map(
+            #[inline(always)]
+            |f| (x.field(f, group), y.field(f, group)),
+        );
+        let [variance, deviation, inverse] = fields;
+        if matches!(phi, Phi::Tanh | Phi::Sigmoid | Phi::Softplus) {
+            let x =
+                Side { variance: pack::<T, FMA>(variance.0), deviation: pack(deviation.0), inverse: pack(inverse.0) };
+            let y = Side { variance: pack(variance.1), deviation: pack(deviation.1), inverse: pack(inverse.1) };
+            let (value, slope) = phi.dual(pack::<T, FMA>(k), x, y);
+            for l in 0..LANES {
+                (k[l], slopes[l]) = (T::of_lane(value.0[l]), T::of_lane(slope.0[l]));
+            }
+            return;
+        }
+        for l in 0..LANES {
+            let x = Side {
+                variance: variance.0[l].lane::<FMA>(),
+                deviation: deviation.0[l].lane::<FMA>(),
+                inverse: inverse.0[l].lane::<FMA>(),
+            };
+            let y = Side {
+                variance: variance.1[l].lane::<FMA>(),
+                deviation: deviation.1[l].lane::<FMA>(),
+                inverse: inverse.1[l].lane::<FMA>(),
+            };
+            let (value, slope) = phi.dual(k[l].lane::<FMA>(), x, y);
+            (k[l], slopes[l]) = (T::of_lane(value), T::of_lane(slope));
+        }
+    }
+}
+
+#[inline(always)]
+fn pack<T: Real, const FMA: bool>(values: &[T; LANES]) -> Pack<T::Lane<FMA>, LANES> {
+    let mut pack = Pack([values[0].lane::<FMA>(); LANES]);
+    for l in 0..LANES {
+        pack.0[l] = values[l].lane::<FMA>();
+    }
+    pack
+}
+
+impl<T: Real, const PHI: usize> SimdJob for Activate<'_, T, PHI> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(mut self) {
+        let (k, theta) = (std::mem::take(&mut self.k), std::mem::take(&mut self.theta));
+        let (k, theta) = (k.as_chunks_mut::<LANES>().0, theta.as_chunks_mut::<LANES>().0);
+        let mut slopes = [T::default(); LANES];
+        if theta.is_empty() {
+            for (group, k) in k.iter_mut().enumerate() {
+                self.group::<FMA>(group, k, &mut slopes);
+            }
+            return;
+        }
+        for (group, (k, theta)) in k.iter_mut().zip(theta).enumerate() {
+            self.group::<FMA>(group, k, &mut slopes);
+            for l in 0..LANES {
+                theta[l] = T::of_lane(theta[l].lane::<FMA>() * slopes[l].lane::<FMA>());
+            }
+        }
+    }
+}
+
+/// Chooses the copy of the loop that was compiled for `phi`.
+pub(super) fn activate<T: Real>(phi: Phi, k: &mut [T], theta: &mut [T], x: Sides<T>, y: Sides<T>) {
+    macro_rules! choose {
+        ($($i:literal)*) => {
+            match phi as usize {
+                $($i => dispatch(Activate::<T, $i> { k, theta, x, y }),)*
+                other => unreachable!("activation {other}"),
+            }
+        };
+    }
+    if phi != Phi::Identity {
+        choose!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    }
+}
+
+/// The profile of a point of a network without positions: the sides of its activations, `[activations, FIELDS]`, from
+/// `‖x‖²/d`.
+pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
+    let (mut now, mut aside, mut profile) = (square, vec![], vec![]);
+    for step in steps {
+        match step {
+            Step::Dense(v) => now = v.weight * now + v.bias,
+            Step::Activation(phi) => {
+                let side = Side::of(now);
+                profile.extend([side.variance, side.deviation, side.inverse].map(T::of));
+                now = phi.second_moment(now);
+            }
+            Step::Fork => aside.push(now),
+            Step::Shortcut => std::mem::swap(&mut now, aside.last_mut().expect("a fork comes before")),
+            Step::Join => now += aside.pop().expect("a fork comes before"),
+            Step::Flatten | Step::Conv(..) | Step::AvgPool(_) | Step::Gap => {}
+        }
+    }
+    profile
+}
+
+/// Buffers that one thread reuses from tile to tile.
+#[derive(Default)]
+pub(super) struct NetworkBuffers<T> {
+    now: Covariances<T>,
+    aside: Vec<Covariances<T>>,
+    x: Vec<T>,
+    y: Vec<T>,
+}
+
+impl<T: Real> NetworkBuffers<T> {
+    /// `values` `[rows, columns]` from `x·x'/d` to the kernel: Θ with `ntk`, K without. `x` and `y` are the profiles of the
+    /// rows and of the columns, `[points, activations, FIELDS]`.
+    pub fn fully_connected(&mut self, steps: &[Step], ntk: bool, x: &[T], y: &[T], columns: usize, values: &mut [T]) {
+        let length = y.len() / columns;
+        let padded = columns.next_multiple_of(LANES);
+        // [activations, FIELDS, padded]
+        self.y.clear();
+        for number in 0..length {
+            let at = |j: usize| y[j.min(columns - 1) * length + number];
+            self.y.extend((0..padded).map(at));
+        }
+        for (row, values) in values.chunks_exact_mut(columns).enumerate() {
+            // [activations, FIELDS, LANES]
+            self.x.clear();
+            self.x.extend(x[row * length..(row + 1) * length].iter().flat_map(|&v| [v; LANES]));
+            self.now.k.clear();
+            self.now.k.extend_from_slice(values);
+            self.now.k.resize(padded, T::default());
+            self.now.theta.clear();
+            self.now.theta.resize(if ntk { padded } else { 0 }, T::default());
+            let (x, y) = (&self.x, &self.y);
+            self.now.run(steps, &mut self.aside, |i| {
+                let (mine, theirs) = (i * FIELDS * LANES, i * FIELDS * padded);
+                let x = Sides::same(&x[mine..mine + FIELDS * LANES]);
+                (x, Sides::each(&y[theirs..theirs + FIELDS * padded]))
+            });
+            let result = if ntk { &self.now.theta } else { &self.now.k };
+            values.copy_from_slice(&result[..columns]);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Training steps that stay on a CUDA device.
+//!
+//! The data lie on the device. The host draws row numbers and learning rates for a chunk of steps ahead, with the
+//! generator that it would use by itself, and reads losses, eigenvalues and whether all was finite after the chunk. Within
+//! it, a step is recorded once and replayed: a launch-bound step costs one launch.
+//!
+//! | a NeuralEF step on two hidden layers | kernels |
+//! |---|---|
+//! | batch: rows and points; kernel matrix | 1 + 2 |
+//! | ψ: product, bias and activation a layer; copy; norm | 6 + 1 + 3 |
+//! | Kψ, R, C, coefficients, g | 5 |
+//! | back: norm; slopes and bias, weights, input a layer | 3 + 11 |
+//! | squares of the gradient, verdict, update | 3 |
+
+mod objective;
+
+use super::objective::{Objective, Outcome};
+use super::{Action, Functions, Layout, sample_rows};
+use crate::compute::cuda::{Gpu, Graph, gpu, resident};
+use crate::compute::{Device, Math, Tensor};
+use crate::net::Optimizer;
+use crate::operator::cuda::BatchGram;
+use crate::rng::Rng;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2};
+use objective::Formed;
+use resident::{Chunk, Estimate, Spoilt};
+use std::time::Instant;
+
+/// A kernel's action as a device can follow it by itself.
+#[derive(Clone, Copy)]
+pub struct KernelBatches<'a> {
+    /// κ
+    pub kernel: &'a crate::kernel::Kernel,
+    /// All points `[n, d]`.
+    pub x: ArrayView2<'a, f64>,
+    /// What kernel values are divided by.
+    pub trace: f64,
+}
+
+/// An objective as a device can follow it by itself, with what it remembers between steps.
+pub enum OnDevice<'a> {
+    /// [`super::NeuralEf`]
+    NeuralEf {
+        /// Share of the old value that R's moving average keeps at each step, and its value, where there is one.
+        averaged: Option<(f64, &'a mut Option<Array2<f64>>)>,
+    },
+    /// [`super::Nested`]
+    Nested(super::Nesting),
+}
+
+/// Most steps of a chunk.
+const MOST: usize = 256;
+/// Steps of the first chunk, whose duration is not known.
+const FIRST: usize = 8;
+/// Seconds that a chunk may take, so that Ctrl-C is heard.
+const SECONDS: f64 = 0.4;
+/// Steps that run before one is recorded: buffers trade places between layers, and have grown to all their roles after two.
+const PLAIN: usize = 2;
+
+/// Training steps on a CUDA device, and all their buffers.
+///
+/// [`Resident::steps`] is also what a benchmark times.
+pub struct Resident {
+    gpu: &'static Gpu,
+    math: Math,
+    points: usize,
+    trace: f64,
+    constant: bool,
+    /// Standardised points `[n, d]`.
+    x: Tensor,
+    gram: BatchGram,
+    formed: Formed,
+    chunk: Chunk,
+    batch: Batch,
+    graph: Option<Graph>,
+    /// Whether steps are recorded at all.
+    record: bool,
+    plain: usize,
+    /// Where the parameters and moments lay when the step was recorded.
+    places: [u64; 3],
+    seconds_per_step: Option<f64>,
+}
+
+/// One batch on its way through a step.
+struct Batch {
+    /// `[B, d]`
+    x: Tensor,
+    /// `κ(x_b,x_b')` `[B, B]`
+    gram: Tensor,
+    /// `[k, B, 1]` each
+    psi: Tensor,
+    kpsi: Tensor,
+    g: Tensor,
+    /// `[k, k]`
+    r: Tensor,
+    /// `[P]`
+    gradient: Tensor,
+}
+
+/// What came of a chunk of steps.
+#[derive(Debug)]
+pub struct Steps {
+    /// Of each step that was made.
+    pub outcomes: Vec<Outcome>,
+    /// Why the next one was not.
+    pub failure: Option<Error>,
+}
+
+impl Resident {
+    /// The device's own steps for this action, these functions and this objective on batches of `batch` points, where
+    /// there are such; networks' products round as `math` says. `None` where a step has to pass through the host.
+    pub fn new(
+        action: &dyn Action,
+        functions: &Functions,
+        objective: &mut dyn Objective,
+        batch: usize,
+        math: Math,
+    ) -> Result<Option<Resident>> {
+        let device = functions.device();
+        let (Device::Cuda(ordinal), Some(kernel), Some(form)) =
+            (device, action.kernel_batches(), objective.on_device())
+        else {
+            return Ok(None);
+        };
+        let (n, k) = (kernel.x.nrows(), functions.count());
+        let b = batch.min(n);
+        let whole = functions.layout() == Layout::Networks && functions.outputs() == 1 && functions.stay_on_device();
+        if !whole || b < 2 || n > i32::MAX as usize || kernel.kernel.sees_pictures() {
+            return Ok(None);
+        }
+        let gpu = gpu(ordinal)?;
+        let x = device.scope(|| action.standard().gather(kernel.x, 0..n))?;
+        let zeros = |shape: &[usize]| Tensor::zeros(device, shape);
+        Ok(Some(Resident {
+            gpu,
+            math,
+            points: n,
+            trace: kernel.trace,
+            constant: kernel.kernel.is_shift_invariant(),
+            gram: BatchGram::new(gpu, kernel.kernel, kernel.x, b)?,
+            formed: Formed::new(device, &form, k, b)?,
+            chunk: Chunk::new(gpu, MOST, b, k)?,
+            batch: Batch {
+                x: zeros(&[b, x.shape()[1]])?,
+                gram: zeros(&[b, b])?,
+                psi: zeros(&[k, b, 1])?,
+                kpsi: zeros(&[k, b, 1])?,
+                g: zeros(&[k, b, 1])?,
+                r: zeros(&[k, k])?,
+                gradient: zeros(&[functions.network().parameters()])?,
+            },
+            x,
+            graph: None,
+            record: true,
+            plain: 0,
+            places: [0; 3],
+            seconds_per_step: None,
+        }))
+    }
+
+    /// The same with every kernel launched by itself at every step.
+    pub fn without_graph(mut self) -> Resident {
+        self.record = false;
+        self
+    }
+
+    /// Points of a batch.
+    pub fn batch(&self) -> usize {
+        self.chunk.batch
+    }
+
+    /// Makes the next steps, at most `most` and few enough that they end soon, in one go. An error is one of the device;
+    /// what was not finite is told in [`Steps::failure`], and leaves the parameters, the optimiser's count and `rng` as
+    /// they are after the steps before it and the drawing of its batch.
+    pub fn steps(
+        &mut self,
+        functions: &mut Functions,
+        objective: &mut dyn Objective,
+        optimizer: &mut Optimizer,
+        rng: &mut Rng,
+        most: usize,
+    ) -> Result<Steps> {
+        let count = most.min(self.chunk_size());
+        if count == 0 {
+            return Ok(Steps { outcomes: vec![], failure: None });
+        }
+        let start = Instant::now();
+        let states = self.upload(objective, optimizer, rng, count);
+        self.forget_stale_graph(functions, optimizer);
+        for _ in 0..count {
+            self.step(functions, optimizer)?;
+        }
+        let steps = self.download(objective, count)?;
+        let made = steps.outcomes.len();
+        optimizer.advance(made as u64);
+        // The step that failed has drawn its batch.
+        *rng = states[made.min(count - 1)].clone();
+        self.seconds_per_step = Some(start.elapsed().as_secs_f64() / count as f64);
+        Ok(steps)
+    }
+
+    fn chunk_size(&self) -> usize {
+        self.seconds_per_step.map_or(FIRST, |each| ((SECONDS / each) as usize).clamp(1, MOST))
+    }
+
+    /// Brings row numbers, learning rates and the objective's memory for `count` steps; the generator's states after
+    /// each.
+    fn upload(&mut self, objective: &mut dyn Objective, optimizer: &Optimizer, rng: &Rng, count: usize) -> Vec<Rng> {
+        let (mut rng, mut rows, mut states) = (rng.clone(), vec![], vec![]);
+        for _ in 0..count {
+            rows.extend(sample_rows(&mut rng, self.points, self.chunk.batch).into_iter().map(|row| row as u32));
+            states.push(rng.clone());
+        }
+        let (rule, learning) = optimizer.rates();
+        let rates = resident::rates(rule, optimizer.steps(), learning.take(count));
+        let average = match objective.on_device() {
+            Some(OnDevice::NeuralEf { averaged: Some((_, Some(average))) }) => {
+                Some(average.iter().copied().collect::<Vec<f64>>())
+            }
+            _ => None,
+        };
+        self.chunk.start(&rows, &rates, average.as_deref());
+        states
+    }
+
+    /// A recorded step writes where the parameters and moments were; after a recovery the moments may be elsewhere.
+    fn forget_stale_graph(&mut self, functions: &Functions, optimizer: &mut Optimizer) {
+        let [m, v] = optimizer.parts().2.each_ref().map(Tensor::address);
+        let places = [functions.parameters().trained.address(), m, v];
+        if places != self.places {
+            (self.graph, self.places) = (None, places);
+        }
+    }
+
+    /// One step: replayed, or queued kernel by kernel, or recorded and replayed.
+    fn step(&mut self, functions: &mut Functions, optimizer: &mut Optimizer) -> Result<()> {
+        if !self.record || self.plain < PLAIN {
+            self.plain += 1;
+            return self.queue(functions, optimizer);
+        }
+        if self.graph.is_none() {
+            let gpu = self.gpu;
+            self.graph = Some(Graph::record(gpu, || self.queue(functions, optimizer))?);
+        }
+        if let Some(graph) = &mut self.graph {
+            graph.replay();
+        }
+        Ok(())
+    }
+
+    /// Queues every kernel of a step.
+    fn queue(&mut self, functions: &mut Functions, optimizer: &mut Optimizer) -> Result<()> {
+        let (device, gpu, Batch { x, gram, psi, kpsi, g, r, gradient }) =
+            (Device::Cuda(self.gpu.ordinal), self.gpu, &mut self.batch);
+        let b = self.chunk.batch;
+        self.chunk.begin(&self.x, x);
+        self.gram.gram(self.chunk.step_rows(), gram);
+        device.with_math(self.math, || functions.forward(x, psi))?;
+        device.with_math(Math::F32, || {
+            resident::image(gpu, (1.0 / (b as f64 * self.trace)) as f32, psi, gram, kpsi);
+            resident::form(gpu, psi, kpsi, 0..b, r);
+            // The networks' backward pass has used g up.
+            g.reshape(psi.shape())?;
+            let estimate = Estimate { gram, constant: self.constant, trace: self.trace, points: self.points };
+            self.formed.gradient(gpu, &mut self.chunk, estimate, psi, kpsi, r, g);
+            Ok::<(), Error>(())
+        })?;
+        device.with_math(self.math, || functions.vjp_in_place(x, psi, g, gradient))?;
+        let (rule, clip, moments) = optimizer.parts();
+        self.chunk.end(rule, clip, &mut functions.parameters_mut().trained, gradient, moments);
+        Ok(())
+    }
+
+    /// Waits for `count` steps and reads what they found.
+    fn download(&mut self, objective: &mut dyn Objective, count: usize) -> Result<Steps> {
+        let k = self.chunk.k;
+        let report = self.chunk.report(count)?;
+        if let (Some(OnDevice::NeuralEf { averaged: Some((_, average)) }), Some(values)) =
+            (objective.on_device(), report.average)
+        {
+            *average = Some(Array2::from_shape_vec((k, k), values).expect("k² values"));
+        }
+        let made = report.spoilt.map_or(count, |(step, _)| step);
+        let outcome = |row: &[f64]| Outcome { loss: row[0], eigenvalues: row[1..].to_vec() };
+        let outcomes = report.record.chunks_exact(1 + k).take(made).map(outcome).collect();
+        let failure = report.spoilt.map(|(_, what)| Error::Numerical(format!("{} is not finite", name(what))));
+        Ok(Steps { outcomes, failure })
+    }
+}
+
+fn name(what: Spoilt) -> &'static str {
+    match what {
+        Spoilt::Psi => "a network's output",
+        Spoilt::Image => "the operator's action on a network",
+        Spoilt::Gradient => "the gradient",
+        Spoilt::Loss => "the loss",
+    }
+}

@@ -1,0 +1,76 @@
+//! How much of a device's memory training takes.
+
+use super::Functions;
+use crate::compute::Device;
+use crate::compute::cuda::gpu;
+use crate::{Error, Result};
+
+/// What training may take of a device's memory.
+pub(super) struct Room {
+    /// Bytes that were free before, none on the processor.
+    free: Option<u64>,
+    /// Bytes whatever the batch.
+    fixed: u64,
+    /// Bytes for each point of a batch, beside the `4 B²` of its kernel matrix.
+    per_point: u64,
+}
+
+impl Room {
+    pub fn new(device: Device, functions: &Functions) -> Result<Room> {
+        let free = match device {
+            Device::Cpu => None,
+            Device::Cuda(ordinal) => Some(gpu(ordinal)?.memory().0),
+        };
+        let network = functions.network();
+        let values = 3 * functions.count() * functions.outputs() + network.inputs();
+        Ok(Room {
+            free,
+            // The gradient and two moments.
+            fixed: 12 * network.parameters() as u64,
+            per_point: (network.bytes_per_point() + 4 * values) as u64,
+        })
+    }
+
+    /// The largest batch that should fit, zero for none: `4 B² + per_point B + fixed` in nine tenths of what was free.
+    fn largest_batch(&self) -> u64 {
+        let room = (0.9 * self.free.unwrap_or(0) as f64 - self.fixed as f64).max(0.0);
+        let half = self.per_point as f64 / 8.0;
+        ((half * half + room / 4.0).sqrt() - half) as u64
+    }
+
+    /// The error with a batch that would fit.
+    pub fn advise(&self, error: Error) -> Error {
+        let Error::DeviceMemory { device, what, needed, free, instead } = error else { return error };
+        let instead = match self.largest_batch() {
+            0 => format!("{instead}; these networks do not fit at all"),
+            fits => format!("{instead}; by estimate a batch of {fits} fits"),
+        };
+        Error::DeviceMemory { device, what, needed, free, instead }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_batch_fits_and_one_more_does_not() {
+        for (free, fixed, per_point) in [(1 << 30, 1 << 20, 10_000), (80 << 30, 0, 4_000_000), (1 << 20, 12, 1)] {
+            let room = Room { free: Some(free), fixed, per_point };
+            let bytes = |b: u64| 4 * b * b + per_point * b + fixed;
+            let b = room.largest_batch();
+            assert!(bytes(b) <= free * 9 / 10 && bytes(b + 2) > free * 9 / 10, "{b}");
+        }
+        assert_eq!(Room { free: Some(100), fixed: 1000, per_point: 1 }.largest_batch(), 0);
+    }
+
+    #[test]
+    fn memory_that_is_missing_is_told_what_would_fit() {
+        let room = Room { free: Some(1 << 30), fixed: 0, per_point: 1 << 10 };
+        let (device, what, instead) = ("cuda:0".into(), "a tensor".into(), "use a smaller batch".into());
+        let error = room.advise(Error::DeviceMemory { device, what, needed: 1 << 31, free: 1 << 30, instead });
+        let words = error.to_string();
+        assert!(words.contains("2.0 GiB") && words.contains("1.0 GiB") && words.contains("a batch of 15"), "{words}");
+        assert!(matches!(room.advise(Error::Device("lost".into())), Error::Device(_)));
+    }
+}

@@ -1,0 +1,172 @@
+//! Classifiers: what they reach, that a run can be interrupted and continued, that files hold them.
+
+use mercer::classifier::{Classifier, Labelled, Settings, Stop, Trained, Unnamed, Watch, train};
+use mercer::compute::{Device, Rule};
+use mercer::data;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// 1437 digits to learn and 360 to be asked about.
+fn digits() -> (Labelled, Labelled) {
+    let (fit, held_out) = data::digits().split(0.2, 0).unwrap();
+    (Labelled::of(&fit).unwrap(), Labelled::of(&held_out).unwrap())
+}
+
+fn few(data: &Labelled, n: usize) -> Labelled {
+    let x = data.x.slice(ndarray::s![..n, ..]).to_owned();
+    Labelled { x, labels: data.labels[..n].to_vec(), ..data.clone() }
+}
+
+fn bits(trained: &Trained) -> Vec<u32> {
+    let theta = &trained.classifier.parameters;
+    let numbers = [theta.trained.to_host().unwrap(), theta.constants.to_host().unwrap()].concat();
+    numbers.iter().map(|v| v.to_bits()).collect()
+}
+
+#[test]
+fn a_lenet_learns_the_digits() {
+    let (fit, held_out) = digits();
+    let start = Classifier::new("lenet", &fit, Device::Cpu, 0).unwrap();
+    let settings = Settings { epochs: 12, batch: 32, learning_rate: 0.02, ..Settings::default() };
+    let trained = train(start, &fit, Some(&held_out), &settings, Watch::default()).unwrap();
+    let last = trained.history.last().unwrap();
+    let test = last.test.unwrap();
+    assert!(test.accuracy > 0.97, "{test:?}");
+    assert!(test.nll < 0.15 && test.ece < 0.05 && last.accuracy > 0.99, "{last:?}");
+    assert_eq!((trained.history.len(), trained.stop, trained.steps), (12, Stop::Done, 12 * 45));
+}
+
+#[test]
+fn a_small_residual_network_learns_the_digits() {
+    let (fit, held_out) = digits();
+    let net = "conv(8, 3) bn relu res(conv(8, 3) bn relu conv(8, 3) bn) relu \
+               res(conv(16, 3, stride=2) bn relu conv(16, 3) bn; conv(16, 1, stride=2) bn) relu gap flatten dense(10)";
+    let start = Classifier::new(net, &fit, Device::Cpu, 0).unwrap();
+    let settings = Settings { epochs: 5, batch: 64, ..Settings::default() };
+    let trained = train(start, &fit, Some(&held_out), &settings, Watch::default()).unwrap();
+    let test = trained.history.last().unwrap().test.unwrap();
+    assert!(test.accuracy > 0.97, "{test:?}");
+}
+
+#[test]
+fn an_interrupted_run_continues_with_the_same_bits() {
+    let (fit, held_out) = digits();
+    let (fit, held_out) = (few(&fit, 100), few(&held_out, 50));
+    let net = "conv(4, 3) bn relu res(conv(4, 3) bn) relu maxpool(2) flatten dense(10)";
+    let folder = tempfile::tempdir().unwrap();
+    for (name, rule) in [("sgd", Rule::Sgd { momentum: 0.9, weight_decay: 1e-3 }), ("adam", Rule::ADAM)] {
+        let checkpoint = folder.path().join(name);
+        let start = || Classifier::new(net, &fit, Device::Cpu, 3).unwrap();
+        let settings =
+            Settings { epochs: 3, batch: 32, rule, learning_rate: 0.01, augment: true, ..Settings::default() };
+        let whole = train(start(), &fit, Some(&held_out), &settings, Watch::default()).unwrap();
+        // Interrupted after every step: at the next one the flag is up again.
+        let settings = Settings { checkpoint: Some(checkpoint.clone()), resume: true, ..settings };
+        let mut steps = Vec::new();
+        let last = loop {
+            let flag = AtomicBool::new(false);
+            struct Raise<'a>(&'a AtomicBool);
+            impl mercer::spectrum::Progress for Raise<'_> {
+                fn step(&self, _: &str, _: usize, _: usize, _: &str) {
+                    self.0.store(true, Ordering::Relaxed);
+                }
+            }
+            let raise = Raise(&flag);
+            let epoch = |_: &mercer::classifier::Epoch| flag.store(true, Ordering::Relaxed);
+            let watch = Watch { progress: &raise, epoch: &epoch, interrupt: Some(&flag) };
+            let part = train(start(), &fit, Some(&held_out), &settings, watch).unwrap();
+            steps.push(part.steps);
+            if part.stop == Stop::Done {
+                break part;
+            }
+        };
+        assert!(steps.len() >= 3, "{steps:?}");
+        assert_eq!(bits(&last), bits(&whole), "{name}");
+        let told = |t: &Trained| t.history.iter().map(|e| (e.epoch, e.loss, e.accuracy, e.test)).collect::<Vec<_>>();
+        assert_eq!(told(&last), told(&whole));
+        // Another run does not continue this one.
+        let other = Settings { seed: 1, ..settings };
+        let error = train(start(), &fit, None, &other, Watch::default()).unwrap_err().to_string();
+        assert!(error.contains("checkpoint of another run"), "{error}");
+    }
+}
+
+#[test]
+fn a_flag_raised_within_an_epoch_saves_the_step() {
+    let (fit, _) = digits();
+    let fit = few(&fit, 64);
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Classifier::new("dense(8) bn relu dense(10)", &fit, Device::Cpu, 3).unwrap();
+    let settings = Settings { epochs: 4, batch: 16, learning_rate: 0.05, ..Settings::default() };
+    let whole = train(start(), &fit, None, &settings, Watch::default()).unwrap();
+    let settings =
+        Settings { checkpoint: Some(folder.path().join("state")), resume: true, checkpoint_seconds: 0.0, ..settings };
+    // Raised from the start: nothing is done, and the state of step 0 is saved.
+    let flag = AtomicBool::new(true);
+    let watch = Watch { interrupt: Some(&flag), ..Watch::default() };
+    assert_eq!(train(start(), &fit, None, &settings, watch).unwrap().steps, 0);
+    // A thread raises it while steps are made; wherever it lands, what follows is the same.
+    let part = std::thread::scope(|scope| {
+        let flag = AtomicBool::new(false);
+        let flag: &'static AtomicBool = Box::leak(Box::new(flag));
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            flag.store(true, Ordering::Relaxed);
+        });
+        let watch = Watch { interrupt: Some(flag), ..Watch::default() };
+        train(start(), &fit, None, &settings, watch).unwrap()
+    });
+    assert!(part.steps <= 16);
+    let rest = train(start(), &fit, None, &settings, Watch::default()).unwrap();
+    assert_eq!(bits(&rest), bits(&whole));
+}
+
+#[test]
+fn files_hold_classifiers() {
+    let (fit, held_out) = digits();
+    let (fit, held_out) = (few(&fit, 200), few(&held_out, 40));
+    let start = Classifier::new("conv(4, 3) bn relu gap dense(10)", &fit, Device::Cpu, 5).unwrap();
+    let settings = Settings { epochs: 1, batch: 50, ..Settings::default() };
+    let trained = train(start, &fit, None, &settings, Watch::default()).unwrap().classifier;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    trained.save(&path).unwrap();
+    let back = Classifier::load(&path, Device::Cpu, None).unwrap();
+    assert_eq!(back.logits(held_out.x.view()).unwrap(), trained.logits(held_out.x.view()).unwrap());
+    assert_eq!((&back.classes, &back.standard), (&trained.classes, &trained.standard));
+    let message =
+        |path: &std::path::Path, unnamed| Classifier::load(path, Device::Cpu, unnamed).unwrap_err().to_string();
+    // Numbers of another network, truncated files, files without names.
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() - 7]).unwrap();
+    assert!(message(&path, None).contains("truncated"), "{}", message(&path, None));
+    std::fs::write(&path, b"no").unwrap();
+    assert!(message(&path, None).contains("not safetensors"));
+    let mut anonymous = whole.clone();
+    let at = whole.windows(8).position(|w| w == b"\"mercer\"").unwrap();
+    anonymous[at..at + 8].copy_from_slice(b"\"mercex\"");
+    std::fs::write(&path, &anonymous).unwrap();
+    assert!(message(&path, None).contains("does not name its network"));
+    let unnamed = |net| Some(Unnamed { net, data: &fit });
+    assert!(message(&path, unnamed("lenet")).contains("conv1.weight"), "{}", message(&path, unnamed("lenet")));
+    let again = Classifier::load(&path, Device::Cpu, unnamed("conv(4, 3) bn relu gap dense(10)")).unwrap();
+    assert_eq!(again.logits(held_out.x.view()).unwrap(), trained.logits(held_out.x.view()).unwrap());
+}
+
+#[test]
+fn what_cannot_be_trained_is_said_in_a_sentence() {
+    let (fit, _) = digits();
+    let message = |net: &str| Classifier::new(net, &fit, Device::Cpu, 0).unwrap_err().to_string();
+    assert!(message("lenett").contains("did you mean \"lenet\""));
+    assert!(message("conv(4, 3) gap dense(3)").contains("10 classes"));
+    assert!(message("conv(4, 9, pad=valid) gap dense(10)").contains("does not fit into an image of 8×8"));
+    assert!(message("maxpool(9) gap dense(10)").contains("larger than the image"));
+    let start = || Classifier::new("dense(10)", &fit, Device::Cpu, 0).unwrap();
+    let run = |settings: &Settings| train(start(), &fit, None, settings, Watch::default()).unwrap_err().to_string();
+    assert!(run(&Settings { batch: 0, ..Settings::default() }).contains("at least one row"));
+    assert!(run(&Settings { learning_rate: f64::NAN, ..Settings::default() }).contains("above 0"));
+    let settings = Settings { learning_rate: 1e30, epochs: 2, ..Settings::default() };
+    assert!(run(&settings).contains("diverged in epoch 1"), "{}", run(&settings));
+    let other = Labelled { classes: vec!["cat".into()], labels: vec![0; fit.n()], ..fit.clone() };
+    let error = start().score(&other).unwrap_err().to_string();
+    assert!(error.contains("`cat` is not one of those"), "{error}");
+}

@@ -1,0 +1,147 @@
+//! The kernel operator on a GPU against the processor's f64. Without a GPU these tests have nothing to say, and say so.
+//!
+//! On a machine that has one: `cargo test -p mercer --test cuda_operators`.
+
+use mercer::compute::{Device, cuda};
+use mercer::kernel::{Kernel, catalogue};
+use mercer::operator::{KernelOperator, Operator, Precision, cross_apply, gram, gram_cross};
+use mercer::rng::Rng;
+use ndarray::{Array2, ArrayView2};
+
+fn gpu() -> Option<Device> {
+    let found = Device::available().get(1).copied();
+    if found.is_none() {
+        eprintln!("skipped: no CUDA device");
+    }
+    found
+}
+
+fn normal(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    Array2::from_shape_simple_fn((rows, columns), || rng.normal())
+}
+
+fn relative(got: ArrayView2<f64>, want: ArrayView2<f64>) -> f64 {
+    let norm = |a: &Array2<f64>| a.iter().map(|v| v * v).sum::<f64>().sqrt();
+    norm(&(&got - &want)) / norm(&want.to_owned()).max(1e-300)
+}
+
+/// The stated error of a product, relative to its norm, for points whose coordinates are of the order of one.
+fn stated(precision: Precision) -> f64 {
+    match precision {
+        Precision::F64 => 1e-12,
+        Precision::F32 => 2e-5,
+        Precision::Tf32 => 5e-3,
+    }
+}
+
+const PRECISIONS: [Precision; 3] = [Precision::F64, Precision::F32, Precision::Tf32];
+
+#[test]
+fn every_kernel_multiplies_as_on_the_processor() {
+    let Some(device) = gpu() else { return };
+    let mut expressions: Vec<String> = catalogue().iter().map(|entry| entry.name.to_string()).collect();
+    expressions.extend(
+        ["rbf*linear + 2*laplacian + periodic", "0.5*rbf(2)*poly(2) + matern32", "3*arccos(2)"].map(String::from),
+    );
+    for expression in &expressions {
+        let kernel = Kernel::parse(expression).unwrap();
+        for (n, d, columns) in [(777, 5, 16), (300, 64, 3)] {
+            // Coordinates small enough that no kernel overflows or vanishes.
+            let (x, v) = (normal(n, d, 1) / (d as f64).sqrt(), normal(n, columns, 2));
+            let want = KernelOperator::new(&kernel, x.view(), Precision::F64).apply(v.view());
+            for precision in PRECISIONS {
+                let got = device.scope(|| KernelOperator::new(&kernel, x.view(), precision).apply(v.view()));
+                device.checked(Ok(())).unwrap();
+                let error = relative(got.view(), want.view());
+                assert!(error < stated(precision), "{expression}, {n}×{d}, {columns}, {precision:?}: {error:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_shape_multiplies_as_on_the_processor() {
+    let Some(device) = gpu() else { return };
+    let kernel = Kernel::parse("rbf(1.5)").unwrap();
+    let mut worst = [0.0f64; 3];
+    for d in [1, 3, 16, 17, 64, 65, 100, 784] {
+        for (n, columns) in [(1, 1), (63, 8), (769, 9), (2000, 16), (1536, 24), (1000, 33), (500, 100)] {
+            let (x, v) = (normal(n, d, 3) / (d as f64).sqrt(), normal(n, columns, 4));
+            let want = KernelOperator::new(&kernel, x.view(), Precision::F64).apply(v.view());
+            for (precision, worst) in PRECISIONS.into_iter().zip(&mut worst) {
+                let apply = || KernelOperator::new(&kernel, x.view(), precision).apply(v.view());
+                let got = device.scope(apply);
+                device.checked(Ok(())).unwrap();
+                let error = relative(got.view(), want.view());
+                assert!(error < stated(precision), "{n}×{d}, {columns} columns, {precision:?}: {error:e}");
+                assert_eq!(got, device.scope(apply), "the same bits again");
+                *worst = worst.max(error);
+            }
+        }
+    }
+    eprintln!("worst relative errors of f64, f32, TF32: {:.1e} {:.1e} {:.1e}", worst[0], worst[1], worst[2]);
+}
+
+#[test]
+fn gram_matrices_and_new_points() {
+    let Some(device) = gpu() else { return };
+    for expression in ["rbf(2)", "poly(3)", "laplacian(2)", "rbf(1)*linear + periodic(3)"] {
+        let kernel = Kernel::parse(expression).unwrap();
+        let (x, z, a) = (normal(1500, 7, 5), normal(1300, 7, 6), normal(1300, 4, 7));
+        let (k, c) = (gram::<f64>(&kernel, x.view()), gram_cross::<f64>(&kernel, x.view(), z.view()));
+        let (k64, k32, c64, c32) = device.scope(|| {
+            (
+                gram::<f64>(&kernel, x.view()),
+                gram::<f32>(&kernel, x.view()).mapv(f64::from),
+                gram_cross::<f64>(&kernel, x.view(), z.view()),
+                gram_cross::<f32>(&kernel, x.view(), z.view()).mapv(f64::from),
+            )
+        });
+        device.checked(Ok(())).unwrap();
+        for (got, want, bound) in [(&k64, &k, 1e-12), (&k32, &k, 1e-5), (&c64, &c, 1e-12), (&c32, &c, 1e-5)] {
+            let error = relative(got.view(), want.view());
+            assert!(error < bound, "{expression}: {error:e}");
+        }
+        assert_eq!(k64, k64.t(), "{expression} is symmetric");
+        for i in 0..x.nrows() {
+            assert!((k32[[i, i]] - k[[i, i]]).abs() <= 1e-6 * k[[i, i]], "{expression}: the diagonal is exact");
+        }
+        for precision in PRECISIONS {
+            let want = cross_apply(&kernel, x.view(), z.view(), a.view(), Precision::F64);
+            let got = device.scope(|| cross_apply(&kernel, x.view(), z.view(), a.view(), precision));
+            let error = relative(got.view(), want.view());
+            assert!(error < 4.0 * stated(precision), "{expression}, {precision:?}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn points_that_do_not_fit_are_streamed_with_the_same_result() {
+    let Some(device @ Device::Cuda(ordinal)) = gpu() else { return };
+    let kernel = Kernel::parse("rbf(10)").unwrap();
+    let (x, v) = (normal(40_000, 400, 8), normal(40_000, 3, 9));
+    for precision in [Precision::F32, Precision::F64] {
+        let apply = || device.scope(|| KernelOperator::new(&kernel, x.view(), precision).apply(v.view()));
+        let whole = apply();
+        let gpu = cuda::gpu(ordinal).unwrap();
+        gpu.limit_memory(Some(256 << 20));
+        let streamed = apply();
+        let checked = device.checked(Ok(()));
+        gpu.limit_memory(None);
+        checked.unwrap();
+        let error = relative(streamed.view(), whole.view());
+        assert!(error < stated(precision), "{precision:?}: {error:e}");
+    }
+}
+
+#[test]
+fn too_large_a_request_names_what_was_asked_and_what_is_free() {
+    let Some(device @ Device::Cuda(ordinal)) = gpu() else { return };
+    let gpu = cuda::gpu(ordinal).unwrap();
+    gpu.limit_memory(Some(64 << 20));
+    let error = mercer::compute::Tensor::zeros(device, &[1 << 26]).unwrap_err().to_string();
+    gpu.limit_memory(None);
+    assert!(error.contains("256.0 MiB") && error.contains("free") && error.contains("smaller batch"), "{error}");
+    assert!(mercer::compute::Tensor::zeros(device, &[1 << 26]).is_ok(), "the device goes on working");
+}

@@ -1,0 +1,359 @@
+//! Solvers on a CUDA device against the same on the processor. Where there is no device every test says so and passes.
+
+use mercer::apply::{Alpha, KernelPca, LowRankPreconditioner, Means, Ridge, RidgeSolver, conjugate_gradients};
+use mercer::compute::Device;
+use mercer::compute::cuda::gpu;
+use mercer::data::Target;
+use mercer::kernel::Kernel;
+use mercer::linalg::{Cholesky, Panel, eigh, matmul, solve_lower, solve_lower_transposed, view};
+use mercer::operator::{Centred, DenseOperator, KernelOperator, Operator, Precision, gram};
+use mercer::rng::Rng;
+use mercer::spectrum::{Exact, Krylov, Method, Problem, Silent, Spectrum, top_pairs};
+use mercer::{Error, Result};
+use ndarray::{Array2, ArrayView2, s};
+
+/// The first CUDA device, if there is one.
+fn cuda() -> Option<Device> {
+    Device::Cuda(0).open().ok()
+}
+
+macro_rules! device_or_skip {
+    () => {{
+        let Some(device) = cuda() else {
+            eprintln!("skipped: no CUDA device");
+            return;
+        };
+        device
+    }};
+}
+
+fn random(n: usize, m: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    Array2::from_shape_simple_fn((n, m), || rng.normal())
+}
+
+/// The largest difference of two arrays, relative to the largest number of the second.
+fn error(a: ArrayView2<f64>, b: ArrayView2<f64>) -> f64 {
+    assert_eq!(a.dim(), b.dim());
+    let largest =
+        |a: ArrayView2<f64>| a.iter().fold(0.0f64, |m, v| if v.abs() > m || v.is_nan() { v.abs() } else { m });
+    largest((&a - &b).view()) / largest(b).max(1e-300)
+}
+
+#[track_caller]
+fn close(a: ArrayView2<f64>, b: ArrayView2<f64>, tolerance: f64, what: &str) {
+    let error = error(a, b);
+    assert!(error <= tolerance, "{what}: {error:.2e} is above {tolerance:.1e}");
+}
+
+fn column(values: impl IntoIterator<Item = f64>) -> Array2<f64> {
+    let values: Vec<f64> = values.into_iter().collect();
+    Array2::from_shape_vec((values.len(), 1), values).unwrap()
+}
+
+/// Shapes that fill a tile, miss it, are one vector, many vectors, and no vector.
+const SHAPES: [(usize, usize); 7] = [(1, 1), (7, 3), (1000, 1), (1025, 18), (4096, 32), (30_011, 33), (500, 0)];
+
+/// An operation, the same on both devices.
+type Operation = fn(&Panel, &Panel) -> Result<Array2<f64>>;
+
+#[test]
+fn panel_operations_agree_with_the_processor() {
+    let device = device_or_skip!();
+    // Sums over n rows in another order differ by √n roundings or so.
+    let operations: [(&str, f64, Operation); 13] = [
+        ("to host", 0.0, |v, _| v.to_host()),
+        ("clone", 0.0, |v, _| v.try_clone()?.into_host()),
+        ("t_matmul", 1e-12, |v, w| v.t_matmul(w)),
+        ("matmul", 1e-13, |v, _| v.matmul(random(v.ncols(), 5, 3).view())?.into_host()),
+        ("matmul by a transpose", 1e-13, |v, _| v.matmul(random(9, v.ncols(), 3).t())?.into_host()),
+        ("add_product", 1e-13, |v, w| {
+            let mut v = v.try_clone()?;
+            v.add_product(-0.7, w, random(w.ncols(), w.ncols(), 4).view())?;
+            v.into_host()
+        }),
+        ("subtract", 0.0, |v, w| {
+            let mut v = v.try_clone()?;
+            v.subtract(w);
+            v.into_host()
+        }),
+        ("axpy", 1e-15, |v, w| {
+            let mut v = v.try_clone()?;
+            v.axpy(&(0..v.ncols()).map(|j| j as f64 - 1.5).collect::<Vec<_>>(), w)?;
+            v.into_host()
+        }),
+        ("scale", 0.0, |v, _| {
+            let mut v = v.try_clone()?;
+            v.scale(&(0..v.ncols()).map(|j| j as f64 - 1.5).collect::<Vec<_>>())?;
+            v.into_host()
+        }),
+        ("joined", 0.0, |v, w| v.joined(w)?.joined(v)?.into_host()),
+        ("columns", 0.0, |v, _| v.columns(v.ncols() / 3..v.ncols())?.into_host()),
+        ("centred", 1e-13, |v, _| {
+            let mut v = v.try_clone()?;
+            v.centre()?;
+            v.into_host()
+        }),
+        ("sums over columns", 1e-12, |v, w| {
+            let θ = vec![0.3; v.ncols() / 2];
+            let all = v.dots(w)?.to_vec().into_iter().chain(v.norms()?).chain(v.residual_norms(w, &θ)?);
+            Ok(column(all))
+        }),
+    ];
+    for (n, b) in SHAPES {
+        // A mean far from zero, so that centring has something to do.
+        let (v, w) = (random(n, b, 1) + 2.0, random(n, b, 2));
+        let [hv, hw] = [&v, &w].map(|a| Panel::from(a.clone()));
+        let [dv, dw] = [&v, &w].map(|a| Panel::from_host(device, a.clone()).unwrap());
+        assert_eq!((dv.device(), dv.nrows(), dv.ncols()), (device, n, b));
+        for (name, tolerance, operation) in operations {
+            let (want, got) = (operation(&hv, &hw).unwrap(), operation(&dv, &dw).unwrap());
+            close(got.view(), want.view(), tolerance, &format!("{name} of [{n}, {b}]"));
+            let again = operation(&dv, &dw).unwrap();
+            assert_eq!(got, again, "{name} of [{n}, {b}] is not deterministic");
+        }
+        let largest = v.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+        assert!(dv.all_within(largest).unwrap());
+        assert_eq!(dv.all_within(0.999 * largest).unwrap(), b == 0);
+        let broken = Panel::from_host(device, &v * f64::NAN).unwrap();
+        assert_eq!(broken.all_within(f64::INFINITY).unwrap(), b == 0);
+    }
+}
+
+#[test]
+fn bases_are_orthonormal_and_span_their_vectors() {
+    let device = device_or_skip!();
+    for (n, b) in [(50, 8), (5000, 18), (20_000, 64)] {
+        let v = random(n, b, 5);
+        let q = Panel::from_host(device, v.clone()).unwrap().orthonormal_basis().unwrap();
+        assert_eq!(q.ncols(), b);
+        close(q.t_matmul(&q).unwrap().view(), Array2::eye(b).view(), 1e-13, "QᵀQ");
+        let outside = Panel::from_host(device, v).unwrap().outside(&q).unwrap();
+        assert!(outside.all_within(1e-12).unwrap());
+    }
+    // Eight vectors in three dimensions, and one of zeros.
+    let mut v = random(300, 3, 6).dot(&random(3, 8, 7));
+    v.column_mut(2).fill(0.0);
+    assert_eq!(Panel::from_host(device, v).unwrap().orthonormal_basis().unwrap().ncols(), 3);
+    let zeros = Panel::from_host(device, Array2::zeros((300, 4))).unwrap();
+    assert_eq!(zeros.orthonormal_basis().unwrap().ncols(), 0);
+}
+
+/// Symmetric with known eigenvalues: a few that repeat, small ones, and negative ones.
+fn symmetric(n: usize) -> (Array2<f64>, Vec<f64>) {
+    let q = mercer::linalg::orthonormal_basis(random(n, n, 8)).unwrap();
+    let mut λ: Vec<f64> = (0..n).map(|i| if i < 4 { 2.0 } else { (-(i as f64) / 40.0).exp() - 0.01 }).collect();
+    λ.sort_by(|a, b| b.total_cmp(a));
+    let a = matmul((&q * &ndarray::aview1(&λ)).view(), q.t());
+    ((&a + &a.t()) * 0.5, λ)
+}
+
+#[test]
+fn eigendecompositions_agree_with_what_was_put_in() {
+    let device = device_or_skip!();
+    // Below the order from which the device is used, at it, and above with a remainder in every tile.
+    for n in [100, 512, 777] {
+        let (a, λ) = symmetric(n);
+        let mut lower = a.clone();
+        (0..n).for_each(|i| lower.slice_mut(s![i, i + 1..]).fill(1e3));
+        let wide = Array2::from_shape_fn((2 * n, 2 * n), |(i, j)| a[[i / 2, j / 2]]);
+        let forms = [a.view(), a.t(), lower.view(), wide.slice(s![..;2, ..;2])];
+        for (form, a_form) in forms.into_iter().enumerate() {
+            let (values, u) = device.scope(|| eigh(a_form)).unwrap();
+            let what = format!("order {n}, form {form}");
+            assert!(u.is_standard_layout());
+            close(column(values.clone()).view(), column(λ.clone()).view(), 1e-12, &format!("values, {what}"));
+            close(matmul(u.t(), u.view()).view(), Array2::eye(n).view(), 1e-12, &format!("UᵀU, {what}"));
+            let rebuilt = matmul((&u * &ndarray::aview1(&values)).view(), u.t());
+            close(rebuilt.view(), a.view(), 1e-12, &format!("UΛUᵀ, {what}"));
+        }
+    }
+    let mut broken = symmetric(600).0;
+    broken[[5, 3]] = f64::NAN;
+    let refused = device.scope(|| eigh(broken.view())).unwrap_err();
+    assert!(matches!(refused, Error::Numerical(_)), "{refused}");
+    device.synchronize().unwrap();
+}
+
+#[test]
+fn cholesky_factors_solve_and_name_the_pivot() {
+    let device = device_or_skip!();
+    for n in [512, 777] {
+        let f = random(n, n, 9);
+        let a = matmul(f.view(), f.t()) / n as f64 + Array2::<f64>::eye(n);
+        let b = random(n, 3, 10);
+        let want = Cholesky::new(a.view()).unwrap().solve(b.view());
+        // What is above the diagonal is not read.
+        let mut lower = a.clone();
+        (0..n).for_each(|i| lower.slice_mut(s![i, i + 1..]).fill(f64::NAN));
+        let turned = lower.t().as_standard_layout().into_owned();
+        for (form, a) in [a.view(), a.t(), lower.view(), turned.t()].into_iter().enumerate() {
+            let factor = device.scope(|| Cholesky::new(a)).unwrap();
+            close(factor.solve(b.view()).view(), want.view(), 1e-12, &format!("A⁻¹B, order {n}, form {form}"));
+            close(factor.solve(b.slice(s![.., ..1])).view(), want.slice(s![.., ..1]), 1e-12, "one column");
+            let mut z = b.clone();
+            solve_lower(factor.lower(), z.view_mut());
+            solve_lower_transposed(factor.lower(), z.view_mut());
+            close(z.view(), want.view(), 1e-12, &format!("by L, order {n}, form {form}"));
+            assert_eq!(factor.lower().nrows(), view(a).nrows());
+        }
+        let single = a.mapv(|v| v as f32);
+        let factor = device.scope(|| Cholesky::new(single.t())).unwrap();
+        let x = factor.solve(b.mapv(|v| v as f32).view()).mapv(f64::from);
+        close(x.view(), want.view(), 1e-4, "in single precision");
+
+        // The minor of order 101 is the first that is not positive definite; the processor says the same.
+        let mut indefinite = Array2::<f64>::eye(n);
+        indefinite[[100, 100]] = -1.0;
+        let here = Cholesky::new(indefinite.view()).err().unwrap().to_string();
+        let there = device.scope(|| Cholesky::new(indefinite.view())).err().unwrap().to_string();
+        assert_eq!(there, here);
+        indefinite[[100, 100]] = f64::NAN;
+        assert!(matches!(device.scope(|| Cholesky::new(indefinite.view())), Err(Error::Numerical(_))));
+    }
+    device.synchronize().unwrap();
+}
+
+/// Points in a few dimensions.
+fn points(n: usize) -> Array2<f64> {
+    random(n, 3, 11)
+}
+
+/// The projectors of two orthonormal sets agree: eigenvectors up to sign, and up to rotation where values repeat.
+#[track_caller]
+fn same_span(u: ArrayView2<f64>, v: ArrayView2<f64>, tolerance: f64) {
+    let outside = &v - &matmul(u, matmul(u.t(), v).view());
+    let worst = outside.iter().fold(0.0f64, |m, d| if d.abs() > m || d.is_nan() { d.abs() } else { m });
+    assert!(worst <= tolerance, "{worst:.2e} of the vectors lies outside");
+}
+
+#[test]
+fn krylov_pairs_agree_with_the_processor() {
+    let device = device_or_skip!();
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let x = points(1500);
+    let dense = DenseOperator::new(gram::<f64>(&kernel, x.view()));
+    let free = KernelOperator::new(&kernel, x.view(), Precision::F64);
+    let centred = Centred::new(&dense);
+    let operators: [(&str, &dyn Operator); 3] = [("dense", &dense), ("matrix-free", &free), ("centred", &centred)];
+    for (name, operator) in operators {
+        for k in [1, 10, 40] {
+            let here = top_pairs(operator, k, 1e-9, 0, &Silent).unwrap();
+            let there = device.scope(|| top_pairs(operator, k, 1e-9, 0, &Silent)).unwrap();
+            let values = |v: &[f64]| column(v.iter().copied());
+            close(values(&there.values).view(), values(&here.values).view(), 1e-12, &format!("{name}, k = {k}"));
+            close(matmul(there.vectors.t(), there.vectors.view()).view(), Array2::eye(k).view(), 1e-12, "UᵀU");
+            close(operator.apply(there.vectors.view()).view(), there.images.view(), 1e-10, "KU");
+            assert!(there.residuals.iter().all(|r| *r <= 1e-9), "{:?}", there.residuals);
+            same_span(here.vectors.view(), there.vectors.view(), 1e-6);
+        }
+    }
+}
+
+#[test]
+fn an_operator_of_low_rank_ends_early_and_is_padded() {
+    let device = device_or_skip!();
+    let f = random(700, 4, 12);
+    let k = DenseOperator::new(matmul(f.view(), f.t()));
+    let top = device.scope(|| top_pairs(&k, 9, 1e-9, 0, &Silent)).unwrap();
+    assert_eq!(top.values.len(), 9);
+    assert!(top.values[3] > 100.0 && top.values[4..].iter().all(|v| v.abs() < 1e-9 * top.values[0]));
+}
+
+#[test]
+fn exact_and_krylov_spectra_on_the_device_are_those_of_the_processor() {
+    let device = device_or_skip!();
+    let kernel = Kernel::parse("matern32(1)").unwrap();
+    let x = points(900);
+    let fit = |method: &dyn Method| {
+        let spectrum = Spectrum::fit(method, &Problem::new(&kernel, x.view(), 4), None).unwrap();
+        (column(spectrum.eigenvalues.iter().copied()), spectrum.transform(x.slice(s![..50, ..])).unwrap())
+    };
+    let want = fit(&Exact);
+    // Eigenvalues are off by the square of the residual. Functions are compared through their projector ψψᵀ, which no
+    // sign changes; they are off by the residual over the gap, and the fifth eigenvalue is well below the fourth.
+    let projector = |ψ: &Array2<f64>| matmul(ψ.view(), ψ.t());
+    let krylov = Krylov { tolerance: 1e-8 };
+    let methods: [(&str, &dyn Method, f64); 2] = [("exact", &Exact, 1e-9), ("krylov", &krylov, 1e-5)];
+    for (name, method, tolerance) in methods {
+        let got = device.scope(|| fit(method));
+        close(got.0.view(), want.0.view(), 1e-10, &format!("eigenvalues, {name}"));
+        close(projector(&got.1).view(), projector(&want.1).view(), tolerance, &format!("functions, {name}"));
+    }
+}
+
+#[test]
+fn preconditioned_conjugate_gradients_agree_with_cholesky() {
+    let device = device_or_skip!();
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let x = points(800);
+    let (alpha, y) = (1e-2, random(800, 4, 13));
+    let k = gram::<f64>(&kernel, x.view());
+    let shifted = &k + &(Array2::<f64>::eye(800) * alpha);
+    let want = Cholesky::new(shifted.view()).unwrap().solve(y.view());
+    let operator = DenseOperator::new(k);
+    let found = device.scope(|| -> Result<_> {
+        let preconditioner = LowRankPreconditioner::new(&operator, 60, 0)?;
+        let product = |v: &Panel| {
+            let mut y = operator.apply_panel(v)?;
+            y.axpy(&[alpha; 4], v)?;
+            Ok(y)
+        };
+        let precondition = |v: &Panel| preconditioner.solve(alpha, v);
+        let (b, start) = (Panel::on_current(y.clone())?, Panel::on_current(Array2::zeros(y.dim()))?);
+        conjugate_gradients(&product, &precondition, &b, start, 1e-10, 500, &Silent)
+    });
+    let found = found.unwrap();
+    assert_eq!(found.x.device(), device);
+    assert!(found.residual <= 1e-10 && found.iterations < 200, "{} {}", found.residual, found.iterations);
+    // The error of a solution is the residual times the condition number, ‖K‖/α < 1e5.
+    close(found.x.into_host().unwrap().view(), want.view(), 1e-6, "coefficients");
+}
+
+#[test]
+fn estimators_on_the_device_agree_with_the_processor() {
+    let device = device_or_skip!();
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let (x, z) = (points(1200), points(40));
+    let y = Target::Values(
+        x.rows().into_iter().zip(random(1200, 1, 14)).map(|(r, noise)| r.sum().sin() + 0.1 * noise).collect(),
+    );
+    let iterative = RidgeSolver::conjugate_gradients(Precision::F64);
+    // Predictions are off by no more than the residual, 1e-8 of ‖y‖, for conjugate gradients; by rounding otherwise.
+    let cases = [
+        ("direct", Alpha::Fixed(1e-3), RidgeSolver::Direct, 1e-9),
+        ("leave-one-out", Alpha::LeaveOneOut, RidgeSolver::Direct, 1e-7),
+        ("conjugate gradients", Alpha::Fixed(1e-3), iterative, 1e-6),
+    ];
+    for (name, alpha, solver, tolerance) in cases {
+        let fit = || {
+            let ridge = Ridge { alpha, solver };
+            let fitted = ridge.fit(&kernel, x.view(), &y, &Means::default()).unwrap();
+            (fitted.alpha, fitted.scores(z.view()).unwrap())
+        };
+        let (here, there) = (fit(), device.scope(fit));
+        assert_eq!(here.0, there.0, "{name}");
+        close(there.1.view(), here.1.view(), tolerance, name);
+    }
+    let pca = KernelPca { k: 3, ..KernelPca::default() };
+    let values = || pca.fit(&kernel, x.view(), &Means::default()).unwrap().eigenvalues;
+    close(column(device.scope(values)).view(), column(values()).view(), 1e-6, "kernel PCA");
+}
+
+#[test]
+fn what_does_not_fit_says_so_and_the_device_goes_on() {
+    let device = device_or_skip!();
+    let Device::Cuda(ordinal) = device else { unreachable!("a CUDA device") };
+    // Twice the device's memory: the request fails whatever other tests hold at the moment.
+    const COLUMNS: usize = 65_536;
+    let rows = 2 * gpu(ordinal).unwrap().memory().1 as usize / (8 * COLUMNS);
+    let tall = Panel::from_host(device, Array2::ones((rows, 1))).unwrap();
+    let refused = tall.matmul(Array2::ones((1, COLUMNS)).view()).unwrap_err();
+    match &refused {
+        Error::DeviceMemory { needed, free, .. } => assert!(needed > free, "{refused}"),
+        other => panic!("{other}"),
+    }
+    let small = Panel::from_host(device, Array2::ones((3, 2))).unwrap();
+    assert_eq!(small.t_matmul(&small).unwrap(), Array2::from_elem((2, 2), 3.0));
+    device.synchronize().unwrap();
+}

@@ -1,0 +1,312 @@
+//! Training on a CUDA device against training on the processor. Without a device every test says so and passes.
+
+use mercer::compute::cuda::gpu;
+use mercer::compute::{Activation, Device, Math, Rule};
+use mercer::kernel::Kernel;
+use mercer::net::{Optimizer, Schedule};
+use mercer::operator::Precision;
+use mercer::rng::Rng;
+use mercer::spectrum::neural::{
+    Action, KernelAction, Kind, Nesting, Outcome, Resident, Settings, Stepper, Stop, Trained, Watch, rayleigh_ritz,
+    train,
+};
+use mercer::spectrum::{Progress, Silent};
+use ndarray::{Array2, ArrayView2};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// The device, for one test at a time: they share its stream, its precision and its memory.
+fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    Device::Cuda(0).open().ok().map(|device| (device, guard))
+}
+
+macro_rules! device {
+    () => {
+        match cuda() {
+            Some(held) => held,
+            None => {
+                eprintln!("skipped: no CUDA device");
+                return;
+            }
+        }
+    };
+}
+
+const K: usize = 3;
+const BATCH: usize = 48;
+const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
+const RESIDENT: [Kind; 4] = [
+    Kind::NeuralEf { averaged: false },
+    Kind::NeuralEf { averaged: true },
+    Kind::Nested { nesting: Some(Nesting::Sequential) },
+    Kind::Nested { nesting: Some(Nesting::Joint) },
+];
+
+fn points(n: usize, d: usize) -> Array2<f64> {
+    let mut rng = Rng::new(4);
+    Array2::from_shape_simple_fn((n, d), || 4.0 * rng.uniform() - 2.0)
+}
+
+/// What steps leave behind: parameters and outcomes.
+struct After {
+    before: Vec<f32>,
+    parameters: Vec<f32>,
+    outcomes: Vec<Outcome>,
+}
+
+impl After {
+    /// Where plain gradient descent at rate one went: the gradient.
+    fn gradient(&self) -> Vec<f32> {
+        self.before.iter().zip(&self.parameters).map(|(before, after)| before - after).collect()
+    }
+
+    fn bits(&self) -> (Vec<u32>, Vec<u64>) {
+        let numbers = self.outcomes.iter().flat_map(|o| o.eigenvalues.iter().chain([&o.loss]));
+        (self.parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
+    }
+}
+
+struct Case<'a> {
+    kind: Kind,
+    kernel: &'a Kernel,
+    x: ArrayView2<'a, f64>,
+    networks: &'a str,
+    rule: Rule,
+    rate: f64,
+}
+
+impl Case<'_> {
+    /// `steps` steps on the processor.
+    fn host(&self, steps: usize) -> After {
+        let mut action = KernelAction::new(self.kernel, self.x, Precision::F64).unwrap();
+        let mut functions = self.kind.functions(self.networks, self.x.ncols(), K, &Rng::new(2)).unwrap();
+        let mut objective = self.kind.objective(&functions, K).unwrap();
+        let mut optimizer = self.optimizer(Device::Cpu, functions.network().parameters());
+        let before = functions.parameters().trained.to_host().unwrap();
+        let (mut stepper, mut rng) = (Stepper::new(Device::Cpu).unwrap(), Rng::new(7));
+        let mut step = || {
+            let objective = objective.as_mut();
+            stepper.step(&mut action, &mut functions, objective, &mut optimizer, &mut rng, BATCH).unwrap().0
+        };
+        let outcomes = (0..steps).map(|_| step()).collect();
+        After { before, parameters: functions.parameters().trained.to_host().unwrap(), outcomes }
+    }
+
+    /// The same on the device.
+    fn device(&self, device: Device, steps: usize, math: Math, graph: bool) -> After {
+        device.scope(|| {
+            let action = KernelAction::new(self.kernel, self.x, Precision::F64).unwrap();
+            let mut functions = self.kind.functions(self.networks, self.x.ncols(), K, &Rng::new(2)).unwrap();
+            let mut objective = self.kind.objective(&functions, K).unwrap();
+            let mut optimizer = self.optimizer(device, functions.network().parameters());
+            let before = functions.parameters().trained.to_host().unwrap();
+            let resident = Resident::new(&action, &functions, objective.as_mut(), BATCH, math).unwrap();
+            let mut resident = resident.expect("a form on the device");
+            if !graph {
+                resident = resident.without_graph();
+            }
+            let (mut rng, mut outcomes) = (Rng::new(7), vec![]);
+            while outcomes.len() < steps {
+                let left = steps - outcomes.len();
+                let made = resident.steps(&mut functions, objective.as_mut(), &mut optimizer, &mut rng, left).unwrap();
+                assert!(made.failure.is_none(), "{:?}", made.failure);
+                outcomes.extend(made.outcomes);
+            }
+            After { before, parameters: functions.parameters().trained.to_host().unwrap(), outcomes }
+        })
+    }
+
+    fn optimizer(&self, device: Device, parameters: usize) -> Optimizer {
+        Optimizer::new(device, self.rule, Schedule::Constant { rate: self.rate }, None, parameters).unwrap()
+    }
+}
+
+/// The gradient of one step in f32, every activation, both objectives, a kernel with a constant diagonal and one without:
+/// within 2e-4 of the processor's, relative to its largest entry.
+#[test]
+fn one_step_has_the_processors_gradient() {
+    let (device, _held) = device!();
+    let x = points(200, 2);
+    for expression in ["rbf(1)", "poly(2) + laplacian(2)"] {
+        let kernel = Kernel::parse(expression).unwrap();
+        for (i, phi) in Activation::ALL.into_iter().enumerate() {
+            let name = phi.name();
+            // Every other one with a norm in the middle, an activation that stands alone, or a shared trunk.
+            let networks = match i % 3 {
+                0 => format!("dense(12) {name} dense(10) {name} dense(1)"),
+                1 => format!("dense(12) l2norm {name} dense(10) {name} dense(1)"),
+                _ => format!("dense(12) {name} | dense(10) {name} dense(1)"),
+            };
+            for kind in RESIDENT {
+                let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
+                let case = Case { kind, kernel: &kernel, x: x.view(), networks: &networks, rule, rate: 1.0 };
+                let (here, there) = (case.host(1), case.device(device, 1, Math::F32, true));
+                let (want, got) = (here.gradient(), there.gradient());
+                let largest = want.iter().fold(0.0f32, |a, b| a.max(b.abs()));
+                for (i, (want, got)) in want.iter().zip(&got).enumerate() {
+                    assert!(
+                        (want - got).abs() < 2e-4 * largest + 1e-6,
+                        "{expression} {networks} {kind:?}: {i}: {got} for {want} of at most {largest}"
+                    );
+                }
+                let (want, got) = (&here.outcomes[0], &there.outcomes[0]);
+                assert!((want.loss - got.loss).abs() < 1e-4 * want.loss.abs().max(1e-3), "{want:?} {got:?}");
+                for (want, got) in want.eigenvalues.iter().zip(&got.eigenvalues) {
+                    assert!((want - got).abs() < 1e-4 * want.abs().max(1e-2), "{expression} {kind:?}: {want} {got}");
+                }
+            }
+        }
+    }
+}
+
+/// Ten steps of every optimiser in f32: parameters within a fiftieth of the farthest that one moved.
+#[test]
+fn the_first_steps_follow_the_processors() {
+    let (device, _held) = device!();
+    let (x, kernel) = (points(200, 1), Kernel::parse("rbf(1)").unwrap());
+    for kind in RESIDENT {
+        for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }] {
+            let case = Case { kind, kernel: &kernel, x: x.view(), networks: NETWORKS, rule, rate: 1e-3 };
+            let (here, there) = (case.host(10), case.device(device, 10, Math::F32, true));
+            let moved = here.gradient().iter().fold(0.0f32, |a, b| a.max(b.abs()));
+            for (want, got) in here.parameters.iter().zip(&there.parameters) {
+                assert!((want - got).abs() < 2e-2 * moved, "{kind:?} {rule:?}: {got} for {want}, moved {moved}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recorded_step_has_the_bits_of_one_that_is_not() {
+    let (device, _held) = device!();
+    let (x, kernel) = (points(300, 2), Kernel::parse("rbf(1) + 0.1*linear").unwrap());
+    for networks in [NETWORKS, "dense(16) l2norm tanh | dense(8) relu dense(1)"] {
+        for kind in RESIDENT {
+            for math in [Math::F32, Math::Tf32, Math::Bf16] {
+                let case = Case { kind, kernel: &kernel, x: x.view(), networks, rule: Rule::ADAM, rate: 1e-3 };
+                let recorded = case.device(device, 40, math, true);
+                assert_eq!(recorded.bits(), case.device(device, 40, math, false).bits(), "{kind:?} {math:?}");
+                assert_eq!(recorded.bits(), case.device(device, 40, math, true).bits(), "{kind:?} {math:?}, repeated");
+            }
+        }
+    }
+}
+
+fn settings(steps: u64) -> Settings {
+    Settings { steps, batch: BATCH, patience: usize::MAX, keep_best: false, ..Settings::default() }
+}
+
+fn trained(
+    device: Device,
+    kind: Kind,
+    settings: &Settings,
+    progress: &dyn Progress,
+    interrupt: Option<&AtomicBool>,
+) -> mercer::Result<(Trained, Vec<f64>)> {
+    let (x, kernel) = (points(400, 1), Kernel::parse("rbf(1)").unwrap());
+    device.scope(|| {
+        let mut action = KernelAction::new(&kernel, x.view(), Precision::F64)?;
+        let functions = kind.functions(NETWORKS, 1, K, &Rng::new(2))?;
+        assert_eq!(functions.device(), device);
+        let mut objective = kind.objective(&functions, K)?;
+        let watch = Watch { progress, interrupt };
+        let mut trained = train(&mut action, functions, objective.as_mut(), K, settings, watch)?;
+        let sample = action.sample(&mut Rng::new(9), 400)?;
+        let pairs = rayleigh_ritz(&mut action, &mut trained.functions, &sample, K)?;
+        Ok((trained, pairs.eigenvalues))
+    })
+}
+
+fn bits(trained: &Trained) -> (Vec<u32>, Vec<u64>) {
+    let parameters = trained.functions.parameters().trained.to_host().unwrap();
+    let record = &trained.record;
+    let numbers = record.raw_eigenvalues.iter().chain(record.loss.iter().flatten());
+    let numbers = numbers.chain(record.validation.iter().flatten());
+    (parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
+}
+
+/// 200 steps in TF32, all objectives (SpIN and Ritz pass through the host): eigenvalues within a hundredth of the
+/// processor's largest.
+#[test]
+fn training_reaches_the_processors_eigenvalues() {
+    let (device, _held) = device!();
+    let kinds = Kind::ALL.into_iter().map(|(_, kind)| kind).chain([Kind::NeuralEf { averaged: true }]);
+    for kind in kinds {
+        let settings = settings(200);
+        let (_, want) = trained(Device::Cpu, kind, &settings, &Silent, None).unwrap();
+        let (_, got) = trained(device, kind, &settings, &Silent, None).unwrap();
+        for (want_j, got_j) in want.iter().zip(&got) {
+            assert!((want_j - got_j).abs() < 1e-2 * want[0], "{kind:?}: {got:?} for {want:?}");
+        }
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_bits_twice() {
+    let (device, _held) = device!();
+    for (_, kind) in Kind::ALL {
+        let run = || bits(&trained(device, kind, &settings(60), &Silent, None).unwrap().0);
+        assert_eq!(run(), run(), "{kind:?}");
+    }
+}
+
+/// Interrupts once some steps are done.
+struct Stopper<'a>(&'a AtomicBool);
+
+impl Progress for Stopper<'_> {
+    fn step(&self, _: &str, done: usize, _: usize, _: &str) {
+        self.0.store(done >= 1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_interrupted_run_resumes_with_the_same_bits() {
+    let (device, _held) = device!();
+    let folder = tempfile::tempdir().unwrap();
+    for (i, kind) in RESIDENT.into_iter().enumerate() {
+        let (whole, _) = trained(device, kind, &settings(60), &Silent, None).unwrap();
+        let checkpoint = Some(folder.path().join(format!("checkpoint-{i}")));
+        let settings = Settings { checkpoint, resume: true, ..settings(60) };
+        let flag = AtomicBool::new(false);
+        let (part, _) = trained(device, kind, &settings, &Stopper(&flag), Some(&flag)).unwrap();
+        assert_eq!(part.record.stop, Stop::Interrupted);
+        assert!((1..60).contains(&part.record.steps), "{}", part.record.steps);
+        let (resumed, _) = trained(device, kind, &settings, &Silent, None).unwrap();
+        assert_eq!(resumed.record.steps, 60);
+        assert_eq!(bits(&whole), bits(&resumed), "{kind:?}");
+    }
+}
+
+#[test]
+fn steps_that_are_not_finite_are_taken_back() {
+    let (device, _held) = device!();
+    // Infinite in single precision, however often it is halved.
+    let settings = Settings { learning_rate: 1e300, ..settings(60) };
+    let kind = Kind::NeuralEf { averaged: false };
+    let error = trained(device, kind, &settings, &Silent, None).err().expect("nothing is finite").to_string();
+    assert!(error.contains("recoveries") && error.contains("not finite"), "{error}");
+}
+
+#[test]
+fn too_large_a_batch_is_told_what_would_fit() {
+    let (device, _held) = device!();
+    let Device::Cuda(ordinal) = device else { return };
+    let (x, kernel) = (points(1 << 15, 1), Kernel::parse("rbf(1)").unwrap());
+    let kind = Kind::NeuralEf { averaged: false };
+    let gpu = gpu(ordinal).unwrap();
+    gpu.limit_memory(Some(1 << 30));
+    let error = device.scope(|| {
+        let mut action = KernelAction::new(&kernel, x.view(), Precision::F32).unwrap();
+        let functions = kind.functions(NETWORKS, 1, K, &Rng::new(2)).unwrap();
+        let mut objective = kind.objective(&functions, K).unwrap();
+        let settings = Settings { batch: 1 << 15, ..settings(10) };
+        let watch = Watch { progress: &Silent, interrupt: None };
+        train(&mut action, functions, objective.as_mut(), K, &settings, watch).err().expect("4 GiB").to_string()
+    });
+    gpu.limit_memory(None);
+    assert!(error.contains("[32768, 32768]") && error.contains("by estimate a batch of"), "{error}");
+    // The run that fits afterwards is none the worse.
+    trained(device, kind, &settings(10), &Silent, None).unwrap();
+}

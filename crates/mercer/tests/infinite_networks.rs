@@ -1,0 +1,232 @@
+//! Kernels of infinite networks: golden values of neural-tangents, hand-checked limits, laws, and sampled wide networks.
+
+use mercer::kernel::{Expression, Kernel};
+use mercer::operator::{KernelOperator, Operator, Precision, cross_apply, gram, gram_cross};
+use mercer::rng::Rng;
+use ndarray::{Array2, ArrayView2};
+use serde_json::Value;
+
+fn matrix(rows: &Value) -> Array2<f64> {
+    let rows: Vec<Vec<f64>> = serde_json::from_value(rows.clone()).unwrap();
+    Array2::from_shape_vec((rows.len(), rows[0].len()), rows.concat()).unwrap()
+}
+
+fn values(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<f64> {
+    Array2::from_shape_fn((x.nrows(), x.nrows()), |(i, j)| kernel.value(&x.row(i).to_vec(), &x.row(j).to_vec()))
+}
+
+fn error(got: &Array2<f64>, want: &Array2<f64>) -> f64 {
+    let scale = want.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+    got.iter().zip(want).fold(0.0, |m: f64, (g, w)| m.max((g - w).abs() / w.abs().max(1e-3 * scale)))
+}
+
+/// tests/golden/infinite_networks.py wrote the values; the versions it ran with are in the file.
+#[test]
+fn values_agree_with_neural_tangents() {
+    let golden: Value = serde_json::from_str(include_str!("golden/infinite_networks.json")).unwrap();
+    let cases = golden["cases"].as_array().unwrap();
+    assert!(cases.len() > 40);
+    for case in cases {
+        let x = matrix(&golden["inputs"][case["inputs"].as_str().unwrap()]);
+        for name in ["nngp", "ntk"] {
+            let text = format!("{name}({})", case["arguments"].as_str().unwrap());
+            let kernel = Kernel::parse(&text).unwrap();
+            let want = matrix(&case[name]);
+            // Neural-tangents rounds the angle of x with itself to 1e-8 (its own diagonal shows it), hence not 1e-12.
+            // Tanh and its kin are compared at deviations of about 1, as 120 Gauss–Hermite nodes are off by 3e-6 at 1.7.
+            let quadrature = ["tanh", "sigmoid", "softplus"].iter().any(|act| text.contains(act));
+            let tolerance = if quadrature { 1e-6 } else { 2e-8 };
+            let off = error(&values(&kernel, x.view()), &want);
+            assert!(off < tolerance, "{text}: the formula is off by {off:e}");
+            let off = error(&gram::<f64>(&kernel, x.view()), &want);
+            assert!(off < tolerance, "{text}: the tile is off by {off:e}");
+        }
+    }
+}
+
+fn points(n: usize, d: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    Array2::from_shape_simple_fn((n, d), || rng.normal())
+}
+
+#[test]
+fn limits_that_can_be_worked_out_by_hand() {
+    let x = points(4, 3, 1);
+    let linear = gram::<f64>(&Kernel::parse("linear").unwrap(), x.view()) / 3.0;
+    let of = |text: &str| gram::<f64>(&Kernel::parse(text).unwrap(), x.view());
+    let close = |a: Array2<f64>, b: Array2<f64>| assert!(error(&a, &b) < 1e-13, "{a} for {b}");
+    // No hidden layer: a linear model.
+    close(of("nngp(depth=0, w_var=1.5, b_var=0.2)"), 1.5 * &linear + 0.2);
+    close(of("ntk(depth=0, w_var=1.5, b_var=0.2)"), 1.5 * &linear + 0.2);
+    // Linear units: K = w^{L+1} x·x'/d, and every one of the L + 1 layers adds as much to Θ.
+    close(of("nngp(depth=3, act=identity, w_var=1.5)"), 1.5f64.powi(4) * &linear);
+    close(of("ntk(depth=3, act=identity, w_var=1.5)"), 4.0 * 1.5f64.powi(4) * &linear);
+    // One layer of ReLUs is the arc-cosine kernel of order one, halved.
+    close(of("nngp(depth=1, act=relu, w_var=1)"), of("arccos(1)") / 6.0);
+    // x = x': ReLU layers with w_var = 2 keep ‖x‖²·2/d, and each of the L + 1 adds one such term.
+    let diagonal = of("ntk(depth=5, act=relu, w_var=2)").diag().to_owned();
+    for (got, xx) in diagonal.iter().zip(linear.diag()) {
+        assert!((got - 6.0 * 2.0 * xx).abs() < 1e-13 * got, "{got} for {}", 12.0 * xx);
+    }
+    // A residual block with an identity shortcut adds its body.
+    close(of("nngp('dense res(dense) dense', w_var=1.5)"), (1.5 + 1.5 * 1.5) * 1.5 * &linear);
+}
+
+#[test]
+fn zero_and_equal_points_are_no_trouble() {
+    let x = ndarray::array![[0.0, 0.0], [1.0, 2.0], [1.0, 2.0], [-1.0, -2.0], [1e-12, 0.0], [1e8, 1.0]];
+    for act in ["relu", "leaky_relu", "abs", "erf", "sin", "sign", "step", "gaussian", "gelu", "tanh", "softplus"] {
+        for name in ["ntk", "nngp"] {
+            let kernel = Kernel::parse(&format!("{name}(depth=2, act={act})")).unwrap();
+            let k = gram::<f64>(&kernel, x.view());
+            assert!(k.iter().all(|v| v.is_finite()), "{kernel}: {k}");
+            assert!(gram::<f32>(&kernel, x.view()).iter().all(|v| v.is_finite()), "{kernel} in f32");
+            assert!((k[[1, 2]] - k[[1, 1]]).abs() < 1e-7 * k[[1, 1]], "{kernel}: equal points differ");
+        }
+    }
+}
+
+/// `width` hidden units a layer, many networks: their outputs' covariance is the NNGP up to `1/√networks`.
+#[test]
+fn sampled_wide_networks_have_this_covariance() {
+    let (x, width, networks) = (points(3, 4, 2), 256, 3000);
+    let kernel = Kernel::parse("nngp('dense(256) relu dense(256) erf dense(1)', w_var=1.5, b_var=0.1)").unwrap();
+    let want = gram::<f64>(&kernel, x.view());
+    let mut rng = Rng::new(3);
+    let mut layer = |y: &Array2<f64>, outputs: usize| {
+        let w = Array2::from_shape_simple_fn((y.ncols(), outputs), || rng.normal());
+        let b = Array2::from_shape_simple_fn((1, outputs), || rng.normal());
+        y.dot(&w) * (1.5 / y.ncols() as f64).sqrt() + b * 0.1f64.sqrt()
+    };
+    let mut sum = Array2::<f64>::zeros((3, 3));
+    for _ in 0..networks {
+        let hidden = layer(&x, width).mapv(|u| u.max(0.0));
+        let hidden = layer(&hidden, width).mapv(|u| mercer::simd::Num::erf(u));
+        let f = layer(&hidden, 1);
+        sum += &f.dot(&f.t());
+    }
+    // The product of two centred normals has variance K_ii K_jj + K_ij²; four standard errors, plus O(1/width).
+    for ((i, j), got) in (sum / networks as f64).indexed_iter() {
+        let deviation = ((want[[i, i]] * want[[j, j]] + want[[i, j]].powi(2)) / networks as f64).sqrt();
+        assert!((got - want[[i, j]]).abs() < 4.0 * deviation + 2.0 / width as f64, "{got} for {}", want[[i, j]]);
+    }
+}
+
+#[test]
+fn kernels_read_back_as_they_are_shown() {
+    for text in [
+        "ntk",
+        "nngp(0, w_var=1)",
+        "ntk(2, erf, b_var=0.5)",
+        "ntk('dense(512) relu dense(10)')",
+        "0.5*ntk(\"dense erf res(dense relu dense(w_var=0.1, b_var=3) | dense) relu dense\", w_var=1) + rbf(2)",
+        "nngp('dense(8, w=3, b=0.5) | relu dense(1)')",
+        "ntk('conv(3, stride=2, pad=valid) relu avgpool(2) conv(16, 3) relu avgpool(3, stride=1) gap dense', shape=28x20x3)",
+    ] {
+        let kernel = Kernel::parse(text).unwrap();
+        let shown = kernel.to_string();
+        assert_eq!(Kernel::parse(&shown).unwrap(), kernel, "{text} is shown as {shown}");
+    }
+    assert_eq!(Kernel::parse("ntk").unwrap().to_string(), "ntk(depth=3, act=relu, w_var=2, b_var=0)");
+    // A width is no part of the kernel, and w is the root of w_var.
+    let shown = Kernel::parse("ntk('dense(512, w=2) relu dense(10)', b_var=0.1)").unwrap().to_string();
+    assert_eq!(shown, "ntk(\"dense(w_var=4) relu dense\", w_var=2, b_var=0.1)");
+}
+
+#[test]
+fn slips_are_named() {
+    for (text, says) in [
+        ("ntk(act=rellu)", "did you mean 'relu'"),
+        ("ntk(act=banana)", "one of identity, relu"),
+        ("ntk(depth=1.5)", "whole number"),
+        ("ntk(depth=-1)", "whole number"),
+        ("ntk(w_var=0)", "above 0"),
+        ("ntk('')", "no layer with weights"),
+        ("ntk('relu')", "no layer with weights"),
+        ("ntk('dens relu')", "did you mean 'dense'"),
+        ("ntk('dense relu relu dense')", "right before it"),
+        ("ntk('relu dense')", "right before it"),
+        ("ntk('dense(0)')", "whole number"),
+        ("ntk('dense(3, c=1)')", "no option 'c'"),
+        ("ntk('dense(w_var=-1)')", "above 0"),
+        ("ntk('dense(w_var=1, w=1)')", "not both"),
+        ("ntk('dense(3')", "closing bracket"),
+        ("ntk('dense)')", "too many"),
+        ("ntk('dense relu(2) dense')", "no arguments"),
+        ("ntk('dense relu dense', depth=2)", "not both"),
+        ("ntk('dense", "closing quote"),
+        ("rbf('dense')", "takes no text"),
+        ("ntk(layers=3)", "a text in quotes"),
+        ("ntk('res dense')", "in brackets"),
+        ("ntk('res(relu) dense')", "right before it"),
+        ("ntk('dense res(relu) dense')", "must end with dense or conv"),
+        ("ntk('dense res(res(res(res(res(dense)))))')", "deeper than 4"),
+        ("ntk('conv(3) relu gap dense')", "shape=28x28x1"),
+        ("ntk('conv(3) relu dense', shape=8x8x1)", "put gap or flatten"),
+        ("ntk('conv(3) relu', shape=8x8x1)", "ends with a picture"),
+        ("ntk('conv(9, pad=valid) gap dense', shape=8x8x1)", "does not fit"),
+        ("ntk('conv(3, pad=zero) gap dense', shape=8x8x1)", "same or valid"),
+        ("ntk('conv relu gap dense', shape=8x8x1)", "needs its size"),
+        ("ntk('conv(3) gap conv(3) dense', shape=8x8x1)", "become one vector"),
+        ("ntk('conv(3) gap dense', shape=8x8)", "28x28x1"),
+        ("ntk('conv(3) res(conv(3, stride=2)) gap dense', shape=8x8x1)", "cannot be added"),
+        ("ntk('conv(3) res(avgpool(2) conv(3)) gap dense', shape=8x8x1)", "put them outside"),
+    ] {
+        let said = Kernel::parse(text).expect_err(text).to_string();
+        assert!(said.contains(says), "{text}: {said}");
+    }
+}
+
+#[test]
+fn pictures_take_their_shape_from_the_data() {
+    let x = points(2, 48, 4);
+    let resolve = |text: &str, x: ArrayView2<f64>| Expression::parse(text).unwrap().resolve(x, 0);
+    let kernel = resolve("ntk('conv(3) relu gap dense')", x.view()).unwrap();
+    assert!(kernel.to_string().contains("shape=4x4x3"), "{kernel}");
+    let said = resolve("ntk('conv(3) relu gap dense')", points(2, 40, 4).view()).unwrap_err().to_string();
+    assert!(said.contains("points of 40 numbers"), "{said}");
+    let said = resolve("ntk('conv(3) gap dense', shape=4x4x1)", x.view()).unwrap_err().to_string();
+    assert!(said.contains("holds 16 numbers, but the points have 48"), "{said}");
+}
+
+/// Pictures of 6×4 with two channels, through every kind of step; 19 of them, so that the last lanes are not full.
+#[test]
+fn pictures_run_in_every_operator() {
+    let rest = "w_var=1.6, b_var=0.1, shape=6x4x2";
+    for (name, layers) in [
+        ("ntk", "conv(3) relu conv(3) relu gap dense"),
+        ("nngp", "conv(3, stride=2) erf flatten dense relu dense"),
+        ("ntk", "conv(2) relu avgpool(2) conv(3) gelu avgpool(2, stride=1) gap dense relu dense"),
+        ("ntk", "conv(3) res(relu conv(3, stride=2) | conv(1, stride=2)) tanh flatten res(dense) dense"),
+        ("nngp", "avgpool(2, stride=1) conv(4, pad=valid, stride=2) res(leaky_relu conv(3)) sin gap dense"),
+    ] {
+        let (x, z) = (points(19, 48, 5), points(3, 48, 6));
+        let kernel = Kernel::parse(&format!("0.5*{name}('{layers}', {rest}) + rbf(9)")).unwrap();
+        let k = values(&kernel, x.view());
+        let close = |got: &Array2<f64>, want: &Array2<f64>, tolerance: f64, what: &str| {
+            assert!(error(got, want) < tolerance, "{kernel}: {what} is off by {:e}", error(got, want));
+        };
+        let double = gram::<f64>(&kernel, x.view());
+        close(&double, &k, 1e-11, "gram in f64");
+        assert!(double.indexed_iter().all(|((i, j), v)| *v == double[[j, i]]), "{kernel} is not symmetric");
+        let least = mercer::linalg::eigh(double.view()).unwrap().0[18];
+        assert!(least > -1e-12 * double.diag().sum(), "{kernel}: eigenvalue {least}");
+        // The slope of a ReLU sees angles, of which f32 keeps half the digits.
+        close(&gram::<f32>(&kernel, x.view()).mapv(f64::from), &k, 1e-4, "gram in f32");
+        let cross = Array2::from_shape_fn((19, 3), |(i, j)| kernel.value(&x.row(i).to_vec(), &z.row(j).to_vec()));
+        close(&gram_cross::<f64>(&kernel, x.view(), z.view()), &cross, 1e-11, "gram_cross");
+        let operator = KernelOperator::new(&kernel, x.view(), Precision::F64);
+        let v = points(19, 2, 7);
+        close(&operator.apply(v.view()), &k.dot(&v), 1e-9, "the product");
+        let diagonal = operator.diagonal().insert_axis(ndarray::Axis(1));
+        close(&diagonal, &k.diag().to_owned().insert_axis(ndarray::Axis(1)), 1e-11, "the diagonal");
+        close(
+            &operator.block(&[3, 17], &[17, 0]),
+            &k.select(ndarray::Axis(0), &[3, 17]).select(ndarray::Axis(1), &[17, 0]),
+            1e-11,
+            "a block",
+        );
+        let applied = cross_apply(&kernel, z.view(), x.view(), v.view(), Precision::F64);
+        close(&applied, &cross.t().dot(&v), 1e-9, "the product with new points");
+    }
+}

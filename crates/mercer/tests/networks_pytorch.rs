@@ -1,0 +1,67 @@
+//! Networks with PyTorch's weights give PyTorch's outputs, to 1e-5. `golden/networks_pytorch.py` wrote the file.
+
+use mercer::compute::{Device, Tensor};
+use mercer::net::{Mode, NamedTensor, Network};
+use safetensors::tensor::{Dtype, SafeTensors};
+
+/// All tensors of the golden file whose name starts with `prefix`, under the rest of it; counters are left out.
+fn golden(prefix: &str) -> Vec<NamedTensor> {
+    let file =
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/networks_pytorch.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&file).unwrap();
+    let numbers = |view: &safetensors::tensor::TensorView| -> Vec<f32> {
+        view.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    };
+    tensors
+        .iter()
+        .filter(|(_, view)| view.dtype() == Dtype::F32)
+        .filter_map(|(name, view)| {
+            let name = name.strip_prefix(prefix)?.to_owned();
+            Some(NamedTensor { name, shape: view.shape().to_vec(), data: numbers(&view) })
+        })
+        .collect()
+}
+
+fn tensor(name: &str) -> Tensor {
+    let found = golden(name).remove(0);
+    Tensor::from_host(Device::Cpu, &found.shape, &found.data).unwrap()
+}
+
+fn check(name: &str, text: &str) {
+    let (x, want) = (tensor(&format!("{name}.x")), tensor(&format!("{name}.y")).to_host().unwrap());
+    let net = Network::parse(text, x.shape()[1], 1).unwrap();
+    let weights = golden(&format!("{name}.weights."));
+    let theta = net.parameters_named(Device::Cpu, &weights).unwrap();
+    let (folded, less) = net.fold(&theta).unwrap();
+    for (net, theta) in [(&net, &theta), (&folded, &less)] {
+        let mut workspace = net.workspace(Device::Cpu).unwrap();
+        let y = net.forward(theta, &x, Mode::Eval, &mut workspace).unwrap().to_host().unwrap();
+        for (y, want) in y.iter().zip(&want) {
+            assert!((y - want).abs() < 1e-5, "{name}: {y} {want}");
+        }
+    }
+    // And out again, number for number.
+    let mut out = net.tensors(&theta).unwrap();
+    out.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut weights = weights;
+    weights.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(out, weights);
+}
+
+#[test]
+fn a_lenet_gives_the_outputs_of_pytorch() {
+    check(
+        "lenet",
+        "image(1, 12, 12) conv(4, 5) relu maxpool(2) conv(6, 3, pad=valid) tanh maxpool(2) flatten dense(12) relu dense(5)",
+    );
+}
+
+#[test]
+fn a_residual_network_gives_the_outputs_of_pytorch() {
+    check(
+        "resnet",
+        "image(3, 8, 8) conv(4, 3) bn relu res(conv(4, 3) bn relu conv(4, 3) bn) relu \
+         res(conv(6, 3, stride=2) bn relu conv(6, 3) bn; conv(6, 1, stride=2) bn) relu \
+         res(conv(8, 3, stride=2) bn relu conv(8, 3) bn; conv(8, 1, stride=2) bn) relu gap flatten dense(5)",
+    );
+}
