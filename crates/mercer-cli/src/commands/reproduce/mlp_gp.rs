@@ -121,8 +121,15 @@ fn projections(cases: &[Case]) -> String {
     grid.svg()
 }
 
-const HEADINGS: [&str; 6] =
-    ["pair", "exact eigenvalue", "NeuralEF", "NeuralEF, raw", "|cos|, fitted points", "|cos|, new points"];
+const HEADINGS: [&str; 7] = [
+    "pair",
+    "exact eigenvalue",
+    "closed form",
+    "NeuralEF",
+    "NeuralEF, raw",
+    "|cos|, fitted points",
+    "|cos|, new points",
+];
 
 fn cells(case: &Case) -> Vec<Vec<String>> {
     (0..case.exact.len())
@@ -130,6 +137,7 @@ fn cells(case: &Case) -> Vec<Vec<String>> {
             vec![
                 (j + 1).to_string(),
                 text::number(case.exact[j], 5),
+                text::number(case.closed_form[j], 5),
                 text::number(case.neural[j], 5),
                 case.raw.get(j).map_or(text::GAP.into(), |μ| text::number(*μ, 5)),
                 format!("{:.5}", case.fitted[j]),
@@ -143,7 +151,7 @@ fn table(case: &Case) -> Table {
     let table = cells(case).iter().fold(Table::new(&HEADINGS), |table, row| table.row(row));
     table.caption(format!(
         "{}: eigenvalues of the kernel over the points, and how well NeuralEF's functions agree with the exact ones. Raw are \
-         the moving averages of the training itself.",
+         the moving averages of the training itself; the closed form is the kernel of infinitely many, infinitely wide networks.",
         case.name
     ))
 }
