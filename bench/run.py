@@ -4,6 +4,7 @@
     python3 bench/run.py                 # all jobs; makes bench/.venv and bench/.data the first time
     python3 bench/run.py gram-f32 rff-f64
     python3 bench/run.py --repeats 5
+    python3 bench/run.py entk-784-512-512-10-64   # the empirical NTK beside neural-tangents; makes bench/.venv-kernels
     python3 bench/run.py --kernels       # infinite networks beside neural-tangents and PyTorch; makes bench/.venv-kernels
     python3 bench/run.py --neural        # the training step beside PyTorch's; makes bench/.venv-neural (5 GB) the first time
 
@@ -51,6 +52,8 @@ KERNELS = {
     "ntk-8000": ("NTK of 3 ReLU layers, 8000×784, f32", ["neural-tangents", "formula"], 3),
     "conv-32": ("NTK of 3 convolutions and GAP, 32 pictures 32×32×3", ["neural-tangents"], 2),
 }
+# job: what it is, the ratio we aim at, kernels in a round
+ENTK = {"entk-784-512-512-10-64": ("empirical NTK of 784-512-512-10, N=64, 10×10 outputs, f32", 1, 30)}
 ARRAYS = {"x8000x64": (8000, 64), "v8000x16": (8000, 16), "x5000x50": (5000, 50), "y5000x1": (5000, 1),
           "new100x50": (100, 50), "x20000x50": (20000, 50), "x50000x50": (50000, 50), "x100000x50": (100000, 50)}
 
@@ -61,12 +64,12 @@ def environment(folder, requirements):
     subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "-r", HERE / requirements], check=True)
 
 
-def prepare(classic, neural, kernels):
+def prepare(classic, neural, kernels, entk):
     subprocess.run(["cargo", "build", "--release", "-q", "-p", "mercer-bench"], cwd=HERE.parent, check=True)
     DATA.mkdir(exist_ok=True)
     if neural or kernels:
         environment(VENV_NEURAL, "requirements-neural.txt")
-    if kernels:
+    if kernels or entk:
         environment(VENV_KERNELS, "requirements-kernels.txt")
     if not classic:
         return
@@ -83,6 +86,7 @@ def one(side, job, repeats):
                "torch": [VENV_NEURAL / "bin/python", HERE / "neural_peers.py", job.removeprefix("neural-")],
                "neural-tangents": [VENV_KERNELS / "bin/python", HERE / "kernel_peers.py", "neural-tangents", job],
                "formula": [VENV_NEURAL / "bin/python", HERE / "kernel_peers.py", "torch", job],
+               "entk": [VENV_KERNELS / "bin/python", HERE / "entk_peers.py", job.removeprefix("entk-")],
                "mercer": [HERE.parent / "target/release/mercer-bench", job, DATA]}[side]
     threads = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     output = subprocess.run([*command, str(repeats)], check=True, stdout=subprocess.PIPE,
@@ -124,6 +128,28 @@ def compare_steps(job, rounds, steps):
     gflops = result["mercer"]["flop"] / median["mercer"] / 1e9
     return {**result, "ratio": median["torch"] / median["mercer"], "gflops": gflops, "gemm_gflops": max(speeds),
             "share_of_gemm": gflops / max(speeds)}
+
+
+def report_entk(jobs, rounds):
+    """neural-tangents' structured derivatives and Mercer in turn: the median of each round, and the median round."""
+    print(f"{'job':60} {'peer ms':>8} {'mercer ms':>9} {'ratio':>6} {'aim':>4}  {'contraction':>11} {'ratio':>6}")
+    results = {}
+    for job in jobs:
+        what, aim, repeats = ENTK[job]
+        runs = {"entk": [], "mercer": []}
+        for _ in range(rounds):
+            for side, all_runs in runs.items():
+                all_runs.append(one(side, job, repeats))
+        result = {side: {**r[-1], "seconds": [statistics.median(run["seconds"]) for run in r],
+                         "fastest": min(min(run["seconds"]) for run in r)} for side, r in runs.items()}
+        median = {side: statistics.median(r["seconds"]) for side, r in result.items()}
+        contraction = min(run["others"]["jacobian_contraction"] for run in runs["entk"])
+        results[job] = {**result, "ratio": median["entk"] / median["mercer"],
+                        "ratio_to_contraction": contraction / median["mercer"]}
+        print(f"{what:60} {1e3 * median['entk']:>8.1f} {1e3 * median['mercer']:>9.1f} "
+              f"{results[job]['ratio']:>5.1f}× {aim:>4}  {contraction:>9.2f} s {results[job]['ratio_to_contraction']:>5.0f}×",
+              flush=True)
+    return results
 
 
 def compare_kernels(job, rounds):
@@ -209,7 +235,7 @@ def store(name, facts, results, is_partial):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL, *KERNELS], help="default: the classic ones")
+    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL, *KERNELS, *ENTK], help="default: the classic ones")
     parser.add_argument("--neural", action="store_true", help="the neural jobs, beside PyTorch")
     parser.add_argument("--kernels", action="store_true", help="infinite networks, beside neural-tangents and PyTorch")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of each job (default 3)")
@@ -217,8 +243,9 @@ def main():
     classic = [job for job in options.jobs if job in JOBS] or (
         [] if options.jobs or options.neural or options.kernels else list(JOBS))
     neural = [job for job in options.jobs if job in NEURAL] or (list(NEURAL) if options.neural else [])
+    entk = [job for job in options.jobs if job in ENTK]
     kernels = [job for job in options.jobs if job in KERNELS] or (list(KERNELS) if options.kernels else [])
-    prepare(classic, neural, kernels)
+    prepare(classic, neural, kernels, entk)
     load = os.getloadavg()[0]
     peaks = {p: one("mercer", f"gemm-{p}", 5) for p in ("f32", "f64")}
     peak = {p: r["flop"] / min(r["seconds"]) / 1e9 for p, r in peaks.items()}
@@ -231,6 +258,8 @@ def main():
         store("neural.json", facts, report_neural(neural, options.repeats), bool(options.jobs))
     if kernels:
         store("kernels.json", facts, report_kernels(kernels, options.repeats), bool(options.jobs))
+    if entk:
+        store("entk.json", facts, report_entk(entk, options.repeats), bool(options.jobs))
 
 
 if __name__ == "__main__":

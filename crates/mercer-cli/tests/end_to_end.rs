@@ -138,6 +138,75 @@ fn sampled_functions_are_fitted_whatever_their_outputs() {
 }
 
 #[test]
+fn a_model_of_samples_goes_to_new_points_and_files_stay_where_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let net = ["--net", "dense(40, w=2, b=0.3) erf dense(1)", "--samples", "60"];
+    said(folder, &[&["sample", "moons(n=120)"], &net[..], &["--out", "F.npy"]].concat());
+    said(folder, &[&["sample", "moons(n=9, seed=4)"], &net[..], &["--out", "new.npy"]].concat());
+    assert_eq!(read(folder.join("F.npy")).dim(), (60, 120));
+    for method in ["exact", "krylov"] {
+        let fit = ["fit", "moons(n=120)", "--samples", "F.npy", "--k", "3", "--method", method, "--out", "m.mercer"];
+        said(folder, &fit);
+        said(folder, &["transform", "m.mercer", "--samples", "F.npy", "--out", "psi.csv"]);
+        said(folder, &["transform", "m.mercer", "--samples", "new.npy", "--out", "psi_new.npy"]);
+        assert_eq!(read(folder.join("psi_new.npy")).dim(), (9, 3));
+        let psi = read(folder.join("psi.csv"));
+        let gram = psi.t().dot(&psi) / 120.0;
+        assert!((gram - Array2::<f64>::eye(3)).iter().all(|d| d.abs() < 1e-6));
+    }
+    assert!(refused(folder, &["transform", "m.mercer", "moons(n=9)", "--out", "z.npy"]).contains("give --samples"));
+    let fewer = ["sample", "moons(n=9)", "--net", "dense(3) erf dense(1)", "--samples", "59", "--out", "few.npy"];
+    said(folder, &fewer);
+    let transform = ["transform", "m.mercer", "--samples", "few.npy", "--out", "z.npy"];
+    assert!(refused(folder, &transform).contains("the same functions"));
+    // Networks are functions of the points: no samples needed.
+    let fit = ["fit", "moons(n=120)", "--samples", "F.npy", "--k", "2", "--method", "neuralef", "--steps", "20"];
+    said(folder, &[&fit[..], &["--out", "n.mercer"]].concat());
+    said(folder, &["transform", "n.mercer", "moons(n=9)", "--out", "z.npy"]);
+    assert_eq!(read(folder.join("z.npy")).dim(), (9, 2));
+}
+
+#[test]
+fn the_empirical_ntk_is_written_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let ntk = ["ntk", "moons(n=12)", "--net", "dense(20) tanh dense(3)", "--out", "k.npy"];
+    let run = |more: &[&str]| {
+        let object = object(folder, &[&ntk[..], more].concat());
+        (object["shape"].clone(), read(folder.join("k.npy")))
+    };
+    let (shape, exact) = run(&[]);
+    assert_eq!(shape, serde_json::json!([12, 12, 3, 3]));
+    let at = |n: usize, m: usize, c: usize, d: usize| exact[[n, (m * 3 + c) * 3 + d]];
+    let (_, mean) = run(&["--method", "mean"]);
+    let (_, one) = run(&["--outputs", "2"]);
+    let (_, cross) = run(&["--outputs", "0,2", "--cross", "moons(n=5)"]);
+    assert_eq!(cross.dim(), (12, 5 * 4));
+    for (n, m) in (0..12).flat_map(|n| (0..12).map(move |m| (n, m))) {
+        let want = (at(n, m, 0, 0) + at(n, m, 1, 1) + at(n, m, 2, 2)) / 3.0;
+        assert!((mean[[n, m]] - want).abs() < 1e-4 * want.abs().max(1.0));
+        assert!((one[[n, m]] - at(n, m, 2, 2)).abs() < 1e-4 * at(n, m, 2, 2).abs().max(1.0));
+    }
+    for law in ["rademacher", "gaussian"] {
+        let directions = ["--method", "directions", "--directions", "3000", "--law", law];
+        let (shape, f) = run(&directions);
+        assert_eq!(shape, serde_json::json!([3000, 12, 3]));
+        let (_, difference) = run(&[&directions[..], &["--finite-difference", "1e-3"]].concat());
+        let gap = (&f - &difference).mapv(|v| v * v).sum() / f.mapv(|v| v * v).sum();
+        assert!(gap.sqrt() < 0.02, "{gap}");
+        let trace: f64 = (0..12).flat_map(|n| (0..3).map(move |c| (n, c))).map(|(n, c)| at(n, n, c, c)).sum();
+        let estimate = f.mapv(|v| v * v).sum() / 3000.0;
+        assert!((estimate / trace - 1.0).abs() < 0.1, "{estimate} {trace}");
+    }
+    let refuse = |more: &[&str]| refused(folder, &[&ntk[..], more].concat());
+    assert!(refuse(&["--outputs", "3"]).contains("from 0 to 2"));
+    assert!(refuse(&["--outputs", "1,1"]).contains("each once"));
+    assert!(refuse(&["--law", "gaussian"]).contains("--method directions"));
+    assert!(refuse(&["--method", "directions", "--cross", "moons"]).contains("--cross"));
+}
+
+#[test]
 fn gram_writes_the_kernel_matrix() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

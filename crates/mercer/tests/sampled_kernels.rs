@@ -4,10 +4,10 @@ use mercer::compute::{Device, Tensor};
 use mercer::data::{MappedArray, generate, write_npy, write_npy_rows};
 use mercer::linalg::matmul;
 use mercer::net::{Network, ntk::Derivative, ntk::Directions, ntk::EmpiricalNtk, ntk::Law};
-use mercer::operator::{FunctionSamples, LowRankOperator, Operator};
+use mercer::operator::{FunctionSamples, LowRankOperator, NtkOperator, Operator};
 use mercer::rng::Rng;
-use mercer::spectrum::Silent;
 use mercer::spectrum::neural::{Kind, Neural, SampledModel, Samples};
+use mercer::spectrum::{Silent, top_pairs};
 use ndarray::{Array2, Array3, Axis, s};
 use std::path::Path;
 
@@ -187,4 +187,28 @@ fn directions_of_a_network_give_the_spectrum_of_its_ntk() {
         // The relative error of an eigenvalue from S directions is about √(2/S), 2 %.
         assert!((found.eigenvalues[j] / values[j] - 1.0).abs() < 0.08, "{:?} {:?}", found.eigenvalues, &values[..2]);
     }
+}
+
+#[test]
+fn the_ntk_as_an_operator_is_its_dense_matrix() {
+    let mut rng = Rng::new(2);
+    let net = Network::parse("dense(24) tanh dense(3)", 2, 1).unwrap();
+    let theta = net.init(Device::Cpu, &rng).unwrap();
+    let x: Vec<f32> = (0..60).map(|_| rng.normal() as f32).collect();
+    let x = Tensor::from_host(Device::Cpu, &[30, 2], &x).unwrap();
+    let exact = EmpiricalNtk::new(&net, &theta).unwrap().exact(&x, None, &[0, 1, 2]).unwrap();
+    let dense = Array2::from_shape_fn((90, 90), |(a, b)| f64::from(exact[[a / 3, b / 3, a % 3, b % 3]]));
+    let operator = NtkOperator::new(EmpiricalNtk::new(&net, &theta).unwrap(), x).unwrap();
+    let scale = dense.iter().fold(0.0f64, |s, v| s.max(v.abs()));
+    let close = |a: &Array2<f64>, b: &Array2<f64>, scale: f64| (a - b).iter().all(|d| d.abs() < 1e-5 * scale);
+    let v = Array2::from_shape_simple_fn((90, 2), || rng.normal());
+    assert!(close(&operator.apply(v.view()), &dense.dot(&v), 90.0 * scale));
+    assert_eq!(operator.apply(Array2::zeros((90, 1)).view()), Array2::<f64>::zeros((90, 1)));
+    let (rows, columns) = ([7, 3, 88, 7], [0, 45]);
+    let want = Array2::from_shape_fn((4, 2), |(i, j)| dense[[rows[i], columns[j]]]);
+    assert!(close(&operator.block(&rows, &columns), &want, scale));
+    assert!((operator.diagonal() - dense.diag()).iter().all(|d| d.abs() < 1e-5 * scale));
+    let (values, _) = mercer::linalg::eigh(dense.view()).unwrap();
+    let top = top_pairs(&operator, 3, 1e-5, 0, &Silent).unwrap();
+    assert!((0..3).all(|j| (top.values[j] / values[j] - 1.0).abs() < 1e-5), "{:?} {:?}", top.values, &values[..3]);
 }

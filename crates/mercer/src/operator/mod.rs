@@ -5,6 +5,7 @@
 //! | [`KernelOperator`] | matrix-free: tiles computed, used and forgotten |
 //! | [`DenseOperator`] | K in memory |
 //! | [`LowRankOperator`] | `FᵀF/S` from [`FunctionSamples`], in memory or in a file larger than it |
+//! | [`NtkOperator`] | the empirical NTK of a network, by its derivatives |
 //! | [`Centred`] | `H K H`, `H = I − 11ᵀ/n` |
 //!
 //! A GPU or sharded form is one more file that implements [`Operator`].
@@ -17,6 +18,7 @@ mod low_rank;
 mod matrix_free;
 pub mod memory;
 mod network;
+mod network_ntk;
 mod pictures;
 mod points;
 mod real;
@@ -29,6 +31,7 @@ pub use function_samples::FunctionSamples;
 pub use low_rank::LowRankOperator;
 pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;
+pub use network_ntk::NtkOperator;
 pub use points::Points;
 pub use real::{Precision, Real};
 pub(crate) use strips::{StripBuffer, Strips};

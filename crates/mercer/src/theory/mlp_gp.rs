@@ -8,8 +8,10 @@
 use crate::Result;
 use crate::compute::{Device, Tensor};
 use crate::data::{Dataset, Target, generate};
+use crate::kernel::Kernel;
 use crate::linalg::{eigh, matmul, orthonormal_basis};
 use crate::net::ntk::sample_networks;
+use crate::operator::gram;
 use crate::rng::Rng;
 use crate::spectrum::Progress;
 use crate::spectrum::neural::{Kind, Neural, Samples};
@@ -61,6 +63,8 @@ pub struct Case {
     pub net: String,
     /// Eigenvalues of the kernel over the points.
     pub exact: Vec<f64>,
+    /// Those of the same kernel in closed form, of infinitely many and infinitely wide networks.
+    pub closed_form: Vec<f64>,
     /// Those that NeuralEF ends with.
     pub neural: Vec<f64>,
     /// Those of its own moving averages, before Rayleigh–Ritz.
@@ -151,6 +155,7 @@ fn case(
         span: least_cosine(&part(&everywhere, &new_rows), &part(&by_networks, &new_rows))?,
         captured: exact.eigenvalues.iter().sum::<f64>() / exact.trace,
         exact: exact.eigenvalues.clone(),
+        closed_form: closed_form(activation, fit.x.view(), k)?,
         raw: neural.training().map(|t| t.raw_eigenvalues.clone()).unwrap_or_default(),
         seconds: neural.seconds,
         neural: neural.eigenvalues,
@@ -165,6 +170,13 @@ fn case(
         exact_map: part(&turned, &map_rows),
         neural_map: part(&by_networks, &map_rows),
     })
+}
+
+/// The k largest eigenvalues of the infinitely wide network's kernel over the points `[n, 2]`.
+fn closed_form(activation: &str, x: ArrayView2<f64>, k: usize) -> Result<Vec<f64>> {
+    let kernel = Kernel::parse(&format!("nngp(depth=2, act={activation}, w_var=2, b_var=0.1)"))?;
+    let (values, _) = eigh((gram::<f64>(&kernel, x) / x.nrows() as f64).view())?;
+    Ok(values[..k].to_vec())
 }
 
 /// `F` `[S, points, 1]`.

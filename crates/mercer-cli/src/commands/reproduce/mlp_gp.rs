@@ -48,7 +48,7 @@ fn setting(plan: &Plan, cases: &[Case]) -> String {
         "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of a network whose weights are drawn, by {} networks: {}. {} points are fitted. \
          NeuralEF trains {} networks for {} steps on batches of {} and ends in Rayleigh–Ritz; exact is the eigendecomposition of \
          the same kernel over the same points. At {} new points and over the plane, NeuralEF's functions are its networks, and \
-         the exact ones are (1/nμ) Σ κ(x,x_i) ψ(x_i), from the same drawn networks there.",
+         the exact ones are (1/nμ) Σ κ(x,xᵢ) ψ(xᵢ), from the same drawn networks there.",
         text::grouped(plan.samples),
         nets.join("; "),
         text::grouped(plan.n),
@@ -68,8 +68,8 @@ fn maps(cases: &[Case], side: usize) -> String {
     let k = cases.first().map_or(1, |c| c.exact.len());
     let mut grid = Grid::new("Eigenfunctions of the networks' Gaussian process", k).panel_size(210.0, 160.0);
     for case in cases {
-        let few: Vec<usize> = (0..case.x.nrows()).step_by((case.x.nrows() / 150).max(1)).collect();
-        let [xs, ys] = [0, 1].map(|axis| few.iter().map(|i| case.x[[*i, axis]]).collect::<Vec<f64>>());
+        // Their classes alternate.
+        let [xs, ys] = [0, 1].map(|axis| case.x.column(axis).iter().copied().take(SHOWN).collect::<Vec<f64>>());
         for (name, map, _) in rows(case) {
             for j in 0..k {
                 let title = format!("{}, {name}: ψ_{{{}}}", case.name, j + 1);
@@ -83,8 +83,9 @@ fn maps(cases: &[Case], side: usize) -> String {
     grid.svg()
 }
 
-/// The colour of the points on the maps.
+/// The colour of the points on the maps, and how many are shown.
 const LAST: usize = 6;
+const SHOWN: usize = 120;
 
 fn points(cases: &[Case]) -> String {
     let k = cases.first().map_or(1, |c| c.exact.len());
@@ -120,8 +121,15 @@ fn projections(cases: &[Case]) -> String {
     grid.svg()
 }
 
-const HEADINGS: [&str; 6] =
-    ["pair", "exact eigenvalue", "NeuralEF", "NeuralEF, raw", "|cos|, fitted points", "|cos|, new points"];
+const HEADINGS: [&str; 7] = [
+    "pair",
+    "exact eigenvalue",
+    "closed form",
+    "NeuralEF",
+    "NeuralEF, raw",
+    "|cos|, fitted points",
+    "|cos|, new points",
+];
 
 fn cells(case: &Case) -> Vec<Vec<String>> {
     (0..case.exact.len())
@@ -129,6 +137,7 @@ fn cells(case: &Case) -> Vec<Vec<String>> {
             vec![
                 (j + 1).to_string(),
                 text::number(case.exact[j], 5),
+                text::number(case.closed_form[j], 5),
                 text::number(case.neural[j], 5),
                 case.raw.get(j).map_or(text::GAP.into(), |μ| text::number(*μ, 5)),
                 format!("{:.5}", case.fitted[j]),
@@ -142,7 +151,7 @@ fn table(case: &Case) -> Table {
     let table = cells(case).iter().fold(Table::new(&HEADINGS), |table, row| table.row(row));
     table.caption(format!(
         "{}: eigenvalues of the kernel over the points, and how well NeuralEF's functions agree with the exact ones. Raw are \
-         the moving averages of the training itself.",
+         the moving averages of the training itself; the closed form is the kernel of infinitely many, infinitely wide networks.",
         case.name
     ))
 }

@@ -53,6 +53,11 @@ impl<'a> EmpiricalNtk<'a> {
         EmpiricalNtk { parameterisation, ..self }
     }
 
+    /// Outputs of the network.
+    pub fn outputs(&self) -> usize {
+        self.net.outputs()
+    }
+
     /// `Θ(x_n, x'_m)_{cc'}` `[n, m, c, c]` for the chosen outputs, between `x` `[n, d]` and `other` `[m, d]`, or x itself.
     pub fn exact(&self, x: &Tensor, other: Option<&Tensor>, outputs: &[usize]) -> Result<Array4<f32>> {
         let (n, m) = (self.points(x)?, self.points(other.unwrap_or(x))?);
@@ -139,7 +144,7 @@ impl<'a> EmpiricalNtk<'a> {
     }
 
     /// Points of an input `[n, d]`.
-    pub(super) fn points(&self, x: &Tensor) -> Result<usize> {
+    pub(crate) fn points(&self, x: &Tensor) -> Result<usize> {
         match *x.shape() {
             [n, d] if n > 0 && d == self.net.inputs() => Ok(n),
             _ => Err(Error::input(format!(
