@@ -198,7 +198,7 @@ fn pictures_run_in_every_operator() {
         ("nngp", "conv(3, stride=2) erf flatten dense relu dense"),
         ("ntk", "conv(2) relu avgpool(2) conv(3) gelu avgpool(2, stride=1) gap dense relu dense"),
         ("ntk", "conv(3) res(relu conv(3, stride=2) | conv(1, stride=2)) tanh flatten res(dense) dense"),
-        ("nngp", "avgpool(2, stride=1) conv(4, pad=valid, stride=2) res(leaky_relu conv(3)) sin gap dense"),
+        ("nngp", "avgpool(2, stride=1) conv(3, pad=valid, stride=2) res(leaky_relu conv(3)) sin gap dense"),
     ] {
         let (x, z) = (points(19, 48, 5), points(3, 48, 6));
         let kernel = Kernel::parse(&format!("0.5*{name}('{layers}', {rest}) + rbf(9)")).unwrap();

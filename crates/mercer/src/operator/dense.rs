@@ -2,7 +2,7 @@ use super::cuda::{CudaKernel, compiles};
 use super::matrix_free::fill;
 use super::memory::zeros;
 use super::points::Plan;
-use super::tile::{Workspace, ranges};
+use super::tile::{Workspace, mirror, ranges};
 use super::{Operator, Real};
 use crate::compute::cuda;
 use crate::kernel::Kernel;
@@ -89,6 +89,7 @@ pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<T> {
         let (rows, columns) = (blocks[i].clone(), blocks[j].clone());
         let mut tile = workspace.tile(&plan, &points, rows.clone(), &points, columns.clone());
         if i == j {
+            mirror(&mut tile);
             tile.diag_mut().iter_mut().zip(diagonal.slice(s![rows.clone()])).for_each(|(k, &d)| *k = T::of(d));
         }
         // SAFETY: the pairs (i, j) with i ≤ j name disjoint blocks, and so do their mirror images off the diagonal.

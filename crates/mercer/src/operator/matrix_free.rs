@@ -1,6 +1,6 @@
 use super::cuda::{CudaOperator, compiles};
 use super::points::{Plan, Points};
-use super::tile::{Workspace, ranges};
+use super::tile::{Workspace, mirror, ranges};
 use super::{Operator, Precision, Real};
 use crate::Result;
 use crate::compute::Device;
@@ -123,6 +123,7 @@ fn symmetric_apply<T: Real>(plan: &Plan, x: &Points<T>, diagonal: &Array1<f64>, 
             let (rows, columns) = (blocks[i].clone(), blocks[j].clone());
             let mut k = workspace.tile(plan, x, rows.clone(), x, columns.clone());
             if i == j {
+                mirror(&mut k);
                 k.diag_mut()
                     .iter_mut()
                     .zip(&diagonal.as_slice().expect("own array")[rows.clone()])

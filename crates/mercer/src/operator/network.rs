@@ -145,12 +145,9 @@ impl<T: Real, const PHI: usize> Activate<'_, T, PHI> {
     #[inline(always)]
     fn group<const FMA: bool>(&self, group: usize, k: &mut [T; LANES], slopes: &mut [T; LANES]) {
         let phi = Phi::ALL[PHI];
-        let [x, y] = [&self.x, &self.y];
-        let fields = [0, 1, 2].map(
-            #[inline(always)]
-            |f| (x.field(f, group), y.field(f, group)),
-        );
-        let [variance, deviation, inverse] = fields;
+        let variance = (self.x.field(0, group), self.y.field(0, group));
+        let deviation = (self.x.field(1, group), self.y.field(1, group));
+        let inverse = (self.x.field(2, group), self.y.field(2, group));
         if matches!(phi, Phi::Tanh | Phi::Sigmoid | Phi::Softplus) {
             let x =
                 Side { variance: pack::<T, FMA>(variance.0), deviation: pack(deviation.0), inverse: pack(inverse.0) };
@@ -224,7 +221,14 @@ pub(super) fn activate<T: Real>(phi: Phi, k: &mut [T], theta: &mut [T], x: Sides
     }
 }
 
-/// The profile of a point of a network without positions: the sides of its activations, `[activations, FIELDS]`, from
+/// The fields of the sides of inputs with these variances, one after the other: `[FIELDS, variances]`.
+pub(super) fn fields<T: Real>(variances: &[T], out: &mut Vec<T>) {
+    out.extend_from_slice(variances);
+    out.extend(variances.iter().map(|v| T::of(Side::of(v.wide()).deviation)));
+    out.extend(variances.iter().map(|v| T::of(Side::of(v.wide()).inverse)));
+}
+
+/// The profile of a point of a network without positions: the variances of its activations' inputs, `[activations]`, from
 /// `‖x‖²/d`.
 pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
     let (mut now, mut aside, mut profile) = (square, vec![], vec![]);
@@ -232,8 +236,7 @@ pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
         match step {
             Step::Dense(v) => now = v.weight * now + v.bias,
             Step::Activation(phi) => {
-                let side = Side::of(now);
-                profile.extend([side.variance, side.deviation, side.inverse].map(T::of));
+                profile.push(T::of(now));
                 now = phi.second_moment(now);
             }
             Step::Fork => aside.push(now),
@@ -252,24 +255,27 @@ pub(super) struct NetworkBuffers<T> {
     aside: Vec<Covariances<T>>,
     x: Vec<T>,
     y: Vec<T>,
+    variances: Vec<T>,
 }
 
 impl<T: Real> NetworkBuffers<T> {
     /// `values` `[rows, columns]` from `x·x'/d` to the kernel: Θ with `ntk`, K without. `x` and `y` are the profiles of the
-    /// rows and of the columns, `[points, activations, FIELDS]`.
+    /// rows and of the columns, `[points, activations]`.
     pub fn fully_connected(&mut self, steps: &[Step], ntk: bool, x: &[T], y: &[T], columns: usize, values: &mut [T]) {
         let length = y.len() / columns;
         let padded = columns.next_multiple_of(LANES);
         // [activations, FIELDS, padded]
         self.y.clear();
-        for number in 0..length {
-            let at = |j: usize| y[j.min(columns - 1) * length + number];
-            self.y.extend((0..padded).map(at));
+        for activation in 0..length {
+            let at = |j: usize| y[j.min(columns - 1) * length + activation];
+            self.variances.clear();
+            self.variances.extend((0..padded).map(at));
+            fields(&self.variances, &mut self.y);
         }
         for (row, values) in values.chunks_exact_mut(columns).enumerate() {
             // [activations, FIELDS, LANES]
             self.x.clear();
-            self.x.extend(x[row * length..(row + 1) * length].iter().flat_map(|&v| [v; LANES]));
+            x[row * length..(row + 1) * length].iter().for_each(|&v| fields(&[v; LANES], &mut self.x));
             self.now.k.clear();
             self.now.k.extend_from_slice(values);
             self.now.k.resize(padded, T::default());

@@ -9,8 +9,8 @@
 //! Sixteen pairs of pictures are computed together, so every loop runs over full vectors whatever the patch's shape.
 
 use super::Real;
-use super::network::{Covariances, FIELDS, LANES, Sides};
-use crate::kernel::infinite::{DEEPEST, Network, Phi, Side, Step, Variances, Window};
+use super::network::{Covariances, FIELDS, LANES, Sides, fields};
+use crate::kernel::infinite::{DEEPEST, Network, Phi, Step, Variances, Window};
 use crate::simd::{Num, SimdJob, dispatch};
 use ndarray::ArrayView2;
 use rayon::prelude::*;
@@ -25,7 +25,7 @@ pub(super) struct Pictures {
     segments: Vec<Segment>,
     /// The steps after the read-out.
     tail: Vec<Step>,
-    /// Where each activation's sides begin in the profile of a point, `[activations + 1]`.
+    /// Where each activation's variances begin in the profile of a point, `[activations + 1]`.
     starts: Vec<usize>,
 }
 
@@ -80,7 +80,7 @@ impl Pictures {
         }
         for step in steps {
             if matches!(step, Step::Activation(_)) {
-                starts.push(starts[starts.len() - 1] + FIELDS);
+                starts.push(starts[starts.len() - 1] + 1);
             }
         }
         let mut pictures = Pictures { channels, segments, tail: steps.to_vec(), starts };
@@ -141,7 +141,7 @@ impl Segment {
             }
             stages.push(Stage { step, input: before, output: size, stride: (1, 1), activation: starts.len() - 1 });
             if matches!(step, Step::Activation(_)) {
-                starts.push(starts[starts.len() - 1] + FIELDS * size.0 * size.1);
+                starts.push(starts[starts.len() - 1] + size.0 * size.1);
             }
         }
         // Strides from here to the end, backwards; both branches of a sum have the same.
@@ -185,15 +185,23 @@ impl<T: Real> Lanes<T> {
             interleave(&mut self.pixels, &|l| x[[rows[l], f]]);
         }
         self.sides.clear();
-        let length = pictures.profile_length();
-        for number in 0..if profile.is_empty() { 0 } else { length } {
-            interleave(&mut self.sides, &|l| profile[rows[l] * length + number]);
+        if profile.is_empty() {
+            return;
+        }
+        let (length, mut variances) = (pictures.profile_length(), vec![]);
+        for activation in pictures.starts.windows(2) {
+            variances.clear();
+            for number in activation[0]..activation[1] {
+                interleave(&mut variances, &|l| profile[rows[l] * length + number]);
+            }
+            fields(&variances, &mut self.sides);
         }
     }
 
     /// Sides of an activation, for all positions.
     fn of(&self, pictures: &Pictures, activation: usize) -> Sides<'_, T> {
-        let range = pictures.starts[activation] * LANES..pictures.starts[activation + 1] * LANES;
+        let each = FIELDS * LANES;
+        let range = pictures.starts[activation] * each..pictures.starts[activation + 1] * each;
         Sides::each(&self.sides[range])
     }
 }
@@ -420,7 +428,12 @@ impl Pictures {
             lanes.load(self, x, &[], |l| (batch * LANES + l).min(x.nrows() - 1));
             buffers.find_sides(self, &few, &mut lanes);
             for (lane, profile) in profiles.chunks_exact_mut(length).enumerate() {
-                profile.iter_mut().enumerate().for_each(|(i, v)| *v = lanes.sides[i * LANES + lane]);
+                for activation in self.starts.windows(2) {
+                    // The variances are the first field.
+                    let from = FIELDS * activation[0] * LANES + lane;
+                    let variances = lanes.sides[from..].iter().step_by(LANES);
+                    profile[activation[0]..activation[1]].iter_mut().zip(variances).for_each(|(v, &found)| *v = found);
+                }
             }
         });
         profiles
@@ -484,11 +497,7 @@ fn tail_activations(pictures: &Pictures) -> usize {
 
 /// Variances become the sides of an activation, `[FIELDS, positions, LANES]` at the end of `sides`, and then its second moments.
 fn find<T: Real>(phi: Phi, now: &mut Covariances<T>, sides: &mut Vec<T>) {
-    let found: Vec<Side<f64>> = now.k.iter().map(|k| Side::of(k.wide())).collect();
-    let fields: [fn(&Side<f64>) -> f64; FIELDS] = [|s| s.variance, |s| s.deviation, |s| s.inverse];
-    for field in fields {
-        sides.extend(found.iter().map(|side| T::of(field(side))));
-    }
+    fields(&now.k, sides);
     now.k.iter_mut().for_each(|k| *k = T::of(phi.second_moment(k.wide())));
 }
 

@@ -19,6 +19,16 @@ pub(super) fn ranges(n: usize, side: usize) -> Vec<Range<usize>> {
     (0..n).step_by(side).map(|start| start..n.min(start + side)).collect()
 }
 
+/// The upper half of a tile on the diagonal, copied to the lower one: sums over positions of pictures round differently for
+/// `κ(x,x')` and `κ(x',x)`.
+pub(super) fn mirror<T: Copy>(tile: &mut ArrayViewMut2<T>) {
+    for i in 0..tile.nrows() {
+        for j in 0..i {
+            tile[[i, j]] = tile[[j, i]];
+        }
+    }
+}
+
 /// Buffers that one thread reuses from tile to tile.
 pub(super) struct Workspace<T> {
     values: Vec<T>,
