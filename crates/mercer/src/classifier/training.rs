@@ -2,7 +2,7 @@
 
 use super::checkpoint::Mark;
 use super::{Classifier, Labelled, Scores, on_device};
-use crate::compute::{self, Move, Rule, Tensor};
+use crate::compute::{self, Math, Move, Rule, Tensor};
 use crate::net::{Mode, Optimizer, Schedule, Workspace};
 use crate::rng::Rng;
 use crate::spectrum::{Progress, Silent};
@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
     }
 
     fn run(mut self) -> Result<Trained> {
-        let per_epoch = self.steps_of_epoch();
+        let (device, per_epoch) = (self.x.device(), self.steps_of_epoch());
         let total = self.settings.epochs * per_epoch;
         let mut stop = Stop::Done;
         while self.optimizer.steps() < total {
@@ -232,7 +232,8 @@ impl<'a> Run<'a> {
                 stop = Stop::Interrupted;
                 break;
             }
-            self.step()?;
+            // Scores are taken without it: what is reported is the network that a user has.
+            device.with_math(Math::Tf32, || self.step())?;
             if self.optimizer.steps().is_multiple_of(per_epoch) {
                 self.end_epoch()?;
             } else if self.reported.elapsed() > Duration::from_millis(200) {
