@@ -24,7 +24,8 @@ pub struct Context {
 impl Context {
     /// Checks the options and sizes the pool of threads.
     pub fn new(globals: &Globals) -> Result<Context> {
-        let device = Device::parse(&globals.device)?.open()?;
+        // A device that is not there is the user's to choose again.
+        let device = Device::parse(&globals.device)?.open().map_err(|e| Error::input(e.to_string()))?;
         if let Some(threads) = globals.threads {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global();
             pool.map_err(|e| Error::input(format!("--threads {threads}: {e}")))?;

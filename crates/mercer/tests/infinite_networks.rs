@@ -101,7 +101,7 @@ fn sampled_wide_networks_have_this_covariance() {
     let mut sum = Array2::<f64>::zeros((3, 3));
     for _ in 0..networks {
         let hidden = layer(&x, width).mapv(|u| u.max(0.0));
-        let hidden = layer(&hidden, width).mapv(|u| mercer::simd::Num::erf(u));
+        let hidden = layer(&hidden, width).mapv(mercer::simd::Num::erf);
         let f = layer(&hidden, 1);
         sum += &f.dot(&f.t());
     }
@@ -119,7 +119,7 @@ fn kernels_read_back_as_they_are_shown() {
         "nngp(0, w_var=1)",
         "ntk(2, erf, b_var=0.5)",
         "ntk('dense(512) relu dense(10)')",
-        "0.5*ntk(\"dense erf res(dense relu dense(w_var=0.1, b_var=3) | dense) relu dense\", w_var=1) + rbf(2)",
+        "0.5*ntk(\"dense erf res(dense relu dense(w_var=0.1, b_var=3); dense) relu dense\", w_var=1) + rbf(2)",
         "nngp('dense(8, w=3, b=0.5) | relu dense(1)')",
         "ntk('conv(3, stride=2, pad=valid) relu avgpool(2) conv(16, 3) relu avgpool(3, stride=1) gap dense', shape=28x20x3)",
     ] {
@@ -197,7 +197,7 @@ fn pictures_run_in_every_operator() {
         ("ntk", "conv(3) relu conv(3) relu gap dense"),
         ("nngp", "conv(3, stride=2) erf flatten dense relu dense"),
         ("ntk", "conv(2) relu avgpool(2) conv(3) gelu avgpool(2, stride=1) gap dense relu dense"),
-        ("ntk", "conv(3) res(relu conv(3, stride=2) | conv(1, stride=2)) tanh flatten res(dense) dense"),
+        ("ntk", "conv(3) res(relu conv(3, stride=2); conv(1, stride=2)) tanh flatten res(dense) dense"),
         ("nngp", "avgpool(2, stride=1) conv(3, pad=valid, stride=2) res(leaky_relu conv(3)) sin gap dense"),
     ] {
         let (x, z) = (points(19, 48, 5), points(3, 48, 6));

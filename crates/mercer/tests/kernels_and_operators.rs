@@ -23,7 +23,7 @@ fn kernels() -> Vec<Kernel> {
         "periodic(2)*periodic(3)",
         "ntk(depth=2, act=erf, w_var=1.5, b_var=0.1)",
         "nngp(depth=1, act=gelu, b_var=0.3) + 0.5*rbf(2)",
-        "ntk('dense sin res(dense relu dense | dense) leaky_relu dense', w_var=1.2, b_var=0.2)",
+        "ntk('dense sin res(dense relu dense; dense) leaky_relu dense', w_var=1.2, b_var=0.2)",
     ];
     let names = catalogue().into_iter().map(|e| e.name);
     names.chain(others).map(|text| Kernel::parse(text).unwrap()).collect()

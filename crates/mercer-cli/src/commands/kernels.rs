@@ -46,7 +46,7 @@ fn listed(kernels: &[Entry]) -> String {
     said +=
         "An infinite network may be written layer by layer: ntk(\"conv(3) relu conv(3) relu gap dense\", w_var=2);\n";
     said += "layers are dense, conv(size, stride=1, pad=same|valid), avgpool(size, stride=size), gap, flatten,\n";
-    said += "res(layers) or res(layers | shortcut), and activations. Pictures are stored channel by channel.\n";
+    said += "res(layers) or res(layers; shortcut), and activations. Pictures are stored channel by channel.\n";
     said + "A lengthscale of median is the median distance between points of the data.\n"
 }
 

@@ -34,7 +34,7 @@ impl<'a, T: Real> Sides<'a, T> {
     }
 
     /// From this group on.
-    pub fn from_group(self, group: usize) -> Self {
+    pub fn starting_at(self, group: usize) -> Self {
         Sides { start: self.start + group * self.group, ..self }
     }
 
@@ -178,9 +178,10 @@ impl<T: Real, const PHI: usize> Activate<'_, T, PHI> {
 #[inline(always)]
 fn pack<T: Real, const FMA: bool>(values: &[T; LANES]) -> Pack<T::Lane<FMA>, LANES> {
     let mut pack = Pack([values[0].lane::<FMA>(); LANES]);
-    for l in 0..LANES {
-        pack.0[l] = values[l].lane::<FMA>();
-    }
+    pack.0.iter_mut().zip(values).for_each(
+        #[inline(always)]
+        |(lane, value)| *lane = value.lane::<FMA>(),
+    );
     pack
 }
 

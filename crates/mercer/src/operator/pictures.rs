@@ -516,7 +516,7 @@ fn activate<T: Real>(
         let q = p.wrapping_add_signed(offset[0] * width as isize + offset[1]);
         let range = i * row..(i + 1) * row;
         let theta = if now.theta.is_empty() { &mut [][..] } else { &mut now.theta[range.clone()] };
-        super::network::activate(phi, &mut now.k[range], theta, x.from_group(p), y.from_group(q));
+        super::network::activate(phi, &mut now.k[range], theta, x.starting_at(p), y.starting_at(q));
     }
 }
 
@@ -616,8 +616,8 @@ impl<T: Real> SimdJob for Windows<'_, T> {
                     }
                 }
                 let out = &mut to[i * width + j];
-                for l in 0..LANES {
-                    sum[l] = sum[l].mul_add(w, b);
+                for sum in &mut sum {
+                    *sum = sum.mul_add(w, b);
                 }
                 if let Some(plus) = self.plus {
                     let plus = lanes(plus, i * width + j);
@@ -705,8 +705,8 @@ impl<T: Real> SimdJob for Total<'_, T> {
                 sum[l] = sum[l] + from[l].lane::<FMA>();
             }
         }
-        for l in 0..LANES {
-            self.to[l] = T::of_lane(self.to[l].lane::<FMA>() + sum[l]);
+        for (to, sum) in self.to.iter_mut().zip(sum) {
+            *to = T::of_lane(to.lane::<FMA>() + sum);
         }
     }
 }

@@ -76,7 +76,7 @@ def cases():
     serial, rest = stax.serial, f"w_var={W}, b_var={B}"
     yield (f"'dense erf dense(100, w_var=0.8, b_var=0) relu dense', {rest}", "vectors",
            serial(dense(), erf, dense(0.8, 0.0), relu, dense()))
-    yield (f"'dense res(relu dense relu dense) relu res(dense | dense(b_var=0)) dense', {rest}", "vectors",
+    yield (f"'dense res(relu dense relu dense) relu res(dense; dense(b_var=0)) dense', {rest}", "vectors",
            serial(dense(), residual(serial(relu, dense(), relu, dense())), relu,
                   residual(dense(), dense(W, 0.0)), dense()))
     for inputs in ("grey", "colour"):
@@ -96,7 +96,7 @@ def cases():
                serial(conv(3), relu, pool(3, 2), conv(2), relu, pool(2, 1), stax.Flatten(), dense()))
         yield (f"'conv(3) res(relu conv(3) relu conv(3)) relu gap dense', {end}", inputs,
                serial(conv(3), residual(serial(relu, conv(3), relu, conv(3))), relu, stax.GlobalAvgPool(), dense()))
-        yield (f"'conv(3) res(relu conv(3, stride=2) relu conv(3) | conv(1, stride=2)) relu flatten dense', {end}", inputs,
+        yield (f"'conv(3) res(relu conv(3, stride=2) relu conv(3); conv(1, stride=2)) relu flatten dense', {end}", inputs,
                serial(conv(3), residual(serial(relu, conv(3, 2), relu, conv(3)), conv(1, 2)), relu, stax.Flatten(), dense()))
 
 

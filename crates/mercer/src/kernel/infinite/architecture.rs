@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! layers := layer*
-//! layer  := word [ '(' [argument (',' argument)*] ')' ]  |  'res' '(' layers [ '|' layers ] ')'
+//! layer  := word [ '(' [argument (',' argument)*] ')' ]  |  'res' '(' layers [ ';' layers ] ')'
 //! ```
 
 use super::phi::Phi;
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
             if depth == 0 && self.take('|') {
                 continue;
             }
-            if self.rest.is_empty() || self.rest.starts_with([')', '|']) {
+            if self.rest.is_empty() || self.rest.starts_with([')', ';']) {
                 return Ok(layers);
             }
             layers.push(self.layer(depth)?);
@@ -146,7 +146,7 @@ impl<'a> Parser<'a> {
             return Err(self.error(&format!("res is nested deeper than {DEEPEST}")));
         }
         let body = self.layers(depth)?;
-        let shortcut = if self.take('|') { self.layers(depth)? } else { vec![] };
+        let shortcut = if self.take(';') { self.layers(depth)? } else { vec![] };
         if !self.take(')') {
             return Err(self.error("\"res(\" has no closing bracket"));
         }
@@ -297,7 +297,7 @@ impl fmt::Display for Shown<'_> {
                 Layer::Flatten => f.write_str("flatten"),
                 Layer::Gap => f.write_str("gap"),
                 Layer::Residual(body, short) if short.is_empty() => write!(f, "res({})", Shown(body, default)),
-                Layer::Residual(body, short) => write!(f, "res({} | {})", Shown(body, default), Shown(short, default)),
+                Layer::Residual(body, short) => write!(f, "res({}; {})", Shown(body, default), Shown(short, default)),
             }?;
         }
         Ok(())

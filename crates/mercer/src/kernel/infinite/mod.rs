@@ -16,7 +16,7 @@
 //! | `avgpool(2)` | mean over windows of 2×2 | `stride=2`, the size if not given |
 //! | `gap` | mean over all positions | |
 //! | `flatten` | all positions side by side | |
-//! | `res(…)` | the layers in brackets plus a shortcut: the identity, or what follows a bar, `res(conv(3, stride=2) relu conv(3) \| conv(1, stride=2))` | |
+//! | `res(…)` | the layers in brackets plus a shortcut: the identity, or what follows a semicolon, `res(conv(3, stride=2) relu conv(3); conv(1, stride=2))` | |
 //! | an activation | `identity relu leaky_relu abs erf sin cos sincos sign step gaussian exp gelu tanh sigmoid softplus` | |
 //!
 //! A layer of weights may have its own `w_var` and `b_var` (or `w` and `b`, their roots, as in the networks of
