@@ -235,7 +235,9 @@ mod tests {
                 let got = phi.dual(k, Side::of(a), Side::of(b)).0;
                 let halves = [false, true].map(|half| expectation(k, a, b, |u, v| phi.at(u, half) * phi.at(v, half)));
                 let want = 0.5 * (halves[0] + halves[1]);
-                assert!((got - want).abs() < 2e-4, "{phi:?} at {k}, {a}, {b}: {got} for {want}");
+                // The sum over points of the plane sees a jump only to the distance of two of them.
+                let bound = if matches!(phi, Phi::Sign | Phi::Step) { 2e-3 } else { 2e-4 };
+                assert!((got - want).abs() < bound, "{phi:?} at {k}, {a}, {b}: {got} for {want}");
             }
         }
     }
@@ -259,7 +261,9 @@ mod tests {
         for phi in Phi::ALL {
             for a in [1e-12, 0.01, 0.5, 1.0, 3.0] {
                 let (dual, moment) = (phi.dual(a, Side::of(a), Side::of(a)).0, phi.second_moment(a));
-                assert!((dual - moment).abs() <= 4e-16 * moment.abs().max(1e-3), "{phi:?} at {a}: {dual}, {moment}");
+                // Integrated ones agree to the error that is stated for them.
+                let bound = if matches!(phi, Phi::Tanh | Phi::Sigmoid | Phi::Softplus) { 1e-9 } else { 4e-16 };
+                assert!((dual - moment).abs() <= bound * moment.abs().max(1e-3), "{phi:?} at {a}: {dual}, {moment}");
             }
         }
     }
