@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// One open CUDA device: everything queued on it runs on [`Gpu::stream`] in program order.
+/// One open CUDA device: everything queued on it runs on one stream in program order.
 pub struct Gpu {
     /// Which device it is.
     pub ordinal: usize,

@@ -75,8 +75,8 @@ impl Buffer {
         self.gpu.note(queued);
     }
 
-    /// Queues a copy from the host on the second stream, beside the computing one: see [`Gpu::copies_after`] and
-    /// [`Gpu::work_after_copies`], which order the two.
+    /// Queues a copy from the host on the second stream, beside the computing one: see `Gpu::copies_after` and
+    /// `Gpu::work_after_copies`, which order the two.
     pub fn write_beside<T: Copy>(&mut self, at_bytes: usize, data: &[T]) {
         assert!(at_bytes + size_of_val(data) <= self.bytes, "{} bytes of {}", size_of_val(data), self.bytes);
         self.gpu.bind();
