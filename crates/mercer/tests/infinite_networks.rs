@@ -1,8 +1,9 @@
 //! Kernels of infinite networks: golden values of neural-tangents, hand-checked limits, laws, and sampled wide networks.
 
 use mercer::kernel::{Expression, Kernel};
-use mercer::operator::{KernelOperator, Operator, Precision, cross_apply, gram, gram_cross};
+use mercer::operator::{Budget, KernelOperator, Operator, Precision, cross_apply, gram, gram_cross};
 use mercer::rng::Rng;
+use mercer::spectrum::{Krylov, Problem, Spectrum};
 use ndarray::{Array2, ArrayView2};
 use serde_json::Value;
 
@@ -229,4 +230,16 @@ fn pictures_run_in_every_operator() {
         let applied = cross_apply(&kernel, z.view(), x.view(), v.view(), Precision::F64);
         close(&applied, &cross.t().dot(&v), 1e-9, "the product with new points");
     }
+}
+
+#[test]
+fn what_is_kept_of_pictures_is_charged_to_the_budget() {
+    let kernel = Kernel::parse("ntk('conv(3) relu conv(3) relu gap dense', shape=8x8x1)").unwrap();
+    let x = Array2::from_shape_fn((50, 64), |(i, j)| ((i * 7 + j * 3) % 11) as f64 / 11.0);
+    let mut problem = Problem::new(&kernel, x.view(), 3);
+    problem.budget = Budget::of(20_000);
+    let error = Spectrum::fit(&Krylov::default(), &problem, None).err().expect("it is too much").to_string();
+    assert!(error.contains("50 pictures") && error.contains("memory budget"), "{error}");
+    problem.budget = Budget::of(1 << 30);
+    assert!(Spectrum::fit(&Krylov::default(), &problem, None).is_ok());
 }

@@ -33,6 +33,7 @@ pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;
 pub use network_ntk::NtkOperator;
 pub use points::Points;
+pub(crate) use points::profile_bytes;
 pub use real::{Precision, Real};
 pub(crate) use strips::{StripBuffer, Strips};
 

@@ -1,9 +1,9 @@
 //! Points made ready for a kernel: rounded to the tile's precision, shifted or lifted where the formula wants it.
 
-use super::Real;
 use super::network::{LANES, profile};
 use super::pictures::Pictures;
 use super::tile::SIDE;
+use super::{Precision, Real};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use rayon::prelude::*;
@@ -131,6 +131,17 @@ impl Plan {
             Kernel::Product(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, pair)).product(),
         }
     }
+}
+
+/// Bytes that operators keep of `n` points of `d` columns beside the points themselves: the variances of every position and
+/// layer where `kernel` sees pictures, with the copy in f64 while they are made.
+pub(crate) fn profile_bytes(kernel: &Kernel, n: usize, d: usize, precision: Precision) -> u64 {
+    if !kernel.sees_pictures() {
+        return 0;
+    }
+    let plan = Plan::new(kernel, Array2::zeros((1, d)).view());
+    let numbers: usize = plan.pictures.iter().flatten().map(|(pictures, _)| pictures.profile_length()).sum();
+    (numbers * n) as u64 * (precision.bytes() + 8)
 }
 
 impl<T: Real> View<T> {

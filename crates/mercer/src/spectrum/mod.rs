@@ -42,7 +42,7 @@ pub use sampling::Sampling;
 
 use crate::data::Scaler;
 use crate::kernel::Kernel;
-use crate::operator::{Budget, Precision};
+use crate::operator::{Budget, Precision, profile_bytes};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,11 @@ impl<'a> Problem<'a> {
         if let Some(((i, j), value)) = self.x.indexed_iter().find(|(_, v)| !v.is_finite()) {
             return Err(Error::input(format!("the data must be finite: row {}, column {} is {value}", i + 1, j + 1)));
         }
-        Ok(())
+        self.budget.require(
+            format!("what the kernel {} needs of {n} pictures", self.kernel),
+            profile_bytes(self.kernel, n, d, self.precision),
+            "use fewer pictures or layers, or --precision f32",
+        )
     }
 }
 
