@@ -1,17 +1,51 @@
-//! Networks as commands use them: one, given by its architecture.
+//! Networks as commands use them: one, given by its architecture, or as a file holds it.
 
 use crate::context::Context;
 use mercer::Result;
+use mercer::classifier::{Classifier, Labelled, Standard, Unnamed};
 use mercer::compute::Tensor;
 use mercer::data::Dataset;
 use mercer::net::{Network, Parameters};
 use mercer::rng::Rng;
+use std::path::Path;
 
-/// The network of the architecture on `inputs` columns, its weights drawn from the seed.
-pub fn single(architecture: &str, inputs: usize, context: &Context) -> Result<(Network, Parameters)> {
-    let net = Network::parse(architecture, inputs, 1)?;
-    let theta = net.init(context.device, &Rng::new(context.seed))?;
-    Ok((net, theta))
+/// One network, and what is done to rows before it sees them.
+pub struct Single {
+    pub net: Network,
+    pub parameters: Parameters,
+    standard: Option<Standard>,
+}
+
+impl Single {
+    /// The network `net` for the rows of `data`: an architecture, its weights drawn from the seed; or a file that `mercer train`
+    /// wrote; or, with the file `weights`, what that file does not say of itself. Batch norms of a file are folded.
+    pub fn open(net: &str, weights: Option<&Path>, data: &Dataset, context: &Context) -> Result<Single> {
+        let classifier = match weights {
+            Some(file) => {
+                let data = Labelled::of(data)?;
+                Classifier::load(file, context.device, Some(Unnamed { net, data: &data }))?
+            }
+            None if net.trim().ends_with(".safetensors") => Classifier::load(Path::new(net), context.device, None)?,
+            None => {
+                let net = Network::parse(net, data.d(), 1)?;
+                let parameters = net.init(context.device, &Rng::new(context.seed))?;
+                return Ok(Single { net, parameters, standard: None });
+            }
+        };
+        let (net, parameters) = classifier.network.fold(&classifier.parameters)?;
+        Ok(Single { net, parameters, standard: Some(classifier.standard) })
+    }
+
+    /// The rows `[n, d]` as the network takes them.
+    pub fn points(&self, data: &Dataset, context: &Context) -> Result<Tensor> {
+        match &self.standard {
+            Some(standard) if data.d() == self.net.inputs() => {
+                Tensor::from_host(context.device, &[data.n(), data.d()], &standard.apply(data.x.view()))
+            }
+            // Rows of another length are refused where they are used.
+            _ => points(data, context),
+        }
+    }
 }
 
 /// The features `[n, d]` in single precision where networks run.

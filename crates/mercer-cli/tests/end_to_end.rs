@@ -365,3 +365,44 @@ fn training_survives_being_killed() {
     assert_eq!(result["training"]["stop"], "interrupted");
     assert_eq!(result["eigenvalues"].as_array().unwrap().len(), 4);
 }
+
+#[test]
+fn the_ntk_of_a_trained_network_is_that_of_its_folded_self() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let net = "conv(4, 3) bn relu res(conv(4, 3) bn) relu gap dense(10)";
+    let train = ["train", "digits", "--net", net, "--epochs", "1", "--out", "n.safetensors"];
+    said(folder, &train);
+    write_npy(folder.join("x.npy"), digits().x.slice(s![..6, ..])).unwrap();
+    let ntk = ["ntk", "x.npy", "--net", "n.safetensors", "--outputs", "2,7", "--out"];
+    let object = object(folder, &[&ntk[..], &["k.npy"]].concat());
+    assert_eq!(object["shape"], serde_json::json!([6, 6, 2, 2]));
+    assert!(!object["net"].as_str().unwrap().contains("bn"));
+    // Many directions come near: E|FᵀF/S − Θ|² is of the order of |Θ|²/S.
+    said(folder, &[&ntk[..], &["f.npy", "--method", "directions", "--directions", "2000"]].concat());
+    let kernel = read(folder.join("k.npy")).into_shape_with_order((6, 6, 4)).unwrap();
+    let f = read(folder.join("f.npy")).into_shape_with_order((2000, 6, 2)).unwrap();
+    let first = f.slice(s![.., .., 0]);
+    let (sampled, exact) = (first.t().dot(&first) / 2000.0, kernel.slice(s![.., .., 0]));
+    let norm = |m: &Array2<f64>| m.iter().map(|v| v * v).sum::<f64>().sqrt();
+    assert!(norm(&(&sampled - &exact)) < 0.2 * norm(&exact.to_owned()), "{sampled} {exact}");
+    assert!(refused(folder, &["ntk", "moons(n=5)", "--net", "n.safetensors", "--out", "k.npy"]).contains("64"));
+}
+
+#[test]
+fn the_kernel_of_a_network_on_two_classes_is_reproduced() {
+    let present = std::env::var_os("MERCER_DATA").is_some_and(|f| Path::new(&f).join("cifar-10/test_batch.bin").is_file());
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    assert!(refused(folder, &["reproduce", "eigenvalue-decay", "--train", "5"]).contains("--train is for"));
+    if !present {
+        assert!(refused(folder, &["reproduce", "ntk", "--quick"]).contains("needs CIFAR-10"));
+        return;
+    }
+    let object = object(folder, &["reproduce", "ntk", "--quick", "--out", "out"]);
+    let rows = object["result"]["found"]["rows"].as_array().unwrap().clone();
+    let error = |i: usize| rows[i]["error"].as_f64().unwrap();
+    // Nothing of rank ten is better than the best of rank ten.
+    assert!((0..4).all(|i| error(i) >= error(5)) && error(3) < 1.0 && error(4) < error(1), "{rows:?}");
+    assert_eq!(names(&folder.join("out")), ["ntk.html", "ntk.svg"]);
+}

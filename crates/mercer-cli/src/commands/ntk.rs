@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::input::Reader;
-use crate::network::{points, single};
+use crate::network::Single;
 use crate::output::Output;
 use crate::text;
 use clap::Args;
@@ -20,15 +20,21 @@ use std::time::Instant;
 /// Write the empirical NTK of a network on data: the kernel itself, or functions whose kernel it is
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  mercer ntk digits --net \"dense(512) relu dense(10)\" --method directions -o F.npy\n  mercer fit digits --samples F.npy --k 10"
+    after_help = "Example:\n  mercer ntk digits --net \"dense(512) relu dense(10)\" --method directions -o F.npy\n  mercer fit digits --samples F.npy --k 10\n  mercer ntk \"cifar-10(part=test)\" --net resnet20.safetensors --outputs 1 --method directions -o F.npy"
 )]
 pub struct Ntk {
     /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
     data: String,
 
-    /// The network, such as "dense(512) relu dense(10)"; its weights are drawn from --seed
-    #[arg(long, value_name = "LAYERS")]
+    /// The network: layers such as "dense(512) relu dense(10)", their weights drawn from --seed, or a file .safetensors that
+    /// `mercer train` wrote; batch norms of a file are folded into the weights
+    #[arg(long, value_name = "NET")]
     net: String,
+
+    /// File with the weights of the network that --net names, as PyTorch saves them; rows are standardised by their own mean
+    /// and spread
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
 
     /// How the kernel is found
     #[arg(long, default_value = "exact", value_parser = methods())]
@@ -101,11 +107,12 @@ impl Ntk {
         self.check()?;
         let data = self.reader.open(&self.data)?;
         let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &data)).transpose()?;
-        let (net, theta) = single(&self.net, data.d(), context)?;
-        let outputs = chosen(&self.outputs, &net)?;
-        let x = points(&data, context)?;
-        let other = other.as_ref().map(|other| points(other, context)).transpose()?;
-        let ntk = EmpiricalNtk::new(&net, &theta)?.parameterised(self.parameterisation);
+        let single = Single::open(&self.net, self.weights.as_deref(), &data, context)?;
+        let net = &single.net;
+        let outputs = chosen(&self.outputs, net)?;
+        let x = single.points(&data, context)?;
+        let other = other.as_ref().map(|other| single.points(other, context)).transpose()?;
+        let ntk = EmpiricalNtk::new(net, &single.parameters)?.parameterised(self.parameterisation);
         let (n, m, c) = (data.n(), other.as_ref().map_or(data.n(), |x| x.shape()[0]), outputs.len());
         let start = Instant::now();
         let shape = match self.method {

@@ -85,9 +85,7 @@ impl Layer {
     /// The colour bar: label, range and map.
     pub fn colour_bar(&self) -> Option<(&str, Span, Map)> {
         match self {
-            Layer::Heat(heat) if !heat.label.is_empty() => {
-                Some((&heat.label, value_span(&heat.values, heat.map), heat.map))
-            }
+            Layer::Heat(heat) if !heat.label.is_empty() => Some((&heat.label, heat.span(), heat.map)),
             Layer::Cloud(Cloud::Values { label, points, map }) if !label.is_empty() => {
                 let values: Vec<f64> = points.iter().map(|p| p.2).collect();
                 Some((label, value_span(&values, *map), *map))

@@ -50,6 +50,8 @@ pub struct Heat {
     pub x: (f64, f64),
     pub y: (f64, f64),
     pub map: Map,
+    /// The values at the ends of the colours; without it those of the matrix itself.
+    pub scale: Option<(f64, f64)>,
     /// Cells with enough room show their value.
     pub cells: bool,
 }
@@ -234,6 +236,14 @@ impl Bars {
 }
 
 impl Heat {
+    /// The values that the colours run over.
+    pub fn span(&self) -> Span {
+        match self.scale {
+            Some((lo, hi)) => Span::of([lo, hi], false),
+            None => value_span(&self.values, self.map),
+        }
+    }
+
     /// Draws the cells, and their values where there is room.
     pub fn draw(&self, c: &mut Canvas, frame: &Frame) {
         let corner = |x, y| Some((frame.x.px(x)?, frame.y.px(y)?));
@@ -243,7 +253,7 @@ impl Heat {
         if count == 0 || self.values.len() < count {
             return;
         }
-        let span = value_span(&self.values, self.map);
+        let span = self.span();
         let levels: Vec<f64> = self.values[..count].iter().map(|&v| span.share(v).unwrap_or(f64::NAN)).collect();
         let (rows, cols, pixels) = pooled(self.rows, self.cols, &levels);
         c.image(at, &png::data_uri(cols, rows, &pixels, self.map), true);

@@ -216,6 +216,7 @@ impl Plot {
             x,
             y,
             map: Map::Viridis,
+            scale: None,
             cells: true,
         }));
         self
@@ -241,6 +242,7 @@ impl Plot {
             x,
             y,
             map: Map::Viridis,
+            scale: None,
             cells: false,
         }));
         self
@@ -250,6 +252,14 @@ impl Plot {
     pub fn diverging(mut self) -> Plot {
         if let Some(Layer::Heat(Heat { map, .. }) | Layer::Cloud(Cloud::Values { map, .. })) = self.layers.last_mut() {
             *map = Map::Diverging;
+        }
+        self
+    }
+
+    /// The colours of the last matrix or field run from `lo` to `hi`, whatever its values, so that several can be compared.
+    pub fn scale(mut self, lo: f64, hi: f64) -> Plot {
+        if let Some(Layer::Heat(Heat { scale, .. })) = self.layers.last_mut() {
+            *scale = Some((lo, hi));
         }
         self
     }

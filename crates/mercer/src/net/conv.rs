@@ -1,5 +1,6 @@
 //! The convolution with its activation: `y = φ(w ⋆ x + b)`.
 
+use super::ntk::{Jacobian, Parameterisation};
 use super::{Gradient, Layer, Piece, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Activation, Convolution, Store, Tensor};
@@ -39,6 +40,12 @@ impl Conv {
     fn weight_std(&self) -> f64 {
         let rectifies = matches!(self.activation, Activation::Relu | Activation::LeakyRelu | Activation::Gelu);
         self.weight_std.unwrap_or(if rectifies || self.before_norm { std::f64::consts::SQRT_2 } else { 1.0 })
+    }
+
+    /// Standard deviations that a weight and a bias are drawn with.
+    fn stds(&self) -> [f64; 2] {
+        let fan_in = self.shape.patch() as f64;
+        [self.weight_std() / fan_in.sqrt(), self.bias_std.unwrap_or_else(|| 1.0 / (3.0 * fan_in).sqrt())]
     }
 }
 
@@ -87,9 +94,7 @@ impl Layer for Conv {
     }
 
     fn init(&self, rng: &mut Rng, parameters: &mut [f32], _: &mut [f32]) {
-        let fan_in = self.shape.patch() as f64;
-        let std = self.weight_std() / fan_in.sqrt();
-        let bias_std = self.bias_std.unwrap_or_else(|| 1.0 / (3.0 * fan_in).sqrt());
+        let [std, bias_std] = self.stds();
         let (weights, biases) = parameters.split_at_mut(self.weights());
         weights.iter_mut().for_each(|w| *w = (std * rng.normal()) as f32);
         biases.iter_mut().for_each(|b| *b = (bias_std * rng.normal()) as f32);
@@ -159,6 +164,59 @@ impl Layer for Conv {
         let slope = if self.is_linear() { None } else { Some(&trace.slope) };
         compute::channel_bias_slope(t, dtheta.and_then(|d| self.biases(d)), slope);
         Ok(())
+    }
+
+    fn jacobian<'a>(
+        &self,
+        theta: &Weights<'_>,
+        x: &'a Tensor,
+        trace: &Trace,
+        mut g: Tensor,
+        dx: Option<&mut Tensor>,
+        parameterisation: Parameterisation,
+    ) -> Result<Jacobian<'a>> {
+        // δ = g ∘ φ'(z);  ∂x is its adjoint with all c·b cotangents as one batch, for they share the filters.
+        if !self.is_linear() {
+            compute::multiply_each(&mut g, &trace.slope);
+        }
+        let &[c, b, out] = g.shape() else { panic!("cotangents of shape {:?} are not [c, b, out]", g.shape()) };
+        let (rows, p, pixels) = (c * b, self.parameters(), self.shape.image.iter().product());
+        if let Some(dx) = dx {
+            g.reshape(&[1, rows, out])?;
+            dx.reshape(&[c, b, pixels])?;
+            let filters = self.filters(theta);
+            compute::conv2d_vjp_input(&self.shape, &g, filters, dx.matrices_mut(0, 0, 1, rows, pixels));
+        }
+        // ∂w at (c, n) is δ_n^c ⋆ x_n: every pair is a network of its own with a batch of one image.
+        let repeated: Vec<usize> = (0..c).flat_map(|_| 0..b).collect();
+        let mut images = Tensor::zeros(g.device(), &[0])?;
+        compute::gather_rows(x, &repeated, &mut images)?;
+        images.reshape(&[rows, 1, pixels])?;
+        g.reshape(&[rows, 1, out])?;
+        let mut jacobian = Tensor::zeros(g.device(), &[1, rows, p])?;
+        let (channels, patch) = (self.shape.channels, self.shape.patch());
+        compute::conv2d_vjp_weights(
+            &self.shape,
+            images.stack(),
+            &g,
+            jacobian.matrices_mut(0, p, rows, channels, patch),
+        );
+        if self.bias {
+            compute::channel_sums(&g, jacobian.matrices_mut(self.weights(), p, rows, 1, channels));
+        }
+        if parameterisation == Parameterisation::Ntk {
+            let mut spread = vec![0.0; p];
+            self.spread(&mut spread);
+            compute::scale_columns(&mut jacobian, Tensor::from_host(g.device(), &[1, p], &spread)?.stack());
+        }
+        jacobian.reshape(&[c, b, p])?;
+        Ok(Jacobian::Rows(jacobian))
+    }
+
+    fn spread(&self, spread: &mut [f32]) {
+        let ([std, bias_std], (weights, biases)) = (self.stds(), spread.split_at_mut(self.weights()));
+        weights.fill(std as f32);
+        biases.fill(bias_std as f32);
     }
 
     fn jet(&self, _: &Weights<'_>, _: &Tensor, _: usize, _: &mut Tensor) -> Result<()> {

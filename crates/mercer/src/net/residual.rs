@@ -265,6 +265,13 @@ impl Layer for Residual {
         Ok(())
     }
 
+    fn spread(&self, spread: &mut [f32]) {
+        let places = self.chains().into_iter().flat_map(|chain| chain.placed());
+        for (layer, at, _) in places {
+            layer.spread(&mut spread[at..at + layer.parameters()]);
+        }
+    }
+
     fn jet(&self, _: &Weights<'_>, _: &Tensor, _: usize, _: &mut Tensor) -> Result<()> {
         Err(super::no_laplacian(&self.expression()))
     }

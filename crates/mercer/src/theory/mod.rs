@@ -7,5 +7,6 @@ pub mod graph_laplacian;
 pub mod hydrogen;
 pub mod inference_cost;
 pub mod mlp_gp;
+pub mod network_ntk;
 pub mod oscillator;
 pub mod population;

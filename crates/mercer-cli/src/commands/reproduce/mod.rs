@@ -6,6 +6,7 @@ mod eigenvalue_decay;
 mod graph_laplacian;
 mod inference_cost;
 mod mlp_gp;
+mod ntk;
 
 use crate::context::Context;
 use crate::output::Output;
@@ -30,6 +31,9 @@ pub struct Reproduce {
     /// A smaller run, in seconds rather than minutes
     #[arg(long)]
     quick: bool,
+
+    #[command(flatten)]
+    ntk: ntk::Options,
 }
 
 /// An experiment, as the program offers it.
@@ -85,6 +89,11 @@ const EXPERIMENTS: &[Entry] = &[
         help: "the Gaussian process of a network in the plane: its first functions by NeuralEF beside the exact ones",
         run: mlp_gp::run,
     },
+    Entry {
+        name: ntk::NAME,
+        help: "the empirical NTK of a network on airplanes and automobiles: ten functions by NeuralEF, ten random features, the truth",
+        run: |context, quick| ntk::run(context, quick, &ntk::Options::default()),
+    },
 ];
 
 fn by_name() -> impl TypedValueParser<Value = &'static Entry> {
@@ -111,10 +120,17 @@ fn indices(n: usize) -> Vec<f64> {
 
 impl Reproduce {
     pub fn run(self, context: &Context) -> Result<()> {
+        let is_ntk = self.experiment.name == ntk::NAME;
+        if !is_ntk {
+            self.ntk.refuse()?;
+        }
         std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
         let at = |extension: &str| Output::new(&self.out.join(format!("{}.{extension}", self.experiment.name)));
         let (figure, page) = (at("svg")?, at("html")?);
-        let shown = (self.experiment.run)(context, self.quick)?;
+        let shown = match is_ntk {
+            true => ntk::run(context, self.quick, &self.ntk)?,
+            false => (self.experiment.run)(context, self.quick)?,
+        };
         figure.text(&shown.figure)?;
         shown.report.write(page.path())?;
         for file in [&figure, &page] {

@@ -129,6 +129,91 @@ fn the_rule_of_any_layer_is_that_of_the_dense_layer_written_out() {
     }
 }
 
+const IMAGES: [&str; 4] = [
+    "image(2, 5, 4) conv(3, 3) relu conv(4, 3, stride=2) tanh flatten dense(3)",
+    "image(1, 8, 5) conv(3, 3) bn relu maxpool(2) conv(2, 3, pad=valid) avgpool(1) flatten dense(2)",
+    "image(2, 4, 5) conv(4, 3) bn relu res(conv(4, 3) bn relu conv(4, 3) bn) relu \
+     res(conv(6, 3, stride=2) bn relu conv(6, 3) bn; conv(6, 1, stride=2) bn) relu gap dense(3)",
+    "image(2, 4, 5) res(conv(2, 3) tanh) gap dense(2)",
+];
+
+/// A network on images of 40 numbers, whose norms have statistics of their own.
+fn on_images(text: &str) -> (Network, Parameters, Tensor, Tensor) {
+    let mut rng = Rng::new(5);
+    let net = Network::parse(text, 40, 1).unwrap();
+    let mut theta = net.init(Device::Cpu, &rng).unwrap();
+    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    net.calibrate(&mut theta, &random(&[20, 40], &mut rng), &mut workspace).unwrap();
+    (net, theta, random(&[7, 40], &mut rng), random(&[4, 40], &mut rng))
+}
+
+#[test]
+fn networks_on_images_have_the_kernel_of_their_explicit_jacobians() {
+    for text in IMAGES {
+        let (net, theta, x, other) = on_images(text);
+        let (folded, folded_theta) = net.fold(&theta).unwrap();
+        for (net, theta) in [(&net, &theta), (&folded, &folded_theta)] {
+            for parameterisation in BOTH {
+                let ntk = EmpiricalNtk::new(net, theta).unwrap().parameterised(parameterisation);
+                let (c, name) = (net.outputs(), format!("{}, {parameterisation:?}", net.expression()));
+                let [j, k] = [&x, &other].map(|x| jacobian(net, theta, x, parameterisation));
+                let all: Vec<usize> = (0..c).collect();
+                agrees(&ntk.exact(&x, None, &all).unwrap(), &j.dot(&j.t()), c, &all, &name);
+                agrees(&ntk.exact(&x, Some(&other), &[1]).unwrap(), &j.dot(&k.t()), c, &[1], &name);
+                let v = random(&[7, c], &mut Rng::new(3));
+                let got = ntk.apply(&x, &v).unwrap().to_host().unwrap();
+                let v = ndarray::Array1::from_iter(v.to_host().unwrap().into_iter().map(f64::from));
+                let want = j.dot(&j.t().dot(&v));
+                let scale = want.iter().fold(1e-3f64, |s, v| s.max(v.abs()));
+                for (got, want) in got.iter().zip(&want) {
+                    assert!((f64::from(*got) - want).abs() < 1e-5 * scale, "{name}: {got} {want}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn directions_on_images_are_products_with_the_explicit_jacobian() {
+    for text in IMAGES {
+        let (net, theta, x, _) = on_images(text);
+        let ntk = EmpiricalNtk::new(&net, &theta).unwrap();
+        let j = jacobian(&net, &theta, &x, Parameterisation::Standard);
+        let directions = Directions { count: 3, law: Law::Rademacher, derivative: Derivative::Exact, seed: 9 };
+        ntk.directions(&x, &directions, |s, values| {
+            let mut v = Tensor::zeros(Device::Cpu, &[net.parameters()])?;
+            crate::compute::fill_rademacher(&mut v, &mut Rng::new(9).fork(s as u64));
+            let want = j.dot(&ndarray::Array1::from_iter(v.to_host()?.into_iter().map(f64::from)));
+            let scale = want.iter().fold(1e-3f64, |s, v| s.max(v.abs()));
+            for (got, want) in values.iter().zip(&want) {
+                assert!((f64::from(*got) - want).abs() < 1e-5 * scale, "{text}: {got} {want}");
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn the_convolution_s_own_rule_is_that_of_any_layer() {
+    for parameterisation in BOTH {
+        let (net, theta, x, _) = on_images("image(2, 5, 4) conv(3, 3, stride=2, b=0.3) tanh flatten dense(2)");
+        let mut workspace = net.workspace(Device::Cpu).unwrap();
+        net.forward(&theta, &x, Mode::Eval, &mut workspace).unwrap();
+        let (layer, weights, trace) = (&net.layers[0], net.shared_weights(0, &theta), &workspace.traces()[0]);
+        let g = random(&[3, 7, layer.outputs()], &mut Rng::new(2));
+        let [mut dx, mut slow_dx] = [0, 1].map(|_| Tensor::zeros(Device::Cpu, &[0]).unwrap());
+        let own = layer.jacobian(&weights, &x, trace, g.clone(), Some(&mut dx), parameterisation).unwrap();
+        let slow = written_out(layer.as_ref(), &weights, &x, g, Some(&mut slow_dx), parameterisation).unwrap();
+        let (Jacobian::Rows(own), Jacobian::Rows(slow)) = (own, slow) else { panic!("both are written out") };
+        for (own, slow) in [(&own, &slow), (&dx, &slow_dx)] {
+            assert_eq!(own.shape(), slow.shape());
+            let (own, slow) = (own.to_host().unwrap(), slow.to_host().unwrap());
+            assert!(own.iter().zip(&slow).all(|(a, b)| (a - b).abs() < 1e-5 * (1.0 + b.abs())));
+        }
+    }
+}
+
 #[test]
 fn a_product_with_the_kernel_needs_no_kernel() {
     for text in ARCHITECTURES {
