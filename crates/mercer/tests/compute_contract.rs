@@ -75,6 +75,11 @@ fn elementwise() {
         let (all, some) = (x.to_host().unwrap(), out.to_host().unwrap());
         assert_eq!(out.shape(), [4, 3]);
         assert_eq!(some, [&all[12..15], &all[0..3], &all[12..15], &all[6..9]].concat());
+        // A stack of one is its matrix.
+        let mut stack = x.clone();
+        stack.reshape(&[1, 5, 3]).unwrap();
+        gather_rows(&stack, &[4, 0, 4, 2], &mut out).unwrap();
+        assert_eq!(out.to_host().unwrap(), some);
         for (k, m, n) in [(1, 1, 1), (3, 40, 70), (2, 33, 5)] {
             let x = random(&[k, m, n], &mut rng);
             let mut out = Tensor::zeros(device, &[k, n, m]).unwrap();

@@ -115,7 +115,7 @@ pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, rng: &mut Rng) {
 
 /// `out[i] = x[rows[i]]`, with the row numbers already on the device at `rows`.
 pub fn gather_rows_at(gpu: &Gpu, x: &Tensor, rows: u64, count: usize, out: &mut Tensor) {
-    let d = x.len() / x.shape()[0].max(1);
+    let (_, _, d) = x.as_matrices();
     let arguments = [Arg::long(count), Arg::long(d), Arg::U64(rows), at(x), at(out)];
     over(gpu, "gather_rows", count * d, &arguments);
 }
