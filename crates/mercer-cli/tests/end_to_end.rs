@@ -391,7 +391,8 @@ fn the_ntk_of_a_trained_network_is_that_of_its_folded_self() {
 
 #[test]
 fn the_kernel_of_a_network_on_two_classes_is_reproduced() {
-    let present = std::env::var_os("MERCER_DATA").is_some_and(|f| Path::new(&f).join("cifar-10/test_batch.bin").is_file());
+    let present =
+        std::env::var_os("MERCER_DATA").is_some_and(|f| Path::new(&f).join("cifar-10/test_batch.bin").is_file());
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     assert!(refused(folder, &["reproduce", "eigenvalue-decay", "--train", "5"]).contains("--train is for"));

@@ -20,7 +20,7 @@ use std::time::Instant;
 /// Write the empirical NTK of a network on data: the kernel itself, or functions whose kernel it is
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  mercer ntk digits --net \"dense(512) relu dense(10)\" --method directions -o F.npy\n  mercer fit digits --samples F.npy --k 10\n  mercer ntk \"cifar-10(part=test)\" --net resnet20.safetensors --outputs 1 --method directions -o F.npy"
+    after_help = "Example:\n  mercer ntk digits --net \"dense(512) relu dense(10)\" --method directions -o F.npy\n  mercer fit digits --samples F.npy --k 10\n  mercer ntk digits --net trained.safetensors --outputs 1 -o K.npy"
 )]
 pub struct Ntk {
     /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)

@@ -59,14 +59,14 @@ impl Plan {
                 .into(),
             learnt: 4000,
             epochs: 8,
-            train: 1000,
-            test: 300,
-            directions: 1000,
+            train: 800,
+            test: 200,
+            directions: 800,
             k: 10,
             functions: "conv(8, 3, stride=2) relu conv(16, 3, stride=2) relu conv(32, 3, stride=2) relu flatten \
                         dense(1) l2norm"
                 .into(),
-            steps: 1000,
+            steps: 500,
             batch: 128,
             seed,
         }

@@ -131,7 +131,7 @@ fn the_rule_of_any_layer_is_that_of_the_dense_layer_written_out() {
 
 const IMAGES: [&str; 4] = [
     "image(2, 5, 4) conv(3, 3) relu conv(4, 3, stride=2) tanh flatten dense(3)",
-    "image(1, 8, 5) conv(3, 3) bn relu maxpool(2) conv(2, 3, pad=valid) avgpool(1) flatten dense(2)",
+    "image(1, 8, 5) conv(3, 3) bn relu maxpool(2) conv(2, 3) avgpool(2) flatten dense(2)",
     "image(2, 4, 5) conv(4, 3) bn relu res(conv(4, 3) bn relu conv(4, 3) bn) relu \
      res(conv(6, 3, stride=2) bn relu conv(6, 3) bn; conv(6, 1, stride=2) bn) relu gap dense(3)",
     "image(2, 4, 5) res(conv(2, 3) tanh) gap dense(2)",
