@@ -306,6 +306,33 @@ fn the_demonstration_writes_one_page_that_stands_alone() {
     }
 }
 
+/// Without the images in `$MERCER_DATA` it has nothing to test.
+#[test]
+fn the_process_of_a_convolutional_network_tells_digits_apart() {
+    if !mercer::data::catalogue().iter().any(|entry| entry.name == "mnist" && entry.present) {
+        eprintln!("skipped: mnist is not in MERCER_DATA");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let found = &object(folder.path(), &["reproduce", "cnn-gp", "--quick"])["result"]["found"];
+    let rows = found["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        // Ten functions of whatever kernel tell far more than chance would.
+        let accuracy = row["accuracy"].as_f64().unwrap();
+        assert!(accuracy > 0.5 && accuracy < 1.0, "{row}");
+        assert_eq!(row["eigenvalues"].as_array().unwrap().len(), 10);
+    }
+    let named = |method: &str| rows.iter().find(|row| row["method"] == method).unwrap();
+    let residual = |method: &str| named(method)["residual"].as_f64().unwrap();
+    assert!(residual("exact") < 1e-5 && residual("NeuralEF") < 1.0);
+    // Trained functions need no drawn network at a new image.
+    assert_eq!(named("NeuralEF")["networks"], 0);
+    assert_eq!(named("exact")["networks"], found["networks"]);
+    let page = std::fs::read_to_string(folder.path().join("report/cnn-gp.html")).unwrap();
+    assert!(page.matches("<svg").count() >= 2 && page.contains("84.98"));
+}
+
 #[test]
 fn completions_and_man_pages_know_the_commands() {
     let folder = tempfile::tempdir().unwrap();

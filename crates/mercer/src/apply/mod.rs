@@ -7,6 +7,7 @@
 //! | [`DiffusionMaps`] | coordinates whose distances are those of a diffusion |
 //! | [`NadarayaWatson`] | averages weighted by the kernel, bandwidth by leave-one-out |
 //! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
+//! | [`Logistic`] | multinomial logistic regression on a few features, such as the values of eigenfunctions |
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
 //!
@@ -33,6 +34,7 @@ pub mod filter;
 mod graph;
 mod kernel_pca;
 mod laplacian_eigenmaps;
+mod logistic;
 mod nadaraya_watson;
 mod pre_image;
 mod preconditioner;
@@ -49,6 +51,7 @@ pub use diffusion_maps::{DiffusionMaps, FittedDiffusionMaps};
 pub use graph::{NeighbourGraph, nearest_neighbours};
 pub use kernel_pca::{EigenSolver, FittedKernelPca, KernelPca};
 pub use laplacian_eigenmaps::{Affinity, FittedLaplacianEigenmaps, LaplacianEigenmaps};
+pub use logistic::{FittedLogistic, Logistic};
 pub use nadaraya_watson::{Bandwidth, FittedNadarayaWatson, NadarayaWatson};
 pub use preconditioner::LowRankPreconditioner;
 pub use reference::{Reference, Saved};

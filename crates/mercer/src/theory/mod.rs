@@ -2,6 +2,7 @@
 
 pub mod bound_states;
 pub mod classic_kernels;
+pub mod cnn_gp;
 pub mod eigenvalue_decay;
 pub mod graph_laplacian;
 pub mod hydrogen;

@@ -2,6 +2,7 @@
 
 mod bound_states;
 mod classic_kernels;
+mod cnn_gp;
 mod eigenvalue_decay;
 mod graph_laplacian;
 mod inference_cost;
@@ -88,6 +89,11 @@ const EXPERIMENTS: &[Entry] = &[
         name: "mlp-gp",
         help: "the Gaussian process of a network in the plane: its first functions by NeuralEF beside the exact ones",
         run: mlp_gp::run,
+    },
+    Entry {
+        name: "cnn-gp",
+        help: "the Gaussian process of a convolutional network on MNIST: digits told apart by its first ten functions",
+        run: cnn_gp::run,
     },
     Entry {
         name: ntk::NAME,
