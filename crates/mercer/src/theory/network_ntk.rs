@@ -59,14 +59,14 @@ impl Plan {
                 .into(),
             learnt: 4000,
             epochs: 8,
-            train: 800,
+            train: 600,
             test: 200,
-            directions: 800,
+            directions: 600,
             k: 10,
             functions: "conv(8, 3, stride=2) relu conv(16, 3, stride=2) relu conv(32, 3, stride=2) relu flatten \
                         dense(1) l2norm"
                 .into(),
-            steps: 500,
+            steps: 300,
             batch: 128,
             seed,
         }
