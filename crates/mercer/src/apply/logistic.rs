@@ -194,7 +194,6 @@ impl Loss<'_> {
 
     /// The first of `W − t·direction`, `t = 1, ½, ¼, …`, that lowers L by a fair share of what its slope promises; none where
     /// rounding leaves nothing to gain.
-    #[expect(clippy::type_complexity, reason = "the point, its value and its probabilities, named where they are used")]
     fn descend(
         &self,
         w: &Array2<f64>,
