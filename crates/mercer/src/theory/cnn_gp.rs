@@ -210,7 +210,7 @@ fn rows(set: &Dataset, range: std::ops::Range<usize>) -> Result<Dataset> {
 const TOGETHER: usize = 1000;
 
 /// `Fᵀ` `[points, S]`: the numbers of an image side by side, because batches gather images. Every output of a network is a
-/// sample of its own: given the hidden layers, outputs are as independent as networks are.
+/// sample of its own. Outputs of one network are independent given its hidden layers only: S of them are worth fewer networks.
 fn values_of_networks(
     net: &str,
     x: ArrayView2<f64>,

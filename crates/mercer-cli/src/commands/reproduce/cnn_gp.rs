@@ -33,7 +33,8 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
         .section("Which network")
         .text(
             "The architecture sets the kernel, and with it what ten functions can say. Each candidate was judged by its exact \
-             functions on training images that were kept back; the test images had no part in it.",
+             functions on training images that were kept back; the test images had no part in it. These are the better of \
+             twelve that were tried in the same way before, so that the best of them is judged a little too well.",
         )
         .table(tried(&found.candidates))
         .command(&command("cnn-gp", context, quick));
