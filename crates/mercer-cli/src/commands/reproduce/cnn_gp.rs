@@ -101,12 +101,11 @@ fn overview(found: &Found) -> String {
     let names: Vec<String> = found.rows.iter().map(|row| format!("{} {}", short(row.kernel), row.method)).collect();
     let shares: Vec<f64> = found.rows.iter().map(|row| 100.0 * row.accuracy).collect();
     let theirs: Vec<f64> = found.rows.iter().map(|row| published(row).map_or(f64::NAN, |p| 100.0 * p)).collect();
-    let lowest = shares.iter().chain(theirs.iter().filter(|v| v.is_finite())).copied().fold(100.0, f64::min);
-    let accuracy = Plot::new("Test accuracy")
-        .y("right, %")
-        .y_range((lowest - 10.0).max(0.0), 100.0)
-        .bars("here", &names, &shares)
-        .bars("published", &names, &theirs);
+    let accuracy = Plot::new("Test accuracy").y("right, %").y_range(0.0, 100.0).bars("here", &names, &shares).bars(
+        "published",
+        &names,
+        &theirs,
+    );
     let mut spectrum = Plot::new("Eigenvalues of CNN-GP").x("pair").y_log("μ");
     for row in found.rows.iter().filter(|row| row.kernel == "CNN-GP") {
         spectrum = spectrum.line(row.method, &indices(row.eigenvalues.len()), &row.eigenvalues).markers();
