@@ -138,7 +138,7 @@ impl Resident {
             points: n,
             trace: kernel.trace,
             constant: kernel.kernel.is_shift_invariant(),
-            gram: BatchGram::new(gpu, kernel.kernel, kernel.x, b)?,
+            gram: BatchGram::new(gpu, kernel.kernel, kernel.x, b, math)?,
             formed: Formed::new(device, &form, k, b)?,
             chunk: Chunk::new(gpu, MOST, b, k)?,
             batch: Batch {
