@@ -16,6 +16,7 @@
 //! | `panel` | the arms of tall f64 matrices, [`crate::linalg::Panel`] |
 //! | `graph` | a recorded step, replayed with one launch |
 //! | `resident` | what a training step needs beside the primitives |
+//! | `small` | eigenproblems and Cholesky factors within a training step, each by one block |
 //! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
 
 mod blas;
@@ -30,6 +31,7 @@ mod module;
 pub(crate) mod panel;
 pub(super) mod primitives;
 pub(crate) mod resident;
+pub(crate) mod small;
 pub(crate) mod solver;
 
 pub(crate) use gpu::current;
@@ -38,6 +40,7 @@ pub use graph::Graph;
 pub use launch::Arg;
 pub use memory::Buffer;
 pub use module::Source;
+pub use small::eigenpairs;
 pub use solver::Number;
 
 /// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
@@ -47,6 +50,7 @@ pub fn sources() -> Vec<(String, String)> {
         ("images", images::source()),
         ("panel", panel::source()),
         ("resident", resident::source()),
+        ("small", small::source()),
     ];
     own.map(|(name, text)| (name.into(), text)).into_iter().chain(crate::operator::cuda::sources()).collect()
 }

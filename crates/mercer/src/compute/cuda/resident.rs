@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 const BLOCK: u32 = 256;
 
 pub(super) fn source() -> String {
-    include_str!("resident.cu").into()
+    concat!(include_str!("control.cuh"), include_str!("resident.cu")).into()
 }
 
 fn compiled() -> &'static Source {
@@ -29,17 +29,18 @@ pub(crate) enum Spoilt {
     Image,
     Gradient,
     Loss,
+    Problem,
 }
 
 /// What the device keeps of a chunk of steps, and what the host brings for it.
 pub(crate) struct Chunk {
-    gpu: &'static Gpu,
+    pub(super) gpu: &'static Gpu,
     /// Points of a batch.
     pub batch: usize,
-    /// Functions.
+    /// Eigenvalues; functions too, unless [`Chunk::ritz`] finds few among more of them.
     pub k: usize,
     /// The step, the first that was not finite (from one), what was not, whether the average has begun: u32 `[4]`.
-    control: Buffer,
+    pub(super) control: Buffer,
     /// u32 `[most, batch]`
     rows: Buffer,
     /// The step's rows: u32 `[batch]`.
@@ -49,9 +50,9 @@ pub(crate) struct Chunk {
     /// The gradient's squared norm and the step's rates: f32 `[4]`.
     current: Buffer,
     /// Loss and eigenvalues: f64 `[most, 1 + k]`.
-    record: Buffer,
-    /// Moving average of R: f64 `[k, k]`.
-    average: Buffer,
+    pub(super) record: Buffer,
+    /// Moving average of R, or of Σ: f64 `[k, k]`.
+    pub(super) average: Buffer,
     /// `mean_b κ(x_b,x_b) ψ_i(x_b)²`: f64 `[k]`.
     own: Buffer,
     /// Partial sums of the gradient's squares.
@@ -126,7 +127,8 @@ impl Chunk {
             1 => Spoilt::Psi,
             2 => Spoilt::Image,
             3 => Spoilt::Gradient,
-            _ => Spoilt::Loss,
+            4 => Spoilt::Loss,
+            _ => Spoilt::Problem,
         };
         let spoilt = (control[1] > 0).then(|| (control[1] as usize - 1, what));
         Ok(Report { spoilt, record, average: begun.then_some(average) })

@@ -11,11 +11,14 @@
 //! | Kψ, R, C, coefficients, g | 5 |
 //! | back: norm; slopes and bias, weights, input a layer | 3 + 11 |
 //! | squares of the gradient, verdict, update | 3 |
+//!
+//! Ritz solves its `[p, p]` eigenproblem in one kernel of one block; SpIN factors Σ in such a kernel, and makes k more
+//! backward passes for the Jacobian, with two kernels each beside those of the pass.
 
 mod objective;
 
 use super::objective::{Objective, Outcome};
-use super::{Action, Functions, Layout, sample_rows};
+use super::{Action, Functions, sample_rows};
 use crate::compute::cuda::{Gpu, Graph, gpu, resident};
 use crate::compute::{Device, Math, Tensor};
 use crate::net::Optimizer;
@@ -47,6 +50,13 @@ pub enum OnDevice<'a> {
     },
     /// [`super::Nested`]
     Nested(super::Nesting),
+    /// [`super::Spin`]
+    Spin(&'a mut super::Spin),
+    /// [`super::Ritz`]
+    Ritz {
+        /// Pairs that are wanted.
+        k: usize,
+    },
 }
 
 /// Most steps of a chunk.
@@ -77,8 +87,8 @@ pub struct Resident {
     /// Whether steps are recorded at all.
     record: bool,
     plain: usize,
-    /// Where the parameters and moments lay when the step was recorded.
-    places: [u64; 3],
+    /// Where the parameters, the moments and what the objective remembers lay when the step was recorded.
+    places: Vec<u64>,
     seconds_per_step: Option<f64>,
 }
 
@@ -125,11 +135,12 @@ impl Resident {
         };
         let (n, k) = (kernel.x.nrows(), functions.count());
         let b = batch.min(n);
-        let whole = functions.layout() == Layout::Networks && functions.outputs() == 1 && functions.stay_on_device();
+        let whole = functions.outputs() == 1 && functions.stay_on_device();
         if !whole || b < 2 || n > i32::MAX as usize || kernel.kernel.sees_pictures() {
             return Ok(None);
         }
         let gpu = gpu(ordinal)?;
+        let formed = Formed::new(gpu, &form, k, b, functions.network().parameters())?;
         let x = device.scope(|| action.standard().gather(kernel.x, 0..n))?;
         let zeros = |shape: &[usize]| Tensor::zeros(device, shape);
         Ok(Some(Resident {
@@ -139,8 +150,8 @@ impl Resident {
             trace: kernel.trace,
             constant: kernel.kernel.is_shift_invariant(),
             gram: BatchGram::new(gpu, kernel.kernel, kernel.x, b, math)?,
-            formed: Formed::new(device, &form, k, b)?,
-            chunk: Chunk::new(gpu, MOST, b, k)?,
+            chunk: Chunk::new(gpu, MOST, b, formed.eigenvalues(k))?,
+            formed,
             batch: Batch {
                 x: zeros(&[b, x.shape()[1]])?,
                 gram: zeros(&[b, b])?,
@@ -154,7 +165,7 @@ impl Resident {
             graph: None,
             record: true,
             plain: 0,
-            places: [0; 3],
+            places: vec![],
             seconds_per_step: None,
         }))
     }
@@ -186,7 +197,7 @@ impl Resident {
             return Ok(Steps { outcomes: vec![], failure: None });
         }
         let start = Instant::now();
-        let states = self.upload(objective, optimizer, rng, count);
+        let states = self.upload(objective, optimizer, rng, count)?;
         self.forget_stale_graph(functions, optimizer);
         for _ in 0..count {
             self.step(functions, optimizer)?;
@@ -206,7 +217,13 @@ impl Resident {
 
     /// Brings row numbers, learning rates and the objective's memory for `count` steps; the generator's states after
     /// each.
-    fn upload(&mut self, objective: &mut dyn Objective, optimizer: &Optimizer, rng: &Rng, count: usize) -> Vec<Rng> {
+    fn upload(
+        &mut self,
+        objective: &mut dyn Objective,
+        optimizer: &Optimizer,
+        rng: &Rng,
+        count: usize,
+    ) -> Result<Vec<Rng>> {
         let (mut rng, mut rows, mut states) = (rng.clone(), vec![], vec![]);
         for _ in 0..count {
             rows.extend(sample_rows(&mut rng, self.points, self.chunk.batch).into_iter().map(|row| row as u32));
@@ -214,20 +231,17 @@ impl Resident {
         }
         let (rule, learning) = optimizer.rates();
         let rates = resident::rates(rule, optimizer.steps(), learning.take(count));
-        let average = match objective.on_device() {
-            Some(OnDevice::NeuralEf { averaged: Some((_, Some(average))) }) => {
-                Some(average.iter().copied().collect::<Vec<f64>>())
-            }
-            _ => None,
-        };
+        let average = self.formed.borrow(objective.on_device())?;
         self.chunk.start(&rows, &rates, average.as_deref());
-        states
+        Ok(states)
     }
 
-    /// A recorded step writes where the parameters and moments were; after a recovery the moments may be elsewhere.
+    /// A recorded step writes where the parameters, the moments and what the objective remembers were; after a recovery
+    /// they may be elsewhere.
     fn forget_stale_graph(&mut self, functions: &Functions, optimizer: &mut Optimizer) {
         let [m, v] = optimizer.parts().2.each_ref().map(Tensor::address);
-        let places = [functions.parameters().trained.address(), m, v];
+        let mut places = vec![functions.parameters().trained.address(), m, v];
+        places.extend(self.formed.places());
         if places != self.places {
             (self.graph, self.places) = (None, places);
         }
@@ -263,10 +277,12 @@ impl Resident {
             // The networks' backward pass has used g up.
             g.reshape(psi.shape())?;
             let estimate = Estimate { gram, constant: self.constant, trace: self.trace, points: self.points };
-            self.formed.gradient(gpu, &mut self.chunk, estimate, psi, kpsi, r, g);
-            Ok::<(), Error>(())
+            self.formed.gradient(gpu, &mut self.chunk, estimate, psi, kpsi, r, g)
         })?;
-        device.with_math(self.math, || functions.vjp_in_place(x, psi, g, gradient))?;
+        device.with_math(self.math, || {
+            functions.vjp_in_place(x, psi, g, gradient)?;
+            self.formed.finish(gpu, functions, x, psi, gradient)
+        })?;
         let (rule, clip, moments) = optimizer.parts();
         self.chunk.end(rule, clip, &mut functions.parameters_mut().trained, gradient, moments);
         Ok(())
@@ -276,11 +292,7 @@ impl Resident {
     fn download(&mut self, objective: &mut dyn Objective, count: usize) -> Result<Steps> {
         let k = self.chunk.k;
         let report = self.chunk.report(count)?;
-        if let (Some(OnDevice::NeuralEf { averaged: Some((_, average)) }), Some(values)) =
-            (objective.on_device(), report.average)
-        {
-            *average = Some(Array2::from_shape_vec((k, k), values).expect("k² values"));
-        }
+        self.formed.give_back(objective.on_device(), report.average, k);
         let made = report.spoilt.map_or(count, |(step, _)| step);
         let outcome = |row: &[f64]| Outcome { loss: row[0], eigenvalues: row[1..].to_vec() };
         let outcomes = report.record.chunks_exact(1 + k).take(made).map(outcome).collect();
@@ -295,5 +307,6 @@ fn name(what: Spoilt) -> &'static str {
         Spoilt::Image => "the operator's action on a network",
         Spoilt::Gradient => "the gradient",
         Spoilt::Loss => "the loss",
+        Spoilt::Problem => "the solution of the batch's eigenproblem",
     }
 }
