@@ -16,8 +16,10 @@
 //! | `panel` | the arms of tall f64 matrices, [`crate::linalg::Panel`] |
 //! | `graph` | a recorded step, replayed with one launch |
 //! | `resident` | what a training step needs beside the primitives |
+//! | `action` | how operators that are no kernels act on a batch |
 //! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
 
+pub(crate) mod action;
 mod blas;
 pub(super) mod convolution;
 mod dnn;
@@ -38,6 +40,7 @@ pub use graph::Graph;
 pub use launch::Arg;
 pub use memory::Buffer;
 pub use module::Source;
+pub(crate) use primitives::gather_rows_at;
 pub use solver::Number;
 
 /// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
@@ -47,6 +50,7 @@ pub fn sources() -> Vec<(String, String)> {
         ("images", images::source()),
         ("panel", panel::source()),
         ("resident", resident::source()),
+        ("action", action::source()),
     ];
     own.map(|(name, text)| (name.into(), text)).into_iter().chain(crate::operator::cuda::sources()).collect()
 }
