@@ -193,6 +193,15 @@ impl Tensor {
         Ok(())
     }
 
+    /// Overwrites the elements from `start` on.
+    pub(crate) fn write(&mut self, start: usize, data: &[f32]) {
+        assert!(start + data.len() <= self.len(), "{} elements at {start} of {}", data.len(), self.len());
+        match &mut self.storage {
+            Storage::Host(storage) => storage[start..start + data.len()].copy_from_slice(data),
+            Storage::Cuda(buffer) => buffer.write(4 * start, data),
+        }
+    }
+
     /// A copy of the whole tensor in host memory; waits for the device.
     pub fn to_host(&self) -> Result<Vec<f32>> {
         let mut data = vec![0.0; self.len()];

@@ -3,7 +3,7 @@ use super::matrix_free::fill;
 use super::memory::zeros;
 use super::points::Plan;
 use super::tile::{Workspace, mirror, ranges};
-use super::{Operator, Real};
+use super::{Operator, Real, Stored};
 use crate::compute::cuda;
 use crate::kernel::Kernel;
 use crate::linalg::matmul_into;
@@ -58,6 +58,10 @@ impl<T: Real> Operator for DenseOperator<T> {
 
     fn diagonal(&self) -> Array1<f64> {
         self.k.diag().iter().map(|d| d.wide()).collect()
+    }
+
+    fn stored(&self) -> Option<Stored<'_>> {
+        Some(Stored::Entries)
     }
 
     fn roundoff(&self) -> f64 {

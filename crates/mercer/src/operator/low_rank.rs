@@ -1,5 +1,5 @@
 use super::function_samples::{FunctionSamples, Layout};
-use super::{Operator, Precision};
+use super::{Operator, Precision, Stored};
 use crate::data::MappedArray;
 use crate::linalg::matmul;
 use crate::{Error, Result};
@@ -108,6 +108,11 @@ impl LowRankOperator {
         }
     }
 
+    /// Calls `f(first, F/√S [functions, n])` for one strip of functions after the other.
+    pub(crate) fn for_each_strip(&self, f: impl FnMut(usize, ArrayView2<f64>)) {
+        self.factor.for_each_strip(f);
+    }
+
     /// `(F/√S) V` `[S, b]` for `V` `[n, b]`.
     pub fn pushed(&self, v: ArrayView2<f64>) -> Array2<f64> {
         let mut out = Array2::zeros((self.dim().0, v.ncols()));
@@ -193,6 +198,10 @@ impl Operator for LowRankOperator {
 
     fn diagonal(&self) -> Array1<f64> {
         self.diagonal.clone()
+    }
+
+    fn stored(&self) -> Option<Stored<'_>> {
+        Some(Stored::Samples(self))
     }
 
     fn roundoff(&self) -> f64 {

@@ -41,6 +41,15 @@ use crate::Result;
 use crate::linalg::Panel;
 use ndarray::{Array1, Array2, ArrayView2};
 
+/// How an operator's numbers lie in memory, for those who would lay them elsewhere.
+#[derive(Clone, Copy)]
+pub enum Stored<'a> {
+    /// `FᵀF/S`
+    Samples(&'a LowRankOperator),
+    /// Every entry; [`Operator::block`] reads them.
+    Entries,
+}
+
 /// A symmetric positive semi-definite matrix known by its action.
 pub trait Operator: Send + Sync {
     /// Number of rows and columns.
@@ -59,6 +68,11 @@ pub trait Operator: Send + Sync {
 
     /// The diagonal `[n]`.
     fn diagonal(&self) -> Array1<f64>;
+
+    /// Its numbers, if it is made of numbers in memory.
+    fn stored(&self) -> Option<Stored<'_>> {
+        None
+    }
 
     /// Relative error of [`Self::apply`]: what lies below it, times the largest eigenvalue, is noise.
     fn roundoff(&self) -> f64;

@@ -17,8 +17,10 @@
 //! | `graph` | a recorded step, replayed with one launch |
 //! | `resident` | what a training step needs beside the primitives |
 //! | `small` | eigenproblems and Cholesky factors within a training step, each by one block |
+//! | `action` | how operators that are no kernels act on a batch |
 //! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
 
+pub(crate) mod action;
 mod blas;
 pub(super) mod convolution;
 mod dnn;
@@ -40,6 +42,7 @@ pub use graph::Graph;
 pub use launch::Arg;
 pub use memory::Buffer;
 pub use module::Source;
+pub(crate) use primitives::gather_rows_at;
 pub use small::eigenpairs;
 pub use solver::Number;
 
@@ -51,6 +54,7 @@ pub fn sources() -> Vec<(String, String)> {
         ("panel", panel::source()),
         ("resident", resident::source()),
         ("small", small::source()),
+        ("action", action::source()),
     ];
     own.map(|(name, text)| (name.into(), text)).into_iter().chain(crate::operator::cuda::sources()).collect()
 }

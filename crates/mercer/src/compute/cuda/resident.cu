@@ -34,17 +34,22 @@ __device__ double block_max(double v) {
     return shared[0];
 }
 
-// own_i = mean_b G_bb psi_ib^2, one block for each i; psi [k, b], G [b, b].
-extern "C" __global__ void own_diagonal(int b, const float* gram, const float* psi, double* own) {
-    const float* mine = psi + (u64)blockIdx.x * b;
+// own_i = (1/bc) sum_b psi_ib^T G_b psi_ib, one block for each i; psi [k, b, c], G_b [c, c] the block of point b with itself,
+// `stride` numbers after that of the point before.
+extern "C" __global__ void own_diagonal(int b, int c, u64 stride, const float* gram, const float* psi, double* own) {
+    const float* mine = psi + (u64)blockIdx.x * b * c;
     double sum = 0.0;
-    for (int i = threadIdx.x; i < b; i += THREADS) sum += (double)gram[(u64)i * b + i] * mine[i] * mine[i];
+    for (int i = threadIdx.x; i < b * c; i += THREADS) {
+        const float* row = gram + i / c * stride + i % c * c;
+        const float* values = mine + i / c * c;
+        for (int o = 0; o < c; ++o) sum += (double)row[o] * values[o] * mine[i];
+    }
     sum = block_sum(sum);
-    if (threadIdx.x == 0) own[blockIdx.x] = sum / b;
+    if (threadIdx.x == 0) own[blockIdx.x] = sum / (b * c);
 }
 
 // R_ii over all n points from its value over a batch of b and the batch's pairs of a point with itself,
-// own = (1/b) mean_b kappa_bb psi_ib^2: (1 - 1/n) (R - own) b/(b - 1) + own b/n.
+// own = (1/bc) mean_b kappa_bb psi_ib^2: (1 - 1/n) (R - own) b/(b - 1) + own b/n.
 __device__ double unbiased(double r, double own, double n, double b) {
     return b < 2.0 ? r : (r - own) * ((1.0 - 1.0 / n) * b / (b - 1.0)) + own * (b / n);
 }
@@ -52,9 +57,10 @@ __device__ double unbiased(double r, double own, double n, double b) {
 // NeuralEF: from C = <psi,psi>, R = <psi,Kpsi> [k, k] the matrix of g = M Kpsi, M = -(2/points) (1 on the diagonal,
 // -R_ij/R_ii at (j, i) below it), the loss -sum_j (R_jj - sum_{i<j} R_ij^2/R_ii) and the eigenvalues R_jj without bias.
 // With average not null the coefficients are those of R's moving average. own null: every kappa(x, x) is G_00.
-// trace: the kernel's trace, which the batch's G is yet to be divided by. One block.
-extern "C" __global__ void neuralef(int k, double points, double n, double trace, double tiny, const float* gram,
-                                    const double* own, const float* c, const float* r, double decay, double* average,
+// trace: the kernel's trace, which the batch's G is yet to be divided by. drawn: the points whose `points` values these
+// are, of n; one where R has no bias. One block.
+extern "C" __global__ void neuralef(int k, double points, double drawn, double n, double trace, double tiny,
+                                    const float* gram, const double* own, const float* c, const float* r, double decay, double* average,
                                     u32* control, double* record, float* m) {
     bool psi = finite(k * k, c), image = finite(k * k, r);
     if (spoiled(control, !psi ? PSI : !image ? IMAGE : 0)) return;
@@ -85,17 +91,17 @@ extern "C" __global__ void neuralef(int k, double points, double n, double trace
     if (threadIdx.x == 0) out[0] = loss;
     for (int j = threadIdx.x; j < k; j += THREADS) {
         double self = own ? own[j] : (double)c[j * k + j] * gram[0];
-        out[1 + j] = unbiased(r[j * k + j], self / (trace * points), n, points);
+        out[1 + j] = unbiased(r[j * k + j], self / (trace * points), n, drawn);
     }
 }
 
-// Nested: from Lambda, Lambda' [k, k] over the two halves of the batch, of `first` and `second` points, and R, the matrices
+// Nested: from Lambda, Lambda' [k, k] over the two halves of the batch, of `first` and `second` values, and R, the matrices
 // of g's parts in the halves, (2/first) M o Lambda' and (2/second) M o Lambda; the loss -2 sum_l m_l R_ll +
 // sum M o Lambda o Lambda', and the quotients R_ll/C_ll. joint: m_l = (k - l)/k, M_lm = m_max(l,m); else m_l = 1 and
 // M_lm = 1 where m <= l. One block.
-extern "C" __global__ void nested(int k, double first, double second, double n, double trace, int joint, const float* gram,
-                                  const double* own, const float* lambda, const float* other, const float* r, u32* control,
-                                  double* record, float* m_first, float* m_second) {
+extern "C" __global__ void nested(int k, double first, double second, double drawn, double n, double trace, int joint,
+                                  const float* gram, const double* own, const float* lambda, const float* other,
+                                  const float* r, u32* control, double* record, float* m_first, float* m_second) {
     bool one = finite(k * k, lambda), two = finite(k * k, other), image = finite(k * k, r);
     if (spoiled(control, !(one && two) ? PSI : !image ? IMAGE : 0)) return;
     u32 step = control[STEP];
@@ -115,7 +121,7 @@ extern "C" __global__ void nested(int k, double first, double second, double n, 
     for (int j = threadIdx.x; j < k; j += THREADS) {
         double norm = (first * lambda[j * k + j] + second * other[j * k + j]) / points;
         double self = own ? own[j] : norm * gram[0];
-        double value = unbiased(r[j * k + j], self / (trace * points), n, points);
+        double value = unbiased(r[j * k + j], self / (trace * points), n, drawn);
         out[1 + j] = norm > 0.0 ? value / norm : 0.0;
     }
 }

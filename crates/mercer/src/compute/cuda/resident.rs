@@ -37,6 +37,8 @@ pub(crate) struct Chunk {
     pub(super) gpu: &'static Gpu,
     /// Points of a batch.
     pub batch: usize,
+    /// Outputs c of a function.
+    pub outputs: usize,
     /// Eigenvalues; functions too, unless [`Chunk::ritz`] finds few among more of them.
     pub k: usize,
     /// The step, the first that was not finite (from one), what was not, whether the average has begun: u32 `[4]`.
@@ -53,7 +55,7 @@ pub(crate) struct Chunk {
     pub(super) record: Buffer,
     /// Moving average of R, or of Σ: f64 `[k, k]`.
     pub(super) average: Buffer,
-    /// `mean_b κ(x_b,x_b) ψ_i(x_b)²`: f64 `[k]`.
+    /// `(1/Bc) Σ_b ψ_i(x_b)ᵀ κ(x_b,x_b) ψ_i(x_b)`: f64 `[k]`.
     own: Buffer,
     /// Partial sums of the gradient's squares.
     squares: Buffer,
@@ -69,13 +71,15 @@ pub(crate) struct Report {
     pub average: Option<Vec<f64>>,
 }
 
-/// A batch's kernel matrix and what it is an estimate of.
+/// A batch's pairs of a point with itself, and what its `R` is an estimate of.
 #[derive(Clone, Copy)]
 pub(crate) struct Estimate<'a> {
-    /// `[B, B]`
+    /// The batch's kernel matrix `[B, B]`, with those pairs on its diagonal, or they alone, `[B, c, c]`.
     pub gram: &'a Tensor,
-    /// Whether all of its diagonal is one number.
+    /// Whether they are all one number.
     pub constant: bool,
+    /// Points B of the batch; one where Kψ is exact at each of them, so that there is no bias to take out.
+    pub drawn: usize,
     /// What it is to be divided by.
     pub trace: f64,
     /// All points n.
@@ -83,12 +87,13 @@ pub(crate) struct Estimate<'a> {
 }
 
 impl Chunk {
-    /// For chunks of at most `most` steps on batches of `batch` points with `k` functions.
-    pub fn new(gpu: &'static Gpu, most: usize, batch: usize, k: usize) -> Result<Chunk> {
+    /// For chunks of at most `most` steps on batches of `batch` points with `k` functions of `outputs` outputs.
+    pub fn new(gpu: &'static Gpu, most: usize, batch: usize, k: usize, outputs: usize) -> Result<Chunk> {
         let bytes = |bytes: usize| gpu.allocate(bytes, &|| "the state of training".into(), "use a smaller batch");
         Ok(Chunk {
             gpu,
             batch,
+            outputs,
             k,
             control: bytes(16)?,
             rows: bytes(4 * most * batch)?,
@@ -149,13 +154,20 @@ impl Chunk {
         self.gpu.launch(compiled(), "begin_step", [blocks, 1, 1], BLOCK, 0, &arguments);
     }
 
-    /// Where `mean_b κ(x_b,x_b) ψ_i(x_b)²` is, null where the diagonal is constant; `psi` `[k, B, 1]`.
+    /// Values `B·c` of a function on a batch.
+    pub fn values(&self) -> usize {
+        self.batch * self.outputs
+    }
+
+    /// Where `(1/Bc) Σ_b ψ_i(x_b)ᵀ κ(x_b,x_b) ψ_i(x_b)` is, null where all κ(x,x) are one number; `psi` `[k, B, c]`.
     fn own(&self, estimate: Estimate<'_>, psi: &Tensor) -> Arg {
         if estimate.constant {
             return Arg::U64(0);
         }
-        let addresses = [estimate.gram, psi].map(|t| Arg::U64(t.address()));
-        let arguments = [Arg::size(self.batch), addresses[0], addresses[1], Arg::from(&self.own)];
+        let (b, c) = (self.batch, self.outputs);
+        let stride = if estimate.gram.shape().len() == 2 { b + 1 } else { c * c };
+        let [gram, psi] = [estimate.gram, psi].map(|t| Arg::U64(t.address()));
+        let arguments = [Arg::size(b), Arg::size(c), Arg::long(stride), gram, psi, Arg::from(&self.own)];
         self.gpu.launch(compiled(), "own_diagonal", [self.k as u32, 1, 1], BLOCK, 0, &arguments);
         Arg::from(&self.own)
     }
@@ -177,7 +189,8 @@ impl Chunk {
         let at = |t: &Tensor| Arg::U64(t.address());
         let arguments = [
             Arg::size(self.k),
-            Arg::F64(self.batch as f64),
+            Arg::F64(self.values() as f64),
+            Arg::F64(estimate.drawn as f64),
             Arg::F64(estimate.points as f64),
             Arg::F64(estimate.trace),
             Arg::F64(tiny),
@@ -194,7 +207,7 @@ impl Chunk {
         self.gpu.launch(compiled(), "neuralef", [1, 1, 1], BLOCK, 0, &arguments);
     }
 
-    /// Nested's matrices `[k, k]` of g's parts in the two halves of the batch, of `halves` points, from `Λ`, `Λ'` over
+    /// Nested's matrices `[k, k]` of g's parts in the two halves of the batch, of `halves` values, from `Λ`, `Λ'` over
     /// them and `R`.
     #[allow(clippy::too_many_arguments)]
     pub fn nested(
@@ -213,6 +226,7 @@ impl Chunk {
             Arg::size(self.k),
             Arg::F64(halves[0] as f64),
             Arg::F64(halves[1] as f64),
+            Arg::F64(estimate.drawn as f64),
             Arg::F64(estimate.points as f64),
             Arg::F64(estimate.trace),
             Arg::I32(i32::from(joint)),
@@ -246,7 +260,7 @@ pub(crate) fn rates(rule: Rule, first: u64, learning: impl Iterator<Item = f64>)
     learning.zip(first + 1..).flat_map(|(eta, t)| scalars(rule, eta as f32, t)).collect()
 }
 
-/// Columns `part` of `[k, B, 1]` values as a matrix `[k, part]`.
+/// Columns `part` of `[k, B, c]` values as a matrix `[k, part]`.
 fn columns(t: &Tensor, part: &Range<usize>) -> Matrix {
     let row_stride = t.shape()[1] * t.shape()[2];
     Matrix { pointer: t.address() + 4 * part.start as u64, row_stride, stride: 0, transposed: Transposed::No }
@@ -256,14 +270,14 @@ fn square(m: &Tensor) -> Matrix {
     Matrix { pointer: m.address(), row_stride: m.shape()[1], stride: 0, transposed: Transposed::No }
 }
 
-/// `out_ij = mean_{b in part} a_ib b_jb`; `a`, `b` `[k, B, 1]`, `out` `[k, k]`.
+/// `out_ij = mean_{b in part} a_ib b_jb`; `a`, `b` `[k, B, c]`, `out` `[k, k]`.
 pub(crate) fn form(gpu: &'static Gpu, a: &Tensor, b: &Tensor, part: Range<usize>, out: &mut Tensor) {
     let k = a.shape()[0];
     let turned = Matrix { transposed: Transposed::Yes, ..columns(b, &part) };
     gpu.gemm_f32([k, part.len(), k], 1, 1.0 / part.len() as f32, columns(a, &part), turned, 0.0, square(out));
 }
 
-/// `out_jb = Σ_i M_ji t_ib` for `b` in `part`, or that added; `m` `[k, k]`, `t`, `out` `[k, B, 1]`.
+/// `out_jb = Σ_i M_ji t_ib` for `b` in `part`, or that added; `m` `[k, k]`, `t`, `out` `[k, B, c]`.
 pub(crate) fn mix(gpu: &'static Gpu, m: &Tensor, t: &Tensor, part: Range<usize>, add: bool, out: &mut Tensor) {
     let k = t.shape()[0];
     let beta = if add { 1.0 } else { 0.0 };

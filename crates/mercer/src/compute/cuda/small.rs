@@ -123,10 +123,10 @@ impl Chunk {
         work: &mut Buffer,
         out: &mut Masks,
     ) {
-        let (drawn, n) = (self.batch as f64, estimate.points as f64);
+        let (drawn, n) = (estimate.drawn as f64, estimate.points as f64);
         // (1 − 1/n) (R − D) B/(B−1) + D B/n
         let [apart, own_share] =
-            if self.batch < 2 { [1.0, 1.0] } else { [(1.0 - 1.0 / n) * drawn / (drawn - 1.0), drawn / n] };
+            if estimate.drawn < 2 { [1.0, 1.0] } else { [(1.0 - 1.0 / n) * drawn / (drawn - 1.0), drawn / n] };
         solve(self.gpu, "spin", self.k, |fits| {
             let [work, average, control, record] = [&*work, &self.average, &self.control, &self.record].map(Arg::from);
             let own = own.map_or(Arg::U64(0), at);
@@ -159,10 +159,12 @@ impl Chunk {
     }
 }
 
-/// `out_ib = κ(x_b,x_b) ψ_ib` with κ from the diagonal of `gram` `[B, B]`; `psi`, `out` `[k, B, 1]`.
+/// `out_ib = κ(x_b,x_b) ψ_ib` with κ from the diagonal of `gram` `[B, B]` or from the blocks `gram` `[B, c, c]`; `psi`, `out`
+/// `[k, B, c]`.
 pub(crate) fn weigh(gpu: &Gpu, gram: &Tensor, psi: &Tensor, out: &mut Tensor) {
     let (b, c) = (psi.shape()[1], psi.shape()[2]);
-    let [total, b, c, stride] = [psi.len(), b, c, b + 1].map(Arg::long);
+    let stride = if gram.shape().len() == 2 { b + 1 } else { c * c };
+    let [total, b, c, stride] = [psi.len(), b, c, stride].map(Arg::long);
     over(gpu, "weigh", psi.len(), &[total, b, c, stride, at(gram), at(psi), at(out)]);
 }
 

@@ -1,12 +1,12 @@
 //! What the training loop needs of an operator: points to look at, and the operator's action on functions there.
 
 use super::objective::form;
-use super::{Functions, KernelBatches};
+use super::{DeviceAction, Functions, Values};
 use crate::compute::{self, Device, Store, Tensor, gemm};
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
 use crate::operator::cuda::compiles;
-use crate::operator::{KernelOperator, Operator, Precision, gram};
+use crate::operator::{KernelOperator, Operator, Precision, Stored, gram};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis};
@@ -80,8 +80,8 @@ pub trait Action: Send {
         Ok(matmul(wide(&out)?.view(), w))
     }
 
-    /// The operator as a device can follow it by itself, if it is a kernel's.
-    fn kernel_batches(&self) -> Option<KernelBatches<'_>> {
+    /// The operator as a device can follow it by itself, where there is such a way.
+    fn on_device(&self) -> Option<DeviceAction<'_>> {
         None
     }
 
@@ -261,8 +261,10 @@ impl Action for KernelAction<'_> {
         average(&g, psi, out)
     }
 
-    fn kernel_batches(&self) -> Option<KernelBatches<'_>> {
-        compiles(self.kernel).then_some(KernelBatches { kernel: self.kernel, x: self.x, trace: self.trace })
+    fn on_device(&self) -> Option<DeviceAction<'_>> {
+        let follows = compiles(self.kernel) && !self.kernel.sees_pictures();
+        let values = Values::Kernel(self.kernel);
+        follows.then_some(DeviceAction::Average { values, x: self.x, trace: self.trace })
     }
 
     fn unbiased(&mut self, _: &Batch, psi: &Tensor, covariance: &Array2<f64>, r: &Array2<f64>) -> Result<Array2<f64>> {
@@ -341,6 +343,14 @@ impl Action for OperatorAction<'_> {
         let b = batch.rows.len();
         self.diagonal = (0..b).map(|i| values[i * b + i]).collect();
         average(&Tensor::from_host(psi.device(), &[b, b], &values)?, psi, out)
+    }
+
+    fn on_device(&self) -> Option<DeviceAction<'_>> {
+        let values = match self.operator.stored()? {
+            Stored::Samples(f) => Values::Samples(f),
+            Stored::Entries => Values::Stored(self.operator),
+        };
+        Some(DeviceAction::Average { values, x: self.x, trace: self.trace })
     }
 
     fn unbiased(&mut self, _: &Batch, psi: &Tensor, covariance: &Array2<f64>, r: &Array2<f64>) -> Result<Array2<f64>> {

@@ -1,7 +1,7 @@
 //! Kernels whose values are matrices: functions with C outputs, from samples of them.
 
 use super::finish::within_span;
-use super::{Action, Batch, Functions, Layout, Pairs, Standard, sample_rows};
+use super::{Action, Batch, DeviceAction, Functions, Layout, Pairs, Standard, Values, sample_rows};
 use crate::compute::{Store, Tensor, gemm};
 use crate::linalg::matmul;
 use crate::operator::{FunctionSamples, LowRankOperator, Operator, Precision};
@@ -109,6 +109,10 @@ impl Action for MatrixValued<'_> {
         let scale = (1.0 / (m as f64 * self.trace)) as f32;
         gemm(scale, inner.stack(), f.stack(), Store::Replace, out.matrices_mut(0, 0, 1, k, m));
         Ok(())
+    }
+
+    fn on_device(&self) -> Option<DeviceAction<'_>> {
+        Some(DeviceAction::Average { values: Values::Samples(&self.f), x: self.x, trace: self.trace })
     }
 
     fn unbiased(&mut self, batch: &Batch, psi: &Tensor, _: &Array2<f64>, r: &Array2<f64>) -> Result<Array2<f64>> {

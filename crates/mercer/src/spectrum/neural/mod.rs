@@ -53,7 +53,7 @@ pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
 pub use objective::{Objective, Outcome, Step, form, mix};
 pub use record::{Stop, Training};
-pub use resident::{KernelBatches, OnDevice, Resident, Steps};
+pub use resident::{DeviceAction, OnDevice, Resident, Steps, Values};
 pub use ritz::Ritz;
 pub use sampled::{SampledSpectrum, Samples, samples_from_rows};
 pub use sampled_model::SampledModel;

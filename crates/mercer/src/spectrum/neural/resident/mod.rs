@@ -15,6 +15,7 @@
 //! Ritz solves its `[p, p]` eigenproblem in one kernel of one block; SpIN factors Σ in such a kernel, and makes k more
 //! backward passes for the Jacobian, with two kernels each beside those of the pass.
 
+mod image;
 mod objective;
 
 use super::objective::{Objective, Outcome};
@@ -22,24 +23,15 @@ use super::{Action, Functions, sample_rows};
 use crate::compute::cuda::{Gpu, Graph, gpu, resident};
 use crate::compute::{Device, Math, Tensor};
 use crate::net::Optimizer;
-use crate::operator::cuda::BatchGram;
 use crate::rng::Rng;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2};
+use image::Image;
+use ndarray::Array2;
 use objective::Formed;
-use resident::{Chunk, Estimate, Spoilt};
+use resident::{Chunk, Spoilt};
 use std::time::Instant;
 
-/// A kernel's action as a device can follow it by itself.
-#[derive(Clone, Copy)]
-pub struct KernelBatches<'a> {
-    /// κ
-    pub kernel: &'a crate::kernel::Kernel,
-    /// All points `[n, d]`.
-    pub x: ArrayView2<'a, f64>,
-    /// What kernel values are divided by.
-    pub trace: f64,
-}
+pub use image::{DeviceAction, Values};
 
 /// An objective as a device can follow it by itself, with what it remembers between steps.
 pub enum OnDevice<'a> {
@@ -75,11 +67,9 @@ pub struct Resident {
     gpu: &'static Gpu,
     math: Math,
     points: usize,
-    trace: f64,
-    constant: bool,
     /// Standardised points `[n, d]`.
     x: Tensor,
-    gram: BatchGram,
+    image: Image,
     formed: Formed,
     chunk: Chunk,
     batch: Batch,
@@ -96,9 +86,7 @@ pub struct Resident {
 struct Batch {
     /// `[B, d]`
     x: Tensor,
-    /// `κ(x_b,x_b')` `[B, B]`
-    gram: Tensor,
-    /// `[k, B, 1]` each
+    /// `[k, B, c]` each
     psi: Tensor,
     kpsi: Tensor,
     g: Tensor,
@@ -128,36 +116,33 @@ impl Resident {
         math: Math,
     ) -> Result<Option<Resident>> {
         let device = functions.device();
-        let (Device::Cuda(ordinal), Some(kernel), Some(form)) =
-            (device, action.kernel_batches(), objective.on_device())
-        else {
+        let (Device::Cuda(ordinal), Some(way), Some(form)) = (device, action.on_device(), objective.on_device()) else {
             return Ok(None);
         };
-        let (n, k) = (kernel.x.nrows(), functions.count());
+        let DeviceAction::Average { x, .. } = way;
+        let (n, k, c) = (x.nrows(), functions.count(), functions.outputs());
         let b = batch.min(n);
-        let whole = functions.outputs() == 1 && functions.stay_on_device();
-        if !whole || b < 2 || n > i32::MAX as usize || kernel.kernel.sees_pictures() {
+        let whole = c == action.outputs() && functions.stay_on_device();
+        if !whole || b < 2 || n > i32::MAX as usize {
             return Ok(None);
         }
         let gpu = gpu(ordinal)?;
-        let formed = Formed::new(gpu, &form, k, b, functions.network().parameters())?;
-        let x = device.scope(|| action.standard().gather(kernel.x, 0..n))?;
+        let Some(image) = Image::new(gpu, way, k, b, math)? else { return Ok(None) };
+        let formed = Formed::new(gpu, &form, k, b * c, functions.network().parameters())?;
+        let x = device.scope(|| action.standard().gather(x, 0..n))?;
         let zeros = |shape: &[usize]| Tensor::zeros(device, shape);
         Ok(Some(Resident {
             gpu,
             math,
             points: n,
-            trace: kernel.trace,
-            constant: kernel.kernel.is_shift_invariant(),
-            gram: BatchGram::new(gpu, kernel.kernel, kernel.x, b, math)?,
-            chunk: Chunk::new(gpu, MOST, b, formed.eigenvalues(k))?,
+            image,
+            chunk: Chunk::new(gpu, MOST, b, formed.eigenvalues(k), c)?,
             formed,
             batch: Batch {
                 x: zeros(&[b, x.shape()[1]])?,
-                gram: zeros(&[b, b])?,
-                psi: zeros(&[k, b, 1])?,
-                kpsi: zeros(&[k, b, 1])?,
-                g: zeros(&[k, b, 1])?,
+                psi: zeros(&[k, b, c])?,
+                kpsi: zeros(&[k, b, c])?,
+                g: zeros(&[k, b, c])?,
                 r: zeros(&[k, k])?,
                 gradient: zeros(&[functions.network().parameters()])?,
             },
@@ -265,18 +250,17 @@ impl Resident {
 
     /// Queues every kernel of a step.
     fn queue(&mut self, functions: &mut Functions, optimizer: &mut Optimizer) -> Result<()> {
-        let (device, gpu, Batch { x, gram, psi, kpsi, g, r, gradient }) =
+        let (device, gpu, Batch { x, psi, kpsi, g, r, gradient }) =
             (Device::Cuda(self.gpu.ordinal), self.gpu, &mut self.batch);
-        let b = self.chunk.batch;
         self.chunk.begin(&self.x, x);
-        self.gram.gram(self.chunk.step_rows(), gram);
+        device.with_math(Math::F32, || self.image.begin(&self.chunk));
         device.with_math(self.math, || functions.forward(x, psi))?;
         device.with_math(Math::F32, || {
-            resident::image(gpu, (1.0 / (b as f64 * self.trace)) as f32, psi, gram, kpsi);
-            resident::form(gpu, psi, kpsi, 0..b, r);
+            self.image.apply(psi, kpsi)?;
+            resident::form(gpu, psi, kpsi, 0..self.chunk.values(), r);
             // The networks' backward pass has used g up.
             g.reshape(psi.shape())?;
-            let estimate = Estimate { gram, constant: self.constant, trace: self.trace, points: self.points };
+            let estimate = self.image.estimate(self.chunk.batch);
             self.formed.gradient(gpu, &mut self.chunk, estimate, psi, kpsi, r, g)
         })?;
         device.with_math(self.math, || {

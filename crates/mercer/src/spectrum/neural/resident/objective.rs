@@ -118,7 +118,7 @@ fn values(psi: &Tensor) -> usize {
 }
 
 impl Formed {
-    /// For `k` functions at `points` points, with this many parameters in all.
+    /// For `k` functions of `points` values each, with this many parameters in all.
     pub fn new(gpu: &'static Gpu, form: &OnDevice<'_>, k: usize, points: usize, parameters: usize) -> Result<Formed> {
         let device = Device::Cuda(gpu.ordinal);
         let square = || Tensor::zeros(device, &[k, k]);
@@ -211,7 +211,7 @@ impl Formed {
     }
 
     /// `g ← ∂ℓ/∂ψ` from `psi`, `kpsi` and `r = ⟨ψ,Kψ⟩`; loss and eigenvalues go into the chunk's record.
-    /// `psi`, `kpsi`, `g` `[k, B, 1]`, `r` `[k, k]`.
+    /// `psi`, `kpsi`, `g` `[k, B, c]`, `r` `[k, k]`.
     #[allow(clippy::too_many_arguments)]
     pub fn gradient(
         &mut self,
@@ -223,7 +223,7 @@ impl Formed {
         r: &Tensor,
         g: &mut Tensor,
     ) -> Result<()> {
-        let b = chunk.batch;
+        let b = chunk.values();
         match self {
             Formed::NeuralEf { decay, covariance, m } => {
                 resident::form(gpu, psi, psi, 0..b, covariance);
@@ -231,7 +231,8 @@ impl Formed {
                 resident::mix(gpu, m, kpsi, 0..b, false, g);
             }
             Formed::Nested { joint, lambda: [one, two], image, m: [first, second] } => {
-                let (near, far) = (0..b / 2, b / 2..b);
+                let half = chunk.batch / 2 * chunk.outputs;
+                let (near, far) = (0..half, half..b);
                 resident::form(gpu, psi, psi, near.clone(), one);
                 resident::form(gpu, psi, psi, far.clone(), two);
                 let halves = [near.len(), far.len()];
