@@ -39,6 +39,7 @@ JOBS = {
     "rff-f64": ("random Fourier features m=1000, n=100 000, d=50, f64", "scikit-learn RBFSampler", 3),
     "ridge-5000": ("kernel ridge, direct, n=5000, d=50", "scikit-learn KernelRidge", 2),
     "top-k-50000": ("top 10 eigenpairs, n=50 000, d=50, K never stored", None, None),
+    "ntk-top-k-50000": ("top 10 eigenpairs of the NTK, 3 ReLU layers, MNIST 50 000×784", None, None),
 }
 # job: what it is, the ratio we aim at, the share of the machine's GEMM speed that we aim at, steps in a round
 NEURAL = {
@@ -89,8 +90,9 @@ def one(side, job, repeats):
                "entk": [VENV_KERNELS / "bin/python", HERE / "entk_peers.py", job.removeprefix("entk-")],
                "mercer": [HERE.parent / "target/release/mercer-bench", job, DATA]}[side]
     threads = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    data = {"MERCER_DATA": os.environ.get("MERCER_DATA", str(HERE.parent.parent / "shared/data"))}
     output = subprocess.run([*command, str(repeats)], check=True, stdout=subprocess.PIPE,
-                            env={**os.environ, **threads}).stdout
+                            env={**os.environ, **threads, **data}).stdout
     return json.loads(output.splitlines()[-1])
 
 
