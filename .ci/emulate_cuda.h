@@ -12,12 +12,15 @@
 #include <ucontext.h>
 #include <vector>
 
+using std::isfinite;
 using std::max;
 using std::min;
 #define __device__
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __noinline__
+#define __shared__ static
 #define __align__(n) alignas(n)
 #define __logf logf
 #define __sinf sinf
@@ -51,7 +54,7 @@ struct Warp {
     int arrived = 0, generation = 0;
     char in[32][64], out[32][64];
 };
-static Index threadIdx, blockIdx;
+static Index threadIdx, blockIdx, blockDim, gridDim;
 static ucontext_t home;
 static std::vector<ucontext_t> fibres;
 static std::vector<bool> finished;
@@ -80,6 +83,21 @@ static void __syncthreads() {
     } else {
         while (generation == block_generation) give_way();
     }
+}
+
+// Whether any thread of the block says so; the last one to arrive tells the others.
+static bool __syncthreads_or(bool value) {
+    static bool pending, result;
+    const int generation = block_generation;
+    pending |= value;
+    if (++block_arrived == block_threads) {
+        result = pending, pending = false;
+        block_arrived = 0;
+        ++block_generation;
+    } else {
+        while (generation == block_generation) give_way();
+    }
+    return result;
 }
 
 // The last lane to arrive computes `all` from every lane's input.
@@ -158,6 +176,7 @@ static void launch(int grid_x, int grid_y, int threads, size_t shared_bytes, std
     static std::vector<std::unique_ptr<char[]>> stacks;
     while ((int)stacks.size() < threads) stacks.emplace_back(new char[stack]);
     block_threads = threads, shared_limit = shared_bytes, entry = kernel;
+    blockDim = {threads, 1, 1}, gridDim = {grid_x, grid_y, 1};
     for (int block = 0; block < grid_x * grid_y; ++block) {
         shared_memory.assign(shared_bytes + 4096, 0x7f);
         warps.assign((threads + 31) / 32, Warp());

@@ -1,6 +1,6 @@
 //! Activation functions: the formula and its slope, once, over [`Num`]; bias, value and slope in one vectorised pass.
 
-use super::cuda::primitives as cuda;
+use super::cuda::{images, primitives as cuda};
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::reduce::sum;
 use super::tensor::{Stack, StackMut, Tensor};
@@ -148,24 +148,23 @@ formulas! {
 pub(super) fn device_functions() -> String {
     let place = |phi: Activation| phi as i32;
     let [sin, cos, both] = [Activation::Sin, Activation::Cos, Activation::SinCos].map(place);
-    let case = |(phi, value, slope, curvature): (Activation, &str, &str, &str)| {
+    let case = |(phi, both, curvature): (Activation, &str, &str)| {
         let phi = place(phi);
-        (format!("case {phi}: v = {value}; s = {slope}; break;\n"), format!("case {phi}: return {curvature};\n"))
+        (format!("case {phi}: {both} break;\n"), format!("case {phi}: return {curvature};\n"))
     };
     let (values, curvatures): (Vec<String>, Vec<String>) = [
-        (Activation::Identity, "z", "1.0f", "0.0f"),
-        (Activation::Relu, "z > 0.0f ? z : (z == z ? 0.0f : z)", "z > 0.0f ? 1.0f : 0.0f", "0.0f"),
-        (Activation::LeakyRelu, "z > 0.0f ? z : 0.01f * z", "z > 0.0f ? 1.0f : 0.01f", "0.0f"),
-        (Activation::Erf, "erff(z)", "1.1283791670955126f * expf(-z * z)", "-2.0f * z * s"),
-        (Activation::Tanh, "tanhf(z)", "1.0f - v * v", "-2.0f * v * s"),
+        (Activation::Identity, "v = z; s = 1.0f;", "0.0f"),
+        (Activation::Relu, "v = z > 0.0f ? z : (z == z ? 0.0f : z); s = z > 0.0f ? 1.0f : 0.0f;", "0.0f"),
+        (Activation::LeakyRelu, "v = z > 0.0f ? z : 0.01f * z; s = z > 0.0f ? 1.0f : 0.01f;", "0.0f"),
+        (Activation::Erf, "v = erff(z); s = 1.1283791670955126f * expf(-z * z);", "-2.0f * z * s"),
+        (Activation::Tanh, "v = tanhf(z); s = 1.0f - v * v;", "-2.0f * v * s"),
         (
             Activation::Gelu,
-            "z * normcdff(z)",
-            "normcdff(z) + z * 0.3989422804014327f * expf(-0.5f * z * z)",
+            "{ float cdf = normcdff(z); v = z * cdf; s = cdf + z * 0.3989422804014327f * expf(-0.5f * z * z); }",
             "(2.0f - z * z) * 0.3989422804014327f * expf(-0.5f * z * z)",
         ),
-        (Activation::Sin, "sinf(z)", "cosf(z)", "-v"),
-        (Activation::Cos, "cosf(z)", "-sinf(z)", "-v"),
+        (Activation::Sin, "sincosf(z, &v, &s);", "-v"),
+        (Activation::Cos, "sincosf(z, &s, &v); s = -s;", "-v"),
     ]
     .map(case)
     .into_iter()
@@ -299,7 +298,7 @@ pub(super) fn bias_activation(bias: Option<Stack<'_>>, phi: Activation, y: &mut 
     let (count, m, n) = y.as_matrices();
     assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "activation: the slopes are not of y's shape");
     if let Some(gpu) = y.gpu() {
-        return cuda::bias_activation(gpu, bias, phi, y, slope);
+        return images::channel_bias_activation(gpu, 1, bias, phi, y, slope);
     }
     let blocks = m.div_ceil(ROWS);
     let y = Parts::new(y.host_mut());
@@ -391,7 +390,7 @@ pub fn bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor
     assert!(slope.is_none_or(|s| s.len() == t.len()), "bias_slope: the slopes are not of the tangent's shape");
     assert!(bias.is_none_or(|b| b.rows * b.cols == n), "bias_slope: the bias is not of width {n}");
     if let Some(gpu) = t.gpu() {
-        return cuda::bias_slope(gpu, t, bias, slope);
+        return images::channel_bias_slope(gpu, t, bias, slope);
     }
     let slope = slope.map(Tensor::host);
     let t = Parts::new(t.host_mut());

@@ -37,41 +37,45 @@ __device__ __forceinline__ int formula(int phi, u32 column, u32 width) {
     return phi == SINCOS ? (column < width / 2 ? SIN : COS) : phi;
 }
 
-// y = phi(y), slope = phi'(y), in packs of four, for a phi that is the same for all units.
-extern "C" __global__ void activation(u32 packs, int phi, float* y, float* slope) {
-    EACH(i, packs) {
-        Pack<4> p = load<4>(y, i), s;
-#pragma unroll
-        for (int l = 0; l < 4; ++l) {
-            float v;
-            activate(phi, p.v[l], v, s.v[l]);
-            p.v[l] = v;
-        }
-        store<4>(y, i, p);
-        if (slope) store<4>(slope, i, s);
-    }
-}
-
-// y = phi(y + b), slope = phi'(y + b); rows of n numbers, one b a channel.
-extern "C" __global__ void channel_bias_activation(u32 per, u32 n, u32 plane, int phi, const float* bias, u64 bias_stride, float* y, float* slope) {
-    u64 first = (u64)blockIdx.y * per;
+// y = phi(y + b), slope = phi'(y + b); rows of n packs, one b a channel of `plane` numbers.
+template <int V>
+__device__ __forceinline__ void channel_bias_activation(u32 per, u32 n, u32 plane, int phi, const float* bias, u64 bias_stride, float* y, float* slope) {
+    u64 first = (u64)blockIdx.y * per * V;
+    if (bias) bias += blockIdx.y * bias_stride;
     EACH(i, per) {
-        u32 at = i % n;
-        float z = y[first + i] + (bias ? bias[blockIdx.y * bias_stride + at / plane] : 0.0f), v, s;
-        activate(formula(phi, at, n), z, v, s);
-        y[first + i] = v;
-        if (slope) slope[first + i] = s;
+        u32 at = i % n * V;
+        Pack<V> p = load<V>(y + first, i), s;
+#pragma unroll
+        for (int l = 0; l < V; ++l) {
+            float z = p.v[l] + (bias ? bias[plane == 1 ? at + l : (at + l) / plane] : 0.0f);
+            activate(formula(phi, at + l, n * V), z, p.v[l], s.v[l]);
+        }
+        store<V>(y + first, i, p);
+        if (slope) store<V>(slope + first, i, s);
     }
 }
+WIDTHS(channel_bias_activation, (u32 per, u32 n, u32 plane, int phi, const float* bias, u64 bias_stride, float* y, float* slope),
+       (per, n, plane, phi, bias, bias_stride, y, slope))
 
 // t = (t + b) * slope.
-extern "C" __global__ void channel_bias_slope(u32 per, u32 n, u32 plane, const float* bias, u64 bias_stride, const float* slope, float* t) {
-    u64 first = (u64)blockIdx.y * per;
+template <int V>
+__device__ __forceinline__ void channel_bias_slope(u32 per, u32 n, u32 plane, const float* bias, u64 bias_stride, const float* slope, float* t) {
+    u64 first = (u64)blockIdx.y * per * V;
+    if (bias) bias += blockIdx.y * bias_stride;
     EACH(i, per) {
-        float v = t[first + i] + (bias ? bias[blockIdx.y * bias_stride + i % n / plane] : 0.0f);
-        t[first + i] = slope ? v * slope[first + i] : v;
+        u32 at = i % n * V;
+        Pack<V> p = load<V>(t + first, i), s;
+        if (slope) s = load<V>(slope + first, i);
+#pragma unroll
+        for (int l = 0; l < V; ++l) {
+            float v = p.v[l] + (bias ? bias[plane == 1 ? at + l : (at + l) / plane] : 0.0f);
+            p.v[l] = slope ? v * s.v[l] : v;
+        }
+        store<V>(t + first, i, p);
     }
 }
+WIDTHS(channel_bias_slope, (u32 per, u32 n, u32 plane, const float* bias, u64 bias_stride, const float* slope, float* t),
+       (per, n, plane, bias, bias_stride, slope, t))
 
 // The images of one chunk: block (channel, network, chunk) of 256 threads.
 struct Chunk { u32 first, count; };

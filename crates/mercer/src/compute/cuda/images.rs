@@ -112,14 +112,9 @@ impl Channels {
 
 const NOTHING: [Arg; 2] = [Arg::U64(0), Arg::U64(0)];
 
-/// `y ← φ(y)` and the slopes, four numbers at a time; whether that was possible.
-pub fn activation(gpu: &Gpu, phi: Activation, y: &Tensor, slope: Option<&Tensor>) -> bool {
-    let len = y.len();
-    if phi == Activation::SinCos || !len.is_multiple_of(4) {
-        return false;
-    }
-    over(gpu, "activation", 1, len / 4, &[Arg::size(len / 4), Arg::I32(phi as i32), at(y), maybe(slope)]);
-    true
+/// The kernel of a loop over rows of `n` numbers, four at a time where rows are whole fours, and the numbers of a pack.
+fn by_width([one, four]: [&'static str; 2], n: usize) -> (&'static str, usize) {
+    if n.is_multiple_of(4) { (four, 4) } else { (one, 1) }
 }
 
 pub fn channel_bias_activation(
@@ -134,10 +129,11 @@ pub fn channel_bias_activation(
         return;
     }
     let (count, batch, n) = y.as_matrices();
-    let sizes = [batch * n, n, plane].map(Arg::size);
+    let (name, pack) = by_width(["channel_bias_activation_1", "channel_bias_activation_4"], n);
+    let sizes = [batch * n / pack, n / pack, plane].map(Arg::size);
     let ends = [at(y), maybe(slope.as_deref())];
     let arguments = [&sizes[..], &[Arg::I32(phi as i32)], &vectors(bias), &ends].concat();
-    over(gpu, "channel_bias_activation", count, batch * n, &arguments);
+    over(gpu, name, count, batch * n / pack, &arguments);
 }
 
 pub fn channel_bias_slope(gpu: &Gpu, t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
@@ -146,9 +142,10 @@ pub fn channel_bias_slope(gpu: &Gpu, t: &mut Tensor, bias: Option<Stack<'_>>, sl
     }
     let (count, batch, n) = t.as_matrices();
     let plane = bias.map_or(n, |b| n / (b.rows * b.cols));
-    let sizes = [batch * n, n, plane].map(Arg::size);
+    let (name, pack) = by_width(["channel_bias_slope_1", "channel_bias_slope_4"], n);
+    let sizes = [batch * n / pack, n / pack, plane].map(Arg::size);
     let arguments = [&sizes[..], &vectors(bias), &[maybe(slope), at(t)]].concat();
-    over(gpu, "channel_bias_slope", count, batch * n, &arguments);
+    over(gpu, name, count, batch * n / pack, &arguments);
 }
 
 pub fn channel_sums(gpu: &'static Gpu, g: &Tensor, sums: &StackMut<'_>) {

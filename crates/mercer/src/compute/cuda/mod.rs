@@ -17,6 +17,7 @@
 //! | `graph` | a recorded step, replayed with one launch |
 //! | `resident` | what a training step needs beside the primitives |
 //! | `action` | how operators that are no kernels act on a batch |
+//! | `small` | eigenproblems and Cholesky factors within a training step, each by one block |
 //! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
 
 pub(crate) mod action;
@@ -32,6 +33,7 @@ mod module;
 pub(crate) mod panel;
 pub(super) mod primitives;
 pub(crate) mod resident;
+pub(crate) mod small;
 pub(crate) mod solver;
 
 pub(crate) use gpu::current;
@@ -41,6 +43,7 @@ pub use launch::Arg;
 pub use memory::Buffer;
 pub use module::Source;
 pub(crate) use primitives::gather_rows_at;
+pub use small::eigenpairs;
 pub use solver::Number;
 
 /// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
@@ -51,6 +54,7 @@ pub fn sources() -> Vec<(String, String)> {
         ("panel", panel::source()),
         ("resident", resident::source()),
         ("action", action::source()),
+        ("small", small::source()),
     ];
     own.map(|(name, text)| (name.into(), text)).into_iter().chain(crate::operator::cuda::sources()).collect()
 }

@@ -32,6 +32,34 @@ extern "C" __global__ void transpose(u64 m, u64 n, const float* x, float* out) {
     if (c0 + ty < n && r0 + tx < m) out[j * m * n + (c0 + ty) * m + r0 + tx] = tile[tx][ty];
 }
 
+// c_j = alpha a_j b_j^T + beta c_j for columns a_j [m] and b_j [n]: a product over one element, which is but written.
+// V = 4 numbers at a time where rows are whole fours.
+template <int V> struct alignas(4 * V) Pack { float v[V]; };
+typedef Pack<4> Four;
+template <int V>
+__device__ __forceinline__ void outer(u64 m, u64 n, float alpha, const float* a, u64 a_stride, const float* b, u64 b_stride, float beta,
+                                      float* c, u64 c_stride) {
+    a += blockIdx.y * a_stride;
+    b += blockIdx.y * b_stride;
+    Pack<V>* mine = (Pack<V>*)(c + blockIdx.y * c_stride);
+    u32 across = (u32)(n / V);
+    for (u64 i = blockIdx.x; i < m; i += gridDim.x) {
+        float scale = alpha * a[i];
+        for (u32 at = threadIdx.x; at < across; at += blockDim.x) {
+            Pack<V> p;
+            if (beta != 0.0f) p = mine[i * across + at];
+#pragma unroll
+            for (int l = 0; l < V; ++l) p.v[l] = beta != 0.0f ? fmaf(scale, b[V * at + l], beta * p.v[l]) : scale * b[V * at + l];
+            mine[i * across + at] = p;
+        }
+    }
+}
+#define OUTER(name, V) \
+    extern "C" __global__ void name(u64 m, u64 n, float alpha, const float* a, u64 a_stride, const float* b, u64 b_stride, float beta, \
+                                    float* c, u64 c_stride) { outer<V>(m, n, alpha, a, a_stride, b, b_stride, beta, c, c_stride); }
+OUTER(outer_1, 1)
+OUTER(outer_4, 4)
+
 // Philox 4x32-10: four random words for a counter and a key.
 __device__ __forceinline__ uint4 philox(u64 counter, u64 key) {
     uint4 c = make_uint4((u32)counter, (u32)(counter >> 32), 0, 0);
@@ -76,25 +104,6 @@ __device__ __forceinline__ int formula(int phi, u64 column, u64 width) {
     return phi == SINCOS ? (column < width / 2 ? SIN : COS) : phi;
 }
 
-// y_j = phi(y_j + b_j), slope_j = phi'(y_j + b_j); y [k, rows, n], matrix j's bias at bias + j * bias_stride.
-extern "C" __global__ void bias_activation(u64 total, u64 per, u64 n, int phi, const float* bias, u64 bias_stride, float* y, float* slope) {
-    EACH(i, total) {
-        u64 c = i % n;
-        float z = y[i] + (bias ? bias[i / per * bias_stride + c] : 0.0f), v, s;
-        activate(formula(phi, c, n), z, v, s);
-        y[i] = v;
-        if (slope) slope[i] = s;
-    }
-}
-
-// t = (t + b_j) * slope.
-extern "C" __global__ void bias_slope(u64 total, u64 per, u64 n, const float* bias, u64 bias_stride, const float* slope, float* t) {
-    EACH(i, total) {
-        float v = t[i] + (bias ? bias[i / per * bias_stride + i % n] : 0.0f);
-        t[i] = slope ? v * slope[i] : v;
-    }
-}
-
 // Sum over the 8 rows of threads of a 32 x 8 block; valid in the first row of threads.
 __device__ __forceinline__ float fold(float v, float (*shared)[33], u32 tx, u32 ty) {
     __syncthreads();
@@ -109,7 +118,7 @@ __device__ __forceinline__ float fold(float v, float (*shared)[33], u32 tx, u32 
 }
 
 // Columns of m x n matrices: block (column group, matrix, chunk of rows) of 32 x 8 threads; each block writes its partial
-// sum to part[((matrix * chunks) + chunk) * n + c]. kind 0: sum x y; 1: sum x; 2: g *= slope (in place), sum g.
+// sum to part[((matrix * chunks) + chunk) * n + c]. kind 0: sum x y; 1: sum x; 2: x *= y (in place), sum x.
 extern "C" __global__ void column_sums(u64 m, u64 n, u64 rows_per_chunk, int kind, float* x, const float* y, float* part) {
     __shared__ float shared[8][33];
     u32 tx = threadIdx.x % 32, ty = threadIdx.x / 32;
@@ -129,6 +138,35 @@ extern "C" __global__ void column_sums(u64 m, u64 n, u64 rows_per_chunk, int kin
     }
     sum = fold(sum, shared, tx, ty);
     if (ty == 0 && c < n) part[(j * gridDim.z + chunk) * n + c] = sum;
+}
+
+// The same of kind 2 in fours: block (group of 32 fours, matrix, chunk). Four rows are under way at a time.
+extern "C" __global__ void __launch_bounds__(256) slope_sums(u64 m, u64 n, u64 rows_per_chunk, float* g, const float* slope, float* part) {
+    __shared__ float shared[8][33];
+    u32 tx = threadIdx.x % 32, ty = threadIdx.x / 32;
+    u64 fours = n / 4, c = (u64)blockIdx.x * 32 + tx, j = blockIdx.y, chunk = blockIdx.z;
+    u64 begin = chunk * rows_per_chunk + ty, end = min(m, (chunk + 1) * rows_per_chunk);
+    Four* mine = (Four*)g + j * m * fours + c;
+    const Four* slopes = (const Four*)slope + j * m * fours + c;
+    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (u64 first = begin; c < fours && first < end; first += 32) {
+        Four x[4], y[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+            if (first + 8 * r < end) { x[r] = mine[(first + 8 * r) * fours]; y[r] = slopes[(first + 8 * r) * fours]; }
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+            if (first + 8 * r < end) {
+#pragma unroll
+                for (int l = 0; l < 4; ++l) sum[l] += x[r].v[l] *= y[r].v[l];
+                mine[(first + 8 * r) * fours] = x[r];
+            }
+    }
+#pragma unroll
+    for (int l = 0; l < 4; ++l) {
+        float total = fold(sum[l], shared, tx, ty);
+        if (ty == 0 && c < fours) part[(j * gridDim.z + chunk) * n + 4 * c + l] = total;
+    }
 }
 
 // Narrow matrices (n = 1): one block of 256 threads for a matrix and chunk, neighbours in memory.
@@ -207,35 +245,51 @@ extern "C" __global__ void any_not_finite(u64 n, const float* x, u32* bad) {
     EACH(i, n) if (!isfinite(x[i])) bad[0] = 1;
 }
 
-// One step of a rule. scalars: eta, 1/(1 - beta1^t), 1/(1 - beta2^t), all of the step, in device memory.
-// norm: the squared norm of the gradient; a step whose norm is not finite is not made. rule 0: SGD, 1: RMSProp, 2: Adam.
-extern "C" __global__ void update(u64 n, int rule, float a, float b, float epsilon, float decay, const float* scalars,
-                                  const float* norm, float max_norm, int guard, float* theta, const float* grad, float* m, float* v) {
-    float eta = scalars[0], factor = 1.0f;
+// A rule's step for one parameter x with gradient g and moments m, v. scalars: eta, 1/(1 - beta1^t), 1/(1 - beta2^t).
+__device__ __forceinline__ void move(int rule, float a, float b, float epsilon, float decay, const float (&scalars)[3], float g,
+                                     float& x, float& m, float& v) {
+    float eta = scalars[0];
+    if (rule == 0) {
+        if (decay != 0.0f) g = fmaf(decay, x, g);
+        m = fmaf(a, m, g);
+        x -= eta * m;
+    } else if (rule == 1) {
+        v = a * v + (1.0f - a) * g * g;
+        x -= eta * g / (sqrtf(v) + epsilon);
+    } else {
+        m = fmaf(m, a, (1.0f - a) * g);
+        v = fmaf(v, b, (1.0f - b) * g * g);
+        x = fmaf(x, 1.0f - eta * decay, -(eta * scalars[1] * m / (sqrtf(v * scalars[2]) + epsilon)));
+    }
+}
+
+// One step of a rule. at: its scalars, in device memory. norm: the squared norm of the gradient; a step whose norm is not
+// finite is not made. rule 0: SGD, 1: RMSProp, 2: Adam. Fours, and the last three numbers by themselves.
+extern "C" __global__ void update(u64 n, int rule, float a, float b, float epsilon, float decay, const float* at, const float* norm,
+                                  float max_norm, int guard, float* theta, const float* grad, float* m, float* v) {
+    float scalars[3] = {at[0], at[1], at[2]}, factor = 1.0f;
     if (norm) {
         float square = norm[0];
         if (guard && !isfinite(square)) return;
         float length = sqrtf(square);
         if (length > max_norm) factor = max_norm / length;
     }
-    EACH(i, n) {
-        float g = factor * grad[i], x = theta[i];
-        if (rule == 0) {
-            if (decay != 0.0f) g = fmaf(decay, x, g);
-            float m1 = fmaf(a, m[i], g);
-            m[i] = m1;
-            theta[i] = x - eta * m1;
-        } else if (rule == 1) {
-            float v1 = a * v[i] + (1.0f - a) * g * g;
-            v[i] = v1;
-            theta[i] = x - eta * g / (sqrtf(v1) + epsilon);
-        } else {
-            float m1 = fmaf(m[i], a, (1.0f - a) * g), v1 = fmaf(v[i], b, (1.0f - b) * g * g);
-            m[i] = m1;
-            v[i] = v1;
-            float step = eta * scalars[1] * m1 / (sqrtf(v1 * scalars[2]) + epsilon);
-            theta[i] = fmaf(x, 1.0f - eta * decay, -step);
-        }
+    EACH(i, n / 4) {
+        Four x = ((Four*)theta)[i], g = ((const Four*)grad)[i], p, q;
+        if (rule != 1) p = ((Four*)m)[i];
+        if (rule != 0) q = ((Four*)v)[i];
+#pragma unroll
+        for (int l = 0; l < 4; ++l) move(rule, a, b, epsilon, decay, scalars, factor * g.v[l], x.v[l], p.v[l], q.v[l]);
+        ((Four*)theta)[i] = x;
+        if (rule != 1) ((Four*)m)[i] = p;
+        if (rule != 0) ((Four*)v)[i] = q;
+    }
+    u64 last = n / 4 * 4 + threadIdx.x;
+    if (blockIdx.x == 0 && last < n) {
+        float p = rule != 1 ? m[last] : 0.0f, q = rule != 0 ? v[last] : 0.0f;
+        move(rule, a, b, epsilon, decay, scalars, factor * grad[last], theta[last], p, q);
+        if (rule != 1) m[last] = p;
+        if (rule != 0) v[last] = q;
     }
 }
 

@@ -144,6 +144,17 @@ fn matrix(stack: Stack<'_>) -> Matrix {
     }
 }
 
+/// `C_j ← α a_j b_jᵀ + β C_j`, a product over one element, which takes as long as writing C.
+#[allow(clippy::too_many_arguments)]
+fn outer(gpu: &Gpu, [m, n]: [usize; 2], count: usize, alpha: f32, a: Matrix, b: Matrix, beta: f32, c: Matrix) {
+    let fours = n.is_multiple_of(4) && c.stride.is_multiple_of(4) && c.pointer.is_multiple_of(16);
+    let of = |m: Matrix| [Arg::U64(m.pointer), Arg::long(m.stride)];
+    let sizes = [Arg::long(m), Arg::long(n), Arg::F32(alpha)];
+    let arguments = [&sizes[..], &of(a), &of(b), &[Arg::F32(beta)], &of(c)].concat();
+    let rows = (m as u64).min(MOST_BLOCKS) as u32;
+    gpu.launch(compiled(), if fours { "outer_4" } else { "outer_1" }, [rows, count as u32, 1], BLOCK, 0, &arguments);
+}
+
 pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: Store, c: &mut StackMut<'_>) {
     let shape = [a.rows(), a.cols(), b.cols()];
     let (size, count) = (c.rows * c.cols, c.count);
@@ -155,7 +166,9 @@ pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: St
         transposed: Transposed::No,
     };
     let beta = if store == Store::Add { 1.0 } else { 0.0 };
-    if count > 1 && c.stride == 0 {
+    if shape[1] == 1 && (count == 1 || c.stride != 0) {
+        outer(gpu, [shape[0], shape[2]], count, alpha, matrix(a), matrix(b), beta, out);
+    } else if count > 1 && c.stride == 0 {
         // The sum over the stack, term by term.
         let step = |m: Matrix, j: usize| Matrix { pointer: m.pointer + 4 * (j * m.stride) as u64, ..m };
         for j in 0..count {
@@ -165,34 +178,6 @@ pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: St
     } else {
         gpu.gemm_f32(shape, count, alpha, matrix(a), matrix(b), beta, out);
     }
-}
-
-pub fn bias_activation(
-    gpu: &Gpu,
-    bias: Option<Stack<'_>>,
-    phi: Activation,
-    y: &mut Tensor,
-    slope: Option<&mut Tensor>,
-) {
-    if phi == Activation::Identity && bias.is_none() && slope.is_none() {
-        return;
-    }
-    if bias.is_none() && super::images::activation(gpu, phi, y, slope.as_deref()) {
-        return;
-    }
-    let (_, m, n) = y.as_matrices();
-    let [bias, stride] = vectors(bias);
-    let total = [Arg::long(y.len()), Arg::long(m * n), Arg::long(n)];
-    let slope = maybe(slope.as_deref());
-    let arguments = [total[0], total[1], total[2], Arg::I32(phi as i32), bias, stride, at(y), slope];
-    over(gpu, "bias_activation", y.len(), &arguments);
-}
-
-pub fn bias_slope(gpu: &Gpu, t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
-    let (_, m, n) = t.as_matrices();
-    let [bias, stride] = vectors(bias);
-    let arguments = [Arg::long(t.len()), Arg::long(m * n), Arg::long(n), bias, stride, maybe(slope), at(t)];
-    over(gpu, "bias_slope", t.len(), &arguments);
 }
 
 /// What a pass over columns sums.
@@ -237,6 +222,9 @@ fn column_sums(
     if n == 1 {
         let arguments = [&[Arg::long(m), Arg::long(per)][..], &tail].concat();
         gpu.launch(compiled(), "vector_sums", grid(1), 256, 0, &arguments);
+    } else if matches!((sum, y), (Sum::Scaled, Arg::U64(slope)) if slope != 0) && n.is_multiple_of(4) {
+        let arguments = [Arg::long(m), Arg::long(n), Arg::long(per), x, y, Arg::from(&part)];
+        gpu.launch(compiled(), "slope_sums", grid(n.div_ceil(128)), 256, 0, &arguments);
     } else {
         let arguments = [&[Arg::long(m), Arg::long(n), Arg::long(per)][..], &tail].concat();
         gpu.launch(compiled(), "column_sums", grid(n.div_ceil(32)), 256, 0, &arguments);
@@ -369,7 +357,7 @@ pub fn update_at(
         at(m),
         at(v),
     ];
-    over(gpu, "update", theta.len(), &arguments);
+    over(gpu, "update", theta.len().div_ceil(4), &arguments);
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -1,22 +1,4 @@
 // What a training step needs beside the primitives so that nothing of it passes through the host.
-//
-// control: [0] the step within the chunk, [1] the first step that was not finite, counted from one (0: none), [2] what was
-// not finite in it, [3] whether the moving average has begun. record [steps, 1 + k]: a step's loss and its eigenvalues.
-
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#define STEP 0
-#define BAD 1
-#define WHAT 2
-#define BEGUN 3
-
-#define PSI 1
-#define IMAGE 2
-#define GRADIENT 3
-#define LOSS 4
-
-#define THREADS 256
 
 // The step's row numbers, and its points: out[i] = x[rows[step, i]], rows of d numbers.
 extern "C" __global__ void begin_step(u64 b, u64 d, const u32* control, const u32* rows, u32* now, const float* x, float* out) {
@@ -70,25 +52,6 @@ extern "C" __global__ void own_diagonal(int b, int c, u64 stride, const float* g
 // own = (1/bc) mean_b kappa_bb psi_ib^2: (1 - 1/n) (R - own) b/(b - 1) + own b/n.
 __device__ double unbiased(double r, double own, double n, double b) {
     return b < 2.0 ? r : (r - own) * ((1.0 - 1.0 / n) * b / (b - 1.0)) + own * (b / n);
-}
-
-// Notes the first step that is not finite. Returns whether this or an earlier one was not.
-__device__ bool spoiled(u32* control, int what) {
-    bool was = control[BAD] != 0;
-    __syncthreads();
-    if (!was && what && threadIdx.x == 0) {
-        control[BAD] = control[STEP] + 1;
-        control[WHAT] = what;
-    }
-    __syncthreads();
-    return was || what;
-}
-
-// Whether every number of [count] is finite, asked by a whole block.
-__device__ bool finite(int count, const float* x) {
-    bool bad = false;
-    for (int i = threadIdx.x; i < count; i += THREADS) bad |= !isfinite(x[i]);
-    return !__syncthreads_or(bad);
 }
 
 // NeuralEF: from C = <psi,psi>, R = <psi,Kpsi> [k, k] the matrix of g = M Kpsi, M = -(2/points) (1 on the diagonal,

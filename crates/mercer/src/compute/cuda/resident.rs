@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 const BLOCK: u32 = 256;
 
 pub(super) fn source() -> String {
-    include_str!("resident.cu").into()
+    concat!(include_str!("control.cuh"), include_str!("resident.cu")).into()
 }
 
 fn compiled() -> &'static Source {
@@ -29,19 +29,20 @@ pub(crate) enum Spoilt {
     Image,
     Gradient,
     Loss,
+    Problem,
 }
 
 /// What the device keeps of a chunk of steps, and what the host brings for it.
 pub(crate) struct Chunk {
-    gpu: &'static Gpu,
+    pub(super) gpu: &'static Gpu,
     /// Points of a batch.
     pub batch: usize,
     /// Outputs c of a function.
     pub outputs: usize,
-    /// Functions.
+    /// Eigenvalues; functions too, unless [`Chunk::ritz`] finds few among more of them.
     pub k: usize,
     /// The step, the first that was not finite (from one), what was not, whether the average has begun: u32 `[4]`.
-    control: Buffer,
+    pub(super) control: Buffer,
     /// u32 `[most, batch]`
     rows: Buffer,
     /// The step's rows: u32 `[batch]`.
@@ -51,9 +52,9 @@ pub(crate) struct Chunk {
     /// The gradient's squared norm and the step's rates: f32 `[4]`.
     current: Buffer,
     /// Loss and eigenvalues: f64 `[most, 1 + k]`.
-    record: Buffer,
-    /// Moving average of R: f64 `[k, k]`.
-    average: Buffer,
+    pub(super) record: Buffer,
+    /// Moving average of R, or of Σ: f64 `[k, k]`.
+    pub(super) average: Buffer,
     /// `(1/Bc) Σ_b ψ_i(x_b)ᵀ κ(x_b,x_b) ψ_i(x_b)`: f64 `[k]`.
     own: Buffer,
     /// Partial sums of the gradient's squares.
@@ -83,6 +84,14 @@ pub(crate) struct Estimate<'a> {
     pub trace: f64,
     /// All points n.
     pub points: usize,
+}
+
+/// Numbers from one point's pair with itself to the next one's, in [`Estimate::gram`].
+pub(super) fn own_stride(gram: &Tensor) -> usize {
+    match *gram.shape() {
+        [b, _] => b + 1,
+        ref blocks => blocks[1] * blocks[2],
+    }
 }
 
 impl Chunk {
@@ -131,7 +140,8 @@ impl Chunk {
             1 => Spoilt::Psi,
             2 => Spoilt::Image,
             3 => Spoilt::Gradient,
-            _ => Spoilt::Loss,
+            4 => Spoilt::Loss,
+            _ => Spoilt::Problem,
         };
         let spoilt = (control[1] > 0).then(|| (control[1] as usize - 1, what));
         Ok(Report { spoilt, record, average: begun.then_some(average) })
@@ -162,10 +172,9 @@ impl Chunk {
         if estimate.constant {
             return Arg::U64(0);
         }
-        let (b, c) = (self.batch, self.outputs);
-        let stride = if estimate.gram.shape().len() == 2 { b + 1 } else { c * c };
+        let (b, c, stride) = (self.batch, self.outputs, Arg::long(own_stride(estimate.gram)));
         let [gram, psi] = [estimate.gram, psi].map(|t| Arg::U64(t.address()));
-        let arguments = [Arg::size(b), Arg::size(c), Arg::long(stride), gram, psi, Arg::from(&self.own)];
+        let arguments = [Arg::size(b), Arg::size(c), stride, gram, psi, Arg::from(&self.own)];
         self.gpu.launch(compiled(), "own_diagonal", [self.k as u32, 1, 1], BLOCK, 0, &arguments);
         Arg::from(&self.own)
     }

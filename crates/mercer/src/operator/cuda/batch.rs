@@ -2,8 +2,8 @@
 
 use super::{Arithmetic, Card, Program, Scalar, Tiling, padded};
 use crate::Result;
-use crate::compute::Tensor;
 use crate::compute::cuda::{Arg, Buffer, Gpu, Source};
+use crate::compute::{Math, Tensor};
 use crate::kernel::Kernel;
 use ndarray::ArrayView2;
 
@@ -24,14 +24,16 @@ pub(crate) struct BatchGram {
 }
 
 impl BatchGram {
-    /// For batches of `batch` of the points `x` `[n, d]`. Values are as accurate as f32, on tensor cores where there are.
-    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: ArrayView2<f64>, batch: usize) -> Result<BatchGram> {
+    /// For batches of `batch` of the points `x` `[n, d]`, on tensor cores where there are. Values are as accurate as f32, or
+    /// those of points rounded to TF32 where `math` rounds factors.
+    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: ArrayView2<f64>, batch: usize, math: Math) -> Result<BatchGram> {
         let card = Card {
             multiprocessors: gpu.multiprocessors as usize,
             capability: gpu.architecture,
             shared: gpu.shared_memory as usize,
         };
-        let program = Program::new(kernel, x, Arithmetic::Split, card);
+        let arithmetic = if math == Math::F32 { Arithmetic::Split } else { Arithmetic::Tf32 };
+        let program = Program::new(kernel, x, arithmetic, card);
         let bytes = |numbers: usize, what: &'static str| {
             gpu.allocate(4 * numbers, &|| what.into(), "use fewer points or a smaller batch")
         };

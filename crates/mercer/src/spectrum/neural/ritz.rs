@@ -1,5 +1,6 @@
 //! Ritz: the last layer is solved, not trained.
 
+use super::OnDevice;
 use super::objective::{Objective, Outcome, Step, mix};
 use crate::Result;
 use crate::compute::{Store, Tensor};
@@ -17,7 +18,7 @@ pub struct Ritz {
 
 /// Directions of Σ below this share of the largest are left out of the batch's problem: so few points cannot tell them
 /// from noise, and dividing by them would drown the gradient in it.
-const FLOOR: f64 = 1e-6;
+pub(super) const FLOOR: f64 = 1e-6;
 
 impl Ritz {
     /// For the top `k` pairs.
@@ -49,6 +50,10 @@ pub(super) fn top_pairs(
 impl Objective for Ritz {
     fn name(&self) -> &'static str {
         "ritz"
+    }
+
+    fn on_device(&mut self) -> Option<OnDevice<'_>> {
+        Some(OnDevice::Ritz { k: self.k })
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<Outcome> {

@@ -1,7 +1,8 @@
 //! SpIN: spectral inference networks, ordered by a masked gradient through a Cholesky factor.
 
+use super::OnDevice;
 use super::objective::{MovingAverage, Objective, Outcome, Step, mix};
-use crate::compute::{self, Store, Tensor, gemm};
+use crate::compute::{self, Device, Store, Tensor, gemm};
 use crate::linalg::{Cholesky, solve_lower, solve_lower_transposed};
 use crate::model::Bundle;
 use crate::{Error, Result};
@@ -36,15 +37,48 @@ impl Spin {
         Ok(Spin { sigma: MovingAverage::new(decay), jacobian: vec![], decay, scratch: None, loaded: None })
     }
 
+    /// Gives a Jacobian from a checkpoint, if there is one, its device.
+    fn unload(&mut self, device: Device, length: usize) -> Result<()> {
+        if let Some(loaded) = self.loaded.take() {
+            let row = |row: ArrayView2<f64>| row.iter().map(|v| *v as f32).collect::<Vec<f32>>();
+            let tensor = |b| Tensor::from_host(device, &[length], &row(loaded.slice(s![b..=b, ..])));
+            self.jacobian = (0..loaded.nrows()).map(tensor).collect::<Result<_>>()?;
+        }
+        Ok(())
+    }
+
+    /// Share of the old value that the moving averages keep at each step.
+    pub(super) fn decay(&self) -> f64 {
+        self.decay
+    }
+
+    /// The averages for steps that `device` makes by itself: of Σ, where it has begun, and of the Jacobian, `length`
+    /// numbers for each of `k` functions, zeros where it has not. [`Spin::take_back`] ends it.
+    pub(super) fn lend(
+        &mut self,
+        device: Device,
+        k: usize,
+        length: usize,
+    ) -> Result<(Option<&Array2<f64>>, Vec<Tensor>)> {
+        self.unload(device, length)?;
+        let mut jacobian = std::mem::take(&mut self.jacobian);
+        if jacobian.is_empty() {
+            jacobian = (0..k).map(|_| Tensor::zeros(device, &[length])).collect::<Result<_>>()?;
+        }
+        Ok((self.sigma.value.as_ref(), jacobian))
+    }
+
+    /// The averages after those steps; none where they have not begun.
+    pub(super) fn take_back(&mut self, sigma: Option<Array2<f64>>, jacobian: Vec<Tensor>) {
+        self.jacobian = if sigma.is_some() { jacobian } else { vec![] };
+        self.sigma.value = sigma;
+    }
+
     /// `J̄_b ← β J̄_b + (1 − β) ⟨∂ψ_i,ψ_b⟩`: one backward pass for each b, with `ψ_b` as every network's cotangent.
     fn update_jacobian(&mut self, step: &mut Step<'_>, cotangent: &mut Tensor) -> Result<()> {
         let k = step.psi.shape()[0];
         let length = step.functions.network().parameters();
-        if let Some(loaded) = self.loaded.take() {
-            let row = |row: ArrayView2<f64>| row.iter().map(|v| *v as f32).collect::<Vec<f32>>();
-            let tensor = |b| Tensor::from_host(step.psi.device(), &[length], &row(loaded.slice(s![b..=b, ..])));
-            self.jacobian = (0..loaded.nrows()).map(tensor).collect::<Result<_>>()?;
-        }
+        self.unload(step.psi.device(), length)?;
         let first = self.jacobian.is_empty();
         for b in 0..k {
             let mut pick = Array2::zeros((k, k));
@@ -116,6 +150,10 @@ impl Objective for Spin {
 
     fn describe(&self) -> String {
         format!("spin (decay {})", self.decay)
+    }
+
+    fn on_device(&mut self) -> Option<OnDevice<'_>> {
+        Some(OnDevice::Spin(self))
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<Outcome> {

@@ -56,7 +56,8 @@ pub struct Settings {
     pub checkpoint: Option<PathBuf>,
     /// Seconds between checkpoints.
     pub checkpoint_seconds: f64,
-    /// How a CUDA device rounds the factors of the networks' products in steps that stay on it ([`Resident`]). Steps that
+    /// How a CUDA device rounds the factors of the networks' products, and the points whose kernel a batch takes, in steps
+    /// that stay on it ([`Resident`]). Steps that
     /// pass through the host, validation, the finish and certificates are in f32, and the processor always is.
     pub math: Math,
     /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::compute::cuda::{Gpu, action, gather_rows_at, resident};
-use crate::compute::{Device, Store, Tensor, gemm};
+use crate::compute::{Device, Math, Store, Tensor, gemm};
 use crate::kernel::Kernel;
 use crate::operator::cuda::BatchGram;
 use crate::operator::{LowRankOperator, Operator};
@@ -72,15 +72,16 @@ const SHARE: f64 = 0.75;
 const STRIP: usize = 1 << 24;
 
 impl Image {
-    /// For `k` functions on batches of `b` points; `None` where the operator's numbers do not fit.
-    pub fn new(gpu: &'static Gpu, action: DeviceAction<'_>, k: usize, b: usize) -> Result<Option<Image>> {
+    /// For `k` functions on batches of `b` points, with kernels of points that are rounded as `math` says; `None` where the
+    /// operator's numbers do not fit.
+    pub fn new(gpu: &'static Gpu, action: DeviceAction<'_>, k: usize, b: usize, math: Math) -> Result<Option<Image>> {
         let DeviceAction::Average { values, x, trace } = action;
         let (device, n) = (Device::Cuda(gpu.ordinal), x.nrows());
         let zeros = |shape: &[usize]| Tensor::zeros(device, shape);
         let fits = |rows: usize, columns: usize| 4.0 * rows as f64 * columns as f64 <= SHARE * gpu.memory().0 as f64;
         let form = match values {
             Values::Kernel(kernel) => Form::Kernel {
-                kernel: BatchGram::new(gpu, kernel, x, b)?,
+                kernel: BatchGram::new(gpu, kernel, x, b, math)?,
                 constant: kernel.is_shift_invariant(),
                 gram: zeros(&[b, b])?,
             },

@@ -11,12 +11,15 @@
 //! | Kψ, R, C, coefficients, g | 5 |
 //! | back: norm; slopes and bias, weights, input a layer | 3 + 11 |
 //! | squares of the gradient, verdict, update | 3 |
+//!
+//! Ritz solves its `[p, p]` eigenproblem in one kernel of one block; SpIN factors Σ in such a kernel, and makes k more
+//! backward passes for the Jacobian, with two kernels each beside those of the pass.
 
 mod image;
 mod objective;
 
 use super::objective::{Objective, Outcome};
-use super::{Action, Functions, Layout, sample_rows};
+use super::{Action, Functions, sample_rows};
 use crate::compute::cuda::{Gpu, Graph, gpu, resident};
 use crate::compute::{Device, Math, Tensor};
 use crate::net::Optimizer;
@@ -39,6 +42,13 @@ pub enum OnDevice<'a> {
     },
     /// [`super::Nested`]
     Nested(super::Nesting),
+    /// [`super::Spin`]
+    Spin(&'a mut super::Spin),
+    /// [`super::Ritz`]
+    Ritz {
+        /// Pairs that are wanted.
+        k: usize,
+    },
 }
 
 /// Most steps of a chunk.
@@ -67,8 +77,8 @@ pub struct Resident {
     /// Whether steps are recorded at all.
     record: bool,
     plain: usize,
-    /// Where the parameters and moments lay when the step was recorded.
-    places: [u64; 3],
+    /// Where the parameters, the moments and what the objective remembers lay when the step was recorded.
+    places: Vec<u64>,
     seconds_per_step: Option<f64>,
 }
 
@@ -112,12 +122,13 @@ impl Resident {
         let DeviceAction::Average { x, .. } = way;
         let (n, k, c) = (x.nrows(), functions.count(), functions.outputs());
         let b = batch.min(n);
-        let whole = functions.layout() == Layout::Networks && c == action.outputs() && functions.stay_on_device();
+        let whole = c == action.outputs() && functions.stay_on_device();
         if !whole || b < 2 || n > i32::MAX as usize {
             return Ok(None);
         }
         let gpu = gpu(ordinal)?;
-        let Some(image) = Image::new(gpu, way, k, b)? else { return Ok(None) };
+        let Some(image) = Image::new(gpu, way, k, b, math)? else { return Ok(None) };
+        let formed = Formed::new(gpu, &form, k, b * c, functions.network().parameters())?;
         let x = device.scope(|| action.standard().gather(x, 0..n))?;
         let zeros = |shape: &[usize]| Tensor::zeros(device, shape);
         Ok(Some(Resident {
@@ -125,8 +136,8 @@ impl Resident {
             math,
             points: n,
             image,
-            formed: Formed::new(device, &form, k, b * c)?,
-            chunk: Chunk::new(gpu, MOST, b, k, c)?,
+            chunk: Chunk::new(gpu, MOST, b, formed.eigenvalues(k), c)?,
+            formed,
             batch: Batch {
                 x: zeros(&[b, x.shape()[1]])?,
                 psi: zeros(&[k, b, c])?,
@@ -139,7 +150,7 @@ impl Resident {
             graph: None,
             record: true,
             plain: 0,
-            places: [0; 3],
+            places: vec![],
             seconds_per_step: None,
         }))
     }
@@ -171,7 +182,7 @@ impl Resident {
             return Ok(Steps { outcomes: vec![], failure: None });
         }
         let start = Instant::now();
-        let states = self.upload(objective, optimizer, rng, count);
+        let states = self.upload(objective, optimizer, rng, count)?;
         self.forget_stale_graph(functions, optimizer);
         for _ in 0..count {
             self.step(functions, optimizer)?;
@@ -191,7 +202,13 @@ impl Resident {
 
     /// Brings row numbers, learning rates and the objective's memory for `count` steps; the generator's states after
     /// each.
-    fn upload(&mut self, objective: &mut dyn Objective, optimizer: &Optimizer, rng: &Rng, count: usize) -> Vec<Rng> {
+    fn upload(
+        &mut self,
+        objective: &mut dyn Objective,
+        optimizer: &Optimizer,
+        rng: &Rng,
+        count: usize,
+    ) -> Result<Vec<Rng>> {
         let (mut rng, mut rows, mut states) = (rng.clone(), vec![], vec![]);
         for _ in 0..count {
             rows.extend(sample_rows(&mut rng, self.points, self.chunk.batch).into_iter().map(|row| row as u32));
@@ -199,20 +216,17 @@ impl Resident {
         }
         let (rule, learning) = optimizer.rates();
         let rates = resident::rates(rule, optimizer.steps(), learning.take(count));
-        let average = match objective.on_device() {
-            Some(OnDevice::NeuralEf { averaged: Some((_, Some(average))) }) => {
-                Some(average.iter().copied().collect::<Vec<f64>>())
-            }
-            _ => None,
-        };
+        let average = self.formed.borrow(objective.on_device())?;
         self.chunk.start(&rows, &rates, average.as_deref());
-        states
+        Ok(states)
     }
 
-    /// A recorded step writes where the parameters and moments were; after a recovery the moments may be elsewhere.
+    /// A recorded step writes where the parameters, the moments and what the objective remembers were; after a recovery
+    /// they may be elsewhere.
     fn forget_stale_graph(&mut self, functions: &Functions, optimizer: &mut Optimizer) {
         let [m, v] = optimizer.parts().2.each_ref().map(Tensor::address);
-        let places = [functions.parameters().trained.address(), m, v];
+        let mut places = vec![functions.parameters().trained.address(), m, v];
+        places.extend(self.formed.places());
         if places != self.places {
             (self.graph, self.places) = (None, places);
         }
@@ -247,10 +261,12 @@ impl Resident {
             // The networks' backward pass has used g up.
             g.reshape(psi.shape())?;
             let estimate = self.image.estimate(self.chunk.batch);
-            self.formed.gradient(gpu, &mut self.chunk, estimate, psi, kpsi, r, g);
-            Ok::<(), Error>(())
+            self.formed.gradient(gpu, &mut self.chunk, estimate, psi, kpsi, r, g)
         })?;
-        device.with_math(self.math, || functions.vjp_in_place(x, psi, g, gradient))?;
+        device.with_math(self.math, || {
+            functions.vjp_in_place(x, psi, g, gradient)?;
+            self.formed.finish(gpu, functions, x, psi, gradient)
+        })?;
         let (rule, clip, moments) = optimizer.parts();
         self.chunk.end(rule, clip, &mut functions.parameters_mut().trained, gradient, moments);
         Ok(())
@@ -260,11 +276,7 @@ impl Resident {
     fn download(&mut self, objective: &mut dyn Objective, count: usize) -> Result<Steps> {
         let k = self.chunk.k;
         let report = self.chunk.report(count)?;
-        if let (Some(OnDevice::NeuralEf { averaged: Some((_, average)) }), Some(values)) =
-            (objective.on_device(), report.average)
-        {
-            *average = Some(Array2::from_shape_vec((k, k), values).expect("k² values"));
-        }
+        self.formed.give_back(objective.on_device(), report.average, k);
         let made = report.spoilt.map_or(count, |(step, _)| step);
         let outcome = |row: &[f64]| Outcome { loss: row[0], eigenvalues: row[1..].to_vec() };
         let outcomes = report.record.chunks_exact(1 + k).take(made).map(outcome).collect();
@@ -279,5 +291,6 @@ fn name(what: Spoilt) -> &'static str {
         Spoilt::Image => "the operator's action on a network",
         Spoilt::Gradient => "the gradient",
         Spoilt::Loss => "the loss",
+        Spoilt::Problem => "the solution of the batch's eigenproblem",
     }
 }

@@ -1,0 +1,86 @@
+//! A device that is lost in the middle of training. Without a device the test says so and passes.
+
+use mercer::Error;
+use mercer::compute::Device;
+use mercer::compute::cuda::{Source, gpu};
+use mercer::kernel::Kernel;
+use mercer::operator::Precision;
+use mercer::rng::Rng;
+use mercer::spectrum::neural::{KernelAction, Kind, Settings, Trained, Watch, train};
+use mercer::spectrum::{Progress, Silent};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const NAME: &str = "a_lost_device_ends_with_the_last_checkpoint";
+/// Where the process that loses its device writes its checkpoint.
+const CHECKPOINT: &str = "MERCER_TEST_LOST_CHECKPOINT";
+
+/// Some seconds of training: progress is told ten times a second.
+const STEPS: u64 = 20_000;
+
+/// A kernel that stops the device for the whole process, once training has come to this step.
+struct Loses(usize);
+
+impl Progress for Loses {
+    fn step(&self, _: &str, done: usize, _: usize, _: &str) {
+        if done >= self.0 {
+            let trap = Source::new("extern \"C\" __global__ void lose() { asm(\"trap;\"); }".into());
+            gpu(0).unwrap().launch(&trap, "lose", [1, 1, 1], 1, 0, &[]);
+        }
+    }
+}
+
+/// NeuralEF on the device, with its checkpoint at `checkpoint`, continued from there where `resume`.
+fn trained(checkpoint: Option<PathBuf>, resume: bool, progress: &dyn Progress) -> mercer::Result<Trained> {
+    let mut rng = Rng::new(4);
+    let x = ndarray::Array2::from_shape_simple_fn((300, 2), || 4.0 * rng.uniform() - 2.0);
+    let kernel = Kernel::parse("rbf(1)")?;
+    let settings = Settings { steps: STEPS, batch: 64, patience: 1000, checkpoint, resume, ..Settings::default() };
+    Device::Cuda(0).scope(|| {
+        let mut action = KernelAction::new(&kernel, x.view(), Precision::F32)?;
+        let kind = Kind::NeuralEf { averaged: true };
+        let functions = kind.functions("dense(16) sincos dense(1)", 2, 3, &rng)?;
+        let mut objective = kind.objective(&functions, 3)?;
+        train(&mut action, functions, objective.as_mut(), 3, &settings, Watch { progress, interrupt: None })
+    })
+}
+
+fn parameters(trained: &Trained) -> Vec<u32> {
+    trained.functions.parameters().trained.to_host().unwrap().iter().map(|v| v.to_bits()).collect()
+}
+
+/// In a process of its own, because it has no device afterwards.
+fn lose_the_device(checkpoint: &Path) {
+    let Err(error) = trained(Some(checkpoint.to_owned()), false, &Loses(1000)) else {
+        panic!("training went on without a device")
+    };
+    println!("{error}");
+    assert!(matches!(error, Error::Device(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("has failed") && text.contains(&checkpoint.display().to_string()), "{text}");
+    assert!(text.contains("--resume continues from it"), "{text}");
+}
+
+#[test]
+fn a_lost_device_ends_with_the_last_checkpoint() {
+    if Device::Cuda(0).open().is_err() {
+        eprintln!("skipped: no CUDA device");
+        return;
+    }
+    if let Some(checkpoint) = std::env::var_os(CHECKPOINT) {
+        return lose_the_device(Path::new(&checkpoint));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = folder.path().join("checkpoint");
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env(CHECKPOINT, &checkpoint)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "{said}\n{}", String::from_utf8_lossy(&child.stderr));
+    println!("{said}");
+    let (resumed, whole) = (trained(Some(checkpoint), true, &Silent).unwrap(), trained(None, false, &Silent).unwrap());
+    assert_eq!(resumed.record.steps, STEPS);
+    assert_eq!(parameters(&resumed), parameters(&whole));
+}
