@@ -86,6 +86,14 @@ pub(crate) struct Estimate<'a> {
     pub points: usize,
 }
 
+/// Numbers from one point's pair with itself to the next one's, in [`Estimate::gram`].
+pub(super) fn own_stride(gram: &Tensor) -> usize {
+    match *gram.shape() {
+        [b, _] => b + 1,
+        ref blocks => blocks[1] * blocks[2],
+    }
+}
+
 impl Chunk {
     /// For chunks of at most `most` steps on batches of `batch` points with `k` functions of `outputs` outputs.
     pub fn new(gpu: &'static Gpu, most: usize, batch: usize, k: usize, outputs: usize) -> Result<Chunk> {
@@ -164,10 +172,9 @@ impl Chunk {
         if estimate.constant {
             return Arg::U64(0);
         }
-        let (b, c) = (self.batch, self.outputs);
-        let stride = if estimate.gram.shape().len() == 2 { b + 1 } else { c * c };
+        let (b, c, stride) = (self.batch, self.outputs, Arg::long(own_stride(estimate.gram)));
         let [gram, psi] = [estimate.gram, psi].map(|t| Arg::U64(t.address()));
-        let arguments = [Arg::size(b), Arg::size(c), Arg::long(stride), gram, psi, Arg::from(&self.own)];
+        let arguments = [Arg::size(b), Arg::size(c), stride, gram, psi, Arg::from(&self.own)];
         self.gpu.launch(compiled(), "own_diagonal", [self.k as u32, 1, 1], BLOCK, 0, &arguments);
         Arg::from(&self.own)
     }
