@@ -18,7 +18,7 @@ use ndarray::{Array2, Array3};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The device, for one test at a time: they share its stream, its precision and its memory.
+/// The device, for one test at a time: they share its stream and its memory.
 fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -160,9 +160,14 @@ impl Case<'_> {
     }
 }
 
-/// The functions that a kind wants, of this architecture.
+/// The functions that a kind wants, of this architecture. Ritz's gradient is divided by the eigenvalues of Σ, which come from
+/// sums in f32: it has few units that differ much, so that they are far above rounding.
 fn networks(architecture: &str) -> impl Fn(Kind, usize) -> Functions {
-    move |kind, inputs| kind.functions(architecture, inputs, K, &Rng::new(2)).unwrap()
+    move |kind, inputs| {
+        let few = architecture.replace("dense(16) sincos dense(16)", "dense(16)").replace("dense(16)", "dense(6, w=3)");
+        let architecture = if kind == Kind::Ritz { &few } else { architecture };
+        kind.functions(architecture, inputs, K, &Rng::new(2)).unwrap()
+    }
 }
 
 #[test]
