@@ -419,6 +419,37 @@ fn the_ntk_of_a_trained_network_is_that_of_its_folded_self() {
     assert!(refused(folder, &["ntk", "moons(n=5)", "--net", "n.safetensors", "--out", "k.npy"]).contains("64"));
 }
 
+/// The file of weights `from` without what it says of itself: as PyTorch saves it.
+fn without_metadata(from: &Path, to: &Path) {
+    let bytes = std::fs::read(from).unwrap();
+    let end = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&bytes[8..end]).unwrap();
+    header.as_object_mut().unwrap().remove("__metadata__").expect("there is some");
+    let header = header.to_string();
+    std::fs::write(to, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes[end..]].concat()).unwrap();
+}
+
+#[test]
+fn the_ntk_takes_weights_that_do_not_name_their_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (net, data) = ("dense(16) tanh dense(2)", "moons(n=60)");
+    said(folder, &["train", "moons(n=300)", "--net", net, "--epochs", "20", "--out", "n.safetensors"]);
+    without_metadata(&folder.join("n.safetensors"), &folder.join("bare.safetensors"));
+    let kernel = |more: &[&str]| {
+        said(folder, &[&["ntk", data, "--method", "mean", "--out", "k.npy"], more].concat());
+        read(folder.join("k.npy"))
+    };
+    let own = kernel(&["--net", "n.safetensors"]);
+    let bare = kernel(&["--net", net, "--weights", "bare.safetensors"]);
+    let drawn = kernel(&["--net", net]);
+    let apart = |k: &Array2<f64>| ((k - &own).mapv(|v| v * v).sum() / own.mapv(|v| v * v).sum()).sqrt();
+    // Points are scaled by the spread of 60 moons instead of that of 300.
+    assert!(apart(&bare) < 0.2 && apart(&drawn) > 2.0 * apart(&bare), "{} {}", apart(&bare), apart(&drawn));
+    let error = refused(folder, &["ntk", data, "--net", "bare.safetensors", "--out", "k.npy"]);
+    assert!(error.contains("--weights"), "{error}");
+}
+
 #[test]
 fn the_kernel_of_a_network_on_two_classes_is_reproduced() {
     let present =

@@ -1,6 +1,9 @@
 //! Kernels of infinite networks: golden values of neural-tangents, hand-checked limits, laws, and sampled wide networks.
 
+use mercer::compute::{Device, Tensor};
 use mercer::kernel::{Expression, Kernel};
+use mercer::net::Network;
+use mercer::net::ntk::{EmpiricalNtk, Parameterisation};
 use mercer::operator::{Budget, KernelOperator, Operator, Precision, cross_apply, gram, gram_cross};
 use mercer::rng::Rng;
 use mercer::spectrum::{Krylov, Problem, Spectrum};
@@ -110,6 +113,57 @@ fn sampled_wide_networks_have_this_covariance() {
     for ((i, j), got) in (sum / networks as f64).indexed_iter() {
         let deviation = ((want[[i, i]] * want[[j, j]] + want[[i, j]].powi(2)) / networks as f64).sqrt();
         assert!((got - want[[i, j]]).abs() < 4.0 * deviation + 2.0 / width as f64, "{got} for {}", want[[i, j]]);
+    }
+}
+
+/// The empirical NTK of `networks` drawn networks, on average, and the largest distance of one entry's mean from `want` in
+/// standard errors of that mean.
+fn mean_tangent_kernel(net: &str, x: &Array2<f64>, networks: u64, want: &Array2<f64>) -> (Array2<f64>, f64) {
+    let network = Network::parse(net, x.ncols(), 1).unwrap();
+    let points: Vec<f32> = x.iter().map(|v| *v as f32).collect();
+    let points = Tensor::from_host(Device::Cpu, &[x.nrows(), x.ncols()], &points).unwrap();
+    let kernels: Vec<Array2<f64>> = (0..networks)
+        .map(|seed| {
+            let parameters = network.init(Device::Cpu, &Rng::new(seed)).unwrap();
+            let ntk = EmpiricalNtk::new(&network, &parameters).unwrap().parameterised(Parameterisation::Ntk);
+            ntk.mean(&points, None, &[0]).unwrap().mapv(f64::from)
+        })
+        .collect();
+    let sum = |terms: &dyn Fn(&Array2<f64>) -> Array2<f64>| {
+        kernels.iter().fold(Array2::zeros(want.dim()), |sum, kernel| sum + terms(kernel)) / networks as f64
+    };
+    let mean: Array2<f64> = sum(&|kernel| kernel.clone());
+    let deviation: Array2<f64> = sum(&|kernel| (kernel - &mean).mapv(|d| d * d)) / (networks - 1) as f64;
+    let far = (&mean - want).iter().zip(&deviation).map(|(d, v)| d.abs() / v.sqrt()).fold(0.0, f64::max);
+    (mean, far)
+}
+
+/// Derivatives of finite networks, drawn at random, against the infinite ones: two ways that share no code.
+#[test]
+fn wide_networks_have_this_tangent_kernel() {
+    let norm = |k: &Array2<f64>| k.iter().map(|v| v * v).sum::<f64>().sqrt();
+    let options = "w=1.2, b=0.3";
+    let dense =
+        |width: usize| format!("dense({width}, {options}) relu dense({width}, {options}) erf dense(1, {options})");
+    let convolved = |width: usize| {
+        format!(
+            "image(2, 5, 5) conv({width}, 3, {options}) relu conv({width}, 3, stride=2, {options}) relu gap flatten dense(1, {options})"
+        )
+    };
+    let cases = [
+        ("ntk('dense(9) relu dense(9) erf dense(1)', w_var=1.44, b_var=0.09)", dense(512), points(4, 5, 2)),
+        (
+            "ntk('conv(3) relu conv(3, stride=2) relu gap dense', w_var=1.44, b_var=0.09, shape=5x5x2)",
+            convolved(128),
+            points(3, 50, 4),
+        ),
+    ];
+    for (kernel, net, x) in cases {
+        let kernel = Kernel::parse(kernel).unwrap();
+        let want = gram::<f64>(&kernel, x.view());
+        let (mean, far) = mean_tangent_kernel(&net, &x, 24, &want);
+        let apart = norm(&(&mean - &want)) / norm(&want);
+        assert!(apart < 0.05 && far < 5.0, "{kernel}: {apart}, {far} standard errors\n{mean}\n{want}");
     }
 }
 

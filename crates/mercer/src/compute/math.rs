@@ -12,7 +12,7 @@ pub enum Math {
     F32 = 0,
     /// Rounds them to 11 bits of mantissa.
     Tf32 = 1,
-    /// Rounds them to 8 bits of mantissa.
+    /// Rounds them to 8 bits of mantissa, in a copy that is made of them: it pays for large products.
     Bf16 = 2,
 }
 

@@ -2,6 +2,7 @@
 //! that depends on one point alone taken from its profile.
 
 use super::Real;
+use super::aligned::Aligned;
 use crate::kernel::infinite::{DEEPEST, Phi, Side, Step};
 use crate::simd::{Num, Pack, SimdJob, dispatch};
 
@@ -11,9 +12,10 @@ pub(super) const LANES: usize = 16;
 /// Numbers of one point that a layer of activations takes at each position: the fields of [`Side`].
 pub(super) const FIELDS: usize = 3;
 
-/// What the activations see of one of the two points, `[FIELDS, groups, LANES]`, or `[FIELDS, 1, LANES]` for all groups.
+/// What the activations see of one of the two points of each pair, `[FIELDS, groups, WIDTH]`, or `[FIELDS, 1, WIDTH]` for all
+/// groups: `WIDTH` is `LANES`, or one where all lanes see the same point.
 #[derive(Clone, Copy)]
-pub(super) struct Sides<'a, T> {
+pub(super) struct Sides<'a, T, const WIDTH: usize> {
     values: &'a [T],
     /// From one field to the next.
     field: usize,
@@ -22,10 +24,10 @@ pub(super) struct Sides<'a, T> {
     start: usize,
 }
 
-impl<'a, T: Real> Sides<'a, T> {
+impl<'a, T: Real, const WIDTH: usize> Sides<'a, T, WIDTH> {
     /// One for each group.
     pub fn each(values: &'a [T]) -> Self {
-        Sides { values, field: values.len() / FIELDS, group: LANES, start: 0 }
+        Sides { values, field: values.len() / FIELDS, group: WIDTH, start: 0 }
     }
 
     /// The same for all groups.
@@ -39,18 +41,23 @@ impl<'a, T: Real> Sides<'a, T> {
     }
 
     #[inline(always)]
-    fn field(&self, field: usize, group: usize) -> &[T; LANES] {
-        let at = field * self.field + self.start + group * self.group;
-        self.values[at..at + LANES].try_into().expect("LANES values")
+    fn field(&self, field: usize, group: usize) -> [T; LANES] {
+        lanes::<T, WIDTH>(self.values, field * self.field + self.start + group * self.group)
     }
+}
+
+/// The values of all lanes from `at` on: `LANES` of them, or one for all.
+#[inline(always)]
+pub(super) fn lanes<T: Real, const WIDTH: usize>(values: &[T], at: usize) -> [T; LANES] {
+    if WIDTH == 1 { [values[at]; LANES] } else { values[at..at + LANES].try_into().expect("LANES values") }
 }
 
 /// The covariances of pairs at one place of the network, `[groups, LANES]` each: K, and Θ where it is wanted.
 #[derive(Clone, Default)]
 pub(super) struct Covariances<T> {
-    pub k: Vec<T>,
+    pub k: Aligned<T>,
     /// Empty for the NNGP.
-    pub theta: Vec<T>,
+    pub theta: Aligned<T>,
 }
 
 impl<T: Real> Covariances<T> {
@@ -59,31 +66,24 @@ impl<T: Real> Covariances<T> {
         dispatch(Dense { w: T::of(weight), b: T::of(bias), k: &mut self.k, theta: &mut self.theta });
     }
 
-    /// `Θ ← Θ E[φ'φ']`, `K ← E[φφ]`.
-    pub fn activate(&mut self, phi: Phi, x: Sides<T>, y: Sides<T>) {
-        activate(phi, &mut self.k, &mut self.theta, x, y);
-    }
-
     /// Adds another's.
     pub fn add(&mut self, other: &Covariances<T>) {
-        self.k.iter_mut().zip(&other.k).for_each(|(k, &o)| *k += o);
-        self.theta.iter_mut().zip(&other.theta).for_each(|(k, &o)| *k += o);
+        self.k.iter_mut().zip(&other.k[..]).for_each(|(k, &o)| *k += o);
+        self.theta.iter_mut().zip(&other.theta[..]).for_each(|(k, &o)| *k += o);
     }
 
     /// Takes over another's, keeping the memory.
     pub fn copy(&mut self, other: &Covariances<T>) {
-        self.k.clear();
-        self.k.extend_from_slice(&other.k);
-        self.theta.clear();
-        self.theta.extend_from_slice(&other.theta);
+        self.k.copy(&other.k);
+        self.theta.copy(&other.theta);
     }
 
     /// All steps of a network without positions; `sides` gives those of the i-th activation.
-    pub fn run<'s>(
+    pub fn run<'s, const X: usize>(
         &mut self,
         steps: &[Step],
         aside: &mut Vec<Covariances<T>>,
-        sides: impl Fn(usize) -> (Sides<'s, T>, Sides<'s, T>),
+        sides: impl Fn(usize) -> (Sides<'s, T, X>, Sides<'s, T, LANES>),
     ) {
         aside.resize_with(DEEPEST, Covariances::default);
         let (mut top, mut activation) = (0, 0);
@@ -92,7 +92,7 @@ impl<T: Real> Covariances<T> {
                 Step::Dense(v) => self.dense(v.weight, v.bias),
                 Step::Activation(phi) => {
                     let (x, y) = sides(activation);
-                    self.activate(*phi, x, y);
+                    activate(*phi, &mut self.k, &mut self.theta, x, y);
                     activation += 1;
                 }
                 Step::Fork => {
@@ -132,14 +132,14 @@ impl<T: Real> SimdJob for Dense<'_, T> {
     }
 }
 
-struct Activate<'a, T, const PHI: usize> {
+struct Activate<'a, T, const PHI: usize, const X: usize> {
     k: &'a mut [T],
     theta: &'a mut [T],
-    x: Sides<'a, T>,
-    y: Sides<'a, T>,
+    x: Sides<'a, T, X>,
+    y: Sides<'a, T, LANES>,
 }
 
-impl<T: Real, const PHI: usize> Activate<'_, T, PHI> {
+impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
     /// Values and slopes of one group of lanes. The quadratures loop over nodes, so they see a pack; the closed forms become
     /// vector code by the loop around them.
     #[inline(always)]
@@ -149,9 +149,12 @@ impl<T: Real, const PHI: usize> Activate<'_, T, PHI> {
         let deviation = (self.x.field(1, group), self.y.field(1, group));
         let inverse = (self.x.field(2, group), self.y.field(2, group));
         if matches!(phi, Phi::Tanh | Phi::Sigmoid | Phi::Softplus) {
-            let x =
-                Side { variance: pack::<T, FMA>(variance.0), deviation: pack(deviation.0), inverse: pack(inverse.0) };
-            let y = Side { variance: pack(variance.1), deviation: pack(deviation.1), inverse: pack(inverse.1) };
+            let x = Side {
+                variance: pack::<T, FMA>(&variance.0),
+                deviation: pack(&deviation.0),
+                inverse: pack(&inverse.0),
+            };
+            let y = Side { variance: pack(&variance.1), deviation: pack(&deviation.1), inverse: pack(&inverse.1) };
             let (value, slope) = phi.dual(pack::<T, FMA>(k), x, y);
             for l in 0..LANES {
                 (k[l], slopes[l]) = (T::of_lane(value.0[l]), T::of_lane(slope.0[l]));
@@ -185,7 +188,7 @@ fn pack<T: Real, const FMA: bool>(values: &[T; LANES]) -> Pack<T::Lane<FMA>, LAN
     pack
 }
 
-impl<T: Real, const PHI: usize> SimdJob for Activate<'_, T, PHI> {
+impl<T: Real, const PHI: usize, const X: usize> SimdJob for Activate<'_, T, PHI, X> {
     type Output = ();
     #[inline(always)]
     fn run<const FMA: bool>(mut self) {
@@ -207,12 +210,18 @@ impl<T: Real, const PHI: usize> SimdJob for Activate<'_, T, PHI> {
     }
 }
 
-/// Chooses the copy of the loop that was compiled for `phi`.
-pub(super) fn activate<T: Real>(phi: Phi, k: &mut [T], theta: &mut [T], x: Sides<T>, y: Sides<T>) {
+/// `Θ ← Θ E[φ'φ']`, `K ← E[φφ]`, by the copy of the loop that was compiled for `phi`.
+pub(super) fn activate<T: Real, const X: usize>(
+    phi: Phi,
+    k: &mut [T],
+    theta: &mut [T],
+    x: Sides<T, X>,
+    y: Sides<T, LANES>,
+) {
     macro_rules! choose {
         ($($i:literal)*) => {
             match phi as usize {
-                $($i => dispatch(Activate::<T, $i> { k, theta, x, y }),)*
+                $($i => dispatch(Activate::<T, $i, X> { k, theta, x, y }),)*
                 other => unreachable!("activation {other}"),
             }
         };
@@ -223,10 +232,16 @@ pub(super) fn activate<T: Real>(phi: Phi, k: &mut [T], theta: &mut [T], x: Sides
 }
 
 /// The fields of the sides of inputs with these variances, one after the other: `[FIELDS, variances]`.
-pub(super) fn fields<T: Real>(variances: &[T], out: &mut Vec<T>) {
-    out.extend_from_slice(variances);
-    out.extend(variances.iter().map(|v| T::of(Side::of(v.wide()).deviation)));
-    out.extend(variances.iter().map(|v| T::of(Side::of(v.wide()).inverse)));
+pub(super) fn fields<T: Real>(variances: &[T], out: &mut Aligned<T>) {
+    let (start, n) = (out.len(), variances.len());
+    out.resize(start + FIELDS * n, T::default());
+    let (values, others) = out[start..].split_at_mut(n);
+    values.copy_from_slice(variances);
+    let (deviations, inverses) = others.split_at_mut(n);
+    for (i, v) in variances.iter().enumerate() {
+        let side = Side::of(v.wide());
+        (deviations[i], inverses[i]) = (T::of(side.deviation), T::of(side.inverse));
+    }
 }
 
 /// The profile of a point of a network without positions: the variances of its activations' inputs, `[activations]`, from
@@ -254,8 +269,8 @@ pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
 pub(super) struct NetworkBuffers<T> {
     now: Covariances<T>,
     aside: Vec<Covariances<T>>,
-    x: Vec<T>,
-    y: Vec<T>,
+    x: Aligned<T>,
+    y: Aligned<T>,
     variances: Vec<T>,
 }
 
@@ -274,18 +289,17 @@ impl<T: Real> NetworkBuffers<T> {
             fields(&self.variances, &mut self.y);
         }
         for (row, values) in values.chunks_exact_mut(columns).enumerate() {
-            // [activations, FIELDS, LANES]
+            // [activations, FIELDS]
             self.x.clear();
-            x[row * length..(row + 1) * length].iter().for_each(|&v| fields(&[v; LANES], &mut self.x));
-            self.now.k.clear();
-            self.now.k.extend_from_slice(values);
+            x[row * length..(row + 1) * length].iter().for_each(|&v| fields(&[v], &mut self.x));
+            self.now.k.copy(values);
             self.now.k.resize(padded, T::default());
             self.now.theta.clear();
             self.now.theta.resize(if ntk { padded } else { 0 }, T::default());
             let (x, y) = (&self.x, &self.y);
             self.now.run(steps, &mut self.aside, |i| {
-                let (mine, theirs) = (i * FIELDS * LANES, i * FIELDS * padded);
-                let x = Sides::same(&x[mine..mine + FIELDS * LANES]);
+                let (mine, theirs) = (i * FIELDS, i * FIELDS * padded);
+                let x = Sides::<T, 1>::same(&x[mine..mine + FIELDS]);
                 (x, Sides::each(&y[theirs..theirs + FIELDS * padded]))
             });
             let result = if ntk { &self.now.theta } else { &self.now.k };

@@ -57,8 +57,8 @@ __device__ __noinline__ bool jacobi(int n, double* g, double* norms, double* val
     double sum = 0.0;
     for (int e = threadIdx.x; e < n * n; e += THREADS) sum = fma(g[e], g[e], sum);
     sum = block_sum(sum);
+    if (!isfinite(sum)) return false;
     double shift = sum > 0.0 ? 2.0 * sqrt(sum) : 1.0, square = shift * shift;
-    if (!isfinite(square)) return false;
     for (int i = threadIdx.x; i < n; i += THREADS) g[i * n + i] += shift;
     __syncthreads();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

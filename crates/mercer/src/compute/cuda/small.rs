@@ -124,17 +124,16 @@ impl Chunk {
         out: &mut Masks,
     ) {
         let (drawn, n) = (estimate.drawn as f64, estimate.points as f64);
-        // (1 − 1/n) (R − D) B/(B−1) + D B/n
-        let [apart, own_share] =
-            if estimate.drawn < 2 { [1.0, 1.0] } else { [(1.0 - 1.0 / n) * drawn / (drawn - 1.0), drawn / n] };
+        // (1 − 1/n) (R − D) B/(B−1) + D B/n, or R where it has no bias
+        let biased = estimate.drawn > 1;
+        let [apart, own_share] = if biased { [(1.0 - 1.0 / n) * drawn / (drawn - 1.0), drawn / n] } else { [1.0, 1.0] };
         solve(self.gpu, "spin", self.k, |fits| {
             let [work, average, control, record] = [&*work, &self.average, &self.control, &self.record].map(Arg::from);
-            let own = own.map_or(Arg::U64(0), at);
+            let [gram, own] = [Some(estimate.gram), own].map(|t| t.filter(|_| biased).map_or(Arg::U64(0), at));
             let [apart, own_share, size, decay] =
                 [apart, own_share, estimate.trace * values as f64, decay].map(Arg::F64);
             let points = Arg::F64(values as f64);
-            let [gram, sigma, pi, image, mask, share] =
-                [estimate.gram, sigma, pi, &out.image, &out.mask, &out.share].map(at);
+            let [sigma, pi, image, mask, share] = [sigma, pi, &out.image, &out.mask, &out.share].map(at);
             [
                 Arg::size(self.k),
                 points,

@@ -43,8 +43,8 @@ impl BatchGram {
         Ok(BatchGram {
             gpu,
             prepare: Source::new(program.prepare_source(Scalar::F32, 1)),
-            source: Source::new(program.gram_source()),
-            tiling: program.gram(batch, batch),
+            source: Source::new(program.mirrored_gram_source()),
+            tiling: program.mirrored_gram(batch),
             batch,
             points,
             tile: bytes(padded(batch) * program.width(), "a batch's points")?,

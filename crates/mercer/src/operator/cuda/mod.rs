@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`Program::product_source`] | [`Program::product`] | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, v, partial, accumulate` |
 //! | [`Program::gram_source`] | [`Program::gram`] | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, out, n, m, ld` |
+//! | [`Program::mirrored_gram_source`] | [`Program::mirrored_gram`] | the same, `b = a`, `diagonal = 0`, `m = n` |
 //! | [`Program::prepare_source`], `prepare_points` | [`Program::prepare_points`] | `x, rows, out, xx, n, n_pad` |
 //! | …, `prepare_values` or `prepare_values_tensor` | [`Program::prepare_values`] | `v, out, m, m_pad, ld, c0, columns` |
 //! | …, `reduce_partials` | [`Program::reduce`] | `partial, y, splits, n, n_pad, ld, c0, columns` |

@@ -121,12 +121,17 @@ impl Program {
 
     /// `Y = κ(A, B) V` for up to [`columns_per_pass`]`(columns)` columns a pass.
     pub fn product_source(&self, columns: usize) -> String {
-        self.source(columns_per_pass(columns), false)
+        self.source(columns_per_pass(columns), None)
     }
 
     /// `κ(A, B)` itself.
     pub fn gram_source(&self) -> String {
-        self.source(0, true)
+        self.source(0, Some(false))
+    }
+
+    /// The same for points with themselves: half of the tiles, [`Program::mirrored_gram`] of them.
+    pub fn mirrored_gram_source(&self) -> String {
+        self.source(0, Some(true))
     }
 
     /// Points and values into the tile's layout, partial sums out of it; `scalar` is the type outside.
@@ -166,6 +171,17 @@ impl Program {
     /// The launch of a Gram matrix `[n, m]`.
     pub fn gram(&self, n: usize, m: usize) -> Tiling {
         tiling(self.shape(0), n, m, 0, self.card)
+    }
+
+    /// The tiles of [`Self::mirrored_gram_source`] for `n` points. Splits are short: those below the diagonal have nothing to
+    /// do, and others take their place.
+    pub fn mirrored_gram(&self, n: usize) -> Tiling {
+        const TILES: usize = 4;
+        let whole = self.gram(n, n);
+        let tiles_per_split = whole.tiles_per_split.min(TILES);
+        let splits = whole.tiles.div_ceil(tiles_per_split);
+        let launch = Launch { grid: (whole.launch.grid.0, splits as u32), ..whole.launch };
+        Tiling { launch, tiles_per_split, splits, ..whole }
     }
 
     /// Bytes of the partial results of [`Self::product`]: `[splits, padded(n), columns of a pass]` in f32 on tensor
@@ -215,7 +231,8 @@ impl Program {
         }
     }
 
-    fn source(&self, nc: usize, gram: bool) -> String {
+    /// The product with `nc` columns, or the matrix itself, mirrored or not.
+    fn source(&self, nc: usize, gram: Option<bool>) -> String {
         let shape = self.shape(nc);
         let mut text = String::new();
         if self.arithmetic.is_tensor() {
@@ -228,8 +245,9 @@ impl Program {
         };
         define(&mut text, "ARITHMETIC", functions);
         define(&mut text, "D", self.width());
-        define(&mut text, "NC", if gram { 8 } else { nc });
-        define(&mut text, "GRAM", u32::from(gram));
+        define(&mut text, "NC", if gram.is_some() { 8 } else { nc });
+        define(&mut text, "GRAM", u32::from(gram.is_some()));
+        define(&mut text, "MIRROR", u32::from(gram == Some(true)));
         if self.arithmetic.is_tensor() {
             define(&mut text, "SPLIT", u32::from(self.arithmetic == Arithmetic::Split));
             define(&mut text, "WARPS", shape.rows / 32);
@@ -305,6 +323,7 @@ pub fn sources() -> Vec<(String, String)> {
         for d in [3, 64, 100, 784] {
             let p = program("rbf", d, arithmetic);
             put(format!("gram-{d}-{arithmetic:?}"), p.gram_source());
+            put(format!("mirrored-{d}-{arithmetic:?}"), p.mirrored_gram_source());
             put(format!("product-{d}-{arithmetic:?}-32"), p.product_source(32));
         }
         for columns in [8, 16, 24] {

@@ -11,6 +11,7 @@
 // #define STATISTICS  how many; STATISTIC_LIST: X(index, view's first coordinate, view's width, is it L1?) for each
 // #define KAPPA(s, i, j)  κ of the statistics s[·][i][j] and the norms xx[view][i], yy[view][j]
 // #define GRAM, VIEWS
+// #define MIRROR      with GRAM, of points with themselves: tiles above the diagonal are computed and written twice
 
 #define BM (16 * TM)
 #define CHUNK 8
@@ -97,7 +98,8 @@ extern "C" __global__ void __launch_bounds__(256)
     real *const panels = shared;
     const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
     const int row0 = blockIdx.x * BM;
-    const int first = blockIdx.y * tiles_per_split, last = min(tiles, first + tiles_per_split);
+    const int start = blockIdx.y * tiles_per_split, last = min(tiles, start + tiles_per_split);
+    const int first = MIRROR ? max(start, (int)blockIdx.x) : start;
 
     real xx[VIEWS][TM];
 #pragma unroll
@@ -143,7 +145,8 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
             for (int j = 0; j < TM; ++j) {
                 const int r = row0 + place(ty, i), c = column0 + place(tx, j);
-                if (r < n && c < m) out[r * ld + c] = s[0][i][j];
+                if (r < n && c < m && (!MIRROR || r <= c)) out[r * ld + c] = s[0][i][j];
+                if (MIRROR && r < c && c < m) out[c * ld + r] = s[0][i][j];
             }
 #else
 #pragma unroll

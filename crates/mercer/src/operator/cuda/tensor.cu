@@ -12,6 +12,7 @@
 // #define D          width of a point, a multiple of 16
 // #define NC         columns of V, a multiple of 8
 // #define WARPS, MIN_BLOCKS, STAGES, SPLIT, GRAM, UNROLL
+// #define MIRROR     with GRAM, of points with themselves: tiles above the diagonal are computed and written twice
 
 #define BN 64
 #define THREADS (32 * WARPS)
@@ -151,7 +152,8 @@ INLINE void absorb(const float (&k)[2][2][4], const Row &row, int column, RESULT
     for (int q = 0; q < 16; ++q) {
         const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
         const int r = row.first + 16 * i + 8 * (e >> 1), c = column + 8 * j + (e & 1);
-        if (r < n && c < m) out[r * ld + c] = k[i][j][e];
+        if (r < n && c < m && (!MIRROR || r <= c)) out[r * ld + c] = k[i][j][e];
+        if (MIRROR && r < c && c < m) out[c * ld + r] = k[i][j][e];
     }
 }
 #else
@@ -230,7 +232,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     extern __shared__ __align__(16) float shared[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const int row0 = blockIdx.x * ROWS + warp * 32;
-    const int first = blockIdx.y * tiles_per_split, last = min(tiles, first + tiles_per_split);
+    const int start = blockIdx.y * tiles_per_split, last = min(tiles, start + tiles_per_split);
+    const int first = MIRROR ? max(start, (int)blockIdx.x * ROWS / BN) : start;
 
     Row row;
     row.first = row0 + (lane >> 2);

@@ -4,112 +4,17 @@ use super::checkpoint::Mark;
 use super::finish::rayleigh_ritz;
 use super::objective::{MovingAverage, Objective, Outcome};
 use super::room::Room;
-use super::{Action, Batch, Functions, Resident, Stepper, Stop, Training};
-use crate::compute::{Device, Math, Rule};
+use super::{Action, Batch, Functions, Resident, Settings, Stepper, Stop, Training};
+use crate::compute::Device;
 use crate::net::{Optimizer, Schedule};
 use crate::rng::Rng;
 use crate::spectrum::Progress;
 use crate::{Error, Result};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// How the learning rate runs over the steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Course {
-    /// The same throughout.
-    Constant,
-    /// Half a cosine down to zero.
-    Cosine,
-    /// Up over the first twentieth of the steps, then half a cosine down to zero.
-    WarmupCosine,
-}
-
-/// The budget and the means of training, the same for every objective.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Steps; zero leaves the networks as they were drawn.
-    pub steps: u64,
-    /// Points of a batch.
-    pub batch: usize,
-    /// The optimiser.
-    pub rule: Rule,
-    /// The largest learning rate.
-    pub learning_rate: f64,
-    /// How it runs over the steps.
-    pub course: Course,
-    /// Bound on the norm of the gradient.
-    pub clip: Option<f32>,
-    /// Seed of batches.
-    pub seed: u64,
-    /// Training ends early when the validation residual has not fallen by a hundredth in this many validations, of
-    /// which there are twenty or more in a run.
-    pub patience: usize,
-    /// Points of the fixed sample on which training is validated.
-    pub validation_points: usize,
-    /// Whether the functions of the best validation are kept rather than the last ones.
-    pub keep_best: bool,
-    /// Where checkpoints go.
-    pub checkpoint: Option<PathBuf>,
-    /// Seconds between checkpoints.
-    pub checkpoint_seconds: f64,
-    /// How a CUDA device rounds the factors of the networks' products, and the points whose kernel a batch takes, in steps
-    /// that stay on it ([`Resident`]). Steps that pass through the host, steps on graph Laplacians and Schrödinger operators,
-    /// validation, the finish and certificates are in f32, and the processor always is.
-    pub math: Math,
-    /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.
-    pub resume: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            steps: 2000,
-            batch: 256,
-            rule: Rule::ADAM,
-            learning_rate: 1e-3,
-            course: Course::Cosine,
-            clip: None,
-            seed: 0,
-            patience: 10,
-            validation_points: 1024,
-            keep_best: true,
-            checkpoint: None,
-            math: Math::Tf32,
-            checkpoint_seconds: 30.0,
-            resume: false,
-        }
-    }
-}
-
-impl Settings {
-    fn schedule(&self) -> Schedule {
-        let (rate, steps) = (self.learning_rate, self.steps);
-        match self.course {
-            Course::Constant => Schedule::Constant { rate },
-            Course::Cosine => Schedule::Cosine { rate, steps },
-            Course::WarmupCosine => Schedule::WarmupCosine { rate, warmup: steps.div_ceil(20).max(1), steps },
-        }
-    }
-
-    /// Steps between validations.
-    fn interval(&self) -> u64 {
-        (self.steps / 20).clamp(1, 200)
-    }
-
-    fn check(&self) -> Result<()> {
-        if self.batch == 0 {
-            return Err(Error::input("the batch must hold at least one point"));
-        }
-        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return Err(Error::input(format!("the learning rate must be above 0, got {}", self.learning_rate)));
-        }
-        Ok(())
-    }
-}
 
 /// Those who look on while training runs.
 #[derive(Clone, Copy)]

@@ -81,12 +81,13 @@ impl Spin {
         let all = 0..values(psi);
         resident::form(gpu, psi, psi, all.clone(), &mut self.covariance);
         let [weighted, own] = &mut self.own;
-        if !estimate.constant {
+        let varies = !estimate.constant && estimate.drawn > 1;
+        if varies {
             weighted.reshape(psi.shape())?;
             small::weigh(gpu, estimate.gram, psi, weighted);
             resident::form(gpu, weighted, psi, all.clone(), own);
         }
-        let own = (!estimate.constant).then_some(&*own);
+        let own = varies.then_some(&*own);
         chunk.spin(estimate, all.len(), self.decay, own, [&self.covariance, r], &mut self.work, &mut self.masks);
         Ok(())
     }
