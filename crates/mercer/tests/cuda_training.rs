@@ -291,8 +291,7 @@ fn bits(trained: &Trained) -> (Vec<u32>, Vec<u64>) {
     (parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
 }
 
-/// 200 steps in TF32, all objectives: eigenvalues within a hundredth of the
-/// processor's largest.
+/// 200 steps in TF32, all objectives: eigenvalues within a hundredth of the processor's largest.
 #[test]
 fn training_reaches_the_processors_eigenvalues() {
     let (device, _held) = device!();
