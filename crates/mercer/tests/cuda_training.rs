@@ -38,8 +38,9 @@ macro_rules! device {
 const K: usize = 3;
 const BATCH: usize = 48;
 const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
-const RESIDENT: [Kind; 4] = [
+const RESIDENT: [Kind; 5] = [
     Kind::NeuralEf { averaged: false },
+    Kind::NeuralEfJoint,
     Kind::NeuralEf { averaged: true },
     Kind::Nested { nesting: Some(Nesting::Sequential) },
     Kind::Nested { nesting: Some(Nesting::Joint) },

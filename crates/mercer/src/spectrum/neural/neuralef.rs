@@ -111,7 +111,7 @@ impl Objective for NeuralEf {
         let averaged = match &mut self.coefficients {
             Coefficients::Batch => None,
             Coefficients::Averaged(average) => Some((average.decay, &mut average.value)),
-            Coefficients::Joint => return None,
+            Coefficients::Joint => return Some(OnDevice::NeuralEfJoint),
         };
         Some(OnDevice::NeuralEf { averaged })
     }
