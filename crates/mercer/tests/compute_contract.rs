@@ -117,6 +117,46 @@ fn random_fills_have_their_moments_and_follow_the_seed() {
     });
 }
 
+/// Factors are rounded to 24, 11 or 8 bits: the relative error of a product of random matrices says which. The processor, and
+/// a device without tensor cores, round to 24.
+#[test]
+fn products_round_their_factors_as_asked() {
+    on_every_device(|device| {
+        let mut rng = Rng::new(31);
+        // Matrices of a stack that lie apart, at odd places, and one that all share.
+        for (count, m, p, n, stride) in
+            [(1, 64, 96, 40, 0), (3, 65, 130, 71, 130 * 71 + 5), (2, 128, 256, 64, 256 * 64)]
+        {
+            let (a, b) = (random(&[m, p], &mut rng), random(&[count * (p * n + 5)], &mut rng));
+            let ta = Tensor::from_host(device, &[m, p], &a).unwrap();
+            let tb = Tensor::from_host(device, &[b.len()], &b).unwrap();
+            let mut c = Tensor::zeros(device, &[count, m, n]).unwrap();
+            let mut error = |math: Math| {
+                let right = tb.matrices(0, stride, p, n);
+                device.with_math(math, || gemm(1.0, ta.stack(), right, Store::Replace, c.stack_mut()));
+                let got = c.to_host().unwrap();
+                let (mut off, mut size) = (0.0, 0.0);
+                for (i, got) in got.iter().enumerate() {
+                    let (j, r, k) = (i / (m * n), i % (m * n) / n, i % n);
+                    let term = |l: usize| f64::from(a[r * p + l]) * f64::from(b[j * stride + l * n + k]);
+                    let want: f64 = (0..p).map(term).sum();
+                    off += (f64::from(*got) - want).powi(2);
+                    size += want * want;
+                }
+                (off / size).sqrt()
+            };
+            let errors = [Math::F32, Math::Tf32, Math::Bf16].map(&mut error);
+            assert!(errors[0] < 2e-6, "{device}: {errors:?}");
+            let capable = matches!(device, Device::Cuda(_)) && errors[1] > 1e-5;
+            // 2⁻¹²/√3 and 2⁻⁹/√3 a factor, on average, and √2 of that a product.
+            if capable {
+                assert!((1e-4..6e-4).contains(&errors[1]) && (1e-3..4e-3).contains(&errors[2]), "{device}: {errors:?}");
+            }
+            eprintln!("{device}: {errors:?}");
+        }
+    });
+}
+
 /// Matrix j of a stack in f64, `[rows, cols]`.
 fn matrix(data: &[f32], j: usize, rows: usize, cols: usize, shared: bool) -> Vec<f64> {
     let at = if shared { 0 } else { j * rows * cols };

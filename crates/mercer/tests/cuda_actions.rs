@@ -1,19 +1,24 @@
 //! Training steps that stay on a CUDA device, for every operator that has such, against the processor's steps. Without a
 //! device every test says so and passes.
 
+use mercer::apply::NeighbourGraph;
+use mercer::compute::cuda::gpu;
 use mercer::compute::{Device, Math, Rule};
 use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
 
-use mercer::operator::{DenseOperator, LowRankOperator, gram};
+use mercer::operator::{DenseOperator, LowRankOperator, Precision, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
-    Action, Functions, Kind, MatrixValued, Nesting, OperatorAction, Outcome, Resident, Stepper,
+    Action, Exponentials, Functions, Gaussian, GraphLaplacian, KernelAction, Kind, MatrixValued, Nesting,
+    OperatorAction, Outcome, Resident, Schroedinger, Settings, Stepper, Stop, Trained, Watch, train,
 };
+use mercer::spectrum::{Progress, Silent};
 use ndarray::{Array2, Array3};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The device, for one test at a time: they share its stream, its precision and its memory.
+/// The device, for one test at a time: they share its stream and its memory.
 fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -34,11 +39,14 @@ macro_rules! device {
 
 const K: usize = 3;
 const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 7] = [
     Kind::NeuralEf { averaged: false },
+    Kind::NeuralEfJoint,
     Kind::NeuralEf { averaged: true },
     Kind::Nested { nesting: Some(Nesting::Sequential) },
     Kind::Nested { nesting: Some(Nesting::Joint) },
+    Kind::Spin { decay: 0.9 },
+    Kind::Ritz,
 ];
 
 fn random(shape: (usize, usize)) -> Array2<f64> {
@@ -62,6 +70,7 @@ struct Case<'a> {
     name: &'a str,
     action: &'a dyn Fn() -> Box<dyn Action + 'a>,
     functions: &'a dyn Fn(Kind, usize) -> Functions,
+    kinds: &'a [Kind],
     batch: usize,
 }
 
@@ -126,7 +135,7 @@ impl Case<'_> {
     /// One step has the processor's gradient, loss and eigenvalues; ten go where its steps go; a recorded step has the
     /// bits of one that is not.
     fn agrees(&self, device: Device) {
-        for kind in KINDS {
+        for kind in self.kinds.iter().copied() {
             let name = format!("{} {kind:?}", self.name);
             let descent = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
             let [here, there] = [Device::Cpu, device].map(|at| self.steps(at, kind, descent, 1.0, 1, true));
@@ -152,9 +161,14 @@ impl Case<'_> {
     }
 }
 
-/// The functions that a kind wants, of this architecture.
+/// The functions that a kind wants, of this architecture. Ritz's gradient is divided by the eigenvalues of Σ, which come from
+/// sums in f32: it has few units that differ much, so that they are far above rounding.
 fn networks(architecture: &str) -> impl Fn(Kind, usize) -> Functions {
-    move |kind, inputs| kind.functions(architecture, inputs, K, &Rng::new(2)).unwrap()
+    move |kind, inputs| {
+        let few = architecture.replace("dense(16) sincos dense(16)", "dense(16)").replace("dense(16)", "dense(6, w=3)");
+        let architecture = if kind == Kind::Ritz { &few } else { architecture };
+        kind.functions(architecture, inputs, K, &Rng::new(2)).unwrap()
+    }
 }
 
 #[test]
@@ -165,8 +179,20 @@ fn sampled_functions() {
         let f = LowRankOperator::new(smooth(samples, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
         let action = || Box::new(OperatorAction::new(&f, x.view()).unwrap()) as Box<dyn Action + '_>;
         let name = format!("{samples} functions");
-        Case { name: &name, action: &action, functions: &networks(NETWORKS), batch: 48 }.agrees(device);
+        Case { name: &name, action: &action, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }.agrees(device);
     }
+}
+
+/// Networks of convolutions, whose products are a library's.
+#[test]
+fn images() {
+    let (device, _held) = device!();
+    let x = random((200, 32));
+    let f = LowRankOperator::new(smooth(60, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
+    let action = || Box::new(OperatorAction::new(&f, x.view()).unwrap()) as Box<dyn Action + '_>;
+    let functions =
+        networks("image(2, 4, 4) conv(4, 3, stride=2) sincos conv(4, 2) sincos flatten dense(8) sincos dense(1)");
+    Case { name: "images", action: &action, functions: &functions, kinds: &KINDS[..6], batch: 48 }.agrees(device);
 }
 
 #[test]
@@ -176,7 +202,8 @@ fn a_stored_matrix() {
     let kernel = Kernel::parse("poly(2) + laplacian(2)").unwrap();
     let stored = DenseOperator::new(gram::<f64>(&kernel, x.view()));
     let action = || Box::new(OperatorAction::new(&stored, x.view()).unwrap()) as Box<dyn Action + '_>;
-    Case { name: "a stored matrix", action: &action, functions: &networks(NETWORKS), batch: 48 }.agrees(device);
+    Case { name: "a stored matrix", action: &action, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }
+        .agrees(device);
 }
 
 #[test]
@@ -185,7 +212,144 @@ fn kernels_of_matrices() {
     let x = random((150, 2));
     let f = smooth(40, &x, 3);
     let action = || Box::new(MatrixValued::new(f.view(), x.view()).unwrap()) as Box<dyn Action + '_>;
-    // An odd batch, whose halves are of different size.
+    // An odd batch, whose halves are of different size. Ritz has units of one output.
     let functions = networks("dense(16) sincos dense(3)");
-    Case { name: "three outputs", action: &action, functions: &functions, batch: 33 }.agrees(device);
+    Case { name: "three outputs", action: &action, functions: &functions, kinds: &KINDS[..6], batch: 33 }
+        .agrees(device);
+}
+
+/// A batch whose neighbours are fewer than all points, and one that sees the whole graph.
+#[test]
+fn graph_laplacians() {
+    let (device, _held) = device!();
+    let x = random((400, 2));
+    let graph = NeighbourGraph::new(x.view(), 5);
+    for batch in [20, 150] {
+        let action = || Box::new(GraphLaplacian::new(&graph, x.view(), 0.3).unwrap()) as Box<dyn Action + '_>;
+        let name = format!("a graph, batches of {batch}");
+        Case { name: &name, action: &action, functions: &networks(NETWORKS), kinds: &KINDS, batch }.agrees(device);
+    }
+}
+
+fn oscillator() -> Schroedinger {
+    let guide = Box::new(Gaussian { dimension: 3, width: 1.0 });
+    Schroedinger::new("-Δ + |x|²", Box::new(|x| x.iter().map(|x| x * x).sum()), guide, 9.0, 9.0).unwrap()
+}
+
+fn hydrogen() -> Schroedinger {
+    let guide = Box::new(Exponentials::with_cusp(0.5, 0.8, 4.0).unwrap());
+    Schroedinger::new("-Δ - 1/|x|", Box::new(|x| -1.0 / x[0].hypot(x[1])), guide, 0.0, 1.0).unwrap()
+}
+
+#[test]
+fn schroedinger_operators() {
+    let (device, _held) = device!();
+    let cases: [(&str, &dyn Fn() -> Schroedinger, &str); 3] = [
+        ("an oscillator", &oscillator, NETWORKS),
+        ("an oscillator, a shared trunk", &oscillator, "dense(16) tanh | dense(16) gelu dense(1)"),
+        ("hydrogen", &hydrogen, "radial(scale=2) dense(16) sincos dense(16) sincos dense(1)"),
+    ];
+    for (name, operator, architecture) in cases {
+        let action = || Box::new(operator()) as Box<dyn Action>;
+        // SpIN wants networks that share nothing.
+        let shared = architecture.contains('|');
+        let kinds: Vec<Kind> =
+            KINDS.into_iter().filter(|kind| !(shared && matches!(kind, Kind::Spin { .. }))).collect();
+        let functions = networks(architecture);
+        Case { name, action: &action, functions: &functions, kinds: &kinds, batch: 64 }.agrees(device);
+    }
+}
+
+/// Functions that vanish on a circle, on a kernel, on samples of two outputs and at the neighbours of a graph.
+#[test]
+fn envelopes() {
+    let (device, _held) = device!();
+    let x = random((300, 2));
+    let vanishing = |architecture: &'static str| {
+        move |kind: Kind, inputs: usize| {
+            let envelope = |x: &[f32]| 1.0 - 0.3 * (x[0] * x[0] + x[1] * x[1]);
+            networks(architecture)(kind, inputs).with_envelope(Arc::new(envelope))
+        }
+    };
+    let (one, two) = (vanishing(NETWORKS), vanishing("dense(16) sincos dense(2)"));
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let on_kernel = || Box::new(KernelAction::new(&kernel, x.view(), Precision::F64).unwrap()) as Box<dyn Action + '_>;
+    Case { name: "a kernel", action: &on_kernel, functions: &one, kinds: &KINDS, batch: 48 }.agrees(device);
+    let f = smooth(30, &x, 2);
+    let on_samples = || Box::new(MatrixValued::new(f.view(), x.view()).unwrap()) as Box<dyn Action + '_>;
+    Case { name: "two outputs", action: &on_samples, functions: &two, kinds: &KINDS[..6], batch: 48 }.agrees(device);
+    let graph = NeighbourGraph::new(x.view(), 5);
+    let on_graph = || Box::new(GraphLaplacian::new(&graph, x.view(), 0.3).unwrap()) as Box<dyn Action + '_>;
+    Case { name: "a graph", action: &on_graph, functions: &one, kinds: &KINDS, batch: 20 }.agrees(device);
+}
+
+/// Samples that do not fit beside the networks leave steps to the host, with the same result.
+#[test]
+fn samples_that_do_not_fit_pass_through_the_host() {
+    let (device, _held) = device!();
+    let Device::Cuda(ordinal) = device else { return };
+    let x = random((4000, 2));
+    let f = LowRankOperator::new(smooth(3000, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
+    let kind = Kind::NeuralEf { averaged: false };
+    gpu(ordinal).unwrap().limit_memory(Some(60 << 20));
+    let refused = device.scope(|| {
+        let action = OperatorAction::new(&f, x.view()).unwrap();
+        let functions = networks(NETWORKS)(kind, 2);
+        let mut objective = kind.objective(&functions, K).unwrap();
+        Resident::new(&action, &functions, objective.as_mut(), 48, Math::F32).unwrap().is_none()
+    });
+    gpu(ordinal).unwrap().limit_memory(None);
+    assert!(refused, "46 MiB are more than three quarters of what is free");
+}
+
+/// Interrupts once some steps are done.
+struct Stopper<'a>(&'a AtomicBool);
+
+impl Progress for Stopper<'_> {
+    fn step(&self, _: &str, done: usize, _: usize, _: &str) {
+        self.0.store(done >= 1, Ordering::Relaxed);
+    }
+}
+
+/// On the device, with validations in between, which evaluate the same functions at more points.
+#[test]
+fn an_interrupted_run_resumes_with_the_same_bits() {
+    let (device, _held) = device!();
+    let x = random((300, 2));
+    let (f, graph) = (smooth(30, &x, 2), NeighbourGraph::new(x.view(), 5));
+    type Make<'a> = &'a dyn Fn() -> Box<dyn Action + 'a>;
+    let actions: [Make<'_>; 3] = [
+        &|| Box::new(MatrixValued::new(f.view(), x.view()).unwrap()),
+        &|| Box::new(GraphLaplacian::new(&graph, x.view(), 0.3).unwrap()),
+        &|| Box::new(oscillator()),
+    ];
+    let (folder, kind) = (tempfile::tempdir().unwrap(), Kind::NeuralEf { averaged: true });
+    for (i, action) in actions.into_iter().enumerate() {
+        let run = |settings: &Settings, progress: &dyn Progress, interrupt: Option<&AtomicBool>| {
+            device.scope(|| {
+                let mut action = action();
+                let architecture = format!("dense(16) sincos dense({})", action.outputs());
+                let functions = kind.functions(&architecture, action.inputs(), K, &Rng::new(2)).unwrap();
+                let mut objective = kind.objective(&functions, K).unwrap();
+                let watch = Watch { progress, interrupt };
+                train(action.as_mut(), functions, objective.as_mut(), K, settings, watch).unwrap()
+            })
+        };
+        let bits = |trained: &Trained| -> (Vec<u32>, Vec<u64>) {
+            let parameters = trained.functions.parameters().trained.to_host().unwrap();
+            let numbers = trained.record.raw_eigenvalues.iter().chain(trained.record.validation.iter().flatten());
+            (parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
+        };
+        let settings = Settings { steps: 60, batch: 32, patience: usize::MAX, keep_best: false, ..Settings::default() };
+        let whole = run(&settings, &Silent, None);
+        let checkpoint = Some(folder.path().join(format!("checkpoint-{i}")));
+        let settings = Settings { checkpoint, resume: true, ..settings };
+        let flag = AtomicBool::new(false);
+        let part = run(&settings, &Stopper(&flag), Some(&flag));
+        assert_eq!(part.record.stop, Stop::Interrupted);
+        assert!((1..60).contains(&part.record.steps), "{}", part.record.steps);
+        let resumed = run(&settings, &Silent, None);
+        assert_eq!(resumed.record.steps, 60);
+        assert_eq!(bits(&whole), bits(&resumed), "action {i}");
+    }
 }

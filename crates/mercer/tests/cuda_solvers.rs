@@ -182,6 +182,8 @@ fn rotations_by_one_block_agree_with_the_processor() {
     let Device::Cuda(ordinal) = device else { return };
     let gpu = gpu(ordinal).unwrap();
     for p in [1, 2, 7, 64, 128, 200] {
+        // A few rounding errors for each of p rotations of a row.
+        let bound = 2e-14 * p.max(50) as f64;
         let few = random(p, p.div_ceil(3), 12);
         let dense = random(p, p, 11);
         let forms = [
@@ -199,11 +201,11 @@ fn rotations_by_one_block_agree_with_the_processor() {
             let what = format!("{name}, order {p}");
             assert!(values.windows(2).all(|pair| pair[0] >= pair[1]), "{what}");
             let want = eigh(a.view()).unwrap().0;
-            close(column(values.clone()).view(), column(want).view(), 1e-12, &format!("values, {what}"));
+            close(column(values.clone()).view(), column(want).view(), bound, &format!("values, {what}"));
             let u = Array2::from_shape_vec((p, p), vectors.clone()).unwrap();
-            close(matmul(u.view(), u.t()).view(), Array2::eye(p).view(), 1e-12, &format!("UUᵀ, {what}"));
+            close(matmul(u.view(), u.t()).view(), Array2::eye(p).view(), bound, &format!("UUᵀ, {what}"));
             let rebuilt = matmul((&u.t() * &ndarray::aview1(&values)).view(), u.view());
-            close(rebuilt.view(), a.view(), 1e-12, &format!("UᵀΛU, {what}"));
+            close(rebuilt.view(), a.view(), bound, &format!("UᵀΛU, {what}"));
             assert_eq!(eigenpairs(gpu, p, &numbers).unwrap(), (values, vectors), "{what}: not deterministic");
         }
     }

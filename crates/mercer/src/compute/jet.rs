@@ -1,7 +1,7 @@
 //! Second-order forward passes: value, gradient and Laplacian of every unit, together.
 
 use super::activation::{Activation, apply_rows};
-use super::cuda::primitives as cuda;
+use super::cuda::{action, primitives as cuda};
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::tensor::{Stack, Tensor};
 use crate::simd::{Lane, Num, SimdJob, dispatch};
@@ -43,6 +43,21 @@ pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tens
         let gradient = (1..orders - 1).map(part).collect();
         dispatch(Chain { phi, z, value, slope, gradient, laplacian: part(orders - 1) });
     });
+}
+
+/// `out ← ` the jet `[(d+2)·b, d]` of the points `x` `[b, d]` themselves: `x`, then `∂x/∂x_i = e_i`, then `Δx = 0`.
+pub fn points_jet(x: &Tensor, out: &mut Tensor) {
+    let &[b, d] = x.shape() else { panic!("points_jet: points of shape {:?} are not [b, d]", x.shape()) };
+    assert_eq!(out.len(), (d + 2) * b * d, "points_jet: points {:?} into {:?}", x.shape(), out.shape());
+    if let Some(gpu) = x.gpu() {
+        return action::points_jet(gpu, x, out);
+    }
+    let (values, derivatives) = out.host_mut().split_at_mut(b * d);
+    values.copy_from_slice(x.host());
+    derivatives.fill(0.0);
+    for (i, unit) in derivatives.chunks_exact_mut(b * d).take(d).enumerate() {
+        unit.iter_mut().skip(i).step_by(d).for_each(|v| *v = 1.0);
+    }
 }
 
 struct Chain<'a> {

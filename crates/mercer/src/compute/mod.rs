@@ -33,6 +33,7 @@ mod math;
 mod norm;
 mod parallel;
 mod pool;
+mod radial;
 mod reduce;
 mod softmax;
 mod tensor;
@@ -48,10 +49,12 @@ pub use elementwise::{
     axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
 };
 pub use gemm::{Store, dense, gemm};
-pub use jet::jet;
+pub use jet::{jet, points_jet};
 pub use math::Math;
 pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
 pub use pool::{Pool, average_pool, average_pool_vjp, max_pool, max_pool_jvp, max_pool_vjp};
+pub(crate) use radial::Radius;
+pub use radial::{radial, radial_jet};
 pub use reduce::{all_finite, column_dots, sum_rows, sum_squares};
 pub use softmax::softmax_cross_entropy;
 pub use tensor::{Device, Stack, StackMut, Tensor};

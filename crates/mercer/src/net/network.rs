@@ -291,14 +291,8 @@ impl Network {
         let (batch, d) = (self.batch_of(x)?, self.inputs);
         let rows = (d + 2) * batch;
         let [flow, next] = &mut workspace.flow;
-        // The identity: x itself, ∂x/∂x_i = e_i, Δx = 0.
-        let mut points = x.to_host()?;
-        points.resize(rows * d, 0.0);
-        for (i, unit) in points[batch * d..].chunks_exact_mut(batch * d).take(d).enumerate() {
-            unit.iter_mut().skip(i).step_by(d).for_each(|v| *v = 1.0);
-        }
         flow.reshape(&[rows, d])?;
-        flow.copy_from_host(&points)?;
+        compute::points_jet(x, flow);
         for (i, layer) in self.layers.iter().enumerate() {
             let weights = self.weights(i, &theta.trained, &theta.constants);
             next.reshape(&[self.places[i].networks, rows, layer.outputs()])?;

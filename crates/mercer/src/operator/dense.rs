@@ -2,7 +2,7 @@ use super::cuda::{CudaKernel, compiles};
 use super::matrix_free::fill;
 use super::memory::zeros;
 use super::points::Plan;
-use super::tile::{Workspace, mirror, ranges};
+use super::tile::{deal, mirror, upper_tiles};
 use super::{Operator, Real, Stored};
 use crate::compute::cuda;
 use crate::kernel::Kernel;
@@ -85,21 +85,18 @@ pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<T> {
     }
     let (points, diagonal) = (plan.points::<T>(x), plan.diagonal(x));
     let n = points.n;
-    let blocks = ranges(n, plan.side());
-    let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
     let mut out: Vec<T> = zeros(n * n);
     let target = Target { start: out.as_mut_ptr(), n };
-    pairs.into_par_iter().for_each_init(Workspace::new, |workspace, (i, j)| {
-        let (rows, columns) = (blocks[i].clone(), blocks[j].clone());
+    deal(&upper_tiles(n, plan.side()), |workspace, (rows, columns)| {
         let mut tile = workspace.tile(&plan, &points, rows.clone(), &points, columns.clone());
-        if i == j {
+        if rows == columns {
             mirror(&mut tile);
             tile.diag_mut().iter_mut().zip(diagonal.slice(s![rows.clone()])).for_each(|(k, &d)| *k = T::of(d));
         }
-        // SAFETY: the pairs (i, j) with i ≤ j name disjoint blocks, and so do their mirror images off the diagonal.
+        // SAFETY: the tiles on and above the diagonal are disjoint blocks, and so are the mirror images of those above it.
         unsafe {
             target.write(rows.start, columns.start, tile.view());
-            if i != j {
+            if rows != columns {
                 target.write_transposed(columns.start, rows.start, tile.view());
             }
         }

@@ -10,6 +10,7 @@
 //!
 //! A GPU or sharded form is one more file that implements [`Operator`].
 
+mod aligned;
 mod centred;
 pub mod cuda;
 mod dense;

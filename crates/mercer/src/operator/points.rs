@@ -1,12 +1,16 @@
 //! Points made ready for a kernel: rounded to the tile's precision, shifted or lifted where the formula wants it.
 
-use super::network::{LANES, profile};
+use super::memory::zeros;
+use super::network::{LANES, NetworkBuffers, has_series, profile};
 use super::pictures::Pictures;
 use super::tile::SIDE;
 use super::{Precision, Real};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
+
+/// Points that are made ready together.
+const ROWS: usize = 2 * LANES;
 
 /// How a kernel looks at points. Built once from the reference points; both sides of a product use the same one.
 #[derive(Clone, Debug)]
@@ -76,83 +80,124 @@ impl Plan {
 
     /// The points `x` `[n, d]` in precision `T`.
     pub fn points<T: Real>(&self, x: ArrayView2<f64>) -> Points<T> {
-        let shifted = self.shift.as_ref().map(|shift| &x - shift);
-        let x = shifted.as_ref().map_or(x, |s| s.view());
-        let views = self.lifts.iter().zip(&self.pictures).map(|(lift, pictures)| match lift {
-            None => View::new(x),
-            Some(base) => {
-                let lifted = base.visit(Lift(x)).expect("this formula lifts its points");
-                let mut view = View::new(lifted.view());
-                if let Some((pictures, _)) = pictures {
-                    view.profile = pictures.profiles(lifted.view()).into_iter().map(T::of).collect();
-                    return view;
-                }
-                if let Some((network, _)) = base.network() {
-                    view.profile = view.xx.iter().flat_map(|xx: &T| profile(network.steps(), xx.wide())).collect();
-                }
-                view
+        let views = self.lifts.iter().zip(&self.pictures);
+        Points { n: x.nrows(), views: views.map(|(lift, pictures)| self.view(x, lift, pictures)).collect() }
+    }
+
+    /// One lift of the points, a few rows at a time: what they are in f64 stays in the cache.
+    fn view<T: Real>(&self, x: ArrayView2<f64>, lift: &Option<Base>, pictures: &Option<(Pictures, bool)>) -> View<T> {
+        let lifted = |rows: ArrayView2<f64>| match lift {
+            None => None,
+            Some(base) => base.visit(Lift(rows)),
+        };
+        let columns = lifted(x.slice(s![..0, ..])).map_or(x.ncols(), |none| none.ncols());
+        let mut values = Array2::from_shape_vec((x.nrows(), columns), zeros(x.nrows() * columns)).expect("n·p values");
+        let mut xx = vec![T::default(); x.nrows()];
+        let targets = values.axis_chunks_iter_mut(Axis(0), ROWS).zip(xx.chunks_mut(ROWS));
+        let chunks: Vec<_> = x.axis_chunks_iter(Axis(0), ROWS).zip(targets).collect();
+        let profiles = chunks.into_par_iter().map(|(rows, (mut values, xx))| {
+            let shifted = self.shift.as_ref().map(|shift| &rows - shift);
+            let rows = shifted.as_ref().map_or(rows, |s| s.view());
+            let lifted = lifted(rows);
+            let rows = lifted.as_ref().map_or(rows, |l| l.view());
+            values.zip_mut_with(&rows, |rounded, &x| *rounded = T::of(x));
+            squares(values.view(), xx);
+            match (pictures, lift.as_ref().and_then(Base::network)) {
+                (Some((pictures, _)), _) => pictures.profiles(rows).into_iter().map(T::of).collect(),
+                (_, Some((network, _))) => xx.iter().flat_map(|xx| profile(network.steps(), xx.wide())).collect(),
+                _ => vec![],
             }
         });
-        Points { n: x.nrows(), views: views.collect() }
+        let profile = profiles.collect::<Vec<Vec<T>>>().concat();
+        View { x: values, xx, profile }
     }
 
     /// `κ(x,x)` `[n]` for points `[n, d]`, in f64.
     pub fn diagonal(&self, x: ArrayView2<f64>) -> Array1<f64> {
-        let points = self.points::<f64>(x);
-        let of_pictures = |(view, plan): (&View<f64>, &Option<(Pictures, bool)>)| {
-            plan.as_ref().map(|(pictures, ntk)| pictures.diagonal(*ntk, view.x.view(), &view.profile))
-        };
-        let pictures: Vec<Option<Vec<f64>>> = points.views.iter().zip(&self.pictures).map(of_pictures).collect();
-        let value = |i: usize| {
-            let mut leaf = 0;
-            self.kernel_at(&self.kernel, &mut leaf, &|(view, statistic)| {
-                let xx = points.views[view].xx[i];
-                let s = match statistic {
-                    Statistic::Dot => xx,
-                    Statistic::L1 => 0.0,
-                    Statistic::Pictures => pictures[view].as_ref().expect("a diagonal of pictures")[i],
-                };
-                Pair { s, xx, yy: xx }
-            })
-        };
-        (0..points.n).into_par_iter().map(value).collect::<Vec<f64>>().into()
+        let chunks: Vec<_> = x.axis_chunks_iter(Axis(0), ROWS).collect();
+        chunks.into_par_iter().map(|x| self.diagonal_of_few(x)).collect::<Vec<_>>().concat().into()
     }
 
-    fn kernel_at(&self, kernel: &Kernel, leaf: &mut usize, pair: &dyn Fn((usize, Statistic)) -> Pair<f64>) -> f64 {
+    fn diagonal_of_few(&self, x: ArrayView2<f64>) -> Vec<f64> {
+        let points = self.points::<f64>(x);
+        let known: Vec<Option<Vec<f64>>> = (0..points.views.len()).map(|v| self.known_diagonal(&points, v)).collect();
+        let value = |i: usize| {
+            self.kernel_at(&self.kernel, &mut 0, &|base, (view, statistic)| {
+                let xx = points.views[view].xx[i];
+                let s = if statistic == Statistic::L1 { 0.0 } else { xx };
+                known[view].as_ref().map_or_else(|| base.visit(Value(Pair { s, xx, yy: xx })), |known| known[i])
+            })
+        };
+        (0..points.n).map(value).collect()
+    }
+
+    /// `κ(x,x)` `[n]` where it is no formula of the norm: of pictures, and of activations that are series.
+    fn known_diagonal(&self, points: &Points<f64>, view: usize) -> Option<Vec<f64>> {
+        let seen = &points.views[view];
+        if let Some((pictures, ntk)) = &self.pictures[view] {
+            return Some(pictures.diagonal(*ntk, seen.x.view(), &seen.profile));
+        }
+        let (network, ntk) = self.lifts[view].as_ref().and_then(Base::network)?;
+        if !has_series(network.steps()) {
+            return None;
+        }
+        let (mut buffers, mut values) = (NetworkBuffers::default(), seen.xx.clone());
+        for (i, value) in values.iter_mut().enumerate() {
+            let profile = seen.side(i..i + 1).profile;
+            buffers.fully_connected(network.steps(), ntk, profile, profile, 1, std::slice::from_mut(value));
+        }
+        Some(values)
+    }
+
+    /// The expression with the bases' values, given by `value` for a base and what it reads.
+    fn kernel_at(&self, kernel: &Kernel, leaf: &mut usize, value: &dyn Fn(&Base, (usize, Statistic)) -> f64) -> f64 {
         match kernel {
             Kernel::Base(base) => {
                 *leaf += 1;
-                let statistic = self.statistics[self.leaves[*leaf - 1]];
-                let pair = pair(statistic);
-                if statistic.1 == Statistic::Pictures { pair.s } else { base.visit(Value(pair)) }
+                value(base, self.statistics[self.leaves[*leaf - 1]])
             }
-            Kernel::Scale(c, k) => c * self.kernel_at(k, leaf, pair),
-            Kernel::Sum(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, pair)).sum(),
-            Kernel::Product(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, pair)).product(),
+            Kernel::Scale(c, k) => c * self.kernel_at(k, leaf, value),
+            Kernel::Sum(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, value)).sum(),
+            Kernel::Product(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, value)).product(),
         }
     }
 }
 
 /// Bytes that operators keep of `n` points of `d` columns beside the points themselves: the variances of every position and
-/// layer where `kernel` sees pictures, with the copy in f64 while they are made.
+/// layer where `kernel` sees pictures, with the copy in f64 while they are made, and the coefficients of series.
 pub(crate) fn profile_bytes(kernel: &Kernel, n: usize, d: usize, precision: Precision) -> u64 {
+    let of_series = |base: &Base| match base.network() {
+        Some((network, _)) if network.shape().is_none() && has_series(network.steps()) => {
+            profile::<f64>(network.steps(), 1.0).len() as u64
+        }
+        _ => 0,
+    };
+    let series = kernel.bases().into_iter().map(of_series).sum::<u64>() * n as u64 * precision.bytes();
     if !kernel.sees_pictures() {
-        return 0;
+        return series;
     }
     let plan = Plan::new(kernel, Array2::zeros((1, d)).view());
     let numbers: usize = plan.pictures.iter().flatten().map(|(pictures, _)| pictures.profile_length()).sum();
-    (numbers * n) as u64 * (precision.bytes() + 8)
+    series + (numbers * n) as u64 * (precision.bytes() + 8)
+}
+
+/// `‖x_i‖²` `[n]` of rounded points, so that ‖x−x‖² cancels to nothing. Each sum runs from left to right in f64, as
+/// [`Kernel::value`] takes it; four rows side by side hide what an addition waits for the one before.
+fn squares<T: Real>(x: ArrayView2<T>, xx: &mut [T]) {
+    for (rows, xx) in x.axis_chunks_iter(Axis(0), 4).zip(xx.chunks_mut(4)) {
+        let row = |i: usize| rows.slice_move(s![i.min(xx.len() - 1), ..]).to_slice().expect("points lie row by row");
+        let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+        let mut sums = [0.0; 4];
+        for (((a, b), c), d) in a.iter().zip(b).zip(c).zip(d) {
+            for (sum, v) in sums.iter_mut().zip([a, b, c, d]) {
+                *sum += v.wide() * v.wide();
+            }
+        }
+        xx.iter_mut().zip(sums).for_each(|(xx, sum)| *xx = T::of(sum));
+    }
 }
 
 impl<T: Real> View<T> {
-    fn new(x: ArrayView2<f64>) -> View<T> {
-        let x = Array2::from_shape_vec(x.dim(), x.iter().map(|&v| T::of(v)).collect()).expect("as many as there were");
-        // The norms are those of the rounded points, so that ‖x−x‖² cancels to nothing.
-        let norm = |row: ndarray::ArrayView1<T>| T::of(row.iter().map(|v| v.wide() * v.wide()).sum());
-        let xx = x.axis_iter(Axis(0)).map(norm).collect();
-        View { x, xx, profile: vec![] }
-    }
-
     /// What a tile sees of these points.
     pub fn side(&self, points: std::ops::Range<usize>) -> Seen<'_, T> {
         let length = self.profile.len() / self.xx.len().max(1);

@@ -9,7 +9,9 @@ use crate::linalg::matmul_into;
 use crate::simd::{Num, SimdJob, dispatch};
 use faer::{Accum, Par};
 use ndarray::{ArrayView2, ArrayViewMut2, s};
+use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rows and columns of a square tile: in f32 half a second-level cache, and long enough for GEMM to run at speed.
 pub(super) const SIDE: usize = 384;
@@ -17,6 +19,38 @@ pub(super) const SIDE: usize = 384;
 /// `0..n` in ranges of at most `side`, see [`Plan::side`].
 pub(super) fn ranges(n: usize, side: usize) -> Vec<Range<usize>> {
     (0..n).step_by(side).map(|start| start..n.min(start + side)).collect()
+}
+
+/// The tiles on and above the diagonal of an `[n, n]` matrix, large ones first. Those on the diagonal, of which only half is
+/// wanted, are cut in four where they can be, and the fourth left out.
+pub(super) fn upper_tiles(n: usize, side: usize) -> Vec<(Range<usize>, Range<usize>)> {
+    let blocks = ranges(n, side);
+    let mut tiles = vec![];
+    for (i, rows) in blocks.iter().enumerate() {
+        tiles.extend(blocks[i + 1..].iter().map(|columns| (rows.clone(), columns.clone())));
+        let middle = (rows.start + side / 2).min(rows.end);
+        if side < SIDE || middle == rows.end {
+            tiles.push((rows.clone(), rows.clone()));
+        } else {
+            let (first, second) = (rows.start..middle, middle..rows.end);
+            tiles.extend([(first.clone(), first.clone()), (first, second.clone()), (second.clone(), second)]);
+        }
+    }
+    tiles.sort_by_key(|(rows, columns)| std::cmp::Reverse(rows.len() * columns.len()));
+    tiles
+}
+
+/// Hands `tasks` to the threads one by one, each thread with buffers of its own: the last ones to finish differ by one
+/// task at most.
+pub(super) fn deal<T: Real, K: Sync>(tasks: &[K], work: impl Fn(&mut Workspace<T>, &K) + Sync) {
+    let next = AtomicUsize::new(0);
+    let hands = rayon::current_num_threads().min(tasks.len());
+    (0..hands).into_par_iter().with_max_len(1).for_each(|_| {
+        let mut workspace = Workspace::new();
+        while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(&mut workspace, task);
+        }
+    });
 }
 
 /// The upper half of a tile on the diagonal, copied to the lower one: sums over positions of pictures round differently for

@@ -92,6 +92,37 @@ impl<const FMA: bool> Num for Lane<f32, FMA> {
         (flip(sin, q), flip(cos, q.wrapping_add(1)))
     }
 
+    /// For one square root: with `t = 1 − |cos θ|`, `θ = √t A(t)` and `sin θ − θ cos θ = t√t B(t)`, fitted on [0, 1]; the
+    /// second has no cancellation at small angles. Beyond the right angle, both of `π − θ`.
+    #[inline(always)]
+    fn angle(self) -> (Self, Self) {
+        const A: [f32; 8] = [
+            1.414_213_54,
+            0.117_853_631,
+            0.026_466_915_2,
+            8.262_816_08e-3,
+            1.345_567_09e-3,
+            3.535_921_02e-3,
+            -2.135_531_15e-3,
+            1.253_442_89e-3,
+        ];
+        const B: [f32; 7] = [
+            0.942_809_055,
+            0.047_139_183_7,
+            7.595_220_54e-3,
+            1.647_463_27e-3,
+            7.633_510_95e-4,
+            -1.951_066_7e-4,
+            2.408_182_31e-4,
+        ];
+        let (zero, pi) = (Lane(0.0), Self::of(std::f64::consts::PI));
+        let cos = self.abs();
+        let t = (Lane(1.0) - cos).max(zero);
+        let root = t.sqrt();
+        let (theta, rest) = (root * t.polynomial(A), root * t * t.polynomial(B));
+        (Self::select_gt(zero, self, pi - theta, theta), Self::select_gt(zero, self, pi.mul_add(cos, rest), rest))
+    }
+
     #[inline(always)]
     fn erf(self) -> Self {
         // erf|x| = 1 − e^{−|x| Q(|x|)}, Q(x) = −ln(erfc x)/x, fitted on [0, 4]; beyond, erf is 1 to the last bit.

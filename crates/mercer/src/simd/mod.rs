@@ -76,6 +76,15 @@ pub trait Num:
     fn asin(self) -> Self;
     /// Arc cosine on [−1, 1].
     fn acos(self) -> Self;
+    /// The angle `θ` of the cosine `self`, and `sin θ − θ cos θ`; what rounding left outside [−1, 1] counts as ±1.
+    #[inline(always)]
+    fn angle(self) -> (Self, Self) {
+        let one = Self::of(1.0);
+        let cos = self.min(one).max(-one);
+        let theta = cos.acos();
+        let sin = ((one - cos) * (one + cos)).sqrt();
+        (theta, sin - theta * cos)
+    }
     /// The error function.
     fn erf(self) -> Self;
     /// Hyperbolic tangent.

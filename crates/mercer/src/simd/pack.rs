@@ -96,6 +96,14 @@ impl<R: Num, const N: usize> Num for Pack<R, N> {
         each!(self, |x| x.acos())
     }
     #[inline(always)]
+    fn angle(self) -> (Self, Self) {
+        let (mut theta, mut rest) = (self, self);
+        for i in 0..N {
+            (theta.0[i], rest.0[i]) = self.0[i].angle();
+        }
+        (theta, rest)
+    }
+    #[inline(always)]
     fn erf(self) -> Self {
         each!(self, |x| x.erf())
     }

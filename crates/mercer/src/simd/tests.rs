@@ -50,6 +50,8 @@ functions! {
     Cos = |x| x.cos();
     Asin = |x| x.asin();
     Acos = |x| x.acos();
+    Angle = |x| x.angle().0;
+    Bracket = |x| x.angle().1;
     Erf = |x| x.erf();
     Tanh = |x| x.tanh();
     Cube = |x| x.powi(3);
@@ -121,6 +123,16 @@ fn sin_and_cos_are_accurate_in_absolute_terms() {
 fn inverse_sine_and_cosine_are_accurate() {
     check(Asin, (-1.0, 1.0), 0.0, 3e-7, 1e-15);
     check(Acos, (-1.0, 0.9999), 0.0, 3e-7, 1e-15);
+}
+
+#[test]
+fn angles_and_their_brackets_are_accurate() {
+    check(Angle, (-1.0, 0.9999), 0.0, 3e-7, 1e-15);
+    check(Bracket, (-1.0, 0.5), 0.0, 3e-7, 2e-14);
+    // The bracket is θ³/3 at small angles: in f32 it keeps its digits, in f64 it cancels from terms of the size of θ.
+    check(Bracket, (0.5, 0.9999), 0.0, 3e-7, 1e-11);
+    // Beyond the ends by rounding.
+    assert_eq!((Lane::<f32, true>(1.000_000_1).angle(), 1.000_000_1.angle()), ((Lane(0.0), Lane(0.0)), (0.0, 0.0)));
 }
 
 #[test]

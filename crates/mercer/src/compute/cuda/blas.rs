@@ -2,6 +2,7 @@
 
 use super::gpu::{Gpu, lock};
 use super::memory::Buffer;
+use super::primitives::{scratch, to_bf16};
 use crate::compute::Math;
 use cudarc::cublas::{result, sys};
 use std::ffi::c_void;
@@ -14,6 +15,7 @@ pub struct Blas {
 }
 
 const WORKSPACE: usize = 32 << 20;
+const F32: sys::cudaDataType_t = sys::cudaDataType_t::CUDA_R_32F;
 
 impl Blas {
     pub fn none() -> Blas {
@@ -81,13 +83,41 @@ impl Gpu {
         c: Matrix,
     ) {
         use sys::cublasComputeType_t as Compute;
+        let scalars = [(&raw const alpha).cast(), (&raw const beta).cast()];
         let compute = match self.math() {
             Math::F32 => Compute::CUBLAS_COMPUTE_32F,
             Math::Tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
-            Math::Bf16 => Compute::CUBLAS_COMPUTE_32F_FAST_16BF,
+            Math::Bf16 => return self.gemm_bf16([m, p, n], count, scalars, [a, b, c]),
         };
-        let scalars = [(&raw const alpha).cast(), (&raw const beta).cast()];
-        self.gemm([m, p, n], count, scalars, [a, b, c], sys::cudaDataType_t::CUDA_R_32F, compute);
+        self.gemm([m, p, n], count, scalars, [a, b, c], [F32, F32], compute);
+    }
+
+    /// The same with factors rounded to bf16 beforehand: cuBLAS's own way of doing that rounds to TF32 on a device that has it.
+    fn gemm_bf16(
+        &'static self,
+        [m, p, n]: [usize; 3],
+        count: usize,
+        scalars: [*const c_void; 2],
+        [a, b, c]: [Matrix; 3],
+    ) {
+        let (Some((_a, a)), Some((_b, b))) = (self.rounded(a, [m, p], count), self.rounded(b, [p, n], count)) else {
+            return;
+        };
+        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        self.gemm([m, p, n], count, scalars, [a, b, c], [sys::cudaDataType_t::CUDA_R_16BF, F32], compute);
+    }
+
+    /// The factor `[rows, cols]` (a stack of `count`) in bf16, one after the other, and the memory that holds it.
+    fn rounded(&'static self, x: Matrix, [rows, cols]: [usize; 2], count: usize) -> Option<(Buffer, Matrix)> {
+        let stored = if x.transposed == Transposed::Yes { [cols, rows] } else { [rows, cols] };
+        let size = stored[0].saturating_sub(1) * x.row_stride + stored[1];
+        let matrices = if x.stride == 0 { 1 } else { count };
+        // Matrices start at even places: tensor cores read 16 bytes at a time.
+        let stride = size.next_multiple_of(8);
+        let buffer = scratch(self, 2 * matrices * stride)?;
+        to_bf16(self, [matrices, size], x, buffer.pointer(), stride);
+        let moved = Matrix { pointer: buffer.pointer(), stride: if x.stride == 0 { 0 } else { stride }, ..x };
+        Some((buffer, moved))
     }
 
     /// The same for one matrix in f64.
@@ -102,7 +132,8 @@ impl Gpu {
     ) {
         let scalars = [(&raw const alpha).cast(), (&raw const beta).cast()];
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_64F;
-        self.gemm([m, p, n], 1, scalars, [a, b, c], sys::cudaDataType_t::CUDA_R_64F, compute);
+        let kind = sys::cudaDataType_t::CUDA_R_64F;
+        self.gemm([m, p, n], 1, scalars, [a, b, c], [kind, kind], compute);
     }
 
     fn gemm(
@@ -111,7 +142,7 @@ impl Gpu {
         count: usize,
         [alpha, beta]: [*const c_void; 2],
         [a, b, c]: [Matrix; 3],
-        kind: sys::cudaDataType_t,
+        [factor, product]: [sys::cudaDataType_t; 2],
         compute: sys::cublasComputeType_t,
     ) {
         if m == 0 || n == 0 || count == 0 {
@@ -135,16 +166,16 @@ impl Gpu {
                 p as i32,
                 alpha,
                 b.pointer as *const c_void,
-                kind,
+                factor,
                 b.row_stride.max(1) as i32,
                 b.stride as i64,
                 a.pointer as *const c_void,
-                kind,
+                factor,
                 a.row_stride.max(1) as i32,
                 a.stride as i64,
                 beta,
                 c.pointer as *mut c_void,
-                kind,
+                product,
                 c.row_stride.max(1) as i32,
                 c.stride as i64,
                 count as i32,

@@ -16,8 +16,8 @@
 //! | `panel` | the arms of tall f64 matrices, [`crate::linalg::Panel`] |
 //! | `graph` | a recorded step, replayed with one launch |
 //! | `resident` | what a training step needs beside the primitives |
-//! | `small` | eigenproblems and Cholesky factors within a training step, each by one block |
 //! | `action` | how operators that are no kernels act on a batch |
+//! | `small` | eigenproblems and Cholesky factors within a training step, each by one block |
 //! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
 
 pub(crate) mod action;
@@ -53,8 +53,8 @@ pub fn sources() -> Vec<(String, String)> {
         ("images", images::source()),
         ("panel", panel::source()),
         ("resident", resident::source()),
-        ("small", small::source()),
         ("action", action::source()),
+        ("small", small::source()),
     ];
     own.map(|(name, text)| (name.into(), text)).into_iter().chain(crate::operator::cuda::sources()).collect()
 }

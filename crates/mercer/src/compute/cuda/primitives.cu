@@ -60,6 +60,27 @@ __device__ __forceinline__ void outer(u64 m, u64 n, float alpha, const float* a,
 OUTER(outer_1, 1)
 OUTER(outer_4, 4)
 
+// The nearest bf16, ties to even; NaN stays NaN.
+__device__ __forceinline__ u32 bf16(float x) {
+    u32 bits = __float_as_uint(x);
+    return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+
+// out_j = x_j in bf16, size numbers of matrix j = blockIdx.y; four at a time, x_j perhaps not at a multiple of 16 bytes.
+extern "C" __global__ void to_bf16(u64 size, const float* x, u64 x_stride, unsigned short* out, u64 out_stride) {
+    x += blockIdx.y * x_stride;
+    out += blockIdx.y * out_stride;
+    bool aligned = ((u64)x & 15) == 0;
+    EACH(i, size / 4) {
+        Four four;
+        if (aligned) four = ((const Four*)x)[i];
+        else for (int l = 0; l < 4; ++l) four.v[l] = x[4 * i + l];
+        ((uint2*)out)[i] = make_uint2(bf16(four.v[0]) | bf16(four.v[1]) << 16, bf16(four.v[2]) | bf16(four.v[3]) << 16);
+    }
+    u64 last = size / 4 * 4 + threadIdx.x;
+    if (blockIdx.x == 0 && last < size) out[last] = (unsigned short)bf16(x[last]);
+}
+
 // Philox 4x32-10: four random words for a counter and a key.
 __device__ __forceinline__ uint4 philox(u64 counter, u64 key) {
     uint4 c = make_uint4((u32)counter, (u32)(counter >> 32), 0, 0);

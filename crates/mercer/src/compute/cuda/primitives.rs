@@ -135,6 +135,13 @@ pub fn transpose(gpu: &Gpu, x: &Tensor, out: &mut Tensor) {
     gpu.launch(compiled(), "transpose", [tiles as u32, count as u32, 1], 1024, 0, &arguments);
 }
 
+/// `size` numbers of each of `count` matrices at `x` as bf16 at `out`, `stride` from one matrix to the next.
+pub(super) fn to_bf16(gpu: &Gpu, [count, size]: [usize; 2], x: Matrix, out: u64, stride: usize) {
+    let blocks = (size as u64).div_ceil(4 * u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
+    let arguments = [Arg::long(size), Arg::U64(x.pointer), Arg::long(x.stride), Arg::U64(out), Arg::long(stride)];
+    gpu.launch(compiled(), "to_bf16", [blocks, count as u32, 1], BLOCK, 0, &arguments);
+}
+
 fn matrix(stack: Stack<'_>) -> Matrix {
     Matrix {
         pointer: stack.tensor.address() + 4 * stack.offset as u64,

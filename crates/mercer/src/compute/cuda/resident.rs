@@ -32,6 +32,17 @@ pub(crate) enum Spoilt {
     Problem,
 }
 
+/// NeuralEF's factors of the earlier functions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Coefficients {
+    /// `R_ij/R_ii`
+    Batch,
+    /// The same of a moving average that keeps this share of its value at each step.
+    Averaged(f64),
+    /// `R⁻¹r_j`
+    Joint,
+}
+
 /// What the device keeps of a chunk of steps, and what the host brings for it.
 pub(crate) struct Chunk {
     pub(super) gpu: &'static Gpu,
@@ -57,6 +68,8 @@ pub(crate) struct Chunk {
     pub(super) average: Buffer,
     /// `(1/Bc) Σ_b ψ_i(x_b)ᵀ κ(x_b,x_b) ψ_i(x_b)`: f64 `[k]`.
     own: Buffer,
+    /// Where [`Coefficients::Joint`] come about: f64 `[k + 1, k]`.
+    joint: Buffer,
     /// Partial sums of the gradient's squares.
     squares: Buffer,
 }
@@ -86,6 +99,14 @@ pub(crate) struct Estimate<'a> {
     pub points: usize,
 }
 
+/// Numbers from one point's pair with itself to the next one's, in [`Estimate::gram`].
+pub(super) fn own_stride(gram: &Tensor) -> usize {
+    match *gram.shape() {
+        [b, _] => b + 1,
+        ref blocks => blocks[1] * blocks[2],
+    }
+}
+
 impl Chunk {
     /// For chunks of at most `most` steps on batches of `batch` points with `k` functions of `outputs` outputs.
     pub fn new(gpu: &'static Gpu, most: usize, batch: usize, k: usize, outputs: usize) -> Result<Chunk> {
@@ -103,6 +124,7 @@ impl Chunk {
             record: bytes(8 * most * (1 + k))?,
             average: bytes(8 * k * k)?,
             own: bytes(8 * k)?,
+            joint: bytes(8 * (k + 1) * k)?,
             squares: bytes(8 * 1024)?,
         })
     }
@@ -164,16 +186,15 @@ impl Chunk {
         if estimate.constant {
             return Arg::U64(0);
         }
-        let (b, c) = (self.batch, self.outputs);
-        let stride = if estimate.gram.shape().len() == 2 { b + 1 } else { c * c };
+        let (b, c, stride) = (self.batch, self.outputs, Arg::long(own_stride(estimate.gram)));
         let [gram, psi] = [estimate.gram, psi].map(|t| Arg::U64(t.address()));
-        let arguments = [Arg::size(b), Arg::size(c), Arg::long(stride), gram, psi, Arg::from(&self.own)];
+        let arguments = [Arg::size(b), Arg::size(c), stride, gram, psi, Arg::from(&self.own)];
         self.gpu.launch(compiled(), "own_diagonal", [self.k as u32, 1, 1], BLOCK, 0, &arguments);
         Arg::from(&self.own)
     }
 
-    /// NeuralEF's matrix `M` `[k, k]` with `g = M Kψ` from `C` and `R` `[k, k]`, with the coefficients of a moving
-    /// average where `decay` says so; nothing is divided by less than `tiny` of the largest `R_ii`.
+    /// NeuralEF's matrix `M` `[k, k]` with `g = M Kψ` from `C` and `R` `[k, k]`; nothing is divided by less than `tiny` of the
+    /// largest `R_ii`.
     #[allow(clippy::too_many_arguments)]
     pub fn neuralef(
         &mut self,
@@ -181,7 +202,7 @@ impl Chunk {
         psi: &Tensor,
         c: &Tensor,
         r: &Tensor,
-        decay: Option<f64>,
+        coefficients: Coefficients,
         tiny: f64,
         m: &mut Tensor,
     ) {
@@ -198,8 +219,9 @@ impl Chunk {
             own,
             at(c),
             at(r),
-            Arg::F64(decay.unwrap_or(0.0)),
-            if decay.is_some() { Arg::from(&self.average) } else { Arg::U64(0) },
+            Arg::F64(if let Coefficients::Averaged(decay) = coefficients { decay } else { 0.0 }),
+            if matches!(coefficients, Coefficients::Averaged(_)) { Arg::from(&self.average) } else { Arg::U64(0) },
+            if coefficients == Coefficients::Joint { Arg::from(&self.joint) } else { Arg::U64(0) },
             Arg::from(&self.control),
             Arg::from(&self.record),
             at(m),

@@ -4,7 +4,7 @@ use super::gpu::Gpu;
 use super::launch::Arg;
 use super::memory::Buffer;
 use super::module::Source;
-use super::resident::{Chunk, Estimate};
+use super::resident::{Chunk, Estimate, own_stride};
 use crate::compute::Tensor;
 use crate::{Error, Result};
 use std::sync::OnceLock;
@@ -158,12 +158,11 @@ impl Chunk {
     }
 }
 
-/// `out_ib = κ(x_b,x_b) ψ_ib` with κ from the diagonal of `gram` `[B, B]` or from the blocks `gram` `[B, c, c]`; `psi`, `out`
+/// `out_ib = κ(x_b,x_b) ψ_ib` with κ from the diagonal of `gram` `[B, B]`, or its blocks `[B, c, c]`; `psi`, `out`
 /// `[k, B, c]`.
 pub(crate) fn weigh(gpu: &Gpu, gram: &Tensor, psi: &Tensor, out: &mut Tensor) {
     let (b, c) = (psi.shape()[1], psi.shape()[2]);
-    let stride = if gram.shape().len() == 2 { b + 1 } else { c * c };
-    let [total, b, c, stride] = [psi.len(), b, c, stride].map(Arg::long);
+    let [total, b, c, stride] = [psi.len(), b, c, own_stride(gram)].map(Arg::long);
     over(gpu, "weigh", psi.len(), &[total, b, c, stride, at(gram), at(psi), at(out)]);
 }
 

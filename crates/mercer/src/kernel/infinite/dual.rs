@@ -20,24 +20,22 @@ fn determinant<R: Num>(k: R, x: Side<R>, y: Side<R>) -> R {
 }
 
 /// `φ(u) = p u + q |u|`: ReLU, leaky ReLU and the absolute value. With θ the angle, `cos θ = k/√(ab)`,
-/// `E = p² k + q² (k + (2/π)(√(ab) sin θ − θ k))` and `E' = p² + q² (1 − 2θ/π)`.
+/// `E = (p² + q²) k + (2/π) q² √(ab) (sin θ − θ cos θ)` and `E' = p² + q² − (2/π) q² θ`.
 ///
-/// Both terms come from the same cosine: an error in it changes `√(ab) sin θ − θ k` by no more than itself, although it
-/// changes θ by its root.
+/// Both terms of the bracket come from the same cosine: an error in it changes the bracket by no more than itself, although
+/// it changes θ by its root.
 #[inline(always)]
 pub(super) fn bent<R: Num>(p: f64, q: f64, k: R, x: Side<R>, y: Side<R>) -> (R, R) {
-    let cos = correlation(k, x, y);
-    let theta = cos.acos();
-    let sin = ((R::of(1.0) - cos) * (R::of(1.0) + cos)).sqrt();
-    let bend = R::of(FRAC_2_PI) * (x.deviation * y.deviation * sin - theta * k);
-    let slope = R::of(1.0) - R::of(FRAC_2_PI) * theta;
-    (R::of(p * p) * k + R::of(q * q) * (k + bend), R::of(p * p) + R::of(q * q) * slope)
+    let (theta, bracket) = (k * (x.inverse * y.inverse)).angle();
+    let (straight, bend) = (R::of(p * p + q * q), R::of(FRAC_2_PI * q * q));
+    let value = (bend * (x.deviation * y.deviation)).mul_add(bracket, straight * k);
+    (value, (-bend).mul_add(theta, straight))
 }
 
 /// `(p² + q²) a`, rounded as [`bent`] rounds it.
 #[inline(always)]
 pub(super) fn bent_moment<R: Num>(p: f64, q: f64, a: R) -> R {
-    R::of(p * p) * a + R::of(q * q) * a
+    R::of(p * p + q * q) * a
 }
 
 /// `E = (2/π) asin(2k/√((1+2a)(1+2b)))`, `E' = (4/π)/√((1+2a)(1+2b) − 4k²)`.

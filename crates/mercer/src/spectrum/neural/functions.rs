@@ -1,6 +1,7 @@
 //! Networks as functions: what training moves and Rayleigh–Ritz combines.
 
 use super::action::wide;
+use crate::compute::cuda::action::times_weights;
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Mode, Network, Parameters, Workspace};
 use crate::rng::Rng;
@@ -30,10 +31,12 @@ pub struct Functions {
     parameters: Parameters,
     passes: Workspace,
     /// A second set of buffers: [`Functions::evaluate`] must not disturb a forward pass whose derivative is wanted.
-    probe: Workspace,
+    probe: Option<Workspace>,
     layout: Layout,
     normalise: bool,
     envelope: Option<Arc<Envelope>>,
+    /// `w(x)` `[B, 1]` on the batch at hand, where a device has it.
+    ahead: Option<Tensor>,
     /// `s` `[k, 1]`
     factor: Tensor,
     work: Tensor,
@@ -78,15 +81,16 @@ impl Functions {
     ) -> Result<Functions> {
         let device = parameters.trained.device();
         let empty = || Tensor::zeros(device, &[0]);
-        let (passes, probe) = (network.workspace(device)?, network.workspace(device)?);
+        let passes = network.workspace(device)?;
         let mut functions = Functions {
             network,
             parameters,
             passes,
-            probe,
+            probe: None,
             layout,
             normalise,
             envelope: None,
+            ahead: None,
             factor: empty()?,
             work: empty()?,
             flow: None,
@@ -143,9 +147,31 @@ impl Functions {
         self.parameters.trained.device()
     }
 
-    /// Whether the device can compute them without the host.
+    /// Whether the device can compute them without the host, but for an envelope.
     pub(super) fn stay_on_device(&self) -> bool {
-        self.envelope.is_none() && self.network.stays_on_device()
+        self.network.stays_on_device()
+    }
+
+    /// Whether they have an envelope.
+    pub(super) fn has_envelope(&self) -> bool {
+        self.envelope.is_some()
+    }
+
+    /// `w(x)` `[n, 1]` at the points `x` `[n, d]`, if there is an envelope.
+    pub(super) fn envelope_at(&self, x: &Tensor) -> Result<Option<Tensor>> {
+        let Some(envelope) = &self.envelope else { return Ok(None) };
+        let n = x.shape()[0];
+        let mut w = weights(envelope.as_ref(), x, &[1, n, 1])?;
+        w.reshape(&[n, 1])?;
+        Ok(Some(w))
+    }
+
+    /// Runs `f` with the envelope's values on a batch, `w` `[B, 1]`, at hand, so that none are asked of the host.
+    pub(super) fn with_envelope_at<T>(&mut self, w: &mut Option<Tensor>, f: impl FnOnce(&mut Functions) -> T) -> T {
+        std::mem::swap(&mut self.ahead, w);
+        let value = f(self);
+        std::mem::swap(&mut self.ahead, w);
+        value
     }
 
     /// Whether the networks share trained numbers (a trunk).
@@ -158,7 +184,7 @@ impl Functions {
     pub fn forward(&mut self, x: &Tensor, psi: &mut Tensor) -> Result<()> {
         let y = self.network.forward(&self.parameters, x, Mode::Train, &mut self.passes)?;
         arrange(self.layout, y, psi)?;
-        self.times_envelope(x, psi)?;
+        self.times_envelope(x, self.ahead.as_ref(), psi)?;
         if self.normalise {
             let shape = psi.shape().to_vec();
             psi.reshape(&[shape[0], shape[1] * shape[2], 1])?;
@@ -197,9 +223,7 @@ impl Functions {
             compute::l2_norm_tangent(psi, &self.factor, flow, &mut self.work);
         }
         flow.reshape(&shape)?;
-        if let Some(envelope) = &self.envelope {
-            compute::multiply(flow, &weights(envelope.as_ref(), x, &shape)?);
-        }
+        self.times_envelope(x, self.ahead.as_ref(), flow)?;
         let flow = match self.layout {
             Layout::Networks => flow,
             Layout::Units => {
@@ -215,15 +239,38 @@ impl Functions {
     /// ψ `[k, B, c]` at other points `x` `[B, d]`, with the factors of the last forward pass, whose buffers stay as
     /// they are.
     pub fn evaluate(&mut self, x: &Tensor) -> Result<Tensor> {
-        let y = self.network.forward(&self.parameters, x, Mode::Eval, &mut self.probe)?;
-        let mut psi = Tensor::zeros(x.device(), &[0])?;
-        arrange(self.layout, y, &mut psi)?;
-        self.times_envelope(x, &mut psi)?;
+        let (mut psi, mut probe) = (Tensor::zeros(x.device(), &[0])?, self.probe()?);
+        let done = self.evaluate_in(&mut probe, x, None, &mut psi);
+        self.probe = Some(probe);
+        done.map(|()| psi)
+    }
+
+    /// [`Functions::evaluate`] into `psi` by buffers of the caller's own; `w` `[B, 1]` is the envelope there, where it is
+    /// known.
+    pub(super) fn evaluate_in(
+        &self,
+        probe: &mut Workspace,
+        x: &Tensor,
+        w: Option<&Tensor>,
+        psi: &mut Tensor,
+    ) -> Result<()> {
+        let y = self.network.forward(&self.parameters, x, Mode::Eval, probe)?;
+        arrange(self.layout, y, psi)?;
+        self.times_envelope(x, w, psi)?;
+        self.times_factor(psi)
+    }
+
+    /// `psi_j ← s_j psi_j`; `psi` `[k, ·, ·]`.
+    fn times_factor(&self, psi: &mut Tensor) -> Result<()> {
         let shape = psi.shape().to_vec();
         psi.reshape(&[shape[0], shape[1] * shape[2], 1])?;
-        compute::scale_columns(&mut psi, self.factor.matrices(0, 1, 1, 1));
-        psi.reshape(&shape)?;
-        Ok(psi)
+        compute::scale_columns(psi, self.factor.matrices(0, 1, 1, 1));
+        psi.reshape(&shape)
+    }
+
+    /// The second set of buffers; whoever takes it puts it back.
+    fn probe(&mut self) -> Result<Workspace> {
+        self.probe.take().map_or_else(|| self.network.workspace(self.device()), Ok)
     }
 
     /// [`Functions::evaluate`] as columns `[B·c, k]` in double precision, a few thousand points at a time.
@@ -247,17 +294,20 @@ impl Functions {
     /// ψ, its gradient and its Laplacian in x: `[k, (d+2)·B, c]` at the points `x` `[B, d]`, holding `ψ`, then `∂ψ/∂x_1`,
     /// …, `∂ψ/∂x_d`, then `Δψ`, with the factors of the last forward pass, whose buffers stay as they are.
     pub fn jet(&mut self, x: &Tensor) -> Result<Tensor> {
+        let (mut jet, mut probe) = (Tensor::zeros(x.device(), &[0])?, self.probe()?);
+        let done = self.jet_in(&mut probe, x, &mut jet);
+        self.probe = Some(probe);
+        done.map(|()| jet)
+    }
+
+    /// [`Functions::jet`] into `jet` by buffers of the caller's own.
+    pub(super) fn jet_in(&self, probe: &mut Workspace, x: &Tensor, jet: &mut Tensor) -> Result<()> {
         if self.envelope.is_some() {
             return Err(Error::input("functions with an envelope have no Laplacian here; put it into the operator"));
         }
-        let y = self.network.jet(&self.parameters, x, &mut self.probe)?;
-        let mut jet = Tensor::zeros(x.device(), &[0])?;
-        arrange(self.layout, y, &mut jet)?;
-        let shape = jet.shape().to_vec();
-        jet.reshape(&[shape[0], shape[1] * shape[2], 1])?;
-        compute::scale_columns(&mut jet, self.factor.matrices(0, 1, 1, 1));
-        jet.reshape(&shape)?;
-        Ok(jet)
+        let y = self.network.jet(&self.parameters, x, probe)?;
+        arrange(self.layout, y, jet)?;
+        self.times_factor(jet)
     }
 
     /// Sets every factor to one, so that [`Functions::evaluate`] gives the bare functions.
@@ -269,16 +319,25 @@ impl Functions {
 
     /// Fixes norms inside the networks at what they are on `x` `[B, d]`, for [`Functions::evaluate`].
     pub fn calibrate(&mut self, x: &Tensor) -> Result<()> {
-        if self.network.expression().contains("l2norm") {
-            self.network.calibrate(&mut self.parameters, x, &mut self.probe)?;
+        let architecture = self.network.expression();
+        if ["l2norm", "bn"].iter().any(|norm| architecture.contains(norm)) {
+            let mut probe = self.probe()?;
+            let done = self.network.calibrate(&mut self.parameters, x, &mut probe);
+            self.probe = Some(probe);
+            return done;
         }
         Ok(())
     }
 
-    fn times_envelope(&self, x: &Tensor, psi: &mut Tensor) -> Result<()> {
-        if let Some(envelope) = &self.envelope {
-            let shape = psi.shape().to_vec();
-            compute::multiply(psi, &weights(envelope.as_ref(), x, &shape)?);
+    /// `psi ← w psi` `[k, B, c]` with the envelope at `x` `[B, d]`: `w` `[B, 1]`, or by the host where that is not known.
+    fn times_envelope(&self, x: &Tensor, w: Option<&Tensor>, psi: &mut Tensor) -> Result<()> {
+        let Some(envelope) = &self.envelope else { return Ok(()) };
+        match w {
+            Some(w) => times_weights(w, psi),
+            None => {
+                let shape = psi.shape().to_vec();
+                compute::multiply(psi, &weights(envelope.as_ref(), x, &shape)?);
+            }
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The normalised Laplacian of a neighbour graph, in the same loop as kernels.
 
-use super::{Action, Batch, Functions, Standard, sample_rows};
+use super::{Action, Batch, DeviceAction, Functions, Standard, sample_rows};
 use crate::apply::NeighbourGraph;
 use crate::compute::Tensor;
 use crate::linalg::matmul;
@@ -19,12 +19,35 @@ use ndarray::{Array2, ArrayView2};
 /// exact, with f taken at neighbours outside the batch as well: nothing is lost to a small batch, and nothing in memory
 /// grows with n but the graph.
 pub struct GraphLaplacian<'a> {
-    graph: &'a NeighbourGraph,
+    walk: RandomWalk<'a>,
     x: ArrayView2<'a, f64>,
     standard: Standard,
+}
+
+/// P, its law and its shift.
+pub struct RandomWalk<'a> {
+    graph: &'a NeighbourGraph,
     /// Ends of edges at the points before i, `[n + 1]`.
-    ends: Vec<usize>,
-    shift: f64,
+    pub(super) ends: Vec<usize>,
+    pub(super) shift: f64,
+}
+
+impl RandomWalk<'_> {
+    /// All ends of edges.
+    pub(super) fn all_ends(&self) -> usize {
+        self.ends[self.graph.n()]
+    }
+
+    /// `(j, w_ij/d_i)` for the neighbours j of i.
+    pub(super) fn steps(&self, i: usize) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let degree = 0.5 * (self.ends[i + 1] - self.ends[i]) as f64;
+        self.graph.of(i).iter().map(move |(j, w)| (*j, w / degree))
+    }
+
+    /// `Kf = (s f − (f − Pf))/s`
+    fn shifted(&self, f: f64, walked: f64) -> f64 {
+        f + (walked - f) / self.shift
+    }
 }
 
 impl<'a> GraphLaplacian<'a> {
@@ -44,17 +67,17 @@ impl<'a> GraphLaplacian<'a> {
             }
             ends.push(ends[i] + (2.0 * degree).round() as usize);
         }
-        Ok(GraphLaplacian { graph, x, standard: Standard::of(x), ends, shift })
+        Ok(GraphLaplacian { walk: RandomWalk { graph, ends, shift }, x, standard: Standard::of(x) })
     }
 
     /// All ends of edges: with so many points a sample is the whole graph.
     pub fn ends(&self) -> usize {
-        self.ends[self.graph.n()]
+        self.walk.all_ends()
     }
 
     /// The points joined to any of `rows`, each once, in order.
     fn neighbours(&self, rows: &[usize]) -> Vec<usize> {
-        let mut all: Vec<usize> = rows.iter().flat_map(|i| self.graph.of(*i).iter().map(|(j, _)| *j)).collect();
+        let mut all: Vec<usize> = rows.iter().flat_map(|i| self.walk.graph.of(*i).iter().map(|(j, _)| *j)).collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -62,15 +85,15 @@ impl<'a> GraphLaplacian<'a> {
 
     /// `(place of j in neighbours, w_ij/d_i)` for the neighbours j of i.
     fn steps<'s>(&'s self, i: usize, neighbours: &'s [usize]) -> impl Iterator<Item = (usize, f64)> + 's {
-        let degree = 0.5 * (self.ends[i + 1] - self.ends[i]) as f64;
-        let place = |j: &usize| neighbours.binary_search(j).expect("a neighbour");
-        self.graph.of(i).iter().map(move |(j, w)| (place(j), w / degree))
+        let place = |j: usize| neighbours.binary_search(&j).expect("a neighbour");
+        self.walk.steps(i).map(move |(j, p)| (place(j), p))
     }
+}
 
-    /// `Kf = (s f − (f − Pf))/s`
-    fn shifted(&self, f: f64, walked: f64) -> f64 {
-        f + (walked - f) / self.shift
-    }
+/// The points at `batch` different ends of edges; `ends` `[n + 1]` counts those before each point.
+pub(super) fn end_rows(ends: &[usize], rng: &mut Rng, batch: usize) -> Vec<usize> {
+    let at = |end: usize| ends.partition_point(|first| *first <= end) - 1;
+    sample_rows(rng, ends[ends.len() - 1], batch).into_iter().map(at).collect()
 }
 
 impl Action for GraphLaplacian<'_> {
@@ -84,16 +107,16 @@ impl Action for GraphLaplacian<'_> {
 
     fn identity(&self) -> String {
         let mixed = |hash: u64, bits: u64| (hash ^ bits).wrapping_mul(0x0000_0100_0000_01b3);
-        let edges = (0..self.graph.n()).flat_map(|i| self.graph.of(i));
+        let (graph, s) = (self.walk.graph, self.walk.shift);
+        let edges = (0..graph.n()).flat_map(|i| graph.of(i));
         let hash = edges.fold(0xcbf2_9ce4_8422_2325, |hash, (j, w)| mixed(mixed(hash, *j as u64), w.to_bits()));
         let hash = self.x.iter().fold(hash, |hash, v| mixed(hash, v.to_bits()));
-        let (n, ends, s) = (self.graph.n(), self.ends(), self.shift);
+        let (n, ends) = (graph.n(), self.ends());
         format!("graph Laplacian on {n} points with {ends} ends, ({s} − L)/{s}, checksum {hash:016x}")
     }
 
     fn sample(&mut self, rng: &mut Rng, batch: usize) -> Result<Batch> {
-        let at = |end: usize| self.ends.partition_point(|first| *first <= end) - 1;
-        let rows: Vec<usize> = sample_rows(rng, self.ends(), batch).into_iter().map(at).collect();
+        let rows = end_rows(&self.walk.ends, rng, batch);
         Ok(Batch { x: self.standard.gather(self.x, rows.iter().copied())?, rows })
     }
 
@@ -105,7 +128,7 @@ impl Action for GraphLaplacian<'_> {
         for (f, there) in image.chunks_exact_mut(steps.len()).zip(there.chunks_exact(m)) {
             for (f, steps) in f.iter_mut().zip(&steps) {
                 let walked: f64 = steps.iter().map(|(j, p)| p * f64::from(there[*j])).sum();
-                *f = self.shifted(f64::from(*f), walked) as f32;
+                *f = self.walk.shifted(f64::from(*f), walked) as f32;
             }
         }
         out.reshape(psi.shape())?;
@@ -126,11 +149,15 @@ impl Action for GraphLaplacian<'_> {
         for (mut walked, i) in walked.rows_mut().into_iter().zip(&batch.rows) {
             self.steps(*i, &neighbours).for_each(|(j, p)| walked.scaled_add(p, &there.row(j)));
         }
-        walked.zip_mut_with(&q, |walked, f| *walked = self.shifted(*f, *walked));
+        walked.zip_mut_with(&q, |walked, f| *walked = self.walk.shifted(*f, *walked));
         Ok(walked)
     }
 
+    fn on_device(&self) -> Option<DeviceAction<'_>> {
+        Some(DeviceAction::Walk { graph: &self.walk, x: self.x })
+    }
+
     fn eigenvalue(&self, mu: f64) -> f64 {
-        self.shift * (1.0 - mu)
+        self.walk.shift * (1.0 - mu)
     }
 }

@@ -46,7 +46,7 @@ pub use action::{Action, Batch, KernelAction, OperatorAction, Standard, sample_r
 pub use features::NetworkFeatures;
 pub use finish::{Pairs, rayleigh_ritz};
 pub use functions::{Envelope, Functions, Layout};
-pub use graph_laplacian::GraphLaplacian;
+pub use graph_laplacian::{GraphLaplacian, RandomWalk};
 pub use kind::Kind;
 pub use matrix_valued::MatrixValued;
 pub use method::Neural;

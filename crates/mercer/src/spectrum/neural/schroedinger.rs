@@ -1,12 +1,13 @@
 //! Schrödinger operators `H = −Δ + V` on all of space, in the same loop as kernels.
 
-use super::{Action, Batch, Functions};
+use super::{Action, Batch, DeviceAction, Functions};
 use crate::compute::{Device, Tensor};
 use crate::linalg::matmul;
 use crate::rng::Rng;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis};
 use std::f64::consts::TAU;
+use std::sync::Arc;
 
 /// A density q on `R^d` that points are drawn from, and whose root carries the wavefunctions: `ψ = √q f`.
 pub trait Guide: Send + Sync {
@@ -157,10 +158,49 @@ pub type Potential = dyn Fn(&[f64]) -> f64 + Send + Sync;
 /// independent ones.
 pub struct Schroedinger {
     name: String,
-    potential: Box<Potential>,
-    guide: Box<dyn Guide>,
+    field: Arc<Field>,
     shift: f64,
     scale: f64,
+}
+
+/// V and q.
+pub(super) struct Field {
+    potential: Box<Potential>,
+    guide: Box<dyn Guide>,
+}
+
+impl Field {
+    /// Takes the numbers of `n` points from the generator: `[n, ·]`.
+    pub fn uniforms(&self, rng: &mut Rng, n: usize) -> Array2<f64> {
+        kronecker(rng, n, self.guide.uniforms())
+    }
+
+    /// The points `[n, d]` that those numbers `[n, ·]` stand for.
+    pub fn points(&self, uniforms: &Array2<f64>) -> Vec<f32> {
+        let d = self.guide.inputs();
+        let (mut point, mut data) = (vec![0.0; d], Vec::with_capacity(uniforms.nrows() * d));
+        for u in uniforms.rows() {
+            self.guide.draw(u.to_slice().expect("row by row"), &mut point);
+            data.extend(point.iter().map(|x| *x as f32));
+        }
+        data
+    }
+
+    /// `∇ln q` and U at the points `x` `[n, d]`: `[n, d+1]`.
+    pub fn local(&self, x: &[f32]) -> Array2<f64> {
+        let d = self.guide.inputs();
+        let mut local = Array2::<f64>::zeros((x.len() / d, d + 1));
+        let mut point = vec![0.0; d];
+        for (x, mut local) in x.chunks_exact(d).zip(local.rows_mut()) {
+            point.iter_mut().zip(x).for_each(|(p, x)| *p = f64::from(*x));
+            let local = local.as_slice_mut().expect("row by row");
+            let (gradient, u) = local.split_at_mut(d);
+            let laplacian = self.guide.logarithmic(&point, gradient);
+            let square: f64 = gradient.iter().map(|g| g * g).sum();
+            u[0] = (self.potential)(&point) - 0.5 * laplacian - 0.25 * square;
+        }
+        local
+    }
 }
 
 impl Schroedinger {
@@ -177,7 +217,7 @@ impl Schroedinger {
                 "the shift {shift} and the scale {scale} of energies must be finite, the scale above 0"
             )));
         }
-        Ok(Schroedinger { name: name.into(), potential, guide, shift, scale })
+        Ok(Schroedinger { name: name.into(), field: Arc::new(Field { potential, guide }), shift, scale })
     }
 
     /// `ψ(x) = √q(x) Σ_p f_p(x) A_p` `[n, k]` at points `[n, d]`, for coefficients `A` `[p, k]` of the functions.
@@ -191,9 +231,19 @@ impl Schroedinger {
         let f = functions.columns(&Tensor::from_host(Device::current(), &[x.nrows(), x.ncols()], &points)?)?;
         let mut psi = matmul(f.view(), coefficients);
         for (mut psi, x) in psi.rows_mut().into_iter().zip(x.rows()) {
-            psi *= self.guide.density(&x.to_vec()).sqrt();
+            psi *= self.field.guide.density(&x.to_vec()).sqrt();
         }
         Ok(psi)
+    }
+
+    /// V and q.
+    pub(super) fn field(&self) -> Arc<Field> {
+        self.field.clone()
+    }
+
+    /// Shift and scale of K.
+    pub(super) fn energies(&self) -> [f64; 2] {
+        [self.shift, self.scale]
     }
 
     /// Energy that one unit of `K` stands for.
@@ -205,17 +255,7 @@ impl Schroedinger {
     fn hamiltonian<T>(&self, x: &[f32], jet: &Tensor, finish: impl Fn(f64, f64) -> T) -> Result<Vec<T>> {
         let d = self.inputs();
         let (k, c, points) = (jet.shape()[0], jet.shape()[2], x.len() / d);
-        // ∇ln q and U, point by point.
-        let mut local = Array2::<f64>::zeros((points, d + 1));
-        let mut point = vec![0.0; d];
-        for (x, mut local) in x.chunks_exact(d).zip(local.rows_mut()) {
-            point.iter_mut().zip(x).for_each(|(p, x)| *p = f64::from(*x));
-            let local = local.as_slice_mut().expect("row by row");
-            let (gradient, u) = local.split_at_mut(d);
-            let laplacian = self.guide.logarithmic(&point, gradient);
-            let square: f64 = gradient.iter().map(|g| g * g).sum();
-            u[0] = (self.potential)(&point) - 0.5 * laplacian - 0.25 * square;
-        }
+        let local = self.field.local(x);
         let jet = jet.to_host()?;
         let values = (0..k * points * c).map(|at| {
             let (j, b, output) = (at / (points * c), at / c % points, at % c);
@@ -236,7 +276,7 @@ fn kronecker(rng: &mut Rng, n: usize, d: usize) -> Array2<f64> {
 
 impl Action for Schroedinger {
     fn inputs(&self) -> usize {
-        self.guide.inputs()
+        self.field.guide.inputs()
     }
 
     fn identity(&self) -> String {
@@ -244,13 +284,8 @@ impl Action for Schroedinger {
     }
 
     fn sample(&mut self, rng: &mut Rng, batch: usize) -> Result<Batch> {
-        let d = self.inputs();
-        let (mut point, mut data) = (vec![0.0; d], Vec::with_capacity(batch * d));
-        for u in kronecker(rng, batch, self.guide.uniforms()).rows() {
-            self.guide.draw(u.to_slice().expect("row by row"), &mut point);
-            data.extend(point.iter().map(|x| *x as f32));
-        }
-        Ok(Batch { x: Tensor::from_host(Device::current(), &[batch, d], &data)?, rows: vec![] })
+        let data = self.field.points(&self.field.uniforms(rng, batch));
+        Ok(Batch { x: Tensor::from_host(Device::current(), &[batch, self.inputs()], &data)?, rows: vec![] })
     }
 
     fn apply(&mut self, batch: &Batch, psi: &Tensor, functions: &mut Functions, out: &mut Tensor) -> Result<()> {
@@ -280,6 +315,10 @@ impl Action for Schroedinger {
             out.assign(&matmul(values.t(), w));
         }
         Ok(image)
+    }
+
+    fn on_device(&self) -> Option<DeviceAction<'_>> {
+        Some(DeviceAction::Local(self))
     }
 
     fn eigenvalue(&self, mu: f64) -> f64 {

@@ -47,8 +47,8 @@ pub struct Settings {
     /// Seconds between checkpoints.
     pub checkpoint_seconds: f64,
     /// How a CUDA device rounds the factors of the networks' products, and the points whose kernel a batch takes, in steps
-    /// that stay on it ([`super::Resident`]). Steps that
-    /// pass through the host, validation, the finish and certificates are in f32, and the processor always is.
+    /// that stay on it ([`super::Resident`]). Steps that pass through the host, steps on graph Laplacians and Schrödinger operators,
+    /// validation, the finish and certificates are in f32, and the processor always is.
     pub math: Math,
     /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.
     pub resume: bool,

@@ -1,12 +1,14 @@
-//! Kψ on a batch, on the device.
+//! Kψ on a batch, on the device: what the host draws for it ahead, and how it comes about.
 
+use super::average::{Average, Values};
+use super::local::Local;
+use super::walk::Walk;
 use crate::Result;
-use crate::compute::cuda::{Gpu, action, gather_rows_at, resident};
-use crate::compute::{Device, Math, Store, Tensor, gemm};
-use crate::kernel::Kernel;
-use crate::operator::cuda::BatchGram;
-use crate::operator::{LowRankOperator, Operator};
-use ndarray::{ArrayView2, Axis};
+use crate::compute::cuda::{Gpu, gather_rows_at, resident};
+use crate::compute::{Math, Tensor};
+use crate::rng::Rng;
+use crate::spectrum::neural::{Action, Functions, RandomWalk, Schroedinger};
+use ndarray::ArrayView2;
 use resident::{Chunk, Estimate};
 
 /// An operator's action as a device can follow it by itself.
@@ -21,156 +23,182 @@ pub enum DeviceAction<'a> {
         /// τ
         trace: f64,
     },
+    /// Kψ from values at the neighbours of a batch's points.
+    Walk {
+        /// The graph.
+        graph: &'a RandomWalk<'a>,
+        /// All points `[n, d]`.
+        x: ArrayView2<'a, f64>,
+    },
+    /// Kψ from derivatives at points that the host draws.
+    Local(&'a Schroedinger),
 }
 
-/// Where the values of a kernel between points of a batch come from.
-#[derive(Clone, Copy)]
-pub enum Values<'a> {
-    /// Its formula.
-    Kernel(&'a Kernel),
-    /// `FᵀF/S` of functions sampled at the points, the outputs of a point side by side.
-    Samples(&'a LowRankOperator),
-    /// A matrix of all of them, by its blocks.
-    Stored(&'a dyn Operator),
+impl DeviceAction<'_> {
+    /// The data `[n, d]`, where there is such.
+    fn data(&self) -> Option<ArrayView2<'_, f64>> {
+        match self {
+            DeviceAction::Average { x, .. } | DeviceAction::Walk { x, .. } => Some(*x),
+            DeviceAction::Local(_) => None,
+        }
+    }
+
+    /// Points of a batch where `batch` are asked for.
+    pub(super) fn batch(&self, batch: usize) -> usize {
+        match self {
+            DeviceAction::Average { x, .. } => batch.min(x.nrows()),
+            DeviceAction::Walk { graph, .. } => batch.min(graph.all_ends()),
+            DeviceAction::Local(_) => batch,
+        }
+    }
+}
+
+/// Points as networks see them, and the functions' envelope there.
+pub(super) struct Points {
+    /// `[n, d]`
+    pub x: Tensor,
+    /// `[n, 1]`
+    pub w: Option<Tensor>,
+}
+
+impl Points {
+    /// Room for `n` points of `d` columns.
+    pub fn room(functions: &Functions, n: usize) -> Result<Points> {
+        let (device, d) = (functions.device(), functions.network().inputs());
+        let w = functions.has_envelope().then(|| Tensor::zeros(device, &[n, 1])).transpose()?;
+        Ok(Points { x: Tensor::zeros(device, &[n, d])?, w })
+    }
+
+    /// Queues `out ← ` those whose `count` numbers (u32) lie at `rows`.
+    pub fn gather(&self, gpu: &Gpu, rows: u64, count: usize, out: &mut Points) {
+        gather_rows_at(gpu, &self.x, rows, count, &mut out.x);
+        if let (Some(w), Some(out)) = (&self.w, &mut out.w) {
+            gather_rows_at(gpu, w, rows, count, out);
+        }
+    }
 }
 
 /// An operator on the device, and the buffers of its action on a batch.
-pub(super) struct Image {
-    gpu: &'static Gpu,
-    form: Form,
-    trace: f64,
-    points: usize,
+pub(super) enum Image {
+    Average(Average),
+    Walk(Box<Walk>),
+    Local(Box<Local>),
 }
-
-enum Form {
-    Kernel {
-        kernel: BatchGram,
-        constant: bool,
-        /// `κ(x_b,x_b')` `[B, B]`
-        gram: Tensor,
-    },
-    Stored {
-        /// K `[n, n]`
-        k: Tensor,
-        gram: Tensor,
-    },
-    Samples {
-        /// `(F/√S)ᵀ` `[n, c·S]`
-        f: Tensor,
-        /// The batch's, `[B, c·S]`.
-        batch: Tensor,
-        /// `ψ_j·F/√S` `[k, S]`
-        inner: Tensor,
-        /// `κ(x_b,x_b)` `[B, c, c]`
-        own: Tensor,
-    },
-}
-
-/// Share of the free memory that an operator may take, so that networks and batches find room.
-const SHARE: f64 = 0.75;
-/// Numbers that are on their way to the device at a time.
-const STRIP: usize = 1 << 24;
 
 impl Image {
-    /// For `k` functions on batches of `b` points, a kernel's values rounded as `math` says; `None` where the operator's
-    /// numbers do not fit.
-    pub fn new(gpu: &'static Gpu, action: DeviceAction<'_>, k: usize, b: usize, math: Math) -> Result<Option<Image>> {
-        let DeviceAction::Average { values, x, trace } = action;
-        let (device, n) = (Device::Cuda(gpu.ordinal), x.nrows());
-        let zeros = |shape: &[usize]| Tensor::zeros(device, shape);
-        let fits = |rows: usize, columns: usize| 4.0 * rows as f64 * columns as f64 <= SHARE * gpu.memory().0 as f64;
-        let form = match values {
-            Values::Kernel(kernel) => Form::Kernel {
-                kernel: BatchGram::new(gpu, kernel, x, b, math)?,
-                constant: kernel.is_shift_invariant(),
-                gram: zeros(&[b, b])?,
-            },
-            Values::Stored(_) if !fits(n, n) => return Ok(None),
-            Values::Stored(operator) => Form::Stored { k: stored(gpu, operator)?, gram: zeros(&[b, b])? },
-            Values::Samples(f) => {
-                let (samples, values) = f.dim();
-                if !fits(values, samples) {
-                    return Ok(None);
-                }
-                let c = values / n;
-                Form::Samples {
-                    f: laid_out(gpu, f, n)?,
-                    batch: zeros(&[b, c * samples])?,
-                    inner: zeros(&[k, samples])?,
-                    own: zeros(&[b, c, c])?,
-                }
+    /// For these functions on batches of `b` points, in chunks of at most `most` steps; and all points that batches are
+    /// rows of. `None` where a step has to pass through the host.
+    pub fn new(
+        gpu: &'static Gpu,
+        action: &dyn Action,
+        way: DeviceAction<'_>,
+        functions: &Functions,
+        [most, b]: [usize; 2],
+        math: Math,
+    ) -> Result<Option<(Image, Points)>> {
+        let mut all = match way.data() {
+            Some(x) if x.nrows() > i32::MAX as usize => return Ok(None),
+            Some(x) => Points { x: functions.device().scope(|| action.standard().gather(x, 0..x.nrows()))?, w: None },
+            None => Points::room(functions, Local::chunk(functions, [most, b]) * b)?,
+        };
+        let image = match way {
+            DeviceAction::Average { values, x, trace } => {
+                Average::new(gpu, values, x, trace, [functions.count(), b], math)?.map(Image::Average)
+            }
+            DeviceAction::Walk { graph, .. } => {
+                Walk::new(gpu, graph, functions, [most, b])?.map(|walk| Image::Walk(Box::new(walk)))
+            }
+            DeviceAction::Local(_) if functions.has_envelope() => None,
+            DeviceAction::Local(operator) => {
+                Some(Image::Local(Box::new(Local::new(gpu, operator, functions, [most, b])?)))
             }
         };
-        Ok(Some(Image { gpu, form, trace, points: n }))
+        if way.data().is_some() && image.is_some() {
+            all.w = functions.envelope_at(&all.x)?;
+        }
+        Ok(image.map(|image| (image, all)))
+    }
+
+    /// Most steps of a chunk, of at most `most`.
+    pub fn chunk(&self, functions: &Functions, [most, b]: [usize; 2]) -> usize {
+        match self {
+            Image::Average(_) | Image::Walk(_) => most,
+            Image::Local(_) => Local::chunk(functions, [most, b]),
+        }
+    }
+
+    /// How products round their factors where `math` is asked for: as f32 where Kψ is made of differences.
+    pub fn math(&self, math: Math) -> Math {
+        match self {
+            Image::Average(_) => math,
+            Image::Walk(_) | Image::Local(_) => Math::F32,
+        }
+    }
+
+    /// Draws `count` batches of `b` points, brings what the operator wants to know of them, and returns their row numbers
+    /// among all points, `[count, b]`, and the generator's state after each.
+    pub fn draw(&mut self, all: &mut Points, rng: &Rng, b: usize, count: usize) -> (Vec<u32>, Vec<Rng>) {
+        let (mut rng, mut rows, mut states) = (rng.clone(), Vec::with_capacity(count * b), vec![]);
+        for _ in 0..count {
+            match self {
+                Image::Average(average) => rows.extend(average.draw(&mut rng, b).into_iter().map(|row| row as u32)),
+                Image::Walk(walk) => rows.extend(walk.draw(&mut rng, b).into_iter().map(|row| row as u32)),
+                Image::Local(local) => local.draw(&mut rng, b),
+            }
+            states.push(rng.clone());
+        }
+        match self {
+            Image::Average(_) => {}
+            Image::Walk(walk) => walk.bring(&rows, b),
+            Image::Local(local) => {
+                local.bring(&mut all.x);
+                rows.extend(0..(count * b) as u32);
+            }
+        }
+        (rows, states)
     }
 
     /// Queues what a batch takes of the operator, whatever the functions.
-    pub fn begin(&mut self, chunk: &Chunk) {
-        let (gpu, rows) = (self.gpu, chunk.step_rows());
-        match &mut self.form {
-            Form::Kernel { kernel, gram, .. } => kernel.gram(rows, gram),
-            Form::Stored { k, gram } => action::gather_block(gpu, k, rows, gram),
-            Form::Samples { f, batch, own, .. } => {
-                let (b, c) = (chunk.batch, chunk.outputs);
-                gather_rows_at(gpu, f, rows, b, batch);
-                let point = batch.matrices(0, f.shape()[1], c, f.shape()[1] / c);
-                gemm(1.0, point, point.t(), Store::Replace, own.matrices_mut(0, c * c, b, c, c));
-            }
+    pub fn begin(&mut self, chunk: &Chunk, all: &Points) {
+        match self {
+            Image::Average(average) => average.begin(chunk),
+            Image::Walk(walk) => walk.begin(chunk, all),
+            Image::Local(_) => {}
         }
     }
 
-    /// Queues `kpsi ← Kψ`; `psi`, `kpsi` `[k, B, c]`.
-    pub fn apply(&mut self, psi: &Tensor, kpsi: &mut Tensor) -> Result<()> {
-        let (k, m) = (psi.shape()[0], psi.shape()[1] * psi.shape()[2]);
-        let scale = (1.0 / (m as f64 * self.trace)) as f32;
+    /// Queues `kpsi ← Kψ`; `psi`, `kpsi` `[k, B, c]`, of `functions` at the points `x` `[B, d]`.
+    pub fn apply(
+        &mut self,
+        chunk: &Chunk,
+        all: &Points,
+        x: &Tensor,
+        functions: &Functions,
+        psi: &Tensor,
+        kpsi: &mut Tensor,
+    ) -> Result<()> {
         kpsi.reshape(psi.shape())?;
-        match &mut self.form {
-            Form::Kernel { gram, .. } | Form::Stored { gram, .. } => resident::image(self.gpu, scale, psi, gram, kpsi),
-            Form::Samples { batch, inner, .. } => {
-                let samples = inner.shape()[1];
-                let f = batch.matrices(0, 0, m, samples);
-                gemm(1.0, psi.matrices(0, 0, k, m), f, Store::Replace, inner.stack_mut());
-                gemm(scale, inner.stack(), f.t(), Store::Replace, kpsi.matrices_mut(0, 0, 1, k, m));
+        match self {
+            Image::Average(average) => {
+                average.apply(psi, kpsi);
+                Ok(())
             }
+            Image::Walk(walk) => walk.apply(chunk, all, functions, psi, kpsi),
+            Image::Local(local) => local.apply(chunk, x, functions, kpsi),
         }
-        Ok(())
     }
 
     /// What `⟨ψ,Kψ⟩` over a batch of `drawn` points is an estimate of.
     pub fn estimate(&self, drawn: usize) -> Estimate<'_> {
-        let (gram, constant) = match &self.form {
-            Form::Kernel { gram, constant, .. } => (gram, *constant),
-            Form::Stored { gram, .. } => (gram, false),
-            Form::Samples { own, .. } => (own, false),
-        };
-        Estimate { gram, constant, drawn, trace: self.trace, points: self.points }
-    }
-}
-
-/// Every entry of `operator` on the device, `[n, n]`, a strip of rows at a time.
-fn stored(gpu: &Gpu, operator: &dyn Operator) -> Result<Tensor> {
-    let n = operator.n();
-    let mut k = Tensor::zeros(Device::Cuda(gpu.ordinal), &[n, n])?;
-    let all: Vec<usize> = (0..n).collect();
-    for rows in all.chunks((STRIP / n).max(1)) {
-        let strip: Vec<f32> = operator.block(rows, &all).iter().map(|v| *v as f32).collect();
-        k.write(rows[0] * n, &strip);
-    }
-    Ok(k)
-}
-
-/// `(F/√S)ᵀ` on the device, `[n, c·S]`: what a point takes of all functions lies together, so that a batch takes rows.
-fn laid_out(gpu: &Gpu, f: &LowRankOperator, n: usize) -> Result<Tensor> {
-    let ((samples, m), device) = (f.dim(), Device::Cuda(gpu.ordinal));
-    let mut out = Tensor::zeros(device, &[n, m / n * samples])?;
-    let few = (STRIP / m).clamp(1, samples);
-    let mut part = Tensor::zeros(device, &[few, m])?;
-    f.for_each_strip(|first, strip| {
-        for (i, rows) in strip.axis_chunks_iter(Axis(0), few).enumerate() {
-            let values: Vec<f32> = rows.iter().map(|v| *v as f32).collect();
-            part.write(0, &values);
-            action::lay_samples(gpu, &part, rows.nrows(), [samples, first + i * few], &mut out);
+        match self {
+            Image::Average(average) => average.estimate(drawn),
+            Image::Walk(walk) => unbiased(&walk.none),
+            Image::Local(local) => unbiased(&local.none),
         }
-    });
-    Ok(out)
+    }
+}
+
+/// Of an image that is exact at every point of a batch; `none` `[1, 1, 1]` is zero.
+fn unbiased(none: &Tensor) -> Estimate<'_> {
+    Estimate { gram: none, constant: true, drawn: 1, trace: 1.0, points: 1 }
 }

@@ -1,7 +1,8 @@
 //! Training steps that stay on a CUDA device.
 //!
-//! The data lie on the device. The host draws row numbers and learning rates for a chunk of steps ahead, with the
-//! generator that it would use by itself, and reads losses, eigenvalues and whether all was finite after the chunk. Within
+//! The data and what the operator is made of lie on the device. The host draws row numbers (or, for a Schrödinger operator,
+//! points and the potential there) and learning rates for a chunk of steps ahead, with the generator that it would use by
+//! itself, and reads losses, eigenvalues and whether all was finite after the chunk. Within
 //! it, a step is recorded once and replayed: a launch-bound step costs one launch.
 //!
 //! | a NeuralEF step on two hidden layers | kernels |
@@ -12,26 +13,41 @@
 //! | back: norm; slopes and bias, weights, input a layer | 3 + 11 |
 //! | squares of the gradient, verdict, update | 3 |
 //!
+//! | the operator | a batch's Kψ | file |
+//! |---|---|---|
+//! | a kernel | its matrix `[B, B]`, then one product | `average` |
+//! | a stored matrix | rows and columns gathered, then the same | `average` |
+//! | sampled functions, with one output or more | rows of `F` gathered, then two products, `Fᵀ(Fψ)` | `average` |
+//! | a graph Laplacian | ψ at the neighbours, padded to the most there can be, then a sparse sum | `walk` |
+//! | a Schrödinger operator | value, gradient and Laplacian of ψ in one pass, then one kernel | `local` |
+//!
+//! An envelope is taken at all data by the host, once. Where an operator's numbers do not fit beside the networks, steps
+//! pass through the host.
+//!
 //! Ritz solves its `[p, p]` eigenproblem in one kernel of one block; SpIN factors Σ in such a kernel, and makes k more
 //! backward passes for the Jacobian, with two kernels each beside those of the pass.
 
+mod average;
 mod image;
+mod local;
 mod objective;
+mod walk;
 
 use super::objective::{Objective, Outcome};
-use super::{Action, Functions, sample_rows};
-use crate::compute::cuda::{Gpu, Graph, gpu, resident};
+use super::{Action, Functions};
+use crate::compute::cuda::{Gpu, Graph, gather_rows_at, gpu, resident};
 use crate::compute::{Device, Math, Tensor};
 use crate::net::Optimizer;
 use crate::rng::Rng;
 use crate::{Error, Result};
-use image::Image;
+use image::{Image, Points};
 use ndarray::Array2;
 use objective::Formed;
 use resident::{Chunk, Spoilt};
 use std::time::Instant;
 
-pub use image::{DeviceAction, Values};
+pub use average::Values;
+pub use image::DeviceAction;
 
 /// An objective as a device can follow it by itself, with what it remembers between steps.
 pub enum OnDevice<'a> {
@@ -40,6 +56,8 @@ pub enum OnDevice<'a> {
         /// Share of the old value that R's moving average keeps at each step, and its value, where there is one.
         averaged: Option<(f64, &'a mut Option<Array2<f64>>)>,
     },
+    /// [`super::NeuralEf::joint`]
+    NeuralEfJoint,
     /// [`super::Nested`]
     Nested(super::Nesting),
     /// [`super::Spin`]
@@ -66,9 +84,8 @@ const PLAIN: usize = 2;
 pub struct Resident {
     gpu: &'static Gpu,
     math: Math,
-    points: usize,
-    /// Standardised points `[n, d]`.
-    x: Tensor,
+    /// All points that batches are rows of.
+    points: Points,
     image: Image,
     formed: Formed,
     chunk: Chunk,
@@ -77,6 +94,8 @@ pub struct Resident {
     /// Whether steps are recorded at all.
     record: bool,
     plain: usize,
+    /// Steps of a chunk.
+    most: usize,
     /// Where the parameters, the moments and what the objective remembers lay when the step was recorded.
     places: Vec<u64>,
     seconds_per_step: Option<f64>,
@@ -85,7 +104,7 @@ pub struct Resident {
 /// One batch on its way through a step.
 struct Batch {
     /// `[B, d]`
-    x: Tensor,
+    points: Points,
     /// `[k, B, c]` each
     psi: Tensor,
     kpsi: Tensor,
@@ -119,34 +138,30 @@ impl Resident {
         let (Device::Cuda(ordinal), Some(way), Some(form)) = (device, action.on_device(), objective.on_device()) else {
             return Ok(None);
         };
-        let DeviceAction::Average { x, .. } = way;
-        let (n, k, c) = (x.nrows(), functions.count(), functions.outputs());
-        let b = batch.min(n);
-        let whole = c == action.outputs() && functions.stay_on_device();
-        if !whole || b < 2 || n > i32::MAX as usize {
+        let (k, c, b) = (functions.count(), functions.outputs(), way.batch(batch));
+        if c != action.outputs() || !functions.stay_on_device() || b < 2 {
             return Ok(None);
         }
         let gpu = gpu(ordinal)?;
-        let Some(image) = Image::new(gpu, way, k, b, math)? else { return Ok(None) };
+        let Some((image, points)) = Image::new(gpu, action, way, functions, [MOST, b], math)? else { return Ok(None) };
         let formed = Formed::new(gpu, &form, k, b * c, functions.network().parameters())?;
-        let x = device.scope(|| action.standard().gather(x, 0..n))?;
         let zeros = |shape: &[usize]| Tensor::zeros(device, shape);
         Ok(Some(Resident {
             gpu,
-            math,
-            points: n,
+            math: image.math(math),
+            points,
+            most: image.chunk(functions, [MOST, b]),
             image,
             chunk: Chunk::new(gpu, MOST, b, formed.eigenvalues(k), c)?,
             formed,
             batch: Batch {
-                x: zeros(&[b, x.shape()[1]])?,
+                points: Points::room(functions, b)?,
                 psi: zeros(&[k, b, c])?,
                 kpsi: zeros(&[k, b, c])?,
                 g: zeros(&[k, b, c])?,
                 r: zeros(&[k, k])?,
                 gradient: zeros(&[functions.network().parameters()])?,
             },
-            x,
             graph: None,
             record: true,
             plain: 0,
@@ -197,7 +212,7 @@ impl Resident {
     }
 
     fn chunk_size(&self) -> usize {
-        self.seconds_per_step.map_or(FIRST, |each| ((SECONDS / each) as usize).clamp(1, MOST))
+        self.seconds_per_step.map_or(FIRST.min(self.most), |each| ((SECONDS / each) as usize).clamp(1, self.most))
     }
 
     /// Brings row numbers, learning rates and the objective's memory for `count` steps; the generator's states after
@@ -209,11 +224,7 @@ impl Resident {
         rng: &Rng,
         count: usize,
     ) -> Result<Vec<Rng>> {
-        let (mut rng, mut rows, mut states) = (rng.clone(), vec![], vec![]);
-        for _ in 0..count {
-            rows.extend(sample_rows(&mut rng, self.points, self.chunk.batch).into_iter().map(|row| row as u32));
-            states.push(rng.clone());
-        }
+        let (rows, states) = self.image.draw(&mut self.points, rng, self.chunk.batch, count);
         let (rule, learning) = optimizer.rates();
         let rates = resident::rates(rule, optimizer.steps(), learning.take(count));
         let average = self.formed.borrow(objective.on_device())?;
@@ -250,22 +261,28 @@ impl Resident {
 
     /// Queues every kernel of a step.
     fn queue(&mut self, functions: &mut Functions, optimizer: &mut Optimizer) -> Result<()> {
-        let (device, gpu, Batch { x, psi, kpsi, g, r, gradient }) =
-            (Device::Cuda(self.gpu.ordinal), self.gpu, &mut self.batch);
-        self.chunk.begin(&self.x, x);
-        device.with_math(Math::F32, || self.image.begin(&self.chunk));
-        device.with_math(self.math, || functions.forward(x, psi))?;
-        device.with_math(Math::F32, || {
-            self.image.apply(psi, kpsi)?;
-            resident::form(gpu, psi, kpsi, 0..self.chunk.values(), r);
-            // The networks' backward pass has used g up.
-            g.reshape(psi.shape())?;
-            let estimate = self.image.estimate(self.chunk.batch);
-            self.formed.gradient(gpu, &mut self.chunk, estimate, psi, kpsi, r, g)
-        })?;
-        device.with_math(self.math, || {
-            functions.vjp_in_place(x, psi, g, gradient)?;
-            self.formed.finish(gpu, functions, x, psi, gradient)
+        let Batch { points: Points { x, w }, psi, kpsi, g, r, gradient } = &mut self.batch;
+        let (device, gpu) = (Device::Cuda(self.gpu.ordinal), self.gpu);
+        let (chunk, image, all, formed) = (&mut self.chunk, &mut self.image, &self.points, &mut self.formed);
+        chunk.begin(&all.x, x);
+        if let (Some(all), Some(w)) = (&all.w, &mut *w) {
+            gather_rows_at(gpu, all, chunk.step_rows(), chunk.batch, w);
+        }
+        device.with_math(Math::F32, || image.begin(chunk, all));
+        functions.with_envelope_at(w, |functions| {
+            device.with_math(self.math, || functions.forward(x, psi))?;
+            device.with_math(Math::F32, || {
+                image.apply(chunk, all, x, functions, psi, kpsi)?;
+                resident::form(gpu, psi, kpsi, 0..chunk.values(), r);
+                // The networks' backward pass has used g up.
+                g.reshape(psi.shape())?;
+                let estimate = image.estimate(chunk.batch);
+                formed.gradient(gpu, chunk, estimate, psi, kpsi, r, g)
+            })?;
+            device.with_math(self.math, || {
+                functions.vjp_in_place(x, psi, g, gradient)?;
+                formed.finish(gpu, functions, x, psi, gradient)
+            })
         })?;
         let (rule, clip, moments) = optimizer.parts();
         self.chunk.end(rule, clip, &mut functions.parameters_mut().trained, gradient, moments);

@@ -1,0 +1,146 @@
+// Checks of the kernels of action.cu, and of own_diagonal of resident.cu, against plain double loops.
+#include <map>
+
+static std::mt19937 generator(1);
+static std::vector<float> numbers(size_t n) {
+    std::normal_distribution<double> normal(0, 1);
+    std::vector<float> all(n);
+    for (auto &v : all) v = normal(generator);
+    return all;
+}
+static void near(const char *what, double got, double want, double bound) {
+    if (!(fabs(got - want) <= bound * (1 + fabs(want)))) {
+        printf("FAIL: %s: %.9g for %.9g\n", what, got, want);
+        exit(1);
+    }
+}
+
+// own_i = (1/bc) sum_b psi^T G_b psi, with G_b on the diagonal of [b, b] (c = 1) or in [b, c, c].
+static void check_own(int k, int b, int c, bool whole) {
+    auto gram = numbers(whole ? b * b : b * c * c), psi = numbers(k * b * c);
+    std::vector<double> own(k);
+    u64 stride = whole ? b + 1 : c * c;
+    launch(k, 1, 256, 0, [&] { training::own_diagonal(b, c, stride, gram.data(), psi.data(), own.data()); });
+    for (int i = 0; i < k; ++i) {
+        double sum = 0;
+        for (int p = 0; p < b; ++p)
+            for (int o = 0; o < c; ++o)
+                for (int q = 0; q < c; ++q) {
+                    double g = whole ? gram[p * b + p] : gram[(p * c + o) * c + q];
+                    sum += psi[(i * b + p) * c + o] * g * psi[(i * b + p) * c + q];
+                }
+        near("own_diagonal", own[i], sum / (b * c), 1e-12);
+    }
+}
+
+static void check_gathers() {
+    const int samples = 7, m = 11, first = 3, count = 4, n = 9, batch = 5;
+    auto part = numbers(count * m), f = numbers(m * samples), before = f;
+    launch(2, 1, 32, 0, [&] { lay_samples(count, m, samples, first, part.data(), f.data()); });
+    for (int j = 0; j < m; ++j)
+        for (int s = 0; s < samples; ++s) {
+            bool mine = s >= first && s < first + count;
+            near("lay_samples", f[j * samples + s], mine ? part[(s - first) * m + j] : before[j * samples + s], 0);
+        }
+    auto k = numbers(n * n), out = numbers(batch * batch);
+    std::vector<u32> rows = {8, 0, 3, 3, 5};
+    launch(1, 1, 32, 0, [&] { gather_block(batch, n, rows.data(), k.data(), out.data()); });
+    for (int a = 0; a < batch; ++a)
+        for (int b = 0; b < batch; ++b) near("gather_block", out[a * batch + b], k[rows[a] * n + rows[b]], 0);
+    const int functions = 2, c = 3;
+    auto psi = numbers(functions * batch * c), weighted = psi, w = numbers(batch);
+    launch(1, 1, 32, 0, [&] { times_weights(functions * batch * c, batch, c, w.data(), weighted.data()); });
+    for (int i = 0; i < functions * batch * c; ++i) near("times_weights", weighted[i], psi[i] * w[i / c % batch], 1e-6);
+}
+
+// Features of one point in double.
+static double feature(const std::vector<double> &x, double scale, int unit) {
+    double square = 0;
+    for (double v : x) square += v / scale * (v / scale);
+    double rho = sqrt(square);
+    return unit == (int)x.size() ? 0.5 * log1p(square) : x[unit] / scale / (1 + rho);
+}
+
+static void check_radial(int d) {
+    const int b = 6, per = b * (d + 1);
+    const double scale = 1.7, h = 1e-4;
+    auto x = numbers(b * d), y = numbers(per), jet = numbers((d + 2) * per), identity = numbers((d + 2) * b * d);
+    launch(2, 1, 32, 0, [&] { points_jet(b, d, x.data(), identity.data()); });
+    for (int o = 0; o < d + 2; ++o)
+        for (int i = 0; i < b * d; ++i)
+            near("points_jet", identity[o * b * d + i], o == 0 ? x[i] : o <= d && i % d == o - 1, 0);
+    launch(2, 1, 32, 0, [&] { radial(b, d, scale, x.data(), y.data()); });
+    launch(2, 1, 32, 0, [&] { radial_jet(b, d, scale, identity.data(), jet.data()); });
+    for (int p = 0; p < b; ++p)
+        for (int unit = 0; unit <= d; ++unit) {
+            std::vector<double> at(x.begin() + p * d, x.begin() + (p + 1) * d);
+            double here = feature(at, scale, unit), laplacian = 0;
+            near("radial", y[p * (d + 1) + unit], here, 1e-6);
+            near("radial_jet", jet[p * (d + 1) + unit], here, 1e-6);
+            for (int a = 0; a < d; ++a) {
+                auto up = at, down = at;
+                up[a] += h, down[a] -= h;
+                double more = feature(up, scale, unit), less = feature(down, scale, unit);
+                near("radial_jet, slope", jet[(1 + a) * per + p * (d + 1) + unit], (more - less) / (2 * h), 2e-6);
+                laplacian += (more - 2 * here + less) / (h * h);
+            }
+            near("radial_jet, Laplacian", jet[(1 + d) * per + p * (d + 1) + unit], laplacian, 1e-5);
+        }
+}
+
+static void check_hamiltonian() {
+    const int k = 3, b = 5, d = 2, steps = 2;
+    auto local = numbers(steps * b * (d + 1)), jet = numbers(k * (d + 2) * b), out = numbers(k * b);
+    std::vector<u32> rows = {5, 6, 7, 8, 9};
+    launch(1, 1, 32, 0, [&] { hamiltonian(k, b, d, 2.5, 0.7, rows.data(), local.data(), jet.data(), out.data()); });
+    for (int j = 0; j < k; ++j)
+        for (int p = 0; p < b; ++p) {
+            auto of = [&](int order) { return (double)jet[(j * (d + 2) + order) * b + p]; };
+            const float *here = &local[rows[p] * (d + 1)];
+            double image = here[d] * of(0) - of(d + 1) - here[0] * of(1) - here[1] * of(2);
+            near("hamiltonian", out[j * b + p], (2.5 * of(0) - image) / 0.7, 1e-6);
+        }
+}
+
+// A random graph, batches with points that come twice, functions known at all points or at the listed neighbours.
+static void check_walk(bool listed) {
+    const int n = 12, b = 5, k = 3, step = 1, room = 40;
+    std::vector<u32> starts = {0}, neighbours;
+    std::vector<double> shares;
+    for (int i = 0; i < n; ++i) {
+        int degree = 1 + generator() % 6;
+        for (int s = 0; s < degree; ++s) neighbours.push_back(generator() % n), shares.push_back(1.0 / degree);
+        starts.push_back(neighbours.size());
+    }
+    std::vector<u32> rows = {4, 0, 11, 4, 7}, control = {step, 0, 0, 0}, places(2 * b), list(room, 0);
+    std::map<u32, u32> known;
+    u32 end = 0;
+    for (int p = 0; p < b; ++p) {
+        if (!known.count(rows[p])) known[rows[p]] = end, end += starts[rows[p] + 1] - starts[rows[p]];
+        places[step * b + p] = known[rows[p]];
+    }
+    auto f = numbers(k * n), psi = numbers(k * b), out = numbers(k * b);
+    launch(b, 1, 64, 0, [&] { list_neighbours(control.data(), places.data(), rows.data(), starts.data(), neighbours.data(), list.data()); });
+    std::vector<float> there(k * room);
+    for (int j = 0; j < k; ++j)
+        for (int s = 0; s < room; ++s) there[j * room + s] = f[j * n + list[s]];
+    launch(1, 1, 32, 0, [&] {
+        walk(k, b, listed ? room : n, 0.3, control.data(), listed ? places.data() : nullptr, rows.data(), starts.data(), neighbours.data(),
+             shares.data(), listed ? there.data() : f.data(), psi.data(), out.data());
+    });
+    for (int j = 0; j < k; ++j)
+        for (int p = 0; p < b; ++p) {
+            double walked = 0, here = psi[j * b + p];
+            for (u32 e = starts[rows[p]]; e < starts[rows[p] + 1]; ++e) walked += shares[e] * f[j * n + neighbours[e]];
+            near("walk", out[j * b + p], here + (walked - here) / 0.3, 1e-6);
+        }
+}
+
+int main() {
+    check_own(3, 50, 1, true), check_own(2, 300, 1, false), check_own(3, 41, 4, false);
+    check_gathers();
+    for (int d = 1; d <= 3; ++d) check_radial(d);
+    check_hamiltonian();
+    check_walk(true), check_walk(false);
+    printf("ok: own_diagonal, lay_samples, gather_block, times_weights, points_jet, radial, radial_jet, hamiltonian, walk\n");
+}

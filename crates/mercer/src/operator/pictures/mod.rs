@@ -1,0 +1,199 @@
+//! Infinite convolutional networks over a tile of pairs of pictures.
+//!
+//! A convolution averages K over windows moved in step: `K'[q, q'] = mean_e K[sq+e, sq'+e]`. So the entries with one offset
+//! `δ = q'−q` need only those with offset `sδ` before it: every offset runs through all layers on its own, in a patch of at
+//! most one picture that stays in the cache, and no array over all pairs of positions exists. Reading out by
+//! `flatten` needs the offset zero alone, by `gap` all of them. Only `avgpool` mixes offsets: there the network is cut
+//! into segments with one array `[positions, positions]` of the pooled (smaller) picture between them.
+//!
+//! Sixteen pairs of pictures are computed together, one picture with sixteen others, so every loop runs over full vectors
+//! whatever the patch's shape. A convolution and the activation behind it go row by row: a row of sums over windows is still
+//! in the first-level cache when the activation takes it up.
+//!
+//! | file | what |
+//! |---|---|
+//! | this one | the plan: segments, offsets, patches |
+//! | `pairs.rs` | its run over pairs of pictures, the profiles and the diagonal |
+//! | `passes.rs` | the loops over a patch |
+//! | `pooled.rs` | the array between two segments |
+
+mod pairs;
+mod passes;
+mod pooled;
+
+pub(super) use pairs::PictureBuffers;
+
+use crate::kernel::infinite::{Network, Step, Window};
+use std::ops::Range;
+
+type Size = (usize, usize);
+
+/// A network cut into segments, with what each of its steps acts on.
+#[derive(Clone, Debug)]
+pub(super) struct Pictures {
+    channels: usize,
+    segments: Vec<Segment>,
+    /// The steps after the read-out.
+    tail: Vec<Step>,
+    /// Where each activation's variances begin in the profile of a point, `[activations + 1]`.
+    starts: Vec<usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    stages: Vec<Stage>,
+    input: Size,
+    output: Size,
+    /// Product of the strides.
+    stride: usize,
+    end: End,
+    /// Offsets needed at the end, along either axis.
+    offsets: [Vec<isize>; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    step: Step,
+    /// Size of the picture before and after the step.
+    input: Size,
+    output: Size,
+    /// The offset here is that at the segment's end times this, before and after the step.
+    stride: (usize, usize),
+    /// Which activation of the network this is.
+    activation: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Pool(Window),
+    Flatten,
+    Gap,
+}
+
+impl Pictures {
+    /// The plan of a network that looks at pictures.
+    pub fn new(network: &Network) -> Pictures {
+        let [h, w, channels] = network.shape().expect("a network of pictures");
+        let (mut segments, mut starts, mut size) = (vec![], vec![0], (h, w));
+        let mut steps = network.steps();
+        loop {
+            let cut = |s: &Step| matches!(s, Step::AvgPool(_) | Step::Flatten | Step::Gap);
+            let length = steps.iter().position(cut).expect("the network reads its pictures out");
+            let segment = Segment::new(&steps[..length], steps[length], size, &mut starts);
+            steps = &steps[length + 1..];
+            let (output, end) = (segment.output, segment.end);
+            segments.push(segment);
+            match end {
+                End::Pool(window) => size = (window.along(output.0).0, window.along(output.1).0),
+                _ => break,
+            }
+        }
+        for step in steps {
+            if matches!(step, Step::Activation(_)) {
+                starts.push(starts[starts.len() - 1] + 1);
+            }
+        }
+        let mut pictures = Pictures { channels, segments, tail: steps.to_vec(), starts };
+        pictures.need();
+        pictures
+    }
+
+    /// Which offsets every segment needs, from the last one backwards.
+    fn need(&mut self) {
+        let mut wanted: Option<[Vec<isize>; 2]> = None;
+        for segment in self.segments.iter_mut().rev() {
+            let (h, w) = segment.output;
+            segment.offsets = match segment.end {
+                End::Flatten => [vec![0], vec![0]],
+                End::Gap => [h, w].map(|n| (1 - n as isize..n as isize).collect()),
+                End::Pool(window) => {
+                    let [y, x] = wanted.take().expect("a read-out follows");
+                    [pooled_from(window, h, &y), pooled_from(window, w, &x)]
+                }
+            };
+            let s = segment.stride as isize;
+            wanted = Some(segment.offsets.clone().map(|axis| axis.into_iter().map(|d| d * s).collect()));
+        }
+    }
+
+    /// The same network read out by `flatten`, whose variances need few offsets.
+    fn diagonal_only(&self) -> Pictures {
+        let mut pictures = self.clone();
+        pictures.segments.last_mut().expect("one segment at least").end = End::Flatten;
+        pictures.need();
+        pictures
+    }
+
+    /// Numbers in the profile of a point.
+    pub fn profile_length(&self) -> usize {
+        self.starts[self.starts.len() - 1]
+    }
+}
+
+/// The offsets `s d + e' − e` within `n` that pooling takes the offsets `wanted` from.
+fn pooled_from(window: Window, n: usize, wanted: &[isize]) -> Vec<isize> {
+    let reach = window.size as isize - 1;
+    let near = |d: isize| (d * window.stride as isize - reach)..=(d * window.stride as isize + reach);
+    (1 - n as isize..n as isize).filter(|o| wanted.iter().any(|&d| near(d).contains(o))).collect()
+}
+
+impl Segment {
+    fn new(steps: &[Step], end: Step, input: Size, starts: &mut Vec<usize>) -> Segment {
+        let (mut size, mut aside, mut stages) = (input, vec![], vec![]);
+        for &step in steps {
+            let before = size;
+            match step {
+                Step::Conv(window, _) => size = (window.along(size.0).0, window.along(size.1).0),
+                Step::Fork => aside.push(size),
+                Step::Shortcut => std::mem::swap(&mut size, aside.last_mut().expect("a fork comes before")),
+                Step::Join => drop(aside.pop()),
+                _ => {}
+            }
+            stages.push(Stage { step, input: before, output: size, stride: (1, 1), activation: starts.len() - 1 });
+            if matches!(step, Step::Activation(_)) {
+                starts.push(starts[starts.len() - 1] + size.0 * size.1);
+            }
+        }
+        // Strides from here to the end, backwards; both branches of a sum have the same.
+        let (mut stride, mut aside) = (1, vec![]);
+        for stage in stages.iter_mut().rev() {
+            stage.stride.1 = stride;
+            match stage.step {
+                Step::Conv(window, _) => stride *= window.stride,
+                Step::Join => aside.push(stride),
+                Step::Shortcut => stride = *aside.last().expect("a join comes behind"),
+                Step::Fork => drop(aside.pop()),
+                _ => {}
+            }
+            stage.stride.0 = stride;
+        }
+        let end = match end {
+            Step::AvgPool(window) => End::Pool(window),
+            Step::Flatten => End::Flatten,
+            _ => End::Gap,
+        };
+        Segment { stages, input, output: size, stride, end, offsets: Default::default() }
+    }
+}
+
+/// The part of a picture of size `n` where both `p` and `p + d` lie in it, along one axis.
+fn overlap(n: usize, d: isize) -> Range<usize> {
+    (-d).max(0) as usize..(n as isize - d.max(0)).max(0) as usize
+}
+
+/// Where a patch lies: positions p for which `p + δ` is in the picture too.
+#[derive(Clone, Debug)]
+struct Patch {
+    y: Range<usize>,
+    x: Range<usize>,
+}
+
+impl Patch {
+    fn new(size: Size, offset: [isize; 2]) -> Patch {
+        Patch { y: overlap(size.0, offset[0]), x: overlap(size.1, offset[1]) }
+    }
+
+    fn groups(&self) -> usize {
+        self.y.len() * self.x.len()
+    }
+}

@@ -1,0 +1,359 @@
+//! A network's plan run over pairs of pictures.
+
+use super::passes::{Convolution, PatchActivation, Products};
+use super::pooled::{Pooled, gather};
+use super::{End, Patch, Pictures, Stage};
+use crate::kernel::infinite::{DEEPEST, Phi, Step};
+use crate::operator::Real;
+use crate::operator::aligned::Aligned;
+use crate::operator::network::{Covariances, FIELDS, LANES, Sides, fields};
+use crate::simd::dispatch;
+use ndarray::ArrayView2;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// `WIDTH` pictures side by side: `LANES` of them, or one that all lanes see.
+#[derive(Clone, Debug, Default)]
+pub(in crate::operator) struct Lanes<T, const WIDTH: usize> {
+    /// `[channels, positions, WIDTH]`
+    pixels: Aligned<T>,
+    /// For each activation `[FIELDS, positions, WIDTH]`.
+    sides: Aligned<T>,
+}
+
+impl<T: Real, const WIDTH: usize> Lanes<T, WIDTH> {
+    /// The points `which` of `x` `[n, channels·positions]` and their profiles `[n, length]`.
+    fn load(&mut self, pictures: &Pictures, x: ArrayView2<T>, profile: &[T], which: impl Fn(usize) -> usize) {
+        let rows: [usize; WIDTH] = std::array::from_fn(which);
+        self.pixels.room(x.ncols() * WIDTH);
+        for (l, &row) in rows.iter().enumerate() {
+            let lane = self.pixels.iter_mut().skip(l).step_by(WIDTH);
+            lane.zip(x.row(row)).for_each(|(pixel, &x)| *pixel = x);
+        }
+        self.sides.clear();
+        if profile.is_empty() {
+            return;
+        }
+        let (length, mut variances) = (pictures.profile_length(), vec![]);
+        for activation in pictures.starts.windows(2) {
+            let numbers = activation[0]..activation[1];
+            variances.resize(numbers.len() * WIDTH, T::default());
+            for (l, row) in rows.iter().enumerate() {
+                let lane = variances.iter_mut().skip(l).step_by(WIDTH);
+                let from = &profile[row * length + numbers.start..row * length + numbers.end];
+                lane.zip(from).for_each(|(variance, &v)| *variance = v);
+            }
+            fields(&variances, &mut self.sides);
+        }
+    }
+
+    /// Sides of an activation, for all positions.
+    fn of(&self, pictures: &Pictures, activation: usize) -> Sides<'_, T, WIDTH> {
+        let each = FIELDS * WIDTH;
+        let range = pictures.starts[activation] * each..pictures.starts[activation + 1] * each;
+        Sides::each(&self.sides[range])
+    }
+}
+
+/// Buffers that one thread reuses from pair to pair.
+#[derive(Default)]
+pub(in crate::operator) struct PictureBuffers<T> {
+    now: Covariances<T>,
+    next: Covariances<T>,
+    sums: Aligned<T>,
+    aside: Vec<Covariances<T>>,
+    pooled: [Pooled<T>; 2],
+    x: Lanes<T, 1>,
+    y: Lanes<T, LANES>,
+}
+
+/// What becomes of the activations' sides in a run.
+enum Run<'a, T, const X: usize> {
+    /// Between different pictures: they are known.
+    Known { x: &'a Lanes<T, X>, y: &'a Lanes<T, LANES> },
+    /// Pictures with themselves at offset zero: they are found.
+    Found(&'a mut Lanes<T, LANES>),
+}
+
+impl<T: Real> PictureBuffers<T> {
+    /// `values` `[rows, columns]` ← Θ with `ntk`, K without, of the pictures `a[rows]`, `b[columns]`.
+    pub fn tile(
+        &mut self,
+        pictures: &Pictures,
+        ntk: bool,
+        (a, rows): ((ArrayView2<T>, &[T]), Range<usize>),
+        (b, columns): ((ArrayView2<T>, &[T]), Range<usize>),
+        values: &mut [T],
+    ) {
+        let (mut x, mut y) = (std::mem::take(&mut self.x), std::mem::take(&mut self.y));
+        for start in columns.clone().step_by(LANES) {
+            // The last picture fills up the lanes.
+            let last = columns.end - 1;
+            y.load(pictures, b.0, b.1, |l| last.min(start + l));
+            for row in rows.clone() {
+                x.load(pictures, a.0, a.1, |_| row);
+                let result = self.kernel(pictures, ntk, &x, &y);
+                let at = (row - rows.start) * columns.len() + start - columns.start;
+                let width = LANES.min(columns.end - start);
+                values[at..at + width].copy_from_slice(&result[..width]);
+            }
+        }
+        (self.x, self.y) = (x, y);
+    }
+
+    /// The kernel of sixteen pairs.
+    fn kernel<const X: usize>(
+        &mut self,
+        pictures: &Pictures,
+        ntk: bool,
+        x: &Lanes<T, X>,
+        y: &Lanes<T, LANES>,
+    ) -> Vec<T> {
+        for i in 0..pictures.segments.len() {
+            self.segment(pictures, i, ntk, x, y);
+        }
+        let spatial = pictures.starts.len() - 1 - tail_activations(pictures);
+        let mut now = std::mem::take(&mut self.next);
+        now.run(&pictures.tail, &mut self.aside, |i| (x.of(pictures, spatial + i), y.of(pictures, spatial + i)));
+        let result = if ntk { now.theta.to_vec() } else { now.k.to_vec() };
+        self.next = now;
+        result
+    }
+
+    /// All offsets of a segment; leaves the pooled array, or the read-out in `self.next`.
+    fn segment<const X: usize>(
+        &mut self,
+        pictures: &Pictures,
+        index: usize,
+        ntk: bool,
+        x: &Lanes<T, X>,
+        y: &Lanes<T, LANES>,
+    ) {
+        let segment = &pictures.segments[index];
+        let zeros = |len: usize| {
+            let mut zeros = Covariances::default();
+            zeros.k.resize(len, T::default());
+            zeros.theta.resize(if ntk { len } else { 0 }, T::default());
+            zeros
+        };
+        let mut total = match segment.end {
+            End::Pool(window) => {
+                let size = (window.along(segment.output.0).0, window.along(segment.output.1).0);
+                Pooled { size, values: zeros((size.0 * size.1).pow(2) * LANES) }
+            }
+            _ => Pooled { size: (1, 1), values: zeros(LANES) },
+        };
+        let positions = (segment.output.0 * segment.output.1) as f64;
+        for &dy in &segment.offsets[0] {
+            for &dx in &segment.offsets[1] {
+                let offset = [dy, dx];
+                self.patch(pictures, index, ntk, offset, &mut Run::Known { x, y });
+                let patch = Patch::new(segment.output, offset);
+                match segment.end {
+                    End::Pool(window) => total.add(window, &self.now, &patch, offset, ntk),
+                    _ => total.sum(&self.now, ntk),
+                }
+            }
+        }
+        total.scale(match segment.end {
+            End::Pool(window) => (window.size as f64).powi(-4),
+            End::Flatten => 1.0 / positions,
+            End::Gap => 1.0 / (positions * positions),
+        });
+        match segment.end {
+            End::Pool(_) => {
+                self.pooled.swap(0, 1);
+                self.pooled[0] = total;
+            }
+            _ => self.next = total.values,
+        }
+    }
+
+    /// One offset through a segment; leaves its covariances in `self.now`.
+    fn patch<const X: usize>(
+        &mut self,
+        pictures: &Pictures,
+        index: usize,
+        ntk: bool,
+        offset: [isize; 2],
+        run: &mut Run<T, X>,
+    ) {
+        let segment = &pictures.segments[index];
+        let at = |stride: usize| offset.map(|d| d * stride as isize);
+        self.begin(pictures, index, ntk, at(segment.stride), run);
+        self.aside.resize_with(DEEPEST, Covariances::default);
+        let mut top = 0;
+        let mut stages = segment.stages.iter().peekable();
+        while let Some(stage) = stages.next() {
+            match stage.step {
+                Step::Conv(window, v) => {
+                    let before = Patch::new(stage.input, at(stage.stride.0));
+                    let after = Patch::new(stage.output, at(stage.stride.1));
+                    let convolution = Convolution::new(window, v, stage.input, before, after);
+                    // An activation behind it takes each row at once.
+                    let fused = stages.peek().and_then(|next| activation(pictures, next, at(next.stride.0), run));
+                    if fused.is_some() {
+                        stages.next();
+                    }
+                    convolution.run(ntk, &self.now, &mut self.next, &mut self.sums, |i, k, theta| {
+                        if let Some(activation) = &fused {
+                            activation.row(i, k, theta);
+                        }
+                    });
+                    std::mem::swap(&mut self.now, &mut self.next);
+                }
+                Step::Activation(phi) => match activation(pictures, stage, at(stage.stride.0), run) {
+                    Some(activation) => activation.all(&mut self.now),
+                    None => {
+                        if let Run::Found(lanes) = run {
+                            find(phi, &mut self.now, &mut lanes.sides);
+                        }
+                    }
+                },
+                Step::Fork => {
+                    self.aside[top].copy(&self.now);
+                    top += 1;
+                }
+                Step::Shortcut => std::mem::swap(&mut self.now, &mut self.aside[top - 1]),
+                Step::Join => {
+                    top -= 1;
+                    self.now.add(&self.aside[top]);
+                }
+                Step::Dense(_) | Step::AvgPool(_) | Step::Flatten | Step::Gap => {
+                    unreachable!("a segment holds none of these")
+                }
+            }
+        }
+    }
+
+    /// The patch at the start of a segment: products of pixels, or what was pooled before.
+    fn begin<const X: usize>(
+        &mut self,
+        pictures: &Pictures,
+        index: usize,
+        ntk: bool,
+        offset: [isize; 2],
+        run: &Run<T, X>,
+    ) {
+        let segment = &pictures.segments[index];
+        let patch = Patch::new(segment.input, offset);
+        let length = patch.groups() * LANES;
+        self.now.k.room(length);
+        self.now.theta.clear();
+        if index > 0 {
+            let pooled = &self.pooled[0].values;
+            gather(&pooled.k, segment.input, &patch, offset, &mut self.now.k);
+            if ntk {
+                self.now.theta.resize(length, T::default());
+                gather(&pooled.theta, segment.input, &patch, offset, &mut self.now.theta);
+            }
+            return;
+        }
+        // Θ begins as zero, which a convolution need not be told.
+        if ntk && !matches!(segment.stages.first(), Some(Stage { step: Step::Conv(..), .. })) {
+            self.now.theta.resize(length, T::default());
+        }
+        let (x, y) = match run {
+            Run::Known { x, y } => (&x.pixels, &y.pixels),
+            Run::Found(lanes) => (&lanes.pixels, &lanes.pixels),
+        };
+        let (size, channels, out) = (segment.input, pictures.channels, &mut self.now.k);
+        dispatch(Products::<T, X> { x, y, size, channels, patch: &patch, offset, out });
+    }
+}
+
+/// What the stage does to a patch at this offset, if it is an activation between known sides.
+fn activation<'a, T: Real, const X: usize>(
+    pictures: &Pictures,
+    stage: &Stage,
+    offset: [isize; 2],
+    run: &Run<'a, T, X>,
+) -> Option<PatchActivation<'a, T, X>> {
+    let (Step::Activation(phi), Run::Known { x, y }) = (stage.step, run) else { return None };
+    let (x, y) = (x.of(pictures, stage.activation), y.of(pictures, stage.activation));
+    Some(PatchActivation { phi, width: stage.input.1, patch: Patch::new(stage.input, offset), offset, x, y })
+}
+
+impl Pictures {
+    /// The profiles `[n, length]` of the pictures `x` `[n, channels·positions]`.
+    pub fn profiles(&self, x: ArrayView2<f64>) -> Vec<f64> {
+        let (few, length) = (self.diagonal_only(), self.profile_length());
+        let mut profiles = vec![0.0; x.nrows() * length];
+        let batches = profiles.par_chunks_mut(LANES * length.max(1)).enumerate();
+        batches.for_each_init(PictureBuffers::default, |buffers, (batch, profiles)| {
+            let mut lanes = Lanes::<f64, LANES>::default();
+            lanes.load(self, x, &[], |l| (batch * LANES + l).min(x.nrows() - 1));
+            buffers.find_sides(self, &few, &mut lanes);
+            for (lane, profile) in profiles.chunks_exact_mut(length).enumerate() {
+                for activation in self.starts.windows(2) {
+                    // The variances are the first field.
+                    let from = FIELDS * activation[0] * LANES + lane;
+                    let variances = lanes.sides[from..].iter().step_by(LANES);
+                    profile[activation[0]..activation[1]].iter_mut().zip(variances).for_each(|(v, &found)| *v = found);
+                }
+            }
+        });
+        profiles
+    }
+
+    /// `κ(x,x)` of each picture of `x`, with their profiles.
+    pub fn diagonal(&self, ntk: bool, x: ArrayView2<f64>, profiles: &[f64]) -> Vec<f64> {
+        let mut values = vec![0.0; x.nrows()];
+        let batches = values.par_chunks_mut(LANES).enumerate();
+        batches.for_each_init(PictureBuffers::default, |buffers, (batch, values)| {
+            let mut lanes = Lanes::<f64, LANES>::default();
+            lanes.load(self, x, profiles, |l| (batch * LANES + l).min(x.nrows() - 1));
+            let found = buffers.kernel(self, ntk, &lanes, &lanes);
+            values.copy_from_slice(&found[..values.len()]);
+        });
+        values
+    }
+}
+
+impl PictureBuffers<f64> {
+    fn find_sides(&mut self, pictures: &Pictures, few: &Pictures, lanes: &mut Lanes<f64, LANES>) {
+        for index in 0..few.segments.len() {
+            self.patch(few, index, false, [0, 0], &mut Run::<f64, LANES>::Found(lanes));
+            if index + 1 < few.segments.len() {
+                self.segment(few, index, false, lanes, lanes);
+            }
+        }
+        if tail_activations(pictures) == 0 {
+            return;
+        }
+        // The variances behind the read-out take the whole of it.
+        for index in 0..pictures.segments.len() {
+            self.segment(pictures, index, false, lanes, lanes);
+        }
+        let mut variances = std::mem::take(&mut self.next.k);
+        let mut aside = vec![];
+        for step in &pictures.tail {
+            match step {
+                Step::Dense(v) => variances.iter_mut().for_each(|k| *k = v.weight * *k + v.bias),
+                Step::Activation(phi) => {
+                    let mut now = Covariances { k: variances, theta: Aligned::default() };
+                    find(*phi, &mut now, &mut lanes.sides);
+                    variances = now.k;
+                }
+                Step::Fork => aside.push(variances.clone()),
+                Step::Shortcut => std::mem::swap(&mut variances, aside.last_mut().expect("a fork comes before")),
+                Step::Join => {
+                    let other = aside.pop().expect("a fork comes before");
+                    variances.iter_mut().zip(&other[..]).for_each(|(k, o)| *k += o);
+                }
+                Step::Flatten => {}
+                Step::Conv(..) | Step::AvgPool(_) | Step::Gap => unreachable!("the pictures have been read out"),
+            }
+        }
+    }
+}
+
+fn tail_activations(pictures: &Pictures) -> usize {
+    pictures.tail.iter().filter(|s| matches!(s, Step::Activation(_))).count()
+}
+
+/// Variances become the sides of an activation, `[FIELDS, positions, LANES]` at the end of `sides`, and then its second moments.
+fn find<T: Real>(phi: Phi, now: &mut Covariances<T>, sides: &mut Aligned<T>) {
+    fields(&now.k, sides);
+    now.k.iter_mut().for_each(|k| *k = T::of(phi.second_moment(k.wide())));
+}
