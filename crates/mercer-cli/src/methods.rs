@@ -66,7 +66,7 @@ pub const METHODS: &[Entry] = &[
     Entry {
         name: "neuralef",
         help: "trained networks, each orthogonal to those before it",
-        options: &[&training::COMMON, &["averaged"]],
+        options: &[&training::COMMON, &["averaged", "joint"]],
         make: |o, _| training::make(Kind::NeuralEf { averaged: false }, o),
     },
     Entry {
@@ -241,6 +241,7 @@ mod tests {
                 resume: true,
                 math: Some(mercer::compute::Math::Tf32),
                 averaged: true,
+                joint: true,
                 nesting: Some(Nesting::Joint),
             },
         };

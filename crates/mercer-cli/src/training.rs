@@ -57,6 +57,10 @@ pub struct TrainingOptions {
     #[arg(long)]
     pub averaged: bool,
 
+    /// neuralef: each function kept apart from all before it together, not one by one; for a dominant first eigenvalue
+    #[arg(long, conflicts_with = "averaged")]
+    pub joint: bool,
+
     /// nested: how the problems of rank 1 to k are nested [default: joint with a shared trunk, else sequential]
     #[arg(long, value_parser = nestings())]
     pub nesting: Option<Nesting>,
@@ -72,7 +76,7 @@ pub const COMMON: [&str; 10] =
 
 impl TrainingOptions {
     /// Every option, and whether it was given.
-    pub fn given(&self) -> [(&'static str, bool); 12] {
+    pub fn given(&self) -> [(&'static str, bool); 13] {
         [
             ("steps", self.steps.is_some()),
             ("batch", self.batch.is_some()),
@@ -85,6 +89,7 @@ impl TrainingOptions {
             ("checkpoint-every", self.checkpoint_every.is_some()),
             ("resume", self.resume),
             ("averaged", self.averaged),
+            ("joint", self.joint),
             ("nesting", self.nesting.is_some()),
         ]
     }
@@ -99,6 +104,7 @@ pub fn make(kind: Kind, options: &Options) -> Box<dyn Method> {
 pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
     let o = &options.training;
     let kind = match kind {
+        Kind::NeuralEf { .. } if o.joint => Kind::NeuralEfJoint,
         Kind::NeuralEf { .. } => Kind::NeuralEf { averaged: o.averaged },
         Kind::Nested { .. } => Kind::Nested { nesting: o.nesting },
         other => other,

@@ -316,7 +316,7 @@ fn the_process_of_a_convolutional_network_tells_digits_apart() {
     let folder = tempfile::tempdir().unwrap();
     let found = &object(folder.path(), &["reproduce", "cnn-gp", "--quick"])["result"]["found"];
     let rows = found["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 6);
+    assert_eq!(rows.len(), 7);
     for row in rows {
         // Chance is right on one digit in ten.
         let accuracy = row["accuracy"].as_f64().unwrap();
@@ -328,9 +328,11 @@ fn the_process_of_a_convolutional_network_tells_digits_apart() {
     assert!(exact["accuracy"].as_f64() > Some(0.6), "{exact}");
     let named = |method: &str| rows.iter().find(|row| row["method"] == method).unwrap();
     let residual = |method: &str| named(method)["residual"].as_f64().unwrap();
-    assert!(residual("exact") < 1e-5 && residual("NeuralEF") < 1.0);
+    // The first eigenvalue is most of the trace: penalties one by one hold NeuralEF up, those taken together do not.
+    assert!(residual("exact") < 1e-5 && residual("joint NeuralEF") < 0.6 * residual("NeuralEF"));
+    assert!(named("joint NeuralEF")["accuracy"].as_f64() > Some(0.6));
     // Trained functions need no drawn network at a new image.
-    assert_eq!(named("NeuralEF")["networks"], 0);
+    assert_eq!(named("joint NeuralEF")["networks"], 0);
     assert_eq!(named("exact")["networks"], found["networks"]);
     let page = std::fs::read_to_string(folder.path().join("report/cnn-gp.html")).unwrap();
     assert!(page.matches("<svg").count() >= 2 && page.contains("84.98"));

@@ -18,7 +18,7 @@ use ndarray::{Array2, Array3};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The device, for one test at a time: they share its stream, its precision and its memory.
+/// The device, for one test at a time: they share its stream and its memory.
 fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -39,8 +39,9 @@ macro_rules! device {
 
 const K: usize = 3;
 const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
     Kind::NeuralEf { averaged: false },
+    Kind::NeuralEfJoint,
     Kind::NeuralEf { averaged: true },
     Kind::Nested { nesting: Some(Nesting::Sequential) },
     Kind::Nested { nesting: Some(Nesting::Joint) },
@@ -160,9 +161,14 @@ impl Case<'_> {
     }
 }
 
-/// The functions that a kind wants, of this architecture.
+/// The functions that a kind wants, of this architecture. Ritz's gradient is divided by the eigenvalues of Σ, which come from
+/// sums in f32: it has few units that differ much, so that they are far above rounding.
 fn networks(architecture: &str) -> impl Fn(Kind, usize) -> Functions {
-    move |kind, inputs| kind.functions(architecture, inputs, K, &Rng::new(2)).unwrap()
+    move |kind, inputs| {
+        let few = architecture.replace("dense(16) sincos dense(16)", "dense(16)").replace("dense(16)", "dense(6, w=3)");
+        let architecture = if kind == Kind::Ritz { &few } else { architecture };
+        kind.functions(architecture, inputs, K, &Rng::new(2)).unwrap()
+    }
 }
 
 #[test]
@@ -175,6 +181,18 @@ fn sampled_functions() {
         let name = format!("{samples} functions");
         Case { name: &name, action: &action, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }.agrees(device);
     }
+}
+
+/// Networks of convolutions, whose products are a library's.
+#[test]
+fn images() {
+    let (device, _held) = device!();
+    let x = random((200, 32));
+    let f = LowRankOperator::new(smooth(60, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
+    let action = || Box::new(OperatorAction::new(&f, x.view()).unwrap()) as Box<dyn Action + '_>;
+    let functions =
+        networks("image(2, 4, 4) conv(4, 3, stride=2) sincos conv(4, 2) sincos flatten dense(8) sincos dense(1)");
+    Case { name: "images", action: &action, functions: &functions, kinds: &KINDS[..6], batch: 48 }.agrees(device);
 }
 
 #[test]
@@ -196,7 +214,7 @@ fn kernels_of_matrices() {
     let action = || Box::new(MatrixValued::new(f.view(), x.view()).unwrap()) as Box<dyn Action + '_>;
     // An odd batch, whose halves are of different size. Ritz has units of one output.
     let functions = networks("dense(16) sincos dense(3)");
-    Case { name: "three outputs", action: &action, functions: &functions, kinds: &KINDS[..5], batch: 33 }
+    Case { name: "three outputs", action: &action, functions: &functions, kinds: &KINDS[..6], batch: 33 }
         .agrees(device);
 }
 
@@ -259,7 +277,7 @@ fn envelopes() {
     Case { name: "a kernel", action: &on_kernel, functions: &one, kinds: &KINDS, batch: 48 }.agrees(device);
     let f = smooth(30, &x, 2);
     let on_samples = || Box::new(MatrixValued::new(f.view(), x.view()).unwrap()) as Box<dyn Action + '_>;
-    Case { name: "two outputs", action: &on_samples, functions: &two, kinds: &KINDS[..5], batch: 48 }.agrees(device);
+    Case { name: "two outputs", action: &on_samples, functions: &two, kinds: &KINDS[..6], batch: 48 }.agrees(device);
     let graph = NeighbourGraph::new(x.view(), 5);
     let on_graph = || Box::new(GraphLaplacian::new(&graph, x.view(), 0.3).unwrap()) as Box<dyn Action + '_>;
     Case { name: "a graph", action: &on_graph, functions: &one, kinds: &KINDS, batch: 20 }.agrees(device);

@@ -16,7 +16,7 @@ use ndarray::{Array2, ArrayView2};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// The device, for one test at a time: they share its stream, its precision and its memory.
+/// The device, for one test at a time: they share its stream and its memory.
 fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -38,8 +38,9 @@ macro_rules! device {
 const K: usize = 3;
 const BATCH: usize = 48;
 const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
-const RESIDENT: [Kind; 4] = [
+const RESIDENT: [Kind; 5] = [
     Kind::NeuralEf { averaged: false },
+    Kind::NeuralEfJoint,
     Kind::NeuralEf { averaged: true },
     Kind::Nested { nesting: Some(Nesting::Sequential) },
     Kind::Nested { nesting: Some(Nesting::Joint) },

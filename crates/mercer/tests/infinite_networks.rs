@@ -77,6 +77,25 @@ fn limits_that_can_be_worked_out_by_hand() {
 }
 
 #[test]
+fn tiles_of_series_agree_with_integrals() {
+    // Inputs of deviations up to about 1.5, where the integrals of `Kernel::value` are good to 1e-9.
+    let x = points(50, 8, 5);
+    for act in ["tanh", "sigmoid", "softplus"] {
+        for name in ["ntk", "nngp"] {
+            let kernel = Kernel::parse(&format!("{name}(depth=3, act={act}, w_var=1, b_var=0.1)")).unwrap();
+            let want = values(&kernel, x.view());
+            let off = error(&gram::<f64>(&kernel, x.view()), &want);
+            assert!(off < 1e-8, "{kernel} in f64 is off by {off:e}");
+            // In f32 entries near zero cancel: against the largest.
+            let scale = want.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+            let off =
+                (gram::<f32>(&kernel, x.view()).mapv(f64::from) - &want).iter().fold(0.0f64, |m, v| m.max(v.abs()));
+            assert!(off < 1e-6 * scale, "{kernel} in f32 is off by {off:e} of {scale}");
+        }
+    }
+}
+
+#[test]
 fn zero_and_equal_points_are_no_trouble() {
     let x = ndarray::array![[0.0, 0.0], [1.0, 2.0], [1.0, 2.0], [-1.0, -2.0], [1e-12, 0.0], [1e8, 1.0]];
     for act in ["relu", "leaky_relu", "abs", "erf", "sin", "sign", "step", "gaussian", "gelu", "tanh", "softplus"] {

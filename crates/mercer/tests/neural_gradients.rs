@@ -121,6 +121,26 @@ fn neuralef_follows_each_functions_own_objective() {
     }
 }
 
+#[test]
+fn joint_neuralef_takes_off_what_the_earlier_functions_span() {
+    // ℓ_j = −(R_jj − r_jᵀR⁻¹r_j), the functions before j held fixed: with R = LLᵀ the last pivot of j + 1 functions.
+    let loss = |r: &Array2<f64>, j: usize| {
+        let lower = Cholesky::new(r.slice(s![..=j, ..=j])).unwrap();
+        -lower.lower()[(j, j)].powi(2)
+    };
+    let kind = Kind::NeuralEfJoint;
+    let mut setting = Setting::new(kind, 4);
+    let mut neuralef = objective(&setting, kind, 4);
+    let (total, gradient) = setting.gradient(neuralef.as_mut());
+    let psi = setting.psi(&setting.direction(None, 0), 0.0);
+    let r = setting.r(&psi);
+    assert!((total - (0..4).map(|j| loss(&r, j)).sum::<f64>()).abs() < 1e-5);
+    for j in 0..4 {
+        let d = setting.direction(Some(j), 30 + j as u64);
+        setting.check(&gradient, &d, |setting, psi| loss(&setting.r(psi), j));
+    }
+}
+
 /// `L⁻¹ΠL⁻ᵀ` with `Σ = LLᵀ`.
 fn rotated(sigma: &Array2<f64>, pi: &Array2<f64>) -> Array2<f64> {
     let factor = Cholesky::new(sigma.view()).unwrap();

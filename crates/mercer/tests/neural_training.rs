@@ -1,6 +1,6 @@
 //! The training loop: resuming, recovering, interrupting, repeating.
 
-use mercer::compute::Tensor;
+use mercer::compute::{Device, Tensor};
 use mercer::kernel::Kernel;
 use mercer::operator::Precision;
 use mercer::rng::Rng;
@@ -302,4 +302,22 @@ fn an_unwritable_checkpoint_shows_before_training() {
     let error = run(Kind::Ritz, &mut action, &settings(Some(nowhere)), None).err().unwrap();
     assert!(error.to_string().contains("/nonexistent-folder"), "{error}");
     assert_eq!(action.batches, 0);
+}
+
+/// Functions are evaluated with the statistics of the points on which they were calibrated, batch norms included.
+#[test]
+fn calibrated_functions_are_those_that_were_trained() {
+    let mut rng = Rng::new(3);
+    let points: Vec<f32> = (0..100).map(|_| (2.0 + rng.normal()) as f32).collect();
+    let x = Tensor::from_host(Device::Cpu, &[50, 2], &points).unwrap();
+    for architecture in ["dense(8) bn relu dense(1)", "dense(8) l2norm relu dense(1)"] {
+        let mut functions = Functions::networks(architecture, 2, 3, false, &Rng::new(1)).unwrap();
+        let mut trained = Tensor::zeros(Device::Cpu, &[0]).unwrap();
+        functions.forward(&x, &mut trained).unwrap();
+        functions.calibrate(&x).unwrap();
+        let evaluated = functions.evaluate(&x).unwrap().to_host().unwrap();
+        for (a, b) in trained.to_host().unwrap().iter().zip(&evaluated) {
+            assert!((a - b).abs() < 1e-5, "{architecture}: {a} and {b}");
+        }
+    }
 }

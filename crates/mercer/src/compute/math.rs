@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub enum Math {
     /// Nothing: 24 bits of mantissa.
     #[default]
-    F32 = 0,
+    F32,
     /// Rounds them to 11 bits of mantissa.
-    Tf32 = 1,
+    Tf32,
     /// Rounds them to 8 bits of mantissa, in a copy that is made of them: it pays for large products.
-    Bf16 = 2,
+    Bf16,
 }
 
 impl Math {
@@ -23,15 +23,6 @@ impl Math {
             Math::F32 => "f32",
             Math::Tf32 => "tf32",
             Math::Bf16 => "bf16",
-        }
-    }
-
-    /// The one with this number.
-    pub(super) fn of(number: u8) -> Math {
-        match number {
-            1 => Math::Tf32,
-            2 => Math::Bf16,
-            _ => Math::F32,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Real;
 use super::aligned::Aligned;
-use crate::kernel::infinite::{DEEPEST, Phi, Side, Step};
+use crate::kernel::infinite::{DEEPEST, Phi, Side, Step, TERMS};
 use crate::simd::{Num, Pack, SimdJob, dispatch};
 
 /// Pairs that are computed together: one vector of the widest kind in f32.
@@ -22,17 +22,25 @@ pub(super) struct Sides<'a, T, const WIDTH: usize> {
     /// From one group of lanes to the next.
     group: usize,
     start: usize,
+    /// Coefficients of a series, `[terms, groups, WIDTH]` likewise; none where there is no series.
+    series: &'a [T],
+    terms: usize,
 }
 
 impl<'a, T: Real, const WIDTH: usize> Sides<'a, T, WIDTH> {
     /// One for each group.
     pub fn each(values: &'a [T]) -> Self {
-        Sides { values, field: values.len() / FIELDS, group: WIDTH, start: 0 }
+        Sides { values, field: values.len() / FIELDS, group: WIDTH, start: 0, series: &[], terms: 0 }
     }
 
     /// The same for all groups.
     pub fn same(values: &'a [T]) -> Self {
-        Sides { values, field: values.len() / FIELDS, group: 0, start: 0 }
+        Sides { values, field: values.len() / FIELDS, group: 0, start: 0, series: &[], terms: 0 }
+    }
+
+    /// With the coefficients of a series.
+    pub fn with_series(self, series: &'a [T], terms: usize) -> Self {
+        Sides { series, terms, ..self }
     }
 
     /// From this group on.
@@ -43,6 +51,11 @@ impl<'a, T: Real, const WIDTH: usize> Sides<'a, T, WIDTH> {
     #[inline(always)]
     fn field(&self, field: usize, group: usize) -> [T; LANES] {
         lanes::<T, WIDTH>(self.values, field * self.field + self.start + group * self.group)
+    }
+
+    #[inline(always)]
+    fn term(&self, term: usize, group: usize) -> [T; LANES] {
+        lanes::<T, WIDTH>(self.series, term * (self.series.len() / self.terms) + self.start + group * self.group)
     }
 }
 
@@ -140,7 +153,7 @@ struct Activate<'a, T, const PHI: usize, const X: usize> {
 }
 
 impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
-    /// Values and slopes of one group of lanes. The quadratures loop over nodes, so they see a pack; the closed forms become
+    /// Values and slopes of one group of lanes. Quadratures and series loop over nodes and terms, so they see a pack; the closed forms become
     /// vector code by the loop around them.
     #[inline(always)]
     fn group<const FMA: bool>(&self, group: usize, k: &mut [T; LANES], slopes: &mut [T; LANES]) {
@@ -155,7 +168,18 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
                 inverse: pack(&inverse.0),
             };
             let y = Side { variance: pack(&variance.1), deviation: pack(&deviation.1), inverse: pack(&inverse.1) };
-            let (value, slope) = phi.dual(pack::<T, FMA>(k), x, y);
+            let (value, slope) = if self.x.terms > 0 {
+                phi.dual_of_series(
+                    pack::<T, FMA>(k),
+                    x,
+                    y,
+                    self.x.terms,
+                    #[inline(always)]
+                    |m| pack::<T, FMA>(&self.x.term(m, group)) * pack(&self.y.term(m, group)),
+                )
+            } else {
+                phi.dual(pack::<T, FMA>(k), x, y)
+            };
             for l in 0..LANES {
                 (k[l], slopes[l]) = (T::of_lane(value.0[l]), T::of_lane(slope.0[l]));
             }
@@ -244,8 +268,8 @@ pub(super) fn fields<T: Real>(variances: &[T], out: &mut Aligned<T>) {
     }
 }
 
-/// The profile of a point of a network without positions: the variances of its activations' inputs, `[activations]`, from
-/// `‖x‖²/d`.
+/// The profile of a point of a network without positions, from `‖x‖²/d`: for every activation the variance of its inputs, and
+/// the coefficients of its series where it is one.
 pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
     let (mut now, mut aside, mut profile) = (square, vec![], vec![]);
     for step in steps {
@@ -253,6 +277,7 @@ pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
             Step::Dense(v) => now = v.weight * now + v.bias,
             Step::Activation(phi) => {
                 profile.push(T::of(now));
+                profile.extend(phi.series(now).into_iter().map(T::of));
                 now = phi.second_moment(now);
             }
             Step::Fork => aside.push(now),
@@ -264,6 +289,47 @@ pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
     profile
 }
 
+/// Whether any of its activations is a series.
+pub(super) fn has_series(steps: &[Step]) -> bool {
+    places(steps).iter().any(|(_, is_series)| *is_series)
+}
+
+/// Where the activations of a network without positions begin in a [`profile`], and whether they are series.
+fn places(steps: &[Step]) -> Vec<(usize, bool)> {
+    let mut start = 0;
+    let activations = steps.iter().filter_map(|step| match step {
+        Step::Activation(phi) => Some(phi.parity().is_some()),
+        _ => None,
+    });
+    let place = |is_series: bool| {
+        let here = start;
+        start += 1 + if is_series { TERMS } else { 0 };
+        (here, is_series)
+    };
+    activations.map(place).collect()
+}
+
+/// How many terms of a series count in precision `T`, for profiles `x` and `y` of `length` numbers whose coefficients are
+/// those `[TERMS]` from `start` on: what the others add is at most the root of the product of both sides' shares, where
+/// `share = Σ_{n left out} n a_n² / Σ n a_n²`, as slopes weigh them.
+fn terms_that_count<T: Real>(x: &[T], y: &[T], length: usize, start: usize) -> usize {
+    let shares = |profiles: &[T]| {
+        let mut largest = vec![0.0f64; TERMS + 1];
+        for profile in profiles.chunks_exact(length) {
+            let coefficients = &profile[start..start + TERMS];
+            let mut left = vec![0.0f64; TERMS + 1];
+            for m in (0..TERMS).rev() {
+                left[m] = left[m + 1] + (2 * m + 1) as f64 * coefficients[m].wide().powi(2);
+            }
+            let all = left[0].max(f64::MIN_POSITIVE);
+            largest.iter_mut().zip(&left).for_each(|(largest, left)| *largest = largest.max(left / all));
+        }
+        largest
+    };
+    let (x, y, bound) = (shares(x), shares(y), 0.01 * T::PRECISION.roundoff());
+    (1..TERMS).find(|&m| (x[m] * y[m]).sqrt() < bound).unwrap_or(TERMS)
+}
+
 /// Buffers that one thread reuses from tile to tile.
 #[derive(Default)]
 pub(super) struct NetworkBuffers<T> {
@@ -271,36 +337,54 @@ pub(super) struct NetworkBuffers<T> {
     aside: Vec<Covariances<T>>,
     x: Aligned<T>,
     y: Aligned<T>,
+    series: Vec<Series<T>>,
     variances: Vec<T>,
+}
+
+/// The series of one activation over a tile.
+#[derive(Default)]
+struct Series<T> {
+    terms: usize,
+    /// Coefficients of the columns' points, `[terms, padded]`.
+    y: Aligned<T>,
 }
 
 impl<T: Real> NetworkBuffers<T> {
     /// `values` `[rows, columns]` from `x·x'/d` to the kernel: Θ with `ntk`, K without. `x` and `y` are the profiles of the
     /// rows and of the columns, `[points, activations]`.
     pub fn fully_connected(&mut self, steps: &[Step], ntk: bool, x: &[T], y: &[T], columns: usize, values: &mut [T]) {
-        let length = y.len() / columns;
+        let (length, places) = (y.len() / columns, places(steps));
         let padded = columns.next_multiple_of(LANES);
-        // [activations, FIELDS, padded]
+        // [activations, FIELDS, padded], and for each series [terms, padded].
         self.y.clear();
-        for activation in 0..length {
-            let at = |j: usize| y[j.min(columns - 1) * length + activation];
+        self.series.resize_with(places.len(), Series::default);
+        for (&(start, is_series), series) in places.iter().zip(&mut self.series) {
+            let at = |number: usize| (0..padded).map(move |j| y[j.min(columns - 1) * length + number]);
             self.variances.clear();
-            self.variances.extend((0..padded).map(at));
+            self.variances.extend(at(start));
             fields(&self.variances, &mut self.y);
+            series.terms = if is_series { terms_that_count(x, y, length, start + 1) } else { 0 };
+            series.y.room(series.terms * padded);
+            for (m, row) in series.y.chunks_exact_mut(padded).enumerate() {
+                row.iter_mut().zip(at(start + 1 + m)).for_each(|(to, v)| *to = v);
+            }
         }
         for (row, values) in values.chunks_exact_mut(columns).enumerate() {
+            let profile = &x[row * length..(row + 1) * length];
             // [activations, FIELDS]
             self.x.clear();
-            x[row * length..(row + 1) * length].iter().for_each(|&v| fields(&[v], &mut self.x));
+            places.iter().for_each(|&(start, _)| fields(&[profile[start]], &mut self.x));
             self.now.k.copy(values);
             self.now.k.resize(padded, T::default());
             self.now.theta.clear();
             self.now.theta.resize(if ntk { padded } else { 0 }, T::default());
-            let (x, y) = (&self.x, &self.y);
+            let (x, y, series) = (&self.x, &self.y, &self.series);
             self.now.run(steps, &mut self.aside, |i| {
                 let (mine, theirs) = (i * FIELDS, i * FIELDS * padded);
-                let x = Sides::<T, 1>::same(&x[mine..mine + FIELDS]);
-                (x, Sides::each(&y[theirs..theirs + FIELDS * padded]))
+                let Series { terms, y: coefficients } = &series[i];
+                let own = places[i].0 + 1;
+                let x = Sides::<T, 1>::same(&x[mine..mine + FIELDS]).with_series(&profile[own..own + terms], *terms);
+                (x, Sides::each(&y[theirs..theirs + FIELDS * padded]).with_series(coefficients, *terms))
             });
             let result = if ntk { &self.now.theta } else { &self.now.k };
             values.copy_from_slice(&result[..columns]);

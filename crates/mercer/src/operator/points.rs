@@ -1,7 +1,7 @@
 //! Points made ready for a kernel: rounded to the tile's precision, shifted or lifted where the formula wants it.
 
 use super::memory::zeros;
-use super::network::{LANES, profile};
+use super::network::{LANES, NetworkBuffers, has_series, profile};
 use super::pictures::Pictures;
 use super::tile::SIDE;
 use super::{Precision, Real};
@@ -120,49 +120,65 @@ impl Plan {
 
     fn diagonal_of_few(&self, x: ArrayView2<f64>) -> Vec<f64> {
         let points = self.points::<f64>(x);
-        let of_pictures = |(view, plan): (&View<f64>, &Option<(Pictures, bool)>)| {
-            plan.as_ref().map(|(pictures, ntk)| pictures.diagonal(*ntk, view.x.view(), &view.profile))
-        };
-        let pictures: Vec<Option<Vec<f64>>> = points.views.iter().zip(&self.pictures).map(of_pictures).collect();
+        let known: Vec<Option<Vec<f64>>> = (0..points.views.len()).map(|v| self.known_diagonal(&points, v)).collect();
         let value = |i: usize| {
-            let mut leaf = 0;
-            self.kernel_at(&self.kernel, &mut leaf, &|(view, statistic)| {
+            self.kernel_at(&self.kernel, &mut 0, &|base, (view, statistic)| {
                 let xx = points.views[view].xx[i];
-                let s = match statistic {
-                    Statistic::Dot => xx,
-                    Statistic::L1 => 0.0,
-                    Statistic::Pictures => pictures[view].as_ref().expect("a diagonal of pictures")[i],
-                };
-                Pair { s, xx, yy: xx }
+                let s = if statistic == Statistic::L1 { 0.0 } else { xx };
+                known[view].as_ref().map_or_else(|| base.visit(Value(Pair { s, xx, yy: xx })), |known| known[i])
             })
         };
         (0..points.n).map(value).collect()
     }
 
-    fn kernel_at(&self, kernel: &Kernel, leaf: &mut usize, pair: &dyn Fn((usize, Statistic)) -> Pair<f64>) -> f64 {
+    /// `κ(x,x)` `[n]` where it is no formula of the norm: of pictures, and of activations that are series.
+    fn known_diagonal(&self, points: &Points<f64>, view: usize) -> Option<Vec<f64>> {
+        let seen = &points.views[view];
+        if let Some((pictures, ntk)) = &self.pictures[view] {
+            return Some(pictures.diagonal(*ntk, seen.x.view(), &seen.profile));
+        }
+        let (network, ntk) = self.lifts[view].as_ref().and_then(Base::network)?;
+        if !has_series(network.steps()) {
+            return None;
+        }
+        let (mut buffers, mut values) = (NetworkBuffers::default(), seen.xx.clone());
+        for (i, value) in values.iter_mut().enumerate() {
+            let profile = seen.side(i..i + 1).profile;
+            buffers.fully_connected(network.steps(), ntk, profile, profile, 1, std::slice::from_mut(value));
+        }
+        Some(values)
+    }
+
+    /// The expression with the bases' values, given by `value` for a base and what it reads.
+    fn kernel_at(&self, kernel: &Kernel, leaf: &mut usize, value: &dyn Fn(&Base, (usize, Statistic)) -> f64) -> f64 {
         match kernel {
             Kernel::Base(base) => {
                 *leaf += 1;
-                let statistic = self.statistics[self.leaves[*leaf - 1]];
-                let pair = pair(statistic);
-                if statistic.1 == Statistic::Pictures { pair.s } else { base.visit(Value(pair)) }
+                value(base, self.statistics[self.leaves[*leaf - 1]])
             }
-            Kernel::Scale(c, k) => c * self.kernel_at(k, leaf, pair),
-            Kernel::Sum(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, pair)).sum(),
-            Kernel::Product(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, pair)).product(),
+            Kernel::Scale(c, k) => c * self.kernel_at(k, leaf, value),
+            Kernel::Sum(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, value)).sum(),
+            Kernel::Product(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, value)).product(),
         }
     }
 }
 
 /// Bytes that operators keep of `n` points of `d` columns beside the points themselves: the variances of every position and
-/// layer where `kernel` sees pictures, with the copy in f64 while they are made.
+/// layer where `kernel` sees pictures, with the copy in f64 while they are made, and the coefficients of series.
 pub(crate) fn profile_bytes(kernel: &Kernel, n: usize, d: usize, precision: Precision) -> u64 {
+    let of_series = |base: &Base| match base.network() {
+        Some((network, _)) if network.shape().is_none() && has_series(network.steps()) => {
+            profile::<f64>(network.steps(), 1.0).len() as u64
+        }
+        _ => 0,
+    };
+    let series = kernel.bases().into_iter().map(of_series).sum::<u64>() * n as u64 * precision.bytes();
     if !kernel.sees_pictures() {
-        return 0;
+        return series;
     }
     let plan = Plan::new(kernel, Array2::zeros((1, d)).view());
     let numbers: usize = plan.pictures.iter().flatten().map(|(pictures, _)| pictures.profile_length()).sum();
-    (numbers * n) as u64 * (precision.bytes() + 8)
+    series + (numbers * n) as u64 * (precision.bytes() + 8)
 }
 
 /// `‖x_i‖²` `[n]` of rounded points, so that ‖x−x‖² cancels to nothing. Each sum runs from left to right in f64, as

@@ -1,16 +1,26 @@
 //! The Gaussian process of a convolutional network on MNIST: what its first functions say of the digits.
 
-use super::{Shown, command, indices, sentence};
+use super::{Options, Shown, command, indices, sentence};
 use crate::context::Context;
 use crate::figure::{Grid, Plot};
 use crate::report::{Report, Table};
 use crate::text;
 use mercer::Result;
-use mercer::theory::cnn_gp::{self, Candidate, Found, PUBLISHED, Plan, Row};
+use mercer::theory::cnn_gp::{self, Candidate, Found, JOINT, PUBLISHED, Plan, Row};
 use serde_json::json;
 
-pub fn run(context: &Context, quick: bool) -> Result<Shown> {
-    let plan = if quick { Plan::quick(context.seed) } else { Plan::full(context.seed) };
+fn plan(options: &Options, seed: u64, quick: bool) -> Plan {
+    let plan = if quick { Plan::quick(seed) } else { Plan::full(seed) };
+    Plan {
+        n: options.train.unwrap_or(plan.n),
+        test: options.test.unwrap_or(plan.test),
+        steps: options.steps.unwrap_or(plan.steps),
+        ..plan
+    }
+}
+
+pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
+    let plan = plan(options, context.seed, quick);
     let bar = context.bar();
     let found = cnn_gp::run(&plan, &bar)?;
     drop(bar);
@@ -37,7 +47,7 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
              twelve that were tried in the same way before, so that the best of them is judged a little too well.",
         )
         .table(tried(&found.candidates))
-        .command(&command("cnn-gp", context, quick));
+        .command(&format!("{}{}", command("cnn-gp", context, quick), options.written()));
     let numbers = json!({ "plan": plan, "found": found, "verdict": verdict });
     Ok(Shown { figure, report, text: said(&found, &verdict), numbers })
 }
@@ -50,8 +60,12 @@ fn setting(plan: &Plan, found: &Found) -> String {
     format!(
         "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of the network {} with drawn weights, by {} samples ({} networks, each output a sample) on {} training and {} test \
          images of MNIST (every pixel centred, one scale for all), which took {}. The {} exact pairs hold {} of its trace.\n\n\
-         NeuralEF trains {} for at most {} steps on batches of {} (it stopped after {}) and ends in Rayleigh–Ritz; Ritz trains the \
-         hidden units of the same network for {} steps and solves for the last layer. Exact functions come from block Krylov \
+         NeuralEF trains {} networks {} for at most {} steps on batches of {} and ends in Rayleigh–Ritz: once with the published \
+         penalties Σ R_ij²/R_ii on function j, i < j (it stopped after {} steps), once with rᵀR⁻¹r in their place, R and r those of \
+         all functions before it (after {}). The two agree once the earlier functions are apart. Before, and on every batch, \
+         functions share some of the first one, a mean of 1/√B or so; this kernel's first eigenvalue is so large that penalties \
+         one by one count this again and again and drown what is left. Ritz trains the hidden units of {} for {} steps and solves \
+         for the last layer. Exact functions come from block Krylov \
          iteration on FᵀF/S, which is never formed; Nyström's method takes {} landmarks drawn uniformly. The polynomial kernel is \
          (x·x'/784 + 1.5)⁴, the RBF has the median distance as its lengthscale.\n\n\
          Features are ψ(x), each brought to mean 0 and variance 1, so that √μ ψ(x) would give the same; multinomial logistic \
@@ -64,10 +78,13 @@ fn setting(plan: &Plan, found: &Found) -> String {
         text::seconds(found.sampling_seconds),
         plan.k,
         text::percent(found.captured),
+        plan.k,
         plan.functions,
         text::grouped(plan.steps as usize),
         plan.batch,
-        text::grouped(found.steps as usize),
+        text::grouped(found.steps[0] as usize),
+        text::grouped(found.steps[1] as usize),
+        plan.trunk,
         text::grouped(plan.ritz_steps as usize),
         text::grouped(plan.landmarks),
     )
@@ -76,11 +93,11 @@ fn setting(plan: &Plan, found: &Found) -> String {
 /// What a new image costs, in words.
 fn costs(found: &Found) -> String {
     let of = |method: &str| found.rows.iter().find(|row| row.method == method);
-    let (Some(neural), Some(exact)) = (of("NeuralEF"), of("exact")) else { return String::new() };
+    let (Some(neural), Some(exact)) = (of(JOINT), of("exact")) else { return String::new() };
     format!(
         "On the CNN-GP kernel, exact functions and Nyström's method are at hand as soon as the samples are, because \
          κ(x,x') = F(x)·F(x')/S; what they cost is the {} drawn networks that every new image must pass through, {} times the \
-         multiply-adds of the one network that NeuralEF has trained.",
+         multiply-adds of the networks that NeuralEF has trained.",
         text::grouped(found.networks),
         text::grouped(exact.multiply_adds / neural.multiply_adds.max(1)),
     )
@@ -132,7 +149,7 @@ const SHOWN: usize = 1500;
 fn embeddings(found: &Found) -> String {
     let digits: Vec<String> = (0..10).map(|digit| digit.to_string()).collect();
     let mut grid = Grid::new("Test images in the coordinates of the eigenfunctions", 2).panel_size(300.0, 240.0);
-    for row in found.rows.iter().filter(|row| ["NeuralEF", "exact"].contains(&row.method)) {
+    for row in found.rows.iter().filter(|row| [JOINT, "exact"].contains(&row.method)) {
         for (a, b) in [(0, 1), (2, 3)].into_iter().filter(|(_, b)| *b < row.functions.ncols()) {
             let [xs, ys] = [a, b].map(|j| row.functions.column(j).iter().copied().take(SHOWN).collect::<Vec<f64>>());
             let plot = Plot::new(label(row)).x(format!("ψ_{{{}}}", a + 1)).y(format!("ψ_{{{}}}", b + 1));

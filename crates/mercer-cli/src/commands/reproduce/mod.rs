@@ -8,6 +8,7 @@ mod graph_laplacian;
 mod inference_cost;
 mod mlp_gp;
 mod ntk;
+mod options;
 
 use crate::context::Context;
 use crate::output::Output;
@@ -15,6 +16,7 @@ use crate::report::Report;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mercer::{Error, Result};
+use options::Options;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -34,15 +36,17 @@ pub struct Reproduce {
     quick: bool,
 
     #[command(flatten)]
-    ntk: ntk::Options,
+    options: Options,
 }
 
 /// An experiment, as the program offers it.
 struct Entry {
     name: &'static str,
     help: &'static str,
-    /// Given the context and whether the smaller run is wanted.
-    run: fn(&Context, bool) -> Result<Shown>,
+    /// The options that it has a use for.
+    options: &'static [&'static str],
+    /// Given the context, whether the smaller run is wanted, and options.
+    run: fn(&Context, bool, &Options) -> Result<Shown>,
 }
 
 /// What an experiment shows: one figure that says it all, the whole report, and what it found in numbers and words.
@@ -58,47 +62,56 @@ const EXPERIMENTS: &[Entry] = &[
     Entry {
         name: "classic-kernels",
         help: "a polynomial and an RBF on the line by every method: who finds the spectrum, and does training help?",
-        run: classic_kernels::run,
+        options: &[],
+        run: |context, quick, _| classic_kernels::run(context, quick),
     },
     Entry {
         name: "eigenvalue-decay",
         help: "eigenvalues fall with the dimension of the data, not of the space around it",
-        run: eigenvalue_decay::run,
+        options: &[],
+        run: |context, quick, _| eigenvalue_decay::run(context, quick),
     },
     Entry {
         name: "oscillator",
         help: "energies of the harmonic oscillator in the plane by every neural method, beside the exact ones",
-        run: bound_states::oscillator,
+        options: &[],
+        run: |context, quick, _| bound_states::oscillator(context, quick),
     },
     Entry {
         name: "hydrogen",
         help: "energies of hydrogen in the plane by every neural method, beside the exact ones",
-        run: bound_states::hydrogen,
+        options: &[],
+        run: |context, quick, _| bound_states::hydrogen(context, quick),
     },
     Entry {
         name: "graph-laplacian",
         help: "the smallest eigenvalues of a neighbour graph by every neural method, beside those of the dense matrix",
-        run: graph_laplacian::run,
+        options: &[],
+        run: |context, quick, _| graph_laplacian::run(context, quick),
     },
     Entry {
         name: "inference-cost",
         help: "trained networks, random features and landmarks of equal cost for a new point: does training earn its keep?",
-        run: inference_cost::run,
+        options: &[],
+        run: |context, quick, _| inference_cost::run(context, quick),
     },
     Entry {
         name: "mlp-gp",
         help: "the Gaussian process of a network in the plane: its first functions by NeuralEF beside the exact ones",
-        run: mlp_gp::run,
+        options: &[],
+        run: |context, quick, _| mlp_gp::run(context, quick),
     },
     Entry {
         name: "cnn-gp",
         help: "the Gaussian process of a convolutional network on MNIST: digits told apart by its first ten functions",
+        options: &["train", "test", "steps"],
         run: cnn_gp::run,
     },
     Entry {
-        name: ntk::NAME,
+        name: "ntk",
         help: "the empirical NTK of a network on airplanes and automobiles: ten functions by NeuralEF, ten random features, the truth",
-        run: |context, quick| ntk::run(context, quick, &ntk::Options::default()),
+        options: &["net", "train", "test", "directions"],
+        run: ntk::run,
     },
 ];
 
@@ -126,17 +139,11 @@ fn indices(n: usize) -> Vec<f64> {
 
 impl Reproduce {
     pub fn run(self, context: &Context) -> Result<()> {
-        let is_ntk = self.experiment.name == ntk::NAME;
-        if !is_ntk {
-            self.ntk.refuse()?;
-        }
+        self.options.check(self.experiment.name, self.experiment.options)?;
         std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
         let at = |extension: &str| Output::new(&self.out.join(format!("{}.{extension}", self.experiment.name)));
         let (figure, page) = (at("svg")?, at("html")?);
-        let shown = match is_ntk {
-            true => ntk::run(context, self.quick, &self.ntk)?,
-            false => (self.experiment.run)(context, self.quick)?,
-        };
+        let shown = (self.experiment.run)(context, self.quick, &self.options)?;
         figure.text(&shown.figure)?;
         shown.report.write(page.path())?;
         for file in [&figure, &page] {

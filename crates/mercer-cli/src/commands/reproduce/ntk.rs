@@ -1,70 +1,28 @@
 //! The empirical NTK of a network on two classes of CIFAR-10: by NeuralEF, by random features, and as it is.
 
-use super::{Shown, command, indices, sentence};
+use super::{Options, Shown, command, indices, sentence};
 use crate::context::Context;
 use crate::figure::{Grid, Plot};
 use crate::report::{Report, Table};
 use crate::text;
-use clap::Args;
+use mercer::Result;
 use mercer::theory::network_ntk::{self, Found, Plan};
-use mercer::{Error, Result};
 use ndarray::Array2;
 use serde_json::json;
-use std::path::PathBuf;
 
-pub const NAME: &str = "ntk";
-
-/// What only this experiment has a use for.
-#[derive(Args, Default)]
-pub struct Options {
-    /// ntk: the network, a file that `mercer train` wrote [default: a small one is trained on the two classes]
-    #[arg(long, value_name = "FILE.safetensors")]
-    net: Option<PathBuf>,
-
-    /// ntk: training images whose kernel is fitted
-    #[arg(long, value_name = "N")]
-    train: Option<usize>,
-
-    /// ntk: test images at which the kernel is compared
-    #[arg(long, value_name = "M")]
-    test: Option<usize>,
-
-    /// ntk: random directions
-    #[arg(long, value_name = "S")]
-    directions: Option<usize>,
-}
-
-impl Options {
-    /// The options that were given, as they are written.
-    fn written(&self) -> String {
-        let net = self.net.as_ref().map(|net| format!(" --net {}", net.display()));
-        let sizes = [("train", self.train), ("test", self.test), ("directions", self.directions)];
-        let sizes = sizes.into_iter().filter_map(|(name, size)| Some(format!(" --{name} {}", size?)));
-        net.into_iter().chain(sizes).collect()
-    }
-
-    /// Other experiments have no use for them.
-    pub fn refuse(&self) -> Result<()> {
-        match self.written().split_whitespace().next() {
-            Some(name) => Err(Error::input(format!("{name} is for `mercer reproduce {NAME}`; leave it out"))),
-            None => Ok(()),
-        }
-    }
-
-    fn plan(&self, seed: u64, quick: bool) -> Plan {
-        let plan = if quick { Plan::quick(seed) } else { Plan::full(seed) };
-        Plan {
-            file: self.net.clone(),
-            train: self.train.unwrap_or(plan.train),
-            test: self.test.unwrap_or(plan.test),
-            directions: self.directions.unwrap_or(plan.directions),
-            ..plan
-        }
+fn plan(options: &Options, seed: u64, quick: bool) -> Plan {
+    let plan = if quick { Plan::quick(seed) } else { Plan::full(seed) };
+    Plan {
+        file: options.net.clone(),
+        train: options.train.unwrap_or(plan.train),
+        test: options.test.unwrap_or(plan.test),
+        directions: options.directions.unwrap_or(plan.directions),
+        ..plan
     }
 }
 
 pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
-    let plan = options.plan(context.seed, quick);
+    let plan = plan(options, context.seed, quick);
     let bar = context.bar();
     let found = network_ntk::run(&plan, &bar)?;
     drop(bar);
@@ -88,7 +46,7 @@ pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
             plan.k,
             text::percent(found.captured)
         ))
-        .command(&format!("{}{}", command(NAME, context, quick), options.written()));
+        .command(&format!("{}{}", command("ntk", context, quick), options.written()));
     let numbers = json!({ "plan": plan, "found": found, "verdict": verdict });
     let said = format!(
         "{}, {} parameters, right at {} of the test images\n{}\n{}\n",

@@ -9,8 +9,8 @@ use crate::compute::Device;
 use crate::compute::Math;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// One open CUDA device: everything queued on it runs on one stream in program order.
@@ -32,7 +32,6 @@ pub struct Gpu {
     pub(super) blas: Mutex<Blas>,
     pub(super) solver: Mutex<Solver>,
     pub(super) dnn: Mutex<Dnn>,
-    math: AtomicU8,
     failure: Mutex<Option<String>>,
     refusal: Mutex<Option<Error>>,
 }
@@ -101,6 +100,10 @@ fn require_libraries() -> Result<()> {
     )))
 }
 
+thread_local! {
+    static MATH: Cell<Math> = const { Cell::new(Math::F32) };
+}
+
 impl Gpu {
     fn open(ordinal: usize) -> Result<Gpu> {
         require_libraries()?;
@@ -136,7 +139,6 @@ impl Gpu {
                 context,
                 stream,
                 copies,
-                math: AtomicU8::new(Math::F32 as u8),
                 failure: Mutex::new(None),
                 refusal: Mutex::new(None),
             })
@@ -189,14 +191,14 @@ impl Gpu {
         self.check()
     }
 
-    /// How products round their factors.
+    /// How products that this thread queues round their factors.
     pub fn math(&self) -> Math {
-        Math::of(self.math.load(Ordering::Relaxed))
+        MATH.get()
     }
 
-    /// Chooses how products round their factors; returns what was before.
+    /// Chooses how products that this thread queues round their factors; returns what was before.
     pub(crate) fn set_math(&self, math: Math) -> Math {
-        Math::of(self.math.swap(math as u8, Ordering::Relaxed))
+        MATH.replace(math)
     }
 
     /// A mark of all work queued so far.

@@ -54,14 +54,37 @@ __device__ double unbiased(double r, double own, double n, double b) {
     return b < 2.0 ? r : (r - own) * ((1.0 - 1.0 / n) * b / (b - 1.0)) + own * (b / n);
 }
 
+// M = L^-1 for R = L D L^T [k, k], by rows of M and `image` [k]: row i is what is left of function i once those before it are
+// taken out; a remainder below `least` takes nothing out of the later ones.
+__device__ void eliminate(int k, double least, const float* r, double* m, double* image) {
+    for (int e = threadIdx.x; e < k * k; e += THREADS) m[e] = e / k == e % k ? 1.0 : 0.0;
+    for (int i = 0; i < k; ++i) {
+        __syncthreads();
+        for (int j = i + threadIdx.x; j < k; j += THREADS) {
+            double sum = 0.0;
+            for (int l = 0; l <= i; ++l) sum = fma(m[i * k + l], (double)r[l * k + j], sum);
+            image[j] = sum;
+        }
+        __syncthreads();
+        double pivot = image[i];
+        if (!(pivot > least)) continue;
+        for (int e = threadIdx.x; e < (k - 1 - i) * (i + 1); e += THREADS) {
+            int j = i + 1 + e / (i + 1), l = e % (i + 1);
+            m[j * k + l] -= image[j] / pivot * m[i * k + l];
+        }
+    }
+    __syncthreads();
+}
+
 // NeuralEF: from C = <psi,psi>, R = <psi,Kpsi> [k, k] the matrix of g = M Kpsi, M = -(2/points) (1 on the diagonal,
 // -R_ij/R_ii at (j, i) below it), the loss -sum_j (R_jj - sum_{i<j} R_ij^2/R_ii) and the eigenvalues R_jj without bias.
-// With average not null the coefficients are those of R's moving average. own null: every kappa(x, x) is G_00.
+// With average not null the coefficients are those of R's moving average; with joint not null, f64 [k + 1, k], M is what
+// eliminate finds. own null: every kappa(x, x) is G_00.
 // trace: the kernel's trace, which the batch's G is yet to be divided by. drawn: the points whose `points` values these
 // are, of n; one where R has no bias. One block.
 extern "C" __global__ void neuralef(int k, double points, double drawn, double n, double trace, double tiny,
                                     const float* gram, const double* own, const float* c, const float* r, double decay, double* average,
-                                    u32* control, double* record, float* m) {
+                                    double* joint, u32* control, double* record, float* m) {
     bool psi = finite(k * k, c), image = finite(k * k, r);
     if (spoiled(control, !psi ? PSI : !image ? IMAGE : 0)) return;
     u32 step = control[STEP], begun = control[BEGUN];
@@ -76,11 +99,13 @@ extern "C" __global__ void neuralef(int k, double points, double drawn, double n
     double largest = 0.0;
     for (int i = threadIdx.x; i < k; i += THREADS) largest = fmax(largest, R(i * k + i));
     largest = block_max(largest);
+    if (joint) eliminate(k, tiny * largest, r, joint, joint + k * k);
     double loss = 0.0;
     for (int e = threadIdx.x; e < k * k; e += THREADS) {
         int j = e / k, i = e % k;
         double v = i == j ? 1.0 : 0.0, pivot = R(i * k + i);
-        if (i < j && pivot > tiny * largest) v = -R(i * k + j) / pivot;
+        if (joint) v = joint[e];
+        else if (i < j && pivot > tiny * largest) v = -R(i * k + j) / pivot;
         m[e] = (float)(v * (-2.0 / points));
         loss -= v * r[i * k + j];
     }

@@ -32,6 +32,17 @@ pub(crate) enum Spoilt {
     Problem,
 }
 
+/// NeuralEF's factors of the earlier functions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Coefficients {
+    /// `R_ij/R_ii`
+    Batch,
+    /// The same of a moving average that keeps this share of its value at each step.
+    Averaged(f64),
+    /// `R⁻¹r_j`
+    Joint,
+}
+
 /// What the device keeps of a chunk of steps, and what the host brings for it.
 pub(crate) struct Chunk {
     pub(super) gpu: &'static Gpu,
@@ -57,6 +68,8 @@ pub(crate) struct Chunk {
     pub(super) average: Buffer,
     /// `(1/Bc) Σ_b ψ_i(x_b)ᵀ κ(x_b,x_b) ψ_i(x_b)`: f64 `[k]`.
     own: Buffer,
+    /// Where [`Coefficients::Joint`] come about: f64 `[k + 1, k]`.
+    joint: Buffer,
     /// Partial sums of the gradient's squares.
     squares: Buffer,
 }
@@ -111,6 +124,7 @@ impl Chunk {
             record: bytes(8 * most * (1 + k))?,
             average: bytes(8 * k * k)?,
             own: bytes(8 * k)?,
+            joint: bytes(8 * (k + 1) * k)?,
             squares: bytes(8 * 1024)?,
         })
     }
@@ -179,8 +193,8 @@ impl Chunk {
         Arg::from(&self.own)
     }
 
-    /// NeuralEF's matrix `M` `[k, k]` with `g = M Kψ` from `C` and `R` `[k, k]`, with the coefficients of a moving
-    /// average where `decay` says so; nothing is divided by less than `tiny` of the largest `R_ii`.
+    /// NeuralEF's matrix `M` `[k, k]` with `g = M Kψ` from `C` and `R` `[k, k]`; nothing is divided by less than `tiny` of the
+    /// largest `R_ii`.
     #[allow(clippy::too_many_arguments)]
     pub fn neuralef(
         &mut self,
@@ -188,7 +202,7 @@ impl Chunk {
         psi: &Tensor,
         c: &Tensor,
         r: &Tensor,
-        decay: Option<f64>,
+        coefficients: Coefficients,
         tiny: f64,
         m: &mut Tensor,
     ) {
@@ -205,8 +219,9 @@ impl Chunk {
             own,
             at(c),
             at(r),
-            Arg::F64(decay.unwrap_or(0.0)),
-            if decay.is_some() { Arg::from(&self.average) } else { Arg::U64(0) },
+            Arg::F64(if let Coefficients::Averaged(decay) = coefficients { decay } else { 0.0 }),
+            if matches!(coefficients, Coefficients::Averaged(_)) { Arg::from(&self.average) } else { Arg::U64(0) },
+            if coefficients == Coefficients::Joint { Arg::from(&self.joint) } else { Arg::U64(0) },
             Arg::from(&self.control),
             Arg::from(&self.record),
             at(m),

@@ -35,14 +35,18 @@
 //! - activation: `Θ ← Θ E[φ'(u)φ'(v)]`, `K ← E[φ(u)φ(v)]`, `(u, v)` normal with covariance K;
 //! - residual sum: both add.
 //!
-//! [`Phi`] has the expectations, most in closed form; tanh, sigmoid and softplus are integrated numerically.
+//! [`Phi`] has the expectations, most in closed form; tanh, sigmoid and softplus are integrated numerically, and in matrices
+//! of fully connected networks they are Hermite series (`hermite.rs` has the error of those, `dual.rs` that of the integrals).
 
 mod architecture;
 mod dual;
 mod fully_connected;
+mod hermite;
 mod network;
 mod phi;
 mod pictures;
+
+pub(crate) use hermite::TERMS;
 
 pub use architecture::{DEEPEST, Variances, Window};
 pub use network::{Network, Step};

@@ -319,7 +319,8 @@ impl Functions {
 
     /// Fixes norms inside the networks at what they are on `x` `[B, d]`, for [`Functions::evaluate`].
     pub fn calibrate(&mut self, x: &Tensor) -> Result<()> {
-        if self.network.expression().contains("l2norm") {
+        let architecture = self.network.expression();
+        if ["l2norm", "bn"].iter().any(|norm| architecture.contains(norm)) {
             let mut probe = self.probe()?;
             let done = self.network.calibrate(&mut self.parameters, x, &mut probe);
             self.probe = Some(probe);

@@ -13,6 +13,8 @@ pub enum Kind {
         /// Moving averages for the Gram–Schmidt coefficients rather than the batch's own.
         averaged: bool,
     },
+    /// [`NeuralEf::joint`]
+    NeuralEfJoint,
     /// [`Spin`]
     Spin {
         /// Share of the old value that the moving averages keep at each step.
@@ -55,7 +57,7 @@ impl Kind {
     /// Its name in the program and in saved models.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::NeuralEf { .. } => "neuralef",
+            Kind::NeuralEf { .. } | Kind::NeuralEfJoint => "neuralef",
             Kind::Spin { .. } => "spin",
             Kind::Nested { .. } => "nested",
             Kind::Ritz => "ritz",
@@ -67,6 +69,7 @@ impl Kind {
         let shared = functions.share_parameters()?;
         Ok(match self {
             Kind::NeuralEf { averaged } => Box::new(NeuralEf::new(averaged)),
+            Kind::NeuralEfJoint => Box::new(NeuralEf::joint()),
             Kind::Spin { .. } if shared => {
                 return Err(Error::input(format!(
                     "SpIN needs networks that share nothing, and \"{}\" has a shared trunk; leave out the | or use another objective",
@@ -86,7 +89,9 @@ impl Kind {
     /// normalised ones, k whose norm carries the eigenvalue (nested), or the last hidden units (Ritz).
     pub fn functions(self, architecture: &str, d: usize, k: usize, rng: &Rng) -> Result<Functions> {
         match self {
-            Kind::NeuralEf { .. } | Kind::Spin { .. } => Functions::networks(architecture, d, k, true, rng),
+            Kind::NeuralEf { .. } | Kind::NeuralEfJoint | Kind::Spin { .. } => {
+                Functions::networks(architecture, d, k, true, rng)
+            }
             Kind::Nested { .. } => Functions::networks(architecture, d, k, false, rng),
             Kind::Ritz => {
                 let functions = Functions::hidden_units(architecture, d, rng)?;

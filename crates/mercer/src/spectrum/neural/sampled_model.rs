@@ -70,6 +70,14 @@ impl SampledModel {
         Ok(self.shaped(matmul(networks.eval(x).view(), coefficients.view()), x.nrows()))
     }
 
+    /// Multiply-adds at a new point: of the networks that were trained, or of `F(x)ᵀW` once `F(x)` is known.
+    pub fn multiply_adds(&self) -> usize {
+        match &self.networks {
+            Some((networks, coefficients)) => networks.multiply_adds() + coefficients.len(),
+            None => self.weights.len(),
+        }
+    }
+
     fn shaped(&self, psi: Array2<f64>, n: usize) -> Array3<f64> {
         let k = self.eigenvalues.len();
         psi.into_shape_with_order((n, self.function_outputs(), k)).expect("n·C rows of k")

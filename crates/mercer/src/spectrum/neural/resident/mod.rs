@@ -56,6 +56,8 @@ pub enum OnDevice<'a> {
         /// Share of the old value that R's moving average keeps at each step, and its value, where there is one.
         averaged: Option<(f64, &'a mut Option<Array2<f64>>)>,
     },
+    /// [`super::NeuralEf::joint`]
+    NeuralEfJoint,
     /// [`super::Nested`]
     Nested(super::Nesting),
     /// [`super::Spin`]

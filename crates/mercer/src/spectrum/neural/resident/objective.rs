@@ -1,6 +1,7 @@
 //! From ψ and Kψ to the gradient with respect to ψ, on the device.
 
 use crate::Result;
+use crate::compute::cuda::resident::Coefficients;
 use crate::compute::cuda::small::{self, Jacobian, Masks};
 use crate::compute::cuda::{Buffer, Gpu, resident};
 use crate::compute::{Device, Tensor};
@@ -12,8 +13,7 @@ use ndarray::Array2;
 /// An objective that a device can follow by itself, and its `[k, k]` matrices.
 pub(super) enum Formed {
     NeuralEf {
-        /// Share of the old value that R's moving average keeps, where there is one.
-        decay: Option<f64>,
+        coefficients: Coefficients,
         covariance: Tensor,
         m: Tensor,
     },
@@ -125,10 +125,15 @@ impl Formed {
         let square = || Tensor::zeros(device, &[k, k]);
         Ok(match form {
             OnDevice::NeuralEf { averaged } => Formed::NeuralEf {
-                decay: averaged.as_ref().map(|(decay, _)| *decay),
+                coefficients: averaged
+                    .as_ref()
+                    .map_or(Coefficients::Batch, |(decay, _)| Coefficients::Averaged(*decay)),
                 covariance: square()?,
                 m: square()?,
             },
+            OnDevice::NeuralEfJoint => {
+                Formed::NeuralEf { coefficients: Coefficients::Joint, covariance: square()?, m: square()? }
+            }
             OnDevice::Nested(nesting) => {
                 let joint = *nesting == Nesting::Joint;
                 // −(4/m) m_l on the diagonal
@@ -226,9 +231,9 @@ impl Formed {
     ) -> Result<()> {
         let b = chunk.values();
         match self {
-            Formed::NeuralEf { decay, covariance, m } => {
+            Formed::NeuralEf { coefficients, covariance, m } => {
                 resident::form(gpu, psi, psi, 0..b, covariance);
-                chunk.neuralef(estimate, psi, covariance, r, *decay, TINY, m);
+                chunk.neuralef(estimate, psi, covariance, r, *coefficients, TINY, m);
                 resident::mix(gpu, m, kpsi, 0..b, false, g);
             }
             Formed::Nested { joint, lambda: [one, two], image, m: [first, second] } => {
