@@ -374,3 +374,53 @@ fn products_of_every_matrix_with_one() {
         }
     });
 }
+
+/// `t/(1+ρ)` and `½ ln(1+ρ²)` of one point, `t = x/scale`.
+fn radial_feature(x: &[f64], scale: f64, unit: usize) -> f64 {
+    let square: f64 = x.iter().map(|x| (x / scale).powi(2)).sum();
+    if unit == x.len() { 0.5 * square.ln_1p() } else { x[unit] / scale / (1.0 + square.sqrt()) }
+}
+
+#[test]
+fn radial_features_and_their_derivatives() {
+    on_every_device(|device| {
+        let (mut rng, b, scale, h) = (Rng::new(3), 70, 1.7, 1e-4);
+        for d in [1, 2, 5] {
+            let points = random(&[b, d], &mut rng);
+            let x = Tensor::from_host(device, &[b, d], &points).unwrap();
+            let zeros = |shape: &[usize]| Tensor::zeros(device, shape).unwrap();
+            let (mut identity, mut y) = (zeros(&[(d + 2) * b, d]), zeros(&[1, b, d + 1]));
+            let mut jet = zeros(&[1, (d + 2) * b, d + 1]);
+            points_jet(&x, &mut identity);
+            radial(scale, &x, &mut y);
+            radial_jet(scale, &identity, b, &mut jet);
+
+            let unit = |i: usize| if i / (b * d) == 1 + i % d { 1.0 } else { 0.0 };
+            let want: Vec<f32> =
+                (0..(d + 2) * b * d).map(|i| points.get(i).copied().unwrap_or_else(|| unit(i))).collect();
+            assert_eq!(identity.to_host().unwrap(), want);
+            // Values, central differences, their sum.
+            let mut want = vec![0.0; (d + 2) * b * (d + 1)];
+            for (at, (p, unit)) in (0..b).flat_map(|p| (0..=d).map(move |unit| (p, unit))).enumerate() {
+                let point = wide(&points[p * d..(p + 1) * d]);
+                let moved = |a: usize, by: f64| {
+                    let mut point = point.clone();
+                    point[a] += by;
+                    radial_feature(&point, scale, unit)
+                };
+                let here = radial_feature(&point, scale, unit);
+                let order = |o: usize| o * b * (d + 1) + at;
+                want[order(0)] = here;
+                for a in 0..d {
+                    want[order(1 + a)] = (moved(a, h) - moved(a, -h)) / (2.0 * h);
+                    want[order(1 + d)] += (moved(a, h) - 2.0 * here + moved(a, -h)) / (h * h);
+                }
+            }
+            close("radial", &y.to_host().unwrap(), &want[..b * (d + 1)], 1e-6);
+            let (got, split) = (jet.to_host().unwrap(), (d + 1) * b * (d + 1));
+            close("radial_jet, slopes", &got[..split], &want[..split], 2e-6);
+            // At d = 1 the first feature bends sharply within h of the origin; no point lies there.
+            close("radial_jet, Laplacians", &got[split..], &want[split..], 1e-5);
+        }
+    });
+}

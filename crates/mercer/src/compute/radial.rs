@@ -7,12 +7,17 @@ use super::tensor::Tensor;
 /// Below this radius (in units of the scale) the origin is taken to be this far away.
 const LEAST: f64 = 1e-12;
 
+/// The last extent.
+fn columns(x: &Tensor) -> usize {
+    x.shape()[x.shape().len() - 1]
+}
+
 /// `y ← ` the features `[b, d+1]` of the points `x` `[b, d]`.
 pub fn radial(scale: f64, x: &Tensor, y: &mut Tensor) {
-    let d = x.shape()[1];
+    let d = columns(x);
     assert_eq!(y.len(), x.len() / d * (d + 1), "radial: features of shape {:?}", y.shape());
     if let Some(gpu) = y.gpu() {
-        return cuda::radial(gpu, scale, x, y);
+        return cuda::radial(gpu, scale, d, x, y);
     }
     for (x, y) in x.host().chunks_exact(d).zip(y.host_mut().chunks_exact_mut(d + 1)) {
         let at = Radius::new(scale, x);
@@ -23,10 +28,10 @@ pub fn radial(scale: f64, x: &Tensor, y: &mut Tensor) {
 /// The features with their derivatives in x, `[(d+2)·points, d+1]` as in [`super::jet`], at the points that `x`
 /// `[(d+2)·points, d]` begins with.
 pub fn radial_jet(scale: f64, x: &Tensor, points: usize, y: &mut Tensor) {
-    let d = x.shape()[x.shape().len() - 1];
+    let d = columns(x);
     assert_eq!(y.len(), (d + 2) * points * (d + 1), "radial: features of shape {:?}", y.shape());
     if let Some(gpu) = y.gpu() {
-        return cuda::radial_jet(gpu, scale, x, points, y);
+        return cuda::radial_jet(gpu, scale, [points, d], x, y);
     }
     let mut orders: Vec<&mut [f32]> = y.host_mut().chunks_exact_mut(points * (d + 1)).collect();
     for (b, x) in x.host().chunks_exact(d).take(points).enumerate() {

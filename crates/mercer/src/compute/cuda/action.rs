@@ -52,13 +52,12 @@ pub(in crate::compute) fn points_jet(gpu: &Gpu, x: &Tensor, out: &mut Tensor) {
     over(gpu, "points_jet", out.len(), &[b, d, at(x), at(out)]);
 }
 
-pub(in crate::compute) fn radial(gpu: &Gpu, scale: f64, x: &Tensor, y: &mut Tensor) {
-    let [b, d] = [x.shape()[0], x.shape()[1]].map(Arg::long);
-    over(gpu, "radial", y.len(), &[b, d, Arg::F64(scale), at(x), at(y)]);
+pub(in crate::compute) fn radial(gpu: &Gpu, scale: f64, d: usize, x: &Tensor, y: &mut Tensor) {
+    let arguments = [Arg::long(x.len() / d), Arg::long(d), Arg::F64(scale), at(x), at(y)];
+    over(gpu, "radial", y.len(), &arguments);
 }
 
-pub(in crate::compute) fn radial_jet(gpu: &Gpu, scale: f64, x: &Tensor, points: usize, y: &mut Tensor) {
-    let d = x.shape()[x.shape().len() - 1];
+pub(in crate::compute) fn radial_jet(gpu: &Gpu, scale: f64, [points, d]: [usize; 2], x: &Tensor, y: &mut Tensor) {
     let arguments = [Arg::long(points), Arg::long(d), Arg::F64(scale), at(x), at(y)];
     over(gpu, "radial_jet", points * (d + 1), &arguments);
 }

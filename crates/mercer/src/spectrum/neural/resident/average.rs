@@ -32,7 +32,7 @@ pub(super) struct Average {
 
 enum Form {
     Kernel {
-        kernel: BatchGram,
+        kernel: Box<BatchGram>,
         constant: bool,
         /// `κ(x_b,x_b')` `[B, B]`
         gram: Tensor,
@@ -75,7 +75,7 @@ impl Average {
         let fits = |rows: usize, columns: usize| 4.0 * rows as f64 * columns as f64 <= SHARE * gpu.memory().0 as f64;
         let form = match values {
             Values::Kernel(kernel) => Form::Kernel {
-                kernel: BatchGram::new(gpu, kernel, x, b, math)?,
+                kernel: Box::new(BatchGram::new(gpu, kernel, x, b, math)?),
                 constant: kernel.is_shift_invariant(),
                 gram: zeros(&[b, b])?,
             },

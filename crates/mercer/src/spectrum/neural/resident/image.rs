@@ -80,7 +80,7 @@ impl Points {
 
 /// An operator on the device, and the buffers of its action on a batch.
 pub(super) enum Image {
-    Average(Average),
+    Average(Box<Average>),
     Walk(Box<Walk>),
     Local(Box<Local>),
 }
@@ -103,7 +103,8 @@ impl Image {
         };
         let image = match way {
             DeviceAction::Average { values, x, trace } => {
-                Average::new(gpu, values, x, trace, [functions.count(), b], math)?.map(Image::Average)
+                Average::new(gpu, values, x, trace, [functions.count(), b], math)?
+                    .map(|average| Image::Average(Box::new(average)))
             }
             DeviceAction::Walk { graph, .. } => {
                 Walk::new(gpu, graph, functions, [most, b])?.map(|walk| Image::Walk(Box::new(walk)))

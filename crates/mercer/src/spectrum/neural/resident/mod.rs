@@ -2,8 +2,8 @@
 //!
 //! The data and what the operator is made of lie on the device. The host draws row numbers (or, for a Schrödinger operator,
 //! points and the potential there) and learning rates for a chunk of steps ahead, with the generator that it would use by
-//! itself, and reads losses, eigenvalues and whether all was finite after the chunk. Within
-//! it, a step is recorded once and replayed: a launch-bound step costs one launch.
+//! itself, and reads losses, eigenvalues and whether all was finite after the chunk. Within it, a step is recorded once and
+//! replayed: a launch-bound step costs one launch.
 //!
 //! | a NeuralEF step on two hidden layers | kernels |
 //! |---|---|
