@@ -34,11 +34,11 @@ pub enum Phi {
     Exp,
     /// `u` times the normal distribution function
     Gelu,
-    /// Hyperbolic tangent (quadrature)
+    /// Hyperbolic tangent (a series, or quadrature)
     Tanh,
-    /// `1/(1 + exp(−u))` (quadrature)
+    /// `1/(1 + exp(−u))` (a series, or quadrature)
     Sigmoid,
-    /// `ln(1 + exp(u))` (quadrature)
+    /// `ln(1 + exp(u))` (a series, or quadrature)
     Softplus,
 }
 

@@ -1,5 +1,5 @@
 //! Networks that look at pictures, by the definition: the covariance of every pair of positions. The operator's tiles
-//! compute the same in a better order (`operator/pictures.rs`); this is the oracle.
+//! compute the same in a better order (`operator/pictures/`); this is the oracle.
 
 use super::{Network, Side, Step, Window};
 
