@@ -56,7 +56,7 @@ pub struct Plan {
 }
 
 /// Each of NeuralEF's functions: a network of its own. In a trunk that all share, Adam's steps are those of the first one.
-const FUNCTIONS: &str = "conv(16, 7, stride=4) relu flatten dense(32) relu dense(1) l2norm";
+const FUNCTIONS: &str = "conv(16, 7, stride=4) bn relu flatten dense(32) bn relu dense(1) l2norm";
 /// Ritz solves for the last layer of one wider network.
 const TRUNK: &str = "conv(32, 7, stride=4) relu flatten dense(128) sincos dense(1)";
 
