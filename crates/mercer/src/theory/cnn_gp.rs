@@ -154,8 +154,6 @@ pub struct Found {
     pub captured: f64,
     /// One a method.
     pub rows: Vec<Row>,
-    /// Steps of NeuralEF until it stopped, with penalties as published and taken together.
-    pub steps: [u64; 2],
     /// Classes of the test images.
     #[serde(skip)]
     pub labels: Vec<usize>,
@@ -320,12 +318,13 @@ pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
         method.architecture = Some(network.into());
         method.settings.steps = steps;
         method.settings.batch = plan.batch;
+        // The published recipe has no early end.
+        method.settings.patience = usize::MAX;
         samples.neural(&method, plan.seed, progress)
     };
     let neuralef = neural(Kind::NeuralEf { averaged: false }, &plan.functions, plan.steps)?;
     let joint = neural(Kind::NeuralEfJoint, &plan.functions, plan.steps)?;
     let ritz = neural(Kind::Ritz, &plan.trunk, plan.ritz_steps)?;
-    let steps = [&neuralef, &joint].map(|found| found.training().map_or(0, |t| t.steps));
     let rows = vec![
         experiment.trained(PUBLISHED[0].0, &neuralef)?,
         experiment.trained(JOINT, &joint)?,
@@ -346,7 +345,6 @@ pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
         sampling_seconds,
         captured,
         rows,
-        steps,
         labels: images.labels[images.n..].to_vec(),
     })
 }

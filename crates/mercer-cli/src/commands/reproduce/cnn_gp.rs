@@ -60,9 +60,8 @@ fn setting(plan: &Plan, found: &Found) -> String {
     format!(
         "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of the network {} with drawn weights, by {} samples ({} networks, each output a sample) on {} training and {} test \
          images of MNIST (every pixel centred, one scale for all), which took {}. The {} exact pairs hold {} of its trace.\n\n\
-         NeuralEF trains {} networks {} for at most {} steps on batches of {} and ends in Rayleigh–Ritz: once with the published \
-         penalties Σ R_ij²/R_ii on function j, i < j (it stopped after {} steps), once with rᵀR⁻¹r in their place, R and r those of \
-         all functions before it (after {}). The two agree once the earlier functions are apart. Before, and on every batch, \
+         NeuralEF trains {} networks {} for {} steps on batches of {} and ends in Rayleigh–Ritz: once with the published \
+         penalties Σ R_ij²/R_ii on function j, i < j, once with rᵀR⁻¹r in their place, R and r those of all functions before it. The two agree once the earlier functions are apart. Before, and on every batch, \
          functions share some of the first one, a mean of 1/√B or so; this kernel's first eigenvalue is so large that penalties \
          one by one count this again and again and drown what is left. Ritz trains the hidden units of {} for {} steps and solves \
          for the last layer. Exact functions come from block Krylov \
@@ -82,8 +81,6 @@ fn setting(plan: &Plan, found: &Found) -> String {
         plan.functions,
         text::grouped(plan.steps as usize),
         plan.batch,
-        text::grouped(found.steps[0] as usize),
-        text::grouped(found.steps[1] as usize),
         plan.trunk,
         text::grouped(plan.ritz_steps as usize),
         text::grouped(plan.landmarks),
