@@ -3,8 +3,8 @@
 //!
 //! The kernel is known by S drawn networks, `κ(x,x') = (1/S) Σ_s g(x,θ_s) g(x',θ_s)`, and its first k functions are found by
 //! NeuralEF, with its penalties as published and taken together, by Rayleigh–Ritz over the hidden units of a trained network,
-//! exactly, and by Nyström's method, all from the same numbers `F` `[S, n]`. Beside them stand the polynomial and the RBF kernel by Nyström's method. Which network is drawn is
-//! settled on training images alone.
+//! exactly, and by Nyström's method, all from the same numbers `F` `[S, n]`. Beside them stand the polynomial and the RBF kernel
+//! by Nyström's method. Which network is drawn is settled on training images alone.
 
 use crate::apply::Logistic;
 use crate::compute::{Device, Tensor};
@@ -462,15 +462,14 @@ pub fn verdict(found: &Found) -> String {
     let (Some(plain), Some(joint)) = (of(PUBLISHED[0].0), of(JOINT)) else { return String::new() };
     let best = found.rows.iter().max_by(|a, b| a.accuracy.total_cmp(&b.accuracy)).unwrap_or(joint);
     let published = PUBLISHED[0].2;
-    let side = if joint.accuracy >= published { "above" } else { "below" };
+    let side = if plain.accuracy >= published { "above" } else { "below" };
     format!(
-        "logistic regression on NeuralEF's {} functions of the CNN-GP kernel is right on {} of the test images where a \
-         function's penalties are taken together, {side} the published {}, and on {} where they are taken one by one; the best, \
-         {} ({}), on {}",
-        joint.eigenvalues.len(),
-        percent(joint.accuracy),
-        percent(published),
+        "logistic regression on NeuralEF's {} functions of the CNN-GP kernel is right on {} of the test images, {side} the \
+         published {}, and on {} where a function's penalties are taken together; the best, {} ({}), on {}",
+        plain.eigenvalues.len(),
         percent(plain.accuracy),
+        percent(published),
+        percent(joint.accuracy),
         best.method,
         best.kernel,
         percent(best.accuracy),

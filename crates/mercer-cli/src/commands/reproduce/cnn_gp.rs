@@ -63,9 +63,8 @@ fn setting(plan: &Plan, found: &Found) -> String {
          NeuralEF trains {} networks {} for {} steps on batches of {} and ends in Rayleigh–Ritz: once with the published \
          penalties Σ R_ij²/R_ii on function j, i < j, once with rᵀR⁻¹r in their place, R and r those of all functions before it. The two agree once the earlier functions are apart. Before, and on every batch, \
          functions share some of the first one, a mean of 1/√B or so; this kernel's first eigenvalue is so large that penalties \
-         one by one count this again and again and drown what is left. Ritz trains the hidden units of {} for {} steps and solves \
-         for the last layer. Exact functions come from block Krylov \
-         iteration on FᵀF/S, which is never formed; Nyström's method takes {} landmarks drawn uniformly. The polynomial kernel is \
+         one by one count this again and again, and the later functions take many more steps. Ritz trains the hidden units of {} \
+         for {} steps and solves for the last layer. Exact functions come from block Krylov iteration on FᵀF/S, which is never formed; Nyström's method takes {} landmarks drawn uniformly. The polynomial kernel is \
          (x·x'/784 + 1.5)⁴, the RBF has the median distance as its lengthscale.\n\n\
          Features are ψ(x), each brought to mean 0 and variance 1, so that √μ ψ(x) would give the same; multinomial logistic \
          regression on them has a ridge of 1e-5 on the mean loss and is solved by Newton's method to a gradient of 1e-8.",
