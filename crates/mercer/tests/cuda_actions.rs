@@ -1,12 +1,15 @@
 //! Training steps that stay on a CUDA device, for every operator that has such, against the processor's steps. Without a
 //! device every test says so and passes.
 
+#[macro_use]
+#[path = "contract/cuda.rs"]
+mod cuda;
+
 use mercer::apply::NeighbourGraph;
 use mercer::compute::cuda::gpu;
 use mercer::compute::{Device, Math, Rule};
 use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
-
 use mercer::operator::{DenseOperator, LowRankOperator, Precision, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
@@ -15,27 +18,8 @@ use mercer::spectrum::neural::{
 };
 use mercer::spectrum::{Progress, Silent};
 use ndarray::{Array2, Array3};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-
-/// The device, for one test at a time: they share its stream and its memory.
-fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {
-    static ONE: Mutex<()> = Mutex::new(());
-    let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Device::Cuda(0).open().ok().map(|device| (device, guard))
-}
-
-macro_rules! device {
-    () => {
-        match cuda() {
-            Some(held) => held,
-            None => {
-                eprintln!("skipped: no CUDA device");
-                return;
-            }
-        }
-    };
-}
 
 const K: usize = 3;
 const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";

@@ -1,5 +1,9 @@
 //! Training on a CUDA device against training on the processor. Without a device every test says so and passes.
 
+#[macro_use]
+#[path = "contract/cuda.rs"]
+mod cuda;
+
 use mercer::compute::cuda::gpu;
 use mercer::compute::{Activation, Device, Math, Rule};
 use mercer::kernel::Kernel;
@@ -14,26 +18,6 @@ use mercer::spectrum::neural::{
 use mercer::spectrum::{Progress, Silent};
 use ndarray::{Array2, ArrayView2};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
-
-/// The device, for one test at a time: they share its stream and its memory.
-fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {
-    static ONE: Mutex<()> = Mutex::new(());
-    let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Device::Cuda(0).open().ok().map(|device| (device, guard))
-}
-
-macro_rules! device {
-    () => {
-        match cuda() {
-            Some(held) => held,
-            None => {
-                eprintln!("skipped: no CUDA device");
-                return;
-            }
-        }
-    };
-}
 
 const K: usize = 3;
 const BATCH: usize = 48;

@@ -4,7 +4,7 @@ use super::gpu::Gpu;
 use super::launch::Arg;
 use super::memory::Buffer;
 use super::module::Source;
-use super::primitives::{BLOCK, MOST_BLOCKS, at};
+use super::primitives::at;
 use super::resident::Chunk;
 use crate::Result;
 use crate::compute::Tensor;
@@ -19,47 +19,41 @@ fn compiled() -> &'static Source {
     SOURCE.get_or_init(|| Source::new(source()))
 }
 
-/// Queues a kernel that loops over `n` elements.
-fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
-    let blocks = (n as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
-    gpu.launch(compiled(), name, [blocks, 1, 1], BLOCK, 0, arguments);
-}
-
 /// The first `count` rows of `part` `[·, m]`, which are the functions `first, first + 1, …` of S at m values, into columns
 /// of `f` `[m, S]`.
 pub(crate) fn lay_samples(gpu: &Gpu, part: &Tensor, count: usize, [samples, first]: [usize; 2], f: &mut Tensor) {
     let m = part.shape()[1];
     let sizes = [count, m, samples, first].map(Arg::long);
-    over(gpu, "lay_samples", count * m, &[&sizes[..], &[at(part), at(f)]].concat());
+    gpu.over(compiled(), "lay_samples", count * m, &[&sizes[..], &[at(part), at(f)]].concat());
 }
 
 /// `out ← K[rows, rows]` `[B, B]` of a stored matrix `k` `[n, n]`, with the row numbers (u32 `[B]`) at `rows`.
 pub(crate) fn gather_block(gpu: &Gpu, k: &Tensor, rows: u64, out: &mut Tensor) {
     let b = out.shape()[0];
     let arguments = [Arg::long(b), Arg::long(k.shape()[0]), Arg::U64(rows), at(k), at(out)];
-    over(gpu, "gather_block", b * b, &arguments);
+    gpu.over(compiled(), "gather_block", b * b, &arguments);
 }
 
 /// `psi[j, b, o] ← w[b] psi[j, b, o]`; `w` `[B, 1]`, `psi` `[k, B, c]`, both on one GPU.
 pub(crate) fn times_weights(w: &Tensor, psi: &mut Tensor) {
     let gpu = psi.gpu().expect("values on a GPU");
     let [total, b, c] = [psi.len(), psi.shape()[1], psi.shape()[2]].map(Arg::long);
-    over(gpu, "times_weights", psi.len(), &[total, b, c, at(w), at(psi)]);
+    gpu.over(compiled(), "times_weights", psi.len(), &[total, b, c, at(w), at(psi)]);
 }
 
 pub(in crate::compute) fn points_jet(gpu: &Gpu, x: &Tensor, out: &mut Tensor) {
     let [b, d] = [x.shape()[0], x.shape()[1]].map(Arg::long);
-    over(gpu, "points_jet", out.len(), &[b, d, at(x), at(out)]);
+    gpu.over(compiled(), "points_jet", out.len(), &[b, d, at(x), at(out)]);
 }
 
 pub(in crate::compute) fn radial(gpu: &Gpu, scale: f64, d: usize, x: &Tensor, y: &mut Tensor) {
     let arguments = [Arg::long(x.len() / d), Arg::long(d), Arg::F64(scale), at(x), at(y)];
-    over(gpu, "radial", y.len(), &arguments);
+    gpu.over(compiled(), "radial", y.len(), &arguments);
 }
 
 pub(in crate::compute) fn radial_jet(gpu: &Gpu, scale: f64, [points, d]: [usize; 2], x: &Tensor, y: &mut Tensor) {
     let arguments = [Arg::long(points), Arg::long(d), Arg::F64(scale), at(x), at(y)];
-    over(gpu, "radial_jet", points * (d + 1), &arguments);
+    gpu.over(compiled(), "radial_jet", points * (d + 1), &arguments);
 }
 
 /// `out ← (shift f − Ĥf)/scale` `[k, B, 1]` from the jets `[k, (d+2)·B, 1]` of the functions, with `∇ln q` and U of the
@@ -74,7 +68,7 @@ pub(crate) fn hamiltonian(
 ) {
     let [k, b, d] = [out.shape()[0], out.shape()[1], local.shape()[1] - 1].map(Arg::long);
     let arguments = [k, b, d, Arg::F64(shift), Arg::F64(scale), Arg::U64(rows), at(local), at(jet), at(out)];
-    over(gpu, "hamiltonian", out.len(), &arguments);
+    gpu.over(compiled(), "hamiltonian", out.len(), &arguments);
 }
 
 /// A graph on the device: the steps of its random walk.
@@ -145,6 +139,6 @@ impl Steps {
         let rows = Arg::U64(chunk.step_rows());
         let graph = [control, places, rows, starts, neighbours, shares];
         let arguments = [&[k, b, m, Arg::F64(shift)][..], &graph, &[at(there), at(psi), at(out)]].concat();
-        over(chunk.gpu, "walk", psi.len(), &arguments);
+        chunk.gpu.over(compiled(), "walk", psi.len(), &arguments);
     }
 }

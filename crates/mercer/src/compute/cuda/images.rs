@@ -2,10 +2,10 @@
 //! by the primitive itself.
 
 use super::gpu::Gpu;
-use super::launch::Arg;
+use super::launch::{Arg, BLOCK, MOST_BLOCKS};
 use super::memory::Buffer;
 use super::module::Source;
-use super::primitives::{BLOCK, MOST_BLOCKS, at, maybe, scratch, vectors};
+use super::primitives::{at, maybe, scratch, vectors};
 use crate::Result;
 use crate::compute::activation::device_functions;
 use crate::compute::gemm::Store;

@@ -46,7 +46,18 @@ impl From<&Buffer> for Arg {
     }
 }
 
+/// Threads of a block that loops over elements.
+pub(super) const BLOCK: u32 = 256;
+/// Most blocks of such a loop: enough to fill any device several times.
+pub(super) const MOST_BLOCKS: u64 = 132 * 16;
+
 impl Gpu {
+    /// Queues a kernel of `source` that loops over `n` elements, see [`Gpu::launch`].
+    pub(super) fn over(&self, source: &Source, name: &'static str, n: usize, arguments: &[Arg]) {
+        let blocks = (n as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
+        self.launch(source, name, [blocks, 1, 1], BLOCK, 0, arguments);
+    }
+
     /// Queues `name` of `source` with `shared` bytes of dynamic shared memory. The arguments must be those of the
     /// kernel, and every pointer must cover what the kernel touches.
     pub fn launch(

@@ -4,17 +4,13 @@
 
 use super::blas::{Matrix, Transposed};
 use super::gpu::Gpu;
-use super::launch::Arg;
+use super::launch::{Arg, BLOCK};
 use super::memory::Buffer;
 use super::module::Source;
 use crate::Result;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Threads of a block.
-const BLOCK: u32 = 256;
-/// Most blocks of a loop over elements: enough to fill any device several times.
-const MOST_BLOCKS: u64 = 132 * 16;
 /// Rows that one block sums, unless there are so many that the partial sums would be more than [`MOST_CHUNKS`].
 const CHUNK_ROWS: usize = 1024;
 const MOST_CHUNKS: usize = 1024;
@@ -29,12 +25,6 @@ pub(super) fn source() -> String {
 fn compiled() -> &'static Source {
     static SOURCE: OnceLock<Source> = OnceLock::new();
     SOURCE.get_or_init(|| Source::new(source()))
-}
-
-/// Queues a kernel that loops over `n` elements.
-fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
-    let blocks = (n as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
-    gpu.launch(compiled(), name, [blocks, 1, 1], BLOCK, 0, arguments);
 }
 
 /// Memory for a panel `[n, b]`, its contents whatever was there before.
@@ -96,7 +86,7 @@ pub(crate) fn axpy_columns(n: usize, step: &[f64], x: &Buffer, y: &mut Buffer) -
     let b = step.len();
     let step = upload(y.gpu(), [1, b], step)?;
     let arguments = [Arg::long(n * b), Arg::long(b), Arg::from(&step), Arg::from(x), Arg::from(&*y)];
-    over(y.gpu(), "axpy_columns", n * b, &arguments);
+    y.gpu().over(compiled(), "axpy_columns", n * b, &arguments);
     Ok(())
 }
 
@@ -104,13 +94,18 @@ pub(crate) fn axpy_columns(n: usize, step: &[f64], x: &Buffer, y: &mut Buffer) -
 pub(crate) fn scale_columns(n: usize, factor: &[f64], y: &mut Buffer) -> Result<()> {
     let b = factor.len();
     let factor = upload(y.gpu(), [1, b], factor)?;
-    over(y.gpu(), "scale_columns", n * b, &[Arg::long(n * b), Arg::long(b), Arg::from(&factor), Arg::from(&*y)]);
+    y.gpu().over(
+        compiled(),
+        "scale_columns",
+        n * b,
+        &[Arg::long(n * b), Arg::long(b), Arg::from(&factor), Arg::from(&*y)],
+    );
     Ok(())
 }
 
 /// `y −= x`, `total` numbers.
 pub(crate) fn subtract(total: usize, x: &Buffer, y: &mut Buffer) {
-    over(y.gpu(), "subtract", total, &[Arg::long(total), Arg::from(x), Arg::from(&*y)]);
+    y.gpu().over(compiled(), "subtract", total, &[Arg::long(total), Arg::from(x), Arg::from(&*y)]);
 }
 
 /// The columns `from` of `x` `[n, b]` into the columns of `out` `[n, width]` from `to` on.
@@ -126,7 +121,7 @@ pub(crate) fn copy_columns(
     let at = |buffer: &Buffer, column: usize| Arg::U64(buffer.pointer() + 8 * column as u64);
     let ends = [at(x, from.start), Arg::long(b), at(out, to), Arg::long(width)];
     let arguments = [&[Arg::long(n), Arg::long(count)], &ends[..]].concat();
-    over(x.gpu(), "copy_columns", n * count, &arguments);
+    x.gpu().over(compiled(), "copy_columns", n * count, &arguments);
 }
 
 /// What is summed over each column.
@@ -186,7 +181,7 @@ pub(crate) fn column_sums(shape: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result
 pub(crate) fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
     let sums = sums_on_device([n, b], y, Sum::Plain)?;
     let arguments = [Arg::long(n * b), Arg::long(b), Arg::F64(n as f64), Arg::from(&sums), Arg::from(&*y)];
-    over(y.gpu(), "subtract_means", n * b, &arguments);
+    y.gpu().over(compiled(), "subtract_means", n * b, &arguments);
     Ok(())
 }
 
@@ -194,7 +189,12 @@ pub(crate) fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
 pub(crate) fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
     let mut flag = x.gpu().allocate(4, &|| "a flag".into(), FEWER)?;
     flag.zero(0, 4);
-    over(x.gpu(), "flag_beyond", total, &[Arg::long(total), Arg::F64(bound), Arg::from(x), Arg::from(&flag)]);
+    x.gpu().over(
+        compiled(),
+        "flag_beyond",
+        total,
+        &[Arg::long(total), Arg::F64(bound), Arg::from(x), Arg::from(&flag)],
+    );
     let mut beyond = [0u32];
     flag.read(0, &mut beyond)?;
     Ok(beyond[0] == 0)

@@ -2,7 +2,7 @@
 
 use super::blas::{Matrix, Transposed};
 use super::gpu::Gpu;
-use super::launch::Arg;
+use super::launch::{Arg, BLOCK, MOST_BLOCKS};
 use super::memory::Buffer;
 use super::module::Source;
 use crate::Result;
@@ -13,10 +13,6 @@ use crate::compute::{Activation, activation::device_functions};
 use crate::rng::Rng;
 use std::sync::OnceLock;
 
-/// Threads of a block.
-pub(super) const BLOCK: u32 = 256;
-/// Most blocks of a loop over elements: enough to fill any device several times.
-pub(super) const MOST_BLOCKS: u64 = 132 * 16;
 /// Rows that one block sums; more are cut into chunks.
 const CHUNK_ROWS: usize = 1024;
 
@@ -28,12 +24,6 @@ pub(super) fn source() -> String {
 fn compiled() -> &'static Source {
     static SOURCE: OnceLock<Source> = OnceLock::new();
     SOURCE.get_or_init(|| Source::new(source()))
-}
-
-/// Queues a kernel that loops over `n` elements.
-fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
-    let blocks = (n as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
-    gpu.launch(compiled(), name, [blocks, 1, 1], BLOCK, 0, arguments);
 }
 
 pub(super) fn at(tensor: &Tensor) -> Arg {
@@ -64,34 +54,34 @@ pub fn copy(gpu: &Gpu, x: &Tensor, y: &mut Tensor) {
 }
 
 pub fn axpy(gpu: &Gpu, alpha: f32, x: &Tensor, y: &mut Tensor) {
-    over(gpu, "axpy", y.len(), &[Arg::long(y.len()), Arg::F32(alpha), at(x), at(y)]);
+    gpu.over(compiled(), "axpy", y.len(), &[Arg::long(y.len()), Arg::F32(alpha), at(x), at(y)]);
 }
 
 impl Gpu {
     /// Queues `y ← y + α x` on `n` doubles at these addresses.
     pub(crate) fn add_f64(&self, n: usize, alpha: f64, x: u64, y: u64) {
-        over(self, "add_f64", n, &[Arg::long(n), Arg::F64(alpha), Arg::U64(x), Arg::U64(y)]);
+        self.over(compiled(), "add_f64", n, &[Arg::long(n), Arg::F64(alpha), Arg::U64(x), Arg::U64(y)]);
     }
 }
 
 pub fn multiply(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
-    over(gpu, "multiply", y.len(), &[Arg::long(y.len()), at(x), at(y)]);
+    gpu.over(compiled(), "multiply", y.len(), &[Arg::long(y.len()), at(x), at(y)]);
 }
 
 pub fn multiply_each(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
-    over(gpu, "multiply_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y)]);
+    gpu.over(compiled(), "multiply_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y)]);
 }
 
 pub fn add_product_each(gpu: &Gpu, out: &mut Tensor, y: &Tensor, x: &Tensor) {
-    over(gpu, "add_product_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y), at(out)]);
+    gpu.over(compiled(), "add_product_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y), at(out)]);
 }
 
 pub fn scale(gpu: &Gpu, alpha: f32, y: &mut Tensor) {
-    over(gpu, "scale", y.len(), &[Arg::long(y.len()), Arg::F32(alpha), at(y)]);
+    gpu.over(compiled(), "scale", y.len(), &[Arg::long(y.len()), Arg::F32(alpha), at(y)]);
 }
 
 pub fn fill(gpu: &Gpu, y: &mut Tensor, value: f32) {
-    over(gpu, "fill", y.len(), &[Arg::long(y.len()), Arg::F32(value), at(y)]);
+    gpu.over(compiled(), "fill", y.len(), &[Arg::long(y.len()), Arg::F32(value), at(y)]);
 }
 
 /// The law of a random fill.
@@ -110,14 +100,14 @@ pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, rng: &mut Rng) {
         Law::Rademacher => (2, 0.0, 0.0),
     };
     let arguments = [Arg::long(y.len()), Arg::U64(rng.next_u64()), Arg::I32(law), Arg::F32(low), Arg::F32(high), at(y)];
-    over(gpu, "fill_random", y.len().div_ceil(4), &arguments);
+    gpu.over(compiled(), "fill_random", y.len().div_ceil(4), &arguments);
 }
 
 /// `out[i] = x[rows[i]]`, with the row numbers already on the device at `rows`.
 pub fn gather_rows_at(gpu: &Gpu, x: &Tensor, rows: u64, count: usize, out: &mut Tensor) {
     let (_, _, d) = x.as_matrices();
     let arguments = [Arg::long(count), Arg::long(d), Arg::U64(rows), at(x), at(out)];
-    over(gpu, "gather_rows", count * d, &arguments);
+    gpu.over(compiled(), "gather_rows", count * d, &arguments);
 }
 
 pub fn gather_rows(gpu: &'static Gpu, x: &Tensor, rows: &[usize], out: &mut Tensor) -> Result<()> {
@@ -246,7 +236,7 @@ fn column_sums(
         out,
         Arg::long(stride),
     ];
-    over(gpu, "finish_sums", count * n, &arguments);
+    gpu.over(compiled(), "finish_sums", count * n, &arguments);
 }
 
 pub fn activation_vjp(gpu: &'static Gpu, g: &mut Tensor, slope: Option<&Tensor>, bias_grad: &StackMut<'_>) {
@@ -272,21 +262,21 @@ pub fn l2_norm(gpu: &'static Gpu, y: &mut Tensor, factor: &mut Tensor) {
     let (count, m, n) = y.as_matrices();
     column_sums(gpu, [count, m, n], Sum::Products, at(y), at(y), Finish::InverseRoot, at(factor), n);
     let arguments = [Arg::long(y.len()), Arg::long(m * n), Arg::long(n), at(factor), Arg::long(n), at(y)];
-    over(gpu, "scale_columns", y.len(), &arguments);
+    gpu.over(compiled(), "scale_columns", y.len(), &arguments);
 }
 
 pub fn l2_norm_tangent(gpu: &'static Gpu, y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut Tensor) {
     let (count, m, n) = t.as_matrices();
     column_sums(gpu, [count, m, n], Sum::Products, at(y), at(t), Finish::Mean, at(work), n);
     let arguments = [Arg::long(t.len()), Arg::long(m * n), Arg::long(n), at(y), at(factor), at(work), at(t)];
-    over(gpu, "norm_tangent", t.len(), &arguments);
+    gpu.over(compiled(), "norm_tangent", t.len(), &arguments);
 }
 
 pub fn scale_columns(gpu: &Gpu, y: &mut Tensor, factor: Stack<'_>) {
     let (_, m, n) = y.as_matrices();
     let [factor, stride] = vectors(Some(factor));
     let arguments = [Arg::long(y.len()), Arg::long(m * n), Arg::long(n), factor, stride, at(y)];
-    over(gpu, "scale_columns", y.len(), &arguments);
+    gpu.over(compiled(), "scale_columns", y.len(), &arguments);
 }
 
 /// At most this many partial sums of squares.
@@ -308,7 +298,7 @@ pub fn sum_squares(gpu: &'static Gpu, x: &Tensor, out: &mut Tensor) {
 
 /// Sets the word at `bad` where an element is not finite.
 pub fn flag_not_finite(gpu: &Gpu, x: &Tensor, bad: u64) {
-    over(gpu, "any_not_finite", x.len(), &[Arg::long(x.len()), at(x), Arg::U64(bad)]);
+    gpu.over(compiled(), "any_not_finite", x.len(), &[Arg::long(x.len()), at(x), Arg::U64(bad)]);
 }
 
 /// Waits for the answer; whether the device failed is for the next transfer to say.
@@ -364,7 +354,7 @@ pub fn update_at(
         at(m),
         at(v),
     ];
-    over(gpu, "update", theta.len().div_ceil(4), &arguments);
+    gpu.over(compiled(), "update", theta.len().div_ceil(4), &arguments);
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -399,5 +389,5 @@ pub fn jet(gpu: &Gpu, phi: Activation, bias: Option<Stack<'_>>, points: usize, y
         stride,
         at(y),
     ];
-    over(gpu, "jet", count * points * n, &arguments);
+    gpu.over(compiled(), "jet", count * points * n, &arguments);
 }

@@ -2,7 +2,7 @@
 
 use super::blas::{Matrix, Transposed};
 use super::gpu::Gpu;
-use super::launch::Arg;
+use super::launch::{Arg, BLOCK};
 use super::memory::Buffer;
 use super::module::Source;
 use super::primitives::{scalars, square_sums, update_at};
@@ -10,8 +10,6 @@ use crate::Result;
 use crate::compute::{Rule, Tensor};
 use std::ops::Range;
 use std::sync::OnceLock;
-
-const BLOCK: u32 = 256;
 
 pub(super) fn source() -> String {
     concat!(include_str!("control.cuh"), include_str!("resident.cu")).into()
@@ -171,9 +169,8 @@ impl Chunk {
         let d = x.shape()[1];
         let [control, rows, now] = [&self.control, &self.rows, &self.now].map(Arg::from);
         let [x, out] = [x, &*out].map(|t| Arg::U64(t.address()));
-        let blocks = (self.batch * d).div_ceil(BLOCK as usize).min(2112) as u32;
         let arguments = [Arg::long(self.batch), Arg::long(d), control, rows, now, x, out];
-        self.gpu.launch(compiled(), "begin_step", [blocks, 1, 1], BLOCK, 0, &arguments);
+        self.gpu.over(compiled(), "begin_step", self.batch * d, &arguments);
     }
 
     /// Values `B·c` of a function on a batch.

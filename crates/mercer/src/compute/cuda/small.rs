@@ -11,8 +11,6 @@ use std::sync::OnceLock;
 
 /// Threads of a block that solves a problem.
 const THREADS: u32 = 1024;
-/// Threads of a block that loops over elements.
-const BLOCK: u32 = 256;
 
 pub(super) fn source() -> String {
     concat!("#define THREADS 1024\n", include_str!("control.cuh"), include_str!("small.cu")).into()
@@ -30,12 +28,6 @@ fn solve<const N: usize>(gpu: &Gpu, name: &'static str, p: usize, arguments: imp
     let fits = bytes + 1024 <= gpu.shared_memory as usize;
     let shared = if fits { bytes as u32 } else { 0 };
     gpu.launch(compiled(), name, [1, 1, 1], THREADS, shared, &arguments(Arg::I32(i32::from(fits))));
-}
-
-/// Queues a kernel that loops over `n` elements.
-fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
-    let blocks = n.div_ceil(BLOCK as usize).min(2112) as u32;
-    gpu.launch(compiled(), name, [blocks, 1, 1], BLOCK, 0, arguments);
 }
 
 fn at(tensor: &Tensor) -> Arg {
@@ -163,18 +155,18 @@ impl Chunk {
 pub(crate) fn weigh(gpu: &Gpu, gram: &Tensor, psi: &Tensor, out: &mut Tensor) {
     let (b, c) = (psi.shape()[1], psi.shape()[2]);
     let [total, b, c, stride] = [psi.len(), b, c, own_stride(gram)].map(Arg::long);
-    over(gpu, "weigh", psi.len(), &[total, b, c, stride, at(gram), at(psi), at(out)]);
+    gpu.over(compiled(), "weigh", psi.len(), &[total, b, c, stride, at(gram), at(psi), at(out)]);
 }
 
 /// `out_i = scale ψ_one` for every i; `psi`, `out` `[k, B, c]`.
 pub(crate) fn spread(gpu: &Gpu, scale: f32, psi: &Tensor, one: usize, out: &mut Tensor) {
     let [total, values, one] = [psi.len(), psi.len() / psi.shape()[0], one].map(Arg::long);
-    over(gpu, "spread", psi.len(), &[total, values, one, Arg::F32(scale), at(psi), at(out)]);
+    gpu.over(compiled(), "spread", psi.len(), &[total, values, one, Arg::F32(scale), at(psi), at(out)]);
 }
 
 /// `average ← share_0 average + share_1 fresh` `[P]`
 pub(crate) fn blend(gpu: &Gpu, share: &Tensor, fresh: &Tensor, average: &mut Tensor) {
-    over(gpu, "blend", fresh.len(), &[Arg::long(fresh.len()), at(share), at(fresh), at(average)]);
+    gpu.over(compiled(), "blend", fresh.len(), &[Arg::long(fresh.len()), at(share), at(fresh), at(average)]);
 }
 
 /// The addresses of `J_b` `[P]` for each of k functions.
@@ -198,6 +190,6 @@ impl Jacobian {
     pub fn add_masked(&self, gpu: &Gpu, mask: &Tensor, gradient: &mut Tensor) {
         let [own, k] = [gradient.len() / self.k, self.k].map(Arg::long);
         let arguments = [own, k, Arg::from(&self.addresses), at(mask), at(gradient)];
-        over(gpu, "masked_sum", gradient.len(), &arguments);
+        gpu.over(compiled(), "masked_sum", gradient.len(), &arguments);
     }
 }
