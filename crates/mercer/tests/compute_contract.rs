@@ -117,6 +117,11 @@ fn random_fills_have_their_moments_and_follow_the_seed() {
     });
 }
 
+/// Whether products on this device can round their factors.
+fn has_tensor_cores(device: Device) -> bool {
+    matches!(device, Device::Cuda(ordinal) if cuda::gpu(ordinal).unwrap().architecture >= 80)
+}
+
 /// Factors are rounded to 24, 11 or 8 bits: the relative error of a product of random matrices says which. The processor, and
 /// a device without tensor cores, round to 24.
 #[test]
@@ -147,10 +152,11 @@ fn products_round_their_factors_as_asked() {
             };
             let errors = [Math::F32, Math::Tf32, Math::Bf16].map(&mut error);
             assert!(errors[0] < 2e-6, "{device}: {errors:?}");
-            let capable = matches!(device, Device::Cuda(_)) && errors[1] > 1e-5;
-            // 2⁻¹²/√3 and 2⁻⁹/√3 a factor, on average, and √2 of that a product.
-            if capable {
-                assert!((1e-4..6e-4).contains(&errors[1]) && (1e-3..4e-3).contains(&errors[2]), "{device}: {errors:?}");
+            if has_tensor_cores(device) {
+                // 2⁻¹²/√3 and 2⁻⁹/√3 a factor, on average, and √2 of that a product. Rows of odd length are read in f32
+                // where TF32 was asked for.
+                assert!((1e-4..6e-4).contains(&errors[1]) || n % 2 == 1 && errors[1] < 2e-6, "{device}: {errors:?}");
+                assert!((1e-3..4e-3).contains(&errors[2]), "{device}: {errors:?}");
             }
             eprintln!("{device}: {errors:?}");
         }

@@ -5,6 +5,7 @@
 #[path = "contract/cuda.rs"]
 mod cuda;
 
+use cuda::After;
 use mercer::apply::NeighbourGraph;
 use mercer::compute::cuda::gpu;
 use mercer::compute::{Device, Math, Rule};
@@ -14,7 +15,7 @@ use mercer::operator::{DenseOperator, LowRankOperator, Precision, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
     Action, Exponentials, Functions, Gaussian, GraphLaplacian, KernelAction, Kind, MatrixValued, Nesting,
-    OperatorAction, Outcome, Resident, Schroedinger, Settings, Stepper, Stop, Trained, Watch, train,
+    OperatorAction, Resident, Schroedinger, Settings, Stepper, Stop, Trained, Watch, train,
 };
 use mercer::spectrum::{Progress, Silent};
 use ndarray::{Array2, Array3};
@@ -56,24 +57,6 @@ struct Case<'a> {
     functions: &'a dyn Fn(Kind, usize) -> Functions,
     kinds: &'a [Kind],
     batch: usize,
-}
-
-/// What steps leave behind.
-struct After {
-    before: Vec<f32>,
-    parameters: Vec<f32>,
-    outcomes: Vec<Outcome>,
-}
-
-impl After {
-    fn moved(&self) -> Vec<f32> {
-        self.before.iter().zip(&self.parameters).map(|(before, after)| before - after).collect()
-    }
-
-    fn bits(&self) -> (Vec<u32>, Vec<u64>) {
-        let numbers = self.outcomes.iter().flat_map(|o| o.eigenvalues.iter().chain([&o.loss]));
-        (self.parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
-    }
 }
 
 fn largest(values: &[f32]) -> f32 {

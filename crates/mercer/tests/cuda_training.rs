@@ -4,6 +4,7 @@
 #[path = "contract/cuda.rs"]
 mod cuda;
 
+use cuda::After;
 use mercer::compute::cuda::gpu;
 use mercer::compute::{Activation, Device, Math, Rule};
 use mercer::kernel::Kernel;
@@ -35,25 +36,6 @@ const SOLVED: [Kind; 3] = [Kind::Spin { decay: 0.9 }, Kind::Spin { decay: 0.0 },
 fn points(n: usize, d: usize) -> Array2<f64> {
     let mut rng = Rng::new(4);
     Array2::from_shape_simple_fn((n, d), || 4.0 * rng.uniform() - 2.0)
-}
-
-/// What steps leave behind: parameters and outcomes.
-struct After {
-    before: Vec<f32>,
-    parameters: Vec<f32>,
-    outcomes: Vec<Outcome>,
-}
-
-impl After {
-    /// Where plain gradient descent at rate one went: the gradient.
-    fn gradient(&self) -> Vec<f32> {
-        self.before.iter().zip(&self.parameters).map(|(before, after)| before - after).collect()
-    }
-
-    fn bits(&self) -> (Vec<u32>, Vec<u64>) {
-        let numbers = self.outcomes.iter().flat_map(|o| o.eigenvalues.iter().chain([&o.loss]));
-        (self.parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
-    }
 }
 
 /// Training on the device.
@@ -155,7 +137,7 @@ fn one_step_has_the_processors_gradient() {
                 let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
                 let case = Case { kind, kernel: &kernel, x: x.view(), networks: &networks, rule, rate: 1.0 };
                 let (here, there) = (case.host(1), case.device(device, 1, Math::F32, true));
-                let (want, got) = (here.gradient(), there.gradient());
+                let (want, got) = (here.moved(), there.moved());
                 let largest = want.iter().fold(0.0f32, |a, b| a.max(b.abs()));
                 for (i, (want, got)) in want.iter().zip(&got).enumerate() {
                     assert!(
@@ -187,7 +169,7 @@ fn steps_with_a_dense_problem_have_the_processors_gradients() {
                 for (steps, rate) in [(1, 1.0), (4, 0.05)] {
                     let case = Case { kind, kernel: &kernel, x: x.view(), networks, rule, rate };
                     let (here, there) = (case.host(steps), case.device(device, steps, Math::F32, true));
-                    let (want, got) = (here.gradient(), there.gradient());
+                    let (want, got) = (here.moved(), there.moved());
                     let largest = want.iter().fold(0.0f32, |a, b| a.max(b.abs()));
                     for (i, (want, got)) in want.iter().zip(&got).enumerate() {
                         assert!(
@@ -216,7 +198,7 @@ fn the_first_steps_follow_the_processors() {
         for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }] {
             let case = Case { kind, kernel: &kernel, x: x.view(), networks: NETWORKS, rule, rate: 1e-3 };
             let (here, there) = (case.host(10), case.device(device, 10, Math::F32, true));
-            let moved = here.gradient().iter().fold(0.0f32, |a, b| a.max(b.abs()));
+            let moved = here.moved().iter().fold(0.0f32, |a, b| a.max(b.abs()));
             for (want, got) in here.parameters.iter().zip(&there.parameters) {
                 assert!((want - got).abs() < 2e-2 * moved, "{kind:?} {rule:?}: {got} for {want}, moved {moved}");
             }

@@ -1,6 +1,7 @@
-//! The first GPU, for tests that skip themselves where there is none.
+//! The first GPU, for tests that skip themselves where there is none, and what training steps leave behind.
 
 use mercer::compute::Device;
+use mercer::spectrum::neural::Outcome;
 use std::sync::{Mutex, MutexGuard};
 
 /// The device, for one test at a time: they share its stream and its memory.
@@ -21,4 +22,23 @@ macro_rules! device {
             }
         }
     };
+}
+
+/// What steps leave behind: parameters and outcomes.
+pub struct After {
+    pub before: Vec<f32>,
+    pub parameters: Vec<f32>,
+    pub outcomes: Vec<Outcome>,
+}
+
+impl After {
+    /// How far the parameters went; after a step of plain gradient descent at rate one, the gradient.
+    pub fn moved(&self) -> Vec<f32> {
+        self.before.iter().zip(&self.parameters).map(|(before, after)| before - after).collect()
+    }
+
+    pub fn bits(&self) -> (Vec<u32>, Vec<u64>) {
+        let numbers = self.outcomes.iter().flat_map(|o| o.eigenvalues.iter().chain([&o.loss]));
+        (self.parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
+    }
 }
