@@ -4,15 +4,11 @@ mod args;
 mod certificate;
 mod commands;
 mod context;
-#[allow(dead_code)]
-mod figure;
 mod input;
 mod methods;
 mod network;
 mod output;
 mod progress;
-#[allow(dead_code)]
-mod report;
 mod score;
 mod text;
 mod training;

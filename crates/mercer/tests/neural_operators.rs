@@ -11,8 +11,8 @@ use mercer::spectrum::neural::{
     Action, Batch, Exponentials, Functions, Gaussian, GraphLaplacian, Guide, Kind, MatrixValued, Neural,
     OperatorAction, Pairs, Samples, Settings, Watch, form, rayleigh_ritz, samples_from_rows, train,
 };
-use mercer::theory::bound_states::{Contender, multiplets};
-use mercer::theory::{hydrogen, oscillator};
+use mercer_lab::bound_states::{Contender, multiplets};
+use mercer_lab::{hydrogen, oscillator};
 use ndarray::{Array2, Array3, Axis, array, s};
 
 fn contender(name: &str) -> Contender {

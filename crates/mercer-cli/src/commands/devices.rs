@@ -84,7 +84,8 @@ fn shown(listing: &Listing) -> String {
 
 fn write_sources(folder: &std::path::Path, context: &Context) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(|e| mercer::Error::io(folder, e))?;
-    let sources = mercer::compute::cuda::sources();
+    let mut sources = mercer::compute::cuda::sources();
+    sources.extend(mercer::operator::cuda::sources());
     for (name, text) in &sources {
         let path = folder.join(format!("{name}.cu"));
         std::fs::write(&path, text).map_err(|e| mercer::Error::io(&path, e))?;

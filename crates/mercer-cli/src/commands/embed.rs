@@ -1,7 +1,6 @@
 //! `mercer embed`: a few coordinates for every point.
 
 use crate::context::Context;
-use crate::figure::Plot;
 use crate::input::{Reader, fit_scaler, scaled, scaling};
 use crate::methods;
 use crate::output::{Output, numbered, optional};
@@ -13,6 +12,7 @@ use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
 use mercer::spectrum::Origin;
 use mercer::{Error, Result};
+use mercer_figure::Plot;
 use ndarray::Array2;
 use serde_json::json;
 use std::path::PathBuf;

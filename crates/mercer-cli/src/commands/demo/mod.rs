@@ -43,7 +43,7 @@ impl Demo {
         }
         let out = Output::with_extension(&self.out, &["html"])?;
         let (found, kernel) = find(context)?;
-        page::page(&found, &kernel, context)?.write(out.path())?;
+        out.text(&page::page(&found, &kernel, context)?.html())?;
         let object = json!({
             "kernel": found.exact().origin.kernel,
             "n": found.exact().origin.n,

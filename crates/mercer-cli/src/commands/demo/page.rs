@@ -4,13 +4,13 @@ use super::{Found, K, median};
 use crate::certificate::{HEADINGS, rows, sentences};
 use crate::commands::embed::scatter;
 use crate::context::Context;
-use crate::figure::{Gallery, Grid, Plot};
-use crate::report::{Report, Table};
 use crate::text;
 use mercer::Result;
 use mercer::apply::{KernelPca, LaplacianEigenmaps, Means};
 use mercer::data::Dataset;
 use mercer::kernel::Kernel;
+use mercer_figure::report::{Report, Table};
+use mercer_figure::{Gallery, Grid, Plot};
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
 pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report> {

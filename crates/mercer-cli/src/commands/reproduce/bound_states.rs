@@ -2,12 +2,12 @@
 
 use super::{Shown, command, indices};
 use crate::context::Context;
-use crate::figure::{Grid, Plot};
-use crate::report::{Report, Table};
 use crate::text;
 use mercer::Result;
-use mercer::theory::bound_states::{BoundStates, Budget, Contender, Levels};
-use mercer::theory::{hydrogen, oscillator};
+use mercer_figure::report::{Report, Table};
+use mercer_figure::{Grid, Plot};
+use mercer_lab::bound_states::{BoundStates, Budget, Contender, Levels};
+use mercer_lab::{hydrogen, oscillator};
 use serde_json::json;
 
 pub fn oscillator(context: &Context, quick: bool) -> Result<Shown> {

@@ -2,11 +2,11 @@
 
 use super::{Options, Shown, command, indices, sentence};
 use crate::context::Context;
-use crate::figure::{Grid, Plot};
-use crate::report::{Report, Table};
 use crate::text;
 use mercer::Result;
-use mercer::theory::cnn_gp::{self, Candidate, Found, JOINT, PUBLISHED, Plan, Row};
+use mercer_figure::report::{Report, Table};
+use mercer_figure::{Grid, Plot};
+use mercer_lab::cnn_gp::{self, Candidate, Found, JOINT, PUBLISHED, Plan, Row};
 use serde_json::json;
 
 fn plan(options: &Options, seed: u64, quick: bool) -> Plan {

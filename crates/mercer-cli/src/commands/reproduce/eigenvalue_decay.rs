@@ -2,11 +2,11 @@
 
 use super::{Shown, command, indices, sentence};
 use crate::context::Context;
-use crate::figure::{Grid, Plot};
-use crate::report::{Report, Table};
 use crate::text;
 use mercer::Result;
-use mercer::theory::eigenvalue_decay::{self, PolynomialRank, Series};
+use mercer_figure::report::{Report, Table};
+use mercer_figure::{Grid, Plot};
+use mercer_lab::eigenvalue_decay::{self, PolynomialRank, Series};
 use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {

@@ -2,11 +2,11 @@
 
 use super::{Shown, command, indices};
 use crate::context::Context;
-use crate::figure::Plot;
-use crate::report::{Report, Table};
 use crate::text;
 use mercer::Result;
-use mercer::theory::graph_laplacian;
+use mercer_figure::Plot;
+use mercer_figure::report::{Report, Table};
+use mercer_lab::graph_laplacian;
 use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {

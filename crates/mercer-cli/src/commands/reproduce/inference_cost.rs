@@ -2,11 +2,11 @@
 
 use super::{Shown, command, sentence};
 use crate::context::Context;
-use crate::figure::{Grid, Plot};
-use crate::report::{Report, Table};
 use crate::text;
 use mercer::Result;
-use mercer::theory::inference_cost::{self, Plan, Point};
+use mercer_figure::report::{Report, Table};
+use mercer_figure::{Grid, Plot};
+use mercer_lab::inference_cost::{self, Plan, Point};
 use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {

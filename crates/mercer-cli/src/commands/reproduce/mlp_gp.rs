@@ -2,11 +2,11 @@
 
 use super::{Shown, command, sentence};
 use crate::context::Context;
-use crate::figure::{Grid, Plot};
-use crate::report::{Report, Table};
 use crate::text;
 use mercer::Result;
-use mercer::theory::mlp_gp::{self, Case, Plan};
+use mercer_figure::report::{Report, Table};
+use mercer_figure::{Grid, Plot};
+use mercer_lab::mlp_gp::{self, Case, Plan};
 use ndarray::Array2;
 use serde_json::json;
 

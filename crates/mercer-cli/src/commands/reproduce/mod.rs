@@ -12,10 +12,10 @@ mod options;
 
 use crate::context::Context;
 use crate::output::Output;
-use crate::report::Report;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mercer::{Error, Result};
+use mercer_figure::report::Report;
 use options::Options;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -145,7 +145,7 @@ impl Reproduce {
         let (figure, page) = (at("svg")?, at("html")?);
         let shown = (self.experiment.run)(context, self.quick, &self.options)?;
         figure.text(&shown.figure)?;
-        shown.report.write(page.path())?;
+        page.text(&shown.report.html())?;
         for file in [&figure, &page] {
             context.note(format_args!("wrote {}", file.path().display()));
         }

@@ -2,11 +2,11 @@
 
 use super::{Options, Shown, command, indices, sentence};
 use crate::context::Context;
-use crate::figure::{Grid, Plot};
-use crate::report::{Report, Table};
 use crate::text;
 use mercer::Result;
-use mercer::theory::network_ntk::{self, Found, Plan};
+use mercer_figure::report::{Report, Table};
+use mercer_figure::{Grid, Plot};
+use mercer_lab::network_ntk::{self, Found, Plan};
 use ndarray::Array2;
 use serde_json::json;
 

@@ -1,0 +1,456 @@
+//! Activation functions: the formula and its slope, once, over [`Num`]; bias, value and slope in one vectorised pass.
+
+use super::cuda::{images, primitives as cuda};
+use super::parallel::{Parts, ROWS, block, for_each};
+use super::reduce::sum;
+use super::tensor::{Stack, StackMut, Tensor};
+use crate::error::nearest;
+use crate::simd::{Lane, Num, SimdJob, dispatch};
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+use std::ops::Range;
+
+/// A function applied to every element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `z`
+    Identity,
+    /// `max(z, 0)`
+    Relu,
+    /// `z` above zero, `z/100` below
+    LeakyRelu,
+    /// The error function
+    Erf,
+    /// Hyperbolic tangent
+    Tanh,
+    /// `z Φ(z)` with Φ the normal distribution function
+    Gelu,
+    /// Sine
+    Sin,
+    /// Cosine
+    Cos,
+    /// Sine of the first half of the units, cosine of the second
+    SinCos,
+}
+
+/// Slope of the leaky ReLU below zero.
+const LEAK: f64 = 0.01;
+
+impl Activation {
+    /// Every one of them.
+    pub const ALL: [Activation; 9] = [
+        Activation::Identity,
+        Activation::Relu,
+        Activation::LeakyRelu,
+        Activation::Erf,
+        Activation::Tanh,
+        Activation::Gelu,
+        Activation::Sin,
+        Activation::Cos,
+        Activation::SinCos,
+    ];
+
+    /// The name used in architectures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activation::Identity => "identity",
+            Activation::Relu => "relu",
+            Activation::LeakyRelu => "leaky_relu",
+            Activation::Erf => "erf",
+            Activation::Tanh => "tanh",
+            Activation::Gelu => "gelu",
+            Activation::Sin => "sin",
+            Activation::Cos => "cos",
+            Activation::SinCos => "sincos",
+        }
+    }
+
+    /// The activation of that name.
+    ///
+    /// ```
+    /// use mercer_engine::compute::Activation;
+    /// assert_eq!(Activation::parse("gelu")?, Activation::Gelu);
+    /// let error = Activation::parse("rellu").unwrap_err().to_string();
+    /// assert!(error.contains("did you mean \"relu\""), "{error}");
+    /// # Ok::<(), mercer_engine::Error>(())
+    /// ```
+    pub fn parse(name: &str) -> Result<Activation> {
+        let names = Activation::ALL.map(Activation::name);
+        Activation::ALL.into_iter().find(|a| a.name() == name).ok_or_else(|| {
+            let hint = nearest(name, names).map(|n| format!("; did you mean \"{n}\"?")).unwrap_or_default();
+            Error::input(format!("unknown activation \"{name}\"{hint} (known: {})", names.join(", ")))
+        })
+    }
+
+    /// Value and slope at `z` in double precision, for a unit in the first (`false`) or second half of a layer.
+    ///
+    /// ```
+    /// use mercer_engine::compute::Activation;
+    /// assert_eq!(Activation::Relu.at(3.0, false), (3.0, 1.0));
+    /// assert_eq!(Activation::SinCos.at(0.0, true), (1.0, 0.0));
+    /// ```
+    pub fn at(self, z: f64, second_half: bool) -> (f64, f64) {
+        match self {
+            Activation::Identity => Identity::at(z),
+            Activation::Relu => Relu::at(z),
+            Activation::LeakyRelu => LeakyRelu::at(z),
+            Activation::Erf => Erf::at(z),
+            Activation::Tanh => Tanh::at(z),
+            Activation::Gelu => Gelu::at(z),
+            Activation::Sin => Sin::at(z),
+            Activation::Cos => Cos::at(z),
+            Activation::SinCos => {
+                if second_half {
+                    Cos::at(z)
+                } else {
+                    Sin::at(z)
+                }
+            }
+        }
+    }
+}
+
+/// `(φ(z), φ'(z))`
+trait Formula {
+    fn at<T: Num>(z: T) -> (T, T);
+}
+
+macro_rules! formulas {
+    ($($name:ident: |$z:ident| $body:expr;)*) => {$(
+        struct $name;
+        impl Formula for $name {
+            #[inline(always)]
+            fn at<T: Num>($z: T) -> (T, T) { $body }
+        }
+    )*};
+}
+
+formulas! {
+    Identity: |z| (z, T::of(1.0));
+    Relu: |z| (z.max(T::of(0.0)), T::select_gt(z, T::of(0.0), T::of(1.0), T::of(0.0)));
+    LeakyRelu: |z| (z.max(z * T::of(LEAK)), T::select_gt(z, T::of(0.0), T::of(1.0), T::of(LEAK)));
+    Erf: |z| (z.erf(), T::of(FRAC_2_SQRT_PI) * (-(z * z)).exp());
+    Tanh: |z| { let t = z.tanh(); (t, T::of(1.0) - t * t) };
+    // Φ(z) = (1 + erf(z/√2))/2 and φ(z) = e^{−z²/2}/√(2π)
+    Gelu: |z| {
+        let cdf = T::of(0.5) * (T::of(1.0) + (z * T::of(FRAC_1_SQRT_2)).erf());
+        let density = T::of(0.5 * FRAC_1_SQRT_2 * FRAC_2_SQRT_PI) * (T::of(-0.5) * z * z).exp();
+        (z * cdf, cdf + z * density)
+    };
+    Sin: |z| z.sin_cos();
+    Cos: |z| { let (s, c) = z.sin_cos(); (c, -s) };
+}
+
+/// The formulas as device code: `activate(phi, z, value, slope)` and `curvature(phi, z, value, slope)`, with `phi` the
+/// place of the activation in [`Activation::ALL`].
+pub(super) fn device_functions() -> String {
+    let place = |phi: Activation| phi as i32;
+    let [sin, cos, both] = [Activation::Sin, Activation::Cos, Activation::SinCos].map(place);
+    let case = |(phi, both, curvature): (Activation, &str, &str)| {
+        let phi = place(phi);
+        (format!("case {phi}: {both} break;\n"), format!("case {phi}: return {curvature};\n"))
+    };
+    let (values, curvatures): (Vec<String>, Vec<String>) = [
+        (Activation::Identity, "v = z; s = 1.0f;", "0.0f"),
+        (Activation::Relu, "v = z > 0.0f ? z : (z == z ? 0.0f : z); s = z > 0.0f ? 1.0f : 0.0f;", "0.0f"),
+        (Activation::LeakyRelu, "v = z > 0.0f ? z : 0.01f * z; s = z > 0.0f ? 1.0f : 0.01f;", "0.0f"),
+        (Activation::Erf, "v = erff(z); s = 1.1283791670955126f * expf(-z * z);", "-2.0f * z * s"),
+        (Activation::Tanh, "v = tanhf(z); s = 1.0f - v * v;", "-2.0f * v * s"),
+        (
+            Activation::Gelu,
+            "{ float cdf = normcdff(z); v = z * cdf; s = cdf + z * 0.3989422804014327f * expf(-0.5f * z * z); }",
+            "(2.0f - z * z) * 0.3989422804014327f * expf(-0.5f * z * z)",
+        ),
+        (Activation::Sin, "sincosf(z, &v, &s);", "-v"),
+        (Activation::Cos, "sincosf(z, &s, &v); s = -s;", "-v"),
+    ]
+    .map(case)
+    .into_iter()
+    .unzip();
+    format!(
+        "#define SIN {sin}\n#define COS {cos}\n#define SINCOS {both}\n\
+         __device__ __forceinline__ void activate(int phi, float z, float& v, float& s) {{\nswitch (phi) {{\n{}}}\n}}\n\
+         __device__ __forceinline__ float curvature(int phi, float z, float v, float s) {{\nswitch (phi) {{\n{}}}\nreturn 0.0f;\n}}\n",
+        values.concat(),
+        curvatures.concat()
+    )
+}
+
+/// In place, `y ← φ(y + b)` and `slope ← φ'(y + b)` on consecutive rows of `width`.
+pub(super) fn apply_rows(
+    phi: Activation,
+    bias: Option<&[f32]>,
+    width: usize,
+    y: &mut [f32],
+    slope: Option<&mut [f32]>,
+) {
+    if y.is_empty() || phi == Activation::Identity && bias.is_none() && slope.is_none() {
+        return;
+    }
+    if width == 1 && y.len() > 1 {
+        // Rows of one unit are one long row; the only half that a single unit belongs to is the second.
+        if let Some(&[b]) = bias {
+            y.iter_mut().for_each(|y| *y += b);
+        }
+        let phi = if phi == Activation::SinCos { Activation::Cos } else { phi };
+        return apply_rows(phi, None, y.len(), y, slope);
+    }
+    let half = if phi == Activation::SinCos { width / 2 } else { width };
+    match phi {
+        Activation::Identity => rows::<Identity, Identity>(width, half, bias, y, slope),
+        Activation::Relu => rows::<Relu, Relu>(width, half, bias, y, slope),
+        Activation::LeakyRelu => rows::<LeakyRelu, LeakyRelu>(width, half, bias, y, slope),
+        Activation::Erf => rows::<Erf, Erf>(width, half, bias, y, slope),
+        Activation::Tanh => rows::<Tanh, Tanh>(width, half, bias, y, slope),
+        Activation::Gelu => rows::<Gelu, Gelu>(width, half, bias, y, slope),
+        Activation::Sin => rows::<Sin, Sin>(width, half, bias, y, slope),
+        Activation::Cos => rows::<Cos, Cos>(width, half, bias, y, slope),
+        Activation::SinCos => rows::<Sin, Cos>(width, half, bias, y, slope),
+    }
+}
+
+/// `F` on the first `half` units of every row, `G` on the others.
+fn rows<F: Formula, G: Formula>(
+    width: usize,
+    half: usize,
+    bias: Option<&[f32]>,
+    y: &mut [f32],
+    slope: Option<&mut [f32]>,
+) {
+    dispatch(Rows { width, half, bias, y, slope, formulas: std::marker::PhantomData::<(F, G)> });
+}
+
+struct Rows<'a, FG> {
+    width: usize,
+    half: usize,
+    bias: Option<&'a [f32]>,
+    y: &'a mut [f32],
+    slope: Option<&'a mut [f32]>,
+    formulas: std::marker::PhantomData<FG>,
+}
+
+impl<F: Formula, G: Formula> SimdJob for Rows<'_, (F, G)> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let (width, half) = (self.width, self.half);
+        let mut slopes = self.slope.map(|s| s.chunks_exact_mut(width));
+        for y in self.y.chunks_exact_mut(width) {
+            let (y0, y1) = y.split_at_mut(half);
+            let (b0, b1) = self.bias.map(|b| b.split_at(half)).unzip();
+            match slopes.as_mut().and_then(Iterator::next) {
+                Some(s) => {
+                    let (s0, s1) = s.split_at_mut(half);
+                    with_slope::<F, FMA>(y0, b0, s0);
+                    with_slope::<G, FMA>(y1, b1, s1);
+                }
+                None => {
+                    value_only::<F, FMA>(y0, b0);
+                    value_only::<G, FMA>(y1, b1);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn with_slope<F: Formula, const FMA: bool>(y: &mut [f32], bias: Option<&[f32]>, slope: &mut [f32]) {
+    let write = |(y, s): (&mut f32, &mut f32), b: f32| {
+        let (value, slope) = F::at(Lane::<f32, FMA>(*y + b));
+        (*y, *s) = (value.0, slope.0);
+    };
+    let pairs = y.iter_mut().zip(slope);
+    match bias {
+        Some(bias) => pairs.zip(bias).for_each(
+            #[inline(always)]
+            |(pair, &b)| write(pair, b),
+        ),
+        None => pairs.for_each(
+            #[inline(always)]
+            |pair| write(pair, 0.0),
+        ),
+    }
+}
+
+#[inline(always)]
+fn value_only<F: Formula, const FMA: bool>(y: &mut [f32], bias: Option<&[f32]>) {
+    match bias {
+        Some(bias) => y.iter_mut().zip(bias).for_each(
+            #[inline(always)]
+            |(y, &b)| *y = F::at(Lane::<f32, FMA>(*y + b)).0.0,
+        ),
+        None => y.iter_mut().for_each(
+            #[inline(always)]
+            |y| *y = F::at(Lane::<f32, FMA>(*y)).0.0,
+        ),
+    }
+}
+
+/// `y_j ← φ(y_j)` and, where asked for, `slope_j ← φ'(y_j)`; `y` and `slope` `[k, rows, width]`.
+pub fn activation(phi: Activation, y: &mut Tensor, slope: Option<&mut Tensor>) {
+    bias_activation(None, phi, y, slope);
+}
+
+/// `y_j ← φ(y_j + b_j)`, and the slopes.
+pub(super) fn bias_activation(bias: Option<Stack<'_>>, phi: Activation, y: &mut Tensor, slope: Option<&mut Tensor>) {
+    let (count, m, n) = y.as_matrices();
+    assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "activation: the slopes are not of y's shape");
+    if let Some(gpu) = y.gpu() {
+        return images::channel_bias_activation(gpu, 1, bias, phi, y, slope);
+    }
+    let blocks = m.div_ceil(ROWS);
+    let y = Parts::new(y.host_mut());
+    let slope = slope.map(|s| Parts::new(s.host_mut()));
+    for_each(count * blocks, 20 * count * m * n, |task| {
+        let (j, rows) = (task / blocks, block(task % blocks, ROWS, m));
+        let elements = (j * m + rows.start) * n..(j * m + rows.end) * n;
+        // SAFETY (both): tasks have different rows.
+        let y = unsafe { y.part(elements.clone()) };
+        let slope = slope.as_ref().map(|s| unsafe { s.part(elements) });
+        apply_rows(phi, bias.map(|b| b.host(j)), n, y, slope);
+    });
+}
+
+/// Columns that one task of [`activation_vjp`] sums.
+const COLS: usize = 64;
+
+/// Back through `φ(z + b)`: `g ← g ∘ slope`, and the bias's gradient `Σ_rows g`.
+///
+/// `g` and `slope` `[k, rows, n]` (no slope: identity), `bias_grad` `[k, 1, n]`.
+pub fn activation_vjp(g: &mut Tensor, slope: Option<&Tensor>, bias_grad: Option<StackMut<'_>>) {
+    let (count, m, n) = g.as_matrices();
+    assert!(slope.is_none_or(|s| s.len() == g.len()), "activation_vjp: the slopes are not of the gradient's shape");
+    let Some(mut bias_grad) = bias_grad else {
+        if let Some(slope) = slope {
+            super::multiply(g, slope);
+        }
+        return;
+    };
+    assert!(
+        bias_grad.rows * bias_grad.cols == n && bias_grad.count == count,
+        "activation_vjp: the bias is not [{count}, {n}]"
+    );
+    if let Some(gpu) = g.gpu() {
+        return cuda::activation_vjp(gpu, g, slope, &bias_grad);
+    }
+    let stride = bias_grad.stride;
+    let blocks = n.div_ceil(COLS);
+    let bias_grad = Parts::new(bias_grad.host_mut());
+    let g = Parts::new(g.host_mut());
+    let slope = slope.map(Tensor::host);
+    for_each(count * blocks, 8 * count * m * n, |task| {
+        let (j, cols) = (task / blocks, block(task % blocks, COLS, n));
+        // SAFETY: tasks have different (j, cols).
+        let total = unsafe { bias_grad.part(j * stride + cols.start..j * stride + cols.end) };
+        total.fill(0.0);
+        dispatch(SlopeAndSum { g: &g, slope, rows: j * m..(j + 1) * m, cols, n, total });
+    });
+}
+
+/// `g ← g ∘ slope; total ← Σ_rows g` on a block of rows and columns that no other task touches.
+struct SlopeAndSum<'a> {
+    g: &'a Parts<'a>,
+    slope: Option<&'a [f32]>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    n: usize,
+    total: &'a mut [f32],
+}
+
+impl SimdJob for SlopeAndSum<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        if self.n == 1 {
+            // SAFETY: the block is this task's own.
+            let g = unsafe { self.g.part(self.rows.clone()) };
+            if let Some(slope) = self.slope {
+                g.iter_mut().zip(&slope[self.rows]).for_each(|(g, &s)| *g *= s);
+            }
+            self.total[0] = sum(g);
+            return;
+        }
+        for row in self.rows {
+            let at = row * self.n + self.cols.start..row * self.n + self.cols.end;
+            // SAFETY: the block is this task's own.
+            let g = unsafe { self.g.part(at.clone()) };
+            if let Some(slope) = self.slope {
+                g.iter_mut().zip(&slope[at]).for_each(|(g, &s)| *g *= s);
+            }
+            self.total.iter_mut().zip(&*g).for_each(|(t, &g)| *t += g);
+        }
+    }
+}
+
+/// Forward through the linearisation of `φ(z + b)`: `t ← (t + ḃ) ∘ slope`, for a tangent `t` `[k, rows, n]`.
+pub fn bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
+    let (count, m, n) = t.as_matrices();
+    assert!(slope.is_none_or(|s| s.len() == t.len()), "bias_slope: the slopes are not of the tangent's shape");
+    assert!(bias.is_none_or(|b| b.rows * b.cols == n), "bias_slope: the bias is not of width {n}");
+    if let Some(gpu) = t.gpu() {
+        return images::channel_bias_slope(gpu, t, bias, slope);
+    }
+    let slope = slope.map(Tensor::host);
+    let t = Parts::new(t.host_mut());
+    for_each(count * m, 4 * count * m * n, |row| {
+        let at = row * n..(row + 1) * n;
+        // SAFETY: tasks have different rows.
+        let t = unsafe { t.part(at.clone()) };
+        if let Some(bias) = bias {
+            t.iter_mut().zip(bias.host(row / m)).for_each(|(t, &b)| *t += b);
+        }
+        if let Some(slope) = slope {
+            t.iter_mut().zip(&slope[at]).for_each(|(t, &s)| *t *= s);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+
+    #[test]
+    fn every_formula_agrees_with_its_own_oracle_and_with_differences() {
+        let z: Vec<f32> = (0..4000).map(|i| 0.00371 * (i as f32 - 2000.0)).collect();
+        for phi in Activation::ALL {
+            let mut y = Tensor::from_host(Device::Cpu, &[2, 500, 4], &z).unwrap();
+            let mut slope = y.clone();
+            activation(phi, &mut y, Some(&mut slope));
+            let mut alone = Tensor::from_host(Device::Cpu, &[2, 500, 4], &z).unwrap();
+            activation(phi, &mut alone, None);
+            assert_eq!(y.host(), alone.host());
+            for (i, &z) in z.iter().enumerate() {
+                let second = i % 4 >= 2;
+                let z = f64::from(z);
+                let (value, at) = phi.at(z, second);
+                assert!((f64::from(y.host()[i]) - value).abs() < 1e-6 * (1.0 + value.abs()), "{phi:?} at {z}");
+                assert!((f64::from(slope.host()[i]) - at).abs() < 3e-6, "{phi:?} slope at {z}");
+                let h = 1e-5;
+                let difference = (phi.at(z + h, second).0 - phi.at(z - h, second).0) / (2.0 * h);
+                assert!((difference - at).abs() < 1e-8 || z.abs() < h, "{phi:?} difference at {z}");
+            }
+        }
+    }
+
+    #[test]
+    fn vjp_multiplies_by_the_slope_and_sums_the_bias() {
+        let n = 70;
+        let data =
+            |seed: u32| -> Vec<f32> { (0..2 * 9 * n).map(|i| ((i as u32 * 37 + seed) % 101) as f32 - 50.0).collect() };
+        let mut g = Tensor::from_host(Device::Cpu, &[2, 9, n], &data(1)).unwrap();
+        let slope = Tensor::from_host(Device::Cpu, &[2, 9, n], &data(2)).unwrap();
+        let mut grad = Tensor::zeros(Device::Cpu, &[2 * 100]).unwrap();
+        activation_vjp(&mut g, Some(&slope), Some(grad.matrices_mut(5, 100, 2, 1, n)));
+        let want: Vec<f32> = data(1).iter().zip(data(2)).map(|(a, b)| a * b).collect();
+        assert_eq!(g.host(), want);
+        for j in 0..2 {
+            for c in 0..n {
+                let sum: f32 = (0..9).map(|r| want[(j * 9 + r) * n + c]).sum();
+                assert_eq!(grad.host()[j * 100 + 5 + c], sum);
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Matrix products by cuBLAS.
+
+use super::gpu::{Gpu, lock};
+use super::memory::Buffer;
+use super::primitives::{scratch, to_bf16};
+use crate::compute::Math;
+use cudarc::cublas::{result, sys};
+use std::ffi::c_void;
+
+/// cuBLAS on the computing stream, started at the first product.
+pub struct Blas {
+    handle: sys::cublasHandle_t,
+    /// Its own memory, so that products can be recorded into a graph.
+    workspace: Option<Buffer>,
+}
+
+const WORKSPACE: usize = 32 << 20;
+const F32: sys::cudaDataType_t = sys::cudaDataType_t::CUDA_R_32F;
+
+impl Blas {
+    pub fn none() -> Blas {
+        Blas { handle: std::ptr::null_mut(), workspace: None }
+    }
+
+    /// The handle, started if need be.
+    fn started(&mut self, gpu: &'static Gpu) -> crate::Result<sys::cublasHandle_t> {
+        if self.workspace.is_none() {
+            let workspace =
+                gpu.allocate(WORKSPACE, &|| "cuBLAS's workspace".into(), "close other programs on the device")?;
+            let failed = |e: result::CublasError| crate::Error::Device(format!("cuBLAS does not start: {:?}", e.0));
+            self.handle = result::create_handle().map_err(failed)?;
+            // SAFETY: the handle was just created; stream and workspace live as long as it does.
+            unsafe {
+                result::set_stream(self.handle, gpu.stream.cu_stream().cast()).map_err(failed)?;
+                sys::cublasSetWorkspace_v2(self.handle, workspace.pointer() as *mut c_void, WORKSPACE);
+            }
+            self.workspace = Some(workspace);
+        }
+        Ok(self.handle)
+    }
+}
+
+/// Whether a matrix is read as its transpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transposed {
+    No,
+    Yes,
+}
+
+/// A row-major matrix of a stack in device memory, as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix {
+    /// Address of its first element.
+    pub pointer: u64,
+    /// Elements from one row to the next.
+    pub row_stride: usize,
+    /// Elements from one matrix of the stack to the next; zero for a shared one.
+    pub stride: usize,
+    pub transposed: Transposed,
+}
+
+impl Matrix {
+    fn operation(self) -> sys::cublasOperation_t {
+        match self.transposed {
+            Transposed::No => sys::cublasOperation_t::CUBLAS_OP_N,
+            Transposed::Yes => sys::cublasOperation_t::CUBLAS_OP_T,
+        }
+    }
+}
+
+impl Gpu {
+    /// `C_j ← α A_j B_j + β C_j`, `A` `[m, p]`, `B` `[p, n]`, `C` `[m, n]`, for `count` matrices in f32 (or TF32, bf16 where
+    /// [`Gpu::math`] says so).
+    #[allow(clippy::too_many_arguments)]
+    pub fn gemm_f32(
+        &'static self,
+        [m, p, n]: [usize; 3],
+        count: usize,
+        alpha: f32,
+        a: Matrix,
+        b: Matrix,
+        beta: f32,
+        c: Matrix,
+    ) {
+        use sys::cublasComputeType_t as Compute;
+        let scalars = [(&raw const alpha).cast(), (&raw const beta).cast()];
+        let compute = match self.math() {
+            Math::F32 => Compute::CUBLAS_COMPUTE_32F,
+            Math::Tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+            Math::Bf16 => return self.gemm_bf16([m, p, n], count, scalars, [a, b, c]),
+        };
+        self.gemm([m, p, n], count, scalars, [a, b, c], [F32, F32], compute);
+    }
+
+    /// The same with factors rounded to bf16 beforehand: cuBLAS's own way of doing that rounds to TF32 on a device that has it.
+    fn gemm_bf16(
+        &'static self,
+        [m, p, n]: [usize; 3],
+        count: usize,
+        scalars: [*const c_void; 2],
+        [a, b, c]: [Matrix; 3],
+    ) {
+        let (Some((_a, a)), Some((_b, b))) = (self.rounded(a, [m, p], count), self.rounded(b, [p, n], count)) else {
+            return;
+        };
+        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        self.gemm([m, p, n], count, scalars, [a, b, c], [sys::cudaDataType_t::CUDA_R_16BF, F32], compute);
+    }
+
+    /// The factor `[rows, cols]` (a stack of `count`) in bf16, one after the other, and the memory that holds it.
+    fn rounded(&'static self, x: Matrix, [rows, cols]: [usize; 2], count: usize) -> Option<(Buffer, Matrix)> {
+        let stored = if x.transposed == Transposed::Yes { [cols, rows] } else { [rows, cols] };
+        let size = stored[0].saturating_sub(1) * x.row_stride + stored[1];
+        let matrices = if x.stride == 0 { 1 } else { count };
+        // Matrices start at even places: tensor cores read 16 bytes at a time.
+        let stride = size.next_multiple_of(8);
+        let buffer = scratch(self, 2 * matrices * stride)?;
+        to_bf16(self, [matrices, size], x, buffer.pointer(), stride);
+        let moved = Matrix { pointer: buffer.pointer(), stride: if x.stride == 0 { 0 } else { stride }, ..x };
+        Some((buffer, moved))
+    }
+
+    /// The same for one matrix in f64.
+    pub fn gemm_f64(&'static self, [m, p, n]: [usize; 3], alpha: f64, a: Matrix, b: Matrix, beta: f64, c: Matrix) {
+        let scalars = [(&raw const alpha).cast(), (&raw const beta).cast()];
+        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_64F;
+        let kind = sys::cudaDataType_t::CUDA_R_64F;
+        self.gemm([m, p, n], 1, scalars, [a, b, c], [kind, kind], compute);
+    }
+
+    fn gemm(
+        &'static self,
+        [m, p, n]: [usize; 3],
+        count: usize,
+        [alpha, beta]: [*const c_void; 2],
+        [a, b, c]: [Matrix; 3],
+        [factor, product]: [sys::cudaDataType_t; 2],
+        compute: sys::cublasComputeType_t,
+    ) {
+        if m == 0 || n == 0 || count == 0 {
+            return;
+        }
+        let mut blas = lock(&self.blas);
+        let handle = match blas.started(self) {
+            Ok(handle) => handle,
+            Err(error) => return self.fail(error.to_string()),
+        };
+        self.bind();
+        // cuBLAS reads columns where we have rows: it sees Aᵀ, Bᵀ, and is asked for Cᵀ = Bᵀ Aᵀ.
+        // SAFETY: the matrices lie within their buffers, which is the caller's promise.
+        let queued = unsafe {
+            result::gemm_strided_batched_ex(
+                handle,
+                b.operation(),
+                a.operation(),
+                n as i32,
+                m as i32,
+                p as i32,
+                alpha,
+                b.pointer as *const c_void,
+                factor,
+                b.row_stride.max(1) as i32,
+                b.stride as i64,
+                a.pointer as *const c_void,
+                factor,
+                a.row_stride.max(1) as i32,
+                a.stride as i64,
+                beta,
+                c.pointer as *mut c_void,
+                product,
+                c.row_stride.max(1) as i32,
+                c.stride as i64,
+                count as i32,
+                compute,
+                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        };
+        if let Err(error) = queued {
+            self.fail(format!("cuBLAS: {:?} in a product of [{m}, {p}] and [{p}, {n}]", error.0));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The CUDA arms of [`crate::linalg::Panel`]: tall f64 matrices `[n, b]`, row-major.
+//!
+//! Shapes have been checked by the panel. Only what allocates or transfers can fail.
+
+use super::blas::{Matrix, Transposed};
+use super::gpu::Gpu;
+use super::launch::{Arg, BLOCK};
+use super::memory::Buffer;
+use super::module::Source;
+use crate::Result;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// Rows that one block sums, unless there are so many that the partial sums would be more than [`MOST_CHUNKS`].
+const CHUNK_ROWS: usize = 1024;
+const MOST_CHUNKS: usize = 1024;
+/// What to do where a panel does not fit.
+const FEWER: &str = "ask for fewer pairs or a smaller rank, use fewer points, or --device cpu";
+
+/// The source of all kernels here.
+pub(super) fn source() -> String {
+    include_str!("panel.cu").into()
+}
+
+fn compiled() -> &'static Source {
+    static SOURCE: OnceLock<Source> = OnceLock::new();
+    SOURCE.get_or_init(|| Source::new(source()))
+}
+
+/// Memory for a panel `[n, b]`, its contents whatever was there before.
+pub fn allocate(gpu: &'static Gpu, [n, b]: [usize; 2]) -> Result<Buffer> {
+    gpu.allocate(8 * n * b, &|| format!("a block of {b} vectors of {n} numbers in double precision"), FEWER)
+}
+
+/// A copy of `data` on the device.
+pub fn upload(gpu: &'static Gpu, shape: [usize; 2], data: &[f64]) -> Result<Buffer> {
+    let mut buffer = allocate(gpu, shape)?;
+    buffer.write(0, data);
+    Ok(buffer)
+}
+
+/// The panel `[n, b]` as cuBLAS is told of it.
+fn matrix(buffer: &Buffer, b: usize, transposed: Transposed) -> Matrix {
+    Matrix { pointer: buffer.pointer(), row_stride: b, stride: 0, transposed }
+}
+
+/// `AᵀB` `[a, b]` of `A` `[n, a]` and `B` `[n, b]`, to the host.
+pub fn t_matmul(n: usize, (left, a): (&Buffer, usize), (right, b): (&Buffer, usize)) -> Result<Vec<f64>> {
+    let gpu = left.gpu();
+    if n == 0 {
+        return Ok(vec![0.0; a * b]);
+    }
+    let small = allocate(gpu, [a, b])?;
+    let (left, right) = (matrix(left, a, Transposed::Yes), matrix(right, b, Transposed::No));
+    gpu.gemm_f64([a, n, b], 1.0, left, right, 0.0, matrix(&small, b, Transposed::No));
+    let mut product = vec![0.0; a * b];
+    small.read(0, &mut product)?;
+    Ok(product)
+}
+
+/// `out ← α A S + β out` for `A` `[n, a]`, a small `S` `[a, b]` from the host and `out` `[n, b]`.
+pub fn matmul(
+    n: usize,
+    alpha: f64,
+    (tall, a): (&Buffer, usize),
+    (small, b): (&[f64], usize),
+    beta: f64,
+    out: &mut Buffer,
+) -> Result<()> {
+    let gpu = tall.gpu();
+    if a == 0 {
+        // The empty sum.
+        if beta == 0.0 {
+            out.zero(0, 8 * n * b);
+        }
+        return Ok(());
+    }
+    let small = upload(gpu, [a, b], small)?;
+    let (tall, small) = (matrix(tall, a, Transposed::No), matrix(&small, b, Transposed::No));
+    gpu.gemm_f64([n, a, b], alpha, tall, small, beta, matrix(out, b, Transposed::No));
+    Ok(())
+}
+
+/// `y_ij += step_j x_ij` for `[n, b]`, `step` `[b]`.
+pub fn axpy_columns(n: usize, step: &[f64], x: &Buffer, y: &mut Buffer) -> Result<()> {
+    let b = step.len();
+    let step = upload(y.gpu(), [1, b], step)?;
+    let arguments = [Arg::long(n * b), Arg::long(b), Arg::from(&step), Arg::from(x), Arg::from(&*y)];
+    y.gpu().over(compiled(), "axpy_columns", n * b, &arguments);
+    Ok(())
+}
+
+/// `y_ij *= factor_j` for `[n, b]`, `factor` `[b]`.
+pub fn scale_columns(n: usize, factor: &[f64], y: &mut Buffer) -> Result<()> {
+    let b = factor.len();
+    let factor = upload(y.gpu(), [1, b], factor)?;
+    y.gpu().over(
+        compiled(),
+        "scale_columns",
+        n * b,
+        &[Arg::long(n * b), Arg::long(b), Arg::from(&factor), Arg::from(&*y)],
+    );
+    Ok(())
+}
+
+/// `y −= x`, `total` numbers.
+pub fn subtract(total: usize, x: &Buffer, y: &mut Buffer) {
+    y.gpu().over(compiled(), "subtract", total, &[Arg::long(total), Arg::from(x), Arg::from(&*y)]);
+}
+
+/// The columns `from` of `x` `[n, b]` into the columns of `out` `[n, width]` from `to` on.
+pub fn copy_columns(
+    n: usize,
+    (x, b): (&Buffer, usize),
+    from: Range<usize>,
+    (out, width): (&mut Buffer, usize),
+    to: usize,
+) {
+    let count = from.len();
+    assert!(from.end <= b && to + count <= width, "columns {from:?} of {b} do not fit at {to} of {width}");
+    let at = |buffer: &Buffer, column: usize| Arg::U64(buffer.pointer() + 8 * column as u64);
+    let ends = [at(x, from.start), Arg::long(b), at(out, to), Arg::long(width)];
+    let arguments = [&[Arg::long(n), Arg::long(count)], &ends[..]].concat();
+    x.gpu().over(compiled(), "copy_columns", n * count, &arguments);
+}
+
+/// What is summed over each column.
+#[derive(Clone, Copy)]
+pub enum Sum<'a> {
+    /// `Σ_i x_ij y_ij`
+    Products(&'a Buffer),
+    /// `Σ_i (x_ij − θ_j y_ij)²`, θ `[b]`
+    Residuals(&'a Buffer, &'a [f64]),
+    /// `Σ_i x_ij`
+    Plain,
+}
+
+/// Sums over the columns of `x` `[n, b]`, left on the device: `[b]`.
+fn sums_on_device([n, b]: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Buffer> {
+    let gpu = x.gpu();
+    let out = allocate(gpu, [1, b])?;
+    if b == 0 {
+        return Ok(out);
+    }
+    let chunks = n.div_ceil(CHUNK_ROWS).clamp(1, MOST_CHUNKS);
+    let per = n.div_ceil(chunks).max(1);
+    let part = allocate(gpu, [chunks, b])?;
+    let (kind, y, theta) = match sum {
+        Sum::Products(y) => (0, y.pointer(), None),
+        Sum::Residuals(y, theta) => (1, y.pointer(), Some(upload(gpu, [1, b], theta)?)),
+        Sum::Plain => (2, 0, None),
+    };
+    let width = b.next_power_of_two().min(32);
+    let arguments = [
+        Arg::long(n),
+        Arg::long(b),
+        Arg::long(per),
+        Arg::size(width),
+        Arg::I32(kind),
+        Arg::from(x),
+        Arg::U64(y),
+        Arg::U64(theta.as_ref().map_or(0, Buffer::pointer)),
+        Arg::from(&part),
+    ];
+    let grid = [b.div_ceil(width) as u32, chunks as u32, 1];
+    gpu.launch(compiled(), "column_sums", grid, BLOCK, 0, &arguments);
+    let arguments = [Arg::long(b), Arg::long(chunks), Arg::from(&part), Arg::from(&out)];
+    gpu.launch(compiled(), "finish_sums", [b as u32, 1, 1], BLOCK, 0, &arguments);
+    Ok(out)
+}
+
+/// Sums over the columns of `x` `[n, b]`, to the host: `[b]`.
+pub fn column_sums(shape: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Vec<f64>> {
+    let sums = sums_on_device(shape, x, sum)?;
+    let mut host = vec![0.0; shape[1]];
+    sums.read(0, &mut host)?;
+    Ok(host)
+}
+
+/// Takes its mean off each column of `y` `[n, b]`.
+pub fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
+    let sums = sums_on_device([n, b], y, Sum::Plain)?;
+    let arguments = [Arg::long(n * b), Arg::long(b), Arg::F64(n as f64), Arg::from(&sums), Arg::from(&*y)];
+    y.gpu().over(compiled(), "subtract_means", n * b, &arguments);
+    Ok(())
+}
+
+/// Whether every `|x| ≤ bound`, of `total` numbers.
+pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
+    let mut flag = x.gpu().allocate(4, &|| "a flag".into(), FEWER)?;
+    flag.zero(0, 4);
+    x.gpu().over(
+        compiled(),
+        "flag_beyond",
+        total,
+        &[Arg::long(total), Arg::F64(bound), Arg::from(x), Arg::from(&flag)],
+    );
+    let mut beyond = [0u32];
+    flag.read(0, &mut beyond)?;
+    Ok(beyond[0] == 0)
+}
+
+/// `U` `[n, n]`, its columns the eigenvectors in descending order, from those that cuSOLVER leaves in `v`: one after the
+/// other, ascending.
+pub fn eigenvectors_as_columns(n: usize, v: &Buffer, u: &mut Buffer) {
+    let tiles = n.div_ceil(32).pow(2) as u32;
+    let arguments = [Arg::long(n), Arg::from(v), Arg::from(&*u)];
+    v.gpu().launch(compiled(), "eigenvectors_as_columns", [tiles, 1, 1], BLOCK, 0, &arguments);
+}

@@ -1,0 +1,61 @@
+//! The engine room: a contiguous `f32` [`Tensor`] on a [`Device`], and the primitives that neural eigenfunctions need.
+//!
+//! No signature assumes host memory: data enters by [`Tensor::from_host`] and leaves by [`Tensor::to_host`], and
+//! everything in between stays on the device. Allocation and transfers can fail and return a [`crate::Result`];
+//! primitives cannot. Shapes are the caller's promise: a primitive panics, naming both shapes, when they disagree.
+//!
+//! On the processor every primitive splits its work by *shape alone* and sums in a fixed order, so results are the same
+//! bits for any number of threads.
+//!
+//! ```
+//! use mercer_engine::compute::{Device, Store, Tensor, gemm};
+//!
+//! // Two 2×2 products with one shared left operand.
+//! let a = Tensor::from_host(Device::Cpu, &[2, 2], &[0.0, 1.0, 1.0, 0.0])?;
+//! let b = Tensor::from_host(Device::Cpu, &[2, 2, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])?;
+//! let mut c = Tensor::zeros(Device::Cpu, &[2, 2, 2])?;
+//! gemm(1.0, a.stack(), b.stack(), Store::Replace, c.stack_mut());
+//! assert_eq!(c.to_host()?, [3.0, 4.0, 1.0, 2.0, 7.0, 8.0, 5.0, 6.0]);
+//! # Ok::<(), mercer_engine::Error>(())
+//! ```
+
+mod activation;
+mod augment;
+mod batch_norm;
+mod broadcast;
+mod conv;
+pub mod cuda;
+mod each;
+mod elementwise;
+mod gemm;
+mod jet;
+mod math;
+mod norm;
+mod parallel;
+mod pool;
+mod radial;
+mod reduce;
+mod softmax;
+mod tensor;
+mod update;
+
+pub use activation::{Activation, activation, activation_vjp, bias_slope};
+pub use augment::{Move, shift_mirror};
+pub use batch_norm::{EPSILON, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average};
+pub use broadcast::{collect, spread};
+pub use conv::{Convolution, channel_bias_slope, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_weights};
+pub use each::{add_product_each, multiply_each};
+pub use elementwise::{
+    axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
+};
+pub use gemm::{Store, dense, gemm};
+pub use jet::{jet, points_jet};
+pub use math::Math;
+pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
+pub use pool::{Pool, average_pool, average_pool_vjp, max_pool, max_pool_jvp, max_pool_vjp};
+pub use radial::Radius;
+pub use radial::{radial, radial_jet};
+pub use reduce::{all_finite, column_dots, sum_rows, sum_squares};
+pub use softmax::softmax_cross_entropy;
+pub use tensor::{Device, Stack, StackMut, Tensor};
+pub use update::{Clip, Rule, update};

@@ -1,0 +1,484 @@
+//! Tensors, and the views of them that matrix products read and write.
+
+use super::cuda::{Buffer, Gpu, gpu};
+use super::math::Math;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+
+/// Where tensors live and primitives run; chosen at run time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Device {
+    /// Host memory and processor threads.
+    #[default]
+    Cpu,
+    /// The NVIDIA GPU of this number.
+    Cuda(usize),
+}
+
+impl Device {
+    /// From its name: `cpu`, `cuda` (the first GPU) or `cuda:N`.
+    ///
+    /// ```
+    /// use mercer_engine::compute::Device;
+    /// assert_eq!(Device::parse("cuda:1")?, Device::Cuda(1));
+    /// assert!(Device::parse("gpu").unwrap_err().to_string().contains("cuda:0"));
+    /// # Ok::<(), mercer_engine::Error>(())
+    /// ```
+    pub fn parse(name: &str) -> Result<Device> {
+        let ordinal = match name {
+            "cpu" => return Ok(Device::Cpu),
+            "cuda" => Some(0),
+            _ => name.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
+        };
+        ordinal
+            .map(Device::Cuda)
+            .ok_or_else(|| Error::input(format!("unknown device \"{name}\"; write cpu, cuda:0, cuda:1, …")))
+    }
+
+    /// Every device of this machine: the processor, then the GPUs.
+    pub fn available() -> Vec<Device> {
+        let count = super::cuda::describe_all().map_or(0, |(devices, _)| devices.len());
+        std::iter::once(Device::Cpu).chain((0..count).map(Device::Cuda)).collect()
+    }
+
+    /// Opens the device, so that one that is not there is told of before any work is done.
+    pub fn open(self) -> Result<Device> {
+        match self {
+            Device::Cpu => {}
+            Device::Cuda(ordinal) => drop(gpu(ordinal)?),
+        }
+        Ok(self)
+    }
+
+    /// The device of this thread: the one whose [`Device::scope`] it is in; the processor outside of any. Operators, dense
+    /// factorisations and networks that are made without naming a device are made on it.
+    pub fn current() -> Device {
+        CURRENT.get()
+    }
+
+    /// Runs `f` with this device as the [`Device::current`] one of this thread.
+    ///
+    /// ```
+    /// use mercer_engine::compute::Device;
+    /// assert_eq!(Device::Cpu.scope(Device::current), Device::Cpu);
+    /// ```
+    pub fn scope<T>(self, f: impl FnOnce() -> T) -> T {
+        /// Restores the device even when `f` panics.
+        struct Restore(Device);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                CURRENT.set(self.0);
+            }
+        }
+        let _restore = Restore(CURRENT.replace(self));
+        f()
+    }
+
+    /// [`Device::scope`] where this device's primitives start fastest: on the processor, inside the thread pool, so that
+    /// a primitive called by `f` need not hand its work over from outside. Wrap a training loop in it; results are the
+    /// same without.
+    ///
+    /// ```
+    /// use mercer_engine::compute::Device;
+    /// assert_eq!(Device::Cpu.enter(|| 6 * 7), 42);
+    /// ```
+    pub fn enter<T: Send>(self, f: impl FnOnce() -> T + Send) -> T {
+        match self {
+            Device::Cpu => rayon::scope(|_| self.scope(f)),
+            Device::Cuda(_) => self.scope(f),
+        }
+    }
+
+    /// Runs `f` with matrix products of this device in TF32 (10 bits of mantissa, sums in f32) where it has tensor cores;
+    /// on the processor it is `f` itself.
+    pub fn with_tf32<T>(self, allowed: bool, f: impl FnOnce() -> T) -> T {
+        if allowed { self.with_math(Math::Tf32, f) } else { f() }
+    }
+
+    /// Runs `f` with this device's matrix products rounding their factors as `math` says; on the processor it is `f`
+    /// itself.
+    pub fn with_math<T>(self, math: Math, f: impl FnOnce() -> T) -> T {
+        let Device::Cuda(ordinal) = self else { return f() };
+        let Ok(gpu) = gpu(ordinal) else { return f() };
+        let before = gpu.set_math(math);
+        let value = f();
+        gpu.set_math(before);
+        value
+    }
+
+    /// `result`, unless the device has failed: then that is what went wrong.
+    pub fn checked<T>(self, result: Result<T>) -> Result<T> {
+        match self {
+            Device::Cpu => result,
+            Device::Cuda(ordinal) => gpu(ordinal)?.check().and(result),
+        }
+    }
+
+    /// Waits for all work queued on the device and returns its first failure.
+    pub fn synchronize(self) -> Result<()> {
+        match self {
+            Device::Cpu => Ok(()),
+            Device::Cuda(ordinal) => gpu(ordinal)?.synchronize(),
+        }
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            Device::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+thread_local! {
+    static CURRENT: Cell<Device> = const { Cell::new(Device::Cpu) };
+}
+
+/// A contiguous row-major array of `f32` on a device. Its memory only grows: [`Tensor::reshape`] to a smaller or
+/// equal size never allocates.
+#[derive(Debug)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    storage: Storage,
+}
+
+#[derive(Debug)]
+enum Storage {
+    Host(Vec<f32>),
+    Cuda(Buffer),
+}
+
+/// What to do where a tensor does not fit.
+const SMALLER: &str = "use a smaller batch or a narrower network";
+
+impl Tensor {
+    /// All zeros.
+    pub fn zeros(device: Device, shape: &[usize]) -> Result<Tensor> {
+        let storage = match device {
+            Device::Cpu => Storage::Host(Vec::new()),
+            Device::Cuda(ordinal) => Storage::Cuda(allocate(gpu(ordinal)?, &[0])?),
+        };
+        let mut tensor = Tensor { shape: vec![0], storage };
+        tensor.reshape(shape)?;
+        Ok(tensor)
+    }
+
+    /// A copy of `data`, which has the product of `shape` as its length.
+    pub fn from_host(device: Device, shape: &[usize], data: &[f32]) -> Result<Tensor> {
+        let storage = match device {
+            Device::Cpu => Storage::Host(data.to_vec()),
+            Device::Cuda(ordinal) => {
+                let mut buffer = allocate(gpu(ordinal)?, shape)?;
+                if 4 * data.len() <= buffer.bytes() {
+                    buffer.write(0, data);
+                }
+                Storage::Cuda(buffer)
+            }
+        };
+        let tensor = Tensor { shape: shape.to_vec(), storage };
+        tensor.check_host_length(data.len())?;
+        Ok(tensor)
+    }
+
+    /// Overwrites the whole tensor.
+    pub fn copy_from_host(&mut self, data: &[f32]) -> Result<()> {
+        self.check_host_length(data.len())?;
+        match &mut self.storage {
+            Storage::Host(storage) => storage[..data.len()].copy_from_slice(data),
+            Storage::Cuda(buffer) => buffer.write(0, data),
+        }
+        Ok(())
+    }
+
+    /// Overwrites the elements from `start` on.
+    pub fn write(&mut self, start: usize, data: &[f32]) {
+        assert!(start + data.len() <= self.len(), "{} elements at {start} of {}", data.len(), self.len());
+        match &mut self.storage {
+            Storage::Host(storage) => storage[start..start + data.len()].copy_from_slice(data),
+            Storage::Cuda(buffer) => buffer.write(4 * start, data),
+        }
+    }
+
+    /// A copy of the whole tensor in host memory; waits for the device.
+    pub fn to_host(&self) -> Result<Vec<f32>> {
+        let mut data = vec![0.0; self.len()];
+        self.copy_to_host(&mut data)?;
+        Ok(data)
+    }
+
+    /// [`Tensor::to_host`] into a buffer of the same length.
+    pub fn copy_to_host(&self, data: &mut [f32]) -> Result<()> {
+        self.check_host_length(data.len())?;
+        match &self.storage {
+            Storage::Host(_) => data.copy_from_slice(self.host()),
+            Storage::Cuda(buffer) => buffer.read(0, data)?,
+        }
+        Ok(())
+    }
+
+    /// The same numbers on `device`.
+    pub fn to_device(&self, device: Device) -> Result<Tensor> {
+        if device == self.device() {
+            return Ok(self.clone());
+        }
+        Tensor::from_host(device, &self.shape, &self.to_host()?)
+    }
+
+    /// The device it lives on.
+    pub fn device(&self) -> Device {
+        match &self.storage {
+            Storage::Host(_) => Device::Cpu,
+            Storage::Cuda(buffer) => Device::Cuda(buffer.gpu().ordinal),
+        }
+    }
+
+    /// Extents, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives the tensor another shape; the leading elements keep their values in memory order, new ones are zero.
+    /// Allocates only when the tensor has never been this large.
+    pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
+        let len = shape.iter().product::<usize>();
+        match &mut self.storage {
+            Storage::Host(storage) if len > storage.len() => {
+                let more = len - storage.len();
+                storage.try_reserve_exact(more).map_err(|_| Error::Memory {
+                    what: format!("a tensor of shape {shape:?}"),
+                    needed: 4 * len as u64,
+                    budget: 4 * storage.len() as u64,
+                    instead: SMALLER.into(),
+                })?;
+                storage.resize(len, 0.0);
+            }
+            Storage::Cuda(buffer) if 4 * len > buffer.bytes() => {
+                let mut larger = allocate(buffer.gpu(), shape)?;
+                larger.copy_from(0, buffer, 0, buffer.bytes());
+                larger.zero(buffer.bytes(), 4 * len - buffer.bytes());
+                *buffer = larger;
+            }
+            _ => {}
+        }
+        self.shape.clear();
+        self.shape.extend_from_slice(shape);
+        Ok(())
+    }
+
+    /// The tensor as matrices: `[m, n]` is one matrix shared by all networks, `[k, m, n]` is one for each of k.
+    pub fn stack(&self) -> Stack<'_> {
+        let (count, rows, cols) = self.as_matrices();
+        Stack {
+            tensor: self,
+            offset: 0,
+            stride: if count == 1 { 0 } else { rows * cols },
+            rows,
+            cols,
+            transposed: false,
+        }
+    }
+
+    /// The writable form of [`Tensor::stack`].
+    pub fn stack_mut(&mut self) -> StackMut<'_> {
+        let (count, rows, cols) = self.as_matrices();
+        StackMut { offset: 0, stride: rows * cols, count, rows, cols, tensor: self }
+    }
+
+    /// Row-major `rows × cols` matrices inside a flat tensor: the j-th starts at `offset + j·stride`.
+    pub fn matrices(&self, offset: usize, stride: usize, rows: usize, cols: usize) -> Stack<'_> {
+        Stack { tensor: self, offset, stride, rows, cols, transposed: false }
+    }
+
+    /// The writable form of [`Tensor::matrices`], `count` of them.
+    pub fn matrices_mut(
+        &mut self,
+        offset: usize,
+        stride: usize,
+        count: usize,
+        rows: usize,
+        cols: usize,
+    ) -> StackMut<'_> {
+        StackMut { tensor: self, offset, stride, count, rows, cols }
+    }
+
+    /// `(count, rows, cols)` of a tensor of rank two or three.
+    pub(super) fn as_matrices(&self) -> (usize, usize, usize) {
+        match self.shape[..] {
+            [rows, cols] => (1, rows, cols),
+            [count, rows, cols] => (count, rows, cols),
+            _ => panic!("a tensor of shape {:?} is not a stack of matrices", self.shape),
+        }
+    }
+
+    /// Elements in host memory, for the primitives of this module.
+    pub(super) fn host(&self) -> &[f32] {
+        match &self.storage {
+            Storage::Host(storage) => &storage[..self.len()],
+            Storage::Cuda(_) => panic!("a tensor on {} was used with one on the processor", self.device()),
+        }
+    }
+
+    /// Writable elements in host memory, for the primitives of this module.
+    pub(super) fn host_mut(&mut self) -> &mut [f32] {
+        let (len, device) = (self.len(), self.device());
+        match &mut self.storage {
+            Storage::Host(storage) => &mut storage[..len],
+            Storage::Cuda(_) => panic!("a tensor on {device} was used with one on the processor"),
+        }
+    }
+
+    /// The open GPU it lies on, for the primitives of this module; `None` on the processor.
+    pub(super) fn gpu(&self) -> Option<&'static Gpu> {
+        self.buffer().map(Buffer::gpu)
+    }
+
+    /// Its device memory.
+    pub(super) fn buffer(&self) -> Option<&Buffer> {
+        match &self.storage {
+            Storage::Host(_) => None,
+            Storage::Cuda(buffer) => Some(buffer),
+        }
+    }
+
+    /// Its device memory, to be written.
+    pub(super) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
+        match &mut self.storage {
+            Storage::Host(_) => None,
+            Storage::Cuda(buffer) => Some(buffer),
+        }
+    }
+
+    /// Where its first element lies on the GPU.
+    pub fn address(&self) -> u64 {
+        match &self.storage {
+            Storage::Host(_) => panic!("a tensor on the processor was used with one on a GPU"),
+            Storage::Cuda(buffer) => buffer.pointer(),
+        }
+    }
+
+    fn check_host_length(&self, len: usize) -> Result<()> {
+        if len == self.len() {
+            return Ok(());
+        }
+        Err(Error::input(format!("{len} numbers do not fill a tensor of shape {:?} ({})", self.shape, self.len())))
+    }
+}
+
+impl Clone for Tensor {
+    fn clone(&self) -> Tensor {
+        let storage = match &self.storage {
+            Storage::Host(storage) => Storage::Host(storage.clone()),
+            Storage::Cuda(buffer) => {
+                let mut copy = allocate(buffer.gpu(), &self.shape).unwrap_or_else(|e| panic!("{e}"));
+                copy.copy_from(0, buffer, 0, 4 * self.len());
+                Storage::Cuda(copy)
+            }
+        };
+        Tensor { shape: self.shape.clone(), storage }
+    }
+}
+
+/// Device memory for a tensor of this shape.
+fn allocate(gpu: &'static Gpu, shape: &[usize]) -> Result<Buffer> {
+    gpu.allocate(4 * shape.iter().product::<usize>(), &|| format!("a tensor of shape {shape:?}"), SMALLER)
+}
+
+/// Matrices inside a tensor, one for each network (or one shared by all, when the stride is zero).
+#[derive(Clone, Copy, Debug)]
+pub struct Stack<'a> {
+    pub(super) tensor: &'a Tensor,
+    pub(super) offset: usize,
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) transposed: bool,
+}
+
+impl<'a> Stack<'a> {
+    /// The transposes.
+    pub fn t(self) -> Stack<'a> {
+        Stack { transposed: !self.transposed, ..self }
+    }
+
+    /// Rows, after transposition.
+    pub fn rows(&self) -> usize {
+        if self.transposed { self.cols } else { self.rows }
+    }
+
+    /// Columns, after transposition.
+    pub fn cols(&self) -> usize {
+        if self.transposed { self.rows } else { self.cols }
+    }
+
+    /// Whether all networks see the same matrix.
+    pub fn is_shared(&self) -> bool {
+        self.stride == 0
+    }
+
+    /// The elements of matrix `j` in row-major order (before transposition).
+    pub(super) fn host(&self, j: usize) -> &'a [f32] {
+        let start = self.offset + j * self.stride;
+        &self.tensor.host()[start..start + self.rows * self.cols]
+    }
+}
+
+/// Writable matrices inside a tensor, one for each network; with stride zero they are all the same one, and what is
+/// written is their sum.
+#[derive(Debug)]
+pub struct StackMut<'a> {
+    pub(super) tensor: &'a mut Tensor,
+    pub(super) offset: usize,
+    pub(super) stride: usize,
+    pub(super) count: usize,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+}
+
+impl StackMut<'_> {
+    /// Checks that the matrices lie within the tensor and do not overlap, and hands out its elements for writing.
+    pub(super) fn host_mut(&mut self) -> &mut [f32] {
+        let size = self.rows * self.cols;
+        assert!(
+            self.count <= 1 || self.stride == 0 || self.stride >= size,
+            "matrices of {size} overlap at stride {}",
+            self.stride
+        );
+        let last = self.offset + self.count.saturating_sub(1) * self.stride;
+        &mut self.tensor.host_mut()[self.offset..last + size]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_shrinks_and_grows_back_without_a_new_allocation() {
+        let mut t = Tensor::zeros(Device::Cpu, &[4, 5]).unwrap();
+        let address = t.host().as_ptr();
+        t.reshape(&[2, 3]).unwrap();
+        assert_eq!((t.len(), t.shape()), (6, &[2usize, 3][..]));
+        t.reshape(&[5, 2, 2]).unwrap();
+        assert_eq!(t.host().as_ptr(), address);
+    }
+
+    #[test]
+    fn wrong_lengths_are_errors_that_name_the_numbers() {
+        let error = Tensor::from_host(Device::Cpu, &[2, 3], &[1.0; 5]).unwrap_err().to_string();
+        assert!(error.contains('5') && error.contains("[2, 3]"), "{error}");
+        assert!(Tensor::zeros(Device::Cpu, &[2]).unwrap().copy_from_host(&[1.0]).is_err());
+    }
+}

@@ -1,0 +1,20 @@
+//! The compute engine of Mercer. It knows tensors, devices, dense linear algebra and networks; it knows no kernel, no data set
+//! and no method.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`compute`] | `f32` tensors on the CPU or a CUDA device, and their primitives |
+//! | [`net`] | layers and networks that differentiate themselves |
+//! | [`linalg`] | dense linear algebra in f64 on either device |
+//! | [`simd`] | elementary functions that vectorise, selected at run time for the CPU |
+//! | [`rng`], [`special`] | the random generator, special functions |
+
+pub mod compute;
+pub mod error;
+pub mod linalg;
+pub mod net;
+pub mod rng;
+pub mod simd;
+pub mod special;
+
+pub use error::{Error, Result};

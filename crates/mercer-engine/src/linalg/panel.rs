@@ -1,0 +1,417 @@
+use super::{eigh, matmul, matmul_into};
+use crate::Result;
+use crate::compute::Device;
+use crate::compute::cuda::{Buffer, gpu, panel as cuda};
+use faer::{Accum, Par};
+use ndarray::{Array1, Array2, ArrayView2, Axis, Zip, aview1, concatenate, s};
+use std::ops::Range;
+
+/// A few long vectors side by side, `[n, b]` in f64, on the processor or on a GPU: what block Krylov iteration and
+/// conjugate gradients compute with.
+///
+/// Tall panels stay on their device; what comes to the host is small, `[b, b]` or `[b]`. On the processor a panel is an
+/// `ndarray` array. Two panels that meet must be on one device.
+///
+/// ```
+/// use mercer_engine::linalg::Panel;
+/// use ndarray::array;
+/// let v = Panel::on_current(array![[3.0, 1.0], [4.0, 1.0]])?;
+/// assert_eq!(v.norms()?[0], 5.0);
+/// assert_eq!(v.t_matmul(&v)?, array![[25.0, 7.0], [7.0, 2.0]]);
+/// let q = v.orthonormal_basis()?;
+/// assert!((q.t_matmul(&q)? - ndarray::Array2::<f64>::eye(2)).iter().all(|d| d.abs() < 1e-14));
+/// # Ok::<(), mercer_engine::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Panel {
+    n: usize,
+    b: usize,
+    storage: Storage,
+}
+
+#[derive(Debug)]
+enum Storage {
+    Host(Array2<f64>),
+    Cuda(Buffer),
+}
+
+use Storage::{Cuda, Host};
+
+/// On the processor.
+impl From<Array2<f64>> for Panel {
+    fn from(array: Array2<f64>) -> Panel {
+        Panel { n: array.nrows(), b: array.ncols(), storage: Host(array) }
+    }
+}
+
+impl Panel {
+    /// The vectors `[n, b]` on `device`.
+    pub fn from_host(device: Device, array: Array2<f64>) -> Result<Panel> {
+        match device {
+            Device::Cpu => Ok(Panel::from(array)),
+            Device::Cuda(ordinal) => {
+                let (n, b) = array.dim();
+                let rows = array.as_standard_layout();
+                let buffer = cuda::upload(gpu(ordinal)?, [n, b], rows.as_slice().expect("row by row"))?;
+                Ok(Panel::from_buffer([n, b], buffer))
+            }
+        }
+    }
+
+    /// [`Panel::from_host`] on the [`Device::current`] one.
+    pub fn on_current(array: Array2<f64>) -> Result<Panel> {
+        Panel::from_host(Device::current(), array)
+    }
+
+    /// A panel `[n, b]` of the numbers of a buffer, row by row.
+    pub fn from_buffer([n, b]: [usize; 2], buffer: Buffer) -> Panel {
+        assert!(buffer.bytes() >= 8 * n * b, "{} bytes are no panel [{n}, {b}]", buffer.bytes());
+        Panel { n, b, storage: Cuda(buffer) }
+    }
+
+    /// Its numbers on a GPU, row by row; none on the processor.
+    pub fn buffer(&self) -> Option<&Buffer> {
+        match &self.storage {
+            Host(_) => None,
+            Cuda(buffer) => Some(buffer),
+        }
+    }
+
+    /// The device it is on.
+    pub fn device(&self) -> Device {
+        match &self.storage {
+            Host(_) => Device::Cpu,
+            Cuda(buffer) => Device::Cuda(buffer.gpu().ordinal),
+        }
+    }
+
+    /// n, the length of each vector.
+    pub fn nrows(&self) -> usize {
+        self.n
+    }
+
+    /// b, the number of vectors.
+    pub fn ncols(&self) -> usize {
+        self.b
+    }
+
+    /// A copy `[n, b]` on the host; waits for the device.
+    pub fn to_host(&self) -> Result<Array2<f64>> {
+        match &self.storage {
+            Host(array) => Ok(array.clone()),
+            Cuda(buffer) => {
+                let mut array = Array2::zeros((self.n, self.b));
+                buffer.read(0, array.as_slice_mut().expect("own array"))?;
+                Ok(array)
+            }
+        }
+    }
+
+    /// [`Panel::to_host`] without a copy where it is there already.
+    pub fn into_host(self) -> Result<Array2<f64>> {
+        match self.storage {
+            Host(array) => Ok(array),
+            Cuda(_) => self.to_host(),
+        }
+    }
+
+    /// `f` of the vectors `[n, b]` on the host, brought back to the device of this panel.
+    pub fn through_host(&self, f: impl FnOnce(ArrayView2<f64>) -> Array2<f64>) -> Result<Panel> {
+        match &self.storage {
+            Host(array) => Ok(Panel::from(f(array.view()))),
+            Cuda(_) => Panel::from_host(self.device(), f(self.to_host()?.view())),
+        }
+    }
+
+    /// A copy on the same device.
+    pub fn try_clone(&self) -> Result<Panel> {
+        self.columns(0..self.b)
+    }
+
+    /// The vectors of this panel and then those of `other`, `[n, b + b']`.
+    pub fn joined(&self, other: &Panel) -> Result<Panel> {
+        self.check_height(other);
+        match (&self.storage, &other.storage) {
+            (Host(a), Host(b)) => Ok(Panel::from(concatenate(Axis(1), &[a.view(), b.view()]).expect("equal heights"))),
+            (Cuda(a), Cuda(b)) => {
+                let (n, width) = (self.n, self.b + other.b);
+                let mut out = cuda::allocate(a.gpu(), [n, width])?;
+                cuda::copy_columns(n, (a, self.b), 0..self.b, (&mut out, width), 0);
+                cuda::copy_columns(n, (b, other.b), 0..other.b, (&mut out, width), self.b);
+                Ok(Panel::from_buffer([n, width], out))
+            }
+            _ => self.apart(other),
+        }
+    }
+
+    /// Some of the vectors, `[n, range]`.
+    pub fn columns(&self, range: Range<usize>) -> Result<Panel> {
+        match &self.storage {
+            Host(a) => Ok(Panel::from(a.slice(s![.., range]).to_owned())),
+            Cuda(a) => {
+                let width = range.len();
+                let mut out = cuda::allocate(a.gpu(), [self.n, width])?;
+                cuda::copy_columns(self.n, (a, self.b), range, (&mut out, width), 0);
+                Ok(Panel::from_buffer([self.n, width], out))
+            }
+        }
+    }
+
+    /// `VᵀW` `[b, b']` on the host.
+    pub fn t_matmul(&self, other: &Panel) -> Result<Array2<f64>> {
+        self.check_height(other);
+        match (&self.storage, &other.storage) {
+            (Host(a), Host(b)) => Ok(matmul(a.t(), b.view())),
+            (Cuda(a), Cuda(b)) => {
+                let product = cuda::t_matmul(self.n, (a, self.b), (b, other.b))?;
+                Ok(Array2::from_shape_vec((self.b, other.b), product).expect("b·b' numbers"))
+            }
+            _ => self.apart(other),
+        }
+    }
+
+    /// `V S` `[n, m]` for a small `S` `[b, m]`.
+    pub fn matmul(&self, small: ArrayView2<f64>) -> Result<Panel> {
+        match &self.storage {
+            Host(a) => Ok(Panel::from(matmul(a.view(), small))),
+            Cuda(a) => {
+                let shape = [self.n, small.ncols()];
+                let mut out = Panel::from_buffer(shape, cuda::allocate(a.gpu(), shape)?);
+                // β = 0: cuBLAS does not read what was there before.
+                out.product(1.0, self, small, 0.0)?;
+                Ok(out)
+            }
+        }
+    }
+
+    /// `self ← self + α T S` for `T` `[n, p]` and a small `S` `[p, b]`.
+    pub fn add_product(&mut self, alpha: f64, tall: &Panel, small: ArrayView2<f64>) -> Result<()> {
+        self.check_height(tall);
+        match (&mut self.storage, &tall.storage) {
+            (Host(a), Host(t)) => {
+                matmul_into(a.view_mut(), Accum::Add, t.view(), small, alpha, Par::rayon(0));
+                Ok(())
+            }
+            _ => self.product(alpha, tall, small, 1.0),
+        }
+    }
+
+    /// `self ← α T S + β self` on a GPU.
+    fn product(&mut self, alpha: f64, tall: &Panel, small: ArrayView2<f64>, beta: f64) -> Result<()> {
+        assert_eq!((tall.b, self.b), small.dim(), "shapes of a product");
+        let rows = small.as_standard_layout();
+        match (&mut self.storage, &tall.storage) {
+            (Cuda(out), Cuda(t)) => {
+                let small = (rows.as_slice().expect("row by row"), small.ncols());
+                cuda::matmul(self.n, alpha, (t, tall.b), small, beta, out)
+            }
+            _ => self.apart(tall),
+        }
+    }
+
+    /// `self ← self − other`
+    pub fn subtract(&mut self, other: &Panel) {
+        self.check_shape(other);
+        match (&mut self.storage, &other.storage) {
+            (Host(a), Host(b)) => *a -= b,
+            (Cuda(a), Cuda(b)) => cuda::subtract(self.n * self.b, b, a),
+            _ => self.apart(other),
+        }
+    }
+
+    /// `v_j ← v_j + step_j w_j` for each column, `steps` `[b]`.
+    pub fn axpy(&mut self, steps: &[f64], other: &Panel) -> Result<()> {
+        self.check_shape(other);
+        assert_eq!(steps.len(), self.b, "a step for each column");
+        match (&mut self.storage, &other.storage) {
+            (Host(a), Host(b)) => *a += &(b * &aview1(steps)),
+            (Cuda(a), Cuda(b)) => cuda::axpy_columns(self.n, steps, b, a)?,
+            _ => self.apart(other),
+        }
+        Ok(())
+    }
+
+    /// `v_j ← factor_j v_j` for each column, `factors` `[b]`.
+    pub fn scale(&mut self, factors: &[f64]) -> Result<()> {
+        assert_eq!(factors.len(), self.b, "a factor for each column");
+        match &mut self.storage {
+            Host(a) => *a *= &aview1(factors),
+            Cuda(a) => cuda::scale_columns(self.n, factors, a)?,
+        }
+        Ok(())
+    }
+
+    /// `v_j·w_j` of each column `[b]`.
+    pub fn dots(&self, other: &Panel) -> Result<Array1<f64>> {
+        self.check_shape(other);
+        match (&self.storage, &other.storage) {
+            (Host(a), Host(b)) => {
+                let mut sums = Array1::zeros(self.b);
+                for (a, b) in a.rows().into_iter().zip(b.rows()) {
+                    Zip::from(&mut sums).and(a).and(b).for_each(|s, a, b| *s += a * b);
+                }
+                Ok(sums)
+            }
+            (Cuda(a), Cuda(b)) => Ok(cuda::column_sums([self.n, self.b], a, cuda::Sum::Products(b))?.into()),
+            _ => self.apart(other),
+        }
+    }
+
+    /// `‖v_j‖` of each column `[b]`.
+    pub fn norms(&self) -> Result<Array1<f64>> {
+        match &self.storage {
+            Host(a) => Ok(a.map_axis(Axis(0), |column| column.dot(&column).sqrt())),
+            Cuda(_) => Ok(self.dots(self)?.mapv(f64::sqrt)),
+        }
+    }
+
+    /// `‖w_j − θ_j v_j‖` of the first columns, as many as there are θ, for this panel's `w_j` and the `v_j` of `vectors`.
+    pub fn residual_norms(&self, vectors: &Panel, θ: &[f64]) -> Result<Vec<f64>> {
+        self.check_shape(vectors);
+        assert!(θ.len() <= self.b, "{} eigenvalues for {} vectors", θ.len(), self.b);
+        match (&self.storage, &vectors.storage) {
+            (Host(w), Host(v)) => {
+                let norm = |(j, θ): (usize, &f64)| (&w.column(j) - &(*θ * &v.column(j))).mapv(|r| r * r).sum().sqrt();
+                Ok(θ.iter().enumerate().map(norm).collect())
+            }
+            (Cuda(w), Cuda(v)) => {
+                let mut all = θ.to_vec();
+                all.resize(self.b, 0.0);
+                let sums = cuda::column_sums([self.n, self.b], w, cuda::Sum::Residuals(v, &all))?;
+                Ok(sums[..θ.len()].iter().map(|s| s.sqrt()).collect())
+            }
+            _ => self.apart(vectors),
+        }
+    }
+
+    /// Whether the magnitude of every number is at most `bound`; NaN is not.
+    pub fn all_within(&self, bound: f64) -> Result<bool> {
+        match &self.storage {
+            Host(a) => Ok(a.iter().all(|v| v.abs() <= bound)),
+            Cuda(a) => cuda::all_within(self.n * self.b, bound, a),
+        }
+    }
+
+    /// Takes its mean off each vector.
+    pub fn centre(&mut self) -> Result<()> {
+        match &mut self.storage {
+            Host(a) => {
+                if let Some(means) = a.mean_axis(Axis(0)) {
+                    *a -= &means;
+                }
+            }
+            Cuda(a) => cuda::centre([self.n, self.b], a)?,
+        }
+        Ok(())
+    }
+
+    /// `V − Q QᵀV`: what of each vector lies outside of the orthonormal `Q` `[n, r]`.
+    pub fn outside(mut self, q: &Panel) -> Result<Panel> {
+        self.subtract(&q.matmul(q.t_matmul(&self)?.view())?);
+        Ok(self)
+    }
+
+    /// An orthonormal basis `[n, r]` of the span of the vectors; `r < b` where they depend on each other.
+    ///
+    /// Twice `V ← V Q Λ^{−1/2}` with `VᵀV = Q Λ Qᵀ`: the first pass drops the null directions, the second repairs
+    /// the loss of orthogonality of the first. Only products of panels and a small eigendecomposition.
+    pub fn orthonormal_basis(mut self) -> Result<Panel> {
+        self.normalise()?;
+        for _ in 0..2 {
+            let (values, q) = eigh(self.t_matmul(&self)?.view())?;
+            let kept = values.iter().take_while(|&&λ| λ > 1e-13 * values[0].max(1e-300)).count();
+            let mut rotation = q.slice(s![.., ..kept]).to_owned();
+            for (mut column, λ) in rotation.axis_iter_mut(Axis(1)).zip(&values) {
+                column /= λ.sqrt();
+            }
+            self = self.matmul(rotation.view())?;
+        }
+        Ok(self)
+    }
+
+    /// Gives each vector the norm 1; one of zeros stays.
+    fn normalise(&mut self) -> Result<()> {
+        if let Host(a) = &mut self.storage {
+            for mut column in a.axis_iter_mut(Axis(1)) {
+                let norm = column.dot(&column).sqrt();
+                column.mapv_inplace(|x| if norm > 0.0 { x / norm } else { 0.0 });
+            }
+            return Ok(());
+        }
+        let factors = self.norms()?.mapv(|norm| if norm > 0.0 { 1.0 / norm } else { 0.0 });
+        self.scale(factors.as_slice().expect("own array"))
+    }
+
+    fn check_height(&self, other: &Panel) {
+        assert_eq!(self.n, other.n, "the lengths of vectors that meet");
+    }
+
+    fn check_shape(&self, other: &Panel) {
+        assert_eq!((self.n, self.b), (other.n, other.b), "the shapes of panels that meet");
+    }
+
+    fn apart(&self, other: &Panel) -> ! {
+        panic!("a panel on {} was used with one on {}", self.device(), other.device())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn random(n: usize, b: usize, seed: u64) -> Array2<f64> {
+        let mut rng = Rng::new(seed);
+        Array2::from_shape_simple_fn((n, b), || rng.normal())
+    }
+
+    fn close(a: &Array2<f64>, b: &Array2<f64>) {
+        assert_eq!(a.dim(), b.dim());
+        assert!((a - b).iter().all(|d| d.abs() < 1e-12), "{a} is not {b}");
+    }
+
+    #[test]
+    fn operations_are_their_formulas() {
+        let (v, w, small) = (random(40, 5, 1), random(40, 5, 2), random(5, 3, 3));
+        let [pv, pw] = [&v, &w].map(|a| Panel::from(a.clone()));
+        close(&pv.t_matmul(&pw).unwrap(), &v.t().dot(&w));
+        close(&pv.matmul(small.view()).unwrap().into_host().unwrap(), &v.dot(&small));
+        assert_eq!(pv.joined(&pw).unwrap().columns(3..7).unwrap().to_host().unwrap().column(2), w.column(0));
+
+        let steps = [1.0, -2.0, 0.0, 0.5, 3.0];
+        let mut moved = pv.try_clone().unwrap();
+        moved.axpy(&steps, &pw).unwrap();
+        moved.scale(&steps).unwrap();
+        moved.subtract(&pw);
+        moved.add_product(-0.5, &pv, random(5, 5, 4).view()).unwrap();
+        let want = (&v + &(&w * &aview1(&steps))) * aview1(&steps) - &w - 0.5 * v.dot(&random(5, 5, 4));
+        close(&moved.into_host().unwrap(), &want);
+
+        let dots = (&v * &w).sum_axis(Axis(0));
+        assert!((pv.dots(&pw).unwrap() - dots).iter().all(|d| d.abs() < 1e-12));
+        let norms = pw.residual_norms(&pv, &[0.5, 2.0]).unwrap();
+        let want = |j: usize, θ: f64| (&w.column(j) - &(θ * &v.column(j))).mapv(|r| r * r).sum().sqrt();
+        assert!((norms[0] - want(0, 0.5)).abs() < 1e-12 && (norms[1] - want(1, 2.0)).abs() < 1e-12);
+        assert_eq!(norms.len(), 2);
+
+        let mut centred = Panel::from(&v + 3.0);
+        centred.centre().unwrap();
+        assert!(centred.into_host().unwrap().sum_axis(Axis(0)).iter().all(|s| s.abs() < 1e-12));
+    }
+
+    #[test]
+    fn nothing_is_left_of_vectors_inside() {
+        let v = random(60, 4, 5);
+        let q = Panel::from(v.clone()).orthonormal_basis().unwrap();
+        let left = Panel::from(v.dot(&random(4, 2, 6))).outside(&q).unwrap();
+        assert!(left.all_within(1e-13).unwrap() && !left.all_within(-1.0).unwrap());
+        let broken = Panel::from(Array2::from_elem((2, 1), f64::NAN));
+        assert!(!broken.all_within(f64::INFINITY).unwrap(), "NaN is within no bound");
+    }
+
+    #[test]
+    #[should_panic(expected = "the lengths of vectors that meet")]
+    fn vectors_of_different_lengths_do_not_meet() {
+        Panel::from(random(3, 1, 0)).t_matmul(&Panel::from(random(4, 1, 0))).ok();
+    }
+}

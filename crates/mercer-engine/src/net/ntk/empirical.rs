@@ -1,0 +1,266 @@
+//! The empirical NTK, exactly and as a product with vectors.
+
+use super::jacobian::{Jacobian, Parameterisation, Scratch};
+use crate::compute::{self, Device, Tensor};
+use crate::net::{Mode, Network, Parameters, Workspace};
+use crate::{Error, Result};
+use ndarray::{Array2, Array4, s};
+use std::ops::Range;
+
+/// The empirical NTK of one network at its present parameters. Statistics of a batch are those that
+/// [`Network::calibrate`] fixed.
+///
+/// ```
+/// use mercer_engine::compute::{Device, Tensor};
+/// use mercer_engine::net::{Network, ntk::EmpiricalNtk};
+/// use mercer_engine::rng::Rng;
+///
+/// // g(x) = w·x + b has Θ(x,x') = x·x' + 1.
+/// let net = Network::parse("dense(1)", 2, 1)?;
+/// let theta = net.init(Device::Cpu, &Rng::new(0))?;
+/// let x = Tensor::from_host(Device::Cpu, &[2, 2], &[1.0, 2.0, 3.0, 4.0])?;
+/// let ntk = EmpiricalNtk::new(&net, &theta)?.exact(&x, None, &[0])?;
+/// assert_eq!((ntk.shape(), ntk[[0, 1, 0, 0]]), (&[2, 2, 1, 1][..], 12.0));
+/// # Ok::<(), mercer_engine::Error>(())
+/// ```
+pub struct EmpiricalNtk<'a> {
+    pub(super) net: &'a Network,
+    pub(super) theta: &'a Parameters,
+    pub(super) parameterisation: Parameterisation,
+    pub(super) device: Device,
+}
+
+/// Numbers of one layer's cotangents and written-out derivatives that a block of points may take: half a gigabyte.
+const BLOCK_NUMBERS: usize = 1 << 27;
+/// Most points of a block: enough for fast products.
+const BLOCK_POINTS: usize = 512;
+
+impl<'a> EmpiricalNtk<'a> {
+    /// Of `net`, which is one network, at `theta`.
+    pub fn new(net: &'a Network, theta: &'a Parameters) -> Result<Self> {
+        if net.networks() != 1 {
+            return Err(Error::input(format!(
+                "the empirical NTK is that of one network; {} were given",
+                net.networks()
+            )));
+        }
+        let device = theta.trained.device();
+        Ok(EmpiricalNtk { net, theta, parameterisation: Parameterisation::Standard, device })
+    }
+
+    /// With derivatives by other numbers than the weights themselves.
+    pub fn parameterised(self, parameterisation: Parameterisation) -> Self {
+        EmpiricalNtk { parameterisation, ..self }
+    }
+
+    /// Outputs of the network.
+    pub fn outputs(&self) -> usize {
+        self.net.outputs()
+    }
+
+    /// `Θ(x_n, x'_m)_{cc'}` `[n, m, c, c]` for the chosen outputs, between `x` `[n, d]` and `other` `[m, d]`, or x itself.
+    pub fn exact(&self, x: &Tensor, other: Option<&Tensor>, outputs: &[usize]) -> Result<Array4<f32>> {
+        let (n, m) = (self.points(x)?, self.points(other.unwrap_or(x))?);
+        let c = self.check(outputs)?;
+        let mut out = Array4::zeros((n, m, c, c));
+        self.pairs(x, other, c, |rows, columns, left, right, own| {
+            // Θ_{c'c}(x',x) = Θ_{cc'}(x,x'): of a block with itself, half of the pairs of outputs will do.
+            let first = |output: usize| if own { output } else { 0 };
+            let mut tiles = (0..c)
+                .map(|output| Tensor::zeros(self.device, &[c - first(output), rows.len(), columns.len()]))
+                .collect::<Result<Vec<_>>>()?;
+            let mut scratch = Scratch::new(self.device)?;
+            self.layers(left, right, outputs, |j, k| j.add_products(k, &mut tiles, &mut scratch))?;
+            let mirrored = own || other.is_none();
+            for (output, tile) in tiles.iter().enumerate() {
+                let tile = tile.to_host()?;
+                let mut values = tile.chunks_exact(rows.len() * columns.len());
+                for other_output in first(output)..c {
+                    let value = values.next().expect("a matrix for each output");
+                    let value = ndarray::ArrayView2::from_shape((rows.len(), columns.len()), value).expect("a tile");
+                    out.slice_mut(s![rows.clone(), columns.clone(), output, other_output]).assign(&value);
+                    if mirrored {
+                        out.slice_mut(s![columns.clone(), rows.clone(), other_output, output]).assign(&value.t());
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    /// `(1/c) Σ_c Θ(x_n, x'_m)_{cc}` `[n, m]` over the chosen outputs, for the price of one output where the layers allow.
+    pub fn mean(&self, x: &Tensor, other: Option<&Tensor>, outputs: &[usize]) -> Result<Array2<f32>> {
+        let (n, m) = (self.points(x)?, self.points(other.unwrap_or(x))?);
+        let c = self.check(outputs)?;
+        let mut out = Array2::zeros((n, m));
+        self.pairs(x, other, c, |rows, columns, left, right, _| {
+            let mut sum = Tensor::zeros(self.device, &[rows.len(), columns.len()])?;
+            let mut scratch = Scratch::new(self.device)?;
+            self.layers(left, right, outputs, |j, k| j.add_trace(k, &mut sum, &mut scratch))?;
+            compute::scale(1.0 / c as f32, &mut sum);
+            let sum = Array2::from_shape_vec((rows.len(), columns.len()), sum.to_host()?).expect("a tile");
+            out.slice_mut(s![rows.clone(), columns.clone()]).assign(&sum);
+            if other.is_none() {
+                out.slice_mut(s![columns.clone(), rows.clone()]).assign(&sum.t());
+            }
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    /// `Θv = J(Jᵀv)` `[n, c]` over all c outputs at the points `x` `[n, d]`, for `v` `[n, c]`: no kernel and no Jacobian.
+    pub fn apply(&self, x: &Tensor, v: &Tensor) -> Result<Tensor> {
+        let (n, c) = (self.points(x)?, self.net.outputs());
+        if v.len() != n * c {
+            return Err(Error::input(format!(
+                "a vector of {} numbers does not fit {n} points of {c} outputs",
+                v.len()
+            )));
+        }
+        let mut workspace = self.net.workspace(self.device)?;
+        self.net.forward(self.theta, x, Mode::Eval, &mut workspace)?;
+        let mut g = v.clone();
+        g.reshape(&[1, n, c])?;
+        let mut pulled = Tensor::zeros(self.device, &[0])?;
+        self.net.vjp(self.theta, x, &mut workspace, &g, &mut pulled, None)?;
+        if let Some(spread) = self.spread()? {
+            compute::multiply(&mut pulled, &spread);
+            compute::multiply(&mut pulled, &spread);
+        }
+        let mut image = self.net.jvp(self.theta, x, &mut workspace, Some(&pulled), None)?.clone();
+        image.reshape(&[n, c])?;
+        Ok(image)
+    }
+
+    /// What a unit of each parameter is worth, where it is not one.
+    pub(super) fn spread(&self) -> Result<Option<Tensor>> {
+        match self.parameterisation {
+            Parameterisation::Standard => Ok(None),
+            Parameterisation::Ntk => {
+                Tensor::from_host(self.device, &[self.net.parameters()], &self.net.spread()).map(Some)
+            }
+        }
+    }
+
+    /// Points of an input `[n, d]`.
+    pub fn points(&self, x: &Tensor) -> Result<usize> {
+        match *x.shape() {
+            [n, d] if n > 0 && d == self.net.inputs() => Ok(n),
+            _ => Err(Error::input(format!(
+                "points of shape {:?} do not fit a network on {} inputs",
+                x.shape(),
+                self.net.inputs()
+            ))),
+        }
+    }
+
+    fn check(&self, outputs: &[usize]) -> Result<usize> {
+        let all = self.net.outputs();
+        match outputs.iter().find(|o| **o >= all) {
+            Some(o) => Err(Error::input(format!("there is no output {o}: the network has {all}, counted from 0"))),
+            None if outputs.is_empty() => Err(Error::input("no outputs were chosen; name at least one")),
+            None => Ok(outputs.len()),
+        }
+    }
+
+    /// Calls `tile(rows, columns, left, right, own)` for every pair of blocks of points: `left` the forward pass at the rows,
+    /// `right` the one at the columns, and for one set of points only the pairs with `rows ≤ columns`; `own` where the two
+    /// are the same.
+    fn pairs(
+        &self,
+        x: &Tensor,
+        other: Option<&Tensor>,
+        c: usize,
+        mut tile: impl FnMut(Range<usize>, Range<usize>, &Pass, &Pass, bool) -> Result<()>,
+    ) -> Result<()> {
+        let block = self.block(c);
+        for rows in blocks(self.points(x)?, block) {
+            let left = self.forward(x, rows.clone())?;
+            let columns = blocks(self.points(other.unwrap_or(x))?, block);
+            for columns in columns.filter(|columns| other.is_some() || columns.start >= rows.start) {
+                let own = other.is_none() && columns == rows;
+                let right = if own { None } else { Some(self.forward(other.unwrap_or(x), columns.clone())?) };
+                tile(rows.clone(), columns, &left, right.as_ref().unwrap_or(&left), own)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Points of a block, for c cotangents.
+    fn block(&self, c: usize) -> usize {
+        let mut inputs = self.net.inputs();
+        let mut widest = 0;
+        for layer in &self.net.layers {
+            widest = widest.max(inputs + layer.outputs() + layer.written_out());
+            inputs = layer.outputs();
+        }
+        (BLOCK_NUMBERS / (c * widest).max(1)).clamp(1, BLOCK_POINTS)
+    }
+
+    fn forward(&self, x: &Tensor, rows: Range<usize>) -> Result<Pass> {
+        let mut workspace = self.net.workspace(self.device)?;
+        let mut points = Tensor::zeros(self.device, &[0])?;
+        compute::gather_rows(x, &rows.collect::<Vec<_>>(), &mut points)?;
+        self.net.forward(self.theta, &points, Mode::Eval, &mut workspace)?;
+        Ok(Pass { x: points, workspace })
+    }
+
+    /// Back through the layers, all outputs together, at one or two sets of points, giving `term` each layer's Jacobians.
+    fn layers(
+        &self,
+        left: &Pass,
+        right: &Pass,
+        outputs: &[usize],
+        mut term: impl FnMut(&Jacobian<'_>, &Jacobian<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let own = std::ptr::eq(left, right);
+        let mut g = self.units(left, outputs)?;
+        let mut h = if own { None } else { Some(self.units(right, outputs)?) };
+        for i in (0..self.net.layers.len()).rev() {
+            let (j, next) = self.jacobian(i, left, g)?;
+            match h.take() {
+                None => term(&j, &j)?,
+                Some(cotangents) => {
+                    let (k, next) = self.jacobian(i, right, cotangents)?;
+                    h = Some(next);
+                    term(&j, &k)?;
+                }
+            }
+            g = next;
+        }
+        Ok(())
+    }
+
+    /// The cotangents that pick the outputs `[c, n, all]`.
+    fn units(&self, pass: &Pass, outputs: &[usize]) -> Result<Tensor> {
+        let (n, all) = (pass.x.shape()[0], self.net.outputs());
+        let mut units = vec![0.0; outputs.len() * n * all];
+        for (unit, &output) in units.chunks_exact_mut(n * all).zip(outputs) {
+            unit.iter_mut().skip(output).step_by(all).for_each(|g| *g = 1.0);
+        }
+        Tensor::from_host(self.device, &[outputs.len(), n, all], &units)
+    }
+
+    /// Layer `i`'s Jacobian, and the cotangents of its input.
+    fn jacobian<'p>(&self, i: usize, pass: &'p Pass, g: Tensor) -> Result<(Jacobian<'p>, Tensor)> {
+        let traces = pass.workspace.traces();
+        let x = if i == 0 { &pass.x } else { &traces[i - 1].y };
+        let theta = self.net.shared_weights(i, self.theta);
+        let mut dx = Tensor::zeros(self.device, &[0])?;
+        let layer = &self.net.layers[i];
+        let into = (i > 0).then_some(&mut dx);
+        let jacobian = layer.jacobian(&theta, x, &traces[i], g, into, self.parameterisation)?;
+        Ok((jacobian, dx))
+    }
+}
+
+/// A forward pass and its points.
+struct Pass {
+    x: Tensor,
+    workspace: Workspace,
+}
+
+fn blocks(n: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..n).step_by(size).map(move |start| start..(start + size).min(n))
+}

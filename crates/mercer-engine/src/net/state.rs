@@ -1,0 +1,240 @@
+//! A network's numbers under names: those that PyTorch gives the tensors of the same network.
+//!
+//! | layer | name | tensors |
+//! |---|---|---|
+//! | the i-th `conv` | `conv{i}` | `weight` `[out, in, size, size]`, `bias` `[out]` |
+//! | the i-th `bn` | `bn{i}` | `weight`, `bias`, `running_mean`, `running_var` `[channels]` |
+//! | the i-th `dense` | `fc{i}`; the only one `fc` | `weight` `[out, in]`, `bias` `[out]` |
+//! | block b of stage s of the `res` | `layer{s}.{b}` | those of its body under their names, counted anew: `layer1.0.conv2.weight` |
+//! | layer i of its shortcut | `layer{s}.{b}.downsample.{i}` | as above |
+//!
+//! Layers and stages count from 1, blocks and shortcuts from 0; a new stage begins with every block that has layers in its
+//! shortcut. For `resnetN` these are the names of torchvision's residual networks, as the usual ones for CIFAR-10 have them.
+
+use super::{Layer, Network, Parameters};
+use crate::compute::Device;
+use crate::{Error, Result};
+
+/// One tensor of a layer.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The last part of its name.
+    pub name: &'static str,
+    /// Where it starts among the layer's parameters or constants.
+    pub start: usize,
+    /// Its shape in a file.
+    pub shape: Vec<usize>,
+    /// Whether the layer holds the transpose, of a matrix.
+    pub transposed: bool,
+    /// Whether it is among the constants.
+    pub constant: bool,
+}
+
+impl Piece {
+    /// A piece of what is trained.
+    pub fn trained(name: &'static str, start: usize, shape: &[usize]) -> Piece {
+        Piece { name, start, shape: shape.to_vec(), transposed: false, constant: false }
+    }
+
+    /// A piece of what is not.
+    pub fn constant(name: &'static str, start: usize, shape: &[usize]) -> Piece {
+        Piece { constant: true, ..Piece::trained(name, start, shape) }
+    }
+}
+
+/// A tensor under its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedTensor {
+    /// Such as `layer1.0.conv1.weight`.
+    pub name: String,
+    /// Extents, outermost first.
+    pub shape: Vec<usize>,
+    /// Row by row.
+    pub data: Vec<f32>,
+}
+
+/// A piece with its full name and its place among all parameters or constants.
+struct Placed {
+    name: String,
+    piece: Piece,
+    at: usize,
+}
+
+/// All pieces of a chain in order; the numbers (parameters, constants) of its layers start at `starts`.
+fn placed(layers: &[Box<dyn Layer>], starts: &[[usize; 2]]) -> Vec<Placed> {
+    let mut all = Vec::new();
+    let mut counts = std::collections::HashMap::new();
+    let (mut stage, mut block) = (0, 0);
+    for (layer, at) in layers.iter().zip(starts) {
+        let count = counts.entry(layer.stem()).or_insert(0);
+        *count += 1;
+        let name = if layer.stem() == "layer" {
+            let opens = *count == 1 || !layer.inner()[1].is_empty();
+            (stage, block) = if opens { (stage + 1, 0) } else { (stage, block + 1) };
+            format!("layer{stage}.{block}")
+        } else {
+            let alone = layer.stem() == "fc" && layers.iter().filter(|l| l.stem() == "fc").count() == 1;
+            format!("{}{}", layer.stem(), if alone { String::new() } else { count.to_string() })
+        };
+        all.extend(layer_pieces(layer.as_ref(), &name, *at));
+    }
+    all
+}
+
+/// Where the layers of a chain start that lie one right after the other, and where the last of them ends.
+fn one_after_the_other(layers: &[Box<dyn Layer>], mut at: [usize; 2]) -> (Vec<[usize; 2]>, [usize; 2]) {
+    let next = |layer: &dyn Layer| {
+        let start = at;
+        at = [at[0] + layer.parameters(), at[1] + layer.constants()];
+        start
+    };
+    (layers.iter().map(AsRef::as_ref).map(next).collect(), at)
+}
+
+fn layer_pieces(layer: &dyn Layer, prefix: &str, at: [usize; 2]) -> Vec<Placed> {
+    let own = layer.pieces().into_iter().map(|piece| Placed {
+        name: format!("{prefix}.{}", piece.name),
+        at: at[usize::from(piece.constant)] + piece.start,
+        piece,
+    });
+    let [body, shortcut] = layer.inner();
+    let (starts, end) = one_after_the_other(body, at);
+    let inner = placed(body, &starts).into_iter().map(|p| Placed { name: format!("{prefix}.{}", p.name), ..p });
+    let mut all: Vec<Placed> = own.chain(inner).collect();
+    for (i, (layer, at)) in shortcut.iter().zip(one_after_the_other(shortcut, end).0).enumerate() {
+        all.extend(layer_pieces(layer.as_ref(), &format!("{prefix}.downsample.{i}"), at));
+    }
+    all
+}
+
+impl Network {
+    /// The numbers of one network under PyTorch's names; the names and shapes are listed in the documentation of the
+    /// architectures (README, "Networks").
+    ///
+    /// ```
+    /// use mercer_engine::compute::Device;
+    /// use mercer_engine::net::{Network, named};
+    /// use mercer_engine::rng::Rng;
+    /// let net = Network::parse(&named("lenet", [1, 28, 28], 10)?, 784, 1)?;
+    /// let theta = net.init(Device::Cpu, &Rng::new(0))?;
+    /// let tensors = net.tensors(&theta)?;
+    /// assert_eq!((tensors[0].name.as_str(), &tensors[0].shape[..]), ("conv1.weight", &[6, 1, 5, 5][..]));
+    /// let again = net.parameters_named(Device::Cpu, &tensors)?;
+    /// assert_eq!(again.trained.to_host()?, theta.trained.to_host()?);
+    /// # Ok::<(), mercer_engine::Error>(())
+    /// ```
+    pub fn tensors(&self, theta: &Parameters) -> Result<Vec<NamedTensor>> {
+        self.check_single()?;
+        let numbers = [theta.trained.to_host()?, theta.constants.to_host()?];
+        let tensor = |Placed { name, piece, at }: Placed| {
+            let len = piece.shape.iter().product::<usize>();
+            let stored = &numbers[usize::from(piece.constant)][at..at + len];
+            let data =
+                if piece.transposed { transposed(stored, piece.shape[1], piece.shape[0]) } else { stored.to_vec() };
+            NamedTensor { name, shape: piece.shape, data }
+        };
+        Ok(placed(&self.layers, &self.starts()).into_iter().map(tensor).collect())
+    }
+
+    /// Parameters from tensors under PyTorch's names. Every tensor of the network must be there with its shape; counters
+    /// (`num_batches_tracked`) are passed over, anything else that is left over is an error.
+    pub fn parameters_named(&self, device: Device, tensors: &[NamedTensor]) -> Result<Parameters> {
+        self.check_single()?;
+        let mut numbers = [vec![0.0; self.parameters()], vec![0.0; self.constants()]];
+        let places = placed(&self.layers, &self.starts());
+        for Placed { name, piece, at } in &places {
+            let found = tensors.iter().find(|t| t.name == *name);
+            let tensor =
+                found.ok_or_else(|| Error::input(format!("there is no tensor \"{name}\", which the network needs")))?;
+            let len = piece.shape.iter().product::<usize>();
+            if tensor.shape != piece.shape || tensor.data.len() != len {
+                return Err(Error::input(format!(
+                    "the tensor \"{name}\" has shape {:?}, but the network needs {:?}",
+                    tensor.shape, piece.shape
+                )));
+            }
+            let to = &mut numbers[usize::from(piece.constant)][*at..at + len];
+            if piece.transposed {
+                to.copy_from_slice(&transposed(&tensor.data, piece.shape[0], piece.shape[1]));
+            } else {
+                to.copy_from_slice(&tensor.data);
+            }
+        }
+        let known =
+            |t: &&NamedTensor| t.name.ends_with("num_batches_tracked") || places.iter().any(|p| p.name == t.name);
+        if let Some(extra) = tensors.iter().find(|t| !known(t)) {
+            return Err(Error::input(format!(
+                "the tensor \"{}\" of shape {:?} has no place in the network",
+                extra.name, extra.shape
+            )));
+        }
+        let [trained, constants] = numbers;
+        self.parameters_from(device, &trained, &constants)
+    }
+
+    fn check_single(&self) -> Result<()> {
+        if self.networks() == 1 {
+            return Ok(());
+        }
+        Err(Error::input(format!("tensors have names in one network, not in {} at once", self.networks())))
+    }
+}
+
+/// The transpose of a `rows × cols` matrix.
+fn transposed(matrix: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+    (0..rows * cols).map(|i| matrix[i % rows * cols + i / rows]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::named;
+    use crate::rng::Rng;
+
+    #[test]
+    fn residual_networks_have_the_names_that_pytorch_gives_them() {
+        let net = Network::parse(&named("resnet20", [3, 32, 32], 10).unwrap(), 3072, 1).unwrap();
+        let tensors = net.tensors(&net.init(Device::Cpu, &Rng::new(1)).unwrap()).unwrap();
+        let shape = |name: &str| tensors.iter().find(|t| t.name == name).map(|t| t.shape.clone());
+        for (name, want) in [
+            ("conv1.weight", vec![16, 3, 3, 3]),
+            ("bn1.running_var", vec![16]),
+            ("layer1.2.conv2.weight", vec![16, 16, 3, 3]),
+            ("layer2.0.downsample.0.weight", vec![32, 16, 1, 1]),
+            ("layer2.0.downsample.1.running_mean", vec![32]),
+            ("layer3.2.bn2.bias", vec![64]),
+            ("fc.weight", vec![10, 64]),
+            ("fc.bias", vec![10]),
+        ] {
+            assert_eq!(shape(name), Some(want), "{name}");
+        }
+        assert_eq!(shape("layer3.3.conv1.weight"), None);
+        assert_eq!(shape("conv1.bias"), None);
+        let numbers: usize = tensors.iter().map(|t| t.data.len()).sum();
+        assert_eq!((net.trained(), numbers), (272_474, 272_474 + net.constants()));
+    }
+
+    #[test]
+    fn numbers_survive_the_way_out_and_in_and_misfits_are_named() {
+        let text = "image(2, 4, 4) conv(3, 3) bn relu res(conv(3, 1) tanh dense(48); bn) flatten dense(4) l2norm rff(6) dense(2)";
+        let net = Network::parse(text, 32, 1).unwrap();
+        let theta = net.init(Device::Cpu, &Rng::new(2)).unwrap();
+        let mut tensors = net.tensors(&theta).unwrap();
+        let names: Vec<&str> = tensors.iter().map(|t| t.name.as_str()).collect();
+        assert!(names.contains(&"fc2.weight") && names.contains(&"layer1.0.fc.bias"), "{names:?}");
+        let back = net.parameters_named(Device::Cpu, &tensors).unwrap();
+        assert_eq!(back.trained.to_host().unwrap(), theta.trained.to_host().unwrap());
+        assert_eq!(back.constants.to_host().unwrap(), theta.constants.to_host().unwrap());
+        let message = |tensors: &[NamedTensor]| net.parameters_named(Device::Cpu, tensors).unwrap_err().to_string();
+        tensors.push(NamedTensor { name: "bn1.num_batches_tracked".into(), shape: vec![], data: vec![7.0] });
+        assert!(net.parameters_named(Device::Cpu, &tensors).is_ok());
+        tensors.push(NamedTensor { name: "fc9.bias".into(), shape: vec![1], data: vec![7.0] });
+        assert!(message(&tensors).contains("\"fc9.bias\" of shape [1] has no place"));
+        tensors.pop();
+        tensors[0].shape = vec![3, 2, 9];
+        assert!(message(&tensors).contains("conv1.weight") && message(&tensors).contains("[3, 2, 3, 3]"));
+        tensors.remove(0);
+        assert!(message(&tensors).contains("no tensor \"conv1.weight\""));
+        assert!(Network::parse(text, 32, 2).unwrap().tensors(&theta).is_err());
+    }
+}

@@ -1,0 +1,153 @@
+//! One small random generator for the whole library: the same seed gives the same bits everywhere,
+//! and its whole state is four words that a checkpoint can hold.
+
+use serde::{Deserialize, Serialize};
+
+/// xoshiro256++ (Blackman and Vigna), seeded through splitmix64.
+///
+/// ```
+/// use mercer_engine::rng::Rng;
+/// let (mut a, mut b) = (Rng::new(7), Rng::new(7));
+/// assert_eq!(a.normal().to_bits(), b.normal().to_bits());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rng {
+    state: [u64; 4],
+}
+
+impl Rng {
+    /// A generator whose stream is fixed by `seed`.
+    pub fn new(seed: u64) -> Self {
+        let mut s = seed;
+        Rng { state: std::array::from_fn(|_| splitmix64(&mut s)) }
+    }
+
+    /// An independent generator for a named purpose; the parent does not advance.
+    pub fn fork(&self, purpose: u64) -> Self {
+        Rng::new(self.state[0] ^ self.state[2].rotate_left(17) ^ purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// 64 random bits.
+    pub fn next_u64(&mut self) -> u64 {
+        let s = &mut self.state;
+        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        result
+    }
+
+    /// Uniform on [0, 1), 53 bits.
+    pub fn uniform(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// Standard normal, by Box and Muller (one of the pair is dropped, so that the state is the whole state).
+    pub fn normal(&mut self) -> f64 {
+        let u = 1.0 - self.uniform();
+        let v = self.uniform();
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    /// Uniform on {0, …, n−1}, without bias (Lemire). Panics when `n` is zero.
+    pub fn below(&mut self, n: usize) -> usize {
+        assert!(n > 0, "below(0) has no outcome");
+        let n = n as u64;
+        let threshold = n.wrapping_neg() % n;
+        loop {
+            let wide = u128::from(self.next_u64()) * u128::from(n);
+            if wide as u64 >= threshold {
+                return (wide >> 64) as usize;
+            }
+        }
+    }
+
+    /// −1 or +1, each with probability one half.
+    pub fn sign(&mut self) -> f64 {
+        if self.next_u64() >> 63 == 0 { 1.0 } else { -1.0 }
+    }
+
+    /// Fisher–Yates.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+
+    /// `k` different indices out of `0..n`, in random order; all of them (shuffled) when `k >= n`.
+    pub fn sample(&mut self, n: usize, k: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..n).collect();
+        let k = k.min(n);
+        for i in 0..k {
+            let j = i + self.below(n - i);
+            all.swap(i, j);
+        }
+        all.truncate(k);
+        all
+    }
+}
+
+fn splitmix64(s: &mut u64) -> u64 {
+    *s = s.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *s;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_of_uniform_and_normal() {
+        let mut rng = Rng::new(1);
+        let n = 200_000;
+        let (mut u1, mut z1, mut z2, mut z4) = (0.0, 0.0, 0.0, 0.0);
+        for _ in 0..n {
+            u1 += rng.uniform();
+            let z = rng.normal();
+            z1 += z;
+            z2 += z * z;
+            z4 += z.powi(4);
+        }
+        let n = n as f64;
+        assert!((u1 / n - 0.5).abs() < 4.0 / (12.0 * n).sqrt());
+        assert!((z1 / n).abs() < 4.0 / n.sqrt());
+        assert!((z2 / n - 1.0).abs() < 4.0 * (2.0 / n).sqrt());
+        assert!((z4 / n - 3.0).abs() < 4.0 * (96.0 / n).sqrt());
+    }
+
+    #[test]
+    fn sample_is_a_set_of_distinct_indices() {
+        let mut s = Rng::new(3).sample(100, 40);
+        assert_eq!(s.len(), 40);
+        s.sort_unstable();
+        s.dedup();
+        assert_eq!(s.len(), 40);
+        assert!(s.iter().all(|&i| i < 100));
+        assert_eq!(Rng::new(3).sample(5, 9).len(), 5);
+    }
+
+    #[test]
+    fn below_is_uniform() {
+        let mut rng = Rng::new(5);
+        let mut counts = [0usize; 7];
+        for _ in 0..70_000 {
+            counts[rng.below(7)] += 1;
+        }
+        assert!(counts.iter().all(|&c| (c as f64 - 10_000.0).abs() < 5.0 * 100.0));
+    }
+
+    #[test]
+    fn forks_differ_from_each_other_and_the_parent() {
+        let parent = Rng::new(9);
+        let mut streams = [parent.clone(), parent.fork(0), parent.fork(1)];
+        let first: Vec<u64> = streams.iter_mut().map(Rng::next_u64).collect();
+        assert!(first[0] != first[1] && first[1] != first[2] && first[0] != first[2]);
+    }
+}

@@ -1,0 +1,367 @@
+//! Elementary functions that the compiler can vectorise, and a way to compile a loop once for each instruction set
+//! and pick the best one at run time, so that one portable binary is fast everywhere.
+//!
+//! A formula is written once, over [`Num`]. With `f64` it is the oracle (the standard library's functions); with
+//! [`Lane`] it is branch-free arithmetic on one element, and the loop over a slice around it becomes vector code when
+//! it runs inside [`dispatch`].
+//!
+//! ```
+//! use mercer_engine::simd::{Lane, Num, SimdJob, dispatch};
+//!
+//! /// The logistic function: the formula, once.
+//! #[inline(always)]
+//! fn logistic<T: Num>(x: T) -> T {
+//!     T::of(1.0) / (T::of(1.0) + (-x).exp())
+//! }
+//!
+//! struct Logistic<'a>(&'a mut [f32]);
+//! impl SimdJob for Logistic<'_> {
+//!     type Output = ();
+//!     #[inline(always)]
+//!     fn run<const FMA: bool>(self) {
+//!         for x in self.0 {
+//!             *x = logistic(Lane::<f32, FMA>(*x)).0;
+//!         }
+//!     }
+//! }
+//!
+//! let mut x = vec![-1.0f32, 0.0, 3.0];
+//! dispatch(Logistic(&mut x));
+//! assert!((f64::from(x[2]) - logistic(3.0f64)).abs() < 1e-6);
+//! ```
+
+mod lane32;
+mod lane64;
+mod pack;
+mod simplify;
+pub mod source;
+
+pub use pack::Pack;
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// A number a formula can be written over once: `f64` (the oracle) or a [`Lane`].
+///
+/// A NaN operand gives NaN, except as the *second* operand of `max` and `min` and in a comparison.
+pub trait Num:
+    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+{
+    /// A constant.
+    fn of(x: f64) -> Self;
+    /// `e^self`: exactly 1 at 0, 0 below the normal range, infinity above it.
+    fn exp(self) -> Self;
+    /// Natural logarithm of a positive normal number.
+    fn ln(self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// Absolute value.
+    fn abs(self) -> Self;
+    /// The larger of two; a NaN in `self` stays.
+    fn max(self, other: Self) -> Self;
+    /// The smaller of two; a NaN in `self` stays.
+    fn min(self, other: Self) -> Self;
+    /// Sine and cosine together, at the price of one.
+    fn sin_cos(self) -> (Self, Self);
+    /// Sine.
+    #[inline(always)]
+    fn sin(self) -> Self {
+        self.sin_cos().0
+    }
+    /// Cosine.
+    #[inline(always)]
+    fn cos(self) -> Self {
+        self.sin_cos().1
+    }
+    /// Arc sine on [−1, 1].
+    fn asin(self) -> Self;
+    /// Arc cosine on [−1, 1].
+    fn acos(self) -> Self;
+    /// The angle `θ` of the cosine `self`, and `sin θ − θ cos θ`; what rounding left outside [−1, 1] counts as ±1.
+    #[inline(always)]
+    fn angle(self) -> (Self, Self) {
+        let one = Self::of(1.0);
+        let cos = self.min(one).max(-one);
+        let theta = cos.acos();
+        let sin = ((one - cos) * (one + cos)).sqrt();
+        (theta, sin - theta * cos)
+    }
+    /// The error function.
+    fn erf(self) -> Self;
+    /// Hyperbolic tangent.
+    fn tanh(self) -> Self;
+    /// `self * a + b`, fused where the instruction set can.
+    fn mul_add(self, a: Self, b: Self) -> Self;
+    /// `if a > b { then } else { otherwise }`.
+    fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self;
+
+    /// `self^n` for `n < 64`. The loop has a fixed length and no branch, so that the loop around it still vectorises.
+    #[inline(always)]
+    fn powi(self, n: u32) -> Self {
+        debug_assert!(n < 64, "powi takes exponents below 64");
+        let (mut power, mut square) = (Self::of(1.0), self);
+        for bit in 0..6 {
+            power = if n >> bit & 1 == 1 { power * square } else { power };
+            square = square * square;
+        }
+        power
+    }
+}
+
+/// One element of a vector loop: branch-free arithmetic on `T` = `f32` or `f64`. `FMA` says whether products and
+/// sums may be fused, which only pays where the instruction exists ([`SimdJob::run`] is told).
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+#[repr(transparent)]
+pub struct Lane<T, const FMA: bool>(pub T);
+
+/// Operators and the functions that need no approximation, for both widths.
+macro_rules! lane_arithmetic {
+    ($t:ty, $bits:ty) => {
+        impl<const FMA: bool> Add for Lane<$t, FMA> {
+            type Output = Self;
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                Lane(self.0 + other.0)
+            }
+        }
+        impl<const FMA: bool> Sub for Lane<$t, FMA> {
+            type Output = Self;
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                Lane(self.0 - other.0)
+            }
+        }
+        impl<const FMA: bool> Mul for Lane<$t, FMA> {
+            type Output = Self;
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                Lane(self.0 * other.0)
+            }
+        }
+        impl<const FMA: bool> Div for Lane<$t, FMA> {
+            type Output = Self;
+            #[inline(always)]
+            fn div(self, other: Self) -> Self {
+                Lane(self.0 / other.0)
+            }
+        }
+        impl<const FMA: bool> Neg for Lane<$t, FMA> {
+            type Output = Self;
+            #[inline(always)]
+            fn neg(self) -> Self {
+                Lane(-self.0)
+            }
+        }
+        impl<const FMA: bool> Lane<$t, FMA> {
+            /// `sign(sign) |self|`.
+            #[inline(always)]
+            fn with_sign_of(self, sign: Self) -> Self {
+                const SIGN: $bits = 1 << (<$bits>::BITS - 1);
+                Lane(<$t>::from_bits((self.0.to_bits() & !SIGN) | (sign.0.to_bits() & SIGN)))
+            }
+
+            /// `c₀ + c₁ x + c₂ x² + …`, by Horner's rule.
+            #[inline(always)]
+            fn polynomial<const N: usize>(self, coefficients: [$t; N]) -> Self {
+                let mut sum = Lane(coefficients[N - 1]);
+                for i in (0..N - 1).rev() {
+                    sum = sum.mul_add(self, Lane(coefficients[i]));
+                }
+                sum
+            }
+        }
+    };
+}
+lane_arithmetic!(f32, u32);
+lane_arithmetic!(f64, u64);
+
+/// The methods of [`Num`] that are one expression for both widths.
+macro_rules! lane_common {
+    ($t:ty) => {
+        #[inline(always)]
+        fn of(x: f64) -> Self {
+            Lane(x as $t)
+        }
+        #[inline(always)]
+        fn sqrt(self) -> Self {
+            Lane(self.0.sqrt())
+        }
+        #[inline(always)]
+        fn abs(self) -> Self {
+            Lane(self.0.abs())
+        }
+        #[inline(always)]
+        fn max(self, other: Self) -> Self {
+            if other.0 > self.0 { other } else { self }
+        }
+        #[inline(always)]
+        fn min(self, other: Self) -> Self {
+            if other.0 < self.0 { other } else { self }
+        }
+        #[inline(always)]
+        fn mul_add(self, a: Self, b: Self) -> Self {
+            if FMA { Lane(self.0.mul_add(a.0, b.0)) } else { Lane(self.0 * a.0 + b.0) }
+        }
+        #[inline(always)]
+        fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self {
+            if a.0 > b.0 { then } else { otherwise }
+        }
+        #[inline(always)]
+        fn tanh(self) -> Self {
+            // tanh|x| = (e^{2|x|} − 1) / (e^{2|x|} + 1), and 1 to the last bit beyond the clamp.
+            let double = self.abs().min(Lane(20.0));
+            let e = (double + double).exp_m1();
+            (e / (e + Lane(2.0))).with_sign_of(self)
+        }
+        #[inline(always)]
+        fn asin(self) -> Self {
+            // Below ½ directly; above, asin x = π/2 − 2 asin √((1 − x)/2).
+            let (a, half) = (self.abs(), Lane(0.5));
+            let folded = (Lane(1.0) - a) * half;
+            let z = Self::select_gt(a, half, folded, a * a);
+            let s = Self::select_gt(a, half, folded.sqrt(), a);
+            let series = Self::asin_series(s, z);
+            let right = Self::of(std::f64::consts::FRAC_PI_2);
+            Self::select_gt(a, half, right - (series + series), series).with_sign_of(self)
+        }
+        #[inline(always)]
+        fn acos(self) -> Self {
+            // π/2 − asin x in the middle; 2 asin √((1 − |x|)/2), reflected for x < 0, near the ends.
+            let (a, half) = (self.abs(), Lane(0.5));
+            let folded = (Lane(1.0) - a) * half;
+            let z = Self::select_gt(a, half, folded, a * a);
+            let s = Self::select_gt(a, half, folded.sqrt(), a);
+            let series = Self::asin_series(s, z);
+            let double = series + series;
+            let end = Self::select_gt(self, Lane(0.0), double, Self::of(std::f64::consts::PI) - double);
+            let middle = Self::of(std::f64::consts::FRAC_PI_2) - series.with_sign_of(self);
+            Self::select_gt(a, half, end, middle)
+        }
+    };
+}
+use lane_common;
+
+/// The oracle: the standard library's functions (and libm's `erf`, which the standard library lacks).
+impl Num for f64 {
+    fn of(x: f64) -> Self {
+        x
+    }
+    fn exp(self) -> Self {
+        f64::exp(self)
+    }
+    fn ln(self) -> Self {
+        f64::ln(self)
+    }
+    fn sqrt(self) -> Self {
+        f64::sqrt(self)
+    }
+    fn abs(self) -> Self {
+        f64::abs(self)
+    }
+    fn max(self, other: Self) -> Self {
+        if other > self { other } else { self }
+    }
+    fn min(self, other: Self) -> Self {
+        if other < self { other } else { self }
+    }
+    fn sin_cos(self) -> (Self, Self) {
+        f64::sin_cos(self)
+    }
+    fn asin(self) -> Self {
+        f64::asin(self)
+    }
+    fn acos(self) -> Self {
+        f64::acos(self)
+    }
+    fn erf(self) -> Self {
+        libm::erf(self)
+    }
+    fn tanh(self) -> Self {
+        f64::tanh(self)
+    }
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        self * a + b
+    }
+    fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self {
+        if a > b { then } else { otherwise }
+    }
+    fn powi(self, n: u32) -> Self {
+        f64::powi(self, n as i32)
+    }
+}
+
+/// A loop to be compiled for every instruction set: give `run` the attribute `#[inline(always)]`, and likewise every
+/// function of your own that it calls, so that the code lands inside the specialised copy.
+pub trait SimdJob {
+    /// What the job returns.
+    type Output;
+    /// The work, with [`Lane`]`::<_, FMA>` for its arithmetic.
+    fn run<const FMA: bool>(self) -> Self::Output;
+}
+
+/// An instruction set that [`dispatch`] compiles for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// What every processor of the target has.
+    Baseline,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 F, DQ, VL, BW.
+    Avx512,
+}
+
+impl Level {
+    /// The best one this processor has.
+    #[inline]
+    pub fn best() -> Level {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("fma")
+            {
+                return Level::Avx512;
+            }
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                return Level::Avx2;
+            }
+        }
+        Level::Baseline
+    }
+}
+
+/// Runs `job` in the copy compiled for the best instruction set present.
+#[inline]
+pub fn dispatch<J: SimdJob>(job: J) -> J::Output {
+    dispatch_at(Level::best(), job)
+}
+
+/// Runs `job` in the copy for `level`, or for the best level below it that the processor has.
+#[inline]
+pub fn dispatch_at<J: SimdJob>(level: Level, job: J) -> J::Output {
+    match level.min(Level::best()) {
+        // SAFETY (both): `Level::best` has found every feature that the callee is compiled for.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { run_avx512(job) },
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { run_avx2(job) },
+        // Every 64-bit ARM has fused multiply-add; baseline x86-64 has not.
+        _ => job.run::<{ cfg!(target_arch = "aarch64") }>(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")]
+fn run_avx512<J: SimdJob>(job: J) -> J::Output {
+    job.run::<true>()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn run_avx2<J: SimdJob>(job: J) -> J::Output {
+    job.run::<true>()
+}
+
+#[cfg(test)]
+mod tests;

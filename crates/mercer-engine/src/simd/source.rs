@@ -1,0 +1,278 @@
+//! A number that writes down what is done to it, so that a formula over [`Num`] becomes C source.
+//!
+//! [`record`] runs a formula once on [`Source`] numbers. Each operation becomes a node of a [`Listing`]; equal nodes are
+//! one, constants are folded, and what the result does not need is left out. [`Style::Fast`] also rearranges, see
+//! [`super::simplify`].
+
+use super::Num;
+use super::simplify::Trace;
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// How freely a formula may be rearranged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// As written.
+    Exact,
+    /// For tiles rounded to TF32: sums distributed, divisions and roots drawn apart, exponentials to the base two.
+    Fast,
+}
+
+/// What a kernel's formula reads of two points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Variable {
+    /// Statistic number i of the pair: `s0`, `s1`, …
+    Statistic(usize),
+    /// `‖x‖²` in view i: `xx0`, …
+    RowNorm(usize),
+    /// `‖x'‖²` in view i: `yy0`, …
+    ColumnNorm(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Unary {
+    Neg,
+    Exp,
+    Exp2,
+    Ln,
+    Sqrt,
+    Rsqrt,
+    Recip,
+    Abs,
+    Sin,
+    Cos,
+    Asin,
+    Acos,
+    Erf,
+    Tanh,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Max,
+    Min,
+}
+
+/// One operation; operands come before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Node {
+    /// The bits of an f64.
+    Constant(u64),
+    Variable(Variable),
+    Unary(Unary, Source),
+    Binary(Binary, Source, Source),
+    /// `a b + c`
+    Fma(Source, Source, Source),
+    /// `if a > b { c } else { d }`
+    Select(Source, Source, Source, Source),
+}
+
+/// A number of a formula that is being recorded: its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Source(pub(super) u32);
+
+thread_local! {
+    static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) };
+}
+
+/// Runs `formula` and returns what it did. Recordings do not nest.
+pub fn record(style: Style, formula: impl FnOnce() -> Source) -> Listing {
+    TRACE.with(|trace| *trace.borrow_mut() = Some(Trace::new(style)));
+    let root = formula();
+    let trace = TRACE.with(|trace| trace.borrow_mut().take()).expect("put there above");
+    Listing { nodes: trace.into_nodes(), root }
+}
+
+fn with<R>(work: impl FnOnce(&mut Trace) -> R) -> R {
+    TRACE.with(|trace| work(trace.borrow_mut().as_mut().expect("a Source number lives inside `record`")))
+}
+
+impl Source {
+    /// A variable of the formula.
+    pub fn variable(variable: Variable) -> Source {
+        with(|t| t.push(Node::Variable(variable)))
+    }
+}
+
+macro_rules! operator {
+    ($trait:ident, $method:ident) => {
+        impl $trait for Source {
+            type Output = Source;
+            fn $method(self, other: Source) -> Source {
+                with(|t| t.$method(self, other))
+            }
+        }
+    };
+}
+operator!(Add, add);
+operator!(Sub, sub);
+operator!(Mul, mul);
+operator!(Div, div);
+
+impl Neg for Source {
+    type Output = Source;
+    fn neg(self) -> Source {
+        with(|t| t.neg(self))
+    }
+}
+
+impl Num for Source {
+    fn of(x: f64) -> Self {
+        with(|t| t.constant(x))
+    }
+    fn exp(self) -> Self {
+        with(|t| t.exp(self))
+    }
+    fn ln(self) -> Self {
+        with(|t| t.unary(Unary::Ln, self))
+    }
+    fn sqrt(self) -> Self {
+        with(|t| t.sqrt(self))
+    }
+    fn abs(self) -> Self {
+        with(|t| t.unary(Unary::Abs, self))
+    }
+    fn max(self, other: Self) -> Self {
+        with(|t| t.max(self, other))
+    }
+    fn min(self, other: Self) -> Self {
+        with(|t| t.binary(Binary::Min, self, other))
+    }
+    fn sin_cos(self) -> (Self, Self) {
+        with(|t| (t.unary(Unary::Sin, self), t.unary(Unary::Cos, self)))
+    }
+    fn asin(self) -> Self {
+        with(|t| t.unary(Unary::Asin, self))
+    }
+    fn acos(self) -> Self {
+        with(|t| t.unary(Unary::Acos, self))
+    }
+    fn erf(self) -> Self {
+        with(|t| t.unary(Unary::Erf, self))
+    }
+    fn tanh(self) -> Self {
+        with(|t| t.unary(Unary::Tanh, self))
+    }
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        with(|t| t.push(Node::Fma(self, a, b)))
+    }
+    fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self {
+        with(|t| t.push(Node::Select(a, b, then, otherwise)))
+    }
+}
+
+impl Unary {
+    fn function(self) -> &'static str {
+        match self {
+            Unary::Neg => "-",
+            Unary::Exp => "m_exp",
+            Unary::Exp2 => "m_exp2",
+            Unary::Ln => "m_ln",
+            Unary::Sqrt => "m_sqrt",
+            Unary::Rsqrt => "m_rsqrt",
+            Unary::Recip => "m_recip",
+            Unary::Abs => "m_abs",
+            Unary::Sin => "m_sin",
+            Unary::Cos => "m_cos",
+            Unary::Asin => "m_asin",
+            Unary::Acos => "m_acos",
+            Unary::Erf => "m_erf",
+            Unary::Tanh => "m_tanh",
+        }
+    }
+}
+
+/// What a formula did.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    nodes: Vec<Node>,
+    root: Source,
+}
+
+impl Listing {
+    /// The body of a C function that returns the formula's value: one `const real t… = …;` a line.
+    pub fn body(&self) -> String {
+        let needed = self.needed();
+        let mut text = String::new();
+        for (i, node) in self.nodes.iter().enumerate().filter(|&(i, _)| needed[i]) {
+            if let Some(value) = self.expression(node) {
+                writeln!(text, "    const real t{i} = {value};").expect("a String takes every line");
+            }
+        }
+        writeln!(text, "    return {};", self.operand(self.root)).expect("a String takes every line");
+        text
+    }
+
+    /// How many operations the result takes.
+    pub fn operations(&self) -> usize {
+        let needed = self.needed();
+        self.nodes.iter().enumerate().filter(|&(i, node)| needed[i] && self.expression(node).is_some()).count()
+    }
+
+    /// Which nodes the result depends on.
+    fn needed(&self) -> Vec<bool> {
+        let mut needed = vec![false; self.nodes.len()];
+        needed[self.root.0 as usize] = true;
+        for i in (0..self.nodes.len()).rev() {
+            if needed[i] {
+                self.nodes[i].operands().iter().for_each(|o| needed[o.0 as usize] = true);
+            }
+        }
+        needed
+    }
+
+    /// A constant, a variable or a temporary.
+    fn operand(&self, source: Source) -> String {
+        match self.nodes[source.0 as usize] {
+            Node::Constant(bits) => literal(f64::from_bits(bits)),
+            Node::Variable(Variable::Statistic(i)) => format!("s{i}"),
+            Node::Variable(Variable::RowNorm(i)) => format!("xx{i}"),
+            Node::Variable(Variable::ColumnNorm(i)) => format!("yy{i}"),
+            _ => format!("t{}", source.0),
+        }
+    }
+
+    /// The right-hand side of an operation; nothing for constants and variables.
+    fn expression(&self, node: &Node) -> Option<String> {
+        let o = |source: &Source| self.operand(*source);
+        let constant = |source: &Source| matches!(self.nodes[source.0 as usize], Node::Constant(_));
+        Some(match node {
+            Node::Constant(_) | Node::Variable(_) => return None,
+            Node::Unary(Unary::Neg, a) => format!("-{}", o(a)),
+            Node::Unary(f, a) => format!("{}({})", f.function(), o(a)),
+            Node::Binary(Binary::Add, a, b) => format!("{} + {}", o(a), o(b)),
+            Node::Binary(Binary::Sub, a, b) => format!("{} - {}", o(a), o(b)),
+            Node::Binary(Binary::Mul, a, b) => format!("{} * {}", o(a), o(b)),
+            Node::Binary(Binary::Div, a, b) => format!("{} / {}", o(a), o(b)),
+            // A constant is never NaN: one instruction.
+            Node::Binary(Binary::Max, a, b) if constant(b) => format!("m_max_k({}, {})", o(a), o(b)),
+            Node::Binary(Binary::Min, a, b) if constant(b) => format!("m_min_k({}, {})", o(a), o(b)),
+            Node::Binary(Binary::Max, a, b) => format!("m_max({}, {})", o(a), o(b)),
+            Node::Binary(Binary::Min, a, b) => format!("m_min({}, {})", o(a), o(b)),
+            Node::Fma(a, b, c) => format!("m_fma({}, {}, {})", o(a), o(b), o(c)),
+            Node::Select(a, b, c, d) => format!("m_gt({}, {}, {}, {})", o(a), o(b), o(c), o(d)),
+        })
+    }
+}
+
+impl Node {
+    pub(super) fn operands(&self) -> Vec<Source> {
+        match *self {
+            Node::Constant(_) | Node::Variable(_) => vec![],
+            Node::Unary(_, a) => vec![a],
+            Node::Binary(_, a, b) => vec![a, b],
+            Node::Fma(a, b, c) => vec![a, b, c],
+            Node::Select(a, b, c, d) => vec![a, b, c, d],
+        }
+    }
+}
+
+/// A number as C reads it back, to the last digit.
+fn literal(x: f64) -> String {
+    if x.is_finite() { format!("(real){x:?}") } else { format!("(real)__longlong_as_double(0x{:x}LL)", x.to_bits()) }
+}

@@ -1,0 +1,161 @@
+//! Reports: one self-contained HTML page with text, tables and figures.
+//!
+//! ```ignore
+//! Report::new("Spectrum of MNIST")
+//!     .lead("The kernel's eigenvalues fall like j^-2.")
+//!     .section("Accuracy")
+//!     .table(Table::new(&["method", "error"]).row(&["exact", "1.2"]).row(&["Nyström", "1.4"]).lowest(1))
+//!     .figure(&plot.svg(), "Eigenvalues against their index.")
+//!     .command("mercer spectrum --data mnist")
+//!     .html()
+//! ```
+
+mod table;
+
+pub use table::Table;
+
+use crate::escape;
+
+const STYLE: &str = include_str!("style.css");
+
+/// A page under construction: everything stands in the order in which it was added.
+#[derive(Clone, Debug)]
+pub struct Report {
+    title: String,
+    lead: String,
+    sections: Vec<String>,
+    body: String,
+    command: String,
+}
+
+impl Report {
+    /// An empty page.
+    pub fn new(title: impl Into<String>) -> Report {
+        let title = title.into();
+        Report { title, lead: String::new(), sections: Vec::new(), body: String::new(), command: String::new() }
+    }
+
+    /// The paragraph under the title: what the reader should take away.
+    pub fn lead(mut self, text: &str) -> Report {
+        self.lead = escape(text);
+        self
+    }
+
+    /// Begins a section.
+    pub fn section(mut self, heading: &str) -> Report {
+        self.sections.push(escape(heading));
+        let (number, heading) = (self.sections.len(), escape(heading));
+        self.body += &format!("<h2 id=\"section-{number}\">{heading}</h2>\n");
+        self
+    }
+
+    /// Adds text; an empty line begins a new paragraph.
+    pub fn text(mut self, text: &str) -> Report {
+        for paragraph in text.split("\n\n").map(str::trim).filter(|p| !p.is_empty()) {
+            self.body += &format!("<p>{}</p>\n", escape(paragraph));
+        }
+        self
+    }
+
+    /// Adds names with their values, such as the settings of a run.
+    pub fn facts(mut self, facts: &[(&str, String)]) -> Report {
+        let fact =
+            |(name, value): &(&str, String)| format!("<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
+        self.body += &format!("<dl>{}</dl>\n", facts.iter().map(fact).collect::<String>());
+        self
+    }
+
+    /// Adds a table.
+    pub fn table(mut self, table: Table) -> Report {
+        self.body += &table.html();
+        self
+    }
+
+    /// Adds a figure: `svg` is the document that a plot, a grid or a gallery gives.
+    pub fn figure(mut self, svg: &str, caption: &str) -> Report {
+        let caption =
+            if caption.is_empty() { String::new() } else { format!("<figcaption>{}</figcaption>", escape(caption)) };
+        self.body += &format!("<figure><div class=\"card\">{svg}</div>{caption}</figure>\n");
+        self
+    }
+
+    /// Adds text as a terminal shows it.
+    pub fn code(mut self, text: &str) -> Report {
+        self.body += &format!("<pre>{}</pre>\n", escape(text));
+        self
+    }
+
+    /// The command that makes this page again, for the footer.
+    pub fn command(mut self, command: &str) -> Report {
+        self.command = escape(command);
+        self
+    }
+
+    /// The page.
+    pub fn html(&self) -> String {
+        let (title, version) = (escape(&self.title), env!("CARGO_PKG_VERSION"));
+        let lead = if self.lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{}</p>\n", self.lead) };
+        let link = |(i, heading): (usize, &String)| format!("<a href=\"#section-{}\">{heading}</a>", i + 1);
+        let contents = match self.sections.len() {
+            0..4 => String::new(),
+            _ => format!("<nav>{}</nav>\n", self.sections.iter().enumerate().map(link).collect::<String>()),
+        };
+        let again = match self.command.as_str() {
+            "" => String::new(),
+            command => format!("<p>To make this page again:</p>\n<pre>{command}</pre>\n"),
+        };
+        format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+             <h1>{title}</h1>\n{lead}{contents}{}</main>\n\
+             <footer>\n{again}<p>Written by mercer {version}.</p>\n</footer>\n</body>\n</html>\n",
+            self.body
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{check_balanced, samples};
+
+    fn sample() -> Report {
+        let figures = samples();
+        let figure = |name: &str| &figures.iter().find(|s| s.0 == name).unwrap().1;
+        let table = Table::new(&["method", "n", "error, %", "seconds"])
+            .row(&["exact", "60 000", "1.21 ± 0.03", "412"])
+            .row(&["Nyström, m = 1000", "60 000", "1.38 ± 0.05", "9.7"])
+            .row(&["EigenPro", "60 000", "1.21 ± 0.02", "38"])
+            .row(&["random features", "60 000", "—", "4.1"])
+            .lowest(2)
+            .lowest(3)
+            .caption("Mean and standard deviation of five splits; the best of each column is bold.");
+        Report::new("Kernels on digits")
+            .lead("Three solvers reach the same error; the Nyström approximation is forty times faster than the exact one.")
+            .section("Setting")
+            .facts(&[("rows", "60 000".into()), ("kernel", "arc-cosine & <NTK>".into()), ("seed", "7".into()), ("memory", "3.1 GiB".into())])
+            .section("Accuracy")
+            .text("Every solver sees the same folds.\n\nThe regularisation is chosen on the first fold alone.")
+            .table(table)
+            .figure(figure("bars"), "Test error by kernel and number of samples; whiskers are one standard deviation.")
+            .section("Spectrum")
+            .figure(figure("spectrum"), "Eigenvalues against their index.")
+            .figure(figure("grid"), "The first seven eigenfunctions.")
+            .section("Embedding")
+            .figure(figure("classes"), "All digits, coloured by class.")
+            .figure(figure("gallery"), "")
+            .command("mercer report --data digits --kernel 'arccos(3)' --seed 7")
+    }
+
+    #[test]
+    fn the_page_is_well_formed_and_stands_alone() {
+        let html = sample().html();
+        check_balanced(&html.replace(STYLE, ""));
+        assert!(html.contains("arc-cosine &amp; &lt;NTK&gt;"));
+        assert!(html.contains("<nav>") && html.contains("--kernel &#39;arccos(3)&#39;"));
+        for outside in ["http://", "https://", "<script", "@import", "<link"] {
+            assert!(!html.replace("http://www.w3.org/2000/svg", "").contains(outside), "{outside}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Tables: columns of numbers stand on the right, and the best of a column can be emphasised.
+
+use crate::escape;
+
+/// A table under construction. Columns count from 0.
+#[derive(Clone, Debug)]
+pub struct Table {
+    headings: Vec<String>,
+    rows: Vec<Vec<String>>,
+    best: Vec<(usize, Best)>,
+    caption: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Best {
+    Lowest,
+    Highest,
+}
+
+impl Table {
+    /// An empty table with these headings.
+    pub fn new(headings: &[impl AsRef<str>]) -> Table {
+        Table { headings: owned(headings), rows: Vec::new(), best: Vec::new(), caption: String::new() }
+    }
+
+    /// Adds a row; missing cells stay empty, surplus ones are dropped.
+    pub fn row(mut self, cells: &[impl AsRef<str>]) -> Table {
+        let mut cells = owned(cells);
+        cells.resize(self.headings.len(), String::new());
+        self.rows.push(cells);
+        self
+    }
+
+    /// Emphasises the lowest value of a column.
+    pub fn lowest(mut self, column: usize) -> Table {
+        self.best.push((column, Best::Lowest));
+        self
+    }
+
+    /// Emphasises the highest value of a column.
+    pub fn highest(mut self, column: usize) -> Table {
+        self.best.push((column, Best::Highest));
+        self
+    }
+
+    /// A line of explanation.
+    pub fn caption(mut self, text: impl Into<String>) -> Table {
+        self.caption = text.into();
+        self
+    }
+
+    /// The table in HTML.
+    pub(super) fn html(&self) -> String {
+        let class = |column: usize| if self.is_numeric(column) { " class=\"number\"" } else { "" };
+        let heading = |(i, text): (usize, &String)| format!("<th scope=\"col\"{}>{}</th>", class(i), escape(text));
+        let cell = |(i, text): (usize, &String)| {
+            let best = number(text).is_some_and(|v| Some(v) == self.best_of(i));
+            let text = escape(text);
+            format!("<td{}>{}</td>", class(i), if best { format!("<strong>{text}</strong>") } else { text })
+        };
+        let row =
+            |cells: &Vec<String>| format!("<tr>{}</tr>\n", cells.iter().enumerate().map(cell).collect::<String>());
+        let caption = if self.caption.is_empty() {
+            String::new()
+        } else {
+            format!("<caption>{}</caption>", escape(&self.caption))
+        };
+        let head: String = self.headings.iter().enumerate().map(heading).collect();
+        let body: String = self.rows.iter().map(row).collect();
+        format!(
+            "<div class=\"wide\"><table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>\n"
+        )
+    }
+
+    /// A column is numeric when it holds a number and, apart from gaps, nothing else.
+    fn is_numeric(&self, column: usize) -> bool {
+        let cells: Vec<&str> =
+            self.rows.iter().map(|row| row[column].trim()).filter(|c| !["", "—", "-", "–"].contains(c)).collect();
+        !cells.is_empty() && cells.iter().all(|c| number(c).is_some())
+    }
+
+    fn best_of(&self, column: usize) -> Option<f64> {
+        let (_, best) = self.best.iter().find(|b| b.0 == column)?;
+        let values = self.rows.iter().filter_map(|row| number(&row[column]));
+        match best {
+            Best::Lowest => values.reduce(f64::min),
+            Best::Highest => values.reduce(f64::max),
+        }
+    }
+}
+
+fn owned(cells: &[impl AsRef<str>]) -> Vec<String> {
+    cells.iter().map(|c| c.as_ref().to_owned()).collect()
+}
+
+/// The number that a cell begins with: `1.2`, `−3e-4`, `60 000`, `1.21 ± 0.03`, `97 %`, `12 s`.
+fn number(cell: &str) -> Option<f64> {
+    let cell = cell.trim().replace('−', "-");
+    let starts = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+    let mut digits = String::new();
+    let mut rest = cell.as_str();
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            // A space between digits groups thousands; any other ends the number.
+            c if c.is_whitespace() => {
+                if !(starts(rest) && digits.ends_with(|d: char| d.is_ascii_digit())) {
+                    break;
+                }
+            }
+            '0'..='9' | '.' | '-' | '+' | 'e' | 'E' => digits.push(c),
+            '±' | '%' | '×' => break,
+            _ => return None,
+        }
+    }
+    digits.parse().ok().filter(|v: &f64| v.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_read_as_people_write_them() {
+        let read = [
+            ("1.5", 1.5),
+            ("−3e-4", -3e-4),
+            ("60 000", 6e4),
+            ("60\u{202f}000", 6e4),
+            ("1.2 ± 0.3", 1.2),
+            ("97%", 97.0),
+            ("12 s", 12.0),
+        ];
+        for (cell, value) in read {
+            assert_eq!(number(cell), Some(value), "{cell}");
+        }
+        for cell in ["", "—", "RBF", "3d", "n = 3", "inf", "NaN"] {
+            assert_eq!(number(cell), None, "{cell}");
+        }
+    }
+
+    #[test]
+    fn the_best_are_bold_and_numbers_stand_right() {
+        let table =
+            Table::new(&["a", "b", "c"]).row(&["x", "2", "0.9"]).row(&["y", "10", "—"]).row(&["<z>", "2", "0.7"]);
+        let html = table.lowest(1).highest(2).highest(9).html();
+        assert_eq!(html.matches("<strong>").count(), 3);
+        assert_eq!(html.matches("<strong>2</strong>").count(), 2);
+        assert!(html.contains("<strong>0.9</strong>") && html.contains("<td>&lt;z&gt;</td>"));
+        assert!(html.contains("<th scope=\"col\">a</th><th scope=\"col\" class=\"number\">b</th>"));
+    }
+
+    #[test]
+    fn ragged_rows_are_squared() {
+        let html = Table::new(&["a", "b"]).row(&["1"]).row(&["1", "2", "3"]).html();
+        assert_eq!(html.matches("<td").count(), 4);
+    }
+}

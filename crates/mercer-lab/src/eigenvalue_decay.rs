@@ -1,0 +1,268 @@
+//! How fast the eigenvalues of a kernel fall, and that they follow the dimension of the data, not of the space around it.
+//!
+//! For an RBF on d-dimensional data, `log μ_j` falls like `j^{1/d}` (on bounded data faster still, by a logarithm, which
+//! bends the line down). Data on a curve or a sheet in ten dimensions has the spectrum of one or two dimensions. A
+//! polynomial kernel of degree p in d dimensions stops altogether, at rank `C(d+p, p)`.
+
+use mercer::Result;
+use mercer::apply::filter::{Decay, decay, numerical_rank};
+use mercer::kernel::Kernel;
+use mercer::linalg::eigh;
+use mercer::operator::gram;
+use mercer::rng::Rng;
+use mercer::spectrum::Progress;
+use ndarray::{Array2, ArrayView2};
+use serde::{Deserialize, Serialize};
+
+/// Dimension of the space that the sheets are embedded in.
+const AMBIENT: usize = 10;
+/// Eigenvalues below this share of the largest are rounding.
+const FLOOR: f64 = 1e-12;
+/// Random points tell about an eighth of as many eigenvalues well; the rest bend down for want of points.
+const TOLD: usize = 8;
+
+/// One data set under one kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// A few words for a legend.
+    pub name: String,
+    /// Dimension of the data.
+    pub intrinsic: usize,
+    /// Dimension of the space.
+    pub ambient: usize,
+    /// ℓ of the RBF.
+    pub lengthscale: f64,
+    /// `μ_j` of `K/n`, descending, those above rounding.
+    pub eigenvalues: Vec<f64>,
+    /// The line through `log μ_j` against `j^{1/d}` for the intrinsic d.
+    pub line: Decay,
+    /// The same for the ambient D.
+    pub ambient_line: Decay,
+    /// The whole number d for which the line is straightest.
+    pub straightest: usize,
+    /// What it shows, in words.
+    pub verdict: String,
+}
+
+/// The rank of a polynomial kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolynomialRank {
+    /// d
+    pub dimension: usize,
+    /// p
+    pub degree: usize,
+    /// `C(d+p, p)`
+    pub expected: usize,
+    /// Eigenvalues that are told from zero.
+    pub found: usize,
+    /// What it shows, in words.
+    pub verdict: String,
+}
+
+/// The whole experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Points of each data set.
+    pub n: usize,
+    /// Uniform cubes of dimension 1, 2 and 3, smooth embeddings of them into ten dimensions, and the ten-dimensional cube.
+    pub dimensions: Vec<Series>,
+    /// The interval and the square at several lengthscales.
+    pub lengthscales: Vec<Series>,
+    /// Polynomial kernels.
+    pub ranks: Vec<PolynomialRank>,
+    /// What the dimensions show together.
+    pub dimension_verdict: String,
+    /// What the lengthscales show together.
+    pub lengthscale_verdict: String,
+}
+
+/// Runs the experiment on `n` points a data set, at least 200 of them.
+pub fn run(n: usize, seed: u64, progress: &dyn Progress) -> Result<Report> {
+    const LENGTHSCALES: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
+    if n < 200 {
+        return Err(mercer::Error::input(format!(
+            "the eigenvalue decay needs at least 200 points a data set, got {n}"
+        )));
+    }
+    let total = 7 + 2 * LENGTHSCALES.len() + 1;
+    let mut done = 0;
+    let mut step = |name: &str| {
+        done += 1;
+        progress.step("eigenvalue-decay", done, total, name);
+    };
+    let rng = Rng::new(seed);
+    let cube = |d: usize| uniform_cube(n, d, &mut rng.fork(d as u64));
+    let mut dimensions = Vec::new();
+    for d in 1..=3 {
+        dimensions.push(series(&format!("cube, d = {d}"), cube(d).view(), d, 1.0)?);
+        step("cube");
+        let x = embedded(cube(d).view(), AMBIENT, &mut rng.fork(100 + d as u64));
+        dimensions.push(series(&format!("sheet of d = {d} in {AMBIENT} dimensions"), x.view(), d, 1.0)?);
+        step("sheet");
+    }
+    dimensions.push(series(&format!("cube, d = {AMBIENT}"), cube(AMBIENT).view(), AMBIENT, 1.0)?);
+    step("cube");
+    let mut lengthscales = Vec::new();
+    for d in [1, 2] {
+        for l in LENGTHSCALES {
+            lengthscales.push(series(&format!("cube, d = {d}, lengthscale {l}"), cube(d).view(), d, l)?);
+            step("lengthscale");
+        }
+    }
+    let ranks = [(1, 4), (2, 3), (3, 2), (3, 3)].map(|(d, p)| polynomial_rank(cube(d).view(), p));
+    step("polynomial ranks");
+    Ok(Report {
+        n,
+        dimension_verdict: dimension_verdict(&dimensions),
+        lengthscale_verdict: lengthscale_verdict(&lengthscales),
+        ranks: ranks.into_iter().collect::<Result<_>>()?,
+        dimensions,
+        lengthscales,
+    })
+}
+
+/// Uniform on `[−1, 1]^d`, `[n, d]`.
+fn uniform_cube(n: usize, d: usize, rng: &mut Rng) -> Array2<f64> {
+    Array2::from_shape_simple_fn((n, d), || 2.0 * rng.uniform() - 1.0)
+}
+
+/// A smooth sheet: coordinates `u` `[n, d]` to `2√(2/D) cos(uW + b)` `[n, D]`, W normal and b uniform.
+fn embedded(u: ArrayView2<f64>, ambient: usize, rng: &mut Rng) -> Array2<f64> {
+    let w = Array2::from_shape_simple_fn((u.ncols(), ambient), || rng.normal());
+    let b = Array2::from_shape_simple_fn((1, ambient), || std::f64::consts::TAU * rng.uniform());
+    (u.dot(&w) + b).mapv(|angle| 2.0 * (2.0 / ambient as f64).sqrt() * angle.cos())
+}
+
+/// Eigenvalues of `K/n`, descending.
+fn eigenvalues(kernel: &Kernel, x: ArrayView2<f64>) -> Result<Vec<f64>> {
+    let (λ, _) = eigh(gram::<f64>(kernel, x).view())?;
+    Ok(λ.into_iter().map(|λ| λ / x.nrows() as f64).collect())
+}
+
+fn series(name: &str, x: ArrayView2<f64>, intrinsic: usize, lengthscale: f64) -> Result<Series> {
+    let ambient = x.ncols();
+    let μ = eigenvalues(&Kernel::parse(&format!("rbf({lengthscale})"))?, x)?;
+    let μ = &μ[..numerical_rank(&μ, FLOOR)];
+    let told = &μ[..μ.len().min(x.nrows() / TOLD)];
+    let at = |d: usize| decay(told, d as f64, FLOOR);
+    let (line, ambient_line) = (at(intrinsic)?, at(ambient)?);
+    let mut straightest = (1, f64::NEG_INFINITY);
+    for d in 1..=AMBIENT {
+        let r2 = at(d)?.r2;
+        if r2 > straightest.1 {
+            straightest = (d, r2);
+        }
+    }
+    let verdict = verdict(intrinsic, ambient, &line, &ambient_line);
+    Ok(Series {
+        name: name.into(),
+        intrinsic,
+        ambient,
+        lengthscale,
+        eigenvalues: μ.to_vec(),
+        line,
+        ambient_line,
+        straightest: straightest.0,
+        verdict,
+    })
+}
+
+fn verdict(intrinsic: usize, ambient: usize, line: &Decay, ambient_line: &Decay) -> String {
+    let own = format!("log μ_j against j^(1/{intrinsic}) is a line with R² = {:.4}", line.r2);
+    if intrinsic == ambient {
+        return format!("{own}, rate {:.2}", line.rate);
+    }
+    let (word, other) = if line.r2 > ambient_line.r2 {
+        ("follows the dimension of the data", "only")
+    } else {
+        ("does not follow the dimension of the data", "but")
+    };
+    format!("{own}, against j^(1/{ambient}) {other} with {:.4}: the spectrum {word}", ambient_line.r2)
+}
+
+/// How many eigenvalues are above a millionth of the largest.
+fn above_millionth(series: &Series) -> usize {
+    numerical_rank(&series.eigenvalues, 1e-6)
+}
+
+fn dimension_verdict(all: &[Series]) -> String {
+    let sheets: Vec<&Series> = all.iter().filter(|s| s.intrinsic < s.ambient).collect();
+    let follow = sheets.iter().filter(|s| s.line.r2 > s.ambient_line.r2).count();
+    let counts: Vec<String> =
+        sheets.iter().map(|s| format!("{} for d = {}", above_millionth(s), s.intrinsic)).collect();
+    let full = all.iter().find(|s| s.intrinsic == AMBIENT).map_or(0, above_millionth);
+    format!(
+        "{follow} of {} sheets in {AMBIENT} dimensions have the decay of their own dimension; eigenvalues above a millionth of \
+         the largest: {}, but {full} for data that fills the {AMBIENT} dimensions",
+        sheets.len(),
+        counts.join(", ")
+    )
+}
+
+/// The law `exp(−Cℓ²j^{1/d})` would have the rate grow like ℓ²; on bounded data it grows like log ℓ.
+fn lengthscale_verdict(all: &[Series]) -> String {
+    let of = |d: usize| all.iter().filter(move |s| s.intrinsic == d);
+    let grows = |d: usize| of(d).zip(of(d).skip(1)).all(|(a, b)| b.line.rate > a.line.rate);
+    let rates = |d: usize| of(d).map(|s| format!("{:.2}", s.line.rate)).collect::<Vec<_>>().join(", ");
+    let ratio = |d: usize| match (of(d).next(), of(d).next_back()) {
+        (Some(a), Some(b)) => (b.line.rate / a.line.rate, (b.lengthscale / a.lengthscale).powi(2)),
+        _ => (f64::NAN, f64::NAN),
+    };
+    let word = if grows(1) && grows(2) { "grows" } else { "does not always grow" };
+    let lengthscales: Vec<String> = of(1).map(|s| s.lengthscale.to_string()).collect();
+    format!(
+        "the rate of decay {word} with the lengthscale: at {} it is {} for d = 1 and {} for d = 2; the square of the \
+         lengthscale grows {:.0}-fold over these, the rate {:.1}- and {:.1}-fold",
+        lengthscales.join(", "),
+        rates(1),
+        rates(2),
+        ratio(1).1,
+        ratio(1).0,
+        ratio(2).0
+    )
+}
+
+/// The eigenvalues of `(x·x' + 1)^p` on points `[n, d]` that are told from zero.
+fn polynomial_rank(x: ArrayView2<f64>, degree: usize) -> Result<PolynomialRank> {
+    let d = x.ncols();
+    let μ = eigenvalues(&Kernel::parse(&format!("poly(degree={degree}, offset=1)"))?, x)?;
+    let (expected, found) = (binomial(d + degree, degree), numerical_rank(&μ, FLOOR));
+    let word = if expected == found { "as it must be" } else { "which differs" };
+    let verdict = format!("degree {degree}, d = {d}: rank {found}, C({}, {degree}) = {expected}, {word}", d + degree);
+    Ok(PolynomialRank { dimension: d, degree, expected, found, verdict })
+}
+
+/// `C(n, k)`
+fn binomial(n: usize, k: usize) -> usize {
+    (1..=k).fold(1, |c, i| c * (n - k + i) / i)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mercer::spectrum::Silent;
+
+    #[test]
+    fn binomials() {
+        assert_eq!([binomial(5, 4), binomial(5, 3), binomial(6, 3), binomial(20, 10)], [5, 10, 20, 184_756]);
+    }
+
+    #[test]
+    fn spectra_follow_the_dimension_of_the_data() {
+        let report = run(500, 0, &Silent).unwrap();
+        let sheets: Vec<&Series> = report.dimensions.iter().filter(|s| s.intrinsic < s.ambient).collect();
+        assert_eq!(sheets.len(), 3);
+        for s in &sheets {
+            assert!(s.line.r2 > s.ambient_line.r2 + 0.01 && s.line.r2 > 0.95, "{}", s.verdict);
+        }
+        // Higher dimensions fall more slowly.
+        let counts: Vec<usize> = sheets.iter().map(|s| above_millionth(s)).collect();
+        assert!(counts[0] * 3 < counts[1] && counts[1] * 2 < counts[2], "{counts:?}");
+        for d in [1, 2] {
+            let of: Vec<&Series> = report.lengthscales.iter().filter(|s| s.intrinsic == d).collect();
+            assert!(of.windows(2).all(|w| w[1].line.rate > w[0].line.rate));
+        }
+        assert!(report.ranks.iter().all(|r| r.found == r.expected), "{:?}", report.ranks);
+        assert!(run(50, 0, &Silent).is_err());
+    }
+}

@@ -1,0 +1,56 @@
+//! Hydrogen in the plane: `H = −Δ − 1/|x|`, energies `−1/(2n+1)²`, each `2n + 1` times.
+
+use super::bound_states::{self, BoundStates, Budget, Contender, System};
+use mercer::Result;
+use mercer::spectrum::Progress;
+use mercer::spectrum::neural::{Exponentials, Schroedinger};
+
+/// The first `k` energies: −1, −1/9 three times, −1/25 five times, …
+pub fn energies(k: usize) -> Vec<f64> {
+    (0..).flat_map(|n| std::iter::repeat_n(-1.0 / (2.0 * n as f64 + 1.0).powi(2), 2 * n + 1)).take(k).collect()
+}
+
+/// The operator, with `K = −H`.
+///
+/// Points come from two exponentials, a core and a tail that falls half as fast as the square of the `k`-th state, with
+/// the charge's cusp at the origin; no state is written into them.
+pub fn operator(k: usize) -> Result<Schroedinger> {
+    // ψ² of level n falls as exp(−2r/(2n+1)), and 2n+1 = |E|^{−1/2}.
+    let longest = energies(k).last().map_or(1.0, |e| 1.0 / e.abs().sqrt());
+    let guide = Exponentials::with_cusp(1.0, 0.485, longest.max(2.0))?;
+    let potential = |x: &[f64]| -1.0 / x[0].hypot(x[1]).max(1e-10);
+    Schroedinger::new("−Δ − 1/|x|", Box::new(potential), Box::new(guide), 0.0, 1.0)
+}
+
+/// The budget of the published comparison's size.
+pub fn budget() -> Budget {
+    Budget {
+        steps: 2000,
+        batch: 512,
+        learning_rate: 3e-3,
+        finish_points: 32_768,
+        networks: "radial(scale=2) dense(32, w=2) sincos dense(32) sincos dense(1)".into(),
+        units: "radial(scale=2) dense(128, w=2, b=1) tanh dense(1)".into(),
+        seed: 0,
+    }
+}
+
+/// A budget for 36 states, up to n = 5: wider units, a longer scale.
+pub fn many_states() -> Budget {
+    Budget {
+        networks: "radial(scale=4) dense(32, w=2) sincos dense(32) sincos dense(1)".into(),
+        units: "radial(scale=8) dense(512, w=5, b=2) tanh dense(1)".into(),
+        ..budget()
+    }
+}
+
+/// The first `k` energies by every contender.
+pub fn run(k: usize, contenders: &[Contender], budget: &Budget, progress: &dyn Progress) -> Result<BoundStates> {
+    let system = System {
+        name: "Hydrogen in the plane, H = −Δ − 1/|x|",
+        operator: operator(k)?,
+        exact: energies(k),
+        extent: 30.0,
+    };
+    bound_states::run(system, contenders, budget, progress)
+}

@@ -1,0 +1,46 @@
+//! The harmonic oscillator in the plane: `H = −Δ + |x|²`, energies `2n + 2`, each `n + 1` times.
+
+use super::bound_states::{self, BoundStates, Budget, Contender, System};
+use mercer::Result;
+use mercer::spectrum::Progress;
+use mercer::spectrum::neural::{Gaussian, Schroedinger};
+
+/// The first `k` energies: 2, 4, 4, 6, 6, 6, …
+pub fn energies(k: usize) -> Vec<f64> {
+    (0..).flat_map(|n| std::iter::repeat_n(2.0 * n as f64 + 2.0, n + 1)).take(k).collect()
+}
+
+/// The operator, with points from the normal distribution, and `K = (E − H)/E` for the energy `E` two levels above the
+/// `k`-th.
+///
+/// The guide is wider than the ground state's square (whose width is `1/√2`), so that no state is written into it.
+pub fn operator(k: usize) -> Result<Schroedinger> {
+    let above = energies(k).last().copied().unwrap_or(2.0) + 4.0;
+    let potential = |x: &[f64]| x.iter().map(|x| x * x).sum();
+    let guide = Gaussian { dimension: 2, width: 1.0 };
+    Schroedinger::new("−Δ + |x|²", Box::new(potential), Box::new(guide), above, above)
+}
+
+/// The budget of the published comparison's size.
+pub fn budget() -> Budget {
+    Budget {
+        steps: 2000,
+        batch: 512,
+        learning_rate: 3e-3,
+        finish_points: 16_384,
+        networks: "dense(32) sincos dense(32) sincos dense(1)".into(),
+        units: "dense(128, b=1) sincos dense(1)".into(),
+        seed: 0,
+    }
+}
+
+/// The first `k` energies by every contender.
+pub fn run(k: usize, contenders: &[Contender], budget: &Budget, progress: &dyn Progress) -> Result<BoundStates> {
+    let system = System {
+        name: "Harmonic oscillator in the plane, H = −Δ + |x|²",
+        operator: operator(k)?,
+        exact: energies(k),
+        extent: 5.0,
+    };
+    bound_states::run(system, contenders, budget, progress)
+}
