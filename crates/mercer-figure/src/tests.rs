@@ -3,7 +3,7 @@
 //! With `MERCER_SAMPLES=<folder>` set, the samples are written there to be looked at.
 
 use super::*;
-use mercer::rng::Rng;
+use mercer_engine::rng::Rng;
 
 /// Fails unless every tag is closed in order and no attribute is left open. HTML's void elements count as closed.
 pub fn check_balanced(markup: &str) {

@@ -205,7 +205,7 @@ impl Scale {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mercer::rng::Rng;
+    use mercer_engine::rng::Rng;
 
     fn check(span: Span, room: usize) {
         let ticks = span.ticks(room);
