@@ -1,7 +1,7 @@
 //! Kernel ridge regression three ways, on the same data: directly, by conjugate gradients without storing the kernel
 //! matrix, and on the eigenfunctions of a spectrum. `cargo run --release -p mercer --example regression`
 
-use mercer::apply::{Alpha, Means, Ridge, RidgeSolver, SpectralRidge};
+use mercer::apply::{Alpha, FitContext, Ridge, RidgeSolver, SpectralRidge};
 use mercer::data::{self, Target};
 use mercer::kernel::Kernel;
 use mercer::operator::Precision;
@@ -11,10 +11,10 @@ fn main() -> mercer::Result<()> {
     // Where along the roll is a point? A smooth function of its three coordinates.
     let (train, test) = data::open("swiss-roll(n=1500)", &Default::default())?.split(0.2, 0)?;
     let (y, truth) = (train.y.clone().expect("has a target"), test.y.as_ref().expect("has a target").values());
-    let (kernel, means, alpha) = (Kernel::parse("matern52(4)")?, Means::default(), Alpha::Fixed(1e-3));
+    let (kernel, means, alpha) = (Kernel::parse("matern52(4)")?, FitContext::default(), Alpha::Fixed(1e-3));
 
     let direct = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Direct };
-    let direct = direct.fit(&kernel, train.x.view(), &y, &means)?;
+    let direct = direct.fit(&kernel, train.x.view(), &y, &context)?;
     println!(
         "direct, α = {:.1e} by leave-one-out: {:.4}",
         direct.alpha,
@@ -22,7 +22,7 @@ fn main() -> mercer::Result<()> {
     );
 
     let solver = RidgeSolver::conjugate_gradients(Precision::F64);
-    let iterative = Ridge { alpha, solver }.fit(&kernel, train.x.view(), &y, &means)?;
+    let iterative = Ridge { alpha, solver }.fit(&kernel, train.x.view(), &y, &context)?;
     let products = iterative.iterations.unwrap_or_default();
     println!("{products} products with K: {:.4}", error(&iterative.predict(test.x.view())?, &truth));
 

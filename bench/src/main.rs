@@ -2,7 +2,7 @@
 //! one line of JSON: the seconds of each repeat, peak memory, and what the result was. `bench/run.py` runs it beside
 //! the peer's side of the same job.
 
-use mercer::apply::{Alpha, EigenSolver, KernelPca, Means, Ridge, RidgeSolver};
+use mercer::apply::{Alpha, EigenSolver, FitContext, KernelPca, Ridge, RidgeSolver};
 use mercer::data::{ReadOptions, Target, open};
 use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
@@ -112,10 +112,10 @@ impl Bench {
     fn kernel_pca(&self, name: &str, precision: Precision) -> Result<Value, Failure> {
         let x = self.array(name)?;
         let kernel = Kernel::parse("rbf(7)")?;
-        let means = Means { precision, ..Means::default() };
+        let context = FitContext { precision, ..FitContext::default() };
         let pca = KernelPca { k: 10, solver: EigenSolver::Krylov, tolerance: 1e-2 };
         let work = || {
-            let fitted = pca.fit(&kernel, x.view(), &means)?;
+            let fitted = pca.fit(&kernel, x.view(), &context)?;
             let projections = fitted.projections();
             Ok((fitted, projections))
         };
@@ -149,7 +149,7 @@ impl Bench {
         let y = Target::Values(y.column(0).to_vec());
         let kernel = Kernel::parse("rbf(7)")?;
         let ridge = Ridge { alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
-        let (seconds, fitted) = self.time(|| Ok(ridge.fit(&kernel, x.view(), &y, &Means::default())?))?;
+        let (seconds, fitted) = self.time(|| Ok(ridge.fit(&kernel, x.view(), &y, &FitContext::default())?))?;
         let check = fitted.scores(new.view())?.column(0).slice(s![..5]).to_vec();
         Ok(json!({ "seconds": seconds, "check": check }))
     }

@@ -4,7 +4,7 @@ use crate::args::Globals;
 use crate::progress::Bar;
 use mercer::compute::Device;
 use mercer::operator::Budget;
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Progress, Result};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
@@ -55,6 +55,11 @@ impl Context {
     /// Something that the user should look at, on standard error.
     pub fn warn(&self, text: impl Display) {
         self.note(format_args!("warning: {text}"));
+    }
+
+    /// What fits are given: the global options, f64, and `progress`.
+    pub fn fit<'a>(&self, progress: &'a dyn Progress) -> FitContext<'a> {
+        FitContext { device: self.device, budget: self.budget, seed: self.seed, progress, ..FitContext::default() }
     }
 
     /// A progress bar on standard error, where someone looks at it.

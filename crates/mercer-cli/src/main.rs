@@ -45,7 +45,7 @@ const BAD_INPUT: u8 = 2;
 
 fn run(cli: Cli) -> Result<()> {
     let context = Context::new(&cli.globals)?;
-    context.device.checked(context.device.scope(|| command(cli.command, &context)))
+    context.device.checked(command(cli.command, &context))
 }
 
 fn command(command: Command, context: &Context) -> Result<()> {

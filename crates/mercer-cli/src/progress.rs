@@ -1,7 +1,7 @@
 //! A progress bar on a terminal; nothing in a pipe.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use mercer::spectrum::Progress;
+use mercer::Progress;
 use std::time::Duration;
 
 /// Shows the steps that the library reports.

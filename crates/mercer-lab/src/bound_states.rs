@@ -1,8 +1,7 @@
 //! Bound states of a Schrödinger operator by several methods under one budget, beside the exact energies.
 
-use mercer::compute::Device;
+use mercer::FitContext;
 use mercer::rng::Rng;
-use mercer::spectrum::Progress;
 use mercer::spectrum::neural::{Action, Kind, Schroedinger, Settings, Trained, Watch, rayleigh_ritz, train};
 use mercer::{Error, Result};
 use ndarray::Array2;
@@ -182,12 +181,12 @@ pub(super) fn run(
     mut system: System,
     contenders: &[Contender],
     budget: &Budget,
-    progress: &dyn Progress,
+    context: &FitContext<'_>,
 ) -> Result<BoundStates> {
     const SIDE: usize = 81;
     let (mut methods, mut failed) = (vec![], vec![]);
     for contender in contenders {
-        match levels(&mut system, *contender, budget, SIDE, progress) {
+        match levels(&mut system, *contender, budget, SIDE, context) {
             Ok(found) => methods.push(found),
             Err(Error::Numerical(why)) => failed.push((contender.name.into(), why)),
             Err(error) => return Err(error),
@@ -202,12 +201,12 @@ fn levels(
     contender: Contender,
     budget: &Budget,
     side: usize,
-    progress: &dyn Progress,
+    context: &FitContext<'_>,
 ) -> Result<Levels> {
     let (start, rng, k) = (Instant::now(), Rng::new(budget.seed), system.exact.len());
     let operator = &mut system.operator;
     let architecture = if contender.kind == Kind::Ritz { &budget.units } else { &budget.networks };
-    let functions = contender.kind.functions(architecture, operator.inputs(), k, &rng.fork(1))?;
+    let functions = contender.kind.functions(architecture, operator.inputs(), k, context.device, &rng.fork(1))?;
     let mut objective = contender.kind.objective(&functions, k)?;
     let settings = Settings {
         steps: if contender.trained { budget.steps } else { 0 },
@@ -218,10 +217,10 @@ fn levels(
         seed: budget.seed,
         ..Settings::default()
     };
-    let watch = Watch { progress, interrupt: None };
+    let watch = Watch { progress: context.progress, interrupt: None };
     let Trained { mut functions, record } = train(operator, functions, objective.as_mut(), k, &settings, watch)?;
-    let sample = operator.sample(&mut rng.fork(4), budget.finish_points)?;
-    let pairs = Device::current().enter(|| rayleigh_ritz(operator, &mut functions, &sample, k))?;
+    let sample = operator.sample(context.device, &mut rng.fork(4), budget.finish_points)?;
+    let pairs = context.device.enter(|| rayleigh_ritz(operator, &mut functions, &sample, k))?;
     if pairs.eigenvalues.len() < k {
         return Err(Error::Numerical(format!(
             "{} spans {} functions, fewer than the {k} states asked for; use a wider network",

@@ -2,10 +2,11 @@
 //! against the exact spectrum of those points and against that of the distribution they were drawn from.
 
 use super::population::Population;
+use mercer::FitContext;
 use mercer::kernel::Kernel;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
-use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Problem, Progress, Sampling, Spectrum};
+use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Problem, Sampling, Spectrum};
 use mercer::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 use serde::Serialize;
@@ -189,11 +190,11 @@ pub struct Errors {
 /// assert_eq!(settings[1].attempts[0].to_points.eigenvalue.len(), 4);
 /// # Ok::<(), mercer::Error>(())
 /// ```
-pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Setting>> {
+pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Vec<Setting>> {
     let mut settings = vec![];
     for case in CASES {
         for &n in &plan.sizes {
-            settings.push(setting(plan, case, n, progress)?);
+            settings.push(setting(plan, case, n, context)?);
         }
     }
     Ok(settings)
@@ -203,13 +204,14 @@ pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Setting>> {
 const GRID: usize = 161;
 const HELD_OUT: usize = 1024;
 
-fn setting(plan: &Plan, case: Case, n: usize, progress: &dyn Progress) -> Result<Setting> {
+fn setting(plan: &Plan, case: Case, n: usize, context: &FitContext<'_>) -> Result<Setting> {
     let kernel = Kernel::parse(case.kernel)?;
     let [a, b] = case.interval;
     let mut rng = Rng::new(plan.seed).fork(n as u64);
     let mut draw = |n: usize| Array2::from_shape_simple_fn((n, 1), || a + (b - a) * rng.uniform());
     let (x, held_out) = (draw(n), draw(HELD_OUT));
-    let problem = Problem { seed: plan.seed, progress, ..Problem::new(&kernel, x.view(), plan.k) };
+    let problem =
+        Problem { context: FitContext { seed: plan.seed, ..*context }, ..Problem::new(&kernel, x.view(), plan.k) };
     let exact = exact(&problem, &held_out)?;
     let population = Population::on_interval(&kernel, case.interval, plan.k)?;
     let grid = Array2::from_shape_fn((GRID, 1), |(i, _)| a + (b - a) * i as f64 / (GRID - 1) as f64);

@@ -6,6 +6,7 @@
 //! exactly, and by Nyström's method, all from the same numbers `F` `[S, n]`. Beside them stand the polynomial and the RBF kernel
 //! by Nyström's method. Which network is drawn is settled on training images alone.
 
+use mercer::FitContext;
 use mercer::apply::Logistic;
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, open};
@@ -16,7 +17,7 @@ use mercer::net::ntk::sample_networks;
 use mercer::operator::{FunctionSamples, LowRankOperator, Operator, Precision};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural, SampledSpectrum, Samples};
-use mercer::spectrum::{Landmarks, Nystrom, Problem, Progress, Spectrum};
+use mercer::spectrum::{Landmarks, Nystrom, Problem, Spectrum};
 use mercer::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis, s};
 use serde::Serialize;
@@ -222,15 +223,15 @@ fn values_of_networks(
     x: ArrayView2<f64>,
     samples: usize,
     seed: u64,
-    progress: &dyn Progress,
+    context: &FitContext<'_>,
 ) -> Result<Array2<f64>> {
     let mut f = Array2::zeros((x.nrows(), samples));
     let (networks, c) = drawn(net, x.ncols(), samples)?;
-    let device = Device::current();
+    let device = context.device;
     let (together, parts) = (together(device), x.nrows().div_ceil(together(device)));
     let each = x.axis_chunks_iter(Axis(0), together).zip(f.axis_chunks_iter_mut(Axis(0), together));
     for (part, (x, mut f)) in each.enumerate() {
-        progress.step("drawn networks", part, parts, "");
+        context.progress.step("drawn networks", part, parts, "");
         let pixels: Vec<f32> = x.iter().map(|v| *v as f32).collect();
         let pixels = Tensor::from_host(device, &[x.nrows(), x.ncols()], &pixels)?;
         sample_networks(net, &pixels, networks, seed, |s, values| {
@@ -262,12 +263,12 @@ fn extended(found: &SampledSpectrum, f: &Array2<f64>) -> Result<Array2<f64>> {
 }
 
 /// Every candidate, by exact functions of training images and judged on other training images.
-pub fn candidates(plan: &Plan, train: &Dataset, progress: &dyn Progress) -> Result<Vec<Candidate>> {
+pub fn candidates(plan: &Plan, train: &Dataset, context: &FitContext<'_>) -> Result<Vec<Candidate>> {
     let kept_back = train.n().saturating_sub(plan.choice).max(plan.choice)..train.n();
     let images = Images::new(&rows(train, 0..plan.choice)?, &rows(train, kept_back)?)?;
     let judge = |net: &String| {
-        let f = values_of_networks(net, images.x.view(), plan.choice_samples, plan.seed, progress)?;
-        let exact = problem(plan, &images, &f).krylov(TOLERANCE, plan.seed, progress)?;
+        let f = values_of_networks(net, images.x.view(), plan.choice_samples, plan.seed, context)?;
+        let exact = problem(plan, &images, &f).krylov(TOLERANCE, &FitContext { seed: plan.seed, ..*context })?;
         let [_, accuracy] = images.accuracies(extended(&exact, &f)?.view())?;
         Ok(Candidate {
             net: net.clone(),
@@ -293,10 +294,10 @@ fn cost(net: &str, images: &Images) -> Result<usize> {
 }
 
 /// MNIST from the folder `$MERCER_DATA`: chooses the network, draws S of it, and finds the functions by every method.
-pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
+pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
     let read = |name: &str| open(name, &ReadOptions::default());
     let (train, test) = (read("mnist")?, read("mnist(part=test)")?);
-    let tried = candidates(plan, &train, progress)?;
+    let tried = candidates(plan, &train, context)?;
     let best = tried.iter().max_by(|a, b| a.accuracy.total_cmp(&b.accuracy));
     let net = best.ok_or_else(|| Error::input("there is no network to draw"))?.net.clone();
     let images = Images::new(&rows(&train, 0..plan.n)?, &rows(&test, 0..plan.test)?)?;
@@ -304,14 +305,14 @@ pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
 
     let start = Instant::now();
     // Other networks than those by which the architecture was chosen.
-    let f = values_of_networks(&net, images.x.view(), plan.samples, plan.seed + 1, progress)?;
+    let f = values_of_networks(&net, images.x.view(), plan.samples, plan.seed + 1, context)?;
     let sampling_seconds = start.elapsed().as_secs_f64();
     let (networks, _) = drawn(&net, images.x.ncols(), plan.samples)?;
     let multiply_adds = networks * cost(&net, &images)? + plan.samples * plan.k;
     let experiment = Experiment { plan, images: &images, networks, multiply_adds };
     let samples = problem(plan, &images, &f);
 
-    let exact = samples.krylov(TOLERANCE, plan.seed, progress)?;
+    let exact = samples.krylov(TOLERANCE, &FitContext { seed: plan.seed, ..*context })?;
     let captured = exact.eigenvalues.iter().sum::<f64>() / exact.trace;
     let neural = |kind: Kind, network: &str, steps: u64| {
         let mut method = Neural::new(kind);
@@ -320,7 +321,7 @@ pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
         method.settings.batch = plan.batch;
         // The published recipe has no early end.
         method.settings.patience = usize::MAX;
-        samples.neural(&method, plan.seed, progress)
+        samples.neural(&method, &FitContext { seed: plan.seed, ..*context })
     };
     let neuralef = neural(Kind::NeuralEf { averaged: false }, &plan.functions, plan.steps)?;
     let joint = neural(Kind::NeuralEfJoint, &plan.functions, plan.steps)?;
@@ -334,9 +335,9 @@ pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
         experiment.landmarks(
             "polynomial",
             &format!("poly(degree=4, scale={}, offset=1.5)", 1.0 / images.x.ncols() as f64),
-            progress,
+            context,
         )?,
-        experiment.landmarks("RBF", "rbf(lengthscale=median)", progress)?,
+        experiment.landmarks("RBF", "rbf(lengthscale=median)", context)?,
     ];
     Ok(Found {
         candidates: tried,
@@ -405,30 +406,33 @@ impl Experiment<'_> {
         let (n, k, count) = (self.images.n, self.plan.k, f.ncols() as f64);
         let chosen = Rng::new(self.plan.seed).fork(7).sample(n, self.plan.landmarks);
         let z = f.select(Axis(0), &chosen);
-        let (λ, u) = eigh((matmul(z.view(), z.t()) / count).view())?;
+        let (λ, u) = eigh(Device::Cpu, (matmul(z.view(), z.t()) / count).view())?;
         let rank = λ.iter().take_while(|l| **l > 1e-10 * λ[0]).count();
         let mut turn = u.slice(s![.., ..rank]).to_owned();
         turn.columns_mut().into_iter().zip(&λ).for_each(|(mut column, l)| column /= l.sqrt());
         let b = matmul(z.t(), turn.view()) / count;
         let fitted = f.slice(s![..n, ..]);
         let phi = matmul(fitted, b.view());
-        let (μ, v) = eigh((matmul(phi.t(), phi.view()) / n as f64).view())?;
+        let (μ, v) = eigh(Device::Cpu, (matmul(phi.t(), phi.view()) / n as f64).view())?;
         // ψ_j = Φ v_j/√μ_j, for all images by one matrix `[S, k]`.
         let mut coefficients = matmul(b.view(), v.slice(s![.., ..k]));
         coefficients.columns_mut().into_iter().zip(&μ).for_each(|(mut column, μ)| column /= μ.sqrt());
         let seconds = start.elapsed().as_secs_f64();
         let psi = matmul(f.view(), coefficients.view());
         let residuals =
-            residuals(&LowRankOperator::of_samples(&as_samples(fitted), false)?, psi.slice(s![..n, ..]), &μ);
+            residuals(&LowRankOperator::of_samples(&as_samples(fitted), false)?, psi.slice(s![..n, ..]), &μ)?;
         self.row("Nyström", &μ[..k], &residuals, seconds, &psi)
     }
 
     /// Another kernel by Nyström's method with as many landmarks.
-    fn landmarks(&self, name: &'static str, kernel: &str, progress: &dyn Progress) -> Result<Row> {
+    fn landmarks(&self, name: &'static str, kernel: &str, context: &FitContext<'_>) -> Result<Row> {
         let (x, plan) = (self.images.fitted(), self.plan);
         let kernel = Expression::parse(kernel)?.resolve(x, plan.seed)?;
         let (precision, method) = (Precision::F32, Nystrom { landmarks: plan.landmarks, choice: Landmarks::Uniform });
-        let problem = Problem { precision, seed: plan.seed, progress, ..Problem::new(&kernel, x, plan.k) };
+        let problem = Problem {
+            context: FitContext { precision, seed: plan.seed, ..*context },
+            ..Problem::new(&kernel, x, plan.k)
+        };
         let found = Spectrum::fit(&method, &problem, None)?;
         let psi = found.transform(self.images.x.view())?;
         let row = self.row("Nyström", &found.eigenvalues, &found.certificate.residual, found.origin.seconds, &psi)?;
@@ -437,14 +441,14 @@ impl Experiment<'_> {
 }
 
 /// `‖Kψ_j/n − μ_jψ_j‖/(μ_j‖ψ_j‖)` of ψ `[n, k]`.
-fn residuals(operator: &LowRankOperator, psi: ArrayView2<f64>, μ: &[f64]) -> Vec<Option<f64>> {
-    let image = operator.apply(psi) / psi.nrows() as f64;
+fn residuals(operator: &LowRankOperator, psi: ArrayView2<f64>, μ: &[f64]) -> Result<Vec<Option<f64>>> {
+    let image = operator.apply(psi)? / psi.nrows() as f64;
     let columns = psi.columns().into_iter().zip(image.columns()).zip(μ);
     let one = |((psi, image), μ): ((ndarray::ArrayView1<f64>, ndarray::ArrayView1<f64>), &f64)| {
         let error = &image - &(&psi * *μ);
         (error.dot(&error) / psi.dot(&psi)).sqrt() / μ
     };
-    columns.map(one).map(Some).collect()
+    Ok(columns.map(one).map(Some).collect())
 }
 
 /// The share of right classes that is published for NeuralEF on the kernel of such a network, and those of Nyström's method on

@@ -4,13 +4,14 @@
 //! bends the line down). Data on a curve or a sheet in ten dimensions has the spectrum of one or two dimensions. A
 //! polynomial kernel of degree p in d dimensions stops altogether, at rank `C(d+p, p)`.
 
+use mercer::FitContext;
 use mercer::Result;
 use mercer::apply::filter::{Decay, decay, numerical_rank};
+use mercer::compute::Device;
 use mercer::kernel::Kernel;
 use mercer::linalg::eigh;
 use mercer::operator::gram;
 use mercer::rng::Rng;
-use mercer::spectrum::Progress;
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +78,7 @@ pub struct Report {
 }
 
 /// Runs the experiment on `n` points a data set, at least 200 of them.
-pub fn run(n: usize, seed: u64, progress: &dyn Progress) -> Result<Report> {
+pub fn run(n: usize, seed: u64, context: &FitContext<'_>) -> Result<Report> {
     const LENGTHSCALES: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
     if n < 200 {
         return Err(mercer::Error::input(format!(
@@ -88,7 +89,7 @@ pub fn run(n: usize, seed: u64, progress: &dyn Progress) -> Result<Report> {
     let mut done = 0;
     let mut step = |name: &str| {
         done += 1;
-        progress.step("eigenvalue-decay", done, total, name);
+        context.progress.step("eigenvalue-decay", done, total, name);
     };
     let rng = Rng::new(seed);
     let cube = |d: usize| uniform_cube(n, d, &mut rng.fork(d as u64));
@@ -135,7 +136,7 @@ fn embedded(u: ArrayView2<f64>, ambient: usize, rng: &mut Rng) -> Array2<f64> {
 
 /// Eigenvalues of `K/n`, descending.
 fn eigenvalues(kernel: &Kernel, x: ArrayView2<f64>) -> Result<Vec<f64>> {
-    let (λ, _) = eigh(gram::<f64>(kernel, x).view())?;
+    let (λ, _) = eigh(Device::Cpu, gram::<f64>(kernel, x, Device::Cpu)?.view())?;
     Ok(λ.into_iter().map(|λ| λ / x.nrows() as f64).collect())
 }
 

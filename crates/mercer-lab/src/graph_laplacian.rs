@@ -1,13 +1,14 @@
 //! Neural eigenfunctions of a graph: the smallest eigenvalues of the random-walk Laplacian `I − D⁻¹W` of a neighbour graph,
 //! by the same loop as kernels, beside those of the dense matrix.
 
+use mercer::FitContext;
 use mercer::Result;
 use mercer::apply::NeighbourGraph;
+use mercer::compute::Device;
 use mercer::data::generate;
 use mercer::linalg::eigh;
 use mercer::operator::Operator;
 use mercer::rng::Rng;
-use mercer::spectrum::Progress;
 use mercer::spectrum::neural::{Action, GraphLaplacian, Kind, Settings, Watch, rayleigh_ritz, train};
 use ndarray::{Array2, Axis};
 use serde::Serialize;
@@ -48,7 +49,7 @@ impl Found {
 }
 
 /// The `k` smallest eigenvalues for `n` points, each objective with `steps` training steps (Ritz a tenth).
-pub fn run(n: usize, k: usize, steps: u64, seed: u64, progress: &dyn Progress) -> Result<Report> {
+pub fn run(n: usize, k: usize, steps: u64, seed: u64, context: &FitContext<'_>) -> Result<Report> {
     const NEIGHBOURS: usize = 12;
     let x = generate::moons(n, 0.05, seed)?.x;
     let graph = NeighbourGraph::new(x.view(), NEIGHBOURS);
@@ -61,12 +62,12 @@ pub fn run(n: usize, k: usize, steps: u64, seed: u64, progress: &dyn Progress) -
             _ => "dense(32, w=4) sincos dense(32) sincos dense(1)",
         };
         let mut action = GraphLaplacian::new(&graph, x.view(), 0.1)?;
-        let functions = kind.functions(architecture, action.inputs(), k, &Rng::new(seed).fork(1))?;
+        let functions = kind.functions(architecture, action.inputs(), k, context.device, &Rng::new(seed).fork(1))?;
         let mut objective = kind.objective(&functions, k)?;
         let settings = Settings { steps, learning_rate: 3e-3, seed, ..Settings::default() };
-        let watch = Watch { progress, interrupt: None };
+        let watch = Watch { progress: context.progress, interrupt: None };
         let mut trained = train(&mut action, functions, objective.as_mut(), k, &settings, watch)?;
-        let whole = action.sample(&mut Rng::new(seed).fork(2), action.ends())?;
+        let whole = action.sample(context.device, &mut Rng::new(seed).fork(2), action.ends())?;
         let pairs = rayleigh_ritz(&mut action, &mut trained.functions, &whole, k)?;
         let eigenvalues = pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect();
         methods.push(Found { method, eigenvalues, steps, seconds: start.elapsed().as_secs_f64() });
@@ -77,10 +78,10 @@ pub fn run(n: usize, k: usize, steps: u64, seed: u64, progress: &dyn Progress) -
 /// The `k` smallest eigenvalues of `I − D^{−1/2}WD^{−1/2}`, which are those of `I − D⁻¹W`.
 fn dense_spectrum(graph: &NeighbourGraph, k: usize) -> Result<Vec<f64>> {
     let all: Vec<usize> = (0..graph.n()).collect();
-    let w = graph.block(&all, &all);
+    let w = graph.block(&all, &all)?;
     let degrees = w.sum_axis(Axis(1));
     let symmetric = Array2::from_shape_fn(w.dim(), |(i, j)| w[[i, j]] / (degrees[i] * degrees[j]).sqrt());
-    Ok(eigh(symmetric.view())?.0[..k].iter().map(|λ| 1.0 - λ).collect())
+    Ok(eigh(Device::Cpu, symmetric.view())?.0[..k].iter().map(|λ| 1.0 - λ).collect())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Hydrogen in the plane: `H = −Δ − 1/|x|`, energies `−1/(2n+1)²`, each `2n + 1` times.
 
 use super::bound_states::{self, BoundStates, Budget, Contender, System};
+use mercer::FitContext;
 use mercer::Result;
-use mercer::spectrum::Progress;
 use mercer::spectrum::neural::{Exponentials, Schroedinger};
 
 /// The first `k` energies: −1, −1/9 three times, −1/25 five times, …
@@ -45,12 +45,12 @@ pub fn many_states() -> Budget {
 }
 
 /// The first `k` energies by every contender.
-pub fn run(k: usize, contenders: &[Contender], budget: &Budget, progress: &dyn Progress) -> Result<BoundStates> {
+pub fn run(k: usize, contenders: &[Contender], budget: &Budget, context: &FitContext<'_>) -> Result<BoundStates> {
     let system = System {
         name: "Hydrogen in the plane, H = −Δ − 1/|x|",
         operator: operator(k)?,
         exact: energies(k),
         extent: 30.0,
     };
-    bound_states::run(system, contenders, budget, progress)
+    bound_states::run(system, contenders, budget, context)
 }

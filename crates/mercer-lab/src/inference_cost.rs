@@ -5,14 +5,13 @@
 //! `dh + h² + hk` for a network with two hidden layers of h units. For a range of costs, every method is as large as it
 //! may be, and its pairs are certified on points that it has not seen.
 
+use mercer::FitContext;
 use mercer::data::{ReadOptions, Scaler, Scaling, catalogue, open};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
-use mercer::spectrum::{
-    Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Progress, Sampling, Spectrum,
-};
+use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
 use mercer::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis};
 use serde::Serialize;
@@ -122,11 +121,13 @@ pub struct Report {
 }
 
 /// Runs every method at every cost.
-pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Report> {
+pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Report> {
     let (x, held_out) = data(plan)?;
     let kernel = Expression::parse(&plan.kernel)?.resolve(x.view(), plan.seed)?;
-    let problem =
-        Problem { precision: Precision::F32, seed: plan.seed, progress, ..Problem::new(&kernel, x.view(), plan.k) };
+    let problem = Problem {
+        context: FitContext { precision: Precision::F32, seed: plan.seed, ..*context },
+        ..Problem::new(&kernel, x.view(), plan.k)
+    };
     let exact = Spectrum::fit(&Krylov { tolerance: 1e-4 }, &problem, Some(held_out.view()))?;
     let mut points = vec![];
     for &budget in &plan.budgets {

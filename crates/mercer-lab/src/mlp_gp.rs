@@ -5,6 +5,7 @@
 //! same kernel. Both are then carried to new points: NeuralEF by its networks, the exact functions by
 //! `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x,x_i) ψ_j(x_i)`.
 
+use mercer::FitContext;
 use mercer::Result;
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, Target, generate};
@@ -13,7 +14,6 @@ use mercer::linalg::{eigh, matmul, orthonormal_basis};
 use mercer::net::ntk::sample_networks;
 use mercer::operator::gram;
 use mercer::rng::Rng;
-use mercer::spectrum::Progress;
 use mercer::spectrum::neural::{Kind, Neural, Samples};
 use ndarray::{Array2, Array3, ArrayView2, Axis, concatenate, s};
 use serde::Serialize;
@@ -104,12 +104,12 @@ pub struct Case {
 }
 
 /// Both cases.
-pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Vec<Case>> {
+pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Vec<Case>> {
     let circles = |seed| generate::circles(plan.n, 0.05, 0.5, seed);
     let moons = |seed| generate::moons(plan.n, 0.05, seed);
     Ok(vec![
-        case(plan, "circles", "erf", [circles(plan.seed)?, circles(plan.seed + 1)?], progress)?,
-        case(plan, "moons", "relu", [moons(plan.seed)?, moons(plan.seed + 1)?], progress)?,
+        case(plan, "circles", "erf", [circles(plan.seed)?, circles(plan.seed + 1)?], context)?,
+        case(plan, "moons", "relu", [moons(plan.seed)?, moons(plan.seed + 1)?], context)?,
     ])
 }
 
@@ -118,20 +118,20 @@ fn case(
     name: &'static str,
     activation: &str,
     [fit, new]: [Dataset; 2],
-    progress: &dyn Progress,
+    context: &FitContext<'_>,
 ) -> Result<Case> {
     let (n, k, h) = (plan.n, plan.k, plan.width);
     let net = format!("dense({h}, {WEIGHTS}) {activation} dense({h}, {WEIGHTS}) {activation} dense(1, {WEIGHTS})");
     let (ranges, map) = map_of_plane(fit.x.view(), plan.side);
     let all = concatenate(Axis(0), &[fit.x.view(), new.x.view(), map.view()]).expect("two columns each");
-    let f = values_of_networks(&net, &all, plan, name, progress)?;
+    let f = values_of_networks(&net, &all, plan, name, context)?;
 
     let problem = Samples { f: f.slice(s![.., ..n, ..]).into(), x: fit.x.view(), factorised: false, k };
     let exact = problem.exact()?;
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
     method.settings.steps = plan.steps;
     method.settings.batch = plan.batch;
-    let neural = problem.neural(&method, plan.seed, progress)?;
+    let neural = problem.neural(&method, &FitContext { seed: plan.seed, ..*context })?;
 
     let column = |functions: Array3<f64>| functions.index_axis(Axis(1), 0).to_owned();
     let everywhere = column(exact.model.at_samples(&f.view().into())?);
@@ -175,7 +175,7 @@ fn case(
 /// The k largest eigenvalues of the infinitely wide network's kernel over the points `[n, 2]`.
 fn closed_form(activation: &str, x: ArrayView2<f64>, k: usize) -> Result<Vec<f64>> {
     let kernel = Kernel::parse(&format!("nngp(depth=2, act={activation}, w_var=2, b_var=0.1)"))?;
-    let (values, _) = eigh((gram::<f64>(&kernel, x) / x.nrows() as f64).view())?;
+    let (values, _) = eigh(Device::Cpu, (gram::<f64>(&kernel, x, Device::Cpu)? / x.nrows() as f64).view())?;
     Ok(values[..k].to_vec())
 }
 
@@ -185,14 +185,14 @@ fn values_of_networks(
     x: &Array2<f64>,
     plan: &Plan,
     name: &str,
-    progress: &dyn Progress,
+    context: &FitContext<'_>,
 ) -> Result<Array3<f64>> {
     let points: Vec<f32> = x.iter().map(|v| *v as f32).collect();
     let points = Tensor::from_host(Device::Cpu, &[x.nrows(), x.ncols()], &points)?;
     let mut f = Array3::zeros((plan.samples, x.nrows(), 1));
     let seed = Rng::new(plan.seed).fork(2).next_u64();
     sample_networks(net, &points, plan.samples, seed, |s, values| {
-        progress.step(&format!("networks on {name}"), s + 1, plan.samples, "");
+        context.progress.step(&format!("networks on {name}"), s + 1, plan.samples, "");
         f.slice_mut(s![s, .., 0]).iter_mut().zip(values).for_each(|(f, v)| *f = f64::from(*v));
         Ok(())
     })?;
@@ -226,7 +226,7 @@ fn signed_cosines(a: &Array2<f64>, b: &Array2<f64>) -> Vec<f64> {
 fn least_cosine(a: &Array2<f64>, b: &Array2<f64>) -> Result<f64> {
     let (q, r) = (orthonormal_basis(a.clone())?, orthonormal_basis(b.clone())?);
     let p = matmul(q.t(), r.view());
-    let (squares, _) = eigh(matmul(p.view(), p.t()).view())?;
+    let (squares, _) = eigh(Device::Cpu, matmul(p.view(), p.t()).view())?;
     Ok(squares.last().copied().unwrap_or(0.0).clamp(0.0, 1.0).sqrt())
 }
 

@@ -5,6 +5,7 @@
 //! weights, batch norms folded. The truth at test images is Θ itself, by each layer's structured derivatives. The methods see the
 //! training images alone, and there the sampled kernel `FᵀF/S`, `F_s(x) = ∂_θg(x)·v_s` for S random signs `v_s`.
 
+use mercer::FitContext;
 use mercer::classifier::{Classifier, Labelled, Settings, Watch, train};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{self, ReadOptions};
@@ -12,7 +13,6 @@ use mercer::linalg::{eigh, matmul};
 use mercer::net::Network;
 use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law};
 use mercer::rng::Rng;
-use mercer::spectrum::Progress;
 use mercer::spectrum::neural::{Kind, Neural, Samples};
 use mercer::{Error, Result};
 use ndarray::{Array2, Array3, ArrayView2, Axis, concatenate, s};
@@ -129,8 +129,8 @@ pub struct Found {
 pub const CLASSES: [&str; 2] = ["airplane", "automobile"];
 
 /// Runs it on the current device.
-pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
-    let device = Device::current();
+pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
+    let device = context.device;
     if plan.train < plan.k || plan.test < plan.k || plan.directions < plan.k {
         return Err(Error::input(format!(
             "{} training images, {} test images and {} directions are too few for {} functions",
@@ -138,7 +138,7 @@ pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
         )));
     }
     let start = Instant::now();
-    let (classifier, fit, test) = trained(plan, device, progress)?;
+    let (classifier, fit, test) = trained(plan, device, context)?;
     let network_seconds = start.elapsed().as_secs_f64();
     let pair = pair_of_logits(&classifier)?;
     let (net, theta) = classifier.network.fold(&classifier.parameters)?;
@@ -146,7 +146,7 @@ pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
 
     // The truth, and what Nyström wants of Θ: its values between the test images and a few landmarks.
     let (start, x) = (Instant::now(), on_device(&classifier, test.x.view(), device)?);
-    progress.step("the kernel at the test images", 0, 1, "");
+    context.progress.step("the kernel at the test images", 0, 1, "");
     let truth = of_difference(&ntk, &x, None, pair)?;
     let chosen = Rng::new(plan.seed).fork(5).sample(plan.train, plan.k);
     let landmarks = on_device(&classifier, fit.x.select(Axis(0), &chosen).view(), device)?;
@@ -156,16 +156,16 @@ pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
 
     let start = Instant::now();
     let all = concatenate(Axis(0), &[fit.x.view(), test.x.view()]).expect("rows of equal length");
-    let f = derivatives(&ntk, &net, &on_device(&classifier, all.view(), device)?, pair, plan, progress)?;
+    let f = derivatives(&ntk, &net, &on_device(&classifier, all.view(), device)?, pair, plan, context)?;
     let direction_seconds = start.elapsed().as_secs_f64();
     let (f_fit, f_test) = (f.slice(s![.., ..plan.train, ..]), f.slice(s![.., plan.train.., ..]));
 
     let problem = Samples { f: f_fit.into(), x: fit.x.view(), factorised: false, k: plan.k };
-    let exact = problem.krylov(1e-6, plan.seed, progress)?;
+    let exact = problem.krylov(1e-6, &FitContext { seed: plan.seed, ..*context })?;
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
     method.architecture = Some(plan.functions.clone());
     (method.settings.steps, method.settings.batch) = (plan.steps, plan.batch);
-    let neural = problem.neural(&method, plan.seed, progress)?;
+    let neural = problem.neural(&method, &FitContext { seed: plan.seed, ..*context })?;
 
     let columns = |functions: Array3<f64>| functions.index_axis(Axis(1), 0).to_owned();
     let by_functions = of_pairs(&neural.eigenvalues, &columns(neural.model.at_points(test.x.view())?));
@@ -216,11 +216,11 @@ pub fn run(plan: &Plan, progress: &dyn Progress) -> Result<Found> {
 }
 
 /// The network, the images that are fitted and those of the test.
-fn trained(plan: &Plan, device: Device, progress: &dyn Progress) -> Result<(Classifier, Labelled, Labelled)> {
+fn trained(plan: &Plan, device: Device, context: &FitContext<'_>) -> Result<(Classifier, Labelled, Labelled)> {
     let folder = folder()?;
     let learnt = if plan.file.is_some() { plan.train } else { plan.learnt.max(plan.train) };
     let batches: Vec<PathBuf> = (1..=5).map(|i| folder.join(format!("data_batch_{i}.bin"))).collect();
-    progress.step("reading CIFAR-10", 0, 1, "");
+    context.progress.step("reading CIFAR-10", 0, 1, "");
     let all = two_classes(&batches, learnt)?;
     let test = two_classes(&[folder.join("test_batch.bin")], plan.test)?;
     let classifier = match &plan.file {
@@ -228,7 +228,7 @@ fn trained(plan: &Plan, device: Device, progress: &dyn Progress) -> Result<(Clas
         None => {
             let start = Classifier::new(&plan.architecture, &all, device, plan.seed)?;
             let settings = Settings { epochs: plan.epochs, augment: true, seed: plan.seed, ..Settings::default() };
-            train(start, &all, None, &settings, Watch { progress, ..Watch::default() })?.classifier
+            train(start, &all, None, &settings, Watch { progress: context.progress, ..Watch::default() })?.classifier
         }
     };
     if classifier.network.inputs() != all.d() {
@@ -331,7 +331,7 @@ fn derivatives(
     x: &Tensor,
     [a, b]: [usize; 2],
     plan: &Plan,
-    progress: &dyn Progress,
+    context: &FitContext<'_>,
 ) -> Result<Array3<f64>> {
     let (n, c, device) = (x.shape()[0], net.outputs(), x.device());
     let seed = Rng::new(plan.seed).fork(2).next_u64();
@@ -347,7 +347,7 @@ fn derivatives(
         device.with_tf32(true, || {
             device.enter(|| {
                 ntk.directions(&points, &directions, |s, values| {
-                    progress.step(&format!("directions at {end} of {n} images"), s + 1, plan.directions, "");
+                    context.progress.step(&format!("directions at {end} of {n} images"), s + 1, plan.directions, "");
                     let to = f.slice_mut(s![s, start..end, 0]).into_iter();
                     to.zip(values.chunks_exact(c)).for_each(|(f, v)| *f = f64::from(v[b]) - f64::from(v[a]));
                     Ok(())
@@ -372,7 +372,7 @@ fn of_features(f: ArrayView2<f64>) -> Array2<f64> {
 
 /// `K_nm K_mm⁺ K_mn`.
 fn nystroem(across: &Array2<f64>, among: &Array2<f64>) -> Result<Array2<f64>> {
-    let (values, vectors) = eigh(among.view())?;
+    let (values, vectors) = eigh(Device::Cpu, among.view())?;
     let least = 1e-6 * values.first().copied().unwrap_or(0.0);
     let inverse: Vec<f64> = values.iter().map(|λ| if *λ > least { 1.0 / λ } else { 0.0 }).collect();
     Ok(of_pairs(&inverse, &matmul(across.view(), vectors.view())))
@@ -380,7 +380,7 @@ fn nystroem(across: &Array2<f64>, among: &Array2<f64>) -> Result<Array2<f64>> {
 
 /// The matrix of rank k nearest to `K`.
 fn best_of_rank(kernel: &Array2<f64>, k: usize) -> Result<Array2<f64>> {
-    let (values, vectors) = eigh(kernel.view())?;
+    let (values, vectors) = eigh(Device::Cpu, kernel.view())?;
     Ok(of_pairs(&values[..k], &vectors.slice(s![.., ..k]).to_owned()))
 }
 

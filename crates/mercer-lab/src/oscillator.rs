@@ -1,8 +1,8 @@
 //! The harmonic oscillator in the plane: `H = −Δ + |x|²`, energies `2n + 2`, each `n + 1` times.
 
 use super::bound_states::{self, BoundStates, Budget, Contender, System};
+use mercer::FitContext;
 use mercer::Result;
-use mercer::spectrum::Progress;
 use mercer::spectrum::neural::{Gaussian, Schroedinger};
 
 /// The first `k` energies: 2, 4, 4, 6, 6, 6, …
@@ -35,12 +35,12 @@ pub fn budget() -> Budget {
 }
 
 /// The first `k` energies by every contender.
-pub fn run(k: usize, contenders: &[Contender], budget: &Budget, progress: &dyn Progress) -> Result<BoundStates> {
+pub fn run(k: usize, contenders: &[Contender], budget: &Budget, context: &FitContext<'_>) -> Result<BoundStates> {
     let system = System {
         name: "Harmonic oscillator in the plane, H = −Δ + |x|²",
         operator: operator(k)?,
         exact: energies(k),
         extent: 5.0,
     };
-    bound_states::run(system, contenders, budget, progress)
+    bound_states::run(system, contenders, budget, context)
 }

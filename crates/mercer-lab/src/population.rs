@@ -1,6 +1,7 @@
 //! The spectrum of a kernel under the distribution itself, not under points drawn from it.
 
 use mercer::Result;
+use mercer::compute::Device;
 use mercer::kernel::Kernel;
 use mercer::linalg::{eigh, matmul};
 use mercer::operator::{gram, gram_cross};
@@ -40,11 +41,11 @@ impl Population {
         let (points, weights) = gauss_legendre(NODES);
         let nodes = Array2::from_shape_fn((NODES, 1), |(i, _)| 0.5 * (a + b) + 0.5 * (b - a) * points[i]);
         let weights: Vec<f64> = weights.iter().map(|w| 0.5 * w).collect();
-        let mut matrix = gram::<f64>(kernel, nodes.view());
+        let mut matrix = gram::<f64>(kernel, nodes.view(), Device::Cpu)?;
         for ((i, j), entry) in matrix.indexed_iter_mut() {
             *entry *= (weights[i] * weights[j]).sqrt();
         }
-        let (λ, v) = eigh(matrix.view())?;
+        let (λ, v) = eigh(Device::Cpu, matrix.view())?;
         let threshold = 1e-14 * λ[0].max(0.0);
         let mut eigenvalues = vec![0.0; k];
         let mut values = Array2::zeros((NODES, k));
@@ -58,7 +59,7 @@ impl Population {
     }
 
     /// `ψ_j(x) = (1/μ_j) Σ_i w_i κ(x,z_i) ψ_j(z_i)` `[n, k]` at points `[n, 1]`.
-    pub fn functions(&self, x: ArrayView2<f64>) -> Array2<f64> {
+    pub fn functions(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         let mut weighted = self.values.clone();
         for (mut row, w) in weighted.axis_iter_mut(Axis(0)).zip(&self.weights) {
             row *= *w;
@@ -66,7 +67,7 @@ impl Population {
         for (mut column, μ) in weighted.axis_iter_mut(Axis(1)).zip(&self.eigenvalues).filter(|(_, μ)| **μ > 0.0) {
             column /= *μ;
         }
-        matmul(gram_cross::<f64>(&self.kernel, x, self.nodes.view()).view(), weighted.view())
+        Ok(matmul(gram_cross::<f64>(&self.kernel, x, self.nodes.view(), Device::Cpu)?.view(), weighted.view()))
     }
 }
 
@@ -131,7 +132,7 @@ mod tests {
     fn functions_are_orthonormal_and_agree_with_their_values() {
         let kernel = Kernel::parse("rbf(1)").unwrap();
         let found = Population::on_interval(&kernel, [-2.0, 2.0], 6).unwrap();
-        let at_nodes = found.functions(found.nodes.view());
+        let at_nodes = found.functions(found.nodes.view()).unwrap();
         assert!((&at_nodes - &found.values).iter().all(|d| d.abs() < 1e-9));
         let gram = Array2::from_shape_fn((6, 6), |(i, j)| {
             found.weights.iter().enumerate().map(|(p, w)| w * found.values[[p, i]] * found.values[[p, j]]).sum::<f64>()

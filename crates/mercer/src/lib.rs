@@ -31,10 +31,12 @@
 
 pub mod apply;
 pub mod classifier;
+mod context;
 pub mod data;
 pub mod kernel;
 pub mod model;
 pub mod operator;
 pub mod spectrum;
 
+pub use context::{FitContext, Progress, Silent};
 pub use mercer_engine::{Error, Result, compute, error, linalg, net, rng, simd, special};

@@ -1,9 +1,9 @@
 //! What every estimator owes its user: clear errors for bad input, and a file that predicts the same.
 
 use mercer::apply::{
-    Affinity, Alpha, DiffusionMaps, FittedDiffusionMaps, FittedKernelPca, FittedLaplacianEigenmaps,
-    FittedNadarayaWatson, FittedRidge, FittedSpectralRidge, KernelPca, LaplacianEigenmaps, Means, NadarayaWatson,
-    Ridge, RidgeSolver, Saved, SpectralRidge,
+    Affinity, Alpha, DiffusionMaps, FitContext, FittedDiffusionMaps, FittedKernelPca, FittedLaplacianEigenmaps,
+    FittedNadarayaWatson, FittedRidge, FittedSpectralRidge, KernelPca, LaplacianEigenmaps, NadarayaWatson, Ridge,
+    RidgeSolver, Saved, SpectralRidge,
 };
 use mercer::data::{Scaler, Scaling, Target};
 use mercer::kernel::Kernel;
@@ -48,32 +48,32 @@ fn rbf() -> Kernel {
 fn estimators() -> Vec<(&'static str, Fit)> {
     vec![
         ("kpca", |x, _, k| {
-            let fitted = KernelPca { k, ..Default::default() }.fit(&rbf(), x, &Means::default())?;
+            let fitted = KernelPca { k, ..Default::default() }.fit(&rbf(), x, &FitContext::default())?;
             Ok(erase(fitted, FittedKernelPca::transform))
         }),
         ("laplacian", |x, _, k| {
             let maps = LaplacianEigenmaps { k, affinity: Affinity::Kernel(rbf()), ..Default::default() };
-            Ok(erase(maps.fit(x, &Means::default())?, FittedLaplacianEigenmaps::transform))
+            Ok(erase(maps.fit(x, &FitContext::default())?, FittedLaplacianEigenmaps::transform))
         }),
         ("laplacian of neighbours", |x, _, k| {
             let maps = LaplacianEigenmaps { k, affinity: Affinity::Neighbours(8), ..Default::default() };
-            Ok(erase(maps.fit(x, &Means::default())?, FittedLaplacianEigenmaps::transform))
+            Ok(erase(maps.fit(x, &FitContext::default())?, FittedLaplacianEigenmaps::transform))
         }),
         ("diffusion", |x, _, k| {
             let maps = DiffusionMaps { k, ..Default::default() };
-            Ok(erase(maps.fit(&rbf(), x, &Means::default())?, FittedDiffusionMaps::transform))
+            Ok(erase(maps.fit(&rbf(), x, &FitContext::default())?, FittedDiffusionMaps::transform))
         }),
         ("nadaraya-watson", |x, y, _| {
-            let fitted = NadarayaWatson::default().fit(&rbf(), x, y, &Means::default())?;
+            let fitted = NadarayaWatson::default().fit(&rbf(), x, y, &FitContext::default())?;
             Ok(erase(fitted, |f: &FittedNadarayaWatson, x| Ok(f.scores(x)?.0)))
         }),
         ("ridge", |x, y, _| {
-            let fitted = Ridge::default().fit(&rbf(), x, y, &Means::default())?;
+            let fitted = Ridge::default().fit(&rbf(), x, y, &FitContext::default())?;
             Ok(erase(fitted, FittedRidge::scores))
         }),
         ("ridge by conjugate gradients", |x, y, _| {
             let solver = RidgeSolver::conjugate_gradients(Default::default());
-            let fitted = Ridge { alpha: Alpha::Fixed(0.1), solver }.fit(&rbf(), x, y, &Means::default())?;
+            let fitted = Ridge { alpha: Alpha::Fixed(0.1), solver }.fit(&rbf(), x, y, &FitContext::default())?;
             Ok(erase(fitted, FittedRidge::scores))
         }),
         ("spectral ridge", |x, y, k| {
@@ -185,7 +185,7 @@ fn parts_that_do_not_fit_together_are_refused() {
     let (x, y) = points(20, 8);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.mercer");
-    let fitted = Ridge::default().fit(&rbf(), x.view(), &y, &Means::default()).unwrap();
+    let fitted = Ridge::default().fit(&rbf(), x.view(), &y, &FitContext::default()).unwrap();
     let mut bundle = mercer::model::Bundle::default();
     bundle.set("kind", "ridge");
     fitted.pack(&mut bundle);
@@ -202,7 +202,7 @@ fn the_scaler_travels_with_the_model() {
     new.column_mut(2).mapv_inplace(|v| 1000.0 * v + 7.0);
     let scaler = Scaler::fit(Scaling::Standard, x.view()).unwrap();
     let (scaled, new_scaled) = (scaler.apply(x.view()).unwrap(), scaler.apply(new.view()).unwrap());
-    let mut fitted = Ridge::default().fit(&rbf(), scaled.view(), &y, &Means::default()).unwrap();
+    let mut fitted = Ridge::default().fit(&rbf(), scaled.view(), &y, &FitContext::default()).unwrap();
     let want = fitted.scores(new_scaled.view()).unwrap();
     fitted.reference.scaler = Some(scaler);
     assert_eq!(fitted.scores(new.view()).unwrap(), want);
@@ -223,7 +223,7 @@ fn numbers_agree_with_scikit_learn() {
     };
     let (x, new) = (matrix("x"), matrix("new"));
     let kernel = Kernel::parse("rbf(1.5)").unwrap();
-    let pca = KernelPca { k: 4, ..Default::default() }.fit(&kernel, x.view(), &Means::default()).unwrap();
+    let pca = KernelPca { k: 4, ..Default::default() }.fit(&kernel, x.view(), &FitContext::default()).unwrap();
     for (a, b) in pca.eigenvalues.iter().zip(vector(&golden["kpca_eigenvalues"])) {
         assert!((a - b).abs() < 1e-10);
     }
@@ -236,7 +236,7 @@ fn numbers_agree_with_scikit_learn() {
     assert!(close(ours, theirs, &signs));
     assert!(close(pca.transform(new.view()).unwrap(), matrix("kpca_new"), &signs));
     let ridge = Ridge { alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
-    let fitted = ridge.fit(&kernel, x.view(), &Target::Values(vector(&golden["y"])), &Means::default()).unwrap();
+    let fitted = ridge.fit(&kernel, x.view(), &Target::Values(vector(&golden["y"])), &FitContext::default()).unwrap();
     let theirs = vector(&golden["ridge_coefficients"]);
     assert!(fitted.coefficients().iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-9));
     let (ours, theirs) = (fitted.predict(new.view()).unwrap().values(), vector(&golden["ridge_new"]));

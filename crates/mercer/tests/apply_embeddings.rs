@@ -1,6 +1,6 @@
 //! Kernel PCA, Laplacian eigenmaps and diffusion maps against closed forms and other routes to the same numbers.
 
-use mercer::apply::{Affinity, DiffusionMaps, EigenSolver, KernelPca, LaplacianEigenmaps, Means, RandomWalk};
+use mercer::apply::{Affinity, DiffusionMaps, EigenSolver, FitContext, KernelPca, LaplacianEigenmaps, RandomWalk};
 use mercer::data::generate;
 use mercer::kernel::Kernel;
 use mercer::linalg::eigh;
@@ -36,7 +36,8 @@ fn worst_up_to_signs(a: ArrayView2<f64>, b: ArrayView2<f64>) -> f64 {
 #[test]
 fn linear_kernel_pca_is_pca() {
     let x = normal(60, 4, 1) * aview1(&[3.0, 2.0, 1.0, 0.5]) + 5.0;
-    let fitted = KernelPca { k: 4, ..Default::default() }.fit(&kernel("linear"), x.view(), &Means::default()).unwrap();
+    let fitted =
+        KernelPca { k: 4, ..Default::default() }.fit(&kernel("linear"), x.view(), &FitContext::default()).unwrap();
     let centred = &x - &x.mean_axis(Axis(0)).unwrap();
     let (variances, axes) = eigh(centred.t().dot(&centred).view()).unwrap();
     for (λ, v) in fitted.eigenvalues.iter().zip(&variances) {
@@ -54,11 +55,12 @@ fn linear_kernel_pca_is_pca() {
 #[test]
 fn a_fifth_component_of_four_dimensions_is_named_not_divided_by() {
     let x = normal(50, 4, 3);
-    let fitted = KernelPca { k: 9, ..Default::default() }.fit(&kernel("linear"), x.view(), &Means::default()).unwrap();
+    let fitted =
+        KernelPca { k: 9, ..Default::default() }.fit(&kernel("linear"), x.view(), &FitContext::default()).unwrap();
     assert_eq!((fitted.k(), fitted.dropped), (4, 5));
     assert!(fitted.transform(x.view()).unwrap().iter().all(|z| z.is_finite()));
     let same = Array2::from_elem((20, 2), 1.5);
-    let error = KernelPca::default().fit(&kernel("rbf(1)"), same.view(), &Means::default()).err().unwrap();
+    let error = KernelPca::default().fit(&kernel("rbf(1)"), same.view(), &FitContext::default()).err().unwrap();
     assert!(error.to_string().contains("no difference"), "{error}");
 }
 
@@ -66,8 +68,8 @@ fn a_fifth_component_of_four_dimensions_is_named_not_divided_by() {
 fn both_solvers_and_both_forms_of_the_operator_agree() {
     let x = normal(600, 3, 4) * aview1(&[1.0, 0.7, 0.4]);
     let fit = |solver, budget| {
-        let means = Means { budget, ..Default::default() };
-        KernelPca { k: 4, solver, tolerance: 1e-9 }.fit(&kernel("rbf(1)"), x.view(), &means).unwrap()
+        let context = FitContext { budget, ..Default::default() };
+        KernelPca { k: 4, solver, tolerance: 1e-9 }.fit(&kernel("rbf(1)"), x.view(), &context).unwrap()
     };
     let exact = fit(EigenSolver::Exact, Budget::of(1 << 30));
     let stored = fit(EigenSolver::Krylov, Budget::of(1 << 30));
@@ -87,14 +89,14 @@ fn both_solvers_and_both_forms_of_the_operator_agree() {
 fn projections_of_fitted_points_are_theirs_and_follow_a_permutation() {
     for precision in [Precision::F64, Precision::F32] {
         let x = normal(80, 3, 6) * aview1(&[1.0, 0.6, 0.3]);
-        let means = Means { precision, ..Default::default() };
+        let context = FitContext { precision, ..Default::default() };
         let pca = KernelPca { k: 3, ..Default::default() };
-        let fitted = pca.fit(&kernel("0.5*rbf(1.5) + poly(degree=2)"), x.view(), &means).unwrap();
+        let fitted = pca.fit(&kernel("0.5*rbf(1.5) + poly(degree=2)"), x.view(), &context).unwrap();
         let single = if precision == Precision::F32 { 1e-4 } else { 1e-11 };
         assert!(worst(fitted.transform(x.view()).unwrap().view(), fitted.projections().view()) < single);
         let order = Rng::new(7).sample(80, 80);
         let shuffled =
-            pca.fit(&kernel("0.5*rbf(1.5) + poly(degree=2)"), x.select(Axis(0), &order).view(), &means).unwrap();
+            pca.fit(&kernel("0.5*rbf(1.5) + poly(degree=2)"), x.select(Axis(0), &order).view(), &context).unwrap();
         let want = fitted.projections().select(Axis(0), &order);
         assert!(worst(shuffled.projections().view(), want.view()) < 10.0 * single);
         // Centred, with variances λ_j/n.
@@ -116,13 +118,13 @@ fn pre_images_remove_noise_from_digits() {
     // A single RBF (fixed point) and a sum (nearest neighbours only).
     for (text, factor) in [("rbf(2)", 0.6), ("rbf(2) + 0.1*linear", 0.6)] {
         let pca = KernelPca { k: 30, ..Default::default() };
-        let fitted = pca.fit(&kernel(text), train, &Means::default()).unwrap();
+        let fitted = pca.fit(&kernel(text), train, &FitContext::default()).unwrap();
         let back = fitted.pre_image(fitted.transform(noisy.view()).unwrap().view()).unwrap();
         assert!(error(&back) < factor * error(&noisy), "{text}: {} of {}", error(&back), error(&noisy));
     }
     // With nearly all components kept, a fitted point is its own pre-image.
     let few = train.slice(ndarray::s![..60, ..]);
-    let fitted = KernelPca { k: 59, ..Default::default() }.fit(&kernel("rbf(2)"), few, &Means::default()).unwrap();
+    let fitted = KernelPca { k: 59, ..Default::default() }.fit(&kernel("rbf(2)"), few, &FitContext::default()).unwrap();
     let back = fitted.pre_image(fitted.projections().view()).unwrap();
     assert!(worst(back.view(), few) < 1e-3, "{}", worst(back.view(), few));
 }
@@ -147,7 +149,7 @@ fn a_ring_has_sines_and_cosines_in_pairs() {
         (500, Affinity::Kernel(kernel("rbf(0.3)")), EigenSolver::Krylov),
     ] {
         let maps = LaplacianEigenmaps { k: 4, affinity, solver, tolerance: 1e-8 };
-        let fitted = maps.fit(ring(n).view(), &Means::default()).unwrap();
+        let fitted = maps.fit(ring(n).view(), &FitContext::default()).unwrap();
         let e = &fitted.eigenvalues;
         assert!((e[0] - e[1]).abs() < 1e-9 && (e[2] - e[3]).abs() < 1e-9 && e[2] > e[1] + 1e-6, "{e:?}");
         if let Affinity::Neighbours(m) = maps.affinity {
@@ -176,13 +178,13 @@ fn pieces_of_a_graph_are_named_and_told_apart() {
     let mut x = normal(60, 2, 9);
     x.slice_mut(ndarray::s![30.., 0]).mapv_inplace(|v| v + 100.0);
     let maps = LaplacianEigenmaps { k: 1, affinity: Affinity::Neighbours(5), ..Default::default() };
-    let fitted = maps.fit(x.view(), &Means::default()).unwrap();
+    let fitted = maps.fit(x.view(), &FitContext::default()).unwrap();
     assert!(fitted.notes[0].contains("2 pieces"), "{:?}", fitted.notes);
     assert!(fitted.eigenvalues[0].abs() < 1e-12);
     let z = fitted.embedding();
     assert!((0..30).all(|i| z[[i, 0]] * z[[0, 0]] > 0.0 && z[[i + 30, 0]] * z[[0, 0]] < 0.0));
     let narrow = LaplacianEigenmaps { affinity: Affinity::Kernel(kernel("rbf(1)")), ..maps };
-    assert!(narrow.fit(x.view(), &Means::default()).unwrap().notes[0].contains("2 or more parts"));
+    assert!(narrow.fit(x.view(), &FitContext::default()).unwrap().notes[0].contains("2 or more parts"));
 }
 
 #[test]
@@ -191,7 +193,7 @@ fn new_points_fall_between_their_neighbours() {
     for affinity in [Affinity::Neighbours(6), Affinity::Kernel(kernel("rbf(0.3)"))] {
         let exact = matches!(affinity, Affinity::Kernel(_));
         let maps = LaplacianEigenmaps { k: 2, affinity, ..Default::default() };
-        let fitted = maps.fit(x.view(), &Means::default()).unwrap();
+        let fitted = maps.fit(x.view(), &FitContext::default()).unwrap();
         let again = fitted.transform(x.view()).unwrap();
         // The nearest six of a fitted point are itself, two to one side and three to the other: half a step off.
         let tolerance = if exact { 1e-9 } else { 1.01 * 2f64.sqrt() * 0.5 * TAU / 200.0 };
@@ -210,7 +212,7 @@ fn diffusion_maps_tell_clusters_apart_and_obey_their_law() {
     for alpha in [0.0, 0.5, 1.0] {
         let maps = |time, solver| {
             let maps = DiffusionMaps { k: 3, alpha, time, solver, tolerance: 1e-9 };
-            maps.fit(&kernel("rbf(1)"), x.view(), &Means::default()).unwrap()
+            maps.fit(&kernel("rbf(1)"), x.view(), &FitContext::default()).unwrap()
         };
         let one = maps(1.0, EigenSolver::Exact);
         let z = one.embedding();
@@ -237,7 +239,7 @@ fn distances_of_all_coordinates_are_those_of_the_diffusion() {
     let p2 = p.dot(&p);
     let π = &d / d.sum();
     let maps = DiffusionMaps { k: 24, alpha: 0.0, time: 2.0, solver: EigenSolver::Exact, tolerance: 1e-9 };
-    let z = maps.fit(&kernel("laplacian(1)"), x.view(), &Means::default()).unwrap().embedding();
+    let z = maps.fit(&kernel("laplacian(1)"), x.view(), &FitContext::default()).unwrap().embedding();
     for (i, j) in [(0, 1), (3, 17), (20, 24)] {
         let want: f64 = (0..25).map(|l| (p2[[i, l]] - p2[[j, l]]).powi(2) / π[l]).sum();
         let got = (&z.row(i) - &z.row(j)).mapv(|t| t * t).sum();
@@ -248,13 +250,13 @@ fn distances_of_all_coordinates_are_those_of_the_diffusion() {
 #[test]
 fn affinities_that_are_none_are_refused() {
     let x = normal(40, 2, 12);
-    let means = Means::default();
-    let error = DiffusionMaps::default().fit(&kernel("linear"), x.view(), &means).err().unwrap().to_string();
+    let context = FitContext::default();
+    let error = DiffusionMaps::default().fit(&kernel("linear"), x.view(), &context).err().unwrap().to_string();
     assert!(error.contains("affinities must be at least zero"), "{error}");
     let zero = Array2::<f64>::zeros((4, 4));
     assert!(RandomWalk::new(&DenseOperator::new(zero), 0.0).err().unwrap().to_string().contains("row 1"));
     let far = ndarray::array![[1e6, 0.0]];
-    let fitted = DiffusionMaps::default().fit(&kernel("rbf(1)"), x.view(), &means).unwrap();
+    let fitted = DiffusionMaps::default().fit(&kernel("rbf(1)"), x.view(), &context).unwrap();
     assert!(fitted.transform(far.view()).unwrap_err().to_string().contains("row 1"));
 }
 
@@ -262,7 +264,7 @@ fn affinities_that_are_none_are_refused() {
 fn the_swiss_roll_is_unrolled() {
     let roll = generate::swiss_roll(1500, 0.0, 0).unwrap();
     let maps = LaplacianEigenmaps { k: 1, affinity: Affinity::Neighbours(10), ..Default::default() };
-    let fitted = maps.fit(roll.x.view(), &Means::default()).unwrap();
+    let fitted = maps.fit(roll.x.view(), &FitContext::default()).unwrap();
     // The slowest function runs along the roll: it orders the points as t does.
     let (t, z) = (roll.y.unwrap().values(), fitted.embedding().column(0).to_vec());
     let ranks = |v: &[f64]| {
@@ -297,7 +299,7 @@ proptest! {
     fn inner_products_of_all_components_are_the_centred_kernel(n in 3usize..40, d in 1usize..4, seed in 0u64..1000) {
         let (x, new) = (normal(n, d, seed), normal(3, d, seed + 1));
         let κ = kernel("laplacian(1.3)");
-        let fitted = KernelPca { k: n, ..Default::default() }.fit(&κ, x.view(), &Means::default()).unwrap();
+        let fitted = KernelPca { k: n, ..Default::default() }.fit(&κ, x.view(), &FitContext::default()).unwrap();
         // Laplacian kernels of different points have full rank; centring takes one direction out.
         prop_assert_eq!(fitted.dropped, 1);
         let k = gram::<f64>(&κ, x.view());
@@ -317,7 +319,7 @@ proptest! {
     fn slow_functions_are_orthonormal_under_the_stationary_law(n in 5usize..40, seed in 0u64..1000) {
         let x = normal(n, 2, seed);
         let maps = DiffusionMaps { k: 3, alpha: 0.0, time: 0.0, ..Default::default() };
-        let ψ = maps.fit(&kernel("laplacian(1)"), x.view(), &Means::default()).unwrap().embedding();
+        let ψ = maps.fit(&kernel("laplacian(1)"), x.view(), &FitContext::default()).unwrap().embedding();
         let d = gram::<f64>(&kernel("laplacian(1)"), x.view()).sum_axis(Axis(1));
         let π = &d / d.sum();
         prop_assert!(π.dot(&ψ).iter().all(|m| m.abs() < 1e-12));

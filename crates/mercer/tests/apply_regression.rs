@@ -1,6 +1,6 @@
 //! Ridge regression by every route, leave-one-out against brute force, averages against a loop.
 
-use mercer::apply::{Alpha, Bandwidth, Means, NadarayaWatson, Ridge, RidgeSolver, SpectralRidge, filter};
+use mercer::apply::{Alpha, Bandwidth, FitContext, NadarayaWatson, Ridge, RidgeSolver, SpectralRidge, filter};
 use mercer::data::{Target, generate};
 use mercer::kernel::Kernel;
 use mercer::linalg::Cholesky;
@@ -38,13 +38,13 @@ fn by_hand(kernel: &Kernel, x: ArrayView2<f64>, y: &[f64], alpha: f64, z: ArrayV
 fn direct_iterative_and_spectral_ridge_agree() {
     let (x, y) = problem(150, 1);
     let (z, _) = problem(20, 2);
-    let (kernel, means) = (kernel("rbf(1)"), Means::default());
+    let (kernel, context) = (kernel("rbf(1)"), FitContext::default());
     for alpha in [1e-3, 0.1, 10.0] {
         let want = by_hand(&kernel, x.view(), &y, alpha, z.view());
         let target = Target::Values(y.clone());
         let fit = |solver| {
             let ridge = Ridge { alpha: Alpha::Fixed(alpha), solver };
-            ridge.fit(&kernel, x.view(), &target, &means).unwrap()
+            ridge.fit(&kernel, x.view(), &target, &context).unwrap()
         };
         let direct = fit(RidgeSolver::Direct);
         assert!(worst(direct.scores(z.view()).unwrap().view(), want.view()) < 1e-9);
@@ -80,9 +80,9 @@ fn the_effective_dimension_is_the_trace_of_the_smoother() {
 #[test]
 fn closed_form_leave_one_out_is_brute_force() {
     let (x, y) = problem(40, 4);
-    let (kernel, means) = (kernel("rbf(0.8)"), Means::default());
+    let (kernel, context) = (kernel("rbf(0.8)"), FitContext::default());
     let ridge = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Direct };
-    let fitted = ridge.fit(&kernel, x.view(), &Target::Values(y.clone()), &means).unwrap();
+    let fitted = ridge.fit(&kernel, x.view(), &Target::Values(y.clone()), &context).unwrap();
     let brute = |alpha: f64| {
         let errors = (0..40).map(|i| {
             let rest: Vec<usize> = (0..40).filter(|&j| j != i).collect();
@@ -131,7 +131,7 @@ fn cross_validation_with_as_many_folds_as_points_is_leave_one_out() {
     let (x, y) = problem(30, 8);
     let fit = |alpha| {
         let ridge = Ridge { alpha, solver: RidgeSolver::Direct };
-        ridge.fit(&kernel("rbf(1)"), x.view(), &Target::Values(y.clone()), &Means::default()).unwrap()
+        ridge.fit(&kernel("rbf(1)"), x.view(), &Target::Values(y.clone()), &FitContext::default()).unwrap()
     };
     let (loo, cv) = (fit(Alpha::LeaveOneOut), fit(Alpha::CrossValidation { folds: 30 }));
     for (a, b) in loo.tried.iter().zip(&cv.tried).filter(|(a, _)| a.value > 1e-7) {
@@ -146,8 +146,8 @@ fn the_iterative_solver_finds_alpha_and_needs_no_stored_matrix() {
     let (z, truth) = problem(300, 10);
     let target = Target::Values(y);
     let fit = |alpha, solver, budget, precision| {
-        let means = Means { budget, precision, ..Default::default() };
-        Ridge { alpha, solver }.fit(&kernel("rbf(1)"), x.view(), &target, &means).unwrap()
+        let context = FitContext { budget, precision, ..Default::default() };
+        Ridge { alpha, solver }.fit(&kernel("rbf(1)"), x.view(), &target, &context).unwrap()
     };
     let error = |predicted: Target| {
         predicted.values().iter().zip(&truth).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / truth.len() as f64
@@ -162,7 +162,7 @@ fn the_iterative_solver_finds_alpha_and_needs_no_stored_matrix() {
         assert!(a < 1.05 * b, "{a} {b}, α = {} {}", cg.alpha, exact.alpha);
     }
     let refused = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::conjugate_gradients(Precision::F64) };
-    let error = refused.fit(&kernel("rbf(1)"), x.view(), &target, &Means::default()).err().unwrap();
+    let error = refused.fit(&kernel("rbf(1)"), x.view(), &target, &FitContext::default()).err().unwrap();
     assert!(error.to_string().contains("cross-validation"), "{error}");
 }
 
@@ -172,16 +172,16 @@ fn what_does_not_converge_or_fit_says_so() {
     let target = Target::Values(y);
     let solver = RidgeSolver::ConjugateGradients { tolerance: 1e-12, iterations: 3, rank: Some(5) };
     let ridge = Ridge { alpha: Alpha::Fixed(1e-9), solver };
-    let error = ridge.fit(&kernel("rbf(1)"), x.view(), &target, &Means::default()).err().unwrap();
+    let error = ridge.fit(&kernel("rbf(1)"), x.view(), &target, &FitContext::default()).err().unwrap();
     assert!(matches!(error, mercer::Error::NoConvergence { .. }), "{error}");
-    let means = Means { budget: Budget::of(1000), ..Default::default() };
+    let context = FitContext { budget: Budget::of(1000), ..Default::default() };
     let direct = Ridge { alpha: Alpha::Fixed(1.0), solver: RidgeSolver::Direct };
-    let error = direct.fit(&kernel("rbf(1)"), x.view(), &target, &means).err().unwrap();
+    let error = direct.fit(&kernel("rbf(1)"), x.view(), &target, &context).err().unwrap();
     assert!(error.to_string().contains("conjugate gradients"), "{error}");
     // A singular matrix at α = 0: the same point twice.
     let twice = ndarray::array![[0.0], [0.0]];
     let direct = Ridge { alpha: Alpha::Fixed(0.0), solver: RidgeSolver::Direct };
-    let error = direct.fit(&kernel("rbf(1)"), twice.view(), &Target::Values(vec![0.0, 1.0]), &Means::default());
+    let error = direct.fit(&kernel("rbf(1)"), twice.view(), &Target::Values(vec![0.0, 1.0]), &FitContext::default());
     assert!(error.err().unwrap().to_string().contains("larger ridge"));
 }
 
@@ -189,15 +189,15 @@ fn what_does_not_converge_or_fit_says_so() {
 fn classes_are_told_apart() {
     let (train, test) = generate::moons(300, 0.15, 1).unwrap().split(0.5, 2).unwrap();
     let (y, truth) = (train.y.unwrap(), test.y.unwrap().values());
-    let (kernel, means) = (kernel("rbf(0.5)"), Means::default());
+    let (kernel, context) = (kernel("rbf(0.5)"), FitContext::default());
     let accuracy = |predicted: Target| {
         let right = predicted.values().iter().zip(&truth).filter(|(a, b)| a == b).count();
         right as f64 / truth.len() as f64
     };
-    let ridge = Ridge::default().fit(&kernel, train.x.view(), &y, &means).unwrap();
+    let ridge = Ridge::default().fit(&kernel, train.x.view(), &y, &context).unwrap();
     assert!(accuracy(ridge.predict(test.x.view()).unwrap()) > 0.96);
     assert_eq!(ridge.scores(test.x.view()).unwrap().dim(), (150, 2));
-    let average = NadarayaWatson::default().fit(&kernel, train.x.view(), &y, &means).unwrap();
+    let average = NadarayaWatson::default().fit(&kernel, train.x.view(), &y, &context).unwrap();
     let (predicted, none) = average.predict(test.x.view()).unwrap();
     assert!(accuracy(predicted) > 0.96 && none.is_empty());
     let (probabilities, _) = average.scores(test.x.view()).unwrap();
@@ -218,7 +218,7 @@ fn averages_and_their_leave_one_out_agree_with_a_loop() {
     for text in ["rbf(1)", "laplacian(0.7)", "0.3*matern52(2) + rbf(0.5)"] {
         let kernel = kernel(text);
         let target = Target::Values(y.clone());
-        let fitted = NadarayaWatson::default().fit(&kernel, x.view(), &target, &Means::default()).unwrap();
+        let fitted = NadarayaWatson::default().fit(&kernel, x.view(), &target, &FitContext::default()).unwrap();
         let all: Vec<usize> = (0..60).collect();
         let (scores, _) = fitted.scores(z.view()).unwrap();
         for (i, row) in z.rows().into_iter().enumerate() {
@@ -241,7 +241,7 @@ fn averages_and_their_leave_one_out_agree_with_a_loop() {
         let (h, best) = (fitted.bandwidth, loo(fitted.bandwidth));
         assert!([0.7, 0.9, 1.1, 1.4].iter().all(|s| loo(s * h) >= best - 1e-9), "{text}");
     }
-    let error = NadarayaWatson::default().fit(&kernel("linear"), x.view(), &Target::Values(y), &Means::default());
+    let error = NadarayaWatson::default().fit(&kernel("linear"), x.view(), &Target::Values(y), &FitContext::default());
     assert!(error.err().unwrap().to_string().contains("negative values"));
 }
 
@@ -251,7 +251,7 @@ fn a_wide_bandwidth_gives_the_mean_and_a_narrow_one_the_nearest() {
     let mean = y.iter().sum::<f64>() / 50.0;
     let fit = |h| {
         let average = NadarayaWatson { bandwidth: Bandwidth::Fixed(h) };
-        average.fit(&kernel("rbf(1)"), x.view(), &Target::Values(y.clone()), &Means::default()).unwrap()
+        average.fit(&kernel("rbf(1)"), x.view(), &Target::Values(y.clone()), &FitContext::default()).unwrap()
     };
     let (wide, _) = fit(1e6).scores(x.view()).unwrap();
     assert!(wide.iter().all(|s| (s - mean).abs() < 1e-9));
@@ -270,7 +270,7 @@ proptest! {
         let other: Vec<f64> = (0..n).map(|_| rng.normal()).collect();
         let fit = |x: ArrayView2<f64>, y: &[f64], solver| {
             let ridge = Ridge { alpha: Alpha::Fixed(10f64.powf(log_alpha)), solver };
-            let fitted = ridge.fit(&kernel("matern52(1.5)"), x, &Target::Values(y.to_vec()), &Means::default()).unwrap();
+            let fitted = ridge.fit(&kernel("matern52(1.5)"), x, &Target::Values(y.to_vec()), &FitContext::default()).unwrap();
             fitted.scores(z.view()).unwrap()
         };
         let direct = fit(x.view(), &y, RidgeSolver::Direct);
@@ -291,7 +291,7 @@ proptest! {
         let ((x, y), (z, _)) = (problem(n, seed), problem(6, seed + 1));
         let (low, high) = y.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
         let average = NadarayaWatson { bandwidth: Bandwidth::Fixed(h) };
-        let fitted = average.fit(&kernel("matern32(1)"), x.view(), &Target::Values(y), &Means::default()).unwrap();
+        let fitted = average.fit(&kernel("matern32(1)"), x.view(), &Target::Values(y), &FitContext::default()).unwrap();
         let (scores, _) = fitted.scores(z.view()).unwrap();
         prop_assert!(scores.iter().all(|s| (low - 1e-12..=high + 1e-12).contains(s)));
     }

@@ -1,6 +1,6 @@
 //! Solvers on a CUDA device against the same on the processor. Where there is no device every test says so and passes.
 
-use mercer::apply::{Alpha, KernelPca, LowRankPreconditioner, Means, Ridge, RidgeSolver, conjugate_gradients};
+use mercer::apply::{Alpha, FitContext, KernelPca, LowRankPreconditioner, Ridge, RidgeSolver, conjugate_gradients};
 use mercer::compute::Device;
 use mercer::compute::cuda::{eigenpairs, gpu};
 use mercer::data::Target;
@@ -367,7 +367,7 @@ fn estimators_on_the_device_agree_with_the_processor() {
     for (name, alpha, solver, tolerance) in cases {
         let fit = || {
             let ridge = Ridge { alpha, solver };
-            let fitted = ridge.fit(&kernel, x.view(), &y, &Means::default()).unwrap();
+            let fitted = ridge.fit(&kernel, x.view(), &y, &FitContext::default()).unwrap();
             (fitted.alpha, fitted.scores(z.view()).unwrap())
         };
         let (here, there) = (fit(), device.scope(fit));
@@ -375,7 +375,7 @@ fn estimators_on_the_device_agree_with_the_processor() {
         close(there.1.view(), here.1.view(), tolerance, name);
     }
     let pca = KernelPca { k: 3, ..KernelPca::default() };
-    let values = || pca.fit(&kernel, x.view(), &Means::default()).unwrap().eigenvalues;
+    let values = || pca.fit(&kernel, x.view(), &FitContext::default()).unwrap().eigenvalues;
     close(column(device.scope(values)).view(), column(values()).view(), 1e-6, "kernel PCA");
 }
 

@@ -6,7 +6,8 @@ use crate::methods;
 use crate::output::{Output, numbered, optional};
 use crate::text;
 use clap::{Args, ValueEnum};
-use mercer::apply::{Affinity, DiffusionMaps, KernelPca, LaplacianEigenmaps, Means};
+use mercer::FitContext;
+use mercer::apply::{Affinity, DiffusionMaps, KernelPca, LaplacianEigenmaps};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
@@ -92,8 +93,8 @@ impl Embed {
         let data = scaled(scaler.as_ref(), data)?;
         let kernel = kernel.resolve(data.x.view(), context.seed)?;
         let bar = context.bar();
-        let means = Means { precision: self.precision, budget: context.budget, seed: context.seed, progress: &bar };
-        let found = self.embed(&kernel, &data, &means)?;
+        let fit = FitContext { precision: self.precision, ..context.fit(&bar) };
+        let found = self.embed(&kernel, &data, &fit)?;
         drop(bar);
         found.notes.iter().for_each(|note| context.warn(note));
         if found.dropped > 0 {
@@ -127,11 +128,11 @@ impl Embed {
         Ok(())
     }
 
-    fn embed(&self, kernel: &Kernel, data: &Dataset, means: &Means) -> Result<Embedded> {
+    fn embed(&self, kernel: &Kernel, data: &Dataset, fit: &FitContext<'_>) -> Result<Embedded> {
         let (k, x) = (self.k, data.x.view());
         Ok(match self.method {
             Way::Kpca => {
-                let fitted = KernelPca { k, ..Default::default() }.fit(kernel, x, means)?;
+                let fitted = KernelPca { k, ..Default::default() }.fit(kernel, x, fit)?;
                 Embedded {
                     z: fitted.projections(),
                     eigenvalues: fitted.eigenvalues,
@@ -144,7 +145,7 @@ impl Embed {
             Way::Laplacian => {
                 let graph = || Affinity::Neighbours(self.neighbours.unwrap_or(10));
                 let affinity = if self.kernel.is_some() { Affinity::Kernel(kernel.clone()) } else { graph() };
-                let fitted = LaplacianEigenmaps { k, affinity, ..Default::default() }.fit(x, means)?;
+                let fitted = LaplacianEigenmaps { k, affinity, ..Default::default() }.fit(x, fit)?;
                 Embedded {
                     z: fitted.embedding().to_owned(),
                     eigenvalues: fitted.eigenvalues,
@@ -155,7 +156,7 @@ impl Embed {
                 }
             }
             Way::Diffusion => {
-                let fitted = DiffusionMaps { k, ..Default::default() }.fit(kernel, x, means)?;
+                let fitted = DiffusionMaps { k, ..Default::default() }.fit(kernel, x, fit)?;
                 Embedded {
                     z: fitted.embedding(),
                     eigenvalues: fitted.eigenvalues,

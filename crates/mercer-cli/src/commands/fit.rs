@@ -13,7 +13,7 @@ use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::spectrum::neural::{Kind, SampledSpectrum, Samples, Training};
 use mercer::spectrum::{Certificate, Krylov, Problem, Spectrum};
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Result};
 use serde::Serialize;
 use serde_json::json;
 use std::path::PathBuf;
@@ -108,14 +108,15 @@ impl Fit {
         let held_out = held_out.map(|data| scaled(scaler.as_ref(), data)).transpose()?;
 
         let kernel = kernel.resolve(train.x.view(), context.seed)?;
+        let bar = context.bar();
         let problem = Problem {
             kernel: &kernel,
             x: train.x.view(),
             k: self.k,
-            precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
-            budget: context.budget,
-            seed: context.seed,
-            progress: &context.bar(),
+            context: FitContext {
+                precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
+                ..context.fit(&bar)
+            },
         };
         let method = (self.method.make)(&self.options, methods::Size { n: train.n(), k: self.k });
         let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out.as_ref().map(|h| h.x.view()))?;
@@ -141,12 +142,12 @@ impl Fit {
             }
             Some(kind) => {
                 let method = training::neural(kind, &self.options);
-                problem.neural(&method, context.seed, &context.bar())?
+                problem.neural(&method, &context.fit(&context.bar()))?
             }
             None if self.method.name == "exact" => problem.exact()?,
             None if self.method.name == "krylov" => {
                 let tolerance = self.options.tolerance.unwrap_or(Krylov::default().tolerance);
-                problem.krylov(tolerance, context.seed, &context.bar())?
+                problem.krylov(tolerance, &context.fit(&context.bar()))?
             }
             None => {
                 return Err(Error::input(format!(

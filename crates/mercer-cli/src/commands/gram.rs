@@ -6,6 +6,7 @@ use crate::methods;
 use crate::output::Output;
 use crate::text;
 use clap::Args;
+use mercer::compute::Device;
 use mercer::data::{Dataset, Element};
 use mercer::error::human_bytes;
 use mercer::kernel::{Expression, Kernel};
@@ -58,8 +59,8 @@ impl Gram {
         )?;
         let start = Instant::now();
         match self.precision {
-            Precision::F32 | Precision::Tf32 => write::<f32>(&kernel, &rows, columns.as_ref(), &out)?,
-            Precision::F64 => write::<f64>(&kernel, &rows, columns.as_ref(), &out)?,
+            Precision::F32 | Precision::Tf32 => write::<f32>(&kernel, &rows, columns.as_ref(), context.device, &out)?,
+            Precision::F64 => write::<f64>(&kernel, &rows, columns.as_ref(), context.device, &out)?,
         }
         let seconds = start.elapsed().as_secs_f64();
         let object = json!({
@@ -77,10 +78,16 @@ impl Gram {
     }
 }
 
-fn write<T: Real + Element + Display>(kernel: &Kernel, x: &Dataset, z: Option<&Dataset>, out: &Output) -> Result<()> {
+fn write<T: Real + Element + Display>(
+    kernel: &Kernel,
+    x: &Dataset,
+    z: Option<&Dataset>,
+    device: Device,
+    out: &Output,
+) -> Result<()> {
     let k = match z {
-        None => gram::<T>(kernel, x.x.view()),
-        Some(z) => gram_cross::<T>(kernel, x.x.view(), z.x.view()),
+        None => gram::<T>(kernel, x.x.view(), device)?,
+        Some(z) => gram_cross::<T>(kernel, x.x.view(), z.x.view(), device)?,
     };
     if let Some(((i, j), value)) = k.indexed_iter().find(|(_, v)| !v.wide().is_finite()) {
         return Err(Error::Numerical(format!(

@@ -17,7 +17,7 @@ pub struct Inspect {
 
 impl Inspect {
     pub fn run(self, context: &Context) -> Result<()> {
-        let spectrum = Spectrum::load(&self.model)?;
+        let spectrum = Spectrum::load(&self.model, context.device)?;
         context.result(&fitted(&spectrum), || {
             let scaled = if spectrum.scaler.is_some() { "; new points are scaled as the fitted ones were" } else { "" };
             let origin = &spectrum.origin;

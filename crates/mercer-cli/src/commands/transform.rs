@@ -38,10 +38,10 @@ pub struct Transform {
 impl Transform {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::table(&self.out)?;
-        if let Some(model) = SampledModel::load(&self.model)? {
+        if let Some(model) = SampledModel::load(&self.model, context.device)? {
             return self.sampled(&model, out, context);
         }
-        let spectrum = Spectrum::load(&self.model)?;
+        let spectrum = Spectrum::load(&self.model, context.device)?;
         let Some(data) = &self.data else {
             return Err(Error::input("the model was fitted to a kernel, not to --samples; give it new points"));
         };

@@ -4,7 +4,6 @@ use super::cuda::{Buffer, Gpu, gpu};
 use super::math::Math;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::cell::Cell;
 
 /// Where tensors live and primitives run; chosen at run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,33 +50,8 @@ impl Device {
         Ok(self)
     }
 
-    /// The device of this thread: the one whose [`Device::scope`] it is in; the processor outside of any. Operators, dense
-    /// factorisations and networks that are made without naming a device are made on it.
-    pub fn current() -> Device {
-        CURRENT.get()
-    }
-
-    /// Runs `f` with this device as the [`Device::current`] one of this thread.
-    ///
-    /// ```
-    /// use mercer_engine::compute::Device;
-    /// assert_eq!(Device::Cpu.scope(Device::current), Device::Cpu);
-    /// ```
-    pub fn scope<T>(self, f: impl FnOnce() -> T) -> T {
-        /// Restores the device even when `f` panics.
-        struct Restore(Device);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                CURRENT.set(self.0);
-            }
-        }
-        let _restore = Restore(CURRENT.replace(self));
-        f()
-    }
-
-    /// [`Device::scope`] where this device's primitives start fastest: on the processor, inside the thread pool, so that
-    /// a primitive called by `f` need not hand its work over from outside. Wrap a training loop in it; results are the
-    /// same without.
+    /// Runs `f` where this device's primitives start fastest: on the CPU inside the thread pool, so that a primitive that
+    /// `f` calls need not hand its work over from outside. Wrap a training loop in it; results are the same without.
     ///
     /// ```
     /// use mercer_engine::compute::Device;
@@ -85,8 +59,8 @@ impl Device {
     /// ```
     pub fn enter<T: Send>(self, f: impl FnOnce() -> T + Send) -> T {
         match self {
-            Device::Cpu => rayon::scope(|_| self.scope(f)),
-            Device::Cuda(_) => self.scope(f),
+            Device::Cpu => rayon::scope(|_| f()),
+            Device::Cuda(_) => f(),
         }
     }
 
@@ -131,10 +105,6 @@ impl std::fmt::Display for Device {
             Device::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
         }
     }
-}
-
-thread_local! {
-    static CURRENT: Cell<Device> = const { Cell::new(Device::Cpu) };
 }
 
 /// A contiguous row-major array of `f32` on a device. Its memory only grows: [`Tensor::reshape`] to a smaller or

@@ -1,6 +1,6 @@
 //! Factorisations on a GPU, with the answers and the errors of those on the processor.
 
-use super::{not_decomposed, not_positive_definite, solve_lower, solve_lower_transposed, view};
+use super::{not_decomposed, not_positive_definite};
 use crate::Result;
 use crate::compute::Device;
 use crate::compute::cuda::solver::{Half, allocate};
@@ -13,9 +13,9 @@ use std::sync::OnceLock;
 /// Below this order the transfers, and cuSOLVER's hundreds of small launches, take longer than the processor takes.
 const WORTH: usize = 512;
 
-/// The current GPU, where there is one and a factorisation of order `n` is worth the way to it.
-pub(super) fn worth(n: usize) -> Result<Option<&'static Gpu>> {
-    match Device::current() {
+/// The GPU of `device`, where it is one and a factorisation of order `n` is worth the transfers.
+pub(super) fn worth(device: Device, n: usize) -> Result<Option<&'static Gpu>> {
+    match device {
         Device::Cuda(ordinal) if n >= WORTH => gpu(ordinal).map(Some),
         _ => Ok(None),
     }
@@ -108,26 +108,16 @@ impl<T: RealField + Number> DeviceFactor<T> {
         Ok(Array2::from_shape_fn((n, m), |(i, j)| columns[j * n + i]))
     }
 
-    /// The same with the factor brought to the host.
-    pub fn solve_on_host(&self, b: ArrayView2<T>) -> Array2<T> {
-        let mut x = b.to_owned();
-        solve_lower(view(self.lower()), x.view_mut());
-        solve_lower_transposed(view(self.lower()), x.view_mut());
-        x
-    }
-
-    /// `L` `[n, n]` on the host; what stands above its diagonal is not meant. A device that has been lost leaves no
-    /// numbers, and tells of it at the next transfer that can fail.
-    pub fn lower(&self) -> ArrayView2<'_, T> {
-        let read = || {
-            let mut numbers = vec![T::default(); self.n * self.n];
-            if self.factor.read(0, &mut numbers).is_err() {
-                numbers.fill(T::nan_impl());
-            }
-            let rows = self.half == Half::Upper;
-            Array2::from_shape_vec((self.n, self.n).set_f(!rows), numbers).expect("n² numbers")
-        };
-        self.host.get_or_init(read).view()
+    /// `L` `[n, n]` on the host; entries above its diagonal are unspecified.
+    pub fn lower(&self) -> Result<ArrayView2<'_, T>> {
+        if let Some(factor) = self.host.get() {
+            return Ok(factor.view());
+        }
+        let mut numbers = vec![T::default(); self.n * self.n];
+        self.factor.read(0, &mut numbers)?;
+        let rows = self.half == Half::Upper;
+        let factor = Array2::from_shape_vec((self.n, self.n).set_f(!rows), numbers).expect("n² numbers");
+        Ok(self.host.get_or_init(|| factor).view())
     }
 }
 

@@ -1,5 +1,4 @@
-//! Dense linear algebra on `ndarray` arrays: the few operations that the rooms share. By faer on the processor; large
-//! factorisations go to cuSOLVER where [`Device::current`](crate::compute::Device::current) is a GPU, and a [`Panel`] of
+//! Dense linear algebra on `ndarray` arrays: by faer on the CPU, large factorisations by cuSOLVER on a GPU. A [`Panel`] of
 //! vectors stays on its device.
 
 mod device;
@@ -7,6 +6,7 @@ mod panel;
 
 pub use panel::Panel;
 
+use crate::compute::Device;
 use crate::compute::cuda::Number;
 use crate::{Error, Result};
 use device::DeviceFactor;
@@ -50,13 +50,14 @@ pub fn matmul_into<T: RealField>(
     faer_matmul(view_mut(out), accumulate, view(a), view(b), alpha, threads);
 }
 
-/// Eigenvalues in descending order and the eigenvectors as columns, of a symmetric matrix (its lower half is read).
-pub fn eigh(a: ArrayView2<f64>) -> Result<(Vec<f64>, Array2<f64>)> {
+/// Eigenvalues in descending order and the eigenvectors as columns, of a symmetric matrix (its lower half is read). Large
+/// matrices are decomposed on `device`.
+pub fn eigh(device: Device, a: ArrayView2<f64>) -> Result<(Vec<f64>, Array2<f64>)> {
     let n = a.nrows();
     if n == 0 {
         return Ok((vec![], Array2::zeros((0, 0))));
     }
-    if let Some(gpu) = device::worth(n)? {
+    if let Some(gpu) = device::worth(device, n)? {
         return device::eigh(gpu, a);
     }
     let evd = view(a).self_adjoint_eigen(Side::Lower).map_err(|_| not_decomposed(n))?;
@@ -79,10 +80,10 @@ enum Factor<T: RealField + Number> {
 }
 
 impl<T: RealField + Number> Cholesky<T> {
-    /// Factors a symmetric positive definite matrix (its lower half is read).
-    pub fn new(a: ArrayView2<T>) -> Result<Self> {
+    /// Factors a symmetric positive definite matrix (its lower half is read); large ones on `device`.
+    pub fn new(device: Device, a: ArrayView2<T>) -> Result<Self> {
         let n = a.nrows();
-        if let Some(gpu) = device::worth(n)? {
+        if let Some(gpu) = device::worth(device, n)? {
             return DeviceFactor::new(gpu, a).map(|factor| Cholesky(Factor::Device(factor)));
         }
         view(a).llt(Side::Lower).map(|factor| Cholesky(Factor::Host(factor))).map_err(|e| {
@@ -92,22 +93,21 @@ impl<T: RealField + Number> Cholesky<T> {
     }
 
     /// `A⁻¹ B` `[n, m]`
-    pub fn solve(&self, b: ArrayView2<T>) -> Array2<T> {
+    pub fn solve(&self, b: ArrayView2<T>) -> Result<Array2<T>> {
         match &self.0 {
             Factor::Host(factor) => {
                 let x = factor.solve(view(b));
-                Array2::from_shape_fn(b.dim(), |(i, j)| x[(i, j)])
+                Ok(Array2::from_shape_fn(b.dim(), |(i, j)| x[(i, j)]))
             }
-            // Where B has no room beside the factor, the host has.
-            Factor::Device(factor) => factor.solve(b).unwrap_or_else(|_| factor.solve_on_host(b)),
+            Factor::Device(factor) => factor.solve(b),
         }
     }
 
-    /// The factor `L`, `A = L Lᵀ`; what stands above its diagonal is not meant.
-    pub fn lower(&self) -> MatRef<'_, T> {
+    /// The factor `L`, `A = L Lᵀ`; entries above its diagonal are unspecified.
+    pub fn lower(&self) -> Result<MatRef<'_, T>> {
         match &self.0 {
-            Factor::Host(factor) => factor.L(),
-            Factor::Device(factor) => view(factor.lower()),
+            Factor::Host(factor) => Ok(factor.L()),
+            Factor::Device(factor) => factor.lower().map(view),
         }
     }
 }
@@ -157,7 +157,7 @@ mod tests {
     fn eigenpairs_rebuild_the_matrix() {
         let a = random(12, 12, 3);
         let a = &a + &a.t();
-        let (values, u) = eigh(a.view()).unwrap();
+        let (values, u) = eigh(Device::Cpu, a.view()).unwrap();
         assert!(values.windows(2).all(|w| w[0] >= w[1]));
         let rebuilt = (&u * &ndarray::aview1(&values)).dot(&u.t());
         assert!((rebuilt - a).iter().all(|d| d.abs() < 1e-12));
@@ -180,18 +180,19 @@ mod tests {
         let a = random(9, 9, 6);
         let a = a.dot(&a.t()) + Array2::<f64>::eye(9);
         let b = random(9, 2, 7);
-        let factor = Cholesky::new(a.view()).unwrap();
-        assert!((a.dot(&factor.solve(b.view())) - &b).iter().all(|d| d.abs() < 1e-11));
+        let factor = Cholesky::new(Device::Cpu, a.view()).unwrap();
+        assert!((a.dot(&factor.solve(b.view()).unwrap()) - &b).iter().all(|d| d.abs() < 1e-11));
         let mut z = b.clone();
-        solve_lower(factor.lower(), z.view_mut());
-        solve_lower_transposed(factor.lower(), z.view_mut());
-        assert!((z - factor.solve(b.view())).iter().all(|d| d.abs() < 1e-11));
-        assert!(Cholesky::new((-a).view()).is_err());
+        solve_lower(factor.lower().unwrap(), z.view_mut());
+        solve_lower_transposed(factor.lower().unwrap(), z.view_mut());
+        assert!((z - factor.solve(b.view()).unwrap()).iter().all(|d| d.abs() < 1e-11));
+        assert!(Cholesky::new(Device::Cpu, (-a).view()).is_err());
         // The order from which a GPU factors, where cuSOLVER counts minors: the pivot is counted from zero on both.
         for (n, pivot) in [(9, 4), (600, 100)] {
             let mut indefinite = Array2::<f64>::eye(n);
             indefinite[[pivot, pivot]] = -1.0;
-            let refused = Cholesky::new(indefinite.view()).err().expect("not positive definite").to_string();
+            let refused =
+                Cholesky::new(Device::Cpu, indefinite.view()).err().expect("not positive definite").to_string();
             assert!(refused.contains(&format!("(pivot {pivot})")), "{refused}");
         }
     }

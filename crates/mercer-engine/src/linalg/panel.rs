@@ -15,7 +15,7 @@ use std::ops::Range;
 /// ```
 /// use mercer_engine::linalg::Panel;
 /// use ndarray::array;
-/// let v = Panel::on_current(array![[3.0, 1.0], [4.0, 1.0]])?;
+/// let v = Panel::from(array![[3.0, 1.0], [4.0, 1.0]]);
 /// assert_eq!(v.norms()?[0], 5.0);
 /// assert_eq!(v.t_matmul(&v)?, array![[25.0, 7.0], [7.0, 2.0]]);
 /// let q = v.orthonormal_basis()?;
@@ -56,11 +56,6 @@ impl Panel {
                 Ok(Panel::from_buffer([n, b], buffer))
             }
         }
-    }
-
-    /// [`Panel::from_host`] on the [`Device::current`] one.
-    pub fn on_current(array: Array2<f64>) -> Result<Panel> {
-        Panel::from_host(Device::current(), array)
     }
 
     /// A panel `[n, b]` of the numbers of a buffer, row by row.
@@ -116,10 +111,10 @@ impl Panel {
     }
 
     /// `f` of the vectors `[n, b]` on the host, brought back to the device of this panel.
-    pub fn through_host(&self, f: impl FnOnce(ArrayView2<f64>) -> Array2<f64>) -> Result<Panel> {
+    pub fn through_host(&self, f: impl FnOnce(ArrayView2<f64>) -> Result<Array2<f64>>) -> Result<Panel> {
         match &self.storage {
-            Host(array) => Ok(Panel::from(f(array.view()))),
-            Cuda(_) => Panel::from_host(self.device(), f(self.to_host()?.view())),
+            Host(array) => Ok(Panel::from(f(array.view())?)),
+            Cuda(_) => Panel::from_host(self.device(), f(self.to_host()?.view())?),
         }
     }
 
@@ -318,7 +313,7 @@ impl Panel {
     pub fn orthonormal_basis(mut self) -> Result<Panel> {
         self.normalise()?;
         for _ in 0..2 {
-            let (values, q) = eigh(self.t_matmul(&self)?.view())?;
+            let (values, q) = eigh(self.device(), self.t_matmul(&self)?.view())?;
             let kept = values.iter().take_while(|&&λ| λ > 1e-13 * values[0].max(1e-300)).count();
             let mut rotation = q.slice(s![.., ..kept]).to_owned();
             for (mut column, λ) in rotation.axis_iter_mut(Axis(1)).zip(&values) {

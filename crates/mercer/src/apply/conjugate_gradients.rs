@@ -1,5 +1,5 @@
+use crate::Progress;
 use crate::linalg::Panel;
-use crate::spectrum::Progress;
 use crate::{Error, Result};
 
 /// A linear map of columns `[n, m] → [n, m]`, on the device that they are on.

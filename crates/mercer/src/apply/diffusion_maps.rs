@@ -2,7 +2,8 @@ use super::extension::Extension;
 use super::laplacian_eigenmaps::nearly_separate;
 use super::reference::{Reference, Saved};
 use super::walk::{RandomWalk, slow_functions};
-use super::{EigenSolver, Means, check_k, check_points};
+use super::{EigenSolver, FitContext, check_k, check_points};
+use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::model::Bundle;
 use crate::{Error, Result};
@@ -13,11 +14,11 @@ use std::time::Instant;
 /// functions `ψ_j`, and the coordinates `λ_j^t ψ_j(x)`, whose distances are those between two diffusions after t steps.
 ///
 /// ```
-/// use mercer::apply::{DiffusionMaps, Means};
+/// use mercer::apply::{DiffusionMaps, FitContext};
 /// use mercer::kernel::Kernel;
 /// // Two clusters: the first coordinate tells them apart by its sign.
 /// let x = ndarray::array![[0.0], [0.3], [0.6], [5.0], [5.3], [5.6]];
-/// let maps = DiffusionMaps { k: 1, ..Default::default() }.fit(&Kernel::parse("rbf(1)")?, x.view(), &Means::default())?;
+/// let maps = DiffusionMaps { k: 1, ..Default::default() }.fit(&Kernel::parse("rbf(1)")?, x.view(), &FitContext::default())?;
 /// let z = maps.embedding();
 /// assert!((0..3).all(|i| z[[i, 0]] * z[[i + 3, 0]] < 0.0));
 /// # Ok::<(), mercer::Error>(())
@@ -61,7 +62,7 @@ pub struct FittedDiffusionMaps {
 
 impl DiffusionMaps {
     /// Finds the coordinates of the points `x` `[n, d]` under a kernel that is never negative.
-    pub fn fit(&self, kernel: &Kernel, x: ArrayView2<f64>, means: &Means) -> Result<FittedDiffusionMaps> {
+    pub fn fit(&self, kernel: &Kernel, x: ArrayView2<f64>, context: &FitContext) -> Result<FittedDiffusionMaps> {
         let start = Instant::now();
         check_points(x)?;
         check_k(self.k, x.nrows().saturating_sub(1))?;
@@ -72,15 +73,15 @@ impl DiffusionMaps {
                 )));
             }
         }
-        let operator = means.operator(kernel, x, 18 * (x.nrows() * (self.k + 8)) as u64 * 8);
+        let operator = context.operator(kernel, x, 18 * (x.nrows() * (self.k + 8)) as u64 * 8)?;
         let walk = RandomWalk::new(operator.as_ref(), self.alpha)?;
-        let slow = slow_functions(&walk, self.k, self.solver, self.tolerance, means)?;
+        let slow = slow_functions(&walk, self.k, self.solver, self.tolerance, context)?;
         Ok(FittedDiffusionMaps {
             eigenvalues: slow.eigenvalues.clone(),
             dropped: slow.dropped,
             time: self.time,
             notes: nearly_separate(&slow).into_iter().collect(),
-            reference: Reference::new("diffusion", kernel, x, means, start),
+            reference: Reference::new("diffusion", kernel, x, context, start),
             kernel: kernel.clone(),
             extension: Extension::new(&walk, slow),
         })
@@ -107,7 +108,7 @@ impl FittedDiffusionMaps {
     pub fn transform(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         let x = self.reference.prepare(x)?;
         let precision = self.reference.origin.precision;
-        let ψ = self.extension.at(&self.kernel, self.reference.points(), x.view(), precision)?;
+        let ψ = self.extension.at(&self.kernel, self.reference.points(), x.view(), precision, self.reference.device)?;
         Ok(ψ * self.damping())
     }
 }
@@ -123,8 +124,8 @@ impl Saved for FittedDiffusionMaps {
         self.extension.pack(bundle);
     }
 
-    fn unpack(bundle: &Bundle) -> Result<Self> {
-        let reference = Reference::unpack(bundle)?;
+    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
+        let reference = Reference::unpack(bundle, device)?;
         let extension = Extension::unpack(bundle, reference.origin.n)?;
         Ok(FittedDiffusionMaps {
             eigenvalues: extension.eigenvalues.clone(),

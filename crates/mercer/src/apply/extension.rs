@@ -1,5 +1,6 @@
 use super::reference::fits;
 use super::walk::{RandomWalk, SlowFunctions};
+use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::model::Bundle;
 use crate::operator::{Precision, cross_apply};
@@ -27,10 +28,11 @@ impl Extension {
         points: ArrayView2<f64>,
         x: ArrayView2<f64>,
         precision: Precision,
+        device: Device,
     ) -> Result<Array2<f64>> {
         let w = self.weights.view().insert_axis(Axis(1));
         let columns = &concatenate![Axis(1), self.functions, Array2::ones((points.nrows(), 1))] * &w;
-        let sums = cross_apply(kernel, x, points, columns.view(), precision);
+        let sums = cross_apply(kernel, x, points, columns.view(), precision, device)?;
         let k = self.eigenvalues.len();
         let total = sums.column(k);
         if let Some(i) = total.iter().position(|t| !(*t > f64::MIN_POSITIVE && t.is_finite())) {

@@ -1,5 +1,7 @@
 //! Nearest neighbours, and the graph that they form.
 
+use crate::Result;
+use crate::compute::Device;
 use crate::linalg::matmul_into;
 use crate::operator::{Operator, Precision};
 use faer::{Accum, Par};
@@ -124,7 +126,7 @@ impl Operator for NeighbourGraph {
         self.starts.len() - 1
     }
 
-    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         const ROWS: usize = 512;
         let width = v.ncols();
         let v = v.as_standard_layout();
@@ -137,22 +139,22 @@ impl Operator for NeighbourGraph {
                 }
             }
         });
-        Array2::from_shape_vec(v.dim(), y).expect("as many as there were")
+        Ok(Array2::from_shape_vec(v.dim(), y).expect("as many as there were"))
     }
 
-    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
-        Array2::from_shape_fn((rows.len(), columns.len()), |(a, b)| {
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+        Ok(Array2::from_shape_fn((rows.len(), columns.len()), |(a, b)| {
             let edges = self.of(rows[a]);
             edges.binary_search_by_key(&columns[b], |&(j, _)| j).map_or(0.0, |e| edges[e].1)
-        })
+        }))
     }
 
-    fn diagonal(&self) -> Array1<f64> {
-        Array1::zeros(self.n())
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        Ok(Array1::zeros(self.n()))
     }
 
     fn roundoff(&self) -> f64 {
-        Precision::F64.roundoff()
+        Precision::F64.roundoff(Device::Cpu)
     }
 }
 

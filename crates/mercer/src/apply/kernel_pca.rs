@@ -1,6 +1,8 @@
 use super::pre_image;
 use super::reference::{Reference, Saved, fits};
-use super::{Means, check_k, check_points, fix_signs};
+use super::{check_k, check_points, fix_signs};
+use crate::FitContext;
+use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::eigh;
 use crate::model::Bundle;
@@ -16,10 +18,10 @@ use std::time::Instant;
 /// each `u_j` is positive.
 ///
 /// ```
-/// use mercer::apply::{KernelPca, Means};
+/// use mercer::apply::{KernelPca, FitContext};
 /// use mercer::kernel::Kernel;
 /// let x = ndarray::array![[0.0, 0.0], [2.0, 1.0], [4.0, 2.0], [6.0, 3.0]];
-/// let pca = KernelPca { k: 2, ..Default::default() }.fit(&Kernel::parse("linear")?, x.view(), &Means::default())?;
+/// let pca = KernelPca { k: 2, ..Default::default() }.fit(&Kernel::parse("linear")?, x.view(), &FitContext::default())?;
 /// // The points lie on a line: one component has all the variance, the other does not exist.
 /// assert_eq!((pca.k(), pca.dropped), (1, 1));
 /// assert!((pca.explained[0] - 1.0).abs() < 1e-12);
@@ -97,13 +99,13 @@ struct CentredPairs {
 
 impl KernelPca {
     /// Finds the components of the points `x` `[n, d]`.
-    pub fn fit(&self, kernel: &Kernel, x: ArrayView2<f64>, means: &Means) -> Result<FittedKernelPca> {
+    pub fn fit(&self, kernel: &Kernel, x: ArrayView2<f64>, context: &FitContext) -> Result<FittedKernelPca> {
         let start = Instant::now();
         check_points(x)?;
         check_k(self.k, x.nrows())?;
         let pairs = match self.solver.chosen(x.nrows(), self.k) {
-            EigenSolver::Exact => self.exact(kernel, x, means)?,
-            _ => self.krylov(kernel, x, means)?,
+            EigenSolver::Exact => self.exact(kernel, x, context)?,
+            _ => self.krylov(kernel, x, context)?,
         };
         let kept = pairs.values.iter().take_while(|&&λ| λ > pairs.threshold).count();
         if kept == 0 {
@@ -124,48 +126,48 @@ impl KernelPca {
             explained: eigenvalues.iter().map(|λ| λ / pairs.trace).collect(),
             dropped: self.k - kept,
             offsets: pairs.means.dot(&coefficients),
-            reference: Reference::new("kpca", kernel, x, means, start),
+            reference: Reference::new("kpca", kernel, x, context, start),
             kernel: kernel.clone(),
             eigenvalues,
             coefficients,
         })
     }
 
-    fn exact(&self, kernel: &Kernel, x: ArrayView2<f64>, means: &Means) -> Result<CentredPairs> {
+    fn exact(&self, kernel: &Kernel, x: ArrayView2<f64>, context: &FitContext) -> Result<CentredPairs> {
         let n = x.nrows();
-        means.budget.require(
+        context.budget.require(
             format!("the exact eigendecomposition of {n} points"),
             4 * (n as u64).pow(2) * 8,
             "use the Krylov solver, which does not store the kernel matrix",
         )?;
-        let k = DenseOperator::new(gram::<f64>(kernel, x));
-        let centred = Centred::new(&k);
+        let k = DenseOperator::new(gram::<f64>(kernel, x, context.device)?);
+        let centred = Centred::new(&k)?;
         let all: Vec<usize> = (0..n).collect();
-        let (values, u) = eigh(centred.block(&all, &all).view())?;
-        Ok(pairs(&centred, values[..self.k].to_vec(), u.slice(s![.., ..self.k]).to_owned()))
+        let (values, u) = eigh(context.device, centred.block(&all, &all)?.view())?;
+        pairs(&centred, values[..self.k].to_vec(), u.slice(s![.., ..self.k]).to_owned())
     }
 
-    fn krylov(&self, kernel: &Kernel, x: ArrayView2<f64>, means: &Means) -> Result<CentredPairs> {
+    fn krylov(&self, kernel: &Kernel, x: ArrayView2<f64>, context: &FitContext) -> Result<CentredPairs> {
         // The solver keeps up to six blocks of k + 8 vectors and their images.
         let basis = 18 * (x.nrows() * (self.k + 8)) as u64 * 8;
-        means.budget.require(
+        context.budget.require(
             format!("the Krylov basis for k = {} at {} points", self.k, x.nrows()),
             basis,
             "ask for fewer components",
         )?;
-        let operator = means.operator(kernel, x, basis);
-        let centred = Centred::new(operator.as_ref());
-        let top = top_pairs(&centred, self.k, self.tolerance, means.seed, means.progress)?;
-        Ok(pairs(&centred, top.values, top.vectors))
+        let operator = context.operator(kernel, x, basis)?;
+        let centred = Centred::new(operator.as_ref())?;
+        let top = top_pairs(&centred, self.k, self.tolerance, context)?;
+        pairs(&centred, top.values, top.vectors)
     }
 }
 
-fn pairs(centred: &Centred, values: Vec<f64>, vectors: Array2<f64>) -> CentredPairs {
+fn pairs(centred: &Centred, values: Vec<f64>, vectors: Array2<f64>) -> Result<CentredPairs> {
     let (means, mean) = centred.means();
     // The rounding of HKH is that of K, whose largest eigenvalue is at least n times its mean.
     let scale = values[0].max(mean * values.len().max(means.len()) as f64);
     let threshold = zero_threshold(centred.roundoff(), scale);
-    CentredPairs { means: means.clone(), trace: centred.diagonal().sum(), threshold, values, vectors }
+    Ok(CentredPairs { means: means.clone(), trace: centred.diagonal()?.sum(), threshold, values, vectors })
 }
 
 impl FittedKernelPca {
@@ -184,7 +186,14 @@ impl FittedKernelPca {
     pub fn transform(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         let x = self.reference.prepare(x)?;
         let precision = self.reference.origin.precision;
-        let z = cross_apply(&self.kernel, x.view(), self.reference.points(), self.coefficients.view(), precision);
+        let z = cross_apply(
+            &self.kernel,
+            x.view(),
+            self.reference.points(),
+            self.coefficients.view(),
+            precision,
+            self.reference.device,
+        )?;
         Ok(z - &self.offsets)
     }
 
@@ -204,7 +213,7 @@ impl FittedKernelPca {
         }
         let n = self.reference.origin.n as f64;
         let gamma = crate::linalg::matmul(z, self.coefficients.t()) + 1.0 / n;
-        Ok(pre_image::fixed_point(&self.kernel, self.reference.points(), gamma.view(), near))
+        pre_image::fixed_point(&self.kernel, self.reference.points(), gamma.view(), near, self.reference.device)
     }
 }
 
@@ -220,8 +229,8 @@ impl Saved for FittedKernelPca {
         bundle.put("offsets", self.offsets.view().insert_axis(Axis(0)));
     }
 
-    fn unpack(bundle: &Bundle) -> Result<Self> {
-        let reference = Reference::unpack(bundle)?;
+    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
+        let reference = Reference::unpack(bundle, device)?;
         let eigenvalues: Vec<f64> = bundle.value("eigenvalues")?;
         let (coefficients, offsets) = (bundle.matrix("coefficients")?, bundle.matrix("offsets")?);
         fits("coefficients", coefficients.dim(), (reference.origin.n, eigenvalues.len()))?;

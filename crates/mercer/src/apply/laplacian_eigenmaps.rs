@@ -2,7 +2,8 @@ use super::extension::Extension;
 use super::graph::{NeighbourGraph, nearest_neighbours};
 use super::reference::{Reference, Saved};
 use super::walk::{RandomWalk, SlowFunctions, slow_functions, slow_functions_sparse};
-use super::{EigenSolver, Means, check_k, check_points};
+use super::{EigenSolver, FitContext, check_k, check_points};
+use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::model::Bundle;
 use crate::{Error, Result};
@@ -18,13 +19,13 @@ use std::time::Instant;
 /// magnitude of each function is positive.
 ///
 /// ```
-/// use mercer::apply::{Affinity, LaplacianEigenmaps, Means};
+/// use mercer::apply::{Affinity, LaplacianEigenmaps, FitContext};
 /// let ring = ndarray::Array2::from_shape_fn((100, 2), |(i, j)| {
 ///     let angle = i as f64 * std::f64::consts::TAU / 100.0;
 ///     if j == 0 { angle.cos() } else { angle.sin() }
 /// });
 /// let maps = LaplacianEigenmaps { k: 2, affinity: Affinity::Neighbours(2), ..Default::default() };
-/// let fitted = maps.fit(ring.view(), &Means::default())?;
+/// let fitted = maps.fit(ring.view(), &FitContext::default())?;
 /// // A closed chain: both functions have the eigenvalue 1 − cos(2π/100).
 /// let want = 1.0 - (std::f64::consts::TAU / 100.0).cos();
 /// assert!(fitted.eigenvalues.iter().all(|e| (e - want).abs() < 1e-12));
@@ -96,7 +97,7 @@ pub struct FittedLaplacianEigenmaps {
 
 impl LaplacianEigenmaps {
     /// Finds the slow functions on the points `x` `[n, d]`.
-    pub fn fit(&self, x: ArrayView2<f64>, means: &Means) -> Result<FittedLaplacianEigenmaps> {
+    pub fn fit(&self, x: ArrayView2<f64>, context: &FitContext) -> Result<FittedLaplacianEigenmaps> {
         let start = Instant::now();
         check_points(x)?;
         let n = x.nrows();
@@ -120,12 +121,12 @@ impl LaplacianEigenmaps {
                         (pieces - 1).min(self.k)
                     ));
                 }
-                Extension::new(&walk, slow_functions_sparse(&walk, self.k, self.solver, self.tolerance, means)?)
+                Extension::new(&walk, slow_functions_sparse(&walk, self.k, self.solver, self.tolerance, context)?)
             }
             Affinity::Kernel(kernel) => {
-                let operator = means.operator(kernel, x, 18 * (n * (self.k + 8)) as u64 * 8);
+                let operator = context.operator(kernel, x, 18 * (n * (self.k + 8)) as u64 * 8)?;
                 let walk = RandomWalk::new(operator.as_ref(), 0.0)?;
-                let slow = slow_functions(&walk, self.k, self.solver, self.tolerance, means)?;
+                let slow = slow_functions(&walk, self.k, self.solver, self.tolerance, context)?;
                 notes.extend(nearly_separate(&slow));
                 Extension::new(&walk, slow)
             }
@@ -133,7 +134,7 @@ impl LaplacianEigenmaps {
         Ok(FittedLaplacianEigenmaps {
             eigenvalues: extension.eigenvalues.iter().map(|λ| 1.0 - λ).collect(),
             dropped: self.k - extension.eigenvalues.len(),
-            reference: Reference::new("laplacian", &self.affinity, x, means, start),
+            reference: Reference::new("laplacian", &self.affinity, x, context, start),
             affinity: self.affinity.clone(),
             notes,
             extension,
@@ -172,7 +173,10 @@ impl FittedLaplacianEigenmaps {
         let x = self.reference.prepare(x)?;
         let points = self.reference.points();
         match &self.affinity {
-            Affinity::Kernel(kernel) => self.extension.at(kernel, points, x.view(), self.reference.origin.precision),
+            Affinity::Kernel(kernel) => {
+                let Reference { origin, device, .. } = &self.reference;
+                self.extension.at(kernel, points, x.view(), origin.precision, *device)
+            }
             Affinity::Neighbours(m) => {
                 let mut z = Array2::zeros((x.nrows(), self.k()));
                 for (mut z, near) in z.rows_mut().into_iter().zip(nearest_neighbours(points, x.view(), *m)) {
@@ -196,8 +200,8 @@ impl Saved for FittedLaplacianEigenmaps {
         self.extension.pack(bundle);
     }
 
-    fn unpack(bundle: &Bundle) -> Result<Self> {
-        let reference = Reference::unpack(bundle)?;
+    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
+        let reference = Reference::unpack(bundle, device)?;
         let extension = Extension::unpack(bundle, reference.origin.n)?;
         Ok(FittedLaplacianEigenmaps {
             eigenvalues: extension.eigenvalues.iter().map(|λ| 1.0 - λ).collect(),

@@ -1,6 +1,7 @@
 //! Multinomial logistic regression on a few features, by Newton's method.
 
 use super::{check_finite, check_points};
+use crate::compute::Device;
 use crate::linalg::{Cholesky, matmul};
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
@@ -188,7 +189,7 @@ impl Loss<'_> {
             place += block;
         }
         let g = Array2::from_shape_fn((c * d, 1), |(i, _)| g[[i % d, i / d]]);
-        let step = Cholesky::new(h.view())?.solve(g.view());
+        let step = Cholesky::new(Device::Cpu, h.view())?.solve(g.view())?;
         Ok(Array2::from_shape_fn((d, c), |(j, a)| step[[a * d + j, 0]]))
     }
 

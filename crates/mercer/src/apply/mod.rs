@@ -14,12 +14,12 @@
 //! Every fitted value is [`Saved`]: written to and read from a file under its own kind.
 //!
 //! ```
-//! use mercer::apply::{Alpha, Means, Ridge, RidgeSolver};
-//! use mercer::{data, kernel::Expression};
+//! use mercer::apply::{Alpha, Ridge, RidgeSolver};
+//! use mercer::{FitContext, data, kernel::Expression};
 //! let (train, test) = data::generate::moons(200, 0.1, 0)?.split(0.5, 0)?;
 //! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(train.x.view(), 0)?;
 //! let ridge = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Auto };
-//! let fitted = ridge.fit(&kernel, train.x.view(), train.y.as_ref().unwrap(), &Means::default())?;
+//! let fitted = ridge.fit(&kernel, train.x.view(), train.y.as_ref().unwrap(), &FitContext::default())?;
 //! let (predicted, truth) = (fitted.predict(test.x.view())?.values(), test.y.unwrap().values());
 //! let right = predicted.iter().zip(&truth).filter(|(a, b)| a == b).count();
 //! assert!(right >= 97);
@@ -61,41 +61,23 @@ pub use walk::RandomWalk;
 
 use crate::compute::Device;
 use crate::kernel::Kernel;
-use crate::operator::{Budget, DenseOperator, KernelOperator, Operator, Precision, gram};
-use crate::spectrum::{Progress, Silent};
-use crate::{Error, Result};
+use crate::operator::{DenseOperator, KernelOperator, Operator, Precision, gram};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array2, ArrayView2, Axis};
 
-/// Within which means an estimator is fitted.
-pub struct Means<'a> {
-    /// Precision of kernel values.
-    pub precision: Precision,
-    /// Memory that may be used.
-    pub budget: Budget,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Told of progress.
-    pub progress: &'a dyn Progress,
-}
-
-/// f64, 70 % of the free memory, seed 0 and no one watching.
-impl Default for Means<'_> {
-    fn default() -> Self {
-        Means { precision: Precision::F64, budget: Budget::of_free_memory(), seed: 0, progress: &Silent }
-    }
-}
-
-impl Means<'_> {
+impl FitContext<'_> {
     /// `κ(X,X)` of `x` `[n, d]`: stored where that takes a third of the budget at most, beside `other` bytes;
-    /// else, and on a GPU, computed anew in every product.
-    fn operator(&self, kernel: &Kernel, x: ArrayView2<f64>, other: u64) -> Box<dyn Operator> {
-        let stored = Device::current() == Device::Cpu
+    /// otherwise, and on a GPU, computed again in every product.
+    fn operator(&self, kernel: &Kernel, x: ArrayView2<f64>, other: u64) -> Result<Box<dyn Operator>> {
+        let stored = self.device == Device::Cpu
             && self.budget.allows(other + 3 * (x.nrows() as u64).pow(2) * self.precision.bytes());
-        match (stored, self.precision) {
-            (true, Precision::F32 | Precision::Tf32) => Box::new(DenseOperator::new(gram::<f32>(kernel, x))),
-            (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(kernel, x))),
-            (false, precision) => Box::new(KernelOperator::new(kernel, x, precision)),
-        }
+        Ok(match (stored, self.precision) {
+            (true, Precision::F32 | Precision::Tf32) => {
+                Box::new(DenseOperator::new(gram::<f32>(kernel, x, self.device)?))
+            }
+            (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(kernel, x, self.device)?)),
+            (false, precision) => Box::new(KernelOperator::new(kernel, x, precision, self.device)?),
+        })
     }
 }
 

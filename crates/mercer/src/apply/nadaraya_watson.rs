@@ -1,6 +1,8 @@
 use super::reference::{Reference, Saved, fits};
 use super::targets::Encoding;
-use super::{Means, Tried, check_points};
+use super::{Tried, check_points};
+use crate::FitContext;
+use crate::compute::Device;
 use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
@@ -18,11 +20,11 @@ use std::time::Instant;
 /// zero the answer is the mean of y.
 ///
 /// ```
-/// use mercer::apply::{Bandwidth, Means, NadarayaWatson};
+/// use mercer::apply::{Bandwidth, FitContext, NadarayaWatson};
 /// use mercer::{data::Target, kernel::Kernel};
 /// let (x, y) = (ndarray::array![[0.0], [1.0]], Target::Values(vec![0.0, 10.0]));
 /// let average = NadarayaWatson { bandwidth: Bandwidth::Fixed(1.0) };
-/// let fitted = average.fit(&Kernel::parse("rbf(1)")?, x.view(), &y, &Means::default())?;
+/// let fitted = average.fit(&Kernel::parse("rbf(1)")?, x.view(), &y, &FitContext::default())?;
 /// let (y, none) = fitted.predict(ndarray::array![[0.5], [100.0]].view())?;
 /// assert_eq!(y, Target::Values(vec![5.0, 5.0]));
 /// // The second point is 100 lengthscales away: its answer is the mean.
@@ -61,11 +63,17 @@ pub struct FittedNadarayaWatson {
 
 impl NadarayaWatson {
     /// Keeps the points `x` `[n, d]` with their targets, and finds the bandwidth.
-    pub fn fit(&self, kernel: &Kernel, x: ArrayView2<f64>, y: &Target, means: &Means) -> Result<FittedNadarayaWatson> {
+    pub fn fit(
+        &self,
+        kernel: &Kernel,
+        x: ArrayView2<f64>,
+        y: &Target,
+        context: &FitContext,
+    ) -> Result<FittedNadarayaWatson> {
         let start = Instant::now();
         check_points(x)?;
         let (encoding, y) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
-        check_weights(kernel, x, means.seed)?;
+        check_weights(kernel, x, context.seed)?;
         let mut tried = Vec::new();
         let bandwidth = match self.bandwidth {
             Bandwidth::Fixed(h) if h > 0.0 && h.is_finite() => h,
@@ -75,9 +83,11 @@ impl NadarayaWatson {
             Bandwidth::LeaveOneOut if x.nrows() < 2 => {
                 return Err(Error::input("leave-one-out needs at least two points; give the bandwidth as a number"));
             }
-            Bandwidth::LeaveOneOut => smallest_error(&mut tried, means, |h| leave_one_out(kernel, x, &y, h, means)),
+            Bandwidth::LeaveOneOut => {
+                smallest_error(&mut tried, context, |h| leave_one_out(kernel, x, &y, h, context))?
+            }
         };
-        let reference = Reference::new("nadaraya-watson", kernel, x, means, start);
+        let reference = Reference::new("nadaraya-watson", kernel, x, context, start);
         Ok(FittedNadarayaWatson { bandwidth, tried, reference, kernel: kernel.clone(), encoding, y })
     }
 }
@@ -85,7 +95,7 @@ impl NadarayaWatson {
 /// Refuses a kernel with negative values on a sample of the points: they are no weights.
 fn check_weights(kernel: &Kernel, x: ArrayView2<f64>, seed: u64) -> Result<()> {
     let rows = Rng::new(seed).fork(0x6e77).sample(x.nrows(), 300);
-    let sample = gram::<f64>(kernel, x.select(Axis(0), &rows).view());
+    let sample = gram::<f64>(kernel, x.select(Axis(0), &rows).view(), Device::Cpu)?;
     match sample.iter().find(|k| **k < 0.0) {
         None => Ok(()),
         Some(value) => Err(Error::input(format!(
@@ -98,17 +108,17 @@ fn check_weights(kernel: &Kernel, x: ArrayView2<f64>, seed: u64) -> Result<()> {
 /// `(1/n) Σ_i ‖f_{−i}(x_i) − y_i‖²` where `f_{−i}(x_i) = (Σ_j κ_ij y_j − κ_ii y_i) / (Σ_j κ_ij − κ_ii)`.
 ///
 /// What the others weigh is a difference. Where it has lost digits, the rows are computed anew without their diagonal.
-fn leave_one_out(kernel: &Kernel, x: ArrayView2<f64>, y: &Array2<f64>, h: f64, means: &Means) -> f64 {
+fn leave_one_out(kernel: &Kernel, x: ArrayView2<f64>, y: &Array2<f64>, h: f64, context: &FitContext) -> Result<f64> {
     const FEW: f64 = 1e-4;
     let (n, m) = y.dim();
     let x = &x / h;
     let columns = concatenate![Axis(1), *y, Array2::ones((n, 1))];
-    let operator = KernelOperator::new(kernel, x.view(), means.precision);
-    let diagonal = operator.diagonal();
-    let mut sums = operator.apply(columns.view()) - &columns * &diagonal.view().insert_axis(Axis(1));
+    let operator = KernelOperator::new(kernel, x.view(), context.precision, context.device)?;
+    let diagonal = operator.diagonal()?;
+    let mut sums = operator.apply(columns.view())? - &columns * &diagonal.view().insert_axis(Axis(1));
     let lonely: Vec<usize> = (0..n).filter(|&i| sums[[i, m]] <= FEW * diagonal[i]).collect();
     for rows in lonely.chunks(256) {
-        let mut k = gram_cross::<f64>(kernel, x.select(Axis(0), rows).view(), x.view());
+        let mut k = gram_cross::<f64>(kernel, x.select(Axis(0), rows).view(), x.view(), context.device)?;
         rows.iter().enumerate().for_each(|(r, &i)| k[[r, i]] = 0.0);
         let exact = matmul(k.view(), columns.view());
         rows.iter().zip(exact.rows()).for_each(|(&i, exact)| sums.row_mut(i).assign(&exact));
@@ -122,40 +132,40 @@ fn leave_one_out(kernel: &Kernel, x: ArrayView2<f64>, y: &Array2<f64>, h: f64, m
         };
         (predicted - y.row(i)).mapv(|e| e * e).sum()
     };
-    (0..n).map(error).sum::<f64>() / n as f64
+    Ok((0..n).map(error).sum::<f64>() / n as f64)
 }
 
 /// The h with the smallest error: a grid in steps of √2, then a golden section on log h between the best one's neighbours.
-fn smallest_error(tried: &mut Vec<Tried>, means: &Means, error: impl Fn(f64) -> f64) -> f64 {
+fn smallest_error(tried: &mut Vec<Tried>, context: &FitContext, error: impl Fn(f64) -> Result<f64>) -> Result<f64> {
     const STEPS: i32 = 10;
     const SECTIONS: usize = 12;
     let total = (2 * STEPS + 1) as usize + SECTIONS;
     let mut at = |log: f64| {
-        let tried_now = Tried { value: log.exp2(), error: error(log.exp2()) };
-        means.progress.step("bandwidth", tried.len() + 1, total, &format!("error {:.4e}", tried_now.error));
+        let tried_now = Tried { value: log.exp2(), error: error(log.exp2())? };
+        context.progress.step("bandwidth", tried.len() + 1, total, &format!("error {:.4e}", tried_now.error));
         tried.push(tried_now);
-        tried_now.error
+        Ok(tried_now.error)
     };
-    let errors: Vec<f64> = (-STEPS..=STEPS).map(|i| at(f64::from(i) / 2.0)).collect();
+    let errors: Vec<f64> = (-STEPS..=STEPS).map(|i| at(f64::from(i) / 2.0)).collect::<Result<_>>()?;
     let best = (0..errors.len()).min_by(|&a, &b| errors[a].total_cmp(&errors[b])).unwrap_or(0);
     let centre = f64::from(best as i32 - STEPS) / 2.0;
     let golden = (5f64.sqrt() - 1.0) / 2.0;
     let (mut low, mut high) = (centre - 0.5, centre + 0.5);
     let (mut a, mut b) = (high - golden * (high - low), low + golden * (high - low));
-    let (mut at_a, mut at_b) = (at(a), at(b));
+    let (mut at_a, mut at_b) = (at(a)?, at(b)?);
     for _ in 2..SECTIONS {
         if at_a < at_b {
             (high, b, at_b) = (b, a, at_a);
             a = high - golden * (high - low);
-            at_a = at(a);
+            at_a = at(a)?;
         } else {
             (low, a, at_a) = (a, b, at_b);
             b = low + golden * (high - low);
-            at_b = at(b);
+            at_b = at(b)?;
         }
     }
     tried.sort_by(|a, b| a.value.total_cmp(&b.value));
-    tried.iter().min_by(|a, b| a.error.total_cmp(&b.error)).map_or(1.0, |t| t.value)
+    Ok(tried.iter().min_by(|a, b| a.error.total_cmp(&b.error)).map_or(1.0, |t| t.value))
 }
 
 impl FittedNadarayaWatson {
@@ -166,7 +176,14 @@ impl FittedNadarayaWatson {
         let (points, h) = (self.reference.points(), self.bandwidth);
         let columns = concatenate![Axis(1), self.y, Array2::ones((points.nrows(), 1))];
         let precision = self.reference.origin.precision;
-        let sums = cross_apply(&self.kernel, (&x / h).view(), (&points / h).view(), columns.view(), precision);
+        let sums = cross_apply(
+            &self.kernel,
+            (&x / h).view(),
+            (&points / h).view(),
+            columns.view(),
+            precision,
+            self.reference.device,
+        )?;
         let m = self.y.ncols();
         let mean: Array1<f64> = self.y.mean_axis(Axis(0)).expect("a fitted model has points");
         let mut scores = sums.slice(s![.., ..m]).to_owned();
@@ -202,8 +219,8 @@ impl Saved for FittedNadarayaWatson {
         bundle.put("y", self.y.view());
     }
 
-    fn unpack(bundle: &Bundle) -> Result<Self> {
-        let reference = Reference::unpack(bundle)?;
+    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
+        let reference = Reference::unpack(bundle, device)?;
         let encoding = Encoding::unpack(bundle)?;
         let y = bundle.matrix("y")?;
         fits("y", y.dim(), (reference.origin.n, encoding.width()))?;

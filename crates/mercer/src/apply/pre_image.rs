@@ -1,6 +1,8 @@
 //! From coordinates in feature space back to points.
 
 use super::graph::nearest_neighbours;
+use crate::Result;
+use crate::compute::Device;
 use crate::kernel::{Base, Kernel};
 use crate::linalg::matmul;
 use crate::operator::gram_cross;
@@ -42,13 +44,14 @@ pub(super) fn fixed_point(
     x: ArrayView2<f64>,
     gamma: ArrayView2<f64>,
     mut p: Array2<f64>,
-) -> Array2<f64> {
+    device: Device,
+) -> Result<Array2<f64>> {
     const ROUNDS: usize = 100;
     const STRIP: usize = 1024;
     let largest = kernel.value(&[0.0], &[0.0]);
     for (mut p, gamma) in p.axis_chunks_iter_mut(Axis(0), STRIP).zip(gamma.axis_chunks_iter(Axis(0), STRIP)) {
         for _ in 0..ROUNDS {
-            let mut w = gram_cross::<f64>(kernel, p.view(), x);
+            let mut w = gram_cross::<f64>(kernel, p.view(), x, device)?;
             Zip::from(&mut w).and(&gamma).for_each(|w, gamma| *w *= gamma);
             let total = w.sum_axis(Axis(1));
             let next = matmul(w.view(), x);
@@ -67,5 +70,5 @@ pub(super) fn fixed_point(
             }
         }
     }
-    p
+    Ok(p)
 }

@@ -1,7 +1,8 @@
+use crate::compute::Device;
 use crate::linalg::{Panel, eigh, matmul_into};
 use crate::operator::Operator;
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, FitContext, Result};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, Axis, s};
 
@@ -10,7 +11,7 @@ use ndarray::{Array1, Array2, Axis, s};
 /// By randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber): pivots are drawn with the residual diagonal as their
 /// probability, a block at a time, so that a few hundred rows of the operator are all it takes.
 pub struct LowRankPreconditioner {
-    /// Orthonormal columns `[n, r]`, on the device that was current.
+    /// Orthonormal columns `[n, r]`, on the context's device.
     u: Panel,
     /// Σ, descending `[r]`.
     sigma: Array1<f64>,
@@ -18,10 +19,10 @@ pub struct LowRankPreconditioner {
 
 impl LowRankPreconditioner {
     /// Of rank `rank` at most; less where the operator has less.
-    pub fn new(operator: &dyn Operator, rank: usize, seed: u64) -> Result<LowRankPreconditioner> {
-        let f = Panel::on_current(pivoted_cholesky(operator, rank.min(operator.n()), seed)?)?;
+    pub fn new(operator: &dyn Operator, rank: usize, context: &FitContext<'_>) -> Result<LowRankPreconditioner> {
+        let f = Panel::from_host(context.device, pivoted_cholesky(operator, rank.min(operator.n()), context.seed)?)?;
         // FFᵀ = UΣUᵀ with FᵀF = VΣVᵀ and U = F V Σ^{−1/2}.
-        let (mut sigma, mut v) = eigh(f.t_matmul(&f)?.view())?;
+        let (mut sigma, mut v) = eigh(context.device, f.t_matmul(&f)?.view())?;
         let kept = sigma.iter().take_while(|&&s| s > 1e-13 * sigma[0]).count();
         sigma.truncate(kept);
         v = v.slice(s![.., ..kept]).to_owned();
@@ -53,7 +54,7 @@ fn pivoted_cholesky(operator: &dyn Operator, rank: usize, seed: u64) -> Result<A
     let n = operator.n();
     let all: Vec<usize> = (0..n).collect();
     let mut rng = Rng::new(seed).fork(0x7069_766f);
-    let mut left = operator.diagonal().mapv(|d| d.max(0.0));
+    let mut left = operator.diagonal()?.mapv(|d| d.max(0.0));
     let trace = left.sum();
     if !(trace > 0.0 && trace.is_finite()) {
         return Err(Error::Numerical(format!("the kernel matrix has the trace {trace}; it needs a number above zero")));
@@ -63,11 +64,11 @@ fn pivoted_cholesky(operator: &dyn Operator, rank: usize, seed: u64) -> Result<A
     while done < rank && left.sum() > 1e-13 * trace {
         let pivots = draw(&left, BLOCK.min(rank - done), &mut rng);
         // The residual columns G = K[:, S] − F F[S]ᵀ, of which G[S] = QΛQᵀ is the pivot block.
-        let mut g = operator.block(&all, &pivots);
+        let mut g = operator.block(&all, &pivots)?;
         let known = f.slice(s![.., ..done]);
         matmul_into(g.view_mut(), Accum::Add, known, known.select(Axis(0), &pivots).t(), -1.0, Par::rayon(0));
         // Pivots that depend on each other leave a singular block, which its eigenvectors sort out: F ← [F, G QΛ^{−1/2}].
-        let (λ, q) = eigh(g.select(Axis(0), &pivots).view())?;
+        let (λ, q) = eigh(Device::Cpu, g.select(Axis(0), &pivots).view())?;
         let kept = λ.iter().take_while(|&&l| l > 1e-10 * λ[0] && l > 1e-13 * trace / n as f64).count();
         let mut rotation = q.slice_move(s![.., ..kept]);
         rotation.axis_iter_mut(Axis(1)).zip(&λ).for_each(|(mut column, l)| column /= l.sqrt());

@@ -1,4 +1,6 @@
-use super::{Means, check_finite};
+use super::check_finite;
+use crate::FitContext;
+use crate::compute::Device;
 use crate::data::Scaler;
 use crate::kernel::Kernel;
 use crate::model::Bundle;
@@ -16,6 +18,8 @@ pub struct Reference {
     pub origin: Origin,
     /// Applied to new points first, when the data was scaled before the fit.
     pub scaler: Option<Scaler>,
+    /// Where kernel values of new points are computed.
+    pub device: Device,
     /// X `[n, d]`
     pub(super) points: Array2<f64>,
 }
@@ -25,7 +29,7 @@ impl Reference {
         method: &str,
         kernel: impl Display,
         x: ArrayView2<f64>,
-        means: &Means,
+        context: &FitContext,
         start: Instant,
     ) -> Reference {
         let origin = Origin {
@@ -33,12 +37,12 @@ impl Reference {
             kernel: kernel.to_string(),
             n: x.nrows(),
             d: x.ncols(),
-            precision: means.precision,
-            seed: means.seed,
+            precision: context.precision,
+            seed: context.seed,
             seconds: start.elapsed().as_secs_f64(),
             data: String::new(),
         };
-        Reference { origin, scaler: None, points: x.to_owned() }
+        Reference { origin, scaler: None, device: context.device, points: x.to_owned() }
     }
 
     /// The points X `[n, d]` of the fit, scaled where they were.
@@ -62,10 +66,11 @@ impl Reference {
         bundle.put("points", self.points.view());
     }
 
-    pub(super) fn unpack(bundle: &Bundle) -> Result<Reference> {
+    pub(super) fn unpack(bundle: &Bundle, device: Device) -> Result<Reference> {
         let reference = Reference {
             origin: bundle.value("origin")?,
             scaler: bundle.value("scaler")?,
+            device,
             points: bundle.matrix("points")?,
         };
         fits("points", reference.points.dim(), (reference.origin.n, reference.origin.d))?;
@@ -102,8 +107,8 @@ pub trait Saved: Sized {
     /// Puts everything but the kind into `bundle`.
     fn pack(&self, bundle: &mut Bundle);
 
-    /// Builds the value from a bundle of this kind.
-    fn unpack(bundle: &Bundle) -> Result<Self>;
+    /// Builds the value from a bundle of this kind, to compute on `device`.
+    fn unpack(bundle: &Bundle, device: Device) -> Result<Self>;
 
     /// Writes the value to a file, whole or not at all.
     fn save(&self, path: &Path) -> Result<()> {
@@ -114,14 +119,14 @@ pub trait Saved: Sized {
     }
 
     /// Reads the value back; a file of another kind is refused.
-    fn load(path: &Path) -> Result<Self> {
+    fn load(path: &Path, device: Device) -> Result<Self> {
         let bundle = Bundle::read(path)?;
         let read = || {
             let kind = bundle.text("kind")?;
             if kind != Self::KIND {
                 return Err(Error::input(format!("holds a model of kind '{kind}', not '{}'", Self::KIND)));
             }
-            Self::unpack(&bundle)
+            Self::unpack(&bundle, device)
         };
         read().map_err(|e| Error::file(path, e.to_string()))
     }

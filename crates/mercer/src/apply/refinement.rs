@@ -12,26 +12,32 @@ use rayon::prelude::*;
 /// Where `‖A‖/smallest` allows it, A is factored in single precision, in half the time, and the solution refined,
 /// `X ← X + Ã⁻¹(B − AX)`, until it is as good as the factor in double precision would have made it (LAPACK's `dsposv`);
 /// else, when the refinement stalls, or on a GPU, A is factored in double precision.
-pub(super) fn solve_positive_definite(a: Array2<f64>, b: ArrayView2<f64>, smallest: f64) -> Result<Array2<f64>> {
+pub(super) fn solve_positive_definite(
+    device: Device,
+    a: Array2<f64>,
+    b: ArrayView2<f64>,
+    smallest: f64,
+) -> Result<Array2<f64>> {
     /// Below this a factor in double precision takes no time.
     const FEW: usize = 500;
     /// Condition number up to which a factor in single precision (rounding 6e-8) refines quickly.
     const CONDITION: f64 = 3e6;
     let a = DenseOperator::new(a);
     // A GPU that factors in double precision is done before the host has refined.
-    let on_host = Device::current() == Device::Cpu;
-    if on_host && a.n() > FEW && infinity_norm(a.matrix()) < CONDITION * smallest {
+    if device == Device::Cpu && a.n() > FEW && infinity_norm(a.matrix()) < CONDITION * smallest {
         let single = in_single_precision(a.matrix());
-        if let Some(x) = Cholesky::new(single.t()).ok().and_then(|factor| refined(&a, &factor, b)) {
+        if let Ok(factor) = Cholesky::new(device, single.t())
+            && let Some(x) = refined(&a, &factor, b)?
+        {
             return Ok(x);
         }
     }
     // A is symmetric, and its transpose lies column by column, as the factorisation likes it.
-    Ok(Cholesky::new(a.matrix().t())?.solve(b))
+    Cholesky::new(device, a.matrix().t())?.solve(b)
 }
 
 /// `X ← X + Ã⁻¹R`, `R = B − AX`, as long as that halves the residual; none unless then `‖r‖ ≤ √n ε ‖A‖‖x‖` in each column.
-fn refined(a: &DenseOperator<f64>, factor: &Cholesky<f32>, b: ArrayView2<f64>) -> Option<Array2<f64>> {
+fn refined(a: &DenseOperator<f64>, factor: &Cholesky<f32>, b: ArrayView2<f64>) -> Result<Option<Array2<f64>>> {
     const ROUNDS: usize = 30;
     let goal = (a.n() as f64).sqrt() * f64::EPSILON * infinity_norm(a.matrix());
     let mut x = Array2::<f64>::zeros(b.dim());
@@ -41,8 +47,8 @@ fn refined(a: &DenseOperator<f64>, factor: &Cholesky<f32>, b: ArrayView2<f64>) -
         // Each residual column is brought to unit size first, which single precision can hold.
         let sizes = column_maxima(r.view()).mapv(|m| if m > 0.0 { m } else { 1.0 });
         let unit = (&r / &sizes).mapv(|r| r as f32);
-        let next = &x + &(factor.solve(unit.view()).mapv(f64::from) * &sizes);
-        r = &b - &a.apply(next.view());
+        let next = &x + &(factor.solve(unit.view())?.mapv(f64::from) * &sizes);
+        r = &b - &a.apply(next.view())?;
         let (residual, size) = (column_maxima(r.view()), column_maxima(next.view()));
         let excess: Array1<f64> =
             residual.iter().zip(&size).map(|(r, x)| if *r == 0.0 { 0.0 } else { r / (goal * x) }).collect();
@@ -51,11 +57,11 @@ fn refined(a: &DenseOperator<f64>, factor: &Cholesky<f32>, b: ArrayView2<f64>) -
             x = next;
         }
         if worst == 0.0 || worst.is_nan() || worst > 0.5 * before {
-            return (worst.min(before) <= 1.0).then_some(x);
+            return Ok((worst.min(before) <= 1.0).then_some(x));
         }
         before = worst;
     }
-    None
+    Ok(None)
 }
 
 /// The largest magnitude of each column `[m]`.

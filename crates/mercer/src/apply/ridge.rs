@@ -4,7 +4,8 @@ use super::preconditioner::LowRankPreconditioner;
 use super::reference::{Reference, Saved, fits};
 use super::refinement::solve_positive_definite;
 use super::targets::Encoding;
-use super::{Alpha, Means, Tried, check_points};
+use super::{Alpha, FitContext, Tried, check_points};
+use crate::compute::Device;
 use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, eigh, matmul};
@@ -21,12 +22,12 @@ use std::time::Instant;
 /// `f(x)` is the largest.
 ///
 /// ```
-/// use mercer::apply::{Alpha, Means, Ridge, RidgeSolver};
+/// use mercer::apply::{Alpha, FitContext, Ridge, RidgeSolver};
 /// use mercer::{data::Target, kernel::Kernel};
 /// let x = ndarray::Array2::from_shape_fn((50, 1), |(i, _)| i as f64 / 10.0);
 /// let y = Target::Values(x.iter().map(|x| x.sin()).collect());
 /// let ridge = Ridge { alpha: Alpha::Fixed(1e-6), solver: RidgeSolver::Direct };
-/// let fitted = ridge.fit(&Kernel::parse("rbf(1)")?, x.view(), &y, &Means::default())?;
+/// let fitted = ridge.fit(&Kernel::parse("rbf(1)")?, x.view(), &y, &FitContext::default())?;
 /// let at = fitted.scores(ndarray::array![[2.22]].view())?[[0, 0]];
 /// assert!((at - 2.22f64.sin()).abs() < 1e-5);
 /// # Ok::<(), mercer::Error>(())
@@ -74,11 +75,11 @@ impl RidgeSolver {
         RidgeSolver::ConjugateGradients { tolerance, iterations: 1000, rank: None }
     }
 
-    fn chosen(self, n: usize, alpha: Alpha, means: &Means) -> RidgeSolver {
-        let fits = means.budget.allows(2 * (n as u64).pow(2) * 8);
+    fn chosen(self, n: usize, alpha: Alpha, context: &FitContext) -> RidgeSolver {
+        let fits = context.budget.allows(2 * (n as u64).pow(2) * 8);
         match self {
             RidgeSolver::Auto if alpha == Alpha::LeaveOneOut || (n <= 10_000 && fits) => RidgeSolver::Direct,
-            RidgeSolver::Auto => RidgeSolver::conjugate_gradients(means.precision),
+            RidgeSolver::Auto => RidgeSolver::conjugate_gradients(context.precision),
             chosen => chosen,
         }
     }
@@ -118,18 +119,18 @@ struct System<'a> {
     x: ArrayView2<'a, f64>,
     /// `[n, m]`
     y: ArrayView2<'a, f64>,
-    means: &'a Means<'a>,
+    context: &'a FitContext<'a>,
 }
 
 impl Ridge {
     /// Fits the points `x` `[n, d]` with their targets.
-    pub fn fit(&self, kernel: &Kernel, x: ArrayView2<f64>, y: &Target, means: &Means) -> Result<FittedRidge> {
+    pub fn fit(&self, kernel: &Kernel, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedRidge> {
         let start = Instant::now();
         check_points(x)?;
         self.alpha.check(x.nrows())?;
         let (encoding, y) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
-        let system = System { kernel, x, y: y.view(), means };
-        let solved = match self.solver.chosen(x.nrows(), self.alpha, means) {
+        let system = System { kernel, x, y: y.view(), context };
+        let solved = match self.solver.chosen(x.nrows(), self.alpha, context) {
             RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
                 let rank = rank.unwrap_or(2 * x.nrows().isqrt()).min(x.nrows());
                 system.iterative(self.alpha, &Iteration { tolerance, limit: iterations, rank })?
@@ -141,7 +142,7 @@ impl Ridge {
             tried: solved.tried,
             iterations: solved.iterations,
             residual: solved.residual,
-            reference: Reference::new("ridge", kernel, x, means, start),
+            reference: Reference::new("ridge", kernel, x, context, start),
             kernel: kernel.clone(),
             encoding,
             coefficients: solved.coefficients,
@@ -164,12 +165,12 @@ impl System<'_> {
         let n = self.x.nrows();
         // Cholesky holds K and its factor; an eigendecomposition two more.
         let matrices = if matches!(alpha, Alpha::Fixed(_)) { 2 } else { 4 };
-        self.means.budget.require(
+        self.context.budget.require(
             format!("direct ridge regression on {n} points"),
             matrices * (n as u64).pow(2) * 8,
             "solve by conjugate gradients with α given or by cross-validation, or fit fewer points",
         )?;
-        let mut k = gram::<f64>(self.kernel, self.x);
+        let mut k = gram::<f64>(self.kernel, self.x, self.context.device)?;
         let scale = k.diag().sum() / n as f64;
         let (alpha, tried) = match alpha {
             Alpha::Fixed(alpha) => (alpha, vec![]),
@@ -180,13 +181,13 @@ impl System<'_> {
             }
         };
         k.diag_mut().mapv_inplace(|d| d + alpha);
-        let coefficients = solve_positive_definite(k, self.y, alpha)?;
+        let coefficients = solve_positive_definite(self.context.device, k, self.y, alpha)?;
         Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None })
     }
 
     /// One eigendecomposition serves every α, and the solution.
     fn by_leave_one_out(&self, k: Array2<f64>, grid: &[f64]) -> Result<Solved> {
-        let (λ, u) = eigh(k.view())?;
+        let (λ, u) = eigh(self.context.device, k.view())?;
         drop(k);
         let tried = leave_one_out_kernel(u.view(), &λ, self.y, grid);
         let alpha = best(&tried)?;
@@ -197,15 +198,15 @@ impl System<'_> {
     /// One eigendecomposition a fold serves every α.
     fn cross_validated(&self, k: ArrayView2<f64>, folds: usize, grid: &[f64]) -> Result<Vec<Tried>> {
         let mut done = 0;
-        cross_validate(self.x.nrows(), folds, self.means.seed, grid, |rest, out| {
+        cross_validate(self.x.nrows(), folds, self.context.seed, grid, |rest, out| {
             let rows = k.select(Axis(0), rest);
-            let (λ, u) = eigh(rows.select(Axis(1), rest).view())?;
+            let (λ, u) = eigh(self.context.device, rows.select(Axis(1), rest).view())?;
             let uy = matmul(u.t(), self.y.select(Axis(0), rest).view());
             // Predictions K[out, rest] U (Λ + α)⁻¹ Uᵀy.
             let ku = matmul(rows.select(Axis(1), out).t(), u.view());
             let truth = self.y.select(Axis(0), out);
             done += 1;
-            self.means.progress.step("cross-validation", done, folds, "");
+            self.context.progress.step("cross-validation", done, folds, "");
             let error =
                 |&alpha: &f64| squared_error(filtered_inverse(ku.view(), &λ, uy.view(), alpha).view(), truth.view());
             Ok(grid.iter().map(error).collect())
@@ -241,13 +242,13 @@ impl System<'_> {
         let n = self.x.nrows() as u64;
         // The factor, its orthonormal form, and about eight blocks of vectors.
         let other = 8 * n * (2 * iteration.rank as u64 + 8 * self.y.ncols() as u64);
-        self.means.budget.require(
+        self.context.budget.require(
             format!("the preconditioner of rank {} for {n} points", iteration.rank),
             other,
             "use a smaller rank",
         )?;
-        let operator = self.means.operator(self.kernel, self.x, other);
-        let preconditioner = LowRankPreconditioner::new(operator.as_ref(), iteration.rank, self.means.seed)?;
+        let operator = self.context.operator(self.kernel, self.x, other)?;
+        let preconditioner = LowRankPreconditioner::new(operator.as_ref(), iteration.rank, self.context)?;
         Ok((operator, preconditioner))
     }
 
@@ -267,8 +268,9 @@ impl System<'_> {
         };
         let precondition = |v: &Panel| preconditioner.solve(alpha, v);
         let Iteration { tolerance, limit, .. } = *iteration;
-        let (y, start) = (Panel::on_current(self.y.to_owned())?, Panel::on_current(start)?);
-        conjugate_gradients(&shifted, &precondition, &y, start, tolerance, limit, self.means.progress)
+        let (y, start) =
+            (Panel::from_host(self.context.device, self.y.to_owned())?, Panel::from_host(self.context.device, start)?);
+        conjugate_gradients(&shifted, &precondition, &y, start, tolerance, limit, self.context.progress)
     }
 
     /// Cross-validation by conjugate gradients, over the α that every fold has tried. Above [`MANY`] points a single fold
@@ -277,7 +279,7 @@ impl System<'_> {
         let n = self.x.nrows();
         let looked_at = if n > MANY { 1 } else { folds };
         let mut paths = Vec::new();
-        for out in parts(n, folds, self.means.seed).into_iter().take(looked_at) {
+        for out in parts(n, folds, self.context.seed).into_iter().take(looked_at) {
             paths.push(self.path(&out, iteration)?);
         }
         let shortest = paths.iter().map(Vec::len).min().unwrap_or(0);
@@ -293,7 +295,7 @@ impl System<'_> {
         let rest: Vec<usize> = (0..kept.len()).filter(|&i| kept[i]).collect();
         let (x, y) = (self.x.select(Axis(0), &rest), self.y.select(Axis(0), &rest));
         let (x_out, y_out) = (self.x.select(Axis(0), out), self.y.select(Axis(0), out));
-        let system = System { kernel: self.kernel, x: x.view(), y: y.view(), means: self.means };
+        let system = System { kernel: self.kernel, x: x.view(), y: y.view(), context: self.context };
         // α is found to half a decade, for which three digits of the solution are plenty.
         let rough = Iteration {
             tolerance: iteration.tolerance.max(1e-4),
@@ -310,7 +312,14 @@ impl System<'_> {
                 Err(Error::NoConvergence { .. }) if !tried.is_empty() => break,
                 Err(error) => return Err(error),
             }
-            let predicted = cross_apply(self.kernel, x_out.view(), x.view(), c.view(), self.means.precision);
+            let predicted = cross_apply(
+                self.kernel,
+                x_out.view(),
+                x.view(),
+                c.view(),
+                self.context.precision,
+                self.context.device,
+            )?;
             let error = squared_error(predicted.view(), y_out.view()) / out.len() as f64;
             tried.push(Tried { value: alpha, error });
             let rising = tried.windows(2).rev().take(2).filter(|w| w[1].error > w[0].error).count();
@@ -333,7 +342,14 @@ impl FittedRidge {
     pub fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         let x = self.reference.prepare(x)?;
         let precision = self.reference.origin.precision;
-        Ok(cross_apply(&self.kernel, x.view(), self.reference.points(), self.coefficients.view(), precision))
+        cross_apply(
+            &self.kernel,
+            x.view(),
+            self.reference.points(),
+            self.coefficients.view(),
+            precision,
+            self.reference.device,
+        )
     }
 
     /// Predictions at new points `[m, d]`: numbers or classes, as it was fitted.
@@ -360,8 +376,8 @@ impl Saved for FittedRidge {
         bundle.put("coefficients", self.coefficients.view());
     }
 
-    fn unpack(bundle: &Bundle) -> Result<Self> {
-        let reference = Reference::unpack(bundle)?;
+    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
+        let reference = Reference::unpack(bundle, device)?;
         let encoding = Encoding::unpack(bundle)?;
         let coefficients = bundle.matrix("coefficients")?;
         fits("coefficients", coefficients.dim(), (reference.origin.n, encoding.width()))?;

@@ -2,6 +2,7 @@ use super::alpha::{best, cross_validate, grid, leave_one_out, squared_error};
 use super::reference::{Saved, fits};
 use super::targets::Encoding;
 use super::{Alpha, Tried, check_finite, check_points};
+use crate::compute::Device;
 use crate::data::Target;
 use crate::linalg::{eigh, matmul};
 use crate::model::Bundle;
@@ -55,7 +56,7 @@ struct Path {
 
 impl Path {
     fn new(phi: ArrayView2<f64>, y: ArrayView2<f64>) -> Result<Path> {
-        let (λ, q) = eigh(matmul(phi.t(), phi).view())?;
+        let (λ, q) = eigh(Device::Cpu, matmul(phi.t(), phi).view())?;
         // Directions at the level of rounding carry no information, and 0/0 is not an answer at α = 0.
         let kept = λ.iter().take_while(|&&l| l > 1e-14 * λ[0]).count();
         let (λ, q) = (λ[..kept].to_vec(), q.slice_move(ndarray::s![.., ..kept]));
@@ -130,8 +131,8 @@ impl Saved for FittedSpectralRidge {
         bundle.put("weights", self.weights.view());
     }
 
-    fn unpack(bundle: &Bundle) -> Result<Self> {
-        let spectrum = Spectrum::unpack(bundle)?;
+    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
+        let spectrum = Spectrum::unpack(bundle, device)?;
         let encoding = Encoding::unpack(bundle)?;
         let weights = bundle.matrix("weights")?;
         fits("weights", weights.dim(), (spectrum.k(), encoding.width()))?;

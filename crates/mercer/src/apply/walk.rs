@@ -1,6 +1,7 @@
 //! The random walk on an affinity, and its slow functions: what Laplacian eigenmaps and diffusion maps share.
 
-use super::{EigenSolver, Means, fix_signs};
+use super::{EigenSolver, FitContext, fix_signs};
+use crate::compute::Device;
 use crate::linalg::{eigh, matmul};
 use crate::operator::Operator;
 use crate::spectrum::{top_pairs, zero_threshold};
@@ -27,8 +28,8 @@ impl<'a> RandomWalk<'a> {
     /// joined to is an error.
     pub fn new(affinity: &'a dyn Operator, a: f64) -> Result<RandomWalk<'a>> {
         let n = affinity.n();
-        let sums = |v: Array1<f64>| affinity.apply(v.insert_axis(Axis(1)).view()).remove_axis(Axis(1));
-        let q = sums(Array1::ones(n));
+        let sums = |v: Array1<f64>| affinity.apply(v.insert_axis(Axis(1)).view()).map(|s| s.remove_axis(Axis(1)));
+        let q = sums(Array1::ones(n))?;
         if let Some(i) = q.iter().position(|d| !(*d > 0.0 && d.is_finite())) {
             return Err(Error::input(format!(
                 "row {} (counted from 1) has the degree {}: affinities must be at least zero and join every point to another; \
@@ -38,7 +39,7 @@ impl<'a> RandomWalk<'a> {
             )));
         }
         let weights = q.mapv(|q| q.powf(-a));
-        let d = &weights * &sums(weights.clone());
+        let d = &weights * &sums(weights.clone())?;
         let scale = &weights / &d.mapv(f64::sqrt);
         let total = d.sum();
         Ok(RandomWalk { inner: affinity, weights, scale, root: d.mapv(|d| (d / total).sqrt()) })
@@ -55,23 +56,23 @@ impl Operator for RandomWalk<'_> {
         self.inner.n()
     }
 
-    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         let (scale, root) = (self.scale.view().insert_axis(Axis(1)), self.root.view().insert_axis(Axis(1)));
-        let walked = self.inner.apply((&v * &scale).view()) * scale;
-        walked - matmul(root, matmul(root.t(), v).view())
+        let walked = self.inner.apply((&v * &scale).view())? * scale;
+        Ok(walked - matmul(root, matmul(root.t(), v).view()))
     }
 
-    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
-        let mut block = self.inner.block(rows, columns);
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+        let mut block = self.inner.block(rows, columns)?;
         for ((a, b), w) in block.indexed_iter_mut() {
             let (i, j) = (rows[a], columns[b]);
             *w = self.scale[i] * *w * self.scale[j] - self.root[i] * self.root[j];
         }
-        block
+        Ok(block)
     }
 
-    fn diagonal(&self) -> Array1<f64> {
-        self.inner.diagonal() * &self.scale * &self.scale - &self.root * &self.root
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        Ok(self.inner.diagonal()? * &self.scale * &self.scale - &self.root * &self.root)
     }
 
     fn roundoff(&self) -> f64 {
@@ -95,12 +96,12 @@ pub(super) fn slow_functions(
     k: usize,
     solver: EigenSolver,
     tolerance: f64,
-    means: &Means,
+    context: &FitContext,
 ) -> Result<SlowFunctions> {
     let (values, u) = match solver.chosen(walk.n(), k) {
-        EigenSolver::Exact => dense_pairs(walk, k, means)?,
+        EigenSolver::Exact => dense_pairs(walk, k, context)?,
         _ => {
-            let top = top_pairs(walk, k, tolerance, means.seed, means.progress)?;
+            let top = top_pairs(walk, k, tolerance, context)?;
             (top.values, top.vectors)
         }
     };
@@ -115,18 +116,18 @@ pub(super) fn slow_functions_sparse(
     k: usize,
     solver: EigenSolver,
     tolerance: f64,
-    means: &Means,
+    context: &FitContext,
 ) -> Result<SlowFunctions> {
     if solver.chosen(walk.n(), k) == EigenSolver::Exact {
-        let (values, u) = dense_pairs(walk, k, means)?;
+        let (values, u) = dense_pairs(walk, k, context)?;
         return finished(walk, values, u, k);
     }
     let mut worst = f64::INFINITY;
     for t in [256.0, 64.0, 16.0, 4.0, 1.0] {
-        let top = top_pairs(&Heat::new(walk, t), k, tolerance * 1e-2, means.seed, means.progress)?;
-        let image = walk.apply(top.vectors.view());
+        let top = top_pairs(&Heat::new(walk, t), k, tolerance * 1e-2, context)?;
+        let image = walk.apply(top.vectors.view())?;
         let projected = matmul(top.vectors.t(), image.view());
-        let (values, rotation) = eigh(((&projected + &projected.t()) * 0.5).view())?;
+        let (values, rotation) = eigh(Device::Cpu, ((&projected + &projected.t()) * 0.5).view())?;
         let u = matmul(top.vectors.view(), rotation.view());
         let residual = matmul(image.view(), rotation.view()) - &u * &aview1(&values);
         worst = residual.map_axis(Axis(0), |r| r.dot(&r).sqrt()).fold(0.0, |m, &r| r.max(m));
@@ -145,15 +146,15 @@ pub(super) fn slow_functions_sparse(
 }
 
 /// All eigenpairs of the dense walk, of which the `k` largest are returned.
-fn dense_pairs(walk: &RandomWalk, k: usize, means: &Means) -> Result<(Vec<f64>, Array2<f64>)> {
+fn dense_pairs(walk: &RandomWalk, k: usize, context: &FitContext) -> Result<(Vec<f64>, Array2<f64>)> {
     let n = walk.n();
-    means.budget.require(
+    context.budget.require(
         format!("the exact eigendecomposition of {n} points"),
         4 * (n as u64).pow(2) * 8,
         "use the Krylov solver",
     )?;
     let all: Vec<usize> = (0..n).collect();
-    let (values, u) = eigh(walk.block(&all, &all).view())?;
+    let (values, u) = eigh(context.device, walk.block(&all, &all)?.view())?;
     Ok((values[..k].to_vec(), u.slice(s![.., ..k]).to_owned()))
 }
 
@@ -212,25 +213,25 @@ impl Operator for Heat<'_> {
     }
 
     /// `T_{m+1} = 2 S T_m − T_{m−1}`
-    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         let mut y = &v * self.series[0];
-        let (mut before, mut now) = (v.to_owned(), self.walk.apply(v));
+        let (mut before, mut now) = (v.to_owned(), self.walk.apply(v)?);
         for &c in &self.series[1..] {
             y.scaled_add(c, &now);
-            let next = self.walk.apply(now.view()) * 2.0 - before;
+            let next = self.walk.apply(now.view())? * 2.0 - before;
             (before, now) = (now, next);
         }
-        y
+        Ok(y)
     }
 
-    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
         let mut units = Array2::zeros((self.n(), columns.len()));
         columns.iter().enumerate().for_each(|(b, &j)| units[[j, b]] = 1.0);
-        self.apply(units.view()).select(Axis(0), rows)
+        Ok(self.apply(units.view())?.select(Axis(0), rows))
     }
 
-    fn diagonal(&self) -> Array1<f64> {
-        (0..self.n()).map(|i| self.block(&[i], &[i])[[0, 0]]).collect()
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        (0..self.n()).map(|i| Ok(self.block(&[i], &[i])?[[0, 0]])).collect()
     }
 
     fn roundoff(&self) -> f64 {
@@ -264,9 +265,9 @@ mod tests {
         let x = Array2::from_shape_simple_fn((700, 2), || rng.uniform());
         let graph = NeighbourGraph::new(x.view(), 8);
         let walk = RandomWalk::new(&graph, 0.0).unwrap();
-        let means = Means::default();
-        let exact = slow_functions_sparse(&walk, 5, EigenSolver::Exact, 1e-6, &means).unwrap();
-        let filtered = slow_functions_sparse(&walk, 5, EigenSolver::Krylov, 1e-6, &means).unwrap();
+        let context = FitContext::default();
+        let exact = slow_functions_sparse(&walk, 5, EigenSolver::Exact, 1e-6, &context).unwrap();
+        let filtered = slow_functions_sparse(&walk, 5, EigenSolver::Krylov, 1e-6, &context).unwrap();
         for (a, b) in exact.eigenvalues.iter().zip(&filtered.eigenvalues) {
             assert!((a - b).abs() < 1e-10, "{a} {b}");
         }
@@ -278,16 +279,22 @@ mod tests {
     fn the_constant_function_is_taken_out() {
         let mut rng = Rng::new(4);
         let x = Array2::from_shape_simple_fn((40, 2), || rng.normal());
-        let k = crate::operator::KernelOperator::new(&Kernel::parse("rbf(1)").unwrap(), x.view(), Precision::F64);
+        let k = crate::operator::KernelOperator::new(
+            &Kernel::parse("rbf(1)").unwrap(),
+            x.view(),
+            Precision::F64,
+            Device::Cpu,
+        )
+        .unwrap();
         for a in [0.0, 0.5, 1.0] {
             let walk = RandomWalk::new(&k, a).unwrap();
-            let image = walk.apply(walk.root.view().insert_axis(Axis(1)));
+            let image = walk.apply(walk.root.view().insert_axis(Axis(1))).unwrap();
             assert!(image.iter().all(|v| v.abs() < 1e-14));
             let all: Vec<usize> = (0..40).collect();
-            let block = walk.block(&all, &all);
+            let block = walk.block(&all, &all).unwrap();
             let v = Array2::from_shape_simple_fn((40, 2), || rng.normal());
-            assert!((walk.apply(v.view()) - block.dot(&v)).iter().all(|d| d.abs() < 1e-13));
-            assert!((walk.diagonal() - block.diag()).iter().all(|d| d.abs() < 1e-15));
+            assert!((walk.apply(v.view()).unwrap() - block.dot(&v)).iter().all(|d| d.abs() < 1e-13));
+            assert!((walk.diagonal().unwrap() - block.diag()).iter().all(|d| d.abs() < 1e-15));
         }
     }
 }

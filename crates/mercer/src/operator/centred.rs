@@ -13,11 +13,11 @@ pub struct Centred<'a> {
 
 impl<'a> Centred<'a> {
     /// Centres `inner`; takes one product with it.
-    pub fn new(inner: &'a dyn Operator) -> Self {
+    pub fn new(inner: &'a dyn Operator) -> Result<Self> {
         let n = inner.n();
-        let row_means = inner.apply(Array2::from_elem((n, 1), 1.0 / n as f64).view()).remove_axis(Axis(1));
+        let row_means = inner.apply(Array2::from_elem((n, 1), 1.0 / n as f64).view())?.remove_axis(Axis(1));
         let mean = row_means.mean().unwrap_or(0.0);
-        Centred { inner, row_means, mean }
+        Ok(Centred { inner, row_means, mean })
     }
 
     /// Row means of K `[n]`, and the mean of all of K: what centring a new point's kernel row needs.
@@ -31,10 +31,8 @@ impl Operator for Centred<'_> {
         self.inner.n()
     }
 
-    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
-        let mut y = self.inner.apply(centred_columns(v.to_owned()).view());
-        y = centred_columns(y);
-        y
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        Ok(centred_columns(self.inner.apply(centred_columns(v.to_owned()).view())?))
     }
 
     fn apply_panel(&self, v: &Panel) -> Result<Panel> {
@@ -46,16 +44,16 @@ impl Operator for Centred<'_> {
     }
 
     /// `(HKH)_ij = K_ij − m_i − m_j + m`
-    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
-        let mut block = self.inner.block(rows, columns);
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+        let mut block = self.inner.block(rows, columns)?;
         for ((a, b), k) in block.indexed_iter_mut() {
             *k += self.mean - self.row_means[rows[a]] - self.row_means[columns[b]];
         }
-        block
+        Ok(block)
     }
 
-    fn diagonal(&self) -> Array1<f64> {
-        self.inner.diagonal() - 2.0 * &self.row_means + self.mean
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        Ok(self.inner.diagonal()? - 2.0 * &self.row_means + self.mean)
     }
 
     fn roundoff(&self) -> f64 {

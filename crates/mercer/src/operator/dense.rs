@@ -1,10 +1,11 @@
-use super::cuda::{CudaKernel, compiles};
-use super::matrix_free::fill;
+use super::cuda::CudaKernel;
+use super::matrix_free::{fill, gpu_for};
 use super::memory::zeros;
 use super::points::Plan;
 use super::tile::{deal, mirror, upper_tiles};
 use super::{Operator, Real, Stored};
-use crate::compute::cuda;
+use crate::Result;
+use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::matmul_into;
 use faer::{Accum, Par};
@@ -35,7 +36,7 @@ impl<T: Real> Operator for DenseOperator<T> {
     }
 
     /// Row blocks on threads; within one, partial sums over column chunks are added in f64.
-    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         const ROWS: usize = 256;
         const COLUMNS: usize = 2048;
         let rounded = v.mapv(T::of);
@@ -49,15 +50,15 @@ impl<T: Real> Operator for DenseOperator<T> {
                 y.zip_mut_with(&product, |y, p| *y += p.wide());
             }
         });
-        y
+        Ok(y)
     }
 
-    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
-        Array2::from_shape_fn((rows.len(), columns.len()), |(a, b)| self.k[[rows[a], columns[b]]].wide())
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+        Ok(Array2::from_shape_fn((rows.len(), columns.len()), |(a, b)| self.k[[rows[a], columns[b]]].wide()))
     }
 
-    fn diagonal(&self) -> Array1<f64> {
-        self.k.diag().iter().map(|d| d.wide()).collect()
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        Ok(self.k.diag().iter().map(|d| d.wide()).collect())
     }
 
     fn stored(&self) -> Option<Stored<'_>> {
@@ -65,24 +66,24 @@ impl<T: Real> Operator for DenseOperator<T> {
     }
 
     fn roundoff(&self) -> f64 {
-        T::PRECISION.roundoff()
+        T::PRECISION.roundoff(Device::Cpu)
     }
 }
 
 /// The kernel matrix `κ(X,X)` `[n, n]` of points `[n, d]`; each symmetric half is computed once.
 ///
 /// ```
-/// use mercer::{kernel::Kernel, operator::gram};
-/// let k = gram::<f64>(&Kernel::parse("rbf(1)")?, ndarray::array![[0.0], [2.0]].view());
+/// use mercer::{compute::Device, kernel::Kernel, operator::gram};
+/// let k = gram::<f64>(&Kernel::parse("rbf(1)")?, ndarray::array![[0.0], [2.0]].view(), Device::Cpu)?;
 /// assert_eq!(k[[0, 0]], 1.0);
 /// assert!((k[[0, 1]] - (-2.0f64).exp()).abs() < 1e-15 && k[[0, 1]] == k[[1, 0]]);
 /// # Ok::<(), mercer::Error>(())
 /// ```
-pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<T> {
-    let plan = Plan::new(kernel, x);
-    if let Some(k) = on_device(kernel, x, x, true) {
-        return k;
+pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, device: Device) -> Result<Array2<T>> {
+    if let Some(k) = on_gpu(kernel, x, x, true, device)? {
+        return Ok(k);
     }
+    let plan = Plan::new(kernel, x);
     let (points, diagonal) = (plan.points::<T>(x), plan.diagonal(x));
     let n = points.n;
     let mut out: Vec<T> = zeros(n * n);
@@ -101,33 +102,42 @@ pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<T> {
             }
         }
     });
-    Array2::from_shape_vec((n, n), out).expect("n² values")
+    Ok(Array2::from_shape_vec((n, n), out).expect("n² values"))
 }
 
 /// The kernel matrix `κ(X,Z)` `[n, m]` of points `[n, d]` and `[m, d]`.
-pub fn gram_cross<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>) -> Array2<T> {
-    let plan = Plan::new(kernel, z);
-    if let Some(k) = on_device(kernel, x, z, false) {
-        return k;
+pub fn gram_cross<T: Real>(
+    kernel: &Kernel,
+    x: ArrayView2<f64>,
+    z: ArrayView2<f64>,
+    device: Device,
+) -> Result<Array2<T>> {
+    if let Some(k) = on_gpu(kernel, x, z, false, device)? {
+        return Ok(k);
     }
+    let plan = Plan::new(kernel, z);
     let mut out = Array2::from_shape_vec((x.nrows(), z.nrows()), zeros(x.nrows() * z.nrows())).expect("n·m values");
     fill(&plan, &plan.points(x), &plan.points(z), out.view_mut());
-    out
+    Ok(out)
 }
 
-/// Fewer values than this are computed sooner than they are asked for.
+/// With fewer values than this the CPU is done before the transfers are.
 const WORTH_A_TRIP: usize = 1 << 20;
 
-/// `κ(X,Z)` by the current device, if that is a GPU and there is enough to do.
-fn on_device<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>, symmetric: bool) -> Option<Array2<T>> {
-    let worth = x.nrows() * z.nrows() >= WORTH_A_TRIP && compiles(kernel);
-    let gpu = cuda::current().filter(|_| worth)?;
-    let kernel = CudaKernel::new(gpu, kernel, z, T::PRECISION);
-    let computed = kernel.gram_to_host(x, z, symmetric);
-    Some(computed.unwrap_or_else(|error| {
-        gpu.refuse(error);
-        Array2::from_elem((x.nrows(), z.nrows()), T::of(f64::NAN))
-    }))
+/// `κ(X,Z)` by the GPU, where `device` is one and there are enough values.
+fn on_gpu<T: Real>(
+    kernel: &Kernel,
+    x: ArrayView2<f64>,
+    z: ArrayView2<f64>,
+    symmetric: bool,
+    device: Device,
+) -> Result<Option<Array2<T>>> {
+    match gpu_for(kernel, device)? {
+        Some(gpu) if x.nrows() * z.nrows() >= WORTH_A_TRIP => {
+            CudaKernel::new(gpu, kernel, z, T::PRECISION).gram_to_host(x, z, symmetric).map(Some)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// A row-major `[n, n]` matrix that several threads fill, each its own blocks.

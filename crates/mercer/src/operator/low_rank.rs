@@ -1,5 +1,6 @@
 use super::function_samples::{FunctionSamples, Layout};
 use super::{Operator, Precision, Stored};
+use crate::compute::Device;
 use crate::data::MappedArray;
 use crate::linalg::matmul;
 use crate::{Error, Result};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// use mercer::operator::{LowRankOperator, Operator};
 /// let f = ndarray::array![[2.0, 2.0, 0.0], [0.0, 2.0, 4.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]];
 /// let k = LowRankOperator::new(f)?;
-/// assert_eq!(k.block(&[0, 1], &[1, 2]), ndarray::array![[1.0, 0.0], [2.0, 2.0]]);
+/// assert_eq!(k.block(&[0, 1], &[1, 2])?, ndarray::array![[1.0, 0.0], [2.0, 2.0]]);
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub struct LowRankOperator {
@@ -183,21 +184,21 @@ impl Operator for LowRankOperator {
         self.dim().1
     }
 
-    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         // One pass over F: the strips' shares of Fᵀ(FV) add up.
         let mut out = Array2::zeros((self.n(), v.ncols()));
         self.factor.for_each_strip(|_, f| out += &matmul(f.t(), matmul(f, v).view()));
-        out
+        Ok(out)
     }
 
-    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
         let left = self.columns(rows);
         let right = if rows == columns { None } else { Some(self.columns(columns)) };
-        matmul(left.t(), right.as_ref().unwrap_or(&left).view())
+        Ok(matmul(left.t(), right.as_ref().unwrap_or(&left).view()))
     }
 
-    fn diagonal(&self) -> Array1<f64> {
-        self.diagonal.clone()
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        Ok(self.diagonal.clone())
     }
 
     fn stored(&self) -> Option<Stored<'_>> {
@@ -205,6 +206,6 @@ impl Operator for LowRankOperator {
     }
 
     fn roundoff(&self) -> f64 {
-        Precision::F64.roundoff()
+        Precision::F64.roundoff(Device::Cpu)
     }
 }

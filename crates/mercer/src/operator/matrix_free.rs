@@ -15,19 +15,19 @@ use std::ops::Range;
 /// `K = κ(X,X)` that is never stored: each product computes its tiles anew, every symmetric half once.
 ///
 /// ```
-/// use mercer::{kernel::Kernel, operator::{KernelOperator, Operator, Precision}};
+/// use mercer::{compute::Device, kernel::Kernel, operator::{KernelOperator, Operator, Precision}};
 /// let x = ndarray::array![[0.0], [1.0], [3.0]];
-/// let k = KernelOperator::new(&Kernel::parse("linear")?, x.view(), Precision::F64);
-/// assert_eq!(k.apply(ndarray::array![[1.0], [1.0], [1.0]].view()), ndarray::array![[0.0], [4.0], [12.0]]);
+/// let k = KernelOperator::new(&Kernel::parse("linear")?, x.view(), Precision::F64, Device::Cpu)?;
+/// assert_eq!(k.apply(ndarray::array![[1.0], [1.0], [1.0]].view())?, ndarray::array![[0.0], [4.0], [12.0]]);
 /// # Ok::<(), mercer::Error>(())
 /// ```
 ///
-/// Where the current device is a GPU, products run there, fused: see [`super::cuda`].
+/// On a GPU, products are fused: see [`super::cuda`].
 pub struct KernelOperator {
     plan: Plan,
     points: AnyPoints,
-    device: Option<CudaOperator>,
-    precision: Precision,
+    gpu: Option<CudaOperator>,
+    roundoff: f64,
     diagonal: Array1<f64>,
 }
 
@@ -37,19 +37,19 @@ enum AnyPoints {
 }
 
 impl KernelOperator {
-    /// The kernel matrix of the points `x` `[n, d]`, its entries computed in `precision`.
-    pub fn new(kernel: &Kernel, x: ArrayView2<f64>, precision: Precision) -> Self {
+    /// The kernel matrix of the points `x` `[n, d]`, its entries computed in `precision` on `device`.
+    pub fn new(kernel: &Kernel, x: ArrayView2<f64>, precision: Precision, device: Device) -> Result<Self> {
         let plan = Plan::new(kernel, x);
         let points = match precision {
             Precision::F32 | Precision::Tf32 => AnyPoints::F32(plan.points(x)),
             Precision::F64 => AnyPoints::F64(plan.points(x)),
         };
         let diagonal = plan.diagonal(x);
-        let device = cuda::current().filter(|_| compiles(kernel)).and_then(|gpu| {
-            let operator = CudaOperator::new(gpu, kernel, x, precision);
-            operator.map_err(|error| gpu.refuse(error)).ok()
-        });
-        KernelOperator { plan, points, device, precision, diagonal }
+        let gpu = match gpu_for(kernel, device)? {
+            Some(gpu) => Some(CudaOperator::new(gpu, kernel, x, precision)?),
+            None => None,
+        };
+        Ok(KernelOperator { plan, points, gpu, roundoff: precision.roundoff(device), diagonal })
     }
 }
 
@@ -58,24 +58,24 @@ impl Operator for KernelOperator {
         self.diagonal.len()
     }
 
-    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
-        if let Some(device) = &self.device {
-            return or_nan(device.gpu(), device.apply(v), v.dim());
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        if let Some(gpu) = &self.gpu {
+            return gpu.apply(v);
         }
-        match &self.points {
+        Ok(match &self.points {
             AnyPoints::F32(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
             AnyPoints::F64(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
-        }
+        })
     }
 
     fn apply_panel(&self, v: &Panel) -> Result<Panel> {
-        match &self.device {
-            Some(device) if v.device() == Device::Cuda(device.gpu().ordinal) => device.apply_panel(v),
+        match &self.gpu {
+            Some(gpu) if v.device() == Device::Cuda(gpu.gpu().ordinal) => gpu.apply_panel(v),
             _ => v.through_host(|v| self.apply(v)),
         }
     }
 
-    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
         let mut block = match &self.points {
             AnyPoints::F32(points) => cross_block(&self.plan, points, rows, columns).mapv(f64::from),
             AnyPoints::F64(points) => cross_block(&self.plan, points, rows, columns),
@@ -85,24 +85,24 @@ impl Operator for KernelOperator {
                 *k = self.diagonal[rows[a]];
             }
         }
-        block
+        Ok(block)
     }
 
-    fn diagonal(&self) -> Array1<f64> {
-        self.diagonal.clone()
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        Ok(self.diagonal.clone())
     }
 
     fn roundoff(&self) -> f64 {
-        self.precision.roundoff()
+        self.roundoff
     }
 }
 
-/// What a GPU computed, or NaN everywhere: why is kept by the GPU, whose user asks in the end.
-fn or_nan(gpu: &Gpu, computed: Result<Array2<f64>>, shape: (usize, usize)) -> Array2<f64> {
-    computed.unwrap_or_else(|error| {
-        gpu.refuse(error);
-        Array2::from_elem(shape, f64::NAN)
-    })
+/// The GPU that computes `kernel`, where `device` is one and the kernel can be compiled for it.
+pub(super) fn gpu_for(kernel: &Kernel, device: Device) -> Result<Option<&'static Gpu>> {
+    match device {
+        Device::Cuda(ordinal) if compiles(kernel) => cuda::gpu(ordinal).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// Strips into which the tiles are dealt. It does not follow the thread count below eight threads, so that the sums,
@@ -173,14 +173,15 @@ pub fn cross_apply(
     z: ArrayView2<f64>,
     a: ArrayView2<f64>,
     precision: Precision,
-) -> Array2<f64> {
-    if let Some(gpu) = cuda::current().filter(|_| compiles(kernel)) {
-        return or_nan(gpu, super::cuda::cross_apply(gpu, kernel, x, z, a, precision), (x.nrows(), a.ncols()));
+    device: Device,
+) -> Result<Array2<f64>> {
+    if let Some(gpu) = gpu_for(kernel, device)? {
+        return super::cuda::cross_apply(gpu, kernel, x, z, a, precision);
     }
-    match precision {
+    Ok(match precision {
         Precision::F32 | Precision::Tf32 => cross_apply_in::<f32>(kernel, x, z, a),
         Precision::F64 => cross_apply_in::<f64>(kernel, x, z, a),
-    }
+    })
 }
 
 fn cross_apply_in<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {

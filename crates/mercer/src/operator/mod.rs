@@ -57,7 +57,7 @@ pub trait Operator: Send + Sync {
     fn n(&self) -> usize;
 
     /// `K V` `[n, b]` for `V` `[n, b]`.
-    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64>;
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>>;
 
     /// `K V` `[n, b]` on the device of `V` `[n, b]`: by [`Self::apply`] on the host, unless the operator can do better.
     fn apply_panel(&self, v: &Panel) -> Result<Panel> {
@@ -65,10 +65,10 @@ pub trait Operator: Send + Sync {
     }
 
     /// The sub-matrix `K[rows, columns]`.
-    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64>;
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>>;
 
     /// The diagonal `[n]`.
-    fn diagonal(&self) -> Array1<f64>;
+    fn diagonal(&self) -> Result<Array1<f64>>;
 
     /// Its numbers, if it is made of numbers in memory.
     fn stored(&self) -> Option<Stored<'_>> {

@@ -3,6 +3,7 @@
 
 use super::Real;
 use super::aligned::Aligned;
+use crate::compute::Device;
 use crate::kernel::infinite::{DEEPEST, Phi, Side, Step, TERMS};
 use crate::simd::{Num, Pack, SimdJob, dispatch};
 
@@ -326,7 +327,7 @@ fn terms_that_count<T: Real>(x: &[T], y: &[T], length: usize, start: usize) -> u
         }
         largest
     };
-    let (x, y, bound) = (shares(x), shares(y), 0.01 * T::PRECISION.roundoff());
+    let (x, y, bound) = (shares(x), shares(y), 0.01 * T::PRECISION.roundoff(Device::Cpu));
     (1..TERMS).find(|&m| (x[m] * y[m]).sqrt() < bound).unwrap_or(TERMS)
 }
 

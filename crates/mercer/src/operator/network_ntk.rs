@@ -11,14 +11,14 @@ use ndarray::{Array1, Array2, ArrayView2};
 /// use mercer::compute::{Device, Tensor};
 /// use mercer::net::{Network, ntk::EmpiricalNtk};
 /// use mercer::operator::NtkOperator;
-/// use mercer::{rng::Rng, spectrum::{Silent, top_pairs}};
+/// use mercer::{FitContext, rng::Rng, spectrum::top_pairs};
 ///
 /// let net = Network::parse("dense(64) erf dense(2)", 1, 1)?;
 /// let theta = net.init(Device::Cpu, &Rng::new(0))?;
 /// let x: Vec<f32> = (0..50).map(|i| i as f32 / 25.0 - 1.0).collect();
 /// let x = Tensor::from_host(Device::Cpu, &[50, 1], &x)?;
 /// let operator = NtkOperator::new(EmpiricalNtk::new(&net, &theta)?, x)?;
-/// let top = top_pairs(&operator, 3, 1e-4, 0, &Silent)?;
+/// let top = top_pairs(&operator, 3, 1e-4, &FitContext::default())?;
 /// assert_eq!(top.vectors.dim(), (100, 3));
 /// # Ok::<(), mercer::Error>(())
 /// ```
@@ -49,8 +49,22 @@ impl<'a> NtkOperator<'a> {
             false => Err(Error::input("the network's derivatives are not finite at these points; scale them down")),
         }
     }
+}
 
-    fn product(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+const FEW: usize = 4;
+
+fn gathered(x: &Tensor, rows: &[usize]) -> Result<Tensor> {
+    let mut out = Tensor::zeros(x.device(), &[0])?;
+    compute::gather_rows(x, rows, &mut out)?;
+    Ok(out)
+}
+
+impl Operator for NtkOperator<'_> {
+    fn n(&self) -> usize {
+        self.diagonal.len()
+    }
+
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         let (n, mut out) = (self.x.shape()[0], Array2::zeros(v.dim()));
         for (v, mut image) in v.columns().into_iter().zip(out.columns_mut()) {
             // Single precision has a narrow range: a unit vector is safe, whatever v is.
@@ -65,7 +79,7 @@ impl<'a> NtkOperator<'a> {
         Ok(out)
     }
 
-    fn entries(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
         let c = self.outputs;
         let points = |values: &[usize]| {
             let mut points: Vec<usize> = values.iter().map(|v| v / c).collect();
@@ -82,40 +96,12 @@ impl<'a> NtkOperator<'a> {
             f64::from(theta[[place(&left, v), place(&right, w), v % c, w % c]])
         }))
     }
-}
 
-const FEW: usize = 4;
-
-fn gathered(x: &Tensor, rows: &[usize]) -> Result<Tensor> {
-    let mut out = Tensor::zeros(x.device(), &[0])?;
-    compute::gather_rows(x, rows, &mut out)?;
-    Ok(out)
-}
-
-/// What an operator does with a failure for which its trait has no place: the shapes were checked when it was made, so that only
-/// memory can be short.
-fn sound<T>(result: Result<T>) -> T {
-    result.unwrap_or_else(|error| panic!("a product with the NTK failed: {error}"))
-}
-
-impl Operator for NtkOperator<'_> {
-    fn n(&self) -> usize {
-        self.diagonal.len()
-    }
-
-    fn apply(&self, v: ArrayView2<f64>) -> Array2<f64> {
-        sound(self.product(v))
-    }
-
-    fn block(&self, rows: &[usize], columns: &[usize]) -> Array2<f64> {
-        sound(self.entries(rows, columns))
-    }
-
-    fn diagonal(&self) -> Array1<f64> {
-        self.diagonal.clone()
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        Ok(self.diagonal.clone())
     }
 
     fn roundoff(&self) -> f64 {
-        Precision::F32.roundoff()
+        Precision::F32.roundoff(self.x.device())
     }
 }

@@ -163,6 +163,19 @@ impl Plan {
     }
 }
 
+impl Kernel {
+    /// `κ(x,x)` `[n]` at points `[n, d]`, in f64.
+    ///
+    /// ```
+    /// let kernel = mercer::kernel::Kernel::parse("linear")?;
+    /// assert_eq!(kernel.diagonal(ndarray::array![[3.0, 4.0]].view())[0], 25.0);
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn diagonal(&self, x: ArrayView2<f64>) -> Array1<f64> {
+        Plan::new(self, x).diagonal(x)
+    }
+}
+
 /// Bytes that operators keep of `n` points of `d` columns beside the points themselves: the variances of every position and
 /// layer where `kernel` sees pictures, with the copy in f64 while they are made, and the coefficients of series.
 pub(crate) fn profile_bytes(kernel: &Kernel, n: usize, d: usize, precision: Precision) -> u64 {

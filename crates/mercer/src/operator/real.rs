@@ -28,11 +28,11 @@ impl Precision {
         }
     }
 
-    /// Relative error of a kernel value, a few units in the last place.
-    pub fn roundoff(self) -> f64 {
+    /// Relative error of a kernel value that `device` computes, a few units in the last place.
+    pub fn roundoff(self, device: Device) -> f64 {
         match self {
             Precision::F32 => 1e-6,
-            Precision::Tf32 => match Device::current() {
+            Precision::Tf32 => match device {
                 Device::Cpu => 1e-6,
                 Device::Cuda(_) => 5e-4,
             },

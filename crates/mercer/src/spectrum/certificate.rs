@@ -1,11 +1,12 @@
 //! The certificate: for every pair, how far it is from an eigenpair, measured and not assumed.
 
 use super::{Problem, Solution};
-use crate::Result;
 use crate::linalg::matmul;
-use crate::operator::{KernelOperator, Operator, cross_apply};
+use crate::operator::cross_apply;
+use crate::{FitContext, Result};
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis, s};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// How good each pair is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,19 +70,24 @@ impl Certificate {
     pub fn measure(problem: &Problem, solution: &Solution, held_out: Option<ArrayView2<f64>>) -> Result<Certificate> {
         let held_out = held_out.filter(|h| h.nrows() > 0);
         let a = solution.coefficients.view();
-        let at_points = || solution.features.project(problem.x, a);
-        let at_points = solution.at_points.clone().unwrap_or_else(at_points);
-        let h = held_out.unwrap_or(problem.x);
-        let ψ = held_out.map_or_else(|| at_points.clone(), |h| solution.features.project(h, a));
+        let at_points = match &solution.at_points {
+            Some(known) => known.clone(),
+            None => solution.features.project(problem.x, a)?,
+        };
+        let (h, ψ) = match held_out {
+            Some(h) => (h, solution.features.project(h, a)?),
+            None => (problem.x, at_points.clone()),
+        };
         let μ = &solution.eigenvalues;
 
+        let FitContext { precision, device, .. } = problem.context;
         let image =
-            cross_apply(problem.kernel, h, problem.x, at_points.view(), problem.precision) / problem.x.nrows() as f64;
+            cross_apply(problem.kernel, h, problem.x, at_points.view(), precision, device)? / problem.x.nrows() as f64;
         let residual: Vec<Option<f64>> =
             per_pair(μ, |j| norm_ratio((&image.column(j) - &(μ[j] * &ψ.column(j))).view(), ψ.column(j)) / μ[j]);
 
-        let sampled = Halves::new(problem, h, &ψ);
-        let trace = mean_diagonal(problem);
+        let sampled = Halves::new(problem, h, &ψ)?;
+        let trace = problem.kernel.diagonal(problem.x).mean().unwrap_or(0.0);
         Ok(Certificate {
             held_out: held_out.map_or(0, |h| h.nrows()),
             population_residual: per_pair(μ, |j| sampled.residual(j, μ[j])),
@@ -100,11 +106,6 @@ impl Certificate {
     pub fn worst_residual(&self) -> f64 {
         self.residual.iter().flatten().fold(0.0, |worst, r| worst.max(*r))
     }
-}
-
-/// `E_q[κ(x,x)]` over the fitted points.
-fn mean_diagonal(problem: &Problem) -> f64 {
-    KernelOperator::new(problem.kernel, problem.x, problem.precision).diagonal().mean().unwrap_or(0.0)
 }
 
 fn per_pair(μ: &[f64], value: impl Fn(usize) -> f64) -> Vec<Option<f64>> {
@@ -149,15 +150,15 @@ impl Halves {
     /// At most this many points; the cost is their square.
     const MOST: usize = 4000;
 
-    fn new(problem: &Problem, points: ArrayView2<f64>, ψ: &Array2<f64>) -> Halves {
+    fn new(problem: &Problem, points: ArrayView2<f64>, ψ: &Array2<f64>) -> Result<Halves> {
         let h = points.nrows().min(Self::MOST);
         let (points, ψ) = (points.slice(s![..h, ..]), ψ.slice(s![..h, ..]).to_owned());
-        let diagonal = KernelOperator::new(problem.kernel, points, problem.precision).diagonal();
+        let diagonal = problem.kernel.diagonal(points);
         let mut share = [vec![0.0; h], vec![0.0; h]];
-        let image = [0..h / 2, h / 2..h].map(|half| {
+        let FitContext { precision, device, .. } = problem.context;
+        let mut image_over = |side: usize, half: Range<usize>| -> Result<Array2<f64>> {
             let (z, ψ_z) = (points.slice(s![half.clone(), ..]), ψ.slice(s![half.clone(), ..]));
-            let mut sum = cross_apply(problem.kernel, points, z, ψ_z, problem.precision);
-            let side = usize::from(half.start > 0 || half.is_empty());
+            let mut sum = cross_apply(problem.kernel, points, z, ψ_z, precision, device)?;
             for (i, mut row) in sum.axis_iter_mut(Axis(0)).enumerate() {
                 let inside = half.contains(&i);
                 if inside {
@@ -167,9 +168,10 @@ impl Halves {
                 share[side][i] = others as f64;
                 row.mapv_inplace(|v| v / others.max(1) as f64);
             }
-            sum
-        });
-        Halves { ψ, image, share }
+            Ok(sum)
+        };
+        let image = [image_over(0, 0..h / 2)?, image_over(1, h / 2..h)?];
+        Ok(Halves { ψ, image, share })
     }
 
     fn residual(&self, j: usize, μ: f64) -> f64 {

@@ -1,9 +1,9 @@
 //! Eigenpairs of the operator `Φ ↦ φ(·)ᵀφ(·)` that a feature map defines, from the small matrix `Σ = ΦᵀΦ/n`.
 
 use super::zero_threshold;
-use crate::Result;
 use crate::linalg::{eigh, view, view_mut};
 use crate::operator::Real;
+use crate::{FitContext, Result};
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2, Axis};
@@ -40,9 +40,13 @@ pub(super) fn covariance<T: Real>(
 /// The `k` leading eigenvalues `μ_j` of `Σ` `[p, p]` (its lower half is read), and `A` `[p, k]` with columns
 /// `v_j/√μ_j`, so that `ψ = φA` has unit norm and `φ(x)·φ(x') = Σ_j μ_j ψ_j(x) ψ_j(x')`. Eigenvalues that
 /// rounding hides are zero, and so are their columns.
-pub(super) fn principal_pairs(sigma: ArrayView2<f64>, k: usize, roundoff: f64) -> Result<(Vec<f64>, Array2<f64>)> {
-    let (λ, v) = eigh(sigma)?;
-    let threshold = zero_threshold(roundoff, λ.first().copied().unwrap_or(0.0));
+pub(super) fn principal_pairs(
+    context: &FitContext<'_>,
+    sigma: ArrayView2<f64>,
+    k: usize,
+) -> Result<(Vec<f64>, Array2<f64>)> {
+    let (λ, v) = eigh(context.device, sigma)?;
+    let threshold = zero_threshold(context.roundoff(), λ.first().copied().unwrap_or(0.0));
     let mut μ = vec![0.0; k];
     let mut a = Array2::zeros((sigma.nrows(), k));
     for (j, &λ_j) in λ.iter().take(k).enumerate().take_while(|(_, λ_j)| **λ_j > threshold) {
@@ -55,7 +59,6 @@ pub(super) fn principal_pairs(sigma: ArrayView2<f64>, k: usize, roundoff: f64) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::Precision;
     use crate::rng::Rng;
 
     #[test]
@@ -76,7 +79,7 @@ mod tests {
         let mut rng = Rng::new(2);
         let factor = Array2::from_shape_simple_fn((3, 6), || rng.normal());
         let sigma = factor.t().dot(&factor);
-        let (μ, a) = principal_pairs(sigma.view(), 5, Precision::F64.roundoff()).unwrap();
+        let (μ, a) = principal_pairs(&FitContext::default(), sigma.view(), 5).unwrap();
         assert!(μ[2] > 0.0 && μ[3] == 0.0 && μ[4] == 0.0);
         assert!(a.column(3).iter().chain(a.column(4)).all(|v| *v == 0.0));
         let gram = a.t().dot(&sigma).dot(&a);

@@ -17,16 +17,16 @@ impl Method for Exact {
         let n = problem.x.nrows();
         // K, the eigenvectors, and faer's copy of the one and workspace of the other.
         let needed = 4 * (n as u64).pow(2) * 8;
-        problem.budget.require(
+        problem.context.budget.require(
             format!("the exact eigendecomposition of {n} points"),
             needed,
             "use --method krylov, which does not store the kernel matrix, or --method nystrom",
         )?;
-        problem.progress.step("exact", 0, 2, "kernel matrix");
-        let k = gram::<f64>(problem.kernel, problem.x) / n as f64;
-        problem.progress.step("exact", 1, 2, "eigendecomposition");
-        let (eigenvalues, u) = eigh(k.view())?;
-        problem.progress.step("exact", 2, 2, "done");
+        problem.context.progress.step("exact", 0, 2, "kernel matrix");
+        let k = gram::<f64>(problem.kernel, problem.x, problem.context.device)? / n as f64;
+        problem.context.progress.step("exact", 1, 2, "eigendecomposition");
+        let (eigenvalues, u) = eigh(problem.context.device, k.view())?;
+        problem.context.progress.step("exact", 2, 2, "done");
         let threshold = zero_threshold(4e-15, eigenvalues[0]);
         Ok(from_eigenvectors(problem, eigenvalues[..problem.k].to_vec(), u.slice(s![.., ..problem.k]), threshold))
     }
@@ -52,6 +52,6 @@ pub(super) fn from_eigenvectors(
             coefficients.index_axis_mut(Axis(1), j).mapv_inplace(|c| c / (n * *μ));
         }
     }
-    let features = Box::new(KernelFeatures::new(problem.kernel, problem.x, problem.precision));
+    let features = Box::new(KernelFeatures::new(problem.kernel, problem.x, &problem.context));
     Solution { eigenvalues, features, coefficients, at_points: Some(at_points) }
 }

@@ -2,12 +2,13 @@
 
 use super::neural::{NetworkFeatures, Training};
 use super::{FourierFeatures, PositiveFeatures};
+use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
 use crate::model::Bundle;
 use crate::operator::{Precision, cross_apply, gram_cross};
-use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, Axis, concatenate};
+use crate::{Error, FitContext, Result};
+use ndarray::{Array2, ArrayView2, Axis};
 
 /// A feature map `φ: R^d → R^p`.
 pub trait Features: Send + Sync {
@@ -15,17 +16,16 @@ pub trait Features: Send + Sync {
     fn dim(&self) -> usize;
 
     /// `φ(x)` `[n, p]` at points `[n, d]`.
-    fn eval(&self, x: ArrayView2<f64>) -> Array2<f64>;
+    fn eval(&self, x: ArrayView2<f64>) -> Result<Array2<f64>>;
 
     /// `φ(x) A` `[n, k]` for `A` `[p, k]`, in strips of rows so that `φ(x)` is never whole in memory.
-    fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
-        let strips: Vec<_> = x.axis_chunks_iter(Axis(0), 4096).map(|x| matmul(self.eval(x).view(), a)).collect();
-        let strips: Vec<_> = strips.iter().map(|s| s.view()).collect();
-        if strips.is_empty() {
-            Array2::zeros((0, a.ncols()))
-        } else {
-            concatenate(Axis(0), &strips).expect("equal widths")
+    fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        const STRIP: usize = 4096;
+        let mut out = Array2::zeros((x.nrows(), a.ncols()));
+        for (x, mut out) in x.axis_chunks_iter(Axis(0), STRIP).zip(out.axis_chunks_iter_mut(Axis(0), STRIP)) {
+            out.assign(&matmul(self.eval(x)?.view(), a));
         }
+        Ok(out)
     }
 
     /// Multiply-adds of the matrix products in `φ(x)` at one point: what a new point costs, before `A`.
@@ -41,10 +41,10 @@ pub trait Features: Send + Sync {
 }
 
 /// The feature map of a saved model. A new kind of feature is one more line here.
-pub(super) fn load(kind: &str, bundle: &Bundle) -> Result<Box<dyn Features>> {
+pub(super) fn load(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Features>> {
     match kind {
-        NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle)?)),
-        KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle)?)),
+        NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle, device)?)),
+        KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle, device)?)),
         FourierFeatures::KIND => Ok(Box::new(FourierFeatures::load(bundle)?)),
         PositiveFeatures::KIND => Ok(Box::new(PositiveFeatures::load(bundle)?)),
         other => {
@@ -59,20 +59,22 @@ pub struct KernelFeatures {
     /// `[m, d]`
     centres: Array2<f64>,
     precision: Precision,
+    device: Device,
 }
 
 impl KernelFeatures {
     const KIND: &'static str = "kernel";
 
     /// Features at `centres` `[m, d]`.
-    pub fn new(kernel: &Kernel, centres: ArrayView2<f64>, precision: Precision) -> Self {
-        KernelFeatures { kernel: kernel.clone(), centres: centres.to_owned(), precision }
+    pub fn new(kernel: &Kernel, centres: ArrayView2<f64>, context: &FitContext<'_>) -> Self {
+        let FitContext { precision, device, .. } = *context;
+        KernelFeatures { kernel: kernel.clone(), centres: centres.to_owned(), precision, device }
     }
 
-    fn load(bundle: &Bundle) -> Result<Self> {
+    fn load(bundle: &Bundle, device: Device) -> Result<Self> {
         let kernel = Kernel::parse(bundle.text("features.kernel")?)?;
         let precision = bundle.value("features.precision")?;
-        Ok(KernelFeatures { kernel, centres: bundle.matrix("centres")?, precision })
+        Ok(KernelFeatures { kernel, centres: bundle.matrix("centres")?, precision, device })
     }
 }
 
@@ -81,15 +83,17 @@ impl Features for KernelFeatures {
         self.centres.nrows()
     }
 
-    fn eval(&self, x: ArrayView2<f64>) -> Array2<f64> {
+    fn eval(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         match self.precision {
-            Precision::F32 | Precision::Tf32 => gram_cross::<f32>(&self.kernel, x, self.centres.view()).mapv(f64::from),
-            Precision::F64 => gram_cross(&self.kernel, x, self.centres.view()),
+            Precision::F32 | Precision::Tf32 => {
+                Ok(gram_cross::<f32>(&self.kernel, x, self.centres.view(), self.device)?.mapv(f64::from))
+            }
+            Precision::F64 => gram_cross(&self.kernel, x, self.centres.view(), self.device),
         }
     }
 
-    fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
-        cross_apply(&self.kernel, x, self.centres.view(), a, self.precision)
+    fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        cross_apply(&self.kernel, x, self.centres.view(), a, self.precision, self.device)
     }
 
     fn multiply_adds(&self) -> usize {

@@ -39,36 +39,36 @@ impl Method for Fourier {
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let (n, d) = problem.x.dim();
-        let mut features = FourierFeatures::new(problem.kernel, d, self.features, self.sampling, problem.seed)?;
+        let mut features = FourierFeatures::new(problem.kernel, d, self.features, self.sampling, problem.context.seed)?;
         if self.features < problem.k {
             let (k, p) = (problem.k, self.features);
             return Err(Error::input(format!("{k} pairs need at least as many random features, got {p}")));
         }
         features.centre = problem.x.mean_axis(Axis(0)).expect("there are points");
         // Ritz pairs mix features with large coefficients, which single precision would drown.
-        features.precision = if self.ritz { Precision::F64 } else { problem.precision };
+        features.precision = if self.ritz { Precision::F64 } else { problem.context.precision };
         let sample = if self.ritz { MOST_RITZ_POINTS.min(n) as u64 } else { 0 };
-        problem.budget.require(
+        problem.context.budget.require(
             format!("{} random features at {n} points", self.features),
             covariance::memory(self.features, 8) + 3 * 8 * sample * self.features as u64,
             "use fewer features",
         )?;
-        problem.progress.step("rff", 0, 2, "features");
+        problem.context.progress.step("rff", 0, 2, "features");
         let (eigenvalues, coefficients) =
             if self.ritz { ritz_pairs(problem, |x| features.waves(x))? } else { feature_pairs(problem, &features)? };
-        problem.progress.step("rff", 2, 2, "done");
+        problem.context.progress.step("rff", 2, 2, "done");
         Ok(Solution { eigenvalues, features: Box::new(features), coefficients, at_points: None })
     }
 }
 
 /// Pairs of the kernel `φ(x)·φ(x')`.
 fn feature_pairs(problem: &Problem, features: &FourierFeatures) -> Result<(Vec<f64>, Array2<f64>)> {
-    let sigma = match problem.precision {
+    let sigma = match problem.context.precision {
         Precision::F32 | Precision::Tf32 => covariance(problem.x, features.dim(), |x| features.waves::<f32>(x)),
         Precision::F64 => covariance(problem.x, features.dim(), |x| features.waves::<f64>(x)),
     };
-    problem.progress.step("rff", 1, 2, "eigendecomposition");
-    principal_pairs(sigma.view(), problem.k, problem.precision.roundoff())
+    problem.context.progress.step("rff", 1, 2, "eigendecomposition");
+    principal_pairs(&problem.context, sigma.view(), problem.k)
 }
 
 /// `φ(x) = √(κ(0)/M) [cos ω_1·x, …, cos ω_M·x, sin ω_1·x, …, sin ω_M·x]` with frequencies ω from the kernel's spectral
@@ -165,11 +165,11 @@ impl Features for FourierFeatures {
         2 * self.frequencies.nrows()
     }
 
-    fn eval(&self, x: ArrayView2<f64>) -> Array2<f64> {
-        match self.precision {
+    fn eval(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        Ok(match self.precision {
             Precision::F32 | Precision::Tf32 => self.waves::<f32>(x).mapv(f64::from),
             Precision::F64 => self.waves(x),
-        }
+        })
     }
 
     fn multiply_adds(&self) -> usize {

@@ -1,14 +1,14 @@
 use super::exact::from_eigenvectors;
-use super::{Method, Problem, Progress, Solution, zero_threshold};
+use super::{Method, Problem, Solution, zero_threshold};
 use crate::compute::{Device, cuda};
 use crate::linalg::{Panel, eigh};
 use crate::operator::{DenseOperator, KernelOperator, Operator, Precision, gram};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array2, Axis, s};
 
 /// The top k pairs by block Krylov iteration on the operator. K is kept in memory only where it fits easily;
-/// otherwise, and always where the current device is a GPU, every product computes it anew, tile by tile, and n is
+/// otherwise, and always on a GPU, every product computes it anew, tile by tile, and n is
 /// bounded by patience alone.
 pub struct Krylov {
     /// Residual `‖Kψ − μψ‖/μ` at which a pair is done.
@@ -29,30 +29,31 @@ impl Method for Krylov {
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let n = problem.x.nrows() as u64;
         let basis = basis_bytes(n, problem.k);
-        let stored = match Device::current() {
+        let device = problem.context.device;
+        let stored = match device {
             Device::Cpu => {
-                problem.budget.require(
+                problem.context.budget.require(
                     format!("the Krylov basis for k = {} at {n} points", problem.k),
                     basis,
                     "ask for fewer pairs, or use --method nystrom",
                 )?;
                 // A stored matrix is read faster than it is computed; a third of the budget is no burden.
-                problem.budget.allows(basis + 3 * n * n * problem.precision.bytes())
+                problem.context.budget.allows(basis + 3 * n * n * problem.context.precision.bytes())
             }
             // A GPU computes K faster than the host's memory would give it.
             Device::Cuda(ordinal) => {
-                require_device_memory(n, problem.k, Device::current(), cuda::gpu(ordinal)?.memory().0)?;
+                require_device_memory(n, problem.k, device, cuda::gpu(ordinal)?.memory().0)?;
                 false
             }
         };
-        let operator: Box<dyn Operator> = match (stored, problem.precision) {
+        let operator: Box<dyn Operator> = match (stored, problem.context.precision) {
             (true, Precision::F32 | Precision::Tf32) => {
-                Box::new(DenseOperator::new(gram::<f32>(problem.kernel, problem.x)))
+                Box::new(DenseOperator::new(gram::<f32>(problem.kernel, problem.x, device)?))
             }
-            (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(problem.kernel, problem.x))),
-            (false, precision) => Box::new(KernelOperator::new(problem.kernel, problem.x, precision)),
+            (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(problem.kernel, problem.x, device)?)),
+            (false, precision) => Box::new(KernelOperator::new(problem.kernel, problem.x, precision, device)?),
         };
-        let top = top_pairs(operator.as_ref(), problem.k, self.tolerance, problem.seed, problem.progress)?;
+        let top = top_pairs(operator.as_ref(), problem.k, self.tolerance, &problem.context)?;
         let threshold = zero_threshold(operator.roundoff(), top.values[0]) / n as f64;
         let values = top.values.iter().map(|θ| θ / n as f64).collect();
         let mut solution = from_eigenvectors(problem, values, top.vectors.view(), threshold);
@@ -114,21 +115,15 @@ fn require_device_memory(n: u64, k: usize, device: Device, free: u64) -> Result<
 /// Rayleigh–Ritz over the whole basis and thick restarts. Both the basis `Q` and `KQ` are kept, so every residual
 /// `‖Ku − θu‖` is measured, not estimated. A pair is done when it is below `tolerance · θ`, or below the rounding of K.
 ///
-/// Q and KQ stay on the [`Device::current`] one; only matrices as small as the basis is wide come to the host.
-pub fn top_pairs(
-    operator: &dyn Operator,
-    k: usize,
-    tolerance: f64,
-    seed: u64,
-    progress: &dyn Progress,
-) -> Result<TopPairs> {
+/// Q and KQ stay on the context's device; only matrices as small as the basis is wide come to the host.
+pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &FitContext<'_>) -> Result<TopPairs> {
     const MOST_PRODUCTS: usize = 300;
     let n = operator.n();
     let (block, room) = (block_size(k).min(n), largest_basis(block_size(k)).min(n));
-    let mut rng = Rng::new(seed).fork(0x6b72_796c);
+    let mut rng = Rng::new(context.seed).fork(0x6b72_796c);
     let start = Array2::from_shape_simple_fn((n, block), || rng.normal());
-    let mut fresh = Panel::on_current(start)?.orthonormal_basis()?;
-    let mut q = Panel::on_current(Array2::zeros((n, 0)))?;
+    let mut fresh = Panel::from_host(context.device, start)?.orthonormal_basis()?;
+    let mut q = Panel::from_host(context.device, Array2::zeros((n, 0)))?;
     let mut kq = q.try_clone()?;
     for products in 1.. {
         let image = operator.apply_panel(&fresh)?;
@@ -141,7 +136,7 @@ pub fn top_pairs(
         let floor = 3.0 * operator.roundoff() * θ[0];
         let done = residuals.iter().zip(&θ).filter(|(r, θ)| **r <= (tolerance * **θ).max(floor)).count();
         let worst = residuals.iter().zip(&θ).map(|(r, θ)| r / θ.max(floor)).fold(0.0, f64::max);
-        progress.step("krylov", done, k, &format!("product {products}, worst residual {worst:.1e}"));
+        context.progress.step("krylov", done, k, &format!("product {products}, worst residual {worst:.1e}"));
 
         let next = image.outside(&q)?.outside(&q)?;
         // What is left of K Q outside of Q is rounding: the space is invariant and holds every non-zero pair.
@@ -173,7 +168,7 @@ pub fn top_pairs(
 /// Rayleigh–Ritz on an orthonormal basis: eigenpairs of `QᵀKQ`.
 fn ritz_pairs(q: &Panel, kq: &Panel) -> Result<(Vec<f64>, Array2<f64>)> {
     let t = q.t_matmul(kq)?;
-    eigh(((&t + &t.t()) * 0.5).view())
+    eigh(q.device(), ((&t + &t.t()) * 0.5).view())
 }
 
 /// The first `found` vectors on the host as exactly `k` columns: where the operator had fewer pairs, the rest are zero.

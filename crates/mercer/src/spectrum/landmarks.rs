@@ -1,8 +1,9 @@
+use crate::compute::Device;
 use crate::error::nearest;
 use crate::kernel::Kernel;
 use crate::linalg::{eigh, matmul_into};
 use crate::operator::memory::zeros;
-use crate::operator::{KernelOperator, Operator, Precision, Real, StripBuffer, Strips, gram};
+use crate::operator::{Precision, Real, StripBuffer, Strips, gram};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use faer::{Accum, Par};
@@ -68,7 +69,7 @@ impl Landmarks {
     fn choose_in<T: Real>(&self, kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
         match self {
             Landmarks::Uniform => Ok(rng.sample(x.nrows(), m)),
-            Landmarks::KMeansPlusPlus => Ok(k_means_plus_plus::<T>(kernel, x, m, rng)),
+            Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(kernel, x, m, rng),
             Landmarks::LeverageScores => recursive_leverage::<T>(kernel, x, m, rng),
             Landmarks::PivotedCholesky => Ok(pivoted_cholesky::<T>(kernel, x, m)),
         }
@@ -104,7 +105,7 @@ impl FromStr for Landmarks {
 /// D² sampling, a batch at a time and yet exact: D² only falls as landmarks are added, so a candidate drawn from an
 /// older D² and kept with probability `D²_now/D²_older` is a draw from D² now. Only the batch's own kernel matrix is
 /// needed for that; all points hear of a batch's landmarks in one pass.
-fn k_means_plus_plus<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng: &mut Rng) -> Vec<usize> {
+fn k_means_plus_plus<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
     const BATCH: usize = 64;
     let n = x.nrows();
     let strips = Strips::<T>::new(kernel, x);
@@ -122,7 +123,7 @@ fn k_means_plus_plus<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng
             break;
         }
         let candidates: Vec<usize> = (0..BATCH).map(|_| draw(&cumulative, rng.uniform() * total)).collect();
-        let k = gram::<f64>(kernel, x.select(Axis(0), &candidates).view());
+        let k = gram::<f64>(kernel, x.select(Axis(0), &candidates).view(), Device::Cpu)?;
         let mut kept: Vec<usize> = vec![];
         for (b, &c) in candidates.iter().enumerate() {
             let now = kept.iter().map(|&a| k[[a, a]] + k[[b, b]] - 2.0 * k[[a, b]]).fold(distance[c], f64::min);
@@ -138,7 +139,7 @@ fn k_means_plus_plus<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng
     rng.shuffle(&mut rest);
     rest.truncate(m - chosen.len());
     chosen.extend(rest);
-    chosen
+    Ok(chosen)
 }
 
 /// `D²_i ← min(D²_i, κ_ii + κ_zz − 2κ_iz)` for the new landmarks; what rounding hides is zero.
@@ -152,7 +153,7 @@ fn lower_distances<T: Real>(strips: &Strips<T>, x: ArrayView2<f64>, new: &[usize
             for (i, (d, k_iz)) in distance.iter_mut().zip(k_z).enumerate() {
                 let sum = diagonal[start + i] + diagonal[j];
                 let squared = sum - 2.0 * k_iz.wide();
-                *d = d.min(if squared > 10.0 * T::PRECISION.roundoff() * sum { squared } else { 0.0 });
+                *d = d.min(if squared > 10.0 * T::PRECISION.roundoff(Device::Cpu) * sum { squared } else { 0.0 });
             }
         }
     });
@@ -208,15 +209,15 @@ fn leverage_scores<T: Real>(
 ) -> Result<Vec<f64>> {
     let s = pilot.nrows();
     let d: Array1<f64> = weights.iter().map(|w| w.sqrt()).collect();
-    let k_ss = gram::<f64>(kernel, pilot) * &d * d.view().insert_axis(Axis(1));
-    let (σ, mut root) = eigh(k_ss.view())?;
-    let λ = ridge_of_dimension(&σ, target, 100.0 * T::PRECISION.roundoff());
+    let k_ss = gram::<f64>(kernel, pilot, Device::Cpu)? * &d * d.view().insert_axis(Axis(1));
+    let (σ, mut root) = eigh(Device::Cpu, k_ss.view())?;
+    let λ = ridge_of_dimension(&σ, target, 100.0 * T::PRECISION.roundoff(Device::Cpu));
     for (mut column, σ_j) in root.axis_iter_mut(Axis(1)).zip(&σ) {
         column /= (σ_j.max(0.0) + λ).sqrt();
     }
     let root = (root * d.insert_axis(Axis(1))).mapv(T::of);
     let strips = Strips::<T>::new(kernel, pilot);
-    let diagonal = KernelOperator::new(kernel, x, T::PRECISION).diagonal();
+    let diagonal = kernel.diagonal(x);
     let height = strips.height();
     let mut scores = vec![0.0; x.nrows()];
     let pieces: Vec<_> = scores.chunks_mut(height).zip(x.axis_chunks_iter(Axis(0), height)).enumerate().collect();
@@ -262,7 +263,7 @@ fn pivoted_cholesky<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize) -> V
     let n = x.nrows();
     let strips = Strips::<T>::new(kernel, x);
     let mut residual = strips.diagonal().to_vec();
-    let threshold = 10.0 * T::PRECISION.roundoff() * residual.iter().fold(0.0, |a: f64, b| a.max(*b));
+    let threshold = 10.0 * T::PRECISION.roundoff(Device::Cpu) * residual.iter().fold(0.0, |a: f64, b| a.max(*b));
     let mut l: Array2<T> = Array2::from_shape_vec((n, m), zeros(n * m)).expect("n·m values");
     let mut chosen = vec![];
     while chosen.len() < m {

@@ -42,8 +42,8 @@ pub use sampling::Sampling;
 
 use crate::data::Scaler;
 use crate::kernel::Kernel;
-use crate::operator::{Budget, Precision, profile_bytes};
-use crate::{Error, Result};
+use crate::operator::{Precision, profile_bytes};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -56,21 +56,14 @@ pub struct Problem<'a> {
     pub x: ArrayView2<'a, f64>,
     /// How many pairs.
     pub k: usize,
-    /// Precision of kernel values.
-    pub precision: Precision,
-    /// Memory that may be used.
-    pub budget: Budget,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Told of progress.
-    pub progress: &'a dyn Progress,
+    /// Device, precision, memory, seed, progress.
+    pub context: FitContext<'a>,
 }
 
 impl<'a> Problem<'a> {
-    /// A problem in f64, with 70 % of the free memory, seed 0 and no one watching.
+    /// The problem of finding `k` pairs of `kernel` on the points `x` `[n, d]`, with the default context.
     pub fn new(kernel: &'a Kernel, x: ArrayView2<'a, f64>, k: usize) -> Self {
-        let budget = Budget::of_free_memory();
-        Problem { kernel, x, k, precision: Precision::F64, budget, seed: 0, progress: &Silent }
+        Problem { kernel, x, k, context: FitContext::default() }
     }
 
     fn check(&self) -> Result<()> {
@@ -84,25 +77,12 @@ impl<'a> Problem<'a> {
         if let Some(((i, j), value)) = self.x.indexed_iter().find(|(_, v)| !v.is_finite()) {
             return Err(Error::input(format!("the data must be finite: row {}, column {} is {value}", i + 1, j + 1)));
         }
-        self.budget.require(
+        self.context.budget.require(
             format!("what the kernel {} needs of {n} pictures", self.kernel),
-            profile_bytes(self.kernel, n, d, self.precision),
+            profile_bytes(self.kernel, n, d, self.context.precision),
             "use fewer pictures or layers, or --precision f32",
         )
     }
-}
-
-/// Someone who is told how long work proceeds.
-pub trait Progress: Sync {
-    /// `done` of `total` steps of `what`; `note` says where it stands, in a few words.
-    fn step(&self, what: &str, done: usize, total: usize, note: &str);
-}
-
-/// No one watching.
-pub struct Silent;
-
-impl Progress for Silent {
-    fn step(&self, _: &str, _: usize, _: usize, _: &str) {}
 }
 
 /// A way of finding eigenpairs.
@@ -189,8 +169,8 @@ impl Spectrum {
             kernel: problem.kernel.to_string(),
             n: problem.x.nrows(),
             d: problem.x.ncols(),
-            precision: problem.precision,
-            seed: problem.seed,
+            precision: problem.context.precision,
+            seed: problem.context.seed,
             seconds,
             data: String::new(),
         };
@@ -224,7 +204,7 @@ impl Spectrum {
         }
         let scaled = self.scaler.as_ref().map(|s| s.apply(x)).transpose()?;
         let x = scaled.as_ref().map_or(x, |s| s.view());
-        Ok(self.features.project(x, self.coefficients.view()))
+        self.features.project(x, self.coefficients.view())
     }
 }
 

@@ -5,7 +5,7 @@ use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
 use crate::operator::{Precision, Real, StripBuffer, Strips, gram};
-use crate::{Error, Result};
+use crate::{Error, FitContext, Result};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
@@ -37,14 +37,15 @@ impl Nystrom {
         if m < problem.k {
             return Err(Error::input(format!("{} pairs need at least as many landmarks, got {m}", problem.k)));
         }
-        let bytes = problem.precision.bytes();
-        problem.budget.require(
+        let bytes = problem.context.precision.bytes();
+        problem.context.budget.require(
             format!("Nyström's method with {m} landmarks at {n} points"),
-            self.choice.memory(problem.x.dim(), m, problem.precision).max(covariance::memory(m, bytes)),
+            self.choice.memory(problem.x.dim(), m, problem.context.precision).max(covariance::memory(m, bytes)),
             "use fewer landmarks, or choose them uniformly",
         )?;
-        problem.progress.step("nystrom", 0, 3, "landmarks");
-        let chosen = self.choice.choose(problem.kernel, problem.x, m, problem.seed, problem.precision)?;
+        problem.context.progress.step("nystrom", 0, 3, "landmarks");
+        let chosen =
+            self.choice.choose(problem.kernel, problem.x, m, problem.context.seed, problem.context.precision)?;
         Ok(problem.x.select(Axis(0), &chosen))
     }
 }
@@ -58,18 +59,18 @@ impl Method for Nystrom {
     /// `ψ_j(x) = κ(x,Z) N v_j / √μ_j`.
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let z = self.landmarks(problem)?;
-        problem.progress.step("nystrom", 1, 3, "features");
-        let map = NystromFeatures::new(problem.kernel, z.view(), problem.precision)?;
-        let sigma = match problem.precision {
+        problem.context.progress.step("nystrom", 1, 3, "features");
+        let map = NystromFeatures::new(problem.kernel, z.view(), &problem.context)?;
+        let sigma = match problem.context.precision {
             Precision::F32 | Precision::Tf32 => covariance(problem.x, map.dim(), |x| map.eval::<f32>(x)),
             Precision::F64 => covariance(problem.x, map.dim(), |x| map.eval::<f64>(x)),
         };
-        problem.progress.step("nystrom", 2, 3, "eigendecomposition");
-        let (eigenvalues, a) = principal_pairs(sigma.view(), problem.k, problem.precision.roundoff())?;
-        problem.progress.step("nystrom", 3, 3, "done");
+        problem.context.progress.step("nystrom", 2, 3, "eigendecomposition");
+        let (eigenvalues, a) = principal_pairs(&problem.context, sigma.view(), problem.k)?;
+        problem.context.progress.step("nystrom", 3, 3, "done");
         Ok(Solution {
             eigenvalues,
-            features: Box::new(KernelFeatures::new(problem.kernel, z.view(), problem.precision)),
+            features: Box::new(KernelFeatures::new(problem.kernel, z.view(), &problem.context)),
             coefficients: matmul(map.normalisation(), a.view()),
             at_points: None,
         })
@@ -88,11 +89,11 @@ impl Method for NystromRitz {
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let z = self.0.landmarks(problem)?;
-        let map = NystromFeatures::new(problem.kernel, z.view(), problem.precision)?;
+        let map = NystromFeatures::new(problem.kernel, z.view(), &problem.context)?;
         let (eigenvalues, a) = ritz_pairs(problem, |x| map.eval(x))?;
         Ok(Solution {
             eigenvalues,
-            features: Box::new(KernelFeatures::new(problem.kernel, z.view(), problem.precision)),
+            features: Box::new(KernelFeatures::new(problem.kernel, z.view(), &problem.context)),
             coefficients: matmul(map.normalisation(), a.view()),
             at_points: None,
         })
@@ -106,9 +107,9 @@ impl Method for NystromRitz {
 /// intact, and there are fewer features than landmarks.
 ///
 /// ```
-/// use mercer::{kernel::Kernel, operator::Precision, spectrum::NystromFeatures};
+/// use mercer::{FitContext, kernel::Kernel, spectrum::NystromFeatures};
 /// let z = ndarray::array![[0.0], [1.0], [2.5]];
-/// let map = NystromFeatures::new(&Kernel::parse("rbf(1)")?, z.view(), Precision::F64)?;
+/// let map = NystromFeatures::new(&Kernel::parse("rbf(1)")?, z.view(), &FitContext::default())?;
 /// let phi = map.transform::<f64>(z.view())?;
 /// // At the landmarks themselves the features give the kernel back.
 /// assert!((phi.row(0).dot(&phi.row(1)) - (-0.5f64).exp()).abs() < 1e-14);
@@ -126,16 +127,16 @@ pub struct NystromFeatures {
 
 impl NystromFeatures {
     /// The map of landmarks `z` `[m, d]`, for kernel values of the given precision.
-    pub fn new(kernel: &Kernel, z: ArrayView2<f64>, precision: Precision) -> Result<Self> {
-        let w = gram::<f64>(kernel, z);
+    pub fn new(kernel: &Kernel, z: ArrayView2<f64>, context: &FitContext<'_>) -> Result<Self> {
+        let w = gram::<f64>(kernel, z, context.device)?;
         if let Some(((i, j), value)) = w.indexed_iter().find(|(_, v)| !v.is_finite()) {
             return Err(Error::Numerical(format!(
                 "the kernel {kernel} of landmarks {i} and {j} is {value}: scale the data down or the lengthscale up"
             )));
         }
-        let (normalisation, triangular) = match inverse_factor(&w, precision) {
+        let (normalisation, triangular) = match inverse_factor(&w, context) {
             Some(factor) => (factor, true),
-            None => (inverse_root(&w, precision)?, false),
+            None => (inverse_root(&w, context)?, false),
         };
         Ok(NystromFeatures { kernel: kernel.clone(), landmarks: z.to_owned(), normalisation, triangular })
     }
@@ -191,23 +192,23 @@ impl NystromFeatures {
 
 /// `L⁻ᵀ` for `W = L Lᵀ`, where W is so well conditioned that rounding in `κ(x,Z)` stays small after the product.
 /// `cond W ≤ ‖W‖_F tr W⁻¹`, and `tr W⁻¹ = ‖L⁻ᵀ‖²_F`.
-fn inverse_factor(w: &Array2<f64>, precision: Precision) -> Option<Array2<f64>> {
-    let limit = match precision {
+fn inverse_factor(w: &Array2<f64>, context: &FitContext<'_>) -> Option<Array2<f64>> {
+    let limit = match context.precision {
         Precision::F32 | Precision::Tf32 => 1e7,
         Precision::F64 => 1e8,
     };
-    let factor = Cholesky::new(w.view()).ok()?;
+    let factor = Cholesky::new(context.device, w.view()).ok()?;
     let mut inverse = Array2::eye(w.nrows());
-    solve_lower_transposed(factor.lower(), inverse.view_mut());
+    solve_lower_transposed(factor.lower().ok()?, inverse.view_mut());
     let squares = |a: &Array2<f64>| a.iter().map(|v| v * v).sum::<f64>();
     (squares(w).sqrt() * squares(&inverse) < limit).then_some(inverse)
 }
 
 /// `U Λ^{−1/2}` `[m, r]` over the eigenvalues of `W = U Λ Uᵀ` above ten times the rounding of kernel values. In single
 /// precision that is also where the loss from leaving a direction out equals the noise from keeping it.
-fn inverse_root(w: &Array2<f64>, precision: Precision) -> Result<Array2<f64>> {
-    let (λ, u) = eigh(w.view())?;
-    let threshold = super::zero_threshold(precision.roundoff(), λ.first().copied().unwrap_or(0.0));
+fn inverse_root(w: &Array2<f64>, context: &FitContext<'_>) -> Result<Array2<f64>> {
+    let (λ, u) = eigh(context.device, w.view())?;
+    let threshold = super::zero_threshold(context.roundoff(), λ.first().copied().unwrap_or(0.0));
     let rank = λ.iter().take_while(|l| **l > threshold).count();
     let mut root = u.slice(s![.., ..rank]).to_owned();
     for (mut column, l) in root.axis_iter_mut(Axis(1)).zip(&λ) {

@@ -27,27 +27,28 @@ impl Method for Positive {
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let (n, d) = problem.x.dim();
-        let mut features = PositiveFeatures::new(problem.kernel, d, self.features, self.sampling, problem.seed)?;
+        let mut features =
+            PositiveFeatures::new(problem.kernel, d, self.features, self.sampling, problem.context.seed)?;
         if self.features < problem.k {
             let (k, p) = (problem.k, self.features);
             return Err(Error::input(format!("{k} pairs need at least as many random features, got {p}")));
         }
-        features.precision = problem.precision;
-        problem.budget.require(
+        features.precision = problem.context.precision;
+        problem.context.budget.require(
             format!("{} random features at {n} points", self.features),
-            covariance::memory(self.features, problem.precision.bytes()),
+            covariance::memory(self.features, problem.context.precision.bytes()),
             "use fewer features",
         )?;
-        problem.progress.step("positive", 0, 2, "features");
-        let sigma = match problem.precision {
+        problem.context.progress.step("positive", 0, 2, "features");
+        let sigma = match problem.context.precision {
             Precision::F32 | Precision::Tf32 => {
                 covariance(problem.x, features.dim(), |x| features.exponentials::<f32>(x))
             }
             Precision::F64 => covariance(problem.x, features.dim(), |x| features.exponentials::<f64>(x)),
         };
-        problem.progress.step("positive", 1, 2, "eigendecomposition");
-        let (eigenvalues, coefficients) = principal_pairs(sigma.view(), problem.k, problem.precision.roundoff())?;
-        problem.progress.step("positive", 2, 2, "done");
+        problem.context.progress.step("positive", 1, 2, "eigendecomposition");
+        let (eigenvalues, coefficients) = principal_pairs(&problem.context, sigma.view(), problem.k)?;
+        problem.context.progress.step("positive", 2, 2, "done");
         Ok(Solution { eigenvalues, features: Box::new(features), coefficients, at_points: None })
     }
 }
@@ -129,11 +130,11 @@ impl Features for PositiveFeatures {
         self.directions.nrows()
     }
 
-    fn eval(&self, x: ArrayView2<f64>) -> Array2<f64> {
-        match self.precision {
+    fn eval(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        Ok(match self.precision {
             Precision::F32 | Precision::Tf32 => self.exponentials::<f32>(x).mapv(f64::from),
             Precision::F64 => self.exponentials(x),
-        }
+        })
     }
 
     fn multiply_adds(&self) -> usize {

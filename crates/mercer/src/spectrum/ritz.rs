@@ -1,5 +1,6 @@
 use super::{Problem, zero_threshold};
 use crate::Result;
+use crate::compute::Device;
 use crate::linalg::{eigh, matmul};
 use crate::operator::{KernelOperator, Operator};
 use crate::rng::Rng;
@@ -29,8 +30,8 @@ pub fn rayleigh_ritz(phi: ArrayView2<f64>, operator: &dyn Operator, k: usize) ->
     const NOISE: f64 = 1e-13;
     let n = phi.nrows() as f64;
     let (q, w) = orthonormalise(phi, NOISE)?;
-    let t = matmul(q.t(), operator.apply(q.view()).view()) / (n * n);
-    let (μ, v) = eigh(((&t + &t.t()) * 0.5).view())?;
+    let t = matmul(q.t(), operator.apply(q.view())?.view()) / (n * n);
+    let (μ, v) = eigh(Device::Cpu, ((&t + &t.t()) * 0.5).view())?;
     let k = k.min(μ.len());
     Ok((μ[..k].to_vec(), matmul(w.view(), v.slice(s![.., ..k]))))
 }
@@ -48,7 +49,7 @@ pub(super) fn orthonormalise(phi: ArrayView2<f64>, noise: f64) -> Result<(Array2
     let mut w = Array2::from_diag(&scale);
     let mut q = &phi * &scale;
     for least in [noise, 0.1] {
-        let (λ, u) = eigh((matmul(q.t(), q.view()) / m).view())?;
+        let (λ, u) = eigh(Device::Cpu, (matmul(q.t(), q.view()) / m).view())?;
         let rank = λ.iter().take_while(|&&l| l > (least * λ[0]).max(f64::MIN_POSITIVE)).count();
         let mut turn = u.slice(s![.., ..rank]).to_owned();
         for (mut column, l) in turn.axis_iter_mut(Axis(1)).zip(&λ) {
@@ -70,9 +71,9 @@ pub(super) fn ritz_pairs(
     φ: impl Fn(ArrayView2<f64>) -> Array2<f64>,
 ) -> Result<(Vec<f64>, Array2<f64>)> {
     let n = problem.x.nrows();
-    let sample = Rng::new(problem.seed).fork(0x7269_747a).sample(n, MOST_RITZ_POINTS.min(n));
+    let sample = Rng::new(problem.context.seed).fork(0x7269_747a).sample(n, MOST_RITZ_POINTS.min(n));
     let x = problem.x.select(Axis(0), &sample);
-    let operator = KernelOperator::new(problem.kernel, x.view(), problem.precision);
+    let operator = KernelOperator::new(problem.kernel, x.view(), problem.context.precision, problem.context.device)?;
     let phi = φ(x.view());
     let (μ, a) = rayleigh_ritz(phi.view(), &operator, problem.k)?;
     let threshold = zero_threshold(operator.roundoff(), μ.first().copied().unwrap_or(0.0));

@@ -1,6 +1,7 @@
 //! Spectra to and from files.
 
 use super::{Spectrum, features};
+use crate::compute::Device;
 use crate::model::Bundle;
 use crate::{Error, Result};
 use std::path::Path;
@@ -25,29 +26,29 @@ impl Spectrum {
         bundle.set("features", features);
     }
 
-    /// Reads a spectrum back.
-    pub fn load(path: &Path) -> Result<Spectrum> {
+    /// Reads a spectrum back, to be evaluated on `device`.
+    pub fn load(path: &Path, device: Device) -> Result<Spectrum> {
         let bundle = Bundle::read(path)?;
         let named = |e: Error| Error::file(path, e.to_string());
-        Spectrum::from_bundle(&bundle).map_err(named)
+        Spectrum::from_bundle(&bundle, device).map_err(named)
     }
 
-    fn from_bundle(bundle: &Bundle) -> Result<Spectrum> {
+    fn from_bundle(bundle: &Bundle, device: Device) -> Result<Spectrum> {
         let kind = bundle.text("kind")?;
         if kind != "spectrum" {
             return Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum")));
         }
-        Spectrum::unpack(bundle)
+        Spectrum::unpack(bundle, device)
     }
 
     /// The counterpart of [`Self::pack`].
-    pub(crate) fn unpack(bundle: &Bundle) -> Result<Spectrum> {
+    pub(crate) fn unpack(bundle: &Bundle, device: Device) -> Result<Spectrum> {
         let spectrum = Spectrum {
             eigenvalues: bundle.value("eigenvalues")?,
             certificate: bundle.value("certificate")?,
             origin: bundle.value("origin")?,
             scaler: bundle.value("scaler")?,
-            features: features::load(bundle.text("features")?, bundle)?,
+            features: features::load(bundle.text("features")?, bundle, device)?,
             coefficients: bundle.matrix("coefficients")?,
         };
         let (p, k) = spectrum.coefficients.dim();

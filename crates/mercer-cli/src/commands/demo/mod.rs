@@ -9,7 +9,6 @@ use crate::text;
 use clap::Args;
 use mercer::data::{Dataset, digits};
 use mercer::kernel::{Expression, Kernel};
-use mercer::operator::Precision;
 use mercer::spectrum::{Problem, Spectrum};
 use mercer::{Error, Result};
 use serde_json::json;
@@ -71,15 +70,7 @@ fn find(context: &Context) -> Result<(Found, Kernel)> {
     let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());
     for entry in METHODS {
         let bar = context.bar();
-        let problem = Problem {
-            kernel: &kernel,
-            x: train.x.view(),
-            k: K,
-            precision: Precision::F64,
-            budget: context.budget,
-            seed: context.seed,
-            progress: &bar,
-        };
+        let problem = Problem { kernel: &kernel, x: train.x.view(), k: K, context: context.fit(&bar) };
         let method = (entry.make)(&Options::default(), Size { n: train.n(), k: K });
         match Spectrum::fit(method.as_ref(), &problem, Some(held_out.x.view())) {
             Ok(mut spectrum) => {

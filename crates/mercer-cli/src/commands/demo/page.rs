@@ -6,7 +6,7 @@ use crate::commands::embed::scatter;
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
-use mercer::apply::{KernelPca, LaplacianEigenmaps, Means};
+use mercer::apply::{KernelPca, LaplacianEigenmaps};
 use mercer::data::Dataset;
 use mercer::kernel::Kernel;
 use mercer_figure::report::{Report, Table};
@@ -18,9 +18,9 @@ pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report>
     let exact = found.exact();
     let psi = exact.transform(train.x.view())?;
     let bar = context.bar();
-    let means = Means { budget: context.budget, seed: context.seed, progress: &bar, ..Default::default() };
-    let components = KernelPca::default().fit(kernel, train.x.view(), &means)?.projections();
-    let slow = LaplacianEigenmaps::default().fit(train.x.view(), &means)?;
+    let fit = context.fit(&bar);
+    let components = KernelPca::default().fit(kernel, train.x.view(), &fit)?.projections();
+    let slow = LaplacianEigenmaps::default().fit(train.x.view(), &fit)?;
     Ok(Report::new("A kernel on handwritten digits, decomposed")
         .lead(&format!("{}. The same {K} pairs, by every method.", found.setting()))
         .section("Methods")

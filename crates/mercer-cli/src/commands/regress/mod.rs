@@ -10,7 +10,8 @@ use crate::score::Score;
 use crate::text;
 use clap::{Args, ValueEnum};
 use learnt::Learnt;
-use mercer::apply::{Alpha, Bandwidth, Means, NadarayaWatson, Ridge, RidgeSolver};
+use mercer::FitContext;
+use mercer::apply::{Alpha, Bandwidth, NadarayaWatson, Ridge, RidgeSolver};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
@@ -132,8 +133,8 @@ impl Regress {
         let Parts { train, held_out, new } = self.read(context)?;
         let kernel = kernel.resolve(train.x.view(), context.seed)?;
         let bar = context.bar();
-        let means = Means { precision: self.precision, budget: context.budget, seed: context.seed, progress: &bar };
-        let learnt = self.learn(&kernel, &train, &means)?;
+        let fit = FitContext { precision: self.precision, ..context.fit(&bar) };
+        let learnt = self.learn(&kernel, &train, &fit)?;
         drop(bar);
 
         let judged = |data: &Dataset| learnt.judged(data, context);
@@ -202,7 +203,7 @@ impl Regress {
         Ok(Dataset { y: Some(y), ..data })
     }
 
-    fn learn(&self, kernel: &Kernel, train: &Dataset, means: &Means) -> Result<Learnt> {
+    fn learn(&self, kernel: &Kernel, train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
         let (x, y) = (train.x.view(), train.y.as_ref().expect("checked"));
         match self.method {
             Way::NadarayaWatson => {
@@ -210,12 +211,12 @@ impl Regress {
                     Some(Choice::Value(h)) => Bandwidth::Fixed(h),
                     _ => Bandwidth::LeaveOneOut,
                 };
-                Ok(Learnt::Average(NadarayaWatson { bandwidth }.fit(kernel, x, y, means)?))
+                Ok(Learnt::Average(NadarayaWatson { bandwidth }.fit(kernel, x, y, fit)?))
             }
             Way::Ridge => {
                 let n = train.n();
                 let dense =
-                    n <= MOST_DENSE && means.budget.allows(32 * (n as u64).pow(2)) && self.solver != Some(Solver::Cg);
+                    n <= MOST_DENSE && fit.budget.allows(32 * (n as u64).pow(2)) && self.solver != Some(Solver::Cg);
                 let alpha = match self.alpha {
                     Some(Choice::Value(value)) => Alpha::Fixed(value),
                     _ if dense || self.solver == Some(Solver::Direct) => Alpha::LeaveOneOut,
@@ -226,7 +227,7 @@ impl Regress {
                     Some(Solver::Direct) => RidgeSolver::Direct,
                     Some(Solver::Cg) => RidgeSolver::conjugate_gradients(self.precision),
                 };
-                Ok(Learnt::Ridge(Ridge { alpha, solver }.fit(kernel, x, y, means)?))
+                Ok(Learnt::Ridge(Ridge { alpha, solver }.fit(kernel, x, y, fit)?))
             }
         }
     }

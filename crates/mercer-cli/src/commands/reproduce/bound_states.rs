@@ -14,7 +14,7 @@ pub fn oscillator(context: &Context, quick: bool) -> Result<Shown> {
     let budget = Budget { seed: context.seed, ..oscillator::budget() };
     let (k, budget) = if quick { (6, budget.quick()) } else { (10, budget) };
     let bar = context.bar();
-    let found = oscillator::run(k, &Contender::all(), &budget, &bar)?;
+    let found = oscillator::run(k, &Contender::all(), &budget, &context.fit(&bar))?;
     drop(bar);
     let report = section(Report::new("The harmonic oscillator in the plane").lead(&lead(&found)), &found)
         .command(&command("oscillator", context, quick));
@@ -25,13 +25,13 @@ pub fn hydrogen(context: &Context, quick: bool) -> Result<Shown> {
     let budget = Budget { seed: context.seed, ..hydrogen::budget() };
     let (k, budget) = if quick { (4, budget.quick()) } else { (9, budget) };
     let bar = context.bar();
-    let mut all = vec![hydrogen::run(k, &Contender::all(), &budget, &bar)?];
+    let mut all = vec![hydrogen::run(k, &Contender::all(), &budget, &context.fit(&bar))?];
     if !quick {
         // As many states as the published comparison; Ritz and SpIN take minutes for these.
         let some = |c: &Contender| !c.trained || matches!(c.name, "neuralef" | "nested");
         let contenders: Vec<Contender> = Contender::all().into_iter().filter(some).collect();
         let budget = Budget { seed: context.seed, ..hydrogen::many_states() };
-        all.push(hydrogen::run(36, &contenders, &budget, &bar)?);
+        all.push(hydrogen::run(36, &contenders, &budget, &context.fit(&bar))?);
     }
     drop(bar);
     let mut report = section(Report::new("Hydrogen in the plane").lead(&lead(&all[0])), &all[0]);

@@ -12,7 +12,7 @@ use serde_json::json;
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     let plan = if quick { Plan::quick(context.seed) } else { Plan::full(context.seed) };
     let bar = context.bar();
-    let settings = classic_kernels::run(&plan, &bar)?;
+    let settings = classic_kernels::run(&plan, &context.fit(&bar))?;
     drop(bar);
     let verdict = classic_kernels::verdict(&settings);
     let figure =

@@ -22,7 +22,7 @@ fn plan(options: &Options, seed: u64, quick: bool) -> Plan {
 pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
     let plan = plan(options, context.seed, quick);
     let bar = context.bar();
-    let found = cnn_gp::run(&plan, &bar)?;
+    let found = cnn_gp::run(&plan, &context.fit(&bar))?;
     drop(bar);
     let verdict = cnn_gp::verdict(&found);
     let figure = overview(&found);

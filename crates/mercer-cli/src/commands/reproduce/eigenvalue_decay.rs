@@ -12,7 +12,7 @@ use serde_json::json;
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     let n = if quick { 300 } else { 1000 };
     let bar = context.bar();
-    let found = eigenvalue_decay::run(n, context.seed, &bar)?;
+    let found = eigenvalue_decay::run(n, context.seed, &context.fit(&bar))?;
     drop(bar);
     let figure = spectra(&found.dimensions);
     let report = Report::new("Eigenvalue decay and the dimension of the data")

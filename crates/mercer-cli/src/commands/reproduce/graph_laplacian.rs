@@ -12,7 +12,7 @@ use serde_json::json;
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     let (n, steps) = if quick { (200, 300) } else { (1000, 2000) };
     let bar = context.bar();
-    let found = graph_laplacian::run(n, 8, steps, context.seed, &bar)?;
+    let found = graph_laplacian::run(n, 8, steps, context.seed, &context.fit(&bar))?;
     drop(bar);
     let js = indices(found.exact.len());
     let mut plot = Plot::new("Smallest eigenvalues of I − D^{-1}W").x("index j").y("eigenvalue");

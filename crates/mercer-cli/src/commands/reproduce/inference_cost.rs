@@ -12,7 +12,7 @@ use serde_json::json;
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     let plan = if quick { Plan::quick(context.seed) } else { Plan::full(context.seed) };
     let bar = context.bar();
-    let found = inference_cost::run(&plan, &bar)?;
+    let found = inference_cost::run(&plan, &context.fit(&bar))?;
     drop(bar);
     let figure = curves(&found);
     let report = Report::new("Where training earns its keep")

@@ -13,7 +13,7 @@ use serde_json::json;
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     let plan = if quick { Plan::quick(context.seed) } else { Plan::full(context.seed) };
     let bar = context.bar();
-    let cases = mlp_gp::run(&plan, &bar)?;
+    let cases = mlp_gp::run(&plan, &context.fit(&bar))?;
     drop(bar);
     let verdict = mlp_gp::verdict(&cases);
     let figure = maps(&cases, plan.side);

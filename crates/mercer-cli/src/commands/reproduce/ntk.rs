@@ -24,7 +24,7 @@ fn plan(options: &Options, seed: u64, quick: bool) -> Plan {
 pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
     let plan = plan(options, context.seed, quick);
     let bar = context.bar();
-    let found = network_ntk::run(&plan, &bar)?;
+    let found = network_ntk::run(&plan, &context.fit(&bar))?;
     drop(bar);
     let verdict = network_ntk::verdict(&plan, &found);
     let figure = matrices(&plan, &found);

@@ -5,7 +5,6 @@ use super::dnn::{self, Dnn};
 use super::memory::Pool;
 use super::module::Modules;
 use super::solver::Solver;
-use crate::compute::Device;
 use crate::compute::Math;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
@@ -32,8 +31,8 @@ pub struct Gpu {
     pub(super) blas: Mutex<Blas>,
     pub(super) solver: Mutex<Solver>,
     pub(super) dnn: Mutex<Dnn>,
-    failure: Mutex<Option<String>>,
-    refusal: Mutex<Option<Error>>,
+    /// The first error of queued work.
+    failure: Mutex<Option<Error>>,
 }
 
 // SAFETY: the context may be used from any thread that has made it current, which every entry point does first; cuBLAS,
@@ -51,14 +50,6 @@ pub fn gpu(ordinal: usize) -> Result<&'static Gpu> {
     let gpu: &'static Gpu = Box::leak(Box::new(Gpu::open(ordinal)?));
     open.insert(ordinal, gpu);
     Ok(gpu)
-}
-
-/// The GPU that is this thread's current device, if it is one.
-pub fn current() -> Option<&'static Gpu> {
-    match Device::current() {
-        Device::Cpu => None,
-        Device::Cuda(ordinal) => gpu(ordinal).ok(),
-    }
 }
 
 /// A lock whose holder cannot leave it half done.
@@ -140,7 +131,6 @@ impl Gpu {
                 stream,
                 copies,
                 failure: Mutex::new(None),
-                refusal: Mutex::new(None),
             })
         };
         let gpu = opened().map_err(|e| Error::Device(format!("cuda:{ordinal} cannot be opened: {}", words(e))))?;
@@ -164,23 +154,25 @@ impl Gpu {
         result.map_err(|e| self.fail(words(e))).ok()
     }
 
-    /// Keeps a failure in words, if it is the first.
+    /// Keeps a failure of the device in words, if it is the first error.
     pub(super) fn fail(&self, what: String) {
-        lock(&self.failure).get_or_insert(what);
+        self.defer(Error::Device(format!("cuda:{} has failed: {what}", self.ordinal)));
     }
 
-    /// Keeps an error that is not the device's fault (no room for a tensor, say) where it cannot be returned at once.
-    pub fn refuse(&self, error: Error) {
-        lock(&self.refusal).get_or_insert(error);
+    /// Keeps an error of queued work, if it is the first, for [`Gpu::check`].
+    pub(super) fn defer(&self, error: Error) {
+        lock(&self.failure).get_or_insert(error);
     }
 
-    /// The first error of the work queued so far. A failure of the device stays, since it computes nothing more; a
-    /// refusal is told once.
+    /// The first error of the work queued so far. A failure of the device is returned every time, since the device
+    /// computes nothing more; missing memory is returned once.
     pub fn check(&self) -> Result<()> {
-        if let Some(what) = &*lock(&self.failure) {
-            return Err(Error::Device(format!("cuda:{} has failed: {what}", self.ordinal)));
+        let mut failure = lock(&self.failure);
+        let error = failure.take();
+        if let Some(Error::Device(what)) = &error {
+            *failure = Some(Error::Device(what.clone()));
         }
-        lock(&self.refusal).take().map_or(Ok(()), Err)
+        error.map_or(Ok(()), Err)
     }
 
     /// Waits for all queued work.

@@ -36,7 +36,6 @@ pub mod resident;
 pub mod small;
 pub mod solver;
 
-pub use gpu::current;
 pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Graph;
 pub use launch::Arg;

@@ -40,10 +40,10 @@ pub(super) fn vectors(stack: Option<Stack<'_>>) -> [Arg; 2] {
     [Arg::U64(address), Arg::long(stack.map_or(0, |s| s.stride))]
 }
 
-/// Memory that lasts for one primitive. It is small; should even that be missing, the failure is kept by the device.
+/// Memory for the length of one primitive. Where it is missing, the next transfer or check returns the error.
 pub(super) fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
     let buffer = gpu.allocate(bytes, &|| "partial sums".into(), "use a smaller batch");
-    buffer.map_err(|e| gpu.refuse(e)).ok()
+    buffer.map_err(|e| gpu.defer(e)).ok()
 }
 
 pub fn copy(gpu: &Gpu, x: &Tensor, y: &mut Tensor) {

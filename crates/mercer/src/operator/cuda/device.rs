@@ -3,6 +3,7 @@
 use super::super::{Precision, Real};
 use super::{Arithmetic, Card, Launch, NO_DIAGONAL, Program, Scalar, Tiling, columns_per_pass, padded};
 use crate::Result;
+use crate::compute::Device;
 use crate::compute::cuda::{self, Arg, Buffer, Gpu, Source};
 use crate::kernel::Kernel;
 use crate::linalg::Panel;
@@ -398,15 +399,19 @@ pub struct Timing {
     pub bytes: usize,
 }
 
-/// Times `κ(X, X) V` for `x` `[n, d]` and `v` `[n, columns]` on the current device, which must be a GPU.
+/// Times `κ(X, X) V` for `x` `[n, d]` and `v` `[n, columns]` on `device`, which must be a GPU.
 pub fn time_product(
     kernel: &Kernel,
     x: ArrayView2<f64>,
     v: ArrayView2<f64>,
     precision: Precision,
+    device: Device,
     repeats: usize,
 ) -> Result<Timing> {
-    let gpu = cuda::current().ok_or_else(|| crate::Error::input("a product is timed on a GPU: use Device::scope"))?;
+    let Device::Cuda(ordinal) = device else {
+        return Err(crate::Error::input("only products on a GPU can be timed"));
+    };
+    let gpu = cuda::gpu(ordinal)?;
     let (n, columns) = v.dim();
     let operator = CudaOperator::new(gpu, kernel, x, precision)?;
     let bytes = operator.kernel.points_bytes(n) + operator.kernel.product_bytes(n, n, columns) + 16 * n * columns;

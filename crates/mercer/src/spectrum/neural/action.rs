@@ -8,7 +8,7 @@ use crate::linalg::matmul;
 use crate::operator::cuda::compiles;
 use crate::operator::{KernelOperator, Operator, Precision, Stored, gram};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array2, ArrayView2, Axis};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -46,8 +46,8 @@ pub trait Action: Send {
     /// What the operator is, in words that differ where the operator or its data differ; a checkpoint keeps it.
     fn identity(&self) -> String;
 
-    /// Draws `batch` different points, or all of them when there are fewer.
-    fn sample(&mut self, rng: &mut Rng, batch: usize) -> Result<Batch>;
+    /// Draws `batch` different points onto `device`, or all of them when there are fewer.
+    fn sample(&mut self, device: Device, rng: &mut Rng, batch: usize) -> Result<Batch>;
 
     /// `out ← Kψ` on the batch, for a kernel `(1/B) Σ_b' κ(x_b, x_b') ψ(x_b')`; `psi` and `out` `[k, B, c]`.
     /// `functions` are those whose values `psi` holds.
@@ -92,7 +92,7 @@ pub trait Action: Send {
 
     /// Relative error of [`Action::image`]: below it, times the largest eigenvalue, eigenvalues are not told from zero.
     fn roundoff(&self) -> f64 {
-        Precision::F32.roundoff()
+        Precision::F32.roundoff(Device::Cpu)
     }
 }
 
@@ -126,14 +126,19 @@ impl Standard {
         Standard { centre, scale: if scale > 0.0 && scale.is_finite() { scale } else { 1.0 } }
     }
 
-    /// The points `rows` of `x` `[n, d]`, as a tensor `[rows, d]` on the current device.
-    pub fn gather(&self, x: ArrayView2<f64>, rows: impl ExactSizeIterator<Item = usize>) -> Result<Tensor> {
+    /// The points `rows` of `x` `[n, d]`, as a tensor `[rows, d]` on `device`.
+    pub fn gather(
+        &self,
+        device: Device,
+        x: ArrayView2<f64>,
+        rows: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<Tensor> {
         let shape = [rows.len(), x.ncols()];
         let mut data = Vec::with_capacity(shape[0] * shape[1]);
         for row in rows {
             data.extend(x.row(row).iter().zip(&self.centre).map(|(v, c)| ((v - c) / self.scale) as f32));
         }
-        Tensor::from_host(Device::current(), &shape, &data)
+        Tensor::from_host(device, &shape, &data)
     }
 
     /// Columns d.
@@ -207,6 +212,7 @@ pub struct KernelAction<'a> {
     kernel: &'a Kernel,
     x: ArrayView2<'a, f64>,
     precision: Precision,
+    device: Device,
     standard: Standard,
     trace: f64,
     /// `κ(x_b,x_b)/τ` of the last batch.
@@ -214,15 +220,16 @@ pub struct KernelAction<'a> {
 }
 
 impl<'a> KernelAction<'a> {
-    /// The operator of `kernel` under the points `x` `[n, d]`; quadratic forms over large samples use `precision`.
-    pub fn new(kernel: &'a Kernel, x: ArrayView2<'a, f64>, precision: Precision) -> Result<Self> {
+    /// The operator of `kernel` under the points `x` `[n, d]`; quadratic forms over large samples use the context's precision and device.
+    pub fn new(kernel: &'a Kernel, x: ArrayView2<'a, f64>, context: &FitContext<'_>) -> Result<Self> {
         let few = x.slice(ndarray::s![..x.nrows().min(4096), ..]);
-        let trace = KernelOperator::new(kernel, few, Precision::F64).diagonal().mean().unwrap_or(0.0);
+        let trace = kernel.diagonal(few).mean().unwrap_or(0.0);
         if !trace.is_finite() {
             return Err(Error::input(format!("the kernel {kernel} is not finite at these points; scale the data")));
         }
         let trace = if trace > 0.0 { trace } else { 1.0 };
-        Ok(KernelAction { kernel, x, precision, standard: Standard::of(x), trace, diagonal: vec![] })
+        let FitContext { precision, device, .. } = *context;
+        Ok(KernelAction { kernel, x, precision, device, standard: Standard::of(x), trace, diagonal: vec![] })
     }
 
     /// `τ`, the mean of `κ(x,x)`.
@@ -245,14 +252,14 @@ impl Action for KernelAction<'_> {
         format!("{} on {n} points of {d} columns, checksum {:016x}", self.kernel, checksum(self.x))
     }
 
-    fn sample(&mut self, rng: &mut Rng, batch: usize) -> Result<Batch> {
+    fn sample(&mut self, device: Device, rng: &mut Rng, batch: usize) -> Result<Batch> {
         let rows = sample_rows(rng, self.x.nrows(), batch);
-        Ok(Batch { x: self.standard.gather(self.x, rows.iter().copied())?, rows })
+        Ok(Batch { x: self.standard.gather(device, self.x, rows.iter().copied())?, rows })
     }
 
     fn apply(&mut self, batch: &Batch, psi: &Tensor, _: &mut Functions, out: &mut Tensor) -> Result<()> {
         let points = self.x.select(Axis(0), &batch.rows);
-        let mut g: Array2<f32> = gram(self.kernel, points.view());
+        let mut g: Array2<f32> = gram(self.kernel, points.view(), Device::Cpu)?;
         let inverse = (1.0 / self.trace) as f32;
         g.mapv_inplace(|v| v * inverse);
         self.diagonal = g.diag().to_vec();
@@ -279,8 +286,8 @@ impl Action for KernelAction<'_> {
         _: &mut Functions,
     ) -> Result<Array2<f64>> {
         let points = self.x.select(Axis(0), &batch.rows);
-        let operator = KernelOperator::new(self.kernel, points.view(), self.precision);
-        Ok(operator.apply(q) / (batch.rows.len() as f64 * self.trace))
+        let operator = KernelOperator::new(self.kernel, points.view(), self.precision, self.device)?;
+        Ok(operator.apply(q)? / (batch.rows.len() as f64 * self.trace))
     }
 
     fn eigenvalue(&self, mu: f64) -> f64 {
@@ -288,7 +295,7 @@ impl Action for KernelAction<'_> {
     }
 
     fn roundoff(&self) -> f64 {
-        self.precision.roundoff()
+        self.precision.roundoff(self.device)
     }
 }
 
@@ -299,6 +306,8 @@ pub struct OperatorAction<'a> {
     x: ArrayView2<'a, f64>,
     standard: Standard,
     trace: f64,
+    /// Of the operator's diagonal.
+    checksum: u64,
     diagonal: Vec<f32>,
 }
 
@@ -308,12 +317,14 @@ impl<'a> OperatorAction<'a> {
         if operator.n() != x.nrows() {
             return Err(Error::input(format!("an operator on {} points was given {} points", operator.n(), x.nrows())));
         }
-        let trace = operator.diagonal().mean().unwrap_or(0.0);
+        let diagonal = operator.diagonal()?;
+        let checksum = checksum(diagonal.view().insert_axis(Axis(0)));
+        let trace = diagonal.mean().unwrap_or(0.0);
         if !trace.is_finite() {
             return Err(Error::input(format!("the operator's trace is {trace}; its entries must be finite")));
         }
         let trace = if trace > 0.0 { trace } else { 1.0 };
-        Ok(OperatorAction { operator, x, standard: Standard::of(x), trace, diagonal: vec![] })
+        Ok(OperatorAction { operator, x, standard: Standard::of(x), trace, checksum, diagonal: vec![] })
     }
 }
 
@@ -327,18 +338,17 @@ impl Action for OperatorAction<'_> {
     }
 
     fn identity(&self) -> String {
-        let ((n, d), diagonal) = (self.x.dim(), self.operator.diagonal());
-        let operator = checksum(diagonal.view().insert_axis(Axis(0)));
+        let ((n, d), operator) = (self.x.dim(), self.checksum);
         format!("operator {operator:016x} on {n} points of {d} columns, checksum {:016x}", checksum(self.x))
     }
 
-    fn sample(&mut self, rng: &mut Rng, batch: usize) -> Result<Batch> {
+    fn sample(&mut self, device: Device, rng: &mut Rng, batch: usize) -> Result<Batch> {
         let rows = sample_rows(rng, self.x.nrows(), batch);
-        Ok(Batch { x: self.standard.gather(self.x, rows.iter().copied())?, rows })
+        Ok(Batch { x: self.standard.gather(device, self.x, rows.iter().copied())?, rows })
     }
 
     fn apply(&mut self, batch: &Batch, psi: &Tensor, _: &mut Functions, out: &mut Tensor) -> Result<()> {
-        let block = self.operator.block(&batch.rows, &batch.rows);
+        let block = self.operator.block(&batch.rows, &batch.rows)?;
         let values: Vec<f32> = block.iter().map(|v| (v / self.trace) as f32).collect();
         let b = batch.rows.len();
         self.diagonal = (0..b).map(|i| values[i * b + i]).collect();
@@ -368,7 +378,7 @@ impl Action for OperatorAction<'_> {
         let mut image = Array2::zeros(q.dim());
         // Strips of rows, so that a large sample's block is never whole in memory.
         for (rows, mut out) in batch.rows.chunks(1024).zip(image.axis_chunks_iter_mut(Axis(0), 1024)) {
-            out.assign(&matmul(self.operator.block(rows, &batch.rows).view(), q));
+            out.assign(&matmul(self.operator.block(rows, &batch.rows)?.view(), q));
         }
         Ok(image / (b as f64 * self.trace))
     }

@@ -7,7 +7,7 @@ use crate::model::Bundle;
 use crate::net::{Network, Parameters};
 use crate::spectrum::Features;
 use crate::{Error, compute};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView2};
 
 /// `φ(x)`: k networks, or the hidden units of one, at standardised points, in single precision.
 pub struct NetworkFeatures {
@@ -37,14 +37,14 @@ impl NetworkFeatures {
         }
     }
 
-    pub(crate) fn load(bundle: &Bundle) -> Result<Self> {
+    pub(crate) fn load(bundle: &Bundle, device: Device) -> Result<Self> {
         let architecture = bundle.text("features.architecture")?.to_owned();
         let standard: Standard = bundle.value("features.standard")?;
         let networks = bundle.value("features.networks")?;
         let inputs = standard.inputs();
         let network = Network::parse(&architecture, inputs, networks)?;
         let numbers = |name: &str| -> Result<Vec<f32>> { Ok(bundle.matrix(name)?.iter().map(|v| *v as f32).collect()) };
-        let parameters = network.parameters_from(Device::current(), &numbers("parameters")?, &numbers("constants")?)?;
+        let parameters = network.parameters_from(device, &numbers("parameters")?, &numbers("constants")?)?;
         if !compute::all_finite(&parameters.trained) || !compute::all_finite(&parameters.constants) {
             return Err(Error::input("the model's network has parameters that single precision cannot hold"));
         }
@@ -74,22 +74,12 @@ impl Features for NetworkFeatures {
         self.functions().map_or(0, |f| f.count())
     }
 
-    fn eval(&self, x: ArrayView2<f64>) -> Array2<f64> {
+    fn eval(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         if x.nrows() == 0 {
-            return Array2::zeros((0, self.dim()));
+            return Ok(Array2::zeros((0, self.dim())));
         }
-        let evaluate = || self.functions()?.columns(&self.standard.gather(x, 0..x.nrows())?);
-        // The architecture and its numbers were checked when they came in, and the columns by the spectrum.
-        let values: Result<Array2<f64>> = self.parameters.trained.device().enter(evaluate);
-        values.unwrap_or_else(|error| panic!("networks that were sound are no longer: {error}"))
-    }
-
-    fn project(&self, x: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
-        let mut out = Array2::zeros((x.nrows(), a.ncols()));
-        for (x, mut out) in x.axis_chunks_iter(Axis(0), 4096).zip(out.axis_chunks_iter_mut(Axis(0), 4096)) {
-            out.assign(&crate::linalg::matmul(self.eval(x).view(), a));
-        }
-        out
+        let device = self.parameters.trained.device();
+        device.enter(|| self.functions()?.columns(&self.standard.gather(device, x, 0..x.nrows())?))
     }
 
     fn multiply_adds(&self) -> usize {

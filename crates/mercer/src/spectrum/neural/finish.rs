@@ -1,6 +1,7 @@
 //! The finish: Rayleigh–Ritz within the span of the functions, in double precision over a large sample.
 
 use super::{Action, Batch, Functions};
+use crate::compute::Device;
 use crate::linalg::{eigh, matmul};
 use crate::spectrum::ritz::orthonormalise;
 use crate::{Error, Result};
@@ -59,7 +60,7 @@ pub(super) fn within_span(
     }
     let m = phi.nrows() as f64;
     let t = matmul(q.t(), image.view()) / m;
-    let (eigenvalues, v) = eigh(((&t + &t.t()) * 0.5).view())?;
+    let (eigenvalues, v) = eigh(Device::Cpu, ((&t + &t.t()) * 0.5).view())?;
     let k = k.min(eigenvalues.len());
     let v = v.slice(s![.., ..k]);
     let eigenvalues = eigenvalues[..k].to_vec();

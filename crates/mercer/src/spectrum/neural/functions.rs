@@ -49,14 +49,21 @@ pub struct Functions {
 impl Functions {
     /// `count` networks of `architecture` on `inputs` columns, each one function. A norm at the end of the
     /// architecture is what `normalise` does, and is left out.
-    pub fn networks(architecture: &str, inputs: usize, count: usize, normalise: bool, rng: &Rng) -> Result<Functions> {
+    pub fn networks(
+        architecture: &str,
+        inputs: usize,
+        count: usize,
+        normalise: bool,
+        device: Device,
+        rng: &Rng,
+    ) -> Result<Functions> {
         let network = Network::parse(&without_final_norm(architecture, inputs)?, inputs, count)?;
-        Functions::new(network, Layout::Networks, normalise, rng)
+        Functions::new(network, Layout::Networks, normalise, device, rng)
     }
 
     /// The last hidden units of `architecture`, each one function: everything before its last dense layer, which is to
     /// be solved rather than trained.
-    pub fn hidden_units(architecture: &str, inputs: usize, rng: &Rng) -> Result<Functions> {
+    pub fn hidden_units(architecture: &str, inputs: usize, device: Device, rng: &Rng) -> Result<Functions> {
         let whole = without_final_norm(architecture, inputs)?;
         let trunk = whole.rfind("dense(").map_or("", |at| &whole[..at]).replace('|', " ");
         if trunk.trim().is_empty() {
@@ -64,11 +71,11 @@ impl Functions {
                 "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
             )));
         }
-        Functions::new(Network::parse(&trunk, inputs, 1)?, Layout::Units, false, rng)
+        Functions::new(Network::parse(&trunk, inputs, 1)?, Layout::Units, false, device, rng)
     }
 
-    fn new(network: Network, layout: Layout, normalise: bool, rng: &Rng) -> Result<Functions> {
-        let parameters = network.init(Device::current(), rng)?;
+    fn new(network: Network, layout: Layout, normalise: bool, device: Device, rng: &Rng) -> Result<Functions> {
+        let parameters = network.init(device, rng)?;
         Functions::from_parts(network, parameters, layout, normalise)
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Action, Batch, DeviceAction, Functions, Standard, sample_rows};
 use crate::apply::NeighbourGraph;
+use crate::compute::Device;
 use crate::compute::Tensor;
 use crate::linalg::matmul;
 use crate::operator::Operator;
@@ -115,14 +116,15 @@ impl Action for GraphLaplacian<'_> {
         format!("graph Laplacian on {n} points with {ends} ends, ({s} − L)/{s}, checksum {hash:016x}")
     }
 
-    fn sample(&mut self, rng: &mut Rng, batch: usize) -> Result<Batch> {
+    fn sample(&mut self, device: Device, rng: &mut Rng, batch: usize) -> Result<Batch> {
         let rows = end_rows(&self.walk.ends, rng, batch);
-        Ok(Batch { x: self.standard.gather(self.x, rows.iter().copied())?, rows })
+        Ok(Batch { x: self.standard.gather(device, self.x, rows.iter().copied())?, rows })
     }
 
     fn apply(&mut self, batch: &Batch, psi: &Tensor, functions: &mut Functions, out: &mut Tensor) -> Result<()> {
         let neighbours = self.neighbours(&batch.rows);
-        let there = functions.evaluate(&self.standard.gather(self.x, neighbours.iter().copied())?)?;
+        let there =
+            functions.evaluate(&self.standard.gather(functions.device(), self.x, neighbours.iter().copied())?)?;
         let (mut image, there, m) = (psi.to_host()?, there.to_host()?, neighbours.len());
         let steps: Vec<Vec<(usize, f64)>> = batch.rows.iter().map(|i| self.steps(*i, &neighbours).collect()).collect();
         for (f, there) in image.chunks_exact_mut(steps.len()).zip(there.chunks_exact(m)) {
@@ -143,7 +145,8 @@ impl Action for GraphLaplacian<'_> {
         functions: &mut Functions,
     ) -> Result<Array2<f64>> {
         let neighbours = self.neighbours(&batch.rows);
-        let there = functions.columns(&self.standard.gather(self.x, neighbours.iter().copied())?)?;
+        let there =
+            functions.columns(&self.standard.gather(functions.device(), self.x, neighbours.iter().copied())?)?;
         let there = matmul(there.view(), w);
         let mut walked = Array2::zeros(q.dim());
         for (mut walked, i) in walked.rows_mut().into_iter().zip(&batch.rows) {

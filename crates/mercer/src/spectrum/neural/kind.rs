@@ -1,6 +1,7 @@
 //! The objectives by name.
 
 use super::{Functions, Nested, Nesting, NeuralEf, Objective, Ritz, Spin};
+use crate::compute::Device;
 use crate::error::nearest;
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -87,14 +88,14 @@ impl Kind {
 
     /// The functions that this objective trains, by networks of one architecture on points of `d` columns: k
     /// normalised ones, k whose norm carries the eigenvalue (nested), or the last hidden units (Ritz).
-    pub fn functions(self, architecture: &str, d: usize, k: usize, rng: &Rng) -> Result<Functions> {
+    pub fn functions(self, architecture: &str, d: usize, k: usize, device: Device, rng: &Rng) -> Result<Functions> {
         match self {
             Kind::NeuralEf { .. } | Kind::NeuralEfJoint | Kind::Spin { .. } => {
-                Functions::networks(architecture, d, k, true, rng)
+                Functions::networks(architecture, d, k, true, device, rng)
             }
-            Kind::Nested { .. } => Functions::networks(architecture, d, k, false, rng),
+            Kind::Nested { .. } => Functions::networks(architecture, d, k, false, device, rng),
             Kind::Ritz => {
-                let functions = Functions::hidden_units(architecture, d, rng)?;
+                let functions = Functions::hidden_units(architecture, d, device, rng)?;
                 if functions.count() < k {
                     return Err(Error::input(format!(
                         "{} hidden units cannot give k = {k} functions; widen the last hidden layer of \"{architecture}\"",

@@ -2,7 +2,7 @@
 
 use super::finish::within_span;
 use super::{Action, Batch, DeviceAction, Functions, Layout, Pairs, Standard, Values, sample_rows};
-use crate::compute::{Store, Tensor, gemm};
+use crate::compute::{Device, Store, Tensor, gemm};
 use crate::linalg::matmul;
 use crate::operator::{FunctionSamples, LowRankOperator, Operator, Precision};
 use crate::rng::Rng;
@@ -22,6 +22,8 @@ pub struct MatrixValued<'a> {
     outputs: usize,
     standard: Standard,
     trace: f64,
+    /// Of the samples and the points.
+    checksum: u64,
 }
 
 impl<'a> MatrixValued<'a> {
@@ -33,9 +35,12 @@ impl<'a> MatrixValued<'a> {
         if n != x.nrows() {
             return Err(Error::input(format!("functions sampled at {n} points were given {} points", x.nrows())));
         }
-        let trace = f.diagonal().mean().unwrap_or(0.0);
+        let diagonal = f.diagonal()?;
+        let mixed = |hash: u64, v: &f64| (hash ^ v.to_bits()).wrapping_mul(0x0000_0100_0000_01b3);
+        let checksum = diagonal.iter().chain(&x).fold(0xcbf2_9ce4_8422_2325, mixed);
+        let trace = diagonal.mean().unwrap_or(0.0);
         let trace = if trace > 0.0 { trace } else { 1.0 };
-        Ok(MatrixValued { f, x, outputs, standard: Standard::of(x), trace })
+        Ok(MatrixValued { f, x, outputs, standard: Standard::of(x), trace, checksum })
     }
 
     /// The scalar kernel `κ = (1/CS) Σ_c F_cᵀF_c` of the factorised assumption `κ(x,x')·I_C`, from samples `[S, n, C]`.
@@ -87,15 +92,13 @@ impl Action for MatrixValued<'_> {
     }
 
     fn identity(&self) -> String {
-        let mixed = |hash: u64, v: &f64| (hash ^ v.to_bits()).wrapping_mul(0x0000_0100_0000_01b3);
-        let hash = self.f.diagonal().iter().chain(&self.x).fold(0xcbf2_9ce4_8422_2325, mixed);
-        let (samples, n) = (self.f.dim().0, self.x.nrows());
+        let (samples, n, hash) = (self.f.dim().0, self.x.nrows(), self.checksum);
         format!("{samples} functions of {} outputs at {n} points, checksum {hash:016x}", self.outputs)
     }
 
-    fn sample(&mut self, rng: &mut Rng, batch: usize) -> Result<Batch> {
+    fn sample(&mut self, device: Device, rng: &mut Rng, batch: usize) -> Result<Batch> {
         let rows = sample_rows(rng, self.x.nrows(), batch);
-        Ok(Batch { x: self.standard.gather(self.x, rows.iter().copied())?, rows })
+        Ok(Batch { x: self.standard.gather(device, self.x, rows.iter().copied())?, rows })
     }
 
     fn apply(&mut self, batch: &Batch, psi: &Tensor, _: &mut Functions, out: &mut Tensor) -> Result<()> {
@@ -148,6 +151,6 @@ impl Action for MatrixValued<'_> {
     }
 
     fn roundoff(&self) -> f64 {
-        Precision::F64.roundoff()
+        Precision::F64.roundoff(Device::Cpu)
     }
 }

@@ -3,6 +3,7 @@
 use super::training::validation_sample;
 use super::{Action, Batch, Functions, KernelAction, Kind, NetworkFeatures, Pairs, Settings, Trained, Watch};
 use super::{rayleigh_ritz, train};
+use crate::compute::Device;
 use crate::rng::Rng;
 use crate::spectrum::{Method, Problem, Solution, zero_threshold};
 use crate::{Error, Result};
@@ -75,13 +76,13 @@ impl Neural<'_> {
 
     /// The functions to train. Without an architecture, the default one with the weight scale whose untrained
     /// networks have the smallest validation residual: smooth kernels want small weights, rough ones large.
-    pub(super) fn functions(&self, action: &mut dyn Action, k: usize, seed: &Rng) -> Result<Functions> {
+    pub(super) fn functions(&self, action: &mut dyn Action, k: usize, device: Device, seed: &Rng) -> Result<Functions> {
         let (d, c, rng) = (action.inputs(), action.outputs(), seed.fork(1));
         let Some(architecture) = &self.architecture else {
-            let sample = validation_sample(action, seed, &self.settings)?;
+            let sample = validation_sample(action, device, seed, &self.settings)?;
             let mut best: Option<(f64, Functions)> = None;
             for architecture in self.architectures(d, k, c) {
-                let mut functions = self.kind.functions(&architecture, d, k, &rng)?;
+                let mut functions = self.kind.functions(&architecture, d, k, device, &rng)?;
                 let residual = rayleigh_ritz(action, &mut functions, &sample, k)?.mean_residual(k, action.roundoff());
                 if best.as_ref().is_none_or(|(least, _)| residual < *least) {
                     best = Some((residual, functions));
@@ -89,7 +90,7 @@ impl Neural<'_> {
             }
             return Ok(best.expect("there are scales").1);
         };
-        let functions = self.kind.functions(architecture, d, k, &rng)?;
+        let functions = self.kind.functions(architecture, d, k, device, &rng)?;
         if functions.outputs() != c {
             return Err(Error::input(format!(
                 "\"{architecture}\" has {} outputs; an eigenfunction of this kernel has {c}: end it with dense({c})",
@@ -119,21 +120,22 @@ impl Method for Neural<'_> {
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
-        let (seed, k) = (Rng::new(problem.seed), problem.k);
-        let mut action = KernelAction::new(problem.kernel, problem.x, problem.precision)?;
-        let functions = self.functions(&mut action, k, &seed)?;
-        problem.budget.require(
+        let context = &problem.context;
+        let (seed, k) = (Rng::new(context.seed), problem.k);
+        let mut action = KernelAction::new(problem.kernel, problem.x, context)?;
+        let functions = self.functions(&mut action, k, context.device, &seed)?;
+        context.budget.require(
             format!("training {} parameters by {}", functions.network().parameters(), self.kind.name()),
             self.needed(&functions, problem.x.nrows(), k),
             "use narrower networks or a smaller batch",
         )?;
         let mut objective = self.kind.objective(&functions, k)?;
         let keep_best = self.settings.keep_best && self.finish;
-        let settings = Settings { seed: problem.seed, keep_best, ..self.settings.clone() };
-        let watch = Watch { progress: problem.progress, interrupt: self.interrupt };
+        let settings = Settings { seed: context.seed, keep_best, ..self.settings.clone() };
+        let watch = Watch { progress: context.progress, interrupt: self.interrupt };
         let Trained { mut functions, mut record } =
             train(&mut action, functions, objective.as_mut(), k, &settings, watch)?;
-        let sample = action.sample(&mut seed.fork(4), self.finish_points)?;
+        let sample = action.sample(context.device, &mut seed.fork(4), self.finish_points)?;
         let (eigenvalues, coefficients) = if self.finish {
             record.finished = true;
             let pairs = rayleigh_ritz(&mut action, &mut functions, &sample, k)?;

@@ -3,7 +3,7 @@
 use super::OnDevice;
 use super::objective::{Objective, Outcome, Step, mix};
 use crate::Result;
-use crate::compute::{Store, Tensor};
+use crate::compute::{Device, Store, Tensor};
 use crate::linalg::{eigh, matmul};
 use ndarray::{Array1, Array2, Axis, s};
 
@@ -35,14 +35,14 @@ pub(super) fn top_pairs(
     k: usize,
     floor: f64,
 ) -> Result<(Vec<f64>, Array2<f64>)> {
-    let (λ, u) = eigh(sigma.view())?;
+    let (λ, u) = eigh(Device::Cpu, sigma.view())?;
     let rank = λ.iter().take_while(|&&l| l > floor * λ[0] && l > 0.0).count();
     let mut w = u.slice(s![.., ..rank]).to_owned();
     for (mut column, l) in w.axis_iter_mut(Axis(1)).zip(&λ) {
         column /= l.sqrt();
     }
     let t = matmul(w.t(), matmul(pi.view(), w.view()).view());
-    let (μ, v) = eigh(((&t + &t.t()) * 0.5).view())?;
+    let (μ, v) = eigh(Device::Cpu, ((&t + &t.t()) * 0.5).view())?;
     let k = k.min(rank);
     Ok((μ[..k].to_vec(), matmul(w.view(), v.slice(s![.., ..k]))))
 }

@@ -5,11 +5,12 @@ use super::{
     Action, Batch, Functions, Kind, MatrixValued, NetworkFeatures, Neural, OperatorAction, Pairs, SampledModel,
 };
 use super::{Settings, Trained, Training, Watch, rayleigh_ritz, train};
+use crate::compute::Device;
 use crate::linalg::{eigh, matmul};
 use crate::operator::{Budget, FunctionSamples, LowRankOperator, Operator};
 use crate::rng::Rng;
-use crate::spectrum::{Features, Progress, top_pairs};
-use crate::{Error, Result};
+use crate::spectrum::{Features, top_pairs};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array2, Array3, ArrayView2, ArrayView3, Axis, s};
 use std::time::Instant;
 
@@ -98,20 +99,20 @@ impl<'a> Samples<'a> {
             4 * 8 * least * least,
             "use --method krylov, which reads the samples again and again instead",
         )?;
-        let (values, u) = eigh(operator.smaller_gram().view())?;
+        let (values, u) = eigh(Device::Cpu, operator.smaller_gram().view())?;
         let u = u.slice(s![.., ..self.k.min(values.len())]);
         // v = Fᵀu/√λ is a unit vector.
         let v = if m <= count { u.to_owned() } else { operator.pulled(u) };
-        Ok(self.of_vectors(&operator, &values, v.view(), start))
+        self.of_vectors(&operator, &values, v.view(), start)
     }
 
     /// The top pairs by block Krylov iteration: each product reads the samples once, and nothing of their size is in memory.
-    pub fn krylov(&self, tolerance: f64, seed: u64, progress: &dyn Progress) -> Result<SampledSpectrum> {
+    pub fn krylov(&self, tolerance: f64, context: &FitContext<'_>) -> Result<SampledSpectrum> {
         let start = Instant::now();
         self.check()?;
         let operator = self.operator()?;
-        let top = top_pairs(&operator, self.k, tolerance, seed, progress)?;
-        Ok(self.of_vectors(&operator, &top.values, top.vectors.view(), start))
+        let top = top_pairs(&operator, self.k, tolerance, context)?;
+        self.of_vectors(&operator, &top.values, top.vectors.view(), start)
     }
 
     /// The spectrum of eigenvalues λ of `FᵀF/S` and eigenvectors `[m, ≤k]` of any length.
@@ -121,7 +122,7 @@ impl<'a> Samples<'a> {
         values: &[f64],
         vectors: ArrayView2<f64>,
         start: Instant,
-    ) -> SampledSpectrum {
+    ) -> Result<SampledSpectrum> {
         let (count, m) = operator.dim();
         let mut psi = Array2::zeros((m, self.k));
         let mut eigenvalues = vec![0.0; self.k];
@@ -136,54 +137,47 @@ impl<'a> Samples<'a> {
 
     /// By trained networks: `C` outputs each; Ritz of a matrix-valued kernel takes the hidden units of a network as they
     /// were drawn, in every output.
-    pub fn neural(&self, method: &Neural, seed: u64, progress: &dyn Progress) -> Result<SampledSpectrum> {
+    pub fn neural(&self, method: &Neural, context: &FitContext<'_>) -> Result<SampledSpectrum> {
         let start = Instant::now();
         self.check()?;
         let operator = self.operator()?;
-        let rng = Rng::new(seed);
+        let rng = Rng::new(context.seed);
         let (eigenvalues, psi, networks) = if self.outputs() == 1 {
             let mut action = OperatorAction::new(&operator, self.x)?;
-            self.trained(&mut action, method, &rng, seed, progress)?
+            self.trained(&mut action, method, &rng, context)?
         } else {
             let mut action = MatrixValued::new(self.f.clone(), self.x)?;
             match method.kind {
-                Kind::Ritz => self.drawn(&mut action, method, &rng)?,
-                _ => self.trained(&mut action, method, &rng, seed, progress)?,
+                Kind::Ritz => self.drawn(&mut action, method, &rng, context)?,
+                _ => self.trained(&mut action, method, &rng, context)?,
             }
         };
-        Ok(self.certified(&operator, eigenvalues, psi, networks, start))
+        self.certified(&operator, eigenvalues, psi, networks, start)
     }
 
-    fn trained(
-        &self,
-        action: &mut dyn Action,
-        method: &Neural,
-        rng: &Rng,
-        seed: u64,
-        progress: &dyn Progress,
-    ) -> Result<Found> {
-        let functions = method.functions(action, self.k, rng)?;
+    fn trained(&self, action: &mut dyn Action, method: &Neural, rng: &Rng, context: &FitContext<'_>) -> Result<Found> {
+        let functions = method.functions(action, self.k, context.device, rng)?;
         let mut objective = method.kind.objective(&functions, self.k)?;
-        let settings = Settings { seed, ..method.settings.clone() };
-        let watch = Watch { progress, interrupt: method.interrupt };
+        let settings = Settings { seed: context.seed, ..method.settings.clone() };
+        let watch = Watch { progress: context.progress, interrupt: method.interrupt };
         let Trained { mut functions, mut record } =
             train(action, functions, objective.as_mut(), self.k, &settings, watch)?;
-        let sample = action.sample(&mut rng.fork(4), method.finish_points)?;
+        let sample = action.sample(context.device, &mut rng.fork(4), method.finish_points)?;
         let pairs = rayleigh_ritz(action, &mut functions, &sample, self.k)?;
         record.finished = true;
         let (eigenvalues, coefficients) = finished(action, pairs, self.k);
-        let phi = functions.columns(&self.all(action)?.x)?;
+        let phi = functions.columns(&self.all(action, context.device)?.x)?;
         let psi = matmul(phi.view(), coefficients.view());
         let features = NetworkFeatures::new(&functions, action.standard(), record);
         Ok((eigenvalues, psi, Some((features, coefficients))))
     }
 
     /// Hidden units in every output, without training.
-    fn drawn(&self, action: &mut MatrixValued, method: &Neural, rng: &Rng) -> Result<Found> {
-        let sample = action.sample(&mut rng.fork(4), method.finish_points)?;
+    fn drawn(&self, action: &mut MatrixValued, method: &Neural, rng: &Rng, context: &FitContext<'_>) -> Result<Found> {
+        let sample = action.sample(context.device, &mut rng.fork(4), method.finish_points)?;
         let mut best: Option<(f64, Functions, Pairs)> = None;
         for architecture in method.architectures(action.inputs(), self.k, 1) {
-            let mut units = Functions::hidden_units(&architecture, action.inputs(), &rng.fork(1))?;
+            let mut units = Functions::hidden_units(&architecture, action.inputs(), context.device, &rng.fork(1))?;
             let pairs = action.ritz_of_units(&mut units, &sample, self.k)?;
             let residual = pairs.mean_residual(self.k, action.roundoff());
             if best.as_ref().is_none_or(|(least, ..)| residual < *least) {
@@ -191,7 +185,7 @@ impl<'a> Samples<'a> {
             }
         }
         let (_, mut units, pairs) = best.expect("there are architectures");
-        let (phi, c) = (units.columns(&self.all(action)?.x)?, self.outputs());
+        let (phi, c) = (units.columns(&self.all(action, context.device)?.x)?, self.outputs());
         let (eigenvalues, a) = finished(action, pairs, self.k);
         let mut psi = Array2::zeros((phi.nrows() * c, self.k));
         for output in 0..c {
@@ -201,9 +195,9 @@ impl<'a> Samples<'a> {
     }
 
     /// Every point, in order.
-    fn all(&self, action: &dyn Action) -> Result<Batch> {
+    fn all(&self, action: &dyn Action, device: Device) -> Result<Batch> {
         let rows: Vec<usize> = (0..self.x.nrows()).collect();
-        Ok(Batch { x: action.standard().gather(self.x, rows.iter().copied())?, rows })
+        Ok(Batch { x: action.standard().gather(device, self.x, rows.iter().copied())?, rows })
     }
 
     /// Measures the residuals of `ψ` `[n·C, k]` over all points.
@@ -214,9 +208,9 @@ impl<'a> Samples<'a> {
         psi: Array2<f64>,
         networks: Option<(NetworkFeatures, Array2<f64>)>,
         start: Instant,
-    ) -> SampledSpectrum {
+    ) -> Result<SampledSpectrum> {
         let seconds = start.elapsed().as_secs_f64();
-        let image = operator.apply(psi.view()) / psi.nrows() as f64;
+        let image = operator.apply(psi.view())? / psi.nrows() as f64;
         let residual = |j: usize| {
             let (psi, image) = (psi.column(j), image.column(j));
             let error = &image - &(&psi * eigenvalues[j]);
@@ -236,14 +230,14 @@ impl<'a> Samples<'a> {
             weights,
             networks,
         };
-        SampledSpectrum {
+        Ok(SampledSpectrum {
             residuals,
-            trace: operator.diagonal().mean().unwrap_or(0.0),
+            trace: operator.diagonal()?.mean().unwrap_or(0.0),
             functions: psi.into_shape_with_order((self.x.nrows(), self.outputs(), self.k)).expect("n·C rows"),
             eigenvalues,
             model,
             seconds,
-        }
+        })
     }
 }
 

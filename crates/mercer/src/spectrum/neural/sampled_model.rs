@@ -1,6 +1,7 @@
 //! The spectrum of sampled functions, kept in a file and used at new points.
 
 use super::NetworkFeatures;
+use crate::compute::Device;
 use crate::linalg::matmul;
 use crate::model::Bundle;
 use crate::operator::{FunctionSamples, LowRankOperator};
@@ -67,7 +68,7 @@ impl SampledModel {
                 x.ncols()
             )));
         }
-        Ok(self.shaped(matmul(networks.eval(x).view(), coefficients.view()), x.nrows()))
+        Ok(self.shaped(matmul(networks.eval(x)?.view(), coefficients.view()), x.nrows()))
     }
 
     /// Multiply-adds at a new point: of the networks that were trained, or of `F(x)ᵀW` once `F(x)` is known.
@@ -101,18 +102,18 @@ impl SampledModel {
     }
 
     /// Reads a model back; none where the file holds a model of another kind.
-    pub fn load(path: &Path) -> Result<Option<SampledModel>> {
+    pub fn load(path: &Path, device: Device) -> Result<Option<SampledModel>> {
         let bundle = Bundle::read(path)?;
         let named = |e: Error| Error::file(path, e.to_string());
         match bundle.text("kind").map_err(named)? {
-            Self::KIND => SampledModel::from_bundle(&bundle).map(Some).map_err(named),
+            Self::KIND => SampledModel::from_bundle(&bundle, device).map(Some).map_err(named),
             _ => Ok(None),
         }
     }
 
-    fn from_bundle(bundle: &Bundle) -> Result<SampledModel> {
+    fn from_bundle(bundle: &Bundle, device: Device) -> Result<SampledModel> {
         let networks = match bundle.value::<bool>("networks")? {
-            true => Some((NetworkFeatures::load(bundle)?, bundle.matrix("coefficients")?)),
+            true => Some((NetworkFeatures::load(bundle, device)?, bundle.matrix("coefficients")?)),
             false => None,
         };
         let model = SampledModel {

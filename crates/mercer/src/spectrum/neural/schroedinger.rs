@@ -228,7 +228,7 @@ impl Schroedinger {
         x: ArrayView2<f64>,
     ) -> Result<Array2<f64>> {
         let points: Vec<f32> = x.iter().map(|v| *v as f32).collect();
-        let f = functions.columns(&Tensor::from_host(Device::current(), &[x.nrows(), x.ncols()], &points)?)?;
+        let f = functions.columns(&Tensor::from_host(functions.device(), &[x.nrows(), x.ncols()], &points)?)?;
         let mut psi = matmul(f.view(), coefficients);
         for (mut psi, x) in psi.rows_mut().into_iter().zip(x.rows()) {
             psi *= self.field.guide.density(&x.to_vec()).sqrt();
@@ -283,9 +283,9 @@ impl Action for Schroedinger {
         format!("{}, ({} − H)/{}", self.name, self.shift, self.scale)
     }
 
-    fn sample(&mut self, rng: &mut Rng, batch: usize) -> Result<Batch> {
+    fn sample(&mut self, device: Device, rng: &mut Rng, batch: usize) -> Result<Batch> {
         let data = self.field.points(&self.field.uniforms(rng, batch));
-        Ok(Batch { x: Tensor::from_host(Device::current(), &[batch, self.inputs()], &data)?, rows: vec![] })
+        Ok(Batch { x: Tensor::from_host(device, &[batch, self.inputs()], &data)?, rows: vec![] })
     }
 
     fn apply(&mut self, batch: &Batch, psi: &Tensor, functions: &mut Functions, out: &mut Tensor) -> Result<()> {

@@ -111,9 +111,9 @@ impl Masked {
     pub fn new(sigma: &Array2<f64>, pi: &Array2<f64>) -> Result<Masked> {
         let k = sigma.nrows();
         let factor = cholesky(sigma)?;
-        let l = factor.lower();
+        let l = factor.lower()?;
         let mut a = Array2::from_diag(&(0..k).map(|i| 1.0 / l[(i, i)]).collect::<ndarray::Array1<f64>>());
-        let lambda = rotated(&factor, pi);
+        let lambda = rotated(&factor, pi)?;
         let mut g = Array2::from_shape_fn((k, k), |(j, i)| if j <= i { lambda[[j, i]] / l[(i, i)] } else { 0.0 });
         solve_lower_transposed(l, a.view_mut());
         solve_lower_transposed(l, g.view_mut());
@@ -122,12 +122,12 @@ impl Masked {
 }
 
 /// `L⁻¹ΠL⁻ᵀ`
-fn rotated(factor: &Cholesky<f64>, pi: &Array2<f64>) -> Array2<f64> {
+fn rotated(factor: &Cholesky<f64>, pi: &Array2<f64>) -> Result<Array2<f64>> {
     let mut half = (pi + &pi.t()) * 0.5;
-    solve_lower(factor.lower(), half.view_mut());
+    solve_lower(factor.lower()?, half.view_mut());
     let mut whole = half.t().to_owned();
-    solve_lower(factor.lower(), whole.view_mut());
-    whole
+    solve_lower(factor.lower()?, whole.view_mut());
+    Ok(whole)
 }
 
 /// The Cholesky factor of Σ, with as much of the identity added as it takes: functions may coincide.
@@ -135,7 +135,7 @@ fn cholesky(sigma: &Array2<f64>) -> Result<Cholesky<f64>> {
     let size = (sigma.diag().sum() / sigma.nrows() as f64).max(f64::MIN_POSITIVE);
     let mut jitter = 1e-7 * size;
     loop {
-        let factor = Cholesky::new((sigma + Array2::<f64>::eye(sigma.nrows()) * jitter).view());
+        let factor = Cholesky::new(Device::Cpu, (sigma + Array2::<f64>::eye(sigma.nrows()) * jitter).view());
         if factor.is_ok() || jitter > size || !jitter.is_finite() {
             return factor;
         }
@@ -179,7 +179,7 @@ impl Objective for Spin {
         }
         compute::copy(&total, step.gradient);
         self.scratch = Some([g, total]);
-        let eigenvalues = rotated(&masked.factor, step.unbiased).diag().to_vec();
+        let eigenvalues = rotated(&masked.factor, step.unbiased)?.diag().to_vec();
         Ok(Outcome { loss: -masked.lambda.diag().sum(), eigenvalues })
     }
 
@@ -209,8 +209,8 @@ mod tests {
     fn lambda_ii(u: &Array2<f64>, kernel: &Array2<f64>, i: usize) -> f64 {
         let m = u.ncols() as f64;
         let (sigma, pi) = (u.dot(&u.t()) / m, u.dot(&kernel.dot(&u.t())) / m);
-        let factor = Cholesky::new(sigma.view()).unwrap();
-        rotated(&factor, &pi)[[i, i]]
+        let factor = Cholesky::new(Device::Cpu, sigma.view()).unwrap();
+        rotated(&factor, &pi).unwrap()[[i, i]]
     }
 
     #[test]

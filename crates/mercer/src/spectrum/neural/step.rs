@@ -33,7 +33,7 @@ impl Stepper {
         rng: &mut Rng,
         batch: usize,
     ) -> Result<(Outcome, usize)> {
-        let batch = action.sample(rng, batch)?;
+        let batch = action.sample(functions.device(), rng, batch)?;
         let Stepper { psi, kpsi, gradient, norm } = self;
         functions.forward(&batch.x, psi)?;
         action.apply(&batch, psi, functions, kpsi)?;

@@ -5,10 +5,10 @@ use super::finish::rayleigh_ritz;
 use super::objective::{MovingAverage, Objective, Outcome};
 use super::room::Room;
 use super::{Action, Batch, Functions, Resident, Settings, Stepper, Stop, Training};
+use crate::Progress;
 use crate::compute::Device;
 use crate::net::{Optimizer, Schedule};
 use crate::rng::Rng;
-use crate::spectrum::Progress;
 use crate::{Error, Result};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
@@ -39,8 +39,13 @@ const MOST_RECOVERIES: usize = 5;
 const CURVE: u64 = 400;
 
 /// The fixed sample on which training is validated.
-pub(super) fn validation_sample(action: &mut dyn Action, seed: &Rng, settings: &Settings) -> Result<Batch> {
-    action.sample(&mut seed.fork(3), settings.validation_points)
+pub(super) fn validation_sample(
+    action: &mut dyn Action,
+    device: Device,
+    seed: &Rng,
+    settings: &Settings,
+) -> Result<Batch> {
+    action.sample(device, &mut seed.fork(3), settings.validation_points)
 }
 
 /// Trains `functions` towards the top `k` eigenfunctions of `action`.
@@ -120,8 +125,8 @@ impl<'a> Run<'a> {
         watch: Watch<'a>,
     ) -> Result<Run<'a>> {
         let seed = Rng::new(settings.seed);
-        let validation = validation_sample(action, &seed, settings)?;
-        let device = functions.parameters().trained.device();
+        let device = functions.device();
+        let validation = validation_sample(action, device, &seed, settings)?;
         let optimizer = Optimizer::new(
             device,
             settings.rule,

@@ -150,7 +150,7 @@ fn stored(gpu: &Gpu, operator: &dyn Operator) -> Result<Tensor> {
     let mut k = Tensor::zeros(Device::Cuda(gpu.ordinal), &[n, n])?;
     let all: Vec<usize> = (0..n).collect();
     for rows in all.chunks((STRIP / n).max(1)) {
-        let strip: Vec<f32> = operator.block(rows, &all).iter().map(|v| *v as f32).collect();
+        let strip: Vec<f32> = operator.block(rows, &all)?.iter().map(|v| *v as f32).collect();
         k.write(rows[0] * n, &strip);
     }
     Ok(k)

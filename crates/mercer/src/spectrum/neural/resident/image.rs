@@ -98,7 +98,7 @@ impl Image {
     ) -> Result<Option<(Image, Points)>> {
         let mut all = match way.data() {
             Some(x) if x.nrows() > i32::MAX as usize => return Ok(None),
-            Some(x) => Points { x: functions.device().scope(|| action.standard().gather(x, 0..x.nrows()))?, w: None },
+            Some(x) => Points { x: action.standard().gather(functions.device(), x, 0..x.nrows())?, w: None },
             None => Points::room(functions, Local::chunk(functions, [most, b]) * b)?,
         };
         let image = match way {

@@ -1,0 +1,68 @@
+//! Settings and limits for fitting, passed down explicitly.
+
+use crate::compute::Device;
+use crate::operator::{Budget, Precision};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Settings and limits for fitting: where to compute, how precisely, within which memory. Spectra, estimators and training all
+/// take one.
+///
+/// ```
+/// use mercer::{FitContext, operator::Precision};
+/// let context = FitContext { precision: Precision::F32, seed: 7, ..FitContext::default() };
+/// assert_eq!(context.device, mercer::compute::Device::Cpu);
+/// ```
+#[derive(Clone, Copy)]
+pub struct FitContext<'a> {
+    /// Where operators, factorisations and networks are computed.
+    pub device: Device,
+    /// Precision of kernel values.
+    pub precision: Precision,
+    /// Host memory that may be used.
+    pub budget: Budget,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Receives progress updates.
+    pub progress: &'a dyn Progress,
+    /// Set from outside (by Ctrl-C, for example) to end training after the current step with the best result so far.
+    pub interrupt: Option<&'a AtomicBool>,
+}
+
+/// The CPU, f64, 70 % of the free memory, seed 0, no progress updates.
+impl Default for FitContext<'_> {
+    fn default() -> Self {
+        FitContext {
+            device: Device::Cpu,
+            precision: Precision::F64,
+            budget: Budget::of_free_memory(),
+            seed: 0,
+            progress: &Silent,
+            interrupt: None,
+        }
+    }
+}
+
+impl FitContext<'_> {
+    /// Relative rounding error of kernel values in this precision on this device.
+    pub fn roundoff(&self) -> f64 {
+        self.precision.roundoff(self.device)
+    }
+
+    /// Whether the user asked to end early.
+    pub fn interrupted(&self) -> bool {
+        self.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+}
+
+/// Receives progress updates.
+pub trait Progress: Sync {
+    /// `done` of `total` steps of `what`; `note` describes the current state in a few words.
+    fn step(&self, what: &str, done: usize, total: usize, note: &str);
+}
+
+/// Ignores progress updates.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn step(&self, _: &str, _: usize, _: usize, _: &str) {}
+}
