@@ -60,7 +60,7 @@ impl Transform {
             "transform fewer rows at a time",
         )?;
         let start = Instant::now();
-        let z = spectrum.transform(data.x.view())?;
+        let z = spectrum.transform(data.x.to_f64().view())?;
         let seconds = start.elapsed().as_secs_f64();
         out.matrix(z.view(), &numbered("psi", k))?;
         let object =
@@ -84,7 +84,9 @@ impl Transform {
                 let source = SampleSource::open(samples, &self.reader)?;
                 model.at_samples(&source.as_they_are()?)?
             }
-            (None, data) => model.at_points(self.reader.open(data.as_deref().unwrap_or_default())?.x.view())?,
+            (None, data) => {
+                model.at_points(self.reader.open(data.as_deref().unwrap_or_default())?.x.to_f64().view())?
+            }
         };
         let seconds = start.elapsed().as_secs_f64();
         let (n, c, k) = psi.dim();

@@ -176,7 +176,7 @@ impl<'a> Table<'a> {
             TargetColumn::Values(values) => Some(Target::Values(values)),
             TargetColumn::Texts { labels, known } => Some(classes(labels, known)),
         };
-        Ok(Dataset { name: name.into(), x, y, columns, shape: None })
+        Ok(Dataset { name: name.into(), x: x.into(), y, columns, shape: None })
     }
 
     /// `row 3, column 5 (counted from 1), \`age\`,` with the name only where the file gives one.

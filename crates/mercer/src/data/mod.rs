@@ -31,6 +31,7 @@ mod embedded;
 pub mod generate;
 mod idx;
 mod mapped;
+mod matrix;
 mod named;
 mod npy;
 mod npz;
@@ -43,7 +44,9 @@ pub use bytes::write_atomically;
 pub use dataset::{Dataset, Target};
 pub use embedded::digits;
 pub use mapped::MappedArray;
+pub use matrix::{Matrix, Rows};
 pub use named::{Entry, Origin, catalogue};
+pub(crate) use npy::write_elements;
 pub use npy::{Element, write_npy, write_npy_rows};
 pub use scale::{Scaler, Scaling};
 

@@ -36,7 +36,7 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
         },
     };
     let Array { x: values, dims } = archive.read(&y)?;
-    if values.ncols() != 1 || values.nrows() != set.n() {
+    if values.d() != 1 || values.n() != set.n() {
         return Err(Error::file(
             path,
             format!(
@@ -45,7 +45,7 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
             ),
         ));
     }
-    Ok(Dataset { y: Some(Target::Values(values.into_raw_vec_and_offset().0)), ..set })
+    Ok(Dataset { y: Some(Target::Values(values.column(0))), ..set })
 }
 
 struct Archive<'a> {

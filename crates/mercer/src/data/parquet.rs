@@ -92,7 +92,7 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
         return Err(Error::file(path, "has one column only; as a target it leaves no feature"));
     }
     let x = Array2::from_shape_fn((rows as usize, columns.len()), |(i, j)| table[j].values[i]);
-    Ok(Dataset { name: name.into(), x, y, columns, shape: None })
+    Ok(Dataset { name: name.into(), x: x.into(), y, columns, shape: None })
 }
 
 /// A file that is never read beyond its end: a sound table has no reason to, and the decoder, which takes the end of

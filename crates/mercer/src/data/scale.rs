@@ -1,10 +1,11 @@
-//! Bringing columns to a common scale: `(x − shift)·scale`, fitted once and applied to anything.
+//! Scaling of columns: `(x − shift)·scale`, fitted once and then applied to any rows.
 
 use std::str::FromStr;
 
-use ndarray::{Array2, ArrayView1, ArrayView2};
+use ndarray::{Array2, ArrayView1};
 use serde::{Deserialize, Serialize};
 
+use super::matrix::Rows;
 use crate::{Error, Result};
 
 /// How columns are brought to a common scale.
@@ -62,7 +63,8 @@ pub struct Scaler {
 
 impl Scaler {
     /// Fits the scaling to the columns of `x` `[n, d]`.
-    pub fn fit(scaling: Scaling, x: ArrayView2<f64>) -> Result<Self> {
+    pub fn fit<'x>(scaling: Scaling, x: impl Into<Rows<'x>>) -> Result<Self> {
+        let x = x.into().to_f64();
         if x.nrows() == 0 {
             return Err(Error::input("a scaling cannot be fitted to no rows"));
         }
@@ -83,15 +85,16 @@ impl Scaler {
     }
 
     /// The scaled `x`, `[n, d]` to `[n, d]`; `d` must be what the scaling was fitted on.
-    pub fn apply(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
-        if x.ncols() != self.shift.len() {
+    pub fn apply<'x>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<f64>> {
+        let x = x.into();
+        if x.d() != self.shift.len() {
             return Err(Error::input(format!(
                 "the scaling was fitted on {} columns, but there are {}",
                 self.shift.len(),
-                x.ncols()
+                x.d()
             )));
         }
-        Ok(Array2::from_shape_fn(x.dim(), |(i, j)| (x[[i, j]] - self.shift[j]) * self.scale[j]))
+        Ok(Array2::from_shape_fn((x.n(), x.d()), |(i, j)| (x.get(i, j) - self.shift[j]) * self.scale[j]))
     }
 
     /// The columns (counted from 0) that had one value throughout and are mapped to zero.
@@ -170,9 +173,9 @@ mod tests {
             assert!(Scaler::fit(scaling, huge.view()).unwrap_err().to_string().contains("column 1"));
             assert!(Scaler::fit(scaling, tiny.view()).unwrap_err().to_string().contains("column 1"));
         }
-        assert!(Scaler::fit(Scaling::None, Array2::zeros((0, 2)).view()).is_err());
+        assert!(Scaler::fit(Scaling::None, &Array2::<f64>::zeros((0, 2))).is_err());
         let scaler = Scaler::fit(Scaling::MinMax, array![[0.0, 1.0], [1.0, 0.0]].view()).unwrap();
-        assert!(scaler.apply(Array2::zeros((1, 3)).view()).is_err());
+        assert!(scaler.apply(&Array2::<f64>::zeros((1, 3))).is_err());
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl Features for FourierFeatures {
         self.frequencies.len()
     }
 
-    fn save(&self, bundle: &mut Bundle) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
         bundle.set("features.amplitude", self.amplitude);
         bundle.set("features.centre", self.centre.to_vec());
         bundle.set("features.precision", self.precision);

@@ -140,7 +140,7 @@ impl Features for PositiveFeatures {
         self.directions.len()
     }
 
-    fn save(&self, bundle: &mut Bundle) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
         bundle.set("features.amplitude", self.amplitude);
         bundle.set("features.damping", self.damping);
         bundle.set("features.precision", self.precision);

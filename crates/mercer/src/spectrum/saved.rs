@@ -15,7 +15,7 @@ impl Spectrum {
     }
 
     /// Everything but the kind, so that a model that stands on a spectrum can hold one.
-    pub(crate) fn pack(&self, bundle: &mut Bundle) {
+    pub(crate) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("eigenvalues", &self.eigenvalues);
         bundle.set("certificate", &self.certificate);
         bundle.set("origin", &self.origin);

@@ -130,7 +130,7 @@ impl Regress {
         self.check()?;
         let kernel = Expression::parse(&self.kernel)?;
         let Parts { train, held_out, new } = self.read(context)?;
-        let kernel = kernel.resolve(train.x.view(), context.seed)?;
+        let kernel = kernel.resolve(train.x.to_f64().view(), context.seed)?;
         let bar = context.bar();
         let means = Means { precision: self.precision, budget: context.budget, seed: context.seed, progress: &bar };
         let learnt = self.learn(&kernel, &train, &means)?;
@@ -203,7 +203,8 @@ impl Regress {
     }
 
     fn learn(&self, kernel: &Kernel, train: &Dataset, means: &Means) -> Result<Learnt> {
-        let (x, y) = (train.x.view(), train.y.as_ref().expect("checked"));
+        let x = train.x.to_f64();
+        let (x, y) = (x.view(), train.y.as_ref().expect("checked"));
         match self.method {
             Way::NadarayaWatson => {
                 let bandwidth = match self.bandwidth {
