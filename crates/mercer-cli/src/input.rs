@@ -1,4 +1,4 @@
-//! Data that is read: the options of the reader, and files that must fit one another.
+//! Reading of data: the options of the reader, and files whose columns must agree.
 
 use clap::Args;
 use mercer::data::{Dataset, MappedArray, ReadOptions, Scaler, Scaling, open};
@@ -19,7 +19,7 @@ pub struct Reader {
     #[arg(long, value_name = "NAME")]
     pub key: Option<String>,
 
-    /// Whether the first row of a table names its columns [default: look]
+    /// Whether the first row of a table names its columns [default: detect]
     #[arg(long, value_name = "YES/NO", value_parser = yes_or_no())]
     pub header: Option<bool>,
 }
@@ -39,8 +39,8 @@ impl Reader {
         ReadOptions { target: self.target.clone(), header: self.header, key: self.key.clone() }
     }
 
-    /// Reads a second source whose features must be those of `first`. It may lack the target, and the columns of
-    /// a table with a header may stand in another order.
+    /// Reads a second source with the same features as `first`. It may lack the target, and the columns of a table with a
+    /// header may be in another order.
     pub fn open_like(&self, source: &str, first: &Dataset) -> Result<Dataset> {
         let options = self.options();
         let without_target =
@@ -81,7 +81,7 @@ impl SampleSource {
         }
     }
 
-    /// The samples as their file has them, `[S, n]` or `[S, n, C]`; a table has one output.
+    /// The samples in the shape of their file, `[S, n]` or `[S, n, C]`; a table has one output.
     pub fn as_they_are(&self) -> Result<FunctionSamples<'_>> {
         match self {
             SampleSource::Read(rows) => self.samples(rows.ncols()),
@@ -90,7 +90,7 @@ impl SampleSource {
     }
 }
 
-/// `data` with the columns of `first`: found by name where both tables name them, by place otherwise.
+/// `data` with the columns of `first`: found by name where both tables name them, else by position.
 fn align(data: Dataset, first: &Dataset) -> Result<Dataset> {
     let shares_a_name = data.columns.iter().any(|name| first.columns.contains(name));
     if has_names(first) && has_names(&data) && (shares_a_name || data.d() == first.d()) {
@@ -130,7 +130,7 @@ pub fn scaling() -> impl clap::builder::TypedValueParser<Value = Scaling> {
         .try_map(|word| word.parse::<Scaling>())
 }
 
-/// The scaling fitted to `data`, with what there is to warn of.
+/// The scaling fitted to `data`; warns of constant columns.
 pub fn fit_scaler(scaling: Scaling, data: &Dataset, warn: impl Fn(String)) -> Result<Option<Scaler>> {
     if scaling == Scaling::None {
         return Ok(None);

@@ -155,7 +155,7 @@ fn a_model_of_samples_goes_to_new_points_and_files_stay_where_they_are() {
         let gram = psi.t().dot(&psi) / 120.0;
         assert!((gram - Array2::<f64>::eye(3)).iter().all(|d| d.abs() < 1e-6));
     }
-    assert!(refused(folder, &["transform", "m.mercer", "moons(n=9)", "--out", "z.npy"]).contains("give --samples"));
+    assert!(refused(folder, &["transform", "m.mercer", "moons(n=9)", "--out", "z.npy"]).contains("(--samples)"));
     let fewer = ["sample", "moons(n=9)", "--net", "dense(3) erf dense(1)", "--samples", "59", "--out", "few.npy"];
     said(folder, &fewer);
     let transform = ["transform", "m.mercer", "--samples", "few.npy", "--out", "z.npy"];

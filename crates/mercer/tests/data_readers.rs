@@ -157,7 +157,7 @@ fn npy_refuses_what_is_broken() {
         ("e.npy", b"\x93NUMPY\x01\x00\x10".to_vec(), "truncated within its header"),
         ("f.npy", good[..60].to_vec(), "truncated within its header"),
         ("g.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}".to_vec(), "header of 4294967295 bytes"),
-        ("h.npy", good[..good.len() - 1].to_vec(), "is truncated: the header promises 32 bytes"),
+        ("h.npy", good[..good.len() - 1].to_vec(), "is truncated: the header states 32 bytes"),
         ("i.npy", [&good[..], b"x"].concat(), "is too long"),
         ("j.npy", npy_of("<f8", "(2, 2)", &nan), "row 2, column 2 (counted from 1) is NaN"),
         (
@@ -484,9 +484,9 @@ fn sources_that_are_not_there_are_named() {
     assert!(message("").contains("no data set called ``"));
     let s = Scratch::new();
     let path = s.file("data.xyz", "1,2");
-    assert!(message(path.to_str().unwrap()).contains("no extension that tells its format"));
-    assert!(open("digits", &target("1")).unwrap_err().to_string().contains("is read as it is"));
-    assert!(open("moons", &key("X")).unwrap_err().to_string().contains("is read as it is"));
+    assert!(message(path.to_str().unwrap()).contains("has an unknown extension"));
+    assert!(open("digits", &target("1")).unwrap_err().to_string().contains("has no options"));
+    assert!(open("moons", &key("X")).unwrap_err().to_string().contains("has no options"));
 }
 
 #[cfg(not(feature = "parquet"))]

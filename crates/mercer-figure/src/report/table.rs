@@ -43,7 +43,7 @@ impl Table {
         self
     }
 
-    /// A caption above the table.
+    /// A caption below the table.
     pub fn caption(mut self, text: impl Into<String>) -> Table {
         self.caption = text.into();
         self

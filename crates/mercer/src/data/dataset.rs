@@ -30,7 +30,7 @@ pub struct Dataset {
     pub shape: Option<[usize; 3]>,
 }
 
-/// What is to be predicted, one per row.
+/// The quantity to predict, one per row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// Numbers, for regression.
@@ -137,7 +137,7 @@ impl Target {
         }
     }
 
-    /// Whether there is no row at all.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -171,7 +171,7 @@ impl Target {
     /// ```
     pub fn as_classes(&self) -> Result<Target> {
         let Target::Values(values) = self else { return Ok(self.clone()) };
-        // Above 2^53 neighbouring whole numbers are no longer told apart.
+        // Above 2^53, neighbouring whole numbers have the same f64.
         if let Some(i) = values.iter().position(|v| v.fract() != 0.0 || v.abs() > 9_007_199_254_740_992.0) {
             return Err(Error::input(format!(
                 "row {} (counted from 1) has the target {}, which is not a whole number; classes must be whole numbers or text",
@@ -205,7 +205,7 @@ pub(super) fn non_finite(x: Rows) -> Option<String> {
     Some(format!("{} is {v}; drop the row or fill the value", cell(i, j)))
 }
 
-/// A place in a table as a person counts: `row 3, column 5 (counted from 1)`.
+/// A cell of a table, counted from 1: `row 3, column 5 (counted from 1)`.
 pub(super) fn cell(row: usize, column: usize) -> String {
     format!("row {}, column {} (counted from 1)", row + 1, column + 1)
 }
@@ -267,7 +267,7 @@ mod tests {
         let columns: Vec<String> = ["age", "price", "2", "age"].map(String::from).to_vec();
         assert_eq!(find_column(&columns, "price").unwrap(), 1);
         assert_eq!(find_column(&columns, "1").unwrap(), 0);
-        assert_eq!(find_column(&columns, "2").unwrap(), 2, "a name wins over a position");
+        assert_eq!(find_column(&columns, "2").unwrap(), 2, "a name has priority over a position");
         assert_eq!(find_column(&columns, "-1").unwrap(), 3);
         assert_eq!(find_column(&columns, "-4").unwrap(), 0);
         for (target, part) in [

@@ -1,4 +1,4 @@
-//! Small sets with a known law, drawn from a seed.
+//! Generated sets with a known distribution; the seed determines the rows.
 
 use std::f64::consts::{PI, TAU};
 
@@ -8,7 +8,7 @@ use super::dataset::{Dataset, Target};
 use crate::rng::Rng;
 use crate::{Error, Result};
 
-/// More rows than this are taken for a slip.
+/// A larger number of rows is taken for a typing mistake.
 const MOST_ROWS: usize = 100_000_000;
 
 /// Two concentric circles in the plane: class 0 (`outer`) has radius 1, class 1 (`inner`) has radius `factor`.
@@ -39,7 +39,7 @@ pub fn moons(n: usize, noise: f64, seed: u64) -> Result<Dataset> {
 
 /// A rolled-up sheet in space: `(t cos t, h, t sin t)`, t uniform on [1.5π, 4.5π], h uniform on [0, 21].
 ///
-/// The target is t, the way along the roll. Gaussian noise is added to each coordinate.
+/// The target is t, the position along the roll. Gaussian noise is added to each coordinate.
 pub fn swiss_roll(n: usize, noise: f64, seed: u64) -> Result<Dataset> {
     planar("swiss-roll", None, n, noise, seed, |_, rng| {
         let t = 1.5 * PI * (1.0 + 2.0 * rng.uniform());

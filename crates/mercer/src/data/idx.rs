@@ -1,4 +1,4 @@
-//! IDX, the format of MNIST: two zero bytes, a type, the number of dimensions, the dimensions, then bytes.
+//! IDX, the format of MNIST: two zero bytes, a type, the number of dimensions, the dimensions, then the bytes.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn read_labels(path: &Path, n: usize) -> Result<Target> {
     Ok(Target::Classes { labels, names: (0..classes).map(|c| c.to_string()).collect() })
 }
 
-/// The dimensions and as many bytes as they promise.
+/// The dimensions and the bytes.
 fn read_bytes(path: &Path) -> Result<(Vec<usize>, Vec<u8>)> {
     let mut reader = bytes::open(path)?.reader;
     let dims = read_dimensions(path, &mut *reader)?;

@@ -69,10 +69,10 @@ impl MappedArray {
             Some(promised) => {
                 let (how, got) = (if len - start < promised { "truncated" } else { "too long" }, len - start);
                 return Err(fail(format!(
-                    "is {how}: the header promises {promised} bytes of elements (shape {dims:?}), but there are {got}"
+                    "is {how}: the header states {promised} bytes of elements (shape {dims:?}), but there are {got}"
                 )));
             }
-            None => return Err(fail(format!("the header promises an impossible shape, {dims:?}"))),
+            None => return Err(fail(format!("the header states an impossible shape, {dims:?}"))),
         }
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         // SAFETY: the mapping is read-only, and any bytes are valid numbers. A file that another program changes can change

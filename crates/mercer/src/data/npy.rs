@@ -49,18 +49,18 @@ pub(super) fn read_array(path: &Path, within: &str, reader: &mut dyn Read, len: 
     let (n, d) = header.rows_and_columns().map_err(fail)?;
     let count = n.checked_mul(d).filter(|&c| (c as u64).checked_mul(header.kind.size() as u64).is_some());
     let Some(count) = count else {
-        return Err(fail(format!("the header promises an impossible shape, {:?}", header.dims)));
+        return Err(fail(format!("the header states an impossible shape, {:?}", header.dims)));
     };
     let promised = count as u64 * header.kind.size() as u64;
     let size_error = |got: u64| {
         fail(format!(
-            "is {}: the header promises {promised} bytes of elements (shape {:?}), but there are {got}{}",
+            "is {}: the header states {promised} bytes of elements (shape {:?}), but there are {got}{}",
             if got < promised { "truncated" } else { "too long" },
             header.dims,
             if got < promised { "" } else { " or more" }
         ))
     };
-    // A plain file is judged by its length before anything is allocated for its elements.
+    // The length of a plain file is checked before memory is allocated for its elements.
     if let Some(got) = len.map(|len| len.saturating_sub(header_len)).filter(|&got| got != promised) {
         return Err(size_error(got));
     }
@@ -220,7 +220,7 @@ impl Header {
             return Err(format!("is empty: its shape is {dims:?}"));
         }
         let d = dims[1..].iter().try_fold(1usize, |p, &k| p.checked_mul(k));
-        let d = d.ok_or_else(|| format!("the header promises an impossible shape, {dims:?}"))?;
+        let d = d.ok_or_else(|| format!("the header states an impossible shape, {dims:?}"))?;
         Ok((dims[0], d))
     }
 }
@@ -330,7 +330,7 @@ pub(crate) fn write_elements<A: Element, D: Dimension>(
     Ok(())
 }
 
-/// Writes an array of any dimension as an `.npy` file, which is there whole or not at all.
+/// Writes an array of any dimension as an `.npy` file, completely or not at all.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -348,8 +348,8 @@ pub fn write_npy<A: Element, D: Dimension>(path: impl AsRef<Path>, array: ArrayV
     })
 }
 
-/// Writes an `.npy` file of `shape`, row by row as `rows` hands them out, so that the array need never be in memory; the
-/// file is there whole or not at all.
+/// Writes an `.npy` file of `shape` row by row, as `rows` passes them to its argument, so that the array is never in memory.
+/// The file is written completely or not at all.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;

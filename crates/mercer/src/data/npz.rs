@@ -12,7 +12,7 @@ use super::npy::{self, Array};
 use crate::error::nearest;
 use crate::{Error, Result};
 
-/// Names that features and targets go by when the user names none.
+/// Names of the features and the target where the user gives none.
 const FEATURES: [&str; 4] = ["X", "x", "data", "arr_0"];
 const TARGETS: [&str; 5] = ["y", "Y", "target", "labels", "label"];
 
@@ -91,7 +91,7 @@ impl<'a> Archive<'a> {
         Err(Error::file(self.path, format!("holds no array called `{key}`; {hint}")))
     }
 
-    /// The error on a target that is no column, with the array that was perhaps meant.
+    /// The error for a target that is not a column; suggests an array of a similar name.
     fn suggest(&self, target: &str, error: Error) -> Error {
         match nearest(target, self.names.iter().map(String::as_str)) {
             Some(near) => Error::file(self.path, format!("holds no array called `{target}`; did you mean `{near}`?")),

@@ -23,7 +23,7 @@ use crate::{Error, Result};
 /// Values decoded at a time.
 const BATCH: usize = 1 << 13;
 /// A run of equal values takes a few bytes however long it is. A table of more cells than this, and of more than
-/// `CELLS_PER_BYTE` for each byte of the file, is taken for a broken or hostile one.
+/// `CELLS_PER_BYTE` for each byte of the file, is refused as broken or malicious.
 const CELLS: u64 = 1 << 27;
 const CELLS_PER_BYTE: u64 = 1 << 15;
 

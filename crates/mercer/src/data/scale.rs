@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::matrix::Rows;
 use crate::{Error, Result};
 
-/// How columns are brought to a common scale.
+/// How columns are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scaling {
-    /// Left as they are.
+    /// Not at all.
     #[default]
     None,
     /// Mean zero and variance one (the variance divides by n).
@@ -43,7 +43,7 @@ impl FromStr for Scaling {
 
 /// A fitted scaling of `d` columns: `x ↦ (x − shift)·scale`.
 ///
-/// A column with one value throughout has scale zero: it is mapped to zero, never divided by its spread.
+/// A constant column has scale zero, so it is mapped to zero.
 ///
 /// ```
 /// use mercer::data::{Scaler, Scaling};
@@ -97,12 +97,12 @@ impl Scaler {
         Ok(Array2::from_shape_fn((x.n(), x.d()), |(i, j)| (x.get(i, j) - self.shift[j]) * self.scale[j]))
     }
 
-    /// The columns (counted from 0) that had one value throughout and are mapped to zero.
+    /// The constant columns (counted from 0), which are mapped to zero.
     pub fn constant_columns(&self) -> Vec<usize> {
         (0..self.scale.len()).filter(|&j| self.scale[j] == 0.0).collect()
     }
 
-    /// One sentence per constant column, by its name in `columns` `[d]`, for the user's eyes.
+    /// A warning for each constant column, with its name in `columns` `[d]`.
     pub fn warnings(&self, columns: &[String]) -> Vec<String> {
         self.constant_columns()
             .into_iter()
@@ -121,7 +121,7 @@ fn fit_column(scaling: Scaling, column: ArrayView1<f64>) -> (f64, f64) {
     }
     let min = column.fold(f64::INFINITY, |m, &v| m.min(v));
     let max = column.fold(f64::NEG_INFINITY, |m, &v| m.max(v));
-    // Tested on the values themselves: the rounded variance of a constant need not be zero.
+    // Tested on the values themselves: the rounded variance of a constant column may be nonzero.
     if min == max {
         return (min, 0.0);
     }
@@ -134,7 +134,7 @@ fn fit_column(scaling: Scaling, column: ArrayView1<f64>) -> (f64, f64) {
     (mean, inverse(variance.sqrt()))
 }
 
-/// 1/s, and NaN where that would overflow or vanish, which the caller reports.
+/// 1/s; NaN where that overflows or s is zero, which the caller reports.
 fn inverse(s: f64) -> f64 {
     if s.is_finite() && s > 0.0 { 1.0 / s } else { f64::NAN }
 }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn hopeless_ranges_and_wrong_widths_are_errors() {
+    fn extreme_ranges_and_wrong_widths_are_errors() {
         let huge = array![[-1.5e308], [1.5e308]];
         let tiny = array![[0.0], [5e-324]];
         for scaling in [Scaling::Standard, Scaling::MinMax] {
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn words_are_parsed_and_slips_are_answered() {
+    fn words_are_parsed_and_mistakes_are_answered() {
         assert_eq!("min-max".parse::<Scaling>().unwrap(), Scaling::MinMax);
         assert!("standart".parse::<Scaling>().unwrap_err().to_string().contains("`standard`"));
     }
 
     proptest! {
         #[test]
-        fn scaled_columns_obey_their_law(values in proptest::collection::vec(-1e3..1e3f64, 6..60)) {
+        fn scaled_columns_have_the_stated_range_or_moments(values in proptest::collection::vec(-1e3..1e3f64, 6..60)) {
             let n = values.len() / 3;
             let x = Array2::from_shape_vec((n, 3), values[..3 * n].to_vec()).unwrap();
             let z = Scaler::fit(Scaling::Standard, x.view()).unwrap().apply(x.view()).unwrap();

@@ -102,7 +102,7 @@ impl FourierFeatures {
     pub fn new(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         if let Some(base) = kernel.bases().into_iter().find(|base| !base.is_shift_invariant()) {
             return Err(Error::input(format!(
-                "random Fourier features need a kernel of x−x' alone, and {base} is not; use --method nystrom"
+                "random Fourier features need a kernel of x−x' alone, and {base} is not; use the Nyström method"
             )));
         }
         if d == 0 {

@@ -87,7 +87,7 @@ impl<'a> Problem<'a> {
         self.budget.require(
             format!("what the kernel {} needs of {n} pictures", self.kernel),
             profile_bytes(self.kernel, n, d, self.precision),
-            "use fewer pictures or layers, or --precision f32",
+            "use fewer images or layers, or use single precision",
         )
     }
 }

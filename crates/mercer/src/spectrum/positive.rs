@@ -80,7 +80,7 @@ impl PositiveFeatures {
     pub fn new(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         let (c, s) = multiple_of_expdot(kernel).ok_or_else(|| {
             Error::input(format!(
-                "positive random features are those of expdot(scale), not of {kernel}; use --method nystrom"
+                "positive random features are those of expdot(scale), not of {kernel}; use the Nyström method"
             ))
         })?;
         if features == 0 || d == 0 {

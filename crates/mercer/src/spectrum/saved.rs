@@ -27,12 +27,11 @@ impl Spectrum {
 
     /// Reads a spectrum back.
     pub fn load(path: &Path) -> Result<Spectrum> {
-        let bundle = Bundle::read(path)?;
-        let named = |e: Error| Error::file(path, e.to_string());
-        Spectrum::from_bundle(&bundle).map_err(named)
+        Spectrum::from_bundle(&Bundle::read(path)?).map_err(|e| Error::file(path, e.to_string()))
     }
 
-    fn from_bundle(bundle: &Bundle) -> Result<Spectrum> {
+    /// The spectrum of a model file that was read.
+    pub fn from_bundle(bundle: &Bundle) -> Result<Spectrum> {
         let kind = bundle.text("kind")?;
         if kind != "spectrum" {
             return Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum")));
