@@ -67,7 +67,7 @@ impl Bench {
 
     fn array(&self, name: &str) -> Result<Array2<f64>, Failure> {
         let path: PathBuf = Path::new(&self.folder).join(format!("{name}.npy"));
-        Ok(open(&path.display().to_string(), &ReadOptions::default())?.x)
+        Ok(open(&path.display().to_string(), &ReadOptions::default())?.x.into_f64())
     }
 
     /// Seconds of each repeat after one that is not counted, and the last result.
@@ -169,7 +169,8 @@ impl Bench {
 /// from the images as they are read to the pairs. Once: it takes minutes.
 fn ntk_top_k(n: usize) -> Result<Value, Failure> {
     let images = open("mnist", &ReadOptions::default())?.x;
-    let x = images.slice(s![..n, ..]);
+    let images = images.rows().slice(0..n).to_f64();
+    let x = images.view();
     let kernel = Kernel::parse("ntk(depth=3, act=relu, w_var=2)")?;
     let budget = Budget::parse("1.5GiB")?;
     let problem = Problem { precision: Precision::F32, budget, ..Problem::new(&kernel, x, 10) };

@@ -1,4 +1,4 @@
-//! Mistakes on the command line, a sentence each.
+//! Messages about mistakes on the command line, one sentence each.
 
 use crate::args::Cli;
 use clap::CommandFactory;
@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use mercer::error::nearest;
 use std::error::Error;
 
-/// What is wrong with the arguments and what to do; none for what is no mistake, such as `--help`.
+/// What is wrong with the arguments and what to do; `None` for what is not a mistake, such as `--help`.
 pub fn sentence(error: &clap::Error) -> Option<String> {
     let texts = |kind: ContextKind| -> Vec<String> {
         match error.get(kind) {
@@ -25,7 +25,7 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
             format!("there is no command called `{word}`; {}", hint(&word, &known))
         }
         ErrorKind::UnknownArgument => match text(ContextKind::SuggestedArg) {
-            near if near.is_empty() => format!("there is no place for `{argument}`; --help lists the options"),
+            near if near.is_empty() => format!("`{argument}` is not expected here; --help lists the options"),
             near => format!("there is no option `{argument}`; did you mean `{near}`?"),
         },
         ErrorKind::InvalidValue if value.is_empty() => format!("{argument} needs a value"),
@@ -46,6 +46,27 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// The options behind the advice that the library gives.
+const OPTIONS: [(&str, &str); 10] = [
+    ("use the CPU", "--device cpu"),
+    ("the Krylov method", "--method krylov"),
+    ("the Nyström method", "--method nystrom"),
+    ("the NeuralEF method", "--method neuralef"),
+    ("a larger tolerance", "--tolerance"),
+    ("single precision", "--precision f32"),
+    ("training can resume from it", "--resume"),
+    ("name the column that holds the classes", "--target"),
+    ("give the samples", "--samples"),
+    ("name the network beside the file", "--net resnet20, with --weights for the file of `mercer ntk`"),
+];
+
+/// A message of the library, with the options that follow its advice.
+pub fn with_options(message: &str) -> String {
+    OPTIONS
+        .iter()
+        .fold(message.to_owned(), |message, (advice, option)| message.replace(advice, &format!("{advice} ({option})")))
 }
 
 fn hint(word: &str, known: &[&str]) -> String {

@@ -181,10 +181,11 @@ impl Images {
                 _ => return Err(Error::input(format!("`{}` does not have {CLASSES} classes", set.name))),
             }
         }
-        let mut x = ndarray::concatenate(Axis(0), &[fit.x.view(), other.x.view()])
+        let fit_x = fit.x.to_f64();
+        let mut x = ndarray::concatenate(Axis(0), &[fit_x.view(), other.x.to_f64().view()])
             .map_err(|_| Error::input("the images differ in size"))?;
-        x -= &fit.x.mean_axis(Axis(0)).expect("there are images");
-        let square = x.slice(s![..fit.n(), ..]).iter().map(|v| v * v).sum::<f64>() / fit.x.len() as f64;
+        x -= &fit_x.mean_axis(Axis(0)).expect("there are images");
+        let square = x.slice(s![..fit.n(), ..]).iter().map(|v| v * v).sum::<f64>() / fit_x.len() as f64;
         x /= square.sqrt().max(f64::MIN_POSITIVE);
         Ok(Images { x, labels, n: fit.n() })
     }

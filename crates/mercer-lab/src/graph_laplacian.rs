@@ -51,7 +51,7 @@ impl Found {
 /// The `k` smallest eigenvalues for `n` points, each objective with `steps` training steps (Ritz a tenth).
 pub fn run(n: usize, k: usize, steps: u64, seed: u64, context: &FitContext<'_>) -> Result<Report> {
     const NEIGHBOURS: usize = 12;
-    let x = generate::moons(n, 0.05, seed)?.x;
+    let x = generate::moons(n, 0.05, seed)?.x.into_f64();
     let graph = NeighbourGraph::new(x.view(), NEIGHBOURS);
     let mut methods = vec![];
     for (method, kind) in Kind::ALL {

@@ -13,7 +13,7 @@ use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
 use mercer::{Error, Result};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView2};
 use serde::Serialize;
 
 /// What is run.
@@ -149,12 +149,12 @@ pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Report> {
 fn data(plan: &Plan) -> Result<(Array2<f64>, Array2<f64>)> {
     let x = open(&plan.data, &ReadOptions::default())?.x;
     let wanted = plan.n + plan.held_out;
-    if x.nrows() < wanted {
-        let (name, n) = (&plan.data, x.nrows());
+    if x.n() < wanted {
+        let (name, n) = (&plan.data, x.n());
         return Err(Error::input(format!("{name} has {n} points, and {wanted} are needed to fit and to certify")));
     }
-    let rows = Rng::new(plan.seed).fork(0x6461_7461).sample(x.nrows(), wanted);
-    let part = |rows: &[usize]| x.select(Axis(0), rows);
+    let rows = Rng::new(plan.seed).fork(0x6461_7461).sample(x.n(), wanted);
+    let part = |rows: &[usize]| x.select(rows).into_f64();
     let (fitted, held_out) = (part(&rows[..plan.n]), part(&rows[plan.n..]));
     if !plan.standardise {
         return Ok((fitted, held_out));

@@ -122,11 +122,12 @@ fn case(
 ) -> Result<Case> {
     let (n, k, h) = (plan.n, plan.k, plan.width);
     let net = format!("dense({h}, {WEIGHTS}) {activation} dense({h}, {WEIGHTS}) {activation} dense(1, {WEIGHTS})");
-    let (ranges, map) = map_of_plane(fit.x.view(), plan.side);
-    let all = concatenate(Axis(0), &[fit.x.view(), new.x.view(), map.view()]).expect("two columns each");
+    let (fit, new_points) = (fit.x.into_f64(), new.x.into_f64());
+    let (ranges, map) = map_of_plane(fit.view(), plan.side);
+    let all = concatenate(Axis(0), &[fit.view(), new_points.view(), map.view()]).expect("two columns each");
     let f = values_of_networks(&net, &all, plan, name, context)?;
 
-    let problem = Samples { f: f.slice(s![.., ..n, ..]).into(), x: fit.x.view(), factorised: false, k };
+    let problem = Samples { f: f.slice(s![.., ..n, ..]).into(), x: fit.view(), factorised: false, k };
     let exact = problem.exact()?;
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
     method.settings.steps = plan.steps;
@@ -155,13 +156,13 @@ fn case(
         span: least_cosine(&part(&everywhere, &new_rows), &part(&by_networks, &new_rows))?,
         captured: exact.eigenvalues.iter().sum::<f64>() / exact.trace,
         exact: exact.eigenvalues.clone(),
-        closed_form: closed_form(activation, fit.x.view(), k)?,
+        closed_form: closed_form(activation, fit.view(), k)?,
         raw: neural.training().map(|t| t.raw_eigenvalues.clone()).unwrap_or_default(),
         seconds: neural.seconds,
         neural: neural.eigenvalues,
         fitted: absolute(fitted),
         new: absolute(seen_new),
-        x: new.x,
+        x: new_points,
         labels,
         classes,
         exact_functions: part(&turned, &new_rows),

@@ -189,7 +189,7 @@ fn parts_that_do_not_fit_together_are_refused() {
     let mut bundle = mercer::model::Bundle::default();
     bundle.set("kind", "ridge");
     fitted.pack(&mut bundle);
-    bundle.put("coefficients", Array2::zeros((19, 1)).view());
+    bundle.put("coefficients", Array2::zeros((19, 1)));
     bundle.write(&path).unwrap();
     let error = FittedRidge::load(&path).err().unwrap().to_string();
     assert!(error.contains("coefficients") && error.contains("19"), "{error}");

@@ -110,7 +110,7 @@ fn projections_of_fitted_points_are_theirs_and_follow_a_permutation() {
 #[test]
 fn pre_images_remove_noise_from_digits() {
     let digits = mercer::data::digits();
-    let clean = digits.x.mapv(|v| v / 16.0);
+    let clean = digits.x.to_f64().mapv(|v| v / 16.0);
     let (train, test) = (clean.slice(ndarray::s![..600, ..]), clean.slice(ndarray::s![600..700, ..]));
     let mut rng = Rng::new(8);
     let noisy = test.mapv(|v| v + 0.25 * rng.normal());
@@ -264,7 +264,7 @@ fn affinities_that_are_none_are_refused() {
 fn the_swiss_roll_is_unrolled() {
     let roll = generate::swiss_roll(1500, 0.0, 0).unwrap();
     let maps = LaplacianEigenmaps { k: 1, affinity: Affinity::Neighbours(10), ..Default::default() };
-    let fitted = maps.fit(roll.x.view(), &FitContext::default()).unwrap();
+    let fitted = maps.fit(roll.x.to_f64().view(), &FitContext::default()).unwrap();
     // The slowest function runs along the roll: it orders the points as t does.
     let (t, z) = (roll.y.unwrap().values(), fitted.embedding().column(0).to_vec());
     let ranks = |v: &[f64]| {

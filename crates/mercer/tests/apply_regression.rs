@@ -188,19 +188,20 @@ fn what_does_not_converge_or_fit_says_so() {
 #[test]
 fn classes_are_told_apart() {
     let (train, test) = generate::moons(300, 0.15, 1).unwrap().split(0.5, 2).unwrap();
+    let (x, new) = (train.x.into_f64(), test.x.into_f64());
     let (y, truth) = (train.y.unwrap(), test.y.unwrap().values());
     let (kernel, context) = (kernel("rbf(0.5)"), FitContext::default());
     let accuracy = |predicted: Target| {
         let right = predicted.values().iter().zip(&truth).filter(|(a, b)| a == b).count();
         right as f64 / truth.len() as f64
     };
-    let ridge = Ridge::default().fit(&kernel, train.x.view(), &y, &context).unwrap();
-    assert!(accuracy(ridge.predict(test.x.view()).unwrap()) > 0.96);
-    assert_eq!(ridge.scores(test.x.view()).unwrap().dim(), (150, 2));
-    let average = NadarayaWatson::default().fit(&kernel, train.x.view(), &y, &context).unwrap();
-    let (predicted, none) = average.predict(test.x.view()).unwrap();
+    let ridge = Ridge::default().fit(&kernel, x.view(), &y, &context).unwrap();
+    assert!(accuracy(ridge.predict(new.view()).unwrap()) > 0.96);
+    assert_eq!(ridge.scores(new.view()).unwrap().dim(), (150, 2));
+    let average = NadarayaWatson::default().fit(&kernel, x.view(), &y, &context).unwrap();
+    let (predicted, none) = average.predict(new.view()).unwrap();
     assert!(accuracy(predicted) > 0.96 && none.is_empty());
-    let (probabilities, _) = average.scores(test.x.view()).unwrap();
+    let (probabilities, _) = average.scores(new.view()).unwrap();
     assert!(probabilities.sum_axis(Axis(1)).iter().all(|s| (s - 1.0).abs() < 1e-12));
 }
 

@@ -58,7 +58,7 @@ fn lose_the_device(checkpoint: &Path) {
     assert!(matches!(error, Error::Device(_)), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("has failed") && text.contains(&checkpoint.display().to_string()), "{text}");
-    assert!(text.contains("--resume continues from it"), "{text}");
+    assert!(text.contains("training can resume from it"), "{text}");
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl Embed {
         let data = self.reader.open(&self.data)?;
         let scaler = fit_scaler(self.scale, &data, |warning| context.warn(warning))?;
         let data = scaled(scaler.as_ref(), data)?;
-        let kernel = kernel.resolve(data.x.view(), context.seed)?;
+        let kernel = kernel.resolve(data.x.to_f64().view(), context.seed)?;
         let bar = context.bar();
         let fit = FitContext { precision: self.precision, ..context.fit(&bar) };
         let found = self.embed(&kernel, &data, &fit)?;
@@ -129,7 +129,8 @@ impl Embed {
     }
 
     fn embed(&self, kernel: &Kernel, data: &Dataset, fit: &FitContext<'_>) -> Result<Embedded> {
-        let (k, x) = (self.k, data.x.view());
+        let x = data.x.to_f64();
+        let (k, x) = (self.k, x.view());
         Ok(match self.method {
             Way::Kpca => {
                 let fitted = KernelPca { k, ..Default::default() }.fit(kernel, x, fit)?;

@@ -116,7 +116,7 @@ impl FittedDiffusionMaps {
 impl Saved for FittedDiffusionMaps {
     const KIND: &'static str = "diffusion";
 
-    fn pack(&self, bundle: &mut Bundle) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.reference.pack(bundle);
         bundle.set("dropped", self.dropped);
         bundle.set("time", self.time);

@@ -45,7 +45,7 @@ impl Extension {
         Ok(&sums.slice(s![.., ..k]) / &total.insert_axis(Axis(1)) / aview1(&self.eigenvalues))
     }
 
-    pub(super) fn pack(&self, bundle: &mut Bundle) {
+    pub(super) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("walk.eigenvalues", &self.eigenvalues);
         bundle.put("walk.weights", self.weights.view().insert_axis(Axis(0)));
         bundle.put("walk.functions", self.functions.view());

@@ -220,7 +220,7 @@ impl FittedKernelPca {
 impl Saved for FittedKernelPca {
     const KIND: &'static str = "kpca";
 
-    fn pack(&self, bundle: &mut Bundle) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.reference.pack(bundle);
         bundle.set("eigenvalues", &self.eigenvalues);
         bundle.set("explained", &self.explained);

@@ -193,7 +193,7 @@ impl FittedLaplacianEigenmaps {
 impl Saved for FittedLaplacianEigenmaps {
     const KIND: &'static str = "laplacian";
 
-    fn pack(&self, bundle: &mut Bundle) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.reference.pack(bundle);
         bundle.set("dropped", self.dropped);
         bundle.set("notes", &self.notes);

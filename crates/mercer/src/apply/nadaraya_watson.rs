@@ -211,7 +211,7 @@ impl FittedNadarayaWatson {
 impl Saved for FittedNadarayaWatson {
     const KIND: &'static str = "nadaraya-watson";
 
-    fn pack(&self, bundle: &mut Bundle) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.reference.pack(bundle);
         self.encoding.pack(bundle);
         bundle.set("bandwidth", self.bandwidth);

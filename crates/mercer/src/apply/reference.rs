@@ -60,7 +60,7 @@ impl Reference {
         Kernel::parse(&self.origin.kernel)
     }
 
-    pub(super) fn pack(&self, bundle: &mut Bundle) {
+    pub(super) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("origin", &self.origin);
         bundle.set("scaler", &self.scaler);
         bundle.put("points", self.points.view());
@@ -105,7 +105,7 @@ pub trait Saved: Sized {
     const KIND: &'static str;
 
     /// Puts everything but the kind into `bundle`.
-    fn pack(&self, bundle: &mut Bundle);
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>);
 
     /// Builds the value from a bundle of this kind, to compute on `device`.
     fn unpack(bundle: &Bundle, device: Device) -> Result<Self>;

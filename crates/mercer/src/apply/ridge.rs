@@ -366,7 +366,7 @@ impl FittedRidge {
 impl Saved for FittedRidge {
     const KIND: &'static str = "ridge";
 
-    fn pack(&self, bundle: &mut Bundle) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.reference.pack(bundle);
         self.encoding.pack(bundle);
         bundle.set("alpha", self.alpha);

@@ -123,7 +123,7 @@ impl FittedSpectralRidge {
 impl Saved for FittedSpectralRidge {
     const KIND: &'static str = "spectral-ridge";
 
-    fn pack(&self, bundle: &mut Bundle) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.spectrum.pack(bundle);
         self.encoding.pack(bundle);
         bundle.set("alpha", self.alpha);

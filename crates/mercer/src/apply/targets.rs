@@ -62,7 +62,7 @@ impl Encoding {
         }
     }
 
-    pub fn pack(&self, bundle: &mut Bundle) {
+    pub fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("target", self);
     }
 

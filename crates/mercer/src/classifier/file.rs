@@ -76,7 +76,7 @@ impl Classifier {
                 (network, data.classes.clone(), standard)
             }
             (None, None) => {
-                return Err(broken("it does not name its network; name it beside the file with --net resnet20 (of `ntk` the file is then --weights)".into()));
+                return Err(broken("it does not name its network; name the network beside the file".into()));
             }
         };
         let parameters = network.parameters_named(device, &tensors).map_err(|e| broken(e.to_string()))?;

@@ -22,12 +22,12 @@ impl Labelled {
     /// A data set whose target is a class, or can be read as one.
     pub fn of(data: &Dataset) -> Result<Labelled> {
         let target = data.y.as_ref().ok_or_else(|| {
-            Error::input(format!("`{}` has no target; say by --target which column holds the classes", data.name))
+            Error::input(format!("`{}` has no target; name the column that holds the classes", data.name))
         })?;
         let Target::Classes { labels, names } = target.as_classes()? else {
             return Err(Error::input(format!("the target of `{}` is not a class", data.name)));
         };
-        Ok(Labelled { x: data.x.clone(), labels, classes: names, image: data.shape })
+        Ok(Labelled { x: data.x.to_f64().into_owned(), labels, classes: names, image: data.shape })
     }
 
     /// Number of rows.

@@ -1,4 +1,4 @@
-//! Sets that go by a name: embedded, generated, or files of known layout in the folder `$MERCER_DATA`.
+//! Data sets with a name: embedded, generated, or files of known layout in the folder `$MERCER_DATA`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,16 +14,16 @@ use crate::{Error, Result};
 /// One line of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// What [`open`](super::open) calls it.
+    /// Its name for [`open`](super::open).
     pub name: &'static str,
-    /// One line on what it is.
+    /// A short description.
     pub help: &'static str,
     /// Parameters and their defaults, as they are written after the name; empty where there are none. With a `split`
-    /// (counted from 1), `part` is `train` unless it is said to be `test`.
+    /// (counted from 1), the default of `part` is `train`.
     pub parameters: &'static str,
     /// Where it comes from.
     pub origin: Origin,
-    /// Whether it can be opened here and now.
+    /// Whether it can be opened now.
     pub present: bool,
     /// Rows, where they are fixed.
     pub n: Option<usize>,
@@ -180,7 +180,7 @@ impl Recipe {
         }
     }
 
-    /// The file or folder below `$MERCER_DATA` that must be there.
+    /// The file below `$MERCER_DATA` that must exist.
     fn place(&self) -> Option<String> {
         match self {
             Recipe::Idx(folder) => Some(format!("{folder}/train-images-idx3-ubyte.gz")),
@@ -195,7 +195,7 @@ fn data_folder() -> Option<PathBuf> {
     std::env::var_os("MERCER_DATA").filter(|v| !v.is_empty()).map(PathBuf::from)
 }
 
-/// Every set that has a name, and whether it is at hand.
+/// All named sets, and whether they can be opened.
 ///
 /// ```
 /// let names: Vec<_> = mercer::data::catalogue().iter().map(|entry| entry.name).collect();
@@ -223,13 +223,13 @@ pub(super) fn exists(name: &str) -> bool {
     find(name).is_some()
 }
 
-/// The set of that name; `cifar10` is how many people write `cifar-10`.
+/// The set of that name; `cifar10` is accepted for `cifar-10`.
 fn find(name: &str) -> Option<&'static Named> {
     let name = if name == "cifar10" { "cifar-10" } else { name };
     SETS.iter().find(|s| s.name == name)
 }
 
-/// The error on a name that is not in the catalogue.
+/// The error for a name that is not in the catalogue.
 pub(super) fn unknown(name: &str) -> Error {
     let hint = match nearest(name, SETS.iter().map(|s| s.name)) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -254,7 +254,7 @@ fn open_in(folder: Option<&Path>, call: &Call, options: &ReadOptions) -> Result<
     call.only(&known)?;
     let is_table = matches!(set.recipe, Recipe::Table { .. });
     if options.key.is_some() || (!is_table && (options.target.is_some() || options.header.is_some())) {
-        return Err(Error::input(format!("`{}` is read as it is: target, header and key are for files", set.name)));
+        return Err(Error::input(format!("`{}` has no options: target, header and key are for files", set.name)));
     }
     let n = || call.number("n").map(|n| n.unwrap_or(1000));
     let seed = || call.number("seed").map(|s| s.unwrap_or(0));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_named() {
+    fn errors_name_their_cause() {
         let folder = folder();
         let message = |folder, source: &str| open_at(folder, source).unwrap_err().to_string();
         let at = Some(folder.path());
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogue_says_what_is_there() {
+    fn the_catalogue_says_which_sets_are_present() {
         let folder = folder();
         for entry in catalogue_in(Some(folder.path())) {
             let here = ["yacht", "bike", "higgs"].contains(&entry.name) || entry.origin != Origin::Folder;
@@ -391,13 +391,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_catalogue_says_of_generated_sets_is_true() {
+    fn generated_sets_agree_with_the_catalogue() {
         for entry in catalogue_in(None).into_iter().filter(|e| e.present) {
             let plain = open_at(None, entry.name).unwrap();
             assert_eq!(plain.d(), entry.d);
             assert_eq!(plain.name, entry.name);
             assert!(entry.n.is_none_or(|n| n == plain.n()));
-            // Writing the defaults out changes nothing.
+            // The defaults written out give the same set.
             assert_eq!(open_at(None, &format!("{}({})", entry.name, entry.parameters)).unwrap(), plain);
         }
     }

@@ -1,4 +1,4 @@
-//! The train and test rows that a named table was published with.
+//! The published train and test rows of named tables.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use super::named::at;
 use super::{ReadOptions, csv};
 use crate::{Error, Result};
 
-/// How a table comes with its train and test rows.
+/// How the train and test rows of a table are given.
 #[derive(Clone, Copy)]
 pub(super) enum Splits {
-    /// It does not.
+    /// They are not given.
     None,
     /// The first rows are for training.
     First(usize),

@@ -55,7 +55,7 @@ impl Learnt {
 
     /// Predictions for `data`, and their score where it has the targets.
     pub fn judged(&self, data: &Dataset, context: &Context) -> Result<(Target, Option<Score>)> {
-        let (predicted, far) = self.predict(data.x.view())?;
+        let (predicted, far) = self.predict(data.x.to_f64().view())?;
         if !far.is_empty() {
             context.warn(format_args!(
                 "{} of `{}` out of reach of every example: predicted as the mean",

@@ -131,7 +131,7 @@ impl Regress {
         self.check()?;
         let kernel = Expression::parse(&self.kernel)?;
         let Parts { train, held_out, new } = self.read(context)?;
-        let kernel = kernel.resolve(train.x.view(), context.seed)?;
+        let kernel = kernel.resolve(train.x.to_f64().view(), context.seed)?;
         let bar = context.bar();
         let fit = FitContext { precision: self.precision, ..context.fit(&bar) };
         let learnt = self.learn(&kernel, &train, &fit)?;
@@ -204,7 +204,8 @@ impl Regress {
     }
 
     fn learn(&self, kernel: &Kernel, train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
-        let (x, y) = (train.x.view(), train.y.as_ref().expect("checked"));
+        let x = train.x.to_f64();
+        let (x, y) = (x.view(), train.y.as_ref().expect("checked"));
         match self.method {
             Way::NadarayaWatson => {
                 let bandwidth = match self.bandwidth {

@@ -78,7 +78,7 @@ fn libraries() -> [(&'static str, bool); 3] {
 fn require_libraries() -> Result<()> {
     if !driver_is_present() {
         return Err(Error::Device(
-            "there is no NVIDIA driver on this machine (libcuda was not found); use --device cpu".into(),
+            "there is no NVIDIA driver on this machine (libcuda was not found); use the CPU".into(),
         ));
     }
     let missing: Vec<&str> = libraries().into_iter().filter(|(_, found)| !found).map(|(name, _)| name).collect();
@@ -86,7 +86,7 @@ fn require_libraries() -> Result<()> {
         return Ok(());
     }
     Err(Error::Device(format!(
-        "{} was not found; install the CUDA 12 or 13 runtime libraries (or put their folder into LD_LIBRARY_PATH), or use --device cpu",
+        "{} was not found; install the CUDA 12 or 13 runtime libraries (or put their folder into LD_LIBRARY_PATH), or use the CPU",
         missing.join(" and ")
     )))
 }
@@ -101,7 +101,7 @@ impl Gpu {
         let count = count().map_err(|e| Error::Device(format!("the NVIDIA driver does not start: {}", words(e))))?;
         if ordinal >= count {
             let there = match count {
-                0 => "this machine has no CUDA device; use --device cpu".into(),
+                0 => "this machine has no CUDA device; use the CPU".into(),
                 1 => "this machine has cuda:0 only".into(),
                 _ => format!("this machine has cuda:0 to cuda:{}", count - 1),
             };
@@ -136,7 +136,7 @@ impl Gpu {
         let gpu = opened().map_err(|e| Error::Device(format!("cuda:{ordinal} cannot be opened: {}", words(e))))?;
         if gpu.architecture < 75 {
             return Err(Error::Device(format!(
-                "cuda:{ordinal} has compute capability {}.{}; at least 7.5 is needed, use --device cpu",
+                "cuda:{ordinal} has compute capability {}.{}; at least 7.5 is needed, use the CPU",
                 gpu.architecture / 10,
                 gpu.architecture % 10
             )));

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 const CHUNK_ROWS: usize = 1024;
 const MOST_CHUNKS: usize = 1024;
 /// What to do where a panel does not fit.
-const FEWER: &str = "ask for fewer pairs or a smaller rank, use fewer points, or --device cpu";
+const FEWER: &str = "ask for fewer pairs or a smaller rank, use fewer points, or use the CPU";
 
 /// The source of all kernels here.
 pub(super) fn source() -> String {

@@ -80,7 +80,7 @@ impl Half {
 }
 
 /// What to do where a dense matrix does not fit.
-const NO_ROOM: &str = "use a method that stores no matrix (krylov, nystrom, conjugate gradients), or --device cpu";
+const NO_ROOM: &str = "use a method that stores no matrix (Krylov, Nyström, conjugate gradients), or use the CPU";
 
 /// Memory of `numbers` numbers for a factorisation.
 pub fn allocate<T: Number>(gpu: &'static Gpu, numbers: usize, what: &dyn Fn() -> String) -> Result<Buffer> {

@@ -4,12 +4,12 @@ use super::training::{Best, Run};
 use crate::model::Bundle;
 use crate::net::{Optimizer, OptimizerState};
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 use std::path::Path;
 
 /// Everything that changes from step to step. Single precision is kept exactly in the bundle's double precision.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Mark(Bundle);
+pub(super) struct Mark(Bundle<'static>);
 
 impl Mark {
     /// The run as it stands.
@@ -90,8 +90,7 @@ impl Mark {
 }
 
 fn put_numbers(bundle: &mut Bundle, name: &str, numbers: &[f32]) {
-    let wide: Vec<f64> = numbers.iter().copied().map(f64::from).collect();
-    bundle.put(name, ArrayView2::from_shape((1, wide.len()), &wide).expect("one row"));
+    bundle.put(name, Array2::from_shape_fn((1, numbers.len()), |(_, i)| f64::from(numbers[i])));
 }
 
 fn numbers(bundle: &Bundle, name: &str) -> Result<Vec<f32>> {

@@ -120,7 +120,7 @@ impl MovingAverage {
     pub fn save(&self, name: &str, bundle: &mut Bundle) {
         bundle.set(name, self.value.is_some());
         if let Some(value) = &self.value {
-            bundle.put(name, value.view());
+            bundle.put(name, value.clone());
         }
     }
 

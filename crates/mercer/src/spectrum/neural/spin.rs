@@ -188,7 +188,7 @@ impl Objective for Spin {
         let rows: Vec<Vec<f32>> = self.jacobian.iter().filter_map(|j| j.to_host().ok()).collect();
         let length = rows.first().map_or(0, Vec::len);
         let jacobian = Array2::from_shape_fn((rows.len(), length), |(b, p)| f64::from(rows[b][p]));
-        bundle.put("spin.jacobian", self.loaded.as_ref().unwrap_or(&jacobian).view());
+        bundle.put("spin.jacobian", self.loaded.clone().unwrap_or(jacobian));
     }
 
     fn load(&mut self, bundle: &Bundle) -> Result<()> {

@@ -245,7 +245,7 @@ impl<'a> Run<'a> {
         let failed = matches!(error, Error::Device(_) | Error::DeviceMemory { .. });
         let Some(path) = self.settings.checkpoint.clone().filter(|_| failed) else { return error };
         let kept = match self.mark.write(&path) {
-            Ok(()) => format!("the last good state is in {}; --resume continues from it", path.display()),
+            Ok(()) => format!("the last good state is in {}; training can resume from it", path.display()),
             Err(e) => format!("the last good state could not be written: {e}"),
         };
         match error {
