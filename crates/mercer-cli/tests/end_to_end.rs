@@ -458,7 +458,7 @@ fn the_kernel_of_a_network_on_two_classes_is_reproduced() {
         std::env::var_os("MERCER_DATA").is_some_and(|f| Path::new(&f).join("cifar-10/test_batch.bin").is_file());
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    assert!(refused(folder, &["reproduce", "eigenvalue-decay", "--train", "5"]).contains("has no use for --train"));
+    assert!(refused(folder, &["reproduce", "eigenvalue-decay", "--train", "5"]).contains("does not take --train"));
     if !present {
         assert!(refused(folder, &["reproduce", "ntk", "--quick"]).contains("needs CIFAR-10"));
         return;

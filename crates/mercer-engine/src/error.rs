@@ -105,7 +105,7 @@ impl Error {
 /// Bytes as a person reads them: `1.5 GiB`.
 ///
 /// ```
-/// assert_eq!(mercer::error::human_bytes(1536 * 1024 * 1024), "1.5 GiB");
+/// assert_eq!(mercer_engine::error::human_bytes(1536 * 1024 * 1024), "1.5 GiB");
 /// ```
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -121,8 +121,8 @@ pub fn human_bytes(bytes: u64) -> String {
 /// The candidate closest to `word` in edit distance, if it is close enough to be a slip of the fingers.
 ///
 /// ```
-/// assert_eq!(mercer::error::nearest("rfb", ["rbf", "poly"]), Some("rbf"));
-/// assert_eq!(mercer::error::nearest("banana", ["rbf", "poly"]), None);
+/// assert_eq!(mercer_engine::error::nearest("rfb", ["rbf", "poly"]), Some("rbf"));
+/// assert_eq!(mercer_engine::error::nearest("banana", ["rbf", "poly"]), None);
 /// ```
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates

@@ -1,24 +1,24 @@
-//! CUDA beneath the primitives: one stream, one pool of memory, kernels compiled at run time.
+//! CUDA implementations of the primitives: one stream, one memory pool, kernels compiled at run time.
 //!
-//! Nothing of CUDA is needed to build: the driver, cuBLAS, cuSOLVER and NVRTC are loaded when a `cuda` device is first
-//! asked for. Work is queued on one stream in program order and never waited for inside a primitive; an error of queued
-//! work is kept by the [`Gpu`] and returned by the next transfer to the host.
+//! Building needs no CUDA: the driver, cuBLAS, cuSOLVER and NVRTC are loaded when a `cuda` device is first opened. Work is
+//! queued on one stream in program order, and primitives do not wait for it. The [`Gpu`] keeps the first error of queued
+//! work; the next transfer to the host returns it.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `gpu` | a device that is open: its stream, its limits, its versions |
-//! | `memory` | the pool; [`Buffer`] |
-//! | `module` | source → machine code by NVRTC, once per process |
+//! | `gpu` | an open device: stream, limits, versions |
+//! | `memory` | the memory pool and [`Buffer`] |
+//! | `module` | compiles CUDA source with NVRTC, once per process |
 //! | `launch` | kernels and their arguments |
 //! | `blas` | matrix products by cuBLAS |
-//! | `dnn` | convolutions by cuDNN, where it is installed |
+//! | `dnn` | convolutions by cuDNN, if it is installed |
 //! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
-//! | `panel` | the arms of tall f64 matrices, [`crate::linalg::Panel`] |
+//! | `panel` | the operations of [`crate::linalg::Panel`] |
 //! | `graph` | a recorded step, replayed with one launch |
 //! | `resident` | what a training step needs beside the primitives |
 //! | `action` | how operators that are no kernels act on a batch |
 //! | `small` | eigenproblems and Cholesky factors within a training step, each by one block |
-//! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
+//! | `primitives`, `images`, `convolution` | the primitives of [`crate::compute`] |
 
 pub mod action;
 mod blas;
@@ -30,11 +30,11 @@ pub(super) mod images;
 mod launch;
 mod memory;
 mod module;
-pub mod panel;
+pub(crate) mod panel;
 pub(super) mod primitives;
 pub mod resident;
 pub mod small;
-pub mod solver;
+pub(crate) mod solver;
 
 pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Graph;
@@ -45,9 +45,9 @@ pub use primitives::gather_rows_at;
 pub use small::eigenpairs;
 pub use solver::Number;
 
-/// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
+/// All kernel sources as `(name, text)`, so that a machine without a GPU can check that they compile.
 pub fn sources() -> Vec<(String, String)> {
-    let own = [
+    let sources = [
         ("primitives", primitives::source()),
         ("images", images::source()),
         ("panel", panel::source()),
@@ -55,5 +55,5 @@ pub fn sources() -> Vec<(String, String)> {
         ("action", action::source()),
         ("small", small::source()),
     ];
-    own.map(|(name, text)| (name.into(), text)).into()
+    sources.map(|(name, text)| (name.into(), text)).into()
 }
