@@ -17,11 +17,12 @@
 //! | `graph` | a recorded step, replayed with one launch |
 //! | `resident` | what a training step needs beside the primitives |
 //! | `action` | how operators that are no kernels act on a batch |
-//! | `small` | eigenproblems and Cholesky factors within a training step, each by one block |
+//! | `small`, `control` | the arms of [`crate::compute::small`] and [`crate::compute::Control`] |
 //! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
 
 pub mod action;
 mod blas;
+pub(super) mod control;
 pub(super) mod convolution;
 mod dnn;
 mod gpu;
@@ -33,7 +34,8 @@ mod module;
 pub mod panel;
 pub(super) mod primitives;
 pub mod resident;
-pub mod small;
+pub mod resident_small;
+pub(super) mod small;
 pub mod solver;
 
 pub use gpu::{Description, Gpu, describe_all, gpu};
@@ -42,7 +44,7 @@ pub use launch::Arg;
 pub use memory::Buffer;
 pub use module::Source;
 pub use primitives::gather_rows_at;
-pub use small::eigenpairs;
+pub use resident_small::eigenpairs;
 pub use solver::Number;
 
 /// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
@@ -53,6 +55,7 @@ pub fn sources() -> Vec<(String, String)> {
         ("panel", panel::source()),
         ("resident", resident::source()),
         ("action", action::source()),
+        ("resident_small", resident_small::source()),
         ("small", small::source()),
     ];
     own.map(|(name, text)| (name.into(), text)).into()

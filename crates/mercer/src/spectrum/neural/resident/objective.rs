@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::compute::cuda::resident::Coefficients;
-use crate::compute::cuda::small::{self, Jacobian, Masks};
+use crate::compute::cuda::resident_small::{self as small, Jacobian, Masks};
 use crate::compute::cuda::{Buffer, Gpu, resident};
 use crate::compute::{Device, Tensor};
 use crate::spectrum::neural::neuralef::TINY;
