@@ -4,6 +4,7 @@ use super::Small;
 use crate::Result;
 use crate::compute::control::{Control, NonFinite};
 use crate::compute::cuda::small as cuda;
+use crate::compute::tensor::Device;
 use crate::linalg::{self, Cholesky};
 use ndarray::{Array2, ArrayView2, ShapeBuilder};
 
@@ -63,7 +64,7 @@ pub fn cholesky(a: &Small, control: &mut Control, l: &mut Small) -> Result<()> {
     }
     match with_jitter(a.host()) {
         Ok(factor) => {
-            let lower = factor.lower();
+            let lower = factor.lower()?;
             l.set(Array2::from_shape_fn((k, k).f(), |(i, j)| if j <= i { lower[(i, j)] } else { 0.0 }));
         }
         Err(_) => control.note(NonFinite::Problem),
@@ -75,7 +76,7 @@ fn with_jitter(a: &Array2<f64>) -> Result<Cholesky<f64>> {
     let size = (a.diag().sum() / a.nrows() as f64).max(f64::MIN_POSITIVE);
     let mut jitter = 1e-7 * size;
     loop {
-        let factor = Cholesky::new((a + Array2::<f64>::eye(a.nrows()) * jitter).view());
+        let factor = Cholesky::new(Device::Cpu, (a + Array2::<f64>::eye(a.nrows()) * jitter).view());
         if factor.is_ok() || jitter > size || !jitter.is_finite() {
             return factor;
         }
