@@ -4,8 +4,9 @@ use crate::methods::{Options, positive};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mercer::compute::{Math, Rule};
+use mercer::net::ScheduleKind;
 use mercer::spectrum::Method;
-use mercer::spectrum::neural::{Course, Kind, Nesting, Neural, Stop, Training};
+use mercer::spectrum::neural::{Kind, Nesting, Neural, Stop, Training};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,9 +26,9 @@ pub struct TrainingOptions {
     #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
     pub rate: Option<f64>,
 
-    /// Course of the learning rate over the steps [default: cosine]
-    #[arg(long, value_parser = courses())]
-    pub schedule: Option<Course>,
+    /// How the learning rate changes over the steps [default: cosine]
+    #[arg(long, value_parser = schedules())]
+    pub schedule: Option<ScheduleKind>,
 
     /// Optimiser [default: adam]
     #[arg(long, value_parser = optimisers())]
@@ -101,7 +102,7 @@ pub fn make(kind: Kind, options: &Options) -> Box<dyn Method> {
 }
 
 /// The same, to be used on other operators than kernels.
-pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
+pub fn neural(kind: Kind, options: &Options) -> Neural {
     let o = &options.training;
     let kind = match kind {
         Kind::NeuralEf { .. } if o.joint => Kind::NeuralEfJoint,
@@ -114,7 +115,7 @@ pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
     settings.steps = o.steps.unwrap_or(settings.steps);
     settings.batch = o.batch.unwrap_or(settings.batch);
     settings.learning_rate = o.rate.unwrap_or(settings.learning_rate);
-    settings.course = o.schedule.unwrap_or(settings.course);
+    settings.schedule = o.schedule.unwrap_or(settings.schedule);
     settings.rule = o.optimiser.unwrap_or(settings.rule);
     settings.checkpoint = o.checkpoint.clone();
     settings.checkpoint_seconds = o.checkpoint_every.unwrap_or(settings.checkpoint_seconds);
@@ -122,14 +123,15 @@ pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
     settings.math = o.math.unwrap_or(settings.math);
     method.architecture = o.net.clone();
     method.finish = !o.no_finish;
-    method.interrupt = Some(interrupted());
+    listen();
     method
 }
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Set by the first Ctrl-C once [`listen`] was called.
+pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Set by the first Ctrl-C; a second one ends the program as usual.
-pub fn interrupted() -> &'static AtomicBool {
+/// Lets the first Ctrl-C end training early; a second one ends the program as usual.
+pub fn listen() {
     #[cfg(unix)]
     {
         extern "C" fn set(_: libc::c_int) {
@@ -140,7 +142,6 @@ pub fn interrupted() -> &'static AtomicBool {
         // SAFETY: the handler touches an atomic and restores the default action, both safe at any time.
         unsafe { libc::signal(libc::SIGINT, set as *const () as libc::sighandler_t) };
     }
-    &INTERRUPTED
 }
 
 /// What a person wants to know of a training run, a sentence each.
@@ -169,11 +170,11 @@ pub fn sentences(training: &Training) -> Vec<String> {
     said
 }
 
-fn courses() -> impl TypedValueParser<Value = Course> {
+fn schedules() -> impl TypedValueParser<Value = ScheduleKind> {
     PossibleValuesParser::new(["constant", "cosine", "warmup"]).map(|word| match word.as_str() {
-        "constant" => Course::Constant,
-        "cosine" => Course::Cosine,
-        _ => Course::WarmupCosine,
+        "constant" => ScheduleKind::Constant,
+        "cosine" => ScheduleKind::Cosine,
+        _ => ScheduleKind::WarmupCosine,
     })
 }
 

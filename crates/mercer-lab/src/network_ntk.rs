@@ -6,7 +6,7 @@
 //! training images alone, and there the sampled kernel `FᵀF/S`, `F_s(x) = ∂_θg(x)·v_s` for S random signs `v_s`.
 
 use mercer::FitContext;
-use mercer::classifier::{Classifier, Labelled, Settings, Watch, train};
+use mercer::classifier::{Classifier, Labelled, Settings, train};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{self, ReadOptions};
 use mercer::linalg::{eigh, matmul};
@@ -228,7 +228,7 @@ fn trained(plan: &Plan, device: Device, context: &FitContext<'_>) -> Result<(Cla
         None => {
             let start = Classifier::new(&plan.architecture, &all, device, plan.seed)?;
             let settings = Settings { epochs: plan.epochs, augment: true, seed: plan.seed, ..Settings::default() };
-            train(start, &all, None, &settings, Watch { progress: context.progress, ..Watch::default() })?.classifier
+            train(start, &all, None, &settings, context, &|_| ())?.classifier
         }
     };
     if classifier.network.inputs() != all.d() {
@@ -307,7 +307,7 @@ fn pair_of_logits(classifier: &Classifier) -> Result<[usize; 2]> {
 }
 
 fn on_device(classifier: &Classifier, x: ArrayView2<f64>, device: Device) -> Result<Tensor> {
-    Tensor::from_host(device, &[x.nrows(), x.ncols()], &classifier.standard.apply(x))
+    Tensor::from_host(device, &[x.nrows(), x.ncols()], &classifier.standardizer.apply(x))
 }
 
 /// Θ of `g = g_b − g_a` `[n, m]`: `Θ_aa − Θ_ab − Θ_ba + Θ_bb`.

@@ -1,6 +1,6 @@
 //! Row numbers on a device.
 
-use super::cuda::{Buffer, action, gather_rows_at, gpu};
+use super::cuda::{Buffer, gather_rows_at, gpu, points};
 use super::tensor::{Device, Tensor};
 use crate::Result;
 
@@ -111,7 +111,7 @@ pub fn gather_block(k: &Tensor, rows: &Indices, out: &mut Tensor) -> Result<()> 
     let (b, n) = (rows.len(), k.shape()[0]);
     out.reshape(&[b, b])?;
     if let Some(gpu) = k.gpu() {
-        action::gather_block(gpu, k, rows.address(), out);
+        points::gather_block(gpu, k, rows.address(), out);
         return Ok(());
     }
     let (k, rows) = (k.host(), rows.host());

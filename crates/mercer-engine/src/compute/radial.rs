@@ -1,7 +1,7 @@
 //! Points of all of space as features of moderate size: with `t = x/scale` and `ρ = |t|` the d features `t/(1+ρ)`, then
 //! `½ ln(1+ρ²)`.
 
-use super::cuda::action as cuda;
+use super::cuda::points as cuda;
 use super::tensor::Tensor;
 
 /// Below this radius (in units of the scale) the origin is taken to be this far away.

@@ -64,6 +64,14 @@ impl Device {
         }
     }
 
+    /// Bytes of its own memory that are free; `None` for the processor.
+    pub fn free_memory(self) -> Result<Option<u64>> {
+        match self {
+            Device::Cpu => Ok(None),
+            Device::Cuda(ordinal) => Ok(Some(gpu(ordinal)?.memory().0)),
+        }
+    }
+
     /// Runs `f` with matrix products of this device in TF32 (10 bits of mantissa, sums in f32) where it has tensor cores;
     /// on the processor it is `f` itself.
     pub fn with_tf32<T>(self, allowed: bool, f: impl FnOnce() -> T) -> T {

@@ -15,12 +15,10 @@
 //! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
 //! | `panel` | the arms of tall f64 matrices, [`crate::linalg::Panel`] |
 //! | `graph` | a recorded step, replayed with one launch |
-//! | `resident` | what a training step needs beside the primitives |
-//! | `action` | how operators that are no kernels act on a batch |
+//! | `points` | the arms of primitives on functions at points, sparse products among them |
 //! | `small`, `control` | the arms of [`crate::compute::small`] and [`crate::compute::Control`] |
 //! | `primitives`, `images`, `convolution` | the arms of the primitives of [`crate::compute`] |
 
-pub mod action;
 mod blas;
 pub(super) mod control;
 pub(super) mod convolution;
@@ -32,9 +30,8 @@ mod launch;
 mod memory;
 mod module;
 pub mod panel;
+pub mod points;
 pub(super) mod primitives;
-pub mod resident;
-pub mod resident_small;
 pub(super) mod small;
 pub mod solver;
 
@@ -44,7 +41,6 @@ pub use launch::Arg;
 pub use memory::Buffer;
 pub use module::Source;
 pub use primitives::gather_rows_at;
-pub use resident_small::eigenpairs;
 pub use solver::Number;
 
 /// Every kernel source there is, `(name, text)`, so that a machine without a GPU can check that they compile.
@@ -53,9 +49,7 @@ pub fn sources() -> Vec<(String, String)> {
         ("primitives", primitives::source()),
         ("images", images::source()),
         ("panel", panel::source()),
-        ("resident", resident::source()),
-        ("action", action::source()),
-        ("resident_small", resident_small::source()),
+        ("points", points::source()),
         ("small", small::source()),
     ];
     own.map(|(name, text)| (name.into(), text)).into()

@@ -99,6 +99,16 @@ impl Small {
         }
     }
 
+    /// Overwrites the rows from `first` on with `rows` `[·, n]`.
+    pub fn write_rows(&mut self, first: usize, rows: &Array2<f64>) {
+        let [m, n] = self.shape;
+        assert!(rows.ncols() == n && first + rows.nrows() <= m, "rows {:?} at {first} of {:?}", rows.dim(), self.shape);
+        match &mut self.storage {
+            Storage::Host(array) => array.slice_mut(ndarray::s![first..first + rows.nrows(), ..]).assign(rows),
+            Storage::Cuda(buffer) => buffer.write(8 * first * n, &rows.iter().copied().collect::<Vec<f64>>()),
+        }
+    }
+
     /// Rows and columns.
     pub fn shape(&self) -> [usize; 2] {
         self.shape
