@@ -2,6 +2,7 @@
 
 use crate::args::Globals;
 use crate::progress::Bar;
+use crate::training::INTERRUPTED;
 use mercer::compute::Device;
 use mercer::operator::Budget;
 use mercer::{Error, FitContext, Progress, Result};
@@ -59,7 +60,14 @@ impl Context {
 
     /// What fits are given: the global options, f64, and `progress`.
     pub fn fit<'a>(&self, progress: &'a dyn Progress) -> FitContext<'a> {
-        FitContext { device: self.device, budget: self.budget, seed: self.seed, progress, ..FitContext::default() }
+        FitContext {
+            device: self.device,
+            budget: self.budget,
+            seed: self.seed,
+            progress,
+            interrupt: Some(&INTERRUPTED),
+            ..FitContext::default()
+        }
     }
 
     /// A progress bar on standard error, if that is a terminal.

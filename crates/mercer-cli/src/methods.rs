@@ -213,7 +213,8 @@ pub fn positive(word: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
     use mercer::compute::Rule;
-    use mercer::spectrum::neural::{Course, Nesting};
+    use mercer::net::ScheduleKind;
+    use mercer::spectrum::neural::Nesting;
 
     #[test]
     fn every_method_goes_by_its_name_and_every_option_has_a_method() {
@@ -232,7 +233,7 @@ mod tests {
                 steps: Some(1),
                 batch: Some(1),
                 rate: Some(1.0),
-                schedule: Some(Course::Constant),
+                schedule: Some(ScheduleKind::Constant),
                 optimiser: Some(Rule::ADAM),
                 net: Some(String::new()),
                 no_finish: true,

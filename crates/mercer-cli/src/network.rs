@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use mercer::Result;
-use mercer::classifier::{Classifier, Labelled, Standard, Unnamed};
+use mercer::classifier::{Classifier, Labelled, Standardizer, Unnamed};
 use mercer::compute::Tensor;
 use mercer::data::Dataset;
 use mercer::net::{Network, Parameters};
@@ -13,7 +13,7 @@ use std::path::Path;
 pub struct Single {
     pub net: Network,
     pub parameters: Parameters,
-    standard: Option<Standard>,
+    standard: Option<Standardizer>,
 }
 
 impl Single {
@@ -33,7 +33,7 @@ impl Single {
             }
         };
         let (net, parameters) = classifier.network.fold(&classifier.parameters)?;
-        Ok(Single { net, parameters, standard: Some(classifier.standard) })
+        Ok(Single { net, parameters, standard: Some(classifier.standardizer) })
     }
 
     /// The rows `[n, d]` as the network takes them.

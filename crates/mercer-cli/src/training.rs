@@ -4,8 +4,9 @@ use crate::methods::{Options, positive};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mercer::compute::{Math, Rule};
+use mercer::net::ScheduleKind;
 use mercer::spectrum::Method;
-use mercer::spectrum::neural::{Course, Kind, Nesting, Neural, Stop, Training};
+use mercer::spectrum::neural::{Kind, Nesting, Neural, Stop, Training};
 use std::path::PathBuf;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,9 +27,9 @@ pub struct TrainingOptions {
     #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
     pub rate: Option<f64>,
 
-    /// Course of the learning rate over the steps [default: cosine]
-    #[arg(long, value_parser = courses())]
-    pub schedule: Option<Course>,
+    /// How the learning rate changes over the steps [default: cosine]
+    #[arg(long, value_parser = schedules())]
+    pub schedule: Option<ScheduleKind>,
 
     /// Optimiser [default: adam]
     #[arg(long, value_parser = optimisers())]
@@ -102,7 +103,7 @@ pub fn make(kind: Kind, options: &Options) -> Box<dyn Method> {
 }
 
 /// The same, to be used on other operators than kernels.
-pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
+pub fn neural(kind: Kind, options: &Options) -> Neural {
     let o = &options.training;
     let kind = match kind {
         Kind::NeuralEf { .. } if o.joint => Kind::NeuralEfJoint,
@@ -115,7 +116,7 @@ pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
     settings.steps = o.steps.unwrap_or(settings.steps);
     settings.batch = o.batch.unwrap_or(settings.batch);
     settings.learning_rate = o.rate.unwrap_or(settings.learning_rate);
-    settings.course = o.schedule.unwrap_or(settings.course);
+    settings.schedule = o.schedule.unwrap_or(settings.schedule);
     settings.rule = o.optimiser.unwrap_or(settings.rule);
     settings.checkpoint = o.checkpoint.clone();
     settings.checkpoint_seconds = o.checkpoint_every.unwrap_or(settings.checkpoint_seconds);
@@ -123,13 +124,15 @@ pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
     settings.math = o.math.unwrap_or(settings.math);
     method.architecture = o.net.clone();
     method.finish = !o.no_finish;
-    method.interrupt = Some(interrupted());
+    listen();
     method
 }
 
-/// A flag that the first Ctrl-C sets, so that training ends cleanly; a second Ctrl-C ends the program.
-pub fn interrupted() -> &'static AtomicBool {
-    static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Set by the first Ctrl-C once [`listen`] was called.
+pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Lets the first Ctrl-C end training cleanly; a second Ctrl-C ends the program.
+pub fn listen() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
         let installed = ctrlc::set_handler(|| {
@@ -142,7 +145,6 @@ pub fn interrupted() -> &'static AtomicBool {
             eprintln!("warning: Ctrl-C will not end training cleanly: {error}");
         }
     });
-    &INTERRUPTED
 }
 
 /// 128 + SIGINT: the code that shells use for a program ended by Ctrl-C.
@@ -174,11 +176,11 @@ pub fn sentences(training: &Training) -> Vec<String> {
     said
 }
 
-fn courses() -> impl TypedValueParser<Value = Course> {
+fn schedules() -> impl TypedValueParser<Value = ScheduleKind> {
     PossibleValuesParser::new(["constant", "cosine", "warmup"]).map(|word| match word.as_str() {
-        "constant" => Course::Constant,
-        "cosine" => Course::Cosine,
-        _ => Course::WarmupCosine,
+        "constant" => ScheduleKind::Constant,
+        "cosine" => ScheduleKind::Cosine,
+        _ => ScheduleKind::WarmupCosine,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use mercer::FitContext;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Action, Kind, Schroedinger, Settings, Trained, Watch, rayleigh_ritz, train};
+use mercer::spectrum::neural::{FunctionOperator, Kind, Schroedinger, Settings, Trained, rayleigh_ritz, train};
 use mercer::{Error, Result};
 use ndarray::Array2;
 use serde::Serialize;
@@ -178,7 +178,7 @@ pub(super) struct System {
 
 /// Runs all contenders on `system`.
 pub(super) fn run(
-    mut system: System,
+    system: System,
     contenders: &[Contender],
     budget: &Budget,
     context: &FitContext<'_>,
@@ -186,7 +186,7 @@ pub(super) fn run(
     const SIDE: usize = 81;
     let (mut methods, mut failed) = (vec![], vec![]);
     for contender in contenders {
-        match levels(&mut system, *contender, budget, SIDE, context) {
+        match levels(&system, *contender, budget, SIDE, context) {
             Ok(found) => methods.push(found),
             Err(Error::Numerical(why)) => failed.push((contender.name.into(), why)),
             Err(error) => return Err(error),
@@ -197,17 +197,17 @@ pub(super) fn run(
 }
 
 fn levels(
-    system: &mut System,
+    system: &System,
     contender: Contender,
     budget: &Budget,
     side: usize,
     context: &FitContext<'_>,
 ) -> Result<Levels> {
     let (start, rng, k) = (Instant::now(), Rng::new(budget.seed), system.exact.len());
-    let operator = &mut system.operator;
+    let operator = &system.operator;
     let architecture = if contender.kind == Kind::Ritz { &budget.units } else { &budget.networks };
     let functions = contender.kind.functions(architecture, operator.inputs(), k, context.device, &rng.fork(1))?;
-    let mut objective = contender.kind.objective(&functions, k)?;
+    let objective = contender.kind.objective(&functions, k)?;
     let settings = Settings {
         steps: if contender.trained { budget.steps } else { 0 },
         batch: budget.batch,
@@ -217,8 +217,7 @@ fn levels(
         seed: budget.seed,
         ..Settings::default()
     };
-    let watch = Watch { progress: context.progress, interrupt: None };
-    let Trained { mut functions, record } = train(operator, functions, objective.as_mut(), k, &settings, watch)?;
+    let Trained { mut functions, record } = train(operator, functions, objective, k, &settings, context)?;
     let sample = operator.sample(context.device, &mut rng.fork(4), budget.finish_points)?;
     let pairs = context.device.enter(|| rayleigh_ritz(operator, &mut functions, &sample, k))?;
     if pairs.eigenvalues.len() < k {

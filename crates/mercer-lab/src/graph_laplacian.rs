@@ -9,7 +9,7 @@ use mercer::data::generate;
 use mercer::linalg::eigh;
 use mercer::operator::Operator;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Action, GraphLaplacian, Kind, Settings, Watch, rayleigh_ritz, train};
+use mercer::spectrum::neural::{FunctionOperator, GraphLaplacian, Kind, Settings, rayleigh_ritz, train};
 use ndarray::{Array2, Axis};
 use serde::Serialize;
 use std::time::Instant;
@@ -61,15 +61,14 @@ pub fn run(n: usize, k: usize, steps: u64, seed: u64, context: &FitContext<'_>) 
             Kind::Ritz => "dense(64, w=3) sincos dense(128) sincos dense(1)",
             _ => "dense(32, w=4) sincos dense(32) sincos dense(1)",
         };
-        let mut action = GraphLaplacian::new(&graph, x.view(), 0.1)?;
-        let functions = kind.functions(architecture, action.inputs(), k, context.device, &Rng::new(seed).fork(1))?;
-        let mut objective = kind.objective(&functions, k)?;
+        let operator = GraphLaplacian::new(&graph, x.view(), 0.1)?;
+        let functions = kind.functions(architecture, operator.inputs(), k, context.device, &Rng::new(seed).fork(1))?;
+        let objective = kind.objective(&functions, k)?;
         let settings = Settings { steps, learning_rate: 3e-3, seed, ..Settings::default() };
-        let watch = Watch { progress: context.progress, interrupt: None };
-        let mut trained = train(&mut action, functions, objective.as_mut(), k, &settings, watch)?;
-        let whole = action.sample(context.device, &mut Rng::new(seed).fork(2), action.ends())?;
-        let pairs = rayleigh_ritz(&mut action, &mut trained.functions, &whole, k)?;
-        let eigenvalues = pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect();
+        let mut trained = train(&operator, functions, objective, k, &settings, context)?;
+        let whole = operator.sample(context.device, &mut Rng::new(seed).fork(2), operator.ends())?;
+        let pairs = rayleigh_ritz(&operator, &mut trained.functions, &whole, k)?;
+        let eigenvalues = pairs.eigenvalues.iter().map(|μ| operator.eigenvalue(*μ)).collect();
         methods.push(Found { method, eigenvalues, steps, seconds: start.elapsed().as_secs_f64() });
     }
     Ok(Report { n, neighbours: NEIGHBOURS, exact: dense_spectrum(&graph, k)?, methods })

@@ -5,7 +5,7 @@
 //! use the training images only, with the sampled kernel `FᵀF/S`, `F_s(x) = ∂_θg(x)·v_s` for S random sign vectors `v_s`.
 
 use mercer::FitContext;
-use mercer::classifier::{Classifier, Labelled, Settings, Watch, train};
+use mercer::classifier::{Classifier, Labelled, Settings, train};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{self, ReadOptions};
 use mercer::linalg::{eigh, matmul};
@@ -236,7 +236,7 @@ fn trained(config: &Config, device: Device, context: &FitContext<'_>) -> Result<
         None => {
             let start = Classifier::new(&config.architecture, &all, device, config.seed)?;
             let settings = Settings { epochs: config.epochs, augment: true, seed: config.seed, ..Settings::default() };
-            train(start, &all, None, &settings, Watch { progress: context.progress, ..Watch::default() })?.classifier
+            train(start, &all, None, &settings, context, &|_| ())?.classifier
         }
     };
     if classifier.network.inputs() != all.d() {
@@ -315,7 +315,7 @@ fn pair_of_logits(classifier: &Classifier) -> Result<[usize; 2]> {
 }
 
 fn on_device(classifier: &Classifier, x: ArrayView2<f64>, device: Device) -> Result<Tensor> {
-    Tensor::from_host(device, &[x.nrows(), x.ncols()], &classifier.standard.apply(x))
+    Tensor::from_host(device, &[x.nrows(), x.ncols()], &classifier.standardizer.apply(x))
 }
 
 /// Θ `[n, m]` of `g = g_b − g_a`: `Θ_aa − Θ_ab − Θ_ba + Θ_bb`.

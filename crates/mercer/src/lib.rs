@@ -37,6 +37,7 @@ pub mod kernel;
 pub mod model;
 pub mod operator;
 pub mod spectrum;
+mod training;
 
 pub use context::{FitContext, Progress, Silent};
 pub use mercer_engine::{Error, Result, compute, error, linalg, net, rng, simd, special};

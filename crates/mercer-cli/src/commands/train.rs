@@ -7,7 +7,7 @@ use crate::output::{Output, optional};
 use crate::{text, training};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use mercer::classifier::{Classifier, Epoch, Labelled, Settings, Stop, Trained, Watch, train};
+use mercer::classifier::{Classifier, Epoch, Labelled, Settings, Stop, Trained, train};
 use mercer::compute::Rule;
 use mercer::data::catalogue;
 use mercer::{Error, Result};
@@ -101,8 +101,8 @@ impl Train {
         let (epochs, rows) = (self.epochs, data.n());
         let report = |epoch: &Epoch| context.note(line(epoch, epochs, rows));
         let bar = context.bar();
-        let watch = Watch { progress: &bar, epoch: &report, interrupt: Some(training::interrupted()) };
-        let trained = train(classifier, &data, Some(&test), &settings, watch)?;
+        training::listen();
+        let trained = train(classifier, &data, Some(&test), &settings, &context.fit(&bar), &report)?;
         drop(bar);
         let scores = trained.classifier.score(&test)?;
         if let Some(out) = &out {

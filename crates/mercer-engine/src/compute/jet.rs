@@ -1,7 +1,7 @@
 //! Second-order forward passes: value, gradient and Laplacian of every unit, together.
 
 use super::activation::{Activation, apply_rows};
-use super::cuda::{action, primitives as cuda};
+use super::cuda::{points, primitives as cuda};
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::tensor::{Stack, Tensor};
 use crate::simd::{Lane, Num, SimdJob, dispatch};
@@ -50,7 +50,7 @@ pub fn points_jet(x: &Tensor, out: &mut Tensor) {
     let &[b, d] = x.shape() else { panic!("points_jet: points of shape {:?} are not [b, d]", x.shape()) };
     assert_eq!(out.len(), (d + 2) * b * d, "points_jet: points {:?} into {:?}", x.shape(), out.shape());
     if let Some(gpu) = x.gpu() {
-        return action::points_jet(gpu, x, out);
+        return points::points_jet(gpu, x, out);
     }
     let (values, derivatives) = out.host_mut().split_at_mut(b * d);
     values.copy_from_slice(x.host());

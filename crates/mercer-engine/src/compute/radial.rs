@@ -1,7 +1,7 @@
 //! Features of moderate size for points of unbounded space: with `t = x/scale` and `ρ = |t|`, the d features `t/(1+ρ)`,
 //! then `½ ln(1+ρ²)`.
 
-use super::cuda::action as cuda;
+use super::cuda::points as cuda;
 use super::tensor::Tensor;
 
 /// Smaller radii (in units of the scale) are replaced by this one, so that 1/ρ is finite.

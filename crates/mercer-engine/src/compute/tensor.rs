@@ -64,6 +64,14 @@ impl Device {
         }
     }
 
+    /// Bytes of its own memory that are free; `None` for the CPU.
+    pub fn free_memory(self) -> Result<Option<u64>> {
+        match self {
+            Device::Cpu => Ok(None),
+            Device::Cuda(ordinal) => Ok(Some(gpu(ordinal)?.memory().0)),
+        }
+    }
+
     /// Runs `f`; if `allowed`, matrix products of this device use TF32 (10 bits of mantissa, sums in f32) where it has
     /// tensor cores. No effect on the CPU.
     pub fn with_tf32<T>(self, allowed: bool, f: impl FnOnce() -> T) -> T {

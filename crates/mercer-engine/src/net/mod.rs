@@ -64,7 +64,7 @@ pub use fourier::FourierFeatures;
 pub use l2_norm::L2Norm;
 pub use named::{NAMES, named};
 pub use network::{Network, Parameters, Workspace};
-pub use optimizer::{Optimizer, OptimizerState, Schedule};
+pub use optimizer::{Optimizer, OptimizerState, Schedule, ScheduleKind};
 pub use pooling::{Pooling, PoolingKind};
 pub use radial::Radial;
 pub use residual::Residual;

@@ -1,6 +1,6 @@
-//! Optimisers: a rule, a schedule of learning rates, clipping, and the whole state for a bit-exact resume.
+//! Optimizers: a rule, a schedule of learning rates, clipping, and the whole state for a bit-exact resume.
 
-use crate::compute::{self, Clip, Device, Rule, Tensor};
+use crate::compute::{self, Clip, Control, Device, Rule, Tensor};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,28 @@ pub enum Schedule {
     },
 }
 
+/// The shape of a schedule, without its rate and its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleKind {
+    /// The same rate throughout.
+    Constant,
+    /// Half a cosine down to zero.
+    Cosine,
+    /// Up over the first twentieth of the steps, then half a cosine down to zero.
+    WarmupCosine,
+}
+
 impl Schedule {
+    /// A schedule of this kind with largest rate `rate` over `steps` steps.
+    pub fn new(kind: ScheduleKind, rate: f64, steps: u64) -> Schedule {
+        match kind {
+            ScheduleKind::Constant => Schedule::Constant { rate },
+            ScheduleKind::Cosine => Schedule::Cosine { rate, steps },
+            ScheduleKind::WarmupCosine => Schedule::WarmupCosine { rate, warmup: steps.div_ceil(20).max(1), steps },
+        }
+    }
+
     /// The rate of step `s`, counted from zero.
     ///
     /// ```
@@ -116,17 +137,17 @@ impl Optimizer {
         compute::update(self.rule, rate, self.step, clip, theta, grad, m, v);
     }
 
-    /// What a device needs to make steps by itself: the rule, the bound on the gradient's norm, and the moments.
-    pub fn parts(&mut self) -> (Rule, Option<f32>, &mut [Tensor; 2]) {
-        (self.rule, self.clip, &mut self.moments)
+    /// Gives `control` the learning rates of the next steps; [`Optimizer::end_step`] makes them.
+    pub fn start(&self, control: &mut Control) {
+        control.start(self.rule, self.step, (self.step..).map(|s| self.schedule.at(s)));
     }
 
-    /// The rule and the learning rates of the next steps, as many as there are.
-    pub fn rates(&self) -> (Rule, impl Iterator<Item = f64> + '_) {
-        (self.rule, (self.step..).map(|s| self.schedule.at(s)))
+    /// Ends a step under `control`, which moves `theta` unless something was not finite. [`Optimizer::advance`] counts it.
+    pub fn end_step(&mut self, control: &mut Control, theta: &mut Tensor, grad: &Tensor) {
+        control.end_step(self.rule, self.clip, theta, grad, &mut self.moments);
     }
 
-    /// Counts steps that a device made by itself.
+    /// Counts steps that were made under a control.
     pub fn advance(&mut self, steps: u64) {
         self.step += steps;
     }
@@ -152,21 +173,27 @@ impl Optimizer {
         })
     }
 
-    /// The optimiser that [`Optimizer::state`] described: it continues with the same bits.
-    pub fn from_state(device: Device, state: &OptimizerState) -> Result<Self> {
-        let lengths = state.moments.each_ref().map(Vec::len);
-        let parameters = lengths[0].max(lengths[1]);
-        let mut optimizer = Optimizer::new(device, state.rule, state.schedule, state.clip, parameters)?;
-        for (moment, saved) in optimizer.moments.iter_mut().zip(&state.moments) {
-            if moment.len() != saved.len() {
-                return Err(Error::input(format!(
-                    "the saved optimiser has moments of {lengths:?} numbers, which do not go together"
-                )));
-            }
+    /// Takes up the state of another optimizer for as many parameters: it continues with the same bits. The moments stay where
+    /// they are in memory.
+    pub fn restore(&mut self, state: &OptimizerState) -> Result<()> {
+        let [saved, here] = [state.moments.each_ref().map(Vec::len), self.moments.each_ref().map(Tensor::len)];
+        if saved != here {
+            return Err(Error::input(format!(
+                "the saved optimizer has moments of {saved:?} numbers, this one {here:?}"
+            )));
+        }
+        for (moment, saved) in self.moments.iter_mut().zip(&state.moments) {
             moment.copy_from_host(saved)?;
         }
-        optimizer.step = state.step;
-        Ok(optimizer)
+        (self.rule, self.schedule, self.clip, self.step) = (state.rule, state.schedule, state.clip, state.step);
+        Ok(())
+    }
+
+    /// Halves all learning rates to come.
+    pub fn halve_rate(&mut self) {
+        let (Schedule::Constant { rate } | Schedule::Cosine { rate, .. } | Schedule::WarmupCosine { rate, .. }) =
+            &mut self.schedule;
+        *rate /= 2.0;
     }
 }
 
@@ -187,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_optimiser_continues_with_the_same_bits() {
+    fn a_resumed_optimizer_continues_with_the_same_bits() {
         for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }] {
             let mut rng = Rng::new(2);
             let schedule = Schedule::WarmupCosine { rate: 0.01, warmup: 3, steps: 20 };
@@ -198,7 +225,8 @@ mod tests {
             let mut theta = random();
             let mut optimizer = Optimizer::new(Device::Cpu, rule, schedule, Some(1.0), 500).unwrap();
             (0..7).for_each(|_| optimizer.step(&mut theta, &random()));
-            let mut resumed = Optimizer::from_state(Device::Cpu, &optimizer.state().unwrap()).unwrap();
+            let mut resumed = Optimizer::new(Device::Cpu, rule, schedule, None, 500).unwrap();
+            resumed.restore(&optimizer.state().unwrap()).unwrap();
             let mut other = theta.clone();
             for _ in 0..7 {
                 let grad = random();

@@ -1,6 +1,6 @@
 //! Classifiers in files: safetensors under PyTorch's names, with the architecture and the classes in the header.
 
-use super::{Classifier, Labelled, Standard, network};
+use super::{Classifier, Labelled, Standardizer, network};
 use crate::compute::Device;
 use crate::data::write_atomically;
 use crate::net::{NamedTensor, Network};
@@ -20,7 +20,8 @@ struct Header {
     net: String,
     inputs: usize,
     classes: Vec<String>,
-    standard: Standard,
+    #[serde(rename = "standard")]
+    standardizer: Standardizer,
 }
 
 /// What a file that another program wrote does not say.
@@ -49,7 +50,7 @@ impl Classifier {
             net: self.network.expression(),
             inputs: self.network.inputs(),
             classes: self.classes.clone(),
-            standard: self.standard.clone(),
+            standardizer: self.standardizer.clone(),
         };
         let header = serde_json::to_string(&header).expect("headers are plain data");
         let metadata = HashMap::from([("format".to_owned(), "pt".to_owned()), ("mercer".to_owned(), header)]);
@@ -68,23 +69,23 @@ impl Classifier {
         let tensors = SafeTensors::deserialize(&file).map_err(foreign)?;
         let tensors =
             tensors.iter().map(|(name, view)| tensor(name, &view).map_err(broken)).collect::<Result<Vec<_>>>()?;
-        let (network, classes, standard) = match (entry, unnamed) {
+        let (network, classes, standardizer) = match (entry, unnamed) {
             (Some(entry), _) => described(entry).map_err(|e| broken(e.to_string()))?,
             (None, Some(Unnamed { net, data })) => {
                 let network = network(net, data.d(), data.image, data.classes.len())?;
-                let standard = Standard::of(data.x.view(), network.image().or(data.image))?;
-                (network, data.classes.clone(), standard)
+                let standardizer = Standardizer::of(data.x.view(), network.image().or(data.image))?;
+                (network, data.classes.clone(), standardizer)
             }
             (None, None) => {
-                return Err(broken("it does not name its network; name the network beside the file".into()));
+                return Err(broken("it does not name its network; name the network, resnet20 for example".into()));
             }
         };
         let parameters = network.parameters_named(device, &tensors).map_err(|e| broken(e.to_string()))?;
-        Ok(Classifier { network, parameters, standard, classes })
+        Ok(Classifier { network, parameters, standardizer, classes })
     }
 }
 
-fn described(entry: &str) -> Result<(Network, Vec<String>, Standard)> {
+fn described(entry: &str) -> Result<(Network, Vec<String>, Standardizer)> {
     let version = serde_json::from_str::<serde_json::Value>(entry).ok().and_then(|v| v["version"].as_u64());
     if let Some(newer) = version.filter(|&v| v > VERSION) {
         return Err(Error::input(format!("its header is version {newer}, newer than {VERSION}; update mercer")));
@@ -92,10 +93,10 @@ fn described(entry: &str) -> Result<(Network, Vec<String>, Standard)> {
     let header: Header =
         serde_json::from_str(entry).map_err(|e| Error::input(format!("its header is not what mercer writes ({e})")))?;
     let network = Network::parse(&header.net, header.inputs, 1)?;
-    if network.outputs() != header.classes.len() || !header.standard.fits(header.inputs) {
+    if network.outputs() != header.classes.len() || !header.standardizer.fits(header.inputs) {
         return Err(Error::input("its header contradicts itself"));
     }
-    Ok((network, header.classes, header.standard))
+    Ok((network, header.classes, header.standardizer))
 }
 
 fn tensor(name: &str, view: &TensorView) -> Result<NamedTensor, String> {

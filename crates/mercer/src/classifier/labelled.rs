@@ -60,17 +60,17 @@ impl Labelled {
 
 /// `(x − mean)/spread`, a pair for every channel of an image, or for every column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Standard {
+pub struct Standardizer {
     /// `[channels]`
     pub mean: Vec<f64>,
     /// `[channels]`, above zero.
     pub spread: Vec<f64>,
 }
 
-impl Standard {
+impl Standardizer {
     /// That of the rows `x` `[n, d]`; a channel without spread keeps its scale. Rows that are no images have one channel too:
     /// columns that are alike everywhere would otherwise be blown up.
-    pub fn of(x: ArrayView2<f64>, image: Option<[usize; 3]>) -> Result<Standard> {
+    pub fn of(x: ArrayView2<f64>, image: Option<[usize; 3]>) -> Result<Standardizer> {
         let channels = image.map_or(1, |[c, ..]| c);
         let plane = x.ncols() / channels.max(1);
         if channels == 0 || plane * channels != x.ncols() || x.is_empty() {
@@ -84,7 +84,7 @@ impl Standard {
             (mean, if variance > 0.0 { variance.sqrt() } else { 1.0 })
         };
         let (mean, spread) = (0..channels).map(moments).unzip();
-        Ok(Standard { mean, spread })
+        Ok(Standardizer { mean, spread })
     }
 
     /// Whether it is one of rows of `d` columns.

@@ -9,21 +9,20 @@
 //! let (fit, held_out) = (Labelled::of(&fit)?, Labelled::of(&held_out)?);
 //! let start = Classifier::new("dense(32) relu dense(10)", &fit, Device::Cpu, 0)?;
 //! let settings = Settings { epochs: 4, batch: 64, learning_rate: 0.05, ..Settings::default() };
-//! let trained = train(start, &fit, Some(&held_out), &settings, Default::default())?;
+//! let trained = train(start, &fit, Some(&held_out), &settings, &Default::default(), &|_| ())?;
 //! assert!(trained.history.last().unwrap().test.as_ref().unwrap().accuracy > 0.9);
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
-mod checkpoint;
 mod file;
 mod labelled;
 mod scores;
 mod training;
 
 pub use file::Unnamed;
-pub use labelled::{Labelled, Standard};
+pub use labelled::{Labelled, Standardizer};
 pub use scores::Scores;
-pub use training::{Epoch, Settings, Stop, Trained, Watch, train};
+pub use training::{Epoch, Settings, Stop, Trained, train};
 
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Mode, Network, Parameters, named};
@@ -42,7 +41,7 @@ pub struct Classifier {
     /// Its numbers.
     pub parameters: Parameters,
     /// What is done to rows before the network sees them.
-    pub standard: Standard,
+    pub standardizer: Standardizer,
     /// Names of the classes, in the order of the logits.
     pub classes: Vec<String>,
 }
@@ -52,9 +51,9 @@ impl Classifier {
     /// standardised, channel by channel, by their mean and spread in `data`.
     pub fn new(net: &str, data: &Labelled, device: Device, seed: u64) -> Result<Classifier> {
         let network = network(net, data.d(), data.image, data.classes.len())?;
-        let standard = Standard::of(data.x.view(), network.image().or(data.image))?;
+        let standardizer = Standardizer::of(data.x.view(), network.image().or(data.image))?;
         let parameters = network.init(device, &Rng::new(seed).fork(1))?;
-        Ok(Classifier { network, parameters, standard, classes: data.classes.clone() })
+        Ok(Classifier { network, parameters, standardizer, classes: data.classes.clone() })
     }
 
     /// The logits `[n, classes]` of rows `x` `[n, d]`, with batch norms in their evaluating form, folded where they can be.
@@ -67,7 +66,7 @@ impl Classifier {
             let mut out = Array2::zeros((x.nrows(), network.outputs()));
             for start in (0..x.nrows()).step_by(EVALUATED) {
                 let rows = start..(start + EVALUATED).min(x.nrows());
-                let batch = self.standard.apply(x.slice(s![rows.clone(), ..]));
+                let batch = self.standardizer.apply(x.slice(s![rows.clone(), ..]));
                 let batch = Tensor::from_host(device, &[rows.len(), x.ncols()], &batch)?;
                 let logits = network.forward(&parameters, &batch, Mode::Eval, &mut workspace)?.to_host()?;
                 let to = out.slice_mut(s![rows, ..]).into_iter();
@@ -108,10 +107,10 @@ fn network(net: &str, d: usize, image: Option<[usize; 3]>, classes: usize) -> Re
 }
 
 /// The rows of `data` on a device, standardised, `[n, d]`.
-fn on_device(standard: &Standard, x: ArrayView2<f64>, device: Device) -> Result<Tensor> {
+fn on_device(standardizer: &Standardizer, x: ArrayView2<f64>, device: Device) -> Result<Tensor> {
     let mut all = Tensor::zeros(device, &[0])?;
     all.reshape(&[x.nrows(), x.ncols()])?;
-    all.copy_from_host(&standard.apply(x))?;
+    all.copy_from_host(&standardizer.apply(x))?;
     debug_assert!(compute::all_finite(&all));
     Ok(all)
 }

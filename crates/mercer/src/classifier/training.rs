@@ -1,16 +1,15 @@
-//! The training loop of classifiers: epochs of shuffled batches, views of the images, scores, checkpoints.
+//! Training of classifiers: epochs of shuffled batches, views of the images, scores.
 
-use super::checkpoint::Mark;
 use super::{Classifier, Labelled, Scores, on_device};
 use crate::compute::{self, Math, Move, Rule, Tensor};
-use crate::net::{Mode, Optimizer, Schedule, Workspace};
+use crate::model::Bundle;
+use crate::net::{Mode, Optimizer, Schedule, ScheduleKind, Workspace};
 use crate::rng::Rng;
-use crate::{Error, Result};
-use crate::{Progress, Silent};
+use crate::training::{self, Run, Saving, Task, load_optimizer, numbers, put_numbers, put_optimizer};
+use crate::{Error, FitContext, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Pixels by which a view of an image may be shifted.
 const SHIFT: i32 = 4;
@@ -18,14 +17,14 @@ const SHIFT: i32 = 4;
 /// How far the running averages of batch norms move at each step.
 const TRACKED: f32 = 0.1;
 
-/// The budget and the means of training.
+/// Settings of training.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Times that every row is seen.
     pub epochs: u64,
     /// Rows of a batch; the last one of an epoch may be smaller.
     pub batch: usize,
-    /// The optimiser.
+    /// The optimizer.
     pub rule: Rule,
     /// The largest learning rate: reached after the first twentieth of the steps, then half a cosine down to zero.
     pub learning_rate: f64,
@@ -57,23 +56,6 @@ impl Default for Settings {
     }
 }
 
-/// Those who look on while training runs.
-#[derive(Clone, Copy)]
-pub struct Watch<'a> {
-    /// Told of progress within epochs.
-    pub progress: &'a dyn Progress,
-    /// Told of every epoch that has ended.
-    pub epoch: &'a (dyn Fn(&Epoch) + Sync),
-    /// Set from outside (by Ctrl-C, say) to end training after the current step with what there is.
-    pub interrupt: Option<&'a AtomicBool>,
-}
-
-impl Default for Watch<'_> {
-    fn default() -> Self {
-        Watch { progress: &Silent, epoch: &|_| (), interrupt: None }
-    }
-}
-
 /// What an epoch gave.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
@@ -95,7 +77,7 @@ pub struct Epoch {
 pub enum Stop {
     /// All epochs are done.
     Done,
-    /// From outside; a checkpoint, where one was asked for, holds the state.
+    /// It was interrupted; a checkpoint, where one was asked for, holds the state.
     Interrupted,
 }
 
@@ -112,17 +94,32 @@ pub struct Trained {
     pub steps: u64,
 }
 
-/// Trains `classifier` on the rows of `data` by softmax cross-entropy; scores it on `test` after every epoch.
+/// Trains `classifier` on the rows of `data` by softmax cross-entropy, where its parameters are; scores it on `test` after every
+/// epoch and calls `ended` with the result. The context's progress updates and interrupt are used.
 pub fn train(
     classifier: Classifier,
     data: &Labelled,
     test: Option<&Labelled>,
     settings: &Settings,
-    watch: Watch<'_>,
+    context: &FitContext<'_>,
+    ended: &(dyn Fn(&Epoch) + Sync),
 ) -> Result<Trained> {
     check(&classifier, data, settings)?;
     let device = classifier.parameters.trained.device();
-    device.enter(|| Run::new(classifier, data, test, settings, watch)?.run())
+    device.enter(|| {
+        let mut task = Epochs::new(classifier, data, test, settings, ended)?;
+        let saving = Saving {
+            path: settings.checkpoint.as_deref(),
+            seconds: settings.checkpoint_seconds,
+            resume: settings.resume,
+        };
+        let stop = match Run::new(&mut task, saving, context)?.run(&mut task)? {
+            training::Stop::Interrupted => Stop::Interrupted,
+            training::Stop::Budget | training::Stop::Converged => Stop::Done,
+        };
+        let steps = task.optimizer.steps();
+        Ok(Trained { classifier: task.classifier, history: task.history, stop, steps })
+    })
 }
 
 fn check(classifier: &Classifier, data: &Labelled, settings: &Settings) -> Result<()> {
@@ -139,17 +136,18 @@ fn check(classifier: &Classifier, data: &Labelled, settings: &Settings) -> Resul
     Ok(())
 }
 
-/// All that a run is made of; what of it changes from step to step is in its [`Mark`].
-pub(super) struct Run<'a> {
-    pub classifier: Classifier,
-    pub optimizer: Optimizer,
+/// All that training changes, and what it sees.
+struct Epochs<'a> {
+    classifier: Classifier,
+    optimizer: Optimizer,
     /// `[2]`: summed loss and right answers of the epoch so far.
-    pub totals: Tensor,
-    pub history: Vec<Epoch>,
+    totals: Tensor,
+    history: Vec<Epoch>,
     /// Seconds of the epoch so far in the parts of the run before this one.
-    pub seconds_before: f64,
+    seconds_before: f64,
+    started: Instant,
     settings: &'a Settings,
-    watch: Watch<'a>,
+    ended: &'a (dyn Fn(&Epoch) + Sync),
     test: Option<&'a Labelled>,
     /// `[n, d]`
     x: Tensor,
@@ -158,10 +156,6 @@ pub(super) struct Run<'a> {
     order: Vec<usize>,
     workspace: Workspace,
     batch: Batch,
-    started: Instant,
-    first_step: u64,
-    reported: Instant,
-    saved: Instant,
 }
 
 /// Buffers of one step.
@@ -173,46 +167,36 @@ struct Batch {
     gradient: Tensor,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Epochs<'a> {
     fn new(
         classifier: Classifier,
         data: &Labelled,
         test: Option<&'a Labelled>,
         settings: &'a Settings,
-        watch: Watch<'a>,
-    ) -> Result<Run<'a>> {
+        ended: &'a (dyn Fn(&Epoch) + Sync),
+    ) -> Result<Epochs<'a>> {
         let device = classifier.parameters.trained.device();
         let steps = settings.epochs * data.n().div_ceil(settings.batch) as u64;
-        let schedule =
-            Schedule::WarmupCosine { rate: settings.learning_rate, warmup: steps.div_ceil(20).max(1), steps };
+        let schedule = Schedule::new(ScheduleKind::WarmupCosine, settings.learning_rate, steps);
         let parameters = classifier.network.parameters();
         let labels: Vec<f32> = data.labels_for(&classifier.classes)?.iter().map(|&l| l as f32).collect();
         let empty = || Tensor::zeros(device, &[0]);
-        let now = Instant::now();
-        let mut run = Run {
+        Ok(Epochs {
             optimizer: Optimizer::new(device, settings.rule, schedule, None, parameters)?,
             totals: Tensor::zeros(device, &[2])?,
             history: Vec::new(),
             seconds_before: 0.0,
-            x: on_device(&classifier.standard, data.x.view(), device)?,
+            started: Instant::now(),
+            x: on_device(&classifier.standardizer, data.x.view(), device)?,
             labels: Tensor::from_host(device, &[labels.len(), 1], &labels)?,
             order: Vec::new(),
             workspace: classifier.network.workspace(device)?,
             batch: Batch { x: empty()?, view: empty()?, labels: empty()?, g: empty()?, gradient: empty()? },
             classifier,
             settings,
-            watch,
+            ended,
             test,
-            started: now,
-            first_step: 0,
-            reported: now,
-            saved: now,
-        };
-        if let Some(path) = settings.checkpoint.as_ref().filter(|path| settings.resume && path.exists()) {
-            Mark::read(path)?.restore(&mut run, path)?;
-        }
-        run.first_step = run.optimizer.steps();
-        Ok(run)
+        })
     }
 
     fn rows(&self) -> usize {
@@ -221,31 +205,6 @@ impl<'a> Run<'a> {
 
     fn steps_of_epoch(&self) -> u64 {
         self.rows().div_ceil(self.settings.batch) as u64
-    }
-
-    fn run(mut self) -> Result<Trained> {
-        let (device, per_epoch) = (self.x.device(), self.steps_of_epoch());
-        let total = self.settings.epochs * per_epoch;
-        let mut stop = Stop::Done;
-        while self.optimizer.steps() < total {
-            if self.watch.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
-                stop = Stop::Interrupted;
-                break;
-            }
-            // Scores are taken without it: what is reported is the network that a user has.
-            device.with_math(Math::Tf32, || self.step())?;
-            if self.optimizer.steps().is_multiple_of(per_epoch) {
-                self.end_epoch()?;
-            } else if self.reported.elapsed() > Duration::from_millis(200) {
-                self.report()?;
-            }
-            if self.saved.elapsed().as_secs_f64() > self.settings.checkpoint_seconds {
-                self.save()?;
-            }
-        }
-        self.save()?;
-        let steps = self.optimizer.steps();
-        Ok(Trained { classifier: self.classifier, history: self.history, stop, steps })
     }
 
     /// Gathers the next batch and moves the parameters along its gradient. All that is random follows from the seed and
@@ -299,56 +258,91 @@ impl<'a> Run<'a> {
         )))
     }
 
-    fn end_epoch(&mut self) -> Result<()> {
+    /// Seconds of the epoch so far.
+    fn seconds(&self) -> f64 {
+        self.seconds_before + self.started.elapsed().as_secs_f64()
+    }
+
+    fn within_epoch(&self) -> bool {
+        !self.optimizer.steps().is_multiple_of(self.steps_of_epoch())
+    }
+}
+
+impl Task for Epochs<'_> {
+    fn name(&self) -> &'static str {
+        "train"
+    }
+
+    fn identity(&self) -> String {
+        let Settings { epochs, batch, rule, learning_rate, augment, seed, .. } = self.settings;
+        let (network, standardizer) = (&self.classifier.network, &self.classifier.standardizer);
+        format!(
+            "\"{}\" on {} rows of mean {:?}, {epochs} epochs of batches of {batch}, {rule:?} at {learning_rate}, augmented: {augment}, seed {seed}",
+            network.expression(),
+            self.rows(),
+            standardizer.mean,
+        )
+    }
+
+    fn steps(&self) -> (u64, u64) {
+        (self.optimizer.steps(), self.settings.epochs * self.steps_of_epoch())
+    }
+
+    /// Scores are taken in f32: what is reported is the network that a user has.
+    fn advance(&mut self) -> Result<()> {
+        self.x.device().with_math(Math::Tf32, || self.step())
+    }
+
+    fn due(&self) -> bool {
+        let epochs = self.optimizer.steps() / self.steps_of_epoch();
+        !self.within_epoch() && self.history.len() as u64 != epochs
+    }
+
+    /// Ends an epoch.
+    fn validate(&mut self) -> Result<()> {
         let (loss, accuracy) = self.means()?;
         let seconds = self.seconds();
         let test = self.test.map(|test| self.classifier.score(test)).transpose()?;
         let epoch = self.optimizer.steps() / self.steps_of_epoch();
         self.history.push(Epoch { epoch, loss, accuracy, test, seconds });
-        (self.watch.epoch)(&self.history[self.history.len() - 1]);
+        (self.ended)(&self.history[self.history.len() - 1]);
         compute::fill(&mut self.totals, 0.0);
-        (self.started, self.first_step, self.seconds_before) = (Instant::now(), self.optimizer.steps(), 0.0);
+        (self.started, self.seconds_before) = (Instant::now(), 0.0);
         Ok(())
     }
 
-    fn report(&mut self) -> Result<()> {
-        self.reported = Instant::now();
+    fn report(&mut self, rate: f64, left: f64) -> Result<String> {
         let (loss, _) = self.means()?;
-        let (done, total) = (self.optimizer.steps(), self.settings.epochs * self.steps_of_epoch());
-        let rate = (done - self.first_step) as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
-        let (images, left) = (rate * self.settings.batch as f64, (total - done) as f64 / rate.max(1e-9));
-        let epoch = done / self.steps_of_epoch() + 1;
-        let note = format!("epoch {epoch}, loss {loss:.4}, {images:.0} rows/s, {left:.0} s left");
-        self.watch.progress.step("train", done as usize, total as usize, &note);
-        Ok(())
+        let (rows, epoch) =
+            (rate * self.settings.batch as f64, (self.optimizer.steps() - 1) / self.steps_of_epoch() + 1);
+        Ok(format!("epoch {epoch}, loss {loss:.4}, {rows:.0} rows/s, {left:.0} s left"))
     }
 
-    fn save(&mut self) -> Result<()> {
-        if let Some(path) = &self.settings.checkpoint {
-            if !self.optimizer.steps().is_multiple_of(self.steps_of_epoch()) {
-                self.means()?;
-            }
-            Mark::of(self)?.write(path)?;
+    fn saves_anywhere(&self) -> bool {
+        true
+    }
+
+    fn save(&mut self, bundle: &mut Bundle) -> Result<()> {
+        if self.within_epoch() {
+            self.means()?;
         }
-        self.saved = Instant::now();
+        put_numbers(bundle, "theta", &self.classifier.parameters.trained.to_host()?);
+        put_numbers(bundle, "constants", &self.classifier.parameters.constants.to_host()?);
+        put_numbers(bundle, "totals", &self.totals.to_host()?);
+        put_optimizer(bundle, &self.optimizer)?;
+        bundle.set("history", &self.history);
+        bundle.set("epoch.seconds", self.seconds());
         Ok(())
     }
 
-    /// Seconds of the epoch so far.
-    pub fn seconds(&self) -> f64 {
-        self.seconds_before + self.started.elapsed().as_secs_f64()
-    }
-
-    /// What must agree between a checkpoint and the run that continues it.
-    pub fn identity(&self) -> String {
-        let Settings { epochs, batch, rule, learning_rate, augment, seed, .. } = self.settings;
-        let (network, standard) = (&self.classifier.network, &self.classifier.standard);
-        format!(
-            "\"{}\" on {} rows of mean {:?}, {epochs} epochs of batches of {batch}, {rule:?} at {learning_rate}, augmented: {augment}, seed {seed}",
-            network.expression(),
-            self.rows(),
-            standard.mean,
-        )
+    fn load(&mut self, bundle: &Bundle) -> Result<()> {
+        self.classifier.parameters.trained.copy_from_host(&numbers(bundle, "theta")?)?;
+        self.classifier.parameters.constants.copy_from_host(&numbers(bundle, "constants")?)?;
+        self.totals.copy_from_host(&numbers(bundle, "totals")?)?;
+        load_optimizer(bundle, &mut self.optimizer)?;
+        self.history = bundle.value("history")?;
+        self.seconds_before = bundle.value("epoch.seconds")?;
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@
 //! A GPU or sharded form is one more file that implements [`Operator`].
 
 mod aligned;
+mod batch;
 mod centred;
 pub mod cuda;
 mod dense;
@@ -26,6 +27,7 @@ mod real;
 mod strips;
 mod tile;
 
+pub use batch::{BatchOperator, Entries, Own, Sizes, batch_operator};
 pub use centred::Centred;
 pub use dense::{DenseOperator, gram, gram_cross};
 pub use function_samples::FunctionSamples;

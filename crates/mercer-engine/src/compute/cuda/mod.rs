@@ -15,13 +15,12 @@
 //! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
 //! | `panel` | the operations of [`crate::linalg::Panel`] |
 //! | `graph` | a recorded step, replayed with one launch |
-//! | `resident` | what a training step needs beside the primitives |
-//! | `action` | how operators that are no kernels act on a batch |
-//! | `small` | eigenproblems and Cholesky factors within a training step, each by one block |
+//! | `points` | primitives on functions at points, sparse products among them |
+//! | `small`, `control` | [`crate::compute::small`] and [`crate::compute::Control`] |
 //! | `primitives`, `images`, `convolution` | the primitives of [`crate::compute`] |
 
-pub mod action;
 mod blas;
+pub(super) mod control;
 pub(super) mod convolution;
 mod dnn;
 mod gpu;
@@ -30,11 +29,11 @@ pub(super) mod images;
 mod launch;
 mod memory;
 mod module;
-pub(crate) mod panel;
+pub mod panel;
+pub mod points;
 pub(super) mod primitives;
-pub mod resident;
-pub mod small;
-pub(crate) mod solver;
+pub(super) mod small;
+pub mod solver;
 
 pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Graph;
@@ -42,7 +41,6 @@ pub use launch::Arg;
 pub use memory::Buffer;
 pub use module::Source;
 pub use primitives::gather_rows_at;
-pub use small::eigenpairs;
 pub use solver::Number;
 
 /// All kernel sources as `(name, text)`, so that a machine without a GPU can check that they compile.
@@ -51,8 +49,7 @@ pub fn sources() -> Vec<(String, String)> {
         ("primitives", primitives::source()),
         ("images", images::source()),
         ("panel", panel::source()),
-        ("resident", resident::source()),
-        ("action", action::source()),
+        ("points", points::source()),
         ("small", small::source()),
     ];
     sources.map(|(name, text)| (name.into(), text)).into()

@@ -1,190 +1,239 @@
-// Dense problems of a few hundred rows at most, each solved by one block in double precision, so that a training step with
-// an eigenproblem or a Cholesky factor in it need not pass through the host. Everything is in an order that never changes.
+// Small dense matrices in double precision, row by row, and the control of a sequence of steps. Kernels of one block unless
+// EACH is used. Sums are taken in an order that never changes.
 
-#define WARPS (THREADS / 32)
-#define EPSILON 2.220446049250313e-16
-#define SWEEPS 40
-
-// A matrix that fits, for the problem that is being solved.
-extern __shared__ double room[];
+#define EACH(i, n) for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (u64)gridDim.x * blockDim.x)
+#define MINE(i, n) for (int i = threadIdx.x; i < (n); i += blockDim.x)
 
 __device__ double warp_sum(double v) {
     for (int step = 16; step; step >>= 1) v += __shfl_xor_sync(0xffffffffu, v, step);
     return v;
 }
 
-// Over the block; every thread receives the result.
+__device__ double warp_max(double v) {
+    for (int step = 16; step; step >>= 1) v = fmax(v, __shfl_xor_sync(0xffffffffu, v, step));
+    return v;
+}
+
+// Over the block, whose size is a multiple of 32; every thread receives the result.
 __device__ double block_sum(double v) {
-    __shared__ double part[WARPS];
+    __shared__ double part[32];
     v = warp_sum(v);
     __syncthreads();
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
     __syncthreads();
     double sum = 0.0;
-    for (int w = 0; w < WARPS; ++w) sum += part[w];
+    for (int w = 0; w < blockDim.x / 32; ++w) sum += part[w];
     return sum;
 }
 
-// Makes the rows a and b [n] orthogonal by a rotation, unless they are so to rounding. Rows have norms of about
-// sqrt(square). Returns whether they were farther than `far` from it. One warp.
-__device__ bool rotate(int n, double* a, double* b, double square, double far) {
-    double dot = 0.0, gap = 0.0;
-    for (int r = threadIdx.x % 32; r < n; r += 32) {
-        double x = a[r], y = b[r];
-        dot = fma(x, y, dot);
-        // |b|^2 - |a|^2 without the cancellation of two large sums
-        gap = fma(y - x, y + x, gap);
-    }
-    dot = warp_sum(dot);
-    gap = warp_sum(gap);
-    if (fabs(dot) <= EPSILON * square) return false;
-    double zeta = gap / (2.0 * dot), t = copysign(1.0 / (fabs(zeta) + sqrt(fma(zeta, zeta, 1.0))), zeta);
-    double c = 1.0 / sqrt(fma(t, t, 1.0)), s = c * t;
-    for (int r = threadIdx.x % 32; r < n; r += 32) {
-        double x = a[r], y = b[r];
-        a[r] = c * x - s * y;
-        b[r] = s * x + c * y;
-    }
-    return fabs(dot) > far;
+// The largest of the block's numbers and zero.
+__device__ double block_max(double v) {
+    __shared__ double part[32];
+    v = warp_max(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    double largest = 0.0;
+    for (int w = 0; w < blockDim.x / 32; ++w) largest = fmax(largest, part[w]);
+    return largest;
 }
 
-// Eigenvalues of the symmetric g [n, n], descending, and its eigenvectors as the rows of `vectors` [n, n], by one-sided
-// Jacobi rotations: g + shift, whose eigenvalues lie between shift/2 and 3 shift/2, is rotated until its rows are
-// orthogonal, and they are then its eigenvectors times its eigenvalues. A sweep meets every pair of rows once, in rounds of
-// pairs that share no row, a warp for each pair. Uses up g; `norms` [n]. Returns whether it converged.
-__device__ __noinline__ bool jacobi(int n, double* g, double* norms, double* values, double* vectors) {
-    if (n == 0) return true;
-    double sum = 0.0;
-    for (int e = threadIdx.x; e < n * n; e += THREADS) sum = fma(g[e], g[e], sum);
-    sum = block_sum(sum);
-    if (!isfinite(sum)) return false;
-    double shift = sum > 0.0 ? 2.0 * sqrt(sum) : 1.0, square = shift * shift;
-    for (int i = threadIdx.x; i < n; i += THREADS) g[i * n + i] += shift;
-    __syncthreads();
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    // A tournament: with an odd number one sits out each round.
-    const int players = n + n % 2, rounds = players - 1;
-    const double far = 8.0 * sqrt((double)n) * EPSILON * square;
-    bool done = false;
-    for (int sweep = 0; sweep < SWEEPS && !done; ++sweep) {
-        bool large = false;
-        for (int round = 0; round < rounds; ++round) {
-            for (int pair = warp; pair < players / 2; pair += WARPS) {
-                int i = pair ? (round + pair) % rounds : rounds, j = (round + rounds - pair) % rounds;
-                if (i < n && j < n) large |= rotate(n, g + (u64)i * n, g + (u64)j * n, square, far);
-            }
-            __syncthreads();
-        }
-        // The last sweep has rotated what little was left.
-        done = !__syncthreads_or(large);
+// ---- Control: see control.cuh.
+
+// rows = table[step], out = x[rows]; table [., b], x [., d], out [b, d].
+extern "C" __global__ void begin_step(u64 b, u64 d, const u32* control, const u32* table, u32* rows, const float* x, float* out) {
+    const u32* mine = table + (u64)control[STEP] * b;
+    EACH(i, b * d) {
+        u32 row = mine[i / d];
+        if (i % d == 0) rows[i / d] = row;
+        out[i] = x[(u64)row * d + i % d];
     }
-    for (int j = warp; j < n; j += WARPS) {
-        double norm = 0.0;
-        for (int r = lane; r < n; r += 32) norm = fma(g[(u64)j * n + r], g[(u64)j * n + r], norm);
-        norm = sqrt(warp_sum(norm));
-        if (lane == 0) norms[j] = norm;
-    }
-    __syncthreads();
-    for (int j = warp; j < n; j += WARPS) {
-        double mine = norms[j], before = 0.0;
-        for (int i = lane; i < n; i += 32) before += norms[i] > mine || (norms[i] == mine && i < j);
-        int place = (int)warp_sum(before);
-        if (lane == 0) values[place] = mine - shift;
-        for (int r = lane; r < n; r += 32) vectors[(u64)place * n + r] = g[(u64)j * n + r] / mine;
-    }
-    __syncthreads();
-    return done;
 }
 
-// jacobi by itself, of a [n, n], whose lower half is read; failed becomes 1 where it does not converge. room_fits: whether
-// shared memory holds [n, n]; work [n, n + 1].
-extern "C" __global__ void __launch_bounds__(THREADS) eigenpairs(int n, const double* a, int room_fits, double* work,
-                                                                double* values, double* vectors, u32* failed) {
-    double* g = room_fits ? room : work + n;
-    for (int e = threadIdx.x; e < n * n; e += THREADS) g[e] = a[max(e / n, e % n) * n + min(e / n, e % n)];
-    __syncthreads();
-    bool good = jacobi(n, g, work, values, vectors);
-    if (threadIdx.x == 0) *failed = !good;
+// Notes `what` if one of x [n] is not finite, unless a failure was noted.
+__device__ void check(int n, const double* x, int what, u32* control) {
+    bool bad = false;
+    MINE(i, n) bad |= !isfinite(x[i]);
+    spoiled(control, __syncthreads_or(bad) ? what : 0);
 }
 
-// out [m, n] = x [m, k] y [k, n], all stored with these numbers from one row to the next; four rows of out at a time.
-template <class Y>
-__device__ void product(int m, int n, int k, const double* x, int x_row, const Y* y, int y_row, double* out, int out_row) {
-    for (int e = threadIdx.x; e < (m + 3) / 4 * n; e += THREADS) {
-        int i = e / n * 4, j = e % n;
-        const double* rows[4];
-        double sum[4] = {0.0, 0.0, 0.0, 0.0};
-        for (int q = 0; q < 4; ++q) rows[q] = x + (u64)min(i + q, m - 1) * x_row;
-        for (int l = 0; l < k; ++l) {
-            double v = y[(u64)l * y_row + j];
-            for (int q = 0; q < 4; ++q) sum[q] = fma(rows[q][l], v, sum[q]);
-        }
-        for (int q = 0; q < 4 && i + q < m; ++q) out[(u64)(i + q) * out_row + j] = sum[q];
-    }
-    __syncthreads();
+// Up to three matrices, the first one first; null where there are fewer.
+extern "C" __global__ void check_finite(u32* control, int n0, const double* x0, int what0, int n1, const double* x1, int what1,
+                                        int n2, const double* x2, int what2) {
+    check(n0, x0, what0, control);
+    if (x1) check(n1, x1, what1, control);
+    if (x2) check(n2, x2, what2, control);
 }
 
-// Ritz: the top k pairs of Pi a = mu Sigma a [p, p] within the directions of Sigma above `floor` of its largest, as the
-// matrices of g = image Kphi + own phi: image = -(2/points) sum_j a_j a_j^T, own = (2/points) sum_j mu_j a_j a_j^T; the loss
-// -sum_j mu_j and the eigenvalues mu, zero for those that are missing. work: f64 [5 p + 2, p]. One block.
-extern "C" __global__ void __launch_bounds__(THREADS) ritz(int p, int k, double points, double floor, const float* sigma,
-                                                          const float* pi, int room_fits, double* work, u32* control,
-                                                          double* record, float* image, float* own) {
-    bool psi = finite(p * p, sigma), action = finite(p * p, pi);
-    if (spoiled(control, !psi ? PSI : !action ? IMAGE : 0)) return;
-    const u64 square = (u64)p * p;
-    double *values = work, *norms = values + p, *w = norms + p, *turned = w + square, *y = turned + square, *t = y + square;
-    double* g = room_fits ? room : t + square;
-    // Sigma = U diag(lambda) U^T
-    for (int e = threadIdx.x; e < p * p; e += THREADS) g[e] = sigma[max(e / p, e % p) * p + min(e / p, e % p)];
-    __syncthreads();
-    bool good = jacobi(p, g, norms, values, w);
-    int rank = 0;
-    while (rank < p && values[rank] > floor * values[0] && values[rank] > 0.0) ++rank;
-    // W = U diag(lambda)^(-1/2), a direction in each row
-    for (int e = threadIdx.x; e < rank * p; e += THREADS) {
-        w[e] /= sqrt(values[e / p]);
-        turned[(u64)(e % p) * p + e / p] = w[e];
-    }
-    __syncthreads();
-    // T = W^T Pi W, made symmetric
-    product(rank, p, p, w, p, pi, p, y, p);
-    product(rank, rank, p, y, p, turned, p, t, rank);
-    for (int e = threadIdx.x; e < rank * rank; e += THREADS) g[e] = 0.5 * (t[e] + t[e % rank * rank + e / rank]);
-    __syncthreads();
-    good &= jacobi(rank, g, norms, values, t);
-    // A = W V for the first of V, a pair in each row of y
-    int count = min(k, rank);
-    product(count, p, rank, t, rank, w, p, y, p);
-    for (int e = threadIdx.x; e < p * p; e += THREADS) {
-        double plain = 0.0, weighted = 0.0;
-        for (int j = 0; j < count; ++j) {
-            double v = y[(u64)j * p + e / p] * y[(u64)j * p + e % p];
-            plain += v;
-            weighted = fma(values[j], v, weighted);
-        }
-        image[e] = (float)(plain * (-2.0 / points));
-        own[e] = (float)(weighted * (2.0 / points));
-    }
-    double loss = 0.0;
-    for (int j = 0; j < count; ++j) loss -= values[j];
-    if (spoiled(control, !good ? PROBLEM : !isfinite(loss) ? LOSS : 0)) return;
+// record[step] = (loss, values), unless one of them is not finite; values [k], `stride` numbers apart.
+extern "C" __global__ void record_step(int k, const double* loss, const double* values, int stride, u32* control, double* record) {
+    bool bad = !isfinite(loss[0]);
+    MINE(j, k) bad |= !isfinite(values[(u64)j * stride]);
+    if (spoiled(control, __syncthreads_or(bad) ? LOSS : 0)) return;
     double* out = record + (u64)control[STEP] * (k + 1);
-    if (threadIdx.x == 0) out[0] = loss;
-    for (int j = threadIdx.x; j < k; j += THREADS) out[1 + j] = j < count ? values[j] : 0.0;
+    if (threadIdx.x == 0) out[0] = loss[0];
+    MINE(j, k) out[1 + j] = values[(u64)j * stride];
+}
+
+// Ends a step: the gradient's squared norm from partial sums of squares, NaN (with which the update does nothing) once a step
+// was not finite; the step's learning rate and corrections; the count. current: norm, then rates.
+extern "C" __global__ void end_step(int blocks, const double* part, const float* rates, u32* control, float* current) {
+    double sum = 0.0;
+    MINE(i, blocks) sum += part[i];
+    float norm = (float)block_sum(sum);
+    bool bad = spoiled(control, isfinite(norm) ? 0 : GRADIENT);
+    if (threadIdx.x == 0) {
+        u32 step = control[STEP];
+        current[0] = bad ? __int_as_float(0x7fffffff) : norm;
+        for (int i = 0; i < 3; ++i) current[1 + i] = rates[3 * (u64)step + i];
+        control[STEP] = step + 1;
+    }
+}
+
+// ---- Between f32 and f64.
+
+extern "C" __global__ void widen(u64 n, const float* x, double* out) {
+    EACH(i, n) out[i] = x[i];
+}
+
+// out = scale M [m, n] in f32, or of its transpose, M [n, m].
+extern "C" __global__ void narrow(u64 m, u64 n, double scale, int transposed, const double* x, float* out) {
+    EACH(i, m * n) out[i] = (float)(x[transposed ? i % n * m + i / n : i] * scale);
+}
+
+// out_ib = G_b t_ib, t and out [k, b, c], `total` numbers each; G_b [c, c], `stride` numbers after the one before it.
+extern "C" __global__ void weigh(u64 total, u64 b, u64 c, u64 stride, const float* gram, const float* t, float* out) {
+    EACH(i, total) {
+        const float* row = gram + i / c % b * stride + i % c * c;
+        const float* values = t + i / c * c;
+        float sum = 0.0f;
+        for (u64 o = 0; o < c; ++o) sum = fmaf(row[o], values[o], sum);
+        out[i] = sum;
+    }
+}
+
+// out_q += scale sum_b M_bi t_bq, i = q / own; M [k, k] or its transpose, t [k, k own], out [k own].
+extern "C" __global__ void add_rows(u64 own, u64 k, float scale, int transposed, const double* m, const float* t, float* out) {
+    EACH(q, k * own) {
+        u64 i = q / own;
+        float sum = out[q];
+        for (u64 b = 0; b < k; ++b) sum = fmaf(scale * (float)m[transposed ? i * k + b : b * k + i], t[b * k * own + q], sum);
+        out[q] = sum;
+    }
+}
+
+// ---- Entry by entry.
+
+extern "C" __global__ void multiply(u64 n, const double* a, const double* b, double* out) {
+    EACH(i, n) out[i] = a[i] * b[i];
+}
+
+// out_i = a_i / b_i, zero where b_i <= 0.
+extern "C" __global__ void divide(u64 n, const double* a, u64 a_stride, const double* b, u64 b_stride, double* out) {
+    EACH(i, n) out[i] = b[i * b_stride] > 0.0 ? a[i * a_stride] / b[i * b_stride] : 0.0;
+}
+
+// out = alpha sum A o B, or with A o B^T, or that added; A [m, n].
+extern "C" __global__ void inner(int m, int n, double alpha, const double* a, const double* b, int turned, int add, double* out) {
+    double sum = 0.0;
+    MINE(e, m * n) sum = fma(a[e], b[turned ? e % n * m + e / n : e], sum);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) out[0] = (add ? out[0] : 0.0) + alpha * sum;
+}
+
+// out = alpha sum_i v_i, or that added.
+extern "C" __global__ void sum(int n, double alpha, const double* v, int stride, int add, double* out) {
+    double total = 0.0;
+    MINE(i, n) total += v[(u64)i * stride];
+    total = block_sum(total);
+    if (threadIdx.x == 0) out[0] = (add ? out[0] : 0.0) + alpha * total;
+}
+
+// out = (R - D) apart + D self, D = own at_0/size; at null: D = own/size; own null: out = R.
+extern "C" __global__ void without_bias(u64 n, const double* r, const double* own, const float* at, double size, double apart,
+                                        double self, double* out) {
+    EACH(i, n) {
+        double d = own ? own[i] * (at ? at[0] : 1.0) / size : 0.0;
+        out[i] = own ? (r[i] - d) * apart + d * self : r[i];
+    }
+}
+
+// average = decay average + (1 - decay) fresh [n], or fresh at first; nothing once a step was not finite. state: whether it
+// has begun (a word), then how much of the old value stays and how much the new one counts (floats).
+extern "C" __global__ void average(int n, double decay, const double* fresh, const u32* control, u32* state, double* value) {
+    bool begun = state[0] != 0, bad = control[BAD] != 0;
+    __syncthreads();
+    if (!bad) MINE(i, n) value[i] = begun ? value[i] * decay + fresh[i] * (1.0 - decay) : fresh[i];
+    if (threadIdx.x == 0) {
+        float* shares = (float*)(state + 1);
+        shares[0] = bad ? 1.0f : begun ? (float)decay : 0.0f;
+        shares[1] = bad ? 0.0f : begun ? (float)(1.0 - decay) : 1.0f;
+        if (!bad) state[0] = 1;
+    }
+}
+
+// mean = shares_0 mean + shares_1 fresh [n]; an old or new value that does not count is not read.
+extern "C" __global__ void blend(u64 n, const float* shares, const float* fresh, float* mean) {
+    float stays = shares[0], counts = shares[1];
+    if (counts == 0.0f) return;
+    EACH(i, n) mean[i] = stays == 0.0f ? fresh[i] : fmaf(counts, fresh[i], stays * mean[i]);
+}
+
+// out = A diag(w) [m, n].
+extern "C" __global__ void times_columns(u64 m, u64 n, const double* a, const double* w, u64 stride, double* out) {
+    EACH(i, m * n) out[i] = a[i] * w[i % n * stride];
+}
+
+// ---- Triangular factors.
+
+__device__ double largest_diagonal(int k, const double* r) {
+    double largest = 0.0;
+    MINE(i, k) largest = fmax(largest, r[i * k + i]);
+    return block_max(largest);
+}
+
+// M [k, k]: one on the diagonal, -R_ij/R_ii at (j, i) below it, zero where R_ii <= tiny max R_ll.
+extern "C" __global__ void quotients(int k, double tiny, const double* r, double* m) {
+    double least = tiny * largest_diagonal(k, r);
+    MINE(e, k * k) {
+        int j = e / k, i = e % k;
+        double pivot = r[i * k + i];
+        m[e] = i == j ? 1.0 : i < j && pivot > least ? -r[i * k + j] / pivot : 0.0;
+    }
+}
+
+// M = L^-1 for R = L D L^T [k, k], row by row; pivots <= tiny max R_ll are skipped. image [k].
+extern "C" __global__ void inverse_unit_lower(int k, double tiny, const double* r, double* m, double* image) {
+    double least = tiny * largest_diagonal(k, r);
+    MINE(e, k * k) m[e] = e / k == e % k ? 1.0 : 0.0;
+    for (int i = 0; i < k; ++i) {
+        __syncthreads();
+        for (int j = i + threadIdx.x; j < k; j += blockDim.x) {
+            double total = 0.0;
+            for (int l = 0; l <= i; ++l) total = fma(m[i * k + l], r[l * k + j], total);
+            image[j] = total;
+        }
+        __syncthreads();
+        double pivot = image[i];
+        if (!(pivot > least)) continue;
+        MINE(e, (k - 1 - i) * (i + 1)) {
+            int j = i + 1 + e / (i + 1), l = e % (i + 1);
+            m[j * k + l] -= image[j] / pivot * m[i * k + l];
+        }
+    }
 }
 
 // l [k, k] <- its lower Cholesky factor; whether there is one.
-__device__ bool cholesky(int k, double* l) {
+__device__ bool factor(int k, double* l) {
     for (int i = 0; i < k; ++i) {
         double pivot = l[i * k + i];
         __syncthreads();
         if (!(pivot > 0.0)) return false;
         double root = sqrt(pivot);
-        for (int r = i + threadIdx.x; r < k; r += THREADS) l[r * k + i] = r == i ? root : l[r * k + i] / root;
+        for (int r = i + threadIdx.x; r < k; r += blockDim.x) l[r * k + i] = r == i ? root : l[r * k + i] / root;
         __syncthreads();
         int rest = k - 1 - i;
-        for (int e = threadIdx.x; e < rest * rest; e += THREADS) {
+        MINE(e, rest * rest) {
             int r = i + 1 + e / rest, c = i + 1 + e % rest;
             if (c <= r) l[r * k + c] -= l[r * k + i] * l[c * k + i];
         }
@@ -193,13 +242,31 @@ __device__ bool cholesky(int k, double* l) {
     return true;
 }
 
+// L of A + jitter I = L L^T [k, k], the jitter 1e-7 of the mean of A's diagonal and ten times more until there is one.
+extern "C" __global__ void cholesky(int k, const double* a, u32* control, double* l) {
+    if (spoiled(control, 0)) return;
+    double trace = 0.0;
+    MINE(i, k) trace += a[i * k + i];
+    double mean = fmax(block_sum(trace) / k, 2.2250738585072014e-308), jitter = 1e-7 * mean;
+    bool good;
+    while (true) {
+        MINE(e, k * k) l[e] = a[e] + (e / k == e % k ? jitter : 0.0);
+        __syncthreads();
+        good = factor(k, l);
+        if (good || jitter > mean || !isfinite(jitter)) break;
+        jitter *= 10.0;
+        __syncthreads();
+    }
+    spoiled(control, good ? 0 : PROBLEM);
+}
+
 // X [k, k] <- L^-1 X, or L^-T X
 __device__ void solve(int k, const double* l, bool transposed, double* x) {
     for (int n = 0; n < k; ++n) {
         int i = transposed ? k - 1 - n : n;
-        for (int c = threadIdx.x; c < k; c += THREADS) x[i * k + c] /= l[i * k + i];
+        MINE(c, k) x[i * k + c] /= l[i * k + i];
         __syncthreads();
-        for (int e = threadIdx.x; e < (k - 1 - n) * k; e += THREADS) {
+        MINE(e, (k - 1 - n) * k) {
             int r = transposed ? e / k : i + 1 + e / k, c = e % k;
             x[r * k + c] -= (transposed ? l[i * k + r] : l[r * k + i]) * x[i * k + c];
         }
@@ -207,122 +274,22 @@ __device__ void solve(int k, const double* l, bool transposed, double* x) {
     }
 }
 
-// X [k, k], symmetric, <- L^-1 X L^-T; `half` [k, k]
-__device__ void rotated(int k, const double* l, double* half, double* x) {
-    solve(k, l, false, x);
-    for (int e = threadIdx.x; e < k * k; e += THREADS) half[e % k * k + e / k] = x[e];
+// out = L^-1 (A + A^T)/2 L^-T [k, k]; half [k, k].
+extern "C" __global__ void congruence(int k, const double* l, const double* a, double* half, double* out) {
+    MINE(e, k * k) half[e] = 0.5 * (a[e] + a[e % k * k + e / k]);
     __syncthreads();
     solve(k, l, false, half);
-    for (int e = threadIdx.x; e < k * k; e += THREADS) x[e] = half[e];
+    MINE(e, k * k) out[e] = half[e % k * k + e / k];
     __syncthreads();
+    solve(k, l, false, out);
 }
 
-// SpIN: with Sigma's moving average = L L^T and Lambda = L^-1 Pi L^-T, the matrix of g = image Kpsi, image =
-// -(2/points) A^T, A = L^-T diag(L)^-1; what the Jacobian is weighed with, mask_bi = 2 G_bi, G = L^-T triu(Lambda
-// diag(L)^-1); the loss -Tr Lambda, and the eigenvalues diag(L^-1 U L^-T) from U = apart (Pi - D) + self D, D = own/size, Pi
-// without the batch's bias. own null: own = Sigma gram[0], and gram null: no bias. share: how much of the Jacobian's average
-// stays and how much the new one counts. work: f64 [5 k, k]. One block.
-extern "C" __global__ void __launch_bounds__(THREADS) spin(int k, double points, double apart, double self, double size,
-                                                          double decay, const float* gram, const float* own,
-                                                          const float* sigma, const float* pi, int room_fits, double* work,
-                                                          double* average, u32* control, double* record, float* image,
-                                                          float* mask, float* share) {
-    bool psi = finite(k * k, sigma), action = finite(k * k, pi);
-    if (threadIdx.x < 2) share[threadIdx.x] = threadIdx.x ? 0.0f : 1.0f;
-    if (spoiled(control, !psi ? PSI : !action ? IMAGE : 0)) return;
-    bool begun = control[BEGUN] != 0;
-    __syncthreads();
-    double trace = 0.0;
-    for (int e = threadIdx.x; e < k * k; e += THREADS) {
-        average[e] = begun ? average[e] * decay + sigma[e] * (1.0 - decay) : (double)sigma[e];
-        if (e / k == e % k) trace += average[e];
-    }
-    trace = block_sum(trace);
-    if (threadIdx.x == 0) {
-        control[BEGUN] = 1;
-        share[0] = begun ? (float)decay : 0.0f;
-        share[1] = begun ? (float)(1.0 - decay) : 1.0f;
-    }
-    const u64 square = (u64)k * k;
-    double *lambda = work, *half = lambda + square, *a = half + square, *g = a + square;
-    double* l = room_fits ? room : g + square;
-    // As much of the identity is added as it takes: functions may coincide.
-    double mean = fmax(trace / k, 2.2250738585072014e-308), jitter = 1e-7 * mean;
-    bool good;
-    while (true) {
-        for (int e = threadIdx.x; e < k * k; e += THREADS) l[e] = average[e] + (e / k == e % k ? jitter : 0.0);
-        __syncthreads();
-        good = cholesky(k, l);
-        if (good || jitter > mean || !isfinite(jitter)) break;
-        jitter *= 10.0;
-        __syncthreads();
-    }
-    if (spoiled(control, good ? 0 : PROBLEM)) return;
-    for (int e = threadIdx.x; e < k * k; e += THREADS) lambda[e] = 0.5 * ((double)pi[e] + pi[e % k * k + e / k]);
-    __syncthreads();
-    rotated(k, l, half, lambda);
-    for (int e = threadIdx.x; e < k * k; e += THREADS) {
+// out = L^-T triu(X) diag(L)^-1 [k, k].
+extern "C" __global__ void solve_upper(int k, const double* l, const double* x, double* out) {
+    MINE(e, k * k) {
         int j = e / k, i = e % k;
-        a[e] = i == j ? 1.0 / l[e] : 0.0;
-        g[e] = j <= i ? lambda[e] / l[i * k + i] : 0.0;
+        out[e] = j <= i ? x[e] / l[i * k + i] : 0.0;
     }
     __syncthreads();
-    solve(k, l, true, a);
-    solve(k, l, true, g);
-    double loss = 0.0, all = 0.0;
-    for (int i = 0; i < k; ++i) loss -= lambda[i * k + i];
-    for (int e = threadIdx.x; e < k * k; e += THREADS) {
-        image[e] = (float)(a[e % k * k + e / k] * (-2.0 / points));
-        mask[e] = 2.0f * (float)g[e];
-    }
-    __syncthreads();
-    for (int e = threadIdx.x; e < k * k; e += THREADS) {
-        int turned = e % k * k + e / k;
-        double r = 0.5 * ((double)pi[e] + pi[turned]), d = 0.0;
-        if (own) d = 0.5 * ((double)own[e] + own[turned]) / size;
-        else if (gram) d = 0.5 * ((double)sigma[e] + sigma[turned]) * gram[0] / size;
-        lambda[e] = (r - d) * apart + d * self;
-    }
-    __syncthreads();
-    rotated(k, l, half, lambda);
-    for (int i = 0; i < k; ++i) all += lambda[i * k + i];
-    if (spoiled(control, isfinite(loss) && isfinite(all) ? 0 : LOSS)) return;
-    double* out = record + (u64)control[STEP] * (k + 1);
-    if (threadIdx.x == 0) out[0] = loss;
-    for (int j = threadIdx.x; j < k; j += THREADS) out[1 + j] = lambda[j * k + j];
-}
-
-#define EACH(i, n) for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (u64)gridDim.x * blockDim.x)
-
-// out_ib = G_b psi_ib, psi and out [k, b, c], `total` numbers each; G_b [c, c] the block of point b with itself, `stride`
-// numbers after that of the point before.
-extern "C" __global__ void weigh(u64 total, u64 b, u64 c, u64 stride, const float* gram, const float* psi, float* out) {
-    EACH(i, total) {
-        const float* row = gram + i / c % b * stride + i % c * c;
-        const float* values = psi + i / c * c;
-        float sum = 0.0f;
-        for (u64 o = 0; o < c; ++o) sum = fmaf(row[o], values[o], sum);
-        out[i] = sum;
-    }
-}
-
-// out_i = scale psi_one for every function i; psi and out [k, values], `total` numbers each.
-extern "C" __global__ void spread(u64 total, u64 values, u64 one, float scale, const float* psi, float* out) {
-    EACH(i, total) out[i] = scale * psi[one * values + i % values];
-}
-
-// average <- share_0 average + share_1 fresh [n]; what does not count is not looked at.
-extern "C" __global__ void blend(u64 n, const float* share, const float* fresh, float* average) {
-    float stays = share[0], counts = share[1];
-    if (counts == 0.0f) return;
-    EACH(i, n) average[i] = stays == 0.0f ? fresh[i] : fmaf(counts, fresh[i], stays * average[i]);
-}
-
-// gradient_q += sum_b mask_bi J_b,q [k own], i the network that q is a parameter of; jacobian: where each J_b is.
-extern "C" __global__ void masked_sum(u64 own, u64 k, const u64* jacobian, const float* mask, float* gradient) {
-    EACH(q, k * own) {
-        float sum = gradient[q];
-        for (u64 b = 0; b < k; ++b) sum = fmaf(mask[b * k + q / own], ((const float*)jacobian[b])[q], sum);
-        gradient[q] = sum;
-    }
+    solve(k, l, true, out);
 }

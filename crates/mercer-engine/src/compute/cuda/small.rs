@@ -1,195 +1,279 @@
-//! Dense problems within a training step, each solved by one block: what Ritz and SpIN do to `[p, p]` matrices.
+//! The CUDA arms of [`crate::compute::small`]. Shapes have been checked.
 
+use super::blas::{Matrix, Transposed};
 use super::gpu::Gpu;
-use super::launch::Arg;
+use super::launch::{Arg, BLOCK};
 use super::memory::Buffer;
 use super::module::Source;
-use super::resident::{Chunk, Estimate, own_stride};
-use crate::compute::Tensor;
-use crate::{Error, Result};
+use super::primitives::at;
+use crate::Result;
+use crate::compute::gemm::Store;
+use crate::compute::small::{Small, Vector, View, allocate};
+use crate::compute::{Control, Tensor};
+use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Threads of a block that solves a problem.
-const THREADS: u32 = 1024;
-
 pub(super) fn source() -> String {
-    concat!("#define THREADS 1024\n", include_str!("control.cuh"), include_str!("small.cu")).into()
+    concat!(include_str!("control.cuh"), include_str!("small.cu"), include_str!("eigh.cu")).into()
 }
 
-fn compiled() -> &'static Source {
+pub(super) fn compiled() -> &'static Source {
     static SOURCE: OnceLock<Source> = OnceLock::new();
     SOURCE.get_or_init(|| Source::new(source()))
 }
 
-/// Queues a kernel that solves a problem of `p` rows; `arguments` are given whether shared memory holds `[p, p]`.
-fn solve<const N: usize>(gpu: &Gpu, name: &'static str, p: usize, arguments: impl FnOnce(Arg) -> [Arg; N]) {
-    // The kernels' own shared memory is less than a kilobyte.
-    let bytes = 8 * p * p;
-    let fits = bytes + 1024 <= gpu.shared_memory as usize;
-    let shared = if fits { bytes as u32 } else { 0 };
-    gpu.launch(compiled(), name, [1, 1, 1], THREADS, shared, &arguments(Arg::I32(i32::from(fits))));
+fn of(matrix: &Small) -> Arg {
+    Arg::U64(matrix.address())
 }
 
-fn at(tensor: &Tensor) -> Arg {
-    Arg::U64(tensor.address())
+/// Address of the first entry, and numbers from one to the next.
+pub(super) fn vector(v: Vector<'_>) -> [Arg; 2] {
+    [Arg::U64(v.matrix.address() + 8 * v.start as u64), Arg::size(v.stride)]
 }
 
-/// f64 memory for problems of `p` rows.
-fn room(gpu: &'static Gpu, p: usize, numbers: usize) -> Result<Buffer> {
-    gpu.allocate(8 * numbers.max(1), &|| format!("eigenproblems of {p} rows"), "use fewer functions")
+fn flag(yes: bool) -> Arg {
+    Arg::I32(i32::from(yes))
 }
 
-/// Eigenvalues in descending order and the eigenvectors as rows `[p, p]`, of a symmetric matrix `[p, p]` (its lower half is
-/// read), by the Jacobi rotations of one block that solve the eigenproblems within a training step.
-pub fn eigenpairs(gpu: &'static Gpu, p: usize, a: &[f64]) -> Result<(Vec<f64>, Vec<f64>)> {
-    if a.len() != p * p {
-        return Err(Error::input(format!("{} numbers are no {p}×{p} matrix", a.len())));
+/// Queues a kernel of one block for matrices of order `k`.
+pub(super) fn one_block(gpu: &Gpu, name: &'static str, k: usize, arguments: &[Arg]) {
+    let threads = if k <= 32 { BLOCK } else { 1024 };
+    gpu.launch(compiled(), name, [1, 1, 1], threads, 0, arguments);
+}
+
+/// Queues a kernel that loops over `n` numbers.
+pub(super) fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
+    gpu.over(compiled(), name, n, arguments);
+}
+
+/// Memory for `numbers` floats that lasts for one primitive.
+fn floats(gpu: &'static Gpu, numbers: usize) -> Result<Buffer> {
+    allocate(gpu, numbers.div_ceil(2))
+}
+
+/// A row-major matrix in device memory.
+fn matrix(pointer: u64, row_stride: usize, transposed: Transposed) -> Matrix {
+    Matrix { pointer, row_stride, stride: 0, transposed }
+}
+
+/// The values `part` of `[k, m]`, as a matrix `[k, part]`.
+fn columns(t: &Tensor, part: &Range<usize>, transposed: Transposed) -> Matrix {
+    matrix(t.address() + 4 * part.start as u64, t.len() / t.shape()[0].max(1), transposed)
+}
+
+pub(in crate::compute) fn form(
+    gpu: &'static Gpu,
+    a: &Tensor,
+    b: &Tensor,
+    part: Range<usize>,
+    out: &mut Small,
+) -> Result<()> {
+    let (k, n) = (a.shape()[0], part.len());
+    let product = floats(gpu, k * k)?;
+    let (left, right) = (columns(a, &part, Transposed::No), columns(b, &part, Transposed::Yes));
+    gpu.gemm_f32([k, n, k], 1, 1.0 / n as f32, left, right, 0.0, matrix(product.pointer(), k, Transposed::No));
+    over(gpu, "widen", k * k, &[Arg::long(k * k), Arg::from(&product), of(out)]);
+    Ok(())
+}
+
+pub(in crate::compute) fn mix(
+    gpu: &'static Gpu,
+    by: View<'_>,
+    t: &Tensor,
+    part: Range<usize>,
+    store: Store,
+    out: &mut Tensor,
+) -> Result<()> {
+    let k = t.shape()[0];
+    let rounded = floats(gpu, k * k)?;
+    let sizes = [Arg::long(k), Arg::long(k), Arg::F64(by.scale), flag(by.transposed)];
+    over(gpu, "narrow", k * k, &[&sizes[..], &[of(by.matrix), Arg::from(&rounded)]].concat());
+    let beta = if store == Store::Add { 1.0 } else { 0.0 };
+    let [from, to] = [t, &*out].map(|t| columns(t, &part, Transposed::No));
+    gpu.gemm_f32([k, k, part.len()], 1, 1.0, matrix(rounded.pointer(), k, Transposed::No), from, beta, to);
+    Ok(())
+}
+
+pub(in crate::compute) fn weigh(gpu: &Gpu, gram: &Tensor, stride: usize, t: &Tensor, out: &mut Tensor) {
+    let [total, b, c, stride] = [t.len(), t.shape()[1], t.shape()[2], stride].map(Arg::long);
+    over(gpu, "weigh", t.len(), &[total, b, c, stride, at(gram), at(t), at(out)]);
+}
+
+pub(in crate::compute) fn add_rows(gpu: &Gpu, by: View<'_>, t: &Tensor, out: &mut Tensor) {
+    let k = t.shape()[0];
+    let sizes = [Arg::long(out.len() / k.max(1)), Arg::long(k), Arg::F32(by.scale as f32), flag(by.transposed)];
+    over(gpu, "add_rows", out.len(), &[&sizes[..], &[of(by.matrix), at(t), at(out)]].concat());
+}
+
+fn numbers(matrix: &Small) -> usize {
+    matrix.shape().iter().product()
+}
+
+pub(in crate::compute) fn multiply(gpu: &Gpu, a: &Small, b: &Small, out: &mut Small) {
+    over(gpu, "multiply", numbers(a), &[Arg::long(numbers(a)), of(a), of(b), of(out)]);
+}
+
+pub(in crate::compute) fn divide(gpu: &Gpu, a: Vector<'_>, b: Vector<'_>, out: &mut Small) {
+    let ([a_at, _], [b_at, _]) = (vector(a), vector(b));
+    let arguments = [Arg::long(a.len()), a_at, Arg::long(a.stride), b_at, Arg::long(b.stride), of(out)];
+    over(gpu, "divide", a.len(), &arguments);
+}
+
+pub(in crate::compute) fn inner(gpu: &Gpu, a: View<'_>, b: View<'_>, store: Store, out: &mut Small) {
+    let [m, n] = a.matrix.shape();
+    let sizes = [Arg::size(m), Arg::size(n), Arg::F64(a.scale * b.scale)];
+    let tail = [of(a.matrix), of(b.matrix), flag(a.transposed != b.transposed), flag(store == Store::Add), of(out)];
+    one_block(gpu, "inner", m.max(n), &[&sizes[..], &tail].concat());
+}
+
+pub(in crate::compute) fn sum(gpu: &Gpu, alpha: f64, v: Vector<'_>, store: Store, out: &mut Small) {
+    let [from, stride] = vector(v);
+    let arguments = [Arg::size(v.len()), Arg::F64(alpha), from, stride, flag(store == Store::Add), of(out)];
+    one_block(gpu, "sum", 1, &arguments);
+}
+
+pub(in crate::compute) fn without_bias(
+    gpu: &Gpu,
+    r: &Small,
+    own: Option<&Small>,
+    first: Option<&Tensor>,
+    size: f64,
+    [apart, own_share]: [f64; 2],
+    out: &mut Small,
+) {
+    let [own, first] = [own.map(Small::address), first.map(Tensor::address)].map(|a| Arg::U64(a.unwrap_or(0)));
+    let shares = [size, apart, own_share].map(Arg::F64);
+    let arguments = [&[Arg::long(numbers(r)), of(r), own, first][..], &shares, &[of(out)]].concat();
+    over(gpu, "without_bias", numbers(r), &arguments);
+}
+
+pub(in crate::compute) fn average(decay: f64, new: &Small, control: &Control, state: &mut Buffer, value: &mut Small) {
+    let control = Arg::U64(control.address());
+    let arguments = [Arg::size(numbers(new)), Arg::F64(decay), of(new), control, Arg::from(&*state), of(value)];
+    one_block(state.gpu(), "average", new.shape()[0], &arguments);
+}
+
+pub(in crate::compute) fn blend(state: &Buffer, new: &Tensor, row: usize, means: &mut Tensor) {
+    let mean = Arg::U64(means.address() + 4 * (row * new.len()) as u64);
+    let shares = Arg::U64(state.pointer() + 4);
+    over(state.gpu(), "blend", new.len(), &[Arg::long(new.len()), shares, at(new), mean]);
+}
+
+pub(in crate::compute) fn quotients(gpu: &Gpu, r: &Small, tiny: f64, out: &mut Small) {
+    let k = r.shape()[0];
+    one_block(gpu, "quotients", k, &[Arg::size(k), Arg::F64(tiny), of(r), of(out)]);
+}
+
+pub(in crate::compute) fn inverse_unit_lower(gpu: &'static Gpu, r: &Small, tiny: f64, out: &mut Small) -> Result<()> {
+    let k = r.shape()[0];
+    let image = allocate(gpu, k)?;
+    let arguments = [Arg::size(k), Arg::F64(tiny), of(r), of(out), Arg::from(&image)];
+    one_block(gpu, "inverse_unit_lower", k, &arguments);
+    Ok(())
+}
+
+pub(in crate::compute) fn cholesky(gpu: &Gpu, a: &Small, control: &Control, l: &mut Small) {
+    let k = a.shape()[0];
+    one_block(gpu, "cholesky", k, &[Arg::size(k), of(a), Arg::U64(control.address()), of(l)]);
+}
+
+pub(in crate::compute) fn congruence(gpu: &'static Gpu, l: &Small, a: &Small, out: &mut Small) -> Result<()> {
+    let k = l.shape()[0];
+    let half = allocate(gpu, k * k)?;
+    one_block(gpu, "congruence", k, &[Arg::size(k), of(l), of(a), Arg::from(&half), of(out)]);
+    Ok(())
+}
+
+pub(in crate::compute) fn solve_upper(gpu: &Gpu, l: &Small, x: &Small, out: &mut Small) {
+    let k = l.shape()[0];
+    one_block(gpu, "solve_upper", k, &[Arg::size(k), of(l), of(x), of(out)]);
+}
+
+/// Most sweeps of rotations over a matrix, as in `eigh.cu`.
+const SWEEPS: usize = 24;
+
+/// Eigenvalues to `values` and the eigenvectors to the columns of `vectors` `[p, p]`, at these addresses.
+fn eigenpairs(gpu: &'static Gpu, p: usize, a: u64, control: &Control, values: u64, vectors: u64) -> Result<()> {
+    if p == 0 {
+        return Ok(());
     }
-    let (mut matrix, work) = (room(gpu, p, p * p)?, room(gpu, p, p * (p + 1))?);
-    let (values, vectors, failed) = (room(gpu, p, p)?, room(gpu, p, p * p)?, room(gpu, p, 1)?);
-    matrix.write(0, a);
-    solve(gpu, "eigenpairs", p, |fits| {
-        let [a, work, values, vectors, failed] = [&matrix, &work, &values, &vectors, &failed].map(Arg::from);
-        [Arg::size(p), a, fits, work, values, vectors, failed]
-    });
-    let (mut λ, mut u, mut bad) = (vec![0.0f64; p], vec![0.0; p * p], [0u32]);
-    values.read(0, &mut λ)?;
-    vectors.read(0, &mut u)?;
-    failed.read(0, &mut bad)?;
-    if bad[0] == 0 && λ.iter().all(|λ| λ.is_finite()) {
-        return Ok((λ, u));
-    }
-    Err(Error::Numerical(format!("the rotations of a {p}×{p} matrix did not converge: are its entries finite?")))
+    let even = p.next_multiple_of(2);
+    let (matrix, pairs) = (even * (even + 1), even / 2);
+    // The kernel's own shared memory is less than two kilobytes.
+    let fits = 8 * (matrix + even) + 2048 <= gpu.shared_memory as usize;
+    let work = allocate(gpu, if fits { 1 } else { matrix })?;
+    let log = allocate(gpu, SWEEPS * (even - 1) * 2 * pairs)?;
+    let words = floats(gpu, p + 1)?;
+    let [place, count] = [words.pointer(), words.pointer() + 4 * p as u64].map(Arg::U64);
+    let threads = (pairs * (pairs - 1) / 2).next_multiple_of(32).clamp(64, 1024) as u32;
+    let shared = 8 * (even + if fits { matrix } else { 0 });
+    let control = Arg::U64(control.address());
+    let [work, log] = [&work, &log].map(Arg::from);
+    let arguments = [Arg::size(p), Arg::U64(a), flag(fits), work, control, log, place, count, Arg::U64(values)];
+    gpu.launch(compiled(), "jacobi", [1, 1, 1], threads, shared as u32, &arguments);
+    let arguments = [Arg::size(p), log, place, count, Arg::U64(vectors)];
+    gpu.launch(compiled(), "rotate_vectors", [p as u32, 1, 1], 32, 8 * even as u32, &arguments);
+    Ok(())
 }
 
-/// Memory for [`Chunk::ritz`] with `p` functions.
-pub fn ritz_room(gpu: &'static Gpu, p: usize) -> Result<Buffer> {
-    room(gpu, p, (5 * p + 2) * p)
+pub(in crate::compute) fn eigh(
+    gpu: &'static Gpu,
+    a: &Small,
+    control: &Control,
+    values: &mut Small,
+    vectors: &mut Small,
+) -> Result<()> {
+    eigenpairs(gpu, a.shape()[0], a.address(), control, values.address(), vectors.address())
 }
 
-/// Memory for [`Chunk::spin`] with `k` functions.
-pub fn spin_room(gpu: &'static Gpu, k: usize) -> Result<Buffer> {
-    room(gpu, k, 5 * k * k)
+/// The steps of the host's `host_pairs`; directions that are left out are zero columns of W.
+pub(in crate::compute) fn top_pairs(
+    gpu: &'static Gpu,
+    sigma: &Small,
+    pi: &Small,
+    floor: f64,
+    control: &Control,
+    values: &mut Small,
+    vectors: &mut Small,
+) -> Result<()> {
+    let (p, k) = (sigma.shape()[0], values.shape()[1]);
+    let (all, rank) = (allocate(gpu, p)?, floats(gpu, 1)?);
+    let [u, w, half, t] = [allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?];
+    let square = |m: &Buffer, transposed| matrix(m.pointer(), p, transposed);
+    eigenpairs(gpu, p, sigma.address(), control, all.pointer(), u.pointer())?;
+    let [size, floor] = [Arg::size(p), Arg::F64(floor)];
+    over(gpu, "whiten", p * p, &[size, floor, Arg::from(&all), Arg::from(&u), Arg::from(&w), Arg::from(&rank)]);
+    let middle = matrix(pi.address(), p, Transposed::No);
+    let plain = Transposed::No;
+    gpu.gemm_f64([p; 3], 1.0, middle, square(&w, plain), 0.0, square(&half, plain));
+    gpu.gemm_f64([p; 3], 1.0, square(&w, Transposed::Yes), square(&half, plain), 0.0, square(&t, plain));
+    one_block(gpu, "symmetric_part", p, &[size, Arg::from(&rank), Arg::from(&t), Arg::from(&half)]);
+    eigenpairs(gpu, p, half.pointer(), control, all.pointer(), u.pointer())?;
+    let out = matrix(vectors.address(), k, plain);
+    gpu.gemm_f64([p, p, k], 1.0, square(&w, plain), square(&u, plain), 0.0, out);
+    one_block(gpu, "take_top", k, &[Arg::size(k), Arg::from(&rank), Arg::from(&all), of(values)]);
+    Ok(())
 }
 
-/// What [`Chunk::spin`] finds.
-pub struct Masks {
-    /// `[k, k]` with `g = image Kψ`.
-    pub image: Tensor,
-    /// `2 G` `[k, k]`
-    pub mask: Tensor,
-    /// How much of the Jacobian's average stays, and how much the new one counts: `[2]`.
-    pub share: Tensor,
-}
-
-impl Chunk {
-    /// Ritz's matrices `[p, p]` with `g = image Kφ + own φ` from `Σ` and `Π` `[p, p]` of functions with `values` values
-    /// each; directions of Σ below `floor` of its largest are left out.
-    pub fn ritz(
-        &mut self,
-        values: usize,
-        floor: f64,
-        [sigma, pi]: [&Tensor; 2],
-        work: &mut Buffer,
-        [image, own]: [&mut Tensor; 2],
-    ) {
-        let p = sigma.shape()[0];
-        solve(self.gpu, "ritz", p, |fits| {
-            let [work, control, record] = [&*work, &self.control, &self.record].map(Arg::from);
-            let sizes = [Arg::size(p), Arg::size(self.k), Arg::F64(values as f64), Arg::F64(floor)];
-            let [p, k, points, floor] = sizes;
-            [p, k, points, floor, at(sigma), at(pi), fits, work, control, record, at(image), at(own)]
-        });
-    }
-
-    /// SpIN's matrices from `Σ` and `Π` `[k, k]` of functions with `values` values each, with the moving average of Σ,
-    /// which keeps the share `decay` at each step; `own` `[k, k]` is `⟨κ(x,x)ψ_i,ψ_j⟩` where κ(x,x) varies.
-    #[allow(clippy::too_many_arguments)]
-    pub fn spin(
-        &mut self,
-        estimate: Estimate<'_>,
-        values: usize,
-        decay: f64,
-        own: Option<&Tensor>,
-        [sigma, pi]: [&Tensor; 2],
-        work: &mut Buffer,
-        out: &mut Masks,
-    ) {
-        let (drawn, n) = (estimate.drawn as f64, estimate.points as f64);
-        // (1 − 1/n) (R − D) B/(B−1) + D B/n, or R where it has no bias
-        let biased = estimate.drawn > 1;
-        let [apart, own_share] = if biased { [(1.0 - 1.0 / n) * drawn / (drawn - 1.0), drawn / n] } else { [1.0, 1.0] };
-        solve(self.gpu, "spin", self.k, |fits| {
-            let [work, average, control, record] = [&*work, &self.average, &self.control, &self.record].map(Arg::from);
-            let [gram, own] = [Some(estimate.gram), own].map(|t| t.filter(|_| biased).map_or(Arg::U64(0), at));
-            let [apart, own_share, size, decay] =
-                [apart, own_share, estimate.trace * values as f64, decay].map(Arg::F64);
-            let points = Arg::F64(values as f64);
-            let [sigma, pi, image, mask, share] = [sigma, pi, &out.image, &out.mask, &out.share].map(at);
-            [
-                Arg::size(self.k),
-                points,
-                apart,
-                own_share,
-                size,
-                decay,
-                gram,
-                own,
-                sigma,
-                pi,
-                fits,
-                work,
-                average,
-                control,
-                record,
-                image,
-                mask,
-                share,
-            ]
-        });
-    }
-}
-
-/// `out_ib = κ(x_b,x_b) ψ_ib` with κ from the diagonal of `gram` `[B, B]`, or its blocks `[B, c, c]`; `psi`, `out`
-/// `[k, B, c]`.
-pub fn weigh(gpu: &Gpu, gram: &Tensor, psi: &Tensor, out: &mut Tensor) {
-    let (b, c) = (psi.shape()[1], psi.shape()[2]);
-    let [total, b, c, stride] = [psi.len(), b, c, own_stride(gram)].map(Arg::long);
-    gpu.over(compiled(), "weigh", psi.len(), &[total, b, c, stride, at(gram), at(psi), at(out)]);
-}
-
-/// `out_i = scale ψ_one` for every i; `psi`, `out` `[k, B, c]`.
-pub fn spread(gpu: &Gpu, scale: f32, psi: &Tensor, one: usize, out: &mut Tensor) {
-    let [total, values, one] = [psi.len(), psi.len() / psi.shape()[0], one].map(Arg::long);
-    gpu.over(compiled(), "spread", psi.len(), &[total, values, one, Arg::F32(scale), at(psi), at(out)]);
-}
-
-/// `average ← share_0 average + share_1 fresh` `[P]`
-pub fn blend(gpu: &Gpu, share: &Tensor, fresh: &Tensor, average: &mut Tensor) {
-    gpu.over(compiled(), "blend", fresh.len(), &[Arg::long(fresh.len()), at(share), at(fresh), at(average)]);
-}
-
-/// The addresses of `J_b` `[P]` for each of k functions.
-pub struct Jacobian {
-    addresses: Buffer,
-    k: usize,
-}
-
-impl Jacobian {
-    /// Room for the addresses of `k` tensors.
-    pub fn new(gpu: &'static Gpu, k: usize) -> Result<Jacobian> {
-        Ok(Jacobian { addresses: room(gpu, k, k)?, k })
-    }
-
-    /// The tensors that the next steps are to use.
-    pub fn point_to(&mut self, tensors: &[Tensor]) {
-        self.addresses.write(0, &tensors.iter().map(Tensor::address).collect::<Vec<u64>>());
-    }
-
-    /// `gradient_q ← gradient_q + Σ_b mask_bi J_b,q` `[P]`, i the function that q is a parameter of.
-    pub fn add_masked(&self, gpu: &Gpu, mask: &Tensor, gradient: &mut Tensor) {
-        let [own, k] = [gradient.len() / self.k, self.k].map(Arg::long);
-        let arguments = [own, k, Arg::from(&self.addresses), at(mask), at(gradient)];
-        gpu.over(compiled(), "masked_sum", gradient.len(), &arguments);
-    }
+pub(in crate::compute) fn gram(
+    gpu: &'static Gpu,
+    a: &Small,
+    weights: Option<Vector<'_>>,
+    out: &mut Small,
+) -> Result<()> {
+    let [p, k] = a.shape();
+    let scaled = match weights {
+        None => None,
+        Some(w) => {
+            let scaled = allocate(gpu, p * k)?;
+            let [from, _] = vector(w);
+            let sizes = [Arg::long(p), Arg::long(k), of(a), from, Arg::long(w.stride), Arg::from(&scaled)];
+            over(gpu, "times_columns", p * k, &sizes);
+            Some(scaled)
+        }
+    };
+    let left = scaled.as_ref().map_or(a.address(), Buffer::pointer);
+    let [left, right] = [matrix(left, k, Transposed::No), matrix(a.address(), k, Transposed::Yes)];
+    gpu.gemm_f64([p, k, p], 1.0, left, right, 0.0, matrix(out.address(), p, Transposed::No));
+    Ok(())
 }

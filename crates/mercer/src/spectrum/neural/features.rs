@@ -1,6 +1,6 @@
 //! Networks as the features of a [`crate::spectrum::Spectrum`].
 
-use super::{Functions, Layout, Standard, Training};
+use super::{Functions, Layout, Standardizer, Training};
 use crate::Result;
 use crate::compute::{Device, Tensor};
 use crate::model::Bundle;
@@ -16,15 +16,15 @@ pub struct NetworkFeatures {
     networks: usize,
     parameters: Parameters,
     layout: Layout,
-    standard: Standard,
+    standardizer: Standardizer,
     training: Training,
 }
 
 impl NetworkFeatures {
     pub(crate) const KIND: &'static str = "networks";
 
-    /// The trained functions, which see points through `standard`.
-    pub fn new(functions: &Functions, standard: Standard, training: Training) -> Self {
+    /// The trained functions, which see points through `standardizer`.
+    pub fn new(functions: &Functions, standardizer: Standardizer, training: Training) -> Self {
         let network = functions.network();
         NetworkFeatures {
             architecture: network.expression(),
@@ -32,16 +32,16 @@ impl NetworkFeatures {
             networks: network.networks(),
             parameters: functions.parameters().clone(),
             layout: functions.layout(),
-            standard,
+            standardizer,
             training,
         }
     }
 
     pub(crate) fn load(bundle: &Bundle, device: Device) -> Result<Self> {
         let architecture = bundle.text("features.architecture")?.to_owned();
-        let standard: Standard = bundle.value("features.standard")?;
+        let standardizer: Standardizer = bundle.value("features.standard")?;
         let networks = bundle.value("features.networks")?;
-        let inputs = standard.inputs();
+        let inputs = standardizer.inputs();
         let network = Network::parse(&architecture, inputs, networks)?;
         let numbers = |name: &str| -> Result<Vec<f32>> { Ok(bundle.matrix(name)?.iter().map(|v| *v as f32).collect()) };
         let parameters = network.parameters_from(device, &numbers("parameters")?, &numbers("constants")?)?;
@@ -49,7 +49,7 @@ impl NetworkFeatures {
             return Err(Error::input("the model's network has parameters that single precision cannot hold"));
         }
         let (layout, training) = (bundle.value("features.layout")?, bundle.value("training")?);
-        Ok(NetworkFeatures { architecture, inputs, networks, parameters, layout, standard, training })
+        Ok(NetworkFeatures { architecture, inputs, networks, parameters, layout, standardizer, training })
     }
 
     /// Columns of a point.
@@ -79,7 +79,7 @@ impl Features for NetworkFeatures {
             return Ok(Array2::zeros((0, self.dim())));
         }
         let device = self.parameters.trained.device();
-        device.enter(|| self.functions()?.columns(&self.standard.gather(device, x, 0..x.nrows())?))
+        device.enter(|| self.functions()?.columns(&self.standardizer.gather(device, x, 0..x.nrows())?))
     }
 
     fn multiply_adds(&self) -> usize {
@@ -90,7 +90,7 @@ impl Features for NetworkFeatures {
         bundle.set("features.architecture", &self.architecture);
         bundle.set("features.networks", self.networks);
         bundle.set("features.layout", self.layout);
-        bundle.set("features.standard", &self.standard);
+        bundle.set("features.standard", &self.standardizer);
         bundle.set("training", &self.training);
         bundle.put("parameters", row(&self.parameters.trained));
         bundle.put("constants", row(&self.parameters.constants));

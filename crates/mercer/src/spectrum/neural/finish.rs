@@ -1,6 +1,6 @@
 //! The finish: Rayleigh–Ritz within the span of the functions, in double precision over a large sample.
 
-use super::{Action, Batch, Functions};
+use super::{FunctionOperator, Functions, Sample};
 use crate::compute::Device;
 use crate::linalg::{eigh, matmul};
 use crate::spectrum::ritz::orthonormalise;
@@ -21,7 +21,7 @@ pub struct Pairs {
 
 impl Pairs {
     /// The mean over the k pairs asked for of `min(1, ‖Kψ_j − μ_jψ_j‖/μ_j)`: the certificate's residual on the sample.
-    /// A pair whose eigenvalue is not told from zero counts as exact, a missing one as wrong.
+    /// A pair whose eigenvalue is numerically zero counts as exact, a missing one as wrong.
     pub fn mean_residual(&self, k: usize, roundoff: f64) -> f64 {
         let zero = 10.0 * roundoff * self.eigenvalues.first().map_or(0.0, |μ| μ.abs());
         let found = self.eigenvalues.iter().zip(&self.residuals);
@@ -33,18 +33,23 @@ impl Pairs {
 /// The squared error of single precision is some 1e-15; at this share a direction is known to a percent.
 const NOISE: f64 = 1e-11;
 
-/// Solves `Π a = μ Σ a`, `Σ = ⟨φ,φᵀ⟩`, `Π = ⟨φ,Kφᵀ⟩`, over the points of `batch`, for at most `k` pairs.
+/// Solves `Π a = μ Σ a`, `Σ = ⟨φ,φᵀ⟩`, `Π = ⟨φ,Kφᵀ⟩`, over the points of `sample`, for at most `k` pairs.
 ///
 /// The functions are made orthonormal first, `Q = ΦW`, and the operator is applied to `Q`: applied to Φ, rounding would
 /// be blown up by the condition of Σ, and small or zero eigenvalues would be lost in it.
-pub fn rayleigh_ritz(action: &mut dyn Action, functions: &mut Functions, batch: &Batch, k: usize) -> Result<Pairs> {
-    functions.calibrate(&batch.x)?;
+pub fn rayleigh_ritz(
+    operator: &dyn FunctionOperator,
+    functions: &mut Functions,
+    sample: &Sample,
+    k: usize,
+) -> Result<Pairs> {
+    functions.calibrate(&sample.x)?;
     functions.forget_norm()?;
-    let phi = functions.columns(&batch.x)?;
+    let phi = functions.columns(&sample.x)?;
     if phi.iter().any(|v| !v.is_finite()) {
         return Err(Error::Numerical("a network's output is not finite; use a smaller learning rate".into()));
     }
-    within_span(phi.view(), k, |q, w| action.image(batch, q, w, functions))
+    within_span(phi.view(), k, |q, w| operator.image(sample, q, w, functions))
 }
 
 /// The same for functions known by their values `Φ` `[m, p]` alone; `image` gives `K(ΦW)` for `ΦW` and `W` `[p, r]`.

@@ -1,7 +1,5 @@
 //! Networks as functions: what training moves and Rayleigh–Ritz combines.
 
-use super::action::wide;
-use crate::compute::cuda::action::times_weights;
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Mode, Network, Parameters, Workspace};
 use crate::rng::Rng;
@@ -159,26 +157,14 @@ impl Functions {
         self.network.stays_on_device()
     }
 
-    /// Whether they have an envelope.
-    pub(super) fn has_envelope(&self) -> bool {
-        self.envelope.is_some()
-    }
-
     /// `w(x)` `[n, 1]` at the points `x` `[n, d]`, if there is an envelope.
     pub(super) fn envelope_at(&self, x: &Tensor) -> Result<Option<Tensor>> {
-        let Some(envelope) = &self.envelope else { return Ok(None) };
-        let n = x.shape()[0];
-        let mut w = weights(envelope.as_ref(), x, &[1, n, 1])?;
-        w.reshape(&[n, 1])?;
-        Ok(Some(w))
+        self.envelope.as_ref().map(|envelope| weights(envelope.as_ref(), x)).transpose()
     }
 
-    /// Runs `f` with the envelope's values on a batch, `w` `[B, 1]`, at hand, so that none are asked of the host.
-    pub(super) fn with_envelope_at<T>(&mut self, w: &mut Option<Tensor>, f: impl FnOnce(&mut Functions) -> T) -> T {
-        std::mem::swap(&mut self.ahead, w);
-        let value = f(self);
-        std::mem::swap(&mut self.ahead, w);
-        value
+    /// Exchanges the envelope's values `[B, 1]` on the batch at hand, which the host is then not asked for.
+    pub(super) fn envelope_ahead(&mut self, w: Option<Tensor>) -> Option<Tensor> {
+        std::mem::replace(&mut self.ahead, w)
     }
 
     /// Whether the networks share trained numbers (a trunk).
@@ -340,11 +326,8 @@ impl Functions {
     fn times_envelope(&self, x: &Tensor, w: Option<&Tensor>, psi: &mut Tensor) -> Result<()> {
         let Some(envelope) = &self.envelope else { return Ok(()) };
         match w {
-            Some(w) => times_weights(w, psi),
-            None => {
-                let shape = psi.shape().to_vec();
-                compute::multiply(psi, &weights(envelope.as_ref(), x, &shape)?);
-            }
+            Some(w) => compute::scale_points(w, psi),
+            None => compute::scale_points(&weights(envelope.as_ref(), x)?, psi),
         }
         Ok(())
     }
@@ -367,12 +350,18 @@ fn arrange(layout: Layout, y: &Tensor, psi: &mut Tensor) -> Result<()> {
     Ok(())
 }
 
-/// `w(x_b)` repeated for every function and output, `[k, B, c]`.
-fn weights(envelope: &Envelope, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
-    let d = x.shape()[1];
-    let one: Vec<f32> =
-        x.to_host()?.chunks_exact(d.max(1)).flat_map(|x| std::iter::repeat_n(envelope(x), shape[2])).collect();
-    Tensor::from_host(x.device(), shape, &one.repeat(shape[0]))
+/// `w(x_b)` `[B, 1]` at the points `x` `[B, d]`.
+fn weights(envelope: &Envelope, x: &Tensor) -> Result<Tensor> {
+    let (b, d) = (x.shape()[0], x.shape()[1]);
+    let w: Vec<f32> = x.to_host()?.chunks_exact(d.max(1)).map(envelope).collect();
+    Tensor::from_host(x.device(), &[b, 1], &w)
+}
+
+/// Values `[k, B, c]` of functions as columns `[B·c, k]` in double precision.
+fn wide(values: &Tensor) -> Result<Array2<f64>> {
+    let (k, host) = (values.shape()[0], values.to_host()?);
+    let points = host.len() / k.max(1);
+    Ok(Array2::from_shape_fn((points, k), |(b, j)| f64::from(host[j * points + b])))
 }
 
 /// The architecture in full, less the norms at its end.

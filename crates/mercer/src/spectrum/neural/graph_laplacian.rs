@@ -1,10 +1,12 @@
 //! The normalised Laplacian of a neighbour graph, in the same loop as kernels.
 
-use super::{Action, Batch, DeviceAction, Functions, Standard, sample_rows};
+use super::function_operator::sample_rows;
+use super::rows::{Rows, most_ahead};
+use super::{Batches, FunctionOperator, Functions, Points, Sample, Standardizer};
 use crate::apply::NeighbourGraph;
-use crate::compute::Device;
-use crate::compute::Tensor;
+use crate::compute::{Control, Device, Math, SparseRows, Tensor};
 use crate::linalg::matmul;
+use crate::net::Workspace;
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -20,35 +22,12 @@ use ndarray::{Array2, ArrayView2};
 /// exact, with f taken at neighbours outside the batch as well: nothing is lost to a small batch, and nothing in memory
 /// grows with n but the graph.
 pub struct GraphLaplacian<'a> {
-    walk: RandomWalk<'a>,
-    x: ArrayView2<'a, f64>,
-    standard: Standard,
-}
-
-/// P, its law and its shift.
-pub struct RandomWalk<'a> {
     graph: &'a NeighbourGraph,
+    x: ArrayView2<'a, f64>,
+    standardizer: Standardizer,
     /// Ends of edges at the points before i, `[n + 1]`.
-    pub(super) ends: Vec<usize>,
-    pub(super) shift: f64,
-}
-
-impl RandomWalk<'_> {
-    /// All ends of edges.
-    pub(super) fn all_ends(&self) -> usize {
-        self.ends[self.graph.n()]
-    }
-
-    /// `(j, w_ij/d_i)` for the neighbours j of i.
-    pub(super) fn steps(&self, i: usize) -> impl Iterator<Item = (usize, f64)> + '_ {
-        let degree = 0.5 * (self.ends[i + 1] - self.ends[i]) as f64;
-        self.graph.of(i).iter().map(move |(j, w)| (*j, w / degree))
-    }
-
-    /// `Kf = (s f − (f − Pf))/s`
-    fn shifted(&self, f: f64, walked: f64) -> f64 {
-        f + (walked - f) / self.shift
-    }
+    ends: Vec<usize>,
+    shift: f64,
 }
 
 impl<'a> GraphLaplacian<'a> {
@@ -68,47 +47,53 @@ impl<'a> GraphLaplacian<'a> {
             }
             ends.push(ends[i] + (2.0 * degree).round() as usize);
         }
-        Ok(GraphLaplacian { walk: RandomWalk { graph, ends, shift }, x, standard: Standard::of(x) })
+        Ok(GraphLaplacian { graph, x, standardizer: Standardizer::of(x), ends, shift })
     }
 
     /// All ends of edges: with so many points a sample is the whole graph.
     pub fn ends(&self) -> usize {
-        self.walk.all_ends()
+        self.ends[self.graph.n()]
     }
 
-    /// The points joined to any of `rows`, each once, in order.
-    fn neighbours(&self, rows: &[usize]) -> Vec<usize> {
-        let mut all: Vec<usize> = rows.iter().flat_map(|i| self.walk.graph.of(*i).iter().map(|(j, _)| *j)).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+    /// `(j, w_ij/d_i)` for the neighbours j of i.
+    fn steps(&self, i: usize) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let degree = 0.5 * (self.ends[i + 1] - self.ends[i]) as f64;
+        self.graph.of(i).iter().map(move |(j, w)| (*j, w / degree))
     }
 
-    /// `(place of j in neighbours, w_ij/d_i)` for the neighbours j of i.
-    fn steps<'s>(&'s self, i: usize, neighbours: &'s [usize]) -> impl Iterator<Item = (usize, f64)> + 's {
-        let place = |j: usize| neighbours.binary_search(&j).expect("a neighbour");
-        self.walk.steps(i).map(move |(j, p)| (place(j), p))
+    /// The points at `batch` different ends of edges.
+    fn end_rows(&self, rng: &mut Rng, batch: usize) -> Vec<usize> {
+        let at = |end: usize| self.ends.partition_point(|first| *first <= end) - 1;
+        sample_rows(rng, self.ends(), batch).into_iter().map(at).collect()
+    }
+
+    /// P as a sparse matrix: where rows begin, columns, entries.
+    fn sparse(&self) -> Result<(Vec<u32>, Vec<u32>, Vec<f64>)> {
+        let (mut starts, mut columns, mut values) = (vec![0u32], vec![], vec![]);
+        for i in 0..self.graph.n() {
+            for (j, share) in self.steps(i) {
+                columns.push(j as u32);
+                values.push(share);
+            }
+            let end = u32::try_from(columns.len());
+            starts.push(end.map_err(|_| Error::input("the graph has too many edges for training"))?);
+        }
+        Ok((starts, columns, values))
     }
 }
 
-/// The points at `batch` different ends of edges; `ends` `[n + 1]` counts those before each point.
-pub(super) fn end_rows(ends: &[usize], rng: &mut Rng, batch: usize) -> Vec<usize> {
-    let at = |end: usize| ends.partition_point(|first| *first <= end) - 1;
-    sample_rows(rng, ends[ends.len() - 1], batch).into_iter().map(at).collect()
-}
-
-impl Action for GraphLaplacian<'_> {
+impl FunctionOperator for GraphLaplacian<'_> {
     fn inputs(&self) -> usize {
         self.x.ncols()
     }
 
-    fn standard(&self) -> Standard {
-        self.standard.clone()
+    fn standardizer(&self) -> Standardizer {
+        self.standardizer.clone()
     }
 
     fn identity(&self) -> String {
         let mixed = |hash: u64, bits: u64| (hash ^ bits).wrapping_mul(0x0000_0100_0000_01b3);
-        let (graph, s) = (self.walk.graph, self.walk.shift);
+        let (graph, s) = (self.graph, self.shift);
         let edges = (0..graph.n()).flat_map(|i| graph.of(i));
         let hash = edges.fold(0xcbf2_9ce4_8422_2325, |hash, (j, w)| mixed(mixed(hash, *j as u64), w.to_bits()));
         let hash = self.x.iter().fold(hash, |hash, v| mixed(hash, v.to_bits()));
@@ -116,51 +101,115 @@ impl Action for GraphLaplacian<'_> {
         format!("graph Laplacian on {n} points with {ends} ends, ({s} − L)/{s}, checksum {hash:016x}")
     }
 
-    fn sample(&mut self, device: Device, rng: &mut Rng, batch: usize) -> Result<Batch> {
-        let rows = end_rows(&self.walk.ends, rng, batch);
-        Ok(Batch { x: self.standard.gather(device, self.x, rows.iter().copied())?, rows })
+    fn batches<'a>(&'a self, functions: &Functions, batch: usize, _: Math) -> Result<Box<dyn Batches + 'a>> {
+        let (device, batch) = (functions.device(), batch.min(self.ends()));
+        let most = most_ahead(device);
+        Ok(Box::new(EndBatches {
+            laplacian: self,
+            batch,
+            most,
+            rows: Rows::new(self.x, self.standardizer.clone(), functions, batch)?,
+            sparse: SparseRows::new(device, self.sparse()?, [most, batch])?,
+            near: Points::empty(functions)?,
+            listed: false,
+            there: Tensor::zeros(device, &[0])?,
+            probe: functions.network().workspace(device)?,
+        }))
     }
 
-    fn apply(&mut self, batch: &Batch, psi: &Tensor, functions: &mut Functions, out: &mut Tensor) -> Result<()> {
-        let neighbours = self.neighbours(&batch.rows);
-        let there =
-            functions.evaluate(&self.standard.gather(functions.device(), self.x, neighbours.iter().copied())?)?;
-        let (mut image, there, m) = (psi.to_host()?, there.to_host()?, neighbours.len());
-        let steps: Vec<Vec<(usize, f64)>> = batch.rows.iter().map(|i| self.steps(*i, &neighbours).collect()).collect();
-        for (f, there) in image.chunks_exact_mut(steps.len()).zip(there.chunks_exact(m)) {
-            for (f, steps) in f.iter_mut().zip(&steps) {
-                let walked: f64 = steps.iter().map(|(j, p)| p * f64::from(there[*j])).sum();
-                *f = self.walk.shifted(f64::from(*f), walked) as f32;
-            }
-        }
-        out.reshape(psi.shape())?;
-        out.copy_from_host(&image)
+    fn sample(&self, device: Device, rng: &mut Rng, points: usize) -> Result<Sample> {
+        let rows = self.end_rows(rng, points);
+        Ok(Sample { x: self.standardizer.gather(device, self.x, rows.iter().copied())?, rows, kernel: None })
     }
 
     fn image(
-        &mut self,
-        batch: &Batch,
+        &self,
+        sample: &Sample,
         q: ArrayView2<f64>,
         w: ArrayView2<f64>,
         functions: &mut Functions,
     ) -> Result<Array2<f64>> {
-        let neighbours = self.neighbours(&batch.rows);
-        let there =
-            functions.columns(&self.standard.gather(functions.device(), self.x, neighbours.iter().copied())?)?;
-        let there = matmul(there.view(), w);
+        let mut near: Vec<usize> = sample.rows.iter().flat_map(|i| self.graph.of(*i).iter().map(|(j, _)| *j)).collect();
+        near.sort_unstable();
+        near.dedup();
+        let x = self.standardizer.gather(functions.device(), self.x, near.iter().copied())?;
+        let there = matmul(functions.columns(&x)?.view(), w);
+        let place = |j: usize| near.binary_search(&j).expect("a neighbour");
         let mut walked = Array2::zeros(q.dim());
-        for (mut walked, i) in walked.rows_mut().into_iter().zip(&batch.rows) {
-            self.steps(*i, &neighbours).for_each(|(j, p)| walked.scaled_add(p, &there.row(j)));
+        for (mut walked, i) in walked.rows_mut().into_iter().zip(&sample.rows) {
+            self.steps(*i).for_each(|(j, p)| walked.scaled_add(p, &there.row(place(j))));
         }
-        walked.zip_mut_with(&q, |walked, f| *walked = self.walk.shifted(*f, *walked));
+        // Kf = (s f − (f − Pf))/s
+        walked.zip_mut_with(&q, |walked, f| *walked = f + (*walked - f) / self.shift);
         Ok(walked)
     }
 
-    fn on_device(&self) -> Option<DeviceAction<'_>> {
-        Some(DeviceAction::Walk { graph: &self.walk, x: self.x })
+    fn eigenvalue(&self, mu: f64) -> f64 {
+        self.shift * (1.0 - mu)
+    }
+}
+
+/// Batches of ends of edges; functions are evaluated at the neighbours of their points too.
+struct EndBatches<'a, 'g> {
+    laplacian: &'a GraphLaplacian<'g>,
+    batch: usize,
+    most: usize,
+    rows: Rows<'g>,
+    sparse: SparseRows,
+    /// The neighbours of a batch, where they are listed.
+    near: Points,
+    listed: bool,
+    /// Functions at the neighbours, `[k, ·, 1]`.
+    there: Tensor,
+    probe: Workspace,
+}
+
+impl Batches for EndBatches<'_, '_> {
+    fn size(&self) -> usize {
+        self.batch
     }
 
-    fn eigenvalue(&self, mu: f64) -> f64 {
-        self.walk.shift * (1.0 - mu)
+    fn most(&self) -> usize {
+        self.most
+    }
+
+    fn draw(&mut self, rng: &mut Rng) {
+        self.rows.push(self.laplacian.end_rows(rng, self.batch));
+    }
+
+    fn bring(&mut self) -> Result<()> {
+        let rows = self.rows.bring();
+        self.sparse.bring(&rows);
+        Ok(())
+    }
+
+    fn begin(&mut self, control: &Control, points: &mut Points) -> Result<()> {
+        self.rows.begin(control, points)?;
+        let list = self.sparse.list(control, self.rows.now())?;
+        self.listed = list.is_some();
+        list.map_or(Ok(()), |list| self.rows.gather(list, &mut self.near))
+    }
+
+    /// `Kf = f + (Pf − f)/s`
+    fn apply(
+        &mut self,
+        control: &Control,
+        _: &Points,
+        functions: &Functions,
+        psi: &Tensor,
+        out: &mut Tensor,
+    ) -> Result<()> {
+        let near = self.rows.all().filter(|_| !self.listed).unwrap_or(&self.near);
+        functions.evaluate_in(&mut self.probe, &near.x, near.envelope.as_ref(), &mut self.there)?;
+        self.sparse.apply(control, self.rows.now(), self.laplacian.shift, &self.there, psi, out)
+    }
+
+    /// Kψ is made of differences.
+    fn math(&self, _: Math) -> Math {
+        Math::F32
+    }
+
+    fn recordable(&self) -> bool {
+        true
     }
 }

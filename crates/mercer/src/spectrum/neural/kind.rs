@@ -69,20 +69,20 @@ impl Kind {
     pub fn objective(self, functions: &Functions, k: usize) -> Result<Box<dyn Objective>> {
         let shared = functions.share_parameters()?;
         Ok(match self {
-            Kind::NeuralEf { averaged } => Box::new(NeuralEf::new(averaged)),
-            Kind::NeuralEfJoint => Box::new(NeuralEf::joint()),
+            Kind::NeuralEf { averaged } => Box::new(NeuralEf::new(functions, averaged)?),
+            Kind::NeuralEfJoint => Box::new(NeuralEf::joint(functions)?),
             Kind::Spin { .. } if shared => {
                 return Err(Error::input(format!(
                     "SpIN needs networks that share nothing, and \"{}\" has a shared trunk; leave out the | or use another objective",
                     functions.network().expression()
                 )));
             }
-            Kind::Spin { decay } => Box::new(Spin::new(decay)?),
+            Kind::Spin { decay } => Box::new(Spin::new(functions, decay)?),
             Kind::Nested { nesting } => {
                 let usual = if shared { Nesting::Joint } else { Nesting::Sequential };
-                Box::new(Nested::new(nesting.unwrap_or(usual)))
+                Box::new(Nested::new(functions, nesting.unwrap_or(usual))?)
             }
-            Kind::Ritz => Box::new(Ritz::new(k)),
+            Kind::Ritz => Box::new(Ritz::new(functions, k)?),
         })
     }
 

@@ -1,14 +1,13 @@
 //! Neural eigenfunctions as a method like the others.
 
 use super::training::validation_sample;
-use super::{Action, Batch, Functions, KernelAction, Kind, NetworkFeatures, Pairs, Settings, Trained, Watch};
+use super::{FunctionOperator, Functions, Kind, NetworkFeatures, OnData, Pairs, Sample, Settings, Trained};
 use super::{rayleigh_ritz, train};
 use crate::compute::Device;
 use crate::rng::Rng;
 use crate::spectrum::{Method, Problem, Solution, zero_threshold};
 use crate::{Error, Result};
 use ndarray::{Array2, Axis};
-use std::sync::atomic::AtomicBool;
 
 /// Eigenfunctions by trained networks.
 ///
@@ -23,30 +22,28 @@ use std::sync::atomic::AtomicBool;
 /// assert_eq!(spectrum.training().unwrap().raw_eigenvalues.len(), 3);
 /// # Ok::<(), mercer::Error>(())
 /// ```
-pub struct Neural<'a> {
+pub struct Neural {
     /// The objective.
     pub kind: Kind,
     /// The networks, see [`crate::net`]; without it [`Neural::default_architecture`].
     pub architecture: Option<String>,
-    /// Budget, optimiser, checkpoints. Its seed is replaced by the problem's.
+    /// Budget, optimizer, checkpoints. Its seed is replaced by the problem's.
     pub settings: Settings,
     /// Whether Rayleigh–Ritz over a large sample ends the training; otherwise the functions, their eigenvalues and
     /// their order are those of the objective itself.
     pub finish: bool,
     /// Most points of that sample.
     pub finish_points: usize,
-    /// Set from outside to end training early with what there is.
-    pub interrupt: Option<&'a AtomicBool>,
 }
 
-impl Neural<'_> {
+impl Neural {
     /// With the usual settings: 2000 steps, and 200 for Ritz, whose last layer needs none.
     pub fn new(kind: Kind) -> Self {
         let mut settings = Settings::default();
         if kind == Kind::Ritz {
             settings.steps = 200;
         }
-        Neural { kind, architecture: None, settings, finish: true, finish_points: 8192, interrupt: None }
+        Neural { kind, architecture: None, settings, finish: true, finish_points: 8192 }
     }
 
     /// The networks for points of `d` columns and `k` functions where none are given: two hidden layers of half sines,
@@ -76,14 +73,21 @@ impl Neural<'_> {
 
     /// The functions to train. Without an architecture, the default one with the weight scale whose untrained
     /// networks have the smallest validation residual: smooth kernels want small weights, rough ones large.
-    pub(super) fn functions(&self, action: &mut dyn Action, k: usize, device: Device, seed: &Rng) -> Result<Functions> {
-        let (d, c, rng) = (action.inputs(), action.outputs(), seed.fork(1));
+    pub(super) fn functions(
+        &self,
+        operator: &dyn FunctionOperator,
+        k: usize,
+        device: Device,
+        seed: &Rng,
+    ) -> Result<Functions> {
+        let (d, c, rng) = (operator.inputs(), operator.outputs(), seed.fork(1));
         let Some(architecture) = &self.architecture else {
-            let sample = validation_sample(action, device, seed, &self.settings)?;
+            let sample = validation_sample(operator, device, seed, &self.settings)?;
             let mut best: Option<(f64, Functions)> = None;
             for architecture in self.architectures(d, k, c) {
                 let mut functions = self.kind.functions(&architecture, d, k, device, &rng)?;
-                let residual = rayleigh_ritz(action, &mut functions, &sample, k)?.mean_residual(k, action.roundoff());
+                let pairs = rayleigh_ritz(operator, &mut functions, &sample, k)?;
+                let residual = pairs.mean_residual(k, operator.roundoff());
                 if best.as_ref().is_none_or(|(least, _)| residual < *least) {
                     best = Some((residual, functions));
                 }
@@ -114,7 +118,7 @@ const SCALES: [f64; 5] = [0.35, 0.7, 1.4, 2.8, 5.6];
 /// become the third eigenfunction each by itself.
 const LEAST_UNFINISHED: f64 = 0.7;
 
-impl Method for Neural<'_> {
+impl Method for Neural {
     fn name(&self) -> String {
         self.kind.name().into()
     }
@@ -122,40 +126,38 @@ impl Method for Neural<'_> {
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let context = &problem.context;
         let (seed, k) = (Rng::new(context.seed), problem.k);
-        let mut action = KernelAction::new(problem.kernel, problem.x, context)?;
-        let functions = self.functions(&mut action, k, context.device, &seed)?;
+        let operator = OnData::kernel(problem.kernel, problem.x, context)?;
+        let functions = self.functions(&operator, k, context.device, &seed)?;
         context.budget.require(
             format!("training {} parameters by {}", functions.network().parameters(), self.kind.name()),
             self.needed(&functions, problem.x.nrows(), k),
             "use narrower networks or a smaller batch",
         )?;
-        let mut objective = self.kind.objective(&functions, k)?;
+        let objective = self.kind.objective(&functions, k)?;
         let keep_best = self.settings.keep_best && self.finish;
         let settings = Settings { seed: context.seed, keep_best, ..self.settings.clone() };
-        let watch = Watch { progress: context.progress, interrupt: self.interrupt };
-        let Trained { mut functions, mut record } =
-            train(&mut action, functions, objective.as_mut(), k, &settings, watch)?;
-        let sample = action.sample(context.device, &mut seed.fork(4), self.finish_points)?;
+        let Trained { mut functions, mut record } = train(&operator, functions, objective, k, &settings, context)?;
+        let sample = operator.sample(context.device, &mut seed.fork(4), self.finish_points)?;
         let (eigenvalues, coefficients) = if self.finish {
             record.finished = true;
-            let pairs = rayleigh_ritz(&mut action, &mut functions, &sample, k)?;
-            finished(&action, pairs, k)
+            let pairs = rayleigh_ritz(&operator, &mut functions, &sample, k)?;
+            finished(&operator, pairs, k)
         } else {
             unfinished(&mut functions, &sample, &record.raw_eigenvalues)?
         };
-        let features = Box::new(NetworkFeatures::new(&functions, action.standard(), record));
+        let features = Box::new(NetworkFeatures::new(&functions, operator.standardizer(), record));
         Ok(Solution { eigenvalues, features, coefficients, at_points: None })
     }
 }
 
-/// Eigenvalues and coefficients `[p, k]` of the pairs; what is not told from zero is zero.
-pub(super) fn finished(action: &dyn Action, pairs: Pairs, k: usize) -> (Vec<f64>, Array2<f64>) {
+/// Eigenvalues and coefficients `[p, k]` of the pairs; what is numerically zero is zero.
+pub(super) fn finished(operator: &dyn FunctionOperator, pairs: Pairs, k: usize) -> (Vec<f64>, Array2<f64>) {
     let largest = pairs.eigenvalues.first().copied().unwrap_or(0.0);
-    let threshold = zero_threshold(action.roundoff(), largest);
+    let threshold = zero_threshold(operator.roundoff(), largest);
     let mut eigenvalues = vec![0.0; k];
     let mut coefficients = Array2::zeros((pairs.coefficients.nrows(), k));
     for (j, &μ) in pairs.eigenvalues.iter().enumerate().filter(|(_, μ)| **μ > threshold) {
-        eigenvalues[j] = action.eigenvalue(μ);
+        eigenvalues[j] = operator.eigenvalue(μ);
         coefficients.column_mut(j).assign(&pairs.coefficients.column(j));
     }
     (eigenvalues, coefficients)
@@ -164,7 +166,7 @@ pub(super) fn finished(action: &dyn Action, pairs: Pairs, k: usize) -> (Vec<f64>
 /// The objective's own eigenvalues in the objective's own order (a function that has not converged may have too large a
 /// quotient for its place), those that are not positive last and zero, and the functions brought to norm one over the
 /// sample.
-fn unfinished(functions: &mut Functions, sample: &Batch, raw: &[f64]) -> Result<(Vec<f64>, Array2<f64>)> {
+fn unfinished(functions: &mut Functions, sample: &Sample, raw: &[f64]) -> Result<(Vec<f64>, Array2<f64>)> {
     functions.calibrate(&sample.x)?;
     functions.forget_norm()?;
     let phi = functions.columns(&sample.x)?;

@@ -2,64 +2,65 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`Action`] | what the loop needs of an operator |
-//! | [`KernelAction`], [`OperatorAction`], [`MatrixValued`] | kernels, stored or sampled operators, kernels of matrices |
-//! | [`Schroedinger`], [`GraphLaplacian`] | operators that are no kernels |
+//! | [`FunctionOperator`], [`Batches`] | what training needs of an operator |
+//! | [`OnData`] | operators on data: kernels, stored matrices, sampled functions with one output or more |
+//! | [`Schroedinger`], [`GraphLaplacian`] | operators on functions that are no matrices on data |
 //! | [`Functions`] | networks as functions `ψ(x)` |
 //! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Ritz`] |
 //! | [`Kind`] | which objective, and the functions that it wants |
-//! | [`train`] | the loop: batches, validation, checkpoints, recovery |
-//! | [`Resident`] | steps that stay on a CUDA device |
+//! | [`Stepper`] | training steps, the same on the processor and on a GPU, where they are recorded |
+//! | [`train`] | training: steps, validation, checkpoints, recovery |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
 //! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
 //! | [`Neural`] | all of it as a [`crate::spectrum::Method`] for a kernel |
 //! | [`Samples`], [`SampledModel`] | the spectrum of sampled functions, with one output or more, and its file |
 //!
-//! To add an objective: one file that implements [`Objective`], and its line in [`Kind`]. To train on another operator:
-//! implement [`Action`], then [`train`] and [`rayleigh_ritz`].
+//! To add an objective: one file that implements [`Objective`], and its line in [`Kind`]. To train on another operator on
+//! functions: implement [`FunctionOperator`], then [`train`] and [`rayleigh_ritz`].
 
-mod action;
-mod checkpoint;
 mod features;
 mod finish;
+mod function_operator;
 mod functions;
 mod graph_laplacian;
 mod kind;
-mod matrix_valued;
 mod method;
 mod nested;
 mod neuralef;
 mod objective;
+mod on_data;
 mod record;
-mod resident;
 mod ritz;
 mod room;
+mod rows;
 mod sampled;
 mod sampled_model;
 mod schroedinger;
 mod settings;
 mod spin;
+mod standardizer;
 mod step;
 mod training;
 
-pub use action::{Action, Batch, KernelAction, OperatorAction, Standard, sample_rows};
+pub use crate::training::Stop;
 pub use features::NetworkFeatures;
 pub use finish::{Pairs, rayleigh_ritz};
+pub use function_operator::{Batches, FunctionOperator, Points, Sample, sample_rows};
 pub use functions::{Envelope, Functions, Layout};
-pub use graph_laplacian::{GraphLaplacian, RandomWalk};
+pub use graph_laplacian::GraphLaplacian;
 pub use kind::Kind;
-pub use matrix_valued::MatrixValued;
 pub use method::Neural;
 pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
-pub use objective::{Objective, Outcome, Step, form, mix};
-pub use record::{Stop, Training};
-pub use resident::{DeviceAction, OnDevice, Resident, Steps, Values};
+pub use objective::{Objective, State, Step};
+pub use on_data::OnData;
+pub use record::Training;
 pub use ritz::Ritz;
 pub use sampled::{SampledSpectrum, Samples, samples_from_rows};
 pub use sampled_model::SampledModel;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
-pub use settings::{Course, Settings};
+pub use settings::Settings;
 pub use spin::Spin;
-pub use step::Stepper;
-pub use training::{Trained, Watch, train};
+pub use standardizer::Standardizer;
+pub use step::{Outcome, Stepper, Steps};
+pub use training::{Trained, train};

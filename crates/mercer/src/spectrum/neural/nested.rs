@@ -1,9 +1,9 @@
 //! Nested low-rank approximation (NeuralSVD): the best rank-1, rank-2, … approximations of K, all at once.
 
-use super::OnDevice;
-use super::objective::{Objective, Outcome, Step, form, mix};
+use super::Functions;
+use super::objective::{Objective, Step};
 use crate::Result;
-use crate::compute::{self, Store, Tensor};
+use crate::compute::{Small, Store, Tensor, small};
 use ndarray::Array2;
 
 /// How the k nested problems are joined.
@@ -23,19 +23,24 @@ pub enum Nesting {
 /// zero and `M_lm = m_max(l,m)`.
 pub struct Nested {
     nesting: Nesting,
-    buffers: Option<[Tensor; 3]>,
+    /// `m` as a diagonal matrix, and `M` `[k, k]`; for sequential nesting the part of `M` that function l (row) sees.
+    weights: [Small; 2],
+    /// Λ and Λ' `[k, k]`.
+    halves: [Small; 2],
+    /// `M ∘ Λ` and `M ∘ Λ'` `[k, k]`.
+    masked: [Small; 2],
+    loss: Small,
+    /// `[1, k]`
+    eigenvalues: Small,
+    g: Tensor,
 }
 
 impl Nested {
     /// With this nesting.
-    pub fn new(nesting: Nesting) -> Self {
-        Nested { nesting, buffers: None }
-    }
-
-    /// `m` as a diagonal matrix, and `M` `[k, k]`; for sequential nesting the part of `M` that function l (row) sees.
-    fn weights(&self, k: usize) -> (Array2<f64>, Array2<f64>) {
+    pub fn new(functions: &Functions, nesting: Nesting) -> Result<Self> {
+        let (device, k) = (functions.device(), functions.count());
         let m = |l: usize| (k - l) as f64 / k as f64;
-        match self.nesting {
+        let (diagonal, mask) = match nesting {
             Nesting::Sequential => {
                 (Array2::eye(k), Array2::from_shape_fn((k, k), |(l, o)| f64::from(u8::from(o <= l))))
             }
@@ -43,21 +48,18 @@ impl Nested {
                 Array2::from_shape_fn((k, k), |(l, o)| if l == o { m(l) } else { 0.0 }),
                 Array2::from_shape_fn((k, k), |(l, o)| m(l.max(o))),
             ),
-        }
+        };
+        let square = || Small::zeros(device, [k, k]);
+        Ok(Nested {
+            nesting,
+            weights: [Small::from_host(device, &diagonal)?, Small::from_host(device, &mask)?],
+            halves: [square()?, square()?],
+            masked: [square()?, square()?],
+            loss: Small::zeros(device, [1, 1])?,
+            eigenvalues: Small::zeros(device, [1, k])?,
+            g: Tensor::zeros(device, &[0])?,
+        })
     }
-}
-
-/// The two halves of the functions `[k, B, c]` by points, each zero where the other is not, and their sizes.
-fn halves(psi: &Tensor, first: &mut Tensor, second: &mut Tensor) -> Result<[usize; 2]> {
-    let (k, b, c) = (psi.shape()[0], psi.shape()[1], psi.shape()[2]);
-    let in_first = |i: usize| (i / c) % b < b / 2;
-    let mask: Vec<f32> = (0..b * c).map(|i| f32::from(u8::from(in_first(i)))).collect();
-    *first = Tensor::from_host(psi.device(), psi.shape(), &mask.repeat(k))?;
-    compute::multiply(first, psi);
-    second.reshape(psi.shape())?;
-    compute::copy(psi, second);
-    compute::axpy(-1.0, first, second);
-    Ok([b / 2 * c, (b - b / 2) * c])
 }
 
 impl Objective for Nested {
@@ -69,37 +71,30 @@ impl Objective for Nested {
         format!("nested ({:?})", self.nesting)
     }
 
-    fn on_device(&mut self) -> Option<OnDevice<'_>> {
-        Some(OnDevice::Nested(self.nesting))
-    }
-
-    fn step(&mut self, step: &mut Step<'_>) -> Result<Outcome> {
-        let empty = || Tensor::zeros(step.psi.device(), &[0]);
-        let [mut first, mut second, mut g] = match self.buffers.take() {
-            Some(buffers) => buffers,
-            None => [empty()?, empty()?, empty()?],
-        };
-        let points = step.points() as f64;
-        let (m, big_m) = self.weights(step.psi.shape()[0]);
-        let sizes = halves(step.psi, &mut first, &mut second)?.map(|size| size as f64);
-        mix(&(&m * (-4.0 / points)), step.kpsi, Store::Replace, &mut g)?;
-        let loss = if sizes[0] == 0.0 {
-            // One point has no halves.
-            mix(&(&big_m * step.covariance * (4.0 / points)), step.psi, Store::Add, &mut g)?;
-            (&big_m * step.covariance * step.covariance).sum()
+    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
+        let Nested { weights: [m, mask], halves: [one, two], masked: [m_one, m_two], loss, eigenvalues, g, .. } = self;
+        let (psi, all, outputs) = (step.psi, step.all(), step.psi.shape()[2]);
+        let middle = step.psi.shape()[1] / 2 * outputs;
+        let (near, far) = (0..middle, middle..all.end);
+        small::mix(m.times(-4.0 / all.len() as f64), step.kpsi, all.clone(), Store::Replace, g)?;
+        if near.is_empty() {
+            // One point has no halves: ∂/∂f_l Σ M Λ² = (4/m) Σ_o (M ∘ C)_lo f_o.
+            small::multiply(mask, step.covariance, m_one);
+            small::mix(m_one.times(4.0 / all.len() as f64), psi, all, Store::Add, g)?;
+            small::inner(&*m_one, step.covariance, Store::Replace, loss);
         } else {
-            // Means over each half: the other half's values are zero.
-            let lambda = form(&first, &first)? * (points / sizes[0]);
-            let other = form(&second, &second)? * (points / sizes[1]);
-            mix(&(&big_m * &other * (2.0 / sizes[0])), &first, Store::Add, &mut g)?;
-            mix(&(&big_m * &lambda * (2.0 / sizes[1])), &second, Store::Add, &mut g)?;
-            (&big_m * &lambda * &other).sum()
-        };
-        let loss = loss - 2.0 * (&m * step.r).sum();
-        step.backward(&g)?;
-        self.buffers = Some([first, second, g]);
-        let quotient = |(r, c): (&f64, &f64)| if *c > 0.0 { r / c } else { 0.0 };
-        let eigenvalues = step.unbiased.diag().iter().zip(step.covariance.diag()).map(quotient).collect();
-        Ok(Outcome { loss, eigenvalues })
+            small::form(psi, psi, near.clone(), one)?;
+            small::form(psi, psi, far.clone(), two)?;
+            small::multiply(mask, one, m_one);
+            small::multiply(mask, two, m_two);
+            small::mix(m_two.times(2.0 / near.len() as f64), psi, near, Store::Add, g)?;
+            small::mix(m_one.times(2.0 / far.len() as f64), psi, far, Store::Add, g)?;
+            small::inner(&*m_one, &*two, Store::Replace, loss);
+        }
+        small::inner(m.times(-2.0), step.r, Store::Add, loss);
+        step.backward(g)?;
+        small::divide(step.unbiased.diagonal(), step.covariance.diagonal(), eigenvalues);
+        step.record(loss, eigenvalues.row(0));
+        Ok(())
     }
 }

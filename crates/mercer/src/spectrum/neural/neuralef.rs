@@ -1,11 +1,9 @@
 //! NeuralEF: eigenfunctions one after the other, each kept apart from those before it by the operator itself.
 
-use super::OnDevice;
-use super::objective::{MovingAverage, Objective, Outcome, Step, mix};
+use super::Functions;
+use super::objective::{Objective, State, Step};
 use crate::Result;
-use crate::compute::{Store, Tensor};
-use crate::model::Bundle;
-use ndarray::Array2;
+use crate::compute::{Small, Store, Tensor, small};
 
 /// Maximises `R_jj − Σ_{i<j} R_ij²/R_ii` over each normalised `ψ_j`, the earlier ones held fixed:
 ///
@@ -19,7 +17,10 @@ use ndarray::Array2;
 /// these are apart already, as eigenfunctions are, the two are the same.
 pub struct NeuralEf {
     coefficients: Coefficients,
-    g: Option<Tensor>,
+    /// `g = −(2/m) M Kψ`: one on the diagonal, minus the coefficients below it; `[k, k]`.
+    m: Small,
+    loss: Small,
+    g: Tensor,
 }
 
 /// Where the factors of the earlier functions come from.
@@ -27,53 +28,34 @@ enum Coefficients {
     /// `R_ij/R_ii` of the batch.
     Batch,
     /// `R_ij/R_ii` of a moving average of R.
-    Averaged(MovingAverage),
+    Averaged(small::Average),
     /// `R⁻¹r_j` of the batch.
     Joint,
 }
 
-/// `R_ii` below this share of the largest is not told from zero in single precision; nothing is divided by it.
-pub(super) const TINY: f64 = 1e-6;
+/// `R_ii` below this share of the largest is numerically zero in single precision; nothing is divided by it.
+const TINY: f64 = 1e-6;
+/// Share of the old value that the moving average keeps at each step.
+const DECAY: f64 = 0.9;
 
 impl NeuralEf {
     /// With the batch's own coefficients, or (`averaged`) moving averages over ten steps.
-    pub fn new(averaged: bool) -> Self {
-        let average = averaged.then(|| MovingAverage::new(0.9));
-        NeuralEf { coefficients: average.map_or(Coefficients::Batch, Coefficients::Averaged), g: None }
+    pub fn new(functions: &Functions, averaged: bool) -> Result<Self> {
+        let k = functions.count();
+        let average = averaged.then(|| small::Average::new(functions.device(), DECAY, [k, k])).transpose()?;
+        NeuralEf::with(functions, average.map_or(Coefficients::Batch, Coefficients::Averaged))
     }
 
     /// With `R⁻¹r_j` of the batch: each function is kept apart from all those before it together.
-    pub fn joint() -> Self {
-        NeuralEf { coefficients: Coefficients::Joint, g: None }
+    pub fn joint(functions: &Functions) -> Result<Self> {
+        NeuralEf::with(functions, Coefficients::Joint)
     }
-}
 
-/// `M` with `g = M Kψ`: one on the diagonal, `−R_ij/R_ii` at `(j, i)` below it; nothing where `R_ii` vanishes.
-pub(super) fn gram_schmidt(r: &Array2<f64>) -> Array2<f64> {
-    let largest = r.diag().iter().fold(0.0f64, |a, b| a.max(*b));
-    Array2::from_shape_fn(r.dim(), |(j, i)| match i.cmp(&j) {
-        std::cmp::Ordering::Equal => 1.0,
-        std::cmp::Ordering::Less if r[[i, i]] > TINY * largest => -r[[i, j]] / r[[i, i]],
-        _ => 0.0,
-    })
-}
-
-/// `M = L⁻¹` for `R = LDLᵀ`: one on the diagonal, `−R⁻¹r_j` in row j before it, with R and `r_j` those of the functions
-/// before j; functions that add nothing to the earlier ones are left out.
-fn elimination(r: &Array2<f64>) -> Array2<f64> {
-    let k = r.nrows();
-    let least = TINY * r.diag().iter().fold(0.0f64, |a, b| a.max(*b));
-    let mut m = Array2::<f64>::eye(k);
-    for i in 0..k {
-        let (row, image) = (m.row(i).to_owned(), m.row(i).dot(r));
-        // d_i = (M R Mᵀ)_ii, and what function j has of the i-th remainder.
-        if image[i] > least {
-            for j in i + 1..k {
-                m.row_mut(j).scaled_add(-image[j] / image[i], &row);
-            }
-        }
+    fn with(functions: &Functions, coefficients: Coefficients) -> Result<Self> {
+        let (device, k) = (functions.device(), functions.count());
+        let (m, loss) = (Small::zeros(device, [k, k])?, Small::zeros(device, [1, 1])?);
+        Ok(NeuralEf { coefficients, m, loss, g: Tensor::zeros(device, &[0])? })
     }
-    m
 }
 
 impl Objective for NeuralEf {
@@ -84,48 +66,33 @@ impl Objective for NeuralEf {
     fn describe(&self) -> String {
         match &self.coefficients {
             Coefficients::Batch => "neuralef (decay None)".into(),
-            Coefficients::Averaged(average) => format!("neuralef (decay {:?})", Some(average.decay)),
+            Coefficients::Averaged(average) => format!("neuralef (decay {:?})", Some(average.decay())),
             Coefficients::Joint => "neuralef (joint)".into(),
         }
     }
 
-    fn step(&mut self, step: &mut Step<'_>) -> Result<Outcome> {
-        let coefficients = match &mut self.coefficients {
-            Coefficients::Batch => gram_schmidt(step.r),
-            Coefficients::Averaged(average) => gram_schmidt(average.update(step.r)),
-            Coefficients::Joint => elimination(step.r),
-        };
-        let mut g = match self.g.take() {
-            Some(g) => g,
-            None => Tensor::zeros(step.psi.device(), &[0])?,
-        };
-        mix(&(&coefficients * (-2.0 / step.points() as f64)), step.kpsi, Store::Replace, &mut g)?;
-        step.backward(&g)?;
-        self.g = Some(g);
-        // ℓ = −Σ_j (R_jj − Σ_{i<j} c_ij R_ij), c the factors of the earlier functions.
-        let loss = -(&coefficients * &step.r.t()).sum();
-        Ok(Outcome { loss, eigenvalues: step.unbiased.diag().to_vec() })
-    }
-
-    fn on_device(&mut self) -> Option<OnDevice<'_>> {
-        let averaged = match &mut self.coefficients {
-            Coefficients::Batch => None,
-            Coefficients::Averaged(average) => Some((average.decay, &mut average.value)),
-            Coefficients::Joint => return Some(OnDevice::NeuralEfJoint),
-        };
-        Some(OnDevice::NeuralEf { averaged })
-    }
-
-    fn save(&self, bundle: &mut Bundle) {
-        if let Coefficients::Averaged(average) = &self.coefficients {
-            average.save("neuralef.r", bundle);
-        }
-    }
-
-    fn load(&mut self, bundle: &Bundle) -> Result<()> {
+    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
         match &mut self.coefficients {
-            Coefficients::Averaged(average) => average.load("neuralef.r", bundle),
-            Coefficients::Batch | Coefficients::Joint => Ok(()),
+            Coefficients::Batch => small::quotients(step.r, TINY, &mut self.m),
+            Coefficients::Averaged(average) => {
+                average.update(step.r, step.control);
+                small::quotients(average.value(), TINY, &mut self.m);
+            }
+            Coefficients::Joint => small::inverse_unit_lower(step.r, TINY, &mut self.m)?,
+        }
+        let factor = -2.0 / step.points() as f64;
+        small::mix(self.m.times(factor), step.kpsi, step.all(), Store::Replace, &mut self.g)?;
+        step.backward(&mut self.g)?;
+        // ℓ = −Σ_j (R_jj − Σ_{i<j} c_ij R_ij), c the factors of the earlier functions.
+        small::inner(self.m.times(-1.0), step.r.t(), Store::Replace, &mut self.loss);
+        step.record(&self.loss, step.unbiased.diagonal());
+        Ok(())
+    }
+
+    fn state(&mut self) -> Vec<(&'static str, State<'_>)> {
+        match &mut self.coefficients {
+            Coefficients::Averaged(average) => vec![("neuralef.r", State::Average(average))],
+            Coefficients::Batch | Coefficients::Joint => vec![],
         }
     }
 }

@@ -1,18 +1,7 @@
 //! What is remembered of a training run.
 
+use super::Stop;
 use serde::{Deserialize, Serialize};
-
-/// Why training ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stop {
-    /// All steps were done.
-    Budget,
-    /// The validation residual had stopped falling.
-    Converged,
-    /// Someone asked for it to end.
-    Interrupted,
-}
 
 /// How a neural spectrum was trained: kept in the spectrum and in its file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

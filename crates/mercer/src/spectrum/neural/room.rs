@@ -2,7 +2,6 @@
 
 use super::Functions;
 use crate::compute::Device;
-use crate::compute::cuda::gpu;
 use crate::{Error, Result};
 
 /// What training may take of a device's memory.
@@ -17,14 +16,10 @@ pub(super) struct Room {
 
 impl Room {
     pub fn new(device: Device, functions: &Functions) -> Result<Room> {
-        let free = match device {
-            Device::Cpu => None,
-            Device::Cuda(ordinal) => Some(gpu(ordinal)?.memory().0),
-        };
         let network = functions.network();
         let values = 3 * functions.count() * functions.outputs() + network.inputs();
         Ok(Room {
-            free,
+            free: device.free_memory()?,
             // The gradient and two moments.
             fixed: 12 * network.parameters() as u64,
             per_point: (network.bytes_per_point() + 4 * values) as u64,

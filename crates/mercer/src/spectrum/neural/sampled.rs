@@ -1,11 +1,9 @@
 //! Spectra of the kernel of sampled functions, scalar or matrix-valued, at the points where they were sampled.
 
 use super::method::finished;
-use super::{
-    Action, Batch, Functions, Kind, MatrixValued, NetworkFeatures, Neural, OperatorAction, Pairs, SampledModel,
-};
-use super::{Settings, Trained, Training, Watch, rayleigh_ritz, train};
-use crate::compute::Device;
+use super::{FunctionOperator, Functions, Kind, NetworkFeatures, Neural, OnData, Pairs, SampledModel};
+use super::{Settings, Trained, Training, rayleigh_ritz, train};
+use crate::compute::{Device, Tensor};
 use crate::linalg::{eigh, matmul};
 use crate::operator::{Budget, FunctionSamples, LowRankOperator, Operator};
 use crate::rng::Rng;
@@ -21,7 +19,7 @@ pub struct Samples<'a> {
     pub f: FunctionSamples<'a>,
     /// The points `[n, d]`.
     pub x: ArrayView2<'a, f64>,
-    /// Whether κ is taken to be `κ(x,x')·I_C` ([`MatrixValued::factorised`]).
+    /// Whether κ is taken to be `κ(x,x')·I_C` ([`LowRankOperator::of_samples`]).
     pub factorised: bool,
     /// How many pairs.
     pub k: usize,
@@ -142,38 +140,31 @@ impl<'a> Samples<'a> {
         self.check()?;
         let operator = self.operator()?;
         let rng = Rng::new(context.seed);
-        let (eigenvalues, psi, networks) = if self.outputs() == 1 {
-            let mut action = OperatorAction::new(&operator, self.x)?;
-            self.trained(&mut action, method, &rng, context)?
-        } else {
-            let mut action = MatrixValued::new(self.f.clone(), self.x)?;
-            match method.kind {
-                Kind::Ritz => self.drawn(&mut action, method, &rng, context)?,
-                _ => self.trained(&mut action, method, &rng, context)?,
-            }
+        let on_data = OnData::operator(&operator, self.x, self.outputs())?;
+        let (eigenvalues, psi, networks) = match method.kind {
+            Kind::Ritz if self.outputs() > 1 => self.drawn(&on_data, method, &rng, context)?,
+            _ => self.trained(&on_data, method, &rng, context)?,
         };
         self.certified(&operator, eigenvalues, psi, networks, start)
     }
 
-    fn trained(&self, action: &mut dyn Action, method: &Neural, rng: &Rng, context: &FitContext<'_>) -> Result<Found> {
+    fn trained(&self, action: &OnData, method: &Neural, rng: &Rng, context: &FitContext<'_>) -> Result<Found> {
         let functions = method.functions(action, self.k, context.device, rng)?;
-        let mut objective = method.kind.objective(&functions, self.k)?;
+        let objective = method.kind.objective(&functions, self.k)?;
         let settings = Settings { seed: context.seed, ..method.settings.clone() };
-        let watch = Watch { progress: context.progress, interrupt: method.interrupt };
-        let Trained { mut functions, mut record } =
-            train(action, functions, objective.as_mut(), self.k, &settings, watch)?;
+        let Trained { mut functions, mut record } = train(action, functions, objective, self.k, &settings, context)?;
         let sample = action.sample(context.device, &mut rng.fork(4), method.finish_points)?;
         let pairs = rayleigh_ritz(action, &mut functions, &sample, self.k)?;
         record.finished = true;
         let (eigenvalues, coefficients) = finished(action, pairs, self.k);
-        let phi = functions.columns(&self.all(action, context.device)?.x)?;
+        let phi = functions.columns(&self.all(action, context.device)?)?;
         let psi = matmul(phi.view(), coefficients.view());
-        let features = NetworkFeatures::new(&functions, action.standard(), record);
+        let features = NetworkFeatures::new(&functions, action.standardizer(), record);
         Ok((eigenvalues, psi, Some((features, coefficients))))
     }
 
     /// Hidden units in every output, without training.
-    fn drawn(&self, action: &mut MatrixValued, method: &Neural, rng: &Rng, context: &FitContext<'_>) -> Result<Found> {
+    fn drawn(&self, action: &OnData, method: &Neural, rng: &Rng, context: &FitContext<'_>) -> Result<Found> {
         let sample = action.sample(context.device, &mut rng.fork(4), method.finish_points)?;
         let mut best: Option<(f64, Functions, Pairs)> = None;
         for architecture in method.architectures(action.inputs(), self.k, 1) {
@@ -185,7 +176,7 @@ impl<'a> Samples<'a> {
             }
         }
         let (_, mut units, pairs) = best.expect("there are architectures");
-        let (phi, c) = (units.columns(&self.all(action, context.device)?.x)?, self.outputs());
+        let (phi, c) = (units.columns(&self.all(action, context.device)?)?, self.outputs());
         let (eigenvalues, a) = finished(action, pairs, self.k);
         let mut psi = Array2::zeros((phi.nrows() * c, self.k));
         for output in 0..c {
@@ -195,9 +186,8 @@ impl<'a> Samples<'a> {
     }
 
     /// Every point, in order.
-    fn all(&self, action: &dyn Action, device: Device) -> Result<Batch> {
-        let rows: Vec<usize> = (0..self.x.nrows()).collect();
-        Ok(Batch { x: action.standard().gather(device, self.x, rows.iter().copied())?, rows })
+    fn all(&self, action: &OnData, device: Device) -> Result<Tensor> {
+        action.standardizer().gather(device, self.x, 0..self.x.nrows())
     }
 
     /// Measures the residuals of `ψ` `[n·C, k]` over all points.

@@ -1,13 +1,15 @@
 //! Schrödinger operators `H = −Δ + V` on all of space, in the same loop as kernels.
 
-use super::{Action, Batch, DeviceAction, Functions};
-use crate::compute::{Device, Tensor};
+use super::rows::most_ahead;
+use super::{Batches, FunctionOperator, Functions, Points, Sample};
+use crate::compute::{Control, Device, Indices, Math, Small, Tensor, elliptic};
 use crate::linalg::matmul;
+use crate::net::Workspace;
 use crate::rng::Rng;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis};
+use rayon::prelude::*;
 use std::f64::consts::TAU;
-use std::sync::Arc;
 
 /// A density q on `R^d` that points are drawn from, and whose root carries the wavefunctions: `ψ = √q f`.
 pub trait Guide: Send + Sync {
@@ -158,25 +160,25 @@ pub type Potential = dyn Fn(&[f64]) -> f64 + Send + Sync;
 /// independent ones.
 pub struct Schroedinger {
     name: String,
-    field: Arc<Field>,
+    field: Field,
     shift: f64,
     scale: f64,
 }
 
 /// V and q.
-pub(super) struct Field {
+struct Field {
     potential: Box<Potential>,
     guide: Box<dyn Guide>,
 }
 
 impl Field {
     /// Takes the numbers of `n` points from the generator: `[n, ·]`.
-    pub fn uniforms(&self, rng: &mut Rng, n: usize) -> Array2<f64> {
+    fn uniforms(&self, rng: &mut Rng, n: usize) -> Array2<f64> {
         kronecker(rng, n, self.guide.uniforms())
     }
 
     /// The points `[n, d]` that those numbers `[n, ·]` stand for.
-    pub fn points(&self, uniforms: &Array2<f64>) -> Vec<f32> {
+    fn points(&self, uniforms: &Array2<f64>) -> Vec<f32> {
         let d = self.guide.inputs();
         let (mut point, mut data) = (vec![0.0; d], Vec::with_capacity(uniforms.nrows() * d));
         for u in uniforms.rows() {
@@ -187,7 +189,7 @@ impl Field {
     }
 
     /// `∇ln q` and U at the points `x` `[n, d]`: `[n, d+1]`.
-    pub fn local(&self, x: &[f32]) -> Array2<f64> {
+    fn local(&self, x: &[f32]) -> Array2<f64> {
         let d = self.guide.inputs();
         let mut local = Array2::<f64>::zeros((x.len() / d, d + 1));
         let mut point = vec![0.0; d];
@@ -217,7 +219,7 @@ impl Schroedinger {
                 "the shift {shift} and the scale {scale} of energies must be finite, the scale above 0"
             )));
         }
-        Ok(Schroedinger { name: name.into(), field: Arc::new(Field { potential, guide }), shift, scale })
+        Ok(Schroedinger { name: name.into(), field: Field { potential, guide }, shift, scale })
     }
 
     /// `ψ(x) = √q(x) Σ_p f_p(x) A_p` `[n, k]` at points `[n, d]`, for coefficients `A` `[p, k]` of the functions.
@@ -236,23 +238,13 @@ impl Schroedinger {
         Ok(psi)
     }
 
-    /// V and q.
-    pub(super) fn field(&self) -> Arc<Field> {
-        self.field.clone()
-    }
-
-    /// Shift and scale of K.
-    pub(super) fn energies(&self) -> [f64; 2] {
-        [self.shift, self.scale]
-    }
-
     /// Energy that one unit of `K` stands for.
     pub fn energy_scale(&self) -> f64 {
         self.scale
     }
 
-    /// `Ĥf` from the jets of the functions: `out[j·B·c + b·c + output] = finish(Ĥf, f)`.
-    fn hamiltonian<T>(&self, x: &[f32], jet: &Tensor, finish: impl Fn(f64, f64) -> T) -> Result<Vec<T>> {
+    /// `Kf` `[k·B·c]` in double precision from the jets of the functions at the points `x` `[B, d]`.
+    fn image_of_jets(&self, x: &[f32], jet: &Tensor) -> Result<Vec<f64>> {
         let d = self.inputs();
         let (k, c, points) = (jet.shape()[0], jet.shape()[2], x.len() / d);
         let local = self.field.local(x);
@@ -261,7 +253,7 @@ impl Schroedinger {
             let (j, b, output) = (at / (points * c), at / c % points, at % c);
             let of = |order: usize| f64::from(jet[((j * (d + 2) + order) * points + b) * c + output]);
             let drift: f64 = (0..d).map(|i| local[[b, i]] * of(1 + i)).sum();
-            finish(local[[b, d]] * of(0) - of(d + 1) - drift, of(0))
+            (self.shift * of(0) - (local[[b, d]] * of(0) - of(d + 1) - drift)) / self.scale
         });
         Ok(values.collect())
     }
@@ -274,7 +266,7 @@ fn kronecker(rng: &mut Rng, n: usize, d: usize) -> Array2<f64> {
     Array2::from_shape_fn((n, d), |(i, j)| (shift[j] + i as f64 * root.powi(-(j as i32 + 1))).fract())
 }
 
-impl Action for Schroedinger {
+impl FunctionOperator for Schroedinger {
     fn inputs(&self) -> usize {
         self.field.guide.inputs()
     }
@@ -283,22 +275,31 @@ impl Action for Schroedinger {
         format!("{}, ({} − H)/{}", self.name, self.shift, self.scale)
     }
 
-    fn sample(&mut self, device: Device, rng: &mut Rng, batch: usize) -> Result<Batch> {
-        let data = self.field.points(&self.field.uniforms(rng, batch));
-        Ok(Batch { x: Tensor::from_host(device, &[batch, self.inputs()], &data)?, rows: vec![] })
+    fn batches<'a>(&'a self, functions: &Functions, batch: usize, _: Math) -> Result<Box<dyn Batches + 'a>> {
+        let (device, d) = (functions.device(), self.inputs());
+        let most = (NUMBERS / (batch * (2 * d + 1))).clamp(1, most_ahead(device));
+        let places: Vec<u32> = (0..(most * batch) as u32).collect();
+        Ok(Box::new(DrawnPoints {
+            operator: self,
+            most,
+            uniforms: vec![],
+            x: Tensor::zeros(device, &[most * batch, d])?,
+            field: Small::zeros(device, [most * batch, d + 1])?,
+            places: Indices::from_host(device, &places)?,
+            now: Indices::zeros(device, batch)?,
+            jet: Tensor::zeros(device, &[0])?,
+            probe: functions.network().workspace(device)?,
+        }))
     }
 
-    fn apply(&mut self, batch: &Batch, psi: &Tensor, functions: &mut Functions, out: &mut Tensor) -> Result<()> {
-        let jet = functions.jet(&batch.x)?;
-        let (shift, scale) = (self.shift, self.scale);
-        let image = self.hamiltonian(&batch.x.to_host()?, &jet, |h, f| ((shift * f - h) / scale) as f32)?;
-        out.reshape(psi.shape())?;
-        out.copy_from_host(&image)
+    fn sample(&self, device: Device, rng: &mut Rng, points: usize) -> Result<Sample> {
+        let data = self.field.points(&self.field.uniforms(rng, points));
+        Ok(Sample { x: Tensor::from_host(device, &[points, self.inputs()], &data)?, rows: vec![], kernel: None })
     }
 
     fn image(
-        &mut self,
-        batch: &Batch,
+        &self,
+        sample: &Sample,
         _: ArrayView2<f64>,
         w: ArrayView2<f64>,
         functions: &mut Functions,
@@ -306,22 +307,94 @@ impl Action for Schroedinger {
         /// Points whose jets are in memory at a time.
         const STRIP: usize = 2048;
         let (d, k, c) = (self.inputs(), functions.count(), functions.outputs());
-        let (shift, scale, x) = (self.shift, self.scale, batch.x.to_host()?);
-        let mut image = Array2::zeros((batch.x.shape()[0] * c, w.ncols()));
+        let x = sample.x.to_host()?;
+        let mut image = Array2::zeros((sample.x.shape()[0] * c, w.ncols()));
         for (x, mut out) in x.chunks(STRIP * d).zip(image.axis_chunks_iter_mut(Axis(0), STRIP * c)) {
-            let jet = functions.jet(&Tensor::from_host(batch.x.device(), &[x.len() / d, d], x)?)?;
-            let values = self.hamiltonian(x, &jet, |h, f| (shift * f - h) / scale)?;
+            let jet = functions.jet(&Tensor::from_host(sample.x.device(), &[x.len() / d, d], x)?)?;
+            let values = self.image_of_jets(x, &jet)?;
             let values = Array2::from_shape_vec((k, x.len() / d * c), values).expect("k rows");
             out.assign(&matmul(values.t(), w));
         }
         Ok(image)
     }
 
-    fn on_device(&self) -> Option<DeviceAction<'_>> {
-        Some(DeviceAction::Local(self))
-    }
-
     fn eigenvalue(&self, mu: f64) -> f64 {
         self.shift - self.scale * mu
+    }
+}
+
+/// Numbers of points and potentials that are drawn ahead at most.
+const NUMBERS: usize = 1 << 23;
+
+/// Batches of points that the host draws, with the potential there.
+struct DrawnPoints<'a> {
+    operator: &'a Schroedinger,
+    most: usize,
+    /// Uniform numbers of the batches that were drawn and not yet brought, `[B, ·]` each.
+    uniforms: Vec<Array2<f64>>,
+    /// The points `[most·B, d]`, and `∇ln q` and U there, `[most·B, d+1]`.
+    x: Tensor,
+    field: Small,
+    /// `0, 1, …` `[most·B]`, and those of the batch, `[B]`.
+    places: Indices,
+    now: Indices,
+    /// `[k, (d+2)·B, c]`
+    jet: Tensor,
+    probe: Workspace,
+}
+
+impl Batches for DrawnPoints<'_> {
+    fn size(&self) -> usize {
+        self.now.len()
+    }
+
+    fn most(&self) -> usize {
+        self.most
+    }
+
+    fn draw(&mut self, rng: &mut Rng) {
+        self.uniforms.push(self.operator.field.uniforms(rng, self.now.len()));
+    }
+
+    fn bring(&mut self) -> Result<()> {
+        let (batches, field) = (std::mem::take(&mut self.uniforms), &self.operator.field);
+        let of = |uniforms: &Array2<f64>| {
+            let points = field.points(uniforms);
+            let local = field.local(&points);
+            (points, local)
+        };
+        let drawn: Vec<(Vec<f32>, Array2<f64>)> = batches.par_iter().map(of).collect();
+        let (b, d) = (self.now.len(), self.operator.inputs());
+        for (i, (points, local)) in drawn.iter().enumerate() {
+            self.x.write(i * b * d, points);
+            self.field.write_rows(i * b, local);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, control: &Control, points: &mut Points) -> Result<()> {
+        control.begin_step(&self.places, &self.x, &mut self.now, &mut points.x)
+    }
+
+    fn apply(
+        &mut self,
+        _: &Control,
+        points: &Points,
+        functions: &Functions,
+        _: &Tensor,
+        out: &mut Tensor,
+    ) -> Result<()> {
+        functions.jet_in(&mut self.probe, &points.x, &mut self.jet)?;
+        let (shift, scale) = (self.operator.shift, self.operator.scale);
+        elliptic([shift, scale], &self.now, &self.field, &self.jet, out)
+    }
+
+    /// Kψ is made of differences.
+    fn math(&self, _: Math) -> Math {
+        Math::F32
+    }
+
+    fn recordable(&self) -> bool {
+        true
     }
 }

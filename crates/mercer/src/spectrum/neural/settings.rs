@@ -1,36 +1,23 @@
-//! The budget and the means of training.
+//! Settings of training.
 
 use crate::compute::{Math, Rule};
-use crate::net::Schedule;
+use crate::net::{Schedule, ScheduleKind};
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// How the learning rate runs over the steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Course {
-    /// The same throughout.
-    Constant,
-    /// Half a cosine down to zero.
-    Cosine,
-    /// Up over the first twentieth of the steps, then half a cosine down to zero.
-    WarmupCosine,
-}
-
-/// The budget and the means of training, the same for every objective.
+/// Settings of training, the same for every objective.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Steps; zero leaves the networks as they were drawn.
     pub steps: u64,
     /// Points of a batch.
     pub batch: usize,
-    /// The optimiser.
+    /// The optimizer.
     pub rule: Rule,
     /// The largest learning rate.
     pub learning_rate: f64,
-    /// How it runs over the steps.
-    pub course: Course,
+    /// How it changes over the steps.
+    pub schedule: ScheduleKind,
     /// Bound on the norm of the gradient.
     pub clip: Option<f32>,
     /// Seed of batches.
@@ -46,9 +33,9 @@ pub struct Settings {
     pub checkpoint: Option<PathBuf>,
     /// Seconds between checkpoints.
     pub checkpoint_seconds: f64,
-    /// How a CUDA device rounds the factors of the networks' products, and the points whose kernel a batch takes, in steps
-    /// that stay on it ([`super::Resident`]). Steps that pass through the host, steps on graph Laplacians and Schrödinger operators,
-    /// validation, the finish and certificates are in f32, and the processor always is.
+    /// How a GPU rounds the factors of the networks' products, and the points whose kernel a batch takes, in training steps.
+    /// Steps on graph Laplacians and Schrödinger operators, validation, the finish and certificates are in f32, and the
+    /// processor always is.
     pub math: Math,
     /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.
     pub resume: bool,
@@ -61,7 +48,7 @@ impl Default for Settings {
             batch: 256,
             rule: Rule::ADAM,
             learning_rate: 1e-3,
-            course: Course::Cosine,
+            schedule: ScheduleKind::Cosine,
             clip: None,
             seed: 0,
             patience: 10,
@@ -76,13 +63,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(super) fn schedule(&self) -> Schedule {
-        let (rate, steps) = (self.learning_rate, self.steps);
-        match self.course {
-            Course::Constant => Schedule::Constant { rate },
-            Course::Cosine => Schedule::Cosine { rate, steps },
-            Course::WarmupCosine => Schedule::WarmupCosine { rate, warmup: steps.div_ceil(20).max(1), steps },
-        }
+    /// The learning rates.
+    pub(super) fn rates(&self) -> Schedule {
+        Schedule::new(self.schedule, self.learning_rate, self.steps)
     }
 
     /// Steps between validations.

@@ -1,70 +1,213 @@
-//! One step of training.
+//! Training steps, the same on every device.
+//!
+//! Batches and learning rates are drawn ahead for a chunk of steps: one on the processor, some hundred on a GPU. There
+//! nothing is read back within a chunk, and a step is recorded once and replayed: a step of many small kernels costs one
+//! launch.
 
-use super::objective::{Objective, Outcome, Step, form};
-use super::{Action, Functions};
-use crate::compute::{self, Device, Tensor};
+use super::objective::{Objective, Step};
+use super::{Batches, FunctionOperator, Functions, Points};
+use crate::compute::{Control, Math, NonFinite, Replay, Small, Tensor, small};
 use crate::net::Optimizer;
 use crate::rng::Rng;
 use crate::{Error, Result};
+use std::time::Instant;
 
-/// Makes training steps; it holds the buffers that they reuse.
-pub struct Stepper {
-    psi: Tensor,
-    kpsi: Tensor,
-    gradient: Tensor,
-    norm: Tensor,
+/// Steps of the first chunk, whose duration is not known.
+const FIRST: usize = 8;
+/// Seconds that a chunk may take, so that an interrupt is noticed.
+const SECONDS: f64 = 0.4;
+
+/// What a step found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// ℓ
+    pub loss: f64,
+    /// This batch's estimates of the eigenvalues, as the objective has them.
+    pub eigenvalues: Vec<f64>,
 }
 
-impl Stepper {
-    /// With empty buffers on `device`.
-    pub fn new(device: Device) -> Result<Stepper> {
+/// What came of a chunk of steps.
+#[derive(Debug)]
+pub struct Steps {
+    /// Of each step that was made.
+    pub outcomes: Vec<Outcome>,
+    /// Why the next one was not.
+    pub failure: Option<Error>,
+}
+
+/// Makes training steps; it owns all that they change.
+pub struct Stepper<'a> {
+    batches: Box<dyn Batches + 'a>,
+    pub(super) functions: Functions,
+    pub(super) objective: Box<dyn Objective>,
+    pub(super) optimizer: Optimizer,
+    pub(super) rng: Rng,
+    control: Control,
+    buffers: Buffers,
+    replay: Replay,
+    math: Math,
+    seconds_per_step: Option<f64>,
+}
+
+/// One batch on its way through a step.
+struct Buffers {
+    points: Points,
+    /// `[k, B, c]` each
+    psi: Tensor,
+    kpsi: Tensor,
+    /// `[k, k]` each
+    covariance: Small,
+    r: Small,
+    unbiased: Small,
+    /// `[P]`
+    gradient: Tensor,
+}
+
+impl<'a> Stepper<'a> {
+    /// Steps on batches of `batch` points, drawn with `rng`; networks' products on a GPU round as `math` says.
+    pub fn new(
+        operator: &'a dyn FunctionOperator,
+        functions: Functions,
+        objective: Box<dyn Objective>,
+        optimizer: Optimizer,
+        rng: Rng,
+        batch: usize,
+        math: Math,
+    ) -> Result<Stepper<'a>> {
+        let (device, k, c) = (functions.device(), functions.count(), functions.outputs());
+        if c != operator.outputs() {
+            return Err(Error::input(format!(
+                "the functions have {c} outputs, those of the operator {}",
+                operator.outputs()
+            )));
+        }
+        let batches = operator.batches(&functions, batch, math)?;
+        let square = || Small::zeros(device, [k, k]);
         let empty = || Tensor::zeros(device, &[0]);
-        Ok(Stepper { psi: empty()?, kpsi: empty()?, gradient: empty()?, norm: Tensor::zeros(device, &[1])? })
+        Ok(Stepper {
+            control: Control::new(device, batches.most(), objective.eigenvalues(k))?,
+            buffers: Buffers {
+                points: Points::empty(&functions)?,
+                psi: empty()?,
+                kpsi: empty()?,
+                covariance: square()?,
+                r: square()?,
+                unbiased: square()?,
+                gradient: Tensor::zeros(device, &[functions.network().parameters()])?,
+            },
+            replay: Replay::new(device, batches.recordable() && functions.stay_on_device())?,
+            math: batches.math(math),
+            seconds_per_step: None,
+            batches,
+            functions,
+            objective,
+            optimizer,
+            rng,
+        })
     }
 
-    /// Draws a batch, takes ψ and Kψ on it, has the objective make a gradient of them, and moves the parameters. Returns
-    /// what the objective found and the points of the batch. An error leaves the parameters as they were.
-    pub fn step(
-        &mut self,
-        action: &mut dyn Action,
-        functions: &mut Functions,
-        objective: &mut dyn Objective,
-        optimizer: &mut Optimizer,
-        rng: &mut Rng,
-        batch: usize,
-    ) -> Result<(Outcome, usize)> {
-        let batch = action.sample(functions.device(), rng, batch)?;
-        let Stepper { psi, kpsi, gradient, norm } = self;
-        functions.forward(&batch.x, psi)?;
-        action.apply(&batch, psi, functions, kpsi)?;
-        let not_finite = |what: &str| Err(Error::Numerical(format!("{what} is not finite")));
-        if !compute::all_finite(psi) {
-            return not_finite("a network's output");
+    /// The same with every kernel launched by itself at every step.
+    pub fn without_graph(mut self) -> Result<Self> {
+        self.replay = Replay::new(self.functions.device(), false)?;
+        Ok(self)
+    }
+
+    /// The functions.
+    pub fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    /// The objective.
+    pub fn objective(&mut self) -> &mut dyn Objective {
+        self.objective.as_mut()
+    }
+
+    /// Points of a batch.
+    pub fn batch(&self) -> usize {
+        self.batches.size()
+    }
+
+    /// Makes the next steps, at most `most` and few enough that they end soon. An error is one of the device; what was not
+    /// finite is told in [`Steps::failure`], and leaves the parameters, the optimizer's count and the generator as they are
+    /// after the steps before it and the drawing of its batch.
+    pub fn steps(&mut self, most: usize) -> Result<Steps> {
+        let count = most.min(self.chunk());
+        if count == 0 {
+            return Ok(Steps { outcomes: vec![], failure: None });
         }
-        if !compute::all_finite(kpsi) {
-            return not_finite("the operator's action on a network");
+        let start = Instant::now();
+        let mut states = Vec::with_capacity(count);
+        let mut rng = self.rng.clone();
+        for _ in 0..count {
+            self.batches.draw(&mut rng);
+            states.push(rng.clone());
         }
-        let (covariance, r) = (form(psi, psi)?, form(psi, kpsi)?);
-        let unbiased = action.unbiased(&batch, psi, &covariance, &r)?;
-        let outcome = objective.step(&mut Step {
-            x: &batch.x,
-            psi,
-            kpsi,
-            covariance: &covariance,
-            r: &r,
-            unbiased: &unbiased,
-            functions,
-            gradient,
-        })?;
-        // A finite sum of squares has no term that is not, and none large enough to spoil a second moment.
-        compute::sum_squares(gradient, norm);
-        if !norm.to_host()?[0].is_finite() {
-            return not_finite("the gradient");
+        self.batches.bring()?;
+        self.optimizer.start(&mut self.control);
+        for _ in 0..count {
+            self.step()?;
         }
-        if !outcome.loss.is_finite() || outcome.eigenvalues.iter().any(|v| !v.is_finite()) {
-            return not_finite("the loss");
-        }
-        optimizer.step(&mut functions.parameters_mut().trained, gradient);
-        Ok((outcome, batch.x.shape()[0]))
+        let report = self.control.report(count)?;
+        let made = report.failure.map_or(count, |(step, _)| step);
+        self.optimizer.advance(made as u64);
+        // The step that failed has drawn its batch.
+        self.rng = states.swap_remove(made.min(count - 1));
+        self.seconds_per_step = Some(start.elapsed().as_secs_f64() / count as f64);
+        let width = 1 + self.objective.eigenvalues(self.functions.count());
+        let outcome = |row: &[f64]| Outcome { loss: row[0], eigenvalues: row[1..].to_vec() };
+        let failure = report.failure.map(|(_, what)| Error::Numerical(format!("{} is not finite", name(what))));
+        Ok(Steps { outcomes: report.record.chunks_exact(width).take(made).map(outcome).collect(), failure })
+    }
+
+    /// Steps of a chunk.
+    fn chunk(&self) -> usize {
+        let most = self.batches.most();
+        self.seconds_per_step.map_or(FIRST.min(most), |each| ((SECONDS / each) as usize).clamp(1, most))
+    }
+
+    /// One step: a batch, ψ and Kψ on it, the objective's gradient, and the move of the parameters.
+    fn step(&mut self) -> Result<()> {
+        let Stepper { batches, functions, objective, optimizer, control, buffers, replay, math, .. } = self;
+        let (device, math) = (functions.device(), *math);
+        let Buffers { points, psi, kpsi, covariance, r, unbiased, gradient } = buffers;
+        replay.run(|| {
+            device.with_math(Math::F32, || {
+                batches.begin(control, points)?;
+                functions.envelope_ahead(points.envelope.take());
+                device.with_math(math, || functions.forward(&points.x, psi))?;
+                batches.apply(control, points, functions, psi, kpsi)?;
+                let all = 0..psi.shape()[1] * psi.shape()[2];
+                small::form(psi, psi, all.clone(), covariance)?;
+                small::form(psi, kpsi, all, r)?;
+                control.check_finite([(covariance, NonFinite::Output), (r, NonFinite::Image)]);
+                let unbiased = batches.unbiased(psi, covariance, r, unbiased)?;
+                let x = &points.x;
+                objective.step(&mut Step {
+                    x,
+                    psi,
+                    kpsi,
+                    covariance,
+                    r,
+                    unbiased,
+                    control,
+                    functions,
+                    gradient,
+                    math,
+                })?;
+                points.envelope = functions.envelope_ahead(None);
+                optimizer.end_step(control, &mut functions.parameters_mut().trained, gradient);
+                Ok(())
+            })
+        })
+    }
+}
+
+fn name(what: NonFinite) -> &'static str {
+    match what {
+        NonFinite::Output => "a network's output",
+        NonFinite::Image => "the operator's action on a network",
+        NonFinite::Gradient => "the gradient",
+        NonFinite::Loss => "the loss",
+        NonFinite::Problem => "the solution of the batch's eigenproblem",
     }
 }

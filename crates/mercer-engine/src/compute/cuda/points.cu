@@ -1,13 +1,13 @@
-// How operators that are no kernels act on a batch: what of it is not a matrix product.
+// Functions at points: rows and blocks that are gathered, weights, derivatives, and sums over a sparse matrix.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define EACH(i, n) for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (u64)gridDim.x * blockDim.x)
 
-// Sampled functions first, first + 1, ... at all m values, part [count, m], into columns of f [m, samples].
-extern "C" __global__ void lay_samples(u64 count, u64 m, u64 samples, u64 first, const float* part, float* f) {
-    EACH(i, count * m) f[i % m * samples + first + i / m] = part[i];
+// Rows of part [count, m] into the columns first, first + 1, ... of out [m, columns].
+extern "C" __global__ void place_columns(u64 count, u64 m, u64 columns, u64 first, const float* part, float* out) {
+    EACH(i, count * m) out[i % m * columns + first + i / m] = part[i];
 }
 
 // out[a, b] = k[rows[a], rows[b]]; k [n, n], out [batch, batch].
@@ -16,7 +16,7 @@ extern "C" __global__ void gather_block(u64 batch, u64 n, const u32* rows, const
 }
 
 // psi[j, p, o] *= w[p]; psi [k, b, c], `total` numbers.
-extern "C" __global__ void times_weights(u64 total, u64 b, u64 c, const float* w, float* psi) {
+extern "C" __global__ void scale_points(u64 total, u64 b, u64 c, const float* w, float* psi) {
     EACH(i, total) psi[i] *= w[i / c % b];
 }
 
@@ -67,40 +67,41 @@ extern "C" __global__ void radial_jet(u64 b, u64 d, double scale, const float* x
     }
 }
 
-// (shift f - H f)/scale with H f = -lap f - grad ln q . grad f + U f from the jets [k, d + 2, b] of k functions; the point p of
-// the batch has grad ln q and U in row rows[p] of local [., d + 1].
-extern "C" __global__ void hamiltonian(u64 k, u64 b, u64 d, double shift, double scale, const u32* rows, const float* local,
-                                       const float* jet, float* out) {
-    EACH(i, k * b) {
-        const float* here = local + rows[i % b] * (d + 1);
-        const float* f = jet + i / b * (d + 2) * b + i % b;
+// (shift f - L f)/scale with L f = -lap f - v . grad f + u f from the jets [k, d + 2, b, c] of k functions; the point p of the
+// batch has v and u in row rows[p] of field [., d + 1].
+extern "C" __global__ void elliptic(u64 k, u64 b, u64 c, u64 d, double shift, double scale, const u32* rows, const double* field,
+                                    const float* jet, float* out) {
+    u64 m = b * c;
+    EACH(i, k * m) {
+        const double* here = field + rows[i % m / c] * (d + 1);
+        const float* f = jet + i / m * (d + 2) * m + i % m;
         double drift = 0.0;
-        for (u64 a = 0; a < d; ++a) drift += (double)here[a] * f[(1 + a) * b];
-        double image = (double)here[d] * f[0] - f[(1 + d) * b] - drift;
+        for (u64 a = 0; a < d; ++a) drift += here[a] * f[(1 + a) * m];
+        double image = here[d] * f[0] - f[(1 + d) * m] - drift;
         out[i] = (shift * f[0] - image) / scale;
     }
 }
 
-// list[place + s] = neighbour s of point rows[p], one block for each p of the batch; places [steps, b] holds where the
-// neighbours of each point begin. control: see control.cuh.
-extern "C" __global__ void list_neighbours(const u32* control, const u32* places, const u32* rows, const u32* starts,
-                                           const u32* neighbours, u32* list) {
-    u32 p = blockIdx.x, first = starts[rows[p]], degree = starts[rows[p] + 1] - first;
+// list[place + s] = column s of row rows[p] of a sparse matrix, one block for each p of the batch; places [steps, b] holds where
+// the columns of each row begin in the list. control: see control.cuh.
+extern "C" __global__ void list_columns(const u32* control, const u32* places, const u32* rows, const u32* starts,
+                                        const u32* columns, u32* list) {
+    u32 p = blockIdx.x, first = starts[rows[p]], count = starts[rows[p] + 1] - first;
     u32 place = places[(u64)control[0] * gridDim.x + p];
-    for (u32 s = threadIdx.x; s < degree; s += blockDim.x) list[place + s] = neighbours[first + s];
+    for (u32 s = threadIdx.x; s < count; s += blockDim.x) list[place + s] = columns[first + s];
 }
 
-// f + (P f - f)/shift at the points rows[p], P f = sum_s shares_s f(neighbour s); psi, out [k, b]. there [k, m] holds f at
-// the list of list_neighbours, or, without places, at all m points.
-extern "C" __global__ void walk(u64 k, u64 b, u64 m, double shift, const u32* control, const u32* places, const u32* rows,
-                                const u32* starts, const u32* neighbours, const double* shares, const float* there,
-                                const float* psi, float* out) {
+// f + (P f - f)/shift in the rows rows[p] of a sparse matrix P; psi, out [k, b]. there [k, m] holds f at the list of
+// list_columns, or, without places, at all m columns.
+extern "C" __global__ void sparse_rows(u64 k, u64 b, u64 m, double shift, const u32* control, const u32* places, const u32* rows,
+                                       const u32* starts, const u32* columns, const double* values, const float* there,
+                                       const float* psi, float* out) {
     EACH(i, k * b) {
-        u32 row = rows[i % b], first = starts[row], degree = starts[row + 1] - first;
+        u32 row = rows[i % b], first = starts[row], count = starts[row + 1] - first;
         u32 place = places ? places[control[0] * b + i % b] : 0;
-        const float* values = there + i / b * m;
-        double walked = 0.0, f = psi[i];
-        for (u32 s = 0; s < degree; ++s) walked += shares[first + s] * values[places ? place + s : neighbours[first + s]];
-        out[i] = f + (walked - f) / shift;
+        const float* at = there + i / b * m;
+        double sum = 0.0, f = psi[i];
+        for (u32 s = 0; s < count; ++s) sum += values[first + s] * at[places ? place + s : columns[first + s]];
+        out[i] = f + (sum - f) / shift;
     }
 }

@@ -1,0 +1,83 @@
+//! Entry by entry.
+
+use super::{Small, Vector, View};
+use crate::compute::Tensor;
+use crate::compute::cuda::small as cuda;
+use crate::compute::gemm::Store;
+
+/// `out ← A ∘ B`, the product entry by entry; all `[m, n]`.
+pub fn multiply(a: &Small, b: &Small, out: &mut Small) {
+    b.expect(a.shape());
+    out.expect(a.shape());
+    match out.gpu() {
+        Some(gpu) => cuda::multiply(gpu, a, b, out),
+        None => out.set(a.host() * b.host()),
+    }
+}
+
+/// `out_i ← a_i/b_i`, zero where `b_i ≤ 0`; `a`, `b` `[n]`, `out` `[1, n]`.
+pub fn divide(a: Vector<'_>, b: Vector<'_>, out: &mut Small) {
+    assert_eq!(a.len(), b.len(), "a quotient of vectors of different lengths");
+    out.expect([1, a.len()]);
+    if let Some(gpu) = out.gpu() {
+        return cuda::divide(gpu, a, b, out);
+    }
+    let quotient = |(a, b): (&f64, &f64)| if *b > 0.0 { a / b } else { 0.0 };
+    let row: ndarray::Array1<f64> = a.host().iter().zip(b.host()).map(quotient).collect();
+    out.set(row.insert_axis(ndarray::Axis(0)));
+}
+
+/// `out ← α Σ_ij A_ij B_ij`, or that added, with α the product of the factors of both; `out` `[1, 1]`.
+pub fn inner<'a>(a: impl Into<View<'a>>, b: impl Into<View<'a>>, store: Store, out: &mut Small) {
+    let (a, b) = (a.into(), b.into());
+    assert_eq!(a.shape(), b.shape(), "an inner product of matrices of different shapes");
+    out.expect([1, 1]);
+    match out.gpu() {
+        Some(gpu) => cuda::inner(gpu, a, b, store, out),
+        None => put(a.scale * b.scale * (&a.host() * &b.host()).sum(), store, out),
+    }
+}
+
+/// `out ← α Σ_i v_i`, or that added; `out` `[1, 1]`.
+pub fn sum(alpha: f64, v: Vector<'_>, store: Store, out: &mut Small) {
+    out.expect([1, 1]);
+    match out.gpu() {
+        Some(gpu) => cuda::sum(gpu, alpha, v, store, out),
+        None => put(alpha * v.host().iter().sum::<f64>(), store, out),
+    }
+}
+
+fn put(value: f64, store: Store, out: &mut Small) {
+    let old = if store == Store::Add { out.host()[[0, 0]] } else { 0.0 };
+    let value = if store == Store::Add { old + value } else { value };
+    out.set(ndarray::array![[value]]);
+}
+
+/// The unbiased estimate, from B of n points, of `(1/n²) Σ_ab f_i(x_a) κ(x_a,x_b) f_j(x_b)` over all n:
+/// `out ← (1 − 1/n) (R − D) B/(B−1) + D B/n`, where R is its value on the batch and `D = own · at_0/size` is the part of
+/// R from pairs of a point with itself. Without `at`, `D = own/size`. With `B < 2` it is R. All `[k, k]`.
+pub fn without_bias(
+    r: &Small,
+    own: &Small,
+    at: Option<&Tensor>,
+    size: f64,
+    [batch, points]: [usize; 2],
+    out: &mut Small,
+) {
+    own.expect(r.shape());
+    out.expect(r.shape());
+    let (b, n) = (batch as f64, points as f64);
+    let shares = if batch < 2 { [1.0, 1.0] } else { [(1.0 - 1.0 / n) * b / (b - 1.0), b / n] };
+    if let Some(gpu) = out.gpu() {
+        // With equal shares D cancels; it is left out because it may not be finite.
+        return cuda::without_bias(gpu, r, (batch > 1).then_some(own), at, size, shares, out);
+    }
+    if batch < 2 {
+        return out.set(r.host().clone());
+    }
+    let own = match at {
+        Some(at) => own.host() * f64::from(at.host()[0]) / size,
+        None => own.host() / size,
+    };
+    out.set((r.host() - &own) * shares[0] + own * shares[1]);
+}

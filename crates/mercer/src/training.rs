@@ -1,0 +1,317 @@
+//! The loop around training steps: validation, checkpoints, resuming, recovery, interrupts, progress.
+
+use crate::model::Bundle;
+use crate::{Error, FitContext, Result};
+use ndarray::Array2;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Why training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// All steps were done.
+    Budget,
+    /// The validation residual had stopped falling.
+    Converged,
+    /// It was interrupted.
+    Interrupted,
+}
+
+/// What is trained.
+pub(crate) trait Task {
+    /// Its name in progress updates.
+    fn name(&self) -> &'static str;
+
+    /// What must agree between a checkpoint and the run that continues it.
+    fn identity(&self) -> String;
+
+    /// Steps done, and steps in all.
+    fn steps(&self) -> (u64, u64);
+
+    /// Makes one step or more, none of them beyond the next validation.
+    fn advance(&mut self) -> Result<()>;
+
+    /// Whether a validation is due.
+    fn due(&self) -> bool;
+
+    /// Validates.
+    fn validate(&mut self) -> Result<()>;
+
+    /// Whether more steps are of no use.
+    fn converged(&self) -> bool {
+        false
+    }
+
+    /// How it stands, in a few words; `rate` steps are made a second, and `left` seconds remain.
+    fn report(&mut self, rate: f64, left: f64) -> Result<String>;
+
+    /// Whether checkpoints may be taken between validations.
+    fn saves_anywhere(&self) -> bool {
+        false
+    }
+
+    /// Puts all that changes from step to step into a checkpoint.
+    fn save(&mut self, bundle: &mut Bundle) -> Result<()>;
+
+    /// Takes it out again.
+    fn load(&mut self, bundle: &Bundle) -> Result<()>;
+
+    /// Goes back to the checkpoint `good` after a step that was not finite, and changes what may help; false where nothing can.
+    fn recover(&mut self, _good: &Bundle) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// Where checkpoints go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Saving<'a> {
+    /// The file.
+    pub path: Option<&'a Path>,
+    /// Seconds between checkpoints.
+    pub seconds: f64,
+    /// Whether a file that exists is continued.
+    pub resume: bool,
+}
+
+/// Recoveries from non-finite steps before training gives up.
+const MOST_RECOVERIES: usize = 5;
+
+/// A run of a [`Task`], apart from the task itself.
+pub(crate) struct Run<'a> {
+    saving: Saving<'a>,
+    context: &'a FitContext<'a>,
+    /// The last good state.
+    checkpoint: Checkpoint,
+    /// Times that a step was not finite.
+    pub recoveries: usize,
+    /// What the user should know, in words.
+    pub notes: Vec<String>,
+    /// Seconds of the parts of the run before this one.
+    seconds_before: f64,
+    first_step: u64,
+    started: Instant,
+    saved: Instant,
+    reported: Option<Instant>,
+}
+
+impl<'a> Run<'a> {
+    /// Runs `task` to its end, from its checkpoint where there is one to resume.
+    pub fn new(task: &mut dyn Task, saving: Saving<'a>, context: &'a FitContext<'a>) -> Result<Run<'a>> {
+        let now = Instant::now();
+        let mut run = Run {
+            saving,
+            context,
+            checkpoint: Checkpoint::default(),
+            recoveries: 0,
+            notes: vec![],
+            seconds_before: 0.0,
+            first_step: 0,
+            started: now,
+            saved: now,
+            reported: None,
+        };
+        run.keep(task)?;
+        if let Some(path) = saving.path.filter(|_| saving.resume) {
+            run.resume(task, path)?;
+        }
+        // A path that cannot be written to is reported now, not after half an hour.
+        run.write()?;
+        Ok(run)
+    }
+
+    fn resume(&mut self, task: &mut dyn Task, path: &Path) -> Result<()> {
+        if !path.exists() {
+            self.note(task, format!("there is no checkpoint at {}; started from the beginning", path.display()));
+            return Ok(());
+        }
+        let checkpoint = Checkpoint::read(path, &task.identity())?;
+        let mut load = |bundle: &Bundle| -> Result<()> {
+            self.recoveries = bundle.value("recoveries")?;
+            self.notes = bundle.value("notes")?;
+            self.seconds_before = bundle.value("seconds")?;
+            task.load(bundle)
+        };
+        load(&checkpoint.0).map_err(|e| Error::file(path, e.to_string()))?;
+        (self.checkpoint, self.first_step) = (checkpoint, task.steps().0);
+        Ok(())
+    }
+
+    /// Trains until the end; whatever happens, the last good state goes to the file.
+    pub fn run(&mut self, task: &mut dyn Task) -> Result<Stop> {
+        let stop = self.train(task).map_err(|error| self.rescue(error))?;
+        self.write()?;
+        Ok(stop)
+    }
+
+    fn train(&mut self, task: &mut dyn Task) -> Result<Stop> {
+        loop {
+            if self.context.interrupted() {
+                self.keep(task)?;
+                return Ok(Stop::Interrupted);
+            }
+            if task.due() {
+                if let Err(error) = task.validate() {
+                    self.recover(task, error)?;
+                    continue;
+                }
+                self.keep(task)?;
+            }
+            let (done, all) = task.steps();
+            if done >= all {
+                return Ok(Stop::Budget);
+            }
+            if task.converged() {
+                return Ok(Stop::Converged);
+            }
+            if self.saved.elapsed().as_secs_f64() >= self.saving.seconds {
+                if task.saves_anywhere() {
+                    self.keep(task)?;
+                }
+                self.write()?;
+            }
+            match task.advance() {
+                Ok(()) => self.report(task)?,
+                Err(error) => self.recover(task, error)?,
+            }
+        }
+    }
+
+    /// Back to the last good state, where the task can go on from there.
+    fn recover(&mut self, task: &mut dyn Task, cause: Error) -> Result<()> {
+        let Error::Numerical(what) = cause else { return Err(cause) };
+        let step = task.steps().0;
+        if !task.recover(&self.checkpoint.0)? {
+            return Err(Error::Numerical(what));
+        }
+        if self.recoveries == MOST_RECOVERIES {
+            self.write()?;
+            let saved = self.saving.path.map(|path| format!("; the last good state is in {}", path.display()));
+            return Err(Error::Numerical(format!(
+                "training by {} broke down at step {step}: {what}, after {MOST_RECOVERIES} recoveries at half the learning rate each; use a smaller learning rate{}",
+                task.name(),
+                saved.unwrap_or_default()
+            )));
+        }
+        self.recoveries += 1;
+        self.note(task, format!("step {step}: {what}; went back to step {} at half the learning rate", task.steps().0));
+        self.keep(task)
+    }
+
+    /// Adds what the user should know.
+    pub fn note(&mut self, task: &dyn Task, note: String) {
+        let (done, all) = task.steps();
+        self.context.progress.step(task.name(), done as usize, all as usize, &note);
+        self.notes.push(note);
+    }
+
+    fn report(&mut self, task: &mut dyn Task) -> Result<()> {
+        if self.reported.is_some_and(|at| at.elapsed() <= Duration::from_millis(100)) {
+            return Ok(());
+        }
+        self.reported = Some(Instant::now());
+        let (done, all) = task.steps();
+        let rate = (done - self.first_step) as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
+        let note = task.report(rate, (all - done) as f64 / rate.max(1e-9))?;
+        self.context.progress.step(task.name(), done as usize, all as usize, &note);
+        Ok(())
+    }
+
+    /// Makes the present state the last good one.
+    fn keep(&mut self, task: &mut dyn Task) -> Result<()> {
+        let mut bundle = Bundle::default();
+        bundle.set("kind", "checkpoint");
+        bundle.set("identity", task.identity());
+        bundle.set("recoveries", self.recoveries);
+        bundle.set("notes", &self.notes);
+        bundle.set("seconds", self.seconds());
+        task.save(&mut bundle)?;
+        self.checkpoint = Checkpoint(bundle);
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        if let Some(path) = self.saving.path {
+            self.checkpoint.0.write(path)?;
+        }
+        self.saved = Instant::now();
+        Ok(())
+    }
+
+    /// The error of a device that failed, with what was kept: the last good state is in host memory.
+    fn rescue(&mut self, error: Error) -> Error {
+        let failed = matches!(error, Error::Device(_) | Error::DeviceMemory { .. });
+        let Some(path) = self.saving.path.filter(|_| failed) else { return error };
+        let kept = match self.write() {
+            Ok(()) => format!("the last good state is in {}; training can resume from it", path.display()),
+            Err(e) => format!("the last good state could not be written: {e}"),
+        };
+        match error {
+            Error::DeviceMemory { device, what, needed, free, instead } => {
+                Error::DeviceMemory { device, what, needed, free, instead: format!("{instead}; {kept}") }
+            }
+            Error::Device(what) => Error::Device(format!("{what}; {kept}")),
+            other => other,
+        }
+    }
+
+    /// Seconds of all parts of the run.
+    pub fn seconds(&self) -> f64 {
+        self.seconds_before + self.started.elapsed().as_secs_f64()
+    }
+}
+
+/// The state of a run at one step, in memory (to go back to) and in a file (to resume from).
+#[derive(Clone, Debug, Default)]
+struct Checkpoint(Bundle<'static>);
+
+impl Checkpoint {
+    /// Reads a file, which must be the checkpoint of the run of this identity.
+    fn read(path: &Path, identity: &str) -> Result<Checkpoint> {
+        let bundle = Bundle::read(path)?;
+        let named = |e: Error| Error::file(path, format!("is not a checkpoint: {e}"));
+        let there = bundle.text("identity").map_err(named)?;
+        if there != identity {
+            return Err(Error::file(
+                path,
+                format!(
+                    "is the checkpoint of another run ({there}); this one is {identity}. Give the same options, or another checkpoint"
+                ),
+            ));
+        }
+        Ok(Checkpoint(bundle))
+    }
+}
+
+/// Puts numbers into a checkpoint; double precision keeps them exactly.
+pub(crate) fn put_numbers(bundle: &mut Bundle, name: &str, numbers: &[f32]) {
+    let wide: Vec<f64> = numbers.iter().copied().map(f64::from).collect();
+    bundle.put(name, Array2::from_shape_vec((1, wide.len()), wide).expect("one row"));
+}
+
+/// Takes them out again.
+pub(crate) fn numbers(bundle: &Bundle, name: &str) -> Result<Vec<f32>> {
+    Ok(bundle.matrix(name)?.iter().map(|v| *v as f32).collect())
+}
+
+/// Puts an optimizer into a checkpoint.
+pub(crate) fn put_optimizer(bundle: &mut Bundle, optimizer: &crate::net::Optimizer) -> Result<()> {
+    let mut state = optimizer.state()?;
+    for (name, moment) in MOMENTS.into_iter().zip(&mut state.moments) {
+        put_numbers(bundle, name, &std::mem::take(moment));
+    }
+    bundle.set("optimizer", &state);
+    Ok(())
+}
+
+/// Takes it out again.
+pub(crate) fn load_optimizer(bundle: &Bundle, optimizer: &mut crate::net::Optimizer) -> Result<()> {
+    let mut state: crate::net::OptimizerState = bundle.value("optimizer")?;
+    for (name, moment) in MOMENTS.into_iter().zip(&mut state.moments) {
+        *moment = numbers(bundle, name)?;
+    }
+    optimizer.restore(&state)
+}
+
+const MOMENTS: [&str; 2] = ["moment.first", "moment.second"];
