@@ -37,4 +37,4 @@ pub mod model;
 pub mod operator;
 pub mod spectrum;
 
-pub use mercer_engine::{Error, Result, compute, error, linalg, net, rng, simd, special};
+pub use mercer_engine::{Error, Result, compute, error, linalg, net, rng, simd, special, syntax};

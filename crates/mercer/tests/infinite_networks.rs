@@ -211,7 +211,7 @@ fn kernels_read_back_as_they_are_shown() {
 fn slips_are_named() {
     for (text, says) in [
         ("ntk(act=rellu)", "did you mean 'relu'"),
-        ("ntk(act=banana)", "one of identity, relu"),
+        ("ntk(act=banana)", "(known: identity, relu"),
         ("ntk(depth=1.5)", "whole number"),
         ("ntk(depth=-1)", "whole number"),
         ("ntk(w_var=0)", "above 0"),
@@ -221,7 +221,7 @@ fn slips_are_named() {
         ("ntk('dense relu relu dense')", "right before it"),
         ("ntk('relu dense')", "right before it"),
         ("ntk('dense(0)')", "whole number"),
-        ("ntk('dense(3, c=1)')", "no option 'c'"),
+        ("ntk('dense(3, c=1)')", "no parameter 'c'"),
         ("ntk('dense(w_var=-1)')", "above 0"),
         ("ntk('dense(w_var=1, w=1)')", "not both"),
         ("ntk('dense(3')", "closing bracket"),
@@ -232,6 +232,8 @@ fn slips_are_named() {
         ("rbf('dense')", "takes no text"),
         ("ntk(layers=3)", "a text in quotes"),
         ("ntk('res dense')", "in brackets"),
+        ("ntk('dense bn relu dense')", "bn has no kernel at infinite width"),
+        ("ntk('conv(3) relu maxpool(2) gap dense', shape=8x8x1)", "maxpool has no kernel at infinite width"),
         ("ntk('res(relu) dense')", "right before it"),
         ("ntk('dense res(relu) dense')", "must end with dense or conv"),
         ("ntk('dense res(res(res(res(res(dense)))))')", "deeper than 4"),

@@ -2,8 +2,9 @@
 //!
 //! An image is a row of `channels·height·width` numbers, channel by channel, row by row.
 
-use super::activation::{Activation, apply_rows};
+use super::activation::apply_rows;
 use super::cuda::{convolution as cuda, images};
+use super::formula::Activation;
 use super::gemm::Store;
 use super::parallel::{Parts, block, for_each};
 use super::tensor::{Stack, StackMut, Tensor};

@@ -1,6 +1,6 @@
 //! Networks whose covariance is a function of `(x·x', ‖x‖², ‖x'‖²)`.
 
-use super::{DEEPEST, Side, Step};
+use super::{DEEPEST, Expectations, Side, Step};
 use crate::kernel::Pair;
 use crate::simd::Num;
 

@@ -1,7 +1,8 @@
 //! Networks that look at pictures, by the definition: the covariance of every pair of positions. The operator's tiles
 //! compute the same in a better order (`operator/pictures/`); this is the oracle.
 
-use super::{Network, Side, Step, Window};
+use super::{Expectations, Network, Side, Step};
+use crate::net::Window;
 
 /// The covariances of two pictures x, x' between all positions, `[h·w, h·w]` each.
 #[derive(Clone)]
