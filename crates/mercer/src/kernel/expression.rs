@@ -50,7 +50,7 @@ impl Expression {
     }
 
     /// The kernel, with every `median` replaced by the median distance of (a sample of) the points `x` `[n, d]`, and
-    /// pictures of the shape that `x` has.
+    /// images of the shape that `x` has.
     pub fn resolve(&self, x: ArrayView2<f64>, seed: u64) -> Result<Kernel> {
         build(&self.root, Some(x.ncols()), &|entry| median_distance(x, entry.statistic, seed))
     }

@@ -32,7 +32,7 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A text in quotes.
     Text,
-    /// The shape of a picture, `28x28x1`: height, width, channels.
+    /// The shape of an image, `28x28x1`: height, width, channels.
     Shape,
 }
 

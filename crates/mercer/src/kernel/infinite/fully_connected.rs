@@ -56,7 +56,7 @@ pub(super) fn kernel<R: Num, const NTK: bool>(steps: &[Step], pair: Pair<R>) -> 
                 now.a = now.a + other.a;
                 now.b = now.b + other.b;
             }
-            // A vector is flat already; the other steps need pictures.
+            // A vector is flat already; the other steps need images.
             Step::Flatten | Step::Conv(..) | Step::AvgPool(_) | Step::Gap => {}
         }
     }

@@ -14,7 +14,7 @@
 //! no kernel. A layer of weights may have its own `w_var` and `b_var` (or `w` and `b`, their roots). With a stride above 1,
 //! `pad=same` places windows as neural-tangents does, not as PyTorch does: see [`crate::net::Window`].
 //!
-//! Pictures are `shape=HxWxC`, their numbers stored channel by channel and row by row within a channel, as CIFAR-10 and MNIST
+//! Images are `shape=HxWxC`, their numbers stored channel by channel and row by row within a channel, as CIFAR-10 and MNIST
 //! are; without a shape, a kernel that meets its data guesses a square with one channel or three.
 //!
 //! # Conventions
@@ -33,9 +33,9 @@
 mod dual;
 mod fully_connected;
 mod hermite;
+mod images;
 mod network;
 mod phi;
-mod pictures;
 
 pub(crate) use hermite::{Series, TERMS};
 
@@ -102,7 +102,7 @@ const PARAMETERS: &[Parameter] = &[
         name: "shape",
         default: 0.0,
         kind: Kind::Shape,
-        help: "pictures' height, width and channels, such as 28x28x1; square ones are recognised",
+        help: "images' height, width and channels, such as 28x28x1; square ones are recognised",
     },
 ];
 
@@ -152,15 +152,15 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
         fully_connected::kernel::<R, NTK>(self.network.steps(), pair)
     }
 
-    /// `x/√d`, so that the statistic is `x·x'/d`; pictures by their channels.
+    /// `x/√d`, so that the statistic is `x·x'/d`; images by their channels.
     fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
         Some(&x / (self.network.inputs(x.ncols()) as f64).sqrt())
     }
 }
 
-/// `κ(x,x')` of two pictures, in f64 by the definition.
+/// `κ(x,x')` of two images, in f64 by the definition.
 pub(super) fn value(network: &Network, ntk: bool, x: &[f64], y: &[f64]) -> f64 {
     let scale = 1.0 / (network.inputs(x.len()) as f64).sqrt();
     let [x, y] = [x, y].map(|v| v.iter().map(|v| v * scale).collect::<Vec<f64>>());
-    pictures::kernel(network, ntk, &x, &y)
+    images::kernel(network, ntk, &x, &y)
 }

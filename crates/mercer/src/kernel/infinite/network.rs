@@ -102,24 +102,24 @@ impl Network {
             return Err(Error::input("it has no layer with weights; write for example dense relu dense"));
         }
         let shape = if description.any(|layer| matches!(layer, Conv { .. } | AvgPool(_) | Gap)) {
-            Some(picture(shape.or(description.image.map(|[c, h, w]| [h, w, c])), inputs)?)
+            Some(image_shape(shape.or(description.image.map(|[c, h, w]| [h, w, c])), inputs)?)
         } else {
             None
         };
-        let end = walk(&layers, At { picture: shape.map(|[h, w, _]| (h, w)), gaussian: false })?;
-        if end.picture.is_some() {
-            return Err(Error::input("it ends with a picture; add gap or flatten, and then dense"));
+        let end = walk(&layers, At { image: shape.map(|[h, w, _]| (h, w)), gaussian: false })?;
+        if end.image.is_some() {
+            return Err(Error::input("it ends with an image; add gap or flatten, and then dense"));
         }
         let steps = steps(&layers, variances);
         Ok(Network { layers, variances, plain: None, shape, steps })
     }
 
-    /// `[height, width, channels]` of the pictures, for a network that looks at them.
+    /// `[height, width, channels]` of the images, for a network that looks at them.
     pub fn shape(&self) -> Option<[usize; 3]> {
         self.shape
     }
 
-    /// How many inputs a first unit adds up at each position: the channels of pictures, or all `d` numbers of a point.
+    /// How many inputs a first unit adds up at each position: the channels of images, or all `d` numbers of a point.
     pub fn inputs(&self, d: usize) -> usize {
         self.shape.map_or(d.max(1), |[_, _, channels]| channels)
     }
@@ -151,21 +151,21 @@ pub(in crate::kernel) fn parse_shape(text: &str) -> Option<[usize; 3]> {
     sides.collect::<Option<Vec<usize>>>()?.try_into().ok()
 }
 
-/// The pictures' shape as given, or guessed: a square with one channel or three.
-fn picture(given: Option<[usize; 3]>, inputs: Option<usize>) -> Result<[usize; 3]> {
+/// The images' shape as given, or guessed: a square with one channel or three.
+fn image_shape(given: Option<[usize; 3]>, inputs: Option<usize>) -> Result<[usize; 3]> {
     match (given, inputs) {
         (Some(shape), Some(d)) if shape.iter().product::<usize>() != d => {
             let [h, w, c] = shape;
             Err(Error::input(format!("shape={h}x{w}x{c} holds {} numbers, but the points have {d}", h * w * c)))
         }
         (Some(shape), _) => Ok(shape),
-        (None, None) => Err(Error::input("it looks at pictures; say their shape, such as shape=28x28x1")),
+        (None, None) => Err(Error::input("it sees images; say their shape, such as shape=28x28x1")),
         (None, Some(d)) => {
             let square = |c: usize| (1..=d).find(|side| side * side * c >= d).filter(|side| side * side * c == d);
             let guess = [1, 3].into_iter().find_map(|c| square(c).map(|side| [side, side, c]));
             guess.ok_or_else(|| {
                 Error::input(format!(
-                    "points of {d} numbers are no square pictures with 1 or 3 channels; say their shape, such as shape=28x20x1"
+                    "points of {d} numbers are no square images with 1 or 3 channels; say their shape, such as shape=28x20x1"
                 ))
             })
         }
@@ -200,7 +200,7 @@ fn widened(layers: &[LayerSpec], usual: Variances, depth: usize) -> Result<Vec<L
 #[derive(Clone, Copy, PartialEq)]
 struct At {
     /// Height and width, while there are positions.
-    picture: Option<(usize, usize)>,
+    image: Option<(usize, usize)>,
     /// Whether the units are normal in the limit, as a layer of weights leaves them and an activation needs them.
     gaussian: bool,
 }
@@ -211,32 +211,30 @@ fn walk(layers: &[LayerSpec], start: At) -> Result<At> {
 
 fn after(layer: &LayerSpec, at: At) -> Result<At> {
     let windows = |what: &str, window: &Window| {
-        let Some((h, w)) = at.picture else {
-            return Err(Error::input(format!("{what} comes after the picture has become one vector")));
+        let Some((h, w)) = at.image else {
+            return Err(Error::input(format!("{what} comes after the image has become one vector")));
         };
         let counts = (window.along(h).0, window.along(w).0);
         if counts.0 == 0 || counts.1 == 0 {
-            return Err(Error::input(format!("{what}({}) does not fit a picture of {h}×{w}", window.size)));
+            return Err(Error::input(format!("{what}({}) does not fit an image of {h}×{w}", window.size)));
         }
         Ok(Some(counts))
     };
     match layer {
-        LayerSpec::Dense { .. } if at.picture.is_some() => {
+        LayerSpec::Dense { .. } if at.image.is_some() => {
             Err(Error::input("dense needs one vector; put gap or flatten before it"))
         }
         LayerSpec::Dense { .. } => Ok(At { gaussian: true, ..at }),
-        LayerSpec::Conv { window, .. } => Ok(At { picture: windows("conv", window)?, gaussian: true }),
-        LayerSpec::AvgPool(window) => Ok(At { picture: windows("avgpool", window)?, ..at }),
+        LayerSpec::Conv { window, .. } => Ok(At { image: windows("conv", window)?, gaussian: true }),
+        LayerSpec::AvgPool(window) => Ok(At { image: windows("avgpool", window)?, ..at }),
         LayerSpec::Activation(Activation::Identity) => Ok(at),
         LayerSpec::Activation(phi) if !at.gaussian => {
             Err(Error::input(format!("{} needs a layer of weights (dense or conv) right before it", phi.name())))
         }
         LayerSpec::Activation(_) => Ok(At { gaussian: false, ..at }),
-        LayerSpec::Flatten => Ok(At { picture: None, ..at }),
-        LayerSpec::Gap if at.picture.is_none() => {
-            Err(Error::input("gap comes after the picture has become one vector"))
-        }
-        LayerSpec::Gap => Ok(At { picture: None, ..at }),
+        LayerSpec::Flatten => Ok(At { image: None, ..at }),
+        LayerSpec::Gap if at.image.is_none() => Err(Error::input("gap comes after the image has become one vector")),
+        LayerSpec::Gap => Ok(At { image: None, ..at }),
         LayerSpec::Residual { body, shortcut } => {
             let pools = |l: &LayerSpec| matches!(l, LayerSpec::AvgPool(_) | LayerSpec::Flatten | LayerSpec::Gap);
             if body.iter().chain(shortcut).any(pools) {
@@ -254,12 +252,12 @@ fn after(layer: &LayerSpec, at: At) -> Result<At> {
             if stride(body) != stride(shortcut) {
                 return Err(Error::input("the two branches of res have different strides, so they cannot be added"));
             }
-            if end.picture != short.picture {
-                let side = |at: At| at.picture.map_or("a vector".into(), |(h, w)| format!("{h}×{w}"));
+            if end.image != short.image {
+                let side = |at: At| at.image.map_or("a vector".into(), |(h, w)| format!("{h}×{w}"));
                 let (a, b) = (side(end), side(short));
                 return Err(Error::input(format!("the two branches of res give {a} and {b}, which cannot be added")));
             }
-            Ok(At { picture: end.picture, gaussian: end.gaussian && short.gaussian })
+            Ok(At { image: end.image, gaussian: end.gaussian && short.gaussian })
         }
         _ => unreachable!("layers without a kernel are refused first"),
     }
