@@ -3,7 +3,7 @@
 use crate::args::Cli;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use mercer::error::nearest;
+use mercer::error::did_you_mean;
 use std::error::Error;
 
 /// What is wrong with the arguments and what to do; `None` for what is not a mistake, such as `--help`.
@@ -21,18 +21,17 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
     Some(match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let (word, program) = (text(ContextKind::InvalidSubcommand), Cli::command());
-            let known: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
-            format!("there is no command called `{word}`; {}", hint(&word, &known))
+            let known = program.get_subcommands().map(clap::Command::get_name);
+            format!("unknown command '{word}'{}", did_you_mean(&word, known))
         }
         ErrorKind::UnknownArgument => match text(ContextKind::SuggestedArg) {
             near if near.is_empty() => format!("`{argument}` is not expected here; --help lists the options"),
-            near => format!("there is no option `{argument}`; did you mean `{near}`?"),
+            near => format!("there is no option '{argument}'; did you mean '{near}'?"),
         },
         ErrorKind::InvalidValue if value.is_empty() => format!("{argument} needs a value"),
         ErrorKind::InvalidValue => {
             let known = texts(ContextKind::ValidValue);
-            let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            format!("{argument} cannot be `{value}`; {}", hint(&value, &known))
+            format!("{argument} cannot be '{value}'{}", did_you_mean(&value, known.iter().map(String::as_str)))
         }
         ErrorKind::ValueValidation => match error.source() {
             Some(why) => format!("{argument} cannot be `{value}`: {why}"),
@@ -67,11 +66,4 @@ pub fn with_options(message: &str) -> String {
     OPTIONS
         .iter()
         .fold(message.to_owned(), |message, (advice, option)| message.replace(advice, &format!("{advice} ({option})")))
-}
-
-fn hint(word: &str, known: &[&str]) -> String {
-    match nearest(word, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("it is one of {}", known.join(", ")),
-    }
 }

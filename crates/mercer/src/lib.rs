@@ -40,4 +40,4 @@ pub mod spectrum;
 mod training;
 
 pub use context::{FitContext, Progress, Silent};
-pub use mercer_engine::{Error, Result, compute, error, linalg, net, rng, simd, special};
+pub use mercer_engine::{Error, Result, compute, error, linalg, net, rng, simd, special, syntax};

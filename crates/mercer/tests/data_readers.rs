@@ -268,9 +268,9 @@ fn npz_refuses_what_is_broken() {
     s.refuses("a.npz", [], &none, "is empty");
     s.refuses("b.npz", b"\x93NUMPY, not a zip", &none, "not an .npz archive");
     s.refuses("c.npz", &npz(true)[..200], &none, "truncated");
-    s.refuses("d.npz", npz(true), &key("oter"), "did you mean `other`?");
-    s.refuses("e.npz", npz(true), &key("zzzz"), "it holds");
-    s.refuses("f.npz", npz(true), &target("othr"), "did you mean `other`?");
+    s.refuses("d.npz", npz(true), &key("oter"), "did you mean 'other'?");
+    s.refuses("e.npz", npz(true), &key("zzzz"), "(known: ");
+    s.refuses("f.npz", npz(true), &target("othr"), "did you mean 'other'?");
     s.refuses("g.npz", npz(true), &target("other"), "target `other` has shape [3], but `X` has 2 rows");
     s.refuses("h.npz", archive(&[("readme.txt", b"hello".to_vec())]), &none, "holds no .npy array");
     s.refuses(
@@ -361,7 +361,7 @@ fn csv_refuses_what_is_broken() {
     s.refuses("i.csv", "1,2\n1e999,2\n", &none, "row 2, column 1 (counted from 1) is inf");
     s.refuses("j.csv", "1,2\n, 3\n", &none, "row 2, column 1 (counted from 1) is empty");
     s.refuses("k.csv", "1,a\n2,b\n", &none, "row 1, column 2 (counted from 1) is `a`, not a number; if");
-    s.refuses("l.csv", HOUSES, &target("prise"), "did you mean `price`?");
+    s.refuses("l.csv", HOUSES, &target("prise"), "did you mean 'price'?");
     s.refuses("m.csv", HOUSES, &target("4"), "no column 4");
     s.refuses("n.csv", "1\n2\n", &target("1"), "leaves no feature");
     s.refuses("o.csv", "1,2\n1,b\n", &target("2"), "is `b`, text, but the target of row 1 is a number");
@@ -475,11 +475,11 @@ fn sources_that_are_not_there_are_named() {
     assert!(message("no/such/file.csv").contains("no/such/file.csv"));
     assert!(message("nowhere.npy").contains("nowhere.npy"));
     assert!(message("no/such/thing").contains("no/such/thing"));
-    assert!(message("digts").contains("did you mean `digits`?"));
-    assert!(message("fasion-mnist").contains("did you mean `fashion-mnist`?"));
-    assert!(message("somethingelse").contains("named sets are digits, circles"));
+    assert!(message("digts").contains("did you mean 'digits'?"));
+    assert!(message("fasion-mnist").contains("did you mean 'fashion-mnist'?"));
+    assert!(message("somethingelse").contains("known: digits, circles"));
     assert!(message("moons(n)").contains("parameters are written as in"));
-    assert!(message("moons(m=5)").contains("did you mean `n`?"));
+    assert!(message("moons(m=5)").contains("did you mean 'n'?"));
     assert!(message("moons(n=many)").contains("whole number, not `many`"));
     assert!(message("").contains("no data set called ``"));
     let s = Scratch::new();

@@ -3,8 +3,9 @@
 //!
 //! An image is stored as `[channels, height, width]`, contiguous and row-major.
 
-use super::activation::{Activation, apply_rows};
+use super::activation::apply_rows;
 use super::cuda::{convolution as cuda, images};
+use super::formula::Activation;
 use super::gemm::Store;
 use super::parallel::{Parts, block, for_each};
 use super::tensor::{Stack, StackMut, Tensor};

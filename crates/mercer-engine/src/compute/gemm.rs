@@ -1,7 +1,8 @@
 //! Matrix products of stacks, and the dense layer (product, bias, activation).
 
-use super::activation::{Activation, apply_rows, bias_activation};
+use super::activation::{apply_rows, bias_activation};
 use super::cuda::primitives as cuda;
+use super::formula::Activation;
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::tensor::{Stack, StackMut, Tensor};
 use faer::linalg::matmul::matmul;

@@ -28,6 +28,7 @@ mod conv;
 pub mod cuda;
 mod each;
 mod elementwise;
+mod formula;
 mod gemm;
 mod indices;
 mod jet;
@@ -45,7 +46,7 @@ mod sparse;
 mod tensor;
 mod update;
 
-pub use activation::{Activation, activation, activation_vjp, bias_slope};
+pub use activation::{activation, activation_vjp, bias_slope};
 pub use augment::{Move, shift_mirror};
 pub use batch_norm::{EPSILON, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average};
 pub use broadcast::{collect, spread};
@@ -55,6 +56,7 @@ pub use each::{add_product_each, multiply_each};
 pub use elementwise::{
     axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
 };
+pub use formula::{Activation, LEAK};
 pub use gemm::{Store, dense, gemm};
 pub use indices::{Indices, gather, gather_block};
 pub use jet::{jet, points_jet};

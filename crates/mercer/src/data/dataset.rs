@@ -233,12 +233,7 @@ pub(super) fn find_column(columns: &[String], target: &str) -> Result<usize> {
         }
         return Ok(if position > 0 { distance - 1 } else { d - distance });
     }
-    let hint = match crate::error::nearest(target, columns.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if d <= 12 => format!("the columns are {}", columns.join(", ")),
-        None => format!("the columns are {}, … {}", columns[..6].join(", "), columns[d - 1]),
-    };
-    Err(Error::input(format!("there is no column called `{target}`; {hint}")))
+    Err(Error::unknown("column", target, columns.iter().map(String::as_str)))
 }
 
 #[cfg(test)]
@@ -275,8 +270,8 @@ mod tests {
             ("5", "counted 1 to 4"),
             ("-5", "no column -5"),
             ("age", "columns 1 and 4"),
-            ("prise", "did you mean `price`?"),
-            ("zzzzzz", "the columns are age, price"),
+            ("prise", "did you mean 'price'?"),
+            ("zzzzzz", "(known: age, price"),
             ("-9223372036854775808", "no column"),
         ] {
             let message = find_column(&columns, target).unwrap_err().to_string();

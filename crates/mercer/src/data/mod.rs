@@ -18,12 +18,11 @@
 
 use std::path::Path;
 
-use call::Call;
+use crate::syntax::Call;
 
 use crate::{Error, Result};
 
 mod bytes;
-mod call;
 mod cifar;
 mod csv;
 mod dataset;
@@ -72,25 +71,20 @@ pub struct ReadOptions {
 /// let moons = open("moons(n=500, noise=0.1)", &ReadOptions::default())?;
 /// assert_eq!((moons.n(), moons.d()), (500, 2));
 /// let typo = open("mons", &ReadOptions::default()).unwrap_err();
-/// assert_eq!(typo.to_string(), "there is no data set called `mons`; did you mean `moons`?");
+/// assert!(typo.to_string().starts_with("unknown file or data set 'mons'; did you mean 'moons'?"));
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub fn open(source: &str, options: &ReadOptions) -> Result<Dataset> {
-    let call = Call::parse(source);
-    if let Some(call) = call.as_ref().filter(|c| named::exists(c.name)) {
-        return named::open(call, options);
+    let call = Call::parse("data set", source);
+    let name = source.split('(').next().unwrap_or_default().trim();
+    if named::exists(name) {
+        return named::open(&call?, options);
     }
     let path = Path::new(source);
     if path.exists() || format_of(path).is_some() || source.contains(['/', '\\']) {
         return open_file(path, options);
     }
-    match (call, source.split_once('(')) {
-        (Some(call), _) => Err(named::unknown(call.name)),
-        (None, Some((name, _))) if named::exists(name.trim()) => Err(Error::input(format!(
-            "`{source}` cannot be read; parameters are written as in moons(n=500, noise=0.1)"
-        ))),
-        _ => Err(named::unknown(source)),
-    }
+    Err(named::unknown(name))
 }
 
 /// The formats of files.

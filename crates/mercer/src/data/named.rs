@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::call::Call;
 use super::dataset::Dataset;
 use super::splits::{Part, Splits};
 use super::{ReadOptions, cifar, csv, embedded, generate, idx};
-use crate::error::nearest;
+use crate::syntax::Call;
 use crate::{Error, Result};
 
 /// One line of the catalogue.
@@ -231,14 +230,7 @@ fn find(name: &str) -> Option<&'static Named> {
 
 /// The error for a name that is not in the catalogue.
 pub(super) fn unknown(name: &str) -> Error {
-    let hint = match nearest(name, SETS.iter().map(|s| s.name)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!(
-            "it is not a file either; named sets are {}",
-            SETS.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")
-        ),
-    };
-    Error::input(format!("there is no data set called `{name}`; {hint}"))
+    Error::unknown("file or data set", name, SETS.iter().map(|s| s.name))
 }
 
 /// Opens a set of the catalogue.
@@ -251,7 +243,7 @@ fn open_in(folder: Option<&Path>, call: &Call, options: &ReadOptions) -> Result<
     let parameters = set.recipe.parameters();
     let known: Vec<&str> =
         parameters.split(", ").filter_map(|p| p.split('=').next()).filter(|key| !key.is_empty()).collect();
-    call.only(&known)?;
+    call.check(0, &known)?;
     let is_table = matches!(set.recipe, Recipe::Table { .. });
     if options.key.is_some() || (!is_table && (options.target.is_some() || options.header.is_some())) {
         return Err(Error::input(format!("`{}` has no options: target, header and key are for files", set.name)));
@@ -336,7 +328,7 @@ mod tests {
     }
 
     fn open_at(folder: Option<&Path>, source: &str) -> Result<Dataset> {
-        open_in(folder, &Call::parse(source).unwrap(), &ReadOptions::default())
+        open_in(folder, &Call::parse("data set", source).unwrap(), &ReadOptions::default())
     }
 
     #[test]
@@ -352,7 +344,7 @@ mod tests {
         let higgs = open_at(Some(folder.path()), "higgs(part=all)").unwrap();
         assert_eq!(higgs.y, Some(Target::Classes { labels: vec![1, 0], names: vec!["0".into(), "1".into()] }));
         let first = ReadOptions { target: Some("1".into()), ..Default::default() };
-        let yacht = open_in(Some(folder.path()), &Call::parse("yacht").unwrap(), &first).unwrap();
+        let yacht = open_in(Some(folder.path()), &Call::parse("data set", "yacht").unwrap(), &first).unwrap();
         assert_eq!(yacht.y, Some(Target::Values(vec![1.0, 3.0, 5.0, 7.0])));
     }
 

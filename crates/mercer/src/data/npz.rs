@@ -9,7 +9,7 @@ use zip::ZipArchive;
 use super::ReadOptions;
 use super::dataset::{Dataset, Target};
 use super::npy::{self, Array};
-use crate::error::nearest;
+use crate::error::did_you_mean;
 use crate::{Error, Result};
 
 /// Names of the features and the target where the user gives none.
@@ -84,19 +84,14 @@ impl<'a> Archive<'a> {
         if self.names.iter().any(|n| n == key) {
             return Ok(key.into());
         }
-        let hint = match nearest(key, self.names.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("it holds {}", self.names.join(", ")),
-        };
-        Err(Error::file(self.path, format!("holds no array called `{key}`; {hint}")))
+        let hint = did_you_mean(key, self.names.iter().map(String::as_str));
+        Err(Error::file(self.path, format!("holds no array '{key}'{hint}")))
     }
 
-    /// The error for a target that is not a column; suggests an array of a similar name.
+    /// The error on a target that is neither an array nor, as `error` says, a column.
     fn suggest(&self, target: &str, error: Error) -> Error {
-        match nearest(target, self.names.iter().map(String::as_str)) {
-            Some(near) => Error::file(self.path, format!("holds no array called `{target}`; did you mean `{near}`?")),
-            None => error,
-        }
+        let hint = did_you_mean(target, self.names.iter().map(String::as_str));
+        Error::file(self.path, format!("{error}; nor is it an array{hint}"))
     }
 
     fn read(&mut self, key: &str) -> Result<Array> {

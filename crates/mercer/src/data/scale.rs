@@ -29,14 +29,7 @@ impl FromStr for Scaling {
             "none" => Ok(Scaling::None),
             "standard" => Ok(Scaling::Standard),
             "min-max" | "minmax" => Ok(Scaling::MinMax),
-            _ => {
-                let names = ["none", "standard", "min-max"];
-                let hint = match crate::error::nearest(word, names) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("use one of {}", names.join(", ")),
-                };
-                Err(Error::input(format!("there is no scaling called `{word}`; {hint}")))
-            }
+            _ => Err(Error::unknown("scaling", word, ["none", "standard", "min-max"])),
         }
     }
 }

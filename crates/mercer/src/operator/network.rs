@@ -3,8 +3,8 @@
 
 use super::Real;
 use super::aligned::Aligned;
-use crate::compute::Device;
-use crate::kernel::infinite::{DEEPEST, Phi, Side, Step, TERMS};
+use crate::compute::{Activation, Device};
+use crate::kernel::infinite::{DEEPEST, Expectations, Series as _, Side, Step, TERMS};
 use crate::simd::{Num, Pack, SimdJob, dispatch};
 
 /// Pairs that are computed together: one vector of the widest kind in f32.
@@ -158,11 +158,11 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
     /// vector code by the loop around them.
     #[inline(always)]
     fn group<const FMA: bool>(&self, group: usize, k: &mut [T; LANES], slopes: &mut [T; LANES]) {
-        let phi = Phi::ALL[PHI];
+        let phi = Activation::ALL[PHI];
         let variance = (self.x.field(0, group), self.y.field(0, group));
         let deviation = (self.x.field(1, group), self.y.field(1, group));
         let inverse = (self.x.field(2, group), self.y.field(2, group));
-        if matches!(phi, Phi::Tanh | Phi::Sigmoid | Phi::Softplus) {
+        if matches!(phi, Activation::Tanh | Activation::Sigmoid | Activation::Softplus) {
             let x = Side {
                 variance: pack::<T, FMA>(&variance.0),
                 deviation: pack(&deviation.0),
@@ -237,7 +237,7 @@ impl<T: Real, const PHI: usize, const X: usize> SimdJob for Activate<'_, T, PHI,
 
 /// `Θ ← Θ E[φ'φ']`, `K ← E[φφ]`, by the copy of the loop that was compiled for `phi`.
 pub(super) fn activate<T: Real, const X: usize>(
-    phi: Phi,
+    phi: Activation,
     k: &mut [T],
     theta: &mut [T],
     x: Sides<T, X>,
@@ -251,7 +251,7 @@ pub(super) fn activate<T: Real, const X: usize>(
             }
         };
     }
-    if phi != Phi::Identity {
+    if phi != Activation::Identity {
         choose!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     }
 }

@@ -6,7 +6,7 @@ use super::memory::Buffer;
 use super::module::Source;
 use super::primitives::{at, maybe, scratch, vectors};
 use crate::Result;
-use crate::compute::activation::device_functions;
+use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
 use crate::compute::{Activation, EPSILON, Move, Pool};

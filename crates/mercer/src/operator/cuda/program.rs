@@ -4,12 +4,11 @@ use super::super::points::{Plan, Points};
 use super::launch::{Shape, elementwise, padded, simt_shape, tensor_shape, tiling};
 use super::{Arithmetic, Card, Launch, Scalar, Tiling, columns_per_pass, kappa};
 use crate::kernel::{Kernel, Statistic, catalogue};
-use crate::simd::source::Style;
+use crate::simd::source::{PRELUDE, Style};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis, concatenate};
 use std::fmt::Write;
 
-const PRELUDE: &str = include_str!("prelude.cu");
 const TENSOR: &str = include_str!("tensor.cu");
 const SIMT: &str = include_str!("simt.cu");
 const PREPARE: &str = include_str!("prepare.cu");

@@ -1,5 +1,5 @@
-// Elementary functions for kernel formulas, selected by ARITHMETIC: F64 and F32 are accurate to a few units in the last
-// place; FAST, for tiles that are rounded to TF32, has a relative error of a few 1e-7 (acos: 1e-6 absolute).
+// Elementary functions of recorded formulas. ARITHMETIC says which set: F64 and F32 are accurate to a few units in the
+// last place; FAST, for tiles that are rounded to TF32, has a relative error of a few 1e-7 (acos: 1e-6 absolute).
 #define F64 1
 #define F32 2
 #define FAST 3
@@ -46,6 +46,7 @@ INLINE real m_recip(real x) { return 1.0 / x; }
 INLINE real m_abs(real x) { return fabs(x); }
 INLINE real m_sin(real x) { return sin(x); }
 INLINE real m_cos(real x) { return cos(x); }
+INLINE void m_sincos(real x, real* s, real* c) { sincos(x, s, c); }
 INLINE real m_asin(real x) { return asin(x); }
 INLINE real m_acos(real x) { return acos(x); }
 INLINE real m_erf(real x) { return erf(x); }
@@ -68,7 +69,8 @@ INLINE real m_rsqrt(real x) { return rsqrtf(x); }
 INLINE real m_recip(real x) { return 1.0f / x; }
 INLINE real m_sin(real x) { return sinf(x); }
 INLINE real m_cos(real x) { return cosf(x); }
-// acos x = √(1 − x) P(x) on [0, 1], reflected below zero; error 2e-7, no branch.
+INLINE void m_sincos(real x, real* s, real* c) { sincosf(x, s, c); }
+// acos x = √(1 − x) P(x) on [0, 1], reflected below zero: 2e-7, without a branch.
 INLINE real m_acos(real x) {
     float a = fabsf(x), p = 0.000793075745f;
     p = fmaf(p, a, -0.00439220127f);
@@ -113,6 +115,7 @@ INLINE real m_reduced(real x) {
 }
 INLINE real m_sin(real x) { return __sinf(m_reduced(x)); }
 INLINE real m_cos(real x) { return __cosf(m_reduced(x)); }
+INLINE void m_sincos(real x, real* s, real* c) { __sincosf(m_reduced(x), s, c); }
 INLINE real m_acos(real x) {
     float a = fabsf(x), p = -0.00475275055f;
     p = fmaf(p, a, 0.0203015775f);
