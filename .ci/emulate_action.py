@@ -13,12 +13,10 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CUDA = os.path.join(HERE, "../crates/mercer/src/compute/cuda")
+CUDA = os.path.join(HERE, "../crates/mercer-engine/src/compute/cuda")
 
 PROGRAM = r"""
 #include "emulate_cuda.h"
-#define __shared__ static
-#define __int_as_float(x) __uint_as_float(x)
 namespace training {
 %s
 }
