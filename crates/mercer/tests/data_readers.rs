@@ -174,7 +174,7 @@ fn npy_refuses_what_is_broken() {
         ("r.npy", npy_of("<f8", "()", &[0; 8]), "0 dimensions"),
         ("s.npy", npy_of("<f8", "(1, 1, 1, 1, 1)", &[0; 8]), "5 dimensions"),
         ("t.npy", npy_of("<f8", "(0, 3)", &[]), "is empty: its shape is [0, 3]"),
-        ("u.npy", npy_of("<f8", "(1000000, 1000000)", &[0; 8]), "promises 8000000000000 bytes"),
+        ("u.npy", npy_of("<f8", "(1000000, 1000000)", &[0; 8]), "states 8000000000000 bytes"),
         ("v.npy", npy_of("<f8", "(9999999999999999, 9999999999999999)", &[0; 8]), "impossible shape"),
         ("w.npy", npy_of("<f8", "(4, 4294967296, 4294967296)", &[0; 8]), "impossible shape"),
         ("x.npy", npy_of("<f8", "(2, -1)", &[0; 8]), "tuple of whole numbers"),
@@ -182,7 +182,7 @@ fn npy_refuses_what_is_broken() {
         ("z.npy", npy("{'descr': '<f8', 'shape': (1,), }", &[0; 8]), "without `fortran_order`"),
         ("A.npy", npy("{'descr': '<f8', 'fortran_order': 0, 'shape': (1,), }", &[0; 8]), "neither True nor False"),
         ("B.npy", npy("{'fortran_order': False, 'shape': (1,), }", &[0; 8]), "without `descr`"),
-        ("C.npy.gz", gzip(npy_of("<f8", "(1000000, 1000000)", &[0; 8])), "promises 8000000000000 bytes"),
+        ("C.npy.gz", gzip(npy_of("<f8", "(1000000, 1000000)", &[0; 8])), "states 8000000000000 bytes"),
         ("D.npy.gz", gzip([&good[..], b"x"].concat()), "is too long"),
         (
             "E.npy.gz",
@@ -492,5 +492,5 @@ fn sources_that_are_not_there_are_named() {
 #[cfg(not(feature = "parquet"))]
 #[test]
 fn parquet_without_the_feature_says_so() {
-    Scratch::new().refuses("a.parquet", "PAR1", &ReadOptions::default(), "--features parquet");
+    Scratch::new().refuses("a.parquet", "PAR1", &ReadOptions::default(), "lacks the feature `parquet`");
 }

@@ -17,10 +17,11 @@
 //! use mercer::apply::{Alpha, Ridge, RidgeSolver};
 //! use mercer::{FitContext, data, kernel::Expression};
 //! let (train, test) = data::generate::moons(200, 0.1, 0)?.split(0.5, 0)?;
-//! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(train.x.view(), 0)?;
+//! let (x, new) = (train.x.to_f64(), test.x.to_f64());
+//! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(x.view(), 0)?;
 //! let ridge = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Auto };
-//! let fitted = ridge.fit(&kernel, train.x.view(), train.y.as_ref().unwrap(), &FitContext::default())?;
-//! let (predicted, truth) = (fitted.predict(test.x.view())?.values(), test.y.unwrap().values());
+//! let fitted = ridge.fit(&kernel, x.view(), train.y.as_ref().unwrap(), &FitContext::default())?;
+//! let (predicted, truth) = (fitted.predict(new.view())?.values(), test.y.unwrap().values());
 //! let right = predicted.iter().zip(&truth).filter(|(a, b)| a == b).count();
 //! assert!(right >= 97);
 //! # Ok::<(), mercer::Error>(())
