@@ -2,7 +2,7 @@
 
 use super::{
     BatchNorm, Conv, Dense, Description, Elementwise, Flatten, FourierFeatures, L2Norm, Layer, LayerSpec, Pooling,
-    PoolingKind, Radial, Residual,
+    PoolingKind, Radial, Residual, guess_image,
 };
 use crate::compute::{Activation, Convolution, Pool};
 use crate::{Error, Result};
@@ -20,7 +20,7 @@ pub(super) struct Built {
 pub(super) fn build(description: &Description, inputs: usize) -> Result<Built> {
     let flow = match description.image {
         Some(image) => given(image, inputs)?,
-        None => Flow { width: inputs, image: guess(inputs), sure: false },
+        None => Flow { width: inputs, image: guess_image(inputs), sure: false },
     };
     let mut description = description.clone();
     drop_identities(&mut description);
@@ -116,14 +116,6 @@ impl Flow {
             ))
         })
     }
-}
-
-/// One or three square planes, if `inputs` numbers can be that.
-fn guess(inputs: usize) -> Option<[usize; 3]> {
-    [1, 3].into_iter().find_map(|channels| {
-        let side = (inputs / channels).isqrt();
-        (channels * side * side == inputs).then_some([channels, side, side])
-    })
 }
 
 /// The image that the description gives.

@@ -64,7 +64,7 @@ pub use activation::Elementwise;
 pub use batch_norm::BatchNorm;
 pub use conv::Conv;
 pub use dense::Dense;
-pub use description::{Description, LayerSpec, Spread, WeightSpec, Window};
+pub use description::{Description, LayerSpec, Spread, WeightSpec, Window, guess_image};
 pub use flatten::Flatten;
 pub use fourier::FourierFeatures;
 pub use l2_norm::L2Norm;

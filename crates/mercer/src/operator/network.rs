@@ -4,7 +4,6 @@
 use super::Real;
 use super::aligned::Aligned;
 use crate::compute::{Activation, Device};
-use crate::kernel::infinite::{DEEPEST, Expectations, Series as _, Side, Step, TERMS};
 use crate::simd::{Num, Pack, SimdJob, dispatch};
 
 /// Pairs that are computed together: one vector of the widest kind in f32.
@@ -170,7 +169,8 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
             };
             let y = Side { variance: pack(&variance.1), deviation: pack(&deviation.1), inverse: pack(&inverse.1) };
             let (value, slope) = if self.x.terms > 0 {
-                phi.dual_of_series(
+                hermite::dual_of_series(
+                    phi,
                     pack::<T, FMA>(k),
                     x,
                     y,
@@ -278,7 +278,7 @@ pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
             Step::Dense(v) => now = v.weight * now + v.bias,
             Step::Activation(phi) => {
                 profile.push(T::of(now));
-                profile.extend(phi.series(now).into_iter().map(T::of));
+                profile.extend(hermite::series(*phi, now).into_iter().map(T::of));
                 now = phi.second_moment(now);
             }
             Step::Fork => aside.push(now),
@@ -299,7 +299,7 @@ pub(super) fn has_series(steps: &[Step]) -> bool {
 fn places(steps: &[Step]) -> Vec<(usize, bool)> {
     let mut start = 0;
     let activations = steps.iter().filter_map(|step| match step {
-        Step::Activation(phi) => Some(phi.parity().is_some()),
+        Step::Activation(phi) => Some(hermite::parity(*phi).is_some()),
         _ => None,
     });
     let place = |is_series: bool| {

@@ -38,19 +38,6 @@ pub(crate) const TERMS: usize = 128;
 const NODES: usize = 193;
 const SPACING: f64 = 1.0 / 16.0;
 
-/// Series of an activation.
-pub(crate) trait Series: Sized {
-    /// 1 or 0 where the part of φ that needs a series is odd or even; nothing for the closed forms.
-    fn parity(self) -> Option<usize>;
-
-    /// `a_n` for `n = parity, parity + 2, …` `[TERMS]` at inputs of this variance.
-    fn series(self, variance: f64) -> Vec<f64>;
-
-    /// [`super::Expectations::dual`] from `terms` products of coefficients.
-    fn dual_of_series<R: Num>(self, k: R, x: Side<R>, y: Side<R>, terms: usize, product: impl Fn(usize) -> R)
-    -> (R, R);
-}
-
 /// The part of φ that needs a series: `tanh u`, `tanh(u/2) = 2 sigmoid(u) − 1`, `softplus(u) − u/2`.
 fn core(phi: Activation, u: f64) -> f64 {
     match phi {
@@ -60,55 +47,55 @@ fn core(phi: Activation, u: f64) -> f64 {
     }
 }
 
-impl Series for Activation {
-    fn parity(self) -> Option<usize> {
-        match self {
-            Activation::Tanh | Activation::Sigmoid => Some(1),
-            Activation::Softplus => Some(0),
-            _ => None,
-        }
+/// 1 or 0 where the part of φ that needs a series is odd or even; nothing for the closed forms.
+pub(crate) fn parity(phi: Activation) -> Option<usize> {
+    match phi {
+        Activation::Tanh | Activation::Sigmoid => Some(1),
+        Activation::Softplus => Some(0),
+        _ => None,
     }
+}
 
-    fn series(self, variance: f64) -> Vec<f64> {
-        let Some(parity) = self.parity() else { return vec![] };
-        // As in `Side::of`: a variance of zero is a very small one, and the slope comes out as φ'(0)².
-        let deviation = variance.sqrt().max(1e-18);
-        let mut coefficients = vec![0.0; TERMS];
-        for (i, weights) in weights(parity).chunks_exact(TERMS).enumerate() {
-            let value = core(self, deviation * SPACING * i as f64);
-            coefficients.iter_mut().zip(weights).for_each(|(a, w)| *a += w * value);
-        }
-        coefficients
+/// `a_n` for `n = parity, parity + 2, …` `[TERMS]` at inputs of this variance.
+pub(crate) fn series(phi: Activation, variance: f64) -> Vec<f64> {
+    let Some(parity) = parity(phi) else { return vec![] };
+    // As in `Side::of`: a variance of zero is a very small one, and the slope comes out as φ'(0)².
+    let deviation = variance.sqrt().max(1e-18);
+    let mut coefficients = vec![0.0; TERMS];
+    for (i, weights) in weights(parity).chunks_exact(TERMS).enumerate() {
+        let value = core(phi, deviation * SPACING * i as f64);
+        coefficients.iter_mut().zip(weights).for_each(|(a, w)| *a += w * value);
     }
+    coefficients
+}
 
-    #[inline(always)]
-    fn dual_of_series<R: Num>(
-        self,
-        k: R,
-        x: Side<R>,
-        y: Side<R>,
-        terms: usize,
-        product: impl Fn(usize) -> R,
-    ) -> (R, R) {
-        let inverse = x.inverse * y.inverse;
-        let rho = (k * inverse).min(R::of(1.0)).max(R::of(-1.0));
-        // P(r) = Σ_m c_m r^m and its derivative at r = ρ², by Horner's rule. All c_m are positive: nothing cancels.
-        let square = rho * rho;
-        let (mut value, mut slope) = (R::of(0.0), R::of(0.0));
-        for m in (0..terms).rev() {
-            slope = slope.mul_add(square, value);
-            value = value.mul_add(square, product(m));
-        }
-        // S(ρ) = ρ P(ρ²) or P(ρ²), and dS/dk.
-        let twice = R::of(2.0) * rho * slope;
-        let (sum, by_rho) =
-            if self.parity() == Some(1) { (rho * value, rho.mul_add(twice, value)) } else { (value, twice) };
-        let by_k = by_rho * inverse;
-        match self {
-            Activation::Sigmoid => (R::of(0.25).mul_add(sum, R::of(0.25)), R::of(0.25) * by_k),
-            Activation::Softplus => (R::of(0.25).mul_add(k, sum), R::of(0.25) + by_k),
-            _ => (sum, by_k),
-        }
+/// [`super::Expectations::dual`] from `terms` products of coefficients.
+#[inline(always)]
+pub(crate) fn dual_of_series<R: Num>(
+    phi: Activation,
+    k: R,
+    x: Side<R>,
+    y: Side<R>,
+    terms: usize,
+    product: impl Fn(usize) -> R,
+) -> (R, R) {
+    let inverse = x.inverse * y.inverse;
+    let rho = (k * inverse).min(R::of(1.0)).max(R::of(-1.0));
+    // P(r) = Σ_m c_m r^m and its derivative at r = ρ², by Horner's rule. All c_m are positive: nothing cancels.
+    let square = rho * rho;
+    let (mut value, mut slope) = (R::of(0.0), R::of(0.0));
+    for m in (0..terms).rev() {
+        slope = slope.mul_add(square, value);
+        value = value.mul_add(square, product(m));
+    }
+    // S(ρ) = ρ P(ρ²) or P(ρ²), and dS/dk.
+    let twice = R::of(2.0) * rho * slope;
+    let (sum, by_rho) = if parity(phi) == Some(1) { (rho * value, rho.mul_add(twice, value)) } else { (value, twice) };
+    let by_k = by_rho * inverse;
+    match phi {
+        Activation::Sigmoid => (R::of(0.25).mul_add(sum, R::of(0.25)), R::of(0.25) * by_k),
+        Activation::Softplus => (R::of(0.25).mul_add(k, sum), R::of(0.25) + by_k),
+        _ => (sum, by_k),
     }
 }
 
@@ -139,8 +126,8 @@ mod tests {
     use super::*;
 
     fn dual(phi: Activation, k: f64, a: f64, b: f64) -> (f64, f64) {
-        let (x, y) = (phi.series(a), phi.series(b));
-        phi.dual_of_series(k, Side::of(a), Side::of(b), TERMS, |m| x[m] * y[m])
+        let (x, y) = (series(phi, a), series(phi, b));
+        dual_of_series(phi, k, Side::of(a), Side::of(b), TERMS, |m| x[m] * y[m])
     }
 
     /// Both expectations as sums over a grid far finer than that of `dual.rs`.
@@ -195,8 +182,8 @@ mod tests {
             (Activation::Sigmoid, 4.0, [4.0 * 4e-12, 4.0 * 6e-11]),
             (Activation::Softplus, 6.0, [2e-9, 9e-9]),
         ] {
-            let a = phi.series(deviation * deviation);
-            let n = |m: usize| (2 * m + phi.parity().unwrap()) as f64;
+            let a = series(phi, deviation * deviation);
+            let n = |m: usize| (2 * m + parity(phi).unwrap()) as f64;
             let left = mean(&|z| core(phi, deviation * z).powi(2)) - a.iter().map(|a| a * a).sum::<f64>();
             let by_slope: f64 = a.iter().enumerate().map(|(m, a)| n(m) * a * a).sum();
             let left_slope = mean(&|z| by_core(phi, deviation * z).powi(2)) - by_slope / deviation.powi(2);

@@ -32,12 +32,10 @@
 
 mod dual;
 mod fully_connected;
-mod hermite;
+pub(crate) mod hermite;
 mod images;
 mod network;
 mod phi;
-
-pub(crate) use hermite::{Series, TERMS};
 
 pub use network::{DEEPEST, Network, Step, Variances};
 pub use phi::{Expectations, Side};

@@ -1,7 +1,7 @@
 //! An infinite network: its layers, checked, and the steps in which they act on covariances.
 
 use crate::compute::Activation;
-use crate::net::{Description, LayerSpec, Spread, WeightSpec, Window};
+use crate::net::{Description, LayerSpec, Spread, WeightSpec, Window, guess_image};
 use crate::{Error, Result};
 
 /// Residual layers may hold residual layers, up to this depth.
@@ -161,8 +161,7 @@ fn image_shape(given: Option<[usize; 3]>, inputs: Option<usize>) -> Result<[usiz
         (Some(shape), _) => Ok(shape),
         (None, None) => Err(Error::input("it sees images; say their shape, such as shape=28x28x1")),
         (None, Some(d)) => {
-            let square = |c: usize| (1..=d).find(|side| side * side * c >= d).filter(|side| side * side * c == d);
-            let guess = [1, 3].into_iter().find_map(|c| square(c).map(|side| [side, side, c]));
+            let guess = guess_image(d).map(|[c, h, w]| [h, w, c]);
             guess.ok_or_else(|| {
                 Error::input(format!(
                     "points of {d} numbers are no square images with 1 or 3 channels; say their shape, such as shape=28x20x1"
