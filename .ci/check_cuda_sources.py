@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles every CUDA source in a folder with NVRTC for sm_75, sm_80 and sm_90: no GPU, driver or toolkit is needed.
 
-    MERCER_CUDA_SOURCES=DIR cargo test -p mercer --lib cuda_sources   # writes the sources
+    cargo run -p mercer-cli -- devices --sources DIR   # writes the sources
     .ci/check_cuda_sources.py DIR [name part]                         # compiles them
 
 A source whose first line is `// arch: 80` is compiled from sm_80 upwards. NVRTC comes from the package

@@ -29,6 +29,9 @@ using std::min;
 struct float2 {
     float x, y;
 };
+struct double2 {
+    double x, y;
+};
 struct float4 {
     float x, y, z, w;
 };
@@ -44,6 +47,8 @@ static inline float __uint_as_float(unsigned u) {
     memcpy(&x, &u, 4);
     return x;
 }
+static inline float __int_as_float(int i) { return __uint_as_float(i); }
+static inline float __fdividef(float x, float y) { return x / y; }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 static inline double rsqrt(double x) { return 1 / sqrt(x); }
 
@@ -121,6 +126,11 @@ static double __shfl_xor_sync(unsigned, double value, int step) {
         for (int l = 0; l < 32; ++l) memcpy(warp.out[l], warp.in[l ^ step], 8);
     });
     return result;
+}
+
+static void __syncwarp() {
+    char nothing = 0;
+    collective(&nothing, 1, &nothing, 1, [](Warp &) {});
 }
 
 // D = A B + C of m16n8k8 in TF32: operands cut off to 19 bits.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the CUDA kernels of the fused product on the host and compares them with a sum in double.
 
-    MERCER_CUDA_SOURCES=DIR cargo test -p mercer --lib cuda_sources   # writes the sources
+    cargo run -p mercer-cli -- devices --sources DIR   # writes the sources
     .ci/emulate_cuda.py DIR [name part]
 
 emulate_cuda.h stands in for the GPU: it finds wrong indices, layouts, bounds, alignment and bank conflicts, but no

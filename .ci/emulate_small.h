@@ -4,8 +4,10 @@
 
 typedef std::vector<double> Numbers;
 typedef std::vector<float> Floats;
+using kernels::u32;
+using kernels::u64;
 static std::mt19937 source_of_numbers(1);
-static int failures = 0;
+static int checks = 0, failures = 0;
 
 static double normal() { return std::normal_distribution<double>(0, 1)(source_of_numbers); }
 static Numbers random_numbers(size_t n) {
@@ -16,17 +18,13 @@ static Numbers random_numbers(size_t n) {
 static void check(const std::string &what, double error, double bound) {
     const bool good = error <= bound;
     failures += !good;
-    printf("%s %s: %.2e, at most %.0e\n", good ? "ok  " : "FAIL", what.c_str(), error, bound);
+    checks += 1;
+    if (!good || getenv("VERBOSE")) printf("%s %s: %.2e, at most %.0e\n", good ? "ok  " : "FAIL", what.c_str(), error, bound);
 }
 static double largest(const double *x, size_t n) {
     double all = 0;
     for (size_t i = 0; i < n; ++i) all = std::isnan(x[i]) ? INFINITY : max(all, fabs(x[i]));
     return all;
-}
-static double difference(const Floats &a, const Numbers &b) {
-    double all = 0, size = largest(b.data(), b.size());
-    for (size_t i = 0; i < b.size(); ++i) all = max(all, std::isnan(a[i]) ? INFINITY : fabs(a[i] - b[i]));
-    return all / max(size, 1e-30);
 }
 static double difference(const double *a, const Numbers &b) {
     Numbers d(b.size());
@@ -49,13 +47,18 @@ static Numbers transposed(int m, int n, const Numbers &a) {
         for (int j = 0; j < n; ++j) out[j * m + i] = a[i * n + j];
     return out;
 }
-static Numbers symmetric_part(int n, Numbers a) {
+static Numbers symmetric(int n, Numbers a) {
     Numbers t = transposed(n, n, a);
     for (int e = 0; e < n * n; ++e) a[e] = 0.5 * (a[e] + t[e]);
     return a;
 }
-static Numbers wide(const Floats &a) { return Numbers(a.begin(), a.end()); }
-static Floats narrow(const Numbers &a) { return Floats(a.begin(), a.end()); }
+// The first k rows and columns of [n, n].
+static Numbers corner(int n, int k, const Numbers &a) {
+    Numbers out(k * k);
+    for (int e = 0; e < k * k; ++e) out[e] = a[e / k * n + e % k];
+    return out;
+}
+static Floats rounded(const Numbers &a) { return Floats(a.begin(), a.end()); }
 
 // Two-sided Jacobi, one rotation after the other: eigenvalues descending, eigenvectors as rows.
 static void plain_eigenpairs(int n, Numbers a, Numbers &values, Numbers &vectors) {
@@ -89,236 +92,275 @@ static void plain_eigenpairs(int n, Numbers a, Numbers &values, Numbers &vectors
     }
 }
 
-static void eigenpairs_case(const std::string &name, int n, const Numbers &a, bool shared) {
-    Numbers work(n * (n + 1)), values(n), vectors(n * n);
-    u32 failed = 7;
-    const int before = block_generation;
-    launch(1, 1, THREADS, shared ? 8 * n * n : 0,
-           [&] { eigenpairs(n, a.data(), shared, work.data(), values.data(), vectors.data(), &failed); });
-    const double sweeps = (double)(block_generation - before) / (n + n % 2);
-    double size = 0, residual = 0, apart = 0, order = 0;
-    for (double v : a) size += v * v;
-    size = max(sqrt(size), 1e-30);
-    Numbers image = times(n, n, n, vectors, a), gram = times(n, n, n, vectors, transposed(n, n, vectors));
-    for (int j = 0; j < n; ++j)
-        for (int r = 0; r < n; ++r) {
-            residual = max(residual, fabs(image[j * n + r] - values[j] * vectors[j * n + r]) / size);
-            apart = max(apart, fabs(gram[j * n + r] - (j == r)));
-            if (r + 1 == j) order = max(order, values[j] - values[r]);
-        }
-    if (failed || std::isnan(residual + apart)) residual = INFINITY;
-    check(name + " of " + std::to_string(n) + ", " + std::to_string((int)sweeps) + " sweeps", max(residual, max(apart, order)), 2e-13);
+// Eigenvalues and, as columns, eigenvectors, as compute::small::eigh queues them; the number of sweeps in double.
+static int device_eigenpairs(int n, const Numbers &a, bool shared, u32 *control, Numbers &values, Numbers &vectors) {
+    const int m = n + n % 2;
+    Numbers work(m * (m + 1), NAN), near(n * n, NAN), nearly(n * n, NAN);
+    Floats log((size_t)SWEEPS * (m - 1) * m / 2, NAN);
+    std::vector<u32> place(n, 1u << 30);
+    u32 count = 0;
+    values.assign(n, NAN), vectors.assign(n * n, NAN);
+    const size_t numbers = m + (shared ? m * (m + 1) : 0);
+    launch(1, 1, THREADS, 4 * numbers, [&] {
+        kernels::jacobi_f32(n, a.data(), shared, (float *)work.data(), control, log.data(), &count);
+    });
+    launch(n, 1, 32, 8 * m, [&] { kernels::rotate_vectors(n, log.data(), &count, nullptr, nullptr, near.data()); });
+    launch(n, 1, 64, 8 * n, [&] { kernels::conjugate(n, a.data(), near.data(), nearly.data()); });
+    launch(1, 1, THREADS, 8 * numbers, [&] {
+        kernels::jacobi_f64(n, nearly.data(), shared, work.data(), control, log.data(), place.data(), &count, values.data());
+    });
+    launch(n, 1, 32, 8 * m, [&] { kernels::rotate_vectors(n, log.data(), &count, near.data(), place.data(), vectors.data()); });
+    return count / (m - 1);
 }
 
-static void eigenpairs_cases() {
-    for (int n : {1, 2, 3, 7, 33, 64, 128}) {
-        Numbers a = symmetric_part(n, random_numbers(n * n));
-        eigenpairs_case("random", n, a, true);
-        if (n <= 33) eigenpairs_case("random in global memory", n, a, false);
-        Numbers values, q, repeated(n * n), half(n * n), paired(n * n);
-        plain_eigenpairs(n, a, values, q);
+static void eigh_case(const std::string &name, int n, const Numbers &a, bool shared) {
+    u32 control[4] = {2, 0, 0, 0};
+    Numbers values, vectors, lower = a, want, ignored;
+    for (int e = 0; e < n * n; ++e)
+        if (e % n > e / n) lower[e] = NAN;
+    const int sweeps = device_eigenpairs(n, lower, shared, control, values, vectors);
+    double size = 0, residual = 0, apart = 0, order = 0;
+    for (double v : a) size += v * v;
+    size = max(sqrt(size), 1e-300);
+    Numbers image = times(n, n, n, a, vectors), gram = times(n, n, n, transposed(n, n, vectors), vectors);
+    for (int r = 0; r < n; ++r)
+        for (int j = 0; j < n; ++j) {
+            residual = max(residual, fabs(image[r * n + j] - values[j] * vectors[r * n + j]) / size);
+            apart = max(apart, fabs(gram[r * n + j] - (j == r)));
+            if (r + 1 == j) order = max(order, values[j] - values[r]);
+        }
+    if (control[1] || std::isnan(residual + apart)) residual = INFINITY;
+    std::string what = "eigh, " + name + " of " + std::to_string(n) + ", " + std::to_string(sweeps) + " sweeps";
+    check(what + ", orthogonal and in order", max(apart, order), 1e-13);
+    check(what + ", residual", residual, 1e-13);
+    if (n <= 64) {
+        plain_eigenpairs(n, a, want, ignored);
+        double error = 0;
+        for (int j = 0; j < n; ++j) error = max(error, fabs(values[j] - want[j]) / size);
+        check(what + ", values", error, 2e-14);
+    }
+}
+
+static void eigh_cases() {
+    for (int n : {1, 2, 3, 17, 64, 128}) {
+        Numbers a = symmetric(n, random_numbers(n * n));
+        eigh_case("random", n, a, true);
+        if (n <= 64) eigh_case("random in global memory", n, a, false);
+        Numbers values, q, repeated(n * n), half(n * n), paired(n * n), zero(n * n), diagonal(n * n), graded(n * n);
+        if (n <= 64) plain_eigenpairs(n, a, values, q);
+        else {
+            u32 control[4] = {0, 0, 0, 0};
+            device_eigenpairs(n, a, true, control, values, q);
+        }
         for (int l = 0; l < n; ++l)
             for (int e = 0; e < n * n; ++e) {
                 double v = q[l * n + e / n] * q[l * n + e % n];
                 repeated[e] += (l < n / 3 ? 2 : l < n / 2 ? -1 : 1) * v;
                 half[e] += (l < n / 2 ? exp(-0.2 * l) : 0) * v;
                 paired[e] += (l % 2 ? -1 : 1) * (1 + l / 2) * v;
+                graded[e] += pow(10, -0.25 * l) * v;
             }
-        eigenpairs_case("repeated", n, symmetric_part(n, repeated), true);
-        eigenpairs_case("half of the rank", n, symmetric_part(n, half), true);
-        eigenpairs_case("pairs of both signs", n, symmetric_part(n, paired), true);
+        for (int i = 0; i < n; ++i) diagonal[i * n + i] = (i * 7 % n) - 2.5;
+        eigh_case("repeated", n, symmetric(n, repeated), true);
+        eigh_case("half of the rank", n, symmetric(n, half), true);
+        eigh_case("zero", n, zero, true);
+        eigh_case("diagonal", n, diagonal, true);
+        if (n > 64) continue;
+        eigh_case("pairs of both signs", n, symmetric(n, paired), true);
+        eigh_case("graded", n, symmetric(n, graded), true);
+        for (auto &v : a) v *= 1e-140;
+        eigh_case("tiny", n, a, true);
     }
-    Numbers zero(25), one(25), tiny(25);
-    for (int i = 0; i < 5; ++i) one[6 * i] = 1, tiny[6 * i] = 1e-160 * (i + 1);
-    eigenpairs_case("zero", 5, zero, true);
-    eigenpairs_case("the identity", 5, one, true);
-    eigenpairs_case("swap", 2, {0, 1, 1, 0}, true);
+    eigh_case("swap", 2, {0, 1, 1, 0}, true);
+    u32 control[4] = {3, 0, 0, 0};
+    Numbers values, vectors;
+    device_eigenpairs(2, {1, 0, NAN, 1}, true, control, values, vectors);
+    bool right = control[1] == 4 && control[2] == PROBLEM && std::isfinite(vectors[0]);
+    device_eigenpairs(3, Numbers(9), true, control, values, vectors);
+    check("eigh of what is not finite", !(right && control[1] == 4), 0);
 }
 
-// <phi,phi> and <phi,K phi> of p functions of m values that span `rank` directions.
-static void problem(int p, int rank, int m, Numbers &sigma, Numbers &pi, bool indefinite = false) {
+// mu, A of the whitened problem, as compute::small::top_pairs queues it.
+static void pairs_case(int p, int k, int rank, bool indefinite) {
+    const int m = 40;
     Numbers phi = times(p, rank, m, random_numbers(p * rank), random_numbers(rank * m)), root = random_numbers(m * m);
-    Numbers kernel = indefinite ? symmetric_part(m, root) : times(m, m, m, root, transposed(m, m, root));
-    sigma = times(p, m, p, phi, transposed(p, m, phi));
-    pi = times(p, m, p, phi, times(m, m, p, kernel, transposed(p, m, phi)));
-    for (auto &v : sigma) v /= m;
-    for (auto &v : pi) v /= m * m;
+    Numbers kernel = indefinite ? symmetric(m, root) : times(m, m, m, root, transposed(m, m, root));
+    Numbers sigma = times(p, m, p, phi, transposed(p, m, phi)), pi = times(p, m, p, phi, times(m, m, p, kernel, transposed(p, m, phi)));
+    u32 control[4] = {}, kept = 99;
+    Numbers values, u, w(p * p, NAN), half(p * p, NAN), top(k, NAN), mu, v, want, rows;
+    device_eigenpairs(p, sigma, true, control, values, u);
+    launch(2, 1, 64, 0, [&] { kernels::whiten(p, 1e-6, values.data(), u.data(), w.data(), &kept); });
+    Numbers t = times(p, p, p, times(p, p, p, transposed(p, p, w), pi), w);
+    launch(1, 1, THREADS, 0, [&] { kernels::symmetric_part(p, &kept, t.data(), half.data()); });
+    device_eigenpairs(p, half, true, control, mu, v);
+    launch(1, 1, 32, 0, [&] { kernels::take_top(k, &kept, mu.data(), top.data()); });
+    Numbers a = times(p, p, p, w, v);
+    double error = (int)kept == min(rank, p) && !control[1] ? 0 : INFINITY, size = largest(pi.data(), p * p);
+    for (int j = 0; j < k; ++j)
+        for (int r = 0; r < p; ++r) {
+            double left = 0, right = 0, missing = fabs(a[r * p + j]);
+            for (int c = 0; c < p; ++c) left += pi[r * p + c] * a[c * p + j], right += sigma[r * p + c] * a[c * p + j];
+            error = max(error, j < (int)kept ? fabs(left - top[j] * right) / size : fabs(top[j]) + missing);
+        }
+    plain_eigenpairs((int)kept, symmetric((int)kept, corner(p, (int)kept, t)), want, rows);
+    for (int j = 0; j < min(k, (int)kept); ++j) error = max(error, fabs(top[j] - want[j]) / fabs(want[0]));
+    check("top pairs p = " + std::to_string(p) + ", k = " + std::to_string(k) + ", rank " + std::to_string(kept), error, 1e-9);
 }
 
-static void ritz_case(int p, int k, int rank, bool shared, bool indefinite = false) {
-    const double points = 40;
-    Numbers sigma(p * p), pi(p * p);
-    if (rank) problem(p, rank, 40, sigma, pi, indefinite);
-    Floats sigma32 = narrow(sigma), pi32 = narrow(pi), image(p * p, NAN), own(p * p, NAN);
-    Numbers work((5 * p + 2) * p, NAN), record(3 * (k + 1), NAN);
-    u32 control[4] = {2, 0, 0, 0};
-    launch(1, 1, THREADS, shared ? 8 * p * p : 0, [&] {
-        ritz(p, k, points, 1e-6, sigma32.data(), pi32.data(), shared, work.data(), control, record.data(), image.data(), own.data());
-    });
-    Numbers values, u, mu, v;
-    plain_eigenpairs(p, symmetric_part(p, wide(sigma32)), values, u);
-    int kept = 0;
-    while (kept < p && values[kept] > 1e-6 * values[0] && values[kept] > 0) ++kept;
-    Numbers w(u.begin(), u.begin() + kept * p);
-    for (int e = 0; e < kept * p; ++e) w[e] /= sqrt(values[e / p]);
-    Numbers t = times(kept, p, kept, times(kept, p, p, w, wide(pi32)), transposed(kept, p, w));
-    plain_eigenpairs(kept, symmetric_part(kept, t), mu, v);
-    const int count = min(k, kept);
-    Numbers a = times(count, kept, p, Numbers(v.begin(), v.begin() + count * kept), w), want(k + 1), plain(p * p), weighted(p * p);
-    for (int j = 0; j < count; ++j) {
-        want[0] -= mu[j], want[1 + j] = mu[j];
-        for (int e = 0; e < p * p; ++e) {
-            double product = a[j * p + e / p] * a[j * p + e % p];
-            plain[e] -= 2 / points * product, weighted[e] += 2 / points * mu[j] * product;
-        }
+// cholesky, congruence and solve_upper of sigma [k, k] with a range of `rank` directions.
+static void triangular_case(int k, int rank) {
+    Numbers root = random_numbers(k * rank), pi = random_numbers(k * k), x = random_numbers(k * k);
+    Numbers sigma = times(k, rank, k, root, transposed(k, rank, root)), l(k * k, NAN), half(k * k, NAN), out(k * k, NAN), upper(k * k, NAN);
+    u32 control[4] = {};
+    launch(1, 1, THREADS, 0, [&] { kernels::cholesky(k, sigma.data(), control, l.data()); });
+    launch(1, 1, THREADS, 0, [&] { kernels::congruence(k, l.data(), pi.data(), half.data(), out.data()); });
+    launch(1, 1, THREADS, 0, [&] { kernels::solve_upper(k, l.data(), x.data(), upper.data()); });
+    double trace = 0, jitter = 0;
+    for (int e = 0; e < k * k; ++e) {
+        if (e % k > e / k) l[e] = 0;
+        trace += e / k == e % k ? sigma[e] : 0;
     }
-    std::string name = "ritz p = " + std::to_string(p) + ", k = " + std::to_string(k) + ", rank " + std::to_string(kept);
-    check(name + ", record", control[1] ? INFINITY : difference(&record[2 * (k + 1)], want), 1e-10);
-    check(name + ", matrices", max(difference(image, plain), difference(own, weighted)), 1e-6);
+    Numbers rebuilt = times(k, k, k, l, transposed(k, k, l)), masked = x;
+    for (int i = 0; i < k; ++i) jitter = max(jitter, rebuilt[i * k + i] - sigma[i * k + i]);
+    double error = control[1] || jitter > 1.1e-6 * trace / k ? INFINITY : 0;
+    for (int i = 0; i < k; ++i) rebuilt[i * k + i] -= jitter;
+    check("cholesky k = " + std::to_string(k), max(error, difference(rebuilt.data(), sigma)), 1e-8);
+    Numbers back = times(k, k, k, times(k, k, k, l, out), transposed(k, k, l));
+    check("congruence k = " + std::to_string(k), difference(back.data(), symmetric(k, pi)), 1e-6);
+    for (int e = 0; e < k * k; ++e) masked[e] = e / k <= e % k ? x[e] / l[e % k * k + e % k] : 0;
+    back = times(k, k, k, transposed(k, k, l), upper);
+    check("solve_upper k = " + std::to_string(k), difference(back.data(), masked), 1e-8);
 }
 
-static void spin_case(int k, int rank, bool shared, bool varying) {
-    const double points = 40, drawn = 20, n = 500, trace = 1.7, decay = 0.9, size = trace * points;
-    const double apart = (1 - 1 / n) * drawn / (drawn - 1), self = drawn / n;
-    Numbers average(k * k, NAN), work(5 * k * k, NAN), record(3 * (k + 1), NAN), mean;
-    Floats image(k * k), mask(k * k), share(2), gram = {1.3f};
-    u32 control[4] = {0, 0, 0, 0};
-    double error = 0, matrices = 0;
-    for (u32 step = 0; step < 3; ++step) {
-        Numbers sigma, pi, own, ignored;
-        problem(k, rank, 40, sigma, pi);
-        problem(k, k, 40, own, ignored);
-        Floats sigma32 = narrow(sigma), pi32 = narrow(pi), own32 = narrow(own);
-        control[0] = step;
-        launch(1, 1, THREADS, shared ? 8 * k * k : 0, [&] {
-            spin(k, points, apart, self, size, decay, gram.data(), varying ? own32.data() : nullptr, sigma32.data(), pi32.data(),
-                 shared, work.data(), average.data(), control, record.data(), image.data(), mask.data(), share.data());
-        });
-        sigma = wide(sigma32), pi = wide(pi32), own = wide(own32);
-        if (!varying) for (int e = 0; e < k * k; ++e) own[e] = sigma[e] * gram[0];
-        if (step == 0) mean = sigma;
-        else for (int e = 0; e < k * k; ++e) mean[e] = decay * mean[e] + (1 - decay) * sigma[e];
-        error = max(error, difference(average.data(), mean));
-        double middle = 0;
-        for (int i = 0; i < k; ++i) middle += mean[i * k + i] / k;
-        // L and its inverse, by columns
-        Numbers l(k * k), inverse(k * k);
-        double jitter = 1e-7 * middle;
-        for (bool good = false; !good; jitter *= 10) {
-            good = true;
-            l.assign(k * k, 0);
-            for (int j = 0; j < k && good; ++j)
-                for (int i = j; i < k; ++i) {
-                    double sum = mean[i * k + j] + (i == j) * jitter;
-                    for (int q = 0; q < j; ++q) sum -= l[i * k + q] * l[j * k + q];
-                    if (i == j && !(sum > 0)) { good = false; break; }
-                    l[i * k + j] = i == j ? sqrt(sum) : sum / l[j * k + j];
-                }
+// quotients and inverse_unit_lower, with a pivot that is numerically zero.
+static void unit_lower_case(int k) {
+    Numbers root = random_numbers(k * k), m(k * k, NAN), image(k, NAN);
+    if (k > 2) std::fill(&root[k], &root[2 * k], 0.0);
+    Numbers r = times(k, k, k, root, transposed(k, k, root));
+    launch(1, 1, THREADS, 0, [&] { kernels::quotients(k, 1e-6, r.data(), m.data()); });
+    double error = 0;
+    for (int j = 0; j < k; ++j)
+        for (int i = 0; i < k; ++i) {
+            double want = i == j ? 1 : i < j && r[i * k + i] > 0 ? -r[i * k + j] / r[i * k + i] : 0;
+            error = max(error, fabs(m[j * k + i] - want));
         }
-        for (int c = 0; c < k; ++c)
-            for (int i = c; i < k; ++i) {
-                double sum = i == c;
-                for (int q = c; q < i; ++q) sum -= l[i * k + q] * inverse[q * k + c];
-                inverse[i * k + c] = sum / l[i * k + i];
-            }
-        Numbers back = transposed(k, k, inverse), upper(k * k), diagonal(k * k), want(k + 1), fair(k * k);
-        Numbers lambda = times(k, k, k, times(k, k, k, inverse, symmetric_part(k, pi)), back);
-        for (int e = 0; e < k * k; ++e) {
-            int j = e / k, i = e % k;
-            upper[e] = j <= i ? lambda[e] / l[i * k + i] : 0, diagonal[e] = i == j ? 1 / l[e] : 0;
-            fair[e] = (pi[e] - own[e] / size) * apart + own[e] / size * self;
-        }
-        Numbers a = transposed(k, k, times(k, k, k, back, diagonal)), g = times(k, k, k, back, upper);
-        Numbers rotated_fair = times(k, k, k, times(k, k, k, inverse, symmetric_part(k, fair)), back);
-        for (auto &v : a) v *= -2 / points;
-        for (auto &v : g) v *= 2;
-        for (int i = 0; i < k; ++i) want[0] -= lambda[i * k + i], want[1 + i] = rotated_fair[i * k + i];
-        error = max(error, control[1] || control[3] != 1 ? INFINITY : difference(&record[step * (k + 1)], want));
-        matrices = max(matrices, max(difference(image, a), difference(mask, g)));
-        if (share[0] != (step ? 0.9f : 0.0f) || share[1] != (step ? (float)(1 - decay) : 1.0f)) error = INFINITY;
-    }
-    std::string name = "spin k = " + std::to_string(k) + ", rank " + std::to_string(rank) + (varying ? ", varying" : "");
-    check(name + ", record", error, rank < k ? 1e-6 : 1e-10);
-    check(name + ", matrices", matrices, rank < k ? 1e-5 : 1e-6);
-}
-
-// A step that is not finite is noted, and neither it nor a later one changes what is remembered.
-static void spoilt_case() {
-    Floats good = {1, 0, 0, 1}, bad = {1, NAN, NAN, 1}, image(4), mask(4), share(2), gram = {1};
-    Numbers average = {3, 0, 0, 3}, work(24), record(12);
-    auto run = [&](u32 *control, const Floats &sigma, const Floats &pi) {
-        launch(1, 1, THREADS, 0, [&] {
-            spin(2, 4, 1, 1, 1, 0.5, gram.data(), nullptr, sigma.data(), pi.data(), 0, work.data(), average.data(), control,
-                 record.data(), image.data(), mask.data(), share.data());
-        });
-    };
-    u32 control[4] = {2, 0, 0, 1}, other[4] = {1, 0, 0, 0};
-    run(control, good, bad);
-    bool right = control[1] == 3 && control[2] == IMAGE && average[0] == 3 && share[0] == 1 && share[1] == 0;
-    control[0] = 3;
-    run(control, good, good);
-    right &= control[1] == 3 && control[2] == IMAGE && average[0] == 3 && share[0] == 1;
-    launch(1, 1, THREADS, 0, [&] {
-        ritz(2, 1, 4, 1e-6, bad.data(), good.data(), 0, work.data(), other, record.data(), image.data(), mask.data());
-    });
-    right &= other[1] == 2 && other[2] == PSI;
-    check("steps that are not finite", !right, 0);
+    check("quotients k = " + std::to_string(k), error, 0);
+    launch(1, 1, THREADS, 0, [&] { kernels::inverse_unit_lower(k, 1e-6, r.data(), m.data(), image.data()); });
+    Numbers d = times(k, k, k, times(k, k, k, m, r), transposed(k, k, m));
+    for (int e = 0; e < k * k; ++e) error = max(error, e / k == e % k ? fabs(m[e] - 1) : fabs(d[e]) / largest(r.data(), k * k));
+    for (int e = 0; e < k * k; ++e) error = max(error, e % k > e / k ? fabs(m[e]) : 0);
+    check("inverse_unit_lower k = " + std::to_string(k), error, 1e-9);
 }
 
 static void element_cases() {
-    const int k = 3, b = 5, c = 2, own = 7;
-    Floats psi = narrow(random_numbers(k * b * c)), blocks = narrow(random_numbers(b * c * c)), out(k * b * c), average, fresh;
-    launch(2, 1, 64, 0, [&] { weigh(psi.size(), b, c, c * c, blocks.data(), psi.data(), out.data()); });
+    const int k = 3, b = 5, c = 2, own = 7, m = 4, n = 3;
+    Floats t = rounded(random_numbers(k * b * c)), blocks = rounded(random_numbers(b * c * c)), out(k * b * c);
+    launch(2, 1, 64, 0, [&] { kernels::weigh(t.size(), b, c, c * c, blocks.data(), t.data(), out.data()); });
     double error = 0;
     for (int i = 0; i < k; ++i)
         for (int q = 0; q < b * c; ++q) {
             double want = 0;
-            for (int o = 0; o < c; ++o) want += (double)blocks[(q / c * c + q % c) * c + o] * psi[i * b * c + q / c * c + o];
+            for (int o = 0; o < c; ++o) want += (double)blocks[(q / c * c + q % c) * c + o] * t[i * b * c + q / c * c + o];
             error = max(error, fabs(out[i * b * c + q] - want));
         }
-    launch(2, 1, 64, 0, [&] { spread(psi.size(), b * c, 1, 0.5f, psi.data(), out.data()); });
-    for (int i = 0; i < k * b * c; ++i) error = max(error, fabs(out[i] - 0.5 * psi[b * c + i % (b * c)]));
-    std::vector<Floats> jacobian(k);
-    std::vector<u64> addresses(k);
-    for (int j = 0; j < k; ++j) jacobian[j] = narrow(random_numbers(k * own)), addresses[j] = (u64)jacobian[j].data();
-    Floats mask = narrow(random_numbers(k * k)), gradient = narrow(random_numbers(k * own)), start = gradient;
-    launch(2, 1, 64, 0, [&] { masked_sum(own, k, addresses.data(), mask.data(), gradient.data()); });
-    for (int q = 0; q < k * own; ++q) {
-        double want = start[q];
-        for (int j = 0; j < k; ++j) want += (double)mask[j * k + q / own] * jacobian[j][q];
-        error = max(error, fabs(gradient[q] - want));
+    Numbers mask = random_numbers(k * k), x = random_numbers(m * n), y = random_numbers(m * n), z(m * n);
+    for (bool turned : {false, true}) {
+        Floats rows = rounded(random_numbers(k * k * own)), sums = rounded(random_numbers(k * own)), start = sums;
+        launch(2, 1, 64, 0, [&] { kernels::add_rows(own, k, 2, turned, mask.data(), rows.data(), sums.data()); });
+        for (int q = 0; q < k * own; ++q) {
+            double want = start[q];
+            for (int j = 0; j < k; ++j) want += 2 * mask[turned ? q / own * k + j : j * k + q / own] * rows[j * k * own + q];
+            error = max(error, fabs(sums[q] - want));
+        }
+        Floats rounded_matrix(m * n);
+        launch(1, 1, 64, 0, [&] { kernels::narrow(m, n, -0.5, turned, x.data(), rounded_matrix.data()); });
+        for (int e = 0; e < m * n; ++e) error = max(error, fabs(rounded_matrix[e] + 0.5 * x[turned ? e % n * m + e / n : e]));
+        double value = 3, want = 3;
+        launch(1, 1, 64, 0, [&] { kernels::inner(m, n, -2, x.data(), y.data(), turned, 1, &value); });
+        for (int e = 0; e < m * n; ++e) want -= 2 * x[e] * y[turned ? e % n * m + e / n : e];
+        error = max(error, fabs(value - want));
     }
-    for (Floats share : {Floats{0, 1}, Floats{1, 0}, Floats{0.75f, 0.25f}}) {
-        fresh = narrow(random_numbers(9)), average = share[0] == 0 ? Floats(9, NAN) : narrow(random_numbers(9)), start = average;
-        launch(1, 1, 64, 0, [&] { blend(9, share.data(), fresh.data(), average.data()); });
-        for (int i = 0; i < 9; ++i) {
-            double want = (share[0] ? share[0] * (double)start[i] : 0) + share[1] * (double)fresh[i];
-            error = max(error, std::isnan(average[i]) ? INFINITY : fabs(average[i] - want));
+    check("weigh, add_rows, narrow, inner", error, 1e-6);
+    double value = 3, want = 0;
+    launch(1, 1, 64, 0, [&] { kernels::sum(3, 2, x.data(), 4, 0, &value); });
+    for (int i = 0; i < 3; ++i) want += 2 * x[4 * i];
+    error = fabs(value - want);
+    launch(1, 1, 64, 0, [&] { kernels::divide(3, x.data(), 4, y.data(), 1, z.data()); });
+    for (int i = 0; i < 3; ++i) error = max(error, fabs(z[i] - (y[i] > 0 ? x[4 * i] / y[i] : 0)));
+    launch(1, 1, 64, 0, [&] { kernels::multiply(m * n, x.data(), y.data(), z.data()); });
+    for (int i = 0; i < m * n; ++i) error = max(error, fabs(z[i] - x[i] * y[i]));
+    launch(1, 1, 64, 0, [&] { kernels::times_columns(m, n, x.data(), y.data(), 2, z.data()); });
+    for (int i = 0; i < m * n; ++i) error = max(error, fabs(z[i] - x[i] * y[i % n * 2]));
+    float first = 1.3f;
+    for (int form = 0; form < 3; ++form) {
+        launch(1, 1, 64, 0, [&] {
+            kernels::without_bias(m * n, x.data(), form < 2 ? y.data() : nullptr, form ? nullptr : &first, 5, 1.5, 0.25, z.data());
+        });
+        for (int i = 0; i < m * n; ++i) {
+            double d = y[i] * (form ? 1 : (double)first) / 5;
+            error = max(error, fabs(z[i] - (form < 2 ? (x[i] - d) * 1.5 + d * 0.25 : x[i])));
         }
     }
-    check("weigh, spread, masked_sum, blend", error, 1e-6);
+    Floats narrow_numbers = {1.5f, -2};
+    launch(1, 1, 64, 0, [&] { kernels::widen(2, narrow_numbers.data(), z.data()); });
+    check("sum, divide, multiply, times_columns, without_bias, widen", max(error, fabs(z[1] + 2)), 1e-14);
+}
+
+// A moving average starts at its first value, and stays as it is once a step was not finite; record and end likewise.
+static void control_case() {
+    u32 control[4] = {}, state[3] = {};
+    float *shares = (float *)(state + 1), current[4];
+    Numbers fresh = {1, 2}, value = {NAN, NAN}, record(12, -1), bad = {1, NAN};
+    Floats rates = {1, 2, 3, 4, 5, 6, 7, 8, 9}, mean = {NAN, NAN, NAN}, gradient = {4, 8, 12};
+    bool right = true;
+    auto update = [&] { launch(1, 1, 64, 0, [&] { kernels::average(2, 0.75, fresh.data(), control, state, value.data()); }); };
+    auto blend = [&] { launch(1, 1, 64, 0, [&] { kernels::blend(3, shares, gradient.data(), mean.data()); }); };
+    auto end = [&](double square) {
+        Numbers part = {square / 2, square / 2};
+        launch(1, 1, 64, 0, [&] { kernels::end_step(2, part.data(), rates.data(), control, current); });
+    };
+    auto note = [&](const Numbers &loss, const Numbers &values) {
+        launch(1, 1, 64, 0, [&] { kernels::record_step(2, loss.data(), values.data(), 1, control, record.data()); });
+    };
+    update(), blend(), note({5}, fresh), end(9);
+    right &= value == fresh && mean == gradient && record[0] == 5 && record[2] == 2 && current[0] == 9 && current[1] == 1;
+    fresh = {5, 6}, gradient = {0, 0, 0};
+    update(), blend(), note({7}, fresh);
+    right &= value[0] == 2 && mean[2] == 9 && record[3] == 7 && record[5] == 6 && !control[1];
+    launch(1, 1, 64, 0, [&] { kernels::check_finite(control, 2, fresh.data(), 1, 2, bad.data(), 2, 2, bad.data(), 3); });
+    right &= control[0] == 1 && control[1] == 2 && control[2] == 2;
+    fresh = {9, 9}, gradient = {NAN, 1, 1};
+    update(), blend(), note({8}, bad), end(1);
+    right &= value[0] == 2 && mean[2] == 9 && record[3] == 7 && control[1] == 2 && control[2] == 2;
+    right &= std::isnan(current[0]) && current[3] == 6 && control[0] == 2;
+    u32 other[4] = {1, 0, 0, 0};
+    Numbers part = {INFINITY};
+    launch(1, 1, 64, 0, [&] { kernels::end_step(1, part.data(), rates.data(), other, current); });
+    right &= std::isnan(current[0]) && other[0] == 2 && other[1] == 2 && other[2] == GRADIENT;
+    other[1] = 0;
+    launch(1, 1, 64, 0, [&] { kernels::record_step(2, fresh.data(), bad.data(), 1, other, record.data()); });
+    right &= other[1] == 3 && other[2] == LOSS;
+    u32 table[6] = {9, 9, 9, 2, 0, 1}, rows[3], step[4] = {1, 0, 0, 0};
+    Floats x = {0, 1, 10, 11, 20, 21}, out(6);
+    launch(1, 1, 64, 0, [&] { kernels::begin_step(3, 2, step, table, rows, x.data(), out.data()); });
+    right &= rows[0] == 2 && rows[2] == 1 && out == Floats{20, 21, 0, 1, 10, 11};
+    check("averages, records and verdicts", !right, 0);
 }
 
 int main() {
-    eigenpairs_cases();
-    for (bool shared : {true, false}) {
-        ritz_case(1, 1, 1, shared);
-        ritz_case(7, 3, 7, shared);
-        ritz_case(24, 10, 24, shared);
-    }
-    ritz_case(20, 5, 12, true);
-    ritz_case(20, 15, 12, true);
-    ritz_case(16, 4, 16, true, true);
-    ritz_case(20, 8, 10, true, true);
-    ritz_case(5, 2, 0, true);
-    for (bool varying : {false, true}) {
-        spin_case(1, 1, true, varying);
-        spin_case(4, 4, true, varying);
-        spin_case(15, 15, false, varying);
-    }
-    spin_case(3, 1, true, false);
-    spoilt_case();
+    eigh_cases();
+    pairs_case(1, 1, 1, false);
+    pairs_case(24, 10, 24, false);
+    pairs_case(20, 15, 12, true);
+    pairs_case(17, 17, 17, true);
+    triangular_case(1, 1);
+    triangular_case(4, 4);
+    triangular_case(15, 15);
+    triangular_case(6, 3);
+    unit_lower_case(1);
+    unit_lower_case(9);
     element_cases();
-    printf("%d failed\n", failures);
+    control_case();
+    printf("%d checks, %d failed\n", checks, failures);
     return failures != 0;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the kernels that solve a training step's dense problems on the host and compares them with plain double loops.
+"""Runs the kernels for small dense matrices on the host and compares them with plain double loops.
 
     .ci/emulate_small.py
 
@@ -13,20 +13,22 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CUDA = os.path.join(HERE, "../crates/mercer/src/compute/cuda")
+CUDA = os.path.join(HERE, "../crates/mercer-engine/src/compute/cuda")
 
 PROGRAM = r"""
 #include "emulate_cuda.h"
 #define THREADS 128
+namespace kernels {
 %s
+}
 #include "emulate_small.h"
 """
 
 
 def source():
     """The kernels as C++: dynamic shared memory is the emulator's, static shared memory is static."""
-    text = "".join(open(os.path.join(CUDA, name), encoding="utf-8").read() for name in ["control.cuh", "small.cu"])
-    text = text.replace("extern __shared__ double room[];", "#define room ((double *)shared_memory.data())")
+    text = "".join(open(os.path.join(CUDA, name), encoding="utf-8").read() for name in ["control.cuh", "small.cu", "eigh.cu"])
+    text = text.replace("extern __shared__ __align__(16) double room[];", "#define room ((double *)shared_memory.data())")
     return text.replace('extern "C" ', "")
 
 

@@ -190,29 +190,46 @@ pub(in crate::compute) fn solve_upper(gpu: &Gpu, l: &Small, x: &Small, out: &mut
 }
 
 /// Most sweeps of rotations over a matrix, as in `eigh.cu`.
-const SWEEPS: usize = 24;
+const SWEEPS: usize = 32;
+
+/// Shared memory of a block that rotates a matrix of even order `m` in numbers of `size` bytes, and whether it holds the
+/// matrix.
+fn room(gpu: &Gpu, m: usize, size: usize) -> (u32, bool) {
+    // The kernels' own shared memory is less than a kilobyte.
+    let (turns, matrix) = (size * m, size * m * (m + 1));
+    let fits = turns + matrix + 1024 <= gpu.shared_memory as usize;
+    (if fits { turns + matrix } else { turns } as u32, fits)
+}
 
 /// Eigenvalues to `values` and the eigenvectors to the columns of `vectors` `[p, p]`, at these addresses.
 fn eigenpairs(gpu: &'static Gpu, p: usize, a: u64, control: &Control, values: u64, vectors: u64) -> Result<()> {
     if p == 0 {
         return Ok(());
     }
-    let even = p.next_multiple_of(2);
-    let (matrix, pairs) = (even * (even + 1), even / 2);
-    // The kernel's own shared memory is less than two kilobytes.
-    let fits = 8 * (matrix + even) + 2048 <= gpu.shared_memory as usize;
-    let work = allocate(gpu, if fits { 1 } else { matrix })?;
-    let log = allocate(gpu, SWEEPS * (even - 1) * 2 * pairs)?;
+    let m = p.next_multiple_of(2);
+    let [near, nearly] = [allocate(gpu, p * p)?, allocate(gpu, p * p)?];
+    let work = allocate(gpu, if room(gpu, m, 8).1 { 1 } else { m * (m + 1) })?;
+    let log = floats(gpu, SWEEPS * (m - 1) * m / 2)?;
     let words = floats(gpu, p + 1)?;
     let [place, count] = [words.pointer(), words.pointer() + 4 * p as u64].map(Arg::U64);
-    let threads = (pairs * (pairs - 1) / 2).next_multiple_of(32).clamp(64, 1024) as u32;
-    let shared = 8 * (even + if fits { matrix } else { 0 });
-    let control = Arg::U64(control.address());
-    let [work, log] = [&work, &log].map(Arg::from);
-    let arguments = [Arg::size(p), Arg::U64(a), flag(fits), work, control, log, place, count, Arg::U64(values)];
-    gpu.launch(compiled(), "jacobi", [1, 1, 1], threads, shared as u32, &arguments);
-    let arguments = [Arg::size(p), log, place, count, Arg::U64(vectors)];
-    gpu.launch(compiled(), "rotate_vectors", [p as u32, 1, 1], 32, 8 * even as u32, &arguments);
+    // As few rounds over the blocks of two pairs as there can be, of equal size.
+    let blocks = (m / 2) * (m / 2 + 1) / 2;
+    let threads = blocks.div_ceil(blocks.div_ceil(1024)).next_multiple_of(32).max(64) as u32;
+    let [size, null, control] = [Arg::size(p), Arg::U64(0), Arg::U64(control.address())];
+    let [work, log, near, nearly] = [&work, &log, &near, &nearly].map(Arg::from);
+    let rotate = |start: Arg, place: Arg, out: Arg| {
+        let arguments = [size, log, count, start, place, out];
+        gpu.launch(compiled(), "rotate_vectors", [p as u32, 1, 1], 32, 8 * m as u32, &arguments);
+    };
+    let (shared, fits) = room(gpu, m, 4);
+    let arguments = [size, Arg::U64(a), flag(fits), work, control, log, count];
+    gpu.launch(compiled(), "jacobi_f32", [1, 1, 1], threads, shared, &arguments);
+    rotate(null, null, near);
+    gpu.launch(compiled(), "conjugate", [p as u32, 1, 1], 128, 8 * p as u32, &[size, Arg::U64(a), near, nearly]);
+    let (shared, fits) = room(gpu, m, 8);
+    let arguments = [size, nearly, flag(fits), work, control, log, place, count, Arg::U64(values)];
+    gpu.launch(compiled(), "jacobi_f64", [1, 1, 1], threads, shared, &arguments);
+    rotate(near, place, Arg::U64(vectors));
     Ok(())
 }
 

@@ -25,13 +25,14 @@ pub fn form(a: &Tensor, b: &Tensor, part: Range<usize>, out: &mut Small) -> Resu
     }
     let mut product = Tensor::zeros(a.device(), &[k, k])?;
     let whole = part.len() == m;
-    let parts = if whole { None } else { Some([columns(a, &part)?, columns(b, &part)?]) };
+    // Zeros outside of the part, so that all parts are summed in the same order.
+    let parts = if whole { None } else { Some([masked(a, &part)?, masked(b, &part)?]) };
     let [left, right] = parts.as_ref().map_or([a, b], |[left, right]| [left, right]);
-    let (n, alpha) = (part.len(), 1.0 / m as f32);
-    gemm(alpha, left.matrices(0, 0, k, n), right.matrices(0, 0, k, n).t(), Store::Replace, product.stack_mut());
+    let (left, right) = (left.matrices(0, 0, k, m), right.matrices(0, 0, k, m));
+    gemm(1.0 / m as f32, left, right.t(), Store::Replace, product.stack_mut());
     let values = product.host().iter().copied().map(f64::from).collect();
     let mean = Array2::from_shape_vec((k, k), values).expect("k² values");
-    out.set(if whole { mean } else { mean * (m as f64 / n as f64) });
+    out.set(if whole { mean } else { mean * (m as f64 / part.len() as f64) });
     Ok(())
 }
 
@@ -62,6 +63,16 @@ pub fn mix<'a>(
         row[part.clone()].copy_from_slice(new);
     }
     Ok(())
+}
+
+/// `t` `[k, m]` in host memory with zeros outside of `part`.
+fn masked(t: &Tensor, part: &Range<usize>) -> Result<Tensor> {
+    let [_, m] = extents(t);
+    let mut out = Tensor::zeros(t.device(), t.shape())?;
+    for (out, row) in out.host_mut().chunks_exact_mut(m).zip(t.host().chunks_exact(m)) {
+        out[part.clone()].copy_from_slice(&row[part.clone()]);
+    }
+    Ok(out)
 }
 
 /// The values `part` of each function, `[k, part]`, in host memory.
