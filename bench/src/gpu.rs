@@ -1,13 +1,14 @@
 //! Jobs on the first GPU: products, top pairs and training steps, with the data on the GPU and timed there.
 
 use crate::Failure;
+use mercer::FitContext;
 use mercer::compute::{Device, Math, Rule};
 use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
 use mercer::operator::Precision;
 use mercer::operator::cuda::time_product;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{KernelAction, Kind, Neural, Resident};
+use mercer::spectrum::neural::{Kind, Neural, OnData, Stepper};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
 use ndarray::Array2;
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
         "f64" => (Precision::F64, Math::F32),
         other => return Err(format!("unknown arithmetic '{other}'").into()),
     };
-    let result = device.scope(|| match name {
+    let result = match name {
         "rbf" => product(RBF, N, precision, repeats),
         "ntk" => product("ntk(depth=3, act=relu, w_var=2, b_var=0)", N, precision, repeats),
         "top10" => top_pairs(precision),
@@ -40,7 +41,7 @@ pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
             Some(size) => training_step(size, math),
             None => Err(format!("unknown job '{other}'").into()),
         },
-    });
+    };
     device.checked(Ok(()))?;
     result
 }
@@ -53,10 +54,10 @@ fn normal(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
 fn product(kernel: &str, n: usize, precision: Precision, repeats: usize) -> Result<Value, Failure> {
     let kernel = Kernel::parse(kernel)?;
     let (x, v) = (normal(n, D, 0), normal(n, COLUMNS, 1));
-    let timing = time_product(&kernel, x.view(), v.view(), precision, repeats)?;
+    let timing = time_product(&kernel, x.view(), v.view(), precision, Device::Cuda(0), repeats)?;
     let mut result = json!({ "ms": timing.ms, "device_bytes": timing.bytes as f64 });
     if n == N && precision != Precision::F64 {
-        let exact = time_product(&kernel, x.view(), v.view(), Precision::F64, 1)?.y;
+        let exact = time_product(&kernel, x.view(), v.view(), Precision::F64, Device::Cuda(0), 1)?.y;
         let norm = |a: &Array2<f64>| a.iter().map(|v| v * v).sum::<f64>().sqrt();
         result["error"] = json!(norm(&(&timing.y - &exact)) / norm(&exact));
     }
@@ -68,7 +69,7 @@ fn top_pairs(precision: Precision) -> Result<Value, Failure> {
     let (x, held_out) = (normal(N, D, 0), normal(2048, D, 2));
     let kernel = Kernel::parse(RBF)?;
     let mut problem = Problem::new(&kernel, x.view(), 10);
-    problem.precision = precision;
+    problem.context = FitContext { device: Device::Cuda(0), precision, ..FitContext::default() };
     let start = Instant::now();
     let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(held_out.view()))?;
     let seconds = start.elapsed().as_secs_f64();
@@ -88,7 +89,9 @@ fn certificate(math: Math) -> Result<Value, Failure> {
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
     method.settings.math = math;
     let start = Instant::now();
-    let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 8), Some(held_out.view()))?;
+    let mut problem = Problem::new(&kernel, x.view(), 8);
+    problem.context.device = Device::Cuda(0);
+    let spectrum = Spectrum::fit(&method, &problem, Some(held_out.view()))?;
     let seconds = start.elapsed().as_secs_f64();
     let residuals = spectrum.certificate.residual.clone();
     Ok(json!({ "ms": [1e3 * seconds], "residuals": residuals, "eigenvalues": spectrum.eigenvalues }))
@@ -101,20 +104,21 @@ fn training_step(size: &str, math: Math) -> Result<Value, Failure> {
     let mut rng = Rng::new(0);
     let x = Array2::from_shape_simple_fn((16 * b, d), || rng.normal());
     let kernel = Kernel::parse(&format!("rbf({})", (d as f64).sqrt()))?;
-    let action = KernelAction::new(&kernel, x.view(), Precision::F32)?;
+    let device = Device::Cuda(0);
+    let context = FitContext { device, precision: Precision::F32, ..FitContext::default() };
+    let operator = OnData::kernel(&kernel, x.view(), &context)?;
     let kind = Kind::NeuralEf { averaged: false };
-    let mut functions = kind.functions(&format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm"), d, k, &rng)?;
-    let mut objective = kind.objective(&functions, k)?;
+    let architecture = format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm");
+    let functions = kind.functions(&architecture, d, k, device, &rng)?;
+    let objective = kind.objective(&functions, k)?;
     let schedule = Schedule::Constant { rate: 1e-3 };
-    let parameters = functions.network().parameters();
-    let mut optimizer = Optimizer::new(Device::current(), Rule::ADAM, schedule, None, parameters)?;
-    let mut resident =
-        Resident::new(&action, &functions, objective.as_mut(), b, math)?.ok_or("no step of the device's own")?;
+    let optimizer = Optimizer::new(device, Rule::ADAM, schedule, None, functions.network().parameters())?;
+    let mut stepper = Stepper::new(&operator, functions, objective, optimizer, rng, b, math)?;
     let mut loss = f64::NAN;
     let mut run = |steps: usize| -> Result<f64, Failure> {
         let (start, mut made) = (Instant::now(), 0);
         while made < steps {
-            let done = resident.steps(&mut functions, objective.as_mut(), &mut optimizer, &mut rng, steps - made)?;
+            let done = stepper.steps(steps - made)?;
             if let Some(error) = done.failure {
                 return Err(error.into());
             }

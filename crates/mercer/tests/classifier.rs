@@ -1,6 +1,7 @@
 //! Classifiers: what they reach, that a run can be interrupted and continued, that files hold them.
 
-use mercer::classifier::{Classifier, Labelled, Settings, Stop, Trained, Unnamed, Watch, train};
+use mercer::FitContext;
+use mercer::classifier::{Classifier, Labelled, Settings, Stop, Trained, Unnamed, train};
 use mercer::compute::{Device, Rule};
 use mercer::data;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +29,7 @@ fn a_lenet_learns_the_digits() {
     let (fit, held_out) = digits();
     let start = Classifier::new("lenet", &fit, Device::Cpu, 0).unwrap();
     let settings = Settings { epochs: 20, batch: 32, learning_rate: 0.05, ..Settings::default() };
-    let trained = train(start, &fit, Some(&held_out), &settings, Watch::default()).unwrap();
+    let trained = train(start, &fit, Some(&held_out), &settings, &FitContext::default(), &|_| ()).unwrap();
     let last = trained.history.last().unwrap();
     let test = last.test.unwrap();
     assert!(test.accuracy > 0.96, "{test:?}");
@@ -43,7 +44,7 @@ fn a_small_residual_network_learns_the_digits() {
                res(conv(16, 3, stride=2) bn relu conv(16, 3) bn; conv(16, 1, stride=2) bn) relu gap flatten dense(10)";
     let start = Classifier::new(net, &fit, Device::Cpu, 0).unwrap();
     let settings = Settings { epochs: 12, batch: 64, ..Settings::default() };
-    let trained = train(start, &fit, Some(&held_out), &settings, Watch::default()).unwrap();
+    let trained = train(start, &fit, Some(&held_out), &settings, &FitContext::default(), &|_| ()).unwrap();
     let test = trained.history.last().unwrap().test.unwrap();
     assert!(test.accuracy > 0.96, "{test:?}");
 }
@@ -59,22 +60,22 @@ fn an_interrupted_run_continues_with_the_same_bits() {
         let start = || Classifier::new(net, &fit, Device::Cpu, 3).unwrap();
         let settings =
             Settings { epochs: 3, batch: 32, rule, learning_rate: 0.01, augment: true, ..Settings::default() };
-        let whole = train(start(), &fit, Some(&held_out), &settings, Watch::default()).unwrap();
+        let whole = train(start(), &fit, Some(&held_out), &settings, &FitContext::default(), &|_| ()).unwrap();
         // Interrupted after every step: at the next one the flag is up again.
         let settings = Settings { checkpoint: Some(checkpoint.clone()), resume: true, ..settings };
         let mut steps = Vec::new();
         let last = loop {
             let flag = AtomicBool::new(false);
             struct Raise<'a>(&'a AtomicBool);
-            impl mercer::spectrum::Progress for Raise<'_> {
+            impl mercer::Progress for Raise<'_> {
                 fn step(&self, _: &str, _: usize, _: usize, _: &str) {
                     self.0.store(true, Ordering::Relaxed);
                 }
             }
             let raise = Raise(&flag);
             let epoch = |_: &mercer::classifier::Epoch| flag.store(true, Ordering::Relaxed);
-            let watch = Watch { progress: &raise, epoch: &epoch, interrupt: Some(&flag) };
-            let part = train(start(), &fit, Some(&held_out), &settings, watch).unwrap();
+            let context = FitContext { progress: &raise, interrupt: Some(&flag), ..FitContext::default() };
+            let part = train(start(), &fit, Some(&held_out), &settings, &context, &epoch).unwrap();
             steps.push(part.steps);
             if part.stop == Stop::Done {
                 break part;
@@ -86,7 +87,7 @@ fn an_interrupted_run_continues_with_the_same_bits() {
         assert_eq!(told(&last), told(&whole));
         // Another run does not continue this one.
         let other = Settings { seed: 1, ..settings };
-        let error = train(start(), &fit, None, &other, Watch::default()).unwrap_err().to_string();
+        let error = train(start(), &fit, None, &other, &FitContext::default(), &|_| ()).unwrap_err().to_string();
         assert!(error.contains("checkpoint of another run"), "{error}");
     }
 }
@@ -98,13 +99,13 @@ fn a_flag_raised_within_an_epoch_saves_the_step() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Classifier::new("dense(8) bn relu dense(10)", &fit, Device::Cpu, 3).unwrap();
     let settings = Settings { epochs: 4, batch: 16, learning_rate: 0.05, ..Settings::default() };
-    let whole = train(start(), &fit, None, &settings, Watch::default()).unwrap();
+    let whole = train(start(), &fit, None, &settings, &FitContext::default(), &|_| ()).unwrap();
     let settings =
         Settings { checkpoint: Some(folder.path().join("state")), resume: true, checkpoint_seconds: 0.0, ..settings };
     // Raised from the start: nothing is done, and the state of step 0 is saved.
     let flag = AtomicBool::new(true);
-    let watch = Watch { interrupt: Some(&flag), ..Watch::default() };
-    assert_eq!(train(start(), &fit, None, &settings, watch).unwrap().steps, 0);
+    let context = FitContext { interrupt: Some(&flag), ..FitContext::default() };
+    assert_eq!(train(start(), &fit, None, &settings, &context, &|_| ()).unwrap().steps, 0);
     // A thread raises it while steps are made; wherever it lands, what follows is the same.
     let part = std::thread::scope(|scope| {
         let flag = AtomicBool::new(false);
@@ -113,11 +114,11 @@ fn a_flag_raised_within_an_epoch_saves_the_step() {
             std::thread::sleep(std::time::Duration::from_millis(2));
             flag.store(true, Ordering::Relaxed);
         });
-        let watch = Watch { interrupt: Some(flag), ..Watch::default() };
-        train(start(), &fit, None, &settings, watch).unwrap()
+        let context = FitContext { interrupt: Some(flag), ..FitContext::default() };
+        train(start(), &fit, None, &settings, &context, &|_| ()).unwrap()
     });
     assert!(part.steps <= 16);
-    let rest = train(start(), &fit, None, &settings, Watch::default()).unwrap();
+    let rest = train(start(), &fit, None, &settings, &FitContext::default(), &|_| ()).unwrap();
     assert_eq!(bits(&rest), bits(&whole));
 }
 
@@ -127,13 +128,13 @@ fn files_hold_classifiers() {
     let (fit, held_out) = (few(&fit, 200), few(&held_out, 40));
     let start = Classifier::new("conv(4, 3) bn relu gap dense(10)", &fit, Device::Cpu, 5).unwrap();
     let settings = Settings { epochs: 1, batch: 50, ..Settings::default() };
-    let trained = train(start, &fit, None, &settings, Watch::default()).unwrap().classifier;
+    let trained = train(start, &fit, None, &settings, &FitContext::default(), &|_| ()).unwrap().classifier;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     trained.save(&path).unwrap();
     let back = Classifier::load(&path, Device::Cpu, None).unwrap();
     assert_eq!(back.logits(held_out.x.view()).unwrap(), trained.logits(held_out.x.view()).unwrap());
-    assert_eq!((&back.classes, &back.standard), (&trained.classes, &trained.standard));
+    assert_eq!((&back.classes, &back.standardizer), (&trained.classes, &trained.standardizer));
     let message =
         |path: &std::path::Path, unnamed| Classifier::load(path, Device::Cpu, unnamed).unwrap_err().to_string();
     // Numbers of another network, truncated files, files without names.
@@ -162,7 +163,9 @@ fn what_cannot_be_trained_is_said_in_a_sentence() {
     assert!(message("conv(4, 9, pad=valid) gap dense(10)").contains("does not fit into an image of 8×8"));
     assert!(message("maxpool(9) gap dense(10)").contains("larger than the image"));
     let start = || Classifier::new("dense(10)", &fit, Device::Cpu, 0).unwrap();
-    let run = |settings: &Settings| train(start(), &fit, None, settings, Watch::default()).unwrap_err().to_string();
+    let run = |settings: &Settings| {
+        train(start(), &fit, None, settings, &FitContext::default(), &|_| ()).unwrap_err().to_string()
+    };
     assert!(run(&Settings { batch: 0, ..Settings::default() }).contains("at least one row"));
     assert!(run(&Settings { learning_rate: f64::NAN, ..Settings::default() }).contains("above 0"));
     let settings = Settings { learning_rate: 1e30, epochs: 2, ..Settings::default() };

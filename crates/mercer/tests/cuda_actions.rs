@@ -11,13 +11,13 @@ use mercer::compute::cuda::gpu;
 use mercer::compute::{Device, Math, Rule};
 use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
-use mercer::operator::{DenseOperator, LowRankOperator, Precision, gram};
+use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
-    Action, Exponentials, Functions, Gaussian, GraphLaplacian, KernelAction, Kind, MatrixValued, Nesting,
-    OperatorAction, Resident, Schroedinger, Settings, Stepper, Stop, Trained, Watch, train,
+    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, Nesting, OnData, Schroedinger, Settings,
+    Stepper, Stop, Trained, train,
 };
-use mercer::spectrum::{Progress, Silent};
+use mercer::{FitContext, Progress, Silent};
 use ndarray::{Array2, Array3};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,11 +50,16 @@ fn smooth(samples: usize, x: &Array2<f64>, c: usize) -> Array3<f64> {
     })
 }
 
+/// `S` functions of c outputs as an operator on their values.
+fn outputs(f: &Array3<f64>) -> LowRankOperator {
+    LowRankOperator::of_samples(&FunctionSamples::from(f.view()), false).unwrap()
+}
+
 /// A problem: an operator, functions for it, and how they are trained.
 struct Case<'a> {
     name: &'a str,
-    action: &'a dyn Fn() -> Box<dyn Action + 'a>,
-    functions: &'a dyn Fn(Kind, usize) -> Functions,
+    operator: &'a dyn FunctionOperator,
+    functions: &'a dyn Fn(Kind, usize, Device) -> Functions,
     kinds: &'a [Kind],
     batch: usize,
 }
@@ -64,39 +69,16 @@ fn largest(values: &[f32]) -> f32 {
 }
 
 impl Case<'_> {
-    /// `steps` steps, on `device` by itself or on the processor.
+    /// `steps` steps on `device`.
     fn steps(&self, device: Device, kind: Kind, rule: Rule, rate: f64, steps: usize, graph: bool) -> After {
-        device.scope(|| {
-            let mut action = (self.action)();
-            let mut functions = (self.functions)(kind, action.inputs());
-            let mut objective = kind.objective(&functions, K).unwrap();
-            let schedule = Schedule::Constant { rate };
-            let parameters = functions.network().parameters();
-            let mut optimizer = Optimizer::new(device, rule, schedule, None, parameters).unwrap();
-            let before = functions.parameters().trained.to_host().unwrap();
-            let (mut rng, mut outcomes) = (Rng::new(7), vec![]);
-            let resident = Resident::new(action.as_ref(), &functions, objective.as_mut(), self.batch, Math::F32);
-            let mut resident = resident.unwrap().map(|r| if graph { r } else { r.without_graph() });
-            assert_eq!(resident.is_some(), device != Device::Cpu, "{}: a form on the device", self.name);
-            let mut stepper = Stepper::new(device).unwrap();
-            while outcomes.len() < steps {
-                let (left, objective) = (steps - outcomes.len(), objective.as_mut());
-                match &mut resident {
-                    Some(resident) => {
-                        let made = resident.steps(&mut functions, objective, &mut optimizer, &mut rng, left).unwrap();
-                        assert!(made.failure.is_none(), "{}: {:?}", self.name, made.failure);
-                        outcomes.extend(made.outcomes);
-                    }
-                    None => {
-                        let action = action.as_mut();
-                        let made =
-                            stepper.step(action, &mut functions, objective, &mut optimizer, &mut rng, self.batch);
-                        outcomes.push(made.unwrap().0);
-                    }
-                }
-            }
-            After { before, parameters: functions.parameters().trained.to_host().unwrap(), outcomes }
-        })
+        let functions = (self.functions)(kind, self.operator.inputs(), device);
+        let objective = kind.objective(&functions, K).unwrap();
+        let (parameters, schedule) = (functions.network().parameters(), Schedule::Constant { rate });
+        let optimizer = Optimizer::new(device, rule, schedule, None, parameters).unwrap();
+        let stepper =
+            Stepper::new(self.operator, functions, objective, optimizer, Rng::new(7), self.batch, Math::F32).unwrap();
+        assert_eq!(stepper.is_recorded(), device != Device::Cpu, "{}: a step that is recorded", self.name);
+        After::of(if graph { stepper } else { stepper.without_graph().unwrap() }, steps)
     }
 
     /// One step has the processor's gradient, loss and eigenvalues; ten go where its steps go; a recorded step has the
@@ -130,11 +112,11 @@ impl Case<'_> {
 
 /// The functions that a kind wants, of this architecture. Ritz's gradient is divided by the eigenvalues of Σ, which come from
 /// sums in f32: it has few units that differ much, so that they are far above rounding.
-fn networks(architecture: &str) -> impl Fn(Kind, usize) -> Functions {
-    move |kind, inputs| {
+fn networks(architecture: &str) -> impl Fn(Kind, usize, Device) -> Functions {
+    move |kind, inputs, device| {
         let few = architecture.replace("dense(16) sincos dense(16)", "dense(16)").replace("dense(16)", "dense(6, w=3)");
         let architecture = if kind == Kind::Ritz { &few } else { architecture };
-        kind.functions(architecture, inputs, K, &Rng::new(2)).unwrap()
+        kind.functions(architecture, inputs, K, device, &Rng::new(2)).unwrap()
     }
 }
 
@@ -144,9 +126,10 @@ fn sampled_functions() {
     let x = random((200, 2));
     for samples in [5, 130] {
         let f = LowRankOperator::new(smooth(samples, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
-        let action = || Box::new(OperatorAction::new(&f, x.view()).unwrap()) as Box<dyn Action + '_>;
+        let operator = OnData::operator(&f, x.view(), 1).unwrap();
         let name = format!("{samples} functions");
-        Case { name: &name, action: &action, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }.agrees(device);
+        Case { name: &name, operator: &operator, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }
+            .agrees(device);
     }
 }
 
@@ -156,10 +139,10 @@ fn images() {
     let (device, _held) = device!();
     let x = random((200, 32));
     let f = LowRankOperator::new(smooth(60, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
-    let action = || Box::new(OperatorAction::new(&f, x.view()).unwrap()) as Box<dyn Action + '_>;
+    let operator = OnData::operator(&f, x.view(), 1).unwrap();
     let functions =
         networks("image(2, 4, 4) conv(4, 3, stride=2) sincos conv(4, 2) sincos flatten dense(8) sincos dense(1)");
-    Case { name: "images", action: &action, functions: &functions, kinds: &KINDS[..6], batch: 48 }.agrees(device);
+    Case { name: "images", operator: &operator, functions: &functions, kinds: &KINDS[..6], batch: 48 }.agrees(device);
 }
 
 #[test]
@@ -167,9 +150,9 @@ fn a_stored_matrix() {
     let (device, _held) = device!();
     let x = random((200, 2));
     let kernel = Kernel::parse("poly(2) + laplacian(2)").unwrap();
-    let stored = DenseOperator::new(gram::<f64>(&kernel, x.view()));
-    let action = || Box::new(OperatorAction::new(&stored, x.view()).unwrap()) as Box<dyn Action + '_>;
-    Case { name: "a stored matrix", action: &action, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }
+    let stored = DenseOperator::new(gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap());
+    let operator = OnData::operator(&stored, x.view(), 1).unwrap();
+    Case { name: "a stored matrix", operator: &operator, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }
         .agrees(device);
 }
 
@@ -177,11 +160,11 @@ fn a_stored_matrix() {
 fn kernels_of_matrices() {
     let (device, _held) = device!();
     let x = random((150, 2));
-    let f = smooth(40, &x, 3);
-    let action = || Box::new(MatrixValued::new(f.view(), x.view()).unwrap()) as Box<dyn Action + '_>;
+    let f = outputs(&smooth(40, &x, 3));
+    let operator = OnData::operator(&f, x.view(), 3).unwrap();
     // An odd batch, whose halves are of different size. Ritz has units of one output.
     let functions = networks("dense(16) sincos dense(3)");
-    Case { name: "three outputs", action: &action, functions: &functions, kinds: &KINDS[..6], batch: 33 }
+    Case { name: "three outputs", operator: &operator, functions: &functions, kinds: &KINDS[..6], batch: 33 }
         .agrees(device);
 }
 
@@ -192,9 +175,9 @@ fn graph_laplacians() {
     let x = random((400, 2));
     let graph = NeighbourGraph::new(x.view(), 5);
     for batch in [20, 150] {
-        let action = || Box::new(GraphLaplacian::new(&graph, x.view(), 0.3).unwrap()) as Box<dyn Action + '_>;
+        let operator = GraphLaplacian::new(&graph, x.view(), 0.3).unwrap();
         let name = format!("a graph, batches of {batch}");
-        Case { name: &name, action: &action, functions: &networks(NETWORKS), kinds: &KINDS, batch }.agrees(device);
+        Case { name: &name, operator: &operator, functions: &networks(NETWORKS), kinds: &KINDS, batch }.agrees(device);
     }
 }
 
@@ -217,13 +200,13 @@ fn schroedinger_operators() {
         ("hydrogen", &hydrogen, "radial(scale=2) dense(16) sincos dense(16) sincos dense(1)"),
     ];
     for (name, operator, architecture) in cases {
-        let action = || Box::new(operator()) as Box<dyn Action>;
+        let operator = operator();
         // SpIN wants networks that share nothing.
         let shared = architecture.contains('|');
         let kinds: Vec<Kind> =
             KINDS.into_iter().filter(|kind| !(shared && matches!(kind, Kind::Spin { .. }))).collect();
         let functions = networks(architecture);
-        Case { name, action: &action, functions: &functions, kinds: &kinds, batch: 64 }.agrees(device);
+        Case { name, operator: &operator, functions: &functions, kinds: &kinds, batch: 64 }.agrees(device);
     }
 }
 
@@ -233,21 +216,21 @@ fn envelopes() {
     let (device, _held) = device!();
     let x = random((300, 2));
     let vanishing = |architecture: &'static str| {
-        move |kind: Kind, inputs: usize| {
+        move |kind: Kind, inputs: usize, device: Device| {
             let envelope = |x: &[f32]| 1.0 - 0.3 * (x[0] * x[0] + x[1] * x[1]);
-            networks(architecture)(kind, inputs).with_envelope(Arc::new(envelope))
+            networks(architecture)(kind, inputs, device).with_envelope(Arc::new(envelope))
         }
     };
     let (one, two) = (vanishing(NETWORKS), vanishing("dense(16) sincos dense(2)"));
     let kernel = Kernel::parse("rbf(1)").unwrap();
-    let on_kernel = || Box::new(KernelAction::new(&kernel, x.view(), Precision::F64).unwrap()) as Box<dyn Action + '_>;
-    Case { name: "a kernel", action: &on_kernel, functions: &one, kinds: &KINDS, batch: 48 }.agrees(device);
-    let f = smooth(30, &x, 2);
-    let on_samples = || Box::new(MatrixValued::new(f.view(), x.view()).unwrap()) as Box<dyn Action + '_>;
-    Case { name: "two outputs", action: &on_samples, functions: &two, kinds: &KINDS[..6], batch: 48 }.agrees(device);
+    let on_kernel = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
+    Case { name: "a kernel", operator: &on_kernel, functions: &one, kinds: &KINDS, batch: 48 }.agrees(device);
+    let f = outputs(&smooth(30, &x, 2));
+    let on_samples = OnData::operator(&f, x.view(), 2).unwrap();
+    Case { name: "two outputs", operator: &on_samples, functions: &two, kinds: &KINDS[..6], batch: 48 }.agrees(device);
     let graph = NeighbourGraph::new(x.view(), 5);
-    let on_graph = || Box::new(GraphLaplacian::new(&graph, x.view(), 0.3).unwrap()) as Box<dyn Action + '_>;
-    Case { name: "a graph", action: &on_graph, functions: &one, kinds: &KINDS, batch: 20 }.agrees(device);
+    let on_graph = GraphLaplacian::new(&graph, x.view(), 0.3).unwrap();
+    Case { name: "a graph", operator: &on_graph, functions: &one, kinds: &KINDS, batch: 20 }.agrees(device);
 }
 
 /// Samples that do not fit beside the networks leave steps to the host, with the same result.
@@ -258,13 +241,10 @@ fn samples_that_do_not_fit_pass_through_the_host() {
     let x = random((4000, 2));
     let f = LowRankOperator::new(smooth(3000, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
     let kind = Kind::NeuralEf { averaged: false };
+    let operator = OnData::operator(&f, x.view(), 1).unwrap();
+    let functions = networks(NETWORKS)(kind, 2, device);
     gpu(ordinal).unwrap().limit_memory(Some(60 << 20));
-    let refused = device.scope(|| {
-        let action = OperatorAction::new(&f, x.view()).unwrap();
-        let functions = networks(NETWORKS)(kind, 2);
-        let mut objective = kind.objective(&functions, K).unwrap();
-        Resident::new(&action, &functions, objective.as_mut(), 48, Math::F32).unwrap().is_none()
-    });
+    let refused = !operator.batches(&functions, 48, Math::F32).unwrap().recordable();
     gpu(ordinal).unwrap().limit_memory(None);
     assert!(refused, "46 MiB are more than three quarters of what is free");
 }
@@ -283,24 +263,20 @@ impl Progress for Stopper<'_> {
 fn an_interrupted_run_resumes_with_the_same_bits() {
     let (device, _held) = device!();
     let x = random((300, 2));
-    let (f, graph) = (smooth(30, &x, 2), NeighbourGraph::new(x.view(), 5));
-    type Make<'a> = &'a dyn Fn() -> Box<dyn Action + 'a>;
-    let actions: [Make<'_>; 3] = [
-        &|| Box::new(MatrixValued::new(f.view(), x.view()).unwrap()),
-        &|| Box::new(GraphLaplacian::new(&graph, x.view(), 0.3).unwrap()),
-        &|| Box::new(oscillator()),
+    let (f, graph) = (outputs(&smooth(30, &x, 2)), NeighbourGraph::new(x.view(), 5));
+    let operators: [&dyn FunctionOperator; 3] = [
+        &OnData::operator(&f, x.view(), 2).unwrap(),
+        &GraphLaplacian::new(&graph, x.view(), 0.3).unwrap(),
+        &oscillator(),
     ];
     let (folder, kind) = (tempfile::tempdir().unwrap(), Kind::NeuralEf { averaged: true });
-    for (i, action) in actions.into_iter().enumerate() {
+    for (i, operator) in operators.into_iter().enumerate() {
         let run = |settings: &Settings, progress: &dyn Progress, interrupt: Option<&AtomicBool>| {
-            device.scope(|| {
-                let mut action = action();
-                let architecture = format!("dense(16) sincos dense({})", action.outputs());
-                let functions = kind.functions(&architecture, action.inputs(), K, &Rng::new(2)).unwrap();
-                let mut objective = kind.objective(&functions, K).unwrap();
-                let watch = Watch { progress, interrupt };
-                train(action.as_mut(), functions, objective.as_mut(), K, settings, watch).unwrap()
-            })
+            let architecture = format!("dense(16) sincos dense({})", operator.outputs());
+            let functions = kind.functions(&architecture, operator.inputs(), K, device, &Rng::new(2)).unwrap();
+            let objective = kind.objective(&functions, K).unwrap();
+            let context = FitContext { device, progress, interrupt, ..FitContext::default() };
+            train(operator, functions, objective, K, settings, &context).unwrap()
         };
         let bits = |trained: &Trained| -> (Vec<u32>, Vec<u64>) {
             let parameters = trained.functions.parameters().trained.to_host().unwrap();
@@ -317,6 +293,6 @@ fn an_interrupted_run_resumes_with_the_same_bits() {
         assert!((1..60).contains(&part.record.steps), "{}", part.record.steps);
         let resumed = run(&settings, &Silent, None);
         assert_eq!(resumed.record.steps, 60);
-        assert_eq!(bits(&whole), bits(&resumed), "action {i}");
+        assert_eq!(bits(&whole), bits(&resumed), "operator {i}");
     }
 }

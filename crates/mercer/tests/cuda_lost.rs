@@ -4,10 +4,9 @@ use mercer::Error;
 use mercer::compute::Device;
 use mercer::compute::cuda::{Source, gpu};
 use mercer::kernel::Kernel;
-use mercer::operator::Precision;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{KernelAction, Kind, Settings, Trained, Watch, train};
-use mercer::spectrum::{Progress, Silent};
+use mercer::spectrum::neural::{Kind, OnData, Settings, Trained, train};
+use mercer::{FitContext, Progress, Silent};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -36,13 +35,13 @@ fn trained(checkpoint: Option<PathBuf>, resume: bool, progress: &dyn Progress) -
     let x = ndarray::Array2::from_shape_simple_fn((300, 2), || 4.0 * rng.uniform() - 2.0);
     let kernel = Kernel::parse("rbf(1)")?;
     let settings = Settings { steps: STEPS, batch: 64, patience: 1000, checkpoint, resume, ..Settings::default() };
-    Device::Cuda(0).scope(|| {
-        let mut action = KernelAction::new(&kernel, x.view(), Precision::F32)?;
-        let kind = Kind::NeuralEf { averaged: true };
-        let functions = kind.functions("dense(16) sincos dense(1)", 2, 3, &rng)?;
-        let mut objective = kind.objective(&functions, 3)?;
-        train(&mut action, functions, objective.as_mut(), 3, &settings, Watch { progress, interrupt: None })
-    })
+    let device = Device::Cuda(0);
+    let context = FitContext { device, precision: mercer::operator::Precision::F32, progress, ..FitContext::default() };
+    let operator = OnData::kernel(&kernel, x.view(), &context)?;
+    let kind = Kind::NeuralEf { averaged: true };
+    let functions = kind.functions("dense(16) sincos dense(1)", 2, 3, device, &rng)?;
+    let objective = kind.objective(&functions, 3)?;
+    train(&operator, functions, objective, 3, &settings, &context)
 }
 
 fn parameters(trained: &Trained) -> Vec<u32> {

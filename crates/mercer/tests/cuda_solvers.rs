@@ -2,7 +2,7 @@
 
 use mercer::apply::{Alpha, FitContext, KernelPca, LowRankPreconditioner, Ridge, RidgeSolver, conjugate_gradients};
 use mercer::compute::Device;
-use mercer::compute::cuda::{eigenpairs, gpu};
+use mercer::compute::cuda::gpu;
 use mercer::data::Target;
 use mercer::kernel::Kernel;
 use mercer::linalg::{Cholesky, Panel, eigh, matmul, solve_lower, solve_lower_transposed, view};
@@ -171,45 +171,6 @@ fn eigendecompositions_agree_with_what_was_put_in() {
     let mut broken = symmetric(600).0;
     broken[[5, 3]] = f64::NAN;
     let refused = device.scope(|| eigh(broken.view())).unwrap_err();
-    assert!(matches!(refused, Error::Numerical(_)), "{refused}");
-    device.synchronize().unwrap();
-}
-
-/// The eigenproblems of training steps, which one block solves: in shared memory, and above 168 rows in global memory.
-#[test]
-fn rotations_by_one_block_agree_with_the_processor() {
-    let device = device_or_skip!();
-    let Device::Cuda(ordinal) = device else { return };
-    let gpu = gpu(ordinal).unwrap();
-    for p in [1, 2, 7, 64, 128, 200] {
-        // A few rounding errors for each of p rotations of a row.
-        let bound = 2e-14 * p.max(50) as f64;
-        let few = random(p, p.div_ceil(3), 12);
-        let dense = random(p, p, 11);
-        let forms = [
-            ("random", (&dense + &dense.t()) * 0.5),
-            ("repeated", symmetric(p).0),
-            ("a third of the rank", matmul(few.view(), few.t())),
-            ("the identity", Array2::eye(p)),
-            ("zero", Array2::zeros((p, p))),
-        ];
-        for (name, a) in forms {
-            let mut lower = a.clone();
-            (0..p).for_each(|i| lower.slice_mut(s![i, i + 1..]).fill(1e3));
-            let numbers: Vec<f64> = lower.iter().copied().collect();
-            let (values, vectors) = eigenpairs(gpu, p, &numbers).unwrap();
-            let what = format!("{name}, order {p}");
-            assert!(values.windows(2).all(|pair| pair[0] >= pair[1]), "{what}");
-            let want = eigh(a.view()).unwrap().0;
-            close(column(values.clone()).view(), column(want).view(), bound, &format!("values, {what}"));
-            let u = Array2::from_shape_vec((p, p), vectors.clone()).unwrap();
-            close(matmul(u.view(), u.t()).view(), Array2::eye(p).view(), bound, &format!("UUᵀ, {what}"));
-            let rebuilt = matmul((&u.t() * &ndarray::aview1(&values)).view(), u.view());
-            close(rebuilt.view(), a.view(), bound, &format!("UᵀΛU, {what}"));
-            assert_eq!(eigenpairs(gpu, p, &numbers).unwrap(), (values, vectors), "{what}: not deterministic");
-        }
-    }
-    let refused = eigenpairs(gpu, 2, &[1.0, 0.0, f64::NAN, 1.0]).unwrap_err();
     assert!(matches!(refused, Error::Numerical(_)), "{refused}");
     device.synchronize().unwrap();
 }

@@ -8,22 +8,19 @@ use cuda::After;
 use mercer::compute::cuda::gpu;
 use mercer::compute::{Activation, Device, Math, Rule};
 use mercer::kernel::Kernel;
-use mercer::model::Bundle;
 use mercer::net::{Optimizer, Schedule};
-use mercer::operator::Precision;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
-    Action, Functions, KernelAction, Kind, Nesting, Objective, Outcome, Resident, Settings, Stepper, Steps, Stop,
-    Trained, Watch, rayleigh_ritz, train,
+    FunctionOperator, Kind, Nesting, OnData, Settings, State, Stepper, Stop, Trained, rayleigh_ritz, train,
 };
-use mercer::spectrum::{Progress, Silent};
+use mercer::{FitContext, Progress, Silent};
 use ndarray::{Array2, ArrayView2};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const K: usize = 3;
 const BATCH: usize = 48;
 const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
-const RESIDENT: [Kind; 5] = [
+const PLAIN: [Kind; 5] = [
     Kind::NeuralEf { averaged: false },
     Kind::NeuralEfJoint,
     Kind::NeuralEf { averaged: true },
@@ -38,26 +35,6 @@ fn points(n: usize, d: usize) -> Array2<f64> {
     Array2::from_shape_simple_fn((n, d), || 4.0 * rng.uniform() - 2.0)
 }
 
-/// Training on the device.
-struct OnDevice {
-    functions: Functions,
-    objective: Box<dyn Objective>,
-    optimizer: Optimizer,
-    resident: Resident,
-    rng: Rng,
-    before: Vec<f32>,
-}
-
-impl OnDevice {
-    fn steps(&mut self, most: usize) -> mercer::Result<Steps> {
-        self.resident.steps(&mut self.functions, self.objective.as_mut(), &mut self.optimizer, &mut self.rng, most)
-    }
-
-    fn after(self, outcomes: Vec<Outcome>) -> After {
-        After { before: self.before, parameters: self.functions.parameters().trained.to_host().unwrap(), outcomes }
-    }
-}
-
 struct Case<'a> {
     kind: Kind,
     kernel: &'a Kernel,
@@ -68,52 +45,29 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
+    fn operator(&self) -> OnData<'_> {
+        OnData::kernel(self.kernel, self.x, &FitContext::default()).unwrap()
+    }
+
+    /// Ready for the first step on `device`.
+    fn stepper<'a>(&self, operator: &'a OnData<'a>, device: Device, math: Math) -> Stepper<'a> {
+        let functions = self.kind.functions(self.networks, self.x.ncols(), K, device, &Rng::new(2)).unwrap();
+        let objective = self.kind.objective(&functions, K).unwrap();
+        let (parameters, schedule) = (functions.network().parameters(), Schedule::Constant { rate: self.rate });
+        let optimizer = Optimizer::new(device, self.rule, schedule, None, parameters).unwrap();
+        Stepper::new(operator, functions, objective, optimizer, Rng::new(7), BATCH, math).unwrap()
+    }
+
     /// `steps` steps on the processor.
     fn host(&self, steps: usize) -> After {
-        let mut action = KernelAction::new(self.kernel, self.x, Precision::F64).unwrap();
-        let mut functions = self.kind.functions(self.networks, self.x.ncols(), K, &Rng::new(2)).unwrap();
-        let mut objective = self.kind.objective(&functions, K).unwrap();
-        let mut optimizer = self.optimizer(Device::Cpu, functions.network().parameters());
-        let before = functions.parameters().trained.to_host().unwrap();
-        let (mut stepper, mut rng) = (Stepper::new(Device::Cpu).unwrap(), Rng::new(7));
-        let mut step = || {
-            let objective = objective.as_mut();
-            stepper.step(&mut action, &mut functions, objective, &mut optimizer, &mut rng, BATCH).unwrap().0
-        };
-        let outcomes = (0..steps).map(|_| step()).collect();
-        After { before, parameters: functions.parameters().trained.to_host().unwrap(), outcomes }
+        self.steps(Device::Cpu, steps, Math::F32, true)
     }
 
-    /// The same on the device.
-    fn device(&self, device: Device, steps: usize, math: Math, graph: bool) -> After {
-        device.scope(|| {
-            let (mut run, mut outcomes) = (self.on_device(device, math), vec![]);
-            if !graph {
-                run.resident = run.resident.without_graph();
-            }
-            while outcomes.len() < steps {
-                let made = run.steps(steps - outcomes.len()).unwrap();
-                assert!(made.failure.is_none(), "{:?}", made.failure);
-                outcomes.extend(made.outcomes);
-            }
-            run.after(outcomes)
-        })
-    }
-
-    /// Ready for the first step on the device, which is the current one.
-    fn on_device(&self, device: Device, math: Math) -> OnDevice {
-        let action = KernelAction::new(self.kernel, self.x, Precision::F64).unwrap();
-        let functions = self.kind.functions(self.networks, self.x.ncols(), K, &Rng::new(2)).unwrap();
-        let mut objective = self.kind.objective(&functions, K).unwrap();
-        let optimizer = self.optimizer(device, functions.network().parameters());
-        let before = functions.parameters().trained.to_host().unwrap();
-        let resident = Resident::new(&action, &functions, objective.as_mut(), BATCH, math).unwrap();
-        let resident = resident.expect("a form on the device");
-        OnDevice { functions, objective, optimizer, resident, rng: Rng::new(7), before }
-    }
-
-    fn optimizer(&self, device: Device, parameters: usize) -> Optimizer {
-        Optimizer::new(device, self.rule, Schedule::Constant { rate: self.rate }, None, parameters).unwrap()
+    /// The same on a device.
+    fn steps(&self, device: Device, steps: usize, math: Math, graph: bool) -> After {
+        let operator = self.operator();
+        let stepper = self.stepper(&operator, device, math);
+        After::of(if graph { stepper } else { stepper.without_graph().unwrap() }, steps)
     }
 }
 
@@ -133,10 +87,10 @@ fn one_step_has_the_processors_gradient() {
                 1 => format!("dense(12) l2norm {name} dense(10) {name} dense(1)"),
                 _ => format!("dense(12) {name} | dense(10) {name} dense(1)"),
             };
-            for kind in RESIDENT {
+            for kind in PLAIN {
                 let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
                 let case = Case { kind, kernel: &kernel, x: x.view(), networks: &networks, rule, rate: 1.0 };
-                let (here, there) = (case.host(1), case.device(device, 1, Math::F32, true));
+                let (here, there) = (case.host(1), case.steps(device, 1, Math::F32, true));
                 let (want, got) = (here.moved(), there.moved());
                 let largest = want.iter().fold(0.0f32, |a, b| a.max(b.abs()));
                 for (i, (want, got)) in want.iter().zip(&got).enumerate() {
@@ -168,7 +122,7 @@ fn steps_with_a_dense_problem_have_the_processors_gradients() {
                 let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
                 for (steps, rate) in [(1, 1.0), (4, 0.05)] {
                     let case = Case { kind, kernel: &kernel, x: x.view(), networks, rule, rate };
-                    let (here, there) = (case.host(steps), case.device(device, steps, Math::F32, true));
+                    let (here, there) = (case.host(steps), case.steps(device, steps, Math::F32, true));
                     let (want, got) = (here.moved(), there.moved());
                     let largest = want.iter().fold(0.0f32, |a, b| a.max(b.abs()));
                     for (i, (want, got)) in want.iter().zip(&got).enumerate() {
@@ -189,15 +143,15 @@ fn steps_with_a_dense_problem_have_the_processors_gradients() {
     }
 }
 
-/// Ten steps of every optimiser in f32: parameters within a fiftieth of the farthest that one moved.
+/// Ten steps of every optimizer in f32: parameters within a fiftieth of the farthest that one moved.
 #[test]
 fn the_first_steps_follow_the_processors() {
     let (device, _held) = device!();
     let (x, kernel) = (points(200, 1), Kernel::parse("rbf(1)").unwrap());
-    for kind in RESIDENT {
+    for kind in PLAIN {
         for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }] {
             let case = Case { kind, kernel: &kernel, x: x.view(), networks: NETWORKS, rule, rate: 1e-3 };
-            let (here, there) = (case.host(10), case.device(device, 10, Math::F32, true));
+            let (here, there) = (case.host(10), case.steps(device, 10, Math::F32, true));
             let moved = here.moved().iter().fold(0.0f32, |a, b| a.max(b.abs()));
             for (want, got) in here.parameters.iter().zip(&there.parameters) {
                 assert!((want - got).abs() < 2e-2 * moved, "{kind:?} {rule:?}: {got} for {want}, moved {moved}");
@@ -211,15 +165,15 @@ fn a_recorded_step_has_the_bits_of_one_that_is_not() {
     let (device, _held) = device!();
     let (x, kernel) = (points(300, 2), Kernel::parse("rbf(1) + 0.1*linear").unwrap());
     for networks in [NETWORKS, "dense(16) l2norm tanh | dense(8) relu dense(1)"] {
-        for kind in RESIDENT.into_iter().chain(SOLVED) {
+        for kind in PLAIN.into_iter().chain(SOLVED) {
             if matches!(kind, Kind::Spin { .. }) && networks.contains('|') {
                 continue;
             }
             for math in [Math::F32, Math::Tf32, Math::Bf16] {
                 let case = Case { kind, kernel: &kernel, x: x.view(), networks, rule: Rule::ADAM, rate: 1e-3 };
-                let recorded = case.device(device, 40, math, true);
-                assert_eq!(recorded.bits(), case.device(device, 40, math, false).bits(), "{kind:?} {math:?}");
-                assert_eq!(recorded.bits(), case.device(device, 40, math, true).bits(), "{kind:?} {math:?}, repeated");
+                let recorded = case.steps(device, 40, math, true);
+                assert_eq!(recorded.bits(), case.steps(device, 40, math, false).bits(), "{kind:?} {math:?}");
+                assert_eq!(recorded.bits(), case.steps(device, 40, math, true).bits(), "{kind:?} {math:?}, repeated");
             }
         }
     }
@@ -237,17 +191,14 @@ fn trained(
     interrupt: Option<&AtomicBool>,
 ) -> mercer::Result<(Trained, Vec<f64>)> {
     let (x, kernel) = (points(400, 1), Kernel::parse("rbf(1)").unwrap());
-    device.scope(|| {
-        let mut action = KernelAction::new(&kernel, x.view(), Precision::F64)?;
-        let functions = kind.functions(NETWORKS, 1, K, &Rng::new(2))?;
-        assert_eq!(functions.device(), device);
-        let mut objective = kind.objective(&functions, K)?;
-        let watch = Watch { progress, interrupt };
-        let mut trained = train(&mut action, functions, objective.as_mut(), K, settings, watch)?;
-        let sample = action.sample(&mut Rng::new(9), 400)?;
-        let pairs = rayleigh_ritz(&mut action, &mut trained.functions, &sample, K)?;
-        Ok((trained, pairs.eigenvalues))
-    })
+    let context = FitContext { device, progress, interrupt, ..FitContext::default() };
+    let operator = OnData::kernel(&kernel, x.view(), &context)?;
+    let functions = kind.functions(NETWORKS, 1, K, device, &Rng::new(2))?;
+    let objective = kind.objective(&functions, K)?;
+    let mut trained = train(&operator, functions, objective, K, settings, &context)?;
+    let sample = operator.sample(device, &mut Rng::new(9), 400)?;
+    let pairs = rayleigh_ritz(&operator, &mut trained.functions, &sample, K)?;
+    Ok((trained, pairs.eigenvalues))
 }
 
 fn bits(trained: &Trained) -> (Vec<u32>, Vec<u64>) {
@@ -295,7 +246,7 @@ impl Progress for Stopper<'_> {
 fn an_interrupted_run_resumes_with_the_same_bits() {
     let (device, _held) = device!();
     let folder = tempfile::tempdir().unwrap();
-    for (i, kind) in RESIDENT.into_iter().chain(SOLVED).enumerate() {
+    for (i, kind) in PLAIN.into_iter().chain(SOLVED).enumerate() {
         let (whole, _) = trained(device, kind, &settings(60), &Silent, None).unwrap();
         let checkpoint = Some(folder.path().join(format!("checkpoint-{i}")));
         let settings = Settings { checkpoint, resume: true, ..settings(60) };
@@ -323,28 +274,35 @@ fn steps_that_are_not_finite_are_taken_back() {
 /// A rate at which the first step is finite and the second is not: the first counts, and what the objective remembers is
 /// what it was after it.
 #[test]
-fn a_spoilt_step_leaves_the_one_before_it() {
+fn a_non_finite_step_leaves_the_one_before_it() {
     let (device, _held) = device!();
     let (x, kernel) = (points(200, 2), Kernel::parse("rbf(1)").unwrap());
-    for kind in RESIDENT.into_iter().chain(SOLVED) {
+    for kind in PLAIN.into_iter().chain(SOLVED) {
         let networks = "dense(8) relu dense(8) relu dense(8) relu dense(1)";
         let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
         let case = Case { kind, kernel: &kernel, x: x.view(), networks, rule, rate: 1e18 };
-        device.scope(|| {
-            let after = |most: usize| {
-                let mut run = case.on_device(device, Math::F32);
-                let steps = run.steps(most).unwrap();
-                assert_eq!(steps.outcomes.len(), 1, "{kind:?}");
-                assert_eq!(steps.failure.is_some(), most > 1, "{kind:?}: {:?}", steps.failure);
-                let mut memory = Bundle::default();
-                run.objective.save(&mut memory);
-                let [sigma, jacobian] = ["spin.sigma", "spin.jacobian"].map(|name| memory.matrix(name).ok());
-                (run.after(steps.outcomes).bits(), sigma, jacobian)
-            };
-            let (want, got) = (after(1), after(5));
-            assert_eq!(matches!(kind, Kind::Spin { .. }), want.1.is_some() && want.2.is_some());
-            assert_eq!(want, got, "{kind:?}");
-        });
+        let operator = case.operator();
+        let after = |most: usize| {
+            let mut stepper = case.stepper(&operator, device, Math::F32);
+            let steps = stepper.steps(most).unwrap();
+            assert_eq!(steps.outcomes.len(), 1, "{kind:?}");
+            assert_eq!(steps.failure.is_some(), most > 1, "{kind:?}: {:?}", steps.failure);
+            let memory: Vec<Vec<u64>> =
+                stepper.objective().state().into_iter().map(|(_, state)| numbers(state)).collect();
+            let parameters = stepper.functions().parameters().trained.to_host().unwrap();
+            (parameters.iter().map(|v| v.to_bits()).collect::<Vec<u32>>(), steps.outcomes, memory)
+        };
+        let (want, got) = (after(1), after(5));
+        assert_eq!(want.2.len(), if matches!(kind, Kind::Spin { .. }) { 2 } else { want.2.len().min(1) });
+        assert_eq!(want, got, "{kind:?}");
+    }
+}
+
+/// The bits of what an objective remembers.
+fn numbers(state: State<'_>) -> Vec<u64> {
+    match state {
+        State::Average(average) => average.get().unwrap().iter().flatten().map(|v| v.to_bits()).collect(),
+        State::Tensor(tensor) => tensor.to_host().unwrap().iter().map(|v| u64::from(v.to_bits())).collect(),
     }
 }
 
@@ -356,14 +314,12 @@ fn too_large_a_batch_is_told_what_would_fit() {
     let kind = Kind::NeuralEf { averaged: false };
     let gpu = gpu(ordinal).unwrap();
     gpu.limit_memory(Some(1 << 30));
-    let error = device.scope(|| {
-        let mut action = KernelAction::new(&kernel, x.view(), Precision::F32).unwrap();
-        let functions = kind.functions(NETWORKS, 1, K, &Rng::new(2)).unwrap();
-        let mut objective = kind.objective(&functions, K).unwrap();
-        let settings = Settings { batch: 1 << 15, ..settings(10) };
-        let watch = Watch { progress: &Silent, interrupt: None };
-        train(&mut action, functions, objective.as_mut(), K, &settings, watch).err().expect("4 GiB").to_string()
-    });
+    let context = FitContext { device, ..FitContext::default() };
+    let operator = OnData::kernel(&kernel, x.view(), &context).unwrap();
+    let functions = kind.functions(NETWORKS, 1, K, device, &Rng::new(2)).unwrap();
+    let objective = kind.objective(&functions, K).unwrap();
+    let large = Settings { batch: 1 << 15, ..settings(10) };
+    let error = train(&operator, functions, objective, K, &large, &context).err().expect("4 GiB").to_string();
     gpu.limit_memory(None);
     assert!(error.contains("[32768, 32768]") && error.contains("by estimate a batch of"), "{error}");
     // The run that fits afterwards is none the worse.

@@ -1,13 +1,12 @@
 //! Batches, the operator's action on them, and networks as functions.
 
-use mercer::compute::{Device, Tensor};
+use mercer::FitContext;
+use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::kernel::Kernel;
 use mercer::linalg::eigh;
-use mercer::operator::{DenseOperator, Precision, gram};
+use mercer::operator::{DenseOperator, gram};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{
-    Action, Batch, Functions, KernelAction, OperatorAction, Standard, form, rayleigh_ritz, sample_rows,
-};
+use mercer::spectrum::neural::{FunctionOperator, Functions, OnData, Points, Standardizer, rayleigh_ritz, sample_rows};
 use ndarray::{Array2, ArrayView2};
 use std::sync::Arc;
 
@@ -49,51 +48,69 @@ fn rows_are_different_and_every_row_is_as_likely_as_another() {
     assert_eq!(all, [0, 1, 2, 3, 4]);
 }
 
+/// What batches that `operator` draws with `rng` give: Kψ, R, and R without its bias.
+fn on_batch(
+    operator: &dyn FunctionOperator,
+    functions: &mut Functions,
+    rng: &mut Rng,
+    batch: usize,
+) -> (Vec<f32>, Array2<f64>, Array2<f64>) {
+    let k = functions.count();
+    let mut batches = operator.batches(functions, batch, Math::F32).unwrap();
+    let mut control = Control::new(Device::Cpu, 1, k).unwrap();
+    control.start(Rule::ADAM, 0, std::iter::repeat(0.0));
+    batches.draw(rng);
+    batches.bring().unwrap();
+    let (mut points, mut psi, mut kpsi) = (Points::empty(functions).unwrap(), empty(), empty());
+    batches.begin(&control, &mut points).unwrap();
+    functions.forward(&points.x, &mut psi).unwrap();
+    batches.apply(&control, &points, functions, &psi, &mut kpsi).unwrap();
+    let form = |a: &Tensor, b: &Tensor| {
+        let mut form = Small::zeros(Device::Cpu, [k, k]).unwrap();
+        small::form(a, b, 0..psi.len() / k, &mut form).unwrap();
+        form
+    };
+    let (c, r, mut room) = (form(&psi, &psi), form(&psi, &kpsi), Small::zeros(Device::Cpu, [k, k]).unwrap());
+    let unbiased = batches.unbiased(&psi, &c, &r, &mut room).unwrap().to_host().unwrap();
+    (kpsi.to_host().unwrap(), r.to_host().unwrap(), unbiased)
+}
+
 #[test]
-fn the_mean_of_the_unbiased_form_over_all_batches_is_the_form_over_all_points() {
-    // A kernel whose diagonal varies, functions that are no eigenfunctions, and all 20 batches of 3 out of 6.
+fn the_mean_of_the_unbiased_form_over_batches_is_the_form_over_all_points() {
+    // A kernel whose diagonal varies, functions that are no eigenfunctions, and many batches of 3 out of 6.
     let x = normal(6, 2, 2);
     let kernel = Kernel::parse("poly(degree=2, offset=1) + rbf(1)").unwrap();
-    let mut action = KernelAction::new(&kernel, x.view(), Precision::F64).unwrap();
-    let mut functions = Functions::networks("dense(4) tanh dense(1)", 2, 2, false, &Rng::new(1)).unwrap();
-    let mut at = |rows: Vec<usize>| {
-        let batch = Batch { x: action.standard().gather(x.view(), rows.iter().copied()).unwrap(), rows };
-        let (mut psi, mut kpsi) = (empty(), empty());
-        functions.forward(&batch.x, &mut psi).unwrap();
-        action.apply(&batch, &psi, &mut functions, &mut kpsi).unwrap();
-        let (c, r) = (form(&psi, &psi).unwrap(), form(&psi, &kpsi).unwrap());
-        (action.unbiased(&batch, &psi, &c, &r).unwrap(), r)
-    };
-    let (whole, biased) = at((0..6).collect());
+    let operator = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
+    let mut functions = Functions::networks("dense(4) tanh dense(1)", 2, 2, false, Device::Cpu, &Rng::new(1)).unwrap();
+    let mut rng = Rng::new(1);
+    let (_, biased, whole) = on_batch(&operator, &mut functions, &mut rng, 6);
     assert!((&whole - &biased).iter().all(|d| d.abs() < 1e-6), "all points have no bias");
-    let (mut sum, mut count) = (Array2::<f64>::zeros((2, 2)), 0.0);
-    for mask in 0u32..64 {
-        let rows: Vec<usize> = (0..6).filter(|i| mask >> i & 1 == 1).collect();
-        if rows.len() == 3 {
-            sum += &at(rows).0;
-            count += 1.0;
-        }
+    // Each of the 20 sets of three points once, whichever order they are drawn in.
+    let mut means: std::collections::HashMap<Vec<usize>, Array2<f64>> = Default::default();
+    while means.len() < 20 {
+        let mut rows = sample_rows(&mut rng.clone(), 6, 3);
+        rows.sort_unstable();
+        let (_, _, unbiased) = on_batch(&operator, &mut functions, &mut rng, 3);
+        means.insert(rows, unbiased);
     }
-    assert!((sum / count - whole).iter().all(|d| d.abs() < 1e-5));
+    let mean = means.values().fold(Array2::<f64>::zeros((2, 2)), |sum, one| sum + one) / 20.0;
+    assert!((mean - whole).iter().all(|d| d.abs() < 1e-5));
 }
 
 #[test]
 fn a_kernel_and_its_stored_matrix_act_alike() {
     let x = normal(40, 3, 5);
     let kernel = Kernel::parse("2*rbf(1.5) + linear").unwrap();
-    let stored = DenseOperator::new(gram::<f64>(&kernel, x.view()));
-    let mut functions = Functions::networks("dense(5) sincos dense(1)", 3, 2, true, &Rng::new(3)).unwrap();
+    let stored = DenseOperator::new(gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap());
+    let mut functions = Functions::networks("dense(5) sincos dense(1)", 3, 2, true, Device::Cpu, &Rng::new(3)).unwrap();
     let (mut results, mut images) = (vec![], vec![]);
-    let mut direct = KernelAction::new(&kernel, x.view(), Precision::F64).unwrap();
-    let mut through_blocks = OperatorAction::new(&stored, x.view()).unwrap();
-    for action in [&mut direct as &mut dyn Action, &mut through_blocks] {
-        let batch = action.sample(&mut Rng::new(8), 16).unwrap();
-        let (mut psi, mut out) = (empty(), empty());
-        functions.forward(&batch.x, &mut psi).unwrap();
-        action.apply(&batch, &psi, &mut functions, &mut out).unwrap();
-        results.push(out.to_host().unwrap());
-        let pairs = rayleigh_ritz(action, &mut functions, &batch, 2).unwrap();
-        images.push(pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect::<Vec<_>>());
+    let direct = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
+    let through_blocks = OnData::operator(&stored, x.view(), 1).unwrap();
+    for operator in [&direct, &through_blocks] {
+        results.push(on_batch(operator, &mut functions, &mut Rng::new(8), 16).0);
+        let sample = operator.sample(Device::Cpu, &mut Rng::new(8), 16).unwrap();
+        let pairs = rayleigh_ritz(operator, &mut functions, &sample, 2).unwrap();
+        images.push(pairs.eigenvalues.iter().map(|μ| operator.eigenvalue(*μ)).collect::<Vec<_>>());
     }
     assert!(results[0].iter().zip(&results[1]).all(|(a, b)| (a - b).abs() < 1e-5));
     assert!(images[0].iter().zip(&images[1]).all(|(a, b)| (a / b - 1.0).abs() < 1e-9));
@@ -103,14 +120,15 @@ fn a_kernel_and_its_stored_matrix_act_alike() {
 fn rayleigh_ritz_over_enough_functions_is_the_eigendecomposition() {
     let x = normal(12, 2, 6);
     let kernel = Kernel::parse("rbf(1)").unwrap();
-    let exact = eigh((gram::<f64>(&kernel, x.view()) / 12.0).view()).unwrap().0;
-    let mut action = KernelAction::new(&kernel, x.view(), Precision::F64).unwrap();
-    let mut functions = Functions::hidden_units("dense(60, w=2) sincos dense(1)", 2, &Rng::new(3)).unwrap();
-    let batch = action.sample(&mut Rng::new(0), 12).unwrap();
-    let pairs = rayleigh_ritz(&mut action, &mut functions, &batch, 12).unwrap();
+    let exact = eigh(Device::Cpu, (gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap() / 12.0).view()).unwrap().0;
+    let operator = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
+    let mut functions =
+        Functions::hidden_units("dense(60, w=2) sincos dense(1)", 2, Device::Cpu, &Rng::new(3)).unwrap();
+    let sample = operator.sample(Device::Cpu, &mut Rng::new(0), 12).unwrap();
+    let pairs = rayleigh_ritz(&operator, &mut functions, &sample, 12).unwrap();
     assert_eq!(pairs.eigenvalues.len(), 12);
     for (got, want) in pairs.eigenvalues.iter().zip(&exact) {
-        assert!((action.eigenvalue(*got) - want).abs() < 1e-12, "{got} {want}");
+        assert!((operator.eigenvalue(*got) - want).abs() < 1e-12, "{got} {want}");
     }
     assert!(pairs.residuals.iter().all(|r| *r < 1e-12));
     let gram = pairs.values.t().dot(&pairs.values) / 12.0 - Array2::<f64>::eye(12);
@@ -121,7 +139,7 @@ fn rayleigh_ritz_over_enough_functions_is_the_eigendecomposition() {
 
 /// Two functions of two outputs, with an envelope that vanishes on the unit circle.
 fn enveloped(normalise: bool) -> Functions {
-    let functions = Functions::networks("dense(6) tanh dense(2)", 2, 2, normalise, &Rng::new(4)).unwrap();
+    let functions = Functions::networks("dense(6) tanh dense(2)", 2, 2, normalise, Device::Cpu, &Rng::new(4)).unwrap();
     functions.with_envelope(Arc::new(|x: &[f32]| 1.0 - x[0] * x[0] - x[1] * x[1]))
 }
 
@@ -129,7 +147,10 @@ fn enveloped(normalise: bool) -> Functions {
 fn an_envelope_multiplies_and_the_norm_is_over_points_and_outputs() {
     let x = tensor((normal(30, 2, 9) * 0.3).view());
     let (mut plain, mut psi, mut unit) = (empty(), empty(), empty());
-    Functions::networks("dense(6) tanh dense(2)", 2, 2, false, &Rng::new(4)).unwrap().forward(&x, &mut plain).unwrap();
+    Functions::networks("dense(6) tanh dense(2)", 2, 2, false, Device::Cpu, &Rng::new(4))
+        .unwrap()
+        .forward(&x, &mut plain)
+        .unwrap();
     enveloped(false).forward(&x, &mut psi).unwrap();
     enveloped(true).forward(&x, &mut unit).unwrap();
     assert_eq!(psi.shape(), [2, 30, 2]);
@@ -179,7 +200,8 @@ fn the_gradient_goes_back_through_norm_and_envelope() {
 #[test]
 fn evaluation_keeps_the_factors_of_the_last_pass() {
     let (x, elsewhere) = (tensor(normal(25, 2, 14).view()), tensor(normal(9, 2, 15).view()));
-    let mut functions = Functions::networks("dense(6) tanh dense(1) l2norm", 2, 3, true, &Rng::new(2)).unwrap();
+    let mut functions =
+        Functions::networks("dense(6) tanh dense(1) l2norm", 2, 3, true, Device::Cpu, &Rng::new(2)).unwrap();
     let mut psi = empty();
     functions.forward(&x, &mut psi).unwrap();
     let again = functions.evaluate(&x).unwrap();
@@ -198,7 +220,7 @@ fn evaluation_keeps_the_factors_of_the_last_pass() {
 #[test]
 fn many_points_are_evaluated_in_strips_as_in_one_piece() {
     let x = normal(9000, 1, 16);
-    let mut functions = Functions::hidden_units("dense(6) sincos dense(1)", 1, &Rng::new(2)).unwrap();
+    let mut functions = Functions::hidden_units("dense(6) sincos dense(1)", 1, Device::Cpu, &Rng::new(2)).unwrap();
     let columns = functions.columns(&tensor(x.view())).unwrap();
     assert_eq!(columns.dim(), (9000, 6));
     for i in [0, 4095, 4096, 8999] {
@@ -210,12 +232,12 @@ fn many_points_are_evaluated_in_strips_as_in_one_piece() {
 #[test]
 fn standardised_points_have_mean_zero_and_mean_variance_one() {
     let x = normal(200, 3, 17) * 7.0 + 1e6;
-    let standard = Standard::of(x.view());
-    let seen = standard.gather(x.view(), 0..200).unwrap().to_host().unwrap();
+    let standardizer = Standardizer::of(x.view());
+    let seen = standardizer.gather(Device::Cpu, x.view(), 0..200).unwrap().to_host().unwrap();
     let mean = seen.iter().sum::<f32>() / 600.0;
     let variance = seen.iter().map(|v| v * v).sum::<f32>() / 600.0;
     assert!(mean.abs() < 1e-3 && (variance - 1.0).abs() < 1e-3, "{mean} {variance}");
     let constant = Array2::from_elem((4, 2), 3.0);
-    let seen = Standard::of(constant.view()).gather(constant.view(), 0..4).unwrap().to_host().unwrap();
+    let seen = Standardizer::of(constant.view()).gather(Device::Cpu, constant.view(), 0..4).unwrap().to_host().unwrap();
     assert_eq!(seen, [0.0; 8]);
 }

@@ -1,21 +1,23 @@
 //! Each objective's gradient against finite differences of the scalar that defines it.
 
-use mercer::compute::{Device, Tensor};
+use mercer::FitContext;
+use mercer::compute::{Control, Device, Indices, Math, Small, Tensor, small};
 use mercer::kernel::Kernel;
 use mercer::linalg::{Cholesky, eigh, solve_lower, solve_lower_transposed};
-use mercer::operator::{Precision, gram};
+use mercer::operator::{Entries, Sizes, batch_operator, gram};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Action, Batch, Functions, KernelAction, Kind, Nesting, Objective, Step, form};
+use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Nesting, Objective, OnData, Sample, Step};
 use ndarray::{Array1, Array2, Axis, s};
 
 const NETWORKS: &str = "dense(6, b=1) tanh dense(1)";
 const BATCH: usize = 24;
 
-/// A batch of a kernel's action, functions, and the batch's `K/(Bτ)` in double precision.
+/// A batch of a kernel's points, functions, and the batch's `K/(Bτ)` in double precision.
 struct Setting {
     x: Array2<f64>,
     kernel: Kernel,
-    batch: Batch,
+    batch: Sample,
+    trace: f64,
     functions: Functions,
     k: Array2<f64>,
 }
@@ -25,12 +27,12 @@ impl Setting {
         let mut rng = Rng::new(11);
         let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
         let kernel = Kernel::parse("rbf(1)").unwrap();
-        let functions = kind.functions(NETWORKS, 2, k, &Rng::new(5)).unwrap();
-        let mut action = KernelAction::new(&kernel, x.view(), Precision::F64).unwrap();
-        let batch = action.sample(&mut rng, BATCH).unwrap();
+        let functions = kind.functions(NETWORKS, 2, k, Device::Cpu, &Rng::new(5)).unwrap();
+        let operator = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
+        let (batch, trace) = (operator.sample(Device::Cpu, &mut rng, BATCH).unwrap(), operator.trace());
         let points = x.select(Axis(0), &batch.rows);
-        let k = gram::<f64>(&kernel, points.view()) / (BATCH as f64 * action.trace());
-        Setting { x, kernel, batch, functions, k }
+        let k = gram::<f64>(&kernel, points.view(), Device::Cpu).unwrap() / (BATCH as f64 * trace);
+        Setting { x, kernel, batch, trace, functions, k }
     }
 
     /// ψ `[k, B]` in double precision at parameters `θ + h·d`.
@@ -48,22 +50,37 @@ impl Setting {
     /// The objective's loss and gradient `[P]` here.
     fn gradient(&mut self, objective: &mut dyn Objective) -> (f64, Vec<f32>) {
         let empty = || Tensor::zeros(Device::Cpu, &[0]).unwrap();
-        let (mut psi, mut kpsi, mut gradient) = (empty(), empty(), empty());
+        let (mut psi, mut kpsi, mut gradient, k) = (empty(), empty(), empty(), self.functions.count());
         self.functions.forward(&self.batch.x, &mut psi).unwrap();
-        let mut action = KernelAction::new(&self.kernel, self.x.view(), Precision::F64).unwrap();
-        action.apply(&self.batch, &psi, &mut self.functions, &mut kpsi).unwrap();
-        let (covariance, r) = (form(&psi, &psi).unwrap(), form(&psi, &kpsi).unwrap());
-        let outcome = objective.step(&mut Step {
+        let sizes = Sizes { functions: k, batch: BATCH, outputs: 1, points: BATCH };
+        let entries = Entries::Kernel(&self.kernel, self.x.view());
+        let mut operator = batch_operator(entries, self.trace, Device::Cpu, sizes, Math::F32).unwrap();
+        let rows: Vec<u32> = self.batch.rows.iter().map(|row| *row as u32).collect();
+        operator.begin(&Indices::from_host(Device::Cpu, &rows).unwrap()).unwrap();
+        operator.apply(&psi, &mut kpsi).unwrap();
+        let form = |a: &Tensor, b: &Tensor| {
+            let mut form = Small::zeros(Device::Cpu, [k, k]).unwrap();
+            small::form(a, b, 0..BATCH, &mut form).unwrap();
+            form
+        };
+        let (covariance, r) = (form(&psi, &psi), form(&psi, &kpsi));
+        let mut control = Control::new(Device::Cpu, 1, objective.eigenvalues(k)).unwrap();
+        let mut step = Step {
             x: &self.batch.x,
             psi: &psi,
             kpsi: &kpsi,
             covariance: &covariance,
             r: &r,
             unbiased: &r,
+            control: &mut control,
             functions: &mut self.functions,
             gradient: &mut gradient,
-        });
-        (outcome.unwrap().loss, gradient.to_host().unwrap())
+            math: Math::F32,
+        };
+        objective.step(&mut step).unwrap();
+        let report = control.report(1).unwrap();
+        assert_eq!(report.failure, None);
+        (report.record[0], gradient.to_host().unwrap())
     }
 
     /// A random direction of unit length in the parameters of one network, or of all.
@@ -125,8 +142,8 @@ fn neuralef_follows_each_functions_own_objective() {
 fn joint_neuralef_takes_off_what_the_earlier_functions_span() {
     // ℓ_j = −(R_jj − r_jᵀR⁻¹r_j), the functions before j held fixed: with R = LLᵀ the last pivot of j + 1 functions.
     let loss = |r: &Array2<f64>, j: usize| {
-        let lower = Cholesky::new(r.slice(s![..=j, ..=j])).unwrap();
-        -lower.lower()[(j, j)].powi(2)
+        let lower = Cholesky::new(Device::Cpu, r.slice(s![..=j, ..=j])).unwrap();
+        -lower.lower().unwrap()[(j, j)].powi(2)
     };
     let kind = Kind::NeuralEfJoint;
     let mut setting = Setting::new(kind, 4);
@@ -143,11 +160,11 @@ fn joint_neuralef_takes_off_what_the_earlier_functions_span() {
 
 /// `L⁻¹ΠL⁻ᵀ` with `Σ = LLᵀ`.
 fn rotated(sigma: &Array2<f64>, pi: &Array2<f64>) -> Array2<f64> {
-    let factor = Cholesky::new(sigma.view()).unwrap();
+    let factor = Cholesky::new(Device::Cpu, sigma.view()).unwrap();
     let mut half = pi.clone();
-    solve_lower(factor.lower(), half.view_mut());
+    solve_lower(factor.lower().unwrap(), half.view_mut());
     let mut whole = half.t().to_owned();
-    solve_lower(factor.lower(), whole.view_mut());
+    solve_lower(factor.lower().unwrap(), whole.view_mut());
     whole
 }
 
@@ -186,8 +203,8 @@ fn spin_averages_the_covariance_and_its_jacobian() {
     let sigma = decay * mean(&psi_before, &psi_before) + (1.0 - decay) * mean(&psi_after, &psi_after);
     let pi = setting.r(&psi_after);
     let lambda = rotated(&sigma, &pi);
-    let factor = Cholesky::new(sigma.view()).unwrap();
-    let l = factor.lower();
+    let factor = Cholesky::new(Device::Cpu, sigma.view()).unwrap();
+    let l = factor.lower().unwrap();
     let mut a = Array2::from_diag(&Array1::from_shape_fn(k, |i| 1.0 / l[(i, i)]));
     let mut g = Array2::from_shape_fn((k, k), |(j, i)| if j <= i { lambda[[j, i]] / l[(i, i)] } else { 0.0 });
     solve_lower_transposed(l, a.view_mut());
@@ -263,7 +280,7 @@ fn ritz_follows_the_trace_that_its_span_captures() {
     let (loss, gradient) = setting.gradient(ritz.as_mut());
     let captured = |setting: &Setting, phi: &Array2<f64>| {
         let lambda = rotated(&(phi.dot(&phi.t()) / BATCH as f64), &setting.r(phi));
-        -eigh(lambda.view()).unwrap().0[..k].iter().sum::<f64>()
+        -eigh(Device::Cpu, lambda.view()).unwrap().0[..k].iter().sum::<f64>()
     };
     let phi = setting.psi(&setting.direction(None, 0), 0.0);
     assert!((loss - captured(&setting, &phi)).abs() < 1e-4);

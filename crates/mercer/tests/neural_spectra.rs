@@ -1,11 +1,12 @@
 //! Neural spectra against the exact spectrum of the same points.
 
+use mercer::FitContext;
+use mercer::compute::Device;
 use mercer::kernel::Kernel;
 use mercer::operator::LowRankOperator;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::Action;
-use mercer::spectrum::neural::{Kind, Neural, OperatorAction, Settings, Stop, Watch, rayleigh_ritz, train};
-use mercer::spectrum::{Exact, Method, Problem, Silent, Spectrum, Standing};
+use mercer::spectrum::neural::{FunctionOperator, Kind, Neural, OnData, Settings, Stop, rayleigh_ritz, train};
+use mercer::spectrum::{Exact, Method, Problem, Spectrum, Standing};
 use ndarray::{Array2, ArrayView2};
 
 fn uniform(n: usize, d: usize, half_width: f64) -> Array2<f64> {
@@ -17,7 +18,7 @@ fn fit(method: &dyn Method, kernel: &str, x: ArrayView2<f64>, k: usize) -> Spect
     Spectrum::fit(method, &Problem::new(&Kernel::parse(kernel).unwrap(), x, k), None).unwrap()
 }
 
-fn every_method() -> impl Iterator<Item = Neural<'static>> {
+fn every_method() -> impl Iterator<Item = Neural> {
     Kind::ALL.into_iter().map(|(_, kind)| Neural::new(kind))
 }
 
@@ -210,20 +211,20 @@ fn any_operator_with_points_can_be_trained_on() {
         Array2::from_shape_fn((s, n), |(s, i)| (0.5 * (s + 1) as f64 * x[[i, 0]] + s as f64).sin() / (1 + s) as f64);
     let operator = LowRankOperator::new(f.clone()).unwrap();
     let dense = f.t().dot(&f) / (s * n) as f64;
-    let exact = mercer::linalg::eigh(dense.view()).unwrap().0;
+    let exact = mercer::linalg::eigh(Device::Cpu, dense.view()).unwrap().0;
     for (_, kind) in Kind::ALL {
         let k = 3;
-        let mut action = OperatorAction::new(&operator, x.view()).unwrap();
-        let functions =
-            kind.functions("dense(32, w=0.7) sincos dense(32) sincos dense(1)", 1, k, &Rng::new(1)).unwrap();
-        let mut objective = kind.objective(&functions, k).unwrap();
+        let on_data = OnData::operator(&operator, x.view(), 1).unwrap();
+        let functions = kind
+            .functions("dense(32, w=0.7) sincos dense(32) sincos dense(1)", 1, k, Device::Cpu, &Rng::new(1))
+            .unwrap();
+        let objective = kind.objective(&functions, k).unwrap();
         let settings =
             Settings { steps: 300, batch: 128, keep_best: false, patience: usize::MAX, ..Settings::default() };
-        let watch = Watch { progress: &Silent, interrupt: None };
-        let mut trained = train(&mut action, functions, objective.as_mut(), k, &settings, watch).unwrap();
-        let sample = action.sample(&mut Rng::new(2), n).unwrap();
-        let pairs = rayleigh_ritz(&mut action, &mut trained.functions, &sample, k).unwrap();
-        let found: Vec<f64> = pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect();
+        let mut trained = train(&on_data, functions, objective, k, &settings, &FitContext::default()).unwrap();
+        let sample = on_data.sample(Device::Cpu, &mut Rng::new(2), n).unwrap();
+        let pairs = rayleigh_ritz(&on_data, &mut trained.functions, &sample, k).unwrap();
+        let found: Vec<f64> = pairs.eigenvalues.iter().map(|μ| on_data.eigenvalue(*μ)).collect();
         assert_close(&found[..2], &exact[..2], 0.02, kind.name());
     }
 }

@@ -1,15 +1,16 @@
 //! The training loop: resuming, recovering, interrupting, repeating.
 
-use mercer::compute::{Device, Tensor};
+use mercer::FitContext;
+use mercer::compute::{Control, Device, Math, Small, Tensor};
 use mercer::kernel::Kernel;
-use mercer::operator::Precision;
 use mercer::rng::Rng;
-use mercer::spectrum::Silent;
 use mercer::spectrum::neural::{
-    Action, Batch, Functions, KernelAction, Kind, Settings, Standard, Stop, Trained, Watch, rayleigh_ritz, train,
+    Batches, FunctionOperator, Functions, Kind, OnData, Points, Sample, Settings, Standardizer, Stop, Trained,
+    rayleigh_ritz, train,
 };
 use ndarray::{Array2, ArrayView2};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn points(n: usize) -> Array2<f64> {
@@ -21,71 +22,110 @@ fn kernel() -> Kernel {
     Kernel::parse("rbf(1)").unwrap()
 }
 
-/// A kernel's action to which something happens at the n-th batch.
+/// Called with the number of the batch, from one, after the operator was applied; true spoils the result.
+type Trouble<'a> = dyn FnMut(usize) -> bool + Send + 'a;
+
+/// A kernel's operator to which something happens at the n-th batch.
 struct Troubled<'a> {
-    inner: KernelAction<'a>,
-    batches: usize,
-    /// Called with the number of the batch, from one, before the action is applied; true spoils the result.
-    trouble: Box<dyn FnMut(usize) -> bool + Send + 'a>,
+    inner: OnData<'a>,
+    trouble: Mutex<(usize, Box<Trouble<'a>>)>,
 }
 
 impl<'a> Troubled<'a> {
     fn new(kernel: &'a Kernel, x: ArrayView2<'a, f64>, trouble: impl FnMut(usize) -> bool + Send + 'a) -> Self {
-        let inner = KernelAction::new(kernel, x, Precision::F64).unwrap();
-        Troubled { inner, batches: 0, trouble: Box::new(trouble) }
+        let inner = OnData::kernel(kernel, x, &FitContext::default()).unwrap();
+        Troubled { inner, trouble: Mutex::new((0, Box::new(trouble))) }
+    }
+
+    fn batches_seen(&self) -> usize {
+        self.trouble.lock().unwrap().0
     }
 }
 
-impl Action for Troubled<'_> {
+impl FunctionOperator for Troubled<'_> {
     fn inputs(&self) -> usize {
         self.inner.inputs()
     }
-    fn standard(&self) -> Standard {
-        self.inner.standard()
+    fn standardizer(&self) -> Standardizer {
+        self.inner.standardizer()
     }
     fn identity(&self) -> String {
         self.inner.identity()
     }
-    fn sample(&mut self, rng: &mut Rng, batch: usize) -> mercer::Result<Batch> {
-        self.inner.sample(rng, batch)
+    fn batches<'b>(&'b self, functions: &Functions, batch: usize, math: Math) -> mercer::Result<Box<dyn Batches + 'b>> {
+        let batches = self.inner.batches(functions, batch, math)?;
+        Ok(Box::new(TroubledBatches {
+            batches,
+            spoil: Box::new(|| {
+                let (seen, trouble) = &mut *self.trouble.lock().unwrap();
+                *seen += 1;
+                trouble(*seen)
+            }),
+        }))
     }
-    fn apply(
-        &mut self,
-        batch: &Batch,
-        psi: &Tensor,
-        functions: &mut Functions,
-        out: &mut Tensor,
-    ) -> mercer::Result<()> {
-        self.inner.apply(batch, psi, functions, out)?;
-        self.batches += 1;
-        if (self.trouble)(self.batches) {
-            mercer::compute::scale(f32::NAN, out);
-        }
-        Ok(())
-    }
-    fn unbiased(
-        &mut self,
-        batch: &Batch,
-        psi: &Tensor,
-        covariance: &Array2<f64>,
-        r: &Array2<f64>,
-    ) -> mercer::Result<Array2<f64>> {
-        self.inner.unbiased(batch, psi, covariance, r)
+    fn sample(&self, device: Device, rng: &mut Rng, points: usize) -> mercer::Result<Sample> {
+        self.inner.sample(device, rng, points)
     }
     fn image(
-        &mut self,
-        batch: &Batch,
+        &self,
+        sample: &Sample,
         q: ArrayView2<f64>,
         w: ArrayView2<f64>,
         functions: &mut Functions,
     ) -> mercer::Result<Array2<f64>> {
-        self.inner.image(batch, q, w, functions)
+        self.inner.image(sample, q, w, functions)
     }
     fn eigenvalue(&self, mu: f64) -> f64 {
         self.inner.eigenvalue(mu)
     }
     fn roundoff(&self) -> f64 {
         self.inner.roundoff()
+    }
+}
+
+struct TroubledBatches<'a> {
+    batches: Box<dyn Batches + 'a>,
+    spoil: Box<dyn FnMut() -> bool + 'a>,
+}
+
+impl Batches for TroubledBatches<'_> {
+    fn size(&self) -> usize {
+        self.batches.size()
+    }
+    fn most(&self) -> usize {
+        self.batches.most()
+    }
+    fn draw(&mut self, rng: &mut Rng) {
+        self.batches.draw(rng);
+    }
+    fn bring(&mut self) -> mercer::Result<()> {
+        self.batches.bring()
+    }
+    fn begin(&mut self, control: &Control, points: &mut Points) -> mercer::Result<()> {
+        self.batches.begin(control, points)
+    }
+    fn apply(
+        &mut self,
+        control: &Control,
+        points: &Points,
+        functions: &Functions,
+        psi: &Tensor,
+        out: &mut Tensor,
+    ) -> mercer::Result<()> {
+        self.batches.apply(control, points, functions, psi, out)?;
+        if (self.spoil)() {
+            mercer::compute::scale(f32::NAN, out);
+        }
+        Ok(())
+    }
+    fn unbiased<'m>(
+        &mut self,
+        psi: &Tensor,
+        covariance: &Small,
+        r: &'m Small,
+        out: &'m mut Small,
+    ) -> mercer::Result<&'m Small> {
+        self.batches.unbiased(psi, covariance, r, out)
     }
 }
 
@@ -100,14 +140,14 @@ fn settings(checkpoint: Option<PathBuf>) -> Settings {
 
 fn run(
     kind: Kind,
-    action: &mut dyn Action,
+    operator: &dyn FunctionOperator,
     settings: &Settings,
     interrupt: Option<&AtomicBool>,
 ) -> mercer::Result<Trained> {
     let k = 3;
-    let functions = kind.functions(NETWORKS, action.inputs(), k, &Rng::new(2))?;
-    let mut objective = kind.objective(&functions, k)?;
-    train(action, functions, objective.as_mut(), k, settings, Watch { progress: &Silent, interrupt })
+    let functions = kind.functions(NETWORKS, operator.inputs(), k, Device::Cpu, &Rng::new(2))?;
+    let objective = kind.objective(&functions, k)?;
+    train(operator, functions, objective, k, settings, &FitContext { interrupt, ..FitContext::default() })
 }
 
 /// Every bit of the result: parameters, raw eigenvalues, losses, validations.
@@ -131,19 +171,19 @@ fn a_killed_run_resumes_with_the_same_bits() {
     for kind in every_kind() {
         let (path, copy) = (folder.path().join("running"), folder.path().join("killed"));
         // What a kill at batch 38 would have left on disk.
-        let mut action = Troubled::new(&kernel, x.view(), |batch| {
+        let action = Troubled::new(&kernel, x.view(), |batch| {
             if batch == 38 {
                 std::fs::copy(folder.path().join("running"), folder.path().join("killed")).unwrap();
             }
             false
         });
-        let whole = run(kind, &mut action, &settings(Some(path)), None).unwrap();
+        let whole = run(kind, &action, &settings(Some(path)), None).unwrap();
         assert_eq!((whole.record.steps, whole.record.stop), (60, Stop::Budget));
-        let mut action = Troubled::new(&kernel, x.view(), |_| false);
+        let action = Troubled::new(&kernel, x.view(), |_| false);
         let mut resumed = settings(Some(copy));
         resumed.resume = true;
-        let resumed = run(kind, &mut action, &resumed, None).unwrap();
-        assert!(action.batches < 30, "{kind:?} started again: {} batches", action.batches);
+        let resumed = run(kind, &action, &resumed, None).unwrap();
+        assert!(action.batches_seen() < 30, "{kind:?} started again: {} batches", action.batches_seen());
         assert_eq!(bits(&whole), bits(&resumed), "{kind:?}");
     }
 }
@@ -152,22 +192,22 @@ fn a_killed_run_resumes_with_the_same_bits() {
 fn an_interrupted_run_saves_and_resumes_with_the_same_bits() {
     let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
     for (i, kind) in every_kind().into_iter().enumerate() {
-        let whole = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings(None), None).unwrap();
+        let whole = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings(None), None).unwrap();
         let mut settings = settings(Some(folder.path().join(format!("checkpoint-{i}"))));
         (settings.checkpoint_seconds, settings.resume) = (1e9, true);
         let interrupt = AtomicBool::new(false);
-        let mut action = Troubled::new(&kernel, x.view(), |batch| {
+        let action = Troubled::new(&kernel, x.view(), |batch| {
             interrupt.store(batch == 31, Ordering::Relaxed);
             false
         });
-        let part = run(kind, &mut action, &settings, Some(&interrupt)).unwrap();
+        let part = run(kind, &action, &settings, Some(&interrupt)).unwrap();
         assert_eq!((part.record.steps, part.record.stop), (31, Stop::Interrupted));
-        let mut action = Troubled::new(&kernel, x.view(), |_| false);
-        let resumed = run(kind, &mut action, &settings, None).unwrap();
-        assert_eq!(action.batches, 29);
+        let action = Troubled::new(&kernel, x.view(), |_| false);
+        let resumed = run(kind, &action, &settings, None).unwrap();
+        assert_eq!(action.batches_seen(), 29);
         assert_eq!(bits(&whole), bits(&resumed), "{kind:?}");
         // Once more: there is nothing left to do, and the result is still the same.
-        let again = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
+        let again = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
         assert_eq!(bits(&whole), bits(&again), "{kind:?}");
     }
 }
@@ -178,21 +218,21 @@ fn a_checkpoint_of_another_run_is_refused_by_name() {
     let path = folder.path().join("checkpoint");
     let kind = Kind::NeuralEf { averaged: false };
     let mut settings = settings(Some(path.clone()));
-    run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
+    run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
     settings.resume = true;
     let refused = |result: mercer::Result<Trained>| {
         let error = result.err().expect("another run").to_string();
         assert!(error.contains("another run") && error.contains("checkpoint"), "{error}");
     };
     let other = points(101);
-    refused(run(kind, &mut Troubled::new(&kernel, other.view(), |_| false), &settings, None));
-    refused(run(Kind::Ritz, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None));
+    refused(run(kind, &Troubled::new(&kernel, other.view(), |_| false), &settings, None));
+    refused(run(Kind::Ritz, &Troubled::new(&kernel, x.view(), |_| false), &settings, None));
     let averaged = Kind::NeuralEf { averaged: true };
-    refused(run(averaged, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None));
+    refused(run(averaged, &Troubled::new(&kernel, x.view(), |_| false), &settings, None));
     settings.learning_rate = 2e-3;
-    refused(run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None));
+    refused(run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None));
     std::fs::write(&path, b"not a checkpoint").unwrap();
-    let error = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None).err().unwrap();
+    let error = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None).err().unwrap();
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
 }
 
@@ -200,8 +240,8 @@ fn a_checkpoint_of_another_run_is_refused_by_name() {
 fn a_step_that_is_not_finite_is_taken_back() {
     let (x, kernel) = (points(200), kernel());
     for kind in every_kind() {
-        let mut action = Troubled::new(&kernel, x.view(), |batch| batch == 25);
-        let trained = run(kind, &mut action, &settings(None), None).unwrap();
+        let action = Troubled::new(&kernel, x.view(), |batch| batch == 25);
+        let trained = run(kind, &action, &settings(None), None).unwrap();
         assert_eq!((trained.record.steps, trained.record.recoveries), (60, 1), "{kind:?}");
         assert!(trained.record.notes.iter().any(|note| note.contains("not finite")), "{:?}", trained.record.notes);
         assert!(trained.functions.parameters().trained.to_host().unwrap().iter().all(|v| v.is_finite()));
@@ -213,16 +253,16 @@ fn a_step_that_is_not_finite_is_taken_back() {
 fn a_recovered_run_is_resumed_with_the_same_bits_too() {
     let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
     let kind = Kind::Spin { decay: 0.9 };
-    let mut action = Troubled::new(&kernel, x.view(), |batch| {
+    let action = Troubled::new(&kernel, x.view(), |batch| {
         if batch == 45 {
             std::fs::copy(folder.path().join("running"), folder.path().join("killed")).unwrap();
         }
         batch == 25
     });
-    let whole = run(kind, &mut action, &settings(Some(folder.path().join("running"))), None).unwrap();
+    let whole = run(kind, &action, &settings(Some(folder.path().join("running"))), None).unwrap();
     let mut resumed = settings(Some(folder.path().join("killed")));
     resumed.resume = true;
-    let resumed = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &resumed, None).unwrap();
+    let resumed = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &resumed, None).unwrap();
     assert_eq!(resumed.record.recoveries, 1);
     assert_eq!(bits(&whole), bits(&resumed));
 }
@@ -232,13 +272,13 @@ fn endless_trouble_ends_with_a_named_error_and_the_last_good_state() {
     let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
     let path = folder.path().join("last-good");
     let kind = Kind::NeuralEf { averaged: false };
-    let mut action = Troubled::new(&kernel, x.view(), |batch| batch > 20);
-    let error = run(kind, &mut action, &settings(Some(path.clone())), None).err().unwrap().to_string();
+    let action = Troubled::new(&kernel, x.view(), |batch| batch > 20);
+    let error = run(kind, &action, &settings(Some(path.clone())), None).err().unwrap().to_string();
     assert!(error.contains("neuralef") && error.contains("not finite") && error.contains("5 recoveries"), "{error}");
     assert!(error.contains(path.to_str().unwrap()), "{error}");
     let mut again = settings(Some(path));
     again.resume = true;
-    let trained = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &again, None).unwrap();
+    let trained = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &again, None).unwrap();
     assert_eq!(trained.record.steps, 60);
 }
 
@@ -248,7 +288,7 @@ fn a_learning_rate_that_explodes_is_survived_or_named() {
     for kind in every_kind() {
         let mut settings = settings(None);
         settings.learning_rate = 1e30;
-        match run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None) {
+        match run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None) {
             Ok(trained) => {
                 assert!(trained.functions.parameters().trained.to_host().unwrap().iter().all(|v| v.is_finite()));
             }
@@ -264,12 +304,12 @@ fn a_seed_gives_the_same_bits_on_any_number_of_threads() {
         let on = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
-                let mut action = Troubled::new(&kernel, x.view(), |_| false);
+                let action = Troubled::new(&kernel, x.view(), |_| false);
                 let mut settings = settings(None);
                 (settings.steps, settings.batch) = (20, 500);
-                let mut trained = run(kind, &mut action, &settings, None).unwrap();
-                let sample = action.sample(&mut Rng::new(1), 700).unwrap();
-                let pairs = rayleigh_ritz(&mut action, &mut trained.functions, &sample, 3).unwrap();
+                let mut trained = run(kind, &action, &settings, None).unwrap();
+                let sample = action.sample(Device::Cpu, &mut Rng::new(1), 700).unwrap();
+                let pairs = rayleigh_ritz(&action, &mut trained.functions, &sample, 3).unwrap();
                 let eigenvalues: Vec<u64> = pairs.eigenvalues.iter().map(|v| v.to_bits()).collect();
                 (bits(&trained), eigenvalues)
             })
@@ -287,7 +327,7 @@ fn training_ends_when_the_residual_stops_falling_and_keeps_the_best() {
     // Steps this small change nothing: after the first validation there is no progress.
     (settings.learning_rate, settings.patience, settings.keep_best) = (1e-12, 4, true);
     let kind = Kind::NeuralEf { averaged: false };
-    let trained = run(kind, &mut Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
+    let trained = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
     // Validations are three steps apart: one to set the mark, four in vain.
     assert_eq!((trained.record.stop, trained.record.steps), (Stop::Converged, 12));
     let least = trained.record.validation.iter().min_by(|a, b| a[1].total_cmp(&b[1])).unwrap();
@@ -297,11 +337,11 @@ fn training_ends_when_the_residual_stops_falling_and_keeps_the_best() {
 #[test]
 fn an_unwritable_checkpoint_shows_before_training() {
     let (x, kernel) = (points(50), kernel());
-    let mut action = Troubled::new(&kernel, x.view(), |_| false);
+    let action = Troubled::new(&kernel, x.view(), |_| false);
     let nowhere = Path::new("/nonexistent-folder/checkpoint").to_owned();
-    let error = run(Kind::Ritz, &mut action, &settings(Some(nowhere)), None).err().unwrap();
+    let error = run(Kind::Ritz, &action, &settings(Some(nowhere)), None).err().unwrap();
     assert!(error.to_string().contains("/nonexistent-folder"), "{error}");
-    assert_eq!(action.batches, 0);
+    assert_eq!(action.batches_seen(), 0);
 }
 
 /// Functions are evaluated with the statistics of the points on which they were calibrated, batch norms included.
@@ -311,7 +351,7 @@ fn calibrated_functions_are_those_that_were_trained() {
     let points: Vec<f32> = (0..100).map(|_| (2.0 + rng.normal()) as f32).collect();
     let x = Tensor::from_host(Device::Cpu, &[50, 2], &points).unwrap();
     for architecture in ["dense(8) bn relu dense(1)", "dense(8) l2norm relu dense(1)"] {
-        let mut functions = Functions::networks(architecture, 2, 3, false, &Rng::new(1)).unwrap();
+        let mut functions = Functions::networks(architecture, 2, 3, false, Device::Cpu, &Rng::new(1)).unwrap();
         let mut trained = Tensor::zeros(Device::Cpu, &[0]).unwrap();
         functions.forward(&x, &mut trained).unwrap();
         functions.calibrate(&x).unwrap();

@@ -26,6 +26,11 @@ impl Replay {
         Ok(Replay { gpu, plain: 0, graph: None })
     }
 
+    /// Whether the work is recorded.
+    pub fn records(&self) -> bool {
+        self.gpu.is_some()
+    }
+
     /// Does the work once, or replays it.
     pub fn run(&mut self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(gpu) = self.gpu.filter(|_| self.plain >= PLAIN) else {

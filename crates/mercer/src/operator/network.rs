@@ -4,6 +4,8 @@
 use super::Real;
 use super::aligned::Aligned;
 use crate::compute::{Activation, Device};
+use crate::kernel::infinite::hermite::{self, TERMS};
+use crate::kernel::infinite::{DEEPEST, Expectations, Side, Step};
 use crate::simd::{Num, Pack, SimdJob, dispatch};
 
 /// Pairs that are computed together: one vector of the widest kind in f32.

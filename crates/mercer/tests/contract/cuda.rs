@@ -1,7 +1,7 @@
 //! The first GPU, for tests that skip themselves where there is none, and what training steps leave behind.
 
 use mercer::compute::Device;
-use mercer::spectrum::neural::Outcome;
+use mercer::spectrum::neural::{Outcome, Stepper};
 use std::sync::{Mutex, MutexGuard};
 
 /// The device, for one test at a time: they share its stream and its memory.
@@ -32,6 +32,18 @@ pub struct After {
 }
 
 impl After {
+    /// What `steps` steps of `stepper` leave behind.
+    pub fn of(mut stepper: Stepper<'_>, steps: usize) -> After {
+        let before = stepper.functions().parameters().trained.to_host().unwrap();
+        let mut outcomes = vec![];
+        while outcomes.len() < steps {
+            let made = stepper.steps(steps - outcomes.len()).unwrap();
+            assert!(made.failure.is_none(), "{:?}", made.failure);
+            outcomes.extend(made.outcomes);
+        }
+        After { before, parameters: stepper.functions().parameters().trained.to_host().unwrap(), outcomes }
+    }
+
     /// How far the parameters went; after a step of plain gradient descent at rate one, the gradient.
     pub fn moved(&self) -> Vec<f32> {
         self.before.iter().zip(&self.parameters).map(|(before, after)| before - after).collect()

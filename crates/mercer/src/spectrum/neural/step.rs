@@ -112,6 +112,11 @@ impl<'a> Stepper<'a> {
         Ok(self)
     }
 
+    /// Whether steps are recorded and replayed.
+    pub fn is_recorded(&self) -> bool {
+        self.replay.records()
+    }
+
     /// The functions.
     pub fn functions(&self) -> &Functions {
         &self.functions

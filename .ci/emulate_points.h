@@ -1,4 +1,4 @@
-// Checks of the kernels of action.cu, and of own_diagonal of resident.cu, against plain double loops.
+// Checks of the kernels of points.cu against plain double loops.
 #include <map>
 
 static std::mt19937 generator(1);
@@ -15,32 +15,14 @@ static void near(const char *what, double got, double want, double bound) {
     }
 }
 
-// own_i = (1/bc) sum_b psi^T G_b psi, with G_b on the diagonal of [b, b] (c = 1) or in [b, c, c].
-static void check_own(int k, int b, int c, bool whole) {
-    auto gram = numbers(whole ? b * b : b * c * c), psi = numbers(k * b * c);
-    std::vector<double> own(k);
-    u64 stride = whole ? b + 1 : c * c;
-    launch(k, 1, 256, 0, [&] { training::own_diagonal(b, c, stride, gram.data(), psi.data(), own.data()); });
-    for (int i = 0; i < k; ++i) {
-        double sum = 0;
-        for (int p = 0; p < b; ++p)
-            for (int o = 0; o < c; ++o)
-                for (int q = 0; q < c; ++q) {
-                    double g = whole ? gram[p * b + p] : gram[(p * c + o) * c + q];
-                    sum += psi[(i * b + p) * c + o] * g * psi[(i * b + p) * c + q];
-                }
-        near("own_diagonal", own[i], sum / (b * c), 1e-12);
-    }
-}
-
 static void check_gathers() {
     const int samples = 7, m = 11, first = 3, count = 4, n = 9, batch = 5;
     auto part = numbers(count * m), f = numbers(m * samples), before = f;
-    launch(2, 1, 32, 0, [&] { lay_samples(count, m, samples, first, part.data(), f.data()); });
+    launch(2, 1, 32, 0, [&] { place_columns(count, m, samples, first, part.data(), f.data()); });
     for (int j = 0; j < m; ++j)
         for (int s = 0; s < samples; ++s) {
             bool mine = s >= first && s < first + count;
-            near("lay_samples", f[j * samples + s], mine ? part[(s - first) * m + j] : before[j * samples + s], 0);
+            near("place_columns", f[j * samples + s], mine ? part[(s - first) * m + j] : before[j * samples + s], 0);
         }
     auto k = numbers(n * n), out = numbers(batch * batch);
     std::vector<u32> rows = {8, 0, 3, 3, 5};
@@ -49,8 +31,8 @@ static void check_gathers() {
         for (int b = 0; b < batch; ++b) near("gather_block", out[a * batch + b], k[rows[a] * n + rows[b]], 0);
     const int functions = 2, c = 3;
     auto psi = numbers(functions * batch * c), weighted = psi, w = numbers(batch);
-    launch(1, 1, 32, 0, [&] { times_weights(functions * batch * c, batch, c, w.data(), weighted.data()); });
-    for (int i = 0; i < functions * batch * c; ++i) near("times_weights", weighted[i], psi[i] * w[i / c % batch], 1e-6);
+    launch(1, 1, 32, 0, [&] { scale_points(functions * batch * c, batch, c, w.data(), weighted.data()); });
+    for (int i = 0; i < functions * batch * c; ++i) near("scale_points", weighted[i], psi[i] * w[i / c % batch], 1e-6);
 }
 
 // Features of one point in double.
@@ -88,22 +70,24 @@ static void check_radial(int d) {
         }
 }
 
-static void check_hamiltonian() {
-    const int k = 3, b = 5, d = 2, steps = 2;
-    auto local = numbers(steps * b * (d + 1)), jet = numbers(k * (d + 2) * b), out = numbers(k * b);
+static void check_elliptic(int c) {
+    const int k = 3, b = 5, d = 2, steps = 2, m = b * c;
+    auto wide = numbers(steps * b * (d + 1));
+    std::vector<double> field(wide.begin(), wide.end());
+    auto jet = numbers(k * (d + 2) * m), out = numbers(k * m);
     std::vector<u32> rows = {5, 6, 7, 8, 9};
-    launch(1, 1, 32, 0, [&] { hamiltonian(k, b, d, 2.5, 0.7, rows.data(), local.data(), jet.data(), out.data()); });
+    launch(1, 1, 32, 0, [&] { elliptic(k, b, c, d, 2.5, 0.7, rows.data(), field.data(), jet.data(), out.data()); });
     for (int j = 0; j < k; ++j)
-        for (int p = 0; p < b; ++p) {
-            auto of = [&](int order) { return (double)jet[(j * (d + 2) + order) * b + p]; };
-            const float *here = &local[rows[p] * (d + 1)];
+        for (int i = 0; i < m; ++i) {
+            auto of = [&](int order) { return (double)jet[(j * (d + 2) + order) * m + i]; };
+            const double *here = &field[rows[i / c] * (d + 1)];
             double image = here[d] * of(0) - of(d + 1) - here[0] * of(1) - here[1] * of(2);
-            near("hamiltonian", out[j * b + p], (2.5 * of(0) - image) / 0.7, 1e-6);
+            near("elliptic", out[j * m + i], (2.5 * of(0) - image) / 0.7, 1e-6);
         }
 }
 
 // A random graph, batches with points that come twice, functions known at all points or at the listed neighbours.
-static void check_walk(bool listed) {
+static void check_sparse(bool listed) {
     const int n = 12, b = 5, k = 3, step = 1, room = 40;
     std::vector<u32> starts = {0}, neighbours;
     std::vector<double> shares;
@@ -120,27 +104,26 @@ static void check_walk(bool listed) {
         places[step * b + p] = known[rows[p]];
     }
     auto f = numbers(k * n), psi = numbers(k * b), out = numbers(k * b);
-    launch(b, 1, 64, 0, [&] { list_neighbours(control.data(), places.data(), rows.data(), starts.data(), neighbours.data(), list.data()); });
+    launch(b, 1, 64, 0, [&] { list_columns(control.data(), places.data(), rows.data(), starts.data(), neighbours.data(), list.data()); });
     std::vector<float> there(k * room);
     for (int j = 0; j < k; ++j)
         for (int s = 0; s < room; ++s) there[j * room + s] = f[j * n + list[s]];
     launch(1, 1, 32, 0, [&] {
-        walk(k, b, listed ? room : n, 0.3, control.data(), listed ? places.data() : nullptr, rows.data(), starts.data(), neighbours.data(),
+        sparse_rows(k, b, listed ? room : n, 0.3, control.data(), listed ? places.data() : nullptr, rows.data(), starts.data(), neighbours.data(),
              shares.data(), listed ? there.data() : f.data(), psi.data(), out.data());
     });
     for (int j = 0; j < k; ++j)
         for (int p = 0; p < b; ++p) {
             double walked = 0, here = psi[j * b + p];
             for (u32 e = starts[rows[p]]; e < starts[rows[p] + 1]; ++e) walked += shares[e] * f[j * n + neighbours[e]];
-            near("walk", out[j * b + p], here + (walked - here) / 0.3, 1e-6);
+            near("sparse_rows", out[j * b + p], here + (walked - here) / 0.3, 1e-6);
         }
 }
 
 int main() {
-    check_own(3, 50, 1, true), check_own(2, 300, 1, false), check_own(3, 41, 4, false);
     check_gathers();
     for (int d = 1; d <= 3; ++d) check_radial(d);
-    check_hamiltonian();
-    check_walk(true), check_walk(false);
-    printf("ok: own_diagonal, lay_samples, gather_block, times_weights, points_jet, radial, radial_jet, hamiltonian, walk\n");
+    check_elliptic(1), check_elliptic(3);
+    check_sparse(true), check_sparse(false);
+    printf("ok: place_columns, gather_block, scale_points, points_jet, radial, radial_jet, elliptic, list_columns, sparse_rows\n");
 }
