@@ -1,10 +1,9 @@
 //! Operators beyond scalar kernels in the training loop, each against its exact spectrum.
 
-use mercer::apply::NeighbourGraph;
 use mercer::compute::{Device, Tensor};
 use mercer::data::generate;
 use mercer::linalg::eigh;
-use mercer::operator::Operator;
+use mercer::operator::{NeighbourGraph, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::Silent;
 use mercer::spectrum::neural::{

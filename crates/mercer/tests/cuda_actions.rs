@@ -6,12 +6,11 @@
 mod cuda;
 
 use cuda::After;
-use mercer::apply::NeighbourGraph;
 use mercer::compute::cuda::gpu;
 use mercer::compute::{Device, Math, Rule};
 use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
-use mercer::operator::{DenseOperator, LowRankOperator, Precision, gram};
+use mercer::operator::{DenseOperator, LowRankOperator, NeighbourGraph, Precision, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
     Action, Exponentials, Functions, Gaussian, GraphLaplacian, KernelAction, Kind, MatrixValued, Nesting,

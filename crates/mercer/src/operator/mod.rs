@@ -7,6 +7,8 @@
 //! | [`LowRankOperator`] | `FᵀF/S` from [`FunctionSamples`], in memory or in a file larger than it |
 //! | [`NtkOperator`] | the empirical NTK of a network, by its derivatives |
 //! | [`Centred`] | `H K H`, `H = I − 11ᵀ/n` |
+//! | [`NeighbourGraph`] | the sparse graph of nearest neighbours |
+//! | [`RandomWalk`] | the random walk on an affinity: a kernel or a graph |
 //!
 //! A GPU or sharded form is one more file that implements [`Operator`].
 
@@ -15,6 +17,7 @@ mod centred;
 pub mod cuda;
 mod dense;
 mod function_samples;
+mod graph;
 mod low_rank;
 mod matrix_free;
 pub mod memory;
@@ -25,10 +28,12 @@ mod points;
 mod real;
 mod strips;
 mod tile;
+mod walk;
 
 pub use centred::Centred;
 pub use dense::{DenseOperator, gram, gram_cross};
 pub use function_samples::FunctionSamples;
+pub use graph::{NeighbourGraph, nearest_neighbours};
 pub use low_rank::LowRankOperator;
 pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;
@@ -37,6 +42,8 @@ pub use points::Points;
 pub(crate) use points::profile_bytes;
 pub use real::{Precision, Real};
 pub(crate) use strips::{StripBuffer, Strips};
+pub(crate) use walk::Heat;
+pub use walk::RandomWalk;
 
 use crate::Result;
 use crate::linalg::Panel;

@@ -1,10 +1,10 @@
 //! The normalised Laplacian of a neighbour graph, in the same loop as kernels.
 
 use super::{Action, Batch, DeviceAction, Functions, Standard, sample_rows};
-use crate::apply::NeighbourGraph;
 use crate::compute::Device;
 use crate::compute::Tensor;
 use crate::linalg::matmul;
+use crate::operator::NeighbourGraph;
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::{Error, Result};
