@@ -1,7 +1,8 @@
 //! Kernel ridge regression three ways, on the same data: directly, by conjugate gradients without storing the kernel
 //! matrix, and on the eigenfunctions of a spectrum. `cargo run --release -p mercer --example regression`
 
-use mercer::apply::{Alpha, FitContext, Ridge, RidgeSolver, SpectralRidge};
+use mercer::FitContext;
+use mercer::apply::{Alpha, Fit, Predict, Ridge, RidgeSolver, SpectralRidge};
 use mercer::data::{self, Target};
 use mercer::kernel::Kernel;
 use mercer::operator::Precision;
@@ -14,18 +15,18 @@ fn main() -> mercer::Result<()> {
     let (x, new) = (train.x.to_f64(), test.x.to_f64());
     let (kernel, context, alpha) = (Kernel::parse("matern52(4)")?, FitContext::default(), Alpha::Fixed(1e-3));
 
-    let direct = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Direct };
-    let direct = direct.fit(&kernel, x.view(), &y, &context)?;
+    let direct = Ridge { solver: RidgeSolver::Direct, ..Ridge::new(kernel.clone()) };
+    let direct = direct.fit(x.view(), &y, &context)?;
     println!("direct, α = {:.1e} by leave-one-out: {:.4}", direct.alpha, error(&direct.predict(new.view())?, &truth));
 
     let solver = RidgeSolver::conjugate_gradients(Precision::F64);
-    let iterative = Ridge { alpha, solver }.fit(&kernel, x.view(), &y, &context)?;
+    let iterative = Ridge { kernel: kernel.clone(), alpha, solver }.fit(x.view(), &y, &context)?;
     let products = iterative.iterations.unwrap_or_default();
     println!("{products} products with K: {:.4}", error(&iterative.predict(new.view())?, &truth));
 
     let problem = Problem::new(&kernel, x.view(), 100);
     let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(new.view()))?;
-    let on_functions = SpectralRidge { alpha }.fit(spectrum, x.view(), &y)?;
+    let on_functions = SpectralRidge { spectrum: spectrum.into(), alpha }.fit(x.view(), &y, &context)?;
     println!("on 100 eigenfunctions: {:.4}", error(&on_functions.predict(new.view())?, &truth));
     Ok(())
 }

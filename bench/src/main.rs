@@ -2,7 +2,8 @@
 //! of JSON: the seconds of each repeat, the peak memory, and values of the result. `bench/run.py` compares it with the same
 //! job of the peer.
 
-use mercer::apply::{Alpha, EigenSolver, FitContext, KernelPca, Ridge, RidgeSolver};
+use mercer::FitContext;
+use mercer::apply::{Alpha, EigenSolver, Fit, KernelPca, Predict, Ridge, RidgeSolver, Transform};
 use mercer::data::{ReadOptions, Target, open};
 use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
@@ -113,10 +114,10 @@ impl Bench {
         let x = self.array(name)?;
         let kernel = Kernel::parse("rbf(7)")?;
         let context = FitContext { precision, ..FitContext::default() };
-        let pca = KernelPca { k: 10, solver: EigenSolver::Krylov, tolerance: 1e-2 };
+        let pca = KernelPca { kernel, k: 10, solver: EigenSolver::Krylov, tolerance: 1e-2 };
         let work = || {
-            let fitted = pca.fit(&kernel, x.view(), &context)?;
-            let projections = fitted.projections();
+            let fitted = pca.fit(x.view(), &(), &context)?;
+            let projections = fitted.embedding();
             Ok((fitted, projections))
         };
         let (seconds, (fitted, _)) = self.time(work)?;
@@ -148,8 +149,8 @@ impl Bench {
         let (x, y, new) = (self.array("x5000x50")?, self.array("y5000x1")?, self.array("new100x50")?);
         let y = Target::Values(y.column(0).to_vec());
         let kernel = Kernel::parse("rbf(7)")?;
-        let ridge = Ridge { alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
-        let (seconds, fitted) = self.time(|| Ok(ridge.fit(&kernel, x.view(), &y, &FitContext::default())?))?;
+        let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
+        let (seconds, fitted) = self.time(|| Ok(ridge.fit(x.view(), &y, &FitContext::default())?))?;
         let check = fitted.scores(new.view())?.column(0).slice(s![..5]).to_vec();
         Ok(json!({ "seconds": seconds, "check": check }))
     }

@@ -7,7 +7,7 @@
 //! and the RBF kernel by the Nyström method. The architecture is chosen on training images only.
 
 use mercer::FitContext;
-use mercer::apply::Logistic;
+use mercer::apply::{Fit, Logistic, Predict};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, open};
 use mercer::kernel::Expression;
@@ -204,9 +204,14 @@ impl Images {
     /// Accuracies of logistic regression on ψ `[points, k]`, on the fitted and on the other images.
     fn accuracies(&self, psi: ArrayView2<f64>) -> Result<[f64; 2]> {
         let (fit, other) = psi.split_at(Axis(0), self.n);
+        let target = |labels: &[usize]| Target::Classes {
+            labels: labels.to_vec(),
+            names: (0..CLASSES).map(|class| class.to_string()).collect(),
+        };
         let (fit_labels, other_labels) = self.labels.split_at(self.n);
-        let classifier = Logistic::default().fit(fit, fit_labels, CLASSES)?;
-        Ok([classifier.accuracy(fit, fit_labels)?, classifier.accuracy(other, other_labels)?])
+        let (fit_labels, other_labels) = (target(fit_labels), target(other_labels));
+        let classifier = Logistic::default().fit(fit, &fit_labels, &FitContext::default())?;
+        Ok([classifier.accuracy(fit, &fit_labels)?, classifier.accuracy(other, &other_labels)?])
     }
 }
 

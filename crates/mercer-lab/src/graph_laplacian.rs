@@ -3,11 +3,10 @@
 
 use mercer::FitContext;
 use mercer::Result;
-use mercer::apply::NeighbourGraph;
 use mercer::compute::Device;
 use mercer::data::generate;
 use mercer::linalg::eigh;
-use mercer::operator::Operator;
+use mercer::operator::{NeighbourGraph, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{FunctionOperator, GraphLaplacian, Kind, Settings, rayleigh_ritz, train};
 use ndarray::{Array2, Axis};

@@ -1,11 +1,10 @@
 //! Operators beyond scalar kernels in the training loop, each against its exact spectrum.
 
 use mercer::FitContext;
-use mercer::apply::NeighbourGraph;
 use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::data::generate;
 use mercer::linalg::eigh;
-use mercer::operator::{FunctionSamples, LowRankOperator, Operator};
+use mercer::operator::{FunctionSamples, LowRankOperator, NeighbourGraph, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
     Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, Neural, OnData, Pairs, Points,

@@ -1,4 +1,4 @@
-//! Targets as columns of numbers, and predictions back as targets.
+//! Targets as columns of numbers, and scores back as targets.
 
 use super::check_finite;
 use crate::data::Target;

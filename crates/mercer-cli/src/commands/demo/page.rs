@@ -6,7 +6,7 @@ use crate::commands::embed::scatter;
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
-use mercer::apply::{KernelPca, LaplacianEigenmaps};
+use mercer::apply::{Fit, KernelPca, LaplacianEigenmaps, Transform};
 use mercer::data::Dataset;
 use mercer::kernel::Kernel;
 use mercer_figure::report::{Report, Table};
@@ -19,8 +19,8 @@ pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report>
     let psi = exact.transform(x.view())?;
     let bar = context.bar();
     let fit = context.fit(&bar);
-    let components = KernelPca::default().fit(kernel, x.view(), &fit)?.projections();
-    let slow = LaplacianEigenmaps::default().fit(x.view(), &fit)?;
+    let components = KernelPca::new(kernel.clone()).fit(x.view(), &(), &fit)?.embedding();
+    let slow = LaplacianEigenmaps::default().fit(x.view(), &(), &fit)?;
     Ok(Report::new("A kernel on handwritten digits, decomposed")
         .lead(&format!("{}. The same {K} pairs, by every method.", found.setting()))
         .section("Methods")
@@ -48,7 +48,7 @@ pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report>
             "Every digit at its first two kernel principal components, coloured by its label.",
         )
         .figure(
-            &embedding("Laplacian eigenmaps", train, slow.embedding()),
+            &embedding("Laplacian eigenmaps", train, slow.embedding().view()),
             "The same digits at the two slowest functions on the graph of their ten nearest neighbours.",
         )
         .section("Certificate")

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::score::{Score, score};
 use crate::text;
 use mercer::Result;
-use mercer::apply::{FittedNadarayaWatson, FittedRidge, Tried};
+use mercer::apply::{FittedNadarayaWatson, FittedRidge, Predict, Tried};
 use mercer::data::{Dataset, Target};
 use mercer::spectrum::Origin;
 use ndarray::ArrayView2;
@@ -20,14 +20,17 @@ impl Learnt {
     fn predict(&self, x: ArrayView2<f64>) -> Result<(Target, Vec<usize>)> {
         match self {
             Learnt::Ridge(ridge) => Ok((ridge.predict(x)?, vec![])),
-            Learnt::Average(average) => average.predict(x),
+            Learnt::Average(average) => {
+                let averages = average.averages(x)?;
+                Ok((average.decode(averages.scores.view()), averages.unreached))
+            }
         }
     }
 
     pub fn origin(&self) -> &Origin {
         match self {
-            Learnt::Ridge(ridge) => &ridge.reference.origin,
-            Learnt::Average(average) => &average.reference.origin,
+            Learnt::Ridge(ridge) => ridge.origin(),
+            Learnt::Average(average) => average.origin(),
         }
     }
 
