@@ -17,10 +17,11 @@ use ndarray::{Array2, ArrayView2, Axis, aview1};
 ///
 /// ```
 /// use mercer::apply::{Alpha, SpectralRidge};
-/// use mercer::{data::Target, kernel::Kernel, spectrum::{Exact, Problem, Spectrum}};
+/// use mercer::{FitContext, data::Target, kernel::Kernel, spectrum::{Exact, Problem, Spectrum}};
 /// let x = ndarray::Array2::from_shape_fn((80, 1), |(i, _)| i as f64 / 20.0);
 /// let y = Target::Values(x.iter().map(|x| x.sin()).collect());
-/// let spectrum = Spectrum::fit(&Exact, &Problem::new(&Kernel::parse("rbf(1)")?, x.view(), 12), None)?;
+/// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
+/// let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 12), None)?;
 /// let fitted = SpectralRidge { alpha: Alpha::Fixed(1e-4) }.fit(spectrum, x.view(), &y)?;
 /// assert!((fitted.scores(ndarray::array![[1.23]].view())?[[0, 0]] - 1.23f64.sin()).abs() < 1e-3);
 /// # Ok::<(), mercer::Error>(())
