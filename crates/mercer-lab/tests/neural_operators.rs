@@ -4,7 +4,7 @@ use mercer::FitContext;
 use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::data::generate;
 use mercer::linalg::eigh;
-use mercer::operator::{LowRankOperator, NeighbourGraph, OnPoints, Operator};
+use mercer::operator::{FunctionSamples, LowRankOperator, NeighbourGraph, OnPoints, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
     Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, OnData, Pairs, Points, Settings,
