@@ -72,18 +72,26 @@ template <class Real> __device__ __forceinline__ float tangent(Real p, Real x, R
     return fabs(x) > nothing ? t : 0.0f;
 }
 
-// Rotates block e of `from`, from the left by the turn of its first pair and from the right by that of its second, and puts
-// its entries to their next places in `to`.
-template <class Real>
-__device__ __forceinline__ void rotate_block(int blocks, int e, const Block& b, const Turn<Real>* turns, const Real* from, Real* to) {
+// The entries of block e.
+template <class Real> struct Four {
+    Real p, q, r, s;
+};
+
+template <class Real> __device__ __forceinline__ Four<Real> entries(int blocks, int e, const Block& b, const Real* from) {
+    Real upper = from[blocks + e], lower = from[2 * blocks + e];
+    return {from[e], upper, b.first == b.second ? upper : lower, from[3 * blocks + e]};
+}
+
+// Rotates a block from the left by the turn of its first pair and from the right by that of its second, and puts its entries
+// to their next places in `to`.
+template <class Real> __device__ __forceinline__ void rotate_block(const Block& b, const Four<Real>& v, const Turn<Real>* turns, Real* to) {
     const Turn<Real> left = turns[b.first], right = turns[b.second];
-    const bool same = b.first == b.second;
-    Real p = from[e], q = from[blocks + e], r = same ? q : from[2 * blocks + e], s = from[3 * blocks + e];
-    Real x = left.c * p - left.s * r, y = left.c * q - left.s * s, z = left.s * p + left.c * r, w = left.s * q + left.c * s;
+    Real x = left.c * v.p - left.s * v.r, y = left.c * v.q - left.s * v.s;
+    Real z = left.s * v.p + left.c * v.r, w = left.s * v.q + left.c * v.s;
     Real upper = right.s * x + right.c * y;
     to[b.to[0]] = right.c * x - right.s * y;
     to[b.to[1]] = upper;
-    to[b.to[2]] = same ? upper : right.c * z - right.s * w;
+    to[b.to[2]] = b.first == b.second ? upper : right.c * z - right.s * w;
     to[b.to[3]] = right.s * z + right.c * w;
 }
 
@@ -96,7 +104,8 @@ template <class Real> __device__ __forceinline__ double squares(int blocks, int 
     return total;
 }
 
-// Blocks that a thread keeps what it knows of; it finds that anew for more.
+// Threads of a block at most, and blocks of a matrix that each keeps what it knows of; it finds that anew for more.
+#define MOST 768
 #define KEPT 3
 
 // Rotates the matrix of m (even) rows in `from` until its off-diagonal entries are `nothing`, in at most `most` sweeps. from
@@ -107,7 +116,7 @@ __device__ int sweeps(int m, Real*& from, Real*& to, Turn<Real>* turns, Real not
     const int pairs = m / 2, blocks = pairs * (pairs + 1) / 2, rounds = m - 1;
     Block kept[KEPT];
 #pragma unroll
-    for (int it = 0; it < KEPT; ++it) kept[it] = block(m, threadIdx.x + it * blockDim.x);
+    for (int it = 0; it < KEPT; ++it) kept[it] = block(m, min((int)(threadIdx.x + it * blockDim.x), blocks - 1));
     for (int sweep = 0;; ++sweep) {
         left = 0.0;
 #pragma unroll
@@ -123,13 +132,18 @@ __device__ int sweeps(int m, Real*& from, Real*& to, Turn<Real>* turns, Real not
                 log[((u64)sweep * rounds + round) * pairs + k] = t;
             }
             __syncthreads();
+            // All are read before the first is written, so that they do not wait for each other.
+            Four<Real> values[KEPT];
 #pragma unroll
-            for (int it = 0; it < KEPT; ++it) {
-                int e = threadIdx.x + it * blockDim.x;
-                if (e < blocks) rotate_block(blocks, e, kept[it], turns, from, to);
+            for (int it = 0; it < KEPT; ++it)
+                values[it] = entries(blocks, min((int)(threadIdx.x + it * blockDim.x), blocks - 1), kept[it], from);
+#pragma unroll
+            for (int it = 0; it < KEPT; ++it)
+                if (threadIdx.x + it * blockDim.x < blocks) rotate_block(kept[it], values[it], turns, to);
+            for (int e = threadIdx.x + KEPT * blockDim.x; e < blocks; e += blockDim.x) {
+                const Block b = block(m, e);
+                rotate_block(b, entries(blocks, e, b, from), turns, to);
             }
-            for (int e = threadIdx.x + KEPT * blockDim.x; e < blocks; e += blockDim.x)
-                rotate_block(blocks, e, block(m, e), turns, from, to);
             Real* other = from;
             from = to, to = other;
             __syncthreads();
@@ -163,7 +177,7 @@ template <class Real> __device__ void fill(int n, int m, const double* a, double
 // The log of rotations that nearly diagonalise a [n, n] (its lower half is read), and the count of rounds in it. Notes PROBLEM
 // where a is not finite. Shared memory holds m numbers, m = n rounded up to even, and, where room_fits, 2 m (m/2 + 1) more;
 // otherwise work does.
-extern "C" __global__ void __launch_bounds__(1024) jacobi_f32(int n, const double* a, int room_fits, float* work, u32* control,
+extern "C" __global__ void __launch_bounds__(MOST) jacobi_f32(int n, const double* a, int room_fits, float* work, u32* control,
                                                              float* log, u32* count) {
     const int m = n + n % 2;
     float *from = room_fits ? (float*)room + m : work, *to = from + m * (m / 2 + 1);
@@ -178,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(1024) jacobi_f32(int n, const doubl
 
 // Eigenvalues of a [n, n], descending; place [n]: where each of them went. Otherwise as above; notes PROBLEM where the
 // rotations do not converge.
-extern "C" __global__ void __launch_bounds__(1024) jacobi_f64(int n, const double* a, int room_fits, double* work, u32* control,
+extern "C" __global__ void __launch_bounds__(MOST) jacobi_f64(int n, const double* a, int room_fits, double* work, u32* control,
                                                              float* log, u32* place, u32* count, double* values) {
     const int m = n + n % 2, pairs = m / 2, blocks = pairs * (pairs + 1) / 2;
     const double nothing = 1e-15;
@@ -220,53 +234,83 @@ extern "C" __global__ void conjugate(int n, const double* a, const double* v, do
     }
 }
 
-// Rounds whose rotations are fetched ahead, and pairs of a round that each lane has then.
+// Rounds whose tangents are fetched ahead.
 #define AHEAD 8
-#define FEW 2
 
-// The rotations of a log applied to row blockIdx.x of `start` [n, n], of the identity where that is null: vectors [n, n],
-// column j at place[j], or at j where that is null. A warp for each row; shared memory holds 2 m numbers.
-extern "C" __global__ void rotate_vectors(int n, const float* log, const u32* count, const double* start, const u32* place,
-                                          double* vectors) {
-    const int m = n + n % 2, pairs = m / 2, lane = threadIdx.x, all = *count;
-    double *from = room, *to = room + m;
-    for (int i = lane; i < m; i += 32) from[i] = !start ? i == blockIdx.x : i < n ? start[(u64)blockIdx.x * n + i] : 0.0;
-    __syncwarp();
-    auto rotate = [&](int k, const Turn<double>& by) {
-        double x = from[2 * k], y = from[2 * k + 1];
-        to[next_slot(m, 2 * k)] = by.c * x - by.s * y;
-        to[next_slot(m, 2 * k + 1)] = by.s * x + by.c * y;
+// Applies `all` rounds of a log to the m (even) numbers in `from`, one warp; each lane has FEW pairs at most. `from` points
+// to them at the end.
+template <int FEW> __device__ void rotate_row(int m, int all, const float* log, double*& from, double* to) {
+    const int pairs = m / 2, lane = threadIdx.x;
+    int pair[FEW], up[FEW], down[FEW], done = 0;
+    float tangents[AHEAD][FEW];
+    // Lanes without a pair read the last one's and write nothing.
+#pragma unroll
+    for (int q = 0; q < FEW; ++q) {
+        pair[q] = min(lane + 32 * q, pairs - 1);
+        up[q] = next_slot(m, 2 * pair[q]), down[q] = next_slot(m, 2 * pair[q] + 1);
+    }
+    auto fetch = [&](int first) {
+#pragma unroll
+        for (int t = 0; t < AHEAD; ++t)
+#pragma unroll
+            for (int q = 0; q < FEW; ++q) tangents[t][q] = log[(u64)min(first + t, all - 1) * pairs + pair[q]];
     };
-    auto end_round = [&] {
+    if (all > 0) fetch(0);
+    while (done < all) {
+        Turn<double> turns[AHEAD][FEW];
+#pragma unroll
+        for (int t = 0; t < AHEAD; ++t)
+#pragma unroll
+            for (int q = 0; q < FEW; ++q) turn(tangents[t][q], turns[t][q]);
+        fetch(done + AHEAD);
+#pragma unroll
+        for (int t = 0; t < AHEAD; ++t) {
+            if (done == all) break;
+#pragma unroll
+            for (int q = 0; q < FEW; ++q) {
+                const Turn<double> by = turns[t][q];
+                double x = from[2 * pair[q]], y = from[2 * pair[q] + 1];
+                if (lane + 32 * q < pairs) {
+                    to[up[q]] = by.c * x - by.s * y;
+                    to[down[q]] = by.s * x + by.c * y;
+                }
+            }
+            double* other = from;
+            from = to, to = other;
+            ++done;
+            __syncwarp();
+        }
+    }
+}
+
+// The same for any number of pairs.
+__device__ void rotate_long_row(int m, int all, const float* log, double*& from, double* to) {
+    const int pairs = m / 2;
+    for (int done = 0; done < all; ++done) {
+        for (int k = threadIdx.x; k < pairs; k += 32) {
+            Turn<double> by;
+            turn(log[(u64)done * pairs + k], by);
+            double x = from[2 * k], y = from[2 * k + 1];
+            to[next_slot(m, 2 * k)] = by.c * x - by.s * y;
+            to[next_slot(m, 2 * k + 1)] = by.s * x + by.c * y;
+        }
         double* other = from;
         from = to, to = other;
         __syncwarp();
-    };
-    int done = 0;
-    if (pairs <= 32 * FEW)
-        for (; done + AHEAD <= all; done += AHEAD) {
-            Turn<double> ahead[AHEAD][FEW];
-#pragma unroll
-            for (int t = 0; t < AHEAD; ++t)
-#pragma unroll
-                for (int q = 0; q < FEW; ++q)
-                    if (lane + 32 * q < pairs) turn(log[(u64)(done + t) * pairs + lane + 32 * q], ahead[t][q]);
-#pragma unroll
-            for (int t = 0; t < AHEAD; ++t) {
-#pragma unroll
-                for (int q = 0; q < FEW; ++q)
-                    if (lane + 32 * q < pairs) rotate(lane + 32 * q, ahead[t][q]);
-                end_round();
-            }
-        }
-    for (; done < all; ++done) {
-        for (int k = lane; k < pairs; k += 32) {
-            Turn<double> by;
-            turn(log[(u64)done * pairs + k], by);
-            rotate(k, by);
-        }
-        end_round();
     }
+}
+
+// The rotations of a log applied to row blockIdx.x of `start` [n, n], of the identity where that is null: vectors [n, n],
+// column j at place[j], or at j where that is null. A warp for each row; shared memory holds 2 m numbers.
+extern "C" __global__ void __launch_bounds__(32) rotate_vectors(int n, const float* log, const u32* count, const double* start,
+                                                                const u32* place, double* vectors) {
+    const int m = n + n % 2, lane = threadIdx.x, all = *count;
+    double* from = room;
+    for (int i = lane; i < m; i += 32) from[i] = !start ? i == blockIdx.x : i < n ? start[(u64)blockIdx.x * n + i] : 0.0;
+    __syncwarp();
+    if (m <= 64) rotate_row<1>(m, all, log, from, room + m);
+    else if (m <= 128) rotate_row<2>(m, all, log, from, room + m);
+    else rotate_long_row(m, all, log, from, room + m);
     for (int i = lane; i < n; i += 32) vectors[(u64)blockIdx.x * n + (place ? place[i] : i)] = from[i];
 }
 

@@ -189,8 +189,9 @@ pub(in crate::compute) fn solve_upper(gpu: &Gpu, l: &Small, x: &Small, out: &mut
     one_block(gpu, "solve_upper", k, &[Arg::size(k), of(l), of(x), of(out)]);
 }
 
-/// Most sweeps of rotations over a matrix, as in `eigh.cu`.
+/// Most sweeps of rotations over a matrix, and most threads of a block that makes them, as in `eigh.cu`.
 const SWEEPS: usize = 32;
+const THREADS: usize = 768;
 
 /// Shared memory of a block that rotates a matrix of even order `m` in numbers of `size` bytes, and whether it holds the
 /// matrix twice.
@@ -214,7 +215,7 @@ fn eigenpairs(gpu: &'static Gpu, p: usize, a: u64, control: &Control, values: u6
     let [place, count] = [words.pointer(), words.pointer() + 4 * p as u64].map(Arg::U64);
     // As few rounds over the blocks of two pairs as there can be, of equal size.
     let blocks = (m / 2) * (m / 2 + 1) / 2;
-    let threads = blocks.div_ceil(blocks.div_ceil(1024)).next_multiple_of(32).max(64) as u32;
+    let threads = blocks.div_ceil(blocks.div_ceil(THREADS)).next_multiple_of(32).max(64) as u32;
     let [size, null, control] = [Arg::size(p), Arg::U64(0), Arg::U64(control.address())];
     let [work, log, near, nearly] = [&work, &log, &near, &nearly].map(Arg::from);
     let rotate = |start: Arg, place: Arg, out: Arg| {
