@@ -1,4 +1,4 @@
-//! The classic kernels by every method: the laboratory's own figures must be right before anything is read off them.
+//! The classic kernels by all methods: checks that the errors and figures of the experiment are correct.
 
 use mercer::FitContext;
 use mercer_lab::classic_kernels::{Config, Family, Setting, run};
@@ -19,19 +19,19 @@ fn every_method_is_measured_against_both_spectra() {
         eprintln!("    functions   {}", brief(&mut a.to_points.function.iter().flatten().copied()));
     }
 
-    // 300 random points are some percent away from their distribution; a method that solves for the points is close to
-    // theirs and far from the distribution's.
+    // The spectrum of 300 random points differs by a few percent from that of the distribution. A method that solves for the
+    // points is close to the first and far from the second.
     let nystrom = rbf.attempts.iter().find(|a| a.family == Family::Landmarks).unwrap();
     assert!(nystrom.pairs_found() >= 8 && nystrom.to_points.eigenvalue[0] < 1e-8);
     assert!(nystrom.to_population.eigenvalue[0] > 1e-4 && nystrom.to_population.eigenvalue[0] < 0.2);
     assert!((rbf.of_population[0] - 0.5212157).abs() < 1e-7);
 
-    // Random features with Rayleigh–Ritz find most of the spectrum without a step of training.
+    // Random features with Rayleigh–Ritz find most of the spectrum without training.
     let (trained, random) = rbf.trained_and_random();
     assert!(random.unwrap().pairs_found() >= 6);
     assert!(trained.unwrap().steps > 0 && trained.unwrap().pairs_found() >= 2);
 
-    // Of rank five; whoever does not find the rest to be zero has not found ten pairs.
+    // The kernel has rank five, so ten pairs are found only if the other eigenvalues are exactly zero.
     assert!(poly.of_points[4] > 0.0 && poly.of_points[5] == 0.0);
     for attempt in &poly.attempts {
         assert!(attempt.to_points.function[..5].iter().all(Option::is_some));
@@ -46,7 +46,7 @@ fn figures_show_the_functions_that_were_measured() {
     for setting in settings() {
         for attempt in &setting.attempts {
             assert_eq!(attempt.functions.dim(), setting.exact.dim());
-            // Where the function is right on the points, its curve lies on the exact one, sign and size included.
+            // If the function is right on the points, its curve agrees with the exact one, with the same sign and scale.
             for j in (0..10).filter(|j| attempt.to_points.function[*j].is_some_and(|e| e < 1e-6)) {
                 let gap = &attempt.functions.column(j) - &setting.exact.column(j);
                 let worst = gap.iter().fold(0.0f64, |worst, g| worst.max(g.abs()));
