@@ -1,7 +1,7 @@
 //! Operators beyond scalar kernels in the training loop, each against its exact spectrum.
 
-use mercer::apply::NeighbourGraph;
 use mercer::FitContext;
+use mercer::apply::NeighbourGraph;
 use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::data::generate;
 use mercer::linalg::eigh;
@@ -25,7 +25,14 @@ fn worst(found: &[f64], exact: &[f64]) -> f64 {
 }
 
 /// Trains by `kind` and finishes over `points`.
-fn solve(operator: &dyn FunctionOperator, kind: Kind, architecture: &str, k: usize, steps: u64, points: usize) -> Pairs {
+fn solve(
+    operator: &dyn FunctionOperator,
+    kind: Kind,
+    architecture: &str,
+    k: usize,
+    steps: u64,
+    points: usize,
+) -> Pairs {
     let functions = kind.functions(architecture, operator.inputs(), k, Device::Cpu, &Rng::new(1)).unwrap();
     let objective = kind.objective(&functions, k).unwrap();
     let settings = Settings { steps, learning_rate: 3e-3, ..Settings::default() };
@@ -218,7 +225,8 @@ fn kernels_of_matrices_have_the_spectrum_of_their_dense_matrix() {
         assert!(worst(&found[..3], &exact[..3]) < 0.01, "{}: {found:?} {:?}", kind.name(), &exact[..k]);
     }
     // Every hidden unit in every output spans them all; the functions too are those of the dense matrix.
-    let mut units = Functions::hidden_units("dense(48, w=2, b=1) sincos dense(1)", 1, Device::Cpu, &Rng::new(6)).unwrap();
+    let mut units =
+        Functions::hidden_units("dense(48, w=2, b=1) sincos dense(1)", 1, Device::Cpu, &Rng::new(6)).unwrap();
     let sample = action.sample(Device::Cpu, &mut Rng::new(7), n).unwrap();
     let pairs = action.ritz_of_units(&mut units, &sample, k).unwrap();
     let found: Vec<f64> = pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect();

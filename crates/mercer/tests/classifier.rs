@@ -163,7 +163,9 @@ fn what_cannot_be_trained_is_said_in_a_sentence() {
     assert!(message("conv(4, 9, pad=valid) gap dense(10)").contains("does not fit into an image of 8×8"));
     assert!(message("maxpool(9) gap dense(10)").contains("larger than the image"));
     let start = || Classifier::new("dense(10)", &fit, Device::Cpu, 0).unwrap();
-    let run = |settings: &Settings| train(start(), &fit, None, settings, &FitContext::default(), &|_| ()).unwrap_err().to_string();
+    let run = |settings: &Settings| {
+        train(start(), &fit, None, settings, &FitContext::default(), &|_| ()).unwrap_err().to_string()
+    };
     assert!(run(&Settings { batch: 0, ..Settings::default() }).contains("at least one row"));
     assert!(run(&Settings { learning_rate: f64::NAN, ..Settings::default() }).contains("above 0"));
     let settings = Settings { learning_rate: 1e30, epochs: 2, ..Settings::default() };

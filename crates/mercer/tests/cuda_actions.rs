@@ -128,7 +128,8 @@ fn sampled_functions() {
         let f = LowRankOperator::new(smooth(samples, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
         let operator = OnData::operator(&f, x.view(), 1).unwrap();
         let name = format!("{samples} functions");
-        Case { name: &name, operator: &operator, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }.agrees(device);
+        Case { name: &name, operator: &operator, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }
+            .agrees(device);
     }
 }
 

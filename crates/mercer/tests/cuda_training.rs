@@ -287,7 +287,8 @@ fn a_non_finite_step_leaves_the_one_before_it() {
             let steps = stepper.steps(most).unwrap();
             assert_eq!(steps.outcomes.len(), 1, "{kind:?}");
             assert_eq!(steps.failure.is_some(), most > 1, "{kind:?}: {:?}", steps.failure);
-            let memory: Vec<Vec<u64>> = stepper.objective().state().into_iter().map(|(_, state)| numbers(state)).collect();
+            let memory: Vec<Vec<u64>> =
+                stepper.objective().state().into_iter().map(|(_, state)| numbers(state)).collect();
             let parameters = stepper.functions().parameters().trained.to_host().unwrap();
             (parameters.iter().map(|v| v.to_bits()).collect::<Vec<u32>>(), steps.outcomes, memory)
         };

@@ -6,9 +6,7 @@ use mercer::kernel::Kernel;
 use mercer::linalg::eigh;
 use mercer::operator::{DenseOperator, gram};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{
-    FunctionOperator, Functions, OnData, Points, Standardizer, rayleigh_ritz, sample_rows,
-};
+use mercer::spectrum::neural::{FunctionOperator, Functions, OnData, Points, Standardizer, rayleigh_ritz, sample_rows};
 use ndarray::{Array2, ArrayView2};
 use std::sync::Arc;
 
@@ -124,7 +122,8 @@ fn rayleigh_ritz_over_enough_functions_is_the_eigendecomposition() {
     let kernel = Kernel::parse("rbf(1)").unwrap();
     let exact = eigh(Device::Cpu, (gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap() / 12.0).view()).unwrap().0;
     let operator = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
-    let mut functions = Functions::hidden_units("dense(60, w=2) sincos dense(1)", 2, Device::Cpu, &Rng::new(3)).unwrap();
+    let mut functions =
+        Functions::hidden_units("dense(60, w=2) sincos dense(1)", 2, Device::Cpu, &Rng::new(3)).unwrap();
     let sample = operator.sample(Device::Cpu, &mut Rng::new(0), 12).unwrap();
     let pairs = rayleigh_ritz(&operator, &mut functions, &sample, 12).unwrap();
     assert_eq!(pairs.eigenvalues.len(), 12);
@@ -148,7 +147,10 @@ fn enveloped(normalise: bool) -> Functions {
 fn an_envelope_multiplies_and_the_norm_is_over_points_and_outputs() {
     let x = tensor((normal(30, 2, 9) * 0.3).view());
     let (mut plain, mut psi, mut unit) = (empty(), empty(), empty());
-    Functions::networks("dense(6) tanh dense(2)", 2, 2, false, Device::Cpu, &Rng::new(4)).unwrap().forward(&x, &mut plain).unwrap();
+    Functions::networks("dense(6) tanh dense(2)", 2, 2, false, Device::Cpu, &Rng::new(4))
+        .unwrap()
+        .forward(&x, &mut plain)
+        .unwrap();
     enveloped(false).forward(&x, &mut psi).unwrap();
     enveloped(true).forward(&x, &mut unit).unwrap();
     assert_eq!(psi.shape(), [2, 30, 2]);
@@ -198,7 +200,8 @@ fn the_gradient_goes_back_through_norm_and_envelope() {
 #[test]
 fn evaluation_keeps_the_factors_of_the_last_pass() {
     let (x, elsewhere) = (tensor(normal(25, 2, 14).view()), tensor(normal(9, 2, 15).view()));
-    let mut functions = Functions::networks("dense(6) tanh dense(1) l2norm", 2, 3, true, Device::Cpu, &Rng::new(2)).unwrap();
+    let mut functions =
+        Functions::networks("dense(6) tanh dense(1) l2norm", 2, 3, true, Device::Cpu, &Rng::new(2)).unwrap();
     let mut psi = empty();
     functions.forward(&x, &mut psi).unwrap();
     let again = functions.evaluate(&x).unwrap();

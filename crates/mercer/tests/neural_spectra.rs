@@ -179,7 +179,7 @@ fn a_spectrum_is_saved_and_loaded_with_its_networks() {
         method.settings.steps = 30;
         let spectrum = fit(&method, "rbf(1)", x.view(), 4);
         spectrum.save(&path).unwrap();
-        let back = Spectrum::load(&path).unwrap();
+        let back = Spectrum::load(&path, Device::Cpu).unwrap();
         assert_eq!(back.training(), spectrum.training());
         assert_eq!(back.origin.method, method.name());
         let new = uniform(50, 2, 1.5);
@@ -215,8 +215,9 @@ fn any_operator_with_points_can_be_trained_on() {
     for (_, kind) in Kind::ALL {
         let k = 3;
         let on_data = OnData::operator(&operator, x.view(), 1).unwrap();
-        let functions =
-            kind.functions("dense(32, w=0.7) sincos dense(32) sincos dense(1)", 1, k, Device::Cpu, &Rng::new(1)).unwrap();
+        let functions = kind
+            .functions("dense(32, w=0.7) sincos dense(32) sincos dense(1)", 1, k, Device::Cpu, &Rng::new(1))
+            .unwrap();
         let objective = kind.objective(&functions, k).unwrap();
         let settings =
             Settings { steps: 300, batch: 128, keep_best: false, patience: usize::MAX, ..Settings::default() };

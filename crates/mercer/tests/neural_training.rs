@@ -52,18 +52,16 @@ impl FunctionOperator for Troubled<'_> {
     fn identity(&self) -> String {
         self.inner.identity()
     }
-    fn batches<'b>(
-        &'b self,
-        functions: &Functions,
-        batch: usize,
-        math: Math,
-    ) -> mercer::Result<Box<dyn Batches + 'b>> {
+    fn batches<'b>(&'b self, functions: &Functions, batch: usize, math: Math) -> mercer::Result<Box<dyn Batches + 'b>> {
         let batches = self.inner.batches(functions, batch, math)?;
-        Ok(Box::new(TroubledBatches { batches, spoil: Box::new(|| {
-            let (seen, trouble) = &mut *self.trouble.lock().unwrap();
-            *seen += 1;
-            trouble(*seen)
-        }) }))
+        Ok(Box::new(TroubledBatches {
+            batches,
+            spoil: Box::new(|| {
+                let (seen, trouble) = &mut *self.trouble.lock().unwrap();
+                *seen += 1;
+                trouble(*seen)
+            }),
+        }))
     }
     fn sample(&self, device: Device, rng: &mut Rng, points: usize) -> mercer::Result<Sample> {
         self.inner.sample(device, rng, points)
