@@ -95,21 +95,21 @@ static void plain_eigenpairs(int n, Numbers a, Numbers &values, Numbers &vectors
 // Eigenvalues and, as columns, eigenvectors, as compute::small::eigh queues them; the number of sweeps in double.
 static int device_eigenpairs(int n, const Numbers &a, bool shared, u32 *control, Numbers &values, Numbers &vectors) {
     const int m = n + n % 2;
-    Numbers work(m * (m + 1), NAN), near(n * n, NAN), nearly(n * n, NAN);
+    Numbers work(2 * m * (m / 2 + 1), NAN), near(n * n, NAN), nearly(n * n, NAN);
     Floats log((size_t)SWEEPS * (m - 1) * m / 2, NAN);
     std::vector<u32> place(n, 1u << 30);
     u32 count = 0;
     values.assign(n, NAN), vectors.assign(n * n, NAN);
-    const size_t numbers = m + (shared ? m * (m + 1) : 0);
+    const size_t numbers = m + (shared ? 2 * m * (m / 2 + 1) : 0);
     launch(1, 1, THREADS, 4 * numbers, [&] {
         kernels::jacobi_f32(n, a.data(), shared, (float *)work.data(), control, log.data(), &count);
     });
-    launch(n, 1, 32, 8 * m, [&] { kernels::rotate_vectors(n, log.data(), &count, nullptr, nullptr, near.data()); });
+    launch(n, 1, 32, 16 * m, [&] { kernels::rotate_vectors(n, log.data(), &count, nullptr, nullptr, near.data()); });
     launch(n, 1, 64, 8 * n, [&] { kernels::conjugate(n, a.data(), near.data(), nearly.data()); });
     launch(1, 1, THREADS, 8 * numbers, [&] {
         kernels::jacobi_f64(n, nearly.data(), shared, work.data(), control, log.data(), place.data(), &count, values.data());
     });
-    launch(n, 1, 32, 8 * m, [&] { kernels::rotate_vectors(n, log.data(), &count, near.data(), place.data(), vectors.data()); });
+    launch(n, 1, 32, 16 * m, [&] { kernels::rotate_vectors(n, log.data(), &count, near.data(), place.data(), vectors.data()); });
     return count / (m - 1);
 }
 

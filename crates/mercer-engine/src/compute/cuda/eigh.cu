@@ -1,34 +1,59 @@
 // Eigenvalues and eigenvectors of a symmetric matrix by two-sided Jacobi rotations, and the whitened problem
 // Pi a = mu Sigma a. Follows small.cu.
 //
-// A sweep meets every pair of rows once, in rounds of pairs that share no row. A round has two phases: one thread for each
-// pair finds its rotation, then one thread for each pair of pairs rotates its 2x2 block. The matrix is in shared memory where
-// it fits. Every rotation is written to a log as t, the tangent of its angle; rotate_vectors applies the log to the rows of
-// the vectors, which do not depend on each other, in as many warps as there are rows.
+// Pairs of rows that share no row are rotated at the same time, a round; the pairs of the next round follow by moving rows
+// between slots as players of a tournament change seats, so that slots 2k and 2k + 1 always meet and every address stays the
+// same. After m - 1 rounds, a sweep, every pair has met once and every row is back in its slot. One thread for each pair finds
+// its rotation; then one thread for each two pairs rotates their 2x2 block and writes it to where its entries go next.
+//
+// Every rotation is written to a log as the tangent of its angle. rotate_vectors applies the log to the rows of the vectors,
+// which do not depend on each other, in as many warps as there are rows.
 //
 // jacobi_f32 finds rotations V that nearly diagonalise the matrix. Its rounding does not matter: a rotation is exact in double
-// for any t. conjugate takes V^T A V in double, and jacobi_f64 finds what little is left.
+// for any tangent. conjugate takes V^T A V in double, and jacobi_f64 finds what little is left.
 
 #define SWEEPS 32
 
 extern __shared__ __align__(16) double room[];
 
-// The two players of a pair in a round of a tournament among m (even).
-__device__ __forceinline__ void players(int m, int round, int pair, int& i, int& j) {
-    int rounds = m - 1, up = round + pair, down = round - pair;
-    i = pair == 0 ? rounds : up >= rounds ? up - rounds : up;
-    j = down < 0 ? down + rounds : down;
+// Where the row in a slot of m (even) goes after a round: slot 0 stays, the others go round, up along the even slots and down
+// along the odd ones.
+__device__ __forceinline__ int next_slot(int m, int slot) {
+    if (slot == 0 || m == 2) return slot;
+    if (slot % 2 == 0) return slot == m - 2 ? m - 1 : slot + 2;
+    return slot == 1 ? 2 : slot - 2;
 }
 
-// Entry (i, j) of a symmetric matrix of which the lower half is stored, rows `row` numbers apart.
-#define LOWER(i, j) (max(i, j) * row + min(i, j))
+// A symmetric matrix is kept as the blocks of two pairs of slots, first <= second: entry (2 first + q/2, 2 second + q%2) of
+// block e is number q blocks + e. Of the two equal entries of a block with first = second only the upper one counts.
+__device__ __forceinline__ int block_of(int pairs, int first, int second) {
+    return first * pairs - first * (first - 1) / 2 + second - first;
+}
+
+// What a thread knows of a block: its pairs, and where its entries go after a round.
+struct Block {
+    int first, second, to[4];
+};
+
+__device__ Block block(int m, int e) {
+    const int pairs = m / 2, blocks = pairs * (pairs + 1) / 2;
+    Block b = {0, e, {}};
+    while (b.first < pairs && b.second >= pairs - b.first) b.second -= pairs - b.first++;
+    b.second += b.first;
+    for (int q = 0; q < 4; ++q) {
+        int i = next_slot(m, 2 * b.first + q / 2), j = next_slot(m, 2 * b.second + q % 2);
+        int low = min(i, j), high = max(i, j);
+        b.to[q] = (low % 2 * 2 + high % 2) * blocks + block_of(pairs, low / 2, high / 2);
+    }
+    return b;
+}
 
 // A rotation: cosine and sine.
 template <class Real> struct __align__(2 * sizeof(Real)) Turn {
     Real c, s;
 };
 
-// 1/sqrt(1 + t^2), in double by one step of third order from the float.
+// From its tangent; the cosine 1/sqrt(1 + t^2) in double by one step of third order from the float.
 __device__ __forceinline__ void turn(float t, Turn<float>& out) {
     out.c = rsqrtf(fmaf(t, t, 1.0f));
     out.s = out.c * t;
@@ -39,74 +64,90 @@ __device__ __forceinline__ void turn(float t, Turn<double>& out) {
     out.s = out.c * t;
 }
 
-// The tangent of the angle that makes entry (i, j) zero up to the rounding of a float; zero where the entry is below
-// `nothing`: rotating by rounding errors would mix the vectors of equal eigenvalues without end.
-template <class Real> __device__ __forceinline__ float tangent(int row, const Real* a, int i, int j, Real nothing) {
-    Real x = a[LOWER(i, j)];
-    if (!(fabs(x) > nothing)) return 0.0f;
-    float h = (float)(a[j * row + j] - a[i * row + i]), d = (float)(2 * x), square = fmaf(h, h, d * d);
-    return __fdividef(d, h + copysignf(square * rsqrtf(square), h));
+// The tangent of the angle that makes the entry x between p and q on the diagonal zero up to the rounding of a float; zero
+// where x is below `nothing`: rotating by rounding errors would mix the vectors of equal eigenvalues without end.
+template <class Real> __device__ __forceinline__ float tangent(Real p, Real x, Real q, Real nothing) {
+    float h = (float)(q - p), d = (float)(2 * x), square = fmaf(h, h, d * d);
+    float t = __fdividef(d, h + copysignf(square * rsqrtf(square), h));
+    return fabs(x) > nothing ? t : 0.0f;
 }
 
-// Rotates the block of two pairs of rows, first <= second as `both` packs them: from the left by the turn of the first, from
-// the right by that of the second. With first = second, (j, k) is (i, l).
-template <class Real> __device__ __forceinline__ void rotate_block(int m, Real* a, int round, int both, const Turn<Real>* turns) {
-    const int row = m + 1, first = both >> 16, second = both & 0xffff;
-    int i, j, k, l;
-    players(m, round, first, i, j);
-    players(m, round, second, k, l);
-    const Turn<Real> left = turns[first], right = turns[second];
-    Real *ik = a + LOWER(i, k), *il = a + LOWER(i, l), *jk = a + LOWER(j, k), *jl = a + LOWER(j, l);
-    Real x = left.c * *ik - left.s * *jk, y = left.c * *il - left.s * *jl;
-    Real z = left.s * *ik + left.c * *jk, w = left.s * *il + left.c * *jl;
-    *ik = right.c * x - right.s * y;
-    *il = right.s * x + right.c * y;
-    *jk = right.c * z - right.s * w;
-    *jl = right.s * z + right.c * w;
+// The entries of block e.
+template <class Real> struct Four {
+    Real p, q, r, s;
+};
+
+template <class Real> __device__ __forceinline__ Four<Real> entries(int blocks, int e, const Block& b, const Real* from) {
+    Real upper = from[blocks + e], lower = from[2 * blocks + e];
+    return {from[e], upper, b.first == b.second ? upper : lower, from[3 * blocks + e]};
 }
 
-// Pairs first <= second number e of a triangle whose halves are folded into a rectangle.
-__device__ int folded(int pairs, int e) {
-    int odd = 1 - pairs % 2, width = pairs + odd, first = e / width, second = first + e % width;
-    if (second >= pairs) {
-        first = pairs - odd - first;
-        second = first + second - pairs;
-    }
-    return first << 16 | second;
+// Rotates a block from the left by the turn of its first pair and from the right by that of its second, and puts its entries
+// to their next places in `to`.
+template <class Real> __device__ __forceinline__ void rotate_block(const Block& b, const Four<Real>& v, const Turn<Real>* turns, Real* to) {
+    const Turn<Real> left = turns[b.first], right = turns[b.second];
+    Real x = left.c * v.p - left.s * v.r, y = left.c * v.q - left.s * v.s;
+    Real z = left.s * v.p + left.c * v.r, w = left.s * v.q + left.c * v.s;
+    Real upper = right.s * x + right.c * y;
+    to[b.to[0]] = right.c * x - right.s * y;
+    to[b.to[1]] = upper;
+    to[b.to[2]] = b.first == b.second ? upper : right.c * z - right.s * w;
+    to[b.to[3]] = right.s * z + right.c * w;
 }
 
-// Blocks of a round that a thread keeps the numbers of; more are found anew each time.
-#define KEPT 4
+// The squares of the entries of block e that lie above the diagonal; none of a block beyond the last.
+template <class Real> __device__ __forceinline__ double squares(int blocks, int e, const Block& b, const Real* from) {
+    double total = 0.0;
+    if (e < blocks)
+        for (int q = 0; q < 4; ++q)
+            if (b.first != b.second || q == 1) total = fma((double)from[q * blocks + e], (double)from[q * blocks + e], total);
+    return total;
+}
 
-// Rotates g [m, m], m even, rows m + 1 numbers apart, until its off-diagonal entries are `nothing`, in at most `most` sweeps.
-// log [most (m - 1), m/2] receives the tangents. Returns the sweeps made; `left`: the squares below the diagonal.
+// Threads of a block at most, and blocks of a matrix that each keeps what it knows of; it finds that anew for more.
+#define MOST 768
+#define KEPT 3
+
+// Rotates the matrix of m (even) rows in `from` until its off-diagonal entries are `nothing`, in at most `most` sweeps. from
+// and to, m (m/2 + 1) numbers each, change places with every round. log [most (m - 1), m/2] receives the tangents. Returns the
+// sweeps made; `left`: the squares above the diagonal.
 template <class Real>
-__device__ int sweeps(int m, Real* g, Turn<Real>* turns, Real nothing, int most, float* log, double& left) {
-    const int pairs = m / 2, row = m + 1, blocks = pairs * (pairs + 1) / 2, rounds = m - 1;
-    int kept[KEPT], sweep = 0;
-    for (int it = 0; it < KEPT; ++it) kept[it] = folded(pairs, threadIdx.x + it * blockDim.x);
-    while (true) {
+__device__ int sweeps(int m, Real*& from, Real*& to, Turn<Real>* turns, Real nothing, int most, float* log, double& left) {
+    const int pairs = m / 2, blocks = pairs * (pairs + 1) / 2, rounds = m - 1;
+    Block kept[KEPT];
+#pragma unroll
+    for (int it = 0; it < KEPT; ++it) kept[it] = block(m, min((int)(threadIdx.x + it * blockDim.x), blocks - 1));
+    for (int sweep = 0;; ++sweep) {
         left = 0.0;
-        MINE(i, m) for (int j = 0; j < i; ++j) left = fma((double)g[i * row + j], (double)g[i * row + j], left);
+#pragma unroll
+        for (int it = 0; it < KEPT; ++it) left += squares(blocks, threadIdx.x + it * blockDim.x, kept[it], from);
+        for (int e = threadIdx.x + KEPT * blockDim.x; e < blocks; e += blockDim.x) left += squares(blocks, e, block(m, e), from);
         left = block_sum(left);
         if (sweep == most || left <= 0.5 * m * m * nothing * nothing) return sweep;
         for (int round = 0; round < rounds; ++round) {
-            MINE(pair, pairs) {
-                int i, j;
-                players(m, round, pair, i, j);
-                float t = tangent(row, g, i, j, nothing);
-                turn(t, turns[pair]);
-                log[((u64)sweep * rounds + round) * pairs + pair] = t;
+            MINE(k, pairs) {
+                int e = block_of(pairs, k, k);
+                float t = tangent(from[e], from[blocks + e], from[3 * blocks + e], nothing);
+                turn(t, turns[k]);
+                log[((u64)sweep * rounds + round) * pairs + k] = t;
             }
             __syncthreads();
+            // All are read before the first is written, so that they do not wait for each other.
+            Four<Real> values[KEPT];
 #pragma unroll
             for (int it = 0; it < KEPT; ++it)
-                if (threadIdx.x + it * blockDim.x < blocks) rotate_block(m, g, round, kept[it], turns);
-            for (int e = threadIdx.x + KEPT * blockDim.x; e < blocks; e += blockDim.x)
-                rotate_block(m, g, round, folded(pairs, e), turns);
+                values[it] = entries(blocks, min((int)(threadIdx.x + it * blockDim.x), blocks - 1), kept[it], from);
+#pragma unroll
+            for (int it = 0; it < KEPT; ++it)
+                if (threadIdx.x + it * blockDim.x < blocks) rotate_block(kept[it], values[it], turns, to);
+            for (int e = threadIdx.x + KEPT * blockDim.x; e < blocks; e += blockDim.x) {
+                const Block b = block(m, e);
+                rotate_block(b, entries(blocks, e, b, from), turns, to);
+            }
+            Real* other = from;
+            from = to, to = other;
             __syncthreads();
         }
-        ++sweep;
     }
 }
 
@@ -120,63 +161,69 @@ __device__ double norm_of(int n, const double* a) {
     return sqrt(block_sum(norm));
 }
 
-// g [m, m], rows m + 1 numbers apart, = a [n, n] times a number, in its lower half; a row of zeros where m > n.
-template <class Real> __device__ void fill(int n, int m, const double* a, double scale, Real* g) {
-    MINE(e, m * m) {
-        int i = e / m, j = e % m;
-        if (j <= i) g[i * (m + 1) + j] = i < n ? (Real)(a[i * n + j] * scale) : (Real)0;
+// The blocks of a [n, n] times a number; its lower half is read. Zeros in a last row where m > n.
+template <class Real> __device__ void fill(int n, int m, const double* a, double scale, Real* out) {
+    const int blocks = m / 2 * (m / 2 + 1) / 2;
+    MINE(e, blocks) {
+        const Block b = block(m, e);
+        for (int q = 0; q < 4; ++q) {
+            int i = 2 * b.first + q / 2, j = 2 * b.second + q % 2, low = min(i, j), high = max(i, j);
+            out[q * blocks + e] = high < n ? (Real)(a[(u64)high * n + low] * scale) : (Real)0;
+        }
     }
     __syncthreads();
 }
 
 // The log of rotations that nearly diagonalise a [n, n] (its lower half is read), and the count of rounds in it. Notes PROBLEM
-// where a is not finite. Shared memory holds m numbers, m = n rounded up to even, and, where room_fits, m (m + 1) more;
+// where a is not finite. Shared memory holds m numbers, m = n rounded up to even, and, where room_fits, 2 m (m/2 + 1) more;
 // otherwise work does.
-extern "C" __global__ void __launch_bounds__(1024) jacobi_f32(int n, const double* a, int room_fits, float* work, u32* control,
+extern "C" __global__ void __launch_bounds__(MOST) jacobi_f32(int n, const double* a, int room_fits, float* work, u32* control,
                                                              float* log, u32* count) {
     const int m = n + n % 2;
-    float* g = room_fits ? (float*)room + m : work;
+    float *from = room_fits ? (float*)room + m : work, *to = from + m * (m / 2 + 1);
     double norm = norm_of(n, a), left;
-    bool bad = spoiled(control, isfinite(norm) ? 0 : PROBLEM);
     int made = 0;
-    if (!bad && norm > 0.0) {
-        fill(n, m, a, 1.0 / norm, g);
-        made = sweeps(m, g, (Turn<float>*)room, 1e-7f, SWEEPS / 2, log, left);
+    if (!spoiled(control, isfinite(norm) ? 0 : PROBLEM) && norm > 0.0) {
+        fill(n, m, a, 1.0 / norm, from);
+        made = sweeps(m, from, to, (Turn<float>*)room, 1e-7f, SWEEPS / 2, log, left);
     }
     if (threadIdx.x == 0) *count = made * (m - 1);
 }
 
 // Eigenvalues of a [n, n], descending; place [n]: where each of them went. Otherwise as above; notes PROBLEM where the
 // rotations do not converge.
-extern "C" __global__ void __launch_bounds__(1024) jacobi_f64(int n, const double* a, int room_fits, double* work, u32* control,
+extern "C" __global__ void __launch_bounds__(MOST) jacobi_f64(int n, const double* a, int room_fits, double* work, u32* control,
                                                              float* log, u32* place, u32* count, double* values) {
-    const int m = n + n % 2, row = m + 1;
+    const int m = n + n % 2, pairs = m / 2, blocks = pairs * (pairs + 1) / 2;
     const double nothing = 1e-15;
-    double* g = room_fits ? room + m : work;
+    double *from = room_fits ? room + m : work, *to = from + m * (m / 2 + 1);
     double norm = norm_of(n, a), left = 0.0;
     int made = 0;
-    bool bad = spoiled(control, isfinite(norm) ? 0 : PROBLEM);
+    const bool bad = spoiled(control, isfinite(norm) ? 0 : PROBLEM);
     if (!bad) {
-        fill(n, m, a, norm > 0.0 ? 1.0 / norm : 0.0, g);
-        made = sweeps(m, g, (Turn<double>*)room, nothing, SWEEPS, log, left);
+        fill(n, m, a, norm > 0.0 ? 1.0 / norm : 0.0, from);
+        made = sweeps(m, from, to, (Turn<double>*)room, nothing, SWEEPS, log, left);
         spoiled(control, left <= 0.5 * m * m * nothing * nothing ? 0 : PROBLEM);
+        // The diagonal, one number after the other.
+        MINE(j, n) to[j] = from[j % 2 * 3 * blocks + block_of(pairs, j / 2, j / 2)];
+        __syncthreads();
     }
     if (threadIdx.x == 0) *count = made * (m - 1);
     MINE(j, n) {
-        int before = 0;
-        double mine = bad ? 0.0 : g[j * row + j];
-        for (int i = 0; i < n && !bad; ++i) before += g[i * row + i] > mine || (g[i * row + i] == mine && i < j);
-        place[j] = bad ? j : before;
-        values[bad ? j : before] = mine * norm;
+        int before = bad ? j : 0;
+        double mine = bad ? 0.0 : to[j];
+        for (int i = 0; i < n && !bad; ++i) before += to[i] > mine || (to[i] == mine && i < j);
+        place[j] = before;
+        values[before] = mine * norm;
     }
 }
 
 // out = V^T A V [n, n], a column for each block; the lower half of A is read. Shared memory holds n numbers.
 extern "C" __global__ void conjugate(int n, const double* a, const double* v, double* out) {
-    const int row = n, column = blockIdx.x;
+    const int column = blockIdx.x;
     MINE(i, n) {
         double total = 0.0;
-        for (int k = 0; k < n; ++k) total = fma(a[LOWER(i, k)], v[k * n + column], total);
+        for (int k = 0; k < n; ++k) total = fma(a[max(i, k) * n + min(i, k)], v[k * n + column], total);
         room[i] = total;
     }
     __syncthreads();
@@ -187,54 +234,84 @@ extern "C" __global__ void conjugate(int n, const double* a, const double* v, do
     }
 }
 
-// Rounds whose rotations are fetched ahead, and pairs of a round that each lane has then.
+// Rounds whose tangents are fetched ahead.
 #define AHEAD 8
-#define FEW 2
 
-__device__ __forceinline__ void rotate_pair(int m, int round, int pair, Turn<double> by, double* v) {
-    int i, j;
-    players(m, round, pair, i, j);
-    double x = v[i], y = v[j];
-    v[i] = by.c * x - by.s * y;
-    v[j] = by.s * x + by.c * y;
+// Applies `all` rounds of a log to the m (even) numbers in `from`, one warp; each lane has FEW pairs at most. `from` points
+// to them at the end.
+template <int FEW> __device__ void rotate_row(int m, int all, const float* log, double*& from, double* to) {
+    const int pairs = m / 2, lane = threadIdx.x;
+    int pair[FEW], up[FEW], down[FEW], done = 0;
+    float tangents[AHEAD][FEW];
+    // Lanes without a pair read the last one's and write nothing.
+#pragma unroll
+    for (int q = 0; q < FEW; ++q) {
+        pair[q] = min(lane + 32 * q, pairs - 1);
+        up[q] = next_slot(m, 2 * pair[q]), down[q] = next_slot(m, 2 * pair[q] + 1);
+    }
+    auto fetch = [&](int first) {
+#pragma unroll
+        for (int t = 0; t < AHEAD; ++t)
+#pragma unroll
+            for (int q = 0; q < FEW; ++q) tangents[t][q] = log[(u64)min(first + t, all - 1) * pairs + pair[q]];
+    };
+    if (all > 0) fetch(0);
+    while (done < all) {
+        Turn<double> turns[AHEAD][FEW];
+#pragma unroll
+        for (int t = 0; t < AHEAD; ++t)
+#pragma unroll
+            for (int q = 0; q < FEW; ++q) turn(tangents[t][q], turns[t][q]);
+        fetch(done + AHEAD);
+#pragma unroll
+        for (int t = 0; t < AHEAD; ++t) {
+            if (done == all) break;
+#pragma unroll
+            for (int q = 0; q < FEW; ++q) {
+                const Turn<double> by = turns[t][q];
+                double x = from[2 * pair[q]], y = from[2 * pair[q] + 1];
+                if (lane + 32 * q < pairs) {
+                    to[up[q]] = by.c * x - by.s * y;
+                    to[down[q]] = by.s * x + by.c * y;
+                }
+            }
+            double* other = from;
+            from = to, to = other;
+            ++done;
+            __syncwarp();
+        }
+    }
+}
+
+// The same for any number of pairs.
+__device__ void rotate_long_row(int m, int all, const float* log, double*& from, double* to) {
+    const int pairs = m / 2;
+    for (int done = 0; done < all; ++done) {
+        for (int k = threadIdx.x; k < pairs; k += 32) {
+            Turn<double> by;
+            turn(log[(u64)done * pairs + k], by);
+            double x = from[2 * k], y = from[2 * k + 1];
+            to[next_slot(m, 2 * k)] = by.c * x - by.s * y;
+            to[next_slot(m, 2 * k + 1)] = by.s * x + by.c * y;
+        }
+        double* other = from;
+        from = to, to = other;
+        __syncwarp();
+    }
 }
 
 // The rotations of a log applied to row blockIdx.x of `start` [n, n], of the identity where that is null: vectors [n, n],
-// column j at place[j], or at j where that is null. A warp for each row; shared memory holds m numbers.
-extern "C" __global__ void rotate_vectors(int n, const float* log, const u32* count, const double* start, const u32* place,
-                                          double* vectors) {
-    const int m = n + n % 2, pairs = m / 2, rounds = m - 1, lane = threadIdx.x, all = *count;
-    double* v = room;
-    for (int i = lane; i < m; i += 32) v[i] = !start ? i == blockIdx.x : i < n ? start[(u64)blockIdx.x * n + i] : 0.0;
+// column j at place[j], or at j where that is null. A warp for each row; shared memory holds 2 m numbers.
+extern "C" __global__ void __launch_bounds__(32) rotate_vectors(int n, const float* log, const u32* count, const double* start,
+                                                                const u32* place, double* vectors) {
+    const int m = n + n % 2, lane = threadIdx.x, all = *count;
+    double* from = room;
+    for (int i = lane; i < m; i += 32) from[i] = !start ? i == blockIdx.x : i < n ? start[(u64)blockIdx.x * n + i] : 0.0;
     __syncwarp();
-    int round = 0, done = 0;
-    if (pairs <= 32 * FEW)
-        for (; done + AHEAD <= all; done += AHEAD) {
-            Turn<double> ahead[AHEAD][FEW];
-#pragma unroll
-            for (int t = 0; t < AHEAD; ++t)
-#pragma unroll
-                for (int q = 0; q < FEW; ++q)
-                    if (lane + 32 * q < pairs) turn(log[(u64)(done + t) * pairs + lane + 32 * q], ahead[t][q]);
-#pragma unroll
-            for (int t = 0; t < AHEAD; ++t) {
-#pragma unroll
-                for (int q = 0; q < FEW; ++q)
-                    if (lane + 32 * q < pairs) rotate_pair(m, round, lane + 32 * q, ahead[t][q], v);
-                __syncwarp();
-                round = round + 1 == rounds ? 0 : round + 1;
-            }
-        }
-    for (; done < all; ++done) {
-        for (int pair = lane; pair < pairs; pair += 32) {
-            Turn<double> by;
-            turn(log[(u64)done * pairs + pair], by);
-            rotate_pair(m, round, pair, by, v);
-        }
-        __syncwarp();
-        round = round + 1 == rounds ? 0 : round + 1;
-    }
-    for (int i = lane; i < n; i += 32) vectors[(u64)blockIdx.x * n + (place ? place[i] : i)] = v[i];
+    if (m <= 64) rotate_row<1>(m, all, log, from, room + m);
+    else if (m <= 128) rotate_row<2>(m, all, log, from, room + m);
+    else rotate_long_row(m, all, log, from, room + m);
+    for (int i = lane; i < n; i += 32) vectors[(u64)blockIdx.x * n + (place ? place[i] : i)] = from[i];
 }
 
 // W = U diag(values)^(-1/2) over the directions above `floor` times the largest eigenvalue, of which there are `rank`; the

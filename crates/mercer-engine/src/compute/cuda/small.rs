@@ -210,14 +210,15 @@ pub(in crate::compute) fn solve_upper(gpu: &Gpu, l: &Small, x: &Small, out: &mut
     one_block(gpu, "solve_upper", k, &[Arg::size(k), of(l), of(x), of(out)]);
 }
 
-/// Most sweeps of rotations over a matrix, as in `eigh.cu`.
+/// Most sweeps of rotations over a matrix, and most threads of a block that makes them, as in `eigh.cu`.
 const SWEEPS: usize = 32;
+const THREADS: usize = 768;
 
 /// Shared memory of a block that rotates a matrix of even order `m` in numbers of `size` bytes, and whether it holds the
-/// matrix.
+/// matrix twice.
 fn room(gpu: &Gpu, m: usize, size: usize) -> (u32, bool) {
     // The kernels' own shared memory is less than a kilobyte.
-    let (turns, matrix) = (size * m, size * m * (m + 1));
+    let (turns, matrix) = (size * m, 2 * size * m * (m / 2 + 1));
     let fits = turns + matrix + 1024 <= gpu.shared_memory as usize;
     (if fits { turns + matrix } else { turns } as u32, fits)
 }
@@ -229,18 +230,18 @@ fn eigenpairs(gpu: &'static Gpu, p: usize, a: u64, control: &Control, values: u6
     }
     let m = p.next_multiple_of(2);
     let [near, nearly] = [allocate(gpu, p * p)?, allocate(gpu, p * p)?];
-    let work = allocate(gpu, if room(gpu, m, 8).1 { 1 } else { m * (m + 1) })?;
+    let work = allocate(gpu, if room(gpu, m, 8).1 { 1 } else { 2 * m * (m / 2 + 1) })?;
     let log = floats(gpu, SWEEPS * (m - 1) * m / 2)?;
     let words = floats(gpu, p + 1)?;
     let [place, count] = [words.pointer(), words.pointer() + 4 * p as u64].map(Arg::U64);
     // As few rounds over the blocks of two pairs as there can be, of equal size.
     let blocks = (m / 2) * (m / 2 + 1) / 2;
-    let threads = blocks.div_ceil(blocks.div_ceil(1024)).next_multiple_of(32).max(64) as u32;
+    let threads = blocks.div_ceil(blocks.div_ceil(THREADS)).next_multiple_of(32).max(64) as u32;
     let [size, null, control] = [Arg::size(p), Arg::U64(0), Arg::U64(control.address())];
     let [work, log, near, nearly] = [&work, &log, &near, &nearly].map(Arg::from);
     let rotate = |start: Arg, place: Arg, out: Arg| {
         let arguments = [size, log, count, start, place, out];
-        gpu.launch(compiled(), "rotate_vectors", [p as u32, 1, 1], 32, 8 * m as u32, &arguments);
+        gpu.launch(compiled(), "rotate_vectors", [p as u32, 1, 1], 32, 16 * m as u32, &arguments);
     };
     let (shared, fits) = room(gpu, m, 4);
     let arguments = [size, Arg::U64(a), flag(fits), work, control, log, count];
