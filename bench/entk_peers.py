@@ -1,6 +1,6 @@
-"""neural-tangents' side of the empirical NTK: a fully connected ReLU network, all outputs with all outputs, on two threads.
-`entk_peers.py SIZE REPEATS` with SIZE = d-h-…-c-N prints one line of JSON: seconds by structured derivatives (the faster
-way, which counts), by NTK-vector products and by Jacobian contraction (fewer repeats), all compiled beforehand."""
+"""The empirical NTK by neural-tangents: a fully connected ReLU network, all pairs of outputs, on two threads.
+`entk_peers.py SIZE REPEATS` with SIZE = d-h-…-c-N prints one line of JSON: seconds by structured derivatives (the fastest,
+used for the comparison), by NTK-vector products and by Jacobian contraction (fewer repeats), all compiled before timing."""
 import json
 import os
 import resource

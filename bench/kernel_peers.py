@@ -1,6 +1,7 @@
-"""The peers' side of infinite networks: `kernel_peers.py PEER JOB REPEATS` prints one line of JSON. PEER is neural-tangents
-(jitted, warm) or torch (the recursion written out in place); JOB is ntk-N, an N×784 NTK of three hidden layers of ReLUs, or
-conv-N, the NTK of three convolutions, each followed by a ReLU, and global average pooling on N pictures of 32×32×3."""
+"""Kernels of infinite networks by the peers: `kernel_peers.py PEER JOB REPEATS` prints one line of JSON. PEER is
+neural-tangents (compiled, after a warm-up) or torch (the recursion in place); JOB is ntk-N, the NTK of three hidden ReLU
+layers on N points of 784 columns, or conv-N, the NTK of three convolutions, each followed by a ReLU, and global average
+pooling on N images of 32×32×3."""
 import json
 import math
 import resource
@@ -15,7 +16,7 @@ W = 2.0
 def data(job):
     kind, n = job.split("-")
     shape = (int(n), 784) if kind == "ntk" else (int(n), 32, 32, 3)
-    # A formula instead of a generator, so that every side has the same numbers.
+    # A formula instead of a random generator, so that all sides have the same data.
     i = np.arange(math.prod(shape), dtype=np.float64)
     x = np.sin(i * 12.9898 + 0.5) * 43758.5453
     return kind, (x - np.floor(x)).reshape(shape).astype(np.float32)
@@ -31,7 +32,7 @@ def neural_tangents(kind, x):
     if kind == "ntk":
         ntk = jax.jit(lambda x: kernel_fn(x, None, "ntk"))
     else:
-        # One pair of pictures has a covariance of 4 MB, so the pairs come in batches.
+        # One pair of images has a covariance of 4 MB, so the pairs are computed in batches.
         ntk = batch(jax.jit(lambda x1, x2, get: kernel_fn(x1, x2, get), static_argnums=2), batch_size=4, device_count=0)
         ntk = lambda x, f=ntk: f(x, None, "ntk")
     x = jax.numpy.asarray(x)
@@ -49,7 +50,7 @@ def torch_formula(kind, x):
         norms = k.diagonal().clone()
         theta = k.clone()
         for _ in range(3):
-            # cos θ, then K ← ½·W·(√(ab) sin θ + (π−θ) k)/π and Θ ← K + ½·W·Θ (π−θ)/π; the variances stay as W = 2.
+            # cos θ, then K ← ½·W·(√(ab) sin θ + (π−θ) k)/π and Θ ← K + ½·W·Θ (π−θ)/π; the variances are constant because W = 2.
             roots = norms.sqrt()
             outer = roots[:, None] * roots
             cos = (k / outer).clamp_(-1, 1)

@@ -1,9 +1,9 @@
-"""PyTorch's side of a NeuralEF training step: a batch of the data, its RBF kernel matrix, k networks d -> h -> h -> 1 as
-one batched network (never a loop over k), gradient, fused Adam. `neural_peers.py SIZE REPEATS` with SIZE = d-h-k-B prints
-one line of JSON.
+"""A NeuralEF training step by PyTorch: a batch of the data, its RBF kernel matrix, k networks d -> h -> h -> 1 as one
+batched network (no loop over k), gradient, fused Adam. `neural_peers.py SIZE REPEATS` with SIZE = d-h-k-B prints one line
+of JSON.
 
-Two ways of writing the first layer are timed, and the faster one counts: a broadcast batched product, and one wide
-product for all networks."""
+Two forms of the first layer are timed, and the faster one is used: a broadcast batched product, and one wide product for
+all networks."""
 import json
 import resource
 import statistics
@@ -12,7 +12,7 @@ import time
 
 import torch
 
-BATCHES = 16  # The data holds this many batches.
+BATCHES = 16  # Number of batches in the data.
 
 
 def step_of(d, h, k, b, wide):
@@ -35,7 +35,7 @@ def step_of(d, h, k, b, wide):
         y = torch.baddbmm(b3, z, w3)[..., 0]  # [k, B]
         psi = y / y.square().mean(1, keepdim=True).sqrt()
         with torch.no_grad():
-            # exp(-|x-x'|^2 / 2d), in place: twice as fast as by torch.cdist.
+            # exp(-|x-x'|^2 / 2d), in place: twice as fast as with torch.cdist.
             norms = x.square().sum(1) / 2
             kernel = (x @ x.T).sub_(norms).sub_(norms[:, None]).div_(d).exp_()
             k_psi = psi @ kernel

@@ -1,5 +1,5 @@
-"""The peers' side of the comparisons: `peers.py JOB DATA_FOLDER REPEATS` runs one job on stored arrays and prints one
-line of JSON: the seconds of each repeat, peak memory, and what the result was."""
+"""The jobs of the peers: `peers.py JOB DATA_FOLDER REPEATS` runs one job on stored arrays and prints one line of JSON: the
+seconds of each repeat, the peak memory, and values of the result."""
 import json
 import pathlib
 import resource
@@ -37,7 +37,7 @@ def gram(dtype):
 
 
 def kv(dtype):
-    """Gram, then multiply: what a user of scikit-learn does."""
+    """Gram, then multiply, as a user of scikit-learn would do."""
     def setup(folder):
         from sklearn.metrics.pairwise import rbf_kernel
         x, v = load(folder, "x8000x64", dtype), load(folder, "v8000x16", dtype)

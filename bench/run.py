@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Mercer beside its peers: the same arrays, two threads each, one job after the other in the same run.
+"""Compares Mercer with its peers: the same arrays, two threads each, one job after the other in the same run.
 
-    python3 bench/run.py                 # all jobs; makes bench/.venv and bench/.data the first time
+    python3 bench/run.py                 # all jobs; creates bench/.venv and bench/.data the first time
     python3 bench/run.py gram-f32 rff-f64
     python3 bench/run.py --repeats 5
-    python3 bench/run.py entk-784-512-512-10-64   # the empirical NTK beside neural-tangents; makes bench/.venv-kernels
-    python3 bench/run.py --kernels       # infinite networks beside neural-tangents and PyTorch; makes bench/.venv-kernels
-    MERCER_DATA=… python3 bench/run.py conv-1000   # half an hour: see `thousand_pictures`
-    python3 bench/run.py --neural        # the training step beside PyTorch's; makes bench/.venv-neural (5 GB) the first time
+    python3 bench/run.py entk-784-512-512-10-64   # empirical NTK and neural-tangents; creates bench/.venv-kernels
+    python3 bench/run.py --kernels       # infinite networks, neural-tangents and PyTorch; creates bench/.venv-kernels
+    MERCER_DATA=… python3 bench/run.py conv-1000   # half an hour: see `thousand_images`
+    python3 bench/run.py --neural        # training step and PyTorch; creates bench/.venv-neural (5 GB) the first time
 
-Prints ratios and peak memory, and writes the raw figures to bench/results/classic.json, neural.json and
-kernels.json. The peer and
-Mercer take turns, so that a disturbance of the machine touches both.
+Prints ratios and peak memory, and writes the raw numbers to bench/results/classic.json, neural.json and kernels.json.
+The peer and Mercer run alternately, so that other load on the machine affects both.
 """
 import argparse
 import json
@@ -26,7 +25,7 @@ import venv
 HERE = pathlib.Path(__file__).resolve().parent
 VENV, DATA, VENV_NEURAL, VENV_KERNELS = (HERE / name for name in (".venv", ".data", ".venv-neural", ".venv-kernels"))
 
-# job: what it is, the peer's way, the ratio we aim at
+# job: (description, the peer's method, target ratio)
 JOBS = {
     "gram-f32": ("RBF Gram 8000×64, f32", "scikit-learn rbf_kernel", 3),
     "gram-f64": ("RBF Gram 8000×64, f64", "scikit-learn rbf_kernel", 3),
@@ -42,20 +41,20 @@ JOBS = {
     "top-k-50000": ("top 10 eigenpairs, n=50 000, d=50, K never stored", None, None),
     "ntk-top-k-50000": ("top 10 eigenpairs of the NTK, 3 ReLU layers, MNIST 50 000×784", None, None),
 }
-# job: what it is, the ratio we aim at, the share of the machine's GEMM speed that we aim at, steps in a round
+# job: (description, target ratio, target share of the machine's GEMM speed, steps per round)
 NEURAL = {
     "neural-1-32-10-256": ("NeuralEF step, d=1, h=32, k=10, B=256", 5, None, 2000),
     "neural-784-256-16-512": ("NeuralEF step, d=784, h=256, k=16, B=512", 1.3, 0.75, 30),
     "neural-64-128-32-1024": ("NeuralEF step, d=64, h=128, k=32, B=1024", 1.3, None, 30),
 }
-# job: what it is, the peers, the ratio to the faster one that we aim at
+# job: (description, the peers, target ratio to the fastest peer)
 KERNELS = {
     "ntk-2000": ("NTK of 3 ReLU layers, 2000×784, f32", ["neural-tangents", "formula"], 2),
     "ntk-8000": ("NTK of 3 ReLU layers, 8000×784, f32", ["neural-tangents", "formula"], 3),
-    "conv-8": ("NTK of 3 convolutions and GAP, 8 pictures 32×32×3", ["neural-tangents"], 2),
-    "conv-1000": ("NTK of 3 convolutions and GAP, 1000 pictures of CIFAR-10", [], 2),
+    "conv-8": ("NTK of 3 convolutions and GAP, 8 images 32×32×3", ["neural-tangents"], 2),
+    "conv-1000": ("NTK of 3 convolutions and GAP, 1000 images of CIFAR-10", [], 2),
 }
-# job: what it is, the ratio we aim at, kernels in a round
+# job: (description, target ratio, kernels per round)
 ENTK = {"entk-784-512-512-10-64": ("empirical NTK of 784-512-512-10, N=64, 10×10 outputs, f32", 1, 30)}
 ARRAYS = {"x8000x64": (8000, 64), "v8000x16": (8000, 16), "x5000x50": (5000, 50), "y5000x1": (5000, 1),
           "new100x50": (100, 50), "x20000x50": (20000, 50), "x50000x50": (50000, 50), "x100000x50": (100000, 50)}
@@ -99,7 +98,7 @@ def one(side, job, repeats):
 
 
 def compare(job, rounds):
-    """Both sides in turn, `rounds` times, one counted repeat each (and one not counted)."""
+    """Runs both sides alternately, `rounds` times, with one warm-up and one timed repeat each."""
     sides = ["mercer"] if JOBS[job][1] is None else ["peer", "mercer"]
     runs = {side: [] for side in sides}
     for _ in range(rounds):
@@ -116,8 +115,8 @@ def compare(job, rounds):
 
 
 def compare_steps(job, rounds, steps):
-    """PyTorch's and Mercer's step in turn, `rounds` times, and the machine's GEMM speed between them: the median step of
-    each round, and the median round."""
+    """Runs PyTorch's and Mercer's step alternately, `rounds` times, and measures the machine's GEMM speed in between. Takes
+    the median step of each round, and the median round."""
     runs = {"torch": [], "mercer": []}
     speeds = []
     for _ in range(rounds):
@@ -135,7 +134,8 @@ def compare_steps(job, rounds, steps):
 
 
 def report_entk(jobs, rounds):
-    """neural-tangents' structured derivatives and Mercer in turn: the median of each round, and the median round."""
+    """Runs neural-tangents' structured derivatives and Mercer alternately. Takes the median of each round, and the median
+    round."""
     print(f"{'job':60} {'peer ms':>8} {'mercer ms':>9} {'ratio':>6} {'aim':>4}  {'contraction':>11} {'ratio':>6}")
     results = {}
     for job in jobs:
@@ -157,7 +157,7 @@ def report_entk(jobs, rounds):
 
 
 def compare_kernels(job, rounds):
-    """Every side in turn, `rounds` times, one counted repeat each; the ratio is to the faster peer."""
+    """Runs all sides alternately, `rounds` times, with one timed repeat each. The ratio is to the fastest peer."""
     runs = {side: [] for side in [*KERNELS[job][1], "mercer"]}
     for _ in range(rounds):
         for side, results in runs.items():
@@ -171,16 +171,16 @@ def compare_kernels(job, rounds):
     return {**result, "ratio": min(median[side] for side in KERNELS[job][1]) / median["mercer"]}
 
 
-def thousand_pictures(rounds):
-    """Mercer alone, once. neural-tangents would take days: its time is that of the pairs among 8 pictures, computed in the same
-    run, times the ratio of pairs n(n+1)/2, which is in its favour: it grows less than n²."""
+def thousand_images(rounds):
+    """Runs Mercer once. neural-tangents would take days: its time is estimated from 8 images in the same run, times the ratio
+    of the numbers of pairs n(n+1)/2. This favours neural-tangents, because that ratio is below the ratio of n²."""
     pairs = lambda n: n * (n + 1) // 2
     eight = compare_kernels("conv-8", rounds)
     mercer = one("mercer", "conv-1000", 1)
-    foreseen = statistics.median(eight["neural-tangents"]["seconds"]) * pairs(1000) / pairs(8)
-    return {"neural-tangents": {"seconds": [foreseen], "foreseen_from": eight["neural-tangents"],
+    estimate = statistics.median(eight["neural-tangents"]["seconds"]) * pairs(1000) / pairs(8)
+    return {"neural-tangents": {"seconds": [estimate], "estimated_from": eight["neural-tangents"],
                                 "peak_bytes": eight["neural-tangents"]["peak_bytes"]},
-            "mercer": mercer, "ratio": foreseen / mercer["seconds"][0]}
+            "mercer": mercer, "ratio": estimate / mercer["seconds"][0]}
 
 
 def report_kernels(jobs, rounds):
@@ -188,18 +188,18 @@ def report_kernels(jobs, rounds):
     results = {}
     for job in jobs:
         what, peers, aim = KERNELS[job]
-        results[job] = result = compare_kernels(job, rounds) if peers else thousand_pictures(rounds)
+        results[job] = result = compare_kernels(job, rounds) if peers else thousand_images(rounds)
         seconds = lambda side: f"{statistics.median(result[side]['seconds']):.3f}" if side in result else "–"
         mib = lambda side: f"{result[side]['peak_bytes'] / 2**20:.0f}"
         print(f"{what:58} {seconds('neural-tangents'):>13} {seconds('formula'):>8} {seconds('mercer'):>9} {result['ratio']:>5.1f}× "
               f"{aim:>4}  {' / '.join(map(mib, peers or ['neural-tangents'])):>12} {mib('mercer'):>10}", flush=True)
         if not peers:
-            print(f"{'':58} neural-tangents' seconds are foreseen from the pairs of 8 pictures")
+            print(f"{'':58} neural-tangents' seconds are estimated from 8 images")
     return results
 
 
 def eigenvalue_errors(job, result):
-    """Largest relative error of either side's ten eigenvalues, against a converged f64 solution by ARPACK."""
+    """Largest relative error of the ten eigenvalues of each side, relative to a converged f64 solution by ARPACK."""
     name = {"kpca-5000": "x5000x50", "kpca-20000": "x20000x50"}[job]
     truth = HERE / ".data" / f"truth-{name}.json"
     if not truth.exists():
@@ -244,7 +244,7 @@ def report_neural(jobs, rounds):
 
 
 def store(name, facts, results, is_partial):
-    """Writes the figures; a partial run replaces only its own."""
+    """Writes the results; a partial run replaces only its own jobs."""
     out = HERE / "results" / name
     out.parent.mkdir(exist_ok=True)
     stored = json.loads(out.read_text())["jobs"] if out.exists() and is_partial else {}

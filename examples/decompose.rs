@@ -7,13 +7,14 @@ use mercer::spectrum::{Krylov, Landmarks, Method, Nystrom, Problem, Spectrum};
 
 fn main() -> mercer::Result<()> {
     let (fit, held_out) = data::open("digits", &Default::default())?.split(0.2, 0)?;
-    let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(fit.x.view(), 0)?;
+    let (x, new) = (fit.x.to_f64(), held_out.x.to_f64());
+    let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(x.view(), 0)?;
     println!("{kernel} on {} digits", fit.n());
 
     let nystrom = Nystrom { landmarks: 300, choice: Landmarks::KMeansPlusPlus };
     for method in [&Krylov::default() as &dyn Method, &nystrom] {
-        let problem = Problem::new(&kernel, fit.x.view(), 5);
-        let spectrum = Spectrum::fit(method, &problem, Some(held_out.x.view()))?;
+        let problem = Problem::new(&kernel, x.view(), 5);
+        let spectrum = Spectrum::fit(method, &problem, Some(new.view()))?;
         println!("\nby {} in {:.2} s:", method.name(), spectrum.origin.seconds);
         for (j, (μ, residual)) in spectrum.eigenvalues.iter().zip(&spectrum.certificate.residual).enumerate() {
             let [low, high] = spectrum.certificate.interval[j].unwrap_or_default();
@@ -23,7 +24,7 @@ fn main() -> mercer::Result<()> {
                 residual.unwrap_or(0.0)
             );
         }
-        let z = spectrum.transform(held_out.x.view())?; // [held-out points, 5]
+        let z = spectrum.transform(new.view())?; // [held-out points, 5]
         println!("  the first new digit has coordinates {:.2}", z.row(0));
     }
     Ok(())

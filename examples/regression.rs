@@ -1,7 +1,8 @@
 //! Kernel ridge regression three ways, on the same data: directly, by conjugate gradients without storing the kernel
 //! matrix, and on the eigenfunctions of a spectrum. `cargo run --release -p mercer --example regression`
 
-use mercer::apply::{Alpha, FitContext, Ridge, RidgeSolver, SpectralRidge};
+use mercer::FitContext;
+use mercer::apply::{Alpha, Fit, Predict, Ridge, RidgeSolver, SpectralRidge};
 use mercer::data::{self, Target};
 use mercer::kernel::Kernel;
 use mercer::operator::Precision;
@@ -11,25 +12,22 @@ fn main() -> mercer::Result<()> {
     // Where along the roll is a point? A smooth function of its three coordinates.
     let (train, test) = data::open("swiss-roll(n=1500)", &Default::default())?.split(0.2, 0)?;
     let (y, truth) = (train.y.clone().expect("has a target"), test.y.as_ref().expect("has a target").values());
-    let (kernel, means, alpha) = (Kernel::parse("matern52(4)")?, FitContext::default(), Alpha::Fixed(1e-3));
+    let (x, new) = (train.x.to_f64(), test.x.to_f64());
+    let (kernel, context, alpha) = (Kernel::parse("matern52(4)")?, FitContext::default(), Alpha::Fixed(1e-3));
 
-    let direct = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Direct };
-    let direct = direct.fit(&kernel, train.x.view(), &y, &context)?;
-    println!(
-        "direct, α = {:.1e} by leave-one-out: {:.4}",
-        direct.alpha,
-        error(&direct.predict(test.x.view())?, &truth)
-    );
+    let direct = Ridge { solver: RidgeSolver::Direct, ..Ridge::new(kernel.clone()) };
+    let direct = direct.fit(x.view(), &y, &context)?;
+    println!("direct, α = {:.1e} by leave-one-out: {:.4}", direct.alpha, error(&direct.predict(new.view())?, &truth));
 
     let solver = RidgeSolver::conjugate_gradients(Precision::F64);
-    let iterative = Ridge { alpha, solver }.fit(&kernel, train.x.view(), &y, &context)?;
+    let iterative = Ridge { kernel: kernel.clone(), alpha, solver }.fit(x.view(), &y, &context)?;
     let products = iterative.iterations.unwrap_or_default();
-    println!("{products} products with K: {:.4}", error(&iterative.predict(test.x.view())?, &truth));
+    println!("{products} products with K: {:.4}", error(&iterative.predict(new.view())?, &truth));
 
-    let problem = Problem::new(&kernel, train.x.view(), 100);
-    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(test.x.view()))?;
-    let on_functions = SpectralRidge { alpha }.fit(spectrum, train.x.view(), &y)?;
-    println!("on 100 eigenfunctions: {:.4}", error(&on_functions.predict(test.x.view())?, &truth));
+    let problem = Problem::new(&kernel, x.view(), 100);
+    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(new.view()))?;
+    let on_functions = SpectralRidge { spectrum: spectrum.into(), alpha }.fit(x.view(), &y, &context)?;
+    println!("on 100 eigenfunctions: {:.4}", error(&on_functions.predict(new.view())?, &truth));
     Ok(())
 }
 

@@ -18,7 +18,7 @@ const COUNT: usize = 500;
 fn main() -> mercer::Result<()> {
     let folder = std::env::temp_dir();
     let file = |name: &str| folder.join(format!("mercer-{name}-{}.npy", std::process::id()));
-    let (fitted, new) = (generate::moons(300, 0.05, 0)?.x, generate::moons(5, 0.05, 1)?.x);
+    let (fitted, new) = (generate::moons(300, 0.05, 0)?.x.into_f64(), generate::moons(5, 0.05, 1)?.x.into_f64());
     let (old_file, new_file) = (file("fitted"), file("new"));
     write_values(&old_file, fitted.view())?;
     write_values(&new_file, new.view())?;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The whole demo on the processor and on the first GPU, side by side: `python3 bench/gpu/agree.py PATH/mercer`.
+"""Compares the demo on the CPU with the demo on the first GPU: `python3 bench/gpu/agree.py PATH/mercer`.
 
-Fails where an eigenvalue differs by more than the stated share of the largest one: 1e-9 for methods that solve, 1e-2 for
-methods that train (their steps round differently, and on a GPU in TF32)."""
+Fails if an eigenvalue differs by more than a share of the largest one: 1e-9 for methods that solve, 1e-2 for methods that
+train (their steps round differently, and are in TF32 on a GPU)."""
 import json
 import subprocess
 import sys

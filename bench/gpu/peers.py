@@ -1,7 +1,7 @@
-"""PyTorch's side of the GPU comparison: `peers.py JOB` prints one line of JSON with the milliseconds of each repeat.
+"""PyTorch's jobs of the GPU comparison: `peers.py JOB` prints one line of JSON with the milliseconds of each repeat.
 
-Every job is written as a user of PyTorch would write it, with the data on the GPU; `-compiled` jobs go through
-torch.compile, `-tf32` ones allow TF32 in matrix products."""
+All jobs are written as a user of PyTorch would write them, with the data on the GPU; `_compiled` jobs use torch.compile,
+`_tf32` jobs allow TF32 in matrix products."""
 import json
 import statistics
 import sys
@@ -9,7 +9,7 @@ import sys
 import torch
 
 N, D, COLUMNS, LENGTHSCALE = 65536, 64, 16, 8.0
-BATCHES = 16  # A training step's data holds this many batches.
+BATCHES = 16  # Number of batches in the data of a training step.
 
 
 def timed(work, repeats=10, warm_up=3):
@@ -42,7 +42,7 @@ def rbf_kv(x, v):
 def relu_ntk_kv(x, v):
     """NTK of a net with three hidden ReLU layers, weight variance 2, no biases."""
     d = x.shape[1]
-    q = 2 * (x * x).sum(1) / d  # stays the same through the layers: the ReLU halves, the weight variance doubles
+    q = 2 * (x * x).sum(1) / d  # constant through the layers: the ReLU halves it, the weight variance doubles it
     k = 2 * (x @ x.T) / d
     root = (q[:, None] * q[None, :]).sqrt()
     theta = k

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""ResNet-20 on CIFAR-10, Mercer and PyTorch one after the other on one GPU: accuracy and seconds an epoch.
+"""ResNet-20 on CIFAR-10, Mercer and PyTorch one after the other on one GPU: accuracy and seconds per epoch.
 
     python3 bench/gpu/resnet.py PATH/mercer FOLDER --epochs 100
 
-FOLDER holds cifar-10/data_batch_1.bin and so on (as MERCER_DATA). PyTorch runs a few epochs only, for its time: eager,
-TF32 convolutions (its default), the data and the augmentation on the GPU, batches of 128, SGD with momentum."""
+FOLDER contains cifar-10/data_batch_1.bin and so on (as MERCER_DATA). PyTorch runs only a few epochs, to measure its time:
+eager, TF32 convolutions (its default), data and augmentation on the GPU, batches of 128, SGD with momentum."""
 import argparse
 import json
 import os

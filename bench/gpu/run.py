@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Mercer beside PyTorch on one NVIDIA GPU: the same sizes, one job after the other in the same run.
+"""Compares Mercer with PyTorch on one NVIDIA GPU: the same sizes, one job after the other in the same run.
 
     python3 bench/gpu/run.py                            # builds mercer-bench with cargo first
     python3 bench/gpu/run.py --binary PATH/mercer-bench # on a machine without Rust
     python3 bench/gpu/run.py rbf ntk                    # some jobs only
 
-Needs a python with PyTorch. Prints ratios and shares of the limit, and writes the raw figures to
-bench/results/gpu.json. Times are medians of device time; PyTorch runs eager and through torch.compile, and the faster
-of the two counts."""
+Needs a Python with PyTorch. Prints ratios and shares of the limit, and writes the raw numbers to bench/results/gpu.json.
+Times are medians of device time; PyTorch runs eager and with torch.compile, and the faster of the two is used."""
 import argparse
 import json
 import pathlib
@@ -18,7 +17,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 SIZES = ["1-32-10-256", "784-256-16-512", "64-128-32-1024", "1024-1024-64-8192"]
 
-# job of Mercer: (what it is, the peer's jobs in the same arithmetic, the ratio we aim at, its limit in ms or None)
+# job: (description, the peer's jobs in the same arithmetic, target ratio, arithmetic of the limit or None)
 JOBS = {
     "rbf_f32": ("RBF Kv, n=65 536, d=64, 16 columns, f32", ["rbf_f32", "rbf_f32_compiled"], 1.8, "f32"),
     "rbf_tf32": ("RBF Kv, n=65 536, d=64, 16 columns, TF32", ["rbf_tf32", "rbf_tf32_compiled"], 3, "tf32"),
@@ -54,7 +53,7 @@ def median(result):
 
 
 def limit_ms(kind, rates):
-    """The products alone, at the machine's own matrix rate: dot products and K·V."""
+    """The time of the matrix products alone (dot products and K·V) at the measured matrix speed of the machine."""
     n, flop = 65536, 2 * 65536**2 * (64 + 16)
     return flop / rates[kind] * 1e3 if kind and rates.get(kind) else None
 
@@ -86,7 +85,7 @@ def main():
             eager = [median(r) for name, r in theirs.items() if not name.endswith("compiled")]
             compiled = [median(r) for name, r in theirs.items() if name.endswith("compiled")]
             line += f", PyTorch eager {min(eager):.3g}, compiled {min(compiled):.3g}"
-            # Small steps are compared with eager PyTorch, the large one with whichever is faster.
+            # Small steps are compared with eager PyTorch, the large one with the faster of the two.
             base = min(eager + compiled) if aim == 1 else min(eager) if job.startswith("neuralef") else min(compiled)
             line += f"; {base / median(ours):.2f} times (aim {aim})"
         limit = limit_ms(kind, rates)

@@ -1,4 +1,4 @@
-//! The empirical NTK of a fully connected ReLU network between all its outputs.
+//! The empirical NTK of a fully connected ReLU network, for all pairs of outputs.
 
 use crate::Failure;
 use mercer::compute::{Device, Tensor};
@@ -8,7 +8,7 @@ use mercer::rng::Rng;
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// Kernels that are not counted.
+/// Number of warm-up kernels.
 const WARM_UP: usize = 3;
 
 /// `size` is `d-h-h-c-N`: widths of the layers, then points.
@@ -38,7 +38,7 @@ fn measure(d: usize, hidden: &[usize], c: usize, n: usize, repeats: usize) -> me
         }
         trace = (0..n).flat_map(|i| (0..c).map(move |o| (i, o))).map(|(i, o)| f64::from(kernel[[i, i, o, o]])).sum();
     }
-    // Forward, back from the last hidden layer on, and the products of signals: half of them by symmetry.
+    // Forward, backward from the last hidden layer, and the products of signals, half of them by symmetry.
     let widths: Vec<usize> = [&[d], hidden, &[c]].concat();
     let forward: usize = widths.windows(2).map(|w| 2 * n * w[0] * w[1]).sum();
     let backward: usize = widths[1..].windows(2).map(|w| 2 * c * n * w[0] * w[1]).sum();

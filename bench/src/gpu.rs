@@ -1,4 +1,4 @@
-//! Jobs on the first GPU: products, top pairs and training steps, timed on the device with the data there.
+//! Jobs on the first GPU: products, top pairs and training steps, with the data on the GPU and timed there.
 
 use crate::Failure;
 use mercer::FitContext;
@@ -20,7 +20,7 @@ const D: usize = 64;
 const COLUMNS: usize = 16;
 const RBF: &str = "rbf(8)";
 
-/// Runs one job of `bench/gpu/run.py`: a name and an arithmetic, `rbf_tf32`.
+/// Runs one job of `bench/gpu/run.py`: a name and an arithmetic, such as `rbf_tf32`.
 pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
     let device = Device::Cuda(0).open()?;
     let (name, arithmetic) = job.rsplit_once('_').ok_or("a job is NAME_ARITHMETIC, such as rbf_tf32")?;
@@ -64,7 +64,7 @@ fn product(kernel: &str, n: usize, precision: Precision, repeats: usize) -> Resu
     Ok(result)
 }
 
-/// The top ten pairs with their certificate on held-out points, everything included.
+/// The whole computation of the top ten pairs and their certificate on held-out points.
 fn top_pairs(precision: Precision) -> Result<Value, Failure> {
     let (x, held_out) = (normal(N, D, 0), normal(2048, D, 2));
     let kernel = Kernel::parse(RBF)?;
@@ -81,8 +81,8 @@ fn top_pairs(precision: Precision) -> Result<Value, Failure> {
     }))
 }
 
-/// What rounding the networks' products does to functions that are trained for 2000 steps: the mean of their certified
-/// residuals, which are computed in f32 networks and f64 kernel values whatever the training was.
+/// The effect of the precision of the networks' products on functions that are trained for 2000 steps: their certified
+/// residuals, which are always computed with networks in f32 and kernel values in f64.
 fn certificate(math: Math) -> Result<Value, Failure> {
     let (x, held_out) = (normal(16_384, 3, 0), normal(4096, 3, 2));
     let kernel = Kernel::parse("rbf(1.5)")?;
@@ -97,7 +97,7 @@ fn certificate(math: Math) -> Result<Value, Failure> {
     Ok(json!({ "ms": [1e3 * seconds], "residuals": residuals, "eigenvalues": spectrum.eigenvalues }))
 }
 
-/// A NeuralEF step, `size` = d-h-k-B, as training makes it: drawing of batches and reading of losses included.
+/// A NeuralEF step as in training, `size` = d-h-k-B, with drawing of batches and reading of losses.
 fn training_step(size: &str, math: Math) -> Result<Value, Failure> {
     let size: Vec<usize> = size.split('-').map(str::parse).collect::<Result<_, _>>()?;
     let [d, h, k, b] = size[..] else { return Err("a size is d-h-k-B, such as 1-32-10-256".into()) };

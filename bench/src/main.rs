@@ -1,8 +1,9 @@
-//! Mercer's side of the comparisons: `mercer-bench JOB DATA_FOLDER REPEATS` runs one job on stored arrays and prints
-//! one line of JSON: the seconds of each repeat, peak memory, and what the result was. `bench/run.py` runs it beside
-//! the peer's side of the same job.
+//! Mercer's jobs of the benchmarks: `mercer-bench JOB DATA_FOLDER REPEATS` runs one job on stored arrays and prints one line
+//! of JSON: the seconds of each repeat, the peak memory, and values of the result. `bench/run.py` compares it with the same
+//! job of the peer.
 
-use mercer::apply::{Alpha, EigenSolver, FitContext, KernelPca, Ridge, RidgeSolver};
+use mercer::FitContext;
+use mercer::apply::{Alpha, EigenSolver, Fit, KernelPca, Predict, Ridge, RidgeSolver, Transform};
 use mercer::data::{ReadOptions, Target, open};
 use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
@@ -67,10 +68,10 @@ impl Bench {
 
     fn array(&self, name: &str) -> Result<Array2<f64>, Failure> {
         let path: PathBuf = Path::new(&self.folder).join(format!("{name}.npy"));
-        Ok(open(&path.display().to_string(), &ReadOptions::default())?.x)
+        Ok(open(&path.display().to_string(), &ReadOptions::default())?.x.into_f64())
     }
 
-    /// Seconds of each repeat after one that is not counted, and the last result.
+    /// Seconds of each repeat after one warm-up, and the last result.
     fn time<T>(&self, mut work: impl FnMut() -> Result<T, Failure>) -> Result<(Vec<f64>, T), Failure> {
         let mut last = work()?;
         let mut seconds = vec![];
@@ -83,7 +84,7 @@ impl Bench {
         Ok((seconds, last))
     }
 
-    /// The machine's own matrix product, 2048³: the peak that shares are taken of.
+    /// A matrix product of 2048³, which measures the peak speed of the machine.
     fn gemm<T: Real>(&self) -> Result<Value, Failure> {
         let n = 2048;
         let a = Array2::from_shape_fn((n, n), |(i, j)| T::of(((i * 31 + j * 17) % 101) as f64 / 101.0));
@@ -107,23 +108,23 @@ impl Bench {
         Ok(json!({ "seconds": seconds, "check": [y[[0, 0]], y[[7999, 15]]] }))
     }
 
-    /// Fit and projections of all points. The eigenvalue error is of the order of the tolerance squared: here that is 1e-4,
-    /// far below the peer's own.
+    /// Fit and projections of all points. The eigenvalue error is of the order of the squared tolerance, here 1e-4, far below
+    /// the error of the peer.
     fn kernel_pca(&self, name: &str, precision: Precision) -> Result<Value, Failure> {
         let x = self.array(name)?;
         let kernel = Kernel::parse("rbf(7)")?;
         let context = FitContext { precision, ..FitContext::default() };
-        let pca = KernelPca { k: 10, solver: EigenSolver::Krylov, tolerance: 1e-2 };
+        let pca = KernelPca { kernel, k: 10, solver: EigenSolver::Krylov, tolerance: 1e-2 };
         let work = || {
-            let fitted = pca.fit(&kernel, x.view(), &context)?;
-            let projections = fitted.projections();
+            let fitted = pca.fit(x.view(), &(), &context)?;
+            let projections = fitted.embedding();
             Ok((fitted, projections))
         };
         let (seconds, (fitted, _)) = self.time(work)?;
         Ok(json!({ "seconds": seconds, "eigenvalues": fitted.eigenvalues }))
     }
 
-    /// Fit and transform of all points to 500 features, uniform landmarks as the peer takes them.
+    /// Fit and transform of all points to 500 features, with uniform landmarks as in the peer.
     fn nystrom<T: Real>(&self) -> Result<Value, Failure> {
         let x = self.array("x100000x50")?;
         let kernel = Kernel::parse("rbf(7)")?;
@@ -148,8 +149,8 @@ impl Bench {
         let (x, y, new) = (self.array("x5000x50")?, self.array("y5000x1")?, self.array("new100x50")?);
         let y = Target::Values(y.column(0).to_vec());
         let kernel = Kernel::parse("rbf(7)")?;
-        let ridge = Ridge { alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
-        let (seconds, fitted) = self.time(|| Ok(ridge.fit(&kernel, x.view(), &y, &FitContext::default())?))?;
+        let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
+        let (seconds, fitted) = self.time(|| Ok(ridge.fit(x.view(), &y, &FitContext::default())?))?;
         let check = fitted.scores(new.view())?.column(0).slice(s![..5]).to_vec();
         Ok(json!({ "seconds": seconds, "check": check }))
     }
@@ -157,7 +158,7 @@ impl Bench {
     fn top_k(&self, name: &str) -> Result<Value, Failure> {
         let x = self.array(name)?;
         let kernel = Kernel::parse("rbf(7)")?;
-        // Less than a third of the 2.5 GB that half the matrix would take in single precision.
+        // Less than a third of the 2.5 GB of half the matrix in single precision.
         let budget = Budget::parse("1.5GiB")?;
         let problem = Problem { precision: Precision::F32, budget, ..Problem::new(&kernel, x.view(), 10) };
         let (seconds, s) = self.time(|| Ok(Krylov { tolerance: 1e-4 }.solve(&problem)?))?;
@@ -165,11 +166,12 @@ impl Bench {
     }
 }
 
-/// The top ten pairs of the NTK of three hidden ReLU layers over the first `n` images of MNIST, in the folder `$MERCER_DATA`,
-/// from the images as they are read to the pairs. Once: it takes minutes.
+/// The top ten pairs of the NTK of three hidden ReLU layers on the first `n` images of MNIST from the folder `$MERCER_DATA`.
+/// Run once, because it takes minutes.
 fn ntk_top_k(n: usize) -> Result<Value, Failure> {
     let images = open("mnist", &ReadOptions::default())?.x;
-    let x = images.slice(s![..n, ..]);
+    let images = images.rows().slice(0..n).to_f64();
+    let x = images.view();
     let kernel = Kernel::parse("ntk(depth=3, act=relu, w_var=2)")?;
     let budget = Budget::parse("1.5GiB")?;
     let problem = Problem { precision: Precision::F32, budget, ..Problem::new(&kernel, x, 10) };
@@ -185,7 +187,7 @@ fn kernel_error<T: Real>(kernel: &Kernel, f: &Array2<T>, x: ArrayView2<f64>) -> 
     (difference.mapv(|d| d * d).sum() / 1e6).sqrt()
 }
 
-/// The largest resident size that this process has had.
+/// The peak resident memory of this process.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0 kB");

@@ -12,9 +12,9 @@ use ndarray::Array2;
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// Steps that are not counted.
+/// Number of warm-up steps.
 const WARM_UP: usize = 5;
-/// The data holds this many batches.
+/// Number of batches in the data.
 const BATCHES: usize = 16;
 
 /// `size` is `d-h-k-B`: k networks d → h → h → 1 on batches of B.
@@ -50,8 +50,8 @@ fn measure([d, h, k, b]: [usize; 4], steps: usize) -> mercer::Result<Value> {
     Ok(json!({ "seconds": seconds, "flop": flop([d, h, k, b]), "loss": loss }))
 }
 
-/// Multiplications and additions that the step's matrix products cannot do without: forward and back through the
-/// networks, half of the batch's symmetric kernel matrix, `Kψ`, `R = ψᵀKψ` and the mixing of its columns.
+/// Multiplications and additions of the matrix products of a step: forward and backward through the networks, half of the
+/// batch's symmetric kernel matrix, `Kψ`, `R = ψᵀKψ` and the combination of its columns.
 fn flop([d, h, k, b]: [usize; 4]) -> f64 {
     let (forward, backward) = (d * h + h * h + h, d * h + 2 * h * h + 2 * h);
     (2 * k * b * (forward + backward) + b * b * d + 2 * k * b * b + 4 * k * k * b) as f64

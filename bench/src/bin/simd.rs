@@ -1,4 +1,4 @@
-//! Milliseconds a function takes on ten million f32 (and f64), on one thread, at each instruction set:
+//! Milliseconds of each function on ten million f32 (and f64) numbers, on one thread, for each instruction set:
 //! `cargo run --release -p mercer-bench --bin simd`
 
 use mercer::simd::{Lane, Level, Num, SimdJob, dispatch_at};

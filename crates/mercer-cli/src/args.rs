@@ -1,4 +1,4 @@
-//! The arguments of the program; help, completions and the man page come from here.
+//! The arguments of the program; help, completions and the man page are made from them.
 
 use crate::commands::{
     completions, datasets, demo, devices, embed, evaluate, fit, gram, inspect, kernels, man, ntk, regress, reproduce,

@@ -1,4 +1,4 @@
-//! What every command is given: seed, memory, and where words and results go.
+//! Settings and output that all commands share: seed, device, memory, results and messages.
 
 use crate::args::Globals;
 use crate::progress::Bar;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 
-/// Pieces that a dense factorisation is cut into.
+/// Number of parts that a dense factorisation is divided into.
 const PIECES: usize = 8;
 
 /// The global options, checked.
@@ -23,15 +23,15 @@ pub struct Context {
 }
 
 impl Context {
-    /// Checks the options and sizes the pool of threads.
+    /// Checks the options and sets the number of threads.
     pub fn new(globals: &Globals) -> Result<Context> {
-        // A device that is not there is the user's to choose again.
+        // A missing device is a mistake in the input, not a failure of the computation.
         let device = Device::parse(&globals.device)?.open().map_err(|e| Error::input(e.to_string()))?;
         if let Some(threads) = globals.threads {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global();
             pool.map_err(|e| Error::input(format!("--threads {threads}: {e}")))?;
         }
-        // Factorisations are cut into as many pieces however many threads there are, so that their number changes no bit.
+        // Factorisations are divided into a fixed number of parts, so that the number of threads does not change the result.
         faer::set_global_parallelism(faer::Par::rayon(PIECES));
         let budget = globals.memory.as_deref().map_or_else(|| Ok(Budget::of_free_memory()), Budget::parse)?;
         Ok(Context { seed: globals.seed, device, budget, json: globals.json, quiet: globals.quiet })
@@ -46,14 +46,14 @@ impl Context {
         print(shown.as_bytes())
     }
 
-    /// A remark on standard error.
+    /// Prints a note on standard error.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
             eprintln!("{text}");
         }
     }
 
-    /// Something that the user should look at, on standard error.
+    /// Prints a warning on standard error.
     pub fn warn(&self, text: impl Display) {
         self.note(format_args!("warning: {text}"));
     }
@@ -70,13 +70,13 @@ impl Context {
         }
     }
 
-    /// A progress bar on standard error, where someone looks at it.
+    /// A progress bar on standard error, if that is a terminal.
     pub fn bar(&self) -> Bar {
         Bar::new(self.quiet)
     }
 }
 
-/// Writes to standard output. A reader that has seen enough (`mercer kernels | head`) is no error.
+/// Writes to standard output. A closed pipe (`mercer kernels | head`) is not an error.
 pub fn print(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,11 +1,11 @@
-//! Data that is read: the options of the reader, and files that must fit one another.
+//! Reading of data: the options of the reader, and files whose columns must agree.
 
 use clap::Args;
 use mercer::data::{Dataset, MappedArray, ReadOptions, Scaler, Scaling, open};
 use mercer::operator::FunctionSamples;
 use mercer::spectrum::neural::samples_from_rows;
 use mercer::{Error, Result};
-use ndarray::Axis;
+use ndarray::Array2;
 use std::sync::Arc;
 
 /// How files are read.
@@ -19,7 +19,7 @@ pub struct Reader {
     #[arg(long, value_name = "NAME")]
     pub key: Option<String>,
 
-    /// Whether the first row of a table names its columns [default: look]
+    /// Whether the first row of a table names its columns [default: detect]
     #[arg(long, value_name = "YES/NO", value_parser = yes_or_no())]
     pub header: Option<bool>,
 }
@@ -39,8 +39,8 @@ impl Reader {
         ReadOptions { target: self.target.clone(), header: self.header, key: self.key.clone() }
     }
 
-    /// Reads a second source whose features must be those of `first`. It may lack the target, and the columns of
-    /// a table with a header may stand in another order.
+    /// Reads a second source with the same features as `first`. It may lack the target, and the columns of a table with a
+    /// header may be in another order.
     pub fn open_like(&self, source: &str, first: &Dataset) -> Result<Dataset> {
         let options = self.options();
         let without_target =
@@ -52,29 +52,27 @@ impl Reader {
     }
 }
 
-/// Samples of functions: in their file where that can be mapped, else read.
+/// Samples of functions: in their file where it can be mapped into memory, else read, `[S, n·C]`.
 pub enum SampleSource {
     Mapped(Arc<MappedArray>),
-    Read(Dataset),
+    Read(Array2<f64>),
 }
 
 impl SampleSource {
     /// A file `[S, n]` or `[S, n, C]`.
     pub fn open(source: &str, reader: &Reader) -> Result<SampleSource> {
+        let read = || reader.open(source).map(|rows| SampleSource::Read(rows.x.into_f64()));
         if !source.ends_with(".npy") {
-            return Ok(SampleSource::Read(reader.open(source)?));
+            return read();
         }
-        match MappedArray::open(source) {
-            Ok(file) => Ok(SampleSource::Mapped(file.into())),
-            // Whole numbers, another order of bytes or of dimensions: the reader knows them, or says what is wrong.
-            Err(_) => reader.open(source).map(SampleSource::Read),
-        }
+        // Other types and orders cannot be mapped: the reader converts them, or says what is wrong.
+        MappedArray::open(source).map_or_else(|_| read(), |file| Ok(SampleSource::Mapped(file.into())))
     }
 
     /// The samples at `n` points.
     pub fn samples(&self, n: usize) -> Result<FunctionSamples<'_>> {
         match self {
-            SampleSource::Read(rows) => Ok(samples_from_rows(rows.x.view(), n)?.into()),
+            SampleSource::Read(rows) => Ok(samples_from_rows(rows.view(), n)?.into()),
             SampleSource::Mapped(file) if file.dims().get(1) == Some(&n) => FunctionSamples::in_file(file.clone()),
             SampleSource::Mapped(file) => Err(Error::input(format!(
                 "samples of shape {:?} do not fit {n} points: they must be [S, {n}] or [S, {n}, C]",
@@ -83,16 +81,16 @@ impl SampleSource {
         }
     }
 
-    /// The samples as their file has them, `[S, n]` or `[S, n, C]`; a table has one output.
+    /// The samples in the shape of their file, `[S, n]` or `[S, n, C]`; a table has one output.
     pub fn as_they_are(&self) -> Result<FunctionSamples<'_>> {
         match self {
-            SampleSource::Read(rows) => self.samples(rows.d()),
+            SampleSource::Read(rows) => self.samples(rows.ncols()),
             SampleSource::Mapped(file) => FunctionSamples::in_file(file.clone()),
         }
     }
 }
 
-/// `data` with the columns of `first`: found by name where both tables name them, by place otherwise.
+/// `data` with the columns of `first`: found by name where both tables name them, else by position.
 fn align(data: Dataset, first: &Dataset) -> Result<Dataset> {
     let shares_a_name = data.columns.iter().any(|name| first.columns.contains(name));
     if has_names(first) && has_names(&data) && (shares_a_name || data.d() == first.d()) {
@@ -105,7 +103,7 @@ fn align(data: Dataset, first: &Dataset) -> Result<Dataset> {
         if places.iter().copied().eq(0..data.d()) {
             return Ok(data);
         }
-        return Ok(Dataset { x: data.x.select(Axis(1), &places), columns: first.columns.clone(), ..data });
+        return Ok(Dataset { x: data.x.select_columns(&places), columns: first.columns.clone(), ..data });
     }
     if data.d() != first.d() {
         return Err(Error::input(format!(
@@ -132,12 +130,12 @@ pub fn scaling() -> impl clap::builder::TypedValueParser<Value = Scaling> {
         .try_map(|word| word.parse::<Scaling>())
 }
 
-/// The scaling fitted to `data`, with what there is to warn of.
+/// The scaling fitted to `data`; warns of constant columns.
 pub fn fit_scaler(scaling: Scaling, data: &Dataset, warn: impl Fn(String)) -> Result<Option<Scaler>> {
     if scaling == Scaling::None {
         return Ok(None);
     }
-    let scaler = Scaler::fit(scaling, data.x.view())?;
+    let scaler = Scaler::fit(scaling, &data.x)?;
     let constant = scaler.constant_columns();
     match constant.len() {
         0 => {}
@@ -150,10 +148,10 @@ pub fn fit_scaler(scaling: Scaling, data: &Dataset, warn: impl Fn(String)) -> Re
     Ok(Some(scaler))
 }
 
-/// The features of `data` `[n, d]`, scaled where there is a scaling.
+/// `data` with its features `[n, d]` in double precision, scaled where there is a scaling.
 pub fn scaled(scaler: Option<&Scaler>, data: Dataset) -> Result<Dataset> {
     match scaler {
-        None => Ok(data),
-        Some(scaler) => Ok(Dataset { x: scaler.apply(data.x.view())?, ..data }),
+        None => Ok(data.into_f64()),
+        Some(scaler) => Ok(Dataset { x: scaler.apply(&data.x)?.into(), ..data }),
     }
 }

@@ -85,6 +85,6 @@ fn sentence(error: &Error) -> String {
         Error::Io { path, source } if source.kind() == ErrorKind::NotFound => {
             format!("{}: there is no such file; check the path", path.display())
         }
-        other => other.to_string(),
+        other => usage::with_options(&other.to_string()),
     }
 }

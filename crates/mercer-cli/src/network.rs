@@ -40,7 +40,7 @@ impl Single {
     pub fn points(&self, data: &Dataset, context: &Context) -> Result<Tensor> {
         match &self.standard {
             Some(standard) if data.d() == self.net.inputs() => {
-                Tensor::from_host(context.device, &[data.n(), data.d()], &standard.apply(data.x.view()))
+                Tensor::from_host(context.device, &[data.n(), data.d()], &standard.apply(data.x.to_f64().view()))
             }
             // Rows of another length are refused where they are used.
             _ => points(data, context),
@@ -50,6 +50,6 @@ impl Single {
 
 /// The features `[n, d]` in single precision where networks run.
 pub fn points(data: &Dataset, context: &Context) -> Result<Tensor> {
-    let values: Vec<f32> = data.x.iter().map(|v| *v as f32).collect();
-    Tensor::from_host(context.device, &[data.n(), data.d()], &values)
+    let values = data.x.rows().to_f32();
+    Tensor::from_host(context.device, &[data.n(), data.d()], values.as_slice().expect("rows in order"))
 }

@@ -1,4 +1,4 @@
-//! Files that are written: checked before the long work, there whole or not at all after it.
+//! Output files: checked before the computation, and then written completely or not at all.
 
 use mercer::data::{Element, Target, write_atomically, write_npy};
 use mercer::{Error, Result};
@@ -6,18 +6,18 @@ use ndarray::{ArrayView2, Axis, aview1};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// An output file that can be written, as far as can be known beforehand.
+/// An output file that can be written, as far as this can be checked in advance.
 #[derive(Clone, Debug)]
 pub struct Output(PathBuf);
 
 impl Output {
-    /// Fails unless a file can be made at `path`: the folder is there and lets us write.
+    /// Fails unless a file can be created at `path`: its folder exists and is writable.
     pub fn new(path: &Path) -> Result<Output> {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
             return Err(Error::file(
                 path,
-                format!("cannot be written: there is no folder `{}`; make it first", folder.display()),
+                format!("cannot be written: there is no folder `{}`; create it first", folder.display()),
             ));
         }
         let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
@@ -32,12 +32,12 @@ impl Output {
         Ok(Output(path.to_owned()))
     }
 
-    /// As [`Self::new`], for a table of numbers: `.npy` or `.csv`.
+    /// The same as [`Self::new`], for a table of numbers: `.npy` or `.csv`.
     pub fn table(path: &Path) -> Result<Output> {
         Output::with_extension(path, &["npy", "csv"])
     }
 
-    /// As [`Self::new`], for a file whose name must end in one of `extensions`.
+    /// The same as [`Self::new`], for a file whose name must end in one of `extensions`.
     pub fn with_extension(path: &Path, extensions: &[&str]) -> Result<Output> {
         let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
         if !extensions.contains(&extension) {
@@ -65,8 +65,8 @@ impl Output {
         }
     }
 
-    /// Writes predictions, one a row. Classes go by their names into a `.csv`; into an `.npy` as whole numbers: the
-    /// names themselves where they are such, else their positions, which the returned note explains.
+    /// Writes predictions, one per row. A `.csv` gets the names of the classes. An `.npy` gets whole numbers: the names
+    /// where they are whole numbers, else their positions, which the returned note explains.
     pub fn predictions(&self, predicted: &Target) -> Result<Option<String>> {
         let is_csv = self.0.extension().is_some_and(|e| e == "csv");
         match predicted {
@@ -104,12 +104,12 @@ impl Output {
     }
 }
 
-/// A cell of a `.csv`: quoted where it must be.
+/// A cell of a `.csv`, quoted where necessary.
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
 }
 
-/// The checked output, where one is wanted.
+/// The checked output, if a path is given.
 pub fn optional(path: Option<&Path>, check: fn(&Path) -> Result<Output>) -> Result<Option<Output>> {
     path.map(check).transpose()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// Hidden when `quiet`, or when standard error is no terminal.
+    /// Hidden when `quiet`, or when standard error is not a terminal.
     pub fn new(quiet: bool) -> Bar {
         let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(None, target);

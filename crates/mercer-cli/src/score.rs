@@ -1,20 +1,20 @@
-//! How well predictions meet the truth.
+//! Scores of predictions against the true targets.
 
 use crate::text;
 use mercer::data::Target;
 use serde::Serialize;
 
-/// A score, by the sort of target.
+/// A score, by the kind of target.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Score {
-    /// Root of the mean squared error, and the share of the variance that is explained (none where the truth has none).
+    /// Root of the mean squared error, and the share of the variance that is explained (none where the targets are constant).
     Regression { rmse: f64, r2: Option<f64> },
     /// Share of the rows whose class is right.
     Classification { accuracy: f64 },
 }
 
-/// The score of `predicted` where the truth is of the same sort; classes are compared by name.
+/// The score of `predicted`, if the true targets are of the same kind; classes are compared by name.
 pub fn score(truth: &Target, predicted: &Target) -> Option<Score> {
     if truth.is_empty() || truth.len() != predicted.len() {
         return None;

@@ -1,6 +1,6 @@
-//! Words and numbers as a terminal shows them.
+//! Formatting of numbers and tables for the terminal.
 
-/// Rows under headings, columns aligned: numbers and what looks like them to the right, words to the left.
+/// A table with headings: columns of numbers are aligned to the right, others to the left.
 pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let width = |j: usize| {
         let cells = rows.iter().map(|row| row[j].chars().count());
@@ -31,7 +31,7 @@ fn is_numeric(rows: &[Vec<String>], j: usize) -> bool {
     cells.peek().is_some() && cells.all(|c| c.replace(' ', "").parse::<f64>().is_ok())
 }
 
-/// What stands where there is no value.
+/// Shown where there is no value.
 pub const GAP: &str = "–";
 
 /// `value` to `digits` significant digits, in scientific notation where it is very small or very large.
@@ -63,13 +63,13 @@ pub fn error(value: f64) -> String {
     }
 }
 
-/// A share as a percentage, never rounded up to the whole.
+/// A share as a percentage; less than 1 is never rounded up to 100 %.
 pub fn percent(share: f64) -> String {
     let shown = 100.0 * share;
     if (99.95..100.0).contains(&shown) { format!("{:.6} %", shown.min(99.999_999)) } else { format!("{shown:.1} %") }
 }
 
-/// A kernel expression with its numbers to six digits, for the eye; the full ones are needed to compute the same.
+/// A kernel expression with its numbers rounded to six digits, for display only.
 pub fn rounded(expression: &str) -> String {
     let is_digit = |c: char| c.is_ascii_digit() || c == '.';
     let mut out = String::new();
@@ -86,7 +86,7 @@ pub fn rounded(expression: &str) -> String {
     out
 }
 
-/// Seconds as a person says them.
+/// A duration for display.
 pub fn seconds(s: f64) -> String {
     match s {
         s if s < 0.1 => format!("{:.1} ms", 1e3 * s),
@@ -100,7 +100,7 @@ pub fn count(n: usize, noun: &str) -> String {
     format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// Thousands apart: `60 000`.
+/// With a space between thousands: `60 000`.
 pub fn grouped(n: usize) -> String {
     let digits = n.to_string();
     if digits.len() < 5 {

@@ -8,6 +8,7 @@ use mercer::net::ScheduleKind;
 use mercer::spectrum::Method;
 use mercer::spectrum::neural::{Kind, Nesting, Neural, Stop, Training};
 use std::path::PathBuf;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Options of neuralef, spin, nested and ritz.
@@ -130,19 +131,24 @@ pub fn neural(kind: Kind, options: &Options) -> Neural {
 /// Set by the first Ctrl-C once [`listen`] was called.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Lets the first Ctrl-C end training early; a second one ends the program as usual.
+/// Lets the first Ctrl-C end training cleanly; a second Ctrl-C ends the program.
 pub fn listen() {
-    #[cfg(unix)]
-    {
-        extern "C" fn set(_: libc::c_int) {
-            INTERRUPTED.store(true, Ordering::Relaxed);
-            // SAFETY: restoring the default action is allowed in a signal handler.
-            unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        let installed = ctrlc::set_handler(|| {
+            if INTERRUPTED.swap(true, Ordering::Relaxed) {
+                std::process::exit(INTERRUPTED_EXIT_CODE);
+            }
+        });
+        // Without a handler, Ctrl-C ends the program at once, as it does by default.
+        if let Err(error) = installed {
+            eprintln!("warning: Ctrl-C will not end training cleanly: {error}");
         }
-        // SAFETY: the handler touches an atomic and restores the default action, both safe at any time.
-        unsafe { libc::signal(libc::SIGINT, set as *const () as libc::sighandler_t) };
-    }
+    });
 }
+
+/// 128 + SIGINT: the code that shells use for a program ended by Ctrl-C.
+const INTERRUPTED_EXIT_CODE: i32 = 130;
 
 /// What a person wants to know of a training run, a sentence each.
 pub fn sentences(training: &Training) -> Vec<String> {

@@ -1,12 +1,12 @@
-//! Mistakes on the command line, a sentence each.
+//! Messages about mistakes on the command line, one sentence each.
 
 use crate::args::Cli;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use mercer::error::nearest;
+use mercer::error::did_you_mean;
 use std::error::Error;
 
-/// What is wrong with the arguments and what to do; none for what is no mistake, such as `--help`.
+/// What is wrong with the arguments and what to do; `None` for what is not a mistake, such as `--help`.
 pub fn sentence(error: &clap::Error) -> Option<String> {
     let texts = |kind: ContextKind| -> Vec<String> {
         match error.get(kind) {
@@ -21,18 +21,17 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
     Some(match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let (word, program) = (text(ContextKind::InvalidSubcommand), Cli::command());
-            let known: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
-            format!("there is no command called `{word}`; {}", hint(&word, &known))
+            let known = program.get_subcommands().map(clap::Command::get_name);
+            format!("unknown command '{word}'{}", did_you_mean(&word, known))
         }
         ErrorKind::UnknownArgument => match text(ContextKind::SuggestedArg) {
-            near if near.is_empty() => format!("there is no place for `{argument}`; --help lists the options"),
-            near => format!("there is no option `{argument}`; did you mean `{near}`?"),
+            near if near.is_empty() => format!("`{argument}` is not expected here; --help lists the options"),
+            near => format!("there is no option '{argument}'; did you mean '{near}'?"),
         },
         ErrorKind::InvalidValue if value.is_empty() => format!("{argument} needs a value"),
         ErrorKind::InvalidValue => {
             let known = texts(ContextKind::ValidValue);
-            let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            format!("{argument} cannot be `{value}`; {}", hint(&value, &known))
+            format!("{argument} cannot be '{value}'{}", did_you_mean(&value, known.iter().map(String::as_str)))
         }
         ErrorKind::ValueValidation => match error.source() {
             Some(why) => format!("{argument} cannot be `{value}`: {why}"),
@@ -48,9 +47,23 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
     })
 }
 
-fn hint(word: &str, known: &[&str]) -> String {
-    match nearest(word, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("it is one of {}", known.join(", ")),
-    }
+/// The options behind the advice that the library gives.
+const OPTIONS: [(&str, &str); 10] = [
+    ("use the CPU", "--device cpu"),
+    ("the Krylov method", "--method krylov"),
+    ("the Nyström method", "--method nystrom"),
+    ("the NeuralEF method", "--method neuralef"),
+    ("a larger tolerance", "--tolerance"),
+    ("single precision", "--precision f32"),
+    ("training can resume from it", "--resume"),
+    ("name the column that holds the classes", "--target"),
+    ("give the samples", "--samples"),
+    ("name the network beside the file", "--net resnet20, with --weights for the file of `mercer ntk`"),
+];
+
+/// A message of the library, with the options that follow its advice.
+pub fn with_options(message: &str) -> String {
+    OPTIONS
+        .iter()
+        .fold(message.to_owned(), |message, (advice, option)| message.replace(advice, &format!("{advice} ({option})")))
 }

@@ -91,6 +91,16 @@ impl Error {
         Error::Input(message.into())
     }
 
+    /// An [`Error::Input`]: there is no `what` called `word` among the `known` ones.
+    ///
+    /// ```
+    /// let error = mercer_engine::Error::unknown("kernel", "rfb", ["rbf", "poly"]);
+    /// assert_eq!(error.to_string(), "unknown kernel 'rfb'; did you mean 'rbf'? (known: rbf, poly)");
+    /// ```
+    pub fn unknown<'a>(what: &str, word: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
+        Error::Input(format!("unknown {what} '{word}'{}", did_you_mean(word, known)))
+    }
+
     /// An [`Error::File`]: `path` is not what it should be.
     pub fn file(path: &Path, what: impl Into<String>) -> Self {
         Error::File { path: path.to_owned(), what: what.into() }
@@ -105,7 +115,7 @@ impl Error {
 /// Bytes as a person reads them: `1.5 GiB`.
 ///
 /// ```
-/// assert_eq!(mercer::error::human_bytes(1536 * 1024 * 1024), "1.5 GiB");
+/// assert_eq!(mercer_engine::error::human_bytes(1536 * 1024 * 1024), "1.5 GiB");
 /// ```
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -118,38 +128,30 @@ pub fn human_bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// The candidate closest to `word` in edit distance, if it is close enough to be a slip of the fingers.
+/// What follows a name that is not known: `; did you mean 'rbf'? (known: rbf, poly)`. The guess is left out where no
+/// candidate is close, and long lists are shortened.
 ///
 /// ```
-/// assert_eq!(mercer::error::nearest("rfb", ["rbf", "poly"]), Some("rbf"));
-/// assert_eq!(mercer::error::nearest("banana", ["rbf", "poly"]), None);
+/// use mercer_engine::error::did_you_mean;
+/// assert_eq!(did_you_mean("rfb", ["rbf", "poly"]), "; did you mean 'rbf'? (known: rbf, poly)");
+/// assert_eq!(did_you_mean("banana", ["rbf", "poly"]), " (known: rbf, poly)");
+/// assert_eq!(did_you_mean("banana", []), " (there are none)");
 /// ```
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .into_iter()
-        .map(|c| (edit_distance(&word.to_lowercase(), c), c))
-        .filter(|&(distance, c)| distance <= 1 + c.len().max(word.len()) / 4)
-        .min_by_key(|&(distance, _)| distance)
-        .map(|(_, c)| c)
+pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    let list = match known[..] {
+        [] => return " (there are none)".into(),
+        [ref first @ .., last] if known.len() > 30 => format!("{}, … {last}", first[..6].join(", ")),
+        _ => known.join(", "),
+    };
+    let guess = nearest(word, known).map_or(String::new(), |near| format!("; did you mean '{near}'?"));
+    format!("{guess} (known: {list})")
 }
 
-/// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours cost one.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut d = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            d[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let substitution = d[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                let mut best = substitution.min(d[i - 1][j] + 1).min(d[i][j - 1] + 1);
-                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                    best = best.min(d[i - 2][j - 2] + 1);
-                }
-                best
-            };
-        }
-    }
-    d[a.len()][b.len()]
+/// The candidate with the fewest insertions, deletions, substitutions and swaps of neighbours from `word`, if those are few
+/// enough for a typing error.
+fn nearest<'a>(word: &str, candidates: Vec<&'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let distance = |c: &&str| strsim::osa_distance(&word, c);
+    candidates.into_iter().filter(|c| distance(c) <= 1 + c.len().max(word.len()) / 4).min_by_key(distance)
 }

@@ -7,6 +7,7 @@
 //! | [`net`] | layers and networks that differentiate themselves |
 //! | [`linalg`] | dense linear algebra in f64 on either device |
 //! | [`simd`] | elementary functions that vectorise, selected at run time for the CPU |
+//! | [`syntax`] | the parser of `name(value, key=value)` |
 //! | [`rng`], [`special`] | the random generator, special functions |
 
 pub mod compute;
@@ -16,5 +17,6 @@ pub mod net;
 pub mod rng;
 pub mod simd;
 pub mod special;
+pub mod syntax;
 
 pub use error::{Error, Result};

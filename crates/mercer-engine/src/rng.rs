@@ -1,5 +1,5 @@
-//! One small random generator for the whole library: the same seed gives the same bits everywhere,
-//! and its whole state is four words that a checkpoint can hold.
+//! The random generator of the library. A seed gives the same numbers on every machine. The state is four words, which a
+//! checkpoint can hold.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +16,13 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// A generator whose stream is fixed by `seed`.
+    /// A generator seeded with `seed`.
     pub fn new(seed: u64) -> Self {
         let mut s = seed;
         Rng { state: std::array::from_fn(|_| splitmix64(&mut s)) }
     }
 
-    /// An independent generator for a named purpose; the parent does not advance.
+    /// An independent generator for the given purpose. This generator does not advance.
     pub fn fork(&self, purpose: u64) -> Self {
         Rng::new(self.state[0] ^ self.state[2].rotate_left(17) ^ purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
@@ -46,16 +46,16 @@ impl Rng {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Standard normal, by Box and Muller (one of the pair is dropped, so that the state is the whole state).
+    /// Standard normal, by the Box–Muller method. The second number of each pair is dropped, so that there is none to store.
     pub fn normal(&mut self) -> f64 {
         let u = 1.0 - self.uniform();
         let v = self.uniform();
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 
-    /// Uniform on {0, …, n−1}, without bias (Lemire). Panics when `n` is zero.
+    /// Uniform on {0, …, n−1}, without bias (Lemire's method). Panics if `n` is zero.
     pub fn below(&mut self, n: usize) -> usize {
-        assert!(n > 0, "below(0) has no outcome");
+        assert!(n > 0, "below(0): n must be positive");
         let n = n as u64;
         let threshold = n.wrapping_neg() % n;
         loop {
@@ -71,14 +71,14 @@ impl Rng {
         if self.next_u64() >> 63 == 0 { 1.0 } else { -1.0 }
     }
 
-    /// Fisher–Yates.
+    /// Shuffles `items` (Fisher–Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));
         }
     }
 
-    /// `k` different indices out of `0..n`, in random order; all of them (shuffled) when `k >= n`.
+    /// `k` different indices of `0..n` in random order; all of them, shuffled, if `k >= n`.
     pub fn sample(&mut self, n: usize, k: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..n).collect();
         let k = k.min(n);

@@ -5,7 +5,7 @@ use crate::simd::Num;
 /// The standard normal distribution function `Φ(z)`.
 ///
 /// ```
-/// assert!((mercer::special::normal_cdf(1.959963984540054) - 0.975).abs() < 1e-12);
+/// assert!((mercer_engine::special::normal_cdf(1.959963984540054) - 0.975).abs() < 1e-12);
 /// ```
 pub fn normal_cdf(z: f64) -> f64 {
     0.5 * (1.0 + Num::erf(z * std::f64::consts::FRAC_1_SQRT_2))
@@ -14,7 +14,7 @@ pub fn normal_cdf(z: f64) -> f64 {
 /// The standard normal quantile `Φ⁻¹(p)` for `0 < p < 1` (Acklam's rational approximation and one Halley step).
 ///
 /// ```
-/// assert!((mercer::special::normal_quantile(0.975) - 1.959963984540054).abs() < 1e-12);
+/// assert!((mercer_engine::special::normal_quantile(0.975) - 1.959963984540054).abs() < 1e-12);
 /// ```
 pub fn normal_quantile(p: f64) -> f64 {
     const A: [f64; 6] = [

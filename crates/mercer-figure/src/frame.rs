@@ -1,4 +1,4 @@
-//! The axes, and how much room everything around the data takes.
+//! The axes of a plot, and the margins around them.
 
 use super::layer::Layer;
 use super::legend::{
@@ -25,13 +25,13 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The pixel of a point, if both of its values have a place.
+    /// The pixel of a point; `None` where a coordinate cannot be shown on its axis.
     pub fn point(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
         Some((self.x.px(x)?, self.y.px(y)?))
     }
 }
 
-/// What is written around the axes; a grid writes some of it once for all.
+/// Which texts are written around the axes; a grid writes some of them once for all panels.
 #[derive(Clone, Copy)]
 pub struct Show {
     /// Tick labels below.
@@ -68,7 +68,7 @@ impl Plot {
             w: (w - m.left - m.right).max(30.0),
             h: (h - m.top - m.bottom).max(30.0),
         };
-        // The room for tick labels depends on the ticks, these on the room: two passes settle it.
+        // The margins depend on the tick labels, and these on the margins: two passes are enough.
         let spans = self.spans();
         let rough = inner(self.margins(spans, (w - 80.0, h - 80.0), show, Place::Nowhere));
         let at = inner(self.margins(spans, (rough.w, rough.h), show, Place::Nowhere));
@@ -80,18 +80,18 @@ impl Plot {
         canvas.finish(at.right() + margins.right, at.bottom() + margins.bottom, &self.title)
     }
 
-    /// The margins in a grid, where the legend stands apart.
-    pub fn panel_margins(&self, spans: (Span, Span), inner: (f64, f64), show: Show) -> Margins {
+    /// The margins of a panel of a grid, which has no legend of its own.
+    pub(super) fn panel_margins(&self, spans: (Span, Span), inner: (f64, f64), show: Show) -> Margins {
         self.margins(spans, inner, show, Place::Nowhere)
     }
 
     /// Draws the plot with its axes on the box, in a grid.
-    pub fn draw_panel(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show) {
+    pub(super) fn draw_panel(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show) {
         self.draw(c, spans, at, show, Place::Nowhere);
     }
 
     /// All legend entries.
-    pub fn legend_entries(&self) -> Vec<Entry> {
+    pub(super) fn legend_entries(&self) -> Vec<Entry> {
         let colours = self.colours();
         self.layers.iter().flat_map(|layer| layer.legend(colours)).collect()
     }
@@ -115,17 +115,14 @@ impl Plot {
             right += draw_colour_bar(c, Rect { x: right, y: at.y, w: 12.0, h: at.h }, label, span, map);
         }
         let entries = self.legend_entries();
-        let mut taken = self.footprint(&frame);
         match place {
             Place::Nowhere => {}
             Place::Outside => draw_legend(c, (right, at.y), &entries, at.h),
             Place::Corner { .. } => {
                 let corner = legend_corner(place, at, legend_size(&entries));
                 draw_legend(c, (corner.x, corner.y), &entries, f64::INFINITY);
-                taken.extend(corner.samples());
             }
         }
-        self.layers.iter().for_each(|layer| layer.draw_remark(c, &frame, &mut taken));
     }
 
     /// Pixels that hold data.
@@ -134,8 +131,8 @@ impl Plot {
         self.layers.iter().flat_map(|layer| layer.footprint(frame, series)).collect()
     }
 
-    /// The axes on a box; where one unit must be as long across as up, the box shrinks (to 40 % at most, then
-    /// the ranges grow).
+    /// The axes on a box. Where both must have the same number of pixels per unit, the box shrinks, to 40 % at most; then
+    /// the ranges grow.
     fn frame(&self, (mut x, mut y): (Span, Span), mut at: Rect) -> Frame {
         if self.equal && !x.log && !y.log {
             let unit = (at.w / (x.hi - x.lo)).min(at.h / (y.hi - y.lo));
@@ -158,8 +155,8 @@ impl Plot {
             .unwrap_or(1)
     }
 
-    /// The marks of both axes on a box of that size.
-    pub fn ticks(&self, (x, y): (Span, Span), (w, h): (f64, f64)) -> (Ticks, Ticks) {
+    /// The ticks of both axes on a box of that size.
+    pub(super) fn ticks(&self, (x, y): (Span, Span), (w, h): (f64, f64)) -> (Ticks, Ticks) {
         let across = |room: usize| axis_ticks(&self.x, x, room);
         let crowded = |t: &Ticks| widest(t) + 14.0 > w / t.major.len().max(1) as f64;
         let room = (3..=((w / 52.0) as usize).clamp(3, 10)).rev().find(|&room| !crowded(&across(room)));
@@ -171,7 +168,7 @@ impl Plot {
         (x_ticks, y_ticks)
     }
 
-    /// Whether the names along x must be set at a slant.
+    /// Whether the names along x do not fit side by side and must be slanted.
     fn slanted(&self, ticks: &Ticks, width: f64) -> bool {
         !self.x.names.is_empty() && widest(ticks) + 6.0 > width / ticks.major.len().max(1) as f64
     }
@@ -251,7 +248,7 @@ impl Plot {
     fn draw_y_axis(&self, c: &mut Canvas, frame: &Frame, ticks: &Ticks, show: Show) {
         let at = frame.at;
         let mut path = format!("M{} {}V{}", num(at.x), num(at.y), num(at.bottom()));
-        let marks = ticks.major.iter().map(|t| (t.0, 5)).filter(|_| self.y.names.is_empty());
+        let marks = ticks.major.iter().map(|t| (t.0, 5));
         for (v, length) in marks.chain(ticks.minor.iter().map(|&v| (v, 3))) {
             path += &frame.y.px(v).map_or(String::new(), |px| format!("M{} {}h-{length}", num(at.x), num(px)));
         }
@@ -302,7 +299,7 @@ fn axis_ticks(axis: &Axis, span: Span, room: usize) -> Ticks {
     ticks
 }
 
-/// Blanks labels until at most that many are left (but always one).
+/// Removes labels until at most that many are left, but always one.
 fn thin(ticks: &mut Ticks, most: f64) {
     let stride = (ticks.major.len() as f64 / most.max(1.0)).ceil().max(1.0) as usize;
     ticks.major.iter_mut().enumerate().filter(|(i, _)| i % stride != 0).for_each(|(_, t)| t.1.clear());

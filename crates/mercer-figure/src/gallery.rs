@@ -5,7 +5,7 @@ use super::palette::Map;
 use super::png;
 use super::svg::{Canvas, Rect, Style, text_width};
 
-/// Rows of images of one shape, each row with a name and each image with a caption if wanted.
+/// Rows of images of one shape. Each row has a name, and each image may have a caption.
 #[derive(Clone, Debug)]
 pub struct Gallery {
     title: String,
@@ -28,14 +28,14 @@ impl Gallery {
         Gallery { title: title.into(), shape, rows: Vec::new() }
     }
 
-    /// Adds a row of images. `pixels` is `[images, rows, columns]`, one after the other; each image's least value
-    /// becomes white and its greatest black.
+    /// Adds a row of images. `pixels` is `[images, rows, columns]`, one after the other; the smallest value of each
+    /// image becomes white and its largest black.
     pub fn row(mut self, name: impl Into<String>, pixels: &[f64]) -> Gallery {
         self.rows.push(Row { name: name.into(), pixels: pixels.to_vec(), captions: Vec::new() });
         self
     }
 
-    /// Writes these below the images of the last row.
+    /// Captions below the images of the last row.
     pub fn captions(mut self, captions: &[impl AsRef<str>]) -> Gallery {
         if let Some(row) = self.rows.last_mut() {
             row.captions = captions.iter().map(|c| c.as_ref().to_owned()).collect();
@@ -79,7 +79,7 @@ impl Gallery {
     }
 }
 
-/// The image stretched to [0, 1]; a constant image stays as light as it is.
+/// The image scaled to [0, 1]; a constant image is not changed.
 fn levels(image: &[f64]) -> Vec<f64> {
     let known = image.iter().copied().filter(|v| v.is_finite());
     let (lo, hi) = known.fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), v| (lo.min(v), hi.max(v)));

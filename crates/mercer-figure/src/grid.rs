@@ -1,4 +1,4 @@
-//! Small multiples: plots in rows and columns.
+//! Plots in rows and columns (small multiples).
 
 use super::frame::{Margins, Show, fit, with_factor};
 use super::legend::{Entry, legend_rows};
@@ -22,7 +22,7 @@ impl Grid {
         Grid { title: title.into(), columns: columns.max(1), panels: Vec::new(), shared: false, size: (190.0, 130.0) }
     }
 
-    /// Width and height of the axes of each panel in pixels (190 × 130 if not said).
+    /// Width and height of the axes of each panel in pixels (default 190 × 130).
     pub fn panel_size(mut self, width: f64, height: f64) -> Grid {
         self.size = (width.clamp(40.0, 5e3), height.clamp(40.0, 5e3));
         self
@@ -49,7 +49,7 @@ impl Grid {
         let margins: Vec<Margins> = (0..self.panels.len())
             .map(|i| self.panels[i].panel_margins(spans[i], (w, h), self.show(i, columns)))
             .collect();
-        // Every column is as wide, and every row as high, as its most demanding panel.
+        // Every column has the width, and every row the height, of its largest panel.
         let most = |room: fn(&Margins) -> f64, chosen: &dyn Fn(usize) -> bool| {
             let all = margins.iter().enumerate().filter(|(i, _)| chosen(*i));
             all.map(|(_, m)| room(m)).fold(0.0, f64::max)
@@ -86,7 +86,7 @@ impl Grid {
         c.finish(width, height, &self.title)
     }
 
-    /// What panel `i` writes around its axes.
+    /// Which texts panel `i` writes around its axes.
     fn show(&self, i: usize, columns: usize) -> Show {
         let (leftmost, lowest) = (i.is_multiple_of(columns), i + columns >= self.panels.len());
         let (x_ticks, y_ticks) = (!self.shared || lowest, !self.shared || leftmost);

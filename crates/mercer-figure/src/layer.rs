@@ -1,10 +1,10 @@
-//! What stands on the axes: the room it needs, its place in the legend, and the remarks beside it.
+//! The layers of a plot: the range they need, their legend entries, and their drawing.
 
 use super::frame::Frame;
 use super::legend::{Entry, Sample};
 use super::marks::{Bars, Cloud, Heat, Line, draw_marks, value_span};
 use super::palette::{Map, category, hex};
-use super::svg::{AXIS, Canvas, Rect, Style, text_width};
+use super::svg::{Canvas, Rect};
 use super::ticks::{Span, shows};
 
 /// One layer of a plot.
@@ -18,16 +18,10 @@ pub enum Layer {
     Bars(Bars),
     /// A matrix or a function of the plane.
     Heat(Heat),
-    /// A remark beside a point.
-    Note { at: (f64, f64), text: String },
-    /// A horizontal rule.
-    Level { y: f64, text: String },
-    /// A vertical rule.
-    Mark { x: f64, text: String },
 }
 
 impl Layer {
-    /// The place in the palette, for those layers that take one.
+    /// Position in the palette, for those layers that have one.
     pub fn colour(&self) -> Option<usize> {
         match self {
             Layer::Line(Line { colour, .. }) | Layer::Bars(Bars { colour, .. }) => Some(*colour),
@@ -36,7 +30,7 @@ impl Layer {
         }
     }
 
-    /// The corners of the boxes that the layer needs in view; NaN where it does not care.
+    /// Corners of the boxes that must be visible; NaN where a coordinate does not matter.
     pub fn extent(&self, (x_log, y_log): (bool, bool)) -> Vec<[(f64, f64); 2]> {
         let visible = |(x, y): (f64, f64)| (shows(x, x_log) && shows(y, y_log)).then_some([(x, y); 2]);
         match self {
@@ -49,17 +43,13 @@ impl Layer {
             Layer::Cloud(Cloud::Classes { points, .. }) => points.iter().filter_map(|p| visible((p.0, p.1))).collect(),
             Layer::Cloud(Cloud::Values { points, .. }) => points.iter().filter_map(|p| visible((p.0, p.1))).collect(),
             Layer::Bars(bars) => {
-                let top = |(i, &h): (usize, &f64)| {
-                    let half = bars.whiskers.get(i).copied().filter(|w| w.is_finite()).unwrap_or(0.0);
+                let ends = |&h: &f64| {
                     let foot = if y_log { h / 2.0 } else { 0.0 };
-                    [(f64::NAN, foot.min(h - half)), (f64::NAN, foot.max(h + half))]
+                    [(f64::NAN, foot.min(h)), (f64::NAN, foot.max(h))]
                 };
-                bars.heights.iter().enumerate().map(top).collect()
+                bars.heights.iter().map(ends).collect()
             }
             Layer::Heat(heat) => vec![[(heat.x.0, heat.y.0), (heat.x.1, heat.y.1)]],
-            Layer::Note { at, .. } => vec![[*at; 2]],
-            Layer::Level { y, .. } => vec![[(f64::NAN, *y); 2]],
-            Layer::Mark { x, .. } => vec![[(*x, f64::NAN); 2]],
         }
     }
 
@@ -107,41 +97,20 @@ impl Layer {
             Layer::Cloud(cloud) => cloud.bins().0.into_iter().filter_map(|(p, _)| frame.point(p)).collect(),
             Layer::Bars(bars) => bars.boxes(frame, series).into_iter().flat_map(Rect::samples).collect(),
             Layer::Heat(_) => at.samples().collect(),
-            Layer::Level { y, .. } => frame.y.px(*y).map_or(vec![], |y| sample((at.x, y), (at.right(), y))),
-            Layer::Mark { x, .. } => frame.x.px(*x).map_or(vec![], |x| sample((x, at.y), (x, at.bottom()))),
-            Layer::Note { at, .. } => frame.point(*at).into_iter().collect(),
         }
     }
 
-    /// Draws what must stay inside the axes.
+    /// Draws the parts that are clipped at the edge of the axes.
     pub fn draw_clipped(&self, c: &mut Canvas, frame: &Frame, colours: usize, series: usize) {
         match self {
             Layer::Line(line) => line.draw(c, frame, &hex(category(line.colour, colours))),
             Layer::Bars(bars) => bars.draw(c, frame, &hex(category(bars.colour, colours)), series),
             Layer::Heat(heat) => heat.draw(c, frame),
-            Layer::Level { y, .. } => {
-                if let Some(y) = frame.y.px(*y) {
-                    c.line(
-                        (frame.at.x, y),
-                        (frame.at.right(), y),
-                        &format!(r#"stroke="{AXIS}" stroke-dasharray="4 3""#),
-                    );
-                }
-            }
-            Layer::Mark { x, .. } => {
-                if let Some(x) = frame.x.px(*x) {
-                    c.line(
-                        (x, frame.at.y),
-                        (x, frame.at.bottom()),
-                        &format!(r#"stroke="{AXIS}" stroke-dasharray="4 3""#),
-                    );
-                }
-            }
-            Layer::Cloud(_) | Layer::Note { .. } => {}
+            Layer::Cloud(_) => {}
         }
     }
 
-    /// Draws the marks: they are whole or absent, never cut at the edge.
+    /// Draws the markers, which are not clipped: one outside the axes is left out.
     pub fn draw_marks(&self, c: &mut Canvas, frame: &Frame, colours: usize) {
         match self {
             Layer::Line(line) if line.markers => {
@@ -156,46 +125,6 @@ impl Layer {
             Layer::Cloud(cloud) => cloud.draw(c, frame, colours),
             _ => {}
         }
-    }
-
-    /// Writes a remark on the side of its point or rule that has the least data, and takes that place.
-    pub fn draw_remark(&self, c: &mut Canvas, frame: &Frame, taken: &mut Vec<(f64, f64)>) {
-        let at = frame.at;
-        let (text, places) = match self {
-            Layer::Note { at: point, text } => {
-                let Some((x, y)) = frame.point(*point).filter(|&p| at.holds(p)) else { return };
-                let (r, l, above, below) = (x + 7.0, x - 7.0, y - 8.0, y + 16.0);
-                (text, [(r, above, false), (l, above, true), (r, below, false), (l, below, true)])
-            }
-            Layer::Level { y, text } => {
-                let Some(y) = frame.y.px(*y).filter(|&y| at.holds((at.x, y))) else { return };
-                let (r, l, above, below) = (at.right() - 4.0, at.x + 6.0, y - 4.0, y + 13.0);
-                (text, [(r, above, true), (l, above, false), (r, below, true), (l, below, false)])
-            }
-            Layer::Mark { x, text } => {
-                let Some(x) = frame.x.px(*x).filter(|&x| at.holds((x, at.y))) else { return };
-                let (r, l, high, low) = (x + 5.0, x - 5.0, at.y + 12.0, at.bottom() - 6.0);
-                (text, [(r, high, false), (l, high, true), (r, low, false), (l, low, true)])
-            }
-            _ => return,
-        };
-        let width = text_width(text, 11.0);
-        let area = |(x, y, ends): (f64, f64, bool)| Rect {
-            x: if ends { x - width } else { x },
-            y: y - 9.0,
-            w: width,
-            h: 11.0,
-        };
-        let trouble = |place: &(f64, f64, bool)| {
-            let area = area(*place);
-            let outside = !at.holds((area.x, area.y)) || !at.holds((area.right(), area.bottom()));
-            (outside, taken.iter().filter(|&&p| area.holds(p)).count())
-        };
-        let Some(best) = places.into_iter().min_by_key(trouble) else { return };
-        let style =
-            Style { halo: true, fill: "#444", anchor: if best.2 { "end" } else { "start" }, ..Style::new(11.0) };
-        c.text((best.0, best.1), text, style);
-        taken.extend(area(best).samples());
     }
 }
 

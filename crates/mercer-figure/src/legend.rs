@@ -10,7 +10,7 @@ use super::ticks::{Scale, Span};
 /// Height of one entry.
 const ROW: f64 = 18.0;
 
-/// How a legend shows a layer.
+/// The sample of a layer in the legend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sample {
     /// A stroke, with the marker of that number.
@@ -25,7 +25,7 @@ pub enum Sample {
 pub type Entry = (String, String, Sample);
 
 #[derive(Clone, Copy, PartialEq)]
-/// Where a legend stands.
+/// Position of a legend.
 pub enum Place {
     /// There is none.
     Nowhere,
@@ -35,7 +35,7 @@ pub enum Place {
     Corner { right: bool, bottom: bool },
 }
 
-/// Where a legend of that size stands inside the axes.
+/// The box of a legend of that size inside the axes.
 pub fn legend_corner(place: Place, at: Rect, (w, h): (f64, f64)) -> Rect {
     let (right, bottom) = match place {
         Place::Corner { right, bottom } => (right, bottom),
@@ -52,7 +52,7 @@ pub fn legend_size(entries: &[Entry]) -> (f64, f64) {
 }
 
 fn entry_width((name, _, sample): &Entry) -> f64 {
-    sample_width(*sample) + 6.0 + 1.06 * text_width(&shorten(name, 40), 12.0) // some faces run wide
+    sample_width(*sample) + 6.0 + 1.06 * text_width(&shorten(name, 40), 12.0) // some fonts are wider
 }
 
 fn sample_width(sample: Sample) -> f64 {
@@ -72,7 +72,7 @@ pub fn draw_legend(c: &mut Canvas, (x, y): (f64, f64), entries: &[Entry], height
     }
 }
 
-/// Draws entries side by side within the width, and answers how high all rows are. Without a canvas it only measures.
+/// Draws entries side by side within the width, and returns the height of all rows. Without a canvas it only measures.
 pub fn legend_rows(mut canvas: Option<&mut Canvas>, (left, top): (f64, f64), width: f64, entries: &[Entry]) -> f64 {
     let (mut x, mut y) = (left, top);
     for entry in entries {
@@ -110,7 +110,7 @@ pub fn colour_bar_width(label: &str, span: Span) -> f64 {
     12.0 + 5.0 + widest(&span.ticks(6)) + if label.is_empty() { 0.0 } else { 22.0 }
 }
 
-/// Draws the bar with its ticks and label, and answers how wide all of it is.
+/// Draws the bar with its ticks and label, and returns the total width.
 pub fn draw_colour_bar(c: &mut Canvas, at: Rect, label: &str, span: Span, map: Map) -> f64 {
     let levels: Vec<f64> = (0..128).rev().map(|i| f64::from(i) / 127.0).collect();
     c.image(at, &png::data_uri(1, 128, &levels, map), false);
@@ -128,7 +128,7 @@ pub fn draw_colour_bar(c: &mut Canvas, at: Rect, label: &str, span: Span, map: M
     width + 14.0
 }
 
-/// At most that many characters, the last of them an ellipsis where some are missing.
+/// At most that many characters; the last one is an ellipsis where the text was cut.
 pub fn shorten(text: &str, most: usize) -> String {
     if text.chars().count() <= most { text.into() } else { text.chars().take(most - 1).chain(['…']).collect() }
 }

@@ -1,21 +1,12 @@
-//! Figures: data in, one self-contained SVG out.
+//! SVG figures and HTML reports. Every figure is one self-contained SVG document.
 //!
-//! - [`Plot`]: lines with bands, scatter plots, bars, heat maps and notes on one pair of axes;
-//! - [`Grid`]: small multiples, plots in rows and columns that may share their axes;
-//! - [`Gallery`]: rows of small grey images such as digits.
+//! - [`Plot`]: lines with bands, scatter plots, bars and heat maps on one pair of axes;
+//! - [`Grid`]: plots in rows and columns that may share their axes;
+//! - [`Gallery`]: rows of small grey images such as digits;
+//! - [`report::Report`]: an HTML page with text, tables and figures.
 //!
-//! ```ignore
-//! let svg = Plot::new("Spectrum")
-//!     .x_log("index j")
-//!     .y_log("eigenvalue μ_j")
-//!     .line("exact", &js, &exact)
-//!     .dashed()
-//!     .scatter("Nyström", &js, &nystrom)
-//!     .svg();
-//! ```
-//!
-//! Values without a place on their axis (not finite, or not positive on a logarithmic one) are left out;
-//! a line breaks there. No data, however odd, makes a figure fail.
+//! Values that cannot be shown on their axis (not finite, or not positive on a logarithmic axis) are left out, and a line
+//! is interrupted there. No data makes a figure fail.
 
 mod frame;
 mod gallery;
@@ -36,4 +27,3 @@ mod tests;
 pub use gallery::Gallery;
 pub use grid::Grid;
 pub use plot::Plot;
-pub use svg::escape;

@@ -1,4 +1,4 @@
-//! How lines, clouds, bars and heat maps are drawn.
+//! Drawing of lines, clouds of points, bars and heat maps.
 
 use super::frame::Frame;
 use super::palette::{Map, category, hex, is_dark};
@@ -29,13 +29,12 @@ pub enum Cloud {
 /// A point with the number of its colour.
 pub type Coloured = ((f64, f64), usize);
 
-/// One series of bars at the places 0, 1, 2, ….
+/// One series of bars at the positions 0, 1, 2, ….
 #[derive(Clone, Debug)]
 pub struct Bars {
     pub name: String,
     pub heights: Vec<f64>,
-    pub whiskers: Vec<f64>,
-    /// Which series this is among those that stand side by side.
+    /// Number of this series among those drawn side by side.
     pub place: usize,
     pub colour: usize,
 }
@@ -56,7 +55,7 @@ pub struct Heat {
     pub cells: bool,
 }
 
-/// How a line is broken.
+/// The dash pattern of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Dash {
     Solid,
@@ -75,7 +74,7 @@ impl Dash {
     }
 }
 
-/// More marks than this in one cloud are thinned: the eye cannot tell, the file stays small.
+/// A cloud with more marks than this is thinned, so that the file stays small.
 const MOST_MARKS: usize = 20_000;
 /// The colour of points whose class has no name.
 const NAMELESS: &str = "#bbb";
@@ -92,7 +91,7 @@ impl Line {
     }
 
     fn band_path(&self, frame: &Frame) -> String {
-        // An interval that reaches below zero on a logarithmic axis reaches down to its end.
+        // An interval that goes below zero on a logarithmic axis ends at the lower end of the axis.
         let floor = |v: f64| if frame.y.span.log && v <= 0.0 { frame.y.span.lo } else { v };
         let pairs = self.points.iter().zip(&self.band);
         let edges: Vec<Option<[(f64, f64); 2]>> = pairs
@@ -115,7 +114,7 @@ impl Line {
 }
 
 /// The path through the points, broken where one is missing. Of neighbours that share half a pixel
-/// across only the first, the lowest, the highest and the last are kept: the picture is the same.
+/// across only the first, the lowest, the highest and the last are kept: the image is the same.
 fn trace(points: &[Option<(f64, f64)>]) -> String {
     let mut path = String::new();
     for stretch in points.split(Option::is_none).filter(|s| !s.is_empty()) {
@@ -174,8 +173,8 @@ impl Cloud {
             2000..10_000 => 3.0,
             _ => 2.0,
         };
-        // The multiples of the golden ratio spread evenly whatever the order of the points, so they choose
-        // both which points stay and in which of the rounds they are drawn: no class buries another.
+        // The multiples of the golden ratio modulo 1 are spread evenly, whatever the order of the points. They decide which
+        // points are kept and in which round they are drawn, so that no class hides another.
         let golden = |i: usize| f64::from((i as u32).wrapping_mul(0x9e37_79b9)) / 2f64.powi(32);
         let few = marks.len() < 500;
         let kept = (MOST_MARKS as f64 / marks.len().max(1) as f64).min(1.0);
@@ -215,22 +214,10 @@ impl Bars {
         Some(Rect { x: x0 + 0.5, y: head.min(foot), w: (x1 - x0 - 1.0).max(1.0), h: (foot - head).abs() })
     }
 
-    /// Draws bars and whiskers, one of so many series.
+    /// Draws the bars of one of so many series.
     pub fn draw(&self, c: &mut Canvas, frame: &Frame, colour: &str, series: usize) {
-        for i in 0..self.heights.len() {
-            let Some(bar) = self.bar(frame, series, i) else { continue };
+        for bar in self.boxes(frame, series) {
             c.rect(bar, &format!(r#"fill="{colour}""#));
-            let half = self.whiskers.get(i).copied().unwrap_or(0.0);
-            let ends = (frame.y.px(self.heights[i] - half), frame.y.px(self.heights[i] + half));
-            if let (true, (low, Some(high))) = (half > 0.0, ends) {
-                let (low, x, cap) = (low.unwrap_or(frame.at.bottom()), bar.x + bar.w / 2.0, (bar.w / 4.0).min(5.0));
-                let (l, r) = (num(x - cap), num(x + cap));
-                let (x, low, high) = (num(x), num(low), num(high));
-                c.path(
-                    &format!("M{x} {low}V{high}M{l} {low}H{r}M{l} {high}H{r}"),
-                    &format!(r#"stroke="{INK}" fill="none""#),
-                );
-            }
         }
     }
 }
@@ -276,7 +263,7 @@ impl Heat {
     }
 }
 
-/// An image of at most 600 pixels a side: larger ones are averaged over blocks. Answers rows, columns and values.
+/// An image of at most 600 pixels a side: larger ones are averaged over blocks. Returns rows, columns and values.
 fn pooled(rows: usize, cols: usize, levels: &[f64]) -> (usize, usize, Vec<f64>) {
     let (high, wide) = (rows.div_ceil(600).max(1), cols.div_ceil(600).max(1));
     let (new_rows, new_cols) = (rows.div_ceil(high), cols.div_ceil(wide));
@@ -288,13 +275,13 @@ fn pooled(rows: usize, cols: usize, levels: &[f64]) -> (usize, usize, Vec<f64>) 
     (new_rows, new_cols, sums.into_iter().map(|(sum, count)| sum / count).collect()) // 0 / 0: an empty block is NaN
 }
 
-/// The values a colour map covers; symmetric about zero when its middle means zero.
+/// The range of values of a colour map; symmetric about zero for a diverging map.
 pub fn value_span(values: &[f64], map: Map) -> Span {
     let negated = values.iter().map(|v| -v).filter(|_| map == Map::Diverging);
     Span::of(values.iter().copied().chain(negated), false)
 }
 
-/// Markers with a white rim; the shape goes with the colour: disc, square, diamond, triangle.
+/// Markers with a white rim. The shape depends on the colour: disc, square, diamond, triangle.
 pub fn draw_marks(c: &mut Canvas, points: &[(f64, f64)], shape: usize, colour: &str) {
     let outline = |(x, y): (f64, f64)| match shape % 4 {
         0 => format!("M{} {}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z", num(x - 3.5), num(y)),

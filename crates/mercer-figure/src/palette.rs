@@ -1,4 +1,4 @@
-//! Colours: categories that colour-blind readers can tell apart, and maps from a number to a colour.
+//! Colours: categories that colour-blind readers can distinguish, and maps from a number to a colour.
 
 /// Red, green and blue, 0 to 255.
 pub type Rgb = [u8; 3];
@@ -14,7 +14,7 @@ const FEW: [Rgb; 7] = [
     [0x33, 0x33, 0x33],
 ];
 
-/// Petroff's ten colours, for what needs more than [`FEW`].
+/// Petroff's ten colours, for figures that need more than [`FEW`].
 const MANY: [Rgb; 10] = [
     [0x3f, 0x90, 0xda],
     [0xff, 0xa9, 0x0e],
@@ -41,11 +41,11 @@ pub fn hex([r, g, b]: Rgb) -> String {
 /// A map from [0, 1] to colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Map {
-    /// Dark violet to yellow, even to the eye: magnitudes.
+    /// Dark violet to yellow, perceptually uniform: magnitudes.
     Viridis,
-    /// Blue through white to red, white at zero: signed values.
+    /// Blue over white to red, white at zero: signed values.
     Diverging,
-    /// White to black: ink on paper.
+    /// White to black.
     Grey,
 }
 
@@ -90,7 +90,7 @@ impl Map {
     }
 }
 
-/// Whether white text reads better than black on this colour (Rec. 601 luma).
+/// Whether white text is easier to read than black text on this colour (Rec. 601 luma).
 pub fn is_dark([r, g, b]: Rgb) -> bool {
     0.299 * f64::from(r) + 0.587 * f64::from(g) + 0.114 * f64::from(b) < 140.0
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_meet_their_ends_and_grow_brighter() {
+    fn maps_have_their_end_colours_and_grow_brighter() {
         assert_eq!(hex(Map::Viridis.at(0.0)), "#440154");
         assert_eq!(hex(Map::Viridis.at(7.0)), "#fde725");
         assert_eq!(Map::Grey.at(0.5), [128, 128, 128]);

@@ -1,13 +1,26 @@
-//! The builder: what a plot can show, in the words of its caller.
+//! The builder of a plot.
 
 use super::layer::Layer;
 use super::marks::{Bars, Cloud, Dash, Heat, Line};
 use super::palette::Map;
 use super::ticks::Span;
 
-/// One pair of axes and what is drawn on it. Methods such as [`Plot::dashed`] speak of the layer added last.
+/// One pair of axes and the layers drawn on it. Methods such as [`Plot::dashed`] change the layer that was added last.
 ///
-/// Where two arrays of one layer differ in length, the shorter counts.
+/// Where two arrays of one layer differ in length, the longer one is cut.
+///
+/// ```
+/// use mercer_figure::Plot;
+/// let (j, exact, approximate) = ([1.0, 2.0, 3.0], [1.0, 0.25, 0.11], [0.98, 0.24, 0.1]);
+/// let svg = Plot::new("Spectrum")
+///     .x_log("index j")
+///     .y_log("eigenvalue μ_j")
+///     .line("exact", &j, &exact)
+///     .dashed()
+///     .scatter("Nyström", &j, &approximate)
+///     .svg();
+/// assert!(svg.starts_with("<svg"));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Plot {
     pub(super) title: String,
@@ -18,15 +31,15 @@ pub struct Plot {
     pub(super) equal: bool,
 }
 
-/// One axis as the caller wants it.
+/// Settings of one axis.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Axis {
     pub label: String,
     pub log: bool,
     pub range: Option<(f64, f64)>,
-    /// Names of the places 0, 1, 2, …; empty for a numeric axis.
+    /// Names of the positions 0, 1, 2, …; empty for a numeric axis.
     pub names: Vec<String>,
-    /// Only whole numbers are marked.
+    /// Only whole numbers get a tick.
     pub whole: bool,
     /// Values grow downwards.
     pub reversed: bool,
@@ -39,7 +52,7 @@ impl Plot {
         Plot { title: title.into(), x, y, layers: Vec::new(), size: (640.0, 400.0), equal: false }
     }
 
-    /// Width and height of the whole figure in pixels (640 × 400 if not said).
+    /// Width and height of the whole figure in pixels (default 640 × 400).
     pub fn size(mut self, width: f64, height: f64) -> Plot {
         self.size = (width.clamp(120.0, 1e4), height.clamp(100.0, 1e4));
         self
@@ -69,31 +82,13 @@ impl Plot {
         self
     }
 
-    /// Shows exactly these x.
-    pub fn x_range(mut self, lo: f64, hi: f64) -> Plot {
-        self.x.range = Some((lo, hi));
-        self
-    }
-
-    /// Shows exactly these y.
+    /// The range of the y axis.
     pub fn y_range(mut self, lo: f64, hi: f64) -> Plot {
         self.y.range = Some((lo, hi));
         self
     }
 
-    /// Names the columns 0, 1, 2, … of a heat map.
-    pub fn x_names(mut self, names: &[&str]) -> Plot {
-        self.x.names = names.iter().map(|&n| n.into()).collect();
-        self
-    }
-
-    /// Names the rows 0, 1, 2, … of a heat map.
-    pub fn y_names(mut self, names: &[&str]) -> Plot {
-        self.y.names = names.iter().map(|&n| n.into()).collect();
-        self
-    }
-
-    /// One unit is as long across as up (linear axes).
+    /// Gives both axes the same number of pixels per unit (linear axes only).
     pub fn equal(mut self) -> Plot {
         self.equal = true;
         self
@@ -106,14 +101,6 @@ impl Plot {
         let line = Line { name: name.into(), points, band: Vec::new(), dash: Dash::Solid, markers: false, colour };
         self.layers.push(Layer::Line(line));
         self
-    }
-
-    /// A staircase: each y holds until the next x.
-    pub fn steps(self, name: impl Into<String>, xs: &[f64], ys: &[f64]) -> Plot {
-        let n = xs.len().min(ys.len());
-        let corners = |i: usize| [(xs[i], ys[i]), (xs[(i + 1).min(n - 1)], ys[i])];
-        let (xs, ys): (Vec<f64>, Vec<f64>) = (0..n).flat_map(corners).unzip();
-        self.line(name, &xs, &ys)
     }
 
     /// Shades between `low` and `high` around the last line, point by point.
@@ -149,7 +136,7 @@ impl Plot {
         self
     }
 
-    /// Gives the last line, scatter or bars the colour of the `i`-th such layer (from 0).
+    /// Gives the last line, scatter or bars the `i`-th colour (from 0).
     pub fn colour(mut self, i: usize) -> Plot {
         match self.layers.last_mut() {
             Some(Layer::Line(Line { colour, .. }) | Layer::Bars(Bars { colour, .. })) => *colour = i,
@@ -175,7 +162,7 @@ impl Plot {
         self
     }
 
-    /// Points coloured by value, with a colour bar that bears `label` (none if empty).
+    /// Points coloured by value, with a colour bar called `label` (none if empty).
     pub fn values(mut self, label: impl Into<String>, xs: &[f64], ys: &[f64], values: &[f64]) -> Plot {
         let points = xs.iter().zip(ys).zip(values).map(|((&x, &y), &v)| (x, y, v)).collect();
         self.layers.push(Layer::Cloud(Cloud::Values { label: label.into(), points, map: Map::Viridis }));
@@ -189,21 +176,13 @@ impl Plot {
             self.x.names = categories.iter().map(|c| c.as_ref().to_owned()).collect();
         }
         let colour = self.next_colour();
-        let bars = Bars { name: name.into(), heights: heights.to_vec(), whiskers: Vec::new(), place, colour };
+        let bars = Bars { name: name.into(), heights: heights.to_vec(), place, colour };
         self.layers.push(Layer::Bars(bars));
         self
     }
 
-    /// Whiskers of these half lengths on the last bars.
-    pub fn whiskers(mut self, halves: &[f64]) -> Plot {
-        if let Some(Layer::Bars(bars)) = self.layers.last_mut() {
-            bars.whiskers = halves.to_vec();
-        }
-        self
-    }
-
-    /// A matrix, `values` row by row, the first row on top. The colour bar bears `label` (none if empty);
-    /// cells with enough room show their value.
+    /// A matrix, `values` row by row, the first row on top. The colour bar is called `label`
+    /// (none if empty); cells with enough room show their value.
     pub fn matrix(mut self, label: impl Into<String>, [rows, cols]: [usize; 2], values: &[f64]) -> Plot {
         let (x, y) = ((-0.5, cols as f64 - 0.5), (-0.5, rows as f64 - 0.5));
         (self.x.whole, self.y.whole, self.y.reversed) = (true, true, true);
@@ -223,7 +202,7 @@ impl Plot {
     }
 
     /// A function of the plane sampled on a regular grid that fills `x` × `y`: `values` row by row, the first
-    /// row at the least y. The colour bar bears `label` (none if empty).
+    /// row at the smallest y. The colour bar is called `label` (none if empty).
     pub fn field(
         mut self,
         label: impl Into<String>,
@@ -232,7 +211,7 @@ impl Plot {
         [rows, cols]: [usize; 2],
         values: &[f64],
     ) -> Plot {
-        // Images run downwards, y upwards.
+        // Image rows go down, y goes up.
         let values = values.chunks(cols.max(1)).take(rows).rev().flatten().copied().collect();
         self.layers.push(Layer::Heat(Heat {
             label: label.into(),
@@ -248,7 +227,7 @@ impl Plot {
         self
     }
 
-    /// Colours the last values, matrix or field blue through white (zero) to red.
+    /// Colours the last values, matrix or field from blue over white (zero) to red.
     pub fn diverging(mut self) -> Plot {
         if let Some(Layer::Heat(Heat { map, .. }) | Layer::Cloud(Cloud::Values { map, .. })) = self.layers.last_mut() {
             *map = Map::Diverging;
@@ -256,7 +235,7 @@ impl Plot {
         self
     }
 
-    /// The colours of the last matrix or field run from `lo` to `hi`, whatever its values, so that several can be compared.
+    /// Fixes the colours of the last matrix or field to the range `lo` to `hi`, so that several can be compared.
     pub fn scale(mut self, lo: f64, hi: f64) -> Plot {
         if let Some(Layer::Heat(Heat { scale, .. })) = self.layers.last_mut() {
             *scale = Some((lo, hi));
@@ -264,29 +243,11 @@ impl Plot {
         self
     }
 
-    /// A remark beside a point.
-    pub fn note(mut self, x: f64, y: f64, text: impl Into<String>) -> Plot {
-        self.layers.push(Layer::Note { at: (x, y), text: text.into() });
-        self
-    }
-
-    /// A horizontal rule with a remark.
-    pub fn level(mut self, y: f64, text: impl Into<String>) -> Plot {
-        self.layers.push(Layer::Level { y, text: text.into() });
-        self
-    }
-
-    /// A vertical rule with a remark.
-    pub fn mark(mut self, x: f64, text: impl Into<String>) -> Plot {
-        self.layers.push(Layer::Mark { x, text: text.into() });
-        self
-    }
-
     fn next_colour(&self) -> usize {
         self.layers.iter().filter(|layer| layer.colour().is_some()).count()
     }
 
-    /// How many colours the layers ask for.
+    /// Number of colours that the layers need.
     pub(super) fn colours(&self) -> usize {
         self.layers.iter().filter_map(Layer::colour).max().map_or(0, |last| last + 1)
     }

@@ -1,5 +1,5 @@
-//! The few SVG elements that a figure is made of. Nothing here needs an `id` or a style sheet, so
-//! that any number of figures can stand in one HTML page without touching each other.
+//! The SVG elements of a figure. None of them needs an `id` or a style sheet, so that one HTML page can hold any
+//! number of figures.
 
 use std::fmt::Write;
 
@@ -48,14 +48,14 @@ impl Rect {
         (0..21 * 21).map(place)
     }
 
-    /// Whether the point lies inside or on the edge (half a pixel is forgiven).
+    /// Whether the point lies inside or on the edge (with a tolerance of half a pixel).
     pub fn holds(&self, (x, y): (f64, f64)) -> bool {
         let slack = 0.5;
         x >= self.x - slack && x <= self.right() + slack && y >= self.y - slack && y <= self.bottom() + slack
     }
 }
 
-/// How a piece of text is set.
+/// The style of a piece of text.
 #[derive(Clone, Copy)]
 pub struct Style {
     /// Font size in pixels.
@@ -89,7 +89,7 @@ impl Style {
     }
 }
 
-/// An SVG picture under construction.
+/// An SVG image under construction.
 #[derive(Default)]
 pub struct Canvas {
     body: String,
@@ -175,7 +175,7 @@ impl Canvas {
         self.body.push_str("</svg>");
     }
 
-    /// The whole picture on white; `label` is what a screen reader says.
+    /// The complete image on a white background; `label` is read out by screen readers.
     pub fn finish(self, width: f64, height: f64, label: &str) -> String {
         let (w, h, label, body) = (num(width), num(height), escape(label), self.body);
         format!(
@@ -195,7 +195,7 @@ pub fn num(value: f64) -> String {
     }
 }
 
-/// Text made safe inside elements and attributes of XML and HTML; control characters, which XML forbids, become spaces.
+/// Escapes text for use inside elements and attributes of XML and HTML; control characters, which XML forbids, become spaces.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,6 +1,6 @@
-//! Every sort of figure: well formed whatever the data, and drawn where it belongs.
+//! Tests of every kind of figure: well-formed output for any data, and marks in the right place.
 //!
-//! With `MERCER_SAMPLES=<folder>` set, the samples are written there to be looked at.
+//! With `MERCER_SAMPLES=<folder>` set, the samples are written into that folder for inspection.
 
 use super::*;
 use mercer_engine::rng::Rng;
@@ -45,7 +45,7 @@ fn rings(n: usize, classes: usize) -> (Vec<f64>, Vec<f64>, Vec<usize>) {
     (xs, ys, class)
 }
 
-/// One figure of every sort.
+/// One figure of every kind.
 pub fn samples() -> Vec<(&'static str, String)> {
     let js = axis(200, |i| i + 1.0);
     let decay = |p: f64| js.iter().map(|j| j.powf(-p)).collect::<Vec<_>>();
@@ -58,7 +58,6 @@ pub fn samples() -> Vec<(&'static str, String)> {
         .markers()
         .line("slope −3", &js, &decay(3.0))
         .dashed()
-        .note(10.0, 0.01, "μ_{10} = 10^{−2}")
         .svg();
 
     let epochs = axis(60, |i| i);
@@ -72,9 +71,8 @@ pub fn samples() -> Vec<(&'static str, String)> {
         .band(&shift(&a, -0.05), &shift(&a, 0.05))
         .line("width 10 000", &epochs, &b)
         .band(&shift(&b, -0.02), &shift(&b, 0.02))
-        .steps("kernel", &axis(4, |i| 20.0 * i), &[0.4, 0.3, 0.2, 0.15])
+        .line("kernel", &axis(4, |i| 20.0 * i), &[0.4, 0.3, 0.2, 0.15])
         .dotted()
-        .level(0.1, "Bayes error")
         .svg();
 
     let names: Vec<String> = (0..10).map(|d| format!("digit {d}")).collect();
@@ -94,22 +92,12 @@ pub fn samples() -> Vec<(&'static str, String)> {
     let bars = Plot::new("Test error by kernel")
         .y("test error, %")
         .bars("n = 1000", &methods, &[8.2, 7.9, 6.5, 6.1])
-        .whiskers(&[0.6, 0.5, 0.4, 0.4])
         .bars("n = 10 000", &methods, &[3.9, 3.4, 2.9, 2.8])
-        .whiskers(&[0.2, 0.2, 0.15, 0.1])
         .svg();
 
     let confusion: Vec<f64> = (0..100).map(|i| if i % 11 == 0 { 960.0 } else { (i * 37 % 19) as f64 }).collect();
-    let digits: Vec<String> = (0..10).map(|d| d.to_string()).collect();
-    let digits: Vec<&str> = digits.iter().map(String::as_str).collect();
-    let matrix = Plot::new("Confusion")
-        .x("predicted")
-        .y("true")
-        .x_names(&digits)
-        .y_names(&digits)
-        .matrix("images", [10, 10], &confusion)
-        .size(520.0, 440.0)
-        .svg();
+    let matrix =
+        Plot::new("Confusion").x("predicted").y("true").matrix("images", [10, 10], &confusion).size(520.0, 440.0).svg();
 
     let wave = |n: usize, k: f64| -> Vec<f64> {
         (0..n * n).map(|i| (k * (i % n) as f64 / n as f64).sin() * (k * (i / n) as f64 / n as f64).cos()).collect()
@@ -121,7 +109,6 @@ pub fn samples() -> Vec<(&'static str, String)> {
         .field("φ_7(x)", (-1.5, 1.5), (-1.5, 1.5), [80, 80], &wave(80, 9.0))
         .diverging()
         .scatter("samples", &xs, &ys)
-        .x_range(-1.5, 1.5)
         .y_range(-1.5, 1.5)
         .equal()
         .size(480.0, 420.0)
@@ -180,7 +167,7 @@ pub fn samples() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn every_sort_of_figure_is_well_formed() {
+fn every_kind_of_figure_is_well_formed() {
     for (name, svg) in samples() {
         check_balanced(&svg);
         assert!(!svg.contains(" id=") && !svg.contains("NaN"), "{name}");
@@ -223,18 +210,13 @@ fn odd_data_never_fails() {
                 plot.line("<line>", xs, ys)
                     .band(ys, xs)
                     .markers()
-                    .steps("steps", xs, ys)
                     .scatter("s", xs, ys)
                     .classes(xs, ys, &[4, 0, usize::MAX], &["a"])
                     .values("v", xs, ys, ys)
-                    .note(nan, 1.0, "n")
-                    .note(1.0, 1.0, "m")
-                    .level(inf, "l")
-                    .mark(-1.0, "k")
             };
-            let wide = every(Plot::new("& odd").x("x").y("y").equal().x_range(1.0, 1.0).y_range(nan, inf));
+            let wide = every(Plot::new("& odd").x("x").y("y").equal().y_range(nan, inf));
             let logs = every(Plot::new("").x_log("x").y_log("y").size(0.0, nan));
-            let bars = Plot::new("b").bars("b", &["one"], ys).whiskers(xs).bars("c", &["one", "two"], xs);
+            let bars = Plot::new("b").bars("b", &["one"], ys).bars("c", &["one", "two"], xs);
             let heat =
                 Plot::new("h").matrix("m", [2, 1], ys).diverging().field("f", (1.0, 0.0), (nan, 1.0), [0, 3], xs);
             for plot in [wide, logs, bars, heat] {
@@ -249,7 +231,7 @@ fn odd_data_never_fails() {
 }
 
 #[test]
-fn values_without_a_place_break_the_line() {
+fn values_that_cannot_be_shown_break_the_line() {
     let strokes = |ys: &[f64]| {
         let svg = Plot::new("").y_log("y").line("", &[1.0, 2.0, 3.0, 4.0, 5.0], ys).svg();
         let path = svg.split("<path d=\"").find(|p| p.contains("stroke-width=\"1.8\"")).unwrap().to_owned();
@@ -279,6 +261,6 @@ fn the_legend_keeps_clear_of_the_data() {
     let falling = Plot::new("").line("name", &xs, &axis(50, |i| -i)).svg();
     assert!(text_x(&falling) > 400.0, "top right is free over a falling line");
     let (xs, ys, _) = rings(5000, 6);
-    let everywhere = Plot::new("").scatter("name", &xs, &ys).x_range(-3.0, 3.0).y_range(-3.0, 3.0).svg();
+    let everywhere = Plot::new("").scatter("name", &xs, &ys).y_range(-3.0, 3.0).svg();
     assert!(text_x(&everywhere) > 560.0, "no corner is free, so it stands outside");
 }

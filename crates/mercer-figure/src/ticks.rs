@@ -1,4 +1,4 @@
-//! Where an axis is marked: steps of 1, 2 or 5 times a power of ten, or decades.
+//! Positions of ticks on an axis: steps of 1, 2 or 5 times a power of ten, or decades.
 
 use super::svg::Rect;
 
@@ -27,13 +27,14 @@ pub struct Span {
 /// Beyond this magnitude (or below its inverse on a logarithmic axis) a value is treated as infinite.
 const HUGE: f64 = 1e290;
 
-/// Whether a value has a place on such an axis.
+/// Whether a value can be shown on such an axis.
 pub fn shows(value: f64, log: bool) -> bool {
     if log { value > 1.0 / HUGE && value < HUGE } else { value.abs() < HUGE }
 }
 
 impl Span {
-    /// The range of those values that have a place on the axis; a constant is given some room, nothing is [0, 1] or [1, 10].
+    /// The range of those values that can be shown on the axis. The range around a constant is widened; without any value it
+    /// is [0, 1] or [1, 10].
     pub fn of(values: impl IntoIterator<Item = f64>, log: bool) -> Span {
         let (lo, hi) = values
             .into_iter()
@@ -68,7 +69,7 @@ impl Span {
         Span { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi), ..self }
     }
 
-    /// Where in [0, 1] a value lies; outside that for values out of range, `None` for those without a place.
+    /// Where in [0, 1] a value lies; outside that for values out of range, `None` for those that cannot be shown.
     pub fn share(self, value: f64) -> Option<f64> {
         let place = |v: f64| if self.log { v.log10() } else { v };
         shows(value, self.log).then(|| (place(value) - place(self.lo)) / (place(self.hi) - place(self.lo)))
@@ -175,7 +176,7 @@ pub fn signed(k: i32) -> String {
     plain(f64::from(k), 0)
 }
 
-/// A value range laid along one side of a box.
+/// A range of values along one side of a box.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// The values.
@@ -196,7 +197,7 @@ impl Scale {
         Scale { span, from, to }
     }
 
-    /// The pixel of a value; `None` for what has no place on the axis.
+    /// The pixel of a value; `None` where it cannot be shown on the axis.
     pub fn px(&self, value: f64) -> Option<f64> {
         self.span.share(value).map(|t| self.from + t.clamp(-20.0, 20.0) * (self.to - self.from))
     }
@@ -235,11 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn hostile_ranges_have_marks_too() {
-        let hostile =
+    fn extreme_ranges_have_marks_too() {
+        let extreme =
             [0.0, -0.0, 1.0, -1.0, 1e-300, 5e-324, 1e300, f64::MAX, f64::MIN, f64::NAN, f64::INFINITY, 1e-280, 1e280];
-        for a in hostile {
-            for b in hostile {
+        for a in extreme {
+            for b in extreme {
                 for log in [false, true] {
                     check(Span::of([a, b], log), 6);
                     check(Span::of([a, b], log).padded(0.05), 6);

@@ -1,4 +1,4 @@
-//! Bound states of a Schrödinger operator by several methods under one budget, beside the exact energies.
+//! Bound states of a Schrödinger operator by several methods with equal budgets, compared with the exact energies.
 
 use mercer::FitContext;
 use mercer::rng::Rng;
@@ -8,19 +8,19 @@ use ndarray::Array2;
 use serde::Serialize;
 use std::time::Instant;
 
-/// How the energies are sought: networks trained by an objective, or left as they were drawn, then Rayleigh–Ritz.
+/// A method for the energies: networks trained with an objective, or untrained, followed by Rayleigh–Ritz.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contender {
-    /// Its name.
+    /// Name of the method.
     pub name: &'static str,
-    /// One network a state, or (Ritz) the hidden units of a single one.
+    /// The objective. It has one network per state; Ritz combines the hidden units of a single network.
     pub kind: Kind,
     /// Whether the networks are trained.
     pub trained: bool,
 }
 
 impl Contender {
-    /// Every objective, and hidden units as they were drawn.
+    /// All objectives, and the hidden units of an untrained network.
     pub fn all() -> Vec<Contender> {
         let untrained = Contender { name: "random features", kind: Kind::Ritz, trained: false };
         let trained = Kind::ALL.map(|(name, kind)| Contender { name, kind, trained: true });
@@ -28,56 +28,56 @@ impl Contender {
     }
 }
 
-/// The same for every method.
+/// The budget, equal for all methods.
 #[derive(Clone, Debug, Serialize)]
 pub struct Budget {
     /// Training steps.
     pub steps: u64,
-    /// Points of a training step.
+    /// Points per training step.
     pub batch: usize,
     /// Largest learning rate.
     pub learning_rate: f64,
-    /// Points of the Rayleigh–Ritz finish.
+    /// Points of the final Rayleigh–Ritz step.
     pub finish_points: usize,
-    /// One state's network.
+    /// The network of each state.
     pub networks: String,
-    /// The network whose hidden units are combined.
+    /// The network whose hidden units are combined (Ritz).
     pub units: String,
     /// Seed of networks and points.
     pub seed: u64,
 }
 
 impl Budget {
-    /// A tenth of it or so, for a look in seconds.
+    /// A budget of a few seconds.
     pub fn quick(self) -> Budget {
         Budget { steps: 300, batch: 256, finish_points: 8192, ..self }
     }
 }
 
-/// What one method found.
+/// The result of one method.
 #[derive(Clone, Debug, Serialize)]
 pub struct Levels {
-    /// Its name.
+    /// Name of the method.
     pub method: String,
     /// Energies after Rayleigh–Ritz, ascending.
     pub energies: Vec<f64>,
-    /// `|E − E_exact|/|E_exact|`, one for each.
+    /// `|E − E_exact|/|E_exact|` of each energy.
     pub errors: Vec<f64>,
-    /// `‖Hψ − Eψ‖/|E|` on the points of the finish.
+    /// `‖Hψ − Eψ‖/|E|` on the points of the final Rayleigh–Ritz step.
     pub residuals: Vec<f64>,
-    /// Energies as the objective had them at the end of training, in its own order.
+    /// The objective's own energies at the end of training, in its order.
     pub raw: Vec<f64>,
-    /// Energies that belong together, as `(mean energy, how many)`.
+    /// Groups of nearly equal energies, as `(mean energy, multiplicity)`.
     pub multiplets: Vec<(f64, usize)>,
-    /// Trained numbers.
+    /// Number of trained parameters.
     pub parameters: usize,
-    /// Steps run; fewer than planned where training had converged.
+    /// Steps run; fewer than in the budget if training converged.
     pub steps: u64,
-    /// The step whose functions were kept: the smallest residual on points of their own.
+    /// The step whose functions were kept: the one with the smallest residual on validation points.
     pub kept: u64,
-    /// Seconds of training and finish.
+    /// Seconds of training and of the final Rayleigh–Ritz step.
     pub seconds: f64,
-    /// `ψ` `[side², k]` on the figure's grid.
+    /// `ψ` `[side², k]` on the grid of the figure.
     #[serde(skip)]
     pub states: Array2<f64>,
 }
@@ -94,41 +94,41 @@ impl Levels {
     }
 }
 
-/// An experiment's outcome.
+/// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct BoundStates {
-    /// The operator, in words.
+    /// Description of the operator.
     pub system: String,
-    /// Exact energies, ascending, repeated as often as they occur.
+    /// Exact energies, ascending, repeated by their multiplicity.
     pub exact: Vec<f64>,
-    /// What every method was given.
+    /// The budget of each method.
     pub budget: Budget,
-    /// One for each method that ended.
+    /// The methods that succeeded.
     pub methods: Vec<Levels>,
-    /// Methods that broke down, and why.
+    /// The methods that failed, with the reason.
     pub failed: Vec<(String, String)>,
-    /// The figure's grid is `side × side` points over `[−extent, extent]²`, row by row from `y = −extent`.
+    /// The grid of the figure has `side × side` points over `[−extent, extent]²`, in rows of equal y from `y = −extent`.
     pub extent: f64,
     /// See [`BoundStates::extent`].
     pub side: usize,
 }
 
 impl BoundStates {
-    /// The methods, the one with the smallest worst error first.
+    /// The methods, sorted by their worst error, the smallest first.
     pub fn ranking(&self) -> Vec<&Levels> {
         let mut methods: Vec<&Levels> = self.methods.iter().collect();
         methods.sort_by(|a, b| a.worst().total_cmp(&b.worst()));
         methods
     }
 
-    /// One sentence a method, best first.
+    /// One sentence per method, the best first.
     pub fn verdict(&self) -> String {
         let k = self.exact.len();
         let line = |m: &Levels| {
             let (worst, mean, counts) = (100.0 * m.worst(), 100.0 * m.mean(), self.multiplicities());
-            let right = m.multiplets.iter().map(|(_, count)| *count).eq(counts);
+            let correct = m.multiplets.iter().map(|(_, count)| *count).eq(counts);
             let budget = format!("in {} steps and {:.1} s", m.steps, m.seconds);
-            if right {
+            if correct {
                 format!(
                     "{} finds the first {k} energies within {worst:.3} % ({mean:.3} % on average) with their multiplicities, {budget}.",
                     m.method
@@ -143,13 +143,13 @@ impl BoundStates {
         self.ranking().into_iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// How often each exact energy occurs.
+    /// The multiplicity of each exact energy.
     fn multiplicities(&self) -> Vec<usize> {
         multiplets(&self.exact, 0.0).iter().map(|(_, count)| *count).collect()
     }
 }
 
-/// Consecutive energies less than `gap` of themselves apart belong together: their mean, and how many.
+/// Groups consecutive energies with a relative difference of at most `gap`, as `(mean, multiplicity)`.
 pub fn multiplets(energies: &[f64], gap: f64) -> Vec<(f64, usize)> {
     let mut groups: Vec<Vec<f64>> = vec![];
     for &e in energies {
@@ -161,13 +161,13 @@ pub fn multiplets(energies: &[f64], gap: f64) -> Vec<(f64, usize)> {
     groups.iter().map(|g| (g.iter().sum::<f64>() / g.len() as f64, g.len())).collect()
 }
 
-/// The points of the figure, `[side², 2]`.
+/// The grid of the figure, `[side², 2]`.
 fn grid(extent: f64, side: usize) -> Array2<f64> {
     let at = |i: usize| extent * (2.0 * i as f64 / (side - 1).max(1) as f64 - 1.0);
     Array2::from_shape_fn((side * side, 2), |(p, axis)| at(if axis == 0 { p % side } else { p / side }))
 }
 
-/// An operator of the plane with known energies.
+/// An operator in the plane with known energies.
 pub(super) struct System {
     pub name: &'static str,
     pub operator: Schroedinger,
@@ -176,7 +176,7 @@ pub(super) struct System {
     pub extent: f64,
 }
 
-/// Runs every contender on `system`.
+/// Runs all contenders on `system`.
 pub(super) fn run(
     system: System,
     contenders: &[Contender],
@@ -222,7 +222,7 @@ fn levels(
     let pairs = context.device.enter(|| rayleigh_ritz(operator, &mut functions, &sample, k))?;
     if pairs.eigenvalues.len() < k {
         return Err(Error::Numerical(format!(
-            "{} spans {} functions, fewer than the {k} states asked for; use a wider network",
+            "{} has only {} independent functions for {k} states; use a wider network",
             contender.name,
             pairs.eigenvalues.len()
         )));

@@ -1,5 +1,5 @@
-//! A polynomial and a Gaussian kernel on the line, whose spectra are known: every method on the same points, held
-//! against the exact spectrum of those points and against that of the distribution they were drawn from.
+//! A polynomial and a Gaussian kernel on the line, whose spectra are known. All methods run on the same points and are
+//! compared with the exact spectrum of those points and with that of their distribution.
 
 use super::population::Population;
 use mercer::FitContext;
@@ -11,12 +11,12 @@ use mercer::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 use serde::Serialize;
 
-/// A kernel and the interval on which points are uniform.
+/// A kernel and the interval on which the points are uniform.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Case {
-    /// What people call it.
+    /// Name of the kernel.
     pub name: &'static str,
-    /// The kernel's expression.
+    /// Expression of the kernel.
     pub kernel: &'static str,
     /// The interval.
     pub interval: [f64; 2],
@@ -28,46 +28,46 @@ pub const CASES: [Case; 2] = [
     Case { name: "RBF", kernel: "rbf(lengthscale=1)", interval: [-2.0, 2.0] },
 ];
 
-/// What is run.
+/// Sizes and seed of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Plan {
+pub struct Config {
     /// Numbers of points n.
     pub sizes: Vec<usize>,
-    /// Pairs.
+    /// Number of eigenpairs.
     pub k: usize,
-    /// Points of a batch.
+    /// Batch size.
     pub batch: usize,
     /// Training steps of the networks.
     pub steps: u64,
-    /// Training steps where the last layer is solved.
+    /// Training steps of Ritz, whose last layer is solved.
     pub ritz_steps: u64,
-    /// Landmarks and random features: as many as the networks of Ritz have last hidden units.
+    /// Number of landmarks and of random features: the number of units of Ritz's last hidden layer.
     pub features: usize,
-    /// Seed of the points and of everything random.
+    /// Random seed.
     pub seed: u64,
 }
 
-impl Plan {
+impl Config {
     /// Ten pairs, networks with two hidden layers of 32 (half sines, half cosines), batches of 256, 2000 steps, at 64, 512 and 8192 points.
-    pub fn full(seed: u64) -> Plan {
-        Plan { sizes: vec![64, 512, 8192], k: 10, batch: 256, steps: 2000, ritz_steps: 200, features: 64, seed }
+    pub fn full(seed: u64) -> Config {
+        Config { sizes: vec![64, 512, 8192], k: 10, batch: 256, steps: 2000, ritz_steps: 200, features: 64, seed }
     }
 
     /// The same with a tenth of the steps, at 64 and 512 points.
-    pub fn quick(seed: u64) -> Plan {
-        Plan { sizes: vec![64, 512], steps: 200, ritz_steps: 20, ..Plan::full(seed) }
+    pub fn quick(seed: u64) -> Config {
+        Config { sizes: vec![64, 512], steps: 200, ritz_steps: 20, ..Config::full(seed) }
     }
 
     fn neural(&self, kind: Kind, steps: u64, keep_best: bool) -> Box<dyn Method> {
         let mut method = Neural::new(kind);
         method.settings.keep_best = keep_best;
         (method.settings.steps, method.settings.batch) = (steps, self.batch);
-        // The same budget for all: no one stops early.
+        // No early stopping, so that all methods have the same budget.
         method.settings.patience = usize::MAX;
         Box::new(method)
     }
 
-    /// Every method, the trained ones first.
+    /// All methods, the trained ones first.
     fn contestants(&self) -> Vec<Contestant> {
         let trained = |name, kind, steps| Contestant {
             name,
@@ -97,7 +97,7 @@ impl Plan {
 pub enum Family {
     /// Trained networks.
     Trained,
-    /// Features drawn at random, never trained; the pairs are solved for.
+    /// Random features that are not trained, followed by Rayleigh–Ritz.
     Random,
     /// Kernel values at landmarks.
     Landmarks,
@@ -108,52 +108,52 @@ struct Contestant {
     family: Family,
     steps: u64,
     method: Box<dyn Method>,
-    /// The same training, but the last functions count and not the best.
+    /// The same training, but the functions of the last step are used, not the best ones.
     last_step: Option<Box<dyn Method>>,
 }
 
-/// All methods on one kernel and one number of points.
+/// The results of all methods for one kernel and one number of points.
 #[derive(Clone, Debug, Serialize)]
 pub struct Setting {
     /// Kernel and interval.
     pub case: Case,
-    /// Points.
+    /// Number of points.
     pub n: usize,
     /// Exact eigenvalues of the n points.
     pub of_points: Vec<f64>,
     /// Exact eigenvalues of the distribution.
     pub of_population: Vec<f64>,
-    /// A grid over the interval, for figures `[g]`.
+    /// A grid over the interval for figures, `[g]`.
     pub grid: Vec<f64>,
-    /// The functions that are exact for the n points, on the grid `[g, k]`.
+    /// The exact functions of the n points on the grid, `[g, k]`.
     #[serde(skip)]
     pub exact: Array2<f64>,
-    /// One for each method that suits the kernel.
+    /// The results of the methods that support the kernel.
     pub attempts: Vec<Attempt>,
-    /// Methods that do not suit it, each with its reason.
+    /// The methods that do not support the kernel, each with the reason.
     pub unsuited: Vec<(String, String)>,
 }
 
-/// What a method found.
+/// The result of one method.
 #[derive(Clone, Debug, Serialize)]
 pub struct Attempt {
-    /// The method.
+    /// Name of the method.
     pub name: String,
-    /// How it works.
+    /// Kind of the method.
     pub family: Family,
     /// Training steps.
     pub steps: u64,
-    /// The step whose functions were kept, for networks: the best by validation, perhaps the untrained ones.
+    /// For networks, the step whose functions were kept: the best by validation. It may be 0, the untrained functions.
     pub kept: Option<u64>,
-    /// The networks.
+    /// Architecture of the networks.
     pub architecture: Option<String>,
-    /// `μ_j`, after Rayleigh–Ritz where the method ends in it.
+    /// `μ_j`, after Rayleigh–Ritz if the method ends with it.
     pub eigenvalues: Vec<f64>,
     /// The objective's own eigenvalues, for trained networks.
     pub raw_eigenvalues: Option<Vec<f64>>,
-    /// Against the exact spectrum of the points.
+    /// Errors relative to the exact spectrum of the points.
     pub to_points: Errors,
-    /// Against the spectrum of the distribution.
+    /// Errors relative to the spectrum of the distribution.
     pub to_population: Errors,
     /// Residual of each pair on held-out points.
     pub residual: Vec<Option<f64>>,
@@ -164,63 +164,64 @@ pub struct Attempt {
     /// The functions on the grid `[g, k]`, with the signs of the exact ones.
     #[serde(skip)]
     pub functions: Array2<f64>,
-    /// What the functions of the last step would have given, where validation kept others.
+    /// The result with the functions of the last step, if validation kept earlier ones.
     pub last_step: Option<Box<Attempt>>,
 }
 
 /// Errors of each pair.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Errors {
-    /// `|μ̂_j − μ_j|/μ_j`, or `|μ̂_j|/μ_1` where `μ_j = 0`.
+    /// `|μ̂_j − μ_j|/μ_j`, or `|μ̂_j|/μ_1` if `μ_j = 0`.
     pub eigenvalue: Vec<f64>,
-    /// The same of the objective's own eigenvalues.
+    /// The same for the objective's own eigenvalues.
     pub raw_eigenvalue: Option<Vec<f64>>,
-    /// `1 − |cos|` of the angle between ψ̂_j and ψ_j; None where `μ_j = 0`, one where ψ̂_j is missing.
+    /// `1 − |cos|` of the angle between ψ̂_j and ψ_j; `None` if `μ_j = 0`, 1 if ψ̂_j is missing.
     pub function: Vec<Option<f64>>,
 }
 
-/// Runs every method on every kernel and number of points.
+/// Runs all methods on all kernels and numbers of points.
 ///
 /// ```
-/// use mercer::spectrum::Silent;
-/// use mercer_lab::classic_kernels::{Plan, run};
-/// let plan = Plan { sizes: vec![40], steps: 5, ritz_steps: 1, k: 4, ..Plan::quick(0) };
-/// let settings = run(&plan, &Silent)?;
+/// use mercer::FitContext;
+/// use mercer_lab::classic_kernels::{Config, run};
+/// let config = Config { sizes: vec![40], steps: 5, ritz_steps: 1, k: 4, ..Config::quick(0) };
+/// let settings = run(&config, &FitContext::default())?;
 /// assert_eq!(settings.len(), 2);
 /// assert_eq!(settings[1].attempts[0].to_points.eigenvalue.len(), 4);
 /// # Ok::<(), mercer::Error>(())
 /// ```
-pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Vec<Setting>> {
+pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Vec<Setting>> {
     let mut settings = vec![];
     for case in CASES {
-        for &n in &plan.sizes {
-            settings.push(setting(plan, case, n, context)?);
+        for &n in &config.sizes {
+            settings.push(setting(config, case, n, context)?);
         }
     }
     Ok(settings)
 }
 
-/// Points of the grid, and points held out for the certificate.
+/// Number of points of the grid.
 const GRID: usize = 161;
+/// Number of held-out points for the certificate.
 const HELD_OUT: usize = 1024;
 
-fn setting(plan: &Plan, case: Case, n: usize, context: &FitContext<'_>) -> Result<Setting> {
+fn setting(config: &Config, case: Case, n: usize, context: &FitContext<'_>) -> Result<Setting> {
     let kernel = Kernel::parse(case.kernel)?;
     let [a, b] = case.interval;
-    let mut rng = Rng::new(plan.seed).fork(n as u64);
+    let mut rng = Rng::new(config.seed).fork(n as u64);
     let mut draw = |n: usize| Array2::from_shape_simple_fn((n, 1), || a + (b - a) * rng.uniform());
     let (x, held_out) = (draw(n), draw(HELD_OUT));
     let problem =
-        Problem { context: FitContext { seed: plan.seed, ..*context }, ..Problem::new(&kernel, x.view(), plan.k) };
+        Problem { context: FitContext { seed: config.seed, ..*context }, ..Problem::new(&kernel, x.view(), config.k) };
     let exact = exact(&problem, &held_out)?;
-    let population = Population::on_interval(&kernel, case.interval, plan.k)?;
+    let population = Population::on_interval(&kernel, case.interval, config.k)?;
     let grid = Array2::from_shape_fn((GRID, 1), |(i, _)| a + (b - a) * i as f64 / (GRID - 1) as f64);
     let [at_points, at_grid] = [exact.transform(x.view())?, exact.transform(grid.view())?];
     let reference = Reference { x: x.view(), grid: grid.view(), exact, at_points, at_grid, population };
     let (mut attempts, mut unsuited) = (vec![], vec![]);
-    for contestant in plan.contestants() {
+    for contestant in config.contestants() {
         let attempt = |method: &dyn Method| {
-            reference.judge(&contestant, &Spectrum::fit(method, &problem, Some(held_out.view()))?)
+            reference.compare(&contestant, &Spectrum::fit(method, &problem, Some(held_out.view()))?)
         };
         let mut found = match attempt(contestant.method.as_ref()) {
             Ok(found) => found,
@@ -248,13 +249,13 @@ fn setting(plan: &Plan, case: Case, n: usize, context: &FitContext<'_>) -> Resul
     })
 }
 
-/// The exact pairs of the points: dense, or above a thousand points by Krylov to a tolerance that counts as exact here.
+/// The exact pairs of the points: by the dense method, or above 1024 points by Krylov iteration to a small tolerance.
 fn exact(problem: &Problem, held_out: &Array2<f64>) -> Result<Spectrum> {
     let method: &dyn Method = if problem.x.nrows() <= 1024 { &Exact } else { &Krylov { tolerance: 1e-8 } };
     Spectrum::fit(method, problem, Some(held_out.view()))
 }
 
-/// What attempts are held against.
+/// The reference solution that the methods are compared with.
 struct Reference<'a> {
     /// `[n, 1]`
     x: ArrayView2<'a, f64>,
@@ -269,7 +270,7 @@ struct Reference<'a> {
 }
 
 impl Reference<'_> {
-    fn judge(&self, contestant: &Contestant, found: &Spectrum) -> Result<Attempt> {
+    fn compare(&self, contestant: &Contestant, found: &Spectrum) -> Result<Attempt> {
         let Population { nodes, weights, values, .. } = &self.population;
         let raw = found.training().map(|training| training.raw_eigenvalues.clone());
         let errors = |exact: &[f64], function: Vec<Option<f64>>| Errors {
@@ -312,7 +313,7 @@ fn eigenvalue_errors(found: &[f64], exact: &[f64]) -> Vec<f64> {
     exact.iter().enumerate().map(|(j, &μ)| (found.get(j).unwrap_or(&0.0) - μ).abs() / scale(μ)).collect()
 }
 
-/// `Σ_i w_i a_i b_i`
+/// `Σ_i w_i a_i b_i`.
 fn inner(a: ArrayView1<f64>, b: ArrayView1<f64>, w: &[f64]) -> f64 {
     a.iter().zip(b).zip(w).map(|((a, b), w)| w * a * b).sum()
 }
@@ -333,27 +334,27 @@ fn function_errors(found: &Array2<f64>, exact: &Array2<f64>, w: &[f64], μ: &[f6
     (0..μ.len()).map(|j| (μ[j] > 0.0).then(|| error(j))).collect()
 }
 
-/// The error at which a pair counts as found, in eigenvalue and function.
+/// Largest error, in eigenvalue and in function, at which a pair counts as found.
 pub const FOUND: f64 = 1e-3;
 
 impl Attempt {
-    /// Whether validation preferred the untrained functions to all that training made of them.
-    pub fn was_in_vain(&self) -> bool {
+    /// Whether the method was trained, but validation kept the untrained functions.
+    pub fn kept_untrained(&self) -> bool {
         self.steps > 0 && self.kept == Some(0)
     }
 
-    /// How many of the leading pairs are right before the first that is not, against the spectrum of the points: both
-    /// errors at most [`FOUND`]. Where the eigenvalue is zero it must be said to be.
+    /// The number of leading pairs that are correct, before the first that is not: both errors, relative to the spectrum of
+    /// the points, are at most [`FOUND`]. An eigenvalue that is zero must be exactly zero.
     pub fn pairs_found(&self) -> usize {
         let Errors { eigenvalue, function, .. } = &self.to_points;
-        let right = |j: &usize| match function[*j] {
+        let correct = |j: &usize| match function[*j] {
             Some(function) => eigenvalue[*j] <= FOUND && function <= FOUND,
             None => self.eigenvalues[*j] == 0.0,
         };
-        (0..eigenvalue.len()).take_while(right).count()
+        (0..eigenvalue.len()).take_while(correct).count()
     }
 
-    /// Geometric mean of the errors of the functions against those of the points, none counted below 1e-12.
+    /// Geometric mean of the function errors relative to the points, each at least 1e-12.
     pub fn typical_function_error(&self) -> f64 {
         let logs: Vec<f64> = self.to_points.function.iter().flatten().map(|e| e.max(1e-12).ln()).collect();
         (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
@@ -371,42 +372,42 @@ impl Setting {
         ranking
     }
 
-    /// The best of the trained attempts and the best of those on random features.
+    /// The best trained attempt and the best one with random features.
     pub fn trained_and_random(&self) -> (Option<&Attempt>, Option<&Attempt>) {
         let ranking = self.ranking();
         let best = |family: Family| ranking.iter().copied().find(|a| a.family == family);
         (best(Family::Trained), best(Family::Random))
     }
 
-    /// Whether training beat random features: more pairs found, or as many and functions twice as close, and by functions
-    /// that were indeed trained.
+    /// Whether training was better than random features: more pairs found, or equally many and half the function error,
+    /// with functions that were trained.
     pub fn training_helped(&self) -> Option<bool> {
         let (Some(trained), Some(random)) = self.trained_and_random() else { return None };
         let closer = trained.typical_function_error() < 0.5 * random.typical_function_error();
         let (a, b) = (trained.pairs_found(), random.pairs_found());
-        Some(!trained.was_in_vain() && (a > b || (a == b && closer)))
+        Some(!trained.kept_untrained() && (a > b || (a == b && closer)))
     }
 
-    /// Who won, and whether training beat random features, in words.
+    /// The best method, and whether training was better than random features, in words.
     pub fn verdict(&self) -> String {
-        let told = |a: &Attempt| {
-            let kept = if a.was_in_vain() { "; validation kept its untrained functions" } else { "" };
+        let describe = |a: &Attempt| {
+            let kept = if a.kept_untrained() { "; validation kept its untrained functions" } else { "" };
             let (pairs, error) = (a.pairs_found(), a.typical_function_error());
             format!("{} ({pairs} pairs, typical function error {error:.0e}, {:.2} s{kept})", a.name, a.seconds)
         };
         let (ranking, (trained, random)) = (self.ranking(), self.trained_and_random());
-        let mut said = format!("{} at {} points: ", self.case.name, self.n);
-        said += &ranking.first().map_or("no method suits it".into(), |best| format!("best was {}", told(best)));
+        let mut text = format!("{} at {} points: ", self.case.name, self.n);
+        text += &ranking.first().map_or("no method supports it".into(), |best| format!("best was {}", describe(best)));
         if let (Some(trained), Some(random), Some(helped)) = (trained, random, self.training_helped()) {
             let outcome =
                 if helped { "training beat random features" } else { "training did not beat random features" };
-            said += &format!("; {outcome}: {} against {}", told(trained), told(random));
+            text += &format!("; {outcome}: {} against {}", describe(trained), describe(random));
         }
-        said
+        text
     }
 }
 
-/// What all settings show together, in words.
+/// The result over all settings, in words.
 pub fn verdict(settings: &[Setting]) -> String {
     let mut wins: Vec<(&str, usize)> = vec![];
     for best in settings.iter().filter_map(|s| s.ranking().first().copied()) {

@@ -1,13 +1,13 @@
-//! What the Gaussian process of a convolutional network sees in MNIST without labels: logistic regression on the values of
-//! its first eigenfunctions.
+//! The Gaussian process of a convolutional network on MNIST: logistic regression on the values of its first eigenfunctions,
+//! which are found without labels.
 //!
-//! The kernel is known by S drawn networks, `κ(x,x') = (1/S) Σ_s g(x,θ_s) g(x',θ_s)`, and its first k functions are found by
-//! NeuralEF, with its penalties as published and taken together, by Rayleigh–Ritz over the hidden units of a trained network,
-//! exactly, and by Nyström's method, all from the same numbers `F` `[S, n]`. Beside them stand the polynomial and the RBF kernel
-//! by Nyström's method. Which network is drawn is settled on training images alone.
+//! The kernel is given by S random networks, `κ(x,x') = (1/S) Σ_s g(x,θ_s) g(x',θ_s)`. Its first k functions are computed by
+//! NeuralEF (with the published penalties and with joint penalties), by Rayleigh–Ritz over the hidden units of a trained
+//! network, exactly, and by the Nyström method, all from the same samples `F` `[S, n]`. They are compared with the polynomial
+//! and the RBF kernel by the Nyström method. The architecture is chosen on training images only.
 
 use mercer::FitContext;
-use mercer::apply::Logistic;
+use mercer::apply::{Fit, Logistic, Predict};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, open};
 use mercer::kernel::Expression;
@@ -23,48 +23,48 @@ use ndarray::{Array2, ArrayView2, Axis, s};
 use serde::Serialize;
 use std::time::Instant;
 
-/// How much is run.
+/// Sizes, networks and seed of the experiment.
 #[derive(Clone, Debug, Serialize)]
-pub struct Plan {
-    /// Training images that are fitted, the first of the set.
+pub struct Config {
+    /// Number of training images that are fitted, the first of the data set.
     pub n: usize,
-    /// Test images.
+    /// Number of test images.
     pub test: usize,
-    /// S, every output of a drawn network counted.
+    /// S; each output of a random network counts as one sample.
     pub samples: usize,
-    /// Eigenfunctions.
+    /// Number of eigenfunctions.
     pub k: usize,
-    /// Networks that might be drawn.
+    /// Candidate architectures of the random networks.
     pub candidates: Vec<String>,
-    /// Training images on which each of them is fitted, and as many of the last ones on which it is judged.
+    /// Number of training images on which each candidate is fitted, and of validation images (the last training images).
     pub choice: usize,
     /// S of each candidate.
     pub choice_samples: usize,
-    /// The k networks of NeuralEF.
+    /// Architecture of NeuralEF's k networks.
     pub functions: String,
-    /// The network whose hidden units Ritz combines.
+    /// Architecture of the network whose hidden units Ritz combines.
     pub trunk: String,
-    /// NeuralEF's steps.
+    /// Training steps of NeuralEF.
     pub steps: u64,
-    /// Those of Ritz.
+    /// Training steps of Ritz.
     pub ritz_steps: u64,
-    /// Images of a batch.
+    /// Images per batch.
     pub batch: usize,
-    /// Landmarks of Nyström's method.
+    /// Number of landmarks of the Nyström method.
     pub landmarks: usize,
-    /// Of everything.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// Each of NeuralEF's functions: a network of its own. In a trunk that all share, Adam's steps are those of the first one.
+/// NeuralEF has one network per function. In a shared trunk, the first function would dominate Adam's steps.
 const FUNCTIONS: &str = "conv(16, 7, stride=4) bn relu flatten dense(32) bn relu dense(1) l2norm";
-/// Ritz solves for the last layer of one wider network.
+/// Ritz has one wider network, whose last layer is solved.
 const TRUNK: &str = "conv(32, 7, stride=4) relu flatten dense(128) sincos dense(1)";
 
-impl Plan {
-    /// The whole experiment, in minutes on two cores. Published are 60 000 images and 20 000 steps.
-    pub fn full(seed: u64) -> Plan {
-        Plan {
+impl Config {
+    /// The whole experiment, minutes on two cores. The published one has 60 000 images and 20 000 steps.
+    pub fn full(seed: u64) -> Config {
+        Config {
             n: 10_000,
             test: 10_000,
             samples: 2000,
@@ -82,17 +82,24 @@ impl Plan {
         }
     }
 
-    /// A small one, in seconds.
-    pub fn quick(seed: u64) -> Plan {
+    /// A small experiment, a few seconds.
+    pub fn quick(seed: u64) -> Config {
         let candidates = CANDIDATES[..2].iter().map(|net| (*net).to_owned()).collect();
-        let small =
-            Plan { n: 1500, test: 500, samples: 200, candidates, choice: 500, choice_samples: 100, ..Plan::full(seed) };
-        Plan { steps: 100, ritz_steps: 20, landmarks: 100, ..small }
+        let small = Config {
+            n: 1500,
+            test: 500,
+            samples: 200,
+            candidates,
+            choice: 500,
+            choice_samples: 100,
+            ..Config::full(seed)
+        };
+        Config { steps: 100, ritz_steps: 20, landmarks: 100, ..small }
     }
 }
 
-/// The networks that are tried: rectifiers and steps, filters of two sizes, pooled in two ways or with strides. Twenty outputs
-/// each, because the hidden layers are what takes time.
+/// The candidate networks: ReLU and erf, filters of two sizes, max or average pooling or strides. Each has twenty outputs,
+/// because the hidden layers take most of the time.
 const CANDIDATES: [&str; 5] = [
     "conv(16, 7, stride=2, b=0.3) relu maxpool(2) conv(32, 3, b=0.3) relu maxpool(2) flatten dense(20)",
     "conv(16, 5, stride=2, b=0.3) relu maxpool(2) conv(32, 3, b=0.3) relu maxpool(2) flatten dense(20)",
@@ -101,12 +108,12 @@ const CANDIDATES: [&str; 5] = [
     "conv(16, 5, stride=2, b=0.3) relu conv(32, 3, stride=2, b=0.3) relu flatten dense(20)",
 ];
 
-/// A candidate and what it came to.
+/// The result of a candidate network.
 #[derive(Clone, Debug, Serialize)]
 pub struct Candidate {
-    /// The network that is drawn.
+    /// Architecture of the network.
     pub net: String,
-    /// Share of right classes on the training images that were kept back, by exact functions.
+    /// Accuracy of the exact functions on the validation images.
     pub accuracy: f64,
     /// Multiply-adds of one network on one image.
     pub multiply_adds: usize,
@@ -114,24 +121,24 @@ pub struct Candidate {
     pub captured: f64,
 }
 
-/// A method and what it came to.
+/// The result of a method.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The method.
+    /// Name of the method.
     pub method: &'static str,
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: &'static str,
-    /// Share of right classes among the test images.
+    /// Accuracy on the test images.
     pub accuracy: f64,
-    /// The same among the images that were fitted.
+    /// Accuracy on the fitted images.
     pub fitted: f64,
-    /// Seconds to find the functions, those for the samples not among them.
+    /// Seconds to find the functions, without the time for the samples.
     pub seconds: f64,
-    /// Drawn networks that must be run on a new image.
+    /// Number of random networks to evaluate for a new image.
     pub networks: usize,
-    /// Multiply-adds for a new image, in all.
+    /// Multiply-adds for a new image.
     pub multiply_adds: usize,
-    /// Mean over the pairs of `‖Kψ − μψ‖/μ‖ψ‖` over the fitted images, each at most one.
+    /// Mean over the pairs of `min(1, ‖Kψ − μψ‖/μ‖ψ‖)` on the fitted images.
     pub residual: f64,
     /// `μ`, descending.
     pub eigenvalues: Vec<f64>,
@@ -140,20 +147,20 @@ pub struct Row {
     pub functions: Array2<f64>,
 }
 
-/// All that was found.
+/// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    /// The networks that were tried.
+    /// The candidate networks.
     pub candidates: Vec<Candidate>,
-    /// The one that was drawn.
+    /// The architecture that was chosen.
     pub net: String,
-    /// How many of it were drawn.
+    /// Number of random networks.
     pub networks: usize,
-    /// Seconds that they took on all images.
+    /// Seconds to evaluate them on all images.
     pub sampling_seconds: f64,
     /// Share of the kernel's trace in the k exact pairs.
     pub captured: f64,
-    /// One a method.
+    /// One row per method.
     pub rows: Vec<Row>,
     /// Classes of the test images.
     #[serde(skip)]
@@ -162,17 +169,17 @@ pub struct Found {
 
 /// Images and their classes; the first `n` are fitted.
 struct Images {
-    /// `[points, d]`, every pixel of mean zero over the fitted ones, and all together of mean square one.
+    /// `[points, d]`; over the fitted images each pixel has mean zero, and the mean square of all pixels is one.
     x: Array2<f64>,
     labels: Vec<usize>,
     n: usize,
 }
 
-/// Logistic regression's classes.
+/// Number of classes.
 const CLASSES: usize = 10;
 
 impl Images {
-    /// From images to fit and others.
+    /// From the images to fit and the other images.
     fn new(fit: &Dataset, other: &Dataset) -> Result<Images> {
         let mut labels = vec![];
         for set in [fit, other] {
@@ -181,10 +188,11 @@ impl Images {
                 _ => return Err(Error::input(format!("`{}` does not have {CLASSES} classes", set.name))),
             }
         }
-        let mut x = ndarray::concatenate(Axis(0), &[fit.x.view(), other.x.view()])
+        let fit_x = fit.x.to_f64();
+        let mut x = ndarray::concatenate(Axis(0), &[fit_x.view(), other.x.to_f64().view()])
             .map_err(|_| Error::input("the images differ in size"))?;
-        x -= &fit.x.mean_axis(Axis(0)).expect("there are images");
-        let square = x.slice(s![..fit.n(), ..]).iter().map(|v| v * v).sum::<f64>() / fit.x.len() as f64;
+        x -= &fit_x.mean_axis(Axis(0)).expect("there are images");
+        let square = x.slice(s![..fit.n(), ..]).iter().map(|v| v * v).sum::<f64>() / fit_x.len() as f64;
         x /= square.sqrt().max(f64::MIN_POSITIVE);
         Ok(Images { x, labels, n: fit.n() })
     }
@@ -193,31 +201,35 @@ impl Images {
         self.x.slice(s![..self.n, ..])
     }
 
-    /// Shares of right classes by logistic regression on ψ `[points, k]`: at the fitted images and at the others.
+    /// Accuracies of logistic regression on ψ `[points, k]`, on the fitted and on the other images.
     fn accuracies(&self, psi: ArrayView2<f64>) -> Result<[f64; 2]> {
         let (fit, other) = psi.split_at(Axis(0), self.n);
+        let target = |labels: &[usize]| Target::Classes {
+            labels: labels.to_vec(),
+            names: (0..CLASSES).map(|class| class.to_string()).collect(),
+        };
         let (fit_labels, other_labels) = self.labels.split_at(self.n);
-        let classifier = Logistic::default().fit(fit, fit_labels, CLASSES)?;
-        Ok([classifier.accuracy(fit, fit_labels)?, classifier.accuracy(other, other_labels)?])
+        let (fit_labels, other_labels) = (target(fit_labels), target(other_labels));
+        let classifier = Logistic::default().fit(fit, &fit_labels, &FitContext::default())?;
+        Ok([classifier.accuracy(fit, &fit_labels)?, classifier.accuracy(other, &other_labels)?])
     }
 }
 
-/// Rows `from..to` of the named set.
+/// The rows `range` of a data set.
 fn rows(set: &Dataset, range: std::ops::Range<usize>) -> Result<Dataset> {
     if range.end > set.n() {
-        return Err(Error::input(format!("`{}` has {} images; {} were asked for", set.name, set.n(), range.end)));
+        return Err(Error::input(format!("`{}` has {} images, but {} are needed", set.name, set.n(), range.end)));
     }
     Ok(set.select(&range.collect::<Vec<_>>()))
 }
 
-/// Images that networks see at the same time: few enough for the cache, enough to share the work of drawing, or enough to
-/// keep a GPU busy.
-fn together(device: Device) -> usize {
+/// Number of images that are evaluated at once: on the CPU few enough for the cache, on a GPU enough to keep it busy.
+fn images_at_once(device: Device) -> usize {
     if device == Device::Cpu { 1000 } else { 10_000 }
 }
 
-/// `Fᵀ` `[points, S]`: the numbers of an image side by side, because batches gather images. Every output of a network is a
-/// sample of its own. Outputs of one network are independent given its hidden layers only: S of them are worth fewer networks.
+/// `Fᵀ` `[points, S]`; the values of one image are contiguous, because batches gather images. Each output of a network is a
+/// sample. Outputs of one network share its hidden layers, so they carry less information than outputs of different networks.
 fn values_of_networks(
     net: &str,
     x: ArrayView2<f64>,
@@ -228,10 +240,11 @@ fn values_of_networks(
     let mut f = Array2::zeros((x.nrows(), samples));
     let (networks, c) = drawn(net, x.ncols(), samples)?;
     let device = context.device;
-    let (together, parts) = (together(device), x.nrows().div_ceil(together(device)));
-    let each = x.axis_chunks_iter(Axis(0), together).zip(f.axis_chunks_iter_mut(Axis(0), together));
+    let at_once = images_at_once(device);
+    let parts = x.nrows().div_ceil(at_once);
+    let each = x.axis_chunks_iter(Axis(0), at_once).zip(f.axis_chunks_iter_mut(Axis(0), at_once));
     for (part, (x, mut f)) in each.enumerate() {
-        context.progress.step("drawn networks", part, parts, "");
+        context.progress.step("random networks", part, parts, "");
         let pixels: Vec<f32> = x.iter().map(|v| *v as f32).collect();
         let pixels = Tensor::from_host(device, &[x.nrows(), x.ncols()], &pixels)?;
         sample_networks(net, &pixels, networks, seed, |s, values| {
@@ -243,12 +256,12 @@ fn values_of_networks(
     Ok(f)
 }
 
-/// Networks to draw for S samples, and outputs of each.
+/// Number of random networks for S samples, and number of outputs of each.
 fn drawn(net: &str, inputs: usize, samples: usize) -> Result<(usize, usize)> {
     let c = Network::parse(net, inputs, 1)?.outputs();
     match samples.is_multiple_of(c) {
         true => Ok((samples / c, c)),
-        false => Err(Error::input(format!("{samples} samples are no multiple of the {c} outputs of \"{net}\""))),
+        false => Err(Error::input(format!("{samples} samples are not a multiple of the {c} outputs of \"{net}\""))),
     }
 }
 
@@ -257,13 +270,13 @@ fn as_samples(f: ArrayView2<'_, f64>) -> FunctionSamples<'_> {
     f.reversed_axes().insert_axis(Axis(2)).into()
 }
 
-/// ψ `[points, k]` at all points by `ψ(x) = (1/nμ) Σ κ(x,x_i) ψ(x_i)`.
+/// ψ `[points, k]` at all points, `ψ(x) = (1/nμ) Σ κ(x,x_i) ψ(x_i)`.
 fn extended(found: &SampledSpectrum, f: &Array2<f64>) -> Result<Array2<f64>> {
     Ok(found.model.at_samples(&as_samples(f.view()))?.index_axis_move(Axis(1), 0))
 }
 
-/// Every candidate, by exact functions of training images and judged on other training images.
-pub fn candidates(plan: &Plan, train: &Dataset, context: &FitContext<'_>) -> Result<Vec<Candidate>> {
+/// Evaluates all candidates: exact functions are fitted on training images and validated on other training images.
+pub fn candidates(plan: &Config, train: &Dataset, context: &FitContext<'_>) -> Result<Vec<Candidate>> {
     let kept_back = train.n().saturating_sub(plan.choice).max(plan.choice)..train.n();
     let images = Images::new(&rows(train, 0..plan.choice)?, &rows(train, kept_back)?)?;
     let judge = |net: &String| {
@@ -280,11 +293,11 @@ pub fn candidates(plan: &Plan, train: &Dataset, context: &FitContext<'_>) -> Res
     plan.candidates.iter().map(judge).collect()
 }
 
-/// Of the exact pairs' residuals.
+/// Tolerance of the exact pairs.
 const TOLERANCE: f64 = 1e-6;
 
-/// The fitted images with their share of `Fᵀ` `[points, S]`.
-fn problem<'a>(plan: &Plan, images: &'a Images, f: &'a Array2<f64>) -> Samples<'a> {
+/// The fitted images with their rows of `Fᵀ` `[points, S]`.
+fn problem<'a>(plan: &Config, images: &'a Images, f: &'a Array2<f64>) -> Samples<'a> {
     Samples { f: as_samples(f.slice(s![..images.n, ..])), x: images.fitted(), factorised: false, k: plan.k }
 }
 
@@ -293,18 +306,19 @@ fn cost(net: &str, images: &Images) -> Result<usize> {
     Ok(Network::parse(net, images.x.ncols(), 1)?.multiply_adds())
 }
 
-/// MNIST from the folder `$MERCER_DATA`: chooses the network, draws S of it, and finds the functions by every method.
-pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
+/// Runs the experiment on MNIST from the folder `$MERCER_DATA`: chooses the architecture, samples random networks, and
+/// computes the functions by all methods.
+pub fn run(plan: &Config, context: &FitContext<'_>) -> Result<Found> {
     let read = |name: &str| open(name, &ReadOptions::default());
     let (train, test) = (read("mnist")?, read("mnist(part=test)")?);
     let tried = candidates(plan, &train, context)?;
     let best = tried.iter().max_by(|a, b| a.accuracy.total_cmp(&b.accuracy));
-    let net = best.ok_or_else(|| Error::input("there is no network to draw"))?.net.clone();
+    let net = best.ok_or_else(|| Error::input("there are no candidate networks"))?.net.clone();
     let images = Images::new(&rows(&train, 0..plan.n)?, &rows(&test, 0..plan.test)?)?;
     drop((train, test));
 
     let start = Instant::now();
-    // Other networks than those by which the architecture was chosen.
+    // A new seed: not the networks that were used to choose the architecture.
     let f = values_of_networks(&net, images.x.view(), plan.samples, plan.seed + 1, context)?;
     let sampling_seconds = start.elapsed().as_secs_f64();
     let (networks, _) = drawn(&net, images.x.ncols(), plan.samples)?;
@@ -319,7 +333,7 @@ pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
         method.architecture = Some(network.into());
         method.settings.steps = steps;
         method.settings.batch = plan.batch;
-        // The published recipe has no early end.
+        // The published method has no early stopping.
         method.settings.patience = usize::MAX;
         samples.neural(&method, &FitContext { seed: plan.seed, ..*context })
     };
@@ -350,18 +364,18 @@ pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
     })
 }
 
-/// What the methods share.
+/// The data shared by all methods.
 struct Experiment<'a> {
-    plan: &'a Plan,
+    plan: &'a Config,
     images: &'a Images,
-    /// How many were drawn.
+    /// Number of random networks.
     networks: usize,
-    /// Multiply-adds of all of them on one image, and of `F(x)ᵀW`.
+    /// Multiply-adds of all networks on one image, and of `F(x)ᵀW`.
     multiply_adds: usize,
 }
 
 impl Experiment<'_> {
-    /// The accuracies of ψ `[points, k]`; what it cost is left for the caller to say.
+    /// A row with the accuracies of ψ `[points, k]` and the cost of evaluating the random networks.
     fn row(
         &self,
         method: &'static str,
@@ -388,7 +402,7 @@ impl Experiment<'_> {
         })
     }
 
-    /// By networks that were trained, at all images: no drawn network is needed any more.
+    /// Trained networks, which need no random networks for new images.
     fn trained(&self, method: &'static str, found: &SampledSpectrum) -> Result<Row> {
         let psi = found.model.at_points(self.images.x.view())?.index_axis_move(Axis(1), 0);
         let row = self.row(method, &found.eigenvalues, &found.residuals, found.seconds, &psi)?;
@@ -424,7 +438,7 @@ impl Experiment<'_> {
         self.row("Nyström", &μ[..k], &residuals, seconds, &psi)
     }
 
-    /// Another kernel by Nyström's method with as many landmarks.
+    /// Another kernel by the Nyström method with the same number of landmarks.
     fn landmarks(&self, name: &'static str, kernel: &str, context: &FitContext<'_>) -> Result<Row> {
         let (x, plan) = (self.images.fitted(), self.plan);
         let kernel = Expression::parse(kernel)?.resolve(x, plan.seed)?;
@@ -451,15 +465,14 @@ fn residuals(operator: &LowRankOperator, psi: ArrayView2<f64>, μ: &[f64]) -> Re
     Ok(columns.map(one).map(Some).collect())
 }
 
-/// The share of right classes that is published for NeuralEF on the kernel of such a network, and those of Nyström's method on
-/// the polynomial and the RBF kernel.
+/// Published accuracies as `(method, kernel, accuracy)`.
 pub const PUBLISHED: [(&str, &str, f64); 3] =
     [("NeuralEF", "CNN-GP", 0.8498), ("Nyström", "polynomial", 0.7800), ("Nyström", "RBF", 0.7755)];
 
-/// NeuralEF with all penalties of a function taken together.
+/// Name of NeuralEF with joint penalties.
 pub const JOINT: &str = "joint NeuralEF";
 
-/// What was found, in a sentence.
+/// The result in one sentence.
 pub fn verdict(found: &Found) -> String {
     let percent = |share: f64| format!("{:.2} %", 100.0 * share);
     let of = |method: &str| found.rows.iter().find(|row| row.method == method);
@@ -468,8 +481,8 @@ pub fn verdict(found: &Found) -> String {
     let published = PUBLISHED[0].2;
     let side = if plain.accuracy >= published { "above" } else { "below" };
     format!(
-        "logistic regression on NeuralEF's {} functions of the CNN-GP kernel is right on {} of the test images, {side} the \
-         published {}, and on {} where a function's penalties are taken together; the best, {} ({}), on {}",
+        "logistic regression on NeuralEF's {} functions of the CNN-GP kernel has a test accuracy of {}, {side} the published \
+         {}, and of {} with joint penalties; the best, {} ({}), has {}",
         plain.eigenvalues.len(),
         percent(plain.accuracy),
         percent(published),

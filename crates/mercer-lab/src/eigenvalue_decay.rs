@@ -1,8 +1,8 @@
-//! How fast the eigenvalues of a kernel fall, and that they follow the dimension of the data, not of the space around it.
+//! The eigenvalues of a kernel decay at a rate that depends on the dimension of the data, not on that of the ambient space.
 //!
-//! For an RBF on d-dimensional data, `log μ_j` falls like `j^{1/d}` (on bounded data faster still, by a logarithm, which
-//! bends the line down). Data on a curve or a sheet in ten dimensions has the spectrum of one or two dimensions. A
-//! polynomial kernel of degree p in d dimensions stops altogether, at rank `C(d+p, p)`.
+//! For an RBF on d-dimensional data, `log μ_j` falls like `j^{1/d}` (on bounded data faster by a logarithm, which bends the
+//! line down). Data on a curve or a sheet in ten dimensions has the spectrum of one- or two-dimensional data. A polynomial
+//! kernel of degree p in d dimensions has finite rank `C(d+p, p)`.
 
 use mercer::FitContext;
 use mercer::Result;
@@ -15,33 +15,33 @@ use mercer::rng::Rng;
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
 
-/// Dimension of the space that the sheets are embedded in.
+/// Dimension of the space in which the sheets are embedded.
 const AMBIENT: usize = 10;
-/// Eigenvalues below this share of the largest are rounding.
+/// Eigenvalues below this share of the largest are rounding error.
 const FLOOR: f64 = 1e-12;
-/// Random points tell about an eighth of as many eigenvalues well; the rest bend down for want of points.
-const TOLD: usize = 8;
+/// n random points determine about n/8 eigenvalues well; the others are too small.
+const POINTS_PER_EIGENVALUE: usize = 8;
 
-/// One data set under one kernel.
+/// The spectrum of one kernel on one data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// A few words for a legend.
+    /// Name for the legend.
     pub name: String,
     /// Dimension of the data.
     pub intrinsic: usize,
-    /// Dimension of the space.
+    /// Dimension of the ambient space.
     pub ambient: usize,
-    /// ℓ of the RBF.
+    /// Lengthscale of the RBF.
     pub lengthscale: f64,
-    /// `μ_j` of `K/n`, descending, those above rounding.
+    /// `μ_j` of `K/n`, descending, without those that are rounding error.
     pub eigenvalues: Vec<f64>,
-    /// The line through `log μ_j` against `j^{1/d}` for the intrinsic d.
+    /// The line fitted to `log μ_j` against `j^{1/d}` for the intrinsic d.
     pub line: Decay,
     /// The same for the ambient D.
     pub ambient_line: Decay,
-    /// The whole number d for which the line is straightest.
+    /// The integer d for which R² of the line is largest.
     pub straightest: usize,
-    /// What it shows, in words.
+    /// The result in words.
     pub verdict: String,
 }
 
@@ -54,16 +54,16 @@ pub struct PolynomialRank {
     pub degree: usize,
     /// `C(d+p, p)`
     pub expected: usize,
-    /// Eigenvalues that are told from zero.
+    /// Number of eigenvalues that are not numerically zero.
     pub found: usize,
-    /// What it shows, in words.
+    /// The result in words.
     pub verdict: String,
 }
 
-/// The whole experiment.
+/// The result of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Points of each data set.
+    /// Number of points of each data set.
     pub n: usize,
     /// Uniform cubes of dimension 1, 2 and 3, smooth embeddings of them into ten dimensions, and the ten-dimensional cube.
     pub dimensions: Vec<Series>,
@@ -71,18 +71,18 @@ pub struct Report {
     pub lengthscales: Vec<Series>,
     /// Polynomial kernels.
     pub ranks: Vec<PolynomialRank>,
-    /// What the dimensions show together.
+    /// The result over all dimensions, in words.
     pub dimension_verdict: String,
-    /// What the lengthscales show together.
+    /// The result over all lengthscales, in words.
     pub lengthscale_verdict: String,
 }
 
-/// Runs the experiment on `n` points a data set, at least 200 of them.
+/// Runs the experiment with `n` points per data set, at least 200.
 pub fn run(n: usize, seed: u64, context: &FitContext<'_>) -> Result<Report> {
     const LENGTHSCALES: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
     if n < 200 {
         return Err(mercer::Error::input(format!(
-            "the eigenvalue decay needs at least 200 points a data set, got {n}"
+            "the eigenvalue decay needs at least 200 points per data set, got {n}"
         )));
     }
     let total = 7 + 2 * LENGTHSCALES.len() + 1;
@@ -127,7 +127,7 @@ fn uniform_cube(n: usize, d: usize, rng: &mut Rng) -> Array2<f64> {
     Array2::from_shape_simple_fn((n, d), || 2.0 * rng.uniform() - 1.0)
 }
 
-/// A smooth sheet: coordinates `u` `[n, d]` to `2√(2/D) cos(uW + b)` `[n, D]`, W normal and b uniform.
+/// Points on a smooth sheet: `2√(2/D) cos(uW + b)` `[n, D]` for coordinates `u` `[n, d]`, with W normal and b uniform.
 fn embedded(u: ArrayView2<f64>, ambient: usize, rng: &mut Rng) -> Array2<f64> {
     let w = Array2::from_shape_simple_fn((u.ncols(), ambient), || rng.normal());
     let b = Array2::from_shape_simple_fn((1, ambient), || std::f64::consts::TAU * rng.uniform());
@@ -144,8 +144,8 @@ fn series(name: &str, x: ArrayView2<f64>, intrinsic: usize, lengthscale: f64) ->
     let ambient = x.ncols();
     let μ = eigenvalues(&Kernel::parse(&format!("rbf({lengthscale})"))?, x)?;
     let μ = &μ[..numerical_rank(&μ, FLOOR)];
-    let told = &μ[..μ.len().min(x.nrows() / TOLD)];
-    let at = |d: usize| decay(told, d as f64, FLOOR);
+    let accurate = &μ[..μ.len().min(x.nrows() / POINTS_PER_EIGENVALUE)];
+    let at = |d: usize| decay(accurate, d as f64, FLOOR);
     let (line, ambient_line) = (at(intrinsic)?, at(ambient)?);
     let mut straightest = (1, f64::NEG_INFINITY);
     for d in 1..=AMBIENT {
@@ -169,19 +169,19 @@ fn series(name: &str, x: ArrayView2<f64>, intrinsic: usize, lengthscale: f64) ->
 }
 
 fn verdict(intrinsic: usize, ambient: usize, line: &Decay, ambient_line: &Decay) -> String {
-    let own = format!("log μ_j against j^(1/{intrinsic}) is a line with R² = {:.4}", line.r2);
+    let line_fit = format!("log μ_j against j^(1/{intrinsic}) is a line with R² = {:.4}", line.r2);
     if intrinsic == ambient {
-        return format!("{own}, rate {:.2}", line.rate);
+        return format!("{line_fit}, rate {:.2}", line.rate);
     }
     let (word, other) = if line.r2 > ambient_line.r2 {
         ("follows the dimension of the data", "only")
     } else {
         ("does not follow the dimension of the data", "but")
     };
-    format!("{own}, against j^(1/{ambient}) {other} with {:.4}: the spectrum {word}", ambient_line.r2)
+    format!("{line_fit}, against j^(1/{ambient}) {other} with {:.4}: the spectrum {word}", ambient_line.r2)
 }
 
-/// How many eigenvalues are above a millionth of the largest.
+/// Number of eigenvalues above a millionth of the largest.
 fn above_millionth(series: &Series) -> usize {
     numerical_rank(&series.eigenvalues, 1e-6)
 }
@@ -200,7 +200,7 @@ fn dimension_verdict(all: &[Series]) -> String {
     )
 }
 
-/// The law `exp(−Cℓ²j^{1/d})` would have the rate grow like ℓ²; on bounded data it grows like log ℓ.
+/// By the law `exp(−Cℓ²j^{1/d})` the rate would grow like ℓ²; on bounded data it grows like log ℓ.
 fn lengthscale_verdict(all: &[Series]) -> String {
     let of = |d: usize| all.iter().filter(move |s| s.intrinsic == d);
     let grows = |d: usize| of(d).zip(of(d).skip(1)).all(|(a, b)| b.line.rate > a.line.rate);
@@ -223,17 +223,17 @@ fn lengthscale_verdict(all: &[Series]) -> String {
     )
 }
 
-/// The eigenvalues of `(x·x' + 1)^p` on points `[n, d]` that are told from zero.
+/// The rank of `(x·x' + 1)^p` on points `[n, d]`: the number of eigenvalues that are not numerically zero.
 fn polynomial_rank(x: ArrayView2<f64>, degree: usize) -> Result<PolynomialRank> {
     let d = x.ncols();
     let μ = eigenvalues(&Kernel::parse(&format!("poly(degree={degree}, offset=1)"))?, x)?;
     let (expected, found) = (binomial(d + degree, degree), numerical_rank(&μ, FLOOR));
-    let word = if expected == found { "as it must be" } else { "which differs" };
+    let word = if expected == found { "as expected" } else { "which differs" };
     let verdict = format!("degree {degree}, d = {d}: rank {found}, C({}, {degree}) = {expected}, {word}", d + degree);
     Ok(PolynomialRank { dimension: d, degree, expected, found, verdict })
 }
 
-/// `C(n, k)`
+/// `C(n, k)`.
 fn binomial(n: usize, k: usize) -> usize {
     (1..=k).fold(1, |c, i| c * (n - k + i) / i)
 }
@@ -241,7 +241,6 @@ fn binomial(n: usize, k: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mercer::spectrum::Silent;
 
     #[test]
     fn binomials() {
@@ -250,13 +249,13 @@ mod tests {
 
     #[test]
     fn spectra_follow_the_dimension_of_the_data() {
-        let report = run(500, 0, &Silent).unwrap();
+        let report = run(500, 0, &FitContext::default()).unwrap();
         let sheets: Vec<&Series> = report.dimensions.iter().filter(|s| s.intrinsic < s.ambient).collect();
         assert_eq!(sheets.len(), 3);
         for s in &sheets {
             assert!(s.line.r2 > s.ambient_line.r2 + 0.01 && s.line.r2 > 0.95, "{}", s.verdict);
         }
-        // Higher dimensions fall more slowly.
+        // The decay is slower in higher dimensions.
         let counts: Vec<usize> = sheets.iter().map(|s| above_millionth(s)).collect();
         assert!(counts[0] * 3 < counts[1] && counts[1] * 2 < counts[2], "{counts:?}");
         for d in [1, 2] {
@@ -264,6 +263,6 @@ mod tests {
             assert!(of.windows(2).all(|w| w[1].line.rate > w[0].line.rate));
         }
         assert!(report.ranks.iter().all(|r| r.found == r.expected), "{:?}", report.ranks);
-        assert!(run(50, 0, &Silent).is_err());
+        assert!(run(50, 0, &FitContext::default()).is_err());
     }
 }

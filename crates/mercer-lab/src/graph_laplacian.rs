@@ -1,33 +1,32 @@
 //! Neural eigenfunctions of a graph: the smallest eigenvalues of the random-walk Laplacian `I − D⁻¹W` of a neighbour graph,
-//! by the same loop as kernels, beside those of the dense matrix.
+//! computed by the same training loop as for kernels and compared with those of the dense matrix.
 
 use mercer::FitContext;
 use mercer::Result;
-use mercer::apply::NeighbourGraph;
 use mercer::compute::Device;
 use mercer::data::generate;
 use mercer::linalg::eigh;
-use mercer::operator::Operator;
+use mercer::operator::{NeighbourGraph, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{FunctionOperator, GraphLaplacian, Kind, Settings, rayleigh_ritz, train};
 use ndarray::{Array2, Axis};
 use serde::Serialize;
 use std::time::Instant;
 
-/// What was found.
+/// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Points of the graph, two interleaved half circles.
+    /// Number of points of the graph, on two interleaved half circles.
     pub n: usize,
-    /// Neighbours of a point.
+    /// Neighbours of each point.
     pub neighbours: usize,
-    /// Eigenvalues of the dense matrix, ascending; as many zeros as the graph has components.
+    /// Eigenvalues of the dense matrix, ascending, with one zero for each component of the graph.
     pub exact: Vec<f64>,
-    /// One a method.
+    /// The results of the methods.
     pub methods: Vec<Found>,
 }
 
-/// What one method found.
+/// The result of one method.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     /// Name of the objective.
@@ -36,22 +35,22 @@ pub struct Found {
     pub eigenvalues: Vec<f64>,
     /// Training steps.
     pub steps: u64,
-    /// Seconds of training and finish.
+    /// Seconds of training and of the final Rayleigh–Ritz step.
     pub seconds: f64,
 }
 
 impl Found {
-    /// The largest gap to the exact eigenvalues, as a share of the largest of them.
+    /// The largest difference to the exact eigenvalues, relative to the largest of them.
     pub fn worst(&self, exact: &[f64]) -> f64 {
         let gaps = self.eigenvalues.iter().zip(exact).map(|(a, b)| (a - b).abs());
         gaps.fold(0.0, f64::max) / exact.last().copied().unwrap_or(1.0)
     }
 }
 
-/// The `k` smallest eigenvalues for `n` points, each objective with `steps` training steps (Ritz a tenth).
+/// The `k` smallest eigenvalues for `n` points, by all objectives with `steps` training steps (Ritz: a tenth of them).
 pub fn run(n: usize, k: usize, steps: u64, seed: u64, context: &FitContext<'_>) -> Result<Report> {
     const NEIGHBOURS: usize = 12;
-    let x = generate::moons(n, 0.05, seed)?.x;
+    let x = generate::moons(n, 0.05, seed)?.x.into_f64();
     let graph = NeighbourGraph::new(x.view(), NEIGHBOURS);
     let mut methods = vec![];
     for (method, kind) in Kind::ALL {
@@ -86,11 +85,10 @@ fn dense_spectrum(graph: &NeighbourGraph, k: usize) -> Result<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mercer::spectrum::Silent;
 
     #[test]
     fn every_method_approaches_the_dense_spectrum_from_above() {
-        let report = run(200, 4, 300, 0, &Silent).unwrap();
+        let report = run(200, 4, 300, 0, &FitContext::default()).unwrap();
         assert!(report.exact[0].abs() < 1e-12);
         for found in &report.methods {
             let above = found.eigenvalues.iter().zip(&report.exact).all(|(a, b)| *a > b - 1e-6);

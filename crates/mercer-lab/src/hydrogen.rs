@@ -1,4 +1,4 @@
-//! Hydrogen in the plane: `H = −Δ − 1/|x|`, energies `−1/(2n+1)²`, each `2n + 1` times.
+//! Hydrogen in the plane: `H = −Δ − 1/|x|`, energies `−1/(2n+1)²` with multiplicity `2n + 1`.
 
 use super::bound_states::{self, BoundStates, Budget, Contender, System};
 use mercer::FitContext;
@@ -12,17 +12,17 @@ pub fn energies(k: usize) -> Vec<f64> {
 
 /// The operator, with `K = −H`.
 ///
-/// Points come from two exponentials, a core and a tail that falls half as fast as the square of the `k`-th state, with
-/// the charge's cusp at the origin; no state is written into them.
+/// Points are drawn from two exponentials: a core with the cusp of the charge at the origin, and a tail that decays half as
+/// fast as the square of the `k`-th state. The density contains no exact state.
 pub fn operator(k: usize) -> Result<Schroedinger> {
-    // ψ² of level n falls as exp(−2r/(2n+1)), and 2n+1 = |E|^{−1/2}.
+    // ψ² of level n decays as exp(−2r/(2n+1)), and 2n+1 = |E|^{−1/2}.
     let longest = energies(k).last().map_or(1.0, |e| 1.0 / e.abs().sqrt());
     let guide = Exponentials::with_cusp(1.0, 0.485, longest.max(2.0))?;
     let potential = |x: &[f64]| -1.0 / x[0].hypot(x[1]).max(1e-10);
     Schroedinger::new("−Δ − 1/|x|", Box::new(potential), Box::new(guide), 0.0, 1.0)
 }
 
-/// The budget of the published comparison's size.
+/// A budget of the size of the published comparison.
 pub fn budget() -> Budget {
     Budget {
         steps: 2000,
@@ -35,7 +35,7 @@ pub fn budget() -> Budget {
     }
 }
 
-/// A budget for 36 states, up to n = 5: wider units, a longer scale.
+/// A budget for 36 states, up to n = 5: a wider network with a longer scale.
 pub fn many_states() -> Budget {
     Budget {
         networks: "radial(scale=4) dense(32, w=2) sincos dense(32) sincos dense(1)".into(),
@@ -44,7 +44,7 @@ pub fn many_states() -> Budget {
     }
 }
 
-/// The first `k` energies by every contender.
+/// The first `k` energies by all contenders.
 pub fn run(k: usize, contenders: &[Contender], budget: &Budget, context: &FitContext<'_>) -> Result<BoundStates> {
     let system = System {
         name: "Hydrogen in the plane, H = −Δ − 1/|x|",

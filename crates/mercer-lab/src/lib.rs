@@ -1,4 +1,4 @@
-//! The laboratory: one experiment a file, each returning plain numbers and a verdict in words.
+//! Experiments, one per file. Each returns numbers and a verdict in words.
 
 pub mod bound_states;
 pub mod classic_kernels;

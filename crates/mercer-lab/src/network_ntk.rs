@@ -1,9 +1,8 @@
-//! The empirical NTK of a trained network on airplanes and automobiles, and what a few functions can say of it at images that
-//! nobody has fitted.
+//! The empirical NTK of a trained network on airplanes and automobiles, approximated at test images by a few functions.
 //!
-//! The network has one output here, `g(x)` = logit(automobile) − logit(airplane), and `Θ(x,x') = ∂_θg(x)·∂_θg(x')` over all its
-//! weights, batch norms folded. The truth at test images is Θ itself, by each layer's structured derivatives. The methods see the
-//! training images alone, and there the sampled kernel `FᵀF/S`, `F_s(x) = ∂_θg(x)·v_s` for S random signs `v_s`.
+//! The network is reduced to one output, `g(x)` = logit(automobile) − logit(airplane), and `Θ(x,x') = ∂_θg(x)·∂_θg(x')` over all
+//! weights, with batch norms folded. The reference is Θ at test images, by the structured derivatives of each layer. The methods
+//! use the training images only, with the sampled kernel `FᵀF/S`, `F_s(x) = ∂_θg(x)·v_s` for S random sign vectors `v_s`.
 
 use mercer::FitContext;
 use mercer::classifier::{Classifier, Labelled, Settings, train};
@@ -20,39 +19,39 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// How much is run.
+/// Network, sizes and seed of the experiment.
 #[derive(Clone, Debug, Serialize)]
-pub struct Plan {
-    /// A file with a trained network ([`Classifier::load`]); without it, [`Plan::architecture`] is trained.
+pub struct Config {
+    /// A file with a trained network ([`Classifier::load`]); without it, [`Config::architecture`] is trained.
     pub file: Option<PathBuf>,
-    /// The network that is trained where none is given.
+    /// The network that is trained if no file is given.
     pub architecture: String,
-    /// Images that it learns.
+    /// Number of images that it is trained on.
     pub learnt: usize,
-    /// Times that it sees them.
+    /// Training epochs.
     pub epochs: u64,
-    /// Training images whose kernel is fitted.
+    /// Number of training images whose kernel is fitted.
     pub train: usize,
-    /// Test images at which the kernel is compared.
+    /// Number of test images at which the kernels are compared.
     pub test: usize,
-    /// S
+    /// Number S of random directions.
     pub directions: usize,
-    /// Eigenfunctions, random features and landmarks.
+    /// Number of eigenfunctions, of random features and of landmarks.
     pub k: usize,
-    /// The networks that NeuralEF trains.
+    /// Architecture of NeuralEF's networks.
     pub functions: String,
-    /// Steps of NeuralEF.
+    /// Training steps of NeuralEF.
     pub steps: u64,
-    /// Images of a batch of NeuralEF.
+    /// Batch size of NeuralEF.
     pub batch: usize,
-    /// Of everything.
+    /// Random seed.
     pub seed: u64,
 }
 
-impl Plan {
+impl Config {
     /// The whole experiment.
-    pub fn full(seed: u64) -> Plan {
-        Plan {
+    pub fn full(seed: u64) -> Config {
+        Config {
             file: None,
             architecture: "conv(16, 3, stride=2) bn relu conv(32, 3, stride=2) bn relu conv(32, 3, stride=2) bn relu \
                            gap dense(2)"
@@ -72,83 +71,92 @@ impl Plan {
         }
     }
 
-    /// A small one, in seconds.
-    pub fn quick(seed: u64) -> Plan {
-        Plan { learnt: 600, epochs: 3, train: 200, test: 60, directions: 200, steps: 60, batch: 64, ..Plan::full(seed) }
+    /// A small experiment, a few seconds.
+    pub fn quick(seed: u64) -> Config {
+        Config {
+            learnt: 600,
+            epochs: 3,
+            train: 200,
+            test: 60,
+            directions: 200,
+            steps: 60,
+            batch: 64,
+            ..Config::full(seed)
+        }
     }
 }
 
 /// One approximation of the kernel at the test images.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its name.
+    /// Name of the approximation.
     pub name: String,
     /// `‖K̂ − K‖/‖K‖` in the Frobenius norm.
     pub error: f64,
     /// The same without the diagonal.
     pub off_diagonal: f64,
-    /// What a new image costs, in words.
+    /// The passes that a new image needs, in words.
     pub passes: String,
-    /// The same in multiply-adds.
+    /// Multiply-adds for a new image.
     pub multiply_adds: usize,
 }
 
-/// What was found.
+/// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    /// The network, norms folded.
+    /// The network with batch norms folded.
     pub net: String,
-    /// Its parameters.
+    /// Number of parameters of the network.
     pub parameters: usize,
-    /// The share of the test images for which g has the right sign.
+    /// Accuracy of the network (sign of g) on the test images.
     pub accuracy: f64,
     /// The approximations.
     pub rows: Vec<Row>,
-    /// Top eigenvalues of the sampled kernel over the training images.
+    /// Largest eigenvalues of the sampled kernel on the training images.
     pub exact: Vec<f64>,
-    /// Those that NeuralEF ends with.
+    /// NeuralEF's eigenvalues.
     pub neural: Vec<f64>,
-    /// The share of the sampled kernel's trace in the k exact pairs.
+    /// Share of the sampled kernel's trace in the k exact pairs.
     pub captured: f64,
-    /// How many test images are airplanes; they come first.
+    /// Number of airplanes among the test images; they come first.
     pub airplanes: usize,
-    /// Seconds: the network, the truth, the directions, NeuralEF.
+    /// Seconds for the network, the reference, the directions and NeuralEF.
     pub seconds: [f64; 4],
     /// Θ at the test images `[n, n]`.
     #[serde(skip)]
     pub truth: Array2<f64>,
-    /// NeuralEF's kernel there.
+    /// NeuralEF's kernel at the test images.
     #[serde(skip)]
     pub by_functions: Array2<f64>,
-    /// That of k random features.
+    /// The kernel of k random features at the test images.
     #[serde(skip)]
     pub by_features: Array2<f64>,
 }
 
-/// The two classes, in the order of the pictures.
+/// The two classes, in the order of the images.
 pub const CLASSES: [&str; 2] = ["airplane", "automobile"];
 
-/// Runs it on the current device.
-pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
+/// Runs the experiment on the device of `context`.
+pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let device = context.device;
-    if plan.train < plan.k || plan.test < plan.k || plan.directions < plan.k {
+    if config.train < config.k || config.test < config.k || config.directions < config.k {
         return Err(Error::input(format!(
             "{} training images, {} test images and {} directions are too few for {} functions",
-            plan.train, plan.test, plan.directions, plan.k
+            config.train, config.test, config.directions, config.k
         )));
     }
     let start = Instant::now();
-    let (classifier, fit, test) = trained(plan, device, context)?;
+    let (classifier, fit, test) = trained(config, device, context)?;
     let network_seconds = start.elapsed().as_secs_f64();
     let pair = pair_of_logits(&classifier)?;
     let (net, theta) = classifier.network.fold(&classifier.parameters)?;
     let ntk = EmpiricalNtk::new(&net, &theta)?;
 
-    // The truth, and what Nyström wants of Θ: its values between the test images and a few landmarks.
+    // The reference, and the values of Θ at test images and landmarks that Nyström needs.
     let (start, x) = (Instant::now(), on_device(&classifier, test.x.view(), device)?);
     context.progress.step("the kernel at the test images", 0, 1, "");
     let truth = of_difference(&ntk, &x, None, pair)?;
-    let chosen = Rng::new(plan.seed).fork(5).sample(plan.train, plan.k);
+    let chosen = Rng::new(config.seed).fork(5).sample(config.train, config.k);
     let landmarks = on_device(&classifier, fit.x.select(Axis(0), &chosen).view(), device)?;
     let across = of_difference(&ntk, &x, Some(&landmarks), pair)?;
     let among = of_difference(&ntk, &landmarks, None, pair)?;
@@ -156,26 +164,26 @@ pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
 
     let start = Instant::now();
     let all = concatenate(Axis(0), &[fit.x.view(), test.x.view()]).expect("rows of equal length");
-    let f = derivatives(&ntk, &net, &on_device(&classifier, all.view(), device)?, pair, plan, context)?;
+    let f = derivatives(&ntk, &net, &on_device(&classifier, all.view(), device)?, pair, config, context)?;
     let direction_seconds = start.elapsed().as_secs_f64();
-    let (f_fit, f_test) = (f.slice(s![.., ..plan.train, ..]), f.slice(s![.., plan.train.., ..]));
+    let (f_fit, f_test) = (f.slice(s![.., ..config.train, ..]), f.slice(s![.., config.train.., ..]));
 
-    let problem = Samples { f: f_fit.into(), x: fit.x.view(), factorised: false, k: plan.k };
-    let exact = problem.krylov(1e-6, &FitContext { seed: plan.seed, ..*context })?;
+    let problem = Samples { f: f_fit.into(), x: fit.x.view(), factorised: false, k: config.k };
+    let exact = problem.krylov(1e-6, &FitContext { seed: config.seed, ..*context })?;
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
-    method.architecture = Some(plan.functions.clone());
-    (method.settings.steps, method.settings.batch) = (plan.steps, plan.batch);
-    let neural = problem.neural(&method, &FitContext { seed: plan.seed, ..*context })?;
+    method.architecture = Some(config.functions.clone());
+    (method.settings.steps, method.settings.batch) = (config.steps, config.batch);
+    let neural = problem.neural(&method, &FitContext { seed: config.seed, ..*context })?;
 
     let columns = |functions: Array3<f64>| functions.index_axis(Axis(1), 0).to_owned();
     let by_functions = of_pairs(&neural.eigenvalues, &columns(neural.model.at_points(test.x.view())?));
     let by_extension = of_pairs(&exact.eigenvalues, &columns(exact.model.at_samples(&f_test.into())?));
     let features = f_test.index_axis(Axis(2), 0);
-    let by_features = of_features(features.slice(s![..plan.k, ..]));
+    let by_features = of_features(features.slice(s![..config.k, ..]));
 
-    // A tangent takes every product of the forward pass twice, a gradient too.
-    let (own, k, count) = (net.multiply_adds(), plan.k, plan.directions);
-    let functions = Network::parse(&plan.functions, net.inputs(), k)?.multiply_adds();
+    // A JVP costs two forward passes, and so does a gradient.
+    let (forward, k, count) = (net.multiply_adds(), config.k, config.directions);
+    let functions = Network::parse(&config.functions, net.inputs(), k)?.multiply_adds();
     let row = |name: String, kernel: &Array2<f64>, passes: String, multiply_adds: usize| Row {
         error: relative_error(kernel, &truth, true),
         off_diagonal: relative_error(kernel, &truth, false),
@@ -186,23 +194,23 @@ pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
     let along = |s: usize| format!("1 forward pass and {s} along directions");
     let rows = vec![
         row(format!("NeuralEF, k = {k}"), &by_functions, format!("{k} forward passes of its networks"), functions),
-        row(format!("random features, S = {k}"), &by_features, along(k), (2 * k + 1) * own),
+        row(format!("random features, S = {k}"), &by_features, along(k), (2 * k + 1) * forward),
         row(
             format!("Nyström, {k} landmarks"),
             &nystroem(&across, &among)?,
             format!("1 forward and 1 backward pass, {k} stored gradients"),
-            3 * own + k * net.parameters(),
+            3 * forward + k * net.parameters(),
         ),
-        row(format!("exact top {k} of FᵀF/S, extended"), &by_extension, along(count), (2 * count + 1) * own),
-        row(format!("random features, S = {count}"), &of_features(features), along(count), (2 * count + 1) * own),
-        row(format!("the best of rank {k}, from Θ itself"), &best_of_rank(&truth, k)?, "all of Θ".into(), 3 * own),
+        row(format!("exact top {k} of FᵀF/S, extended"), &by_extension, along(count), (2 * count + 1) * forward),
+        row(format!("random features, S = {count}"), &of_features(features), along(count), (2 * count + 1) * forward),
+        row(format!("best of rank {k}, from Θ itself"), &best_of_rank(&truth, k)?, "all of Θ".into(), 3 * forward),
     ];
     let logits = classifier.logits(test.x.view())?;
-    let right = (0..test.n()).filter(|&i| (logits[[i, pair[1]]] > logits[[i, pair[0]]]) == (test.labels[i] == 1));
+    let correct = (0..test.n()).filter(|&i| (logits[[i, pair[1]]] > logits[[i, pair[0]]]) == (test.labels[i] == 1));
     Ok(Found {
         net: net.expression(),
         parameters: net.trained(),
-        accuracy: right.count() as f64 / test.n() as f64,
+        accuracy: correct.count() as f64 / test.n() as f64,
         rows,
         captured: exact.eigenvalues.iter().sum::<f64>() / exact.trace,
         exact: exact.eigenvalues.clone(),
@@ -215,19 +223,19 @@ pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
     })
 }
 
-/// The network, the images that are fitted and those of the test.
-fn trained(plan: &Plan, device: Device, context: &FitContext<'_>) -> Result<(Classifier, Labelled, Labelled)> {
+/// The network, the images to fit and the test images.
+fn trained(config: &Config, device: Device, context: &FitContext<'_>) -> Result<(Classifier, Labelled, Labelled)> {
     let folder = folder()?;
-    let learnt = if plan.file.is_some() { plan.train } else { plan.learnt.max(plan.train) };
+    let learnt = if config.file.is_some() { config.train } else { config.learnt.max(config.train) };
     let batches: Vec<PathBuf> = (1..=5).map(|i| folder.join(format!("data_batch_{i}.bin"))).collect();
     context.progress.step("reading CIFAR-10", 0, 1, "");
     let all = two_classes(&batches, learnt)?;
-    let test = two_classes(&[folder.join("test_batch.bin")], plan.test)?;
-    let classifier = match &plan.file {
+    let test = two_classes(&[folder.join("test_batch.bin")], config.test)?;
+    let classifier = match &config.file {
         Some(file) => Classifier::load(file, device, None)?,
         None => {
-            let start = Classifier::new(&plan.architecture, &all, device, plan.seed)?;
-            let settings = Settings { epochs: plan.epochs, augment: true, seed: plan.seed, ..Settings::default() };
+            let start = Classifier::new(&config.architecture, &all, device, config.seed)?;
+            let settings = Settings { epochs: config.epochs, augment: true, seed: config.seed, ..Settings::default() };
             train(start, &all, None, &settings, context, &|_| ())?.classifier
         }
     };
@@ -238,11 +246,11 @@ fn trained(plan: &Plan, device: Device, context: &FitContext<'_>) -> Result<(Cla
             all.d()
         )));
     }
-    let fit = first_of_each(&all, plan.train);
+    let fit = first_of_each(&all, config.train);
     Ok((classifier, fit, test))
 }
 
-/// The folder with CIFAR-10.
+/// The folder that contains CIFAR-10.
 fn folder() -> Result<PathBuf> {
     let folder = std::env::var_os("MERCER_DATA").filter(|v| !v.is_empty()).map(|v| Path::new(&v).join("cifar-10"));
     folder.filter(|folder| folder.join("data_batch_1.bin").is_file()).ok_or_else(|| {
@@ -253,7 +261,7 @@ fn folder() -> Result<PathBuf> {
     })
 }
 
-/// The first `n` images of the two classes, equally many of each and sorted by class; files are read until there are enough.
+/// The first `n` images of the two classes, equally many of each, sorted by class. Files are read until there are enough.
 fn two_classes(files: &[PathBuf], n: usize) -> Result<Labelled> {
     let mut found: Vec<[Array2<f64>; 2]> = Vec::new();
     let count = |found: &[[Array2<f64>; 2]], c: usize| found.iter().map(|f| f[c].nrows()).sum::<usize>();
@@ -273,7 +281,7 @@ fn two_classes(files: &[PathBuf], n: usize) -> Result<Labelled> {
     let have = [0, 1].map(|c| count(&found, c).min(wanted[c]));
     if have != wanted {
         return Err(Error::input(format!(
-            "{n} airplanes and automobiles were asked for; CIFAR-10 has {} there",
+            "{n} airplanes and automobiles are needed, but the files of CIFAR-10 have {}",
             count(&found, 0) + count(&found, 1)
         )));
     }
@@ -286,7 +294,7 @@ fn two_classes(files: &[PathBuf], n: usize) -> Result<Labelled> {
     Ok(Labelled { x, labels, classes: CLASSES.map(String::from).to_vec(), image: Some([3, 32, 32]) })
 }
 
-/// The first `n`, equally many of each class, of images sorted by class.
+/// The first `n` of images that are sorted by class, equally many of each class.
 fn first_of_each(all: &Labelled, n: usize) -> Labelled {
     let second = all.labels.iter().filter(|l| **l == 0).count();
     let rows: Vec<usize> = (0..n.div_ceil(2)).chain(second..second + n / 2).collect();
@@ -294,13 +302,13 @@ fn first_of_each(all: &Labelled, n: usize) -> Labelled {
     Labelled { x: all.x.select(Axis(0), &rows), labels, classes: all.classes.clone(), image: all.image }
 }
 
-/// Where the logits of the two classes are among the outputs.
+/// The indices of the two classes among the outputs of the network.
 fn pair_of_logits(classifier: &Classifier) -> Result<[usize; 2]> {
-    let place = |class: &str| classifier.classes.iter().position(|c| c == class);
-    match CLASSES.map(place) {
+    let index = |class: &str| classifier.classes.iter().position(|c| c == class);
+    match CLASSES.map(index) {
         [Some(a), Some(b)] => Ok([a, b]),
         _ => Err(Error::input(format!(
-            "the network must know the classes airplane and automobile; it knows {}",
+            "the network must have the classes airplane and automobile; it has {}",
             classifier.classes.join(", ")
         ))),
     }
@@ -310,7 +318,7 @@ fn on_device(classifier: &Classifier, x: ArrayView2<f64>, device: Device) -> Res
     Tensor::from_host(device, &[x.nrows(), x.ncols()], &classifier.standardizer.apply(x))
 }
 
-/// Θ of `g = g_b − g_a` `[n, m]`: `Θ_aa − Θ_ab − Θ_ba + Θ_bb`.
+/// Θ `[n, m]` of `g = g_b − g_a`: `Θ_aa − Θ_ab − Θ_ba + Θ_bb`.
 fn of_difference(ntk: &EmpiricalNtk, x: &Tensor, other: Option<&Tensor>, pair: [usize; 2]) -> Result<Array2<f64>> {
     let theta = x.device().enter(|| ntk.exact(x, other, &pair))?;
     let (n, m, ..) = theta.dim();
@@ -320,25 +328,25 @@ fn of_difference(ntk: &EmpiricalNtk, x: &Tensor, other: Option<&Tensor>, pair: [
     }))
 }
 
-/// Bytes that a pass over a block of points may take.
+/// Largest memory of a pass over a block of points, in bytes.
 const PASS: usize = 8 << 30;
 
-/// `F_s(x_n) = ∂_θg(x_n)·v_s` `[S, n, 1]`. Products are in TF32 where the device has it: its error, a thousandth, is far below that
-/// of S directions.
+/// `F_s(x_n) = ∂_θg(x_n)·v_s` `[S, n, 1]`. Products are in TF32 if the device has it; its relative error of 1e-3 is far below the
+/// error of S random directions.
 fn derivatives(
     ntk: &EmpiricalNtk,
     net: &Network,
     x: &Tensor,
     [a, b]: [usize; 2],
-    plan: &Plan,
+    config: &Config,
     context: &FitContext<'_>,
 ) -> Result<Array3<f64>> {
     let (n, c, device) = (x.shape()[0], net.outputs(), x.device());
-    let seed = Rng::new(plan.seed).fork(2).next_u64();
-    let directions = Directions { count: plan.directions, law: Law::Rademacher, derivative: Derivative::Exact, seed };
-    // A residual block keeps what its layers put out, several times its own output.
+    let seed = Rng::new(config.seed).fork(2).next_u64();
+    let directions = Directions { count: config.directions, law: Law::Rademacher, derivative: Derivative::Exact, seed };
+    // A residual block stores the outputs of its layers, which are several times as large as its own output.
     let block = (PASS / (8 * net.bytes_per_point())).clamp(1, n);
-    let mut f = Array3::zeros((plan.directions, n, 1));
+    let mut f = Array3::zeros((config.directions, n, 1));
     for start in (0..n).step_by(block) {
         let rows: Vec<usize> = (start..n.min(start + block)).collect();
         let mut points = Tensor::zeros(device, &[0])?;
@@ -347,7 +355,7 @@ fn derivatives(
         device.with_tf32(true, || {
             device.enter(|| {
                 ntk.directions(&points, &directions, |s, values| {
-                    context.progress.step(&format!("directions at {end} of {n} images"), s + 1, plan.directions, "");
+                    context.progress.step(&format!("directions at {end} of {n} images"), s + 1, config.directions, "");
                     let to = f.slice_mut(s![s, start..end, 0]).into_iter();
                     to.zip(values.chunks_exact(c)).for_each(|(f, v)| *f = f64::from(v[b]) - f64::from(v[a]));
                     Ok(())
@@ -378,13 +386,13 @@ fn nystroem(across: &Array2<f64>, among: &Array2<f64>) -> Result<Array2<f64>> {
     Ok(of_pairs(&inverse, &matmul(across.view(), vectors.view())))
 }
 
-/// The matrix of rank k nearest to `K`.
+/// The best approximation of `K` of rank k.
 fn best_of_rank(kernel: &Array2<f64>, k: usize) -> Result<Array2<f64>> {
     let (values, vectors) = eigh(Device::Cpu, kernel.view())?;
     Ok(of_pairs(&values[..k], &vectors.slice(s![.., ..k]).to_owned()))
 }
 
-/// `‖K̂ − K‖/‖K‖`, over all entries or those off the diagonal.
+/// `‖K̂ − K‖/‖K‖` over all entries, or only those off the diagonal.
 fn relative_error(kernel: &Array2<f64>, truth: &Array2<f64>, diagonal: bool) -> f64 {
     let sum = |value: &dyn Fn(f64, f64) -> f64| -> f64 {
         let entries = kernel.indexed_iter().zip(truth).filter(|(((i, j), _), _)| diagonal || i != j);
@@ -393,21 +401,21 @@ fn relative_error(kernel: &Array2<f64>, truth: &Array2<f64>, diagonal: bool) -> 
     (sum(&|k, t| k - t) / sum(&|_, t| t)).sqrt()
 }
 
-/// What was found, in a sentence.
-pub fn verdict(plan: &Plan, found: &Found) -> String {
+/// The result in one sentence.
+pub fn verdict(config: &Config, found: &Found) -> String {
     let error = |i: usize| found.rows[i].error;
     format!(
-        "at {} test images the empirical NTK is met to {:.3} (relative Frobenius error) by {} functions of NeuralEF and to {:.3} \
-         by {} random features; Nyström with {} landmarks meets it to {:.3}, and {:.3} is the best that rank {} can do",
-        plan.test,
+        "at {} test images the relative Frobenius error of the empirical NTK is {:.3} with {} functions of NeuralEF and {:.3} \
+         with {} random features; it is {:.3} for Nyström with {} landmarks, and at best {:.3} for rank {}",
+        config.test,
         error(0),
-        plan.k,
+        config.k,
         error(1),
-        plan.k,
-        plan.k,
+        config.k,
         error(2),
+        config.k,
         error(5),
-        plan.k
+        config.k
     )
 }
 
@@ -416,21 +424,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_and_approximations_are_what_they_say() {
+    fn errors_and_approximations_follow_their_formulas() {
         let f = ndarray::array![[1.0, 2.0, 0.5], [0.0, 1.0, -1.0]];
         let kernel = of_features(f.view());
         assert!((kernel[[0, 1]] - 1.0).abs() < 1e-15 && (kernel[[1, 2]] - 0.0).abs() < 1e-15);
-        // Two functions span a kernel of rank two; landmarks 0 and 1 find all of it.
+        // The kernel has rank two, so rank two and two landmarks both reproduce it.
         let best = best_of_rank(&kernel, 2).unwrap();
         let by_landmarks =
             nystroem(&kernel.slice(s![.., ..2]).to_owned(), &kernel.slice(s![..2, ..2]).to_owned()).unwrap();
         for all in [best, by_landmarks] {
             assert!(relative_error(&all, &kernel, true) < 1e-12);
         }
-        let nothing = Array2::zeros((3, 3));
-        assert_eq!(relative_error(&nothing, &kernel, true), 1.0);
-        let mut bent = kernel.clone();
-        bent[[1, 1]] = 7.0;
-        assert_eq!(relative_error(&bent, &kernel, false), 0.0);
+        let zero = Array2::zeros((3, 3));
+        assert_eq!(relative_error(&zero, &kernel, true), 1.0);
+        let mut changed = kernel.clone();
+        changed[[1, 1]] = 7.0;
+        assert_eq!(relative_error(&changed, &kernel, false), 0.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The harmonic oscillator in the plane: `H = −Δ + |x|²`, energies `2n + 2`, each `n + 1` times.
+//! The harmonic oscillator in the plane: `H = −Δ + |x|²`, energies `2n + 2` with multiplicity `n + 1`.
 
 use super::bound_states::{self, BoundStates, Budget, Contender, System};
 use mercer::FitContext;
@@ -10,10 +10,9 @@ pub fn energies(k: usize) -> Vec<f64> {
     (0..).flat_map(|n| std::iter::repeat_n(2.0 * n as f64 + 2.0, n + 1)).take(k).collect()
 }
 
-/// The operator, with points from the normal distribution, and `K = (E − H)/E` for the energy `E` two levels above the
-/// `k`-th.
+/// The operator `K = (E − H)/E`, with the energy `E` two levels above the `k`-th, and points from a normal distribution.
 ///
-/// The guide is wider than the ground state's square (whose width is `1/√2`), so that no state is written into it.
+/// The density of the points is wider than the square of the ground state (width `1/√2`), so it contains no exact state.
 pub fn operator(k: usize) -> Result<Schroedinger> {
     let above = energies(k).last().copied().unwrap_or(2.0) + 4.0;
     let potential = |x: &[f64]| x.iter().map(|x| x * x).sum();
@@ -21,7 +20,7 @@ pub fn operator(k: usize) -> Result<Schroedinger> {
     Schroedinger::new("−Δ + |x|²", Box::new(potential), Box::new(guide), above, above)
 }
 
-/// The budget of the published comparison's size.
+/// A budget of the size of the published comparison.
 pub fn budget() -> Budget {
     Budget {
         steps: 2000,
@@ -34,7 +33,7 @@ pub fn budget() -> Budget {
     }
 }
 
-/// The first `k` energies by every contender.
+/// The first `k` energies by all contenders.
 pub fn run(k: usize, contenders: &[Contender], budget: &Budget, context: &FitContext<'_>) -> Result<BoundStates> {
     let system = System {
         name: "Harmonic oscillator in the plane, H = −Δ + |x|²",

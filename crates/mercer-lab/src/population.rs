@@ -1,4 +1,4 @@
-//! The spectrum of a kernel under the distribution itself, not under points drawn from it.
+//! The spectrum of a kernel with respect to a distribution, instead of points drawn from it.
 
 use mercer::Result;
 use mercer::compute::Device;
@@ -7,8 +7,8 @@ use mercer::linalg::{eigh, matmul};
 use mercer::operator::{gram, gram_cross};
 use ndarray::{Array2, ArrayView2, Axis};
 
-/// Eigenpairs of a kernel under the uniform distribution on an interval, by Gauss–Legendre quadrature. For a smooth
-/// kernel they are exact to rounding.
+/// Eigenpairs of a kernel with respect to the uniform distribution on an interval, by Gauss–Legendre quadrature. For a
+/// smooth kernel they are exact to rounding.
 ///
 /// ```
 /// use mercer::kernel::Kernel;
@@ -19,22 +19,22 @@ use ndarray::{Array2, ArrayView2, Axis};
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub struct Population {
-    /// `μ_j`, descending; zero where rounding hides them.
+    /// `μ_j`, descending; those below rounding error are zero.
     pub eigenvalues: Vec<f64>,
     /// Nodes `[m, 1]` of the quadrature.
     pub nodes: Array2<f64>,
-    /// Their weights `[m]`, which sum to one.
+    /// Weights `[m]` of the nodes; they sum to one.
     pub weights: Vec<f64>,
-    /// `ψ_j` at the nodes `[m, k]`; zero where `μ_j` is.
+    /// `ψ_j` at the nodes `[m, k]`; zero if `μ_j` is zero.
     pub values: Array2<f64>,
     kernel: Kernel,
 }
 
-/// Enough for the kernels here: with 40 nodes or 64 the same digits come out.
+/// Number of nodes, enough for the kernels here: 40 nodes give the same digits.
 const NODES: usize = 64;
 
 impl Population {
-    /// The `k` leading pairs under the uniform distribution on `[a, b]`.
+    /// The `k` leading pairs for the uniform distribution on `[a, b]`.
     ///
     /// `E[κ(x,x')ψ(x')] ≈ Σ_i w_i κ(x,z_i) ψ(z_i)`, so that `√W K √W v = μ v` with `ψ(z_i) = v_i/√w_i`.
     pub fn on_interval(kernel: &Kernel, [a, b]: [f64; 2], k: usize) -> Result<Population> {
@@ -71,7 +71,7 @@ impl Population {
     }
 }
 
-/// Nodes and weights of Gauss–Legendre quadrature on `[−1, 1]`: the zeros of `P_m` by Newton's method, and
+/// Nodes and weights of Gauss–Legendre quadrature on `[−1, 1]`: the zeros of `P_m`, by Newton's method, and
 /// `w = 2/((1−z²) P'_m(z)²)`.
 pub fn gauss_legendre(m: usize) -> (Vec<f64>, Vec<f64>) {
     // P_m and P'_m by the recurrence (j+1) P_{j+1} = (2j+1) z P_j − j P_{j−1}.

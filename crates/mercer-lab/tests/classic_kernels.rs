@@ -1,10 +1,10 @@
 //! The classic kernels by every method: the laboratory's own figures must be right before anything is read off them.
 
-use mercer::spectrum::Silent;
-use mercer_lab::classic_kernels::{Family, Plan, Setting, run};
+use mercer::FitContext;
+use mercer_lab::classic_kernels::{Config, Family, Setting, run};
 
 fn settings() -> Vec<Setting> {
-    run(&Plan { sizes: vec![300], ..Plan::quick(1) }, &Silent).unwrap()
+    run(&Config { sizes: vec![300], ..Config::quick(1) }, &FitContext::default()).unwrap()
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Equal cost must be equal, and the figures must be those of certified spectra.
 
-use mercer::spectrum::Silent;
-use mercer_lab::inference_cost::{Plan, Point, run};
+use mercer::FitContext;
+use mercer_lab::inference_cost::{Config, Point, run};
 
 #[test]
 fn methods_of_equal_cost_are_compared_on_points_they_have_not_seen() {
-    let plan = Plan { budgets: vec![1500, 6000], ..Plan::quick(0) };
-    let report = run(&plan, &Silent).unwrap();
+    let config = Config { budgets: vec![1500, 6000], ..Config::quick(0) };
+    let report = run(&config, &FitContext::default()).unwrap();
     eprintln!("{}", report.verdict);
-    for (budget, points) in plan.budgets.iter().zip(&report.points) {
+    for (budget, points) in config.budgets.iter().zip(&report.points) {
         assert_eq!(points.len(), 6);
         for p in points {
             eprintln!(
@@ -37,7 +37,7 @@ fn methods_of_equal_cost_are_compared_on_points_they_have_not_seen() {
 
 #[test]
 fn data_that_is_too_small_is_refused() {
-    let plan = Plan { n: 1700, held_out: 200, ..Plan::quick(0) };
-    let error = run(&plan, &Silent).unwrap_err().to_string();
+    let config = Config { n: 1700, held_out: 200, ..Config::quick(0) };
+    let error = run(&config, &FitContext::default()).unwrap_err().to_string();
     assert!(error.contains("1797") && error.contains("1900"), "{error}");
 }

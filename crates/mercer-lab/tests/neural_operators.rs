@@ -5,7 +5,7 @@ use mercer::apply::NeighbourGraph;
 use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::data::generate;
 use mercer::linalg::eigh;
-use mercer::operator::{FunctionSamples, LowRankOperator, Operator};
+use mercer::operator::{FunctionSamples, LowRankOperator, NeighbourGraph, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
     Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, Neural, OnData, Pairs, Points,
@@ -210,7 +210,7 @@ fn samples(x: &Array2<f64>, count: usize) -> Array3<f64> {
 #[test]
 fn kernels_of_matrices_have_the_spectrum_of_their_dense_matrix() {
     let (n, count, k) = (300, 60, 5);
-    let x = generate::uniform(n, -2.0, 2.0, 1).unwrap().x;
+    let x = generate::uniform(n, -2.0, 2.0, 1).unwrap().x.into_f64();
     let f = samples(&x, count);
     let flat = f.to_shape((count, 2 * n)).unwrap().to_owned();
     let dense = flat.t().dot(&flat) / (count * 2 * n) as f64;
@@ -242,7 +242,7 @@ fn kernels_of_matrices_have_the_spectrum_of_their_dense_matrix() {
 #[test]
 fn a_batch_estimates_the_matrix_valued_form_without_bias() {
     let n = 12;
-    let x = generate::uniform(n, -2.0, 2.0, 2).unwrap().x;
+    let x = generate::uniform(n, -2.0, 2.0, 2).unwrap().x.into_f64();
     let f = operator_of(&samples(&x, 30)).unwrap();
     let operator = OnData::operator(&f, x.view(), 2).unwrap();
     let mut functions = Functions::networks("dense(8) tanh dense(2)", 1, 2, false, Device::Cpu, &Rng::new(8)).unwrap();
@@ -264,7 +264,7 @@ fn a_batch_estimates_the_matrix_valued_form_without_bias() {
 #[test]
 fn the_factorised_kernel_is_the_mean_over_outputs() {
     let (n, count, k) = (200, 40, 4);
-    let x = generate::uniform(n, -2.0, 2.0, 3).unwrap().x;
+    let x = generate::uniform(n, -2.0, 2.0, 3).unwrap().x.into_f64();
     let f = samples(&x, count);
     let of_output = |c: usize| {
         let f = f.slice(s![.., .., c]);
@@ -284,7 +284,7 @@ fn the_factorised_kernel_is_the_mean_over_outputs() {
 #[test]
 fn spectra_of_samples_agree_with_the_dense_matrix() {
     let (n, count, k) = (150, 60, 5);
-    let x = generate::uniform(n, -2.0, 2.0, 4).unwrap().x;
+    let x = generate::uniform(n, -2.0, 2.0, 4).unwrap().x.into_f64();
     let f = samples(&x, count);
     for (factorised, size) in [(false, 2 * n), (true, n)] {
         let flat = match factorised {
@@ -326,7 +326,7 @@ fn spectra_of_samples_agree_with_the_dense_matrix() {
 
 #[test]
 fn samples_that_do_not_fit_are_refused() {
-    let x = generate::uniform(4, -1.0, 1.0, 0).unwrap().x;
+    let x = generate::uniform(4, -1.0, 1.0, 0).unwrap().x.into_f64();
     let fail = |f: Array3<f64>| {
         let made = operator_of(&f).and_then(|f| OnData::operator(&f, x.view(), 3).map(drop));
         made.err().unwrap().to_string()
@@ -341,7 +341,7 @@ fn samples_that_do_not_fit_are_refused() {
 #[test]
 fn the_graph_laplacian_has_the_spectrum_of_its_dense_matrix() {
     let (n, k) = (240, 6);
-    let x = generate::moons(n, 0.05, 1).unwrap().x;
+    let x = generate::moons(n, 0.05, 1).unwrap().x.into_f64();
     let graph = NeighbourGraph::new(x.view(), 12);
     let all: Vec<usize> = (0..n).collect();
     let w = graph.block(&all, &all).unwrap();

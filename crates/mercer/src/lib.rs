@@ -20,11 +20,12 @@
 //! use mercer::{data, kernel::Expression, spectrum::{Krylov, Problem, Spectrum}};
 //!
 //! let (fit, held_out) = data::open("digits", &Default::default())?.split(0.1, 0)?;
-//! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(fit.x.view(), 0)?;
-//! let problem = Problem::new(&kernel, fit.x.view(), 5);
-//! let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(held_out.x.view()))?;
+//! let (x, new) = (fit.x.to_f64(), held_out.x.to_f64());
+//! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(x.view(), 0)?;
+//! let problem = Problem::new(&kernel, x.view(), 5);
+//! let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(new.view()))?;
 //! assert!(spectrum.certificate.worst_residual() < 1e-5);
-//! let z = spectrum.transform(held_out.x.view())?; // ψ at new points
+//! let z = spectrum.transform(new.view())?; // ψ at new points
 //! assert_eq!(z.dim(), (held_out.n(), 5));
 //! # Ok::<(), mercer::Error>(())
 //! ```
@@ -40,4 +41,4 @@ pub mod spectrum;
 mod training;
 
 pub use context::{FitContext, Progress, Silent};
-pub use mercer_engine::{Error, Result, compute, error, linalg, net, rng, simd, special};
+pub use mercer_engine::{Error, Result, compute, error, linalg, net, rng, simd, special, syntax};

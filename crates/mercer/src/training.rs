@@ -2,7 +2,7 @@
 
 use crate::model::Bundle;
 use crate::{Error, FitContext, Result};
-use ndarray::ArrayView2;
+use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -264,7 +264,7 @@ impl<'a> Run<'a> {
 
 /// The state of a run at one step, in memory (to go back to) and in a file (to resume from).
 #[derive(Clone, Debug, Default)]
-struct Checkpoint(Bundle);
+struct Checkpoint(Bundle<'static>);
 
 impl Checkpoint {
     /// Reads a file, which must be the checkpoint of the run of this identity.
@@ -287,7 +287,7 @@ impl Checkpoint {
 /// Puts numbers into a checkpoint; double precision keeps them exactly.
 pub(crate) fn put_numbers(bundle: &mut Bundle, name: &str, numbers: &[f32]) {
     let wide: Vec<f64> = numbers.iter().copied().map(f64::from).collect();
-    bundle.put(name, ArrayView2::from_shape((1, wide.len()), &wide).expect("one row"));
+    bundle.put(name, Array2::from_shape_vec((1, wide.len()), wide).expect("one row"));
 }
 
 /// Takes them out again.

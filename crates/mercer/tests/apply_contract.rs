@@ -1,215 +1,303 @@
-//! What every estimator owes its user: clear errors for bad input, and a file that predicts the same.
+//! The contract of every estimator: shapes, clear errors for bad input, files that give the same results, no dependence on the
+//! order of the points, the same result for the same seed.
 
 use mercer::apply::{
-    Affinity, Alpha, DiffusionMaps, FitContext, FittedDiffusionMaps, FittedKernelPca, FittedLaplacianEigenmaps,
-    FittedNadarayaWatson, FittedRidge, FittedSpectralRidge, KernelPca, LaplacianEigenmaps, NadarayaWatson, Ridge,
-    RidgeSolver, Saved, SpectralRidge,
+    Affinity, Alpha, DiffusionMaps, Fit, Fitted, FittedKernelPca, FittedRidge, KernelPca, LaplacianEigenmaps, Logistic,
+    NadarayaWatson, Predict, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
 };
+use mercer::compute::Device;
 use mercer::data::{Scaler, Scaling, Target};
 use mercer::kernel::Kernel;
 use mercer::rng::Rng;
 use mercer::spectrum::{Exact, Problem, Spectrum};
-use mercer::{Error, Result};
-use ndarray::{Array2, ArrayView2};
+use mercer::{Error, FitContext, Result};
+use ndarray::{Array2, ArrayView2, Axis, s};
 use std::path::Path;
 
-type Predict = Box<dyn Fn(ArrayView2<f64>) -> Result<Array2<f64>>>;
-type Reload = Box<dyn Fn(&Path) -> Result<Predict>>;
+/// Fits the points with their targets or k coordinates, and saves the result where a path is given.
+type Estimator = Box<dyn Fn(ArrayView2<f64>, &Target, usize, Option<&Path>) -> Result<Fitted>>;
 
-/// A fitted estimator as the suite sees it: it predicts, and it is saved and read back.
-struct Fitted {
-    predict: Predict,
-    reload: Reload,
+/// What the suite knows of an estimator.
+struct Case {
+    name: &'static str,
+    estimator: Estimator,
+    /// Whether its targets may be numbers.
+    numbers: bool,
+    /// Whether it uses k.
+    coordinates: bool,
 }
 
-fn erase<F: Saved + 'static>(
-    fitted: F,
-    predict: impl Fn(&F, ArrayView2<f64>) -> Result<Array2<f64>> + Clone + 'static,
-) -> Fitted {
-    let fitted = std::rc::Rc::new(fitted);
-    let (again, predict_again) = (fitted.clone(), predict.clone());
-    Fitted {
-        predict: Box::new(move |x| predict(&fitted, x)),
-        reload: Box::new(move |path| {
-            again.save(path)?;
-            let (loaded, predict) = (F::load(path)?, predict_again.clone());
-            Ok(Box::new(move |x| predict(&loaded, x)))
-        }),
+impl Case {
+    fn fit(&self, x: ArrayView2<f64>, y: &Target, k: usize) -> Result<Fitted> {
+        (self.estimator)(x, y, k, None)
+    }
+
+    /// A target that it can learn, from the first coordinate of the points.
+    fn target(&self, x: &Array2<f64>) -> Target {
+        if self.numbers {
+            return Target::Values(x.column(0).mapv(f64::sin).to_vec());
+        }
+        let labels = x.column(0).iter().map(|v| usize::from(*v > -0.4) + usize::from(*v > 0.4)).collect();
+        Target::Classes { labels, names: ["a", "b", "c"].map(String::from).to_vec() }
+    }
+
+    fn message(&self, result: Result<Fitted>, what: &str) -> String {
+        match result {
+            Ok(_) => panic!("{} accepts {what}", self.name),
+            Err(error) => error.to_string(),
+        }
     }
 }
 
-type Fit = fn(ArrayView2<f64>, &Target, usize) -> Result<Fitted>;
+fn saved<F: Saved>(fitted: F, path: Option<&Path>) -> Result<F> {
+    path.map_or(Ok(()), |path| fitted.save(path))?;
+    Ok(fitted)
+}
+
+/// An estimator of coordinates, made for a k.
+fn embeds<E: Fit<Target = ()>>(name: &'static str, make: impl Fn(usize) -> E + 'static) -> Case
+where
+    E::Fitted: Transform + 'static,
+{
+    let estimator: Estimator = Box::new(move |x, _, k, path| {
+        Ok(Fitted::Transform(Box::new(saved(make(k).fit(x, &(), &FitContext::default())?, path)?)))
+    });
+    Case { name, estimator, numbers: true, coordinates: true }
+}
+
+/// An estimator of targets, made for points.
+fn predicts<E: Fit<Target = Target>>(name: &'static str, make: impl Fn(ArrayView2<f64>) -> Result<E> + 'static) -> Case
+where
+    E::Fitted: Predict + 'static,
+{
+    let estimator: Estimator = Box::new(move |x, y, _, path| {
+        Ok(Fitted::Predict(Box::new(saved(make(x)?.fit(x, y, &FitContext::default())?, path)?)))
+    });
+    Case { name, estimator, numbers: name != "logistic", coordinates: false }
+}
 
 fn rbf() -> Kernel {
     Kernel::parse("rbf(1.2)").unwrap()
 }
 
-/// Every estimator: from points, targets and k to a fitted value; those without targets or k ignore them.
-fn estimators() -> Vec<(&'static str, Fit)> {
+fn cases() -> Vec<Case> {
+    let laplacian =
+        |affinity: Affinity| move |k| LaplacianEigenmaps { k, affinity: affinity.clone(), ..Default::default() };
     vec![
-        ("kpca", |x, _, k| {
-            let fitted = KernelPca { k, ..Default::default() }.fit(&rbf(), x, &FitContext::default())?;
-            Ok(erase(fitted, FittedKernelPca::transform))
-        }),
-        ("laplacian", |x, _, k| {
-            let maps = LaplacianEigenmaps { k, affinity: Affinity::Kernel(rbf()), ..Default::default() };
-            Ok(erase(maps.fit(x, &FitContext::default())?, FittedLaplacianEigenmaps::transform))
-        }),
-        ("laplacian of neighbours", |x, _, k| {
-            let maps = LaplacianEigenmaps { k, affinity: Affinity::Neighbours(8), ..Default::default() };
-            Ok(erase(maps.fit(x, &FitContext::default())?, FittedLaplacianEigenmaps::transform))
-        }),
-        ("diffusion", |x, _, k| {
-            let maps = DiffusionMaps { k, ..Default::default() };
-            Ok(erase(maps.fit(&rbf(), x, &FitContext::default())?, FittedDiffusionMaps::transform))
-        }),
-        ("nadaraya-watson", |x, y, _| {
-            let fitted = NadarayaWatson::default().fit(&rbf(), x, y, &FitContext::default())?;
-            Ok(erase(fitted, |f: &FittedNadarayaWatson, x| Ok(f.scores(x)?.0)))
-        }),
-        ("ridge", |x, y, _| {
-            let fitted = Ridge::default().fit(&rbf(), x, y, &FitContext::default())?;
-            Ok(erase(fitted, FittedRidge::scores))
-        }),
-        ("ridge by conjugate gradients", |x, y, _| {
+        embeds("kpca", |k| KernelPca { k, ..KernelPca::new(rbf()) }),
+        embeds("laplacian", laplacian(Affinity::Kernel(rbf()))),
+        embeds("laplacian of neighbours", laplacian(Affinity::Neighbours(8))),
+        embeds("diffusion", |k| DiffusionMaps { k, ..DiffusionMaps::new(rbf()) }),
+        predicts("nadaraya-watson", |_| Ok(NadarayaWatson::new(rbf()))),
+        predicts("ridge", |_| Ok(Ridge::new(rbf()))),
+        predicts("ridge by conjugate gradients", |_| {
             let solver = RidgeSolver::conjugate_gradients(Default::default());
-            let fitted = Ridge { alpha: Alpha::Fixed(0.1), solver }.fit(&rbf(), x, y, &FitContext::default())?;
-            Ok(erase(fitted, FittedRidge::scores))
+            Ok(Ridge { kernel: rbf(), alpha: Alpha::Fixed(0.1), solver })
         }),
-        ("spectral ridge", |x, y, k| {
-            let spectrum = Spectrum::fit(&Exact, &Problem::new(&rbf(), x, k), None)?;
-            let fitted = SpectralRidge { alpha: Alpha::LeaveOneOut }.fit(spectrum, x, y)?;
-            Ok(erase(fitted, FittedSpectralRidge::scores))
+        predicts("logistic", |_| Ok(Logistic::default())),
+        predicts("spectral ridge", |x| {
+            let spectrum = Spectrum::fit(&Exact, &Problem::new(&rbf(), x, 3), None)?.into();
+            Ok(SpectralRidge { spectrum, alpha: Alpha::LeaveOneOut })
         }),
     ]
 }
 
-fn points(n: usize, seed: u64) -> (Array2<f64>, Target) {
-    let mut rng = Rng::new(seed);
-    let x = Array2::from_shape_simple_fn((n, 3), || rng.normal());
-    let y = Target::Values(x.column(0).mapv(f64::sin).to_vec());
-    (x, y)
-}
-
-fn uses_targets(name: &str) -> bool {
-    name.contains("ridge") || name.contains("nadaraya")
-}
-
-fn message(result: Result<Fitted>, name: &str, what: &str) -> String {
-    match result {
-        Ok(_) => panic!("{name} accepts {what}"),
-        Err(error) => error.to_string(),
+/// Scores or coordinates at new points.
+fn at(fitted: &Fitted, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    match fitted {
+        Fitted::Predict(fitted) => fitted.scores(x),
+        Fitted::Transform(fitted) => fitted.transform(x),
     }
+}
+
+fn points(n: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    Array2::from_shape_simple_fn((n, 3), || rng.normal())
+}
+
+fn worst(a: &Array2<f64>, b: &Array2<f64>) -> f64 {
+    assert_eq!(a.dim(), b.dim());
+    a.iter().zip(b).fold(0.0, |m, (a, b)| m.max((a - b).abs()))
 }
 
 #[test]
 fn answers_are_finite_and_have_a_row_for_each_point() {
-    let ((x, y), (new, _)) = (points(40, 1), points(7, 2));
-    for (name, fit) in estimators() {
-        let fitted = fit(x.view(), &y, 3).unwrap();
-        let z = (fitted.predict)(new.view()).unwrap();
-        assert_eq!(z.dim(), (7, if uses_targets(name) { 1 } else { 3 }), "{name}");
+    let (x, new) = (points(40, 1), points(7, 2));
+    for case in cases() {
+        let (name, y) = (case.name, case.target(&x));
+        let fitted = case.fit(x.view(), &y, 2).unwrap();
+        let z = at(&fitted, new.view()).unwrap();
+        assert_eq!(
+            z.dim(),
+            (
+                7,
+                if case.coordinates {
+                    2
+                } else if case.numbers {
+                    1
+                } else {
+                    3
+                }
+            ),
+            "{name}"
+        );
         assert!(z.iter().all(|v| v.is_finite()), "{name}");
-        assert_eq!((fitted.predict)(new.slice(ndarray::s![..0, ..])).unwrap().nrows(), 0, "{name}");
+        assert_eq!(at(&fitted, new.slice(s![..0, ..])).unwrap().nrows(), 0, "{name}");
         // The same seed gives the same bits.
-        assert_eq!((fit(x.view(), &y, 3).unwrap().predict)(new.view()).unwrap(), z, "{name}");
+        assert_eq!(at(&case.fit(x.view(), &y, 2).unwrap(), new.view()).unwrap(), z, "{name}");
+        let origin = match &fitted {
+            Fitted::Predict(fitted) => {
+                assert_eq!(fitted.predict(new.view()).unwrap(), fitted.decode(z.view()), "{name}");
+                fitted.origin()
+            }
+            Fitted::Transform(fitted) => {
+                assert_eq!((fitted.eigenvalues().len(), fitted.notes()), (2, &[][..]), "{name}");
+                fitted.origin()
+            }
+        };
+        assert_eq!((origin.n, origin.d), (40, 3), "{name}");
+    }
+}
+
+#[test]
+fn fitted_points_keep_their_coordinates() {
+    let x = points(40, 11);
+    // A graph of neighbours is not a function of two points, and is extended by averages only.
+    for case in cases().into_iter().filter(|case| case.coordinates && !case.name.contains("neighbours")) {
+        let Fitted::Transform(fitted) = case.fit(x.view(), &case.target(&x), 3).unwrap() else { unreachable!() };
+        let off = worst(&fitted.transform(x.view()).unwrap(), &fitted.embedding());
+        assert!(off < 1e-10, "{}: {off}", case.name);
+    }
+}
+
+#[test]
+fn the_order_of_the_points_does_not_matter() {
+    let (x, new) = (points(40, 12), points(6, 13));
+    let order = Rng::new(14).sample(40, 40);
+    for case in cases() {
+        let y = case.target(&x);
+        let fitted = at(&case.fit(x.view(), &y, 3).unwrap(), new.view()).unwrap();
+        let shuffled = case.fit(x.select(Axis(0), &order).view(), &y.select(&order), 3).unwrap();
+        let off = worst(&fitted, &at(&shuffled, new.view()).unwrap());
+        assert!(off < 1e-6, "{}: {off}", case.name);
     }
 }
 
 #[test]
 fn classes_have_a_column_each() {
-    let ((x, _), (new, _)) = (points(40, 3), points(7, 4));
+    let (x, new) = (points(40, 3), points(7, 4));
     let names = ["a", "b", "c"].map(String::from).to_vec();
     let y = Target::Classes { labels: (0..40).map(|i| i % 3).collect(), names };
-    for (name, fit) in estimators().into_iter().filter(|(name, _)| uses_targets(name)) {
-        assert_eq!((fit(x.view(), &y, 3).unwrap().predict)(new.view()).unwrap().dim(), (7, 3), "{name}");
+    for case in cases().into_iter().filter(|case| !case.coordinates) {
+        assert_eq!(at(&case.fit(x.view(), &y, 3).unwrap(), new.view()).unwrap().dim(), (7, 3), "{}", case.name);
     }
 }
 
 #[test]
-fn bad_input_gets_a_clear_sentence() {
-    let (x, y) = points(40, 5);
-    let mut hole = x.clone();
-    hole[[4, 1]] = f64::NAN;
-    let mut infinite = x.clone();
-    infinite[[4, 1]] = f64::INFINITY;
-    for (name, fit) in estimators() {
-        for bad in [&hole, &infinite] {
-            let text = message(fit(bad.view(), &y, 3), name, "NaN");
+fn bad_points_get_a_clear_sentence() {
+    let x = points(40, 5);
+    for case in cases() {
+        let (name, y) = (case.name, case.target(&x));
+        for bad in [f64::NAN, f64::INFINITY] {
+            let mut hole = x.clone();
+            hole[[4, 1]] = bad;
+            let text = case.message(case.fit(hole.view(), &y, 3), "a hole in the data");
             assert!(text.contains("row 5") && text.contains("column 2"), "{name}: {text}");
+            let fitted = case.fit(x.view(), &y, 3).unwrap();
+            let text = at(&fitted, hole.view()).unwrap_err().to_string();
+            assert!(text.contains("row 5"), "{name}: {text}");
         }
-        let text = message(fit(x.slice(ndarray::s![..0, ..]), &Target::Values(vec![]), 3), name, "no rows");
+        let text = case.message(case.fit(x.slice(s![..0, ..]), &y.select(&[]), 3), "no rows");
         assert!(text.contains("empty"), "{name}: {text}");
-        if uses_targets(name) {
-            let text = message(fit(x.view(), &Target::Values(vec![1.0; 39]), 3), name, "39 targets for 40 rows");
-            assert!(text.contains("40") && text.contains("39"), "{name}: {text}");
-            let text = message(fit(x.view(), &Target::Values(vec![f64::NAN; 40]), 3), name, "targets of NaN");
-            assert!(text.contains("target") && text.contains("NaN"), "{name}: {text}");
+        let fitted = case.fit(x.view(), &y, 3).unwrap();
+        let text = at(&fitted, x.slice(s![.., ..2])).unwrap_err().to_string();
+        assert!(text.contains("3 columns") && text.contains('2'), "{name}: {text}");
+        for k in [0, 41].into_iter().filter(|_| case.coordinates) {
+            let text = case.message(case.fit(x.view(), &y, k), "k out of range");
+            assert!(text.contains(&k.to_string()), "{name}: {text}");
         }
-        if !name.contains("ridge") && !name.contains("nadaraya") {
-            for k in [0, 41] {
-                let text = message(fit(x.view(), &y, k), name, "k out of range");
-                assert!(text.contains(&k.to_string()), "{name}: {text}");
-            }
-        }
-        let fitted = fit(x.view(), &y, 3).unwrap();
-        let text = (fitted.predict)(x.slice(ndarray::s![.., ..2])).unwrap_err().to_string();
-        assert!(text.contains('3') && text.contains('2'), "{name}: {text}");
-        let text = (fitted.predict)(hole.view()).unwrap_err().to_string();
-        assert!(text.contains("row 5"), "{name}: {text}");
     }
 }
 
 #[test]
-fn a_saved_model_predicts_the_same_bits() {
-    let ((x, y), (new, _)) = (points(40, 6), points(9, 7));
+fn bad_targets_get_a_clear_sentence() {
+    let x = points(40, 15);
+    for case in cases().into_iter().filter(|case| !case.coordinates) {
+        let (name, y) = (case.name, case.target(&x));
+        let few = y.select(&(0..39).collect::<Vec<_>>());
+        let text = case.message(case.fit(x.view(), &few, 3), "39 targets for 40 rows");
+        assert!(text.contains("40") && text.contains("39"), "{name}: {text}");
+        let text = case.message(case.fit(x.view(), &Target::Values(vec![f64::NAN; 40]), 3), "targets of NaN");
+        assert!(text.contains("target") && text.contains("NaN"), "{name}: {text}");
+        let unknown = Target::Classes { labels: vec![2; 40], names: vec!["a".into(), "b".into()] };
+        let text = case.message(case.fit(x.view(), &unknown, 3), "a class without a name");
+        assert!(text.contains("class 2") && text.contains("2 classes"), "{name}: {text}");
+    }
+}
+
+#[test]
+fn a_saved_model_gives_the_same_bits() {
+    let (x, new) = (points(40, 6), points(9, 7));
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.mercer");
-    for (name, fit) in estimators() {
-        let fitted = fit(x.view(), &y, 3).unwrap();
-        let loaded = (fitted.reload)(&path).unwrap();
-        assert_eq!(loaded(new.view()).unwrap(), (fitted.predict)(new.view()).unwrap(), "{name}");
+    let (path, half) = (folder.path().join("model.mercer"), folder.path().join("half.mercer"));
+    for case in cases() {
+        let fitted = (case.estimator)(x.view(), &case.target(&x), 3, Some(&path)).unwrap();
+        let loaded = Fitted::load(&path, Device::Cpu).unwrap();
+        assert_eq!(at(&loaded, new.view()).unwrap(), at(&fitted, new.view()).unwrap(), "{}", case.name);
+        match (&fitted, &loaded) {
+            (Fitted::Transform(a), Fitted::Transform(b)) => {
+                assert_eq!(
+                    (a.embedding(), a.eigenvalues(), a.notes(), a.origin()),
+                    (b.embedding(), b.eigenvalues(), b.notes(), b.origin())
+                );
+            }
+            (Fitted::Predict(a), Fitted::Predict(b)) => {
+                assert_eq!((a.predict(new.view()).unwrap(), a.origin()), (b.predict(new.view()).unwrap(), b.origin()));
+            }
+            _ => panic!("{} comes back as another kind", case.name),
+        }
         // A truncated file is an error, never a crash.
         let bytes = std::fs::read(&path).unwrap();
-        let half = folder.path().join("half.mercer");
         std::fs::write(&half, &bytes[..bytes.len() / 2]).unwrap();
-        assert!(matches!(FittedRidge::load(&half), Err(Error::File { .. })), "{name}");
+        assert!(matches!(Fitted::load(&half, Device::Cpu), Err(Error::File { .. })), "{}", case.name);
     }
-    // The last was a spectral ridge: another estimator says what it found.
-    let error = FittedKernelPca::load(&path).err().unwrap().to_string();
+    // The last was a spectral ridge: loading it as another kind names both.
+    let error = FittedKernelPca::load(&path, Device::Cpu).err().unwrap().to_string();
     assert!(error.contains("'spectral-ridge'") && error.contains("'kpca'"), "{error}");
 }
 
 #[test]
-fn parts_that_do_not_fit_together_are_refused() {
-    let (x, y) = points(20, 8);
+fn parts_of_a_file_with_wrong_shapes_are_refused() {
+    let x = points(20, 8);
+    let y = Target::Values(x.column(0).to_vec());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.mercer");
-    let fitted = Ridge::default().fit(&rbf(), x.view(), &y, &FitContext::default()).unwrap();
+    let fitted = Ridge::new(rbf()).fit(x.view(), &y, &FitContext::default()).unwrap();
     let mut bundle = mercer::model::Bundle::default();
     bundle.set("kind", "ridge");
     fitted.pack(&mut bundle);
-    bundle.put("coefficients", Array2::zeros((19, 1)).view());
+    bundle.put("coefficients", Array2::zeros((19, 1)));
     bundle.write(&path).unwrap();
-    let error = FittedRidge::load(&path).err().unwrap().to_string();
+    let error = FittedRidge::load(&path, Device::Cpu).err().unwrap().to_string();
     assert!(error.contains("coefficients") && error.contains("19"), "{error}");
 }
 
 #[test]
-fn the_scaler_travels_with_the_model() {
-    let ((mut x, y), (mut new, _)) = (points(40, 9), points(5, 10));
+fn the_scaler_is_saved_with_the_model() {
+    let (mut x, mut new) = (points(40, 9), points(5, 10));
+    let y = Target::Values(x.column(0).to_vec());
     x.column_mut(2).mapv_inplace(|v| 1000.0 * v + 7.0);
     new.column_mut(2).mapv_inplace(|v| 1000.0 * v + 7.0);
     let scaler = Scaler::fit(Scaling::Standard, x.view()).unwrap();
     let (scaled, new_scaled) = (scaler.apply(x.view()).unwrap(), scaler.apply(new.view()).unwrap());
-    let mut fitted = Ridge::default().fit(&rbf(), scaled.view(), &y, &FitContext::default()).unwrap();
+    let mut fitted = Ridge::new(rbf()).fit(scaled.view(), &y, &FitContext::default()).unwrap();
     let want = fitted.scores(new_scaled.view()).unwrap();
     fitted.reference.scaler = Some(scaler);
     assert_eq!(fitted.scores(new.view()).unwrap(), want);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.mercer");
     fitted.save(&path).unwrap();
-    assert_eq!(FittedRidge::load(&path).unwrap().scores(new.view()).unwrap(), want);
+    assert_eq!(FittedRidge::load(&path, Device::Cpu).unwrap().scores(new.view()).unwrap(), want);
 }
 
 /// Values by scikit-learn; the file says of which version, and the script beside it makes them.
@@ -221,22 +309,22 @@ fn numbers_agree_with_scikit_learn() {
         let rows: Vec<Vec<f64>> = golden[name].as_array().unwrap().iter().map(vector).collect();
         Array2::from_shape_fn((rows.len(), rows[0].len()), |(i, j)| rows[i][j])
     };
-    let (x, new) = (matrix("x"), matrix("new"));
+    let (x, new, context) = (matrix("x"), matrix("new"), FitContext::default());
     let kernel = Kernel::parse("rbf(1.5)").unwrap();
-    let pca = KernelPca { k: 4, ..Default::default() }.fit(&kernel, x.view(), &FitContext::default()).unwrap();
+    let pca = KernelPca { k: 4, ..KernelPca::new(kernel.clone()) }.fit(x.view(), &(), &context).unwrap();
     for (a, b) in pca.eigenvalues.iter().zip(vector(&golden["kpca_eigenvalues"])) {
         assert!((a - b).abs() < 1e-10);
     }
     let close = |ours: Array2<f64>, theirs: Array2<f64>, signs: &[f64]| {
         ours.indexed_iter().all(|((i, j), z)| (z - signs[j] * theirs[[i, j]]).abs() < 1e-9)
     };
-    // Its sign convention is another; ours is read off the fitted points and must hold for the new ones too.
-    let (ours, theirs) = (pca.projections(), matrix("kpca_projections"));
+    // Its sign convention differs; ours is read off the fitted points and must hold for the new ones too.
+    let (ours, theirs) = (pca.embedding(), matrix("kpca_projections"));
     let signs: Vec<f64> = (0..4).map(|j| ours.column(j).dot(&theirs.column(j)).signum()).collect();
     assert!(close(ours, theirs, &signs));
     assert!(close(pca.transform(new.view()).unwrap(), matrix("kpca_new"), &signs));
-    let ridge = Ridge { alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
-    let fitted = ridge.fit(&kernel, x.view(), &Target::Values(vector(&golden["y"])), &FitContext::default()).unwrap();
+    let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
+    let fitted = ridge.fit(x.view(), &Target::Values(vector(&golden["y"])), &context).unwrap();
     let theirs = vector(&golden["ridge_coefficients"]);
     assert!(fitted.coefficients().iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-9));
     let (ours, theirs) = (fitted.predict(new.view()).unwrap().values(), vector(&golden["ridge_new"]));

@@ -1,6 +1,8 @@
 //! Ridge regression by every route, leave-one-out against brute force, averages against a loop.
 
-use mercer::apply::{Alpha, Bandwidth, FitContext, NadarayaWatson, Ridge, RidgeSolver, SpectralRidge, filter};
+use mercer::FitContext;
+use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Predict, Ridge, RidgeSolver, SpectralRidge, filter};
+use mercer::compute::Device;
 use mercer::data::{Target, generate};
 use mercer::kernel::Kernel;
 use mercer::linalg::Cholesky;
@@ -28,10 +30,11 @@ fn worst(a: ArrayView2<f64>, b: ArrayView2<f64>) -> f64 {
 
 /// `κ(z,X)(K + αI)⁻¹y` written out.
 fn by_hand(kernel: &Kernel, x: ArrayView2<f64>, y: &[f64], alpha: f64, z: ArrayView2<f64>) -> Array2<f64> {
-    let mut k = gram::<f64>(kernel, x);
+    let mut k = gram::<f64>(kernel, x, Device::Cpu).unwrap();
     k.diag_mut().mapv_inplace(|d| d + alpha);
     let y = Array1::from(y.to_vec()).insert_axis(Axis(1));
-    gram_cross::<f64>(kernel, z, x).dot(&Cholesky::new(k.view()).unwrap().solve(y.view()))
+    let c = Cholesky::new(Device::Cpu, k.view()).unwrap().solve(y.view()).unwrap();
+    gram_cross::<f64>(kernel, z, x, Device::Cpu).unwrap().dot(&c)
 }
 
 #[test]
@@ -43,8 +46,8 @@ fn direct_iterative_and_spectral_ridge_agree() {
         let want = by_hand(&kernel, x.view(), &y, alpha, z.view());
         let target = Target::Values(y.clone());
         let fit = |solver| {
-            let ridge = Ridge { alpha: Alpha::Fixed(alpha), solver };
-            ridge.fit(&kernel, x.view(), &target, &context).unwrap()
+            let ridge = Ridge { kernel: kernel.clone(), alpha: Alpha::Fixed(alpha), solver };
+            ridge.fit(x.view(), &target, &context).unwrap()
         };
         let direct = fit(RidgeSolver::Direct);
         assert!(worst(direct.scores(z.view()).unwrap().view(), want.view()) < 1e-9);
@@ -53,7 +56,8 @@ fn direct_iterative_and_spectral_ridge_agree() {
         assert!(cg.residual.unwrap() <= 1e-11 && cg.iterations.unwrap() < 200);
         // All pairs of the exact spectrum; directions below rounding are cut off, which α outweighs.
         let spectrum = || Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 150), None).unwrap();
-        let fitted = SpectralRidge { alpha: Alpha::Fixed(alpha) }.fit(spectrum(), x.view(), &target).unwrap();
+        let ridge = SpectralRidge { spectrum: spectrum().into(), alpha: Alpha::Fixed(alpha) };
+        let fitted = ridge.fit(x.view(), &target, &context).unwrap();
         assert!(worst(fitted.scores(z.view()).unwrap().view(), want.view()) < 1e-6, "α = {alpha}");
         let spectrum = spectrum();
         let (at_x, at_z) = (spectrum.transform(x.view()).unwrap(), spectrum.transform(z.view()).unwrap());
@@ -70,9 +74,9 @@ fn the_effective_dimension_is_the_trace_of_the_smoother() {
     let (x, _) = problem(80, 3);
     let kernel = kernel("matern32(1)");
     let spectrum = Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 80), None).unwrap();
-    let k = gram::<f64>(&kernel, x.view());
+    let k = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
     let shifted = &k + &(0.3 * Array2::<f64>::eye(80));
-    let smoother = Cholesky::new(shifted.view()).unwrap().solve(k.view());
+    let smoother = Cholesky::new(Device::Cpu, shifted.view()).unwrap().solve(k.view()).unwrap();
     let want: f64 = smoother.diag().sum();
     assert!((filter::effective_dimension(&spectrum.eigenvalues, 0.3, 80) - want).abs() < 1e-9);
 }
@@ -81,8 +85,8 @@ fn the_effective_dimension_is_the_trace_of_the_smoother() {
 fn closed_form_leave_one_out_is_brute_force() {
     let (x, y) = problem(40, 4);
     let (kernel, context) = (kernel("rbf(0.8)"), FitContext::default());
-    let ridge = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Direct };
-    let fitted = ridge.fit(&kernel, x.view(), &Target::Values(y.clone()), &context).unwrap();
+    let ridge = Ridge { solver: RidgeSolver::Direct, ..Ridge::new(kernel.clone()) };
+    let fitted = ridge.fit(x.view(), &Target::Values(y.clone()), &context).unwrap();
     let brute = |alpha: f64| {
         let errors = (0..40).map(|i| {
             let rest: Vec<usize> = (0..40).filter(|&j| j != i).collect();
@@ -111,7 +115,8 @@ fn spectral_leave_one_out_is_brute_force() {
     let (w, _) = problem(100, 7);
     let spectrum = || Spectrum::fit(&Exact, &Problem::new(&kernel, w.view(), 15), None).unwrap();
     let fit = |alpha, x: ArrayView2<f64>, y: Vec<f64>| {
-        SpectralRidge { alpha }.fit(spectrum(), x, &Target::Values(y)).unwrap()
+        let ridge = SpectralRidge { spectrum: spectrum().into(), alpha };
+        ridge.fit(x, &Target::Values(y), &FitContext::default()).unwrap()
     };
     let fitted = fit(Alpha::LeaveOneOut, x.view(), y.clone());
     for tried in fitted.tried.iter().step_by(5) {
@@ -130,8 +135,8 @@ fn spectral_leave_one_out_is_brute_force() {
 fn cross_validation_with_as_many_folds_as_points_is_leave_one_out() {
     let (x, y) = problem(30, 8);
     let fit = |alpha| {
-        let ridge = Ridge { alpha, solver: RidgeSolver::Direct };
-        ridge.fit(&kernel("rbf(1)"), x.view(), &Target::Values(y.clone()), &FitContext::default()).unwrap()
+        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha, solver: RidgeSolver::Direct };
+        ridge.fit(x.view(), &Target::Values(y.clone()), &FitContext::default()).unwrap()
     };
     let (loo, cv) = (fit(Alpha::LeaveOneOut), fit(Alpha::CrossValidation { folds: 30 }));
     for (a, b) in loo.tried.iter().zip(&cv.tried).filter(|(a, _)| a.value > 1e-7) {
@@ -147,7 +152,7 @@ fn the_iterative_solver_finds_alpha_and_needs_no_stored_matrix() {
     let target = Target::Values(y);
     let fit = |alpha, solver, budget, precision| {
         let context = FitContext { budget, precision, ..Default::default() };
-        Ridge { alpha, solver }.fit(&kernel("rbf(1)"), x.view(), &target, &context).unwrap()
+        Ridge { kernel: kernel("rbf(1)"), alpha, solver }.fit(x.view(), &target, &context).unwrap()
     };
     let error = |predicted: Target| {
         predicted.values().iter().zip(&truth).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / truth.len() as f64
@@ -161,47 +166,44 @@ fn the_iterative_solver_finds_alpha_and_needs_no_stored_matrix() {
         let (a, b) = (error(cg.predict(z.view()).unwrap()), error(exact.predict(z.view()).unwrap()));
         assert!(a < 1.05 * b, "{a} {b}, α = {} {}", cg.alpha, exact.alpha);
     }
-    let refused = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::conjugate_gradients(Precision::F64) };
-    let error = refused.fit(&kernel("rbf(1)"), x.view(), &target, &FitContext::default()).err().unwrap();
+    let solver = RidgeSolver::conjugate_gradients(Precision::F64);
+    let refused = Ridge { solver, ..Ridge::new(kernel("rbf(1)")) };
+    let error = refused.fit(x.view(), &target, &FitContext::default()).err().unwrap();
     assert!(error.to_string().contains("cross-validation"), "{error}");
 }
 
 #[test]
-fn what_does_not_converge_or_fit_says_so() {
+fn failures_have_clear_messages() {
     let (x, y) = problem(300, 11);
     let target = Target::Values(y);
     let solver = RidgeSolver::ConjugateGradients { tolerance: 1e-12, iterations: 3, rank: Some(5) };
-    let ridge = Ridge { alpha: Alpha::Fixed(1e-9), solver };
-    let error = ridge.fit(&kernel("rbf(1)"), x.view(), &target, &FitContext::default()).err().unwrap();
+    let ridge = |alpha, solver| Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(alpha), solver };
+    let error = ridge(1e-9, solver).fit(x.view(), &target, &FitContext::default()).err().unwrap();
     assert!(matches!(error, mercer::Error::NoConvergence { .. }), "{error}");
     let context = FitContext { budget: Budget::of(1000), ..Default::default() };
-    let direct = Ridge { alpha: Alpha::Fixed(1.0), solver: RidgeSolver::Direct };
-    let error = direct.fit(&kernel("rbf(1)"), x.view(), &target, &context).err().unwrap();
+    let error = ridge(1.0, RidgeSolver::Direct).fit(x.view(), &target, &context).err().unwrap();
     assert!(error.to_string().contains("conjugate gradients"), "{error}");
     // A singular matrix at α = 0: the same point twice.
     let twice = ndarray::array![[0.0], [0.0]];
-    let direct = Ridge { alpha: Alpha::Fixed(0.0), solver: RidgeSolver::Direct };
-    let error = direct.fit(&kernel("rbf(1)"), twice.view(), &Target::Values(vec![0.0, 1.0]), &FitContext::default());
+    let y = Target::Values(vec![0.0, 1.0]);
+    let error = ridge(0.0, RidgeSolver::Direct).fit(twice.view(), &y, &FitContext::default());
     assert!(error.err().unwrap().to_string().contains("larger ridge"));
 }
 
 #[test]
-fn classes_are_told_apart() {
+fn classes_are_separated() {
     let (train, test) = generate::moons(300, 0.15, 1).unwrap().split(0.5, 2).unwrap();
-    let (y, truth) = (train.y.unwrap(), test.y.unwrap().values());
+    let (x, new) = (train.x.into_f64(), test.x.into_f64());
+    let (y, truth) = (train.y.unwrap(), test.y.unwrap());
     let (kernel, context) = (kernel("rbf(0.5)"), FitContext::default());
-    let accuracy = |predicted: Target| {
-        let right = predicted.values().iter().zip(&truth).filter(|(a, b)| a == b).count();
-        right as f64 / truth.len() as f64
-    };
-    let ridge = Ridge::default().fit(&kernel, train.x.view(), &y, &context).unwrap();
-    assert!(accuracy(ridge.predict(test.x.view()).unwrap()) > 0.96);
-    assert_eq!(ridge.scores(test.x.view()).unwrap().dim(), (150, 2));
-    let average = NadarayaWatson::default().fit(&kernel, train.x.view(), &y, &context).unwrap();
-    let (predicted, none) = average.predict(test.x.view()).unwrap();
-    assert!(accuracy(predicted) > 0.96 && none.is_empty());
-    let (probabilities, _) = average.scores(test.x.view()).unwrap();
-    assert!(probabilities.sum_axis(Axis(1)).iter().all(|s| (s - 1.0).abs() < 1e-12));
+    let ridge = Ridge::new(kernel.clone()).fit(x.view(), &y, &context).unwrap();
+    assert!(ridge.accuracy(new.view(), &truth).unwrap() > 0.96);
+    assert_eq!(ridge.scores(new.view()).unwrap().dim(), (150, 2));
+    let average = NadarayaWatson::new(kernel).fit(x.view(), &y, &context).unwrap();
+    assert!(average.accuracy(new.view(), &truth).unwrap() > 0.96);
+    let averages = average.averages(new.view()).unwrap();
+    assert!(averages.unreached.is_empty());
+    assert!(averages.scores.sum_axis(Axis(1)).iter().all(|s| (s - 1.0).abs() < 1e-12));
 }
 
 /// Σ κ y / Σ κ over `rows`, κ stretched by h.
@@ -218,9 +220,9 @@ fn averages_and_their_leave_one_out_agree_with_a_loop() {
     for text in ["rbf(1)", "laplacian(0.7)", "0.3*matern52(2) + rbf(0.5)"] {
         let kernel = kernel(text);
         let target = Target::Values(y.clone());
-        let fitted = NadarayaWatson::default().fit(&kernel, x.view(), &target, &FitContext::default()).unwrap();
+        let fitted = NadarayaWatson::new(kernel.clone()).fit(x.view(), &target, &FitContext::default()).unwrap();
         let all: Vec<usize> = (0..60).collect();
-        let (scores, _) = fitted.scores(z.view()).unwrap();
+        let scores = fitted.scores(z.view()).unwrap();
         for (i, row) in z.rows().into_iter().enumerate() {
             let want = average(&kernel, &x, &y, fitted.bandwidth, &row.to_vec(), &all);
             assert!((scores[[i, 0]] - want).abs() < 1e-11, "{text}");
@@ -241,7 +243,8 @@ fn averages_and_their_leave_one_out_agree_with_a_loop() {
         let (h, best) = (fitted.bandwidth, loo(fitted.bandwidth));
         assert!([0.7, 0.9, 1.1, 1.4].iter().all(|s| loo(s * h) >= best - 1e-9), "{text}");
     }
-    let error = NadarayaWatson::default().fit(&kernel("linear"), x.view(), &Target::Values(y), &FitContext::default());
+    let linear = NadarayaWatson::new(kernel("linear"));
+    let error = linear.fit(x.view(), &Target::Values(y), &FitContext::default());
     assert!(error.err().unwrap().to_string().contains("negative values"));
 }
 
@@ -250,12 +253,12 @@ fn a_wide_bandwidth_gives_the_mean_and_a_narrow_one_the_nearest() {
     let (x, y) = problem(50, 14);
     let mean = y.iter().sum::<f64>() / 50.0;
     let fit = |h| {
-        let average = NadarayaWatson { bandwidth: Bandwidth::Fixed(h) };
-        average.fit(&kernel("rbf(1)"), x.view(), &Target::Values(y.clone()), &FitContext::default()).unwrap()
+        let average = NadarayaWatson { kernel: kernel("rbf(1)"), bandwidth: Bandwidth::Fixed(h) };
+        average.fit(x.view(), &Target::Values(y.clone()), &FitContext::default()).unwrap()
     };
-    let (wide, _) = fit(1e6).scores(x.view()).unwrap();
+    let wide = fit(1e6).scores(x.view()).unwrap();
     assert!(wide.iter().all(|s| (s - mean).abs() < 1e-9));
-    let (narrow, _) = fit(1e-5).scores(x.view()).unwrap();
+    let narrow = fit(1e-5).scores(x.view()).unwrap();
     assert!(narrow.iter().zip(&y).all(|(s, y)| (s - y).abs() < 1e-12));
 }
 
@@ -264,13 +267,13 @@ proptest! {
 
     /// Ridge regression is linear in y and does not know the order of the points, and conjugate gradients find the same.
     #[test]
-    fn ridge_is_linear_and_blind_to_order(n in 3usize..60, seed in 0u64..1000, log_alpha in -3.0..2.0f64) {
+    fn ridge_is_linear_and_ignores_the_order(n in 3usize..60, seed in 0u64..1000, log_alpha in -3.0..2.0f64) {
         let ((x, y), (z, _)) = (problem(n, seed), problem(4, seed + 1));
         let mut rng = Rng::new(seed + 2);
         let other: Vec<f64> = (0..n).map(|_| rng.normal()).collect();
         let fit = |x: ArrayView2<f64>, y: &[f64], solver| {
-            let ridge = Ridge { alpha: Alpha::Fixed(10f64.powf(log_alpha)), solver };
-            let fitted = ridge.fit(&kernel("matern52(1.5)"), x, &Target::Values(y.to_vec()), &FitContext::default()).unwrap();
+            let ridge = Ridge { kernel: kernel("matern52(1.5)"), alpha: Alpha::Fixed(10f64.powf(log_alpha)), solver };
+            let fitted = ridge.fit(x, &Target::Values(y.to_vec()), &FitContext::default()).unwrap();
             fitted.scores(z.view()).unwrap()
         };
         let direct = fit(x.view(), &y, RidgeSolver::Direct);
@@ -290,9 +293,9 @@ proptest! {
     fn averages_stay_within_the_targets(n in 2usize..50, seed in 0u64..1000, h in 0.01..50.0f64) {
         let ((x, y), (z, _)) = (problem(n, seed), problem(6, seed + 1));
         let (low, high) = y.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
-        let average = NadarayaWatson { bandwidth: Bandwidth::Fixed(h) };
-        let fitted = average.fit(&kernel("matern32(1)"), x.view(), &Target::Values(y), &FitContext::default()).unwrap();
-        let (scores, _) = fitted.scores(z.view()).unwrap();
+        let average = NadarayaWatson { kernel: kernel("matern32(1)"), bandwidth: Bandwidth::Fixed(h) };
+        let fitted = average.fit(x.view(), &Target::Values(y), &FitContext::default()).unwrap();
+        let scores = fitted.scores(z.view()).unwrap();
         prop_assert!(scores.iter().all(|s| (low - 1e-12..=high + 1e-12).contains(s)));
     }
 }

@@ -158,7 +158,7 @@ fn files_hold_classifiers() {
 fn what_cannot_be_trained_is_said_in_a_sentence() {
     let (fit, _) = digits();
     let message = |net: &str| Classifier::new(net, &fit, Device::Cpu, 0).unwrap_err().to_string();
-    assert!(message("lenett").contains("did you mean \"lenet\""));
+    assert!(message("lenett").contains("did you mean 'lenet'"));
     assert!(message("conv(4, 3) gap dense(3)").contains("10 classes"));
     assert!(message("conv(4, 9, pad=valid) gap dense(10)").contains("does not fit into an image of 8×8"));
     assert!(message("maxpool(9) gap dense(10)").contains("larger than the image"));

@@ -6,12 +6,11 @@
 mod cuda;
 
 use cuda::After;
-use mercer::apply::NeighbourGraph;
 use mercer::compute::cuda::gpu;
 use mercer::compute::{Device, Math, Rule};
 use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
-use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, gram};
+use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, NeighbourGraph, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
     Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, Nesting, OnData, Schroedinger, Settings,

@@ -211,7 +211,7 @@ fn kernels_read_back_as_they_are_shown() {
 fn slips_are_named() {
     for (text, says) in [
         ("ntk(act=rellu)", "did you mean 'relu'"),
-        ("ntk(act=banana)", "one of identity, relu"),
+        ("ntk(act=banana)", "(known: identity, relu"),
         ("ntk(depth=1.5)", "whole number"),
         ("ntk(depth=-1)", "whole number"),
         ("ntk(w_var=0)", "above 0"),
@@ -221,7 +221,7 @@ fn slips_are_named() {
         ("ntk('dense relu relu dense')", "right before it"),
         ("ntk('relu dense')", "right before it"),
         ("ntk('dense(0)')", "whole number"),
-        ("ntk('dense(3, c=1)')", "no option 'c'"),
+        ("ntk('dense(3, c=1)')", "no parameter 'c'"),
         ("ntk('dense(w_var=-1)')", "above 0"),
         ("ntk('dense(w_var=1, w=1)')", "not both"),
         ("ntk('dense(3')", "closing bracket"),
@@ -232,12 +232,14 @@ fn slips_are_named() {
         ("rbf('dense')", "takes no text"),
         ("ntk(layers=3)", "a text in quotes"),
         ("ntk('res dense')", "in brackets"),
+        ("ntk('dense bn relu dense')", "bn has no kernel at infinite width"),
+        ("ntk('conv(3) relu maxpool(2) gap dense', shape=8x8x1)", "maxpool has no kernel at infinite width"),
         ("ntk('res(relu) dense')", "right before it"),
         ("ntk('dense res(relu) dense')", "must end with dense or conv"),
         ("ntk('dense res(res(res(res(res(dense)))))')", "deeper than 4"),
         ("ntk('conv(3) relu gap dense')", "shape=28x28x1"),
         ("ntk('conv(3) relu dense', shape=8x8x1)", "put gap or flatten"),
-        ("ntk('conv(3) relu', shape=8x8x1)", "ends with a picture"),
+        ("ntk('conv(3) relu', shape=8x8x1)", "ends with an image"),
         ("ntk('conv(9, pad=valid) gap dense', shape=8x8x1)", "does not fit"),
         ("ntk('conv(3, pad=zero) gap dense', shape=8x8x1)", "same or valid"),
         ("ntk('conv relu gap dense', shape=8x8x1)", "needs its size"),
@@ -252,7 +254,7 @@ fn slips_are_named() {
 }
 
 #[test]
-fn pictures_take_their_shape_from_the_data() {
+fn images_take_their_shape_from_the_data() {
     let x = points(2, 48, 4);
     let resolve = |text: &str, x: ArrayView2<f64>| Expression::parse(text).unwrap().resolve(x, 0);
     let kernel = resolve("ntk('conv(3) relu gap dense')", x.view()).unwrap();
@@ -263,9 +265,9 @@ fn pictures_take_their_shape_from_the_data() {
     assert!(said.contains("holds 16 numbers, but the points have 48"), "{said}");
 }
 
-/// Pictures of 6×4 with two channels, through every kind of step; 19 of them, so that the last lanes are not full.
+/// Images of 6×4 with two channels, through every kind of step; 19 of them, so that the last lanes are not full.
 #[test]
-fn pictures_run_in_every_operator() {
+fn images_run_in_every_operator() {
     let rest = "w_var=1.6, b_var=0.1, shape=6x4x2";
     for (name, layers) in [
         ("ntk", "conv(3) relu conv(3) relu gap dense"),
@@ -306,7 +308,7 @@ fn pictures_run_in_every_operator() {
 }
 
 #[test]
-fn what_is_kept_of_pictures_is_charged_to_the_budget() {
+fn what_is_kept_of_images_is_charged_to_the_budget() {
     let kernel = Kernel::parse("ntk('conv(3) relu conv(3) relu gap dense', shape=8x8x1)").unwrap();
     let x = Array2::from_shape_fn((50, 64), |(i, j)| ((i * 7 + j * 3) % 11) as f64 / 11.0);
     let mut problem = Problem::new(&kernel, x.view(), 3);

@@ -240,7 +240,7 @@ fn mistakes_are_named() {
     };
     let ef = Kind::NeuralEf { averaged: false };
     for (message, word) in [
-        (error(&|m| m.architecture = Some("dense(8) rellu dense(1)".into()), ef), "did you mean \"relu\""),
+        (error(&|m| m.architecture = Some("dense(8) rellu dense(1)".into()), ef), "did you mean 'relu'"),
         (error(&|m| m.architecture = Some("dense(8) relu dense(2)".into()), ef), "2 outputs"),
         (error(&|m| m.architecture = Some("dense(1)".into()), Kind::Ritz), "no hidden layer"),
         (error(&|m| m.architecture = Some("dense(2) tanh dense(1)".into()), Kind::Ritz), "2 hidden units"),

@@ -28,7 +28,7 @@ fn mapped(path: &Path) -> FunctionSamples<'static> {
 fn samples_in_a_file_are_the_same_operator_as_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.npy");
-    let x = generate::uniform(23, -2.0, 2.0, 1).unwrap().x;
+    let x = generate::uniform(23, -2.0, 2.0, 1).unwrap().x.into_f64();
     for outputs in [1, 3] {
         // Exact in single precision too.
         let f = smooth(&x, 17, outputs).mapv(|v| f64::from(v as f32));
@@ -103,7 +103,7 @@ fn numbers_that_are_not_finite_and_shapes_that_are_not_samples_are_refused() {
 
 #[test]
 fn krylov_finds_what_the_dense_decomposition_finds() {
-    let x = generate::uniform(120, -2.0, 2.0, 2).unwrap().x;
+    let x = generate::uniform(120, -2.0, 2.0, 2).unwrap().x.into_f64();
     for (count, outputs) in [(40, 2), (300, 1)] {
         let f = smooth(&x, count, outputs);
         let problem = Samples { f: f.view().into(), x: x.view(), factorised: false, k: 4 };
@@ -122,7 +122,7 @@ fn krylov_finds_what_the_dense_decomposition_finds() {
 fn a_model_takes_the_functions_to_new_points() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.mercer");
-    let x = generate::uniform(90, -2.0, 2.0, 3).unwrap().x;
+    let x = generate::uniform(90, -2.0, 2.0, 3).unwrap().x.into_f64();
     let all = smooth(&x, 30, 2);
     let (fitted, new) = (all.slice(s![.., ..60, ..]), all.slice(s![.., 60.., ..]));
     let points = x.slice(s![..60, ..]);
@@ -165,7 +165,7 @@ fn a_model_takes_the_functions_to_new_points() {
 #[test]
 fn directions_of_a_network_give_the_spectrum_of_its_ntk() {
     // The whole way: F from a network's random directions, then the pairs of FᵀF/S beside those of Θ itself.
-    let x = generate::moons(40, 0.05, 1).unwrap().x;
+    let x = generate::moons(40, 0.05, 1).unwrap().x.into_f64();
     let net = Network::parse("dense(32) erf dense(2)", 2, 1).unwrap();
     let theta = net.init(Device::Cpu, &Rng::new(1)).unwrap();
     let host: Vec<f32> = x.iter().map(|v| *v as f32).collect();

@@ -1,4 +1,4 @@
-//! `mercer completions`: a script that lets a shell complete the arguments.
+//! `mercer completions`: a completion script for a shell.
 
 use crate::args::Cli;
 use crate::context::print;

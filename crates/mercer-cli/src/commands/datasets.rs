@@ -1,4 +1,4 @@
-//! `mercer datasets`: the sets that have a name.
+//! `mercer datasets`: the named data sets.
 
 use crate::context::Context;
 use crate::text;

@@ -1,4 +1,4 @@
-//! `mercer devices`: where can be computed.
+//! `mercer devices`: lists the devices.
 
 use crate::context::Context;
 use crate::text;
@@ -10,10 +10,10 @@ use mercer::{Result, operator::memory::free_memory};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// List the devices that can be computed on, with their memory and versions
+/// List the devices, with their memory and versions
 #[derive(Args)]
 pub struct Devices {
-    /// Write the source of every CUDA kernel into this folder, to be compiled or read
+    /// Write the sources of all CUDA kernels into this folder
     #[arg(long, value_name = "FOLDER")]
     sources: Option<PathBuf>,
 }
@@ -22,7 +22,7 @@ pub struct Devices {
 struct Listing {
     devices: Vec<Row>,
     versions: Vec<String>,
-    /// Why there is no CUDA device, where there is none.
+    /// Why there is no CUDA device, if there is none.
     without: Option<String>,
 }
 
@@ -72,14 +72,14 @@ fn shown(listing: &Listing) -> String {
     let bytes = |b: Option<u64>| b.map_or_else(|| text::GAP.into(), human_bytes);
     let row = |r: &Row| vec![r.device.clone(), r.units.to_string(), bytes(r.free), bytes(r.total), r.name.clone()];
     let rows: Vec<Vec<String>> = listing.devices.iter().map(row).collect();
-    let mut said = text::table(&["device", "units", "free", "memory", "what it is"], &rows);
+    let mut text = text::table(&["device", "units", "free", "memory", "description"], &rows);
     if !listing.versions.is_empty() {
-        said += &format!("\n{}.\n", listing.versions.join(", "));
+        text += &format!("\n{}.\n", listing.versions.join(", "));
     }
     if let Some(why) = &listing.without {
-        said += &format!("\nNo CUDA device: {why}.\n");
+        text += &format!("\nNo CUDA device: {why}.\n");
     }
-    said
+    text
 }
 
 fn write_sources(folder: &std::path::Path, context: &Context) -> Result<()> {

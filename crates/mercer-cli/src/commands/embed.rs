@@ -7,11 +7,10 @@ use crate::output::{Output, numbered, optional};
 use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::FitContext;
-use mercer::apply::{Affinity, DiffusionMaps, KernelPca, LaplacianEigenmaps};
+use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Transform};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
-use mercer::spectrum::Origin;
 use mercer::{Error, Result};
 use mercer_figure::Plot;
 use ndarray::Array2;
@@ -71,15 +70,11 @@ enum Way {
     Diffusion,
 }
 
-/// The coordinates `[n, k]`, and what there is to say of them.
+/// The fitted coordinates.
 struct Embedded {
-    z: Array2<f64>,
-    eigenvalues: Vec<f64>,
+    fitted: Box<dyn Transform>,
     /// The share of the variance of each, for kernel PCA.
     explained: Option<Vec<f64>>,
-    dropped: usize,
-    notes: Vec<String>,
-    origin: Origin,
 }
 
 impl Embed {
@@ -91,24 +86,19 @@ impl Embed {
         let data = self.reader.open(&self.data)?;
         let scaler = fit_scaler(self.scale, &data, |warning| context.warn(warning))?;
         let data = scaled(scaler.as_ref(), data)?;
-        let kernel = kernel.resolve(data.x.view(), context.seed)?;
+        let kernel = kernel.resolve(data.x.to_f64().view(), context.seed)?;
         let bar = context.bar();
         let fit = FitContext { precision: self.precision, ..context.fit(&bar) };
         let found = self.embed(&kernel, &data, &fit)?;
         drop(bar);
-        found.notes.iter().for_each(|note| context.warn(note));
-        if found.dropped > 0 {
-            context.warn(format_args!(
-                "{} of the {} coordinates do not exist: their eigenvalue is zero",
-                found.dropped, self.k
-            ));
-        }
+        found.fitted.notes().iter().for_each(|note| context.warn(note));
+        let z = found.fitted.embedding();
         if let Some(out) = &out {
-            out.matrix(found.z.view(), &numbered("z", found.z.ncols()))?;
+            out.matrix(z.view(), &numbered("z", z.ncols()))?;
             context.note(format_args!("wrote {}", out.path().display()));
         }
         if let Some(plot) = &plot {
-            plot.text(&self.figure(&data, &found)?)?;
+            plot.text(&self.figure(&data, &z, &found)?)?;
             context.note(format_args!("wrote {}", plot.path().display()));
         }
         self.show(&found, context)
@@ -129,62 +119,40 @@ impl Embed {
     }
 
     fn embed(&self, kernel: &Kernel, data: &Dataset, fit: &FitContext<'_>) -> Result<Embedded> {
-        let (k, x) = (self.k, data.x.view());
-        Ok(match self.method {
+        let x = data.x.to_f64();
+        let (k, x, kernel) = (self.k, x.view(), kernel.clone());
+        let fitted: Box<dyn Transform> = match self.method {
             Way::Kpca => {
-                let fitted = KernelPca { k, ..Default::default() }.fit(kernel, x, fit)?;
-                Embedded {
-                    z: fitted.projections(),
-                    eigenvalues: fitted.eigenvalues,
-                    explained: Some(fitted.explained),
-                    dropped: fitted.dropped,
-                    notes: vec![],
-                    origin: fitted.reference.origin,
-                }
+                let fitted = KernelPca { k, ..KernelPca::new(kernel) }.fit(x, &(), fit)?;
+                let explained = Some(fitted.explained.clone());
+                return Ok(Embedded { fitted: Box::new(fitted), explained });
             }
             Way::Laplacian => {
-                let graph = || Affinity::Neighbours(self.neighbours.unwrap_or(10));
-                let affinity = if self.kernel.is_some() { Affinity::Kernel(kernel.clone()) } else { graph() };
-                let fitted = LaplacianEigenmaps { k, affinity, ..Default::default() }.fit(x, fit)?;
-                Embedded {
-                    z: fitted.embedding().to_owned(),
-                    eigenvalues: fitted.eigenvalues,
-                    explained: None,
-                    dropped: fitted.dropped,
-                    notes: fitted.notes,
-                    origin: fitted.reference.origin,
-                }
+                let graph = Affinity::Neighbours(self.neighbours.unwrap_or(10));
+                let affinity = if self.kernel.is_some() { Affinity::Kernel(kernel) } else { graph };
+                Box::new(LaplacianEigenmaps { k, affinity, ..Default::default() }.fit(x, &(), fit)?)
             }
-            Way::Diffusion => {
-                let fitted = DiffusionMaps { k, ..Default::default() }.fit(kernel, x, fit)?;
-                Embedded {
-                    z: fitted.embedding(),
-                    eigenvalues: fitted.eigenvalues,
-                    explained: None,
-                    dropped: fitted.dropped,
-                    notes: fitted.notes,
-                    origin: fitted.reference.origin,
-                }
-            }
-        })
+            Way::Diffusion => Box::new(DiffusionMaps { k, ..DiffusionMaps::new(kernel) }.fit(x, &(), fit)?),
+        };
+        Ok(Embedded { fitted, explained: None })
     }
 
     fn show(&self, found: &Embedded, context: &Context) -> Result<()> {
-        let origin = &found.origin;
+        let (origin, eigenvalues) = (found.fitted.origin(), found.fitted.eigenvalues());
         let object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
-            "k": found.z.ncols(), "eigenvalues": found.eigenvalues, "explained": found.explained,
+            "k": eigenvalues.len(), "eigenvalues": eigenvalues, "explained": found.explained,
             "seconds": origin.seconds, "out": self.out, "plot": self.plot,
         });
         context.result(&object, || {
             let row = |j: usize| {
                 let share = found.explained.as_ref().map(|e| text::percent(e[j]));
-                [Some((j + 1).to_string()), Some(text::number(found.eigenvalues[j], 6)), share]
+                [Some((j + 1).to_string()), Some(text::number(eigenvalues[j], 6)), share]
                     .into_iter()
                     .flatten()
                     .collect()
             };
-            let rows: Vec<Vec<String>> = (0..found.eigenvalues.len()).map(row).collect();
+            let rows: Vec<Vec<String>> = (0..eigenvalues.len()).map(row).collect();
             let headings = ["j", "eigenvalue", "variance"];
             let headings = if found.explained.is_some() { &headings[..] } else { &headings[..2] };
             format!(
@@ -200,14 +168,15 @@ impl Embed {
         })
     }
 
-    fn figure(&self, data: &Dataset, found: &Embedded) -> Result<String> {
-        if found.z.ncols() < 2 {
+    fn figure(&self, data: &Dataset, z: &Array2<f64>, found: &Embedded) -> Result<String> {
+        if z.ncols() < 2 {
             return Err(Error::input(
                 "the embedding has one coordinate only, which cannot be drawn; try another kernel",
             ));
         }
-        let (xs, ys) = (found.z.column(0).to_vec(), found.z.column(1).to_vec());
-        Ok(scatter(&format!("{}: {}", data.name, found.origin.method), &xs, &ys, data.y.as_ref()))
+        let (xs, ys) = (z.column(0).to_vec(), z.column(1).to_vec());
+        let title = format!("{}: {}", data.name, found.fitted.origin().method);
+        Ok(scatter(&title, &xs, &ys, data.y.as_ref()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `mercer evaluate`: what a trained network says of labelled rows.
+//! `mercer evaluate`: scores a trained network on labelled rows.
 
 use crate::context::Context;
 use crate::input::Reader;
@@ -20,11 +20,12 @@ pub struct Evaluate {
     /// Labelled rows, such as "mnist(part=test)"
     data: String,
 
-    /// Network of a file that does not name it, as for `mercer train`; rows are then standardised by their own mean and spread
+    /// Network of a file that does not name it, as for `mercer train`; rows are then standardized by their own mean and
+    /// standard deviation
     #[arg(long, value_name = "NET")]
     net: Option<String>,
 
-    /// Table to write, .npy or .csv: the logits, one row a row, one column a class
+    /// Table of logits to write, .npy or .csv, with one row per data row and one column per class
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -61,7 +62,7 @@ impl Evaluate {
     }
 }
 
-/// Scores as a person reads them.
+/// The scores in words.
 pub fn sentence(scores: &Scores) -> String {
     let Scores { n, accuracy, nll, ece } = scores;
     format!("accuracy {:.2} %, NLL {nll:.4}, ECE {ece:.4} on {}", 100.0 * accuracy, text::count(*n, "row"))

@@ -107,11 +107,12 @@ impl Fit {
         let train = scaled(scaler.as_ref(), train)?;
         let held_out = held_out.map(|data| scaled(scaler.as_ref(), data)).transpose()?;
 
-        let kernel = kernel.resolve(train.x.view(), context.seed)?;
+        let (x, held_out) = (train.x.to_f64(), held_out.as_ref().map(|data| data.x.to_f64()));
+        let kernel = kernel.resolve(x.view(), context.seed)?;
         let bar = context.bar();
         let problem = Problem {
             kernel: &kernel,
-            x: train.x.view(),
+            x: x.view(),
             k: self.k,
             context: FitContext {
                 precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
@@ -119,7 +120,7 @@ impl Fit {
             },
         };
         let method = (self.method.make)(&self.options, methods::Size { n: train.n(), k: self.k });
-        let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out.as_ref().map(|h| h.x.view()))?;
+        let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out.as_ref().map(|h| h.view()))?;
         spectrum.origin.data = self.data.clone();
         spectrum.scaler = scaler;
         if let Some(out) = &out {
@@ -131,10 +132,10 @@ impl Fit {
 
     /// The spectrum of sampled functions.
     fn sampled(&self, samples: &str, out: Option<Output>, context: &Context) -> Result<()> {
-        let points = self.reader.open(&self.data)?;
+        let points = self.reader.open(&self.data)?.x.into_f64();
         let source = SampleSource::open(samples, &self.reader)?;
         let problem =
-            Samples { f: source.samples(points.n())?, x: points.x.view(), factorised: self.factorised, k: self.k };
+            Samples { f: source.samples(points.nrows())?, x: points.view(), factorised: self.factorised, k: self.k };
         let kind = Kind::ALL.into_iter().find(|(name, _)| *name == self.method.name).map(|(_, kind)| kind);
         let found = match kind {
             _ if self.options.training.no_finish => {
@@ -165,7 +166,7 @@ impl Fit {
         }
         let outputs = problem.f.dim().2;
         let numbers = json!({
-            "method": self.method.name, "samples": samples, "data": self.data, "n": points.n(), "outputs": outputs,
+            "method": self.method.name, "samples": samples, "data": self.data, "n": points.nrows(), "outputs": outputs,
             "factorised": self.factorised, "eigenvalues": found.eigenvalues, "residuals": found.residuals,
             "trace": found.trace, "training": found.training(), "seconds": found.seconds,
         });

@@ -1,4 +1,4 @@
-//! `mercer inspect`: what a model file holds.
+//! `mercer inspect`: the content of a model file.
 
 use super::fit::{described, fitted};
 use crate::context::Context;

@@ -1,4 +1,4 @@
-//! `mercer kernels`: what there is.
+//! `mercer kernels`: the list of kernels.
 
 use crate::context::Context;
 use clap::Args;
@@ -46,11 +46,11 @@ fn listed(kernels: &[Entry]) -> String {
     said +=
         "An infinite network may be written layer by layer: ntk(\"conv(3) relu conv(3) relu gap dense\", w_var=2);\n";
     said += "layers are dense, conv(size, stride=1, pad=same|valid), avgpool(size, stride=size), gap, flatten,\n";
-    said += "res(layers) or res(layers; shortcut), and activations. Pictures are stored channel by channel.\n";
+    said += "res(layers) or res(layers; shortcut), and activations. Images are stored channel by channel.\n";
     said + "A lengthscale of median is the median distance between points of the data.\n"
 }
 
-/// What it means and what it takes; the help of a lengthscale says both.
+/// The meaning and the allowed values; the help of a lengthscale states both.
 fn explained(parameter: &Parameter) -> String {
     match parameter.kind {
         Kind::Lengthscale | Kind::Text | Kind::Shape => parameter.help.into(),
@@ -58,7 +58,7 @@ fn explained(parameter: &Parameter) -> String {
     }
 }
 
-/// `rbf(lengthscale=1)`: how the kernel is written, with its defaults.
+/// The kernel as it is written, with its defaults: `rbf(lengthscale=1)`.
 fn call(kernel: &Entry) -> String {
     let shown = |p: &Parameter| Some(format!("{}={}", p.name, shown(p)?));
     let arguments: Vec<String> = kernel.parameters.iter().filter_map(shown).collect();

@@ -1,4 +1,4 @@
-//! `mercer man`: the man page, from the definitions of the arguments.
+//! `mercer man`: the man page, made from the definitions of the arguments.
 
 use crate::args::Cli;
 use crate::context::print;

@@ -17,7 +17,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Write the empirical NTK of a network on data: the kernel itself, or functions whose kernel it is
+/// Write the empirical NTK of a network on data: the kernel, or derivatives along random directions
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  mercer ntk digits --net \"dense(512) relu dense(10)\" --method directions -o F.npy\n  mercer fit digits --samples F.npy --k 10\n  mercer ntk digits --net trained.safetensors --outputs 1 -o K.npy"
@@ -26,17 +26,17 @@ pub struct Ntk {
     /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
     data: String,
 
-    /// The network: layers such as "dense(512) relu dense(10)", their weights drawn from --seed, or a file .safetensors that
+    /// The network: layers such as "dense(512) relu dense(10)" with random weights (--seed), or a .safetensors file that
     /// `mercer train` wrote; batch norms of a file are folded into the weights
     #[arg(long, value_name = "NET")]
     net: String,
 
-    /// File with the weights of the network that --net names, as PyTorch saves them; rows are standardised by their own mean
-    /// and spread
+    /// File with the weights of the network that --net names, as PyTorch saves them; rows are standardized by their own mean
+    /// and standard deviation
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
 
-    /// How the kernel is found
+    /// How the kernel is computed
     #[arg(long, default_value = "exact", value_parser = methods())]
     method: Method,
 
@@ -44,15 +44,15 @@ pub struct Ntk {
     #[arg(long, value_name = "LIST", default_value = "all")]
     outputs: String,
 
-    /// Points for the columns of the kernel, with exact and mean [default: the same]
+    /// exact, mean: points for the columns of the kernel [default: the same points as for the rows]
     #[arg(long, value_name = "FILE")]
     cross: Option<String>,
 
-    /// directions: how many [default: 4000]
+    /// directions: number of random directions [default: 4000]
     #[arg(long, value_name = "S")]
     directions: Option<usize>,
 
-    /// directions: their law [default: rademacher]
+    /// directions: their distribution [default: rademacher]
     #[arg(long, value_parser = laws())]
     law: Option<Law>,
 
@@ -60,7 +60,7 @@ pub struct Ntk {
     #[arg(long, value_name = "EPS", value_parser = crate::methods::positive)]
     finite_difference: Option<f64>,
 
-    /// The numbers that count as parameters: the weights, or weights over their standard deviation
+    /// The parameters: the weights (standard), or the weights divided by their standard deviation (ntk)
     #[arg(long, default_value = "standard", value_parser = parameterisations())]
     parameterisation: Parameterisation,
 
@@ -80,7 +80,7 @@ enum Method {
 }
 
 fn methods() -> impl TypedValueParser<Value = Method> {
-    let exact = PossibleValue::new("exact").help("Θ of every pair of outputs");
+    let exact = PossibleValue::new("exact").help("Θ of all pairs of outputs");
     let mean = PossibleValue::new("mean").help("the mean of Θ over equal outputs");
     let directions = PossibleValue::new("directions")
         .help("derivatives F along random directions, with Θ ≈ FᵀF/S; for `fit --samples`");
@@ -159,20 +159,20 @@ impl Ntk {
         })
     }
 
-    /// Options that the method has no use for are refused.
+    /// An error if an option was given that the method does not take.
     fn check(&self) -> Result<()> {
         let random = [
             ("--directions", self.directions.is_some()),
             ("--law", self.law.is_some()),
             ("--finite-difference", self.finite_difference.is_some()),
         ];
-        let useless = match self.method {
+        let unused = match self.method {
             Method::Directions => self.cross.is_some().then_some("--cross"),
             _ => random.into_iter().find(|(_, given)| *given).map(|(name, _)| name),
         };
-        match useless {
-            Some("--cross") => Err(Error::input("--method directions has no use for --cross; leave it out")),
-            Some(name) => Err(Error::input(format!("{name} is for --method directions; leave it out"))),
+        match unused {
+            Some("--cross") => Err(Error::input("--method directions does not take --cross")),
+            Some(name) => Err(Error::input(format!("{name} is an option of --method directions only"))),
             None => Ok(()),
         }
     }
@@ -194,12 +194,12 @@ impl Ntk {
         context.budget.require(
             format!("the NTK of shape {shape:?}"),
             bytes,
-            "use fewer rows, --outputs, --method mean, or --method directions, which writes as it goes",
+            "use fewer rows, --outputs, --method mean, or --method directions, which writes its result step by step",
         )
     }
 }
 
-/// `all`, or numbers between commas.
+/// The outputs of a list such as `0,3`, or `all`.
 fn chosen(text: &str, net: &Network) -> Result<Vec<usize>> {
     let all = net.outputs();
     if text == "all" {
@@ -219,7 +219,7 @@ fn chosen(text: &str, net: &Network) -> Result<Vec<usize>> {
     Ok(chosen)
 }
 
-/// The chosen outputs of values `[n, all]`.
+/// The columns `outputs` of values `[n, all]`.
 fn picked(values: &[f32], all: usize, outputs: &[usize]) -> Vec<f32> {
     values.chunks_exact(all).flat_map(|point| outputs.iter().map(|o| point[*o])).collect()
 }

@@ -1,4 +1,4 @@
-//! `mercer train`: a network that classifies, from labelled rows.
+//! `mercer train`: trains a classifier on labelled rows.
 
 use crate::context::Context;
 use crate::input::Reader;
@@ -15,37 +15,37 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Share of the rows that are held out where there is no test set.
+/// Share of the rows that is held out if there is no test set.
 const HELD_OUT: f64 = 0.2;
 
-/// Train a network to tell classes apart, and score it on rows that it has not seen
+/// Train a network as a classifier, and score it on test rows
 #[derive(Args)]
 pub struct Train {
-    /// Labelled rows: a file or a named set, such as mnist or cifar-10, whose test part is then used for scores
+    /// Labelled rows: a file or a named set; the test part of a set such as mnist or cifar-10 is used for scores
     data: String,
 
     /// Network: mlp, lenet, resnet20, resnet32, resnet44, resnet56, resnet110, or layers such as "conv(16, 3) bn relu gap dense(10)"
     #[arg(long, value_name = "NET")]
     net: String,
 
-    /// Rows to score the network on [default: the set's own test part, else a fifth of the rows, held out]
+    /// Rows to score the network on [default: the test part of the set, else a fifth of the rows, held out]
     #[arg(long, value_name = "DATA")]
     test: Option<String>,
 
-    /// Times that every row is seen
+    /// Number of passes over the rows
     #[arg(long, value_name = "N", default_value_t = 10)]
     epochs: u64,
 
-    /// Rows of a batch
+    /// Rows per batch
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
 
-    /// Largest learning rate: up to it over a twentieth of the steps, then half a cosine down to zero [default: sgd 0.1
-    /// with batch norm and 0.02 without, adam 1e-3]
+    /// Largest learning rate: linear warm-up over the first 5 % of the steps, then half a cosine down to zero [default: sgd
+    /// 0.1 with batch norm and 0.02 without, adam 1e-3]
     #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
     lr: Option<f64>,
 
-    /// Optimiser
+    /// Optimizer
     #[arg(long, default_value = "sgd", value_parser = PossibleValuesParser::new(["sgd", "adam"]))]
     rule: String,
 
@@ -53,23 +53,23 @@ pub struct Train {
     #[arg(long, value_name = "SHARE", value_parser = share, allow_negative_numbers = true)]
     momentum: Option<f64>,
 
-    /// Weight decay: part of the gradient in sgd, decoupled from it in adam [default: sgd 5e-4, adam 0]
+    /// Weight decay: added to the gradient in sgd, decoupled in adam [default: sgd 5e-4, adam 0]
     #[arg(long, value_name = "RATE", value_parser = non_negative, allow_negative_numbers = true)]
     weight_decay: Option<f64>,
 
-    /// Show colour images as they are, not shifted by up to four pixels and mirrored at random
+    /// Do not augment colour images (random shifts by up to four pixels, and mirroring)
     #[arg(long)]
     no_augment: bool,
 
-    /// File to keep the state of training in
+    /// File for the state of training
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
 
-    /// Continue from the checkpoint; the result is the same to the bit as that of an uninterrupted run
+    /// Continue from the checkpoint; the result is bit for bit that of an uninterrupted run
     #[arg(long, requires = "checkpoint")]
     resume: bool,
 
-    /// Network file to write: safetensors, with the tensors under PyTorch's names
+    /// Network file to write: safetensors, with PyTorch's names for the tensors
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -90,7 +90,7 @@ impl Train {
         let settings = self.settings(&classifier, context.seed)?;
         let network = &classifier.network;
         context.note(format_args!(
-            "{}: {} parameters, {} multiply-adds a row; {} to learn, {} to be scored on{}",
+            "{}: {} parameters, {} multiply-adds per row; {} for training, {} for testing{}",
             text::rounded(&self.net),
             text::grouped(network.trained()),
             text::grouped(network.multiply_adds()),
@@ -99,10 +99,10 @@ impl Train {
             if settings.augment { "; shifted and mirrored at random" } else { "" }
         ));
         let (epochs, rows) = (self.epochs, data.n());
-        let told = |epoch: &Epoch| context.note(line(epoch, epochs, rows));
+        let report = |epoch: &Epoch| context.note(line(epoch, epochs, rows));
         let bar = context.bar();
         training::listen();
-        let trained = train(classifier, &data, Some(&test), &settings, &context.fit(&bar), &told)?;
+        let trained = train(classifier, &data, Some(&test), &settings, &context.fit(&bar), &report)?;
         drop(bar);
         let scores = trained.classifier.score(&test)?;
         if let Some(out) = &out {
@@ -121,32 +121,31 @@ impl Train {
             "out": self.out,
         });
         context.result(&object, || {
-            let mut said = format!("{}: {}", self.data, super::evaluate::sentence(&scores));
-            said += &self.ending(&trained, start.elapsed().as_secs_f64());
-            said
+            let scores = super::evaluate::sentence(&scores);
+            format!("{}: {scores}{}", self.data, self.ending(&trained, start.elapsed().as_secs_f64()))
         })
     }
 
     fn ending(&self, trained: &Trained, seconds: f64) -> String {
         let epochs = text::count(trained.history.len(), "epoch");
-        let mut said =
+        let mut text =
             format!("\n{epochs}, {} in {}", text::count(trained.steps as usize, "step"), text::seconds(seconds));
         if trained.stop == Stop::Interrupted {
-            said += &match &self.checkpoint {
-                Some(path) => format!("; interrupted, to be continued with --checkpoint {} --resume", path.display()),
+            text += &match &self.checkpoint {
+                Some(path) => format!("; interrupted; continue with --checkpoint {} --resume", path.display()),
                 None => "; interrupted".to_owned(),
             };
         }
         if let Some(out) = &self.out {
-            said += &format!("\nwrote {}", out.display());
+            text += &format!("\nwrote {}", out.display());
         }
-        said
+        text
     }
 
     fn settings(&self, classifier: &Classifier, seed: u64) -> Result<Settings> {
         let sgd = self.rule == "sgd";
         if !sgd && self.momentum.is_some() {
-            return Err(Error::input("--momentum is for --rule sgd; adam has its own"));
+            return Err(Error::input("--momentum is an option of --rule sgd, not of adam"));
         }
         let normed = classifier.network.constants() > 0;
         let rate = if !sgd {
@@ -175,15 +174,15 @@ impl Train {
         })
     }
 
-    /// The rows to learn, and those to be scored on.
+    /// The training rows and the test rows.
     fn read(&self, context: &Context) -> Result<(Labelled, Labelled)> {
         let data = self.reader.open(&self.data)?;
         if let Some(test) = &self.test {
             let test = self.reader.open_like(test, &data)?;
             return Ok((Labelled::of(&data)?, Labelled::of(&test)?));
         }
-        let own = catalogue().into_iter().any(|set| set.name == data.name && set.parameters == "part=train");
-        if own && !self.data.contains('(') && !std::path::Path::new(&self.data).exists() {
+        let has_test_part = catalogue().into_iter().any(|set| set.name == data.name && set.parameters == "part=train");
+        if has_test_part && !self.data.contains('(') && !std::path::Path::new(&self.data).exists() {
             let test = self.reader.open(&format!("{}(part=test)", data.name))?;
             return Ok((Labelled::of(&data)?, Labelled::of(&test)?));
         }

@@ -6,6 +6,7 @@ use crate::output::{Output, numbered};
 use crate::text;
 use clap::Args;
 use mercer::data::write_npy;
+use mercer::model::Bundle;
 use mercer::spectrum::Spectrum;
 use mercer::spectrum::neural::SampledModel;
 use mercer::{Error, Result};
@@ -23,7 +24,7 @@ pub struct Transform {
     #[arg(required_unless_present = "samples")]
     data: Option<String>,
 
-    /// Table to write, .npy or .csv: one row a point, one column an eigenfunction
+    /// Table to write, .npy or .csv: one row per point, one column per eigenfunction
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
 
@@ -38,17 +39,19 @@ pub struct Transform {
 impl Transform {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::table(&self.out)?;
-        if let Some(model) = SampledModel::load(&self.model, context.device)? {
+        let bundle = Bundle::read(&self.model)?;
+        let named = |e: Error| Error::file(&self.model, e.to_string());
+        if let Some(model) = SampledModel::from_bundle(&bundle, context.device).map_err(named)? {
             return self.sampled(&model, out, context);
         }
-        let spectrum = Spectrum::load(&self.model, context.device)?;
+        let spectrum = Spectrum::from_bundle(&bundle, context.device).map_err(named)?;
         let Some(data) = &self.data else {
             return Err(Error::input("the model was fitted to a kernel, not to --samples; give it new points"));
         };
         let data = self.reader.open(data)?;
         if data.d() == spectrum.origin.d + 1 && data.y.is_none() {
             return Err(Error::input(format!(
-                "the model was fitted on {}, the new points have {}; if one of them is the target, name it by --target",
+                "the model was fitted on {}, the new points have {}; if one of them is the target, name it with --target",
                 text::count(spectrum.origin.d, "column"),
                 data.d()
             )));
@@ -60,7 +63,7 @@ impl Transform {
             "transform fewer rows at a time",
         )?;
         let start = Instant::now();
-        let z = spectrum.transform(data.x.view())?;
+        let z = spectrum.transform(data.x.to_f64().view())?;
         let seconds = start.elapsed().as_secs_f64();
         out.matrix(z.view(), &numbered("psi", k))?;
         let object =
@@ -76,7 +79,7 @@ impl Transform {
         })
     }
 
-    /// The functions of a model of samples: where the same functions were sampled again, or by its networks.
+    /// The eigenfunctions of a model of samples: from samples of the same functions at the new points, or by its networks.
     fn sampled(&self, model: &SampledModel, out: Output, context: &Context) -> Result<()> {
         let start = Instant::now();
         let psi = match (&self.samples, &self.data) {
@@ -84,7 +87,9 @@ impl Transform {
                 let source = SampleSource::open(samples, &self.reader)?;
                 model.at_samples(&source.as_they_are()?)?
             }
-            (None, data) => model.at_points(self.reader.open(data.as_deref().unwrap_or_default())?.x.view())?,
+            (None, data) => {
+                model.at_points(self.reader.open(data.as_deref().unwrap_or_default())?.x.to_f64().view())?
+            }
         };
         let seconds = start.elapsed().as_secs_f64();
         let (n, c, k) = psi.dim();

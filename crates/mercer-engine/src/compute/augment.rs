@@ -1,22 +1,22 @@
-//! Random views of training images: a shift with zeros coming in, and a mirror.
+//! Augmentation of training images: shifts with zero padding, and mirroring.
 
 use super::cuda::images as cuda;
 use super::parallel::{Parts, for_each};
 use super::tensor::Tensor;
 
-/// What happens to one image.
+/// How one image is moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Move {
-    /// Pixels that the picture moves up (negative: down).
+    /// Pixels by which the image moves up (negative: down).
     pub up: i32,
-    /// Pixels that the picture moves to the left (negative: right).
+    /// Pixels by which the image moves to the left (negative: right).
     pub left: i32,
-    /// Whether it is mirrored first.
+    /// Whether the image is mirrored (left and right exchanged) before it is shifted.
     pub mirror: bool,
 }
 
-/// `out_b` = image b of `x`, mirrored and shifted as `moves[b]` says, zeros where nothing comes in: a random crop of the
-/// image with a frame of zeros around it. `x` `[b, channels·height·width]`; `out` is given its shape.
+/// `out_b` = image b of `x`, mirrored and shifted by `moves[b]`, with zeros outside the image. This is a crop of the
+/// zero-padded image. `x` `[b, channels·height·width]`; `out` is reshaped to the shape of `x`.
 pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Tensor) -> crate::Result<()> {
     let [_, height, width] = image;
     let n: usize = image.iter().product();

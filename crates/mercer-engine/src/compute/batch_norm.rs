@@ -1,6 +1,6 @@
-//! Batch norm: every channel shifted and scaled by its mean and variance over the batch, or by stored ones.
+//! Batch norm: each channel is shifted and scaled by its mean and variance over the batch, or by stored ones.
 //!
-//! A row has `channels·plane` numbers, channel by channel; without images the plane is one number.
+//! A row holds `[channels, plane]`; the plane has one element if the data are not images.
 
 use super::cuda::images as cuda;
 use super::parallel::{Parts, for_each};
@@ -8,10 +8,10 @@ use super::reduce::{dot, sum};
 use super::tensor::{Stack, StackMut, Tensor};
 use crate::simd::{SimdJob, dispatch};
 
-/// Added to variances.
+/// ε, added to variances.
 pub const EPSILON: f32 = 1e-5;
 
-/// The planes of channel `c` in rows of `[batch, channels·plane]`.
+/// Channel `c` of a batch `[batch, channels·plane]`.
 #[derive(Clone, Copy)]
 struct Channel {
     c: usize,
@@ -25,7 +25,7 @@ impl Channel {
     }
 }
 
-/// `Σ x` and `Σ (x − mean)²` of the planes of one channel.
+/// Mean and variance of one channel.
 struct Moments<'a>(&'a [f32], Channel);
 
 impl SimdJob for Moments<'_> {
@@ -52,8 +52,8 @@ impl SimdJob for Moments<'_> {
     }
 }
 
-/// Mean and variance (the mean of the squared deviations) of every channel over the batch: `x` `[k, b, channels·plane]`
-/// or shared, `statistics` `[k, 2, channels]`.
+/// Mean and biased variance of each channel over the batch: `x` `[k, b, channels·plane]` or shared, `statistics`
+/// `[k, 2, channels]`.
 pub fn batch_statistics(x: Stack<'_>, statistics: &mut Tensor) {
     let (count, two, channels) = statistics.as_matrices();
     assert!(two == 2 && x.cols.is_multiple_of(channels), "batch_statistics of {} columns, {channels} channels", x.cols);
@@ -72,20 +72,20 @@ pub fn batch_statistics(x: Stack<'_>, statistics: &mut Tensor) {
     });
 }
 
-/// What normalises one channel: mean μ, `s = 1/√(σ² + ε)`, scale γ, offset β.
+/// The normalization of one channel: mean μ, `s = 1/√(σ² + ε)`, scale γ, offset β.
 #[derive(Clone, Copy)]
-struct Normaliser {
+struct Normalizer {
     mean: f32,
     s: f32,
     gamma: f32,
     beta: f32,
 }
 
-fn normaliser(statistics: Stack<'_>, affine: Stack<'_>, j: usize, c: usize) -> Normaliser {
+fn normalizer(statistics: Stack<'_>, affine: Stack<'_>, j: usize, c: usize) -> Normalizer {
     let (moments, affine) = (statistics.host(j), affine.host(j));
     let channels = affine.len() / 2;
     let s = 1.0 / (moments[channels + c] + EPSILON).sqrt();
-    Normaliser { mean: moments[c], s, gamma: affine[c], beta: affine[channels + c] }
+    Normalizer { mean: moments[c], s, gamma: affine[c], beta: affine[channels + c] }
 }
 
 /// `y = γ (x − μ)/√(σ² + ε) + β`. `x` `[k, b, channels·plane]` or shared; `statistics` `[k, 2, channels]` holds μ and σ²,
@@ -105,13 +105,13 @@ pub fn batch_norm(x: Stack<'_>, statistics: Stack<'_>, affine: Stack<'_>, y: &mu
         // SAFETY: tasks have different rows.
         let y = unsafe { y.part(task * n..(task + 1) * n) };
         for (c, (y, x)) in y.chunks_exact_mut(plane).zip(x.chunks_exact(plane)).enumerate() {
-            let Normaliser { mean, s, gamma, beta } = normaliser(statistics, affine, j, c);
+            let Normalizer { mean, s, gamma, beta } = normalizer(statistics, affine, j, c);
             y.iter_mut().zip(x).for_each(|(y, x)| *y = (gamma * s) * (x - mean) + beta);
         }
     });
 }
 
-/// Sums over one channel that its derivative needs.
+/// The sums over one channel that the derivatives need.
 struct Sums<'a> {
     x: &'a [f32],
     g: &'a [f32],
@@ -122,7 +122,7 @@ struct Sums<'a> {
 
 impl Sums<'_> {
     /// `(Σ g, Σ g x̂)` with `x̂ = (x − μ) s`.
-    fn take(self) -> (f64, f64) {
+    fn compute(self) -> (f64, f64) {
         let Sums { x, g, mean, s, channel } = self;
         let (mut total, mut product) = (0.0, 0.0);
         if channel.plane == 1 {
@@ -142,10 +142,10 @@ impl Sums<'_> {
     }
 }
 
-/// Back through [`batch_norm`]: `dγ = Σ g x̂`, `dβ = Σ g` into `grad` `[k, 2, channels]`, and where asked for
-/// `dx = γ s (g − mean g − x̂ mean(g x̂))`, the two means only if the statistics were those of the `batch`.
+/// The VJP of [`batch_norm`]: `dγ = Σ g x̂` and `dβ = Σ g` in `grad` `[k, 2, channels]`, and optionally
+/// `dx = γ s (g − mean g − x̂ mean(g x̂))`. The two means are zero unless the statistics are those of the `batch`.
 ///
-/// `x` `[k, b, n]` or shared, `g` `[k, b, n]`, `dx` `[k, b, n]`, with stride 0 the sum over the networks.
+/// `x` `[k, b, n]` or shared, `g` `[k, b, n]`, `dx` `[k, b, n]`; with stride 0, `dx` is the sum over the networks.
 pub fn batch_norm_vjp(
     x: Stack<'_>,
     statistics: Stack<'_>,
@@ -166,15 +166,15 @@ pub fn batch_norm_vjp(
     let mut dx = dx;
     let dx = dx.as_mut().map(|dx| Parts::new(dx.host_mut()));
     let (g, grad) = (g.host(), Parts::new(grad.host_mut()));
-    // With a shared dx, the networks of one channel add to the same numbers, one after the other.
-    let (own, terms) = if dx_stride == 0 { (1, count) } else { (count, 1) };
-    for_each(own * channels, 8 * count * rows * n, |task| {
+    // With a shared dx, one task adds the terms of all networks, one after the other.
+    let (stacks, terms) = if dx_stride == 0 { (1, count) } else { (count, 1) };
+    for_each(stacks * channels, 8 * count * rows * n, |task| {
         let c = task % channels;
         for (term, j) in (0..terms).map(|term| (term, task / channels + term)) {
-            let Normaliser { mean, s, gamma, .. } = normaliser(statistics, affine, j, c);
+            let Normalizer { mean, s, gamma, .. } = normalizer(statistics, affine, j, c);
             let (x, g) = (x.host(j), &g[j * rows * n..(j + 1) * rows * n]);
             let channel = Channel { c, channels, plane };
-            let (total, product) = Sums { x, g, mean, s, channel }.take();
+            let (total, product) = Sums { x, g, mean, s, channel }.compute();
             let at = j * stride + c;
             // SAFETY (both): tasks have different (j, c).
             unsafe { grad.part(at..at + 1)[0] = product as f32 };
@@ -183,7 +183,7 @@ pub fn batch_norm_vjp(
             let (m0, m1) = if batch { ((total / size) as f32, (product / size) as f32) } else { (0.0, 0.0) };
             for (i, (x, g)) in channel.planes(x).zip(channel.planes(g)).enumerate() {
                 let at = j * dx_stride + (i * channels + c) * plane;
-                // SAFETY: as above; the planes of one channel belong to one task.
+                // SAFETY: as above; only one task writes the planes of a channel.
                 let dx = unsafe { dx.part(at..at + plane) };
                 let back = |x: f32, g: f32| gamma * s * (g - m0 - (x - mean) * s * m1);
                 let all = dx.iter_mut().zip(x.iter().zip(g));
@@ -197,9 +197,8 @@ pub fn batch_norm_vjp(
     });
 }
 
-/// Forward through the linearisation of [`batch_norm`]:
-/// `t = γ s (ẋ − mean ẋ − x̂ mean(ẋ x̂)) + γ̇ x̂ + β̇`, the two means only if the statistics were those of the `batch`;
-/// a missing tangent is zero. `x` and `dx` `[k, b, n]` or shared, `daffine` `[k, 2, channels]`, `t` `[k, b, n]`.
+/// The JVP of [`batch_norm`]: `t = γ s (ẋ − mean ẋ − x̂ mean(ẋ x̂)) + γ̇ x̂ + β̇`. The two means are zero unless the
+/// statistics are those of the `batch`; a missing tangent is zero. `x` and `dx` `[k, b, n]` or shared, `daffine` `[k, 2, channels]`, `t` `[k, b, n]`.
 pub fn batch_norm_jvp(
     x: Stack<'_>,
     dx: Option<Stack<'_>>,
@@ -219,13 +218,13 @@ pub fn batch_norm_jvp(
     let t = Parts::new(t.host_mut());
     for_each(count * channels, 8 * count * rows * n, |task| {
         let (j, c) = (task / channels, task % channels);
-        let Normaliser { mean, s, gamma, .. } = normaliser(statistics, affine, j, c);
+        let Normalizer { mean, s, gamma, .. } = normalizer(statistics, affine, j, c);
         let (dgamma, dbeta) = daffine.map_or((0.0, 0.0), |d| (d.host(j)[c], d.host(j)[channels + c]));
         let (x, channel) = (x.host(j), Channel { c, channels, plane });
         let dx = dx.map(|dx| dx.host(j));
         let (m0, m1) = match dx {
             Some(g) if batch => {
-                let (total, product) = Sums { x, g, mean, s, channel }.take();
+                let (total, product) = Sums { x, g, mean, s, channel }.compute();
                 ((total / size) as f32, (product / size) as f32)
             }
             _ => (0.0, 0.0),
@@ -243,7 +242,7 @@ pub fn batch_norm_jvp(
     });
 }
 
-/// `y_j ← (1 − share) y_j + share x_j`: an average that follows what is measured. `x` `[k, n]` or shared `[n]`, `y` `[k, n]`.
+/// `y_j ← (1 − share) y_j + share x_j`, an exponential moving average. `x` `[k, n]` or shared `[n]`, `y` `[k, n]`.
 pub fn running_average(share: f32, x: &Tensor, mut y: StackMut<'_>) {
     let (count, n, stride) = (y.count, y.rows * y.cols, y.stride);
     assert!(x.len() == count * n || x.len() == n, "running_average of {:?} into {count} × {n}", x.shape());
@@ -263,7 +262,7 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn channels_leave_with_the_mean_and_spread_they_are_given() {
+    fn normalized_channels_have_mean_beta_and_deviation_gamma() {
         let mut rng = Rng::new(5);
         for plane in [1, 20] {
             let channels = 3;

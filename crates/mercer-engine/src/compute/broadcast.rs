@@ -1,10 +1,10 @@
-//! Between what all networks share and what each has of its own.
+//! Broadcasting a shared tensor to all networks, and its adjoint.
 
 use super::cuda::images as cuda;
 use super::gemm::Store;
 use super::tensor::{Stack, Tensor};
 
-/// `y_j ← x_j` or `y_j ← y_j + x_j`, a shared x going to every network. `x` `[k, m, n]` or `[m, n]`, `y` `[k, m, n]`.
+/// `y_j ← x_j`, or `y_j ← y_j + x_j` with [`Store::Add`]; a shared x is broadcast to all networks. `x` `[k, m, n]` or `[m, n]`, `y` `[k, m, n]`.
 pub fn spread(x: Stack<'_>, store: Store, y: &mut Tensor) {
     let (_, m, n) = y.as_matrices();
     assert!(x.rows == m && x.cols == n, "spread of [{}, {}] over {:?}", x.rows, x.cols, y.shape());
@@ -19,7 +19,7 @@ pub fn spread(x: Stack<'_>, store: Store, y: &mut Tensor) {
     }
 }
 
-/// The adjoint of [`spread`]: `dx_j ← g_j`, or `dx ← Σ_j g_j` where dx is shared; with [`Store::Add`] added to it.
+/// The adjoint of [`spread`]: `dx_j ← g_j`, or `dx ← Σ_j g_j` if dx is shared; [`Store::Add`] adds to dx.
 /// `g` `[k, m, n]`, `dx` `[k, m, n]` or `[m, n]`.
 pub fn collect(g: &Tensor, store: Store, dx: &mut Tensor) {
     let size = dx.len().max(1);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shared_goes_to_all_and_comes_back_as_a_sum() {
+    fn shared_input_is_broadcast_and_its_gradient_summed() {
         let tensor = |shape: &[usize], data: &[f32]| Tensor::from_host(Device::Cpu, shape, data).unwrap();
         let (x, mut y) = (tensor(&[1, 2], &[1.0, 2.0]), tensor(&[2, 1, 2], &[10.0, 20.0, 30.0, 40.0]));
         spread(x.stack(), Store::Add, &mut y);
@@ -52,8 +52,8 @@ mod tests {
         collect(&y, Store::Replace, &mut back);
         assert_eq!(back.to_host().unwrap(), [42.0, 64.0]);
         spread(x.stack(), Store::Replace, &mut y);
-        let mut own = y.clone();
-        collect(&y, Store::Add, &mut own);
-        assert_eq!(own.to_host().unwrap(), [2.0, 4.0, 2.0, 4.0]);
+        let mut separate = y.clone();
+        collect(&y, Store::Add, &mut separate);
+        assert_eq!(separate.to_host().unwrap(), [2.0, 4.0, 2.0, 4.0]);
     }
 }

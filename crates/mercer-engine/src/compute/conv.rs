@@ -1,9 +1,11 @@
-//! Convolutions of images: patches gathered into a matrix, then matrix products, a few rows of one image at a time.
+//! Convolutions of images: patches are gathered into a matrix and multiplied by the filters (im2col), a tile of output rows
+//! at a time.
 //!
-//! An image is a row of `channels·height·width` numbers, channel by channel, row by row.
+//! An image is stored as `[channels, height, width]`, contiguous and row-major.
 
-use super::activation::{Activation, apply_rows};
+use super::activation::apply_rows;
 use super::cuda::{convolution as cuda, images};
+use super::formula::Activation;
 use super::gemm::Store;
 use super::parallel::{Parts, block, for_each};
 use super::tensor::{Stack, StackMut, Tensor};
@@ -11,32 +13,32 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use std::ops::Range;
 
-/// The geometry of a convolution: `y[o, r, s] = Σ_{c,u,v} w[o, c, u, v] x[c, r·stride + u − before, s·stride + v − before]`,
-/// with zeros outside of the image.
+/// The shape of a convolution: `y[o, r, s] = Σ_{c,u,v} w[o, c, u, v] x[c, r·stride + u − before, s·stride + v − before]`,
+/// with zeros outside the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Convolution {
-    /// Channels, height and width of the images coming in.
+    /// Channels, height and width of an input image.
     pub image: [usize; 3],
-    /// Channels going out.
+    /// Number of output channels.
     pub channels: usize,
     /// Side of the square filter.
     pub size: usize,
-    /// Pixels between neighbouring outputs.
+    /// Input pixels between neighbouring outputs.
     pub stride: usize,
-    /// Rows and columns of zeros before the image.
+    /// Zero padding above and to the left of the image.
     pub before: usize,
-    /// Rows and columns of zeros after the image.
+    /// Zero padding below and to the right of the image.
     pub after: usize,
 }
 
 impl Convolution {
-    /// Height and width of the images going out.
+    /// Height and width of an output image.
     pub fn out(&self) -> [usize; 2] {
         let [_, height, width] = self.image;
         [height, width].map(|n| (n + self.before + self.after - self.size) / self.stride + 1)
     }
 
-    /// Numbers of a filter: of the patch that it sees.
+    /// Number of weights of one filter, which is the size of a patch.
     pub fn patch(&self) -> usize {
         self.image[0] * self.size * self.size
     }
@@ -53,19 +55,19 @@ impl Convolution {
         2 * images * self.channels * self.patch() * self.plane_out()
     }
 
-    /// Whether the matrix of patches is the image itself.
+    /// Whether the patch matrix is the image itself.
     fn is_pointwise(&self) -> bool {
         self.size == 1 && self.stride == 1
     }
 
-    /// Blocks of output rows whose patches stay in cache.
+    /// Number of tiles, and output rows per tile, such that the patches of a tile stay in cache.
     fn tiles(&self) -> (usize, usize) {
         let [height, width] = self.out();
         let rows = (CACHED / (self.patch() * width)).clamp(1, height);
         (height.div_ceil(rows), rows)
     }
 
-    /// `patches[(c, u, v), (r, s)]` of the output rows `rows`.
+    /// Fills `patches[(c, u, v), (r, s)]` for the output rows `rows`.
     fn gather(&self, x: &[f32], rows: Range<usize>, patches: &mut [f32]) {
         let [_, height, width] = self.image;
         let [_, out] = self.out();
@@ -87,7 +89,7 @@ impl Convolution {
         }
     }
 
-    /// The adjoint of [`Self::gather`], added to `x`.
+    /// The adjoint of [`Self::gather`]; adds to `x`.
     fn scatter(&self, patches: &[f32], rows: Range<usize>, x: &mut [f32]) {
         let [_, height, width] = self.image;
         let [_, out] = self.out();
@@ -104,8 +106,8 @@ impl Convolution {
         }
     }
 
-    /// Every line of a matrix of patches, one `(c, u, v, r)` after the other with r fastest, and the `(c, input row, v)`
-    /// that it comes from; none above the image.
+    /// The lines of a patch matrix, ordered by `(c, u, v, r)` with r fastest, each with its source `(c, input row, v)`;
+    /// `None` if the input row is above the image.
     fn lines(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, Option<(usize, usize, usize)>)> {
         let (size, stride, before) = (self.size, self.stride, self.before);
         let filters = (0..self.patch()).flat_map(move |f| rows.clone().map(move |r| (f, r)));
@@ -115,7 +117,7 @@ impl Convolution {
         })
     }
 
-    /// The outputs s of a row whose pixel `s·stride + v − before` lies within the image, and the first such pixel.
+    /// The range of outputs s whose pixel `s·stride + v − before` lies within the row, and the first such pixel.
     fn inside(&self, v: usize, width: usize, out: usize) -> (Range<usize>, usize) {
         let end = (width + self.before).saturating_sub(v).div_ceil(self.stride).min(out);
         let start = self.before.saturating_sub(v).div_ceil(self.stride).min(end);
@@ -123,13 +125,13 @@ impl Convolution {
     }
 }
 
-/// Numbers of a matrix of patches.
+/// Largest number of elements in a tile's patch matrix.
 const CACHED: usize = 1 << 16;
 
-/// Blocks that a batch falls into; the work of a block is done by one thread.
+/// Number of blocks that a batch is split into. One task computes one block.
 const BLOCKS: usize = 16;
 
-/// `y_j = φ(w_j ⋆ x_j + b_j)` and, where asked for, the slopes `φ'`; with [`Store::Add`], `y_j` is added before φ.
+/// `y_j = φ(w_j ⋆ x_j + b_j)` and optionally the slopes `φ'`. With [`Store::Add`] the old `y_j` is added before φ.
 ///
 /// `x` `[k, batch, in]` or shared, `w` `[k, out, patch]`, `bias` `[k, 1, out]`, `y` and `slope`
 /// `[k, batch, out·height·width]`.
@@ -147,8 +149,11 @@ pub fn conv2d(
     let (count, batch, n) = y.as_matrices();
     let plane = shape.plane_out();
     check(shape, batch, x, w, n);
-    assert!(bias.is_none_or(|b| b.rows * b.cols == shape.channels), "conv2d: the bias is not one number a channel");
-    assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "conv2d: the slopes are not of y's shape");
+    assert!(
+        bias.is_none_or(|b| b.rows * b.cols == shape.channels),
+        "conv2d: the bias does not have one element per channel"
+    );
+    assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "conv2d: slope and y differ in shape");
     if let Some(gpu) = y.gpu() {
         cuda::forward(gpu, shape, x, w, store, y);
         return images::channel_bias_activation(gpu, plane, bias, phi, y, slope);
@@ -162,11 +167,11 @@ pub fn conv2d(
         let mut patches = shape.buffer();
         for i in block(task % blocks, images, batch) {
             let at = (j * batch + i) * n..(j * batch + i + 1) * n;
-            // SAFETY (both): no other task has this image of this network.
+            // SAFETY (both): no other task writes this image of this network.
             let y = unsafe { y.part(at.clone()) };
             let slope = slope.as_ref().map(|s| unsafe { s.part(at) });
             let x = &x.host(j)[i * x.cols..(i + 1) * x.cols];
-            for_every_tile(shape, x, &mut patches, |tile, patches| {
+            for_each_tile(shape, x, &mut patches, |tile, patches| {
                 let accum = if store == Store::Add { Accum::Add } else { Accum::Replace };
                 let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch());
                 matmul(columns_mut(y, plane, tile), accum, w, patches, 1.0, Par::Seq);
@@ -179,8 +184,8 @@ pub fn conv2d(
     });
 }
 
-/// `dx_j = w_jᵀ ⋆ g_j`: back to the images. `g` `[k, batch, out·height·width]`, `w` `[k, out, patch]`, `dx`
-/// `[k, batch, in]`; with stride 0 the sum over the networks.
+/// The gradient with respect to the images, `dx_j = w_jᵀ ⋆ g_j`. `g` `[k, batch, out·height·width]`,
+/// `w` `[k, out, patch]`, `dx` `[k, batch, in]`; with stride 0, `dx` is the sum over the networks.
 pub fn conv2d_vjp_input(shape: &Convolution, g: &Tensor, w: Stack<'_>, mut dx: StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
     let (plane, pixels, stride) = (shape.plane_out(), shape.pixels_in(), dx.stride);
@@ -193,15 +198,15 @@ pub fn conv2d_vjp_input(shape: &Convolution, g: &Tensor, w: Stack<'_>, mut dx: S
     if let Some(gpu) = g.gpu() {
         return cuda::vjp_input(gpu, shape, g, w, &dx);
     }
-    let (own, terms) = if stride == 0 { (1, count) } else { (count, 1) };
+    let (stacks, terms) = if stride == 0 { (1, count) } else { (count, 1) };
     let images = batch.div_ceil(BLOCKS);
     let blocks = batch.div_ceil(images);
     let (g, dx) = (g.host(), Parts::new(dx.host_mut()));
-    for_each(own * blocks, shape.work(count * batch), |task| {
+    for_each(stacks * blocks, shape.work(count * batch), |task| {
         let mut patches = shape.buffer();
         for i in block(task % blocks, images, batch) {
             let at = task / blocks * stride + i * pixels;
-            // SAFETY: no other task has this image of this network.
+            // SAFETY: no other task writes this image of this network.
             let dx = unsafe { dx.part(at..at + pixels) };
             dx.fill(0.0);
             for j in (0..terms).map(|term| task / blocks + term) {
@@ -221,8 +226,8 @@ pub fn conv2d_vjp_input(shape: &Convolution, g: &Tensor, w: Stack<'_>, mut dx: S
     });
 }
 
-/// `dw_j = Σ_images g_j ⋆ x_j`: back to the filters. `x` `[k, batch, in]` or shared, `g`
-/// `[k, batch, out·height·width]`, `dw` `[k, out, patch]`.
+/// The gradient with respect to the filters, `dw_j = Σ_images g_j ⋆ x_j`. `x` `[k, batch, in]` or shared,
+/// `g` `[k, batch, out·height·width]`, `dw` `[k, out, patch]`.
 pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw: StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
     let (plane, size, stride) = (shape.plane_out(), shape.channels * shape.patch(), dw.stride);
@@ -244,18 +249,18 @@ pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw:
     for_each(count * blocks, shape.work(count * batch), |task| {
         let j = task / blocks;
         let mut patches = shape.buffer();
-        // SAFETY: tasks are different.
+        // SAFETY: each task writes its own range.
         let sum = unsafe { partial.part(task * size..(task + 1) * size) };
         for i in block(task % blocks, images, batch) {
             let x = &x.host(j)[i * x.cols..(i + 1) * x.cols];
             let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
-            for_every_tile(shape, x, &mut patches, |tile, patches| {
+            for_each_tile(shape, x, &mut patches, |tile, patches| {
                 let sum = MatMut::from_row_major_slice_mut(&mut *sum, shape.channels, shape.patch());
                 matmul(sum, Accum::Add, columns(g, plane, tile), patches.transpose(), 1.0, Par::Seq);
             });
         }
     });
-    // The blocks' sums in their order, so that the result is the same for any number of threads.
+    // The sums of the blocks are added in order: the result does not depend on the number of threads.
     let dw = dw.host_mut();
     for (j, sums) in sums.chunks_exact(blocks * size).enumerate() {
         let dw = &mut dw[j * stride..j * stride + size];
@@ -266,10 +271,10 @@ pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw:
     }
 }
 
-/// `t_j ← slope ∘ (t_j + b_j)`, with one `b` a channel: the end of a tangent. `t` and `slope`
-/// `[k, batch, channels·plane]`, `bias` `[k, 1, channels]`; no slope is the identity.
+/// `t_j ← slope ∘ (t_j + b_j)`, the last step of a layer's JVP, with one `b` per channel. `t` and `slope`
+/// `[k, batch, channels·plane]`, `bias` `[k, 1, channels]`; without a slope the activation is the identity.
 pub fn channel_bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
-    assert!(slope.is_none_or(|s| s.len() == t.len()), "channel_bias_slope: the slopes are not of t's shape");
+    assert!(slope.is_none_or(|s| s.len() == t.len()), "channel_bias_slope: slope and t differ in shape");
     if let Some(gpu) = t.gpu() {
         return images::channel_bias_slope(gpu, t, bias, slope);
     }
@@ -286,8 +291,8 @@ pub fn channel_bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option
     }
 }
 
-/// `out_jc = Σ` of channel c over the batch and its plane: the gradient of a bias. `g` `[k, batch, channels·plane]`,
-/// `out` `[k, 1, channels]`.
+/// `out_jc = Σ_{b,p} g_jbcp`, the gradient with respect to a bias. `g` `[k, batch, channels·plane]`, `out`
+/// `[k, 1, channels]`.
 pub fn channel_sums(g: &Tensor, mut out: StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
     let (channels, stride) = (out.rows * out.cols, out.stride);
@@ -317,25 +322,20 @@ fn check(shape: &Convolution, batch: usize, x: Stack<'_>, w: Stack<'_>, n: usize
 }
 
 impl Convolution {
-    /// Room for the patches of one tile.
+    /// A buffer for the patches of one tile.
     fn buffer(&self) -> Vec<f32> {
         vec![0.0; self.patch() * self.tiles().1 * self.out()[1]]
     }
 
-    /// The output pixels of `rows`, and how many numbers their patches are.
+    /// The output pixels of `rows`, and the number of elements in their patches.
     fn tile(&self, rows: &Range<usize>) -> (Range<usize>, usize) {
         let width = self.out()[1];
         (rows.start * width..rows.end * width, self.patch() * rows.len() * width)
     }
 }
 
-/// Calls `f` with every tile's output pixels and its patches `[patch, pixels]`.
-fn for_every_tile(
-    shape: &Convolution,
-    x: &[f32],
-    buffer: &mut [f32],
-    mut f: impl FnMut(Range<usize>, MatRef<'_, f32>),
-) {
+/// Calls `f` with the output pixels of each tile and its patches `[patch, pixels]`.
+fn for_each_tile(shape: &Convolution, x: &[f32], buffer: &mut [f32], mut f: impl FnMut(Range<usize>, MatRef<'_, f32>)) {
     if shape.is_pointwise() {
         let plane = shape.plane_out();
         return f(0..plane, MatRef::from_row_major_slice(x, shape.patch(), plane));
@@ -350,12 +350,12 @@ fn for_every_tile(
     }
 }
 
-/// Some columns of the matrix `[channels, plane]` that an image is.
+/// The columns `tile` of an image, seen as a matrix `[channels, plane]`.
 fn columns(image: &[f32], plane: usize, tile: Range<usize>) -> MatRef<'_, f32> {
     MatRef::from_row_major_slice(image, image.len() / plane, plane).subcols(tile.start, tile.len())
 }
 
-/// The same, writable.
+/// The writable form of [`columns`].
 fn columns_mut(image: &mut [f32], plane: usize, tile: Range<usize>) -> MatMut<'_, f32> {
     let channels = image.len() / plane;
     MatMut::from_row_major_slice_mut(image, channels, plane).subcols_mut(tile.start, tile.len())
@@ -380,7 +380,7 @@ mod tests {
         a.host().iter().zip(b.host()).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
     }
 
-    /// Geometries with every sort of edge: padded or not, stride, even filters, filters as large as the image, tiles.
+    /// Shapes that cover all edge cases: padding or none, strides, even filters, filters as large as the image, tiles.
     fn shapes() -> Vec<Convolution> {
         let shape =
             |image, channels, size, stride, before, after| Convolution { image, channels, size, stride, before, after };

@@ -1,13 +1,13 @@
-//! Products of every matrix of a stack with one matrix, element by element.
+//! Elementwise products of each matrix of a stack with one matrix.
 
 use super::cuda::primitives as cuda;
 use super::parallel::{CHUNK, Parts, block, for_each};
 use super::tensor::Tensor;
 use crate::simd::{SimdJob, dispatch};
 
-/// `y_j ← y_j ∘ x` for every matrix of the stack: `y` `[k, m, n]`, `x` `[m, n]` (or `[1, m, n]`).
+/// `y_j ← y_j ∘ x` for each matrix of the stack: `y` `[k, m, n]`, `x` `[m, n]` (or `[1, m, n]`).
 pub fn multiply_each(y: &mut Tensor, x: &Tensor) {
-    let (len, size) = (y.len(), matrix(y, x));
+    let (len, size) = (y.len(), matrix_size(y, x));
     if let Some(gpu) = y.gpu() {
         return cuda::multiply_each(gpu, y, x);
     }
@@ -21,10 +21,10 @@ pub fn multiply_each(y: &mut Tensor, x: &Tensor) {
     });
 }
 
-/// `out_j ← out_j + y_j ∘ x` for every matrix of the stack: `out`, `y` `[k, m, n]`, `x` `[m, n]` (or `[1, m, n]`).
+/// `out_j ← out_j + y_j ∘ x` for each matrix of the stack: `out`, `y` `[k, m, n]`, `x` `[m, n]` (or `[1, m, n]`).
 pub fn add_product_each(out: &mut Tensor, y: &Tensor, x: &Tensor) {
     assert!(out.len() == y.len(), "shapes {:?} and {:?} differ in size", out.shape(), y.shape());
-    let (len, size) = (out.len(), matrix(y, x));
+    let (len, size) = (out.len(), matrix_size(y, x));
     if let Some(gpu) = out.gpu() {
         return cuda::add_product_each(gpu, out, y, x);
     }
@@ -32,19 +32,19 @@ pub fn add_product_each(out: &mut Tensor, y: &Tensor, x: &Tensor) {
     let pieces = size.div_ceil(CHUNK);
     for_each(len / size.max(1) * pieces, 3 * len, |task| {
         let (start, range) = (task / pieces * size, block(task % pieces, CHUNK, size));
-        let own = start + range.start..start + range.end;
+        let elements = start + range.start..start + range.end;
         // SAFETY: tasks have different (matrix, range).
-        let out = unsafe { out.part(own.clone()) };
-        dispatch(AddProduct { out, y: &y[own], x: &x[range] });
+        let out = unsafe { out.part(elements.clone()) };
+        dispatch(AddProduct { out, y: &y[elements], x: &x[range] });
     });
 }
 
-/// Elements of `x`, of which `y` holds several.
-fn matrix(y: &Tensor, x: &Tensor) -> usize {
+/// Number of elements of `x`. Panics unless `y` is a stack of matrices of this size.
+fn matrix_size(y: &Tensor, x: &Tensor) -> usize {
     let size = x.len();
     assert!(
         y.len().is_multiple_of(size.max(1)),
-        "a stack of shape {:?} does not hold matrices of shape {:?}",
+        "a tensor of shape {:?} is not a stack of matrices of shape {:?}",
         y.shape(),
         x.shape()
     );

@@ -1,4 +1,4 @@
-//! Copies, sums and random fills of whole tensors.
+//! Elementwise operations, random fills, row gathering and transposition.
 
 use super::cuda::primitives as cuda;
 use super::parallel::{CHUNK, Parts, block, for_each};
@@ -77,7 +77,8 @@ pub fn fill(y: &mut Tensor, value: f32) {
     y.host_mut().fill(value);
 }
 
-/// Independent standard normal numbers. Each kind of device has its own numbers for a seed, always the same ones.
+/// Fills `y` with independent standard normal numbers. A seed always gives the same numbers on one kind of device; the CPU
+/// and GPUs give different ones.
 pub fn fill_normal(y: &mut Tensor, rng: &mut Rng) {
     if let Some(gpu) = y.gpu() {
         return cuda::fill_random(gpu, y, cuda::Law::Normal, rng);
@@ -85,7 +86,7 @@ pub fn fill_normal(y: &mut Tensor, rng: &mut Rng) {
     y.host_mut().iter_mut().for_each(|y| *y = rng.normal() as f32);
 }
 
-/// Independent numbers, uniform on [low, high).
+/// Fills `y` with independent numbers, uniform on [low, high).
 pub fn fill_uniform(y: &mut Tensor, low: f32, high: f32, rng: &mut Rng) {
     if let Some(gpu) = y.gpu() {
         return cuda::fill_random(gpu, y, cuda::Law::Uniform(low, high), rng);
@@ -93,7 +94,7 @@ pub fn fill_uniform(y: &mut Tensor, low: f32, high: f32, rng: &mut Rng) {
     y.host_mut().iter_mut().for_each(|y| *y = low + (high - low) * rng.uniform() as f32);
 }
 
-/// Independent signs.
+/// Fills `y` with independent numbers −1 or +1, each with probability one half.
 pub fn fill_rademacher(y: &mut Tensor, rng: &mut Rng) {
     if let Some(gpu) = y.gpu() {
         return cuda::fill_random(gpu, y, cuda::Law::Rademacher, rng);
@@ -101,15 +102,14 @@ pub fn fill_rademacher(y: &mut Tensor, rng: &mut Rng) {
     y.host_mut().iter_mut().for_each(|y| *y = rng.sign() as f32);
 }
 
-/// `out[i] ← x[rows[i]]`: a batch out of the data. `x` `[n, d]`, `out` is given the shape `[rows, d]`.
-///
-/// Panics when an index is not below n, or `out` (already large enough after the first call) cannot grow.
+/// `out[i] ← x[rows[i]]`, which forms a batch of the data. `x` `[n, d]`; `out` is reshaped to `[rows, d]`, which
+/// allocates only if it was never this large. Panics if an index is not below n.
 pub fn gather_rows(x: &Tensor, rows: &[usize], out: &mut Tensor) -> crate::Result<()> {
     let (_, _, d) = x.as_matrices();
     out.reshape(&[rows.len(), d])?;
     if let Some(gpu) = x.gpu() {
         let n = x.len() / d.max(1);
-        assert!(rows.iter().all(|&row| row < n), "a row of {n} is out of range");
+        assert!(rows.iter().all(|&row| row < n), "gather_rows: an index is not below {n}");
         return cuda::gather_rows(gpu, x, rows, out);
     }
     let x = x.host();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn random_fills_have_the_moments_of_their_laws() {
+    fn random_fills_have_the_moments_of_their_distributions() {
         let mut rng = Rng::new(8);
         let mut t = Tensor::zeros(Device::Cpu, &[100_000]).unwrap();
         let moments = |t: &Tensor| {

@@ -1,16 +1,17 @@
-//! Matrix products: stacks of them, and the one inside a dense layer with its bias and activation.
+//! Matrix products of stacks, and the dense layer (product, bias, activation).
 
-use super::activation::{Activation, apply_rows, bias_activation};
+use super::activation::{apply_rows, bias_activation};
 use super::cuda::primitives as cuda;
+use super::formula::Activation;
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::tensor::{Stack, StackMut, Tensor};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 
-/// What happens to the old contents of a result.
+/// What happens to the old values of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// They are overwritten.
+    /// The result overwrites them.
     Replace,
     /// The result is added to them.
     Add,
@@ -27,8 +28,8 @@ impl Store {
 
 /// `C_j = α A_j B_j`, or `C_j += α A_j B_j`, for each matrix of the stack.
 ///
-/// Shared operands (stride 0) are broadcast over the stack. A `c` of stride 0 receives the sum over the stack, always
-/// taken in the same order.
+/// Shared operands (stride 0) are broadcast over the stack. With stride 0, `c` receives the sum over the stack, added in a
+/// fixed order.
 pub fn gemm(alpha: f32, a: Stack<'_>, b: Stack<'_>, store: Store, mut c: StackMut<'_>) {
     let (m, p, n, count) = (a.rows(), a.cols(), b.cols(), c.count);
     assert!(
@@ -47,26 +48,22 @@ pub fn gemm(alpha: f32, a: Stack<'_>, b: Stack<'_>, store: Store, mut c: StackMu
     let accum = store.accum();
     if count > 1 && !sums && n == 1 && a.is_shared() && !b.is_shared() {
         // k vectors times one matrix are one product: row j of C is (A b_j)ᵀ = b_jᵀ Aᵀ.
-        let plan = Plan { m: count, p, n: m, stacks: 1, terms: 1, stride: 0, row_stride: stride, work };
-        plan.run(alpha, |_| vectors(b, count), |_| view(a, 0).transpose(), accum, &c);
+        let blocked = BlockedProduct { m: count, p, n: m, stacks: 1, terms: 1, stride: 0, row_stride: stride, work };
+        blocked.run(alpha, |_| vectors(b, count), |_| view(a, 0).transpose(), accum, &c);
     } else if sums && p == 1 && !a.is_shared() && !b.is_shared() {
         // A sum of k outer products is one product: C = Σ_j a_j b_jᵀ.
-        let plan = Plan { m, p: count, n, stacks: 1, terms: 1, stride: 0, row_stride: n, work };
-        plan.run(alpha, |_| vectors(a, count).transpose(), |_| vectors(b, count), accum, &c);
+        let blocked = BlockedProduct { m, p: count, n, stacks: 1, terms: 1, stride: 0, row_stride: n, work };
+        blocked.run(alpha, |_| vectors(a, count).transpose(), |_| vectors(b, count), accum, &c);
     } else {
         let (stacks, terms) = if sums { (1, count) } else { (count, 1) };
-        Plan { m, p, n, stacks, terms, stride, row_stride: n, work }.run(
-            alpha,
-            |j| view(a, j),
-            |j| view(b, j),
-            accum,
-            &c,
-        );
+        let blocked = BlockedProduct { m, p, n, stacks, terms, stride, row_stride: n, work };
+        blocked.run(alpha, |j| view(a, j), |j| view(b, j), accum, &c);
     }
 }
 
-/// `stacks` products `[m, p] × [p, n]`, each a sum of `terms`; result j starts at `j·stride`, its rows `row_stride` apart.
-struct Plan {
+/// `stacks` products `[m, p] × [p, n]`, each a sum of `terms`, computed block by block in parallel. Result j starts at
+/// `j·stride`, and its rows are `row_stride` apart. `work` is the number of floating-point operations.
+struct BlockedProduct {
     m: usize,
     p: usize,
     n: usize,
@@ -77,7 +74,7 @@ struct Plan {
     work: usize,
 }
 
-impl Plan {
+impl BlockedProduct {
     fn run<'a>(
         &self,
         alpha: f32,
@@ -106,7 +103,7 @@ impl Plan {
     }
 }
 
-/// Rows and columns of C that one task computes. They follow the shape alone, never the number of threads.
+/// Rows and columns of C that one task computes. They depend on the shape alone, never on the number of threads.
 fn block_size(m: usize, p: usize, n: usize) -> (usize, usize) {
     if m <= 64 {
         (m.max(1), ROWS)
@@ -117,13 +114,13 @@ fn block_size(m: usize, p: usize, n: usize) -> (usize, usize) {
     }
 }
 
-/// Elements of a right operand that stays in a core's cache while row blocks go by.
+/// Largest right operand (in elements) that stays in a core's cache while the row blocks are multiplied with it.
 const CACHED: usize = 1 << 18;
 
-/// Side of a block of a large product: each operand is packed anew for every block, so that it must be large.
+/// Side of a block of a large product. faer packs both operands again for each block, so blocks must be large.
 const LARGE: usize = 512;
 
-/// A dense layer in one pass: `y_j = φ(x_j W_j + b_j)` and, where asked for, the slopes `φ'(x_j W_j + b_j)`.
+/// A dense layer in one pass: `y_j = φ(x_j W_j + b_j)` and optionally the slopes `φ'(x_j W_j + b_j)`.
 ///
 /// `x` `[k, rows, in]` or shared, `w` `[k, in, out]`, `bias` `[k, 1, out]`, `y` and `slope` `[k, rows, out]`.
 pub fn dense(
@@ -143,10 +140,10 @@ pub fn dense(
         w.rows(),
         w.cols()
     );
-    assert!(bias.is_none_or(|b| b.rows * b.cols == n), "dense: the bias is not of width {n}");
-    assert!(slope.as_ref().is_none_or(|s| s.len() == count * m * n), "dense: the slopes are not of y's shape");
+    assert!(bias.is_none_or(|b| b.rows * b.cols == n), "dense: the bias does not have {n} elements");
+    assert!(slope.as_ref().is_none_or(|s| s.len() == count * m * n), "dense: slope and y differ in shape");
     if y.gpu().is_some() || n == 1 && x.is_shared() && count > 1 {
-        // On the processor: one product for all networks, see `gemm`.
+        // On the CPU this case is one product for all networks, see `gemm`.
         gemm(1.0, x, w, Store::Replace, y.stack_mut());
         return bias_activation(bias, phi, y, slope);
     }
@@ -166,17 +163,17 @@ pub fn dense(
     });
 }
 
-/// Matrix `j` of a stack, as faer sees it.
+/// Matrix `j` of a stack as a faer view.
 fn view<'a>(stack: Stack<'a>, j: usize) -> MatRef<'a, f32> {
     let matrix = MatRef::from_row_major_slice(stack.host(j), stack.rows, stack.cols);
     if stack.transposed { matrix.transpose() } else { matrix }
 }
 
-/// The first `count` matrices of a stack, each a vector, as the rows of one matrix.
+/// The first `count` vectors of a stack as the rows of one matrix.
 fn vectors(stack: Stack<'_>, count: usize) -> MatRef<'_, f32> {
     let len = stack.rows * stack.cols;
     let data = &stack.tensor.host()[stack.offset..stack.offset + (count - 1) * stack.stride + len];
-    // SAFETY: the last element of the last row is the last of `data`.
+    // SAFETY: the last row ends where `data` ends.
     unsafe { MatRef::from_raw_parts(data.as_ptr(), count, len, stack.stride as isize, 1) }
 }
 

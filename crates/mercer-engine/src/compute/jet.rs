@@ -1,10 +1,12 @@
 //! Second-order forward passes: value, gradient and Laplacian of every unit, together.
 
-use super::activation::{Activation, apply_rows};
+use super::activation::apply_rows;
 use super::cuda::{points, primitives as cuda};
+use super::formula::{Activation, Formula, Visitor};
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::tensor::{Stack, Tensor};
-use crate::simd::{Lane, Num, SimdJob, dispatch};
+use crate::simd::{Lane, SimdJob, dispatch};
+use std::marker::PhantomData;
 
 /// `y ← φ(y + b)` with its first and second derivatives, in place.
 ///
@@ -41,7 +43,7 @@ pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tens
         apply_rows(Activation::Identity, bias.map(|b| b.host(j)), n, &mut z, None);
         apply_rows(phi, bias.map(|b| b.host(j)), n, value, Some(&mut slope));
         let gradient = (1..orders - 1).map(part).collect();
-        dispatch(Chain { phi, z, value, slope, gradient, laplacian: part(orders - 1) });
+        phi.visit(Chain { z, value, slope, gradient, laplacian: part(orders - 1) });
     });
 }
 
@@ -61,7 +63,6 @@ pub fn points_jet(x: &Tensor, out: &mut Tensor) {
 }
 
 struct Chain<'a> {
-    phi: Activation,
     z: Vec<f32>,
     value: &'a [f32],
     slope: Vec<f32>,
@@ -69,39 +70,31 @@ struct Chain<'a> {
     laplacian: &'a mut [f32],
 }
 
-impl SimdJob for Chain<'_> {
+impl Visitor for Chain<'_> {
+    type Output = ();
+    /// Where two halves of a layer have different formulas, sine and cosine, φ'' is the same in terms of φ.
+    fn visit<F: Formula, G: Formula>(self) {
+        dispatch(ChainOf(self, PhantomData::<F>));
+    }
+}
+
+struct ChainOf<'a, F>(Chain<'a>, PhantomData<F>);
+
+impl<F: Formula> SimdJob for ChainOf<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        let mut curvature = self.z;
-        curvatures::<FMA>(self.phi, &mut curvature, self.value, &self.slope);
-        self.laplacian.iter_mut().zip(&self.slope).for_each(|(l, s)| *l *= s);
-        for g in self.gradient {
-            for (((g, s), c), l) in g.iter_mut().zip(&self.slope).zip(&curvature).zip(self.laplacian.iter_mut()) {
+        let Chain { z: mut curvature, value, slope, gradient, laplacian } = self.0;
+        curvature.iter_mut().zip(value.iter().zip(&slope)).for_each(
+            #[inline(always)]
+            |(z, (&value, &slope))| *z = F::curvature(Lane::<f32, FMA>(*z), Lane(value), Lane(slope)).0,
+        );
+        laplacian.iter_mut().zip(&slope).for_each(|(l, s)| *l *= s);
+        for g in gradient {
+            for (((g, s), c), l) in g.iter_mut().zip(&slope).zip(&curvature).zip(laplacian.iter_mut()) {
                 *l += c * *g * *g;
                 *g *= s;
             }
         }
-    }
-}
-
-/// `z ← φ''(z)`, given `φ(z)` and `φ'(z)`; a kink counts as straight.
-#[inline(always)]
-fn curvatures<const FMA: bool>(phi: Activation, z: &mut [f32], value: &[f32], slope: &[f32]) {
-    let all = z.iter_mut().zip(value.iter().zip(slope));
-    match phi {
-        Activation::Identity | Activation::Relu | Activation::LeakyRelu => all.for_each(|(z, _)| *z = 0.0),
-        Activation::Sin | Activation::Cos | Activation::SinCos => all.for_each(|(z, (value, _))| *z = -value),
-        Activation::Tanh => all.for_each(|(z, (value, slope))| *z = -2.0 * value * slope),
-        Activation::Erf => all.for_each(|(z, (_, slope))| *z *= -2.0 * slope),
-        // (2 − z²) e^{−z²/2}/√(2π)
-        Activation::Gelu => all.for_each(
-            #[inline(always)]
-            |(z, _)| {
-                let square = *z * *z;
-                let density = 0.398_942_3 * Lane::<f32, FMA>(-0.5 * square).exp().0;
-                *z = (2.0 - square) * density;
-            },
-        ),
     }
 }

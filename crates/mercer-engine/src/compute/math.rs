@@ -1,23 +1,23 @@
-//! How matrix products round their factors.
+//! The precision of matrix products.
 
 use serde::{Deserialize, Serialize};
 
-/// What a device with tensor cores does to the factors of an f32 product; sums are in f32 in every case. The processor
-/// knows f32 only.
+/// How a GPU with tensor cores rounds the factors of an f32 matrix product. Sums are always in f32. The CPU always uses
+/// f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Math {
-    /// Nothing: 24 bits of mantissa.
+    /// No rounding: 24 bits of mantissa.
     #[default]
     F32,
-    /// Rounds them to 11 bits of mantissa.
+    /// 11 bits of mantissa.
     Tf32,
-    /// Rounds them to 8 bits of mantissa, in a copy that is made of them: it pays for large products.
+    /// 8 bits of mantissa. The factors are copied to bf16 first, which is faster for large products only.
     Bf16,
 }
 
 impl Math {
-    /// Its name.
+    /// The name, as in `f32`.
     pub fn name(self) -> &'static str {
         match self {
             Math::F32 => "f32",

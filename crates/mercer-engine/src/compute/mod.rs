@@ -1,11 +1,11 @@
-//! The engine room: a contiguous `f32` [`Tensor`] on a [`Device`], and the primitives that neural eigenfunctions need.
+//! Contiguous `f32` [`Tensor`]s on a [`Device`], and the primitives that networks and their training need.
 //!
-//! No signature assumes host memory: data enters by [`Tensor::from_host`] and leaves by [`Tensor::to_host`], and
-//! everything in between stays on the device. Allocation and transfers can fail and return a [`crate::Result`];
-//! primitives cannot. Shapes are the caller's promise: a primitive panics, naming both shapes, when they disagree.
+//! Data enters by [`Tensor::from_host`] and leaves by [`Tensor::to_host`]; between them it stays on the device.
+//! Allocation and transfers can fail and return a [`crate::Result`]. Primitives do not return errors: they panic, and
+//! print both shapes, when the shapes of their arguments disagree.
 //!
-//! On the processor every primitive splits its work by *shape alone* and sums in a fixed order, so results are the same
-//! bits for any number of threads.
+//! On the CPU every primitive splits its work by *shape alone* and sums in a fixed order, so that results are bit for
+//! bit the same for any number of threads.
 //!
 //! ```
 //! use mercer_engine::compute::{Device, Store, Tensor, gemm};
@@ -28,6 +28,7 @@ mod conv;
 pub mod cuda;
 mod each;
 mod elementwise;
+mod formula;
 mod gemm;
 mod indices;
 mod jet;
@@ -45,7 +46,7 @@ mod sparse;
 mod tensor;
 mod update;
 
-pub use activation::{Activation, activation, activation_vjp, bias_slope};
+pub use activation::{activation, activation_vjp, bias_slope};
 pub use augment::{Move, shift_mirror};
 pub use batch_norm::{EPSILON, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average};
 pub use broadcast::{collect, spread};
@@ -55,6 +56,7 @@ pub use each::{add_product_each, multiply_each};
 pub use elementwise::{
     axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
 };
+pub use formula::{Activation, LEAK};
 pub use gemm::{Store, dense, gemm};
 pub use indices::{Indices, gather, gather_block};
 pub use jet::{jet, points_jet};
@@ -62,7 +64,7 @@ pub use math::Math;
 pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
 pub use points::{elliptic, scale_points};
 pub use pool::{Pool, average_pool, average_pool_vjp, max_pool, max_pool_jvp, max_pool_vjp};
-pub use radial::Radius;
+pub(crate) use radial::Radius;
 pub use radial::{radial, radial_jet};
 pub use reduce::{all_finite, column_dots, sum_rows, sum_squares};
 pub use replay::Replay;

@@ -1,11 +1,11 @@
-//! L2 batch norm: every unit divided by its root mean square over the batch.
+//! L2 batch norm: each unit divided by its root mean square over the batch.
 
 use super::cuda::primitives as cuda;
 use super::parallel::{Parts, for_each};
 use super::reduce::columns_of;
 use super::tensor::{Stack, Tensor};
 
-/// Mean squares below this count as zero: the unit is left at zero rather than blown up.
+/// Mean squares below this count as zero, and the unit is set to zero.
 const TINY: f32 = 1e-30;
 
 /// `y_b ← h_b / √(mean_b h_b²)` for every unit, in place; `factor` `[k, n]` receives `1/√(mean h²)`
@@ -24,15 +24,15 @@ pub fn l2_norm(y: &mut Tensor, factor: &mut Tensor) {
         columns_of(y, y, factor);
         for f in factor.iter_mut() {
             let mean = *f / m as f32;
-            // A NaN must stay one.
+            // NaN is not below TINY and stays NaN.
             *f = if mean < TINY { 0.0 } else { 1.0 / mean.sqrt() };
         }
         multiply_columns(y, factor);
     });
 }
 
-/// The linearisation of [`l2_norm`], which is its own adjoint, so that it serves forward and backward:
-/// `t_b ← s (t_b − y_b mean_b(y_b t_b))`, with `y` the normalised output, `s` the factor.
+/// The derivative of [`l2_norm`]: `t_b ← s (t_b − y_b mean_b(y_b t_b))`, with `y` the normalized output and `s` the
+/// factor. It is symmetric, so it is both the JVP and the VJP.
 ///
 /// `t`, `y` `[k, b, n]`, `factor`, `work` `[k, n]`.
 pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut Tensor) {
@@ -67,7 +67,7 @@ pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut T
     });
 }
 
-/// `y_jbc ← y_jbc · factor_jc`: the norm with fixed factors. `y` `[k, b, n]`, `factor` `[k, 1, n]`.
+/// `y_jbc ← y_jbc · factor_jc`: [`l2_norm`] with fixed factors. `y` `[k, b, n]`, `factor` `[k, 1, n]`.
 pub fn scale_columns(y: &mut Tensor, factor: Stack<'_>) {
     let (count, m, n) = y.as_matrices();
     assert!(
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tangent_is_the_derivative() {
+    fn the_tangent_agrees_with_finite_differences() {
         let mut rng = Rng::new(4);
         for n in [1, 3] {
             let (h, dh) = (random(&[2, 20, n], &mut rng), random(&[2, 20, n], &mut rng));

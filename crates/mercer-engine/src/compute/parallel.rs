@@ -1,32 +1,32 @@
-//! Splitting work over threads in a way that depends on shapes alone.
+//! Splits work over threads in a way that depends on shapes alone.
 
 use rayon::prelude::*;
 use std::marker::PhantomData;
 
-/// Work (in floating-point operations, roughly) below which waking a second thread costs more than it gains.
-const WORTH_A_THREAD: usize = 100_000;
+/// Work (roughly in floating-point operations) below which one thread is faster than several.
+const PARALLEL_WORK: usize = 100_000;
 
-/// Rows of a batch that one task handles, so that a block of activations stays in cache.
+/// Rows of a batch that one task handles. A block of activations of this height stays in cache.
 pub(super) const ROWS: usize = 128;
 
 /// Elements of a flat array that one task handles.
 pub(super) const CHUNK: usize = 16_384;
 
-/// Calls `f` for `0..tasks`, in parallel when `work` repays it.
+/// Calls `f` for `0..tasks`, in parallel if `work` is large enough.
 pub(super) fn for_each(tasks: usize, work: usize, f: impl Fn(usize) + Sync + Send) {
-    if tasks < 2 || work < WORTH_A_THREAD {
+    if tasks < 2 || work < PARALLEL_WORK {
         (0..tasks).for_each(f);
     } else {
         (0..tasks).into_par_iter().for_each(f);
     }
 }
 
-/// The `i`-th of the blocks of `size` that `0..len` falls into.
+/// Block `i` of `0..len`, split into blocks of `size`.
 pub(super) fn block(i: usize, size: usize, len: usize) -> std::ops::Range<usize> {
     i * size..((i + 1) * size).min(len)
 }
 
-/// A writable slice of which parallel tasks take disjoint parts.
+/// A writable slice that is shared by parallel tasks, each of which takes a disjoint part.
 pub(super) struct Parts<'a> {
     start: *mut f32,
     len: usize,
@@ -43,23 +43,23 @@ impl<'a> Parts<'a> {
         Parts { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
 
-    /// One part.
+    /// The part `range`.
     ///
     /// # Safety
-    /// No other part that is alive may overlap `range`.
+    /// No other part that is in use may overlap `range`.
     #[allow(clippy::mut_from_ref)]
     pub(super) unsafe fn part(&self, range: std::ops::Range<usize>) -> &'a mut [f32] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
-        // SAFETY: the range lies within the slice, and the caller promises that it is nobody else's.
+        // SAFETY: the range lies within the slice, and the caller promises that no other part overlaps it.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
     }
 
-    /// The part of `range` that lies within the slice.
-    pub(super) fn within(&self, range: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+    /// `range` clamped to the slice.
+    pub(super) fn clamp(&self, range: &std::ops::Range<usize>) -> std::ops::Range<usize> {
         range.start.min(self.len)..range.end.min(self.len)
     }
 
-    /// A pointer to element `at`, of which the caller uses only elements that no other task touches.
+    /// A pointer to element `at`. The caller accesses only elements that no other task accesses.
     pub(super) fn pointer(&self, at: usize) -> *mut f32 {
         assert!(at <= self.len, "{at} of {}", self.len);
         self.start.wrapping_add(at)

@@ -1,32 +1,32 @@
-//! Pooling: the largest or the mean of each window of an image, windows side by side.
+//! Max and average pooling of images with windows that do not overlap.
 //!
-//! An image is a row of `channels·height·width` numbers, channel by channel, row by row.
+//! An image is stored as `[channels, height, width]`, contiguous and row-major.
 
 use super::cuda::images as cuda;
 use super::parallel::{Parts, for_each};
 use super::tensor::Tensor;
 
-/// The geometry: windows without overlap; rows and columns that do not fill a window are left out.
+/// The shape of a pooling layer. Windows do not overlap; rows and columns that do not fill a window are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// Channels, height and width of the images coming in.
+    /// Channels, height and width of an input image.
     pub image: [usize; 3],
     /// Height and width of a window.
     pub window: [usize; 2],
 }
 
 impl Pool {
-    /// Height and width of the images going out.
+    /// Height and width of an output image.
     pub fn out(&self) -> [usize; 2] {
         [self.image[1] / self.window[0], self.image[2] / self.window[1]]
     }
 
-    /// Numbers of a plane coming in, and of one going out.
+    /// Number of elements of an input plane and of an output plane.
     fn planes(&self) -> (usize, usize) {
         (self.image[1] * self.image[2], self.out().iter().product())
     }
 
-    /// Calls `f` for every output and the input pixels of its window, within one plane.
+    /// Calls `f(output, input)` for each output of a plane and each input pixel of its window.
     #[inline(always)]
     fn windows(&self, mut f: impl FnMut(usize, usize)) {
         let ([_, _, width], [h, w], [_, out]) = (self.image, self.window, self.out());
@@ -37,7 +37,7 @@ impl Pool {
         }
     }
 
-    /// Panics unless `outer` has planes coming in where `inner` has planes going out.
+    /// Panics unless `outer` has as many input planes as `inner` has output planes.
     fn check(&self, outer: &Tensor, inner: &Tensor) {
         let (large, small) = self.planes();
         assert!(
@@ -49,30 +49,30 @@ impl Pool {
         );
     }
 
-    /// Calls `f` with every plane of `outer` (as large as one coming in) and of `inner` (one going out), in parallel.
-    fn for_every_plane(&self, outer: &Tensor, inner: &mut Tensor, f: impl Fn(&[f32], &mut [f32]) + Sync + Send) {
+    /// Calls `f` with each input plane in `outer` and its output plane in `inner`, in parallel.
+    fn for_each_plane(&self, outer: &Tensor, inner: &mut Tensor, f: impl Fn(&[f32], &mut [f32]) + Sync + Send) {
         let (large, small) = self.planes();
         let (len, outer, inner) = (outer.len(), outer.host(), Parts::new(inner.host_mut()));
         let planes = len / large;
         let each = planes.div_ceil(64).max(1);
         for_each(planes.div_ceil(each), 4 * len, |task| {
             for p in task * each..((task + 1) * each).min(planes) {
-                // SAFETY: no other task has this plane.
+                // SAFETY: no other task writes this plane.
                 f(&outer[p * large..(p + 1) * large], unsafe { inner.part(p * small..(p + 1) * small) });
             }
         });
     }
 }
 
-/// `y` = the largest number of each window, `at` = where it is in its plane (the first of equals). `x` `[k, b, in]`, `y` and
-/// `at` `[k, b, out]`. A NaN is the largest of all.
+/// `y` = the maximum of each window, `at` = its index in the plane (the first one if several are equal). NaN counts as the
+/// largest value. `x` `[k, b, in]`, `y` and `at` `[k, b, out]`.
 pub fn max_pool(pool: &Pool, x: &Tensor, y: &mut Tensor, at: &mut Tensor) {
     pool.check(x, at);
     assert!(y.len() == at.len(), "max_pool into {:?} and {:?}", y.shape(), at.shape());
     if let Some(gpu) = x.gpu() {
         return cuda::max_pool(gpu, pool, x, y, at);
     }
-    pool.for_every_plane(x, at, |x, at| {
+    pool.for_each_plane(x, at, |x, at| {
         at.fill(-1.0);
         pool.windows(|o, i| {
             let best = at[o];
@@ -84,7 +84,7 @@ pub fn max_pool(pool: &Pool, x: &Tensor, y: &mut Tensor, at: &mut Tensor) {
     max_pool_jvp(pool, at, x, y);
 }
 
-/// `dx` = `g` where the largest number was, zero elsewhere. `at` and `g` `[k, b, out]`, `dx` `[k, b, in]`.
+/// The gradient of [`max_pool`]: `dx` = `g` at the indices `at`, zero elsewhere. `at` and `g` `[k, b, out]`, `dx` `[k, b, in]`.
 pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
     assert!(
@@ -108,7 +108,7 @@ pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
     });
 }
 
-/// `t` = `dx` where the largest number was. `at` and `t` `[k, b, out]`, `dx` `[k, b, in]`.
+/// The JVP of [`max_pool`]: `t` = `dx` at the indices `at`. `at` and `t` `[k, b, out]`, `dx` `[k, b, in]`.
 pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
     let (large, small) = pool.planes();
     assert!(
@@ -126,21 +126,21 @@ pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
     }
 }
 
-/// `y` = the mean of each window; linear, so that it is its own tangent. `x` `[k, b, in]`, `y` `[k, b, out]`.
+/// `y` = the mean of each window. It is linear, so its JVP is the same function. `x` `[k, b, in]`, `y` `[k, b, out]`.
 pub fn average_pool(pool: &Pool, x: &Tensor, y: &mut Tensor) {
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
     pool.check(x, y);
     if let Some(gpu) = x.gpu() {
         return cuda::average_pool(gpu, pool, share, x, y);
     }
-    pool.for_every_plane(x, y, |x, y| {
+    pool.for_each_plane(x, y, |x, y| {
         y.fill(0.0);
         pool.windows(|o, i| y[o] += x[i]);
         y.iter_mut().for_each(|y| *y *= share);
     });
 }
 
-/// `dx` = each `g` shared out over its window. `g` `[k, b, out]`, `dx` `[k, b, in]`.
+/// The gradient of [`average_pool`]: each `g` divided equally over its window. `g` `[k, b, out]`, `dx` `[k, b, in]`.
 pub fn average_pool_vjp(pool: &Pool, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
     assert!(g.len() * large == dx.len() * small, "average_pool_vjp of {:?} into {:?}", g.shape(), dx.shape());

@@ -1,18 +1,18 @@
-//! Points of all of space as features of moderate size: with `t = x/scale` and `ρ = |t|` the d features `t/(1+ρ)`, then
-//! `½ ln(1+ρ²)`.
+//! Features of moderate size for points of unbounded space: with `t = x/scale` and `ρ = |t|`, the d features `t/(1+ρ)`,
+//! then `½ ln(1+ρ²)`.
 
 use super::cuda::points as cuda;
 use super::tensor::Tensor;
 
-/// Below this radius (in units of the scale) the origin is taken to be this far away.
-const LEAST: f64 = 1e-12;
+/// Smaller radii (in units of the scale) are replaced by this one, so that 1/ρ is finite.
+const MIN_RADIUS: f64 = 1e-12;
 
-/// The last extent.
+/// The last extent of the shape.
 fn columns(x: &Tensor) -> usize {
     x.shape()[x.shape().len() - 1]
 }
 
-/// `y ← ` the features `[b, d+1]` of the points `x` `[b, d]`.
+/// Writes the features `[b, d+1]` of the points `x` `[b, d]` to `y`.
 pub fn radial(scale: f64, x: &Tensor, y: &mut Tensor) {
     let d = columns(x);
     assert_eq!(y.len(), x.len() / d * (d + 1), "radial: features of shape {:?}", y.shape());
@@ -25,8 +25,8 @@ pub fn radial(scale: f64, x: &Tensor, y: &mut Tensor) {
     }
 }
 
-/// The features with their derivatives in x, `[(d+2)·points, d+1]` as in [`super::jet`], at the points that `x`
-/// `[(d+2)·points, d]` begins with.
+/// Writes the features and their derivatives in x, `[(d+2)·points, d+1]` as in [`super::jet`], at the first `points` rows
+/// of `x` `[(d+2)·points, d]`.
 pub fn radial_jet(scale: f64, x: &Tensor, points: usize, y: &mut Tensor) {
     let d = columns(x);
     assert_eq!(y.len(), (d + 2) * points * (d + 1), "radial: features of shape {:?}", y.shape());
@@ -45,18 +45,18 @@ pub fn radial_jet(scale: f64, x: &Tensor, points: usize, y: &mut Tensor) {
     }
 }
 
-/// A point, seen from the origin.
-pub struct Radius {
+/// The scaled point `t = x/scale` and its radius `ρ`.
+pub(crate) struct Radius {
     scale: f64,
     t: Vec<f64>,
     rho: f64,
 }
 
 impl Radius {
-    /// Of `x` `[d]`.
+    /// For the point `x` `[d]`.
     pub fn new(scale: f64, x: &[f32]) -> Radius {
         let t: Vec<f64> = x.iter().map(|x| f64::from(*x) / scale).collect();
-        let rho = t.iter().map(|t| t * t).sum::<f64>().sqrt().max(LEAST);
+        let rho = t.iter().map(|t| t * t).sum::<f64>().sqrt().max(MIN_RADIUS);
         Radius { scale, t, rho }
     }
 

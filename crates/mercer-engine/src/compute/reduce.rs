@@ -1,4 +1,4 @@
-//! Sums over rows, columns and whole tensors, always in the same order.
+//! Sums over rows, columns and whole tensors, in a fixed order.
 
 use super::cuda::primitives as cuda;
 use super::parallel::{CHUNK, Parts, for_each};
@@ -6,10 +6,10 @@ use super::tensor::{Stack, StackMut, Tensor};
 use crate::simd::{SimdJob, dispatch};
 use rayon::prelude::*;
 
-/// Independent partial sums: enough for the compiler to keep in vector registers.
+/// Number of independent partial sums, which the compiler keeps in vector registers.
 const LANES: usize = 16;
 
-/// `Σ_b x_b y_b` of two columns in strided storage, or of two contiguous vectors.
+/// `Σ_i x_i y_i` in [`LANES`] partial sums.
 struct Dot<'a> {
     x: &'a [f32],
     y: &'a [f32],
@@ -36,7 +36,7 @@ pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
     dispatch(Dot { x, y })
 }
 
-/// `Σ_i x_i`, in [`LANES`] partial sums; for use inside a [`SimdJob`].
+/// `Σ_i x_i` in [`LANES`] partial sums; for use inside a [`SimdJob`].
 #[inline(always)]
 pub(super) fn sum(x: &[f32]) -> f32 {
     let mut partial = [0.0f32; LANES];
@@ -50,7 +50,7 @@ pub(super) fn sum(x: &[f32]) -> f32 {
     partial.iter().sum::<f32>() + rest
 }
 
-/// `out_jc = Σ_b x_jbc y_jbc` of every column: `x`, `y` `[k, b, n]`, `out` `[k, n]` (or `[k, 1, n]`).
+/// `out_jc = Σ_b x_jbc y_jbc`: `x`, `y` `[k, b, n]`, `out` `[k, n]` (or `[k, 1, n]`).
 pub fn column_dots(x: &Tensor, y: &Tensor, out: &mut Tensor) {
     let (count, m, n) = x.as_matrices();
     assert!(
@@ -72,7 +72,7 @@ pub fn column_dots(x: &Tensor, y: &Tensor, out: &mut Tensor) {
     });
 }
 
-/// `out_c = Σ_b x_bc y_bc` of row-major matrices as wide as `out`.
+/// `out_c = Σ_b x_bc y_bc` for row-major `x`, `y` `[b, n]` and `out` `[n]`.
 pub(super) fn columns_of(x: &[f32], y: &[f32], out: &mut [f32]) {
     let n = out.len();
     if n == 1 {
@@ -105,22 +105,22 @@ pub fn sum_rows(x: Stack<'_>, mut out: StackMut<'_>) {
     });
 }
 
-/// `out ← Σ x²` over the whole tensor; `out` `[1]`, so that nothing leaves the device.
+/// `out ← Σ x²` over the whole tensor; `out` `[1]` is on the same device.
 pub fn sum_squares(x: &Tensor, out: &mut Tensor) {
     if let Some(gpu) = x.gpu() {
         return cuda::sum_squares(gpu, x, out);
     }
-    // Chunk sums in double precision, added in order: one number for any number of threads.
+    // The sums of the chunks are added in order and in f64: the result does not depend on the number of threads.
     let partial: Vec<f64> = chunks(x.host()).map(|x| f64::from(dot(x, x))).collect();
     out.host_mut()[0] = partial.iter().sum::<f64>() as f32;
 }
 
-/// Whether no element is NaN or infinite.
+/// Whether all elements are finite.
 pub fn all_finite(x: &Tensor) -> bool {
     if let Some(gpu) = x.gpu() {
         return cuda::all_finite(gpu, x);
     }
-    // x·0 is 0 for finite x and NaN otherwise, so one sum tells.
+    // x·0 is 0 for finite x and NaN otherwise, so the sum is 0 exactly if all are finite.
     chunks(x.host()).all(|x| dispatch(ZeroSum(x)) == 0.0)
 }
 
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_number_anywhere_is_found() {
+    fn one_non_finite_number_anywhere_is_found() {
         let n = 5 * CHUNK + 3;
         let mut data = vec![1.0f32; n];
         let finite = |data: &[f32]| all_finite(&Tensor::from_host(Device::Cpu, &[n], data).unwrap());

@@ -1,12 +1,13 @@
-//! Softmax cross-entropy: the loss of a classifier, its gradient, and how often it is right.
+//! Softmax cross-entropy: the loss of a classifier, its gradient, and the number of correct predictions.
 
 use super::cuda::images as cuda;
 use super::tensor::Tensor;
 
-/// With `p = softmax(z)`, adds `Σ_b −ln p_{b,y}` and the number of rows whose largest logit is that of their class to
-/// `totals` `[2]`, and writes the gradient of the *mean* loss, `(p − 1_y)/b`, where asked for.
+/// With `p = softmax(z)`, adds the loss `Σ_b −ln p_{b,y}` and the number of correct predictions to `totals` `[2]`, and
+/// optionally writes the gradient of the *mean* loss, `(p − 1_y)/b`.
 ///
-/// `logits` and `grad` `[1, b, classes]`, `labels` `[b, 1]` hold whole numbers below `classes`. Nothing leaves the device.
+/// `logits` and `grad` `[1, b, classes]`; `labels` `[b, 1]` holds whole numbers below `classes`. Nothing is copied to the
+/// host. If logits are equal, the first class is predicted.
 pub fn softmax_cross_entropy(logits: &Tensor, labels: &Tensor, grad: Option<&mut Tensor>, totals: &mut Tensor) {
     let (count, batch, classes) = logits.as_matrices();
     assert!(
@@ -17,7 +18,7 @@ pub fn softmax_cross_entropy(logits: &Tensor, labels: &Tensor, grad: Option<&mut
     );
     assert!(
         grad.as_ref().is_none_or(|g| g.len() == logits.len()),
-        "softmax_cross_entropy: the gradient has another size"
+        "softmax_cross_entropy: grad and logits differ in size"
     );
     if let Some(gpu) = logits.gpu() {
         return cuda::softmax_cross_entropy(gpu, logits, labels, grad, totals);
@@ -64,7 +65,7 @@ mod tests {
         let (mut grad, mut totals) = (tensor(&[1, 3, 3], &[0.0; 9]), tensor(&[2], &[10.0, 5.0]));
         softmax_cross_entropy(&tensor(&[1, 3, 3], &z), &labels, Some(&mut grad), &mut totals);
         assert!((f64::from(totals.host()[0]) - 10.0 - loss(&z)).abs() < 1e-5);
-        // The third row is a tie, which goes to the first of the equal classes.
+        // In the third row all logits are equal: the first class is predicted, which is wrong.
         assert_eq!(totals.host()[1], 5.0);
         for (i, g) in grad.host().iter().enumerate() {
             let moved = |h: f32| {

@@ -1,4 +1,4 @@
-//! Tensors, and the views of them that matrix products read and write.
+//! Tensors, and views of them as stacks of matrices.
 
 use super::cuda::{Buffer, Gpu, gpu};
 use super::math::Math;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Where tensors live and primitives run; chosen at run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Device {
-    /// Host memory and processor threads.
+    /// Host memory and CPU threads.
     #[default]
     Cpu,
     /// The NVIDIA GPU of this number.
@@ -35,13 +35,13 @@ impl Device {
             .ok_or_else(|| Error::input(format!("unknown device \"{name}\"; write cpu, cuda:0, cuda:1, …")))
     }
 
-    /// Every device of this machine: the processor, then the GPUs.
+    /// All devices of this machine: the CPU, then the GPUs.
     pub fn available() -> Vec<Device> {
         let count = super::cuda::describe_all().map_or(0, |(devices, _)| devices.len());
         std::iter::once(Device::Cpu).chain((0..count).map(Device::Cuda)).collect()
     }
 
-    /// Opens the device, so that one that is not there is told of before any work is done.
+    /// Opens the device, so that a missing one is an error before any work is done.
     pub fn open(self) -> Result<Device> {
         match self {
             Device::Cpu => {}
@@ -50,8 +50,8 @@ impl Device {
         Ok(self)
     }
 
-    /// Runs `f` where this device's primitives start fastest: on the CPU inside the thread pool, so that a primitive that
-    /// `f` calls need not hand its work over from outside. Wrap a training loop in it; results are the same without.
+    /// Runs `f` inside the thread pool when this is the CPU, which makes starting a primitive cheaper. Wrap a training
+    /// loop in it. Results are the same without it.
     ///
     /// ```
     /// use mercer_engine::compute::Device;
@@ -64,7 +64,7 @@ impl Device {
         }
     }
 
-    /// Bytes of its own memory that are free; `None` for the processor.
+    /// Bytes of its own memory that are free; `None` for the CPU.
     pub fn free_memory(self) -> Result<Option<u64>> {
         match self {
             Device::Cpu => Ok(None),
@@ -72,14 +72,13 @@ impl Device {
         }
     }
 
-    /// Runs `f` with matrix products of this device in TF32 (10 bits of mantissa, sums in f32) where it has tensor cores;
-    /// on the processor it is `f` itself.
+    /// Runs `f`; if `allowed`, matrix products of this device use TF32 (10 bits of mantissa, sums in f32) where it has
+    /// tensor cores. No effect on the CPU.
     pub fn with_tf32<T>(self, allowed: bool, f: impl FnOnce() -> T) -> T {
         if allowed { self.with_math(Math::Tf32, f) } else { f() }
     }
 
-    /// Runs `f` with this device's matrix products rounding their factors as `math` says; on the processor it is `f`
-    /// itself.
+    /// Runs `f` with matrix products of this device in the precision `math`. No effect on the CPU.
     pub fn with_math<T>(self, math: Math, f: impl FnOnce() -> T) -> T {
         let Device::Cuda(ordinal) = self else { return f() };
         let Ok(gpu) = gpu(ordinal) else { return f() };
@@ -89,7 +88,7 @@ impl Device {
         value
     }
 
-    /// `result`, unless the device has failed: then that is what went wrong.
+    /// The error of the device if it has failed, else `result`.
     pub fn checked<T>(self, result: Result<T>) -> Result<T> {
         match self {
             Device::Cpu => result,
@@ -129,8 +128,8 @@ enum Storage {
     Cuda(Buffer),
 }
 
-/// What to do where a tensor does not fit.
-const SMALLER: &str = "use a smaller batch or a narrower network";
+/// Advice when a tensor does not fit into memory.
+const ADVICE: &str = "use a smaller batch or a narrower network";
 
 impl Tensor {
     /// All zeros.
@@ -182,22 +181,17 @@ impl Tensor {
 
     /// A copy of the whole tensor in host memory; waits for the device.
     pub fn to_host(&self) -> Result<Vec<f32>> {
-        let mut data = vec![0.0; self.len()];
-        self.copy_to_host(&mut data)?;
-        Ok(data)
-    }
-
-    /// [`Tensor::to_host`] into a buffer of the same length.
-    pub fn copy_to_host(&self, data: &mut [f32]) -> Result<()> {
-        self.check_host_length(data.len())?;
         match &self.storage {
-            Storage::Host(_) => data.copy_from_slice(self.host()),
-            Storage::Cuda(buffer) => buffer.read(0, data)?,
+            Storage::Host(_) => Ok(self.host().to_vec()),
+            Storage::Cuda(buffer) => {
+                let mut data = vec![0.0; self.len()];
+                buffer.read(0, &mut data)?;
+                Ok(data)
+            }
         }
-        Ok(())
     }
 
-    /// The same numbers on `device`.
+    /// A copy on `device`.
     pub fn to_device(&self, device: Device) -> Result<Tensor> {
         if device == self.device() {
             return Ok(self.clone());
@@ -205,7 +199,7 @@ impl Tensor {
         Tensor::from_host(device, &self.shape, &self.to_host()?)
     }
 
-    /// The device it lives on.
+    /// The device that holds the tensor.
     pub fn device(&self) -> Device {
         match &self.storage {
             Storage::Host(_) => Device::Cpu,
@@ -213,7 +207,7 @@ impl Tensor {
         }
     }
 
-    /// Extents, outermost first.
+    /// Extents, slowest index first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -223,13 +217,13 @@ impl Tensor {
         self.shape.iter().product()
     }
 
-    /// Whether there are no elements.
+    /// Whether the tensor has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives the tensor another shape; the leading elements keep their values in memory order, new ones are zero.
-    /// Allocates only when the tensor has never been this large.
+    /// Changes the shape. Elements keep their values in memory order; new ones are zero. Allocates only when the tensor has
+    /// never been this large.
     pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
         let len = shape.iter().product::<usize>();
         match &mut self.storage {
@@ -239,7 +233,7 @@ impl Tensor {
                     what: format!("a tensor of shape {shape:?}"),
                     needed: 4 * len as u64,
                     budget: 4 * storage.len() as u64,
-                    instead: SMALLER.into(),
+                    instead: ADVICE.into(),
                 })?;
                 storage.resize(len, 0.0);
             }
@@ -256,7 +250,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// The tensor as matrices: `[m, n]` is one matrix shared by all networks, `[k, m, n]` is one for each of k.
+    /// The tensor as a stack of matrices: `[m, n]` is one matrix shared by all networks, `[k, m, n]` one for each of k.
     pub fn stack(&self) -> Stack<'_> {
         let (count, rows, cols) = self.as_matrices();
         Stack {
@@ -305,7 +299,7 @@ impl Tensor {
     pub(super) fn host(&self) -> &[f32] {
         match &self.storage {
             Storage::Host(storage) => &storage[..self.len()],
-            Storage::Cuda(_) => panic!("a tensor on {} was used with one on the processor", self.device()),
+            Storage::Cuda(_) => panic!("a tensor on {} was used with one on the CPU", self.device()),
         }
     }
 
@@ -314,16 +308,16 @@ impl Tensor {
         let (len, device) = (self.len(), self.device());
         match &mut self.storage {
             Storage::Host(storage) => &mut storage[..len],
-            Storage::Cuda(_) => panic!("a tensor on {device} was used with one on the processor"),
+            Storage::Cuda(_) => panic!("a tensor on {device} was used with one on the CPU"),
         }
     }
 
-    /// The open GPU it lies on, for the primitives of this module; `None` on the processor.
+    /// The GPU that holds the tensor, for the primitives of this module; `None` on the CPU.
     pub(super) fn gpu(&self) -> Option<&'static Gpu> {
         self.buffer().map(Buffer::gpu)
     }
 
-    /// Its device memory.
+    /// The device memory of the tensor; `None` on the CPU.
     pub(super) fn buffer(&self) -> Option<&Buffer> {
         match &self.storage {
             Storage::Host(_) => None,
@@ -331,7 +325,7 @@ impl Tensor {
         }
     }
 
-    /// Its device memory, to be written.
+    /// The writable form of [`Tensor::buffer`].
     pub(super) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
         match &mut self.storage {
             Storage::Host(_) => None,
@@ -339,10 +333,10 @@ impl Tensor {
         }
     }
 
-    /// Where its first element lies on the GPU.
+    /// The address of the first element on the GPU.
     pub fn address(&self) -> u64 {
         match &self.storage {
-            Storage::Host(_) => panic!("a tensor on the processor was used with one on a GPU"),
+            Storage::Host(_) => panic!("a tensor on the CPU was used with one on a GPU"),
             Storage::Cuda(buffer) => buffer.pointer(),
         }
     }
@@ -371,10 +365,10 @@ impl Clone for Tensor {
 
 /// Device memory for a tensor of this shape.
 fn allocate(gpu: &'static Gpu, shape: &[usize]) -> Result<Buffer> {
-    gpu.allocate(4 * shape.iter().product::<usize>(), &|| format!("a tensor of shape {shape:?}"), SMALLER)
+    gpu.allocate(4 * shape.iter().product::<usize>(), &|| format!("a tensor of shape {shape:?}"), ADVICE)
 }
 
-/// Matrices inside a tensor, one for each network (or one shared by all, when the stride is zero).
+/// Matrices inside a tensor, one for each network, or one shared by all if the stride is zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'a> {
     pub(super) tensor: &'a Tensor,
@@ -386,22 +380,22 @@ pub struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    /// The transposes.
+    /// The transposed matrices.
     pub fn t(self) -> Stack<'a> {
         Stack { transposed: !self.transposed, ..self }
     }
 
-    /// Rows, after transposition.
+    /// Number of rows, after transposition.
     pub fn rows(&self) -> usize {
         if self.transposed { self.cols } else { self.rows }
     }
 
-    /// Columns, after transposition.
+    /// Number of columns, after transposition.
     pub fn cols(&self) -> usize {
         if self.transposed { self.rows } else { self.cols }
     }
 
-    /// Whether all networks see the same matrix.
+    /// Whether all networks share one matrix.
     pub fn is_shared(&self) -> bool {
         self.stride == 0
     }
@@ -413,8 +407,8 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Writable matrices inside a tensor, one for each network; with stride zero they are all the same one, and what is
-/// written is their sum.
+/// Writable matrices inside a tensor, one for each network. With stride zero there is one matrix, and it receives the sum
+/// over the networks.
 #[derive(Debug)]
 pub struct StackMut<'a> {
     pub(super) tensor: &'a mut Tensor,
@@ -426,7 +420,7 @@ pub struct StackMut<'a> {
 }
 
 impl StackMut<'_> {
-    /// Checks that the matrices lie within the tensor and do not overlap, and hands out its elements for writing.
+    /// The elements for writing. Panics if the matrices overlap or reach beyond the tensor.
     pub(super) fn host_mut(&mut self) -> &mut [f32] {
         let size = self.rows * self.cols;
         assert!(

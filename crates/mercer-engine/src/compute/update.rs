@@ -1,4 +1,4 @@
-//! Optimiser steps, each one fused pass over the flat parameter buffer.
+//! Optimizer steps, each one fused pass over the flat parameter buffer.
 
 use super::cuda::primitives as cuda;
 use super::parallel::{CHUNK, Parts, block, for_each};
@@ -6,7 +6,7 @@ use super::tensor::Tensor;
 use crate::simd::{Lane, Num, SimdJob, dispatch};
 use serde::{Deserialize, Serialize};
 
-/// How a gradient moves the parameters. `m` and `v` are the two moment buffers, `t` counts steps from one.
+/// The update rule of an optimizer. `m` and `v` are the two moment buffers, `t` counts steps from one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "rule")]
 pub enum Rule {
@@ -14,7 +14,7 @@ pub enum Rule {
     Sgd {
         /// μ; zero for plain gradient descent.
         momentum: f32,
-        /// λ, part of the gradient, as in PyTorch's SGD.
+        /// λ, added to the gradient as in PyTorch's SGD.
         #[serde(default)]
         weight_decay: f32,
     },
@@ -40,7 +40,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Adam with its published constants.
+    /// Adam with the constants of its paper.
     pub const ADAM: Rule = Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
 
     /// RMSProp with its usual constants.
@@ -59,14 +59,14 @@ impl Rule {
 /// Scales the gradient so that its norm over all parameters is at most `max_norm`.
 #[derive(Clone, Copy, Debug)]
 pub struct Clip<'a> {
-    /// The bound.
+    /// The largest norm allowed.
     pub max_norm: f32,
     /// `[1]`: the gradient's squared norm, from [`super::sum_squares`].
     pub norm_squared: &'a Tensor,
 }
 
-/// One step of `rule` at learning rate `eta`, the `t`-th from one. All tensors have the same length; a moment that the
-/// rule does not use may be empty ([`Rule::moments`]).
+/// Step `t` (counted from one) of `rule` at learning rate `eta`. All tensors have the same length; a moment that the rule
+/// does not use may be empty ([`Rule::moments`]).
 #[allow(clippy::too_many_arguments)]
 pub fn update(
     rule: Rule,
@@ -95,8 +95,8 @@ pub fn update(
     for_each(len.div_ceil(CHUNK), 16 * len, |task| {
         let at = block(task, CHUNK, len);
         let g = &g[at.clone()];
-        // SAFETY: tasks have different ranges. An unused moment gives an empty part.
-        let [theta, m, v] = [&theta, &m, &v].map(|parts| unsafe { parts.part(parts.within(&at)) });
+        // SAFETY: tasks have different ranges. The part of an unused moment is empty.
+        let [theta, m, v] = [&theta, &m, &v].map(|parts| unsafe { parts.part(parts.clamp(&at)) });
         match rule {
             Rule::Sgd { momentum, weight_decay } => {
                 dispatch(Sgd { eta, factor, momentum, weight_decay, theta, g, m });
@@ -232,7 +232,7 @@ mod tests {
                 *x -= eta * *m;
             });
         }
-        // Rules that were saved before there was a decay have none.
+        // A file written before `weight_decay` existed is read as zero decay.
         let old: Rule = serde_json::from_str(r#"{"rule":"sgd","momentum":0.5}"#).unwrap();
         assert_eq!(old, Rule::Sgd { momentum: 0.5, weight_decay: 0.0 });
     }

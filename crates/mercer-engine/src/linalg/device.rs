@@ -1,4 +1,4 @@
-//! Factorisations on a GPU, with the answers and the errors of those on the processor.
+//! Factorizations on a GPU, with the same results and errors as on the CPU.
 
 use super::{not_decomposed, not_positive_definite};
 use crate::Result;
@@ -10,20 +10,20 @@ use ndarray::{Array2, ArrayView2, ShapeBuilder};
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-/// Below this order the transfers, and cuSOLVER's hundreds of small launches, take longer than the processor takes.
-const WORTH: usize = 512;
+/// Smaller matrices are factored faster on the CPU, because of the transfers and of cuSOLVER's many small kernels.
+const MIN_ORDER: usize = 512;
 
-/// The GPU of `device`, where it is one and a factorisation of order `n` is worth the transfers.
-pub(super) fn worth(device: Device, n: usize) -> Result<Option<&'static Gpu>> {
+/// The GPU of `device`, if it is one and matrices of order `n` are large enough for it.
+pub(super) fn gpu_for(device: Device, n: usize) -> Result<Option<&'static Gpu>> {
     match device {
-        Device::Cuda(ordinal) if n >= WORTH => gpu(ordinal).map(Some),
+        Device::Cuda(ordinal) if n >= MIN_ORDER => gpu(ordinal).map(Some),
         _ => Ok(None),
     }
 }
 
-/// The numbers of `a` in the order in which they lie in memory, and the half that is our lower one where these are read as
-/// columns. Only a view that is neither rows nor columns is copied.
-fn numbers<'a, T: Number>(a: ArrayView2<'a, T>) -> (Cow<'a, [T]>, Half) {
+/// The elements of `a` in memory order, and the triangle that holds the lower triangle of `a` when they are read in
+/// column-major order. The elements are copied only if `a` is contiguous in neither order.
+fn elements<'a, T: Number>(a: ArrayView2<'a, T>) -> (Cow<'a, [T]>, Half) {
     if let Some(rows) = a.to_slice() {
         return (Cow::Borrowed(rows), Half::Upper);
     }
@@ -33,30 +33,30 @@ fn numbers<'a, T: Number>(a: ArrayView2<'a, T>) -> (Cow<'a, [T]>, Half) {
     }
 }
 
-/// The first row of our lower half that holds a number that is not finite.
-fn first_broken_row<T: Number>(n: usize, numbers: &[T], half: Half) -> Option<usize> {
-    let broken = |numbers: &[T]| numbers.iter().position(|v| !v.finite());
+/// The first row with a non-finite number in the lower triangle.
+fn first_non_finite_row<T: Number>(n: usize, elements: &[T], half: Half) -> Option<usize> {
+    let non_finite = |elements: &[T]| elements.iter().position(|v| !v.finite());
     match half {
-        // Line i is row i.
-        Half::Upper => (0..n).find(|&i| broken(&numbers[i * n..=i * n + i]).is_some()),
-        // Line j is column j.
-        Half::Lower => (0..n).filter_map(|j| Some(j + broken(&numbers[j * n + j..(j + 1) * n])?)).min(),
+        // Row-major: line i is row i.
+        Half::Upper => (0..n).find(|&i| non_finite(&elements[i * n..=i * n + i]).is_some()),
+        // Column-major: line j is column j.
+        Half::Lower => (0..n).filter_map(|j| Some(j + non_finite(&elements[j * n + j..(j + 1) * n])?)).min(),
     }
 }
 
-/// As [`super::eigh`].
+/// [`super::eigh`] on a GPU.
 pub(super) fn eigh(gpu: &'static Gpu, a: ArrayView2<f64>) -> Result<(Vec<f64>, Array2<f64>)> {
     gpu.check()?;
     let n = a.nrows();
-    let (numbers, half) = numbers(a);
-    if first_broken_row(n, &numbers, half).is_some() {
+    let (elements, half) = elements(a);
+    if first_non_finite_row(n, &elements, half).is_some() {
         return Err(not_decomposed(n));
     }
     let what = || format!("the eigendecomposition of a {n}×{n} matrix");
     let mut rows = allocate::<f64>(gpu, n * n, &what)?;
     let mut spectrum = allocate::<f64>(gpu, n, &what)?;
-    rows.write(0, &numbers);
-    drop(numbers);
+    rows.write(0, &elements);
+    drop(elements);
     if gpu.syevd(n, &mut rows, half, &mut spectrum)? != 0 {
         return Err(not_decomposed(n));
     }
@@ -74,7 +74,7 @@ pub(super) struct DeviceFactor<T> {
     n: usize,
     factor: Buffer,
     half: Half,
-    /// The same on the host, once it has been asked for.
+    /// A copy on the host, made by the first call of [`Self::lower`].
     host: OnceLock<Array2<T>>,
 }
 
@@ -82,12 +82,12 @@ impl<T: RealField + Number> DeviceFactor<T> {
     pub fn new(gpu: &'static Gpu, a: ArrayView2<T>) -> Result<Self> {
         gpu.check()?;
         let n = a.nrows();
-        let (numbers, half) = numbers(a);
-        if let Some(row) = first_broken_row(n, &numbers, half) {
+        let (elements, half) = elements(a);
+        if let Some(row) = first_non_finite_row(n, &elements, half) {
             return Err(not_positive_definite(n, row));
         }
         let mut factor = allocate::<T>(gpu, n * n, &|| format!("the Cholesky factor of a {n}×{n} matrix"))?;
-        factor.write(0, &numbers);
+        factor.write(0, &elements);
         match gpu.potrf::<T>(n, &mut factor, half)? {
             0 => Ok(DeviceFactor { n, factor, half, host: OnceLock::new() }),
             minor => Err(not_positive_definite(n, minor as usize - 1)),
@@ -97,9 +97,9 @@ impl<T: RealField + Number> DeviceFactor<T> {
     /// `A⁻¹ B` for `B` `[n, m]`.
     pub fn solve(&self, b: ArrayView2<T>) -> Result<Array2<T>> {
         let ((n, m), gpu) = (b.dim(), self.factor.gpu());
-        assert_eq!(n, self.n, "a factor of order {} meets columns of {n}", self.n);
+        assert_eq!(n, self.n, "a factor of order {} used with columns of length {n}", self.n);
         gpu.check()?;
-        // cuSOLVER wants each column in one piece: the rows of Bᵀ.
+        // cuSOLVER takes column-major matrices: the rows of Bᵀ.
         let mut columns: Vec<T> = b.t().iter().copied().collect();
         let mut x = allocate::<T>(gpu, n * m, &|| format!("{m} right-hand sides of {n} numbers"))?;
         x.write(0, &columns);
@@ -113,10 +113,10 @@ impl<T: RealField + Number> DeviceFactor<T> {
         if let Some(factor) = self.host.get() {
             return Ok(factor.view());
         }
-        let mut numbers = vec![T::default(); self.n * self.n];
-        self.factor.read(0, &mut numbers)?;
-        let rows = self.half == Half::Upper;
-        let factor = Array2::from_shape_vec((self.n, self.n).set_f(!rows), numbers).expect("n² numbers");
+        let mut elements = vec![T::default(); self.n * self.n];
+        self.factor.read(0, &mut elements)?;
+        let row_major = self.half == Half::Upper;
+        let factor = Array2::from_shape_vec((self.n, self.n).set_f(!row_major), elements).expect("n² elements");
         Ok(self.host.get_or_init(|| factor).view())
     }
 }
@@ -127,24 +127,24 @@ mod tests {
     use ndarray::{array, s};
 
     #[test]
-    fn numbers_are_taken_as_they_lie() {
+    fn contiguous_views_are_not_copied() {
         let a = array![[1.0, 2.0], [3.0, 4.0]];
-        assert_eq!(numbers(a.view()), (Cow::Borrowed(&[1.0, 2.0, 3.0, 4.0][..]), Half::Upper));
-        // The transpose lies as columns: [1, 3] and [2, 4] are its rows.
-        let (columns, half) = numbers(a.t());
+        assert_eq!(elements(a.view()), (Cow::Borrowed(&[1.0, 2.0, 3.0, 4.0][..]), Half::Upper));
+        // The transpose is column-major: [1, 3] and [2, 4] are its rows.
+        let (columns, half) = elements(a.t());
         assert!(matches!(columns, Cow::Borrowed([1.0, 2.0, 3.0, 4.0])) && half == Half::Lower);
         let wide = array![[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [3.0, 0.0, 4.0]];
-        let (copied, half) = numbers(wide.slice(s![..;2, ..;2]));
+        let (copied, half) = elements(wide.slice(s![..;2, ..;2]));
         assert!(matches!(&copied, Cow::Owned(v) if v == &[1.0, 2.0, 3.0, 4.0]) && half == Half::Upper);
     }
 
     #[test]
-    fn broken_numbers_are_found_in_the_lower_half_alone() {
+    fn non_finite_numbers_are_searched_in_the_lower_triangle_only() {
         let mut a = Array2::<f64>::eye(4);
         a[[1, 3]] = f64::NAN;
         let row = |a: ArrayView2<f64>| {
-            let (numbers, half) = numbers(a);
-            first_broken_row(4, &numbers, half)
+            let (elements, half) = elements(a);
+            first_non_finite_row(4, &elements, half)
         };
         assert_eq!([row(a.view()), row(a.t())], [None, Some(3)]);
         a[[2, 0]] = f64::INFINITY;

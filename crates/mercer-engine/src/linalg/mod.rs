@@ -1,5 +1,5 @@
-//! Dense linear algebra on `ndarray` arrays: by faer on the CPU, large factorisations by cuSOLVER on a GPU. A [`Panel`] of
-//! vectors stays on its device.
+//! Dense linear algebra on `ndarray` arrays: faer on the CPU, cuSOLVER for large factorizations on a GPU. A [`Panel`] is a
+//! set of vectors that stays on its device.
 
 mod device;
 mod panel;
@@ -23,7 +23,7 @@ pub fn view<'a, T>(a: ArrayView2<'a, T>) -> MatRef<'a, T> {
     unsafe { MatRef::from_raw_parts(a.as_ptr(), n, m, strides[0], strides[1]) }
 }
 
-/// A faer view of an array that may be written through, without a copy.
+/// A writable faer view of an array, without a copy.
 pub fn view_mut<'a, T>(mut a: ArrayViewMut2<'a, T>) -> MatMut<'a, T> {
     let (n, m) = a.dim();
     let strides = [a.strides()[0], a.strides()[1]];
@@ -50,14 +50,14 @@ pub fn matmul_into<T: RealField>(
     faer_matmul(view_mut(out), accumulate, view(a), view(b), alpha, threads);
 }
 
-/// Eigenvalues in descending order and the eigenvectors as columns, of a symmetric matrix (its lower half is read). Large
-/// matrices are decomposed on `device`.
+/// Eigenvalues in descending order, and eigenvectors as columns, of a symmetric matrix (only its lower triangle is read).
+/// Large matrices are decomposed on `device`.
 pub fn eigh(device: Device, a: ArrayView2<f64>) -> Result<(Vec<f64>, Array2<f64>)> {
     let n = a.nrows();
     if n == 0 {
         return Ok((vec![], Array2::zeros((0, 0))));
     }
-    if let Some(gpu) = device::worth(device, n)? {
+    if let Some(gpu) = device::gpu_for(device, n)? {
         return device::eigh(gpu, a);
     }
     let evd = view(a).self_adjoint_eigen(Side::Lower).map_err(|_| not_decomposed(n))?;
@@ -70,20 +70,20 @@ fn not_decomposed(n: usize) -> Error {
     Error::Numerical(format!("the eigendecomposition of a {n}×{n} matrix did not converge: are its entries finite?"))
 }
 
-/// A Cholesky factor, ready to solve.
+/// A Cholesky factorization.
 pub struct Cholesky<T: RealField + Number>(Factor<T>);
 
-/// Where the factor is.
+/// The factor, on the host or on a GPU.
 enum Factor<T: RealField + Number> {
     Host(faer::linalg::solvers::Llt<T>),
     Device(DeviceFactor<T>),
 }
 
 impl<T: RealField + Number> Cholesky<T> {
-    /// Factors a symmetric positive definite matrix (its lower half is read); large ones on `device`.
+    /// Factors a symmetric positive definite matrix (only its lower triangle is read). Large ones are factored on `device`.
     pub fn new(device: Device, a: ArrayView2<T>) -> Result<Self> {
         let n = a.nrows();
-        if let Some(gpu) = device::worth(device, n)? {
+        if let Some(gpu) = device::gpu_for(device, n)? {
             return DeviceFactor::new(gpu, a).map(|factor| Cholesky(Factor::Device(factor)));
         }
         view(a).llt(Side::Lower).map(|factor| Cholesky(Factor::Host(factor))).map_err(|e| {
@@ -103,7 +103,7 @@ impl<T: RealField + Number> Cholesky<T> {
         }
     }
 
-    /// The factor `L`, `A = L Lᵀ`; entries above its diagonal are unspecified.
+    /// The factor `L` with `A = L Lᵀ`; entries above the diagonal are unspecified.
     pub fn lower(&self) -> Result<MatRef<'_, T>> {
         match &self.0 {
             Factor::Host(factor) => Ok(factor.L()),
@@ -126,8 +126,8 @@ pub fn solve_lower_transposed<T: RealField>(l: MatRef<T>, b: ArrayViewMut2<T>) {
     faer::linalg::triangular_solve::solve_upper_triangular_in_place(l.transpose(), view_mut(b).rb_mut(), Par::rayon(0));
 }
 
-/// An orthonormal basis `[n, r]` of the span of the columns of `v` `[n, b]`; `r < b` where they depend on each other.
-/// It is [`Panel::orthonormal_basis`] on the processor.
+/// An orthonormal basis `[n, r]` of the span of the columns of `v` `[n, b]`, with `r < b` if they are linearly dependent:
+/// [`Panel::orthonormal_basis`] on the CPU.
 pub fn orthonormal_basis(v: Array2<f64>) -> Result<Array2<f64>> {
     Panel::from(v).orthonormal_basis()?.into_host()
 }
@@ -187,13 +187,12 @@ mod tests {
         solve_lower_transposed(factor.lower().unwrap(), z.view_mut());
         assert!((z - factor.solve(b.view()).unwrap()).iter().all(|d| d.abs() < 1e-11));
         assert!(Cholesky::new(Device::Cpu, (-a).view()).is_err());
-        // The order from which a GPU factors, where cuSOLVER counts minors: the pivot is counted from zero on both.
+        // The error names the pivot counted from zero, for small and large matrices.
         for (n, pivot) in [(9, 4), (600, 100)] {
             let mut indefinite = Array2::<f64>::eye(n);
             indefinite[[pivot, pivot]] = -1.0;
-            let refused =
-                Cholesky::new(Device::Cpu, indefinite.view()).err().expect("not positive definite").to_string();
-            assert!(refused.contains(&format!("(pivot {pivot})")), "{refused}");
+            let error = Cholesky::new(Device::Cpu, indefinite.view()).err().expect("not positive definite").to_string();
+            assert!(error.contains(&format!("(pivot {pivot})")), "{error}");
         }
     }
 }

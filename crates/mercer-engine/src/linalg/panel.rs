@@ -6,11 +6,11 @@ use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, Axis, Zip, aview1, concatenate, s};
 use std::ops::Range;
 
-/// A few long vectors side by side, `[n, b]` in f64, on the processor or on a GPU: what block Krylov iteration and
-/// conjugate gradients compute with.
+/// A few long vectors as the columns of a matrix `[n, b]` in f64, on the CPU or on a GPU. Block Krylov iteration and
+/// conjugate gradients compute with panels.
 ///
-/// Tall panels stay on their device; what comes to the host is small, `[b, b]` or `[b]`. On the processor a panel is an
-/// `ndarray` array. Two panels that meet must be on one device.
+/// Panels stay on their device; only small results, `[b, b]` or `[b]`, are copied to the host. On the CPU a panel is an
+/// `ndarray` array. Panels that are used together must be on the same device.
 ///
 /// ```
 /// use mercer_engine::linalg::Panel;
@@ -37,7 +37,7 @@ enum Storage {
 
 use Storage::{Cuda, Host};
 
-/// On the processor.
+/// A panel on the CPU.
 impl From<Array2<f64>> for Panel {
     fn from(array: Array2<f64>) -> Panel {
         Panel { n: array.nrows(), b: array.ncols(), storage: Host(array) }
@@ -58,13 +58,13 @@ impl Panel {
         }
     }
 
-    /// A panel `[n, b]` of the numbers of a buffer, row by row.
+    /// A panel `[n, b]` in a row-major device buffer.
     pub fn from_buffer([n, b]: [usize; 2], buffer: Buffer) -> Panel {
-        assert!(buffer.bytes() >= 8 * n * b, "{} bytes are no panel [{n}, {b}]", buffer.bytes());
+        assert!(buffer.bytes() >= 8 * n * b, "{} bytes are too few for a panel [{n}, {b}]", buffer.bytes());
         Panel { n, b, storage: Cuda(buffer) }
     }
 
-    /// Its numbers on a GPU, row by row; none on the processor.
+    /// The row-major device buffer; `None` on the CPU.
     pub fn buffer(&self) -> Option<&Buffer> {
         match &self.storage {
             Host(_) => None,
@@ -72,7 +72,7 @@ impl Panel {
         }
     }
 
-    /// The device it is on.
+    /// The device that holds the panel.
     pub fn device(&self) -> Device {
         match &self.storage {
             Host(_) => Device::Cpu,
@@ -102,7 +102,7 @@ impl Panel {
         }
     }
 
-    /// [`Panel::to_host`] without a copy where it is there already.
+    /// [`Panel::to_host`] without a copy if the panel is on the CPU.
     pub fn into_host(self) -> Result<Array2<f64>> {
         match self.storage {
             Host(array) => Ok(array),
@@ -110,7 +110,7 @@ impl Panel {
         }
     }
 
-    /// `f` of the vectors `[n, b]` on the host, brought back to the device of this panel.
+    /// Applies `f` to the vectors `[n, b]` on the host and moves the result to the device of this panel.
     pub fn through_host(&self, f: impl FnOnce(ArrayView2<f64>) -> Result<Array2<f64>>) -> Result<Panel> {
         match &self.storage {
             Host(array) => Ok(Panel::from(f(array.view())?)),
@@ -135,11 +135,11 @@ impl Panel {
                 cuda::copy_columns(n, (b, other.b), 0..other.b, (&mut out, width), self.b);
                 Ok(Panel::from_buffer([n, width], out))
             }
-            _ => self.apart(other),
+            _ => self.different_devices(other),
         }
     }
 
-    /// Some of the vectors, `[n, range]`.
+    /// The vectors `range`, `[n, range]`.
     pub fn columns(&self, range: Range<usize>) -> Result<Panel> {
         match &self.storage {
             Host(a) => Ok(Panel::from(a.slice(s![.., range]).to_owned())),
@@ -152,7 +152,7 @@ impl Panel {
         }
     }
 
-    /// `VᵀW` `[b, b']` on the host.
+    /// `VᵀW` `[b, b']`, on the host.
     pub fn t_matmul(&self, other: &Panel) -> Result<Array2<f64>> {
         self.check_height(other);
         match (&self.storage, &other.storage) {
@@ -161,7 +161,7 @@ impl Panel {
                 let product = cuda::t_matmul(self.n, (a, self.b), (b, other.b))?;
                 Ok(Array2::from_shape_vec((self.b, other.b), product).expect("b·b' numbers"))
             }
-            _ => self.apart(other),
+            _ => self.different_devices(other),
         }
     }
 
@@ -172,7 +172,7 @@ impl Panel {
             Cuda(a) => {
                 let shape = [self.n, small.ncols()];
                 let mut out = Panel::from_buffer(shape, cuda::allocate(a.gpu(), shape)?);
-                // β = 0: cuBLAS does not read what was there before.
+                // With β = 0, cuBLAS does not read `out`.
                 out.product(1.0, self, small, 0.0)?;
                 Ok(out)
             }
@@ -200,17 +200,17 @@ impl Panel {
                 let small = (rows.as_slice().expect("row by row"), small.ncols());
                 cuda::matmul(self.n, alpha, (t, tall.b), small, beta, out)
             }
-            _ => self.apart(tall),
+            _ => self.different_devices(tall),
         }
     }
 
-    /// `self ← self − other`
+    /// `self ← self − other`.
     pub fn subtract(&mut self, other: &Panel) {
         self.check_shape(other);
         match (&mut self.storage, &other.storage) {
             (Host(a), Host(b)) => *a -= b,
             (Cuda(a), Cuda(b)) => cuda::subtract(self.n * self.b, b, a),
-            _ => self.apart(other),
+            _ => self.different_devices(other),
         }
     }
 
@@ -221,7 +221,7 @@ impl Panel {
         match (&mut self.storage, &other.storage) {
             (Host(a), Host(b)) => *a += &(b * &aview1(steps)),
             (Cuda(a), Cuda(b)) => cuda::axpy_columns(self.n, steps, b, a)?,
-            _ => self.apart(other),
+            _ => self.different_devices(other),
         }
         Ok(())
     }
@@ -248,7 +248,7 @@ impl Panel {
                 Ok(sums)
             }
             (Cuda(a), Cuda(b)) => Ok(cuda::column_sums([self.n, self.b], a, cuda::Sum::Products(b))?.into()),
-            _ => self.apart(other),
+            _ => self.different_devices(other),
         }
     }
 
@@ -260,7 +260,7 @@ impl Panel {
         }
     }
 
-    /// `‖w_j − θ_j v_j‖` of the first columns, as many as there are θ, for this panel's `w_j` and the `v_j` of `vectors`.
+    /// `‖w_j − θ_j v_j‖` for each θ_j, with `w_j` column j of this panel and `v_j` column j of `vectors`.
     pub fn residual_norms(&self, vectors: &Panel, θ: &[f64]) -> Result<Vec<f64>> {
         self.check_shape(vectors);
         assert!(θ.len() <= self.b, "{} eigenvalues for {} vectors", θ.len(), self.b);
@@ -275,11 +275,11 @@ impl Panel {
                 let sums = cuda::column_sums([self.n, self.b], w, cuda::Sum::Residuals(v, &all))?;
                 Ok(sums[..θ.len()].iter().map(|s| s.sqrt()).collect())
             }
-            _ => self.apart(vectors),
+            _ => self.different_devices(vectors),
         }
     }
 
-    /// Whether the magnitude of every number is at most `bound`; NaN is not.
+    /// Whether the magnitude of every element is at most `bound`. False if an element is NaN.
     pub fn all_within(&self, bound: f64) -> Result<bool> {
         match &self.storage {
             Host(a) => Ok(a.iter().all(|v| v.abs() <= bound)),
@@ -287,7 +287,7 @@ impl Panel {
         }
     }
 
-    /// Takes its mean off each vector.
+    /// Subtracts from each vector its mean.
     pub fn centre(&mut self) -> Result<()> {
         match &mut self.storage {
             Host(a) => {
@@ -300,18 +300,18 @@ impl Panel {
         Ok(())
     }
 
-    /// `V − Q QᵀV`: what of each vector lies outside of the orthonormal `Q` `[n, r]`.
+    /// `V − Q QᵀV`: the part of each vector that is orthogonal to the columns of the orthonormal `Q` `[n, r]`.
     pub fn outside(mut self, q: &Panel) -> Result<Panel> {
         self.subtract(&q.matmul(q.t_matmul(&self)?.view())?);
         Ok(self)
     }
 
-    /// An orthonormal basis `[n, r]` of the span of the vectors; `r < b` where they depend on each other.
+    /// An orthonormal basis `[n, r]` of the span of the vectors, with `r < b` if they are linearly dependent.
     ///
-    /// Twice `V ← V Q Λ^{−1/2}` with `VᵀV = Q Λ Qᵀ`: the first pass drops the null directions, the second repairs
-    /// the loss of orthogonality of the first. Only products of panels and a small eigendecomposition.
+    /// Applies `V ← V Q Λ^{−1/2}` with `VᵀV = Q Λ Qᵀ` twice. The first pass drops the null directions; the second restores
+    /// the orthogonality that the first lost to rounding. It needs only products of panels and a small eigendecomposition.
     pub fn orthonormal_basis(mut self) -> Result<Panel> {
-        self.normalise()?;
+        self.normalize()?;
         for _ in 0..2 {
             let (values, q) = eigh(self.device(), self.t_matmul(&self)?.view())?;
             let kept = values.iter().take_while(|&&λ| λ > 1e-13 * values[0].max(1e-300)).count();
@@ -324,8 +324,8 @@ impl Panel {
         Ok(self)
     }
 
-    /// Gives each vector the norm 1; one of zeros stays.
-    fn normalise(&mut self) -> Result<()> {
+    /// Scales each vector to norm 1; a zero vector stays zero.
+    fn normalize(&mut self) -> Result<()> {
         if let Host(a) = &mut self.storage {
             for mut column in a.axis_iter_mut(Axis(1)) {
                 let norm = column.dot(&column).sqrt();
@@ -338,14 +338,14 @@ impl Panel {
     }
 
     fn check_height(&self, other: &Panel) {
-        assert_eq!(self.n, other.n, "the lengths of vectors that meet");
+        assert_eq!(self.n, other.n, "vectors of different lengths");
     }
 
     fn check_shape(&self, other: &Panel) {
-        assert_eq!((self.n, self.b), (other.n, other.b), "the shapes of panels that meet");
+        assert_eq!((self.n, self.b), (other.n, other.b), "panels of different shapes");
     }
 
-    fn apart(&self, other: &Panel) -> ! {
+    fn different_devices(&self, other: &Panel) -> ! {
         panic!("a panel on {} was used with one on {}", self.device(), other.device())
     }
 }
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_vectors_inside() {
+    fn vectors_in_the_span_have_no_part_outside() {
         let v = random(60, 4, 5);
         let q = Panel::from(v.clone()).orthonormal_basis().unwrap();
         let left = Panel::from(v.dot(&random(4, 2, 6))).outside(&q).unwrap();
@@ -405,8 +405,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the lengths of vectors that meet")]
-    fn vectors_of_different_lengths_do_not_meet() {
+    #[should_panic(expected = "vectors of different lengths")]
+    fn vectors_of_different_lengths_are_rejected() {
         Panel::from(random(3, 1, 0)).t_matmul(&Panel::from(random(4, 1, 0))).ok();
     }
 }

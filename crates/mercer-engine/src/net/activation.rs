@@ -15,10 +15,6 @@ pub struct Elementwise {
 }
 
 impl Layer for Elementwise {
-    fn expression(&self) -> String {
-        self.activation.name().into()
-    }
-
     fn outputs(&self) -> usize {
         self.width
     }

@@ -34,10 +34,6 @@ impl BatchNorm {
 }
 
 impl Layer for BatchNorm {
-    fn expression(&self) -> String {
-        if self.is_linear() { "bn".into() } else { format!("bn {}", self.activation.name()) }
-    }
-
     fn outputs(&self) -> usize {
         self.channels * self.plane
     }
@@ -48,6 +44,10 @@ impl Layer for BatchNorm {
 
     fn constants(&self) -> usize {
         2 * self.channels
+    }
+
+    fn activation(&self) -> Activation {
+        self.activation
     }
 
     fn branches(&self) -> bool {

@@ -50,16 +50,6 @@ impl Conv {
 }
 
 impl Layer for Conv {
-    fn expression(&self) -> String {
-        let Convolution { channels, size, stride, before, after, .. } = self.shape;
-        let option = |name: &str, value: Option<f64>| value.map(|v| format!(", {name}={v}")).unwrap_or_default();
-        let stride = if stride == 1 { String::new() } else { format!(", stride={stride}") };
-        let pad = if before + after + 1 == size { "" } else { ", pad=valid" };
-        let (w, b) = (option("w", self.weight_std), option("b", self.bias_std));
-        let phi = if self.is_linear() { String::new() } else { format!(" {}", self.activation.name()) };
-        format!("conv({channels}, {size}{stride}{pad}{w}{b}){phi}")
-    }
-
     fn outputs(&self) -> usize {
         self.shape.channels * self.shape.out().iter().product::<usize>()
     }
@@ -70,6 +60,10 @@ impl Layer for Conv {
 
     fn multiply_adds(&self) -> usize {
         self.outputs() * self.shape.patch()
+    }
+
+    fn activation(&self) -> Activation {
+        self.activation
     }
 
     fn branches(&self) -> bool {
@@ -217,10 +211,6 @@ impl Layer for Conv {
         let ([std, bias_std], (weights, biases)) = (self.stds(), spread.split_at_mut(self.weights()));
         weights.fill(std as f32);
         biases.fill(bias_std as f32);
-    }
-
-    fn jet(&self, _: &Weights<'_>, _: &Tensor, _: usize, _: &mut Tensor) -> Result<()> {
-        Err(super::no_laplacian(&self.expression()))
     }
 }
 

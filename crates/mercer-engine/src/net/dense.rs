@@ -45,13 +45,6 @@ impl Dense {
 }
 
 impl Layer for Dense {
-    fn expression(&self) -> String {
-        let option = |name: &str, value: Option<f64>| value.map(|v| format!(", {name}={v}")).unwrap_or_default();
-        let (w, b) = (option("w", self.weight_std), option("b", self.bias_std));
-        let phi = if self.is_linear() { String::new() } else { format!(" {}", self.activation.name()) };
-        format!("dense({}{w}{b}){phi}", self.outputs)
-    }
-
     fn outputs(&self) -> usize {
         self.outputs
     }
@@ -62,6 +55,10 @@ impl Layer for Dense {
 
     fn multiply_adds(&self) -> usize {
         self.inputs * self.outputs
+    }
+
+    fn activation(&self) -> Activation {
+        self.activation
     }
 
     fn branches(&self) -> bool {

@@ -12,10 +12,6 @@ pub struct Flatten {
 }
 
 impl Layer for Flatten {
-    fn expression(&self) -> String {
-        "flatten".into()
-    }
-
     fn outputs(&self) -> usize {
         self.width
     }

@@ -1,9 +1,8 @@
 //! Batch norms taken into the layers before them, for evaluation.
 
-use super::words::{branches, words};
 use super::{Layer, Network, Parameters};
 use crate::Result;
-use crate::compute::EPSILON;
+use crate::compute::{Activation, EPSILON};
 
 impl Network {
     /// The same function in [`super::Mode::Eval`] without batch norms: every `bn` that follows a `conv` or `dense` directly is
@@ -22,7 +21,7 @@ impl Network {
     /// # Ok::<(), mercer_engine::Error>(())
     /// ```
     pub fn fold(&self, theta: &Parameters) -> Result<(Network, Parameters)> {
-        let folded = Network::parse(&without_norms(&self.expression())?, self.inputs(), self.networks())?;
+        let folded = Network::new(&self.description().without_folded_norms(), self.inputs(), self.networks())?;
         let (trained, constants) = (theta.trained.to_host()?, theta.constants.to_host()?);
         let numbers = |i: usize| {
             let ([at, constants_at], layer) = (self.starts()[i], &self.layers[i]);
@@ -36,28 +35,6 @@ impl Network {
         let parameters = folded.parameters_from(theta.trained.device(), &new, &new_constants)?;
         Ok((folded, parameters))
     }
-}
-
-/// The architecture without norms right after `conv` and `dense`.
-fn without_norms(text: &str) -> Result<String> {
-    let (mut out, mut before) = (Vec::new(), String::new());
-    for word in words(text)? {
-        let folds = word.name == "bn" && (before == "conv" || before == "dense");
-        if folds {
-            continue;
-        }
-        before.clone_from(&word.name);
-        let inside = match word.inside {
-            Some(inside) if word.name == "res" => {
-                let parts = branches(&inside).into_iter().map(without_norms).collect::<Result<Vec<_>>>()?;
-                format!("({})", parts.join("; "))
-            }
-            Some(inside) => format!("({inside})"),
-            None => String::new(),
-        };
-        out.push(word.name + &inside);
-    }
-    Ok(out.join(" "))
 }
 
 /// The numbers of one layer.
@@ -79,11 +56,11 @@ fn fold_chain<'a>(layers: &[Box<dyn Layer>], numbers: &dyn Fn(usize) -> (&'a [f3
             continue;
         }
         let mut own = Numbers { trained: trained.to_vec(), constants: constants.to_vec() };
-        let mut takes = matches!(layer.stem(), "conv" | "fc") && layer.expression().ends_with(')');
+        let mut takes = matches!(layer.stem(), "conv" | "fc") && layer.activation() == Activation::Identity;
         while let Some(norm) = layers.get(i).filter(|next| takes && next.stem() == "bn") {
             let (affine, moments) = numbers(i);
             scale(layer.as_ref(), affine, moments, &mut own.trained);
-            takes = norm.expression() == "bn";
+            takes = norm.activation() == Activation::Identity;
             i += 1;
         }
         all.push(own);
@@ -166,7 +143,7 @@ mod tests {
         check("conv(3, 3, b=0.5) bn relu conv(2, 3) bn bn relu gap dense(3) bn tanh dense(2)", 48, 0);
         check("bn conv(3, 3) relu bn maxpool(2) bn flatten dense(2)", 48, 3);
         check("dense(4) bn relu bn dense(2)", 7, 1);
-        check(&named("resnet20", [3, 8, 8], 4).unwrap(), 192, 0);
+        check(&named("resnet20", [3, 8, 8], 4).unwrap().to_string(), 192, 0);
         // A wide network, whose layers start at multiples of four.
         check("dense(3) bn relu dense(255) bn relu dense(260) bn relu dense(3) relu dense(2)", 7, 0);
     }

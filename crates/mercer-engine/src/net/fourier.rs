@@ -18,10 +18,6 @@ pub struct FourierFeatures {
 }
 
 impl Layer for FourierFeatures {
-    fn expression(&self) -> String {
-        format!("rff({}, lengthscale={})", self.outputs, self.lengthscale)
-    }
-
     fn outputs(&self) -> usize {
         self.outputs
     }

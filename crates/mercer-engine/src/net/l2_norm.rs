@@ -30,10 +30,6 @@ impl L2Norm {
 }
 
 impl Layer for L2Norm {
-    fn expression(&self) -> String {
-        "l2norm".into()
-    }
-
     fn outputs(&self) -> usize {
         self.width
     }

@@ -1,22 +1,27 @@
-//! The workshop: [`Layer`]s that know how to compute and to differentiate themselves, and k [`Network`]s of them that
-//! run as one.
+//! [`Layer`]s that compute and differentiate themselves, and k [`Network`]s of them that run as one.
 //!
-//! A network is written as one string: layers in order, `|` where a trunk shared by all k networks ends (without it
-//! the networks share nothing but their input).
+//! A network is a [`Description`], which is written as one string: layers in order, `|` where a trunk shared by all k networks
+//! ends (without it the networks share nothing but their input). The same words describe infinite networks, whose kernels are
+//! in the library; "trained" and "infinite" say where a word or option has no meaning in the other.
 //!
 //! | word | layer |
 //! |---|---|
 //! | `image(3, 32, 32)` | first of all: the points are images, channel by channel (guessed for 1 or 3 square planes) |
-//! | `conv(c, 3)`, `conv(c, 5, stride=2, pad=valid, w=1.4, b=0.1)` | convolution to c channels by filters of 3×3; `pad=same` unless said otherwise; no bias right before `bn` unless `b` is given |
-//! | `bn` | batch norm of every channel (of every unit, where there is no image) |
-//! | `maxpool(2)` `avgpool(2)` `gap` | the largest, or the mean, of windows of 2×2; the mean of the plane |
+//! | `dense(h)` | affine map to h units; infinite networks need no width |
+//! | `conv(c, 3)`, `conv(c, 5, stride=2, pad=valid)` | convolution to c channels by filters of 3×3; `pad=same` unless said otherwise (see [`Window`]); trained: no bias right before `bn` unless `b` is given; infinite: `conv(3)` has no number of channels |
+//! | `bn` | trained: batch norm of every channel (of every unit, where there is no image) |
+//! | `maxpool(2)` | trained: the largest of windows of 2×2 |
+//! | `avgpool(2)` | the mean of windows of 2×2; infinite: `stride=1` lets them overlap |
+//! | `gap` | the mean of the plane |
 //! | `flatten` | the end of the image; its numbers go on in a row |
 //! | `res(body)`, `res(body; shortcut)` | `body(x) + x`, or `body(x) + shortcut(x)`, of any layers |
-//! | `dense(h)`, `dense(h, w=1.4, b=0.1)` | affine map to h units; weights `N(0, w²/fan-in)`, biases `N(0, b²)` |
-//! | `relu` `leaky_relu` `erf` `tanh` `gelu` `sin` `cos` `sincos` `identity` | activation of every unit |
-//! | `rff(m, lengthscale=1)` | m random Fourier features of the input, not trained |
-//! | `l2norm` | each unit divided by its root mean square over the batch |
-//! | `radial(scale=1)` | first of all: the points drawn in towards the unit ball, and the logarithm of their radius |
+//! | `relu`, `erf`, `sincos`, … | an [`Activation`] of every unit |
+//! | `rff(m, lengthscale=1)` | trained: m random Fourier features of the input, not trained |
+//! | `l2norm` | trained: each unit divided by its root mean square over the batch |
+//! | `radial(scale=1)` | trained, first of all: the points drawn in towards the unit ball, and the logarithm of their radius |
+//!
+//! `dense` and `conv` take `w=1.4` and `b=0.1`: weights are `N(0, w²/fan-in)`, biases `N(0, b²)`; or the variances
+//! themselves, `w_var=2` and `b_var=0.01`.
 //!
 //! ```
 //! use mercer_engine::compute::{Device, Tensor};
@@ -33,10 +38,11 @@
 //! ```
 
 mod activation;
-mod architecture;
 mod batch_norm;
+mod build;
 mod conv;
 mod dense;
+mod description;
 mod flatten;
 mod fold;
 mod fourier;
@@ -49,9 +55,8 @@ mod pooling;
 mod radial;
 mod residual;
 mod state;
-mod words;
 
-use crate::compute::{Device, Stack, StackMut, Tensor};
+use crate::compute::{Activation, Device, Stack, StackMut, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
 
@@ -59,6 +64,7 @@ pub use activation::Elementwise;
 pub use batch_norm::BatchNorm;
 pub use conv::Conv;
 pub use dense::Dense;
+pub use description::{Description, LayerSpec, Spread, WeightSpec, Window, guess_image};
 pub use flatten::Flatten;
 pub use fourier::FourierFeatures;
 pub use l2_norm::L2Norm;
@@ -85,9 +91,6 @@ pub enum Mode {
 /// Arrays: `x` `[b, in]` (shared by the networks) or `[k, b, in]`; `y`, `g` and `t` `[k, b, out]`. A layer keeps
 /// nothing between calls; what its derivatives need is in the [`Trace`] that `forward` wrote.
 pub trait Layer: std::fmt::Debug + Send + Sync {
-    /// Its words in an architecture.
-    fn expression(&self) -> String;
-
     /// Units that it puts out.
     fn outputs(&self) -> usize;
 
@@ -104,6 +107,11 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
     /// Multiply-adds of one network's matrix products at one point.
     fn multiply_adds(&self) -> usize {
         0
+    }
+
+    /// The activation that it ends with.
+    fn activation(&self) -> Activation {
+        Activation::Identity
     }
 
     /// Whether it turns one shared input into k different outputs. A layer that does not acts alike in every network.
@@ -169,10 +177,7 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
     /// or `[k, (d+2)·points, in]` and `y` `[k, (d+2)·points, out]` hold them one after the other, see
     /// [`crate::compute::jet`].
     fn jet(&self, _theta: &Weights<'_>, _x: &Tensor, _points: usize, _y: &mut Tensor) -> Result<()> {
-        Err(Error::input(format!(
-            "\"{}\" inside a network has no Laplacian: it depends on the whole batch; leave it out",
-            self.expression()
-        )))
+        Err(Error::input("a layer of the network has no Laplacian"))
     }
 
     /// What the empirical NTK wants of it (see [`ntk`]): back through the layer of *one* network with c cotangents of its
@@ -210,10 +215,6 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
     }
     /// Moves its constants by `share` towards the statistics of the batch in `trace`, if it has such; share one sets them.
     fn track(&self, _trace: &Trace, _share: f32, _constants: &mut Gradient<'_>) {}
-}
-
-fn no_laplacian(expression: &str) -> Error {
-    Error::input(format!("\"{expression}\" inside a network has no rule for Laplacians; use dense layers"))
 }
 
 /// What a forward pass leaves behind for the derivatives; buffers are reused from step to step.

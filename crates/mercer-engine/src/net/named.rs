@@ -1,12 +1,12 @@
-//! Networks that go by a name.
+//! Networks with a name.
 
-use crate::error::nearest;
+use super::Description;
 use crate::{Error, Result};
 
 /// The names that [`named`] knows.
 pub const NAMES: [&str; 7] = ["mlp", "lenet", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110"];
 
-/// The architecture of a named network on images of `[channels, height, width]` with so many `outputs`.
+/// A named network on images of `[channels, height, width]` with so many `outputs`.
 ///
 /// - `mlp`: two hidden layers of 512 ReLU units.
 /// - `lenet`: two convolutions of 5×5 with 6 and 16 channels, each followed by ReLU and max pooling, then dense layers of 120
@@ -17,14 +17,14 @@ pub const NAMES: [&str; 7] = ["mlp", "lenet", "resnet20", "resnet32", "resnet44"
 ///
 /// ```
 /// use mercer_engine::net::{Network, named};
-/// let resnet = Network::parse(&named("resnet20", [3, 32, 32], 10)?, 3072, 1)?;
+/// let resnet = Network::new(&named("resnet20", [3, 32, 32], 10)?, 3072, 1)?;
 /// assert_eq!(resnet.trained(), 272_474);
-/// let lenet = Network::parse(&named("lenet", [1, 28, 28], 10)?, 784, 1)?;
+/// let lenet = Network::new(&named("lenet", [1, 28, 28], 10)?, 784, 1)?;
 /// assert_eq!(lenet.trained(), 61_706);
 /// # Ok::<(), mercer_engine::Error>(())
 /// ```
-pub fn named(name: &str, image: [usize; 3], outputs: usize) -> Result<String> {
-    let [channels, height, width] = image;
+pub fn named(name: &str, image: [usize; 3], outputs: usize) -> Result<Description> {
+    let [_, height, width] = image;
     let layers = match name {
         "mlp" => format!("flatten dense(512) relu dense(512) relu dense({outputs})"),
         "lenet" => {
@@ -35,16 +35,10 @@ pub fn named(name: &str, image: [usize; 3], outputs: usize) -> Result<String> {
         }
         _ => match name.strip_prefix("resnet").filter(|_| NAMES.contains(&name)).and_then(|n| n.parse().ok()) {
             Some(depth) => resnet(depth, [16, 32, 64], outputs),
-            None => {
-                let hint = nearest(name, NAMES).map(|n| format!("; did you mean \"{n}\"?")).unwrap_or_default();
-                return Err(Error::input(format!(
-                    "there is no network called \"{name}\"{hint} (known: {})",
-                    NAMES.join(", ")
-                )));
-            }
+            None => return Err(Error::unknown("network", name, NAMES)),
         },
     };
-    Ok(format!("image({channels}, {height}, {width}) {layers}"))
+    Ok(Description { image: Some(image), ..Description::parse(&layers)? })
 }
 
 /// The residual network of `depth = 6n + 2` weighted layers, with the channels of its three stages.
@@ -75,14 +69,14 @@ mod tests {
         for (name, millions) in
             [("resnet20", 0.27), ("resnet32", 0.46), ("resnet44", 0.66), ("resnet56", 0.85), ("resnet110", 1.7)]
         {
-            let net = Network::parse(&named(name, [3, 32, 32], 10).unwrap(), 3072, 1).unwrap();
+            let net = Network::new(&named(name, [3, 32, 32], 10).unwrap(), 3072, 1).unwrap();
             let shortcuts = 16 * 32 + 64 + 32 * 64 + 128;
             let own = (net.trained() - shortcuts) as f64 / 1e6;
             assert!((own - millions).abs() < 0.005 + 0.04 * f64::from(name == "resnet110"), "{name}: {own}");
             assert_eq!(net.outputs(), 10);
         }
         // Of the 3×3 convolutions: 442 368 + 6·2 359 296 in the first stage, 1 179 648 + 5·2 359 296 in each other; the classifier.
-        let net = Network::parse(&named("resnet20", [3, 32, 32], 10).unwrap(), 3072, 1).unwrap();
+        let net = Network::new(&named("resnet20", [3, 32, 32], 10).unwrap(), 3072, 1).unwrap();
         let shortcuts = 32 * 256 * 16 + 64 * 64 * 32;
         assert_eq!(net.multiply_adds() - shortcuts, 40_550_400 + 640);
     }
@@ -90,11 +84,11 @@ mod tests {
     #[test]
     fn unknown_names_are_answered_with_the_nearest() {
         let error = named("resnet21", [3, 32, 32], 10).unwrap_err().to_string();
-        assert!(error.contains("did you mean \"resnet20\""), "{error}");
+        assert!(error.contains("did you mean 'resnet20'"), "{error}");
         assert!(named("resnetx", [3, 32, 32], 10).is_err() && named("resnet8", [3, 32, 32], 10).is_err());
         let small = named("lenet", [1, 8, 8], 10).unwrap();
-        assert!(Network::parse(&small, 64, 1).is_ok());
+        assert!(Network::new(&small, 64, 1).is_ok());
         let tiny = named("lenet", [1, 2, 2], 10).unwrap();
-        assert!(Network::parse(&tiny, 4, 1).unwrap_err().to_string().contains("larger than the image"));
+        assert!(Network::new(&tiny, 4, 1).unwrap_err().to_string().contains("larger than the image"));
     }
 }

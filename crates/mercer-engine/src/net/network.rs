@@ -1,7 +1,7 @@
 //! k networks of one architecture, run as one.
 
-use super::architecture::{self, Architecture};
-use super::{Gradient, Layer, Mode, Trace, Weights};
+use super::build::{Built, build};
+use super::{Description, Gradient, Layer, LayerSpec, Mode, Trace, Weights};
 use crate::compute::{self, Device, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -11,8 +11,7 @@ use crate::{Error, Result};
 pub struct Network {
     pub(super) layers: Vec<Box<dyn Layer>>,
     places: Vec<Place>,
-    trunk: usize,
-    image: Option<[usize; 3]>,
+    description: Description,
     inputs: usize,
     networks: usize,
     parameters: usize,
@@ -53,10 +52,15 @@ const WIDE: usize = 1 << 16;
 impl Network {
     /// `networks` networks of the architecture `text` on `inputs` input units.
     pub fn parse(text: &str, inputs: usize, networks: usize) -> Result<Network> {
+        Network::new(&Description::parse(text)?, inputs, networks)
+    }
+
+    /// `networks` networks on `inputs` input units.
+    pub fn new(description: &Description, inputs: usize, networks: usize) -> Result<Network> {
         if inputs == 0 || networks == 0 {
             return Err(Error::input(format!("{networks} networks on {inputs} inputs: both must be at least 1")));
         }
-        let Architecture { layers, trunk, image } = architecture::parse(text, inputs)?;
+        let Built { layers, trunk, description } = build(description, inputs)?;
         let wide = layers.iter().any(|layer| layer.parameters() >= WIDE);
         let room = |layer: &dyn Layer| layer.parameters().next_multiple_of(if wide { 4 } else { 1 });
         let size = |layers: &[Box<dyn Layer>]| {
@@ -72,26 +76,34 @@ impl Network {
         }
         let total = |shared: usize, own: usize| {
             own.checked_mul(networks).and_then(|own| own.checked_add(shared)).ok_or_else(|| {
-                Error::input(format!("{networks} networks \"{text}\" have more parameters than memory has addresses"))
+                Error::input(format!(
+                    "{networks} networks \"{description}\" have more parameters than memory has addresses"
+                ))
             })
         };
         let (parameters, constants) = (total(shared.0, own.0)?, total(shared.1, own.1)?);
-        Ok(Network { layers, places, trunk, image, inputs, networks, parameters, constants })
+        Ok(Network { layers, places, description, inputs, networks, parameters, constants })
     }
 
-    /// The architecture in full; [`Network::parse`] reads it back.
+    /// The description in full: with the image where it matters, and the whole shared trunk.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The description as text; [`Network::parse`] reads it back.
     pub fn expression(&self) -> String {
-        let join = |layers: &[Box<dyn Layer>]| layers.iter().map(|l| l.expression()).collect::<Vec<_>>().join(" ");
-        let image = self.image.map(|[c, h, w]| format!("image({c}, {h}, {w}) ")).unwrap_or_default();
-        match self.trunk {
-            0 => image + &join(&self.layers),
-            trunk => format!("{image}{} | {}", join(&self.layers[..trunk]), join(&self.layers[trunk..])),
-        }
+        self.description.to_string()
+    }
+
+    /// Whether several networks share trained numbers: those of a trunk.
+    pub fn shares_trunk(&self) -> bool {
+        let shared = |(layer, place): (&Box<dyn Layer>, &Place)| place.stride == 0 && layer.parameters() > 0;
+        self.networks > 1 && self.layers.iter().zip(&self.places).any(shared)
     }
 
     /// Channels, height and width of the images that it looks at, if it takes its input for such.
     pub fn image(&self) -> Option<[usize; 3]> {
-        self.image
+        self.description.image
     }
 
     /// Input units d.
@@ -288,6 +300,13 @@ impl Network {
     /// Value, gradient and Laplacian in the input, exactly, by one second-order forward pass: `[k, (d+2)·b, c]` at the
     /// points `x` `[b, d]`, holding `y`, then `∂y/∂x_1`, …, `∂y/∂x_d`, then `Δy`.
     pub fn jet<'w>(&self, theta: &Parameters, x: &Tensor, workspace: &'w mut Workspace) -> Result<&'w Tensor> {
+        use LayerSpec::{Activation, Dense, Flatten, Fourier, Radial};
+        let has_rule = |layer: &&LayerSpec| {
+            matches!(layer, Activation(_) | Dense { .. } | Flatten | Fourier { .. } | Radial { .. })
+        };
+        if let Some(layer) = self.description.layers.iter().find(|layer| !has_rule(layer)) {
+            return Err(Error::input(format!("'{layer}' inside a network has no Laplacian; use dense layers")));
+        }
         let (batch, d) = (self.batch_of(x)?, self.inputs);
         let rows = (d + 2) * batch;
         let [flow, next] = &mut workspace.flow;

@@ -9,10 +9,8 @@ use crate::compute::{self, Pool, Tensor};
 pub enum PoolingKind {
     /// The largest number.
     Max,
-    /// The mean.
+    /// The mean; of the whole plane, where the window is the plane.
     Average,
-    /// The mean of the whole plane.
-    Global,
 }
 
 /// Windows side by side, each turned into one number.
@@ -25,14 +23,6 @@ pub struct Pooling {
 }
 
 impl Layer for Pooling {
-    fn expression(&self) -> String {
-        match self.kind {
-            PoolingKind::Max => format!("maxpool({})", self.pool.window[0]),
-            PoolingKind::Average => format!("avgpool({})", self.pool.window[0]),
-            PoolingKind::Global => "gap".into(),
-        }
-    }
-
     fn outputs(&self) -> usize {
         self.pool.image[0] * self.pool.out().iter().product::<usize>()
     }
@@ -83,9 +73,5 @@ impl Layer for Pooling {
             None => compute::fill(t, 0.0),
         }
         Ok(())
-    }
-
-    fn jet(&self, _: &Weights<'_>, _: &Tensor, _: usize, _: &mut Tensor) -> Result<()> {
-        Err(super::no_laplacian(&self.expression()))
     }
 }

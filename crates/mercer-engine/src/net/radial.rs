@@ -35,10 +35,6 @@ impl Radial {
 }
 
 impl Layer for Radial {
-    fn expression(&self) -> String {
-        format!("radial(scale={})", self.scale)
-    }
-
     fn outputs(&self) -> usize {
         self.inputs + 1
     }

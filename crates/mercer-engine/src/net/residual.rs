@@ -126,13 +126,6 @@ impl<'a> Chain<'a> {
 }
 
 impl Layer for Residual {
-    fn expression(&self) -> String {
-        let join = |layers: &[Box<dyn Layer>]| layers.iter().map(|l| l.expression()).collect::<Vec<_>>().join(" ");
-        let phi = if self.is_linear() { String::new() } else { format!(" {}", self.activation.name()) };
-        let shortcut = if self.shortcut.is_empty() { String::new() } else { format!("; {}", join(&self.shortcut)) };
-        format!("res({}{shortcut}){phi}", join(&self.body))
-    }
-
     fn outputs(&self) -> usize {
         self.body.last().map_or(self.inputs, |layer| layer.outputs())
     }
@@ -147,6 +140,10 @@ impl Layer for Residual {
 
     fn multiply_adds(&self) -> usize {
         self.layers().map(|layer| layer.multiply_adds()).sum()
+    }
+
+    fn activation(&self) -> Activation {
+        self.activation
     }
 
     fn branches(&self) -> bool {
@@ -270,10 +267,6 @@ impl Layer for Residual {
         for (layer, at, _) in places {
             layer.spread(&mut spread[at..at + layer.parameters()]);
         }
-    }
-
-    fn jet(&self, _: &Weights<'_>, _: &Tensor, _: usize, _: &mut Tensor) -> Result<()> {
-        Err(super::no_laplacian(&self.expression()))
     }
 
     fn track(&self, trace: &Trace, share: f32, constants: &mut Gradient<'_>) {

@@ -115,7 +115,7 @@ impl Network {
     /// use mercer_engine::compute::Device;
     /// use mercer_engine::net::{Network, named};
     /// use mercer_engine::rng::Rng;
-    /// let net = Network::parse(&named("lenet", [1, 28, 28], 10)?, 784, 1)?;
+    /// let net = Network::new(&named("lenet", [1, 28, 28], 10)?, 784, 1)?;
     /// let theta = net.init(Device::Cpu, &Rng::new(0))?;
     /// let tensors = net.tensors(&theta)?;
     /// assert_eq!((tensors[0].name.as_str(), &tensors[0].shape[..]), ("conv1.weight", &[6, 1, 5, 5][..]));
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn residual_networks_have_the_names_that_pytorch_gives_them() {
-        let net = Network::parse(&named("resnet20", [3, 32, 32], 10).unwrap(), 3072, 1).unwrap();
+        let net = Network::new(&named("resnet20", [3, 32, 32], 10).unwrap(), 3072, 1).unwrap();
         let tensors = net.tensors(&net.init(Device::Cpu, &Rng::new(1)).unwrap()).unwrap();
         let shape = |name: &str| tensors.iter().find(|t| t.name == name).map(|t| t.shape.clone());
         for (name, want) in [

@@ -44,7 +44,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 ///
 /// A NaN operand gives NaN, except as the *second* operand of `max` and `min` and in a comparison.
 pub trait Num:
-    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+    Copy + 'static + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
     /// A constant.
     fn of(x: f64) -> Self;

@@ -48,6 +48,7 @@ impl Trace {
             Node::Variable(Variable::Statistic(_)) => ROW | COLUMN,
             Node::Variable(Variable::RowNorm(_)) => ROW,
             Node::Variable(Variable::ColumnNorm(_)) => COLUMN,
+            Node::Variable(Variable::Named(_)) => 0,
             _ => node.operands().iter().fold(0, |all, o| all | self.reads[o.0 as usize]),
         };
         let source = Source(self.nodes.len() as u32);

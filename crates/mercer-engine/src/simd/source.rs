@@ -28,6 +28,8 @@ pub enum Variable {
     RowNorm(usize),
     /// `‖x'‖²` in view i: `yy0`, …
     ColumnNorm(usize),
+    /// A variable of this name, which no point has.
+    Named(&'static str),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,12 +82,20 @@ thread_local! {
     static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) };
 }
 
+/// The functions that listings call. `ARITHMETIC` must be defined before it: 1 for f64, 2 for f32, 3 for fast f32.
+pub const PRELUDE: &str = include_str!("prelude.cu");
+
 /// Runs `formula` and returns what it did. Recordings do not nest.
 pub fn record(style: Style, formula: impl FnOnce() -> Source) -> Listing {
+    record_all(style, || [formula()])
+}
+
+/// [`record`] of a formula with several results.
+pub fn record_all<const N: usize>(style: Style, formula: impl FnOnce() -> [Source; N]) -> Listing {
     TRACE.with(|trace| *trace.borrow_mut() = Some(Trace::new(style)));
-    let root = formula();
+    let roots = formula().to_vec();
     let trace = TRACE.with(|trace| trace.borrow_mut().take()).expect("put there above");
-    Listing { nodes: trace.into_nodes(), root }
+    Listing { nodes: trace.into_nodes(), roots }
 }
 
 fn with<R>(work: impl FnOnce(&mut Trace) -> R) -> R {
@@ -191,20 +201,44 @@ impl Unary {
 #[derive(Clone, Debug)]
 pub struct Listing {
     nodes: Vec<Node>,
-    root: Source,
+    roots: Vec<Source>,
 }
 
 impl Listing {
-    /// The body of a C function that returns the formula's value: one `const real t… = …;` a line.
+    /// The body of a C function that returns the formula's one value: one `const real t… = …;` a line.
     pub fn body(&self) -> String {
+        format!("{}    return {};\n", self.temporaries(), self.operand(self.roots[0]))
+    }
+
+    /// C statements that assign the formula's values to `targets`.
+    pub fn statements(&self, targets: &[&str]) -> String {
+        let assigned =
+            targets.iter().zip(&self.roots).map(|(to, root)| format!("    {to} = {};\n", self.operand(*root)));
+        self.temporaries() + &assigned.collect::<String>()
+    }
+
+    fn temporaries(&self) -> String {
         let needed = self.needed();
         let mut text = String::new();
+        let place = |node: Node| self.nodes.iter().position(|other| *other == node).filter(|&i| needed[i]);
         for (i, node) in self.nodes.iter().enumerate().filter(|&(i, _)| needed[i]) {
-            if let Some(value) = self.expression(node) {
-                writeln!(text, "    const real t{i} = {value};").expect("a String takes every line");
-            }
+            // Sine and cosine of one number are one call, at the place of the first.
+            let (sin, cos) = match *node {
+                Node::Unary(Unary::Sin, a) => (Some(i), place(Node::Unary(Unary::Cos, a))),
+                Node::Unary(Unary::Cos, a) => (place(Node::Unary(Unary::Sin, a)), Some(i)),
+                _ => (None, None),
+            };
+            let line = match (self.expression(node), sin, cos) {
+                (_, Some(s), Some(c)) if i == s.max(c) => continue,
+                (_, Some(s), Some(c)) => {
+                    let argument = self.operand(node.operands()[0]);
+                    format!("real t{s}, t{c}; m_sincos({argument}, &t{s}, &t{c});")
+                }
+                (Some(value), ..) => format!("const real t{i} = {value};"),
+                (None, ..) => continue,
+            };
+            writeln!(text, "    {line}").expect("a String takes every line");
         }
-        writeln!(text, "    return {};", self.operand(self.root)).expect("a String takes every line");
         text
     }
 
@@ -214,10 +248,10 @@ impl Listing {
         self.nodes.iter().enumerate().filter(|&(i, node)| needed[i] && self.expression(node).is_some()).count()
     }
 
-    /// Which nodes the result depends on.
+    /// Which nodes the results depend on.
     fn needed(&self) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len()];
-        needed[self.root.0 as usize] = true;
+        self.roots.iter().for_each(|root| needed[root.0 as usize] = true);
         for i in (0..self.nodes.len()).rev() {
             if needed[i] {
                 self.nodes[i].operands().iter().for_each(|o| needed[o.0 as usize] = true);
@@ -233,6 +267,7 @@ impl Listing {
             Node::Variable(Variable::Statistic(i)) => format!("s{i}"),
             Node::Variable(Variable::RowNorm(i)) => format!("xx{i}"),
             Node::Variable(Variable::ColumnNorm(i)) => format!("yy{i}"),
+            Node::Variable(Variable::Named(name)) => name.into(),
             _ => format!("t{}", source.0),
         }
     }

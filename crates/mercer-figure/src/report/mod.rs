@@ -1,24 +1,25 @@
 //! Reports: one self-contained HTML page with text, tables and figures.
 //!
-//! ```ignore
-//! Report::new("Spectrum of MNIST")
+//! ```
+//! use mercer_figure::report::{Report, Table};
+//! let html = Report::new("Spectrum of MNIST")
 //!     .lead("The kernel's eigenvalues fall like j^-2.")
 //!     .section("Accuracy")
 //!     .table(Table::new(&["method", "error"]).row(&["exact", "1.2"]).row(&["Nyström", "1.4"]).lowest(1))
-//!     .figure(&plot.svg(), "Eigenvalues against their index.")
-//!     .command("mercer spectrum --data mnist")
-//!     .html()
+//!     .command("mercer fit mnist")
+//!     .html();
+//! assert!(html.contains("<strong>1.2</strong>"));
 //! ```
 
 mod table;
 
 pub use table::Table;
 
-use crate::escape;
+use crate::svg::escape;
 
 const STYLE: &str = include_str!("style.css");
 
-/// A page under construction: everything stands in the order in which it was added.
+/// A page under construction. Its parts are shown in the order in which they were added.
 #[derive(Clone, Debug)]
 pub struct Report {
     title: String,
@@ -35,7 +36,7 @@ impl Report {
         Report { title, lead: String::new(), sections: Vec::new(), body: String::new(), command: String::new() }
     }
 
-    /// The paragraph under the title: what the reader should take away.
+    /// The paragraph under the title: the main result.
     pub fn lead(mut self, text: &str) -> Report {
         self.lead = escape(text);
         self
@@ -57,14 +58,6 @@ impl Report {
         self
     }
 
-    /// Adds names with their values, such as the settings of a run.
-    pub fn facts(mut self, facts: &[(&str, String)]) -> Report {
-        let fact =
-            |(name, value): &(&str, String)| format!("<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
-        self.body += &format!("<dl>{}</dl>\n", facts.iter().map(fact).collect::<String>());
-        self
-    }
-
     /// Adds a table.
     pub fn table(mut self, table: Table) -> Report {
         self.body += &table.html();
@@ -76,12 +69,6 @@ impl Report {
         let caption =
             if caption.is_empty() { String::new() } else { format!("<figcaption>{}</figcaption>", escape(caption)) };
         self.body += &format!("<figure><div class=\"card\">{svg}</div>{caption}</figure>\n");
-        self
-    }
-
-    /// Adds text as a terminal shows it.
-    pub fn code(mut self, text: &str) -> Report {
-        self.body += &format!("<pre>{}</pre>\n", escape(text));
         self
     }
 
@@ -134,7 +121,7 @@ mod tests {
         Report::new("Kernels on digits")
             .lead("Three solvers reach the same error; the Nyström approximation is forty times faster than the exact one.")
             .section("Setting")
-            .facts(&[("rows", "60 000".into()), ("kernel", "arc-cosine & <NTK>".into()), ("seed", "7".into()), ("memory", "3.1 GiB".into())])
+            .text("60 000 rows, the kernel arc-cosine & <NTK>, seed 7.")
             .section("Accuracy")
             .text("Every solver sees the same folds.\n\nThe regularisation is chosen on the first fold alone.")
             .table(table)
@@ -149,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_well_formed_and_stands_alone() {
+    fn the_page_is_well_formed_and_self_contained() {
         let html = sample().html();
         check_balanced(&html.replace(STYLE, ""));
         assert!(html.contains("arc-cosine &amp; &lt;NTK&gt;"));

@@ -1,6 +1,6 @@
-//! Tables: columns of numbers stand on the right, and the best of a column can be emphasised.
+//! Tables: columns of numbers are aligned to the right, and the best value of a column can be bold.
 
-use crate::escape;
+use crate::svg::escape;
 
 /// A table under construction. Columns count from 0.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ impl Table {
         Table { headings: owned(headings), rows: Vec::new(), best: Vec::new(), caption: String::new() }
     }
 
-    /// Adds a row; missing cells stay empty, surplus ones are dropped.
+    /// Adds a row; missing cells are empty, surplus cells are dropped.
     pub fn row(mut self, cells: &[impl AsRef<str>]) -> Table {
         let mut cells = owned(cells);
         cells.resize(self.headings.len(), String::new());
@@ -31,19 +31,19 @@ impl Table {
         self
     }
 
-    /// Emphasises the lowest value of a column.
+    /// Makes the lowest value of a column bold.
     pub fn lowest(mut self, column: usize) -> Table {
         self.best.push((column, Best::Lowest));
         self
     }
 
-    /// Emphasises the highest value of a column.
+    /// Makes the highest value of a column bold.
     pub fn highest(mut self, column: usize) -> Table {
         self.best.push((column, Best::Highest));
         self
     }
 
-    /// A line of explanation.
+    /// A caption below the table.
     pub fn caption(mut self, text: impl Into<String>) -> Table {
         self.caption = text.into();
         self
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_are_bold_and_numbers_stand_right() {
+    fn the_best_are_bold_and_numbers_are_on_the_right() {
         let table =
             Table::new(&["a", "b", "c"]).row(&["x", "2", "0.9"]).row(&["y", "10", "—"]).row(&["<z>", "2", "0.7"]);
         let html = table.lowest(1).highest(2).highest(9).html();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn ragged_rows_are_squared() {
+    fn ragged_rows_are_filled_or_cut() {
         let html = Table::new(&["a", "b"]).row(&["1"]).row(&["1", "2", "3"]).html();
         assert_eq!(html.matches("<td").count(), 4);
     }

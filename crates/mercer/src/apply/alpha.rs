@@ -1,8 +1,8 @@
-//! The ridge α: a number, or found by leaving points out.
+//! The ridge α: given as a number, or chosen by the error on left-out points.
 
 use crate::rng::Rng;
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, aview1};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
 use serde::{Deserialize, Serialize};
 
 /// The ridge α of `(K + αI)⁻¹`: added to the diagonal of K as it is, not multiplied by n (scikit-learn's convention).
@@ -51,17 +51,25 @@ pub(super) fn grid(scale: f64) -> Vec<f64> {
     (-16..=6).map(|half| scale * 10f64.powf(f64::from(half) / 2.0)).collect()
 }
 
-/// The best of what was tried.
-pub(super) fn best(tried: &[Tried]) -> Result<f64> {
+/// The best of what was tried, and all of it.
+pub(super) fn best(tried: Vec<Tried>) -> Result<(f64, Vec<Tried>)> {
     let finite = tried.iter().filter(|t| t.error.is_finite());
-    let best = finite.min_by(|a, b| a.error.total_cmp(&b.error)).map(|t| t.value);
-    best.ok_or_else(|| Error::Numerical("no ridge α gives a finite error; give α as a number".into()))
+    match finite.min_by(|a, b| a.error.total_cmp(&b.error)) {
+        Some(best) => Ok((best.value, tried)),
+        None => Err(Error::Numerical("no ridge α gives a finite error; give α as a number".into())),
+    }
 }
 
-/// `0..n` in random parts of equal size, up to one.
-pub(super) fn parts(n: usize, folds: usize, seed: u64) -> Vec<Vec<usize>> {
+/// `0..n` split at random `folds` times: the rows to fit, ascending, and the rows left out, which differ from fold to fold
+/// and together are all rows.
+pub(super) fn splits(n: usize, folds: usize, seed: u64) -> impl Iterator<Item = (Vec<usize>, Vec<usize>)> {
     let order = Rng::new(seed).fork(0x666f_6c64).sample(n, n);
-    (0..folds).map(|f| order.iter().copied().skip(f).step_by(folds).collect()).collect()
+    (0..folds).map(move |f| {
+        let out: Vec<usize> = order.iter().copied().skip(f).step_by(folds).collect();
+        let mut kept = vec![true; n];
+        out.iter().for_each(|&i| kept[i] = false);
+        ((0..n).filter(|&i| kept[i]).collect(), out)
+    })
 }
 
 /// Cross-validation: `errors(training rows, left-out rows)` is the summed squared error for each α of the grid.
@@ -73,10 +81,7 @@ pub(super) fn cross_validate(
     mut errors: impl FnMut(&[usize], &[usize]) -> Result<Vec<f64>>,
 ) -> Result<Vec<Tried>> {
     let mut sums = vec![0.0; grid.len()];
-    for out in parts(n, folds, seed) {
-        let mut kept = vec![true; n];
-        out.iter().for_each(|&i| kept[i] = false);
-        let rest: Vec<usize> = (0..n).filter(|&i| kept[i]).collect();
+    for (rest, out) in splits(n, folds, seed) {
         sums.iter_mut().zip(errors(&rest, &out)?).for_each(|(sum, e)| *sum += e);
     }
     Ok(grid.iter().zip(sums).map(|(&value, sum)| Tried { value, error: sum / n as f64 }).collect())
@@ -87,7 +92,13 @@ pub(super) fn squared_error(a: ArrayView2<f64>, b: ArrayView2<f64>) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// Leave-one-out for the linear smoother `ŷ = Z (Λ + α)⁻¹ Zᵀy` with `ZᵀZ = Λ`, diagonal:
+/// The mean squared leave-one-out error of each α from `residuals(α)` `[n, m]`.
+fn mean_squares(grid: &[f64], residuals: impl Fn(f64) -> Array2<f64>) -> Vec<Tried> {
+    let error = |r: Array2<f64>| r.iter().map(|r| r * r).sum::<f64>() / r.nrows() as f64;
+    grid.iter().map(|&value| Tried { value, error: error(residuals(value)) }).collect()
+}
+
+/// Leave-one-out for the linear smoother `ŷ = Z (Λ + α)⁻¹ Zᵀy` with `ZᵀZ = Λ`, diagonal and positive:
 /// `y_i − ŷ_{−i} = (y_i − ŷ_i)/(1 − H_ii)`, `H_ii = Σ_j z_ij²/(λ_j + α)`.
 pub(super) fn leave_one_out(
     z: ArrayView2<f64>,
@@ -97,32 +108,25 @@ pub(super) fn leave_one_out(
     grid: &[f64],
 ) -> Vec<Tried> {
     let squares = z.mapv(|z| z * z);
-    let error = |alpha: f64| {
-        let inverse: Array1<f64> = λ.iter().map(|λ| if λ + alpha > 0.0 { 1.0 / (λ + alpha) } else { 0.0 }).collect();
-        let fitted = crate::linalg::matmul(z, (&zy * &inverse.view().insert_axis(Axis(1))).view());
-        let left = squares.dot(&inverse).mapv(|h| 1.0 - h);
-        let residuals = (&y - &fitted) / left.insert_axis(Axis(1));
-        residuals.iter().map(|r| r * r).sum::<f64>() / y.nrows() as f64
-    };
-    grid.iter().map(|&value| Tried { value, error: error(value) }).collect()
+    mean_squares(grid, |alpha| {
+        let left = squares.dot(&inverse(λ, alpha)).mapv(|h| 1.0 - h);
+        (&y - &filtered_inverse(z, λ, zy, alpha)) / left.insert_axis(Axis(1))
+    })
 }
 
 /// Leave-one-out for `ŷ = K(K + α)⁻¹y` with `K = UΛUᵀ`: `y_i − ŷ_{−i} = c_i/G_ii` for `G = (K + α)⁻¹`, `c = Gy`.
 /// The same numbers as [`leave_one_out`], without the cancellation of `1 − H_ii` at small α.
-pub(super) fn leave_one_out_kernel(u: ArrayView2<f64>, λ: &[f64], y: ArrayView2<f64>, grid: &[f64]) -> Vec<Tried> {
+pub(super) fn leave_one_out_kernel(u: ArrayView2<f64>, λ: &[f64], uy: ArrayView2<f64>, grid: &[f64]) -> Vec<Tried> {
     let squares = u.mapv(|u| u * u);
-    let uy = crate::linalg::matmul(u.t(), y);
-    let error = |alpha: f64| {
-        let inverse: Array1<f64> = λ.iter().map(|λ| 1.0 / (λ.max(0.0) + alpha)).collect();
-        let c = crate::linalg::matmul(u, (&uy * &inverse.view().insert_axis(Axis(1))).view());
-        let residuals = c / squares.dot(&inverse).insert_axis(Axis(1));
-        residuals.iter().map(|r| r * r).sum::<f64>() / y.nrows() as f64
-    };
-    grid.iter().map(|&value| Tried { value, error: error(value) }).collect()
+    mean_squares(grid, |alpha| filtered_inverse(u, λ, uy, alpha) / squares.dot(&inverse(λ, alpha)).insert_axis(Axis(1)))
+}
+
+/// `1/(λ_j + α)`; eigenvalues that rounding made negative count as zero.
+fn inverse(λ: &[f64], alpha: f64) -> Array1<f64> {
+    λ.iter().map(|λ| 1.0 / (λ.max(0.0) + alpha)).collect()
 }
 
 /// `U (Λ + α)⁻¹ Uᵀy` `[n, m]` from `uy = Uᵀy`.
 pub(super) fn filtered_inverse(u: ArrayView2<f64>, λ: &[f64], uy: ArrayView2<f64>, alpha: f64) -> Array2<f64> {
-    let inverse: Vec<f64> = λ.iter().map(|λ| 1.0 / (λ.max(0.0) + alpha)).collect();
-    crate::linalg::matmul(u, (&uy * &aview1(&inverse).insert_axis(Axis(1))).view())
+    crate::linalg::matmul(u, (&uy * &inverse(λ, alpha).insert_axis(Axis(1))).view())
 }

@@ -19,15 +19,15 @@ pub struct Converged {
 /// preconditioned conjugate gradients from the start `x`, until every `‖b − Ax‖ ≤ tolerance·‖b‖`.
 ///
 /// The residual that conjugate gradients update drifts from the true one, so the true one is computed at the end, and the
-/// iteration starts over from there while that helps. What does not converge is an [`Error::NoConvergence`].
+/// iteration restarts from there while that helps. Without convergence the result is an [`Error::NoConvergence`].
 ///
 /// Everything stays on the device of B; only numbers of each column come to the host.
 ///
 /// ```
-/// use mercer::{apply::conjugate_gradients, linalg::Panel, spectrum::Silent};
+/// use mercer::{Silent, apply::conjugate_gradients, linalg::Panel};
 /// let a = ndarray::array![[4.0, 1.0], [1.0, 3.0]];
 /// let b = Panel::from(ndarray::array![[1.0], [2.0]]);
-/// let product = |v: &Panel| v.through_host(|v| a.dot(&v));
+/// let product = |v: &Panel| v.through_host(|v| Ok(a.dot(&v)));
 /// let found = conjugate_gradients(&product, &Panel::try_clone, &b, b.try_clone()?, 1e-12, 10, &Silent)?;
 /// let x = found.x.into_host()?;
 /// assert!((x[[0, 0]] - 1.0 / 11.0).abs() < 1e-12 && (x[[1, 0]] - 7.0 / 11.0).abs() < 1e-12);
@@ -55,7 +55,7 @@ pub fn conjugate_gradients(
         if now <= 1.0 {
             return Ok(Converged { x, iterations, residual: now * tolerance });
         }
-        // A restart that does not halve the true residual has met the rounding of A; NaN is no progress either.
+        // A restart that does not halve the true residual has reached the rounding of A; NaN is no progress either.
         if iterations >= limit || now.is_nan() || now > 0.5 * before {
             return Err(Error::NoConvergence {
                 what: "conjugate gradients",
@@ -73,7 +73,7 @@ pub fn conjugate_gradients(
             let ap = a(&p)?;
             iterations += 1;
             let curvature = p.dots(&ap)?;
-            // A column that is solved, or along which A is not positive, stands still.
+            // A column that is solved, or along which A is not positive, does not change.
             let step = |(rz, curvature): (&f64, &f64)| {
                 if *rz > 0.0 && *curvature > 0.0 { rz / curvature } else { 0.0 }
             };
@@ -109,9 +109,10 @@ fn excess(r: f64, goal: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Silent;
+    use crate::compute::Device;
     use crate::linalg::Cholesky;
     use crate::rng::Rng;
-    use crate::spectrum::Silent;
     use ndarray::Array2;
 
     fn system(n: usize, seed: u64) -> (Array2<f64>, Array2<f64>) {
@@ -123,7 +124,7 @@ mod tests {
 
     /// Conjugate gradients from zero for the dense `a` `[n, n]`.
     fn solved(a: &Array2<f64>, precondition: Map, b: &Array2<f64>, tolerance: f64, limit: usize) -> Result<Converged> {
-        let product = |v: &Panel| v.through_host(|v| a.dot(&v));
+        let product = |v: &Panel| v.through_host(|v| Ok(a.dot(&v)));
         let start = Panel::from(Array2::zeros(b.dim()));
         conjugate_gradients(&product, precondition, &b.clone().into(), start, tolerance, limit, &Silent)
     }
@@ -134,7 +135,7 @@ mod tests {
         b.column_mut(1).fill(0.0);
         let found = solved(&a, &Panel::try_clone, &b, 1e-10, 500).unwrap();
         let x = found.x.into_host().unwrap();
-        let direct = Cholesky::new(a.view()).unwrap().solve(b.view());
+        let direct = Cholesky::new(Device::Cpu, a.view()).unwrap().solve(b.view()).unwrap();
         assert!((&x - &direct).iter().all(|d| d.abs() < 1e-7));
         assert!(x.column(1).iter().all(|&x| x == 0.0));
         let norms = |a: Array2<f64>| Panel::from(a).norms().unwrap();
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn a_perfect_preconditioner_needs_one_step() {
         let (a, b) = system(30, 2);
-        let factor = Cholesky::new(a.view()).unwrap();
+        let factor = Cholesky::new(Device::Cpu, a.view()).unwrap();
         let found = solved(&a, &|v| v.through_host(|v| factor.solve(v)), &b, 1e-9, 20).unwrap();
         assert!(found.iterations <= 3, "{}", found.iterations);
     }

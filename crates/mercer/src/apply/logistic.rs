@@ -1,11 +1,17 @@
 //! Multinomial logistic regression on a few features, by Newton's method.
 
-use super::{check_finite, check_points};
+use super::reference::{check_new, matrix, origin};
+use super::targets::Encoding;
+use super::{Fit, Predict, Saved, check_points};
 use crate::compute::Device;
+use crate::data::Target;
 use crate::linalg::{Cholesky, matmul};
-use crate::{Error, Result};
+use crate::model::Bundle;
+use crate::spectrum::Origin;
+use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
 use rayon::prelude::*;
+use std::time::Instant;
 
 /// Classes by `p_c(x) ∝ exp(z·w_c)`, `z = (1, x)` with every column of x brought to mean 0 and variance 1. The weights `W`
 /// `[1+k, C]`, the intercepts among them, minimise
@@ -13,20 +19,22 @@ use rayon::prelude::*;
 /// `L(W) = −(1/n) Σ_i log p_{y_i}(x_i) + (α/2)‖W‖²`
 ///
 /// which is strictly convex: there is one answer, and it depends on no seed. A step solves a system of order `(1+k)C`, so
-/// this is for features that are few, such as the values of k eigenfunctions.
+/// this is for few features, such as the values of k eigenfunctions. It runs on the CPU in double precision.
 ///
 /// ```
-/// use mercer::apply::Logistic;
+/// use mercer::apply::{Fit, Logistic, Predict};
+/// use mercer::{FitContext, data::Target};
 /// let x = ndarray::array![[-2.0], [-1.0], [1.0], [2.0]];
-/// let fitted = Logistic::default().fit(x.view(), &[0, 0, 1, 1], 2)?;
-/// assert_eq!(fitted.classes(x.view())?, [0, 0, 1, 1]);
+/// let y = Target::Values(vec![0.0, 0.0, 1.0, 1.0]).as_classes()?;
+/// let fitted = Logistic::default().fit(x.view(), &y, &FitContext::default())?;
+/// assert_eq!(fitted.predict(x.view())?, y);
 /// # Ok::<(), mercer::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Logistic {
     /// α
     pub alpha: f64,
-    /// It ends when the gradient's norm is below this, or cannot fall any further.
+    /// The iteration ends when the gradient's norm is below this, or cannot fall any further.
     pub tolerance: f64,
     /// Newton steps at most.
     pub steps: usize,
@@ -39,7 +47,7 @@ impl Default for Logistic {
     }
 }
 
-/// The weights that were found.
+/// The weights, ready to predict.
 #[derive(Clone, Debug)]
 pub struct FittedLogistic {
     /// `W` `[1+k, C]` on standardised features, the intercepts first.
@@ -48,19 +56,25 @@ pub struct FittedLogistic {
     pub gradient: f64,
     /// Newton steps that were made.
     pub steps: usize,
+    origin: Origin,
+    encoding: Encoding,
     mean: Array1<f64>,
     scale: Array1<f64>,
 }
 
-impl Logistic {
-    /// From features `x` `[n, k]` and the class of each row, counted from 0, below `classes`.
-    pub fn fit(&self, x: ArrayView2<f64>, labels: &[usize], classes: usize) -> Result<FittedLogistic> {
+impl Fit for Logistic {
+    type Target = Target;
+    type Fitted = FittedLogistic;
+
+    fn fit(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedLogistic> {
+        let start = Instant::now();
         check_points(x)?;
-        self.check(x, labels, classes)?;
+        let (encoding, _) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
+        let labels = self.check(y)?;
         let mean = x.mean_axis(Axis(0)).expect("there are rows");
         let scale = x.std_axis(Axis(0), 0.0).mapv(|s| if s > 0.0 { s } else { 1.0 });
         let loss = Loss { z: design(x, &mean, &scale), labels, alpha: self.alpha };
-        let mut w = Array2::zeros((x.ncols() + 1, classes));
+        let mut w = Array2::zeros((x.ncols() + 1, encoding.width()));
         let (mut value, mut p) = loss.at(&w);
         let mut g = loss.gradient(&w, &p);
         let mut steps = 0;
@@ -71,37 +85,35 @@ impl Logistic {
             g = loss.gradient(&w, &p);
             steps += 1;
         }
-        Ok(FittedLogistic { gradient: norm(&g), weights: w, steps, mean, scale })
-    }
-
-    fn check(&self, x: ArrayView2<f64>, labels: &[usize], classes: usize) -> Result<()> {
-        if labels.len() != x.nrows() {
-            return Err(Error::input(format!("there are {} points but {} labels", x.nrows(), labels.len())));
-        }
-        if classes < 2 {
-            return Err(Error::input(format!("logistic regression needs at least 2 classes, got {classes}")));
-        }
-        if let Some(i) = labels.iter().position(|&l| l >= classes) {
-            return Err(Error::input(format!(
-                "row {} (counted from 1) has class {}, but there are {classes} classes, counted from 0",
-                i + 1,
-                labels[i]
-            )));
-        }
-        if !(self.alpha > 0.0 && self.alpha.is_finite()) {
-            return Err(Error::input(format!("the ridge α must be above 0, got {}", self.alpha)));
-        }
-        Ok(())
+        let origin = origin("logistic", "", x, context, start);
+        Ok(FittedLogistic { gradient: norm(&g), weights: w, steps, origin, encoding, mean, scale })
     }
 }
 
-impl FittedLogistic {
-    /// `p_c(x)` `[n, C]` at points `[n, k]`.
-    pub fn probabilities(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
-        if x.ncols() != self.mean.len() {
-            return Err(Error::input(format!("it was fitted on {} columns, got {}", self.mean.len(), x.ncols())));
+impl Logistic {
+    /// The class of each row; numbers and too few classes are refused.
+    fn check<'a>(&self, y: &'a Target) -> Result<&'a [usize]> {
+        if !(self.alpha > 0.0 && self.alpha.is_finite()) {
+            return Err(Error::input(format!("the ridge α must be above 0, got {}", self.alpha)));
         }
-        check_finite(x)?;
+        match y {
+            Target::Classes { labels, names } if names.len() >= 2 => Ok(labels),
+            Target::Classes { names, .. } => {
+                Err(Error::input(format!("logistic regression needs at least 2 classes, got {}", names.len())))
+            }
+            Target::Values(_) => Err(Error::input("logistic regression needs classes as its target, not numbers")),
+        }
+    }
+}
+
+impl Predict for FittedLogistic {
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// `p_c(x)` `[n, C]`
+    fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        check_new(x, self.origin.d)?;
         let mut p = matmul(design(x, &self.mean, &self.scale).view(), self.weights.view());
         p.rows_mut().into_iter().for_each(|mut row| {
             softmax(row.as_slice_mut().expect("rows lie in order"));
@@ -109,20 +121,36 @@ impl FittedLogistic {
         Ok(p)
     }
 
-    /// The most probable class of each point `[n, k]`.
-    pub fn classes(&self, x: ArrayView2<f64>) -> Result<Vec<usize>> {
-        let p = self.probabilities(x)?;
-        let largest = |row: ndarray::ArrayView1<f64>| (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b]));
-        Ok(p.rows().into_iter().map(|row| largest(row).unwrap_or(0)).collect())
+    fn decode(&self, scores: ArrayView2<f64>) -> Target {
+        self.encoding.decode(scores)
+    }
+}
+
+impl Saved for FittedLogistic {
+    const KIND: &'static str = "logistic";
+
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+        bundle.set("origin", &self.origin);
+        self.encoding.pack(bundle);
+        bundle.set("gradient", self.gradient);
+        bundle.set("steps", self.steps);
+        bundle.put("weights", self.weights.view());
+        bundle.put("mean", self.mean.view().insert_axis(Axis(0)));
+        bundle.put("scale", self.scale.view().insert_axis(Axis(0)));
     }
 
-    /// Share of the points `[n, k]` whose class is the most probable one.
-    pub fn accuracy(&self, x: ArrayView2<f64>, labels: &[usize]) -> Result<f64> {
-        if labels.len() != x.nrows() {
-            return Err(Error::input(format!("there are {} points but {} labels", x.nrows(), labels.len())));
-        }
-        let right = self.classes(x)?.iter().zip(labels).filter(|(a, b)| a == b).count();
-        Ok(right as f64 / labels.len().max(1) as f64)
+    fn unpack(bundle: &Bundle, _: Device) -> Result<Self> {
+        let (origin, encoding): (Origin, _) = (bundle.value("origin")?, Encoding::unpack(bundle)?);
+        let row = |name| Ok(matrix(bundle, name, (1, origin.d))?.row(0).to_owned());
+        Ok(FittedLogistic {
+            weights: matrix(bundle, "weights", (origin.d + 1, encoding.width()))?,
+            gradient: bundle.value("gradient")?,
+            steps: bundle.value("steps")?,
+            mean: row("mean")?,
+            scale: row("scale")?,
+            origin,
+            encoding,
+        })
     }
 }
 
@@ -193,8 +221,8 @@ impl Loss<'_> {
         Ok(Array2::from_shape_fn((d, c), |(j, a)| step[[a * d + j, 0]]))
     }
 
-    /// The first of `W − t·direction`, `t = 1, ½, ¼, …`, that lowers L by a fair share of what its slope promises; none where
-    /// rounding leaves nothing to gain.
+    /// The first of `W − t·direction`, `t = 1, ½, ¼, …`, that lowers L by a share of what its slope predicts; none where
+    /// rounding hides any decrease.
     fn descend(
         &self,
         w: &Array2<f64>,
@@ -215,6 +243,14 @@ impl Loss<'_> {
 mod tests {
     use super::*;
     use crate::rng::Rng;
+
+    fn fit(x: &Array2<f64>, labels: &[usize], classes: usize) -> Result<FittedLogistic> {
+        Logistic::default().fit(x.view(), &target(labels, classes), &FitContext::default())
+    }
+
+    fn target(labels: &[usize], classes: usize) -> Target {
+        Target::Classes { labels: labels.to_vec(), names: (0..classes).map(|c| c.to_string()).collect() }
+    }
 
     /// Three overlapping clouds in the plane.
     fn clouds(n: usize) -> (Array2<f64>, Vec<usize>) {
@@ -249,10 +285,10 @@ mod tests {
     #[test]
     fn the_optimum_has_no_gradient_and_no_better_neighbour() {
         let (x, labels) = clouds(600);
-        let found = Logistic::default().fit(x.view(), &labels, 3).unwrap();
+        let found = fit(&x, &labels, 3).unwrap();
         assert!(found.gradient < 1e-8 && found.steps < 20, "{found:?}");
         // Without a penalty to speak of, predicted and true frequencies of a class agree.
-        let p = found.probabilities(x.view()).unwrap();
+        let p = found.scores(x.view()).unwrap();
         assert!(p.rows().into_iter().all(|row| (row.sum() - 1.0).abs() < 1e-12));
         for c in 0..3 {
             assert!((p.column(c).mean().unwrap() - 1.0 / 3.0).abs() < 1e-4);
@@ -269,12 +305,12 @@ mod tests {
     #[test]
     fn two_classes_apart_on_the_line_are_parted_between_them() {
         let x = ndarray::array![[-3.0], [-2.0], [-1.0], [3.0], [4.0], [5.0]];
-        let found = Logistic::default().fit(x.view(), &[0, 0, 0, 1, 1, 1], 2).unwrap();
+        let found = fit(&x, &[0, 0, 0, 1, 1, 1], 2).unwrap();
         assert!(found.gradient < 1e-8);
         // By symmetry the classes are equally probable at 1.
-        let p = found.probabilities(ndarray::array![[1.0], [0.9], [1.1]].view()).unwrap();
+        let p = found.scores(ndarray::array![[1.0], [0.9], [1.1]].view()).unwrap();
         assert!((p[[0, 0]] - 0.5).abs() < 1e-6 && p[[1, 0]] > 0.5 && p[[2, 0]] < 0.5);
-        assert_eq!(found.accuracy(x.view(), &[0, 0, 0, 1, 1, 1]).unwrap(), 1.0);
+        assert_eq!(found.accuracy(x.view(), &target(&[0, 0, 0, 1, 1, 1], 2)).unwrap(), 1.0);
     }
 
     #[test]
@@ -282,21 +318,19 @@ mod tests {
         let (x, labels) = clouds(90);
         let mut y = x.clone();
         y.column_mut(1).mapv_inplace(|v| 1e4 * v - 7.0);
-        let fit = |x: &Array2<f64>| Logistic::default().fit(x.view(), &labels, 3).unwrap();
-        let difference = fit(&x).weights - fit(&y).weights;
+        let difference = fit(&x, &labels, 3).unwrap().weights - fit(&y, &labels, 3).unwrap().weights;
         assert!(difference.iter().all(|d| d.abs() < 1e-6));
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn bad_targets_are_refused() {
         let x = ndarray::array![[0.0], [1.0]];
-        let says =
-            |labels: &[usize], classes| Logistic::default().fit(x.view(), labels, classes).unwrap_err().to_string();
-        assert!(says(&[0], 2).contains("1 labels"));
+        let says = |labels: &[usize], classes| fit(&x, labels, classes).unwrap_err().to_string();
+        assert!(says(&[0], 2).contains("1 targets"));
         assert!(says(&[0, 2], 2).contains("class 2"));
         assert!(says(&[0, 0], 1).contains("at least 2"));
-        let fitted = Logistic::default().fit(x.view(), &[0, 1], 2).unwrap();
-        assert!(fitted.classes(ndarray::array![[0.0, 1.0]].view()).is_err());
-        assert!(Logistic { alpha: 0.0, ..Logistic::default() }.fit(x.view(), &[0, 1], 2).is_err());
+        let context = FitContext::default();
+        assert!(Logistic::default().fit(x.view(), &Target::Values(vec![0.0, 1.0]), &context).is_err());
+        assert!(Logistic { alpha: 0.0, ..Logistic::default() }.fit(x.view(), &target(&[0, 1], 2), &context).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Uses of a kernel and its spectrum, one estimator a file: parameters → `fit` → a fitted value that predicts.
+//! Estimators: uses of a kernel and its spectrum, one estimator per file.
 //!
 //! | file | estimator |
 //! |---|---|
@@ -11,27 +11,25 @@
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
 //!
-//! Every fitted value is [`Saved`]: written to and read from a file under its own kind.
+//! All obey the same traits. An estimator holds its parameters, the kernel among them; [`Fit`] turns them and data into a fitted
+//! value, which does [`Predict`] or [`Transform`], and is [`Saved`] to a file under its own kind.
 //!
 //! ```
-//! use mercer::apply::{Alpha, Ridge, RidgeSolver};
+//! use mercer::apply::{Fit, Predict, Ridge};
 //! use mercer::{FitContext, data, kernel::Expression};
 //! let (train, test) = data::generate::moons(200, 0.1, 0)?.split(0.5, 0)?;
-//! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(train.x.view(), 0)?;
-//! let ridge = Ridge { alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Auto };
-//! let fitted = ridge.fit(&kernel, train.x.view(), train.y.as_ref().unwrap(), &FitContext::default())?;
-//! let (predicted, truth) = (fitted.predict(test.x.view())?.values(), test.y.unwrap().values());
-//! let right = predicted.iter().zip(&truth).filter(|(a, b)| a == b).count();
-//! assert!(right >= 97);
+//! let (x, new) = (train.x.to_f64(), test.x.to_f64());
+//! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(x.view(), 0)?;
+//! let fitted = Ridge::new(kernel).fit(x.view(), train.y.as_ref().unwrap(), &FitContext::default())?;
+//! assert!(fitted.accuracy(new.view(), test.y.as_ref().unwrap())? >= 0.97);
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
 mod alpha;
 mod conjugate_gradients;
 mod diffusion_maps;
-mod extension;
+mod eigenmaps;
 pub mod filter;
-mod graph;
 mod kernel_pca;
 mod laplacian_eigenmaps;
 mod logistic;
@@ -41,29 +39,32 @@ mod preconditioner;
 mod reference;
 mod refinement;
 mod ridge;
+mod ridge_system;
+mod solver;
 mod spectral_ridge;
 mod targets;
-mod walk;
+mod traits;
 
 pub use alpha::{Alpha, Tried};
 pub use conjugate_gradients::{Converged, conjugate_gradients};
-pub use diffusion_maps::{DiffusionMaps, FittedDiffusionMaps};
-pub use graph::{NeighbourGraph, nearest_neighbours};
-pub use kernel_pca::{EigenSolver, FittedKernelPca, KernelPca};
-pub use laplacian_eigenmaps::{Affinity, FittedLaplacianEigenmaps, LaplacianEigenmaps};
+pub use diffusion_maps::DiffusionMaps;
+pub use eigenmaps::FittedEigenmaps;
+pub use kernel_pca::{FittedKernelPca, KernelPca};
+pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub use logistic::{FittedLogistic, Logistic};
-pub use nadaraya_watson::{Bandwidth, FittedNadarayaWatson, NadarayaWatson};
+pub use nadaraya_watson::{Averages, Bandwidth, FittedNadarayaWatson, NadarayaWatson};
 pub use preconditioner::LowRankPreconditioner;
-pub use reference::{Reference, Saved};
+pub use reference::Reference;
 pub use ridge::{FittedRidge, Ridge, RidgeSolver};
+pub use solver::EigenSolver;
 pub use spectral_ridge::{FittedSpectralRidge, SpectralRidge};
-pub use walk::RandomWalk;
+pub use traits::{Fit, Fitted, Predict, Saved, Transform};
 
 use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::operator::{DenseOperator, KernelOperator, Operator, Precision, gram};
 use crate::{Error, FitContext, Result};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::ArrayView2;
 
 impl FitContext<'_> {
     /// `κ(X,X)` of `x` `[n, d]`: stored where that takes a third of the budget at most, beside `other` bytes;
@@ -101,20 +102,10 @@ fn check_finite(x: ArrayView2<f64>) -> Result<()> {
     }
 }
 
-/// Refuses a number of coordinates that n points cannot have; `most` is n, or n − 1 where a trivial one is left out.
+/// Refuses a number of coordinates that n points cannot have: more than `most`.
 fn check_k(k: usize, most: usize) -> Result<()> {
     if k == 0 || k > most {
         return Err(Error::input(format!("k must lie between 1 and {most} for these points; got {k}")));
     }
     Ok(())
-}
-
-/// Fixes the sign that an eigenvector leaves open: the entry of the largest magnitude of each column is positive.
-fn fix_signs(u: &mut Array2<f64>) {
-    for mut column in u.axis_iter_mut(Axis(1)) {
-        let largest = column.iter().fold(0.0f64, |m, &v| if v.abs() > m.abs() { v } else { m });
-        if largest < 0.0 {
-            column.mapv_inplace(|v| -v);
-        }
-    }
 }

@@ -1,15 +1,15 @@
-use super::reference::{Reference, Saved, fits};
+use super::reference::{Reference, matrix};
 use super::targets::Encoding;
-use super::{Tried, check_points};
-use crate::FitContext;
+use super::{Fit, Predict, Saved, Tried, check_points};
 use crate::compute::Device;
 use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
 use crate::model::Bundle;
-use crate::operator::{KernelOperator, Operator, cross_apply, gram, gram_cross};
+use crate::operator::{KernelOperator, Operator, gram, gram_cross};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::spectrum::Origin;
+use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
 use std::time::Instant;
 
@@ -20,19 +20,21 @@ use std::time::Instant;
 /// zero the answer is the mean of y.
 ///
 /// ```
-/// use mercer::apply::{Bandwidth, FitContext, NadarayaWatson};
-/// use mercer::{data::Target, kernel::Kernel};
+/// use mercer::apply::{Bandwidth, Fit, NadarayaWatson, Predict};
+/// use mercer::{FitContext, data::Target, kernel::Kernel};
 /// let (x, y) = (ndarray::array![[0.0], [1.0]], Target::Values(vec![0.0, 10.0]));
-/// let average = NadarayaWatson { bandwidth: Bandwidth::Fixed(1.0) };
-/// let fitted = average.fit(&Kernel::parse("rbf(1)")?, x.view(), &y, &FitContext::default())?;
-/// let (y, none) = fitted.predict(ndarray::array![[0.5], [100.0]].view())?;
-/// assert_eq!(y, Target::Values(vec![5.0, 5.0]));
+/// let average = NadarayaWatson { kernel: Kernel::parse("rbf(1)")?, bandwidth: Bandwidth::Fixed(1.0) };
+/// let fitted = average.fit(x.view(), &y, &FitContext::default())?;
+/// let new = ndarray::array![[0.5], [100.0]];
+/// assert_eq!(fitted.predict(new.view())?, Target::Values(vec![5.0, 5.0]));
 /// // The second point is 100 lengthscales away: its answer is the mean.
-/// assert_eq!(none, [1]);
+/// assert_eq!(fitted.averages(new.view())?.unreached, [1]);
 /// # Ok::<(), mercer::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NadarayaWatson {
+    /// κ
+    pub kernel: Kernel,
     /// h
     pub bandwidth: Bandwidth,
 }
@@ -61,16 +63,27 @@ pub struct FittedNadarayaWatson {
     y: Array2<f64>,
 }
 
+/// Averages at new points.
+pub struct Averages {
+    /// One column of numbers, or one probability for each class, `[m, ·]`.
+    pub scores: Array2<f64>,
+    /// The rows (counted from 0) whose weights are all zero: they have the mean over all fitted points.
+    pub unreached: Vec<usize>,
+}
+
 impl NadarayaWatson {
-    /// Keeps the points `x` `[n, d]` with their targets, and finds the bandwidth.
-    pub fn fit(
-        &self,
-        kernel: &Kernel,
-        x: ArrayView2<f64>,
-        y: &Target,
-        context: &FitContext,
-    ) -> Result<FittedNadarayaWatson> {
-        let start = Instant::now();
+    /// Averages weighted by `kernel`, the bandwidth by leave-one-out.
+    pub fn new(kernel: Kernel) -> Self {
+        NadarayaWatson { kernel, bandwidth: Bandwidth::LeaveOneOut }
+    }
+}
+
+impl Fit for NadarayaWatson {
+    type Target = Target;
+    type Fitted = FittedNadarayaWatson;
+
+    fn fit(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedNadarayaWatson> {
+        let (start, kernel) = (Instant::now(), &self.kernel);
         check_points(x)?;
         let (encoding, y) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
         check_weights(kernel, x, context.seed)?;
@@ -92,7 +105,7 @@ impl NadarayaWatson {
     }
 }
 
-/// Refuses a kernel with negative values on a sample of the points: they are no weights.
+/// Refuses a kernel with negative values on a sample of the points: negative numbers are no weights.
 fn check_weights(kernel: &Kernel, x: ArrayView2<f64>, seed: u64) -> Result<()> {
     let rows = Rng::new(seed).fork(0x6e77).sample(x.nrows(), 300);
     let sample = gram::<f64>(kernel, x.select(Axis(0), &rows).view(), Device::Cpu)?;
@@ -169,49 +182,45 @@ fn smallest_error(tried: &mut Vec<Tried>, context: &FitContext, error: impl Fn(f
 }
 
 impl FittedNadarayaWatson {
-    /// The averages `[m, ·]` at new points `[m, d]`, one column for numbers or one probability for each class, and the
-    /// rows whose weights are all zero, where they are those of all fitted points alike.
-    pub fn scores(&self, x: ArrayView2<f64>) -> Result<(Array2<f64>, Vec<usize>)> {
-        let x = self.reference.prepare(x)?;
-        let (points, h) = (self.reference.points(), self.bandwidth);
-        let columns = concatenate![Axis(1), self.y, Array2::ones((points.nrows(), 1))];
-        let precision = self.reference.origin.precision;
-        let sums = cross_apply(
-            &self.kernel,
-            (&x / h).view(),
-            (&points / h).view(),
-            columns.view(),
-            precision,
-            self.reference.device,
-        )?;
+    /// The averages at new points `[m, d]`, and the rows that no fitted point reaches.
+    pub fn averages(&self, x: ArrayView2<f64>) -> Result<Averages> {
+        let columns = concatenate![Axis(1), self.y, Array2::ones((self.y.nrows(), 1))];
+        let sums = self.reference.expand(&self.kernel, self.bandwidth, x, columns.view())?;
         let m = self.y.ncols();
         let mean: Array1<f64> = self.y.mean_axis(Axis(0)).expect("a fitted model has points");
         let mut scores = sums.slice(s![.., ..m]).to_owned();
-        let mut none = Vec::new();
+        let mut unreached = Vec::new();
         for (i, mut row) in scores.rows_mut().into_iter().enumerate() {
             let total = sums[[i, m]];
             if total > f64::MIN_POSITIVE {
                 row /= total;
             } else {
                 row.assign(&mean);
-                none.push(i);
+                unreached.push(i);
             }
         }
-        Ok((scores, none))
+        Ok(Averages { scores, unreached })
+    }
+}
+
+impl Predict for FittedNadarayaWatson {
+    fn origin(&self) -> &Origin {
+        &self.reference.origin
     }
 
-    /// Predictions at new points `[m, d]`, and the rows (counted from 0) whose weights are all zero: their prediction
-    /// is the mean, or the largest class.
-    pub fn predict(&self, x: ArrayView2<f64>) -> Result<(Target, Vec<usize>)> {
-        let (scores, none) = self.scores(x)?;
-        Ok((self.encoding.decode(scores.view()), none))
+    fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        Ok(self.averages(x)?.scores)
+    }
+
+    fn decode(&self, scores: ArrayView2<f64>) -> Target {
+        self.encoding.decode(scores)
     }
 }
 
 impl Saved for FittedNadarayaWatson {
     const KIND: &'static str = "nadaraya-watson";
 
-    fn pack(&self, bundle: &mut Bundle) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.reference.pack(bundle);
         self.encoding.pack(bundle);
         bundle.set("bandwidth", self.bandwidth);
@@ -222,8 +231,7 @@ impl Saved for FittedNadarayaWatson {
     fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
         let reference = Reference::unpack(bundle, device)?;
         let encoding = Encoding::unpack(bundle)?;
-        let y = bundle.matrix("y")?;
-        fits("y", y.dim(), (reference.origin.n, encoding.width()))?;
+        let y = matrix(bundle, "y", (reference.origin.n, encoding.width()))?;
         let bandwidth: f64 = bundle.value("bandwidth")?;
         if bandwidth.is_nan() || bandwidth <= 0.0 {
             return Err(Error::input(format!("its bandwidth is {bandwidth}, not a number above 0")));

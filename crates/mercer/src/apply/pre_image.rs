@@ -1,11 +1,10 @@
 //! From coordinates in feature space back to points.
 
-use super::graph::nearest_neighbours;
 use crate::Result;
 use crate::compute::Device;
 use crate::kernel::{Base, Kernel};
 use crate::linalg::matmul;
-use crate::operator::gram_cross;
+use crate::operator::{gram_cross, nearest_neighbours};
 use ndarray::{Array2, ArrayView2, Axis, Zip, s};
 
 /// Neighbours that [`nearest_mean`] averages.

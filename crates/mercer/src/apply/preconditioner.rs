@@ -37,8 +37,8 @@ impl LowRankPreconditioner {
         self.sigma.len()
     }
 
-    /// `α (UΣUᵀ + αI)⁻¹ V = V − U Σ(Σ + α)⁻¹ UᵀV` for `V` `[n, m]`; the factor α is left in, for it may be small, and
-    /// conjugate gradients do not see it. V lies on the device on which the preconditioner was made.
+    /// `α (UΣUᵀ + αI)⁻¹ V = V − U Σ(Σ + α)⁻¹ UᵀV` for `V` `[n, m]`, on the device of the preconditioner. The factor α stays:
+    /// it may be small, and it does not change conjugate gradients.
     pub fn solve(&self, alpha: f64, v: &Panel) -> Result<Panel> {
         let share = self.sigma.mapv(|s| s / (s + alpha)).insert_axis(Axis(1));
         let inside = self.u.t_matmul(v)? * share;
@@ -67,7 +67,7 @@ fn pivoted_cholesky(operator: &dyn Operator, rank: usize, seed: u64) -> Result<A
         let mut g = operator.block(&all, &pivots)?;
         let known = f.slice(s![.., ..done]);
         matmul_into(g.view_mut(), Accum::Add, known, known.select(Axis(0), &pivots).t(), -1.0, Par::rayon(0));
-        // Pivots that depend on each other leave a singular block, which its eigenvectors sort out: F ← [F, G QΛ^{−1/2}].
+        // Pivots that depend on each other give a singular block; only its non-zero eigenvalues are kept: F ← [F, G QΛ^{−1/2}].
         let (λ, q) = eigh(Device::Cpu, g.select(Axis(0), &pivots).view())?;
         let kept = λ.iter().take_while(|&&l| l > 1e-10 * λ[0] && l > 1e-13 * trace / n as f64).count();
         let mut rotation = q.slice_move(s![.., ..kept]);
@@ -107,6 +107,14 @@ mod tests {
     use crate::kernel::Kernel;
     use crate::operator::{DenseOperator, KernelOperator, Precision, gram};
 
+    fn preconditioner(operator: &dyn Operator, rank: usize, seed: u64) -> LowRankPreconditioner {
+        LowRankPreconditioner::new(operator, rank, &FitContext { seed, ..FitContext::default() }).unwrap()
+    }
+
+    fn matrix(kernel: &str, x: &Array2<f64>) -> Array2<f64> {
+        gram(&Kernel::parse(kernel).unwrap(), x.view(), Device::Cpu).unwrap()
+    }
+
     fn points(n: usize, d: usize) -> Array2<f64> {
         let mut rng = Rng::new(5);
         Array2::from_shape_simple_fn((n, d), || rng.normal())
@@ -115,8 +123,8 @@ mod tests {
     #[test]
     fn full_rank_is_the_inverse() {
         let x = points(120, 2);
-        let k = gram::<f64>(&Kernel::parse("laplacian(1)").unwrap(), x.view());
-        let p = LowRankPreconditioner::new(&DenseOperator::new(k.clone()), 120, 0).unwrap();
+        let k = matrix("laplacian(1)", &x);
+        let p = preconditioner(&DenseOperator::new(k.clone()), 120, 0);
         let v = points(120, 3);
         let shifted = &k + &(0.1 * Array2::<f64>::eye(120));
         let back = p.solve(0.1, &shifted.dot(&v).into()).unwrap().into_host().unwrap() / 0.1;
@@ -127,24 +135,25 @@ mod tests {
     fn a_low_rank_kernel_is_found_whole() {
         // Quadratic in two dimensions: rank 6.
         let x = points(300, 2);
-        let k = KernelOperator::new(&Kernel::parse("poly(degree=2, offset=1)").unwrap(), x.view(), Precision::F64);
-        let p = LowRankPreconditioner::new(&k, 100, 0).unwrap();
+        let kernel = Kernel::parse("poly(degree=2, offset=1)").unwrap();
+        let k = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
+        let p = preconditioner(&k, 100, 0);
         assert_eq!(p.rank(), 6);
     }
 
     #[test]
     fn the_condition_number_falls_with_the_rank() {
         let x = points(200, 2);
-        let k = gram::<f64>(&Kernel::parse("rbf(1)").unwrap(), x.view());
+        let k = matrix("rbf(1)", &x);
         let alpha = 1e-3;
         let shifted = &k + &(alpha * Array2::<f64>::eye(200));
         let condition = |rank: usize| {
-            let p = LowRankPreconditioner::new(&DenseOperator::new(k.clone()), rank, 1).unwrap();
+            let p = preconditioner(&DenseOperator::new(k.clone()), rank, 1);
             // P^{−1/2} A P^{−1/2} is similar to P⁻¹A; its eigenvalues through the symmetric A^{1/2} P⁻¹ A^{1/2}.
-            let (λ, u) = eigh(shifted.view()).unwrap();
+            let (λ, u) = eigh(Device::Cpu, shifted.view()).unwrap();
             let root = (&u * &Array1::from(λ).mapv(f64::sqrt)).dot(&u.t());
             let solved = p.solve(alpha, &root.clone().into()).unwrap().into_host().unwrap();
-            let (λ, _) = eigh(root.dot(&solved).view()).unwrap();
+            let (λ, _) = eigh(Device::Cpu, root.dot(&solved).view()).unwrap();
             λ[0] / λ[199]
         };
         let (few, many) = (condition(10), condition(60));

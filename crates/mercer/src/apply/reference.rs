@@ -4,11 +4,11 @@ use crate::compute::Device;
 use crate::data::Scaler;
 use crate::kernel::Kernel;
 use crate::model::Bundle;
+use crate::operator::cross_apply;
 use crate::spectrum::Origin;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, CowArray, Ix2};
 use std::fmt::Display;
-use std::path::Path;
 use std::time::Instant;
 
 /// The points that an estimator was fitted on, and where they come from: new points are seen through `κ(x, X)`.
@@ -21,7 +21,27 @@ pub struct Reference {
     /// Where kernel values of new points are computed.
     pub device: Device,
     /// X `[n, d]`
-    pub(super) points: Array2<f64>,
+    points: Array2<f64>,
+}
+
+/// The origin of a fit to the points `x` `[n, d]` that began at `start`.
+pub(super) fn origin(
+    method: &str,
+    kernel: impl Display,
+    x: ArrayView2<f64>,
+    context: &FitContext,
+    start: Instant,
+) -> Origin {
+    Origin {
+        method: method.into(),
+        kernel: kernel.to_string(),
+        n: x.nrows(),
+        d: x.ncols(),
+        precision: context.precision,
+        seed: context.seed,
+        seconds: start.elapsed().as_secs_f64(),
+        data: String::new(),
+    }
 }
 
 impl Reference {
@@ -32,16 +52,7 @@ impl Reference {
         context: &FitContext,
         start: Instant,
     ) -> Reference {
-        let origin = Origin {
-            method: method.into(),
-            kernel: kernel.to_string(),
-            n: x.nrows(),
-            d: x.ncols(),
-            precision: context.precision,
-            seed: context.seed,
-            seconds: start.elapsed().as_secs_f64(),
-            data: String::new(),
-        };
+        let origin = origin(method, kernel, x, context, start);
         Reference { origin, scaler: None, device: context.device, points: x.to_owned() }
     }
 
@@ -52,7 +63,24 @@ impl Reference {
 
     /// New points `[m, d]`, checked and scaled.
     pub(super) fn prepare<'a>(&self, x: ArrayView2<'a, f64>) -> Result<CowArray<'a, f64, Ix2>> {
-        prepare(self.origin.d, self.scaler.as_ref(), x)
+        check_new(x, self.origin.d)?;
+        Ok(match &self.scaler {
+            None => x.into(),
+            Some(scaler) => scaler.apply(x)?.into(),
+        })
+    }
+
+    /// `κ(x/h, X/h) V` `[m, k]` for new points `x` `[m, d]`, as the user gives them, and `V` `[n, k]`.
+    pub(super) fn expand(
+        &self,
+        kernel: &Kernel,
+        h: f64,
+        x: ArrayView2<f64>,
+        v: ArrayView2<f64>,
+    ) -> Result<Array2<f64>> {
+        let x = self.prepare(x)?;
+        let apply = |x, points| cross_apply(kernel, x, points, v, self.origin.precision, self.device);
+        if h == 1.0 { apply(x.view(), self.points()) } else { apply((&x / h).view(), (&self.points / h).view()) }
     }
 
     /// The kernel that the origin names.
@@ -60,74 +88,33 @@ impl Reference {
         Kernel::parse(&self.origin.kernel)
     }
 
-    pub(super) fn pack(&self, bundle: &mut Bundle) {
+    pub(super) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("origin", &self.origin);
         bundle.set("scaler", &self.scaler);
         bundle.put("points", self.points.view());
     }
 
     pub(super) fn unpack(bundle: &Bundle, device: Device) -> Result<Reference> {
-        let reference = Reference {
-            origin: bundle.value("origin")?,
-            scaler: bundle.value("scaler")?,
-            device,
-            points: bundle.matrix("points")?,
-        };
-        fits("points", reference.points.dim(), (reference.origin.n, reference.origin.d))?;
-        Ok(reference)
+        let origin: Origin = bundle.value("origin")?;
+        let points = matrix(bundle, "points", (origin.n, origin.d))?;
+        Ok(Reference { scaler: bundle.value("scaler")?, origin, device, points })
     }
 }
 
-/// New points `[m, d]`, checked against the `d` columns of the fit, and scaled.
-pub(super) fn prepare<'a>(d: usize, scaler: Option<&Scaler>, x: ArrayView2<'a, f64>) -> Result<CowArray<'a, f64, Ix2>> {
+/// Refuses new points `[m, ·]` that are not finite or do not have the `d` columns of the fit.
+pub(super) fn check_new(x: ArrayView2<f64>, d: usize) -> Result<()> {
     if x.ncols() != d {
         return Err(Error::input(format!("the model was fitted on {d} columns, the new points have {}", x.ncols())));
     }
-    check_finite(x)?;
-    Ok(match scaler {
-        None => x.into(),
-        Some(scaler) => scaler.apply(x)?.into(),
-    })
+    check_finite(x)
 }
 
-/// Refuses a saved matrix of another shape than the model needs.
-pub(super) fn fits(name: &str, got: (usize, usize), wanted: (usize, usize)) -> Result<()> {
-    if got == wanted {
-        return Ok(());
+/// A saved matrix; one of another shape than `wanted` is refused.
+pub(super) fn matrix(bundle: &Bundle, name: &str, wanted: (usize, usize)) -> Result<Array2<f64>> {
+    let matrix = bundle.matrix(name)?;
+    if matrix.dim() == wanted {
+        return Ok(matrix);
     }
-    let ((a, b), (n, m)) = (got, wanted);
+    let ((a, b), (n, m)) = (matrix.dim(), wanted);
     Err(Error::input(format!("its parts do not fit together: '{name}' is {a}×{b} where {n}×{m} is needed")))
-}
-
-/// A fitted value that can be written to a file and read back; what it predicts stays the same to the last bit.
-pub trait Saved: Sized {
-    /// What the file says it holds.
-    const KIND: &'static str;
-
-    /// Puts everything but the kind into `bundle`.
-    fn pack(&self, bundle: &mut Bundle);
-
-    /// Builds the value from a bundle of this kind, to compute on `device`.
-    fn unpack(bundle: &Bundle, device: Device) -> Result<Self>;
-
-    /// Writes the value to a file, whole or not at all.
-    fn save(&self, path: &Path) -> Result<()> {
-        let mut bundle = Bundle::default();
-        bundle.set("kind", Self::KIND);
-        self.pack(&mut bundle);
-        bundle.write(path)
-    }
-
-    /// Reads the value back; a file of another kind is refused.
-    fn load(path: &Path, device: Device) -> Result<Self> {
-        let bundle = Bundle::read(path)?;
-        let read = || {
-            let kind = bundle.text("kind")?;
-            if kind != Self::KIND {
-                return Err(Error::input(format!("holds a model of kind '{kind}', not '{}'", Self::KIND)));
-            }
-            Self::unpack(&bundle, device)
-        };
-        read().map_err(|e| Error::file(path, e.to_string()))
-    }
 }

@@ -23,7 +23,7 @@ pub(super) fn solve_positive_definite(
     /// Condition number up to which a factor in single precision (rounding 6e-8) refines quickly.
     const CONDITION: f64 = 3e6;
     let a = DenseOperator::new(a);
-    // A GPU that factors in double precision is done before the host has refined.
+    // On a GPU a factor in double precision is faster than refinement on the host.
     if device == Device::Cpu && a.n() > FEW && infinity_norm(a.matrix()) < CONDITION * smallest {
         let single = in_single_precision(a.matrix());
         if let Ok(factor) = Cholesky::new(device, single.t())
@@ -32,7 +32,7 @@ pub(super) fn solve_positive_definite(
             return Ok(x);
         }
     }
-    // A is symmetric, and its transpose lies column by column, as the factorisation likes it.
+    // A is symmetric, and its transpose is stored by columns, as the factorisation needs it.
     Cholesky::new(device, a.matrix().t())?.solve(b)
 }
 
@@ -107,7 +107,7 @@ mod tests {
         let a = (&a + &a.t()) * 0.5;
         let mut b = Array2::from_shape_simple_fn((n, 3), || rng.normal());
         b.column_mut(1).fill(0.0);
-        let x = Cholesky::new(a.t()).unwrap().solve(b.view());
+        let x = Cholesky::new(Device::Cpu, a.t()).unwrap().solve(b.view()).unwrap();
         (a, b, x)
     }
 
@@ -121,23 +121,24 @@ mod tests {
     fn refined_solutions_have_the_accuracy_of_double_precision() {
         for condition in [1e1, 1e4, 1e5] {
             let (a, b, want) = system(condition);
-            let factor = Cholesky::new(in_single_precision(a.view()).t()).unwrap();
-            let x = refined(&DenseOperator::new(a), &factor, b.view()).expect("well within reach");
+            let factor = Cholesky::new(Device::Cpu, in_single_precision(a.view()).t()).unwrap();
+            let x = refined(&DenseOperator::new(a), &factor, b.view()).unwrap().expect("well within reach");
             assert!(error(&x, &want) < 1e-14 * condition, "{condition}: {}", error(&x, &want));
         }
     }
 
     #[test]
-    fn hopeless_conditions_fall_back() {
+    fn ill_conditioned_systems_use_double_precision() {
         let (a, b, want) = system(1e10);
-        // Told that it is easy, the refinement stalls (or the factor fails), and double precision takes over.
-        let x = solve_positive_definite(a.clone(), b.view(), 1.0).unwrap();
+        // With a wrong lower bound the refinement stalls (or the factor fails), and double precision is used.
+        let x = solve_positive_definite(Device::Cpu, a.clone(), b.view(), 1.0).unwrap();
         assert_eq!(x, want);
-        assert_eq!(solve_positive_definite(a, b.view(), 1e-10).unwrap(), want);
+        assert_eq!(solve_positive_definite(Device::Cpu, a, b.view(), 1e-10).unwrap(), want);
         let mut broken = Array2::<f64>::eye(600);
         broken[[3, 3]] = f64::NAN;
-        let factor = Cholesky::new(Array2::<f32>::eye(600).view()).unwrap();
-        assert!(refined(&DenseOperator::new(broken), &factor, b.view()).is_none());
-        assert!(solve_positive_definite(-Array2::<f64>::eye(3), Array2::ones((3, 1)).view(), 1.0).is_err());
+        let factor = Cholesky::new(Device::Cpu, Array2::<f32>::eye(600).view()).unwrap();
+        assert!(refined(&DenseOperator::new(broken), &factor, b.view()).unwrap().is_none());
+        let negative = -Array2::<f64>::eye(3);
+        assert!(solve_positive_definite(Device::Cpu, negative, Array2::ones((3, 1)).view(), 1.0).is_err());
     }
 }

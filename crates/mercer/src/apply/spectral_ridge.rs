@@ -1,14 +1,15 @@
-use super::alpha::{best, cross_validate, grid, leave_one_out, squared_error};
-use super::reference::{Saved, fits};
+use super::alpha::{best, cross_validate, filtered_inverse, grid, leave_one_out, squared_error};
+use super::reference::{check_new, matrix};
 use super::targets::Encoding;
-use super::{Alpha, Tried, check_finite, check_points};
+use super::{Alpha, Fit, Predict, Saved, Tried, check_points};
 use crate::compute::Device;
 use crate::data::Target;
 use crate::linalg::{eigh, matmul};
 use crate::model::Bundle;
-use crate::spectrum::Spectrum;
-use crate::{Error, Result};
+use crate::spectrum::{Origin, Spectrum};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array2, ArrayView2, Axis, aview1};
+use std::sync::Arc;
 
 /// Ridge regression on the eigenfunctions of a spectrum, however it was found: kernel ridge regression with the kernel
 /// `Σ_j μ_j ψ_j(x)ψ_j(x')`. With the features `φ = √μ ψ`, `f(x) = φ(x)(ΦᵀΦ + αI)⁻¹Φᵀy`: a k×k system.
@@ -16,17 +17,20 @@ use ndarray::{Array2, ArrayView2, Axis, aview1};
 /// α has the convention of [`Ridge`](super::Ridge): with all n pairs of the exact method, the answers are the same.
 ///
 /// ```
-/// use mercer::apply::{Alpha, SpectralRidge};
-/// use mercer::{data::Target, kernel::Kernel, spectrum::{Exact, Problem, Spectrum}};
+/// use mercer::apply::{Alpha, Fit, Predict, SpectralRidge};
+/// use mercer::{FitContext, data::Target, kernel::Kernel, spectrum::{Exact, Problem, Spectrum}};
 /// let x = ndarray::Array2::from_shape_fn((80, 1), |(i, _)| i as f64 / 20.0);
 /// let y = Target::Values(x.iter().map(|x| x.sin()).collect());
 /// let spectrum = Spectrum::fit(&Exact, &Problem::new(&Kernel::parse("rbf(1)")?, x.view(), 12), None)?;
-/// let fitted = SpectralRidge { alpha: Alpha::Fixed(1e-4) }.fit(spectrum, x.view(), &y)?;
+/// let ridge = SpectralRidge { spectrum: spectrum.into(), alpha: Alpha::Fixed(1e-4) };
+/// let fitted = ridge.fit(x.view(), &y, &FitContext::default())?;
 /// assert!((fitted.scores(ndarray::array![[1.23]].view())?[[0, 0]] - 1.23f64.sin()).abs() < 1e-3);
 /// # Ok::<(), mercer::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct SpectralRidge {
+    /// The eigenfunctions, shared with the fitted value. The points of the fit are those before the spectrum's own scaling.
+    pub spectrum: Arc<Spectrum>,
     /// α
     pub alpha: Alpha,
 }
@@ -37,8 +41,8 @@ pub struct FittedSpectralRidge {
     pub alpha: f64,
     /// What was tried on the way to α.
     pub tried: Vec<Tried>,
-    /// The spectrum it stands on.
-    pub spectrum: Spectrum,
+    /// The eigenfunctions.
+    pub spectrum: Arc<Spectrum>,
     encoding: Encoding,
     /// Weights of `ψ` `[k, m]`.
     weights: Array2<f64>,
@@ -67,14 +71,16 @@ impl Path {
 
     /// `(ΦᵀΦ + αI)⁻¹Φᵀy` `[k, m]`
     fn weights(&self, alpha: f64) -> Array2<f64> {
-        let inverse: Vec<f64> = self.λ.iter().map(|λ| 1.0 / (λ + alpha)).collect();
-        matmul(self.q.view(), (&self.zy * &aview1(&inverse).insert_axis(Axis(1))).view())
+        filtered_inverse(self.q.view(), &self.λ, self.zy.view(), alpha)
     }
 }
 
-impl SpectralRidge {
-    /// Fits the targets of the points `x` `[n, d]`, as they were before the spectrum's own scaling.
-    pub fn fit(&self, spectrum: Spectrum, x: ArrayView2<f64>, y: &Target) -> Result<FittedSpectralRidge> {
+impl Fit for SpectralRidge {
+    type Target = Target;
+    type Fitted = FittedSpectralRidge;
+
+    fn fit(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedSpectralRidge> {
+        let spectrum = self.spectrum.clone();
         check_points(x)?;
         self.alpha.check(x.nrows())?;
         let (encoding, y) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
@@ -87,43 +93,44 @@ impl SpectralRidge {
             ));
         }
         let path = Path::new(phi.view(), y.view())?;
-        let tried = match self.alpha {
-            Alpha::Fixed(_) => vec![],
-            Alpha::LeaveOneOut => leave_one_out(path.z.view(), &path.λ, path.zy.view(), y.view(), &grid(scale)),
+        let grid = grid(scale);
+        let (alpha, tried) = match self.alpha {
+            Alpha::Fixed(alpha) => (alpha, vec![]),
+            Alpha::LeaveOneOut => best(leave_one_out(path.z.view(), &path.λ, path.zy.view(), y.view(), &grid))?,
             Alpha::CrossValidation { folds } => {
-                let seed = spectrum.origin.seed;
-                cross_validate(x.nrows(), folds, seed, &grid(scale), |rest, out| {
+                best(cross_validate(x.nrows(), folds, context.seed, &grid, |rest, out| {
                     let path = Path::new(phi.select(Axis(0), rest).view(), y.select(Axis(0), rest).view())?;
                     let (phi, y) = (phi.select(Axis(0), out), y.select(Axis(0), out));
                     let error =
                         |&alpha: &f64| squared_error(matmul(phi.view(), path.weights(alpha).view()).view(), y.view());
-                    Ok(grid(scale).iter().map(error).collect())
-                })?
+                    Ok(grid.iter().map(error).collect())
+                })?)?
             }
         };
-        let alpha = if let Alpha::Fixed(alpha) = self.alpha { alpha } else { best(&tried)? };
         let weights = path.weights(alpha) * aview1(&root).insert_axis(Axis(1));
         Ok(FittedSpectralRidge { alpha, tried, spectrum, encoding, weights })
     }
 }
 
-impl FittedSpectralRidge {
-    /// `f(x)` `[m, ·]` at new points `[m, d]`: one column for numbers, one for each class.
-    pub fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
-        check_finite(x)?;
+impl Predict for FittedSpectralRidge {
+    fn origin(&self) -> &Origin {
+        &self.spectrum.origin
+    }
+
+    fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        check_new(x, self.spectrum.origin.d)?;
         Ok(matmul(self.spectrum.transform(x)?.view(), self.weights.view()))
     }
 
-    /// Predictions at new points `[m, d]`: numbers or classes, as it was fitted.
-    pub fn predict(&self, x: ArrayView2<f64>) -> Result<Target> {
-        Ok(self.encoding.decode(self.scores(x)?.view()))
+    fn decode(&self, scores: ArrayView2<f64>) -> Target {
+        self.encoding.decode(scores)
     }
 }
 
 impl Saved for FittedSpectralRidge {
     const KIND: &'static str = "spectral-ridge";
 
-    fn pack(&self, bundle: &mut Bundle) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.spectrum.pack(bundle);
         self.encoding.pack(bundle);
         bundle.set("alpha", self.alpha);
@@ -132,10 +139,9 @@ impl Saved for FittedSpectralRidge {
     }
 
     fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
-        let spectrum = Spectrum::unpack(bundle, device)?;
+        let spectrum: Arc<Spectrum> = Spectrum::unpack(bundle, device)?.into();
         let encoding = Encoding::unpack(bundle)?;
-        let weights = bundle.matrix("weights")?;
-        fits("weights", weights.dim(), (spectrum.k(), encoding.width()))?;
+        let weights = matrix(bundle, "weights", (spectrum.k(), encoding.width()))?;
         let (alpha, tried) = (bundle.value("alpha")?, bundle.value("tried")?);
         Ok(FittedSpectralRidge { alpha, tried, spectrum, encoding, weights })
     }

@@ -1,4 +1,4 @@
-//! Targets as columns of numbers, and predictions back as targets.
+//! Targets as columns of numbers, and scores back as targets.
 
 use super::check_finite;
 use crate::data::Target;
@@ -62,7 +62,7 @@ impl Encoding {
         }
     }
 
-    pub fn pack(&self, bundle: &mut Bundle) {
+    pub fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("target", self);
     }
 

@@ -27,7 +27,7 @@ impl Labelled {
         let Target::Classes { labels, names } = target.as_classes()? else {
             return Err(Error::input(format!("the target of `{}` is not a class", data.name)));
         };
-        Ok(Labelled { x: data.x.clone(), labels, classes: names, image: data.shape })
+        Ok(Labelled { x: data.x.to_f64().into_owned(), labels, classes: names, image: data.shape })
     }
 
     /// Number of rows.

@@ -25,7 +25,7 @@ pub use scores::Scores;
 pub use training::{Epoch, Settings, Stop, Trained, train};
 
 use crate::compute::{self, Device, Tensor};
-use crate::net::{Mode, Network, Parameters, named};
+use crate::net::{Description, Mode, Network, Parameters, named};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, s};
@@ -92,11 +92,10 @@ impl Classifier {
 /// The network called or written `net` on `d` columns, which has as many outputs as there are classes.
 fn network(net: &str, d: usize, image: Option<[usize; 3]>, classes: usize) -> Result<Network> {
     let is_name = !net.trim().contains(|c: char| c == '(' || c.is_whitespace());
-    let mut text = if is_name { named(net.trim(), image.unwrap_or([1, 1, d]), classes)? } else { net.to_owned() };
-    if let Some([c, h, w]) = image.filter(|_| !text.trim_start().starts_with("image")) {
-        text = format!("image({c}, {h}, {w}) {text}");
-    }
-    let network = Network::parse(&text, d, 1)?;
+    let mut description =
+        if is_name { named(net.trim(), image.unwrap_or([1, 1, d]), classes)? } else { Description::parse(net)? };
+    description.image = description.image.or(image);
+    let network = Network::new(&description, d, 1)?;
     if network.outputs() != classes {
         return Err(Error::input(format!(
             "the network puts out {} numbers, but there are {classes} classes; end it with dense({classes})",

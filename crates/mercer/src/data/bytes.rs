@@ -1,4 +1,4 @@
-//! Bytes in and bytes out: files that may be gzipped, headers that may lie, files that appear whole or not at all.
+//! Reading of files that may be gzipped, and writing of files completely or not at all.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
@@ -15,7 +15,7 @@ pub(super) struct Source {
     pub len: Option<u64>,
 }
 
-/// Opens a file, gzipped or not: the first two bytes tell.
+/// Opens a file, gzipped or not; the first two bytes decide.
 pub(super) fn open(path: &Path) -> Result<Source> {
     let mut file = File::open(path).map_err(|e| Error::io(path, e))?;
     let meta = file.metadata().map_err(|e| Error::io(path, e))?;
@@ -36,7 +36,7 @@ pub(super) fn open(path: &Path) -> Result<Source> {
     Ok(Source { reader: Box::new(file), len: Some(meta.len()) })
 }
 
-/// What a failed read of `path` means: broken content, or a system that refuses.
+/// The error for a failed read of `path`: corrupt content, or an error of the system.
 pub(super) fn read_error(path: &Path, e: io::Error) -> Error {
     use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
     match e.kind() {
@@ -47,14 +47,14 @@ pub(super) fn read_error(path: &Path, e: io::Error) -> Error {
     }
 }
 
-/// Up to `most` bytes, fewer at the end of the file. Memory grows with what is there, not with what is promised.
+/// Up to `most` bytes, fewer at the end of the file. Memory grows with the bytes that are read, not with `most`.
 pub(super) fn read_up_to(path: &Path, reader: &mut dyn Read, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.take(most).read_to_end(&mut bytes).map_err(|e| read_error(path, e))?;
     Ok(bytes)
 }
 
-/// Exactly `count` bytes and then the end of the file; `what` is counted in the message.
+/// Exactly `count` bytes and then the end of the file; `what` names them in the message.
 pub(super) fn read_exactly(path: &Path, reader: &mut dyn Read, count: u64, what: &str) -> Result<Vec<u8>> {
     let bytes = read_up_to(path, reader, count.saturating_add(1))?;
     let got = bytes.len() as u64;
@@ -67,13 +67,13 @@ pub(super) fn read_exactly(path: &Path, reader: &mut dyn Read, count: u64, what:
     Ok(bytes)
 }
 
-/// Writes a file so that it is there whole or not at all: into a temporary file beside it, which is then renamed.
+/// Writes a file completely or not at all: first a temporary file beside it, which is then renamed.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
 /// let path = folder.path().join("note.txt");
-/// mercer::data::write_atomically(&path, |w| w.write_all(b"whole"))?;
-/// assert_eq!(std::fs::read(&path)?, b"whole");
+/// mercer::data::write_atomically(&path, |w| w.write_all(b"complete"))?;
+/// assert_eq!(std::fs::read(&path)?, b"complete");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn write_atomically(path: impl AsRef<Path>, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
@@ -87,7 +87,7 @@ pub fn write_atomically(path: impl AsRef<Path>, content: impl FnOnce(&mut dyn Wr
     let temporary = path.with_file_name(temporary);
     let written = write_and_sync(&temporary, content).and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|e| {
-        // The temporary file may never have come to be; the first error is the one to tell.
+        // The temporary file may not exist; the first error is the one to report.
         let _ = std::fs::remove_file(&temporary);
         Error::io(path, e)
     })

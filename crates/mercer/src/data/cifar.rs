@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use ndarray::Array2;
-
 use super::bytes;
 use super::dataset::{Dataset, Target, generated_columns};
 use super::idx::scaled;
@@ -20,7 +18,7 @@ pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
     for file in &files {
         read_file(file, &mut x, &mut labels)?;
     }
-    let x = Array2::from_shape_vec((labels.len(), PIXELS), x).expect("a label and its pixels come together");
+    let x = scaled(labels.len(), PIXELS, x);
     let y = Target::Classes { labels, names: NAMES.map(String::from).to_vec() };
     Ok(Dataset { name: name.into(), x, y: Some(y), columns: generated_columns(PIXELS), shape: Some([3, 32, 32]) })
 }
@@ -43,7 +41,7 @@ fn batches(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn read_file(path: &Path, x: &mut Vec<f64>, labels: &mut Vec<usize>) -> Result<()> {
+fn read_file(path: &Path, x: &mut Vec<u8>, labels: &mut Vec<usize>) -> Result<()> {
     let content = bytes::read_up_to(path, &mut *bytes::open(path)?.reader, u64::MAX)?;
     if content.is_empty() {
         return Err(Error::file(path, "is empty"));
@@ -68,7 +66,7 @@ fn read_file(path: &Path, x: &mut Vec<f64>, labels: &mut Vec<usize>) -> Result<(
             ));
         }
         labels.push(usize::from(record[0]));
-        x.extend(scaled(&record[1..]));
+        x.extend_from_slice(&record[1..]);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Tables as text: comma, semicolon or tab, a header or none, gzipped or not.
+//! Tables of text: separated by commas, semicolons or tabs, with or without a header, gzipped or not.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -12,7 +12,7 @@ use super::bytes::{self, read_error, read_up_to};
 use super::dataset::{Dataset, Target, cell, find_column, generated_columns};
 use crate::{Error, Result};
 
-/// Enough of the file to see its first lines.
+/// Bytes that are read ahead to find the separator.
 const HEAD: u64 = 1 << 16;
 
 /// Reads a table of numbers. A target column of text becomes classes, in the order of their names; a target column of
@@ -25,7 +25,7 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
     }
     let mut rows = ReaderBuilder::new()
         .has_headers(false)
-        .flexible(true) // ragged rows are refused below, with their number
+        .flexible(true) // ragged rows are refused below, with their row number
         .delimiter(delimiter(&head))
         .from_reader(std::io::Cursor::new(head).chain(reader));
     let (mut first, mut second) = (ByteRecord::new(), ByteRecord::new());
@@ -65,7 +65,7 @@ fn delimiter(head: &[u8]) -> u8 {
     [b'\t', b';', b','].into_iter().max_by_key(|&d| count(d)).unwrap_or(b',')
 }
 
-/// Names, not data: no cell of the first row is a number, and some cell of the second is (or there is no second).
+/// Whether the first row is a header: it has no number, and the second row, if there is one, has a number.
 fn looks_like_header(first: &ByteRecord, second: Option<&ByteRecord>) -> bool {
     let no_number = first.iter().all(|c| number(c).is_none());
     no_number && second.is_none_or(|s| s.iter().any(|c| number(c).is_some()))
@@ -83,7 +83,7 @@ fn number(cell: &[u8]) -> Option<f64> {
     std::str::from_utf8(cell.trim_ascii()).ok()?.parse().ok()
 }
 
-/// The table as far as it has been read.
+/// The rows read so far.
 struct Table<'a> {
     path: &'a Path,
     columns: Vec<String>,
@@ -176,7 +176,7 @@ impl<'a> Table<'a> {
             TargetColumn::Values(values) => Some(Target::Values(values)),
             TargetColumn::Texts { labels, known } => Some(classes(labels, known)),
         };
-        Ok(Dataset { name: name.into(), x, y, columns, shape: None })
+        Ok(Dataset { name: name.into(), x: x.into(), y, columns, shape: None })
     }
 
     /// `row 3, column 5 (counted from 1), \`age\`,` with the name only where the file gives one.
@@ -192,7 +192,7 @@ impl<'a> Table<'a> {
             _ if cell.trim_ascii().is_empty() => format!("{place} is empty; fill the value or drop the row"),
             Some(v) => format!("{place} is {v}; fill the value or drop the row"),
             None if self.rows == 0 => format!(
-                "{place} is `{}`, not a number; if the first row names the columns, say so, and if the column holds classes, make it the target",
+                "{place} is `{}`, not a number; if the first row is a header, set the header option, and if the column holds classes, make it the target",
                 shown(cell)
             ),
             None => format!("{place} is `{}`, not a number", shown(cell)),
@@ -211,7 +211,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Classes in the order of their names, so that the order of the rows does not matter.
+/// Classes in the order of their names, whatever the order of the rows.
 pub(super) fn classes(labels: Vec<usize>, known: HashMap<Vec<u8>, usize>) -> Target {
     let mut order: Vec<(Vec<u8>, usize)> = known.into_iter().collect();
     order.sort_unstable();
@@ -225,7 +225,7 @@ pub(super) fn classes(labels: Vec<usize>, known: HashMap<Vec<u8>, usize>) -> Tar
     }
 }
 
-/// The cell as text, cut to a length that a message can hold.
+/// The cell as text, shortened for a message.
 fn shown(cell: &[u8]) -> String {
     let text = String::from_utf8_lossy(cell);
     let mut short: String = text.trim().chars().take(40).flat_map(char::escape_debug).collect();

@@ -1,13 +1,12 @@
-//! The noun of this room: rows of numbers, perhaps with one target per row.
+//! A data set: rows of numbers, perhaps with one target per row.
 
-use ndarray::{Array2, ArrayView2, Axis};
-
+use super::matrix::{Matrix, Rows};
 use crate::rng::Rng;
 use crate::{Error, Result};
 
 /// Rows of features, perhaps with a target per row.
 ///
-/// Every value is finite and `x` is in row-major order, whatever file it came from.
+/// Every value is finite. `x` is in row-major order and keeps the type of its source; `x.to_f64()` gives doubles.
 ///
 /// ```
 /// use mercer::data::{open, ReadOptions};
@@ -19,10 +18,10 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
-    /// A word for tables and plots: the name of the set, or the file without its folder and extension.
+    /// Shown in tables and plots: the name of the set, or of the file without its folder and extension.
     pub name: String,
     /// Features, `[n, d]`.
-    pub x: Array2<f64>,
+    pub x: Matrix,
     /// One target per row, where there is one.
     pub y: Option<Target>,
     /// A name per feature, `[d]`; `x0`, `x1`, … where the source gives none.
@@ -31,7 +30,7 @@ pub struct Dataset {
     pub shape: Option<[usize; 3]>,
 }
 
-/// What is to be predicted, one per row.
+/// The quantity to predict, one per row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// Numbers, for regression.
@@ -47,13 +46,13 @@ pub enum Target {
 
 impl Dataset {
     /// A set from arrays: `x` is `[n, d]`, `y` has one entry per row. Refuses empty and non-finite arrays.
-    pub fn new(name: impl Into<String>, x: Array2<f64>, y: Option<Target>) -> Result<Self> {
-        let name = name.into();
-        let (n, d) = x.dim();
+    pub fn new(name: impl Into<String>, x: impl Into<Matrix>, y: Option<Target>) -> Result<Self> {
+        let (name, x) = (name.into(), x.into());
+        let (n, d) = (x.n(), x.d());
         if n == 0 || d == 0 {
             return Err(Error::input(format!("`{name}` is empty: {n} rows of {d} columns")));
         }
-        if let Some(what) = non_finite(x.view()) {
+        if let Some(what) = non_finite(x.rows()) {
             return Err(Error::input(format!("`{name}`: {what}")));
         }
         if let Some(y) = &y {
@@ -64,29 +63,33 @@ impl Dataset {
                 return Err(Error::input(format!("`{name}`: {what}")));
             }
         }
-        let x = if x.is_standard_layout() { x } else { x.as_standard_layout().into_owned() };
-        Ok(Dataset { name, x, y, columns: generated_columns(d), shape: None })
+        Ok(Dataset { name, x: x.into_standard_layout(), y, columns: generated_columns(d), shape: None })
     }
 
     /// Number of rows.
     pub fn n(&self) -> usize {
-        self.x.nrows()
+        self.x.n()
     }
 
     /// Number of features.
     pub fn d(&self) -> usize {
-        self.x.ncols()
+        self.x.d()
     }
 
     /// The given rows, in the given order, repeats allowed. Panics on a row that does not exist.
     pub fn select(&self, rows: &[usize]) -> Dataset {
         Dataset {
             name: self.name.clone(),
-            x: self.x.select(Axis(0), rows),
+            x: self.x.select(rows),
             y: self.y.as_ref().map(|y| y.select(rows)),
             columns: self.columns.clone(),
             shape: self.shape,
         }
+    }
+
+    /// The same set with its features in double precision; they are not copied where they are stored so.
+    pub fn into_f64(self) -> Dataset {
+        Dataset { x: self.x.into_f64().into(), ..self }
     }
 
     /// Two parts, `(rest, held-out)`: a random `fraction` of the rows is held out. Both keep the order of the rows,
@@ -116,9 +119,9 @@ impl Dataset {
         if self.d() == 1 {
             return Err(Error::input(format!("`{}` has one column only; as a target it leaves no feature", self.name)));
         }
-        self.y = Some(Target::Values(self.x.column(j).to_vec()));
-        let rest = |c: usize| if c < j { c } else { c + 1 };
-        self.x = Array2::from_shape_fn((self.n(), self.d() - 1), |(i, c)| self.x[[i, rest(c)]]);
+        self.y = Some(Target::Values(self.x.column(j)));
+        let rest: Vec<usize> = (0..self.d()).filter(|&c| c != j).collect();
+        self.x = self.x.select_columns(&rest);
         self.columns.remove(j);
         self.shape = None;
         Ok(self)
@@ -134,7 +137,7 @@ impl Target {
         }
     }
 
-    /// Whether there is no row at all.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -168,7 +171,7 @@ impl Target {
     /// ```
     pub fn as_classes(&self) -> Result<Target> {
         let Target::Values(values) = self else { return Ok(self.clone()) };
-        // Above 2^53 neighbouring whole numbers are no longer told apart.
+        // Above 2^53, neighbouring whole numbers have the same f64.
         if let Some(i) = values.iter().position(|v| v.fract() != 0.0 || v.abs() > 9_007_199_254_740_992.0) {
             return Err(Error::input(format!(
                 "row {} (counted from 1) has the target {}, which is not a whole number; classes must be whole numbers or text",
@@ -197,12 +200,12 @@ pub(super) fn generated_columns(d: usize) -> Vec<String> {
 }
 
 /// What is wrong with the first NaN or infinity of `x` `[n, d]`, if there is one.
-pub(super) fn non_finite(x: ArrayView2<f64>) -> Option<String> {
-    let ((i, j), v) = x.indexed_iter().find(|(_, v)| !v.is_finite())?;
+pub(super) fn non_finite(x: Rows) -> Option<String> {
+    let (i, j, v) = x.non_finite()?;
     Some(format!("{} is {v}; drop the row or fill the value", cell(i, j)))
 }
 
-/// A place in a table as a person counts: `row 3, column 5 (counted from 1)`.
+/// A cell of a table, counted from 1: `row 3, column 5 (counted from 1)`.
 pub(super) fn cell(row: usize, column: usize) -> String {
     format!("row {}, column {} (counted from 1)", row + 1, column + 1)
 }
@@ -230,18 +233,13 @@ pub(super) fn find_column(columns: &[String], target: &str) -> Result<usize> {
         }
         return Ok(if position > 0 { distance - 1 } else { d - distance });
     }
-    let hint = match crate::error::nearest(target, columns.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if d <= 12 => format!("the columns are {}", columns.join(", ")),
-        None => format!("the columns are {}, … {}", columns[..6].join(", "), columns[d - 1]),
-    };
-    Err(Error::input(format!("there is no column called `{target}`; {hint}")))
+    Err(Error::unknown("column", target, columns.iter().map(String::as_str)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ndarray::array;
+    use ndarray::{Array2, array};
 
     fn small() -> Dataset {
         Dataset::new("small", array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], None).unwrap()
@@ -251,11 +249,11 @@ mod tests {
     fn constructor_names_the_bad_value() {
         let message = Dataset::new("s", array![[1.0, 2.0], [3.0, f64::NAN]], None).unwrap_err().to_string();
         assert_eq!(message, "`s`: row 2, column 2 (counted from 1) is NaN; drop the row or fill the value");
-        assert!(Dataset::new("s", Array2::zeros((0, 3)), None).is_err());
-        assert!(Dataset::new("s", Array2::zeros((3, 0)), None).is_err());
-        let short = Dataset::new("s", Array2::zeros((3, 1)), Some(Target::Values(vec![1.0])));
+        assert!(Dataset::new("s", Array2::<f64>::zeros((0, 3)), None).is_err());
+        assert!(Dataset::new("s", Array2::<f64>::zeros((3, 0)), None).is_err());
+        let short = Dataset::new("s", Array2::<f64>::zeros((3, 1)), Some(Target::Values(vec![1.0])));
         assert!(short.unwrap_err().to_string().contains("3 rows but 1 targets"));
-        let infinite = Dataset::new("s", Array2::zeros((2, 1)), Some(Target::Values(vec![1.0, f64::INFINITY])));
+        let infinite = Dataset::new("s", Array2::<f64>::zeros((2, 1)), Some(Target::Values(vec![1.0, f64::INFINITY])));
         assert!(infinite.unwrap_err().to_string().contains("target of row 2"));
     }
 
@@ -264,7 +262,7 @@ mod tests {
         let columns: Vec<String> = ["age", "price", "2", "age"].map(String::from).to_vec();
         assert_eq!(find_column(&columns, "price").unwrap(), 1);
         assert_eq!(find_column(&columns, "1").unwrap(), 0);
-        assert_eq!(find_column(&columns, "2").unwrap(), 2, "a name wins over a position");
+        assert_eq!(find_column(&columns, "2").unwrap(), 2, "a name has priority over a position");
         assert_eq!(find_column(&columns, "-1").unwrap(), 3);
         assert_eq!(find_column(&columns, "-4").unwrap(), 0);
         for (target, part) in [
@@ -272,8 +270,8 @@ mod tests {
             ("5", "counted 1 to 4"),
             ("-5", "no column -5"),
             ("age", "columns 1 and 4"),
-            ("prise", "did you mean `price`?"),
-            ("zzzzzz", "the columns are age, price"),
+            ("prise", "did you mean 'price'?"),
+            ("zzzzzz", "(known: age, price"),
             ("-9223372036854775808", "no column"),
         ] {
             let message = find_column(&columns, target).unwrap_err().to_string();
@@ -284,10 +282,10 @@ mod tests {
     #[test]
     fn a_target_is_taken_out_of_the_features() {
         let set = small().take_target("2").unwrap();
-        assert_eq!(set.x, array![[1.0, 3.0], [4.0, 6.0]]);
+        assert_eq!(set.x, array![[1.0, 3.0], [4.0, 6.0]].into());
         assert_eq!(set.y, Some(Target::Values(vec![2.0, 5.0])));
         assert_eq!(set.columns, ["x0", "x2"]);
-        assert!(set.x.is_standard_layout());
+        assert!(set.x.to_f64().is_standard_layout());
         let one = Dataset::new("one", array![[1.0]], None).unwrap();
         assert!(one.take_target("1").unwrap_err().to_string().contains("leaves no feature"));
     }

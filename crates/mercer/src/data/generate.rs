@@ -1,4 +1,4 @@
-//! Small sets with a known law, drawn from a seed.
+//! Generated sets with a known distribution; the seed determines the rows.
 
 use std::f64::consts::{PI, TAU};
 
@@ -8,7 +8,7 @@ use super::dataset::{Dataset, Target};
 use crate::rng::Rng;
 use crate::{Error, Result};
 
-/// More rows than this are taken for a slip.
+/// A larger number of rows is taken for a typing mistake.
 const MOST_ROWS: usize = 100_000_000;
 
 /// Two concentric circles in the plane: class 0 (`outer`) has radius 1, class 1 (`inner`) has radius `factor`.
@@ -39,7 +39,7 @@ pub fn moons(n: usize, noise: f64, seed: u64) -> Result<Dataset> {
 
 /// A rolled-up sheet in space: `(t cos t, h, t sin t)`, t uniform on [1.5π, 4.5π], h uniform on [0, 21].
 ///
-/// The target is t, the way along the roll. Gaussian noise is added to each coordinate.
+/// The target is t, the position along the roll. Gaussian noise is added to each coordinate.
 pub fn swiss_roll(n: usize, noise: f64, seed: u64) -> Result<Dataset> {
     planar("swiss-roll", None, n, noise, seed, |_, rng| {
         let t = 1.5 * PI * (1.0 + 2.0 * rng.uniform());
@@ -113,13 +113,13 @@ mod tests {
     #[test]
     fn circles_have_their_radii() {
         let set = circles(501, 0.0, 0.3, 4).unwrap();
-        for (row, &label) in set.x.rows().into_iter().zip(labels(&set)) {
+        for (row, &label) in set.x.to_f64().rows().into_iter().zip(labels(&set)) {
             assert!((row[0].hypot(row[1]) - [1.0, 0.3][label]).abs() < 1e-14);
         }
         assert_eq!(labels(&set).iter().filter(|&&l| l == 1).count(), 250);
         // Uniform angles: each coordinate of the outer circle has mean 0 and variance 1/2.
         let set = circles(40_000, 0.0, 0.5, 1).unwrap();
-        let outer: Vec<f64> = (0..set.n()).step_by(2).map(|i| set.x[[i, 0]]).collect();
+        let outer: Vec<f64> = set.x.column(0).into_iter().step_by(2).collect();
         let n = outer.len() as f64;
         assert!((outer.iter().sum::<f64>() / n).abs() < 4.0 * (0.5 / n).sqrt());
         assert!((outer.iter().map(|v| v * v).sum::<f64>() / n - 0.5).abs() < 4.0 * (0.125 / n).sqrt());
@@ -129,14 +129,15 @@ mod tests {
     fn noise_has_the_variance_that_was_asked_for() {
         // E‖x‖² = radius² + 2 noise²; at noise 0.2 the variance of ‖x‖² is 4·0.04·1 + 4·0.04² < 0.17.
         let set = circles(40_000, 0.2, 0.5, 2).unwrap();
-        let squares: f64 = (0..set.n()).step_by(2).map(|i| set.x[[i, 0]].powi(2) + set.x[[i, 1]].powi(2)).sum();
+        let x = set.x.to_f64();
+        let squares: f64 = (0..set.n()).step_by(2).map(|i| x[[i, 0]].powi(2) + x[[i, 1]].powi(2)).sum();
         assert!((squares / 20_000.0 - 1.08).abs() < 4.0 * (0.17f64 / 20_000.0).sqrt());
     }
 
     #[test]
     fn moons_lie_on_their_half_circles() {
         let set = moons(400, 0.0, 0).unwrap();
-        for (row, &label) in set.x.rows().into_iter().zip(labels(&set)) {
+        for (row, &label) in set.x.to_f64().rows().into_iter().zip(labels(&set)) {
             let (u, v) = if label == 0 { (row[0], row[1]) } else { (1.0 - row[0], 0.5 - row[1]) };
             assert!((u.hypot(v) - 1.0).abs() < 1e-14 && v >= 0.0);
         }
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn the_swiss_roll_rolls_up_its_target() {
         let set = swiss_roll(300, 0.0, 9).unwrap();
-        for (row, t) in set.x.rows().into_iter().zip(set.y.as_ref().unwrap().values()) {
+        for (row, t) in set.x.to_f64().rows().into_iter().zip(set.y.as_ref().unwrap().values()) {
             assert!((1.5 * PI..=4.5 * PI).contains(&t) && (0.0..=21.0).contains(&row[1]));
             assert!((row[0].hypot(row[2]) - t).abs() < 1e-12);
             assert!((row[0] - t * t.cos()).abs() < 1e-12);
@@ -154,12 +155,12 @@ mod tests {
 
     #[test]
     fn uniform_has_its_moments() {
-        let set = uniform(50_000, -2.0, 2.0, 3).unwrap();
-        assert!(set.x.iter().all(|v| (-2.0..2.0).contains(v)));
-        let n = set.n() as f64;
+        let x = uniform(50_000, -2.0, 2.0, 3).unwrap().x.into_f64();
+        assert!(x.iter().all(|v| (-2.0..2.0).contains(v)));
+        let n = x.len() as f64;
         // Variance 4/3; variance of the square 16/5 − 16/9.
-        assert!((set.x.sum() / n).abs() < 4.0 * (4.0 / 3.0 / n).sqrt());
-        let second = set.x.iter().map(|v| v * v).sum::<f64>() / n;
+        assert!((x.sum() / n).abs() < 4.0 * (4.0 / 3.0 / n).sqrt());
+        let second = x.iter().map(|v| v * v).sum::<f64>() / n;
         assert!((second - 4.0 / 3.0).abs() < 4.0 * ((16.0 / 5.0 - 16.0 / 9.0) / n).sqrt());
     }
 

@@ -1,4 +1,4 @@
-//! IDX, the format of MNIST: two zero bytes, a type, the number of dimensions, the dimensions, then bytes.
+//! IDX, the format of MNIST: two zero bytes, a type, the number of dimensions, the dimensions, then the bytes.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,14 @@ use ndarray::Array2;
 
 use super::bytes::{self, read_exactly, read_up_to};
 use super::dataset::{Dataset, Target, generated_columns};
+use super::matrix::Matrix;
 use crate::{Error, Result};
 
-/// Reads images scaled to [0, 1], and their labels where a labels file lies beside them.
+/// Reads images, with values scaled to [0, 1], and their labels where the folder has a file of labels.
 pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
     let (dims, pixels) = read_bytes(path)?;
     if dims.len() == 1 {
-        return Err(Error::file(path, "holds labels only; open the file of images, the labels beside it come along"));
+        return Err(Error::file(path, "holds labels only; open the file of images, and the labels are read with it"));
     }
     let (n, d) = (dims[0], pixels.len() / dims[0]);
     let y = labels_beside(path).map(|labels| read_labels(&labels, n)).transpose()?;
@@ -22,13 +23,14 @@ pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
         [_, c, h, w] => Some([c, h, w]),
         _ => None,
     };
-    let x = Array2::from_shape_vec((n, d), scaled(&pixels)).expect("counted while reading");
+    let x = scaled(n, d, pixels);
     Ok(Dataset { name: name.into(), x, y, columns: generated_columns(d), shape })
 }
 
-/// Bytes 0–255 to [0, 1].
-pub(super) fn scaled(pixels: &[u8]) -> Vec<f64> {
-    pixels.iter().map(|&p| f64::from(p) / 255.0).collect()
+/// `[n, d]` bytes as numbers in [0, 1].
+pub(super) fn scaled(n: usize, d: usize, pixels: Vec<u8>) -> Matrix {
+    let values = Array2::from_shape_vec((n, d), pixels).expect("counted while reading");
+    Matrix::U8 { values, divisor: 255.0 }
 }
 
 /// `train-images-idx3-ubyte.gz` to `train-labels-idx1-ubyte.gz`, if it exists, gzipped or not.
@@ -52,7 +54,7 @@ fn read_labels(path: &Path, n: usize) -> Result<Target> {
     Ok(Target::Classes { labels, names: (0..classes).map(|c| c.to_string()).collect() })
 }
 
-/// The dimensions and as many bytes as they promise.
+/// The dimensions and the bytes.
 fn read_bytes(path: &Path) -> Result<(Vec<usize>, Vec<u8>)> {
     let mut reader = bytes::open(path)?.reader;
     let dims = read_dimensions(path, &mut *reader)?;

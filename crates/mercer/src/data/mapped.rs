@@ -1,16 +1,17 @@
-//! Arrays that stay in their file: an `.npy` of floating-point numbers, mapped into memory and read as it is used.
+//! Arrays that stay in their file: an `.npy` file of floating-point numbers, mapped into memory and read on demand.
 
 use super::bytes;
 use super::npy::{Header, Kind, read_header};
 use crate::{Error, Result};
+use memmap2::Mmap;
 use rayon::prelude::*;
 use std::fs::File;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// An array `[S, …]` in an `.npy` file of `f4` or `f8` in C order, of any size: what is not looked at is not in memory.
+/// An array `[S, …]` in an `.npy` file of `f4` or `f8` in C order. It may be larger than memory: only the parts that are
+/// read are loaded.
 ///
-/// The file must not be cut short while it is open: the system ends a program that reads past the end of a mapped file.
+/// The file must not be truncated while it is open: the system ends a program that reads past the end of a mapped file.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -26,22 +27,23 @@ use std::path::{Path, PathBuf};
 /// ```
 #[derive(Debug)]
 pub struct MappedArray {
-    map: Map,
-    /// Where the elements start in the file.
+    map: Mmap,
+    /// Position of the first element in the file, in bytes.
     start: usize,
+    /// Whether the elements are f32; else they are f64.
     single: bool,
     dims: Vec<usize>,
     path: PathBuf,
 }
 
 impl MappedArray {
-    /// Maps a file, after a look at its header and its length.
+    /// Maps a file, after checking its header and its length.
     pub fn open(path: impl AsRef<Path>) -> Result<MappedArray> {
         let path = path.as_ref();
         let fail = |what: String| Error::file(path, what);
         let bytes::Source { mut reader, len } = bytes::open(path)?;
         let Some(len) = len else {
-            return Err(fail("is gzipped, so that it cannot stay in its file; unpack it first".into()));
+            return Err(fail("is gzipped and cannot be mapped into memory; unpack it first".into()));
         };
         let (text, start) = read_header(path, &mut *reader, &fail)?;
         let Header { kind, big_endian, fortran, dims } = Header::parse(&text).map_err(fail)?;
@@ -67,13 +69,15 @@ impl MappedArray {
             Some(promised) => {
                 let (how, got) = (if len - start < promised { "truncated" } else { "too long" }, len - start);
                 return Err(fail(format!(
-                    "is {how}: the header promises {promised} bytes of elements (shape {dims:?}), but there are {got}"
+                    "is {how}: the header states {promised} bytes of elements (shape {dims:?}), but there are {got}"
                 )));
             }
-            None => return Err(fail(format!("the header promises an impossible shape, {dims:?}"))),
+            None => return Err(fail(format!("the header states an impossible shape, {dims:?}"))),
         }
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
-        let map = Map::new(&file, len as usize).map_err(|e| Error::io(path, e))?;
+        // SAFETY: the mapping is read-only, and any bytes are valid numbers. A file that another program changes can change
+        // results; one that it truncates ends this program, as the documentation says.
+        let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, e))?;
         Ok(MappedArray { map, start: start as usize, single, dims, path: path.to_owned() })
     }
 
@@ -90,8 +94,7 @@ impl MappedArray {
     /// `out ← a[at..at + out.len()]` of the flattened array.
     pub fn read(&self, at: usize, out: &mut [f64]) {
         let size = if self.single { 4 } else { 8 };
-        let range = self.start + at * size..self.start + (at + out.len()) * size;
-        let raw = self.map.bytes(range);
+        let raw = &self.map[self.start + at * size..self.start + (at + out.len()) * size];
         if self.single {
             for (out, raw) in out.iter_mut().zip(raw.chunks_exact(4)) {
                 *out = f64::from(f32::from_le_bytes(raw.try_into().expect("four bytes")));
@@ -103,75 +106,10 @@ impl MappedArray {
         }
     }
 
-    /// [`Self::read`] on all threads, for large parts.
+    /// The same as [`Self::read`], on all threads; for large parts.
     pub fn read_in_parallel(&self, at: usize, out: &mut [f64]) {
         const PIECE: usize = 1 << 16;
         out.par_chunks_mut(PIECE).enumerate().for_each(|(i, out)| self.read(at + i * PIECE, out));
-    }
-}
-
-/// A file in memory, read-only.
-#[cfg(unix)]
-#[derive(Debug)]
-struct Map {
-    start: *const u8,
-    len: usize,
-}
-
-// SAFETY: the mapping is never written through, and lives until the one owner drops it.
-#[cfg(unix)]
-unsafe impl Send for Map {}
-// SAFETY: as above.
-#[cfg(unix)]
-unsafe impl Sync for Map {}
-
-#[cfg(unix)]
-impl Map {
-    /// Maps the first `len` bytes of the file; `len` is above zero and the file at least as long.
-    fn new(file: &File, len: usize) -> std::io::Result<Map> {
-        use std::os::fd::AsRawFd;
-        // SAFETY: a fresh private, read-only mapping of an open file; nothing else refers to its addresses. It outlives
-        // the descriptor by design of mmap.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
-        if start == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        Ok(Map { start: start.cast_const().cast(), len })
-    }
-
-    /// Bytes of the file. They are numbers of any value, so that another program's writing into the file can change results
-    /// but not break a rule of the language; cutting it short ends this program (SIGBUS), which [`MappedArray`] says.
-    fn bytes(&self, range: Range<usize>) -> &[u8] {
-        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} bytes", self.len);
-        // SAFETY: the range lies within the mapping, which lives as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.start.add(range.start), range.len()) }
-    }
-}
-
-#[cfg(unix)]
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: the very range that was mapped, of which no slice outlives `self`.
-        unsafe { libc::munmap(self.start.cast_mut().cast(), self.len) };
-    }
-}
-
-/// Where files cannot be mapped, they are read.
-#[cfg(not(unix))]
-#[derive(Debug)]
-struct Map(Vec<u8>);
-
-#[cfg(not(unix))]
-impl Map {
-    fn new(mut file: &File, len: usize) -> std::io::Result<Map> {
-        let mut bytes = Vec::with_capacity(len);
-        std::io::Read::read_to_end(&mut file, &mut bytes)?;
-        Ok(Map(bytes))
-    }
-
-    fn bytes(&self, range: Range<usize>) -> &[u8] {
-        &self.0[range]
     }
 }
 
@@ -209,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_such_numbers_is_refused_by_name() {
+    fn other_files_are_refused_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.npy");
         write_npy(&path, ndarray::array![[1.0, 2.0], [3.0, 4.0]].view()).unwrap();

@@ -1,8 +1,8 @@
-//! Where numbers come from: files, embedded and generated sets, named sets in a folder; scalings and splits.
+//! Data sets: files, embedded and generated sets, named sets in a folder; scalings and splits.
 //!
-//! One function, [`open`], reads them all. Whatever the source, a [`Dataset`] holds finite numbers only, in row-major
-//! order; anything else is refused with the file, the row and the column named. In every message and option, rows and
-//! columns are counted from 1 as a person counts, and the header of a table is not a row.
+//! One function, [`open`], reads them all. A [`Dataset`] holds finite numbers only, in row-major order and in the type
+//! of its source. Other values are refused, and the message names the file, the row and the column. Messages and options
+//! count rows and columns from 1; the header of a table is not a row.
 //!
 //! | source | read as |
 //! |---|---|
@@ -18,12 +18,11 @@
 
 use std::path::Path;
 
-use call::Call;
+use crate::syntax::Call;
 
 use crate::{Error, Result};
 
 mod bytes;
-mod call;
 mod cifar;
 mod csv;
 mod dataset;
@@ -31,6 +30,7 @@ mod embedded;
 pub mod generate;
 mod idx;
 mod mapped;
+mod matrix;
 mod named;
 mod npy;
 mod npz;
@@ -43,18 +43,20 @@ pub use bytes::write_atomically;
 pub use dataset::{Dataset, Target};
 pub use embedded::digits;
 pub use mapped::MappedArray;
+pub use matrix::{Matrix, Rows};
 pub use named::{Entry, Origin, catalogue};
+pub(crate) use npy::write_elements;
 pub use npy::{Element, write_npy, write_npy_rows};
 pub use scale::{Scaler, Scaling};
 
-/// How a source is to be read; the default fits most.
+/// How a source is read; the default is right for most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
     /// The column to predict: its name, or its position (1 is the first, −1 the last). In an `.npz` also the name of
     /// an array. Without it a table has no target.
     pub target: Option<String>,
-    /// Whether a table's first row names the columns. `None` looks: it does when none of its cells is a number and
-    /// the row after it has one.
+    /// Whether the first row of a table names the columns. With `None` it does if none of its cells is a number and the
+    /// next row has a number.
     pub header: Option<bool>,
     /// The array of an `.npz` to read.
     pub key: Option<String>,
@@ -62,35 +64,30 @@ pub struct ReadOptions {
 
 /// Opens a file, a folder of CIFAR-10 files, or a named set; the module's page lists what can be read.
 ///
-/// A name of the [`catalogue`] wins over a file of that name; write `./digits` to mean the file.
+/// A name of the [`catalogue`] has priority over a file of that name; write `./digits` to open the file.
 ///
 /// ```
 /// use mercer::data::{open, ReadOptions};
 /// let moons = open("moons(n=500, noise=0.1)", &ReadOptions::default())?;
 /// assert_eq!((moons.n(), moons.d()), (500, 2));
-/// let slip = open("mons", &ReadOptions::default()).unwrap_err();
-/// assert_eq!(slip.to_string(), "there is no data set called `mons`; did you mean `moons`?");
+/// let typo = open("mons", &ReadOptions::default()).unwrap_err();
+/// assert!(typo.to_string().starts_with("unknown file or data set 'mons'; did you mean 'moons'?"));
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub fn open(source: &str, options: &ReadOptions) -> Result<Dataset> {
-    let call = Call::parse(source);
-    if let Some(call) = call.as_ref().filter(|c| named::exists(c.name)) {
-        return named::open(call, options);
+    let call = Call::parse("data set", source);
+    let name = source.split('(').next().unwrap_or_default().trim();
+    if named::exists(name) {
+        return named::open(&call?, options);
     }
     let path = Path::new(source);
     if path.exists() || format_of(path).is_some() || source.contains(['/', '\\']) {
         return open_file(path, options);
     }
-    match (call, source.split_once('(')) {
-        (Some(call), _) => Err(named::unknown(call.name)),
-        (None, Some((name, _))) if named::exists(name.trim()) => Err(Error::input(format!(
-            "`{source}` cannot be read; parameters are written as in moons(n=500, noise=0.1)"
-        ))),
-        _ => Err(named::unknown(source)),
-    }
+    Err(named::unknown(name))
 }
 
-/// The formats, by the name of the file.
+/// The formats of files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
     Npy,
@@ -101,7 +98,7 @@ enum Format {
     Parquet,
 }
 
-/// The format that a file's name promises.
+/// The format of a file, by its name.
 fn format_of(path: &Path) -> Option<Format> {
     let name = path.file_name()?.to_str()?.to_ascii_lowercase();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
@@ -127,7 +124,7 @@ fn open_file(path: &Path, options: &ReadOptions) -> Result<Dataset> {
     let Some(format) = format else {
         return Err(Error::file(
             path,
-            "has no extension that tells its format; use .npy, .npz, .csv, .tsv, .idx, .bin (CIFAR-10) or .parquet",
+            "has an unknown extension; use .npy, .npz, .csv, .tsv, .idx, .bin (CIFAR-10) or .parquet",
         ));
     };
     check_options(path, format, options)?;
@@ -146,12 +143,12 @@ fn open_file(path: &Path, options: &ReadOptions) -> Result<Dataset> {
         #[cfg(not(feature = "parquet"))]
         (Format::Parquet, _) => Err(Error::file(
             path,
-            "cannot be read by this build; build with `--features parquet`, or convert it to .csv or .npy",
+            "cannot be read: this build lacks the feature `parquet`; build with it, or convert the file to .csv or .npy",
         )),
     }
 }
 
-/// Options that a format has no use for are refused, not ignored.
+/// Refuses options that do not apply to the format.
 fn check_options(path: &Path, format: Format, options: &ReadOptions) -> Result<()> {
     let refuse = |option: &str, place: &str| Err(Error::file(path, format!("the option `{option}` is for {place}")));
     if options.key.is_some() && format != Format::Npz {
@@ -161,7 +158,7 @@ fn check_options(path: &Path, format: Format, options: &ReadOptions) -> Result<(
         return refuse("header", "tables of text, such as .csv");
     }
     if options.target.is_some() && matches!(format, Format::Idx | Format::Cifar) {
-        return refuse("target", "tables; images bring their own labels");
+        return refuse("target", "tables; images have their own labels");
     }
     Ok(())
 }

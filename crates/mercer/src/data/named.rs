@@ -1,29 +1,28 @@
-//! Sets that go by a name: embedded, generated, or files of known layout in the folder `$MERCER_DATA`.
+//! Data sets with a name: embedded, generated, or files of known layout in the folder `$MERCER_DATA`.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::call::Call;
 use super::dataset::Dataset;
 use super::splits::{Part, Splits};
 use super::{ReadOptions, cifar, csv, embedded, generate, idx};
-use crate::error::nearest;
+use crate::syntax::Call;
 use crate::{Error, Result};
 
 /// One line of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// What [`open`](super::open) calls it.
+    /// Its name for [`open`](super::open).
     pub name: &'static str,
-    /// One line on what it is.
+    /// A short description.
     pub help: &'static str,
     /// Parameters and their defaults, as they are written after the name; empty where there are none. With a `split`
-    /// (counted from 1), `part` is `train` unless it is said to be `test`.
+    /// (counted from 1), the default of `part` is `train`.
     pub parameters: &'static str,
     /// Where it comes from.
     pub origin: Origin,
-    /// Whether it can be opened here and now.
+    /// Whether it can be opened now.
     pub present: bool,
     /// Rows, where they are fixed.
     pub n: Option<usize>,
@@ -180,7 +179,7 @@ impl Recipe {
         }
     }
 
-    /// The file or folder below `$MERCER_DATA` that must be there.
+    /// The file below `$MERCER_DATA` that must exist.
     fn place(&self) -> Option<String> {
         match self {
             Recipe::Idx(folder) => Some(format!("{folder}/train-images-idx3-ubyte.gz")),
@@ -195,7 +194,7 @@ fn data_folder() -> Option<PathBuf> {
     std::env::var_os("MERCER_DATA").filter(|v| !v.is_empty()).map(PathBuf::from)
 }
 
-/// Every set that has a name, and whether it is at hand.
+/// All named sets, and whether they can be opened.
 ///
 /// ```
 /// let names: Vec<_> = mercer::data::catalogue().iter().map(|entry| entry.name).collect();
@@ -223,22 +222,15 @@ pub(super) fn exists(name: &str) -> bool {
     find(name).is_some()
 }
 
-/// The set of that name; `cifar10` is how many people write `cifar-10`.
+/// The set of that name; `cifar10` is accepted for `cifar-10`.
 fn find(name: &str) -> Option<&'static Named> {
     let name = if name == "cifar10" { "cifar-10" } else { name };
     SETS.iter().find(|s| s.name == name)
 }
 
-/// The error on a name that is not in the catalogue.
+/// The error for a name that is not in the catalogue.
 pub(super) fn unknown(name: &str) -> Error {
-    let hint = match nearest(name, SETS.iter().map(|s| s.name)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!(
-            "it is not a file either; named sets are {}",
-            SETS.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")
-        ),
-    };
-    Error::input(format!("there is no data set called `{name}`; {hint}"))
+    Error::unknown("file or data set", name, SETS.iter().map(|s| s.name))
 }
 
 /// Opens a set of the catalogue.
@@ -251,10 +243,10 @@ fn open_in(folder: Option<&Path>, call: &Call, options: &ReadOptions) -> Result<
     let parameters = set.recipe.parameters();
     let known: Vec<&str> =
         parameters.split(", ").filter_map(|p| p.split('=').next()).filter(|key| !key.is_empty()).collect();
-    call.only(&known)?;
+    call.check(0, &known)?;
     let is_table = matches!(set.recipe, Recipe::Table { .. });
     if options.key.is_some() || (!is_table && (options.target.is_some() || options.header.is_some())) {
-        return Err(Error::input(format!("`{}` is read as it is: target, header and key are for files", set.name)));
+        return Err(Error::input(format!("`{}` has no options: target, header and key are for files", set.name)));
     }
     let n = || call.number("n").map(|n| n.unwrap_or(1000));
     let seed = || call.number("seed").map(|s| s.unwrap_or(0));
@@ -336,7 +328,7 @@ mod tests {
     }
 
     fn open_at(folder: Option<&Path>, source: &str) -> Result<Dataset> {
-        open_in(folder, &Call::parse(source).unwrap(), &ReadOptions::default())
+        open_in(folder, &Call::parse("data set", source).unwrap(), &ReadOptions::default())
     }
 
     #[test]
@@ -352,12 +344,12 @@ mod tests {
         let higgs = open_at(Some(folder.path()), "higgs(part=all)").unwrap();
         assert_eq!(higgs.y, Some(Target::Classes { labels: vec![1, 0], names: vec!["0".into(), "1".into()] }));
         let first = ReadOptions { target: Some("1".into()), ..Default::default() };
-        let yacht = open_in(Some(folder.path()), &Call::parse("yacht").unwrap(), &first).unwrap();
+        let yacht = open_in(Some(folder.path()), &Call::parse("data set", "yacht").unwrap(), &first).unwrap();
         assert_eq!(yacht.y, Some(Target::Values(vec![1.0, 3.0, 5.0, 7.0])));
     }
 
     #[test]
-    fn faults_are_named() {
+    fn errors_name_their_cause() {
         let folder = folder();
         let message = |folder, source: &str| open_at(folder, source).unwrap_err().to_string();
         let at = Some(folder.path());
@@ -376,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogue_says_what_is_there() {
+    fn the_catalogue_says_which_sets_are_present() {
         let folder = folder();
         for entry in catalogue_in(Some(folder.path())) {
             let here = ["yacht", "bike", "higgs"].contains(&entry.name) || entry.origin != Origin::Folder;
@@ -391,13 +383,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_catalogue_says_of_generated_sets_is_true() {
+    fn generated_sets_agree_with_the_catalogue() {
         for entry in catalogue_in(None).into_iter().filter(|e| e.present) {
             let plain = open_at(None, entry.name).unwrap();
             assert_eq!(plain.d(), entry.d);
             assert_eq!(plain.name, entry.name);
             assert!(entry.n.is_none_or(|n| n == plain.n()));
-            // Writing the defaults out changes nothing.
+            // The defaults written out give the same set.
             assert_eq!(open_at(None, &format!("{}({})", entry.name, entry.parameters)).unwrap(), plain);
         }
     }

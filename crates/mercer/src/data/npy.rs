@@ -1,23 +1,26 @@
 //! NumPy's `.npy`: a magic string, a header written as a Python dictionary, then the raw elements.
 
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use ndarray::{Array2, ArrayD, ArrayView, Dimension, IxDyn, ShapeBuilder};
 
 use super::bytes::{self, Source, read_up_to};
 use super::dataset::{Dataset, generated_columns, non_finite};
+use super::matrix::Matrix;
 use crate::{Error, Result};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy itself refuses to evaluate longer headers.
 const LONGEST_HEADER: u64 = 10_000;
+/// Elements read or written at a time.
+const PIECE: usize = 1 << 13;
 const KNOWN_TYPES: &str = "f4, f8, u1, u2, u4, u8, i1, i2, i4, i8 or b1";
 
-/// An array as it lies in a file: rows flattened, the shape beside it.
+/// An array of a file: its rows flattened, and its shape.
 pub(super) struct Array {
     /// `[n, product of the other dimensions]`, in row-major order, finite.
-    pub x: Array2<f64>,
+    pub x: Matrix,
     /// The dimensions in the file.
     pub dims: Vec<usize>,
 }
@@ -35,7 +38,7 @@ pub(super) fn dataset(Array { x, dims }: Array, name: &str) -> Dataset {
         [_, c @ (1 | 3 | 4), h, w] => Some([c, h, w]),
         _ => None,
     };
-    Dataset { name: name.into(), columns: generated_columns(x.ncols()), x, y: None, shape }
+    Dataset { name: name.into(), columns: generated_columns(x.d()), x, y: None, shape }
 }
 
 /// Reads one array from a stream of `len` bytes (where that is known). `within` names the array in an archive.
@@ -46,31 +49,45 @@ pub(super) fn read_array(path: &Path, within: &str, reader: &mut dyn Read, len: 
     let (n, d) = header.rows_and_columns().map_err(fail)?;
     let count = n.checked_mul(d).filter(|&c| (c as u64).checked_mul(header.kind.size() as u64).is_some());
     let Some(count) = count else {
-        return Err(fail(format!("the header promises an impossible shape, {:?}", header.dims)));
+        return Err(fail(format!("the header states an impossible shape, {:?}", header.dims)));
     };
     let promised = count as u64 * header.kind.size() as u64;
     let size_error = |got: u64| {
         fail(format!(
-            "is {}: the header promises {promised} bytes of elements (shape {:?}), but there are {got}{}",
+            "is {}: the header states {promised} bytes of elements (shape {:?}), but there are {got}{}",
             if got < promised { "truncated" } else { "too long" },
             header.dims,
             if got < promised { "" } else { " or more" }
         ))
     };
-    // A plain file is judged by its length before anything is allocated for its elements.
+    // The length of a plain file is checked before memory is allocated for its elements.
     if let Some(got) = len.map(|len| len.saturating_sub(header_len)).filter(|&got| got != promised) {
         return Err(size_error(got));
     }
-    let mut values = Vec::with_capacity(if len.is_some() { count } else { 0 });
-    read_elements(path, reader, &header, count, &mut values)?;
-    if values.len() < count {
-        return Err(size_error(values.len() as u64 * header.kind.size() as u64));
-    }
+    let mut elements =
+        Elements { path, reader, header: &header, dim: (n, d), reserved: if len.is_some() { count } else { 0 } };
+    let x = match header.kind {
+        Kind::F4 => elements.read(f32::from_le_bytes).map(Matrix::F32),
+        Kind::F8 => elements.read(f64::from_le_bytes).map(Matrix::F64),
+        Kind::U1 => elements.read(|[b]| b).map(|values| Matrix::U8 { values, divisor: 1.0 }),
+        Kind::B1 => elements.read(|[b]| u8::from(b != 0)).map(|values| Matrix::U8 { values, divisor: 1.0 }),
+        Kind::U2 => elements.read(|b| f64::from(u16::from_le_bytes(b))).map(Matrix::F64),
+        Kind::U4 => elements.read(|b| f64::from(u32::from_le_bytes(b))).map(Matrix::F64),
+        Kind::I1 => elements.read(|b| f64::from(i8::from_le_bytes(b))).map(Matrix::F64),
+        Kind::I2 => elements.read(|b| f64::from(i16::from_le_bytes(b))).map(Matrix::F64),
+        Kind::I4 => elements.read(|b| f64::from(i32::from_le_bytes(b))).map(Matrix::F64),
+        // Whole numbers beyond 2^53 are rounded to the nearest double.
+        Kind::U8 => elements.read(|b| u64::from_le_bytes(b) as f64).map(Matrix::F64),
+        Kind::I8 => elements.read(|b| i64::from_le_bytes(b) as f64).map(Matrix::F64),
+    };
+    let x = x.map_err(|fault| match fault {
+        Fault::Short(got) => size_error(got),
+        Fault::Io(error) => error,
+    })?;
     if !read_up_to(path, reader, 1)?.is_empty() {
         return Err(size_error(promised + 1));
     }
-    let x = assemble(values, &header, (n, d));
-    if let Some(what) = non_finite(x.view()) {
+    if let Some(what) = non_finite(x.rows()) {
         return Err(fail(what));
     }
     Ok(Array { x, dims: header.dims })
@@ -106,36 +123,60 @@ pub(super) fn read_header(path: &Path, reader: &mut dyn Read, fail: &dyn Fn(Stri
     Ok((String::from_utf8_lossy(&text).into_owned(), 8 + width + length))
 }
 
-/// Converts up to `count` elements, piece by piece, so that no second copy of the file is held.
-fn read_elements(path: &Path, reader: &mut dyn Read, header: &Header, count: usize, out: &mut Vec<f64>) -> Result<()> {
-    let size = header.kind.size();
-    let mut piece = vec![0u8; size << 13];
-    while out.len() < count {
-        let want = piece.len().min((count - out.len()) * size);
+/// The elements of an array, still to be read.
+struct Elements<'a> {
+    path: &'a Path,
+    reader: &'a mut dyn Read,
+    header: &'a Header,
+    /// Rows and columns of the flattened array.
+    dim: (usize, usize),
+    /// Elements to reserve memory for: none where the length of the file is not known.
+    reserved: usize,
+}
+
+/// Why elements could not be read.
+enum Fault {
+    /// There are only so many bytes of whole elements.
+    Short(u64),
+    Io(Error),
+}
+
+impl Elements<'_> {
+    /// Reads all elements, `[n, d]` in row-major order. `number` converts the little-endian bytes of one element. The
+    /// conversion goes piece by piece, so that no second copy of the file is held.
+    fn read<A: Copy, const S: usize>(&mut self, number: impl Fn([u8; S]) -> A) -> Result<Array2<A>, Fault> {
+        let count = self.dim.0 * self.dim.1;
+        let mut out = Vec::with_capacity(self.reserved);
+        let mut piece = vec![[0u8; S]; PIECE.min(count)];
+        while out.len() < count {
+            let want = piece.len().min(count - out.len());
+            let got = self.fill(piece[..want].as_flattened_mut()).map_err(Fault::Io)? / S;
+            if self.header.big_endian {
+                piece[..got].iter_mut().for_each(|element| element.reverse());
+            }
+            out.extend(piece[..got].iter().map(|&element| number(element)));
+            if got < want {
+                return Err(Fault::Short((out.len() * S) as u64));
+            }
+        }
+        if self.header.fortran {
+            let strided = ArrayD::from_shape_vec(IxDyn(&self.header.dims).f(), out).expect("counted above");
+            out = strided.as_standard_layout().iter().copied().collect();
+        }
+        Ok(Array2::from_shape_vec(self.dim, out).expect("counted above"))
+    }
+
+    /// Reads until `piece` is full or the file ends; the number of bytes read.
+    fn fill(&mut self, piece: &mut [u8]) -> Result<usize> {
         let mut got = 0;
-        while got < want {
-            match reader.read(&mut piece[got..want]).map_err(|e| bytes::read_error(path, e))? {
+        while got < piece.len() {
+            match self.reader.read(&mut piece[got..]).map_err(|e| bytes::read_error(self.path, e))? {
                 0 => break,
                 k => got += k,
             }
         }
-        header.kind.convert(&mut piece[..got], header.big_endian, out);
-        if got < want {
-            break;
-        }
+        Ok(got)
     }
-    Ok(())
-}
-
-/// Elements in file order to `[n, d]` in row-major order.
-fn assemble(values: Vec<f64>, header: &Header, (n, d): (usize, usize)) -> Array2<f64> {
-    let values = if header.fortran {
-        let strided = ArrayD::from_shape_vec(IxDyn(&header.dims).f(), values).expect("counted above");
-        strided.as_standard_layout().iter().copied().collect()
-    } else {
-        values
-    };
-    Array2::from_shape_vec((n, d), values).expect("counted above")
 }
 
 pub(super) struct Header {
@@ -179,7 +220,7 @@ impl Header {
             return Err(format!("is empty: its shape is {dims:?}"));
         }
         let d = dims[1..].iter().try_fold(1usize, |p, &k| p.checked_mul(k));
-        let d = d.ok_or_else(|| format!("the header promises an impossible shape, {dims:?}"))?;
+        let d = d.ok_or_else(|| format!("the header states an impossible shape, {dims:?}"))?;
         Ok((dims[0], d))
     }
 }
@@ -242,58 +283,54 @@ impl Kind {
             Kind::F8 | Kind::U8 | Kind::I8 => 8,
         }
     }
-
-    /// Appends the whole elements of `raw`; whole numbers beyond 2^53 are rounded to the nearest double.
-    fn convert(self, raw: &mut [u8], big_endian: bool, out: &mut Vec<f64>) {
-        if big_endian {
-            raw.chunks_exact_mut(self.size()).for_each(|element| element.reverse());
-        }
-        match self {
-            Kind::F4 => extend(raw, out, |b| f64::from(f32::from_le_bytes(b))),
-            Kind::F8 => extend(raw, out, f64::from_le_bytes),
-            Kind::U1 => extend(raw, out, |b| f64::from(u8::from_le_bytes(b))),
-            Kind::U2 => extend(raw, out, |b| f64::from(u16::from_le_bytes(b))),
-            Kind::U4 => extend(raw, out, |b| f64::from(u32::from_le_bytes(b))),
-            Kind::U8 => extend(raw, out, |b| u64::from_le_bytes(b) as f64),
-            Kind::I1 => extend(raw, out, |b| f64::from(i8::from_le_bytes(b))),
-            Kind::I2 => extend(raw, out, |b| f64::from(i16::from_le_bytes(b))),
-            Kind::I4 => extend(raw, out, |b| f64::from(i32::from_le_bytes(b))),
-            Kind::I8 => extend(raw, out, |b| i64::from_le_bytes(b) as f64),
-            Kind::B1 => extend(raw, out, |[b]: [u8; 1]| f64::from(u8::from(b != 0))),
-        }
-    }
-}
-
-fn extend<const S: usize>(raw: &[u8], out: &mut Vec<f64>, number: impl Fn([u8; S]) -> f64) {
-    out.extend(raw.chunks_exact(S).map(|b| number(b.try_into().expect("chunks of S bytes"))));
 }
 
 /// A number that can be written into an `.npy` file.
-pub trait Element: Copy + sealed::Sealed {
+pub trait Element: sealed::Sealed {
     /// NumPy's code of the type, little-endian.
     const CODE: &'static str;
-    /// Appends the little-endian bytes.
-    fn put(self, out: &mut Vec<u8>);
 }
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait Sealed: bytemuck::NoUninit {
+        /// The same number with its bytes in little-endian order.
+        fn little_endian(self) -> Self;
+    }
 }
 
 macro_rules! elements {
     ($($type:ty => $code:literal),*) => {$(
-        impl sealed::Sealed for $type {}
+        impl sealed::Sealed for $type {
+            fn little_endian(self) -> Self {
+                <$type>::from_ne_bytes(self.to_le_bytes())
+            }
+        }
         impl Element for $type {
             const CODE: &'static str = $code;
-            fn put(self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&self.to_le_bytes());
-            }
         }
     )*};
 }
 elements!(f32 => "<f4", f64 => "<f8", i64 => "<i8");
 
-/// Writes an array of any dimension as an `.npy` file, which is there whole or not at all.
+/// Writes the elements in row-major order, little-endian; those of a row-major array without a copy.
+pub(crate) fn write_elements<A: Element, D: Dimension>(
+    w: &mut dyn Write,
+    array: ArrayView<'_, A, D>,
+) -> io::Result<()> {
+    if let Some(elements) = array.as_slice().filter(|_| cfg!(target_endian = "little")) {
+        return w.write_all(bytemuck::cast_slice(elements));
+    }
+    let mut piece = Vec::with_capacity(PIECE);
+    let mut elements = array.iter().map(|value| value.little_endian()).peekable();
+    while elements.peek().is_some() {
+        piece.clear();
+        piece.extend(elements.by_ref().take(PIECE));
+        w.write_all(bytemuck::cast_slice(&piece))?;
+    }
+    Ok(())
+}
+
+/// Writes an array of any dimension as an `.npy` file, completely or not at all.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -301,33 +338,25 @@ elements!(f32 => "<f4", f64 => "<f8", i64 => "<i8");
 /// let path = folder.path().join("x.npy");
 /// write_npy(&path, ndarray::array![[1.0f32, 2.0], [3.0, 4.0]].view())?;
 /// let back = open(path.to_str().unwrap(), &ReadOptions::default())?;
-/// assert_eq!(back.x, ndarray::array![[1.0, 2.0], [3.0, 4.0]]);
+/// assert_eq!(back.x, ndarray::array![[1.0f32, 2.0], [3.0, 4.0]].into());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn write_npy<A: Element, D: Dimension>(path: impl AsRef<Path>, array: ArrayView<'_, A, D>) -> Result<()> {
     bytes::write_atomically(path, |w| {
         w.write_all(&header_bytes(A::CODE, array.shape()))?;
-        let mut piece = Vec::with_capacity(1 << 16);
-        for &value in array.iter() {
-            value.put(&mut piece);
-            if piece.len() >= (1 << 16) - 8 {
-                w.write_all(&piece)?;
-                piece.clear();
-            }
-        }
-        w.write_all(&piece)
+        write_elements(w, array)
     })
 }
 
-/// Writes an `.npy` file of `shape`, row by row as `rows` hands them out, so that the array need never be in memory; the
-/// file is there whole or not at all.
+/// Writes an `.npy` file of `shape` row by row, as `rows` passes them to its argument, so that the array is never in memory.
+/// The file is written completely or not at all.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
 /// use mercer::data::{open, write_npy_rows, ReadOptions};
 /// let path = folder.path().join("x.npy");
 /// write_npy_rows(&path, &[3, 2], |put| (0..3).try_for_each(|i| put(&[i as f32, 0.5])))?;
-/// assert_eq!(open(path.to_str().unwrap(), &ReadOptions::default())?.x[[2, 0]], 2.0);
+/// assert_eq!(open(path.to_str().unwrap(), &ReadOptions::default())?.x.rows().get(2, 0), 2.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn write_npy_rows<A: Element>(
@@ -339,12 +368,10 @@ pub fn write_npy_rows<A: Element>(
     let mut failure = None;
     let written = bytes::write_atomically(path, |w| {
         w.write_all(&header_bytes(A::CODE, shape))?;
-        let (mut piece, mut count) = (Vec::new(), 0);
+        let mut count = 0;
         let done = rows(&mut |row| {
             count += row.len();
-            piece.clear();
-            row.iter().for_each(|value| value.put(&mut piece));
-            w.write_all(&piece).map_err(|e| Error::io(path, e))
+            write_elements(w, ArrayView::from(row)).map_err(|e| Error::io(path, e))
         });
         let promised: usize = shape.iter().product();
         let done = done.and_then(|()| match count == promised {

@@ -9,10 +9,10 @@ use zip::ZipArchive;
 use super::ReadOptions;
 use super::dataset::{Dataset, Target};
 use super::npy::{self, Array};
-use crate::error::nearest;
+use crate::error::did_you_mean;
 use crate::{Error, Result};
 
-/// Names that features and targets go by when the user names none.
+/// Names of the features and the target where the user gives none.
 const FEATURES: [&str; 4] = ["X", "x", "data", "arr_0"];
 const TARGETS: [&str; 5] = ["y", "Y", "target", "labels", "label"];
 
@@ -36,7 +36,7 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
         },
     };
     let Array { x: values, dims } = archive.read(&y)?;
-    if values.ncols() != 1 || values.nrows() != set.n() {
+    if values.d() != 1 || values.n() != set.n() {
         return Err(Error::file(
             path,
             format!(
@@ -45,7 +45,7 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
             ),
         ));
     }
-    Ok(Dataset { y: Some(Target::Values(values.into_raw_vec_and_offset().0)), ..set })
+    Ok(Dataset { y: Some(Target::Values(values.column(0))), ..set })
 }
 
 struct Archive<'a> {
@@ -84,19 +84,14 @@ impl<'a> Archive<'a> {
         if self.names.iter().any(|n| n == key) {
             return Ok(key.into());
         }
-        let hint = match nearest(key, self.names.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("it holds {}", self.names.join(", ")),
-        };
-        Err(Error::file(self.path, format!("holds no array called `{key}`; {hint}")))
+        let hint = did_you_mean(key, self.names.iter().map(String::as_str));
+        Err(Error::file(self.path, format!("holds no array '{key}'{hint}")))
     }
 
-    /// The error on a target that is no column, with the array that was perhaps meant.
+    /// The error on a target that is neither an array nor, as `error` says, a column.
     fn suggest(&self, target: &str, error: Error) -> Error {
-        match nearest(target, self.names.iter().map(String::as_str)) {
-            Some(near) => Error::file(self.path, format!("holds no array called `{target}`; did you mean `{near}`?")),
-            None => error,
-        }
+        let hint = did_you_mean(target, self.names.iter().map(String::as_str));
+        Error::file(self.path, format!("{error}; nor is it an array{hint}"))
     }
 
     fn read(&mut self, key: &str) -> Result<Array> {

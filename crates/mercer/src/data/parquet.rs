@@ -23,7 +23,7 @@ use crate::{Error, Result};
 /// Values decoded at a time.
 const BATCH: usize = 1 << 13;
 /// A run of equal values takes a few bytes however long it is. A table of more cells than this, and of more than
-/// `CELLS_PER_BYTE` for each byte of the file, is taken for a broken or hostile one.
+/// `CELLS_PER_BYTE` for each byte of the file, is refused as broken or malicious.
 const CELLS: u64 = 1 << 27;
 const CELLS_PER_BYTE: u64 = 1 << 15;
 
@@ -92,7 +92,7 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
         return Err(Error::file(path, "has one column only; as a target it leaves no feature"));
     }
     let x = Array2::from_shape_fn((rows as usize, columns.len()), |(i, j)| table[j].values[i]);
-    Ok(Dataset { name: name.into(), x, y, columns, shape: None })
+    Ok(Dataset { name: name.into(), x: x.into(), y, columns, shape: None })
 }
 
 /// A file that is never read beyond its end: a sound table has no reason to, and the decoder, which takes the end of

@@ -1,17 +1,18 @@
-//! Bringing columns to a common scale: `(x − shift)·scale`, fitted once and applied to anything.
+//! Scaling of columns: `(x − shift)·scale`, fitted once and then applied to any rows.
 
 use std::str::FromStr;
 
-use ndarray::{Array2, ArrayView1, ArrayView2};
+use ndarray::{Array2, ArrayView1};
 use serde::{Deserialize, Serialize};
 
+use super::matrix::Rows;
 use crate::{Error, Result};
 
-/// How columns are brought to a common scale.
+/// How columns are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scaling {
-    /// Left as they are.
+    /// Not at all.
     #[default]
     None,
     /// Mean zero and variance one (the variance divides by n).
@@ -28,21 +29,14 @@ impl FromStr for Scaling {
             "none" => Ok(Scaling::None),
             "standard" => Ok(Scaling::Standard),
             "min-max" | "minmax" => Ok(Scaling::MinMax),
-            _ => {
-                let names = ["none", "standard", "min-max"];
-                let hint = match crate::error::nearest(word, names) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("use one of {}", names.join(", ")),
-                };
-                Err(Error::input(format!("there is no scaling called `{word}`; {hint}")))
-            }
+            _ => Err(Error::unknown("scaling", word, ["none", "standard", "min-max"])),
         }
     }
 }
 
 /// A fitted scaling of `d` columns: `x ↦ (x − shift)·scale`.
 ///
-/// A column with one value throughout has scale zero: it is mapped to zero, never divided by its spread.
+/// A constant column has scale zero, so it is mapped to zero.
 ///
 /// ```
 /// use mercer::data::{Scaler, Scaling};
@@ -62,7 +56,8 @@ pub struct Scaler {
 
 impl Scaler {
     /// Fits the scaling to the columns of `x` `[n, d]`.
-    pub fn fit(scaling: Scaling, x: ArrayView2<f64>) -> Result<Self> {
+    pub fn fit<'x>(scaling: Scaling, x: impl Into<Rows<'x>>) -> Result<Self> {
+        let x = x.into().to_f64();
         if x.nrows() == 0 {
             return Err(Error::input("a scaling cannot be fitted to no rows"));
         }
@@ -83,23 +78,24 @@ impl Scaler {
     }
 
     /// The scaled `x`, `[n, d]` to `[n, d]`; `d` must be what the scaling was fitted on.
-    pub fn apply(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
-        if x.ncols() != self.shift.len() {
+    pub fn apply<'x>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<f64>> {
+        let x = x.into();
+        if x.d() != self.shift.len() {
             return Err(Error::input(format!(
                 "the scaling was fitted on {} columns, but there are {}",
                 self.shift.len(),
-                x.ncols()
+                x.d()
             )));
         }
-        Ok(Array2::from_shape_fn(x.dim(), |(i, j)| (x[[i, j]] - self.shift[j]) * self.scale[j]))
+        Ok(Array2::from_shape_fn((x.n(), x.d()), |(i, j)| (x.get(i, j) - self.shift[j]) * self.scale[j]))
     }
 
-    /// The columns (counted from 0) that had one value throughout and are mapped to zero.
+    /// The constant columns (counted from 0), which are mapped to zero.
     pub fn constant_columns(&self) -> Vec<usize> {
         (0..self.scale.len()).filter(|&j| self.scale[j] == 0.0).collect()
     }
 
-    /// One sentence per constant column, by its name in `columns` `[d]`, for the user's eyes.
+    /// A warning for each constant column, with its name in `columns` `[d]`.
     pub fn warnings(&self, columns: &[String]) -> Vec<String> {
         self.constant_columns()
             .into_iter()
@@ -118,7 +114,7 @@ fn fit_column(scaling: Scaling, column: ArrayView1<f64>) -> (f64, f64) {
     }
     let min = column.fold(f64::INFINITY, |m, &v| m.min(v));
     let max = column.fold(f64::NEG_INFINITY, |m, &v| m.max(v));
-    // Tested on the values themselves: the rounded variance of a constant need not be zero.
+    // Tested on the values themselves: the rounded variance of a constant column may be nonzero.
     if min == max {
         return (min, 0.0);
     }
@@ -131,7 +127,7 @@ fn fit_column(scaling: Scaling, column: ArrayView1<f64>) -> (f64, f64) {
     (mean, inverse(variance.sqrt()))
 }
 
-/// 1/s, and NaN where that would overflow or vanish, which the caller reports.
+/// 1/s; NaN where that overflows or s is zero, which the caller reports.
 fn inverse(s: f64) -> f64 {
     if s.is_finite() && s > 0.0 { 1.0 / s } else { f64::NAN }
 }
@@ -163,27 +159,27 @@ mod tests {
     }
 
     #[test]
-    fn hopeless_ranges_and_wrong_widths_are_errors() {
+    fn extreme_ranges_and_wrong_widths_are_errors() {
         let huge = array![[-1.5e308], [1.5e308]];
         let tiny = array![[0.0], [5e-324]];
         for scaling in [Scaling::Standard, Scaling::MinMax] {
             assert!(Scaler::fit(scaling, huge.view()).unwrap_err().to_string().contains("column 1"));
             assert!(Scaler::fit(scaling, tiny.view()).unwrap_err().to_string().contains("column 1"));
         }
-        assert!(Scaler::fit(Scaling::None, Array2::zeros((0, 2)).view()).is_err());
+        assert!(Scaler::fit(Scaling::None, &Array2::<f64>::zeros((0, 2))).is_err());
         let scaler = Scaler::fit(Scaling::MinMax, array![[0.0, 1.0], [1.0, 0.0]].view()).unwrap();
-        assert!(scaler.apply(Array2::zeros((1, 3)).view()).is_err());
+        assert!(scaler.apply(&Array2::<f64>::zeros((1, 3))).is_err());
     }
 
     #[test]
-    fn words_are_parsed_and_slips_are_answered() {
+    fn words_are_parsed_and_mistakes_are_answered() {
         assert_eq!("min-max".parse::<Scaling>().unwrap(), Scaling::MinMax);
         assert!("standart".parse::<Scaling>().unwrap_err().to_string().contains("`standard`"));
     }
 
     proptest! {
         #[test]
-        fn scaled_columns_obey_their_law(values in proptest::collection::vec(-1e3..1e3f64, 6..60)) {
+        fn scaled_columns_have_the_stated_range_or_moments(values in proptest::collection::vec(-1e3..1e3f64, 6..60)) {
             let n = values.len() / 3;
             let x = Array2::from_shape_vec((n, 3), values[..3 * n].to_vec()).unwrap();
             let z = Scaler::fit(Scaling::Standard, x.view()).unwrap().apply(x.view()).unwrap();

@@ -1,16 +1,16 @@
-//! The train and test rows that a named table was published with.
+//! The published train and test rows of named tables.
 
 use std::path::Path;
 
-use super::call::Call;
 use super::named::at;
 use super::{ReadOptions, csv};
+use crate::syntax::Call;
 use crate::{Error, Result};
 
-/// How a table comes with its train and test rows.
+/// How the train and test rows of a table are given.
 #[derive(Clone, Copy)]
 pub(super) enum Splits {
-    /// It does not.
+    /// They are not given.
     None,
     /// The first rows are for training.
     First(usize),
@@ -29,7 +29,7 @@ pub(super) enum Part {
 impl Part {
     /// The parameter `part`, where it is given.
     pub fn of(call: &Call) -> Result<Option<Part>> {
-        match call.text("part") {
+        match call.value("part") {
             None => Ok(None),
             Some("train") => Ok(Some(Part::Train)),
             Some("test") => Ok(Some(Part::Test)),
@@ -41,7 +41,7 @@ impl Part {
 impl Splits {
     /// The rows out of `n` that the parameters `split` (counted from 1) and `part` ask for; `None` for the whole table.
     pub fn rows(self, folder: Option<&Path>, call: &Call, n: usize) -> Result<Option<Vec<usize>>> {
-        let (part, split) = match call.text("part") {
+        let (part, split) = match call.value("part") {
             Some("all") => (None, None),
             _ => (Part::of(call)?, call.number::<usize>("split")?),
         };

@@ -15,6 +15,7 @@
 
 mod arccos;
 mod cosine;
+mod custom;
 mod expdot;
 mod expression;
 pub mod infinite;
@@ -29,6 +30,7 @@ mod rbf;
 
 pub use arccos::ArcCosine;
 pub use cosine::Cosine;
+pub use custom::Custom;
 pub use expdot::ExpDot;
 pub use expression::Expression;
 pub use infinite::{Nngp, Ntk};
@@ -54,6 +56,13 @@ pub struct Pair<R> {
     pub xx: R,
     /// `‖x'‖²`
     pub yy: R,
+}
+
+impl<R> Pair<R> {
+    /// The same pair in other numbers.
+    pub(crate) fn map<S>(self, f: impl Fn(R) -> S) -> Pair<S> {
+        Pair { s: f(self.s), xx: f(self.xx), yy: f(self.yy) }
+    }
 }
 
 impl<R: Num> Pair<R> {
@@ -149,13 +158,18 @@ macro_rules! kernels {
         /// One of the base kernels.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Base {
-            $(#[doc = concat!("See [`", stringify!($name), "`].")] $name($name)),*
+            $(#[doc = concat!("See [`", stringify!($name), "`].")] $name($name),)*
+            /// See [`Kernel::from_formula`].
+            Custom(Custom),
         }
 
         impl Base {
             /// Runs `visitor` on the formula, with its own type.
             pub fn visit<V: Visitor>(&self, visitor: V) -> V::Output {
-                match self { $(Base::$name(formula) => visitor.visit(formula)),* }
+                match self {
+                    $(Base::$name(formula) => visitor.visit(formula),)*
+                    Base::Custom(formula) => visitor.visit(formula),
+                }
             }
 
             fn from_arguments(name: &str, arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Base> {
@@ -214,6 +228,28 @@ impl Kernel {
     /// (`rbf(lengthscale=median)`), see [`Expression::resolve`].
     pub fn parse(text: &str) -> Result<Kernel> {
         Expression::parse(text)?.constant()
+    }
+
+    /// A kernel written outside the crate, used like any other: alone, in sums and products, on the CPU and on a GPU.
+    ///
+    /// ```
+    /// use mercer::kernel::{Formula, Kernel, Pair, Parameter};
+    /// use mercer::simd::Num;
+    /// /// 1/(1 + ‖x−x'‖²)
+    /// #[derive(Clone, Debug, PartialEq)]
+    /// struct Cauchy;
+    /// impl Formula for Cauchy {
+    ///     const NAME: &'static str = "cauchy";
+    ///     const HELP: &'static str = "1/(1 + ‖x−x'‖²)";
+    ///     const PARAMETERS: &'static [Parameter] = &[];
+    ///     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+    ///         R::of(1.0) / (R::of(1.0) + pair.squared_distance())
+    ///     }
+    /// }
+    /// assert_eq!(Kernel::from_formula(Cauchy).value(&[0.0], &[1.0]), 0.5);
+    /// ```
+    pub fn from_formula(formula: impl Formula + 'static) -> Kernel {
+        Kernel::Base(Base::Custom(Custom::new(formula)))
     }
 
     /// `κ(x,x')` in f64 by the plain formula: the oracle.
@@ -290,19 +326,26 @@ impl Base {
     }
 }
 
+/// `name(parameter=value, …)`
+fn text<F: Formula>(formula: &F) -> String {
+    let shown = |(name, value): (&str, String)| if name.is_empty() { value } else { format!("{name}={value}") };
+    let arguments: Vec<String> = formula.arguments().into_iter().map(shown).collect();
+    if arguments.is_empty() { F::NAME.into() } else { format!("{}({})", F::NAME, arguments.join(", ")) }
+}
+
 impl fmt::Display for Base {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         struct Show;
         impl Visitor for Show {
             type Output = String;
             fn visit<F: Formula>(self, formula: &F) -> String {
-                let shown =
-                    |(name, value): (&str, String)| if name.is_empty() { value } else { format!("{name}={value}") };
-                let arguments: Vec<String> = formula.arguments().into_iter().map(shown).collect();
-                if arguments.is_empty() { F::NAME.into() } else { format!("{}({})", F::NAME, arguments.join(", ")) }
+                text(formula)
             }
         }
-        f.write_str(&self.visit(Show))
+        match self {
+            Base::Custom(formula) => formula.fmt(f),
+            _ => f.write_str(&self.visit(Show)),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Parameters of base kernels: names, defaults, what values they take.
 
 use super::infinite::parse_shape;
-use crate::error::nearest;
+use crate::syntax::Argument;
 use crate::{Error, Result};
 
 /// A parameter of a base kernel.
@@ -32,7 +32,7 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A text in quotes.
     Text,
-    /// The shape of a picture, `28x28x1`: height, width, channels.
+    /// The shape of an image, `28x28x1`: height, width, channels.
     Shape,
 }
 
@@ -45,6 +45,19 @@ pub enum Value {
     Word(String),
     /// A text in quotes.
     Text(String),
+}
+
+impl Value {
+    /// The value of an argument.
+    pub(super) fn of(argument: &Argument) -> Value {
+        let text = argument.value;
+        let is_number = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+'));
+        match text.parse() {
+            _ if argument.quoted => Value::Text(text.into()),
+            Ok(number) if is_number => Value::Number(number),
+            _ => Value::Word(text.into()),
+        }
+    }
 }
 
 impl Parameter {
@@ -70,16 +83,9 @@ impl Parameter {
             Value::Number(v) => v.to_string(),
             Value::Word(word) | Value::Text(word) => format!("'{word}'"),
         };
-        let hint = match (&value, self.kind) {
-            (Value::Word(word), Kind::Choice(words)) => nearest(word, words.iter().copied()),
-            _ => None,
-        };
-        if let Some(near) = hint {
-            return Err(Error::input(format!(
-                "kernel {kernel}: {} has no '{near_miss}'; did you mean '{near}'?",
-                self.name,
-                near_miss = written.trim_matches('\'')
-            )));
+        if let (Value::Word(word), Kind::Choice(words)) = (&value, self.kind) {
+            let unknown = Error::unknown(self.name, word, words.iter().copied());
+            return Err(Error::input(format!("kernel {kernel}: {unknown}")));
         }
         Err(Error::input(format!("kernel {kernel}: {} must be {}, got {written}", self.name, self.kind.in_words())))
     }

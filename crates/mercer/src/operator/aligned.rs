@@ -1,14 +1,14 @@
-//! Numbers that begin where a vector of the widest kind may: a vector across two lines of the cache takes two accesses.
+//! Arrays aligned to cache lines, because a SIMD vector across two cache lines takes two accesses.
 
 use super::network::LANES;
 use std::ops::{Deref, DerefMut};
 
-/// One line of the cache in f32, two in f64.
+/// One cache line of f32, two of f64.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Group<T>([T; LANES]);
 
-/// A growing array of `T` = f32 or f64 whose first number, and so every sixteenth, lies at the start of a line.
+/// A growable array of `T` = f32 or f64, aligned to a cache line.
 #[derive(Clone, Debug)]
 pub(super) struct Aligned<T> {
     groups: Vec<Group<T>>,
@@ -22,9 +22,9 @@ impl<T> Default for Aligned<T> {
 }
 
 impl<T: Copy + Default> Aligned<T> {
-    /// So many numbers, those that are new set to `value`.
+    /// Sets the length; new elements are `value`.
     pub fn resize(&mut self, len: usize, value: T) {
-        const { assert!(size_of::<Group<T>>() == LANES * size_of::<T>(), "a group has no room but for its numbers") };
+        const { assert!(size_of::<Group<T>>() == LANES * size_of::<T>(), "a group has no padding") };
         let (old, groups) = (self.len, len.div_ceil(LANES).max(self.groups.len()));
         self.groups.resize(groups, Group([value; LANES]));
         self.len = len;
@@ -33,7 +33,7 @@ impl<T: Copy + Default> Aligned<T> {
         }
     }
 
-    /// As `len` numbers whose values do not matter: whoever asks writes them all.
+    /// Sets the length; the values of the elements are unspecified, and the caller must write them all.
     pub fn room(&mut self, len: usize) {
         if self.groups.len() * LANES < len {
             self.resize(len, T::default());
@@ -41,12 +41,12 @@ impl<T: Copy + Default> Aligned<T> {
         self.len = len;
     }
 
-    /// No numbers.
+    /// Sets the length to zero.
     pub fn clear(&mut self) {
         self.room(0);
     }
 
-    /// A copy of `values`.
+    /// Replaces the contents by a copy of `values`.
     pub fn copy(&mut self, values: &[T]) {
         self.room(values.len());
         self.copy_from_slice(values);
@@ -56,7 +56,7 @@ impl<T: Copy + Default> Aligned<T> {
 impl<T> Deref for Aligned<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: groups are `LANES` numbers each and nothing else (asserted in `resize`), and hold `len` of them at least.
+        // SAFETY: a group is `LANES` elements without padding (asserted in `resize`), and all groups hold at least `len`.
         unsafe { std::slice::from_raw_parts(self.groups.as_ptr().cast(), self.len) }
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::Aligned;
 
     #[test]
-    fn it_grows_like_a_vector_and_begins_on_a_line() {
+    fn it_grows_like_a_vector_and_is_aligned() {
         let (mut aligned, mut vec) = (Aligned::<f32>::default(), vec![]);
         for (step, len) in [3usize, 40, 17, 18, 64, 0, 5, 33].into_iter().enumerate() {
             aligned.resize(len, step as f32);

@@ -1,22 +1,22 @@
-//! The memory budget: what a method may allocate, foreseen before it does.
+//! The memory budget of a method. The memory a method needs is estimated before it runs.
 
 use crate::{Error, Result};
 
-/// How many bytes a method may take.
+/// The largest number of bytes that a method may allocate.
 ///
 /// ```
 /// use mercer::operator::Budget;
 /// let budget = Budget::parse("2GiB")?;
 /// assert_eq!(budget.bytes(), 2 << 30);
-/// let refused = budget.require("a 100 000 × 100 000 kernel matrix", 80_000_000_000, "use --method krylov");
-/// assert!(refused.unwrap_err().to_string().contains("use --method krylov"));
+/// let error = budget.require("a 100 000 × 100 000 kernel matrix", 80_000_000_000, "use the Krylov method");
+/// assert!(error.unwrap_err().to_string().contains("use the Krylov method"));
 /// # Ok::<(), mercer::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget(u64);
 
 impl Budget {
-    /// At most this many bytes.
+    /// A budget of `bytes`.
     pub fn of(bytes: u64) -> Budget {
         Budget(bytes)
     }
@@ -59,7 +59,7 @@ impl Budget {
         needed <= self.0
     }
 
-    /// An error that says what `what` needs and what to do instead, unless it fits.
+    /// An error unless `needed` bytes fit. It names `what` and gives the advice `instead`.
     pub fn require(self, what: impl Into<String>, needed: u64, instead: impl Into<String>) -> Result<()> {
         if self.allows(needed) {
             return Ok(());
@@ -68,7 +68,7 @@ impl Budget {
     }
 }
 
-/// Bytes that can be allocated without swapping: what the kernel calls available, within the control group's limit.
+/// Bytes that can be allocated without swapping: Linux's `MemAvailable`, within the limit of the control group.
 pub fn free_memory() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let number = |text: String| text.trim().parse::<u64>().ok();
@@ -82,10 +82,10 @@ pub fn free_memory() -> u64 {
     limit.map_or(available, |limit| available.min(limit.saturating_sub(used)))
 }
 
-/// A vector of zeros on huge pages where the system has them: touching a gigabyte in pages of four kilobytes costs
-/// more than computing what goes into it.
+/// A vector of zeros, on huge pages if the system has them. With pages of 4 KiB, the page faults of a large kernel matrix
+/// cost more time than computing its values.
 pub(crate) fn zeros<T: Copy + Default>(len: usize) -> Vec<T> {
-    // Zeros come untouched from the system, so the advice below still finds unbacked pages.
+    // Zeroed memory has no pages assigned yet, so the advice below still takes effect.
     let mut values = vec![T::default(); len];
     advise_huge_pages(&mut values);
     values
@@ -97,7 +97,7 @@ fn advise_huge_pages<T>(values: &mut [T]) {
     let bytes = size_of_val(values);
     if bytes >= 4 << 20 {
         let start = (values.as_mut_ptr() as usize).next_multiple_of(PAGE);
-        // SAFETY: the range lies within the vector's own allocation; the advice changes no contents.
+        // SAFETY: the range lies within the allocation of the vector, and the advice does not change its contents.
         unsafe { libc::madvise(start as *mut libc::c_void, bytes - PAGE, libc::MADV_HUGEPAGE) };
     }
 }

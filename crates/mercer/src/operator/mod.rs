@@ -7,6 +7,8 @@
 //! | [`LowRankOperator`] | `FᵀF/S` from [`FunctionSamples`], in memory or in a file larger than it |
 //! | [`NtkOperator`] | the empirical NTK of a network, by its derivatives |
 //! | [`Centred`] | `H K H`, `H = I − 11ᵀ/n` |
+//! | [`NeighbourGraph`] | the sparse graph of nearest neighbours |
+//! | [`RandomWalk`] | the random walk on an affinity: a kernel or a graph |
 //!
 //! A GPU or sharded form is one more file that implements [`Operator`].
 
@@ -16,6 +18,7 @@ mod centred;
 pub mod cuda;
 mod dense;
 mod function_samples;
+mod graph;
 mod low_rank;
 mod matrix_free;
 pub mod memory;
@@ -26,11 +29,13 @@ mod points;
 mod real;
 mod strips;
 mod tile;
+mod walk;
 
 pub use batch::{BatchOperator, Entries, Own, Sizes, batch_operator};
 pub use centred::Centred;
 pub use dense::{DenseOperator, gram, gram_cross};
 pub use function_samples::FunctionSamples;
+pub use graph::{NeighbourGraph, nearest_neighbours};
 pub use low_rank::LowRankOperator;
 pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;
@@ -39,6 +44,8 @@ pub use points::Points;
 pub(crate) use points::profile_bytes;
 pub use real::{Precision, Real};
 pub(crate) use strips::{StripBuffer, Strips};
+pub(crate) use walk::Heat;
+pub use walk::RandomWalk;
 
 use crate::Result;
 use crate::linalg::Panel;

@@ -3,8 +3,9 @@
 
 use super::Real;
 use super::aligned::Aligned;
-use crate::compute::Device;
-use crate::kernel::infinite::{DEEPEST, Phi, Side, Step, TERMS};
+use crate::compute::{Activation, Device};
+use crate::kernel::infinite::hermite::{self, TERMS};
+use crate::kernel::infinite::{DEEPEST, Expectations, Side, Step};
 use crate::simd::{Num, Pack, SimdJob, dispatch};
 
 /// Pairs that are computed together: one vector of the widest kind in f32.
@@ -158,11 +159,11 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
     /// vector code by the loop around them.
     #[inline(always)]
     fn group<const FMA: bool>(&self, group: usize, k: &mut [T; LANES], slopes: &mut [T; LANES]) {
-        let phi = Phi::ALL[PHI];
+        let phi = Activation::ALL[PHI];
         let variance = (self.x.field(0, group), self.y.field(0, group));
         let deviation = (self.x.field(1, group), self.y.field(1, group));
         let inverse = (self.x.field(2, group), self.y.field(2, group));
-        if matches!(phi, Phi::Tanh | Phi::Sigmoid | Phi::Softplus) {
+        if matches!(phi, Activation::Tanh | Activation::Sigmoid | Activation::Softplus) {
             let x = Side {
                 variance: pack::<T, FMA>(&variance.0),
                 deviation: pack(&deviation.0),
@@ -170,7 +171,8 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
             };
             let y = Side { variance: pack(&variance.1), deviation: pack(&deviation.1), inverse: pack(&inverse.1) };
             let (value, slope) = if self.x.terms > 0 {
-                phi.dual_of_series(
+                hermite::dual_of_series(
+                    phi,
                     pack::<T, FMA>(k),
                     x,
                     y,
@@ -237,7 +239,7 @@ impl<T: Real, const PHI: usize, const X: usize> SimdJob for Activate<'_, T, PHI,
 
 /// `Θ ← Θ E[φ'φ']`, `K ← E[φφ]`, by the copy of the loop that was compiled for `phi`.
 pub(super) fn activate<T: Real, const X: usize>(
-    phi: Phi,
+    phi: Activation,
     k: &mut [T],
     theta: &mut [T],
     x: Sides<T, X>,
@@ -251,7 +253,7 @@ pub(super) fn activate<T: Real, const X: usize>(
             }
         };
     }
-    if phi != Phi::Identity {
+    if phi != Activation::Identity {
         choose!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     }
 }
@@ -278,7 +280,7 @@ pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
             Step::Dense(v) => now = v.weight * now + v.bias,
             Step::Activation(phi) => {
                 profile.push(T::of(now));
-                profile.extend(phi.series(now).into_iter().map(T::of));
+                profile.extend(hermite::series(*phi, now).into_iter().map(T::of));
                 now = phi.second_moment(now);
             }
             Step::Fork => aside.push(now),
@@ -299,7 +301,7 @@ pub(super) fn has_series(steps: &[Step]) -> bool {
 fn places(steps: &[Step]) -> Vec<(usize, bool)> {
     let mut start = 0;
     let activations = steps.iter().filter_map(|step| match step {
-        Step::Activation(phi) => Some(phi.parity().is_some()),
+        Step::Activation(phi) => Some(hermite::parity(*phi).is_some()),
         _ => None,
     });
     let place = |is_series: bool| {

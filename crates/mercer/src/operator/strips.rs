@@ -1,4 +1,4 @@
-//! `κ(X, Z)` in pieces that fit into cache, for callers that use each piece at once and keep none.
+//! `κ(X, Z)` in strips that fit into cache, for callers that do not store the matrix.
 
 use super::Real;
 use super::points::{Plan, Points};
@@ -8,18 +8,18 @@ use ndarray::{Array1, ArrayView1, ArrayView2, ArrayViewMut2};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// One side `Z` `[m, d]` of `κ(X, Z)`, made ready once; `X` comes a few rows at a time.
+/// The points `Z` `[m, d]` of `κ(X, Z)`, prepared once; `X` is given a few rows at a time.
 ///
-/// Where a row of X is one of Z, the value is `κ(z,z)` itself: `‖x−z‖²` from dot products leaves a rounding error there,
-/// and a kernel with a kink at zero (Matérn 1/2) would turn 1e-16 into 1e-8.
+/// If a row of X equals a row of Z, the value is set to `κ(z,z)`. From dot products, `‖x−z‖²` would have a rounding error,
+/// and a kernel with a kink at zero (Matérn 1/2) turns 1e-16 into 1e-8.
 pub(crate) struct Strips<'a, T> {
     plan: Plan,
     points: Points<T>,
     z: ArrayView2<'a, f64>,
     /// `κ(z,z)` `[m]`
     diagonal: Array1<f64>,
-    /// Rows of Z by their [`fingerprint`].
-    known: HashMap<u64, Vec<usize>>,
+    /// Rows of Z by their hash.
+    rows_by_hash: HashMap<u64, Vec<usize>>,
 }
 
 /// Buffers that one thread reuses from strip to strip.
@@ -35,11 +35,11 @@ impl<'a, T: Real> Strips<'a, T> {
     /// For the points `z` `[m, d]`.
     pub fn new(kernel: &Kernel, z: ArrayView2<'a, f64>) -> Self {
         let plan = Plan::new(kernel, z);
-        let mut known: HashMap<u64, Vec<usize>> = HashMap::with_capacity(z.nrows());
+        let mut rows_by_hash: HashMap<u64, Vec<usize>> = HashMap::with_capacity(z.nrows());
         for (j, z_j) in z.rows().into_iter().enumerate() {
-            known.entry(fingerprint(z_j)).or_default().push(j);
+            rows_by_hash.entry(hash(z_j)).or_default().push(j);
         }
-        Strips { points: plan.points(z), diagonal: plan.diagonal(z), plan, z, known }
+        Strips { points: plan.points(z), diagonal: plan.diagonal(z), plan, z, rows_by_hash }
     }
 
     /// `κ(z,z)` `[m]`, in f64.
@@ -47,7 +47,7 @@ impl<'a, T: Real> Strips<'a, T> {
         &self.diagonal
     }
 
-    /// Rows of `X` for which `κ(X, Z)` is about as large as one cache-sized tile.
+    /// Number of rows of `X` for which `κ(X, Z)` is about as large as one tile.
     pub fn height(&self) -> usize {
         (SIDE * SIDE / self.points.n.max(1)).clamp(16, 2 * SIDE)
     }
@@ -66,7 +66,7 @@ impl<'a, T: Real> Strips<'a, T> {
     ) -> ArrayViewMut2<'b, T> {
         let mut k = buffer.0.tile(&self.plan, &self.plan.points(x), 0..x.nrows(), &self.points, columns.clone());
         for (i, x_i) in x.rows().into_iter().enumerate() {
-            for &j in self.known.get(&fingerprint(x_i)).into_iter().flatten() {
+            for &j in self.rows_by_hash.get(&hash(x_i)).into_iter().flatten() {
                 if columns.contains(&j) && self.z.row(j) == x_i {
                     k[[i, j - columns.start]] = T::of(self.diagonal[j]);
                 }
@@ -76,7 +76,7 @@ impl<'a, T: Real> Strips<'a, T> {
     }
 }
 
-/// A number that equal points share and different ones hardly ever do.
-fn fingerprint(x: ArrayView1<f64>) -> u64 {
+/// A hash of a point.
+fn hash(x: ArrayView1<f64>) -> u64 {
     x.iter().fold(0, |h: u64, v| (h.rotate_left(23) ^ v.to_bits()).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }

@@ -1,4 +1,4 @@
-//! One cache-sized tile of the kernel matrix: dot products by GEMM, then the formula on vector lanes while the tile is hot.
+//! One tile of the kernel matrix: dot products by GEMM, then the formula with SIMD while the tile is in cache.
 
 use super::Real;
 use super::network::NetworkBuffers;
@@ -13,16 +13,16 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Rows and columns of a square tile: in f32 half a second-level cache, and long enough for GEMM to run at speed.
+/// Rows and columns of a square tile: half an L2 cache in f32, and large enough for a fast GEMM.
 pub(super) const SIDE: usize = 384;
 
-/// `0..n` in ranges of at most `side`, see [`Plan::side`].
+/// Splits `0..n` into ranges of at most `side`, see [`Plan::side`].
 pub(super) fn ranges(n: usize, side: usize) -> Vec<Range<usize>> {
     (0..n).step_by(side).map(|start| start..n.min(start + side)).collect()
 }
 
-/// The tiles on and above the diagonal of an `[n, n]` matrix, large ones first. Those on the diagonal, of which only half is
-/// wanted, are cut in four where they can be, and the fourth left out.
+/// The tiles on and above the diagonal of an `[n, n]` matrix, the largest first. A full tile on the diagonal is divided into
+/// four, and the one below the diagonal is left out.
 pub(super) fn upper_tiles(n: usize, side: usize) -> Vec<(Range<usize>, Range<usize>)> {
     let blocks = ranges(n, side);
     let mut tiles = vec![];
@@ -40,12 +40,11 @@ pub(super) fn upper_tiles(n: usize, side: usize) -> Vec<(Range<usize>, Range<usi
     tiles
 }
 
-/// Hands `tasks` to the threads one by one, each thread with buffers of its own: the last ones to finish differ by one
-/// task at most.
+/// Runs `work` for all `tasks` in parallel. Each thread has its own workspace and takes the next task when it is free.
 pub(super) fn deal<T: Real, K: Sync>(tasks: &[K], work: impl Fn(&mut Workspace<T>, &K) + Sync) {
     let next = AtomicUsize::new(0);
-    let hands = rayon::current_num_threads().min(tasks.len());
-    (0..hands).into_par_iter().with_max_len(1).for_each(|_| {
+    let threads = rayon::current_num_threads().min(tasks.len());
+    (0..threads).into_par_iter().with_max_len(1).for_each(|_| {
         let mut workspace = Workspace::new();
         while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
             work(&mut workspace, task);
@@ -53,8 +52,8 @@ pub(super) fn deal<T: Real, K: Sync>(tasks: &[K], work: impl Fn(&mut Workspace<T
     });
 }
 
-/// The upper half of a tile on the diagonal, copied to the lower one: sums over positions of pictures round differently for
-/// `κ(x,x')` and `κ(x',x)`.
+/// Copies the upper triangle of a tile on the diagonal to the lower one, because sums over positions of images round
+/// differently for `κ(x,x')` and `κ(x',x)`.
 pub(super) fn mirror<T: Copy>(tile: &mut ArrayViewMut2<T>) {
     for i in 0..tile.nrows() {
         for j in 0..i {
@@ -104,7 +103,7 @@ impl<T: Real> Workspace<T> {
         if let [(view, kind)] = plan.statistics[..]
             && plan.leaves.len() == 1
         {
-            // One base kernel: its statistic becomes its value in place.
+            // One base kernel: its value replaces its statistic in place.
             let (xa, xb) = (&a.views[view], &b.views[view]);
             self.statistic(plan, (view, kind), (xa, rows.clone()), (xb, columns.clone()), &mut values);
             in_place(&plan.kernel, &mut values, sides(0), &mut self.network);
@@ -126,7 +125,7 @@ impl<T: Real> Workspace<T> {
             self.statistics = statistics;
         }
         self.values = values;
-        ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the tile's size")
+        ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the size of the tile")
     }
 
     fn statistic(
@@ -142,7 +141,8 @@ impl<T: Real> Workspace<T> {
             return self.pictures.tile(pictures, *ntk, (a, rows), (b, columns), out);
         }
         let (xa, xb) = (a.x.slice(s![rows, ..]), b.x.slice(s![columns, ..]));
-        let out = ArrayViewMut2::from_shape((xa.nrows(), xb.nrows()), out).expect("the buffer has the tile's size");
+        let out =
+            ArrayViewMut2::from_shape((xa.nrows(), xb.nrows()), out).expect("the buffer has the size of the tile");
         match kind {
             Statistic::Dot => matmul_into(out, Accum::Replace, xa, xb.t(), T::one_impl(), Par::Seq),
             Statistic::L1 => self.l1_distances(xa, xb, out),
@@ -150,13 +150,13 @@ impl<T: Real> Workspace<T> {
         }
     }
 
-    /// `out_ij = Σ_f |a_if − b_jf|`, with `b` transposed so that the inner loop runs over neighbours in memory.
+    /// `out_ij = Σ_f |a_if − b_jf|`, with `b` transposed so that the inner loop is contiguous in memory.
     fn l1_distances(&mut self, a: ArrayView2<T>, b: ArrayView2<T>, mut out: ArrayViewMut2<T>) {
         self.transposed.clear();
         self.transposed.extend(b.t().iter());
         for (a_i, mut out_i) in a.rows().into_iter().zip(out.rows_mut()) {
-            let a_i = a_i.to_slice().expect("points lie row by row");
-            dispatch(L1 { a_i, bt: &self.transposed, out: out_i.as_slice_mut().expect("a tile lies row by row") });
+            let a_i = a_i.to_slice().expect("points are row-major");
+            dispatch(L1 { a_i, bt: &self.transposed, out: out_i.as_slice_mut().expect("a tile is row-major") });
         }
     }
 }
@@ -182,7 +182,7 @@ impl<T: Real> SimdJob for L1<'_, T> {
     }
 }
 
-/// A kernel that holds a single base: its value in place of its statistic.
+/// Replaces the statistic by the value of a kernel that has a single base kernel.
 fn in_place<T: Real>(kernel: &Kernel, values: &mut [T], sides: (Seen<T>, Seen<T>), network: &mut NetworkBuffers<T>) {
     match kernel {
         Kernel::Base(base) => apply(base, values, sides, network),
@@ -191,14 +191,14 @@ fn in_place<T: Real>(kernel: &Kernel, values: &mut [T], sides: (Seen<T>, Seen<T>
             let c = T::of(*c);
             values.iter_mut().for_each(|v| *v *= c);
         }
-        Kernel::Sum(_) | Kernel::Product(_) => unreachable!("sums and products hold two kernels or more"),
+        Kernel::Sum(_) | Kernel::Product(_) => unreachable!("a sum or product has at least two terms"),
     }
 }
 
-/// A base kernel over a tile that holds its statistic.
+/// Replaces the statistic in a tile by the value of a base kernel.
 fn apply<T: Real>(base: &Base, values: &mut [T], (x, y): (Seen<T>, Seen<T>), buffers: &mut NetworkBuffers<T>) {
     match base.network() {
-        // Computed from the pictures already.
+        // Kernels of images are already computed.
         Some((network, _)) if network.shape().is_some() => {}
         Some((network, ntk)) => {
             buffers.fully_connected(network.steps(), ntk, x.profile, y.profile, y.xx.len(), values);
@@ -207,7 +207,7 @@ fn apply<T: Real>(base: &Base, values: &mut [T], (x, y): (Seen<T>, Seen<T>), buf
     }
 }
 
-/// The tile's statistics, and the kernel expression evaluated over them.
+/// Evaluates a kernel expression from the statistics of a tile.
 struct Tree<'a, T, N> {
     leaves: &'a [usize],
     statistics: &'a [Vec<T>],
@@ -251,7 +251,7 @@ impl<'a, T: Real, N: Fn(usize) -> (Seen<'a, T>, Seen<'a, T>)> Tree<'a, T, N> {
     }
 }
 
-/// A formula over a tile that holds its statistic, `[xx.len(), yy.len()]`.
+/// Applies a formula to a tile `[xx.len(), yy.len()]` that holds its statistic.
 struct Apply<'a, T> {
     values: &'a mut [T],
     xx: &'a [T],

@@ -20,7 +20,7 @@ impl Method for Exact {
         problem.context.budget.require(
             format!("the exact eigendecomposition of {n} points"),
             needed,
-            "use --method krylov, which does not store the kernel matrix, or --method nystrom",
+            "use the Krylov method, which does not store the kernel matrix, or the Nyström method",
         )?;
         problem.context.progress.step("exact", 0, 2, "kernel matrix");
         let k = gram::<f64>(problem.kernel, problem.x, problem.context.device)? / n as f64;

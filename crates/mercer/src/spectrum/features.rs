@@ -32,7 +32,7 @@ pub trait Features: Send + Sync {
     fn multiply_adds(&self) -> usize;
 
     /// Name of the kind in saved models, and what loading needs to build it again put into `bundle`.
-    fn save(&self, bundle: &mut Bundle) -> &'static str;
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str;
 
     /// How the features were trained, where they were.
     fn training(&self) -> Option<&Training> {
@@ -100,7 +100,7 @@ impl Features for KernelFeatures {
         self.centres.len()
     }
 
-    fn save(&self, bundle: &mut Bundle) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
         bundle.set("features.kernel", self.kernel.to_string());
         bundle.set("features.precision", self.precision);
         bundle.put("centres", self.centres.view());

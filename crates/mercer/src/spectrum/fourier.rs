@@ -102,7 +102,7 @@ impl FourierFeatures {
     pub fn new(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         if let Some(base) = kernel.bases().into_iter().find(|base| !base.is_shift_invariant()) {
             return Err(Error::input(format!(
-                "random Fourier features need a kernel of x−x' alone, and {base} is not; use --method nystrom"
+                "random Fourier features need a kernel of x−x' alone, and {base} is not; use the Nyström method"
             )));
         }
         if d == 0 {
@@ -176,7 +176,7 @@ impl Features for FourierFeatures {
         self.frequencies.len()
     }
 
-    fn save(&self, bundle: &mut Bundle) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
         bundle.set("features.amplitude", self.amplitude);
         bundle.set("features.centre", self.centre.to_vec());
         bundle.set("features.precision", self.precision);

@@ -35,7 +35,7 @@ impl Method for Krylov {
                 problem.context.budget.require(
                     format!("the Krylov basis for k = {} at {n} points", problem.k),
                     basis,
-                    "ask for fewer pairs, or use --method nystrom",
+                    "ask for fewer pairs, or use the Nyström method",
                 )?;
                 // A stored matrix is read faster than it is computed; a third of the budget is no burden.
                 problem.context.budget.allows(basis + 3 * n * n * problem.context.precision.bytes())
@@ -104,8 +104,8 @@ fn require_device_memory(n: u64, k: usize, device: Device, free: u64) -> Result<
         return Ok(());
     }
     let instead = match (1..k).rev().find(|&k| basis_bytes(n, k) <= free) {
-        Some(most) => format!("ask for at most {most} pairs, or use --device cpu"),
-        None => "use --method nystrom, fewer points, or --device cpu".into(),
+        Some(most) => format!("ask for at most {most} pairs, or use the CPU"),
+        None => "use the Nyström method or fewer points, or use the CPU".into(),
     };
     let what = format!("the Krylov basis for k = {k} at {n} points");
     Err(Error::DeviceMemory { device: device.to_string(), what, needed, free, instead })
@@ -154,7 +154,7 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
                 iterations: products,
                 residual: worst,
                 tolerance,
-                instead: "ask for fewer pairs, or a larger --tolerance",
+                instead: "ask for fewer pairs, or allow a larger tolerance",
             });
         }
         if q.ncols() + block > room {

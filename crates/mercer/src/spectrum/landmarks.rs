@@ -1,5 +1,4 @@
 use crate::compute::Device;
-use crate::error::nearest;
 use crate::kernel::Kernel;
 use crate::linalg::{eigh, matmul_into};
 use crate::operator::memory::zeros;
@@ -95,10 +94,7 @@ impl FromStr for Landmarks {
     fn from_str(text: &str) -> Result<Self> {
         let names = Self::NAMES.map(|(name, _)| name);
         let found = Self::NAMES.into_iter().find(|(name, _)| *name == text).map(|(_, choice)| choice);
-        found.ok_or_else(|| {
-            let hint = nearest(text, names).map_or(String::new(), |near| format!("; did you mean '{near}'?"));
-            Error::input(format!("unknown choice of landmarks '{text}'{hint} (there are {})", names.join(", ")))
-        })
+        found.ok_or_else(|| Error::unknown("choice of landmarks", text, names))
     }
 }
 

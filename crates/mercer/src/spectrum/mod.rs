@@ -80,7 +80,7 @@ impl<'a> Problem<'a> {
         self.context.budget.require(
             format!("what the kernel {} needs of {n} pictures", self.kernel),
             profile_bytes(self.kernel, n, d, self.context.precision),
-            "use fewer pictures or layers, or --precision f32",
+            "use fewer images or layers, or use single precision",
         )
     }
 }

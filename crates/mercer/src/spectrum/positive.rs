@@ -81,7 +81,7 @@ impl PositiveFeatures {
     pub fn new(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         let (c, s) = multiple_of_expdot(kernel).ok_or_else(|| {
             Error::input(format!(
-                "positive random features are those of expdot(scale), not of {kernel}; use --method nystrom"
+                "positive random features are those of expdot(scale), not of {kernel}; use the Nyström method"
             ))
         })?;
         if features == 0 || d == 0 {
@@ -141,7 +141,7 @@ impl Features for PositiveFeatures {
         self.directions.len()
     }
 
-    fn save(&self, bundle: &mut Bundle) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
         bundle.set("features.amplitude", self.amplitude);
         bundle.set("features.damping", self.damping);
         bundle.set("features.precision", self.precision);

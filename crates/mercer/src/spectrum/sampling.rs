@@ -1,7 +1,6 @@
 //! Standard normal vectors for random features, drawn in three ways. Each vector by itself is `N(0, I)` under all
 //! three, so features built on them are unbiased; what differs is how the vectors spread.
 
-use crate::error::nearest;
 use crate::linalg::view;
 use crate::rng::Rng;
 use crate::special::normal_quantile;
@@ -57,10 +56,7 @@ impl FromStr for Sampling {
     fn from_str(text: &str) -> Result<Self> {
         let names = Self::NAMES.map(|(name, _)| name);
         let found = Self::NAMES.into_iter().find(|(name, _)| *name == text).map(|(_, sampling)| sampling);
-        found.ok_or_else(|| {
-            let hint = nearest(text, names).map_or(String::new(), |near| format!("; did you mean '{near}'?"));
-            Error::input(format!("unknown sampling '{text}'{hint} (there are {})", names.join(", ")))
-        })
+        found.ok_or_else(|| Error::unknown("sampling", text, names))
     }
 }
 

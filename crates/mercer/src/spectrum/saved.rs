@@ -16,7 +16,7 @@ impl Spectrum {
     }
 
     /// Everything but the kind, so that a model that stands on a spectrum can hold one.
-    pub(crate) fn pack(&self, bundle: &mut Bundle) {
+    pub(crate) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("eigenvalues", &self.eigenvalues);
         bundle.set("certificate", &self.certificate);
         bundle.set("origin", &self.origin);
@@ -28,12 +28,11 @@ impl Spectrum {
 
     /// Reads a spectrum back, to be evaluated on `device`.
     pub fn load(path: &Path, device: Device) -> Result<Spectrum> {
-        let bundle = Bundle::read(path)?;
-        let named = |e: Error| Error::file(path, e.to_string());
-        Spectrum::from_bundle(&bundle, device).map_err(named)
+        Spectrum::from_bundle(&Bundle::read(path)?, device).map_err(|e| Error::file(path, e.to_string()))
     }
 
-    fn from_bundle(bundle: &Bundle, device: Device) -> Result<Spectrum> {
+    /// The spectrum of a model file that was read.
+    pub fn from_bundle(bundle: &Bundle, device: Device) -> Result<Spectrum> {
         let kind = bundle.text("kind")?;
         if kind != "spectrum" {
             return Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum")));

@@ -65,14 +65,15 @@ impl Demo {
 
 /// Every method on the same points, certified on the same held-out points.
 fn find(context: &Context) -> Result<(Found, Kernel)> {
-    let (train, held_out) = digits().split(0.1, context.seed)?;
-    let kernel = Expression::parse(KERNEL)?.resolve(train.x.view(), context.seed)?;
+    let (train, held_out) = digits().into_f64().split(0.1, context.seed)?;
+    let (x, held_out_x) = (train.x.to_f64(), held_out.x.to_f64());
+    let kernel = Expression::parse(KERNEL)?.resolve(x.view(), context.seed)?;
     let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());
     for entry in METHODS {
         let bar = context.bar();
-        let problem = Problem { kernel: &kernel, x: train.x.view(), k: K, context: context.fit(&bar) };
+        let problem = Problem { kernel: &kernel, x: x.view(), k: K, context: context.fit(&bar) };
         let method = (entry.make)(&Options::default(), Size { n: train.n(), k: K });
-        match Spectrum::fit(method.as_ref(), &problem, Some(held_out.x.view())) {
+        match Spectrum::fit(method.as_ref(), &problem, Some(held_out_x.view())) {
             Ok(mut spectrum) => {
                 spectrum.origin.data = "digits".into();
                 spectra.push(spectrum);
@@ -82,6 +83,7 @@ fn find(context: &Context) -> Result<(Found, Kernel)> {
             Err(error) => return Err(error),
         }
     }
+    drop((x, held_out_x));
     Ok((Found { data: [train, held_out], spectra, unsuited }, kernel))
 }
 

@@ -6,7 +6,7 @@ use crate::commands::embed::scatter;
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
-use mercer::apply::{KernelPca, LaplacianEigenmaps};
+use mercer::apply::{Fit, KernelPca, LaplacianEigenmaps, Transform};
 use mercer::data::Dataset;
 use mercer::kernel::Kernel;
 use mercer_figure::report::{Report, Table};
@@ -15,12 +15,12 @@ use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
 pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report> {
     let train = &found.data[0];
-    let exact = found.exact();
-    let psi = exact.transform(train.x.view())?;
+    let (exact, x) = (found.exact(), train.x.to_f64());
+    let psi = exact.transform(x.view())?;
     let bar = context.bar();
     let fit = context.fit(&bar);
-    let components = KernelPca::default().fit(kernel, train.x.view(), &fit)?.projections();
-    let slow = LaplacianEigenmaps::default().fit(train.x.view(), &fit)?;
+    let components = KernelPca::new(kernel.clone()).fit(x.view(), &(), &fit)?.embedding();
+    let slow = LaplacianEigenmaps::default().fit(x.view(), &(), &fit)?;
     Ok(Report::new("A kernel on handwritten digits, decomposed")
         .lead(&format!("{}. The same {K} pairs, by every method.", found.setting()))
         .section("Methods")
@@ -48,7 +48,7 @@ pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report>
             "Every digit at its first two kernel principal components, coloured by its label.",
         )
         .figure(
-            &embedding("Laplacian eigenmaps", train, slow.embedding()),
+            &embedding("Laplacian eigenmaps", train, slow.embedding().view()),
             "The same digits at the two slowest functions on the graph of their ten nearest neighbours.",
         )
         .section("Certificate")
@@ -122,7 +122,7 @@ fn extremes(data: &Dataset, psi: &Array2<f64>) -> String {
     let mut gallery = Gallery::new("The digits at both ends of each eigenfunction", [height, width]);
     for (j, function) in psi.axis_iter(Axis(1)).enumerate().take(8) {
         let chosen = ends(function, 6);
-        let pixels: Vec<f64> = data.x.select(Axis(0), &chosen).into_iter().collect();
+        let pixels: Vec<f64> = data.x.select(&chosen).into_f64().into_iter().collect();
         let captions: Vec<String> = chosen.iter().map(|&i| format!("{:+.1}", function[i])).collect();
         gallery = gallery.row(format!("ψ_{}", j + 1), &pixels).captions(&captions);
     }

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::score::{Score, score};
 use crate::text;
 use mercer::Result;
-use mercer::apply::{FittedNadarayaWatson, FittedRidge, Tried};
+use mercer::apply::{FittedNadarayaWatson, FittedRidge, Predict, Tried};
 use mercer::data::{Dataset, Target};
 use mercer::spectrum::Origin;
 use ndarray::ArrayView2;
@@ -20,14 +20,17 @@ impl Learnt {
     fn predict(&self, x: ArrayView2<f64>) -> Result<(Target, Vec<usize>)> {
         match self {
             Learnt::Ridge(ridge) => Ok((ridge.predict(x)?, vec![])),
-            Learnt::Average(average) => average.predict(x),
+            Learnt::Average(average) => {
+                let averages = average.averages(x)?;
+                Ok((average.decode(averages.scores.view()), averages.unreached))
+            }
         }
     }
 
     pub fn origin(&self) -> &Origin {
         match self {
-            Learnt::Ridge(ridge) => &ridge.reference.origin,
-            Learnt::Average(average) => &average.reference.origin,
+            Learnt::Ridge(ridge) => ridge.origin(),
+            Learnt::Average(average) => average.origin(),
         }
     }
 
@@ -55,7 +58,7 @@ impl Learnt {
 
     /// Predictions for `data`, and their score where it has the targets.
     pub fn judged(&self, data: &Dataset, context: &Context) -> Result<(Target, Option<Score>)> {
-        let (predicted, far) = self.predict(data.x.view())?;
+        let (predicted, far) = self.predict(data.x.to_f64().view())?;
         if !far.is_empty() {
             context.warn(format_args!(
                 "{} of `{}` out of reach of every example: predicted as the mean",

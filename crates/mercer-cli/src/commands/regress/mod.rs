@@ -11,7 +11,7 @@ use crate::text;
 use clap::{Args, ValueEnum};
 use learnt::Learnt;
 use mercer::FitContext;
-use mercer::apply::{Alpha, Bandwidth, NadarayaWatson, Ridge, RidgeSolver};
+use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Ridge, RidgeSolver};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
@@ -131,7 +131,7 @@ impl Regress {
         self.check()?;
         let kernel = Expression::parse(&self.kernel)?;
         let Parts { train, held_out, new } = self.read(context)?;
-        let kernel = kernel.resolve(train.x.view(), context.seed)?;
+        let kernel = kernel.resolve(train.x.to_f64().view(), context.seed)?;
         let bar = context.bar();
         let fit = FitContext { precision: self.precision, ..context.fit(&bar) };
         let learnt = self.learn(&kernel, &train, &fit)?;
@@ -204,14 +204,16 @@ impl Regress {
     }
 
     fn learn(&self, kernel: &Kernel, train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
-        let (x, y) = (train.x.view(), train.y.as_ref().expect("checked"));
+        let x = train.x.to_f64();
+        let (x, y) = (x.view(), train.y.as_ref().expect("checked"));
+        let kernel = kernel.clone();
         match self.method {
             Way::NadarayaWatson => {
                 let bandwidth = match self.bandwidth {
                     Some(Choice::Value(h)) => Bandwidth::Fixed(h),
                     _ => Bandwidth::LeaveOneOut,
                 };
-                Ok(Learnt::Average(NadarayaWatson { bandwidth }.fit(kernel, x, y, fit)?))
+                Ok(Learnt::Average(NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?))
             }
             Way::Ridge => {
                 let n = train.n();
@@ -227,7 +229,7 @@ impl Regress {
                     Some(Solver::Direct) => RidgeSolver::Direct,
                     Some(Solver::Cg) => RidgeSolver::conjugate_gradients(self.precision),
                 };
-                Ok(Learnt::Ridge(Ridge { alpha, solver }.fit(kernel, x, y, fit)?))
+                Ok(Learnt::Ridge(Ridge { kernel, alpha, solver }.fit(x, y, fit)?))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Bound states in the plane: the harmonic oscillator and hydrogen.
+//! Reports: bound states in the plane, the harmonic oscillator and hydrogen.
 
 use super::{Shown, command, indices};
 use crate::context::Context;
@@ -27,7 +27,7 @@ pub fn hydrogen(context: &Context, quick: bool) -> Result<Shown> {
     let bar = context.bar();
     let mut all = vec![hydrogen::run(k, &Contender::all(), &budget, &context.fit(&bar))?];
     if !quick {
-        // As many states as the published comparison; Ritz and SpIN take minutes for these.
+        // As many states as in the published comparison; Ritz and SpIN are left out because they take minutes.
         let some = |c: &Contender| !c.trained || matches!(c.name, "neuralef" | "nested");
         let contenders: Vec<Contender> = Contender::all().into_iter().filter(some).collect();
         let budget = Budget { seed: context.seed, ..hydrogen::many_states() };
@@ -38,8 +38,8 @@ pub fn hydrogen(context: &Context, quick: bool) -> Result<Shown> {
     if let Some(many) = all.get(1) {
         report = section(
             report.text(
-                "Published relative errors of the first 36 energies are .6 to .9 % for NeuralSVD and 3.5 to 7 % for NeuralEF. \
-                 Here are the first 36, with wider units.",
+                "Published relative errors of the first 36 energies are 0.6 to 0.9 % for NeuralSVD and 3.5 to 7 % for NeuralEF. \
+                 These are the first 36 with a wider network.",
             ),
             many,
         );
@@ -48,17 +48,17 @@ pub fn hydrogen(context: &Context, quick: bool) -> Result<Shown> {
 }
 
 fn shown(report: Report, all: &[BoundStates]) -> Shown {
-    let said: Vec<String> = all
+    let texts: Vec<String> = all
         .iter()
         .map(|found| {
             let rows: Vec<Vec<String>> = found.ranking().into_iter().map(|m| cells(m).to_vec()).collect();
             format!("{}, {}\n{}\n{}\n", found.system, budget(found), text::table(&HEADINGS, &rows), found.verdict())
         })
         .collect();
-    Shown { figure: states(&all[0]), report, numbers: json!(all), text: said.join("\n") }
+    Shown { figure: states(&all[0]), report, numbers: json!(all), text: texts.join("\n") }
 }
 
-/// The best method, in a sentence.
+/// The system and the result of the best method.
 fn lead(found: &BoundStates) -> String {
     format!("{}. Best: {}", found.system, found.verdict().lines().next().unwrap_or_default())
 }
@@ -73,12 +73,12 @@ fn section(report: Report, found: &BoundStates) -> Report {
         .figure(&errors(found), "Relative error of each energy after Rayleigh–Ritz.")
         .table(energies(found));
     for (method, why) in &found.failed {
-        report = report.text(&format!("{method} found nothing: {why}."));
+        report = report.text(&format!("{method} failed: {why}."));
     }
     match found.ranking().first() {
         Some(best) => report.figure(
             &states(found),
-            &format!("The states as {} has them; of equal energies, any rotation is as good.", best.method),
+            &format!("The states of {}. States of equal energy are defined up to a rotation.", best.method),
         ),
         None => report,
     }
@@ -87,14 +87,13 @@ fn section(report: Report, found: &BoundStates) -> Report {
 fn budget(found: &BoundStates) -> String {
     let Budget { steps, batch, learning_rate, finish_points, networks, units, seed } = &found.budget;
     format!(
-        "{steps} steps on batches of {batch}, Adam at {learning_rate} (cosine), seed {seed}; one network \"{networks}\" a state, or the \
-         units of \"{units}\" (ritz, random features); Rayleigh–Ritz over {} points for all.",
+        "{steps} steps on batches of {batch}, Adam at {learning_rate} (cosine), seed {seed}; one network \"{networks}\" per state, or \
+         the units of \"{units}\" (ritz, random features); all end with Rayleigh–Ritz over {} points.",
         text::grouped(*finish_points)
     )
 }
 
-const HEADINGS: [&str; 7] =
-    ["method", "worst error", "mean error", "multiplicities", "steps", "trained numbers", "seconds"];
+const HEADINGS: [&str; 7] = ["method", "worst error", "mean error", "multiplicities", "steps", "parameters", "seconds"];
 
 fn cells(m: &Levels) -> [String; 7] {
     let counts: Vec<String> = m.multiplets.iter().map(|(_, count)| count.to_string()).collect();
@@ -118,7 +117,7 @@ fn errors(found: &BoundStates) -> String {
     plot.size(720.0, 400.0).svg()
 }
 
-/// Each energy beside the exact one, finished and raw.
+/// The exact energies, and for each method those after Rayleigh–Ritz and the raw ones.
 fn energies(found: &BoundStates) -> Table {
     let exact = found.exact.iter().map(|e| text::number(*e, 4));
     let headings: Vec<String> = ["energies".to_owned()].into_iter().chain(exact).collect();
@@ -126,14 +125,15 @@ fn energies(found: &BoundStates) -> Table {
         let cells: Vec<String> = [name].into_iter().chain(energies.iter().map(|e| text::number(*e, 5))).collect();
         table.row(&cells)
     };
-    let table = Table::new(&headings).caption("Exact energies head the columns. Raw ones are the objective's own.");
+    let table =
+        Table::new(&headings).caption("The headings are the exact energies. Raw energies are the objective's own.");
     found.methods.iter().fold(table, |table, m| {
         let table = row(table, m.method.clone(), &m.energies);
         if m.raw.len() == m.energies.len() { row(table, format!("{}, raw", m.method), &m.raw) } else { table }
     })
 }
 
-/// The best method's states over the plane.
+/// The states of the best method over the plane.
 fn states(found: &BoundStates) -> String {
     let mut grid = Grid::new(found.system.clone(), 5).panel_size(150.0, 150.0);
     let (side, range) = (found.side, (-found.extent, found.extent));

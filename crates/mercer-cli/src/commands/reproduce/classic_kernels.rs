@@ -1,4 +1,4 @@
-//! The classic kernels by every method.
+//! Report: classic kernels by all methods.
 
 use super::{Shown, command, indices, sentence};
 use crate::context::Context;
@@ -6,27 +6,27 @@ use crate::text;
 use mercer::Result;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Grid, Plot};
-use mercer_lab::classic_kernels::{self, Attempt, Errors, FOUND, Family, Plan, Setting};
+use mercer_lab::classic_kernels::{self, Attempt, Config, Errors, FOUND, Family, Setting};
 use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
-    let plan = if quick { Plan::quick(context.seed) } else { Plan::full(context.seed) };
+    let config = if quick { Config::quick(context.seed) } else { Config::full(context.seed) };
     let bar = context.bar();
-    let settings = classic_kernels::run(&plan, &context.fit(&bar))?;
+    let settings = classic_kernels::run(&config, &context.fit(&bar))?;
     drop(bar);
     let verdict = classic_kernels::verdict(&settings);
     let figure =
         error_grid("Function error of each pair, against the exact functions of the points", &settings, function);
-    let mut report = Report::new("Classic kernels, by every method")
+    let mut report = Report::new("Classic kernels by all methods")
         .lead(&sentence(&verdict))
         .section("What was run")
-        .text(&setting_words(&plan))
-        .section("Who won")
+        .text(&description(&config))
+        .section("Results")
         .text(&settings.iter().map(|s| sentence(&s.verdict())).collect::<Vec<_>>().join("\n\n"))
-        .figure(&figure, "1 − |cos| of the angle between the function found and the exact one of the same points. Points below 1e-16 are drawn there. Dotted: what the last training step gave, where validation kept other functions.")
+        .figure(&figure, "1 − |cos| of the angle between the function found and the exact one of the same points. Values below 1e-16 are drawn at 1e-16. Dotted: the functions of the last training step, if validation kept earlier ones.")
         .figure(
             &error_grid("Eigenvalue error of each pair", &settings, |a, j| Some(a.to_points.eigenvalue[j])),
-            "Relative to the exact eigenvalue of the same points; where that is zero, relative to the largest.",
+            "Relative to the exact eigenvalue of the same points; if that is zero, relative to the largest eigenvalue.",
         );
     for setting in &settings {
         report = report
@@ -34,10 +34,10 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
             .table(summary(setting))
             .figure(
                 &functions(setting),
-                "Each function over the interval, networks as the last training step left them; the exact function of the same points is dashed, and Nyström's would lie under it.",
+                "Each function over the interval; for networks, that of the last training step. The exact function of the same points is dashed. Nyström's functions are not shown, because they coincide with the exact ones.",
             )
-            .table(errors("against the exact spectrum of the points", setting, &setting.of_points, |a| &a.to_points))
-            .table(errors("against the spectrum of the distribution", setting, &setting.of_population, |a| {
+            .table(errors("relative to the exact spectrum of the points", setting, &setting.of_points, |a| &a.to_points))
+            .table(errors("relative to the spectrum of the distribution", setting, &setting.of_population, |a| {
                 &a.to_population
             }));
         for (name, why) in &setting.unsuited {
@@ -45,29 +45,29 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
         }
     }
     report = report.command(&command("classic-kernels", context, quick));
-    let numbers = json!({ "plan": plan, "settings": settings, "verdict": verdict });
-    Ok(Shown { figure, report, text: said(&settings, &verdict), numbers })
+    let numbers = json!({ "plan": config, "settings": settings, "verdict": verdict });
+    Ok(Shown { figure, report, text: text_of(&settings, &verdict), numbers })
 }
 
-fn setting_words(plan: &Plan) -> String {
-    let sizes: Vec<String> = plan.sizes.iter().map(|n| text::grouped(*n)).collect();
+fn description(config: &Config) -> String {
+    let sizes: Vec<String> = config.sizes.iter().map(|n| text::grouped(*n)).collect();
     format!(
         "The polynomial kernel (xx' + 1.5)⁴ on U[−1,1], of rank five, and the RBF exp(−(x−x')²/2) on U[−2,2], each at {} \
-         random points; {} pairs. NeuralEF, SpIN and nested low-rank have a network for each function, two hidden layers \
-         of 32 half sines, half cosines, trained by Adam at 1e-3 (cosine) on batches of {} for {} steps; their raw \
+         random points; {} pairs. NeuralEF, SpIN and nested low-rank have one network per function, with two hidden layers \
+         of 32 units (half sines, half cosines), trained by Adam at 1e-3 (cosine) on batches of {} for {} steps; their raw \
          eigenvalues are those of the objective at the end. Ritz has one network, whose last layer is solved and not \
-         trained; it has {} steps. All networks start at the weight scale that validation prefers, end in Rayleigh–Ritz \
-         over all points, and keep the functions of the best validation; the column \"kept\" says at which step that \
-         was, and 0 means that training only made them worse; the functions of the last step are shown beside them. There are {} random features or landmarks, as many as Ritz \
-         has last hidden units.\n\nA pair counts as found when its eigenvalue and its function are both within \
-         {FOUND:.0e} of the exact ones of the same points, and all before it are found; a zero eigenvalue must be said to \
-         be zero.",
+         trained; it has {} steps. All networks start at the weight scale that validation prefers, end with Rayleigh–Ritz \
+         over all points, and keep the functions of the best validation. The column \"kept\" gives the step of these functions; \
+         0 means that training made them worse. The functions of the last step are shown too. There are {} random features or \
+         landmarks, as many as Ritz has units in its last hidden layer.\n\nA pair counts as found if its eigenvalue and its \
+         function are both within {FOUND:.0e} of the exact ones of the same points, and all pairs before it are found; a zero \
+         eigenvalue must be found as exactly zero.",
         sizes.join(", "),
-        plan.k,
-        plan.batch,
-        text::grouped(plan.steps as usize),
-        text::grouped(plan.ritz_steps as usize),
-        plan.features,
+        config.k,
+        config.batch,
+        text::grouped(config.steps as usize),
+        text::grouped(config.ritz_steps as usize),
+        config.features,
     )
 }
 
@@ -75,16 +75,16 @@ fn function(attempt: &Attempt, j: usize) -> Option<f64> {
     attempt.to_points.function[j].map(|e| e.max(1e-16))
 }
 
-/// The number of the last colour, which Nyström and the exact functions take in turn.
+/// The last colour, which is that of Nyström, or of the exact functions where Nyström is not shown.
 const LAST: usize = 6;
 
-/// A method has one colour throughout.
+/// The colour of a method, the same in all figures.
 fn colour(name: &str) -> usize {
     let names = ["NeuralEF", "SpIN", "nested low-rank", "Ritz", "random Fourier features, Ritz", "Ritz, untrained"];
     names.iter().position(|n| *n == name).unwrap_or(LAST)
 }
 
-/// One panel a setting, one line a method, over the pairs.
+/// The errors over the pairs: one panel per setting, one line per method.
 fn error_grid(title: &str, settings: &[Setting], error: fn(&Attempt, usize) -> Option<f64>) -> String {
     let columns = settings.len() / classic_kernels::CASES.len();
     let mut grid = Grid::new(title, columns).panel_size(250.0, 190.0).shared();
@@ -105,7 +105,7 @@ fn error_grid(title: &str, settings: &[Setting], error: fn(&Attempt, usize) -> O
     grid.svg()
 }
 
-/// Small multiples: the functions of every method over the exact ones.
+/// One panel per pair: the functions of all methods and the exact one.
 fn functions(setting: &Setting) -> String {
     let title = format!("{}, n = {}: functions over the exact ones", setting.case.name, setting.n);
     let mut grid = Grid::new(title, 5).panel_size(170.0, 120.0);
@@ -150,12 +150,15 @@ fn cells(a: &Attempt) -> [String; 9] {
 
 fn summary(setting: &Setting) -> Table {
     let table = setting.ranking().into_iter().fold(Table::new(&HEADINGS), |table, a| table.row(&cells(a)));
-    table.highest(3).lowest(5).lowest(7).lowest(8).caption(
-        "Best first. The residual is measured on points that no method has seen; multiply-adds are for one new point.",
-    )
+    table
+        .highest(3)
+        .lowest(5)
+        .lowest(7)
+        .lowest(8)
+        .caption("Best first. The residual is measured on held-out points; multiply-adds are for one new point.")
 }
 
-/// Errors of each pair: for each method its eigenvalues as trained, its eigenvalues after Rayleigh–Ritz, its functions.
+/// Errors of each pair for each method: raw eigenvalues, eigenvalues after Rayleigh–Ritz, functions.
 fn errors(what: &str, setting: &Setting, exact: &[f64], of: fn(&Attempt) -> &Errors) -> Table {
     let headings: Vec<String> =
         ["method", "error of"].map(String::from).into_iter().chain(exact.iter().map(|μ| text::number(*μ, 3))).collect();
@@ -164,7 +167,7 @@ fn errors(what: &str, setting: &Setting, exact: &[f64], of: fn(&Attempt) -> &Err
         [name.to_owned(), what.to_owned()].into_iter().chain(errors).collect()
     };
     let all = |errors: &[f64]| errors.iter().copied().map(Some).collect();
-    let mut table = Table::new(&headings).caption(format!("Errors {what}, whose eigenvalues head the columns."));
+    let mut table = Table::new(&headings).caption(format!("Errors {what}, whose eigenvalues are the headings."));
     for attempt in &setting.attempts {
         let Errors { eigenvalue, raw_eigenvalue, function } = of(attempt);
         if let Some(raw) = raw_eigenvalue.as_ref().filter(|_| attempt.steps > 0) {
@@ -180,11 +183,11 @@ fn errors(what: &str, setting: &Setting, exact: &[f64], of: fn(&Attempt) -> &Err
     table
 }
 
-fn said(settings: &[Setting], verdict: &str) -> String {
-    let mut said = String::new();
+fn text_of(settings: &[Setting], verdict: &str) -> String {
+    let mut all = String::new();
     for setting in settings {
         let rows: Vec<Vec<String>> = setting.ranking().into_iter().map(|a| cells(a).to_vec()).collect();
-        said += &format!("{}, n = {}\n{}\n", setting.case.name, setting.n, text::table(&HEADINGS, &rows));
+        all += &format!("{}, n = {}\n{}\n", setting.case.name, setting.n, text::table(&HEADINGS, &rows));
     }
-    said + &sentence(verdict) + "\n"
+    all + &sentence(verdict) + "\n"
 }

@@ -1,4 +1,4 @@
-//! The Gaussian process of a convolutional network on MNIST: what its first functions say of the digits.
+//! Report: the Gaussian process of a convolutional network on MNIST, and classification by its first functions.
 
 use super::{Options, Shown, command, indices, sentence};
 use crate::context::Context;
@@ -6,35 +6,35 @@ use crate::text;
 use mercer::Result;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Grid, Plot};
-use mercer_lab::cnn_gp::{self, Candidate, Found, JOINT, PUBLISHED, Plan, Row};
+use mercer_lab::cnn_gp::{self, Candidate, Config, Found, JOINT, PUBLISHED, Row};
 use serde_json::json;
 
-fn plan(options: &Options, seed: u64, quick: bool) -> Plan {
-    let plan = if quick { Plan::quick(seed) } else { Plan::full(seed) };
-    Plan {
-        n: options.train.unwrap_or(plan.n),
-        test: options.test.unwrap_or(plan.test),
-        steps: options.steps.unwrap_or(plan.steps),
-        ..plan
+fn config(options: &Options, seed: u64, quick: bool) -> Config {
+    let config = if quick { Config::quick(seed) } else { Config::full(seed) };
+    Config {
+        n: options.train.unwrap_or(config.n),
+        test: options.test.unwrap_or(config.test),
+        steps: options.steps.unwrap_or(config.steps),
+        ..config
     }
 }
 
 pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
-    let plan = plan(options, context.seed, quick);
+    let config = config(options, context.seed, quick);
     let bar = context.bar();
-    let found = cnn_gp::run(&plan, &context.fit(&bar))?;
+    let found = cnn_gp::run(&config, &context.fit(&bar))?;
     drop(bar);
     let verdict = cnn_gp::verdict(&found);
     let figure = overview(&found);
     let report = Report::new("The Gaussian process of a convolutional network, on MNIST")
         .lead(&sentence(&verdict))
         .section("What was run")
-        .text(&setting(&plan, &found))
+        .text(&setting(&config, &found))
         .section("Accuracy and cost")
         .figure(
             &figure,
-            "Left: share of test images that logistic regression on the values of the functions names rightly, beside what is \
-             published. Right: eigenvalues of the CNN-GP kernel by each method.",
+            "Left: test accuracy of logistic regression on the values of the functions, and the published values. Right: eigenvalues \
+             of the CNN-GP kernel by each method.",
         )
         .table(table(&found))
         .text(&costs(&found))
@@ -42,58 +42,61 @@ pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
         .figure(&embeddings(&found), "Test images in the coordinates of the functions, coloured by digit; no label was used to find them.")
         .section("Which network")
         .text(
-            "The architecture sets the kernel, and with it what ten functions can say. Each candidate was judged by its exact \
-             functions on training images that were kept back; the test images had no part in it. These are the better of \
-             twelve that were tried in the same way before, so that the best of them is judged a little too well.",
+            "The architecture determines the kernel, and so how well ten functions can classify. Each candidate was evaluated by its \
+             exact functions on training images held out for validation; the test images were not used. The candidates are the \
+             best of twelve that were compared in the same way before, so the accuracy of the best one is slightly optimistic.",
         )
-        .table(tried(&found.candidates))
+        .table(candidate_table(&found.candidates))
         .command(&format!("{}{}", command("cnn-gp", context, quick), options.written()));
-    let numbers = json!({ "plan": plan, "found": found, "verdict": verdict });
-    Ok(Shown { figure, report, text: said(&found, &verdict), numbers })
+    let numbers = json!({ "plan": config, "found": found, "verdict": verdict });
+    Ok(Shown { figure, report, text: text_of(&found, &verdict), numbers })
 }
 
 fn percent(share: f64) -> String {
     format!("{:.2}", 100.0 * share)
 }
 
-fn setting(plan: &Plan, found: &Found) -> String {
+fn setting(config: &Config, found: &Found) -> String {
     format!(
-        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of the network {} with drawn weights, by {} samples ({} networks, each output a sample) on {} training and {} test \
-         images of MNIST (every pixel centred, one scale for all), which took {}. The {} exact pairs hold {} of its trace.\n\n\
-         NeuralEF trains {} networks {} for {} steps on batches of {} and ends in Rayleigh–Ritz: once with the published \
-         penalties Σ R_ij²/R_ii on function j, i < j, once with rᵀR⁻¹r in their place, R and r those of all functions before it. The two agree once the earlier functions are apart. Before, and on every batch, \
-         functions share some of the first one, a mean of 1/√B or so; this kernel's first eigenvalue is so large that penalties \
-         one by one count this again and again, and the later functions take many more steps. Ritz trains the hidden units of {} \
-         for {} steps and solves for the last layer. Exact functions come from block Krylov iteration on FᵀF/S, which is never formed; Nyström's method takes {} landmarks drawn uniformly. The polynomial kernel is \
-         (x·x'/784 + 1.5)⁴, the RBF has the median distance as its lengthscale.\n\n\
-         Features are ψ(x), each brought to mean 0 and variance 1, so that √μ ψ(x) would give the same; multinomial logistic \
+        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of the network {} with random weights, by {} samples ({} networks, each output is a \
+         sample) on {} training and {} test images of MNIST (each pixel centred, one scale for all), which took {}. The {} exact \
+         pairs hold {} of its trace.\n\n\
+         NeuralEF trains {} networks {} for {} steps on batches of {} and ends with Rayleigh–Ritz: once with the published \
+         penalties Σ R_ij²/R_ii on function j, i < j, and once with joint penalties rᵀR⁻¹r, where R and r are those of all functions \
+         before it. The two agree once the earlier functions are orthogonal. Before that, and on every batch, all functions have a \
+         component of about 1/√B along the first one. The first eigenvalue of this kernel is so large that separate penalties count \
+         this component several times, and the later functions need many more steps. Ritz trains the hidden units of {} \
+         for {} steps and solves the last layer. Exact functions come from block Krylov iteration on FᵀF/S without forming the \
+         matrix; the Nyström method uses {} landmarks drawn uniformly. The polynomial kernel is (x·x'/784 + 1.5)⁴; the \
+         lengthscale of the RBF is the median distance.\n\n\
+         The features are ψ(x), each scaled to mean 0 and variance 1, so that √μ ψ(x) gives the same result; multinomial logistic \
          regression on them has a ridge of 1e-5 on the mean loss and is solved by Newton's method to a gradient of 1e-8.",
         found.net,
-        text::grouped(plan.samples),
+        text::grouped(config.samples),
         text::grouped(found.networks),
-        text::grouped(plan.n),
-        text::grouped(plan.test),
+        text::grouped(config.n),
+        text::grouped(config.test),
         text::seconds(found.sampling_seconds),
-        plan.k,
+        config.k,
         text::percent(found.captured),
-        plan.k,
-        plan.functions,
-        text::grouped(plan.steps as usize),
-        plan.batch,
-        plan.trunk,
-        text::grouped(plan.ritz_steps as usize),
-        text::grouped(plan.landmarks),
+        config.k,
+        config.functions,
+        text::grouped(config.steps as usize),
+        config.batch,
+        config.trunk,
+        text::grouped(config.ritz_steps as usize),
+        text::grouped(config.landmarks),
     )
 }
 
-/// What a new image costs, in words.
+/// The cost of a new image, in words.
 fn costs(found: &Found) -> String {
     let of = |method: &str| found.rows.iter().find(|row| row.method == method);
     let (Some(neural), Some(exact)) = (of(JOINT), of("exact")) else { return String::new() };
     format!(
-        "On the CNN-GP kernel, exact functions and Nyström's method are at hand as soon as the samples are, because \
-         κ(x,x') = F(x)·F(x')/S; what they cost is the {} drawn networks that every new image must pass through, {} times the \
-         multiply-adds of the networks that NeuralEF has trained.",
+        "On the CNN-GP kernel, exact functions and the Nyström method take little time once the samples are computed, because \
+         κ(x,x') = F(x)·F(x')/S. But each new image must pass through {} random networks, which costs {} times the multiply-adds \
+         of the networks trained by NeuralEF.",
         text::grouped(found.networks),
         text::grouped(exact.multiply_adds / neural.multiply_adds.max(1)),
     )
@@ -113,11 +116,12 @@ fn published(row: &Row) -> Option<f64> {
 fn overview(found: &Found) -> String {
     let names: Vec<String> = found.rows.iter().map(|row| format!("{} {}", short(row.kernel), row.method)).collect();
     let shares: Vec<f64> = found.rows.iter().map(|row| 100.0 * row.accuracy).collect();
-    let theirs: Vec<f64> = found.rows.iter().map(|row| published(row).map_or(f64::NAN, |p| 100.0 * p)).collect();
-    let accuracy = Plot::new("Test accuracy").y("right, %").y_range(0.0, 100.0).bars("here", &names, &shares).bars(
+    let published_shares: Vec<f64> =
+        found.rows.iter().map(|row| published(row).map_or(f64::NAN, |p| 100.0 * p)).collect();
+    let accuracy = Plot::new("Test accuracy").y("accuracy, %").y_range(0.0, 100.0).bars("here", &names, &shares).bars(
         "published",
         &names,
-        &theirs,
+        &published_shares,
     );
     let mut spectrum = Plot::new("Eigenvalues of CNN-GP").x("pair").y_log("μ");
     for row in found.rows.iter().filter(|row| row.kernel == "CNN-GP") {
@@ -130,7 +134,7 @@ fn overview(found: &Found) -> String {
         .svg()
 }
 
-/// A kernel's name under a bar.
+/// The short name of a kernel under a bar.
 fn short(kernel: &str) -> &str {
     match kernel {
         "CNN-GP" => "",
@@ -139,7 +143,7 @@ fn short(kernel: &str) -> &str {
     }
 }
 
-/// Test images that are shown.
+/// Number of test images in the figure.
 const SHOWN: usize = 1500;
 
 fn embeddings(found: &Found) -> String {
@@ -162,8 +166,8 @@ const HEADINGS: [&str; 9] = [
     "published, %",
     "fitted images, %",
     "seconds to fit",
-    "drawn networks a new image",
-    "multiply-adds a new image",
+    "random networks per new image",
+    "multiply-adds per new image",
     "mean residual",
 ];
 
@@ -187,20 +191,20 @@ fn cells(found: &Found) -> Vec<Vec<String>> {
 fn table(found: &Found) -> Table {
     let table = cells(found).iter().fold(Table::new(&HEADINGS), |table, row| table.row(row));
     table.highest(2).lowest(7).caption(
-        "Residual: mean over the pairs of ‖Kψ − μψ‖/μ‖ψ‖ over the fitted images, each with its own kernel. Seconds are those of \
-         finding the functions; the methods on CNN-GP share the time for the samples.",
+        "Residual: mean over the pairs of ‖Kψ − μψ‖/μ‖ψ‖ on the fitted images, each method with its own kernel. Seconds do not \
+         include the time for the samples, which the methods on CNN-GP share.",
     )
 }
 
-const TRIED: [&str; 4] = ["network", "kept back, %", "multiply-adds", "trace captured"];
+const CANDIDATE_HEADINGS: [&str; 4] = ["network", "validation accuracy, %", "multiply-adds", "trace captured"];
 
-fn tried(candidates: &[Candidate]) -> Table {
+fn candidate_table(candidates: &[Candidate]) -> Table {
     let row = |c: &Candidate| {
         [c.net.clone(), percent(c.accuracy), text::grouped(c.multiply_adds), format!("{:.3}", c.captured)]
     };
-    candidates.iter().fold(Table::new(&TRIED), |table, c| table.row(&row(c))).highest(1)
+    candidates.iter().fold(Table::new(&CANDIDATE_HEADINGS), |table, c| table.row(&row(c))).highest(1)
 }
 
-fn said(found: &Found, verdict: &str) -> String {
+fn text_of(found: &Found, verdict: &str) -> String {
     format!("CNN-GP of {}\n{}\n{}\n", found.net, text::table(&HEADINGS, &cells(found)), sentence(verdict))
 }

@@ -1,4 +1,4 @@
-//! Eigenvalues fall with the dimension of the data, not of the space around it.
+//! Report: the decay of eigenvalues depends on the dimension of the data, not on that of the ambient space.
 
 use super::{Shown, command, indices, sentence};
 use crate::context::Context;
@@ -19,7 +19,7 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
         .lead(&sentence(&found.dimension_verdict))
         .section("Dimension")
         .text(&format!(
-            "{n} points uniform on cubes of dimension d, and on smooth sheets of dimension d in ten dimensions, under an RBF \
+            "{n} points, uniform on cubes of dimension d and on smooth sheets of dimension d in ten dimensions, with an RBF \
              of lengthscale 1. For such data the logarithm of the eigenvalues falls like the index to the power 1/d."
         ))
         .figure(&figure, "Spectra: a sheet (dashed) falls like the cube of its own dimension, not like the ten-dimensional cube.")
@@ -27,25 +27,25 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
         .table(decays(&found.dimensions))
         .section("Lengthscale")
         .text(&sentence(&found.lengthscale_verdict))
-        .figure(&lengthscales(&found.lengthscales), "Wider kernels have fewer eigenvalues that count.")
+        .figure(&lengthscales(&found.lengthscales), "Wider kernels have fewer large eigenvalues.")
         .section("Polynomial kernels")
-        .text("A polynomial kernel of degree p in d dimensions has rank C(d+p, p): its spectrum does not fall, it ends.")
+        .text("A polynomial kernel of degree p in d dimensions has finite rank C(d+p, p).")
         .table(ranks(&found.ranks))
         .command(&command("eigenvalue-decay", context, quick));
-    Ok(Shown { figure, report, text: said(&found), numbers: json!(found) })
+    Ok(Shown { figure, report, text: text_of(&found), numbers: json!(found) })
 }
 
-fn said(found: &eigenvalue_decay::Report) -> String {
+fn text_of(found: &eigenvalue_decay::Report) -> String {
     let each = |s: &Series| format!("{}: {}\n", s.name, s.verdict);
-    let mut said: String = found.dimensions.iter().map(each).collect();
-    said += &format!("\n{}\n{}\n\n", sentence(&found.dimension_verdict), sentence(&found.lengthscale_verdict));
-    said + &found.ranks.iter().map(|r| format!("{}\n", sentence(&r.verdict))).collect::<String>()
+    let mut text: String = found.dimensions.iter().map(each).collect();
+    text += &format!("\n{}\n{}\n\n", sentence(&found.dimension_verdict), sentence(&found.lengthscale_verdict));
+    text + &found.ranks.iter().map(|r| format!("{}\n", sentence(&r.verdict))).collect::<String>()
 }
 
 fn spectra(all: &[Series]) -> String {
     let mut plot = Plot::new("Eigenvalues of an RBF on data of dimension d").x_log("index j").y_log("eigenvalue μ_j");
     for s in all {
-        // Cube and sheet of one dimension share a colour.
+        // Cube and sheet of the same dimension have the same colour.
         plot = plot.line(&s.name, &indices(s.eigenvalues.len()), &s.eigenvalues).colour(s.intrinsic.min(4) - 1);
         if s.intrinsic < s.ambient {
             plot = plot.dashed();
@@ -55,18 +55,18 @@ fn spectra(all: &[Series]) -> String {
 }
 
 fn lines(all: &[Series]) -> String {
-    let mut grid = Grid::new("Straight in the right power of the index", 3).panel_size(210.0, 170.0);
+    let mut grid = Grid::new("Straight lines against the index to the power 1/d", 3).panel_size(210.0, 170.0);
     for s in all.iter().filter(|s| s.intrinsic < s.ambient) {
         let power = |j: &f64| j.powf(1.0 / s.intrinsic as f64);
         let xs: Vec<f64> = indices(s.line.count).iter().map(power).collect();
         let fitted: Vec<f64> = xs.iter().map(|x| (s.line.intercept - s.line.rate * x).exp()).collect();
-        let told = &s.eigenvalues[..s.line.count.min(s.eigenvalues.len())];
+        let fitted_values = &s.eigenvalues[..s.line.count.min(s.eigenvalues.len())];
         let label = if s.intrinsic == 1 { "j".into() } else { format!("j^{{1/{}}}", s.intrinsic) };
         grid = grid.panel(
             Plot::new(format!("sheet, d = {}", s.intrinsic))
                 .x(label)
                 .y_log("μ_j")
-                .scatter("eigenvalues", &xs, told)
+                .scatter("eigenvalues", &xs, fitted_values)
                 .line("fitted line", &xs, &fitted),
         );
     }

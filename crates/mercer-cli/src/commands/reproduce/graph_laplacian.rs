@@ -1,4 +1,4 @@
-//! Neural eigenfunctions of a neighbour graph.
+//! Report: neural eigenfunctions of a neighbour graph.
 
 use super::{Shown, command, indices};
 use crate::context::Context;
@@ -48,7 +48,10 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     );
     let report = Report::new("Eigenfunctions of a graph")
         .lead(&setting)
-        .figure(&figure, "Rayleigh–Ritz comes from above: networks are smoother than the graph.")
+        .figure(
+            &figure,
+            "Rayleigh–Ritz eigenvalues are upper bounds: networks are smoother than the eigenfunctions of the graph.",
+        )
         .table(table)
         .command(&command("graph-laplacian", context, quick));
     let text = format!("{setting}\n{}", text::table(&headings, &rows));

@@ -6,54 +6,53 @@ use crate::text;
 use mercer::Result;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Grid, Plot};
-use mercer_lab::inference_cost::{self, Plan, Point};
+use mercer_lab::inference_cost::{self, Config, Point};
 use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
-    let plan = if quick { Plan::quick(context.seed) } else { Plan::full(context.seed) };
+    let config = if quick { Config::quick(context.seed) } else { Config::full(context.seed) };
     let bar = context.bar();
-    let found = inference_cost::run(&plan, &context.fit(&bar))?;
+    let found = inference_cost::run(&config, &context.fit(&bar))?;
     drop(bar);
     let figure = curves(&found);
-    let report = Report::new("Where training earns its keep")
+    let report = Report::new("When training pays off")
         .lead(&sentence(&found.verdict))
         .section("What was run")
-        .text(&words(&found))
+        .text(&description(&found))
         .section("Curves")
         .figure(
             &figure,
-            "Left: mean over the pairs of the residual ‖Kψ − μψ‖/μ‖ψ‖ on points that no method has seen, at most one each. Right: \
-             share of the kernel's trace that the functions capture there; the line is what the exact functions of all fitted \
-             points capture.",
+            "Left: mean over the pairs of min(1, ‖Kψ − μψ‖/μ‖ψ‖) on held-out points. Right: share of the kernel's trace that the \
+             functions capture on these points; the line shows the share of the exact functions of the fitted points.",
         )
         .table(table(&found))
         .command(&command("inference-cost", context, quick));
-    Ok(Shown { figure, report, text: said(&found), numbers: json!(found) })
+    Ok(Shown { figure, report, text: text_of(&found), numbers: json!(found) })
 }
 
-fn words(found: &inference_cost::Report) -> String {
-    let plan = &found.plan;
+fn description(found: &inference_cost::Report) -> String {
+    let config = &found.config;
     format!(
         "The {} leading pairs of {} on {} ({} points of {} columns, {} more held out). The cost of a new point is counted in \
          multiply-adds of matrix products: m(d+k) for m landmarks, M(d+2k) for M random frequencies, dh + h² + hk for a network \
-         with two hidden layers of h half sines, half cosines and a last layer of k. At each cost every method is as large as \
-         it may be. Ritz solves the last layer, on random hidden layers or on hidden layers trained for {} steps on batches of {} \
-         to capture more of the trace; NeuralEF trains all layers, with a trunk that the functions share, and ends in \
-         Rayleigh–Ritz. Landmarks are chosen by k-means++. The exact functions, with every point a landmark, cost {} \
+         with two hidden layers of h units (half sines, half cosines) and a last layer of k. At each cost every method is as large \
+         as the cost allows. Ritz solves the last layer, on random hidden layers or on hidden layers trained for {} steps on batches \
+         of {} to capture more of the trace; NeuralEF trains all layers, with a trunk shared by the functions, and ends with \
+         Rayleigh–Ritz. Landmarks are chosen by k-means++. The exact functions, with all points as landmarks, cost {} \
          multiply-adds.",
-        plan.k,
+        config.k,
         found.kernel,
-        plan.data,
-        text::grouped(plan.n),
+        config.data,
+        text::grouped(config.n),
         found.d,
-        text::grouped(plan.held_out),
-        text::grouped(plan.steps as usize),
-        plan.batch,
+        text::grouped(config.held_out),
+        text::grouped(config.steps as usize),
+        config.batch,
         text::grouped(found.exact_multiply_adds),
     )
 }
 
-/// The methods in the order of the points, each once.
+/// The names of the methods, each once, in the order of the points.
 fn methods(found: &inference_cost::Report) -> Vec<&'static str> {
     let mut names = vec![];
     for point in found.points.iter().flatten() {
@@ -79,9 +78,9 @@ fn curves(found: &inference_cost::Report) -> String {
             captured = captured.dashed();
         }
     }
-    let ends = [found.plan.budgets[0] as f64, found.plan.budgets[found.plan.budgets.len() - 1] as f64];
+    let ends = [found.config.budgets[0] as f64, found.config.budgets[found.config.budgets.len() - 1] as f64];
     captured = captured.line("exact", &ends, &[found.exact_captured; 2]).colour(6);
-    let title = format!("{} on {}: trained (solid) and untrained (dashed)", found.plan.kernel, found.plan.data);
+    let title = format!("{} on {}: trained (solid) and untrained (dashed)", found.config.kernel, found.config.data);
     Grid::new(title, 2).panel_size(330.0, 260.0).panel(residual).panel(captured).svg()
 }
 
@@ -99,7 +98,7 @@ fn rows(found: &inference_cost::Report) -> Vec<Vec<String>> {
             format!("{:.2}", p.seconds),
         ]
     };
-    let budgets = found.plan.budgets.iter().zip(&found.points);
+    let budgets = found.config.budgets.iter().zip(&found.points);
     budgets.flat_map(|(budget, points)| points.iter().map(|p| row(*budget, p))).collect()
 }
 
@@ -111,6 +110,6 @@ fn table(found: &inference_cost::Report) -> Table {
     ))
 }
 
-fn said(found: &inference_cost::Report) -> String {
+fn text_of(found: &inference_cost::Report) -> String {
     format!("{}\n{}\n", text::table(&HEADINGS, &rows(found)), sentence(&found.verdict))
 }

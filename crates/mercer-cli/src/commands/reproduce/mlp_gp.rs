@@ -1,4 +1,4 @@
-//! The Gaussian process of a fully connected network, by NeuralEF and exactly.
+//! Report: the Gaussian process of a fully connected network, by NeuralEF and exactly.
 
 use super::{Shown, command, sentence};
 use crate::context::Context;
@@ -6,30 +6,31 @@ use crate::text;
 use mercer::Result;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Grid, Plot};
-use mercer_lab::mlp_gp::{self, Case, Plan};
+use mercer_lab::mlp_gp::{self, Case, Config};
 use ndarray::Array2;
 use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
-    let plan = if quick { Plan::quick(context.seed) } else { Plan::full(context.seed) };
+    let config = if quick { Config::quick(context.seed) } else { Config::full(context.seed) };
     let bar = context.bar();
-    let cases = mlp_gp::run(&plan, &context.fit(&bar))?;
+    let cases = mlp_gp::run(&config, &context.fit(&bar))?;
     drop(bar);
     let verdict = mlp_gp::verdict(&cases);
-    let figure = maps(&cases, plan.side);
+    let figure = maps(&cases, config.side);
     let mut report = Report::new("The Gaussian process of a network, in the plane")
         .lead(&sentence(&verdict))
         .section("What was run")
-        .text(&setting(&plan, &cases))
+        .text(&setting(&config, &cases))
         .section("The functions over the plane")
-        .figure(&figure, "NeuralEF's functions above, the exact ones below, blue negative, red positive; dots are some of the new points. NeuralEF sees the ring or the moons only: away from them its networks go their own way.")
+        .figure(&figure, "NeuralEF's functions above, the exact ones below; blue is negative, red positive; dots are some of the new points. NeuralEF is trained on the circles or the moons only, so away from them its networks are arbitrary.")
         .section("At new points")
-        .figure(&points(&cases), "The same functions at points that neither has seen: NeuralEF above, exact below.")
-        .figure(&projections(&cases), "The points in the coordinates that the functions give them, coloured by class.");
+        .figure(&points(&cases), "The same functions at new points: NeuralEF above, exact below.")
+        .figure(&projections(&cases), "The points in the coordinates of the functions, coloured by class.");
     for case in &cases {
         report = report.section(case.name).table(table(case)).text(&format!(
-            "The {} pairs hold {} of the kernel's trace. The least cosine between the spans of all {} functions, blind to a \
-             rotation among functions of nearly equal eigenvalue, is {:.4}. NeuralEF took {}, its finish included.",
+            "The {} pairs hold {} of the kernel's trace. The smallest cosine between the spans of all {} functions, which does not \
+             depend on rotations among functions of nearly equal eigenvalue, is {:.4}. NeuralEF took {}, with its final \
+             Rayleigh–Ritz step.",
             case.exact.len(),
             text::percent(case.captured),
             case.exact.len(),
@@ -38,28 +39,28 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
         ));
     }
     report = report.command(&command("mlp-gp", context, quick));
-    let numbers = json!({ "plan": plan, "cases": cases, "verdict": verdict });
-    Ok(Shown { figure, report, text: said(&cases, &verdict), numbers })
+    let numbers = json!({ "plan": config, "cases": cases, "verdict": verdict });
+    Ok(Shown { figure, report, text: text_of(&cases, &verdict), numbers })
 }
 
-fn setting(plan: &Plan, cases: &[Case]) -> String {
+fn setting(config: &Config, cases: &[Case]) -> String {
     let nets: Vec<String> = cases.iter().map(|c| format!("{} with {}", c.name, c.net)).collect();
     format!(
-        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of a network whose weights are drawn, by {} networks: {}. {} points are fitted. \
-         NeuralEF trains {} networks for {} steps on batches of {} and ends in Rayleigh–Ritz; exact is the eigendecomposition of \
-         the same kernel over the same points. At {} new points and over the plane, NeuralEF's functions are its networks, and \
-         the exact ones are (1/nμ) Σ κ(x,xᵢ) ψ(xᵢ), from the same drawn networks there.",
-        text::grouped(plan.samples),
+        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of a network with random weights, sampled by {} networks: {}. {} points are fitted. \
+         NeuralEF trains {} networks for {} steps on batches of {} and ends with Rayleigh–Ritz; exact is the eigendecomposition of \
+         the same kernel on the same points. At {} new points and over the plane, NeuralEF's functions are its networks, and the \
+         exact ones are (1/nμ) Σ κ(x,xᵢ) ψ(xᵢ), with the same random networks.",
+        text::grouped(config.samples),
         nets.join("; "),
-        text::grouped(plan.n),
-        plan.k,
-        text::grouped(plan.steps as usize),
-        plan.batch,
-        text::grouped(plan.n),
+        text::grouped(config.n),
+        config.k,
+        text::grouped(config.steps as usize),
+        config.batch,
+        text::grouped(config.n),
     )
 }
 
-/// The two rows of every case: a name, its functions over the plane, and at the new points.
+/// The two rows of a case: a name, the functions over the plane, and at the new points.
 fn rows(case: &Case) -> [(&'static str, &Array2<f64>, &Array2<f64>); 2] {
     [("NeuralEF", &case.neural_map, &case.neural_functions), ("exact", &case.exact_map, &case.exact_functions)]
 }
@@ -68,7 +69,7 @@ fn maps(cases: &[Case], side: usize) -> String {
     let k = cases.first().map_or(1, |c| c.exact.len());
     let mut grid = Grid::new("Eigenfunctions of the networks' Gaussian process", k).panel_size(210.0, 160.0);
     for case in cases {
-        // Their classes alternate.
+        // The first points show both classes, which alternate.
         let [xs, ys] = [0, 1].map(|axis| case.x.column(axis).iter().copied().take(SHOWN).collect::<Vec<f64>>());
         for (name, map, _) in rows(case) {
             for j in 0..k {
@@ -83,8 +84,9 @@ fn maps(cases: &[Case], side: usize) -> String {
     grid.svg()
 }
 
-/// The colour of the points on the maps, and how many are shown.
+/// The colour of the points on the maps.
 const LAST: usize = 6;
+/// Number of points on the maps.
 const SHOWN: usize = 120;
 
 fn points(cases: &[Case]) -> String {
@@ -150,13 +152,13 @@ fn cells(case: &Case) -> Vec<Vec<String>> {
 fn table(case: &Case) -> Table {
     let table = cells(case).iter().fold(Table::new(&HEADINGS), |table, row| table.row(row));
     table.caption(format!(
-        "{}: eigenvalues of the kernel over the points, and how well NeuralEF's functions agree with the exact ones. Raw are \
-         the moving averages of the training itself; the closed form is the kernel of infinitely many, infinitely wide networks.",
+        "{}: eigenvalues of the kernel on the points, and agreement of NeuralEF's functions with the exact ones. Raw eigenvalues \
+         are the moving averages of training; the closed form is the kernel of infinitely many, infinitely wide networks.",
         case.name
     ))
 }
 
-fn said(cases: &[Case], verdict: &str) -> String {
+fn text_of(cases: &[Case], verdict: &str) -> String {
     let tables: String = cases
         .iter()
         .map(|case| format!("{}, {}\n{}\n", case.name, case.net, text::table(&HEADINGS, &cells(case))))

@@ -1,4 +1,4 @@
-//! `mercer reproduce`: an experiment of the theory, with its figures.
+//! `mercer reproduce`: runs an experiment and writes its figures.
 
 mod bound_states;
 mod classic_kernels;
@@ -20,7 +20,7 @@ use options::Options;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Run an experiment of the theory, and write its figure and report
+/// Run an experiment, and write its figure and report
 #[derive(Args)]
 pub struct Reproduce {
     /// The experiment
@@ -39,17 +39,17 @@ pub struct Reproduce {
     options: Options,
 }
 
-/// An experiment, as the program offers it.
+/// An experiment of the command line.
 struct Entry {
     name: &'static str,
     help: &'static str,
-    /// The options that it has a use for.
+    /// Names of the options that it takes.
     options: &'static [&'static str],
-    /// Given the context, whether the smaller run is wanted, and options.
+    /// Runs it with the context, whether the run is quick, and the options.
     run: fn(&Context, bool, &Options) -> Result<Shown>,
 }
 
-/// What an experiment shows: one figure that says it all, the whole report, and what it found in numbers and words.
+/// The output of an experiment: its main figure, the report, and the results as JSON and as text.
 struct Shown {
     figure: String,
     report: Report,
@@ -57,59 +57,59 @@ struct Shown {
     text: String,
 }
 
-/// Every experiment there is.
+/// All experiments.
 const EXPERIMENTS: &[Entry] = &[
     Entry {
         name: "classic-kernels",
-        help: "a polynomial and an RBF on the line by every method: who finds the spectrum, and does training help?",
+        help: "a polynomial and an RBF on the line by all methods: which find the spectrum, and does training help?",
         options: &[],
         run: |context, quick, _| classic_kernels::run(context, quick),
     },
     Entry {
         name: "eigenvalue-decay",
-        help: "eigenvalues fall with the dimension of the data, not of the space around it",
+        help: "the decay of eigenvalues depends on the dimension of the data, not of the ambient space",
         options: &[],
         run: |context, quick, _| eigenvalue_decay::run(context, quick),
     },
     Entry {
         name: "oscillator",
-        help: "energies of the harmonic oscillator in the plane by every neural method, beside the exact ones",
+        help: "energies of the harmonic oscillator in the plane by all neural methods, and the exact ones",
         options: &[],
         run: |context, quick, _| bound_states::oscillator(context, quick),
     },
     Entry {
         name: "hydrogen",
-        help: "energies of hydrogen in the plane by every neural method, beside the exact ones",
+        help: "energies of hydrogen in the plane by all neural methods, and the exact ones",
         options: &[],
         run: |context, quick, _| bound_states::hydrogen(context, quick),
     },
     Entry {
         name: "graph-laplacian",
-        help: "the smallest eigenvalues of a neighbour graph by every neural method, beside those of the dense matrix",
+        help: "the smallest eigenvalues of a neighbour graph by all neural methods, and those of the dense matrix",
         options: &[],
         run: |context, quick, _| graph_laplacian::run(context, quick),
     },
     Entry {
         name: "inference-cost",
-        help: "trained networks, random features and landmarks of equal cost for a new point: does training earn its keep?",
+        help: "trained networks, random features and landmarks of equal inference cost: does training pay off?",
         options: &[],
         run: |context, quick, _| inference_cost::run(context, quick),
     },
     Entry {
         name: "mlp-gp",
-        help: "the Gaussian process of a network in the plane: its first functions by NeuralEF beside the exact ones",
+        help: "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
         options: &[],
         run: |context, quick, _| mlp_gp::run(context, quick),
     },
     Entry {
         name: "cnn-gp",
-        help: "the Gaussian process of a convolutional network on MNIST: digits told apart by its first ten functions",
+        help: "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
         options: &["train", "test", "steps"],
         run: cnn_gp::run,
     },
     Entry {
         name: "ntk",
-        help: "the empirical NTK of a network on airplanes and automobiles: ten functions by NeuralEF, ten random features, the truth",
+        help: "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
         options: &["net", "train", "test", "directions"],
         run: ntk::run,
     },
@@ -120,19 +120,19 @@ fn by_name() -> impl TypedValueParser<Value = &'static Entry> {
         .map(|name| EXPERIMENTS.iter().find(|e| e.name == name).expect("one of the possible values"))
 }
 
-/// A verdict as a sentence.
+/// A verdict as a sentence with a capital letter and a full stop.
 fn sentence(verdict: &str) -> String {
     let mut letters = verdict.chars();
     let first = letters.next().map(|c| c.to_uppercase().collect::<String>()).unwrap_or_default();
     format!("{first}{}.", letters.as_str())
 }
 
-/// The command that makes a report again.
+/// The command that reproduces a report.
 fn command(experiment: &str, context: &Context, quick: bool) -> String {
     format!("mercer reproduce {experiment}{} --seed {}", if quick { " --quick" } else { "" }, context.seed)
 }
 
-/// `1, …, n`
+/// `1, …, n`.
 fn indices(n: usize) -> Vec<f64> {
     (1..=n).map(|j| j as f64).collect()
 }

@@ -1,4 +1,4 @@
-//! The empirical NTK of a network on two classes of CIFAR-10: by NeuralEF, by random features, and as it is.
+//! Report: the empirical NTK of a network on two classes of CIFAR-10, by NeuralEF, by random features, and exactly.
 
 use super::{Options, Shown, command, indices, sentence};
 use crate::context::Context;
@@ -6,96 +6,96 @@ use crate::text;
 use mercer::Result;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Grid, Plot};
-use mercer_lab::network_ntk::{self, Found, Plan};
+use mercer_lab::network_ntk::{self, Config, Found};
 use ndarray::Array2;
 use serde_json::json;
 
-fn plan(options: &Options, seed: u64, quick: bool) -> Plan {
-    let plan = if quick { Plan::quick(seed) } else { Plan::full(seed) };
-    Plan {
+fn config(options: &Options, seed: u64, quick: bool) -> Config {
+    let config = if quick { Config::quick(seed) } else { Config::full(seed) };
+    Config {
         file: options.net.clone(),
-        train: options.train.unwrap_or(plan.train),
-        test: options.test.unwrap_or(plan.test),
-        directions: options.directions.unwrap_or(plan.directions),
-        ..plan
+        train: options.train.unwrap_or(config.train),
+        test: options.test.unwrap_or(config.test),
+        directions: options.directions.unwrap_or(config.directions),
+        ..config
     }
 }
 
 pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
-    let plan = plan(options, context.seed, quick);
+    let config = config(options, context.seed, quick);
     let bar = context.bar();
-    let found = network_ntk::run(&plan, &context.fit(&bar))?;
+    let found = network_ntk::run(&config, &context.fit(&bar))?;
     drop(bar);
-    let verdict = network_ntk::verdict(&plan, &found);
-    let figure = matrices(&plan, &found);
+    let verdict = network_ntk::verdict(&config, &found);
+    let figure = matrices(&config, &found);
     let report = Report::new("The empirical NTK of a trained network")
         .lead(&sentence(&verdict))
         .section("What was run")
-        .text(&setting(&plan, &found))
+        .text(&setting(&config, &found))
         .section("The kernel at test images")
         .figure(
             &figure,
-            "The kernel of test images, the airplanes first, then the automobiles; one scale of colours, blue negative, red \
+            "The kernel at test images, first airplanes, then automobiles. All panels have one colour scale; blue is negative, red \
              positive.",
         )
-        .table(table(&plan, &found))
+        .table(table(&config, &found))
         .section("The spectrum")
         .figure(&spectrum(&found), "Eigenvalues of the sampled kernel over the training images.")
         .text(&format!(
             "The {} pairs hold {} of the sampled kernel's trace.",
-            plan.k,
+            config.k,
             text::percent(found.captured)
         ))
         .command(&format!("{}{}", command("ntk", context, quick), options.written()));
-    let numbers = json!({ "plan": plan, "found": found, "verdict": verdict });
-    let said = format!(
-        "{}, {} parameters, right at {} of the test images\n{}\n{}\n",
+    let numbers = json!({ "plan": config, "found": found, "verdict": verdict });
+    let text = format!(
+        "{}, {} parameters, test accuracy {}\n{}\n{}\n",
         found.net,
         text::grouped(found.parameters),
         text::percent(found.accuracy),
         text::table(&HEADINGS, &cells(&found)),
         sentence(&verdict)
     );
-    Ok(Shown { figure, report, text: said, numbers })
+    Ok(Shown { figure, report, text, numbers })
 }
 
-fn setting(plan: &Plan, found: &Found) -> String {
-    let origin = match &plan.file {
+fn setting(config: &Config, found: &Found) -> String {
+    let origin = match &config.file {
         Some(file) => format!("The network comes from {}", file.display()),
         None => format!(
             "The network was trained here on {} images for {} epochs",
-            text::grouped(plan.learnt.max(plan.train)),
-            plan.epochs
+            text::grouped(config.learnt.max(config.train)),
+            config.epochs
         ),
     };
     let [network, truth, directions, neural] = found.seconds.map(text::seconds);
     format!(
-        "{origin}: {}, {} parameters; batch norms are folded into the weights. Its output is taken to be g = logit(automobile) − \
+        "{origin}: {}, {} parameters; batch norms are folded into the weights. The output is g = logit(automobile) − \
          logit(airplane), which has the right sign at {} of the test images, and the kernel is Θ(x,x') = ∂g(x)·∂g(x') over all \
-         parameters. The truth at {} test images is Θ itself, by each layer's structured derivatives. The sampled kernel FᵀF/S of \
-         {} training images comes from derivatives, exact ones, along S = {} directions of random signs. NeuralEF trains {} networks \
-         ({}) on it for {} steps with batches of {} images and ends in Rayleigh–Ritz; its kernel at new images is Σ μ ψ(x)ψ(x'). Exact \
-         are the top {} pairs of the same sampled kernel by Krylov iteration, carried to new images by the same directions there; \
-         Nyström has {} training images as landmarks and Θ itself. It took {network} to get the data and the network, {truth} for \
-         the truth, {directions} for the directions and {neural} for NeuralEF.",
+         parameters. The reference at {} test images is Θ itself, by the structured derivatives of each layer. The sampled kernel \
+         FᵀF/S of {} training images comes from exact derivatives along S = {} directions of random signs. NeuralEF trains {} networks \
+         ({}) on it for {} steps with batches of {} images and ends with Rayleigh–Ritz; its kernel at new images is Σ μ ψ(x)ψ(x'). \
+         The exact top {} pairs of the same sampled kernel come from Krylov iteration and are extended to new images by derivatives \
+         along the same directions. Nyström uses {} training images as landmarks and Θ itself. The data and the network took \
+         {network}, the reference {truth}, the directions {directions} and NeuralEF {neural}.",
         found.net,
         text::grouped(found.parameters),
         text::percent(found.accuracy),
-        text::grouped(plan.test),
-        text::grouped(plan.train),
-        text::grouped(plan.directions),
-        plan.k,
-        plan.functions,
-        text::grouped(plan.steps as usize),
-        plan.batch,
-        plan.k,
-        plan.k,
+        text::grouped(config.test),
+        text::grouped(config.train),
+        text::grouped(config.directions),
+        config.k,
+        config.functions,
+        text::grouped(config.steps as usize),
+        config.batch,
+        config.k,
+        config.k,
     )
 }
 
-/// The three kernels on one scale: the 99th percentile of the truth's absolute values, so that a few large ones do not drown
-/// the rest.
-fn matrices(plan: &Plan, found: &Found) -> String {
+/// The three kernels on one colour scale: the 99th percentile of the absolute values of the reference, so that a few large
+/// values do not hide the others.
+fn matrices(config: &Config, found: &Found) -> String {
     let mut sizes: Vec<f64> = found.truth.iter().map(|v| v.abs()).collect();
     sizes.sort_by(f64::total_cmp);
     let scale = sizes[(sizes.len() - 1) * 99 / 100];
@@ -106,9 +106,9 @@ fn matrices(plan: &Plan, found: &Found) -> String {
     let row = |i: usize| found.rows[i].error;
     Grid::new("The empirical NTK at test images, airplanes first", 3)
         .panel_size(260.0, 260.0)
-        .panel(panel("the truth".into(), &found.truth, ""))
-        .panel(panel(format!("NeuralEF, k = {}: error {:.3}", plan.k, row(0)), &found.by_functions, ""))
-        .panel(panel(format!("random features, S = {}: error {:.3}", plan.k, row(1)), &found.by_features, "Θ"))
+        .panel(panel("exact".into(), &found.truth, ""))
+        .panel(panel(format!("NeuralEF, k = {}: error {:.3}", config.k, row(0)), &found.by_functions, ""))
+        .panel(panel(format!("random features, S = {}: error {:.3}", config.k, row(1)), &found.by_features, "Θ"))
         .svg()
 }
 
@@ -141,11 +141,11 @@ fn cells(found: &Found) -> Vec<Vec<String>> {
     found.rows.iter().map(row).collect()
 }
 
-fn table(plan: &Plan, found: &Found) -> Table {
+fn table(config: &Config, found: &Found) -> Table {
     let table = cells(found).iter().fold(Table::new(&HEADINGS), |table, row| table.row(row));
     table.caption(format!(
-        "Relative Frobenius errors at the {} test images, and what the features of a new image cost. A pass along a direction, \
-         like a backward pass, takes the products of a forward pass twice.",
-        text::grouped(plan.test)
+        "Relative Frobenius errors at the {} test images, and the cost of the features of a new image. A derivative along a \
+         direction costs two forward passes, and so does a backward pass.",
+        text::grouped(config.test)
     ))
 }

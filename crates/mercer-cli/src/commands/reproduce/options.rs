@@ -1,10 +1,10 @@
-//! Options that some experiments have a use for.
+//! Options of some experiments.
 
 use clap::Args;
 use mercer::{Error, Result};
 use std::path::PathBuf;
 
-/// Sizes and means of single experiments.
+/// Options that only some experiments take.
 #[derive(Args, Default)]
 pub struct Options {
     /// ntk: the network, a file that `mercer train` wrote [default: a small one is trained on the two classes]
@@ -19,17 +19,17 @@ pub struct Options {
     #[arg(long, value_name = "M")]
     pub test: Option<usize>,
 
-    /// cnn-gp: steps of NeuralEF; published are 20000, on --train 60000
+    /// cnn-gp: training steps of NeuralEF; the published experiment has 20000, with --train 60000
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
 
-    /// ntk: random directions
+    /// ntk: number of random directions
     #[arg(long, value_name = "S")]
     pub directions: Option<usize>,
 }
 
 impl Options {
-    /// The names and values that were given.
+    /// The names and values of the options that were given.
     fn given(&self) -> Vec<(&'static str, String)> {
         let numbers = [
             ("train", self.train),
@@ -42,17 +42,15 @@ impl Options {
         net.into_iter().chain(numbers).collect()
     }
 
-    /// The options that were given, as they are written.
+    /// The options that were given, as on the command line.
     pub fn written(&self) -> String {
         self.given().into_iter().map(|(name, value)| format!(" --{name} {value}")).collect()
     }
 
-    /// Refuses what an experiment has no use for; it has one for the options `known`.
+    /// An error if an option was given that is not one of the `known` options of the experiment.
     pub fn check(&self, experiment: &str, known: &[&str]) -> Result<()> {
         match self.given().into_iter().find(|(name, _)| !known.contains(name)) {
-            Some((name, _)) => {
-                Err(Error::input(format!("`mercer reproduce {experiment}` has no use for --{name}; leave it out")))
-            }
+            Some((name, _)) => Err(Error::input(format!("`mercer reproduce {experiment}` does not take --{name}"))),
             None => Ok(()),
         }
     }

@@ -7,10 +7,10 @@ use crate::compute::Math;
 use cudarc::cublas::{result, sys};
 use std::ffi::c_void;
 
-/// cuBLAS on the computing stream, started at the first product.
+/// cuBLAS on the compute stream, created by the first product.
 pub struct Blas {
     handle: sys::cublasHandle_t,
-    /// Its own memory, so that products can be recorded into a graph.
+    /// cuBLAS's workspace. It is ours, because recording products into a graph requires that.
     workspace: Option<Buffer>,
 }
 
@@ -18,16 +18,17 @@ const WORKSPACE: usize = 32 << 20;
 const F32: sys::cudaDataType_t = sys::cudaDataType_t::CUDA_R_32F;
 
 impl Blas {
-    pub fn none() -> Blas {
+    pub fn new() -> Blas {
         Blas { handle: std::ptr::null_mut(), workspace: None }
     }
 
-    /// The handle, started if need be.
-    fn started(&mut self, gpu: &'static Gpu) -> crate::Result<sys::cublasHandle_t> {
+    /// The handle; the first call creates it.
+    fn handle(&mut self, gpu: &'static Gpu) -> crate::Result<sys::cublasHandle_t> {
         if self.workspace.is_none() {
             let workspace =
                 gpu.allocate(WORKSPACE, &|| "cuBLAS's workspace".into(), "close other programs on the device")?;
-            let failed = |e: result::CublasError| crate::Error::Device(format!("cuBLAS does not start: {:?}", e.0));
+            let failed =
+                |e: result::CublasError| crate::Error::Device(format!("cuBLAS cannot be initialized: {:?}", e.0));
             self.handle = result::create_handle().map_err(failed)?;
             // SAFETY: the handle was just created; stream and workspace live as long as it does.
             unsafe {
@@ -47,14 +48,14 @@ pub enum Transposed {
     Yes,
 }
 
-/// A row-major matrix of a stack in device memory, as it is stored.
+/// A stack of row-major matrices in device memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
-    /// Address of its first element.
+    /// Address of the first element.
     pub pointer: u64,
     /// Elements from one row to the next.
     pub row_stride: usize,
-    /// Elements from one matrix of the stack to the next; zero for a shared one.
+    /// Elements from one matrix of the stack to the next; zero if all share one matrix.
     pub stride: usize,
     pub transposed: Transposed,
 }
@@ -69,10 +70,10 @@ impl Matrix {
 }
 
 impl Gpu {
-    /// `C_j ← α A_j B_j + β C_j`, `A` `[m, p]`, `B` `[p, n]`, `C` `[m, n]`, for `count` matrices in f32 (or TF32, bf16 where
-    /// [`Gpu::math`] says so).
+    /// `C_j ← α A_j B_j + β C_j`, `A` `[m, p]`, `B` `[p, n]`, `C` `[m, n]`, for `count` matrices, in f32 with factors rounded
+    /// as [`Gpu::math`] says.
     #[allow(clippy::too_many_arguments)]
-    pub fn gemm_f32(
+    pub(crate) fn gemm_f32(
         &'static self,
         [m, p, n]: [usize; 3],
         count: usize,
@@ -92,7 +93,8 @@ impl Gpu {
         self.gemm([m, p, n], count, scalars, [a, b, c], [F32, F32], compute);
     }
 
-    /// The same with factors rounded to bf16 beforehand: cuBLAS's own way of doing that rounds to TF32 on a device that has it.
+    /// [`Gpu::gemm_f32`] with copies of the factors in bf16. cuBLAS's own bf16 mode is not used, because it computes in TF32
+    /// on devices that have it.
     fn gemm_bf16(
         &'static self,
         [m, p, n]: [usize; 3],
@@ -107,21 +109,29 @@ impl Gpu {
         self.gemm([m, p, n], count, scalars, [a, b, c], [sys::cudaDataType_t::CUDA_R_16BF, F32], compute);
     }
 
-    /// The factor `[rows, cols]` (a stack of `count`) in bf16, one after the other, and the memory that holds it.
+    /// A bf16 copy of `count` factors `[rows, cols]`, and the memory that holds it.
     fn rounded(&'static self, x: Matrix, [rows, cols]: [usize; 2], count: usize) -> Option<(Buffer, Matrix)> {
         let stored = if x.transposed == Transposed::Yes { [cols, rows] } else { [rows, cols] };
         let size = stored[0].saturating_sub(1) * x.row_stride + stored[1];
         let matrices = if x.stride == 0 { 1 } else { count };
-        // Matrices start at even places: tensor cores read 16 bytes at a time.
+        // Matrices start at multiples of 16 bytes, which tensor cores need.
         let stride = size.next_multiple_of(8);
         let buffer = scratch(self, 2 * matrices * stride)?;
         to_bf16(self, [matrices, size], x, buffer.pointer(), stride);
-        let moved = Matrix { pointer: buffer.pointer(), stride: if x.stride == 0 { 0 } else { stride }, ..x };
-        Some((buffer, moved))
+        let copy = Matrix { pointer: buffer.pointer(), stride: if x.stride == 0 { 0 } else { stride }, ..x };
+        Some((buffer, copy))
     }
 
-    /// The same for one matrix in f64.
-    pub fn gemm_f64(&'static self, [m, p, n]: [usize; 3], alpha: f64, a: Matrix, b: Matrix, beta: f64, c: Matrix) {
+    /// `C ← α A B + β C`, `A` `[m, p]`, `B` `[p, n]`, `C` `[m, n]`, in f64.
+    pub(crate) fn gemm_f64(
+        &'static self,
+        [m, p, n]: [usize; 3],
+        alpha: f64,
+        a: Matrix,
+        b: Matrix,
+        beta: f64,
+        c: Matrix,
+    ) {
         let scalars = [(&raw const alpha).cast(), (&raw const beta).cast()];
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_64F;
         let kind = sys::cudaDataType_t::CUDA_R_64F;
@@ -141,13 +151,13 @@ impl Gpu {
             return;
         }
         let mut blas = lock(&self.blas);
-        let handle = match blas.started(self) {
+        let handle = match blas.handle(self) {
             Ok(handle) => handle,
             Err(error) => return self.fail(error.to_string()),
         };
         self.bind();
-        // cuBLAS reads columns where we have rows: it sees Aᵀ, Bᵀ, and is asked for Cᵀ = Bᵀ Aᵀ.
-        // SAFETY: the matrices lie within their buffers, which is the caller's promise.
+        // cuBLAS is column-major and sees the transposes of our matrices, so we ask it for Cᵀ = Bᵀ Aᵀ.
+        // SAFETY: the caller promises that the matrices lie within their buffers.
         let queued = unsafe {
             result::gemm_strided_batched_ex(
                 handle,

@@ -1,4 +1,4 @@
-//! The CUDA arms of convolutions: by cuDNN, or by matrices of patches and cuBLAS where cuDNN is missing or will not.
+//! Convolutions on a GPU: by cuDNN, or by patch matrices and cuBLAS where cuDNN is missing or cannot compute them.
 
 use super::blas::{Matrix, Transposed};
 use super::dnn::Direction;
@@ -11,19 +11,19 @@ use crate::compute::Convolution;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
 
-/// Numbers that the patches of some images may be.
+/// Largest number of elements of a patch matrix.
 const PATCHES: usize = 16 << 20;
 
-/// Where matrix `j` of a stack lies.
+/// The address of matrix `j` of a stack.
 fn address(stack: Stack<'_>, j: usize) -> u64 {
     stack.tensor.address() + 4 * (stack.offset + j * stack.stride) as u64
 }
 
-/// `(address, copy)` of matrix `j`: of a copy at 16 bytes where the matrix itself, among other parameters, lies in between.
+/// The address of matrix `j`, or of a copy if that address is not a multiple of 16 bytes, and the copy.
 fn aligned(gpu: &'static Gpu, stack: Stack<'_>, j: usize) -> Option<(u64, Option<Buffer>)> {
-    let own = address(stack, j);
-    if own.is_multiple_of(16) {
-        return Some((own, None));
+    let address = address(stack, j);
+    if address.is_multiple_of(16) {
+        return Some((address, None));
     }
     let bytes = 4 * stack.rows * stack.cols;
     let mut copy = scratch(gpu, bytes)?;
@@ -31,7 +31,7 @@ fn aligned(gpu: &'static Gpu, stack: Stack<'_>, j: usize) -> Option<(u64, Option
     Some((copy.pointer(), Some(copy)))
 }
 
-/// `y_j = w_j ⋆ x_j`, or added to what is there.
+/// `y_j = w_j ⋆ x_j`, or `y_j += w_j ⋆ x_j` with [`Store::Add`].
 pub fn forward(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, w: Stack<'_>, store: Store, y: &mut Tensor) {
     let (count, batch, n) = y.as_matrices();
     let beta = if store == Store::Add { 1.0 } else { 0.0 };
@@ -44,7 +44,7 @@ pub fn forward(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, w: Stack<'_
     }
 }
 
-/// `dx_j = w_jᵀ ⋆ g_j`, with stride 0 the sum over the networks.
+/// `dx_j = w_jᵀ ⋆ g_j`; with stride 0, dx is the sum over the networks.
 pub fn vjp_input(gpu: &'static Gpu, shape: &Convolution, g: &Tensor, w: Stack<'_>, dx: &StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
     for j in 0..count {
@@ -64,20 +64,20 @@ pub fn vjp_weights(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, g: &Ten
     let bytes = 4 * shape.channels * shape.patch();
     for j in 0..count {
         let at = 4 * (dw.offset + j * dw.stride);
-        let own = dw.tensor.address() + at as u64;
-        let between = if own.is_multiple_of(16) { None } else { scratch(gpu, bytes) };
-        let to = between.as_ref().map_or(own, Buffer::pointer);
+        let address_of_dw = dw.tensor.address() + at as u64;
+        let copy = if address_of_dw.is_multiple_of(16) { None } else { scratch(gpu, bytes) };
+        let to = copy.as_ref().map_or(address_of_dw, Buffer::pointer);
         let (image, from) = (address(x, j), g.address() + 4 * (j * batch * n) as u64);
         if batch * n > 0 && !gpu.convolve(shape, batch, Direction::Weights, [image, to, from], 0.0) {
             Patches { gpu, shape, batch }.weights([image, to, from]);
         }
-        if let (Some(between), Some(grad)) = (between, dw.tensor.buffer_mut()) {
-            grad.copy_from(at, &between, 0, bytes);
+        if let (Some(copy), Some(grad)) = (copy, dw.tensor.buffer_mut()) {
+            grad.copy_from(at, &copy, 0, bytes);
         }
     }
 }
 
-/// One convolution by matrices of patches, some images at a time.
+/// A convolution by patch matrices, a block of images at a time.
 struct Patches<'a> {
     gpu: &'static Gpu,
     shape: &'a Convolution,
@@ -93,16 +93,16 @@ impl Patches<'_> {
         self.shape.image.iter().product()
     }
 
-    /// Blocks of images `(first, how many)` whose patches fit, and room for the patches of one.
+    /// Blocks `(first image, number of images)`, and a buffer for the patches of one block.
     fn blocks(&self) -> Option<(Vec<(usize, usize)>, Buffer)> {
         let per = self.shape.patch() * self.plane();
         let images = (PATCHES / per).clamp(1, self.batch.min(1 << 15));
-        let room = scratch(self.gpu, 4 * images * per)?;
+        let patches = scratch(self.gpu, 4 * images * per)?;
         let block = |first| (first, images.min(self.batch - first));
-        Some(((0..self.batch).step_by(images).map(block).collect(), room))
+        Some(((0..self.batch).step_by(images).map(block).collect(), patches))
     }
 
-    /// `[per, height, width, size, stride, before, down, across, pixels]` as the kernels take them.
+    /// The first arguments of the kernels: `[per, height, width, size, stride, before, down, across, pixels]`.
     fn sizes(&self) -> [Arg; 9] {
         let Convolution { image: [_, height, width], size, stride, before, .. } = *self.shape;
         let [down, across] = self.shape.out();
@@ -131,37 +131,37 @@ impl Patches<'_> {
 
     /// `y_i = w p_i`.
     fn forward(&self, [x, w, y]: [u64; 3], beta: f32) {
-        let Some((blocks, room)) = self.blocks() else { return };
+        let Some((blocks, patches)) = self.blocks() else { return };
         let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
         for (first, images) in blocks {
-            self.gather(images, x + 4 * (first * self.pixels()) as u64, &room);
-            let [w, p, y] = self.matrices(w, room.pointer(), y + 4 * (first * channels * plane) as u64);
+            self.gather(images, x + 4 * (first * self.pixels()) as u64, &patches);
+            let [w, p, y] = self.matrices(w, patches.pointer(), y + 4 * (first * channels * plane) as u64);
             self.gpu.gemm_f32([channels, patch, plane], images, 1.0, w, p, beta, y);
         }
     }
 
-    /// `p_i = wᵀ y_i`, scattered.
+    /// `p_i = wᵀ y_i`, scattered into `x`.
     fn input(&self, [x, w, y]: [u64; 3], beta: f32) {
-        let Some((blocks, room)) = self.blocks() else { return };
+        let Some((blocks, patches)) = self.blocks() else { return };
         let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
         for (first, images) in blocks {
-            let [w, p, y] = self.matrices(w, room.pointer(), y + 4 * (first * channels * plane) as u64);
+            let [w, p, y] = self.matrices(w, patches.pointer(), y + 4 * (first * channels * plane) as u64);
             let w = Matrix { transposed: Transposed::Yes, ..w };
             self.gpu.gemm_f32([patch, channels, plane], images, 1.0, w, y, 0.0, p);
-            self.scatter(images, &room, beta, x + 4 * (first * self.pixels()) as u64);
+            self.scatter(images, &patches, beta, x + 4 * (first * self.pixels()) as u64);
         }
     }
 
-    /// `w = Σ_i y_i p_iᵀ`, the images in their order.
+    /// `w = Σ_i y_i p_iᵀ`, summed in the order of the images.
     fn weights(&self, [x, w, y]: [u64; 3]) {
-        let Some((blocks, room)) = self.blocks() else { return };
+        let Some((blocks, patches)) = self.blocks() else { return };
         let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
         let most = blocks.first().map_or(0, |block| block.1);
         let Some(terms) = scratch(self.gpu, 4 * most * channels * patch) else { return };
         for (first, images) in blocks {
-            self.gather(images, x + 4 * (first * self.pixels()) as u64, &room);
+            self.gather(images, x + 4 * (first * self.pixels()) as u64, &patches);
             let [each, p, y] =
-                self.matrices(terms.pointer(), room.pointer(), y + 4 * (first * channels * plane) as u64);
+                self.matrices(terms.pointer(), patches.pointer(), y + 4 * (first * channels * plane) as u64);
             let each = Matrix { stride: channels * patch, ..each };
             let p = Matrix { transposed: Transposed::Yes, ..p };
             self.gpu.gemm_f32([channels, plane, patch], images, 1.0, y, p, 0.0, each);

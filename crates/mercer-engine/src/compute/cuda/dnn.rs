@@ -1,4 +1,4 @@
-//! Convolutions by cuDNN, where it is installed.
+//! Convolutions by cuDNN, if it is installed.
 
 use super::gpu::{Gpu, lock};
 use super::primitives::scratch;
@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-/// cuDNN on the computing stream, started at the first convolution.
+/// cuDNN on the compute stream, created by the first convolution.
 #[derive(Default)]
 pub struct Dnn {
     handle: Option<Handle>,
-    /// How each convolution is done; `None` where cuDNN cannot do it.
-    plans: HashMap<Key, Option<Plan>>,
+    /// The plan of each convolution; `None` if cuDNN cannot compute it.
+    plans: HashMap<Key, Option<ConvolutionPlan>>,
 }
 
 enum Handle {
@@ -21,7 +21,7 @@ enum Handle {
     Started(sys::cudnnHandle_t),
 }
 
-/// What a convolution computes: `y = w ⋆ x` or one of its adjoints.
+/// What is computed: `y = w ⋆ x` or one of its adjoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Direction {
     /// y from x and w.
@@ -32,12 +32,12 @@ pub(super) enum Direction {
     Weights,
 }
 
-/// The convolution, the number of images, what is computed, and whether TF32 is allowed.
+/// The convolution, the number of images, the direction, and whether TF32 is allowed.
 type Key = (Convolution, usize, Direction, bool);
 
-/// Descriptors, which live as long as the process, and the algorithm.
+/// The descriptors and the algorithm of a convolution. Plans are never freed.
 #[derive(Clone, Copy)]
-struct Plan {
+struct ConvolutionPlan {
     x: sys::cudnnTensorDescriptor_t,
     w: sys::cudnnFilterDescriptor_t,
     y: sys::cudnnTensorDescriptor_t,
@@ -53,20 +53,21 @@ enum Algorithm {
     Weights(sys::cudnnConvolutionBwdFilterAlgo_t),
 }
 
-/// Most memory that an algorithm may use beside the tensors.
+/// Largest workspace of an algorithm, in bytes.
 const WORKSPACE: usize = 512 << 20;
-/// Algorithms that cuDNN ranks.
+/// Number of algorithms that cuDNN is asked to rank.
 const RANKED: usize = 10;
 
-/// cuDNN's version, `None` where it is missing or older than 9, whose status codes are others.
+/// cuDNN's version; `None` if it is missing or older than 9 (older versions have other status codes).
 pub(super) fn version() -> Option<usize> {
-    // SAFETY: opens the library, whose initialisers are meant to run in any process.
+    // SAFETY: opens the library, whose initializers may run in any process.
     let present = unsafe { sys::is_culib_present() };
     present.then(result::get_version).filter(|&version| version >= 90_000)
 }
 
 impl Dnn {
-    fn started(&mut self, gpu: &Gpu) -> Option<sys::cudnnHandle_t> {
+    /// The handle, or `None` if cuDNN is missing; the first call creates it.
+    fn handle(&mut self, gpu: &Gpu) -> Option<sys::cudnnHandle_t> {
         let start = || {
             version()?;
             let handle = result::create_handle().ok()?;
@@ -82,9 +83,9 @@ impl Dnn {
 }
 
 impl Gpu {
-    /// Queues one convolution of `batch` images in f32 (or TF32 where [`Gpu::math`] allows it); what is computed is
-    /// multiplied by one and added to `beta` times what was there. `x`, `w` and `y` are addresses. Whether cuDNN did it:
-    /// it wants to be installed, frames of zeros of equal width before and after, and addresses of 16 bytes.
+    /// Queues a convolution of `batch` images in f32 (or TF32 if [`Gpu::math`] allows it): `result ← new + beta·result`.
+    /// `x`, `w` and `y` are addresses. Returns false if cuDNN cannot compute it: it must be installed, the padding must be
+    /// symmetric, and the addresses must be multiples of 16 bytes.
     pub(super) fn convolve(
         &'static self,
         shape: &Convolution,
@@ -98,13 +99,13 @@ impl Gpu {
         }
         let mut dnn = lock(&self.dnn);
         self.bind();
-        let Some(handle) = dnn.started(self) else { return false };
+        let Some(handle) = dnn.handle(self) else { return false };
         let key = (*shape, batch, direction, self.math() != Math::F32);
-        let found = *dnn.plans.entry(key).or_insert_with(|| Plan::new(handle, key).ok());
-        let Some(plan) = found else { return false };
+        let plan = *dnn.plans.entry(key).or_insert_with(|| ConvolutionPlan::new(handle, key).ok());
+        let Some(plan) = plan else { return false };
         let Some(workspace) = scratch(self, plan.workspace) else { return true };
-        // SAFETY: the addresses cover what the descriptors say, which is the caller's promise; the workspace has the size
-        // that cuDNN asked for.
+        // SAFETY: the caller promises that the memory at the addresses has the sizes of the descriptors; the workspace has the
+        // size that cuDNN asked for.
         let queued = unsafe { plan.queue(handle, [x, w, y], workspace.pointer(), beta) };
         if let Err(error) = queued {
             self.fail(format!("cuDNN: {:?} in {:?} of {batch} images by {shape:?}", error.0, plan.algorithm));
@@ -113,8 +114,8 @@ impl Gpu {
     }
 }
 
-impl Plan {
-    fn new(handle: sys::cudnnHandle_t, (shape, batch, direction, tf32): Key) -> Result<Plan, result::CudnnError> {
+impl ConvolutionPlan {
+    fn new(handle: sys::cudnnHandle_t, (shape, batch, direction, tf32): Key) -> Result<Self, result::CudnnError> {
         use sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION as CORRELATION;
         use sys::cudnnDataType_t::CUDNN_DATA_FLOAT as FLOAT;
         use sys::cudnnMathType_t::{CUDNN_DEFAULT_MATH, CUDNN_FMA_MATH};
@@ -123,7 +124,7 @@ impl Plan {
         let ([channels, height, width], [down, across]) = (shape.image, shape.out());
         let (pad, stride, size) = (int(shape.before), int(shape.stride), int(shape.size));
         let math = if tf32 { CUDNN_DEFAULT_MATH } else { CUDNN_FMA_MATH };
-        // SAFETY: every descriptor is created before it is set, and handed to cuDNN with the handle that is alive.
+        // SAFETY: each descriptor is created before it is set, and the handle is valid.
         unsafe {
             let x = result::create_tensor_descriptor()?;
             result::set_tensor4d_descriptor(x, NCHW, FLOAT, [batch, channels, height, width].map(int))?;
@@ -134,36 +135,37 @@ impl Plan {
             let convolution = result::create_convolution_descriptor()?;
             result::set_convolution2d_descriptor(convolution, pad, pad, stride, stride, 1, 1, CORRELATION, FLOAT)?;
             result::set_convolution_math_type(convolution, math)?;
-            let mut plan = Plan { x, w, y, convolution, algorithm: usual(direction), workspace: 0 };
-            if let Some((algorithm, math)) = plan.ranked(handle, direction, tf32) {
+            let algorithm = default_algorithm(direction);
+            let mut plan = ConvolutionPlan { x, w, y, convolution, algorithm, workspace: 0 };
+            if let Some((algorithm, math)) = plan.best_algorithm(handle, direction, tf32) {
                 plan.algorithm = algorithm;
                 result::set_convolution_math_type(convolution, math)?;
             }
-            plan.workspace = plan.workspace(handle)?;
+            plan.workspace = plan.workspace_size(handle)?;
             Ok(plan)
         }
     }
 
-    /// cuDNN's first choice among those that give the same bits every time. It ranks by rule, not by measurement, so that
-    /// the choice too is the same every time.
-    unsafe fn ranked(
+    /// cuDNN's highest-ranked algorithm among the deterministic ones. The ranking is a heuristic, not a measurement, so the
+    /// choice is deterministic too.
+    unsafe fn best_algorithm(
         &self,
         handle: sys::cudnnHandle_t,
         direction: Direction,
         tf32: bool,
     ) -> Option<(Algorithm, sys::cudnnMathType_t)> {
-        let Plan { x, w, y, convolution, .. } = *self;
+        let ConvolutionPlan { x, w, y, convolution, .. } = *self;
         let mut found = 0;
         macro_rules! choice {
-            ($rank:path, $answer:ty, $variant:path, $($descriptor:expr),*) => {{
-                let mut all = [MaybeUninit::<$answer>::uninit(); RANKED];
-                // SAFETY: the descriptors are set, and there is room for RANKED answers.
+            ($rank:path, $performance:ty, $variant:path, $($descriptor:expr),*) => {{
+                let mut all = [MaybeUninit::<$performance>::uninit(); RANKED];
+                // SAFETY: the descriptors are set, and `all` has RANKED elements.
                 unsafe { $rank(handle, $($descriptor),*, RANKED as i32, &mut found, all.as_mut_ptr().cast()) }.ok()?;
                 let mut all = all[..(found.max(0) as usize).min(RANKED)].iter().map(|one| {
-                    // SAFETY: cuDNN has written that many.
+                    // SAFETY: cuDNN has written the first `found` elements.
                     unsafe { one.assume_init() }
                 });
-                all.find(|one| good(one.status, one.memory, one.determinism, one.mathType, tf32))
+                all.find(|one| acceptable(one.status, one.memory, one.determinism, one.mathType, tf32))
                     .map(|one| ($variant(one.algo), one.mathType))
             }};
         }
@@ -204,8 +206,8 @@ impl Plan {
         }
     }
 
-    unsafe fn workspace(&self, handle: sys::cudnnHandle_t) -> Result<usize, result::CudnnError> {
-        let Plan { x, w, y, convolution, .. } = *self;
+    unsafe fn workspace_size(&self, handle: sys::cudnnHandle_t) -> Result<usize, result::CudnnError> {
+        let ConvolutionPlan { x, w, y, convolution, .. } = *self;
         // SAFETY: the descriptors are set.
         unsafe {
             match self.algorithm {
@@ -231,9 +233,9 @@ impl Plan {
     ) -> Result<(), result::CudnnError> {
         let alpha = 1.0f32;
         let (alpha, beta) = ((&raw const alpha).cast(), (&raw const beta).cast());
-        let (px, pw, py, room) = (x as *mut c_void, w as *mut c_void, y as *mut c_void, workspace as *mut c_void);
-        let Plan { x, w, y, convolution, algorithm, workspace } = *self;
-        // SAFETY: the caller's promise.
+        let [px, pw, py, scratch] = [x, w, y, workspace].map(|address| address as *mut c_void);
+        let ConvolutionPlan { x, w, y, convolution, algorithm, workspace } = *self;
+        // SAFETY: promised by the caller.
         unsafe {
             match algorithm {
                 Algorithm::Forward(a) => result::convolution_forward(
@@ -245,7 +247,7 @@ impl Plan {
                     pw,
                     convolution,
                     a,
-                    room,
+                    scratch,
                     workspace,
                     beta,
                     y,
@@ -260,7 +262,7 @@ impl Plan {
                     py,
                     convolution,
                     a,
-                    room,
+                    scratch,
                     workspace,
                     beta,
                     x,
@@ -275,7 +277,7 @@ impl Plan {
                     py,
                     convolution,
                     a,
-                    room,
+                    scratch,
                     workspace,
                     beta,
                     w,
@@ -286,8 +288,8 @@ impl Plan {
     }
 }
 
-/// Where cuDNN ranks nothing that will do: algorithms that it has for every shape, with the same bits every time.
-fn usual(direction: Direction) -> Algorithm {
+/// A deterministic algorithm that exists for every shape, for the case that cuDNN ranks no acceptable one.
+fn default_algorithm(direction: Direction) -> Algorithm {
     match direction {
         Direction::Forward => {
             Algorithm::Forward(sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)
@@ -299,9 +301,8 @@ fn usual(direction: Direction) -> Algorithm {
     }
 }
 
-/// Whether an algorithm works, gives the same bits every time, needs no more memory than it may, and keeps f32 unless TF32 is
-/// allowed.
-fn good(
+/// Whether an algorithm works, is deterministic, fits into the workspace, and computes in f32 unless TF32 is allowed.
+fn acceptable(
     status: sys::cudnnStatus_t,
     memory: usize,
     determinism: sys::cudnnDeterminism_t,

@@ -1,4 +1,4 @@
-//! A device that is open.
+//! An open CUDA device.
 
 use super::blas::Blas;
 use super::dnn::{self, Dnn};
@@ -12,19 +12,19 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// One open CUDA device: everything queued on it runs on one stream in program order.
+/// An open CUDA device. Queued work runs on one stream in program order.
 pub struct Gpu {
-    /// Which device it is.
+    /// The number of the device.
     pub ordinal: usize,
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// Compute capability, `major·10 + minor`: 90 for Hopper.
+    /// Compute capability as `10·major + minor`: 90 for Hopper.
     pub architecture: u32,
-    /// Most dynamic shared memory of a block, in bytes.
+    /// Largest dynamic shared memory of a block, in bytes.
     pub shared_memory: u32,
     pub(super) context: Arc<CudaContext>,
     pub(super) stream: Arc<CudaStream>,
-    /// Transfers that overlap with computation.
+    /// The stream of transfers that overlap with computation.
     pub(super) copies: Arc<CudaStream>,
     pub(super) pool: Mutex<Pool>,
     pub(super) modules: Mutex<Modules>,
@@ -35,12 +35,12 @@ pub struct Gpu {
     failure: Mutex<Option<Error>>,
 }
 
-// SAFETY: the context may be used from any thread that has made it current, which every entry point does first; cuBLAS,
-// cuSOLVER, cuDNN, the pool and the modules are behind locks.
+// SAFETY: a thread may use the context after making it current, which every method does first; cuBLAS, cuSOLVER, cuDNN,
+// the pool and the modules are behind locks.
 unsafe impl Send for Gpu {}
 unsafe impl Sync for Gpu {}
 
-/// The open device `ordinal`; the first call opens it.
+/// The device `ordinal`. The first call opens it.
 pub fn gpu(ordinal: usize) -> Result<&'static Gpu> {
     static OPEN: OnceLock<Mutex<BTreeMap<usize, &'static Gpu>>> = OnceLock::new();
     let mut open = lock(OPEN.get_or_init(Default::default));
@@ -52,18 +52,18 @@ pub fn gpu(ordinal: usize) -> Result<&'static Gpu> {
     Ok(gpu)
 }
 
-/// A lock whose holder cannot leave it half done.
+/// Locks `mutex`, ignoring poisoning: no holder panics in the middle of an update.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Whether the driver's library is there; without it every call of cudarc would panic.
+/// Whether the driver's library is installed. Without it, calls of cudarc panic.
 fn driver_is_present() -> bool {
-    // SAFETY: opens and closes the driver's library, whose initialisers are meant to run in any process.
+    // SAFETY: opens and closes the driver's library, whose initializers may run in any process.
     unsafe { sys::is_culib_present() }
 }
 
-/// The libraries beside the driver, `(name, whether it was found)`.
+/// The other libraries, as `(name, whether it was found)`.
 fn libraries() -> [(&'static str, bool); 3] {
     // SAFETY: as in `driver_is_present`.
     unsafe {
@@ -78,7 +78,7 @@ fn libraries() -> [(&'static str, bool); 3] {
 fn require_libraries() -> Result<()> {
     if !driver_is_present() {
         return Err(Error::Device(
-            "there is no NVIDIA driver on this machine (libcuda was not found); use --device cpu".into(),
+            "there is no NVIDIA driver on this machine (libcuda was not found); use the CPU".into(),
         ));
     }
     let missing: Vec<&str> = libraries().into_iter().filter(|(_, found)| !found).map(|(name, _)| name).collect();
@@ -86,7 +86,7 @@ fn require_libraries() -> Result<()> {
         return Ok(());
     }
     Err(Error::Device(format!(
-        "{} was not found; install the CUDA 12 or 13 runtime libraries (or put their folder into LD_LIBRARY_PATH), or use --device cpu",
+        "{} was not found; install the CUDA 12 or 13 runtime libraries (or add their folder to LD_LIBRARY_PATH), or use the CPU",
         missing.join(" and ")
     )))
 }
@@ -98,20 +98,21 @@ thread_local! {
 impl Gpu {
     fn open(ordinal: usize) -> Result<Gpu> {
         require_libraries()?;
-        let count = count().map_err(|e| Error::Device(format!("the NVIDIA driver does not start: {}", words(e))))?;
+        let count =
+            count().map_err(|e| Error::Device(format!("the NVIDIA driver cannot be initialized: {}", message(e))))?;
         if ordinal >= count {
-            let there = match count {
-                0 => "this machine has no CUDA device; use --device cpu".into(),
+            let available = match count {
+                0 => "this machine has no CUDA device; use the CPU".into(),
                 1 => "this machine has cuda:0 only".into(),
                 _ => format!("this machine has cuda:0 to cuda:{}", count - 1),
             };
-            return Err(Error::Device(format!("there is no cuda:{ordinal}: {there}")));
+            return Err(Error::Device(format!("there is no cuda:{ordinal}: {available}")));
         }
         let opened = || -> Result<Gpu, DriverError> {
             use sys::CUdevice_attribute as A;
             let context = CudaContext::new(ordinal)?;
-            // One stream in program order needs no events between tensors.
-            // SAFETY: memory is handed out and taken back by our own pool in the order of that stream.
+            // SAFETY: all work is queued on one stream, and the pool reuses memory in the order of that stream, so no events
+            // are needed.
             unsafe { context.disable_event_tracking() };
             let (major, minor) = context.compute_capability()?;
             let multiprocessors = context.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
@@ -124,8 +125,8 @@ impl Gpu {
                 shared_memory: shared,
                 pool: Mutex::new(Pool::default()),
                 modules: Mutex::default(),
-                blas: Mutex::new(Blas::none()),
-                solver: Mutex::new(Solver::none()),
+                blas: Mutex::new(Blas::new()),
+                solver: Mutex::new(Solver::new()),
                 dnn: Mutex::default(),
                 context,
                 stream,
@@ -133,10 +134,10 @@ impl Gpu {
                 failure: Mutex::new(None),
             })
         };
-        let gpu = opened().map_err(|e| Error::Device(format!("cuda:{ordinal} cannot be opened: {}", words(e))))?;
+        let gpu = opened().map_err(|e| Error::Device(format!("cuda:{ordinal} cannot be opened: {}", message(e))))?;
         if gpu.architecture < 75 {
             return Err(Error::Device(format!(
-                "cuda:{ordinal} has compute capability {}.{}; at least 7.5 is needed, use --device cpu",
+                "cuda:{ordinal} has compute capability {}.{}; at least 7.5 is needed; use the CPU",
                 gpu.architecture / 10,
                 gpu.architecture % 10
             )));
@@ -151,21 +152,21 @@ impl Gpu {
 
     /// Keeps the first error of queued work for [`Gpu::check`].
     pub(super) fn note<T>(&self, result: std::result::Result<T, DriverError>) -> Option<T> {
-        result.map_err(|e| self.fail(words(e))).ok()
+        result.map_err(|e| self.fail(message(e))).ok()
     }
 
-    /// Keeps a failure of the device in words, if it is the first error.
+    /// Keeps a failure of the device, unless there is an earlier error.
     pub(super) fn fail(&self, what: String) {
         self.defer(Error::Device(format!("cuda:{} has failed: {what}", self.ordinal)));
     }
 
-    /// Keeps an error of queued work, if it is the first, for [`Gpu::check`].
+    /// Keeps an error of queued work for [`Gpu::check`], unless there is an earlier one.
     pub(super) fn defer(&self, error: Error) {
         lock(&self.failure).get_or_insert(error);
     }
 
-    /// The first error of the work queued so far. A failure of the device is returned every time, since the device
-    /// computes nothing more; missing memory is returned once.
+    /// The first error of the work queued so far. A failure of the device is returned by every call, because the device
+    /// cannot compute any more; an out-of-memory error is returned once.
     pub fn check(&self) -> Result<()> {
         let mut failure = lock(&self.failure);
         let error = failure.take();
@@ -183,42 +184,37 @@ impl Gpu {
         self.check()
     }
 
-    /// How products that this thread queues round their factors.
-    pub fn math(&self) -> Math {
+    /// The precision of matrix products queued by this thread.
+    pub(crate) fn math(&self) -> Math {
         MATH.get()
     }
 
-    /// Chooses how products that this thread queues round their factors; returns what was before.
-    pub fn set_math(&self, math: Math) -> Math {
+    /// Sets the precision of matrix products queued by this thread; returns the previous one.
+    pub(crate) fn set_math(&self, math: Math) -> Math {
         MATH.replace(math)
     }
 
-    /// A mark of all work queued so far.
-    pub fn mark(&self) -> Option<CudaEvent> {
+    /// Records an event after all work queued so far.
+    pub fn record_event(&self) -> Option<CudaEvent> {
         self.bind();
         self.note(self.stream.record_event(None))
     }
 
-    /// Copies that are queued from now on wait for the work up to `mark`.
-    pub fn copies_after(&self, mark: Option<CudaEvent>) {
-        if let Some(mark) = mark {
-            self.note(self.copies.wait(&mark));
+    /// Copies queued after this call wait for the work before `event`.
+    pub fn copies_wait_for(&self, event: Option<CudaEvent>) {
+        if let Some(event) = event {
+            self.note(self.copies.wait(&event));
         }
     }
 
-    /// Copies that are queued from now on wait for all work queued so far.
-    pub fn copies_after_work(&self) {
-        self.copies_after(self.mark());
-    }
-
-    /// Work that is queued from now on waits for all copies queued so far.
-    pub fn work_after_copies(&self) {
+    /// Work queued after this call waits for all copies queued so far.
+    pub fn work_waits_for_copies(&self) {
         self.bind();
         self.note(self.stream.join(&self.copies));
     }
 
-    /// An event on the computing stream; [`Gpu::elapsed_ms`] measures between two.
-    pub fn event(&self) -> Option<CudaEvent> {
+    /// Records an event with a time stamp, for [`Gpu::elapsed_ms`].
+    pub fn record_timing_event(&self) -> Option<CudaEvent> {
         self.bind();
         self.note(self.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT)))
     }
@@ -237,8 +233,8 @@ impl std::fmt::Debug for Gpu {
     }
 }
 
-/// The driver's own words for an error.
-pub(super) fn words(error: DriverError) -> String {
+/// The driver's message for an error.
+pub(super) fn message(error: DriverError) -> String {
     match error.error_string() {
         Ok(text) => text.to_string_lossy().into_owned(),
         Err(_) => format!("error {:?}", error.0),
@@ -250,25 +246,26 @@ fn count() -> Result<usize, DriverError> {
     Ok(CudaContext::device_count()?.max(0) as usize)
 }
 
-/// One CUDA device as `mercer devices` shows it.
+/// Properties of a CUDA device.
 #[derive(Clone, Debug)]
 pub struct Description {
-    /// `cuda:0`
+    /// Name of the device in Mercer, such as `cuda:0`.
     pub device: String,
-    /// The maker's name.
+    /// Name of the model.
     pub name: String,
     /// Compute capability, such as 9.0.
     pub capability: String,
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// Bytes that are free, and all there are.
+    /// Free and total memory in bytes.
     pub memory: [u64; 2],
 }
 
-/// Every CUDA device, and the versions of the driver and the libraries, or one sentence that says why there is none.
+/// All CUDA devices, and the versions of the driver and the libraries, or an error that says why there are none.
 pub fn describe_all() -> Result<(Vec<Description>, Vec<String>)> {
     require_libraries()?;
-    let count = count().map_err(|e| Error::Device(format!("the NVIDIA driver does not start: {}", words(e))))?;
+    let count =
+        count().map_err(|e| Error::Device(format!("the NVIDIA driver cannot be initialized: {}", message(e))))?;
     let mut devices = Vec::new();
     for ordinal in 0..count {
         let gpu = gpu(ordinal)?;
@@ -287,6 +284,8 @@ pub fn describe_all() -> Result<(Vec<Description>, Vec<String>)> {
 }
 
 fn versions() -> Vec<String> {
+    use cudarc::cublas::sys::libraryPropertyType_t as B;
+    use cudarc::cusolver::sys::libraryPropertyType_t as S;
     let cuda = |v: i32| format!("{}.{}", v / 1000, v % 1000 / 10);
     let (mut driver, mut major, mut minor) = (0, 0, 0);
     let (mut blas, mut solver) = ([0; 3], [0; 3]);
@@ -294,23 +293,11 @@ fn versions() -> Vec<String> {
     unsafe {
         sys::cuDriverGetVersion(&mut driver);
         cudarc::nvrtc::sys::nvrtcVersion(&mut major, &mut minor);
-        for (i, what) in {
-            use cudarc::cublas::sys::libraryPropertyType_t as P;
-            [P::MAJOR_VERSION, P::MINOR_VERSION, P::PATCH_LEVEL]
+        for (property, value) in [B::MAJOR_VERSION, B::MINOR_VERSION, B::PATCH_LEVEL].into_iter().zip(&mut blas) {
+            cudarc::cublas::sys::cublasGetProperty(property, value);
         }
-        .into_iter()
-        .enumerate()
-        {
-            cudarc::cublas::sys::cublasGetProperty(what, &mut blas[i]);
-        }
-        for (i, what) in {
-            use cudarc::cusolver::sys::libraryPropertyType_t as P;
-            [P::MAJOR_VERSION, P::MINOR_VERSION, P::PATCH_LEVEL]
-        }
-        .into_iter()
-        .enumerate()
-        {
-            cudarc::cusolver::sys::cusolverGetProperty(what, &mut solver[i]);
+        for (property, value) in [S::MAJOR_VERSION, S::MINOR_VERSION, S::PATCH_LEVEL].into_iter().zip(&mut solver) {
+            cudarc::cusolver::sys::cusolverGetProperty(property, value);
         }
     }
     let dotted = |v: [i32; 3]| format!("{}.{}.{}", v[0], v[1], v[2]);

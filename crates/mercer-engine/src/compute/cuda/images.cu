@@ -1,23 +1,23 @@
-// Kernels of networks that see images. Images are rows of channels * plane f32 numbers, channel by channel; blockIdx.y is
-// the network and indices run within one network. Sums run in an order that follows the shapes alone.
-// EPSILON and the activations, activate(phi, z, value, slope), are put before this text.
+// Kernels for networks on images. A row is an image [channels, plane] of f32; blockIdx.y is the network, and indices count
+// within one network. The order of sums depends on the shapes alone.
+// EPSILON and the activations, activate(phi, z, value, slope), are inserted before this text.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define EACH(i, n) for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += gridDim.x * blockDim.x)
 
-// V numbers that are read and written at once.
+// V elements that are read and written at once.
 template <int V> struct alignas(4 * V) Pack { float v[V]; };
 template <int V> __device__ __forceinline__ Pack<V> load(const float* x, u32 i) { return reinterpret_cast<const Pack<V>*>(x)[i]; }
 template <int V> __device__ __forceinline__ void store(float* x, u32 i, Pack<V> p) { reinterpret_cast<Pack<V>*>(x)[i] = p; }
 
-// A kernel for single numbers and one for packs of four; extents of packs are in packs.
+// Defines a kernel for single elements and one for packs of four. Extents are counted in packs.
 #define WIDTHS(kernel, parameters, arguments) \
     extern "C" __global__ void kernel##_1 parameters { kernel<1> arguments; } \
     extern "C" __global__ void kernel##_4 parameters { kernel<4> arguments; }
 
-// Sum over a block of 256 threads, the same in every thread.
+// Sum over a block of 256 threads, returned to every thread.
 __device__ __forceinline__ float block_sum(float v, float* shared) {
 #pragma unroll
     for (int step = 16; step; step >>= 1) v += __shfl_xor_sync(0xffffffffu, v, step);
@@ -32,12 +32,12 @@ __device__ __forceinline__ float block_sum(float v, float* shared) {
 
 // ---- channels: bias, sums ----
 
-// Which of two formulas a unit has: the second half of a sincos layer has the cosine.
+// The formula of a unit: the second half of a sincos layer is the cosine.
 __device__ __forceinline__ int formula(int phi, u32 column, u32 width) {
     return phi == SINCOS ? (column < width / 2 ? SIN : COS) : phi;
 }
 
-// y = phi(y + b), slope = phi'(y + b); rows of n packs, one b a channel of `plane` numbers.
+// y = phi(y + b), slope = phi'(y + b); rows of n packs, one b per channel of `plane` elements.
 template <int V>
 __device__ __forceinline__ void channel_bias_activation(u32 per, u32 n, u32 plane, int phi, const float* bias, u64 bias_stride, float* y, float* slope) {
     u64 first = (u64)blockIdx.y * per * V;
@@ -77,13 +77,13 @@ __device__ __forceinline__ void channel_bias_slope(u32 per, u32 n, u32 plane, co
 WIDTHS(channel_bias_slope, (u32 per, u32 n, u32 plane, const float* bias, u64 bias_stride, const float* slope, float* t),
        (per, n, plane, bias, bias_stride, slope, t))
 
-// The images of one chunk: block (channel, network, chunk) of 256 threads.
+// The images of one chunk. The grid is (channel, network, chunk), with 256 threads per block.
 struct Chunk { u32 first, count; };
 __device__ __forceinline__ Chunk chunk_of(u32 rows, u32 per_chunk, u32 chunk, u32 plane) {
     u32 first = chunk * per_chunk;
     return {first, (min(rows, first + per_chunk) - first) * plane};
 }
-// Where the e-th pack of a channel lies.
+// Index of the e-th pack of a channel.
 __device__ __forceinline__ u32 place(u32 e, Chunk chunk, u32 channels, u32 plane) {
     return ((chunk.first + e / plane) * channels + blockIdx.x) * plane + e % plane;
 }
@@ -118,7 +118,7 @@ __device__ void moments(u32 rows, u32 channels, u32 plane, u32 per_chunk, const 
 WIDTHS(moments, (u32 rows, u32 channels, u32 plane, u32 per_chunk, const float* x, u64 stride, float* part),
        (rows, channels, plane, per_chunk, x, stride, part))
 
-// Chunks put together: n var = sum_l (squares_l + n_l (mean_l - mean)^2). statistics [k, 2, channels]; planes in numbers.
+// Combines the chunks: n var = sum_l (squares_l + n_l (mean_l - mean)^2). statistics [k, 2, channels]; `plane` in elements.
 extern "C" __global__ void finish_moments(u32 rows, u32 channels, u32 plane, u32 per_chunk, u32 chunks, const float* part, float* statistics) {
     EACH(c, channels) {
         const float* own = part + ((u64)blockIdx.y * channels + c) * chunks * 2;
@@ -135,7 +135,7 @@ extern "C" __global__ void finish_moments(u32 rows, u32 channels, u32 plane, u32
     }
 }
 
-// part = sum g and sum g (x - mean) of the chunk; without x the first alone.
+// part = sum g and sum g (x - mean) of the chunk; without x only the first.
 template <int V>
 __device__ void dots(u32 rows, u32 channels, u32 plane, u32 per_chunk, const float* x, u64 stride, const float* statistics,
                      u64 statistics_stride, const float* g, u64 g_stride, float* part) {
@@ -174,7 +174,8 @@ WIDTHS(dots, (u32 rows, u32 channels, u32 plane, u32 per_chunk, const float* x, 
 
 __device__ __forceinline__ float inverse_root(const float* variance) { return 1.0f / sqrtf(*variance + EPSILON); }
 
-// out [k, 2, channels] at out_stride: sum g x^ and sum g with x^ = (x - mean) s; without statistics out [k, channels]: sum g.
+// out [k, 2, channels] with stride out_stride: sum g x^ and sum g, with x^ = (x - mean) s; without statistics out [k, channels]
+// is sum g.
 extern "C" __global__ void finish_dots(u32 channels, u32 chunks, const float* part, const float* statistics, u64 statistics_stride,
                                        float* out, u64 out_stride) {
     EACH(c, channels) {
@@ -213,7 +214,7 @@ WIDTHS(batch_norm, (u32 per, u32 channels, u32 plane, const float* x, u64 stride
        (per, channels, plane, x, stride, statistics, statistics_stride, affine, affine_stride, y))
 
 // dx = gamma s (g - share sum g - x^ share sum(g x^)), summed over `terms` networks; share = 1 / (rows plane), or zero
-// where the statistics are fixed. grad [k, 2, channels] holds sum g x^ and sum g.
+// if the statistics are fixed. grad [k, 2, channels] holds sum g x^ and sum g.
 template <int V>
 __device__ void batch_norm_back(u32 per, u32 channels, u32 plane, u32 terms, float share, const float* x, u64 stride,
                                 const float* statistics, u64 statistics_stride, const float* affine, u64 affine_stride,
@@ -281,7 +282,7 @@ __device__ __forceinline__ u32 corner(u32 o, u32 width, u32 h, u32 w, u32 down, 
     return (o / across % down * h) * width + o % across * w;
 }
 
-// at: the place of the largest in its plane, a NaN being larger than all; the first of equals.
+// at = index of the maximum in its plane, the first one if several are equal. NaN counts as the largest value.
 extern "C" __global__ void max_pool(u32 per, u32 height, u32 width, u32 h, u32 w, u32 down, u32 across, const float* x, float* y, float* at) {
     x += (u64)blockIdx.y * (per / (down * across)) * height * width;
     y += (u64)blockIdx.y * per;
@@ -300,7 +301,7 @@ extern "C" __global__ void max_pool(u32 per, u32 height, u32 width, u32 h, u32 w
     }
 }
 
-// per: numbers going in, of one network.
+// per: number of inputs of one network.
 extern "C" __global__ void max_pool_back(u32 per, u32 height, u32 width, u32 h, u32 w, u32 down, u32 across, const float* at, const float* g, float* dx) {
     u64 outputs = (u64)blockIdx.y * (per / (height * width)) * down * across;
     dx += (u64)blockIdx.y * per;
@@ -315,13 +316,13 @@ extern "C" __global__ void max_pool_back(u32 per, u32 height, u32 width, u32 h, 
     }
 }
 
-// t = dx where the largest was; per: numbers going out.
+// t = dx at the indices of the maxima; per: number of outputs of one network.
 extern "C" __global__ void max_pool_tangent(u32 per, u32 large, u32 small, const float* at, const float* dx, float* t) {
     u64 first = (u64)blockIdx.y * per;
     EACH(o, per) t[first + o] = dx[((u64)blockIdx.y * (per / small) + o / small) * large + (u32)at[first + o]];
 }
 
-// One warp a window: its lanes take every 32nd number and are summed by a tree.
+// One warp per window: each lane sums every 32nd element, and a tree adds the lanes.
 extern "C" __global__ void average_pool(u32 per, u32 height, u32 width, u32 h, u32 w, u32 down, u32 across, float share, const float* x, float* y) {
     x += (u64)blockIdx.y * (per / (down * across)) * height * width;
     y += (u64)blockIdx.y * per;
@@ -355,7 +356,7 @@ extern "C" __global__ void spread(u32 per, int add, const float* x, u64 stride, 
     EACH(i, per) y[i] = add ? y[i] + x[i] : x[i];
 }
 
-// dx = sum of `terms` arrays g, or dx + that.
+// dx = sum over `terms` arrays g, or dx + that sum.
 extern "C" __global__ void collect(u32 per, u32 terms, int add, const float* g, float* dx) {
     EACH(i, per) {
         float sum = add ? dx[i] : 0.0f;
@@ -403,7 +404,7 @@ extern "C" __global__ void softmax_cross_entropy(u32 batch, u32 classes, const f
     }
 }
 
-// ---- random views: image blockIdx.y, moved by moves[3 b] = up, left, mirror ----
+// ---- augmentation: image blockIdx.y, moved by moves[3 b] = up, left, mirror ----
 
 extern "C" __global__ void shift_mirror(u32 n, u32 height, u32 width, u32 images, const int* moves, const float* x, float* out) {
     for (u32 b = blockIdx.y; b < images; b += gridDim.y) {
@@ -419,7 +420,7 @@ extern "C" __global__ void shift_mirror(u32 n, u32 height, u32 width, u32 images
     }
 }
 
-// ---- matrices of patches: image blockIdx.y; patches [images, channels * size^2, down * across] ----
+// ---- patch matrices: image blockIdx.y; patches [images, channels * size^2, down * across] ----
 
 extern "C" __global__ void gather_patches(u32 per, u32 height, u32 width, u32 size, u32 stride, int before, u32 down, u32 across,
                                           u32 pixels, const float* x, float* patches) {
@@ -433,7 +434,7 @@ extern "C" __global__ void gather_patches(u32 per, u32 height, u32 width, u32 si
     }
 }
 
-// The adjoint: every pixel sums what was taken from it, tap by tap.
+// The adjoint of gather_patches: each pixel sums the patch entries that were copied from it.
 extern "C" __global__ void scatter_patches(u32 per, u32 height, u32 width, u32 size, u32 stride, int before, u32 down, u32 across,
                                            u32 pixels, int add, const float* patches, float* x) {
     x += (u64)blockIdx.y * pixels;

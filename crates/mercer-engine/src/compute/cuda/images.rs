@@ -1,5 +1,4 @@
-//! The CUDA arms of batch norm, pooling, the classifier's loss and what moves between networks. Shapes have been checked
-//! by the primitive itself.
+//! Batch norm, pooling, softmax cross-entropy, augmentation and broadcasting on a GPU. The primitives have checked the shapes.
 
 use super::gpu::Gpu;
 use super::launch::{Arg, BLOCK, MOST_BLOCKS};
@@ -7,15 +6,15 @@ use super::memory::Buffer;
 use super::module::Source;
 use super::primitives::{at, maybe, scratch, vectors};
 use crate::Result;
-use crate::compute::activation::device_functions;
+use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
 use crate::compute::{Activation, EPSILON, Move, Pool};
 use std::sync::OnceLock;
 
-/// Numbers that one block sums at least; channels with more are cut up to fill the device.
+/// Least number of elements that one block sums. Larger channels are split to fill the device.
 const CHUNK: usize = 2048;
-/// Blocks that fill any device.
+/// Number of blocks that fills any device.
 const BLOCKS: usize = 264;
 
 /// The source of all kernels here.
@@ -28,18 +27,18 @@ pub(super) fn compiled() -> &'static Source {
     SOURCE.get_or_init(|| Source::new(source()))
 }
 
-/// Queues a kernel that loops over `per` elements of each of `count` networks.
+/// Queues a kernel that loops over the `per` elements of each of `count` networks.
 pub(super) fn over(gpu: &Gpu, name: &'static str, count: usize, per: usize, arguments: &[Arg]) {
     let blocks = (per as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
     gpu.launch(compiled(), name, [blocks, count as u32, 1], BLOCK, 0, arguments);
 }
 
-/// `(address, stride)` of writable matrices.
+/// Address and stride of writable matrices.
 fn out(stack: &StackMut<'_>) -> [Arg; 2] {
     [Arg::U64(stack.tensor.address() + 4 * stack.offset as u64), Arg::long(stack.stride)]
 }
 
-/// Rows of channels, `[count, rows, channels·plane]`, read four numbers at a time where `wide`.
+/// The shape of a tensor `[count, rows, channels·plane]`. If `wide`, kernels access four elements (a pack) at a time.
 #[derive(Clone, Copy)]
 struct Channels {
     count: usize,
@@ -50,14 +49,14 @@ struct Channels {
 }
 
 impl Channels {
-    /// `arrays`: where the arrays start, and their strides.
+    /// `arrays` are the addresses and strides of all arrays that the kernel accesses.
     fn new([count, rows, n]: [usize; 3], channels: usize, arrays: &[[Arg; 2]]) -> Channels {
-        let fours = |[address, stride]: &[Arg; 2]| matches!((address, stride), (Arg::U64(address), Arg::U64(stride)) if address % 16 == 0 && stride % 4 == 0);
+        let aligned = |array: &[Arg; 2]| matches!(array, [Arg::U64(address), Arg::U64(stride)] if address % 16 == 0 && stride % 4 == 0);
         let plane = n / channels;
-        Channels { count, rows, channels, plane, wide: plane.is_multiple_of(4) && arrays.iter().all(fours) }
+        Channels { count, rows, channels, plane, wide: plane.is_multiple_of(4) && arrays.iter().all(aligned) }
     }
 
-    /// The kernel for single numbers or the one for four.
+    /// The kernel for single elements or the one for packs of four.
     fn pick(&self, [one, four]: [&'static str; 2]) -> &'static str {
         if self.wide { four } else { one }
     }
@@ -66,12 +65,12 @@ impl Channels {
         if self.wide { 4 } else { 1 }
     }
 
-    /// Packs of one network.
+    /// Number of packs of one network.
     fn per(&self) -> usize {
         self.rows * self.channels * self.plane / self.pack()
     }
 
-    /// One over the numbers of a channel.
+    /// 1 / (number of elements of a channel).
     fn share(&self) -> f32 {
         1.0 / (self.rows * self.plane) as f32
     }
@@ -84,13 +83,14 @@ impl Channels {
         (self.rows.div_ceil(per).max(1), per)
     }
 
-    /// Queues a kernel over packs: `[per, channels, plane]` and then `arguments`.
+    /// Queues a kernel that loops over packs. Its arguments are `[per, channels, plane]`, then `arguments`.
     fn over(&self, gpu: &Gpu, names: [&'static str; 2], count: usize, arguments: &[&[Arg]]) {
         let sizes = [self.per(), self.channels, self.plane / self.pack()].map(Arg::size);
         over(gpu, self.pick(names), count, self.per(), &[&sizes[..], &arguments.concat()].concat());
     }
 
-    /// Two partial sums of every channel and chunk by `[rows, channels, plane, rows of a chunk]` and `arguments`.
+    /// Two partial sums for each channel and chunk. The kernel's arguments are `[rows, channels, plane, rows of a chunk]`,
+    /// then `arguments`, then the result.
     fn partial(&self, gpu: &'static Gpu, names: [&'static str; 2], arguments: &[&[Arg]]) -> Option<Buffer> {
         let (chunks, per) = self.chunks();
         let part = scratch(gpu, 8 * self.count * self.channels * chunks)?;
@@ -101,7 +101,7 @@ impl Channels {
         Some(part)
     }
 
-    /// `(Σ g x̂, Σ g)` of every channel into `out` `[k, 2, channels]`; without `x` `Σ g` alone into `[k, channels]`.
+    /// `(Σ g x̂, Σ g)` of each channel into `out` `[k, 2, channels]`; without `x` only `Σ g` into `[k, channels]`.
     fn dots(&self, gpu: &'static Gpu, x: [Arg; 2], statistics: [Arg; 2], g: [Arg; 2], out: [Arg; 2]) {
         let Some(part) = self.partial(gpu, ["dots_1", "dots_4"], &[&x, &statistics, &g]) else { return };
         let sizes = [self.channels, self.chunks().0].map(Arg::size);
@@ -110,9 +110,10 @@ impl Channels {
     }
 }
 
-const NOTHING: [Arg; 2] = [Arg::U64(0), Arg::U64(0)];
+/// A missing array.
+const NONE: [Arg; 2] = [Arg::U64(0), Arg::U64(0)];
 
-/// The kernel of a loop over rows of `n` numbers, four at a time where rows are whole fours, and the numbers of a pack.
+/// The kernel for rows of `n` elements and the size of its packs: four if `n` is a multiple of four, else one.
 fn by_width([one, four]: [&'static str; 2], n: usize) -> (&'static str, usize) {
     if n.is_multiple_of(4) { (four, 4) } else { (one, 1) }
 }
@@ -152,7 +153,7 @@ pub fn channel_sums(gpu: &'static Gpu, g: &Tensor, sums: &StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
     let from = [at(g), Arg::long(batch * n)];
     let shape = Channels::new([count, batch, n], sums.rows * sums.cols, &[from]);
-    shape.dots(gpu, NOTHING, NOTHING, from, out(sums));
+    shape.dots(gpu, NONE, NONE, from, out(sums));
 }
 
 pub fn batch_statistics(gpu: &'static Gpu, x: Stack<'_>, statistics: &mut Tensor) {
@@ -193,12 +194,12 @@ pub fn batch_norm_vjp(
     let shape = Channels::new([count, rows, n], affine.cols, &arrays);
     shape.dots(gpu, x, statistics, from, grad);
     let Some((dx, shared)) = dx else { return };
-    // Into a shared dx, every thread sums over the networks.
-    let (own, terms) = if shared { (1, count) } else { (count, 1) };
+    // If dx is shared, each thread sums over the networks.
+    let (stacks, terms) = if shared { (1, count) } else { (count, 1) };
     let share = if batch { shape.share() } else { 0.0 };
     let head = [Arg::size(terms), Arg::F32(share)];
     let arguments = [&head[..], &x, &statistics, &scale, &[at(g)], &grad, &dx];
-    shape.over(gpu, ["batch_norm_back_1", "batch_norm_back_4"], own, &arguments);
+    shape.over(gpu, ["batch_norm_back_1", "batch_norm_back_4"], stacks, &arguments);
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -214,18 +215,18 @@ pub fn batch_norm_jvp(
 ) {
     let (count, rows, n) = t.as_matrices();
     let [x, statistics, scale] = [x, statistics, affine].map(|stack| vectors(Some(stack)));
-    let (moved, to) = (vectors(dx), [at(t), Arg::long(rows * n)]);
-    let shape = Channels::new([count, rows, n], affine.cols, &[x, moved, to]);
+    let (tangent, to) = (vectors(dx), [at(t), Arg::long(rows * n)]);
+    let shape = Channels::new([count, rows, n], affine.cols, &[x, tangent, to]);
     let sums = if batch && dx.is_some() {
         let Some(sums) = scratch(gpu, 8 * count * affine.cols) else { return };
-        shape.dots(gpu, x, statistics, moved, [Arg::from(&sums), Arg::long(2 * affine.cols)]);
+        shape.dots(gpu, x, statistics, tangent, [Arg::from(&sums), Arg::long(2 * affine.cols)]);
         Some(sums)
     } else {
         None
     };
-    let known = [sums.as_ref().map_or(Arg::U64(0), Arg::from)];
+    let sums = [sums.as_ref().map_or(Arg::U64(0), Arg::from)];
     let arguments =
-        [&[Arg::F32(shape.share())][..], &x, &moved, &known, &statistics, &scale, &vectors(daffine), &[at(t)]];
+        [&[Arg::F32(shape.share())][..], &x, &tangent, &sums, &statistics, &scale, &vectors(daffine), &[at(t)]];
     shape.over(gpu, ["batch_norm_tangent_1", "batch_norm_tangent_4"], count, &arguments);
 }
 
@@ -236,13 +237,13 @@ pub fn running_average(gpu: &Gpu, share: f32, x: &Tensor, y: &StackMut<'_>) {
     over(gpu, "running_average", y.count, n, &[&head[..], &out(y)].concat());
 }
 
-/// The extents that every kernel of pooling takes: `[per, height, width, h, w, down, across]`.
+/// The first arguments of the pooling kernels: `[per, height, width, h, w, down, across]`.
 fn windows(pool: &Pool, per: usize) -> [Arg; 7] {
     let ([_, height, width], [h, w], [down, across]) = (pool.image, pool.window, pool.out());
     [per, height, width, h, w, down, across].map(Arg::size)
 }
 
-/// `(networks, numbers of each)`.
+/// Number of networks, and number of elements of each.
 fn networks(tensor: &Tensor) -> (usize, usize) {
     let (count, rows, n) = tensor.as_matrices();
     (count, rows * n)
@@ -279,13 +280,13 @@ pub fn average_pool_vjp(gpu: &Gpu, pool: &Pool, share: f32, g: &Tensor, dx: &mut
     over(gpu, "average_pool_back", count, per, &arguments);
 }
 
-fn added(store: Store) -> Arg {
+fn add_flag(store: Store) -> Arg {
     Arg::I32(i32::from(store == Store::Add))
 }
 
 pub fn spread(gpu: &Gpu, x: Stack<'_>, store: Store, y: &mut Tensor) {
     let (count, per) = networks(y);
-    let arguments = [&[Arg::size(per), added(store)][..], &vectors(Some(x)), &[at(y)]].concat();
+    let arguments = [&[Arg::size(per), add_flag(store)][..], &vectors(Some(x)), &[at(y)]].concat();
     over(gpu, "spread", count, per, &arguments);
 }
 
@@ -293,9 +294,9 @@ pub fn collect(gpu: &Gpu, g: &Tensor, store: Store, dx: &mut Tensor) {
     sum_terms(gpu, dx.len(), g.len() / dx.len().max(1), store, at(g), at(dx));
 }
 
-/// The `per` numbers at `to` ← the sum of `terms` arrays that follow each other at `from`.
+/// `to[i] ← Σ_l from[l, i]`, or added to it, for `i` below `per` and `l` below `terms`.
 pub(super) fn sum_terms(gpu: &Gpu, per: usize, terms: usize, store: Store, from: Arg, to: Arg) {
-    over(gpu, "collect", 1, per, &[Arg::size(per), Arg::size(terms), added(store), from, to]);
+    over(gpu, "collect", 1, per, &[Arg::size(per), Arg::size(terms), add_flag(store), from, to]);
 }
 
 pub fn softmax_cross_entropy(
@@ -320,7 +321,8 @@ pub fn shift_mirror(
 ) -> Result<()> {
     let n = channels * height * width;
     let words: Vec<i32> = moves.iter().flat_map(|m| [m.up, m.left, i32::from(m.mirror)]).collect();
-    let mut buffer = gpu.allocate(4 * words.len(), &|| "the moves of a batch".into(), "use a smaller batch")?;
+    let mut buffer =
+        gpu.allocate(4 * words.len(), &|| "the shifts of a batch of images".into(), "use a smaller batch")?;
     buffer.write(0, &words);
     let sizes = [n, height, width, moves.len()].map(Arg::size);
     let arguments = [&sizes[..], &[Arg::from(&buffer), at(x), at(out)]].concat();

@@ -46,20 +46,20 @@ impl From<&Buffer> for Arg {
     }
 }
 
-/// Threads of a block that loops over elements.
+/// Threads per block of a kernel that loops over elements.
 pub(super) const BLOCK: u32 = 256;
-/// Most blocks of such a loop: enough to fill any device several times.
+/// Largest number of blocks of such a kernel, enough to fill any device several times.
 pub(super) const MOST_BLOCKS: u64 = 132 * 16;
 
 impl Gpu {
-    /// Queues a kernel of `source` that loops over `n` elements, see [`Gpu::launch`].
+    /// Queues the kernel `name` of `source`, which loops over `n` elements; see [`Gpu::launch`].
     pub(super) fn over(&self, source: &Source, name: &'static str, n: usize, arguments: &[Arg]) {
         let blocks = (n as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
         self.launch(source, name, [blocks, 1, 1], BLOCK, 0, arguments);
     }
 
-    /// Queues `name` of `source` with `shared` bytes of dynamic shared memory. The arguments must be those of the
-    /// kernel, and every pointer must cover what the kernel touches.
+    /// Queues the kernel `name` of `source` with `shared` bytes of dynamic shared memory. The arguments must match the
+    /// parameters of the kernel, and the memory behind each pointer must cover what the kernel accesses.
     pub fn launch(
         &self,
         source: &Source,
@@ -82,8 +82,8 @@ impl Gpu {
             self.note(function.set_attribute(most, shared as i32));
         }
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(Arg::address).collect();
-        // SAFETY: the arguments outlive the call, which copies them; what they point to is the caller's promise, which
-        // the primitives keep by checking shapes and holding their tensors.
+        // SAFETY: the call copies the arguments. The caller promises that the pointers are valid; primitives check shapes and
+        // borrow their tensors.
         let queued = unsafe {
             result::launch_kernel(
                 function.cu_function(),

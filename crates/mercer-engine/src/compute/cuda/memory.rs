@@ -1,29 +1,29 @@
-//! Device memory: one pool for every tensor and matrix.
+//! Device memory: one pool for all tensors and matrices.
 
-use super::gpu::{Gpu, lock, words};
+use super::gpu::{Gpu, lock, message};
 use crate::{Error, Result};
 use cudarc::driver::{result, sys::CUdeviceptr};
 use std::collections::BTreeMap;
 
-/// Blocks that were given back and wait for the next request, by size.
+/// Device memory blocks. Free blocks are kept, by size, for the next request.
 #[derive(Default)]
 pub struct Pool {
     free: BTreeMap<usize, Vec<CUdeviceptr>>,
-    /// Bytes taken from the driver: in use and waiting.
-    taken: usize,
-    /// What may be taken at most, where that is less than what there is.
+    /// Bytes allocated from the driver, in use or free.
+    allocated: usize,
+    /// Largest number of bytes that may be allocated, if set.
     limit: Option<usize>,
-    /// While a graph is recorded: blocks given back since, which belong to the graph.
+    /// While a graph is recorded: the blocks freed since the start of the recording. They belong to the graph.
     recording: Option<BTreeMap<usize, Vec<CUdeviceptr>>>,
 }
 
-/// Sizes are rounded up, so that blocks of nearly one size serve each other.
+/// Rounds a size up, so that a block can be reused for requests of similar size.
 fn rounded(bytes: usize) -> usize {
     let step = if bytes <= 1 << 20 { 512 } else { 2 << 20 };
     bytes.max(1).next_multiple_of(step)
 }
 
-/// A free block of at least `size` and at most a quarter more.
+/// Takes a free block of at least `size` and at most 1.25 `size` bytes.
 fn take(free: &mut BTreeMap<usize, Vec<CUdeviceptr>>, size: usize) -> Option<(CUdeviceptr, usize)> {
     let (&found, blocks) = free.range_mut(size..=size + size / 4).next()?;
     let pointer = blocks.pop();
@@ -33,7 +33,7 @@ fn take(free: &mut BTreeMap<usize, Vec<CUdeviceptr>>, size: usize) -> Option<(CU
     pointer.map(|p| (p, found))
 }
 
-/// Device memory that goes back to the pool when it is dropped. Its contents are whatever was there before.
+/// Device memory that returns to the pool when it is dropped. Its initial contents are unspecified.
 pub struct Buffer {
     pub(super) gpu: &'static Gpu,
     pub(super) pointer: CUdeviceptr,
@@ -42,22 +42,22 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The device it lies on.
+    /// The device that holds the buffer.
     pub fn gpu(&self) -> &'static Gpu {
         self.gpu
     }
 
-    /// Address of its first byte.
+    /// Address of the first byte.
     pub fn pointer(&self) -> u64 {
         self.pointer
     }
 
-    /// Bytes that were asked for.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Queues a copy from the host; the host's memory is free again when this returns.
+    /// Queues a copy from the host. `data` may be changed as soon as this returns.
     pub fn write<T: Copy>(&mut self, at_bytes: usize, data: &[T]) {
         assert!(
             at_bytes + size_of_val(data) <= self.bytes,
@@ -75,9 +75,9 @@ impl Buffer {
         self.gpu.note(queued);
     }
 
-    /// Queues a copy from the host on the second stream, beside the computing one: see `Gpu::copies_after` and
-    /// `Gpu::work_after_copies`, which order the two.
-    pub fn write_beside<T: Copy>(&mut self, at_bytes: usize, data: &[T]) {
+    /// Queues a copy from the host on the copy stream, which overlaps with computation. [`Gpu::copies_wait_for`] and
+    /// [`Gpu::work_waits_for_copies`] order the two streams.
+    pub fn write_on_copy_stream<T: Copy>(&mut self, at_bytes: usize, data: &[T]) {
         assert!(at_bytes + size_of_val(data) <= self.bytes, "{} bytes of {}", size_of_val(data), self.bytes);
         self.gpu.bind();
         // SAFETY: as in `write`.
@@ -92,7 +92,7 @@ impl Buffer {
         assert!(at_bytes + bytes <= self.bytes, "{bytes} bytes at {at_bytes} of {}", self.bytes);
         self.gpu.bind();
         if bytes > 0 {
-            // SAFETY: the range was checked, and the stream is waited for before `data` is looked at.
+            // SAFETY: the range was checked, and the stream is synchronized before `data` is read.
             let queued =
                 unsafe { result::memcpy_dtoh_async(data, self.pointer + at_bytes as u64, self.gpu.stream.cu_stream()) };
             self.gpu.note(queued);
@@ -101,7 +101,7 @@ impl Buffer {
         self.gpu.check()
     }
 
-    /// Queues zeros over a range of bytes.
+    /// Queues setting a range of bytes to zero.
     pub fn zero(&mut self, at_bytes: usize, bytes: usize) {
         assert!(at_bytes + bytes <= self.bytes, "{bytes} bytes at {at_bytes} of {}", self.bytes);
         if bytes > 0 {
@@ -116,7 +116,7 @@ impl Buffer {
 
     /// Queues a copy of `bytes` between buffers of one device.
     pub fn copy_from(&mut self, at_bytes: usize, other: &Buffer, from_bytes: usize, bytes: usize) {
-        assert!(at_bytes + bytes <= self.bytes && from_bytes + bytes <= other.bytes, "copy outside of a buffer");
+        assert!(at_bytes + bytes <= self.bytes && from_bytes + bytes <= other.bytes, "copy outside a buffer");
         if bytes > 0 {
             self.gpu.bind();
             let (to, from) = (self.pointer + at_bytes as u64, other.pointer + from_bytes as u64);
@@ -128,7 +128,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Queued work may still use the block; whoever gets it next is queued behind that work.
+        // Queued work may still use the block, but the next user is queued after that work.
         let mut pool = lock(&self.gpu.pool);
         let pool = &mut *pool;
         pool.recording.as_mut().unwrap_or(&mut pool.free).entry(self.size).or_default().push(self.pointer);
@@ -142,7 +142,7 @@ impl std::fmt::Debug for Buffer {
 }
 
 impl Gpu {
-    /// `bytes` of memory for `what`, which error messages name; `instead` says what would fit.
+    /// Allocates `bytes`. If that fails, the error names `what` and gives the advice `instead`.
     pub fn allocate(&'static self, bytes: usize, what: &dyn Fn() -> String, instead: &str) -> Result<Buffer> {
         let size = rounded(bytes);
         let mut pool = lock(&self.pool);
@@ -153,27 +153,27 @@ impl Gpu {
         }
         self.check()?;
         self.bind();
-        let fits = |pool: &Pool| pool.limit.is_none_or(|limit| pool.taken + size <= limit);
+        let fits = |pool: &Pool| pool.limit.is_none_or(|limit| pool.allocated + size <= limit);
         // SAFETY: the block is owned by the buffer that is returned.
-        let ask = || unsafe { result::malloc_sync(size) };
-        let mut answer = fits(pool).then(ask);
-        if !matches!(answer, Some(Ok(_))) {
-            // What lies idle in the pool may be just what is missing.
-            self.release_idle(pool);
-            answer = fits(pool).then(ask);
+        let allocate = || unsafe { result::malloc_sync(size) };
+        let mut block = fits(pool).then(allocate);
+        if !matches!(block, Some(Ok(_))) {
+            // Try again after freeing the unused blocks of the pool.
+            self.release_free_blocks(pool);
+            block = fits(pool).then(allocate);
         }
-        match answer {
+        match block {
             Some(Ok(pointer)) => {
-                pool.taken += size;
+                pool.allocated += size;
                 Ok(Buffer { gpu: self, pointer, bytes, size })
             }
             Some(Err(error)) if error.0 != cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                self.fail(words(error));
-                Err(self.check().expect_err("just noted"))
+                self.fail(message(error));
+                Err(self.check().expect_err("an error was just noted"))
             }
             _ => {
                 let free = result::mem_get_info().map_or(0, |(free, _)| free);
-                let left = pool.limit.map_or(free, |limit| limit.saturating_sub(pool.taken).min(free));
+                let left = pool.limit.map_or(free, |limit| limit.saturating_sub(pool.allocated).min(free));
                 Err(Error::DeviceMemory {
                     device: format!("cuda:{}", self.ordinal),
                     what: what(),
@@ -185,49 +185,50 @@ impl Gpu {
         }
     }
 
-    /// Gives idle blocks back to the driver, once nothing queued can use them.
-    fn release_idle(&self, pool: &mut Pool) {
+    /// Waits for queued work and returns the free blocks to the driver.
+    fn release_free_blocks(&self, pool: &mut Pool) {
         self.note(self.stream.synchronize());
         self.note(self.copies.synchronize());
         for (size, blocks) in std::mem::take(&mut pool.free) {
             for pointer in blocks {
-                // SAFETY: the block came from `malloc_sync` and nobody holds it.
+                // SAFETY: the block came from `malloc_sync` and no buffer uses it.
                 self.note(unsafe { result::free_sync(pointer) });
-                pool.taken -= size;
+                pool.allocated -= size;
             }
         }
     }
 
-    /// Bytes that are free on the device and all it has; what idles in the pool counts as free.
+    /// Free and total bytes of the device. Free blocks of the pool count as free.
     pub fn memory(&self) -> (u64, u64) {
         self.bind();
         let (free, total) = self.note(result::mem_get_info()).unwrap_or((0, 0));
         let pool = lock(&self.pool);
-        let idle: usize = pool.free.iter().map(|(size, blocks)| size * blocks.len()).sum();
-        let free = pool.limit.map_or(free + idle, |limit| (limit + idle).saturating_sub(pool.taken).min(free + idle));
+        let pooled: usize = pool.free.iter().map(|(size, blocks)| size * blocks.len()).sum();
+        let free = free + pooled;
+        let free = pool.limit.map_or(free, |limit| (limit + pooled).saturating_sub(pool.allocated).min(free));
         (free as u64, total as u64)
     }
 
-    /// Takes at most `bytes` from the driver from now on (`None`: as much as there is).
+    /// Limits the memory allocated from the driver to `bytes`; `None` removes the limit.
     pub fn limit_memory(&self, bytes: Option<u64>) {
         let mut pool = lock(&self.pool);
         self.bind();
-        self.release_idle(&mut pool);
+        self.release_free_blocks(&mut pool);
         pool.limit = bytes.map(|b| b as usize);
     }
 
-    /// From now on, blocks that are given back are kept for the graph that is being recorded.
+    /// From now on, freed blocks are kept for the graph that is being recorded.
     pub(super) fn keep_for_graph(&self) {
         lock(&self.pool).recording = Some(BTreeMap::new());
     }
 
-    /// Ends [`Gpu::keep_for_graph`]: the blocks that the recorded work uses beside those of living tensors.
+    /// Ends [`Gpu::keep_for_graph`] and returns the kept blocks, which the recorded work uses as temporary memory.
     pub(super) fn kept_for_graph(&self) -> Vec<(usize, CUdeviceptr)> {
         let kept = lock(&self.pool).recording.take().unwrap_or_default();
         kept.into_iter().flat_map(|(size, blocks)| blocks.into_iter().map(move |b| (size, b))).collect()
     }
 
-    /// Gives a graph's blocks back to the pool.
+    /// Returns the blocks of a graph to the pool.
     pub(super) fn return_blocks(&self, blocks: &mut Vec<(usize, CUdeviceptr)>) {
         let mut pool = lock(&self.pool);
         for (size, pointer) in blocks.drain(..) {
@@ -241,10 +242,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_found_by_size_and_not_wasted() {
+    fn a_free_block_is_reused_for_requests_of_similar_size_only() {
         let mut free = BTreeMap::from([(1024, vec![1]), (4096, vec![2, 3])]);
         assert_eq!(take(&mut free, 1024), Some((1, 1024)));
-        assert_eq!(take(&mut free, 1024), None, "four times the size would be waste");
+        assert_eq!(take(&mut free, 1024), None, "a block four times as large is not used");
         assert_eq!(take(&mut free, 3584), Some((3, 4096)));
         assert_eq!(free.len(), 1);
         assert_eq!((rounded(0), rounded(513), rounded((1 << 20) + 1)), (512, 1024, 2 << 20));

@@ -1,4 +1,4 @@
-//! From CUDA source to functions, by NVRTC at run time.
+//! Compiles CUDA source with NVRTC at run time.
 
 use super::gpu::{Gpu, lock};
 use crate::{Error, Result};
@@ -9,14 +9,14 @@ use std::ffi::{CStr, CString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// Compiled sources and their functions.
+/// Compiled modules and their functions.
 #[derive(Default)]
 pub struct Modules {
     compiled: HashMap<u64, Arc<CudaModule>>,
     functions: HashMap<(u64, &'static str), CudaFunction>,
 }
 
-/// A source that is compiled when its first function is wanted.
+/// CUDA source, compiled when one of its functions is first used.
 #[derive(Clone, Debug)]
 pub struct Source {
     key: u64,
@@ -24,7 +24,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// From CUDA C++.
+    /// From CUDA C++ text.
     pub fn new(text: String) -> Source {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
@@ -52,22 +52,22 @@ impl Gpu {
             }
         };
         let function = module.load_function(name).map_err(|e| {
-            Error::Device(format!("the compiled kernels have no function {name}: {}", super::gpu::words(e)))
+            Error::Device(format!("the compiled kernels have no function {name}: {}", super::gpu::message(e)))
         })?;
         modules.functions.insert((source.key, name), function.clone());
         Ok(function)
     }
 }
 
-/// Machine code of `text` for compute capability `architecture`.
+/// Compiles `text` to machine code for compute capability `architecture`.
 fn compile(text: &str, architecture: u32) -> Result<Vec<u8>> {
-    let source = CString::new(text).map_err(|_| Error::Device("a kernel's source holds a zero byte".into()))?;
+    let source = CString::new(text).map_err(|_| Error::Device("the source of a kernel contains a zero byte".into()))?;
     let failed = |what: &str, log: String| {
         Error::Device(format!("NVRTC cannot compile a kernel for compute capability {architecture}: {what}\n{log}"))
     };
     let program = nvrtc::create_program(&source, None).map_err(|e| failed(&format!("{:?}", e.0), String::new()))?;
     let options = [format!("--gpu-architecture=sm_{architecture}"), "--std=c++17".into()];
-    // SAFETY: `program` was just created and is destroyed last; the buffer has the size that was asked for.
+    // SAFETY: `program` was just created and is destroyed last; the buffer has the size that NVRTC returned.
     unsafe {
         let compiled = nvrtc::compile_program(program, &options);
         let code = match compiled {

@@ -1,4 +1,4 @@
-// Kernels of tall f64 matrices [n, b], row-major. Sums run in an order that follows the shapes alone.
+// Kernels for tall row-major f64 matrices [n, b]. The order of sums depends on the shapes alone.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -18,7 +18,7 @@ extern "C" __global__ void scale_columns(u64 total, u64 b, const double* factor,
 // y -= x
 extern "C" __global__ void subtract(u64 total, const double* x, double* y) { EACH(i, total) y[i] -= x[i]; }
 
-// `count` columns of `from`, which starts at the first of them, into `to`; rows lie `from_stride` and `to_stride` apart.
+// Copies `count` columns; `from` and `to` point to the first of them; rows are `from_stride` and `to_stride` apart.
 extern "C" __global__ void copy_columns(u64 n, u64 count, const double* from, u64 from_stride, double* to, u64 to_stride) {
     EACH(i, n * count) to[i / count * to_stride + i % count] = from[i / count * from_stride + i % count];
 }
@@ -31,8 +31,8 @@ __device__ __forceinline__ double term(int kind, const double* x, const double* 
     return r * r;
 }
 
-// part[chunk, j] = the sum over `per` rows of column j. A block of 256 threads sees `width` columns (a power of two up to
-// 32; blockIdx.x counts such groups) and 256 / width rows at once; blockIdx.y is the chunk.
+// part[chunk, j] = sum over the `per` rows of the chunk of column j. A block of 256 threads handles a group of `width`
+// columns (a power of two up to 32) and 256 / width rows at once. blockIdx.x is the group, blockIdx.y the chunk.
 extern "C" __global__ void column_sums(u64 n, u64 b, u64 per, u32 width, int kind, const double* x, const double* y,
                                        const double* theta, double* part) {
     __shared__ double sums[256];
@@ -50,7 +50,7 @@ extern "C" __global__ void column_sums(u64 n, u64 b, u64 per, u32 width, int kin
     }
 }
 
-// out_j = the sum over chunks of part[chunk, j]; one block of 256 threads a column.
+// out_j = sum over chunks of part[chunk, j]; one block of 256 threads per column.
 extern "C" __global__ void finish_sums(u64 b, u64 chunks, const double* part, double* out) {
     __shared__ double sums[256];
     double sum = 0.0;
@@ -68,13 +68,13 @@ extern "C" __global__ void subtract_means(u64 total, u64 b, double n, const doub
     EACH(i, total) y[i] -= sum[i % b] / n;
 }
 
-// Sets the flag where |x| <= bound does not hold; NaN is not within any bound.
+// Sets the flag unless |x| <= bound for all elements; it is set for NaN.
 extern "C" __global__ void flag_beyond(u64 total, double bound, const double* x, u32* flag) {
     EACH(i, total) if (!(fabs(x[i]) <= bound)) *flag = 1;
 }
 
-// u[i, n-1-j] = v[j, i] for [n, n]: eigenvectors that lie one after the other, ascending, become columns, descending.
-// Blocks of 32 x 8 threads walk over 32 x 32 tiles.
+// u[i, n-1-j] = v[j, i] for [n, n]: eigenvectors as rows in ascending order become columns in descending order.
+// A block of 32 x 8 threads handles a tile of 32 x 32.
 extern "C" __global__ void eigenvectors_as_columns(u64 n, const double* v, double* u) {
     __shared__ double tile[32][33];
     u32 tx = threadIdx.x % 32, ty = threadIdx.x / 32;

@@ -1,6 +1,6 @@
-//! The CUDA arms of [`crate::linalg::Panel`]: tall f64 matrices `[n, b]`, row-major.
+//! The operations of [`crate::linalg::Panel`] on a GPU: tall row-major f64 matrices `[n, b]`.
 //!
-//! Shapes have been checked by the panel. Only what allocates or transfers can fail.
+//! The panel has checked the shapes. Only functions that allocate or transfer can fail.
 
 use super::blas::{Matrix, Transposed};
 use super::gpu::Gpu;
@@ -11,11 +11,11 @@ use crate::Result;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Rows that one block sums, unless there are so many that the partial sums would be more than [`MOST_CHUNKS`].
+/// Rows that one block sums, unless that gives more than [`MAX_CHUNKS`] partial sums.
 const CHUNK_ROWS: usize = 1024;
-const MOST_CHUNKS: usize = 1024;
-/// What to do where a panel does not fit.
-const FEWER: &str = "ask for fewer pairs or a smaller rank, use fewer points, or --device cpu";
+const MAX_CHUNKS: usize = 1024;
+/// Advice when a panel does not fit into device memory.
+const ADVICE: &str = "ask for fewer pairs or a smaller rank, use fewer points, or use the CPU";
 
 /// The source of all kernels here.
 pub(super) fn source() -> String {
@@ -27,9 +27,9 @@ fn compiled() -> &'static Source {
     SOURCE.get_or_init(|| Source::new(source()))
 }
 
-/// Memory for a panel `[n, b]`, its contents whatever was there before.
+/// Memory for a panel `[n, b]`; its contents are unspecified.
 pub fn allocate(gpu: &'static Gpu, [n, b]: [usize; 2]) -> Result<Buffer> {
-    gpu.allocate(8 * n * b, &|| format!("a block of {b} vectors of {n} numbers in double precision"), FEWER)
+    gpu.allocate(8 * n * b, &|| format!("a block of {b} vectors of {n} numbers in double precision"), ADVICE)
 }
 
 /// A copy of `data` on the device.
@@ -39,12 +39,12 @@ pub fn upload(gpu: &'static Gpu, shape: [usize; 2], data: &[f64]) -> Result<Buff
     Ok(buffer)
 }
 
-/// The panel `[n, b]` as cuBLAS is told of it.
+/// The panel `[n, b]` as a matrix for cuBLAS.
 fn matrix(buffer: &Buffer, b: usize, transposed: Transposed) -> Matrix {
     Matrix { pointer: buffer.pointer(), row_stride: b, stride: 0, transposed }
 }
 
-/// `AᵀB` `[a, b]` of `A` `[n, a]` and `B` `[n, b]`, to the host.
+/// `AᵀB` `[a, b]` of `A` `[n, a]` and `B` `[n, b]`, copied to the host.
 pub fn t_matmul(n: usize, (left, a): (&Buffer, usize), (right, b): (&Buffer, usize)) -> Result<Vec<f64>> {
     let gpu = left.gpu();
     if n == 0 {
@@ -69,7 +69,7 @@ pub fn matmul(
 ) -> Result<()> {
     let gpu = tall.gpu();
     if a == 0 {
-        // The empty sum.
+        // The product is zero.
         if beta == 0.0 {
             out.zero(0, 8 * n * b);
         }
@@ -103,12 +103,12 @@ pub fn scale_columns(n: usize, factor: &[f64], y: &mut Buffer) -> Result<()> {
     Ok(())
 }
 
-/// `y −= x`, `total` numbers.
+/// `y −= x` for `total` elements.
 pub fn subtract(total: usize, x: &Buffer, y: &mut Buffer) {
     y.gpu().over(compiled(), "subtract", total, &[Arg::long(total), Arg::from(x), Arg::from(&*y)]);
 }
 
-/// The columns `from` of `x` `[n, b]` into the columns of `out` `[n, width]` from `to` on.
+/// Copies the columns `from` of `x` `[n, b]` to the columns of `out` `[n, width]` that start at `to`.
 pub fn copy_columns(
     n: usize,
     (x, b): (&Buffer, usize),
@@ -124,7 +124,7 @@ pub fn copy_columns(
     x.gpu().over(compiled(), "copy_columns", n * count, &arguments);
 }
 
-/// What is summed over each column.
+/// The sum that is taken over each column.
 #[derive(Clone, Copy)]
 pub enum Sum<'a> {
     /// `Σ_i x_ij y_ij`
@@ -135,14 +135,14 @@ pub enum Sum<'a> {
     Plain,
 }
 
-/// Sums over the columns of `x` `[n, b]`, left on the device: `[b]`.
+/// Sums over the columns of `x` `[n, b]`; the result `[b]` stays on the device.
 fn sums_on_device([n, b]: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Buffer> {
     let gpu = x.gpu();
     let out = allocate(gpu, [1, b])?;
     if b == 0 {
         return Ok(out);
     }
-    let chunks = n.div_ceil(CHUNK_ROWS).clamp(1, MOST_CHUNKS);
+    let chunks = n.div_ceil(CHUNK_ROWS).clamp(1, MAX_CHUNKS);
     let per = n.div_ceil(chunks).max(1);
     let part = allocate(gpu, [chunks, b])?;
     let (kind, y, theta) = match sum {
@@ -169,7 +169,7 @@ fn sums_on_device([n, b]: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Buffer
     Ok(out)
 }
 
-/// Sums over the columns of `x` `[n, b]`, to the host: `[b]`.
+/// Sums over the columns of `x` `[n, b]`; the result `[b]` is copied to the host.
 pub fn column_sums(shape: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Vec<f64>> {
     let sums = sums_on_device(shape, x, sum)?;
     let mut host = vec![0.0; shape[1]];
@@ -177,7 +177,7 @@ pub fn column_sums(shape: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Vec<f6
     Ok(host)
 }
 
-/// Takes its mean off each column of `y` `[n, b]`.
+/// Subtracts from each column of `y` `[n, b]` its mean.
 pub fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
     let sums = sums_on_device([n, b], y, Sum::Plain)?;
     let arguments = [Arg::long(n * b), Arg::long(b), Arg::F64(n as f64), Arg::from(&sums), Arg::from(&*y)];
@@ -185,9 +185,9 @@ pub fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
     Ok(())
 }
 
-/// Whether every `|x| ≤ bound`, of `total` numbers.
+/// Whether `|x| ≤ bound` for all `total` elements.
 pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
-    let mut flag = x.gpu().allocate(4, &|| "a flag".into(), FEWER)?;
+    let mut flag = x.gpu().allocate(4, &|| "a flag".into(), ADVICE)?;
     flag.zero(0, 4);
     x.gpu().over(
         compiled(),
@@ -200,8 +200,8 @@ pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
     Ok(beyond[0] == 0)
 }
 
-/// `U` `[n, n]`, its columns the eigenvectors in descending order, from those that cuSOLVER leaves in `v`: one after the
-/// other, ascending.
+/// `U` `[n, n]` with the eigenvectors as columns in descending order, from cuSOLVER's `v` `[n, n]`, which holds them as rows
+/// in ascending order.
 pub fn eigenvectors_as_columns(n: usize, v: &Buffer, u: &mut Buffer) {
     let tiles = n.div_ceil(32).pow(2) as u32;
     let arguments = [Arg::long(n), Arg::from(v), Arg::from(&*u)];

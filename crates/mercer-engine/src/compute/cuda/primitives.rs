@@ -9,7 +9,7 @@ use crate::Result;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
 use crate::compute::update::{Clip, Rule};
-use crate::compute::{Activation, activation::device_functions};
+use crate::compute::{Activation, formula::device_functions};
 use crate::rng::Rng;
 use std::sync::OnceLock;
 

@@ -1,7 +1,7 @@
-//! Dense factorisations by cuSOLVER.
+//! Dense factorizations by cuSOLVER.
 //!
-//! Its 64-bit interface is used: the workspace of an eigendecomposition has more than 2³¹ numbers from n = 32 768 on. It
-//! reads columns where we have rows, so the lower half of a row-major matrix is the upper half for it.
+//! We use its 64-bit interface, because the workspace of an eigendecomposition has more than 2³¹ elements from n = 32 768
+//! on. cuSOLVER is column-major, so the lower triangle of a row-major matrix is the upper triangle for it.
 
 use super::gpu::{Gpu, lock};
 use super::memory::Buffer;
@@ -9,21 +9,22 @@ use crate::{Error, Result};
 use cudarc::cusolver::{result, sys};
 use std::ffi::c_void;
 
-/// cuSOLVER on the computing stream, started at the first factorisation.
+/// cuSOLVER on the compute stream, created by the first factorization.
 pub struct Solver {
     handle: sys::cusolverDnHandle_t,
     parameters: sys::cusolverDnParams_t,
 }
 
 impl Solver {
-    pub fn none() -> Solver {
+    pub fn new() -> Solver {
         Solver { handle: std::ptr::null_mut(), parameters: std::ptr::null_mut() }
     }
 
-    fn started(&mut self, gpu: &Gpu) -> Result<(sys::cusolverDnHandle_t, sys::cusolverDnParams_t)> {
+    /// The handle and its parameters; the first call creates them.
+    fn handle(&mut self, gpu: &Gpu) -> Result<(sys::cusolverDnHandle_t, sys::cusolverDnParams_t)> {
         gpu.bind();
         if self.handle.is_null() {
-            let failed = |e: result::CusolverError| Error::Device(format!("cuSOLVER does not start: {:?}", e.0));
+            let failed = |e: result::CusolverError| Error::Device(format!("cuSOLVER cannot be initialized: {:?}", e.0));
             let parameters = result::dn_create_params().map_err(failed)?;
             let handle = result::dn_create().map_err(failed)?;
             // SAFETY: the handle was just created; the stream lives as long as the device.
@@ -34,12 +35,12 @@ impl Solver {
     }
 }
 
-/// `f32` or `f64`, in which cuSOLVER computes.
+/// `f32` or `f64`, the number types of cuSOLVER.
 pub trait Number: Copy + Default + 'static {
-    /// Whether it has 64 bits.
+    /// Whether the type is `f64`.
     const DOUBLE: bool;
 
-    /// Whether it is neither infinite nor NaN.
+    /// Whether the number is neither infinite nor NaN.
     fn finite(self) -> bool;
 }
 
@@ -63,7 +64,7 @@ fn kind<T: Number>() -> sys::cudaDataType {
     if T::DOUBLE { sys::cudaDataType::CUDA_R_64F } else { sys::cudaDataType::CUDA_R_32F }
 }
 
-/// The half of a symmetric matrix that is meant, of the matrix whose *columns* lie one after the other.
+/// The triangle of a symmetric matrix that cuSOLVER reads, when the matrix is seen as *column-major*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {
     Lower,
@@ -79,12 +80,12 @@ impl Half {
     }
 }
 
-/// What to do where a dense matrix does not fit.
-const NO_ROOM: &str = "use a method that stores no matrix (krylov, nystrom, conjugate gradients), or --device cpu";
+/// Advice when a dense matrix does not fit into device memory.
+const ADVICE: &str = "use a method that stores no matrix (Krylov, Nyström, conjugate gradients), or use the CPU";
 
-/// Memory of `numbers` numbers for a factorisation.
-pub fn allocate<T: Number>(gpu: &'static Gpu, numbers: usize, what: &dyn Fn() -> String) -> Result<Buffer> {
-    gpu.allocate(size_of::<T>() * numbers, what, NO_ROOM)
+/// Memory for `len` elements of a factorization.
+pub fn allocate<T: Number>(gpu: &'static Gpu, len: usize, what: &dyn Fn() -> String) -> Result<Buffer> {
+    gpu.allocate(size_of::<T>() * len, what, ADVICE)
 }
 
 /// Workspace on the device and on the host.
@@ -93,15 +94,15 @@ struct Workspace {
     device_bytes: usize,
     host: Vec<u64>,
     host_bytes: usize,
-    /// Where cuSOLVER says how it went.
+    /// The status that cuSOLVER writes, `[1]`.
     info: Buffer,
 }
 
 impl Workspace {
     fn new(gpu: &'static Gpu, device_bytes: usize, host_bytes: usize, what: &dyn Fn() -> String) -> Result<Workspace> {
-        let mut info = gpu.allocate(4, what, NO_ROOM)?;
+        let mut info = gpu.allocate(4, what, ADVICE)?;
         info.zero(0, 4);
-        let device = gpu.allocate(device_bytes, &|| format!("the workspace of {}", what()), NO_ROOM)?;
+        let device = gpu.allocate(device_bytes, &|| format!("the workspace of {}", what()), ADVICE)?;
         Ok(Workspace { device, device_bytes, host: vec![0; host_bytes.div_ceil(8)], host_bytes, info })
     }
 
@@ -117,13 +118,13 @@ impl Workspace {
         self.info.pointer() as *mut i32
     }
 
-    /// Waits, and reads how it went: 0 is well.
-    fn answer(&self, what: &dyn Fn() -> String) -> Result<i32> {
+    /// Waits for the device and returns cuSOLVER's status; 0 is success.
+    fn status(&self, what: &dyn Fn() -> String) -> Result<i32> {
         let mut info = [0i32];
         self.info.read(0, &mut info)?;
         match info[0] {
-            wrong if wrong < 0 => {
-                Err(Error::Device(format!("cuSOLVER refused argument {} of {}", wrong.unsigned_abs(), what())))
+            info if info < 0 => {
+                Err(Error::Device(format!("cuSOLVER rejected argument {} of {}", info.unsigned_abs(), what())))
             }
             info => Ok(info),
         }
@@ -134,23 +135,24 @@ fn address(buffer: &Buffer) -> *mut c_void {
     buffer.pointer() as *mut c_void
 }
 
-/// A call that cuSOLVER refused; one that it accepted may still fail later, which the stream tells.
+/// The error of a call that cuSOLVER rejected. An accepted call may still fail later; the stream reports that.
 fn accepted(status: sys::cusolverStatus_t, what: &dyn Fn() -> String) -> Result<()> {
     status.result().map_err(|e| Error::Device(format!("cuSOLVER: {:?} in {}", e.0, what())))
 }
 
 impl Gpu {
-    /// Eigenvalues, ascending, of the symmetric `a` `[n, n]` into `values` `[n]`, and the eigenvectors, one after the other,
-    /// in the place of `a`. Returns how it went: above 0, it did not converge.
-    pub fn syevd(&'static self, n: usize, a: &mut Buffer, half: Half, values: &mut Buffer) -> Result<i32> {
-        assert!(a.bytes() >= 8 * n * n && values.bytes() >= 8 * n, "an eigendecomposition of {n} needs its room");
+    /// Eigendecomposition of the symmetric `a` `[n, n]`: ascending eigenvalues in `values` `[n]`, and the eigenvectors as the
+    /// rows of `a`. Returns cuSOLVER's status; a positive one means that it did not converge.
+    pub(crate) fn syevd(&'static self, n: usize, a: &mut Buffer, half: Half, values: &mut Buffer) -> Result<i32> {
+        assert!(a.bytes() >= 8 * n * n && values.bytes() >= 8 * n, "syevd: the buffers are too small for n = {n}");
         let what = || format!("the eigendecomposition of a {n}×{n} matrix");
         let mut solver = lock(&self.solver);
-        let (handle, parameters) = solver.started(self)?;
+        let (handle, parameters) = solver.handle(self)?;
         let (real, vectors) = (kind::<f64>(), sys::cusolverEigMode_t::CUSOLVER_EIG_MODE_VECTOR);
         let (order, matrix, spectrum) = (n as i64, address(a), address(values));
         let (mut on_device, mut on_host) = (0, 0);
-        // SAFETY: the handle is started, the buffers have the room that was checked, the workspace that is asked for.
+        // SAFETY: the handle exists, the sizes of the buffers were checked, and the workspace has the size that cuSOLVER asks
+        // for.
         unsafe {
             let status = sys::cusolverDnXsyevd_bufferSize(
                 handle,
@@ -188,17 +190,17 @@ impl Gpu {
                 work.info(),
             );
             accepted(status, &what)?;
-            work.answer(&what)
+            work.status(&what)
         }
     }
 
-    /// The Cholesky factor of `a` `[n, n]` in the place of its half. Returns how it went: above 0, the minor of that order
-    /// is not positive definite.
-    pub fn potrf<T: Number>(&'static self, n: usize, a: &mut Buffer, half: Half) -> Result<i32> {
-        assert!(a.bytes() >= size_of::<T>() * n * n, "a factor of order {n} needs its room");
+    /// Replaces the triangle `half` of `a` `[n, n]` by its Cholesky factor. Returns cuSOLVER's status; a positive one is the
+    /// order of the first leading minor that is not positive definite.
+    pub(crate) fn potrf<T: Number>(&'static self, n: usize, a: &mut Buffer, half: Half) -> Result<i32> {
+        assert!(a.bytes() >= size_of::<T>() * n * n, "potrf: the buffer is too small for n = {n}");
         let what = || format!("the Cholesky factor of a {n}×{n} matrix");
         let mut solver = lock(&self.solver);
-        let (handle, parameters) = solver.started(self)?;
+        let (handle, parameters) = solver.handle(self)?;
         let (real, order, matrix) = (kind::<T>(), n as i64, address(a));
         let (mut on_device, mut on_host) = (0, 0);
         // SAFETY: as in `syevd`.
@@ -233,13 +235,12 @@ impl Gpu {
                 work.info(),
             );
             accepted(status, &what)?;
-            work.answer(&what)
+            work.status(&what)
         }
     }
 
-    /// `A⁻¹B` in the place of `b`, whose `m` columns of `n` numbers lie one after the other, from the factor of
-    /// [`Gpu::potrf`].
-    pub fn potrs<T: Number>(
+    /// Replaces `B` `[n, m]` (column-major) by `A⁻¹B`, with the factor of `A` from [`Gpu::potrf`].
+    pub(crate) fn potrs<T: Number>(
         &'static self,
         [n, m]: [usize; 2],
         factor: &Buffer,
@@ -247,13 +248,16 @@ impl Gpu {
         b: &mut Buffer,
     ) -> Result<()> {
         let size = size_of::<T>();
-        assert!(factor.bytes() >= size * n * n && b.bytes() >= size * n * m, "a solution [{n}, {m}] needs its room");
+        assert!(
+            factor.bytes() >= size * n * n && b.bytes() >= size * n * m,
+            "potrs: the buffers are too small for [{n}, {m}]"
+        );
         if n * m == 0 {
             return Ok(());
         }
         let what = || format!("solving for {m} columns with a Cholesky factor of order {n}");
         let mut solver = lock(&self.solver);
-        let (handle, parameters) = solver.started(self)?;
+        let (handle, parameters) = solver.handle(self)?;
         let work = Workspace::new(self, 0, 0, &what)?;
         // SAFETY: as in `syevd`.
         let status = unsafe {
@@ -273,6 +277,6 @@ impl Gpu {
             )
         };
         accepted(status, &what)?;
-        work.answer(&what).map(drop)
+        work.status(&what).map(drop)
     }
 }

@@ -1,6 +1,6 @@
 //! Networks whose covariance is a function of `(x·x', ‖x‖², ‖x'‖²)`.
 
-use super::{DEEPEST, Side, Step};
+use super::{DEEPEST, Expectations, Side, Step};
 use crate::kernel::Pair;
 use crate::simd::Num;
 
@@ -56,7 +56,7 @@ pub(super) fn kernel<R: Num, const NTK: bool>(steps: &[Step], pair: Pair<R>) -> 
                 now.a = now.a + other.a;
                 now.b = now.b + other.b;
             }
-            // A vector is flat already; the other steps need pictures.
+            // A vector is flat already; the other steps need images.
             Step::Flatten | Step::Conv(..) | Step::AvgPool(_) | Step::Gap => {}
         }
     }

@@ -24,7 +24,8 @@
 //!
 //! which is below the error of the sums over the plane in `dual.rs` at every σ.
 
-use super::phi::{Phi, Side};
+use super::phi::Side;
+use crate::compute::Activation;
 use crate::simd::Num;
 use std::f64::consts::TAU;
 use std::sync::OnceLock;
@@ -37,67 +38,64 @@ pub(crate) const TERMS: usize = 128;
 const NODES: usize = 193;
 const SPACING: f64 = 1.0 / 16.0;
 
-impl Phi {
-    /// 1 or 0 where the part of φ that needs a series is odd or even; nothing for the closed forms.
-    pub(crate) fn parity(self) -> Option<usize> {
-        match self {
-            Phi::Tanh | Phi::Sigmoid => Some(1),
-            Phi::Softplus => Some(0),
-            _ => None,
-        }
+/// The part of φ that needs a series: `tanh u`, `tanh(u/2) = 2 sigmoid(u) − 1`, `softplus(u) − u/2`.
+fn core(phi: Activation, u: f64) -> f64 {
+    match phi {
+        Activation::Tanh => u.tanh(),
+        Activation::Sigmoid => (0.5 * u).tanh(),
+        _ => 0.5 * u.abs() + (-u.abs()).exp().ln_1p(),
     }
+}
 
-    /// The part of φ that needs a series: `tanh u`, `tanh(u/2) = 2 sigmoid(u) − 1`, `softplus(u) − u/2`.
-    fn core(self, u: f64) -> f64 {
-        match self {
-            Phi::Tanh => u.tanh(),
-            Phi::Sigmoid => (0.5 * u).tanh(),
-            _ => 0.5 * u.abs() + (-u.abs()).exp().ln_1p(),
-        }
+/// 1 or 0 where the part of φ that needs a series is odd or even; nothing for the closed forms.
+pub(crate) fn parity(phi: Activation) -> Option<usize> {
+    match phi {
+        Activation::Tanh | Activation::Sigmoid => Some(1),
+        Activation::Softplus => Some(0),
+        _ => None,
     }
+}
 
-    /// `a_n` for `n = parity, parity + 2, …` `[TERMS]` at inputs of this variance.
-    pub(crate) fn series(self, variance: f64) -> Vec<f64> {
-        let Some(parity) = self.parity() else { return vec![] };
-        // As in `Side::of`: a variance of zero is a very small one, and the slope comes out as φ'(0)².
-        let deviation = variance.sqrt().max(1e-18);
-        let mut coefficients = vec![0.0; TERMS];
-        for (i, weights) in weights(parity).chunks_exact(TERMS).enumerate() {
-            let value = self.core(deviation * SPACING * i as f64);
-            coefficients.iter_mut().zip(weights).for_each(|(a, w)| *a += w * value);
-        }
-        coefficients
+/// `a_n` for `n = parity, parity + 2, …` `[TERMS]` at inputs of this variance.
+pub(crate) fn series(phi: Activation, variance: f64) -> Vec<f64> {
+    let Some(parity) = parity(phi) else { return vec![] };
+    // As in `Side::of`: a variance of zero is a very small one, and the slope comes out as φ'(0)².
+    let deviation = variance.sqrt().max(1e-18);
+    let mut coefficients = vec![0.0; TERMS];
+    for (i, weights) in weights(parity).chunks_exact(TERMS).enumerate() {
+        let value = core(phi, deviation * SPACING * i as f64);
+        coefficients.iter_mut().zip(weights).for_each(|(a, w)| *a += w * value);
     }
+    coefficients
+}
 
-    /// [`Phi::dual`] from `terms` products of coefficients.
-    #[inline(always)]
-    pub(crate) fn dual_of_series<R: Num>(
-        self,
-        k: R,
-        x: Side<R>,
-        y: Side<R>,
-        terms: usize,
-        product: impl Fn(usize) -> R,
-    ) -> (R, R) {
-        let inverse = x.inverse * y.inverse;
-        let rho = (k * inverse).min(R::of(1.0)).max(R::of(-1.0));
-        // P(r) = Σ_m c_m r^m and its derivative at r = ρ², by Horner's rule. All c_m are positive: nothing cancels.
-        let square = rho * rho;
-        let (mut value, mut slope) = (R::of(0.0), R::of(0.0));
-        for m in (0..terms).rev() {
-            slope = slope.mul_add(square, value);
-            value = value.mul_add(square, product(m));
-        }
-        // S(ρ) = ρ P(ρ²) or P(ρ²), and dS/dk.
-        let twice = R::of(2.0) * rho * slope;
-        let (sum, by_rho) =
-            if self.parity() == Some(1) { (rho * value, rho.mul_add(twice, value)) } else { (value, twice) };
-        let by_k = by_rho * inverse;
-        match self {
-            Phi::Sigmoid => (R::of(0.25).mul_add(sum, R::of(0.25)), R::of(0.25) * by_k),
-            Phi::Softplus => (R::of(0.25).mul_add(k, sum), R::of(0.25) + by_k),
-            _ => (sum, by_k),
-        }
+/// [`super::Expectations::dual`] from `terms` products of coefficients.
+#[inline(always)]
+pub(crate) fn dual_of_series<R: Num>(
+    phi: Activation,
+    k: R,
+    x: Side<R>,
+    y: Side<R>,
+    terms: usize,
+    product: impl Fn(usize) -> R,
+) -> (R, R) {
+    let inverse = x.inverse * y.inverse;
+    let rho = (k * inverse).min(R::of(1.0)).max(R::of(-1.0));
+    // P(r) = Σ_m c_m r^m and its derivative at r = ρ², by Horner's rule. All c_m are positive: nothing cancels.
+    let square = rho * rho;
+    let (mut value, mut slope) = (R::of(0.0), R::of(0.0));
+    for m in (0..terms).rev() {
+        slope = slope.mul_add(square, value);
+        value = value.mul_add(square, product(m));
+    }
+    // S(ρ) = ρ P(ρ²) or P(ρ²), and dS/dk.
+    let twice = R::of(2.0) * rho * slope;
+    let (sum, by_rho) = if parity(phi) == Some(1) { (rho * value, rho.mul_add(twice, value)) } else { (value, twice) };
+    let by_k = by_rho * inverse;
+    match phi {
+        Activation::Sigmoid => (R::of(0.25).mul_add(sum, R::of(0.25)), R::of(0.25) * by_k),
+        Activation::Softplus => (R::of(0.25).mul_add(k, sum), R::of(0.25) + by_k),
+        _ => (sum, by_k),
     }
 }
 
@@ -127,32 +125,24 @@ fn weights(parity: usize) -> &'static [f64] {
 mod tests {
     use super::*;
 
-    fn dual(phi: Phi, k: f64, a: f64, b: f64) -> (f64, f64) {
-        let (x, y) = (phi.series(a), phi.series(b));
-        phi.dual_of_series(k, Side::of(a), Side::of(b), TERMS, |m| x[m] * y[m])
-    }
-
-    fn slope(phi: Phi, u: f64) -> f64 {
-        match phi {
-            Phi::Tanh => 1.0 - u.tanh().powi(2),
-            Phi::Sigmoid => 0.25 - 0.25 * (0.5 * u).tanh().powi(2),
-            _ => 0.5 + 0.5 * (0.5 * u).tanh(),
-        }
+    fn dual(phi: Activation, k: f64, a: f64, b: f64) -> (f64, f64) {
+        let (x, y) = (series(phi, a), series(phi, b));
+        dual_of_series(phi, k, Side::of(a), Side::of(b), TERMS, |m| x[m] * y[m])
     }
 
     /// Both expectations as sums over a grid far finer than that of `dual.rs`.
-    fn over_the_plane(phi: Phi, rho: f64, sx: f64, sy: f64) -> (f64, f64) {
+    fn over_the_plane(phi: Activation, rho: f64, sx: f64, sy: f64) -> (f64, f64) {
         let h = 0.06;
         let nodes: Vec<(f64, f64)> =
             (-140..=140).map(|i| h * f64::from(i)).map(|z| (z, h * (-0.5 * z * z).exp() / TAU.sqrt())).collect();
         let across = (1.0 - rho * rho).sqrt();
         let (mut value, mut by_k) = (0.0, 0.0);
         for &(z, wz) in &nodes {
-            let (g, d) = (phi.at(sx * z, false), slope(phi, sx * z));
+            let (g, d) = phi.at(sx * z, false);
             for &(t, wt) in &nodes {
                 let v = sy * (rho * z + across * t);
-                value += wz * wt * g * phi.at(v, false);
-                by_k += wz * wt * d * slope(phi, v);
+                value += wz * wt * g * phi.at(v, false).0;
+                by_k += wz * wt * d * phi.at(v, false).1;
             }
         }
         (value, by_k)
@@ -160,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_series_is_the_expectation() {
-        for (phi, widest) in [(Phi::Tanh, 2.0), (Phi::Sigmoid, 4.0), (Phi::Softplus, 4.0)] {
+        for (phi, widest) in [(Activation::Tanh, 2.0), (Activation::Sigmoid, 4.0), (Activation::Softplus, 4.0)] {
             for rho in [-1.0, -0.3, 0.0, 0.7, 0.999, 1.0] {
                 for (sx, sy) in [(0.3, 0.3), (1.0, 0.2), (widest, 0.5), (widest, widest)] {
                     let got = dual(phi, rho * sx * sy, sx * sx, sy * sy);
@@ -180,21 +170,21 @@ mod tests {
             (-1400..=1400).map(|i| h * f64::from(i)).map(|z| h * (-0.5 * z * z).exp() / TAU.sqrt() * f(z)).sum()
         };
         // The derivative of the part that needs a series.
-        let by_core = |phi: Phi, u: f64| match phi {
-            Phi::Tanh => slope(phi, u),
-            Phi::Sigmoid => 2.0 * slope(phi, u),
-            _ => slope(phi, u) - 0.5,
+        let by_core = |phi: Activation, u: f64| match phi {
+            Activation::Tanh => phi.at(u, false).1,
+            Activation::Sigmoid => 2.0 * phi.at(u, false).1,
+            _ => phi.at(u, false).1 - 0.5,
         };
         for (phi, deviation, stated) in [
-            (Phi::Tanh, 1.0, [1e-14, 1e-14]),
-            (Phi::Tanh, 2.0, [2e-11, 1e-9]),
-            (Phi::Tanh, 4.0, [2e-6, 3e-5]),
-            (Phi::Sigmoid, 4.0, [4.0 * 4e-12, 4.0 * 6e-11]),
-            (Phi::Softplus, 6.0, [2e-9, 9e-9]),
+            (Activation::Tanh, 1.0, [1e-14, 1e-14]),
+            (Activation::Tanh, 2.0, [2e-11, 1e-9]),
+            (Activation::Tanh, 4.0, [2e-6, 3e-5]),
+            (Activation::Sigmoid, 4.0, [4.0 * 4e-12, 4.0 * 6e-11]),
+            (Activation::Softplus, 6.0, [2e-9, 9e-9]),
         ] {
-            let a = phi.series(deviation * deviation);
-            let n = |m: usize| (2 * m + phi.parity().unwrap()) as f64;
-            let left = mean(&|z| phi.core(deviation * z).powi(2)) - a.iter().map(|a| a * a).sum::<f64>();
+            let a = series(phi, deviation * deviation);
+            let n = |m: usize| (2 * m + parity(phi).unwrap()) as f64;
+            let left = mean(&|z| core(phi, deviation * z).powi(2)) - a.iter().map(|a| a * a).sum::<f64>();
             let by_slope: f64 = a.iter().enumerate().map(|(m, a)| n(m) * a * a).sum();
             let left_slope = mean(&|z| by_core(phi, deviation * z).powi(2)) - by_slope / deviation.powi(2);
             assert!(
@@ -206,7 +196,7 @@ mod tests {
 
     #[test]
     fn zero_variance_gives_the_slope_at_zero() {
-        let (value, slope) = dual(Phi::Tanh, 0.0, 0.0, 0.0);
+        let (value, slope) = dual(Activation::Tanh, 0.0, 0.0, 0.0);
         assert!(value.abs() < 1e-30 && (slope - 1.0).abs() < 1e-12, "{value}, {slope}");
     }
 }

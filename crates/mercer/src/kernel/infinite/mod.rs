@@ -9,20 +9,12 @@
 //!
 //! `depth` counts the hidden layers, those with an activation: `depth=0` is the linear kernel `w_var·x·x'/d + b_var`.
 //!
-//! | layer | meaning | options |
-//! |---|---|---|
-//! | `dense` | all inputs to all outputs | a width, as in `dense(512)`, is read over: it is infinite here |
-//! | `conv(3)` | windows of 3×3 | `stride=1`; `pad=same` (zeros around; with a stride `⌈n/stride⌉` windows a side, an odd row of zeros goes below and to the right) or `pad=valid`; `conv(64, 3)` has 64 channels, read over |
-//! | `avgpool(2)` | mean over windows of 2×2 | `stride=2`, the size if not given |
-//! | `gap` | mean over all positions | |
-//! | `flatten` | all positions side by side | |
-//! | `res(…)` | the layers in brackets plus a shortcut: the identity, or what follows a semicolon, `res(conv(3, stride=2) relu conv(3); conv(1, stride=2))` | |
-//! | an activation | `identity relu leaky_relu abs erf sin cos sincos sign step gaussian exp gelu tanh sigmoid softplus` | |
+//! The layers are those of [`crate::net`], in the same words: the same string is a network to train and a kernel. Widths and
+//! numbers of channels are ignored, and may be left out: `dense`, `conv(3)`. `bn`, `maxpool`, `rff`, `radial` and `l2norm` have
+//! no kernel. A layer of weights may have its own `w_var` and `b_var` (or `w` and `b`, their roots). With a stride above 1,
+//! `pad=same` places windows as neural-tangents does, not as PyTorch does: see [`crate::net::Window`].
 //!
-//! A layer of weights may have its own `w_var` and `b_var` (or `w` and `b`, their roots, as in the networks of
-//! [`crate::net`]): the same string is a network to train and a kernel.
-//!
-//! Pictures are `shape=HxWxC`, their numbers stored channel by channel and row by row within a channel, as CIFAR-10 and MNIST
+//! Images are `shape=HxWxC`, their numbers stored channel by channel and row by row within a channel, as CIFAR-10 and MNIST
 //! are; without a shape, a kernel that meets its data guesses a square with one channel or three.
 //!
 //! # Conventions
@@ -35,26 +27,23 @@
 //! - activation: `Θ ← Θ E[φ'(u)φ'(v)]`, `K ← E[φ(u)φ(v)]`, `(u, v)` normal with covariance K;
 //! - residual sum: both add.
 //!
-//! [`Phi`] has the expectations, most in closed form; tanh, sigmoid and softplus are integrated numerically, and in matrices
+//! [`Expectations`] are those, most in closed form; tanh, sigmoid and softplus are integrated numerically, and in matrices
 //! of fully connected networks they are Hermite series (`hermite.rs` has the error of those, `dual.rs` that of the integrals).
 
-mod architecture;
 mod dual;
 mod fully_connected;
-mod hermite;
+pub(crate) mod hermite;
+mod images;
 mod network;
 mod phi;
-mod pictures;
 
-pub(crate) use hermite::TERMS;
-
-pub use architecture::{DEEPEST, Variances, Window};
-pub use network::{Network, Step};
-pub use phi::{Phi, Side};
+pub use network::{DEEPEST, Network, Step, Variances};
+pub use phi::{Expectations, Side};
 
 pub(in crate::kernel) use network::parse_shape;
 
 use super::{Formula, Kind, Pair, Parameter, Statistic, Value};
+use crate::compute::Activation;
 use crate::simd::Num;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
@@ -93,7 +82,7 @@ impl<const NTK: bool> Infinite<NTK> {
 
 const PARAMETERS: &[Parameter] = &[
     Parameter { name: "depth", default: 3.0, kind: Kind::Integer(0, 256), help: "hidden layers" },
-    Parameter { name: "act", default: 1.0, kind: Kind::Choice(&Phi::NAMES), help: "their activation" },
+    Parameter { name: "act", default: 1.0, kind: Kind::Choice(&Activation::NAMES), help: "their activation" },
     Parameter {
         name: "w_var",
         default: 2.0,
@@ -111,7 +100,7 @@ const PARAMETERS: &[Parameter] = &[
         name: "shape",
         default: 0.0,
         kind: Kind::Shape,
-        help: "pictures' height, width and channels, such as 28x28x1; square ones are recognised",
+        help: "images' height, width and channels, such as 28x28x1; square ones are recognised",
     },
 ];
 
@@ -135,7 +124,7 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
         };
         let variances = Variances { weight: number(2), bias: number(3) };
         let Some(layers) = word(4) else {
-            let phi = word(1).map_or(Ok(Phi::Relu), Phi::parse)?;
+            let phi = word(1).map_or(Ok(Activation::Relu), Activation::parse)?;
             return Ok(Infinite::of(Network::plain(number(0) as u32, phi, variances)));
         };
         if arguments[..2].iter().any(Option::is_some) {
@@ -161,15 +150,15 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
         fully_connected::kernel::<R, NTK>(self.network.steps(), pair)
     }
 
-    /// `x/√d`, so that the statistic is `x·x'/d`; pictures by their channels.
+    /// `x/√d`, so that the statistic is `x·x'/d`; images by their channels.
     fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
         Some(&x / (self.network.inputs(x.ncols()) as f64).sqrt())
     }
 }
 
-/// `κ(x,x')` of two pictures, in f64 by the definition.
+/// `κ(x,x')` of two images, in f64 by the definition.
 pub(super) fn value(network: &Network, ntk: bool, x: &[f64], y: &[f64]) -> f64 {
     let scale = 1.0 / (network.inputs(x.len()) as f64).sqrt();
     let [x, y] = [x, y].map(|v| v.iter().map(|v| v * scale).collect::<Vec<f64>>());
-    pictures::kernel(network, ntk, &x, &y)
+    images::kernel(network, ntk, &x, &y)
 }

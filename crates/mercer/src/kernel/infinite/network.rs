@@ -1,16 +1,43 @@
 //! An infinite network: its layers, checked, and the steps in which they act on covariances.
 
-use super::architecture::{self, Layer, Shown, Variances, Window};
-use super::phi::Phi;
+use crate::compute::Activation;
+use crate::net::{Description, LayerSpec, Spread, WeightSpec, Window, guess_image};
 use crate::{Error, Result};
 
-/// An infinitely wide network, described by its layers.
+/// Residual layers may hold residual layers, up to this depth.
+pub const DEEPEST: usize = 4;
+
+/// Variances of a layer's weights (times the number of inputs) and biases.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Variances {
+    /// `C_w`
+    pub weight: f64,
+    /// `C_b`
+    pub bias: f64,
+}
+
+impl Variances {
+    /// Those of a layer; these where the layer does not say.
+    fn of(self, weights: &WeightSpec) -> Variances {
+        let variance = |said: Option<Spread>, usual: f64| said.map_or(usual, Spread::variance);
+        Variances { weight: variance(weights.weight, self.weight), bias: variance(weights.bias, self.bias) }
+    }
+
+    /// What a layer says that has the variances `own`, where these are usual.
+    fn overridden_by(self, own: Variances) -> WeightSpec {
+        let said = |own: f64, usual: f64| (own != usual).then_some(Spread::Variance(own));
+        WeightSpec { weight: said(own.weight, self.weight), bias: said(own.bias, self.bias) }
+    }
+}
+
+/// An infinitely wide network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    layers: Vec<Layer>,
+    /// Without widths and channels, and with those variances that are not the usual ones.
+    layers: Vec<LayerSpec>,
     variances: Variances,
     /// Depth and activation, where that was all that was said.
-    plain: Option<(u32, Phi)>,
+    plain: Option<(u32, Activation)>,
     shape: Option<[usize; 3]>,
     steps: Vec<Step>,
 }
@@ -24,7 +51,7 @@ pub enum Step {
     /// The same of the mean of K over windows.
     Conv(Window, Variances),
     /// `K ← E[φφ]`
-    Activation(Phi),
+    Activation(Activation),
     /// The mean over pairs of positions of two windows.
     AvgPool(Window),
     /// The mean over equal positions.
@@ -41,42 +68,58 @@ pub enum Step {
 
 impl Network {
     /// `depth` times dense and `phi`, then a dense read-out.
-    pub fn plain(depth: u32, phi: Phi, variances: Variances) -> Network {
-        let hidden = (0..depth).flat_map(|_| [Layer::Dense(variances), Layer::Activation(phi)]);
-        let layers: Vec<Layer> = hidden.chain([Layer::Dense(variances)]).collect();
-        let steps = steps(&layers);
+    pub fn plain(depth: u32, phi: Activation, variances: Variances) -> Network {
+        let dense = || LayerSpec::Dense { width: None, weights: WeightSpec::default() };
+        let hidden = (0..depth).flat_map(|_| [dense(), LayerSpec::Activation(phi)]);
+        let layers: Vec<LayerSpec> = hidden.chain([dense()]).collect();
+        let steps = steps(&layers, variances);
         Network { layers, variances, plain: Some((depth, phi)), shape: None, steps }
     }
 
-    /// From an architecture, see [`super`]. The shape of the pictures, where the layers look at pictures, is `shape`
-    /// `[height, width, channels]`, or is guessed from the number of `inputs`.
+    /// From an architecture, see [`Network::new`].
     pub fn parse(
         text: &str,
         variances: Variances,
         shape: Option<[usize; 3]>,
         inputs: Option<usize>,
     ) -> Result<Network> {
-        let layers = architecture::parse(text, variances)?;
         let named = |e: Error| Error::input(format!("architecture '{}': {e}", text.trim()));
-        if !layers.iter().any(has_weights) {
-            return Err(named(Error::input("it has no layer with weights; write for example dense relu dense")));
+        Network::new(&Description::parse(text)?, variances, shape, inputs).map_err(named)
+    }
+
+    /// The network of a description at infinite width: widths, channels and a shared trunk have no meaning here. Layers that
+    /// do not say otherwise have the given `variances`. The shape of images, where the layers see such, is `shape`
+    /// `[height, width, channels]`, or that of the description, or is guessed from the number of `inputs`.
+    pub fn new(
+        description: &Description,
+        variances: Variances,
+        shape: Option<[usize; 3]>,
+        inputs: Option<usize>,
+    ) -> Result<Network> {
+        use LayerSpec::{AvgPool, Conv, Dense, Gap};
+        let layers = widened(&description.layers, variances, 0)?;
+        if !description.any(|layer| matches!(layer, Dense { .. } | Conv { .. })) {
+            return Err(Error::input("it has no layer with weights; write for example dense relu dense"));
         }
-        let shape = if layers.iter().any(sees_pictures) { Some(picture(shape, inputs).map_err(named)?) } else { None };
-        let start = At { picture: shape.map(|[h, w, _]| (h, w)), gaussian: false };
-        let end = walk(&layers, start).map_err(named)?;
-        if end.picture.is_some() {
-            return Err(named(Error::input("it ends with a picture; add gap or flatten, and then dense")));
+        let shape = if description.any(|layer| matches!(layer, Conv { .. } | AvgPool(_) | Gap)) {
+            Some(image_shape(shape.or(description.image.map(|[c, h, w]| [h, w, c])), inputs)?)
+        } else {
+            None
+        };
+        let end = walk(&layers, At { image: shape.map(|[h, w, _]| (h, w)), gaussian: false })?;
+        if end.image.is_some() {
+            return Err(Error::input("it ends with an image; add gap or flatten, and then dense"));
         }
-        let steps = steps(&layers);
+        let steps = steps(&layers, variances);
         Ok(Network { layers, variances, plain: None, shape, steps })
     }
 
-    /// `[height, width, channels]` of the pictures, for a network that looks at them.
+    /// `[height, width, channels]` of the images, for a network that looks at them.
     pub fn shape(&self) -> Option<[usize; 3]> {
         self.shape
     }
 
-    /// How many inputs a first unit adds up at each position: the channels of pictures, or all `d` numbers of a point.
+    /// How many inputs a first unit adds up at each position: the channels of images, or all `d` numbers of a point.
     pub fn inputs(&self, d: usize) -> usize {
         self.shape.map_or(d.max(1), |[_, _, channels]| channels)
     }
@@ -90,7 +133,10 @@ impl Network {
     pub(super) fn arguments(&self) -> Vec<(&'static str, String)> {
         let mut said = match self.plain {
             Some((depth, phi)) => vec![("depth", depth.to_string()), ("act", phi.name().into())],
-            None => vec![("", format!("\"{}\"", Shown(&self.layers, self.variances)))],
+            None => {
+                let layers = Description { layers: self.layers.clone(), ..Description::default() };
+                vec![("", format!("\"{layers}\""))]
+            }
         };
         said.push(("w_var", self.variances.weight.to_string()));
         said.push(("b_var", self.variances.bias.to_string()));
@@ -105,89 +151,99 @@ pub(in crate::kernel) fn parse_shape(text: &str) -> Option<[usize; 3]> {
     sides.collect::<Option<Vec<usize>>>()?.try_into().ok()
 }
 
-/// The pictures' shape as given, or guessed: a square with one channel or three.
-fn picture(given: Option<[usize; 3]>, inputs: Option<usize>) -> Result<[usize; 3]> {
+/// The images' shape as given, or guessed: a square with one channel or three.
+fn image_shape(given: Option<[usize; 3]>, inputs: Option<usize>) -> Result<[usize; 3]> {
     match (given, inputs) {
         (Some(shape), Some(d)) if shape.iter().product::<usize>() != d => {
             let [h, w, c] = shape;
             Err(Error::input(format!("shape={h}x{w}x{c} holds {} numbers, but the points have {d}", h * w * c)))
         }
         (Some(shape), _) => Ok(shape),
-        (None, None) => Err(Error::input("it looks at pictures; say their shape, such as shape=28x28x1")),
+        (None, None) => Err(Error::input("it sees images; say their shape, such as shape=28x28x1")),
         (None, Some(d)) => {
-            let square = |c: usize| (1..=d).find(|side| side * side * c >= d).filter(|side| side * side * c == d);
-            let guess = [1, 3].into_iter().find_map(|c| square(c).map(|side| [side, side, c]));
+            let guess = guess_image(d).map(|[c, h, w]| [h, w, c]);
             guess.ok_or_else(|| {
                 Error::input(format!(
-                    "points of {d} numbers are no square pictures with 1 or 3 channels; say their shape, such as shape=28x20x1"
+                    "points of {d} numbers are no square images with 1 or 3 channels; say their shape, such as shape=28x20x1"
                 ))
             })
         }
     }
 }
 
-fn has_weights(layer: &Layer) -> bool {
-    match layer {
-        Layer::Dense(_) | Layer::Conv(..) => true,
-        Layer::Residual(body, shortcut) => body.iter().chain(shortcut).any(has_weights),
-        _ => false,
-    }
-}
-
-fn sees_pictures(layer: &Layer) -> bool {
-    match layer {
-        Layer::Conv(..) | Layer::AvgPool(_) | Layer::Gap => true,
-        Layer::Residual(body, shortcut) => body.iter().chain(shortcut).any(sees_pictures),
-        _ => false,
-    }
+/// The layers without widths and channels, in the form in which they are shown; layers that have no kernel are refused.
+fn widened(layers: &[LayerSpec], usual: Variances, depth: usize) -> Result<Vec<LayerSpec>> {
+    let own = |weights: &WeightSpec| usual.overridden_by(usual.of(weights));
+    let wide = |layer: &LayerSpec| match layer {
+        LayerSpec::Dense { weights, .. } => Ok(LayerSpec::Dense { width: None, weights: own(weights) }),
+        LayerSpec::Conv { window, weights, .. } => {
+            Ok(LayerSpec::Conv { channels: None, window: *window, weights: own(weights) })
+        }
+        LayerSpec::Residual { .. } if depth == DEEPEST => {
+            Err(Error::input(format!("res is nested deeper than {DEEPEST}")))
+        }
+        LayerSpec::Residual { body, shortcut } => Ok(LayerSpec::Residual {
+            body: widened(body, usual, depth + 1)?,
+            shortcut: widened(shortcut, usual, depth + 1)?,
+        }),
+        LayerSpec::Activation(_) | LayerSpec::AvgPool(_) | LayerSpec::Flatten | LayerSpec::Gap => Ok(layer.clone()),
+        LayerSpec::MaxPool(size) => {
+            Err(Error::input(format!("maxpool has no kernel at infinite width; use for example avgpool({size})")))
+        }
+        _ => Err(Error::input(format!("{layer} has no kernel at infinite width; leave it out"))),
+    };
+    layers.iter().map(wide).collect()
 }
 
 /// What is known at a place of the network.
 #[derive(Clone, Copy, PartialEq)]
 struct At {
     /// Height and width, while there are positions.
-    picture: Option<(usize, usize)>,
+    image: Option<(usize, usize)>,
     /// Whether the units are normal in the limit, as a layer of weights leaves them and an activation needs them.
     gaussian: bool,
 }
 
-fn walk(layers: &[Layer], start: At) -> Result<At> {
+fn walk(layers: &[LayerSpec], start: At) -> Result<At> {
     layers.iter().try_fold(start, |at, layer| after(layer, at))
 }
 
-fn after(layer: &Layer, at: At) -> Result<At> {
+fn after(layer: &LayerSpec, at: At) -> Result<At> {
     let windows = |what: &str, window: &Window| {
-        let Some((h, w)) = at.picture else {
-            return Err(Error::input(format!("{what} comes after the picture has become one vector")));
+        let Some((h, w)) = at.image else {
+            return Err(Error::input(format!("{what} comes after the image has become one vector")));
         };
         let counts = (window.along(h).0, window.along(w).0);
         if counts.0 == 0 || counts.1 == 0 {
-            return Err(Error::input(format!("{what}({}) does not fit a picture of {h}×{w}", window.size)));
+            return Err(Error::input(format!("{what}({}) does not fit an image of {h}×{w}", window.size)));
         }
         Ok(Some(counts))
     };
     match layer {
-        Layer::Dense(_) if at.picture.is_some() => {
+        LayerSpec::Dense { .. } if at.image.is_some() => {
             Err(Error::input("dense needs one vector; put gap or flatten before it"))
         }
-        Layer::Dense(_) => Ok(At { gaussian: true, ..at }),
-        Layer::Conv(window, _) => Ok(At { picture: windows("conv", window)?, gaussian: true }),
-        Layer::AvgPool(window) => Ok(At { picture: windows("avgpool", window)?, ..at }),
-        Layer::Activation(Phi::Identity) => Ok(at),
-        Layer::Activation(phi) if !at.gaussian => {
+        LayerSpec::Dense { .. } => Ok(At { gaussian: true, ..at }),
+        LayerSpec::Conv { window, .. } => Ok(At { image: windows("conv", window)?, gaussian: true }),
+        LayerSpec::AvgPool(window) => Ok(At { image: windows("avgpool", window)?, ..at }),
+        LayerSpec::Activation(Activation::Identity) => Ok(at),
+        LayerSpec::Activation(phi) if !at.gaussian => {
             Err(Error::input(format!("{} needs a layer of weights (dense or conv) right before it", phi.name())))
         }
-        Layer::Activation(_) => Ok(At { gaussian: false, ..at }),
-        Layer::Flatten => Ok(At { picture: None, ..at }),
-        Layer::Gap if at.picture.is_none() => Err(Error::input("gap comes after the picture has become one vector")),
-        Layer::Gap => Ok(At { picture: None, ..at }),
-        Layer::Residual(body, shortcut) => {
-            let pools = |l: &Layer| matches!(l, Layer::AvgPool(_) | Layer::Flatten | Layer::Gap);
+        LayerSpec::Activation(_) => Ok(At { gaussian: false, ..at }),
+        LayerSpec::Flatten => Ok(At { image: None, ..at }),
+        LayerSpec::Gap if at.image.is_none() => Err(Error::input("gap comes after the image has become one vector")),
+        LayerSpec::Gap => Ok(At { image: None, ..at }),
+        LayerSpec::Residual { body, shortcut } => {
+            let pools = |l: &LayerSpec| matches!(l, LayerSpec::AvgPool(_) | LayerSpec::Flatten | LayerSpec::Gap);
             if body.iter().chain(shortcut).any(pools) {
                 return Err(Error::input("res cannot hold avgpool, flatten or gap; put them outside"));
             }
             let (end, short) = (walk(body, at)?, walk(shortcut, at)?);
-            if !matches!(body.last(), Some(Layer::Dense(_) | Layer::Conv(..) | Layer::Residual(..))) {
+            if !matches!(
+                body.last(),
+                Some(LayerSpec::Dense { .. } | LayerSpec::Conv { .. } | LayerSpec::Residual { .. })
+            ) {
                 return Err(Error::input(
                     "the first branch of res must end with dense or conv, to be independent of the other",
                 ));
@@ -195,37 +251,40 @@ fn after(layer: &Layer, at: At) -> Result<At> {
             if stride(body) != stride(shortcut) {
                 return Err(Error::input("the two branches of res have different strides, so they cannot be added"));
             }
-            if end.picture != short.picture {
-                let side = |at: At| at.picture.map_or("a vector".into(), |(h, w)| format!("{h}×{w}"));
+            if end.image != short.image {
+                let side = |at: At| at.image.map_or("a vector".into(), |(h, w)| format!("{h}×{w}"));
                 let (a, b) = (side(end), side(short));
                 return Err(Error::input(format!("the two branches of res give {a} and {b}, which cannot be added")));
             }
-            Ok(At { picture: end.picture, gaussian: end.gaussian && short.gaussian })
+            Ok(At { image: end.image, gaussian: end.gaussian && short.gaussian })
         }
+        _ => unreachable!("layers without a kernel are refused first"),
     }
 }
 
 /// Product of the strides of the convolutions.
-fn stride(layers: &[Layer]) -> usize {
-    let of = |layer: &Layer| match layer {
-        Layer::Conv(window, _) => window.stride,
-        Layer::Residual(body, _) => stride(body),
+fn stride(layers: &[LayerSpec]) -> usize {
+    let of = |layer: &LayerSpec| match layer {
+        LayerSpec::Conv { window, .. } => window.stride,
+        LayerSpec::Residual { body, .. } => stride(body),
         _ => 1,
     };
     layers.iter().map(of).product()
 }
 
-fn steps(layers: &[Layer]) -> Vec<Step> {
-    let of = |layer: &Layer| match layer {
-        Layer::Dense(v) => vec![Step::Dense(*v)],
-        Layer::Conv(window, v) => vec![Step::Conv(*window, *v)],
-        Layer::Activation(phi) => vec![Step::Activation(*phi)],
-        Layer::AvgPool(window) => vec![Step::AvgPool(*window)],
-        Layer::Flatten => vec![Step::Flatten],
-        Layer::Gap => vec![Step::Gap],
-        Layer::Residual(body, shortcut) => {
-            [vec![Step::Fork], steps(body), vec![Step::Shortcut], steps(shortcut), vec![Step::Join]].concat()
+fn steps(layers: &[LayerSpec], usual: Variances) -> Vec<Step> {
+    let of = |layer: &LayerSpec| match layer {
+        LayerSpec::Dense { weights, .. } => vec![Step::Dense(usual.of(weights))],
+        LayerSpec::Conv { window, weights, .. } => vec![Step::Conv(*window, usual.of(weights))],
+        LayerSpec::Activation(phi) => vec![Step::Activation(*phi)],
+        LayerSpec::AvgPool(window) => vec![Step::AvgPool(*window)],
+        LayerSpec::Flatten => vec![Step::Flatten],
+        LayerSpec::Gap => vec![Step::Gap],
+        LayerSpec::Residual { body, shortcut } => {
+            let (body, shortcut) = (steps(body, usual), steps(shortcut, usual));
+            [vec![Step::Fork], body, vec![Step::Shortcut], shortcut, vec![Step::Join]].concat()
         }
+        _ => unreachable!("layers without a kernel are refused first"),
     };
     layers.iter().flat_map(of).collect()
 }

@@ -1,4 +1,4 @@
-//! Kernel matrices of batches of points that lie on a GPU.
+//! Kernel matrices of batches of points on a GPU.
 
 use super::{Arithmetic, Card, Program, Scalar, Tiling, padded};
 use crate::Result;
@@ -7,7 +7,7 @@ use crate::compute::{Math, Tensor};
 use crate::kernel::Kernel;
 use ndarray::ArrayView2;
 
-/// A kernel's points on a device, and the matrices of batches of them.
+/// All points on a GPU, and the kernel matrices of batches of them.
 pub(crate) struct BatchGram {
     gpu: &'static Gpu,
     program: Program,
@@ -15,29 +15,24 @@ pub(crate) struct BatchGram {
     source: Source,
     tiling: Tiling,
     batch: usize,
-    /// All points as the kernel sees them: f32 `[n, source width]`.
+    /// All points, transformed for the kernel: f32 `[n, source width]`.
     points: Buffer,
-    /// The batch's in the tile's layout: f32 `[padded batch, width]`.
+    /// The points of the batch in the layout of the tiles: f32 `[padded batch, width]`.
     tile: Buffer,
-    /// Their norms: f32 `[views, padded batch]`.
+    /// Norms of the points of the batch: f32 `[views, padded batch]`.
     norms: Buffer,
 }
 
 impl BatchGram {
-    /// For batches of `batch` of the points `x` `[n, d]`, on tensor cores where there are. Values are as accurate as f32, or
-    /// those of points rounded to TF32 where `math` rounds factors.
+    /// For batches of `batch` of the points `x` `[n, d]`, on tensor cores if the GPU has them. Values are as accurate as f32;
+    /// if `math` is not f32, they are the values at points rounded to TF32.
     pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: ArrayView2<f64>, batch: usize, math: Math) -> Result<BatchGram> {
-        let card = Card {
-            multiprocessors: gpu.multiprocessors as usize,
-            capability: gpu.architecture,
-            shared: gpu.shared_memory as usize,
-        };
         let arithmetic = if math == Math::F32 { Arithmetic::Split } else { Arithmetic::Tf32 };
-        let program = Program::new(kernel, x, arithmetic, card);
-        let bytes = |numbers: usize, what: &'static str| {
-            gpu.allocate(4 * numbers, &|| what.into(), "use fewer points or a smaller batch")
+        let program = Program::new(kernel, x, arithmetic, Card::of(gpu));
+        let allocate = |len: usize, what: &'static str| {
+            gpu.allocate(4 * len, &|| what.into(), "use fewer points or a smaller batch")
         };
-        let mut points = bytes(x.nrows() * program.source_width(), "the kernel's points")?;
+        let mut points = allocate(x.nrows() * program.source_width(), "the points of the kernel")?;
         let packed: Vec<f32> = program.pack(x).iter().map(|v| *v as f32).collect();
         points.write(0, &packed);
         Ok(BatchGram {
@@ -47,13 +42,13 @@ impl BatchGram {
             tiling: program.mirrored_gram(batch),
             batch,
             points,
-            tile: bytes(padded(batch) * program.width(), "a batch's points")?,
-            norms: bytes(padded(batch) * program.views(), "a batch's norms")?,
+            tile: allocate(padded(batch) * program.width(), "the points of a batch")?,
+            norms: allocate(padded(batch) * program.views(), "the norms of a batch")?,
             program,
         })
     }
 
-    /// `out ← κ(x_b,x_b')` `[batch, batch]` for the points whose numbers (i32 `[batch]`) lie on the device at `rows`.
+    /// `out ← κ(x_b,x_b')` `[batch, batch]` for the points with the indices (i32 `[batch]`) at the device address `rows`.
     pub fn gram(&self, rows: u64, out: &mut Tensor) {
         let (b, pad) = (Arg::size(self.batch), Arg::size(padded(self.batch)));
         let [points, tile, norms] = [&self.points, &self.tile, &self.norms].map(Arg::from);

@@ -6,7 +6,8 @@ use crate::kernel::{Base, Formula, Kernel, Pair, Visitor};
 use crate::simd::Num;
 use crate::simd::source::{Listing, Source, Style, Variable, record};
 
-/// What the plan's kernel does with the statistics and norms of a pair of points.
+/// The operations that compute the plan's kernel from the statistics and norms of a pair of points. Fast tiles use the
+/// [`Zonal`] form where it takes fewer operations.
 pub(super) fn listing(plan: &Plan, style: Style) -> Listing {
     let plain = record(style, || value(plan, &plan.kernel, &mut 0, &|_| None));
     if style == Style::Exact {
@@ -16,10 +17,10 @@ pub(super) fn listing(plan: &Plan, style: Style) -> Listing {
     if zonal.operations() < plain.operations() { zonal } else { plain }
 }
 
-/// How a base kernel's formula is replaced, if it is.
-type Replaced<'a> = &'a dyn Fn(&Base) -> Option<Zonal>;
+/// A zonal form that replaces the formula of a base kernel, if any.
+type Replacement<'a> = &'a dyn Fn(&Base) -> Option<Zonal>;
 
-/// `real kappa(s0, …, xx0, …, yy0, …)`: a statistic for each of the plan's, then the norms of each view.
+/// The source of `real kappa(s0, …, xx0, …, yy0, …)`: the statistics of the plan, then the norms of each view.
 pub(super) fn function(plan: &Plan, views: usize, style: Style) -> String {
     let names = |name: &str, count: usize| (0..count).map(|i| format!("const real {name}{i}")).collect::<Vec<_>>();
     let arguments = [names("s", plan.statistics.len()), names("xx", views), names("yy", views)].concat();
@@ -27,16 +28,16 @@ pub(super) fn function(plan: &Plan, views: usize, style: Style) -> String {
     format!("// {}\nINLINE real kappa({}) {{\n{body}}}\n", plan.kernel, arguments.join(", "))
 }
 
-fn value(plan: &Plan, kernel: &Kernel, leaf: &mut usize, replaced: Replaced<'_>) -> Source {
+fn value(plan: &Plan, kernel: &Kernel, leaf: &mut usize, replacement: Replacement<'_>) -> Source {
     match kernel {
         Kernel::Base(base) => {
             let statistic = plan.leaves[*leaf];
             *leaf += 1;
-            formula(base, statistic, plan.statistics[statistic].0, replaced)
+            formula(base, statistic, plan.statistics[statistic].0, replacement)
         }
-        Kernel::Scale(c, inner) => value(plan, inner, leaf, replaced) * Source::of(*c),
-        Kernel::Sum(parts) => fold(plan, parts, leaf, replaced, |a, b| a + b),
-        Kernel::Product(parts) => fold(plan, parts, leaf, replaced, |a, b| a * b),
+        Kernel::Scale(c, inner) => value(plan, inner, leaf, replacement) * Source::of(*c),
+        Kernel::Sum(parts) => fold(plan, parts, leaf, replacement, |a, b| a + b),
+        Kernel::Product(parts) => fold(plan, parts, leaf, replacement, |a, b| a * b),
     }
 }
 
@@ -44,15 +45,15 @@ fn fold(
     plan: &Plan,
     parts: &[Kernel],
     leaf: &mut usize,
-    replaced: Replaced<'_>,
+    replacement: Replacement<'_>,
     join: fn(Source, Source) -> Source,
 ) -> Source {
-    let mut values = parts.iter().map(|part| value(plan, part, leaf, replaced)).collect::<Vec<_>>().into_iter();
-    let first = values.next().expect("sums and products hold two kernels or more");
+    let mut values = parts.iter().map(|part| value(plan, part, leaf, replacement)).collect::<Vec<_>>().into_iter();
+    let first = values.next().expect("a sum or product has at least two terms");
     values.fold(first, join)
 }
 
-fn formula(base: &Base, statistic: usize, view: usize, replaced: Replaced<'_>) -> Source {
+fn formula(base: &Base, statistic: usize, view: usize, replacement: Replacement<'_>) -> Source {
     struct Eval(Pair<Source>);
     impl Visitor for Eval {
         type Output = Source;
@@ -65,5 +66,5 @@ fn formula(base: &Base, statistic: usize, view: usize, replaced: Replaced<'_>) -
         xx: Source::variable(Variable::RowNorm(view)),
         yy: Source::variable(Variable::ColumnNorm(view)),
     };
-    replaced(base).map_or_else(|| base.visit(Eval(pair)), |zonal| zonal.eval(pair))
+    replacement(base).map_or_else(|| base.visit(Eval(pair)), |zonal| zonal.eval(pair))
 }

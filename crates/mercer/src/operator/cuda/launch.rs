@@ -1,15 +1,15 @@
-//! How the kernels are launched: tile shapes, grids, shared memory. Pure arithmetic.
+//! Tile shapes, grids and shared memory of the launches.
 
 use super::Arithmetic;
 
-/// What the choice of tiles needs to know of a device.
+/// The properties of a GPU that determine the tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: usize,
-    /// Compute capability, major times ten plus minor: 90 for an H200.
+    /// Compute capability as `10·major + minor`: 90 for an H200.
     pub capability: u32,
-    /// The most shared memory that a block may ask for, in bytes.
+    /// Largest shared memory of a block, in bytes.
     pub shared: usize,
 }
 
@@ -22,44 +22,44 @@ impl Card {
     pub const TURING: Card = Card { multiprocessors: 40, capability: 75, shared: 65_536 };
 }
 
-/// A grid of blocks.
+/// The parameters of a kernel launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// The function in the module.
+    /// Name of the function in the module.
     pub name: &'static str,
-    /// Blocks in x and y.
+    /// Number of blocks in x and y.
     pub grid: (u32, u32),
-    /// Threads of a block.
+    /// Threads per block.
     pub block: u32,
-    /// Dynamic shared memory of a block in bytes; above 48 KiB the function's limit must be raised first.
+    /// Dynamic shared memory per block in bytes. Above 48 KiB the limit of the function must be raised first.
     pub shared: u32,
 }
 
-/// A launch that covers `[n, m]` in tiles, and how its columns are dealt out.
+/// A launch that covers `[n, m]` with tiles. The column tiles are divided into splits, one per block in y.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiling {
     /// Grid, block and shared memory; the grid is (row blocks, column splits).
     pub launch: Launch,
-    /// Column tiles in all.
+    /// Number of column tiles.
     pub tiles: usize,
-    /// Column tiles of one split.
+    /// Column tiles per split.
     pub tiles_per_split: usize,
-    /// Column splits: partial results to add.
+    /// Number of splits, and so of partial results to add.
     pub splits: usize,
 }
 
-/// Points and values are padded to a multiple of this, which every tile divides.
+/// The number of points and values is padded to a multiple of this, which is a multiple of every tile's size.
 pub const PAD: usize = 768;
 
-/// `n` padded.
+/// `n` rounded up to a multiple of [`PAD`].
 pub fn padded(n: usize) -> usize {
     n.div_ceil(PAD).max(1) * PAD
 }
 
-/// `diagonal` argument of a product of two different sets of points.
+/// The `diagonal` argument for two different sets of points.
 pub const NO_DIAGONAL: i32 = i32::MIN / 2;
 
-/// The tile of a kernel.
+/// The tile shape of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub name: &'static str,
@@ -68,9 +68,9 @@ pub(super) struct Shape {
     /// Columns of a tile.
     pub columns: usize,
     pub threads: usize,
-    /// Blocks that fit a multiprocessor at once.
+    /// Blocks that run on one multiprocessor at once.
     pub blocks: usize,
-    /// Tiles in flight (tensor cores only).
+    /// Number of tile buffers in the pipeline (tensor cores only).
     pub stages: usize,
     pub shared: usize,
 }
@@ -78,10 +78,10 @@ pub(super) struct Shape {
 /// Columns of a tile on tensor cores.
 const BN: usize = 64;
 
-/// The tile on tensor cores for points of width `d` and `nc` columns of V (0: the Gram matrix itself).
+/// The tile on tensor cores for points of width `d` and `nc` columns of V; `nc = 0` is the Gram matrix.
 pub(super) fn tensor_shape(d: usize, nc: usize, split: bool, card: Card) -> Shape {
     let resident = d <= 64;
-    // (warps, blocks on a multiprocessor), by what the registers allow.
+    // (warps, blocks per multiprocessor), limited by the registers.
     let (warps, blocks) = match (resident, split) {
         (true, false) if nc <= 24 => (6, 2),
         (true, true) if nc <= 16 => (6, 2),
@@ -98,7 +98,7 @@ pub(super) fn tensor_shape(d: usize, nc: usize, split: bool, card: Card) -> Shap
         };
         4 * words
     };
-    // A block's reserve is 1 KiB, and the multiprocessor has as much more than a block may take.
+    // CUDA reserves 1 KiB per block, and a multiprocessor has 1 KiB more than a block may use.
     let stages = if blocks * (shared(3) + 1024) <= card.shared + 1024 { 3 } else { 2 };
     let blocks = if blocks * (shared(stages) + 1024) <= card.shared + 1024 { blocks } else { 1 };
     let rows = 32 * warps;
@@ -108,30 +108,30 @@ pub(super) fn tensor_shape(d: usize, nc: usize, split: bool, card: Card) -> Shap
 /// The tile without tensor cores.
 pub(super) fn simt_shape(side: usize, nc: usize, arithmetic: Arithmetic) -> Shape {
     let rows = 16 * side;
-    // Two buffers of 8 coordinates of both sides' points, which later hold 64 rows of V; 64 columns of K.
+    // Two buffers with 8 coordinates of the points of both sides, reused for 64 rows of V; then 64 columns of K.
     let panels = (4 * 8 * (rows + 4)).max(64 * nc);
     let product = if nc == 0 { 0 } else { 64 * (rows + 4) };
     let shared = arithmetic.bytes() * (panels + product);
     Shape { name: "simt", rows, columns: rows, threads: 256, blocks: if side == 4 { 2 } else { 1 }, stages: 1, shared }
 }
 
-/// Partial results take at most this many bytes.
+/// Largest size of all partial results, in bytes.
 const PARTIAL_BYTES: usize = 1 << 29;
-/// Sums over a split are in float: at most this many tiles keep their rounding near that of one.
-const LONGEST: usize = 512;
+/// Largest number of tiles per split. Sums over a split are in f32, so this bounds their rounding error.
+const MAX_TILES: usize = 512;
 
-/// Deals the columns so that the last wave of blocks is nearly full. `row_bytes` is what a row of one partial result
-/// takes (0: nothing is kept).
+/// Chooses the splits so that the last wave of blocks is nearly full. `row_bytes` is the size of one row of a partial
+/// result, 0 if there are none.
 pub(super) fn tiling(shape: Shape, n: usize, m: usize, row_bytes: usize, card: Card) -> Tiling {
     let (blocks, tiles) = (n.div_ceil(shape.rows).max(1), m.div_ceil(shape.columns).max(1));
     let slots = card.multiprocessors * shape.blocks;
-    let room = if row_bytes == 0 { tiles } else { (PARTIAL_BYTES / (padded(n) * row_bytes)).max(1) };
-    // A block costs about two tiles beside its own: its points come in, its sums go out.
+    let limit = if row_bytes == 0 { tiles } else { (PARTIAL_BYTES / (padded(n) * row_bytes)).max(1) };
+    // Reading its points and writing its sums costs a block about as much as two tiles.
     let cost = |splits: usize| (blocks * splits).div_ceil(slots) * (tiles.div_ceil(splits) + 2);
-    let most = tiles.min(room).min(256);
-    let least = tiles.div_ceil(LONGEST).min(most);
-    let splits = (least..=most).min_by_key(|&splits| cost(splits)).unwrap_or(1);
-    // Rounding up may leave the last splits without a tile: drop them.
+    let max = tiles.min(limit).min(256);
+    let min = tiles.div_ceil(MAX_TILES).min(max);
+    let splits = (min..=max).min_by_key(|&splits| cost(splits)).unwrap_or(1);
+    // Rounding up may leave the last splits without tiles; they are dropped.
     let tiles_per_split = tiles.div_ceil(splits);
     let splits = tiles.div_ceil(tiles_per_split);
     let launch = Launch {
@@ -143,13 +143,13 @@ pub(super) fn tiling(shape: Shape, n: usize, m: usize, row_bytes: usize, card: C
     Tiling { launch, tiles, tiles_per_split, splits }
 }
 
-/// How many columns one pass takes for `columns` right-hand sides: few passes, little padding.
+/// Columns of V per pass, chosen for few passes and little padding.
 pub fn columns_per_pass(columns: usize) -> usize {
     let passes = columns.div_ceil(32).max(1);
     columns.div_ceil(passes).max(1).next_multiple_of(8)
 }
 
-/// One thread an element, 256 a block.
+/// A launch with one thread per element, 256 per block.
 pub(super) fn elementwise(name: &'static str, elements: usize) -> Launch {
     Launch { name, grid: (elements.div_ceil(256) as u32, 1), block: 256, shared: 0 }
 }

@@ -1,8 +1,8 @@
-//! The product `Y = κ(A, B) V` on CUDA: the source of its kernels, and how to launch them. Nothing here needs a GPU.
+//! The product `Y = κ(A, B) V` on CUDA: the source of its kernels, and their launches. Generating them needs no GPU.
 //!
-//! A [`Program`] is a kernel expression made ready for one device and one width of points. Its formula is the one of
-//! [`crate::kernel`], recorded once and written as a device function; `tensor.cu` and `simt.cu` are the two machines it
-//! is put into, `prepare.cu` what they need around them.
+//! A [`Program`] is a kernel expression compiled for one device and one width of points. The formula of
+//! [`crate::kernel`] is recorded once and written as a device function, which is inserted into `tensor.cu` (tensor cores)
+//! or `simt.cu` (ordinary cores). `prepare.cu` prepares their inputs and adds their partial results.
 //!
 //! | source, function | grid, block | arguments |
 //! |---|---|---|
@@ -13,22 +13,22 @@
 //! | …, `prepare_values` or `prepare_values_tensor` | [`Program::prepare_values`] | `v, out, m, m_pad, ld, c0, columns` |
 //! | …, `reduce_partials` | [`Program::reduce`] | `partial, y, splits, n, n_pad, ld, c0, columns` |
 //!
-//! All integers are 32 bits wide except `ld` of the Gram matrix, which is 64. With `T` the tile's number
-//! ([`Arithmetic::bytes`]) and all arrays row by row:
+//! All integers have 32 bits, except `ld` of the Gram matrix, which has 64. All arrays are row-major; `T` is the number
+//! type of the tiles ([`Arithmetic::bytes`]).
 //!
-//! - `a` `[a_pad, width]`, `axx` `[views, a_pad]` in `T`, likewise `b`, `byy`: what `prepare_points` wrote. `A` and `B`
-//!   may be the same arrays. `a_pad` and `b_pad` are [`padded`] counts. The last row of `axx` is `κ(x,x)`, computed in f64.
-//! - `diagonal`: element (i, j) is a point with itself, and takes that value, where `i = j + diagonal`; 0 for the operator,
-//!   [`NO_DIAGONAL`] for two sets of points, the first column's index for a chunk of columns.
-//! - `v`: what `prepare_values` wrote; `partial`: [`Program::partial_bytes`]. With `accumulate` not 0 the product is
-//!   added to what `partial` holds: products over chunks of columns follow each other with the same number of splits.
-//! - `rows` (i32) gathers rows of `x`; null takes them in order. `x`, `v` and `y` are f64 or f32: [`Scalar`].
+//! - `a` `[a_pad, width]` and `axx` `[views, a_pad]` in `T` are written by `prepare_points`; likewise `b` and `byy`. `A` and
+//!   `B` may be the same arrays. `a_pad` and `b_pad` are [`padded`] counts. The last row of `axx` is `κ(x,x)`, computed in f64.
+//! - `diagonal`: where `i = j + diagonal`, both points are the same and the value is that `κ(x,x)`. It is 0 for the operator,
+//!   [`NO_DIAGONAL`] for two sets of points, and the index of the first column for a chunk of columns.
+//! - `v` is written by `prepare_values`; `partial` has [`Program::partial_bytes`]. If `accumulate` is not 0, the product is
+//!   added to `partial`; this sums over chunks of columns that have the same number of splits.
+//! - `rows` (i32) selects rows of `x`; null takes all in order. `x`, `v` and `y` are f64 or f32: [`Scalar`].
 //!
 //! | arithmetic | error of a kernel value's statistic | on an H200 |
 //! |---|---|---|
-//! | [`Arithmetic::Tf32`] | exact points are replaced by points rounded to 11 bits; then 1e-6 of ‖x‖‖x'‖ | tensor cores |
-//! | [`Arithmetic::Split`] | 1e-6 of ‖x‖‖x'‖, as f32 | tensor cores, three products for one |
-//! | [`Arithmetic::F32`], [`Arithmetic::F64`] | that of the type | any statistic, any device |
+//! | [`Arithmetic::Tf32`] | points are rounded to 11 bits; then 1e-6 of ‖x‖‖x'‖ | tensor cores |
+//! | [`Arithmetic::Split`] | 1e-6 of ‖x‖‖x'‖, as f32 | tensor cores, three products per product |
+//! | [`Arithmetic::F32`], [`Arithmetic::F64`] | rounding error of the type | any statistic, any device |
 
 mod batch;
 mod device;
@@ -51,7 +51,7 @@ pub use program::{Program, sources};
 pub enum Arithmetic {
     /// Points, kernel values and V rounded to TF32 (11 bits), sums in f32.
     Tf32,
-    /// Everything in two TF32 halves: f32 accuracy on tensor cores.
+    /// Each number as the sum of two TF32 numbers: f32 accuracy on tensor cores.
     Split,
     /// f32 without tensor cores.
     F32,
@@ -60,7 +60,7 @@ pub enum Arithmetic {
 }
 
 impl Arithmetic {
-    /// Bytes of one number of a tile.
+    /// Bytes of one element of a tile.
     pub fn bytes(self) -> usize {
         if self == Arithmetic::F64 { 8 } else { 4 }
     }
@@ -71,7 +71,7 @@ impl Arithmetic {
     }
 }
 
-/// The type of numbers that come from, or go to, the rest of the program.
+/// The number type of inputs and results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalar {
     /// `float`

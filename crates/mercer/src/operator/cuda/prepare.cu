@@ -1,16 +1,16 @@
-// What a product needs around it: points and values in the tile's layout, and the sum of the partial results.
+// Conversion of points and values to the layout of the tiles, and the sum of the partial results.
 //
-// #define SOURCE      type of the points and values that come in, float or double
-// #define TARGET      type of the tile's numbers, float or double
-// #define ROUND_TF32  points (and values) are rounded to TF32
+// #define SOURCE      type of the input points and values, float or double
+// #define TARGET      type of the tiles, float or double
+// #define ROUND_TF32  whether points (and values) are rounded to TF32
 // #define VIEWS, VIEW_LIST: V(view, first coordinate in the target, width in the target, first in the source, width in the source)
 // #define DIAGONAL    κ(x,x) in double from norms[view]
 // #define D, SOURCE_D width of a point in the target and in the source
 // #define NC          columns of one pass
-// #define HALVES      2 where values are split into hi and lo, else 1
+// #define HALVES      2 if values are split into hi and lo, else 1
 // #define PARTIAL     type of the partial sums
 
-// To the nearest TF32, ties away from zero. Infinity and NaN stay.
+// Rounds to the nearest TF32, ties away from zero. Infinity and NaN are kept.
 INLINE float to_tf32(float x) {
     const unsigned int bits = __float_as_uint(x);
     if ((bits & 0x7f800000u) == 0x7f800000u) return x;
@@ -24,9 +24,9 @@ INLINE TARGET rounded(SOURCE x) {
 #endif
 }
 
-// x [·, SOURCE_D] to out [n_pad, D] and xx [VIEWS + 1, n_pad]: the norms of the rounded points in each view, and κ(x,x) at
-// these norms. Row i of the target is row rows[i] of the source, or row i where rows is null; rows from n on repeat the
-// last. One warp a row.
+// Converts x [·, SOURCE_D] to out [n_pad, D] and xx [VIEWS + 1, n_pad]: the norms of the rounded points in each view, and
+// κ(x,x) at these norms. Row i of the target is row rows[i] of the source, or row i if rows is null; rows from n on repeat
+// the last one. One warp per row.
 extern "C" __global__ void __launch_bounds__(256)
     prepare_points(const SOURCE *__restrict__ x, const int *__restrict__ rows, TARGET *__restrict__ out,
                    TARGET *__restrict__ xx, int n, int n_pad) {
@@ -53,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(256)
     if (lane == 0) xx[(long long)VIEWS * n_pad + row] = (TARGET)(DIAGONAL);
 }
 
-// Columns [c0, c0 + columns) of v [m, ld] to vt [HALVES·NC, m_pad] for tensor cores: the columns of K in every eight in
-// the order 0 2 4 6 1 3 5 7; zero beyond m and beyond the columns there are. One thread an element of [NC, m_pad].
+// Copies columns [c0, c0 + columns) of v [m, ld] to vt [HALVES·NC, m_pad] for tensor cores: each group of eight columns of K
+// has the order 0 2 4 6 1 3 5 7; padding is zero. One thread per element of [NC, m_pad].
 extern "C" __global__ void __launch_bounds__(256)
     prepare_values_tensor(const SOURCE *__restrict__ v, float *__restrict__ vt, int m, int m_pad, int ld, int c0,
                           int columns) {
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #endif
 }
 
-// The same to [m_pad, NC], for the kernel without tensor cores. One thread an element.
+// The same to [m_pad, NC], for the kernel without tensor cores. One thread per element.
 extern "C" __global__ void __launch_bounds__(256)
     prepare_values(const SOURCE *__restrict__ v, TARGET *__restrict__ out, int m, int m_pad, int ld, int c0, int columns) {
     const long long at = (long long)blockIdx.x * 256 + threadIdx.x;
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 // y[i, c0 + c] = Σ_s partial[s, i, c], in order and in double, for partial [splits, n_pad, NC] and y [n, ld].
-// One thread an element of [n, columns].
+// One thread per element of [n, columns].
 extern "C" __global__ void __launch_bounds__(256)
     reduce_partials(const PARTIAL *__restrict__ partial, SOURCE *__restrict__ y, int splits, int n, int n_pad, int ld, int c0,
                     int columns) {

@@ -1,25 +1,24 @@
-//! A kernel expression put into the templates.
+//! Generates the CUDA source of a kernel expression, and its launches.
 
 use super::super::points::{Plan, Points};
 use super::launch::{Shape, elementwise, padded, simt_shape, tensor_shape, tiling};
 use super::{Arithmetic, Card, Launch, Scalar, Tiling, columns_per_pass, kappa};
 use crate::kernel::{Kernel, Statistic, catalogue};
-use crate::simd::source::Style;
+use crate::simd::source::{PRELUDE, Style};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis, concatenate};
 use std::fmt::Write;
 
-const PRELUDE: &str = include_str!("prelude.cu");
 const TENSOR: &str = include_str!("tensor.cu");
 const SIMT: &str = include_str!("simt.cu");
 const PREPARE: &str = include_str!("prepare.cu");
 
-/// Above so many operations the formula is not written out twice in the inner loop.
-const LONG: usize = 16;
-/// Above so many operations a formula takes the compiler minutes.
-const LONGEST: usize = 4000;
+/// Largest number of operations of a formula that is unrolled twice in the inner loop.
+const UNROLLED: usize = 16;
+/// Largest number of operations of a formula. Longer ones take minutes to compile.
+const MAX_OPERATIONS: usize = 4000;
 
-/// A kernel made ready for a device.
+/// The CUDA program of a kernel for one device.
 ///
 /// ```
 /// use mercer::kernel::Kernel;
@@ -42,7 +41,7 @@ pub struct Program {
     statistics: Vec<(usize, bool)>,
 }
 
-/// Where a view's coordinates are, in the tile's points and in what comes in.
+/// The position of a view's coordinates in a prepared point and in a raw point.
 #[derive(Clone, Debug)]
 struct View {
     first: usize,
@@ -52,19 +51,19 @@ struct View {
 }
 
 impl Program {
-    /// For `kernel` on points of width `d`, with the origin where it is.
-    pub fn for_kernel(kernel: &Kernel, d: usize, wanted: Arithmetic, card: Card) -> Program {
-        Program::new(kernel, Array2::zeros((1, d)).view(), wanted, card)
+    /// For `kernel` on points of width `d`, without a shift of the origin.
+    pub fn for_kernel(kernel: &Kernel, d: usize, arithmetic: Arithmetic, card: Card) -> Program {
+        Program::new(kernel, Array2::zeros((1, d)).view(), arithmetic, card)
     }
 
-    /// For `kernel` on points like `reference` `[n, d]`; shift-invariant kernels take its mean off every point. Tensor
-    /// cores take one inner product and compute capability 8.0; where a kernel or a card has not, `wanted` becomes
-    /// [`Arithmetic::F32`].
-    pub fn new(kernel: &Kernel, reference: ArrayView2<f64>, wanted: Arithmetic, card: Card) -> Program {
+    /// For `kernel` on points like `reference` `[n, d]`; for shift-invariant kernels its mean is subtracted from all points.
+    /// Tensor cores require a kernel of one inner product and compute capability 8.0; otherwise [`Arithmetic::F32`] replaces
+    /// `arithmetic`.
+    pub fn new(kernel: &Kernel, reference: ArrayView2<f64>, arithmetic: Arithmetic, card: Card) -> Program {
         let plan = Plan::new(kernel, reference);
         let one_product = matches!(plan.statistics[..], [(_, Statistic::Dot)]);
         let tensor = one_product && card.capability >= 80;
-        let arithmetic = if wanted.is_tensor() && !tensor { Arithmetic::F32 } else { wanted };
+        let arithmetic = if arithmetic.is_tensor() && !tensor { Arithmetic::F32 } else { arithmetic };
         let style = if arithmetic == Arithmetic::Tf32 { Style::Fast } else { Style::Exact };
         let operations = kappa::listing(&plan, style).operations();
         let views = views(&plan, reference.ncols(), if arithmetic.is_tensor() { 16 } else { 8 });
@@ -79,8 +78,8 @@ impl Program {
         }
     }
 
-    /// The points `x` `[n, d]` as `prepare_points` takes them, in f64: `[n, source_width]`, shifted and lifted as the
-    /// kernel wants it.
+    /// The raw points for `prepare_points`, f64 `[n, source_width]`, from `x` `[n, d]`: shifted and transformed for the
+    /// kernel.
     pub fn pack(&self, x: ArrayView2<f64>) -> Array2<f64> {
         let Points { views, .. } = self.plan.points::<f64>(x);
         let views: Vec<ArrayView2<f64>> = views.iter().map(|v| v.x.view()).collect();
@@ -89,37 +88,37 @@ impl Program {
 
     /// Whether the formula is short enough to be compiled for a GPU.
     pub fn check(&self) -> Result<()> {
-        if self.operations <= LONGEST {
+        if self.operations <= MAX_OPERATIONS {
             return Ok(());
         }
         Err(Error::input(format!(
-            "kernel {} takes {} operations for a pair of points, more than the {LONGEST} that are compiled for a GPU: \
-             use the CPU",
+            "kernel {} takes {} operations per pair of points, more than the {MAX_OPERATIONS} that can be compiled for a \
+             GPU; use the CPU",
             self.plan.kernel, self.operations
         )))
     }
 
-    /// What the tiles are computed in.
+    /// The arithmetic of the tiles.
     pub fn arithmetic(&self) -> Arithmetic {
         self.arithmetic
     }
 
-    /// Numbers of a point in the tile's layout.
+    /// Number of coordinates of a point in the layout of the tiles.
     pub fn width(&self) -> usize {
         self.views.last().map_or(0, |v| v.first + v.width)
     }
 
-    /// Numbers of a point as `prepare_points` takes it: see [`Self::pack`].
+    /// Number of coordinates of a raw point, see [`Self::pack`].
     pub fn source_width(&self) -> usize {
         self.views.last().map_or(0, |v| v.source_first + v.source_width)
     }
 
-    /// Numbers that `prepare_points` keeps of a point beside the point: its norm in each view, and `κ(x,x)`.
+    /// Number of values that `prepare_points` stores per point besides its coordinates: the norm in each view, and `κ(x,x)`.
     pub fn views(&self) -> usize {
         self.views.len() + 1
     }
 
-    /// `Y = κ(A, B) V` for up to [`columns_per_pass`]`(columns)` columns a pass.
+    /// `Y = κ(A, B) V` for up to [`columns_per_pass`]`(columns)` columns per pass.
     pub fn product_source(&self, columns: usize) -> String {
         self.source(columns_per_pass(columns), None)
     }
@@ -129,12 +128,12 @@ impl Program {
         self.source(0, Some(false))
     }
 
-    /// The same for points with themselves: half of the tiles, [`Program::mirrored_gram`] of them.
+    /// `κ(A, A)`, which computes only the tiles on and above the diagonal; launched by [`Program::mirrored_gram`].
     pub fn mirrored_gram_source(&self) -> String {
         self.source(0, Some(true))
     }
 
-    /// Points and values into the tile's layout, partial sums out of it; `scalar` is the type outside.
+    /// `prepare_points`, `prepare_values` and `reduce_partials`; `scalar` is the type of their inputs and results.
     pub fn prepare_source(&self, scalar: Scalar, columns: usize) -> String {
         let mut text = String::new();
         let name = |double: bool| if double { "double" } else { "float" };
@@ -153,7 +152,7 @@ impl Program {
             .map(|(i, v)| format!("V({i}, {}, {}, {}, {})", v.first, v.width, v.source_first, v.source_width));
         define(&mut text, "VIEW_LIST", views.collect::<Vec<_>>().join(" "));
         define(&mut text, "VIEWS", self.views.len());
-        // A point with itself: every inner product is a norm, every distance nothing.
+        // For a point with itself, inner products are norms and distances are zero.
         let with_itself = |&(view, l1): &(usize, bool)| if l1 { "0.0".to_string() } else { format!("norms[{view}]") };
         let norms = (0..2 * self.views.len()).map(|i| format!("norms[{}]", i % self.views.len()));
         let arguments: Vec<String> = self.statistics.iter().map(with_itself).chain(norms).collect();
@@ -173,8 +172,8 @@ impl Program {
         tiling(self.shape(0), n, m, 0, self.card)
     }
 
-    /// The tiles of [`Self::mirrored_gram_source`] for `n` points. Splits are short: those below the diagonal have nothing to
-    /// do, and others take their place.
+    /// The launch of [`Self::mirrored_gram_source`] for `n` points. Splits are short, so that blocks below the diagonal, which
+    /// have no work, end early.
     pub fn mirrored_gram(&self, n: usize) -> Tiling {
         const TILES: usize = 4;
         let whole = self.gram(n, n);
@@ -197,18 +196,18 @@ impl Program {
         halves * padded(m) * columns_per_pass(columns) * self.arithmetic.bytes()
     }
 
-    /// The launch of `prepare_points` for `n` points: a warp a padded row.
+    /// The launch of `prepare_points` for `n` points: one warp per padded row.
     pub fn prepare_points(&self, n: usize) -> Launch {
         elementwise("prepare_points", padded(n) * 32)
     }
 
-    /// The launch of `prepare_values`, or of `prepare_values_tensor` on tensor cores: a thread an element of a pass.
+    /// The launch of `prepare_values`, or of `prepare_values_tensor` on tensor cores: one thread per element of a pass.
     pub fn prepare_values(&self, m: usize, columns: usize) -> Launch {
         let name = if self.arithmetic.is_tensor() { "prepare_values_tensor" } else { "prepare_values" };
         elementwise(name, padded(m) * columns_per_pass(columns))
     }
 
-    /// The launch of `reduce_partials` for a pass that holds `columns` columns: a thread an element of `[n, columns]`.
+    /// The launch of `reduce_partials` for a pass of `columns` columns: one thread per element of `[n, columns]`.
     pub fn reduce(&self, n: usize, columns: usize) -> Launch {
         elementwise("reduce_partials", n * columns)
     }
@@ -217,7 +216,7 @@ impl Program {
         if self.arithmetic.is_tensor() { 4 } else { 8 }
     }
 
-    /// Rows and columns of a thread without tensor cores: what the registers hold.
+    /// Rows and columns per thread without tensor cores, limited by the registers.
     fn side(&self) -> usize {
         if self.arithmetic == Arithmetic::F64 || self.statistics.len() > 1 { 4 } else { 8 }
     }
@@ -231,7 +230,7 @@ impl Program {
         }
     }
 
-    /// The product with `nc` columns, or the matrix itself, mirrored or not.
+    /// The source of the product with `nc` columns, or of the Gram matrix; `gram` says whether it is mirrored.
     fn source(&self, nc: usize, gram: Option<bool>) -> String {
         let shape = self.shape(nc);
         let mut text = String::new();
@@ -253,8 +252,8 @@ impl Program {
             define(&mut text, "WARPS", shape.rows / 32);
             define(&mut text, "MIN_BLOCKS", shape.blocks);
             define(&mut text, "STAGES", shape.stages);
-            // Twice where the registers allow it.
-            let twice = self.operations <= LONG && self.arithmetic == Arithmetic::Tf32 && nc <= 16;
+            // Unroll twice if there are enough registers.
+            let twice = self.operations <= UNROLLED && self.arithmetic == Arithmetic::Tf32 && nc <= 16;
             define(&mut text, "UNROLL", if twice { 2 } else { 1 });
             return format!("{text}{PRELUDE}{}{TENSOR}", self.kappa);
         }
@@ -277,10 +276,10 @@ impl Program {
 }
 
 fn define(text: &mut String, name: &str, value: impl std::fmt::Display) {
-    writeln!(text, "#define {name} {value}").expect("a String takes every line");
+    writeln!(text, "#define {name} {value}").expect("writing to a String cannot fail");
 }
 
-/// Where the views of points of width `d` lie, each padded to a multiple of `unit`.
+/// The positions of the views of points of width `d`, each padded to a multiple of `unit`.
 fn views(plan: &Plan, d: usize, unit: usize) -> Vec<View> {
     let (mut first, mut source_first) = (0, 0);
     let lifted = plan.points::<f64>(Array2::zeros((1, d)).view());
@@ -294,24 +293,24 @@ fn views(plan: &Plan, d: usize, unit: usize) -> Vec<View> {
     layout.collect()
 }
 
-/// Whether a GPU can have `kernel`: pictures are compared on the processor, and so are formulas too long to compile (those
-/// of activations that take a quadrature, through several layers).
+/// Whether `kernel` can run on a GPU. Kernels of images run on the CPU, and so do formulas that are too long to compile
+/// (activations that need a quadrature, through several layers).
 pub(crate) fn compiles(kernel: &Kernel) -> bool {
     !kernel.sees_pictures() && Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).check().is_ok()
 }
 
-/// Every kernel of the catalogue and some expressions in every arithmetic, with names that tell them apart: what a
-/// compiler must accept, see `.ci/check_cuda_sources.py`.
+/// The sources of all kernels of the catalogue and of some expressions, in all arithmetics, as `(unique name, text)`.
+/// `.ci/check_cuda_sources.py` compiles them.
 pub fn sources() -> Vec<(String, String)> {
     let mut texts: Vec<(String, String)> = vec![];
     let mut put = |name: String, text: String| texts.push((name, text));
     let program = |expression: &str, d: usize, arithmetic| {
-        let kernel = Kernel::parse(expression).expect("written here");
+        let kernel = Kernel::parse(expression).expect("a valid expression");
         Program::for_kernel(&kernel, d, arithmetic, Card::HOPPER)
     };
     let all = [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64];
     for entry in catalogue() {
-        // Split has the functions of f32; a kernel that cannot have it becomes f32 itself.
+        // Split uses the functions of f32; a kernel that cannot use it falls back to f32.
         for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F64] {
             let p = program(entry.name, 64, arithmetic);
             if p.arithmetic() == arithmetic || arithmetic == Arithmetic::Split {

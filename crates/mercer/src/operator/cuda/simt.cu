@@ -1,17 +1,17 @@
-// Y = κ(A, B) V without tensor cores: any statistic, several at once, float or double; with GRAM, the tiles of K.
+// Y = κ(A, B) V without tensor cores, for any statistic or several at once, in float or double; with GRAM, the matrix K.
 //
-// 16×16 threads compute a tile of 16·TM by 16·TM: statistics in registers from chunks of 8 coordinates in shared memory,
-// then κ. K goes through shared memory, 64 columns at a time, to be multiplied by V; each tile's sum is added in double.
-// A point is its views side by side, each padded with zeros to a multiple of 8 coordinates; rows beyond the last point
-// repeat it, so that κ is finite there.
+// 16×16 threads compute a tile of 16·TM by 16·TM: the statistics in registers, from chunks of 8 coordinates in shared memory,
+// then κ. K passes through shared memory, 64 columns at a time, to be multiplied by V; the sums of the tiles are added in
+// double. A point is the concatenation of its views, each padded with zeros to a multiple of 8 coordinates. Rows beyond the
+// last point repeat it, so that κ is finite there.
 //
-// #define TM          rows and columns of a thread, 4 or 8
-// #define D           width of a point with all its views
+// #define TM          rows and columns per thread, 4 or 8
+// #define D           width of a point, all views together
 // #define NC          columns of V, a multiple of 8
-// #define STATISTICS  how many; STATISTIC_LIST: X(index, view's first coordinate, view's width, is it L1?) for each
+// #define STATISTICS  number of statistics; STATISTIC_LIST: X(index, view's first coordinate, view's width, is it L1?) for each
 // #define KAPPA(s, i, j)  κ of the statistics s[·][i][j] and the norms xx[view][i], yy[view][j]
 // #define GRAM, VIEWS
-// #define MIRROR      with GRAM, of points with themselves: tiles above the diagonal are computed and written twice
+// #define MIRROR      with GRAM and A = B: tiles above the diagonal are computed once and written twice
 
 #define BM (16 * TM)
 #define CHUNK 8
@@ -36,7 +36,7 @@ struct __align__(sizeof(real) * 2) Two {
 #define RESULT const real *__restrict__ v, double *__restrict__ partial, int accumulate
 #endif
 
-// Rows (or columns) of a thread: four neighbours in each half of the tile.
+// Rows (or columns) of a thread: four adjacent ones in each half of the tile.
 INLINE int place(int of, int i) { return (i >> 2) * 64 + of * 4 + (i & 3); }
 
 INLINE void put(real *panel, const Pack &pack, int row, int k) {
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
         for (int i = 0; i < TM; ++i) xx[w][i] = axx[(long long)w * a_pad + row0 + place(ty, i)];
 #if !GRAM
-    // V takes the place of the panels once the statistics are done.
+    // V reuses the memory of the panels after the statistics are computed.
     real *const ks = panels + 4 * PANEL, *const vs = panels;
     const int mine = threadIdx.x % BM, group = threadIdx.x / BM;
     double total[PER_GROUP] = {};
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(256)
         for (int i = 0; i < TM; ++i)
 #pragma unroll
             for (int j = 0; j < TM; ++j) s[0][i][j] = KAPPA(s, i, j);
-        // On the diagonal, what was computed in double.
+        // Diagonal values were computed in double.
         const real *diag = axx + (long long)VIEWS * a_pad;
         if (column0 + diagonal < row0 + BM && row0 < column0 + diagonal + BM) {
 #pragma unroll

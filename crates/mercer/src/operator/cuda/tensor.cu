@@ -1,18 +1,18 @@
-// Y = κ(A, B) V on tensor cores, K never in memory; with GRAM, the tiles of K themselves.
+// Y = κ(A, B) V on tensor cores, without storing K; with GRAM, the matrix K.
 //
-// A warp owns 32 rows of A, a block 32·WARPS; tiles of 64 columns (points of B, their norms, their rows of V) stream
+// A warp handles 32 rows of A, a block 32·WARPS; tiles of 64 columns (points of B, their norms, their rows of V) stream
 // through shared memory. For each 16 columns: S = A Bᵀ by mma, κ(S, ‖a‖², ‖b‖²) in registers, then K V by a second mma.
-// The accumulator of S holds columns 2t and 2t+1 in thread t of four, where the next operand wants t and t+4. A sum
-// does not mind the order of its terms: V comes with the columns of every eight in the order 0 2 4 6 1 3 5 7.
+// The accumulator of S holds columns 2t and 2t+1 in thread t of four, but the next operand needs t and t+4. Instead of
+// moving K, each group of eight columns of V has the order 0 2 4 6 1 3 5 7.
 //
-// Tensor cores cut off where float addition rounds. So each tile starts a new sum and ends by rounded addition.
+// Tensor cores truncate sums where float addition rounds. So each tile starts a new sum, which is added with rounding.
 //
-// SPLIT: every operand x = hi + lo in TF32, and hi·hi + hi·lo + lo·hi for each product.
+// SPLIT: each operand is x = hi + lo in TF32, and each product is hi·hi + hi·lo + lo·hi.
 //
 // #define D          width of a point, a multiple of 16
 // #define NC         columns of V, a multiple of 8
 // #define WARPS, MIN_BLOCKS, STAGES, SPLIT, GRAM, UNROLL
-// #define MIRROR     with GRAM, of points with themselves: tiles above the diagonal are computed and written twice
+// #define MIRROR     with GRAM and A = B: tiles above the diagonal are computed once and written twice
 
 #define BN 64
 #define THREADS (32 * WARPS)
@@ -25,7 +25,7 @@
 #define DK 32
 #endif
 #define CHUNKS ((D + DK - 1) / DK)
-// Rows of shared memory are an odd number of 16 bytes apart: eight of them lie in different banks.
+// Rows of shared memory are an odd multiple of 16 bytes apart, so that eight rows are in different banks.
 #define LDX (DK + 4)
 #define LDV (BN + 4)
 #define NT (NC / 8)
@@ -44,7 +44,8 @@ INLINE void mma(float (&c)[4], const word (&a)[4], word b0, word b1) {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 INLINE word address(const float *p) { return (word)__cvta_generic_to_shared(p); }
-// Four blocks of eight rows of 16 bytes; lane l names row l%8 of block l/8 and receives word l%4 of row l/4 of each.
+// Loads four blocks of eight rows of 16 bytes. Lane l gives the address of row l%8 of block l/8 and receives word l%4 of row
+// l/4 of each block.
 INLINE void load4(word (&r)[4], const float *p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -56,15 +57,15 @@ INLINE void copy16(float *to, const float *from) {
 INLINE void copies_commit() { asm volatile("cp.async.commit_group;"); }
 template <int PENDING> INLINE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING)); }
 
-// To the nearest TF32, in one instruction: tensor cores read the upper 19 bits alone. Infinity stays; a NaN does not,
-// but finite points and parameters give none short of 0·∞.
+// Rounds to the nearest TF32 in one instruction, because tensor cores read only the upper 19 bits. Infinity is kept; NaN is
+// not, but finite points and parameters give NaN only as 0·∞.
 INLINE word tf32(float x) { return __float_as_uint(x) + 0x1000u; }
 
-// x = hi + lo, both read as TF32: hi is x itself, of which tensor cores see the upper bits, and lo the rest, of which they
-// lose what is below 2⁻²¹ of x (2⁻²³ on average).
+// x = hi + lo, both read as TF32: hi is x itself, of which tensor cores read the upper bits; lo is the rest, of which they
+// drop the bits below 2⁻²¹ of x (2⁻²³ on average).
 INLINE word low_half(float x) { return __float_as_uint(x - __uint_as_float(__float_as_uint(x) & 0xffffe000u)); }
 
-// The same, where the compiler must not keep the halves of a whole loop in registers.
+// The same, but the compiler cannot keep the halves of a whole loop in registers.
 INLINE word low_half_here(word x) {
     word hi;
     asm volatile("and.b32 %0, %1, 0xffffe000;" : "=r"(hi) : "r"(x));
@@ -75,7 +76,7 @@ INLINE word low_half_here(word x) {
 // out [n, ld]: rows and columns beyond n and m are not written.
 #define RESULT float *__restrict__ out, int n, int m, long long ld
 #else
-// vt [HALVES·NC, b_pad], columns of every eight in the order 0 2 4 6 1 3 5 7; partial [splits, a_pad, NC].
+// vt [HALVES·NC, b_pad], each group of eight columns in the order 0 2 4 6 1 3 5 7; partial [splits, a_pad, NC].
 #define RESULT const float *__restrict__ vt, float *__restrict__ partial, int accumulate
 #endif
 
@@ -84,7 +85,7 @@ struct Row {
     float xx[2][2];
 };
 
-// S of 32 rows and 16 columns, over the DK coordinates that are in `x` (shared, [16, LDX]) and `fa`.
+// S of 32 rows and 16 columns, over the DK coordinates in `x` (shared memory, [16, LDX]) and `fa`.
 INLINE void dots(float (&s)[2][2][4], const word (&fa)[2][DK / 8][4], const float *x, int lane) {
 #if SPLIT
     float low[2][2][4] = {};
@@ -125,8 +126,8 @@ INLINE void dots(float (&s)[2][2][4], const word (&fa)[2][DK / 8][4], const floa
 #endif
 }
 
-// κ of 32 rows and 16 columns in place of S; yy are the norms of this lane's pair of columns. On the diagonal it is what
-// was computed in double: a formula may turn a rounding error ε of a point's distance to itself into √ε.
+// Replaces S by κ for 32 rows and 16 columns; yy are the norms of this lane's pair of columns. Diagonal values were computed
+// in double, because a formula may turn a rounding error ε of the distance of a point to itself into √ε.
 INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const float *diag, bool meets, int column) {
 #pragma unroll
     for (int q = 0; q < 16; ++q) {
@@ -175,7 +176,7 @@ INLINE void absorb(float (&acc)[2][NT][4], const float (&values)[2][2][4], const
             k[i][place] = tf32(values[i][j][e]);
 #endif
         }
-        // Lanes 16 and up read the next eight columns of V; where there are none, the same ones again.
+        // Lanes 16 and up read the next eight columns of V, or the same ones again if there are no more.
 #pragma unroll
         for (int c = 0; c < NT; c += 2) {
             const int beside = c + 1 < NT ? 8 : 0;
@@ -214,7 +215,7 @@ INLINE void copy_values(float *to, const float *vt, int tile, int m_pad) {
 }
 #endif
 
-// Coordinates [from, from + DK) of `count` points, [count, D] in device memory, to [count, LDX] in shared memory.
+// Copies coordinates [from, from + DK) of `count` points, [count, D] in device memory, to [count, LDX] in shared memory.
 INLINE void copy_points(float *to, const float *x, int count, int from) {
     for (int i = threadIdx.x; i < count * (DK / 4); i += THREADS) {
         const int r = i / (DK / 4), c = i % (DK / 4) * 4;
@@ -243,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #if !GRAM
     float total[2][NT][4] = {};
 #endif
-    // Columns of this lane's pair in the first eight; a diagonal element has row == column.
+    // The columns of this lane's pair in the first eight; a diagonal element has row == column.
     const int pair = 2 * (lane & 3);
 
 #if CHUNKS == 1
@@ -275,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     for (int tile = first; tile < last; ++tile) {
         copies_wait<STAGES - 2>();
         __syncthreads();
-        // Everyone has left the buffer of the round before: it takes the next tile.
+        // All warps have finished with the buffer of the previous tile: load the next tile into it.
         fetch(tile + STAGES - 1);
         const float *x = shared + (tile - first) % STAGES * STAGE, *yy = x + BN * LDX;
 #if !GRAM
@@ -299,7 +300,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #endif
     }
 #else
-    // The coordinates come in chunks of both sides' points; S of all 64 columns waits in registers.
+    // Chunks of coordinates of the points of both sides pass through; S of all 64 columns stays in registers.
     const int STAGE = (ROWS + BN) * LDX, SIDE = BN + VALUES;
     float *const sides = shared + STAGES * STAGE;
     auto fetch = [&](int step) {

@@ -8,7 +8,7 @@ use crate::simd::Num;
 use crate::simd::source::{Style, Variable};
 use std::collections::HashMap;
 
-/// Reads the statements of a listing and computes them in f64: what a compiler would make of the text.
+/// Interprets the statements of a listing in f64.
 fn interpret(body: &str, variables: &HashMap<String, f64>) -> f64 {
     let mut known = variables.clone();
     let read = |known: &HashMap<String, f64>, word: &str| -> f64 {
@@ -61,7 +61,7 @@ fn interpret(body: &str, variables: &HashMap<String, f64>) -> f64 {
     panic!("no return in:\n{body}");
 }
 
-/// The emitted function at two points against the plain formula.
+/// Compares the generated function with the formula at two points.
 fn check(expression: &str, x: &[f64], y: &[f64]) {
     let kernel = Kernel::parse(expression).unwrap();
     let want = kernel.value(x, y);
@@ -79,7 +79,7 @@ fn check(expression: &str, x: &[f64], y: &[f64]) {
     for style in [Style::Exact, Style::Fast] {
         let body = kappa::listing(&plan, style).body();
         let got = interpret(&body, &variables);
-        // A fast tile may have a polynomial of the angle in place of the formula.
+        // A fast tile may replace the formula by a polynomial of the angle.
         let replaced = style == Style::Fast && kernel.bases().into_iter().any(|base| Zonal::of(base).is_some());
         let bound = if replaced { 2e-6 } else { 1e-12 };
         assert!(
@@ -122,14 +122,14 @@ fn a_gaussian_takes_seven_operations() {
 }
 
 #[test]
-fn norms_of_a_cosine_are_drawn_apart() {
+fn norms_of_a_cosine_are_inverted_separately() {
     let plan = Plan::new(&Kernel::parse("arccos(1)").unwrap(), ndarray::Array2::zeros((1, 1)).view());
     let body = kappa::listing(&plan, Style::Fast).body();
     assert!(!body.contains(" / ") && !body.contains("m_recip"), "{body}");
     assert_eq!(body.matches("m_rsqrt").count(), 2, "{body}");
 }
 
-/// The tangent kernel of three ReLU layers with weights of variance 2, at inner products over the dimension.
+/// The tangent kernel of three ReLU layers with weights of variance 2, as a function of `(x·x', ‖x‖², ‖x'‖²)`.
 fn relu_ntk<R: Num>(s: R, xx: R, yy: R) -> R {
     let of = R::of;
     let (mut k, mut a, mut b) = (s * of(2.0), xx * of(2.0), yy * of(2.0));
@@ -151,14 +151,14 @@ fn relu_ntk<R: Num>(s: R, xx: R, yy: R) -> R {
 }
 
 #[test]
-fn like_terms_of_a_tangent_kernel_gather() {
+fn like_terms_of_a_tangent_kernel_are_combined() {
     let variable = crate::simd::source::Source::variable;
     let listing = crate::simd::source::record(Style::Fast, || {
         let [s, xx, yy] = [Variable::Statistic(0), Variable::RowNorm(0), Variable::ColumnNorm(0)].map(variable);
         relu_ntk(s, xx, yy)
     });
     let body = listing.body();
-    // By hand: 16 operations a layer (six of them become three fused ones), and 11 that the layers share.
+    // Counted by hand: 16 operations per layer (six of them become three fused ones), and 11 shared by the layers.
     assert_eq!(listing.operations(), 3 * 16 + 11, "{body}");
     let mut rng = Rng::new(1);
     for _ in 0..50 {
@@ -171,15 +171,15 @@ fn like_terms_of_a_tangent_kernel_gather() {
 }
 
 #[test]
-fn every_column_is_dealt_once() {
+fn every_column_tile_is_in_one_split() {
     for (n, m) in [(1, 1), (100, 7), (5_000, 5_000), (65_536, 65_536), (1_000_000, 1_000_000), (512, 3_000_000)] {
-        for wanted in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
+        for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
             for card in [Card::HOPPER, Card::AMPERE, Card::TURING] {
                 for columns in [1, 16, 32] {
-                    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, wanted, card);
+                    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, arithmetic, card);
                     let t = program.product(n, m, columns);
                     assert!(t.tiles_per_split * t.splits >= t.tiles && t.tiles_per_split * (t.splits - 1) < t.tiles);
-                    assert!(t.launch.shared as usize <= card.shared, "{wanted:?} {card:?} {t:?}");
+                    assert!(t.launch.shared as usize <= card.shared, "{arithmetic:?} {card:?} {t:?}");
                     assert!(program.partial_bytes(n, m, columns) <= 1 << 30);
                     let rows = if t.launch.name == "tensor" { t.launch.block as usize } else { 64 };
                     assert_eq!(PAD % rows, 0);
@@ -201,7 +201,7 @@ fn the_last_wave_is_nearly_full() {
 }
 
 #[test]
-fn shared_memory_is_what_the_kernel_lays_out() {
+fn shared_memory_has_the_size_that_the_kernel_uses() {
     // Three stages of 64 points of 64+4 words, 64 norms, 16 rows of 64+4 values.
     let shape = tensor_shape(64, 16, false, Card::HOPPER);
     assert_eq!((shape.shared, shape.stages, shape.blocks), (3 * 4 * (64 * 68 + 64 + 16 * 68), 3, 2));
@@ -219,7 +219,7 @@ fn passes_are_few_and_nearly_full() {
 }
 
 #[test]
-fn tensor_cores_only_where_they_can() {
+fn tensor_cores_are_used_only_where_possible() {
     let arithmetic =
         |text: &str, wanted, card| Program::for_kernel(&Kernel::parse(text).unwrap(), 3, wanted, card).arithmetic();
     assert_eq!(arithmetic("rbf", Arithmetic::Tf32, Card::HOPPER), Arithmetic::Tf32);
@@ -231,7 +231,7 @@ fn tensor_cores_only_where_they_can() {
 
 /// With `MERCER_CUDA_SOURCES` set to a folder, writes every source there for `.ci/check_cuda_sources.py`.
 #[test]
-fn cuda_sources_have_names_of_their_own() {
+fn cuda_sources_have_unique_names() {
     let all = sources();
     let names: std::collections::HashSet<&String> = all.iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), all.len());

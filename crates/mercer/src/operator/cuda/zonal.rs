@@ -1,7 +1,7 @@
-//! Kernels of the angle alone, `κ(x,x') = (‖x‖‖x'‖)^p f(θ)`: f as one polynomial.
+//! Zonal kernels `κ(x,x') = (‖x‖‖x'‖)^p f(θ)`, with f approximated by a polynomial.
 //!
-//! The layers of a ReLU network without biases keep this form, and their composition is an analytic function of θ on
-//! [0, π], however deep the network: a polynomial in θ has it to single precision, for the price of one arc cosine.
+//! ReLU networks without biases have this form, with f analytic on [0, π] for any depth. So a polynomial in θ gives f to
+//! single precision, and the kernel costs only one arc cosine.
 
 use crate::kernel::{Base, Formula, Pair, Statistic, Visitor};
 use crate::simd::Num;
@@ -14,13 +14,13 @@ pub(super) struct Zonal {
     coefficients: Vec<f64>,
 }
 
-/// Largest error that is accepted, as a share of the largest value: that of the functions of a fast tile.
+/// Largest error accepted, relative to the largest value: the error of the functions of a fast tile.
 const ERROR: f64 = 5e-7;
-/// Highest degree that is tried.
+/// Highest degree tried.
 const DEGREE: usize = 20;
 
 impl Zonal {
-    /// The zonal form of `base`, if it is one, and smooth enough in the angle.
+    /// The zonal form of `base`, if it is zonal and smooth enough in the angle.
     pub fn of(base: &Base) -> Option<Zonal> {
         struct Fit;
         impl Visitor for Fit {
@@ -33,7 +33,7 @@ impl Zonal {
         base.visit(Fit)
     }
 
-    /// Of a function of `(x·x', ‖x‖², ‖x'‖²)`.
+    /// The zonal form of a function of `(x·x', ‖x‖², ‖x'‖²)`.
     fn fit(value: &dyn Fn(f64, f64, f64) -> f64) -> Option<Zonal> {
         let power = [0, 1, 2].into_iter().find(|&p| scales_by(value, p as i32))?;
         let f = |t: f64| value(((t + 1.0) * PI / 2.0).cos(), 1.0, 1.0);
@@ -57,7 +57,7 @@ impl Zonal {
     }
 }
 
-/// Points of [−1, 1] at which an approximation is judged.
+/// Points of [−1, 1] at which the error of an approximation is measured.
 fn grid() -> impl Iterator<Item = f64> {
     (0..=2000).map(|i| i as f64 / 1000.0 - 1.0)
 }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kernels_are_not() {
+    fn other_kernels_are_not_zonal() {
         for expression in
             ["rbf(1)", "poly(2)", "ntk(depth=2, act=relu, b_var=0.1)", "ntk(depth=2, act=erf)", "laplacian"]
         {

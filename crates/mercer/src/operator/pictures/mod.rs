@@ -23,7 +23,8 @@ mod pooled;
 
 pub(super) use pairs::PictureBuffers;
 
-use crate::kernel::infinite::{Network, Step, Window};
+use crate::kernel::infinite::{Network, Step};
+use crate::net::Window;
 use std::ops::Range;
 
 type Size = (usize, usize);

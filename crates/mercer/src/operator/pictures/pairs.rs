@@ -3,7 +3,8 @@
 use super::passes::{Convolution, PatchActivation, Products};
 use super::pooled::{Pooled, gather};
 use super::{End, Patch, Pictures, Stage};
-use crate::kernel::infinite::{DEEPEST, Phi, Step};
+use crate::compute::Activation;
+use crate::kernel::infinite::{DEEPEST, Expectations, Step};
 use crate::operator::Real;
 use crate::operator::aligned::Aligned;
 use crate::operator::network::{Covariances, FIELDS, LANES, Sides, fields};
@@ -353,7 +354,7 @@ fn tail_activations(pictures: &Pictures) -> usize {
 }
 
 /// Variances become the sides of an activation, `[FIELDS, positions, LANES]` at the end of `sides`, and then its second moments.
-fn find<T: Real>(phi: Phi, now: &mut Covariances<T>, sides: &mut Aligned<T>) {
+fn find<T: Real>(phi: Activation, now: &mut Covariances<T>, sides: &mut Aligned<T>) {
     fields(&now.k, sides);
     now.k.iter_mut().for_each(|k| *k = T::of(phi.second_moment(k.wide())));
 }

@@ -1,7 +1,9 @@
 //! The loops over a patch: products of pixels, sums over windows, activations.
 
 use super::{Patch, Size};
-use crate::kernel::infinite::{Phi, Variances, Window};
+use crate::compute::Activation;
+use crate::kernel::infinite::Variances;
+use crate::net::Window;
 use crate::operator::Real;
 use crate::operator::aligned::Aligned;
 use crate::operator::network::{self, Covariances, LANES, Sides, lanes};
@@ -207,7 +209,7 @@ impl<T: Real> Convolution<T> {
 
 /// An activation on a patch of a picture `width` wide.
 pub(super) struct PatchActivation<'a, T, const X: usize> {
-    pub phi: Phi,
+    pub phi: Activation,
     pub width: usize,
     pub patch: Patch,
     pub offset: [isize; 2],

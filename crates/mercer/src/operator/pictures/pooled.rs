@@ -1,7 +1,7 @@
 //! Covariances of pooled pictures, and the sums that read a network out.
 
 use super::{Patch, Size};
-use crate::kernel::infinite::Window;
+use crate::net::Window;
 use crate::operator::Real;
 use crate::operator::aligned::Aligned;
 use crate::operator::network::{Covariances, LANES};

@@ -86,14 +86,14 @@ impl Features for NetworkFeatures {
         Network::parse(&self.architecture, self.inputs, self.networks).map_or(0, |network| network.multiply_adds())
     }
 
-    fn save(&self, bundle: &mut Bundle) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
         bundle.set("features.architecture", &self.architecture);
         bundle.set("features.networks", self.networks);
         bundle.set("features.layout", self.layout);
         bundle.set("features.standard", &self.standardizer);
         bundle.set("training", &self.training);
-        bundle.put("parameters", row(&self.parameters.trained).view());
-        bundle.put("constants", row(&self.parameters.constants).view());
+        bundle.put("parameters", row(&self.parameters.trained));
+        bundle.put("constants", row(&self.parameters.constants));
         Self::KIND
     }
 

@@ -1,7 +1,7 @@
 //! Networks as functions: what training moves and Rayleigh–Ritz combines.
 
 use crate::compute::{self, Device, Tensor};
-use crate::net::{Mode, Network, Parameters, Workspace};
+use crate::net::{Description, Mode, Network, Parameters, Workspace};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use ndarray::Array2;
@@ -55,21 +55,20 @@ impl Functions {
         device: Device,
         rng: &Rng,
     ) -> Result<Functions> {
-        let network = Network::parse(&without_final_norm(architecture, inputs)?, inputs, count)?;
+        let network = Network::new(&without_final_norm(architecture, inputs)?, inputs, count)?;
         Functions::new(network, Layout::Networks, normalise, device, rng)
     }
 
     /// The last hidden units of `architecture`, each one function: everything before its last dense layer, which is to
     /// be solved rather than trained.
     pub fn hidden_units(architecture: &str, inputs: usize, device: Device, rng: &Rng) -> Result<Functions> {
-        let whole = without_final_norm(architecture, inputs)?;
-        let trunk = whole.rfind("dense(").map_or("", |at| &whole[..at]).replace('|', " ");
-        if trunk.trim().is_empty() {
+        let hidden = without_final_norm(architecture, inputs)?.hidden_units();
+        if hidden.layers.is_empty() {
             return Err(Error::input(format!(
                 "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
             )));
         }
-        Functions::new(Network::parse(&trunk, inputs, 1)?, Layout::Units, false, device, rng)
+        Functions::new(Network::new(&hidden, inputs, 1)?, Layout::Units, false, device, rng)
     }
 
     fn new(network: Network, layout: Layout, normalise: bool, device: Device, rng: &Rng) -> Result<Functions> {
@@ -165,12 +164,6 @@ impl Functions {
     /// Exchanges the envelope's values `[B, 1]` on the batch at hand, which the host is then not asked for.
     pub(super) fn envelope_ahead(&mut self, w: Option<Tensor>) -> Option<Tensor> {
         std::mem::replace(&mut self.ahead, w)
-    }
-
-    /// Whether the networks share trained numbers (a trunk).
-    pub fn share_parameters(&self) -> Result<bool> {
-        let alone = Network::parse(&self.network.expression(), self.network.inputs(), 1)?;
-        Ok(alone.parameters() * self.network.networks() != self.network.parameters())
     }
 
     /// `psi ← ψ` `[k, B, c]` at the points `x` `[B, d]`, ready for [`Functions::vjp`].
@@ -312,8 +305,7 @@ impl Functions {
 
     /// Fixes norms inside the networks at what they are on `x` `[B, d]`, for [`Functions::evaluate`].
     pub fn calibrate(&mut self, x: &Tensor) -> Result<()> {
-        let architecture = self.network.expression();
-        if ["l2norm", "bn"].iter().any(|norm| architecture.contains(norm)) {
+        if self.network.description().has_norms() {
             let mut probe = self.probe()?;
             let done = self.network.calibrate(&mut self.parameters, x, &mut probe);
             self.probe = Some(probe);
@@ -365,7 +357,6 @@ fn wide(values: &Tensor) -> Result<Array2<f64>> {
 }
 
 /// The architecture in full, less the norms at its end.
-fn without_final_norm(architecture: &str, inputs: usize) -> Result<String> {
-    let whole = Network::parse(architecture, inputs, 1)?.expression();
-    Ok(whole.trim_end_matches(" l2norm").to_owned())
+fn without_final_norm(architecture: &str, inputs: usize) -> Result<Description> {
+    Ok(Network::parse(architecture, inputs, 1)?.description().clone().without_final_norm())
 }

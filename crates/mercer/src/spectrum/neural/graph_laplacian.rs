@@ -3,10 +3,10 @@
 use super::function_operator::sample_rows;
 use super::rows::{Rows, most_ahead};
 use super::{Batches, FunctionOperator, Functions, Points, Sample, Standardizer};
-use crate::apply::NeighbourGraph;
 use crate::compute::{Control, Device, Math, SparseRows, Tensor};
 use crate::linalg::matmul;
 use crate::net::Workspace;
+use crate::operator::NeighbourGraph;
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::{Error, Result};

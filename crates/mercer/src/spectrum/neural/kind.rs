@@ -2,7 +2,6 @@
 
 use super::{Functions, Nested, Nesting, NeuralEf, Objective, Ritz, Spin};
 use crate::compute::Device;
-use crate::error::nearest;
 use crate::rng::Rng;
 use crate::{Error, Result};
 
@@ -44,15 +43,16 @@ impl Kind {
     /// ```
     /// use mercer::spectrum::neural::Kind;
     /// assert_eq!(Kind::parse("ritz")?, Kind::Ritz);
-    /// assert!(Kind::parse("spim").unwrap_err().to_string().contains("did you mean \"spin\""));
+    /// assert!(Kind::parse("spim").unwrap_err().to_string().contains("did you mean 'spin'"));
     /// # Ok::<(), mercer::Error>(())
     /// ```
     pub fn parse(name: &str) -> Result<Kind> {
         let names = Kind::ALL.map(|(name, _)| name);
-        Kind::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, kind)| kind).ok_or_else(|| {
-            let hint = nearest(name, names).map(|n| format!("; did you mean \"{n}\"?")).unwrap_or_default();
-            Error::input(format!("unknown objective \"{name}\"{hint} (known: {})", names.join(", ")))
-        })
+        Kind::ALL
+            .into_iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, kind)| kind)
+            .ok_or_else(|| Error::unknown("objective", name, names))
     }
 
     /// Its name in the program and in saved models.
@@ -67,7 +67,7 @@ impl Kind {
 
     /// The objective for the top `k` pairs by `functions`, which [`Kind::functions`] made.
     pub fn objective(self, functions: &Functions, k: usize) -> Result<Box<dyn Objective>> {
-        let shared = functions.share_parameters()?;
+        let shared = functions.network().shares_trunk();
         Ok(match self {
             Kind::NeuralEf { averaged } => Box::new(NeuralEf::new(functions, averaged)?),
             Kind::NeuralEfJoint => Box::new(NeuralEf::joint(functions)?),

@@ -95,7 +95,7 @@ impl<'a> Samples<'a> {
         Budget::of_free_memory().require(
             format!("the eigendecomposition of {count} functions of {m} values"),
             4 * 8 * least * least,
-            "use --method krylov, which reads the samples again and again instead",
+            "use the Krylov method, which reads the samples repeatedly instead",
         )?;
         let (values, u) = eigh(Device::Cpu, operator.smaller_gram().view())?;
         let u = u.slice(s![.., ..self.k.min(values.len())]);

@@ -57,8 +57,8 @@ impl SampledModel {
     pub fn at_points(&self, x: ArrayView2<f64>) -> Result<Array3<f64>> {
         let Some((networks, coefficients)) = &self.networks else {
             return Err(Error::input(
-                "the model holds no networks, so that it needs the sampled functions at the new points; give --samples, \
-                 or fit by --method neuralef",
+                "the model holds no networks, so it needs the sampled functions at the new points; give the samples, \
+                 or fit by the NeuralEF method",
             ));
         };
         if x.ncols() != networks.inputs() {
@@ -103,15 +103,14 @@ impl SampledModel {
 
     /// Reads a model back; none where the file holds a model of another kind.
     pub fn load(path: &Path, device: Device) -> Result<Option<SampledModel>> {
-        let bundle = Bundle::read(path)?;
-        let named = |e: Error| Error::file(path, e.to_string());
-        match bundle.text("kind").map_err(named)? {
-            Self::KIND => SampledModel::from_bundle(&bundle, device).map(Some).map_err(named),
-            _ => Ok(None),
-        }
+        SampledModel::from_bundle(&Bundle::read(path)?, device).map_err(|e| Error::file(path, e.to_string()))
     }
 
-    fn from_bundle(bundle: &Bundle, device: Device) -> Result<SampledModel> {
+    /// The model of a file that was read; none where it holds a model of another kind.
+    pub fn from_bundle(bundle: &Bundle, device: Device) -> Result<Option<SampledModel>> {
+        if bundle.text("kind")? != Self::KIND {
+            return Ok(None);
+        }
         let networks = match bundle.value::<bool>("networks")? {
             true => Some((NetworkFeatures::load(bundle, device)?, bundle.matrix("coefficients")?)),
             false => None,
@@ -132,6 +131,6 @@ impl SampledModel {
                 model.weights.dim()
             )));
         }
-        Ok(model)
+        Ok(Some(model))
     }
 }

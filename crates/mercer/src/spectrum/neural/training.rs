@@ -318,8 +318,8 @@ fn row(values: &[f64]) -> Array2<f64> {
 /// Puts a matrix that may not have begun into a checkpoint.
 fn put_matrix(bundle: &mut Bundle, name: &str, value: Option<Array2<f64>>) {
     bundle.set(name, value.is_some());
-    if let Some(value) = &value {
-        bundle.put(name, value.view());
+    if let Some(value) = value {
+        bundle.put(name, value);
     }
 }
 

@@ -1,5 +1,5 @@
-// Elementary functions of a kernel's formula. ARITHMETIC says which set: F64 and F32 are accurate to a few units in the
-// last place; FAST, for tiles that are rounded to TF32 anyway, has a relative error of a few 1e-7 (acos: 1e-6 absolute).
+// Elementary functions of recorded formulas. ARITHMETIC says which set: F64 and F32 are accurate to a few units in the
+// last place; FAST, for tiles that are rounded to TF32, has a relative error of a few 1e-7 (acos: 1e-6 absolute).
 #define F64 1
 #define F32 2
 #define FAST 3
@@ -11,11 +11,11 @@ typedef float real;
 #endif
 #define INLINE __device__ __forceinline__
 
-// A NaN in the first operand stays; see simd::Num.
+// If the first operand is NaN, so is the result; see simd::Num.
 INLINE real m_max(real a, real b) { return b > a ? b : a; }
 INLINE real m_min(real a, real b) { return b < a ? b : a; }
 
-// The same with a constant, which is never NaN: one instruction.
+// The same with a constant k, which is never NaN, in one instruction.
 INLINE real m_max_k(real a, real k) {
 #if ARITHMETIC != F64 && __CUDA_ARCH__ >= 800
     float y;
@@ -46,6 +46,7 @@ INLINE real m_recip(real x) { return 1.0 / x; }
 INLINE real m_abs(real x) { return fabs(x); }
 INLINE real m_sin(real x) { return sin(x); }
 INLINE real m_cos(real x) { return cos(x); }
+INLINE void m_sincos(real x, real* s, real* c) { sincos(x, s, c); }
 INLINE real m_asin(real x) { return asin(x); }
 INLINE real m_acos(real x) { return acos(x); }
 INLINE real m_erf(real x) { return erf(x); }
@@ -68,6 +69,7 @@ INLINE real m_rsqrt(real x) { return rsqrtf(x); }
 INLINE real m_recip(real x) { return 1.0f / x; }
 INLINE real m_sin(real x) { return sinf(x); }
 INLINE real m_cos(real x) { return cosf(x); }
+INLINE void m_sincos(real x, real* s, real* c) { sincosf(x, s, c); }
 // acos x = √(1 − x) P(x) on [0, 1], reflected below zero: 2e-7, without a branch.
 INLINE real m_acos(real x) {
     float a = fabsf(x), p = 0.000793075745f;
@@ -106,13 +108,14 @@ INLINE real m_recip(real x) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-// One turn is taken off first: the hardware's sine and cosine are good near zero.
-INLINE real m_turned(real x) {
+// Subtracts multiples of 2π first, because the hardware's sine and cosine are accurate near zero only.
+INLINE real m_reduced(real x) {
     float k = rintf(x * 0.159154943f);
     return fmaf(k, 1.74845553e-7f, fmaf(k, -6.28318548f, x));
 }
-INLINE real m_sin(real x) { return __sinf(m_turned(x)); }
-INLINE real m_cos(real x) { return __cosf(m_turned(x)); }
+INLINE real m_sin(real x) { return __sinf(m_reduced(x)); }
+INLINE real m_cos(real x) { return __cosf(m_reduced(x)); }
+INLINE void m_sincos(real x, real* s, real* c) { __sincosf(m_reduced(x), s, c); }
 INLINE real m_acos(real x) {
     float a = fabsf(x), p = -0.00475275055f;
     p = fmaf(p, a, 0.0203015775f);

@@ -1,9 +1,9 @@
 //! Nearest neighbours, and the graph that they form.
 
+use super::{Operator, Precision};
 use crate::Result;
 use crate::compute::Device;
 use crate::linalg::matmul_into;
-use crate::operator::{Operator, Precision};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use rayon::prelude::*;
@@ -13,7 +13,7 @@ use rayon::prelude::*;
 ///
 /// ```
 /// let x = ndarray::array![[0.0], [1.0], [5.0]];
-/// let near = mercer::apply::nearest_neighbours(x.view(), ndarray::array![[4.0]].view(), 2);
+/// let near = mercer::operator::nearest_neighbours(x.view(), ndarray::array![[4.0]].view(), 2);
 /// assert_eq!(near[0], [(2, 1.0), (1, 9.0)]);
 /// ```
 pub fn nearest_neighbours(x: ArrayView2<f64>, z: ArrayView2<f64>, k: usize) -> Vec<Vec<(usize, f64)>> {
@@ -28,11 +28,11 @@ fn search(
     allowed: impl Fn(usize, usize) -> bool + Sync,
 ) -> Vec<Vec<(usize, f64)>> {
     const STRIP: usize = 128;
-    // A shift loses no digits to a far-off origin.
+    // Centred first: far from the origin, dot products lose digits.
     let centre = x.mean_axis(Axis(0)).unwrap_or_else(|| Array1::zeros(x.ncols()));
     let (xc, zc) = (&x - &centre, &z - &centre);
     let xx: Vec<f64> = xc.rows().into_iter().map(|r| r.dot(&r)).collect();
-    // Candidates beyond k, so that rounding in the order above costs no true neighbour.
+    // A few candidates beyond k, so that rounding in this order loses no true neighbour.
     let candidates = (k + 4).min(x.nrows());
     let strips: Vec<_> = zc.axis_chunks_iter(Axis(0), STRIP).enumerate().collect();
     let of_strip = |(s, strip): (usize, ArrayView2<f64>)| {
@@ -98,7 +98,18 @@ impl NeighbourGraph {
         &self.edges[self.starts[i]..self.starts[i + 1]]
     }
 
-    /// How many pieces the graph falls into that no edge joins.
+    /// `d_i = Σ_j w_ij`
+    pub fn degree(&self, i: usize) -> f64 {
+        self.of(i).iter().map(|(_, w)| w).sum()
+    }
+
+    /// One step of the random walk `D⁻¹W` from `i`: its neighbours `j` with their probabilities `w_ij/d_i`.
+    pub fn steps(&self, i: usize) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let degree = self.degree(i);
+        self.of(i).iter().map(move |(j, w)| (*j, w / degree))
+    }
+
+    /// Number of connected components.
     pub fn components(&self) -> usize {
         let mut seen = vec![false; self.n()];
         let mut count = 0;
@@ -184,15 +195,16 @@ mod tests {
         let x = Array2::from_shape_simple_fn((60, 2), || rng.normal());
         let graph = NeighbourGraph::new(x.view(), 4);
         let all: Vec<usize> = (0..60).collect();
-        let w = graph.block(&all, &all);
+        let w = graph.block(&all, &all).unwrap();
         assert_eq!(w, w.t());
         assert_eq!(w.sum(), 60.0 * 4.0);
+        assert!((0..60).all(|i| (graph.steps(i).map(|(_, p)| p).sum::<f64>() - 1.0).abs() < 1e-15));
         let v = Array2::from_shape_simple_fn((60, 3), || rng.normal());
-        assert!((graph.apply(v.view()) - w.dot(&v)).iter().all(|d| d.abs() < 1e-13));
+        assert!((graph.apply(v.view()).unwrap() - w.dot(&v)).iter().all(|d| d.abs() < 1e-13));
     }
 
     #[test]
-    fn pieces_are_counted() {
+    fn components_are_counted() {
         let x = ndarray::array![[0.0], [1.0], [2.0], [100.0], [101.0], [102.0]];
         assert_eq!(NeighbourGraph::new(x.view(), 2).components(), 2);
         assert_eq!(NeighbourGraph::new(x.view(), 3).components(), 1);

@@ -1,9 +1,10 @@
-//! Networks that look at pictures, by the definition: the covariance of every pair of positions. The operator's tiles
+//! Networks that look at images, by the definition: the covariance of every pair of positions. The operator's tiles
 //! compute the same in a better order (`operator/pictures/`); this is the oracle.
 
-use super::{Network, Side, Step, Window};
+use super::{Expectations, Network, Side, Step};
+use crate::net::Window;
 
-/// The covariances of two pictures x, x' between all positions, `[h·w, h·w]` each.
+/// The covariances of two images x, x' between all positions, `[h·w, h·w]` each.
 #[derive(Clone)]
 struct Covariances {
     size: (usize, usize),
@@ -17,9 +18,9 @@ struct Covariances {
     yy: Vec<f64>,
 }
 
-/// Θ (or K, without `ntk`) of two pictures of `network`'s shape, each `[channels, height, width]`, divided by `√channels`.
+/// Θ (or K, without `ntk`) of two images of `network`'s shape, each `[channels, height, width]`, divided by `√channels`.
 pub(super) fn kernel(network: &Network, ntk: bool, x: &[f64], y: &[f64]) -> f64 {
-    let [h, w, channels] = network.shape().expect("a network of pictures");
+    let [h, w, channels] = network.shape().expect("a network of images");
     let positions = h * w;
     let products = |x: &[f64], y: &[f64]| -> Vec<f64> {
         let of = |p: usize, q: usize| (0..channels).map(|c| x[c * positions + p] * y[c * positions + q]).sum();
@@ -73,7 +74,7 @@ impl Covariances {
         self.theta.iter_mut().zip(&self.xy).for_each(|(theta, k)| *theta = k + w * *theta);
     }
 
-    /// The mean of K over pairs of places in the windows at `q` and `q'`; outside the picture K is zero.
+    /// The mean of K over pairs of places in the windows at `q` and `q'`; outside the image K is zero.
     fn means(&mut self, window: Window, places: &[[usize; 4]]) {
         let (h, w) = self.size;
         let ((rows, up), (columns, left)) = (window.along(h), window.along(w));

@@ -1,0 +1,224 @@
+//! A network as a value: its layers and their options, before anything is known of the points that it will see.
+//!
+//! From one [`Description`] come a network to train ([`super::Network::new`]) and, in the library, the kernels of the network
+//! of infinite width. [`Description::parse`] reads the words of the table in [`super`], and `Display` writes them.
+
+mod parse;
+mod show;
+
+use crate::Result;
+use crate::compute::Activation;
+
+/// A network: layers in order.
+///
+/// ```
+/// use mercer_engine::net::Description;
+/// let text = "image(3, 32, 32) conv(16, 3) bn relu res(conv(16, 3) bn) gap | dense(10, w=2)";
+/// assert_eq!(Description::parse(text)?.to_string(), text);
+/// # Ok::<(), mercer_engine::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Description {
+    /// Channels, height and width of the images that the points are, where it is said.
+    pub image: Option<[usize; 3]>,
+    /// The layers.
+    pub layers: Vec<LayerSpec>,
+    /// How many of them several networks share: those before `|`.
+    pub trunk: usize,
+}
+
+/// One layer of a [`Description`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum LayerSpec {
+    /// Affine map of all units.
+    Dense {
+        /// Units that it puts out; an infinite network has none.
+        width: Option<usize>,
+        /// How its weights and biases are drawn.
+        weights: WeightSpec,
+    },
+    /// Affine map of every window of an image.
+    Conv {
+        /// Channels that it puts out; an infinite network has none.
+        channels: Option<usize>,
+        /// The windows.
+        window: Window,
+        /// How its weights and biases are drawn.
+        weights: WeightSpec,
+    },
+    /// Batch norm.
+    BatchNorm,
+    /// The largest value of every window of this size.
+    MaxPool(usize),
+    /// The mean of every window, without padding.
+    AvgPool(Window),
+    /// The mean over all positions of an image.
+    Gap,
+    /// All positions of an image side by side.
+    Flatten,
+    /// `body(x) + shortcut(x)`; an empty shortcut is the identity.
+    Residual {
+        /// The first branch.
+        body: Vec<LayerSpec>,
+        /// The second branch.
+        shortcut: Vec<LayerSpec>,
+    },
+    /// Random Fourier features.
+    Fourier {
+        /// How many.
+        outputs: usize,
+        /// Lengthscale of their Gaussian kernel.
+        lengthscale: f64,
+    },
+    /// Points drawn in towards the unit ball.
+    Radial {
+        /// Unit of length.
+        scale: f64,
+    },
+    /// Every unit divided by its root mean square.
+    L2Norm,
+    /// A function of every unit.
+    Activation(Activation),
+}
+
+/// How the weights and biases of a layer are drawn, where it is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WeightSpec {
+    /// Spread of the weights times `√fan-in`.
+    pub weight: Option<Spread>,
+    /// Spread of the biases.
+    pub bias: Option<Spread>,
+}
+
+/// The width of a normal distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Spread {
+    /// Its standard deviation: `w=`, `b=`.
+    Deviation(f64),
+    /// Its variance: `w_var=`, `b_var=`.
+    Variance(f64),
+}
+
+impl Spread {
+    /// The standard deviation.
+    pub fn deviation(self) -> f64 {
+        match self {
+            Spread::Deviation(d) => d,
+            Spread::Variance(v) => v.sqrt(),
+        }
+    }
+
+    /// The variance.
+    pub fn variance(self) -> f64 {
+        match self {
+            Spread::Deviation(d) => d * d,
+            Spread::Variance(v) => v,
+        }
+    }
+}
+
+/// Square windows of an image.
+///
+/// With `pad=same`, zeros around an image of side n make room for `⌈n/stride⌉` windows a side. With stride 1,
+/// `⌊(size−1)/2⌋` zeros come before the image and `⌊size/2⌋` after it. With larger strides, two conventions are in use, and
+/// they place the windows differently:
+///
+/// - networks to train keep that frame whatever the stride, as PyTorch does for odd sizes ([`Window::frame`]);
+/// - infinite networks add as few zeros as the windows need, as TensorFlow and neural-tangents do ([`Window::along`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Height and width.
+    pub size: usize,
+    /// Distance between neighbouring windows.
+    pub stride: usize,
+    /// Whether zeros are added around the image; without them, windows lie inside it.
+    pub same: bool,
+}
+
+impl Window {
+    /// Zeros before and after the image in a network to train.
+    pub fn frame(self) -> (usize, usize) {
+        if self.same { ((self.size - 1) / 2, self.size / 2) } else { (0, 0) }
+    }
+
+    /// In an infinite network: how many windows fit a side of `n`, and how many zeros come before it.
+    pub fn along(self, n: usize) -> (usize, usize) {
+        if self.same {
+            let count = n.div_ceil(self.stride);
+            let reach = ((count - 1) * self.stride + self.size).saturating_sub(n);
+            (count, reach / 2)
+        } else {
+            ((n + self.stride).saturating_sub(self.size) / self.stride, 0)
+        }
+    }
+}
+
+impl Description {
+    /// Reads an architecture.
+    pub fn parse(text: &str) -> Result<Description> {
+        parse::description(text)
+    }
+
+    /// The same network without `l2norm` at its end.
+    pub fn without_final_norm(mut self) -> Description {
+        while self.layers.last() == Some(&LayerSpec::L2Norm) {
+            self.layers.pop();
+        }
+        self.trunk = self.trunk.min(self.layers.len());
+        self
+    }
+
+    /// Everything before the last dense layer, in one network.
+    pub fn hidden_units(mut self) -> Description {
+        let last = self.layers.iter().rposition(|layer| matches!(layer, LayerSpec::Dense { .. }));
+        self.layers.truncate(last.unwrap_or(0));
+        Description { trunk: 0, ..self }
+    }
+
+    /// The same network without the batch norms that follow a dense layer or a convolution directly.
+    pub fn without_folded_norms(&self) -> Description {
+        let trunk = without_folded_norms(&self.layers[..self.trunk]).len();
+        Description { layers: without_folded_norms(&self.layers), trunk, ..*self }
+    }
+
+    /// Whether a layer of it computes statistics of the batch.
+    pub fn has_norms(&self) -> bool {
+        self.any(|layer| matches!(layer, LayerSpec::BatchNorm | LayerSpec::L2Norm))
+    }
+
+    /// Whether any layer, also inside residual layers, is one that `f` accepts.
+    pub fn any(&self, f: impl Fn(&LayerSpec) -> bool) -> bool {
+        self.layers.iter().any(|layer| layer.any(&f))
+    }
+}
+
+impl LayerSpec {
+    /// Whether it, or any layer inside it, is one that `f` accepts.
+    pub fn any(&self, f: &dyn Fn(&LayerSpec) -> bool) -> bool {
+        f(self)
+            || matches!(self, LayerSpec::Residual { body, shortcut } if body.iter().chain(shortcut).any(|l| l.any(f)))
+    }
+}
+
+fn without_folded_norms(layers: &[LayerSpec]) -> Vec<LayerSpec> {
+    let mut kept: Vec<LayerSpec> = vec![];
+    for layer in layers {
+        match (layer, kept.last()) {
+            (LayerSpec::BatchNorm, Some(LayerSpec::Dense { .. } | LayerSpec::Conv { .. })) => {}
+            (LayerSpec::Residual { body, shortcut }, _) => kept.push(LayerSpec::Residual {
+                body: without_folded_norms(body),
+                shortcut: without_folded_norms(shortcut),
+            }),
+            _ => kept.push(layer.clone()),
+        }
+    }
+    kept
+}
+
+/// Channels, height and width of points that are one or three square planes, if `inputs` numbers can be that.
+pub fn guess_image(inputs: usize) -> Option<[usize; 3]> {
+    [1, 3].into_iter().find_map(|channels| {
+        let side = (inputs / channels).isqrt();
+        (side > 0 && channels * side * side == inputs).then_some([channels, side, side])
+    })
+}

@@ -1,0 +1,290 @@
+//! The slow functions of a random walk as coordinates: what Laplacian eigenmaps and diffusion maps have in common.
+
+use super::reference::{Reference, matrix};
+use super::solver::{dropped, fix_signs};
+use super::{Affinity, EigenSolver, Saved, Transform, check_k, check_points};
+use crate::compute::Device;
+use crate::kernel::Kernel;
+use crate::linalg::{eigh, matmul};
+use crate::model::Bundle;
+use crate::operator::{Heat, NeighbourGraph, Operator, RandomWalk, nearest_neighbours};
+use crate::spectrum::{Origin, top_pairs, zero_threshold};
+use crate::{Error, FitContext, Result};
+use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, concatenate, s};
+use std::time::Instant;
+
+/// Laplacian eigenmaps or diffusion maps, ready to place new points.
+pub struct FittedEigenmaps {
+    /// Laplacian eigenmaps: eigenvalues of the normalised Laplacian, ascending, without the trivial zero. Diffusion maps:
+    /// `λ_j` of the walk, descending, without the trivial one.
+    pub eigenvalues: Vec<f64>,
+    /// t: the coordinates are `λ_j^t ψ_j`. Zero for Laplacian eigenmaps.
+    pub time: f64,
+    /// Warnings: parts of the data that the walk does not connect, coordinates that do not exist.
+    pub notes: Vec<String>,
+    /// What it was fitted on.
+    pub reference: Reference,
+    affinity: Affinity,
+    /// `w = Q^{−a}1` `[n]`
+    weights: Array1<f64>,
+    /// `λ_j` of the walk
+    walk_eigenvalues: Vec<f64>,
+    /// ψ `[n, k]`, `Σ_i π_i ψ_ij² = 1`
+    functions: Array2<f64>,
+}
+
+/// The walk whose slow functions are sought.
+pub(super) struct Eigenmaps<'a> {
+    pub method: &'static str,
+    pub affinity: &'a Affinity,
+    /// `a` of [`RandomWalk`].
+    pub density: f64,
+    pub k: usize,
+    pub time: f64,
+    pub solver: EigenSolver,
+    pub tolerance: f64,
+}
+
+impl Eigenmaps<'_> {
+    /// Finds the slow functions on the points `x` `[n, d]`.
+    pub fn fit(&self, x: ArrayView2<f64>, context: &FitContext) -> Result<FittedEigenmaps> {
+        let start = Instant::now();
+        check_points(x)?;
+        let n = x.nrows();
+        check_k(self.k, n.saturating_sub(1))?;
+        let mut notes = Vec::new();
+        let (weights, walk_eigenvalues, functions) = match self.affinity {
+            Affinity::Neighbours(m) => {
+                if *m == 0 || *m >= n {
+                    return Err(Error::input(format!(
+                        "the number of neighbours must lie between 1 and {}, one less than there are points; got {m}",
+                        n - 1
+                    )));
+                }
+                let graph = NeighbourGraph::new(x, *m);
+                notes.extend(components(&graph, *m, self.k));
+                self.slow_functions(&RandomWalk::new(&graph, self.density)?, context)?
+            }
+            Affinity::Kernel(kernel) => {
+                let operator = context.operator(kernel, x, self.solver.require(n, self.k, context)?)?;
+                let found = self.slow_functions(&RandomWalk::new(operator.as_ref(), self.density)?, context)?;
+                notes.extend(nearly_separate(&found.1));
+                found
+            }
+        };
+        notes.extend(dropped(self.k, walk_eigenvalues.len()));
+        Ok(FittedEigenmaps {
+            eigenvalues: walk_eigenvalues.clone(),
+            time: self.time,
+            notes,
+            reference: Reference::new(self.method, self.affinity, x, context, start),
+            affinity: self.affinity.clone(),
+            weights,
+            walk_eigenvalues,
+            functions,
+        })
+    }
+
+    /// The weights `w`, the eigenvalues `λ`, descending, and the functions `ψ = u/√π` `[n, k]` of the pairs above rounding.
+    fn slow_functions(&self, walk: &RandomWalk, context: &FitContext) -> Result<(Array1<f64>, Vec<f64>, Array2<f64>)> {
+        self.solver.require(walk.n(), self.k, context)?;
+        let filtered = matches!(self.affinity, Affinity::Neighbours(_))
+            && self.solver.chosen(walk.n(), self.k) == EigenSolver::Krylov;
+        let (mut values, u) = if filtered {
+            filtered_pairs(walk, self.k, self.tolerance, context)?
+        } else {
+            self.solver.pairs(walk, self.k, self.tolerance, context)?
+        };
+        if values[0] > 1.0 + 1e-6 {
+            return Err(Error::input(format!(
+                "the walk has the eigenvalue {}, above 1, so some affinities are negative; use a kernel that is never negative",
+                values[0]
+            )));
+        }
+        let threshold = zero_threshold(walk.roundoff(), 1.0);
+        let kept = values.iter().take_while(|&&λ| λ > threshold).count();
+        if kept == 0 {
+            return Err(Error::input(
+                "every non-trivial eigenvalue of the walk is zero: one step reaches all points alike; use a smaller lengthscale",
+            ));
+        }
+        values.truncate(kept);
+        let mut functions = &u.slice(s![.., ..kept]) / &walk.root().view().insert_axis(Axis(1));
+        fix_signs(&mut functions);
+        Ok((walk.weights().clone(), values, functions))
+    }
+}
+
+/// The `k` largest pairs of the walk on a sparse graph, whose eigenvalues crowd towards one and may be negative. A Krylov
+/// method would take hundreds of steps between neighbours such as 0.9999 and 0.9998, so it is given `exp(−t(I − S))`
+/// instead, which spreads them. A large t loses the faster functions; then a smaller one is tried.
+fn filtered_pairs(
+    walk: &RandomWalk,
+    k: usize,
+    tolerance: f64,
+    context: &FitContext,
+) -> Result<(Vec<f64>, Array2<f64>)> {
+    let mut worst = f64::INFINITY;
+    for t in [256.0, 64.0, 16.0, 4.0, 1.0] {
+        let top = top_pairs(&Heat::new(walk, t), k, tolerance * 1e-2, context)?;
+        let image = walk.apply(top.vectors.view())?;
+        let projected = matmul(top.vectors.t(), image.view());
+        let (values, rotation) = eigh(Device::Cpu, ((&projected + &projected.t()) * 0.5).view())?;
+        let u = matmul(top.vectors.view(), rotation.view());
+        let residual = matmul(image.view(), rotation.view()) - &u * &aview1(&values);
+        worst = residual.map_axis(Axis(0), |r| r.dot(&r).sqrt()).fold(0.0, |m, &r| r.max(m));
+        // A vector that the filter lost in rounding is no eigenvector, and its residual is large.
+        if worst <= tolerance {
+            return Ok((values, u));
+        }
+    }
+    Err(Error::NoConvergence {
+        what: "the filtered Krylov iteration on the graph",
+        iterations: 5,
+        residual: worst,
+        tolerance,
+        instead: "ask for fewer coordinates, or more neighbours",
+    })
+}
+
+/// The note on a graph of `m` neighbours that is not connected.
+fn components(graph: &NeighbourGraph, m: usize, k: usize) -> Option<String> {
+    let pieces = graph.components();
+    (pieces > 1).then(|| {
+        format!(
+            "the graph of {m} neighbours falls into {pieces} pieces that no edge joins; the first {} coordinates only tell \
+             the pieces apart; use more neighbours",
+            (pieces - 1).min(k)
+        )
+    })
+}
+
+/// The note on a walk that almost never leaves a part of the points: eigenvalues that are one up to rounding.
+fn nearly_separate(eigenvalues: &[f64]) -> Option<String> {
+    let stuck = eigenvalues.iter().filter(|&&λ| λ > 1.0 - 1e-9).count();
+    (stuck > 0).then(|| {
+        format!(
+            "the points fall into {} or more parts between which the kernel is almost zero; the first {stuck} coordinates \
+             only tell the parts apart; use a larger lengthscale",
+            stuck + 1
+        )
+    })
+}
+
+impl FittedEigenmaps {
+    /// `λ_j^t` `[k]`
+    fn damping(&self) -> Array1<f64> {
+        self.walk_eigenvalues.iter().map(|λ| λ.powf(self.time)).collect()
+    }
+
+    /// `ψ_j(x) = (1/λ_j) Σ_i p_i(x) ψ_ij`, `p_i(x) = κ(x,x_i) w_i / Σ κ(x,x_l) w_l` (Nyström's extension).
+    fn extended(&self, kernel: &Kernel, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let w = self.weights.view().insert_axis(Axis(1));
+        let columns = &concatenate![Axis(1), self.functions, Array2::ones((self.weights.len(), 1))] * &w;
+        let sums = self.reference.expand(kernel, 1.0, x, columns.view())?;
+        let k = self.walk_eigenvalues.len();
+        let total = sums.column(k);
+        if let Some(i) = total.iter().position(|t| !(*t > f64::MIN_POSITIVE && t.is_finite())) {
+            return Err(Error::input(format!(
+                "row {} (counted from 1) is so far from every fitted point that the kernel between them is zero; \
+                 leave it out or use a larger lengthscale",
+                i + 1
+            )));
+        }
+        Ok(&sums.slice(s![.., ..k]) / &total.insert_axis(Axis(1)) / aview1(&self.walk_eigenvalues))
+    }
+
+    /// The same with `p(x)` uniform on the `m` points nearest to x.
+    fn averaged(&self, m: usize, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let x = self.reference.prepare(x)?;
+        let mut z = Array2::zeros((x.nrows(), self.walk_eigenvalues.len()));
+        for (mut z, near) in z.rows_mut().into_iter().zip(nearest_neighbours(self.reference.points(), x.view(), m)) {
+            near.iter().for_each(|&(i, _)| z += &self.functions.row(i));
+            z /= m as f64;
+            z /= &aview1(&self.walk_eigenvalues);
+        }
+        Ok(z)
+    }
+}
+
+impl Transform for FittedEigenmaps {
+    fn origin(&self) -> &Origin {
+        &self.reference.origin
+    }
+
+    fn eigenvalues(&self) -> &[f64] {
+        &self.eigenvalues
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// `λ_j^t ψ_j(x_i)` `[n, k]`
+    fn embedding(&self) -> Array2<f64> {
+        &self.functions * &self.damping()
+    }
+
+    /// One step of the walk from the new points. With a kernel, fitted points keep their coordinates. With neighbours, a
+    /// fitted point, which may also be joined to points that are not its own nearest, keeps them only approximately.
+    fn transform(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let ψ = match &self.affinity {
+            Affinity::Kernel(kernel) => self.extended(kernel, x)?,
+            Affinity::Neighbours(m) => self.averaged(*m, x)?,
+        };
+        Ok(ψ * self.damping())
+    }
+}
+
+impl Saved for FittedEigenmaps {
+    const KIND: &'static str = "eigenmaps";
+
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+        self.reference.pack(bundle);
+        bundle.set("eigenvalues", &self.eigenvalues);
+        bundle.set("time", self.time);
+        bundle.set("notes", &self.notes);
+        bundle.set("walk.eigenvalues", &self.walk_eigenvalues);
+        bundle.put("walk.weights", self.weights.view().insert_axis(Axis(0)));
+        bundle.put("walk.functions", self.functions.view());
+    }
+
+    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
+        let reference = Reference::unpack(bundle, device)?;
+        let walk_eigenvalues: Vec<f64> = bundle.value("walk.eigenvalues")?;
+        Ok(FittedEigenmaps {
+            eigenvalues: bundle.value("eigenvalues")?,
+            time: bundle.value("time")?,
+            notes: bundle.value("notes")?,
+            affinity: reference.origin.kernel.parse()?,
+            weights: matrix(bundle, "walk.weights", (1, reference.origin.n))?.row(0).to_owned(),
+            functions: matrix(bundle, "walk.functions", (reference.origin.n, walk_eigenvalues.len()))?,
+            walk_eigenvalues,
+            reference,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn filtered_pairs_are_those_of_the_dense_walk() {
+        let mut rng = Rng::new(3);
+        let x = Array2::from_shape_simple_fn((700, 2), || rng.uniform());
+        let graph = NeighbourGraph::new(x.view(), 8);
+        let (walk, context) = (RandomWalk::new(&graph, 0.0).unwrap(), FitContext::default());
+        let exact = EigenSolver::Exact.pairs(&walk, 5, 1e-6, &context).unwrap();
+        let filtered = filtered_pairs(&walk, 5, 1e-6, &context).unwrap();
+        assert!(exact.0.iter().zip(&filtered.0).all(|(a, b)| (a - b).abs() < 1e-10));
+        let functions = |(_, u): (Vec<f64>, Array2<f64>)| {
+            let mut functions = u / walk.root().view().insert_axis(Axis(1));
+            fix_signs(&mut functions);
+            functions
+        };
+        let difference = functions(exact) - functions(filtered);
+        assert!(difference.iter().all(|d| d.abs() < 1e-3));
+    }
+}

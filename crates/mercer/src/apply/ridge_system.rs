@@ -1,0 +1,211 @@
+//! The linear system `(K + αI) c = y` of ridge regression: solved directly or by conjugate gradients, α given or chosen.
+
+use super::alpha::{best, cross_validate, filtered_inverse, grid, leave_one_out_kernel, splits, squared_error};
+use super::conjugate_gradients::{Converged, conjugate_gradients};
+use super::preconditioner::LowRankPreconditioner;
+use super::refinement::solve_positive_definite;
+use super::{Alpha, Tried};
+use crate::kernel::Kernel;
+use crate::linalg::{Panel, eigh, matmul};
+use crate::operator::{Operator, cross_apply, gram};
+use crate::{Error, FitContext, Result};
+use ndarray::{Array2, ArrayView2, Axis};
+
+/// c, and how it was found.
+pub(super) struct Solved {
+    pub alpha: f64,
+    pub tried: Vec<Tried>,
+    pub coefficients: Array2<f64>,
+    pub iterations: Option<usize>,
+    pub residual: Option<f64>,
+}
+
+/// A regression to be solved.
+pub(super) struct System<'a> {
+    pub kernel: &'a Kernel,
+    /// `[n, d]`
+    pub x: ArrayView2<'a, f64>,
+    /// `[n, m]`
+    pub y: ArrayView2<'a, f64>,
+    pub context: &'a FitContext<'a>,
+}
+
+/// Points above which cross-validation by conjugate gradients looks at one fold only.
+const MANY: usize = 20_000;
+
+/// Settings of conjugate gradients: the relative residual to reach, the most products, the rank of the preconditioner.
+pub(super) struct Iteration {
+    pub tolerance: f64,
+    pub limit: usize,
+    pub rank: usize,
+}
+
+impl System<'_> {
+    /// By factoring K.
+    pub fn direct(&self, alpha: Alpha) -> Result<Solved> {
+        let n = self.x.nrows();
+        // Cholesky holds K and its factor; an eigendecomposition two more.
+        let matrices = if matches!(alpha, Alpha::Fixed(_)) { 2 } else { 4 };
+        self.context.budget.require(
+            format!("direct ridge regression on {n} points"),
+            matrices * (n as u64).pow(2) * 8,
+            "solve by conjugate gradients with α given or by cross-validation, or fit fewer points",
+        )?;
+        let mut k = gram::<f64>(self.kernel, self.x, self.context.device)?;
+        let scale = k.diag().sum() / n as f64;
+        let (alpha, tried) = match alpha {
+            Alpha::Fixed(alpha) => (alpha, vec![]),
+            Alpha::LeaveOneOut => return self.by_leave_one_out(k, &grid(scale)),
+            Alpha::CrossValidation { folds } => best(self.cross_validated(k.view(), folds, &grid(scale))?)?,
+        };
+        k.diag_mut().mapv_inplace(|d| d + alpha);
+        let coefficients = solve_positive_definite(self.context.device, k, self.y, alpha)?;
+        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None })
+    }
+
+    /// One eigendecomposition serves every α, and the solution.
+    fn by_leave_one_out(&self, k: Array2<f64>, grid: &[f64]) -> Result<Solved> {
+        let (λ, u) = eigh(self.context.device, k.view())?;
+        drop(k);
+        let uy = matmul(u.t(), self.y);
+        let (alpha, tried) = best(leave_one_out_kernel(u.view(), &λ, uy.view(), grid))?;
+        let coefficients = filtered_inverse(u.view(), &λ, uy.view(), alpha);
+        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None })
+    }
+
+    /// One eigendecomposition a fold serves every α.
+    fn cross_validated(&self, k: ArrayView2<f64>, folds: usize, grid: &[f64]) -> Result<Vec<Tried>> {
+        let mut done = 0;
+        cross_validate(self.x.nrows(), folds, self.context.seed, grid, |rest, out| {
+            let rows = k.select(Axis(0), rest);
+            let (λ, u) = eigh(self.context.device, rows.select(Axis(1), rest).view())?;
+            let uy = matmul(u.t(), self.y.select(Axis(0), rest).view());
+            // Predictions K[out, rest] U (Λ + α)⁻¹ Uᵀy.
+            let ku = matmul(rows.select(Axis(1), out).t(), u.view());
+            let truth = self.y.select(Axis(0), out);
+            done += 1;
+            self.context.progress.step("cross-validation", done, folds, "");
+            let error =
+                |&alpha: &f64| squared_error(filtered_inverse(ku.view(), &λ, uy.view(), alpha).view(), truth.view());
+            Ok(grid.iter().map(error).collect())
+        })
+    }
+
+    /// By conjugate gradients.
+    pub fn iterative(&self, alpha: Alpha, iteration: &Iteration) -> Result<Solved> {
+        let (alpha, tried) = match alpha {
+            Alpha::Fixed(alpha) => (alpha, vec![]),
+            Alpha::LeaveOneOut => {
+                return Err(Error::input(
+                    "leave-one-out has a closed form only for the direct solver; with conjugate gradients give α as a \
+                     number or use cross-validation",
+                ));
+            }
+            Alpha::CrossValidation { folds } => best(self.held_out(folds, iteration)?)?,
+        };
+        if alpha == 0.0 {
+            return Err(Error::input("conjugate gradients need a ridge α above 0; use the direct solver for α = 0"));
+        }
+        let (operator, preconditioner) = self.prepared(iteration)?;
+        let start = Array2::zeros(self.y.dim());
+        let found = self.iterate(operator.as_ref(), &preconditioner, alpha, start, iteration)?;
+        let (iterations, residual) = (Some(found.iterations), Some(found.residual));
+        Ok(Solved { alpha, tried, coefficients: found.x.into_host()?, iterations, residual })
+    }
+
+    /// The operator, and a preconditioner for any α.
+    fn prepared(&self, iteration: &Iteration) -> Result<(Box<dyn Operator>, LowRankPreconditioner)> {
+        let n = self.x.nrows() as u64;
+        // The factor, its orthonormal form, and about eight blocks of vectors.
+        let other = 8 * n * (2 * iteration.rank as u64 + 8 * self.y.ncols() as u64);
+        self.context.budget.require(
+            format!("the preconditioner of rank {} for {n} points", iteration.rank),
+            other,
+            "use a smaller rank",
+        )?;
+        let operator = self.context.operator(self.kernel, self.x, other)?;
+        let preconditioner = LowRankPreconditioner::new(operator.as_ref(), iteration.rank, self.context)?;
+        Ok((operator, preconditioner))
+    }
+
+    fn iterate(
+        &self,
+        operator: &dyn Operator,
+        preconditioner: &LowRankPreconditioner,
+        alpha: f64,
+        start: Array2<f64>,
+        iteration: &Iteration,
+    ) -> Result<Converged> {
+        let shift = vec![alpha; self.y.ncols()];
+        let shifted = |v: &Panel| {
+            let mut y = operator.apply_panel(v)?;
+            y.axpy(&shift, v)?;
+            Ok(y)
+        };
+        let precondition = |v: &Panel| preconditioner.solve(alpha, v);
+        let Iteration { tolerance, limit, .. } = *iteration;
+        let (y, start) =
+            (Panel::from_host(self.context.device, self.y.to_owned())?, Panel::from_host(self.context.device, start)?);
+        conjugate_gradients(&shifted, &precondition, &y, start, tolerance, limit, self.context.progress)
+    }
+
+    /// Cross-validation by conjugate gradients, over the α that every fold has tried. Above [`MANY`] points a single fold
+    /// is looked at: it holds thousands of points, and all of them would take `folds` times as long.
+    fn held_out(&self, folds: usize, iteration: &Iteration) -> Result<Vec<Tried>> {
+        let n = self.x.nrows();
+        let looked_at = if n > MANY { 1 } else { folds };
+        let mut paths = Vec::new();
+        for (rest, out) in splits(n, folds, self.context.seed).take(looked_at) {
+            paths.push(self.path(&rest, &out, iteration)?);
+        }
+        let shortest = paths.iter().map(Vec::len).min().unwrap_or(0);
+        let mean = |i: usize| paths.iter().map(|p| p[i].error).sum::<f64>() / looked_at as f64;
+        Ok((0..shortest).rev().map(|i| Tried { value: paths[0][i].value, error: mean(i) }).collect())
+    }
+
+    /// The error on the rows `out` when the rows `rest` are fitted, from large α to small, each solution the start of the
+    /// next, until the error has risen twice in a row.
+    fn path(&self, rest: &[usize], out: &[usize], iteration: &Iteration) -> Result<Vec<Tried>> {
+        let (x, y) = (self.x.select(Axis(0), rest), self.y.select(Axis(0), rest));
+        let (x_out, y_out) = (self.x.select(Axis(0), out), self.y.select(Axis(0), out));
+        let system = System { kernel: self.kernel, x: x.view(), y: y.view(), context: self.context };
+        // α is found to half a decade, for which three digits of the solution are plenty.
+        let rough = Iteration {
+            tolerance: iteration.tolerance.max(1e-4),
+            limit: iteration.limit,
+            rank: iteration.rank.min(x.nrows()),
+        };
+        let (operator, preconditioner) = system.prepared(&rough)?;
+        let mut tried: Vec<Tried> = Vec::new();
+        let mut c = Array2::zeros(y.dim());
+        for alpha in grid(self.mean_diagonal()).into_iter().rev() {
+            match system.iterate(operator.as_ref(), &preconditioner, alpha, c.clone(), &rough) {
+                Ok(found) => c = found.x.into_host()?,
+                // Smaller α are harder still; those that were solved stand.
+                Err(Error::NoConvergence { .. }) if !tried.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+            let predicted = cross_apply(
+                self.kernel,
+                x_out.view(),
+                x.view(),
+                c.view(),
+                self.context.precision,
+                self.context.device,
+            )?;
+            let error = squared_error(predicted.view(), y_out.view()) / out.len() as f64;
+            tried.push(Tried { value: alpha, error });
+            let rising = tried.windows(2).rev().take(2).filter(|w| w[1].error > w[0].error).count();
+            if rising == 2 {
+                break;
+            }
+        }
+        Ok(tried)
+    }
+
+    /// The mean of `κ(x_i, x_i)`.
+    fn mean_diagonal(&self) -> f64 {
+        let diagonal = self.x.rows().into_iter().map(|r| self.kernel.value(&r.to_vec(), &r.to_vec()));
+        diagonal.sum::<f64>() / self.x.nrows() as f64
+    }
+}

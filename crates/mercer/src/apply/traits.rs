@@ -1,0 +1,132 @@
+//! What all estimators have in common.
+
+use super::{FittedEigenmaps, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge, FittedSpectralRidge};
+use crate::compute::Device;
+use crate::data::Target;
+use crate::model::Bundle;
+use crate::spectrum::Origin;
+use crate::{Error, FitContext, Result};
+use ndarray::{Array2, ArrayView2};
+use std::path::Path;
+
+/// An estimator: parameters (the kernel among them) that are fitted to points.
+pub trait Fit {
+    /// What it learns to predict: [`Target`], or `()` for an estimator that looks at the points alone.
+    type Target;
+    /// The result.
+    type Fitted: Saved;
+
+    /// Fits the points `x` `[n, d]` with their targets `y` `[n]`.
+    fn fit(&self, x: ArrayView2<f64>, y: &Self::Target, context: &FitContext) -> Result<Self::Fitted>;
+}
+
+/// A fitted value that predicts numbers or classes.
+pub trait Predict {
+    /// How and on what it was fitted.
+    fn origin(&self) -> &Origin;
+
+    /// One column of numbers, or one score for each class, `[m, ·]`, at new points `[m, d]`.
+    fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>>;
+
+    /// Scores `[m, ·]` as a target: the numbers, or the class of the largest score.
+    fn decode(&self, scores: ArrayView2<f64>) -> Target;
+
+    /// Predictions at new points `[m, d]`: numbers or classes, as it was fitted.
+    fn predict(&self, x: ArrayView2<f64>) -> Result<Target> {
+        Ok(self.decode(self.scores(x)?.view()))
+    }
+
+    /// Share of the points `[m, d]` whose predicted class is that of `truth` `[m]`.
+    fn accuracy(&self, x: ArrayView2<f64>, truth: &Target) -> Result<f64> {
+        match (self.predict(x)?, truth) {
+            (Target::Classes { labels: a, .. }, Target::Classes { labels: b, .. }) if a.len() == b.len() => {
+                Ok(a.iter().zip(b).filter(|(a, b)| a == b).count() as f64 / a.len().max(1) as f64)
+            }
+            (a, b) => Err(Error::input(format!(
+                "the accuracy needs a true class for each point: there are {} points and {} targets",
+                a.len(),
+                b.len()
+            ))),
+        }
+    }
+}
+
+/// A fitted value that gives points coordinates, each the value of an eigenfunction.
+pub trait Transform {
+    /// How and on what it was fitted.
+    fn origin(&self) -> &Origin;
+
+    /// The eigenvalue of each coordinate `[k]`. There may be fewer than asked for: those that are numerically zero are
+    /// left out, and [`Self::notes`] says so.
+    fn eigenvalues(&self) -> &[f64];
+
+    /// Warnings for the user.
+    fn notes(&self) -> &[String];
+
+    /// Coordinates `[n, k]` of the fitted points.
+    fn embedding(&self) -> Array2<f64>;
+
+    /// Coordinates `[m, k]` of new points `[m, d]`.
+    fn transform(&self, x: ArrayView2<f64>) -> Result<Array2<f64>>;
+}
+
+/// A fitted value that can be written to a file and read back; its results stay the same to the last bit.
+pub trait Saved: Sized {
+    /// The kind of model that the file names.
+    const KIND: &'static str;
+
+    /// Puts everything but the kind into `bundle`.
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>);
+
+    /// Builds the value from a bundle of this kind, to compute on `device`.
+    fn unpack(bundle: &Bundle, device: Device) -> Result<Self>;
+
+    /// Writes the value to a file, whole or not at all.
+    fn save(&self, path: &Path) -> Result<()> {
+        let mut bundle = Bundle::default();
+        bundle.set("kind", Self::KIND);
+        self.pack(&mut bundle);
+        bundle.write(path)
+    }
+
+    /// Reads the value back; a file of another kind is refused.
+    fn load(path: &Path, device: Device) -> Result<Self> {
+        let bundle = Bundle::read(path)?;
+        let read = || match bundle.text("kind")? {
+            kind if kind == Self::KIND => Self::unpack(&bundle, device),
+            kind => Err(Error::input(format!("holds a model of kind '{kind}', not '{}'", Self::KIND))),
+        };
+        read().map_err(|e| Error::file(path, e.to_string()))
+    }
+}
+
+/// A fitted estimator of any kind.
+pub enum Fitted {
+    /// It predicts.
+    Predict(Box<dyn Predict>),
+    /// It gives coordinates.
+    Transform(Box<dyn Transform>),
+}
+
+impl Fitted {
+    /// Reads any estimator that was [`Saved`], to compute on `device`.
+    pub fn load(path: &Path, device: Device) -> Result<Fitted> {
+        fn predict<F: Saved + Predict + 'static>(bundle: &Bundle, device: Device) -> Result<Fitted> {
+            Ok(Fitted::Predict(Box::new(F::unpack(bundle, device)?)))
+        }
+        fn transform<F: Saved + Transform + 'static>(bundle: &Bundle, device: Device) -> Result<Fitted> {
+            Ok(Fitted::Transform(Box::new(F::unpack(bundle, device)?)))
+        }
+        let bundle = Bundle::read(path)?;
+        let read = || match bundle.text("kind")? {
+            FittedKernelPca::KIND => transform::<FittedKernelPca>(&bundle, device),
+            FittedEigenmaps::KIND => transform::<FittedEigenmaps>(&bundle, device),
+            FittedNadarayaWatson::KIND => predict::<FittedNadarayaWatson>(&bundle, device),
+            FittedRidge::KIND => predict::<FittedRidge>(&bundle, device),
+            FittedLogistic::KIND => predict::<FittedLogistic>(&bundle, device),
+            FittedSpectralRidge::KIND => predict::<FittedSpectralRidge>(&bundle, device),
+            kind => Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
+        };
+        read().map_err(|e| Error::file(path, e.to_string()))
+    }
+}

@@ -1,0 +1,283 @@
+//! Rows of numbers in the type in which they are stored.
+//!
+//! A byte or an f32 becomes an f64 only where it is used, so that a set of images takes an eighth of its size in f64.
+
+use std::ops::Range;
+
+use ndarray::{Array2, ArrayView2, Axis, CowArray, Ix2, s};
+
+/// Numbers `[n, d]` in row-major order, in the type in which they are stored.
+///
+/// ```
+/// use mercer::data::Matrix;
+/// let pixels = Matrix::U8 { values: ndarray::array![[0, 51, 255]], divisor: 255.0 };
+/// assert_eq!((pixels.n(), pixels.d()), (1, 3));
+/// assert_eq!(pixels.to_f64(), ndarray::array![[0.0, 0.2, 1.0]]);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub enum Matrix {
+    /// Double precision.
+    F64(Array2<f64>),
+    /// Single precision.
+    F32(Array2<f32>),
+    /// Bytes; the number is `value / divisor`.
+    U8 {
+        /// The stored bytes, `[n, d]`.
+        values: Array2<u8>,
+        /// 255 for pixels in [0, 1], else 1.
+        divisor: f64,
+    },
+}
+
+/// A borrowed [`Matrix`], or some of its rows: numbers `[n, d]` in the type in which they are stored.
+///
+/// ```
+/// use mercer::data::Rows;
+/// let x = ndarray::array![[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]];
+/// let rows = Rows::from(&x);
+/// assert_eq!(rows.slice(1..3).to_f64(), ndarray::array![[3.0, 4.0], [5.0, 6.0]]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rows<'a> {
+    /// Double precision.
+    F64(ArrayView2<'a, f64>),
+    /// Single precision.
+    F32(ArrayView2<'a, f32>),
+    /// Bytes; the number is `value / divisor`.
+    U8 {
+        /// The stored bytes, `[n, d]`.
+        values: ArrayView2<'a, u8>,
+        /// 255 for pixels in [0, 1], else 1.
+        divisor: f64,
+    },
+}
+
+impl Matrix {
+    /// A borrowed view of all rows.
+    pub fn rows(&self) -> Rows<'_> {
+        match self {
+            Matrix::F64(x) => Rows::F64(x.view()),
+            Matrix::F32(x) => Rows::F32(x.view()),
+            Matrix::U8 { values, divisor } => Rows::U8 { values: values.view(), divisor: *divisor },
+        }
+    }
+
+    /// Number of rows.
+    pub fn n(&self) -> usize {
+        self.rows().n()
+    }
+
+    /// Number of columns.
+    pub fn d(&self) -> usize {
+        self.rows().d()
+    }
+
+    /// The numbers in double precision, `[n, d]`; borrowed where they are stored so.
+    pub fn to_f64(&self) -> CowArray<'_, f64, Ix2> {
+        self.rows().to_f64()
+    }
+
+    /// The numbers in double precision, `[n, d]`; not copied where they are stored so.
+    pub fn into_f64(self) -> Array2<f64> {
+        match self {
+            Matrix::F64(x) => x,
+            other => other.to_f64().into_owned(),
+        }
+    }
+
+    /// The given rows in the given order, in the stored type. Panics on a row that does not exist.
+    pub fn select(&self, rows: &[usize]) -> Matrix {
+        self.rows().select(rows)
+    }
+
+    /// The given columns in the given order, in the stored type. Panics on a column that does not exist.
+    pub fn select_columns(&self, columns: &[usize]) -> Matrix {
+        self.rows().take(Axis(1), columns).into_standard_layout()
+    }
+
+    /// Column `j` in double precision, `[n]`.
+    pub fn column(&self, j: usize) -> Vec<f64> {
+        let rows = self.rows();
+        (0..rows.n()).map(|i| rows.get(i, j)).collect()
+    }
+
+    /// The same numbers in row-major order.
+    pub(super) fn into_standard_layout(self) -> Matrix {
+        fn ordered<A: Copy>(x: Array2<A>) -> Array2<A> {
+            if x.is_standard_layout() { x } else { x.as_standard_layout().into_owned() }
+        }
+        match self {
+            Matrix::F64(x) => Matrix::F64(ordered(x)),
+            Matrix::F32(x) => Matrix::F32(ordered(x)),
+            Matrix::U8 { values, divisor } => Matrix::U8 { values: ordered(values), divisor },
+        }
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// Number of rows.
+    pub fn n(&self) -> usize {
+        self.dim().0
+    }
+
+    /// Number of columns.
+    pub fn d(&self) -> usize {
+        self.dim().1
+    }
+
+    fn dim(&self) -> (usize, usize) {
+        match self {
+            Rows::F64(x) => x.dim(),
+            Rows::F32(x) => x.dim(),
+            Rows::U8 { values, .. } => values.dim(),
+        }
+    }
+
+    /// The number in row `i` and column `j`.
+    pub fn get(&self, i: usize, j: usize) -> f64 {
+        match self {
+            Rows::F64(x) => x[[i, j]],
+            Rows::F32(x) => f64::from(x[[i, j]]),
+            Rows::U8 { values, divisor } => f64::from(values[[i, j]]) / divisor,
+        }
+    }
+
+    /// The numbers in double precision, `[n, d]`; borrowed where they are stored so.
+    pub fn to_f64(&self) -> CowArray<'a, f64, Ix2> {
+        match *self {
+            Rows::F64(x) => x.into(),
+            Rows::F32(x) => x.mapv(f64::from).into(),
+            Rows::U8 { values, divisor } => values.mapv(|v| f64::from(v) / divisor).into(),
+        }
+    }
+
+    /// The numbers in single precision, `[n, d]`; borrowed where they are stored so.
+    pub fn to_f32(&self) -> CowArray<'a, f32, Ix2> {
+        match *self {
+            Rows::F64(x) => x.mapv(|v| v as f32).into(),
+            Rows::F32(x) => x.into(),
+            Rows::U8 { values, divisor } => values.mapv(|v| (f64::from(v) / divisor) as f32).into(),
+        }
+    }
+
+    /// A range of rows, borrowed.
+    pub fn slice(&self, rows: Range<usize>) -> Rows<'a> {
+        match *self {
+            Rows::F64(x) => Rows::F64(x.slice_move(s![rows, ..])),
+            Rows::F32(x) => Rows::F32(x.slice_move(s![rows, ..])),
+            Rows::U8 { values, divisor } => Rows::U8 { values: values.slice_move(s![rows, ..]), divisor },
+        }
+    }
+
+    /// The given rows in the given order, in the stored type. Panics on a row that does not exist.
+    pub fn select(&self, rows: &[usize]) -> Matrix {
+        self.take(Axis(0), rows)
+    }
+
+    /// The first NaN or infinity, with its row and column.
+    pub fn non_finite(&self) -> Option<(usize, usize, f64)> {
+        let found = match self {
+            Rows::F64(x) => x.indexed_iter().find(|(_, v)| !v.is_finite()).map(|(at, _)| at),
+            Rows::F32(x) => x.indexed_iter().find(|(_, v)| !v.is_finite()).map(|(at, _)| at),
+            Rows::U8 { .. } => None,
+        };
+        found.map(|(i, j)| (i, j, self.get(i, j)))
+    }
+
+    fn take(&self, axis: Axis, indices: &[usize]) -> Matrix {
+        match self {
+            Rows::F64(x) => Matrix::F64(x.select(axis, indices)),
+            Rows::F32(x) => Matrix::F32(x.select(axis, indices)),
+            Rows::U8 { values, divisor } => Matrix::U8 { values: values.select(axis, indices), divisor: *divisor },
+        }
+    }
+}
+
+impl From<Array2<f64>> for Matrix {
+    fn from(x: Array2<f64>) -> Self {
+        Matrix::F64(x)
+    }
+}
+
+impl From<Array2<f32>> for Matrix {
+    fn from(x: Array2<f32>) -> Self {
+        Matrix::F32(x)
+    }
+}
+
+impl<'a> From<ArrayView2<'a, f64>> for Rows<'a> {
+    fn from(x: ArrayView2<'a, f64>) -> Self {
+        Rows::F64(x)
+    }
+}
+
+impl<'a> From<ArrayView2<'a, f32>> for Rows<'a> {
+    fn from(x: ArrayView2<'a, f32>) -> Self {
+        Rows::F32(x)
+    }
+}
+
+impl<'a> From<&'a Array2<f64>> for Rows<'a> {
+    fn from(x: &'a Array2<f64>) -> Self {
+        Rows::F64(x.view())
+    }
+}
+
+impl<'a> From<&'a Array2<f32>> for Rows<'a> {
+    fn from(x: &'a Array2<f32>) -> Self {
+        Rows::F32(x.view())
+    }
+}
+
+impl<'a> From<&'a Matrix> for Rows<'a> {
+    fn from(x: &'a Matrix) -> Self {
+        x.rows()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::array;
+
+    fn stored() -> [Matrix; 3] {
+        let bytes = array![[0u8, 1, 2], [3, 128, 255]];
+        let scaled = bytes.mapv(|v| f64::from(v) / 255.0);
+        [scaled.into(), bytes.mapv(|v| f32::from(v) / 255.0).into(), Matrix::U8 { values: bytes, divisor: 255.0 }]
+    }
+
+    #[test]
+    fn parts_keep_the_type_and_the_bits() {
+        for matrix in stored() {
+            let all = matrix.to_f64().into_owned();
+            let rows = matrix.select(&[1, 0, 1]);
+            assert_eq!(std::mem::discriminant(&rows), std::mem::discriminant(&matrix));
+            assert_eq!(rows.to_f64(), all.select(Axis(0), &[1, 0, 1]));
+            let columns = matrix.select_columns(&[2, 0]);
+            assert_eq!(std::mem::discriminant(&columns), std::mem::discriminant(&matrix));
+            assert_eq!(columns.to_f64(), all.select(Axis(1), &[2, 0]));
+            assert!(columns.to_f64().is_standard_layout());
+            assert_eq!(matrix.rows().slice(1..2).to_f64(), all.slice(s![1..2, ..]));
+            assert_eq!(matrix.column(1), all.column(1).to_vec());
+            assert_eq!(matrix.rows().get(1, 2), all[[1, 2]]);
+            assert_eq!(matrix.into_f64(), all);
+        }
+    }
+
+    #[test]
+    fn only_other_types_are_converted() {
+        let [f64s, f32s, bytes] = stored();
+        assert!(f64s.to_f64().is_view());
+        assert!(f32s.to_f64().is_owned() && bytes.to_f64().is_owned());
+        // The same division as the readers of images always made.
+        assert_eq!(bytes.to_f64(), f64s.to_f64());
+    }
+
+    #[test]
+    fn the_first_bad_value_is_found() {
+        let bad = array![[1.0, 2.0], [f32::INFINITY, f32::NAN]];
+        assert_eq!(Rows::from(&bad).non_finite(), Some((1, 0, f64::INFINITY)));
+        assert_eq!(Rows::from(bad.mapv(f64::from).view()).non_finite(), Some((1, 0, f64::INFINITY)));
+        assert!(stored().iter().all(|matrix| matrix.rows().non_finite().is_none()));
+    }
+}

@@ -1,0 +1,104 @@
+use super::{Formula, Pair, Parameter, Statistic};
+use crate::simd::source::Source;
+use crate::simd::{Lane, Num};
+use ndarray::{Array2, ArrayView2};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// A base kernel from outside the crate: any [`Formula`], behind a pointer. See
+/// [`Kernel::from_formula`](super::Kernel::from_formula).
+///
+/// Compared with a built-in kernel, each value costs a call. It has no name in expressions, so that a saved model cannot be
+/// loaded again, and no random Fourier features.
+#[derive(Clone, Debug)]
+pub struct Custom(Arc<dyn Erased>);
+
+impl Custom {
+    pub(super) fn new(formula: impl Formula + 'static) -> Custom {
+        Custom(Arc::new(formula))
+    }
+}
+
+/// Two are equal when they are copies of one.
+impl PartialEq for Custom {
+    fn eq(&self, other: &Custom) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Display for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.text())
+    }
+}
+
+/// A formula at each type of number that it is evaluated with.
+trait Erased: fmt::Debug + Send + Sync {
+    fn text(&self) -> String;
+    fn statistic(&self) -> Statistic;
+    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>>;
+    fn oracle(&self, pair: Pair<f64>) -> f64;
+    fn single(&self, pair: Pair<f32>) -> f32;
+    fn double(&self, pair: Pair<f64>) -> f64;
+    fn source(&self, pair: Pair<Source>) -> Source;
+}
+
+impl<F: Formula> Erased for F {
+    fn text(&self) -> String {
+        super::text(self)
+    }
+
+    fn statistic(&self) -> Statistic {
+        Formula::statistic(self)
+    }
+
+    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
+        Formula::lift(self, x)
+    }
+
+    fn oracle(&self, pair: Pair<f64>) -> f64 {
+        self.eval(pair)
+    }
+
+    fn single(&self, pair: Pair<f32>) -> f32 {
+        self.eval(pair.map(Lane::<f32, false>)).0
+    }
+
+    fn double(&self, pair: Pair<f64>) -> f64 {
+        self.eval(pair.map(Lane::<f64, false>)).0
+    }
+
+    fn source(&self, pair: Pair<Source>) -> Source {
+        self.eval(pair)
+    }
+}
+
+impl Formula for Custom {
+    const NAME: &'static str = "custom";
+    const HELP: &'static str = "a formula from outside the crate";
+    const PARAMETERS: &'static [Parameter] = &[];
+
+    fn statistic(&self) -> Statistic {
+        self.0.statistic()
+    }
+
+    fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+        fn at<R: Copy + 'static, S: Copy + 'static>(pair: Pair<R>, eval: impl FnOnce(Pair<S>) -> S) -> Option<R> {
+            let pair = *(&pair as &dyn Any).downcast_ref::<Pair<S>>()?;
+            (&eval(pair) as &dyn Any).downcast_ref::<R>().copied()
+        }
+        let formula = &self.0;
+        at(pair, |pair| formula.oracle(pair))
+            .or_else(|| at(pair, |pair: Pair<Lane<f32, true>>| Lane(formula.single(pair.map(|v| v.0)))))
+            .or_else(|| at(pair, |pair: Pair<Lane<f32, false>>| Lane(formula.single(pair.map(|v| v.0)))))
+            .or_else(|| at(pair, |pair: Pair<Lane<f64, true>>| Lane(formula.double(pair.map(|v| v.0)))))
+            .or_else(|| at(pair, |pair: Pair<Lane<f64, false>>| Lane(formula.double(pair.map(|v| v.0)))))
+            .or_else(|| at(pair, |pair| formula.source(pair)))
+            .expect("kernels are evaluated with f64, lanes and sources")
+    }
+
+    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
+        self.0.lift(x)
+    }
+}
