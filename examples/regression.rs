@@ -24,8 +24,9 @@ fn main() -> mercer::Result<()> {
     let products = iterative.iterations.unwrap_or_default();
     println!("{products} products with K: {:.4}", error(&iterative.predict(new.view())?, &truth));
 
-    let problem = Problem::new(&kernel, x.view(), 100);
-    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(new.view()))?;
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let problem = Problem { operator: &operator, k: 100, context };
+    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(new.view().into()))?;
     let on_functions = SpectralRidge { spectrum: spectrum.into(), alpha }.fit(x.view(), &y, &context)?;
     println!("on 100 eigenfunctions: {:.4}", error(&on_functions.predict(new.view())?, &truth));
     Ok(())

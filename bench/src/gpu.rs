@@ -32,13 +32,13 @@ pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
         other => return Err(format!("unknown arithmetic '{other}'").into()),
     };
     let result = match name {
-        "rbf" => product(RBF, N, precision, repeats),
-        "ntk" => product("ntk(depth=3, act=relu, w_var=2, b_var=0)", N, precision, repeats),
-        "top10" => top_pairs(precision),
-        "million" => product(RBF, MILLION, precision, 2),
-        "certificate" => certificate(math),
+        "rbf" => product(RBF, N, precision, device, repeats),
+        "ntk" => product("ntk(depth=3, act=relu, w_var=2, b_var=0)", N, precision, device, repeats),
+        "top10" => top_pairs(precision, device),
+        "million" => product(RBF, MILLION, precision, device, 2),
+        "certificate" => certificate(math, device),
         other => match other.strip_prefix("neuralef_") {
-            Some(size) => training_step(size, math),
+            Some(size) => training_step(size, math, device),
             None => Err(format!("unknown job '{other}'").into()),
         },
     };
@@ -51,27 +51,28 @@ fn normal(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
     Array2::from_shape_simple_fn((rows, columns), || rng.normal())
 }
 
-fn product(kernel: &str, n: usize, precision: Precision, repeats: usize) -> Result<Value, Failure> {
+fn product(kernel: &str, n: usize, precision: Precision, device: Device, repeats: usize) -> Result<Value, Failure> {
     let kernel = Kernel::parse(kernel)?;
     let (x, v) = (normal(n, D, 0), normal(n, COLUMNS, 1));
-    let timing = time_product(&kernel, x.view(), v.view(), precision, Device::Cuda(0), repeats)?;
+    let timing = time_product(&kernel, x.view(), v.view(), precision, device, repeats)?;
     let mut result = json!({ "ms": timing.ms, "device_bytes": timing.bytes as f64 });
     if n == N && precision != Precision::F64 {
-        let exact = time_product(&kernel, x.view(), v.view(), Precision::F64, Device::Cuda(0), 1)?.y;
+        let exact = time_product(&kernel, x.view(), v.view(), Precision::F64, device, 1)?.y;
         let norm = |a: &Array2<f64>| a.iter().map(|v| v * v).sum::<f64>().sqrt();
         result["error"] = json!(norm(&(&timing.y - &exact)) / norm(&exact));
     }
     Ok(result)
 }
 
-/// The whole computation of the top ten pairs and their certificate on held-out points.
-fn top_pairs(precision: Precision) -> Result<Value, Failure> {
+/// The top ten pairs with their certificate on held-out points, everything included.
+fn top_pairs(precision: Precision, device: Device) -> Result<Value, Failure> {
     let (x, held_out) = (normal(N, D, 0), normal(2048, D, 2));
     let kernel = Kernel::parse(RBF)?;
-    let mut problem = Problem::new(&kernel, x.view(), 10);
-    problem.context = FitContext { device: Device::Cuda(0), precision, ..FitContext::default() };
+    let context = FitContext { precision, device, ..FitContext::default() };
     let start = Instant::now();
-    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(held_out.view()))?;
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let problem = Problem { operator: &operator, k: 10, context };
+    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(held_out.view().into()))?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(json!({
         "ms": [1e3 * seconds],
@@ -83,30 +84,31 @@ fn top_pairs(precision: Precision) -> Result<Value, Failure> {
 
 /// The effect of the precision of the networks' products on functions that are trained for 2000 steps: their certified
 /// residuals, which are always computed with networks in f32 and kernel values in f64.
-fn certificate(math: Math) -> Result<Value, Failure> {
+fn certificate(math: Math, device: Device) -> Result<Value, Failure> {
     let (x, held_out) = (normal(16_384, 3, 0), normal(4096, 3, 2));
     let kernel = Kernel::parse("rbf(1.5)")?;
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
     method.settings.math = math;
+    let context = FitContext { device, ..FitContext::default() };
     let start = Instant::now();
-    let mut problem = Problem::new(&kernel, x.view(), 8);
-    problem.context.device = Device::Cuda(0);
-    let spectrum = Spectrum::fit(&method, &problem, Some(held_out.view()))?;
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let problem = Problem { operator: &operator, k: 8, context };
+    let spectrum = Spectrum::fit(&method, &problem, Some(held_out.view().into()))?;
     let seconds = start.elapsed().as_secs_f64();
     let residuals = spectrum.certificate.residual.clone();
     Ok(json!({ "ms": [1e3 * seconds], "residuals": residuals, "eigenvalues": spectrum.eigenvalues }))
 }
 
-/// A NeuralEF step as in training, `size` = d-h-k-B, with drawing of batches and reading of losses.
-fn training_step(size: &str, math: Math) -> Result<Value, Failure> {
+/// A NeuralEF step, `size` = d-h-k-B, as training makes it: drawing of batches and reading of losses included.
+fn training_step(size: &str, math: Math, device: Device) -> Result<Value, Failure> {
     let size: Vec<usize> = size.split('-').map(str::parse).collect::<Result<_, _>>()?;
     let [d, h, k, b] = size[..] else { return Err("a size is d-h-k-B, such as 1-32-10-256".into()) };
     let mut rng = Rng::new(0);
     let x = Array2::from_shape_simple_fn((16 * b, d), || rng.normal());
     let kernel = Kernel::parse(&format!("rbf({})", (d as f64).sqrt()))?;
-    let device = Device::Cuda(0);
     let context = FitContext { device, precision: Precision::F32, ..FitContext::default() };
-    let operator = OnData::kernel(&kernel, x.view(), &context)?;
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let operator = OnData::new(&operator)?;
     let kind = Kind::NeuralEf { averaged: false };
     let architecture = format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm");
     let functions = kind.functions(&architecture, d, k, device, &rng)?;

@@ -29,7 +29,8 @@ fn measure([d, h, k, b]: [usize; 4], steps: usize) -> mercer::Result<Value> {
     let x = Array2::from_shape_simple_fn((BATCHES * b, d), || rng.normal());
     let kernel = Kernel::parse(&format!("rbf({})", (d as f64).sqrt()))?;
     let context = FitContext { precision: Precision::F32, ..FitContext::default() };
-    let operator = OnData::kernel(&kernel, x.view(), &context)?;
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let operator = OnData::new(&operator)?;
     let kind = Kind::NeuralEf { averaged: false };
     let architecture = format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm");
     let functions = kind.functions(&architecture, d, k, Device::Cpu, &rng)?;

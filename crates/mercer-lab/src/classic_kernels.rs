@@ -211,8 +211,9 @@ fn setting(config: &Config, case: Case, n: usize, context: &FitContext<'_>) -> R
     let mut rng = Rng::new(config.seed).fork(n as u64);
     let mut draw = |n: usize| Array2::from_shape_simple_fn((n, 1), || a + (b - a) * rng.uniform());
     let (x, held_out) = (draw(n), draw(HELD_OUT));
-    let problem =
-        Problem { context: FitContext { seed: config.seed, ..*context }, ..Problem::new(&kernel, x.view(), config.k) };
+    let context = FitContext { seed: config.seed, ..*context };
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let problem = Problem { operator: &operator, k: config.k, context };
     let exact = exact(&problem, &held_out)?;
     let population = Population::on_interval(&kernel, case.interval, config.k)?;
     let grid = Array2::from_shape_fn((GRID, 1), |(i, _)| a + (b - a) * i as f64 / (GRID - 1) as f64);
@@ -221,7 +222,7 @@ fn setting(config: &Config, case: Case, n: usize, context: &FitContext<'_>) -> R
     let (mut attempts, mut unsuited) = (vec![], vec![]);
     for contestant in config.contestants() {
         let attempt = |method: &dyn Method| {
-            reference.compare(&contestant, &Spectrum::fit(method, &problem, Some(held_out.view()))?)
+            reference.compare(&contestant, &Spectrum::fit(method, &problem, Some(held_out.view().into()))?)
         };
         let mut found = match attempt(contestant.method.as_ref()) {
             Ok(found) => found,
@@ -251,8 +252,8 @@ fn setting(config: &Config, case: Case, n: usize, context: &FitContext<'_>) -> R
 
 /// The exact pairs of the points: by the dense method, or above 1024 points by Krylov iteration to a small tolerance.
 fn exact(problem: &Problem, held_out: &Array2<f64>) -> Result<Spectrum> {
-    let method: &dyn Method = if problem.x.nrows() <= 1024 { &Exact } else { &Krylov { tolerance: 1e-8 } };
-    Spectrum::fit(method, problem, Some(held_out.view()))
+    let method: &dyn Method = if problem.operator.n() <= 1024 { &Exact } else { &Krylov { tolerance: 1e-8 } };
+    Spectrum::fit(method, problem, Some(held_out.view().into()))
 }
 
 /// The reference solution that the methods are compared with.

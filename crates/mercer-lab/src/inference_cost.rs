@@ -13,7 +13,7 @@ use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
 use mercer::{Error, Result};
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 use serde::Serialize;
 
 /// Data, kernel, sizes and seed of the experiment.
@@ -121,18 +121,17 @@ pub struct Report {
     pub verdict: String,
 }
 
-/// Runs all methods at all costs.
+/// Runs every method at every cost.
 pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Report> {
     let (x, held_out) = data(config)?;
     let kernel = Expression::parse(&config.kernel)?.resolve(x.view(), config.seed)?;
-    let problem = Problem {
-        context: FitContext { precision: Precision::F32, seed: config.seed, ..*context },
-        ..Problem::new(&kernel, x.view(), config.k)
-    };
-    let exact = Spectrum::fit(&Krylov { tolerance: 1e-4 }, &problem, Some(held_out.view()))?;
+    let context = FitContext { precision: Precision::F32, seed: config.seed, ..*context };
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let problem = Problem { operator: &operator, k: config.k, context };
+    let exact = Spectrum::fit(&Krylov { tolerance: 1e-4 }, &problem, Some(held_out.view().into()))?;
     let mut points = vec![];
     for &budget in &config.budgets {
-        points.push(at_budget(config, budget, &problem, held_out.view())?);
+        points.push(at_budget(config, budget, &problem, &held_out)?);
     }
     Ok(Report {
         config: config.clone(),
@@ -168,10 +167,10 @@ fn data(config: &Config) -> Result<(Array2<f64>, Array2<f64>)> {
 /// trained networks.
 const FIRST_WEIGHTS: f64 = 0.35;
 
-/// All methods, each as large as `budget` allows. Methods that cannot give k pairs are left out.
-fn at_budget(config: &Config, budget: usize, problem: &Problem, held_out: ArrayView2<f64>) -> Result<Vec<Point>> {
-    let (d, k) = (problem.x.ncols(), config.k);
-    // The largest h with dh + h² + hk ≤ budget; a trunk with k heads has a rotation of the k functions, which costs k² more.
+/// Every method, as large as `budget` allows for points of `d` columns; those that cannot give k pairs are left out.
+fn at_budget(config: &Config, budget: usize, problem: &Problem, held_out: &Array2<f64>) -> Result<Vec<Point>> {
+    let (d, k) = (held_out.ncols(), config.k);
+    // The largest h with dh + h² + hk ≤ budget; for a trunk with k heads the turn of the k functions costs k² more.
     let hidden = |budget: usize| {
         let b = (d + k) as f64;
         ((b * b + 4.0 * budget as f64).sqrt() / 2.0 - b / 2.0) as usize / 2 * 2
@@ -204,7 +203,7 @@ fn at_budget(config: &Config, budget: usize, problem: &Problem, held_out: ArrayV
     for (name, size, trained, method) in methods {
         let spans = if name.starts_with("random") { 2 * size } else { size };
         if spans >= k.max(2) {
-            let spectrum = Spectrum::fit(method.as_ref(), problem, Some(held_out))?;
+            let spectrum = Spectrum::fit(method.as_ref(), problem, Some(held_out.view().into()))?;
             points.push(Point::new(name, trained, size, &spectrum));
         }
     }

@@ -5,11 +5,11 @@ use mercer::apply::NeighbourGraph;
 use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::data::generate;
 use mercer::linalg::eigh;
-use mercer::operator::{FunctionSamples, LowRankOperator, NeighbourGraph, Operator};
+use mercer::operator::{FunctionSamples, LowRankOperator, NeighbourGraph, OnPoints, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
-    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, Neural, OnData, Pairs, Points,
-    Samples, Settings, rayleigh_ritz, sample_rows, samples_from_rows, train,
+    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, OnData, Pairs, Points, Settings,
+    rayleigh_ritz, sample_rows, train,
 };
 use mercer_lab::bound_states::{Contender, multiplets};
 use mercer_lab::{hydrogen, oscillator};
@@ -216,8 +216,9 @@ fn kernels_of_matrices_have_the_spectrum_of_their_dense_matrix() {
     let dense = flat.t().dot(&flat) / (count * 2 * n) as f64;
     let (exact, vectors) = eigh(Device::Cpu, dense.view()).unwrap();
 
-    let sampled = operator_of(&f).unwrap();
-    let action = OnData::operator(&sampled, x.view(), 2).unwrap();
+    let samples = LowRankOperator::of_samples(&f.view().into(), false).unwrap();
+    let operator = OnPoints::new(&samples, x.view()).unwrap();
+    let action = OnData::new(&operator).unwrap();
     let architecture = "dense(32, w=2) sincos dense(32) sincos dense(2)";
     for (kind, steps) in [(Kind::NeuralEf { averaged: false }, 400), (Kind::Nested { nesting: None }, 400)] {
         let pairs = solve(&action, kind, architecture, k, steps, n);
@@ -244,7 +245,8 @@ fn a_batch_estimates_the_matrix_valued_form_without_bias() {
     let n = 12;
     let x = generate::uniform(n, -2.0, 2.0, 2).unwrap().x.into_f64();
     let f = operator_of(&samples(&x, 30)).unwrap();
-    let operator = OnData::operator(&f, x.view(), 2).unwrap();
+    let f = OnPoints::new(&f, x.view()).unwrap();
+    let operator = OnData::new(&f).unwrap();
     let mut functions = Functions::networks("dense(8) tanh dense(2)", 1, 2, false, Device::Cpu, &Rng::new(8)).unwrap();
     let mut rng = Rng::new(1);
     // The mean over all batches of three is the form over all points.
@@ -272,63 +274,21 @@ fn the_factorised_kernel_is_the_mean_over_outputs() {
     };
     let dense = (of_output(0) + of_output(1)) / (2.0 * n as f64);
     let (exact, _) = eigh(Device::Cpu, dense.view()).unwrap();
-    let operator = LowRankOperator::of_samples(&FunctionSamples::from(f.view()), true).unwrap();
+    let operator = LowRankOperator::of_samples(&f.view().into(), true).unwrap();
     let all: Vec<usize> = (0..n).collect();
     assert!((operator.block(&all, &all).unwrap() / n as f64 - &dense).iter().all(|d| d.abs() < 1e-12));
-    let action = OnData::operator(&operator, x.view(), 1).unwrap();
+    let operator = OnPoints::new(&operator, x.view()).unwrap();
+    let action = OnData::new(&operator).unwrap();
     let pairs = solve(&action, Kind::Ritz, "dense(16, w=2) sincos dense(64) sincos dense(1)", k, 20, n);
     let found: Vec<f64> = pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect();
     assert!(worst(&found, &exact[..k]) < 1e-4, "{found:?} {:?}", &exact[..k]);
 }
 
 #[test]
-fn spectra_of_samples_agree_with_the_dense_matrix() {
-    let (n, count, k) = (150, 60, 5);
-    let x = generate::uniform(n, -2.0, 2.0, 4).unwrap().x.into_f64();
-    let f = samples(&x, count);
-    for (factorised, size) in [(false, 2 * n), (true, n)] {
-        let flat = match factorised {
-            false => f.to_shape((count, size)).unwrap().to_owned(),
-            true => f.view().permuted_axes([0, 2, 1]).to_shape((2 * count, size)).unwrap().to_owned(),
-        };
-        let (exact, _) = eigh(Device::Cpu, (flat.t().dot(&flat) / (flat.nrows() * size) as f64).view()).unwrap();
-        let problem = Samples { f: f.view().into(), x: x.view(), factorised, k };
-        let found = problem.exact().unwrap();
-        assert!(worst(&found.eigenvalues, &exact[..k]) < 1e-10);
-        assert!((found.trace - exact.iter().sum::<f64>()).abs() < 1e-10 * found.trace);
-        // The residual is measured on all points; that of the exact pairs is rounding.
-        assert!(found.residuals.iter().flatten().all(|r| *r < 1e-8));
-        for kind in [Kind::Ritz, Kind::NeuralEf { averaged: false }] {
-            let mut method = Neural::new(kind);
-            // All of the training, and its last functions: the residual, which calls a pair wrong by a half as bad as any,
-            // would stop it early.
-            let steps = if kind == Kind::Ritz { 0 } else { 1000 };
-            method.settings =
-                Settings { steps, learning_rate: 3e-3, patience: 1000, keep_best: false, ..method.settings };
-            let by_networks = problem.neural(&method, &FitContext { seed: 1, ..FitContext::default() }).unwrap();
-            let found = &by_networks.eigenvalues;
-            assert!(
-                worst(&found[..3], &exact[..3]) < 0.01,
-                "{} {factorised}: {found:?} {:?}",
-                kind.name(),
-                &exact[..3]
-            );
-            assert_eq!(by_networks.functions.dim(), (n, size / n, k));
-            assert!(by_networks.residuals[0].unwrap() < 0.1, "{:?}", by_networks.residuals);
-        }
-    }
-    // More pairs than functions: the rest are zero.
-    let few = f.slice(s![..2, .., ..]);
-    let found = Samples { f: few.into(), x: x.view(), factorised: false, k: 4 }.exact().unwrap();
-    assert_eq!((found.eigenvalues[2], found.residuals[3]), (0.0, None));
-    assert!(samples_from_rows(Array2::zeros((3, 10)).view(), 4).is_err());
-}
-
-#[test]
 fn samples_that_do_not_fit_are_refused() {
     let x = generate::uniform(4, -1.0, 1.0, 0).unwrap().x.into_f64();
     let fail = |f: Array3<f64>| {
-        let made = operator_of(&f).and_then(|f| OnData::operator(&f, x.view(), 3).map(drop));
+        let made = operator_of(&f).and_then(|f| OnPoints::new(&f, x.view()).map(drop));
         made.err().unwrap().to_string()
     };
     assert!(fail(Array3::zeros((2, 5, 3))).contains("5 points"));

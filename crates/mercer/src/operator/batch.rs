@@ -10,12 +10,11 @@
 //! On a GPU the first three stay on the device, so that a training step can be recorded; the last passes through the host.
 
 use super::cuda::{BatchGram, compiles};
-use super::{LowRankOperator, Operator, Stored, gram};
+use super::{KernelOperator, LowRankOperator, Operator, gram};
 use crate::Result;
 use crate::compute::cuda::{gpu, points::place_columns};
 use crate::compute::{self, Device, Indices, Math, Store, Tensor, gemm};
-use crate::kernel::Kernel;
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array2, Axis};
 
 /// An operator `K` on functions with c outputs, by its blocks on batches of B points, divided by its mean diagonal entry τ.
 pub trait BatchOperator: Send {
@@ -43,15 +42,6 @@ pub struct Own<'a> {
     pub size: f64,
 }
 
-/// What the entries of an operator come from.
-#[derive(Clone, Copy)]
-pub enum Entries<'a> {
-    /// A kernel at the points `x` `[n, d]`.
-    Kernel(&'a Kernel, ArrayView2<'a, f64>),
-    /// An operator on `n·c` values, the outputs of a point side by side.
-    Operator(&'a dyn Operator),
-}
-
 /// Sizes of a batch: k functions of c outputs at B points, and n points in all.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
@@ -70,9 +60,9 @@ const SHARE: f64 = 0.75;
 /// Numbers that are on their way to the device at a time.
 const STRIP: usize = 1 << 24;
 
-/// The operator of these entries for batches on `device`. On a GPU, kernels see points that are rounded as `math` says.
+/// `operator` for batches on `device`. On a GPU, kernels see points that are rounded as `math` says.
 pub fn batch_operator<'a>(
-    entries: Entries<'a>,
+    operator: &'a dyn Operator,
     trace: f64,
     device: Device,
     sizes: Sizes,
@@ -81,22 +71,21 @@ pub fn batch_operator<'a>(
     let free = device.free_memory()?;
     let fits = |numbers: usize| free.is_some_and(|free| 4.0 * numbers as f64 <= SHARE * free as f64);
     let (n, c) = (sizes.points, sizes.outputs);
-    let stored = match entries {
-        Entries::Kernel(..) => None,
-        Entries::Operator(operator) => operator.stored(),
-    };
-    let source = match (entries, stored, device) {
-        (_, Some(Stored::Samples(f)), _) if fits(f.dim().0 * f.dim().1) || (device == Device::Cpu && c > 1) => {
-            return Ok(Box::new(Samples::new(f, trace, device, sizes)?));
+    if let Some(f) = operator.low_rank()
+        && (fits(f.dim().0 * f.dim().1) || (device == Device::Cpu && c > 1))
+    {
+        return Ok(Box::new(Samples::new(f, trace, device, sizes)?));
+    }
+    let source = match (operator.kernel(), device) {
+        (Some(kernel), Device::Cuda(ordinal)) if compiles(kernel.formula()) && !kernel.formula().sees_pictures() => {
+            let gram = BatchGram::new(gpu(ordinal)?, kernel.formula(), kernel.x(), sizes.batch, math)?;
+            Source::Compiled(Box::new(gram), kernel.formula().is_shift_invariant())
         }
-        (Entries::Kernel(kernel, x), _, Device::Cuda(ordinal)) if compiles(kernel) && !kernel.sees_pictures() => {
-            let gram = BatchGram::new(gpu(ordinal)?, kernel, x, sizes.batch, math)?;
-            Source::Compiled(Box::new(gram), kernel.is_shift_invariant())
-        }
-        (Entries::Operator(operator), Some(Stored::Entries), Device::Cuda(_)) if c == 1 && fits(n * n) => {
+        (None, Device::Cuda(_)) if operator.is_stored() && c == 1 && fits(n * n) => {
             Source::OnDevice(stored_matrix(device, operator)?)
         }
-        _ => Source::Host(entries),
+        (Some(kernel), _) => Source::Kernel(kernel),
+        (None, _) => Source::Host(operator),
     };
     Ok(Box::new(Block::new(source, trace, device, sizes)?))
 }
@@ -114,8 +103,10 @@ struct Block<'a> {
 }
 
 enum Source<'a> {
-    /// Formed on the host, whatever the device.
-    Host(Entries<'a>),
+    /// A kernel that the host computes, whatever the device.
+    Kernel(&'a KernelOperator<'a>),
+    /// Blocks from the host, whatever the device.
+    Host(&'a dyn Operator),
     /// A kernel that the device computes, and whether its diagonal is constant.
     Compiled(Box<BatchGram>, bool),
     /// K `[n, n]` in the device's memory.
@@ -151,14 +142,14 @@ impl BatchOperator for Block<'_> {
         match &mut self.source {
             Source::Compiled(kernel, _) => kernel.gram(rows.address(), &mut self.block),
             Source::OnDevice(k) => compute::gather_block(k, rows, &mut self.block)?,
-            Source::Host(Entries::Kernel(kernel, x)) => {
-                let points = x.select(Axis(0), &numbers(rows, 1)?);
-                let mut block: Array2<f32> = gram(kernel, points.view(), Device::Cpu)?;
+            Source::Kernel(kernel) => {
+                let points = kernel.x().select(Axis(0), &numbers(rows, 1)?);
+                let mut block: Array2<f32> = gram(kernel.formula(), points.view(), Device::Cpu)?;
                 let inverse = (1.0 / self.trace) as f32;
                 block.mapv_inplace(|v| v * inverse);
                 self.bring(block.as_slice().expect("row by row"))?;
             }
-            Source::Host(Entries::Operator(operator)) => {
+            Source::Host(operator) => {
                 let rows = numbers(rows, self.sizes.outputs)?;
                 let block = operator.block(&rows, &rows)?;
                 let block: Vec<f32> = block.iter().map(|v| (v / self.trace) as f32).collect();
@@ -179,12 +170,12 @@ impl BatchOperator for Block<'_> {
 
     fn own(&self) -> Own<'_> {
         let m = self.block.shape()[0] as f64;
-        let size = if matches!(self.source, Source::Host(_)) { m } else { m * self.trace };
+        let size = if self.recordable() { m * self.trace } else { m };
         Own { entries: self.own.as_ref().unwrap_or(&self.block), constant: self.constant, size }
     }
 
     fn recordable(&self) -> bool {
-        !matches!(self.source, Source::Host(_))
+        matches!(self.source, Source::Compiled(..) | Source::OnDevice(_))
     }
 }
 

@@ -1,15 +1,14 @@
-use super::exact::from_eigenvectors;
-use super::{Method, Problem, Solution, zero_threshold};
+use super::exact::{extended, zero_below};
+use super::{Method, Problem, Solution};
 use crate::compute::{Device, cuda};
 use crate::linalg::{Panel, eigh};
-use crate::operator::{DenseOperator, KernelOperator, Operator, Precision, gram};
+use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::{Error, FitContext, Result};
 use ndarray::{Array2, Axis, s};
 
 /// The top k pairs by block Krylov iteration on the operator. K is kept in memory only where it fits easily;
-/// otherwise, and always on a GPU, every product computes it anew, tile by tile, and n is
-/// bounded by patience alone.
+/// otherwise, and always on a GPU, every product computes it anew, tile by tile, and only time bounds n.
 pub struct Krylov {
     /// Residual `‖Kψ − μψ‖/μ` at which a pair is done.
     pub tolerance: f64,
@@ -27,36 +26,24 @@ impl Method for Krylov {
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
-        let n = problem.x.nrows() as u64;
+        let (n, context) = (problem.operator.n() as u64, &problem.context);
         let basis = basis_bytes(n, problem.k);
-        let device = problem.context.device;
-        let stored = match device {
-            Device::Cpu => {
-                problem.context.budget.require(
-                    format!("the Krylov basis for k = {} at {n} points", problem.k),
-                    basis,
-                    "ask for fewer pairs, or use the Nyström method",
-                )?;
-                // A stored matrix is read faster than it is computed; a third of the budget is no burden.
-                problem.context.budget.allows(basis + 3 * n * n * problem.context.precision.bytes())
-            }
-            // A GPU computes K faster than the host's memory would give it.
+        match context.device {
+            Device::Cpu => context.budget.require(
+                format!("the Krylov basis for k = {} at {n} points", problem.k),
+                basis,
+                "ask for fewer pairs, or use the Nyström method",
+            )?,
             Device::Cuda(ordinal) => {
-                require_device_memory(n, problem.k, device, cuda::gpu(ordinal)?.memory().0)?;
-                false
+                require_device_memory(n, problem.k, context.device, cuda::gpu(ordinal)?.memory().0)?;
             }
-        };
-        let operator: Box<dyn Operator> = match (stored, problem.context.precision) {
-            (true, Precision::F32 | Precision::Tf32) => {
-                Box::new(DenseOperator::new(gram::<f32>(problem.kernel, problem.x, device)?))
-            }
-            (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(problem.kernel, problem.x, device)?)),
-            (false, precision) => Box::new(KernelOperator::new(problem.kernel, problem.x, precision, device)?),
-        };
-        let top = top_pairs(operator.as_ref(), problem.k, self.tolerance, &problem.context)?;
-        let threshold = zero_threshold(operator.roundoff(), top.values[0]) / n as f64;
-        let values = top.values.iter().map(|θ| θ / n as f64).collect();
-        let mut solution = from_eigenvectors(problem, values, top.vectors.view(), threshold);
+        }
+        let stored = problem.operator.stored(context, basis)?;
+        let operator = stored.as_deref().unwrap_or(problem.operator);
+        let top = top_pairs(operator, problem.k, self.tolerance, context)?;
+        let values: Vec<f64> = top.values.iter().map(|θ| θ / n as f64).collect();
+        let threshold = zero_below(problem, values[0]);
+        let mut solution = extended(problem, values, &top.vectors * (n as f64).sqrt(), threshold)?;
         // The function `Σ_i κ(·,x_i) u_i √n/θ` takes the value `√n Ku/θ` at the points, which is `√n u` only once the
         // iteration has converged; the certificate must see the function itself.
         let mut at_points = top.images;
@@ -195,6 +182,6 @@ mod tests {
         let message = refused.to_string();
         assert!(message.starts_with("cuda:0: the Krylov basis for k = 40") && message.contains("at most 10 pairs"));
         let hopeless = require_device_memory(n, 40, Device::Cuda(0), 1 << 20).unwrap_err();
-        assert!(hopeless.to_string().contains("nystrom"));
+        assert!(hopeless.to_string().contains("Nyström"));
     }
 }

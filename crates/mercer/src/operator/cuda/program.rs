@@ -1,6 +1,6 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
-use super::super::points::{Plan, Points};
+use super::super::points::{Plan, Prepared};
 use super::launch::{Shape, elementwise, padded, simt_shape, tensor_shape, tiling};
 use super::{Arithmetic, Card, Launch, Scalar, Tiling, columns_per_pass, kappa};
 use crate::kernel::{Kernel, Statistic, catalogue};
@@ -81,7 +81,7 @@ impl Program {
     /// The raw points for `prepare_points`, f64 `[n, source_width]`, from `x` `[n, d]`: shifted and transformed for the
     /// kernel.
     pub fn pack(&self, x: ArrayView2<f64>) -> Array2<f64> {
-        let Points { views, .. } = self.plan.points::<f64>(x);
+        let Prepared { views, .. } = self.plan.points::<f64>(x);
         let views: Vec<ArrayView2<f64>> = views.iter().map(|v| v.x.view()).collect();
         concatenate(Axis(1), &views).expect("every view has a row for each point")
     }

@@ -69,7 +69,7 @@ pub struct Sample {
     /// Which of the data's points they are, where there is data.
     pub rows: Vec<usize>,
     /// A kernel's operator on these points.
-    pub(super) kernel: Option<KernelOperator>,
+    pub(super) kernel: Option<KernelOperator<'static>>,
 }
 
 /// The points of a batch.

@@ -12,8 +12,7 @@
 //! | [`train`] | training: steps, validation, checkpoints, recovery |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
 //! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
-//! | [`Neural`] | all of it as a [`crate::spectrum::Method`] for a kernel |
-//! | [`Samples`], [`SampledModel`] | the spectrum of sampled functions, with one output or more, and its file |
+//! | [`Neural`] | all of it as a [`crate::spectrum::Method`] |
 //!
 //! To add an objective: one file that implements [`Objective`], and its line in [`Kind`]. To train on another operator on
 //! functions: implement [`FunctionOperator`], then [`train`] and [`rayleigh_ritz`].
@@ -33,8 +32,6 @@ mod record;
 mod ritz;
 mod room;
 mod rows;
-mod sampled;
-mod sampled_model;
 mod schroedinger;
 mod settings;
 mod spin;
@@ -56,8 +53,6 @@ pub use objective::{Objective, State, Step};
 pub use on_data::OnData;
 pub use record::Training;
 pub use ritz::Ritz;
-pub use sampled::{SampledSpectrum, Samples, samples_from_rows};
-pub use sampled_model::SampledModel;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
 pub use settings::Settings;
 pub use spin::Spin;

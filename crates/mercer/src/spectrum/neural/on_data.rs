@@ -5,11 +5,10 @@ use super::function_operator::sample_rows;
 use super::rows::{Rows, most_ahead};
 use super::{Batches, FunctionOperator, Functions, Layout, Pairs, Points, Sample, Standardizer};
 use crate::compute::{Control, Device, Math, Small, Tensor, small};
-use crate::kernel::Kernel;
 use crate::linalg::matmul;
-use crate::operator::{BatchOperator, Entries, KernelOperator, Operator, Precision, Sizes, Stored, batch_operator};
+use crate::operator::{BatchOperator, Operator, Sizes, batch_operator};
 use crate::rng::Rng;
-use crate::{Error, FitContext, Result};
+use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis, s};
 
 /// A matrix `κ` between the values of functions at n points, c of each: `(Kψ)_o(x) = (1/ncτ) Σ_{n,o'} κ_oo'(x,x_n) ψ_o'(x_n)`.
@@ -17,13 +16,10 @@ use ndarray::{Array2, ArrayView2, Axis, s};
 ///
 /// Batches take `(Bc)²` entries at most; nothing grows with n.
 pub struct OnData<'a> {
-    entries: Entries<'a>,
+    operator: &'a dyn Operator,
     x: ArrayView2<'a, f64>,
-    outputs: usize,
     standardizer: Standardizer,
     trace: f64,
-    precision: Precision,
-    device: Device,
     identity: String,
 }
 
@@ -31,37 +27,31 @@ pub struct OnData<'a> {
 const DIAGONAL: usize = 4096;
 
 impl<'a> OnData<'a> {
-    /// `kernel` on the points `x` `[n, d]`; quadratic forms over large samples use the context's precision and device.
-    pub fn kernel(kernel: &'a Kernel, x: ArrayView2<'a, f64>, context: &FitContext<'_>) -> Result<Self> {
-        let few = x.slice(s![..x.nrows().min(DIAGONAL), ..]);
-        let trace = kernel.diagonal(few).mean().unwrap_or(0.0);
+    /// `operator`, whose points must have coordinates: the networks are functions of them.
+    pub fn new(operator: &'a dyn Operator) -> Result<Self> {
+        let x = operator.points().ok_or_else(|| {
+            Error::input(format!("networks need coordinates of the points, and {} has none", operator.describe()))
+        })?;
+        let ((n, d), points) = (x.dim(), checksum(x));
+        let (trace, identity) = match operator.kernel() {
+            Some(kernel) => {
+                let trace = kernel.formula().diagonal(x.slice(s![..n.min(DIAGONAL), ..])).mean();
+                (trace, format!("{} on {n} points of {d} columns, checksum {points:016x}", kernel.formula()))
+            }
+            None => {
+                let (diagonal, c) = (operator.diagonal()?, operator.outputs());
+                let entries = checksum(diagonal.view().insert_axis(Axis(0)));
+                let name = format!("operator {entries:016x} of {c} outputs");
+                (diagonal.mean(), format!("{name} on {n} points of {d} columns, checksum {points:016x}"))
+            }
+        };
+        let trace = trace.unwrap_or(0.0);
         if !trace.is_finite() {
-            return Err(Error::input(format!("the kernel {kernel} is not finite at these points; scale the data")));
+            let name = operator.describe();
+            return Err(Error::input(format!("{name} is not finite at these points; scale the data")));
         }
-        let (n, d) = x.dim();
-        let identity = format!("{kernel} on {n} points of {d} columns, checksum {:016x}", checksum(x));
-        let entries = Entries::Kernel(kernel, x);
-        Ok(OnData { precision: context.precision, device: context.device, ..new(entries, x, 1, trace, identity) })
-    }
-
-    /// Any operator on functions with `outputs` outputs at the points `x` `[n, d]`, of which the networks are functions.
-    pub fn operator(operator: &'a dyn Operator, x: ArrayView2<'a, f64>, outputs: usize) -> Result<Self> {
-        let (n, d) = x.dim();
-        if operator.n() != n * outputs {
-            let points = operator.n() / outputs.max(1);
-            return Err(Error::input(format!("an operator on {points} points was given {n} points")));
-        }
-        let diagonal = operator.diagonal()?;
-        let trace = diagonal.mean().unwrap_or(0.0);
-        if !trace.is_finite() {
-            return Err(Error::input(format!("the operator's trace is {trace}; its entries must be finite")));
-        }
-        let here = checksum(diagonal.view().insert_axis(Axis(0)));
-        let identity = format!(
-            "operator {here:016x} of {outputs} outputs on {n} points of {d} columns, checksum {:016x}",
-            checksum(x)
-        );
-        Ok(new(Entries::Operator(operator), x, outputs, trace, identity))
+        let trace = if trace > 0.0 { trace } else { 1.0 };
+        Ok(OnData { operator, x, standardizer: Standardizer::of(x), trace, identity })
     }
 
     /// τ, the mean of the diagonal.
@@ -71,19 +61,17 @@ impl<'a> OnData<'a> {
 
     /// `K[rows, rows] Q/(Bcτ)` in double precision for `Q` `[B·c, r]`.
     fn act(&self, sample: &Sample, q: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let size = q.nrows() as f64 * self.trace;
-        let c = self.outputs;
-        let image = match (self.entries, &sample.kernel) {
-            (_, Some(kernel)) => kernel.apply(q)?,
-            (Entries::Kernel(..), None) => return Err(Error::input("this is the sample of another operator")),
-            (Entries::Operator(operator), None) => {
+        let (size, c) = (q.nrows() as f64 * self.trace, self.operator.outputs());
+        let image = match (&sample.kernel, self.operator.low_rank()) {
+            (Some(kernel), _) => kernel.apply(q)?,
+            (None, f) => {
                 let rows: Vec<usize> = sample.rows.iter().flat_map(|i| i * c..(i + 1) * c).collect();
-                match operator.stored() {
-                    Some(Stored::Samples(f)) if c > 1 => {
+                match f {
+                    Some(f) if c > 1 => {
                         let f = f.columns(&rows);
                         matmul(f.t(), matmul(f.view(), q).view())
                     }
-                    _ => through_blocks(operator, &rows, q)?,
+                    _ => through_blocks(self.operator, &rows, q)?,
                 }
             }
         };
@@ -97,23 +85,10 @@ impl<'a> OnData<'a> {
             return Err(Error::input("networks are functions with outputs of their own; give hidden units"));
         }
         units.calibrate(&sample.x)?;
-        let (phi, c) = (units.columns(&sample.x)?, self.outputs);
+        let (phi, c) = (units.columns(&sample.x)?, self.operator.outputs());
         let mut spread = Array2::zeros((phi.nrows() * c, phi.ncols() * c));
         (0..c).for_each(|output| spread.slice_mut(s![output..;c, output..;c]).assign(&phi));
         within_span(spread.view(), k, |q, _| self.act(sample, q))
-    }
-}
-
-fn new<'a>(entries: Entries<'a>, x: ArrayView2<'a, f64>, outputs: usize, trace: f64, identity: String) -> OnData<'a> {
-    OnData {
-        entries,
-        x,
-        outputs,
-        standardizer: Standardizer::of(x),
-        trace: if trace > 0.0 { trace } else { 1.0 },
-        precision: Precision::F64,
-        device: Device::Cpu,
-        identity,
     }
 }
 
@@ -138,7 +113,7 @@ impl FunctionOperator for OnData<'_> {
     }
 
     fn outputs(&self) -> usize {
-        self.outputs
+        self.operator.outputs()
     }
 
     fn standardizer(&self) -> Standardizer {
@@ -151,11 +126,12 @@ impl FunctionOperator for OnData<'_> {
 
     fn batches<'a>(&'a self, functions: &Functions, batch: usize, math: Math) -> Result<Box<dyn Batches + 'a>> {
         let (n, device) = (self.x.nrows(), functions.device());
-        let sizes = Sizes { functions: functions.count(), batch: batch.min(n), outputs: self.outputs, points: n };
+        let sizes =
+            Sizes { functions: functions.count(), batch: batch.min(n), outputs: self.operator.outputs(), points: n };
         let k = sizes.functions;
         Ok(Box::new(DataBatches {
             rows: Rows::new(self.x, self.standardizer.clone(), functions, sizes.batch)?,
-            operator: batch_operator(self.entries, self.trace, device, sizes, math)?,
+            operator: batch_operator(self.operator, self.trace, device, sizes, math)?,
             weighted: Tensor::zeros(device, &[0])?,
             own: Small::zeros(device, [k, k])?,
             sizes,
@@ -165,13 +141,7 @@ impl FunctionOperator for OnData<'_> {
 
     fn sample(&self, device: Device, rng: &mut Rng, points: usize) -> Result<Sample> {
         let rows = sample_rows(rng, self.x.nrows(), points);
-        let kernel = match self.entries {
-            Entries::Operator(_) => None,
-            Entries::Kernel(kernel, x) => {
-                let points = x.select(Axis(0), &rows);
-                Some(KernelOperator::new(kernel, points.view(), self.precision, self.device)?)
-            }
-        };
+        let kernel = self.operator.kernel().map(|kernel| kernel.select(&rows)).transpose()?;
         Ok(Sample { x: self.standardizer.gather(device, self.x, rows.iter().copied())?, rows, kernel })
     }
 
@@ -184,10 +154,7 @@ impl FunctionOperator for OnData<'_> {
     }
 
     fn roundoff(&self) -> f64 {
-        match self.entries {
-            Entries::Kernel(..) => self.precision.roundoff(self.device),
-            Entries::Operator(operator) => operator.roundoff(),
-        }
+        self.operator.roundoff()
     }
 }
 
