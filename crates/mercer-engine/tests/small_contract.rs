@@ -290,7 +290,7 @@ fn cholesky_and_what_is_solved_with_it() {
 fn hard(p: usize, rng: &mut Rng) -> Vec<(&'static str, Array2<f64>)> {
     let f = random((p, p), rng);
     let dense = (&f + &f.t()) * 0.5;
-    let q = eigh(dense.view()).unwrap().1;
+    let q = eigh(Device::Cpu, dense.view()).unwrap().1;
     let with = |value: &dyn Fn(usize) -> f64| {
         let a = Array2::from_shape_fn((p, p), |(i, j)| q[[i, j]] * value(j)).dot(&q.t());
         (&a + &a.t()) * 0.5
@@ -330,7 +330,7 @@ fn eigenvalues_and_eigenvectors() {
                 small::eigh(&on(device, &lower), &mut control, &mut values, &mut vectors).unwrap();
                 assert_eq!(failure(&control), None, "{what}");
                 let (λ, u) = (values.to_host().unwrap(), vectors.to_host().unwrap());
-                let want = eigh(a.view()).unwrap().0;
+                let want = eigh(Device::Cpu, a.view()).unwrap().0;
                 assert!(λ.iter().zip(λ.iter().skip(1)).all(|(a, b)| a >= b), "{what}: not descending");
                 let error = λ.iter().zip(&want).fold(0.0f64, |e, (a, b)| e.max((a - b).abs()));
                 assert!(error <= bound * size, "{what}: eigenvalues are off by {:e}", error / size);
@@ -365,12 +365,12 @@ fn top_pairs_solve_the_generalised_problem() {
             assert_eq!(failure(&control), None);
             let (μ, a) = (values.to_host().unwrap(), vectors.to_host().unwrap());
             // Within the kept directions, Wᵀ(Πa − μΣa) = 0 for W = U Λ^(−1/2).
-            let (λ, u) = eigh(sigma.view()).unwrap();
+            let (λ, u) = eigh(Device::Cpu, sigma.view()).unwrap();
             let kept = λ.iter().filter(|l| **l > 1e-6 * λ[0]).count();
             let mut w = u.slice(s![.., ..kept]).to_owned();
             w.axis_iter_mut(Axis(1)).zip(&λ).for_each(|(mut column, l)| column /= l.sqrt());
             let t = w.t().dot(&pi).dot(&w);
-            let want = eigh(((&t + &t.t()) * 0.5).view()).unwrap().0;
+            let want = eigh(Device::Cpu, ((&t + &t.t()) * 0.5).view()).unwrap().0;
             let (count, size) = (k.min(kept), want.iter().fold(0.0f64, |a, b| a.max(b.abs())));
             for j in 0..k {
                 let expected = if j < count { want[j] } else { 0.0 };

@@ -179,7 +179,7 @@ fn a_spectrum_is_saved_and_loaded_with_its_networks() {
         method.settings.steps = 30;
         let spectrum = fit(&method, "rbf(1)", x.view(), 4);
         spectrum.save(&path).unwrap();
-        let back = Spectrum::load(&path).unwrap();
+        let back = Spectrum::load(&path, Device::Cpu).unwrap();
         assert_eq!(back.training(), spectrum.training());
         assert_eq!(back.origin.method, method.name());
         let new = uniform(50, 2, 1.5);

@@ -96,6 +96,18 @@ extern "C" __global__ void widen(u64 n, const float* x, double* out) {
     EACH(i, n) out[i] = x[i];
 }
 
+// c and r [n] from two forms [2, n] in f32, which must be finite.
+extern "C" __global__ void widen_forms(int n, const float* forms, u32* control, double* c, double* r) {
+    bool bad_c = false, bad_r = false;
+    MINE(i, n) {
+        float one = forms[i], two = forms[n + i];
+        bad_c |= !isfinite(one), bad_r |= !isfinite(two);
+        c[i] = one, r[i] = two;
+    }
+    int any_c = __syncthreads_or(bad_c), any_r = __syncthreads_or(bad_r);
+    spoiled(control, any_c ? PSI : any_r ? IMAGE : 0);
+}
+
 // out = scale M [m, n] in f32, or of its transpose, M [n, m].
 extern "C" __global__ void narrow(u64 m, u64 n, double scale, int transposed, const double* x, float* out) {
     EACH(i, m * n) out[i] = (float)(x[transposed ? i % n * m + i / n : i] * scale);

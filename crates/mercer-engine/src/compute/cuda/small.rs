@@ -76,6 +76,27 @@ pub(in crate::compute) fn form(
     Ok(())
 }
 
+pub(in crate::compute) fn forms(
+    gpu: &'static Gpu,
+    a: &Tensor,
+    b: &Tensor,
+    control: &Control,
+    c: &mut Small,
+    r: &mut Small,
+) -> Result<()> {
+    let k = a.shape()[0];
+    let all = 0..a.len() / k.max(1);
+    let products = floats(gpu, 2 * k * k)?;
+    for (i, right) in [a, b].into_iter().enumerate() {
+        let (left, right) = (columns(a, &all, Transposed::No), columns(right, &all, Transposed::Yes));
+        let out = matrix(products.pointer() + 4 * (i * k * k) as u64, k, Transposed::No);
+        gpu.gemm_f32([k, all.len(), k], 1, 1.0 / all.len() as f32, left, right, 0.0, out);
+    }
+    let arguments = [Arg::size(k * k), Arg::from(&products), Arg::U64(control.address()), of(c), of(r)];
+    one_block(gpu, "widen_forms", k, &arguments);
+    Ok(())
+}
+
 pub(in crate::compute) fn mix(
     gpu: &'static Gpu,
     by: View<'_>,

@@ -2,6 +2,7 @@
 
 use super::{Small, View};
 use crate::Result;
+use crate::compute::control::{Control, NonFinite};
 use crate::compute::cuda::small as cuda;
 use crate::compute::gemm::{Store, gemm};
 use crate::compute::tensor::Tensor;
@@ -33,6 +34,22 @@ pub fn form(a: &Tensor, b: &Tensor, part: Range<usize>, out: &mut Small) -> Resu
     let values = product.host().iter().copied().map(f64::from).collect();
     let mean = Array2::from_shape_vec((k, k), values).expect("k² values");
     out.set(if whole { mean } else { mean * (m as f64 / part.len() as f64) });
+    Ok(())
+}
+
+/// `C_ij ← ⟨a_i,a_j⟩` and `R_ij ← ⟨a_i,b_j⟩` over all values, which must be finite: otherwise [`NonFinite::Output`] or
+/// [`NonFinite::Image`] is noted. `a`, `b` `[k, m]`, `C`, `R` `[k, k]`. On a GPU this takes fewer kernels than two forms.
+pub fn forms(a: &Tensor, b: &Tensor, control: &mut Control, c: &mut Small, r: &mut Small) -> Result<()> {
+    let all = 0..extents(a)[1];
+    if let Some(gpu) = a.gpu() {
+        assert!(b.shape() == a.shape(), "forms of {:?} and {:?}", a.shape(), b.shape());
+        c.expect([a.shape()[0]; 2]);
+        r.expect([a.shape()[0]; 2]);
+        return cuda::forms(gpu, a, b, control, c, r);
+    }
+    form(a, a, all.clone(), c)?;
+    form(a, b, all, r)?;
+    control.check_finite([(c, NonFinite::Output), (r, NonFinite::Image)]);
     Ok(())
 }
 

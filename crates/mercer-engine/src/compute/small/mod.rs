@@ -5,7 +5,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `form` | between tensors `[k, B, c]` and matrices: [`form`], [`mix`], [`weigh`], [`add_rows`] |
+//! | `form` | between tensors `[k, B, c]` and matrices: [`form`], [`forms`], [`mix`], [`weigh`], [`add_rows`] |
 //! | `elements` | entry by entry: [`multiply`], [`divide`], [`inner`], [`sum`], [`without_bias`] |
 //! | `average` | [`Average`], the moving average |
 //! | `triangular` | [`quotients`], [`inverse_unit_lower`], [`cholesky`], [`congruence`], [`solve_upper`] |
@@ -32,7 +32,7 @@ mod triangular;
 pub use average::Average;
 pub use eigen::{eigh, gram, top_pairs};
 pub use elements::{divide, inner, multiply, sum, without_bias};
-pub use form::{add_rows, form, mix, weigh};
+pub use form::{add_rows, form, forms, mix, weigh};
 pub use triangular::{cholesky, congruence, inverse_unit_lower, quotients, solve_upper};
 
 use super::cuda::{Buffer, Gpu, gpu};

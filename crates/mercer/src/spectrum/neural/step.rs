@@ -181,10 +181,7 @@ impl<'a> Stepper<'a> {
                 functions.envelope_ahead(points.envelope.take());
                 device.with_math(math, || functions.forward(&points.x, psi))?;
                 batches.apply(control, points, functions, psi, kpsi)?;
-                let all = 0..psi.shape()[1] * psi.shape()[2];
-                small::form(psi, psi, all.clone(), covariance)?;
-                small::form(psi, kpsi, all, r)?;
-                control.check_finite([(covariance, NonFinite::Output), (r, NonFinite::Image)]);
+                small::forms(psi, kpsi, control, covariance, r)?;
                 let unbiased = batches.unbiased(psi, covariance, r, unbiased)?;
                 let x = &points.x;
                 objective.step(&mut Step {
