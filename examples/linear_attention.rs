@@ -10,6 +10,7 @@
 //!
 //! Run with `cargo run --release --example linear_attention`.
 
+use mercer::compute::Device;
 use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
 use mercer::operator::gram_cross;
@@ -31,7 +32,7 @@ fn main() -> mercer::Result<()> {
     let softmax = Kernel::parse(&format!("expdot({})", (d as f64).sqrt()))?;
 
     let start = Instant::now();
-    let exact = attention(&softmax, q.view(), k.view(), v.view());
+    let exact = attention(&softmax, q.view(), k.view(), v.view())?;
     println!("exact attention, n = {n}, d = {d}: {:.0} ms", 1e3 * start.elapsed().as_secs_f64());
     println!("{:>9} {:>16} {:>9}", "features", "relative error", "ms");
     let mut errors = vec![];
@@ -52,10 +53,15 @@ fn main() -> mercer::Result<()> {
 }
 
 /// `softmax(q kᵀ/√d) v` `[n, d]`, every weight computed.
-fn attention(softmax: &Kernel, q: ArrayView2<f64>, k: ArrayView2<f64>, v: ArrayView2<f64>) -> Array2<f64> {
-    let weights = gram_cross::<f64>(softmax, q, k);
+fn attention(
+    softmax: &Kernel,
+    q: ArrayView2<f64>,
+    k: ArrayView2<f64>,
+    v: ArrayView2<f64>,
+) -> mercer::Result<Array2<f64>> {
+    let weights = gram_cross::<f64>(softmax, q, k, Device::Cpu)?;
     let totals = weights.sum_axis(Axis(1)).insert_axis(Axis(1));
-    matmul(weights.view(), v) / totals
+    Ok(matmul(weights.view(), v) / totals)
 }
 
 /// The same through features, without any `[n, n]` matrix.
