@@ -233,7 +233,7 @@ fn averages_and_their_leave_one_out_agree_with_a_loop() {
             });
             errors.sum::<f64>() / 60.0
         };
-        // Below a tenth of a lengthscale the weights of all others may vanish, and the mean stands in.
+        // Below a tenth of a lengthscale the weights of all others may vanish, and the mean is used.
         for tried in fitted.tried.iter().filter(|t| t.value > 0.1) {
             let want = loo(tried.value);
             assert!((tried.error - want).abs() < 1e-6 * want, "{text}, h = {}: {} {want}", tried.value, tried.error);
@@ -287,7 +287,7 @@ proptest! {
         prop_assert!(worst(cg.view(), direct.view()) < 1e-5);
     }
 
-    /// An average lies between the smallest and the largest of what it averages.
+    /// An average lies between the smallest and the largest of its terms.
     #[test]
     fn averages_stay_within_the_targets(n in 2usize..50, seed in 0u64..1000, h in 0.01..50.0f64) {
         let ((x, y), (z, _)) = (problem(n, seed), problem(6, seed + 1));
