@@ -1,19 +1,19 @@
 //! The main task in twenty lines: a kernel on data, its leading eigenfunctions, their accuracy, and their values at new
 //! points. `cargo run --release -p mercer --example decompose`
 
-use mercer::data;
 use mercer::kernel::Expression;
 use mercer::spectrum::{Krylov, Landmarks, Method, Nystrom, Problem, Spectrum};
+use mercer::{FitContext, data};
 
 fn main() -> mercer::Result<()> {
     let (fit, held_out) = data::open("digits", &Default::default())?.split(0.2, 0)?;
     let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(fit.x.view(), 0)?;
+    let operator = FitContext::default().kernel_operator(&kernel, fit.x.view())?;
     println!("{kernel} on {} digits", fit.n());
 
     let nystrom = Nystrom { landmarks: 300, choice: Landmarks::KMeansPlusPlus };
     for method in [&Krylov::default() as &dyn Method, &nystrom] {
-        let problem = Problem::new(&kernel, fit.x.view(), 5);
-        let spectrum = Spectrum::fit(method, &problem, Some(held_out.x.view()))?;
+        let spectrum = Spectrum::fit(method, &Problem::new(&operator, 5), Some(held_out.x.view().into()))?;
         println!("\nby {} in {:.2} s:", method.name(), spectrum.origin.seconds);
         for (j, (μ, residual)) in spectrum.eigenvalues.iter().zip(&spectrum.certificate.residual).enumerate() {
             let [low, high] = spectrum.certificate.interval[j].unwrap_or_default();

@@ -27,8 +27,9 @@ fn main() -> mercer::Result<()> {
     let products = iterative.iterations.unwrap_or_default();
     println!("{products} products with K: {:.4}", error(&iterative.predict(test.x.view())?, &truth));
 
-    let problem = Problem::new(&kernel, train.x.view(), 100);
-    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(test.x.view()))?;
+    let operator = context.kernel_operator(&kernel, train.x.view())?;
+    let problem = Problem { operator: &operator, k: 100, context };
+    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(test.x.view().into()))?;
     let on_functions = SpectralRidge { spectrum: spectrum.into(), alpha }.fit(train.x.view(), &y, &context)?;
     println!("on 100 eigenfunctions: {:.4}", error(&on_functions.predict(test.x.view())?, &truth));
     Ok(())

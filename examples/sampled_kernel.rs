@@ -6,9 +6,8 @@
 use mercer::compute::{Device, Tensor};
 use mercer::data::{MappedArray, generate, write_npy_rows};
 use mercer::net::ntk::sample_networks;
-use mercer::operator::FunctionSamples;
-use mercer::spectrum::Silent;
-use mercer::spectrum::neural::Samples;
+use mercer::operator::{FunctionSamples, LowRankOperator};
+use mercer::spectrum::{Krylov, Problem, Spectrum};
 use ndarray::ArrayView2;
 use std::path::Path;
 
@@ -25,12 +24,13 @@ fn main() -> mercer::Result<()> {
 
     let f = FunctionSamples::in_file(MappedArray::open(&old_file)?)?;
     println!("{:?} values of networks in {}", f.dim(), old_file.display());
-    let spectrum = Samples { f, x: fitted.view(), factorised: false, k: 3 }.krylov(1e-6, 0, &Silent)?;
-    for (j, (μ, residual)) in spectrum.eigenvalues.iter().zip(&spectrum.residuals).enumerate() {
+    let operator = LowRankOperator::of_samples(&f, false)?;
+    let spectrum = Spectrum::fit(&Krylov::default(), &Problem::new(&operator, 3), None)?;
+    for (j, (μ, residual)) in spectrum.eigenvalues.iter().zip(&spectrum.certificate.residual).enumerate() {
         println!("μ_{} = {μ:.4}, residual {:.1e}", j + 1, residual.unwrap_or(0.0));
     }
-    let psi = spectrum.model.at_samples(&FunctionSamples::in_file(MappedArray::open(&new_file)?)?)?;
-    println!("ψ at five new points:\n{:.3}", psi.index_axis(ndarray::Axis(1), 0));
+    let psi = spectrum.transform(&FunctionSamples::in_file(MappedArray::open(&new_file)?)?)?;
+    println!("ψ at five new points:\n{psi:.3}");
     for file in [old_file, new_file] {
         std::fs::remove_file(&file).map_err(|e| mercer::Error::io(&file, e))?;
     }

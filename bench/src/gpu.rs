@@ -1,13 +1,14 @@
 //! Jobs on the first GPU: products, top pairs and training steps, timed on the device with the data there.
 
 use crate::Failure;
+use mercer::FitContext;
 use mercer::compute::{Device, Math, Rule};
 use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
 use mercer::operator::Precision;
 use mercer::operator::cuda::time_product;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{KernelAction, Kind, Neural, Resident};
+use mercer::spectrum::neural::{Kind, Neural, Resident, action};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
 use ndarray::Array2;
 use serde_json::{Value, json};
@@ -30,17 +31,17 @@ pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
         "f64" => (Precision::F64, Math::F32),
         other => return Err(format!("unknown arithmetic '{other}'").into()),
     };
-    let result = device.scope(|| match name {
-        "rbf" => product(RBF, N, precision, repeats),
-        "ntk" => product("ntk(depth=3, act=relu, w_var=2, b_var=0)", N, precision, repeats),
-        "top10" => top_pairs(precision),
-        "million" => product(RBF, MILLION, precision, 2),
-        "certificate" => certificate(math),
+    let result = match name {
+        "rbf" => product(RBF, N, precision, device, repeats),
+        "ntk" => product("ntk(depth=3, act=relu, w_var=2, b_var=0)", N, precision, device, repeats),
+        "top10" => top_pairs(precision, device),
+        "million" => product(RBF, MILLION, precision, device, 2),
+        "certificate" => certificate(math, device),
         other => match other.strip_prefix("neuralef_") {
-            Some(size) => training_step(size, math),
+            Some(size) => training_step(size, math, device),
             None => Err(format!("unknown job '{other}'").into()),
         },
-    });
+    };
     device.checked(Ok(()))?;
     result
 }
@@ -50,13 +51,13 @@ fn normal(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
     Array2::from_shape_simple_fn((rows, columns), || rng.normal())
 }
 
-fn product(kernel: &str, n: usize, precision: Precision, repeats: usize) -> Result<Value, Failure> {
+fn product(kernel: &str, n: usize, precision: Precision, device: Device, repeats: usize) -> Result<Value, Failure> {
     let kernel = Kernel::parse(kernel)?;
     let (x, v) = (normal(n, D, 0), normal(n, COLUMNS, 1));
-    let timing = time_product(&kernel, x.view(), v.view(), precision, repeats)?;
+    let timing = time_product(&kernel, x.view(), v.view(), precision, device, repeats)?;
     let mut result = json!({ "ms": timing.ms, "device_bytes": timing.bytes as f64 });
     if n == N && precision != Precision::F64 {
-        let exact = time_product(&kernel, x.view(), v.view(), Precision::F64, 1)?.y;
+        let exact = time_product(&kernel, x.view(), v.view(), Precision::F64, device, 1)?.y;
         let norm = |a: &Array2<f64>| a.iter().map(|v| v * v).sum::<f64>().sqrt();
         result["error"] = json!(norm(&(&timing.y - &exact)) / norm(&exact));
     }
@@ -64,13 +65,14 @@ fn product(kernel: &str, n: usize, precision: Precision, repeats: usize) -> Resu
 }
 
 /// The top ten pairs with their certificate on held-out points, everything included.
-fn top_pairs(precision: Precision) -> Result<Value, Failure> {
+fn top_pairs(precision: Precision, device: Device) -> Result<Value, Failure> {
     let (x, held_out) = (normal(N, D, 0), normal(2048, D, 2));
     let kernel = Kernel::parse(RBF)?;
-    let mut problem = Problem::new(&kernel, x.view(), 10);
-    problem.precision = precision;
+    let context = FitContext { precision, device, ..FitContext::default() };
     let start = Instant::now();
-    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(held_out.view()))?;
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let problem = Problem { operator: &operator, k: 10, context };
+    let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(held_out.view().into()))?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(json!({
         "ms": [1e3 * seconds],
@@ -82,34 +84,40 @@ fn top_pairs(precision: Precision) -> Result<Value, Failure> {
 
 /// What rounding the networks' products does to functions that are trained for 2000 steps: the mean of their certified
 /// residuals, which are computed in f32 networks and f64 kernel values whatever the training was.
-fn certificate(math: Math) -> Result<Value, Failure> {
+fn certificate(math: Math, device: Device) -> Result<Value, Failure> {
     let (x, held_out) = (normal(16_384, 3, 0), normal(4096, 3, 2));
     let kernel = Kernel::parse("rbf(1.5)")?;
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
     method.settings.math = math;
+    let context = FitContext { device, ..FitContext::default() };
     let start = Instant::now();
-    let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 8), Some(held_out.view()))?;
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let problem = Problem { operator: &operator, k: 8, context };
+    let spectrum = Spectrum::fit(&method, &problem, Some(held_out.view().into()))?;
     let seconds = start.elapsed().as_secs_f64();
     let residuals = spectrum.certificate.residual.clone();
     Ok(json!({ "ms": [1e3 * seconds], "residuals": residuals, "eigenvalues": spectrum.eigenvalues }))
 }
 
 /// A NeuralEF step, `size` = d-h-k-B, as training makes it: drawing of batches and reading of losses included.
-fn training_step(size: &str, math: Math) -> Result<Value, Failure> {
+fn training_step(size: &str, math: Math, device: Device) -> Result<Value, Failure> {
     let size: Vec<usize> = size.split('-').map(str::parse).collect::<Result<_, _>>()?;
     let [d, h, k, b] = size[..] else { return Err("a size is d-h-k-B, such as 1-32-10-256".into()) };
     let mut rng = Rng::new(0);
     let x = Array2::from_shape_simple_fn((16 * b, d), || rng.normal());
     let kernel = Kernel::parse(&format!("rbf({})", (d as f64).sqrt()))?;
-    let action = KernelAction::new(&kernel, x.view(), Precision::F32)?;
+    let context = FitContext { precision: Precision::F32, device, ..FitContext::default() };
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let action = action(&operator, &context)?;
     let kind = Kind::NeuralEf { averaged: false };
-    let mut functions = kind.functions(&format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm"), d, k, &rng)?;
+    let architecture = format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm");
+    let mut functions = kind.functions(&architecture, d, k, device, &rng)?;
     let mut objective = kind.objective(&functions, k)?;
     let schedule = Schedule::Constant { rate: 1e-3 };
     let parameters = functions.network().parameters();
-    let mut optimizer = Optimizer::new(Device::current(), Rule::ADAM, schedule, None, parameters)?;
-    let mut resident =
-        Resident::new(&action, &functions, objective.as_mut(), b, math)?.ok_or("no step of the device's own")?;
+    let mut optimizer = Optimizer::new(device, Rule::ADAM, schedule, None, parameters)?;
+    let mut resident = Resident::new(action.as_ref(), &functions, objective.as_mut(), b, math)?
+        .ok_or("no step of the device's own")?;
     let mut loss = f64::NAN;
     let mut run = |steps: usize| -> Result<f64, Failure> {
         let (start, mut made) = (Instant::now(), 0);

@@ -1,6 +1,7 @@
 //! Kernels of infinite networks: the matrix in f32.
 
 use crate::Failure;
+use mercer::compute::Device;
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::gram;
 use ndarray::Array2;
@@ -27,12 +28,12 @@ pub fn infinite_network(job: &str, repeats: usize) -> Result<Value, Failure> {
         other => return Err(format!("unknown job '{other}'").into()),
     };
     let kernel: Kernel = Expression::parse(text)?.resolve(x.view(), 0)?;
-    let mut k = gram::<f32>(&kernel, x.view());
+    let mut k = gram::<f32>(&kernel, x.view(), Device::Cpu)?;
     let mut seconds = vec![];
     for _ in 0..repeats {
         drop(k);
         let start = Instant::now();
-        k = gram::<f32>(&kernel, x.view());
+        k = gram::<f32>(&kernel, x.view(), Device::Cpu)?;
         seconds.push(start.elapsed().as_secs_f64());
     }
     Ok(json!({ "seconds": seconds, "check": [k[[0, 1]], k[[3, 7]]] }))
@@ -48,7 +49,7 @@ fn thousand_pictures() -> Result<Value, Failure> {
     let x = Array2::from_shape_vec((1000, RECORD - 1), pixels.collect())?;
     let kernel = Expression::parse(CONVOLUTIONAL)?.resolve(x.view(), 0)?;
     let start = Instant::now();
-    let k = gram::<f32>(&kernel, x.view());
+    let k = gram::<f32>(&kernel, x.view(), Device::Cpu)?;
     Ok(json!({ "seconds": [start.elapsed().as_secs_f64()], "check": [k[[0, 1]], k[[3, 7]]] }))
 }
 

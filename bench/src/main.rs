@@ -4,6 +4,7 @@
 
 use mercer::FitContext;
 use mercer::apply::{Alpha, EigenSolver, Fit, KernelPca, Predict, Ridge, RidgeSolver, Transform};
+use mercer::compute::Device;
 use mercer::data::{ReadOptions, Target, open};
 use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
@@ -95,7 +96,7 @@ impl Bench {
     fn gram<T: Real>(&self) -> Result<Value, Failure> {
         let x = self.array("x8000x64")?;
         let kernel = Kernel::parse("rbf(8)")?;
-        let (seconds, k) = self.time(|| Ok(gram::<T>(&kernel, x.view())))?;
+        let (seconds, k) = self.time(|| Ok(gram::<T>(&kernel, x.view(), Device::Cpu)?))?;
         let check = json!([k[[0, 1]].wide(), k[[7999, 17]].wide(), k[[123, 4567]].wide()]);
         Ok(json!({ "seconds": seconds, "check": check }))
     }
@@ -104,7 +105,8 @@ impl Bench {
     fn kv(&self, precision: Precision) -> Result<Value, Failure> {
         let (x, v) = (self.array("x8000x64")?, self.array("v8000x16")?);
         let kernel = Kernel::parse("rbf(8)")?;
-        let (seconds, y) = self.time(|| Ok(KernelOperator::new(&kernel, x.view(), precision).apply(v.view())))?;
+        let (seconds, y) =
+            self.time(|| Ok(KernelOperator::new(&kernel, x.view(), precision, Device::Cpu)?.apply(v.view())?))?;
         Ok(json!({ "seconds": seconds, "check": [y[[0, 0]], y[[7999, 15]]] }))
     }
 
@@ -128,13 +130,15 @@ impl Bench {
     fn nystrom<T: Real>(&self) -> Result<Value, Failure> {
         let x = self.array("x100000x50")?;
         let kernel = Kernel::parse("rbf(7)")?;
+        let context = FitContext { precision: T::PRECISION, ..FitContext::default() };
         let work = || {
-            let chosen = Landmarks::Uniform.choose(&kernel, x.view(), 500, 0, T::PRECISION)?;
+            let operator = context.kernel_operator(&kernel, x.view())?;
+            let chosen = Landmarks::Uniform.choose(&operator, 500, 0, T::PRECISION)?;
             let z = x.select(Axis(0), &chosen);
-            Ok(NystromFeatures::new(&kernel, z.view(), T::PRECISION)?.transform::<T>(x.view())?)
+            Ok(NystromFeatures::new(&kernel, z.view(), &context)?.transform::<T>(x.view())?)
         };
         let (seconds, f) = self.time(work)?;
-        Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view()) }))
+        Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view())? }))
     }
 
     fn rff<T: Real>(&self) -> Result<Value, Failure> {
@@ -142,7 +146,7 @@ impl Bench {
         let kernel = Kernel::parse("rbf(7)")?;
         let work = || Ok(FourierFeatures::new(&kernel, 50, 1000, Sampling::Plain, 0)?.transform::<T>(x.view())?);
         let (seconds, f) = self.time(work)?;
-        Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view()) }))
+        Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view())? }))
     }
 
     fn ridge(&self) -> Result<Value, Failure> {
@@ -160,8 +164,12 @@ impl Bench {
         let kernel = Kernel::parse("rbf(7)")?;
         // Less than a third of the 2.5 GB that half the matrix would take in single precision.
         let budget = Budget::parse("1.5GiB")?;
-        let problem = Problem { precision: Precision::F32, budget, ..Problem::new(&kernel, x.view(), 10) };
-        let (seconds, s) = self.time(|| Ok(Krylov { tolerance: 1e-4 }.solve(&problem)?))?;
+        let context = FitContext { precision: Precision::F32, budget, ..FitContext::default() };
+        let work = || {
+            let operator = context.kernel_operator(&kernel, x.view())?;
+            Ok(Krylov { tolerance: 1e-4 }.solve(&Problem { operator: &operator, k: 10, context })?)
+        };
+        let (seconds, s) = self.time(work)?;
         Ok(json!({ "seconds": seconds, "eigenvalues": s.eigenvalues }))
     }
 }
@@ -173,17 +181,18 @@ fn ntk_top_k(n: usize) -> Result<Value, Failure> {
     let x = images.slice(s![..n, ..]);
     let kernel = Kernel::parse("ntk(depth=3, act=relu, w_var=2)")?;
     let budget = Budget::parse("1.5GiB")?;
-    let problem = Problem { precision: Precision::F32, budget, ..Problem::new(&kernel, x, 10) };
+    let context = FitContext { precision: Precision::F32, budget, ..FitContext::default() };
     let start = Instant::now();
-    let solution = Krylov { tolerance: 1e-4 }.solve(&problem)?;
+    let operator = context.kernel_operator(&kernel, x)?;
+    let solution = Krylov { tolerance: 1e-4 }.solve(&Problem { operator: &operator, k: 10, context })?;
     Ok(json!({ "seconds": [start.elapsed().as_secs_f64()], "eigenvalues": solution.eigenvalues }))
 }
 
 /// Root mean square of `φφᵀ − K` over the first 1000 points.
-fn kernel_error<T: Real>(kernel: &Kernel, f: &Array2<T>, x: ArrayView2<f64>) -> f64 {
+fn kernel_error<T: Real>(kernel: &Kernel, f: &Array2<T>, x: ArrayView2<f64>) -> mercer::Result<f64> {
     let f = f.slice(s![..1000, ..]).mapv(|v| v.wide());
-    let difference = matmul(f.view(), f.t()) - gram::<f64>(kernel, x.slice(s![..1000, ..]));
-    (difference.mapv(|d| d * d).sum() / 1e6).sqrt()
+    let difference = matmul(f.view(), f.t()) - gram::<f64>(kernel, x.slice(s![..1000, ..]), Device::Cpu)?;
+    Ok((difference.mapv(|d| d * d).sum() / 1e6).sqrt())
 }
 
 /// The largest resident size that this process has had.

@@ -1,12 +1,13 @@
 //! The training step of NeuralEF: a batch, its kernel matrix, forward, gradient, back, Adam.
 
 use crate::Failure;
+use mercer::FitContext;
 use mercer::compute::{Device, Rule};
 use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
 use mercer::operator::Precision;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{KernelAction, Kind, Stepper};
+use mercer::spectrum::neural::{Kind, Stepper, action};
 use ndarray::Array2;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -27,10 +28,12 @@ fn measure([d, h, k, b]: [usize; 4], steps: usize) -> mercer::Result<Value> {
     let mut rng = Rng::new(0);
     let x = Array2::from_shape_simple_fn((BATCHES * b, d), || rng.normal());
     let kernel = Kernel::parse(&format!("rbf({})", (d as f64).sqrt()))?;
-    let mut action = KernelAction::new(&kernel, x.view(), Precision::F32)?;
+    let context = FitContext { precision: Precision::F32, ..FitContext::default() };
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let mut action = action(&operator, &context)?;
     let kind = Kind::NeuralEf { averaged: false };
     let architecture = format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm");
-    let mut functions = kind.functions(&architecture, d, k, &rng)?;
+    let mut functions = kind.functions(&architecture, d, k, Device::Cpu, &rng)?;
     let mut objective = kind.objective(&functions, k)?;
     let parameters = functions.network().parameters();
     let mut optimizer = Optimizer::new(Device::Cpu, Rule::ADAM, Schedule::Constant { rate: 1e-3 }, None, parameters)?;
@@ -40,7 +43,7 @@ fn measure([d, h, k, b]: [usize; 4], steps: usize) -> mercer::Result<Value> {
     for step in 0..WARM_UP + steps {
         let start = Instant::now();
         let (outcome, _) =
-            stepper.step(&mut action, &mut functions, objective.as_mut(), &mut optimizer, &mut rng, b)?;
+            stepper.step(action.as_mut(), &mut functions, objective.as_mut(), &mut optimizer, &mut rng, b)?;
         if step >= WARM_UP {
             seconds.push(start.elapsed().as_secs_f64());
         }

@@ -3,7 +3,6 @@
 use clap::Args;
 use mercer::data::{Dataset, MappedArray, ReadOptions, Scaler, Scaling, open};
 use mercer::operator::FunctionSamples;
-use mercer::spectrum::neural::samples_from_rows;
 use mercer::{Error, Result};
 use ndarray::Axis;
 use std::sync::Arc;
@@ -74,7 +73,7 @@ impl SampleSource {
     /// The samples at `n` points.
     pub fn samples(&self, n: usize) -> Result<FunctionSamples<'_>> {
         match self {
-            SampleSource::Read(rows) => Ok(samples_from_rows(rows.x.view(), n)?.into()),
+            SampleSource::Read(rows) => FunctionSamples::from_rows(rows.x.view(), n),
             SampleSource::Mapped(file) if file.dims().get(1) == Some(&n) => FunctionSamples::in_file(file.clone()),
             SampleSource::Mapped(file) => Err(Error::input(format!(
                 "samples of shape {:?} do not fit {n} points: they must be [S, {n}] or [S, {n}, C]",

@@ -97,11 +97,6 @@ impl TrainingOptions {
 
 /// The method that trains by `kind`, as the options want it. From now on Ctrl-C ends training, not the program.
 pub fn make(kind: Kind, options: &Options) -> Box<dyn Method> {
-    Box::new(neural(kind, options))
-}
-
-/// The same, to be used on other operators than kernels.
-pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
     let o = &options.training;
     let kind = match kind {
         Kind::NeuralEf { .. } if o.joint => Kind::NeuralEfJoint,
@@ -123,7 +118,7 @@ pub fn neural(kind: Kind, options: &Options) -> Neural<'static> {
     method.architecture = o.net.clone();
     method.finish = !o.no_finish;
     method.interrupt = Some(interrupted());
-    method
+    Box::new(method)
 }
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);

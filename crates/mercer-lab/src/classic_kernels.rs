@@ -210,8 +210,9 @@ fn setting(plan: &Plan, case: Case, n: usize, context: &FitContext<'_>) -> Resul
     let mut rng = Rng::new(plan.seed).fork(n as u64);
     let mut draw = |n: usize| Array2::from_shape_simple_fn((n, 1), || a + (b - a) * rng.uniform());
     let (x, held_out) = (draw(n), draw(HELD_OUT));
-    let problem =
-        Problem { context: FitContext { seed: plan.seed, ..*context }, ..Problem::new(&kernel, x.view(), plan.k) };
+    let context = FitContext { seed: plan.seed, ..*context };
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let problem = Problem { operator: &operator, k: plan.k, context };
     let exact = exact(&problem, &held_out)?;
     let population = Population::on_interval(&kernel, case.interval, plan.k)?;
     let grid = Array2::from_shape_fn((GRID, 1), |(i, _)| a + (b - a) * i as f64 / (GRID - 1) as f64);
@@ -220,7 +221,7 @@ fn setting(plan: &Plan, case: Case, n: usize, context: &FitContext<'_>) -> Resul
     let (mut attempts, mut unsuited) = (vec![], vec![]);
     for contestant in plan.contestants() {
         let attempt = |method: &dyn Method| {
-            reference.judge(&contestant, &Spectrum::fit(method, &problem, Some(held_out.view()))?)
+            reference.judge(&contestant, &Spectrum::fit(method, &problem, Some(held_out.view().into()))?)
         };
         let mut found = match attempt(contestant.method.as_ref()) {
             Ok(found) => found,
@@ -250,8 +251,8 @@ fn setting(plan: &Plan, case: Case, n: usize, context: &FitContext<'_>) -> Resul
 
 /// The exact pairs of the points: dense, or above a thousand points by Krylov to a tolerance that counts as exact here.
 fn exact(problem: &Problem, held_out: &Array2<f64>) -> Result<Spectrum> {
-    let method: &dyn Method = if problem.x.nrows() <= 1024 { &Exact } else { &Krylov { tolerance: 1e-8 } };
-    Spectrum::fit(method, problem, Some(held_out.view()))
+    let method: &dyn Method = if problem.operator.n() <= 1024 { &Exact } else { &Krylov { tolerance: 1e-8 } };
+    Spectrum::fit(method, problem, Some(held_out.view().into()))
 }
 
 /// What attempts are held against.

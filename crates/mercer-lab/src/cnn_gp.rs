@@ -11,13 +11,11 @@ use mercer::apply::{Fit, Logistic, Predict};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, open};
 use mercer::kernel::Expression;
-use mercer::linalg::{eigh, matmul};
 use mercer::net::Network;
 use mercer::net::ntk::sample_networks;
-use mercer::operator::{FunctionSamples, LowRankOperator, Operator, Precision};
-use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural, SampledSpectrum, Samples};
-use mercer::spectrum::{Landmarks, Nystrom, Problem, Spectrum};
+use mercer::operator::{FunctionSamples, LowRankOperator, OnPoints, Precision};
+use mercer::spectrum::neural::{Kind, Neural};
+use mercer::spectrum::{Krylov, Landmarks, Nystrom, Problem, Spectrum};
 use mercer::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis, s};
 use serde::Serialize;
@@ -262,24 +260,22 @@ fn as_samples(f: ArrayView2<'_, f64>) -> FunctionSamples<'_> {
     f.reversed_axes().insert_axis(Axis(2)).into()
 }
 
-/// ψ `[points, k]` at all points by `ψ(x) = (1/nμ) Σ κ(x,x_i) ψ(x_i)`.
-fn extended(found: &SampledSpectrum, f: &Array2<f64>) -> Result<Array2<f64>> {
-    Ok(found.model.at_samples(&as_samples(f.view()))?.index_axis_move(Axis(1), 0))
-}
-
 /// Every candidate, by exact functions of training images and judged on other training images.
 pub fn candidates(plan: &Plan, train: &Dataset, context: &FitContext<'_>) -> Result<Vec<Candidate>> {
     let kept_back = train.n().saturating_sub(plan.choice).max(plan.choice)..train.n();
     let images = Images::new(&rows(train, 0..plan.choice)?, &rows(train, kept_back)?)?;
     let judge = |net: &String| {
         let f = values_of_networks(net, images.x.view(), plan.choice_samples, plan.seed, context)?;
-        let exact = problem(plan, &images, &f).krylov(TOLERANCE, &FitContext { seed: plan.seed, ..*context })?;
-        let [_, accuracy] = images.accuracies(extended(&exact, &f)?.view())?;
+        let samples = LowRankOperator::of_samples(&as_samples(f.slice(s![..images.n, ..])), false)?;
+        let context = FitContext { seed: plan.seed, ..*context };
+        let problem = Problem { operator: &samples, k: plan.k, context };
+        let exact = Spectrum::fit(&Krylov { tolerance: TOLERANCE }, &problem, None)?;
+        let [_, accuracy] = images.accuracies(exact.transform(&as_samples(f.view()))?.view())?;
         Ok(Candidate {
             net: net.clone(),
             accuracy,
             multiply_adds: cost(net, &images)?,
-            captured: exact.eigenvalues.iter().sum::<f64>() / exact.trace,
+            captured: exact.certificate.trace_captured,
         })
     };
     plan.candidates.iter().map(judge).collect()
@@ -287,11 +283,6 @@ pub fn candidates(plan: &Plan, train: &Dataset, context: &FitContext<'_>) -> Res
 
 /// Of the exact pairs' residuals.
 const TOLERANCE: f64 = 1e-6;
-
-/// The fitted images with their share of `Fᵀ` `[points, S]`.
-fn problem<'a>(plan: &Plan, images: &'a Images, f: &'a Array2<f64>) -> Samples<'a> {
-    Samples { f: as_samples(f.slice(s![..images.n, ..])), x: images.fitted(), factorised: false, k: plan.k }
-}
 
 /// Multiply-adds of one network on one image.
 fn cost(net: &str, images: &Images) -> Result<usize> {
@@ -315,10 +306,14 @@ pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
     let (networks, _) = drawn(&net, images.x.ncols(), plan.samples)?;
     let multiply_adds = networks * cost(&net, &images)? + plan.samples * plan.k;
     let experiment = Experiment { plan, images: &images, networks, multiply_adds };
-    let samples = problem(plan, &images, &f);
+    let samples = LowRankOperator::of_samples(&as_samples(f.slice(s![..images.n, ..])), false)?;
+    let operator = OnPoints::new(&samples, images.fitted())?;
+    let context = FitContext { seed: plan.seed, ..*context };
+    let problem = Problem { operator: &operator, k: plan.k, context };
+    let everywhere = as_samples(f.view());
 
-    let exact = samples.krylov(TOLERANCE, &FitContext { seed: plan.seed, ..*context })?;
-    let captured = exact.eigenvalues.iter().sum::<f64>() / exact.trace;
+    let exact = Spectrum::fit(&Krylov { tolerance: TOLERANCE }, &problem, None)?;
+    let captured = exact.certificate.trace_captured;
     let neural = |kind: Kind, network: &str, steps: u64| {
         let mut method = Neural::new(kind);
         method.architecture = Some(network.into());
@@ -326,23 +321,25 @@ pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
         method.settings.batch = plan.batch;
         // The published recipe has no early end.
         method.settings.patience = usize::MAX;
-        samples.neural(&method, &FitContext { seed: plan.seed, ..*context })
+        Spectrum::fit(&method, &problem, None)
     };
     let neuralef = neural(Kind::NeuralEf { averaged: false }, &plan.functions, plan.steps)?;
     let joint = neural(Kind::NeuralEfJoint, &plan.functions, plan.steps)?;
     let ritz = neural(Kind::Ritz, &plan.trunk, plan.ritz_steps)?;
+    let nystrom = Nystrom { landmarks: plan.landmarks, choice: Landmarks::Uniform };
+    let nystrom = Spectrum::fit(&nystrom, &problem, None)?;
     let rows = vec![
-        experiment.trained(PUBLISHED[0].0, &neuralef)?,
-        experiment.trained(JOINT, &joint)?,
-        experiment.trained("Ritz", &ritz)?,
-        experiment.exact(&exact, &f)?,
-        experiment.nystrom(&f)?,
+        experiment.by_coordinates(PUBLISHED[0].0, &neuralef)?,
+        experiment.by_coordinates(JOINT, &joint)?,
+        experiment.by_coordinates("Ritz", &ritz)?,
+        experiment.row("exact", &exact, exact.transform(&everywhere)?)?,
+        experiment.row("Nyström", &nystrom, nystrom.transform(&everywhere)?)?,
         experiment.landmarks(
             "polynomial",
             &format!("poly(degree=4, scale={}, offset=1.5)", 1.0 / images.x.ncols() as f64),
-            context,
+            &context,
         )?,
-        experiment.landmarks("RBF", "rbf(lengthscale=median)", context)?,
+        experiment.landmarks("RBF", "rbf(lengthscale=median)", &context)?,
     ];
     Ok(Found {
         candidates: tried,
@@ -366,94 +363,41 @@ struct Experiment<'a> {
 }
 
 impl Experiment<'_> {
-    /// The accuracies of ψ `[points, k]`; what it cost is left for the caller to say.
-    fn row(
-        &self,
-        method: &'static str,
-        eigenvalues: &[f64],
-        residuals: &[Option<f64>],
-        seconds: f64,
-        psi: &Array2<f64>,
-    ) -> Result<Row> {
+    /// The accuracies of ψ `[points, k]`, which take the drawn networks at a new image.
+    fn row(&self, method: &'static str, found: &Spectrum, psi: Array2<f64>) -> Result<Row> {
         let [fitted, accuracy] = self.images.accuracies(psi.view())?;
+        let residuals = &found.certificate.residual;
         let residual = residuals.iter().map(|r| r.map_or(1.0, |r| r.min(1.0))).sum::<f64>() / residuals.len() as f64;
-        let functions = psi.slice(s![self.images.n.., ..]).to_owned();
-        let (kernel, eigenvalues) = ("CNN-GP", eigenvalues.to_vec());
         Ok(Row {
             method,
-            kernel,
+            kernel: "CNN-GP",
             accuracy,
             fitted,
-            seconds,
+            seconds: found.origin.seconds,
             networks: self.networks,
             multiply_adds: self.multiply_adds,
             residual,
-            eigenvalues,
-            functions,
+            eigenvalues: found.eigenvalues.clone(),
+            functions: psi.slice(s![self.images.n.., ..]).to_owned(),
         })
     }
 
-    /// By networks that were trained, at all images: no drawn network is needed any more.
-    fn trained(&self, method: &'static str, found: &SampledSpectrum) -> Result<Row> {
-        let psi = found.model.at_points(self.images.x.view())?.index_axis_move(Axis(1), 0);
-        let row = self.row(method, &found.eigenvalues, &found.residuals, found.seconds, &psi)?;
-        Ok(Row { networks: 0, multiply_adds: found.model.multiply_adds(), ..row })
-    }
-
-    fn exact(&self, found: &SampledSpectrum, f: &Array2<f64>) -> Result<Row> {
-        self.row("exact", &found.eigenvalues, &found.residuals, found.seconds, &extended(found, f)?)
-    }
-
-    /// Nyström's method on the samples `Fᵀ` `[points, S]`: with landmarks Z and `κ(Z,Z) = UΛUᵀ`, features
-    /// `Φ = κ(X,Z) UΛ^{−1/2}` are `FᵀB` with `B = F_Z UΛ^{−1/2}/S`, and the pairs are those of `ΦᵀΦ/n`.
-    fn nystrom(&self, f: &Array2<f64>) -> Result<Row> {
-        let start = Instant::now();
-        let (n, k, count) = (self.images.n, self.plan.k, f.ncols() as f64);
-        let chosen = Rng::new(self.plan.seed).fork(7).sample(n, self.plan.landmarks);
-        let z = f.select(Axis(0), &chosen);
-        let (λ, u) = eigh(Device::Cpu, (matmul(z.view(), z.t()) / count).view())?;
-        let rank = λ.iter().take_while(|l| **l > 1e-10 * λ[0]).count();
-        let mut turn = u.slice(s![.., ..rank]).to_owned();
-        turn.columns_mut().into_iter().zip(&λ).for_each(|(mut column, l)| column /= l.sqrt());
-        let b = matmul(z.t(), turn.view()) / count;
-        let fitted = f.slice(s![..n, ..]);
-        let phi = matmul(fitted, b.view());
-        let (μ, v) = eigh(Device::Cpu, (matmul(phi.t(), phi.view()) / n as f64).view())?;
-        // ψ_j = Φ v_j/√μ_j, for all images by one matrix `[S, k]`.
-        let mut coefficients = matmul(b.view(), v.slice(s![.., ..k]));
-        coefficients.columns_mut().into_iter().zip(&μ).for_each(|(mut column, μ)| column /= μ.sqrt());
-        let seconds = start.elapsed().as_secs_f64();
-        let psi = matmul(f.view(), coefficients.view());
-        let residuals =
-            residuals(&LowRankOperator::of_samples(&as_samples(fitted), false)?, psi.slice(s![..n, ..]), &μ)?;
-        self.row("Nyström", &μ[..k], &residuals, seconds, &psi)
+    /// By functions of the images themselves: no drawn network is needed any more.
+    fn by_coordinates(&self, method: &'static str, found: &Spectrum) -> Result<Row> {
+        let row = self.row(method, found, found.transform(self.images.x.view())?)?;
+        Ok(Row { networks: 0, multiply_adds: found.multiply_adds(), ..row })
     }
 
     /// Another kernel by Nyström's method with as many landmarks.
     fn landmarks(&self, name: &'static str, kernel: &str, context: &FitContext<'_>) -> Result<Row> {
         let (x, plan) = (self.images.fitted(), self.plan);
         let kernel = Expression::parse(kernel)?.resolve(x, plan.seed)?;
-        let (precision, method) = (Precision::F32, Nystrom { landmarks: plan.landmarks, choice: Landmarks::Uniform });
-        let problem = Problem {
-            context: FitContext { precision, seed: plan.seed, ..*context },
-            ..Problem::new(&kernel, x, plan.k)
-        };
-        let found = Spectrum::fit(&method, &problem, None)?;
-        let psi = found.transform(self.images.x.view())?;
-        let row = self.row("Nyström", &found.eigenvalues, &found.certificate.residual, found.origin.seconds, &psi)?;
-        Ok(Row { kernel: name, networks: 0, multiply_adds: found.multiply_adds(), ..row })
+        let context = FitContext { precision: Precision::F32, ..*context };
+        let operator = context.kernel_operator(&kernel, x)?;
+        let method = Nystrom { landmarks: plan.landmarks, choice: Landmarks::Uniform };
+        let found = Spectrum::fit(&method, &Problem { operator: &operator, k: plan.k, context }, None)?;
+        Ok(Row { kernel: name, ..self.by_coordinates("Nyström", &found)? })
     }
-}
-
-/// `‖Kψ_j/n − μ_jψ_j‖/(μ_j‖ψ_j‖)` of ψ `[n, k]`.
-fn residuals(operator: &LowRankOperator, psi: ArrayView2<f64>, μ: &[f64]) -> Result<Vec<Option<f64>>> {
-    let image = operator.apply(psi)? / psi.nrows() as f64;
-    let columns = psi.columns().into_iter().zip(image.columns()).zip(μ);
-    let one = |((psi, image), μ): ((ndarray::ArrayView1<f64>, ndarray::ArrayView1<f64>), &f64)| {
-        let error = &image - &(&psi * *μ);
-        (error.dot(&error) / psi.dot(&psi)).sqrt() / μ
-    };
-    Ok(columns.map(one).map(Some).collect())
 }
 
 /// The share of right classes that is published for NeuralEF on the kernel of such a network, and those of Nyström's method on

@@ -13,7 +13,7 @@ use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
 use mercer::{Error, Result};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array2, Axis};
 use serde::Serialize;
 
 /// What is run.
@@ -124,14 +124,13 @@ pub struct Report {
 pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Report> {
     let (x, held_out) = data(plan)?;
     let kernel = Expression::parse(&plan.kernel)?.resolve(x.view(), plan.seed)?;
-    let problem = Problem {
-        context: FitContext { precision: Precision::F32, seed: plan.seed, ..*context },
-        ..Problem::new(&kernel, x.view(), plan.k)
-    };
-    let exact = Spectrum::fit(&Krylov { tolerance: 1e-4 }, &problem, Some(held_out.view()))?;
+    let context = FitContext { precision: Precision::F32, seed: plan.seed, ..*context };
+    let operator = context.kernel_operator(&kernel, x.view())?;
+    let problem = Problem { operator: &operator, k: plan.k, context };
+    let exact = Spectrum::fit(&Krylov { tolerance: 1e-4 }, &problem, Some(held_out.view().into()))?;
     let mut points = vec![];
     for &budget in &plan.budgets {
-        points.push(at_budget(plan, budget, &problem, held_out.view())?);
+        points.push(at_budget(plan, budget, &problem, &held_out)?);
     }
     Ok(Report {
         plan: plan.clone(),
@@ -168,8 +167,8 @@ fn data(plan: &Plan) -> Result<(Array2<f64>, Array2<f64>)> {
 const FIRST_WEIGHTS: f64 = 0.35;
 
 /// Every method, as large as `budget` allows for points of `d` columns; those that cannot give k pairs are left out.
-fn at_budget(plan: &Plan, budget: usize, problem: &Problem, held_out: ArrayView2<f64>) -> Result<Vec<Point>> {
-    let (d, k) = (problem.x.ncols(), plan.k);
+fn at_budget(plan: &Plan, budget: usize, problem: &Problem, held_out: &Array2<f64>) -> Result<Vec<Point>> {
+    let (d, k) = (held_out.ncols(), plan.k);
     // The largest h with dh + h² + hk ≤ budget; for a trunk with k heads the turn of the k functions costs k² more.
     let hidden = |budget: usize| {
         let b = (d + k) as f64;
@@ -202,7 +201,7 @@ fn at_budget(plan: &Plan, budget: usize, problem: &Problem, held_out: ArrayView2
     for (name, size, trained, method) in methods {
         let spans = if name.starts_with("random") { 2 * size } else { size };
         if spans >= k.max(2) {
-            let spectrum = Spectrum::fit(method.as_ref(), problem, Some(held_out))?;
+            let spectrum = Spectrum::fit(method.as_ref(), problem, Some(held_out.view().into()))?;
             points.push(Point::new(name, trained, size, &spectrum));
         }
     }

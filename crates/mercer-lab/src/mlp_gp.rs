@@ -12,9 +12,10 @@ use mercer::data::{Dataset, Target, generate};
 use mercer::kernel::Kernel;
 use mercer::linalg::{eigh, matmul, orthonormal_basis};
 use mercer::net::ntk::sample_networks;
-use mercer::operator::gram;
+use mercer::operator::{LowRankOperator, OnPoints, gram};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural, Samples};
+use mercer::spectrum::neural::{Kind, Neural};
+use mercer::spectrum::{Exact, Problem, Spectrum};
 use ndarray::{Array2, Array3, ArrayView2, Axis, concatenate, s};
 use serde::Serialize;
 
@@ -126,16 +127,17 @@ fn case(
     let all = concatenate(Axis(0), &[fit.x.view(), new.x.view(), map.view()]).expect("two columns each");
     let f = values_of_networks(&net, &all, plan, name, context)?;
 
-    let problem = Samples { f: f.slice(s![.., ..n, ..]).into(), x: fit.x.view(), factorised: false, k };
-    let exact = problem.exact()?;
+    let samples = LowRankOperator::of_samples(&f.slice(s![.., ..n, ..]).into(), false)?;
+    let operator = OnPoints::new(&samples, fit.x.view())?;
+    let problem = Problem { operator: &operator, k, context: FitContext { seed: plan.seed, ..*context } };
+    let exact = Spectrum::fit(&Exact, &problem, None)?;
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
     method.settings.steps = plan.steps;
     method.settings.batch = plan.batch;
-    let neural = problem.neural(&method, &FitContext { seed: plan.seed, ..*context })?;
+    let neural = Spectrum::fit(&method, &problem, None)?;
 
-    let column = |functions: Array3<f64>| functions.index_axis(Axis(1), 0).to_owned();
-    let everywhere = column(exact.model.at_samples(&f.view().into())?);
-    let by_networks = column(neural.model.at_points(all.view())?);
+    let everywhere = exact.transform(&f.view().into())?;
+    let by_networks = neural.transform(all.view())?;
     let [fitted_rows, new_rows, map_rows] = [0..n, n..2 * n, 2 * n..all.nrows()];
     let part = |values: &Array2<f64>, rows: &std::ops::Range<usize>| values.slice(s![rows.clone(), ..]).to_owned();
     let cosines = |rows: &std::ops::Range<usize>| signed_cosines(&part(&everywhere, rows), &part(&by_networks, rows));
@@ -153,11 +155,11 @@ fn case(
         name,
         net,
         span: least_cosine(&part(&everywhere, &new_rows), &part(&by_networks, &new_rows))?,
-        captured: exact.eigenvalues.iter().sum::<f64>() / exact.trace,
+        captured: exact.certificate.trace_captured,
         exact: exact.eigenvalues.clone(),
         closed_form: closed_form(activation, fit.x.view(), k)?,
         raw: neural.training().map(|t| t.raw_eigenvalues.clone()).unwrap_or_default(),
-        seconds: neural.seconds,
+        seconds: neural.origin.seconds,
         neural: neural.eigenvalues,
         fitted: absolute(fitted),
         new: absolute(seen_new),

@@ -12,8 +12,10 @@ use mercer::data::{self, ReadOptions};
 use mercer::linalg::{eigh, matmul};
 use mercer::net::Network;
 use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law};
+use mercer::operator::{LowRankOperator, OnPoints};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural, Samples};
+use mercer::spectrum::neural::{Kind, Neural};
+use mercer::spectrum::{Krylov, Problem, Spectrum};
 use mercer::{Error, Result};
 use ndarray::{Array2, Array3, ArrayView2, Axis, concatenate, s};
 use serde::Serialize;
@@ -160,16 +162,17 @@ pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
     let direction_seconds = start.elapsed().as_secs_f64();
     let (f_fit, f_test) = (f.slice(s![.., ..plan.train, ..]), f.slice(s![.., plan.train.., ..]));
 
-    let problem = Samples { f: f_fit.into(), x: fit.x.view(), factorised: false, k: plan.k };
-    let exact = problem.krylov(1e-6, &FitContext { seed: plan.seed, ..*context })?;
+    let samples = LowRankOperator::of_samples(&f_fit.into(), false)?;
+    let operator = OnPoints::new(&samples, fit.x.view())?;
+    let problem = Problem { operator: &operator, k: plan.k, context: FitContext { seed: plan.seed, ..*context } };
+    let exact = Spectrum::fit(&Krylov { tolerance: 1e-6 }, &problem, None)?;
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
     method.architecture = Some(plan.functions.clone());
     (method.settings.steps, method.settings.batch) = (plan.steps, plan.batch);
-    let neural = problem.neural(&method, &FitContext { seed: plan.seed, ..*context })?;
+    let neural = Spectrum::fit(&method, &problem, None)?;
 
-    let columns = |functions: Array3<f64>| functions.index_axis(Axis(1), 0).to_owned();
-    let by_functions = of_pairs(&neural.eigenvalues, &columns(neural.model.at_points(test.x.view())?));
-    let by_extension = of_pairs(&exact.eigenvalues, &columns(exact.model.at_samples(&f_test.into())?));
+    let by_functions = of_pairs(&neural.eigenvalues, &neural.transform(test.x.view())?);
+    let by_extension = of_pairs(&exact.eigenvalues, &exact.transform(&f_test.into())?);
     let features = f_test.index_axis(Axis(2), 0);
     let by_features = of_features(features.slice(s![..plan.k, ..]));
 
@@ -204,11 +207,11 @@ pub fn run(plan: &Plan, context: &FitContext<'_>) -> Result<Found> {
         parameters: net.trained(),
         accuracy: right.count() as f64 / test.n() as f64,
         rows,
-        captured: exact.eigenvalues.iter().sum::<f64>() / exact.trace,
+        captured: exact.certificate.trace_captured,
         exact: exact.eigenvalues.clone(),
         neural: neural.eigenvalues.clone(),
         airplanes: test.labels.iter().filter(|l| **l == 0).count(),
-        seconds: [network_seconds, truth_seconds, direction_seconds, neural.seconds],
+        seconds: [network_seconds, truth_seconds, direction_seconds, neural.origin.seconds],
         truth,
         by_functions,
         by_features,

@@ -3,12 +3,12 @@
 use mercer::compute::{Device, Tensor};
 use mercer::data::generate;
 use mercer::linalg::eigh;
-use mercer::operator::{NeighbourGraph, Operator};
+use mercer::operator::{LowRankOperator, NeighbourGraph, OnPoints, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::Silent;
 use mercer::spectrum::neural::{
-    Action, Batch, Exponentials, Functions, Gaussian, GraphLaplacian, Guide, Kind, MatrixValued, Neural,
-    OperatorAction, Pairs, Samples, Settings, Watch, form, rayleigh_ritz, samples_from_rows, train,
+    Action, Batch, Exponentials, Functions, Gaussian, GraphLaplacian, Guide, Kind, MatrixValued, OperatorAction, Pairs,
+    Settings, Watch, form, rayleigh_ritz, train,
 };
 use mercer_lab::bound_states::{Contender, multiplets};
 use mercer_lab::{hydrogen, oscillator};
@@ -181,7 +181,9 @@ fn kernels_of_matrices_have_the_spectrum_of_their_dense_matrix() {
     let dense = flat.t().dot(&flat) / (count * 2 * n) as f64;
     let (exact, vectors) = eigh(dense.view()).unwrap();
 
-    let mut action = MatrixValued::new(f.view(), x.view()).unwrap();
+    let samples = LowRankOperator::of_samples(&f.view().into(), false).unwrap();
+    let operator = OnPoints::new(&samples, x.view()).unwrap();
+    let mut action = MatrixValued::new(&operator).unwrap();
     let architecture = "dense(32, w=2) sincos dense(32) sincos dense(2)";
     for (kind, steps) in [(Kind::NeuralEf { averaged: false }, 400), (Kind::Nested { nesting: None }, 400)] {
         let pairs = solve(&mut action, kind, architecture, k, steps, n);
@@ -207,7 +209,9 @@ fn a_batch_estimates_the_matrix_valued_form_without_bias() {
     let n = 12;
     let x = generate::uniform(n, -2.0, 2.0, 2).unwrap().x;
     let f = samples(&x, 30);
-    let mut action = MatrixValued::new(f.view(), x.view()).unwrap();
+    let samples = LowRankOperator::of_samples(&f.view().into(), false).unwrap();
+    let operator = OnPoints::new(&samples, x.view()).unwrap();
+    let mut action = MatrixValued::new(&operator).unwrap();
     let mut functions = Functions::networks("dense(8) tanh dense(2)", 1, 2, false, &Rng::new(8)).unwrap();
     let mut estimate = |rows: Vec<usize>| {
         let batch = Batch { x: action.standard().gather(x.view(), rows.iter().copied()).unwrap(), rows };
@@ -239,67 +243,14 @@ fn the_factorised_kernel_is_the_mean_over_outputs() {
     };
     let dense = (of_output(0) + of_output(1)) / (2.0 * n as f64);
     let (exact, _) = eigh(dense.view()).unwrap();
-    let operator = MatrixValued::factorised(f.view()).unwrap();
+    let operator = LowRankOperator::of_samples(&f.view().into(), true).unwrap();
     let all: Vec<usize> = (0..n).collect();
     assert!((operator.block(&all, &all) / n as f64 - &dense).iter().all(|d| d.abs() < 1e-12));
-    let mut action = OperatorAction::new(&operator, x.view()).unwrap();
+    let operator = OnPoints::new(&operator, x.view()).unwrap();
+    let mut action = OperatorAction::new(&operator).unwrap();
     let pairs = solve(&mut action, Kind::Ritz, "dense(16, w=2) sincos dense(64) sincos dense(1)", k, 20, n);
     let found: Vec<f64> = pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect();
     assert!(worst(&found, &exact[..k]) < 1e-4, "{found:?} {:?}", &exact[..k]);
-}
-
-#[test]
-fn spectra_of_samples_agree_with_the_dense_matrix() {
-    let (n, count, k) = (150, 60, 5);
-    let x = generate::uniform(n, -2.0, 2.0, 4).unwrap().x;
-    let f = samples(&x, count);
-    for (factorised, size) in [(false, 2 * n), (true, n)] {
-        let flat = match factorised {
-            false => f.to_shape((count, size)).unwrap().to_owned(),
-            true => f.view().permuted_axes([0, 2, 1]).to_shape((2 * count, size)).unwrap().to_owned(),
-        };
-        let (exact, _) = eigh((flat.t().dot(&flat) / (flat.nrows() * size) as f64).view()).unwrap();
-        let problem = Samples { f: f.view().into(), x: x.view(), factorised, k };
-        let found = problem.exact().unwrap();
-        assert!(worst(&found.eigenvalues, &exact[..k]) < 1e-10);
-        assert!((found.trace - exact.iter().sum::<f64>()).abs() < 1e-10 * found.trace);
-        // The residual is measured on all points; that of the exact pairs is rounding.
-        assert!(found.residuals.iter().flatten().all(|r| *r < 1e-8));
-        for kind in [Kind::Ritz, Kind::NeuralEf { averaged: false }] {
-            let mut method = Neural::new(kind);
-            // All of the training, and its last functions: the residual, which calls a pair wrong by a half as bad as any,
-            // would stop it early.
-            let steps = if kind == Kind::Ritz { 0 } else { 1000 };
-            method.settings =
-                Settings { steps, learning_rate: 3e-3, patience: 1000, keep_best: false, ..method.settings };
-            let by_networks = problem.neural(&method, 1, &Silent).unwrap();
-            let found = &by_networks.eigenvalues;
-            assert!(
-                worst(&found[..3], &exact[..3]) < 0.01,
-                "{} {factorised}: {found:?} {:?}",
-                kind.name(),
-                &exact[..3]
-            );
-            assert_eq!(by_networks.functions.dim(), (n, size / n, k));
-            assert!(by_networks.residuals[0].unwrap() < 0.1, "{:?}", by_networks.residuals);
-        }
-    }
-    // More pairs than functions: the rest are zero.
-    let few = f.slice(s![..2, .., ..]);
-    let found = Samples { f: few.into(), x: x.view(), factorised: false, k: 4 }.exact().unwrap();
-    assert_eq!((found.eigenvalues[2], found.residuals[3]), (0.0, None));
-    assert!(samples_from_rows(Array2::zeros((3, 10)).view(), 4).is_err());
-}
-
-#[test]
-fn samples_that_do_not_fit_are_refused() {
-    let x = generate::uniform(4, -1.0, 1.0, 0).unwrap().x;
-    let fail = |f: Array3<f64>| MatrixValued::new(f.view(), x.view()).err().unwrap().to_string();
-    assert!(fail(Array3::zeros((2, 5, 3))).contains("5 points"));
-    assert!(fail(Array3::zeros((0, 4, 3))).contains("empty"));
-    let mut f = Array3::zeros((2, 4, 3));
-    f[[1, 2, 0]] = f64::NAN;
-    assert!(fail(f).contains("sample 2, point 3, output 1"));
 }
 
 #[test]

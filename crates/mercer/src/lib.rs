@@ -17,12 +17,13 @@
 //! [`simd`], [`linalg`], [`model`] (files), [`rng`], [`special`].
 //!
 //! ```
-//! use mercer::{data, kernel::Expression, spectrum::{Krylov, Problem, Spectrum}};
+//! use mercer::{FitContext, data, kernel::Expression, spectrum::{Krylov, Problem, Spectrum}};
 //!
 //! let (fit, held_out) = data::open("digits", &Default::default())?.split(0.1, 0)?;
 //! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(fit.x.view(), 0)?;
-//! let problem = Problem::new(&kernel, fit.x.view(), 5);
-//! let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(held_out.x.view()))?;
+//! let operator = FitContext::default().kernel_operator(&kernel, fit.x.view())?;
+//! let problem = Problem::new(&operator, 5);
+//! let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(held_out.x.view().into()))?;
 //! assert!(spectrum.certificate.worst_residual() < 1e-5);
 //! let z = spectrum.transform(held_out.x.view())?; // ψ at new points
 //! assert_eq!(z.dim(), (held_out.n(), 5));

@@ -1,7 +1,9 @@
 //! Nyström, random Fourier and positive features against the exact method, the kernel itself, and their laws.
 
+use mercer::FitContext;
+use mercer::compute::Device::{self, Cpu};
 use mercer::kernel::{Kernel, catalogue};
-use mercer::operator::{Budget, KernelOperator, Operator, Precision, gram};
+use mercer::operator::{Budget, KernelOperator, Precision, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::{
     Exact, Fourier, FourierFeatures, Landmarks, Method, Nystrom, NystromFeatures, Positive, PositiveFeatures, Problem,
@@ -39,17 +41,26 @@ fn kernel(text: &str) -> Kernel {
     Kernel::parse(text).unwrap()
 }
 
+fn on<'a>(kernel: &Kernel, x: ArrayView2<'a, f64>) -> KernelOperator<'a> {
+    FitContext::default().kernel_operator(kernel, x).unwrap()
+}
+
+fn single() -> FitContext<'static> {
+    FitContext { precision: Precision::F32, ..FitContext::default() }
+}
+
 /// `E[κ(x,x) − φ(x)·φ(x)]`: what the landmarks leave unexplained.
 fn trace_error(kernel: &Kernel, x: ArrayView2<f64>, landmarks: &[usize]) -> f64 {
     let z = x.select(Axis(0), landmarks);
-    let phi = NystromFeatures::new(kernel, z.view(), Precision::F64).unwrap().transform::<f64>(x).unwrap();
-    let trace = KernelOperator::new(kernel, x, Precision::F64).diagonal().sum();
+    let phi = NystromFeatures::new(kernel, z.view(), &FitContext::default()).unwrap().transform::<f64>(x).unwrap();
+    let trace = kernel.diagonal(x).sum();
     (trace - phi.iter().map(|v| v * v).sum::<f64>()) / x.nrows() as f64
 }
 
 fn assert_same_spectrum(kernel: &Kernel, x: ArrayView2<f64>, choice: Landmarks) {
     let n = x.nrows();
-    let problem = Problem::new(kernel, x, n.min(20));
+    let operator = on(kernel, x);
+    let problem = Problem::new(&operator, n.min(20));
     let exact = Spectrum::fit(&Exact, &problem, None).unwrap();
     let nystrom = Spectrum::fit(&Nystrom { landmarks: n, choice }, &problem, None).unwrap();
     let (ψ, φ) = (exact.transform(x).unwrap(), nystrom.transform(x).unwrap());
@@ -97,8 +108,9 @@ proptest! {
     fn nystrom_eigenvalues_never_exceed_the_exact_ones(m in 1usize..30, seed in 0u64..1000) {
         let x = points(60, 2, seed);
         let k = kernel("rbf(0.5)");
-        let exact = Spectrum::fit(&Exact, &Problem::new(&k, x.view(), m), None).unwrap();
-        let problem = Problem { seed, ..Problem::new(&k, x.view(), m) };
+        let operator = on(&k, x.view());
+        let exact = Spectrum::fit(&Exact, &Problem::new(&operator, m), None).unwrap();
+        let problem = Problem { operator: &operator, k: m, context: FitContext { seed, ..FitContext::default() } };
         let nystrom = Spectrum::fit(&Nystrom { landmarks: m, choice: Landmarks::Uniform }, &problem, None).unwrap();
         for (μ, got) in exact.eigenvalues.iter().zip(&nystrom.eigenvalues) {
             prop_assert!(*got <= μ + 1e-12);
@@ -112,8 +124,9 @@ proptest! {
         let x = concatenate(Axis(0), &vec![x.view(); copies]).unwrap();
         for choice in CHOICES {
             for precision in [Precision::F32, Precision::F64] {
-                let mut chosen = choice.choose(&kernel("matern52(1)"), x.view(), m, seed, precision).unwrap();
-                let again = choice.choose(&kernel("matern52(1)"), x.view(), m, seed, precision).unwrap();
+                let operator = on(&kernel("matern52(1)"), x.view());
+                let mut chosen = choice.choose(&operator, m, seed, precision).unwrap();
+                let again = choice.choose(&operator, m, seed, precision).unwrap();
                 prop_assert_eq!(&chosen, &again);
                 let fewer = choice == Landmarks::PivotedCholesky;
                 prop_assert!(chosen.len() == m || (fewer && !chosen.is_empty() && chosen.len() < m));
@@ -132,7 +145,7 @@ fn informed_landmarks_explain_clusters_better_than_uniform_ones() {
     let x = clusters(1000, 3);
     let mean = |choice: Landmarks| {
         let error = |seed| {
-            let chosen = choice.choose(&k, x.view(), m, seed, Precision::F64).unwrap();
+            let chosen = choice.choose(&on(&k, x.view()), m, seed, Precision::F64).unwrap();
             trace_error(&k, x.view(), &chosen)
         };
         (0..10).map(error).sum::<f64>() / 10.0
@@ -147,12 +160,12 @@ fn informed_landmarks_explain_clusters_better_than_uniform_ones() {
 fn pivoted_cholesky_stops_at_the_rank() {
     let x = points(200, 1, 4);
     let poly = kernel("poly(degree=4, scale=1, offset=1.5)");
-    assert_eq!(Landmarks::PivotedCholesky.choose(&poly, x.view(), 50, 0, Precision::F64).unwrap().len(), 5);
+    assert_eq!(Landmarks::PivotedCholesky.choose(&on(&poly, x.view()), 50, 0, Precision::F64).unwrap().len(), 5);
     // Every point thrice: the third and second copies explain nothing.
     let thrice =
         concatenate(Axis(0), &[points(7, 2, 5).view(), points(7, 2, 5).view(), points(7, 2, 5).view()]).unwrap();
-    let chosen =
-        Landmarks::PivotedCholesky.choose(&kernel("matern12(1)"), thrice.view(), 20, 0, Precision::F64).unwrap();
+    let operator = on(&kernel("matern12(1)"), thrice.view());
+    let chosen = Landmarks::PivotedCholesky.choose(&operator, 20, 0, Precision::F64).unwrap();
     assert_eq!(chosen.len(), 7);
 }
 
@@ -162,10 +175,10 @@ fn a_kernel_of_rank_five_has_five_pairs() {
     let mut rng = Rng::new(6);
     let x = Array2::from_shape_simple_fn((3000, 1), || 2.0 * rng.uniform() - 1.0);
     let poly = kernel("poly(degree=4, scale=1, offset=1.5)");
-    let held_out = points(200, 1, 7);
+    let (held_out, operator) = (points(200, 1, 7), on(&poly, x.view()));
     for choice in CHOICES {
         let method = Nystrom { landmarks: 40, choice };
-        let spectrum = Spectrum::fit(&method, &Problem::new(&poly, x.view(), 8), Some(held_out.view())).unwrap();
+        let spectrum = Spectrum::fit(&method, &Problem::new(&operator, 8), Some(held_out.view().into())).unwrap();
         assert!(spectrum.eigenvalues[..5].iter().all(|&μ| μ > 0.0), "{choice:?}: {:?}", spectrum.eigenvalues);
         assert!(spectrum.eigenvalues[5..].iter().all(|&μ| μ == 0.0), "{choice:?}: {:?}", spectrum.eigenvalues);
         assert!(spectrum.certificate.standing[5..].iter().all(|s| *s == Standing::Zero));
@@ -184,13 +197,13 @@ fn nystrom_features_are_the_kernel_between_landmarks_whatever_its_condition() {
     let cases = [("laplacian(0.2)", &z, 40), ("rbf(3)", &z, 0), ("matern32(1)", &twice, 40)];
     for (text, z, rank) in cases {
         let k = kernel(text);
-        let map = NystromFeatures::new(&k, z.view(), Precision::F64).unwrap();
+        let map = NystromFeatures::new(&k, z.view(), &FitContext::default()).unwrap();
         assert!(rank == 0 || map.dim() == rank, "{text}: {} features", map.dim());
         assert!(rank > 0 || map.dim() < z.nrows(), "{text}: {} features", map.dim());
-        let want = gram::<f64>(&k, z.view());
+        let want = gram::<f64>(&k, z.view(), Cpu).unwrap();
         let double = map.transform::<f64>(z.view()).unwrap();
         assert!((double.dot(&double.t()) - &want).iter().all(|d| d.abs() < 1e-11), "{text}");
-        let map = NystromFeatures::new(&k, z.view(), Precision::F32).unwrap();
+        let map = NystromFeatures::new(&k, z.view(), &single()).unwrap();
         let single = map.transform::<f32>(z.view()).unwrap().mapv(f64::from);
         assert!((single.dot(&single.t()) - &want).iter().all(|d| d.abs() < 1e-3), "{text} in single precision");
     }
@@ -198,7 +211,7 @@ fn nystrom_features_are_the_kernel_between_landmarks_whatever_its_condition() {
 
 /// Root mean square of `φ(x)·φ(x') − κ(x,x')` over all pairs of points and several seeds.
 fn kernel_error(k: &Kernel, x: ArrayView2<f64>, features: usize, sampling: Sampling, seeds: u64) -> f64 {
-    let want = gram::<f64>(k, x);
+    let want = gram::<f64>(k, x, Cpu).unwrap();
     let squared = |seed| {
         let map = FourierFeatures::new(k, x.ncols(), features, sampling, seed).unwrap();
         let phi = map.transform::<f64>(x).unwrap();
@@ -265,7 +278,7 @@ fn fourier_features_are_unbiased() {
             }
             // 400 seeds of five frequencies: five standard deviations of κ(0)/√4000 (plain sampling's at most).
             let bound = 5.0 * k.value(&[0.0; 2], &[0.0; 2]) / 4000f64.sqrt();
-            let worst = (&mean - &gram::<f64>(&k, x.view())).iter().fold(0.0f64, |w, e| w.max(e.abs()));
+            let worst = (&mean - &gram::<f64>(&k, x.view(), Cpu).unwrap()).iter().fold(0.0f64, |w, e| w.max(e.abs()));
             assert!(worst < bound, "{text}, {sampling:?}: {worst} over {bound}");
         }
     }
@@ -275,7 +288,8 @@ fn fourier_features_are_unbiased() {
 fn fourier_spectra_approach_the_exact_one_and_ritz_is_closer() {
     let x = points(800, 2, 12);
     let k = kernel("rbf(0.6)");
-    let problem = Problem::new(&k, x.view(), 6);
+    let operator = on(&k, x.view());
+    let problem = Problem::new(&operator, 6);
     let exact = Spectrum::fit(&Exact, &problem, None).unwrap();
     let error = |ritz: bool| {
         let method = Fourier { features: 400, sampling: Sampling::Orthogonal, ritz };
@@ -293,7 +307,7 @@ fn fourier_spectra_approach_the_exact_one_and_ritz_is_closer() {
 fn positive_features_are_unbiased_and_their_error_falls() {
     let x = points(20, 3, 13);
     let k = kernel("1.5*expdot(6)");
-    let want = gram::<f64>(&k, x.view());
+    let want = gram::<f64>(&k, x.view(), Cpu).unwrap();
     let variance = Array2::from_shape_fn(want.dim(), |(i, j)| {
         let sum = &x.row(i) + &x.row(j);
         want[[i, j]].powi(2) * ((sum.dot(&sum) / 6.0).exp() - 1.0)
@@ -341,7 +355,8 @@ fn saved_spectra_read_back_and_seeds_reproduce() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.mercer");
     for (method, k) in methods() {
-        let problem = Problem { seed: 5, ..Problem::new(&k, x.view(), 4) };
+        let operator = on(&k, x.view());
+        let problem = Problem { operator: &operator, k: 4, context: FitContext { seed: 5, ..FitContext::default() } };
         let spectrum = Spectrum::fit(method.as_ref(), &problem, None).unwrap();
         let again = Spectrum::fit(method.as_ref(), &problem, None).unwrap();
         assert_eq!(spectrum.eigenvalues, again.eigenvalues, "{}", method.name());
@@ -352,7 +367,7 @@ fn saved_spectra_read_back_and_seeds_reproduce() {
             assert!((a / b - 1.0).abs() < 1e-8, "{} on other threads: {a} for {b}", method.name());
         }
         spectrum.save(&path).unwrap();
-        let read = Spectrum::load(&path).unwrap();
+        let read = Spectrum::load(&path, Device::Cpu).unwrap();
         assert_eq!(read.eigenvalues, spectrum.eigenvalues);
         assert_eq!(read.origin, spectrum.origin);
         assert_eq!(read.certificate, spectrum.certificate);
@@ -368,8 +383,9 @@ fn single_precision_agrees_with_double() {
         let near = &x - 100.0;
         let x = if k.is_shift_invariant() { &x } else { &near };
         let of = |precision| {
-            let problem = Problem { precision, ..Problem::new(&k, x.view(), 4) };
-            Spectrum::fit(method.as_ref(), &problem, None).unwrap()
+            let context = FitContext { precision, ..FitContext::default() };
+            let operator = context.kernel_operator(&k, x.view()).unwrap();
+            Spectrum::fit(method.as_ref(), &Problem { operator: &operator, k: 4, context }, None).unwrap()
         };
         let (single, double) = (of(Precision::F32), of(Precision::F64));
         for (a, b) in single.eigenvalues.iter().zip(&double.eigenvalues) {
@@ -384,12 +400,14 @@ fn single_precision_agrees_with_double() {
 fn what_cannot_be_done_is_said() {
     let x = points(30, 2, 17);
     let error = |method: &dyn Method, text: &str, k: usize| {
-        let kernel = kernel(text);
-        Spectrum::fit(method, &Problem::new(&kernel, x.view(), k), None).err().expect("must fail").to_string()
+        Spectrum::fit(method, &Problem::new(&on(&kernel(text), x.view()), k), None)
+            .err()
+            .expect("must fail")
+            .to_string()
     };
     let fourier = |features| Fourier { features, sampling: Sampling::Plain, ritz: false };
     let message = error(&fourier(20), "rbf(1) + poly(degree=2)", 2);
-    assert!(message.contains("poly(degree=2") && message.contains("nystrom"), "{message}");
+    assert!(message.contains("poly(degree=2") && message.contains("Nyström"), "{message}");
     assert!(error(&fourier(21), "rbf(1)", 2).contains("even number"));
     assert!(error(&fourier(0), "rbf(1)", 2).contains("even number"));
     assert!(error(&fourier(4), "rbf(1)", 5).contains("5 pairs"));
@@ -399,15 +417,21 @@ fn what_cannot_be_done_is_said() {
     assert!(error(&nystrom(31), "rbf(1)", 2).contains("between 1 and 30"));
     assert!(error(&nystrom(3), "rbf(1)", 5).contains("5 pairs"));
     let k = kernel("rbf(1)");
-    let small = Problem { budget: Budget::of(1000), ..Problem::new(&k, x.view(), 2) };
+    let operator = on(&k, x.view());
+    let context = FitContext { budget: Budget::of(1000), ..FitContext::default() };
+    let small = Problem { operator: &operator, k: 2, context };
     for method in [&nystrom(20) as &dyn Method, &fourier(20)] {
         let message = Spectrum::fit(method, &small, None).err().expect("must fail").to_string();
         assert!(message.contains("memory budget"), "{message}");
     }
     let overflow = Kernel::parse("expdot(0.0001)").unwrap();
     assert!(
-        NystromFeatures::new(&overflow, (&x + 5.0).view(), Precision::F64).err().unwrap().to_string().contains("inf")
+        NystromFeatures::new(&overflow, (&x + 5.0).view(), &FitContext::default())
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("inf")
     );
-    let map = NystromFeatures::new(&k, x.view(), Precision::F64).unwrap();
+    let map = NystromFeatures::new(&k, x.view(), &FitContext::default()).unwrap();
     assert!(map.transform::<f32>(points(3, 3, 1).view()).unwrap_err().to_string().contains("2 columns"));
 }

@@ -21,6 +21,10 @@ fn normal(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
     Array2::from_shape_simple_fn((rows, columns), || rng.normal())
 }
 
+fn product(kernel: &Kernel, x: &Array2<f64>, v: &Array2<f64>, precision: Precision, device: Device) -> Array2<f64> {
+    KernelOperator::new(kernel, x.view(), precision, device).unwrap().apply(v.view()).unwrap()
+}
+
 fn relative(got: ArrayView2<f64>, want: ArrayView2<f64>) -> f64 {
     let norm = |a: &Array2<f64>| a.iter().map(|v| v * v).sum::<f64>().sqrt();
     norm(&(&got - &want)) / norm(&want.to_owned()).max(1e-300)
@@ -49,10 +53,9 @@ fn every_kernel_multiplies_as_on_the_processor() {
         for (n, d, columns) in [(777, 5, 16), (300, 64, 3)] {
             // Coordinates small enough that no kernel overflows or vanishes.
             let (x, v) = (normal(n, d, 1) / (d as f64).sqrt(), normal(n, columns, 2));
-            let want = KernelOperator::new(&kernel, x.view(), Precision::F64).apply(v.view());
+            let want = product(&kernel, &x, &v, Precision::F64, Device::Cpu);
             for precision in PRECISIONS {
-                let got = device.scope(|| KernelOperator::new(&kernel, x.view(), precision).apply(v.view()));
-                device.checked(Ok(())).unwrap();
+                let got = product(&kernel, &x, &v, precision, device);
                 let error = relative(got.view(), want.view());
                 assert!(error < stated(precision), "{expression}, {n}×{d}, {columns}, {precision:?}: {error:e}");
             }
@@ -68,14 +71,13 @@ fn every_shape_multiplies_as_on_the_processor() {
     for d in [1, 3, 16, 17, 64, 65, 100, 784] {
         for (n, columns) in [(1, 1), (63, 8), (769, 9), (2000, 16), (1536, 24), (1000, 33), (500, 100)] {
             let (x, v) = (normal(n, d, 3) / (d as f64).sqrt(), normal(n, columns, 4));
-            let want = KernelOperator::new(&kernel, x.view(), Precision::F64).apply(v.view());
+            let want = product(&kernel, &x, &v, Precision::F64, Device::Cpu);
             for (precision, worst) in PRECISIONS.into_iter().zip(&mut worst) {
-                let apply = || KernelOperator::new(&kernel, x.view(), precision).apply(v.view());
-                let got = device.scope(apply);
-                device.checked(Ok(())).unwrap();
+                let apply = || product(&kernel, &x, &v, precision, device);
+                let got = apply();
                 let error = relative(got.view(), want.view());
                 assert!(error < stated(precision), "{n}×{d}, {columns} columns, {precision:?}: {error:e}");
-                assert_eq!(got, device.scope(apply), "the same bits again");
+                assert_eq!(got, apply(), "the same bits again");
                 *worst = worst.max(error);
             }
         }
@@ -89,16 +91,13 @@ fn gram_matrices_and_new_points() {
     for expression in ["rbf(2)", "poly(3)", "laplacian(2)", "rbf(1)*linear + periodic(3)"] {
         let kernel = Kernel::parse(expression).unwrap();
         let (x, z, a) = (normal(1500, 7, 5), normal(1300, 7, 6), normal(1300, 4, 7));
-        let (k, c) = (gram::<f64>(&kernel, x.view()), gram_cross::<f64>(&kernel, x.view(), z.view()));
-        let (k64, k32, c64, c32) = device.scope(|| {
-            (
-                gram::<f64>(&kernel, x.view()),
-                gram::<f32>(&kernel, x.view()).mapv(f64::from),
-                gram_cross::<f64>(&kernel, x.view(), z.view()),
-                gram_cross::<f32>(&kernel, x.view(), z.view()).mapv(f64::from),
-            )
-        });
-        device.checked(Ok(())).unwrap();
+        let single = |k: Array2<f32>| k.mapv(f64::from);
+        let k = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
+        let c = gram_cross::<f64>(&kernel, x.view(), z.view(), Device::Cpu).unwrap();
+        let k64 = gram::<f64>(&kernel, x.view(), device).unwrap();
+        let k32 = single(gram::<f32>(&kernel, x.view(), device).unwrap());
+        let c64 = gram_cross::<f64>(&kernel, x.view(), z.view(), device).unwrap();
+        let c32 = single(gram_cross::<f32>(&kernel, x.view(), z.view(), device).unwrap());
         for (got, want, bound) in [(&k64, &k, 1e-12), (&k32, &k, 1e-5), (&c64, &c, 1e-12), (&c32, &c, 1e-5)] {
             let error = relative(got.view(), want.view());
             assert!(error < bound, "{expression}: {error:e}");
@@ -108,8 +107,9 @@ fn gram_matrices_and_new_points() {
             assert!((k32[[i, i]] - k[[i, i]]).abs() <= 1e-6 * k[[i, i]], "{expression}: the diagonal is exact");
         }
         for precision in PRECISIONS {
-            let want = cross_apply(&kernel, x.view(), z.view(), a.view(), Precision::F64);
-            let got = device.scope(|| cross_apply(&kernel, x.view(), z.view(), a.view(), precision));
+            let apply = |precision, device| cross_apply(&kernel, x.view(), z.view(), a.view(), precision, device);
+            let want = apply(Precision::F64, Device::Cpu).unwrap();
+            let got = apply(precision, device).unwrap();
             let error = relative(got.view(), want.view());
             assert!(error < 4.0 * stated(precision), "{expression}, {precision:?}: {error:e}");
         }
@@ -122,14 +122,12 @@ fn points_that_do_not_fit_are_streamed_with_the_same_result() {
     let kernel = Kernel::parse("rbf(10)").unwrap();
     let (x, v) = (normal(40_000, 400, 8), normal(40_000, 3, 9));
     for precision in [Precision::F32, Precision::F64] {
-        let apply = || device.scope(|| KernelOperator::new(&kernel, x.view(), precision).apply(v.view()));
+        let apply = || product(&kernel, &x, &v, precision, device);
         let whole = apply();
         let gpu = cuda::gpu(ordinal).unwrap();
         gpu.limit_memory(Some(256 << 20));
         let streamed = apply();
-        let checked = device.checked(Ok(()));
         gpu.limit_memory(None);
-        checked.unwrap();
         let error = relative(streamed.view(), whole.view());
         assert!(error < stated(precision), "{precision:?}: {error:e}");
     }

@@ -1,6 +1,6 @@
 //! Solvers on a CUDA device against the same on the processor. Where there is no device every test says so and passes.
 
-use mercer::apply::{Alpha, FitContext, KernelPca, LowRankPreconditioner, Ridge, RidgeSolver, conjugate_gradients};
+use mercer::apply::{Alpha, KernelPca, LowRankPreconditioner, Ridge, RidgeSolver, conjugate_gradients};
 use mercer::compute::Device;
 use mercer::compute::cuda::{eigenpairs, gpu};
 use mercer::data::Target;
@@ -8,8 +8,8 @@ use mercer::kernel::Kernel;
 use mercer::linalg::{Cholesky, Panel, eigh, matmul, solve_lower, solve_lower_transposed, view};
 use mercer::operator::{Centred, DenseOperator, KernelOperator, Operator, Precision, gram};
 use mercer::rng::Rng;
-use mercer::spectrum::{Exact, Krylov, Method, Problem, Silent, Spectrum, top_pairs};
-use mercer::{Error, Result};
+use mercer::spectrum::{Exact, Krylov, Method, Problem, Spectrum, top_pairs};
+use mercer::{Error, FitContext, Result, Silent};
 use ndarray::{Array2, ArrayView2, s};
 
 /// The first CUDA device, if there is one.
@@ -25,6 +25,10 @@ macro_rules! device_or_skip {
         };
         device
     }};
+}
+
+fn on(device: Device) -> FitContext<'static> {
+    FitContext { device, ..FitContext::default() }
 }
 
 fn random(n: usize, m: usize, seed: u64) -> Array2<f64> {
@@ -159,7 +163,7 @@ fn eigendecompositions_agree_with_what_was_put_in() {
         let wide = Array2::from_shape_fn((2 * n, 2 * n), |(i, j)| a[[i / 2, j / 2]]);
         let forms = [a.view(), a.t(), lower.view(), wide.slice(s![..;2, ..;2])];
         for (form, a_form) in forms.into_iter().enumerate() {
-            let (values, u) = device.scope(|| eigh(a_form)).unwrap();
+            let (values, u) = eigh(device, a_form).unwrap();
             let what = format!("order {n}, form {form}");
             assert!(u.is_standard_layout());
             close(column(values.clone()).view(), column(λ.clone()).view(), 1e-12, &format!("values, {what}"));
@@ -170,7 +174,7 @@ fn eigendecompositions_agree_with_what_was_put_in() {
     }
     let mut broken = symmetric(600).0;
     broken[[5, 3]] = f64::NAN;
-    let refused = device.scope(|| eigh(broken.view())).unwrap_err();
+    let refused = eigh(device, broken.view()).unwrap_err();
     assert!(matches!(refused, Error::Numerical(_)), "{refused}");
     device.synchronize().unwrap();
 }
@@ -200,7 +204,7 @@ fn rotations_by_one_block_agree_with_the_processor() {
             let (values, vectors) = eigenpairs(gpu, p, &numbers).unwrap();
             let what = format!("{name}, order {p}");
             assert!(values.windows(2).all(|pair| pair[0] >= pair[1]), "{what}");
-            let want = eigh(a.view()).unwrap().0;
+            let want = eigh(Device::Cpu, a.view()).unwrap().0;
             close(column(values.clone()).view(), column(want).view(), bound, &format!("values, {what}"));
             let u = Array2::from_shape_vec((p, p), vectors.clone()).unwrap();
             close(matmul(u.view(), u.t()).view(), Array2::eye(p).view(), bound, &format!("UUᵀ, {what}"));
@@ -221,34 +225,34 @@ fn cholesky_factors_solve_and_name_the_pivot() {
         let f = random(n, n, 9);
         let a = matmul(f.view(), f.t()) / n as f64 + Array2::<f64>::eye(n);
         let b = random(n, 3, 10);
-        let want = Cholesky::new(a.view()).unwrap().solve(b.view());
+        let want = Cholesky::new(Device::Cpu, a.view()).unwrap().solve(b.view()).unwrap();
         // What is above the diagonal is not read.
         let mut lower = a.clone();
         (0..n).for_each(|i| lower.slice_mut(s![i, i + 1..]).fill(f64::NAN));
         let turned = lower.t().as_standard_layout().into_owned();
         for (form, a) in [a.view(), a.t(), lower.view(), turned.t()].into_iter().enumerate() {
-            let factor = device.scope(|| Cholesky::new(a)).unwrap();
-            close(factor.solve(b.view()).view(), want.view(), 1e-12, &format!("A⁻¹B, order {n}, form {form}"));
-            close(factor.solve(b.slice(s![.., ..1])).view(), want.slice(s![.., ..1]), 1e-12, "one column");
+            let factor = Cholesky::new(device, a).unwrap();
+            close(factor.solve(b.view()).unwrap().view(), want.view(), 1e-12, &format!("A⁻¹B, order {n}, form {form}"));
+            close(factor.solve(b.slice(s![.., ..1])).unwrap().view(), want.slice(s![.., ..1]), 1e-12, "one column");
             let mut z = b.clone();
-            solve_lower(factor.lower(), z.view_mut());
-            solve_lower_transposed(factor.lower(), z.view_mut());
+            solve_lower(factor.lower().unwrap(), z.view_mut());
+            solve_lower_transposed(factor.lower().unwrap(), z.view_mut());
             close(z.view(), want.view(), 1e-12, &format!("by L, order {n}, form {form}"));
-            assert_eq!(factor.lower().nrows(), view(a).nrows());
+            assert_eq!(factor.lower().unwrap().nrows(), view(a).nrows());
         }
         let single = a.mapv(|v| v as f32);
-        let factor = device.scope(|| Cholesky::new(single.t())).unwrap();
-        let x = factor.solve(b.mapv(|v| v as f32).view()).mapv(f64::from);
+        let factor = Cholesky::new(device, single.t()).unwrap();
+        let x = factor.solve(b.mapv(|v| v as f32).view()).unwrap().mapv(f64::from);
         close(x.view(), want.view(), 1e-4, "in single precision");
 
         // The minor of order 101 is the first that is not positive definite; the processor says the same.
         let mut indefinite = Array2::<f64>::eye(n);
         indefinite[[100, 100]] = -1.0;
-        let here = Cholesky::new(indefinite.view()).err().unwrap().to_string();
-        let there = device.scope(|| Cholesky::new(indefinite.view())).err().unwrap().to_string();
+        let here = Cholesky::new(Device::Cpu, indefinite.view()).err().unwrap().to_string();
+        let there = Cholesky::new(device, indefinite.view()).err().unwrap().to_string();
         assert_eq!(there, here);
         indefinite[[100, 100]] = f64::NAN;
-        assert!(matches!(device.scope(|| Cholesky::new(indefinite.view())), Err(Error::Numerical(_))));
+        assert!(matches!(Cholesky::new(device, indefinite.view()), Err(Error::Numerical(_))));
     }
     device.synchronize().unwrap();
 }
@@ -271,18 +275,20 @@ fn krylov_pairs_agree_with_the_processor() {
     let device = device_or_skip!();
     let kernel = Kernel::parse("rbf(1)").unwrap();
     let x = points(1500);
-    let dense = DenseOperator::new(gram::<f64>(&kernel, x.view()));
-    let free = KernelOperator::new(&kernel, x.view(), Precision::F64);
-    let centred = Centred::new(&dense);
-    let operators: [(&str, &dyn Operator); 3] = [("dense", &dense), ("matrix-free", &free), ("centred", &centred)];
-    for (name, operator) in operators {
+    let dense = DenseOperator::new(gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap());
+    let free = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
+    let free_there = KernelOperator::new(&kernel, x.view(), Precision::F64, device).unwrap();
+    let centred = Centred::new(&dense).unwrap();
+    let operators: [(&str, &dyn Operator, &dyn Operator); 3] =
+        [("dense", &dense, &dense), ("matrix-free", &free, &free_there), ("centred", &centred, &centred)];
+    for (name, operator, operator_there) in operators {
         for k in [1, 10, 40] {
-            let here = top_pairs(operator, k, 1e-9, 0, &Silent).unwrap();
-            let there = device.scope(|| top_pairs(operator, k, 1e-9, 0, &Silent)).unwrap();
+            let here = top_pairs(operator, k, 1e-9, &on(Device::Cpu)).unwrap();
+            let there = top_pairs(operator_there, k, 1e-9, &on(device)).unwrap();
             let values = |v: &[f64]| column(v.iter().copied());
             close(values(&there.values).view(), values(&here.values).view(), 1e-12, &format!("{name}, k = {k}"));
             close(matmul(there.vectors.t(), there.vectors.view()).view(), Array2::eye(k).view(), 1e-12, "UᵀU");
-            close(operator.apply(there.vectors.view()).view(), there.images.view(), 1e-10, "KU");
+            close(operator.apply(there.vectors.view()).unwrap().view(), there.images.view(), 1e-10, "KU");
             assert!(there.residuals.iter().all(|r| *r <= 1e-9), "{:?}", there.residuals);
             same_span(here.vectors.view(), there.vectors.view(), 1e-6);
         }
@@ -294,7 +300,7 @@ fn an_operator_of_low_rank_ends_early_and_is_padded() {
     let device = device_or_skip!();
     let f = random(700, 4, 12);
     let k = DenseOperator::new(matmul(f.view(), f.t()));
-    let top = device.scope(|| top_pairs(&k, 9, 1e-9, 0, &Silent)).unwrap();
+    let top = top_pairs(&k, 9, 1e-9, &on(device)).unwrap();
     assert_eq!(top.values.len(), 9);
     assert!(top.values[3] > 100.0 && top.values[4..].iter().all(|v| v.abs() < 1e-9 * top.values[0]));
 }
@@ -304,18 +310,20 @@ fn exact_and_krylov_spectra_on_the_device_are_those_of_the_processor() {
     let device = device_or_skip!();
     let kernel = Kernel::parse("matern32(1)").unwrap();
     let x = points(900);
-    let fit = |method: &dyn Method| {
-        let spectrum = Spectrum::fit(method, &Problem::new(&kernel, x.view(), 4), None).unwrap();
+    let fit = |method: &dyn Method, device: Device| {
+        let context = on(device);
+        let operator = context.kernel_operator(&kernel, x.view()).unwrap();
+        let spectrum = Spectrum::fit(method, &Problem { operator: &operator, k: 4, context }, None).unwrap();
         (column(spectrum.eigenvalues.iter().copied()), spectrum.transform(x.slice(s![..50, ..])).unwrap())
     };
-    let want = fit(&Exact);
+    let want = fit(&Exact, Device::Cpu);
     // Eigenvalues are off by the square of the residual. Functions are compared through their projector ψψᵀ, which no
     // sign changes; they are off by the residual over the gap, and the fifth eigenvalue is well below the fourth.
     let projector = |ψ: &Array2<f64>| matmul(ψ.view(), ψ.t());
     let krylov = Krylov { tolerance: 1e-8 };
     let methods: [(&str, &dyn Method, f64); 2] = [("exact", &Exact, 1e-9), ("krylov", &krylov, 1e-5)];
     for (name, method, tolerance) in methods {
-        let got = device.scope(|| fit(method));
+        let got = fit(method, device);
         close(got.0.view(), want.0.view(), 1e-10, &format!("eigenvalues, {name}"));
         close(projector(&got.1).view(), projector(&want.1).view(), tolerance, &format!("functions, {name}"));
     }
@@ -327,22 +335,20 @@ fn preconditioned_conjugate_gradients_agree_with_cholesky() {
     let kernel = Kernel::parse("rbf(1)").unwrap();
     let x = points(800);
     let (alpha, y) = (1e-2, random(800, 4, 13));
-    let k = gram::<f64>(&kernel, x.view());
+    let k = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
     let shifted = &k + &(Array2::<f64>::eye(800) * alpha);
-    let want = Cholesky::new(shifted.view()).unwrap().solve(y.view());
+    let want = Cholesky::new(Device::Cpu, shifted.view()).unwrap().solve(y.view()).unwrap();
     let operator = DenseOperator::new(k);
-    let found = device.scope(|| -> Result<_> {
-        let preconditioner = LowRankPreconditioner::new(&operator, 60, 0)?;
-        let product = |v: &Panel| {
-            let mut y = operator.apply_panel(v)?;
-            y.axpy(&[alpha; 4], v)?;
-            Ok(y)
-        };
-        let precondition = |v: &Panel| preconditioner.solve(alpha, v);
-        let (b, start) = (Panel::on_current(y.clone())?, Panel::on_current(Array2::zeros(y.dim()))?);
-        conjugate_gradients(&product, &precondition, &b, start, 1e-10, 500, &Silent)
-    });
-    let found = found.unwrap();
+    let preconditioner = LowRankPreconditioner::new(&operator, 60, &on(device)).unwrap();
+    let product = |v: &Panel| {
+        let mut y = operator.apply_panel(v)?;
+        y.axpy(&[alpha; 4], v)?;
+        Ok(y)
+    };
+    let precondition = |v: &Panel| preconditioner.solve(alpha, v);
+    let panel = |a: Array2<f64>| Panel::from_host(device, a).unwrap();
+    let (b, start) = (panel(y.clone()), panel(Array2::zeros(y.dim())));
+    let found = conjugate_gradients(&product, &precondition, &b, start, 1e-10, 500, &Silent).unwrap();
     assert_eq!(found.x.device(), device);
     assert!(found.residual <= 1e-10 && found.iterations < 200, "{} {}", found.residual, found.iterations);
     // The error of a solution is the residual times the condition number, ‖K‖/α < 1e5.
@@ -365,18 +371,18 @@ fn estimators_on_the_device_agree_with_the_processor() {
         ("conjugate gradients", Alpha::Fixed(1e-3), iterative, 1e-6),
     ];
     for (name, alpha, solver, tolerance) in cases {
-        let fit = || {
+        let fit = |device: Device| {
             let ridge = Ridge { alpha, solver };
-            let fitted = ridge.fit(&kernel, x.view(), &y, &FitContext::default()).unwrap();
+            let fitted = ridge.fit(&kernel, x.view(), &y, &on(device)).unwrap();
             (fitted.alpha, fitted.scores(z.view()).unwrap())
         };
-        let (here, there) = (fit(), device.scope(fit));
+        let (here, there) = (fit(Device::Cpu), fit(device));
         assert_eq!(here.0, there.0, "{name}");
         close(there.1.view(), here.1.view(), tolerance, name);
     }
     let pca = KernelPca { k: 3, ..KernelPca::default() };
-    let values = || pca.fit(&kernel, x.view(), &FitContext::default()).unwrap().eigenvalues;
-    close(column(device.scope(values)).view(), column(values()).view(), 1e-6, "kernel PCA");
+    let values = |device: Device| pca.fit(&kernel, x.view(), &on(device)).unwrap().eigenvalues;
+    close(column(values(device)).view(), column(values(Device::Cpu)).view(), 1e-6, "kernel PCA");
 }
 
 #[test]

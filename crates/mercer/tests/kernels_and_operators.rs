@@ -1,12 +1,13 @@
 //! Contract suites: every kernel of the catalogue, and every form of operator, against a dense f64 oracle.
 
+use mercer::compute::Device::Cpu;
 use mercer::kernel::{Kernel, catalogue};
 use mercer::linalg::eigh;
 use mercer::operator::{
     Centred, DenseOperator, KernelOperator, LowRankOperator, Operator, Precision, cross_apply, gram, gram_cross,
 };
 use mercer::rng::Rng;
-use ndarray::{Array1, Array2, ArrayView2};
+use ndarray::{Array1, Array2, ArrayView2, s};
 use proptest::prelude::*;
 
 /// Every base kernel with its default parameters, with others, and expressions that share and mix statistics.
@@ -66,11 +67,16 @@ fn tiles_agree_with_the_formula() {
             let (x, z) = (points(n, d, 1), points(m, d, 2));
             let (k, c) = (oracle(&kernel, x.view(), x.view()), oracle(&kernel, x.view(), z.view()));
             let what = format!("{kernel}, n = {n}, d = {d}");
-            assert_close(&gram::<f64>(&kernel, x.view()), &k, 1e-13, &what);
-            assert_close(&gram_cross::<f64>(&kernel, x.view(), z.view()), &c, 1e-13, &what);
+            assert_close(&gram::<f64>(&kernel, x.view(), Cpu).unwrap(), &k, 1e-13, &what);
+            assert_close(&gram_cross::<f64>(&kernel, x.view(), z.view(), Cpu).unwrap(), &c, 1e-13, &what);
             let single = single_precision(&kernel);
-            assert_close(&gram::<f32>(&kernel, x.view()).mapv(f64::from), &k, single, &what);
-            assert_close(&gram_cross::<f32>(&kernel, x.view(), z.view()).mapv(f64::from), &c, single, &what);
+            assert_close(&gram::<f32>(&kernel, x.view(), Cpu).unwrap().mapv(f64::from), &k, single, &what);
+            assert_close(
+                &gram_cross::<f32>(&kernel, x.view(), z.view(), Cpu).unwrap().mapv(f64::from),
+                &c,
+                single,
+                &what,
+            );
         }
     }
 }
@@ -81,7 +87,7 @@ fn the_diagonal_is_exact_in_both_precisions() {
     for kernel in kernels() {
         let want: Array1<f64> = x.rows().into_iter().map(|r| kernel.value(&r.to_vec(), &r.to_vec())).collect();
         for precision in [Precision::F32, Precision::F64] {
-            let got = KernelOperator::new(&kernel, x.view(), precision).diagonal();
+            let got = KernelOperator::new(&kernel, x.view(), precision, Cpu).unwrap().diagonal().unwrap();
             assert!(got.iter().zip(&want).all(|(g, w)| (g - w).abs() <= 1e-12 * w.abs()), "{kernel}");
         }
     }
@@ -94,13 +100,24 @@ fn operator_contract(operator: &dyn Operator, dense: &Array2<f64>, tolerance: f6
     let mut rng = Rng::new(4);
     for columns in [1, 5] {
         let v = Array2::from_shape_simple_fn((n, columns), || rng.normal());
-        assert_close(&operator.apply(v.view()), &dense.dot(&v), tolerance, what);
+        assert_close(&operator.apply(v.view()).unwrap(), &dense.dot(&v), tolerance, what);
     }
     let (rows, columns) = (rng.sample(n, 20), rng.sample(n, 30));
     let sub = Array2::from_shape_fn((rows.len(), columns.len()), |(a, b)| dense[[rows[a], columns[b]]]);
-    assert_close(&operator.block(&rows, &columns), &sub, tolerance, what);
-    let diagonal = operator.diagonal().insert_axis(ndarray::Axis(1));
+    assert_close(&operator.block(&rows, &columns).unwrap(), &sub, tolerance, what);
+    let diagonal = operator.diagonal().unwrap().insert_axis(ndarray::Axis(1));
     assert_close(&diagonal, &dense.diag().to_owned().insert_axis(ndarray::Axis(1)), tolerance, what);
+    assert_close(&operator.to_dense().unwrap(), dense, tolerance, what);
+    let (some, others) = (n / 3..n, 0..n / 2 + 1);
+    let v = Array2::from_shape_simple_fn((others.len(), 3), || rng.normal());
+    let want = dense.slice(s![some.clone(), others.clone()]).dot(&v);
+    assert_close(&operator.product(some, others, v.view()).unwrap(), &want, tolerance, what);
+    // On some of its points it is the sub-matrix.
+    let part = operator.restricted(&rows).unwrap();
+    let sub = Array2::from_shape_fn((rows.len(), rows.len()), |(a, b)| dense[[rows[a], rows[b]]]);
+    let v = Array2::from_shape_simple_fn((rows.len(), 2), || rng.normal());
+    assert_close(&part.apply(v.view()).unwrap(), &sub.dot(&v), tolerance, what);
+    assert_close(&part.to_dense().unwrap(), &sub, tolerance, what);
 }
 
 #[test]
@@ -109,17 +126,22 @@ fn every_operator_keeps_the_contract() {
         let x = points(n, 4, 5);
         for kernel in kernels() {
             let dense = oracle(&kernel, x.view(), x.view());
-            let double = KernelOperator::new(&kernel, x.view(), Precision::F64);
+            let double = KernelOperator::new(&kernel, x.view(), Precision::F64, Cpu).unwrap();
             operator_contract(&double, &dense, 1e-13, &format!("matrix-free f64, {kernel}"));
             let single = single_precision(&kernel);
-            let operator = KernelOperator::new(&kernel, x.view(), Precision::F32);
+            let operator = KernelOperator::new(&kernel, x.view(), Precision::F32, Cpu).unwrap();
             operator_contract(&operator, &dense, single, &format!("matrix-free f32, {kernel}"));
             let centring = Array2::<f64>::eye(n) - 1.0 / n as f64;
             let centred = centring.dot(&dense).dot(&centring);
             // Differences of numbers of the size of K.
             let size =
                 dense.iter().fold(0.0f64, |m, v| m.max(v.abs())) / centred.iter().fold(1e-9f64, |m, v| m.max(v.abs()));
-            operator_contract(&Centred::new(&double), &centred, 1e-12 * size.max(1.0), &format!("centred, {kernel}"));
+            operator_contract(
+                &Centred::new(&double).unwrap(),
+                &centred,
+                1e-12 * size.max(1.0),
+                &format!("centred, {kernel}"),
+            );
         }
         let dense = oracle(&kernels()[2], x.view(), x.view());
         operator_contract(&DenseOperator::new(dense.clone()), &dense, 1e-13, "dense f64");
@@ -134,7 +156,7 @@ fn products_with_new_points_agree_with_the_formula() {
     let (x, z, a) = (points(500, 5, 7), points(410, 5, 8), points(410, 3, 9));
     for kernel in kernels() {
         let want = oracle(&kernel, x.view(), z.view()).dot(&a);
-        let got = cross_apply(&kernel, x.view(), z.view(), a.view(), Precision::F64);
+        let got = cross_apply(&kernel, x.view(), z.view(), a.view(), Precision::F64, Cpu).unwrap();
         assert_close(&got, &want, 1e-12, &kernel.to_string());
     }
 }
@@ -146,7 +168,8 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let product = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            KernelOperator::new(&Kernel::parse("rbf(1)").unwrap(), x.view(), Precision::F32).apply(v.view())
+            let kernel = Kernel::parse("rbf(1)").unwrap();
+            KernelOperator::new(&kernel, x.view(), Precision::F32, Cpu).unwrap().apply(v.view()).unwrap()
         })
     };
     let one = product(1);
@@ -164,9 +187,9 @@ proptest! {
     ) {
         let all = kernels();
         let kernel = &all[which % all.len()];
-        let k = gram::<f64>(kernel, points(n, d, seed).view());
+        let k = gram::<f64>(kernel, points(n, d, seed).view(), Cpu).unwrap();
         prop_assert!(k.indexed_iter().all(|((i, j), v)| v.to_bits() == k[[j, i]].to_bits()), "{kernel} is not symmetric");
-        let (values, _) = eigh(k.view()).unwrap();
+        let (values, _) = eigh(Cpu, k.view()).unwrap();
         prop_assert!(values[n - 1] >= -1e-12 * n as f64 * values[0], "{kernel}: eigenvalue {}", values[n - 1]);
     }
 
@@ -175,7 +198,7 @@ proptest! {
         let all: Vec<Kernel> = kernels().into_iter().filter(Kernel::is_shift_invariant).collect();
         let kernel = &all[which % all.len()];
         let x = points(20, 3, seed);
-        let (a, b) = (gram::<f64>(kernel, x.view()), gram::<f64>(kernel, (&x + shift).view()));
+        let (a, b) = (gram::<f64>(kernel, x.view(), Cpu).unwrap(), gram::<f64>(kernel, (&x + shift).view(), Cpu).unwrap());
         prop_assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-10), "{kernel}");
     }
 
@@ -185,8 +208,8 @@ proptest! {
         let kernel = &all[which % all.len()];
         let x = points(30, 3, seed);
         let order = Rng::new(seed).sample(30, 30);
-        let k = gram::<f64>(kernel, x.view());
-        let permuted = gram::<f64>(kernel, x.select(ndarray::Axis(0), &order).view());
+        let k = gram::<f64>(kernel, x.view(), Cpu).unwrap();
+        let permuted = gram::<f64>(kernel, x.select(ndarray::Axis(0), &order).view(), Cpu).unwrap();
         for ((i, j), v) in permuted.indexed_iter() {
             prop_assert!((v - k[[order[i], order[j]]]).abs() < 1e-12, "{kernel}");
         }

@@ -4,11 +4,12 @@ use mercer::compute::{Device, Tensor};
 use mercer::data::{MappedArray, generate, write_npy, write_npy_rows};
 use mercer::linalg::matmul;
 use mercer::net::{Network, ntk::Derivative, ntk::Directions, ntk::EmpiricalNtk, ntk::Law};
-use mercer::operator::{FunctionSamples, LowRankOperator, NtkOperator, Operator};
+use mercer::operator::{FunctionSamples, LowRankOperator, NtkOperator, OnPoints, Operator};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural, SampledModel, Samples};
-use mercer::spectrum::{Silent, top_pairs};
-use ndarray::{Array2, Array3, Axis, s};
+use mercer::spectrum::neural::{Kind, Neural, Settings};
+use mercer::spectrum::{Exact, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Spectrum, top_pairs};
+use mercer::{FitContext, Result};
+use ndarray::{Array2, Array3, ArrayView3, Axis, s};
 use std::path::Path;
 
 fn smooth(x: &Array2<f64>, count: usize, outputs: usize) -> Array3<f64> {
@@ -18,6 +19,14 @@ fn smooth(x: &Array2<f64>, count: usize, outputs: usize) -> Array3<f64> {
         let [a, w, b] = laws[s * outputs + c];
         a * (w * x[[n, 0]] + b).sin()
     })
+}
+
+fn operator(f: ArrayView3<f64>, factorised: bool) -> LowRankOperator {
+    LowRankOperator::of_samples(&f.into(), factorised).unwrap()
+}
+
+fn fit(method: &dyn Method, operator: &dyn Operator, k: usize) -> Spectrum {
+    Spectrum::fit(method, &Problem::new(operator, k), None).unwrap()
 }
 
 fn mapped(path: &Path) -> FunctionSamples<'static> {
@@ -53,13 +62,13 @@ fn samples_in_a_file_are_the_same_operator_as_in_memory() {
                     assert_eq!(a.dim(), b.dim());
                     assert!((a - b).iter().all(|d| d.abs() < 1e-12), "{outputs} {single} {by_output}");
                 };
-                close(file.apply(v.view()), held.apply(v.view()));
+                close(file.apply(v.view()).unwrap(), held.apply(v.view()).unwrap());
                 close(file.pushed(v.view()), held.pushed(v.view()));
                 close(file.pulled(w.view()), held.pulled(w.view()));
                 close(file.columns(&some), held.columns(&some));
-                close(file.block(&some, &[1, 2]), held.block(&some, &[1, 2]));
+                close(file.block(&some, &[1, 2]).unwrap(), held.block(&some, &[1, 2]).unwrap());
                 close(file.smaller_gram(), held.smaller_gram());
-                close(file.diagonal().insert_axis(Axis(0)), held.diagonal().insert_axis(Axis(0)));
+                close(file.diagonal().unwrap().insert_axis(Axis(0)), held.diagonal().unwrap().insert_axis(Axis(0)));
             }
         }
     }
@@ -76,7 +85,7 @@ fn a_file_of_many_strips_is_summed_over_all_of_them() {
     let operator = LowRankOperator::of_samples(&mapped(&path), false).unwrap();
     let v = Array2::from_shape_fn((n, 1), |(i, _)| ((i % 7) as f64) - 3.0);
     let inner: Vec<f64> = (0..count).map(|s| (0..n).map(|i| f64::from(value(s, i)) * v[[i, 0]]).sum()).collect();
-    let (image, diagonal) = (operator.apply(v.view()), operator.diagonal());
+    let (image, diagonal) = (operator.apply(v.view()).unwrap(), operator.diagonal().unwrap());
     for i in [0, 1, 12_345, n - 1] {
         let want: f64 = (0..count).map(|s| f64::from(value(s, i)) * inner[s]).sum::<f64>() / count as f64;
         assert!((image[[i, 0]] - want).abs() < 1e-9 * (1.0 + want.abs()), "{i}: {} {want}", image[[i, 0]]);
@@ -106,14 +115,41 @@ fn krylov_finds_what_the_dense_decomposition_finds() {
     let x = generate::uniform(120, -2.0, 2.0, 2).unwrap().x;
     for (count, outputs) in [(40, 2), (300, 1)] {
         let f = smooth(&x, count, outputs);
-        let problem = Samples { f: f.view().into(), x: x.view(), factorised: false, k: 4 };
-        let (dense, krylov) = (problem.exact().unwrap(), problem.krylov(1e-9, 0, &Silent).unwrap());
+        let operator = operator(f.view(), false);
+        let (dense, krylov) = (fit(&Exact, &operator, 4), fit(&Krylov { tolerance: 1e-9 }, &operator, 4));
+        let samples = f.view().into();
+        let (a, b) = (dense.transform(&samples).unwrap(), krylov.transform(&samples).unwrap());
         for j in 0..4 {
             assert!((dense.eigenvalues[j] / krylov.eigenvalues[j] - 1.0).abs() < 1e-9);
-            assert!(krylov.residuals[j].unwrap() < 1e-8);
-            let (a, b) = (dense.functions.slice(s![.., .., j]), krylov.functions.slice(s![.., .., j]));
-            let cosine = (&a * &b).mean().unwrap();
+            assert!(krylov.certificate.residual[j].unwrap() < 1e-8);
+            let cosine = (&a.column(j) * &b.column(j)).mean().unwrap();
             assert!((cosine.abs() - 1.0).abs() < 1e-8, "{cosine}");
+        }
+    }
+}
+
+/// With every value a landmark, Nyström's method is exact, whatever chooses them; with few, it is close.
+#[test]
+fn nystrom_takes_samples_as_it_takes_kernels() {
+    let x = generate::uniform(120, -2.0, 2.0, 2).unwrap().x;
+    let f = smooth(&x, 12, 2);
+    for factorised in [false, true] {
+        let operator = operator(f.view(), factorised);
+        let exact = fit(&Exact, &operator, 4);
+        for choice in
+            [Landmarks::Uniform, Landmarks::KMeansPlusPlus, Landmarks::LeverageScores, Landmarks::PivotedCholesky]
+        {
+            for landmarks in [operator.n(), 60] {
+                let nystrom = Nystrom { landmarks, choice };
+                for method in [&nystrom as &dyn Method, &NystromRitz(nystrom)] {
+                    let found = fit(method, &operator, 4);
+                    for (a, b) in exact.eigenvalues.iter().zip(&found.eigenvalues) {
+                        // 24 functions have rank 24 at most, so that sixty landmarks span all of it.
+                        assert!((a / b - 1.0).abs() < 1e-6, "{} {choice:?} {landmarks}: {a} {b}", method.name());
+                    }
+                    assert!(found.certificate.worst_residual() < 1e-3, "{:?}", found.certificate.residual);
+                }
+            }
         }
     }
 }
@@ -127,39 +163,117 @@ fn a_model_takes_the_functions_to_new_points() {
     let (fitted, new) = (all.slice(s![.., ..60, ..]), all.slice(s![.., 60.., ..]));
     let points = x.slice(s![..60, ..]);
     for factorised in [false, true] {
-        let problem = Samples { f: fitted.into(), x: points, factorised, k: 3 };
-        let found = problem.exact().unwrap();
-        found.model.save(&path).unwrap();
-        let model = SampledModel::load(&path).unwrap().unwrap();
-        // At the points themselves the extension is the function.
-        let back = model.at_samples(&fitted.into()).unwrap();
-        assert!((&back - &found.functions).iter().all(|d| d.abs() < 1e-9));
-        // Elsewhere it is (1/(mμ)) Σ κ(x,x_i) ψ(x_i).
-        let operator = LowRankOperator::of_samples(&all.view().into(), factorised).unwrap();
+        let samples = operator(fitted, factorised);
+        let problem = Problem::new(&samples, 3);
+        let at_points = Exact.solve(&problem).unwrap().at_points.unwrap();
+        let found = fit(&Exact, &samples, 3);
+        found.save(&path).unwrap();
+        let model = Spectrum::load(&path, Device::Cpu).unwrap();
         let c = if factorised { 1 } else { 2 };
+        assert_eq!((model.origin.n, model.origin.outputs, model.takes_samples()), (60, c, true));
+        // At the points themselves the extension is the function.
+        let back = model.transform(&fitted.into()).unwrap();
+        assert!((&back - &at_points).iter().all(|d| d.abs() < 1e-9));
+        // Elsewhere it is (1/(mμ)) Σ κ(x,x_i) ψ(x_i).
+        let everywhere = operator(all.view(), factorised);
         let [old_rows, new_rows] = [0..60 * c, 60 * c..90 * c].map(|r| r.collect::<Vec<usize>>());
-        let psi = found.functions.to_shape((60 * c, 3)).unwrap().to_owned();
-        let mut want = matmul(operator.block(&new_rows, &old_rows).view(), psi.view());
+        let mut want = matmul(everywhere.block(&new_rows, &old_rows).unwrap().view(), at_points.view());
         for (mut column, μ) in want.columns_mut().into_iter().zip(&found.eigenvalues) {
             column /= (60 * c) as f64 * μ;
         }
-        let got = model.at_samples(&new.into()).unwrap();
-        assert_eq!(got.dim(), (30, c, 3));
-        assert!((got.to_shape(want.dim()).unwrap().to_owned() - &want).iter().all(|d| d.abs() < 1e-9));
+        let got = model.transform(&new.into()).unwrap();
+        assert_eq!(got.dim(), (30 * c, 3));
+        assert!((got - &want).iter().all(|d| d.abs() < 1e-9));
         let fewer = all.slice(s![..29, .., ..]);
-        assert!(model.at_samples(&fewer.into()).unwrap_err().to_string().contains("30 functions with 2 outputs"));
-        assert!(model.at_points(points).unwrap_err().to_string().contains("no networks"));
+        assert!(model.transform(&fewer.into()).unwrap_err().to_string().contains("30 functions with 2 outputs"));
+        assert!(model.transform(points).unwrap_err().to_string().contains("no networks"));
+        // The certificate can be measured where the same functions are sampled again.
+        let held_out = FunctionSamples::from(new);
+        let certified = Spectrum::fit(&Exact, &problem, Some((&held_out).into())).unwrap().certificate;
+        assert_eq!(certified.held_out, 30);
+        assert!(certified.worst_residual() < 1e-8 && certified.interval[0].is_some());
     }
     // Networks are functions of the points.
-    let problem = Samples { f: fitted.into(), x: points, factorised: false, k: 2 };
+    let samples = operator(fitted, false);
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
     method.settings.steps = 60;
-    let found = problem.neural(&method, 1, &Silent).unwrap();
-    found.model.save(&path).unwrap();
-    let model = SampledModel::load(&path).unwrap().unwrap();
-    let back = model.at_points(points).unwrap();
-    assert!((back - &found.functions).iter().all(|d| d.abs() < 1e-5));
-    assert!(model.at_points(Array2::zeros((2, 5)).view()).unwrap_err().to_string().contains("1 columns"));
+    let found = fit(&method, &OnPoints::new(&samples, points).unwrap(), 2);
+    found.save(&path).unwrap();
+    let model = Spectrum::load(&path, Device::Cpu).unwrap();
+    assert_eq!(model.transform(points).unwrap(), found.transform(points).unwrap());
+    assert_eq!(model.training(), found.training());
+    assert!(model.transform(Array2::zeros((2, 5)).view()).unwrap_err().to_string().contains("1 columns"));
+    assert!(
+        Spectrum::fit(&method, &Problem::new(&samples, 2), None).err().unwrap().to_string().contains("coordinates")
+    );
+}
+
+/// Left out of its own average, a point's own outputs do not count: for functions that are independent from point to point
+/// the residual beyond the sample is that of wrong pairs, not of small ones.
+#[test]
+fn the_certificate_leaves_out_all_outputs_of_a_point() {
+    let mut rng = Rng::new(9);
+    let f = Array3::from_shape_simple_fn((4000, 40, 3), || rng.normal());
+    let spectrum = fit(&Exact, &operator(f.view(), false), 2);
+    for ([low, high], μ) in spectrum.certificate.interval.iter().flatten().zip(&spectrum.eigenvalues) {
+        assert!(*low < 0.2 * μ && *high < 0.5 * μ, "{low} {high} {μ}");
+    }
+}
+
+#[test]
+fn spectra_of_samples_agree_with_the_dense_matrix() {
+    let (n, count, k) = (150, 60, 5);
+    let x = generate::uniform(n, -2.0, 2.0, 4).unwrap().x;
+    let f = smooth(&x, count, 2);
+    for (factorised, size) in [(false, 2 * n), (true, n)] {
+        let flat = match factorised {
+            false => f.to_shape((count, size)).unwrap().to_owned(),
+            true => f.view().permuted_axes([0, 2, 1]).to_shape((2 * count, size)).unwrap().to_owned(),
+        };
+        let dense = flat.t().dot(&flat) / (flat.nrows() * size) as f64;
+        let (exact, _) = mercer::linalg::eigh(Device::Cpu, dense.view()).unwrap();
+        let worst = |found: &[f64]| found.iter().zip(&exact).fold(0.0, |w, (a, b)| f64::max(w, (a / b - 1.0).abs()));
+        let samples = operator(f.view(), factorised);
+        let operator = OnPoints::new(&samples, x.view()).unwrap();
+        let found = fit(&Exact, &operator, k);
+        assert!(worst(&found.eigenvalues) < 1e-10);
+        let trace = found.certificate.trace;
+        assert!((trace - exact.iter().sum::<f64>()).abs() < 1e-10 * trace);
+        // The residual is measured on all points; that of the exact pairs is rounding.
+        assert!(found.certificate.worst_residual() < 1e-8);
+        for kind in [Kind::Ritz, Kind::NeuralEf { averaged: false }] {
+            let mut method = Neural::new(kind);
+            // All of the training, and its last functions: the residual, which calls a pair wrong by a half as bad as any,
+            // would stop it early.
+            let steps = if kind == Kind::Ritz { 0 } else { 1000 };
+            method.settings =
+                Settings { steps, learning_rate: 3e-3, patience: 1000, keep_best: false, ..method.settings };
+            let context = FitContext { seed: 1, ..FitContext::default() };
+            let by_networks = Spectrum::fit(&method, &Problem { operator: &operator, k, context }, None).unwrap();
+            let found = &by_networks.eigenvalues[..3];
+            assert!(worst(found) < 0.01, "{} {factorised}: {found:?} {:?}", kind.name(), &exact[..3]);
+            assert_eq!(by_networks.origin.outputs, size / n);
+            assert!(by_networks.certificate.residual[0].unwrap() < 0.1, "{:?}", by_networks.certificate.residual);
+        }
+    }
+    // More pairs than functions: the rest are zero.
+    let few = operator(f.slice(s![..2, .., ..]), false);
+    let found = fit(&Exact, &few, 4);
+    assert_eq!((found.eigenvalues[2], found.certificate.residual[3]), (0.0, None));
+    assert!(FunctionSamples::from_rows(Array2::zeros((3, 10)).view(), 4).is_err());
+}
+
+#[test]
+fn samples_that_do_not_fit_are_refused() -> Result<()> {
+    let x = generate::uniform(4, -1.0, 1.0, 0)?.x;
+    let other = operator(Array3::ones((2, 5, 3)).view(), false);
+    assert!(OnPoints::new(&other, x.view()).err().unwrap().to_string().contains("5 points"));
+    let fail = |f: Array3<f64>| LowRankOperator::of_samples(&f.view().into(), false).err().unwrap().to_string();
+    assert!(fail(Array3::zeros((0, 4, 3))).contains("empty"));
+    let mut f = Array3::zeros((2, 4, 3));
+    f[[1, 2, 0]] = f64::NAN;
+    assert!(fail(f).contains("sample 2, point 3, output 1"));
+    Ok(())
 }
 
 #[test]
@@ -179,10 +293,10 @@ fn directions_of_a_network_give_the_spectrum_of_its_ntk() {
     })
     .unwrap();
     let f = Array3::from_shape_vec((4000, 40, 2), f).unwrap();
-    let found = Samples { f: f.view().into(), x: x.view(), factorised: false, k: 2 }.exact().unwrap();
+    let found = fit(&Exact, &operator(f.view(), false), 2);
     let exact = ntk.exact(&points, None, &[0, 1]).unwrap();
     let dense = Array2::from_shape_fn((80, 80), |(a, b)| f64::from(exact[[a / 2, b / 2, a % 2, b % 2]]) / 80.0);
-    let (values, _) = mercer::linalg::eigh(dense.view()).unwrap();
+    let (values, _) = mercer::linalg::eigh(Device::Cpu, dense.view()).unwrap();
     for j in 0..2 {
         // The relative error of an eigenvalue from S directions is about √(2/S), 2 %.
         assert!((found.eigenvalues[j] / values[j] - 1.0).abs() < 0.08, "{:?} {:?}", found.eigenvalues, &values[..2]);
@@ -202,13 +316,18 @@ fn the_ntk_as_an_operator_is_its_dense_matrix() {
     let scale = dense.iter().fold(0.0f64, |s, v| s.max(v.abs()));
     let close = |a: &Array2<f64>, b: &Array2<f64>, scale: f64| (a - b).iter().all(|d| d.abs() < 1e-5 * scale);
     let v = Array2::from_shape_simple_fn((90, 2), || rng.normal());
-    assert!(close(&operator.apply(v.view()), &dense.dot(&v), 90.0 * scale));
+    assert!(close(&operator.apply(v.view()).unwrap(), &dense.dot(&v), 90.0 * scale));
     assert_eq!(operator.apply(Array2::zeros((90, 1)).view()), Array2::<f64>::zeros((90, 1)));
     let (rows, columns) = ([7, 3, 88, 7], [0, 45]);
     let want = Array2::from_shape_fn((4, 2), |(i, j)| dense[[rows[i], columns[j]]]);
-    assert!(close(&operator.block(&rows, &columns), &want, scale));
-    assert!((operator.diagonal() - dense.diag()).iter().all(|d| d.abs() < 1e-5 * scale));
-    let (values, _) = mercer::linalg::eigh(dense.view()).unwrap();
-    let top = top_pairs(&operator, 3, 1e-5, 0, &Silent).unwrap();
+    assert!(close(&operator.block(&rows, &columns).unwrap(), &want, scale));
+    assert!((operator.diagonal().unwrap() - dense.diag()).iter().all(|d| d.abs() < 1e-5 * scale));
+    let (values, _) = mercer::linalg::eigh(Device::Cpu, dense.view()).unwrap();
+    let top = top_pairs(&operator, 3, 1e-5, &FitContext::default()).unwrap();
     assert!((0..3).all(|j| (top.values[j] / values[j] - 1.0).abs() < 1e-5), "{:?} {:?}", top.values, &values[..3]);
+    // As a spectrum, its functions are given at new points by their kernel values with the sample.
+    let spectrum = fit(&Krylov { tolerance: 1e-5 }, &operator, 3);
+    assert!((0..3).all(|j| (spectrum.eigenvalues[j] * 90.0 / values[j] - 1.0).abs() < 1e-5));
+    assert_eq!(spectrum.origin.outputs, 3);
+    assert_eq!(spectrum.transform(dense.slice(s![..6, ..])).unwrap().dim(), (6, 3));
 }

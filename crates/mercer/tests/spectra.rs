@@ -1,10 +1,14 @@
 //! Spectra against closed forms and against each other.
 
+use mercer::compute::Device;
 use mercer::kernel::Kernel;
-use mercer::operator::{Budget, Precision};
+use mercer::operator::{Budget, DenseOperator, KernelOperator, Operator, Precision, gram_cross};
 use mercer::rng::Rng;
-use mercer::spectrum::{Certificate, Exact, Krylov, Method, Problem, Spectrum, Standing};
-use ndarray::{Array2, ArrayView2};
+use mercer::spectrum::{
+    Certificate, Exact, Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum, Standing,
+};
+use mercer::{FitContext, Result};
+use ndarray::{Array2, ArrayView2, Axis};
 
 /// Eigenvalues of `exp(−d²/2)` under U[−2,2], by Gauss–Legendre quadrature (30 and 40 nodes agree).
 const RBF: [f64; 10] =
@@ -22,8 +26,17 @@ fn uniform(n: usize, d: usize, seed: u64) -> Array2<f64> {
     Array2::from_shape_simple_fn((n, d), || 4.0 * rng.uniform() - 2.0)
 }
 
+fn operator<'a>(kernel: &str, x: &'a Array2<f64>) -> KernelOperator<'a> {
+    FitContext::default().kernel_operator(&Kernel::parse(kernel).unwrap(), x.view()).unwrap()
+}
+
 fn fit(method: &dyn Method, kernel: &str, x: ArrayView2<f64>, k: usize) -> Spectrum {
-    Spectrum::fit(method, &Problem::new(&Kernel::parse(kernel).unwrap(), x, k), None).unwrap()
+    let operator = FitContext::default().kernel_operator(&Kernel::parse(kernel).unwrap(), x).unwrap();
+    Spectrum::fit(method, &Problem::new(&operator, k), None).unwrap()
+}
+
+fn within<'a>(operator: &'a dyn Operator, k: usize, context: FitContext<'a>) -> Problem<'a> {
+    Problem { operator, k, context }
 }
 
 /// Eigenvalues in the limit of ever finer midpoints: the error of the rule is c/n² + O(1/n⁴), and two sizes cancel c.
@@ -80,9 +93,9 @@ fn krylov_agrees_with_the_dense_decomposition() {
 #[test]
 fn matrix_free_krylov_equals_the_stored_one() {
     let x = uniform(2000, 4, 2);
-    let kernel = Kernel::parse("rbf(1.5)").unwrap();
+    let operator = operator("rbf(1.5)", &x);
     let solve = |budget: Budget| {
-        let problem = Problem { budget, ..Problem::new(&kernel, x.view(), 6) };
+        let problem = within(&operator, 6, FitContext { budget, ..FitContext::default() });
         Krylov::default().solve(&problem).unwrap().eigenvalues
     };
     // 20 MB hold the Krylov basis, but not the 32 MB of the matrix.
@@ -110,7 +123,9 @@ fn single_precision_is_good_to_its_digits() {
     let x = uniform(800, 5, 3);
     let kernel = Kernel::parse("rbf(2)").unwrap();
     let values = |precision| {
-        let problem = Problem { precision, ..Problem::new(&kernel, x.view(), 8) };
+        let context = FitContext { precision, ..FitContext::default() };
+        let operator = context.kernel_operator(&kernel, x.view()).unwrap();
+        let problem = within(&operator, 8, context);
         Spectrum::fit(&Krylov::default(), &problem, None).unwrap().eigenvalues
     };
     let (single, double) = (values(Precision::F32), values(Precision::F64));
@@ -120,17 +135,16 @@ fn single_precision_is_good_to_its_digits() {
 #[test]
 fn the_exact_method_refuses_what_does_not_fit() {
     let x = uniform(2000, 1, 4);
-    let kernel = Kernel::parse("rbf(1)").unwrap();
-    let problem = Problem { budget: Budget::of(10_000_000), ..Problem::new(&kernel, x.view(), 3) };
+    let operator = operator("rbf(1)", &x);
+    let problem = within(&operator, 3, FitContext { budget: Budget::of(10_000_000), ..FitContext::default() });
     let error = Spectrum::fit(&Exact, &problem, None).err().unwrap().to_string();
-    assert!(error.contains("122.1 MiB") && error.contains("krylov"), "{error}");
+    assert!(error.contains("122.1 MiB") && error.contains("Krylov"), "{error}");
 }
 
 #[test]
 fn bad_problems_are_named() {
-    let kernel = Kernel::parse("rbf(1)").unwrap();
     let refused = |x: Array2<f64>, k: usize| {
-        Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), k), None).err().unwrap().to_string()
+        Spectrum::fit(&Exact, &Problem::new(&operator("rbf(1)", &x), k), None).err().unwrap().to_string()
     };
     assert!(refused(uniform(5, 1, 0), 6).contains("between 1 and the number of points, 5; got 6"));
     assert!(refused(uniform(5, 1, 0), 0).contains("got 0"));
@@ -146,8 +160,8 @@ fn bad_problems_are_named() {
 #[test]
 fn transform_at_the_fitted_points_gives_the_eigenvectors() {
     let x = uniform(300, 2, 5);
-    let kernel = Kernel::parse("matern32(1)").unwrap();
-    let problem = Problem::new(&kernel, x.view(), 6);
+    let operator = operator("matern32(1)", &x);
+    let problem = Problem::new(&operator, 6);
     let solution = Exact.solve(&problem).unwrap();
     let spectrum = Spectrum::fit(&Exact, &problem, None).unwrap();
     let difference = spectrum.transform(x.view()).unwrap() - solution.at_points.unwrap();
@@ -157,10 +171,10 @@ fn transform_at_the_fitted_points_gives_the_eigenvectors() {
 #[test]
 fn the_certificate_sees_an_iteration_that_stopped_early() {
     let (x, h) = (uniform(600, 3, 11), uniform(200, 3, 12));
-    let kernel = Kernel::parse("matern32(0.3)").unwrap();
+    let operator = operator("matern32(0.3)", &x);
     let residual = |tolerance: f64| {
         let method = Krylov { tolerance };
-        let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 6), Some(h.view())).unwrap();
+        let spectrum = Spectrum::fit(&method, &Problem::new(&operator, 6), Some(h.view().into())).unwrap();
         spectrum.certificate.worst_residual()
     };
     let (early, late) = (residual(0.3), residual(1e-8));
@@ -170,8 +184,8 @@ fn the_certificate_sees_an_iteration_that_stopped_early() {
 /// The certificate of exact pairs of n points, measured on other points of the same distribution.
 fn certificate(n: usize, held_out: usize) -> (Vec<f64>, Certificate) {
     let (x, h) = (uniform(n, 1, 6), uniform(held_out, 1, 7));
-    let kernel = Kernel::parse("rbf(1)").unwrap();
-    let spectrum = Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 4), Some(h.view())).unwrap();
+    let operator = operator("rbf(1)", &x);
+    let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 4), Some(h.view().into())).unwrap();
     (spectrum.eigenvalues, spectrum.certificate)
 }
 
@@ -191,11 +205,11 @@ fn the_certificate_tells_the_solver_s_error_from_that_of_the_sample() {
 
 #[test]
 fn confidence_intervals_cover_the_true_eigenvalues() {
-    let kernel = Kernel::parse("rbf(1)").unwrap();
     let (mut covered, trials) = (0, 100);
     for trial in 0..trials {
         let (x, h) = (uniform(400, 1, 100 + trial), uniform(400, 1, 900 + trial));
-        let spectrum = Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 2), Some(h.view())).unwrap();
+        let operator = operator("rbf(1)", &x);
+        let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 2), Some(h.view().into())).unwrap();
         let [low, high] = spectrum.certificate.interval[0].unwrap();
         covered += usize::from(low <= RBF[0] && RBF[0] <= high);
     }
@@ -210,7 +224,7 @@ fn saved_spectra_come_back_the_same_and_damaged_files_are_refused() {
     let x = uniform(80, 3, 8);
     let spectrum = fit(&Exact, "rbf(1) + 0.5*linear", x.view(), 5);
     spectrum.save(&path).unwrap();
-    let back = Spectrum::load(&path).unwrap();
+    let back = Spectrum::load(&path, Device::Cpu).unwrap();
     assert_eq!(back.eigenvalues, spectrum.eigenvalues);
     assert_eq!(back.certificate, spectrum.certificate);
     assert_eq!(back.origin, spectrum.origin);
@@ -221,7 +235,7 @@ fn saved_spectra_come_back_the_same_and_damaged_files_are_refused() {
     let refuse = |bytes: &[u8]| {
         let damaged = folder.path().join("b.mercer");
         std::fs::write(&damaged, bytes).unwrap();
-        Spectrum::load(&damaged).err().map(|e| e.to_string())
+        Spectrum::load(&damaged, Device::Cpu).err().map(|e| e.to_string())
     };
     for length in [0, 3, 8, 100, bytes.len() / 2, bytes.len() - 1] {
         assert!(refuse(&bytes[..length]).unwrap().contains("truncated or foreign"), "{length} bytes");
@@ -246,4 +260,39 @@ fn saved_spectra_come_back_the_same_and_damaged_files_are_refused() {
         copy[at] ^= 1 << rng.below(8);
         refuse(&copy);
     }
+}
+
+/// A kernel with a formula and the same matrix without one: every method that needs no formula finds the same pairs.
+#[test]
+fn a_stored_matrix_is_decomposed_like_its_kernel() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stored.mercer");
+    let x = uniform(300, 2, 13);
+    let (old, new) = x.view().split_at(Axis(0), 250);
+    let kernel = FitContext::default().kernel_operator(&Kernel::parse("matern32(1)")?, old)?;
+    let matrix = DenseOperator::new(kernel.to_dense()?);
+    // A new point of a matrix is its row of kernel values.
+    let rows = gram_cross::<f64>(kernel.formula(), new, old, Device::Cpu)?;
+    let nystrom = Nystrom { landmarks: 60, choice: Landmarks::PivotedCholesky };
+    for method in [&Exact as &dyn Method, &Krylov { tolerance: 1e-9 }, &nystrom, &NystromRitz(nystrom)] {
+        let by_kernel = Spectrum::fit(method, &Problem::new(&kernel, 5), None)?;
+        let by_matrix = Spectrum::fit(method, &Problem::new(&matrix, 5), None)?;
+        for (a, b) in by_kernel.eigenvalues.iter().zip(&by_matrix.eigenvalues) {
+            assert!((a / b - 1.0).abs() < 1e-9, "{}: {a} and {b}", method.name());
+        }
+        assert!((by_kernel.certificate.trace - by_matrix.certificate.trace).abs() < 1e-12);
+        by_matrix.save(&path)?;
+        let (a, b) = (by_kernel.transform(new)?, Spectrum::load(&path, Device::Cpu)?.transform(rows.view())?);
+        for (a, b) in a.columns().into_iter().zip(b.columns()) {
+            let cosine = a.dot(&b) / (a.dot(&a) * b.dot(&b)).sqrt();
+            assert!((cosine.abs() - 1.0).abs() < 1e-8, "{}: {cosine}", method.name());
+        }
+        assert!(by_matrix.transform(new).unwrap_err().to_string().contains("250 columns"));
+    }
+    let held_out = Spectrum::fit(&Exact, &Problem::new(&matrix, 2), Some(rows.view().into())).err().unwrap();
+    assert!(held_out.to_string().contains("its own points alone"), "{held_out}");
+    let fourier = Fourier { features: 20, sampling: Sampling::Plain, ritz: false };
+    let no_formula = Spectrum::fit(&fourier, &Problem::new(&matrix, 2), None).err().unwrap().to_string();
+    assert!(no_formula.contains("a kernel with a formula"), "{no_formula}");
+    Ok(())
 }

@@ -10,12 +10,12 @@ use crate::training;
 use clap::Args;
 use mercer::data::{Dataset, Scaling, write_npy};
 use mercer::kernel::Expression;
-use mercer::operator::Precision;
-use mercer::spectrum::neural::{Kind, SampledSpectrum, Samples, Training};
-use mercer::spectrum::{Certificate, Krylov, Problem, Spectrum};
+use mercer::operator::{LowRankOperator, OnPoints, Operator, Points, Precision};
+use mercer::spectrum::neural::Training;
+use mercer::spectrum::{Certificate, Problem, Spectrum};
 use mercer::{Error, FitContext, Result};
+use ndarray::{Array2, Array3};
 use serde::Serialize;
-use serde_json::json;
 use std::path::PathBuf;
 
 /// Find the leading eigenvalues and eigenfunctions of a kernel on data
@@ -74,6 +74,10 @@ pub struct Fit {
     options: methods::Options,
 }
 
+fn is_one(outputs: &usize) -> bool {
+    *outputs == 1
+}
+
 /// What `--json` prints.
 #[derive(Serialize)]
 pub struct Fitted<'a> {
@@ -82,6 +86,8 @@ pub struct Fitted<'a> {
     data: &'a str,
     n: usize,
     d: usize,
+    #[serde(skip_serializing_if = "is_one")]
+    outputs: usize,
     k: usize,
     precision: Precision,
     seed: u64,
@@ -98,78 +104,66 @@ impl Fit {
         let out = optional(self.out.as_deref(), Output::new)?;
         let kernel = Expression::parse(&self.kernel)?;
         methods::check(self.method, &self.options)?;
-        if let Some(samples) = &self.samples {
-            return self.sampled(samples, out, context);
+        let bar = context.bar();
+        let fit_context = FitContext {
+            precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
+            ..context.fit(&bar)
+        };
+        let data = self.reader.open(&self.data)?;
+        if let Some(file) = &self.samples {
+            let source = SampleSource::open(file, &self.reader)?;
+            let samples = source.samples(data.n())?;
+            let functions = LowRankOperator::of_samples(&samples, self.factorised)?;
+            let operator = OnPoints::new(&functions, data.x.view())?;
+            let mut spectrum = self.spectrum(&operator, None, fit_context)?;
+            spectrum.origin.kernel = format!("{} in {file}", operator.describe());
+            let at_points = |spectrum: &Spectrum| match spectrum.takes_samples() {
+                true => spectrum.transform(&samples),
+                false => spectrum.transform(data.x.view()),
+            };
+            return self.report(&spectrum, out, context, at_points);
         }
-
-        let (train, held_out) = self.split(self.reader.open(&self.data)?, context)?;
+        let (train, held_out) = self.split(data, context)?;
         let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
         let train = scaled(scaler.as_ref(), train)?;
         let held_out = held_out.map(|data| scaled(scaler.as_ref(), data)).transpose()?;
-
         let kernel = kernel.resolve(train.x.view(), context.seed)?;
-        let bar = context.bar();
-        let problem = Problem {
-            kernel: &kernel,
-            x: train.x.view(),
-            k: self.k,
-            context: FitContext {
-                precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
-                ..context.fit(&bar)
-            },
-        };
-        let method = (self.method.make)(&self.options, methods::Size { n: train.n(), k: self.k });
-        let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out.as_ref().map(|h| h.x.view()))?;
-        spectrum.origin.data = self.data.clone();
+        let operator = fit_context.kernel_operator(&kernel, train.x.view())?;
+        let mut spectrum = self.spectrum(&operator, held_out.as_ref().map(|h| h.x.view().into()), fit_context)?;
         spectrum.scaler = scaler;
-        if let Some(out) = &out {
-            spectrum.save(out.path())?;
-            context.note(format_args!("wrote {}", out.path().display()));
-        }
-        context.result(&fitted(&spectrum), || described(&spectrum))
+        self.report(&spectrum, out, context, |spectrum| spectrum.transform(train.x.view()))
     }
 
-    /// The spectrum of sampled functions.
-    fn sampled(&self, samples: &str, out: Option<Output>, context: &Context) -> Result<()> {
-        let points = self.reader.open(&self.data)?;
-        let source = SampleSource::open(samples, &self.reader)?;
-        let problem =
-            Samples { f: source.samples(points.n())?, x: points.x.view(), factorised: self.factorised, k: self.k };
-        let kind = Kind::ALL.into_iter().find(|(name, _)| *name == self.method.name).map(|(_, kind)| kind);
-        let found = match kind {
-            _ if self.options.training.no_finish => {
-                return Err(Error::input("--no-finish has no use with --samples; leave it out"));
-            }
-            Some(kind) => {
-                let method = training::neural(kind, &self.options);
-                problem.neural(&method, &context.fit(&context.bar()))?
-            }
-            None if self.method.name == "exact" => problem.exact()?,
-            None if self.method.name == "krylov" => {
-                let tolerance = self.options.tolerance.unwrap_or(Krylov::default().tolerance);
-                problem.krylov(tolerance, &context.fit(&context.bar()))?
-            }
-            None => {
-                return Err(Error::input(format!(
-                    "--method {} needs a kernel, not --samples; use exact, krylov, neuralef, spin, nested or ritz",
-                    self.method.name
-                )));
-            }
-        };
+    /// The pairs of any operator, by the method that was asked for.
+    fn spectrum(
+        &self,
+        operator: &dyn Operator,
+        held_out: Option<Points<'_>>,
+        context: FitContext<'_>,
+    ) -> Result<Spectrum> {
+        let method = (self.method.make)(&self.options, methods::Size { n: operator.n(), k: self.k });
+        let problem = Problem { operator, k: self.k, context };
+        let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
+        spectrum.origin.data = self.data.clone();
+        Ok(spectrum)
+    }
+
+    /// Writes the model, or the functions at the points where an array is asked for, and says what was found.
+    fn report(
+        &self,
+        spectrum: &Spectrum,
+        out: Option<Output>,
+        context: &Context,
+        at_points: impl FnOnce(&Spectrum) -> Result<Array2<f64>>,
+    ) -> Result<()> {
         if let Some(out) = &out {
-            match out.path().extension().is_some_and(|e| e == "npy") {
-                true => write_npy(out.path(), found.functions.view())?,
-                false => found.model.save(out.path())?,
+            match self.samples.is_some() && out.path().extension().is_some_and(|e| e == "npy") {
+                true => write_npy(out.path(), by_output(spectrum, at_points(spectrum)?).view())?,
+                false => spectrum.save(out.path())?,
             }
             context.note(format_args!("wrote {}", out.path().display()));
         }
-        let outputs = problem.f.dim().2;
-        let numbers = json!({
-            "method": self.method.name, "samples": samples, "data": self.data, "n": points.n(), "outputs": outputs,
-            "factorised": self.factorised, "eigenvalues": found.eigenvalues, "residuals": found.residuals,
-            "trace": found.trace, "training": found.training(), "seconds": found.seconds,
-        });
-        context.result(&numbers, || said_of_samples(&found, self.method.name, samples, outputs))
+        context.result(&fitted(spectrum), || described(spectrum))
     }
 
     /// The rows to fit and the rows to certify on.
@@ -212,27 +206,10 @@ impl Fit {
     }
 }
 
-/// The spectrum of samples as a table.
-fn said_of_samples(found: &SampledSpectrum, method: &str, samples: &str, outputs: usize) -> String {
-    let rows: Vec<Vec<String>> = found
-        .eigenvalues
-        .iter()
-        .zip(&found.residuals)
-        .enumerate()
-        .map(|(j, (μ, r))| vec![(j + 1).to_string(), text::number(*μ, 6), r.map_or(text::GAP.into(), text::error)])
-        .collect();
-    let captured = found.eigenvalues.iter().sum::<f64>() / found.trace.max(f64::MIN_POSITIVE);
-    let mut said = format!(
-        "kernel of {samples}, {}, by {method} in {}\n\n{}\nThe pairs hold {} of the trace. Residuals are over the points \
-         themselves.\n",
-        text::count(outputs, "output"),
-        text::seconds(found.seconds),
-        text::table(&["j", "eigenvalue", "residual"], &rows),
-        text::percent(captured)
-    );
-    let trained = found.training().map(training::sentences).unwrap_or_default();
-    trained.iter().for_each(|sentence| said += &format!("{sentence}\n"));
-    said
+/// Functions `[n·C, k]` as `[n, C, k]`.
+pub fn by_output(spectrum: &Spectrum, psi: Array2<f64>) -> Array3<f64> {
+    let (c, (values, k)) = (spectrum.origin.outputs, psi.dim());
+    psi.into_shape_with_order((values / c, c, k)).expect("C values at every point")
 }
 
 /// The spectrum as an object.
@@ -244,6 +221,7 @@ pub fn fitted(spectrum: &Spectrum) -> Fitted<'_> {
         data: &origin.data,
         n: origin.n,
         d: origin.d,
+        outputs: origin.outputs,
         k: spectrum.k(),
         precision: origin.precision,
         seed: origin.seed,

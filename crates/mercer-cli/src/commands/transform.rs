@@ -1,13 +1,13 @@
 //! `mercer transform`: the eigenfunctions of a model at new points.
 
+use super::fit::by_output;
 use crate::context::Context;
 use crate::input::{Reader, SampleSource};
 use crate::output::{Output, numbered};
 use crate::text;
 use clap::Args;
-use mercer::data::write_npy;
+use mercer::data::{Dataset, write_npy};
 use mercer::spectrum::Spectrum;
-use mercer::spectrum::neural::SampledModel;
 use mercer::{Error, Result};
 use serde_json::json;
 use std::path::PathBuf;
@@ -38,59 +38,37 @@ pub struct Transform {
 impl Transform {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::table(&self.out)?;
-        if let Some(model) = SampledModel::load(&self.model, context.device)? {
-            return self.sampled(&model, out, context);
-        }
         let spectrum = Spectrum::load(&self.model, context.device)?;
-        let Some(data) = &self.data else {
-            return Err(Error::input("the model was fitted to a kernel, not to --samples; give it new points"));
-        };
-        let data = self.reader.open(data)?;
-        if data.d() == spectrum.origin.d + 1 && data.y.is_none() {
-            return Err(Error::input(format!(
-                "the model was fitted on {}, the new points have {}; if one of them is the target, name it by --target",
-                text::count(spectrum.origin.d, "column"),
-                data.d()
-            )));
-        }
-        let (n, k) = (data.n(), spectrum.k());
-        context.budget.require(
-            format!("a table of {n} rows and {k} columns"),
-            8 * (n * k) as u64,
-            "transform fewer rows at a time",
-        )?;
-        let start = Instant::now();
-        let z = spectrum.transform(data.x.view())?;
-        let seconds = start.elapsed().as_secs_f64();
-        out.matrix(z.view(), &numbered("psi", k))?;
-        let object =
-            json!({ "model": self.model, "data": self.data, "n": n, "k": k, "seconds": seconds, "out": self.out });
-        context.result(&object, || {
-            format!(
-                "wrote {}: {} functions at {} in {}",
-                self.out.display(),
-                k,
-                text::count(n, "point"),
-                text::seconds(seconds)
-            )
-        })
-    }
-
-    /// The functions of a model of samples: where the same functions were sampled again, or by its networks.
-    fn sampled(&self, model: &SampledModel, out: Output, context: &Context) -> Result<()> {
-        let start = Instant::now();
-        let psi = match (&self.samples, &self.data) {
+        let (psi, n, seconds) = match (&self.samples, &self.data) {
+            (Some(_), _) if !spectrum.takes_samples() => {
+                return Err(Error::input(
+                    "the model's functions are functions of coordinates, not of --samples; give it new points",
+                ));
+            }
             (Some(samples), _) => {
                 let source = SampleSource::open(samples, &self.reader)?;
-                model.at_samples(&source.as_they_are()?)?
+                let samples = source.as_they_are()?;
+                let start = Instant::now();
+                (spectrum.transform(&samples)?, samples.dim().1, start.elapsed().as_secs_f64())
             }
-            (None, data) => model.at_points(self.reader.open(data.as_deref().unwrap_or_default())?.x.view())?,
+            (None, _) if spectrum.takes_samples() => {
+                return Err(Error::input(
+                    "the model holds no networks, so that it needs the sampled functions at the new points; give --samples, \
+                     or fit by --method neuralef",
+                ));
+            }
+            (None, data) => {
+                let data = self.points(data.as_deref().unwrap_or_default(), &spectrum, context)?;
+                let start = Instant::now();
+                (spectrum.transform(data.x.view())?, data.n(), start.elapsed().as_secs_f64())
+            }
         };
-        let seconds = start.elapsed().as_secs_f64();
-        let (n, c, k) = psi.dim();
+        let (c, k) = (spectrum.origin.outputs, spectrum.k());
         match c {
-            1 => out.matrix(psi.index_axis(ndarray::Axis(1), 0), &numbered("psi", k))?,
-            _ if out.path().extension().is_some_and(|e| e == "npy") => write_npy(out.path(), psi.view())?,
+            1 => out.matrix(psi.view(), &numbered("psi", k))?,
+            _ if out.path().extension().is_some_and(|e| e == "npy") => {
+                write_npy(out.path(), by_output(&spectrum, psi).view())?;
+            }
             _ => {
                 return Err(Error::file(
                     out.path(),
@@ -106,5 +84,24 @@ impl Transform {
             let (functions, points) = (text::count(k, "function"), text::count(n, "point"));
             format!("wrote {}: {functions} at {points} in {}", self.out.display(), text::seconds(seconds))
         })
+    }
+
+    /// The new points, where their table fits into memory.
+    fn points(&self, data: &str, spectrum: &Spectrum, context: &Context) -> Result<Dataset> {
+        let data = self.reader.open(data)?;
+        if data.d() == spectrum.origin.d + 1 && data.y.is_none() {
+            return Err(Error::input(format!(
+                "the model was fitted on {}, the new points have {}; if one of them is the target, name it by --target",
+                text::count(spectrum.origin.d, "column"),
+                data.d()
+            )));
+        }
+        let (n, k) = (data.n() * spectrum.origin.outputs, spectrum.k());
+        context.budget.require(
+            format!("a table of {n} rows and {k} columns"),
+            8 * (n * k) as u64,
+            "transform fewer rows at a time",
+        )?;
+        Ok(data)
     }
 }

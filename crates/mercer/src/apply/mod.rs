@@ -59,24 +59,19 @@ pub use solver::EigenSolver;
 pub use spectral_ridge::{FittedSpectralRidge, SpectralRidge};
 pub use traits::{Fit, Fitted, Predict, Saved, Transform};
 
-use crate::compute::Device;
 use crate::kernel::Kernel;
-use crate::operator::{DenseOperator, KernelOperator, Operator, Precision, gram};
+use crate::operator::Operator;
 use crate::{Error, FitContext, Result};
 use ndarray::ArrayView2;
 
 impl FitContext<'_> {
     /// `κ(X,X)` of `x` `[n, d]`: stored where that takes a third of the budget at most, beside `other` bytes;
     /// otherwise, and on a GPU, computed again in every product.
-    fn operator(&self, kernel: &Kernel, x: ArrayView2<f64>, other: u64) -> Result<Box<dyn Operator>> {
-        let stored = self.device == Device::Cpu
-            && self.budget.allows(other + 3 * (x.nrows() as u64).pow(2) * self.precision.bytes());
-        Ok(match (stored, self.precision) {
-            (true, Precision::F32 | Precision::Tf32) => {
-                Box::new(DenseOperator::new(gram::<f32>(kernel, x, self.device)?))
-            }
-            (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(kernel, x, self.device)?)),
-            (false, precision) => Box::new(KernelOperator::new(kernel, x, precision, self.device)?),
+    fn operator<'x>(&self, kernel: &Kernel, x: ArrayView2<'x, f64>, other: u64) -> Result<Box<dyn Operator + 'x>> {
+        let operator = self.kernel_operator(kernel, x)?;
+        Ok(match operator.stored(self, other)? {
+            Some(stored) => stored,
+            None => Box::new(operator),
         })
     }
 }

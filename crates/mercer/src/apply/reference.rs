@@ -37,6 +37,7 @@ pub(super) fn origin(
         kernel: kernel.to_string(),
         n: x.nrows(),
         d: x.ncols(),
+        outputs: 1,
         precision: context.precision,
         seed: context.seed,
         seconds: start.elapsed().as_secs_f64(),

@@ -114,7 +114,7 @@ impl System<'_> {
     }
 
     /// The operator, and a preconditioner for any α.
-    fn prepared(&self, iteration: &Iteration) -> Result<(Box<dyn Operator>, LowRankPreconditioner)> {
+    fn prepared(&self, iteration: &Iteration) -> Result<(Box<dyn Operator + '_>, LowRankPreconditioner)> {
         let n = self.x.nrows() as u64;
         // The factor, its orthonormal form, and about eight blocks of vectors.
         let other = 8 * n * (2 * iteration.rank as u64 + 8 * self.y.ncols() as u64);

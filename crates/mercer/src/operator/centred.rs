@@ -59,6 +59,18 @@ impl Operator for Centred<'_> {
     fn roundoff(&self) -> f64 {
         self.inner.roundoff()
     }
+
+    fn outputs(&self) -> usize {
+        self.inner.outputs()
+    }
+
+    fn points(&self) -> Option<ArrayView2<'_, f64>> {
+        self.inner.points()
+    }
+
+    fn describe(&self) -> String {
+        format!("centred {}", self.inner.describe())
+    }
 }
 
 fn centred_columns(mut v: Array2<f64>) -> Array2<f64> {

@@ -3,7 +3,7 @@ use super::matrix_free::{fill, gpu_for};
 use super::memory::zeros;
 use super::points::Plan;
 use super::tile::{deal, mirror, upper_tiles};
-use super::{Operator, Real, Stored};
+use super::{Operator, Real};
 use crate::Result;
 use crate::compute::Device;
 use crate::kernel::Kernel;
@@ -61,12 +61,20 @@ impl<T: Real> Operator for DenseOperator<T> {
         Ok(self.k.diag().iter().map(|d| d.wide()).collect())
     }
 
-    fn stored(&self) -> Option<Stored<'_>> {
-        Some(Stored::Entries)
-    }
-
     fn roundoff(&self) -> f64 {
         T::PRECISION.roundoff(Device::Cpu)
+    }
+
+    fn to_dense(&self) -> Result<Array2<f64>> {
+        Ok(self.k.mapv(|k| k.wide()))
+    }
+
+    fn is_stored(&self) -> bool {
+        true
+    }
+
+    fn describe(&self) -> String {
+        format!("a stored matrix of {} rows", self.n())
     }
 }
 

@@ -2,14 +2,14 @@
 
 use crate::data::MappedArray;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView3};
+use ndarray::{Array2, ArrayBase, ArrayView2, ArrayView3, Axis, Ix3, ViewRepr};
 use std::sync::Arc;
 
 /// `F` `[S, n, C]`: S functions with C outputs at n points.
 #[derive(Clone)]
 pub enum FunctionSamples<'a> {
     /// In memory.
-    Held(ArrayView3<'a, f64>),
+    Held(ArrayBase<ViewRepr<&'a f64>, Ix3, f64>),
     /// In a file, which stays there.
     Mapped(Arc<MappedArray>),
 }
@@ -20,7 +20,21 @@ impl<'a> From<ArrayView3<'a, f64>> for FunctionSamples<'a> {
     }
 }
 
-impl FunctionSamples<'_> {
+impl<'a> FunctionSamples<'a> {
+    /// The samples in an array `[S, n]` or `[S, n, C]`, its rows flattened as a reader gives them, at `n` points.
+    pub fn from_rows(rows: ArrayView2<'a, f64>, n: usize) -> Result<Self> {
+        let (count, columns) = rows.dim();
+        if n == 0 || columns % n != 0 || columns == 0 {
+            return Err(Error::input(format!(
+                "samples with {columns} values each do not fit {n} points: they must be [S, {n}] or [S, {n}, C]"
+            )));
+        }
+        rows.insert_axis(Axis(2))
+            .into_shape_with_order((count, n, columns / n))
+            .map(FunctionSamples::Held)
+            .map_err(|_| Error::input("the samples must lie row by row"))
+    }
+
     /// The samples in a file of shape `[S, n]` or `[S, n, C]`.
     pub fn in_file(file: impl Into<Arc<MappedArray>>) -> Result<Self> {
         let file = file.into();

@@ -1,5 +1,5 @@
 use super::function_samples::{FunctionSamples, Layout};
-use super::{Operator, Precision, Stored};
+use super::{Extension, Operator, Points, Precision, SampleFeatures};
 use crate::compute::Device;
 use crate::data::MappedArray;
 use crate::linalg::matmul;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 /// ```
 pub struct LowRankOperator {
     factor: Factor,
+    layout: Layout,
     diagonal: Array1<f64>,
 }
 
@@ -35,6 +36,12 @@ const STRIP: usize = 1 << 23;
 impl LowRankOperator {
     /// From function samples `[S, n]`.
     pub fn new(f: Array2<f64>) -> Result<Self> {
+        let layout = Layout { samples: f.nrows(), points: f.ncols(), outputs: 1, by_output: false };
+        LowRankOperator::held(f, layout)
+    }
+
+    /// From function samples laid out as rows.
+    fn held(f: Array2<f64>, layout: Layout) -> Result<Self> {
         if f.is_empty() {
             return Err(Error::input(format!("function samples must not be empty, got {} × {}", f.nrows(), f.ncols())));
         }
@@ -44,7 +51,7 @@ impl LowRankOperator {
         let scale = 1.0 / (f.nrows() as f64).sqrt();
         let f = f * scale;
         let diagonal = f.map_axis(Axis(0), |column| column.dot(&column));
-        Ok(LowRankOperator { factor: Factor::Held(f), diagonal })
+        Ok(LowRankOperator { factor: Factor::Held(f), layout, diagonal })
     }
 
     /// From samples `F` `[S, n, C]`, the operator on `n·C` values (the outputs of a point side by side), or, `by_output`, the
@@ -57,7 +64,7 @@ impl LowRankOperator {
             }
             FunctionSamples::Held(f) => match f.indexed_iter().find(|(_, v)| !v.is_finite()) {
                 Some(((s, n, c), value)) => Err(Error::input(not_finite(s, n, c, *value))),
-                None => LowRankOperator::new(samples.held(layout).expect("it is held")),
+                None => LowRankOperator::held(samples.held(layout).expect("it is held"), layout),
             },
             FunctionSamples::Mapped(file) => LowRankOperator::mapped(file.clone(), layout),
         }
@@ -81,15 +88,12 @@ impl LowRankOperator {
             let (s, n, c) = if layout.by_output { (row / c, column, row % c) } else { (row, column / c, column % c) };
             return Err(Error::file(file.path(), not_finite(s, n, c, value)));
         }
-        Ok(LowRankOperator { factor, diagonal })
+        Ok(LowRankOperator { factor, layout, diagonal })
     }
 
     /// Functions and points: the shape of `F`.
     pub fn dim(&self) -> (usize, usize) {
-        match &self.factor {
-            Factor::Held(f) => f.dim(),
-            Factor::Mapped { layout, .. } => layout.dim(),
-        }
+        self.layout.dim()
     }
 
     /// Columns of `F/√S` `[S, columns]`.
@@ -185,10 +189,7 @@ impl Operator for LowRankOperator {
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        // One pass over F: the strips' shares of Fᵀ(FV) add up.
-        let mut out = Array2::zeros((self.n(), v.ncols()));
-        self.factor.for_each_strip(|_, f| out += &matmul(f.t(), matmul(f, v).view()));
-        Ok(out)
+        self.product(0..self.n(), 0..self.n(), v)
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
@@ -201,11 +202,49 @@ impl Operator for LowRankOperator {
         Ok(self.diagonal.clone())
     }
 
-    fn stored(&self) -> Option<Stored<'_>> {
-        Some(Stored::Samples(self))
-    }
-
     fn roundoff(&self) -> f64 {
         Precision::F64.roundoff(Device::Cpu)
+    }
+
+    /// One pass over F: the strips' shares of `Fᵀ(FV)` add up.
+    fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let mut out = Array2::zeros((rows.len(), v.ncols()));
+        self.factor.for_each_strip(|_, f| {
+            let (left, right) = (f.slice(s![.., rows.clone()]), f.slice(s![.., columns.clone()]));
+            out += &matmul(left.t(), matmul(right, v).view());
+        });
+        Ok(out)
+    }
+
+    fn outputs(&self) -> usize {
+        if self.layout.by_output { 1 } else { self.layout.outputs }
+    }
+
+    fn low_rank(&self) -> Option<&LowRankOperator> {
+        Some(self)
+    }
+
+    /// `κ(x,Z) a = φ(x) (F_Z a/√S)`: as many coefficients as there are functions.
+    fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
+        let coefficients = match rows {
+            None => self.pushed(a.view()),
+            Some(rows) => matmul(self.columns(rows).view(), a.view()),
+        };
+        let Layout { samples, outputs, by_output, .. } = self.layout;
+        Ok(Extension { features: Box::new(SampleFeatures::new(samples, outputs, by_output)), coefficients })
+    }
+
+    fn at<'p>(&'p self, points: Points<'p>) -> Result<Box<dyn Operator + 'p>> {
+        Ok(Box::new(LowRankOperator::of_samples(points.samples()?, self.layout.by_output)?))
+    }
+
+    fn describe(&self) -> String {
+        let Layout { samples, outputs, by_output, .. } = self.layout;
+        let outputs = match (outputs, by_output) {
+            (1, _) => String::new(),
+            (c, false) => format!(" with {c} outputs"),
+            (c, true) => format!(" with {c} outputs, factorised"),
+        };
+        format!("{samples} sampled functions{outputs}")
     }
 }

@@ -1,16 +1,17 @@
 use super::cuda::{CudaOperator, compiles};
-use super::points::{Plan, Points};
+use super::points::{Plan, Prepared};
 use super::tile::{Workspace, mirror, ranges};
-use super::{Operator, Precision, Real};
-use crate::Result;
+use super::{DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram};
 use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, matmul_into};
+use crate::{FitContext, Result};
 use faer::{Accum, Par};
-use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{Array1, Array2, ArrayBase, ArrayView2, ArrayViewMut2, Axis, CowArray, CowRepr, Ix2, s};
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// `K = κ(X,X)` that is never stored: each product computes its tiles anew, every symmetric half once.
 ///
@@ -22,78 +23,197 @@ use std::ops::Range;
 /// # Ok::<(), mercer::Error>(())
 /// ```
 ///
-/// On a GPU, products are fused: see [`super::cuda`].
-pub struct KernelOperator {
+/// Nothing is computed before it is needed: random features ask for the formula and the points alone. On a GPU, products are
+/// fused: see [`super::cuda`].
+pub struct KernelOperator<'a> {
+    /// Spelt out, so that the lifetime of a borrowed operator can shrink.
+    x: ArrayBase<CowRepr<'a, f64>, Ix2, f64>,
     plan: Plan,
-    points: AnyPoints,
-    gpu: Option<CudaOperator>,
-    roundoff: f64,
-    diagonal: Array1<f64>,
+    precision: Precision,
+    device: Device,
+    /// The GPU that computes the kernel, where there is one.
+    gpu: Option<&'static Gpu>,
+    on_gpu: OnceLock<CudaOperator>,
+    points: OnceLock<AnyPoints>,
+    diagonal: OnceLock<Array1<f64>>,
 }
 
 enum AnyPoints {
-    F32(Points<f32>),
-    F64(Points<f64>),
+    F32(Prepared<f32>),
+    F64(Prepared<f64>),
 }
 
-impl KernelOperator {
+impl<'a> KernelOperator<'a> {
     /// The kernel matrix of the points `x` `[n, d]`, its entries computed in `precision` on `device`.
-    pub fn new(kernel: &Kernel, x: ArrayView2<f64>, precision: Precision, device: Device) -> Result<Self> {
-        let plan = Plan::new(kernel, x);
-        let points = match precision {
-            Precision::F32 | Precision::Tf32 => AnyPoints::F32(plan.points(x)),
-            Precision::F64 => AnyPoints::F64(plan.points(x)),
-        };
-        let diagonal = plan.diagonal(x);
-        let gpu = match gpu_for(kernel, device)? {
-            Some(gpu) => Some(CudaOperator::new(gpu, kernel, x, precision)?),
-            None => None,
-        };
-        Ok(KernelOperator { plan, points, gpu, roundoff: precision.roundoff(device), diagonal })
-    }
-}
-
-impl Operator for KernelOperator {
-    fn n(&self) -> usize {
-        self.diagonal.len()
-    }
-
-    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        if let Some(gpu) = &self.gpu {
-            return gpu.apply(v);
-        }
-        Ok(match &self.points {
-            AnyPoints::F32(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
-            AnyPoints::F64(points) => symmetric_apply(&self.plan, points, &self.diagonal, v),
+    pub fn new(
+        kernel: &Kernel,
+        x: impl Into<CowArray<'a, f64, Ix2>>,
+        precision: Precision,
+        device: Device,
+    ) -> Result<Self> {
+        let x = x.into();
+        Ok(KernelOperator {
+            plan: Plan::new(kernel, x.view()),
+            x,
+            precision,
+            device,
+            gpu: gpu_for(kernel, device)?,
+            on_gpu: OnceLock::new(),
+            points: OnceLock::new(),
+            diagonal: OnceLock::new(),
         })
     }
 
-    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
-        match &self.gpu {
-            Some(gpu) if v.device() == Device::Cuda(gpu.gpu().ordinal) => gpu.apply_panel(v),
-            _ => v.through_host(|v| self.apply(v)),
+    /// The formula.
+    pub fn formula(&self) -> &Kernel {
+        &self.plan.kernel
+    }
+
+    /// The points `[n, d]`.
+    pub fn x(&self) -> ArrayView2<'_, f64> {
+        self.x.view()
+    }
+
+    /// Precision of its values.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Where its values are computed.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The same kernel on the points `rows`.
+    pub fn select(&self, rows: &[usize]) -> Result<KernelOperator<'static>> {
+        KernelOperator::new(self.formula(), self.x.select(Axis(0), rows), self.precision, self.device)
+    }
+
+    fn prepared(&self) -> &AnyPoints {
+        self.points.get_or_init(|| match self.precision {
+            Precision::F32 | Precision::Tf32 => AnyPoints::F32(self.plan.points(self.x.view())),
+            Precision::F64 => AnyPoints::F64(self.plan.points(self.x.view())),
+        })
+    }
+
+    fn known_diagonal(&self) -> &Array1<f64> {
+        self.diagonal.get_or_init(|| self.plan.diagonal(self.x.view()))
+    }
+
+    /// The operator on the GPU; the points are uploaded once.
+    fn on_gpu(&self) -> Result<Option<&CudaOperator>> {
+        let Some(gpu) = self.gpu else { return Ok(None) };
+        if self.on_gpu.get().is_none() {
+            // Where two threads come at once, one upload is dropped.
+            let _ = self.on_gpu.set(CudaOperator::new(gpu, self.formula(), self.x.view(), self.precision)?);
         }
+        Ok(self.on_gpu.get())
+    }
+}
+
+impl FitContext<'_> {
+    /// `kernel` on the points `x` `[n, d]`, in this context's precision on its device.
+    pub fn kernel_operator<'x>(
+        &self,
+        kernel: &Kernel,
+        x: impl Into<CowArray<'x, f64, Ix2>>,
+    ) -> Result<KernelOperator<'x>> {
+        KernelOperator::new(kernel, x, self.precision, self.device)
+    }
+}
+
+impl Operator for KernelOperator<'_> {
+    fn n(&self) -> usize {
+        self.x.nrows()
+    }
+
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        if let Some(gpu) = self.on_gpu()? {
+            return gpu.apply(v);
+        }
+        Ok(match self.prepared() {
+            AnyPoints::F32(points) => symmetric_apply(&self.plan, points, self.known_diagonal(), v),
+            AnyPoints::F64(points) => symmetric_apply(&self.plan, points, self.known_diagonal(), v),
+        })
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
-        let mut block = match &self.points {
+        let mut block = match self.prepared() {
             AnyPoints::F32(points) => cross_block(&self.plan, points, rows, columns).mapv(f64::from),
             AnyPoints::F64(points) => cross_block(&self.plan, points, rows, columns),
         };
+        let diagonal = self.known_diagonal();
         for ((a, b), k) in block.indexed_iter_mut() {
             if rows[a] == columns[b] {
-                *k = self.diagonal[rows[a]];
+                *k = diagonal[rows[a]];
             }
         }
         Ok(block)
     }
 
     fn diagonal(&self) -> Result<Array1<f64>> {
-        Ok(self.diagonal.clone())
+        Ok(self.known_diagonal().clone())
     }
 
     fn roundoff(&self) -> f64 {
-        self.roundoff
+        self.precision.roundoff(self.device)
+    }
+
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        match self.on_gpu()? {
+            Some(gpu) if v.device() == Device::Cuda(gpu.gpu().ordinal) => gpu.apply_panel(v),
+            _ => v.through_host(|v| self.apply(v)),
+        }
+    }
+
+    fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let (x, z) = (self.x.slice(s![rows, ..]), self.x.slice(s![columns, ..]));
+        cross_apply(self.formula(), x, z, v, self.precision, self.device)
+    }
+
+    fn to_dense(&self) -> Result<Array2<f64>> {
+        gram::<f64>(self.formula(), self.x.view(), self.device)
+    }
+
+    fn points(&self) -> Option<ArrayView2<'_, f64>> {
+        Some(self.x.view())
+    }
+
+    fn kernel(&self) -> Option<&KernelOperator<'_>> {
+        Some(self)
+    }
+
+    /// On the processor, where it takes a third of the budget at most: a stored matrix is read faster than it is computed.
+    /// A GPU computes K faster than the host's memory would give it.
+    fn stored(&self, context: &FitContext<'_>, other: u64) -> Result<Option<Box<dyn Operator>>> {
+        let needed = other + 3 * (self.n() as u64).pow(2) * self.precision.bytes();
+        if self.device != Device::Cpu || !context.budget.allows(needed) {
+            return Ok(None);
+        }
+        Ok(Some(match self.precision {
+            Precision::F32 | Precision::Tf32 => {
+                Box::new(DenseOperator::new(gram::<f32>(self.formula(), self.x.view(), self.device)?))
+            }
+            Precision::F64 => Box::new(DenseOperator::new(self.to_dense()?)),
+        }))
+    }
+
+    fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
+        let centres = rows.map_or_else(|| self.x.to_owned(), |rows| self.x.select(Axis(0), rows));
+        let features = KernelFeatures::new(self.formula(), centres, self.precision, self.device);
+        Ok(Extension { features: Box::new(features), coefficients: a })
+    }
+
+    fn cross(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        cross_apply(self.formula(), points.coordinates()?, self.x.view(), a, self.precision, self.device)
+    }
+
+    fn at<'p>(&'p self, points: Points<'p>) -> Result<Box<dyn Operator + 'p>> {
+        Ok(Box::new(KernelOperator::new(self.formula(), points.coordinates()?, self.precision, self.device)?))
+    }
+
+    fn describe(&self) -> String {
+        self.formula().to_string()
     }
 }
 
@@ -112,7 +232,7 @@ fn strips() -> usize {
 }
 
 /// `K V` over tiles on and above the diagonal: `Y_I += K_IJ V_J` and, off the diagonal, `Y_J += K_IJᵀ V_I`.
-fn symmetric_apply<T: Real>(plan: &Plan, x: &Points<T>, diagonal: &Array1<f64>, v: ArrayView2<f64>) -> Array2<f64> {
+fn symmetric_apply<T: Real>(plan: &Plan, x: &Prepared<T>, diagonal: &Array1<f64>, v: ArrayView2<f64>) -> Array2<f64> {
     let rounded = v.mapv(T::of);
     let blocks = ranges(x.n, plan.side());
     let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
@@ -147,7 +267,7 @@ fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, v: ArrayVie
     y.zip_mut_with(&product, |y, p| *y += p.wide());
 }
 
-fn cross_block<T: Real>(plan: &Plan, x: &Points<T>, rows: &[usize], columns: &[usize]) -> Array2<T> {
+fn cross_block<T: Real>(plan: &Plan, x: &Prepared<T>, rows: &[usize], columns: &[usize]) -> Array2<T> {
     let (a, b) = (x.select(rows), x.select(columns));
     let mut out = Array2::from_elem((rows.len(), columns.len()), T::default());
     fill(plan, &a, &b, out.view_mut());
@@ -155,7 +275,7 @@ fn cross_block<T: Real>(plan: &Plan, x: &Points<T>, rows: &[usize], columns: &[u
 }
 
 /// `κ(a, b)` into `out` `[a.n, b.n]`.
-pub(super) fn fill<T: Real>(plan: &Plan, a: &Points<T>, b: &Points<T>, mut out: ArrayViewMut2<T>) {
+pub(super) fn fill<T: Real>(plan: &Plan, a: &Prepared<T>, b: &Prepared<T>, mut out: ArrayViewMut2<T>) {
     let columns = ranges(b.n, plan.side());
     let chunks: Vec<_> = out.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
     chunks.into_par_iter().zip(ranges(a.n, plan.side())).for_each_init(Workspace::new, |workspace, (mut out, rows)| {

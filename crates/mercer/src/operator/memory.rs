@@ -1,4 +1,4 @@
-//! The memory budget: what a method may allocate, foreseen before it does.
+//! The memory budget: what a method may allocate, estimated before it does.
 
 use crate::{Error, Result};
 
@@ -8,8 +8,8 @@ use crate::{Error, Result};
 /// use mercer::operator::Budget;
 /// let budget = Budget::parse("2GiB")?;
 /// assert_eq!(budget.bytes(), 2 << 30);
-/// let refused = budget.require("a 100 000 × 100 000 kernel matrix", 80_000_000_000, "use --method krylov");
-/// assert!(refused.unwrap_err().to_string().contains("use --method krylov"));
+/// let refused = budget.require("a 100 000 × 100 000 kernel matrix", 80_000_000_000, "use the Krylov method");
+/// assert!(refused.unwrap_err().to_string().contains("use the Krylov method"));
 /// # Ok::<(), mercer::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,13 +9,17 @@
 //! | [`Centred`] | `H K H`, `H = I − 11ᵀ/n` |
 //! | [`NeighbourGraph`] | the sparse graph of nearest neighbours |
 //! | [`RandomWalk`] | the random walk on an affinity: a kernel or a graph |
+//! | [`OnPoints`] | any of them, with coordinates for its points |
+//! | [`Restricted`] | any of them, on some of its points |
 //!
-//! A GPU or sharded form is one more file that implements [`Operator`].
+//! An operator also says how a function on its sample reaches new points: [`Operator::extend`] gives [`Features`] that
+//! take [`Points`]. A GPU or sharded form is one more file that implements [`Operator`].
 
 mod aligned;
 mod centred;
 pub mod cuda;
 mod dense;
+mod features;
 mod function_samples;
 mod graph;
 mod low_rank;
@@ -23,53 +27,50 @@ mod matrix_free;
 pub mod memory;
 mod network;
 mod network_ntk;
+mod new_points;
+mod on_points;
 mod pictures;
 mod points;
 mod real;
+mod restricted;
 mod strips;
 mod tile;
 mod walk;
 
 pub use centred::Centred;
 pub use dense::{DenseOperator, gram, gram_cross};
+pub use features::{Extension, Features, KernelFeatures, RowFeatures, SampleFeatures};
 pub use function_samples::FunctionSamples;
 pub use graph::{NeighbourGraph, nearest_neighbours};
 pub use low_rank::LowRankOperator;
 pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;
 pub use network_ntk::NtkOperator;
-pub use points::Points;
+pub use new_points::Points;
+pub use on_points::OnPoints;
 pub(crate) use points::profile_bytes;
 pub use real::{Precision, Real};
+pub use restricted::Restricted;
 pub(crate) use strips::{StripBuffer, Strips};
 pub(crate) use walk::Heat;
 pub use walk::RandomWalk;
 
-use crate::Result;
-use crate::linalg::Panel;
-use ndarray::{Array1, Array2, ArrayView2};
+use crate::linalg::{Panel, matmul};
+use crate::{Error, FitContext, Result};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
+use std::ops::Range;
 
-/// How an operator's numbers lie in memory, for those who would lay them elsewhere.
-#[derive(Clone, Copy)]
-pub enum Stored<'a> {
-    /// `FᵀF/S`
-    Samples(&'a LowRankOperator),
-    /// Every entry; [`Operator::block`] reads them.
-    Entries,
-}
-
-/// A symmetric positive semi-definite matrix known by its action.
+/// A symmetric positive semi-definite matrix known by its action: the kernel `κ` between the values of a function on a
+/// sample, `outputs` values at each point, side by side.
+///
+/// The first five methods make an operator that the exact and the Krylov method decompose. The others, which have
+/// defaults, tell methods more: coordinates for networks, a formula for random features, and how functions reach new points.
 pub trait Operator: Send + Sync {
-    /// Number of rows and columns.
+    /// Number of rows and columns: points × outputs.
     fn n(&self) -> usize;
 
     /// `K V` `[n, b]` for `V` `[n, b]`.
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>>;
-
-    /// `K V` `[n, b]` on the device of `V` `[n, b]`: by [`Self::apply`] on the host, unless the operator can do better.
-    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
-        v.through_host(|v| self.apply(v))
-    }
 
     /// The sub-matrix `K[rows, columns]`.
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>>;
@@ -77,11 +78,98 @@ pub trait Operator: Send + Sync {
     /// The diagonal `[n]`.
     fn diagonal(&self) -> Result<Array1<f64>>;
 
-    /// Its numbers, if it is made of numbers in memory.
-    fn stored(&self) -> Option<Stored<'_>> {
+    /// Relative error of [`Self::apply`]: below it, times the largest eigenvalue, is noise.
+    fn roundoff(&self) -> f64;
+
+    /// `K V` `[n, b]` on the device of `V` `[n, b]`: by [`Self::apply`] on the host, unless the operator can do better.
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        v.through_host(|v| self.apply(v))
+    }
+
+    /// `K[rows, columns] V` `[rows, b]` for `V` `[columns, b]`.
+    fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        const STRIP: usize = 1024;
+        let (rows, columns): (Vec<usize>, Vec<usize>) = (rows.collect(), columns.collect());
+        let mut out = Array2::zeros((rows.len(), v.ncols()));
+        for (rows, mut out) in rows.chunks(STRIP).zip(out.axis_chunks_iter_mut(Axis(0), STRIP)) {
+            out.assign(&matmul(self.block(rows, &columns)?.view(), v));
+        }
+        Ok(out)
+    }
+
+    /// All of K `[n, n]`.
+    fn to_dense(&self) -> Result<Array2<f64>> {
+        let all: Vec<usize> = (0..self.n()).collect();
+        self.block(&all, &all)
+    }
+
+    /// Values of a function at each point.
+    fn outputs(&self) -> usize {
+        1
+    }
+
+    /// The coordinates `[points, d]`, where the points have some: networks are functions of them.
+    fn points(&self) -> Option<ArrayView2<'_, f64>> {
         None
     }
 
-    /// Relative error of [`Self::apply`]: what lies below it, times the largest eigenvalue, is noise.
-    fn roundoff(&self) -> f64;
+    /// The operator as a formula on coordinates, where it is one.
+    fn kernel(&self) -> Option<&KernelOperator<'_>> {
+        None
+    }
+
+    /// The operator as `FᵀF/S`, where it is of low rank.
+    fn low_rank(&self) -> Option<&LowRankOperator> {
+        None
+    }
+
+    /// Whether every entry is in memory, so that [`Self::block`] only reads.
+    fn is_stored(&self) -> bool {
+        false
+    }
+
+    /// K in memory, where it fits into the context's budget beside `other` bytes and products become faster by it.
+    fn stored(&self, _context: &FitContext<'_>, _other: u64) -> Result<Option<Box<dyn Operator>>> {
+        Ok(None)
+    }
+
+    /// The functions `x ↦ Σ_m κ(x, z_m) a_m` for the values z of the sample that `rows` names (all of them without it) and
+    /// `a` `[m, k]`. Without a formula for κ, new points are given by their kernel values with the sample ([`RowFeatures`]).
+    fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
+        let coefficients = match rows {
+            None => a,
+            Some(rows) => {
+                let mut all = Array2::zeros((self.n(), a.ncols()));
+                rows.iter().zip(a.rows()).for_each(|(&i, a)| all.row_mut(i).assign(&a));
+                all
+            }
+        };
+        Ok(Extension { features: Box::new(RowFeatures::new(self.n(), self.outputs())), coefficients })
+    }
+
+    /// `κ(x, X) A` `[m·C, k]` at m new points, X the sample and `A` `[n, k]`.
+    fn cross(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let Extension { features, coefficients } = self.extend(None, a.to_owned())?;
+        features.project(points, coefficients.view())
+    }
+
+    /// The same kernel on other points.
+    fn at<'p>(&'p self, _points: Points<'p>) -> Result<Box<dyn Operator + 'p>> {
+        Err(Error::input(format!("{} is known at its own points alone; hold none out", self.describe())))
+    }
+
+    /// What it is, in a few words; a spectrum keeps them.
+    fn describe(&self) -> String {
+        format!("an operator on {} values", self.n())
+    }
+}
+
+impl dyn Operator + '_ {
+    /// The same kernel on some of the sample's values.
+    pub fn restricted<'r>(&'r self, rows: &'r [usize]) -> Result<Box<dyn Operator + 'r>> {
+        match self.kernel() {
+            Some(kernel) => Ok(Box::new(kernel.select(rows)?)),
+            None => Ok(Box::new(Restricted::new(self, rows))),
+        }
+    }
 }

@@ -104,4 +104,12 @@ impl Operator for NtkOperator<'_> {
     fn roundoff(&self) -> f64 {
         Precision::F32.roundoff(self.x.device())
     }
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn describe(&self) -> String {
+        format!("the empirical NTK at {} points", self.x.shape()[0])
+    }
 }

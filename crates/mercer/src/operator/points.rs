@@ -1,4 +1,4 @@
-//! Points made ready for a kernel: rounded to the tile's precision, shifted or lifted where the formula wants it.
+//! Points prepared for a kernel: rounded to the tile's precision, shifted or lifted where the formula needs it.
 
 use super::memory::zeros;
 use super::network::{LANES, NetworkBuffers, has_series, profile};
@@ -9,7 +9,7 @@ use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
 
-/// Points that are made ready together.
+/// Points that are prepared together.
 const ROWS: usize = 2 * LANES;
 
 /// How a kernel looks at points. Built once from the reference points; both sides of a product use the same one.
@@ -28,8 +28,8 @@ pub(super) struct Plan {
     pub pictures: Vec<Option<(Pictures, bool)>>,
 }
 
-/// Points `[n, d]` as a plan wants them.
-pub struct Points<T> {
+/// Points `[n, d]` as a plan needs them.
+pub(super) struct Prepared<T> {
     pub(super) n: usize,
     pub(super) views: Vec<View<T>>,
 }
@@ -79,9 +79,9 @@ impl Plan {
     }
 
     /// The points `x` `[n, d]` in precision `T`.
-    pub fn points<T: Real>(&self, x: ArrayView2<f64>) -> Points<T> {
+    pub fn points<T: Real>(&self, x: ArrayView2<f64>) -> Prepared<T> {
         let views = self.lifts.iter().zip(&self.pictures);
-        Points { n: x.nrows(), views: views.map(|(lift, pictures)| self.view(x, lift, pictures)).collect() }
+        Prepared { n: x.nrows(), views: views.map(|(lift, pictures)| self.view(x, lift, pictures)).collect() }
     }
 
     /// One lift of the points, a few rows at a time: what they are in f64 stays in the cache.
@@ -132,7 +132,7 @@ impl Plan {
     }
 
     /// `κ(x,x)` `[n]` where it is no formula of the norm: of pictures, and of activations that are series.
-    fn known_diagonal(&self, points: &Points<f64>, view: usize) -> Option<Vec<f64>> {
+    fn known_diagonal(&self, points: &Prepared<f64>, view: usize) -> Option<Vec<f64>> {
         let seen = &points.views[view];
         if let Some((pictures, ntk)) = &self.pictures[view] {
             return Some(pictures.diagonal(*ntk, seen.x.view(), &seen.profile));
@@ -260,9 +260,9 @@ impl Visitor for Value {
     }
 }
 
-impl<T: Real> Points<T> {
+impl<T: Real> Prepared<T> {
     /// The points of these rows, in this order.
-    pub(super) fn select(&self, rows: &[usize]) -> Points<T> {
-        Points { n: rows.len(), views: self.views.iter().map(|view| view.select(rows)).collect() }
+    pub(super) fn select(&self, rows: &[usize]) -> Prepared<T> {
+        Prepared { n: rows.len(), views: self.views.iter().map(|view| view.select(rows)).collect() }
     }
 }

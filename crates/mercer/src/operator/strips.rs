@@ -1,10 +1,10 @@
 //! `κ(X, Z)` in pieces that fit into cache, for callers that use each piece at once and keep none.
 
 use super::Real;
-use super::points::{Plan, Points};
+use super::points::{Plan, Prepared};
 use super::tile::{SIDE, Workspace};
 use crate::kernel::Kernel;
-use ndarray::{Array1, ArrayView1, ArrayView2, ArrayViewMut2};
+use ndarray::{Array1, ArrayView1, ArrayView2, ArrayViewMut2, CowArray, Ix2};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use std::ops::Range;
 /// and a kernel with a kink at zero (Matérn 1/2) would turn 1e-16 into 1e-8.
 pub(crate) struct Strips<'a, T> {
     plan: Plan,
-    points: Points<T>,
-    z: ArrayView2<'a, f64>,
+    points: Prepared<T>,
+    z: CowArray<'a, f64, Ix2>,
     /// `κ(z,z)` `[m]`
     diagonal: Array1<f64>,
     /// Rows of Z by their [`fingerprint`].
@@ -33,13 +33,14 @@ impl<T: Real> StripBuffer<T> {
 
 impl<'a, T: Real> Strips<'a, T> {
     /// For the points `z` `[m, d]`.
-    pub fn new(kernel: &Kernel, z: ArrayView2<'a, f64>) -> Self {
-        let plan = Plan::new(kernel, z);
+    pub fn new(kernel: &Kernel, z: impl Into<CowArray<'a, f64, Ix2>>) -> Self {
+        let z = z.into();
+        let plan = Plan::new(kernel, z.view());
         let mut known: HashMap<u64, Vec<usize>> = HashMap::with_capacity(z.nrows());
         for (j, z_j) in z.rows().into_iter().enumerate() {
             known.entry(fingerprint(z_j)).or_default().push(j);
         }
-        Strips { points: plan.points(z), diagonal: plan.diagonal(z), plan, z, known }
+        Strips { points: plan.points(z.view()), diagonal: plan.diagonal(z.view()), plan, z, known }
     }
 
     /// `κ(z,z)` `[m]`, in f64.

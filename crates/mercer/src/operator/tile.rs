@@ -3,7 +3,7 @@
 use super::Real;
 use super::network::NetworkBuffers;
 use super::pictures::PictureBuffers;
-use super::points::{Plan, Points, Seen, View};
+use super::points::{Plan, Prepared, Seen, View};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
 use crate::linalg::matmul_into;
 use crate::simd::{Num, SimdJob, dispatch};
@@ -89,9 +89,9 @@ impl<T: Real> Workspace<T> {
     pub fn tile(
         &mut self,
         plan: &Plan,
-        a: &Points<T>,
+        a: &Prepared<T>,
         rows: Range<usize>,
-        b: &Points<T>,
+        b: &Prepared<T>,
         columns: Range<usize>,
     ) -> ArrayViewMut2<'_, T> {
         let shape = (rows.len(), columns.len());

@@ -1,10 +1,10 @@
 //! The certificate: for every pair, how far it is from an eigenpair, measured and not assumed.
 
 use super::{Problem, Solution};
+use crate::Result;
 use crate::linalg::matmul;
-use crate::operator::cross_apply;
-use crate::{FitContext, Result};
-use ndarray::{Array2, ArrayView1, ArrayView2, Axis, s};
+use crate::operator::{Operator, Points};
+use ndarray::{Array2, ArrayView1, ArrayView2, Axis, CowArray, s};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -62,37 +62,40 @@ pub enum Standing {
 const REPEATED: f64 = 1e-6;
 
 impl Certificate {
-    /// Measures the pairs of `solution` on `held_out` points `[h, d]`, or on the fitted ones when there are none.
+    /// Measures the pairs of `solution` on `held_out` points, or on the fitted ones when there are none.
     ///
     /// The population residual uses two independent halves A, B of the held-out points for the average:
     /// `r² = mean_x (K_Aψ − μψ)(K_Bψ − μψ) / (μ²⟨ψ,ψ⟩)`, each average leaving `x` itself out, has no noise term in
     /// its mean, so small residuals are not drowned by `1/√h`.
-    pub fn measure(problem: &Problem, solution: &Solution, held_out: Option<ArrayView2<f64>>) -> Result<Certificate> {
-        let held_out = held_out.filter(|h| h.nrows() > 0);
-        let a = solution.coefficients.view();
+    pub fn measure(problem: &Problem, solution: &Solution, held_out: Option<Points<'_>>) -> Result<Certificate> {
+        let held_out = held_out.filter(|h| h.count() > 0);
+        let (operator, a) = (problem.operator, solution.coefficients.view());
+        let n = operator.n();
         let at_points = match &solution.at_points {
-            Some(known) => known.clone(),
-            None => solution.features.project(problem.x, a)?,
+            Some(known) => CowArray::from(known.view()),
+            None => CowArray::from(solution.features.project(problem.points("the method")?.into(), a)?),
         };
-        let (h, ψ) = match held_out {
-            Some(h) => (h, solution.features.project(h, a)?),
-            None => (problem.x, at_points.clone()),
+        let (elsewhere, at_held_out) = match held_out {
+            Some(h) => (Some(operator.at(h)?), Some(solution.features.project(h, a)?)),
+            None => (None, None),
         };
+        let ψ = at_held_out.as_ref().map_or(at_points.view(), |ψ| ψ.view());
         let μ = &solution.eigenvalues;
 
-        let FitContext { precision, device, .. } = problem.context;
-        let image =
-            cross_apply(problem.kernel, h, problem.x, at_points.view(), precision, device)? / problem.x.nrows() as f64;
+        let image = match held_out {
+            Some(h) => operator.cross(h, at_points.view())?,
+            None => operator.product(0..n, 0..n, at_points.view())?,
+        } / n as f64;
         let residual: Vec<Option<f64>> =
             per_pair(μ, |j| norm_ratio((&image.column(j) - &(μ[j] * &ψ.column(j))).view(), ψ.column(j)) / μ[j]);
 
-        let sampled = Halves::new(problem, h, &ψ)?;
-        let trace = problem.kernel.diagonal(problem.x).mean().unwrap_or(0.0);
+        let sampled = Halves::new(elsewhere.as_deref().unwrap_or(operator), ψ)?;
+        let trace = operator.diagonal()?.mean().unwrap_or(0.0);
         Ok(Certificate {
-            held_out: held_out.map_or(0, |h| h.nrows()),
+            held_out: held_out.map_or(0, |h| h.count()),
             population_residual: per_pair(μ, |j| sampled.residual(j, μ[j])),
             population_noise: per_pair(μ, |j| sampled.noise(j, μ[j])),
-            orthonormality: orthonormality(&ψ, μ),
+            orthonormality: orthonormality(ψ, μ),
             trace,
             trace_kind: TraceKind::Exact,
             trace_captured: if trace > 0.0 { μ.iter().sum::<f64>() / trace } else { 0.0 },
@@ -117,7 +120,7 @@ fn norm_ratio(a: ArrayView1<f64>, b: ArrayView1<f64>) -> f64 {
     (a.dot(&a) / b.dot(&b)).sqrt()
 }
 
-fn orthonormality(ψ: &Array2<f64>, μ: &[f64]) -> f64 {
+fn orthonormality(ψ: ArrayView2<f64>, μ: &[f64]) -> f64 {
     let kept = μ.iter().filter(|&&μ| μ > 0.0).count();
     let ψ = ψ.slice(s![.., ..kept]);
     let gram = matmul(ψ.t(), ψ) / ψ.nrows() as f64;
@@ -147,30 +150,32 @@ struct Halves {
 }
 
 impl Halves {
-    /// At most this many points; the cost is their square.
+    /// At most this many values; the cost is their square.
     const MOST: usize = 4000;
 
-    fn new(problem: &Problem, points: ArrayView2<f64>, ψ: &Array2<f64>) -> Result<Halves> {
-        let h = points.nrows().min(Self::MOST);
-        let (points, ψ) = (points.slice(s![..h, ..]), ψ.slice(s![..h, ..]).to_owned());
-        let diagonal = problem.kernel.diagonal(points);
+    /// Of functions ψ `[n, k]` on the operator's sample.
+    fn new(operator: &dyn Operator, ψ: ArrayView2<f64>) -> Result<Halves> {
+        let c = operator.outputs();
+        let points = (operator.n() / c).min((Self::MOST / c).max(1));
+        let h = points * c;
+        let ψ = ψ.slice(s![..h, ..]).to_owned();
+        let own = own_images(operator, &ψ)?;
         let mut share = [vec![0.0; h], vec![0.0; h]];
-        let FitContext { precision, device, .. } = problem.context;
         let mut image_over = |side: usize, half: Range<usize>| -> Result<Array2<f64>> {
-            let (z, ψ_z) = (points.slice(s![half.clone(), ..]), ψ.slice(s![half.clone(), ..]));
-            let mut sum = cross_apply(problem.kernel, points, z, ψ_z, precision, device)?;
+            let mut sum = operator.product(0..h, half.clone(), ψ.slice(s![half.clone(), ..]))?;
             for (i, mut row) in sum.axis_iter_mut(Axis(0)).enumerate() {
                 let inside = half.contains(&i);
                 if inside {
-                    row.scaled_add(-diagonal[i], &ψ.row(i));
+                    row -= &own.row(i);
                 }
-                let others = half.len().saturating_sub(usize::from(inside));
+                let others = half.len().saturating_sub(if inside { c } else { 0 });
                 share[side][i] = others as f64;
                 row.mapv_inplace(|v| v / others.max(1) as f64);
             }
             Ok(sum)
         };
-        let image = [image_over(0, 0..h / 2)?, image_over(1, h / 2..h)?];
+        let middle = points / 2 * c;
+        let image = [image_over(0, 0..middle)?, image_over(1, middle..h)?];
         Ok(Halves { ψ, image, share })
     }
 
@@ -206,4 +211,24 @@ impl Halves {
         let half_width = 1.959_964 * (variance / h as f64).sqrt();
         (half_width.is_finite()).then(|| [(quotient - half_width).max(0.0), quotient + half_width])
     }
+}
+
+/// `K[x,x] ψ(x)` `[h, k]` of every point x by itself, over its outputs.
+fn own_images(operator: &dyn Operator, ψ: &Array2<f64>) -> Result<Array2<f64>> {
+    const POINTS: usize = 8;
+    let c = operator.outputs();
+    if c == 1 {
+        let diagonal = operator.diagonal()?;
+        return Ok(ψ * &diagonal.slice(s![..ψ.nrows()]).insert_axis(Axis(1)));
+    }
+    let mut own = Array2::zeros(ψ.dim());
+    for start in (0..ψ.nrows()).step_by(POINTS * c) {
+        let values: Vec<usize> = (start..ψ.nrows().min(start + POINTS * c)).collect();
+        let k = operator.block(&values, &values)?;
+        for point in (0..values.len()).step_by(c) {
+            let (here, there) = (s![point..point + c, point..point + c], s![start + point..start + point + c, ..]);
+            own.slice_mut(there).assign(&k.slice(here).dot(&ψ.slice(there)));
+        }
+    }
+    Ok(own)
 }

@@ -6,7 +6,8 @@ use crate::operator::Real;
 use crate::{FitContext, Result};
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
 use faer::{Accum, Par};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView2};
+use std::ops::Range;
 
 /// Rows of Φ that are in memory at once.
 pub(super) const BLOCK: usize = 4096;
@@ -17,24 +18,24 @@ pub(super) fn memory(p: usize, bytes: u64) -> u64 {
     BLOCK as u64 * p * bytes + p * p * (bytes + 5 * 8)
 }
 
-/// The lower half of `Σ = ΦᵀΦ/n` `[p, p]`, with `φ(x)` `[b, p]` computed for a block of rows at a time. Products are
+/// The lower half of `Σ = ΦᵀΦ/n` `[p, p]`, with `φ` `[b, p]` computed for a block of the n rows at a time. Products are
 /// in `T`, the sum over blocks in f64.
 pub(super) fn covariance<T: Real>(
-    x: ArrayView2<f64>,
+    n: usize,
     p: usize,
-    φ: impl Fn(ArrayView2<f64>) -> Array2<T>,
-) -> Array2<f64> {
+    φ: impl Fn(Range<usize>) -> Result<Array2<T>>,
+) -> Result<Array2<f64>> {
     let mut sum = Array2::zeros((p, p));
     let mut product = Array2::from_elem((p, p), T::default());
     let (half, whole) = (BlockStructure::TriangularLower, BlockStructure::Rectangular);
-    for x in x.axis_chunks_iter(Axis(0), BLOCK) {
-        let phi = φ(x);
+    for start in (0..n).step_by(BLOCK) {
+        let phi = φ(start..n.min(start + BLOCK))?;
         let target = view_mut(product.view_mut());
         let (left, right) = (view(phi.t()), view(phi.view()));
         matmul(target, half, Accum::Replace, left, whole, right, whole, T::one_impl(), Par::rayon(0));
         sum.zip_mut_with(&product, |s, p| *s += p.wide());
     }
-    sum / x.nrows() as f64
+    Ok(sum / n as f64)
 }
 
 /// The `k` leading eigenvalues `μ_j` of `Σ` `[p, p]` (its lower half is read), and `A` `[p, k]` with columns
@@ -60,14 +61,16 @@ pub(super) fn principal_pairs(
 mod tests {
     use super::*;
     use crate::rng::Rng;
+    use ndarray::s;
 
     #[test]
     fn blocks_add_up_to_the_covariance() {
         let mut rng = Rng::new(1);
         let x = Array2::from_shape_simple_fn((BLOCK + 5, 7), || rng.normal());
         let want = x.t().dot(&x) / x.nrows() as f64;
-        let double = covariance(x.view(), 7, |x| x.to_owned());
-        let single = covariance(x.view(), 7, |x| x.mapv(|v| v as f32));
+        let rows = |rows: Range<usize>| x.slice(s![rows, ..]);
+        let double = covariance(x.nrows(), 7, |r| Ok(rows(r).to_owned())).unwrap();
+        let single = covariance(x.nrows(), 7, |r| Ok(rows(r).mapv(|v| v as f32))).unwrap();
         for ((i, j), want) in want.indexed_iter().filter(|((i, j), _)| j <= i) {
             assert!((double[[i, j]] - want).abs() < 1e-14);
             assert!((single[[i, j]] - want).abs() < 1e-6);

@@ -1,11 +1,23 @@
-use super::{KernelFeatures, Method, Problem, Solution, zero_threshold};
-use crate::Result;
+use super::{Method, Problem, Solution, zero_threshold};
 use crate::linalg::eigh;
-use crate::operator::gram;
-use ndarray::{Array2, ArrayView2, Axis, s};
+use crate::operator::LowRankOperator;
+use crate::{FitContext, Result};
+use ndarray::{Array2, Axis, s};
 
 /// The dense eigendecomposition of `K/n`: `ψ_j(x_i) = √n u_ij`, and elsewhere
 /// `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x, x_i) ψ_j(x_i)`.
+///
+/// Where `K = FᵀF/S` is of low rank, the smaller of `FᵀF` and `FFᵀ` is decomposed, which have the same eigenvalues.
+///
+/// ```
+/// use mercer::{operator::LowRankOperator, spectrum::{Exact, Problem, Spectrum}};
+/// let f = ndarray::array![[1.0, 2.0, 0.0], [0.0, 2.0, 4.0]]; // two functions at three points
+/// let operator = LowRankOperator::new(f)?;
+/// let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 3), None)?;
+/// assert!((spectrum.eigenvalues.iter().sum::<f64>() - 25.0 / 6.0).abs() < 1e-12); // ‖F‖²/(S n)
+/// assert_eq!(spectrum.eigenvalues[2], 0.0); // two functions span two dimensions
+/// # Ok::<(), mercer::Error>(())
+/// ```
 pub struct Exact;
 
 impl Method for Exact {
@@ -14,34 +26,89 @@ impl Method for Exact {
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
-        let n = problem.x.nrows();
-        // K, the eigenvectors, and faer's copy of the one and workspace of the other.
-        let needed = 4 * (n as u64).pow(2) * 8;
-        problem.context.budget.require(
-            format!("the exact eigendecomposition of {n} points"),
-            needed,
-            "use --method krylov, which does not store the kernel matrix, or --method nystrom",
-        )?;
-        problem.context.progress.step("exact", 0, 2, "kernel matrix");
-        let k = gram::<f64>(problem.kernel, problem.x, problem.context.device)? / n as f64;
-        problem.context.progress.step("exact", 1, 2, "eigendecomposition");
-        let (eigenvalues, u) = eigh(problem.context.device, k.view())?;
-        problem.context.progress.step("exact", 2, 2, "done");
-        let threshold = zero_threshold(4e-15, eigenvalues[0]);
-        Ok(from_eigenvectors(problem, eigenvalues[..problem.k].to_vec(), u.slice(s![.., ..problem.k]), threshold))
+        match problem.operator.low_rank() {
+            Some(f) => low_rank(problem, f),
+            None => dense(problem),
+        }
+    }
+
+    fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
+        Exact::require(problem.operator.n(), &problem.context)?;
+        let (mut values, u) = eigh(problem.context.device, problem.operator.to_dense()?.view())?;
+        values.truncate(problem.k);
+        Ok((values, u.slice(s![.., ..problem.k]).to_owned()))
     }
 }
 
-/// The solution from eigenvalues `μ` of `K/n` and orthonormal eigenvectors `u` `[n, k]`; eigenvalues below
-/// `threshold` become zero, and so do their functions.
-pub(super) fn from_eigenvectors(
+impl Exact {
+    /// Refuses more points than the memory has room for; returns the bytes that are needed beside K.
+    pub(crate) fn require(n: usize, context: &FitContext) -> Result<u64> {
+        // K, the eigenvectors, and faer's copy of the one and workspace of the other.
+        let matrix = (n as u64).pow(2) * 8;
+        context.budget.require(
+            format!("the exact eigendecomposition of {n} points"),
+            4 * matrix,
+            "use the Krylov method, which does not store the kernel matrix, or Nyström's",
+        )?;
+        Ok(matrix)
+    }
+}
+
+fn dense(problem: &Problem) -> Result<Solution> {
+    let (n, context) = (problem.operator.n(), &problem.context);
+    Exact::require(n, context)?;
+    context.progress.step("exact", 0, 2, "kernel matrix");
+    let k = problem.operator.to_dense()? / n as f64;
+    context.progress.step("exact", 1, 2, "eigendecomposition");
+    let (eigenvalues, u) = eigh(context.device, k.view())?;
+    context.progress.step("exact", 2, 2, "done");
+    let threshold = zero_threshold(4e-15, eigenvalues[0]);
+    let at_points = &u.slice(s![.., ..problem.k]) * (n as f64).sqrt();
+    extended(problem, eigenvalues[..problem.k].to_vec(), at_points, threshold)
+}
+
+/// With `FFᵀ/S = UΛUᵀ`, the vectors `v = Fᵀu` are eigenvectors of `FᵀF/S`.
+fn low_rank(problem: &Problem, f: &LowRankOperator) -> Result<Solution> {
+    let ((count, m), context) = (f.dim(), &problem.context);
+    let least = count.min(m) as u64;
+    context.budget.require(
+        format!("the eigendecomposition of {count} functions of {m} values"),
+        4 * 8 * least * least,
+        "use the Krylov method, which reads the samples again and again instead",
+    )?;
+    context.progress.step("exact", 0, 2, "products of functions");
+    let gram = f.smaller_gram();
+    context.progress.step("exact", 1, 2, "eigendecomposition");
+    let (values, u) = eigh(context.device, gram.view())?;
+    let found = problem.k.min(values.len());
+    let u = u.slice(s![.., ..found]);
+    let v = if m <= count { u.to_owned() } else { f.pulled(u) };
+    context.progress.step("exact", 2, 2, "done");
+    let mut at_points = Array2::zeros((m, problem.k));
+    let mut eigenvalues = vec![0.0; problem.k];
+    for (j, v) in v.columns().into_iter().enumerate() {
+        eigenvalues[j] = values[j] / m as f64;
+        at_points.column_mut(j).assign(&(&v * (m as f64 / v.dot(&v)).sqrt()));
+    }
+    extended(problem, eigenvalues, at_points, zero_below(problem, values[0] / m as f64))
+}
+
+/// Eigenvalues of `K/n` below this are numerically zero, where `largest` is the largest.
+pub(super) fn zero_below(problem: &Problem, largest: f64) -> f64 {
+    // Sums over functions or points of products of samples.
+    let terms = problem.operator.low_rank().map_or(1, |f| f.dim().0.max(f.dim().1));
+    zero_threshold(problem.operator.roundoff(), largest) * terms as f64
+}
+
+/// The solution from eigenvalues `μ` of `K/n` and functions `ψ` `[n, k]` on the sample with `ψᵀψ/n = I`:
+/// `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x, x_i) ψ_j(x_i)`. Eigenvalues below `threshold` become zero, and so do their functions.
+pub(super) fn extended(
     problem: &Problem,
     mut eigenvalues: Vec<f64>,
-    u: ArrayView2<f64>,
+    mut at_points: Array2<f64>,
     threshold: f64,
-) -> Solution {
-    let n = problem.x.nrows() as f64;
-    let mut at_points: Array2<f64> = &u * n.sqrt();
+) -> Result<Solution> {
+    let n = problem.operator.n() as f64;
     let mut coefficients = at_points.clone();
     for (j, μ) in eigenvalues.iter_mut().enumerate() {
         if *μ <= threshold {
@@ -52,6 +119,6 @@ pub(super) fn from_eigenvectors(
             coefficients.index_axis_mut(Axis(1), j).mapv_inplace(|c| c / (n * *μ));
         }
     }
-    let features = Box::new(KernelFeatures::new(problem.kernel, problem.x, &problem.context));
-    Solution { eigenvalues, features, coefficients, at_points: Some(at_points) }
+    let extension = problem.operator.extend(None, coefficients)?;
+    Ok(Solution { at_points: Some(at_points), ..Solution::new(eigenvalues, extension) })
 }

@@ -1,10 +1,10 @@
 use super::covariance::{self, covariance, principal_pairs};
 use super::projection::projected;
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
-use super::{Features, Method, Problem, Sampling, Solution};
+use super::{Method, Problem, Sampling, Solution};
 use crate::kernel::{Formula, Kernel, Visitor};
 use crate::model::Bundle;
-use crate::operator::{Precision, Real};
+use crate::operator::{Extension, Features, Points, Precision, Real};
 use crate::rng::Rng;
 use crate::simd::{Num, SimdJob, dispatch};
 use crate::{Error, Result};
@@ -13,11 +13,11 @@ use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
 /// Random Fourier features: the eigenpairs of a shift-invariant kernel within the span of random waves.
 ///
 /// ```
-/// use mercer::{kernel::Kernel, spectrum::{Fourier, Problem, Sampling, Spectrum}};
+/// use mercer::{FitContext, kernel::Kernel, spectrum::{Fourier, Problem, Sampling, Spectrum}};
 /// let x = ndarray::Array2::from_shape_fn((1000, 1), |(i, _)| i as f64 / 250.0 - 2.0);
-/// let kernel = Kernel::parse("rbf(1)")?;
+/// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
 /// let method = Fourier { features: 200, sampling: Sampling::QuasiMonteCarlo, ritz: true };
-/// let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 3), None)?;
+/// let spectrum = Spectrum::fit(&method, &Problem::new(&operator, 3), None)?;
 /// assert!(spectrum.certificate.worst_residual() < 1e-4);
 /// # Ok::<(), mercer::Error>(())
 /// ```
@@ -38,13 +38,15 @@ impl Method for Fourier {
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
-        let (n, d) = problem.x.dim();
-        let mut features = FourierFeatures::new(problem.kernel, d, self.features, self.sampling, problem.context.seed)?;
+        let kernel = problem.kernel("random Fourier features")?;
+        let (x, (n, d)) = (kernel.x(), kernel.x().dim());
+        let (count, sampling) = (self.features, self.sampling);
+        let mut features = FourierFeatures::new(kernel.formula(), d, count, sampling, problem.context.seed)?;
         if self.features < problem.k {
             let (k, p) = (problem.k, self.features);
             return Err(Error::input(format!("{k} pairs need at least as many random features, got {p}")));
         }
-        features.centre = problem.x.mean_axis(Axis(0)).expect("there are points");
+        features.centre = x.mean_axis(Axis(0)).expect("there are points");
         // Ritz pairs mix features with large coefficients, which single precision would drown.
         features.precision = if self.ritz { Precision::F64 } else { problem.context.precision };
         let sample = if self.ritz { MOST_RITZ_POINTS.min(n) as u64 } else { 0 };
@@ -54,18 +56,21 @@ impl Method for Fourier {
             "use fewer features",
         )?;
         problem.context.progress.step("rff", 0, 2, "features");
-        let (eigenvalues, coefficients) =
-            if self.ritz { ritz_pairs(problem, |x| features.waves(x))? } else { feature_pairs(problem, &features)? };
+        let (eigenvalues, coefficients) = match self.ritz {
+            true => ritz_pairs(problem, |rows| Ok(features.waves(x.select(Axis(0), rows).view())))?,
+            false => feature_pairs(problem, x, &features)?,
+        };
         problem.context.progress.step("rff", 2, 2, "done");
-        Ok(Solution { eigenvalues, features: Box::new(features), coefficients, at_points: None })
+        Ok(Solution::new(eigenvalues, Extension { features: Box::new(features), coefficients }))
     }
 }
 
 /// Pairs of the kernel `φ(x)·φ(x')`.
-fn feature_pairs(problem: &Problem, features: &FourierFeatures) -> Result<(Vec<f64>, Array2<f64>)> {
+fn feature_pairs(problem: &Problem, x: ArrayView2<f64>, features: &FourierFeatures) -> Result<(Vec<f64>, Array2<f64>)> {
+    let (n, p) = (x.nrows(), features.dim());
     let sigma = match problem.context.precision {
-        Precision::F32 | Precision::Tf32 => covariance(problem.x, features.dim(), |x| features.waves::<f32>(x)),
-        Precision::F64 => covariance(problem.x, features.dim(), |x| features.waves::<f64>(x)),
+        Precision::F32 | Precision::Tf32 => covariance(n, p, |r| Ok(features.waves::<f32>(x.slice(s![r, ..]))))?,
+        Precision::F64 => covariance(n, p, |r| Ok(features.waves::<f64>(x.slice(s![r, ..]))))?,
     };
     problem.context.progress.step("rff", 1, 2, "eigendecomposition");
     principal_pairs(&problem.context, sigma.view(), problem.k)
@@ -102,7 +107,7 @@ impl FourierFeatures {
     pub fn new(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         if let Some(base) = kernel.bases().into_iter().find(|base| !base.is_shift_invariant()) {
             return Err(Error::input(format!(
-                "random Fourier features need a kernel of x−x' alone, and {base} is not; use --method nystrom"
+                "random Fourier features need a kernel of x−x' alone, and {base} is not; use Nyström's method"
             )));
         }
         if d == 0 {
@@ -165,7 +170,12 @@ impl Features for FourierFeatures {
         2 * self.frequencies.nrows()
     }
 
-    fn eval(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    fn inputs(&self) -> Option<usize> {
+        Some(self.centre.len())
+    }
+
+    fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
+        let x = points.coordinates()?;
         Ok(match self.precision {
             Precision::F32 | Precision::Tf32 => self.waves::<f32>(x).mapv(f64::from),
             Precision::F64 => self.waves(x),
@@ -301,9 +311,9 @@ mod tests {
         let kernel = Kernel::parse("matern32(1)").unwrap();
         let mut map = FourierFeatures::new(&kernel, 2, 40, Sampling::Plain, 1).unwrap();
         let x = ndarray::array![[1.0, 2.0], [0.5, -0.3], [4.0, 0.0]];
-        let before = map.eval(x.view());
+        let before = map.eval(x.view().into()).unwrap();
         map.centre = ndarray::array![0.7, -1.2];
-        let after = map.eval(x.view());
+        let after = map.eval(x.view().into()).unwrap();
         assert!((before.dot(&before.t()) - after.dot(&after.t())).iter().all(|d| d.abs() < 1e-13));
         assert!((&before - &after).iter().any(|d| d.abs() > 1e-3));
     }

@@ -1,15 +1,14 @@
-use super::exact::from_eigenvectors;
-use super::{Method, Problem, Solution, zero_threshold};
+use super::exact::{extended, zero_below};
+use super::{Method, Problem, Solution};
 use crate::compute::{Device, cuda};
 use crate::linalg::{Panel, eigh};
-use crate::operator::{DenseOperator, KernelOperator, Operator, Precision, gram};
+use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::{Error, FitContext, Result};
 use ndarray::{Array2, Axis, s};
 
 /// The top k pairs by block Krylov iteration on the operator. K is kept in memory only where it fits easily;
-/// otherwise, and always on a GPU, every product computes it anew, tile by tile, and n is
-/// bounded by patience alone.
+/// otherwise, and always on a GPU, every product computes it anew, tile by tile, and only time bounds n.
 pub struct Krylov {
     /// Residual `‖Kψ − μψ‖/μ` at which a pair is done.
     pub tolerance: f64,
@@ -27,36 +26,10 @@ impl Method for Krylov {
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
-        let n = problem.x.nrows() as u64;
-        let basis = basis_bytes(n, problem.k);
-        let device = problem.context.device;
-        let stored = match device {
-            Device::Cpu => {
-                problem.context.budget.require(
-                    format!("the Krylov basis for k = {} at {n} points", problem.k),
-                    basis,
-                    "ask for fewer pairs, or use --method nystrom",
-                )?;
-                // A stored matrix is read faster than it is computed; a third of the budget is no burden.
-                problem.context.budget.allows(basis + 3 * n * n * problem.context.precision.bytes())
-            }
-            // A GPU computes K faster than the host's memory would give it.
-            Device::Cuda(ordinal) => {
-                require_device_memory(n, problem.k, device, cuda::gpu(ordinal)?.memory().0)?;
-                false
-            }
-        };
-        let operator: Box<dyn Operator> = match (stored, problem.context.precision) {
-            (true, Precision::F32 | Precision::Tf32) => {
-                Box::new(DenseOperator::new(gram::<f32>(problem.kernel, problem.x, device)?))
-            }
-            (true, Precision::F64) => Box::new(DenseOperator::new(gram::<f64>(problem.kernel, problem.x, device)?)),
-            (false, precision) => Box::new(KernelOperator::new(problem.kernel, problem.x, precision, device)?),
-        };
-        let top = top_pairs(operator.as_ref(), problem.k, self.tolerance, &problem.context)?;
-        let threshold = zero_threshold(operator.roundoff(), top.values[0]) / n as f64;
-        let values = top.values.iter().map(|θ| θ / n as f64).collect();
-        let mut solution = from_eigenvectors(problem, values, top.vectors.view(), threshold);
+        let (n, top) = (problem.operator.n() as u64, self.top(problem)?);
+        let values: Vec<f64> = top.values.iter().map(|θ| θ / n as f64).collect();
+        let threshold = zero_below(problem, values[0]);
+        let mut solution = extended(problem, values, &top.vectors * (n as f64).sqrt(), threshold)?;
         // The function `Σ_i κ(·,x_i) u_i √n/θ` takes the value `√n Ku/θ` at the points, which is `√n u` only once the
         // iteration has converged; the certificate must see the function itself.
         let mut at_points = top.images;
@@ -65,6 +38,35 @@ impl Method for Krylov {
         }
         solution.at_points = Some(at_points);
         Ok(solution)
+    }
+
+    fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
+        let top = self.top(problem)?;
+        Ok((top.values, top.vectors))
+    }
+}
+
+impl Krylov {
+    fn top(&self, problem: &Problem) -> Result<TopPairs> {
+        let (operator, context) = (problem.operator, &problem.context);
+        let stored = operator.stored(context, Krylov::require(operator.n(), problem.k, context)?)?;
+        top_pairs(stored.as_deref().unwrap_or(operator), problem.k, self.tolerance, context)
+    }
+
+    /// Refuses a basis that the memory has no room for; returns its bytes.
+    pub(crate) fn require(n: usize, k: usize, context: &FitContext) -> Result<u64> {
+        let basis = basis_bytes(n as u64, k);
+        match context.device {
+            Device::Cpu => context.budget.require(
+                format!("the Krylov basis for k = {k} at {n} points"),
+                basis,
+                "ask for fewer pairs, or use Nyström's method",
+            )?,
+            Device::Cuda(ordinal) => {
+                require_device_memory(n as u64, k, context.device, cuda::gpu(ordinal)?.memory().0)?;
+            }
+        }
+        Ok(basis)
     }
 }
 
@@ -104,8 +106,8 @@ fn require_device_memory(n: u64, k: usize, device: Device, free: u64) -> Result<
         return Ok(());
     }
     let instead = match (1..k).rev().find(|&k| basis_bytes(n, k) <= free) {
-        Some(most) => format!("ask for at most {most} pairs, or use --device cpu"),
-        None => "use --method nystrom, fewer points, or --device cpu".into(),
+        Some(most) => format!("ask for at most {most} pairs, or compute on the CPU"),
+        None => "use Nyström's method or fewer points, or compute on the CPU".into(),
     };
     let what = format!("the Krylov basis for k = {k} at {n} points");
     Err(Error::DeviceMemory { device: device.to_string(), what, needed, free, instead })
@@ -154,7 +156,7 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
                 iterations: products,
                 residual: worst,
                 tolerance,
-                instead: "ask for fewer pairs, or a larger --tolerance",
+                instead: "ask for fewer pairs, or a larger tolerance",
             });
         }
         if q.ncols() + block > room {
@@ -195,6 +197,6 @@ mod tests {
         let message = refused.to_string();
         assert!(message.starts_with("cuda:0: the Krylov basis for k = 40") && message.contains("at most 10 pairs"));
         let hopeless = require_device_memory(n, 40, Device::Cuda(0), 1 << 20).unwrap_err();
-        assert!(hopeless.to_string().contains("nystrom"));
+        assert!(hopeless.to_string().contains("Nyström"));
     }
 }

@@ -1,23 +1,23 @@
 use crate::compute::Device;
 use crate::error::nearest;
-use crate::kernel::Kernel;
 use crate::linalg::{eigh, matmul_into};
 use crate::operator::memory::zeros;
-use crate::operator::{Precision, Real, StripBuffer, Strips, gram};
+use crate::operator::{Operator, Precision, Real, StripBuffer, Strips, gram};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use faer::{Accum, Par};
-use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, CowArray, Ix2, s};
 use rayon::prelude::*;
+use std::ops::Range;
 use std::str::FromStr;
 
-/// How Nyström's landmarks are chosen among the points.
+/// How Nyström's landmarks are chosen among the values of a sample.
 ///
 /// ```
-/// use mercer::{kernel::Kernel, operator::Precision, spectrum::Landmarks};
+/// use mercer::{FitContext, kernel::Kernel, operator::Precision, spectrum::Landmarks};
 /// let x = ndarray::array![[0.0], [0.01], [5.0], [9.0]];
-/// let kernel = Kernel::parse("rbf(1)")?;
-/// let mut chosen = Landmarks::PivotedCholesky.choose(&kernel, x.view(), 3, 0, Precision::F64)?;
+/// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
+/// let mut chosen = Landmarks::PivotedCholesky.choose(&operator, 3, 0, Precision::F64)?;
 /// chosen.sort();
 /// assert_eq!(chosen, [0, 2, 3]);
 /// # Ok::<(), mercer::Error>(())
@@ -46,32 +46,26 @@ impl Landmarks {
         ("cholesky", Landmarks::PivotedCholesky),
     ];
 
-    /// At most `m` different indices of rows of `x` `[n, d]`; fewer only by [`Landmarks::PivotedCholesky`].
-    pub fn choose(
-        &self,
-        kernel: &Kernel,
-        x: ArrayView2<f64>,
-        m: usize,
-        seed: u64,
-        precision: Precision,
-    ) -> Result<Vec<usize>> {
-        let n = x.nrows();
+    /// At most `m` different rows of `operator`; fewer only by [`Landmarks::PivotedCholesky`]. Kernel values are computed in
+    /// `precision`.
+    pub fn choose(&self, operator: &dyn Operator, m: usize, seed: u64, precision: Precision) -> Result<Vec<usize>> {
+        let n = operator.n();
         if m == 0 || m > n {
             return Err(Error::input(format!("there must be between 1 and {n} landmarks, one per point; got {m}")));
         }
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
         match precision {
-            Precision::F32 | Precision::Tf32 => self.choose_in::<f32>(kernel, x, m, &mut rng),
-            Precision::F64 => self.choose_in::<f64>(kernel, x, m, &mut rng),
+            Precision::F32 | Precision::Tf32 => self.choose_in::<f32>(operator, m, &mut rng),
+            Precision::F64 => self.choose_in::<f64>(operator, m, &mut rng),
         }
     }
 
-    fn choose_in<T: Real>(&self, kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
+    fn choose_in<T: Real>(&self, operator: &dyn Operator, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
         match self {
-            Landmarks::Uniform => Ok(rng.sample(x.nrows(), m)),
-            Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(kernel, x, m, rng),
-            Landmarks::LeverageScores => recursive_leverage::<T>(kernel, x, m, rng),
-            Landmarks::PivotedCholesky => Ok(pivoted_cholesky::<T>(kernel, x, m)),
+            Landmarks::Uniform => Ok(rng.sample(operator.n(), m)),
+            Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, rng),
+            Landmarks::LeverageScores => recursive_leverage::<T>(operator, m, rng),
+            Landmarks::PivotedCholesky => pivoted_cholesky::<T>(operator, m),
         }
     }
 
@@ -102,20 +96,84 @@ impl FromStr for Landmarks {
     }
 }
 
+/// `K[·, columns]` a few rows at a time: by tiles of the formula where there is one, else by blocks.
+enum Entries<'a, T> {
+    Kernel { strips: Strips<'a, T>, x: ArrayView2<'a, f64> },
+    Blocks { operator: &'a dyn Operator, columns: Vec<usize>, diagonal: Array1<f64> },
+}
+
+impl<'a, T: Real> Entries<'a, T> {
+    /// All columns, or those of some values.
+    fn new(operator: &'a dyn Operator, columns: Option<&[usize]>) -> Result<Self> {
+        if let Some(kernel) = operator.kernel() {
+            let (formula, x) = (kernel.formula(), kernel.x());
+            let strips = match columns {
+                None => Strips::new(formula, x),
+                Some(columns) => Strips::new(formula, x.select(Axis(0), columns)),
+            };
+            return Ok(Entries::Kernel { strips, x });
+        }
+        let columns = columns.map_or_else(|| (0..operator.n()).collect(), <[usize]>::to_vec);
+        let diagonal = operator.diagonal()?.select(Axis(0), &columns);
+        Ok(Entries::Blocks { operator, columns, diagonal })
+    }
+
+    /// `K_jj` of the columns.
+    fn diagonal(&self) -> &Array1<f64> {
+        match self {
+            Entries::Kernel { strips, .. } => strips.diagonal(),
+            Entries::Blocks { diagonal, .. } => diagonal,
+        }
+    }
+
+    /// Rows for which all columns fit into cache.
+    fn height(&self) -> usize {
+        match self {
+            Entries::Kernel { strips, .. } => strips.height(),
+            Entries::Blocks { .. } => 1024,
+        }
+    }
+
+    /// `K[rows, columns[range]]` in `T`.
+    fn block<'b>(
+        &self,
+        buffer: &'b mut StripBuffer<T>,
+        rows: &[usize],
+        range: Range<usize>,
+    ) -> Result<CowArray<'b, T, Ix2>> {
+        Ok(match self {
+            Entries::Kernel { strips, x } => {
+                let k = strips.block(buffer, x.select(Axis(0), rows).view(), range);
+                let (shape, k) = (k.dim(), k.into_slice().expect("a tile lies row by row"));
+                ArrayView2::from_shape(shape, k).expect("as many values").into()
+            }
+            Entries::Blocks { operator, columns, .. } => operator.block(rows, &columns[range])?.mapv(T::of).into(),
+        })
+    }
+}
+
+/// `K[rows, rows]` in f64.
+fn square(operator: &dyn Operator, rows: &[usize]) -> Result<Array2<f64>> {
+    match operator.kernel() {
+        Some(kernel) => gram::<f64>(kernel.formula(), kernel.x().select(Axis(0), rows).view(), Device::Cpu),
+        None => operator.block(rows, rows),
+    }
+}
+
 /// D² sampling, a batch at a time and yet exact: D² only falls as landmarks are added, so a candidate drawn from an
 /// older D² and kept with probability `D²_now/D²_older` is a draw from D² now. Only the batch's own kernel matrix is
-/// needed for that; all points hear of a batch's landmarks in one pass.
-fn k_means_plus_plus<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
+/// needed for that; the distances of all points are updated once a batch.
+fn k_means_plus_plus<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
     const BATCH: usize = 64;
-    let n = x.nrows();
-    let strips = Strips::<T>::new(kernel, x);
+    let n = operator.n();
+    let entries = Entries::<T>::new(operator, None)?;
     let mut distance = vec![f64::INFINITY; n];
     let mut taken = vec![false; n];
     let mut chosen = vec![rng.below(n)];
     taken[chosen[0]] = true;
     let mut heard = 0;
     while chosen.len() < m {
-        lower_distances(&strips, x, &chosen[heard..], &mut distance);
+        lower_distances(&entries, &chosen[heard..], &mut distance)?;
         heard = chosen.len();
         let cumulative = running_sums(&distance);
         let total = cumulative[n - 1];
@@ -123,7 +181,7 @@ fn k_means_plus_plus<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng
             break;
         }
         let candidates: Vec<usize> = (0..BATCH).map(|_| draw(&cumulative, rng.uniform() * total)).collect();
-        let k = gram::<f64>(kernel, x.select(Axis(0), &candidates).view(), Device::Cpu)?;
+        let k = square(operator, &candidates)?;
         let mut kept: Vec<usize> = vec![];
         for (b, &c) in candidates.iter().enumerate() {
             let now = kept.iter().map(|&a| k[[a, a]] + k[[b, b]] - 2.0 * k[[a, b]]).fold(distance[c], f64::min);
@@ -143,12 +201,12 @@ fn k_means_plus_plus<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng
 }
 
 /// `D²_i ← min(D²_i, κ_ii + κ_zz − 2κ_iz)` for the new landmarks; what rounding hides is zero.
-fn lower_distances<T: Real>(strips: &Strips<T>, x: ArrayView2<f64>, new: &[usize], distance: &mut [f64]) {
+fn lower_distances<T: Real>(entries: &Entries<T>, new: &[usize], distance: &mut [f64]) -> Result<()> {
     const POINTS: usize = 2048;
-    let (z, diagonal) = (x.select(Axis(0), new), strips.diagonal());
-    distance.par_chunks_mut(POINTS).enumerate().for_each_init(StripBuffer::new, |buffer, (chunk, distance)| {
+    let diagonal = entries.diagonal();
+    distance.par_chunks_mut(POINTS).enumerate().try_for_each_init(StripBuffer::new, |buffer, (chunk, distance)| {
         let start = chunk * POINTS;
-        let k = strips.block(buffer, z.view(), start..start + distance.len());
+        let k = entries.block(buffer, new, start..start + distance.len())?;
         for (k_z, &j) in k.rows().into_iter().zip(new) {
             for (i, (d, k_iz)) in distance.iter_mut().zip(k_z).enumerate() {
                 let sum = diagonal[start + i] + diagonal[j];
@@ -156,7 +214,8 @@ fn lower_distances<T: Real>(strips: &Strips<T>, x: ArrayView2<f64>, new: &[usize
                 *d = d.min(if squared > 10.0 * T::PRECISION.roundoff(Device::Cpu) * sum { squared } else { 0.0 });
             }
         }
-    });
+        Ok(())
+    })
 }
 
 fn running_sums(weights: &[f64]) -> Vec<f64> {
@@ -175,8 +234,8 @@ fn draw(cumulative: &[f64], at: f64) -> usize {
 
 /// Sampling by leverage scores, recursively (Musco and Musco): scores need landmarks, so those of all points come from
 /// landmarks for a random half of them, those from landmarks for a quarter, and so on down to a uniform sample.
-fn recursive_leverage<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
-    let n = x.nrows();
+fn recursive_leverage<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
+    let n = operator.n();
     let order = rng.sample(n, n);
     let halvings = std::iter::successors(Some(n), |size| (size / 2 >= 2 * m).then_some(size / 2));
     let sizes: Vec<usize> = halvings.collect();
@@ -184,9 +243,8 @@ fn recursive_leverage<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rn
     let mut chosen = order[..m].to_vec();
     let mut weights = vec![smallest as f64 / m as f64; m];
     for &size in sizes.iter().rev() {
-        let (points, pilot) = (x.select(Axis(0), &order[..size]), x.select(Axis(0), &chosen));
         let target = m as f64 / 4.0;
-        let mut scores = leverage_scores::<T>(kernel, points.view(), pilot.view(), &weights, target)?;
+        let mut scores = leverage_scores::<T>(operator, &order[..size], &chosen, &weights, target)?;
         // No point is left without a chance, lest a poor pilot hide it for good.
         scores.iter_mut().for_each(|l| *l = l.max(0.01 * target / size as f64));
         let total: f64 = scores.iter().sum();
@@ -197,40 +255,41 @@ fn recursive_leverage<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize, rn
     Ok(chosen)
 }
 
-/// `l_i = (κ(x_i,x_i) − k_iᵀ(K_SS + λD⁻¹)⁻¹k_i)/λ`, `k_i = κ(S,x_i)`, of points `x` `[n, d]` from a pilot sample S `[s, d]`
+/// `l_i = (κ(x_i,x_i) − k_iᵀ(K_SS + λD⁻¹)⁻¹k_i)/λ`, `k_i = κ(S,x_i)`, of `points` from a `pilot` sample S
 /// whose points stand for `D = diag(weights)` points each. λ gives `D^{1/2} K_SS D^{1/2} = UΣUᵀ` the effective dimension
 /// `target`, and `(K_SS + λD⁻¹)⁻¹ = R Rᵀ` with `R = D^{1/2} U (Σ+λ)^{−1/2}`.
 fn leverage_scores<T: Real>(
-    kernel: &Kernel,
-    x: ArrayView2<f64>,
-    pilot: ArrayView2<f64>,
+    operator: &dyn Operator,
+    points: &[usize],
+    pilot: &[usize],
     weights: &[f64],
     target: f64,
 ) -> Result<Vec<f64>> {
-    let s = pilot.nrows();
+    let s = pilot.len();
     let d: Array1<f64> = weights.iter().map(|w| w.sqrt()).collect();
-    let k_ss = gram::<f64>(kernel, pilot, Device::Cpu)? * &d * d.view().insert_axis(Axis(1));
+    let k_ss = square(operator, pilot)? * &d * d.view().insert_axis(Axis(1));
     let (σ, mut root) = eigh(Device::Cpu, k_ss.view())?;
     let λ = ridge_of_dimension(&σ, target, 100.0 * T::PRECISION.roundoff(Device::Cpu));
     for (mut column, σ_j) in root.axis_iter_mut(Axis(1)).zip(&σ) {
         column /= (σ_j.max(0.0) + λ).sqrt();
     }
     let root = (root * d.insert_axis(Axis(1))).mapv(T::of);
-    let strips = Strips::<T>::new(kernel, pilot);
-    let diagonal = kernel.diagonal(x);
-    let height = strips.height();
-    let mut scores = vec![0.0; x.nrows()];
-    let pieces: Vec<_> = scores.chunks_mut(height).zip(x.axis_chunks_iter(Axis(0), height)).enumerate().collect();
+    let entries = Entries::<T>::new(operator, Some(pilot))?;
+    let diagonal = operator.diagonal()?;
+    let height = entries.height();
+    let mut scores = vec![0.0; points.len()];
+    let pieces: Vec<_> = scores.chunks_mut(height).zip(points.chunks(height)).collect();
     let buffers = || (StripBuffer::new(), vec![T::default(); height * s]);
-    pieces.into_par_iter().for_each_init(buffers, |(buffer, product), (chunk, (scores, x))| {
-        let k = strips.strip(buffer, x);
+    pieces.into_par_iter().try_for_each_init(buffers, |(buffer, product), (scores, rows)| {
+        let k = entries.block(buffer, rows, 0..s)?;
         let mut explained = ArrayViewMut2::from_shape(k.dim(), &mut product[..k.len()]).expect("as many values");
         matmul_into(explained.view_mut(), Accum::Replace, k.view(), root.view(), T::one_impl(), Par::Seq);
-        for (i, (score, row)) in scores.iter_mut().zip(explained.rows()).enumerate() {
+        for ((score, row), &i) in scores.iter_mut().zip(explained.rows()).zip(rows) {
             let explained: f64 = row.iter().map(|v| v.wide() * v.wide()).sum();
-            *score = ((diagonal[chunk * height + i] - explained) / λ).clamp(0.0, 1.0);
+            *score = ((diagonal[i] - explained) / λ).clamp(0.0, 1.0);
         }
-    });
+        Ok::<(), Error>(())
+    })?;
     Ok(scores)
 }
 
@@ -258,11 +317,11 @@ fn weighted_sample(weights: &[f64], m: usize, rng: &mut Rng) -> Vec<usize> {
 
 /// Greedy pivots of `K ≈ L Lᵀ`: with `r_i = κ_ii − ‖L_i‖²` what is left of the diagonal and p its largest entry,
 /// the next column is `L_ij = (κ_ip − L_i·L_p)/√r_p`.
-fn pivoted_cholesky<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize) -> Vec<usize> {
+fn pivoted_cholesky<T: Real>(operator: &dyn Operator, m: usize) -> Result<Vec<usize>> {
     const POINTS: usize = 2048;
-    let n = x.nrows();
-    let strips = Strips::<T>::new(kernel, x);
-    let mut residual = strips.diagonal().to_vec();
+    let n = operator.n();
+    let entries = Entries::<T>::new(operator, None)?;
+    let mut residual = entries.diagonal().to_vec();
     let threshold = 10.0 * T::PRECISION.roundoff(Device::Cpu) * residual.iter().fold(0.0, |a: f64, b| a.max(*b));
     let mut l: Array2<T> = Array2::from_shape_vec((n, m), zeros(n * m)).expect("n·m values");
     let mut chosen = vec![];
@@ -275,30 +334,37 @@ fn pivoted_cholesky<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, m: usize) -> V
         }
         let j = chosen.len();
         let l_p = l.slice(s![p..=p, ..j]).t().to_owned();
-        let (x_p, scale) = (x.slice(s![p..=p, ..]), 1.0 / r_p.sqrt());
+        let scale = 1.0 / r_p.sqrt();
         let pieces: Vec<_> =
             l.axis_chunks_iter_mut(Axis(0), POINTS).zip(residual.chunks_mut(POINTS)).enumerate().collect();
-        pieces.into_par_iter().for_each_init(StripBuffer::new, |buffer, (chunk, (mut l, residual))| {
+        pieces.into_par_iter().try_for_each_init(StripBuffer::new, |buffer, (chunk, (mut l, residual))| {
             let start = chunk * POINTS;
-            let k = strips.block(buffer, x_p, start..start + residual.len());
+            let k = entries.block(buffer, &[p], start..start + residual.len())?;
             let (known, mut column) = l.multi_slice_mut((s![.., ..j], s![.., j..=j]));
             matmul_into(column.view_mut(), Accum::Replace, known.view(), l_p.view(), T::one_impl(), Par::Seq);
-            for ((l_ij, k_ip), r_i) in column.iter_mut().zip(&k).zip(residual) {
+            for ((l_ij, k_ip), r_i) in column.iter_mut().zip(k.iter()).zip(residual) {
                 let value = (k_ip.wide() - l_ij.wide()) * scale;
                 *l_ij = T::of(value);
                 *r_i -= value * value;
             }
-        });
+            Ok::<(), Error>(())
+        })?;
         // Rounding must not bring a pivot back.
         residual[p] = f64::NEG_INFINITY;
         chosen.push(p);
     }
-    chosen
+    Ok(chosen)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Kernel;
+    use crate::operator::{DenseOperator, KernelOperator};
+
+    fn operator<'a>(kernel: &str, x: &'a Array2<f64>) -> KernelOperator<'a> {
+        KernelOperator::new(&Kernel::parse(kernel).unwrap(), x.view(), Precision::F64, Device::Cpu).unwrap()
+    }
 
     #[test]
     fn the_ridge_gives_its_effective_dimension() {
@@ -312,10 +378,9 @@ mod tests {
     #[test]
     fn leverage_scores_from_all_points_are_exact() {
         let x = Array2::from_shape_fn((30, 1), |(i, _)| (i as f64 / 10.0).exp());
-        let kernel = Kernel::parse("rbf(1)").unwrap();
-        let scores = leverage_scores::<f64>(&kernel, x.view(), x.view(), &[1.0; 30], 10.0).unwrap();
-        let k = gram::<f64>(&kernel, x.view());
-        let (σ, u) = eigh(k.view()).unwrap();
+        let (operator, all) = (operator("rbf(1)", &x), (0..30).collect::<Vec<_>>());
+        let scores = leverage_scores::<f64>(&operator, &all, &all, &[1.0; 30], 10.0).unwrap();
+        let (σ, u) = eigh(Device::Cpu, operator.to_dense().unwrap().view()).unwrap();
         let λ = ridge_of_dimension(&σ, 10.0, 1e-12);
         for (i, score) in scores.iter().enumerate() {
             let want: f64 = (0..30).map(|j| u[[i, j]].powi(2) * σ[j].max(0.0) / (σ[j].max(0.0) + λ)).sum();
@@ -328,8 +393,8 @@ mod tests {
     fn pivots_are_those_of_the_dense_residual() {
         let mut rng = Rng::new(5);
         let x = Array2::from_shape_simple_fn((90, 3), || rng.normal());
-        let kernel = Kernel::parse("0.5*rbf(1) + linear").unwrap();
-        let mut residual = gram::<f64>(&kernel, x.view());
+        let operator = operator("0.5*rbf(1) + linear", &x);
+        let mut residual = operator.to_dense().unwrap();
         let mut want = vec![];
         for _ in 0..25 {
             let p = (0..90).max_by(|&a, &b| residual[[a, a]].total_cmp(&residual[[b, b]])).unwrap();
@@ -337,7 +402,10 @@ mod tests {
             residual = &residual - &(column.dot(&column.t()) / residual[[p, p]]);
             want.push(p);
         }
-        assert_eq!(pivoted_cholesky::<f64>(&kernel, x.view(), 25), want);
+        assert_eq!(pivoted_cholesky::<f64>(&operator, 25).unwrap(), want);
+        // By blocks, as for an operator without a formula.
+        let stored = DenseOperator::new(operator.to_dense().unwrap());
+        assert_eq!(pivoted_cholesky::<f64>(&stored, 25).unwrap(), want);
     }
 
     #[test]
@@ -354,7 +422,7 @@ mod tests {
     #[test]
     fn batched_seeding_has_the_distribution_of_the_sequential_one() {
         let x: Array2<f64> = ndarray::array![[0.0], [1.0], [3.0], [3.5], [7.0]];
-        let kernel = Kernel::parse("linear").unwrap();
+        let operator = operator("linear", &x);
         let d2 = |i: usize, chosen: &[usize]| {
             chosen.iter().map(|&j| (x[[i, 0]] - x[[j, 0]]).powi(2)).fold(f64::INFINITY, f64::min)
         };
@@ -370,7 +438,7 @@ mod tests {
         let mut rng = Rng::new(4);
         for _ in 0..8000 {
             counts[0][sequential(&mut rng)[2]] += 1.0 / 8000.0;
-            counts[1][k_means_plus_plus::<f64>(&kernel, x.view(), 3, &mut rng)[2]] += 1.0 / 8000.0;
+            counts[1][k_means_plus_plus::<f64>(&operator, 3, &mut rng).unwrap()[2]] += 1.0 / 8000.0;
         }
         for (a, b) in counts[0].iter().zip(&counts[1]) {
             // Four standard deviations of the difference of two frequencies.

@@ -1,5 +1,6 @@
-//! Spectra: eigenvalues and eigenfunctions of a kernel, as functions, each with its certificate.
+//! Spectra: eigenvalues and eigenfunctions of an operator, as functions, each with its certificate.
 //!
+//! A [`Method`] sees a [`Problem`]: an [`Operator`] on a sample, whose [`Operator::extend`] takes functions to new points.
 //! Every method ends in the same shape: features `φ` and coefficients `A` with `ψ(x) = φ(x) A`, so that a
 //! [`Spectrum`] evaluates, certifies, saves and loads alike however it was found.
 //!
@@ -17,7 +18,6 @@
 mod certificate;
 mod covariance;
 mod exact;
-mod features;
 mod fourier;
 mod krylov;
 mod landmarks;
@@ -31,7 +31,6 @@ mod saved;
 
 pub use certificate::{Certificate, Standing, TraceKind};
 pub use exact::Exact;
-pub use features::{Features, KernelFeatures};
 pub use fourier::{Fourier, FourierFeatures};
 pub use krylov::{Krylov, TopPairs, top_pairs};
 pub use landmarks::Landmarks;
@@ -40,20 +39,30 @@ pub use positive::{Positive, PositiveFeatures};
 pub use ritz::rayleigh_ritz;
 pub use sampling::Sampling;
 
+pub use crate::operator::{Extension, Features, Points};
+
 use crate::data::Scaler;
-use crate::kernel::Kernel;
-use crate::operator::{Precision, profile_bytes};
+use crate::operator::{KernelOperator, Operator, Precision, profile_bytes};
 use crate::{Error, FitContext, Result};
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// What is to be decomposed, and within which means.
+/// What is to be decomposed, and the settings and limits for it.
+///
+/// ```
+/// use mercer::{FitContext, kernel::Kernel, spectrum::Problem};
+/// let x = ndarray::array![[0.0], [1.0], [2.0]];
+/// let context = FitContext { seed: 7, ..FitContext::default() };
+/// let operator = context.kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
+/// let problem = Problem { context, ..Problem::new(&operator, 2) };
+/// assert_eq!(problem.k, 2);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Copy)]
 pub struct Problem<'a> {
-    /// The kernel κ.
-    pub kernel: &'a Kernel,
-    /// The points `[n, d]` whose distribution is q.
-    pub x: ArrayView2<'a, f64>,
+    /// The operator on a sample from q.
+    pub operator: &'a dyn Operator,
     /// How many pairs.
     pub k: usize,
     /// Device, precision, memory, seed, progress.
@@ -61,26 +70,47 @@ pub struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// The problem of finding `k` pairs of `kernel` on the points `x` `[n, d]`, with the default context.
-    pub fn new(kernel: &'a Kernel, x: ArrayView2<'a, f64>, k: usize) -> Self {
-        Problem { kernel, x, k, context: FitContext::default() }
+    /// The problem of finding `k` pairs of `operator`, with the default context.
+    pub fn new(operator: &'a dyn Operator, k: usize) -> Self {
+        Problem { operator, k, context: FitContext::default() }
+    }
+
+    /// The coordinates `[points, d]` of the sample, for `what` needs them.
+    pub fn points(&self, what: &str) -> Result<ArrayView2<'a, f64>> {
+        self.operator.points().ok_or_else(|| {
+            Error::input(format!("{what} needs coordinates of the points, and {} has none", self.operator.describe()))
+        })
+    }
+
+    /// The formula on coordinates, for `what` needs it.
+    pub fn kernel(&self, what: &str) -> Result<&'a KernelOperator<'a>> {
+        self.operator.kernel().ok_or_else(|| {
+            Error::input(format!(
+                "{what} need a kernel with a formula, and {} has none; use the Krylov method, Nyström's or networks",
+                self.operator.describe()
+            ))
+        })
     }
 
     fn check(&self) -> Result<()> {
-        let (n, d) = self.x.dim();
+        let n = self.operator.n();
+        let d = self.operator.points().map_or(1, |x| x.ncols());
         if n == 0 || d == 0 {
             return Err(Error::input(format!("the data is empty: {n} rows of {d} columns")));
         }
         if self.k == 0 || self.k > n {
             return Err(Error::input(format!("k must lie between 1 and the number of points, {n}; got {}", self.k)));
         }
-        if let Some(((i, j), value)) = self.x.indexed_iter().find(|(_, v)| !v.is_finite()) {
+        let not_finite =
+            self.operator.points().and_then(|x| x.indexed_iter().find(|(_, v)| !v.is_finite()).map(|(at, v)| (at, *v)));
+        if let Some(((i, j), value)) = not_finite {
             return Err(Error::input(format!("the data must be finite: row {}, column {} is {value}", i + 1, j + 1)));
         }
+        let Some(kernel) = self.operator.kernel() else { return Ok(()) };
         self.context.budget.require(
-            format!("what the kernel {} needs of {n} pictures", self.kernel),
-            profile_bytes(self.kernel, n, d, self.context.precision),
-            "use fewer pictures or layers, or --precision f32",
+            format!("what the kernel {} needs of {n} images", kernel.formula()),
+            profile_bytes(kernel.formula(), n, d, kernel.precision()),
+            "use fewer images or layers, or single precision",
         )
     }
 }
@@ -92,6 +122,18 @@ pub trait Method {
 
     /// Finds the pairs.
     fn solve(&self, problem: &Problem) -> Result<Solution>;
+
+    /// Eigenvalues of K itself, descending `[k]`, and its orthonormal eigenvectors `[n, k]`: for uses that need no function
+    /// outside the sample.
+    fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
+        let solution = self.solve(problem)?;
+        let ψ = match solution.at_points {
+            Some(known) => known,
+            None => solution.features.project(problem.points(&self.name())?.into(), solution.coefficients.view())?,
+        };
+        let n = problem.operator.n() as f64;
+        Ok((solution.eigenvalues.iter().map(|μ| μ * n).collect(), ψ / n.sqrt()))
+    }
 }
 
 /// What a [`Method`] returns: `ψ(x) = φ(x) A`.
@@ -103,8 +145,19 @@ pub struct Solution {
     /// `A` `[p, k]`; the columns of zero eigenvalues are zero.
     pub coefficients: Array2<f64>,
     /// `ψ(X) = φ(X) A` `[n, k]` at the problem's points, where the method has it at no further cost. It must be the
-    /// values of the function itself, or the certificate certifies something else.
+    /// values of the function itself, or the certificate certifies something else. Without it, φ is evaluated at the
+    /// points' coordinates.
     pub at_points: Option<Array2<f64>>,
+    /// How networks were trained, where they were.
+    pub training: Option<neural::Training>,
+}
+
+impl Solution {
+    /// Eigenvalues and their functions.
+    pub fn new(eigenvalues: Vec<f64>, functions: Extension) -> Self {
+        let Extension { features, coefficients } = functions;
+        Solution { eigenvalues, features, coefficients, at_points: None, training: None }
+    }
 }
 
 /// Where a spectrum comes from.
@@ -112,12 +165,15 @@ pub struct Solution {
 pub struct Origin {
     /// Name of the method.
     pub method: String,
-    /// The kernel, every parameter a number.
+    /// The kernel, every parameter a number, or what else the operator is.
     pub kernel: String,
     /// Points it was fitted on.
     pub n: usize,
-    /// Columns of the data.
+    /// Columns of the points' coordinates; 0 where they have none.
     pub d: usize,
+    /// Values of a function at each point.
+    #[serde(default = "one")]
+    pub outputs: usize,
     /// Precision of kernel values.
     pub precision: Precision,
     /// Seed.
@@ -129,13 +185,17 @@ pub struct Origin {
     pub data: String,
 }
 
+fn one() -> usize {
+    1
+}
+
 /// Eigenvalues and eigenfunctions of a kernel, with their certificate.
 ///
 /// ```
-/// use mercer::{kernel::Kernel, spectrum::{Exact, Problem, Spectrum}};
+/// use mercer::{FitContext, kernel::Kernel, spectrum::{Exact, Problem, Spectrum}};
 /// let x = ndarray::Array2::from_shape_fn((200, 1), |(i, _)| i as f64 / 50.0 - 2.0);
-/// let kernel = Kernel::parse("rbf(1)")?;
-/// let spectrum = Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 3), None)?;
+/// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
+/// let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 3), None)?;
 /// assert!((spectrum.eigenvalues[0] - 0.52).abs() < 0.01);
 /// let psi = spectrum.transform(ndarray::array![[0.3], [1.7]].view())?;
 /// assert_eq!(psi.dim(), (2, 3));
@@ -150,32 +210,35 @@ pub struct Spectrum {
     pub origin: Origin,
     /// Applied to new points first, when the data was scaled before the fit.
     pub scaler: Option<Scaler>,
+    training: Option<neural::Training>,
     features: Box<dyn Features>,
     /// `[p, k]`
     coefficients: Array2<f64>,
 }
 
 impl Spectrum {
-    /// Finds the pairs of `problem` by `method` and certifies them on `held_out` points `[h, d]`, which must not be
+    /// Finds the pairs of `problem` by `method` and certifies them on `held_out` points, which must not be
     /// among the problem's own; without any, the certificate is measured on the fitted points and says so.
-    pub fn fit(method: &dyn Method, problem: &Problem, held_out: Option<ArrayView2<f64>>) -> Result<Spectrum> {
+    pub fn fit(method: &dyn Method, problem: &Problem, held_out: Option<Points<'_>>) -> Result<Spectrum> {
         problem.check()?;
         let start = Instant::now();
         let solution = method.solve(problem)?;
         let seconds = start.elapsed().as_secs_f64();
         let certificate = Certificate::measure(problem, &solution, held_out)?;
+        let operator = problem.operator;
         let origin = Origin {
             method: method.name(),
-            kernel: problem.kernel.to_string(),
-            n: problem.x.nrows(),
-            d: problem.x.ncols(),
+            kernel: operator.describe(),
+            n: operator.n() / operator.outputs(),
+            d: operator.points().map_or(0, |x| x.ncols()),
+            outputs: operator.outputs(),
             precision: problem.context.precision,
             seed: problem.context.seed,
             seconds,
             data: String::new(),
         };
-        let Solution { eigenvalues, features, coefficients, .. } = solution;
-        Ok(Spectrum { eigenvalues, certificate, origin, scaler: None, features, coefficients })
+        let Solution { eigenvalues, features, coefficients, training, .. } = solution;
+        Ok(Spectrum { eigenvalues, certificate, origin, scaler: None, training, features, coefficients })
     }
 
     /// Number of pairs, zero ones included.
@@ -190,25 +253,32 @@ impl Spectrum {
 
     /// How the networks were trained, for a spectrum found by them.
     pub fn training(&self) -> Option<&neural::Training> {
-        self.features.training()
+        self.training.as_ref()
     }
 
-    /// `ψ(x)` `[n, k]` at new points `[n, d]`. Columns whose eigenvalue is zero are zero.
-    pub fn transform(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
-        if x.ncols() != self.origin.d {
+    /// Whether [`Self::transform`] takes samples of the fitted functions rather than coordinates.
+    pub fn takes_samples(&self) -> bool {
+        self.features.inputs().is_none()
+    }
+
+    /// `ψ(x)` `[n·C, k]` at n new points, the C outputs of a point side by side: coordinates `[n, d]`, or the fitted
+    /// functions sampled at the new points. Columns whose eigenvalue is zero are zero.
+    pub fn transform<'p>(&self, points: impl Into<Points<'p>>) -> Result<Array2<f64>> {
+        let points = points.into();
+        let Points::Coordinates(x) = points else { return self.features.project(points, self.coefficients.view()) };
+        if let Some(d) = self.features.inputs().filter(|d| *d != x.ncols()) {
             return Err(Error::input(format!(
-                "the model was fitted on {} columns, the new points have {}",
-                self.origin.d,
+                "the model was fitted on {d} columns, the new points have {}",
                 x.ncols()
             )));
         }
         let scaled = self.scaler.as_ref().map(|s| s.apply(x)).transpose()?;
         let x = scaled.as_ref().map_or(x, |s| s.view());
-        self.features.project(x, self.coefficients.view())
+        self.features.project(x.into(), self.coefficients.view())
     }
 }
 
-/// Below this the eigenvalue `μ_j` is not told from zero: rounding, times the largest eigenvalue.
+/// Eigenvalues below this are numerically zero: rounding, times the largest eigenvalue.
 pub(crate) fn zero_threshold(roundoff: f64, largest: f64) -> f64 {
     10.0 * roundoff * largest.max(0.0)
 }

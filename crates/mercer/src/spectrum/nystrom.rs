@@ -1,24 +1,25 @@
-use super::covariance::{self, covariance, principal_pairs};
+use super::covariance::{self, BLOCK, covariance, principal_pairs};
 use super::ritz::ritz_pairs;
-use super::{KernelFeatures, Landmarks, Method, Problem, Solution};
+use super::{Landmarks, Method, Problem, Solution};
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
-use crate::operator::{Precision, Real, StripBuffer, Strips, gram};
+use crate::operator::{Operator, Precision, Real, StripBuffer, Strips, gram};
 use crate::{Error, FitContext, Result};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Nyström's method: the eigenpairs, over all n points, of the kernel `κ(x,Z) κ(Z,Z)⁺ κ(Z,x')` that the landmarks Z
 /// leave of κ. With every point a landmark it is exact.
 ///
 /// ```
-/// use mercer::{kernel::Kernel, spectrum::{Landmarks, Nystrom, Problem, Spectrum}};
+/// use mercer::{FitContext, kernel::Kernel, spectrum::{Landmarks, Nystrom, Problem, Spectrum}};
 /// let x = ndarray::Array2::from_shape_fn((2000, 1), |(i, _)| i as f64 / 500.0 - 2.0);
-/// let kernel = Kernel::parse("rbf(1)")?;
+/// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
 /// let method = Nystrom { landmarks: 30, choice: Landmarks::PivotedCholesky };
-/// let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 3), None)?;
+/// let spectrum = Spectrum::fit(&method, &Problem::new(&operator, 3), None)?;
 /// assert!(spectrum.certificate.worst_residual() < 1e-6);
 /// # Ok::<(), mercer::Error>(())
 /// ```
@@ -31,22 +32,20 @@ pub struct Nystrom {
 }
 
 impl Nystrom {
-    /// Z `[m, d]`, where the problem fits into memory.
-    fn landmarks(&self, problem: &Problem) -> Result<Array2<f64>> {
-        let (n, m) = (problem.x.nrows(), self.landmarks);
+    /// Rows of the landmarks, where the problem fits into memory.
+    fn landmarks(&self, problem: &Problem) -> Result<Vec<usize>> {
+        let (n, m, context) = (problem.operator.n(), self.landmarks, &problem.context);
         if m < problem.k {
             return Err(Error::input(format!("{} pairs need at least as many landmarks, got {m}", problem.k)));
         }
-        let bytes = problem.context.precision.bytes();
-        problem.context.budget.require(
+        let d = problem.operator.points().map_or(0, |x| x.ncols());
+        context.budget.require(
             format!("Nyström's method with {m} landmarks at {n} points"),
-            self.choice.memory(problem.x.dim(), m, problem.context.precision).max(covariance::memory(m, bytes)),
+            self.choice.memory((n, d), m, context.precision).max(covariance::memory(m, context.precision.bytes())),
             "use fewer landmarks, or choose them uniformly",
         )?;
-        problem.context.progress.step("nystrom", 0, 3, "landmarks");
-        let chosen =
-            self.choice.choose(problem.kernel, problem.x, m, problem.context.seed, problem.context.precision)?;
-        Ok(problem.x.select(Axis(0), &chosen))
+        context.progress.step("nystrom", 0, 3, "landmarks");
+        self.choice.choose(problem.operator, m, context.seed, context.precision)
     }
 }
 
@@ -58,22 +57,18 @@ impl Method for Nystrom {
     /// With features `Φ = κ(X,Z) N` `[n, r]` as in [`NystromFeatures`], the pairs are those of `ΦᵀΦ/n`:
     /// `ψ_j(x) = κ(x,Z) N v_j / √μ_j`.
     fn solve(&self, problem: &Problem) -> Result<Solution> {
-        let z = self.landmarks(problem)?;
-        problem.context.progress.step("nystrom", 1, 3, "features");
-        let map = NystromFeatures::new(problem.kernel, z.view(), &problem.context)?;
-        let sigma = match problem.context.precision {
-            Precision::F32 | Precision::Tf32 => covariance(problem.x, map.dim(), |x| map.eval::<f32>(x)),
-            Precision::F64 => covariance(problem.x, map.dim(), |x| map.eval::<f64>(x)),
+        let (chosen, context) = (self.landmarks(problem)?, &problem.context);
+        context.progress.step("nystrom", 1, 3, "features");
+        let map = Map::new(problem, &chosen)?;
+        let (n, r) = (problem.operator.n(), map.normalisation().ncols());
+        let sigma = match context.precision {
+            Precision::F32 | Precision::Tf32 => covariance(n, r, |rows| map.range::<f32>(rows))?,
+            Precision::F64 => covariance(n, r, |rows| map.range::<f64>(rows))?,
         };
-        problem.context.progress.step("nystrom", 2, 3, "eigendecomposition");
-        let (eigenvalues, a) = principal_pairs(&problem.context, sigma.view(), problem.k)?;
-        problem.context.progress.step("nystrom", 3, 3, "done");
-        Ok(Solution {
-            eigenvalues,
-            features: Box::new(KernelFeatures::new(problem.kernel, z.view(), &problem.context)),
-            coefficients: matmul(map.normalisation(), a.view()),
-            at_points: None,
-        })
+        context.progress.step("nystrom", 2, 3, "eigendecomposition");
+        let (eigenvalues, a) = principal_pairs(context, sigma.view(), problem.k)?;
+        context.progress.step("nystrom", 3, 3, "done");
+        map.solution(eigenvalues, a.view())
     }
 }
 
@@ -88,15 +83,82 @@ impl Method for NystromRitz {
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
-        let z = self.0.landmarks(problem)?;
-        let map = NystromFeatures::new(problem.kernel, z.view(), &problem.context)?;
-        let (eigenvalues, a) = ritz_pairs(problem, |x| map.eval(x))?;
-        Ok(Solution {
-            eigenvalues,
-            features: Box::new(KernelFeatures::new(problem.kernel, z.view(), &problem.context)),
-            coefficients: matmul(map.normalisation(), a.view()),
-            at_points: None,
-        })
+        let chosen = self.0.landmarks(problem)?;
+        let map = Map::new(problem, &chosen)?;
+        let (eigenvalues, a) = ritz_pairs(problem, |rows| map.rows(rows))?;
+        map.solution(eigenvalues, a.view())
+    }
+}
+
+/// `Φ = κ(X,Z) N` at the values X of a sample.
+struct Map<'a> {
+    operator: &'a dyn Operator,
+    /// Rows of Z.
+    chosen: &'a [usize],
+    values: Values<'a>,
+}
+
+/// How the features are computed: tile by tile from a formula, or from blocks of any operator.
+enum Values<'a> {
+    Formula(NystromFeatures, ArrayView2<'a, f64>),
+    Blocks(Array2<f64>),
+}
+
+impl<'a> Map<'a> {
+    fn new(problem: &Problem<'a>, chosen: &'a [usize]) -> Result<Self> {
+        let (operator, context) = (problem.operator, &problem.context);
+        let values = match operator.kernel() {
+            Some(kernel) => {
+                let z = kernel.x().select(Axis(0), chosen);
+                Values::Formula(NystromFeatures::new(kernel.formula(), z.view(), context)?, kernel.x())
+            }
+            None => Values::Blocks(normalisation(&operator.block(chosen, chosen)?, context)?.0),
+        };
+        Ok(Map { operator, chosen, values })
+    }
+
+    /// N `[m, r]`
+    fn normalisation(&self) -> ArrayView2<'_, f64> {
+        match &self.values {
+            Values::Formula(map, _) => map.normalisation(),
+            Values::Blocks(normalisation) => normalisation.view(),
+        }
+    }
+
+    /// `Φ[rows]`
+    fn range<T: Real>(&self, rows: Range<usize>) -> Result<Array2<T>> {
+        match &self.values {
+            Values::Formula(map, x) => Ok(map.eval(x.slice(s![rows, ..]))),
+            Values::Blocks(_) => Ok(self.rows(&rows.collect::<Vec<_>>())?.mapv(T::of)),
+        }
+    }
+
+    fn rows(&self, rows: &[usize]) -> Result<Array2<f64>> {
+        match &self.values {
+            Values::Formula(map, x) => Ok(map.eval(x.select(Axis(0), rows).view())),
+            Values::Blocks(normalisation) => {
+                Ok(matmul(self.operator.block(rows, self.chosen)?.view(), normalisation.view()))
+            }
+        }
+    }
+
+    /// The functions `ψ = κ(·,Z) N A`.
+    fn solution(&self, eigenvalues: Vec<f64>, a: ArrayView2<f64>) -> Result<Solution> {
+        let coefficients = matmul(self.normalisation(), a);
+        // Without a formula, the functions are not known by coordinates; their values on the sample are.
+        let at_points = match &self.values {
+            Values::Formula(..) => None,
+            Values::Blocks(_) => {
+                let all: Vec<usize> = (0..self.operator.n()).collect();
+                let mut ψ = Array2::zeros((all.len(), a.ncols()));
+                for (rows, mut ψ) in all.chunks(BLOCK).zip(ψ.axis_chunks_iter_mut(Axis(0), BLOCK)) {
+                    ψ.assign(&matmul(self.operator.block(rows, self.chosen)?.view(), coefficients.view()));
+                }
+                Some(ψ)
+            }
+        };
+        let extension = self.operator.extend(Some(self.chosen), coefficients)?;
+        Ok(Solution { at_points, ..Solution::new(eigenvalues, extension) })
     }
 }
 
@@ -134,10 +196,7 @@ impl NystromFeatures {
                 "the kernel {kernel} of landmarks {i} and {j} is {value}: scale the data down or the lengthscale up"
             )));
         }
-        let (normalisation, triangular) = match inverse_factor(&w, context) {
-            Some(factor) => (factor, true),
-            None => (inverse_root(&w, context)?, false),
-        };
+        let (normalisation, triangular) = normalisation(&w, context)?;
         Ok(NystromFeatures { kernel: kernel.clone(), landmarks: z.to_owned(), normalisation, triangular })
     }
 
@@ -187,6 +246,14 @@ impl NystromFeatures {
             let (c, n) = (c.slice(s![.., ..rows]), n.slice(s![..rows, start..end]));
             matmul_into(panel, Accum::Replace, c, n, T::one_impl(), Par::Seq);
         }
+    }
+}
+
+/// `N` `[m, r]` with `N Nᵀ = W⁺` for `W` `[m, m]`, and whether it is zero below its diagonal.
+fn normalisation(w: &Array2<f64>, context: &FitContext<'_>) -> Result<(Array2<f64>, bool)> {
+    match inverse_factor(w, context) {
+        Some(factor) => Ok((factor, true)),
+        None => Ok((inverse_root(w, context)?, false)),
     }
 }
 

@@ -1,13 +1,13 @@
 use super::covariance::{self, covariance, principal_pairs};
 use super::projection::projected;
-use super::{Features, Method, Problem, Sampling, Solution};
+use super::{Method, Problem, Sampling, Solution};
 use crate::kernel::{Base, Kernel};
 use crate::model::Bundle;
-use crate::operator::{Precision, Real};
+use crate::operator::{Extension, Features, Points, Precision, Real};
 use crate::rng::Rng;
 use crate::simd::{Num, SimdJob, dispatch};
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2};
+use ndarray::{Array1, Array2, ArrayView2, s};
 
 /// Positive random features: the eigenpairs of `exp(x·x'/s)` within the span of random exponentials.
 ///
@@ -26,9 +26,10 @@ impl Method for Positive {
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
-        let (n, d) = problem.x.dim();
-        let mut features =
-            PositiveFeatures::new(problem.kernel, d, self.features, self.sampling, problem.context.seed)?;
+        let kernel = problem.kernel("positive random features")?;
+        let (x, (n, d)) = (kernel.x(), kernel.x().dim());
+        let (count, sampling) = (self.features, self.sampling);
+        let mut features = PositiveFeatures::new(kernel.formula(), d, count, sampling, problem.context.seed)?;
         if self.features < problem.k {
             let (k, p) = (problem.k, self.features);
             return Err(Error::input(format!("{k} pairs need at least as many random features, got {p}")));
@@ -42,14 +43,14 @@ impl Method for Positive {
         problem.context.progress.step("positive", 0, 2, "features");
         let sigma = match problem.context.precision {
             Precision::F32 | Precision::Tf32 => {
-                covariance(problem.x, features.dim(), |x| features.exponentials::<f32>(x))
+                covariance(n, count, |rows| Ok(features.exponentials::<f32>(x.slice(s![rows, ..]))))?
             }
-            Precision::F64 => covariance(problem.x, features.dim(), |x| features.exponentials::<f64>(x)),
+            Precision::F64 => covariance(n, count, |rows| Ok(features.exponentials::<f64>(x.slice(s![rows, ..]))))?,
         };
         problem.context.progress.step("positive", 1, 2, "eigendecomposition");
         let (eigenvalues, coefficients) = principal_pairs(&problem.context, sigma.view(), problem.k)?;
         problem.context.progress.step("positive", 2, 2, "done");
-        Ok(Solution { eigenvalues, features: Box::new(features), coefficients, at_points: None })
+        Ok(Solution::new(eigenvalues, Extension { features: Box::new(features), coefficients }))
     }
 }
 
@@ -81,7 +82,7 @@ impl PositiveFeatures {
     pub fn new(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         let (c, s) = multiple_of_expdot(kernel).ok_or_else(|| {
             Error::input(format!(
-                "positive random features are those of expdot(scale), not of {kernel}; use --method nystrom"
+                "positive random features are those of expdot(scale), not of {kernel}; use Nyström's method"
             ))
         })?;
         if features == 0 || d == 0 {
@@ -130,7 +131,12 @@ impl Features for PositiveFeatures {
         self.directions.nrows()
     }
 
-    fn eval(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    fn inputs(&self) -> Option<usize> {
+        Some(self.directions.ncols())
+    }
+
+    fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
+        let x = points.coordinates()?;
         Ok(match self.precision {
             Precision::F32 | Precision::Tf32 => self.exponentials::<f32>(x).mapv(f64::from),
             Precision::F64 => self.exponentials(x),
@@ -193,7 +199,7 @@ mod tests {
     fn features_follow_their_formula() {
         let map = PositiveFeatures::new(&Kernel::parse("3*expdot(2)").unwrap(), 2, 5, Sampling::Plain, 1).unwrap();
         let x = [0.7, -1.1];
-        let phi = map.eval(ArrayView2::from(&[x]));
+        let phi = map.eval(ArrayView2::from(&[x]).into()).unwrap();
         for (value, direction) in phi.row(0).iter().zip(map.directions.rows()) {
             let angle = direction[0] * x[0] + direction[1] * x[1];
             let want = (angle - (x[0] * x[0] + x[1] * x[1]) / 4.0).exp() * (3.0f64 / 5.0).sqrt();

@@ -2,7 +2,7 @@ use super::{Problem, zero_threshold};
 use crate::Result;
 use crate::compute::Device;
 use crate::linalg::{eigh, matmul};
-use crate::operator::{KernelOperator, Operator};
+use crate::operator::Operator;
 use crate::rng::Rng;
 use ndarray::{Array2, ArrayView2, Axis, s};
 
@@ -61,21 +61,20 @@ pub(super) fn orthonormalise(phi: ArrayView2<f64>, noise: f64) -> Result<(Array2
     Ok((q, w))
 }
 
-/// Points on which Rayleigh–Ritz meets the true kernel; the cost is their square.
+/// Values on which Rayleigh–Ritz applies the operator itself; the cost is their square.
 pub(super) const MOST_RITZ_POINTS: usize = 8192;
 
-/// Pairs of κ itself in the span of the p features `φ(x)` `[·, p]`: `μ` `[k]`, zero where rounding hides it, and `A`
-/// `[p, k]`, with columns of zeros there.
+/// Pairs of κ itself in the span of p features: `μ` `[k]`, zero where rounding hides it, and `A` `[p, k]`, with columns of
+/// zeros there. `φ(rows)` gives the features `[rows, p]` at some of the sample's values.
 pub(super) fn ritz_pairs(
     problem: &Problem,
-    φ: impl Fn(ArrayView2<f64>) -> Array2<f64>,
+    φ: impl FnOnce(&[usize]) -> Result<Array2<f64>>,
 ) -> Result<(Vec<f64>, Array2<f64>)> {
-    let n = problem.x.nrows();
+    let n = problem.operator.n();
     let sample = Rng::new(problem.context.seed).fork(0x7269_747a).sample(n, MOST_RITZ_POINTS.min(n));
-    let x = problem.x.select(Axis(0), &sample);
-    let operator = KernelOperator::new(problem.kernel, x.view(), problem.context.precision, problem.context.device)?;
-    let phi = φ(x.view());
-    let (μ, a) = rayleigh_ritz(phi.view(), &operator, problem.k)?;
+    let operator = problem.operator.restricted(&sample)?;
+    let phi = φ(&sample)?;
+    let (μ, a) = rayleigh_ritz(phi.view(), operator.as_ref(), problem.k)?;
     let threshold = zero_threshold(operator.roundoff(), μ.first().copied().unwrap_or(0.0));
     let kept = μ.iter().take_while(|μ| **μ > threshold).count();
     let mut coefficients = Array2::zeros((phi.ncols(), problem.k));

@@ -1,8 +1,10 @@
 //! Spectra to and from files.
 
-use super::{Spectrum, features};
+use super::neural::NetworkFeatures;
+use super::{Features, FourierFeatures, PositiveFeatures, Spectrum};
 use crate::compute::Device;
 use crate::model::Bundle;
+use crate::operator::{KernelFeatures, RowFeatures, SampleFeatures};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -24,6 +26,9 @@ impl Spectrum {
         bundle.put("coefficients", self.coefficients.view());
         let features = self.features.save(bundle);
         bundle.set("features", features);
+        if let Some(training) = &self.training {
+            bundle.set("training", training);
+        }
     }
 
     /// Reads a spectrum back, to be evaluated on `device`.
@@ -43,12 +48,14 @@ impl Spectrum {
 
     /// The counterpart of [`Self::pack`].
     pub(crate) fn unpack(bundle: &Bundle, device: Device) -> Result<Spectrum> {
+        let kind = bundle.text("features")?;
         let spectrum = Spectrum {
             eigenvalues: bundle.value("eigenvalues")?,
             certificate: bundle.value("certificate")?,
             origin: bundle.value("origin")?,
             scaler: bundle.value("scaler")?,
-            features: features::load(bundle.text("features")?, bundle, device)?,
+            training: (kind == NetworkFeatures::KIND).then(|| bundle.value("training")).transpose()?,
+            features: features(kind, bundle, device)?,
             coefficients: bundle.matrix("coefficients")?,
         };
         let (p, k) = spectrum.coefficients.dim();
@@ -56,5 +63,20 @@ impl Spectrum {
             return Err(Error::input(format!("its parts do not fit together: coefficients {p}×{k}")));
         }
         Ok(spectrum)
+    }
+}
+
+/// The feature map of a saved model. A new kind of feature is one more line here.
+fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Features>> {
+    match kind {
+        NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle, device)?)),
+        KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle, device)?)),
+        SampleFeatures::KIND => Ok(Box::new(SampleFeatures::load(bundle)?)),
+        FourierFeatures::KIND => Ok(Box::new(FourierFeatures::load(bundle)?)),
+        PositiveFeatures::KIND => Ok(Box::new(PositiveFeatures::load(bundle)?)),
+        RowFeatures::KIND => Ok(Box::new(RowFeatures::load(bundle)?)),
+        other => {
+            Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know")))
+        }
     }
 }

@@ -70,9 +70,11 @@ fn find(context: &Context) -> Result<(Found, Kernel)> {
     let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());
     for entry in METHODS {
         let bar = context.bar();
-        let problem = Problem { kernel: &kernel, x: train.x.view(), k: K, context: context.fit(&bar) };
+        let fit_context = context.fit(&bar);
+        let operator = fit_context.kernel_operator(&kernel, train.x.view())?;
+        let problem = Problem { operator: &operator, k: K, context: fit_context };
         let method = (entry.make)(&Options::default(), Size { n: train.n(), k: K });
-        match Spectrum::fit(method.as_ref(), &problem, Some(held_out.x.view())) {
+        match Spectrum::fit(method.as_ref(), &problem, Some(held_out.x.view().into())) {
             Ok(mut spectrum) => {
                 spectrum.origin.data = "digits".into();
                 spectra.push(spectrum);

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// What to do where the GPU's memory is short.
-const LESS: &str = "use fewer points or columns at a time, or --device cpu";
+const LESS: &str = "use fewer points or columns at a time, or compute on the CPU";
 /// Bytes of points that are on their way to the GPU at a time.
 const STAGING: usize = 256 << 20;
 

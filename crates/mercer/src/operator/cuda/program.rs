@@ -1,6 +1,6 @@
 //! A kernel expression put into the templates.
 
-use super::super::points::{Plan, Points};
+use super::super::points::{Plan, Prepared};
 use super::launch::{Shape, elementwise, padded, simt_shape, tensor_shape, tiling};
 use super::{Arithmetic, Card, Launch, Scalar, Tiling, columns_per_pass, kappa};
 use crate::kernel::{Kernel, Statistic, catalogue};
@@ -82,7 +82,7 @@ impl Program {
     /// The points `x` `[n, d]` as `prepare_points` takes them, in f64: `[n, source_width]`, shifted and lifted as the
     /// kernel wants it.
     pub fn pack(&self, x: ArrayView2<f64>) -> Array2<f64> {
-        let Points { views, .. } = self.plan.points::<f64>(x);
+        let Prepared { views, .. } = self.plan.points::<f64>(x);
         let views: Vec<ArrayView2<f64>> = views.iter().map(|v| v.x.view()).collect();
         concatenate(Axis(1), &views).expect("every view has a row for each point")
     }

@@ -1,12 +1,12 @@
 //! What the training loop needs of an operator: points to look at, and the operator's action on functions there.
 
 use super::objective::form;
-use super::{DeviceAction, Functions, Values};
+use super::{DeviceAction, Functions, MatrixValued, Values};
 use crate::compute::{self, Device, Store, Tensor, gemm};
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
 use crate::operator::cuda::compiles;
-use crate::operator::{KernelOperator, Operator, Precision, Stored, gram};
+use crate::operator::{KernelOperator, Operator, Precision, gram};
 use crate::rng::Rng;
 use crate::{Error, FitContext, Result};
 use ndarray::{Array2, ArrayView2, Axis};
@@ -299,6 +299,25 @@ impl Action for KernelAction<'_> {
     }
 }
 
+/// What the loop needs of `operator`, whose points must have coordinates.
+pub fn action<'a>(operator: &'a dyn Operator, context: &FitContext<'_>) -> Result<Box<dyn Action + 'a>> {
+    match operator.kernel() {
+        Some(kernel) => {
+            let context = FitContext { precision: kernel.precision(), device: kernel.device(), ..*context };
+            Ok(Box::new(KernelAction::new(kernel.formula(), kernel.x(), &context)?))
+        }
+        None if operator.outputs() == 1 => Ok(Box::new(OperatorAction::new(operator)?)),
+        None => Ok(Box::new(MatrixValued::new(operator)?)),
+    }
+}
+
+/// The points that the networks are functions of.
+pub(super) fn coordinates(operator: &dyn Operator) -> Result<ArrayView2<'_, f64>> {
+    operator.points().ok_or_else(|| {
+        Error::input(format!("networks need coordinates of the points, and {} has none", operator.describe()))
+    })
+}
+
 /// Any [`Operator`] over points with coordinates, through its blocks: `FᵀF/S` of function samples, a stored matrix, a
 /// centred one.
 pub struct OperatorAction<'a> {
@@ -312,11 +331,9 @@ pub struct OperatorAction<'a> {
 }
 
 impl<'a> OperatorAction<'a> {
-    /// The operator over its points `x` `[n, d]`, which the networks are functions of.
-    pub fn new(operator: &'a dyn Operator, x: ArrayView2<'a, f64>) -> Result<Self> {
-        if operator.n() != x.nrows() {
-            return Err(Error::input(format!("an operator on {} points was given {} points", operator.n(), x.nrows())));
-        }
+    /// The operator over the points that have coordinates, which the networks are functions of.
+    pub fn new(operator: &'a dyn Operator) -> Result<Self> {
+        let x = coordinates(operator)?;
         let diagonal = operator.diagonal()?;
         let checksum = checksum(diagonal.view().insert_axis(Axis(0)));
         let trace = diagonal.mean().unwrap_or(0.0);
@@ -356,9 +373,10 @@ impl Action for OperatorAction<'_> {
     }
 
     fn on_device(&self) -> Option<DeviceAction<'_>> {
-        let values = match self.operator.stored()? {
-            Stored::Samples(f) => Values::Samples(f),
-            Stored::Entries => Values::Stored(self.operator),
+        let values = match self.operator.low_rank() {
+            Some(f) => Values::Samples(f),
+            None if self.operator.is_stored() => Values::Stored(self.operator),
+            None => return None,
         };
         Some(DeviceAction::Average { values, x: self.x, trace: self.trace })
     }

@@ -1,13 +1,13 @@
 //! Networks as the features of a [`crate::spectrum::Spectrum`].
 
-use super::{Functions, Layout, Standard, Training};
+use super::{Functions, Layout, Standard};
 use crate::Result;
 use crate::compute::{Device, Tensor};
 use crate::model::Bundle;
 use crate::net::{Network, Parameters};
-use crate::spectrum::Features;
+use crate::operator::{Features, Points};
 use crate::{Error, compute};
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 
 /// `φ(x)`: k networks, or the hidden units of one, at standardised points, in single precision.
 pub struct NetworkFeatures {
@@ -17,14 +17,14 @@ pub struct NetworkFeatures {
     parameters: Parameters,
     layout: Layout,
     standard: Standard,
-    training: Training,
+    outputs: usize,
 }
 
 impl NetworkFeatures {
     pub(crate) const KIND: &'static str = "networks";
 
     /// The trained functions, which see points through `standard`.
-    pub fn new(functions: &Functions, standard: Standard, training: Training) -> Self {
+    pub fn new(functions: &Functions, standard: Standard) -> Self {
         let network = functions.network();
         NetworkFeatures {
             architecture: network.expression(),
@@ -33,7 +33,7 @@ impl NetworkFeatures {
             parameters: functions.parameters().clone(),
             layout: functions.layout(),
             standard,
-            training,
+            outputs: functions.outputs(),
         }
     }
 
@@ -48,13 +48,9 @@ impl NetworkFeatures {
         if !compute::all_finite(&parameters.trained) || !compute::all_finite(&parameters.constants) {
             return Err(Error::input("the model's network has parameters that single precision cannot hold"));
         }
-        let (layout, training) = (bundle.value("features.layout")?, bundle.value("training")?);
-        Ok(NetworkFeatures { architecture, inputs, networks, parameters, layout, standard, training })
-    }
-
-    /// Columns of a point.
-    pub fn inputs(&self) -> usize {
-        self.inputs
+        let layout = bundle.value("features.layout")?;
+        let outputs = Functions::from_parts(network, parameters.clone(), layout, false)?.outputs();
+        Ok(NetworkFeatures { architecture, inputs, networks, parameters, layout, standard, outputs })
     }
 
     fn functions(&self) -> Result<Functions> {
@@ -74,7 +70,16 @@ impl Features for NetworkFeatures {
         self.functions().map_or(0, |f| f.count())
     }
 
-    fn eval(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    fn inputs(&self) -> Option<usize> {
+        Some(self.inputs)
+    }
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
+        let x = points.coordinates()?;
         if x.nrows() == 0 {
             return Ok(Array2::zeros((0, self.dim())));
         }
@@ -91,13 +96,8 @@ impl Features for NetworkFeatures {
         bundle.set("features.networks", self.networks);
         bundle.set("features.layout", self.layout);
         bundle.set("features.standard", &self.standard);
-        bundle.set("training", &self.training);
         bundle.put("parameters", row(&self.parameters.trained).view());
         bundle.put("constants", row(&self.parameters.constants).view());
         Self::KIND
-    }
-
-    fn training(&self) -> Option<&Training> {
-        Some(&self.training)
     }
 }

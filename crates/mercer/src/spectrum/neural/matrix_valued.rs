@@ -1,10 +1,11 @@
 //! Kernels whose values are matrices: functions with C outputs, from samples of them.
 
+use super::action::coordinates;
 use super::finish::within_span;
 use super::{Action, Batch, DeviceAction, Functions, Layout, Pairs, Standard, Values, sample_rows};
 use crate::compute::{Device, Store, Tensor, gemm};
 use crate::linalg::matmul;
-use crate::operator::{FunctionSamples, LowRankOperator, Operator, Precision};
+use crate::operator::{LowRankOperator, Operator, Precision};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, s};
@@ -14,10 +15,12 @@ use ndarray::{Array2, ArrayView2, s};
 /// Eigenfunctions have C outputs too: `(Kψ)_o(x) = (1/nC) Σ_{n,o'} κ_oo'(x,x_n) ψ_o'(x_n)`, whose eigenvalues are those
 /// of the `[nC, nC]` matrix over `nC`. That matrix is never formed: a batch takes the samples at its points alone.
 ///
-/// [`MatrixValued::factorised`] is the cheaper assumption `κ_oo'(x,x') = κ(x,x') δ_oo'`.
+/// The cheaper assumption `κ_oo'(x,x') = κ(x,x') δ_oo'` is the scalar operator `κ = (1/CS) Σ_c F_cᵀF_c`
+/// ([`LowRankOperator::of_samples`] by output). Each of its eigenfunctions stands for C of the matrix-valued kernel, one in
+/// each output, and `κ/n` has C times the eigenvalues that `(κ·I_C)/(nC)` has.
 pub struct MatrixValued<'a> {
     /// The samples as an operator on `n·C` values, the outputs of a point side by side.
-    f: LowRankOperator,
+    f: &'a LowRankOperator,
     x: ArrayView2<'a, f64>,
     outputs: usize,
     standard: Standard,
@@ -27,28 +30,21 @@ pub struct MatrixValued<'a> {
 }
 
 impl<'a> MatrixValued<'a> {
-    /// From samples `F` `[S, n, C]` at the points `x` `[n, d]`.
-    pub fn new<'s>(samples: impl Into<FunctionSamples<'s>>, x: ArrayView2<'a, f64>) -> Result<Self> {
-        let samples = samples.into();
-        let (_, n, outputs) = samples.dim();
-        let f = LowRankOperator::of_samples(&samples, false)?;
-        if n != x.nrows() {
-            return Err(Error::input(format!("functions sampled at {n} points were given {} points", x.nrows())));
-        }
+    /// Of an operator of low rank whose points have coordinates.
+    pub fn new(operator: &'a dyn Operator) -> Result<Self> {
+        let (x, outputs) = (coordinates(operator)?, operator.outputs());
+        let f = operator.low_rank().ok_or_else(|| {
+            Error::input(format!(
+                "networks with {outputs} outputs need samples of functions, and {} has none",
+                operator.describe()
+            ))
+        })?;
         let diagonal = f.diagonal()?;
         let mixed = |hash: u64, v: &f64| (hash ^ v.to_bits()).wrapping_mul(0x0000_0100_0000_01b3);
         let checksum = diagonal.iter().chain(&x).fold(0xcbf2_9ce4_8422_2325, mixed);
         let trace = diagonal.mean().unwrap_or(0.0);
         let trace = if trace > 0.0 { trace } else { 1.0 };
         Ok(MatrixValued { f, x, outputs, standard: Standard::of(x), trace, checksum })
-    }
-
-    /// The scalar kernel `κ = (1/CS) Σ_c F_cᵀF_c` of the factorised assumption `κ(x,x')·I_C`, from samples `[S, n, C]`.
-    ///
-    /// Each of its eigenfunctions stands for C of the matrix-valued kernel, one in each output. `κ/n` has C times the
-    /// eigenvalues that `(κ·I_C)/(nC)` has.
-    pub fn factorised<'s>(samples: impl Into<FunctionSamples<'s>>) -> Result<LowRankOperator> {
-        LowRankOperator::of_samples(&samples.into(), true)
     }
 
     /// `F/√S` at the points `rows`: `[S, B·C]`.
@@ -115,7 +111,7 @@ impl Action for MatrixValued<'_> {
     }
 
     fn on_device(&self) -> Option<DeviceAction<'_>> {
-        Some(DeviceAction::Average { values: Values::Samples(&self.f), x: self.x, trace: self.trace })
+        Some(DeviceAction::Average { values: Values::Samples(self.f), x: self.x, trace: self.trace })
     }
 
     fn unbiased(&mut self, batch: &Batch, psi: &Tensor, _: &Array2<f64>, r: &Array2<f64>) -> Result<Array2<f64>> {

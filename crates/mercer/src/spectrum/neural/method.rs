@@ -1,24 +1,26 @@
 //! Neural eigenfunctions as a method like the others.
 
 use super::training::validation_sample;
-use super::{Action, Batch, Functions, KernelAction, Kind, NetworkFeatures, Pairs, Settings, Trained, Watch};
-use super::{rayleigh_ritz, train};
+use super::{Action, Batch, Functions, Kind, MatrixValued, NetworkFeatures, Pairs, Settings, Trained, Watch};
+use super::{action, rayleigh_ritz, train};
 use crate::compute::Device;
+use crate::linalg::matmul;
+use crate::operator::Extension;
 use crate::rng::Rng;
 use crate::spectrum::{Method, Problem, Solution, zero_threshold};
 use crate::{Error, Result};
-use ndarray::{Array2, Axis};
+use ndarray::{Array2, Axis, s};
 use std::sync::atomic::AtomicBool;
 
 /// Eigenfunctions by trained networks.
 ///
 /// ```
-/// use mercer::{kernel::Kernel, spectrum::{Problem, Spectrum, neural::{Kind, Neural}}};
+/// use mercer::{FitContext, kernel::Kernel, spectrum::{Problem, Spectrum, neural::{Kind, Neural}}};
 /// let x = ndarray::Array2::from_shape_fn((300, 1), |(i, _)| i as f64 / 75.0 - 2.0);
-/// let kernel = Kernel::parse("rbf(1)")?;
+/// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
 /// let mut method = Neural::new(Kind::NeuralEf { averaged: false });
 /// method.settings.steps = 100;
-/// let spectrum = Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 3), None)?;
+/// let spectrum = Spectrum::fit(&method, &Problem::new(&operator, 3), None)?;
 /// assert!((spectrum.eigenvalues[0] - 0.52).abs() < 0.02);
 /// assert_eq!(spectrum.training().unwrap().raw_eigenvalues.len(), 3);
 /// # Ok::<(), mercer::Error>(())
@@ -122,29 +124,65 @@ impl Method for Neural<'_> {
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let context = &problem.context;
         let (seed, k) = (Rng::new(context.seed), problem.k);
-        let mut action = KernelAction::new(problem.kernel, problem.x, context)?;
-        let functions = self.functions(&mut action, k, context.device, &seed)?;
+        if self.kind == Kind::Ritz && problem.operator.outputs() > 1 {
+            return self.drawn(problem, &seed);
+        }
+        let mut action = action(problem.operator, context)?;
+        let action = action.as_mut();
+        let functions = self.functions(action, k, context.device, &seed)?;
         context.budget.require(
             format!("training {} parameters by {}", functions.network().parameters(), self.kind.name()),
-            self.needed(&functions, problem.x.nrows(), k),
+            self.needed(&functions, problem.operator.n(), k),
             "use narrower networks or a smaller batch",
         )?;
         let mut objective = self.kind.objective(&functions, k)?;
         let keep_best = self.settings.keep_best && self.finish;
         let settings = Settings { seed: context.seed, keep_best, ..self.settings.clone() };
         let watch = Watch { progress: context.progress, interrupt: self.interrupt };
-        let Trained { mut functions, mut record } =
-            train(&mut action, functions, objective.as_mut(), k, &settings, watch)?;
+        let Trained { mut functions, mut record } = train(action, functions, objective.as_mut(), k, &settings, watch)?;
         let sample = action.sample(context.device, &mut seed.fork(4), self.finish_points)?;
         let (eigenvalues, coefficients) = if self.finish {
             record.finished = true;
-            let pairs = rayleigh_ritz(&mut action, &mut functions, &sample, k)?;
-            finished(&action, pairs, k)
+            let pairs = rayleigh_ritz(action, &mut functions, &sample, k)?;
+            finished(action, pairs, k)
         } else {
             unfinished(&mut functions, &sample, &record.raw_eigenvalues)?
         };
-        let features = Box::new(NetworkFeatures::new(&functions, action.standard(), record));
-        Ok(Solution { eigenvalues, features, coefficients, at_points: None })
+        let features = Box::new(NetworkFeatures::new(&functions, action.standard()));
+        let solution = Solution::new(eigenvalues, Extension { features, coefficients });
+        Ok(Solution { training: Some(record), ..solution })
+    }
+}
+
+impl Neural<'_> {
+    /// Ritz of a matrix-valued kernel: hidden units as they were drawn, in every output. The functions reach new points as
+    /// `ψ_j(x) = (1/(m μ_j)) Σ_i κ(x, x_i) ψ_j(x_i)` over the m values of the sample.
+    fn drawn(&self, problem: &Problem, seed: &Rng) -> Result<Solution> {
+        let (device, k, c) = (problem.context.device, problem.k, problem.operator.outputs());
+        let mut action = MatrixValued::new(problem.operator)?;
+        let sample = action.sample(device, &mut seed.fork(4), self.finish_points)?;
+        let mut best: Option<(f64, Functions, Pairs)> = None;
+        for architecture in self.architectures(action.inputs(), k, 1) {
+            let mut units = Functions::hidden_units(&architecture, action.inputs(), device, &seed.fork(1))?;
+            let pairs = action.ritz_of_units(&mut units, &sample, k)?;
+            let residual = pairs.mean_residual(k, action.roundoff());
+            if best.as_ref().is_none_or(|(least, ..)| residual < *least) {
+                best = Some((residual, units, pairs));
+            }
+        }
+        let (_, mut units, pairs) = best.expect("there are architectures");
+        let x = problem.points("Ritz")?;
+        let phi = units.columns(&action.standard().gather(device, x, 0..x.nrows())?)?;
+        let (eigenvalues, a) = finished(&action, pairs, k);
+        let mut psi = Array2::zeros((phi.nrows() * c, k));
+        for output in 0..c {
+            psi.slice_mut(s![output..;c, ..]).assign(&matmul(phi.view(), a.slice(s![output..;c, ..])));
+        }
+        for (mut column, μ) in psi.columns_mut().into_iter().zip(&eigenvalues) {
+            column *= if *μ > 0.0 { 1.0 / (problem.operator.n() as f64 * μ) } else { 0.0 };
+        }
+        let at_points = Some(problem.operator.apply(psi.view())?);
+        Ok(Solution { at_points, ..Solution::new(eigenvalues, problem.operator.extend(None, psi)?) })
     }
 }
 

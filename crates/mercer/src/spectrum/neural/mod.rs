@@ -12,8 +12,7 @@
 //! | [`Resident`] | steps that stay on a CUDA device |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
 //! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
-//! | [`Neural`] | all of it as a [`crate::spectrum::Method`] for a kernel |
-//! | [`Samples`], [`SampledModel`] | the spectrum of sampled functions, with one output or more, and its file |
+//! | [`Neural`] | all of it as a [`crate::spectrum::Method`] |
 //!
 //! To add an objective: one file that implements [`Objective`], and its line in [`Kind`]. To train on another operator:
 //! implement [`Action`], then [`train`] and [`rayleigh_ritz`].
@@ -34,15 +33,13 @@ mod record;
 mod resident;
 mod ritz;
 mod room;
-mod sampled;
-mod sampled_model;
 mod schroedinger;
 mod settings;
 mod spin;
 mod step;
 mod training;
 
-pub use action::{Action, Batch, KernelAction, OperatorAction, Standard, sample_rows};
+pub use action::{Action, Batch, KernelAction, OperatorAction, Standard, action, sample_rows};
 pub use features::NetworkFeatures;
 pub use finish::{Pairs, rayleigh_ritz};
 pub use functions::{Envelope, Functions, Layout};
@@ -56,8 +53,6 @@ pub use objective::{Objective, Outcome, Step, form, mix};
 pub use record::{Stop, Training};
 pub use resident::{DeviceAction, OnDevice, Resident, Steps, Values};
 pub use ritz::Ritz;
-pub use sampled::{SampledSpectrum, Samples, samples_from_rows};
-pub use sampled_model::SampledModel;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
 pub use settings::{Course, Settings};
 pub use spin::Spin;

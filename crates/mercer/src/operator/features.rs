@@ -1,0 +1,239 @@
+//! Feature maps: the functions that eigenfunctions are combinations of.
+
+use super::{FunctionSamples, LowRankOperator, Points, Precision, cross_apply, gram_cross};
+use crate::compute::Device;
+use crate::kernel::Kernel;
+use crate::linalg::matmul;
+use crate::model::Bundle;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2, Axis, s};
+
+/// A feature map `φ` from a point to C rows of p numbers, C the outputs of a function at a point.
+pub trait Features: Send + Sync {
+    /// p
+    fn dim(&self) -> usize;
+
+    /// Columns of a point's coordinates; none where a point is given by samples of functions.
+    fn inputs(&self) -> Option<usize>;
+
+    /// C
+    fn outputs(&self) -> usize {
+        1
+    }
+
+    /// `φ(x)` `[n·C, p]` at n points.
+    fn eval(&self, points: Points<'_>) -> Result<Array2<f64>>;
+
+    /// `φ(x) A` `[n·C, k]` for `A` `[p, k]`, in strips of points so that `φ(x)` is never whole in memory.
+    fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        const STRIP: usize = 4096;
+        let (x, c) = (points.coordinates()?, self.outputs());
+        let mut out = Array2::zeros((x.nrows() * c, a.ncols()));
+        for (x, mut out) in x.axis_chunks_iter(Axis(0), STRIP).zip(out.axis_chunks_iter_mut(Axis(0), STRIP * c)) {
+            out.assign(&matmul(self.eval(x.into())?.view(), a));
+        }
+        Ok(out)
+    }
+
+    /// Multiply-adds of the matrix products in `φ(x)` at one point: the cost of a new point, before `A`.
+    fn multiply_adds(&self) -> usize;
+
+    /// Puts what loading needs into `bundle`, and returns the name of the kind.
+    fn save(&self, bundle: &mut Bundle) -> &'static str;
+}
+
+/// Functions `x ↦ φ(x) A` on all points, not only on those of a sample.
+pub struct Extension {
+    /// φ
+    pub features: Box<dyn Features>,
+    /// `A` `[p, k]`
+    pub coefficients: Array2<f64>,
+}
+
+/// `φ_m(x) = κ(x, z_m)` for centres `z_m`.
+pub struct KernelFeatures {
+    kernel: Kernel,
+    /// `[m, d]`
+    centres: Array2<f64>,
+    precision: Precision,
+    device: Device,
+}
+
+impl KernelFeatures {
+    pub(crate) const KIND: &'static str = "kernel";
+
+    /// Features at `centres` `[m, d]`, their values computed in `precision` on `device`.
+    pub fn new(kernel: &Kernel, centres: Array2<f64>, precision: Precision, device: Device) -> Self {
+        KernelFeatures { kernel: kernel.clone(), centres, precision, device }
+    }
+
+    pub(crate) fn load(bundle: &Bundle, device: Device) -> Result<Self> {
+        let kernel = Kernel::parse(bundle.text("features.kernel")?)?;
+        let precision = bundle.value("features.precision")?;
+        Ok(KernelFeatures { kernel, centres: bundle.matrix("centres")?, precision, device })
+    }
+}
+
+impl Features for KernelFeatures {
+    fn dim(&self) -> usize {
+        self.centres.nrows()
+    }
+
+    fn inputs(&self) -> Option<usize> {
+        Some(self.centres.ncols())
+    }
+
+    fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
+        let x = points.coordinates()?;
+        match self.precision {
+            Precision::F32 | Precision::Tf32 => {
+                Ok(gram_cross::<f32>(&self.kernel, x, self.centres.view(), self.device)?.mapv(f64::from))
+            }
+            Precision::F64 => gram_cross(&self.kernel, x, self.centres.view(), self.device),
+        }
+    }
+
+    fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        cross_apply(&self.kernel, points.coordinates()?, self.centres.view(), a, self.precision, self.device)
+    }
+
+    fn multiply_adds(&self) -> usize {
+        self.centres.len()
+    }
+
+    fn save(&self, bundle: &mut Bundle) -> &'static str {
+        bundle.set("features.kernel", self.kernel.to_string());
+        bundle.set("features.precision", self.precision);
+        bundle.put("centres", self.centres.view());
+        Self::KIND
+    }
+}
+
+/// `φ(x) = F(x)/√S`: S functions, sampled again at the new points. `κ(x,x') = φ(x)·φ(x')`.
+pub struct SampleFeatures {
+    /// S
+    functions: usize,
+    /// C, as the samples have it.
+    outputs: usize,
+    /// Whether each output counts as a function by itself, `κ(x,x')·I_C`.
+    factorised: bool,
+}
+
+impl SampleFeatures {
+    pub(crate) const KIND: &'static str = "samples";
+
+    /// `functions` functions of `outputs` outputs; `factorised` as in [`LowRankOperator::of_samples`].
+    pub fn new(functions: usize, outputs: usize, factorised: bool) -> Self {
+        SampleFeatures { functions, outputs, factorised }
+    }
+
+    pub(crate) fn load(bundle: &Bundle) -> Result<Self> {
+        let (functions, outputs) = (bundle.value("features.functions")?, bundle.value("features.outputs")?);
+        if functions == 0 || outputs == 0 {
+            return Err(Error::input(format!("it holds {functions} functions of {outputs} outputs")));
+        }
+        Ok(SampleFeatures { functions, outputs, factorised: bundle.value("features.factorised")? })
+    }
+
+    /// `F/√S` at new points; refuses other functions than those that were fitted.
+    fn at(&self, samples: &FunctionSamples) -> Result<LowRankOperator> {
+        let (functions, _, outputs) = samples.dim();
+        if (functions, outputs) != (self.functions, self.outputs) {
+            return Err(Error::input(format!(
+                "the model was fitted to {} functions with {} outputs; the new samples are {functions} with {outputs}: they \
+                 must be the same functions at new points",
+                self.functions, self.outputs
+            )));
+        }
+        LowRankOperator::of_samples(samples, self.factorised)
+    }
+}
+
+impl Features for SampleFeatures {
+    fn dim(&self) -> usize {
+        self.functions * if self.factorised { self.outputs } else { 1 }
+    }
+
+    fn inputs(&self) -> Option<usize> {
+        None
+    }
+
+    fn outputs(&self) -> usize {
+        if self.factorised { 1 } else { self.outputs }
+    }
+
+    fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
+        let f = self.at(points.samples()?)?;
+        let mut phi = Array2::zeros((f.dim().1, f.dim().0));
+        f.for_each_strip(|first, f| phi.slice_mut(s![.., first..first + f.nrows()]).assign(&f.t()));
+        Ok(phi)
+    }
+
+    fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        Ok(self.at(points.samples()?)?.pulled(a))
+    }
+
+    fn multiply_adds(&self) -> usize {
+        0
+    }
+
+    fn save(&self, bundle: &mut Bundle) -> &'static str {
+        bundle.set("features.functions", self.functions);
+        bundle.set("features.outputs", self.outputs);
+        bundle.set("features.factorised", self.factorised);
+        Self::KIND
+    }
+}
+
+/// `φ_m(x) = κ(x, z_m)` where κ has no formula: a new point is given by its kernel values `[n·C, m]` with the sample.
+pub struct RowFeatures {
+    /// m
+    values: usize,
+    /// C
+    outputs: usize,
+}
+
+impl RowFeatures {
+    pub(crate) const KIND: &'static str = "rows";
+
+    /// For a sample of `values` values, `outputs` at each point.
+    pub fn new(values: usize, outputs: usize) -> Self {
+        RowFeatures { values, outputs }
+    }
+
+    pub(crate) fn load(bundle: &Bundle) -> Result<Self> {
+        Ok(RowFeatures { values: bundle.value("features.values")?, outputs: bundle.value("features.outputs")? })
+    }
+}
+
+impl Features for RowFeatures {
+    fn dim(&self) -> usize {
+        self.values
+    }
+
+    fn inputs(&self) -> Option<usize> {
+        Some(self.values)
+    }
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
+        Ok(points.coordinates()?.to_owned())
+    }
+
+    fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        Ok(matmul(points.coordinates()?, a))
+    }
+
+    fn multiply_adds(&self) -> usize {
+        0
+    }
+
+    fn save(&self, bundle: &mut Bundle) -> &'static str {
+        bundle.set("features.values", self.values);
+        bundle.set("features.outputs", self.outputs);
+        Self::KIND
+    }
+}
