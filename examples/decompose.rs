@@ -1,5 +1,5 @@
-//! The heart of it in twenty lines: a kernel on data, its leading eigenfunctions, how good they are, and their values at
-//! new points. `cargo run --release -p mercer --example decompose`
+//! The main task in twenty lines: a kernel on data, its leading eigenfunctions, their accuracy, and their values at new
+//! points. `cargo run --release -p mercer --example decompose`
 
 use mercer::kernel::Expression;
 use mercer::spectrum::{Krylov, Landmarks, Method, Nystrom, Problem, Spectrum};

@@ -49,7 +49,8 @@ fn main() -> Result<()> {
     for method in [&Exact as &dyn Method, &Krylov::default()] {
         let spectrum = Spectrum::fit(method, &Problem::new(&operator, 2), None)?;
         // A new word is given by its kernel values with the fitted words.
-        let row = |word: &str| Array2::from_shape_fn((1, words.len()), |(_, i)| similarity(&pairs(word), &operator.0[i]));
+        let row =
+            |word: &str| Array2::from_shape_fn((1, words.len()), |(_, i)| similarity(&pairs(word), &operator.0[i]));
         let second = |word: &str| spectrum.transform(row(word).view()).map(|psi| psi[[0, 1]]);
         println!("{}: μ = {:.3?}", method.name(), spectrum.eigenvalues);
         println!("  ψ_2(stinging) = {:.2}, ψ_2(bitten) = {:.2}", second("stinging")?, second("bitten")?);

@@ -9,7 +9,7 @@ use mercer::operator::Precision;
 use mercer::spectrum::{Krylov, Problem, Spectrum};
 
 fn main() -> mercer::Result<()> {
-    // Where along the roll is a point? A smooth function of its three coordinates.
+    // The target is the position along the roll, a smooth function of the three coordinates.
     let (train, test) = data::open("swiss-roll(n=1500)", &Default::default())?.split(0.2, 0)?;
     let (y, truth) = (train.y.clone().expect("has a target"), test.y.as_ref().expect("has a target").values());
     let (x, new) = (train.x.to_f64(), test.x.to_f64());

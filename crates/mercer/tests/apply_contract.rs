@@ -96,7 +96,8 @@ fn cases() -> Vec<Case> {
         }),
         predicts("logistic", |_| Ok(Logistic::default())),
         predicts("spectral ridge", |x| {
-            let spectrum = Spectrum::fit(&Exact, &Problem::new(&rbf(), x, 3), None)?.into();
+            let operator = FitContext::default().kernel_operator(&rbf(), x)?;
+            let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 3), None)?.into();
             Ok(SpectralRidge { spectrum, alpha: Alpha::LeaveOneOut })
         }),
     ]

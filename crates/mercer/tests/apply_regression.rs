@@ -16,6 +16,12 @@ fn kernel(text: &str) -> Kernel {
     Kernel::parse(text).unwrap()
 }
 
+/// The first `k` pairs of the kernel on the points.
+fn exact(kernel: &Kernel, x: ArrayView2<f64>, k: usize) -> Spectrum {
+    let operator = FitContext::default().kernel_operator(kernel, x).unwrap();
+    Spectrum::fit(&Exact, &Problem::new(&operator, k), None).unwrap()
+}
+
 fn problem(n: usize, seed: u64) -> (Array2<f64>, Vec<f64>) {
     let mut rng = Rng::new(seed);
     let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
@@ -55,7 +61,7 @@ fn direct_iterative_and_spectral_ridge_agree() {
         assert!(worst(cg.scores(z.view()).unwrap().view(), want.view()) < 1e-6, "α = {alpha}");
         assert!(cg.residual.unwrap() <= 1e-11 && cg.iterations.unwrap() < 200);
         // All pairs of the exact spectrum; directions below rounding are cut off, which α outweighs.
-        let spectrum = || Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 150), None).unwrap();
+        let spectrum = || exact(&kernel, x.view(), 150);
         let ridge = SpectralRidge { spectrum: spectrum().into(), alpha: Alpha::Fixed(alpha) };
         let fitted = ridge.fit(x.view(), &target, &context).unwrap();
         assert!(worst(fitted.scores(z.view()).unwrap().view(), want.view()) < 1e-6, "α = {alpha}");
@@ -73,7 +79,7 @@ fn direct_iterative_and_spectral_ridge_agree() {
 fn the_effective_dimension_is_the_trace_of_the_smoother() {
     let (x, _) = problem(80, 3);
     let kernel = kernel("matern32(1)");
-    let spectrum = Spectrum::fit(&Exact, &Problem::new(&kernel, x.view(), 80), None).unwrap();
+    let spectrum = exact(&kernel, x.view(), 80);
     let k = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
     let shifted = &k + &(0.3 * Array2::<f64>::eye(80));
     let smoother = Cholesky::new(Device::Cpu, shifted.view()).unwrap().solve(k.view()).unwrap();
@@ -113,7 +119,7 @@ fn spectral_leave_one_out_is_brute_force() {
     let kernel = kernel("rbf(1)");
     // Eigenfunctions of other points: fixed features.
     let (w, _) = problem(100, 7);
-    let spectrum = || Spectrum::fit(&Exact, &Problem::new(&kernel, w.view(), 15), None).unwrap();
+    let spectrum = || exact(&kernel, w.view(), 15);
     let fit = |alpha, x: ArrayView2<f64>, y: Vec<f64>| {
         let ridge = SpectralRidge { spectrum: spectrum().into(), alpha };
         ridge.fit(x, &Target::Values(y), &FitContext::default()).unwrap()
@@ -234,7 +240,7 @@ fn averages_and_their_leave_one_out_agree_with_a_loop() {
             });
             errors.sum::<f64>() / 60.0
         };
-        // Below a tenth of a lengthscale the weights of all others may vanish, and the mean stands in.
+        // Below a tenth of a lengthscale the weights of all others may vanish, and the mean is used.
         for tried in fitted.tried.iter().filter(|t| t.value > 0.1) {
             let want = loo(tried.value);
             assert!((tried.error - want).abs() < 1e-6 * want, "{text}, h = {}: {} {want}", tried.value, tried.error);
@@ -288,7 +294,7 @@ proptest! {
         prop_assert!(worst(cg.view(), direct.view()) < 1e-5);
     }
 
-    /// An average lies between the smallest and the largest of what it averages.
+    /// An average lies between the smallest and the largest of its terms.
     #[test]
     fn averages_stay_within_the_targets(n in 2usize..50, seed in 0u64..1000, h in 0.01..50.0f64) {
         let ((x, y), (z, _)) = (problem(n, seed), problem(6, seed + 1));

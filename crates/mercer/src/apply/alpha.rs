@@ -19,7 +19,7 @@ pub enum Alpha {
     },
 }
 
-/// A value that was tried, and the mean squared error of what it predicts for points that were left out.
+/// A value that was tried, and its mean squared error on left-out points.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
     /// The value.

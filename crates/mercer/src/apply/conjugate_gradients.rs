@@ -5,7 +5,7 @@ use crate::{Error, Result};
 /// A linear map of columns `[n, m] → [n, m]`, on the device that they are on.
 type Map<'a> = &'a dyn Fn(&Panel) -> Result<Panel>;
 
-/// The solution of linear systems, and what it took.
+/// The solution of linear systems, with its cost and accuracy.
 pub struct Converged {
     /// `X` `[n, m]` with `AX = B`.
     pub x: Panel,

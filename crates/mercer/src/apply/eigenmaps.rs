@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 use crate::linalg::{eigh, matmul};
 use crate::model::Bundle;
 use crate::operator::{Heat, NeighbourGraph, Operator, RandomWalk, nearest_neighbours};
-use crate::spectrum::{Origin, top_pairs, zero_threshold};
+use crate::spectrum::{Krylov, Method, Origin, Problem, zero_threshold};
 use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, concatenate, s};
 use std::time::Instant;
@@ -87,13 +87,13 @@ impl Eigenmaps<'_> {
 
     /// The weights `w`, the eigenvalues `λ`, descending, and the functions `ψ = u/√π` `[n, k]` of the pairs above rounding.
     fn slow_functions(&self, walk: &RandomWalk, context: &FitContext) -> Result<(Array1<f64>, Vec<f64>, Array2<f64>)> {
-        self.solver.require(walk.n(), self.k, context)?;
-        let filtered = matches!(self.affinity, Affinity::Neighbours(_))
-            && self.solver.chosen(walk.n(), self.k) == EigenSolver::Krylov;
-        let (mut values, u) = if filtered {
-            filtered_pairs(walk, self.k, self.tolerance, context)?
+        let (n, k) = (walk.n(), self.k);
+        let sparse = matches!(self.affinity, Affinity::Neighbours(_));
+        let (mut values, u) = if sparse && self.solver.chosen(n, k) == EigenSolver::Krylov {
+            filtered_pairs(walk, k, self.tolerance, context)?
         } else {
-            self.solver.pairs(walk, self.k, self.tolerance, context)?
+            let problem = Problem { operator: walk, k, context: *context };
+            self.solver.method(n, k, self.tolerance).eigenvectors(&problem)?
         };
         if values[0] > 1.0 + 1e-6 {
             return Err(Error::input(format!(
@@ -126,11 +126,12 @@ fn filtered_pairs(
 ) -> Result<(Vec<f64>, Array2<f64>)> {
     let mut worst = f64::INFINITY;
     for t in [256.0, 64.0, 16.0, 4.0, 1.0] {
-        let top = top_pairs(&Heat::new(walk, t), k, tolerance * 1e-2, context)?;
-        let image = walk.apply(top.vectors.view())?;
-        let projected = matmul(top.vectors.t(), image.view());
+        let krylov = Krylov { tolerance: tolerance * 1e-2 };
+        let (_, v) = krylov.eigenvectors(&Problem { operator: &Heat::new(walk, t), k, context: *context })?;
+        let image = walk.apply(v.view())?;
+        let projected = matmul(v.t(), image.view());
         let (values, rotation) = eigh(Device::Cpu, ((&projected + &projected.t()) * 0.5).view())?;
-        let u = matmul(top.vectors.view(), rotation.view());
+        let u = matmul(v.view(), rotation.view());
         let residual = matmul(image.view(), rotation.view()) - &u * &aview1(&values);
         worst = residual.map_axis(Axis(0), |r| r.dot(&r).sqrt()).fold(0.0, |m, &r| r.max(m));
         // A vector that the filter lost in rounding is no eigenvector, and its residual is large.
@@ -269,6 +270,7 @@ impl Saved for FittedEigenmaps {
 mod tests {
     use super::*;
     use crate::rng::Rng;
+    use crate::spectrum::Exact;
 
     #[test]
     fn filtered_pairs_are_those_of_the_dense_walk() {
@@ -276,7 +278,7 @@ mod tests {
         let x = Array2::from_shape_simple_fn((700, 2), || rng.uniform());
         let graph = NeighbourGraph::new(x.view(), 8);
         let (walk, context) = (RandomWalk::new(&graph, 0.0).unwrap(), FitContext::default());
-        let exact = EigenSolver::Exact.pairs(&walk, 5, 1e-6, &context).unwrap();
+        let exact = Exact.eigenvectors(&Problem { operator: &walk, k: 5, context }).unwrap();
         let filtered = filtered_pairs(&walk, 5, 1e-6, &context).unwrap();
         assert!(exact.0.iter().zip(&filtered.0).all(|(a, b)| (a - b).abs() < 1e-10));
         let functions = |(_, u): (Vec<f64>, Array2<f64>)| {

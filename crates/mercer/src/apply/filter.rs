@@ -84,7 +84,7 @@ pub fn decay(eigenvalues: &[f64], dimension: f64, floor: f64) -> Result<Decay> {
     Ok(Decay { dimension, rate: -tl / tt, intercept: l - tl / tt * t, r2, count })
 }
 
-/// How many eigenvalues, descending, are told from zero: those above `roundoff` times the largest.
+/// The number of eigenvalues, descending, above `roundoff` times the largest: the others are numerically zero.
 pub fn numerical_rank(eigenvalues: &[f64], roundoff: f64) -> usize {
     let floor = roundoff * eigenvalues.first().copied().unwrap_or(0.0).max(0.0);
     eigenvalues.iter().take_while(|&&μ| μ > floor).count()

@@ -6,7 +6,7 @@ use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::model::Bundle;
 use crate::operator::{Centred, DenseOperator, Operator, gram};
-use crate::spectrum::{Origin, zero_threshold};
+use crate::spectrum::{Origin, Problem, zero_threshold};
 use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, s};
 use std::time::Instant;
@@ -80,7 +80,8 @@ impl Fit for KernelPca {
             _ => context.operator(&self.kernel, x, other)?,
         };
         let centred = Centred::new(operator.as_ref())?;
-        let (mut eigenvalues, vectors) = self.solver.pairs(&centred, self.k, self.tolerance, context)?;
+        let problem = Problem { operator: &centred, k: self.k, context: *context };
+        let (mut eigenvalues, vectors) = self.solver.method(n, self.k, self.tolerance).eigenvectors(&problem)?;
         let (means, mean) = centred.means();
         // The rounding of HKH is that of K, whose largest eigenvalue is at least n times its mean.
         let threshold = zero_threshold(centred.roundoff(), eigenvalues[0].max(mean * n as f64));

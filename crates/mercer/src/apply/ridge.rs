@@ -49,7 +49,7 @@ impl Ridge {
 /// How `(K + αI) c = y` is solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RidgeSolver {
-    /// [`Direct`](RidgeSolver::Direct) up to ten thousand points where it fits the memory, or where α is asked of
+    /// [`Direct`](RidgeSolver::Direct) up to ten thousand points where it fits the memory, or where α is chosen by
     /// leave-one-out; else [`ConjugateGradients`](RidgeSolver::ConjugateGradients) with their defaults.
     #[default]
     Auto,

@@ -169,7 +169,7 @@ impl System<'_> {
         let (x, y) = (self.x.select(Axis(0), rest), self.y.select(Axis(0), rest));
         let (x_out, y_out) = (self.x.select(Axis(0), out), self.y.select(Axis(0), out));
         let system = System { kernel: self.kernel, x: x.view(), y: y.view(), context: self.context };
-        // α is found to half a decade, for which three digits of the solution are plenty.
+        // α is found to half a decade, for which three digits of the solution are enough.
         let rough = Iteration {
             tolerance: iteration.tolerance.max(1e-4),
             limit: iteration.limit,
@@ -181,7 +181,7 @@ impl System<'_> {
         for alpha in grid(self.mean_diagonal()).into_iter().rev() {
             match system.iterate(operator.as_ref(), &preconditioner, alpha, c.clone(), &rough) {
                 Ok(found) => c = found.x.into_host()?,
-                // Smaller α are harder still; those that were solved stand.
+                // Smaller α are harder; those that were solved remain valid.
                 Err(Error::NoConvergence { .. }) if !tried.is_empty() => break,
                 Err(error) => return Err(error),
             }

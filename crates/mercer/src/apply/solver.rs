@@ -1,8 +1,6 @@
-use crate::linalg::eigh;
-use crate::operator::Operator;
-use crate::spectrum::top_pairs;
+use crate::spectrum::{Exact, Krylov, Method};
 use crate::{FitContext, Result};
-use ndarray::{Array2, Axis, s};
+use ndarray::{Array2, Axis};
 
 /// How eigenpairs are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,43 +24,20 @@ impl EigenSolver {
         }
     }
 
-    /// Bytes that finding `k` pairs of `n` points takes beside the operator; refused where memory has no room for them.
-    pub(super) fn require(self, n: usize, k: usize, context: &FitContext) -> Result<u64> {
-        let (what, needed, instead) = match self.chosen(n, k) {
-            EigenSolver::Exact => (
-                format!("the exact eigendecomposition of {n} points"),
-                4 * (n as u64).pow(2) * 8,
-                "use the Krylov solver, which does not store the matrix",
-            ),
-            // The solver keeps up to six blocks of k + 8 vectors and their images.
-            _ => (
-                format!("the Krylov basis for k = {k} at {n} points"),
-                18 * (n * (k + 8)) as u64 * 8,
-                "ask for fewer coordinates",
-            ),
-        };
-        context.budget.require(what, needed, instead)?;
-        Ok(needed)
+    /// The method that finds `k` pairs of `n` points; the Krylov iteration accepts a pair at the residual `tolerance`.
+    pub(super) fn method(self, n: usize, k: usize, tolerance: f64) -> Box<dyn Method> {
+        match self.chosen(n, k) {
+            EigenSolver::Exact => Box::new(Exact),
+            _ => Box::new(Krylov { tolerance }),
+        }
     }
 
-    /// The `k` largest eigenvalues of `operator`, descending, and their orthonormal vectors `[n, k]`. `tolerance` is the
-    /// residual at which the Krylov iteration accepts a pair.
-    pub(super) fn pairs(
-        self,
-        operator: &dyn Operator,
-        k: usize,
-        tolerance: f64,
-        context: &FitContext,
-    ) -> Result<(Vec<f64>, Array2<f64>)> {
-        let n = operator.n();
-        if self.chosen(n, k) != EigenSolver::Exact {
-            let top = top_pairs(operator, k, tolerance, context)?;
-            return Ok((top.values, top.vectors));
+    /// Bytes that the method needs beside the operator; refused where the memory has no room for them.
+    pub(super) fn require(self, n: usize, k: usize, context: &FitContext) -> Result<u64> {
+        match self.chosen(n, k) {
+            EigenSolver::Exact => Exact::require(n, context),
+            _ => Krylov::require(n, k, context),
         }
-        let all: Vec<usize> = (0..n).collect();
-        let (mut values, vectors) = eigh(context.device, operator.block(&all, &all)?.view())?;
-        values.truncate(k);
-        Ok((values, vectors.slice(s![.., ..k]).to_owned()))
     }
 }
 

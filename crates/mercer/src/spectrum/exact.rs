@@ -1,7 +1,7 @@
 use super::{Method, Problem, Solution, zero_threshold};
-use crate::Result;
 use crate::linalg::eigh;
 use crate::operator::LowRankOperator;
+use crate::{FitContext, Result};
 use ndarray::{Array2, Axis, s};
 
 /// The dense eigendecomposition of `K/n`: `ψ_j(x_i) = √n u_ij`, and elsewhere
@@ -31,17 +31,32 @@ impl Method for Exact {
             None => dense(problem),
         }
     }
+
+    fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
+        Exact::require(problem.operator.n(), &problem.context)?;
+        let (mut values, u) = eigh(problem.context.device, problem.operator.to_dense()?.view())?;
+        values.truncate(problem.k);
+        Ok((values, u.slice(s![.., ..problem.k]).to_owned()))
+    }
+}
+
+impl Exact {
+    /// Refuses more points than the memory has room for; returns the bytes that are needed beside K.
+    pub(crate) fn require(n: usize, context: &FitContext) -> Result<u64> {
+        // K, the eigenvectors, and faer's copy of the one and workspace of the other.
+        let matrix = (n as u64).pow(2) * 8;
+        context.budget.require(
+            format!("the exact eigendecomposition of {n} points"),
+            4 * matrix,
+            "use the Krylov method, which does not store the kernel matrix, or Nyström's",
+        )?;
+        Ok(matrix)
+    }
 }
 
 fn dense(problem: &Problem) -> Result<Solution> {
     let (n, context) = (problem.operator.n(), &problem.context);
-    // K, the eigenvectors, and faer's copy of the one and workspace of the other.
-    let needed = 4 * (n as u64).pow(2) * 8;
-    context.budget.require(
-        format!("the exact eigendecomposition of {n} points"),
-        needed,
-        "use the Krylov method, which does not store the kernel matrix, or Nyström's",
-    )?;
+    Exact::require(n, context)?;
     context.progress.step("exact", 0, 2, "kernel matrix");
     let k = problem.operator.to_dense()? / n as f64;
     context.progress.step("exact", 1, 2, "eigendecomposition");

@@ -26,21 +26,7 @@ impl Method for Krylov {
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
-        let (n, context) = (problem.operator.n() as u64, &problem.context);
-        let basis = basis_bytes(n, problem.k);
-        match context.device {
-            Device::Cpu => context.budget.require(
-                format!("the Krylov basis for k = {} at {n} points", problem.k),
-                basis,
-                "ask for fewer pairs, or use the Nyström method",
-            )?,
-            Device::Cuda(ordinal) => {
-                require_device_memory(n, problem.k, context.device, cuda::gpu(ordinal)?.memory().0)?;
-            }
-        }
-        let stored = problem.operator.stored(context, basis)?;
-        let operator = stored.as_deref().unwrap_or(problem.operator);
-        let top = top_pairs(operator, problem.k, self.tolerance, context)?;
+        let (n, top) = (problem.operator.n() as u64, self.top(problem)?);
         let values: Vec<f64> = top.values.iter().map(|θ| θ / n as f64).collect();
         let threshold = zero_below(problem, values[0]);
         let mut solution = extended(problem, values, &top.vectors * (n as f64).sqrt(), threshold)?;
@@ -52,6 +38,35 @@ impl Method for Krylov {
         }
         solution.at_points = Some(at_points);
         Ok(solution)
+    }
+
+    fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
+        let top = self.top(problem)?;
+        Ok((top.values, top.vectors))
+    }
+}
+
+impl Krylov {
+    fn top(&self, problem: &Problem) -> Result<TopPairs> {
+        let (operator, context) = (problem.operator, &problem.context);
+        let stored = operator.stored(context, Krylov::require(operator.n(), problem.k, context)?)?;
+        top_pairs(stored.as_deref().unwrap_or(operator), problem.k, self.tolerance, context)
+    }
+
+    /// Refuses a basis that the memory has no room for; returns its bytes.
+    pub(crate) fn require(n: usize, k: usize, context: &FitContext) -> Result<u64> {
+        let basis = basis_bytes(n as u64, k);
+        match context.device {
+            Device::Cpu => context.budget.require(
+                format!("the Krylov basis for k = {k} at {n} points"),
+                basis,
+                "ask for fewer pairs, or use Nyström's method",
+            )?,
+            Device::Cuda(ordinal) => {
+                require_device_memory(n as u64, k, context.device, cuda::gpu(ordinal)?.memory().0)?;
+            }
+        }
+        Ok(basis)
     }
 }
 

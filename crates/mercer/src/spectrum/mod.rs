@@ -122,6 +122,18 @@ pub trait Method {
 
     /// Finds the pairs.
     fn solve(&self, problem: &Problem) -> Result<Solution>;
+
+    /// Eigenvalues of K itself, descending `[k]`, and its orthonormal eigenvectors `[n, k]`: for uses that need no function
+    /// outside the sample.
+    fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
+        let solution = self.solve(problem)?;
+        let ψ = match solution.at_points {
+            Some(known) => known,
+            None => solution.features.project(problem.points(&self.name())?.into(), solution.coefficients.view())?,
+        };
+        let n = problem.operator.n() as f64;
+        Ok((solution.eigenvalues.iter().map(|μ| μ * n).collect(), ψ / n.sqrt()))
+    }
 }
 
 /// What a [`Method`] returns: `ψ(x) = φ(x) A`.
