@@ -10,7 +10,7 @@ use mercer::compute::cuda::gpu;
 use mercer::compute::{Device, Math, Rule};
 use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
-use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, NeighbourGraph, gram};
+use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, NeighbourGraph, OnPoints, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
     Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, Nesting, OnData, Schroedinger, Settings,
@@ -125,7 +125,8 @@ fn sampled_functions() {
     let x = random((200, 2));
     for samples in [5, 130] {
         let f = LowRankOperator::new(smooth(samples, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
-        let operator = OnData::operator(&f, x.view(), 1).unwrap();
+        let on_points = OnPoints::new(&f, x.view()).unwrap();
+        let operator = OnData::new(&on_points).unwrap();
         let name = format!("{samples} functions");
         Case { name: &name, operator: &operator, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }
             .agrees(device);
@@ -138,7 +139,8 @@ fn images() {
     let (device, _held) = device!();
     let x = random((200, 32));
     let f = LowRankOperator::new(smooth(60, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
-    let operator = OnData::operator(&f, x.view(), 1).unwrap();
+    let on_points = OnPoints::new(&f, x.view()).unwrap();
+    let operator = OnData::new(&on_points).unwrap();
     let functions =
         networks("image(2, 4, 4) conv(4, 3, stride=2) sincos conv(4, 2) sincos flatten dense(8) sincos dense(1)");
     Case { name: "images", operator: &operator, functions: &functions, kinds: &KINDS[..6], batch: 48 }.agrees(device);
@@ -150,7 +152,8 @@ fn a_stored_matrix() {
     let x = random((200, 2));
     let kernel = Kernel::parse("poly(2) + laplacian(2)").unwrap();
     let stored = DenseOperator::new(gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap());
-    let operator = OnData::operator(&stored, x.view(), 1).unwrap();
+    let on_points = OnPoints::new(&stored, x.view()).unwrap();
+    let operator = OnData::new(&on_points).unwrap();
     Case { name: "a stored matrix", operator: &operator, functions: &networks(NETWORKS), kinds: &KINDS, batch: 48 }
         .agrees(device);
 }
@@ -160,7 +163,8 @@ fn kernels_of_matrices() {
     let (device, _held) = device!();
     let x = random((150, 2));
     let f = outputs(&smooth(40, &x, 3));
-    let operator = OnData::operator(&f, x.view(), 3).unwrap();
+    let on_points = OnPoints::new(&f, x.view()).unwrap();
+    let operator = OnData::new(&on_points).unwrap();
     // An odd batch, whose halves are of different size. Ritz has units of one output.
     let functions = networks("dense(16) sincos dense(3)");
     Case { name: "three outputs", operator: &operator, functions: &functions, kinds: &KINDS[..6], batch: 33 }
@@ -222,10 +226,12 @@ fn envelopes() {
     };
     let (one, two) = (vanishing(NETWORKS), vanishing("dense(16) sincos dense(2)"));
     let kernel = Kernel::parse("rbf(1)").unwrap();
-    let on_kernel = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
+    let kernel = FitContext::default().kernel_operator(&kernel, x.view()).unwrap();
+    let on_kernel = OnData::new(&kernel).unwrap();
     Case { name: "a kernel", operator: &on_kernel, functions: &one, kinds: &KINDS, batch: 48 }.agrees(device);
     let f = outputs(&smooth(30, &x, 2));
-    let on_samples = OnData::operator(&f, x.view(), 2).unwrap();
+    let on_points = OnPoints::new(&f, x.view()).unwrap();
+    let on_samples = OnData::new(&on_points).unwrap();
     Case { name: "two outputs", operator: &on_samples, functions: &two, kinds: &KINDS[..6], batch: 48 }.agrees(device);
     let graph = NeighbourGraph::new(x.view(), 5);
     let on_graph = GraphLaplacian::new(&graph, x.view(), 0.3).unwrap();
@@ -240,7 +246,8 @@ fn samples_that_do_not_fit_pass_through_the_host() {
     let x = random((4000, 2));
     let f = LowRankOperator::new(smooth(3000, &x, 1).remove_axis(ndarray::Axis(2))).unwrap();
     let kind = Kind::NeuralEf { averaged: false };
-    let operator = OnData::operator(&f, x.view(), 1).unwrap();
+    let on_points = OnPoints::new(&f, x.view()).unwrap();
+    let operator = OnData::new(&on_points).unwrap();
     let functions = networks(NETWORKS)(kind, 2, device);
     gpu(ordinal).unwrap().limit_memory(Some(60 << 20));
     let refused = !operator.batches(&functions, 48, Math::F32).unwrap().recordable();
@@ -263,11 +270,9 @@ fn an_interrupted_run_resumes_with_the_same_bits() {
     let (device, _held) = device!();
     let x = random((300, 2));
     let (f, graph) = (outputs(&smooth(30, &x, 2)), NeighbourGraph::new(x.view(), 5));
-    let operators: [&dyn FunctionOperator; 3] = [
-        &OnData::operator(&f, x.view(), 2).unwrap(),
-        &GraphLaplacian::new(&graph, x.view(), 0.3).unwrap(),
-        &oscillator(),
-    ];
+    let on_points = OnPoints::new(&f, x.view()).unwrap();
+    let operators: [&dyn FunctionOperator; 3] =
+        [&OnData::new(&on_points).unwrap(), &GraphLaplacian::new(&graph, x.view(), 0.3).unwrap(), &oscillator()];
     let (folder, kind) = (tempfile::tempdir().unwrap(), Kind::NeuralEf { averaged: true });
     for (i, operator) in operators.into_iter().enumerate() {
         let run = |settings: &Settings, progress: &dyn Progress, interrupt: Option<&AtomicBool>| {

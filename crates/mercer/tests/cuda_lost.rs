@@ -37,7 +37,8 @@ fn trained(checkpoint: Option<PathBuf>, resume: bool, progress: &dyn Progress) -
     let settings = Settings { steps: STEPS, batch: 64, patience: 1000, checkpoint, resume, ..Settings::default() };
     let device = Device::Cuda(0);
     let context = FitContext { device, precision: mercer::operator::Precision::F32, progress, ..FitContext::default() };
-    let operator = OnData::kernel(&kernel, x.view(), &context)?;
+    let kernel = context.kernel_operator(&kernel, x.view())?;
+    let operator = OnData::new(&kernel)?;
     let kind = Kind::NeuralEf { averaged: true };
     let functions = kind.functions("dense(16) sincos dense(1)", 2, 3, device, &rng)?;
     let objective = kind.objective(&functions, 3)?;

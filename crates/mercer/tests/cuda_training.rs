@@ -9,6 +9,7 @@ use mercer::compute::cuda::gpu;
 use mercer::compute::{Activation, Device, Math, Rule};
 use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
+use mercer::operator::KernelOperator;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
     FunctionOperator, Kind, Nesting, OnData, Settings, State, Stepper, Stop, Trained, rayleigh_ritz, train,
@@ -45,8 +46,8 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn operator(&self) -> OnData<'_> {
-        OnData::kernel(self.kernel, self.x, &FitContext::default()).unwrap()
+    fn operator(&self) -> KernelOperator<'_> {
+        FitContext::default().kernel_operator(self.kernel, self.x).unwrap()
     }
 
     /// Ready for the first step on `device`.
@@ -65,7 +66,8 @@ impl Case<'_> {
 
     /// The same on a device.
     fn steps(&self, device: Device, steps: usize, math: Math, graph: bool) -> After {
-        let operator = self.operator();
+        let kernel = self.operator();
+        let operator = OnData::new(&kernel).unwrap();
         let stepper = self.stepper(&operator, device, math);
         After::of(if graph { stepper } else { stepper.without_graph().unwrap() }, steps)
     }
@@ -192,7 +194,8 @@ fn trained(
 ) -> mercer::Result<(Trained, Vec<f64>)> {
     let (x, kernel) = (points(400, 1), Kernel::parse("rbf(1)").unwrap());
     let context = FitContext { device, progress, interrupt, ..FitContext::default() };
-    let operator = OnData::kernel(&kernel, x.view(), &context)?;
+    let kernel = context.kernel_operator(&kernel, x.view())?;
+    let operator = OnData::new(&kernel)?;
     let functions = kind.functions(NETWORKS, 1, K, device, &Rng::new(2))?;
     let objective = kind.objective(&functions, K)?;
     let mut trained = train(&operator, functions, objective, K, settings, &context)?;
@@ -281,7 +284,8 @@ fn a_non_finite_step_leaves_the_one_before_it() {
         let networks = "dense(8) relu dense(8) relu dense(8) relu dense(1)";
         let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
         let case = Case { kind, kernel: &kernel, x: x.view(), networks, rule, rate: 1e18 };
-        let operator = case.operator();
+        let kernel = case.operator();
+        let operator = OnData::new(&kernel).unwrap();
         let after = |most: usize| {
             let mut stepper = case.stepper(&operator, device, Math::F32);
             let steps = stepper.steps(most).unwrap();
@@ -315,7 +319,8 @@ fn too_large_a_batch_is_told_what_would_fit() {
     let gpu = gpu(ordinal).unwrap();
     gpu.limit_memory(Some(1 << 30));
     let context = FitContext { device, ..FitContext::default() };
-    let operator = OnData::kernel(&kernel, x.view(), &context).unwrap();
+    let kernel = context.kernel_operator(&kernel, x.view()).unwrap();
+    let operator = OnData::new(&kernel).unwrap();
     let functions = kind.functions(NETWORKS, 1, K, device, &Rng::new(2)).unwrap();
     let objective = kind.objective(&functions, K).unwrap();
     let large = Settings { batch: 1 << 15, ..settings(10) };

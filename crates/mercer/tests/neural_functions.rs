@@ -4,7 +4,7 @@ use mercer::FitContext;
 use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::kernel::Kernel;
 use mercer::linalg::eigh;
-use mercer::operator::{DenseOperator, gram};
+use mercer::operator::{DenseOperator, OnPoints, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{FunctionOperator, Functions, OnData, Points, Standardizer, rayleigh_ritz, sample_rows};
 use ndarray::{Array2, ArrayView2};
@@ -80,7 +80,8 @@ fn the_mean_of_the_unbiased_form_over_batches_is_the_form_over_all_points() {
     // A kernel whose diagonal varies, functions that are no eigenfunctions, and many batches of 3 out of 6.
     let x = normal(6, 2, 2);
     let kernel = Kernel::parse("poly(degree=2, offset=1) + rbf(1)").unwrap();
-    let operator = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
+    let kernel = FitContext::default().kernel_operator(&kernel, x.view()).unwrap();
+    let operator = OnData::new(&kernel).unwrap();
     let mut functions = Functions::networks("dense(4) tanh dense(1)", 2, 2, false, Device::Cpu, &Rng::new(1)).unwrap();
     let mut rng = Rng::new(1);
     let (_, biased, whole) = on_batch(&operator, &mut functions, &mut rng, 6);
@@ -104,8 +105,9 @@ fn a_kernel_and_its_stored_matrix_act_alike() {
     let stored = DenseOperator::new(gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap());
     let mut functions = Functions::networks("dense(5) sincos dense(1)", 3, 2, true, Device::Cpu, &Rng::new(3)).unwrap();
     let (mut results, mut images) = (vec![], vec![]);
-    let direct = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
-    let through_blocks = OnData::operator(&stored, x.view(), 1).unwrap();
+    let kernel = FitContext::default().kernel_operator(&kernel, x.view()).unwrap();
+    let stored = OnPoints::new(&stored, x.view()).unwrap();
+    let (direct, through_blocks) = (OnData::new(&kernel).unwrap(), OnData::new(&stored).unwrap());
     for operator in [&direct, &through_blocks] {
         results.push(on_batch(operator, &mut functions, &mut Rng::new(8), 16).0);
         let sample = operator.sample(Device::Cpu, &mut Rng::new(8), 16).unwrap();
@@ -121,7 +123,8 @@ fn rayleigh_ritz_over_enough_functions_is_the_eigendecomposition() {
     let x = normal(12, 2, 6);
     let kernel = Kernel::parse("rbf(1)").unwrap();
     let exact = eigh(Device::Cpu, (gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap() / 12.0).view()).unwrap().0;
-    let operator = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
+    let kernel = FitContext::default().kernel_operator(&kernel, x.view()).unwrap();
+    let operator = OnData::new(&kernel).unwrap();
     let mut functions =
         Functions::hidden_units("dense(60, w=2) sincos dense(1)", 2, Device::Cpu, &Rng::new(3)).unwrap();
     let sample = operator.sample(Device::Cpu, &mut Rng::new(0), 12).unwrap();

@@ -4,7 +4,7 @@ use mercer::FitContext;
 use mercer::compute::{Control, Device, Indices, Math, Small, Tensor, small};
 use mercer::kernel::Kernel;
 use mercer::linalg::{Cholesky, eigh, solve_lower, solve_lower_transposed};
-use mercer::operator::{Entries, Sizes, batch_operator, gram};
+use mercer::operator::{KernelOperator, Sizes, batch_operator, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Nesting, Objective, OnData, Sample, Step};
 use ndarray::{Array1, Array2, Axis, s};
@@ -14,8 +14,7 @@ const BATCH: usize = 24;
 
 /// A batch of a kernel's points, functions, and the batch's `K/(Bτ)` in double precision.
 struct Setting {
-    x: Array2<f64>,
-    kernel: Kernel,
+    kernel: KernelOperator<'static>,
     batch: Sample,
     trace: f64,
     functions: Functions,
@@ -28,11 +27,12 @@ impl Setting {
         let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
         let kernel = Kernel::parse("rbf(1)").unwrap();
         let functions = kind.functions(NETWORKS, 2, k, Device::Cpu, &Rng::new(5)).unwrap();
-        let operator = OnData::kernel(&kernel, x.view(), &FitContext::default()).unwrap();
+        let kernel = FitContext::default().kernel_operator(&kernel, x).unwrap();
+        let operator = OnData::new(&kernel).unwrap();
         let (batch, trace) = (operator.sample(Device::Cpu, &mut rng, BATCH).unwrap(), operator.trace());
-        let points = x.select(Axis(0), &batch.rows);
-        let k = gram::<f64>(&kernel, points.view(), Device::Cpu).unwrap() / (BATCH as f64 * trace);
-        Setting { x, kernel, batch, trace, functions, k }
+        let points = kernel.x().select(Axis(0), &batch.rows);
+        let k = gram::<f64>(kernel.formula(), points.view(), Device::Cpu).unwrap() / (BATCH as f64 * trace);
+        Setting { kernel, batch, trace, functions, k }
     }
 
     /// ψ `[k, B]` in double precision at parameters `θ + h·d`.
@@ -53,8 +53,7 @@ impl Setting {
         let (mut psi, mut kpsi, mut gradient, k) = (empty(), empty(), empty(), self.functions.count());
         self.functions.forward(&self.batch.x, &mut psi).unwrap();
         let sizes = Sizes { functions: k, batch: BATCH, outputs: 1, points: BATCH };
-        let entries = Entries::Kernel(&self.kernel, self.x.view());
-        let mut operator = batch_operator(entries, self.trace, Device::Cpu, sizes, Math::F32).unwrap();
+        let mut operator = batch_operator(&self.kernel, self.trace, Device::Cpu, sizes, Math::F32).unwrap();
         let rows: Vec<u32> = self.batch.rows.iter().map(|row| *row as u32).collect();
         operator.begin(&Indices::from_host(Device::Cpu, &rows).unwrap()).unwrap();
         operator.apply(&psi, &mut kpsi).unwrap();

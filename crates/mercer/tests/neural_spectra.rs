@@ -3,7 +3,7 @@
 use mercer::FitContext;
 use mercer::compute::Device;
 use mercer::kernel::Kernel;
-use mercer::operator::LowRankOperator;
+use mercer::operator::{LowRankOperator, OnPoints};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{FunctionOperator, Kind, Neural, OnData, Settings, Stop, rayleigh_ritz, train};
 use mercer::spectrum::{Exact, Method, Problem, Spectrum, Standing};
@@ -15,7 +15,8 @@ fn uniform(n: usize, d: usize, half_width: f64) -> Array2<f64> {
 }
 
 fn fit(method: &dyn Method, kernel: &str, x: ArrayView2<f64>, k: usize) -> Spectrum {
-    Spectrum::fit(method, &Problem::new(&Kernel::parse(kernel).unwrap(), x, k), None).unwrap()
+    let operator = FitContext::default().kernel_operator(&Kernel::parse(kernel).unwrap(), x).unwrap();
+    Spectrum::fit(method, &Problem::new(&operator, k), None).unwrap()
 }
 
 fn every_method() -> impl Iterator<Item = Neural> {
@@ -194,8 +195,9 @@ fn certificates_of_neural_spectra_are_measured() {
     let kernel = Kernel::parse("rbf(1)").unwrap();
     let mut rng = Rng::new(99);
     let held_out = Array2::from_shape_simple_fn((400, 1), || 4.0 * rng.uniform() - 2.0);
-    let problem = Problem::new(&kernel, x.view(), 5);
-    let spectrum = Spectrum::fit(&Neural::new(Kind::Ritz), &problem, Some(held_out.view())).unwrap();
+    let operator = FitContext::default().kernel_operator(&kernel, x.view()).unwrap();
+    let problem = Problem::new(&operator, 5);
+    let spectrum = Spectrum::fit(&Neural::new(Kind::Ritz), &problem, Some(held_out.view().into())).unwrap();
     assert_eq!(spectrum.certificate.held_out, 400);
     assert!(spectrum.certificate.worst_residual() < 1e-3, "{:?}", spectrum.certificate.residual);
     assert!(spectrum.certificate.orthonormality < 0.3);
@@ -214,7 +216,8 @@ fn any_operator_with_points_can_be_trained_on() {
     let exact = mercer::linalg::eigh(Device::Cpu, dense.view()).unwrap().0;
     for (_, kind) in Kind::ALL {
         let k = 3;
-        let on_data = OnData::operator(&operator, x.view(), 1).unwrap();
+        let on_points = OnPoints::new(&operator, x.view()).unwrap();
+        let on_data = OnData::new(&on_points).unwrap();
         let functions = kind
             .functions("dense(32, w=0.7) sincos dense(32) sincos dense(1)", 1, k, Device::Cpu, &Rng::new(1))
             .unwrap();
@@ -232,11 +235,11 @@ fn any_operator_with_points_can_be_trained_on() {
 #[test]
 fn mistakes_are_named() {
     let x = uniform(30, 1, 1.0);
-    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)").unwrap(), x.view()).unwrap();
     let error = |change: &dyn Fn(&mut Neural), kind: Kind| {
         let mut method = Neural::new(kind);
         change(&mut method);
-        Spectrum::fit(&method, &Problem::new(&kernel, x.view(), 3), None).err().expect("a mistake").to_string()
+        Spectrum::fit(&method, &Problem::new(&operator, 3), None).err().expect("a mistake").to_string()
     };
     let ef = Kind::NeuralEf { averaged: false };
     for (message, word) in [

@@ -3,6 +3,7 @@
 use mercer::FitContext;
 use mercer::compute::{Control, Device, Math, Small, Tensor};
 use mercer::kernel::Kernel;
+use mercer::operator::KernelOperator;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
     Batches, FunctionOperator, Functions, Kind, OnData, Points, Sample, Settings, Standardizer, Stop, Trained,
@@ -18,8 +19,9 @@ fn points(n: usize) -> Array2<f64> {
     Array2::from_shape_simple_fn((n, 1), || 4.0 * rng.uniform() - 2.0)
 }
 
-fn kernel() -> Kernel {
-    Kernel::parse("rbf(1)").unwrap()
+/// A kernel on `n` points.
+fn operator(n: usize) -> KernelOperator<'static> {
+    FitContext::default().kernel_operator(&Kernel::parse("rbf(1)").unwrap(), points(n)).unwrap()
 }
 
 /// Called with the number of the batch, from one, after the operator was applied; true spoils the result.
@@ -32,8 +34,8 @@ struct Troubled<'a> {
 }
 
 impl<'a> Troubled<'a> {
-    fn new(kernel: &'a Kernel, x: ArrayView2<'a, f64>, trouble: impl FnMut(usize) -> bool + Send + 'a) -> Self {
-        let inner = OnData::kernel(kernel, x, &FitContext::default()).unwrap();
+    fn new(kernel: &'a KernelOperator<'a>, trouble: impl FnMut(usize) -> bool + Send + 'a) -> Self {
+        let inner = OnData::new(kernel).unwrap();
         Troubled { inner, trouble: Mutex::new((0, Box::new(trouble))) }
     }
 
@@ -167,11 +169,11 @@ fn every_kind() -> Vec<Kind> {
 
 #[test]
 fn a_killed_run_resumes_with_the_same_bits() {
-    let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
+    let (kernel, folder) = (operator(200), tempfile::tempdir().unwrap());
     for kind in every_kind() {
         let (path, copy) = (folder.path().join("running"), folder.path().join("killed"));
         // What a kill at batch 38 would have left on disk.
-        let action = Troubled::new(&kernel, x.view(), |batch| {
+        let action = Troubled::new(&kernel, |batch| {
             if batch == 38 {
                 std::fs::copy(folder.path().join("running"), folder.path().join("killed")).unwrap();
             }
@@ -179,7 +181,7 @@ fn a_killed_run_resumes_with_the_same_bits() {
         });
         let whole = run(kind, &action, &settings(Some(path)), None).unwrap();
         assert_eq!((whole.record.steps, whole.record.stop), (60, Stop::Budget));
-        let action = Troubled::new(&kernel, x.view(), |_| false);
+        let action = Troubled::new(&kernel, |_| false);
         let mut resumed = settings(Some(copy));
         resumed.resume = true;
         let resumed = run(kind, &action, &resumed, None).unwrap();
@@ -190,57 +192,57 @@ fn a_killed_run_resumes_with_the_same_bits() {
 
 #[test]
 fn an_interrupted_run_saves_and_resumes_with_the_same_bits() {
-    let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
+    let (kernel, folder) = (operator(200), tempfile::tempdir().unwrap());
     for (i, kind) in every_kind().into_iter().enumerate() {
-        let whole = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings(None), None).unwrap();
+        let whole = run(kind, &Troubled::new(&kernel, |_| false), &settings(None), None).unwrap();
         let mut settings = settings(Some(folder.path().join(format!("checkpoint-{i}"))));
         (settings.checkpoint_seconds, settings.resume) = (1e9, true);
         let interrupt = AtomicBool::new(false);
-        let action = Troubled::new(&kernel, x.view(), |batch| {
+        let action = Troubled::new(&kernel, |batch| {
             interrupt.store(batch == 31, Ordering::Relaxed);
             false
         });
         let part = run(kind, &action, &settings, Some(&interrupt)).unwrap();
         assert_eq!((part.record.steps, part.record.stop), (31, Stop::Interrupted));
-        let action = Troubled::new(&kernel, x.view(), |_| false);
+        let action = Troubled::new(&kernel, |_| false);
         let resumed = run(kind, &action, &settings, None).unwrap();
         assert_eq!(action.batches_seen(), 29);
         assert_eq!(bits(&whole), bits(&resumed), "{kind:?}");
         // Once more: there is nothing left to do, and the result is still the same.
-        let again = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
+        let again = run(kind, &Troubled::new(&kernel, |_| false), &settings, None).unwrap();
         assert_eq!(bits(&whole), bits(&again), "{kind:?}");
     }
 }
 
 #[test]
 fn a_checkpoint_of_another_run_is_refused_by_name() {
-    let (x, kernel, folder) = (points(100), kernel(), tempfile::tempdir().unwrap());
+    let (kernel, folder) = (operator(100), tempfile::tempdir().unwrap());
     let path = folder.path().join("checkpoint");
     let kind = Kind::NeuralEf { averaged: false };
     let mut settings = settings(Some(path.clone()));
-    run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
+    run(kind, &Troubled::new(&kernel, |_| false), &settings, None).unwrap();
     settings.resume = true;
     let refused = |result: mercer::Result<Trained>| {
         let error = result.err().expect("another run").to_string();
         assert!(error.contains("another run") && error.contains("checkpoint"), "{error}");
     };
-    let other = points(101);
-    refused(run(kind, &Troubled::new(&kernel, other.view(), |_| false), &settings, None));
-    refused(run(Kind::Ritz, &Troubled::new(&kernel, x.view(), |_| false), &settings, None));
+    let other = operator(101);
+    refused(run(kind, &Troubled::new(&other, |_| false), &settings, None));
+    refused(run(Kind::Ritz, &Troubled::new(&kernel, |_| false), &settings, None));
     let averaged = Kind::NeuralEf { averaged: true };
-    refused(run(averaged, &Troubled::new(&kernel, x.view(), |_| false), &settings, None));
+    refused(run(averaged, &Troubled::new(&kernel, |_| false), &settings, None));
     settings.learning_rate = 2e-3;
-    refused(run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None));
+    refused(run(kind, &Troubled::new(&kernel, |_| false), &settings, None));
     std::fs::write(&path, b"not a checkpoint").unwrap();
-    let error = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None).err().unwrap();
+    let error = run(kind, &Troubled::new(&kernel, |_| false), &settings, None).err().unwrap();
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
 }
 
 #[test]
 fn a_step_that_is_not_finite_is_taken_back() {
-    let (x, kernel) = (points(200), kernel());
+    let kernel = operator(200);
     for kind in every_kind() {
-        let action = Troubled::new(&kernel, x.view(), |batch| batch == 25);
+        let action = Troubled::new(&kernel, |batch| batch == 25);
         let trained = run(kind, &action, &settings(None), None).unwrap();
         assert_eq!((trained.record.steps, trained.record.recoveries), (60, 1), "{kind:?}");
         assert!(trained.record.notes.iter().any(|note| note.contains("not finite")), "{:?}", trained.record.notes);
@@ -251,9 +253,9 @@ fn a_step_that_is_not_finite_is_taken_back() {
 
 #[test]
 fn a_recovered_run_is_resumed_with_the_same_bits_too() {
-    let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
+    let (kernel, folder) = (operator(200), tempfile::tempdir().unwrap());
     let kind = Kind::Spin { decay: 0.9 };
-    let action = Troubled::new(&kernel, x.view(), |batch| {
+    let action = Troubled::new(&kernel, |batch| {
         if batch == 45 {
             std::fs::copy(folder.path().join("running"), folder.path().join("killed")).unwrap();
         }
@@ -262,33 +264,33 @@ fn a_recovered_run_is_resumed_with_the_same_bits_too() {
     let whole = run(kind, &action, &settings(Some(folder.path().join("running"))), None).unwrap();
     let mut resumed = settings(Some(folder.path().join("killed")));
     resumed.resume = true;
-    let resumed = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &resumed, None).unwrap();
+    let resumed = run(kind, &Troubled::new(&kernel, |_| false), &resumed, None).unwrap();
     assert_eq!(resumed.record.recoveries, 1);
     assert_eq!(bits(&whole), bits(&resumed));
 }
 
 #[test]
 fn endless_trouble_ends_with_a_named_error_and_the_last_good_state() {
-    let (x, kernel, folder) = (points(200), kernel(), tempfile::tempdir().unwrap());
+    let (kernel, folder) = (operator(200), tempfile::tempdir().unwrap());
     let path = folder.path().join("last-good");
     let kind = Kind::NeuralEf { averaged: false };
-    let action = Troubled::new(&kernel, x.view(), |batch| batch > 20);
+    let action = Troubled::new(&kernel, |batch| batch > 20);
     let error = run(kind, &action, &settings(Some(path.clone())), None).err().unwrap().to_string();
     assert!(error.contains("neuralef") && error.contains("not finite") && error.contains("5 recoveries"), "{error}");
     assert!(error.contains(path.to_str().unwrap()), "{error}");
     let mut again = settings(Some(path));
     again.resume = true;
-    let trained = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &again, None).unwrap();
+    let trained = run(kind, &Troubled::new(&kernel, |_| false), &again, None).unwrap();
     assert_eq!(trained.record.steps, 60);
 }
 
 #[test]
 fn a_learning_rate_that_explodes_is_survived_or_named() {
-    let (x, kernel) = (points(200), kernel());
+    let kernel = operator(200);
     for kind in every_kind() {
         let mut settings = settings(None);
         settings.learning_rate = 1e30;
-        match run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None) {
+        match run(kind, &Troubled::new(&kernel, |_| false), &settings, None) {
             Ok(trained) => {
                 assert!(trained.functions.parameters().trained.to_host().unwrap().iter().all(|v| v.is_finite()));
             }
@@ -299,12 +301,12 @@ fn a_learning_rate_that_explodes_is_survived_or_named() {
 
 #[test]
 fn a_seed_gives_the_same_bits_on_any_number_of_threads() {
-    let (x, kernel) = (points(700), kernel());
+    let kernel = operator(700);
     for kind in every_kind() {
         let on = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
-                let action = Troubled::new(&kernel, x.view(), |_| false);
+                let action = Troubled::new(&kernel, |_| false);
                 let mut settings = settings(None);
                 (settings.steps, settings.batch) = (20, 500);
                 let mut trained = run(kind, &action, &settings, None).unwrap();
@@ -322,12 +324,12 @@ fn a_seed_gives_the_same_bits_on_any_number_of_threads() {
 
 #[test]
 fn training_ends_when_the_residual_stops_falling_and_keeps_the_best() {
-    let (x, kernel) = (points(200), kernel());
+    let kernel = operator(200);
     let mut settings = settings(None);
     // Steps this small change nothing: after the first validation there is no progress.
     (settings.learning_rate, settings.patience, settings.keep_best) = (1e-12, 4, true);
     let kind = Kind::NeuralEf { averaged: false };
-    let trained = run(kind, &Troubled::new(&kernel, x.view(), |_| false), &settings, None).unwrap();
+    let trained = run(kind, &Troubled::new(&kernel, |_| false), &settings, None).unwrap();
     // Validations are three steps apart: one to set the mark, four in vain.
     assert_eq!((trained.record.stop, trained.record.steps), (Stop::Converged, 12));
     let least = trained.record.validation.iter().min_by(|a, b| a[1].total_cmp(&b[1])).unwrap();
@@ -336,8 +338,8 @@ fn training_ends_when_the_residual_stops_falling_and_keeps_the_best() {
 
 #[test]
 fn an_unwritable_checkpoint_shows_before_training() {
-    let (x, kernel) = (points(50), kernel());
-    let action = Troubled::new(&kernel, x.view(), |_| false);
+    let kernel = operator(50);
+    let action = Troubled::new(&kernel, |_| false);
     let nowhere = Path::new("/nonexistent-folder/checkpoint").to_owned();
     let error = run(Kind::Ritz, &action, &settings(Some(nowhere)), None).err().unwrap();
     assert!(error.to_string().contains("/nonexistent-folder"), "{error}");
