@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn words_are_parsed_and_slips_are_answered() {
         assert_eq!("min-max".parse::<Scaling>().unwrap(), Scaling::MinMax);
-        assert!("standart".parse::<Scaling>().unwrap_err().to_string().contains("`standard`"));
+        assert!("standart".parse::<Scaling>().unwrap_err().to_string().contains("'standard'"));
     }
 
     proptest! {
