@@ -364,7 +364,7 @@ mod tests {
         assert!(message(at, "yacht(split=3)").contains("line 3 lists `9`"));
         assert!(message(at, "bike(split=3)").contains("splits 1 to 2, not 3"));
         assert!(message(at, "higgs(part=test)").contains("no rows"));
-        assert!(message(at, "digits(n=3)").contains("it has none"));
+        assert!(message(at, "digits(n=3)").contains("takes no arguments"));
     }
 
     #[test]

@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn words_are_parsed_and_mistakes_are_answered() {
         assert_eq!("min-max".parse::<Scaling>().unwrap(), Scaling::MinMax);
-        assert!("standart".parse::<Scaling>().unwrap_err().to_string().contains("`standard`"));
+        assert!("standart".parse::<Scaling>().unwrap_err().to_string().contains("'standard'"));
     }
 
     proptest! {
