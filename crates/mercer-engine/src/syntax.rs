@@ -53,6 +53,9 @@ impl<'a> Call<'a> {
             return Err(Error::input(format!("{name} takes no arguments")));
         }
         if self.values().count() > most {
+            if let (0, [first, ..]) = (most, known) {
+                return Err(Error::input(format!("{name}: write its parameters by name, such as {first}=…")));
+            }
             return Err(Error::input(format!("{name} takes at most {most} value(s) without a name")));
         }
         let keys: Vec<&str> = self.arguments.iter().filter_map(|a| a.key).collect();
@@ -224,7 +227,7 @@ mod tests {
         assert!(message("moons(nois=1)", &["n", "noise"]).contains("did you mean 'noise'?"));
         assert!(message("moons(weight=1)", &["n", "noise"]).contains("(known: n, noise)"));
         assert!(message("moons(n=1, n=2)", &["n"]).contains("twice"));
-        assert!(message("moons(5)", &["n"]).contains("at most 0"));
+        assert!(message("moons(5)", &["n"]).contains("such as n="));
         assert!(message("moons(5)", &[]).contains("takes no arguments"));
         let call = Call::parse("set", "moons(n=1.5)").unwrap();
         assert!(call.number::<usize>("n").unwrap_err().to_string().contains("whole number, not '1.5'"));

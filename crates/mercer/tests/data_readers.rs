@@ -478,10 +478,10 @@ fn sources_that_are_not_there_are_named() {
     assert!(message("digts").contains("did you mean 'digits'?"));
     assert!(message("fasion-mnist").contains("did you mean 'fashion-mnist'?"));
     assert!(message("somethingelse").contains("known: digits, circles"));
-    assert!(message("moons(n)").contains("parameters are written as in"));
+    assert!(message("moons(n)").contains("write its parameters by name, such as n="));
     assert!(message("moons(m=5)").contains("did you mean 'n'?"));
-    assert!(message("moons(n=many)").contains("whole number, not `many`"));
-    assert!(message("").contains("no data set called ``"));
+    assert!(message("moons(n=many)").contains("whole number, not 'many'"));
+    assert!(message("").contains("data set ''"));
     let s = Scratch::new();
     let path = s.file("data.xyz", "1,2");
     assert!(message(path.to_str().unwrap()).contains("has an unknown extension"));

@@ -97,8 +97,8 @@ impl Network {
 
     /// Whether several networks share trained numbers: those of a trunk.
     pub fn shares_trunk(&self) -> bool {
-        let shared = |(layer, place): (&Box<dyn Layer>, &Place)| place.stride == 0 && layer.parameters() > 0;
-        self.networks > 1 && self.layers.iter().zip(&self.places).any(shared)
+        let mut layers = self.layers.iter().zip(&self.places);
+        self.networks > 1 && layers.any(|(layer, place)| place.stride == 0 && layer.parameters() > 0)
     }
 
     /// Channels, height and width of the images that it looks at, if it takes its input for such.
