@@ -23,7 +23,7 @@ pub struct Transform {
     #[arg(required_unless_present = "samples")]
     data: Option<String>,
 
-    /// Table to write, .npy or .csv: one row per point, one column per eigenfunction
+    /// Table to write, .npy or .csv: a row per point, a column per eigenfunction
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
 
