@@ -376,7 +376,7 @@ fn top_pairs_solve_the_generalised_problem() {
                 let expected = if j < count { want[j] } else { 0.0 };
                 assert!((μ[[0, j]] - expected).abs() <= 1e-10 * size, "μ_{j} is {}, not {expected}", μ[[0, j]]);
             }
-            let residual = w.t().dot(&(pi.dot(&a) - sigma.dot(&a) * &μ.row(0)));
+            let residual = w.t().dot(&(pi.dot(&a) - sigma.dot(&a) * μ.row(0)));
             assert!(largest(&residual) <= 1e-9 * largest(&t), "residual {:e}", largest(&residual));
             let unit = Array2::from_shape_fn((k, k), |(i, j)| f64::from(u8::from(i == j && i < count)));
             close("AᵀΣA", &a.t().dot(&sigma).dot(&a), &unit, 1e-9);

@@ -136,7 +136,8 @@ __device__ int sweeps(int m, Real*& from, Real*& to, Turn<Real>* turns, Real not
             Four<Real> values[KEPT];
 #pragma unroll
             for (int it = 0; it < KEPT; ++it)
-                values[it] = entries(blocks, min((int)(threadIdx.x + it * blockDim.x), blocks - 1), kept[it], from);
+                if (it * blockDim.x < blocks)
+                    values[it] = entries(blocks, min((int)(threadIdx.x + it * blockDim.x), blocks - 1), kept[it], from);
 #pragma unroll
             for (int it = 0; it < KEPT; ++it)
                 if (threadIdx.x + it * blockDim.x < blocks) rotate_block(kept[it], values[it], turns, to);
