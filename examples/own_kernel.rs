@@ -32,8 +32,8 @@ fn main() -> mercer::Result<()> {
     for kernel in [own, sum] {
         for precision in [Precision::F64, Precision::F32] {
             let context = FitContext { precision, ..FitContext::default() };
-            let fitted = Ridge::new(kernel.clone()).fit(train.x.view(), y, &context)?;
-            let accuracy = fitted.accuracy(test.x.view(), truth)?;
+            let fitted = Ridge::new(kernel.clone()).fit(train.x.to_f64().view(), y, &context)?;
+            let accuracy = fitted.accuracy(test.x.to_f64().view(), truth)?;
             println!("{kernel} in {precision:?}: {:.1} % of the classes are right", 100.0 * accuracy);
             assert!(accuracy > 0.95);
         }

@@ -38,10 +38,11 @@ impl Method for SubspaceIteration {
 
 fn main() -> Result<()> {
     let (fit, held_out) = data::open("digits", &Default::default())?.split(0.2, 0)?;
-    let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(fit.x.view(), 0)?;
-    let operator = FitContext::default().kernel_operator(&kernel, fit.x.view())?;
+    let (x, new) = (fit.x.to_f64(), held_out.x.to_f64());
+    let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(x.view(), 0)?;
+    let operator = FitContext::default().kernel_operator(&kernel, x.view())?;
     for method in [&SubspaceIteration { rounds: 20 } as &dyn Method, &Krylov::default()] {
-        let spectrum = Spectrum::fit(method, &Problem::new(&operator, 5), Some(held_out.x.view().into()))?;
+        let spectrum = Spectrum::fit(method, &Problem::new(&operator, 5), Some(new.view().into()))?;
         let residual = spectrum.certificate.worst_residual();
         println!("{:>18}: μ = {:.5?}, worst residual {residual:.1e}", method.name(), spectrum.eigenvalues);
         assert!(residual < 1e-2);

@@ -1,7 +1,6 @@
 //! Operators beyond scalar kernels in the training loop, each against its exact spectrum.
 
 use mercer::FitContext;
-use mercer::apply::NeighbourGraph;
 use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::data::generate;
 use mercer::linalg::eigh;

@@ -12,7 +12,7 @@ mod images;
 fn on_every_device(test: impl Fn(Device)) {
     for device in Device::available() {
         eprintln!("on {device}");
-        device.scope(|| test(device));
+        test(device);
         device.synchronize().unwrap();
     }
 }

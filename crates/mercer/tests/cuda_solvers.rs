@@ -1,6 +1,6 @@
 //! Solvers on a CUDA device against the same on the processor. Where there is no device every test says so and passes.
 
-use mercer::apply::{Alpha, KernelPca, LowRankPreconditioner, Ridge, RidgeSolver, conjugate_gradients};
+use mercer::apply::{Alpha, Fit, KernelPca, LowRankPreconditioner, Predict, Ridge, RidgeSolver, conjugate_gradients};
 use mercer::compute::Device;
 use mercer::compute::cuda::gpu;
 use mercer::data::Target;
@@ -333,16 +333,16 @@ fn estimators_on_the_device_agree_with_the_processor() {
     ];
     for (name, alpha, solver, tolerance) in cases {
         let fit = |device: Device| {
-            let ridge = Ridge { alpha, solver };
-            let fitted = ridge.fit(&kernel, x.view(), &y, &on(device)).unwrap();
+            let ridge = Ridge { kernel: kernel.clone(), alpha, solver };
+            let fitted = ridge.fit(x.view(), &y, &on(device)).unwrap();
             (fitted.alpha, fitted.scores(z.view()).unwrap())
         };
         let (here, there) = (fit(Device::Cpu), fit(device));
         assert_eq!(here.0, there.0, "{name}");
         close(there.1.view(), here.1.view(), tolerance, name);
     }
-    let pca = KernelPca { k: 3, ..KernelPca::default() };
-    let values = |device: Device| pca.fit(&kernel, x.view(), &on(device)).unwrap().eigenvalues;
+    let pca = KernelPca { k: 3, ..KernelPca::new(kernel.clone()) };
+    let values = |device: Device| pca.fit(x.view(), &(), &on(device)).unwrap().eigenvalues;
     close(column(values(device)).view(), column(values(Device::Cpu)).view(), 1e-6, "kernel PCA");
 }
 

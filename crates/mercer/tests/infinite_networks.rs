@@ -1,5 +1,6 @@
 //! Kernels of infinite networks: golden values of neural-tangents, hand-checked limits, laws, and sampled wide networks.
 
+use mercer::FitContext;
 use mercer::compute::{Device, Tensor};
 use mercer::kernel::{Expression, Kernel};
 use mercer::net::Network;
@@ -42,7 +43,7 @@ fn values_agree_with_neural_tangents() {
             let tolerance = if quadrature { 1e-6 } else { 2e-8 };
             let off = error(&values(&kernel, x.view()), &want);
             assert!(off < tolerance, "{text}: the formula is off by {off:e}");
-            let off = error(&gram::<f64>(&kernel, x.view()), &want);
+            let off = error(&gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap(), &want);
             assert!(off < tolerance, "{text}: the tile is off by {off:e}");
         }
     }
@@ -56,8 +57,8 @@ fn points(n: usize, d: usize, seed: u64) -> Array2<f64> {
 #[test]
 fn limits_that_can_be_worked_out_by_hand() {
     let x = points(4, 3, 1);
-    let linear = gram::<f64>(&Kernel::parse("linear").unwrap(), x.view()) / 3.0;
-    let of = |text: &str| gram::<f64>(&Kernel::parse(text).unwrap(), x.view());
+    let linear = gram::<f64>(&Kernel::parse("linear").unwrap(), x.view(), Device::Cpu).unwrap() / 3.0;
+    let of = |text: &str| gram::<f64>(&Kernel::parse(text).unwrap(), x.view(), Device::Cpu).unwrap();
     let close = |a: Array2<f64>, b: Array2<f64>| assert!(error(&a, &b) < 1e-13, "{a} for {b}");
     // No hidden layer: a linear model.
     close(of("nngp(depth=0, w_var=1.5, b_var=0.2)"), 1.5 * &linear + 0.2);
@@ -84,12 +85,13 @@ fn tiles_of_series_agree_with_integrals() {
         for name in ["ntk", "nngp"] {
             let kernel = Kernel::parse(&format!("{name}(depth=3, act={act}, w_var=1, b_var=0.1)")).unwrap();
             let want = values(&kernel, x.view());
-            let off = error(&gram::<f64>(&kernel, x.view()), &want);
+            let off = error(&gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap(), &want);
             assert!(off < 1e-8, "{kernel} in f64 is off by {off:e}");
             // In f32 entries near zero cancel: against the largest.
             let scale = want.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-            let off =
-                (gram::<f32>(&kernel, x.view()).mapv(f64::from) - &want).iter().fold(0.0f64, |m, v| m.max(v.abs()));
+            let off = (gram::<f32>(&kernel, x.view(), Device::Cpu).unwrap().mapv(f64::from) - &want)
+                .iter()
+                .fold(0.0f64, |m, v| m.max(v.abs()));
             assert!(off < 1e-6 * scale, "{kernel} in f32 is off by {off:e} of {scale}");
         }
     }
@@ -101,9 +103,12 @@ fn zero_and_equal_points_are_no_trouble() {
     for act in ["relu", "leaky_relu", "abs", "erf", "sin", "sign", "step", "gaussian", "gelu", "tanh", "softplus"] {
         for name in ["ntk", "nngp"] {
             let kernel = Kernel::parse(&format!("{name}(depth=2, act={act})")).unwrap();
-            let k = gram::<f64>(&kernel, x.view());
+            let k = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
             assert!(k.iter().all(|v| v.is_finite()), "{kernel}: {k}");
-            assert!(gram::<f32>(&kernel, x.view()).iter().all(|v| v.is_finite()), "{kernel} in f32");
+            assert!(
+                gram::<f32>(&kernel, x.view(), Device::Cpu).unwrap().iter().all(|v| v.is_finite()),
+                "{kernel} in f32"
+            );
             assert!((k[[1, 2]] - k[[1, 1]]).abs() < 1e-7 * k[[1, 1]], "{kernel}: equal points differ");
         }
     }
@@ -114,7 +119,7 @@ fn zero_and_equal_points_are_no_trouble() {
 fn sampled_wide_networks_have_this_covariance() {
     let (x, width, networks) = (points(3, 4, 2), 256, 3000);
     let kernel = Kernel::parse("nngp('dense(256) relu dense(256) erf dense(1)', w_var=1.5, b_var=0.1)").unwrap();
-    let want = gram::<f64>(&kernel, x.view());
+    let want = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
     let mut rng = Rng::new(3);
     let mut layer = |y: &Array2<f64>, outputs: usize| {
         let w = Array2::from_shape_simple_fn((y.ncols(), outputs), || rng.normal());
@@ -179,7 +184,7 @@ fn wide_networks_have_this_tangent_kernel() {
     ];
     for (kernel, net, x) in cases {
         let kernel = Kernel::parse(kernel).unwrap();
-        let want = gram::<f64>(&kernel, x.view());
+        let want = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
         let (mean, far) = mean_tangent_kernel(&net, &x, 24, &want);
         let apart = norm(&(&mean - &want)) / norm(&want);
         assert!(apart < 0.05 && far < 5.0, "{kernel}: {apart}, {far} standard errors\n{mean}\n{want}");
@@ -282,27 +287,27 @@ fn images_run_in_every_operator() {
         let close = |got: &Array2<f64>, want: &Array2<f64>, tolerance: f64, what: &str| {
             assert!(error(got, want) < tolerance, "{kernel}: {what} is off by {:e}", error(got, want));
         };
-        let double = gram::<f64>(&kernel, x.view());
+        let double = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
         close(&double, &k, 1e-11, "gram in f64");
         assert!(double.indexed_iter().all(|((i, j), v)| *v == double[[j, i]]), "{kernel} is not symmetric");
-        let least = mercer::linalg::eigh(double.view()).unwrap().0[18];
+        let least = mercer::linalg::eigh(Device::Cpu, double.view()).unwrap().0[18];
         assert!(least > -1e-12 * double.diag().sum(), "{kernel}: eigenvalue {least}");
         // The slope of a ReLU sees angles, of which f32 keeps half the digits.
-        close(&gram::<f32>(&kernel, x.view()).mapv(f64::from), &k, 1e-4, "gram in f32");
+        close(&gram::<f32>(&kernel, x.view(), Device::Cpu).unwrap().mapv(f64::from), &k, 1e-4, "gram in f32");
         let cross = Array2::from_shape_fn((19, 3), |(i, j)| kernel.value(&x.row(i).to_vec(), &z.row(j).to_vec()));
-        close(&gram_cross::<f64>(&kernel, x.view(), z.view()), &cross, 1e-11, "gram_cross");
-        let operator = KernelOperator::new(&kernel, x.view(), Precision::F64);
+        close(&gram_cross::<f64>(&kernel, x.view(), z.view(), Device::Cpu).unwrap(), &cross, 1e-11, "gram_cross");
+        let operator = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
         let v = points(19, 2, 7);
-        close(&operator.apply(v.view()), &k.dot(&v), 1e-9, "the product");
-        let diagonal = operator.diagonal().insert_axis(ndarray::Axis(1));
+        close(&operator.apply(v.view()).unwrap(), &k.dot(&v), 1e-9, "the product");
+        let diagonal = operator.diagonal().unwrap().insert_axis(ndarray::Axis(1));
         close(&diagonal, &k.diag().to_owned().insert_axis(ndarray::Axis(1)), 1e-11, "the diagonal");
         close(
-            &operator.block(&[3, 17], &[17, 0]),
+            &operator.block(&[3, 17], &[17, 0]).unwrap(),
             &k.select(ndarray::Axis(0), &[3, 17]).select(ndarray::Axis(1), &[17, 0]),
             1e-11,
             "a block",
         );
-        let applied = cross_apply(&kernel, z.view(), x.view(), v.view(), Precision::F64);
+        let applied = cross_apply(&kernel, z.view(), x.view(), v.view(), Precision::F64, Device::Cpu).unwrap();
         close(&applied, &cross.t().dot(&v), 1e-9, "the product with new points");
     }
 }
@@ -311,10 +316,11 @@ fn images_run_in_every_operator() {
 fn what_is_kept_of_images_is_charged_to_the_budget() {
     let kernel = Kernel::parse("ntk('conv(3) relu conv(3) relu gap dense', shape=8x8x1)").unwrap();
     let x = Array2::from_shape_fn((50, 64), |(i, j)| ((i * 7 + j * 3) % 11) as f64 / 11.0);
-    let mut problem = Problem::new(&kernel, x.view(), 3);
-    problem.budget = Budget::of(20_000);
+    let operator = FitContext::default().kernel_operator(&kernel, x.view()).unwrap();
+    let mut problem = Problem::new(&operator, 3);
+    problem.context.budget = Budget::of(20_000);
     let error = Spectrum::fit(&Krylov::default(), &problem, None).err().expect("it is too much").to_string();
-    assert!(error.contains("50 pictures") && error.contains("memory budget"), "{error}");
-    problem.budget = Budget::of(1 << 30);
+    assert!(error.contains("50 images") && error.contains("memory budget"), "{error}");
+    problem.context.budget = Budget::of(1 << 30);
     assert!(Spectrum::fit(&Krylov::default(), &problem, None).is_ok());
 }
