@@ -26,14 +26,15 @@ impl Formula for RationalQuadratic {
 
 fn main() -> mercer::Result<()> {
     let (train, test) = generate::moons(400, 0.15, 0)?.split(0.5, 0)?;
+    let (x, new) = (train.x.to_f64(), test.x.to_f64());
     let (y, truth) = (train.y.as_ref().expect("has classes"), test.y.as_ref().expect("has classes"));
     let own = Kernel::from_formula(RationalQuadratic { lengthscale: 0.5 });
     let sum = Kernel::Sum(vec![own.clone(), Kernel::parse("0.1*linear")?]);
     for kernel in [own, sum] {
         for precision in [Precision::F64, Precision::F32] {
             let context = FitContext { precision, ..FitContext::default() };
-            let fitted = Ridge::new(kernel.clone()).fit(train.x.to_f64().view(), y, &context)?;
-            let accuracy = fitted.accuracy(test.x.to_f64().view(), truth)?;
+            let fitted = Ridge::new(kernel.clone()).fit(x.view(), y, &context)?;
+            let accuracy = fitted.accuracy(new.view(), truth)?;
             println!("{kernel} in {precision:?}: {:.1} % of the classes are right", 100.0 * accuracy);
             assert!(accuracy > 0.95);
         }

@@ -476,7 +476,7 @@ fn steps_of_control_are_those_of_the_optimizer() {
         let mut optimizer = Optimizer::new(device, Rule::ADAM, schedule, clip, 1001).unwrap();
         let mut moments = [0, 1].map(|_| Tensor::zeros(device, &[1001]).unwrap());
         let mut control = Control::new(device, 5, 1).unwrap();
-        control.start(Rule::ADAM, 0, optimizer.rates().1);
+        control.start(Rule::ADAM, 0, (0..).map(|s| schedule.at(s)));
         for _ in 0..5 {
             let gradient = random_tensor(device, &[1001], &mut rng);
             optimizer.step(&mut theta, &gradient);

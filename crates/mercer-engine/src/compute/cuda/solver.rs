@@ -16,6 +16,7 @@ pub struct Solver {
 }
 
 impl Solver {
+    /// Without a handle; the first use opens one.
     pub fn new() -> Solver {
         Solver { handle: std::ptr::null_mut(), parameters: std::ptr::null_mut() }
     }
@@ -67,7 +68,9 @@ fn kind<T: Number>() -> sys::cudaDataType {
 /// The triangle of a symmetric matrix that cuSOLVER reads, when the matrix is seen as *column-major*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {
+    /// Below the diagonal.
     Lower,
+    /// Above the diagonal.
     Upper,
 }
 
