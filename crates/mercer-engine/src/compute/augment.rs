@@ -48,26 +48,3 @@ pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Ten
     });
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::Device;
-    use super::*;
-
-    #[test]
-    fn images_are_mirrored_then_shifted() {
-        // Two images of two channels of 2×3.
-        let data: Vec<f32> = (1..=24).map(|i| i as f32).collect();
-        let x = Tensor::from_host(Device::Cpu, &[2, 12], &data).unwrap();
-        let mut out = Tensor::zeros(Device::Cpu, &[0]).unwrap();
-        let moves = [Move { up: 1, left: -1, mirror: false }, Move { up: 0, left: 1, mirror: true }];
-        shift_mirror(&x, [2, 2, 3], &moves, &mut out).unwrap();
-        let want = [
-            [0.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0, 10.0, 11.0, 0.0, 0.0, 0.0],
-            [14.0, 13.0, 0.0, 17.0, 16.0, 0.0, 20.0, 19.0, 0.0, 23.0, 22.0, 0.0],
-        ];
-        assert_eq!(out.to_host().unwrap(), want.concat());
-        shift_mirror(&x, [2, 2, 3], &[Move::default(), Move { up: -9, left: 0, mirror: true }], &mut out).unwrap();
-        assert_eq!(out.to_host().unwrap(), [&data[..12], &[0.0; 12]].concat());
-    }
-}

@@ -36,24 +36,3 @@ pub fn collect(g: &Tensor, store: Store, dx: &mut Tensor) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::Device;
-    use super::*;
-
-    #[test]
-    fn shared_input_is_broadcast_and_its_gradient_summed() {
-        let tensor = |shape: &[usize], data: &[f32]| Tensor::from_host(Device::Cpu, shape, data).unwrap();
-        let (x, mut y) = (tensor(&[1, 2], &[1.0, 2.0]), tensor(&[2, 1, 2], &[10.0, 20.0, 30.0, 40.0]));
-        spread(x.stack(), Store::Add, &mut y);
-        assert_eq!(y.to_host().unwrap(), [11.0, 22.0, 31.0, 42.0]);
-        let mut back = x.clone();
-        collect(&y, Store::Replace, &mut back);
-        assert_eq!(back.to_host().unwrap(), [42.0, 64.0]);
-        spread(x.stack(), Store::Replace, &mut y);
-        let mut separate = y.clone();
-        collect(&y, Store::Add, &mut separate);
-        assert_eq!(separate.to_host().unwrap(), [2.0, 4.0, 2.0, 4.0]);
-    }
-}
