@@ -184,7 +184,7 @@ impl Control {
     /// Where the control words lie on a GPU: the step, the first failed step from one (0: none), what failed.
     pub fn address(&self) -> u64 {
         match &self.state {
-            State::Host(_) => panic!("a control on the processor was used on a GPU"),
+            State::Host(_) => panic!("a control on the CPU was used on a GPU"),
             State::Cuda(device) => device.address(),
         }
     }

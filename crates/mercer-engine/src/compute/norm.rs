@@ -1,6 +1,6 @@
 //! L2 batch norm: each unit divided by its root mean square over the batch.
 
-use super::cuda::primitives as cuda;
+use super::cuda::{args, primitives as cuda};
 use super::parallel::{Parts, for_each};
 use super::reduce::columns_of;
 use super::tensor::{Stack, Tensor};
@@ -77,7 +77,7 @@ pub fn scale_columns(y: &mut Tensor, factor: Stack<'_>) {
         factor.rows * factor.cols
     );
     if let Some(gpu) = y.gpu() {
-        return cuda::scale_columns(gpu, y, factor);
+        return cuda::over(gpu, "scale_columns", y.len(), &args![y.len(), m * n, n, factor, y]);
     }
     let y = Parts::new(y.host_mut());
     for_each(count, 2 * count * m * n, |j| {

@@ -2,7 +2,7 @@
 //!
 //! An image is stored as `[channels, height, width]`, contiguous and row-major.
 
-use super::cuda::images as cuda;
+use super::cuda::{args, images as cuda};
 use super::parallel::{Parts, for_each};
 use super::tensor::Tensor;
 
@@ -70,7 +70,7 @@ pub fn max_pool(pool: &Pool, x: &Tensor, y: &mut Tensor, at: &mut Tensor) {
     pool.check(x, at);
     assert!(y.len() == at.len(), "max_pool into {:?} and {:?}", y.shape(), at.shape());
     if let Some(gpu) = x.gpu() {
-        return cuda::max_pool(gpu, pool, x, y, at);
+        return cuda::pool(gpu, "max_pool", pool, y, 1, &args![x, y, at]);
     }
     pool.for_each_plane(x, at, |x, at| {
         at.fill(-1.0);
@@ -94,7 +94,7 @@ pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
         dx.shape()
     );
     if let Some(gpu) = g.gpu() {
-        return cuda::max_pool_vjp(gpu, pool, at, g, dx);
+        return cuda::pool(gpu, "max_pool_back", pool, dx, 1, &args![at, g, dx]);
     }
     let (at, g) = (at.host(), g.host());
     let planes = g.len() / small.max(1);
@@ -131,7 +131,7 @@ pub fn average_pool(pool: &Pool, x: &Tensor, y: &mut Tensor) {
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
     pool.check(x, y);
     if let Some(gpu) = x.gpu() {
-        return cuda::average_pool(gpu, pool, share, x, y);
+        return cuda::pool(gpu, "average_pool", pool, y, 32, &args![share, x, y]);
     }
     pool.for_each_plane(x, y, |x, y| {
         y.fill(0.0);
@@ -146,7 +146,7 @@ pub fn average_pool_vjp(pool: &Pool, g: &Tensor, dx: &mut Tensor) {
     assert!(g.len() * large == dx.len() * small, "average_pool_vjp of {:?} into {:?}", g.shape(), dx.shape());
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
     if let Some(gpu) = g.gpu() {
-        return cuda::average_pool_vjp(gpu, pool, share, g, dx);
+        return cuda::pool(gpu, "average_pool_back", pool, dx, 1, &args![share, g, dx]);
     }
     let g = g.host();
     for (p, dx) in dx.host_mut().chunks_exact_mut(large).enumerate() {

@@ -4,7 +4,7 @@ use super::blas::{Matrix, Transposed};
 use super::dnn::Direction;
 use super::gpu::Gpu;
 use super::images::{compiled, over, sum_terms};
-use super::launch::{Arg, BLOCK};
+use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
 use super::primitives::scratch;
 use crate::compute::Convolution;
@@ -111,13 +111,12 @@ impl Patches<'_> {
     }
 
     fn gather(&self, images: usize, x: u64, patches: &Buffer) {
-        let arguments = [&self.sizes()[..], &[Arg::U64(x), Arg::from(patches)]].concat();
+        let arguments = args![self.sizes(), x, patches];
         over(self.gpu, "gather_patches", images, self.shape.patch() * self.plane(), &arguments);
     }
 
     fn scatter(&self, images: usize, patches: &Buffer, beta: f32, x: u64) {
-        let ends = [Arg::I32(i32::from(beta != 0.0)), Arg::from(patches), Arg::U64(x)];
-        let arguments = [&self.sizes()[..], &ends].concat();
+        let arguments = args![self.sizes(), beta != 0.0, patches, x];
         let blocks = self.pixels().div_ceil(BLOCK as usize) as u32;
         self.gpu.launch(compiled(), "scatter_patches", [blocks, images as u32, 1], BLOCK, 0, &arguments);
     }
@@ -166,7 +165,7 @@ impl Patches<'_> {
             let p = Matrix { transposed: Transposed::Yes, ..p };
             self.gpu.gemm_f32([channels, plane, patch], images, 1.0, y, p, 0.0, each);
             let store = if first == 0 { Store::Replace } else { Store::Add };
-            sum_terms(self.gpu, channels * patch, images, store, Arg::from(&terms), Arg::U64(w));
+            sum_terms(self.gpu, channels * patch, images, store, terms.pointer(), w);
         }
     }
 }

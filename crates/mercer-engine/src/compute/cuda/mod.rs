@@ -38,6 +38,7 @@ pub mod solver;
 pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Graph;
 pub use launch::Arg;
+pub(super) use launch::{Argument, args};
 pub use memory::Buffer;
 pub use module::Source;
 pub use primitives::gather_rows_at;

@@ -4,7 +4,7 @@
 
 use super::blas::{Matrix, Transposed};
 use super::gpu::Gpu;
-use super::launch::{Arg, BLOCK};
+use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
 use super::module::Source;
 use crate::Result;
@@ -85,8 +85,7 @@ pub fn matmul(
 pub fn axpy_columns(n: usize, step: &[f64], x: &Buffer, y: &mut Buffer) -> Result<()> {
     let b = step.len();
     let step = upload(y.gpu(), [1, b], step)?;
-    let arguments = [Arg::long(n * b), Arg::long(b), Arg::from(&step), Arg::from(x), Arg::from(&*y)];
-    y.gpu().over(compiled(), "axpy_columns", n * b, &arguments);
+    y.gpu().over(compiled(), "axpy_columns", n * b, &args![n * b, b, step, x, y]);
     Ok(())
 }
 
@@ -94,18 +93,13 @@ pub fn axpy_columns(n: usize, step: &[f64], x: &Buffer, y: &mut Buffer) -> Resul
 pub fn scale_columns(n: usize, factor: &[f64], y: &mut Buffer) -> Result<()> {
     let b = factor.len();
     let factor = upload(y.gpu(), [1, b], factor)?;
-    y.gpu().over(
-        compiled(),
-        "scale_columns",
-        n * b,
-        &[Arg::long(n * b), Arg::long(b), Arg::from(&factor), Arg::from(&*y)],
-    );
+    y.gpu().over(compiled(), "scale_columns", n * b, &args![n * b, b, factor, y]);
     Ok(())
 }
 
 /// `y −= x` for `total` elements.
 pub fn subtract(total: usize, x: &Buffer, y: &mut Buffer) {
-    y.gpu().over(compiled(), "subtract", total, &[Arg::long(total), Arg::from(x), Arg::from(&*y)]);
+    y.gpu().over(compiled(), "subtract", total, &args![total, x, y]);
 }
 
 /// Copies the columns `from` of `x` `[n, b]` to the columns of `out` `[n, width]` that start at `to`.
@@ -118,9 +112,8 @@ pub fn copy_columns(
 ) {
     let count = from.len();
     assert!(from.end <= b && to + count <= width, "columns {from:?} of {b} do not fit at {to} of {width}");
-    let at = |buffer: &Buffer, column: usize| Arg::U64(buffer.pointer() + 8 * column as u64);
-    let ends = [at(x, from.start), Arg::long(b), at(out, to), Arg::long(width)];
-    let arguments = [&[Arg::long(n), Arg::long(count)], &ends[..]].concat();
+    let at = |buffer: &Buffer, column: usize| buffer.pointer() + 8 * column as u64;
+    let arguments = args![n, count, at(x, from.start), b, at(out, to), width];
     x.gpu().over(compiled(), "copy_columns", n * count, &arguments);
 }
 
@@ -146,26 +139,15 @@ fn sums_on_device([n, b]: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Buffer
     let per = n.div_ceil(chunks).max(1);
     let part = allocate(gpu, [chunks, b])?;
     let (kind, y, theta) = match sum {
-        Sum::Products(y) => (0, y.pointer(), None),
+        Sum::Products(y) => (0i32, y.pointer(), None),
         Sum::Residuals(y, theta) => (1, y.pointer(), Some(upload(gpu, [1, b], theta)?)),
         Sum::Plain => (2, 0, None),
     };
     let width = b.next_power_of_two().min(32);
-    let arguments = [
-        Arg::long(n),
-        Arg::long(b),
-        Arg::long(per),
-        Arg::size(width),
-        Arg::I32(kind),
-        Arg::from(x),
-        Arg::U64(y),
-        Arg::U64(theta.as_ref().map_or(0, Buffer::pointer)),
-        Arg::from(&part),
-    ];
+    let arguments = args![n, b, per, Arg::size(width), kind, x, y, theta.as_ref(), part];
     let grid = [b.div_ceil(width) as u32, chunks as u32, 1];
     gpu.launch(compiled(), "column_sums", grid, BLOCK, 0, &arguments);
-    let arguments = [Arg::long(b), Arg::long(chunks), Arg::from(&part), Arg::from(&out)];
-    gpu.launch(compiled(), "finish_sums", [b as u32, 1, 1], BLOCK, 0, &arguments);
+    gpu.launch(compiled(), "finish_sums", [b as u32, 1, 1], BLOCK, 0, &args![b, chunks, part, out]);
     Ok(out)
 }
 
@@ -180,8 +162,7 @@ pub fn column_sums(shape: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Vec<f6
 /// Subtracts from each column of `y` `[n, b]` its mean.
 pub fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
     let sums = sums_on_device([n, b], y, Sum::Plain)?;
-    let arguments = [Arg::long(n * b), Arg::long(b), Arg::F64(n as f64), Arg::from(&sums), Arg::from(&*y)];
-    y.gpu().over(compiled(), "subtract_means", n * b, &arguments);
+    y.gpu().over(compiled(), "subtract_means", n * b, &args![n * b, b, n as f64, sums, y]);
     Ok(())
 }
 
@@ -189,12 +170,7 @@ pub fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
 pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
     let mut flag = x.gpu().allocate(4, &|| "a flag".into(), ADVICE)?;
     flag.zero(0, 4);
-    x.gpu().over(
-        compiled(),
-        "flag_beyond",
-        total,
-        &[Arg::long(total), Arg::F64(bound), Arg::from(x), Arg::from(&flag)],
-    );
+    x.gpu().over(compiled(), "flag_beyond", total, &args![total, bound, x, flag]);
     let mut beyond = [0u32];
     flag.read(0, &mut beyond)?;
     Ok(beyond[0] == 0)
@@ -204,6 +180,5 @@ pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
 /// in ascending order.
 pub fn eigenvectors_as_columns(n: usize, v: &Buffer, u: &mut Buffer) {
     let tiles = n.div_ceil(32).pow(2) as u32;
-    let arguments = [Arg::long(n), Arg::from(v), Arg::from(&*u)];
-    v.gpu().launch(compiled(), "eigenvectors_as_columns", [tiles, 1, 1], BLOCK, 0, &arguments);
+    v.gpu().launch(compiled(), "eigenvectors_as_columns", [tiles, 1, 1], BLOCK, 0, &args![n, v, u]);
 }
