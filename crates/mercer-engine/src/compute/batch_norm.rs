@@ -4,7 +4,7 @@
 
 use super::cuda::images as cuda;
 use super::parallel::{Parts, for_each};
-use super::reduce::{dot, sum};
+use super::reduce::{dot, sum, sum_of};
 use super::tensor::{Stack, StackMut, Tensor};
 use crate::simd::{SimdJob, dispatch};
 
@@ -36,18 +36,8 @@ impl SimdJob for Moments<'_> {
         let n = (x.len() / channel.channels) as f64;
         let mean = channel.planes(x).map(|p| f64::from(sum(p))).sum::<f64>() / n;
         let shift = mean as f32;
-        let mut total = 0.0;
-        for plane in channel.planes(x) {
-            let mut lanes = [0.0f32; 16];
-            let chunks = plane.chunks_exact(16);
-            let rest: f32 = chunks.remainder().iter().map(|x| (x - shift) * (x - shift)).sum();
-            for x in chunks {
-                for l in 0..16 {
-                    lanes[l] += (x[l] - shift) * (x[l] - shift);
-                }
-            }
-            total += f64::from(lanes.iter().sum::<f32>() + rest);
-        }
+        let squares = |plane| f64::from(sum_of(plane, |x| (x - shift) * (x - shift)));
+        let total: f64 = channel.planes(x).map(squares).sum();
         (mean, total / n)
     }
 }
@@ -111,35 +101,23 @@ pub fn batch_norm(x: Stack<'_>, statistics: Stack<'_>, affine: Stack<'_>, y: &mu
     });
 }
 
-/// The sums over one channel that the derivatives need.
-struct Sums<'a> {
-    x: &'a [f32],
-    g: &'a [f32],
-    mean: f32,
-    s: f32,
-    channel: Channel,
-}
-
-impl Sums<'_> {
-    /// `(Σ g, Σ g x̂)` with `x̂ = (x − μ) s`.
-    fn compute(self) -> (f64, f64) {
-        let Sums { x, g, mean, s, channel } = self;
-        let (mut total, mut product) = (0.0, 0.0);
-        if channel.plane == 1 {
-            for (x, g) in channel.planes(x).zip(channel.planes(g)) {
-                total += f64::from(g[0]);
-                product += f64::from(g[0] * (x[0] - mean));
-            }
-            return (total, product * f64::from(s));
-        }
-        let mut centred = vec![0.0; channel.plane];
+/// `(Σ g, Σ g x̂)` over one channel, with `x̂ = (x − μ) s`.
+fn channel_dots(x: &[f32], g: &[f32], [mean, s]: [f32; 2], channel: Channel) -> (f64, f64) {
+    let (mut total, mut product) = (0.0, 0.0);
+    if channel.plane == 1 {
         for (x, g) in channel.planes(x).zip(channel.planes(g)) {
-            centred.iter_mut().zip(x).for_each(|(d, x)| *d = x - mean);
-            total += f64::from(sum(g));
-            product += f64::from(dot(&centred, g));
+            total += f64::from(g[0]);
+            product += f64::from(g[0] * (x[0] - mean));
         }
-        (total, product * f64::from(s))
+        return (total, product * f64::from(s));
     }
+    let mut centred = vec![0.0; channel.plane];
+    for (x, g) in channel.planes(x).zip(channel.planes(g)) {
+        centred.iter_mut().zip(x).for_each(|(d, x)| *d = x - mean);
+        total += f64::from(sum(g));
+        product += f64::from(dot(&centred, g));
+    }
+    (total, product * f64::from(s))
 }
 
 /// The VJP of [`batch_norm`]: `dγ = Σ g x̂` and `dβ = Σ g` in `grad` `[k, 2, channels]`, and optionally
@@ -174,7 +152,7 @@ pub fn batch_norm_vjp(
             let Normalizer { mean, s, gamma, .. } = normalizer(statistics, affine, j, c);
             let (x, g) = (x.host(j), &g[j * rows * n..(j + 1) * rows * n]);
             let channel = Channel { c, channels, plane };
-            let (total, product) = Sums { x, g, mean, s, channel }.compute();
+            let (total, product) = channel_dots(x, g, [mean, s], channel);
             let at = j * stride + c;
             // SAFETY (both): tasks have different (j, c).
             unsafe { grad.part(at..at + 1)[0] = product as f32 };
@@ -224,7 +202,7 @@ pub fn batch_norm_jvp(
         let dx = dx.map(|dx| dx.host(j));
         let (m0, m1) = match dx {
             Some(g) if batch => {
-                let (total, product) = Sums { x, g, mean, s, channel }.compute();
+                let (total, product) = channel_dots(x, g, [mean, s], channel);
                 ((total / size) as f32, (product / size) as f32)
             }
             _ => (0.0, 0.0),

@@ -87,12 +87,8 @@ pub fn max_pool(pool: &Pool, x: &Tensor, y: &mut Tensor, at: &mut Tensor) {
 /// The gradient of [`max_pool`]: `dx` = `g` at the indices `at`, zero elsewhere. `at` and `g` `[k, b, out]`, `dx` `[k, b, in]`.
 pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
-    assert!(
-        at.len() == g.len() && g.len() * large == dx.len() * small,
-        "max_pool_vjp {:?} {:?}",
-        g.shape(),
-        dx.shape()
-    );
+    pool.check(dx, at);
+    assert!(at.len() == g.len(), "max_pool_vjp of {:?} at {:?}", g.shape(), at.shape());
     if let Some(gpu) = g.gpu() {
         return cuda::pool(gpu, "max_pool_back", pool, dx, 1, &args![at, g, dx]);
     }
@@ -111,12 +107,8 @@ pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
 /// The JVP of [`max_pool`]: `t` = `dx` at the indices `at`. `at` and `t` `[k, b, out]`, `dx` `[k, b, in]`.
 pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
     let (large, small) = pool.planes();
-    assert!(
-        at.len() == t.len() && t.len() * large == dx.len() * small,
-        "max_pool_jvp {:?} {:?}",
-        dx.shape(),
-        t.shape()
-    );
+    pool.check(dx, at);
+    assert!(at.len() == t.len(), "max_pool_jvp into {:?} at {:?}", t.shape(), at.shape());
     if let Some(gpu) = t.gpu() {
         return cuda::max_pool_jvp(gpu, pool, at, dx, t);
     }
@@ -143,7 +135,7 @@ pub fn average_pool(pool: &Pool, x: &Tensor, y: &mut Tensor) {
 /// The gradient of [`average_pool`]: each `g` divided equally over its window. `g` `[k, b, out]`, `dx` `[k, b, in]`.
 pub fn average_pool_vjp(pool: &Pool, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
-    assert!(g.len() * large == dx.len() * small, "average_pool_vjp of {:?} into {:?}", g.shape(), dx.shape());
+    pool.check(dx, g);
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
     if let Some(gpu) = g.gpu() {
         return cuda::pool(gpu, "average_pool_back", pool, dx, 1, &args![share, g, dx]);

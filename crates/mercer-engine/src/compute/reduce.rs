@@ -36,18 +36,24 @@ pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 {
     dispatch(Dot { x, y })
 }
 
-/// `Σ_i x_i` in [`LANES`] partial sums; for use inside a [`SimdJob`].
+/// `Σ_i f(x_i)` in [`LANES`] partial sums; for use inside a [`SimdJob`].
 #[inline(always)]
-pub(super) fn sum(x: &[f32]) -> f32 {
+pub(super) fn sum_of(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut partial = [0.0f32; LANES];
     let chunks = x.chunks_exact(LANES);
-    let rest: f32 = chunks.remainder().iter().sum();
+    let rest: f32 = chunks.remainder().iter().map(|x| f(*x)).sum();
     for x in chunks {
         for l in 0..LANES {
-            partial[l] += x[l];
+            partial[l] += f(x[l]);
         }
     }
     partial.iter().sum::<f32>() + rest
+}
+
+/// `Σ_i x_i`, as [`sum_of`].
+#[inline(always)]
+pub(super) fn sum(x: &[f32]) -> f32 {
+    sum_of(x, |x| x)
 }
 
 /// `out_jc = Σ_b x_jbc y_jbc`: `x`, `y` `[k, b, n]`, `out` `[k, n]` (or `[k, 1, n]`).
@@ -134,15 +140,7 @@ impl SimdJob for ZeroSum<'_> {
     type Output = f32;
     #[inline(always)]
     fn run<const FMA: bool>(self) -> f32 {
-        let mut partial = [0.0f32; LANES];
-        let chunks = self.0.chunks_exact(LANES);
-        let rest: f32 = chunks.remainder().iter().map(|x| x * 0.0).sum();
-        for x in chunks {
-            for l in 0..LANES {
-                partial[l] += x[l] * 0.0;
-            }
-        }
-        partial.iter().sum::<f32>() + rest
+        sum_of(self.0, |x| x * 0.0)
     }
 }
 

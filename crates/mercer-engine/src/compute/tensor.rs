@@ -191,14 +191,6 @@ impl Tensor {
         }
     }
 
-    /// A copy on `device`.
-    pub fn to_device(&self, device: Device) -> Result<Tensor> {
-        if device == self.device() {
-            return Ok(self.clone());
-        }
-        Tensor::from_host(device, &self.shape, &self.to_host()?)
-    }
-
     /// The device that holds the tensor.
     pub fn device(&self) -> Device {
         match &self.storage {

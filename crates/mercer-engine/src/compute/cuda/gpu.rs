@@ -98,8 +98,7 @@ thread_local! {
 impl Gpu {
     fn open(ordinal: usize) -> Result<Gpu> {
         require_libraries()?;
-        let count =
-            count().map_err(|e| Error::Device(format!("the NVIDIA driver cannot be initialized: {}", message(e))))?;
+        let count = count()?;
         if ordinal >= count {
             let available = match count {
                 0 => "this machine has no CUDA device; use the CPU".into(),
@@ -241,9 +240,12 @@ pub(super) fn message(error: DriverError) -> String {
     }
 }
 
-fn count() -> Result<usize, DriverError> {
-    cudarc::driver::result::init()?;
-    Ok(CudaContext::device_count()?.max(0) as usize)
+/// Number of CUDA devices.
+fn count() -> Result<usize> {
+    let count = cudarc::driver::result::init().and_then(|()| CudaContext::device_count());
+    count
+        .map(|n| n.max(0) as usize)
+        .map_err(|e| Error::Device(format!("the NVIDIA driver cannot be initialized: {}", message(e))))
 }
 
 /// Properties of a CUDA device.
@@ -264,10 +266,8 @@ pub struct Description {
 /// All CUDA devices, and the versions of the driver and the libraries, or an error that says why there are none.
 pub fn describe_all() -> Result<(Vec<Description>, Vec<String>)> {
     require_libraries()?;
-    let count =
-        count().map_err(|e| Error::Device(format!("the NVIDIA driver cannot be initialized: {}", message(e))))?;
     let mut devices = Vec::new();
-    for ordinal in 0..count {
+    for ordinal in 0..count()? {
         let gpu = gpu(ordinal)?;
         let name = gpu.note(gpu.context.name()).unwrap_or_default();
         let (free, total) = gpu.memory();

@@ -6,10 +6,9 @@ use super::blas::{Matrix, Transposed};
 use super::gpu::Gpu;
 use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
-use super::module::Source;
+use super::module::kernels;
 use crate::Result;
 use std::ops::Range;
-use std::sync::OnceLock;
 
 /// Rows that one block sums, unless that gives more than [`MAX_CHUNKS`] partial sums.
 const CHUNK_ROWS: usize = 1024;
@@ -17,15 +16,7 @@ const MAX_CHUNKS: usize = 1024;
 /// Advice when a panel does not fit into device memory.
 const ADVICE: &str = "ask for fewer pairs or a smaller rank, use fewer points, or use the CPU";
 
-/// The source of all kernels here.
-pub(super) fn source() -> String {
-    include_str!("panel.cu").into()
-}
-
-fn compiled() -> &'static Source {
-    static SOURCE: OnceLock<Source> = OnceLock::new();
-    SOURCE.get_or_init(|| Source::new(source()))
-}
+kernels!(include_str!("panel.cu"));
 
 /// Memory for a panel `[n, b]`; its contents are unspecified.
 pub fn allocate(gpu: &'static Gpu, [n, b]: [usize; 2]) -> Result<Buffer> {
@@ -85,7 +76,7 @@ pub fn matmul(
 pub fn axpy_columns(n: usize, step: &[f64], x: &Buffer, y: &mut Buffer) -> Result<()> {
     let b = step.len();
     let step = upload(y.gpu(), [1, b], step)?;
-    y.gpu().over(compiled(), "axpy_columns", n * b, &args![n * b, b, step, x, y]);
+    over(y.gpu(), "axpy_columns", n * b, &args![n * b, b, step, x, y]);
     Ok(())
 }
 
@@ -93,13 +84,13 @@ pub fn axpy_columns(n: usize, step: &[f64], x: &Buffer, y: &mut Buffer) -> Resul
 pub fn scale_columns(n: usize, factor: &[f64], y: &mut Buffer) -> Result<()> {
     let b = factor.len();
     let factor = upload(y.gpu(), [1, b], factor)?;
-    y.gpu().over(compiled(), "scale_columns", n * b, &args![n * b, b, factor, y]);
+    over(y.gpu(), "scale_columns", n * b, &args![n * b, b, factor, y]);
     Ok(())
 }
 
 /// `y −= x` for `total` elements.
 pub fn subtract(total: usize, x: &Buffer, y: &mut Buffer) {
-    y.gpu().over(compiled(), "subtract", total, &args![total, x, y]);
+    over(y.gpu(), "subtract", total, &args![total, x, y]);
 }
 
 /// Copies the columns `from` of `x` `[n, b]` to the columns of `out` `[n, width]` that start at `to`.
@@ -114,7 +105,7 @@ pub fn copy_columns(
     assert!(from.end <= b && to + count <= width, "columns {from:?} of {b} do not fit at {to} of {width}");
     let at = |buffer: &Buffer, column: usize| buffer.pointer() + 8 * column as u64;
     let arguments = args![n, count, at(x, from.start), b, at(out, to), width];
-    x.gpu().over(compiled(), "copy_columns", n * count, &arguments);
+    over(x.gpu(), "copy_columns", n * count, &arguments);
 }
 
 /// The sum that is taken over each column.
@@ -162,7 +153,7 @@ pub fn column_sums(shape: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Vec<f6
 /// Subtracts from each column of `y` `[n, b]` its mean.
 pub fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
     let sums = sums_on_device([n, b], y, Sum::Plain)?;
-    y.gpu().over(compiled(), "subtract_means", n * b, &args![n * b, b, n as f64, sums, y]);
+    over(y.gpu(), "subtract_means", n * b, &args![n * b, b, n as f64, sums, y]);
     Ok(())
 }
 
@@ -170,7 +161,7 @@ pub fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
 pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
     let mut flag = x.gpu().allocate(4, &|| "a flag".into(), ADVICE)?;
     flag.zero(0, 4);
-    x.gpu().over(compiled(), "flag_beyond", total, &args![total, bound, x, flag]);
+    over(x.gpu(), "flag_beyond", total, &args![total, bound, x, flag]);
     let mut beyond = [0u32];
     flag.read(0, &mut beyond)?;
     Ok(beyond[0] == 0)

@@ -3,24 +3,11 @@
 use super::gpu::Gpu;
 use super::launch::{Arg, args};
 use super::memory::Buffer;
-use super::module::Source;
+use super::module::kernels;
 use crate::Result;
 use crate::compute::{Control, Indices, Tensor};
-use std::sync::OnceLock;
 
-pub(super) fn source() -> String {
-    include_str!("points.cu").into()
-}
-
-fn compiled() -> &'static Source {
-    static SOURCE: OnceLock<Source> = OnceLock::new();
-    SOURCE.get_or_init(|| Source::new(source()))
-}
-
-/// Queues a kernel that loops over `n` elements.
-pub(in crate::compute) fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
-    gpu.over(compiled(), name, n, arguments);
-}
+kernels!(include_str!("points.cu"));
 
 /// Writes the first `count` rows of `part` `[·, m]` to the columns `first, first + 1, …` of `out` `[m, columns]`.
 pub fn place_columns(gpu: &Gpu, part: &Tensor, count: usize, [columns, first]: [usize; 2], out: &mut Tensor) {

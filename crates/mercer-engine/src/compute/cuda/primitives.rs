@@ -4,27 +4,18 @@ use super::blas::{Matrix, Transposed};
 use super::gpu::Gpu;
 use super::launch::{Arg, BLOCK, MOST_BLOCKS, args};
 use super::memory::Buffer;
-use super::module::Source;
+use super::module::kernels;
 use crate::Result;
 use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
 use crate::compute::update::{Clip, Rule};
 use crate::rng::Rng;
-use std::sync::OnceLock;
 
 /// Rows that one block sums; more are cut into chunks.
 const CHUNK_ROWS: usize = 1024;
 
-/// The source of all kernels here.
-pub(super) fn source() -> String {
-    format!("{}\n{}", device_functions(), include_str!("primitives.cu"))
-}
-
-fn compiled() -> &'static Source {
-    static SOURCE: OnceLock<Source> = OnceLock::new();
-    SOURCE.get_or_init(|| Source::new(source()))
-}
+kernels!(format!("{}\n{}", device_functions(), include_str!("primitives.cu")));
 
 pub(super) fn at(tensor: &Tensor) -> Arg {
     Arg::U64(tensor.address())
@@ -43,7 +34,7 @@ pub(super) fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
 impl Gpu {
     /// Queues `y ← y + α x` on `n` doubles at these addresses.
     pub fn add_f64(&self, n: usize, alpha: f64, x: u64, y: u64) {
-        self.over(compiled(), "add_f64", n, &args![n, alpha, x, y]);
+        over(self, "add_f64", n, &args![n, alpha, x, y]);
     }
 }
 
@@ -63,11 +54,6 @@ pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, rng: &mut Rng) {
         Law::Rademacher => (2, 0.0, 0.0),
     };
     over(gpu, "fill_random", y.len().div_ceil(4), &args![y.len(), rng.next_u64(), law, low, high, y]);
-}
-
-/// Queues a kernel that loops over `n` elements.
-pub fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
-    gpu.over(compiled(), name, n, arguments);
 }
 
 /// `out[i] = x[rows[i]]`, with the row numbers already on the device at `rows`.
@@ -276,7 +262,7 @@ pub fn update_at(
     let bound = clip.unwrap_or(f32::INFINITY);
     let numbers = args![theta.len(), kind, a, b, epsilon, decay, scalars, norm, bound, norm != 0];
     let arguments = [numbers, args![theta, grad, m, v]].concat();
-    gpu.over(compiled(), "update", theta.len().div_ceil(4), &arguments);
+    over(gpu, "update", theta.len().div_ceil(4), &arguments);
 }
 
 #[allow(clippy::too_many_arguments)]

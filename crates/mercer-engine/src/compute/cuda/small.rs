@@ -4,22 +4,14 @@ use super::blas::{Matrix, Transposed};
 use super::gpu::Gpu;
 use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
-use super::module::Source;
+use super::module::kernels;
 use crate::Result;
 use crate::compute::gemm::Store;
 use crate::compute::small::{Small, Vector, View, allocate};
 use crate::compute::{Control, Tensor};
 use std::ops::Range;
-use std::sync::OnceLock;
 
-pub(super) fn source() -> String {
-    concat!(include_str!("control.cuh"), include_str!("small.cu"), include_str!("eigh.cu")).into()
-}
-
-pub(super) fn compiled() -> &'static Source {
-    static SOURCE: OnceLock<Source> = OnceLock::new();
-    SOURCE.get_or_init(|| Source::new(source()))
-}
+kernels!(concat!(include_str!("control.cuh"), include_str!("small.cu"), include_str!("eigh.cu")));
 
 /// Address of the first entry, and numbers from one to the next.
 pub(in crate::compute) fn vector(v: Vector<'_>) -> [Arg; 2] {
@@ -30,11 +22,6 @@ pub(in crate::compute) fn vector(v: Vector<'_>) -> [Arg; 2] {
 pub(in crate::compute) fn one_block(gpu: &Gpu, name: &'static str, k: usize, arguments: &[Arg]) {
     let threads = if k <= 32 { BLOCK } else { 1024 };
     gpu.launch(compiled(), name, [1, 1, 1], threads, 0, arguments);
-}
-
-/// Queues a kernel that loops over `n` numbers.
-pub(in crate::compute) fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
-    gpu.over(compiled(), name, n, arguments);
 }
 
 /// Memory for `numbers` floats that lasts for one primitive.
