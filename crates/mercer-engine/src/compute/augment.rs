@@ -1,6 +1,6 @@
 //! Augmentation of training images: shifts with zero padding, and mirroring.
 
-use super::cuda::images as cuda;
+use super::cuda::{Arg, args, images};
 use super::parallel::{Parts, for_each};
 use super::tensor::Tensor;
 
@@ -23,7 +23,13 @@ pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Ten
     assert!(x.len() == moves.len() * n, "shift_mirror of {:?} by {} moves of {image:?}", x.shape(), moves.len());
     out.reshape(x.shape())?;
     if let Some(gpu) = x.gpu() {
-        return cuda::shift_mirror(gpu, x, image, moves, out);
+        let words: Vec<i32> = moves.iter().flat_map(|m| [m.up, m.left, i32::from(m.mirror)]).collect();
+        let what = || "the shifts of a batch of images".into();
+        let mut buffer = gpu.allocate(4 * words.len(), &what, "use a smaller batch")?;
+        buffer.write(0, &words);
+        let sizes = [n, height, width, moves.len()].map(Arg::size);
+        images::over(gpu, "shift_mirror", moves.len().min(1 << 15), n, &args![sizes, buffer, x, out]);
+        return Ok(());
     }
     let (x, out) = (x.host(), Parts::new(out.host_mut()));
     for_each(moves.len(), 4 * moves.len() * n, |b| {

@@ -2,7 +2,7 @@
 //!
 //! A row holds `[channels, plane]`; the plane has one element if the data are not images.
 
-use super::cuda::images as cuda;
+use super::cuda::{Arg, args, images as cuda};
 use super::parallel::{Parts, for_each};
 use super::reduce::{dot, sum, sum_of};
 use super::tensor::{Stack, StackMut, Tensor};
@@ -225,7 +225,8 @@ pub fn running_average(share: f32, x: &Tensor, mut y: StackMut<'_>) {
     let (count, n, stride) = (y.count, y.rows * y.cols, y.stride);
     assert!(x.len() == count * n || x.len() == n, "running_average of {:?} into {count} × {n}", x.shape());
     if let Some(gpu) = x.gpu() {
-        return cuda::running_average(gpu, share, x, &y);
+        let own = if x.len() == count * n { n } else { 0 };
+        return cuda::over(gpu, "running_average", count, n, &args![Arg::size(n), share, x, own, cuda::out(&y)]);
     }
     let y = y.host_mut();
     for (j, x) in x.host().chunks_exact(n.max(1)).cycle().take(count).enumerate() {

@@ -2,7 +2,7 @@
 //!
 //! An image is stored as `[channels, height, width]`, contiguous and row-major.
 
-use super::cuda::{args, images as cuda};
+use super::cuda::{Arg, args, images as cuda};
 use super::parallel::{Parts, for_each};
 use super::tensor::Tensor;
 
@@ -110,7 +110,9 @@ pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
     pool.check(dx, at);
     assert!(at.len() == t.len(), "max_pool_jvp into {:?} at {:?}", t.shape(), at.shape());
     if let Some(gpu) = t.gpu() {
-        return cuda::max_pool_jvp(gpu, pool, at, dx, t);
+        let (count, rows, n) = t.as_matrices();
+        let sizes = [rows * n, large, small].map(Arg::size);
+        return cuda::over(gpu, "max_pool_tangent", count, rows * n, &args![sizes, at, dx, t]);
     }
     let (at, dx) = (at.host(), dx.host());
     for (p, t) in t.host_mut().chunks_exact_mut(small.max(1)).enumerate() {

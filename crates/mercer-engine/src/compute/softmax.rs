@@ -1,6 +1,6 @@
 //! Softmax cross-entropy: the loss of a classifier, its gradient, and the number of correct predictions.
 
-use super::cuda::images as cuda;
+use super::cuda::{Arg, args, images};
 use super::tensor::Tensor;
 
 /// With `p = softmax(z)`, adds the loss `Σ_b −ln p_{b,y}` and the number of correct predictions to `totals` `[2]`, and
@@ -21,7 +21,9 @@ pub fn softmax_cross_entropy(logits: &Tensor, labels: &Tensor, grad: Option<&mut
         "softmax_cross_entropy: grad and logits differ in size"
     );
     if let Some(gpu) = logits.gpu() {
-        return cuda::softmax_cross_entropy(gpu, logits, labels, grad, totals);
+        let sizes = [batch, classes].map(Arg::size);
+        let arguments = args![sizes, logits, labels, grad.as_deref(), totals];
+        return gpu.launch(images::compiled(), "softmax_cross_entropy", [1, 1, 1], 1024, 0, &arguments);
     }
     let mut grad = grad.map(|g| g.host_mut().chunks_exact_mut(classes));
     let (mut loss, mut right) = (0.0, 0.0);

@@ -84,7 +84,10 @@ pub fn update(
         assert!(!used || moment.len() == len, "update of {len} parameters with {} moments", moment.len());
     }
     if let Some(gpu) = theta.gpu() {
-        return cuda::update(gpu, rule, eta, t, clip, theta, grad, m, v);
+        let Some(mut scalars) = cuda::scratch(gpu, 12) else { return };
+        scalars.write(0, &cuda::scalars(rule, eta, t));
+        let (bound, norm) = (clip.map(|c| c.max_norm), clip.map_or(0, |c| c.norm_squared.address()));
+        return cuda::update_at(gpu, rule, scalars.pointer(), bound, norm, theta, grad, m, v);
     }
     let factor = clip.map_or(1.0, |clip| {
         let norm = clip.norm_squared.host()[0].sqrt();

@@ -1,6 +1,6 @@
 //! Convolutions on a GPU: by cuDNN, or by patch matrices and cuBLAS where cuDNN is missing or cannot compute them.
 
-use super::blas::{Matrix, Transposed};
+use super::blas::Matrix;
 use super::dnn::Direction;
 use super::gpu::Gpu;
 use super::images::{compiled, over, sum_terms};
@@ -133,7 +133,7 @@ impl Patches<'_> {
     /// `w` `[channels, patch]`, `patches` `[images, patch, plane]`, `y` `[images, channels, plane]`.
     fn matrices(&self, w: u64, patches: u64, y: u64) -> [Matrix; 3] {
         let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
-        let matrix = |pointer, row_stride, stride| Matrix { pointer, row_stride, stride, transposed: Transposed::No };
+        let matrix = |pointer, row_stride, stride| Matrix { stride, ..Matrix::new(pointer, row_stride) };
         [matrix(w, patch, 0), matrix(patches, plane, patch * plane), matrix(y, plane, channels * plane)]
     }
 
@@ -153,15 +153,13 @@ impl Patches<'_> {
                     self.gpu.gemm_f32([channels, patch, plane], images, 1.0, filters, p, beta, y);
                 }
                 Direction::Input => {
-                    let filters = Matrix { transposed: Transposed::Yes, ..filters };
-                    self.gpu.gemm_f32([patch, channels, plane], images, 1.0, filters, y, 0.0, p);
+                    self.gpu.gemm_f32([patch, channels, plane], images, 1.0, filters.t(), y, 0.0, p);
                     self.scatter(images, &patches, beta, x);
                 }
                 Direction::Weights => {
                     self.gather(images, x, &patches);
                     let each = Matrix { pointer: terms.pointer(), stride: channels * patch, ..filters };
-                    let p = Matrix { transposed: Transposed::Yes, ..p };
-                    self.gpu.gemm_f32([channels, plane, patch], images, 1.0, y, p, 0.0, each);
+                    self.gpu.gemm_f32([channels, plane, patch], images, 1.0, y, p.t(), 0.0, each);
                     let store = if first == 0 { Store::Replace } else { Store::Add };
                     sum_terms(self.gpu, channels * patch, images, store, terms.pointer(), w);
                 }

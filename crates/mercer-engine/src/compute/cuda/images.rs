@@ -5,11 +5,10 @@ use super::launch::{Arg, BLOCK, MOST_BLOCKS, args, vectors};
 use super::memory::Buffer;
 use super::module::Source;
 use super::primitives::{at, scratch};
-use crate::Result;
 use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
-use crate::compute::{Activation, EPSILON, Move, Pool};
+use crate::compute::{Activation, EPSILON, Pool};
 use std::sync::OnceLock;
 
 /// Least number of elements that one block sums. Larger channels are split to fill the device.
@@ -22,7 +21,7 @@ pub(super) fn source() -> String {
     format!("constexpr float EPSILON = {EPSILON:e}f;\n{}\n{}", device_functions(), include_str!("images.cu"))
 }
 
-pub(super) fn compiled() -> &'static Source {
+pub fn compiled() -> &'static Source {
     static SOURCE: OnceLock<Source> = OnceLock::new();
     SOURCE.get_or_init(|| Source::new(source()))
 }
@@ -34,7 +33,7 @@ pub fn over(gpu: &Gpu, name: &'static str, count: usize, per: usize, arguments: 
 }
 
 /// Address and stride of writable matrices.
-fn out(stack: &StackMut<'_>) -> [Arg; 2] {
+pub fn out(stack: &StackMut<'_>) -> [Arg; 2] {
     [Arg::U64(stack.tensor.address() + 4 * stack.offset as u64), Arg::long(stack.stride)]
 }
 
@@ -222,12 +221,6 @@ pub fn batch_norm_jvp(
     shape.over(gpu, ["batch_norm_tangent_1", "batch_norm_tangent_4"], count, &arguments);
 }
 
-pub fn running_average(gpu: &Gpu, share: f32, x: &Tensor, y: &StackMut<'_>) {
-    let n = y.rows * y.cols;
-    let stride = if x.len() == y.count * n { n } else { 0 };
-    over(gpu, "running_average", y.count, n, &args![Arg::size(n), share, x, stride, out(y)]);
-}
-
 /// The first arguments of the pooling kernels: `[per, height, width, h, w, down, across]`.
 fn windows(pool: &Pool, per: usize) -> [Arg; 7] {
     let ([_, height, width], [h, w], [down, across]) = (pool.image, pool.window, pool.out());
@@ -240,43 +233,7 @@ pub fn pool(gpu: &Gpu, name: &'static str, pool: &Pool, to: &Tensor, threads: us
     over(gpu, name, count, threads * rows * n, &[&windows(pool, rows * n)[..], arguments].concat());
 }
 
-pub fn max_pool_jvp(gpu: &Gpu, pool: &Pool, place: &Tensor, dx: &Tensor, t: &mut Tensor) {
-    let (count, rows, n) = t.as_matrices();
-    let sizes = [rows * n, pool.image[1] * pool.image[2], pool.out().iter().product()].map(Arg::size);
-    over(gpu, "max_pool_tangent", count, rows * n, &args![sizes, place, dx, t]);
-}
-
 /// `to[i] ← Σ_l from[l, i]`, or added to it, for `i` below `per` and `l` below `terms`.
 pub fn sum_terms(gpu: &Gpu, per: usize, terms: usize, store: Store, from: u64, to: u64) {
     over(gpu, "collect", 1, per, &args![Arg::size(per), Arg::size(terms), store == Store::Add, from, to]);
-}
-
-pub fn softmax_cross_entropy(
-    gpu: &Gpu,
-    logits: &Tensor,
-    labels: &Tensor,
-    grad: Option<&mut Tensor>,
-    totals: &mut Tensor,
-) {
-    let (_, batch, classes) = logits.as_matrices();
-    let sizes = [batch, classes].map(Arg::size);
-    let arguments = args![sizes, logits, labels, grad.as_deref(), totals];
-    gpu.launch(compiled(), "softmax_cross_entropy", [1, 1, 1], 1024, 0, &arguments);
-}
-
-pub fn shift_mirror(
-    gpu: &'static Gpu,
-    x: &Tensor,
-    [channels, height, width]: [usize; 3],
-    moves: &[Move],
-    out: &mut Tensor,
-) -> Result<()> {
-    let n = channels * height * width;
-    let words: Vec<i32> = moves.iter().flat_map(|m| [m.up, m.left, i32::from(m.mirror)]).collect();
-    let mut buffer =
-        gpu.allocate(4 * words.len(), &|| "the shifts of a batch of images".into(), "use a smaller batch")?;
-    buffer.write(0, &words);
-    let sizes = [n, height, width, moves.len()].map(Arg::size);
-    over(gpu, "shift_mirror", moves.len().min(1 << 15), n, &args![sizes, buffer, x, out]);
-    Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! The panel has checked the shapes. Only functions that allocate or transfer can fail.
 
-use super::blas::{Matrix, Transposed};
+use super::blas::Matrix;
 use super::gpu::Gpu;
 use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
@@ -31,8 +31,8 @@ pub fn upload(gpu: &'static Gpu, shape: [usize; 2], data: &[f64]) -> Result<Buff
 }
 
 /// The panel `[n, b]` as a matrix for cuBLAS.
-fn matrix(buffer: &Buffer, b: usize, transposed: Transposed) -> Matrix {
-    Matrix { pointer: buffer.pointer(), row_stride: b, stride: 0, transposed }
+fn matrix(buffer: &Buffer, b: usize) -> Matrix {
+    Matrix::new(buffer.pointer(), b)
 }
 
 /// `AᵀB` `[a, b]` of `A` `[n, a]` and `B` `[n, b]`, copied to the host.
@@ -42,8 +42,8 @@ pub fn t_matmul(n: usize, (left, a): (&Buffer, usize), (right, b): (&Buffer, usi
         return Ok(vec![0.0; a * b]);
     }
     let small = allocate(gpu, [a, b])?;
-    let (left, right) = (matrix(left, a, Transposed::Yes), matrix(right, b, Transposed::No));
-    gpu.gemm_f64([a, n, b], 1.0, left, right, 0.0, matrix(&small, b, Transposed::No));
+    let (left, right) = (matrix(left, a).t(), matrix(right, b));
+    gpu.gemm_f64([a, n, b], 1.0, left, right, 0.0, matrix(&small, b));
     let mut product = vec![0.0; a * b];
     small.read(0, &mut product)?;
     Ok(product)
@@ -67,8 +67,8 @@ pub fn matmul(
         return Ok(());
     }
     let small = upload(gpu, [a, b], small)?;
-    let (tall, small) = (matrix(tall, a, Transposed::No), matrix(&small, b, Transposed::No));
-    gpu.gemm_f64([n, a, b], alpha, tall, small, beta, matrix(out, b, Transposed::No));
+    let (tall, small) = (matrix(tall, a), matrix(&small, b));
+    gpu.gemm_f64([n, a, b], alpha, tall, small, beta, matrix(out, b));
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The CUDA arms of the primitives. Shapes have been checked by the primitive itself.
 
-use super::blas::{Matrix, Transposed};
+use super::blas::Matrix;
 use super::gpu::Gpu;
 use super::launch::{Arg, BLOCK, MOST_BLOCKS, args};
 use super::memory::Buffer;
@@ -9,7 +9,7 @@ use crate::Result;
 use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
-use crate::compute::update::{Clip, Rule};
+use crate::compute::update::Rule;
 use crate::rng::Rng;
 
 /// Rows that one block sums; more are cut into chunks.
@@ -26,7 +26,7 @@ pub(super) fn maybe(tensor: Option<&Tensor>) -> Arg {
 }
 
 /// Memory for the length of one primitive. Where it is missing, the next transfer or check returns the error.
-pub(super) fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
+pub fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
     let buffer = gpu.allocate(bytes, &|| "partial sums".into(), "use a smaller batch");
     buffer.map_err(|e| gpu.defer(e)).ok()
 }
@@ -84,12 +84,8 @@ pub(super) fn to_bf16(gpu: &Gpu, [count, size]: [usize; 2], x: Matrix, out: u64,
 }
 
 fn matrix(stack: Stack<'_>) -> Matrix {
-    Matrix {
-        pointer: stack.tensor.address() + 4 * stack.offset as u64,
-        row_stride: stack.cols,
-        stride: stack.stride,
-        transposed: if stack.transposed { Transposed::Yes } else { Transposed::No },
-    }
+    let pointer = stack.tensor.address() + 4 * stack.offset as u64;
+    Matrix { pointer, row_stride: stack.cols, stride: stack.stride, transposed: stack.transposed }
 }
 
 /// `C_j ← α a_j b_jᵀ + β C_j`, a product over one element, which takes as long as writing C.
@@ -105,12 +101,7 @@ pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: St
     let shape = [a.rows(), a.cols(), b.cols()];
     let (size, count) = (c.rows * c.cols, c.count);
     assert!(count <= 1 || c.stride == 0 || c.stride >= size, "matrices of {size} overlap at stride {}", c.stride);
-    let out = Matrix {
-        pointer: c.tensor.address() + 4 * c.offset as u64,
-        row_stride: c.cols,
-        stride: c.stride,
-        transposed: Transposed::No,
-    };
+    let out = Matrix { stride: c.stride, ..Matrix::new(c.tensor.address() + 4 * c.offset as u64, c.cols) };
     let beta = if store == Store::Add { 1.0 } else { 0.0 };
     if shape[1] == 1 && (count == 1 || c.stride != 0) {
         outer(gpu, [shape[0], shape[2]], count, alpha, matrix(a), matrix(b), beta, out);
@@ -263,22 +254,4 @@ pub fn update_at(
     let numbers = args![theta.len(), kind, a, b, epsilon, decay, scalars, norm, bound, norm != 0];
     let arguments = [numbers, args![theta, grad, m, v]].concat();
     over(gpu, "update", theta.len().div_ceil(4), &arguments);
-}
-
-#[allow(clippy::too_many_arguments)]
-pub fn update(
-    gpu: &'static Gpu,
-    rule: Rule,
-    eta: f32,
-    t: u64,
-    clip: Option<Clip<'_>>,
-    theta: &mut Tensor,
-    grad: &Tensor,
-    m: &mut Tensor,
-    v: &mut Tensor,
-) {
-    let Some(mut buffer) = scratch(gpu, 12) else { return };
-    buffer.write(0, &scalars(rule, eta, t));
-    let norm = clip.map_or(0, |c| c.norm_squared.address());
-    update_at(gpu, rule, buffer.pointer(), clip.map(|c| c.max_norm), norm, theta, grad, m, v);
 }

@@ -1,6 +1,6 @@
 //! The CUDA arms of [`crate::compute::small`]. Shapes have been checked.
 
-use super::blas::{Matrix, Transposed};
+use super::blas::Matrix;
 use super::gpu::Gpu;
 use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
@@ -29,14 +29,9 @@ fn floats(gpu: &'static Gpu, numbers: usize) -> Result<Buffer> {
     allocate(gpu, numbers.div_ceil(2))
 }
 
-/// A row-major matrix in device memory.
-fn matrix(pointer: u64, row_stride: usize, transposed: Transposed) -> Matrix {
-    Matrix { pointer, row_stride, stride: 0, transposed }
-}
-
 /// The values `part` of `[k, m]`, as a matrix `[k, part]`.
-fn columns(t: &Tensor, part: &Range<usize>, transposed: Transposed) -> Matrix {
-    matrix(t.address() + 4 * part.start as u64, t.len() / t.shape()[0].max(1), transposed)
+fn columns(t: &Tensor, part: &Range<usize>) -> Matrix {
+    Matrix::new(t.address() + 4 * part.start as u64, t.len() / t.shape()[0].max(1))
 }
 
 pub(in crate::compute) fn form(
@@ -48,8 +43,8 @@ pub(in crate::compute) fn form(
 ) -> Result<()> {
     let (k, n) = (a.shape()[0], part.len());
     let product = floats(gpu, k * k)?;
-    let (left, right) = (columns(a, &part, Transposed::No), columns(b, &part, Transposed::Yes));
-    gpu.gemm_f32([k, n, k], 1, 1.0 / n as f32, left, right, 0.0, matrix(product.pointer(), k, Transposed::No));
+    let (left, right) = (columns(a, &part), columns(b, &part).t());
+    gpu.gemm_f32([k, n, k], 1, 1.0 / n as f32, left, right, 0.0, Matrix::new(product.pointer(), k));
     over(gpu, "widen", k * k, &args![k * k, product, out]);
     Ok(())
 }
@@ -66,8 +61,8 @@ pub(in crate::compute) fn forms(
     let all = 0..a.len() / k.max(1);
     let products = floats(gpu, 2 * k * k)?;
     for (i, right) in [a, b].into_iter().enumerate() {
-        let (left, right) = (columns(a, &all, Transposed::No), columns(right, &all, Transposed::Yes));
-        let out = matrix(products.pointer() + 4 * (i * k * k) as u64, k, Transposed::No);
+        let (left, right) = (columns(a, &all), columns(right, &all).t());
+        let out = Matrix::new(products.pointer() + 4 * (i * k * k) as u64, k);
         gpu.gemm_f32([k, all.len(), k], 1, 1.0 / all.len() as f32, left, right, 0.0, out);
     }
     one_block(gpu, "widen_forms", k, &args![Arg::size(k * k), products, control, c, r]);
@@ -86,19 +81,9 @@ pub(in crate::compute) fn mix(
     let rounded = floats(gpu, k * k)?;
     over(gpu, "narrow", k * k, &args![k, k, by.scale, by.transposed, by.matrix, rounded]);
     let beta = if store == Store::Add { 1.0 } else { 0.0 };
-    let [from, to] = [t, &*out].map(|t| columns(t, &part, Transposed::No));
-    gpu.gemm_f32([k, k, part.len()], 1, 1.0, matrix(rounded.pointer(), k, Transposed::No), from, beta, to);
+    let [from, to] = [t, &*out].map(|t| columns(t, &part));
+    gpu.gemm_f32([k, k, part.len()], 1, 1.0, Matrix::new(rounded.pointer(), k), from, beta, to);
     Ok(())
-}
-
-pub(in crate::compute) fn average(decay: f64, new: &Small, control: &Control, state: &mut Buffer, value: &mut Small) {
-    let [m, n] = new.shape();
-    one_block(state.gpu(), "average", m, &args![Arg::size(m * n), decay, new, control, state, value]);
-}
-
-pub(in crate::compute) fn blend(state: &Buffer, new: &Tensor, row: usize, means: &mut Tensor) {
-    let mean = means.address() + 4 * (row * new.len()) as u64;
-    over(state.gpu(), "blend", new.len(), &args![new.len(), state.pointer() + 4, new, mean]);
 }
 
 /// Most sweeps of rotations over a matrix, and most threads of a block that makes them, as in `eigh.cu`.
@@ -115,7 +100,14 @@ fn room(gpu: &Gpu, m: usize, size: usize) -> (u32, bool) {
 }
 
 /// Eigenvalues to `values` and the eigenvectors to the columns of `vectors` `[p, p]`, at these addresses.
-fn eigenpairs(gpu: &'static Gpu, p: usize, a: u64, control: &Control, values: u64, vectors: u64) -> Result<()> {
+pub(in crate::compute) fn eigenpairs(
+    gpu: &'static Gpu,
+    p: usize,
+    a: u64,
+    control: &Control,
+    values: u64,
+    vectors: u64,
+) -> Result<()> {
     if p == 0 {
         return Ok(());
     }
@@ -145,16 +137,6 @@ fn eigenpairs(gpu: &'static Gpu, p: usize, a: u64, control: &Control, values: u6
     Ok(())
 }
 
-pub(in crate::compute) fn eigh(
-    gpu: &'static Gpu,
-    a: &Small,
-    control: &Control,
-    values: &mut Small,
-    vectors: &mut Small,
-) -> Result<()> {
-    eigenpairs(gpu, a.shape()[0], a.address(), control, values.address(), vectors.address())
-}
-
 /// The steps of the host's `host_pairs`; directions that are left out are zero columns of W.
 pub(in crate::compute) fn top_pairs(
     gpu: &'static Gpu,
@@ -168,17 +150,16 @@ pub(in crate::compute) fn top_pairs(
     let (p, k) = (sigma.shape()[0], values.shape()[1]);
     let (all, rank) = (allocate(gpu, p)?, floats(gpu, 1)?);
     let [u, w, half, t] = [allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?];
-    let square = |m: &Buffer, transposed| matrix(m.pointer(), p, transposed);
+    let square = |m: &Buffer| Matrix::new(m.pointer(), p);
     eigenpairs(gpu, p, sigma.address(), control, all.pointer(), u.pointer())?;
     over(gpu, "whiten", p * p, &args![Arg::size(p), floor, all, u, w, rank]);
-    let middle = matrix(pi.address(), p, Transposed::No);
-    let plain = Transposed::No;
-    gpu.gemm_f64([p; 3], 1.0, middle, square(&w, plain), 0.0, square(&half, plain));
-    gpu.gemm_f64([p; 3], 1.0, square(&w, Transposed::Yes), square(&half, plain), 0.0, square(&t, plain));
+    let middle = Matrix::new(pi.address(), p);
+    gpu.gemm_f64([p; 3], 1.0, middle, square(&w), 0.0, square(&half));
+    gpu.gemm_f64([p; 3], 1.0, square(&w).t(), square(&half), 0.0, square(&t));
     one_block(gpu, "symmetric_part", p, &args![Arg::size(p), rank, t, half]);
     eigenpairs(gpu, p, half.pointer(), control, all.pointer(), u.pointer())?;
-    let out = matrix(vectors.address(), k, plain);
-    gpu.gemm_f64([p, p, k], 1.0, square(&w, plain), square(&u, plain), 0.0, out);
+    let out = Matrix::new(vectors.address(), k);
+    gpu.gemm_f64([p, p, k], 1.0, square(&w), square(&u), 0.0, out);
     one_block(gpu, "take_top", k, &args![Arg::size(k), rank, all, values]);
     Ok(())
 }
@@ -199,7 +180,7 @@ pub(in crate::compute) fn gram(
         }
     };
     let left = scaled.as_ref().map_or(a.address(), Buffer::pointer);
-    let [left, right] = [matrix(left, k, Transposed::No), matrix(a.address(), k, Transposed::Yes)];
-    gpu.gemm_f64([p, k, p], 1.0, left, right, 0.0, matrix(out.address(), p, Transposed::No));
+    let [left, right] = [Matrix::new(left, k), Matrix::new(a.address(), k).t()];
+    gpu.gemm_f64([p, k, p], 1.0, left, right, 0.0, Matrix::new(out.address(), p));
     Ok(())
 }
