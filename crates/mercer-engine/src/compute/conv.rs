@@ -67,6 +67,17 @@ impl Convolution {
         (height.div_ceil(rows), rows)
     }
 
+    /// A buffer for the patches of one tile.
+    fn buffer(&self) -> Vec<f32> {
+        vec![0.0; self.patch() * self.tiles().1 * self.out()[1]]
+    }
+
+    /// The output pixels of `rows`, and the number of elements in their patches.
+    fn tile(&self, rows: &Range<usize>) -> (Range<usize>, usize) {
+        let width = self.out()[1];
+        (rows.start * width..rows.end * width, self.patch() * rows.len() * width)
+    }
+
     /// Fills `patches[(c, u, v), (r, s)]` for the output rows `rows`.
     fn gather(&self, x: &[f32], rows: Range<usize>, patches: &mut [f32]) {
         let [_, height, width] = self.image;
@@ -148,7 +159,13 @@ pub fn conv2d(
 ) {
     let (count, batch, n) = y.as_matrices();
     let plane = shape.plane_out();
-    check(shape, batch, x, w, n);
+    assert!(
+        x.rows == batch && x.cols == shape.pixels_in() && n == shape.channels * plane,
+        "conv2d of [{}, {}] into [{batch}, {n}]",
+        x.rows,
+        x.cols
+    );
+    assert!(w.rows == shape.channels && w.cols == shape.patch() && !w.transposed, "conv2d: w [{}, {}]", w.rows, w.cols);
     assert!(
         bias.is_none_or(|b| b.rows * b.cols == shape.channels),
         "conv2d: the bias does not have one element per channel"
@@ -309,29 +326,6 @@ pub fn channel_sums(g: &Tensor, mut out: StackMut<'_>) {
         // SAFETY: tasks have different (j, c).
         unsafe { out.part(j * stride + c..j * stride + c + 1)[0] = sum as f32 };
     });
-}
-
-fn check(shape: &Convolution, batch: usize, x: Stack<'_>, w: Stack<'_>, n: usize) {
-    assert!(
-        x.rows == batch && x.cols == shape.pixels_in() && n == shape.channels * shape.plane_out(),
-        "conv2d of [{}, {}] into [{batch}, {n}]",
-        x.rows,
-        x.cols
-    );
-    assert!(w.rows == shape.channels && w.cols == shape.patch() && !w.transposed, "conv2d: w [{}, {}]", w.rows, w.cols);
-}
-
-impl Convolution {
-    /// A buffer for the patches of one tile.
-    fn buffer(&self) -> Vec<f32> {
-        vec![0.0; self.patch() * self.tiles().1 * self.out()[1]]
-    }
-
-    /// The output pixels of `rows`, and the number of elements in their patches.
-    fn tile(&self, rows: &Range<usize>) -> (Range<usize>, usize) {
-        let width = self.out()[1];
-        (rows.start * width..rows.end * width, self.patch() * rows.len() * width)
-    }
 }
 
 /// Calls `f` with the output pixels of each tile and its patches `[patch, pixels]`.

@@ -6,6 +6,7 @@ use super::parallel::{CHUNK, Parts, block, for_each};
 use super::tensor::{Stack, Tensor};
 use crate::rng::Rng;
 use crate::simd::{SimdJob, dispatch};
+use std::ops::Range;
 
 /// `y ← f(y, x)` elementwise.
 struct Zip<'a, F>(&'a mut [f32], &'a [f32], F);
@@ -82,7 +83,7 @@ pub fn fill(y: &mut Tensor, value: f32) {
 /// and GPUs give different ones.
 pub fn fill_normal(y: &mut Tensor, rng: &mut Rng) {
     if let Some(gpu) = y.gpu() {
-        return cuda::fill_random(gpu, y, cuda::Law::Normal, rng);
+        return cuda::fill_random(gpu, y, cuda::Law::Normal, [0.0; 2], rng);
     }
     y.host_mut().iter_mut().for_each(|y| *y = rng.normal() as f32);
 }
@@ -90,7 +91,7 @@ pub fn fill_normal(y: &mut Tensor, rng: &mut Rng) {
 /// Fills `y` with independent numbers, uniform on [low, high).
 pub fn fill_uniform(y: &mut Tensor, low: f32, high: f32, rng: &mut Rng) {
     if let Some(gpu) = y.gpu() {
-        return cuda::fill_random(gpu, y, cuda::Law::Uniform(low, high), rng);
+        return cuda::fill_random(gpu, y, cuda::Law::Uniform, [low, high], rng);
     }
     y.host_mut().iter_mut().for_each(|y| *y = low + (high - low) * rng.uniform() as f32);
 }
@@ -98,7 +99,7 @@ pub fn fill_uniform(y: &mut Tensor, low: f32, high: f32, rng: &mut Rng) {
 /// Fills `y` with independent numbers −1 or +1, each with probability one half.
 pub fn fill_rademacher(y: &mut Tensor, rng: &mut Rng) {
     if let Some(gpu) = y.gpu() {
-        return cuda::fill_random(gpu, y, cuda::Law::Rademacher, rng);
+        return cuda::fill_random(gpu, y, cuda::Law::Rademacher, [0.0; 2], rng);
     }
     y.host_mut().iter_mut().for_each(|y| *y = rng.sign() as f32);
 }
@@ -144,12 +145,9 @@ pub fn multiply_each(y: &mut Tensor, x: &Tensor) {
         return cuda::over(gpu, "multiply_each", len, &args![len, size, x, y]);
     }
     let (y, x) = (Parts::new(y.host_mut()), x.host());
-    let pieces = size.div_ceil(CHUNK);
-    for_each(len / size.max(1) * pieces, 2 * len, |task| {
-        let (start, range) = (task / pieces * size, block(task % pieces, CHUNK, size));
-        // SAFETY: tasks have different (matrix, range).
-        let y = unsafe { y.part(start + range.start..start + range.end) };
-        dispatch(Zip(y, &x[range], |y, x| y * x));
+    for_each_piece([len, size], 2 * len, |elements, range| {
+        // SAFETY: pieces do not overlap.
+        dispatch(Zip(unsafe { y.part(elements) }, &x[range], |y, x| y * x));
     });
 }
 
@@ -161,13 +159,19 @@ pub fn add_product_each(out: &mut Tensor, y: &Tensor, x: &Tensor) {
         return cuda::over(gpu, "add_product_each", len, &args![len, size, x, y, out]);
     }
     let (out, y, x) = (Parts::new(out.host_mut()), y.host(), x.host());
-    let pieces = size.div_ceil(CHUNK);
-    for_each(len / size.max(1) * pieces, 3 * len, |task| {
-        let (start, range) = (task / pieces * size, block(task % pieces, CHUNK, size));
-        let elements = start + range.start..start + range.end;
-        // SAFETY: tasks have different (matrix, range).
+    for_each_piece([len, size], 3 * len, |elements, range| {
+        // SAFETY: pieces do not overlap.
         let out = unsafe { out.part(elements.clone()) };
         dispatch(AddProduct { out, y: &y[elements], x: &x[range] });
+    });
+}
+
+/// Calls `f` with pieces of a stack of `len` elements, and the range of each within its matrix of `size` elements.
+fn for_each_piece([len, size]: [usize; 2], work: usize, f: impl Fn(Range<usize>, Range<usize>) + Sync + Send) {
+    let pieces = size.div_ceil(CHUNK);
+    for_each(len / size.max(1) * pieces, work, |task| {
+        let (start, range) = (task / pieces * size, block(task % pieces, CHUNK, size));
+        f(start + range.start..start + range.end, range);
     });
 }
 

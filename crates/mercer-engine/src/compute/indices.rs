@@ -83,12 +83,6 @@ impl Indices {
             Storage::Cuda(_) => panic!("row numbers on a GPU were used on the CPU"),
         }
     }
-
-    /// Takes as many numbers of `table` as there is room for, from `start` on, in host memory.
-    pub(super) fn copy_part(&mut self, table: &Indices, start: usize) {
-        let part = &table.host()[start..start + self.len];
-        self.write(0, part);
-    }
 }
 
 /// `out_i ← x[rows_i]`; `x` `[n, d]`, `out` `[rows, d]`. Row numbers must be below n.

@@ -72,12 +72,6 @@ impl Device {
         }
     }
 
-    /// Runs `f`; if `allowed`, matrix products of this device use TF32 (10 bits of mantissa, sums in f32) where it has
-    /// tensor cores. No effect on the CPU.
-    pub fn with_tf32<T>(self, allowed: bool, f: impl FnOnce() -> T) -> T {
-        if allowed { self.with_math(Math::Tf32, f) } else { f() }
-    }
-
     /// Runs `f` with matrix products of this device in the precision `math`. No effect on the CPU.
     pub fn with_math<T>(self, math: Math, f: impl FnOnce() -> T) -> T {
         let Device::Cuda(ordinal) = self else { return f() };

@@ -41,19 +41,14 @@ impl Gpu {
 /// The law of a random fill.
 #[derive(Clone, Copy)]
 pub enum Law {
-    Normal,
-    Uniform(f32, f32),
-    Rademacher,
+    Normal = 0,
+    Uniform = 1,
+    Rademacher = 2,
 }
 
-/// Random numbers by a counter-based generator whose key is the next number of `rng`.
-pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, rng: &mut Rng) {
-    let (law, low, high) = match law {
-        Law::Normal => (0i32, 0.0, 0.0),
-        Law::Uniform(low, high) => (1, low, high),
-        Law::Rademacher => (2, 0.0, 0.0),
-    };
-    over(gpu, "fill_random", y.len().div_ceil(4), &args![y.len(), rng.next_u64(), law, low, high, y]);
+/// Random numbers by a counter-based generator whose key is the next number of `rng`; `range` is that of the uniform law.
+pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, range: [f32; 2], rng: &mut Rng) {
+    over(gpu, "fill_random", y.len().div_ceil(4), &args![y.len(), rng.next_u64(), law as i32, range, y]);
 }
 
 /// `out[i] = x[rows[i]]`, with the row numbers already on the device at `rows`.

@@ -93,10 +93,7 @@ impl Small {
     /// Overwrites the matrix with `data` of the same shape.
     pub fn copy_from_host(&mut self, data: &Array2<f64>) {
         assert_eq!([data.nrows(), data.ncols()], self.shape, "a matrix is overwritten with one of another shape");
-        match &mut self.storage {
-            Storage::Host(array) => array.assign(data),
-            Storage::Cuda(buffer) => buffer.write(0, &data.iter().copied().collect::<Vec<f64>>()),
-        }
+        self.write_rows(0, data);
     }
 
     /// Overwrites the rows from `first` on with `rows` `[·, n]`.
