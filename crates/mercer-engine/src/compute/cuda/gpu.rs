@@ -63,25 +63,21 @@ fn driver_is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// The other libraries, as `(name, whether it was found)`.
-fn libraries() -> [(&'static str, bool); 3] {
-    // SAFETY: as in `driver_is_present`.
-    unsafe {
-        [
-            ("NVRTC", cudarc::nvrtc::sys::is_culib_present()),
-            ("cuBLAS", cudarc::cublas::sys::is_culib_present()),
-            ("cuSOLVER", cudarc::cusolver::sys::is_culib_present()),
-        ]
-    }
-}
-
 fn require_libraries() -> Result<()> {
     if !driver_is_present() {
         return Err(Error::Device(
             "there is no NVIDIA driver on this machine (libcuda was not found); use the CPU".into(),
         ));
     }
-    let missing: Vec<&str> = libraries().into_iter().filter(|(_, found)| !found).map(|(name, _)| name).collect();
+    // SAFETY: as in `driver_is_present`.
+    let libraries = unsafe {
+        [
+            ("NVRTC", cudarc::nvrtc::sys::is_culib_present()),
+            ("cuBLAS", cudarc::cublas::sys::is_culib_present()),
+            ("cuSOLVER", cudarc::cusolver::sys::is_culib_present()),
+        ]
+    };
+    let missing: Vec<&str> = libraries.into_iter().filter(|(_, found)| !found).map(|(name, _)| name).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Work that is done repeatedly; on a GPU it is recorded and then replayed with one launch.
 
-use super::gpu::{Gpu, gpu};
+use super::gpu::Gpu;
 use crate::Result;
 use crate::compute::Device;
 use cudarc::driver::{CudaGraph, sys};
@@ -63,10 +63,7 @@ impl Replay {
     /// For work on `device`; it is recorded only if `recordable`: it must then queue the same kernels on the same memory each
     /// time, and read no results.
     pub fn new(device: Device, recordable: bool) -> Result<Replay> {
-        let gpu = match device {
-            Device::Cuda(ordinal) if recordable => Some(gpu(ordinal)?),
-            _ => None,
-        };
+        let gpu = if recordable { device.gpu()? } else { None };
         Ok(Replay { gpu, plain: 0, graph: None })
     }
 
