@@ -1,5 +1,5 @@
-//! The course of a sequence of optimisation steps, kept on the device: which step it is, what it found, and whether all was
-//! finite. The host reads it once after many steps.
+//! The state of a sequence of optimization steps, kept on the device: the number of the step, its results, and whether all
+//! numbers were finite. The host reads it once after many steps.
 
 use super::cuda::control::{self as cuda, DeviceControl};
 use super::cuda::gpu;

@@ -1,4 +1,4 @@
-//! The CUDA arm of [`crate::compute::Control`].
+//! The CUDA implementation of [`crate::compute::Control`].
 
 use super::gpu::Gpu;
 use super::launch::{Arg, args};

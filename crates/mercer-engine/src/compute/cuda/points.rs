@@ -1,4 +1,4 @@
-//! The CUDA arms of primitives on functions at points. Shapes have been checked.
+//! CUDA implementations of primitives on functions at points. Shapes have been checked.
 
 use super::gpu::Gpu;
 use super::launch::{Arg, args};
@@ -15,7 +15,7 @@ pub fn place_columns(gpu: &Gpu, part: &Tensor, count: usize, [columns, first]: [
     over(gpu, "place_columns", count * m, &args![count, m, columns, first, part, out]);
 }
 
-/// The CUDA arm of [`crate::compute::SparseRows`].
+/// The CUDA implementation of [`crate::compute::SparseRows`].
 #[derive(Debug)]
 pub(in crate::compute) struct DeviceRows {
     gpu: &'static Gpu,

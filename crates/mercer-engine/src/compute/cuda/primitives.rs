@@ -1,4 +1,4 @@
-//! The CUDA arms of the primitives. Shapes have been checked by the primitive itself.
+//! CUDA implementations of the primitives. Shapes have been checked by the primitive itself.
 
 use super::blas::Matrix;
 use super::gpu::Gpu;

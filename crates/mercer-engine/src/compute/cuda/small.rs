@@ -1,4 +1,4 @@
-//! The CUDA arms of [`crate::compute::small`]. Shapes have been checked.
+//! CUDA implementations of [`crate::compute::small`]. Shapes have been checked.
 
 use super::blas::Matrix;
 use super::gpu::Gpu;
