@@ -6,7 +6,7 @@
 
 use mercer::FitContext;
 use mercer::classifier::{Classifier, Labelled, Settings, train};
-use mercer::compute::{Device, Tensor};
+use mercer::compute::{Device, Math, Tensor};
 use mercer::data::{self, ReadOptions};
 use mercer::linalg::{eigh, matmul};
 use mercer::net::Network;
@@ -355,7 +355,7 @@ fn derivatives(
         let mut points = Tensor::zeros(device, &[0])?;
         mercer::compute::gather_rows(x, &rows, &mut points)?;
         let (end, f) = (start + rows.len(), &mut f);
-        device.with_tf32(true, || {
+        device.with_math(Math::Tf32, || {
             device.enter(|| {
                 ntk.directions(&points, &directions, |s, values| {
                     context.progress.step(&format!("directions at {end} of {n} images"), s + 1, config.directions, "");

@@ -228,48 +228,17 @@ pub fn bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor
 
 #[cfg(test)]
 mod tests {
-    use super::super::Device;
     use super::*;
 
     #[test]
-    fn every_formula_agrees_with_its_own_oracle_and_with_differences() {
-        let z: Vec<f32> = (0..4000).map(|i| 0.00371 * (i as f32 - 2000.0)).collect();
-        for phi in Activation::ALL {
-            let mut y = Tensor::from_host(Device::Cpu, &[2, 500, 4], &z).unwrap();
-            let mut slope = y.clone();
-            activation(phi, &mut y, Some(&mut slope));
-            let mut alone = Tensor::from_host(Device::Cpu, &[2, 500, 4], &z).unwrap();
-            activation(phi, &mut alone, None);
-            assert_eq!(y.host(), alone.host());
-            for (i, &z) in z.iter().enumerate() {
-                let second = i % 4 >= 2;
-                let z = f64::from(z);
-                let (value, at) = phi.at(z, second);
-                assert!((f64::from(y.host()[i]) - value).abs() < 1e-6 * (1.0 + value.abs()), "{phi:?} at {z}");
-                let size = if phi == Activation::Exp { value } else { 1.0 };
-                assert!((f64::from(slope.host()[i]) - at).abs() < 3e-6 * size, "{phi:?} slope at {z}");
-                let h = 1e-5;
+    fn slopes_agree_with_differences() {
+        let h = 1e-5;
+        for z in (0..4000).map(|i| 0.00371 * (f64::from(i) - 2000.0)).filter(|z| z.abs() >= h) {
+            for (phi, second) in Activation::ALL.into_iter().flat_map(|phi| [(phi, false), (phi, true)]) {
+                let (value, slope) = phi.at(z, second);
+                let size = if phi == Activation::Exp { value.max(1.0) } else { 1.0 };
                 let difference = (phi.at(z + h, second).0 - phi.at(z - h, second).0) / (2.0 * h);
-                assert!((difference - at).abs() < 1e-8 * size.max(1.0) || z.abs() < h, "{phi:?} difference at {z}");
-            }
-        }
-    }
-
-    #[test]
-    fn vjp_multiplies_by_the_slope_and_sums_the_bias() {
-        let n = 70;
-        let data =
-            |seed: u32| -> Vec<f32> { (0..2 * 9 * n).map(|i| ((i as u32 * 37 + seed) % 101) as f32 - 50.0).collect() };
-        let mut g = Tensor::from_host(Device::Cpu, &[2, 9, n], &data(1)).unwrap();
-        let slope = Tensor::from_host(Device::Cpu, &[2, 9, n], &data(2)).unwrap();
-        let mut grad = Tensor::zeros(Device::Cpu, &[2 * 100]).unwrap();
-        activation_vjp(&mut g, Some(&slope), Some(grad.matrices_mut(5, 100, 2, 1, n)));
-        let want: Vec<f32> = data(1).iter().zip(data(2)).map(|(a, b)| a * b).collect();
-        assert_eq!(g.host(), want);
-        for j in 0..2 {
-            for c in 0..n {
-                let sum: f32 = (0..9).map(|r| want[(j * 9 + r) * n + c]).sum();
-                assert_eq!(grad.host()[j * 100 + 5 + c], sum);
+                assert!((difference - slope).abs() < 1e-8 * size, "{phi:?} at {z}: {slope}, not {difference}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Augmentation of training images: shifts with zero padding, and mirroring.
 
-use super::cuda::images as cuda;
+use super::cuda::{Arg, args, images};
 use super::parallel::{Parts, for_each};
 use super::tensor::Tensor;
 
@@ -23,7 +23,13 @@ pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Ten
     assert!(x.len() == moves.len() * n, "shift_mirror of {:?} by {} moves of {image:?}", x.shape(), moves.len());
     out.reshape(x.shape())?;
     if let Some(gpu) = x.gpu() {
-        return cuda::shift_mirror(gpu, x, image, moves, out);
+        let words: Vec<i32> = moves.iter().flat_map(|m| [m.up, m.left, i32::from(m.mirror)]).collect();
+        let what = || "the shifts of a batch of images".into();
+        let mut buffer = gpu.allocate(4 * words.len(), &what, "use a smaller batch")?;
+        buffer.write(0, &words);
+        let sizes = [n, height, width, moves.len()].map(Arg::size);
+        images::over(gpu, "shift_mirror", moves.len().min(1 << 15), n, &args![sizes, buffer, x, out]);
+        return Ok(());
     }
     let (x, out) = (x.host(), Parts::new(out.host_mut()));
     for_each(moves.len(), 4 * moves.len() * n, |b| {
@@ -47,27 +53,4 @@ pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Ten
         }
     });
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Device;
-    use super::*;
-
-    #[test]
-    fn images_are_mirrored_then_shifted() {
-        // Two images of two channels of 2×3.
-        let data: Vec<f32> = (1..=24).map(|i| i as f32).collect();
-        let x = Tensor::from_host(Device::Cpu, &[2, 12], &data).unwrap();
-        let mut out = Tensor::zeros(Device::Cpu, &[0]).unwrap();
-        let moves = [Move { up: 1, left: -1, mirror: false }, Move { up: 0, left: 1, mirror: true }];
-        shift_mirror(&x, [2, 2, 3], &moves, &mut out).unwrap();
-        let want = [
-            [0.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0, 10.0, 11.0, 0.0, 0.0, 0.0],
-            [14.0, 13.0, 0.0, 17.0, 16.0, 0.0, 20.0, 19.0, 0.0, 23.0, 22.0, 0.0],
-        ];
-        assert_eq!(out.to_host().unwrap(), want.concat());
-        shift_mirror(&x, [2, 2, 3], &[Move::default(), Move { up: -9, left: 0, mirror: true }], &mut out).unwrap();
-        assert_eq!(out.to_host().unwrap(), [&data[..12], &[0.0; 12]].concat());
-    }
 }

@@ -2,9 +2,9 @@
 //!
 //! A row holds `[channels, plane]`; the plane has one element if the data are not images.
 
-use super::cuda::images as cuda;
+use super::cuda::{Arg, args, images as cuda};
 use super::parallel::{Parts, for_each};
-use super::reduce::{dot, sum};
+use super::reduce::{dot, sum, sum_of};
 use super::tensor::{Stack, StackMut, Tensor};
 use crate::simd::{SimdJob, dispatch};
 
@@ -36,18 +36,8 @@ impl SimdJob for Moments<'_> {
         let n = (x.len() / channel.channels) as f64;
         let mean = channel.planes(x).map(|p| f64::from(sum(p))).sum::<f64>() / n;
         let shift = mean as f32;
-        let mut total = 0.0;
-        for plane in channel.planes(x) {
-            let mut lanes = [0.0f32; 16];
-            let chunks = plane.chunks_exact(16);
-            let rest: f32 = chunks.remainder().iter().map(|x| (x - shift) * (x - shift)).sum();
-            for x in chunks {
-                for l in 0..16 {
-                    lanes[l] += (x[l] - shift) * (x[l] - shift);
-                }
-            }
-            total += f64::from(lanes.iter().sum::<f32>() + rest);
-        }
+        let squares = |plane| f64::from(sum_of(plane, |x| (x - shift) * (x - shift)));
+        let total: f64 = channel.planes(x).map(squares).sum();
         (mean, total / n)
     }
 }
@@ -111,35 +101,23 @@ pub fn batch_norm(x: Stack<'_>, statistics: Stack<'_>, affine: Stack<'_>, y: &mu
     });
 }
 
-/// The sums over one channel that the derivatives need.
-struct Sums<'a> {
-    x: &'a [f32],
-    g: &'a [f32],
-    mean: f32,
-    s: f32,
-    channel: Channel,
-}
-
-impl Sums<'_> {
-    /// `(Σ g, Σ g x̂)` with `x̂ = (x − μ) s`.
-    fn compute(self) -> (f64, f64) {
-        let Sums { x, g, mean, s, channel } = self;
-        let (mut total, mut product) = (0.0, 0.0);
-        if channel.plane == 1 {
-            for (x, g) in channel.planes(x).zip(channel.planes(g)) {
-                total += f64::from(g[0]);
-                product += f64::from(g[0] * (x[0] - mean));
-            }
-            return (total, product * f64::from(s));
-        }
-        let mut centred = vec![0.0; channel.plane];
+/// `(Σ g, Σ g x̂)` over one channel, with `x̂ = (x − μ) s`.
+fn channel_dots(x: &[f32], g: &[f32], [mean, s]: [f32; 2], channel: Channel) -> (f64, f64) {
+    let (mut total, mut product) = (0.0, 0.0);
+    if channel.plane == 1 {
         for (x, g) in channel.planes(x).zip(channel.planes(g)) {
-            centred.iter_mut().zip(x).for_each(|(d, x)| *d = x - mean);
-            total += f64::from(sum(g));
-            product += f64::from(dot(&centred, g));
+            total += f64::from(g[0]);
+            product += f64::from(g[0] * (x[0] - mean));
         }
-        (total, product * f64::from(s))
+        return (total, product * f64::from(s));
     }
+    let mut centred = vec![0.0; channel.plane];
+    for (x, g) in channel.planes(x).zip(channel.planes(g)) {
+        centred.iter_mut().zip(x).for_each(|(d, x)| *d = x - mean);
+        total += f64::from(sum(g));
+        product += f64::from(dot(&centred, g));
+    }
+    (total, product * f64::from(s))
 }
 
 /// The VJP of [`batch_norm`]: `dγ = Σ g x̂` and `dβ = Σ g` in `grad` `[k, 2, channels]`, and optionally
@@ -174,7 +152,7 @@ pub fn batch_norm_vjp(
             let Normalizer { mean, s, gamma, .. } = normalizer(statistics, affine, j, c);
             let (x, g) = (x.host(j), &g[j * rows * n..(j + 1) * rows * n]);
             let channel = Channel { c, channels, plane };
-            let (total, product) = Sums { x, g, mean, s, channel }.compute();
+            let (total, product) = channel_dots(x, g, [mean, s], channel);
             let at = j * stride + c;
             // SAFETY (both): tasks have different (j, c).
             unsafe { grad.part(at..at + 1)[0] = product as f32 };
@@ -224,7 +202,7 @@ pub fn batch_norm_jvp(
         let dx = dx.map(|dx| dx.host(j));
         let (m0, m1) = match dx {
             Some(g) if batch => {
-                let (total, product) = Sums { x, g, mean, s, channel }.compute();
+                let (total, product) = channel_dots(x, g, [mean, s], channel);
                 ((total / size) as f32, (product / size) as f32)
             }
             _ => (0.0, 0.0),
@@ -247,51 +225,11 @@ pub fn running_average(share: f32, x: &Tensor, mut y: StackMut<'_>) {
     let (count, n, stride) = (y.count, y.rows * y.cols, y.stride);
     assert!(x.len() == count * n || x.len() == n, "running_average of {:?} into {count} × {n}", x.shape());
     if let Some(gpu) = x.gpu() {
-        return cuda::running_average(gpu, share, x, &y);
+        let own = if x.len() == count * n { n } else { 0 };
+        return cuda::over(gpu, "running_average", count, n, &args![Arg::size(n), share, x, own, cuda::out(&y)]);
     }
     let y = y.host_mut();
     for (j, x) in x.host().chunks_exact(n.max(1)).cycle().take(count).enumerate() {
         y[j * stride..j * stride + n].iter_mut().zip(x).for_each(|(y, x)| *y = (1.0 - share) * *y + share * x);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Device;
-    use super::*;
-    use crate::rng::Rng;
-
-    #[test]
-    fn normalized_channels_have_mean_beta_and_deviation_gamma() {
-        let mut rng = Rng::new(5);
-        for plane in [1, 20] {
-            let channels = 3;
-            let data: Vec<f32> = (0..2 * 30 * channels * plane).map(|_| (100.0 + 3.0 * rng.normal()) as f32).collect();
-            let x = Tensor::from_host(Device::Cpu, &[2, 30, channels * plane], &data).unwrap();
-            let mut statistics = Tensor::zeros(Device::Cpu, &[2, 2, channels]).unwrap();
-            let affine: Vec<f32> = (0..12).map(|_| rng.normal() as f32).collect();
-            let affine = Tensor::from_host(Device::Cpu, &[2, 2, channels], &affine).unwrap();
-            let mut y = x.clone();
-            batch_statistics(x.stack(), &mut statistics);
-            batch_norm(x.stack(), statistics.stack(), affine.stack(), &mut y);
-            for (j, c) in (0..2).flat_map(|j| (0..channels).map(move |c| (j, c))) {
-                let channel = Channel { c, channels, plane };
-                let y: Vec<f64> = channel.planes(y.stack().host(j)).flatten().map(|&y| f64::from(y)).collect();
-                let mean = y.iter().sum::<f64>() / y.len() as f64;
-                let spread = (y.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / y.len() as f64).sqrt();
-                let (gamma, beta) = (affine.stack().host(j)[c], affine.stack().host(j)[channels + c]);
-                assert!((mean - f64::from(beta)).abs() < 1e-4 && (spread - f64::from(gamma.abs())).abs() < 1e-4);
-            }
-        }
-    }
-
-    #[test]
-    fn running_averages_follow() {
-        let x = Tensor::from_host(Device::Cpu, &[2, 2], &[1.0, 2.0, 3.0, 4.0]).unwrap();
-        let mut y = Tensor::zeros(Device::Cpu, &[7]).unwrap();
-        running_average(1.0, &x, y.matrices_mut(1, 3, 2, 1, 2));
-        running_average(0.5, &x, y.matrices_mut(1, 3, 2, 1, 2));
-        running_average(0.25, &Tensor::zeros(Device::Cpu, &[2, 2]).unwrap(), y.matrices_mut(1, 3, 2, 1, 2));
-        assert_eq!(y.to_host().unwrap(), [0.0, 0.75, 1.5, 0.0, 2.25, 3.0, 0.0]);
     }
 }

@@ -1,5 +1,5 @@
-//! The course of a sequence of optimisation steps, kept on the device: which step it is, what it found, and whether all was
-//! finite. The host reads it once after many steps.
+//! The state of a sequence of optimization steps, kept on the device: the number of the step, its results, and whether all
+//! numbers were finite. The host reads it once after many steps.
 
 use super::cuda::control::{self as cuda, DeviceControl};
 use super::cuda::gpu;
@@ -159,7 +159,7 @@ impl Control {
                 Ok(())
             }
             State::Host(host) => {
-                rows.copy_part(table, host.step * b);
+                rows.write(0, &table.host()[host.step * b..][..b]);
                 super::gather(x, rows, out)
             }
         }
@@ -184,7 +184,7 @@ impl Control {
     /// Where the control words lie on a GPU: the step, the first failed step from one (0: none), what failed.
     pub fn address(&self) -> u64 {
         match &self.state {
-            State::Host(_) => panic!("a control on the processor was used on a GPU"),
+            State::Host(_) => panic!("a control on the CPU was used on a GPU"),
             State::Cuda(device) => device.address(),
         }
     }

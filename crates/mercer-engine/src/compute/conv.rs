@@ -67,6 +67,17 @@ impl Convolution {
         (height.div_ceil(rows), rows)
     }
 
+    /// A buffer for the patches of one tile.
+    fn buffer(&self) -> Vec<f32> {
+        vec![0.0; self.patch() * self.tiles().1 * self.out()[1]]
+    }
+
+    /// The output pixels of `rows`, and the number of elements in their patches.
+    fn tile(&self, rows: &Range<usize>) -> (Range<usize>, usize) {
+        let width = self.out()[1];
+        (rows.start * width..rows.end * width, self.patch() * rows.len() * width)
+    }
+
     /// Fills `patches[(c, u, v), (r, s)]` for the output rows `rows`.
     fn gather(&self, x: &[f32], rows: Range<usize>, patches: &mut [f32]) {
         let [_, height, width] = self.image;
@@ -148,7 +159,13 @@ pub fn conv2d(
 ) {
     let (count, batch, n) = y.as_matrices();
     let plane = shape.plane_out();
-    check(shape, batch, x, w, n);
+    assert!(
+        x.rows == batch && x.cols == shape.pixels_in() && n == shape.channels * plane,
+        "conv2d of [{}, {}] into [{batch}, {n}]",
+        x.rows,
+        x.cols
+    );
+    assert!(w.rows == shape.channels && w.cols == shape.patch() && !w.transposed, "conv2d: w [{}, {}]", w.rows, w.cols);
     assert!(
         bias.is_none_or(|b| b.rows * b.cols == shape.channels),
         "conv2d: the bias does not have one element per channel"
@@ -311,29 +328,6 @@ pub fn channel_sums(g: &Tensor, mut out: StackMut<'_>) {
     });
 }
 
-fn check(shape: &Convolution, batch: usize, x: Stack<'_>, w: Stack<'_>, n: usize) {
-    assert!(
-        x.rows == batch && x.cols == shape.pixels_in() && n == shape.channels * shape.plane_out(),
-        "conv2d of [{}, {}] into [{batch}, {n}]",
-        x.rows,
-        x.cols
-    );
-    assert!(w.rows == shape.channels && w.cols == shape.patch() && !w.transposed, "conv2d: w [{}, {}]", w.rows, w.cols);
-}
-
-impl Convolution {
-    /// A buffer for the patches of one tile.
-    fn buffer(&self) -> Vec<f32> {
-        vec![0.0; self.patch() * self.tiles().1 * self.out()[1]]
-    }
-
-    /// The output pixels of `rows`, and the number of elements in their patches.
-    fn tile(&self, rows: &Range<usize>) -> (Range<usize>, usize) {
-        let width = self.out()[1];
-        (rows.start * width..rows.end * width, self.patch() * rows.len() * width)
-    }
-}
-
 /// Calls `f` with the output pixels of each tile and its patches `[patch, pixels]`.
 fn for_each_tile(shape: &Convolution, x: &[f32], buffer: &mut [f32], mut f: impl FnMut(Range<usize>, MatRef<'_, f32>)) {
     if shape.is_pointwise() {
@@ -359,126 +353,4 @@ fn columns(image: &[f32], plane: usize, tile: Range<usize>) -> MatRef<'_, f32> {
 fn columns_mut(image: &mut [f32], plane: usize, tile: Range<usize>) -> MatMut<'_, f32> {
     let channels = image.len() / plane;
     MatMut::from_row_major_slice_mut(image, channels, plane).subcols_mut(tile.start, tile.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Device;
-    use super::*;
-    use crate::rng::Rng;
-
-    fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
-        let data: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
-        Tensor::from_host(Device::Cpu, shape, &data).unwrap()
-    }
-
-    fn zeros(shape: &[usize]) -> Tensor {
-        Tensor::zeros(Device::Cpu, shape).unwrap()
-    }
-
-    fn dot(a: &Tensor, b: &Tensor) -> f64 {
-        a.host().iter().zip(b.host()).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
-    }
-
-    /// Shapes that cover all edge cases: padding or none, strides, even filters, filters as large as the image, tiles.
-    fn shapes() -> Vec<Convolution> {
-        let shape =
-            |image, channels, size, stride, before, after| Convolution { image, channels, size, stride, before, after };
-        vec![
-            shape([2, 5, 4], 3, 3, 1, 1, 1),
-            shape([1, 6, 6], 2, 5, 1, 0, 0),
-            shape([3, 7, 8], 4, 3, 2, 1, 1),
-            shape([2, 5, 5], 2, 2, 1, 0, 1),
-            shape([4, 6, 6], 5, 1, 1, 0, 0),
-            shape([4, 6, 7], 2, 1, 2, 0, 0),
-            shape([1, 3, 3], 2, 5, 1, 2, 2),
-            shape([1, 3, 4], 1, 3, 1, 0, 0),
-            shape([40, 24, 24], 2, 3, 1, 1, 1),
-        ]
-    }
-
-    /// The definition, in double precision.
-    fn direct(s: &Convolution, x: &[f32], w: &[f32]) -> Vec<f64> {
-        let ([channels, height, width], [out_h, out_w]) = (s.image, s.out());
-        let mut y = Vec::new();
-        for o in 0..s.channels {
-            for (r, q) in (0..out_h).flat_map(|r| (0..out_w).map(move |q| (r, q))) {
-                let mut sum = 0.0;
-                for c in 0..channels {
-                    for (u, v) in (0..s.size).flat_map(|u| (0..s.size).map(move |v| (u, v))) {
-                        let (row, col) = (r * s.stride + u, q * s.stride + v);
-                        if (s.before..height + s.before).contains(&row) && (s.before..width + s.before).contains(&col) {
-                            let x = x[(c * height + row - s.before) * width + col - s.before];
-                            sum += f64::from(w[((o * channels + c) * s.size + u) * s.size + v]) * f64::from(x);
-                        }
-                    }
-                }
-                y.push(sum);
-            }
-        }
-        y
-    }
-
-    #[test]
-    fn conv2d_is_the_definition() {
-        let mut rng = Rng::new(1);
-        for s in shapes() {
-            let (pixels, outs) = (s.pixels_in(), s.channels * s.plane_out());
-            for shared in [true, false] {
-                let x = random(&[if shared { 1 } else { 2 }, 5, pixels], &mut rng);
-                let (w, bias) = (random(&[2, s.channels, s.patch()], &mut rng), random(&[2, 1, s.channels], &mut rng));
-                let (mut y, mut slope) = (zeros(&[2, 5, outs]), zeros(&[2, 5, outs]));
-                let (phi, b) = (Activation::Relu, Some(bias.stack()));
-                conv2d(&s, x.stack(), w.stack(), b, phi, Store::Replace, &mut y, Some(&mut slope));
-                for (j, i) in (0..2).flat_map(|j| (0..5).map(move |i| (j, i))) {
-                    let x = &x.stack().host(j)[i * pixels..(i + 1) * pixels];
-                    let want = direct(&s, x, w.stack().host(j));
-                    for (p, want) in want.into_iter().enumerate() {
-                        let want = want + f64::from(bias.host()[j * s.channels + p / s.plane_out()]);
-                        let at = (j * 5 + i) * outs + p;
-                        assert!((f64::from(y.host()[at]) - want.max(0.0)).abs() < 1e-4, "{s:?}");
-                        assert!(slope.host()[at] == f32::from(want > 0.0) || want.abs() < 1e-4);
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn both_derivatives_are_adjoint_to_the_convolution() {
-        let mut rng = Rng::new(2);
-        for s in shapes() {
-            let (pixels, outs) = (s.pixels_in(), s.channels * s.plane_out());
-            for shared in [true, false] {
-                let x = random(&[if shared { 1 } else { 3 }, 20, pixels], &mut rng);
-                let w = random(&[3, s.channels, s.patch()], &mut rng);
-                let g = random(&[3, 20, outs], &mut rng);
-                let mut y = zeros(&[3, 20, outs]);
-                conv2d(&s, x.stack(), w.stack(), None, Activation::Identity, Store::Replace, &mut y, None);
-                let (mut dx, mut dw) = (random(x.shape(), &mut rng), random(w.shape(), &mut rng));
-                let stride = if shared { 0 } else { 20 * pixels };
-                conv2d_vjp_input(&s, &g, w.stack(), dx.matrices_mut(0, stride, 3, 20, pixels));
-                conv2d_vjp_weights(&s, x.stack(), &g, dw.stack_mut());
-                let (form, scale) = (dot(&g, &y), (dot(&g, &g) * dot(&y, &y)).sqrt());
-                assert!((form - dot(&dx, &x)).abs() < 1e-5 * scale, "{s:?}");
-                assert!((form - dot(&dw, &w)).abs() < 1e-5 * scale, "{s:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn sums_and_biases_go_by_channel() {
-        let mut rng = Rng::new(3);
-        let g = random(&[2, 3, 4 * 5], &mut rng);
-        let mut sums = zeros(&[2, 1, 4]);
-        channel_sums(&g, sums.stack_mut());
-        // ⟨g, 1 bᵀ⟩ = ⟨Σ g, b⟩
-        let b = random(&[2, 1, 4], &mut rng);
-        let mut t = zeros(&[2, 3, 20]);
-        channel_bias_slope(&mut t, Some(b.stack()), None);
-        assert!((dot(&g, &t) - dot(&sums, &b)).abs() < 1e-5);
-        assert_eq!(t.host()[20 + 7], b.host()[1]);
-        channel_bias_slope(&mut t, None, Some(&g));
-        assert!((t.stack().host(1)[0] - g.stack().host(1)[0] * b.host()[4]).abs() < 1e-6);
-    }
 }

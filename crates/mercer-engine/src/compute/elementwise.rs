@@ -1,10 +1,12 @@
-//! Elementwise operations, random fills, row gathering and transposition.
+//! Elementwise operations, random fills, row gathering, transposition, and operations of a stack with one matrix.
 
-use super::cuda::primitives as cuda;
+use super::cuda::{Arg, args, images, primitives as cuda};
+use super::gemm::Store;
 use super::parallel::{CHUNK, Parts, block, for_each};
-use super::tensor::Tensor;
+use super::tensor::{Stack, Tensor};
 use crate::rng::Rng;
 use crate::simd::{SimdJob, dispatch};
+use std::ops::Range;
 
 /// `y ← f(y, x)` elementwise.
 struct Zip<'a, F>(&'a mut [f32], &'a [f32], F);
@@ -19,8 +21,8 @@ impl<F: Fn(f32, f32) -> f32> SimdJob for Zip<'_, F> {
     }
 }
 
+/// `y ← f(y, x)` in host memory.
 fn zip(y: &mut Tensor, x: &Tensor, f: impl Fn(f32, f32) -> f32 + Copy + Sync + Send) {
-    same_size(y, x);
     let len = y.len();
     let (y, x) = (Parts::new(y.host_mut()), x.host());
     for_each(len.div_ceil(CHUNK), 4 * len, |task| {
@@ -36,52 +38,52 @@ fn same_size(y: &Tensor, x: &Tensor) {
 
 /// `y ← x`.
 pub fn copy(x: &Tensor, y: &mut Tensor) {
-    if let Some(gpu) = y.gpu() {
-        same_size(y, x);
-        return cuda::copy(gpu, x, y);
+    same_size(y, x);
+    match (x.buffer(), y.buffer_mut()) {
+        (Some(from), Some(to)) => to.copy_from(0, from, 0, 4 * x.len()),
+        _ => zip(y, x, |_, x| x),
     }
-    zip(y, x, |_, x| x);
 }
 
 /// `y ← y + α x`.
 pub fn axpy(alpha: f32, x: &Tensor, y: &mut Tensor) {
-    if let Some(gpu) = y.gpu() {
-        same_size(y, x);
-        return cuda::axpy(gpu, alpha, x, y);
+    same_size(y, x);
+    match y.gpu() {
+        Some(gpu) => cuda::over(gpu, "axpy", y.len(), &args![y.len(), alpha, x, y]),
+        None => zip(y, x, move |y, x| y + alpha * x),
     }
-    zip(y, x, move |y, x| y + alpha * x);
 }
 
 /// `y ← y ∘ x`.
 pub fn multiply(y: &mut Tensor, x: &Tensor) {
-    if let Some(gpu) = y.gpu() {
-        same_size(y, x);
-        return cuda::multiply(gpu, y, x);
+    same_size(y, x);
+    match y.gpu() {
+        Some(gpu) => cuda::over(gpu, "multiply", y.len(), &args![y.len(), x, y]),
+        None => zip(y, x, |y, x| y * x),
     }
-    zip(y, x, |y, x| y * x);
 }
 
 /// `y ← α y`.
 pub fn scale(alpha: f32, y: &mut Tensor) {
-    if let Some(gpu) = y.gpu() {
-        return cuda::scale(gpu, alpha, y);
+    match y.gpu() {
+        Some(gpu) => cuda::over(gpu, "scale", y.len(), &args![y.len(), alpha, y]),
+        None => y.host_mut().iter_mut().for_each(|y| *y *= alpha),
     }
-    y.host_mut().iter_mut().for_each(|y| *y *= alpha);
 }
 
 /// `y ← value`.
 pub fn fill(y: &mut Tensor, value: f32) {
-    if let Some(gpu) = y.gpu() {
-        return cuda::fill(gpu, y, value);
+    match y.gpu() {
+        Some(gpu) => cuda::over(gpu, "fill", y.len(), &args![y.len(), value, y]),
+        None => y.host_mut().fill(value),
     }
-    y.host_mut().fill(value);
 }
 
 /// Fills `y` with independent standard normal numbers. A seed always gives the same numbers on one kind of device; the CPU
 /// and GPUs give different ones.
 pub fn fill_normal(y: &mut Tensor, rng: &mut Rng) {
     if let Some(gpu) = y.gpu() {
-        return cuda::fill_random(gpu, y, cuda::Law::Normal, rng);
+        return cuda::fill_random(gpu, y, cuda::Law::Normal, [0.0; 2], rng);
     }
     y.host_mut().iter_mut().for_each(|y| *y = rng.normal() as f32);
 }
@@ -89,7 +91,7 @@ pub fn fill_normal(y: &mut Tensor, rng: &mut Rng) {
 /// Fills `y` with independent numbers, uniform on [low, high).
 pub fn fill_uniform(y: &mut Tensor, low: f32, high: f32, rng: &mut Rng) {
     if let Some(gpu) = y.gpu() {
-        return cuda::fill_random(gpu, y, cuda::Law::Uniform(low, high), rng);
+        return cuda::fill_random(gpu, y, cuda::Law::Uniform, [low, high], rng);
     }
     y.host_mut().iter_mut().for_each(|y| *y = low + (high - low) * rng.uniform() as f32);
 }
@@ -97,7 +99,7 @@ pub fn fill_uniform(y: &mut Tensor, low: f32, high: f32, rng: &mut Rng) {
 /// Fills `y` with independent numbers −1 or +1, each with probability one half.
 pub fn fill_rademacher(y: &mut Tensor, rng: &mut Rng) {
     if let Some(gpu) = y.gpu() {
-        return cuda::fill_random(gpu, y, cuda::Law::Rademacher, rng);
+        return cuda::fill_random(gpu, y, cuda::Law::Rademacher, [0.0; 2], rng);
     }
     y.host_mut().iter_mut().for_each(|y| *y = rng.sign() as f32);
 }
@@ -136,59 +138,98 @@ pub fn transpose(x: &Tensor, out: &mut Tensor) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::Device;
-    use super::*;
-
-    fn tensor(shape: &[usize], data: &[f32]) -> Tensor {
-        Tensor::from_host(Device::Cpu, shape, data).unwrap()
+/// `y_j ← y_j ∘ x` for each matrix of the stack: `y` `[k, m, n]`, `x` `[m, n]` (or `[1, m, n]`).
+pub fn multiply_each(y: &mut Tensor, x: &Tensor) {
+    let (len, size) = (y.len(), matrix_size(y, x));
+    if let Some(gpu) = y.gpu() {
+        return cuda::over(gpu, "multiply_each", len, &args![len, size, x, y]);
     }
+    let (y, x) = (Parts::new(y.host_mut()), x.host());
+    for_each_piece([len, size], 2 * len, |elements, range| {
+        // SAFETY: pieces do not overlap.
+        dispatch(Zip(unsafe { y.part(elements) }, &x[range], |y, x| y * x));
+    });
+}
 
-    #[test]
-    fn elementwise_operations_do_what_they_say() {
-        let x: Vec<f32> = (0..40_000).map(|i| i as f32).collect();
-        let mut y = tensor(&[40_000], &x);
-        axpy(2.0, &tensor(&[40_000], &x), &mut y);
-        scale(0.5, &mut y);
-        multiply(&mut y, &tensor(&[40_000], &vec![2.0; 40_000]));
-        assert!(y.host().iter().enumerate().all(|(i, &y)| y == 3.0 * i as f32));
-        let mut z = Tensor::zeros(Device::Cpu, &[40_000]).unwrap();
-        copy(&y, &mut z);
-        assert_eq!(z.host(), y.host());
-        fill(&mut z, 7.0);
-        assert!(z.host().iter().all(|&z| z == 7.0));
+/// `out_j ← out_j + y_j ∘ x` for each matrix of the stack: `out`, `y` `[k, m, n]`, `x` `[m, n]` (or `[1, m, n]`).
+pub fn add_product_each(out: &mut Tensor, y: &Tensor, x: &Tensor) {
+    assert!(out.len() == y.len(), "shapes {:?} and {:?} differ in size", out.shape(), y.shape());
+    let (len, size) = (out.len(), matrix_size(y, x));
+    if let Some(gpu) = out.gpu() {
+        return cuda::over(gpu, "add_product_each", len, &args![len, size, x, y, out]);
     }
+    let (out, y, x) = (Parts::new(out.host_mut()), y.host(), x.host());
+    for_each_piece([len, size], 3 * len, |elements, range| {
+        // SAFETY: pieces do not overlap.
+        let out = unsafe { out.part(elements.clone()) };
+        dispatch(AddProduct { out, y: &y[elements], x: &x[range] });
+    });
+}
 
-    #[test]
-    fn rows_are_gathered_and_matrices_transposed() {
-        let x = tensor(&[3, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
-        let mut out = Tensor::zeros(Device::Cpu, &[0]).unwrap();
-        gather_rows(&x, &[2, 0, 2, 1], &mut out).unwrap();
-        assert_eq!((out.shape(), out.host()), (&[4, 2][..], &[4.0, 5.0, 0.0, 1.0, 4.0, 5.0, 2.0, 3.0][..]));
-        let mut t = Tensor::zeros(Device::Cpu, &[2, 3]).unwrap();
-        transpose(&x, &mut t);
-        assert_eq!(t.host(), [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
+/// Calls `f` with pieces of a stack of `len` elements, and the range of each within its matrix of `size` elements.
+fn for_each_piece([len, size]: [usize; 2], work: usize, f: impl Fn(Range<usize>, Range<usize>) + Sync + Send) {
+    let pieces = size.div_ceil(CHUNK);
+    for_each(len / size.max(1) * pieces, work, |task| {
+        let (start, range) = (task / pieces * size, block(task % pieces, CHUNK, size));
+        f(start + range.start..start + range.end, range);
+    });
+}
+
+/// Number of elements of `x`. Panics unless `y` is a stack of matrices of this size.
+fn matrix_size(y: &Tensor, x: &Tensor) -> usize {
+    let size = x.len();
+    assert!(
+        y.len().is_multiple_of(size.max(1)),
+        "a tensor of shape {:?} is not a stack of matrices of shape {:?}",
+        y.shape(),
+        x.shape()
+    );
+    size
+}
+
+struct AddProduct<'a> {
+    out: &'a mut [f32],
+    y: &'a [f32],
+    x: &'a [f32],
+}
+
+impl SimdJob for AddProduct<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        self.out.iter_mut().zip(self.y.iter().zip(self.x)).for_each(|(out, (y, x))| *out += y * x);
     }
+}
 
-    #[test]
-    fn random_fills_have_the_moments_of_their_distributions() {
-        let mut rng = Rng::new(8);
-        let mut t = Tensor::zeros(Device::Cpu, &[100_000]).unwrap();
-        let moments = |t: &Tensor| {
-            let n = t.len() as f64;
-            let mean = t.host().iter().map(|&x| f64::from(x)).sum::<f64>() / n;
-            (mean, t.host().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n)
-        };
-        fill_normal(&mut t, &mut rng);
-        let (mean, square) = moments(&t);
-        assert!(mean.abs() < 0.015 && (square - 1.0).abs() < 0.02);
-        fill_uniform(&mut t, 1.0, 3.0, &mut rng);
-        let (mean, square) = moments(&t);
-        assert!((mean - 2.0).abs() < 0.01 && (square - 13.0 / 3.0).abs() < 0.03);
-        assert!(t.host().iter().all(|x| (1.0..=3.0).contains(x)));
-        fill_rademacher(&mut t, &mut rng);
-        let (mean, square) = moments(&t);
-        assert!(mean.abs() < 0.015 && square == 1.0);
+/// `y_j ← x_j`, or `y_j ← y_j + x_j` with [`Store::Add`]; a shared x is broadcast to all networks. `x` `[k, m, n]` or `[m, n]`, `y` `[k, m, n]`.
+pub fn spread(x: Stack<'_>, store: Store, y: &mut Tensor) {
+    let (count, m, n) = y.as_matrices();
+    assert!(x.rows == m && x.cols == n, "spread of [{}, {}] over {:?}", x.rows, x.cols, y.shape());
+    if let Some(gpu) = y.gpu() {
+        return images::over(gpu, "spread", count, m * n, &args![Arg::size(m * n), store == Store::Add, x, y]);
+    }
+    for (j, y) in y.host_mut().chunks_exact_mut((m * n).max(1)).enumerate() {
+        match store {
+            Store::Replace => y.copy_from_slice(x.host(j)),
+            Store::Add => y.iter_mut().zip(x.host(j)).for_each(|(y, x)| *y += x),
+        }
+    }
+}
+
+/// The adjoint of [`spread`]: `dx_j ← g_j`, or `dx ← Σ_j g_j` if dx is shared; [`Store::Add`] adds to dx.
+/// `g` `[k, m, n]`, `dx` `[k, m, n]` or `[m, n]`.
+pub fn collect(g: &Tensor, store: Store, dx: &mut Tensor) {
+    let size = dx.len().max(1);
+    assert!(g.len().is_multiple_of(size), "collect of {:?} into {:?}", g.shape(), dx.shape());
+    if let Some(gpu) = g.gpu() {
+        return images::sum_terms(gpu, dx.len(), g.len() / size, store, g.address(), dx.address());
+    }
+    let dx = dx.host_mut();
+    for (j, g) in g.host().chunks_exact(size).enumerate() {
+        if j == 0 && store == Store::Replace {
+            dx.copy_from_slice(g);
+        } else {
+            dx.iter_mut().zip(g).for_each(|(dx, g)| *dx += g);
+        }
     }
 }

@@ -194,35 +194,26 @@ mod tests {
     }
 
     #[test]
-    fn gemm_agrees_with_the_triple_loop() {
+    fn gemm_agrees_with_the_triple_loop_and_writes_nothing_else() {
         let mut rng = Rng::new(1);
-        for &(k, m, p, n) in
-            &[(1, 1, 1, 1), (3, 300, 5, 7), (2, 4, 9, 400), (4, 130, 33, 129), (2, 1, 300, 1), (1, 3, 0, 2)]
-        {
-            for case in 0..16 {
-                let (ta, tb, shared, add) = (case & 1 == 1, case & 2 == 2, case & 4 == 4, case & 8 == 8);
-                let shape = |t: bool, r, c| if t { [c, r] } else { [r, c] };
-                let [ra, ca] = shape(ta, m, p);
-                let a = if shared { random(&[ra, ca], &mut rng) } else { random(&[k, ra, ca], &mut rng) };
-                let [rb, cb] = shape(tb, p, n);
-                let b = random(&[k, rb, cb], &mut rng);
-                let a = if ta { a.stack().t() } else { a.stack() };
-                let b = if tb { b.stack().t() } else { b.stack() };
-                let old = random(&[k, m, n], &mut rng);
-                let mut c = old.clone();
-                gemm(0.5, a, b, if add { Store::Add } else { Store::Replace }, c.stack_mut());
-                for j in 0..k {
-                    for i in 0..m {
-                        for l in 0..n {
-                            let dot: f64 = (0..p).map(|q| entry(a, j, i, q) * entry(b, j, q, l)).sum();
-                            let want = 0.5 * dot + if add { entry(old.stack(), j, i, l) } else { 0.0 };
-                            let got = entry(c.stack(), j, i, l);
-                            assert!(
-                                (got - want).abs() < 1e-5 * (1.0 + p as f64),
-                                "{k} {m} {p} {n} {case}: {got} {want}"
-                            );
-                        }
+        for (k, m, p, n) in [(1, 1, 1, 1), (3, 300, 5, 7), (4, 130, 33, 129), (1, 3, 0, 2)] {
+            let (a, b) = (random(&[k, m, p], &mut rng), random(&[k, p, n], &mut rng));
+            // Each result lies between 4 and 3 numbers that must not change.
+            let stride = m * n + 7;
+            let old = random(&[k * stride], &mut rng);
+            for store in [Store::Replace, Store::Add] {
+                let mut flat = old.clone();
+                gemm(0.5, a.stack(), b.stack(), store, flat.matrices_mut(4, stride, k, m, n));
+                for (i, (&got, &old)) in flat.host().iter().zip(old.host()).enumerate() {
+                    let (j, at) = (i / stride, (i % stride).wrapping_sub(4));
+                    if at >= m * n {
+                        assert_eq!(got, old);
+                        continue;
                     }
+                    let term = |q| entry(a.stack(), j, at / n, q) * entry(b.stack(), j, q, at % n);
+                    let before = if store == Store::Add { f64::from(old) } else { 0.0 };
+                    let want = before + 0.5 * (0..p).map(term).sum::<f64>();
+                    assert!((f64::from(got) - want).abs() < 1e-5 * (1.0 + p as f64), "{k} {m} {p} {n}: {got} {want}");
                 }
             }
         }
@@ -249,51 +240,6 @@ mod tests {
                 let want = entry(old.stack(), 0, i, q) + 2.0 * sum;
                 assert!((entry(outer.stack(), 0, i, q) - want).abs() < 1e-4);
             }
-        }
-    }
-
-    #[test]
-    fn a_result_of_stride_zero_is_the_sum_over_the_stack() {
-        let mut rng = Rng::new(2);
-        let (a, b) = (random(&[5, 140, 6], &mut rng), random(&[5, 6, 3], &mut rng));
-        let mut each = Tensor::zeros(Device::Cpu, &[5, 140, 3]).unwrap();
-        gemm(1.0, a.stack(), b.stack(), Store::Replace, each.stack_mut());
-        let mut sum = random(&[140, 3], &mut rng);
-        gemm(1.0, a.stack(), b.stack(), Store::Replace, sum.matrices_mut(0, 0, 5, 140, 3));
-        for (i, &s) in sum.to_host().unwrap().iter().enumerate() {
-            let want: f32 = (0..5).map(|j| each.host()[j * 420 + i]).sum();
-            assert!((s - want).abs() < 1e-5);
-        }
-    }
-
-    #[test]
-    fn results_land_inside_a_flat_buffer_and_nowhere_else() {
-        let mut rng = Rng::new(3);
-        let (a, b) = (random(&[3, 2, 4], &mut rng), random(&[3, 4, 5], &mut rng));
-        let mut flat = Tensor::zeros(Device::Cpu, &[3 * 17]).unwrap();
-        gemm(1.0, a.stack(), b.stack(), Store::Replace, flat.matrices_mut(4, 17, 3, 2, 5));
-        let mut whole = Tensor::zeros(Device::Cpu, &[3, 2, 5]).unwrap();
-        gemm(1.0, a.stack(), b.stack(), Store::Replace, whole.stack_mut());
-        for (i, &x) in flat.host().iter().enumerate() {
-            let (j, at) = (i / 17, i % 17);
-            let want = if (4..14).contains(&at) { whole.host()[j * 10 + at - 4] } else { 0.0 };
-            assert_eq!(x, want);
-        }
-    }
-
-    #[test]
-    fn dense_is_gemm_then_bias_then_activation() {
-        let mut rng = Rng::new(4);
-        let (x, w, bias) = (random(&[300, 6], &mut rng), random(&[3, 6, 8], &mut rng), random(&[3, 1, 8], &mut rng));
-        let (mut y, mut slope) =
-            (Tensor::zeros(Device::Cpu, &[3, 300, 8]).unwrap(), Tensor::zeros(Device::Cpu, &[3, 300, 8]).unwrap());
-        dense(x.stack(), w.stack(), Some(bias.stack()), Activation::Tanh, &mut y, Some(&mut slope));
-        let mut z = Tensor::zeros(Device::Cpu, &[3, 300, 8]).unwrap();
-        gemm(1.0, x.stack(), w.stack(), Store::Replace, z.stack_mut());
-        for (i, &z) in z.host().iter().enumerate() {
-            let want = f64::from(z + bias.host()[i / 2400 * 8 + i % 8]).tanh();
-            assert!((f64::from(y.host()[i]) - want).abs() < 1e-6);
-            assert!((f64::from(slope.host()[i]) - (1.0 - want * want)).abs() < 2e-6);
         }
     }
 }

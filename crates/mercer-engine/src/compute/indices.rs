@@ -1,6 +1,6 @@
 //! Row numbers on a device.
 
-use super::cuda::{Buffer, gather_rows_at, gpu, points};
+use super::cuda::{Buffer, args, gather_rows_at, gpu, points};
 use super::tensor::{Device, Tensor};
 use crate::Result;
 
@@ -71,7 +71,7 @@ impl Indices {
     /// Where the first one lies on the GPU.
     pub fn address(&self) -> u64 {
         match &self.storage {
-            Storage::Host(_) => panic!("row numbers on the processor were used on a GPU"),
+            Storage::Host(_) => panic!("row numbers on the CPU were used on a GPU"),
             Storage::Cuda(buffer) => buffer.pointer(),
         }
     }
@@ -80,14 +80,8 @@ impl Indices {
     pub fn host(&self) -> &[u32] {
         match &self.storage {
             Storage::Host(numbers) => numbers,
-            Storage::Cuda(_) => panic!("row numbers on a GPU were used on the processor"),
+            Storage::Cuda(_) => panic!("row numbers on a GPU were used on the CPU"),
         }
-    }
-
-    /// Takes as many numbers of `table` as there is room for, from `start` on, in host memory.
-    pub(super) fn copy_part(&mut self, table: &Indices, start: usize) {
-        let part = &table.host()[start..start + self.len];
-        self.write(0, part);
     }
 }
 
@@ -111,7 +105,7 @@ pub fn gather_block(k: &Tensor, rows: &Indices, out: &mut Tensor) -> Result<()> 
     let (b, n) = (rows.len(), k.shape()[0]);
     out.reshape(&[b, b])?;
     if let Some(gpu) = k.gpu() {
-        points::gather_block(gpu, k, rows.address(), out);
+        points::over(gpu, "gather_block", b * b, &args![b, n, rows, k, out]);
         return Ok(());
     }
     let (k, rows) = (k.host(), rows.host());

@@ -1,7 +1,7 @@
 //! Second-order forward passes: value, gradient and Laplacian of every unit, together.
 
 use super::activation::apply_rows;
-use super::cuda::{points, primitives as cuda};
+use super::cuda::{args, points, primitives as cuda};
 use super::formula::{Activation, Formula, Visitor};
 use super::parallel::{Parts, ROWS, block, for_each};
 use super::tensor::{Stack, Tensor};
@@ -22,7 +22,8 @@ pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tens
     );
     assert!(bias.is_none_or(|b| b.rows() * b.cols() == n), "jet: the bias is not of width {n}");
     if let Some(gpu) = y.gpu() {
-        return cuda::jet(gpu, phi, bias, points, y);
+        let arguments = args![count, points, n, rows / points, phi as i32, bias, y];
+        return cuda::over(gpu, "jet", count * points * n, &arguments);
     }
     let (orders, blocks) = (rows / points, points.div_ceil(ROWS));
     let y = Parts::new(y.host_mut());
@@ -52,7 +53,7 @@ pub fn points_jet(x: &Tensor, out: &mut Tensor) {
     let &[b, d] = x.shape() else { panic!("points_jet: points of shape {:?} are not [b, d]", x.shape()) };
     assert_eq!(out.len(), (d + 2) * b * d, "points_jet: points {:?} into {:?}", x.shape(), out.shape());
     if let Some(gpu) = x.gpu() {
-        return points::points_jet(gpu, x, out);
+        return points::over(gpu, "points_jet", out.len(), &args![b, d, x, out]);
     }
     let (values, derivatives) = out.host_mut().split_at_mut(b * d);
     values.copy_from_slice(x.host());

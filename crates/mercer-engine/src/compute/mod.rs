@@ -22,11 +22,9 @@
 mod activation;
 mod augment;
 mod batch_norm;
-mod broadcast;
 mod control;
 mod conv;
 pub mod cuda;
-mod each;
 mod elementwise;
 mod formula;
 mod gemm;
@@ -39,7 +37,6 @@ mod points;
 mod pool;
 mod radial;
 mod reduce;
-mod replay;
 pub mod small;
 mod softmax;
 mod sparse;
@@ -49,12 +46,12 @@ mod update;
 pub use activation::{activation, activation_vjp, bias_slope};
 pub use augment::{Move, shift_mirror};
 pub use batch_norm::{EPSILON, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average};
-pub use broadcast::{collect, spread};
 pub use control::{Control, NonFinite, Report};
 pub use conv::{Convolution, channel_bias_slope, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_weights};
-pub use each::{add_product_each, multiply_each};
+pub use cuda::Replay;
 pub use elementwise::{
-    axpy, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply, scale, transpose,
+    add_product_each, axpy, collect, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply,
+    multiply_each, scale, spread, transpose,
 };
 pub use formula::{Activation, LEAK};
 pub use gemm::{Store, dense, gemm};
@@ -67,7 +64,6 @@ pub use pool::{Pool, average_pool, average_pool_vjp, max_pool, max_pool_jvp, max
 pub(crate) use radial::Radius;
 pub use radial::{radial, radial_jet};
 pub use reduce::{all_finite, column_dots, sum_rows, sum_squares};
-pub use replay::Replay;
 pub use small::Small;
 pub use softmax::softmax_cross_entropy;
 pub use sparse::SparseRows;

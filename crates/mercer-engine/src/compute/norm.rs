@@ -1,6 +1,6 @@
 //! L2 batch norm: each unit divided by its root mean square over the batch.
 
-use super::cuda::primitives as cuda;
+use super::cuda::{args, primitives as cuda};
 use super::parallel::{Parts, for_each};
 use super::reduce::columns_of;
 use super::tensor::{Stack, Tensor};
@@ -77,7 +77,7 @@ pub fn scale_columns(y: &mut Tensor, factor: Stack<'_>) {
         factor.rows * factor.cols
     );
     if let Some(gpu) = y.gpu() {
-        return cuda::scale_columns(gpu, y, factor);
+        return cuda::over(gpu, "scale_columns", y.len(), &args![y.len(), m * n, n, factor, y]);
     }
     let y = Parts::new(y.host_mut());
     for_each(count, 2 * count * m * n, |j| {
@@ -94,62 +94,5 @@ fn multiply_columns(y: &mut [f32], factor: &[f32]) {
     }
     for y in y.chunks_exact_mut(factor.len().max(1)) {
         y.iter_mut().zip(factor).for_each(|(y, f)| *y *= f);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Device;
-    use super::*;
-    use crate::rng::Rng;
-
-    fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
-        let data: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
-        Tensor::from_host(Device::Cpu, shape, &data).unwrap()
-    }
-
-    #[test]
-    fn outputs_have_unit_mean_square_and_zero_stays_zero() {
-        let mut rng = Rng::new(3);
-        for n in [1, 5] {
-            let mut y = random(&[2, 40, n], &mut rng);
-            (0..40).for_each(|b| y.host_mut()[b * n] = 0.0); // unit 0 of network 0 vanishes
-            let h = y.clone();
-            let mut factor = Tensor::zeros(Device::Cpu, &[2, n]).unwrap();
-            l2_norm(&mut y, &mut factor);
-            for j in 0..2 {
-                for c in 0..n {
-                    let mean: f32 = (0..40).map(|b| y.host()[(j * 40 + b) * n + c].powi(2)).sum::<f32>() / 40.0;
-                    let want = if (j, c) == (0, 0) { 0.0 } else { 1.0 };
-                    assert!((mean - want).abs() < 1e-5);
-                }
-            }
-            let mut fixed = h;
-            scale_columns(&mut fixed, factor.matrices(0, n, 1, n));
-            assert_eq!(fixed.host(), y.host());
-        }
-    }
-
-    #[test]
-    fn the_tangent_agrees_with_finite_differences() {
-        let mut rng = Rng::new(4);
-        for n in [1, 3] {
-            let (h, dh) = (random(&[2, 20, n], &mut rng), random(&[2, 20, n], &mut rng));
-            let mut factor = Tensor::zeros(Device::Cpu, &[2, n]).unwrap();
-            let mut work = factor.clone();
-            let mut at = |step: f32| {
-                let mut y = h.clone();
-                super::super::axpy(step, &dh, &mut y);
-                l2_norm(&mut y, &mut factor);
-                y
-            };
-            let (plus, minus, y) = (at(1e-2), at(-1e-2), at(0.0));
-            let mut t = dh.clone();
-            l2_norm_tangent(&y, &factor, &mut t, &mut work);
-            for (i, t) in t.host().iter().enumerate() {
-                let difference = (plus.host()[i] - minus.host()[i]) / 2e-2;
-                assert!((t - difference).abs() < 1e-3, "{t} {difference}");
-            }
-        }
     }
 }

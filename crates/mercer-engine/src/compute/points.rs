@@ -1,6 +1,6 @@
 //! Functions at points: factors, and differential operators of second order.
 
-use super::cuda::points as cuda;
+use super::cuda::{args, points as cuda};
 use super::indices::Indices;
 use super::small::Small;
 use super::tensor::Tensor;
@@ -11,7 +11,7 @@ pub fn scale_points(w: &Tensor, psi: &mut Tensor) {
     let (b, c) = (psi.shape()[1], psi.shape()[2]);
     assert_eq!(w.len(), b, "factors {:?} of functions {:?}", w.shape(), psi.shape());
     if let Some(gpu) = psi.gpu() {
-        return cuda::scale_points(gpu, w, psi);
+        return cuda::over(gpu, "scale_points", psi.len(), &args![psi.len(), b, c, w, psi]);
     }
     let w = w.host();
     for (i, values) in psi.host_mut().chunks_exact_mut(c.max(1)).enumerate() {
@@ -28,7 +28,7 @@ pub fn elliptic([shift, scale]: [f64; 2], rows: &Indices, field: &Small, jet: &T
     assert_eq!(jet.shape()[1], (d + 2) * b, "elliptic: a jet {:?} at {b} points of {d} columns", jet.shape());
     out.reshape(&[k, b, c])?;
     if let Some(gpu) = out.gpu() {
-        cuda::elliptic(gpu, [shift, scale], rows, field, jet, out);
+        cuda::over(gpu, "elliptic", out.len(), &args![k, b, c, d, shift, scale, rows, field, jet, out]);
         return Ok(());
     }
     let (rows, field, jet) = (rows.host(), field.host(), jet.host());

@@ -2,7 +2,7 @@
 //!
 //! An image is stored as `[channels, height, width]`, contiguous and row-major.
 
-use super::cuda::images as cuda;
+use super::cuda::{Arg, args, images as cuda};
 use super::parallel::{Parts, for_each};
 use super::tensor::Tensor;
 
@@ -70,7 +70,7 @@ pub fn max_pool(pool: &Pool, x: &Tensor, y: &mut Tensor, at: &mut Tensor) {
     pool.check(x, at);
     assert!(y.len() == at.len(), "max_pool into {:?} and {:?}", y.shape(), at.shape());
     if let Some(gpu) = x.gpu() {
-        return cuda::max_pool(gpu, pool, x, y, at);
+        return cuda::pool(gpu, "max_pool", pool, y, 1, &args![x, y, at]);
     }
     pool.for_each_plane(x, at, |x, at| {
         at.fill(-1.0);
@@ -87,14 +87,10 @@ pub fn max_pool(pool: &Pool, x: &Tensor, y: &mut Tensor, at: &mut Tensor) {
 /// The gradient of [`max_pool`]: `dx` = `g` at the indices `at`, zero elsewhere. `at` and `g` `[k, b, out]`, `dx` `[k, b, in]`.
 pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
-    assert!(
-        at.len() == g.len() && g.len() * large == dx.len() * small,
-        "max_pool_vjp {:?} {:?}",
-        g.shape(),
-        dx.shape()
-    );
+    pool.check(dx, at);
+    assert!(at.len() == g.len(), "max_pool_vjp of {:?} at {:?}", g.shape(), at.shape());
     if let Some(gpu) = g.gpu() {
-        return cuda::max_pool_vjp(gpu, pool, at, g, dx);
+        return cuda::pool(gpu, "max_pool_back", pool, dx, 1, &args![at, g, dx]);
     }
     let (at, g) = (at.host(), g.host());
     let planes = g.len() / small.max(1);
@@ -111,14 +107,12 @@ pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
 /// The JVP of [`max_pool`]: `t` = `dx` at the indices `at`. `at` and `t` `[k, b, out]`, `dx` `[k, b, in]`.
 pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
     let (large, small) = pool.planes();
-    assert!(
-        at.len() == t.len() && t.len() * large == dx.len() * small,
-        "max_pool_jvp {:?} {:?}",
-        dx.shape(),
-        t.shape()
-    );
+    pool.check(dx, at);
+    assert!(at.len() == t.len(), "max_pool_jvp into {:?} at {:?}", t.shape(), at.shape());
     if let Some(gpu) = t.gpu() {
-        return cuda::max_pool_jvp(gpu, pool, at, dx, t);
+        let (count, rows, n) = t.as_matrices();
+        let sizes = [rows * n, large, small].map(Arg::size);
+        return cuda::over(gpu, "max_pool_tangent", count, rows * n, &args![sizes, at, dx, t]);
     }
     let (at, dx) = (at.host(), dx.host());
     for (p, t) in t.host_mut().chunks_exact_mut(small.max(1)).enumerate() {
@@ -131,7 +125,7 @@ pub fn average_pool(pool: &Pool, x: &Tensor, y: &mut Tensor) {
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
     pool.check(x, y);
     if let Some(gpu) = x.gpu() {
-        return cuda::average_pool(gpu, pool, share, x, y);
+        return cuda::pool(gpu, "average_pool", pool, y, 32, &args![share, x, y]);
     }
     pool.for_each_plane(x, y, |x, y| {
         y.fill(0.0);
@@ -143,59 +137,14 @@ pub fn average_pool(pool: &Pool, x: &Tensor, y: &mut Tensor) {
 /// The gradient of [`average_pool`]: each `g` divided equally over its window. `g` `[k, b, out]`, `dx` `[k, b, in]`.
 pub fn average_pool_vjp(pool: &Pool, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
-    assert!(g.len() * large == dx.len() * small, "average_pool_vjp of {:?} into {:?}", g.shape(), dx.shape());
+    pool.check(dx, g);
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
     if let Some(gpu) = g.gpu() {
-        return cuda::average_pool_vjp(gpu, pool, share, g, dx);
+        return cuda::pool(gpu, "average_pool_back", pool, dx, 1, &args![share, g, dx]);
     }
     let g = g.host();
     for (p, dx) in dx.host_mut().chunks_exact_mut(large).enumerate() {
         dx.fill(0.0);
         pool.windows(|o, i| dx[i] = share * g[p * small + o]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Device;
-    use super::*;
-
-    fn tensor(shape: &[usize], data: &[f32]) -> Tensor {
-        Tensor::from_host(Device::Cpu, shape, data).unwrap()
-    }
-
-    #[test]
-    fn windows_are_taken_side_by_side() {
-        // Two channels of 3×5; the last row and column of the windows of 2×2 are left out.
-        let x: Vec<f32> = (0..30).map(|i| if i == 7 { 50.0 } else { i as f32 }).collect();
-        let pool = Pool { image: [2, 3, 5], window: [2, 2] };
-        let x = tensor(&[1, 1, 30], &x);
-        let (mut y, mut at) = (tensor(&[1, 1, 4], &[0.0; 4]), tensor(&[1, 1, 4], &[0.0; 4]));
-        max_pool(&pool, &x, &mut y, &mut at);
-        assert_eq!((y.host(), at.host()), (&[6.0, 50.0, 21.0, 23.0][..], &[6.0, 7.0, 6.0, 8.0][..]));
-        average_pool(&pool, &x, &mut y);
-        assert_eq!(y.host(), [3.0, (2.0 + 3.0 + 50.0 + 8.0) / 4.0, 18.0, 20.0]);
-        let all = Pool { image: [2, 3, 5], window: [3, 5] };
-        let mut mean = tensor(&[1, 1, 2], &[0.0; 2]);
-        average_pool(&all, &x, &mut mean);
-        assert!((mean.host()[0] - (105.0 + 43.0) / 15.0).abs() < 1e-5 && (mean.host()[1] - 22.0).abs() < 1e-5);
-    }
-
-    #[test]
-    fn backward_is_the_adjoint_of_forward() {
-        let mut rng = crate::rng::Rng::new(4);
-        let mut random = |n: usize| -> Vec<f32> { (0..n).map(|_| rng.normal() as f32).collect() };
-        let pool = Pool { image: [3, 5, 6], window: [2, 3] };
-        let (x, dx, g) = (random(360), random(360), random(48));
-        let (x, dx, g) = (tensor(&[2, 2, 90], &x), tensor(&[2, 2, 90], &dx), tensor(&[2, 2, 12], &g));
-        let dot = |a: &Tensor, b: &Tensor| -> f32 { a.host().iter().zip(b.host()).map(|(a, b)| a * b).sum() };
-        let (mut t, mut at, mut back) = (g.clone(), g.clone(), x.clone());
-        average_pool(&pool, &dx, &mut t);
-        average_pool_vjp(&pool, &g, &mut back);
-        assert!((dot(&g, &t) - dot(&back, &dx)).abs() < 1e-4);
-        max_pool(&pool, &x, &mut t, &mut at);
-        max_pool_jvp(&pool, &at, &dx, &mut t);
-        max_pool_vjp(&pool, &at, &g, &mut back);
-        assert!((dot(&g, &t) - dot(&back, &dx)).abs() < 1e-4);
     }
 }

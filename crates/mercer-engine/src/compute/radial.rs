@@ -1,7 +1,7 @@
 //! Features of moderate size for points of unbounded space: with `t = x/scale` and `ρ = |t|`, the d features `t/(1+ρ)`,
 //! then `½ ln(1+ρ²)`.
 
-use super::cuda::points as cuda;
+use super::cuda::{args, points as cuda};
 use super::tensor::Tensor;
 
 /// Smaller radii (in units of the scale) are replaced by this one, so that 1/ρ is finite.
@@ -17,7 +17,7 @@ pub fn radial(scale: f64, x: &Tensor, y: &mut Tensor) {
     let d = columns(x);
     assert_eq!(y.len(), x.len() / d * (d + 1), "radial: features of shape {:?}", y.shape());
     if let Some(gpu) = y.gpu() {
-        return cuda::radial(gpu, scale, d, x, y);
+        return cuda::over(gpu, "radial", y.len(), &args![x.len() / d, d, scale, x, y]);
     }
     for (x, y) in x.host().chunks_exact(d).zip(y.host_mut().chunks_exact_mut(d + 1)) {
         let at = Radius::new(scale, x);
@@ -31,7 +31,7 @@ pub fn radial_jet(scale: f64, x: &Tensor, points: usize, y: &mut Tensor) {
     let d = columns(x);
     assert_eq!(y.len(), (d + 2) * points * (d + 1), "radial: features of shape {:?}", y.shape());
     if let Some(gpu) = y.gpu() {
-        return cuda::radial_jet(gpu, scale, [points, d], x, y);
+        return cuda::over(gpu, "radial_jet", points * (d + 1), &args![points, d, scale, x, y]);
     }
     let mut orders: Vec<&mut [f32]> = y.host_mut().chunks_exact_mut(points * (d + 1)).collect();
     for (b, x) in x.host().chunks_exact(d).take(points).enumerate() {

@@ -61,8 +61,8 @@ impl SparseRows {
             (Some(device), Some(list)) => device.list(control, rows, list),
             (Some(_), None) => {}
             (None, list) => {
-                let of = |row: &u32| self.starts[*row as usize] as usize..self.starts[*row as usize + 1] as usize;
-                let mut all: Vec<u32> = rows.host().iter().flat_map(|row| &self.columns[of(row)]).copied().collect();
+                let of = |row: &u32| &self.columns[entries(&self.starts, *row)];
+                let mut all: Vec<u32> = rows.host().iter().flat_map(of).copied().collect();
                 all.sort_unstable();
                 all.dedup();
                 *list = Some(Indices::from_host(Device::Cpu, &all)?);
@@ -90,7 +90,7 @@ impl SparseRows {
         let list = self.list.as_ref().expect("columns are listed in host memory").host();
         let place = |column: &u32| list.binary_search(column).expect("a listed column");
         let entries = |row: &u32| -> Vec<(usize, f64)> {
-            let range = self.starts[*row as usize] as usize..self.starts[*row as usize + 1] as usize;
+            let range = entries(&self.starts, *row);
             self.columns[range.clone()].iter().map(place).zip(self.values[range].iter().copied()).collect()
         };
         let (entries, m): (Vec<_>, usize) = (rows.host().iter().map(entries).collect(), list.len());
@@ -104,6 +104,11 @@ impl SparseRows {
         }
         Ok(())
     }
+}
+
+/// The places of the entries of a row.
+fn entries(starts: &[u32], row: u32) -> std::ops::Range<usize> {
+    starts[row as usize] as usize..starts[row as usize + 1] as usize
 }
 
 /// The most entries that `b` rows have together: those of the b longest. `starts` `[n + 1]`.

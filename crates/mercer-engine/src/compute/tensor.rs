@@ -43,11 +43,16 @@ impl Device {
 
     /// Opens the device, so that a missing one is an error before any work is done.
     pub fn open(self) -> Result<Device> {
-        match self {
-            Device::Cpu => {}
-            Device::Cuda(ordinal) => drop(gpu(ordinal)?),
-        }
+        self.gpu()?;
         Ok(self)
+    }
+
+    /// The open GPU; `None` for the CPU.
+    pub(super) fn gpu(self) -> Result<Option<&'static Gpu>> {
+        match self {
+            Device::Cpu => Ok(None),
+            Device::Cuda(ordinal) => gpu(ordinal).map(Some),
+        }
     }
 
     /// Runs `f` inside the thread pool when this is the CPU, which makes starting a primitive cheaper. Wrap a training
@@ -66,22 +71,12 @@ impl Device {
 
     /// Bytes of its own memory that are free; `None` for the CPU.
     pub fn free_memory(self) -> Result<Option<u64>> {
-        match self {
-            Device::Cpu => Ok(None),
-            Device::Cuda(ordinal) => Ok(Some(gpu(ordinal)?.memory().0)),
-        }
-    }
-
-    /// Runs `f`; if `allowed`, matrix products of this device use TF32 (10 bits of mantissa, sums in f32) where it has
-    /// tensor cores. No effect on the CPU.
-    pub fn with_tf32<T>(self, allowed: bool, f: impl FnOnce() -> T) -> T {
-        if allowed { self.with_math(Math::Tf32, f) } else { f() }
+        Ok(self.gpu()?.map(|gpu| gpu.memory().0))
     }
 
     /// Runs `f` with matrix products of this device in the precision `math`. No effect on the CPU.
     pub fn with_math<T>(self, math: Math, f: impl FnOnce() -> T) -> T {
-        let Device::Cuda(ordinal) = self else { return f() };
-        let Ok(gpu) = gpu(ordinal) else { return f() };
+        let Ok(Some(gpu)) = self.gpu() else { return f() };
         let before = gpu.set_math(math);
         let value = f();
         gpu.set_math(before);
@@ -90,18 +85,12 @@ impl Device {
 
     /// The error of the device if it has failed, else `result`.
     pub fn checked<T>(self, result: Result<T>) -> Result<T> {
-        match self {
-            Device::Cpu => result,
-            Device::Cuda(ordinal) => gpu(ordinal)?.check().and(result),
-        }
+        self.gpu()?.map_or(Ok(()), Gpu::check).and(result)
     }
 
     /// Waits for all work queued on the device and returns its first failure.
     pub fn synchronize(self) -> Result<()> {
-        match self {
-            Device::Cpu => Ok(()),
-            Device::Cuda(ordinal) => gpu(ordinal)?.synchronize(),
-        }
+        self.gpu()?.map_or(Ok(()), Gpu::synchronize)
     }
 }
 
@@ -189,14 +178,6 @@ impl Tensor {
                 Ok(data)
             }
         }
-    }
-
-    /// A copy on `device`.
-    pub fn to_device(&self, device: Device) -> Result<Tensor> {
-        if device == self.device() {
-            return Ok(self.clone());
-        }
-        Tensor::from_host(device, &self.shape, &self.to_host()?)
     }
 
     /// The device that holds the tensor.

@@ -84,7 +84,10 @@ pub fn update(
         assert!(!used || moment.len() == len, "update of {len} parameters with {} moments", moment.len());
     }
     if let Some(gpu) = theta.gpu() {
-        return cuda::update(gpu, rule, eta, t, clip, theta, grad, m, v);
+        let Some(mut scalars) = cuda::scratch(gpu, 12) else { return };
+        scalars.write(0, &cuda::scalars(rule, eta, t));
+        let (bound, norm) = (clip.map(|c| c.max_norm), clip.map_or(0, |c| c.norm_squared.address()));
+        return cuda::update_at(gpu, rule, scalars.pointer(), bound, norm, theta, grad, m, v);
     }
     let factor = clip.map_or(1.0, |clip| {
         let norm = clip.norm_squared.host()[0].sqrt();
@@ -99,10 +102,19 @@ pub fn update(
         let [theta, m, v] = [&theta, &m, &v].map(|parts| unsafe { parts.part(parts.clamp(&at)) });
         match rule {
             Rule::Sgd { momentum, weight_decay } => {
-                dispatch(Sgd { eta, factor, momentum, weight_decay, theta, g, m });
+                let f = |g: f32, theta: &mut f32, m: &mut f32| {
+                    *m = momentum * *m + factor * g + weight_decay * *theta;
+                    *theta -= eta * *m;
+                };
+                dispatch(OneMoment { theta, g, moment: m, f });
             }
             Rule::RmsProp { decay, epsilon } => {
-                dispatch(RmsProp { eta, factor, decay, epsilon, theta, g, v });
+                let f = |g: f32, theta: &mut f32, v: &mut f32| {
+                    let g = factor * g;
+                    *v = decay * *v + (1.0 - decay) * g * g;
+                    *theta -= eta * g / (v.sqrt() + epsilon);
+                };
+                dispatch(OneMoment { theta, g, moment: v, f });
             }
             Rule::Adam { beta1, beta2, epsilon, weight_decay } => {
                 let bias = |beta: f32| 1.0 - f64::from(beta).powf(t as f64);
@@ -115,45 +127,20 @@ pub fn update(
     });
 }
 
-struct Sgd<'a> {
-    eta: f32,
-    factor: f32,
-    momentum: f32,
-    weight_decay: f32,
+/// `f(g, θ, moment)` for each parameter of a rule with one moment.
+struct OneMoment<'a, F> {
     theta: &'a mut [f32],
     g: &'a [f32],
-    m: &'a mut [f32],
+    moment: &'a mut [f32],
+    f: F,
 }
 
-impl SimdJob for Sgd<'_> {
+impl<F: Fn(f32, &mut f32, &mut f32)> SimdJob for OneMoment<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        for ((theta, m), &g) in self.theta.iter_mut().zip(self.m).zip(self.g) {
-            *m = self.momentum * *m + self.factor * g + self.weight_decay * *theta;
-            *theta -= self.eta * *m;
-        }
-    }
-}
-
-struct RmsProp<'a> {
-    eta: f32,
-    factor: f32,
-    decay: f32,
-    epsilon: f32,
-    theta: &'a mut [f32],
-    g: &'a [f32],
-    v: &'a mut [f32],
-}
-
-impl SimdJob for RmsProp<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        for ((theta, v), &g) in self.theta.iter_mut().zip(self.v).zip(self.g) {
-            let g = self.factor * g;
-            *v = self.decay * *v + (1.0 - self.decay) * g * g;
-            *theta -= self.eta * g / (v.sqrt() + self.epsilon);
+        for ((theta, moment), &g) in self.theta.iter_mut().zip(self.moment).zip(self.g) {
+            (self.f)(g, theta, moment);
         }
     }
 }

@@ -54,6 +54,9 @@ fn convolutions() -> Vec<(usize, usize, Convolution)> {
         (1, 1, of([2, 3, 3], 2, 3, 1, 1, 1)),
         (1, 16, of([16, 16, 16], 16, 3, 1, 1, 1)),
         (2, 8, of([16, 8, 8], 32, 3, 2, 1, 1)),
+        // More images than blocks of a batch, a filter larger than the image, and several tiles of an image.
+        (2, 20, of([1, 3, 3], 2, 5, 1, 2, 2)),
+        (1, 2, of([40, 24, 24], 2, 3, 1, 1, 1)),
     ]
 }
 

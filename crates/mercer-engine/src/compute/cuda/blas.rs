@@ -41,13 +41,6 @@ impl Blas {
     }
 }
 
-/// Whether a matrix is read as its transpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transposed {
-    No,
-    Yes,
-}
-
 /// A stack of row-major matrices in device memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
@@ -57,15 +50,23 @@ pub struct Matrix {
     pub row_stride: usize,
     /// Elements from one matrix of the stack to the next; zero if all share one matrix.
     pub stride: usize,
-    pub transposed: Transposed,
+    /// Whether each matrix is read as its transpose.
+    pub transposed: bool,
 }
 
 impl Matrix {
+    /// One matrix whose rows have `row_stride` elements.
+    pub fn new(pointer: u64, row_stride: usize) -> Matrix {
+        Matrix { pointer, row_stride, stride: 0, transposed: false }
+    }
+
+    /// The transpose.
+    pub fn t(self) -> Matrix {
+        Matrix { transposed: !self.transposed, ..self }
+    }
+
     fn operation(self) -> sys::cublasOperation_t {
-        match self.transposed {
-            Transposed::No => sys::cublasOperation_t::CUBLAS_OP_N,
-            Transposed::Yes => sys::cublasOperation_t::CUBLAS_OP_T,
-        }
+        if self.transposed { sys::cublasOperation_t::CUBLAS_OP_T } else { sys::cublasOperation_t::CUBLAS_OP_N }
     }
 }
 
@@ -111,7 +112,7 @@ impl Gpu {
 
     /// A bf16 copy of `count` factors `[rows, cols]`, and the memory that holds it.
     fn rounded(&'static self, x: Matrix, [rows, cols]: [usize; 2], count: usize) -> Option<(Buffer, Matrix)> {
-        let stored = if x.transposed == Transposed::Yes { [cols, rows] } else { [rows, cols] };
+        let stored = if x.transposed { [cols, rows] } else { [rows, cols] };
         let size = stored[0].saturating_sub(1) * x.row_stride + stored[1];
         let matrices = if x.stride == 0 { 1 } else { count };
         // Matrices start at multiples of 16 bytes, which tensor cores need.

@@ -1,7 +1,7 @@
 // What the kernels of a training step share: the chunk's control words, and how a step that is not finite is noted.
 //
 // control: [0] the step within the chunk, [1] the first step that was not finite, counted from one (0: none), [2] what was
-// not finite in it, [3] whether the moving average has begun. record [steps, 1 + k]: a step's loss and its eigenvalues.
+// not finite in it. record [steps, 1 + k]: a step's loss and its eigenvalues.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -9,17 +9,12 @@ typedef unsigned long long u64;
 #define STEP 0
 #define BAD 1
 #define WHAT 2
-#define BEGUN 3
 
 #define PSI 1
 #define IMAGE 2
 #define GRADIENT 3
 #define LOSS 4
 #define PROBLEM 5
-
-#ifndef THREADS
-#define THREADS 256
-#endif
 
 // Notes the first step that is not finite. Returns whether this or an earlier one was not.
 __device__ bool spoiled(u32* control, int what) {
@@ -31,11 +26,4 @@ __device__ bool spoiled(u32* control, int what) {
     }
     __syncthreads();
     return was || what;
-}
-
-// Whether every number of [count] is finite, asked by a whole block.
-__device__ bool finite(int count, const float* x) {
-    bool bad = false;
-    for (int i = threadIdx.x; i < count; i += THREADS) bad |= !isfinite(x[i]);
-    return !__syncthreads_or(bad);
 }

@@ -1,9 +1,9 @@
-//! The CUDA arm of [`crate::compute::Control`].
+//! The CUDA implementation of [`crate::compute::Control`].
 
 use super::gpu::Gpu;
-use super::launch::Arg;
+use super::launch::{Arg, args};
 use super::memory::Buffer;
-use super::primitives::{at, scalars, square_sums, update_at};
+use super::primitives::{scalars, square_sums, update_at};
 use super::small::{one_block, over, vector};
 use crate::Result;
 use crate::compute::control::{NonFinite, Report};
@@ -77,28 +77,23 @@ pub(in crate::compute) fn begin_step(
     out: &mut Tensor,
 ) {
     let (b, d) = (rows.len(), x.shape()[1]);
-    let words = Arg::from(&control.words);
-    let [table, rows] = [table.address(), rows.address()].map(Arg::U64);
-    over(control.gpu, "begin_step", b * d, &[Arg::long(b), Arg::long(d), words, table, rows, at(x), at(out)]);
+    over(control.gpu, "begin_step", b * d, &args![b, d, control.words, table, rows, x, out]);
 }
 
 pub(in crate::compute) fn check_finite(control: &DeviceControl, matrices: &[(&Small, NonFinite)]) {
     for three in matrices.chunks(3) {
         let order = three.iter().map(|(matrix, _)| matrix.shape()[0]).max().unwrap_or(0);
-        let of = |(matrix, what): &(&Small, NonFinite)| {
-            [Arg::size(matrix.shape().iter().product()), Arg::U64(matrix.address()), Arg::I32(*what as i32)]
-        };
-        let mut arguments = vec![Arg::from(&control.words)];
-        arguments.extend(three.iter().flat_map(of));
+        let mut arguments = args![control.words];
+        for (matrix, what) in three {
+            arguments.extend(args![Arg::size(matrix.shape().iter().product()), matrix, *what as i32]);
+        }
         arguments.resize_with(10, || Arg::U64(0));
         one_block(control.gpu, "check_finite", order, &arguments);
     }
 }
 
 pub(in crate::compute) fn record(control: &DeviceControl, loss: &Small, values: Vector<'_>) {
-    let [from, stride] = vector(values);
-    let [words, record] = [&control.words, &control.record].map(Arg::from);
-    let arguments = [Arg::size(control.values), Arg::U64(loss.address()), from, stride, words, record];
+    let arguments = args![Arg::size(control.values), loss, vector(values), control.words, control.record];
     one_block(control.gpu, "record_step", 1, &arguments);
 }
 
@@ -112,9 +107,8 @@ pub(in crate::compute) fn end_step(
 ) {
     let gpu = control.gpu;
     let blocks = square_sums(gpu, gradient, control.squares.pointer());
-    let [squares, rates, words, current] =
-        [&control.squares, &control.rates, &control.words, &control.current].map(Arg::from);
-    one_block(gpu, "end_step", 1, &[Arg::size(blocks as usize), squares, rates, words, current]);
+    let arguments = args![blocks as i32, control.squares, control.rates, control.words, control.current];
+    one_block(gpu, "end_step", 1, &arguments);
     let norm = control.current.pointer();
     update_at(gpu, rule, norm + 4, clip, norm, theta, gradient, m, v);
 }

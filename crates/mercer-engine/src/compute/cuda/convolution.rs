@@ -1,10 +1,10 @@
 //! Convolutions on a GPU: by cuDNN, or by patch matrices and cuBLAS where cuDNN is missing or cannot compute them.
 
-use super::blas::{Matrix, Transposed};
+use super::blas::Matrix;
 use super::dnn::Direction;
 use super::gpu::Gpu;
 use super::images::{compiled, over, sum_terms};
-use super::launch::{Arg, BLOCK};
+use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
 use super::primitives::scratch;
 use crate::compute::Convolution;
@@ -31,6 +31,21 @@ fn aligned(gpu: &'static Gpu, stack: Stack<'_>, j: usize) -> Option<(u64, Option
     Some((copy.pointer(), Some(copy)))
 }
 
+/// Queues a convolution by cuDNN, or by patch matrices. `addresses` are those of x, w and y.
+fn convolve(
+    gpu: &'static Gpu,
+    shape: &Convolution,
+    batch: usize,
+    direction: Direction,
+    addresses: [u64; 3],
+    beta: f32,
+) {
+    let empty = batch * shape.channels * shape.out().iter().product::<usize>() == 0;
+    if !empty && !gpu.convolve(shape, batch, direction, addresses, beta) {
+        Patches { gpu, shape, batch }.run(direction, addresses, beta);
+    }
+}
+
 /// `y_j = w_j ⋆ x_j`, or `y_j += w_j ⋆ x_j` with [`Store::Add`].
 pub fn forward(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, w: Stack<'_>, store: Store, y: &mut Tensor) {
     let (count, batch, n) = y.as_matrices();
@@ -38,9 +53,7 @@ pub fn forward(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, w: Stack<'_
     for j in 0..count {
         let Some((filters, _held)) = aligned(gpu, w, j) else { return };
         let (from, to) = (address(x, j), y.address() + 4 * (j * batch * n) as u64);
-        if batch * n > 0 && !gpu.convolve(shape, batch, Direction::Forward, [from, filters, to], beta) {
-            Patches { gpu, shape, batch }.forward([from, filters, to], beta);
-        }
+        convolve(gpu, shape, batch, Direction::Forward, [from, filters, to], beta);
     }
 }
 
@@ -52,9 +65,7 @@ pub fn vjp_input(gpu: &'static Gpu, shape: &Convolution, g: &Tensor, w: Stack<'_
         let beta = if dx.stride == 0 && j > 0 { 1.0 } else { 0.0 };
         let to = dx.tensor.address() + 4 * (dx.offset + j * dx.stride) as u64;
         let from = g.address() + 4 * (j * batch * n) as u64;
-        if batch * n > 0 && !gpu.convolve(shape, batch, Direction::Input, [to, filters, from], beta) {
-            Patches { gpu, shape, batch }.input([to, filters, from], beta);
-        }
+        convolve(gpu, shape, batch, Direction::Input, [to, filters, from], beta);
     }
 }
 
@@ -68,9 +79,7 @@ pub fn vjp_weights(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, g: &Ten
         let copy = if address_of_dw.is_multiple_of(16) { None } else { scratch(gpu, bytes) };
         let to = copy.as_ref().map_or(address_of_dw, Buffer::pointer);
         let (image, from) = (address(x, j), g.address() + 4 * (j * batch * n) as u64);
-        if batch * n > 0 && !gpu.convolve(shape, batch, Direction::Weights, [image, to, from], 0.0) {
-            Patches { gpu, shape, batch }.weights([image, to, from]);
-        }
+        convolve(gpu, shape, batch, Direction::Weights, [image, to, from], 0.0);
         if let (Some(copy), Some(grad)) = (copy, dw.tensor.buffer_mut()) {
             grad.copy_from(at, &copy, 0, bytes);
         }
@@ -111,13 +120,12 @@ impl Patches<'_> {
     }
 
     fn gather(&self, images: usize, x: u64, patches: &Buffer) {
-        let arguments = [&self.sizes()[..], &[Arg::U64(x), Arg::from(patches)]].concat();
+        let arguments = args![self.sizes(), x, patches];
         over(self.gpu, "gather_patches", images, self.shape.patch() * self.plane(), &arguments);
     }
 
     fn scatter(&self, images: usize, patches: &Buffer, beta: f32, x: u64) {
-        let ends = [Arg::I32(i32::from(beta != 0.0)), Arg::from(patches), Arg::U64(x)];
-        let arguments = [&self.sizes()[..], &ends].concat();
+        let arguments = args![self.sizes(), beta != 0.0, patches, x];
         let blocks = self.pixels().div_ceil(BLOCK as usize) as u32;
         self.gpu.launch(compiled(), "scatter_patches", [blocks, images as u32, 1], BLOCK, 0, &arguments);
     }
@@ -125,48 +133,37 @@ impl Patches<'_> {
     /// `w` `[channels, patch]`, `patches` `[images, patch, plane]`, `y` `[images, channels, plane]`.
     fn matrices(&self, w: u64, patches: u64, y: u64) -> [Matrix; 3] {
         let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
-        let matrix = |pointer, row_stride, stride| Matrix { pointer, row_stride, stride, transposed: Transposed::No };
+        let matrix = |pointer, row_stride, stride| Matrix { stride, ..Matrix::new(pointer, row_stride) };
         [matrix(w, patch, 0), matrix(patches, plane, patch * plane), matrix(y, plane, channels * plane)]
     }
 
-    /// `y_i = w p_i`.
-    fn forward(&self, [x, w, y]: [u64; 3], beta: f32) {
+    /// Forward: `y_i = w p_i`. Input: `p_i = wᵀ y_i`, scattered into `x`. Weights: `w = Σ_i y_i p_iᵀ`, summed in the order of
+    /// the images.
+    fn run(&self, direction: Direction, [x, w, y]: [u64; 3], beta: f32) {
         let Some((blocks, patches)) = self.blocks() else { return };
         let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
-        for (first, images) in blocks {
-            self.gather(images, x + 4 * (first * self.pixels()) as u64, &patches);
-            let [w, p, y] = self.matrices(w, patches.pointer(), y + 4 * (first * channels * plane) as u64);
-            self.gpu.gemm_f32([channels, patch, plane], images, 1.0, w, p, beta, y);
-        }
-    }
-
-    /// `p_i = wᵀ y_i`, scattered into `x`.
-    fn input(&self, [x, w, y]: [u64; 3], beta: f32) {
-        let Some((blocks, patches)) = self.blocks() else { return };
-        let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
-        for (first, images) in blocks {
-            let [w, p, y] = self.matrices(w, patches.pointer(), y + 4 * (first * channels * plane) as u64);
-            let w = Matrix { transposed: Transposed::Yes, ..w };
-            self.gpu.gemm_f32([patch, channels, plane], images, 1.0, w, y, 0.0, p);
-            self.scatter(images, &patches, beta, x + 4 * (first * self.pixels()) as u64);
-        }
-    }
-
-    /// `w = Σ_i y_i p_iᵀ`, summed in the order of the images.
-    fn weights(&self, [x, w, y]: [u64; 3]) {
-        let Some((blocks, patches)) = self.blocks() else { return };
-        let (channels, patch, plane) = (self.shape.channels, self.shape.patch(), self.plane());
-        let most = blocks.first().map_or(0, |block| block.1);
+        let most = if direction == Direction::Weights { blocks[0].1 } else { 0 };
         let Some(terms) = scratch(self.gpu, 4 * most * channels * patch) else { return };
         for (first, images) in blocks {
-            self.gather(images, x + 4 * (first * self.pixels()) as u64, &patches);
-            let [each, p, y] =
-                self.matrices(terms.pointer(), patches.pointer(), y + 4 * (first * channels * plane) as u64);
-            let each = Matrix { stride: channels * patch, ..each };
-            let p = Matrix { transposed: Transposed::Yes, ..p };
-            self.gpu.gemm_f32([channels, plane, patch], images, 1.0, y, p, 0.0, each);
-            let store = if first == 0 { Store::Replace } else { Store::Add };
-            sum_terms(self.gpu, channels * patch, images, store, Arg::from(&terms), Arg::U64(w));
+            let x = x + 4 * (first * self.pixels()) as u64;
+            let [filters, p, y] = self.matrices(w, patches.pointer(), y + 4 * (first * channels * plane) as u64);
+            match direction {
+                Direction::Forward => {
+                    self.gather(images, x, &patches);
+                    self.gpu.gemm_f32([channels, patch, plane], images, 1.0, filters, p, beta, y);
+                }
+                Direction::Input => {
+                    self.gpu.gemm_f32([patch, channels, plane], images, 1.0, filters.t(), y, 0.0, p);
+                    self.scatter(images, &patches, beta, x);
+                }
+                Direction::Weights => {
+                    self.gather(images, x, &patches);
+                    let each = Matrix { pointer: terms.pointer(), stride: channels * patch, ..filters };
+                    self.gpu.gemm_f32([channels, plane, patch], images, 1.0, y, p.t(), 0.0, each);
+                    let store = if first == 0 { Store::Replace } else { Store::Add };
+                    sum_terms(self.gpu, channels * patch, images, store, terms.pointer(), w);
+                }
+            }
         }
     }
 }

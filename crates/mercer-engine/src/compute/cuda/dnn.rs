@@ -157,52 +157,37 @@ impl ConvolutionPlan {
         let ConvolutionPlan { x, w, y, convolution, .. } = *self;
         let mut found = 0;
         macro_rules! choice {
-            ($rank:path, $performance:ty, $variant:path, $($descriptor:expr),*) => {{
-                let mut all = [MaybeUninit::<$performance>::uninit(); RANKED];
+            ($rank:ident, $performance:ident, $variant:ident, [$($descriptor:expr),*]) => {{
+                let mut all = [MaybeUninit::<sys::$performance>::uninit(); RANKED];
                 // SAFETY: the descriptors are set, and `all` has RANKED elements.
-                unsafe { $rank(handle, $($descriptor),*, RANKED as i32, &mut found, all.as_mut_ptr().cast()) }.ok()?;
+                unsafe { result::$rank(handle, $($descriptor),*, RANKED as i32, &mut found, all.as_mut_ptr().cast()) }.ok()?;
                 let mut all = all[..(found.max(0) as usize).min(RANKED)].iter().map(|one| {
                     // SAFETY: cuDNN has written the first `found` elements.
                     unsafe { one.assume_init() }
                 });
                 all.find(|one| acceptable(one.status, one.memory, one.determinism, one.mathType, tf32))
-                    .map(|one| ($variant(one.algo), one.mathType))
+                    .map(|one| (Algorithm::$variant(one.algo), one.mathType))
             }};
         }
         match direction {
-            Direction::Forward => {
-                choice!(
-                    result::get_convolution_forward_algorithm,
-                    sys::cudnnConvolutionFwdAlgoPerf_t,
-                    Algorithm::Forward,
-                    x,
-                    w,
-                    convolution,
-                    y
-                )
-            }
-            Direction::Input => {
-                choice!(
-                    result::get_convolution_backward_data_algorithm,
-                    sys::cudnnConvolutionBwdDataAlgoPerf_t,
-                    Algorithm::Input,
-                    w,
-                    y,
-                    convolution,
-                    x
-                )
-            }
-            Direction::Weights => {
-                choice!(
-                    result::get_convolution_backward_filter_algorithm,
-                    sys::cudnnConvolutionBwdFilterAlgoPerf_t,
-                    Algorithm::Weights,
-                    x,
-                    y,
-                    convolution,
-                    w
-                )
-            }
+            Direction::Forward => choice!(
+                get_convolution_forward_algorithm,
+                cudnnConvolutionFwdAlgoPerf_t,
+                Forward,
+                [x, w, convolution, y]
+            ),
+            Direction::Input => choice!(
+                get_convolution_backward_data_algorithm,
+                cudnnConvolutionBwdDataAlgoPerf_t,
+                Input,
+                [w, y, convolution, x]
+            ),
+            Direction::Weights => choice!(
+                get_convolution_backward_filter_algorithm,
+                cudnnConvolutionBwdFilterAlgoPerf_t,
+                Weights,
+                [x, y, convolution, w]
+            ),
         }
     }
 
@@ -235,55 +220,19 @@ impl ConvolutionPlan {
         let (alpha, beta) = ((&raw const alpha).cast(), (&raw const beta).cast());
         let [px, pw, py, scratch] = [x, w, y, workspace].map(|address| address as *mut c_void);
         let ConvolutionPlan { x, w, y, convolution, algorithm, workspace } = *self;
-        // SAFETY: promised by the caller.
-        unsafe {
-            match algorithm {
-                Algorithm::Forward(a) => result::convolution_forward(
-                    handle,
-                    alpha,
-                    x,
-                    px,
-                    w,
-                    pw,
-                    convolution,
-                    a,
-                    scratch,
-                    workspace,
-                    beta,
-                    y,
-                    py,
-                ),
-                Algorithm::Input(a) => result::convolution_backward_data(
-                    handle,
-                    alpha,
-                    w,
-                    pw,
-                    y,
-                    py,
-                    convolution,
-                    a,
-                    scratch,
-                    workspace,
-                    beta,
-                    x,
-                    px,
-                ),
-                Algorithm::Weights(a) => result::convolution_backward_filter(
-                    handle,
-                    alpha,
-                    x,
-                    px,
-                    y,
-                    py,
-                    convolution,
-                    a,
-                    scratch,
-                    workspace,
-                    beta,
-                    w,
-                    pw,
-                ),
-            }
+        macro_rules! queue {
+            ($run:ident, $algorithm:expr, $left:expr, $right:expr, $result:expr) => {{
+                let ((a, pa), (b, pb), (c, pc)) = ($left, $right, $result);
+                // SAFETY: promised by the caller.
+                unsafe {
+                    result::$run(handle, alpha, a, pa, b, pb, convolution, $algorithm, scratch, workspace, beta, c, pc)
+                }
+            }};
+        }
+        match algorithm {
+            Algorithm::Forward(a) => queue!(convolution_forward, a, (x, px), (w, pw), (y, py)),
+            Algorithm::Input(a) => queue!(convolution_backward_data, a, (w, pw), (y, py), (x, px)),
+            Algorithm::Weights(a) => queue!(convolution_backward_filter, a, (x, px), (y, py), (w, pw)),
         }
     }
 }

@@ -63,25 +63,21 @@ fn driver_is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// The other libraries, as `(name, whether it was found)`.
-fn libraries() -> [(&'static str, bool); 3] {
-    // SAFETY: as in `driver_is_present`.
-    unsafe {
-        [
-            ("NVRTC", cudarc::nvrtc::sys::is_culib_present()),
-            ("cuBLAS", cudarc::cublas::sys::is_culib_present()),
-            ("cuSOLVER", cudarc::cusolver::sys::is_culib_present()),
-        ]
-    }
-}
-
 fn require_libraries() -> Result<()> {
     if !driver_is_present() {
         return Err(Error::Device(
             "there is no NVIDIA driver on this machine (libcuda was not found); use the CPU".into(),
         ));
     }
-    let missing: Vec<&str> = libraries().into_iter().filter(|(_, found)| !found).map(|(name, _)| name).collect();
+    // SAFETY: as in `driver_is_present`.
+    let libraries = unsafe {
+        [
+            ("NVRTC", cudarc::nvrtc::sys::is_culib_present()),
+            ("cuBLAS", cudarc::cublas::sys::is_culib_present()),
+            ("cuSOLVER", cudarc::cusolver::sys::is_culib_present()),
+        ]
+    };
+    let missing: Vec<&str> = libraries.into_iter().filter(|(_, found)| !found).map(|(name, _)| name).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -98,8 +94,7 @@ thread_local! {
 impl Gpu {
     fn open(ordinal: usize) -> Result<Gpu> {
         require_libraries()?;
-        let count =
-            count().map_err(|e| Error::Device(format!("the NVIDIA driver cannot be initialized: {}", message(e))))?;
+        let count = count()?;
         if ordinal >= count {
             let available = match count {
                 0 => "this machine has no CUDA device; use the CPU".into(),
@@ -241,9 +236,12 @@ pub(super) fn message(error: DriverError) -> String {
     }
 }
 
-fn count() -> Result<usize, DriverError> {
-    cudarc::driver::result::init()?;
-    Ok(CudaContext::device_count()?.max(0) as usize)
+/// Number of CUDA devices.
+fn count() -> Result<usize> {
+    let count = cudarc::driver::result::init().and_then(|()| CudaContext::device_count());
+    count
+        .map(|n| n.max(0) as usize)
+        .map_err(|e| Error::Device(format!("the NVIDIA driver cannot be initialized: {}", message(e))))
 }
 
 /// Properties of a CUDA device.
@@ -264,10 +262,8 @@ pub struct Description {
 /// All CUDA devices, and the versions of the driver and the libraries, or an error that says why there are none.
 pub fn describe_all() -> Result<(Vec<Description>, Vec<String>)> {
     require_libraries()?;
-    let count =
-        count().map_err(|e| Error::Device(format!("the NVIDIA driver cannot be initialized: {}", message(e))))?;
     let mut devices = Vec::new();
-    for ordinal in 0..count {
+    for ordinal in 0..count()? {
         let gpu = gpu(ordinal)?;
         let name = gpu.note(gpu.context.name()).unwrap_or_default();
         let (free, total) = gpu.memory();

@@ -1,15 +1,14 @@
 //! Batch norm, pooling, softmax cross-entropy, augmentation and broadcasting on a GPU. The primitives have checked the shapes.
 
 use super::gpu::Gpu;
-use super::launch::{Arg, BLOCK, MOST_BLOCKS};
+use super::launch::{Arg, BLOCK, MOST_BLOCKS, args, vectors};
 use super::memory::Buffer;
 use super::module::Source;
-use super::primitives::{at, maybe, scratch, vectors};
-use crate::Result;
+use super::primitives::{at, scratch};
 use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
-use crate::compute::{Activation, EPSILON, Move, Pool};
+use crate::compute::{Activation, EPSILON, Pool};
 use std::sync::OnceLock;
 
 /// Least number of elements that one block sums. Larger channels are split to fill the device.
@@ -22,19 +21,19 @@ pub(super) fn source() -> String {
     format!("constexpr float EPSILON = {EPSILON:e}f;\n{}\n{}", device_functions(), include_str!("images.cu"))
 }
 
-pub(super) fn compiled() -> &'static Source {
+pub fn compiled() -> &'static Source {
     static SOURCE: OnceLock<Source> = OnceLock::new();
     SOURCE.get_or_init(|| Source::new(source()))
 }
 
 /// Queues a kernel that loops over the `per` elements of each of `count` networks.
-pub(super) fn over(gpu: &Gpu, name: &'static str, count: usize, per: usize, arguments: &[Arg]) {
+pub fn over(gpu: &Gpu, name: &'static str, count: usize, per: usize, arguments: &[Arg]) {
     let blocks = (per as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
     gpu.launch(compiled(), name, [blocks, count as u32, 1], BLOCK, 0, arguments);
 }
 
 /// Address and stride of writable matrices.
-fn out(stack: &StackMut<'_>) -> [Arg; 2] {
+pub fn out(stack: &StackMut<'_>) -> [Arg; 2] {
     [Arg::U64(stack.tensor.address() + 4 * stack.offset as u64), Arg::long(stack.stride)]
 }
 
@@ -84,18 +83,18 @@ impl Channels {
     }
 
     /// Queues a kernel that loops over packs. Its arguments are `[per, channels, plane]`, then `arguments`.
-    fn over(&self, gpu: &Gpu, names: [&'static str; 2], count: usize, arguments: &[&[Arg]]) {
+    fn over(&self, gpu: &Gpu, names: [&'static str; 2], count: usize, arguments: &[Arg]) {
         let sizes = [self.per(), self.channels, self.plane / self.pack()].map(Arg::size);
-        over(gpu, self.pick(names), count, self.per(), &[&sizes[..], &arguments.concat()].concat());
+        over(gpu, self.pick(names), count, self.per(), &[&sizes[..], arguments].concat());
     }
 
     /// Two partial sums for each channel and chunk. The kernel's arguments are `[rows, channels, plane, rows of a chunk]`,
     /// then `arguments`, then the result.
-    fn partial(&self, gpu: &'static Gpu, names: [&'static str; 2], arguments: &[&[Arg]]) -> Option<Buffer> {
+    fn partial(&self, gpu: &'static Gpu, names: [&'static str; 2], arguments: &[Arg]) -> Option<Buffer> {
         let (chunks, per) = self.chunks();
         let part = scratch(gpu, 8 * self.count * self.channels * chunks)?;
         let sizes = [self.rows, self.channels, self.plane / self.pack(), per].map(Arg::size);
-        let arguments = [&sizes[..], &arguments.concat(), &[Arg::from(&part)]].concat();
+        let arguments = [&sizes[..], arguments, &[Arg::from(&part)]].concat();
         let grid = [self.channels as u32, self.count as u32, chunks as u32];
         gpu.launch(compiled(), self.pick(names), grid, 256, 0, &arguments);
         Some(part)
@@ -103,10 +102,9 @@ impl Channels {
 
     /// `(Σ g x̂, Σ g)` of each channel into `out` `[k, 2, channels]`; without `x` only `Σ g` into `[k, channels]`.
     fn dots(&self, gpu: &'static Gpu, x: [Arg; 2], statistics: [Arg; 2], g: [Arg; 2], out: [Arg; 2]) {
-        let Some(part) = self.partial(gpu, ["dots_1", "dots_4"], &[&x, &statistics, &g]) else { return };
+        let Some(part) = self.partial(gpu, ["dots_1", "dots_4"], &args![x, statistics, g]) else { return };
         let sizes = [self.channels, self.chunks().0].map(Arg::size);
-        let arguments = [&sizes[..], &[Arg::from(&part)], &statistics, &out].concat();
-        over(gpu, "finish_dots", self.count, self.channels, &arguments);
+        over(gpu, "finish_dots", self.count, self.channels, &args![sizes, part, statistics, out]);
     }
 }
 
@@ -132,8 +130,7 @@ pub fn channel_bias_activation(
     let (count, batch, n) = y.as_matrices();
     let (name, pack) = by_width(["channel_bias_activation_1", "channel_bias_activation_4"], n);
     let sizes = [batch * n / pack, n / pack, plane].map(Arg::size);
-    let ends = [at(y), maybe(slope.as_deref())];
-    let arguments = [&sizes[..], &[Arg::I32(phi as i32)], &vectors(bias), &ends].concat();
+    let arguments = args![sizes, phi as i32, bias, y, slope.as_deref()];
     over(gpu, name, count, batch * n / pack, &arguments);
 }
 
@@ -145,8 +142,7 @@ pub fn channel_bias_slope(gpu: &Gpu, t: &mut Tensor, bias: Option<Stack<'_>>, sl
     let plane = bias.map_or(n, |b| n / (b.rows * b.cols));
     let (name, pack) = by_width(["channel_bias_slope_1", "channel_bias_slope_4"], n);
     let sizes = [batch * n / pack, n / pack, plane].map(Arg::size);
-    let arguments = [&sizes[..], &vectors(bias), &[maybe(slope), at(t)]].concat();
-    over(gpu, name, count, batch * n / pack, &arguments);
+    over(gpu, name, count, batch * n / pack, &args![sizes, bias, slope, t]);
 }
 
 pub fn channel_sums(gpu: &'static Gpu, g: &Tensor, sums: &StackMut<'_>) {
@@ -160,19 +156,17 @@ pub fn batch_statistics(gpu: &'static Gpu, x: Stack<'_>, statistics: &mut Tensor
     let (count, _, channels) = statistics.as_matrices();
     let (x, rows, n) = (vectors(Some(x)), x.rows, x.cols);
     let shape = Channels::new([count, rows, n], channels, &[x]);
-    let Some(part) = shape.partial(gpu, ["moments_1", "moments_4"], &[&x]) else { return };
+    let Some(part) = shape.partial(gpu, ["moments_1", "moments_4"], &x) else { return };
     let (chunks, per) = shape.chunks();
     let sizes = [rows, channels, shape.plane, per, chunks].map(Arg::size);
-    let arguments = [&sizes[..], &[Arg::from(&part), at(statistics)]].concat();
-    over(gpu, "finish_moments", count, channels, &arguments);
+    over(gpu, "finish_moments", count, channels, &args![sizes, part, statistics]);
 }
 
 pub fn batch_norm(gpu: &Gpu, x: Stack<'_>, statistics: Stack<'_>, affine: Stack<'_>, y: &mut Tensor) {
     let (count, batch, n) = y.as_matrices();
     let (x, statistics) = (vectors(Some(x)), vectors(Some(statistics)));
     let shape = Channels::new([count, batch, n], affine.cols, &[x, [at(y), Arg::long(batch * n)]]);
-    let arguments = [&x[..], &statistics, &vectors(Some(affine)), &[at(y)]];
-    shape.over(gpu, ["batch_norm_1", "batch_norm_4"], count, &arguments);
+    shape.over(gpu, ["batch_norm_1", "batch_norm_4"], count, &args![x, statistics, affine, y]);
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -197,8 +191,7 @@ pub fn batch_norm_vjp(
     // If dx is shared, each thread sums over the networks.
     let (stacks, terms) = if shared { (1, count) } else { (count, 1) };
     let share = if batch { shape.share() } else { 0.0 };
-    let head = [Arg::size(terms), Arg::F32(share)];
-    let arguments = [&head[..], &x, &statistics, &scale, &[at(g)], &grad, &dx];
+    let arguments = args![Arg::size(terms), share, x, statistics, scale, g, grad, dx];
     shape.over(gpu, ["batch_norm_back_1", "batch_norm_back_4"], stacks, &arguments);
 }
 
@@ -224,17 +217,8 @@ pub fn batch_norm_jvp(
     } else {
         None
     };
-    let sums = [sums.as_ref().map_or(Arg::U64(0), Arg::from)];
-    let arguments =
-        [&[Arg::F32(shape.share())][..], &x, &tangent, &sums, &statistics, &scale, &vectors(daffine), &[at(t)]];
+    let arguments = args![shape.share(), x, tangent, sums.as_ref(), statistics, scale, daffine, t];
     shape.over(gpu, ["batch_norm_tangent_1", "batch_norm_tangent_4"], count, &arguments);
-}
-
-pub fn running_average(gpu: &Gpu, share: f32, x: &Tensor, y: &StackMut<'_>) {
-    let n = y.rows * y.cols;
-    let stride = if x.len() == y.count * n { n } else { 0 };
-    let head = [Arg::size(n), Arg::F32(share), at(x), Arg::long(stride)];
-    over(gpu, "running_average", y.count, n, &[&head[..], &out(y)].concat());
 }
 
 /// The first arguments of the pooling kernels: `[per, height, width, h, w, down, across]`.
@@ -243,89 +227,13 @@ fn windows(pool: &Pool, per: usize) -> [Arg; 7] {
     [per, height, width, h, w, down, across].map(Arg::size)
 }
 
-/// Number of networks, and number of elements of each.
-fn networks(tensor: &Tensor) -> (usize, usize) {
-    let (count, rows, n) = tensor.as_matrices();
-    (count, rows * n)
-}
-
-pub fn max_pool(gpu: &Gpu, pool: &Pool, x: &Tensor, y: &mut Tensor, place: &mut Tensor) {
-    let (count, per) = networks(y);
-    let arguments = [&windows(pool, per)[..], &[at(x), at(y), at(place)]].concat();
-    over(gpu, "max_pool", count, per, &arguments);
-}
-
-pub fn max_pool_vjp(gpu: &Gpu, pool: &Pool, place: &Tensor, g: &Tensor, dx: &mut Tensor) {
-    let (count, per) = networks(dx);
-    let arguments = [&windows(pool, per)[..], &[at(place), at(g), at(dx)]].concat();
-    over(gpu, "max_pool_back", count, per, &arguments);
-}
-
-pub fn max_pool_jvp(gpu: &Gpu, pool: &Pool, place: &Tensor, dx: &Tensor, t: &mut Tensor) {
-    let (count, per) = networks(t);
-    let (large, small) = (pool.image[1] * pool.image[2], pool.out().iter().product());
-    let arguments = [&[per, large, small].map(Arg::size)[..], &[at(place), at(dx), at(t)]].concat();
-    over(gpu, "max_pool_tangent", count, per, &arguments);
-}
-
-pub fn average_pool(gpu: &Gpu, pool: &Pool, share: f32, x: &Tensor, y: &mut Tensor) {
-    let (count, per) = networks(y);
-    let arguments = [&windows(pool, per)[..], &[Arg::F32(share), at(x), at(y)]].concat();
-    over(gpu, "average_pool", count, 32 * per, &arguments);
-}
-
-pub fn average_pool_vjp(gpu: &Gpu, pool: &Pool, share: f32, g: &Tensor, dx: &mut Tensor) {
-    let (count, per) = networks(dx);
-    let arguments = [&windows(pool, per)[..], &[Arg::F32(share), at(g), at(dx)]].concat();
-    over(gpu, "average_pool_back", count, per, &arguments);
-}
-
-fn add_flag(store: Store) -> Arg {
-    Arg::I32(i32::from(store == Store::Add))
-}
-
-pub fn spread(gpu: &Gpu, x: Stack<'_>, store: Store, y: &mut Tensor) {
-    let (count, per) = networks(y);
-    let arguments = [&[Arg::size(per), add_flag(store)][..], &vectors(Some(x)), &[at(y)]].concat();
-    over(gpu, "spread", count, per, &arguments);
-}
-
-pub fn collect(gpu: &Gpu, g: &Tensor, store: Store, dx: &mut Tensor) {
-    sum_terms(gpu, dx.len(), g.len() / dx.len().max(1), store, at(g), at(dx));
+/// Queues a pooling kernel for each element of `to`; its arguments are those of [`windows`], then `arguments`.
+pub fn pool(gpu: &Gpu, name: &'static str, pool: &Pool, to: &Tensor, threads: usize, arguments: &[Arg]) {
+    let (count, rows, n) = to.as_matrices();
+    over(gpu, name, count, threads * rows * n, &[&windows(pool, rows * n)[..], arguments].concat());
 }
 
 /// `to[i] ← Σ_l from[l, i]`, or added to it, for `i` below `per` and `l` below `terms`.
-pub(super) fn sum_terms(gpu: &Gpu, per: usize, terms: usize, store: Store, from: Arg, to: Arg) {
-    over(gpu, "collect", 1, per, &[Arg::size(per), Arg::size(terms), add_flag(store), from, to]);
-}
-
-pub fn softmax_cross_entropy(
-    gpu: &Gpu,
-    logits: &Tensor,
-    labels: &Tensor,
-    grad: Option<&mut Tensor>,
-    totals: &mut Tensor,
-) {
-    let (_, batch, classes) = logits.as_matrices();
-    let ends = [at(logits), at(labels), maybe(grad.as_deref()), at(totals)];
-    let arguments = [&[batch, classes].map(Arg::size)[..], &ends].concat();
-    gpu.launch(compiled(), "softmax_cross_entropy", [1, 1, 1], 1024, 0, &arguments);
-}
-
-pub fn shift_mirror(
-    gpu: &'static Gpu,
-    x: &Tensor,
-    [channels, height, width]: [usize; 3],
-    moves: &[Move],
-    out: &mut Tensor,
-) -> Result<()> {
-    let n = channels * height * width;
-    let words: Vec<i32> = moves.iter().flat_map(|m| [m.up, m.left, i32::from(m.mirror)]).collect();
-    let mut buffer =
-        gpu.allocate(4 * words.len(), &|| "the shifts of a batch of images".into(), "use a smaller batch")?;
-    buffer.write(0, &words);
-    let sizes = [n, height, width, moves.len()].map(Arg::size);
-    let arguments = [&sizes[..], &[Arg::from(&buffer), at(x), at(out)]].concat();
-    over(gpu, "shift_mirror", moves.len().min(1 << 15), n, &arguments);
-    Ok(())
+pub fn sum_terms(gpu: &Gpu, per: usize, terms: usize, store: Store, from: u64, to: u64) {
+    over(gpu, "collect", 1, per, &args![Arg::size(per), Arg::size(terms), store == Store::Add, from, to]);
 }

@@ -3,6 +3,8 @@
 use super::gpu::Gpu;
 use super::memory::Buffer;
 use super::module::Source;
+use crate::compute::tensor::{Stack, Tensor};
+use crate::compute::{Control, Indices, Small};
 use cudarc::driver::result;
 use std::ffi::c_void;
 
@@ -44,6 +46,77 @@ impl From<&Buffer> for Arg {
     fn from(buffer: &Buffer) -> Arg {
         Arg::U64(buffer.pointer())
     }
+}
+
+/// A value that becomes one or more arguments of a kernel; see [`args`].
+pub(in crate::compute) trait Argument {
+    /// Appends the arguments to `list`.
+    fn add_to(&self, list: &mut Vec<Arg>);
+}
+
+macro_rules! argument {
+    ($($type:ty: |$value:ident| $argument:expr;)*) => {
+        $(impl Argument for $type {
+            fn add_to(&self, list: &mut Vec<Arg>) {
+                let $value = self;
+                list.push($argument);
+            }
+        })*
+    };
+}
+
+argument! {
+    Arg: |a| *a;
+    u64: |v| Arg::U64(*v);
+    usize: |v| Arg::long(*v);
+    i32: |v| Arg::I32(*v);
+    bool: |v| Arg::I32(i32::from(*v));
+    f32: |v| Arg::F32(*v);
+    f64: |v| Arg::F64(*v);
+    Buffer: |b| Arg::U64(b.pointer());
+    Option<&Buffer>: |b| Arg::U64(b.map_or(0, Buffer::pointer));
+    Tensor: |t| Arg::U64(t.address());
+    Option<&Tensor>: |t| Arg::U64(t.map_or(0, Tensor::address));
+    Small: |m| Arg::U64(m.address());
+    Indices: |i| Arg::U64(i.address());
+    Control: |c| Arg::U64(c.address());
+}
+
+impl<T: Argument, const N: usize> Argument for [T; N] {
+    fn add_to(&self, list: &mut Vec<Arg>) {
+        self.iter().for_each(|one| one.add_to(list));
+    }
+}
+
+/// The address of the first matrix, and the stride; two zeros where there are none.
+impl Argument for Option<Stack<'_>> {
+    fn add_to(&self, list: &mut Vec<Arg>) {
+        vectors(*self).add_to(list);
+    }
+}
+
+impl Argument for Stack<'_> {
+    fn add_to(&self, list: &mut Vec<Arg>) {
+        Some(*self).add_to(list);
+    }
+}
+
+/// The arguments of a kernel: numbers (`usize` as 64 bits), addresses of tensors, addresses and strides of stacks.
+macro_rules! args {
+    ($($value:expr),* $(,)?) => {{
+        #[allow(unused_imports)]
+        use $crate::compute::cuda::Argument as _;
+        let mut list = Vec::new();
+        $($value.add_to(&mut list);)*
+        list
+    }};
+}
+pub(in crate::compute) use args;
+
+/// Address and stride of a stack of vectors; two zeros where there is none.
+pub(super) fn vectors(stack: Option<Stack<'_>>) -> [Arg; 2] {
+    let address = stack.map_or(0, |s| s.tensor.address() + 4 * s.offset as u64);
+    [Arg::U64(address), Arg::long(stack.map_or(0, |s| s.stride))]
 }
 
 /// Threads per block of a kernel that loops over elements.

@@ -2,7 +2,7 @@
 
 use super::gpu::{Gpu, lock, message};
 use crate::{Error, Result};
-use cudarc::driver::{result, sys::CUdeviceptr};
+use cudarc::driver::{CudaStream, result, sys::CUdeviceptr};
 use std::collections::BTreeMap;
 
 /// Device memory blocks. Free blocks are kept, by size, for the next request.
@@ -59,31 +59,24 @@ impl Buffer {
 
     /// Queues a copy from the host. `data` may be changed as soon as this returns.
     pub fn write<T: Copy>(&mut self, at_bytes: usize, data: &[T]) {
-        assert!(
-            at_bytes + size_of_val(data) <= self.bytes,
-            "{} bytes at {at_bytes} of {}",
-            size_of_val(data),
-            self.bytes
-        );
-        if data.is_empty() {
-            return;
-        }
-        self.gpu.bind();
-        // SAFETY: the range was checked; the driver stages pageable memory before it returns.
-        let queued =
-            unsafe { result::memcpy_htod_async(self.pointer + at_bytes as u64, data, self.gpu.stream.cu_stream()) };
-        self.gpu.note(queued);
+        self.write_on(&self.gpu.stream, at_bytes, data);
     }
 
     /// Queues a copy from the host on the copy stream, which overlaps with computation. [`Gpu::copies_wait_for`] and
     /// [`Gpu::work_waits_for_copies`] order the two streams.
     pub fn write_on_copy_stream<T: Copy>(&mut self, at_bytes: usize, data: &[T]) {
-        assert!(at_bytes + size_of_val(data) <= self.bytes, "{} bytes of {}", size_of_val(data), self.bytes);
-        self.gpu.bind();
-        // SAFETY: as in `write`.
-        let queued =
-            unsafe { result::memcpy_htod_async(self.pointer + at_bytes as u64, data, self.gpu.copies.cu_stream()) };
-        self.gpu.note(queued);
+        self.write_on(&self.gpu.copies, at_bytes, data);
+    }
+
+    fn write_on<T: Copy>(&self, stream: &CudaStream, at_bytes: usize, data: &[T]) {
+        let bytes = size_of_val(data);
+        assert!(at_bytes + bytes <= self.bytes, "{bytes} bytes at {at_bytes} of {}", self.bytes);
+        if bytes > 0 {
+            self.gpu.bind();
+            // SAFETY: the range was checked; the driver stages pageable memory before it returns.
+            self.gpu
+                .note(unsafe { result::memcpy_htod_async(self.pointer + at_bytes as u64, data, stream.cu_stream()) });
+        }
     }
 
     /// Waits for the device and copies to the host.

@@ -14,7 +14,7 @@
 //! | `dnn` | convolutions by cuDNN, if it is installed |
 //! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
 //! | `panel` | the operations of [`crate::linalg::Panel`] |
-//! | `graph` | a recorded step, replayed with one launch |
+//! | `graph` | [`Replay`]: a step that is recorded and replayed with one launch |
 //! | `points` | primitives on functions at points, sparse products among them |
 //! | `small`, `control` | [`crate::compute::small`] and [`crate::compute::Control`] |
 //! | `primitives`, `images`, `convolution` | the primitives of [`crate::compute`] |
@@ -36,8 +36,9 @@ pub(super) mod small;
 pub mod solver;
 
 pub use gpu::{Description, Gpu, describe_all, gpu};
-pub use graph::Graph;
+pub use graph::Replay;
 pub use launch::Arg;
+pub(super) use launch::{Argument, args};
 pub use memory::Buffer;
 pub use module::Source;
 pub use primitives::gather_rows_at;

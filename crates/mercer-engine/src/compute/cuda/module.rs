@@ -32,6 +32,26 @@ impl Source {
     }
 }
 
+/// Defines `source()`, the text of a module's kernels, `compiled()`, and `over()`, which queues one that loops over elements.
+macro_rules! kernels {
+    ($text:expr) => {
+        pub(super) fn source() -> String {
+            $text.into()
+        }
+
+        fn compiled() -> &'static super::module::Source {
+            static SOURCE: std::sync::OnceLock<super::module::Source> = std::sync::OnceLock::new();
+            SOURCE.get_or_init(|| super::module::Source::new(source()))
+        }
+
+        /// Queues a kernel that loops over `n` elements.
+        pub(in crate::compute) fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
+            gpu.over(compiled(), name, n, arguments);
+        }
+    };
+}
+pub(super) use kernels;
+
 impl Gpu {
     /// The function `name` of `source`.
     pub fn function(&self, source: &Source, name: &'static str) -> Result<CudaFunction> {

@@ -2,14 +2,13 @@
 //!
 //! The panel has checked the shapes. Only functions that allocate or transfer can fail.
 
-use super::blas::{Matrix, Transposed};
+use super::blas::Matrix;
 use super::gpu::Gpu;
-use super::launch::{Arg, BLOCK};
+use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
-use super::module::Source;
+use super::module::kernels;
 use crate::Result;
 use std::ops::Range;
-use std::sync::OnceLock;
 
 /// Rows that one block sums, unless that gives more than [`MAX_CHUNKS`] partial sums.
 const CHUNK_ROWS: usize = 1024;
@@ -17,15 +16,7 @@ const MAX_CHUNKS: usize = 1024;
 /// Advice when a panel does not fit into device memory.
 const ADVICE: &str = "ask for fewer pairs or a smaller rank, use fewer points, or use the CPU";
 
-/// The source of all kernels here.
-pub(super) fn source() -> String {
-    include_str!("panel.cu").into()
-}
-
-fn compiled() -> &'static Source {
-    static SOURCE: OnceLock<Source> = OnceLock::new();
-    SOURCE.get_or_init(|| Source::new(source()))
-}
+kernels!(include_str!("panel.cu"));
 
 /// Memory for a panel `[n, b]`; its contents are unspecified.
 pub fn allocate(gpu: &'static Gpu, [n, b]: [usize; 2]) -> Result<Buffer> {
@@ -40,8 +31,8 @@ pub fn upload(gpu: &'static Gpu, shape: [usize; 2], data: &[f64]) -> Result<Buff
 }
 
 /// The panel `[n, b]` as a matrix for cuBLAS.
-fn matrix(buffer: &Buffer, b: usize, transposed: Transposed) -> Matrix {
-    Matrix { pointer: buffer.pointer(), row_stride: b, stride: 0, transposed }
+fn matrix(buffer: &Buffer, b: usize) -> Matrix {
+    Matrix::new(buffer.pointer(), b)
 }
 
 /// `AᵀB` `[a, b]` of `A` `[n, a]` and `B` `[n, b]`, copied to the host.
@@ -51,8 +42,8 @@ pub fn t_matmul(n: usize, (left, a): (&Buffer, usize), (right, b): (&Buffer, usi
         return Ok(vec![0.0; a * b]);
     }
     let small = allocate(gpu, [a, b])?;
-    let (left, right) = (matrix(left, a, Transposed::Yes), matrix(right, b, Transposed::No));
-    gpu.gemm_f64([a, n, b], 1.0, left, right, 0.0, matrix(&small, b, Transposed::No));
+    let (left, right) = (matrix(left, a).t(), matrix(right, b));
+    gpu.gemm_f64([a, n, b], 1.0, left, right, 0.0, matrix(&small, b));
     let mut product = vec![0.0; a * b];
     small.read(0, &mut product)?;
     Ok(product)
@@ -76,8 +67,8 @@ pub fn matmul(
         return Ok(());
     }
     let small = upload(gpu, [a, b], small)?;
-    let (tall, small) = (matrix(tall, a, Transposed::No), matrix(&small, b, Transposed::No));
-    gpu.gemm_f64([n, a, b], alpha, tall, small, beta, matrix(out, b, Transposed::No));
+    let (tall, small) = (matrix(tall, a), matrix(&small, b));
+    gpu.gemm_f64([n, a, b], alpha, tall, small, beta, matrix(out, b));
     Ok(())
 }
 
@@ -85,8 +76,7 @@ pub fn matmul(
 pub fn axpy_columns(n: usize, step: &[f64], x: &Buffer, y: &mut Buffer) -> Result<()> {
     let b = step.len();
     let step = upload(y.gpu(), [1, b], step)?;
-    let arguments = [Arg::long(n * b), Arg::long(b), Arg::from(&step), Arg::from(x), Arg::from(&*y)];
-    y.gpu().over(compiled(), "axpy_columns", n * b, &arguments);
+    over(y.gpu(), "axpy_columns", n * b, &args![n * b, b, step, x, y]);
     Ok(())
 }
 
@@ -94,18 +84,13 @@ pub fn axpy_columns(n: usize, step: &[f64], x: &Buffer, y: &mut Buffer) -> Resul
 pub fn scale_columns(n: usize, factor: &[f64], y: &mut Buffer) -> Result<()> {
     let b = factor.len();
     let factor = upload(y.gpu(), [1, b], factor)?;
-    y.gpu().over(
-        compiled(),
-        "scale_columns",
-        n * b,
-        &[Arg::long(n * b), Arg::long(b), Arg::from(&factor), Arg::from(&*y)],
-    );
+    over(y.gpu(), "scale_columns", n * b, &args![n * b, b, factor, y]);
     Ok(())
 }
 
 /// `y −= x` for `total` elements.
 pub fn subtract(total: usize, x: &Buffer, y: &mut Buffer) {
-    y.gpu().over(compiled(), "subtract", total, &[Arg::long(total), Arg::from(x), Arg::from(&*y)]);
+    over(y.gpu(), "subtract", total, &args![total, x, y]);
 }
 
 /// Copies the columns `from` of `x` `[n, b]` to the columns of `out` `[n, width]` that start at `to`.
@@ -118,10 +103,9 @@ pub fn copy_columns(
 ) {
     let count = from.len();
     assert!(from.end <= b && to + count <= width, "columns {from:?} of {b} do not fit at {to} of {width}");
-    let at = |buffer: &Buffer, column: usize| Arg::U64(buffer.pointer() + 8 * column as u64);
-    let ends = [at(x, from.start), Arg::long(b), at(out, to), Arg::long(width)];
-    let arguments = [&[Arg::long(n), Arg::long(count)], &ends[..]].concat();
-    x.gpu().over(compiled(), "copy_columns", n * count, &arguments);
+    let at = |buffer: &Buffer, column: usize| buffer.pointer() + 8 * column as u64;
+    let arguments = args![n, count, at(x, from.start), b, at(out, to), width];
+    over(x.gpu(), "copy_columns", n * count, &arguments);
 }
 
 /// The sum that is taken over each column.
@@ -146,26 +130,15 @@ fn sums_on_device([n, b]: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Buffer
     let per = n.div_ceil(chunks).max(1);
     let part = allocate(gpu, [chunks, b])?;
     let (kind, y, theta) = match sum {
-        Sum::Products(y) => (0, y.pointer(), None),
+        Sum::Products(y) => (0i32, y.pointer(), None),
         Sum::Residuals(y, theta) => (1, y.pointer(), Some(upload(gpu, [1, b], theta)?)),
         Sum::Plain => (2, 0, None),
     };
     let width = b.next_power_of_two().min(32);
-    let arguments = [
-        Arg::long(n),
-        Arg::long(b),
-        Arg::long(per),
-        Arg::size(width),
-        Arg::I32(kind),
-        Arg::from(x),
-        Arg::U64(y),
-        Arg::U64(theta.as_ref().map_or(0, Buffer::pointer)),
-        Arg::from(&part),
-    ];
+    let arguments = args![n, b, per, Arg::size(width), kind, x, y, theta.as_ref(), part];
     let grid = [b.div_ceil(width) as u32, chunks as u32, 1];
     gpu.launch(compiled(), "column_sums", grid, BLOCK, 0, &arguments);
-    let arguments = [Arg::long(b), Arg::long(chunks), Arg::from(&part), Arg::from(&out)];
-    gpu.launch(compiled(), "finish_sums", [b as u32, 1, 1], BLOCK, 0, &arguments);
+    gpu.launch(compiled(), "finish_sums", [b as u32, 1, 1], BLOCK, 0, &args![b, chunks, part, out]);
     Ok(out)
 }
 
@@ -180,8 +153,7 @@ pub fn column_sums(shape: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Vec<f6
 /// Subtracts from each column of `y` `[n, b]` its mean.
 pub fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
     let sums = sums_on_device([n, b], y, Sum::Plain)?;
-    let arguments = [Arg::long(n * b), Arg::long(b), Arg::F64(n as f64), Arg::from(&sums), Arg::from(&*y)];
-    y.gpu().over(compiled(), "subtract_means", n * b, &arguments);
+    over(y.gpu(), "subtract_means", n * b, &args![n * b, b, n as f64, sums, y]);
     Ok(())
 }
 
@@ -189,12 +161,7 @@ pub fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
 pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
     let mut flag = x.gpu().allocate(4, &|| "a flag".into(), ADVICE)?;
     flag.zero(0, 4);
-    x.gpu().over(
-        compiled(),
-        "flag_beyond",
-        total,
-        &[Arg::long(total), Arg::F64(bound), Arg::from(x), Arg::from(&flag)],
-    );
+    over(x.gpu(), "flag_beyond", total, &args![total, bound, x, flag]);
     let mut beyond = [0u32];
     flag.read(0, &mut beyond)?;
     Ok(beyond[0] == 0)
@@ -204,6 +171,5 @@ pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
 /// in ascending order.
 pub fn eigenvectors_as_columns(n: usize, v: &Buffer, u: &mut Buffer) {
     let tiles = n.div_ceil(32).pow(2) as u32;
-    let arguments = [Arg::long(n), Arg::from(v), Arg::from(&*u)];
-    v.gpu().launch(compiled(), "eigenvectors_as_columns", [tiles, 1, 1], BLOCK, 0, &arguments);
+    v.gpu().launch(compiled(), "eigenvectors_as_columns", [tiles, 1, 1], BLOCK, 0, &args![n, v, u]);
 }

@@ -190,9 +190,19 @@ extern "C" __global__ void __launch_bounds__(256) slope_sums(u64 m, u64 n, u64 r
     }
 }
 
+// Sum over a block of 256 threads; valid in the first thread.
+template <class Real> __device__ __forceinline__ Real tree_sum(Real v) {
+    __shared__ Real shared[256];
+    shared[threadIdx.x] = v;
+    for (u32 half = 128; half; half >>= 1) {
+        __syncthreads();
+        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+    }
+    return shared[0];
+}
+
 // Narrow matrices (n = 1): one block of 256 threads for a matrix and chunk, neighbours in memory.
 extern "C" __global__ void vector_sums(u64 m, u64 per_chunk, int kind, float* x, const float* y, float* part) {
-    __shared__ float shared[256];
     u64 j = blockIdx.y, chunk = blockIdx.z, end = min(m, (chunk + 1) * per_chunk);
     float sum = 0.0f;
     for (u64 r = chunk * per_chunk + threadIdx.x; r < end; r += 256) {
@@ -204,12 +214,8 @@ extern "C" __global__ void vector_sums(u64 m, u64 per_chunk, int kind, float* x,
             sum += v;
         }
     }
-    shared[threadIdx.x] = sum;
-    for (u32 half = 128; half; half >>= 1) {
-        __syncthreads();
-        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) part[j * gridDim.z + chunk] = shared[0];
+    sum = tree_sum(sum);
+    if (threadIdx.x == 0) part[j * gridDim.z + chunk] = sum;
 }
 
 // out[j * stride + c] = f(sum over chunks of part). finish 0: the sum; 1: 1/sqrt(sum/m), zero where it vanishes; 2: sum/m.
@@ -239,26 +245,16 @@ extern "C" __global__ void norm_tangent(u64 total, u64 per, u64 n, const float* 
 
 // Sums of squares in double: stage 0 one partial sum a block, stage 1 the partial sums in order.
 extern "C" __global__ void sum_squares(u64 n, const float* x, double* part) {
-    __shared__ double shared[256];
     double sum = 0.0;
     EACH(i, n) sum += (double)x[i] * x[i];
-    shared[threadIdx.x] = sum;
-    for (u32 half = 128; half; half >>= 1) {
-        __syncthreads();
-        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) part[blockIdx.x] = shared[0];
+    sum = tree_sum(sum);
+    if (threadIdx.x == 0) part[blockIdx.x] = sum;
 }
 extern "C" __global__ void finish_squares(u32 blocks, const double* part, float* out) {
-    __shared__ double shared[256];
     double sum = 0.0;
     for (u32 i = threadIdx.x; i < blocks; i += 256) sum += part[i];
-    shared[threadIdx.x] = sum;
-    for (u32 half = 128; half; half >>= 1) {
-        __syncthreads();
-        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) out[0] = (float)shared[0];
+    sum = tree_sum(sum);
+    if (threadIdx.x == 0) out[0] = (float)sum;
 }
 
 // bad[0] = 1 where an element is NaN or infinite.

@@ -1,30 +1,21 @@
-//! The CUDA arms of the primitives. Shapes have been checked by the primitive itself.
+//! CUDA implementations of the primitives. Shapes have been checked by the primitive itself.
 
-use super::blas::{Matrix, Transposed};
+use super::blas::Matrix;
 use super::gpu::Gpu;
-use super::launch::{Arg, BLOCK, MOST_BLOCKS};
+use super::launch::{Arg, BLOCK, MOST_BLOCKS, args};
 use super::memory::Buffer;
-use super::module::Source;
+use super::module::kernels;
 use crate::Result;
+use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
-use crate::compute::update::{Clip, Rule};
-use crate::compute::{Activation, formula::device_functions};
+use crate::compute::update::Rule;
 use crate::rng::Rng;
-use std::sync::OnceLock;
 
 /// Rows that one block sums; more are cut into chunks.
 const CHUNK_ROWS: usize = 1024;
 
-/// The source of all kernels here.
-pub(super) fn source() -> String {
-    format!("{}\n{}", device_functions(), include_str!("primitives.cu"))
-}
-
-fn compiled() -> &'static Source {
-    static SOURCE: OnceLock<Source> = OnceLock::new();
-    SOURCE.get_or_init(|| Source::new(source()))
-}
+kernels!(format!("{}\n{}", device_functions(), include_str!("primitives.cu")));
 
 pub(super) fn at(tensor: &Tensor) -> Arg {
     Arg::U64(tensor.address())
@@ -34,80 +25,36 @@ pub(super) fn maybe(tensor: Option<&Tensor>) -> Arg {
     Arg::U64(tensor.map_or(0, Tensor::address))
 }
 
-/// `(address, stride)` of a stack of vectors; a null pointer where there is none.
-pub(super) fn vectors(stack: Option<Stack<'_>>) -> [Arg; 2] {
-    let address = stack.map_or(0, |s| s.tensor.address() + 4 * s.offset as u64);
-    [Arg::U64(address), Arg::long(stack.map_or(0, |s| s.stride))]
-}
-
 /// Memory for the length of one primitive. Where it is missing, the next transfer or check returns the error.
-pub(super) fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
+pub fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
     let buffer = gpu.allocate(bytes, &|| "partial sums".into(), "use a smaller batch");
     buffer.map_err(|e| gpu.defer(e)).ok()
-}
-
-pub fn copy(gpu: &Gpu, x: &Tensor, y: &mut Tensor) {
-    let bytes = 4 * x.len();
-    let (Some(from), Some(to)) = (x.buffer(), y.buffer_mut()) else { return };
-    let _ = gpu;
-    to.copy_from(0, from, 0, bytes);
-}
-
-pub fn axpy(gpu: &Gpu, alpha: f32, x: &Tensor, y: &mut Tensor) {
-    gpu.over(compiled(), "axpy", y.len(), &[Arg::long(y.len()), Arg::F32(alpha), at(x), at(y)]);
 }
 
 impl Gpu {
     /// Queues `y ← y + α x` on `n` doubles at these addresses.
     pub fn add_f64(&self, n: usize, alpha: f64, x: u64, y: u64) {
-        self.over(compiled(), "add_f64", n, &[Arg::long(n), Arg::F64(alpha), Arg::U64(x), Arg::U64(y)]);
+        over(self, "add_f64", n, &args![n, alpha, x, y]);
     }
-}
-
-pub fn multiply(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
-    gpu.over(compiled(), "multiply", y.len(), &[Arg::long(y.len()), at(x), at(y)]);
-}
-
-pub fn multiply_each(gpu: &Gpu, y: &mut Tensor, x: &Tensor) {
-    gpu.over(compiled(), "multiply_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y)]);
-}
-
-pub fn add_product_each(gpu: &Gpu, out: &mut Tensor, y: &Tensor, x: &Tensor) {
-    gpu.over(compiled(), "add_product_each", y.len(), &[Arg::long(y.len()), Arg::long(x.len()), at(x), at(y), at(out)]);
-}
-
-pub fn scale(gpu: &Gpu, alpha: f32, y: &mut Tensor) {
-    gpu.over(compiled(), "scale", y.len(), &[Arg::long(y.len()), Arg::F32(alpha), at(y)]);
-}
-
-pub fn fill(gpu: &Gpu, y: &mut Tensor, value: f32) {
-    gpu.over(compiled(), "fill", y.len(), &[Arg::long(y.len()), Arg::F32(value), at(y)]);
 }
 
 /// The law of a random fill.
 #[derive(Clone, Copy)]
 pub enum Law {
-    Normal,
-    Uniform(f32, f32),
-    Rademacher,
+    Normal = 0,
+    Uniform = 1,
+    Rademacher = 2,
 }
 
-/// Random numbers by a counter-based generator whose key is the next number of `rng`.
-pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, rng: &mut Rng) {
-    let (law, low, high) = match law {
-        Law::Normal => (0, 0.0, 0.0),
-        Law::Uniform(low, high) => (1, low, high),
-        Law::Rademacher => (2, 0.0, 0.0),
-    };
-    let arguments = [Arg::long(y.len()), Arg::U64(rng.next_u64()), Arg::I32(law), Arg::F32(low), Arg::F32(high), at(y)];
-    gpu.over(compiled(), "fill_random", y.len().div_ceil(4), &arguments);
+/// Random numbers by a counter-based generator whose key is the next number of `rng`; `range` is that of the uniform law.
+pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, range: [f32; 2], rng: &mut Rng) {
+    over(gpu, "fill_random", y.len().div_ceil(4), &args![y.len(), rng.next_u64(), law as i32, range, y]);
 }
 
 /// `out[i] = x[rows[i]]`, with the row numbers already on the device at `rows`.
 pub fn gather_rows_at(gpu: &Gpu, x: &Tensor, rows: u64, count: usize, out: &mut Tensor) {
     let (_, _, d) = x.as_matrices();
-    let arguments = [Arg::long(count), Arg::long(d), Arg::U64(rows), at(x), at(out)];
-    gpu.over(compiled(), "gather_rows", count * d, &arguments);
+    over(gpu, "gather_rows", count * d, &args![count, d, rows, x, out]);
 }
 
 pub fn gather_rows(gpu: &'static Gpu, x: &Tensor, rows: &[usize], out: &mut Tensor) -> Result<()> {
@@ -121,33 +68,26 @@ pub fn gather_rows(gpu: &'static Gpu, x: &Tensor, rows: &[usize], out: &mut Tens
 pub fn transpose(gpu: &Gpu, x: &Tensor, out: &mut Tensor) {
     let (count, m, n) = x.as_matrices();
     let tiles = m.div_ceil(32) * n.div_ceil(32);
-    let arguments = [Arg::long(m), Arg::long(n), at(x), at(out)];
-    gpu.launch(compiled(), "transpose", [tiles as u32, count as u32, 1], 1024, 0, &arguments);
+    gpu.launch(compiled(), "transpose", [tiles as u32, count as u32, 1], 1024, 0, &args![m, n, x, out]);
 }
 
 /// `size` numbers of each of `count` matrices at `x` as bf16 at `out`, `stride` from one matrix to the next.
 pub(super) fn to_bf16(gpu: &Gpu, [count, size]: [usize; 2], x: Matrix, out: u64, stride: usize) {
     let blocks = (size as u64).div_ceil(4 * u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
-    let arguments = [Arg::long(size), Arg::U64(x.pointer), Arg::long(x.stride), Arg::U64(out), Arg::long(stride)];
+    let arguments = args![size, x.pointer, x.stride, out, stride];
     gpu.launch(compiled(), "to_bf16", [blocks, count as u32, 1], BLOCK, 0, &arguments);
 }
 
 fn matrix(stack: Stack<'_>) -> Matrix {
-    Matrix {
-        pointer: stack.tensor.address() + 4 * stack.offset as u64,
-        row_stride: stack.cols,
-        stride: stack.stride,
-        transposed: if stack.transposed { Transposed::Yes } else { Transposed::No },
-    }
+    let pointer = stack.tensor.address() + 4 * stack.offset as u64;
+    Matrix { pointer, row_stride: stack.cols, stride: stack.stride, transposed: stack.transposed }
 }
 
 /// `C_j ← α a_j b_jᵀ + β C_j`, a product over one element, which takes as long as writing C.
 #[allow(clippy::too_many_arguments)]
 fn outer(gpu: &Gpu, [m, n]: [usize; 2], count: usize, alpha: f32, a: Matrix, b: Matrix, beta: f32, c: Matrix) {
     let fours = n.is_multiple_of(4) && c.stride.is_multiple_of(4) && c.pointer.is_multiple_of(16);
-    let of = |m: Matrix| [Arg::U64(m.pointer), Arg::long(m.stride)];
-    let sizes = [Arg::long(m), Arg::long(n), Arg::F32(alpha)];
-    let arguments = [&sizes[..], &of(a), &of(b), &[Arg::F32(beta)], &of(c)].concat();
+    let arguments = args![m, n, alpha, a.pointer, a.stride, b.pointer, b.stride, beta, c.pointer, c.stride];
     let rows = (m as u64).min(MOST_BLOCKS) as u32;
     gpu.launch(compiled(), if fours { "outer_4" } else { "outer_1" }, [rows, count as u32, 1], BLOCK, 0, &arguments);
 }
@@ -156,12 +96,7 @@ pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: St
     let shape = [a.rows(), a.cols(), b.cols()];
     let (size, count) = (c.rows * c.cols, c.count);
     assert!(count <= 1 || c.stride == 0 || c.stride >= size, "matrices of {size} overlap at stride {}", c.stride);
-    let out = Matrix {
-        pointer: c.tensor.address() + 4 * c.offset as u64,
-        row_stride: c.cols,
-        stride: c.stride,
-        transposed: Transposed::No,
-    };
+    let out = Matrix { stride: c.stride, ..Matrix::new(c.tensor.address() + 4 * c.offset as u64, c.cols) };
     let beta = if store == Store::Add { 1.0 } else { 0.0 };
     if shape[1] == 1 && (count == 1 || c.stride != 0) {
         outer(gpu, [shape[0], shape[2]], count, alpha, matrix(a), matrix(b), beta, out);
@@ -214,29 +149,16 @@ fn column_sums(
     let per = m.div_ceil(wanted).max(1);
     let chunks = m.div_ceil(per).max(1);
     let Some(part) = scratch(gpu, 4 * count * chunks * n) else { return };
-    let tail = [Arg::I32(sum as i32), x, y, Arg::from(&part)];
     let grid = |across: usize| [across as u32, count as u32, chunks as u32];
     if n == 1 {
-        let arguments = [&[Arg::long(m), Arg::long(per)][..], &tail].concat();
-        gpu.launch(compiled(), "vector_sums", grid(1), 256, 0, &arguments);
+        gpu.launch(compiled(), "vector_sums", grid(1), 256, 0, &args![m, per, sum as i32, x, y, part]);
     } else if matches!((sum, y), (Sum::Scaled, Arg::U64(slope)) if slope != 0) && n.is_multiple_of(4) {
-        let arguments = [Arg::long(m), Arg::long(n), Arg::long(per), x, y, Arg::from(&part)];
-        gpu.launch(compiled(), "slope_sums", grid(n.div_ceil(128)), 256, 0, &arguments);
+        gpu.launch(compiled(), "slope_sums", grid(n.div_ceil(128)), 256, 0, &args![m, n, per, x, y, part]);
     } else {
-        let arguments = [&[Arg::long(m), Arg::long(n), Arg::long(per)][..], &tail].concat();
+        let arguments = args![m, n, per, sum as i32, x, y, part];
         gpu.launch(compiled(), "column_sums", grid(n.div_ceil(32)), 256, 0, &arguments);
     }
-    let arguments = [
-        Arg::long(count),
-        Arg::long(n),
-        Arg::long(chunks),
-        Arg::long(m),
-        Arg::I32(finish as i32),
-        Arg::from(&part),
-        out,
-        Arg::long(stride),
-    ];
-    gpu.over(compiled(), "finish_sums", count * n, &arguments);
+    over(gpu, "finish_sums", count * n, &args![count, n, chunks, m, finish as i32, part, out, stride]);
 }
 
 pub fn activation_vjp(gpu: &'static Gpu, g: &mut Tensor, slope: Option<&Tensor>, bias_grad: &StackMut<'_>) {
@@ -261,22 +183,13 @@ pub fn sum_rows(gpu: &'static Gpu, x: Stack<'_>, out: &StackMut<'_>) {
 pub fn l2_norm(gpu: &'static Gpu, y: &mut Tensor, factor: &mut Tensor) {
     let (count, m, n) = y.as_matrices();
     column_sums(gpu, [count, m, n], Sum::Products, at(y), at(y), Finish::InverseRoot, at(factor), n);
-    let arguments = [Arg::long(y.len()), Arg::long(m * n), Arg::long(n), at(factor), Arg::long(n), at(y)];
-    gpu.over(compiled(), "scale_columns", y.len(), &arguments);
+    over(gpu, "scale_columns", y.len(), &args![y.len(), m * n, n, factor, n, y]);
 }
 
 pub fn l2_norm_tangent(gpu: &'static Gpu, y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut Tensor) {
     let (count, m, n) = t.as_matrices();
     column_sums(gpu, [count, m, n], Sum::Products, at(y), at(t), Finish::Mean, at(work), n);
-    let arguments = [Arg::long(t.len()), Arg::long(m * n), Arg::long(n), at(y), at(factor), at(work), at(t)];
-    gpu.over(compiled(), "norm_tangent", t.len(), &arguments);
-}
-
-pub fn scale_columns(gpu: &Gpu, y: &mut Tensor, factor: Stack<'_>) {
-    let (_, m, n) = y.as_matrices();
-    let [factor, stride] = vectors(Some(factor));
-    let arguments = [Arg::long(y.len()), Arg::long(m * n), Arg::long(n), factor, stride, at(y)];
-    gpu.over(compiled(), "scale_columns", y.len(), &arguments);
+    over(gpu, "norm_tangent", t.len(), &args![t.len(), m * n, n, y, factor, work, t]);
 }
 
 /// At most this many partial sums of squares.
@@ -285,27 +198,21 @@ const MOST_SQUARES: u32 = 1024;
 /// Partial sums of squares of `x` as doubles at `part`; how many there are, at most 1024.
 pub fn square_sums(gpu: &Gpu, x: &Tensor, part: u64) -> u32 {
     let blocks = (x.len() as u64).div_ceil(4 * u64::from(BLOCK)).clamp(1, u64::from(MOST_SQUARES)) as u32;
-    gpu.launch(compiled(), "sum_squares", [blocks, 1, 1], BLOCK, 0, &[Arg::long(x.len()), at(x), Arg::U64(part)]);
+    gpu.launch(compiled(), "sum_squares", [blocks, 1, 1], BLOCK, 0, &args![x.len(), x, part]);
     blocks
 }
 
 pub fn sum_squares(gpu: &'static Gpu, x: &Tensor, out: &mut Tensor) {
     let Some(part) = scratch(gpu, 8 * MOST_SQUARES as usize) else { return };
     let blocks = square_sums(gpu, x, part.pointer());
-    let arguments = [Arg::I32(blocks as i32), Arg::from(&part), at(out)];
-    gpu.launch(compiled(), "finish_squares", [1, 1, 1], BLOCK, 0, &arguments);
-}
-
-/// Sets the word at `bad` where an element is not finite.
-pub fn flag_not_finite(gpu: &Gpu, x: &Tensor, bad: u64) {
-    gpu.over(compiled(), "any_not_finite", x.len(), &[Arg::long(x.len()), at(x), Arg::U64(bad)]);
+    gpu.launch(compiled(), "finish_squares", [1, 1, 1], BLOCK, 0, &args![blocks as i32, part, out]);
 }
 
 /// Waits for the answer; whether the device failed is for the next transfer to say.
 pub fn all_finite(gpu: &'static Gpu, x: &Tensor) -> bool {
     let Some(mut bad) = scratch(gpu, 4) else { return false };
     bad.zero(0, 4);
-    flag_not_finite(gpu, x, bad.pointer());
+    over(gpu, "any_not_finite", x.len(), &args![x.len(), x, bad]);
     let mut answer = [0u32];
     bad.read(0, &mut answer).is_ok() && answer[0] == 0
 }
@@ -334,60 +241,12 @@ pub fn update_at(
     v: &mut Tensor,
 ) {
     let (kind, a, b, epsilon, decay) = match rule {
-        Rule::Sgd { momentum, weight_decay } => (0, momentum, 0.0, 0.0, weight_decay),
+        Rule::Sgd { momentum, weight_decay } => (0i32, momentum, 0.0, 0.0, weight_decay),
         Rule::RmsProp { decay, epsilon } => (1, decay, 0.0, epsilon, 0.0),
         Rule::Adam { beta1, beta2, epsilon, weight_decay } => (2, beta1, beta2, epsilon, weight_decay),
     };
-    let arguments = [
-        Arg::long(theta.len()),
-        Arg::I32(kind),
-        Arg::F32(a),
-        Arg::F32(b),
-        Arg::F32(epsilon),
-        Arg::F32(decay),
-        Arg::U64(scalars),
-        Arg::U64(norm),
-        Arg::F32(clip.unwrap_or(f32::INFINITY)),
-        Arg::I32(i32::from(norm != 0)),
-        at(theta),
-        at(grad),
-        at(m),
-        at(v),
-    ];
-    gpu.over(compiled(), "update", theta.len().div_ceil(4), &arguments);
-}
-
-#[allow(clippy::too_many_arguments)]
-pub fn update(
-    gpu: &'static Gpu,
-    rule: Rule,
-    eta: f32,
-    t: u64,
-    clip: Option<Clip<'_>>,
-    theta: &mut Tensor,
-    grad: &Tensor,
-    m: &mut Tensor,
-    v: &mut Tensor,
-) {
-    let Some(mut buffer) = scratch(gpu, 12) else { return };
-    buffer.write(0, &scalars(rule, eta, t));
-    let norm = clip.map_or(0, |c| c.norm_squared.address());
-    update_at(gpu, rule, buffer.pointer(), clip.map(|c| c.max_norm), norm, theta, grad, m, v);
-}
-
-pub fn jet(gpu: &Gpu, phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tensor) {
-    let (count, rows, n) = y.as_matrices();
-    let [bias, stride] = vectors(bias);
-    let orders = rows / points;
-    let arguments = [
-        Arg::long(count),
-        Arg::long(points),
-        Arg::long(n),
-        Arg::long(orders),
-        Arg::I32(phi as i32),
-        bias,
-        stride,
-        at(y),
-    ];
-    gpu.over(compiled(), "jet", count * points * n, &arguments);
+    let bound = clip.unwrap_or(f32::INFINITY);
+    let numbers = args![theta.len(), kind, a, b, epsilon, decay, scalars, norm, bound, norm != 0];
+    let arguments = [numbers, args![theta, grad, m, v]].concat();
+    over(gpu, "update", theta.len().div_ceil(4), &arguments);
 }

@@ -1,49 +1,27 @@
-//! The CUDA arms of [`crate::compute::small`]. Shapes have been checked.
+//! CUDA implementations of [`crate::compute::small`]. Shapes have been checked.
 
-use super::blas::{Matrix, Transposed};
+use super::blas::Matrix;
 use super::gpu::Gpu;
-use super::launch::{Arg, BLOCK};
+use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
-use super::module::Source;
-use super::primitives::at;
+use super::module::kernels;
 use crate::Result;
 use crate::compute::gemm::Store;
 use crate::compute::small::{Small, Vector, View, allocate};
 use crate::compute::{Control, Tensor};
 use std::ops::Range;
-use std::sync::OnceLock;
 
-pub(super) fn source() -> String {
-    concat!(include_str!("control.cuh"), include_str!("small.cu"), include_str!("eigh.cu")).into()
-}
-
-pub(super) fn compiled() -> &'static Source {
-    static SOURCE: OnceLock<Source> = OnceLock::new();
-    SOURCE.get_or_init(|| Source::new(source()))
-}
-
-fn of(matrix: &Small) -> Arg {
-    Arg::U64(matrix.address())
-}
+kernels!(concat!(include_str!("control.cuh"), include_str!("small.cu"), include_str!("eigh.cu")));
 
 /// Address of the first entry, and numbers from one to the next.
-pub(super) fn vector(v: Vector<'_>) -> [Arg; 2] {
-    [Arg::U64(v.matrix.address() + 8 * v.start as u64), Arg::size(v.stride)]
-}
-
-fn flag(yes: bool) -> Arg {
-    Arg::I32(i32::from(yes))
+pub(in crate::compute) fn vector(v: Vector<'_>) -> [Arg; 2] {
+    [Arg::U64(v.address()), Arg::size(v.stride)]
 }
 
 /// Queues a kernel of one block for matrices of order `k`.
-pub(super) fn one_block(gpu: &Gpu, name: &'static str, k: usize, arguments: &[Arg]) {
+pub(in crate::compute) fn one_block(gpu: &Gpu, name: &'static str, k: usize, arguments: &[Arg]) {
     let threads = if k <= 32 { BLOCK } else { 1024 };
     gpu.launch(compiled(), name, [1, 1, 1], threads, 0, arguments);
-}
-
-/// Queues a kernel that loops over `n` numbers.
-pub(super) fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
-    gpu.over(compiled(), name, n, arguments);
 }
 
 /// Memory for `numbers` floats that lasts for one primitive.
@@ -51,14 +29,9 @@ fn floats(gpu: &'static Gpu, numbers: usize) -> Result<Buffer> {
     allocate(gpu, numbers.div_ceil(2))
 }
 
-/// A row-major matrix in device memory.
-fn matrix(pointer: u64, row_stride: usize, transposed: Transposed) -> Matrix {
-    Matrix { pointer, row_stride, stride: 0, transposed }
-}
-
 /// The values `part` of `[k, m]`, as a matrix `[k, part]`.
-fn columns(t: &Tensor, part: &Range<usize>, transposed: Transposed) -> Matrix {
-    matrix(t.address() + 4 * part.start as u64, t.len() / t.shape()[0].max(1), transposed)
+fn columns(t: &Tensor, part: &Range<usize>) -> Matrix {
+    Matrix::new(t.address() + 4 * part.start as u64, t.len() / t.shape()[0].max(1))
 }
 
 pub(in crate::compute) fn form(
@@ -70,9 +43,9 @@ pub(in crate::compute) fn form(
 ) -> Result<()> {
     let (k, n) = (a.shape()[0], part.len());
     let product = floats(gpu, k * k)?;
-    let (left, right) = (columns(a, &part, Transposed::No), columns(b, &part, Transposed::Yes));
-    gpu.gemm_f32([k, n, k], 1, 1.0 / n as f32, left, right, 0.0, matrix(product.pointer(), k, Transposed::No));
-    over(gpu, "widen", k * k, &[Arg::long(k * k), Arg::from(&product), of(out)]);
+    let (left, right) = (columns(a, &part), columns(b, &part).t());
+    gpu.gemm_f32([k, n, k], 1, 1.0 / n as f32, left, right, 0.0, Matrix::new(product.pointer(), k));
+    over(gpu, "widen", k * k, &args![k * k, product, out]);
     Ok(())
 }
 
@@ -88,12 +61,11 @@ pub(in crate::compute) fn forms(
     let all = 0..a.len() / k.max(1);
     let products = floats(gpu, 2 * k * k)?;
     for (i, right) in [a, b].into_iter().enumerate() {
-        let (left, right) = (columns(a, &all, Transposed::No), columns(right, &all, Transposed::Yes));
-        let out = matrix(products.pointer() + 4 * (i * k * k) as u64, k, Transposed::No);
+        let (left, right) = (columns(a, &all), columns(right, &all).t());
+        let out = Matrix::new(products.pointer() + 4 * (i * k * k) as u64, k);
         gpu.gemm_f32([k, all.len(), k], 1, 1.0 / all.len() as f32, left, right, 0.0, out);
     }
-    let arguments = [Arg::size(k * k), Arg::from(&products), Arg::U64(control.address()), of(c), of(r)];
-    one_block(gpu, "widen_forms", k, &arguments);
+    one_block(gpu, "widen_forms", k, &args![Arg::size(k * k), products, control, c, r]);
     Ok(())
 }
 
@@ -107,107 +79,11 @@ pub(in crate::compute) fn mix(
 ) -> Result<()> {
     let k = t.shape()[0];
     let rounded = floats(gpu, k * k)?;
-    let sizes = [Arg::long(k), Arg::long(k), Arg::F64(by.scale), flag(by.transposed)];
-    over(gpu, "narrow", k * k, &[&sizes[..], &[of(by.matrix), Arg::from(&rounded)]].concat());
+    over(gpu, "narrow", k * k, &args![k, k, by.scale, by.transposed, by.matrix, rounded]);
     let beta = if store == Store::Add { 1.0 } else { 0.0 };
-    let [from, to] = [t, &*out].map(|t| columns(t, &part, Transposed::No));
-    gpu.gemm_f32([k, k, part.len()], 1, 1.0, matrix(rounded.pointer(), k, Transposed::No), from, beta, to);
+    let [from, to] = [t, &*out].map(|t| columns(t, &part));
+    gpu.gemm_f32([k, k, part.len()], 1, 1.0, Matrix::new(rounded.pointer(), k), from, beta, to);
     Ok(())
-}
-
-pub(in crate::compute) fn weigh(gpu: &Gpu, gram: &Tensor, stride: usize, t: &Tensor, out: &mut Tensor) {
-    let [total, b, c, stride] = [t.len(), t.shape()[1], t.shape()[2], stride].map(Arg::long);
-    over(gpu, "weigh", t.len(), &[total, b, c, stride, at(gram), at(t), at(out)]);
-}
-
-pub(in crate::compute) fn add_rows(gpu: &Gpu, by: View<'_>, t: &Tensor, out: &mut Tensor) {
-    let k = t.shape()[0];
-    let sizes = [Arg::long(out.len() / k.max(1)), Arg::long(k), Arg::F32(by.scale as f32), flag(by.transposed)];
-    over(gpu, "add_rows", out.len(), &[&sizes[..], &[of(by.matrix), at(t), at(out)]].concat());
-}
-
-fn numbers(matrix: &Small) -> usize {
-    matrix.shape().iter().product()
-}
-
-pub(in crate::compute) fn multiply(gpu: &Gpu, a: &Small, b: &Small, out: &mut Small) {
-    over(gpu, "multiply", numbers(a), &[Arg::long(numbers(a)), of(a), of(b), of(out)]);
-}
-
-pub(in crate::compute) fn divide(gpu: &Gpu, a: Vector<'_>, b: Vector<'_>, out: &mut Small) {
-    let ([a_at, _], [b_at, _]) = (vector(a), vector(b));
-    let arguments = [Arg::long(a.len()), a_at, Arg::long(a.stride), b_at, Arg::long(b.stride), of(out)];
-    over(gpu, "divide", a.len(), &arguments);
-}
-
-pub(in crate::compute) fn inner(gpu: &Gpu, a: View<'_>, b: View<'_>, store: Store, out: &mut Small) {
-    let [m, n] = a.matrix.shape();
-    let sizes = [Arg::size(m), Arg::size(n), Arg::F64(a.scale * b.scale)];
-    let tail = [of(a.matrix), of(b.matrix), flag(a.transposed != b.transposed), flag(store == Store::Add), of(out)];
-    one_block(gpu, "inner", m.max(n), &[&sizes[..], &tail].concat());
-}
-
-pub(in crate::compute) fn sum(gpu: &Gpu, alpha: f64, v: Vector<'_>, store: Store, out: &mut Small) {
-    let [from, stride] = vector(v);
-    let arguments = [Arg::size(v.len()), Arg::F64(alpha), from, stride, flag(store == Store::Add), of(out)];
-    one_block(gpu, "sum", 1, &arguments);
-}
-
-pub(in crate::compute) fn without_bias(
-    gpu: &Gpu,
-    r: &Small,
-    own: Option<&Small>,
-    first: Option<&Tensor>,
-    size: f64,
-    [apart, own_share]: [f64; 2],
-    out: &mut Small,
-) {
-    let [own, first] = [own.map(Small::address), first.map(Tensor::address)].map(|a| Arg::U64(a.unwrap_or(0)));
-    let shares = [size, apart, own_share].map(Arg::F64);
-    let arguments = [&[Arg::long(numbers(r)), of(r), own, first][..], &shares, &[of(out)]].concat();
-    over(gpu, "without_bias", numbers(r), &arguments);
-}
-
-pub(in crate::compute) fn average(decay: f64, new: &Small, control: &Control, state: &mut Buffer, value: &mut Small) {
-    let control = Arg::U64(control.address());
-    let arguments = [Arg::size(numbers(new)), Arg::F64(decay), of(new), control, Arg::from(&*state), of(value)];
-    one_block(state.gpu(), "average", new.shape()[0], &arguments);
-}
-
-pub(in crate::compute) fn blend(state: &Buffer, new: &Tensor, row: usize, means: &mut Tensor) {
-    let mean = Arg::U64(means.address() + 4 * (row * new.len()) as u64);
-    let shares = Arg::U64(state.pointer() + 4);
-    over(state.gpu(), "blend", new.len(), &[Arg::long(new.len()), shares, at(new), mean]);
-}
-
-pub(in crate::compute) fn quotients(gpu: &Gpu, r: &Small, tiny: f64, out: &mut Small) {
-    let k = r.shape()[0];
-    one_block(gpu, "quotients", k, &[Arg::size(k), Arg::F64(tiny), of(r), of(out)]);
-}
-
-pub(in crate::compute) fn inverse_unit_lower(gpu: &'static Gpu, r: &Small, tiny: f64, out: &mut Small) -> Result<()> {
-    let k = r.shape()[0];
-    let image = allocate(gpu, k)?;
-    let arguments = [Arg::size(k), Arg::F64(tiny), of(r), of(out), Arg::from(&image)];
-    one_block(gpu, "inverse_unit_lower", k, &arguments);
-    Ok(())
-}
-
-pub(in crate::compute) fn cholesky(gpu: &Gpu, a: &Small, control: &Control, l: &mut Small) {
-    let k = a.shape()[0];
-    one_block(gpu, "cholesky", k, &[Arg::size(k), of(a), Arg::U64(control.address()), of(l)]);
-}
-
-pub(in crate::compute) fn congruence(gpu: &'static Gpu, l: &Small, a: &Small, out: &mut Small) -> Result<()> {
-    let k = l.shape()[0];
-    let half = allocate(gpu, k * k)?;
-    one_block(gpu, "congruence", k, &[Arg::size(k), of(l), of(a), Arg::from(&half), of(out)]);
-    Ok(())
-}
-
-pub(in crate::compute) fn solve_upper(gpu: &Gpu, l: &Small, x: &Small, out: &mut Small) {
-    let k = l.shape()[0];
-    one_block(gpu, "solve_upper", k, &[Arg::size(k), of(l), of(x), of(out)]);
 }
 
 /// Most sweeps of rotations over a matrix, and most threads of a block that makes them, as in `eigh.cu`.
@@ -224,7 +100,14 @@ fn room(gpu: &Gpu, m: usize, size: usize) -> (u32, bool) {
 }
 
 /// Eigenvalues to `values` and the eigenvectors to the columns of `vectors` `[p, p]`, at these addresses.
-fn eigenpairs(gpu: &'static Gpu, p: usize, a: u64, control: &Control, values: u64, vectors: u64) -> Result<()> {
+pub(in crate::compute) fn eigenpairs(
+    gpu: &'static Gpu,
+    p: usize,
+    a: u64,
+    control: &Control,
+    values: u64,
+    vectors: u64,
+) -> Result<()> {
     if p == 0 {
         return Ok(());
     }
@@ -233,36 +116,25 @@ fn eigenpairs(gpu: &'static Gpu, p: usize, a: u64, control: &Control, values: u6
     let work = allocate(gpu, if room(gpu, m, 8).1 { 1 } else { 2 * m * (m / 2 + 1) })?;
     let log = floats(gpu, SWEEPS * (m - 1) * m / 2)?;
     let words = floats(gpu, p + 1)?;
-    let [place, count] = [words.pointer(), words.pointer() + 4 * p as u64].map(Arg::U64);
+    let (place, count) = (words.pointer(), words.pointer() + 4 * p as u64);
     // As few rounds over the blocks of two pairs as there can be, of equal size.
     let blocks = (m / 2) * (m / 2 + 1) / 2;
     let threads = blocks.div_ceil(blocks.div_ceil(THREADS)).next_multiple_of(32).max(64) as u32;
-    let [size, null, control] = [Arg::size(p), Arg::U64(0), Arg::U64(control.address())];
-    let [work, log, near, nearly] = [&work, &log, &near, &nearly].map(Arg::from);
-    let rotate = |start: Arg, place: Arg, out: Arg| {
-        let arguments = [size, log, count, start, place, out];
+    let size = Arg::size(p);
+    let rotate = |start: u64, place: u64, out: u64| {
+        let arguments = args![size, log, count, start, place, out];
         gpu.launch(compiled(), "rotate_vectors", [p as u32, 1, 1], 32, 16 * m as u32, &arguments);
     };
     let (shared, fits) = room(gpu, m, 4);
-    let arguments = [size, Arg::U64(a), flag(fits), work, control, log, count];
+    let arguments = args![size, a, fits, work, control, log, count];
     gpu.launch(compiled(), "jacobi_f32", [1, 1, 1], threads, shared, &arguments);
-    rotate(null, null, near);
-    gpu.launch(compiled(), "conjugate", [p as u32, 1, 1], 128, 8 * p as u32, &[size, Arg::U64(a), near, nearly]);
+    rotate(0, 0, near.pointer());
+    gpu.launch(compiled(), "conjugate", [p as u32, 1, 1], 128, 8 * p as u32, &args![size, a, near, nearly]);
     let (shared, fits) = room(gpu, m, 8);
-    let arguments = [size, nearly, flag(fits), work, control, log, place, count, Arg::U64(values)];
+    let arguments = args![size, nearly, fits, work, control, log, place, count, values];
     gpu.launch(compiled(), "jacobi_f64", [1, 1, 1], threads, shared, &arguments);
-    rotate(near, place, Arg::U64(vectors));
+    rotate(near.pointer(), place, vectors);
     Ok(())
-}
-
-pub(in crate::compute) fn eigh(
-    gpu: &'static Gpu,
-    a: &Small,
-    control: &Control,
-    values: &mut Small,
-    vectors: &mut Small,
-) -> Result<()> {
-    eigenpairs(gpu, a.shape()[0], a.address(), control, values.address(), vectors.address())
 }
 
 /// The steps of the host's `host_pairs`; directions that are left out are zero columns of W.
@@ -278,19 +150,17 @@ pub(in crate::compute) fn top_pairs(
     let (p, k) = (sigma.shape()[0], values.shape()[1]);
     let (all, rank) = (allocate(gpu, p)?, floats(gpu, 1)?);
     let [u, w, half, t] = [allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?];
-    let square = |m: &Buffer, transposed| matrix(m.pointer(), p, transposed);
+    let square = |m: &Buffer| Matrix::new(m.pointer(), p);
     eigenpairs(gpu, p, sigma.address(), control, all.pointer(), u.pointer())?;
-    let [size, floor] = [Arg::size(p), Arg::F64(floor)];
-    over(gpu, "whiten", p * p, &[size, floor, Arg::from(&all), Arg::from(&u), Arg::from(&w), Arg::from(&rank)]);
-    let middle = matrix(pi.address(), p, Transposed::No);
-    let plain = Transposed::No;
-    gpu.gemm_f64([p; 3], 1.0, middle, square(&w, plain), 0.0, square(&half, plain));
-    gpu.gemm_f64([p; 3], 1.0, square(&w, Transposed::Yes), square(&half, plain), 0.0, square(&t, plain));
-    one_block(gpu, "symmetric_part", p, &[size, Arg::from(&rank), Arg::from(&t), Arg::from(&half)]);
+    over(gpu, "whiten", p * p, &args![Arg::size(p), floor, all, u, w, rank]);
+    let middle = Matrix::new(pi.address(), p);
+    gpu.gemm_f64([p; 3], 1.0, middle, square(&w), 0.0, square(&half));
+    gpu.gemm_f64([p; 3], 1.0, square(&w).t(), square(&half), 0.0, square(&t));
+    one_block(gpu, "symmetric_part", p, &args![Arg::size(p), rank, t, half]);
     eigenpairs(gpu, p, half.pointer(), control, all.pointer(), u.pointer())?;
-    let out = matrix(vectors.address(), k, plain);
-    gpu.gemm_f64([p, p, k], 1.0, square(&w, plain), square(&u, plain), 0.0, out);
-    one_block(gpu, "take_top", k, &[Arg::size(k), Arg::from(&rank), Arg::from(&all), of(values)]);
+    let out = Matrix::new(vectors.address(), k);
+    gpu.gemm_f64([p, p, k], 1.0, square(&w), square(&u), 0.0, out);
+    one_block(gpu, "take_top", k, &args![Arg::size(k), rank, all, values]);
     Ok(())
 }
 
@@ -305,14 +175,12 @@ pub(in crate::compute) fn gram(
         None => None,
         Some(w) => {
             let scaled = allocate(gpu, p * k)?;
-            let [from, _] = vector(w);
-            let sizes = [Arg::long(p), Arg::long(k), of(a), from, Arg::long(w.stride), Arg::from(&scaled)];
-            over(gpu, "times_columns", p * k, &sizes);
+            over(gpu, "times_columns", p * k, &args![p, k, a, w.address(), w.stride, scaled]);
             Some(scaled)
         }
     };
     let left = scaled.as_ref().map_or(a.address(), Buffer::pointer);
-    let [left, right] = [matrix(left, k, Transposed::No), matrix(a.address(), k, Transposed::Yes)];
-    gpu.gemm_f64([p, k, p], 1.0, left, right, 0.0, matrix(out.address(), p, Transposed::No));
+    let [left, right] = [Matrix::new(left, k), Matrix::new(a.address(), k).t()];
+    gpu.gemm_f64([p, k, p], 1.0, left, right, 0.0, Matrix::new(out.address(), p));
     Ok(())
 }

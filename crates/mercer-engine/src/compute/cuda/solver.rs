@@ -45,21 +45,19 @@ pub trait Number: Copy + Default + 'static {
     fn finite(self) -> bool;
 }
 
-impl Number for f32 {
-    const DOUBLE: bool = false;
+macro_rules! number {
+    ($type:ty, $double:expr) => {
+        impl Number for $type {
+            const DOUBLE: bool = $double;
 
-    fn finite(self) -> bool {
-        self.is_finite()
-    }
+            fn finite(self) -> bool {
+                self.is_finite()
+            }
+        }
+    };
 }
-
-impl Number for f64 {
-    const DOUBLE: bool = true;
-
-    fn finite(self) -> bool {
-        self.is_finite()
-    }
-}
+number!(f32, false);
+number!(f64, true);
 
 fn kind<T: Number>() -> sys::cudaDataType {
     if T::DOUBLE { sys::cudaDataType::CUDA_R_64F } else { sys::cudaDataType::CUDA_R_32F }
@@ -94,9 +92,7 @@ pub fn allocate<T: Number>(gpu: &'static Gpu, len: usize, what: &dyn Fn() -> Str
 /// Workspace on the device and on the host.
 struct Workspace {
     device: Buffer,
-    device_bytes: usize,
     host: Vec<u64>,
-    host_bytes: usize,
     /// The status that cuSOLVER writes, `[1]`.
     info: Buffer,
 }
@@ -106,7 +102,7 @@ impl Workspace {
         let mut info = gpu.allocate(4, what, ADVICE)?;
         info.zero(0, 4);
         let device = gpu.allocate(device_bytes, &|| format!("the workspace of {}", what()), ADVICE)?;
-        Ok(Workspace { device, device_bytes, host: vec![0; host_bytes.div_ceil(8)], host_bytes, info })
+        Ok(Workspace { device, host: vec![0; host_bytes.div_ceil(8)], info })
     }
 
     fn device(&self) -> *mut c_void {
@@ -114,7 +110,7 @@ impl Workspace {
     }
 
     fn host(&mut self) -> *mut c_void {
-        if self.host_bytes == 0 { std::ptr::null_mut() } else { self.host.as_mut_ptr().cast() }
+        if self.host.is_empty() { std::ptr::null_mut() } else { self.host.as_mut_ptr().cast() }
     }
 
     fn info(&self) -> *mut i32 {
@@ -143,6 +139,19 @@ fn accepted(status: sys::cusolverStatus_t, what: &dyn Fn() -> String) -> Result<
     status.result().map_err(|e| Error::Device(format!("cuSOLVER: {:?} in {}", e.0, what())))
 }
 
+/// Calls `$run` with the workspace that `$size` asks for; the arguments in braces come first in both. Returns cuSOLVER's
+/// status.
+macro_rules! factorize {
+    ($gpu:expr, $what:expr, $size:ident, $run:ident, { $($argument:expr),* }) => {{
+        let (mut on_device, mut on_host) = (0, 0);
+        accepted(sys::$size($($argument),*, &mut on_device, &mut on_host), $what)?;
+        let mut work = Workspace::new($gpu, on_device, on_host, $what)?;
+        let (device, host, info) = (work.device(), work.host(), work.info());
+        accepted(sys::$run($($argument),*, device, on_device, host, on_host, info), $what)?;
+        work.status($what)
+    }};
+}
+
 impl Gpu {
     /// Eigendecomposition of the symmetric `a` `[n, n]`: ascending eigenvalues in `values` `[n]`, and the eigenvectors as the
     /// rows of `a`. Returns cuSOLVER's status; a positive one means that it did not converge.
@@ -153,47 +162,11 @@ impl Gpu {
         let (handle, parameters) = solver.handle(self)?;
         let (real, vectors) = (kind::<f64>(), sys::cusolverEigMode_t::CUSOLVER_EIG_MODE_VECTOR);
         let (order, matrix, spectrum) = (n as i64, address(a), address(values));
-        let (mut on_device, mut on_host) = (0, 0);
-        // SAFETY: the handle exists, the sizes of the buffers were checked, and the workspace has the size that cuSOLVER asks
-        // for.
+        // SAFETY: the handle exists, and the sizes of the buffers were checked.
         unsafe {
-            let status = sys::cusolverDnXsyevd_bufferSize(
-                handle,
-                parameters,
-                vectors,
-                half.mode(),
-                order,
-                real,
-                matrix,
-                order,
-                real,
-                spectrum,
-                real,
-                &mut on_device,
-                &mut on_host,
-            );
-            accepted(status, &what)?;
-            let mut work = Workspace::new(self, on_device, on_host, &what)?;
-            let status = sys::cusolverDnXsyevd(
-                handle,
-                parameters,
-                vectors,
-                half.mode(),
-                order,
-                real,
-                matrix,
-                order,
-                real,
-                spectrum,
-                real,
-                work.device(),
-                work.device_bytes,
-                work.host(),
-                work.host_bytes,
-                work.info(),
-            );
-            accepted(status, &what)?;
-            work.status(&what)
+            factorize!(self, &what, cusolverDnXsyevd_bufferSize, cusolverDnXsyevd, {
+                handle, parameters, vectors, half.mode(), order, real, matrix, order, real, spectrum, real
+            })
         }
     }
 
@@ -205,40 +178,11 @@ impl Gpu {
         let mut solver = lock(&self.solver);
         let (handle, parameters) = solver.handle(self)?;
         let (real, order, matrix) = (kind::<T>(), n as i64, address(a));
-        let (mut on_device, mut on_host) = (0, 0);
         // SAFETY: as in `syevd`.
         unsafe {
-            let status = sys::cusolverDnXpotrf_bufferSize(
-                handle,
-                parameters,
-                half.mode(),
-                order,
-                real,
-                matrix,
-                order,
-                real,
-                &mut on_device,
-                &mut on_host,
-            );
-            accepted(status, &what)?;
-            let mut work = Workspace::new(self, on_device, on_host, &what)?;
-            let status = sys::cusolverDnXpotrf(
-                handle,
-                parameters,
-                half.mode(),
-                order,
-                real,
-                matrix,
-                order,
-                real,
-                work.device(),
-                work.device_bytes,
-                work.host(),
-                work.host_bytes,
-                work.info(),
-            );
-            accepted(status, &what)?;
-            work.status(&what)
+            factorize!(self, &what, cusolverDnXpotrf_bufferSize, cusolverDnXpotrf, {
+                handle, parameters, half.mode(), order, real, matrix, order, real
+            })
         }
     }
 

@@ -3,7 +3,7 @@
 use super::Small;
 use crate::Result;
 use crate::compute::control::Control;
-use crate::compute::cuda::{Buffer, small as cuda};
+use crate::compute::cuda::{Arg, Buffer, args, small as cuda};
 use crate::compute::tensor::{Device, Tensor};
 use crate::compute::{axpy, scale};
 use ndarray::Array2;
@@ -49,7 +49,11 @@ impl Average {
     pub fn update(&mut self, new: &Small, control: &Control) {
         new.expect(self.value.shape());
         match &mut self.state {
-            State::Cuda(state) => cuda::average(self.decay, new, control, state, &mut self.value),
+            State::Cuda(state) => {
+                let [m, n] = new.shape();
+                let arguments = args![Arg::size(m * n), self.decay, new, control, state, self.value];
+                cuda::one_block(state.gpu(), "average", m, &arguments);
+            }
             State::Host { shares, .. } if control.failed() => *shares = [1.0, 0.0],
             State::Host { begun: begun @ false, shares } => {
                 (*begun, *shares) = (true, [0.0, 1.0]);
@@ -73,7 +77,10 @@ impl Average {
         let length = new.len();
         assert!((row + 1) * length <= means.len(), "row {row} of {:?} with {length} numbers", means.shape());
         match &self.state {
-            State::Cuda(state) => cuda::blend(state, new, row, means),
+            State::Cuda(state) => {
+                let mean = means.address() + 4 * (row * length) as u64;
+                cuda::over(state.gpu(), "blend", length, &args![length, state.pointer() + 4, new, mean]);
+            }
             State::Host { shares: [_, 0.0], .. } => {}
             State::Host { shares: [stays, counts], .. } => {
                 let range = row * length..(row + 1) * length;

@@ -15,7 +15,7 @@ pub fn eigh(a: &Small, control: &mut Control, values: &mut Small, vectors: &mut 
     values.expect([1, p]);
     vectors.expect([p, p]);
     if let Some(gpu) = values.gpu() {
-        return cuda::eigh(gpu, a, control, values, vectors);
+        return cuda::eigenpairs(gpu, p, a.address(), control, values.address(), vectors.address());
     }
     if control.failed() {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use super::{Small, Vector, View};
 use crate::compute::Tensor;
-use crate::compute::cuda::small as cuda;
+use crate::compute::cuda::{Arg, args, small as cuda};
 use crate::compute::gemm::Store;
 
 /// `out ← A ∘ B`, the product entry by entry; all `[m, n]`.
@@ -10,7 +10,7 @@ pub fn multiply(a: &Small, b: &Small, out: &mut Small) {
     b.expect(a.shape());
     out.expect(a.shape());
     match out.gpu() {
-        Some(gpu) => cuda::multiply(gpu, a, b, out),
+        Some(gpu) => cuda::over(gpu, "multiply", a.len(), &args![a.len(), a, b, out]),
         None => out.set(a.host() * b.host()),
     }
 }
@@ -20,7 +20,8 @@ pub fn divide(a: Vector<'_>, b: Vector<'_>, out: &mut Small) {
     assert_eq!(a.len(), b.len(), "a quotient of vectors of different lengths");
     out.expect([1, a.len()]);
     if let Some(gpu) = out.gpu() {
-        return cuda::divide(gpu, a, b, out);
+        let arguments = args![a.len(), a.address(), a.stride, b.address(), b.stride, out];
+        return cuda::over(gpu, "divide", a.len(), &arguments);
     }
     let quotient = |(a, b): (&f64, &f64)| if *b > 0.0 { a / b } else { 0.0 };
     let row: ndarray::Array1<f64> = a.host().iter().zip(b.host()).map(quotient).collect();
@@ -33,7 +34,13 @@ pub fn inner<'a>(a: impl Into<View<'a>>, b: impl Into<View<'a>>, store: Store, o
     assert_eq!(a.shape(), b.shape(), "an inner product of matrices of different shapes");
     out.expect([1, 1]);
     match out.gpu() {
-        Some(gpu) => cuda::inner(gpu, a, b, store, out),
+        Some(gpu) => {
+            let [m, n] = a.matrix.shape();
+            let (factor, crossed) = (a.scale * b.scale, a.transposed != b.transposed);
+            let sizes = [m, n].map(Arg::size);
+            let arguments = args![sizes, factor, a.matrix, b.matrix, crossed, store == Store::Add, out];
+            cuda::one_block(gpu, "inner", m.max(n), &arguments);
+        }
         None => put(a.scale * b.scale * (&a.host() * &b.host()).sum(), store, out),
     }
 }
@@ -42,7 +49,10 @@ pub fn inner<'a>(a: impl Into<View<'a>>, b: impl Into<View<'a>>, store: Store, o
 pub fn sum(alpha: f64, v: Vector<'_>, store: Store, out: &mut Small) {
     out.expect([1, 1]);
     match out.gpu() {
-        Some(gpu) => cuda::sum(gpu, alpha, v, store, out),
+        Some(gpu) => {
+            let arguments = args![Arg::size(v.len()), alpha, cuda::vector(v), store == Store::Add, out];
+            cuda::one_block(gpu, "sum", 1, &arguments);
+        }
         None => put(alpha * v.host().iter().sum::<f64>(), store, out),
     }
 }
@@ -70,7 +80,8 @@ pub fn without_bias(
     let shares = if batch < 2 { [1.0, 1.0] } else { [(1.0 - 1.0 / n) * b / (b - 1.0), b / n] };
     if let Some(gpu) = out.gpu() {
         // With equal shares D cancels; it is left out because it may not be finite.
-        return cuda::without_bias(gpu, r, (batch > 1).then_some(own), at, size, shares, out);
+        let own = if batch > 1 { own.address() } else { 0 };
+        return cuda::over(gpu, "without_bias", r.len(), &args![r.len(), r, own, at, size, shares, out]);
     }
     if batch < 2 {
         return out.set(r.host().clone());

@@ -3,7 +3,7 @@
 use super::{Small, View};
 use crate::Result;
 use crate::compute::control::{Control, NonFinite};
-use crate::compute::cuda::small as cuda;
+use crate::compute::cuda::{args, small as cuda};
 use crate::compute::gemm::{Store, gemm};
 use crate::compute::tensor::Tensor;
 use ndarray::Array2;
@@ -110,7 +110,7 @@ pub fn weigh(gram: &Tensor, t: &Tensor, out: &mut Tensor) -> Result<()> {
     };
     out.reshape(t.shape())?;
     if let Some(gpu) = out.gpu() {
-        cuda::weigh(gpu, gram, stride, t, out);
+        cuda::over(gpu, "weigh", t.len(), &args![t.len(), b, c, stride, gram, t, out]);
         return Ok(());
     }
     let (gram, t) = (gram.host(), t.host());
@@ -134,7 +134,9 @@ pub fn add_rows<'a>(matrix: impl Into<View<'a>>, t: &Tensor, out: &mut Tensor) -
         out.shape()
     );
     if let Some(gpu) = out.gpu() {
-        cuda::add_rows(gpu, matrix, t, out);
+        let (own, scale) = (length / k.max(1), matrix.scale as f32);
+        let arguments = args![own, k, scale, matrix.transposed, matrix.matrix, t, out];
+        cuda::over(gpu, "add_rows", length, &arguments);
         return Ok(());
     }
     let own = length / k.max(1);

@@ -93,10 +93,7 @@ impl Small {
     /// Overwrites the matrix with `data` of the same shape.
     pub fn copy_from_host(&mut self, data: &Array2<f64>) {
         assert_eq!([data.nrows(), data.ncols()], self.shape, "a matrix is overwritten with one of another shape");
-        match &mut self.storage {
-            Storage::Host(array) => array.assign(data),
-            Storage::Cuda(buffer) => buffer.write(0, &data.iter().copied().collect::<Vec<f64>>()),
-        }
+        self.write_rows(0, data);
     }
 
     /// Overwrites the rows from `first` on with `rows` `[·, n]`.
@@ -164,7 +161,7 @@ impl Small {
         assert_eq!(self.shape, shape, "a matrix has the wrong shape");
     }
 
-    /// The open GPU it lies on; `None` on the processor.
+    /// The open GPU it lies on; `None` on the CPU.
     fn gpu(&self) -> Option<&'static Gpu> {
         match &self.storage {
             Storage::Host(_) => None,
@@ -176,7 +173,7 @@ impl Small {
     pub(super) fn host(&self) -> &Array2<f64> {
         match &self.storage {
             Storage::Host(array) => array,
-            Storage::Cuda(_) => panic!("a matrix on {} was used with one on the processor", self.device()),
+            Storage::Cuda(_) => panic!("a matrix on {} was used with one on the CPU", self.device()),
         }
     }
 
@@ -189,7 +186,7 @@ impl Small {
     /// Where its first entry lies on the GPU.
     pub(super) fn address(&self) -> u64 {
         match &self.storage {
-            Storage::Host(_) => panic!("a matrix on the processor was used with one on a GPU"),
+            Storage::Host(_) => panic!("a matrix on the CPU was used with one on a GPU"),
             Storage::Cuda(buffer) => buffer.pointer(),
         }
     }
@@ -256,6 +253,11 @@ impl<'a> Vector<'a> {
     /// Whether there are no entries.
     pub fn is_empty(self) -> bool {
         self.len == 0
+    }
+
+    /// Where the first entry lies on the GPU.
+    pub(super) fn address(self) -> u64 {
+        self.matrix.address() + 8 * self.start as u64
     }
 
     /// The entries in host memory.

@@ -1,9 +1,9 @@
 //! Triangular factors, and what is solved with them.
 
-use super::Small;
+use super::{Small, allocate};
 use crate::Result;
 use crate::compute::control::{Control, NonFinite};
-use crate::compute::cuda::small as cuda;
+use crate::compute::cuda::{Arg, args, small as cuda};
 use crate::compute::tensor::Device;
 use crate::linalg::{self, Cholesky};
 use ndarray::{Array2, ArrayView2, ShapeBuilder};
@@ -11,9 +11,10 @@ use ndarray::{Array2, ArrayView2, ShapeBuilder};
 /// Unit lower triangular `M` from symmetric `R` `[k, k]`: `M_ji = −R_ij/R_ii` for `i < j`. Columns with
 /// `R_ii ≤ tiny · max_l R_ll` are zero below the diagonal.
 pub fn quotients(r: &Small, tiny: f64, out: &mut Small) {
-    out.expect([r.order(); 2]);
+    let k = r.order();
+    out.expect([k, k]);
     if let Some(gpu) = out.gpu() {
-        return cuda::quotients(gpu, r, tiny, out);
+        return cuda::one_block(gpu, "quotients", k, &args![Arg::size(k), tiny, r, out]);
     }
     let (r, least) = (r.host(), least(r.host(), tiny));
     out.set(Array2::from_shape_fn(r.dim(), |(j, i)| match i.cmp(&j) {
@@ -33,7 +34,9 @@ pub fn inverse_unit_lower(r: &Small, tiny: f64, out: &mut Small) -> Result<()> {
     let k = r.order();
     out.expect([k, k]);
     if let Some(gpu) = out.gpu() {
-        return cuda::inverse_unit_lower(gpu, r, tiny, out);
+        let image = allocate(gpu, k)?;
+        cuda::one_block(gpu, "inverse_unit_lower", k, &args![Arg::size(k), tiny, r, out, image]);
+        return Ok(());
     }
     let (r, least) = (r.host(), least(r.host(), tiny));
     let mut m = Array2::<f64>::eye(k);
@@ -56,7 +59,7 @@ pub fn cholesky(a: &Small, control: &mut Control, l: &mut Small) -> Result<()> {
     let k = a.order();
     l.expect([k, k]);
     if let Some(gpu) = l.gpu() {
-        cuda::cholesky(gpu, a, control, l);
+        cuda::one_block(gpu, "cholesky", k, &args![Arg::size(k), a, control, l]);
         return Ok(());
     }
     if control.failed() {
@@ -90,7 +93,9 @@ pub fn congruence(l: &Small, a: &Small, out: &mut Small) -> Result<()> {
     a.expect([k, k]);
     out.expect([k, k]);
     if let Some(gpu) = out.gpu() {
-        return cuda::congruence(gpu, l, a, out);
+        let half = allocate(gpu, k * k)?;
+        cuda::one_block(gpu, "congruence", k, &args![Arg::size(k), l, a, half, out]);
+        return Ok(());
     }
     let mut half = (a.host() + &a.host().t()) * 0.5;
     linalg::solve_lower(lower(l), half.view_mut());
@@ -107,7 +112,7 @@ pub fn solve_upper(l: &Small, x: &Small, out: &mut Small) {
     x.expect([k, k]);
     out.expect([k, k]);
     if let Some(gpu) = out.gpu() {
-        return cuda::solve_upper(gpu, l, x, out);
+        return cuda::one_block(gpu, "solve_upper", k, &args![Arg::size(k), l, x, out]);
     }
     let (x, diagonal) = (x.host(), l.host().diag());
     let mut scaled = Array2::from_shape_fn((k, k), |(j, i)| if j <= i { x[[j, i]] / diagonal[i] } else { 0.0 });
