@@ -90,13 +90,8 @@ pub trait Operator: Send + Sync {
 
     /// `K[rows, columns] V` `[rows, b]` for `V` `[columns, b]`.
     fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        const STRIP: usize = 1024;
         let (rows, columns): (Vec<usize>, Vec<usize>) = (rows.collect(), columns.collect());
-        let mut out = Array2::zeros((rows.len(), v.ncols()));
-        for (rows, mut out) in rows.chunks(STRIP).zip(out.axis_chunks_iter_mut(Axis(0), STRIP)) {
-            out.assign(&matmul(self.block(rows, &columns)?.view(), v));
-        }
-        Ok(out)
+        block_product(self, &rows, &columns, v)
     }
 
     /// All of K `[n, n]`.
@@ -164,6 +159,21 @@ pub trait Operator: Send + Sync {
     fn describe(&self) -> String {
         format!("an operator on {} values", self.n())
     }
+}
+
+/// `K[rows, columns] V` `[rows, b]` for `V` `[columns, b]`, by strips of rows, so that a large block is never whole in memory.
+pub(crate) fn block_product<O: Operator + ?Sized>(
+    operator: &O,
+    rows: &[usize],
+    columns: &[usize],
+    v: ArrayView2<f64>,
+) -> Result<Array2<f64>> {
+    const STRIP: usize = 1024;
+    let mut out = Array2::zeros((rows.len(), v.ncols()));
+    for (rows, mut out) in rows.chunks(STRIP).zip(out.axis_chunks_iter_mut(Axis(0), STRIP)) {
+        out.assign(&matmul(operator.block(rows, columns)?.view(), v));
+    }
+    Ok(out)
 }
 
 impl dyn Operator + '_ {

@@ -1,6 +1,5 @@
 use super::{Extension, KernelOperator, LowRankOperator, Operator, Points};
-use crate::linalg::Panel;
-use crate::{Error, FitContext, Result};
+use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2};
 use std::ops::Range;
 
@@ -50,10 +49,6 @@ impl Operator for OnPoints<'_> {
         self.inner.roundoff()
     }
 
-    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
-        self.inner.apply_panel(v)
-    }
-
     fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         self.inner.product(rows, columns, v)
     }
@@ -82,16 +77,8 @@ impl Operator for OnPoints<'_> {
         self.inner.is_stored()
     }
 
-    fn stored(&self, context: &FitContext<'_>, other: u64) -> Result<Option<Box<dyn Operator>>> {
-        self.inner.stored(context, other)
-    }
-
     fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
         self.inner.extend(rows, a)
-    }
-
-    fn cross(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
-        self.inner.cross(points, a)
     }
 
     fn at<'p>(&'p self, points: Points<'p>) -> Result<Box<dyn Operator + 'p>> {

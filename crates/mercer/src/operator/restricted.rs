@@ -1,6 +1,5 @@
-use super::Operator;
+use super::{Operator, block_product};
 use crate::Result;
-use crate::linalg::matmul;
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 /// An operator on some of its values, through blocks.
@@ -25,14 +24,8 @@ impl Operator for Restricted<'_> {
         self.rows.len()
     }
 
-    /// Strips of rows, so that a large block is never whole in memory.
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        const STRIP: usize = 1024;
-        let mut out = Array2::zeros(v.dim());
-        for (rows, mut out) in self.rows.chunks(STRIP).zip(out.axis_chunks_iter_mut(Axis(0), STRIP)) {
-            out.assign(&matmul(self.inner.block(rows, self.rows)?.view(), v));
-        }
-        Ok(out)
+        block_product(self.inner, self.rows, self.rows, v)
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {

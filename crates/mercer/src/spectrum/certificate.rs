@@ -42,8 +42,6 @@ pub struct Certificate {
 pub enum TraceKind {
     /// The mean of `κ(x,x)` over the fitted points.
     Exact,
-    /// Estimated from random vectors.
-    Stochastic,
 }
 
 /// What sort of eigenpair it is.

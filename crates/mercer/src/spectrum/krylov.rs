@@ -1,6 +1,6 @@
 use super::exact::{extended, zero_below};
 use super::{Method, Problem, Solution};
-use crate::compute::{Device, cuda};
+use crate::compute::Device;
 use crate::linalg::{Panel, eigh};
 use crate::operator::Operator;
 use crate::rng::Rng;
@@ -56,15 +56,13 @@ impl Krylov {
     /// Refuses a basis that the memory has no room for; returns its bytes.
     pub(crate) fn require(n: usize, k: usize, context: &FitContext) -> Result<u64> {
         let basis = basis_bytes(n as u64, k);
-        match context.device {
-            Device::Cpu => context.budget.require(
+        match context.device.free_memory()? {
+            None => context.budget.require(
                 format!("the Krylov basis for k = {k} at {n} points"),
                 basis,
                 "ask for fewer pairs, or use Nyström's method",
             )?,
-            Device::Cuda(ordinal) => {
-                require_device_memory(n as u64, k, context.device, cuda::gpu(ordinal)?.memory().0)?;
-            }
+            Some(free) => require_device_memory(n as u64, k, context.device, free)?,
         }
         Ok(basis)
     }

@@ -82,6 +82,11 @@ impl<'a> Rows<'a> {
         gather_envelope(all, &self.now, out)
     }
 
+    /// Most batches that may be drawn ahead.
+    pub fn most(&self) -> usize {
+        self.table.len() / self.now.len().max(1)
+    }
+
     /// Row numbers `[B]` of the batch.
     pub fn now(&self) -> &Indices {
         &self.now
