@@ -93,17 +93,21 @@ impl<'a> Heat<'a> {
     }
 }
 
-/// The Chebyshev coefficients of a smooth function on [−1, 1], up to the last one above rounding:
+/// The first `count` Chebyshev coefficients of a smooth function on [−1, 1], from its values at N `nodes`:
 /// `c_m = (2/N) Σ_k f(cos θ_k) cos(m θ_k)`, `θ_k = π(k + ½)/N`, and half of it for m = 0.
-fn chebyshev_series(f: impl Fn(f64) -> f64) -> Vec<f64> {
-    const NODES: usize = 512;
-    let angle = |k: usize| std::f64::consts::PI * (k as f64 + 0.5) / NODES as f64;
-    let values: Vec<f64> = (0..NODES).map(|k| f(angle(k).cos())).collect();
+pub(super) fn chebyshev_coefficients(f: impl Fn(f64) -> f64, nodes: usize, count: usize) -> Vec<f64> {
+    let angle = |k: usize| std::f64::consts::PI * (k as f64 + 0.5) / nodes as f64;
+    let values: Vec<f64> = (0..nodes).map(|k| f(angle(k).cos())).collect();
     let coefficient = |m: usize| {
         let sum: f64 = values.iter().enumerate().map(|(k, v)| v * (m as f64 * angle(k)).cos()).sum();
-        sum * if m == 0 { 1.0 } else { 2.0 } / NODES as f64
+        sum * if m == 0 { 1.0 } else { 2.0 } / nodes as f64
     };
-    let mut series: Vec<f64> = (0..NODES / 2).map(coefficient).collect();
+    (0..count).map(coefficient).collect()
+}
+
+/// The Chebyshev series of a smooth function on [−1, 1], up to the last coefficient above rounding.
+fn chebyshev_series(f: impl Fn(f64) -> f64) -> Vec<f64> {
+    let mut series = chebyshev_coefficients(f, 512, 256);
     let last = series.iter().rposition(|c| c.abs() > 1e-16).unwrap_or(0);
     series.truncate(last + 1);
     series

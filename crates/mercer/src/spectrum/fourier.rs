@@ -128,11 +128,6 @@ impl FourierFeatures {
         })
     }
 
-    /// ω `[M, d]`
-    pub fn frequencies(&self) -> ArrayView2<'_, f64> {
-        self.frequencies.view()
-    }
-
     /// `φ(x)` `[n, 2M]` at points `[n, d]`, computed in `T`.
     pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
         if x.ncols() != self.centre.len() {

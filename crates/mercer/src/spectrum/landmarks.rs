@@ -1,3 +1,4 @@
+use super::by_name;
 use crate::compute::Device;
 use crate::linalg::{eigh, matmul_into};
 use crate::operator::memory::zeros;
@@ -86,9 +87,7 @@ impl FromStr for Landmarks {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let names = Self::NAMES.map(|(name, _)| name);
-        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text).map(|(_, choice)| choice);
-        found.ok_or_else(|| Error::unknown("choice of landmarks", text, names))
+        by_name("choice of landmarks", text, &Self::NAMES)
     }
 }
 
@@ -214,7 +213,8 @@ fn lower_distances<T: Real>(entries: &Entries<T>, new: &[usize], distance: &mut 
     })
 }
 
-fn running_sums(weights: &[f64]) -> Vec<f64> {
+/// The sums of the first 1, 2, … weights.
+pub(crate) fn running_sums(weights: &[f64]) -> Vec<f64> {
     let mut sum = 0.0;
     let add = |w: &f64| {
         sum += w;
@@ -224,7 +224,7 @@ fn running_sums(weights: &[f64]) -> Vec<f64> {
 }
 
 /// The first index whose running sum lies above `at`.
-fn draw(cumulative: &[f64], at: f64) -> usize {
+pub(crate) fn draw(cumulative: &[f64], at: f64) -> usize {
     cumulative.partition_point(|&c| c <= at).min(cumulative.len() - 1)
 }
 
@@ -440,12 +440,5 @@ mod tests {
             // Four standard deviations of the difference of two frequencies.
             assert!((a - b).abs() < 4.0 * (2.0 * 0.25 / 8000.0f64).sqrt(), "{counts:?}");
         }
-    }
-
-    #[test]
-    fn names_are_read_and_slips_are_named() {
-        assert_eq!("kmeans++".parse::<Landmarks>().unwrap(), Landmarks::KMeansPlusPlus);
-        let error = "uniforn".parse::<Landmarks>().unwrap_err().to_string();
-        assert!(error.contains("did you mean 'uniform'"), "{error}");
     }
 }

@@ -34,6 +34,7 @@ pub use exact::Exact;
 pub use fourier::{Fourier, FourierFeatures};
 pub use krylov::{Krylov, TopPairs, top_pairs};
 pub use landmarks::Landmarks;
+pub(crate) use landmarks::{draw, running_sums};
 pub use nystrom::{Nystrom, NystromFeatures, NystromRitz};
 pub use positive::{Positive, PositiveFeatures};
 pub use ritz::rayleigh_ritz;
@@ -276,6 +277,12 @@ impl Spectrum {
         let x = scaled.as_ref().map_or(x, |s| s.view());
         self.features.project(x.into(), self.coefficients.view())
     }
+}
+
+/// The entry of `table` with the name `text`; the error on another name suggests one that is known.
+fn by_name<T: Copy>(what: &str, text: &str, table: &[(&'static str, T)]) -> Result<T> {
+    let found = table.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    found.ok_or_else(|| Error::unknown(what, text, table.iter().map(|(name, _)| *name)))
 }
 
 /// Eigenvalues below this are numerically zero: rounding, times the largest eigenvalue.
