@@ -64,13 +64,6 @@ impl<'a> FunctionSamples<'a> {
         let (samples, points, outputs) = self.dim();
         Layout { samples, points, outputs, by_output }
     }
-
-    /// `F` in memory, its rows laid out.
-    pub(crate) fn held(&self, layout: Layout) -> Option<Array2<f64>> {
-        let FunctionSamples::Held(f) = self else { return None };
-        let ordered = if layout.by_output { f.permuted_axes([0, 2, 1]) } else { *f };
-        Some(ordered.to_shape(layout.dim()).expect("the same elements").to_owned())
-    }
 }
 
 /// The order of the numbers of `F`.
@@ -90,8 +83,17 @@ impl Layout {
         if by_output { (samples * outputs, points) } else { (samples, points * outputs) }
     }
 
-    /// The rows and columns of `F`'s samples `from..to` at the points whose numbers `read(sample, into)` gives, `[C]` at each
-    /// of `points` points.
+    /// Samples `[S, n, C]` as rows.
+    pub fn arranged(&self, f: ArrayView3<f64>) -> Array2<f64> {
+        let ((samples, points, outputs), by_output) = (f.dim(), self.by_output);
+        let (f, shape) = match by_output {
+            true => (f.permuted_axes([0, 2, 1]), (samples * outputs, points)),
+            false => (f, (samples, points * outputs)),
+        };
+        f.to_shape(shape).expect("the same elements").to_owned()
+    }
+
+    /// The rows of some samples at `points` points; `read(sample, into)` gives the numbers of one, `[C]` at each point.
     pub fn rows(&self, samples: usize, points: usize, read: impl Fn(usize, &mut [f64])) -> Array2<f64> {
         let flat = points * self.outputs;
         let mut rows = vec![0.0; samples * flat];
@@ -99,8 +101,6 @@ impl Layout {
         if !self.by_output {
             return Array2::from_shape_vec((samples, flat), rows).expect("as many");
         }
-        let cube = ArrayView3::from_shape((samples, points, self.outputs), &rows).expect("as many");
-        let ordered = cube.permuted_axes([0, 2, 1]);
-        ordered.to_shape((samples * self.outputs, points)).expect("as many").to_owned()
+        self.arranged(ArrayView3::from_shape((samples, points, self.outputs), &rows).expect("as many"))
     }
 }
