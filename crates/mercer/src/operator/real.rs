@@ -15,7 +15,7 @@ pub enum Precision {
     #[default]
     F64,
     /// Single, of points and vectors rounded to 10 bits, on the tensor cores of a GPU: eigenvalues below about a thousandth
-    /// of the largest are noise. On the processor it is [`Precision::F32`].
+    /// of the largest are noise. On the CPU it is [`Precision::F32`].
     Tf32,
 }
 

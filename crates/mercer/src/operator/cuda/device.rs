@@ -176,20 +176,33 @@ impl CudaKernel {
 
     /// `κ(A, B)` in host memory, a strip of rows at a time.
     pub fn gram_to_host<T: Real>(&self, a: ArrayView2<f64>, b: ArrayView2<f64>, symmetric: bool) -> Result<Array2<T>> {
-        let (n, m) = (a.nrows(), b.nrows());
-        let columns = self.upload(b)?;
-        let strip = (STAGING / (m.max(1) * size_of::<T>())).clamp(1, n.max(1));
-        let what = || format!("{strip} rows of a kernel matrix");
-        let out = self.gpu.allocate(strip * m * size_of::<T>(), &what, ADVICE)?;
-        let mut k = Array2::from_elem((n, m), T::default());
+        let (m, columns) = (b.nrows(), self.upload(b)?);
+        self.by_strips(a, m, m * size_of::<T>(), |points, start, out| {
+            self.gram(points, &columns, symmetric.then_some(-(start as i32)), out, m);
+            Ok(())
+        })
+    }
+
+    /// Values `[n, width]` at the points `x` `[n, d]` on the host, a strip at a time: `queue(points, first, out)` computes those
+    /// of the points from `first` on. `row_bytes` of a row count towards [`STAGING`].
+    fn by_strips<T: Real>(
+        &self,
+        x: ArrayView2<f64>,
+        width: usize,
+        row_bytes: usize,
+        queue: impl Fn(&DevicePoints, usize, u64) -> Result<()>,
+    ) -> Result<Array2<T>> {
+        let n = x.nrows();
+        let strip = (STAGING / row_bytes.max(1)).clamp(1, n.max(1));
+        let what = || format!("{strip} rows of {width} values");
+        let out = self.gpu.allocate(strip * width * size_of::<T>(), &what, ADVICE)?;
+        let mut all = Array2::from_elem((n, width), T::default());
         for start in (0..n).step_by(strip) {
             let rows = start..n.min(start + strip);
-            let points = self.upload(a.slice(s![rows.clone(), ..]))?;
-            self.gram(&points, &columns, symmetric.then_some(-(start as i32)), out.pointer(), m);
-            let mut part = k.slice_mut(s![rows, ..]);
-            out.read(0, part.as_slice_mut().expect("contiguous rows"))?;
+            queue(&self.upload(x.slice(s![rows.clone(), ..]))?, start, out.pointer())?;
+            out.read(0, all.slice_mut(s![rows, ..]).as_slice_mut().expect("contiguous rows"))?;
         }
-        Ok(k)
+        Ok(all)
     }
 }
 
@@ -345,19 +358,11 @@ pub(crate) fn cross_apply(
     let kernel = CudaKernel::new(gpu, kernel, z, precision);
     let centres = kernel.upload(z)?;
     let columns = a.ncols();
-    let strip = (STAGING / kernel.raw_bytes().max(1)).clamp(1, x.nrows().max(1));
     let mut from = gpu.allocate(8 * a.len(), &|| "coefficients".into(), ADVICE)?;
     from.write(0, contiguous(&a.as_standard_layout().into_owned()));
-    let to = gpu.allocate(8 * strip * columns, &|| "function values".into(), ADVICE)?;
-    let mut y = Array2::zeros((x.nrows(), columns));
-    for start in (0..x.nrows()).step_by(strip) {
-        let rows = start..x.nrows().min(start + strip);
-        let points = kernel.upload(x.slice(s![rows.clone(), ..]))?;
-        kernel.product(&points, &centres, None, from.pointer(), columns, to.pointer())?;
-        let mut part = y.slice_mut(s![rows, ..]);
-        to.read(0, part.as_slice_mut().expect("contiguous rows"))?;
-    }
-    Ok(y)
+    kernel.by_strips(x, columns, kernel.raw_bytes(), |points, _, to| {
+        kernel.product(points, &centres, None, from.pointer(), columns, to)
+    })
 }
 
 /// The time of a product `Y = K V` whose points and vectors are on the GPU; for benchmarks.

@@ -8,7 +8,7 @@
 //! | [`Functions`] | networks as functions `ψ(x)` |
 //! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Ritz`] |
 //! | [`Kind`] | which objective, and the functions that it wants |
-//! | [`Stepper`] | training steps, the same on the processor and on a GPU, where they are recorded |
+//! | [`Stepper`] | training steps, the same on the CPU and on a GPU, where they are recorded |
 //! | [`train`] | training: steps, validation, checkpoints, recovery |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
 //! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |

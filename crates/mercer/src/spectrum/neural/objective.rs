@@ -1,7 +1,7 @@
 //! An objective: from functions and their image under the operator to a gradient.
 //!
 //! Objectives are written over primitives that have a host and a device arm ([`crate::compute::small`]), and read nothing
-//! back within a step. So the same function runs on the processor and is recorded on a GPU.
+//! back within a step. So the same function runs on the CPU and is recorded on a GPU.
 
 use super::Functions;
 use crate::Result;

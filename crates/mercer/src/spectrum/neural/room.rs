@@ -6,7 +6,7 @@ use crate::{Error, Result};
 
 /// What training may take of a device's memory.
 pub(super) struct Room {
-    /// Bytes that were free before, none on the processor.
+    /// Bytes that were free before, none on the CPU.
     free: Option<u64>,
     /// Bytes whatever the batch.
     fixed: u64,

@@ -35,7 +35,7 @@ pub struct Settings {
     pub checkpoint_seconds: f64,
     /// How a GPU rounds the factors of the networks' products, and the points whose kernel a batch takes, in training steps.
     /// Steps on graph Laplacians and Schrödinger operators, validation, the finish and certificates are in f32, and the
-    /// processor always is.
+    /// CPU always is.
     pub math: Math,
     /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.
     pub resume: bool,
