@@ -248,18 +248,23 @@ impl<'a> Run<'a> {
             Ok(()) => format!("the last good state is in {}; training can resume from it", path.display()),
             Err(e) => format!("the last good state could not be written: {e}"),
         };
-        match error {
-            Error::DeviceMemory { device, what, needed, free, instead } => {
-                Error::DeviceMemory { device, what, needed, free, instead: format!("{instead}; {kept}") }
-            }
-            Error::Device(what) => Error::Device(format!("{what}; {kept}")),
-            other => other,
-        }
+        with_advice(error, &kept)
     }
 
     /// Seconds of all parts of the run.
     pub fn seconds(&self) -> f64 {
         self.seconds_before + self.started.elapsed().as_secs_f64()
+    }
+}
+
+/// A device's error with more advice.
+pub(crate) fn with_advice(error: Error, advice: &str) -> Error {
+    match error {
+        Error::DeviceMemory { device, what, needed, free, instead } => {
+            Error::DeviceMemory { device, what, needed, free, instead: format!("{instead}; {advice}") }
+        }
+        Error::Device(what) => Error::Device(format!("{what}; {advice}")),
+        other => other,
     }
 }
 

@@ -131,7 +131,7 @@ impl Saved for FittedLogistic {
 
     fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("origin", &self.origin);
-        self.encoding.pack(bundle);
+        bundle.set("target", &self.encoding);
         bundle.set("gradient", self.gradient);
         bundle.set("steps", self.steps);
         bundle.put("weights", self.weights.view());
@@ -140,7 +140,7 @@ impl Saved for FittedLogistic {
     }
 
     fn unpack(bundle: &Bundle, _: Device) -> Result<Self> {
-        let (origin, encoding): (Origin, _) = (bundle.value("origin")?, Encoding::unpack(bundle)?);
+        let (origin, encoding): (Origin, Encoding) = (bundle.value("origin")?, bundle.value("target")?);
         let row = |name| Ok(matrix(bundle, name, (1, origin.d))?.row(0).to_owned());
         Ok(FittedLogistic {
             weights: matrix(bundle, "weights", (origin.d + 1, encoding.width()))?,

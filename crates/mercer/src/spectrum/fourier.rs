@@ -1,7 +1,7 @@
 use super::covariance::{self, covariance, principal_pairs};
 use super::projection::projected;
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
-use super::{Method, Problem, Sampling, Solution};
+use super::{Method, Problem, Sampling, Solution, check_columns};
 use crate::kernel::{Formula, Kernel, Visitor};
 use crate::model::Bundle;
 use crate::operator::{Extension, Features, Points, Precision, Real};
@@ -130,10 +130,7 @@ impl FourierFeatures {
 
     /// `φ(x)` `[n, 2M]` at points `[n, d]`, computed in `T`.
     pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
-        if x.ncols() != self.centre.len() {
-            let (want, got) = (self.centre.len(), x.ncols());
-            return Err(Error::input(format!("the features are of {want} columns, the new points have {got}")));
-        }
+        check_columns(x, self.centre.len())?;
         Ok(self.waves(x))
     }
 

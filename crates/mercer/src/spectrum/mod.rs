@@ -267,15 +267,18 @@ impl Spectrum {
     pub fn transform<'p>(&self, points: impl Into<Points<'p>>) -> Result<Array2<f64>> {
         let points = points.into();
         let Points::Coordinates(x) = points else { return self.features.project(points, self.coefficients.view()) };
-        if let Some(d) = self.features.inputs().filter(|d| *d != x.ncols()) {
-            return Err(Error::input(format!(
-                "the model was fitted on {d} columns, the new points have {}",
-                x.ncols()
-            )));
-        }
+        self.features.inputs().map_or(Ok(()), |d| check_columns(x, d))?;
         let scaled = self.scaler.as_ref().map(|s| s.apply(x)).transpose()?;
         let x = scaled.as_ref().map_or(x, |s| s.view());
         self.features.project(x.into(), self.coefficients.view())
+    }
+}
+
+/// Refuses new points `[m, ·]` that do not have the `d` columns of the fit.
+pub(crate) fn check_columns(x: ArrayView2<f64>, d: usize) -> Result<()> {
+    match x.ncols() {
+        columns if columns == d => Ok(()),
+        columns => Err(Error::input(format!("the model was fitted on {d} columns, the new points have {columns}"))),
     }
 }
 

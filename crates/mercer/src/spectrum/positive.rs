@@ -1,6 +1,6 @@
 use super::covariance::{self, covariance, principal_pairs};
 use super::projection::projected;
-use super::{Method, Problem, Sampling, Solution};
+use super::{Method, Problem, Sampling, Solution, check_columns};
 use crate::kernel::{Base, Kernel};
 use crate::model::Bundle;
 use crate::operator::{Extension, Features, Points, Precision, Real};
@@ -101,10 +101,7 @@ impl PositiveFeatures {
 
     /// `φ(x)` `[n, m]` at points `[n, d]`, computed in `T`.
     pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
-        if x.ncols() != self.directions.ncols() {
-            let (want, got) = (self.directions.ncols(), x.ncols());
-            return Err(Error::input(format!("the features are of {want} columns, the new points have {got}")));
-        }
+        check_columns(x, self.directions.ncols())?;
         Ok(self.exponentials(x))
     }
 

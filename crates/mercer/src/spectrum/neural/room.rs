@@ -2,6 +2,7 @@
 
 use super::Functions;
 use crate::compute::Device;
+use crate::training::with_advice;
 use crate::{Error, Result};
 
 /// What training may take of a device's memory.
@@ -35,12 +36,11 @@ impl Room {
 
     /// The error with a batch that would fit.
     pub fn advise(&self, error: Error) -> Error {
-        let Error::DeviceMemory { device, what, needed, free, instead } = error else { return error };
-        let instead = match self.largest_batch() {
-            0 => format!("{instead}; these networks do not fit at all"),
-            fits => format!("{instead}; by estimate a batch of {fits} fits"),
-        };
-        Error::DeviceMemory { device, what, needed, free, instead }
+        match (&error, self.largest_batch()) {
+            (Error::DeviceMemory { .. }, 0) => with_advice(error, "these networks do not fit at all"),
+            (Error::DeviceMemory { .. }, fits) => with_advice(error, &format!("by estimate a batch of {fits} fits")),
+            _ => error,
+        }
     }
 }
 

@@ -105,7 +105,7 @@ impl Objective for Spin {
         small::add_rows(masked.g.times(2.0), jacobian, step.gradient)?;
         small::sum(-1.0, masked.lambda.diagonal(), Store::Replace, loss);
         small::congruence(&masked.l, step.unbiased, shown)?;
-        step.record(loss, shown.diagonal());
+        step.control.record(loss, shown.diagonal());
         Ok(())
     }
 
