@@ -58,15 +58,9 @@ impl<'a> FunctionSamples<'a> {
             },
         }
     }
-
-    /// How `F` is laid out as rows, `[S, n·C]`, or `[S·C, n]` with each output a function of its own.
-    pub(crate) fn layout(&self, by_output: bool) -> Layout {
-        let (samples, points, outputs) = self.dim();
-        Layout { samples, points, outputs, by_output }
-    }
 }
 
-/// The order of the numbers of `F`.
+/// How `F` is laid out as rows: `[S, n·C]`, or `[S·C, n]` with each output a function of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub samples: usize,

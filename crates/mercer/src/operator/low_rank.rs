@@ -56,9 +56,10 @@ impl LowRankOperator {
 
     /// From samples `F` `[S, n, C]`, the operator on `n·C` values (the outputs of a point side by side), or, `by_output`, the
     /// operator `(1/CS) Σ_c F_cᵀF_c` on n.
-    pub fn of_samples(samples: &FunctionSamples, by_output: bool) -> Result<Self> {
-        let layout = samples.layout(by_output);
-        match samples {
+    pub fn of_samples(f: &FunctionSamples, by_output: bool) -> Result<Self> {
+        let (samples, points, outputs) = f.dim();
+        let layout = Layout { samples, points, outputs, by_output };
+        match f {
             FunctionSamples::Held(f) => LowRankOperator::held(layout.arranged(*f), layout),
             FunctionSamples::Mapped(file) => LowRankOperator::mapped(file.clone(), layout),
         }

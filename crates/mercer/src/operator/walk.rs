@@ -11,11 +11,11 @@ use ndarray::{Array1, Array2, ArrayView2, Axis};
 pub struct RandomWalk<'a> {
     inner: &'a dyn Operator,
     /// `Q^{−a}1` `[n]`
-    weights: Array1<f64>,
+    pub(crate) weights: Array1<f64>,
     /// `Q^{−a}D^{−1/2}1` `[n]`
     scale: Array1<f64>,
     /// `√π` `[n]`
-    root: Array1<f64>,
+    pub(crate) root: Array1<f64>,
 }
 
 impl<'a> RandomWalk<'a> {
@@ -38,16 +38,6 @@ impl<'a> RandomWalk<'a> {
         let scale = &weights / &d.mapv(f64::sqrt);
         let total = d.sum();
         Ok(RandomWalk { inner: affinity, weights, scale, root: d.mapv(|d| (d / total).sqrt()) })
-    }
-
-    /// `Q^{−a}1` `[n]`
-    pub(crate) fn weights(&self) -> &Array1<f64> {
-        &self.weights
-    }
-
-    /// `√π` `[n]`
-    pub(crate) fn root(&self) -> &Array1<f64> {
-        &self.root
     }
 }
 

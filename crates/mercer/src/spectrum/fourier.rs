@@ -1,5 +1,5 @@
 use super::covariance::{self, covariance, principal_pairs};
-use super::projection::projected;
+use super::projection::{projected, require};
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
 use super::{Method, Problem, Sampling, Solution, check_columns};
 use crate::kernel::{Formula, Kernel, Visitor};
@@ -42,19 +42,11 @@ impl Method for Fourier {
         let (x, (n, d)) = (kernel.x(), kernel.x().dim());
         let (count, sampling) = (self.features, self.sampling);
         let mut features = FourierFeatures::new(kernel.formula(), d, count, sampling, problem.context.seed)?;
-        if self.features < problem.k {
-            let (k, p) = (problem.k, self.features);
-            return Err(Error::input(format!("{k} pairs need at least as many random features, got {p}")));
-        }
+        let sample = if self.ritz { MOST_RITZ_POINTS.min(n) as u64 } else { 0 };
+        require(problem, count, covariance::memory(count, 8) + 3 * 8 * sample * count as u64)?;
         features.centre = x.mean_axis(Axis(0)).expect("there are points");
         // Ritz pairs mix features with large coefficients, which single precision would drown.
         features.precision = if self.ritz { Precision::F64 } else { problem.context.precision };
-        let sample = if self.ritz { MOST_RITZ_POINTS.min(n) as u64 } else { 0 };
-        problem.context.budget.require(
-            format!("{} random features at {n} points", self.features),
-            covariance::memory(self.features, 8) + 3 * 8 * sample * self.features as u64,
-            "use fewer features",
-        )?;
         problem.context.progress.step("rff", 0, 2, "features");
         let (eigenvalues, coefficients) = match self.ritz {
             true => ritz_pairs(problem, |rows| Ok(features.waves(x.select(Axis(0), rows).view())))?,

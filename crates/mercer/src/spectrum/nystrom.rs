@@ -120,7 +120,7 @@ impl<'a> Map<'a> {
     /// N `[m, r]`
     fn normalisation(&self) -> ArrayView2<'_, f64> {
         match &self.values {
-            Values::Formula(map, _) => map.normalisation(),
+            Values::Formula(map, _) => map.normalisation.view(),
             Values::Blocks(normalisation) => normalisation.view(),
         }
     }
@@ -203,11 +203,6 @@ impl NystromFeatures {
     /// r, the number of features.
     pub fn dim(&self) -> usize {
         self.normalisation.ncols()
-    }
-
-    /// N `[m, r]`
-    pub fn normalisation(&self) -> ArrayView2<'_, f64> {
-        self.normalisation.view()
     }
 
     /// `φ(x)` `[n, r]` at points `[n, d]`, computed in `T`.

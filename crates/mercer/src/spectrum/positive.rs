@@ -1,5 +1,5 @@
 use super::covariance::{self, covariance, principal_pairs};
-use super::projection::projected;
+use super::projection::{projected, require};
 use super::{Method, Problem, Sampling, Solution, check_columns};
 use crate::kernel::{Base, Kernel};
 use crate::model::Bundle;
@@ -30,16 +30,8 @@ impl Method for Positive {
         let (x, (n, d)) = (kernel.x(), kernel.x().dim());
         let (count, sampling) = (self.features, self.sampling);
         let mut features = PositiveFeatures::new(kernel.formula(), d, count, sampling, problem.context.seed)?;
-        if self.features < problem.k {
-            let (k, p) = (problem.k, self.features);
-            return Err(Error::input(format!("{k} pairs need at least as many random features, got {p}")));
-        }
+        require(problem, count, covariance::memory(count, problem.context.precision.bytes()))?;
         features.precision = problem.context.precision;
-        problem.context.budget.require(
-            format!("{} random features at {n} points", self.features),
-            covariance::memory(self.features, problem.context.precision.bytes()),
-            "use fewer features",
-        )?;
         problem.context.progress.step("positive", 0, 2, "features");
         let sigma = match problem.context.precision {
             Precision::F32 | Precision::Tf32 => {

@@ -1,11 +1,22 @@
 //! The common part of random features: projections on directions, and a function of them while they are in cache.
 
+use super::Problem;
 use crate::linalg::matmul_into;
 use crate::operator::Real;
 use crate::operator::memory::zeros;
+use crate::{Error, Result};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip, s};
 use rayon::prelude::*;
+
+/// Refuses fewer random features than pairs, and more of them than fit into memory, where they take `bytes`.
+pub(super) fn require(problem: &Problem, count: usize, bytes: u64) -> Result<()> {
+    let (k, n) = (problem.k, problem.operator.n());
+    if count < k {
+        return Err(Error::input(format!("{k} pairs need at least as many random features, got {count}")));
+    }
+    problem.context.budget.require(format!("{count} random features at {n} points"), bytes, "use fewer features")
+}
 
 /// `[n, p]` features of points `x` `[n, d]`: the first M columns of a strip of rows are filled with `(x−c)·ω` for
 /// directions `ω` `[M, d]` and centre `c` `[d]`, then `finish` makes features of the strip `[h, p]`, given also the
