@@ -33,11 +33,6 @@ impl LowRankPreconditioner {
         Ok(LowRankPreconditioner { u: f.matmul(v.view())?, sigma: sigma.into() })
     }
 
-    /// r
-    pub fn rank(&self) -> usize {
-        self.sigma.len()
-    }
-
     /// `α (UΣUᵀ + αI)⁻¹ V = V − U Σ(Σ + α)⁻¹ UᵀV` for `V` `[n, m]`, on the device of the preconditioner. The factor α stays:
     /// it may be small, and it does not change conjugate gradients.
     pub fn solve(&self, alpha: f64, v: &Panel) -> Result<Panel> {
@@ -129,7 +124,7 @@ mod tests {
         let kernel = Kernel::parse("poly(degree=2, offset=1)").unwrap();
         let k = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
         let p = preconditioner(&k, 100, 0);
-        assert_eq!(p.rank(), 6);
+        assert_eq!(p.sigma.len(), 6);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub enum TraceKind {
 pub enum Standing {
     /// One eigenvalue, one function.
     Simple,
-    /// Not told apart from its neighbour's eigenvalue: only the span of the functions means something.
+    /// Numerically equal to a neighbouring eigenvalue: only the span of the functions is determined.
     Repeated,
     /// The kernel has no such direction; the function is zero.
     Zero,

@@ -78,8 +78,6 @@ pub struct TopPairs {
     pub images: Array2<f64>,
     /// `‖Ku − θu‖ / θ_1` of each pair.
     pub residuals: Vec<f64>,
-    /// Products with K that it took, each with a block of vectors.
-    pub products: usize,
 }
 
 /// Vectors per product: a few more than wanted, so that the last pairs converge as fast as the first.
@@ -146,7 +144,7 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
             let scale = θ[0].max(f64::MIN_POSITIVE);
             let pad = |values: Vec<f64>| values.into_iter().chain(std::iter::repeat(0.0)).take(k).collect();
             let residuals = pad(residuals.iter().map(|r| r / scale).collect());
-            return Ok(TopPairs { values: pad(θ[..found].to_vec()), vectors, images, residuals, products });
+            return Ok(TopPairs { values: pad(θ[..found].to_vec()), vectors, images, residuals });
         }
         if products == MOST_PRODUCTS {
             return Err(Error::NoConvergence {
@@ -183,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_is_too_small_is_told_what_fits() {
+    fn the_error_of_a_small_device_names_what_fits() {
         let n = 1_000_000;
         let free = basis_bytes(n, 10);
         assert!(require_device_memory(n, 10, Device::Cuda(0), free).is_ok());

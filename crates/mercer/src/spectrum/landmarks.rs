@@ -166,10 +166,10 @@ fn k_means_plus_plus<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) 
     let mut taken = vec![false; n];
     let mut chosen = vec![rng.below(n)];
     taken[chosen[0]] = true;
-    let mut heard = 0;
+    let mut counted = 0;
     while chosen.len() < m {
-        lower_distances(&entries, &chosen[heard..], &mut distance)?;
-        heard = chosen.len();
+        lower_distances(&entries, &chosen[counted..], &mut distance)?;
+        counted = chosen.len();
         let cumulative = running_sums(&distance);
         let total = cumulative[n - 1];
         if total <= 0.0 {
@@ -241,7 +241,7 @@ fn recursive_leverage<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng)
     for &size in sizes.iter().rev() {
         let target = m as f64 / 4.0;
         let mut scores = leverage_scores::<T>(operator, &order[..size], &chosen, &weights, target)?;
-        // No point is left without a chance, lest a poor pilot hide it for good.
+        // Every point keeps a chance, so that a poor pilot sample cannot exclude it for good.
         scores.iter_mut().for_each(|l| *l = l.max(0.01 * target / size as f64));
         let total: f64 = scores.iter().sum();
         let sample = weighted_sample(&scores, m, rng);

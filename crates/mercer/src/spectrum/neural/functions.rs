@@ -54,7 +54,8 @@ impl Functions {
         rng: &Rng,
     ) -> Result<Functions> {
         let network = Network::new(&without_final_norm(architecture, inputs)?, inputs, count)?;
-        Functions::new(network, Layout::Networks, normalise, device, rng)
+        let parameters = network.init(device, rng)?;
+        Functions::from_parts(network, parameters, Layout::Networks, normalise)
     }
 
     /// The last hidden units of `architecture`, each one function: everything before its last dense layer, which is to
@@ -66,12 +67,9 @@ impl Functions {
                 "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
             )));
         }
-        Functions::new(Network::new(&hidden, inputs, 1)?, Layout::Units, false, device, rng)
-    }
-
-    fn new(network: Network, layout: Layout, normalise: bool, device: Device, rng: &Rng) -> Result<Functions> {
+        let network = Network::new(&hidden, inputs, 1)?;
         let parameters = network.init(device, rng)?;
-        Functions::from_parts(network, parameters, layout, normalise)
+        Functions::from_parts(network, parameters, Layout::Units, false)
     }
 
     /// From a network and its numbers.

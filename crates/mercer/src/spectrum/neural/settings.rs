@@ -2,7 +2,7 @@
 
 use super::Stop;
 use crate::compute::{Math, Rule};
-use crate::net::{Schedule, ScheduleKind};
+use crate::net::ScheduleKind;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -65,11 +65,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The learning rates.
-    pub(super) fn rates(&self) -> Schedule {
-        Schedule::new(self.schedule, self.learning_rate, self.steps)
-    }
-
     /// Steps between validations.
     pub(super) fn interval(&self) -> u64 {
         (self.steps / 20).clamp(1, 200)
