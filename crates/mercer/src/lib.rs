@@ -1,10 +1,10 @@
 //! Spectral kernel learning: give it data and a kernel, and it returns the kernel's Mercer decomposition
-//! `κ(x,x') = Σ_j μ_j ψ_j(x) ψ_j(x')` as functions that work on new points, says how good each pair `(μ_j, ψ_j)` is,
-//! and puts them to work.
+//! `κ(x,x') = Σ_j μ_j ψ_j(x) ψ_j(x')` as functions that work on new points, measures how accurate each pair `(μ_j, ψ_j)` is,
+//! and uses them for learning.
 //!
-//! Data flows one way, through five rooms:
+//! Data flows one way, through five modules:
 //!
-//! | room | noun | what is in it |
+//! | module | main type | content |
 //! |---|---|---|
 //! | [`data`] | [`data::Dataset`] | files, embedded, generated and named sets, splits, scaling |
 //! | [`kernel`] | [`kernel::Kernel`] | formulas for similarity, and expressions of them |

@@ -1,6 +1,7 @@
 //! The loop around training steps: validation, checkpoints, resuming, recovery, interrupts, progress.
 
 use crate::model::Bundle;
+use crate::net::{Optimizer, OptimizerState};
 use crate::{Error, FitContext, Result};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
@@ -82,8 +83,8 @@ const MOST_RECOVERIES: usize = 5;
 pub(crate) struct Run<'a> {
     saving: Saving<'a>,
     context: &'a FitContext<'a>,
-    /// The last good state.
-    checkpoint: Checkpoint,
+    /// The last good state, to go back to and to write to the file.
+    checkpoint: Bundle<'static>,
     /// Times that a step was not finite.
     pub recoveries: usize,
     /// What the user should know, in words.
@@ -103,7 +104,7 @@ impl<'a> Run<'a> {
         let mut run = Run {
             saving,
             context,
-            checkpoint: Checkpoint::default(),
+            checkpoint: Bundle::default(),
             recoveries: 0,
             notes: vec![],
             seconds_before: 0.0,
@@ -126,14 +127,14 @@ impl<'a> Run<'a> {
             self.note(task, format!("there is no checkpoint at {}; started from the beginning", path.display()));
             return Ok(());
         }
-        let checkpoint = Checkpoint::read(path, &task.identity())?;
+        let checkpoint = read_checkpoint(path, &task.identity())?;
         let mut load = |bundle: &Bundle| -> Result<()> {
             self.recoveries = bundle.value("recoveries")?;
             self.notes = bundle.value("notes")?;
             self.seconds_before = bundle.value("seconds")?;
             task.load(bundle)
         };
-        load(&checkpoint.0).map_err(|e| Error::file(path, e.to_string()))?;
+        load(&checkpoint).map_err(|e| Error::file(path, e.to_string()))?;
         (self.checkpoint, self.first_step) = (checkpoint, task.steps().0);
         Ok(())
     }
@@ -182,7 +183,7 @@ impl<'a> Run<'a> {
     fn recover(&mut self, task: &mut dyn Task, cause: Error) -> Result<()> {
         let Error::Numerical(what) = cause else { return Err(cause) };
         let step = task.steps().0;
-        if !task.recover(&self.checkpoint.0)? {
+        if !task.recover(&self.checkpoint)? {
             return Err(Error::Numerical(what));
         }
         if self.recoveries == MOST_RECOVERIES {
@@ -227,13 +228,13 @@ impl<'a> Run<'a> {
         bundle.set("notes", &self.notes);
         bundle.set("seconds", self.seconds());
         task.save(&mut bundle)?;
-        self.checkpoint = Checkpoint(bundle);
+        self.checkpoint = bundle;
         Ok(())
     }
 
     fn write(&mut self) -> Result<()> {
         if let Some(path) = self.saving.path {
-            self.checkpoint.0.write(path)?;
+            self.checkpoint.write(path)?;
         }
         self.saved = Instant::now();
         Ok(())
@@ -247,13 +248,7 @@ impl<'a> Run<'a> {
             Ok(()) => format!("the last good state is in {}; training can resume from it", path.display()),
             Err(e) => format!("the last good state could not be written: {e}"),
         };
-        match error {
-            Error::DeviceMemory { device, what, needed, free, instead } => {
-                Error::DeviceMemory { device, what, needed, free, instead: format!("{instead}; {kept}") }
-            }
-            Error::Device(what) => Error::Device(format!("{what}; {kept}")),
-            other => other,
-        }
+        with_advice(error, &kept)
     }
 
     /// Seconds of all parts of the run.
@@ -262,32 +257,33 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The state of a run at one step, in memory (to go back to) and in a file (to resume from).
-#[derive(Clone, Debug, Default)]
-struct Checkpoint(Bundle<'static>);
-
-impl Checkpoint {
-    /// Reads a file, which must be the checkpoint of the run of this identity.
-    fn read(path: &Path, identity: &str) -> Result<Checkpoint> {
-        let bundle = Bundle::read(path)?;
-        let named = |e: Error| Error::file(path, format!("is not a checkpoint: {e}"));
-        let there = bundle.text("identity").map_err(named)?;
-        if there != identity {
-            return Err(Error::file(
-                path,
-                format!(
-                    "is the checkpoint of another run ({there}); this one is {identity}. Give the same options, or another checkpoint"
-                ),
-            ));
+/// A device's error with more advice.
+pub(crate) fn with_advice(error: Error, advice: &str) -> Error {
+    match error {
+        Error::DeviceMemory { device, what, needed, free, instead } => {
+            Error::DeviceMemory { device, what, needed, free, instead: format!("{instead}; {advice}") }
         }
-        Ok(Checkpoint(bundle))
+        Error::Device(what) => Error::Device(format!("{what}; {advice}")),
+        other => other,
     }
+}
+
+/// Reads a file, which must be the checkpoint of the run of this identity.
+fn read_checkpoint(path: &Path, identity: &str) -> Result<Bundle<'static>> {
+    let bundle = Bundle::read(path)?;
+    let there = bundle.text("identity").map_err(|e| Error::file(path, format!("is not a checkpoint: {e}")))?;
+    if there != identity {
+        let what = format!(
+            "is the checkpoint of another run ({there}); this one is {identity}. Give the same options, or another checkpoint"
+        );
+        return Err(Error::file(path, what));
+    }
+    Ok(bundle)
 }
 
 /// Puts numbers into a checkpoint; double precision keeps them exactly.
 pub(crate) fn put_numbers(bundle: &mut Bundle, name: &str, numbers: &[f32]) {
-    let wide: Vec<f64> = numbers.iter().copied().map(f64::from).collect();
-    bundle.put(name, Array2::from_shape_vec((1, wide.len()), wide).expect("one row"));
+    bundle.put(name, Array2::from_shape_fn((1, numbers.len()), |(_, i)| f64::from(numbers[i])));
 }
 
 /// Takes them out again.
@@ -296,7 +292,7 @@ pub(crate) fn numbers(bundle: &Bundle, name: &str) -> Result<Vec<f32>> {
 }
 
 /// Puts an optimizer into a checkpoint.
-pub(crate) fn put_optimizer(bundle: &mut Bundle, optimizer: &crate::net::Optimizer) -> Result<()> {
+pub(crate) fn put_optimizer(bundle: &mut Bundle, optimizer: &Optimizer) -> Result<()> {
     let mut state = optimizer.state()?;
     for (name, moment) in MOMENTS.into_iter().zip(&mut state.moments) {
         put_numbers(bundle, name, &std::mem::take(moment));
@@ -306,8 +302,8 @@ pub(crate) fn put_optimizer(bundle: &mut Bundle, optimizer: &crate::net::Optimiz
 }
 
 /// Takes it out again.
-pub(crate) fn load_optimizer(bundle: &Bundle, optimizer: &mut crate::net::Optimizer) -> Result<()> {
-    let mut state: crate::net::OptimizerState = bundle.value("optimizer")?;
+pub(crate) fn load_optimizer(bundle: &Bundle, optimizer: &mut Optimizer) -> Result<()> {
+    let mut state: OptimizerState = bundle.value("optimizer")?;
     for (name, moment) in MOMENTS.into_iter().zip(&mut state.moments) {
         *moment = numbers(bundle, name)?;
     }

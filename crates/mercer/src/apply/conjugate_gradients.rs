@@ -43,9 +43,8 @@ pub fn conjugate_gradients(
     progress: &dyn Progress,
 ) -> Result<Converged> {
     let goal = b.norms()?.mapv(|b| tolerance * b);
-    let worst = |r: &Panel| -> Result<f64> {
-        Ok(r.norms()?.iter().zip(&goal).map(|(r, goal)| excess(*r, *goal)).fold(0.0, larger))
-    };
+    let worst =
+        |r: &Panel| -> Result<f64> { Ok(largest(r.norms()?.iter().zip(&goal).map(|(r, goal)| excess(*r, *goal)))) };
     let mut iterations = 1;
     let mut before = f64::INFINITY;
     loop {
@@ -96,13 +95,13 @@ pub fn conjugate_gradients(
     }
 }
 
-/// The larger of two, or NaN where there is one: unlike `f64::max`, which would hide it.
-fn larger(a: f64, b: f64) -> f64 {
-    if b > a || b.is_nan() { b } else { a }
+/// The largest magnitude, or NaN where there is one: unlike `f64::max`, which would hide it.
+pub(super) fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(0.0, |m, v| if v.abs() > m || v.is_nan() { v.abs() } else { m })
 }
 
 /// How many times the residual norm `r` is above its goal.
-fn excess(r: f64, goal: f64) -> f64 {
+pub(super) fn excess(r: f64, goal: f64) -> f64 {
     if r == 0.0 { 0.0 } else { r / goal }
 }
 

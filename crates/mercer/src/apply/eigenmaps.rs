@@ -109,9 +109,9 @@ impl Eigenmaps<'_> {
             ));
         }
         values.truncate(kept);
-        let mut functions = &u.slice(s![.., ..kept]) / &walk.root().view().insert_axis(Axis(1));
+        let mut functions = &u.slice(s![.., ..kept]) / &walk.root.view().insert_axis(Axis(1));
         fix_signs(&mut functions);
-        Ok((walk.weights().clone(), values, functions))
+        Ok((walk.weights.clone(), values, functions))
     }
 }
 
@@ -282,7 +282,7 @@ mod tests {
         let filtered = filtered_pairs(&walk, 5, 1e-6, &context).unwrap();
         assert!(exact.0.iter().zip(&filtered.0).all(|(a, b)| (a - b).abs() < 1e-10));
         let functions = |(_, u): (Vec<f64>, Array2<f64>)| {
-            let mut functions = u / walk.root().view().insert_axis(Axis(1));
+            let mut functions = u / walk.root.view().insert_axis(Axis(1));
             fix_signs(&mut functions);
             functions
         };

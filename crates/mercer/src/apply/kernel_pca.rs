@@ -178,7 +178,7 @@ impl Saved for FittedKernelPca {
         Ok(FittedKernelPca {
             explained: bundle.value("explained")?,
             notes: bundle.value("notes")?,
-            kernel: reference.kernel()?,
+            kernel: Kernel::parse(&reference.origin.kernel)?,
             coefficients: matrix(bundle, "coefficients", (reference.origin.n, eigenvalues.len()))?,
             offsets: matrix(bundle, "offsets", (1, eigenvalues.len()))?.row(0).to_owned(),
             reference,

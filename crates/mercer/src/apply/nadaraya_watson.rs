@@ -222,7 +222,7 @@ impl Saved for FittedNadarayaWatson {
 
     fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.reference.pack(bundle);
-        self.encoding.pack(bundle);
+        bundle.set("target", &self.encoding);
         bundle.set("bandwidth", self.bandwidth);
         bundle.set("tried", &self.tried);
         bundle.put("y", self.y.view());
@@ -230,13 +230,13 @@ impl Saved for FittedNadarayaWatson {
 
     fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
         let reference = Reference::unpack(bundle, device)?;
-        let encoding = Encoding::unpack(bundle)?;
+        let encoding: Encoding = bundle.value("target")?;
         let y = matrix(bundle, "y", (reference.origin.n, encoding.width()))?;
         let bandwidth: f64 = bundle.value("bandwidth")?;
         if bandwidth.is_nan() || bandwidth <= 0.0 {
             return Err(Error::input(format!("its bandwidth is {bandwidth}, not a number above 0")));
         }
-        let (kernel, tried) = (reference.kernel()?, bundle.value("tried")?);
+        let (kernel, tried) = (Kernel::parse(&reference.origin.kernel)?, bundle.value("tried")?);
         Ok(FittedNadarayaWatson { bandwidth, tried, reference, kernel, encoding, y })
     }
 }

@@ -2,6 +2,7 @@ use crate::compute::Device;
 use crate::linalg::{Panel, eigh, matmul_into};
 use crate::operator::Operator;
 use crate::rng::Rng;
+use crate::spectrum::{draw, running_sums};
 use crate::{Error, FitContext, Result};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, Axis, s};
@@ -32,11 +33,6 @@ impl LowRankPreconditioner {
         Ok(LowRankPreconditioner { u: f.matmul(v.view())?, sigma: sigma.into() })
     }
 
-    /// r
-    pub fn rank(&self) -> usize {
-        self.sigma.len()
-    }
-
     /// `α (UΣUᵀ + αI)⁻¹ V = V − U Σ(Σ + α)⁻¹ UᵀV` for `V` `[n, m]`, on the device of the preconditioner. The factor α stays:
     /// it may be small, and it does not change conjugate gradients.
     pub fn solve(&self, alpha: f64, v: &Panel) -> Result<Panel> {
@@ -62,7 +58,7 @@ fn pivoted_cholesky(operator: &dyn Operator, rank: usize, seed: u64) -> Result<A
     let mut f = Array2::zeros((n, rank));
     let mut done = 0;
     while done < rank && left.sum() > 1e-13 * trace {
-        let pivots = draw(&left, BLOCK.min(rank - done), &mut rng);
+        let pivots = draw_some(&left, BLOCK.min(rank - done), &mut rng);
         // The residual columns G = K[:, S] − F F[S]ᵀ, of which G[S] = QΛQᵀ is the pivot block.
         let mut g = operator.block(&all, &pivots)?;
         let known = f.slice(s![.., ..done]);
@@ -83,19 +79,9 @@ fn pivoted_cholesky(operator: &dyn Operator, rank: usize, seed: u64) -> Result<A
 }
 
 /// Up to `count` different indices, each drawn with probability proportional to `weight`.
-fn draw(weight: &Array1<f64>, count: usize, rng: &mut Rng) -> Vec<usize> {
-    let mut sums: Vec<f64> = Vec::with_capacity(weight.len());
-    let mut total = 0.0;
-    for w in weight {
-        total += w;
-        sums.push(total);
-    }
-    let mut drawn: Vec<usize> = (0..count)
-        .map(|_| {
-            let u = rng.uniform() * total;
-            sums.partition_point(|&s| s <= u).min(weight.len() - 1)
-        })
-        .collect();
+fn draw_some(weight: &Array1<f64>, count: usize, rng: &mut Rng) -> Vec<usize> {
+    let sums = running_sums(weight.as_slice().expect("own array"));
+    let mut drawn: Vec<usize> = (0..count).map(|_| draw(&sums, rng.uniform() * sums[sums.len() - 1])).collect();
     drawn.sort_unstable();
     drawn.dedup();
     drawn
@@ -138,7 +124,7 @@ mod tests {
         let kernel = Kernel::parse("poly(degree=2, offset=1)").unwrap();
         let k = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
         let p = preconditioner(&k, 100, 0);
-        assert_eq!(p.rank(), 6);
+        assert_eq!(p.sigma.len(), 6);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::data::Scaler;
 use crate::kernel::Kernel;
 use crate::model::Bundle;
 use crate::operator::cross_apply;
-use crate::spectrum::Origin;
+use crate::spectrum::{Origin, check_columns};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, CowArray, Ix2};
 use std::fmt::Display;
@@ -84,11 +84,6 @@ impl Reference {
         if h == 1.0 { apply(x.view(), self.points()) } else { apply((&x / h).view(), (&self.points / h).view()) }
     }
 
-    /// The kernel that the origin names.
-    pub(super) fn kernel(&self) -> Result<Kernel> {
-        Kernel::parse(&self.origin.kernel)
-    }
-
     pub(super) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("origin", &self.origin);
         bundle.set("scaler", &self.scaler);
@@ -104,9 +99,7 @@ impl Reference {
 
 /// Refuses new points `[m, ·]` that are not finite or do not have the `d` columns of the fit.
 pub(super) fn check_new(x: ArrayView2<f64>, d: usize) -> Result<()> {
-    if x.ncols() != d {
-        return Err(Error::input(format!("the model was fitted on {d} columns, the new points have {}", x.ncols())));
-    }
+    check_columns(x, d)?;
     check_finite(x)
 }
 

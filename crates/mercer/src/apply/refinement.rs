@@ -1,10 +1,11 @@
 //! Cholesky at the speed of single precision with the answer of double precision.
 
+use super::conjugate_gradients::{excess, largest};
 use crate::Result;
 use crate::compute::Device;
 use crate::linalg::Cholesky;
 use crate::operator::{DenseOperator, Operator};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis};
 use rayon::prelude::*;
 
 /// `A⁻¹B` `[n, m]` for a symmetric positive definite `A` `[n, n]` whose eigenvalues are at least `smallest`.
@@ -50,9 +51,7 @@ fn refined(a: &DenseOperator<f64>, factor: &Cholesky<f32>, b: ArrayView2<f64>) -
         let next = &x + &(factor.solve(unit.view())?.mapv(f64::from) * &sizes);
         r = &b - &a.apply(next.view())?;
         let (residual, size) = (column_maxima(r.view()), column_maxima(next.view()));
-        let excess: Array1<f64> =
-            residual.iter().zip(&size).map(|(r, x)| if *r == 0.0 { 0.0 } else { r / (goal * x) }).collect();
-        let worst = largest(excess.view());
+        let worst = largest(residual.iter().zip(&size).map(|(r, x)| excess(*r, goal * x)));
         if worst < before {
             x = next;
         }
@@ -66,12 +65,7 @@ fn refined(a: &DenseOperator<f64>, factor: &Cholesky<f32>, b: ArrayView2<f64>) -
 
 /// The largest magnitude of each column `[m]`.
 fn column_maxima(a: ArrayView2<f64>) -> Array1<f64> {
-    a.map_axis(Axis(0), largest)
-}
-
-/// The largest magnitude, or NaN where there is one: unlike `f64::max`, which would hide it.
-fn largest(values: ArrayView1<f64>) -> f64 {
-    values.iter().fold(0.0f64, |m, v| if v.abs() > m || v.is_nan() { v.abs() } else { m })
+    a.map_axis(Axis(0), |column| largest(column.iter().copied()))
 }
 
 /// `max_i Σ_j |a_ij|`, no less than the largest eigenvalue.

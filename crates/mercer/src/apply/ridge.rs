@@ -159,7 +159,7 @@ impl Saved for FittedRidge {
 
     fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.reference.pack(bundle);
-        self.encoding.pack(bundle);
+        bundle.set("target", &self.encoding);
         bundle.set("alpha", self.alpha);
         bundle.set("tried", &self.tried);
         bundle.set("iterations", self.iterations);
@@ -169,13 +169,13 @@ impl Saved for FittedRidge {
 
     fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
         let reference = Reference::unpack(bundle, device)?;
-        let encoding = Encoding::unpack(bundle)?;
+        let encoding: Encoding = bundle.value("target")?;
         Ok(FittedRidge {
             alpha: bundle.value("alpha")?,
             tried: bundle.value("tried")?,
             iterations: bundle.value("iterations")?,
             residual: bundle.value("residual")?,
-            kernel: reference.kernel()?,
+            kernel: Kernel::parse(&reference.origin.kernel)?,
             coefficients: matrix(bundle, "coefficients", (reference.origin.n, encoding.width()))?,
             reference,
             encoding,

@@ -133,7 +133,7 @@ impl Saved for FittedSpectralRidge {
 
     fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         self.spectrum.pack(bundle);
-        self.encoding.pack(bundle);
+        bundle.set("target", &self.encoding);
         bundle.set("alpha", self.alpha);
         bundle.set("tried", &self.tried);
         bundle.put("weights", self.weights.view());
@@ -141,7 +141,7 @@ impl Saved for FittedSpectralRidge {
 
     fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
         let spectrum: Arc<Spectrum> = Spectrum::unpack(bundle, device)?.into();
-        let encoding = Encoding::unpack(bundle)?;
+        let encoding: Encoding = bundle.value("target")?;
         let weights = matrix(bundle, "weights", (spectrum.k(), encoding.width()))?;
         let (alpha, tried) = (bundle.value("alpha")?, bundle.value("tried")?);
         Ok(FittedSpectralRidge { alpha, tried, spectrum, encoding, weights })

@@ -2,7 +2,6 @@
 
 use super::check_finite;
 use crate::data::Target;
-use crate::model::Bundle;
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
@@ -60,13 +59,5 @@ impl Encoding {
             Encoding::Values => 1,
             Encoding::Classes(names) => names.len(),
         }
-    }
-
-    pub fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        bundle.set("target", self);
-    }
-
-    pub fn unpack(bundle: &Bundle) -> Result<Encoding> {
-        bundle.value("target")
     }
 }

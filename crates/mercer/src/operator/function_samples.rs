@@ -1,8 +1,8 @@
-//! Functions sampled at points, in memory or in a file.
+//! Functions sampled at points, in memory or in a file, and new points as operators and feature maps take them.
 
 use crate::data::MappedArray;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayBase, ArrayView2, ArrayView3, Axis, Ix3, ViewRepr};
+use ndarray::{Array2, ArrayBase, ArrayView2, ArrayView3, Axis, Ix2, Ix3, ViewRepr};
 use std::sync::Arc;
 
 /// `F` `[S, n, C]`: S functions with C outputs at n points.
@@ -58,22 +58,9 @@ impl<'a> FunctionSamples<'a> {
             },
         }
     }
-
-    /// How `F` is laid out as rows, `[S, n·C]`, or `[S·C, n]` with each output a function of its own.
-    pub(crate) fn layout(&self, by_output: bool) -> Layout {
-        let (samples, points, outputs) = self.dim();
-        Layout { samples, points, outputs, by_output }
-    }
-
-    /// `F` in memory, its rows laid out.
-    pub(crate) fn held(&self, layout: Layout) -> Option<Array2<f64>> {
-        let FunctionSamples::Held(f) = self else { return None };
-        let ordered = if layout.by_output { f.permuted_axes([0, 2, 1]) } else { *f };
-        Some(ordered.to_shape(layout.dim()).expect("the same elements").to_owned())
-    }
 }
 
-/// The order of the numbers of `F`.
+/// How `F` is laid out as rows: `[S, n·C]`, or `[S·C, n]` with each output a function of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub samples: usize,
@@ -90,8 +77,17 @@ impl Layout {
         if by_output { (samples * outputs, points) } else { (samples, points * outputs) }
     }
 
-    /// The rows and columns of `F`'s samples `from..to` at the points whose numbers `read(sample, into)` gives, `[C]` at each
-    /// of `points` points.
+    /// Samples `[S, n, C]` as rows.
+    pub fn arranged(&self, f: ArrayView3<f64>) -> Array2<f64> {
+        let ((samples, points, outputs), by_output) = (f.dim(), self.by_output);
+        let (f, shape) = match by_output {
+            true => (f.permuted_axes([0, 2, 1]), (samples * outputs, points)),
+            false => (f, (samples, points * outputs)),
+        };
+        f.to_shape(shape).expect("the same elements").to_owned()
+    }
+
+    /// The rows of some samples at `points` points; `read(sample, into)` gives the numbers of one, `[C]` at each point.
     pub fn rows(&self, samples: usize, points: usize, read: impl Fn(usize, &mut [f64])) -> Array2<f64> {
         let flat = points * self.outputs;
         let mut rows = vec![0.0; samples * flat];
@@ -99,8 +95,65 @@ impl Layout {
         if !self.by_output {
             return Array2::from_shape_vec((samples, flat), rows).expect("as many");
         }
-        let cube = ArrayView3::from_shape((samples, points, self.outputs), &rows).expect("as many");
-        let ordered = cube.permuted_axes([0, 2, 1]);
-        ordered.to_shape((samples * self.outputs, points)).expect("as many").to_owned()
+        self.arranged(ArrayView3::from_shape((samples, points, self.outputs), &rows).expect("as many"))
+    }
+}
+
+/// New points: their coordinates, or the operator's functions sampled there.
+///
+/// ```
+/// use mercer::operator::Points;
+/// let x = ndarray::array![[0.0, 1.0]];
+/// assert_eq!(Points::from(x.view()).coordinates()?.dim(), (1, 2));
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub enum Points<'a> {
+    /// `[n, d]`; for an operator without a formula, kernel values `[n, m]` with the m values of the sample.
+    Coordinates(ArrayBase<ViewRepr<&'a f64>, Ix2, f64>),
+    /// The same functions that were fitted, sampled at the new points.
+    Samples(&'a FunctionSamples<'a>),
+}
+
+impl<'a> Points<'a> {
+    /// How many points.
+    pub fn count(&self) -> usize {
+        match self {
+            Points::Coordinates(x) => x.nrows(),
+            Points::Samples(f) => f.dim().1,
+        }
+    }
+
+    /// The coordinates, for functions of coordinates.
+    pub fn coordinates(self) -> Result<ArrayView2<'a, f64>> {
+        match self {
+            Points::Coordinates(x) => Ok(x),
+            Points::Samples(_) => Err(Error::input(
+                "these are functions of coordinates: give the coordinates of the new points, not samples of functions",
+            )),
+        }
+    }
+
+    /// The samples, for functions that are combinations of sampled functions.
+    pub fn samples(self) -> Result<&'a FunctionSamples<'a>> {
+        match self {
+            Points::Samples(f) => Ok(f),
+            Points::Coordinates(_) => Err(Error::input(
+                "the model combines sampled functions and holds no networks: give the same functions sampled at the new points, \
+                 or fit networks, which are functions of coordinates",
+            )),
+        }
+    }
+}
+
+impl<'a> From<ArrayView2<'a, f64>> for Points<'a> {
+    fn from(x: ArrayView2<'a, f64>) -> Self {
+        Points::Coordinates(x)
+    }
+}
+
+impl<'a> From<&'a FunctionSamples<'a>> for Points<'a> {
+    fn from(f: &'a FunctionSamples<'a>) -> Self {
+        Points::Samples(f)
     }
 }

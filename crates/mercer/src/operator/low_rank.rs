@@ -27,7 +27,7 @@ pub struct LowRankOperator {
 /// `F/√S` `[rows, n]`, by its parts.
 enum Factor {
     Held(Array2<f64>),
-    Mapped { file: Arc<MappedArray>, layout: Layout, scale: f64 },
+    Mapped { file: Arc<MappedArray>, scale: f64 },
 }
 
 /// Numbers of a strip of a file that are in memory at once: 64 MiB.
@@ -45,8 +45,8 @@ impl LowRankOperator {
         if f.is_empty() {
             return Err(Error::input(format!("function samples must not be empty, got {} × {}", f.nrows(), f.ncols())));
         }
-        if let Some(((s, n), value)) = f.indexed_iter().find(|(_, v)| !v.is_finite()) {
-            return Err(Error::input(format!("function samples must be finite: sample {s} at point {n} is {value}")));
+        if let Some(((row, column), value)) = f.indexed_iter().find(|(_, v)| !v.is_finite()) {
+            return Err(Error::input(not_finite(layout, row, column, *value)));
         }
         let scale = 1.0 / (f.nrows() as f64).sqrt();
         let f = f * scale;
@@ -56,26 +56,22 @@ impl LowRankOperator {
 
     /// From samples `F` `[S, n, C]`, the operator on `n·C` values (the outputs of a point side by side), or, `by_output`, the
     /// operator `(1/CS) Σ_c F_cᵀF_c` on n.
-    pub fn of_samples(samples: &FunctionSamples, by_output: bool) -> Result<Self> {
-        let layout = samples.layout(by_output);
-        match samples {
-            FunctionSamples::Held(f) if f.is_empty() => {
-                Err(Error::input(format!("function samples must not be empty, got {:?}", f.shape())))
-            }
-            FunctionSamples::Held(f) => match f.indexed_iter().find(|(_, v)| !v.is_finite()) {
-                Some(((s, n, c), value)) => Err(Error::input(not_finite(s, n, c, *value))),
-                None => LowRankOperator::held(samples.held(layout).expect("it is held"), layout),
-            },
+    pub fn of_samples(f: &FunctionSamples, by_output: bool) -> Result<Self> {
+        let (samples, points, outputs) = f.dim();
+        let layout = Layout { samples, points, outputs, by_output };
+        match f {
+            FunctionSamples::Held(f) => LowRankOperator::held(layout.arranged(*f), layout),
             FunctionSamples::Mapped(file) => LowRankOperator::mapped(file.clone(), layout),
         }
     }
 
     fn mapped(file: Arc<MappedArray>, layout: Layout) -> Result<Self> {
         let scale = 1.0 / (layout.dim().0 as f64).sqrt();
-        let factor = Factor::Mapped { file: file.clone(), layout, scale };
+        let factor = Factor::Mapped { file: file.clone(), scale };
         let mut diagonal = Array1::<f64>::zeros(layout.dim().1);
+        let operator = LowRankOperator { factor, layout, diagonal: Array1::zeros(0) };
         let mut bad = None;
-        factor.for_each_strip(|start, f| {
+        operator.for_each_strip(|start, f| {
             for (s, row) in f.rows().into_iter().enumerate() {
                 diagonal.zip_mut_with(&row, |d, v| *d += v * v);
                 if bad.is_none() && !row.iter().sum::<f64>().is_finite() {
@@ -84,11 +80,9 @@ impl LowRankOperator {
             }
         });
         if let Some((row, column, value)) = bad {
-            let c = layout.outputs;
-            let (s, n, c) = if layout.by_output { (row / c, column, row % c) } else { (row, column / c, column % c) };
-            return Err(Error::file(file.path(), not_finite(s, n, c, value)));
+            return Err(Error::file(file.path(), not_finite(layout, row, column, value)));
         }
-        Ok(LowRankOperator { factor, layout, diagonal })
+        Ok(LowRankOperator { diagonal, ..operator })
     }
 
     /// Functions and points: the shape of `F`.
@@ -100,7 +94,8 @@ impl LowRankOperator {
     pub fn columns(&self, columns: &[usize]) -> Array2<f64> {
         match &self.factor {
             Factor::Held(f) => f.select(Axis(1), columns),
-            Factor::Mapped { file, layout, scale } => {
+            Factor::Mapped { file, scale } => {
+                let layout = &self.layout;
                 let (s, c, by_output) = (layout.samples, layout.outputs, layout.by_output);
                 let place = |s: usize, column: usize| s * layout.points * c + column * if by_output { c } else { 1 };
                 let one = Layout { outputs: if by_output { c } else { 1 }, ..*layout };
@@ -114,14 +109,26 @@ impl LowRankOperator {
     }
 
     /// Calls `f(first, F/√S [functions, n])` for one strip of functions after the other.
-    pub(crate) fn for_each_strip(&self, f: impl FnMut(usize, ArrayView2<f64>)) {
-        self.factor.for_each_strip(f);
+    pub(crate) fn for_each_strip(&self, mut f: impl FnMut(usize, ArrayView2<f64>)) {
+        let (file, scale) = match &self.factor {
+            Factor::Held(all) => return f(0, all.view()),
+            Factor::Mapped { file, scale } => (file, *scale),
+        };
+        let Layout { samples, points, outputs, .. } = self.layout;
+        let (flat, per_sample) = (points * outputs, self.dim().0 / samples);
+        let each = (STRIP / flat).max(1);
+        for first in (0..samples).step_by(each) {
+            let strip = self.layout.rows(each.min(samples - first), points, |s, row| {
+                file.read_in_parallel((first + s) * flat, row);
+            });
+            f(first * per_sample, (strip * scale).view());
+        }
     }
 
     /// `(F/√S) V` `[S, b]` for `V` `[n, b]`.
     pub fn pushed(&self, v: ArrayView2<f64>) -> Array2<f64> {
         let mut out = Array2::zeros((self.dim().0, v.ncols()));
-        self.factor.for_each_strip(|start, f| {
+        self.for_each_strip(|start, f| {
             out.slice_mut(s![start..start + f.nrows(), ..]).assign(&matmul(f, v));
         });
         out
@@ -130,7 +137,7 @@ impl LowRankOperator {
     /// `(F/√S)ᵀ W` `[n, b]` for `W` `[S, b]`.
     pub fn pulled(&self, w: ArrayView2<f64>) -> Array2<f64> {
         let mut out = Array2::zeros((self.n(), w.ncols()));
-        self.factor.for_each_strip(|start, f| {
+        self.for_each_strip(|start, f| {
             out += &matmul(f.t(), w.slice(s![start..start + f.nrows(), ..]));
         });
         out
@@ -141,7 +148,7 @@ impl LowRankOperator {
         let (rows, n) = self.dim();
         let mut gram = Array2::zeros((rows.min(n), rows.min(n)));
         if n <= rows {
-            self.factor.for_each_strip(|_, f| gram += &matmul(f.t(), f));
+            self.for_each_strip(|_, f| gram += &matmul(f.t(), f));
             return gram;
         }
         // FFᵀ = Σ over blocks of columns.
@@ -155,32 +162,11 @@ impl LowRankOperator {
     }
 }
 
-impl Factor {
-    /// Calls `f(first row, rows)` for one strip after the other.
-    fn for_each_strip(&self, mut f: impl FnMut(usize, ArrayView2<f64>)) {
-        match self {
-            Factor::Held(all) => f(0, all.view()),
-            Factor::Mapped { file, layout, scale } => {
-                let flat = layout.points * layout.outputs;
-                let per_sample = layout.dim().0 / layout.samples;
-                for samples in strips(layout.samples, (STRIP / flat).max(1)) {
-                    let first = samples.start;
-                    let strip = layout.rows(samples.len(), layout.points, |s, row| {
-                        file.read_in_parallel((first + s) * flat, row);
-                    });
-                    f(first * per_sample, (strip * *scale).view());
-                }
-            }
-        }
-    }
-}
-
-fn not_finite(s: usize, n: usize, c: usize, value: f64) -> String {
+/// The message on the value at `row` and `column` of F.
+fn not_finite(layout: Layout, row: usize, column: usize, value: f64) -> String {
+    let c = layout.outputs;
+    let (s, n, c) = if layout.by_output { (row / c, column, row % c) } else { (row, column / c, column % c) };
     format!("function samples must be finite: sample {}, point {}, output {} is {value}", s + 1, n + 1, c + 1)
-}
-
-fn strips(len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..len).step_by(size).map(move |start| start..(start + size).min(len))
 }
 
 impl Operator for LowRankOperator {
@@ -209,7 +195,7 @@ impl Operator for LowRankOperator {
     /// One pass over F: the strips' shares of `Fᵀ(FV)` add up.
     fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         let mut out = Array2::zeros((rows.len(), v.ncols()));
-        self.factor.for_each_strip(|_, f| {
+        self.for_each_strip(|_, f| {
             let (left, right) = (f.slice(s![.., rows.clone()]), f.slice(s![.., columns.clone()]));
             out += &matmul(left.t(), matmul(right, v).view());
         });

@@ -183,7 +183,7 @@ impl Operator for KernelOperator<'_> {
         Some(self)
     }
 
-    /// On the processor, where it takes a third of the budget at most: a stored matrix is read faster than it is computed.
+    /// On the CPU, where it takes a third of the budget at most: a stored matrix is read faster than it is computed.
     /// A GPU computes K faster than the host's memory would give it.
     fn stored(&self, context: &FitContext<'_>, other: u64) -> Result<Option<Box<dyn Operator>>> {
         let needed = other + 3 * (self.n() as u64).pow(2) * self.precision.bytes();

@@ -17,9 +17,9 @@
 
 mod aligned;
 mod batch;
-mod centred;
 pub mod cuda;
 mod dense;
+mod derived;
 mod features;
 mod function_samples;
 mod graph;
@@ -28,31 +28,25 @@ mod matrix_free;
 pub mod memory;
 mod network;
 mod network_ntk;
-mod new_points;
-mod on_points;
 mod pictures;
 mod points;
 mod real;
-mod restricted;
 mod strips;
 mod tile;
 mod walk;
 
 pub use batch::{BatchOperator, Own, Sizes, batch_operator};
-pub use centred::Centred;
 pub use dense::{DenseOperator, gram, gram_cross};
+pub use derived::{Centred, OnPoints, Restricted};
 pub use features::{Extension, Features, KernelFeatures, RowFeatures, SampleFeatures};
-pub use function_samples::FunctionSamples;
+pub use function_samples::{FunctionSamples, Points};
 pub use graph::{NeighbourGraph, nearest_neighbours};
 pub use low_rank::LowRankOperator;
 pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;
 pub use network_ntk::NtkOperator;
-pub use new_points::Points;
-pub use on_points::OnPoints;
 pub(crate) use points::profile_bytes;
 pub use real::{Precision, Real};
-pub use restricted::Restricted;
 pub(crate) use strips::{StripBuffer, Strips};
 pub(crate) use walk::Heat;
 pub use walk::RandomWalk;
@@ -90,13 +84,8 @@ pub trait Operator: Send + Sync {
 
     /// `K[rows, columns] V` `[rows, b]` for `V` `[columns, b]`.
     fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        const STRIP: usize = 1024;
         let (rows, columns): (Vec<usize>, Vec<usize>) = (rows.collect(), columns.collect());
-        let mut out = Array2::zeros((rows.len(), v.ncols()));
-        for (rows, mut out) in rows.chunks(STRIP).zip(out.axis_chunks_iter_mut(Axis(0), STRIP)) {
-            out.assign(&matmul(self.block(rows, &columns)?.view(), v));
-        }
-        Ok(out)
+        block_product(self, &rows, &columns, v)
     }
 
     /// All of K `[n, n]`.
@@ -164,6 +153,21 @@ pub trait Operator: Send + Sync {
     fn describe(&self) -> String {
         format!("an operator on {} values", self.n())
     }
+}
+
+/// `K[rows, columns] V` `[rows, b]` for `V` `[columns, b]`, by strips of rows, so that a large block is never whole in memory.
+pub(crate) fn block_product<O: Operator + ?Sized>(
+    operator: &O,
+    rows: &[usize],
+    columns: &[usize],
+    v: ArrayView2<f64>,
+) -> Result<Array2<f64>> {
+    const STRIP: usize = 1024;
+    let mut out = Array2::zeros((rows.len(), v.ncols()));
+    for (rows, mut out) in rows.chunks(STRIP).zip(out.axis_chunks_iter_mut(Axis(0), STRIP)) {
+        out.assign(&matmul(operator.block(rows, columns)?.view(), v));
+    }
+    Ok(out)
 }
 
 impl dyn Operator + '_ {

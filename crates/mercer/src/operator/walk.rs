@@ -11,11 +11,11 @@ use ndarray::{Array1, Array2, ArrayView2, Axis};
 pub struct RandomWalk<'a> {
     inner: &'a dyn Operator,
     /// `Q^{−a}1` `[n]`
-    weights: Array1<f64>,
+    pub(crate) weights: Array1<f64>,
     /// `Q^{−a}D^{−1/2}1` `[n]`
     scale: Array1<f64>,
     /// `√π` `[n]`
-    root: Array1<f64>,
+    pub(crate) root: Array1<f64>,
 }
 
 impl<'a> RandomWalk<'a> {
@@ -38,16 +38,6 @@ impl<'a> RandomWalk<'a> {
         let scale = &weights / &d.mapv(f64::sqrt);
         let total = d.sum();
         Ok(RandomWalk { inner: affinity, weights, scale, root: d.mapv(|d| (d / total).sqrt()) })
-    }
-
-    /// `Q^{−a}1` `[n]`
-    pub(crate) fn weights(&self) -> &Array1<f64> {
-        &self.weights
-    }
-
-    /// `√π` `[n]`
-    pub(crate) fn root(&self) -> &Array1<f64> {
-        &self.root
     }
 }
 
@@ -93,17 +83,21 @@ impl<'a> Heat<'a> {
     }
 }
 
-/// The Chebyshev coefficients of a smooth function on [−1, 1], up to the last one above rounding:
+/// The first `count` Chebyshev coefficients of a smooth function on [−1, 1], from its values at N `nodes`:
 /// `c_m = (2/N) Σ_k f(cos θ_k) cos(m θ_k)`, `θ_k = π(k + ½)/N`, and half of it for m = 0.
-fn chebyshev_series(f: impl Fn(f64) -> f64) -> Vec<f64> {
-    const NODES: usize = 512;
-    let angle = |k: usize| std::f64::consts::PI * (k as f64 + 0.5) / NODES as f64;
-    let values: Vec<f64> = (0..NODES).map(|k| f(angle(k).cos())).collect();
+pub(super) fn chebyshev_coefficients(f: impl Fn(f64) -> f64, nodes: usize, count: usize) -> Vec<f64> {
+    let angle = |k: usize| std::f64::consts::PI * (k as f64 + 0.5) / nodes as f64;
+    let values: Vec<f64> = (0..nodes).map(|k| f(angle(k).cos())).collect();
     let coefficient = |m: usize| {
         let sum: f64 = values.iter().enumerate().map(|(k, v)| v * (m as f64 * angle(k)).cos()).sum();
-        sum * if m == 0 { 1.0 } else { 2.0 } / NODES as f64
+        sum * if m == 0 { 1.0 } else { 2.0 } / nodes as f64
     };
-    let mut series: Vec<f64> = (0..NODES / 2).map(coefficient).collect();
+    (0..count).map(coefficient).collect()
+}
+
+/// The Chebyshev series of a smooth function on [−1, 1], up to the last coefficient above rounding.
+fn chebyshev_series(f: impl Fn(f64) -> f64) -> Vec<f64> {
+    let mut series = chebyshev_coefficients(f, 512, 256);
     let last = series.iter().rposition(|c| c.abs() > 1e-16).unwrap_or(0);
     series.truncate(last + 1);
     series

@@ -42,8 +42,6 @@ pub struct Certificate {
 pub enum TraceKind {
     /// The mean of `κ(x,x)` over the fitted points.
     Exact,
-    /// Estimated from random vectors.
-    Stochastic,
 }
 
 /// What sort of eigenpair it is.
@@ -52,7 +50,7 @@ pub enum TraceKind {
 pub enum Standing {
     /// One eigenvalue, one function.
     Simple,
-    /// Not told apart from its neighbour's eigenvalue: only the span of the functions means something.
+    /// Numerically equal to a neighbouring eigenvalue: only the span of the functions is determined.
     Repeated,
     /// The kernel has no such direction; the function is zero.
     Zero,

@@ -1,7 +1,7 @@
 use super::covariance::{self, covariance, principal_pairs};
-use super::projection::projected;
+use super::projection::{projected, require};
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
-use super::{Method, Problem, Sampling, Solution};
+use super::{Method, Problem, Sampling, Solution, check_columns};
 use crate::kernel::{Formula, Kernel, Visitor};
 use crate::model::Bundle;
 use crate::operator::{Extension, Features, Points, Precision, Real};
@@ -42,19 +42,11 @@ impl Method for Fourier {
         let (x, (n, d)) = (kernel.x(), kernel.x().dim());
         let (count, sampling) = (self.features, self.sampling);
         let mut features = FourierFeatures::new(kernel.formula(), d, count, sampling, problem.context.seed)?;
-        if self.features < problem.k {
-            let (k, p) = (problem.k, self.features);
-            return Err(Error::input(format!("{k} pairs need at least as many random features, got {p}")));
-        }
+        let sample = if self.ritz { MOST_RITZ_POINTS.min(n) as u64 } else { 0 };
+        require(problem, count, covariance::memory(count, 8) + 3 * 8 * sample * count as u64)?;
         features.centre = x.mean_axis(Axis(0)).expect("there are points");
         // Ritz pairs mix features with large coefficients, which single precision would drown.
         features.precision = if self.ritz { Precision::F64 } else { problem.context.precision };
-        let sample = if self.ritz { MOST_RITZ_POINTS.min(n) as u64 } else { 0 };
-        problem.context.budget.require(
-            format!("{} random features at {n} points", self.features),
-            covariance::memory(self.features, 8) + 3 * 8 * sample * self.features as u64,
-            "use fewer features",
-        )?;
         problem.context.progress.step("rff", 0, 2, "features");
         let (eigenvalues, coefficients) = match self.ritz {
             true => ritz_pairs(problem, |rows| Ok(features.waves(x.select(Axis(0), rows).view())))?,
@@ -128,17 +120,9 @@ impl FourierFeatures {
         })
     }
 
-    /// ω `[M, d]`
-    pub fn frequencies(&self) -> ArrayView2<'_, f64> {
-        self.frequencies.view()
-    }
-
     /// `φ(x)` `[n, 2M]` at points `[n, d]`, computed in `T`.
     pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
-        if x.ncols() != self.centre.len() {
-            let (want, got) = (self.centre.len(), x.ncols());
-            return Err(Error::input(format!("the features are of {want} columns, the new points have {got}")));
-        }
+        check_columns(x, self.centre.len())?;
         Ok(self.waves(x))
     }
 

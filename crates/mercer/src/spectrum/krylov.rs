@@ -1,6 +1,6 @@
 use super::exact::{extended, zero_below};
 use super::{Method, Problem, Solution};
-use crate::compute::{Device, cuda};
+use crate::compute::Device;
 use crate::linalg::{Panel, eigh};
 use crate::operator::Operator;
 use crate::rng::Rng;
@@ -56,15 +56,13 @@ impl Krylov {
     /// Refuses a basis that the memory has no room for; returns its bytes.
     pub(crate) fn require(n: usize, k: usize, context: &FitContext) -> Result<u64> {
         let basis = basis_bytes(n as u64, k);
-        match context.device {
-            Device::Cpu => context.budget.require(
+        match context.device.free_memory()? {
+            None => context.budget.require(
                 format!("the Krylov basis for k = {k} at {n} points"),
                 basis,
                 "ask for fewer pairs, or use Nyström's method",
             )?,
-            Device::Cuda(ordinal) => {
-                require_device_memory(n as u64, k, context.device, cuda::gpu(ordinal)?.memory().0)?;
-            }
+            Some(free) => require_device_memory(n as u64, k, context.device, free)?,
         }
         Ok(basis)
     }
@@ -80,8 +78,6 @@ pub struct TopPairs {
     pub images: Array2<f64>,
     /// `‖Ku − θu‖ / θ_1` of each pair.
     pub residuals: Vec<f64>,
-    /// Products with K that it took, each with a block of vectors.
-    pub products: usize,
 }
 
 /// Vectors per product: a few more than wanted, so that the last pairs converge as fast as the first.
@@ -148,7 +144,7 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
             let scale = θ[0].max(f64::MIN_POSITIVE);
             let pad = |values: Vec<f64>| values.into_iter().chain(std::iter::repeat(0.0)).take(k).collect();
             let residuals = pad(residuals.iter().map(|r| r / scale).collect());
-            return Ok(TopPairs { values: pad(θ[..found].to_vec()), vectors, images, residuals, products });
+            return Ok(TopPairs { values: pad(θ[..found].to_vec()), vectors, images, residuals });
         }
         if products == MOST_PRODUCTS {
             return Err(Error::NoConvergence {
@@ -185,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_is_too_small_is_told_what_fits() {
+    fn the_error_of_a_small_device_names_what_fits() {
         let n = 1_000_000;
         let free = basis_bytes(n, 10);
         assert!(require_device_memory(n, 10, Device::Cuda(0), free).is_ok());

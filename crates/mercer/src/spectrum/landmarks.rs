@@ -1,3 +1,4 @@
+use super::by_name;
 use crate::compute::Device;
 use crate::linalg::{eigh, matmul_into};
 use crate::operator::memory::zeros;
@@ -86,9 +87,7 @@ impl FromStr for Landmarks {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let names = Self::NAMES.map(|(name, _)| name);
-        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text).map(|(_, choice)| choice);
-        found.ok_or_else(|| Error::unknown("choice of landmarks", text, names))
+        by_name("choice of landmarks", text, &Self::NAMES)
     }
 }
 
@@ -167,10 +166,10 @@ fn k_means_plus_plus<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) 
     let mut taken = vec![false; n];
     let mut chosen = vec![rng.below(n)];
     taken[chosen[0]] = true;
-    let mut heard = 0;
+    let mut counted = 0;
     while chosen.len() < m {
-        lower_distances(&entries, &chosen[heard..], &mut distance)?;
-        heard = chosen.len();
+        lower_distances(&entries, &chosen[counted..], &mut distance)?;
+        counted = chosen.len();
         let cumulative = running_sums(&distance);
         let total = cumulative[n - 1];
         if total <= 0.0 {
@@ -214,7 +213,8 @@ fn lower_distances<T: Real>(entries: &Entries<T>, new: &[usize], distance: &mut 
     })
 }
 
-fn running_sums(weights: &[f64]) -> Vec<f64> {
+/// The sums of the first 1, 2, … weights.
+pub(crate) fn running_sums(weights: &[f64]) -> Vec<f64> {
     let mut sum = 0.0;
     let add = |w: &f64| {
         sum += w;
@@ -224,7 +224,7 @@ fn running_sums(weights: &[f64]) -> Vec<f64> {
 }
 
 /// The first index whose running sum lies above `at`.
-fn draw(cumulative: &[f64], at: f64) -> usize {
+pub(crate) fn draw(cumulative: &[f64], at: f64) -> usize {
     cumulative.partition_point(|&c| c <= at).min(cumulative.len() - 1)
 }
 
@@ -241,7 +241,7 @@ fn recursive_leverage<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng)
     for &size in sizes.iter().rev() {
         let target = m as f64 / 4.0;
         let mut scores = leverage_scores::<T>(operator, &order[..size], &chosen, &weights, target)?;
-        // No point is left without a chance, lest a poor pilot hide it for good.
+        // Every point keeps a chance, so that a poor pilot sample cannot exclude it for good.
         scores.iter_mut().for_each(|l| *l = l.max(0.01 * target / size as f64));
         let total: f64 = scores.iter().sum();
         let sample = weighted_sample(&scores, m, rng);
@@ -440,12 +440,5 @@ mod tests {
             // Four standard deviations of the difference of two frequencies.
             assert!((a - b).abs() < 4.0 * (2.0 * 0.25 / 8000.0f64).sqrt(), "{counts:?}");
         }
-    }
-
-    #[test]
-    fn names_are_read_and_slips_are_named() {
-        assert_eq!("kmeans++".parse::<Landmarks>().unwrap(), Landmarks::KMeansPlusPlus);
-        let error = "uniforn".parse::<Landmarks>().unwrap_err().to_string();
-        assert!(error.contains("did you mean 'uniform'"), "{error}");
     }
 }

@@ -34,6 +34,7 @@ pub use exact::Exact;
 pub use fourier::{Fourier, FourierFeatures};
 pub use krylov::{Krylov, TopPairs, top_pairs};
 pub use landmarks::Landmarks;
+pub(crate) use landmarks::{draw, running_sums};
 pub use nystrom::{Nystrom, NystromFeatures, NystromRitz};
 pub use positive::{Positive, PositiveFeatures};
 pub use ritz::rayleigh_ritz;
@@ -266,16 +267,25 @@ impl Spectrum {
     pub fn transform<'p>(&self, points: impl Into<Points<'p>>) -> Result<Array2<f64>> {
         let points = points.into();
         let Points::Coordinates(x) = points else { return self.features.project(points, self.coefficients.view()) };
-        if let Some(d) = self.features.inputs().filter(|d| *d != x.ncols()) {
-            return Err(Error::input(format!(
-                "the model was fitted on {d} columns, the new points have {}",
-                x.ncols()
-            )));
-        }
+        self.features.inputs().map_or(Ok(()), |d| check_columns(x, d))?;
         let scaled = self.scaler.as_ref().map(|s| s.apply(x)).transpose()?;
         let x = scaled.as_ref().map_or(x, |s| s.view());
         self.features.project(x.into(), self.coefficients.view())
     }
+}
+
+/// Refuses new points `[m, ·]` that do not have the `d` columns of the fit.
+pub(crate) fn check_columns(x: ArrayView2<f64>, d: usize) -> Result<()> {
+    match x.ncols() {
+        columns if columns == d => Ok(()),
+        columns => Err(Error::input(format!("the model was fitted on {d} columns, the new points have {columns}"))),
+    }
+}
+
+/// The entry of `table` with the name `text`; the error on another name suggests one that is known.
+fn by_name<T: Copy>(what: &str, text: &str, table: &[(&'static str, T)]) -> Result<T> {
+    let found = table.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    found.ok_or_else(|| Error::unknown(what, text, table.iter().map(|(name, _)| *name)))
 }
 
 /// Eigenvalues below this are numerically zero: rounding, times the largest eigenvalue.

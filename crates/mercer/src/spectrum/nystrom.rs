@@ -1,6 +1,6 @@
 use super::covariance::{self, BLOCK, covariance, principal_pairs};
 use super::ritz::ritz_pairs;
-use super::{Landmarks, Method, Problem, Solution};
+use super::{Landmarks, Method, Problem, Solution, check_columns, zero_threshold};
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
@@ -120,7 +120,7 @@ impl<'a> Map<'a> {
     /// N `[m, r]`
     fn normalisation(&self) -> ArrayView2<'_, f64> {
         match &self.values {
-            Values::Formula(map, _) => map.normalisation(),
+            Values::Formula(map, _) => map.normalisation.view(),
             Values::Blocks(normalisation) => normalisation.view(),
         }
     }
@@ -205,17 +205,9 @@ impl NystromFeatures {
         self.normalisation.ncols()
     }
 
-    /// N `[m, r]`
-    pub fn normalisation(&self) -> ArrayView2<'_, f64> {
-        self.normalisation.view()
-    }
-
     /// `φ(x)` `[n, r]` at points `[n, d]`, computed in `T`.
     pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
-        if x.ncols() != self.landmarks.ncols() {
-            let (want, got) = (self.landmarks.ncols(), x.ncols());
-            return Err(Error::input(format!("the landmarks have {want} columns, the new points have {got}")));
-        }
+        check_columns(x, self.landmarks.ncols())?;
         Ok(self.eval(x))
     }
 
@@ -260,10 +252,7 @@ fn normalisation(w: &Array2<f64>, context: &FitContext<'_>) -> Result<(Array2<f6
 /// `L⁻ᵀ` for `W = L Lᵀ`, where W is so well conditioned that rounding in `κ(x,Z)` stays small after the product.
 /// `cond W ≤ ‖W‖_F tr W⁻¹`, and `tr W⁻¹ = ‖L⁻ᵀ‖²_F`.
 fn inverse_factor(w: &Array2<f64>, context: &FitContext<'_>) -> Option<Array2<f64>> {
-    let limit = match context.precision {
-        Precision::F32 | Precision::Tf32 => 1e7,
-        Precision::F64 => 1e8,
-    };
+    let limit = if context.precision == Precision::F64 { 1e8 } else { 1e7 };
     let factor = Cholesky::new(context.device, w.view()).ok()?;
     let mut inverse = Array2::eye(w.nrows());
     solve_lower_transposed(factor.lower().ok()?, inverse.view_mut());
@@ -275,7 +264,7 @@ fn inverse_factor(w: &Array2<f64>, context: &FitContext<'_>) -> Option<Array2<f6
 /// precision that is also where the loss from leaving a direction out equals the noise from keeping it.
 fn inverse_root(w: &Array2<f64>, context: &FitContext<'_>) -> Result<Array2<f64>> {
     let (λ, u) = eigh(context.device, w.view())?;
-    let threshold = super::zero_threshold(context.roundoff(), λ.first().copied().unwrap_or(0.0));
+    let threshold = zero_threshold(context.roundoff(), λ.first().copied().unwrap_or(0.0));
     let rank = λ.iter().take_while(|l| **l > threshold).count();
     let mut root = u.slice(s![.., ..rank]).to_owned();
     for (mut column, l) in root.axis_iter_mut(Axis(1)).zip(&λ) {

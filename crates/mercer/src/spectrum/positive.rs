@@ -1,6 +1,6 @@
 use super::covariance::{self, covariance, principal_pairs};
-use super::projection::projected;
-use super::{Method, Problem, Sampling, Solution};
+use super::projection::{projected, require};
+use super::{Method, Problem, Sampling, Solution, check_columns};
 use crate::kernel::{Base, Kernel};
 use crate::model::Bundle;
 use crate::operator::{Extension, Features, Points, Precision, Real};
@@ -30,16 +30,8 @@ impl Method for Positive {
         let (x, (n, d)) = (kernel.x(), kernel.x().dim());
         let (count, sampling) = (self.features, self.sampling);
         let mut features = PositiveFeatures::new(kernel.formula(), d, count, sampling, problem.context.seed)?;
-        if self.features < problem.k {
-            let (k, p) = (problem.k, self.features);
-            return Err(Error::input(format!("{k} pairs need at least as many random features, got {p}")));
-        }
+        require(problem, count, covariance::memory(count, problem.context.precision.bytes()))?;
         features.precision = problem.context.precision;
-        problem.context.budget.require(
-            format!("{} random features at {n} points", self.features),
-            covariance::memory(self.features, problem.context.precision.bytes()),
-            "use fewer features",
-        )?;
         problem.context.progress.step("positive", 0, 2, "features");
         let sigma = match problem.context.precision {
             Precision::F32 | Precision::Tf32 => {
@@ -101,10 +93,7 @@ impl PositiveFeatures {
 
     /// `φ(x)` `[n, m]` at points `[n, d]`, computed in `T`.
     pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
-        if x.ncols() != self.directions.ncols() {
-            let (want, got) = (self.directions.ncols(), x.ncols());
-            return Err(Error::input(format!("the features are of {want} columns, the new points have {got}")));
-        }
+        check_columns(x, self.directions.ncols())?;
         Ok(self.exponentials(x))
     }
 

@@ -1,11 +1,22 @@
 //! The common part of random features: projections on directions, and a function of them while they are in cache.
 
+use super::Problem;
 use crate::linalg::matmul_into;
 use crate::operator::Real;
 use crate::operator::memory::zeros;
+use crate::{Error, Result};
 use faer::{Accum, Par};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip, s};
 use rayon::prelude::*;
+
+/// Refuses fewer random features than pairs, and more of them than fit into memory, where they take `bytes`.
+pub(super) fn require(problem: &Problem, count: usize, bytes: u64) -> Result<()> {
+    let (k, n) = (problem.k, problem.operator.n());
+    if count < k {
+        return Err(Error::input(format!("{k} pairs need at least as many random features, got {count}")));
+    }
+    problem.context.budget.require(format!("{count} random features at {n} points"), bytes, "use fewer features")
+}
 
 /// `[n, p]` features of points `x` `[n, d]`: the first M columns of a strip of rows are filled with `(x−c)·ω` for
 /// directions `ω` `[M, d]` and centre `c` `[d]`, then `finish` makes features of the strip `[h, p]`, given also the
@@ -23,7 +34,8 @@ pub(super) fn projected<T: Real>(
     let mut out = Array2::from_shape_vec((x.nrows(), p), zeros(x.nrows() * p)).expect("n·p values");
     let pieces: Vec<_> = out.axis_chunks_iter_mut(Axis(0), height).zip(x.axis_chunks_iter(Axis(0), height)).collect();
     pieces.into_par_iter().for_each(|(mut out, x)| {
-        let centred: Array2<T> = rounded(x, centre);
+        let mut centred = Array2::from_elem(x.dim(), T::default());
+        Zip::from(&mut centred).and(&x).and_broadcast(&centre).for_each(|t, x, c| *t = T::of(x - c));
         let norm = |row: ArrayView1<T>| T::of(row.iter().map(|v| v.wide() * v.wide()).sum());
         let norms: Array1<T> = centred.map_axis(Axis(1), norm);
         let angles = out.slice_mut(s![.., ..ω.nrows()]);
@@ -32,12 +44,4 @@ pub(super) fn projected<T: Real>(
         finish(out.expect("a strip of rows is whole"), norms.expect("own array"));
     });
     out
-}
-
-fn rounded<T: Real>(x: ArrayView2<f64>, centre: ArrayView1<f64>) -> Array2<T> {
-    let mut centred = Vec::with_capacity(x.len());
-    for row in x.rows() {
-        centred.extend(row.iter().zip(centre).map(|(x, c)| T::of(x - c)));
-    }
-    Array2::from_shape_vec(x.dim(), centred).expect("as many as there were")
 }

@@ -12,8 +12,8 @@ use ndarray::{Array2, ArrayView2, Axis, s};
 /// Returns at most `k` pairs, `μ` descending and `A` `[p, ·]`, such that `ψ = ΦA` has `ψᵀψ/n = I`. Directions in which
 /// the features depend on each other are dropped, so there are fewer pairs than `k` where the span has fewer dimensions.
 ///
-/// The features are made orthonormal first, `Q = ΦW`, and K is applied to Q: applied to Φ, its rounding would be blown
-/// up by the condition of Σ, and small eigenvalues would be lost in it.
+/// The features are made orthonormal first, `Q = ΦW`, and K is applied to Q: applied to Φ, its rounding would be amplified
+/// by the condition of Σ, and small or zero eigenvalues would be lost in it.
 ///
 /// ```
 /// use mercer::{operator::DenseOperator, spectrum::rayleigh_ritz};

@@ -1,6 +1,7 @@
 //! Standard normal vectors for random features, drawn in three ways. Each vector by itself is `N(0, I)` under all
 //! three, so features built on them are unbiased; what differs is how the vectors spread.
 
+use super::by_name;
 use crate::linalg::view;
 use crate::rng::Rng;
 use crate::special::normal_quantile;
@@ -54,9 +55,7 @@ impl FromStr for Sampling {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let names = Self::NAMES.map(|(name, _)| name);
-        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text).map(|(_, sampling)| sampling);
-        found.ok_or_else(|| Error::unknown("sampling", text, names))
+        by_name("sampling", text, &Self::NAMES)
     }
 }
 

@@ -33,16 +33,12 @@ impl Spectrum {
 
     /// Reads a spectrum back, to be evaluated on `device`.
     pub fn load(path: &Path, device: Device) -> Result<Spectrum> {
-        Spectrum::from_bundle(&Bundle::read(path)?, device).map_err(|e| Error::file(path, e.to_string()))
-    }
-
-    /// The spectrum of a model file that was read.
-    pub fn from_bundle(bundle: &Bundle, device: Device) -> Result<Spectrum> {
-        let kind = bundle.text("kind")?;
-        if kind != "spectrum" {
-            return Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum")));
-        }
-        Spectrum::unpack(bundle, device)
+        let bundle = Bundle::read(path)?;
+        let read = || match bundle.text("kind")? {
+            "spectrum" => Spectrum::unpack(&bundle, device),
+            kind => Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum"))),
+        };
+        read().map_err(|e| Error::file(path, e.to_string()))
     }
 
     /// The counterpart of [`Self::pack`].

@@ -52,15 +52,12 @@ impl BatchGram {
     pub fn gram(&self, rows: u64, out: &mut Tensor) {
         let (b, pad) = (Arg::size(self.batch), Arg::size(padded(self.batch)));
         let [points, tile, norms] = [&self.points, &self.tile, &self.norms].map(Arg::from);
-        let launch = self.program.prepare_points(self.batch);
-        let grid = [launch.grid.0, launch.grid.1, 1];
         let arguments = [points, Arg::U64(rows), tile, norms, b, pad];
-        self.gpu.launch(&self.prepare, launch.name, grid, launch.block, launch.shared, &arguments);
+        self.program.prepare_points(self.batch).run(self.gpu, &self.prepare, &arguments);
         let Tiling { launch, tiles, tiles_per_split, .. } = self.tiling;
-        let grid = [launch.grid.0, launch.grid.1, 1];
         let (tiles, each) = (Arg::size(tiles), Arg::size(tiles_per_split));
         let out = [Arg::U64(out.address()), b, b, Arg::long(self.batch)];
         let arguments = [&[tile, norms, tile, norms, pad, pad, tiles, each, Arg::I32(0)][..], &out].concat();
-        self.gpu.launch(&self.source, launch.name, grid, launch.block, launch.shared, &arguments);
+        launch.run(self.gpu, &self.source, &arguments);
     }
 }

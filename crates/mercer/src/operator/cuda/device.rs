@@ -75,8 +75,7 @@ impl CudaKernel {
     }
 
     fn launch(&self, kind: SourceKind, launch: Launch, arguments: &[Arg]) {
-        let (x, y) = launch.grid;
-        self.gpu.launch(&self.source(kind), launch.name, [x, y, 1], launch.block, launch.shared, arguments);
+        launch.run(self.gpu, &self.source(kind), arguments);
     }
 
     /// Bytes of `n` points in the layout of the tiles.
@@ -116,14 +115,8 @@ impl CudaKernel {
     /// Queues the conversion of `n` raw points (f64 `[n, source_width]` at the address `raw`) to the layout of the tiles.
     pub fn prepare_points(&self, raw: u64, n: usize, points: &mut DevicePoints) {
         points.n = n;
-        let arguments = [
-            Arg::U64(raw),
-            Arg::U64(0),
-            Arg::from(&points.x),
-            Arg::from(&points.xx),
-            Arg::size(n),
-            Arg::size(padded(n)),
-        ];
+        let [x, xx] = [&points.x, &points.xx].map(Arg::from);
+        let arguments = [Arg::U64(raw), Arg::U64(0), x, xx, Arg::size(n), Arg::size(padded(n))];
         self.launch(SourceKind::Prepare(1), self.program.prepare_points(n), &arguments);
     }
 
@@ -156,31 +149,18 @@ impl CudaKernel {
         let what = || format!("a product of {n}×{m} kernel values with {columns} columns");
         let values = self.gpu.allocate(self.program.values_bytes(m, columns), &what, ADVICE)?;
         let partial = self.gpu.allocate(self.program.partial_bytes(n, m, columns), &what, ADVICE)?;
-        let Tiling { launch, tiles, tiles_per_split, splits } = self.program.product(n, m, columns);
+        let tiling = self.program.product(n, m, columns);
         let pass = columns_per_pass(columns);
         for c0 in (0..columns).step_by(pass) {
             let width = pass.min(columns - c0);
-            let tail = [Arg::size(columns), Arg::size(c0), Arg::size(width)];
-            let arguments = [Arg::U64(v), Arg::from(&values), Arg::size(m), Arg::size(padded(m))];
-            let arguments = [&arguments[..], &tail].concat();
+            let tail = [columns, c0, width].map(Arg::size);
+            let sizes = [m, padded(m)].map(Arg::size);
+            let arguments = [&[Arg::U64(v), Arg::from(&values)][..], &sizes, &tail].concat();
             self.launch(SourceKind::Prepare(columns), self.program.prepare_values(m, columns), &arguments);
-            let arguments = [
-                Arg::from(&a.x),
-                Arg::from(&a.xx),
-                Arg::from(&b.x),
-                Arg::from(&b.xx),
-                Arg::size(padded(n)),
-                Arg::size(padded(m)),
-                Arg::size(tiles),
-                Arg::size(tiles_per_split),
-                Arg::I32(diagonal.unwrap_or(NO_DIAGONAL)),
-                Arg::from(&values),
-                Arg::from(&partial),
-                Arg::I32(0),
-            ];
-            self.launch(SourceKind::Product(columns), launch, &arguments);
-            let arguments = [Arg::from(&partial), Arg::U64(y), Arg::size(splits), Arg::size(n), Arg::size(padded(n))];
-            let arguments = [&arguments[..], &tail].concat();
+            let arguments = [&tile_arguments(a, b, &tiling, diagonal)[..], &[Arg::from(&values), Arg::from(&partial)]];
+            self.launch(SourceKind::Product(columns), tiling.launch, &arguments.concat());
+            let sizes = [tiling.splits, n, padded(n)].map(Arg::size);
+            let arguments = [&[Arg::from(&partial), Arg::U64(y)][..], &sizes, &tail].concat();
             self.launch(SourceKind::Prepare(columns), self.program.reduce(n, width), &arguments);
         }
         Ok(())
@@ -188,42 +168,50 @@ impl CudaKernel {
 
     /// Queues `κ(A, B)` into `out` `[n, ld]` (f64 for [`Precision::F64`], else f32).
     pub fn gram(&self, a: &DevicePoints, b: &DevicePoints, diagonal: Option<i32>, out: u64, ld: usize) {
-        let Tiling { launch, tiles, tiles_per_split, .. } = self.program.gram(a.n, b.n);
-        let arguments = [
-            Arg::from(&a.x),
-            Arg::from(&a.xx),
-            Arg::from(&b.x),
-            Arg::from(&b.xx),
-            Arg::size(padded(a.n)),
-            Arg::size(padded(b.n)),
-            Arg::size(tiles),
-            Arg::size(tiles_per_split),
-            Arg::I32(diagonal.unwrap_or(NO_DIAGONAL)),
-            Arg::U64(out),
-            Arg::size(a.n),
-            Arg::size(b.n),
-            Arg::long(ld),
-        ];
-        self.launch(SourceKind::Gram, launch, &arguments);
+        let tiling = self.program.gram(a.n, b.n);
+        let out = [Arg::U64(out), Arg::size(a.n), Arg::size(b.n), Arg::long(ld)];
+        let arguments = [&tile_arguments(a, b, &tiling, diagonal)[..], &out].concat();
+        self.launch(SourceKind::Gram, tiling.launch, &arguments);
     }
 
     /// `κ(A, B)` in host memory, a strip of rows at a time.
     pub fn gram_to_host<T: Real>(&self, a: ArrayView2<f64>, b: ArrayView2<f64>, symmetric: bool) -> Result<Array2<T>> {
-        let (n, m) = (a.nrows(), b.nrows());
-        let columns = self.upload(b)?;
-        let strip = (STAGING / (m.max(1) * size_of::<T>())).clamp(1, n.max(1));
-        let what = || format!("{strip} rows of a kernel matrix");
-        let out = self.gpu.allocate(strip * m * size_of::<T>(), &what, ADVICE)?;
-        let mut k = Array2::from_elem((n, m), T::default());
+        let (m, columns) = (b.nrows(), self.upload(b)?);
+        self.by_strips(a, m, m * size_of::<T>(), |points, start, out| {
+            self.gram(points, &columns, symmetric.then_some(-(start as i32)), out, m);
+            Ok(())
+        })
+    }
+
+    /// Values `[n, width]` at the points `x` `[n, d]` on the host, a strip at a time: `queue(points, first, out)` computes those
+    /// of the points from `first` on. `row_bytes` of a row count towards [`STAGING`].
+    fn by_strips<T: Real>(
+        &self,
+        x: ArrayView2<f64>,
+        width: usize,
+        row_bytes: usize,
+        queue: impl Fn(&DevicePoints, usize, u64) -> Result<()>,
+    ) -> Result<Array2<T>> {
+        let n = x.nrows();
+        let strip = (STAGING / row_bytes.max(1)).clamp(1, n.max(1));
+        let what = || format!("{strip} rows of {width} values");
+        let out = self.gpu.allocate(strip * width * size_of::<T>(), &what, ADVICE)?;
+        let mut all = Array2::from_elem((n, width), T::default());
         for start in (0..n).step_by(strip) {
             let rows = start..n.min(start + strip);
-            let points = self.upload(a.slice(s![rows.clone(), ..]))?;
-            self.gram(&points, &columns, symmetric.then_some(-(start as i32)), out.pointer(), m);
-            let mut part = k.slice_mut(s![rows, ..]);
-            out.read(0, part.as_slice_mut().expect("contiguous rows"))?;
+            queue(&self.upload(x.slice(s![rows.clone(), ..]))?, start, out.pointer())?;
+            out.read(0, all.slice_mut(s![rows, ..]).as_slice_mut().expect("contiguous rows"))?;
         }
-        Ok(k)
+        Ok(all)
     }
+}
+
+/// The arguments that products and Gram matrices have in common.
+fn tile_arguments(a: &DevicePoints, b: &DevicePoints, tiling: &Tiling, diagonal: Option<i32>) -> [Arg; 9] {
+    let [ax, axx, bx, bxx] = [&a.x, &a.xx, &b.x, &b.xx].map(Arg::from);
+    let [a_pad, b_pad] = [a.n, b.n].map(|n| Arg::size(padded(n)));
+    let [tiles, each] = [tiling.tiles, tiling.tiles_per_split].map(Arg::size);
+    [ax, axx, bx, bxx, a_pad, b_pad, tiles, each, Arg::I32(diagonal.unwrap_or(NO_DIAGONAL))]
 }
 
 fn contiguous(x: &Array2<f64>) -> &[f64] {
@@ -370,19 +358,11 @@ pub(crate) fn cross_apply(
     let kernel = CudaKernel::new(gpu, kernel, z, precision);
     let centres = kernel.upload(z)?;
     let columns = a.ncols();
-    let strip = (STAGING / kernel.raw_bytes().max(1)).clamp(1, x.nrows().max(1));
     let mut from = gpu.allocate(8 * a.len(), &|| "coefficients".into(), ADVICE)?;
     from.write(0, contiguous(&a.as_standard_layout().into_owned()));
-    let to = gpu.allocate(8 * strip * columns, &|| "function values".into(), ADVICE)?;
-    let mut y = Array2::zeros((x.nrows(), columns));
-    for start in (0..x.nrows()).step_by(strip) {
-        let rows = start..x.nrows().min(start + strip);
-        let points = kernel.upload(x.slice(s![rows.clone(), ..]))?;
-        kernel.product(&points, &centres, None, from.pointer(), columns, to.pointer())?;
-        let mut part = y.slice_mut(s![rows, ..]);
-        to.read(0, part.as_slice_mut().expect("contiguous rows"))?;
-    }
-    Ok(y)
+    kernel.by_strips(x, columns, kernel.raw_bytes(), |points, _, to| {
+        kernel.product(points, &centres, None, from.pointer(), columns, to)
+    })
 }
 
 /// The time of a product `Y = K V` whose points and vectors are on the GPU; for benchmarks.

@@ -48,9 +48,8 @@ fn fold(
     replacement: Replacement<'_>,
     join: fn(Source, Source) -> Source,
 ) -> Source {
-    let mut values = parts.iter().map(|part| value(plan, part, leaf, replacement)).collect::<Vec<_>>().into_iter();
-    let first = values.next().expect("a sum or product has at least two terms");
-    values.fold(first, join)
+    let values: Vec<Source> = parts.iter().map(|part| value(plan, part, leaf, replacement)).collect();
+    values.into_iter().reduce(join).expect("a sum or product has at least two terms")
 }
 
 fn formula(base: &Base, statistic: usize, view: usize, replacement: Replacement<'_>) -> Source {

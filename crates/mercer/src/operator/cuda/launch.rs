@@ -1,6 +1,7 @@
 //! Tile shapes, grids and shared memory of the launches.
 
 use super::Arithmetic;
+use crate::compute::cuda::{Arg, Gpu, Source};
 
 /// The properties of a GPU that determine the tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,12 @@ pub struct Launch {
     pub block: u32,
     /// Dynamic shared memory per block in bytes. Above 48 KiB the limit of the function must be raised first.
     pub shared: u32,
+}
+
+impl Launch {
+    pub(super) fn run(self, gpu: &Gpu, source: &Source, arguments: &[Arg]) {
+        gpu.launch(source, self.name, [self.grid.0, self.grid.1, 1], self.block, self.shared, arguments);
+    }
 }
 
 /// A launch that covers `[n, m]` with tiles. The column tiles are divided into splits, one per block in y.

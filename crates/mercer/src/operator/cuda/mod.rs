@@ -6,7 +6,7 @@
 //!
 //! | source, function | grid, block | arguments |
 //! |---|---|---|
-//! | [`Program::product_source`] | [`Program::product`] | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, v, partial, accumulate` |
+//! | [`Program::product_source`] | [`Program::product`] | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, v, partial` |
 //! | [`Program::gram_source`] | [`Program::gram`] | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, out, n, m, ld` |
 //! | [`Program::mirrored_gram_source`] | [`Program::mirrored_gram`] | the same, `b = a`, `diagonal = 0`, `m = n` |
 //! | [`Program::prepare_source`], `prepare_points` | [`Program::prepare_points`] | `x, rows, out, xx, n, n_pad` |
@@ -20,8 +20,7 @@
 //!   `B` may be the same arrays. `a_pad` and `b_pad` are [`padded`] counts. The last row of `axx` is `κ(x,x)`, computed in f64.
 //! - `diagonal`: where `i = j + diagonal`, both points are the same and the value is that `κ(x,x)`. It is 0 for the operator,
 //!   [`NO_DIAGONAL`] for two sets of points, and the index of the first column for a chunk of columns.
-//! - `v` is written by `prepare_values`; `partial` has [`Program::partial_bytes`]. If `accumulate` is not 0, the product is
-//!   added to `partial`; this sums over chunks of columns that have the same number of splits.
+//! - `v` is written by `prepare_values`; `partial` has [`Program::partial_bytes`].
 //! - `rows` (i32) selects rows of `x`; null takes all in order. `x`, `v` and `y` are f64 or f32: [`Scalar`].
 //!
 //! | arithmetic | error of a kernel value's statistic | on an H200 |

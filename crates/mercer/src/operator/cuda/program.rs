@@ -5,7 +5,6 @@ use super::launch::{Shape, elementwise, padded, simt_shape, tensor_shape, tiling
 use super::{Arithmetic, Card, Launch, Scalar, Tiling, columns_per_pass, kappa};
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
-use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis, concatenate};
 use std::fmt::Write;
 
@@ -84,18 +83,6 @@ impl Program {
         let Prepared { views, .. } = self.plan.points::<f64>(x);
         let views: Vec<ArrayView2<f64>> = views.iter().map(|v| v.x.view()).collect();
         concatenate(Axis(1), &views).expect("every view has a row for each point")
-    }
-
-    /// Whether the formula is short enough to be compiled for a GPU.
-    pub fn check(&self) -> Result<()> {
-        if self.operations <= MAX_OPERATIONS {
-            return Ok(());
-        }
-        Err(Error::input(format!(
-            "kernel {} takes {} operations per pair of points, more than the {MAX_OPERATIONS} that can be compiled for a \
-             GPU; use the CPU",
-            self.plan.kernel, self.operations
-        )))
     }
 
     /// The arithmetic of the tiles.
@@ -296,7 +283,8 @@ fn views(plan: &Plan, d: usize, unit: usize) -> Vec<View> {
 /// Whether `kernel` can run on a GPU. Kernels of images run on the CPU, and so do formulas that are too long to compile
 /// (activations that need a quadrature, through several layers).
 pub(crate) fn compiles(kernel: &Kernel) -> bool {
-    !kernel.sees_pictures() && Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).check().is_ok()
+    let operations = || Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).operations;
+    !kernel.sees_pictures() && operations() <= MAX_OPERATIONS
 }
 
 /// The sources of all kernels of the catalogue and of some expressions, in all arithmetics, as `(unique name, text)`.

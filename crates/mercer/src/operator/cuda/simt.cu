@@ -33,7 +33,7 @@ struct __align__(sizeof(real) * 2) Two {
 #define RESULT real *__restrict__ out, int n, int m, long long ld
 #else
 // v [b_pad, NC], partial [splits, a_pad, NC]
-#define RESULT const real *__restrict__ v, double *__restrict__ partial, int accumulate
+#define RESULT const real *__restrict__ v, double *__restrict__ partial
 #endif
 
 // Rows (or columns) of a thread: four adjacent ones in each half of the tile.
@@ -182,6 +182,6 @@ extern "C" __global__ void __launch_bounds__(256)
 #if !GRAM
     double *to = partial + ((long long)blockIdx.y * a_pad + row0 + mine) * NC + group * PER_GROUP;
 #pragma unroll
-    for (int c = 0; c < PER_GROUP; ++c) to[c] = accumulate ? to[c] + total[c] : total[c];
+    for (int c = 0; c < PER_GROUP; ++c) to[c] = total[c];
 #endif
 }

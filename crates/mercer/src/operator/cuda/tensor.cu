@@ -77,7 +77,7 @@ INLINE word low_half_here(word x) {
 #define RESULT float *__restrict__ out, int n, int m, long long ld
 #else
 // vt [HALVES·NC, b_pad], each group of eight columns in the order 0 2 4 6 1 3 5 7; partial [splits, a_pad, NC].
-#define RESULT const float *__restrict__ vt, float *__restrict__ partial, int accumulate
+#define RESULT const float *__restrict__ vt, float *__restrict__ partial
 #endif
 
 struct Row {
@@ -371,12 +371,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     for (int q = 0; q < 4 * NT; ++q) {
         const int i = q & 1, h = q >> 1 & 1, c = q >> 2;
         float2 *to = (float2 *)(partial + ((long long)blockIdx.y * a_pad + row.first + 16 * i + 8 * h) * NC + 8 * c + pair);
-        float2 sum = make_float2(total[i][c][2 * h], total[i][c][2 * h + 1]);
-        if (accumulate) {
-            const float2 before = *to;
-            sum.x += before.x, sum.y += before.y;
-        }
-        *to = sum;
+        *to = make_float2(total[i][c][2 * h], total[i][c][2 * h + 1]);
     }
 #endif
 }

@@ -1,12 +1,12 @@
 //! Networks as the features of a [`crate::spectrum::Spectrum`].
 
 use super::{Functions, Layout, Standardizer};
-use crate::Result;
-use crate::compute::{Device, Tensor};
+use crate::compute::{self, Device};
 use crate::model::Bundle;
 use crate::net::{Network, Parameters};
 use crate::operator::{Features, Points};
-use crate::{Error, compute};
+use crate::training::{numbers, put_numbers};
+use crate::{Error, Result};
 use ndarray::Array2;
 
 /// `φ(x)`: k networks, or the hidden units of one, at standardised points, in single precision.
@@ -43,8 +43,8 @@ impl NetworkFeatures {
         let networks = bundle.value("features.networks")?;
         let inputs = standardizer.inputs();
         let network = Network::parse(&architecture, inputs, networks)?;
-        let numbers = |name: &str| -> Result<Vec<f32>> { Ok(bundle.matrix(name)?.iter().map(|v| *v as f32).collect()) };
-        let parameters = network.parameters_from(device, &numbers("parameters")?, &numbers("constants")?)?;
+        let (trained, constants) = (numbers(bundle, "parameters")?, numbers(bundle, "constants")?);
+        let parameters = network.parameters_from(device, &trained, &constants)?;
         if !compute::all_finite(&parameters.trained) || !compute::all_finite(&parameters.constants) {
             return Err(Error::input("the model's network has parameters that single precision cannot hold"));
         }
@@ -57,12 +57,6 @@ impl NetworkFeatures {
         let network = Network::parse(&self.architecture, self.inputs, self.networks)?;
         Functions::from_parts(network, self.parameters.clone(), self.layout, false)
     }
-}
-
-/// A flat tensor as a matrix of one row.
-fn row(tensor: &Tensor) -> Array2<f64> {
-    let values = tensor.to_host().unwrap_or_default();
-    Array2::from_shape_fn((1, values.len()), |(_, i)| f64::from(values[i]))
 }
 
 impl Features for NetworkFeatures {
@@ -96,8 +90,8 @@ impl Features for NetworkFeatures {
         bundle.set("features.networks", self.networks);
         bundle.set("features.layout", self.layout);
         bundle.set("features.standard", &self.standardizer);
-        bundle.put("parameters", row(&self.parameters.trained));
-        bundle.put("constants", row(&self.parameters.constants));
+        put_numbers(bundle, "parameters", &self.parameters.trained.to_host().unwrap_or_default());
+        put_numbers(bundle, "constants", &self.parameters.constants.to_host().unwrap_or_default());
         Self::KIND
     }
 }

@@ -35,8 +35,7 @@ const NOISE: f64 = 1e-11;
 
 /// Solves `Π a = μ Σ a`, `Σ = ⟨φ,φᵀ⟩`, `Π = ⟨φ,Kφᵀ⟩`, over the points of `sample`, for at most `k` pairs.
 ///
-/// The functions are made orthonormal first, `Q = ΦW`, and the operator is applied to `Q`: applied to Φ, rounding would
-/// be blown up by the condition of Σ, and small or zero eigenvalues would be lost in it.
+/// The functions are made orthonormal first, for the reason given at [`crate::spectrum::rayleigh_ritz`].
 pub fn rayleigh_ritz(
     operator: &dyn FunctionOperator,
     functions: &mut Functions,

@@ -38,9 +38,7 @@ pub struct Functions {
     /// `s` `[k, 1]`
     factor: Tensor,
     work: Tensor,
-    /// Room for a gradient on its way back.
-    flow: Option<Tensor>,
-    /// Its transpose where units are functions.
+    /// The transpose of a gradient on its way back, where units are functions.
     turned: Tensor,
 }
 
@@ -56,7 +54,8 @@ impl Functions {
         rng: &Rng,
     ) -> Result<Functions> {
         let network = Network::new(&without_final_norm(architecture, inputs)?, inputs, count)?;
-        Functions::new(network, Layout::Networks, normalise, device, rng)
+        let parameters = network.init(device, rng)?;
+        Functions::from_parts(network, parameters, Layout::Networks, normalise)
     }
 
     /// The last hidden units of `architecture`, each one function: everything before its last dense layer, which is to
@@ -68,12 +67,9 @@ impl Functions {
                 "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
             )));
         }
-        Functions::new(Network::new(&hidden, inputs, 1)?, Layout::Units, false, device, rng)
-    }
-
-    fn new(network: Network, layout: Layout, normalise: bool, device: Device, rng: &Rng) -> Result<Functions> {
+        let network = Network::new(&hidden, inputs, 1)?;
         let parameters = network.init(device, rng)?;
-        Functions::from_parts(network, parameters, layout, normalise)
+        Functions::from_parts(network, parameters, Layout::Units, false)
     }
 
     /// From a network and its numbers.
@@ -97,7 +93,6 @@ impl Functions {
             ahead: None,
             factor: empty()?,
             work: empty()?,
-            flow: None,
             turned: empty()?,
         };
         functions.forget_norm()?;
@@ -151,11 +146,6 @@ impl Functions {
         self.parameters.trained.device()
     }
 
-    /// Whether the device can compute them without the host, but for an envelope.
-    pub(super) fn stay_on_device(&self) -> bool {
-        self.network.stays_on_device()
-    }
-
     /// `w(x)` `[n, 1]` at the points `x` `[n, d]`, if there is an envelope.
     pub(super) fn envelope_at(&self, x: &Tensor) -> Result<Option<Tensor>> {
         self.envelope.as_ref().map(|envelope| weights(envelope.as_ref(), x)).transpose()
@@ -183,15 +173,7 @@ impl Functions {
     /// Back through the last [`Functions::forward`], which gave `psi` at `x`: `gradient ← (∂ψ/∂θ)ᵀ g` `[P]` for
     /// `g` `[k, B, c]`.
     pub fn vjp(&mut self, x: &Tensor, psi: &Tensor, g: &Tensor, gradient: &mut Tensor) -> Result<()> {
-        let mut flow = match self.flow.take() {
-            Some(flow) => flow,
-            None => Tensor::zeros(g.device(), &[0])?,
-        };
-        flow.reshape(g.shape())?;
-        compute::copy(g, &mut flow);
-        let done = self.vjp_in_place(x, psi, &mut flow, gradient);
-        self.flow = Some(flow);
-        done
+        self.vjp_in_place(x, psi, &mut g.clone(), gradient)
     }
 
     /// [`Functions::vjp`] that uses up `g`.
@@ -225,10 +207,9 @@ impl Functions {
     /// ψ `[k, B, c]` at other points `x` `[B, d]`, with the factors of the last forward pass, whose buffers stay as
     /// they are.
     pub fn evaluate(&mut self, x: &Tensor) -> Result<Tensor> {
-        let (mut psi, mut probe) = (Tensor::zeros(x.device(), &[0])?, self.probe()?);
-        let done = self.evaluate_in(&mut probe, x, None, &mut psi);
-        self.probe = Some(probe);
-        done.map(|()| psi)
+        let mut psi = Tensor::zeros(x.device(), &[0])?;
+        self.with_probe(|functions, probe| functions.evaluate_in(probe, x, None, &mut psi))?;
+        Ok(psi)
     }
 
     /// [`Functions::evaluate`] into `psi` by buffers of the caller's own; `w` `[B, 1]` is the envelope there, where it is
@@ -254,9 +235,12 @@ impl Functions {
         psi.reshape(&shape)
     }
 
-    /// The second set of buffers; whoever takes it puts it back.
-    fn probe(&mut self) -> Result<Workspace> {
-        self.probe.take().map_or_else(|| self.network.workspace(self.device()), Ok)
+    /// Calls `f` with the second set of buffers.
+    fn with_probe(&mut self, f: impl FnOnce(&mut Functions, &mut Workspace) -> Result<()>) -> Result<()> {
+        let mut probe = self.probe.take().map_or_else(|| self.network.workspace(self.device()), Ok)?;
+        let done = f(self, &mut probe);
+        self.probe = Some(probe);
+        done
     }
 
     /// [`Functions::evaluate`] as columns `[B·c, k]` in double precision, a few thousand points at a time.
@@ -280,10 +264,9 @@ impl Functions {
     /// ψ, its gradient and its Laplacian in x: `[k, (d+2)·B, c]` at the points `x` `[B, d]`, holding `ψ`, then `∂ψ/∂x_1`,
     /// …, `∂ψ/∂x_d`, then `Δψ`, with the factors of the last forward pass, whose buffers stay as they are.
     pub fn jet(&mut self, x: &Tensor) -> Result<Tensor> {
-        let (mut jet, mut probe) = (Tensor::zeros(x.device(), &[0])?, self.probe()?);
-        let done = self.jet_in(&mut probe, x, &mut jet);
-        self.probe = Some(probe);
-        done.map(|()| jet)
+        let mut jet = Tensor::zeros(x.device(), &[0])?;
+        self.with_probe(|functions, probe| functions.jet_in(probe, x, &mut jet))?;
+        Ok(jet)
     }
 
     /// [`Functions::jet`] into `jet` by buffers of the caller's own.
@@ -305,13 +288,10 @@ impl Functions {
 
     /// Fixes norms inside the networks at what they are on `x` `[B, d]`, for [`Functions::evaluate`].
     pub fn calibrate(&mut self, x: &Tensor) -> Result<()> {
-        if self.network.description().has_norms() {
-            let mut probe = self.probe()?;
-            let done = self.network.calibrate(&mut self.parameters, x, &mut probe);
-            self.probe = Some(probe);
-            return done;
+        if !self.network.description().has_norms() {
+            return Ok(());
         }
-        Ok(())
+        self.with_probe(|functions, probe| functions.network.calibrate(&mut functions.parameters, x, probe))
     }
 
     /// `psi ← w psi` `[k, B, c]` with the envelope at `x` `[B, d]`: `w` `[B, 1]`, or by the host where that is not known.

@@ -1,13 +1,13 @@
 //! The normalised Laplacian of a neighbour graph, in the same loop as kernels.
 
 use super::function_operator::sample_rows;
-use super::rows::{Rows, most_ahead};
+use super::on_data::checksum;
+use super::rows::Rows;
 use super::{Batches, FunctionOperator, Functions, Points, Sample, Standardizer};
 use crate::compute::{Control, Device, Math, SparseRows, Tensor};
 use crate::linalg::matmul;
 use crate::net::Workspace;
-use crate::operator::NeighbourGraph;
-use crate::operator::Operator;
+use crate::operator::{NeighbourGraph, Operator};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
@@ -41,7 +41,7 @@ impl<'a> GraphLaplacian<'a> {
         }
         let mut ends = vec![0];
         for i in 0..graph.n() {
-            let degree: f64 = graph.of(i).iter().map(|(_, w)| w).sum();
+            let degree = graph.degree(i);
             if degree == 0.0 {
                 return Err(Error::input(format!("point {} has no neighbour; use at least one", i + 1)));
             }
@@ -55,12 +55,6 @@ impl<'a> GraphLaplacian<'a> {
         self.ends[self.graph.n()]
     }
 
-    /// `(j, w_ij/d_i)` for the neighbours j of i.
-    fn steps(&self, i: usize) -> impl Iterator<Item = (usize, f64)> + '_ {
-        let degree = 0.5 * (self.ends[i + 1] - self.ends[i]) as f64;
-        self.graph.of(i).iter().map(move |(j, w)| (*j, w / degree))
-    }
-
     /// The points at `batch` different ends of edges.
     fn end_rows(&self, rng: &mut Rng, batch: usize) -> Vec<usize> {
         let at = |end: usize| self.ends.partition_point(|first| *first <= end) - 1;
@@ -71,7 +65,7 @@ impl<'a> GraphLaplacian<'a> {
     fn sparse(&self) -> Result<(Vec<u32>, Vec<u32>, Vec<f64>)> {
         let (mut starts, mut columns, mut values) = (vec![0u32], vec![], vec![]);
         for i in 0..self.graph.n() {
-            for (j, share) in self.steps(i) {
+            for (j, share) in self.graph.steps(i) {
                 columns.push(j as u32);
                 values.push(share);
             }
@@ -92,24 +86,20 @@ impl FunctionOperator for GraphLaplacian<'_> {
     }
 
     fn identity(&self) -> String {
-        let mixed = |hash: u64, bits: u64| (hash ^ bits).wrapping_mul(0x0000_0100_0000_01b3);
         let (graph, s) = (self.graph, self.shift);
-        let edges = (0..graph.n()).flat_map(|i| graph.of(i));
-        let hash = edges.fold(0xcbf2_9ce4_8422_2325, |hash, (j, w)| mixed(mixed(hash, *j as u64), w.to_bits()));
-        let hash = self.x.iter().fold(hash, |hash, v| mixed(hash, v.to_bits()));
+        let edges = (0..graph.n()).flat_map(|i| graph.of(i)).flat_map(|(j, w)| [*j as u64, w.to_bits()]);
+        let hash = checksum(edges.chain(self.x.iter().map(|v| v.to_bits())));
         let (n, ends) = (graph.n(), self.ends());
         format!("graph Laplacian on {n} points with {ends} ends, ({s} − L)/{s}, checksum {hash:016x}")
     }
 
     fn batches<'a>(&'a self, functions: &Functions, batch: usize, _: Math) -> Result<Box<dyn Batches + 'a>> {
         let (device, batch) = (functions.device(), batch.min(self.ends()));
-        let most = most_ahead(device);
+        let rows = Rows::new(self.x, self.standardizer.clone(), functions, batch)?;
         Ok(Box::new(EndBatches {
             laplacian: self,
-            batch,
-            most,
-            rows: Rows::new(self.x, self.standardizer.clone(), functions, batch)?,
-            sparse: SparseRows::new(device, self.sparse()?, [most, batch])?,
+            sparse: SparseRows::new(device, self.sparse()?, [rows.most(), batch])?,
+            rows,
             near: Points::empty(functions)?,
             listed: false,
             there: Tensor::zeros(device, &[0])?,
@@ -137,7 +127,7 @@ impl FunctionOperator for GraphLaplacian<'_> {
         let place = |j: usize| near.binary_search(&j).expect("a neighbour");
         let mut walked = Array2::zeros(q.dim());
         for (mut walked, i) in walked.rows_mut().into_iter().zip(&sample.rows) {
-            self.steps(*i).for_each(|(j, p)| walked.scaled_add(p, &there.row(place(j))));
+            self.graph.steps(*i).for_each(|(j, p)| walked.scaled_add(p, &there.row(place(j))));
         }
         // Kf = (s f − (f − Pf))/s
         walked.zip_mut_with(&q, |walked, f| *walked = f + (*walked - f) / self.shift);
@@ -152,8 +142,6 @@ impl FunctionOperator for GraphLaplacian<'_> {
 /// Batches of ends of edges; functions are evaluated at the neighbours of their points too.
 struct EndBatches<'a, 'g> {
     laplacian: &'a GraphLaplacian<'g>,
-    batch: usize,
-    most: usize,
     rows: Rows<'g>,
     sparse: SparseRows,
     /// The neighbours of a batch, where they are listed.
@@ -166,15 +154,15 @@ struct EndBatches<'a, 'g> {
 
 impl Batches for EndBatches<'_, '_> {
     fn size(&self) -> usize {
-        self.batch
+        self.rows.now().len()
     }
 
     fn most(&self) -> usize {
-        self.most
+        self.rows.most()
     }
 
     fn draw(&mut self, rng: &mut Rng) {
-        self.rows.push(self.laplacian.end_rows(rng, self.batch));
+        self.rows.push(self.laplacian.end_rows(rng, self.size()));
     }
 
     fn bring(&mut self) -> Result<()> {

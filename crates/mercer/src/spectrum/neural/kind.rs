@@ -3,6 +3,7 @@
 use super::{Functions, Nested, Nesting, NeuralEf, Objective, Ritz, Spin};
 use crate::compute::Device;
 use crate::rng::Rng;
+use crate::spectrum::by_name;
 use crate::{Error, Result};
 
 /// Which objective trains the networks.
@@ -47,12 +48,7 @@ impl Kind {
     /// # Ok::<(), mercer::Error>(())
     /// ```
     pub fn parse(name: &str) -> Result<Kind> {
-        let names = Kind::ALL.map(|(name, _)| name);
-        Kind::ALL
-            .into_iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, kind)| kind)
-            .ok_or_else(|| Error::unknown("objective", name, names))
+        by_name("objective", name, &Kind::ALL)
     }
 
     /// Its name in the program and in saved models.

@@ -27,7 +27,7 @@ use ndarray::{Array2, Axis, s};
 pub struct Neural {
     /// The objective.
     pub kind: Kind,
-    /// The networks, see [`crate::net`]; without it [`Neural::default_architecture`].
+    /// The networks, see [`crate::net`]; without it two hidden layers of sines and cosines.
     pub architecture: Option<String>,
     /// Budget, optimizer, checkpoints. Its seed is replaced by the problem's.
     pub settings: Settings,
@@ -48,15 +48,10 @@ impl Neural {
         Neural { kind, architecture: None, settings, finish: true, finish_points: 8192 }
     }
 
-    /// The networks for points of `d` columns and `k` functions where none are given: two hidden layers of half sines,
-    /// half cosines, 32 wide on the line and in the plane and 64 above, the first with weights of scale `w`. Ritz needs
-    /// one network only, and has it wider.
-    pub fn default_architecture(&self, d: usize, k: usize, w: f64) -> String {
-        self.architecture_for(d, k, w, 1)
-    }
-
-    /// The same for functions of `c` outputs.
-    fn architecture_for(&self, d: usize, k: usize, w: f64, c: usize) -> String {
+    /// The networks for points of `d` columns and `k` functions of `c` outputs where none are given: two hidden layers of
+    /// half sines, half cosines, 32 wide on the line and in the plane and 64 above, the first with weights of scale `w`.
+    /// Ritz needs one network only, and has it wider.
+    fn default_architecture(&self, d: usize, k: usize, w: f64, c: usize) -> String {
         let h = if d <= 2 { 32 } else { 64 };
         let last = if self.kind == Kind::Ritz { (2 * h).max(4 * k) } else { h };
         format!("dense({h}, w={w}) sincos dense({last}) sincos dense({c}) l2norm")
@@ -68,7 +63,7 @@ impl Neural {
             Some(given) => vec![given.clone()],
             None => {
                 let tried = SCALES.into_iter().filter(|w| self.finish || *w >= LEAST_UNFINISHED);
-                tried.map(|w| self.architecture_for(d, k, w, c)).collect()
+                tried.map(|w| self.default_architecture(d, k, w, c)).collect()
             }
         }
     }

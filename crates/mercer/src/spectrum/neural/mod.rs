@@ -8,7 +8,7 @@
 //! | [`Functions`] | networks as functions `ψ(x)` |
 //! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Ritz`] |
 //! | [`Kind`] | which objective, and the functions that it wants |
-//! | [`Stepper`] | training steps, the same on the processor and on a GPU, where they are recorded |
+//! | [`Stepper`] | training steps, the same on the CPU and on a GPU, where they are recorded |
 //! | [`train`] | training: steps, validation, checkpoints, recovery |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
 //! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
@@ -23,14 +23,13 @@ mod function_operator;
 mod functions;
 mod graph_laplacian;
 mod kind;
+mod memory_advice;
 mod method;
 mod nested;
 mod neuralef;
 mod objective;
 mod on_data;
-mod record;
 mod ritz;
-mod room;
 mod rows;
 mod schroedinger;
 mod settings;
@@ -51,10 +50,9 @@ pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
 pub use objective::{Objective, State, Step};
 pub use on_data::OnData;
-pub use record::Training;
 pub use ritz::Ritz;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
-pub use settings::Settings;
+pub use settings::{Settings, Training};
 pub use spin::Spin;
 pub use standardizer::Standardizer;
 pub use step::{Outcome, Stepper, Steps};

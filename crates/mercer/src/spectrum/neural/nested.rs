@@ -94,7 +94,7 @@ impl Objective for Nested {
         small::inner(m.times(-2.0), step.r, Store::Add, loss);
         step.backward(g)?;
         small::divide(step.unbiased.diagonal(), step.covariance.diagonal(), eigenvalues);
-        step.record(loss, eigenvalues.row(0));
+        step.control.record(loss, eigenvalues.row(0));
         Ok(())
     }
 }

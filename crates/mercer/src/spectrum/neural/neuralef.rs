@@ -85,7 +85,7 @@ impl Objective for NeuralEf {
         step.backward(&mut self.g)?;
         // ℓ = −Σ_j (R_jj − Σ_{i<j} c_ij R_ij), c the factors of the earlier functions.
         small::inner(self.m.times(-1.0), step.r.t(), Store::Replace, &mut self.loss);
-        step.record(&self.loss, step.unbiased.diagonal());
+        step.control.record(&self.loss, step.unbiased.diagonal());
         Ok(())
     }
 

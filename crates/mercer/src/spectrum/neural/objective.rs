@@ -1,7 +1,7 @@
 //! An objective: from functions and their image under the operator to a gradient.
 //!
 //! Objectives are written over primitives that have a host and a device arm ([`crate::compute::small`]), and read nothing
-//! back within a step. So the same function runs on the processor and is recorded on a GPU.
+//! back within a step. So the same function runs on the CPU and is recorded on a GPU.
 
 use super::Functions;
 use crate::Result;
@@ -22,7 +22,7 @@ pub struct Step<'a> {
     pub r: &'a Small,
     /// R without the bias of the batch, for eigenvalues that are shown.
     pub unbiased: &'a Small,
-    /// Where failures and results are recorded.
+    /// Where failures, the loss `[1, 1]` and this batch's estimates of the eigenvalues are recorded.
     pub control: &'a mut Control,
     /// The functions, for their vjp.
     pub functions: &'a mut Functions,
@@ -47,11 +47,6 @@ impl Step<'_> {
     /// All of these values.
     pub fn all(&self) -> Range<usize> {
         0..self.points()
-    }
-
-    /// Records the loss `[1, 1]` and this batch's estimates of the eigenvalues.
-    pub fn record(&mut self, loss: &Small, eigenvalues: small::Vector<'_>) {
-        self.control.record(loss, eigenvalues);
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::finish::within_span;
 use super::function_operator::sample_rows;
-use super::rows::{Rows, most_ahead};
+use super::rows::Rows;
 use super::{Batches, FunctionOperator, Functions, Layout, Pairs, Points, Sample, Standardizer};
 use crate::compute::{Control, Device, Math, Small, Tensor, small};
 use crate::linalg::matmul;
-use crate::operator::{BatchOperator, Operator, Sizes, batch_operator};
+use crate::operator::{BatchOperator, Operator, Sizes, batch_operator, block_product};
 use crate::rng::Rng;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, Axis, s};
+use ndarray::{Array2, ArrayView2, s};
 
 /// A matrix `κ` between the values of functions at n points, c of each: `(Kψ)_o(x) = (1/ncτ) Σ_{n,o'} κ_oo'(x,x_n) ψ_o'(x_n)`.
 /// With τ, the mean of the diagonal, eigenvalues lie between 0 and 1 whatever the kernel's units.
@@ -32,7 +32,7 @@ impl<'a> OnData<'a> {
         let x = operator.points().ok_or_else(|| {
             Error::input(format!("networks need coordinates of the points, and {} has none", operator.describe()))
         })?;
-        let ((n, d), points) = (x.dim(), checksum(x));
+        let ((n, d), points) = (x.dim(), checksum(x.iter().map(|v| v.to_bits())));
         let (trace, identity) = match operator.kernel() {
             Some(kernel) => {
                 let trace = kernel.formula().diagonal(x.slice(s![..n.min(DIAGONAL), ..])).mean();
@@ -40,7 +40,7 @@ impl<'a> OnData<'a> {
             }
             None => {
                 let (diagonal, c) = (operator.diagonal()?, operator.outputs());
-                let entries = checksum(diagonal.view().insert_axis(Axis(0)));
+                let entries = checksum(diagonal.iter().map(|v| v.to_bits()));
                 let name = format!("operator {entries:016x} of {c} outputs");
                 (diagonal.mean(), format!("{name} on {n} points of {d} columns, checksum {points:016x}"))
             }
@@ -71,7 +71,7 @@ impl<'a> OnData<'a> {
                         let f = f.columns(&rows);
                         matmul(f.t(), matmul(f.view(), q).view())
                     }
-                    _ => through_blocks(self.operator, &rows, q)?,
+                    _ => block_product(self.operator, &rows, &rows, q)?,
                 }
             }
         };
@@ -92,19 +92,9 @@ impl<'a> OnData<'a> {
     }
 }
 
-/// `K[rows, rows] Q`, a strip of rows at a time, so that a large sample's block is never whole in memory.
-fn through_blocks(operator: &dyn Operator, rows: &[usize], q: ArrayView2<f64>) -> Result<Array2<f64>> {
-    const STRIP: usize = 1024;
-    let mut image = Array2::zeros(q.dim());
-    for (strip, mut out) in rows.chunks(STRIP).zip(image.axis_chunks_iter_mut(Axis(0), STRIP)) {
-        out.assign(&matmul(operator.block(strip, rows)?.view(), q));
-    }
-    Ok(image)
-}
-
-/// A number that changes when any bit of the data does (FNV-1a over the values).
-fn checksum(x: ArrayView2<f64>) -> u64 {
-    x.iter().fold(0xcbf2_9ce4_8422_2325, |hash, v| (hash ^ v.to_bits()).wrapping_mul(0x0000_0100_0000_01b3))
+/// A number that changes when any of these bits do (FNV-1a).
+pub(super) fn checksum(bits: impl Iterator<Item = u64>) -> u64 {
+    bits.fold(0xcbf2_9ce4_8422_2325, |hash, bits| (hash ^ bits).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 impl FunctionOperator for OnData<'_> {
@@ -135,7 +125,6 @@ impl FunctionOperator for OnData<'_> {
             weighted: Tensor::zeros(device, &[0])?,
             own: Small::zeros(device, [k, k])?,
             sizes,
-            most: most_ahead(device),
         }))
     }
 
@@ -167,7 +156,6 @@ struct DataBatches<'a> {
     /// Pairs of a point with itself in R, `[k, k]`.
     own: Small,
     sizes: Sizes,
-    most: usize,
 }
 
 impl Batches for DataBatches<'_> {
@@ -176,7 +164,7 @@ impl Batches for DataBatches<'_> {
     }
 
     fn most(&self) -> usize {
-        self.most
+        self.rows.most()
     }
 
     fn draw(&mut self, rng: &mut Rng) {

@@ -58,7 +58,7 @@ impl Objective for Ritz {
         small::mix(own.times(-factor), step.psi, step.all(), Store::Add, g)?;
         step.backward(g)?;
         small::sum(-1.0, values.row(0), Store::Replace, loss);
-        step.record(loss, values.row(0));
+        step.control.record(loss, values.row(0));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use crate::compute::{self, Control, Device, Indices};
 use crate::{Error, Result};
 use ndarray::ArrayView2;
 
-/// Most batches that are drawn ahead for a GPU, whose steps the host then does not see. The processor sees every step.
+/// Most batches that are drawn ahead for a GPU, whose steps the host then does not see. The CPU sees every step.
 pub(super) fn most_ahead(device: Device) -> usize {
     match device {
         Device::Cpu => 1,
@@ -25,7 +25,7 @@ pub(super) struct Rows<'a> {
     table: Indices,
     /// Those of the batch, `[B]`.
     now: Indices,
-    /// Batches begun since the last were brought, on the processor.
+    /// Batches begun since the last were brought, on the CPU.
     begun: usize,
 }
 
@@ -80,6 +80,11 @@ impl<'a> Rows<'a> {
         };
         control.begin_step(&self.table, &all.x, &mut self.now, &mut out.x)?;
         gather_envelope(all, &self.now, out)
+    }
+
+    /// Most batches that may be drawn ahead.
+    pub fn most(&self) -> usize {
+        self.table.len() / self.now.len().max(1)
     }
 
     /// Row numbers `[B]` of the batch.

@@ -160,23 +160,15 @@ pub type Potential = dyn Fn(&[f64]) -> f64 + Send + Sync;
 /// independent ones.
 pub struct Schroedinger {
     name: String,
-    field: Field,
+    /// V
+    potential: Box<Potential>,
+    /// q
+    guide: Box<dyn Guide>,
     shift: f64,
     scale: f64,
 }
 
-/// V and q.
-struct Field {
-    potential: Box<Potential>,
-    guide: Box<dyn Guide>,
-}
-
-impl Field {
-    /// Takes the numbers of `n` points from the generator: `[n, ·]`.
-    fn uniforms(&self, rng: &mut Rng, n: usize) -> Array2<f64> {
-        kronecker(rng, n, self.guide.uniforms())
-    }
-
+impl Schroedinger {
     /// The points `[n, d]` that those numbers `[n, ·]` stand for.
     fn points(&self, uniforms: &Array2<f64>) -> Vec<f32> {
         let d = self.guide.inputs();
@@ -203,9 +195,7 @@ impl Field {
         }
         local
     }
-}
 
-impl Schroedinger {
     /// `−Δ + V` with points from `guide`. `shift` lies above the energies sought; `name` tells operators apart.
     pub fn new(
         name: impl Into<String>,
@@ -219,7 +209,7 @@ impl Schroedinger {
                 "the shift {shift} and the scale {scale} of energies must be finite, the scale above 0"
             )));
         }
-        Ok(Schroedinger { name: name.into(), field: Field { potential, guide }, shift, scale })
+        Ok(Schroedinger { name: name.into(), potential, guide, shift, scale })
     }
 
     /// `ψ(x) = √q(x) Σ_p f_p(x) A_p` `[n, k]` at points `[n, d]`, for coefficients `A` `[p, k]` of the functions.
@@ -233,7 +223,7 @@ impl Schroedinger {
         let f = functions.columns(&Tensor::from_host(functions.device(), &[x.nrows(), x.ncols()], &points)?)?;
         let mut psi = matmul(f.view(), coefficients);
         for (mut psi, x) in psi.rows_mut().into_iter().zip(x.rows()) {
-            psi *= self.field.guide.density(&x.to_vec()).sqrt();
+            psi *= self.guide.density(&x.to_vec()).sqrt();
         }
         Ok(psi)
     }
@@ -247,7 +237,7 @@ impl Schroedinger {
     fn image_of_jets(&self, x: &[f32], jet: &Tensor) -> Result<Vec<f64>> {
         let d = self.inputs();
         let (k, c, points) = (jet.shape()[0], jet.shape()[2], x.len() / d);
-        let local = self.field.local(x);
+        let local = self.local(x);
         let jet = jet.to_host()?;
         let values = (0..k * points * c).map(|at| {
             let (j, b, output) = (at / (points * c), at / c % points, at % c);
@@ -268,7 +258,7 @@ fn kronecker(rng: &mut Rng, n: usize, d: usize) -> Array2<f64> {
 
 impl FunctionOperator for Schroedinger {
     fn inputs(&self) -> usize {
-        self.field.guide.inputs()
+        self.guide.inputs()
     }
 
     fn identity(&self) -> String {
@@ -293,7 +283,7 @@ impl FunctionOperator for Schroedinger {
     }
 
     fn sample(&self, device: Device, rng: &mut Rng, points: usize) -> Result<Sample> {
-        let data = self.field.points(&self.field.uniforms(rng, points));
+        let data = self.points(&kronecker(rng, points, self.guide.uniforms()));
         Ok(Sample { x: Tensor::from_host(device, &[points, self.inputs()], &data)?, rows: vec![], kernel: None })
     }
 
@@ -353,14 +343,14 @@ impl Batches for DrawnPoints<'_> {
     }
 
     fn draw(&mut self, rng: &mut Rng) {
-        self.uniforms.push(self.operator.field.uniforms(rng, self.now.len()));
+        self.uniforms.push(kronecker(rng, self.now.len(), self.operator.guide.uniforms()));
     }
 
     fn bring(&mut self) -> Result<()> {
-        let (batches, field) = (std::mem::take(&mut self.uniforms), &self.operator.field);
+        let (batches, operator) = (std::mem::take(&mut self.uniforms), self.operator);
         let of = |uniforms: &Array2<f64>| {
-            let points = field.points(uniforms);
-            let local = field.local(&points);
+            let points = operator.points(uniforms);
+            let local = operator.local(&points);
             (points, local)
         };
         let drawn: Vec<(Vec<f32>, Array2<f64>)> = batches.par_iter().map(of).collect();

@@ -1,8 +1,10 @@
-//! Settings of training.
+//! Settings of training, and the record of a run.
 
+use super::Stop;
 use crate::compute::{Math, Rule};
-use crate::net::{Schedule, ScheduleKind};
+use crate::net::ScheduleKind;
 use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Settings of training, the same for every objective.
@@ -35,7 +37,7 @@ pub struct Settings {
     pub checkpoint_seconds: f64,
     /// How a GPU rounds the factors of the networks' products, and the points whose kernel a batch takes, in training steps.
     /// Steps on graph Laplacians and Schrödinger operators, validation, the finish and certificates are in f32, and the
-    /// processor always is.
+    /// CPU always is.
     pub math: Math,
     /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.
     pub resume: bool,
@@ -63,11 +65,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The learning rates.
-    pub(super) fn rates(&self) -> Schedule {
-        Schedule::new(self.schedule, self.learning_rate, self.steps)
-    }
-
     /// Steps between validations.
     pub(super) fn interval(&self) -> u64 {
         (self.steps / 20).clamp(1, 200)
@@ -82,4 +79,40 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// How a neural spectrum was trained: kept in the spectrum and in its file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Training {
+    /// Name of the objective.
+    pub objective: String,
+    /// The networks, in full.
+    pub architecture: String,
+    /// Trained numbers in all.
+    pub parameters: usize,
+    /// Steps done.
+    pub steps: u64,
+    /// Steps planned.
+    pub planned: u64,
+    /// The step whose functions were kept: the best by validation, or the last.
+    pub kept: u64,
+    /// Points of a batch.
+    pub batch: usize,
+    /// Seconds of training, over all parts of a resumed run.
+    pub seconds: f64,
+    /// Why it ended.
+    pub stop: Stop,
+    /// Times that a step was not finite and the last good state was taken up again at half the learning rate.
+    pub recoveries: usize,
+    /// Eigenvalues as the objective itself has them at the end: moving averages over batches.
+    pub raw_eigenvalues: Vec<f64>,
+    /// Whether the spectrum's eigenvalues come from a final Rayleigh–Ritz over a large sample rather than from
+    /// [`Self::raw_eigenvalues`].
+    pub finished: bool,
+    /// `[step, ℓ]`, a few hundred at most.
+    pub loss: Vec<[f64; 2]>,
+    /// `[step, residual]`: the mean residual `min(1, ‖Kψ−μψ‖/μ)` of the k pairs on a fixed sample of the points.
+    pub validation: Vec<[f64; 2]>,
+    /// What the user should know, in words.
+    pub notes: Vec<String>,
 }

@@ -1,6 +1,6 @@
 //! Training steps, the same on every device.
 //!
-//! Batches and learning rates are drawn ahead for a chunk of steps: one on the processor, some hundred on a GPU. There
+//! Batches and learning rates are drawn ahead for a chunk of steps: one on the CPU, some hundred on a GPU. There
 //! nothing is read back within a chunk, and a step is recorded once and replayed: a step of many small kernels costs one
 //! launch.
 
@@ -95,7 +95,7 @@ impl<'a> Stepper<'a> {
                 unbiased: square()?,
                 gradient: Tensor::zeros(device, &[functions.network().parameters()])?,
             },
-            replay: Replay::new(device, batches.recordable() && functions.stay_on_device())?,
+            replay: Replay::new(device, batches.recordable() && functions.network().stays_on_device())?,
             math: batches.math(math),
             seconds_per_step: None,
             batches,

@@ -1,11 +1,11 @@
 //! Training of functions towards eigenfunctions.
 
+use super::memory_advice::MemoryAdvice;
 use super::objective::{Objective, State};
-use super::room::Room;
 use super::{FunctionOperator, Functions, Sample, Settings, Stepper, Stop, Training, rayleigh_ritz};
 use crate::compute::Device;
 use crate::model::Bundle;
-use crate::net::Optimizer;
+use crate::net::{Optimizer, Schedule};
 use crate::rng::Rng;
 use crate::training::{Run, Saving, Task, load_optimizer, numbers, put_numbers, put_optimizer};
 use crate::{FitContext, Result};
@@ -47,7 +47,7 @@ pub fn train(
 ) -> Result<Trained> {
     settings.check()?;
     let device = functions.device();
-    let room = Room::new(device, &functions)?;
+    let memory = MemoryAdvice::new(device, &functions)?;
     let trained = device.enter(|| {
         let mut task = Eigenfunctions::new(operator, functions, objective, k, settings)?;
         let saving = Saving {
@@ -59,7 +59,7 @@ pub fn train(
         let stop = run.run(&mut task)?;
         task.trained(run, stop)
     });
-    trained.map_err(|error| room.advise(error))
+    trained.map_err(|error| memory.advise(error))
 }
 
 /// All that training changes, and what it is measured on.
@@ -107,7 +107,8 @@ impl<'a> Eigenfunctions<'a> {
         let (seed, device) = (Rng::new(settings.seed), functions.device());
         let validation = validation_sample(operator, device, &seed, settings)?;
         let parameters = functions.network().parameters();
-        let optimizer = Optimizer::new(device, settings.rule, settings.rates(), settings.clip, parameters)?;
+        let rates = Schedule::new(settings.schedule, settings.learning_rate, settings.steps);
+        let optimizer = Optimizer::new(device, settings.rule, rates, settings.clip, parameters)?;
         let rng = seed.fork(2);
         let stepper = Stepper::new(operator, functions, objective, optimizer, rng, settings.batch, settings.math)?;
         Ok(Eigenfunctions {

@@ -1,12 +1,13 @@
-//! How much of a device's memory training takes.
+//! Advice on the batch that fits into a device's memory.
 
 use super::Functions;
 use crate::compute::Device;
+use crate::training::with_advice;
 use crate::{Error, Result};
 
-/// What training may take of a device's memory.
-pub(super) struct Room {
-    /// Bytes that were free before, none on the processor.
+/// Estimates how much of a device's memory training takes.
+pub(super) struct MemoryAdvice {
+    /// Bytes that were free before, none on the CPU.
     free: Option<u64>,
     /// Bytes whatever the batch.
     fixed: u64,
@@ -14,11 +15,11 @@ pub(super) struct Room {
     per_point: u64,
 }
 
-impl Room {
-    pub fn new(device: Device, functions: &Functions) -> Result<Room> {
+impl MemoryAdvice {
+    pub fn new(device: Device, functions: &Functions) -> Result<MemoryAdvice> {
         let network = functions.network();
         let values = 3 * functions.count() * functions.outputs() + network.inputs();
-        Ok(Room {
+        Ok(MemoryAdvice {
             free: device.free_memory()?,
             // The gradient and two moments.
             fixed: 12 * network.parameters() as u64,
@@ -35,12 +36,11 @@ impl Room {
 
     /// The error with a batch that would fit.
     pub fn advise(&self, error: Error) -> Error {
-        let Error::DeviceMemory { device, what, needed, free, instead } = error else { return error };
-        let instead = match self.largest_batch() {
-            0 => format!("{instead}; these networks do not fit at all"),
-            fits => format!("{instead}; by estimate a batch of {fits} fits"),
-        };
-        Error::DeviceMemory { device, what, needed, free, instead }
+        match (&error, self.largest_batch()) {
+            (Error::DeviceMemory { .. }, 0) => with_advice(error, "these networks do not fit at all"),
+            (Error::DeviceMemory { .. }, fits) => with_advice(error, &format!("by estimate a batch of {fits} fits")),
+            _ => error,
+        }
     }
 }
 
@@ -51,21 +51,21 @@ mod tests {
     #[test]
     fn the_largest_batch_fits_and_one_more_does_not() {
         for (free, fixed, per_point) in [(1 << 30, 1 << 20, 10_000), (80 << 30, 0, 4_000_000), (1 << 20, 12, 1)] {
-            let room = Room { free: Some(free), fixed, per_point };
+            let advice = MemoryAdvice { free: Some(free), fixed, per_point };
             let bytes = |b: u64| 4 * b * b + per_point * b + fixed;
-            let b = room.largest_batch();
+            let b = advice.largest_batch();
             assert!(bytes(b) <= free * 9 / 10 && bytes(b + 2) > free * 9 / 10, "{b}");
         }
-        assert_eq!(Room { free: Some(100), fixed: 1000, per_point: 1 }.largest_batch(), 0);
+        assert_eq!(MemoryAdvice { free: Some(100), fixed: 1000, per_point: 1 }.largest_batch(), 0);
     }
 
     #[test]
-    fn memory_that_is_missing_is_told_what_would_fit() {
-        let room = Room { free: Some(1 << 30), fixed: 0, per_point: 1 << 10 };
+    fn the_advice_names_a_batch_that_fits() {
+        let advice = MemoryAdvice { free: Some(1 << 30), fixed: 0, per_point: 1 << 10 };
         let (device, what, instead) = ("cuda:0".into(), "a tensor".into(), "use a smaller batch".into());
-        let error = room.advise(Error::DeviceMemory { device, what, needed: 1 << 31, free: 1 << 30, instead });
+        let error = advice.advise(Error::DeviceMemory { device, what, needed: 1 << 31, free: 1 << 30, instead });
         let words = error.to_string();
         assert!(words.contains("2.0 GiB") && words.contains("1.0 GiB") && words.contains("a batch of 15"), "{words}");
-        assert!(matches!(room.advise(Error::Device("lost".into())), Error::Device(_)));
+        assert!(matches!(advice.advise(Error::Device("lost".into())), Error::Device(_)));
     }
 }

@@ -1,0 +1,210 @@
+//! Operators made of another one.
+
+use super::{Extension, KernelOperator, LowRankOperator, Operator, Points, block_product};
+use crate::linalg::Panel;
+use crate::{Error, Result};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
+use std::ops::Range;
+
+/// An operator whose points have coordinates: function samples or a stored matrix, on which networks can be trained.
+///
+/// ```
+/// use mercer::operator::{DenseOperator, OnPoints, Operator};
+/// let k = DenseOperator::new(ndarray::array![[2.0, 1.0], [1.0, 2.0]]);
+/// let x = ndarray::array![[0.0], [1.0]];
+/// assert_eq!(OnPoints::new(&k, x.view())?.points().unwrap().dim(), (2, 1));
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub struct OnPoints<'a> {
+    inner: &'a dyn Operator,
+    x: ArrayView2<'a, f64>,
+}
+
+impl<'a> OnPoints<'a> {
+    /// `inner` on the points `x` `[points, d]`.
+    pub fn new(inner: &'a dyn Operator, x: ArrayView2<'a, f64>) -> Result<Self> {
+        let (n, c) = (inner.n(), inner.outputs());
+        match n == x.nrows() * c {
+            true => Ok(OnPoints { inner, x }),
+            false => Err(Error::input(format!("an operator on {} points was given {} points", n / c, x.nrows()))),
+        }
+    }
+}
+
+impl Operator for OnPoints<'_> {
+    fn n(&self) -> usize {
+        self.inner.n()
+    }
+
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        self.inner.apply(v)
+    }
+
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+        self.inner.block(rows, columns)
+    }
+
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        self.inner.diagonal()
+    }
+
+    fn roundoff(&self) -> f64 {
+        self.inner.roundoff()
+    }
+
+    fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        self.inner.product(rows, columns, v)
+    }
+
+    fn to_dense(&self) -> Result<Array2<f64>> {
+        self.inner.to_dense()
+    }
+
+    fn outputs(&self) -> usize {
+        self.inner.outputs()
+    }
+
+    fn points(&self) -> Option<ArrayView2<'_, f64>> {
+        Some(self.x)
+    }
+
+    fn kernel(&self) -> Option<&KernelOperator<'_>> {
+        self.inner.kernel()
+    }
+
+    fn low_rank(&self) -> Option<&LowRankOperator> {
+        self.inner.low_rank()
+    }
+
+    fn is_stored(&self) -> bool {
+        self.inner.is_stored()
+    }
+
+    fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
+        self.inner.extend(rows, a)
+    }
+
+    fn at<'p>(&'p self, points: Points<'p>) -> Result<Box<dyn Operator + 'p>> {
+        self.inner.at(points)
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
+/// An operator on some of its values, through blocks.
+pub struct Restricted<'a> {
+    inner: &'a dyn Operator,
+    rows: &'a [usize],
+}
+
+impl<'a> Restricted<'a> {
+    /// `K[rows, rows]`.
+    pub fn new(inner: &'a dyn Operator, rows: &'a [usize]) -> Self {
+        Restricted { inner, rows }
+    }
+
+    fn named(&self, places: &[usize]) -> Vec<usize> {
+        places.iter().map(|&i| self.rows[i]).collect()
+    }
+}
+
+impl Operator for Restricted<'_> {
+    fn n(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        block_product(self.inner, self.rows, self.rows, v)
+    }
+
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+        self.inner.block(&self.named(rows), &self.named(columns))
+    }
+
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        Ok(self.inner.diagonal()?.select(Axis(0), self.rows))
+    }
+
+    fn roundoff(&self) -> f64 {
+        self.inner.roundoff()
+    }
+}
+
+/// `H K H` with `H = I − 11ᵀ/n`: the kernel of the features with their mean taken off.
+pub struct Centred<'a> {
+    inner: &'a dyn Operator,
+    /// Row means of K, `[n]`.
+    row_means: Array1<f64>,
+    mean: f64,
+}
+
+impl<'a> Centred<'a> {
+    /// Centres `inner`; takes one product with it.
+    pub fn new(inner: &'a dyn Operator) -> Result<Self> {
+        let n = inner.n();
+        let row_means = inner.apply(Array2::from_elem((n, 1), 1.0 / n as f64).view())?.remove_axis(Axis(1));
+        let mean = row_means.mean().unwrap_or(0.0);
+        Ok(Centred { inner, row_means, mean })
+    }
+
+    /// Row means of K `[n]`, and the mean of all of K: what centring a new point's kernel row needs.
+    pub fn means(&self) -> (&Array1<f64>, f64) {
+        (&self.row_means, self.mean)
+    }
+}
+
+impl Operator for Centred<'_> {
+    fn n(&self) -> usize {
+        self.inner.n()
+    }
+
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        Ok(centred_columns(self.inner.apply(centred_columns(v.to_owned()).view())?))
+    }
+
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        let mut v = v.try_clone()?;
+        v.centre()?;
+        let mut y = self.inner.apply_panel(&v)?;
+        y.centre()?;
+        Ok(y)
+    }
+
+    /// `(HKH)_ij = K_ij − m_i − m_j + m`
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+        let mut block = self.inner.block(rows, columns)?;
+        for ((a, b), k) in block.indexed_iter_mut() {
+            *k += self.mean - self.row_means[rows[a]] - self.row_means[columns[b]];
+        }
+        Ok(block)
+    }
+
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        Ok(self.inner.diagonal()? - 2.0 * &self.row_means + self.mean)
+    }
+
+    fn roundoff(&self) -> f64 {
+        self.inner.roundoff()
+    }
+
+    fn outputs(&self) -> usize {
+        self.inner.outputs()
+    }
+
+    fn points(&self) -> Option<ArrayView2<'_, f64>> {
+        self.inner.points()
+    }
+
+    fn describe(&self) -> String {
+        format!("centred {}", self.inner.describe())
+    }
+}
+
+fn centred_columns(mut v: Array2<f64>) -> Array2<f64> {
+    if let Some(means) = v.mean_axis(Axis(0)) {
+        v -= &means;
+    }
+    v
+}
