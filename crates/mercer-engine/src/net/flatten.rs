@@ -1,4 +1,4 @@
-//! The end of a picture: its numbers in a row, as they already lie.
+//! The end of an image: its numbers in a row, as they already lie.
 
 use super::{Gradient, Layer, Trace, Weights};
 use crate::Result;

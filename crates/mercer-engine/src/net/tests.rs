@@ -175,9 +175,9 @@ fn a_missing_tangent_is_zero() {
 #[test]
 fn k_networks_are_k_single_networks() {
     let dense = "dense(6) sincos dense(5) gelu dense(2) l2norm";
-    let pictures =
+    let images =
         "conv(3, 3) bn relu res(conv(3, 3, stride=2) bn; conv(3, 1, stride=2) bn) relu maxpool(2) flatten dense(2)";
-    for (text, d) in [(dense, 3), (pictures, 48)] {
+    for (text, d) in [(dense, 3), (images, 48)] {
         check_networks_against_single_ones(text, d);
     }
 }

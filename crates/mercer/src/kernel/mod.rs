@@ -80,8 +80,8 @@ pub enum Statistic {
     Dot,
     /// `‖x−x'‖₁`
     L1,
-    /// No number: a network that looks at pictures computes its kernel from the pictures ([`Base::network`]).
-    Pictures,
+    /// No number: a network that looks at images computes its kernel from the images ([`Base::network`]).
+    Images,
 }
 
 /// A base kernel: a formula with named parameters.
@@ -267,7 +267,7 @@ impl Kernel {
                 let s = match formula.statistic() {
                     Statistic::Dot => dot(&x, &y),
                     Statistic::L1 => x.iter().zip(&y).map(|(a, b)| (a - b).abs()).sum(),
-                    Statistic::Pictures => unreachable!("pictures are compared by their network"),
+                    Statistic::Images => unreachable!("images are compared by their network"),
                 };
                 formula.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })
             }
@@ -292,8 +292,8 @@ impl Kernel {
         }
     }
 
-    /// Whether a network in it compares pictures, position by position, rather than points.
-    pub fn sees_pictures(&self) -> bool {
+    /// Whether a network in it compares images, position by position, rather than points.
+    pub fn sees_images(&self) -> bool {
         self.bases().into_iter().any(|base| base.network().is_some_and(|(network, _)| network.shape().is_some()))
     }
 

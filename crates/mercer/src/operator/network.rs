@@ -119,7 +119,7 @@ impl<T: Real> Covariances<T> {
                     top -= 1;
                     self.add(&aside[top]);
                 }
-                // A vector is flat already; the other steps need pictures.
+                // A vector is flat already; the other steps need images.
                 Step::Flatten | Step::Conv(..) | Step::AvgPool(_) | Step::Gap => {}
             }
         }

@@ -1,8 +1,8 @@
 //! One tile of the kernel matrix: dot products by GEMM, then the formula with SIMD while the tile is in cache.
 
 use super::Real;
+use super::images::ImageBuffers;
 use super::network::NetworkBuffers;
-use super::pictures::PictureBuffers;
 use super::points::{Plan, Prepared, Seen, View};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
 use crate::linalg::matmul_into;
@@ -69,7 +69,7 @@ pub(super) struct Workspace<T> {
     spare: Vec<Vec<T>>,
     transposed: Vec<T>,
     network: NetworkBuffers<T>,
-    pictures: PictureBuffers<T>,
+    images: ImageBuffers<T>,
 }
 
 impl<T: Real> Workspace<T> {
@@ -80,7 +80,7 @@ impl<T: Real> Workspace<T> {
             spare: vec![],
             transposed: vec![],
             network: NetworkBuffers::default(),
-            pictures: PictureBuffers::default(),
+            images: ImageBuffers::default(),
         }
     }
 
@@ -136,9 +136,9 @@ impl<T: Real> Workspace<T> {
         (b, columns): (&View<T>, Range<usize>),
         out: &mut [T],
     ) {
-        if let Some((pictures, ntk)) = &plan.pictures[view] {
+        if let Some((images, ntk)) = &plan.images[view] {
             let (a, b) = ((a.x.view(), &a.profile[..]), (b.x.view(), &b.profile[..]));
-            return self.pictures.tile(pictures, *ntk, (a, rows), (b, columns), out);
+            return self.images.tile(images, *ntk, (a, rows), (b, columns), out);
         }
         let (xa, xb) = (a.x.slice(s![rows, ..]), b.x.slice(s![columns, ..]));
         let out =
@@ -146,7 +146,7 @@ impl<T: Real> Workspace<T> {
         match kind {
             Statistic::Dot => matmul_into(out, Accum::Replace, xa, xb.t(), T::one_impl(), Par::Seq),
             Statistic::L1 => self.l1_distances(xa, xb, out),
-            Statistic::Pictures => unreachable!("pictures have a plan of their own"),
+            Statistic::Images => unreachable!("images have a plan of their own"),
         }
     }
 

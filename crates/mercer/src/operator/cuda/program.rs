@@ -296,7 +296,7 @@ fn views(plan: &Plan, d: usize, unit: usize) -> Vec<View> {
 /// Whether `kernel` can run on a GPU. Kernels of images run on the CPU, and so do formulas that are too long to compile
 /// (activations that need a quadrature, through several layers).
 pub(crate) fn compiles(kernel: &Kernel) -> bool {
-    !kernel.sees_pictures() && Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).check().is_ok()
+    !kernel.sees_images() && Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).check().is_ok()
 }
 
 /// The sources of all kernels of the catalogue and of some expressions, in all arithmetics, as `(unique name, text)`.
