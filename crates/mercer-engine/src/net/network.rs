@@ -1,7 +1,7 @@
 //! k networks of one architecture, run as one.
 
 use super::build::{Built, build};
-use super::{Description, Gradient, Layer, LayerSpec, Mode, Trace, Weights};
+use super::{Description, Gradient, Layer, LayerSpec, Mode, Pass, Trace, Weights};
 use crate::compute::{self, Device, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -136,11 +136,6 @@ impl Network {
         self.layers.iter().zip(&self.places).map(|(layer, place)| layer.parameters() * place.networks).sum()
     }
 
-    /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
-    pub fn stays_on_device(&self) -> bool {
-        self.layers.iter().all(|layer| layer.stays_on_device())
-    }
-
     /// Length of the buffer of trained numbers: those, and the few zeros between the layers of wide networks.
     pub fn parameters(&self) -> usize {
         self.parameters
@@ -258,15 +253,16 @@ impl Network {
             let weights = self.weights(i, &theta.trained, &theta.constants);
             let place = self.places[i];
             let mut slot = Gradient { gradient: grad, at: place.at, stride: place.stride, networks: place.networks };
+            let pass = Pass { theta: &weights, x: input, trace };
             if i > 0 {
                 next.reshape(input.shape())?;
-                layer.vjp(&weights, input, trace, flow, &mut slot, Some(next))?;
+                layer.vjp(pass, flow, &mut slot, Some(next))?;
                 std::mem::swap(flow, next);
             } else {
                 if let Some(dx) = dx.as_deref_mut() {
                     dx.reshape(x.shape())?;
                 }
-                layer.vjp(&weights, input, trace, flow, &mut slot, dx.as_deref_mut())?;
+                layer.vjp(pass, flow, &mut slot, dx.as_deref_mut())?;
             }
         }
         Ok(())
@@ -291,7 +287,7 @@ impl Network {
             let dweights = dtheta.map(|d| self.weights(i, d, &theta.constants));
             let dinput = if i == 0 { dx } else { Some(&*flow) };
             next.reshape(&[self.places[i].networks, batch, layer.outputs()])?;
-            layer.jvp(&weights, dweights.as_ref(), input, dinput, trace, next)?;
+            layer.jvp(Pass { theta: &weights, x: input, trace }, dweights.as_ref(), dinput, next)?;
             std::mem::swap(flow, next);
         }
         Ok(&workspace.flow[0])
@@ -383,11 +379,5 @@ impl Workspace {
     /// The output of the last forward pass, `[k, b, c]`.
     pub fn output(&self) -> &Tensor {
         &self.traces[self.traces.len() - 1].y
-    }
-
-    /// What the last layer was given in the last forward pass: the last hidden features `[k or 1, b, h]`, if there
-    /// is a hidden layer.
-    pub fn features(&self) -> Option<&Tensor> {
-        self.traces.len().checked_sub(2).map(|i| &self.traces[i].y)
     }
 }

@@ -1,6 +1,6 @@
 //! A sum of two chains of layers on the same input: `y = φ(body(x) + shortcut(x))`.
 
-use super::{Gradient, Layer, Trace, Weights};
+use super::{Gradient, Layer, Pass, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor};
 use crate::rng::Rng;
@@ -25,10 +25,6 @@ impl Residual {
         activation: Activation,
     ) -> Residual {
         Residual { inputs, body, shortcut, activation }
-    }
-
-    fn is_linear(&self) -> bool {
-        self.activation == Activation::Identity
     }
 
     fn layers(&self) -> impl Iterator<Item = &dyn Layer> {
@@ -88,14 +84,14 @@ impl<'a> Chain<'a> {
         for (i, (layer, at, constants_at)) in self.placed().into_iter().enumerate().rev() {
             let (before, after) = traces.split_at_mut(i);
             let theta = theta.inside(at, constants_at);
-            let mut slot = grad.inside(at);
+            let (mut slot, trace) = (grad.inside(at), &mut after[0]);
             match before.last() {
                 Some(input) => {
                     next.reshape(input.y.shape())?;
-                    layer.vjp(&theta, &input.y, &mut after[0], flow, &mut slot, Some(next))?;
+                    layer.vjp(Pass { theta: &theta, x: &input.y, trace }, flow, &mut slot, Some(next))?;
                     std::mem::swap(flow, next);
                 }
-                None => layer.vjp(&theta, x, &mut after[0], flow, &mut slot, dx.as_deref_mut())?,
+                None => layer.vjp(Pass { theta: &theta, x, trace }, flow, &mut slot, dx.as_deref_mut())?,
             }
         }
         Ok(())
@@ -118,7 +114,8 @@ impl<'a> Chain<'a> {
             let (input, dinput) = before.last().map_or((x, dx), |trace| (&trace.y, Some(&*flow)));
             let (theta, dtheta) = (theta.inside(at, constants_at), dtheta.map(|d| d.inside(at, constants_at)));
             next.reshape(after[0].y.shape())?;
-            layer.jvp(&theta, dtheta.as_ref(), input, dinput, &mut after[0], next)?;
+            let pass = Pass { theta: &theta, x: input, trace: &mut after[0] };
+            layer.jvp(pass, dtheta.as_ref(), dinput, next)?;
             std::mem::swap(flow, next);
         }
         Ok(())
@@ -152,10 +149,6 @@ impl Layer for Residual {
 
     fn sees_images(&self) -> bool {
         self.layers().any(|layer| layer.sees_images())
-    }
-
-    fn stays_on_device(&self) -> bool {
-        self.layers().all(|layer| layer.stays_on_device())
     }
 
     fn stem(&self) -> &'static str {
@@ -194,22 +187,11 @@ impl Layer for Residual {
             compute::spread(own.last().map_or(x, |trace| &trace.y).stack(), store, &mut trace.y);
             traces = rest;
         }
-        if !self.is_linear() {
-            trace.slope.reshape(trace.y.shape())?;
-            compute::activation(self.activation, &mut trace.y, Some(&mut trace.slope));
-        }
-        Ok(())
+        trace.activate(self.activation)
     }
 
-    fn vjp(
-        &self,
-        theta: &Weights<'_>,
-        x: &Tensor,
-        trace: &mut Trace,
-        g: &mut Tensor,
-        grad: &mut Gradient<'_>,
-        mut dx: Option<&mut Tensor>,
-    ) -> Result<()> {
+    fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, grad: &mut Gradient<'_>, mut dx: Option<&mut Tensor>) -> Result<()> {
+        let Pass { theta, x, trace } = pass;
         if !self.is_linear() {
             compute::multiply(g, &trace.slope);
         }
@@ -236,15 +218,8 @@ impl Layer for Residual {
         Ok(())
     }
 
-    fn jvp(
-        &self,
-        theta: &Weights<'_>,
-        dtheta: Option<&Weights<'_>>,
-        x: &Tensor,
-        dx: Option<&Tensor>,
-        trace: &mut Trace,
-        t: &mut Tensor,
-    ) -> Result<()> {
+    fn jvp(&self, pass: Pass<'_>, dtheta: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
+        let Pass { theta, x, trace } = pass;
         let [body, shortcut] = self.chains();
         let Trace { inner, factor: flow, work: next, slope, .. } = trace;
         let (inner_body, inner_shortcut) = inner.split_at_mut(self.body.len());

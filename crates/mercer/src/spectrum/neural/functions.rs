@@ -151,11 +151,6 @@ impl Functions {
         self.parameters.trained.device()
     }
 
-    /// Whether the device can compute them without the host, but for an envelope.
-    pub(super) fn stay_on_device(&self) -> bool {
-        self.network.stays_on_device()
-    }
-
     /// `w(x)` `[n, 1]` at the points `x` `[n, d]`, if there is an envelope.
     pub(super) fn envelope_at(&self, x: &Tensor) -> Result<Option<Tensor>> {
         self.envelope.as_ref().map(|envelope| weights(envelope.as_ref(), x)).transpose()
