@@ -262,6 +262,16 @@ fn input_gradient<'a>(dx: &'a mut Tensor, g: &Tensor, width: usize) -> StackMut<
     dx.matrices_mut(0, if own { batch * width } else { 0 }, networks, batch, width)
 }
 
+/// Where the parameters and constants of layers start that lie one after the other from `at` on, and where the last ones end.
+fn consecutive(layers: &[Box<dyn Layer>], mut at: [usize; 2]) -> (Vec<[usize; 2]>, [usize; 2]) {
+    let next = |layer: &Box<dyn Layer>| {
+        let start = at;
+        at = [at[0] + layer.parameters(), at[1] + layer.constants()];
+        start
+    };
+    (layers.iter().map(next).collect(), at)
+}
+
 /// The tangent of a layer that nothing moves.
 fn zero(t: &mut Tensor) -> Result<()> {
     compute::fill(t, 0.0);

@@ -1,6 +1,6 @@
 //! A sum of two chains of layers on the same input: `y = φ(body(x) + shortcut(x))`.
 
-use super::{Gradient, Layer, Pass, Trace, Weights};
+use super::{Gradient, Layer, Pass, Trace, Weights, consecutive};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor};
 use crate::rng::Rng;
@@ -33,30 +33,23 @@ impl Residual {
 
     /// The two chains, each with its place among the numbers and the inner traces.
     fn chains(&self) -> [Chain<'_>; 2] {
-        let size = |sizes: fn(&dyn Layer) -> usize| self.body.iter().map(|layer| sizes(layer.as_ref())).sum();
-        let (at, constants_at) = (size(|l| l.parameters()), size(|l| l.constants()));
-        [Chain { layers: &self.body, at: 0, constants_at: 0 }, Chain { layers: &self.shortcut, at, constants_at }]
+        let (starts, end) = consecutive(&self.body, [0, 0]);
+        let shortcut = Chain { layers: &self.shortcut, starts: consecutive(&self.shortcut, end).0 };
+        [Chain { layers: &self.body, starts }, shortcut]
     }
 }
 
-/// Layers in order, whose numbers start at `at` and `constants_at` of the residual layer's.
+/// Layers in order, and where their parameters and constants start among the residual layer's.
 struct Chain<'a> {
     layers: &'a [Box<dyn Layer>],
-    at: usize,
-    constants_at: usize,
+    starts: Vec<[usize; 2]>,
 }
 
 impl<'a> Chain<'a> {
     /// The layers with their places.
     fn placed(&self) -> Vec<(&'a dyn Layer, usize, usize)> {
-        let (mut at, mut constants_at) = (self.at, self.constants_at);
-        let place = |layer: &'a dyn Layer| {
-            let placed = (layer, at, constants_at);
-            at += layer.parameters();
-            constants_at += layer.constants();
-            placed
-        };
-        self.layers.iter().map(AsRef::as_ref).map(place).collect()
+        let places = self.layers.iter().zip(&self.starts);
+        places.map(|(layer, &[at, constants_at])| (layer.as_ref(), at, constants_at)).collect()
     }
 
     /// Shapes of the outputs: an input that all networks share stays shared until a layer tells them apart.

@@ -14,10 +14,6 @@ impl Formula for Cosine {
         Cosine
     }
 
-    fn values(&self) -> Vec<f64> {
-        vec![]
-    }
-
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
         cosine(pair)

@@ -42,8 +42,8 @@ pub use periodic::Periodic;
 pub use poly::Polynomial;
 pub use rbf::Rbf;
 
+use crate::Result;
 use crate::simd::Num;
-use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use std::fmt;
 
@@ -272,14 +272,19 @@ impl Kernel {
                 formula.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })
             }
         }
+        self.combine(&mut |base| match base.network() {
+            Some((network, ntk)) if network.shape().is_some() => infinite::value(network, ntk, x, y),
+            _ => base.visit(At(x, y)),
+        })
+    }
+
+    /// The value of the expression from those of its base kernels, which are asked for from left to right.
+    pub(crate) fn combine(&self, value: &mut dyn FnMut(&Base) -> f64) -> f64 {
         match self {
-            Kernel::Base(base) => match base.network() {
-                Some((network, ntk)) if network.shape().is_some() => infinite::value(network, ntk, x, y),
-                _ => base.visit(At(x, y)),
-            },
-            Kernel::Scale(c, k) => c * k.value(x, y),
-            Kernel::Sum(ks) => ks.iter().map(|k| k.value(x, y)).sum(),
-            Kernel::Product(ks) => ks.iter().map(|k| k.value(x, y)).product(),
+            Kernel::Base(base) => value(base),
+            Kernel::Scale(c, k) => c * k.combine(value),
+            Kernel::Sum(ks) => ks.iter().map(|k| k.combine(value)).sum(),
+            Kernel::Product(ks) => ks.iter().map(|k| k.combine(value)).product(),
         }
     }
 
@@ -366,12 +371,5 @@ impl fmt::Display for Kernel {
             Kernel::Sum(ks) => joined(f, ks, " + ", |k| matches!(k, Kernel::Sum(_))),
             Kernel::Product(ks) => joined(f, ks, "*", |k| !matches!(k, Kernel::Base(_))),
         }
-    }
-}
-
-impl std::str::FromStr for Kernel {
-    type Err = Error;
-    fn from_str(text: &str) -> Result<Kernel> {
-        Kernel::parse(text)
     }
 }

@@ -122,7 +122,9 @@ impl Plan {
         let points = self.points::<f64>(x);
         let known: Vec<Option<Vec<f64>>> = (0..points.views.len()).map(|v| self.known_diagonal(&points, v)).collect();
         let value = |i: usize| {
-            self.kernel_at(&self.kernel, &mut 0, &|base, (view, statistic)| {
+            let mut leaves = self.leaves.iter();
+            self.kernel.combine(&mut |base| {
+                let (view, statistic) = self.statistics[*leaves.next().expect("a leaf for each base kernel")];
                 let xx = points.views[view].xx[i];
                 let s = if statistic == Statistic::L1 { 0.0 } else { xx };
                 known[view].as_ref().map_or_else(|| base.visit(Value(Pair { s, xx, yy: xx })), |known| known[i])
@@ -147,19 +149,6 @@ impl Plan {
             buffers.fully_connected(network.steps(), ntk, profile, profile, 1, std::slice::from_mut(value));
         }
         Some(values)
-    }
-
-    /// The expression with the bases' values, given by `value` for a base and what it reads.
-    fn kernel_at(&self, kernel: &Kernel, leaf: &mut usize, value: &dyn Fn(&Base, (usize, Statistic)) -> f64) -> f64 {
-        match kernel {
-            Kernel::Base(base) => {
-                *leaf += 1;
-                value(base, self.statistics[self.leaves[*leaf - 1]])
-            }
-            Kernel::Scale(c, k) => c * self.kernel_at(k, leaf, value),
-            Kernel::Sum(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, value)).sum(),
-            Kernel::Product(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, value)).product(),
-        }
     }
 }
 
