@@ -10,9 +10,7 @@ impl Formula for Linear {
     const HELP: &'static str = "x·x'";
     const PARAMETERS: &'static [Parameter] = &[];
 
-    fn new(_: &[f64]) -> Self {
-        Linear
-    }
+    numbers!(Linear {});
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {

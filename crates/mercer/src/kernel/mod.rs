@@ -13,6 +13,20 @@
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
+/// The methods `new` and `values` of a [`Formula`] whose parameters are numbers, held in fields of their names.
+macro_rules! numbers {
+    ($type:ident { $($field:ident),* }) => {
+        fn new(values: &[f64]) -> Self {
+            let &[$($field),*] = values else { unreachable!("one value for each parameter") };
+            $type { $($field),* }
+        }
+
+        fn values(&self) -> Vec<f64> {
+            vec![$(self.$field),*]
+        }
+    };
+}
+
 mod arccos;
 mod cosine;
 mod custom;
