@@ -206,49 +206,20 @@ impl Network {
     }
 
     /// Back through the last [`Network::forward`] of this workspace (same `theta` and `x`): `grad ← (∂y/∂θ)ᵀ g`, and
-    /// `dx ← (∂y/∂x)ᵀ g` where asked for. `g` `[k, b, c]`, `grad` as long as the parameters, `dx` like `x`.
+    /// `dx ← (∂y/∂x)ᵀ g` where asked for. `g` `[k, b, c]` is overwritten; `grad` is as long as the parameters, `dx` like `x`.
     pub fn vjp(
-        &self,
-        theta: &Parameters,
-        x: &Tensor,
-        workspace: &mut Workspace,
-        g: &Tensor,
-        grad: &mut Tensor,
-        dx: Option<&mut Tensor>,
-    ) -> Result<()> {
-        let batch = self.batch_of(x)?;
-        let [flow, next] = &mut workspace.flow;
-        flow.reshape(&[self.networks, batch, self.outputs()])?;
-        compute::copy(g, flow);
-        self.back(theta, x, &mut workspace.traces, [flow, next], grad, dx)
-    }
-
-    /// [`Network::vjp`] that uses up `g`.
-    pub fn vjp_in_place(
         &self,
         theta: &Parameters,
         x: &Tensor,
         workspace: &mut Workspace,
         g: &mut Tensor,
         grad: &mut Tensor,
-    ) -> Result<()> {
-        let [next, _] = &mut workspace.flow;
-        self.back(theta, x, &mut workspace.traces, [g, next], grad, None)
-    }
-
-    /// Takes the gradient in `flow` back through the layers; both buffers are used up.
-    fn back(
-        &self,
-        theta: &Parameters,
-        x: &Tensor,
-        traces: &mut [Trace],
-        [flow, next]: [&mut Tensor; 2],
-        grad: &mut Tensor,
         mut dx: Option<&mut Tensor>,
     ) -> Result<()> {
+        let next = &mut workspace.flow[0];
         grad.reshape(&[self.parameters])?;
         for (i, layer) in self.layers.iter().enumerate().rev() {
-            let (before, after) = traces.split_at_mut(i);
+            let (before, after) = workspace.traces.split_at_mut(i);
             let (input, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
             let weights = self.weights(i, &theta.trained, &theta.constants);
             let place = self.places[i];
@@ -256,13 +227,13 @@ impl Network {
             let pass = Pass { theta: &weights, x: input, trace };
             if i > 0 {
                 next.reshape(input.shape())?;
-                layer.vjp(pass, flow, &mut slot, Some(next))?;
-                std::mem::swap(flow, next);
+                layer.vjp(pass, g, &mut slot, Some(next))?;
+                std::mem::swap(g, next);
             } else {
                 if let Some(dx) = dx.as_deref_mut() {
                     dx.reshape(x.shape())?;
                 }
-                layer.vjp(pass, flow, &mut slot, dx.as_deref_mut())?;
+                layer.vjp(pass, g, &mut slot, dx.as_deref_mut())?;
             }
         }
         Ok(())

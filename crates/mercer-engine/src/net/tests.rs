@@ -156,7 +156,7 @@ fn vjp_is_the_adjoint_of_jvp() {
         let (dtheta, dx) = (random(&[net.parameters()], rng), random(x.shape(), rng));
         let u = random(net.forward(theta, x, mode, workspace).unwrap().shape(), rng);
         let (mut grad, mut back) = (empty(), empty());
-        net.vjp(theta, x, workspace, &u, &mut grad, Some(&mut back)).unwrap();
+        net.vjp(theta, x, workspace, &mut u.clone(), &mut grad, Some(&mut back)).unwrap();
         // ⟨u, J v⟩ = ⟨Jᵀ u, v⟩ for v in the parameters and for v in the input, separately.
         let zero = crate::compute::Tensor::zeros(Device::Cpu, x.shape()).unwrap();
         let forward = net.jvp(theta, x, workspace, Some(&dtheta), Some(&zero)).unwrap();
@@ -202,7 +202,7 @@ fn check_networks_against_single_ones(text: &str, d: usize) {
     let y = net.forward(&theta, &x, Mode::Train, &mut workspace).unwrap().clone();
     let g = random(y.shape(), &mut rng);
     let mut grad = empty();
-    net.vjp(&theta, &x, &mut workspace, &g, &mut grad, None).unwrap();
+    net.vjp(&theta, &x, &mut workspace, &mut g.clone(), &mut grad, None).unwrap();
     let (y, g, grad) = (y.to_host().unwrap(), g.to_host().unwrap(), grad.to_host().unwrap());
     let (trained, constants) = (theta.trained.to_host().unwrap(), theta.constants.to_host().unwrap());
     for j in 0..4 {
@@ -211,9 +211,9 @@ fn check_networks_against_single_ones(text: &str, d: usize) {
         let mut workspace = single.workspace(Device::Cpu).unwrap();
         let out = single.forward(&theta, &x, Mode::Train, &mut workspace).unwrap();
         assert_eq!(out.to_host().unwrap(), part(&y));
-        let g = Tensor::from_host(Device::Cpu, &[1, 300, 2], &part(&g)).unwrap();
+        let mut g = Tensor::from_host(Device::Cpu, &[1, 300, 2], &part(&g)).unwrap();
         let mut one = empty();
-        single.vjp(&theta, &x, &mut workspace, &g, &mut one, None).unwrap();
+        single.vjp(&theta, &x, &mut workspace, &mut g, &mut one, None).unwrap();
         assert_eq!(one.to_host().unwrap(), part(&grad));
     }
 }
@@ -234,8 +234,8 @@ fn a_shared_trunk_equals_networks_with_equal_trunks() {
     assert!(h1.iter().zip(&h2).all(|(a, b)| (a - b).abs() < 1e-6));
     let g = random(y1.shape(), &mut rng);
     let (mut g1, mut g2) = (empty(), empty());
-    shared.vjp(&theta, &x, &mut w1, &g, &mut g1, None).unwrap();
-    apart.vjp(&other, &x, &mut w2, &g, &mut g2, None).unwrap();
+    shared.vjp(&theta, &x, &mut w1, &mut g.clone(), &mut g1, None).unwrap();
+    apart.vjp(&other, &x, &mut w2, &mut g.clone(), &mut g2, None).unwrap();
     let (g1, g2) = (host(&g1), host(&g2));
     for i in 0..18 {
         let sum: f32 = (0..3).map(|j| g2[j * 25 + i]).sum();
@@ -252,7 +252,7 @@ fn train(text: &str, d: usize, batch: usize) -> Vec<f32> {
     for _ in 0..20 {
         let x = random(&[batch, d], &mut rng);
         let g = random(net.forward(&theta, &x, Mode::Train, &mut workspace).unwrap().shape(), &mut rng);
-        net.vjp(&theta, &x, &mut workspace, &g, &mut grad, None).unwrap();
+        net.vjp(&theta, &x, &mut workspace, &mut g.clone(), &mut grad, None).unwrap();
         net.track(&mut theta, &workspace, 0.1);
         optimizer.step(&mut theta.trained, &grad);
     }

@@ -123,7 +123,7 @@ impl<'a> EmpiricalNtk<'a> {
         let mut g = v.clone();
         g.reshape(&[1, n, c])?;
         let mut pulled = Tensor::zeros(self.device, &[0])?;
-        self.net.vjp(self.theta, x, &mut workspace, &g, &mut pulled, None)?;
+        self.net.vjp(self.theta, x, &mut workspace, &mut g, &mut pulled, None)?;
         if let Some(spread) = self.spread()? {
             compute::multiply(&mut pulled, &spread);
             compute::multiply(&mut pulled, &spread);

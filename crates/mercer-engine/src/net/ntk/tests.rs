@@ -42,8 +42,8 @@ fn jacobian(net: &Network, theta: &Parameters, x: &Tensor, parameterisation: Par
     for (i, mut row) in rows.rows_mut().into_iter().enumerate() {
         let mut unit = vec![0.0; n * c];
         unit[i] = 1.0;
-        let unit = Tensor::from_host(Device::Cpu, &[1, n, c], &unit).unwrap();
-        net.vjp(theta, x, &mut workspace, &unit, &mut grad, None).unwrap();
+        let mut unit = Tensor::from_host(Device::Cpu, &[1, n, c], &unit).unwrap();
+        net.vjp(theta, x, &mut workspace, &mut unit, &mut grad, None).unwrap();
         let grad = grad.to_host().unwrap();
         row.iter_mut().zip(grad.iter().zip(&spread)).for_each(|(r, (g, s))| *r = f64::from(*g) * f64::from(*s));
     }
