@@ -203,9 +203,13 @@ macro_rules! lane {
                 scale.mul_add(q, scale - Lane(1.0))
             }
 
-            /// `asin s` for `z = s² ≤ ¼`.
+            /// `asin s` for `s = self` up to ½, and for `s = √((1 − self)/2)` above.
             #[inline(always)]
-            fn asin_series(s: Self, z: Self) -> Self {
+            fn folded_asin(self) -> Self {
+                let half = Lane(0.5);
+                let folded = (Lane(1.0) - self) * half;
+                let z = Self::select_gt(self, half, folded, self * self);
+                let s = Self::select_gt(self, half, folded.sqrt(), self);
                 (z.polynomial($fit::ASIN) * z).mul_add(s, s)
             }
         }
@@ -305,10 +309,7 @@ macro_rules! lane {
             fn asin(self) -> Self {
                 // Below ½ directly; above, asin x = π/2 − 2 asin √((1 − x)/2).
                 let (a, half) = (self.abs(), Lane(0.5));
-                let folded = (Lane(1.0) - a) * half;
-                let z = Self::select_gt(a, half, folded, a * a);
-                let s = Self::select_gt(a, half, folded.sqrt(), a);
-                let series = Self::asin_series(s, z);
+                let series = a.folded_asin();
                 let right = Self::of(std::f64::consts::FRAC_PI_2);
                 Self::select_gt(a, half, right - (series + series), series).with_sign_of(self)
             }
@@ -316,10 +317,7 @@ macro_rules! lane {
             fn acos(self) -> Self {
                 // π/2 − asin x in the middle; 2 asin √((1 − |x|)/2), reflected for x < 0, near the ends.
                 let (a, half) = (self.abs(), Lane(0.5));
-                let folded = (Lane(1.0) - a) * half;
-                let z = Self::select_gt(a, half, folded, a * a);
-                let s = Self::select_gt(a, half, folded.sqrt(), a);
-                let series = Self::asin_series(s, z);
+                let series = a.folded_asin();
                 let double = series + series;
                 let end = Self::select_gt(self, Lane(0.0), double, Self::of(std::f64::consts::PI) - double);
                 let middle = Self::of(std::f64::consts::FRAC_PI_2) - series.with_sign_of(self);
