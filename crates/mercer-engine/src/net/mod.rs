@@ -162,13 +162,13 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         Err(Error::input("a layer of the network has no Laplacian"))
     }
 
-    /// What the empirical NTK wants of it (see [`ntk`]): back through the layer of *one* network with c cotangents of its
+    /// For the empirical NTK (see [`ntk`]): back through the layer of *one* network with c cotangents of its
     /// output at once. Takes `g` `[c, b, out]`, writes `(∂y/∂x)ᵀ g` `[c, b, in]` into `dx` where asked for, and returns
     /// `(∂y/∂θ)ᵀ g`. `theta` serves any number of networks, all with the same numbers; `trace` is that of the forward pass
     /// at `x` in [`Mode::Eval`].
     ///
     /// The rule given here writes every derivative out, by [`Layer::forward`] and [`Layer::vjp`] alone, and is right for
-    /// every layer that treats points apart; a layer with many parameters wants a better one.
+    /// every layer that treats points separately; a layer with many parameters should have a faster one.
     fn jacobian<'a>(
         &self,
         theta: &Weights<'_>,

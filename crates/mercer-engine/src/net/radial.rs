@@ -7,7 +7,7 @@ use crate::compute::{self, Radius, Tensor};
 /// With `t = x/scale` and `ρ = |t|`: the d features `t/(1+ρ)`, then `½ ln(1+ρ²)`.
 ///
 /// Both have bounded Laplacians everywhere, the origin included, and the first are not smooth there: `t/(1+ρ) = t − ρt + …`
-/// is what wavefunctions do at a point charge. It is the first layer of a network, or none. Derivatives in the points
+/// is what wavefunctions do at a point charge. It can only be the first layer of a network. Derivatives in the points
 /// themselves, which training has no use for, are taken by the host.
 #[derive(Clone, Debug)]
 pub struct Radial {

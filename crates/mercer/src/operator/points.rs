@@ -16,7 +16,7 @@ const ROWS: usize = 2 * LANES;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub kernel: Kernel,
-    /// What is taken off every point before rounding: shift-invariant kernels lose no digits to a far-off origin.
+    /// Subtracted from every point before rounding, so that points far from the origin lose no digits; shift-invariant kernels only.
     shift: Option<Array1<f64>>,
     /// For each base kernel, from left to right: which of [`Self::statistics`] it reads.
     pub leaves: Vec<usize>,
@@ -183,8 +183,8 @@ pub(crate) fn profile_bytes(kernel: &Kernel, n: usize, d: usize, precision: Prec
     series + (numbers * n) as u64 * (precision.bytes() + 8)
 }
 
-/// `‖x_i‖²` `[n]` of rounded points, so that ‖x−x‖² cancels to nothing. Each sum runs from left to right in f64, as
-/// [`Kernel::value`] takes it; four rows side by side hide what an addition waits for the one before.
+/// `‖x_i‖²` `[n]` of rounded points, so that ‖x−x‖² is exactly zero. Each sum runs from left to right in f64, as
+/// [`Kernel::value`] takes it; four rows at a time hide the latency of the additions.
 fn squares<T: Real>(x: ArrayView2<T>, xx: &mut [T]) {
     for (rows, xx) in x.axis_chunks_iter(Axis(0), 4).zip(xx.chunks_mut(4)) {
         let row = |i: usize| rows.slice_move(s![i.min(xx.len() - 1), ..]).to_slice().expect("points lie row by row");

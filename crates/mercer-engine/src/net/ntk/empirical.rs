@@ -133,7 +133,7 @@ impl<'a> EmpiricalNtk<'a> {
         Ok(image)
     }
 
-    /// What a unit of each parameter is worth, where it is not one.
+    /// The standard deviation of each parameter, in the NTK parameterisation; `None` in the standard one.
     pub(super) fn spread(&self) -> Result<Option<Tensor>> {
         match self.parameterisation {
             Parameterisation::Standard => Ok(None),

@@ -26,9 +26,9 @@ pub enum Jacobian<'a> {
         a: &'a Tensor,
         /// Cotangents of its affine map `[c, b, out]`.
         delta: Tensor,
-        /// What the squared derivatives with respect to the weights count.
+        /// Factor on products of derivatives by the weights.
         weight: f32,
-        /// What those with respect to the biases count.
+        /// Factor on products of derivatives by the biases.
         bias: f32,
     },
     /// Written out: `[c, b, p]`.
