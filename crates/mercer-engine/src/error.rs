@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// Shorthand for results of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can go wrong, sorted by what the caller can do about it.
+/// Everything that can go wrong, grouped by what the caller can do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -27,7 +27,7 @@ pub enum Error {
     Io {
         /// The file that was touched.
         path: PathBuf,
-        /// The system's own words.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 

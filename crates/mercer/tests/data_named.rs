@@ -59,13 +59,13 @@ fn every_set_that_is_present_has_the_size_of_the_catalogue() {
 fn digits_equal_both_of_their_source_files() {
     let Some(folder) = folder("digits_equal_both_of_their_source_files") else { return };
     let embedded = digits();
-    let labels = embedded.y.as_ref().unwrap().values();
+    let (pixels, labels) = (embedded.x.to_f64(), embedded.y.as_ref().unwrap().values());
     let csv = folder.join("digits/digits.csv");
     let last = ReadOptions { target: Some("-1".into()), ..Default::default() };
     let csv = open(csv.to_str().unwrap(), &last).unwrap();
-    assert_eq!((csv.x, csv.y.unwrap().values()), (embedded.x.clone(), labels.clone()));
+    assert_eq!((csv.x.to_f64(), csv.y.unwrap().values()), (pixels.clone(), labels.clone()));
     let npz = read(folder.join("digits/digits.npz").to_str().unwrap());
-    assert_eq!((npz.x, npz.y.unwrap().values()), (embedded.x, labels));
+    assert_eq!((npz.x.to_f64(), npz.y.unwrap().values()), (pixels, labels));
 }
 
 #[test]

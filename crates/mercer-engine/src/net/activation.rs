@@ -1,11 +1,11 @@
-//! An activation that stands alone (one right after a dense layer is part of that layer).
+//! An activation that stands alone (one right after a dense layer is part of that layer), and `flatten`.
 
 use super::ntk::{Jacobian, Parameterisation};
-use super::{Gradient, Layer, Trace, Weights};
+use super::{Gradient, Layer, Pass, Trace, Weights, zero};
 use crate::Result;
 use crate::compute::{self, Activation, Tensor};
 
-/// `y = φ(x)`.
+/// `y = φ(x)`; with the identity, the layer `flatten`: numbers keep their order, but later layers see no image.
 #[derive(Clone, Debug)]
 pub struct Elementwise {
     /// Units in and out.
@@ -20,44 +20,22 @@ impl Layer for Elementwise {
     }
 
     fn forward(&self, _: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
-        trace.slope.reshape(trace.y.shape())?;
         compute::copy(x, &mut trace.y);
-        compute::activation(self.activation, &mut trace.y, Some(&mut trace.slope));
-        Ok(())
+        trace.activate(self.activation)
     }
 
-    fn vjp(
-        &self,
-        _: &Weights<'_>,
-        _: &Tensor,
-        trace: &mut Trace,
-        g: &mut Tensor,
-        _: &mut Gradient<'_>,
-        dx: Option<&mut Tensor>,
-    ) -> Result<()> {
+    fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, _: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
         if let Some(dx) = dx {
-            compute::multiply(g, &trace.slope);
+            pass.trace.slope(self.activation).into_iter().for_each(|slope| compute::multiply(g, slope));
             std::mem::swap(g, dx);
         }
         Ok(())
     }
 
-    fn jvp(
-        &self,
-        _: &Weights<'_>,
-        _: Option<&Weights<'_>>,
-        _: &Tensor,
-        dx: Option<&Tensor>,
-        trace: &mut Trace,
-        t: &mut Tensor,
-    ) -> Result<()> {
-        match dx {
-            Some(dx) => {
-                compute::copy(dx, t);
-                compute::multiply(t, &trace.slope);
-            }
-            None => compute::fill(t, 0.0),
-        }
+    fn jvp(&self, pass: Pass<'_>, _: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
+        let Some(dx) = dx else { return zero(t) };
+        compute::copy(dx, t);
+        pass.trace.slope(self.activation).into_iter().for_each(|slope| compute::multiply(t, slope));
         Ok(())
     }
 
@@ -71,7 +49,7 @@ impl Layer for Elementwise {
         _: Parameterisation,
     ) -> Result<Jacobian<'a>> {
         if let Some(dx) = dx {
-            compute::multiply_each(&mut g, &trace.slope);
+            trace.slope(self.activation).into_iter().for_each(|slope| compute::multiply_each(&mut g, slope));
             std::mem::swap(&mut g, dx);
         }
         Ok(Jacobian::None)

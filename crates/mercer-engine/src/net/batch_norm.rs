@@ -1,6 +1,6 @@
 //! Batch norm with its activation: `y = φ(γ (x − μ)/√(σ² + ε) + β)` for every channel.
 
-use super::{Gradient, Layer, Mode, Piece, Trace, Weights};
+use super::{Gradient, Layer, Mode, Pass, Piece, Trace, Weights, input_gradient};
 use crate::Result;
 use crate::compute::{self, Activation, Stack, Tensor};
 use crate::rng::Rng;
@@ -20,10 +20,6 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    fn is_linear(&self) -> bool {
-        self.activation == Activation::Identity
-    }
-
     /// μ and σ² that the forward pass used.
     fn statistics<'a>(&self, theta: &Weights<'a>, trace: &'a Trace) -> Stack<'a> {
         match trace.mode {
@@ -86,45 +82,23 @@ impl Layer for BatchNorm {
             Mode::Eval => theta.constant(2, self.channels),
         };
         compute::batch_norm(x.stack(), statistics, theta.matrix(0, 2, self.channels), &mut trace.y);
-        if !self.is_linear() {
-            trace.slope.reshape(trace.y.shape())?;
-            compute::activation(self.activation, &mut trace.y, Some(&mut trace.slope));
-        }
-        Ok(())
+        trace.activate(self.activation)
     }
 
-    fn vjp(
-        &self,
-        theta: &Weights<'_>,
-        x: &Tensor,
-        trace: &mut Trace,
-        g: &mut Tensor,
-        grad: &mut Gradient<'_>,
-        dx: Option<&mut Tensor>,
-    ) -> Result<()> {
+    fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, grad: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
+        let Pass { theta, x, trace } = pass;
         if !self.is_linear() {
             compute::multiply(g, &trace.slope);
         }
-        let (networks, batch, n) = (g.shape()[0], g.shape()[1], self.outputs());
-        let dx = dx.map(|dx| {
-            let own = dx.len() == networks * batch * n;
-            dx.matrices_mut(0, if own { batch * n } else { 0 }, networks, batch, n)
-        });
+        let dx = dx.map(|dx| input_gradient(dx, g, self.outputs()));
         let (statistics, affine) = (self.statistics(theta, trace), theta.matrix(0, 2, self.channels));
         let of_batch = trace.mode == Mode::Train;
         compute::batch_norm_vjp(x.stack(), statistics, affine, of_batch, g, grad.matrix(0, 2, self.channels), dx);
         Ok(())
     }
 
-    fn jvp(
-        &self,
-        theta: &Weights<'_>,
-        dtheta: Option<&Weights<'_>>,
-        x: &Tensor,
-        dx: Option<&Tensor>,
-        trace: &mut Trace,
-        t: &mut Tensor,
-    ) -> Result<()> {
+    fn jvp(&self, pass: Pass<'_>, dtheta: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
+        let Pass { theta, x, trace } = pass;
         let (statistics, affine) = (self.statistics(theta, trace), theta.matrix(0, 2, self.channels));
         let daffine = dtheta.map(|d| d.matrix(0, 2, self.channels));
         let of_batch = trace.mode == Mode::Train;

@@ -1,8 +1,8 @@
 //! From a [`Description`] and the number of inputs to layers.
 
 use super::{
-    BatchNorm, Conv, Dense, Description, Elementwise, Flatten, FourierFeatures, L2Norm, Layer, LayerSpec, Pooling,
-    PoolingKind, Radial, Residual, guess_image,
+    BatchNorm, Conv, Dense, Description, Elementwise, FourierFeatures, L2Norm, Layer, LayerSpec, Pooling, PoolingKind,
+    Radial, Residual, guess_image,
 };
 use crate::compute::{Activation, Convolution, Pool};
 use crate::{Error, Result};
@@ -165,7 +165,7 @@ fn layer(spec: &LayerSpec, flow: Flow, activation: Activation, before_norm: bool
             wide(Box::new(FourierFeatures { inputs: width, outputs, lengthscale }))
         }
         LayerSpec::Radial { scale } => wide(Box::new(Radial { inputs: width, scale })),
-        LayerSpec::Flatten => wide(Box::new(Flatten { width })),
+        LayerSpec::Flatten => wide(Box::new(Elementwise { width, activation: Activation::Identity })),
         LayerSpec::L2Norm => Ok((Box::new(L2Norm { width }), flow)),
         LayerSpec::Activation(activation) => Ok((Box::new(Elementwise { width, activation }), flow)),
         LayerSpec::Conv { .. } => {

@@ -1,7 +1,7 @@
 //! The convolution with its activation: `y = φ(w ⋆ x + b)`.
 
 use super::ntk::{Jacobian, Parameterisation};
-use super::{Gradient, Layer, Piece, Trace, Weights};
+use super::{Draw, Gradient, Layer, Pass, Piece, Trace, Weights, input_gradient, rectifies};
 use crate::Result;
 use crate::compute::{self, Activation, Convolution, Store, Tensor};
 use crate::rng::Rng;
@@ -33,19 +33,17 @@ impl Conv {
         self.shape.channels * self.shape.patch()
     }
 
-    fn is_linear(&self) -> bool {
-        self.activation == Activation::Identity
+    fn draw(&self) -> Draw {
+        let lost = rectifies(self.activation) || self.before_norm;
+        Draw::new(self.weights(), self.shape.patch(), self.weight_std, self.bias_std, lost)
     }
 
-    fn weight_std(&self) -> f64 {
-        let rectifies = matches!(self.activation, Activation::Relu | Activation::LeakyRelu | Activation::Gelu);
-        self.weight_std.unwrap_or(if rectifies || self.before_norm { std::f64::consts::SQRT_2 } else { 1.0 })
+    fn filters<'a>(&self, theta: &Weights<'a>) -> compute::Stack<'a> {
+        theta.matrix(0, self.shape.channels, self.shape.patch())
     }
 
-    /// Standard deviations that a weight and a bias are drawn with.
-    fn stds(&self) -> [f64; 2] {
-        let fan_in = self.shape.patch() as f64;
-        [self.weight_std() / fan_in.sqrt(), self.bias_std.unwrap_or_else(|| 1.0 / (3.0 * fan_in).sqrt())]
+    fn biases<'a>(&self, theta: &Weights<'a>) -> Option<compute::Stack<'a>> {
+        self.bias.then(|| theta.matrix(self.weights(), 1, self.shape.channels))
     }
 }
 
@@ -88,33 +86,17 @@ impl Layer for Conv {
     }
 
     fn init(&self, rng: &mut Rng, parameters: &mut [f32], _: &mut [f32]) {
-        let [std, bias_std] = self.stds();
-        let (weights, biases) = parameters.split_at_mut(self.weights());
-        weights.iter_mut().for_each(|w| *w = (std * rng.normal()) as f32);
-        biases.iter_mut().for_each(|b| *b = (bias_std * rng.normal()) as f32);
+        self.draw().init(rng, parameters);
     }
 
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
-        let slope = if self.is_linear() {
-            None
-        } else {
-            trace.slope.reshape(trace.y.shape())?;
-            Some(&mut trace.slope)
-        };
-        let (w, bias) = (self.filters(theta), self.biases(theta));
-        compute::conv2d(&self.shape, x.stack(), w, bias, self.activation, Store::Replace, &mut trace.y, slope);
+        let (w, bias, (y, slope)) = (self.filters(theta), self.biases(theta), trace.with_slope(self.activation)?);
+        compute::conv2d(&self.shape, x.stack(), w, bias, self.activation, Store::Replace, y, slope);
         Ok(())
     }
 
-    fn vjp(
-        &self,
-        theta: &Weights<'_>,
-        x: &Tensor,
-        trace: &mut Trace,
-        g: &mut Tensor,
-        grad: &mut Gradient<'_>,
-        dx: Option<&mut Tensor>,
-    ) -> Result<()> {
+    fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, grad: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
+        let Pass { theta, x, trace } = pass;
         // With z = w ⋆ x + b:  ∂z = g ∘ φ'(z),  ∂b = Σ_{batch, plane} ∂z,  and the two adjoints of w ⋆ x.
         if !self.is_linear() {
             compute::multiply(g, &trace.slope);
@@ -125,24 +107,14 @@ impl Layer for Conv {
         let (channels, patch) = (self.shape.channels, self.shape.patch());
         compute::conv2d_vjp_weights(&self.shape, x.stack(), g, grad.matrix(0, channels, patch));
         if let Some(dx) = dx {
-            let (networks, batch) = (g.shape()[0], g.shape()[1]);
-            let pixels = self.shape.image.iter().product::<usize>();
-            let own = dx.len() == networks * batch * pixels;
-            let dx = dx.matrices_mut(0, if own { batch * pixels } else { 0 }, networks, batch, pixels);
-            compute::conv2d_vjp_input(&self.shape, g, self.filters(theta), dx);
+            let pixels = self.shape.image.iter().product();
+            compute::conv2d_vjp_input(&self.shape, g, self.filters(theta), input_gradient(dx, g, pixels));
         }
         Ok(())
     }
 
-    fn jvp(
-        &self,
-        theta: &Weights<'_>,
-        dtheta: Option<&Weights<'_>>,
-        x: &Tensor,
-        dx: Option<&Tensor>,
-        trace: &mut Trace,
-        t: &mut Tensor,
-    ) -> Result<()> {
+    fn jvp(&self, pass: Pass<'_>, dtheta: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
+        let Pass { theta, x, trace } = pass;
         // ż = w ⋆ ẋ + ẇ ⋆ x + ḃ,  t = φ'(z) ∘ ż.
         let linear = Activation::Identity;
         let mut store = Store::Replace;
@@ -155,8 +127,7 @@ impl Layer for Conv {
             None if dx.is_none() => compute::fill(t, 0.0),
             None => {}
         }
-        let slope = if self.is_linear() { None } else { Some(&trace.slope) };
-        compute::channel_bias_slope(t, dtheta.and_then(|d| self.biases(d)), slope);
+        compute::channel_bias_slope(t, dtheta.and_then(|d| self.biases(d)), trace.slope(self.activation));
         Ok(())
     }
 
@@ -198,28 +169,10 @@ impl Layer for Conv {
         if self.bias {
             compute::channel_sums(&g, jacobian.matrices_mut(self.weights(), p, rows, 1, channels));
         }
-        if parameterisation == Parameterisation::Ntk {
-            let mut spread = vec![0.0; p];
-            self.spread(&mut spread);
-            compute::scale_columns(&mut jacobian, Tensor::from_host(g.device(), &[1, p], &spread)?.stack());
-        }
-        jacobian.reshape(&[c, b, p])?;
-        Ok(Jacobian::Rows(jacobian))
+        Jacobian::rows(self, jacobian, [c, b], parameterisation)
     }
 
     fn spread(&self, spread: &mut [f32]) {
-        let ([std, bias_std], (weights, biases)) = (self.stds(), spread.split_at_mut(self.weights()));
-        weights.fill(std as f32);
-        biases.fill(bias_std as f32);
-    }
-}
-
-impl Conv {
-    fn filters<'a>(&self, theta: &Weights<'a>) -> compute::Stack<'a> {
-        theta.matrix(0, self.shape.channels, self.shape.patch())
-    }
-
-    fn biases<'a>(&self, theta: &Weights<'a>) -> Option<compute::Stack<'a>> {
-        self.bias.then(|| theta.matrix(self.weights(), 1, self.shape.channels))
+        self.draw().spread(spread);
     }
 }

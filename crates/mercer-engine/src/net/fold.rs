@@ -1,8 +1,8 @@
 //! Batch norms taken into the layers before them, for evaluation.
 
-use super::{Layer, Network, Parameters};
+use super::{Layer, Network, Parameters, consecutive};
 use crate::Result;
-use crate::compute::{Activation, EPSILON};
+use crate::compute::EPSILON;
 
 impl Network {
     /// The same function in [`super::Mode::Eval`] without batch norms: every `bn` that follows a `conv` or `dense` directly is
@@ -23,12 +23,9 @@ impl Network {
     pub fn fold(&self, theta: &Parameters) -> Result<(Network, Parameters)> {
         let folded = Network::new(&self.description().without_folded_norms(), self.inputs(), self.networks())?;
         let (trained, constants) = (theta.trained.to_host()?, theta.constants.to_host()?);
-        let numbers = |i: usize| {
-            let ([at, constants_at], layer) = (self.starts()[i], &self.layers[i]);
-            (&trained[at..at + layer.parameters()], &constants[constants_at..constants_at + layer.constants()])
-        };
         let (mut new, mut new_constants) = (vec![0.0; folded.parameters()], vec![0.0; folded.constants()]);
-        for (layer, [at, constants_at]) in fold_chain(&self.layers, &numbers).iter().zip(folded.starts()) {
+        let layers = fold_chain(&self.layers, &self.starts(), [&trained, &constants]);
+        for (layer, [at, constants_at]) in layers.iter().zip(folded.starts()) {
             new[at..at + layer.trained.len()].copy_from_slice(&layer.trained);
             new_constants[constants_at..constants_at + layer.constants.len()].copy_from_slice(&layer.constants);
         }
@@ -44,47 +41,43 @@ struct Numbers {
     constants: Vec<f32>,
 }
 
-/// The numbers of the layers that are left of a chain, whose i-th layer has the numbers `numbers(i)`.
-fn fold_chain<'a>(layers: &[Box<dyn Layer>], numbers: &dyn Fn(usize) -> (&'a [f32], &'a [f32])) -> Vec<Numbers> {
-    let mut all = Vec::new();
+/// The numbers of the layers that are left of a chain, whose layers have theirs in `[trained, constants]` at `starts`.
+fn fold_chain(layers: &[Box<dyn Layer>], starts: &[[usize; 2]], all: [&[f32]; 2]) -> Vec<Numbers> {
+    let numbers = |i: usize| {
+        let ([at, constants_at], layer) = (starts[i], &layers[i]);
+        (&all[0][at..at + layer.parameters()], &all[1][constants_at..constants_at + layer.constants()])
+    };
+    let mut folded = Vec::new();
     let mut i = 0;
     while let Some(layer) = layers.get(i) {
-        let (trained, constants) = numbers(i);
-        i += 1;
-        if !layer.inner()[0].is_empty() {
-            all.push(fold_inner(layer.as_ref(), trained, constants));
-            continue;
+        let [body, shortcut] = layer.inner();
+        let mut own = Numbers::default();
+        if body.is_empty() {
+            own.add(numbers(i));
+        } else {
+            let (body_starts, end) = consecutive(body, starts[i]);
+            let inner = fold_chain(body, &body_starts, all);
+            let rest = fold_chain(shortcut, &consecutive(shortcut, end).0, all);
+            inner.iter().chain(&rest).for_each(|layer| own.add((&layer.trained, &layer.constants)));
         }
-        let mut own = Numbers { trained: trained.to_vec(), constants: constants.to_vec() };
-        let mut takes = matches!(layer.stem(), "conv" | "fc") && layer.activation() == Activation::Identity;
+        let mut takes = matches!(layer.stem(), "conv" | "fc") && layer.is_linear();
+        i += 1;
         while let Some(norm) = layers.get(i).filter(|next| takes && next.stem() == "bn") {
             let (affine, moments) = numbers(i);
             scale(layer.as_ref(), affine, moments, &mut own.trained);
-            takes = norm.activation() == Activation::Identity;
+            takes = norm.is_linear();
             i += 1;
         }
-        all.push(own);
+        folded.push(own);
     }
-    all
+    folded
 }
 
-/// The numbers of a layer made of two chains, which lie one after the other.
-fn fold_inner(layer: &dyn Layer, mut trained: &[f32], mut constants: &[f32]) -> Numbers {
-    let mut all = Numbers::default();
-    for chain in layer.inner() {
-        let mut split = Vec::new();
-        for layer in chain {
-            let (own, rest) = trained.split_at(layer.parameters());
-            let (own_constants, rest_constants) = constants.split_at(layer.constants());
-            split.push((own, own_constants));
-            (trained, constants) = (rest, rest_constants);
-        }
-        for layer in fold_chain(chain, &|i| split[i]) {
-            all.trained.extend(layer.trained);
-            all.constants.extend(layer.constants);
-        }
+impl Numbers {
+    fn add(&mut self, (trained, constants): (&[f32], &[f32])) {
+        self.trained.extend(trained);
+        self.constants.extend(constants);
     }
-    all
 }
 
 /// Scales the weights and bias of `layer` by a norm of as many channels.

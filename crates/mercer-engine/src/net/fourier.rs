@@ -1,6 +1,6 @@
 //! Random Fourier features of the input: `y = [sin(x Ω), cos(x Ω)]`.
 
-use super::{Gradient, Layer, Piece, Trace, Weights};
+use super::{Gradient, Layer, Pass, Piece, Trace, Weights, input_gradient, zero};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor, gemm};
 use crate::rng::Rng;
@@ -59,43 +59,21 @@ impl Layer for FourierFeatures {
         Ok(())
     }
 
-    fn vjp(
-        &self,
-        theta: &Weights<'_>,
-        _: &Tensor,
-        trace: &mut Trace,
-        g: &mut Tensor,
-        _: &mut Gradient<'_>,
-        dx: Option<&mut Tensor>,
-    ) -> Result<()> {
+    fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, _: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
+        let Pass { theta, trace, .. } = pass;
         if let Some(dx) = dx {
             compute::multiply(g, &trace.slope);
-            let (networks, batch) = (g.shape()[0], g.shape()[1]);
-            let own = dx.len() == networks * batch * self.inputs;
-            let stride = if own { batch * self.inputs } else { 0 };
             let omega = theta.constant(self.inputs, self.outputs);
-            gemm(1.0, g.stack(), omega.t(), Store::Replace, dx.matrices_mut(0, stride, networks, batch, self.inputs));
+            gemm(1.0, g.stack(), omega.t(), Store::Replace, input_gradient(dx, g, self.inputs));
         }
         Ok(())
     }
 
-    fn jvp(
-        &self,
-        theta: &Weights<'_>,
-        _: Option<&Weights<'_>>,
-        _: &Tensor,
-        dx: Option<&Tensor>,
-        trace: &mut Trace,
-        t: &mut Tensor,
-    ) -> Result<()> {
-        match dx {
-            Some(dx) => {
-                let omega = theta.constant(self.inputs, self.outputs);
-                gemm(1.0, dx.stack(), omega, Store::Replace, t.stack_mut());
-                compute::multiply(t, &trace.slope);
-            }
-            None => compute::fill(t, 0.0),
-        }
+    fn jvp(&self, pass: Pass<'_>, _: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
+        let Pass { theta, trace, .. } = pass;
+        let Some(dx) = dx else { return zero(t) };
+        gemm(1.0, dx.stack(), theta.constant(self.inputs, self.outputs), Store::Replace, t.stack_mut());
+        compute::multiply(t, &trace.slope);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! L2 batch norm: `y = h / √(mean_batch h²)` for every unit.
 
-use super::{Gradient, Layer, Mode, Piece, Trace, Weights};
+use super::{Gradient, Layer, Mode, Pass, Piece, Trace, Weights, zero};
 use crate::Result;
 use crate::compute::{self, Tensor};
 use crate::rng::Rng;
@@ -55,15 +55,8 @@ impl Layer for L2Norm {
         Ok(())
     }
 
-    fn vjp(
-        &self,
-        theta: &Weights<'_>,
-        _: &Tensor,
-        trace: &mut Trace,
-        g: &mut Tensor,
-        _: &mut Gradient<'_>,
-        dx: Option<&mut Tensor>,
-    ) -> Result<()> {
+    fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, _: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
+        let Pass { theta, trace, .. } = pass;
         if let Some(dx) = dx {
             self.tangent(theta, trace, g)?;
             std::mem::swap(g, dx);
@@ -71,23 +64,11 @@ impl Layer for L2Norm {
         Ok(())
     }
 
-    fn jvp(
-        &self,
-        theta: &Weights<'_>,
-        _: Option<&Weights<'_>>,
-        _: &Tensor,
-        dx: Option<&Tensor>,
-        trace: &mut Trace,
-        t: &mut Tensor,
-    ) -> Result<()> {
-        match dx {
-            Some(dx) => {
-                compute::copy(dx, t);
-                self.tangent(theta, trace, t)?;
-            }
-            None => compute::fill(t, 0.0),
-        }
-        Ok(())
+    fn jvp(&self, pass: Pass<'_>, _: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
+        let Pass { theta, trace, .. } = pass;
+        let Some(dx) = dx else { return zero(t) };
+        compute::copy(dx, t);
+        self.tangent(theta, trace, t)
     }
 
     fn pieces(&self) -> Vec<Piece> {

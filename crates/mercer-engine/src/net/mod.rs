@@ -43,7 +43,6 @@ mod build;
 mod conv;
 mod dense;
 mod description;
-mod flatten;
 mod fold;
 mod fourier;
 mod l2_norm;
@@ -56,7 +55,7 @@ mod radial;
 mod residual;
 mod state;
 
-use crate::compute::{Activation, Device, Stack, StackMut, Tensor};
+use crate::compute::{self, Activation, Device, Stack, StackMut, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
 
@@ -65,7 +64,6 @@ pub use batch_norm::BatchNorm;
 pub use conv::Conv;
 pub use dense::Dense;
 pub use description::{Description, LayerSpec, Spread, WeightSpec, Window, guess_image};
-pub use flatten::Flatten;
 pub use fourier::FourierFeatures;
 pub use l2_norm::L2Norm;
 pub use named::{NAMES, named};
@@ -114,6 +112,11 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         Activation::Identity
     }
 
+    /// Whether it has no activation.
+    fn is_linear(&self) -> bool {
+        self.activation() == Activation::Identity
+    }
+
     /// Whether it turns one shared input into k different outputs. A layer that does not acts alike in every network.
     fn branches(&self) -> bool {
         false
@@ -139,11 +142,6 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         [&[], &[]]
     }
 
-    /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
-    fn stays_on_device(&self) -> bool {
-        true
-    }
-
     /// Draws one network's parameters and constants.
     fn init(&self, _rng: &mut Rng, _parameters: &mut [f32], _constants: &mut [f32]) {}
 
@@ -152,26 +150,10 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
 
     /// Backward: given `g = ∂ℓ/∂y` (which it may overwrite), writes `∂ℓ/∂θ = (∂y/∂θ)ᵀ g` and, where asked for,
     /// `∂ℓ/∂x = (∂y/∂x)ᵀ g`, summed over the networks when they share x.
-    fn vjp(
-        &self,
-        theta: &Weights<'_>,
-        x: &Tensor,
-        trace: &mut Trace,
-        g: &mut Tensor,
-        grad: &mut Gradient<'_>,
-        dx: Option<&mut Tensor>,
-    ) -> Result<()>;
+    fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, grad: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()>;
 
     /// Forward: `t = (∂y/∂x) ẋ + (∂y/∂θ) θ̇`; a missing tangent is zero.
-    fn jvp(
-        &self,
-        theta: &Weights<'_>,
-        dtheta: Option<&Weights<'_>>,
-        x: &Tensor,
-        dx: Option<&Tensor>,
-        trace: &mut Trace,
-        t: &mut Tensor,
-    ) -> Result<()>;
+    fn jvp(&self, pass: Pass<'_>, dtheta: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()>;
 
     /// Second order: value, partial derivatives and Laplacian, as functions of the networks' input. `x` `[(d+2)·points, in]`
     /// or `[k, (d+2)·points, in]` and `y` `[k, (d+2)·points, out]` hold them one after the other, see
@@ -180,13 +162,13 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         Err(Error::input("a layer of the network has no Laplacian"))
     }
 
-    /// What the empirical NTK wants of it (see [`ntk`]): back through the layer of *one* network with c cotangents of its
+    /// For the empirical NTK (see [`ntk`]): back through the layer of *one* network with c cotangents of its
     /// output at once. Takes `g` `[c, b, out]`, writes `(∂y/∂x)ᵀ g` `[c, b, in]` into `dx` where asked for, and returns
     /// `(∂y/∂θ)ᵀ g`. `theta` serves any number of networks, all with the same numbers; `trace` is that of the forward pass
     /// at `x` in [`Mode::Eval`].
     ///
     /// The rule given here writes every derivative out, by [`Layer::forward`] and [`Layer::vjp`] alone, and is right for
-    /// every layer that treats points apart; a layer with many parameters wants a better one.
+    /// every layer that treats points separately; a layer with many parameters should have a faster one.
     fn jacobian<'a>(
         &self,
         theta: &Weights<'_>,
@@ -209,10 +191,6 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         spread.fill(1.0);
     }
 
-    /// The constants `[k, constants]` that fix the statistics of the batch in `trace`, if the layer has any.
-    fn measured(&self, _trace: &Trace) -> Result<Option<Vec<f32>>> {
-        Ok(None)
-    }
     /// Moves its constants by `share` towards the statistics of the batch in `trace`, if it has such; share one sets them.
     fn track(&self, _trace: &Trace, _share: f32, _constants: &mut Gradient<'_>) {}
 }
@@ -241,6 +219,102 @@ impl Trace {
         let (y, slope, factor, work) = (empty()?, empty()?, empty()?, empty()?);
         Ok(Trace { mode: Mode::Train, y, slope, factor, work, inner: Vec::new() })
     }
+
+    /// `y`, and a buffer for φ' of the same shape unless φ is the identity.
+    fn with_slope(&mut self, phi: Activation) -> Result<(&mut Tensor, Option<&mut Tensor>)> {
+        if phi == Activation::Identity {
+            return Ok((&mut self.y, None));
+        }
+        self.slope.reshape(self.y.shape())?;
+        Ok((&mut self.y, Some(&mut self.slope)))
+    }
+
+    /// `y ← φ(y)`, with φ' kept.
+    fn activate(&mut self, phi: Activation) -> Result<()> {
+        if let (y, Some(slope)) = self.with_slope(phi)? {
+            compute::activation(phi, y, Some(slope));
+        }
+        Ok(())
+    }
+
+    /// φ', unless φ is the identity.
+    fn slope(&self, phi: Activation) -> Option<&Tensor> {
+        (phi != Activation::Identity).then_some(&self.slope)
+    }
+}
+
+/// One layer of a forward pass: its numbers, its input, and what [`Layer::forward`] left behind.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    /// Its parameters and constants.
+    pub theta: &'a Weights<'a>,
+    /// Its input.
+    pub x: &'a Tensor,
+    /// What it left behind.
+    pub trace: &'a mut Trace,
+}
+
+/// The gradient `dx` of an input of `width` units, one matrix for each network, from the gradient `g` of the output; networks
+/// that share the input share the matrix, and their gradients add up.
+fn input_gradient<'a>(dx: &'a mut Tensor, g: &Tensor, width: usize) -> StackMut<'a> {
+    let (networks, batch) = (g.shape()[0], g.shape()[1]);
+    let own = dx.len() == networks * batch * width;
+    dx.matrices_mut(0, if own { batch * width } else { 0 }, networks, batch, width)
+}
+
+/// Where the parameters and constants of layers start that lie one after the other from `at` on, and where the last ones end.
+fn consecutive(layers: &[Box<dyn Layer>], mut at: [usize; 2]) -> (Vec<[usize; 2]>, [usize; 2]) {
+    let next = |layer: &Box<dyn Layer>| {
+        let start = at;
+        at = [at[0] + layer.parameters(), at[1] + layer.constants()];
+        start
+    };
+    (layers.iter().map(next).collect(), at)
+}
+
+/// The tangent of a layer that nothing moves.
+fn zero(t: &mut Tensor) -> Result<()> {
+    compute::fill(t, 0.0);
+    Ok(())
+}
+
+/// How a layer of weights is drawn: its `weights` first weights `N(0, w²/fan-in)`, its biases `N(0, b²)`.
+struct Draw {
+    weights: usize,
+    /// `w`
+    gain: f64,
+    /// `w/√fan-in`
+    weight_std: f64,
+    /// `b`
+    bias_std: f64,
+}
+
+impl Draw {
+    /// With the gain and the deviation of the biases that were asked for; without them, √2 where half of the signal is `lost`
+    /// and 1 otherwise, so that signals keep their size through the layers, and `1/√(3·fan-in)`.
+    fn new(weights: usize, fan_in: usize, gain: Option<f64>, bias_std: Option<f64>, lost: bool) -> Draw {
+        let fan_in = fan_in as f64;
+        let gain = gain.unwrap_or(if lost { std::f64::consts::SQRT_2 } else { 1.0 });
+        let bias_std = bias_std.unwrap_or_else(|| 1.0 / (3.0 * fan_in).sqrt());
+        Draw { weights, gain, weight_std: gain / fan_in.sqrt(), bias_std }
+    }
+
+    fn init(&self, rng: &mut Rng, parameters: &mut [f32]) {
+        let (weights, biases) = parameters.split_at_mut(self.weights);
+        weights.iter_mut().for_each(|w| *w = (self.weight_std * rng.normal()) as f32);
+        biases.iter_mut().for_each(|b| *b = (self.bias_std * rng.normal()) as f32);
+    }
+
+    fn spread(&self, spread: &mut [f32]) {
+        let (weights, biases) = spread.split_at_mut(self.weights);
+        weights.fill(self.weight_std as f32);
+        biases.fill(self.bias_std as f32);
+    }
+}
+
+/// Whether φ lets about half of its input through: the ReLU family.
+fn rectifies(phi: Activation) -> bool {
+    matches!(phi, Activation::Relu | Activation::LeakyRelu | Activation::Gelu)
 }
 
 /// One layer's numbers in k networks: network j's trained ones start at `at + j·stride` of the flat buffer.
@@ -264,9 +338,7 @@ impl<'a> Weights<'a> {
     pub fn constant(&self, rows: usize, cols: usize) -> Stack<'a> {
         self.constants.matrices(self.constants_at, self.constants_stride, rows, cols)
     }
-}
 
-impl<'a> Weights<'a> {
     /// The numbers of a layer inside this one, which start `at` and `constants_at` numbers into this one's.
     pub fn inside(&self, at: usize, constants_at: usize) -> Weights<'a> {
         Weights { at: self.at + at, constants_at: self.constants_at + constants_at, ..*self }
@@ -287,9 +359,7 @@ impl Gradient<'_> {
     pub fn matrix(&mut self, start: usize, rows: usize, cols: usize) -> StackMut<'_> {
         self.gradient.matrices_mut(self.at + start, self.stride, self.networks, rows, cols)
     }
-}
 
-impl Gradient<'_> {
     /// The part of a layer inside this one, which starts `at` numbers into this one's.
     pub fn inside(&mut self, at: usize) -> Gradient<'_> {
         Gradient { at: self.at + at, stride: self.stride, networks: self.networks, gradient: self.gradient }

@@ -1,7 +1,7 @@
 //! k networks of one architecture, run as one.
 
 use super::build::{Built, build};
-use super::{Description, Gradient, Layer, LayerSpec, Mode, Trace, Weights};
+use super::{Description, Gradient, Layer, LayerSpec, Mode, Pass, Trace, Weights};
 use crate::compute::{self, Device, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -136,11 +136,6 @@ impl Network {
         self.layers.iter().zip(&self.places).map(|(layer, place)| layer.parameters() * place.networks).sum()
     }
 
-    /// Whether it computes and differentiates on the device that its tensors lie on, without the host.
-    pub fn stays_on_device(&self) -> bool {
-        self.layers.iter().all(|layer| layer.stays_on_device())
-    }
-
     /// Length of the buffer of trained numbers: those, and the few zeros between the layers of wide networks.
     pub fn parameters(&self) -> usize {
         self.parameters
@@ -211,62 +206,34 @@ impl Network {
     }
 
     /// Back through the last [`Network::forward`] of this workspace (same `theta` and `x`): `grad ← (∂y/∂θ)ᵀ g`, and
-    /// `dx ← (∂y/∂x)ᵀ g` where asked for. `g` `[k, b, c]`, `grad` as long as the parameters, `dx` like `x`.
+    /// `dx ← (∂y/∂x)ᵀ g` where asked for. `g` `[k, b, c]` is overwritten; `grad` is as long as the parameters, `dx` like `x`.
     pub fn vjp(
-        &self,
-        theta: &Parameters,
-        x: &Tensor,
-        workspace: &mut Workspace,
-        g: &Tensor,
-        grad: &mut Tensor,
-        dx: Option<&mut Tensor>,
-    ) -> Result<()> {
-        let batch = self.batch_of(x)?;
-        let [flow, next] = &mut workspace.flow;
-        flow.reshape(&[self.networks, batch, self.outputs()])?;
-        compute::copy(g, flow);
-        self.back(theta, x, &mut workspace.traces, [flow, next], grad, dx)
-    }
-
-    /// [`Network::vjp`] that uses up `g`.
-    pub fn vjp_in_place(
         &self,
         theta: &Parameters,
         x: &Tensor,
         workspace: &mut Workspace,
         g: &mut Tensor,
         grad: &mut Tensor,
-    ) -> Result<()> {
-        let [next, _] = &mut workspace.flow;
-        self.back(theta, x, &mut workspace.traces, [g, next], grad, None)
-    }
-
-    /// Takes the gradient in `flow` back through the layers; both buffers are used up.
-    fn back(
-        &self,
-        theta: &Parameters,
-        x: &Tensor,
-        traces: &mut [Trace],
-        [flow, next]: [&mut Tensor; 2],
-        grad: &mut Tensor,
         mut dx: Option<&mut Tensor>,
     ) -> Result<()> {
+        let next = &mut workspace.flow[0];
         grad.reshape(&[self.parameters])?;
         for (i, layer) in self.layers.iter().enumerate().rev() {
-            let (before, after) = traces.split_at_mut(i);
+            let (before, after) = workspace.traces.split_at_mut(i);
             let (input, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
             let weights = self.weights(i, &theta.trained, &theta.constants);
             let place = self.places[i];
             let mut slot = Gradient { gradient: grad, at: place.at, stride: place.stride, networks: place.networks };
+            let pass = Pass { theta: &weights, x: input, trace };
             if i > 0 {
                 next.reshape(input.shape())?;
-                layer.vjp(&weights, input, trace, flow, &mut slot, Some(next))?;
-                std::mem::swap(flow, next);
+                layer.vjp(pass, g, &mut slot, Some(next))?;
+                std::mem::swap(g, next);
             } else {
                 if let Some(dx) = dx.as_deref_mut() {
                     dx.reshape(x.shape())?;
                 }
-                layer.vjp(&weights, input, trace, flow, &mut slot, dx.as_deref_mut())?;
+                layer.vjp(pass, g, &mut slot, dx.as_deref_mut())?;
             }
         }
         Ok(())
@@ -291,7 +258,7 @@ impl Network {
             let dweights = dtheta.map(|d| self.weights(i, d, &theta.constants));
             let dinput = if i == 0 { dx } else { Some(&*flow) };
             next.reshape(&[self.places[i].networks, batch, layer.outputs()])?;
-            layer.jvp(&weights, dweights.as_ref(), input, dinput, trace, next)?;
+            layer.jvp(Pass { theta: &weights, x: input, trace }, dweights.as_ref(), dinput, next)?;
             std::mem::swap(flow, next);
         }
         Ok(&workspace.flow[0])
@@ -383,11 +350,5 @@ impl Workspace {
     /// The output of the last forward pass, `[k, b, c]`.
     pub fn output(&self) -> &Tensor {
         &self.traces[self.traces.len() - 1].y
-    }
-
-    /// What the last layer was given in the last forward pass: the last hidden features `[k or 1, b, h]`, if there
-    /// is a hidden layer.
-    pub fn features(&self) -> Option<&Tensor> {
-        self.traces.len().checked_sub(2).map(|i| &self.traces[i].y)
     }
 }

@@ -1,6 +1,6 @@
 //! Pooling layers: the largest number or the mean of each window of an image.
 
-use super::{Gradient, Layer, Trace, Weights};
+use super::{Gradient, Layer, Pass, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Pool, Tensor};
 
@@ -41,15 +41,8 @@ impl Layer for Pooling {
         Ok(())
     }
 
-    fn vjp(
-        &self,
-        _: &Weights<'_>,
-        _: &Tensor,
-        trace: &mut Trace,
-        g: &mut Tensor,
-        _: &mut Gradient<'_>,
-        dx: Option<&mut Tensor>,
-    ) -> Result<()> {
+    fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, _: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
+        let trace = pass.trace;
         match dx {
             Some(dx) if self.kind == PoolingKind::Max => compute::max_pool_vjp(&self.pool, &trace.slope, g, dx),
             Some(dx) => compute::average_pool_vjp(&self.pool, g, dx),
@@ -58,15 +51,8 @@ impl Layer for Pooling {
         Ok(())
     }
 
-    fn jvp(
-        &self,
-        _: &Weights<'_>,
-        _: Option<&Weights<'_>>,
-        _: &Tensor,
-        dx: Option<&Tensor>,
-        trace: &mut Trace,
-        t: &mut Tensor,
-    ) -> Result<()> {
+    fn jvp(&self, pass: Pass<'_>, _: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
+        let trace = pass.trace;
         match dx {
             Some(dx) if self.kind == PoolingKind::Max => compute::max_pool_jvp(&self.pool, &trace.slope, dx, t),
             Some(dx) => compute::average_pool(&self.pool, dx, t),

@@ -1,13 +1,13 @@
 //! Points of all of space as features of moderate size, for functions with structure near the origin and long tails.
 
-use super::{Gradient, Layer, Trace, Weights};
+use super::{Gradient, Layer, Pass, Trace, Weights, zero};
 use crate::Result;
 use crate::compute::{self, Radius, Tensor};
 
 /// With `t = x/scale` and `ρ = |t|`: the d features `t/(1+ρ)`, then `½ ln(1+ρ²)`.
 ///
 /// Both have bounded Laplacians everywhere, the origin included, and the first are not smooth there: `t/(1+ρ) = t − ρt + …`
-/// is what wavefunctions do at a point charge. It is the first layer of a network, or none. Derivatives in the points
+/// is what wavefunctions do at a point charge. It can only be the first layer of a network. Derivatives in the points
 /// themselves, which training has no use for, are taken by the host.
 #[derive(Clone, Debug)]
 pub struct Radial {
@@ -44,15 +44,8 @@ impl Layer for Radial {
         Ok(())
     }
 
-    fn vjp(
-        &self,
-        _: &Weights<'_>,
-        x: &Tensor,
-        _: &mut Trace,
-        g: &mut Tensor,
-        _: &mut Gradient<'_>,
-        dx: Option<&mut Tensor>,
-    ) -> Result<()> {
+    fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, _: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
+        let x = pass.x;
         let Some(dx) = dx else { return Ok(()) };
         let d = self.inputs;
         let mut back = Vec::with_capacity(x.len());
@@ -66,22 +59,9 @@ impl Layer for Radial {
         dx.copy_from_host(&back)
     }
 
-    fn jvp(
-        &self,
-        _: &Weights<'_>,
-        _: Option<&Weights<'_>>,
-        x: &Tensor,
-        dx: Option<&Tensor>,
-        _: &mut Trace,
-        t: &mut Tensor,
-    ) -> Result<()> {
-        match dx {
-            Some(dx) => t.copy_from_host(&self.tangent(&x.to_host()?, &dx.to_host()?)),
-            None => {
-                compute::fill(t, 0.0);
-                Ok(())
-            }
-        }
+    fn jvp(&self, pass: Pass<'_>, _: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
+        let Some(dx) = dx else { return zero(t) };
+        t.copy_from_host(&self.tangent(&pass.x.to_host()?, &dx.to_host()?))
     }
 
     /// `x` is the networks' own input, so that its gradient is the identity.

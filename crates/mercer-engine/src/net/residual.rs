@@ -1,6 +1,6 @@
 //! A sum of two chains of layers on the same input: `y = φ(body(x) + shortcut(x))`.
 
-use super::{Gradient, Layer, Trace, Weights};
+use super::{Gradient, Layer, Pass, Trace, Weights, consecutive};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor};
 use crate::rng::Rng;
@@ -27,40 +27,29 @@ impl Residual {
         Residual { inputs, body, shortcut, activation }
     }
 
-    fn is_linear(&self) -> bool {
-        self.activation == Activation::Identity
-    }
-
     fn layers(&self) -> impl Iterator<Item = &dyn Layer> {
         self.body.iter().chain(&self.shortcut).map(AsRef::as_ref)
     }
 
     /// The two chains, each with its place among the numbers and the inner traces.
     fn chains(&self) -> [Chain<'_>; 2] {
-        let size = |sizes: fn(&dyn Layer) -> usize| self.body.iter().map(|layer| sizes(layer.as_ref())).sum();
-        let (at, constants_at) = (size(|l| l.parameters()), size(|l| l.constants()));
-        [Chain { layers: &self.body, at: 0, constants_at: 0 }, Chain { layers: &self.shortcut, at, constants_at }]
+        let (starts, end) = consecutive(&self.body, [0, 0]);
+        let shortcut = Chain { layers: &self.shortcut, starts: consecutive(&self.shortcut, end).0 };
+        [Chain { layers: &self.body, starts }, shortcut]
     }
 }
 
-/// Layers in order, whose numbers start at `at` and `constants_at` of the residual layer's.
+/// Layers in order, and where their parameters and constants start among the residual layer's.
 struct Chain<'a> {
     layers: &'a [Box<dyn Layer>],
-    at: usize,
-    constants_at: usize,
+    starts: Vec<[usize; 2]>,
 }
 
 impl<'a> Chain<'a> {
     /// The layers with their places.
     fn placed(&self) -> Vec<(&'a dyn Layer, usize, usize)> {
-        let (mut at, mut constants_at) = (self.at, self.constants_at);
-        let place = |layer: &'a dyn Layer| {
-            let placed = (layer, at, constants_at);
-            at += layer.parameters();
-            constants_at += layer.constants();
-            placed
-        };
-        self.layers.iter().map(AsRef::as_ref).map(place).collect()
+        let places = self.layers.iter().zip(&self.starts);
+        places.map(|(layer, &[at, constants_at])| (layer.as_ref(), at, constants_at)).collect()
     }
 
     /// Shapes of the outputs: an input that all networks share stays shared until a layer tells them apart.
@@ -88,14 +77,14 @@ impl<'a> Chain<'a> {
         for (i, (layer, at, constants_at)) in self.placed().into_iter().enumerate().rev() {
             let (before, after) = traces.split_at_mut(i);
             let theta = theta.inside(at, constants_at);
-            let mut slot = grad.inside(at);
+            let (mut slot, trace) = (grad.inside(at), &mut after[0]);
             match before.last() {
                 Some(input) => {
                     next.reshape(input.y.shape())?;
-                    layer.vjp(&theta, &input.y, &mut after[0], flow, &mut slot, Some(next))?;
+                    layer.vjp(Pass { theta: &theta, x: &input.y, trace }, flow, &mut slot, Some(next))?;
                     std::mem::swap(flow, next);
                 }
-                None => layer.vjp(&theta, x, &mut after[0], flow, &mut slot, dx.as_deref_mut())?,
+                None => layer.vjp(Pass { theta: &theta, x, trace }, flow, &mut slot, dx.as_deref_mut())?,
             }
         }
         Ok(())
@@ -118,7 +107,8 @@ impl<'a> Chain<'a> {
             let (input, dinput) = before.last().map_or((x, dx), |trace| (&trace.y, Some(&*flow)));
             let (theta, dtheta) = (theta.inside(at, constants_at), dtheta.map(|d| d.inside(at, constants_at)));
             next.reshape(after[0].y.shape())?;
-            layer.jvp(&theta, dtheta.as_ref(), input, dinput, &mut after[0], next)?;
+            let pass = Pass { theta: &theta, x: input, trace: &mut after[0] };
+            layer.jvp(pass, dtheta.as_ref(), dinput, next)?;
             std::mem::swap(flow, next);
         }
         Ok(())
@@ -152,10 +142,6 @@ impl Layer for Residual {
 
     fn sees_images(&self) -> bool {
         self.layers().any(|layer| layer.sees_images())
-    }
-
-    fn stays_on_device(&self) -> bool {
-        self.layers().all(|layer| layer.stays_on_device())
     }
 
     fn stem(&self) -> &'static str {
@@ -194,22 +180,11 @@ impl Layer for Residual {
             compute::spread(own.last().map_or(x, |trace| &trace.y).stack(), store, &mut trace.y);
             traces = rest;
         }
-        if !self.is_linear() {
-            trace.slope.reshape(trace.y.shape())?;
-            compute::activation(self.activation, &mut trace.y, Some(&mut trace.slope));
-        }
-        Ok(())
+        trace.activate(self.activation)
     }
 
-    fn vjp(
-        &self,
-        theta: &Weights<'_>,
-        x: &Tensor,
-        trace: &mut Trace,
-        g: &mut Tensor,
-        grad: &mut Gradient<'_>,
-        mut dx: Option<&mut Tensor>,
-    ) -> Result<()> {
+    fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, grad: &mut Gradient<'_>, mut dx: Option<&mut Tensor>) -> Result<()> {
+        let Pass { theta, x, trace } = pass;
         if !self.is_linear() {
             compute::multiply(g, &trace.slope);
         }
@@ -236,15 +211,8 @@ impl Layer for Residual {
         Ok(())
     }
 
-    fn jvp(
-        &self,
-        theta: &Weights<'_>,
-        dtheta: Option<&Weights<'_>>,
-        x: &Tensor,
-        dx: Option<&Tensor>,
-        trace: &mut Trace,
-        t: &mut Tensor,
-    ) -> Result<()> {
+    fn jvp(&self, pass: Pass<'_>, dtheta: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
+        let Pass { theta, x, trace } = pass;
         let [body, shortcut] = self.chains();
         let Trace { inner, factor: flow, work: next, slope, .. } = trace;
         let (inner_body, inner_shortcut) = inner.split_at_mut(self.body.len());

@@ -11,7 +11,7 @@
 //! Layers and stages count from 1, blocks and shortcuts from 0; a new stage begins with every block that has layers in its
 //! shortcut. For `resnetN` these are the names of torchvision's residual networks, as the usual ones for CIFAR-10 have them.
 
-use super::{Layer, Network, Parameters};
+use super::{Layer, Network, Parameters, consecutive};
 use crate::compute::Device;
 use crate::{Error, Result};
 
@@ -81,16 +81,6 @@ fn placed(layers: &[Box<dyn Layer>], starts: &[[usize; 2]]) -> Vec<Placed> {
     all
 }
 
-/// Where the layers of a chain start that lie one right after the other, and where the last of them ends.
-fn one_after_the_other(layers: &[Box<dyn Layer>], mut at: [usize; 2]) -> (Vec<[usize; 2]>, [usize; 2]) {
-    let next = |layer: &dyn Layer| {
-        let start = at;
-        at = [at[0] + layer.parameters(), at[1] + layer.constants()];
-        start
-    };
-    (layers.iter().map(AsRef::as_ref).map(next).collect(), at)
-}
-
 fn layer_pieces(layer: &dyn Layer, prefix: &str, at: [usize; 2]) -> Vec<Placed> {
     let own = layer.pieces().into_iter().map(|piece| Placed {
         name: format!("{prefix}.{}", piece.name),
@@ -98,10 +88,10 @@ fn layer_pieces(layer: &dyn Layer, prefix: &str, at: [usize; 2]) -> Vec<Placed> 
         piece,
     });
     let [body, shortcut] = layer.inner();
-    let (starts, end) = one_after_the_other(body, at);
+    let (starts, end) = consecutive(body, at);
     let inner = placed(body, &starts).into_iter().map(|p| Placed { name: format!("{prefix}.{}", p.name), ..p });
     let mut all: Vec<Placed> = own.chain(inner).collect();
-    for (i, (layer, at)) in shortcut.iter().zip(one_after_the_other(shortcut, end).0).enumerate() {
+    for (i, (layer, at)) in shortcut.iter().zip(consecutive(shortcut, end).0).enumerate() {
         all.extend(layer_pieces(layer.as_ref(), &format!("{prefix}.downsample.{i}"), at));
     }
     all

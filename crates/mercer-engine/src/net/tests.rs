@@ -9,7 +9,7 @@ fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
 }
 
 fn dot(a: &Tensor, b: &Tensor) -> f64 {
-    let (a, b) = (a.to_host().unwrap(), b.to_host().unwrap());
+    let (a, b) = (host(&a), host(&b));
     a.iter().zip(&b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
@@ -63,6 +63,23 @@ fn image_architectures() -> Vec<String> {
     .into()
 }
 
+/// k networks on d inputs, their parameters, a workspace, and the generator to go on with.
+fn start(text: &str, d: usize, k: usize, seed: u64) -> (Network, Parameters, Workspace, Rng) {
+    let rng = Rng::new(seed);
+    let net = Network::parse(text, d, k).unwrap();
+    let theta = net.init(Device::Cpu, &rng).unwrap();
+    let workspace = net.workspace(Device::Cpu).unwrap();
+    (net, theta, workspace, rng)
+}
+
+fn empty() -> Tensor {
+    Tensor::zeros(Device::Cpu, &[0]).unwrap()
+}
+
+fn host(tensor: &Tensor) -> Vec<f32> {
+    tensor.to_host().unwrap()
+}
+
 struct Case {
     net: Network,
     theta: Parameters,
@@ -78,14 +95,11 @@ fn for_every_case(mut check: impl FnMut(&mut Case, Mode)) {
     for (text, d) in rows.chain(image_architectures().into_iter().map(|text| (text, 32))) {
         for own_input in [false, true] {
             for mode in [Mode::Train, Mode::Eval] {
-                let mut rng = Rng::new(11);
-                let net = Network::parse(&text, d, 3).unwrap();
+                let (net, mut theta, mut workspace, mut rng) = start(&text, d, 3, 11);
                 if own_input && net.expression().contains('|') {
                     continue;
                 }
                 let x = if own_input { random(&[3, 9, d], &mut rng) } else { random(&[9, d], &mut rng) };
-                let mut theta = net.init(Device::Cpu, &rng).unwrap();
-                let mut workspace = net.workspace(Device::Cpu).unwrap();
                 net.calibrate(&mut theta, &x, &mut workspace).unwrap();
                 // A fresh batch, so that the two modes differ.
                 let x = random(x.shape(), &mut rng);
@@ -141,9 +155,8 @@ fn vjp_is_the_adjoint_of_jvp() {
         let Case { net, theta, x, workspace, rng, name } = case;
         let (dtheta, dx) = (random(&[net.parameters()], rng), random(x.shape(), rng));
         let u = random(net.forward(theta, x, mode, workspace).unwrap().shape(), rng);
-        let (mut grad, mut back) =
-            (Tensor::zeros(Device::Cpu, &[1]).unwrap(), Tensor::zeros(Device::Cpu, &[1]).unwrap());
-        net.vjp(theta, x, workspace, &u, &mut grad, Some(&mut back)).unwrap();
+        let (mut grad, mut back) = (empty(), empty());
+        net.vjp(theta, x, workspace, &mut u.clone(), &mut grad, Some(&mut back)).unwrap();
         // ⟨u, J v⟩ = ⟨Jᵀ u, v⟩ for v in the parameters and for v in the input, separately.
         let zero = crate::compute::Tensor::zeros(Device::Cpu, x.shape()).unwrap();
         let forward = net.jvp(theta, x, workspace, Some(&dtheta), Some(&zero)).unwrap();
@@ -175,23 +188,21 @@ fn a_missing_tangent_is_zero() {
 #[test]
 fn k_networks_are_k_single_networks() {
     let dense = "dense(6) sincos dense(5) gelu dense(2) l2norm";
-    let pictures =
+    let images =
         "conv(3, 3) bn relu res(conv(3, 3, stride=2) bn; conv(3, 1, stride=2) bn) relu maxpool(2) flatten dense(2)";
-    for (text, d) in [(dense, 3), (pictures, 48)] {
+    for (text, d) in [(dense, 3), (images, 48)] {
         check_networks_against_single_ones(text, d);
     }
 }
 
 fn check_networks_against_single_ones(text: &str, d: usize) {
-    let mut rng = Rng::new(4);
-    let (net, single) = (Network::parse(text, d, 4).unwrap(), Network::parse(text, d, 1).unwrap());
-    let theta = net.init(Device::Cpu, &rng).unwrap();
-    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    let (net, theta, mut workspace, mut rng) = start(text, d, 4, 4);
+    let single = Network::parse(text, d, 1).unwrap();
     let x = random(&[300, d], &mut rng);
     let y = net.forward(&theta, &x, Mode::Train, &mut workspace).unwrap().clone();
     let g = random(y.shape(), &mut rng);
-    let mut grad = Tensor::zeros(Device::Cpu, &[1]).unwrap();
-    net.vjp(&theta, &x, &mut workspace, &g, &mut grad, None).unwrap();
+    let mut grad = empty();
+    net.vjp(&theta, &x, &mut workspace, &mut g.clone(), &mut grad, None).unwrap();
     let (y, g, grad) = (y.to_host().unwrap(), g.to_host().unwrap(), grad.to_host().unwrap());
     let (trained, constants) = (theta.trained.to_host().unwrap(), theta.constants.to_host().unwrap());
     for j in 0..4 {
@@ -200,35 +211,32 @@ fn check_networks_against_single_ones(text: &str, d: usize) {
         let mut workspace = single.workspace(Device::Cpu).unwrap();
         let out = single.forward(&theta, &x, Mode::Train, &mut workspace).unwrap();
         assert_eq!(out.to_host().unwrap(), part(&y));
-        let g = Tensor::from_host(Device::Cpu, &[1, 300, 2], &part(&g)).unwrap();
-        let mut one = Tensor::zeros(Device::Cpu, &[1]).unwrap();
-        single.vjp(&theta, &x, &mut workspace, &g, &mut one, None).unwrap();
+        let mut g = Tensor::from_host(Device::Cpu, &[1, 300, 2], &part(&g)).unwrap();
+        let mut one = empty();
+        single.vjp(&theta, &x, &mut workspace, &mut g, &mut one, None).unwrap();
         assert_eq!(one.to_host().unwrap(), part(&grad));
     }
 }
 
 #[test]
 fn a_shared_trunk_equals_networks_with_equal_trunks() {
-    let mut rng = Rng::new(6);
-    let shared = Network::parse("dense(6) tanh | dense(1)", 2, 3).unwrap();
-    let apart = Network::parse("dense(6) tanh dense(1)", 2, 3).unwrap();
-    let theta = shared.init(Device::Cpu, &rng).unwrap();
+    let (shared, theta, mut w1, mut rng) = start("dense(6) tanh | dense(1)", 2, 3, 6);
+    let (apart, _, mut w2, _) = start("dense(6) tanh dense(1)", 2, 3, 6);
     let (trunk, heads) = theta.trained.to_host().map(|t| (t[..18].to_vec(), t[18..].to_vec())).unwrap();
     let copied: Vec<f32> =
         heads.chunks(7).flat_map(|head| trunk.iter().chain(head).copied().collect::<Vec<_>>()).collect();
     let other = apart.parameters_from(Device::Cpu, &copied, &[]).unwrap();
     let x = random(&[50, 2], &mut rng);
-    let (mut w1, mut w2) = (shared.workspace(Device::Cpu).unwrap(), apart.workspace(Device::Cpu).unwrap());
     let y1 = shared.forward(&theta, &x, Mode::Train, &mut w1).unwrap().clone();
     let y2 = apart.forward(&other, &x, Mode::Train, &mut w2).unwrap();
     // The heads on a shared trunk are one product, which sums in another order: equal up to rounding of six terms.
-    let (h1, h2) = (y1.to_host().unwrap(), y2.to_host().unwrap());
+    let (h1, h2) = (host(&y1), host(&y2));
     assert!(h1.iter().zip(&h2).all(|(a, b)| (a - b).abs() < 1e-6));
     let g = random(y1.shape(), &mut rng);
-    let (mut g1, mut g2) = (Tensor::zeros(Device::Cpu, &[1]).unwrap(), Tensor::zeros(Device::Cpu, &[1]).unwrap());
-    shared.vjp(&theta, &x, &mut w1, &g, &mut g1, None).unwrap();
-    apart.vjp(&other, &x, &mut w2, &g, &mut g2, None).unwrap();
-    let (g1, g2) = (g1.to_host().unwrap(), g2.to_host().unwrap());
+    let (mut g1, mut g2) = (empty(), empty());
+    shared.vjp(&theta, &x, &mut w1, &mut g.clone(), &mut g1, None).unwrap();
+    apart.vjp(&other, &x, &mut w2, &mut g.clone(), &mut g2, None).unwrap();
+    let (g1, g2) = (host(&g1), host(&g2));
     for i in 0..18 {
         let sum: f32 = (0..3).map(|j| g2[j * 25 + i]).sum();
         assert!((g1[i] - sum).abs() < 1e-4 * (1.0 + sum.abs()), "{} {sum}", g1[i]);
@@ -237,17 +245,14 @@ fn a_shared_trunk_equals_networks_with_equal_trunks() {
 
 /// Twenty training steps; the parameters at the end.
 fn train(text: &str, d: usize, batch: usize) -> Vec<f32> {
-    let mut rng = Rng::new(9);
-    let net = Network::parse(text, d, 6).unwrap();
-    let mut theta = net.init(Device::Cpu, &rng).unwrap();
-    let mut workspace = net.workspace(Device::Cpu).unwrap();
-    let mut grad = Tensor::zeros(Device::Cpu, &[1]).unwrap();
+    let (net, mut theta, mut workspace, mut rng) = start(text, d, 6, 9);
+    let mut grad = empty();
     let schedule = Schedule::Constant { rate: 1e-3 };
     let mut optimizer = Optimizer::new(Device::Cpu, Rule::ADAM, schedule, Some(1.0), net.parameters()).unwrap();
     for _ in 0..20 {
         let x = random(&[batch, d], &mut rng);
         let g = random(net.forward(&theta, &x, Mode::Train, &mut workspace).unwrap().shape(), &mut rng);
-        net.vjp(&theta, &x, &mut workspace, &g, &mut grad, None).unwrap();
+        net.vjp(&theta, &x, &mut workspace, &mut g.clone(), &mut grad, None).unwrap();
         net.track(&mut theta, &workspace, 0.1);
         optimizer.step(&mut theta.trained, &grad);
     }
@@ -271,23 +276,17 @@ fn the_same_seed_gives_the_same_bits_on_any_number_of_threads() {
 
 #[test]
 fn a_smaller_batch_in_between_changes_nothing() {
-    let mut rng = Rng::new(1);
-    let net = Network::parse("dense(8) relu dense(1) l2norm", 2, 3).unwrap();
-    let theta = net.init(Device::Cpu, &rng).unwrap();
-    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    let (net, theta, mut workspace, mut rng) = start("dense(8) relu dense(1) l2norm", 2, 3, 1);
     let large = random(&[64, 2], &mut rng);
     let first = net.forward(&theta, &large, Mode::Train, &mut workspace).unwrap().clone();
     net.forward(&theta, &random(&[5, 2], &mut rng), Mode::Train, &mut workspace).unwrap();
     let again = net.forward(&theta, &large, Mode::Train, &mut workspace).unwrap();
-    assert_eq!(first.to_host().unwrap(), again.to_host().unwrap());
+    assert_eq!(host(&first), host(&again));
 }
 
 #[test]
 fn calibration_makes_evaluation_agree_with_training_on_that_batch() {
-    let mut rng = Rng::new(3);
-    let net = Network::parse("dense(6) tanh l2norm dense(2) l2norm", 2, 3).unwrap();
-    let mut theta = net.init(Device::Cpu, &rng).unwrap();
-    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    let (net, mut theta, mut workspace, mut rng) = start("dense(6) tanh l2norm dense(2) l2norm", 2, 3, 3);
     let x = random(&[40, 2], &mut rng);
     net.calibrate(&mut theta, &x, &mut workspace).unwrap();
     let train = net.forward(&theta, &x, Mode::Train, &mut workspace).unwrap().to_host().unwrap();
@@ -299,8 +298,8 @@ fn calibration_makes_evaluation_agree_with_training_on_that_batch() {
 
 #[test]
 fn weights_have_the_spread_they_promise() {
-    let net = Network::parse("dense(100) relu dense(50, w=3, b=0) dense(1)", 50, 8).unwrap();
-    let theta = net.init(Device::Cpu, &Rng::new(5)).unwrap().trained.to_host().unwrap();
+    let (net, theta, ..) = start("dense(100) relu dense(50, w=3, b=0) dense(1)", 50, 8, 5);
+    let theta = host(&theta.trained);
     let per = net.parameters() / 8;
     let mean_square = |from: usize, len: usize| {
         let all = (0..8).flat_map(|j| &theta[j * per + from..j * per + from + len]);
@@ -314,9 +313,7 @@ fn weights_have_the_spread_they_promise() {
 
 #[test]
 fn unfit_inputs_are_errors() {
-    let net = Network::parse("dense(3)", 2, 4).unwrap();
-    let theta = net.init(Device::Cpu, &Rng::new(0)).unwrap();
-    let mut workspace = net.workspace(Device::Cpu).unwrap();
+    let (net, theta, mut workspace, _) = start("dense(3)", 2, 4, 0);
     for shape in [&[5, 3][..], &[0, 2], &[3, 5, 2], &[10]] {
         let x = Tensor::zeros(Device::Cpu, shape).unwrap();
         assert!(net.forward(&theta, &x, Mode::Train, &mut workspace).is_err(), "{shape:?}");
@@ -376,15 +373,12 @@ fn jets_agree_with_differences_in_double_precision() {
     cases.push(("radial(scale=2) dense(8) sincos dense(1)".into(), "radial 2;8 sincos;1 identity".into()));
     let (d, points) = (3, 5);
     for (text, plain) in cases {
-        let mut rng = Rng::new(5);
-        let net = Network::parse(&text, d, 1).unwrap();
-        let theta = net.init(Device::Cpu, &rng).unwrap();
+        let (net, theta, mut workspace, mut rng) = start(&text, d, 1, 5);
         let x = random(&[points, d], &mut rng);
-        let mut workspace = net.workspace(Device::Cpu).unwrap();
         let jet = net.jet(&theta, &x, &mut workspace).unwrap();
         assert_eq!(jet.shape(), [1, (d + 2) * points, net.outputs()]);
         let (jet, x, c) = (jet.to_host().unwrap(), x.to_host().unwrap(), net.outputs());
-        let theta = theta.trained.to_host().unwrap();
+        let theta = host(&theta.trained);
         for (b, unit) in (0..points).flat_map(|b| (0..c).map(move |unit| (b, unit))) {
             let at = |order: usize| f64::from(jet[(order * points + b) * c + unit]);
             let point: Vec<f64> = x[b * d..(b + 1) * d].iter().map(|v| f64::from(*v)).collect();
@@ -407,12 +401,9 @@ fn jets_agree_with_differences_in_double_precision() {
 
 #[test]
 fn jets_of_many_networks_are_those_of_each_and_a_norm_inside_is_refused() {
-    let mut rng = Rng::new(6);
     let (text, d, points) = ("dense(9) tanh | dense(200) gelu dense(3)", 2, 150);
-    let net = Network::parse(text, d, 4).unwrap();
-    let theta = net.init(Device::Cpu, &rng).unwrap();
+    let (net, theta, mut workspace, mut rng) = start(text, d, 4, 6);
     let x = random(&[points, d], &mut rng);
-    let mut workspace = net.workspace(Device::Cpu).unwrap();
     let jet = net.jet(&theta, &x, &mut workspace).unwrap().to_host().unwrap();
     let mut other = net.workspace(Device::Cpu).unwrap();
     let y = net.forward(&theta, &x, Mode::Eval, &mut other).unwrap().to_host().unwrap();
@@ -427,8 +418,7 @@ fn jets_of_many_networks_are_those_of_each_and_a_norm_inside_is_refused() {
             assert!(at(1 + i).iter().zip(own(&t)).all(|(a, b)| (a - b).abs() < 1e-5));
         }
     }
-    let net = Network::parse("dense(4) l2norm tanh dense(1)", 2, 1).unwrap();
-    let theta = net.init(Device::Cpu, &rng).unwrap();
-    let error = net.jet(&theta, &x, &mut net.workspace(Device::Cpu).unwrap()).unwrap_err().to_string();
+    let (net, theta, mut workspace, _) = start("dense(4) l2norm tanh dense(1)", 2, 1, 6);
+    let error = net.jet(&theta, &x, &mut workspace).unwrap_err().to_string();
     assert!(error.contains("l2norm"), "{error}");
 }

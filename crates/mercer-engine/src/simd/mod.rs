@@ -30,12 +30,12 @@
 //! assert!((f64::from(x[2]) - logistic(3.0f64)).abs() < 1e-6);
 //! ```
 
-mod lane32;
-mod lane64;
+mod lane;
 mod pack;
 mod simplify;
 pub mod source;
 
+pub use lane::Lane;
 pub use pack::Pack;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -107,156 +107,20 @@ pub trait Num:
     }
 }
 
-/// One element of a vector loop: branch-free arithmetic on `T` = `f32` or `f64`. `FMA` says whether products and
-/// sums may be fused, which only pays where the instruction exists ([`SimdJob::run`] is told).
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-#[repr(transparent)]
-pub struct Lane<T, const FMA: bool>(pub T);
-
-/// Operators and the functions that need no approximation, for both widths.
-macro_rules! lane_arithmetic {
-    ($t:ty, $bits:ty) => {
-        impl<const FMA: bool> Add for Lane<$t, FMA> {
-            type Output = Self;
-            #[inline(always)]
-            fn add(self, other: Self) -> Self {
-                Lane(self.0 + other.0)
-            }
+macro_rules! standard {
+    ($($function:ident)*) => {$(
+        fn $function(self) -> Self {
+            f64::$function(self)
         }
-        impl<const FMA: bool> Sub for Lane<$t, FMA> {
-            type Output = Self;
-            #[inline(always)]
-            fn sub(self, other: Self) -> Self {
-                Lane(self.0 - other.0)
-            }
-        }
-        impl<const FMA: bool> Mul for Lane<$t, FMA> {
-            type Output = Self;
-            #[inline(always)]
-            fn mul(self, other: Self) -> Self {
-                Lane(self.0 * other.0)
-            }
-        }
-        impl<const FMA: bool> Div for Lane<$t, FMA> {
-            type Output = Self;
-            #[inline(always)]
-            fn div(self, other: Self) -> Self {
-                Lane(self.0 / other.0)
-            }
-        }
-        impl<const FMA: bool> Neg for Lane<$t, FMA> {
-            type Output = Self;
-            #[inline(always)]
-            fn neg(self) -> Self {
-                Lane(-self.0)
-            }
-        }
-        impl<const FMA: bool> Lane<$t, FMA> {
-            /// `sign(sign) |self|`.
-            #[inline(always)]
-            fn with_sign_of(self, sign: Self) -> Self {
-                const SIGN: $bits = 1 << (<$bits>::BITS - 1);
-                Lane(<$t>::from_bits((self.0.to_bits() & !SIGN) | (sign.0.to_bits() & SIGN)))
-            }
-
-            /// `c₀ + c₁ x + c₂ x² + …`, by Horner's rule.
-            #[inline(always)]
-            fn polynomial<const N: usize>(self, coefficients: [$t; N]) -> Self {
-                let mut sum = Lane(coefficients[N - 1]);
-                for i in (0..N - 1).rev() {
-                    sum = sum.mul_add(self, Lane(coefficients[i]));
-                }
-                sum
-            }
-        }
-    };
+    )*};
 }
-lane_arithmetic!(f32, u32);
-lane_arithmetic!(f64, u64);
-
-/// The methods of [`Num`] that are one expression for both widths.
-macro_rules! lane_common {
-    ($t:ty) => {
-        #[inline(always)]
-        fn of(x: f64) -> Self {
-            Lane(x as $t)
-        }
-        #[inline(always)]
-        fn sqrt(self) -> Self {
-            Lane(self.0.sqrt())
-        }
-        #[inline(always)]
-        fn abs(self) -> Self {
-            Lane(self.0.abs())
-        }
-        #[inline(always)]
-        fn max(self, other: Self) -> Self {
-            if other.0 > self.0 { other } else { self }
-        }
-        #[inline(always)]
-        fn min(self, other: Self) -> Self {
-            if other.0 < self.0 { other } else { self }
-        }
-        #[inline(always)]
-        fn mul_add(self, a: Self, b: Self) -> Self {
-            if FMA { Lane(self.0.mul_add(a.0, b.0)) } else { Lane(self.0 * a.0 + b.0) }
-        }
-        #[inline(always)]
-        fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self {
-            if a.0 > b.0 { then } else { otherwise }
-        }
-        #[inline(always)]
-        fn tanh(self) -> Self {
-            // tanh|x| = (e^{2|x|} − 1) / (e^{2|x|} + 1), and 1 to the last bit beyond the clamp.
-            let double = self.abs().min(Lane(20.0));
-            let e = (double + double).exp_m1();
-            (e / (e + Lane(2.0))).with_sign_of(self)
-        }
-        #[inline(always)]
-        fn asin(self) -> Self {
-            // Below ½ directly; above, asin x = π/2 − 2 asin √((1 − x)/2).
-            let (a, half) = (self.abs(), Lane(0.5));
-            let folded = (Lane(1.0) - a) * half;
-            let z = Self::select_gt(a, half, folded, a * a);
-            let s = Self::select_gt(a, half, folded.sqrt(), a);
-            let series = Self::asin_series(s, z);
-            let right = Self::of(std::f64::consts::FRAC_PI_2);
-            Self::select_gt(a, half, right - (series + series), series).with_sign_of(self)
-        }
-        #[inline(always)]
-        fn acos(self) -> Self {
-            // π/2 − asin x in the middle; 2 asin √((1 − |x|)/2), reflected for x < 0, near the ends.
-            let (a, half) = (self.abs(), Lane(0.5));
-            let folded = (Lane(1.0) - a) * half;
-            let z = Self::select_gt(a, half, folded, a * a);
-            let s = Self::select_gt(a, half, folded.sqrt(), a);
-            let series = Self::asin_series(s, z);
-            let double = series + series;
-            let end = Self::select_gt(self, Lane(0.0), double, Self::of(std::f64::consts::PI) - double);
-            let middle = Self::of(std::f64::consts::FRAC_PI_2) - series.with_sign_of(self);
-            Self::select_gt(a, half, end, middle)
-        }
-    };
-}
-use lane_common;
 
 /// The oracle: the standard library's functions (and libm's `erf`, which the standard library lacks).
 impl Num for f64 {
     fn of(x: f64) -> Self {
         x
     }
-    fn exp(self) -> Self {
-        f64::exp(self)
-    }
-    fn ln(self) -> Self {
-        f64::ln(self)
-    }
-    fn sqrt(self) -> Self {
-        f64::sqrt(self)
-    }
-    fn abs(self) -> Self {
-        f64::abs(self)
-    }
+    standard!(exp ln sqrt abs asin acos tanh);
     fn max(self, other: Self) -> Self {
         if other > self { other } else { self }
     }
@@ -266,17 +130,8 @@ impl Num for f64 {
     fn sin_cos(self) -> (Self, Self) {
         f64::sin_cos(self)
     }
-    fn asin(self) -> Self {
-        f64::asin(self)
-    }
-    fn acos(self) -> Self {
-        f64::acos(self)
-    }
     fn erf(self) -> Self {
         libm::erf(self)
-    }
-    fn tanh(self) -> Self {
-        f64::tanh(self)
     }
     fn mul_add(self, a: Self, b: Self) -> Self {
         self * a + b
@@ -301,7 +156,7 @@ pub trait SimdJob {
 /// An instruction set that [`dispatch`] compiles for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What every processor of the target has.
+    /// What every CPU of the target has.
     Baseline,
     /// AVX2 and FMA.
     Avx2,
@@ -310,7 +165,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The best one this processor has.
+    /// The best one of this CPU.
     #[inline]
     pub fn best() -> Level {
         #[cfg(target_arch = "x86_64")]
@@ -337,7 +192,7 @@ pub fn dispatch<J: SimdJob>(job: J) -> J::Output {
     dispatch_at(Level::best(), job)
 }
 
-/// Runs `job` in the copy for `level`, or for the best level below it that the processor has.
+/// Runs `job` in the copy for `level`, or for the best level below it that the CPU has.
 #[inline]
 pub fn dispatch_at<J: SimdJob>(level: Level, job: J) -> J::Output {
     match level.min(Level::best()) {

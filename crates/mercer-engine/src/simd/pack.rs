@@ -29,14 +29,43 @@ macro_rules! each {
     }};
 }
 
+macro_rules! unary {
+    ($($method:ident)*) => {$(
+        #[inline(always)]
+        fn $method(self) -> Self {
+            each!(self, |x| x.$method())
+        }
+    )*};
+}
+
+macro_rules! binary {
+    ($($method:ident)*) => {$(
+        #[inline(always)]
+        fn $method(self, other: Self) -> Self {
+            each!(self, other, |x, y| x.$method(y))
+        }
+    )*};
+}
+
+/// Functions with two values.
+macro_rules! pairs {
+    ($($method:ident)*) => {$(
+        #[inline(always)]
+        fn $method(self) -> (Self, Self) {
+            let (mut first, mut second) = (self, self);
+            for i in 0..N {
+                (first.0[i], second.0[i]) = self.0[i].$method();
+            }
+            (first, second)
+        }
+    )*};
+}
+
 macro_rules! operators {
     ($($trait:ident $method:ident),*) => {$(
         impl<R: Num, const N: usize> $trait for Pack<R, N> {
             type Output = Self;
-            #[inline(always)]
-            fn $method(self, other: Self) -> Self {
-                each!(self, other, |x, y| x.$method(y))
-            }
+            binary!($method);
         }
     )*};
 }
@@ -55,62 +84,9 @@ impl<R: Num, const N: usize> Num for Pack<R, N> {
     fn of(x: f64) -> Self {
         Pack([R::of(x); N])
     }
-    #[inline(always)]
-    fn exp(self) -> Self {
-        each!(self, |x| x.exp())
-    }
-    #[inline(always)]
-    fn ln(self) -> Self {
-        each!(self, |x| x.ln())
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        each!(self, |x| x.sqrt())
-    }
-    #[inline(always)]
-    fn abs(self) -> Self {
-        each!(self, |x| x.abs())
-    }
-    #[inline(always)]
-    fn max(self, other: Self) -> Self {
-        each!(self, other, |x, y| x.max(y))
-    }
-    #[inline(always)]
-    fn min(self, other: Self) -> Self {
-        each!(self, other, |x, y| x.min(y))
-    }
-    #[inline(always)]
-    fn sin_cos(self) -> (Self, Self) {
-        let (mut sin, mut cos) = (self, self);
-        for i in 0..N {
-            (sin.0[i], cos.0[i]) = self.0[i].sin_cos();
-        }
-        (sin, cos)
-    }
-    #[inline(always)]
-    fn asin(self) -> Self {
-        each!(self, |x| x.asin())
-    }
-    #[inline(always)]
-    fn acos(self) -> Self {
-        each!(self, |x| x.acos())
-    }
-    #[inline(always)]
-    fn angle(self) -> (Self, Self) {
-        let (mut theta, mut rest) = (self, self);
-        for i in 0..N {
-            (theta.0[i], rest.0[i]) = self.0[i].angle();
-        }
-        (theta, rest)
-    }
-    #[inline(always)]
-    fn erf(self) -> Self {
-        each!(self, |x| x.erf())
-    }
-    #[inline(always)]
-    fn tanh(self) -> Self {
-        each!(self, |x| x.tanh())
-    }
+    unary!(exp ln sqrt abs asin acos erf tanh);
+    binary!(max min);
+    pairs!(sin_cos angle);
     #[inline(always)]
     fn mul_add(self, a: Self, b: Self) -> Self {
         let mut out = self;

@@ -131,21 +131,24 @@ impl Neg for Source {
     }
 }
 
+macro_rules! unary {
+    ($($method:ident $node:ident),*) => {$(
+        fn $method(self) -> Self {
+            with(|t| t.unary(Unary::$node, self))
+        }
+    )*};
+}
+
 impl Num for Source {
+    unary!(ln Ln, abs Abs, asin Asin, acos Acos, erf Erf, tanh Tanh);
     fn of(x: f64) -> Self {
         with(|t| t.constant(x))
     }
     fn exp(self) -> Self {
         with(|t| t.exp(self))
     }
-    fn ln(self) -> Self {
-        with(|t| t.unary(Unary::Ln, self))
-    }
     fn sqrt(self) -> Self {
         with(|t| t.sqrt(self))
-    }
-    fn abs(self) -> Self {
-        with(|t| t.unary(Unary::Abs, self))
     }
     fn max(self, other: Self) -> Self {
         with(|t| t.max(self, other))
@@ -156,44 +159,11 @@ impl Num for Source {
     fn sin_cos(self) -> (Self, Self) {
         with(|t| (t.unary(Unary::Sin, self), t.unary(Unary::Cos, self)))
     }
-    fn asin(self) -> Self {
-        with(|t| t.unary(Unary::Asin, self))
-    }
-    fn acos(self) -> Self {
-        with(|t| t.unary(Unary::Acos, self))
-    }
-    fn erf(self) -> Self {
-        with(|t| t.unary(Unary::Erf, self))
-    }
-    fn tanh(self) -> Self {
-        with(|t| t.unary(Unary::Tanh, self))
-    }
     fn mul_add(self, a: Self, b: Self) -> Self {
         with(|t| t.push(Node::Fma(self, a, b)))
     }
     fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self {
         with(|t| t.push(Node::Select(a, b, then, otherwise)))
-    }
-}
-
-impl Unary {
-    fn function(self) -> &'static str {
-        match self {
-            Unary::Neg => "-",
-            Unary::Exp => "m_exp",
-            Unary::Exp2 => "m_exp2",
-            Unary::Ln => "m_ln",
-            Unary::Sqrt => "m_sqrt",
-            Unary::Rsqrt => "m_rsqrt",
-            Unary::Recip => "m_recip",
-            Unary::Abs => "m_abs",
-            Unary::Sin => "m_sin",
-            Unary::Cos => "m_cos",
-            Unary::Asin => "m_asin",
-            Unary::Acos => "m_acos",
-            Unary::Erf => "m_erf",
-            Unary::Tanh => "m_tanh",
-        }
     }
 }
 
@@ -279,7 +249,8 @@ impl Listing {
         Some(match node {
             Node::Constant(_) | Node::Variable(_) => return None,
             Node::Unary(Unary::Neg, a) => format!("-{}", o(a)),
-            Node::Unary(f, a) => format!("{}({})", f.function(), o(a)),
+            // The functions of the prelude are named after the operations: Exp2 is m_exp2.
+            Node::Unary(f, a) => format!("m_{}({})", format!("{f:?}").to_lowercase(), o(a)),
             Node::Binary(Binary::Add, a, b) => format!("{} + {}", o(a), o(b)),
             Node::Binary(Binary::Sub, a, b) => format!("{} - {}", o(a), o(b)),
             Node::Binary(Binary::Mul, a, b) => format!("{} * {}", o(a), o(b)),

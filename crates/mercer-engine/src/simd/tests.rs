@@ -11,25 +11,20 @@ trait Function: Copy {
 
 struct Map<'a, T, F>(&'a mut [T], F);
 
-impl<F: Function> SimdJob for Map<'_, f32, F> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        for x in self.0 {
-            *x = F::at(Lane::<f32, FMA>(*x)).0;
+macro_rules! map {
+    ($($t:ty)*) => {$(
+        impl<F: Function> SimdJob for Map<'_, $t, F> {
+            type Output = ();
+            #[inline(always)]
+            fn run<const FMA: bool>(self) {
+                for x in self.0 {
+                    *x = F::at(Lane::<$t, FMA>(*x)).0;
+                }
+            }
         }
-    }
+    )*};
 }
-
-impl<F: Function> SimdJob for Map<'_, f64, F> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        for x in self.0 {
-            *x = F::at(Lane::<f64, FMA>(*x)).0;
-        }
-    }
-}
+map!(f32 f64);
 
 macro_rules! functions {
     ($($name:ident = |$x:ident| $body:expr;)*) => {$(

@@ -10,13 +10,7 @@ impl Formula for Cosine {
     const HELP: &'static str = "x·x' / (‖x‖·‖x'‖)";
     const PARAMETERS: &'static [Parameter] = &[];
 
-    fn new(_: &[f64]) -> Self {
-        Cosine
-    }
-
-    fn values(&self) -> Vec<f64> {
-        vec![]
-    }
+    numbers!(Cosine {});
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {

@@ -20,13 +20,7 @@ impl Formula for ExpDot {
     const PARAMETERS: &'static [Parameter] =
         &[Parameter { name: "scale", default: 1.0, kind: Kind::Positive, help: "divisor of x·x'" }];
 
-    fn new(values: &[f64]) -> Self {
-        ExpDot { scale: values[0] }
-    }
-
-    fn values(&self) -> Vec<f64> {
-        vec![self.scale]
-    }
+    numbers!(ExpDot { scale });
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {

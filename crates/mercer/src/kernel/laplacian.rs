@@ -15,13 +15,7 @@ impl Formula for Laplacian {
     const STATISTIC: Statistic = Statistic::L1;
     const SHIFT_INVARIANT: bool = true;
 
-    fn new(values: &[f64]) -> Self {
-        Laplacian { lengthscale: values[0] }
-    }
-
-    fn values(&self) -> Vec<f64> {
-        vec![self.lengthscale]
-    }
+    numbers!(Laplacian { lengthscale });
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {

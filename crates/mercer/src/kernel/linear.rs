@@ -10,13 +10,7 @@ impl Formula for Linear {
     const HELP: &'static str = "x·x'";
     const PARAMETERS: &'static [Parameter] = &[];
 
-    fn new(_: &[f64]) -> Self {
-        Linear
-    }
-
-    fn values(&self) -> Vec<f64> {
-        vec![]
-    }
+    numbers!(Linear {});
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {

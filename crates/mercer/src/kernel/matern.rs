@@ -18,13 +18,7 @@ macro_rules! matern {
             const SHIFT_INVARIANT: bool = true;
             const EXTRA_NORMALS: usize = $two_nu;
 
-            fn new(values: &[f64]) -> Self {
-                $type { lengthscale: values[0] }
-            }
-
-            fn values(&self) -> Vec<f64> {
-                vec![self.lengthscale]
-            }
+            numbers!($type { lengthscale });
 
             #[inline(always)]
             fn eval<$r: Num>(&self, pair: Pair<$r>) -> $r {

@@ -16,7 +16,7 @@ pub(super) fn median_distance(x: ArrayView2<f64>, statistic: Statistic, seed: u6
         for &j in &rows[..a] {
             let differences = x.row(i).into_iter().zip(x.row(j)).map(|(a, b)| a - b);
             distances.push(match statistic {
-                Statistic::Dot | Statistic::Pictures => differences.map(|t| t * t).sum::<f64>().sqrt(),
+                Statistic::Dot | Statistic::Images => differences.map(|t| t * t).sum::<f64>().sqrt(),
                 Statistic::L1 => differences.map(f64::abs).sum(),
             });
         }

@@ -13,6 +13,20 @@
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
+/// The methods `new` and `values` of a [`Formula`] whose parameters are numbers, held in fields of their names.
+macro_rules! numbers {
+    ($type:ident { $($field:ident),* }) => {
+        fn new(values: &[f64]) -> Self {
+            let &[$($field),*] = values else { unreachable!("one value for each parameter") };
+            $type { $($field),* }
+        }
+
+        fn values(&self) -> Vec<f64> {
+            vec![$(self.$field),*]
+        }
+    };
+}
+
 mod arccos;
 mod cosine;
 mod custom;
@@ -42,8 +56,8 @@ pub use periodic::Periodic;
 pub use poly::Polynomial;
 pub use rbf::Rbf;
 
+use crate::Result;
 use crate::simd::Num;
-use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use std::fmt;
 
@@ -80,8 +94,8 @@ pub enum Statistic {
     Dot,
     /// `‖x−x'‖₁`
     L1,
-    /// No number: a network that looks at pictures computes its kernel from the pictures ([`Base::network`]).
-    Pictures,
+    /// No number: a network that looks at images computes its kernel from the images ([`Base::network`]).
+    Images,
 }
 
 /// A base kernel: a formula with named parameters.
@@ -267,19 +281,24 @@ impl Kernel {
                 let s = match formula.statistic() {
                     Statistic::Dot => dot(&x, &y),
                     Statistic::L1 => x.iter().zip(&y).map(|(a, b)| (a - b).abs()).sum(),
-                    Statistic::Pictures => unreachable!("pictures are compared by their network"),
+                    Statistic::Images => unreachable!("images are compared by their network"),
                 };
                 formula.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })
             }
         }
+        self.combine(&mut |base| match base.network() {
+            Some((network, ntk)) if network.shape().is_some() => infinite::value(network, ntk, x, y),
+            _ => base.visit(At(x, y)),
+        })
+    }
+
+    /// The value of the expression from those of its base kernels, which are asked for from left to right.
+    pub(crate) fn combine(&self, value: &mut dyn FnMut(&Base) -> f64) -> f64 {
         match self {
-            Kernel::Base(base) => match base.network() {
-                Some((network, ntk)) if network.shape().is_some() => infinite::value(network, ntk, x, y),
-                _ => base.visit(At(x, y)),
-            },
-            Kernel::Scale(c, k) => c * k.value(x, y),
-            Kernel::Sum(ks) => ks.iter().map(|k| k.value(x, y)).sum(),
-            Kernel::Product(ks) => ks.iter().map(|k| k.value(x, y)).product(),
+            Kernel::Base(base) => value(base),
+            Kernel::Scale(c, k) => c * k.combine(value),
+            Kernel::Sum(ks) => ks.iter().map(|k| k.combine(value)).sum(),
+            Kernel::Product(ks) => ks.iter().map(|k| k.combine(value)).product(),
         }
     }
 
@@ -292,8 +311,8 @@ impl Kernel {
         }
     }
 
-    /// Whether a network in it compares pictures, position by position, rather than points.
-    pub fn sees_pictures(&self) -> bool {
+    /// Whether a network in it compares images, position by position, rather than points.
+    pub fn sees_images(&self) -> bool {
         self.bases().into_iter().any(|base| base.network().is_some_and(|(network, _)| network.shape().is_some()))
     }
 
@@ -366,12 +385,5 @@ impl fmt::Display for Kernel {
             Kernel::Sum(ks) => joined(f, ks, " + ", |k| matches!(k, Kernel::Sum(_))),
             Kernel::Product(ks) => joined(f, ks, "*", |k| !matches!(k, Kernel::Base(_))),
         }
-    }
-}
-
-impl std::str::FromStr for Kernel {
-    type Err = Error;
-    fn from_str(text: &str) -> Result<Kernel> {
-        Kernel::parse(text)
     }
 }

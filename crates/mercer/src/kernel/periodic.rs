@@ -23,13 +23,7 @@ impl Formula for Periodic {
     ];
     const SHIFT_INVARIANT: bool = true;
 
-    fn new(values: &[f64]) -> Self {
-        Periodic { period: values[0], lengthscale: values[1] }
-    }
-
-    fn values(&self) -> Vec<f64> {
-        vec![self.period, self.lengthscale]
-    }
+    numbers!(Periodic { period, lengthscale });
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {

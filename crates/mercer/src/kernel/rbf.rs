@@ -13,13 +13,7 @@ impl Formula for Rbf {
     const PARAMETERS: &'static [Parameter] = &[LENGTHSCALE];
     const SHIFT_INVARIANT: bool = true;
 
-    fn new(values: &[f64]) -> Self {
-        Rbf { lengthscale: values[0] }
-    }
-
-    fn values(&self) -> Vec<f64> {
-        vec![self.lengthscale]
-    }
+    numbers!(Rbf { lengthscale });
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {

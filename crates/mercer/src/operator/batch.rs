@@ -77,7 +77,7 @@ pub fn batch_operator<'a>(
         return Ok(Box::new(Samples::new(f, trace, device, sizes)?));
     }
     let source = match (operator.kernel(), device) {
-        (Some(kernel), Device::Cuda(ordinal)) if compiles(kernel.formula()) && !kernel.formula().sees_pictures() => {
+        (Some(kernel), Device::Cuda(ordinal)) if compiles(kernel.formula()) && !kernel.formula().sees_images() => {
             let gram = BatchGram::new(gpu(ordinal)?, kernel.formula(), kernel.x(), sizes.batch, math)?;
             Source::Compiled(Box::new(gram), kernel.formula().is_shift_invariant())
         }

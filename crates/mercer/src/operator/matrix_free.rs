@@ -238,7 +238,7 @@ fn symmetric_apply<T: Real>(plan: &Plan, x: &Prepared<T>, diagonal: &Array1<f64>
     let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
     let strip = |pairs: &[(usize, usize)]| {
         let mut y = Array2::zeros(v.dim());
-        let mut workspace = Workspace::new();
+        let mut workspace = Workspace::default();
         for &(i, j) in pairs {
             let (rows, columns) = (blocks[i].clone(), blocks[j].clone());
             let mut k = workspace.tile(plan, x, rows.clone(), x, columns.clone());
@@ -278,12 +278,15 @@ fn cross_block<T: Real>(plan: &Plan, x: &Prepared<T>, rows: &[usize], columns: &
 pub(super) fn fill<T: Real>(plan: &Plan, a: &Prepared<T>, b: &Prepared<T>, mut out: ArrayViewMut2<T>) {
     let columns = ranges(b.n, plan.side());
     let chunks: Vec<_> = out.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
-    chunks.into_par_iter().zip(ranges(a.n, plan.side())).for_each_init(Workspace::new, |workspace, (mut out, rows)| {
-        for columns in &columns {
-            let tile = workspace.tile(plan, a, rows.clone(), b, columns.clone());
-            out.slice_mut(s![.., columns.clone()]).assign(&tile);
-        }
-    });
+    chunks.into_par_iter().zip(ranges(a.n, plan.side())).for_each_init(
+        Workspace::default,
+        |workspace, (mut out, rows)| {
+            for columns in &columns {
+                let tile = workspace.tile(plan, a, rows.clone(), b, columns.clone());
+                out.slice_mut(s![.., columns.clone()]).assign(&tile);
+            }
+        },
+    );
 }
 
 /// `κ(X, Z) A` `[n, k]` for new points `X` `[n, d]`, centres `Z` `[m, d]` and coefficients `A` `[m, k]`, without forming `κ(X, Z)`.
@@ -312,7 +315,7 @@ fn cross_apply_in<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f6
     let rows: Vec<Range<usize>> = ranges(px.n, plan.side());
     let columns = ranges(pz.n, plan.side());
     let chunks: Vec<_> = y.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
-    chunks.into_par_iter().zip(rows).for_each_init(Workspace::new, |workspace, (mut y, rows)| {
+    chunks.into_par_iter().zip(rows).for_each_init(Workspace::default, |workspace, (mut y, rows)| {
         for columns in &columns {
             let k = workspace.tile(&plan, &px, rows.clone(), &pz, columns.clone());
             add_product(y.view_mut(), k.view(), rounded.slice(s![columns.clone(), ..]));

@@ -51,8 +51,14 @@ impl<'a, T: Real, const WIDTH: usize> Sides<'a, T, WIDTH> {
     }
 
     #[inline(always)]
-    fn field(&self, field: usize, group: usize) -> [T; LANES] {
-        lanes::<T, WIDTH>(self.values, field * self.field + self.start + group * self.group)
+    fn fields(&self, group: usize) -> [[T; LANES]; FIELDS] {
+        let at = self.start + group * self.group;
+        let [variance, deviation, inverse] = [at, self.field + at, 2 * self.field + at];
+        [
+            lanes::<T, WIDTH>(self.values, variance),
+            lanes::<T, WIDTH>(self.values, deviation),
+            lanes::<T, WIDTH>(self.values, inverse),
+        ]
     }
 
     #[inline(always)]
@@ -119,7 +125,7 @@ impl<T: Real> Covariances<T> {
                     top -= 1;
                     self.add(&aside[top]);
                 }
-                // A vector is flat already; the other steps need pictures.
+                // A vector is flat already; the other steps need images.
                 Step::Flatten | Step::Conv(..) | Step::AvgPool(_) | Step::Gap => {}
             }
         }
@@ -160,16 +166,10 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
     #[inline(always)]
     fn group<const FMA: bool>(&self, group: usize, k: &mut [T; LANES], slopes: &mut [T; LANES]) {
         let phi = Activation::ALL[PHI];
-        let variance = (self.x.field(0, group), self.y.field(0, group));
-        let deviation = (self.x.field(1, group), self.y.field(1, group));
-        let inverse = (self.x.field(2, group), self.y.field(2, group));
+        let (x, y) = (self.x.fields(group), self.y.fields(group));
         if matches!(phi, Activation::Tanh | Activation::Sigmoid | Activation::Softplus) {
-            let x = Side {
-                variance: pack::<T, FMA>(&variance.0),
-                deviation: pack(&deviation.0),
-                inverse: pack(&inverse.0),
-            };
-            let y = Side { variance: pack(&variance.1), deviation: pack(&deviation.1), inverse: pack(&inverse.1) };
+            let x = Side { variance: pack::<T, FMA>(&x[0]), deviation: pack(&x[1]), inverse: pack(&x[2]) };
+            let y = Side { variance: pack(&y[0]), deviation: pack(&y[1]), inverse: pack(&y[2]) };
             let (value, slope) = if self.x.terms > 0 {
                 hermite::dual_of_series(
                     phi,
@@ -189,20 +189,17 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
             return;
         }
         for l in 0..LANES {
-            let x = Side {
-                variance: variance.0[l].lane::<FMA>(),
-                deviation: deviation.0[l].lane::<FMA>(),
-                inverse: inverse.0[l].lane::<FMA>(),
-            };
-            let y = Side {
-                variance: variance.1[l].lane::<FMA>(),
-                deviation: deviation.1[l].lane::<FMA>(),
-                inverse: inverse.1[l].lane::<FMA>(),
-            };
-            let (value, slope) = phi.dual(k[l].lane::<FMA>(), x, y);
+            let (value, slope) = phi.dual(k[l].lane::<FMA>(), side::<T, FMA>(&x, l), side::<T, FMA>(&y, l));
             (k[l], slopes[l]) = (T::of_lane(value), T::of_lane(slope));
         }
     }
+}
+
+/// One lane of the fields of a side.
+#[inline(always)]
+fn side<T: Real, const FMA: bool>(fields: &[[T; LANES]; FIELDS], l: usize) -> Side<T::Lane<FMA>> {
+    let [variance, deviation, inverse] = fields;
+    Side { variance: variance[l].lane(), deviation: deviation[l].lane(), inverse: inverse[l].lane() }
 }
 
 #[inline(always)]

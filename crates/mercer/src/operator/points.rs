@@ -1,8 +1,8 @@
 //! Points prepared for a kernel: rounded to the tile's precision, shifted or lifted where the formula needs it.
 
+use super::images::Images;
 use super::memory::zeros;
 use super::network::{LANES, NetworkBuffers, has_series, profile};
-use super::pictures::Pictures;
 use super::tile::SIDE;
 use super::{Precision, Real};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
@@ -16,7 +16,7 @@ const ROWS: usize = 2 * LANES;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub kernel: Kernel,
-    /// What is taken off every point before rounding: shift-invariant kernels lose no digits to a far-off origin.
+    /// Subtracted from every point before rounding, so that points far from the origin lose no digits; shift-invariant kernels only.
     shift: Option<Array1<f64>>,
     /// For each base kernel, from left to right: which of [`Self::statistics`] it reads.
     pub leaves: Vec<usize>,
@@ -24,8 +24,8 @@ pub(super) struct Plan {
     pub statistics: Vec<(usize, Statistic)>,
     /// The different lifts of the points; `None` is the points themselves.
     lifts: Vec<Option<Base>>,
-    /// For each lift that is one of pictures: how its network runs, and whether its NTK is wanted.
-    pub pictures: Vec<Option<(Pictures, bool)>>,
+    /// For each lift that is one of images: how its network runs, and whether its NTK is wanted.
+    pub images: Vec<Option<(Images, bool)>>,
 }
 
 /// Points `[n, d]` as a plan needs them.
@@ -58,34 +58,34 @@ impl Plan {
     pub fn new(kernel: &Kernel, reference: ArrayView2<f64>) -> Plan {
         let shift = kernel.is_shift_invariant().then(|| reference.mean_axis(Axis(0))).flatten();
         let mut plan =
-            Plan { kernel: kernel.clone(), shift, leaves: vec![], statistics: vec![], lifts: vec![], pictures: vec![] };
+            Plan { kernel: kernel.clone(), shift, leaves: vec![], statistics: vec![], lifts: vec![], images: vec![] };
         for base in kernel.bases() {
             let (statistic, lifts) = base.visit(Needs);
             let view = position_or_push(&mut plan.lifts, lifts.then(|| base.clone()));
             let leaf = position_or_push(&mut plan.statistics, (view, statistic));
             plan.leaves.push(leaf);
         }
-        let of_pictures = |base: &Base| {
+        let of_images = |base: &Base| {
             let (network, ntk) = base.network().filter(|(network, _)| network.shape().is_some())?;
-            Some((Pictures::new(network), ntk))
+            Some((Images::new(network), ntk))
         };
-        plan.pictures = plan.lifts.iter().map(|lift| lift.as_ref().and_then(of_pictures)).collect();
+        plan.images = plan.lifts.iter().map(|lift| lift.as_ref().and_then(of_images)).collect();
         plan
     }
 
     /// Rows and columns of a square tile: small where an entry takes as long as a row of others.
     pub fn side(&self) -> usize {
-        if self.pictures.iter().any(Option::is_some) { LANES } else { SIDE }
+        if self.images.iter().any(Option::is_some) { LANES } else { SIDE }
     }
 
     /// The points `x` `[n, d]` in precision `T`.
     pub fn points<T: Real>(&self, x: ArrayView2<f64>) -> Prepared<T> {
-        let views = self.lifts.iter().zip(&self.pictures);
-        Prepared { n: x.nrows(), views: views.map(|(lift, pictures)| self.view(x, lift, pictures)).collect() }
+        let views = self.lifts.iter().zip(&self.images);
+        Prepared { n: x.nrows(), views: views.map(|(lift, images)| self.view(x, lift, images)).collect() }
     }
 
     /// One lift of the points, a few rows at a time: what they are in f64 stays in the cache.
-    fn view<T: Real>(&self, x: ArrayView2<f64>, lift: &Option<Base>, pictures: &Option<(Pictures, bool)>) -> View<T> {
+    fn view<T: Real>(&self, x: ArrayView2<f64>, lift: &Option<Base>, images: &Option<(Images, bool)>) -> View<T> {
         let lifted = |rows: ArrayView2<f64>| match lift {
             None => None,
             Some(base) => base.visit(Lift(rows)),
@@ -102,8 +102,8 @@ impl Plan {
             let rows = lifted.as_ref().map_or(rows, |l| l.view());
             values.zip_mut_with(&rows, |rounded, &x| *rounded = T::of(x));
             squares(values.view(), xx);
-            match (pictures, lift.as_ref().and_then(Base::network)) {
-                (Some((pictures, _)), _) => pictures.profiles(rows).into_iter().map(T::of).collect(),
+            match (images, lift.as_ref().and_then(Base::network)) {
+                (Some((images, _)), _) => images.profiles(rows).into_iter().map(T::of).collect(),
                 (_, Some((network, _))) => xx.iter().flat_map(|xx| profile(network.steps(), xx.wide())).collect(),
                 _ => vec![],
             }
@@ -122,7 +122,9 @@ impl Plan {
         let points = self.points::<f64>(x);
         let known: Vec<Option<Vec<f64>>> = (0..points.views.len()).map(|v| self.known_diagonal(&points, v)).collect();
         let value = |i: usize| {
-            self.kernel_at(&self.kernel, &mut 0, &|base, (view, statistic)| {
+            let mut leaves = self.leaves.iter();
+            self.kernel.combine(&mut |base| {
+                let (view, statistic) = self.statistics[*leaves.next().expect("a leaf for each base kernel")];
                 let xx = points.views[view].xx[i];
                 let s = if statistic == Statistic::L1 { 0.0 } else { xx };
                 known[view].as_ref().map_or_else(|| base.visit(Value(Pair { s, xx, yy: xx })), |known| known[i])
@@ -131,11 +133,11 @@ impl Plan {
         (0..points.n).map(value).collect()
     }
 
-    /// `κ(x,x)` `[n]` where it is no formula of the norm: of pictures, and of activations that are series.
+    /// `κ(x,x)` `[n]` where it is no formula of the norm: of images, and of activations that are series.
     fn known_diagonal(&self, points: &Prepared<f64>, view: usize) -> Option<Vec<f64>> {
         let seen = &points.views[view];
-        if let Some((pictures, ntk)) = &self.pictures[view] {
-            return Some(pictures.diagonal(*ntk, seen.x.view(), &seen.profile));
+        if let Some((images, ntk)) = &self.images[view] {
+            return Some(images.diagonal(*ntk, seen.x.view(), &seen.profile));
         }
         let (network, ntk) = self.lifts[view].as_ref().and_then(Base::network)?;
         if !has_series(network.steps()) {
@@ -147,19 +149,6 @@ impl Plan {
             buffers.fully_connected(network.steps(), ntk, profile, profile, 1, std::slice::from_mut(value));
         }
         Some(values)
-    }
-
-    /// The expression with the bases' values, given by `value` for a base and what it reads.
-    fn kernel_at(&self, kernel: &Kernel, leaf: &mut usize, value: &dyn Fn(&Base, (usize, Statistic)) -> f64) -> f64 {
-        match kernel {
-            Kernel::Base(base) => {
-                *leaf += 1;
-                value(base, self.statistics[self.leaves[*leaf - 1]])
-            }
-            Kernel::Scale(c, k) => c * self.kernel_at(k, leaf, value),
-            Kernel::Sum(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, value)).sum(),
-            Kernel::Product(ks) => ks.iter().map(|k| self.kernel_at(k, leaf, value)).product(),
-        }
     }
 }
 
@@ -177,7 +166,7 @@ impl Kernel {
 }
 
 /// Bytes that operators keep of `n` points of `d` columns beside the points themselves: the variances of every position and
-/// layer where `kernel` sees pictures, with the copy in f64 while they are made, and the coefficients of series.
+/// layer where `kernel` sees images, with the copy in f64 while they are made, and the coefficients of series.
 pub(crate) fn profile_bytes(kernel: &Kernel, n: usize, d: usize, precision: Precision) -> u64 {
     let of_series = |base: &Base| match base.network() {
         Some((network, _)) if network.shape().is_none() && has_series(network.steps()) => {
@@ -186,16 +175,16 @@ pub(crate) fn profile_bytes(kernel: &Kernel, n: usize, d: usize, precision: Prec
         _ => 0,
     };
     let series = kernel.bases().into_iter().map(of_series).sum::<u64>() * n as u64 * precision.bytes();
-    if !kernel.sees_pictures() {
+    if !kernel.sees_images() {
         return series;
     }
     let plan = Plan::new(kernel, Array2::zeros((1, d)).view());
-    let numbers: usize = plan.pictures.iter().flatten().map(|(pictures, _)| pictures.profile_length()).sum();
+    let numbers: usize = plan.images.iter().flatten().map(|(images, _)| images.profile_length()).sum();
     series + (numbers * n) as u64 * (precision.bytes() + 8)
 }
 
-/// `‖x_i‖²` `[n]` of rounded points, so that ‖x−x‖² cancels to nothing. Each sum runs from left to right in f64, as
-/// [`Kernel::value`] takes it; four rows side by side hide what an addition waits for the one before.
+/// `‖x_i‖²` `[n]` of rounded points, so that ‖x−x‖² is exactly zero. Each sum runs from left to right in f64, as
+/// [`Kernel::value`] takes it; four rows at a time hide the latency of the additions.
 fn squares<T: Real>(x: ArrayView2<T>, xx: &mut [T]) {
     for (rows, xx) in x.axis_chunks_iter(Axis(0), 4).zip(xx.chunks_mut(4)) {
         let row = |i: usize| rows.slice_move(s![i.min(xx.len() - 1), ..]).to_slice().expect("points lie row by row");

@@ -23,13 +23,8 @@ pub(crate) struct Strips<'a, T> {
 }
 
 /// Buffers that one thread reuses from strip to strip.
+#[derive(Default)]
 pub(crate) struct StripBuffer<T>(Workspace<T>);
-
-impl<T: Real> StripBuffer<T> {
-    pub fn new() -> Self {
-        StripBuffer(Workspace::new())
-    }
-}
 
 impl<'a, T: Real> Strips<'a, T> {
     /// For the points `z` `[m, d]`.

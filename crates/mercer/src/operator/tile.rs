@@ -1,8 +1,8 @@
 //! One tile of the kernel matrix: dot products by GEMM, then the formula with SIMD while the tile is in cache.
 
 use super::Real;
+use super::images::ImageBuffers;
 use super::network::NetworkBuffers;
-use super::pictures::PictureBuffers;
 use super::points::{Plan, Prepared, Seen, View};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
 use crate::linalg::matmul_into;
@@ -45,7 +45,7 @@ pub(super) fn deal<T: Real, K: Sync>(tasks: &[K], work: impl Fn(&mut Workspace<T
     let next = AtomicUsize::new(0);
     let threads = rayon::current_num_threads().min(tasks.len());
     (0..threads).into_par_iter().with_max_len(1).for_each(|_| {
-        let mut workspace = Workspace::new();
+        let mut workspace = Workspace::default();
         while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
             work(&mut workspace, task);
         }
@@ -63,27 +63,17 @@ pub(super) fn mirror<T: Copy>(tile: &mut ArrayViewMut2<T>) {
 }
 
 /// Buffers that one thread reuses from tile to tile.
+#[derive(Default)]
 pub(super) struct Workspace<T> {
     values: Vec<T>,
     statistics: Vec<Vec<T>>,
     spare: Vec<Vec<T>>,
     transposed: Vec<T>,
     network: NetworkBuffers<T>,
-    pictures: PictureBuffers<T>,
+    images: ImageBuffers<T>,
 }
 
 impl<T: Real> Workspace<T> {
-    pub fn new() -> Self {
-        Workspace {
-            values: vec![],
-            statistics: vec![],
-            spare: vec![],
-            transposed: vec![],
-            network: NetworkBuffers::default(),
-            pictures: PictureBuffers::default(),
-        }
-    }
-
     /// `κ(a[rows], b[columns])`, `[rows, columns]`.
     pub fn tile(
         &mut self,
@@ -100,25 +90,21 @@ impl<T: Real> Workspace<T> {
         };
         let mut values = std::mem::take(&mut self.values);
         values.resize(shape.0 * shape.1, T::default());
-        if let [(view, kind)] = plan.statistics[..]
-            && plan.leaves.len() == 1
-        {
+        let fill = |workspace: &mut Self, index: usize, out: &mut [T]| {
+            let view = plan.statistics[index].0;
+            let (a, b) = ((&a.views[view], rows.clone()), (&b.views[view], columns.clone()));
+            workspace.statistic(plan, plan.statistics[index], a, b, out);
+        };
+        if plan.leaves.len() == 1 {
             // One base kernel: its value replaces its statistic in place.
-            let (xa, xb) = (&a.views[view], &b.views[view]);
-            self.statistic(plan, (view, kind), (xa, rows.clone()), (xb, columns.clone()), &mut values);
+            fill(self, 0, &mut values);
             in_place(&plan.kernel, &mut values, sides(0), &mut self.network);
         } else {
             let mut statistics = std::mem::take(&mut self.statistics);
             statistics.resize_with(plan.statistics.len(), Vec::new);
-            for (&(view, kind), out) in plan.statistics.iter().zip(&mut statistics) {
+            for (index, out) in statistics.iter_mut().enumerate() {
                 out.resize(values.len(), T::default());
-                self.statistic(
-                    plan,
-                    (view, kind),
-                    (&a.views[view], rows.clone()),
-                    (&b.views[view], columns.clone()),
-                    out,
-                );
+                fill(self, index, out);
             }
             let tree = Tree { leaves: &plan.leaves, statistics: &statistics, sides: &sides };
             tree.eval(&plan.kernel, &mut 0, &mut values, &mut self.spare, &mut self.network);
@@ -136,9 +122,9 @@ impl<T: Real> Workspace<T> {
         (b, columns): (&View<T>, Range<usize>),
         out: &mut [T],
     ) {
-        if let Some((pictures, ntk)) = &plan.pictures[view] {
+        if let Some((images, ntk)) = &plan.images[view] {
             let (a, b) = ((a.x.view(), &a.profile[..]), (b.x.view(), &b.profile[..]));
-            return self.pictures.tile(pictures, *ntk, (a, rows), (b, columns), out);
+            return self.images.tile(images, *ntk, (a, rows), (b, columns), out);
         }
         let (xa, xb) = (a.x.slice(s![rows, ..]), b.x.slice(s![columns, ..]));
         let out =
@@ -146,7 +132,7 @@ impl<T: Real> Workspace<T> {
         match kind {
             Statistic::Dot => matmul_into(out, Accum::Replace, xa, xb.t(), T::one_impl(), Par::Seq),
             Statistic::L1 => self.l1_distances(xa, xb, out),
-            Statistic::Pictures => unreachable!("pictures have a plan of their own"),
+            Statistic::Images => unreachable!("images have a plan of their own"),
         }
     }
 
@@ -261,26 +247,22 @@ struct Apply<'a, T> {
 impl<T: Real> Visitor for Apply<'_, T> {
     type Output = ();
     fn visit<F: Formula>(self, formula: &F) {
-        dispatch(ApplyFormula { formula, values: self.values, xx: self.xx, yy: self.yy });
+        dispatch(ApplyFormula(formula, self));
     }
 }
 
-struct ApplyFormula<'a, F, T> {
-    formula: &'a F,
-    values: &'a mut [T],
-    xx: &'a [T],
-    yy: &'a [T],
-}
+struct ApplyFormula<'a, F, T>(&'a F, Apply<'a, T>);
 
 impl<F: Formula, T: Real> SimdJob for ApplyFormula<'_, F, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        for (row, &xx) in self.values.chunks_exact_mut(self.yy.len()).zip(self.xx) {
-            for (s, &yy) in row.iter_mut().zip(self.yy) {
+        let ApplyFormula(formula, Apply { values, xx, yy }) = self;
+        for (row, &xx) in values.chunks_exact_mut(yy.len()).zip(xx) {
+            for (s, &yy) in row.iter_mut().zip(yy) {
                 let pair = Pair { s: s.lane::<FMA>(), xx: xx.lane::<FMA>(), yy: yy.lane::<FMA>() };
-                *s = T::of_lane(self.formula.eval(pair));
+                *s = T::of_lane(formula.eval(pair));
             }
         }
     }

@@ -199,7 +199,7 @@ fn k_means_plus_plus<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) 
 fn lower_distances<T: Real>(entries: &Entries<T>, new: &[usize], distance: &mut [f64]) -> Result<()> {
     const POINTS: usize = 2048;
     let diagonal = entries.diagonal();
-    distance.par_chunks_mut(POINTS).enumerate().try_for_each_init(StripBuffer::new, |buffer, (chunk, distance)| {
+    distance.par_chunks_mut(POINTS).enumerate().try_for_each_init(StripBuffer::default, |buffer, (chunk, distance)| {
         let start = chunk * POINTS;
         let k = entries.block(buffer, new, start..start + distance.len())?;
         for (k_z, &j) in k.rows().into_iter().zip(new) {
@@ -275,7 +275,7 @@ fn leverage_scores<T: Real>(
     let height = entries.height();
     let mut scores = vec![0.0; points.len()];
     let pieces: Vec<_> = scores.chunks_mut(height).zip(points.chunks(height)).collect();
-    let buffers = || (StripBuffer::new(), vec![T::default(); height * s]);
+    let buffers = || (StripBuffer::default(), vec![T::default(); height * s]);
     pieces.into_par_iter().try_for_each_init(buffers, |(buffer, product), (scores, rows)| {
         let k = entries.block(buffer, rows, 0..s)?;
         let mut explained = ArrayViewMut2::from_shape(k.dim(), &mut product[..k.len()]).expect("as many values");
@@ -333,7 +333,7 @@ fn pivoted_cholesky<T: Real>(operator: &dyn Operator, m: usize) -> Result<Vec<us
         let scale = 1.0 / r_p.sqrt();
         let pieces: Vec<_> =
             l.axis_chunks_iter_mut(Axis(0), POINTS).zip(residual.chunks_mut(POINTS)).enumerate().collect();
-        pieces.into_par_iter().try_for_each_init(StripBuffer::new, |buffer, (chunk, (mut l, residual))| {
+        pieces.into_par_iter().try_for_each_init(StripBuffer::default, |buffer, (chunk, (mut l, residual))| {
             let start = chunk * POINTS;
             let k = entries.block(buffer, &[p], start..start + residual.len())?;
             let (known, mut column) = l.multi_slice_mut((s![.., ..j], s![.., j..=j]));

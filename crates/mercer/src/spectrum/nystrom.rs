@@ -220,7 +220,7 @@ impl NystromFeatures {
         let height = strips.height();
         let pieces: Vec<_> =
             out.axis_chunks_iter_mut(Axis(0), height).zip(x.axis_chunks_iter(Axis(0), height)).collect();
-        pieces.into_par_iter().for_each_init(StripBuffer::new, |buffer, (out, x)| {
+        pieces.into_par_iter().for_each_init(StripBuffer::default, |buffer, (out, x)| {
             self.normalise(strips.strip(buffer, x).view(), normalisation.view(), out);
         });
         out

@@ -20,7 +20,7 @@ vectors = rng.normal(size=(6, 5))
 vectors[1] = vectors[0] + 1e-3 * vectors[1]
 vectors[2] *= 3
 vectors[3] = -vectors[0] + 0.2 * vectors[3]
-# Pictures [n, channels, height, width], stored channel by channel.
+# Images [n, channels, height, width], stored channel by channel.
 grey = rng.normal(size=(3, 1, 6, 6))
 colour = rng.normal(size=(3, 3, 5, 7))
 INPUTS = {"vectors": vectors, "small": vectors / 6, "grey": grey, "colour": colour}

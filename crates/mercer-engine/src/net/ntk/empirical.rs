@@ -123,7 +123,7 @@ impl<'a> EmpiricalNtk<'a> {
         let mut g = v.clone();
         g.reshape(&[1, n, c])?;
         let mut pulled = Tensor::zeros(self.device, &[0])?;
-        self.net.vjp(self.theta, x, &mut workspace, &g, &mut pulled, None)?;
+        self.net.vjp(self.theta, x, &mut workspace, &mut g, &mut pulled, None)?;
         if let Some(spread) = self.spread()? {
             compute::multiply(&mut pulled, &spread);
             compute::multiply(&mut pulled, &spread);
@@ -133,7 +133,7 @@ impl<'a> EmpiricalNtk<'a> {
         Ok(image)
     }
 
-    /// What a unit of each parameter is worth, where it is not one.
+    /// The standard deviation of each parameter, in the NTK parameterisation; `None` in the standard one.
     pub(super) fn spread(&self) -> Result<Option<Tensor>> {
         match self.parameterisation {
             Parameterisation::Standard => Ok(None),

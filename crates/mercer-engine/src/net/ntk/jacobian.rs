@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::compute::{self, Device, Store, Tensor, gemm};
-use crate::net::{Gradient, Layer, Mode, Trace, Weights};
+use crate::net::{Gradient, Layer, Mode, Pass, Trace, Weights};
 
 /// Which numbers count as the parameters of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,9 +26,9 @@ pub enum Jacobian<'a> {
         a: &'a Tensor,
         /// Cotangents of its affine map `[c, b, out]`.
         delta: Tensor,
-        /// What the squared derivatives with respect to the weights count.
+        /// Factor on products of derivatives by the weights.
         weight: f32,
-        /// What those with respect to the biases count.
+        /// Factor on products of derivatives by the biases.
         bias: f32,
     },
     /// Written out: `[c, b, p]`.
@@ -63,21 +63,15 @@ pub(in crate::net) fn written_out<L: Layer + ?Sized>(
         dx.reshape(&[networks, batch, inputs])?;
     }
     let mut slot = Gradient { gradient: &mut rows, at: 0, stride: p, networks };
-    layer.vjp(theta, &points, &mut trace, &mut g, &mut slot, dx.as_deref_mut())?;
+    let pass = Pass { theta, x: &points, trace: &mut trace };
+    layer.vjp(pass, &mut g, &mut slot, dx.as_deref_mut())?;
     if let Some(dx) = dx {
         dx.reshape(&[c, b, inputs])?;
     }
     if p == 0 {
         return Ok(Jacobian::None);
     }
-    rows.reshape(&[1, c * b, p])?;
-    if parameterisation == Parameterisation::Ntk {
-        let mut spread = vec![0.0; p];
-        layer.spread(&mut spread);
-        compute::scale_columns(&mut rows, Tensor::from_host(device, &[1, p], &spread)?.stack());
-    }
-    rows.reshape(&[c, b, p])?;
-    Ok(Jacobian::Rows(rows))
+    Jacobian::rows(layer, rows, [c, b], parameterisation)
 }
 
 /// Scratch of [`Jacobian::add_products`].
@@ -93,6 +87,25 @@ impl Scratch {
 }
 
 impl Jacobian<'_> {
+    /// From the derivatives `rows` by the weights of `layer`, for c cotangents at b points.
+    pub(in crate::net) fn rows<L: Layer + ?Sized>(
+        layer: &L,
+        mut rows: Tensor,
+        [c, b]: [usize; 2],
+        parameterisation: Parameterisation,
+    ) -> Result<Jacobian<'static>> {
+        let p = layer.parameters();
+        if parameterisation == Parameterisation::Ntk {
+            let mut spread = vec![0.0; p];
+            layer.spread(&mut spread);
+            rows.reshape(&[1, c * b, p])?;
+            let spread = Tensor::from_host(rows.device(), &[1, p], &spread)?;
+            compute::scale_columns(&mut rows, spread.stack());
+        }
+        rows.reshape(&[c, b, p])?;
+        Ok(Jacobian::Rows(rows))
+    }
+
     /// `tiles[c][c'−f(c)] += J^c (J'^{c'})ᵀ` `[b, b']` for every `c' ≥ f(c)`, with `f(c)` the first that `tiles[c]` has room for.
     ///
     /// For an affine map, `J^c_n · J'^{c'}_m = (δ_n^c · δ_m^{c'}) (w a_n·a_m + β)`.

@@ -5,22 +5,27 @@ use super::*;
 use crate::compute::{Device, Tensor};
 use crate::net::{Mode, Network, Parameters};
 use crate::rng::Rng;
-use ndarray::{Array2, Array4};
+use ndarray::{Array1, Array2, Array4};
 
 fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
     let data: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
     Tensor::from_host(Device::Cpu, shape, &data).unwrap()
 }
 
-/// A network with statistics of its own, and points other than those they were measured on.
-fn drawn(text: &str, n: usize) -> (Network, Parameters, Tensor, Tensor) {
+/// A network on `d` inputs whose norms have statistics of their own, and two sets of points other than those they were
+/// measured on.
+fn drawn_on(text: &str, d: usize, n: usize) -> (Network, Parameters, Tensor, Tensor) {
     let mut rng = Rng::new(7);
-    let net = Network::parse(text, 3, 1).unwrap();
+    let net = Network::parse(text, d, 1).unwrap();
     let mut theta = net.init(Device::Cpu, &rng).unwrap();
     let mut workspace = net.workspace(Device::Cpu).unwrap();
-    net.calibrate(&mut theta, &random(&[20, 3], &mut rng), &mut workspace).unwrap();
-    let (x, other) = (random(&[n, 3], &mut rng), random(&[n + 2, 3], &mut rng));
+    net.calibrate(&mut theta, &random(&[20, d], &mut rng), &mut workspace).unwrap();
+    let (x, other) = (random(&[n, d], &mut rng), random(&[n + 2, d], &mut rng));
     (net, theta, x, other)
+}
+
+fn drawn(text: &str, n: usize) -> (Network, Parameters, Tensor, Tensor) {
+    drawn_on(text, 3, n)
 }
 
 /// `∂g_c(x_n)/∂θ` `[n·c, P]`, by one vjp for every unit vector.
@@ -37,8 +42,8 @@ fn jacobian(net: &Network, theta: &Parameters, x: &Tensor, parameterisation: Par
     for (i, mut row) in rows.rows_mut().into_iter().enumerate() {
         let mut unit = vec![0.0; n * c];
         unit[i] = 1.0;
-        let unit = Tensor::from_host(Device::Cpu, &[1, n, c], &unit).unwrap();
-        net.vjp(theta, x, &mut workspace, &unit, &mut grad, None).unwrap();
+        let mut unit = Tensor::from_host(Device::Cpu, &[1, n, c], &unit).unwrap();
+        net.vjp(theta, x, &mut workspace, &mut unit, &mut grad, None).unwrap();
         let grad = grad.to_host().unwrap();
         row.iter_mut().zip(grad.iter().zip(&spread)).for_each(|(r, (g, s))| *r = f64::from(*g) * f64::from(*s));
     }
@@ -67,29 +72,52 @@ fn agrees(ntk: &Array4<f32>, full: &Array2<f64>, c: usize, outputs: &[usize], na
     }
 }
 
-#[test]
-fn exact_is_the_product_of_explicit_jacobians() {
-    for text in ARCHITECTURES {
-        for parameterisation in BOTH {
-            let (net, theta, x, other) = drawn(text, 9);
-            let ntk = EmpiricalNtk::new(&net, &theta).unwrap().parameterised(parameterisation);
-            let c = net.outputs();
-            let [j, k] = [&x, &other].map(|x| jacobian(&net, &theta, x, parameterisation));
-            let all: Vec<usize> = (0..c).collect();
-            let name = format!("{text}, {parameterisation:?}");
-            for outputs in [&all[..], &[c - 1, 0]] {
-                agrees(&ntk.exact(&x, None, outputs).unwrap(), &j.dot(&j.t()), c, outputs, &name);
-                agrees(&ntk.exact(&x, Some(&other), outputs).unwrap(), &j.dot(&k.t()), c, outputs, &name);
-                for other in [None, Some(&other)] {
-                    let (full, mean) = (ntk.exact(&x, other, outputs).unwrap(), ntk.mean(&x, other, outputs).unwrap());
-                    for ((n, m), value) in mean.indexed_iter() {
-                        let trace: f32 = (0..outputs.len()).map(|i| full[[n, m, i, i]]).sum();
-                        let want = trace / outputs.len() as f32;
-                        assert!((value - want).abs() < 1e-5 * (1.0 + want.abs()), "{name}: {value} {want}");
-                    }
+/// Every form of the kernel at `x`, and between `x` and `other`, against explicit Jacobians.
+fn check(net: &Network, theta: &Parameters, x: &Tensor, other: &Tensor) {
+    for parameterisation in BOTH {
+        let ntk = EmpiricalNtk::new(net, theta).unwrap().parameterised(parameterisation);
+        let (c, name) = (net.outputs(), format!("{}, {parameterisation:?}", net.expression()));
+        let [j, k] = [x, other].map(|x| jacobian(net, theta, x, parameterisation));
+        let all: Vec<usize> = (0..c).collect();
+        for outputs in [&all[..], &[c - 1, 0]] {
+            for (other, product) in [(None, j.dot(&j.t())), (Some(other), j.dot(&k.t()))] {
+                let (full, mean) = (ntk.exact(x, other, outputs).unwrap(), ntk.mean(x, other, outputs).unwrap());
+                agrees(&full, &product, c, outputs, &name);
+                for ((n, m), value) in mean.indexed_iter() {
+                    let trace: f32 = (0..outputs.len()).map(|i| full[[n, m, i, i]]).sum();
+                    let want = trace / outputs.len() as f32;
+                    assert!((value - want).abs() < 1e-5 * (1.0 + want.abs()), "{name}: {value} {want}");
                 }
             }
         }
+        let v = random(&[x.shape()[0], c], &mut Rng::new(3));
+        let got = ntk.apply(x, &v).unwrap().to_host().unwrap();
+        close(&got, &j.dot(&j.t().dot(&wide(&v))), &name);
+    }
+}
+
+fn wide(v: &Tensor) -> Array1<f64> {
+    v.to_host().unwrap().into_iter().map(f64::from).collect()
+}
+
+fn close(got: &[f32], want: &Array1<f64>, name: &str) {
+    let scale = want.iter().fold(1e-3f64, |s, v| s.max(v.abs()));
+    for (got, want) in got.iter().zip(want) {
+        assert!((f64::from(*got) - want).abs() < 1e-5 * scale, "{name}: {got} {want}");
+    }
+}
+
+#[test]
+fn every_form_is_the_product_of_explicit_jacobians() {
+    for text in ARCHITECTURES {
+        let (net, theta, x, other) = drawn(text, 9);
+        check(&net, &theta, &x, &other);
+    }
+    for text in IMAGES {
+        let (net, theta, x, other) = drawn_on(text, 40, 5);
+        check(&net, &theta, &x, &other);
+        let (folded, theta) = net.fold(&theta).unwrap();
+        check(&folded, &theta, &x, &other);
     }
 }
 
@@ -105,30 +133,6 @@ fn many_points_go_in_blocks() {
     assert_eq!(mean[[650, 3]], mean[[3, 650]]);
 }
 
-#[test]
-fn the_rule_of_any_layer_is_that_of_the_dense_layer_written_out() {
-    for parameterisation in BOTH {
-        let (net, theta, x, _) = drawn("dense(5) tanh dense(2)", 6);
-        let mut workspace = net.workspace(Device::Cpu).unwrap();
-        net.forward(&theta, &x, Mode::Eval, &mut workspace).unwrap();
-        let (layer, weights, trace) = (&net.layers[0], net.shared_weights(0, &theta), &workspace.traces()[0]);
-        let g = random(&[3, 6, 5], &mut Rng::new(2));
-        let [mut dx, mut slow_dx] = [0, 1].map(|_| Tensor::zeros(Device::Cpu, &[0]).unwrap());
-        let own = layer.jacobian(&weights, &x, trace, g.clone(), Some(&mut dx), parameterisation).unwrap();
-        let slow = written_out(layer.as_ref(), &weights, &x, g, Some(&mut slow_dx), parameterisation).unwrap();
-        assert!(matches!((&own, &slow), (Jacobian::Outer { .. }, Jacobian::Rows(_))));
-        let product = |j: &Jacobian| {
-            let mut tiles: Vec<Tensor> = (0..3).map(|_| Tensor::zeros(Device::Cpu, &[3, 6, 6]).unwrap()).collect();
-            j.add_products(j, &mut tiles, &mut Scratch::new(Device::Cpu).unwrap()).unwrap();
-            tiles.iter().flat_map(|t| t.to_host().unwrap()).collect::<Vec<f32>>()
-        };
-        let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * (1.0 + b.abs()));
-        assert!(close(&product(&own), &product(&slow)));
-        assert_eq!(dx.shape(), slow_dx.shape());
-        assert!(close(&dx.to_host().unwrap(), &slow_dx.to_host().unwrap()));
-    }
-}
-
 const IMAGES: [&str; 4] = [
     "image(2, 5, 4) conv(3, 3) relu conv(4, 3, stride=2) tanh flatten dense(3)",
     "image(1, 8, 5) conv(3, 3) bn relu maxpool(2) conv(2, 3) avgpool(2) flatten dense(2)",
@@ -137,57 +141,17 @@ const IMAGES: [&str; 4] = [
     "image(2, 4, 5) res(conv(2, 3) tanh) gap dense(2)",
 ];
 
-/// A network on images of 40 numbers, whose norms have statistics of their own.
-fn on_images(text: &str) -> (Network, Parameters, Tensor, Tensor) {
-    let mut rng = Rng::new(5);
-    let net = Network::parse(text, 40, 1).unwrap();
-    let mut theta = net.init(Device::Cpu, &rng).unwrap();
-    let mut workspace = net.workspace(Device::Cpu).unwrap();
-    net.calibrate(&mut theta, &random(&[20, 40], &mut rng), &mut workspace).unwrap();
-    (net, theta, random(&[7, 40], &mut rng), random(&[4, 40], &mut rng))
-}
-
-#[test]
-fn networks_on_images_have_the_kernel_of_their_explicit_jacobians() {
-    for text in IMAGES {
-        let (net, theta, x, other) = on_images(text);
-        let (folded, folded_theta) = net.fold(&theta).unwrap();
-        for (net, theta) in [(&net, &theta), (&folded, &folded_theta)] {
-            for parameterisation in BOTH {
-                let ntk = EmpiricalNtk::new(net, theta).unwrap().parameterised(parameterisation);
-                let (c, name) = (net.outputs(), format!("{}, {parameterisation:?}", net.expression()));
-                let [j, k] = [&x, &other].map(|x| jacobian(net, theta, x, parameterisation));
-                let all: Vec<usize> = (0..c).collect();
-                agrees(&ntk.exact(&x, None, &all).unwrap(), &j.dot(&j.t()), c, &all, &name);
-                agrees(&ntk.exact(&x, Some(&other), &[1]).unwrap(), &j.dot(&k.t()), c, &[1], &name);
-                let v = random(&[7, c], &mut Rng::new(3));
-                let got = ntk.apply(&x, &v).unwrap().to_host().unwrap();
-                let v = ndarray::Array1::from_iter(v.to_host().unwrap().into_iter().map(f64::from));
-                let want = j.dot(&j.t().dot(&v));
-                let scale = want.iter().fold(1e-3f64, |s, v| s.max(v.abs()));
-                for (got, want) in got.iter().zip(&want) {
-                    assert!((f64::from(*got) - want).abs() < 1e-5 * scale, "{name}: {got} {want}");
-                }
-            }
-        }
-    }
-}
-
 #[test]
 fn directions_on_images_are_products_with_the_explicit_jacobian() {
     for text in IMAGES {
-        let (net, theta, x, _) = on_images(text);
+        let (net, theta, x, _) = drawn_on(text, 40, 7);
         let ntk = EmpiricalNtk::new(&net, &theta).unwrap();
         let j = jacobian(&net, &theta, &x, Parameterisation::Standard);
         let directions = Directions { count: 3, law: Law::Rademacher, derivative: Derivative::Exact, seed: 9 };
         ntk.directions(&x, &directions, |s, values| {
             let mut v = Tensor::zeros(Device::Cpu, &[net.parameters()])?;
             crate::compute::fill_rademacher(&mut v, &mut Rng::new(9).fork(s as u64));
-            let want = j.dot(&ndarray::Array1::from_iter(v.to_host()?.into_iter().map(f64::from)));
-            let scale = want.iter().fold(1e-3f64, |s, v| s.max(v.abs()));
-            for (got, want) in values.iter().zip(&want) {
-                assert!((f64::from(*got) - want).abs() < 1e-5 * scale, "{text}: {got} {want}");
-            }
+            close(values, &j.dot(&wide(&v)), text);
             Ok(())
         })
         .unwrap();
@@ -195,40 +159,34 @@ fn directions_on_images_are_products_with_the_explicit_jacobian() {
 }
 
 #[test]
-fn the_convolution_s_own_rule_is_that_of_any_layer() {
-    for parameterisation in BOTH {
-        let (net, theta, x, _) = on_images("image(2, 5, 4) conv(3, 3, stride=2, b=0.3) tanh flatten dense(2)");
+fn the_rules_of_dense_layers_and_convolutions_are_that_of_any_layer() {
+    let dense = drawn("dense(5) tanh dense(2)", 6);
+    let conv = drawn_on("image(2, 5, 4) conv(3, 3, stride=2, b=0.3) tanh flatten dense(2)", 40, 6);
+    for ((net, theta, x, _), parameterisation) in [&dense, &conv].into_iter().flat_map(|net| BOTH.map(|p| (net, p))) {
         let mut workspace = net.workspace(Device::Cpu).unwrap();
-        net.forward(&theta, &x, Mode::Eval, &mut workspace).unwrap();
-        let (layer, weights, trace) = (&net.layers[0], net.shared_weights(0, &theta), &workspace.traces()[0]);
-        let g = random(&[3, 7, layer.outputs()], &mut Rng::new(2));
+        net.forward(theta, x, Mode::Eval, &mut workspace).unwrap();
+        let (layer, weights, trace) = (&net.layers[0], net.shared_weights(0, theta), &workspace.traces()[0]);
+        let g = random(&[3, 6, layer.outputs()], &mut Rng::new(2));
         let [mut dx, mut slow_dx] = [0, 1].map(|_| Tensor::zeros(Device::Cpu, &[0]).unwrap());
-        let own = layer.jacobian(&weights, &x, trace, g.clone(), Some(&mut dx), parameterisation).unwrap();
-        let slow = written_out(layer.as_ref(), &weights, &x, g, Some(&mut slow_dx), parameterisation).unwrap();
-        let (Jacobian::Rows(own), Jacobian::Rows(slow)) = (own, slow) else { panic!("both are written out") };
-        for (own, slow) in [(&own, &slow), (&dx, &slow_dx)] {
+        let own = layer.jacobian(&weights, x, trace, g.clone(), Some(&mut dx), parameterisation).unwrap();
+        let slow = written_out(layer.as_ref(), &weights, x, g, Some(&mut slow_dx), parameterisation).unwrap();
+        let equal = |own: &Tensor, slow: &Tensor| {
             assert_eq!(own.shape(), slow.shape());
             let (own, slow) = (own.to_host().unwrap(), slow.to_host().unwrap());
             assert!(own.iter().zip(&slow).all(|(a, b)| (a - b).abs() < 1e-5 * (1.0 + b.abs())));
-        }
-    }
-}
-
-#[test]
-fn a_product_with_the_kernel_needs_no_kernel() {
-    for text in ARCHITECTURES {
-        for parameterisation in BOTH {
-            let (net, theta, x, _) = drawn(text, 8);
-            let ntk = EmpiricalNtk::new(&net, &theta).unwrap().parameterised(parameterisation);
-            let v = random(&[8, net.outputs()], &mut Rng::new(3));
-            let got = ntk.apply(&x, &v).unwrap();
-            let j = jacobian(&net, &theta, &x, parameterisation);
-            let v = ndarray::Array1::from_iter(v.to_host().unwrap().into_iter().map(f64::from));
-            let want = j.dot(&j.t().dot(&v));
-            let scale = want.iter().fold(1e-3f64, |s, v| s.max(v.abs()));
-            for (got, want) in got.to_host().unwrap().iter().zip(&want) {
-                assert!((f64::from(*got) - want).abs() < 1e-5 * scale, "{text}: {got} {want}");
+        };
+        equal(&dx, &slow_dx);
+        let products = |j: &Jacobian| {
+            let mut tiles: Vec<Tensor> = (0..3).map(|_| Tensor::zeros(Device::Cpu, &[3, 6, 6]).unwrap()).collect();
+            j.add_products(j, &mut tiles, &mut Scratch::new(Device::Cpu).unwrap()).unwrap();
+            tiles
+        };
+        match (&own, &slow) {
+            (Jacobian::Rows(own), Jacobian::Rows(slow)) => equal(own, slow),
+            (Jacobian::Outer { .. }, Jacobian::Rows(_)) => {
+                products(&own).iter().zip(&products(&slow)).for_each(|(own, slow)| equal(own, slow));
             }
+            _ => panic!("{own:?}, {slow:?}"),
         }
     }
 }

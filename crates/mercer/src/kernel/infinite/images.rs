@@ -1,5 +1,5 @@
 //! Networks that look at images, by the definition: the covariance of every pair of positions. The operator's tiles
-//! compute the same in a better order (`operator/pictures/`); this is the oracle.
+//! compute the same in a better order (`operator/images/`); this is the oracle.
 
 use super::{Expectations, Network, Side, Step};
 use crate::net::Window;

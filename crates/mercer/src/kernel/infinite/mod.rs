@@ -142,7 +142,7 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
     }
 
     fn statistic(&self) -> Statistic {
-        if self.network.shape().is_some() { Statistic::Pictures } else { Statistic::Dot }
+        if self.network.shape().is_some() { Statistic::Images } else { Statistic::Dot }
     }
 
     #[inline(always)]

@@ -17,13 +17,13 @@ pub struct Variances {
 }
 
 impl Variances {
-    /// Those of a layer; these where the layer does not say.
+    /// The variances of a layer: its own, or these where it gives none.
     fn of(self, weights: &WeightSpec) -> Variances {
         let variance = |said: Option<Spread>, usual: f64| said.map_or(usual, Spread::variance);
         Variances { weight: variance(weights.weight, self.weight), bias: variance(weights.bias, self.bias) }
     }
 
-    /// What a layer says that has the variances `own`, where these are usual.
+    /// The options of a layer whose variances are `own`, when these are the default.
     fn overridden_by(self, own: Variances) -> WeightSpec {
         let said = |own: f64, usual: f64| (own != usual).then_some(Spread::Variance(own));
         WeightSpec { weight: said(own.weight, self.weight), bias: said(own.bias, self.bias) }
@@ -36,7 +36,7 @@ pub struct Network {
     /// Without widths and channels, and with those variances that are not the usual ones.
     layers: Vec<LayerSpec>,
     variances: Variances,
-    /// Depth and activation, where that was all that was said.
+    /// Depth and activation, if the network was given by those alone.
     plain: Option<(u32, Activation)>,
     shape: Option<[usize; 3]>,
     steps: Vec<Step>,
@@ -58,11 +58,11 @@ pub enum Step {
     Flatten,
     /// The mean over all pairs of positions.
     Gap,
-    /// Lays the covariances aside and goes on with them: the body of a residual sum.
+    /// Stores a copy of the covariances; the body of a residual sum follows.
     Fork,
-    /// Takes up again what was laid aside last, and lays the body's result in its place: the shortcut.
+    /// Exchanges the covariances with those stored last, the input of the residual sum: its shortcut follows.
     Shortcut,
-    /// Adds what was laid aside last.
+    /// Adds the covariances stored last.
     Join,
 }
 

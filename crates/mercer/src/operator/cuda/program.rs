@@ -284,7 +284,7 @@ fn views(plan: &Plan, d: usize, unit: usize) -> Vec<View> {
 /// (activations that need a quadrature, through several layers).
 pub(crate) fn compiles(kernel: &Kernel) -> bool {
     let operations = || Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).operations;
-    !kernel.sees_pictures() && operations() <= MAX_OPERATIONS
+    !kernel.sees_images() && operations() <= MAX_OPERATIONS
 }
 
 /// The sources of all kernels of the catalogue and of some expressions, in all arithmetics, as `(unique name, text)`.

@@ -201,7 +201,7 @@ impl Functions {
                 &mut self.turned
             }
         };
-        self.network.vjp_in_place(&self.parameters, x, &mut self.passes, flow, gradient)
+        self.network.vjp(&self.parameters, x, &mut self.passes, flow, gradient, None)
     }
 
     /// ψ `[k, B, c]` at other points `x` `[B, d]`, with the factors of the last forward pass, whose buffers stay as

@@ -95,7 +95,7 @@ impl<'a> Stepper<'a> {
                 unbiased: square()?,
                 gradient: Tensor::zeros(device, &[functions.network().parameters()])?,
             },
-            replay: Replay::new(device, batches.recordable() && functions.network().stays_on_device())?,
+            replay: Replay::new(device, batches.recordable())?,
             math: batches.math(math),
             seconds_per_step: None,
             batches,

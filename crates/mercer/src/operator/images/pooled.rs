@@ -1,4 +1,4 @@
-//! Covariances of pooled pictures, and the sums that read a network out.
+//! Covariances of pooled images, and the sums that read a network out.
 
 use super::{Patch, Size};
 use crate::net::Window;
@@ -7,7 +7,7 @@ use crate::operator::aligned::Aligned;
 use crate::operator::network::{Covariances, LANES};
 use crate::simd::{SimdJob, dispatch};
 
-/// Covariances between all positions of a pooled picture, `[positions, positions, LANES]`.
+/// Covariances between all positions of a pooled image, `[positions, positions, LANES]`.
 #[derive(Default)]
 pub(super) struct Pooled<T> {
     pub size: Size,

@@ -1,8 +1,8 @@
-//! A network's plan run over pairs of pictures.
+//! A network's plan run over pairs of images.
 
 use super::passes::{Convolution, PatchActivation, Products};
 use super::pooled::{Pooled, gather};
-use super::{End, Patch, Pictures, Stage};
+use super::{End, Images, Patch, Stage};
 use crate::compute::Activation;
 use crate::kernel::infinite::{DEEPEST, Expectations, Step};
 use crate::operator::Real;
@@ -13,7 +13,7 @@ use ndarray::ArrayView2;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// `WIDTH` pictures side by side: `LANES` of them, or one that all lanes see.
+/// `WIDTH` images side by side: `LANES` of them, or one that all lanes see.
 #[derive(Clone, Debug, Default)]
 pub(in crate::operator) struct Lanes<T, const WIDTH: usize> {
     /// `[channels, positions, WIDTH]`
@@ -24,7 +24,7 @@ pub(in crate::operator) struct Lanes<T, const WIDTH: usize> {
 
 impl<T: Real, const WIDTH: usize> Lanes<T, WIDTH> {
     /// The points `which` of `x` `[n, channels·positions]` and their profiles `[n, length]`.
-    fn load(&mut self, pictures: &Pictures, x: ArrayView2<T>, profile: &[T], which: impl Fn(usize) -> usize) {
+    fn load(&mut self, images: &Images, x: ArrayView2<T>, profile: &[T], which: impl Fn(usize) -> usize) {
         let rows: [usize; WIDTH] = std::array::from_fn(which);
         self.pixels.room(x.ncols() * WIDTH);
         for (l, &row) in rows.iter().enumerate() {
@@ -35,8 +35,8 @@ impl<T: Real, const WIDTH: usize> Lanes<T, WIDTH> {
         if profile.is_empty() {
             return;
         }
-        let (length, mut variances) = (pictures.profile_length(), vec![]);
-        for activation in pictures.starts.windows(2) {
+        let (length, mut variances) = (images.profile_length(), vec![]);
+        for activation in images.starts.windows(2) {
             let numbers = activation[0]..activation[1];
             variances.resize(numbers.len() * WIDTH, T::default());
             for (l, row) in rows.iter().enumerate() {
@@ -49,16 +49,16 @@ impl<T: Real, const WIDTH: usize> Lanes<T, WIDTH> {
     }
 
     /// Sides of an activation, for all positions.
-    fn of(&self, pictures: &Pictures, activation: usize) -> Sides<'_, T, WIDTH> {
+    fn of(&self, images: &Images, activation: usize) -> Sides<'_, T, WIDTH> {
         let each = FIELDS * WIDTH;
-        let range = pictures.starts[activation] * each..pictures.starts[activation + 1] * each;
+        let range = images.starts[activation] * each..images.starts[activation + 1] * each;
         Sides::each(&self.sides[range])
     }
 }
 
 /// Buffers that one thread reuses from pair to pair.
 #[derive(Default)]
-pub(in crate::operator) struct PictureBuffers<T> {
+pub(in crate::operator) struct ImageBuffers<T> {
     now: Covariances<T>,
     next: Covariances<T>,
     sums: Aligned<T>,
@@ -70,17 +70,17 @@ pub(in crate::operator) struct PictureBuffers<T> {
 
 /// What becomes of the activations' sides in a run.
 enum Run<'a, T, const X: usize> {
-    /// Between different pictures: they are known.
+    /// Between different images: they are known.
     Known { x: &'a Lanes<T, X>, y: &'a Lanes<T, LANES> },
-    /// Pictures with themselves at offset zero: they are found.
+    /// Images with themselves at offset zero: they are found.
     Found(&'a mut Lanes<T, LANES>),
 }
 
-impl<T: Real> PictureBuffers<T> {
-    /// `values` `[rows, columns]` ← Θ with `ntk`, K without, of the pictures `a[rows]`, `b[columns]`.
+impl<T: Real> ImageBuffers<T> {
+    /// `values` `[rows, columns]` ← Θ with `ntk`, K without, of the images `a[rows]`, `b[columns]`.
     pub fn tile(
         &mut self,
-        pictures: &Pictures,
+        images: &Images,
         ntk: bool,
         (a, rows): ((ArrayView2<T>, &[T]), Range<usize>),
         (b, columns): ((ArrayView2<T>, &[T]), Range<usize>),
@@ -88,12 +88,12 @@ impl<T: Real> PictureBuffers<T> {
     ) {
         let (mut x, mut y) = (std::mem::take(&mut self.x), std::mem::take(&mut self.y));
         for start in columns.clone().step_by(LANES) {
-            // The last picture fills up the lanes.
+            // The last image fills up the lanes.
             let last = columns.end - 1;
-            y.load(pictures, b.0, b.1, |l| last.min(start + l));
+            y.load(images, b.0, b.1, |l| last.min(start + l));
             for row in rows.clone() {
-                x.load(pictures, a.0, a.1, |_| row);
-                let result = self.kernel(pictures, ntk, &x, &y);
+                x.load(images, a.0, a.1, |_| row);
+                let result = self.kernel(images, ntk, &x, &y);
                 let at = (row - rows.start) * columns.len() + start - columns.start;
                 let width = LANES.min(columns.end - start);
                 values[at..at + width].copy_from_slice(&result[..width]);
@@ -103,19 +103,13 @@ impl<T: Real> PictureBuffers<T> {
     }
 
     /// The kernel of sixteen pairs.
-    fn kernel<const X: usize>(
-        &mut self,
-        pictures: &Pictures,
-        ntk: bool,
-        x: &Lanes<T, X>,
-        y: &Lanes<T, LANES>,
-    ) -> Vec<T> {
-        for i in 0..pictures.segments.len() {
-            self.segment(pictures, i, ntk, x, y);
+    fn kernel<const X: usize>(&mut self, images: &Images, ntk: bool, x: &Lanes<T, X>, y: &Lanes<T, LANES>) -> Vec<T> {
+        for i in 0..images.segments.len() {
+            self.segment(images, i, ntk, x, y);
         }
-        let spatial = pictures.starts.len() - 1 - tail_activations(pictures);
+        let spatial = images.starts.len() - 1 - tail_activations(images);
         let mut now = std::mem::take(&mut self.next);
-        now.run(&pictures.tail, &mut self.aside, |i| (x.of(pictures, spatial + i), y.of(pictures, spatial + i)));
+        now.run(&images.tail, &mut self.aside, |i| (x.of(images, spatial + i), y.of(images, spatial + i)));
         let result = if ntk { now.theta.to_vec() } else { now.k.to_vec() };
         self.next = now;
         result
@@ -124,13 +118,13 @@ impl<T: Real> PictureBuffers<T> {
     /// All offsets of a segment; leaves the pooled array, or the read-out in `self.next`.
     fn segment<const X: usize>(
         &mut self,
-        pictures: &Pictures,
+        images: &Images,
         index: usize,
         ntk: bool,
         x: &Lanes<T, X>,
         y: &Lanes<T, LANES>,
     ) {
-        let segment = &pictures.segments[index];
+        let segment = &images.segments[index];
         let zeros = |len: usize| {
             let mut zeros = Covariances::default();
             zeros.k.resize(len, T::default());
@@ -148,7 +142,7 @@ impl<T: Real> PictureBuffers<T> {
         for &dy in &segment.offsets[0] {
             for &dx in &segment.offsets[1] {
                 let offset = [dy, dx];
-                self.patch(pictures, index, ntk, offset, &mut Run::Known { x, y });
+                self.patch(images, index, ntk, offset, &mut Run::Known { x, y });
                 let patch = Patch::new(segment.output, offset);
                 match segment.end {
                     End::Pool(window) => total.add(window, &self.now, &patch, offset, ntk),
@@ -173,15 +167,15 @@ impl<T: Real> PictureBuffers<T> {
     /// One offset through a segment; leaves its covariances in `self.now`.
     fn patch<const X: usize>(
         &mut self,
-        pictures: &Pictures,
+        images: &Images,
         index: usize,
         ntk: bool,
         offset: [isize; 2],
         run: &mut Run<T, X>,
     ) {
-        let segment = &pictures.segments[index];
+        let segment = &images.segments[index];
         let at = |stride: usize| offset.map(|d| d * stride as isize);
-        self.begin(pictures, index, ntk, at(segment.stride), run);
+        self.begin(images, index, ntk, at(segment.stride), run);
         self.aside.resize_with(DEEPEST, Covariances::default);
         let mut top = 0;
         let mut stages = segment.stages.iter().peekable();
@@ -192,7 +186,7 @@ impl<T: Real> PictureBuffers<T> {
                     let after = Patch::new(stage.output, at(stage.stride.1));
                     let convolution = Convolution::new(window, v, stage.input, before, after);
                     // An activation behind it takes each row at once.
-                    let fused = stages.peek().and_then(|next| activation(pictures, next, at(next.stride.0), run));
+                    let fused = stages.peek().and_then(|next| activation(images, next, at(next.stride.0), run));
                     if fused.is_some() {
                         stages.next();
                     }
@@ -203,7 +197,7 @@ impl<T: Real> PictureBuffers<T> {
                     });
                     std::mem::swap(&mut self.now, &mut self.next);
                 }
-                Step::Activation(phi) => match activation(pictures, stage, at(stage.stride.0), run) {
+                Step::Activation(phi) => match activation(images, stage, at(stage.stride.0), run) {
                     Some(activation) => activation.all(&mut self.now),
                     None => {
                         if let Run::Found(lanes) = run {
@@ -228,15 +222,8 @@ impl<T: Real> PictureBuffers<T> {
     }
 
     /// The patch at the start of a segment: products of pixels, or what was pooled before.
-    fn begin<const X: usize>(
-        &mut self,
-        pictures: &Pictures,
-        index: usize,
-        ntk: bool,
-        offset: [isize; 2],
-        run: &Run<T, X>,
-    ) {
-        let segment = &pictures.segments[index];
+    fn begin<const X: usize>(&mut self, images: &Images, index: usize, ntk: bool, offset: [isize; 2], run: &Run<T, X>) {
+        let segment = &images.segments[index];
         let patch = Patch::new(segment.input, offset);
         let length = patch.groups() * LANES;
         self.now.k.room(length);
@@ -258,30 +245,30 @@ impl<T: Real> PictureBuffers<T> {
             Run::Known { x, y } => (&x.pixels, &y.pixels),
             Run::Found(lanes) => (&lanes.pixels, &lanes.pixels),
         };
-        let (size, channels, out) = (segment.input, pictures.channels, &mut self.now.k);
+        let (size, channels, out) = (segment.input, images.channels, &mut self.now.k);
         dispatch(Products::<T, X> { x, y, size, channels, patch: &patch, offset, out });
     }
 }
 
 /// What the stage does to a patch at this offset, if it is an activation between known sides.
 fn activation<'a, T: Real, const X: usize>(
-    pictures: &Pictures,
+    images: &Images,
     stage: &Stage,
     offset: [isize; 2],
     run: &Run<'a, T, X>,
 ) -> Option<PatchActivation<'a, T, X>> {
     let (Step::Activation(phi), Run::Known { x, y }) = (stage.step, run) else { return None };
-    let (x, y) = (x.of(pictures, stage.activation), y.of(pictures, stage.activation));
+    let (x, y) = (x.of(images, stage.activation), y.of(images, stage.activation));
     Some(PatchActivation { phi, width: stage.input.1, patch: Patch::new(stage.input, offset), offset, x, y })
 }
 
-impl Pictures {
-    /// The profiles `[n, length]` of the pictures `x` `[n, channels·positions]`.
+impl Images {
+    /// The profiles `[n, length]` of the images `x` `[n, channels·positions]`.
     pub fn profiles(&self, x: ArrayView2<f64>) -> Vec<f64> {
         let (few, length) = (self.diagonal_only(), self.profile_length());
         let mut profiles = vec![0.0; x.nrows() * length];
         let batches = profiles.par_chunks_mut(LANES * length.max(1)).enumerate();
-        batches.for_each_init(PictureBuffers::default, |buffers, (batch, profiles)| {
+        batches.for_each_init(ImageBuffers::default, |buffers, (batch, profiles)| {
             let mut lanes = Lanes::<f64, LANES>::default();
             lanes.load(self, x, &[], |l| (batch * LANES + l).min(x.nrows() - 1));
             buffers.find_sides(self, &few, &mut lanes);
@@ -297,11 +284,11 @@ impl Pictures {
         profiles
     }
 
-    /// `κ(x,x)` of each picture of `x`, with their profiles.
+    /// `κ(x,x)` of each image of `x`, with their profiles.
     pub fn diagonal(&self, ntk: bool, x: ArrayView2<f64>, profiles: &[f64]) -> Vec<f64> {
         let mut values = vec![0.0; x.nrows()];
         let batches = values.par_chunks_mut(LANES).enumerate();
-        batches.for_each_init(PictureBuffers::default, |buffers, (batch, values)| {
+        batches.for_each_init(ImageBuffers::default, |buffers, (batch, values)| {
             let mut lanes = Lanes::<f64, LANES>::default();
             lanes.load(self, x, profiles, |l| (batch * LANES + l).min(x.nrows() - 1));
             let found = buffers.kernel(self, ntk, &lanes, &lanes);
@@ -311,24 +298,24 @@ impl Pictures {
     }
 }
 
-impl PictureBuffers<f64> {
-    fn find_sides(&mut self, pictures: &Pictures, few: &Pictures, lanes: &mut Lanes<f64, LANES>) {
+impl ImageBuffers<f64> {
+    fn find_sides(&mut self, images: &Images, few: &Images, lanes: &mut Lanes<f64, LANES>) {
         for index in 0..few.segments.len() {
             self.patch(few, index, false, [0, 0], &mut Run::<f64, LANES>::Found(lanes));
             if index + 1 < few.segments.len() {
                 self.segment(few, index, false, lanes, lanes);
             }
         }
-        if tail_activations(pictures) == 0 {
+        if tail_activations(images) == 0 {
             return;
         }
         // The variances behind the read-out take the whole of it.
-        for index in 0..pictures.segments.len() {
-            self.segment(pictures, index, false, lanes, lanes);
+        for index in 0..images.segments.len() {
+            self.segment(images, index, false, lanes, lanes);
         }
         let mut variances = std::mem::take(&mut self.next.k);
         let mut aside = vec![];
-        for step in &pictures.tail {
+        for step in &images.tail {
             match step {
                 Step::Dense(v) => variances.iter_mut().for_each(|k| *k = v.weight * *k + v.bias),
                 Step::Activation(phi) => {
@@ -343,14 +330,14 @@ impl PictureBuffers<f64> {
                     variances.iter_mut().zip(&other[..]).for_each(|(k, o)| *k += o);
                 }
                 Step::Flatten => {}
-                Step::Conv(..) | Step::AvgPool(_) | Step::Gap => unreachable!("the pictures have been read out"),
+                Step::Conv(..) | Step::AvgPool(_) | Step::Gap => unreachable!("the images have been read out"),
             }
         }
     }
 }
 
-fn tail_activations(pictures: &Pictures) -> usize {
-    pictures.tail.iter().filter(|s| matches!(s, Step::Activation(_))).count()
+fn tail_activations(images: &Images) -> usize {
+    images.tail.iter().filter(|s| matches!(s, Step::Activation(_))).count()
 }
 
 /// Variances become the sides of an activation, `[FIELDS, positions, LANES]` at the end of `sides`, and then its second moments.

@@ -62,7 +62,7 @@ pub(super) struct Convolution<T> {
 }
 
 impl<T: Real> Convolution<T> {
-    /// Of a picture of this size.
+    /// Of an image of this size.
     pub fn new(window: Window, variances: Variances, size: Size, before: Patch, after: Patch) -> Self {
         let weight = T::of(variances.weight / (window.size * window.size) as f64);
         let pads = [window.along(size.0).1, window.along(size.1).1];
@@ -207,7 +207,7 @@ impl<T: Real> Convolution<T> {
     }
 }
 
-/// An activation on a patch of a picture `width` wide.
+/// An activation on a patch of an image `width` wide.
 pub(super) struct PatchActivation<'a, T, const X: usize> {
     pub phi: Activation,
     pub width: usize,

@@ -1,19 +1,19 @@
-//! Infinite convolutional networks over a tile of pairs of pictures.
+//! Infinite convolutional networks over a tile of pairs of images.
 //!
 //! A convolution averages K over windows moved in step: `K'[q, q'] = mean_e K[sq+e, sq'+e]`. So the entries with one offset
 //! `δ = q'−q` need only those with offset `sδ` before it: every offset runs through all layers on its own, in a patch of at
-//! most one picture that stays in the cache, and no array over all pairs of positions exists. Reading out by
+//! most one image that stays in the cache, and no array over all pairs of positions exists. Reading out by
 //! `flatten` needs the offset zero alone, by `gap` all of them. Only `avgpool` mixes offsets: there the network is cut
-//! into segments with one array `[positions, positions]` of the pooled (smaller) picture between them.
+//! into segments with one array `[positions, positions]` of the pooled (smaller) image between them.
 //!
-//! Sixteen pairs of pictures are computed together, one picture with sixteen others, so every loop runs over full vectors
+//! Sixteen pairs of images are computed together, one image with sixteen others, so every loop runs over full vectors
 //! whatever the patch's shape. A convolution and the activation behind it go row by row: a row of sums over windows is still
 //! in the first-level cache when the activation takes it up.
 //!
 //! | file | what |
 //! |---|---|
 //! | this one | the plan: segments, offsets, patches |
-//! | `pairs.rs` | its run over pairs of pictures, the profiles and the diagonal |
+//! | `pairs.rs` | its run over pairs of images, the profiles and the diagonal |
 //! | `passes.rs` | the loops over a patch |
 //! | `pooled.rs` | the array between two segments |
 
@@ -21,7 +21,7 @@ mod pairs;
 mod passes;
 mod pooled;
 
-pub(super) use pairs::PictureBuffers;
+pub(super) use pairs::ImageBuffers;
 
 use crate::kernel::infinite::{Network, Step};
 use crate::net::Window;
@@ -31,7 +31,7 @@ type Size = (usize, usize);
 
 /// A network cut into segments, with what each of its steps acts on.
 #[derive(Clone, Debug)]
-pub(super) struct Pictures {
+pub(super) struct Images {
     channels: usize,
     segments: Vec<Segment>,
     /// The steps after the read-out.
@@ -55,7 +55,7 @@ struct Segment {
 #[derive(Clone, Copy, Debug)]
 struct Stage {
     step: Step,
-    /// Size of the picture before and after the step.
+    /// Size of the image before and after the step.
     input: Size,
     output: Size,
     /// The offset here is that at the segment's end times this, before and after the step.
@@ -71,15 +71,15 @@ enum End {
     Gap,
 }
 
-impl Pictures {
-    /// The plan of a network that looks at pictures.
-    pub fn new(network: &Network) -> Pictures {
-        let [h, w, channels] = network.shape().expect("a network of pictures");
+impl Images {
+    /// The plan of a network that looks at images.
+    pub fn new(network: &Network) -> Images {
+        let [h, w, channels] = network.shape().expect("a network of images");
         let (mut segments, mut starts, mut size) = (vec![], vec![0], (h, w));
         let mut steps = network.steps();
         loop {
             let cut = |s: &Step| matches!(s, Step::AvgPool(_) | Step::Flatten | Step::Gap);
-            let length = steps.iter().position(cut).expect("the network reads its pictures out");
+            let length = steps.iter().position(cut).expect("the network reads its images out");
             let segment = Segment::new(&steps[..length], steps[length], size, &mut starts);
             steps = &steps[length + 1..];
             let (output, end) = (segment.output, segment.end);
@@ -94,9 +94,9 @@ impl Pictures {
                 starts.push(starts[starts.len() - 1] + 1);
             }
         }
-        let mut pictures = Pictures { channels, segments, tail: steps.to_vec(), starts };
-        pictures.need();
-        pictures
+        let mut images = Images { channels, segments, tail: steps.to_vec(), starts };
+        images.need();
+        images
     }
 
     /// Which offsets every segment needs, from the last one backwards.
@@ -118,11 +118,11 @@ impl Pictures {
     }
 
     /// The same network read out by `flatten`, whose variances need few offsets.
-    fn diagonal_only(&self) -> Pictures {
-        let mut pictures = self.clone();
-        pictures.segments.last_mut().expect("one segment at least").end = End::Flatten;
-        pictures.need();
-        pictures
+    fn diagonal_only(&self) -> Images {
+        let mut images = self.clone();
+        images.segments.last_mut().expect("one segment at least").end = End::Flatten;
+        images.need();
+        images
     }
 
     /// Numbers in the profile of a point.
@@ -177,12 +177,12 @@ impl Segment {
     }
 }
 
-/// The part of a picture of size `n` where both `p` and `p + d` lie in it, along one axis.
+/// The part of an image of size `n` where both `p` and `p + d` lie in it, along one axis.
 fn overlap(n: usize, d: isize) -> Range<usize> {
     (-d).max(0) as usize..(n as isize - d.max(0)).max(0) as usize
 }
 
-/// Where a patch lies: positions p for which `p + δ` is in the picture too.
+/// Where a patch lies: positions p for which `p + δ` is in the image too.
 #[derive(Clone, Debug)]
 struct Patch {
     y: Range<usize>,
