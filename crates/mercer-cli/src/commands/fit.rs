@@ -163,7 +163,7 @@ impl Fit {
                 true => write_npy(out.path(), by_output(spectrum, at_points(spectrum)?).view())?,
                 false => spectrum.save(out.path())?,
             }
-            context.note(format_args!("wrote {}", out.path().display()));
+            context.wrote(out);
         }
         context.result(&fitted(spectrum), || described(spectrum))
     }

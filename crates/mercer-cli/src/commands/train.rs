@@ -100,10 +100,8 @@ impl Train {
         ));
         let (epochs, rows) = (self.epochs, data.n());
         let report = |epoch: &Epoch| context.note(line(epoch, epochs, rows));
-        let bar = context.bar();
         training::listen();
-        let trained = train(classifier, &data, Some(&test), &settings, &context.fit(&bar), &report)?;
-        drop(bar);
+        let trained = context.fitting(|fit| train(classifier, &data, Some(&test), &settings, fit, &report))?;
         let scores = trained.classifier.score(&test)?;
         if let Some(out) = &out {
             trained.classifier.save(out.path())?;

@@ -23,6 +23,11 @@ impl Table {
         Table { headings: owned(headings), rows: Vec::new(), best: Vec::new(), caption: String::new() }
     }
 
+    /// A table with these headings and rows.
+    pub fn of(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>]) -> Table {
+        rows.iter().fold(Table::new(headings), |table, row| table.row(row.as_ref()))
+    }
+
     /// Adds a row; missing cells are empty, surplus cells are dropped.
     pub fn row(mut self, cells: &[impl AsRef<str>]) -> Table {
         let mut cells = owned(cells);

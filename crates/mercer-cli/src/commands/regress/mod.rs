@@ -132,11 +132,8 @@ impl Regress {
         let kernel = Expression::parse(&self.kernel)?;
         let Parts { train, held_out, new } = self.read(context)?;
         let kernel = kernel.resolve(train.x.to_f64().view(), context.seed)?;
-        let bar = context.bar();
-        let fit = FitContext { precision: self.precision, ..context.fit(&bar) };
-        let learnt = self.learn(&kernel, &train, &fit)?;
-        drop(bar);
-
+        let learnt =
+            context.fitting(|fit| self.learn(&kernel, &train, &FitContext { precision: self.precision, ..*fit }))?;
         let judged = |data: &Dataset| learnt.judged(data, context);
         let (_, on_train) = judged(&train)?;
         let on_held_out = held_out.as_ref().map(judged).transpose()?.and_then(|(_, score)| score);
