@@ -169,11 +169,7 @@ pub fn by_name() -> impl TypedValueParser<Value = &'static Entry> {
 
 /// Reads a precision.
 pub fn precision() -> impl TypedValueParser<Value = Precision> {
-    PossibleValuesParser::new(["tf32", "f32", "f64"]).map(|word| match word.as_str() {
-        "tf32" => Precision::Tf32,
-        "f32" => Precision::F32,
-        _ => Precision::F64,
-    })
+    choice(&[("tf32", Precision::Tf32), ("f32", Precision::F32), ("f64", Precision::F64)])
 }
 
 /// Precision of kernel values, and how a GPU rounds the factors of the networks' products in training.
@@ -185,12 +181,20 @@ pub struct Precisions {
 
 /// Reads a precision for kernels and networks.
 pub fn precisions() -> impl TypedValueParser<Value = Precisions> {
-    PossibleValuesParser::new(["bf16", "tf32", "f32", "f64"]).map(|word| match word.as_str() {
-        "bf16" => Precisions { kernel: Precision::F64, networks: Math::Bf16 },
-        "tf32" => Precisions { kernel: Precision::Tf32, networks: Math::Tf32 },
-        "f32" => Precisions { kernel: Precision::F32, networks: Math::F32 },
-        _ => Precisions { kernel: Precision::F64, networks: Math::F32 },
-    })
+    choice(&[
+        ("bf16", Precisions { kernel: Precision::F64, networks: Math::Bf16 }),
+        ("tf32", Precisions { kernel: Precision::Tf32, networks: Math::Tf32 }),
+        ("f32", Precisions { kernel: Precision::F32, networks: Math::F32 }),
+        ("f64", Precisions { kernel: Precision::F64, networks: Math::F32 }),
+    ])
+}
+
+/// Reads one of a few words, each with its value.
+pub fn choice<T: Copy + Send + Sync + 'static>(
+    choices: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(choices.iter().map(|(word, _)| *word))
+        .map(|word| choices.iter().find(|(known, _)| *known == word).expect("one of the possible values").1)
 }
 
 /// Reads one of `words`, each of which the library knows.
