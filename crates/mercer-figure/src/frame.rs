@@ -80,23 +80,14 @@ impl Plot {
         canvas.finish(at.right() + margins.right, at.bottom() + margins.bottom, &self.title)
     }
 
-    /// The margins of a panel of a grid, which has no legend of its own.
-    pub(super) fn panel_margins(&self, spans: (Span, Span), inner: (f64, f64), show: Show) -> Margins {
-        self.margins(spans, inner, show, Place::Nowhere)
-    }
-
-    /// Draws the plot with its axes on the box, in a grid.
-    pub(super) fn draw_panel(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show) {
-        self.draw(c, spans, at, show, Place::Nowhere);
-    }
-
     /// All legend entries.
     pub(super) fn legend_entries(&self) -> Vec<Entry> {
         let colours = self.colours();
         self.layers.iter().flat_map(|layer| layer.legend(colours)).collect()
     }
 
-    fn draw(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show, place: Place) {
+    /// Draws the plot with its axes on the box; the panels of a grid have no legend of their own.
+    pub(super) fn draw(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show, place: Place) {
         let frame = self.frame(spans, at);
         let at = frame.at;
         let (x_ticks, y_ticks) = self.ticks((frame.x.span, frame.y.span), (at.w, at.h));
@@ -173,7 +164,8 @@ impl Plot {
         !self.x.names.is_empty() && widest(ticks) + 6.0 > width / ticks.major.len().max(1) as f64
     }
 
-    fn margins(&self, spans: (Span, Span), (w, h): (f64, f64), show: Show, place: Place) -> Margins {
+    /// The room around axes of that size.
+    pub(super) fn margins(&self, spans: (Span, Span), (w, h): (f64, f64), show: Show, place: Place) -> Margins {
         let (x_ticks, y_ticks) = self.ticks(spans, (w, h));
         let given = |shown: bool, room: f64| if shown { room } else { 0.0 };
         let slanted = self.slanted(&x_ticks, w);
