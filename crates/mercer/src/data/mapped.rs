@@ -1,7 +1,7 @@
 //! Arrays that stay in their file: an `.npy` file of floating-point numbers, mapped into memory and read on demand.
 
 use super::bytes;
-use super::npy::{Header, Kind, read_header};
+use super::npy::{Header, read_header};
 use crate::{Error, Result};
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -48,8 +48,8 @@ impl MappedArray {
         let (text, start) = read_header(path, &mut *reader, &fail)?;
         let Header { kind, big_endian, fortran, dims } = Header::parse(&text).map_err(fail)?;
         let single = match kind {
-            Kind::F4 => true,
-            Kind::F8 => false,
+            "f4" => true,
+            "f8" => false,
             _ => {
                 return Err(fail(
                     "holds whole numbers; functions are f4 or f8: convert it with .astype(\"f4\")".into(),
