@@ -6,7 +6,7 @@
 //! allows, and its pairs are certified on held-out points.
 
 use mercer::FitContext;
-use mercer::data::{ReadOptions, Scaler, Scaling, catalogue, open};
+use mercer::data::{ReadOptions, catalogue, open};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::rng::Rng;
@@ -21,8 +21,6 @@ use serde::Serialize;
 pub struct Config {
     /// Name of the data set.
     pub data: String,
-    /// Whether columns are standardized.
-    pub standardise: bool,
     /// Expression of the kernel.
     pub kernel: String,
     /// Number of points that are fitted.
@@ -54,7 +52,6 @@ impl Config {
         };
         Config {
             data: data.into(),
-            standardise: false,
             kernel: "rbf(lengthscale=median)".into(),
             n,
             held_out: if mnist { 2000 } else { 400 },
@@ -155,12 +152,7 @@ fn data(config: &Config) -> Result<(Array2<f64>, Array2<f64>)> {
     }
     let rows = Rng::new(config.seed).fork(0x6461_7461).sample(x.n(), wanted);
     let part = |rows: &[usize]| x.select(rows).into_f64();
-    let (fitted, held_out) = (part(&rows[..config.n]), part(&rows[config.n..]));
-    if !config.standardise {
-        return Ok((fitted, held_out));
-    }
-    let scaler = Scaler::fit(Scaling::Standard, fitted.view())?;
-    Ok((scaler.apply(fitted.view())?, scaler.apply(held_out.view())?))
+    Ok((part(&rows[..config.n]), part(&rows[config.n..])))
 }
 
 /// Scale of the weights of the first layer. The leading functions are smooth, so small weights suit both untrained and

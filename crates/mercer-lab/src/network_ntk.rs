@@ -155,18 +155,18 @@ pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let ntk = EmpiricalNtk::new(&net, &theta)?;
 
     // The reference, and the values of Θ at test images and landmarks that Nyström needs.
-    let (start, x) = (Instant::now(), on_device(&classifier, test.x.view(), device)?);
+    let (start, x) = (Instant::now(), classifier.standardizer.apply(test.x.view(), device)?);
     context.progress.step("the kernel at the test images", 0, 1, "");
     let truth = of_difference(&ntk, &x, None, pair)?;
     let chosen = Rng::new(config.seed).fork(5).sample(config.train, config.k);
-    let landmarks = on_device(&classifier, fit.x.select(Axis(0), &chosen).view(), device)?;
+    let landmarks = classifier.standardizer.apply(fit.x.select(Axis(0), &chosen).view(), device)?;
     let across = of_difference(&ntk, &x, Some(&landmarks), pair)?;
     let among = of_difference(&ntk, &landmarks, None, pair)?;
     let truth_seconds = start.elapsed().as_secs_f64();
 
     let start = Instant::now();
     let all = concatenate(Axis(0), &[fit.x.view(), test.x.view()]).expect("rows of equal length");
-    let f = derivatives(&ntk, &net, &on_device(&classifier, all.view(), device)?, pair, config, context)?;
+    let f = derivatives(&ntk, &net, &classifier.standardizer.apply(all.view(), device)?, pair, config, context)?;
     let direction_seconds = start.elapsed().as_secs_f64();
     let (f_fit, f_test) = (f.slice(s![.., ..config.train, ..]), f.slice(s![.., config.train.., ..]));
 
@@ -315,10 +315,6 @@ fn pair_of_logits(classifier: &Classifier) -> Result<[usize; 2]> {
             classifier.classes.join(", ")
         ))),
     }
-}
-
-fn on_device(classifier: &Classifier, x: ArrayView2<f64>, device: Device) -> Result<Tensor> {
-    Tensor::from_host(device, &[x.nrows(), x.ncols()], &classifier.standardizer.apply(x))
 }
 
 /// Θ `[n, m]` of `g = g_b − g_a`: `Θ_aa − Θ_ab − Θ_ba + Θ_bb`.
