@@ -49,25 +49,14 @@ pub(super) fn read_array(path: &Path, within: &str, reader: &mut dyn Read, len: 
     let (header, header_len) = read_header(path, reader, &fail)?;
     let header = Header::parse(&header).map_err(fail)?;
     let (n, d) = header.rows_and_columns().map_err(fail)?;
-    let count = n.checked_mul(d).filter(|&c| (c as u64).checked_mul(header.size() as u64).is_some());
-    let Some(count) = count else {
-        return Err(fail(format!("the header states an impossible shape, {:?}", header.dims)));
-    };
-    let promised = count as u64 * header.size() as u64;
-    let size_error = |got: u64| {
-        fail(format!(
-            "is {}: the header states {promised} bytes of elements (shape {:?}), but there are {got}{}",
-            if got < promised { "truncated" } else { "too long" },
-            header.dims,
-            if got < promised { "" } else { " or more" }
-        ))
-    };
+    let promised = header.bytes().map_err(fail)?;
+    let size_error = |got: u64| fail(header.wrong_length(promised, got));
     // The length of a plain file is checked before memory is allocated for its elements.
     if let Some(got) = len.map(|len| len.saturating_sub(header_len)).filter(|&got| got != promised) {
         return Err(size_error(got));
     }
     let mut elements =
-        Elements { path, reader, header: &header, dim: (n, d), reserved: if len.is_some() { count } else { 0 } };
+        Elements { path, reader, header: &header, dim: (n, d), reserved: if len.is_some() { n * d } else { 0 } };
     let x = match header.kind {
         "f4" => elements.read(f32::from_le_bytes).map(Matrix::F32),
         "f8" => elements.read(f64::from_le_bytes).map(Matrix::F64),
@@ -214,9 +203,20 @@ impl Header {
         Ok(Header { kind, big_endian: order == ">", fortran, dims })
     }
 
-    /// Bytes of an element.
-    fn size(&self) -> usize {
-        usize::from(self.kind.as_bytes()[1] - b'0')
+    /// Bytes of all elements.
+    pub(super) fn bytes(&self) -> Result<u64, String> {
+        let element = u64::from(self.kind.as_bytes()[1] - b'0');
+        let bytes = self.dims.iter().try_fold(element, |p, &k| p.checked_mul(k as u64));
+        bytes.ok_or_else(|| format!("the header states an impossible shape, {:?}", self.dims))
+    }
+
+    /// What is wrong with a file of `got` instead of `promised` bytes of elements.
+    pub(super) fn wrong_length(&self, promised: u64, got: u64) -> String {
+        let (how, more) = if got < promised { ("truncated", "") } else { ("too long", " or more") };
+        format!(
+            "is {how}: the header states {promised} bytes of elements (shape {:?}), but there are {got}{more}",
+            self.dims
+        )
     }
 
     /// `[n, d]` of the flattened rows.

@@ -210,7 +210,7 @@ impl Regress {
                     Some(Choice::Value(h)) => Bandwidth::Fixed(h),
                     _ => Bandwidth::LeaveOneOut,
                 };
-                Ok(Learnt::Average(NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?))
+                Ok(NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?.into())
             }
             Way::Ridge => {
                 let n = train.n();
@@ -226,7 +226,7 @@ impl Regress {
                     Some(Solver::Direct) => RidgeSolver::Direct,
                     Some(Solver::Cg) => RidgeSolver::conjugate_gradients(self.precision),
                 };
-                Ok(Learnt::Ridge(Ridge { kernel, alpha, solver }.fit(x, y, fit)?))
+                Ok(Ridge { kernel, alpha, solver }.fit(x, y, fit)?.into())
             }
         }
     }
@@ -238,12 +238,12 @@ impl Regress {
         scores: &[(&str, Option<Score>)],
         context: &Context,
     ) -> Result<()> {
-        let origin = learnt.origin();
-        let left_out = learnt.tried().iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
-        let (name, value) = learnt.parameter();
+        let origin = &learnt.origin;
+        let left_out = learnt.tried.iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
+        let (name, value) = learnt.parameter;
         let mut object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
-            name: value, "left_out_mse": left_out, "iterations": learnt.iterations(),
+            name: value, "left_out_mse": left_out, "iterations": learnt.iterations,
             "seconds": origin.seconds, "out": self.out,
         });
         for (part, score) in scores {
@@ -268,7 +268,7 @@ impl Regress {
                     text::short(e)
                 ))
             );
-            if let Some(iterations) = learnt.iterations() {
+            if let Some(iterations) = learnt.iterations {
                 said += &format!("conjugate gradients took {}\n", text::count(iterations, "product"));
             }
             let rows: Vec<Vec<String>> =
