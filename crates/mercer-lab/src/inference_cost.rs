@@ -10,7 +10,7 @@ use mercer::data::{ReadOptions, catalogue, open};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural};
+use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
 use mercer::{Error, Result};
 use ndarray::Array2;
@@ -173,11 +173,8 @@ fn at_budget(config: &Config, budget: usize, problem: &Problem, held_out: &Array
         format!("dense({h}, w={FIRST_WEIGHTS}) sincos dense({h}) sincos {trunk_end} dense(1) l2norm")
     };
     let neural = |kind: Kind, architecture: String, steps: u64| -> Box<dyn Method> {
-        let mut method = Neural::new(kind);
-        method.architecture = Some(architecture);
-        let settings = &mut method.settings;
-        (settings.steps, settings.batch, settings.learning_rate) = (steps, config.batch, config.learning_rate);
-        settings.patience = usize::MAX;
+        let mut method = crate::neural(kind, Some(&architecture), steps, config.batch);
+        method.settings.learning_rate = config.learning_rate;
         Box::new(method)
     };
     let nystrom = Nystrom { landmarks, choice: Landmarks::KMeansPlusPlus };
