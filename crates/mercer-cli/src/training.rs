@@ -30,7 +30,7 @@ pub struct TrainingOptions {
     #[arg(long, value_parser = choice(&SCHEDULES))]
     pub schedule: Option<ScheduleKind>,
 
-    /// Optimiser [default: adam]
+    /// Optimizer [default: adam]
     #[arg(long, value_parser = choice(&OPTIMIZERS))]
     pub optimiser: Option<Rule>,
 

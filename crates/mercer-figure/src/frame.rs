@@ -16,11 +16,8 @@ pub const LABEL_SIZE: f64 = 12.5;
 
 /// The box of the axes and the two scales along it.
 pub struct Frame {
-    /// The box.
     pub at: Rect,
-    /// Values across.
     pub x: Scale,
-    /// Values up.
     pub y: Scale,
 }
 
@@ -47,13 +44,9 @@ pub struct Show {
 /// Room around the axes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Margins {
-    /// Left of the box.
     pub left: f64,
-    /// Right of the box.
     pub right: f64,
-    /// Above the box.
     pub top: f64,
-    /// Below the box.
     pub bottom: f64,
 }
 

@@ -24,15 +24,17 @@ pub enum Sample {
 /// Name, colour and look of one legend entry.
 pub type Entry = (String, String, Sample);
 
+/// Position of a legend, if there is one.
 #[derive(Clone, Copy, PartialEq)]
-/// Position of a legend.
 pub enum Place {
-    /// There is none.
     Nowhere,
     /// Right of the axes.
     Outside,
     /// Inside the axes.
-    Corner { right: bool, bottom: bool },
+    Corner {
+        right: bool,
+        bottom: bool,
+    },
 }
 
 /// The box of a legend of that size inside the axes.

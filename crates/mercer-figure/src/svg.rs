@@ -12,26 +12,20 @@ pub const FAINT: &str = "#e8e8e8";
 
 const FONTS: &str = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','Noto Sans',Arial,sans-serif";
 
-/// An axis-parallel box in pixels; y grows downwards.
+/// A box in pixels: its left and top edge, width and height; y grows downwards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rect {
-    /// Left edge.
     pub x: f64,
-    /// Top edge.
     pub y: f64,
-    /// Width.
     pub w: f64,
-    /// Height.
     pub h: f64,
 }
 
 impl Rect {
-    /// Right edge.
     pub fn right(&self) -> f64 {
         self.x + self.w
     }
 
-    /// Bottom edge.
     pub fn bottom(&self) -> f64 {
         self.y + self.h
     }
@@ -62,9 +56,7 @@ pub struct Style {
     pub size: f64,
     /// `start`, `middle` or `end`.
     pub anchor: &'static str,
-    /// Fill colour.
     pub fill: &'static str,
-    /// Bold or not.
     pub bold: bool,
     /// Degrees, clockwise.
     pub turn: f64,

@@ -154,13 +154,10 @@ impl Embed {
             let headings = ["j", "eigenvalue", "variance"];
             let headings = if found.explained.is_some() { &headings[..] } else { &headings[..2] };
             format!(
-                "{} of {}: {} of {}, by {} in {}\n\n{}",
+                "{} of {}: {}\n\n{}",
                 text::rounded(&origin.kernel),
                 self.data,
-                text::count(origin.n, "point"),
-                text::count(origin.d, "column"),
-                origin.method,
-                text::seconds(origin.seconds),
+                text::origin(origin, ""),
                 text::table(headings, &rows)
             )
         })

@@ -100,17 +100,16 @@ impl Ntk {
         let (n, m, c) = (data.n(), other.as_ref().map_or(data.n(), |x| x.shape()[0]), outputs.len());
         let start = Instant::now();
         let shape = match self.method {
-            Method::Exact => {
-                self.require(context, &[n, m, c, c])?;
-                let kernel = context.device.enter(|| ntk.exact(&x, other.as_ref(), &outputs))?;
+            Method::Exact | Method::Mean => {
+                let exact = self.method == Method::Exact;
+                let shape = if exact { vec![n, m, c, c] } else { vec![n, m] };
+                self.require(context, &shape)?;
+                let kernel = context.device.enter(|| match exact {
+                    true => Ok(ntk.exact(&x, other.as_ref(), &outputs)?.into_dyn()),
+                    false => ntk.mean(&x, other.as_ref(), &outputs).map(|kernel| kernel.into_dyn()),
+                })?;
                 write_npy(out.path(), kernel.view())?;
-                vec![n, m, c, c]
-            }
-            Method::Mean => {
-                self.require(context, &[n, m])?;
-                let kernel = context.device.enter(|| ntk.mean(&x, other.as_ref(), &outputs))?;
-                write_npy(out.path(), kernel.view())?;
-                vec![n, m]
+                shape
             }
             Method::Directions => {
                 let directions = self.chosen_directions(context);

@@ -255,13 +255,10 @@ impl Regress {
                 _ => "numbers".into(),
             };
             let mut said = format!(
-                "{} on {}: {} of {}, {task}, by {} in {}\n{name} {}{}\n",
+                "{} on {}: {}\n{name} {}{}\n",
                 text::rounded(&origin.kernel),
                 self.data,
-                text::count(origin.n, "point"),
-                text::count(origin.d, "column"),
-                origin.method,
-                text::seconds(origin.seconds),
+                text::origin(origin, &format!(", {task}")),
                 text::short(value),
                 left_out.map_or_else(String::new, |e| format!(
                     ", chosen for its mean squared error {} on left-out points",
