@@ -88,13 +88,7 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// A straight line with stroke attributes such as `stroke="#666"`.
-    pub fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), attributes: &str) {
-        let (x1, y1, x2, y2) = (num(x1), num(y1), num(x2), num(y2));
-        let _ = write!(self.body, r#"<path d="M{x1} {y1}L{x2} {y2}" {attributes}/>"#);
-    }
-
-    /// A path from its data; empty data draws nothing.
+    /// A path from its data, with attributes such as `stroke="#666"`; empty data draws nothing.
     pub fn path(&mut self, data: &str, attributes: &str) {
         if !data.is_empty() {
             let _ = write!(self.body, r#"<path d="{data}" {attributes}/>"#);
