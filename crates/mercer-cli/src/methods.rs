@@ -13,13 +13,13 @@ use mercer::{Error, Result};
 pub struct Entry {
     pub name: &'static str,
     pub help: &'static str,
-    /// The options of [`Options`] that it listens to, in groups.
+    /// The options of [`Options`] that it takes, in groups.
     pub options: &'static [&'static [&'static str]],
     pub make: fn(&Options, Size) -> Box<dyn Method>,
 }
 
 impl Entry {
-    fn listens_to(&self, option: &str) -> bool {
+    fn takes(&self, option: &str) -> bool {
         self.options.iter().any(|group| group.contains(&option))
     }
 }
@@ -150,12 +150,12 @@ impl Options {
     }
 }
 
-/// Fails when an option was given that the method has no use for.
+/// An error if an option was given that the method does not take.
 pub fn check(entry: &Entry, options: &Options) -> Result<()> {
-    let Some(useless) = options.given().find(|o| !entry.listens_to(o)) else { return Ok(()) };
-    let others: Vec<&str> = METHODS.iter().filter(|m| m.listens_to(useless)).map(|m| m.name).collect();
+    let Some(unused) = options.given().find(|o| !entry.takes(o)) else { return Ok(()) };
+    let others: Vec<&str> = METHODS.iter().filter(|m| m.takes(unused)).map(|m| m.name).collect();
     Err(Error::input(format!(
-        "--method {} has no use for --{useless}, which is for {}; leave it out",
+        "--method {} does not take --{unused}, which is for {}; leave it out",
         entry.name,
         others.join(" and ")
     )))
@@ -251,7 +251,7 @@ mod tests {
             },
         };
         for option in all.given() {
-            assert!(METHODS.iter().any(|m| m.listens_to(option)), "{option}");
+            assert!(METHODS.iter().any(|m| m.takes(option)), "{option}");
         }
         assert!(METHODS.iter().flat_map(|m| m.options.concat()).all(|o| all.given().any(|given| given == o)));
     }

@@ -71,7 +71,7 @@ pub struct TrainingOptions {
     pub math: Option<Math>,
 }
 
-/// The options that every training method listens to.
+/// The options that every training method takes.
 pub const COMMON: [&str; 10] =
     ["steps", "batch", "rate", "schedule", "optimiser", "net", "no-finish", "checkpoint", "checkpoint-every", "resume"];
 
@@ -144,7 +144,7 @@ pub fn listen() {
 /// 128 + SIGINT: the code that shells use for a program ended by Ctrl-C.
 const INTERRUPTED_EXIT_CODE: i32 = 130;
 
-/// What a person wants to know of a training run, a sentence each.
+/// The result of a training run in words, a sentence each.
 pub fn sentences(training: &Training) -> Vec<String> {
     let ended = match training.stop {
         Stop::Budget => "all steps done".to_owned(),
