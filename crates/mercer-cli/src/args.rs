@@ -1,8 +1,8 @@
 //! The arguments of the program; help, completions and the man page are made from them.
 
 use crate::commands::{
-    completions, datasets, demo, devices, embed, evaluate, fit, gram, inspect, kernels, man, ntk, regress, reproduce,
-    sample, train, transform,
+    datasets, demo, devices, embed, evaluate, fit, gram, inspect, kernels, ntk, regress, reproduce, sample, shell,
+    train, transform,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -63,6 +63,6 @@ pub enum Command {
     Devices(devices::Devices),
     Demo(demo::Demo),
     Reproduce(reproduce::Reproduce),
-    Completions(completions::Completions),
-    Man(man::Man),
+    Completions(shell::Completions),
+    Man(shell::Man),
 }
