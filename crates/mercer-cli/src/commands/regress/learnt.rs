@@ -9,10 +9,13 @@ use mercer::data::{Dataset, Target};
 use mercer::spectrum::Origin;
 use ndarray::ArrayView2;
 
+/// Predictions, and the rows that no example reaches.
+type Predicted = (Target, Vec<usize>);
+
 /// A fitted model that predicts, and how it was chosen.
 pub struct Learnt {
-    /// Predictions at points `[n, d]`, and the rows that no example reaches.
-    predict: Box<dyn Fn(ArrayView2<f64>) -> Result<(Target, Vec<usize>)>>,
+    /// At points `[n, d]`.
+    predict: Box<dyn Fn(ArrayView2<f64>) -> Result<Predicted>>,
     pub origin: Origin,
     pub tried: Vec<Tried>,
     /// The number that was given or chosen.
