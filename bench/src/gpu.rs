@@ -1,14 +1,13 @@
 //! Jobs on the first GPU: products, top pairs and training steps, with the data on the GPU and timed there.
 
-use crate::Failure;
+use crate::{Failure, neural};
 use mercer::FitContext;
-use mercer::compute::{Device, Math, Rule};
+use mercer::compute::{Device, Math};
 use mercer::kernel::Kernel;
-use mercer::net::{Optimizer, Schedule};
 use mercer::operator::Precision;
 use mercer::operator::cuda::time_product;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural, OnData, Stepper};
+use mercer::spectrum::neural::{Kind, Neural, Stepper};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
 use ndarray::Array2;
 use serde_json::{Value, json};
@@ -101,28 +100,19 @@ fn certificate(math: Math, device: Device) -> Result<Value, Failure> {
 
 /// A NeuralEF step, `size` = d-h-k-B, as training makes it: drawing of batches and reading of losses included.
 fn training_step(size: &str, math: Math, device: Device) -> Result<Value, Failure> {
-    let size: Vec<usize> = size.split('-').map(str::parse).collect::<Result<_, _>>()?;
-    let [d, h, k, b] = size[..] else { return Err("a size is d-h-k-B, such as 1-32-10-256".into()) };
-    let mut rng = Rng::new(0);
-    let x = Array2::from_shape_simple_fn((16 * b, d), || rng.normal());
-    let kernel = Kernel::parse(&format!("rbf({})", (d as f64).sqrt()))?;
-    let context = FitContext { device, precision: Precision::F32, ..FitContext::default() };
-    let operator = context.kernel_operator(&kernel, x.view())?;
-    let operator = OnData::new(&operator)?;
-    let kind = Kind::NeuralEf { averaged: false };
-    let architecture = format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm");
-    let functions = kind.functions(&architecture, d, k, device, &rng)?;
-    let objective = kind.objective(&functions, k)?;
-    let schedule = Schedule::Constant { rate: 1e-3 };
-    let optimizer = Optimizer::new(device, Rule::ADAM, schedule, None, functions.network().parameters())?;
-    let mut stepper = Stepper::new(&operator, functions, objective, optimizer, rng, b, math)?;
+    let size = neural::parse_size(size)?;
+    Ok(neural::with_stepper(size, device, math, |stepper| measure(stepper, size[3]))?)
+}
+
+/// Milliseconds of a step in five runs, on batches of `b` points.
+fn measure(stepper: &mut Stepper<'_>, b: usize) -> mercer::Result<Value> {
     let mut loss = f64::NAN;
-    let mut run = |steps: usize| -> Result<f64, Failure> {
+    let mut run = |steps: usize| -> mercer::Result<f64> {
         let (start, mut made) = (Instant::now(), 0);
         while made < steps {
             let done = stepper.steps(steps - made)?;
             if let Some(error) = done.failure {
-                return Err(error.into());
+                return Err(error);
             }
             made += done.outcomes.len();
             loss = done.outcomes.last().map_or(loss, |o| o.loss);
@@ -131,6 +121,6 @@ fn training_step(size: &str, math: Math, device: Device) -> Result<Value, Failur
     };
     run(64)?;
     let each = if b > 4096 { 20 } else { 1000 };
-    let ms = (0..5).map(|_| run(each)).collect::<Result<Vec<f64>, _>>()?;
+    let ms = (0..5).map(|_| run(each)).collect::<mercer::Result<Vec<f64>>>()?;
     Ok(json!({ "ms": ms, "loss": loss }))
 }

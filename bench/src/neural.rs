@@ -17,27 +17,41 @@ const WARM_UP: usize = 5;
 /// Number of batches in the data.
 const BATCHES: usize = 16;
 
-/// `size` is `d-h-k-B`: k networks d → h → h → 1 on batches of B.
-pub fn training_step(size: &str, steps: usize) -> Result<Value, Failure> {
+/// `d-h-k-B`: k networks d → h → h → 1 on batches of B.
+pub fn parse_size(size: &str) -> Result<[usize; 4], Failure> {
     let size: Vec<usize> = size.split('-').map(str::parse).collect::<Result<_, _>>()?;
-    let [d, h, k, b] = size[..] else { return Err("a size is d-h-k-B, such as 1-32-10-256".into()) };
-    Ok(Device::Cpu.enter(|| measure([d, h, k, b], steps))?)
+    size.try_into().map_err(|_| "a size is d-h-k-B, such as 1-32-10-256".into())
 }
 
-fn measure([d, h, k, b]: [usize; 4], steps: usize) -> mercer::Result<Value> {
+/// Seconds of each of `steps` training steps on the CPU.
+pub fn training_step(size: &str, steps: usize) -> Result<Value, Failure> {
+    let size = parse_size(size)?;
+    Ok(Device::Cpu.enter(|| with_stepper(size, Device::Cpu, Math::F32, |stepper| measure(stepper, size, steps)))?)
+}
+
+/// Runs `work` with the training of NeuralEF on normal points.
+pub fn with_stepper<T>(
+    [d, h, k, b]: [usize; 4],
+    device: Device,
+    math: Math,
+    work: impl FnOnce(&mut Stepper<'_>) -> mercer::Result<T>,
+) -> mercer::Result<T> {
     let mut rng = Rng::new(0);
     let x = Array2::from_shape_simple_fn((BATCHES * b, d), || rng.normal());
     let kernel = Kernel::parse(&format!("rbf({})", (d as f64).sqrt()))?;
-    let context = FitContext { precision: Precision::F32, ..FitContext::default() };
+    let context = FitContext { device, precision: Precision::F32, ..FitContext::default() };
     let operator = context.kernel_operator(&kernel, x.view())?;
     let operator = OnData::new(&operator)?;
     let kind = Kind::NeuralEf { averaged: false };
     let architecture = format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm");
-    let functions = kind.functions(&architecture, d, k, Device::Cpu, &rng)?;
+    let functions = kind.functions(&architecture, d, k, device, &rng)?;
     let objective = kind.objective(&functions, k)?;
     let parameters = functions.network().parameters();
-    let optimizer = Optimizer::new(Device::Cpu, Rule::ADAM, Schedule::Constant { rate: 1e-3 }, None, parameters)?;
-    let mut stepper = Stepper::new(&operator, functions, objective, optimizer, rng, b, Math::F32)?;
+    let optimizer = Optimizer::new(device, Rule::ADAM, Schedule::Constant { rate: 1e-3 }, None, parameters)?;
+    work(&mut Stepper::new(&operator, functions, objective, optimizer, rng, b, math)?)
+}
+
+fn measure(stepper: &mut Stepper<'_>, size: [usize; 4], steps: usize) -> mercer::Result<Value> {
     let mut seconds = Vec::with_capacity(steps);
     let mut loss = 0.0;
     for step in 0..WARM_UP + steps {
@@ -48,7 +62,7 @@ fn measure([d, h, k, b]: [usize; 4], steps: usize) -> mercer::Result<Value> {
         }
         loss = made.outcomes[0].loss;
     }
-    Ok(json!({ "seconds": seconds, "flop": flop([d, h, k, b]), "loss": loss }))
+    Ok(json!({ "seconds": seconds, "flop": flop(size), "loss": loss }))
 }
 
 /// Multiplications and additions of the matrix products of a step: forward and backward through the networks, half of the

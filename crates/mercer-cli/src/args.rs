@@ -1,8 +1,8 @@
 //! The arguments of the program; help, completions and the man page are made from them.
 
 use crate::commands::{
-    completions, datasets, demo, devices, embed, evaluate, fit, gram, inspect, kernels, man, ntk, regress, reproduce,
-    sample, train, transform,
+    datasets, demo, devices, embed, evaluate, fit, gram, inspect, kernels, ntk, regress, reproduce, sample, shell,
+    train, transform,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -45,40 +45,24 @@ pub struct Globals {
     pub quiet: bool,
 }
 
+/// The commands; the doc comment of each type is its help.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Find the leading eigenvalues and eigenfunctions of a kernel on data
     Fit(Box<fit::Fit>),
-    /// Evaluate the eigenfunctions of a fitted model at new points
     Transform(transform::Transform),
-    /// Show what a fitted model holds: eigenvalues, certificate, origin
     Inspect(inspect::Inspect),
-    /// Write the kernel matrix of a data set
     Gram(gram::Gram),
-    /// Write the empirical NTK of a network on data: the kernel itself, or functions whose kernel it is
     Ntk(Box<ntk::Ntk>),
-    /// Write the values of freshly drawn networks on data: functions whose kernel is the network's Gaussian process
     Sample(sample::Sample),
-    /// Learn to predict a column: numbers by regression, words by classification
     Regress(regress::Regress),
-    /// Give every point a few coordinates that keep what the kernel calls near
     Embed(embed::Embed),
-    /// Train a network to tell classes apart, and score it on rows that it has not seen
     Train(Box<train::Train>),
-    /// Score a trained network on labelled rows, and write its logits
     Evaluate(evaluate::Evaluate),
-    /// List the kernels, with their parameters
     Kernels(kernels::Kernels),
-    /// List the data sets that have a name
     Datasets(datasets::Datasets),
-    /// List the devices that can be computed on, with their memory and versions
     Devices(devices::Devices),
-    /// Decompose a kernel on embedded data by every method, and write a report
     Demo(demo::Demo),
-    /// Run an experiment of the theory, and write its figure and report
     Reproduce(reproduce::Reproduce),
-    /// Print a completion script for a shell
-    Completions(completions::Completions),
-    /// Print the man page
-    Man(man::Man),
+    Completions(shell::Completions),
+    Man(shell::Man),
 }

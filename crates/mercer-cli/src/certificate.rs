@@ -104,7 +104,7 @@ fn standings(certificate: &Certificate) -> Vec<String> {
     if !repeated.is_empty() {
         let listed: Vec<String> = repeated.iter().map(usize::to_string).collect();
         said.push(format!(
-            "Repeated: the eigenvalues of pairs {} are not told apart from a neighbour's; only the span of such functions means something.",
+            "Repeated: the eigenvalues of pairs {} cannot be distinguished from a neighbour's; only the span of such functions is meaningful.",
             listed.join(", ")
         ));
     }

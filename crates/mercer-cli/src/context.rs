@@ -1,6 +1,7 @@
 //! Settings and output that all commands share: seed, device, memory, results and messages.
 
 use crate::args::Globals;
+use crate::output::Output;
 use crate::progress::Bar;
 use crate::training::INTERRUPTED;
 use mercer::compute::Device;
@@ -39,7 +40,7 @@ impl Context {
 
     /// The result of a command, on standard output: one JSON object, or text.
     pub fn result(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
-        let mut shown = if self.json { pretty(object) } else { text() };
+        let mut shown = if self.json { serde_json::to_string(object).expect("results are plain data") } else { text() };
         if !shown.ends_with('\n') {
             shown.push('\n');
         }
@@ -51,6 +52,11 @@ impl Context {
         if !self.quiet {
             eprintln!("{text}");
         }
+    }
+
+    /// Says on standard error that a file was written.
+    pub fn wrote(&self, file: &Output) {
+        self.note(format_args!("wrote {}", file.path().display()));
     }
 
     /// Prints a warning on standard error.
@@ -70,6 +76,11 @@ impl Context {
         }
     }
 
+    /// Runs a computation that shows a progress bar until it ends.
+    pub fn fitting<T>(&self, compute: impl FnOnce(&FitContext<'_>) -> Result<T>) -> Result<T> {
+        compute(&self.fit(&self.bar()))
+    }
+
     /// A progress bar on standard error, if that is a terminal.
     pub fn bar(&self) -> Bar {
         Bar::new(self.quiet)
@@ -83,8 +94,4 @@ pub fn print(bytes: &[u8]) -> Result<()> {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::io("standard output".as_ref(), e)),
         _ => Ok(()),
     }
-}
-
-fn pretty(object: &impl Serialize) -> String {
-    serde_json::to_string(object).expect("results are plain data")
 }

@@ -1,6 +1,8 @@
 //! Reading of data: the options of the reader, and files whose columns must agree.
 
+use crate::methods::choice;
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mercer::data::{Dataset, MappedArray, ReadOptions, Scaler, Scaling, open};
 use mercer::operator::FunctionSamples;
 use mercer::{Error, Result};
@@ -19,13 +21,8 @@ pub struct Reader {
     pub key: Option<String>,
 
     /// Whether the first row of a table names its columns [default: detect]
-    #[arg(long, value_name = "YES/NO", value_parser = yes_or_no())]
+    #[arg(long, value_name = "YES/NO", value_parser = choice(&[("yes", true), ("no", false)]))]
     pub header: Option<bool>,
-}
-
-fn yes_or_no() -> impl clap::builder::TypedValueParser<Value = bool> {
-    use clap::builder::TypedValueParser;
-    clap::builder::PossibleValuesParser::new(["yes", "no"]).map(|word| word == "yes")
 }
 
 impl Reader {
@@ -122,8 +119,7 @@ fn has_names(data: &Dataset) -> bool {
 }
 
 /// The names of the scalings.
-pub fn scaling() -> impl clap::builder::TypedValueParser<Value = Scaling> {
-    use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+pub fn scaling() -> impl TypedValueParser<Value = Scaling> {
     let words = ["none", "standard"].map(PossibleValue::new);
     PossibleValuesParser::new(words.into_iter().chain([PossibleValue::new("minmax").alias("min-max")]))
         .try_map(|word| word.parse::<Scaling>())

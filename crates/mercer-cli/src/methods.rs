@@ -13,13 +13,13 @@ use mercer::{Error, Result};
 pub struct Entry {
     pub name: &'static str,
     pub help: &'static str,
-    /// The options of [`Options`] that it listens to, in groups.
+    /// The options of [`Options`] that it takes, in groups.
     pub options: &'static [&'static [&'static str]],
     pub make: fn(&Options, Size) -> Box<dyn Method>,
 }
 
 impl Entry {
-    fn listens_to(&self, option: &str) -> bool {
+    fn takes(&self, option: &str) -> bool {
         self.options.iter().any(|group| group.contains(&option))
     }
 }
@@ -150,12 +150,12 @@ impl Options {
     }
 }
 
-/// Fails when an option was given that the method has no use for.
+/// An error if an option was given that the method does not take.
 pub fn check(entry: &Entry, options: &Options) -> Result<()> {
-    let Some(useless) = options.given().find(|o| !entry.listens_to(o)) else { return Ok(()) };
-    let others: Vec<&str> = METHODS.iter().filter(|m| m.listens_to(useless)).map(|m| m.name).collect();
+    let Some(unused) = options.given().find(|o| !entry.takes(o)) else { return Ok(()) };
+    let others: Vec<&str> = METHODS.iter().filter(|m| m.takes(unused)).map(|m| m.name).collect();
     Err(Error::input(format!(
-        "--method {} has no use for --{useless}, which is for {}; leave it out",
+        "--method {} does not take --{unused}, which is for {}; leave it out",
         entry.name,
         others.join(" and ")
     )))
@@ -169,11 +169,7 @@ pub fn by_name() -> impl TypedValueParser<Value = &'static Entry> {
 
 /// Reads a precision.
 pub fn precision() -> impl TypedValueParser<Value = Precision> {
-    PossibleValuesParser::new(["tf32", "f32", "f64"]).map(|word| match word.as_str() {
-        "tf32" => Precision::Tf32,
-        "f32" => Precision::F32,
-        _ => Precision::F64,
-    })
+    choice(&[("tf32", Precision::Tf32), ("f32", Precision::F32), ("f64", Precision::F64)])
 }
 
 /// Precision of kernel values, and how a GPU rounds the factors of the networks' products in training.
@@ -185,12 +181,20 @@ pub struct Precisions {
 
 /// Reads a precision for kernels and networks.
 pub fn precisions() -> impl TypedValueParser<Value = Precisions> {
-    PossibleValuesParser::new(["bf16", "tf32", "f32", "f64"]).map(|word| match word.as_str() {
-        "bf16" => Precisions { kernel: Precision::F64, networks: Math::Bf16 },
-        "tf32" => Precisions { kernel: Precision::Tf32, networks: Math::Tf32 },
-        "f32" => Precisions { kernel: Precision::F32, networks: Math::F32 },
-        _ => Precisions { kernel: Precision::F64, networks: Math::F32 },
-    })
+    choice(&[
+        ("bf16", Precisions { kernel: Precision::F64, networks: Math::Bf16 }),
+        ("tf32", Precisions { kernel: Precision::Tf32, networks: Math::Tf32 }),
+        ("f32", Precisions { kernel: Precision::F32, networks: Math::F32 }),
+        ("f64", Precisions { kernel: Precision::F64, networks: Math::F32 }),
+    ])
+}
+
+/// Reads one of a few words, each with its value.
+pub fn choice<T: Copy + Send + Sync + 'static>(
+    choices: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(choices.iter().map(|(word, _)| *word))
+        .map(|word| choices.iter().find(|(known, _)| *known == word).expect("one of the possible values").1)
 }
 
 /// Reads one of `words`, each of which the library knows.
@@ -247,7 +251,7 @@ mod tests {
             },
         };
         for option in all.given() {
-            assert!(METHODS.iter().any(|m| m.listens_to(option)), "{option}");
+            assert!(METHODS.iter().any(|m| m.takes(option)), "{option}");
         }
         assert!(METHODS.iter().flat_map(|m| m.options.concat()).all(|o| all.given().any(|given| given == o)));
     }

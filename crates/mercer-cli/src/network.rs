@@ -39,9 +39,7 @@ impl Single {
     /// The rows `[n, d]` as the network takes them.
     pub fn points(&self, data: &Dataset, context: &Context) -> Result<Tensor> {
         match &self.standard {
-            Some(standard) if data.d() == self.net.inputs() => {
-                Tensor::from_host(context.device, &[data.n(), data.d()], &standard.apply(data.x.to_f64().view()))
-            }
+            Some(standard) if data.d() == self.net.inputs() => standard.apply(data.x.to_f64().view(), context.device),
             // Rows of another length are refused where they are used.
             _ => points(data, context),
         }

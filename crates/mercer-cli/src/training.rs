@@ -1,8 +1,7 @@
 //! Options of the methods that train networks, and a clean end on Ctrl-C.
 
-use crate::methods::{Options, positive};
+use crate::methods::{Options, choice, positive};
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mercer::compute::{Math, Rule};
 use mercer::net::ScheduleKind;
 use mercer::spectrum::Method;
@@ -28,11 +27,11 @@ pub struct TrainingOptions {
     pub rate: Option<f64>,
 
     /// How the learning rate changes over the steps [default: cosine]
-    #[arg(long, value_parser = schedules())]
+    #[arg(long, value_parser = choice(&SCHEDULES))]
     pub schedule: Option<ScheduleKind>,
 
-    /// Optimiser [default: adam]
-    #[arg(long, value_parser = optimisers())]
+    /// Optimizer [default: adam]
+    #[arg(long, value_parser = choice(&OPTIMIZERS))]
     pub optimiser: Option<Rule>,
 
     /// The networks, such as "dense(64) relu dense(64) relu dense(1)"; a | ends a trunk that all share
@@ -64,7 +63,7 @@ pub struct TrainingOptions {
     pub joint: bool,
 
     /// nested: how the problems of rank 1 to k are nested [default: joint with a shared trunk, else sequential]
-    #[arg(long, value_parser = nestings())]
+    #[arg(long, value_parser = choice(&[("sequential", Nesting::Sequential), ("joint", Nesting::Joint)]))]
     pub nesting: Option<Nesting>,
 
     /// How a GPU rounds the factors of the networks' products, where --precision says so.
@@ -72,7 +71,7 @@ pub struct TrainingOptions {
     pub math: Option<Math>,
 }
 
-/// The options that every training method listens to.
+/// The options that every training method takes.
 pub const COMMON: [&str; 10] =
     ["steps", "batch", "rate", "schedule", "optimiser", "net", "no-finish", "checkpoint", "checkpoint-every", "resume"];
 
@@ -145,7 +144,7 @@ pub fn listen() {
 /// 128 + SIGINT: the code that shells use for a program ended by Ctrl-C.
 const INTERRUPTED_EXIT_CODE: i32 = 130;
 
-/// What a person wants to know of a training run, a sentence each.
+/// The result of a training run in words, a sentence each.
 pub fn sentences(training: &Training) -> Vec<String> {
     let ended = match training.stop {
         Stop::Budget => "all steps done".to_owned(),
@@ -171,26 +170,14 @@ pub fn sentences(training: &Training) -> Vec<String> {
     said
 }
 
-fn schedules() -> impl TypedValueParser<Value = ScheduleKind> {
-    PossibleValuesParser::new(["constant", "cosine", "warmup"]).map(|word| match word.as_str() {
-        "constant" => ScheduleKind::Constant,
-        "cosine" => ScheduleKind::Cosine,
-        _ => ScheduleKind::WarmupCosine,
-    })
-}
+/// The schedules of the learning rate by name.
+const SCHEDULES: [(&str, ScheduleKind); 3] =
+    [("constant", ScheduleKind::Constant), ("cosine", ScheduleKind::Cosine), ("warmup", ScheduleKind::WarmupCosine)];
 
-fn optimisers() -> impl TypedValueParser<Value = Rule> {
-    PossibleValuesParser::new(["adam", "adamw", "rmsprop", "sgd"]).map(|word| match word.as_str() {
-        "adam" => Rule::ADAM,
-        "adamw" => Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 },
-        "rmsprop" => Rule::RMS_PROP,
-        _ => Rule::Sgd { momentum: 0.9, weight_decay: 0.0 },
-    })
-}
-
-fn nestings() -> impl TypedValueParser<Value = Nesting> {
-    PossibleValuesParser::new(["sequential", "joint"]).map(|word| match word.as_str() {
-        "joint" => Nesting::Joint,
-        _ => Nesting::Sequential,
-    })
-}
+/// The optimizers by name.
+const OPTIMIZERS: [(&str, Rule); 4] = [
+    ("adam", Rule::ADAM),
+    ("adamw", Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }),
+    ("rmsprop", Rule::RMS_PROP),
+    ("sgd", Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }),
+];

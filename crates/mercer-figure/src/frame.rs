@@ -16,11 +16,8 @@ pub const LABEL_SIZE: f64 = 12.5;
 
 /// The box of the axes and the two scales along it.
 pub struct Frame {
-    /// The box.
     pub at: Rect,
-    /// Values across.
     pub x: Scale,
-    /// Values up.
     pub y: Scale,
 }
 
@@ -47,13 +44,9 @@ pub struct Show {
 /// Room around the axes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Margins {
-    /// Left of the box.
     pub left: f64,
-    /// Right of the box.
     pub right: f64,
-    /// Above the box.
     pub top: f64,
-    /// Below the box.
     pub bottom: f64,
 }
 
@@ -80,23 +73,14 @@ impl Plot {
         canvas.finish(at.right() + margins.right, at.bottom() + margins.bottom, &self.title)
     }
 
-    /// The margins of a panel of a grid, which has no legend of its own.
-    pub(super) fn panel_margins(&self, spans: (Span, Span), inner: (f64, f64), show: Show) -> Margins {
-        self.margins(spans, inner, show, Place::Nowhere)
-    }
-
-    /// Draws the plot with its axes on the box, in a grid.
-    pub(super) fn draw_panel(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show) {
-        self.draw(c, spans, at, show, Place::Nowhere);
-    }
-
     /// All legend entries.
     pub(super) fn legend_entries(&self) -> Vec<Entry> {
         let colours = self.colours();
         self.layers.iter().flat_map(|layer| layer.legend(colours)).collect()
     }
 
-    fn draw(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show, place: Place) {
+    /// Draws the plot with its axes on the box; the panels of a grid have no legend of their own.
+    pub(super) fn draw(&self, c: &mut Canvas, spans: (Span, Span), at: Rect, show: Show, place: Place) {
         let frame = self.frame(spans, at);
         let at = frame.at;
         let (x_ticks, y_ticks) = self.ticks((frame.x.span, frame.y.span), (at.w, at.h));
@@ -118,8 +102,8 @@ impl Plot {
         match place {
             Place::Nowhere => {}
             Place::Outside => draw_legend(c, (right, at.y), &entries, at.h),
-            Place::Corner { .. } => {
-                let corner = legend_corner(place, at, legend_size(&entries));
+            Place::Corner { right, bottom } => {
+                let corner = legend_corner((right, bottom), at, legend_size(&entries));
                 draw_legend(c, (corner.x, corner.y), &entries, f64::INFINITY);
             }
         }
@@ -173,11 +157,17 @@ impl Plot {
         !self.x.names.is_empty() && widest(ticks) + 6.0 > width / ticks.major.len().max(1) as f64
     }
 
-    fn margins(&self, spans: (Span, Span), (w, h): (f64, f64), show: Show, place: Place) -> Margins {
+    /// The height of the tick labels below axes of that width.
+    fn x_room(&self, ticks: &Ticks, width: f64) -> f64 {
+        if self.slanted(ticks, width) { 14.0 + 0.6 * widest(ticks).min(160.0) } else { 20.0 }
+    }
+
+    /// The room around axes of that size.
+    pub(super) fn margins(&self, spans: (Span, Span), (w, h): (f64, f64), show: Show, place: Place) -> Margins {
         let (x_ticks, y_ticks) = self.ticks(spans, (w, h));
         let given = |shown: bool, room: f64| if shown { room } else { 0.0 };
         let slanted = self.slanted(&x_ticks, w);
-        let x_room = if slanted { 14.0 + 0.6 * widest(&x_ticks).min(160.0) } else { 20.0 };
+        let x_room = self.x_room(&x_ticks, w);
         let last = x_ticks.major.last().map_or(0.0, |t| text_width(&t.1, TICK_SIZE) / 2.0);
         let mut right = if slanted { 12.0 } else { last.max(12.0) };
         if let Some((label, span, _)) = self.layers.iter().find_map(Layer::colour_bar) {
@@ -237,7 +227,7 @@ impl Plot {
                 c.text((px, floor + 17.0), label, style.middle());
             }
         }
-        let below = floor + if slanted { 14.0 + 0.6 * widest(ticks).min(160.0) } else { 20.0 } + 16.0;
+        let below = floor + self.x_room(ticks, at.w) + 16.0;
         if show.labels {
             let label = with_factor(&self.x.label, ticks);
             let style = Style::new(fit(&label, LABEL_SIZE, at.w)).middle();
@@ -277,7 +267,7 @@ impl Plot {
         }
         let taken = self.footprint(frame);
         for (right, bottom) in [(true, false), (false, false), (true, true), (false, true)] {
-            let corner = legend_corner(Place::Corner { right, bottom }, at, (w, h));
+            let corner = legend_corner((right, bottom), at, (w, h));
             if !taken.iter().any(|&p| corner.grown(6.0).holds(p)) {
                 return Place::Corner { right, bottom };
             }

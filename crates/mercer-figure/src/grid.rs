@@ -1,7 +1,7 @@
 //! Plots in rows and columns (small multiples).
 
 use super::frame::{Margins, Show, fit, with_factor};
-use super::legend::{Entry, legend_rows};
+use super::legend::{Entry, Place, legend_rows};
 use super::plot::Plot;
 use super::svg::{Canvas, Rect, Style};
 use super::ticks::Span;
@@ -47,7 +47,7 @@ impl Grid {
         let rows = self.panels.len().div_ceil(columns);
         let (w, h) = self.size;
         let margins: Vec<Margins> = (0..self.panels.len())
-            .map(|i| self.panels[i].panel_margins(spans[i], (w, h), self.show(i, columns)))
+            .map(|i| self.panels[i].margins(spans[i], (w, h), self.show(i, columns), Place::Nowhere))
             .collect();
         // Every column has the width, and every row the height, of its largest panel.
         let most = |room: fn(&Margins) -> f64, chosen: &dyn Fn(usize) -> bool| {
@@ -79,7 +79,7 @@ impl Grid {
         legend_rows(Some(&mut c), (12.0, legend_top), width - 24.0, &entries);
         for (i, plot) in self.panels.iter().enumerate() {
             let at = Rect { x: lefts[i % columns], y: tops[i / columns], w, h };
-            plot.draw_panel(&mut c, spans[i], at, self.show(i, columns));
+            plot.draw(&mut c, spans[i], at, self.show(i, columns), Place::Nowhere);
         }
         c.text(((lefts[0] + x) / 2.0, height - 9.0), &x_label, Style::new(12.5).middle());
         c.text((16.0, (top + y) / 2.0), &y_label, Style { turn: -90.0, ..Style::new(12.5).middle() });

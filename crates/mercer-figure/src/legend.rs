@@ -4,7 +4,7 @@ use super::frame::{LABEL_SIZE, TICK_SIZE, fit, widest, with_factor};
 use super::marks::{Dash, draw_marks};
 use super::palette::Map;
 use super::png;
-use super::svg::{AXIS, Canvas, Rect, Style, text_width};
+use super::svg::{AXIS, Canvas, Rect, Style, num, text_width};
 use super::ticks::{Scale, Span};
 
 /// Height of one entry.
@@ -24,23 +24,21 @@ pub enum Sample {
 /// Name, colour and look of one legend entry.
 pub type Entry = (String, String, Sample);
 
+/// Position of a legend, if there is one.
 #[derive(Clone, Copy, PartialEq)]
-/// Position of a legend.
 pub enum Place {
-    /// There is none.
     Nowhere,
     /// Right of the axes.
     Outside,
     /// Inside the axes.
-    Corner { right: bool, bottom: bool },
+    Corner {
+        right: bool,
+        bottom: bool,
+    },
 }
 
-/// The box of a legend of that size inside the axes.
-pub fn legend_corner(place: Place, at: Rect, (w, h): (f64, f64)) -> Rect {
-    let (right, bottom) = match place {
-        Place::Corner { right, bottom } => (right, bottom),
-        _ => (true, false),
-    };
+/// The box of a legend of that size in a corner of the axes.
+pub fn legend_corner((right, bottom): (bool, bool), at: Rect, (w, h): (f64, f64)) -> Rect {
     let x = if right { at.right() - w - 8.0 } else { at.x + 10.0 };
     let y = if bottom { at.bottom() - h - 8.0 } else { at.y + 4.0 };
     Rect { x, y, w, h }
@@ -94,7 +92,7 @@ fn draw_entry(c: &mut Canvas, (x, y): (f64, f64), entry: &Entry) {
     match *sample {
         Sample::Line(dash, marker) => {
             let look = format!(r#"stroke="{colour}" stroke-width="1.8" stroke-linecap="round"{}"#, dash.attribute());
-            c.line((x, middle), (x + width, middle), &look);
+            c.path(&format!("M{} {}H{}", num(x), num(middle), num(x + width)), &look);
             if let Some(shape) = marker {
                 draw_marks(c, &[(x + width / 2.0, middle)], shape, colour);
             }

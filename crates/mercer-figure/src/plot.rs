@@ -104,34 +104,28 @@ impl Plot {
     }
 
     /// Shades between `low` and `high` around the last line, point by point.
-    pub fn band(mut self, low: &[f64], high: &[f64]) -> Plot {
-        if let Some(Layer::Line(line)) = self.layers.last_mut() {
-            line.band = low.iter().copied().zip(high.iter().copied()).collect();
-        }
-        self
+    pub fn band(self, low: &[f64], high: &[f64]) -> Plot {
+        self.last_line(|line| line.band = low.iter().copied().zip(high.iter().copied()).collect())
     }
 
     /// Marks the points of the last line.
-    pub fn markers(mut self) -> Plot {
-        if let Some(Layer::Line(line)) = self.layers.last_mut() {
-            line.markers = true;
-        }
-        self
+    pub fn markers(self) -> Plot {
+        self.last_line(|line| line.markers = true)
     }
 
     /// Draws the last line dashed.
     pub fn dashed(self) -> Plot {
-        self.dash(Dash::Dashed)
+        self.last_line(|line| line.dash = Dash::Dashed)
     }
 
     /// Draws the last line dotted.
     pub fn dotted(self) -> Plot {
-        self.dash(Dash::Dotted)
+        self.last_line(|line| line.dash = Dash::Dotted)
     }
 
-    fn dash(mut self, dash: Dash) -> Plot {
+    fn last_line(mut self, change: impl FnOnce(&mut Line)) -> Plot {
         if let Some(Layer::Line(line)) = self.layers.last_mut() {
-            line.dash = dash;
+            change(line);
         }
         self
     }
@@ -186,18 +180,8 @@ impl Plot {
     pub fn matrix(mut self, label: impl Into<String>, [rows, cols]: [usize; 2], values: &[f64]) -> Plot {
         let (x, y) = ((-0.5, cols as f64 - 0.5), (-0.5, rows as f64 - 0.5));
         (self.x.whole, self.y.whole, self.y.reversed) = (true, true, true);
-        let values = values.to_vec();
-        self.layers.push(Layer::Heat(Heat {
-            label: label.into(),
-            rows,
-            cols,
-            values,
-            x,
-            y,
-            map: Map::Viridis,
-            scale: None,
-            cells: true,
-        }));
+        let (label, values, map) = (label.into(), values.to_vec(), Map::Viridis);
+        self.layers.push(Layer::Heat(Heat { label, rows, cols, values, x, y, map, scale: None, cells: true }));
         self
     }
 
@@ -213,17 +197,8 @@ impl Plot {
     ) -> Plot {
         // Image rows go down, y goes up.
         let values = values.chunks(cols.max(1)).take(rows).rev().flatten().copied().collect();
-        self.layers.push(Layer::Heat(Heat {
-            label: label.into(),
-            rows,
-            cols,
-            values,
-            x,
-            y,
-            map: Map::Viridis,
-            scale: None,
-            cells: false,
-        }));
+        let (label, map) = (label.into(), Map::Viridis);
+        self.layers.push(Layer::Heat(Heat { label, rows, cols, values, x, y, map, scale: None, cells: false }));
         self
     }
 

@@ -12,26 +12,20 @@ pub const FAINT: &str = "#e8e8e8";
 
 const FONTS: &str = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','Noto Sans',Arial,sans-serif";
 
-/// An axis-parallel box in pixels; y grows downwards.
+/// A box in pixels: its left and top edge, width and height; y grows downwards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rect {
-    /// Left edge.
     pub x: f64,
-    /// Top edge.
     pub y: f64,
-    /// Width.
     pub w: f64,
-    /// Height.
     pub h: f64,
 }
 
 impl Rect {
-    /// Right edge.
     pub fn right(&self) -> f64 {
         self.x + self.w
     }
 
-    /// Bottom edge.
     pub fn bottom(&self) -> f64 {
         self.y + self.h
     }
@@ -62,9 +56,7 @@ pub struct Style {
     pub size: f64,
     /// `start`, `middle` or `end`.
     pub anchor: &'static str,
-    /// Fill colour.
     pub fill: &'static str,
-    /// Bold or not.
     pub bold: bool,
     /// Degrees, clockwise.
     pub turn: f64,
@@ -96,13 +88,7 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// A straight line with stroke attributes such as `stroke="#666"`.
-    pub fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), attributes: &str) {
-        let (x1, y1, x2, y2) = (num(x1), num(y1), num(x2), num(y2));
-        let _ = write!(self.body, r#"<path d="M{x1} {y1}L{x2} {y2}" {attributes}/>"#);
-    }
-
-    /// A path from its data; empty data draws nothing.
+    /// A path from its data, with attributes such as `stroke="#666"`; empty data draws nothing.
     pub fn path(&mut self, data: &str, attributes: &str) {
         if !data.is_empty() {
             let _ = write!(self.body, r#"<path d="{data}" {attributes}/>"#);

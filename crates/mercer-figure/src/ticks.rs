@@ -16,11 +16,9 @@ pub struct Ticks {
 /// The range of values an axis shows; always finite and not empty, and positive on a logarithmic axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// Least value.
     pub lo: f64,
-    /// Greatest value.
     pub hi: f64,
-    /// Logarithmic axis.
+    /// Whether the axis is logarithmic.
     pub log: bool,
 }
 
@@ -179,7 +177,6 @@ pub fn signed(k: i32) -> String {
 /// A range of values along one side of a box.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// The values.
     pub span: Span,
     from: f64,
     to: f64,

@@ -5,7 +5,7 @@ use super::population::Population;
 use mercer::FitContext;
 use mercer::kernel::Kernel;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural};
+use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Problem, Sampling, Spectrum};
 use mercer::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
@@ -59,11 +59,8 @@ impl Config {
     }
 
     fn neural(&self, kind: Kind, steps: u64, keep_best: bool) -> Box<dyn Method> {
-        let mut method = Neural::new(kind);
+        let mut method = crate::neural(kind, None, steps, self.batch);
         method.settings.keep_best = keep_best;
-        (method.settings.steps, method.settings.batch) = (steps, self.batch);
-        // No early stopping, so that all methods have the same budget.
-        method.settings.patience = usize::MAX;
         Box::new(method)
     }
 

@@ -14,7 +14,7 @@ use mercer::kernel::Expression;
 use mercer::net::Network;
 use mercer::net::ntk::sample_networks;
 use mercer::operator::{FunctionSamples, LowRankOperator, OnPoints, Precision};
-use mercer::spectrum::neural::{Kind, Neural};
+use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Krylov, Landmarks, Nystrom, Problem, Spectrum};
 use mercer::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis, s};
@@ -269,14 +269,14 @@ fn as_samples(f: ArrayView2<'_, f64>) -> FunctionSamples<'_> {
 }
 
 /// Evaluates all candidates: exact functions are fitted on training images and validated on other training images.
-pub fn candidates(plan: &Config, train: &Dataset, context: &FitContext<'_>) -> Result<Vec<Candidate>> {
-    let kept_back = train.n().saturating_sub(plan.choice).max(plan.choice)..train.n();
-    let images = Images::new(&rows(train, 0..plan.choice)?, &rows(train, kept_back)?)?;
+pub fn candidates(config: &Config, train: &Dataset, context: &FitContext<'_>) -> Result<Vec<Candidate>> {
+    let kept_back = train.n().saturating_sub(config.choice).max(config.choice)..train.n();
+    let images = Images::new(&rows(train, 0..config.choice)?, &rows(train, kept_back)?)?;
     let judge = |net: &String| {
-        let f = values_of_networks(net, images.x.view(), plan.choice_samples, plan.seed, context)?;
+        let f = values_of_networks(net, images.x.view(), config.choice_samples, config.seed, context)?;
         let samples = LowRankOperator::of_samples(&as_samples(f.slice(s![..images.n, ..])), false)?;
-        let context = FitContext { seed: plan.seed, ..*context };
-        let problem = Problem { operator: &samples, k: plan.k, context };
+        let context = FitContext { seed: config.seed, ..*context };
+        let problem = Problem { operator: &samples, k: config.k, context };
         let exact = Spectrum::fit(&Krylov { tolerance: TOLERANCE }, &problem, None)?;
         let [_, accuracy] = images.accuracies(exact.transform(&as_samples(f.view()))?.view())?;
         Ok(Candidate {
@@ -286,7 +286,7 @@ pub fn candidates(plan: &Config, train: &Dataset, context: &FitContext<'_>) -> R
             captured: exact.certificate.trace_captured,
         })
     };
-    plan.candidates.iter().map(judge).collect()
+    config.candidates.iter().map(judge).collect()
 }
 
 /// Tolerance of the exact pairs.
@@ -299,43 +299,37 @@ fn cost(net: &str, images: &Images) -> Result<usize> {
 
 /// Runs the experiment on MNIST from the folder `$MERCER_DATA`: chooses the architecture, samples random networks, and
 /// computes the functions by all methods.
-pub fn run(plan: &Config, context: &FitContext<'_>) -> Result<Found> {
+pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let read = |name: &str| open(name, &ReadOptions::default());
     let (train, test) = (read("mnist")?, read("mnist(part=test)")?);
-    let tried = candidates(plan, &train, context)?;
+    let tried = candidates(config, &train, context)?;
     let best = tried.iter().max_by(|a, b| a.accuracy.total_cmp(&b.accuracy));
     let net = best.ok_or_else(|| Error::input("there are no candidate networks"))?.net.clone();
-    let images = Images::new(&rows(&train, 0..plan.n)?, &rows(&test, 0..plan.test)?)?;
+    let images = Images::new(&rows(&train, 0..config.n)?, &rows(&test, 0..config.test)?)?;
     drop((train, test));
 
     let start = Instant::now();
     // A new seed: not the networks that were used to choose the architecture.
-    let f = values_of_networks(&net, images.x.view(), plan.samples, plan.seed + 1, context)?;
+    let f = values_of_networks(&net, images.x.view(), config.samples, config.seed + 1, context)?;
     let sampling_seconds = start.elapsed().as_secs_f64();
-    let (networks, _) = drawn(&net, images.x.ncols(), plan.samples)?;
-    let multiply_adds = networks * cost(&net, &images)? + plan.samples * plan.k;
-    let experiment = Experiment { plan, images: &images, networks, multiply_adds };
+    let (networks, _) = drawn(&net, images.x.ncols(), config.samples)?;
+    let multiply_adds = networks * cost(&net, &images)? + config.samples * config.k;
+    let experiment = Experiment { config, images: &images, networks, multiply_adds };
     let samples = LowRankOperator::of_samples(&as_samples(f.slice(s![..images.n, ..])), false)?;
     let operator = OnPoints::new(&samples, images.fitted())?;
-    let context = FitContext { seed: plan.seed, ..*context };
-    let problem = Problem { operator: &operator, k: plan.k, context };
+    let context = FitContext { seed: config.seed, ..*context };
+    let problem = Problem { operator: &operator, k: config.k, context };
     let everywhere = as_samples(f.view());
 
     let exact = Spectrum::fit(&Krylov { tolerance: TOLERANCE }, &problem, None)?;
     let captured = exact.certificate.trace_captured;
     let neural = |kind: Kind, network: &str, steps: u64| {
-        let mut method = Neural::new(kind);
-        method.architecture = Some(network.into());
-        method.settings.steps = steps;
-        method.settings.batch = plan.batch;
-        // The published method has no early stopping.
-        method.settings.patience = usize::MAX;
-        Spectrum::fit(&method, &problem, None)
+        Spectrum::fit(&crate::neural(kind, Some(network), steps, config.batch), &problem, None)
     };
-    let neuralef = neural(Kind::NeuralEf { averaged: false }, &plan.functions, plan.steps)?;
-    let joint = neural(Kind::NeuralEfJoint, &plan.functions, plan.steps)?;
-    let ritz = neural(Kind::Ritz, &plan.trunk, plan.ritz_steps)?;
-    let nystrom = Nystrom { landmarks: plan.landmarks, choice: Landmarks::Uniform };
+    let neuralef = neural(Kind::NeuralEf { averaged: false }, &config.functions, config.steps)?;
+    let joint = neural(Kind::NeuralEfJoint, &config.functions, config.steps)?;
+    let ritz = neural(Kind::Ritz, &config.trunk, config.ritz_steps)?;
+    let nystrom = Nystrom { landmarks: config.landmarks, choice: Landmarks::Uniform };
     let nystrom = Spectrum::fit(&nystrom, &problem, None)?;
     let rows = vec![
         experiment.by_coordinates(PUBLISHED[0].0, &neuralef)?,
@@ -363,7 +357,7 @@ pub fn run(plan: &Config, context: &FitContext<'_>) -> Result<Found> {
 
 /// The data shared by all methods.
 struct Experiment<'a> {
-    plan: &'a Config,
+    config: &'a Config,
     images: &'a Images,
     /// Number of random networks.
     networks: usize,
@@ -399,12 +393,12 @@ impl Experiment<'_> {
 
     /// Another kernel by the Nyström method with the same number of landmarks.
     fn landmarks(&self, name: &'static str, kernel: &str, context: &FitContext<'_>) -> Result<Row> {
-        let (x, plan) = (self.images.fitted(), self.plan);
-        let kernel = Expression::parse(kernel)?.resolve(x, plan.seed)?;
+        let (x, config) = (self.images.fitted(), self.config);
+        let kernel = Expression::parse(kernel)?.resolve(x, config.seed)?;
         let context = FitContext { precision: Precision::F32, ..*context };
         let operator = context.kernel_operator(&kernel, x)?;
-        let method = Nystrom { landmarks: plan.landmarks, choice: Landmarks::Uniform };
-        let found = Spectrum::fit(&method, &Problem { operator: &operator, k: plan.k, context }, None)?;
+        let method = Nystrom { landmarks: config.landmarks, choice: Landmarks::Uniform };
+        let found = Spectrum::fit(&method, &Problem { operator: &operator, k: config.k, context }, None)?;
         Ok(Row { kernel: name, ..self.by_coordinates("Nyström", &found)? })
     }
 }

@@ -6,11 +6,11 @@
 //! allows, and its pairs are certified on held-out points.
 
 use mercer::FitContext;
-use mercer::data::{ReadOptions, Scaler, Scaling, catalogue, open};
+use mercer::data::{ReadOptions, catalogue, open};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural};
+use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
 use mercer::{Error, Result};
 use ndarray::Array2;
@@ -21,8 +21,6 @@ use serde::Serialize;
 pub struct Config {
     /// Name of the data set.
     pub data: String,
-    /// Whether columns are standardized.
-    pub standardise: bool,
     /// Expression of the kernel.
     pub kernel: String,
     /// Number of points that are fitted.
@@ -54,7 +52,6 @@ impl Config {
         };
         Config {
             data: data.into(),
-            standardise: false,
             kernel: "rbf(lengthscale=median)".into(),
             n,
             held_out: if mnist { 2000 } else { 400 },
@@ -155,12 +152,7 @@ fn data(config: &Config) -> Result<(Array2<f64>, Array2<f64>)> {
     }
     let rows = Rng::new(config.seed).fork(0x6461_7461).sample(x.n(), wanted);
     let part = |rows: &[usize]| x.select(rows).into_f64();
-    let (fitted, held_out) = (part(&rows[..config.n]), part(&rows[config.n..]));
-    if !config.standardise {
-        return Ok((fitted, held_out));
-    }
-    let scaler = Scaler::fit(Scaling::Standard, fitted.view())?;
-    Ok((scaler.apply(fitted.view())?, scaler.apply(held_out.view())?))
+    Ok((part(&rows[..config.n]), part(&rows[config.n..])))
 }
 
 /// Scale of the weights of the first layer. The leading functions are smooth, so small weights suit both untrained and
@@ -181,11 +173,8 @@ fn at_budget(config: &Config, budget: usize, problem: &Problem, held_out: &Array
         format!("dense({h}, w={FIRST_WEIGHTS}) sincos dense({h}) sincos {trunk_end} dense(1) l2norm")
     };
     let neural = |kind: Kind, architecture: String, steps: u64| -> Box<dyn Method> {
-        let mut method = Neural::new(kind);
-        method.architecture = Some(architecture);
-        let settings = &mut method.settings;
-        (settings.steps, settings.batch, settings.learning_rate) = (steps, config.batch, config.learning_rate);
-        settings.patience = usize::MAX;
+        let mut method = crate::neural(kind, Some(&architecture), steps, config.batch);
+        method.settings.learning_rate = config.learning_rate;
         Box::new(method)
     };
     let nystrom = Nystrom { landmarks, choice: Landmarks::KMeansPlusPlus };

@@ -11,3 +11,13 @@ pub mod mlp_gp;
 pub mod network_ntk;
 pub mod oscillator;
 pub mod population;
+
+use mercer::spectrum::neural::{Kind, Neural};
+
+/// A neural method that makes all its steps: without early stopping, all methods have the same budget.
+fn neural(kind: Kind, architecture: Option<&str>, steps: u64, batch: usize) -> Neural {
+    let mut method = Neural::new(kind);
+    method.architecture = architecture.map(String::from);
+    (method.settings.steps, method.settings.batch, method.settings.patience) = (steps, batch, usize::MAX);
+    method
+}

@@ -133,8 +133,7 @@ fn case(
     let problem = Problem { operator: &operator, k, context: FitContext { seed: config.seed, ..*context } };
     let exact = Spectrum::fit(&Exact, &problem, None)?;
     let mut method = Neural::new(Kind::NeuralEf { averaged: false });
-    method.settings.steps = config.steps;
-    method.settings.batch = config.batch;
+    (method.settings.steps, method.settings.batch) = (config.steps, config.batch);
     let neural = Spectrum::fit(&method, &problem, None)?;
 
     let by_exact = exact.transform(&f.view().into())?;

@@ -16,7 +16,7 @@ use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
 use mercer::{Error, Result};
-use ndarray::{Array2, Array3, ArrayView2, Axis, concatenate, s};
+use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, concatenate, s, stack};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -155,18 +155,18 @@ pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let ntk = EmpiricalNtk::new(&net, &theta)?;
 
     // The reference, and the values of Θ at test images and landmarks that Nyström needs.
-    let (start, x) = (Instant::now(), on_device(&classifier, test.x.view(), device)?);
+    let (start, x) = (Instant::now(), classifier.standardizer.apply(test.x.view(), device)?);
     context.progress.step("the kernel at the test images", 0, 1, "");
     let truth = of_difference(&ntk, &x, None, pair)?;
     let chosen = Rng::new(config.seed).fork(5).sample(config.train, config.k);
-    let landmarks = on_device(&classifier, fit.x.select(Axis(0), &chosen).view(), device)?;
+    let landmarks = classifier.standardizer.apply(fit.x.select(Axis(0), &chosen).view(), device)?;
     let across = of_difference(&ntk, &x, Some(&landmarks), pair)?;
     let among = of_difference(&ntk, &landmarks, None, pair)?;
     let truth_seconds = start.elapsed().as_secs_f64();
 
     let start = Instant::now();
     let all = concatenate(Axis(0), &[fit.x.view(), test.x.view()]).expect("rows of equal length");
-    let f = derivatives(&ntk, &net, &on_device(&classifier, all.view(), device)?, pair, config, context)?;
+    let f = derivatives(&ntk, &net, &classifier.standardizer.apply(all.view(), device)?, pair, config, context)?;
     let direction_seconds = start.elapsed().as_secs_f64();
     let (f_fit, f_test) = (f.slice(s![.., ..config.train, ..]), f.slice(s![.., config.train.., ..]));
 
@@ -266,33 +266,27 @@ fn folder() -> Result<PathBuf> {
 
 /// The first `n` images of the two classes, equally many of each, sorted by class. Files are read until there are enough.
 fn two_classes(files: &[PathBuf], n: usize) -> Result<Labelled> {
-    let mut found: Vec<[Array2<f64>; 2]> = Vec::new();
-    let count = |found: &[[Array2<f64>; 2]], c: usize| found.iter().map(|f| f[c].nrows()).sum::<usize>();
+    let mut rows: [Vec<Array1<f64>>; 2] = Default::default();
     let wanted = [n.div_ceil(2), n / 2];
     for file in files {
         let data = Labelled::of(&data::open(&file.to_string_lossy(), &ReadOptions::default())?)?;
-        let of = |class: &str| {
-            let at = data.classes.iter().position(|c| c == class);
-            let rows: Vec<usize> = (0..data.n()).filter(|&i| Some(data.labels[i]) == at).collect();
-            data.x.select(Axis(0), &rows)
-        };
-        found.push(CLASSES.map(of));
-        if (0..2).all(|c| count(&found, c) >= wanted[c]) {
+        for (row, &label) in data.x.outer_iter().zip(&data.labels) {
+            if let Some(c) = CLASSES.iter().position(|class| *class == data.classes[label]) {
+                rows[c].push(row.to_owned());
+            }
+        }
+        if (0..2).all(|c| rows[c].len() >= wanted[c]) {
             break;
         }
     }
-    let have = [0, 1].map(|c| count(&found, c).min(wanted[c]));
-    if have != wanted {
+    if (0..2).any(|c| rows[c].len() < wanted[c]) {
         return Err(Error::input(format!(
             "{n} airplanes and automobiles are needed, but the files of CIFAR-10 have {}",
-            count(&found, 0) + count(&found, 1)
+            rows[0].len() + rows[1].len()
         )));
     }
-    let of = |c: usize| {
-        let views: Vec<ArrayView2<f64>> = found.iter().map(|f| f[c].view()).collect();
-        concatenate(Axis(0), &views).expect("rows of equal length").slice_move(s![..wanted[c], ..])
-    };
-    let x = concatenate(Axis(0), &[of(0).view(), of(1).view()]).expect("rows of equal length");
+    let chosen: Vec<_> = (0..2).flat_map(|c| rows[c][..wanted[c]].iter().map(|row| row.view())).collect();
+    let x = stack(Axis(0), &chosen).expect("rows of equal length");
     let labels = (0..n).map(|i| usize::from(i >= wanted[0])).collect();
     Ok(Labelled { x, labels, classes: CLASSES.map(String::from).to_vec(), image: Some([3, 32, 32]) })
 }
@@ -315,10 +309,6 @@ fn pair_of_logits(classifier: &Classifier) -> Result<[usize; 2]> {
             classifier.classes.join(", ")
         ))),
     }
-}
-
-fn on_device(classifier: &Classifier, x: ArrayView2<f64>, device: Device) -> Result<Tensor> {
-    Tensor::from_host(device, &[x.nrows(), x.ncols()], &classifier.standardizer.apply(x))
 }
 
 /// Θ `[n, m]` of `g = g_b − g_a`: `Θ_aa − Θ_ab − Θ_ba + Θ_bb`.

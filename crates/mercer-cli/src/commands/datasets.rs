@@ -22,7 +22,7 @@ fn listed(sets: &[Entry]) -> String {
         let place = match (set.origin, set.present) {
             (Origin::Embedded, _) => "embedded",
             (Origin::Generated, _) => "generated",
-            (Origin::Folder, true) => "at hand",
+            (Origin::Folder, true) => "here",
             (Origin::Folder, false) => "not here",
         };
         let rows = set.n.map_or_else(|| text::GAP.into(), text::grouped);

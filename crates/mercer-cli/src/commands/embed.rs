@@ -87,19 +87,17 @@ impl Embed {
         let scaler = fit_scaler(self.scale, &data, |warning| context.warn(warning))?;
         let data = scaled(scaler.as_ref(), data)?;
         let kernel = kernel.resolve(data.x.to_f64().view(), context.seed)?;
-        let bar = context.bar();
-        let fit = FitContext { precision: self.precision, ..context.fit(&bar) };
-        let found = self.embed(&kernel, &data, &fit)?;
-        drop(bar);
+        let found =
+            context.fitting(|fit| self.embed(&kernel, &data, &FitContext { precision: self.precision, ..*fit }))?;
         found.fitted.notes().iter().for_each(|note| context.warn(note));
         let z = found.fitted.embedding();
         if let Some(out) = &out {
             out.matrix(z.view(), &numbered("z", z.ncols()))?;
-            context.note(format_args!("wrote {}", out.path().display()));
+            context.wrote(out);
         }
         if let Some(plot) = &plot {
             plot.text(&self.figure(&data, &z, &found)?)?;
-            context.note(format_args!("wrote {}", plot.path().display()));
+            context.wrote(plot);
         }
         self.show(&found, context)
     }
@@ -156,13 +154,10 @@ impl Embed {
             let headings = ["j", "eigenvalue", "variance"];
             let headings = if found.explained.is_some() { &headings[..] } else { &headings[..2] };
             format!(
-                "{} of {}: {} of {}, by {} in {}\n\n{}",
+                "{} of {}: {}\n\n{}",
                 text::rounded(&origin.kernel),
                 self.data,
-                text::count(origin.n, "point"),
-                text::count(origin.d, "column"),
-                origin.method,
-                text::seconds(origin.seconds),
+                text::origin(origin, ""),
                 text::table(headings, &rows)
             )
         })

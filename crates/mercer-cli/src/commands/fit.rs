@@ -163,7 +163,7 @@ impl Fit {
                 true => write_npy(out.path(), by_output(spectrum, at_points(spectrum)?).view())?,
                 false => spectrum.save(out.path())?,
             }
-            context.note(format_args!("wrote {}", out.path().display()));
+            context.wrote(out);
         }
         context.result(&fitted(spectrum), || described(spectrum))
     }
@@ -238,13 +238,10 @@ pub fn fitted(spectrum: &Spectrum) -> Fitted<'_> {
 pub fn described(spectrum: &Spectrum) -> String {
     let origin = &spectrum.origin;
     let mut said = format!(
-        "{} of {}: {} of {}, by {} in {}\n\n",
+        "{} of {}: {}\n\n",
         text::rounded(&origin.kernel),
         if origin.data.is_empty() { "unnamed data" } else { &origin.data },
-        text::count(origin.n, "point"),
-        text::count(origin.d, "column"),
-        origin.method,
-        text::seconds(origin.seconds)
+        text::origin(origin, "")
     );
     said += &text::table(&HEADINGS, &rows(&spectrum.eigenvalues, &spectrum.certificate));
     said.push('\n');

@@ -1,6 +1,5 @@
-//! One file a subcommand: its arguments, and what it does with them.
+//! The subcommands: their arguments, and what they do with them.
 
-pub mod completions;
 pub mod datasets;
 pub mod demo;
 pub mod devices;
@@ -10,10 +9,10 @@ pub mod fit;
 pub mod gram;
 pub mod inspect;
 pub mod kernels;
-pub mod man;
 pub mod ntk;
 pub mod regress;
 pub mod reproduce;
 pub mod sample;
+pub mod shell;
 pub mod train;
 pub mod transform;

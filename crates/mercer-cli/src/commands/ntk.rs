@@ -2,11 +2,11 @@
 
 use crate::context::Context;
 use crate::input::Reader;
+use crate::methods::{choice, positive};
 use crate::network::Single;
 use crate::output::Output;
 use crate::text;
-use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use mercer::Progress;
 use mercer::data::{write_npy, write_npy_rows};
 use mercer::error::human_bytes;
@@ -37,7 +37,7 @@ pub struct Ntk {
     weights: Option<PathBuf>,
 
     /// How the kernel is computed
-    #[arg(long, default_value = "exact", value_parser = methods())]
+    #[arg(long, default_value = "exact")]
     method: Method,
 
     /// Outputs of the network, counted from 0, such as 0,3
@@ -53,15 +53,15 @@ pub struct Ntk {
     directions: Option<usize>,
 
     /// directions: their distribution [default: rademacher]
-    #[arg(long, value_parser = laws())]
+    #[arg(long, value_parser = choice(&[("rademacher", Law::Rademacher), ("gaussian", Law::Gaussian)]))]
     law: Option<Law>,
 
     /// directions: (g(x, θ+εv) − g(x, θ))/ε instead of the exact derivative
-    #[arg(long, value_name = "EPS", value_parser = crate::methods::positive)]
+    #[arg(long, value_name = "EPS", value_parser = positive)]
     finite_difference: Option<f64>,
 
     /// The parameters: the weights (standard), or the weights divided by their standard deviation (ntk)
-    #[arg(long, default_value = "standard", value_parser = parameterisations())]
+    #[arg(long, default_value = "standard", value_parser = choice(&PARAMETERISATIONS))]
     parameterisation: Parameterisation,
 
     /// Array to write: Θ [n, m, c, c] by exact, [n, m] by mean, F [S, n, c] by directions
@@ -72,34 +72,18 @@ pub struct Ntk {
     reader: Reader,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Method {
+    /// Θ of all pairs of outputs
     Exact,
+    /// the mean of Θ over equal outputs
     Mean,
+    /// derivatives F along random directions, with Θ ≈ FᵀF/S; for `fit --samples`
     Directions,
 }
 
-fn methods() -> impl TypedValueParser<Value = Method> {
-    let exact = PossibleValue::new("exact").help("Θ of all pairs of outputs");
-    let mean = PossibleValue::new("mean").help("the mean of Θ over equal outputs");
-    let directions = PossibleValue::new("directions")
-        .help("derivatives F along random directions, with Θ ≈ FᵀF/S; for `fit --samples`");
-    PossibleValuesParser::new([exact, mean, directions]).map(|word| match word.as_str() {
-        "exact" => Method::Exact,
-        "mean" => Method::Mean,
-        _ => Method::Directions,
-    })
-}
-
-fn laws() -> impl TypedValueParser<Value = Law> {
-    PossibleValuesParser::new(["rademacher", "gaussian"])
-        .map(|word| if word == "gaussian" { Law::Gaussian } else { Law::Rademacher })
-}
-
-fn parameterisations() -> impl TypedValueParser<Value = Parameterisation> {
-    PossibleValuesParser::new(["standard", "ntk"])
-        .map(|word| if word == "ntk" { Parameterisation::Ntk } else { Parameterisation::Standard })
-}
+const PARAMETERISATIONS: [(&str, Parameterisation); 2] =
+    [("standard", Parameterisation::Standard), ("ntk", Parameterisation::Ntk)];
 
 impl Ntk {
     pub fn run(self, context: &Context) -> Result<()> {
@@ -116,17 +100,16 @@ impl Ntk {
         let (n, m, c) = (data.n(), other.as_ref().map_or(data.n(), |x| x.shape()[0]), outputs.len());
         let start = Instant::now();
         let shape = match self.method {
-            Method::Exact => {
-                self.require(context, &[n, m, c, c])?;
-                let kernel = context.device.enter(|| ntk.exact(&x, other.as_ref(), &outputs))?;
+            Method::Exact | Method::Mean => {
+                let exact = self.method == Method::Exact;
+                let shape = if exact { vec![n, m, c, c] } else { vec![n, m] };
+                self.require(context, &shape)?;
+                let kernel = context.device.enter(|| match exact {
+                    true => Ok(ntk.exact(&x, other.as_ref(), &outputs)?.into_dyn()),
+                    false => ntk.mean(&x, other.as_ref(), &outputs).map(|kernel| kernel.into_dyn()),
+                })?;
                 write_npy(out.path(), kernel.view())?;
-                vec![n, m, c, c]
-            }
-            Method::Mean => {
-                self.require(context, &[n, m])?;
-                let kernel = context.device.enter(|| ntk.mean(&x, other.as_ref(), &outputs))?;
-                write_npy(out.path(), kernel.view())?;
-                vec![n, m]
+                shape
             }
             Method::Directions => {
                 let directions = self.chosen_directions(context);
@@ -161,18 +144,19 @@ impl Ntk {
 
     /// An error if an option was given that the method does not take.
     fn check(&self) -> Result<()> {
+        if self.method == Method::Directions {
+            return match self.cross {
+                Some(_) => Err(Error::input("--method directions does not take --cross")),
+                None => Ok(()),
+            };
+        }
         let random = [
             ("--directions", self.directions.is_some()),
             ("--law", self.law.is_some()),
             ("--finite-difference", self.finite_difference.is_some()),
         ];
-        let unused = match self.method {
-            Method::Directions => self.cross.is_some().then_some("--cross"),
-            _ => random.into_iter().find(|(_, given)| *given).map(|(name, _)| name),
-        };
-        match unused {
-            Some("--cross") => Err(Error::input("--method directions does not take --cross")),
-            Some(name) => Err(Error::input(format!("{name} is an option of --method directions only"))),
+        match random.into_iter().find(|(_, given)| *given) {
+            Some((name, _)) => Err(Error::input(format!("{name} is an option of --method directions only"))),
             None => Ok(()),
         }
     }

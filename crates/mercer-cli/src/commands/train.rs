@@ -100,10 +100,8 @@ impl Train {
         ));
         let (epochs, rows) = (self.epochs, data.n());
         let report = |epoch: &Epoch| context.note(line(epoch, epochs, rows));
-        let bar = context.bar();
         training::listen();
-        let trained = train(classifier, &data, Some(&test), &settings, &context.fit(&bar), &report)?;
-        drop(bar);
+        let trained = context.fitting(|fit| train(classifier, &data, Some(&test), &settings, fit, &report))?;
         let scores = trained.classifier.score(&test)?;
         if let Some(out) = &out {
             trained.classifier.save(out.path())?;
@@ -148,18 +146,12 @@ impl Train {
             return Err(Error::input("--momentum is an option of --rule sgd, not of adam"));
         }
         let normed = classifier.network.constants() > 0;
-        let rate = if !sgd {
-            1e-3
-        } else if normed {
-            0.1
+        let weight_decay = self.weight_decay.map_or(if sgd { 5e-4 } else { 0.0 }, |w| w as f32);
+        let (rate, rule) = if sgd {
+            let momentum = self.momentum.unwrap_or(0.9) as f32;
+            (if normed { 0.1 } else { 0.02 }, Rule::Sgd { momentum, weight_decay })
         } else {
-            0.02
-        };
-        let decay = self.weight_decay.map_or(if sgd { 5e-4 } else { 0.0 }, |w| w as f32);
-        let rule = if sgd {
-            Rule::Sgd { momentum: self.momentum.unwrap_or(0.9) as f32, weight_decay: decay }
-        } else {
-            Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: decay }
+            (1e-3, Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay })
         };
         Ok(Settings {
             epochs: self.epochs,
@@ -177,16 +169,17 @@ impl Train {
     /// The training rows and the test rows.
     fn read(&self, context: &Context) -> Result<(Labelled, Labelled)> {
         let data = self.reader.open(&self.data)?;
-        if let Some(test) = &self.test {
-            let test = self.reader.open_like(test, &data)?;
-            return Ok((Labelled::of(&data)?, Labelled::of(&test)?));
-        }
         let has_test_part = catalogue().into_iter().any(|set| set.name == data.name && set.parameters == "part=train");
-        if has_test_part && !self.data.contains('(') && !std::path::Path::new(&self.data).exists() {
+        let whole_set = !self.data.contains('(') && !std::path::Path::new(&self.data).exists();
+        let (data, test) = if let Some(test) = &self.test {
+            let test = self.reader.open_like(test, &data)?;
+            (data, test)
+        } else if has_test_part && whole_set {
             let test = self.reader.open(&format!("{}(part=test)", data.name))?;
-            return Ok((Labelled::of(&data)?, Labelled::of(&test)?));
-        }
-        let (data, test) = data.split(HELD_OUT, context.seed)?;
+            (data, test)
+        } else {
+            data.split(HELD_OUT, context.seed)?
+        };
         Ok((Labelled::of(&data)?, Labelled::of(&test)?))
     }
 }

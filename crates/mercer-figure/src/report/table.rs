@@ -7,20 +7,20 @@ use crate::svg::escape;
 pub struct Table {
     headings: Vec<String>,
     rows: Vec<Vec<String>>,
-    best: Vec<(usize, Best)>,
+    /// Columns whose best value is bold, and the better of two values.
+    best: Vec<(usize, fn(f64, f64) -> f64)>,
     caption: String,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Best {
-    Lowest,
-    Highest,
 }
 
 impl Table {
     /// An empty table with these headings.
     pub fn new(headings: &[impl AsRef<str>]) -> Table {
         Table { headings: owned(headings), rows: Vec::new(), best: Vec::new(), caption: String::new() }
+    }
+
+    /// A table with these headings and rows.
+    pub fn of(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>]) -> Table {
+        rows.iter().fold(Table::new(headings), |table, row| table.row(row.as_ref()))
     }
 
     /// Adds a row; missing cells are empty, surplus cells are dropped.
@@ -33,13 +33,13 @@ impl Table {
 
     /// Makes the lowest value of a column bold.
     pub fn lowest(mut self, column: usize) -> Table {
-        self.best.push((column, Best::Lowest));
+        self.best.push((column, f64::min));
         self
     }
 
     /// Makes the highest value of a column bold.
     pub fn highest(mut self, column: usize) -> Table {
-        self.best.push((column, Best::Highest));
+        self.best.push((column, f64::max));
         self
     }
 
@@ -80,12 +80,8 @@ impl Table {
     }
 
     fn best_of(&self, column: usize) -> Option<f64> {
-        let (_, best) = self.best.iter().find(|b| b.0 == column)?;
-        let values = self.rows.iter().filter_map(|row| number(&row[column]));
-        match best {
-            Best::Lowest => values.reduce(f64::min),
-            Best::Highest => values.reduce(f64::max),
-        }
+        let (_, better) = self.best.iter().find(|b| b.0 == column)?;
+        self.rows.iter().filter_map(|row| number(&row[column])).reduce(better)
     }
 }
 

@@ -1,5 +1,6 @@
-//! Rows with a class each, and their standardisation.
+//! Rows with a class each, and their standardization.
 
+use crate::compute::{Device, Tensor};
 use crate::data::{Dataset, Target};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
@@ -98,13 +99,14 @@ impl Standardizer {
             && self.spread.iter().all(|&s| s > 0.0)
     }
 
-    /// The standardised rows, row by row.
-    pub fn apply(&self, x: ArrayView2<f64>) -> Vec<f32> {
+    /// The standardized rows `[n, d]` on a device.
+    pub fn apply(&self, x: ArrayView2<f64>, device: Device) -> Result<Tensor> {
         let (columns, plane) = (x.ncols(), x.ncols() / self.mean.len());
-        let standardised = |(i, x): (usize, &f64)| {
+        let standardized = |(i, x): (usize, &f64)| {
             let c = i % columns / plane;
             ((x - self.mean[c]) / self.spread[c]) as f32
         };
-        x.iter().enumerate().map(standardised).collect()
+        let values: Vec<f32> = x.iter().enumerate().map(standardized).collect();
+        Tensor::from_host(device, &[x.nrows(), columns], &values)
     }
 }

@@ -24,7 +24,7 @@ pub use labelled::{Labelled, Standardizer};
 pub use scores::Scores;
 pub use training::{Epoch, Settings, Stop, Trained, train};
 
-use crate::compute::{self, Device, Tensor};
+use crate::compute::Device;
 use crate::net::{Description, Mode, Network, Parameters, named};
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -33,7 +33,7 @@ use ndarray::{Array2, ArrayView2, s};
 /// Rows of a batch when a classifier is evaluated.
 const EVALUATED: usize = 256;
 
-/// A network whose outputs are the logits of classes, and how its input is standardised.
+/// A network whose outputs are the logits of classes, and how its input is standardized.
 #[derive(Debug)]
 pub struct Classifier {
     /// One network.
@@ -48,7 +48,7 @@ pub struct Classifier {
 
 impl Classifier {
     /// A fresh network for the rows and classes of `data`: `net` is a name ([`crate::net::NAMES`]) or an architecture. Rows are
-    /// standardised, channel by channel, by their mean and spread in `data`.
+    /// standardized, channel by channel, by their mean and spread in `data`.
     pub fn new(net: &str, data: &Labelled, device: Device, seed: u64) -> Result<Classifier> {
         let network = network(net, data.d(), data.image, data.classes.len())?;
         let standardizer = Standardizer::of(data.x.view(), network.image().or(data.image))?;
@@ -66,8 +66,7 @@ impl Classifier {
             let mut out = Array2::zeros((x.nrows(), network.outputs()));
             for start in (0..x.nrows()).step_by(EVALUATED) {
                 let rows = start..(start + EVALUATED).min(x.nrows());
-                let batch = self.standardizer.apply(x.slice(s![rows.clone(), ..]));
-                let batch = Tensor::from_host(device, &[rows.len(), x.ncols()], &batch)?;
+                let batch = self.standardizer.apply(x.slice(s![rows.clone(), ..]), device)?;
                 let logits = network.forward(&parameters, &batch, Mode::Eval, &mut workspace)?.to_host()?;
                 let to = out.slice_mut(s![rows, ..]).into_iter();
                 to.zip(logits).for_each(|(to, z)| *to = z);
@@ -103,13 +102,4 @@ fn network(net: &str, d: usize, image: Option<[usize; 3]>, classes: usize) -> Re
         )));
     }
     Ok(network)
-}
-
-/// The rows of `data` on a device, standardised, `[n, d]`.
-fn on_device(standardizer: &Standardizer, x: ArrayView2<f64>, device: Device) -> Result<Tensor> {
-    let mut all = Tensor::zeros(device, &[0])?;
-    all.reshape(&[x.nrows(), x.ncols()])?;
-    all.copy_from_host(&standardizer.apply(x))?;
-    debug_assert!(compute::all_finite(&all));
-    Ok(all)
 }

@@ -1,6 +1,6 @@
 //! Training of classifiers: epochs of shuffled batches, views of the images, scores.
 
-use super::{Classifier, Labelled, Scores, on_device};
+use super::{Classifier, Labelled, Scores};
 use crate::compute::{self, Math, Move, Rule, Tensor};
 use crate::model::Bundle;
 use crate::net::{Mode, Optimizer, Schedule, ScheduleKind, Workspace};
@@ -187,7 +187,7 @@ impl<'a> Epochs<'a> {
             history: Vec::new(),
             seconds_before: 0.0,
             started: Instant::now(),
-            x: on_device(&classifier.standardizer, data.x.view(), device)?,
+            x: classifier.standardizer.apply(data.x.view(), device)?,
             labels: Tensor::from_host(device, &[labels.len(), 1], &labels)?,
             order: Vec::new(),
             workspace: classifier.network.workspace(device)?,

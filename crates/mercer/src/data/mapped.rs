@@ -1,7 +1,7 @@
 //! Arrays that stay in their file: an `.npy` file of floating-point numbers, mapped into memory and read on demand.
 
 use super::bytes;
-use super::npy::{Header, Kind, read_header};
+use super::npy::{Header, read_header};
 use crate::{Error, Result};
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -46,39 +46,31 @@ impl MappedArray {
             return Err(fail("is gzipped and cannot be mapped into memory; unpack it first".into()));
         };
         let (text, start) = read_header(path, &mut *reader, &fail)?;
-        let Header { kind, big_endian, fortran, dims } = Header::parse(&text).map_err(fail)?;
-        let single = match kind {
-            Kind::F4 => true,
-            Kind::F8 => false,
+        let header = Header::parse(&text).map_err(fail)?;
+        let single = match header.kind {
+            "f4" => true,
+            "f8" => false,
             _ => {
                 return Err(fail(
                     "holds whole numbers; functions are f4 or f8: convert it with .astype(\"f4\")".into(),
                 ));
             }
         };
-        if big_endian || fortran {
+        if header.big_endian || header.fortran {
             return Err(fail("must be little-endian and in C order; write it with numpy.ascontiguousarray(F)".into()));
         }
-        if dims.is_empty() || dims.contains(&0) {
-            return Err(fail(format!("is empty: its shape is {dims:?}")));
+        if header.dims.is_empty() || header.dims.contains(&0) {
+            return Err(fail(format!("is empty: its shape is {:?}", header.dims)));
         }
-        let size = if single { 4 } else { 8 };
-        let promised = dims.iter().try_fold(size, |p: u64, &k| p.checked_mul(k as u64));
-        match promised {
-            Some(promised) if promised == len - start => {}
-            Some(promised) => {
-                let (how, got) = (if len - start < promised { "truncated" } else { "too long" }, len - start);
-                return Err(fail(format!(
-                    "is {how}: the header states {promised} bytes of elements (shape {dims:?}), but there are {got}"
-                )));
-            }
-            None => return Err(fail(format!("the header states an impossible shape, {dims:?}"))),
+        let promised = header.bytes().map_err(fail)?;
+        if len - start != promised {
+            return Err(fail(header.wrong_length(promised, len - start)));
         }
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         // SAFETY: the mapping is read-only, and any bytes are valid numbers. A file that another program changes can change
         // results; one that it truncates ends this program, as the documentation says.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, e))?;
-        Ok(MappedArray { map, start: start as usize, single, dims, path: path.to_owned() })
+        Ok(MappedArray { map, start: start as usize, single, dims: header.dims, path: path.to_owned() })
     }
 
     /// The dimensions, outermost first.

@@ -193,41 +193,28 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl From<Array2<f64>> for Matrix {
-    fn from(x: Array2<f64>) -> Self {
-        Matrix::F64(x)
-    }
-}
+macro_rules! stored_as {
+    ($($number:ty => $variant:ident),*) => {$(
+        impl From<Array2<$number>> for Matrix {
+            fn from(x: Array2<$number>) -> Self {
+                Matrix::$variant(x)
+            }
+        }
 
-impl From<Array2<f32>> for Matrix {
-    fn from(x: Array2<f32>) -> Self {
-        Matrix::F32(x)
-    }
-}
+        impl<'a> From<ArrayView2<'a, $number>> for Rows<'a> {
+            fn from(x: ArrayView2<'a, $number>) -> Self {
+                Rows::$variant(x)
+            }
+        }
 
-impl<'a> From<ArrayView2<'a, f64>> for Rows<'a> {
-    fn from(x: ArrayView2<'a, f64>) -> Self {
-        Rows::F64(x)
-    }
+        impl<'a> From<&'a Array2<$number>> for Rows<'a> {
+            fn from(x: &'a Array2<$number>) -> Self {
+                x.view().into()
+            }
+        }
+    )*};
 }
-
-impl<'a> From<ArrayView2<'a, f32>> for Rows<'a> {
-    fn from(x: ArrayView2<'a, f32>) -> Self {
-        Rows::F32(x)
-    }
-}
-
-impl<'a> From<&'a Array2<f64>> for Rows<'a> {
-    fn from(x: &'a Array2<f64>) -> Self {
-        Rows::F64(x.view())
-    }
-}
-
-impl<'a> From<&'a Array2<f32>> for Rows<'a> {
-    fn from(x: &'a Array2<f32>) -> Self {
-        Rows::F32(x.view())
-    }
-}
+stored_as!(f64 => F64, f32 => F32);
 
 impl<'a> From<&'a Matrix> for Rows<'a> {
     fn from(x: &'a Matrix) -> Self {

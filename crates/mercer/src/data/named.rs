@@ -42,6 +42,8 @@ pub enum Origin {
     Folder,
 }
 
+use Recipe::{Cifar, Circles, Digits, Idx, Moons, SwissRoll, Table, Uci, UciGp, Uniform};
+
 /// How a named set is made.
 enum Recipe {
     Digits,
@@ -49,11 +51,15 @@ enum Recipe {
     Moons,
     SwissRoll,
     Uniform,
-    /// A folder of four IDX files.
-    Idx(&'static str),
-    /// A folder of CIFAR-10 binary files.
-    Cifar(&'static str),
-    /// A CSV, target last.
+    /// A folder of four IDX files, called like the set.
+    Idx,
+    /// A folder of CIFAR-10 binary files, called like the set.
+    Cifar,
+    /// `uci/NAME.csv`, with lists of test rows.
+    Uci,
+    /// `tabular/uci_gp/NAME.data.csv.gz`, with masks of test rows.
+    UciGp,
+    /// Another CSV. The target of every table is its last column.
     Table {
         file: &'static str,
         classes: bool,
@@ -77,115 +83,92 @@ const fn drawn(name: &'static str, d: usize, recipe: Recipe, help: &'static str)
     Named { name, help, n: None, d, recipe }
 }
 
-const fn table(file: &'static str, classes: bool, splits: Splits) -> Recipe {
-    Recipe::Table { file, classes, splits }
-}
-
-macro_rules! uci {
-    ($name:literal, $n:literal, $d:literal, $help:literal) => {
-        named(
-            $name,
-            $n,
-            $d,
-            table(concat!("uci/", $name, ".csv"), false, Splits::Lists(concat!("uci/splits/", $name, ".test.txt"))),
-            $help,
-        )
-    };
-}
-
-macro_rules! uci_gp {
-    ($name:literal, $n:literal, $d:literal, $help:literal) => {
-        named(
-            $name,
-            $n,
-            $d,
-            table(
-                concat!("tabular/uci_gp/", $name, ".data.csv.gz"),
-                false,
-                Splits::Masks(concat!("tabular/uci_gp/", $name, ".test_mask.csv.gz")),
-            ),
-            $help,
-        )
-    };
-}
-
 static SETS: &[Named] = &[
-    named("digits", 1797, 64, Recipe::Digits, "handwritten digits, 8×8 pixels, 10 classes"),
-    drawn("circles", 2, Recipe::Circles, "two concentric circles, 2 classes"),
-    drawn("moons", 2, Recipe::Moons, "two interleaved half circles, 2 classes"),
-    drawn("swiss-roll", 3, Recipe::SwissRoll, "a rolled-up sheet; the target is the way along the roll"),
-    drawn("uniform", 1, Recipe::Uniform, "uniform points on an interval, no target"),
-    named("mnist", 60_000, 784, Recipe::Idx("mnist"), "handwritten digits, 28×28 pixels in [0, 1], 10 classes"),
-    named("fashion-mnist", 60_000, 784, Recipe::Idx("fashion-mnist"), "clothes, 28×28 pixels in [0, 1], 10 classes"),
-    named("cifar-10", 50_000, 3072, Recipe::Cifar("cifar-10"), "photographs, 3×32×32 in [0, 1], 10 classes"),
-    uci!("boston", 506, 13, "house prices by district"),
-    uci!("concrete", 1030, 8, "compressive strength of concrete mixtures"),
-    uci!("energy", 768, 8, "heating load of buildings"),
-    uci!("kin8nm", 8192, 8, "forward kinematics of an 8-link arm"),
-    uci!("naval", 11_934, 16, "compressor decay of a naval turbine"),
-    uci!("power-plant", 9568, 4, "output of a combined-cycle power plant"),
-    uci!("protein", 45_730, 9, "size of the residue of protein structures"),
-    uci!("wine", 1599, 11, "quality of red wine"),
-    uci!("yacht", 308, 6, "resistance of yacht hulls"),
+    named("digits", 1797, 64, Digits, "handwritten digits, 8×8 pixels, 10 classes"),
+    drawn("circles", 2, Circles, "two concentric circles, 2 classes"),
+    drawn("moons", 2, Moons, "two interleaved half circles, 2 classes"),
+    drawn("swiss-roll", 3, SwissRoll, "a rolled-up sheet; the target is the way along the roll"),
+    drawn("uniform", 1, Uniform, "uniform points on an interval, no target"),
+    named("mnist", 60_000, 784, Idx, "handwritten digits, 28×28 pixels in [0, 1], 10 classes"),
+    named("fashion-mnist", 60_000, 784, Idx, "clothes, 28×28 pixels in [0, 1], 10 classes"),
+    named("cifar-10", 50_000, 3072, Cifar, "photographs, 3×32×32 in [0, 1], 10 classes"),
+    named("boston", 506, 13, Uci, "house prices by district"),
+    named("concrete", 1030, 8, Uci, "compressive strength of concrete mixtures"),
+    named("energy", 768, 8, Uci, "heating load of buildings"),
+    named("kin8nm", 8192, 8, Uci, "forward kinematics of an 8-link arm"),
+    named("naval", 11_934, 16, Uci, "compressor decay of a naval turbine"),
+    named("power-plant", 9568, 4, Uci, "output of a combined-cycle power plant"),
+    named("protein", 45_730, 9, Uci, "size of the residue of protein structures"),
+    named("wine", 1599, 11, Uci, "quality of red wine"),
+    named("yacht", 308, 6, Uci, "resistance of yacht hulls"),
     named(
         "covtype",
         581_012,
         54,
-        table("tabular/covtype.data.gz", true, Splits::None),
+        Table { file: "tabular/covtype.data.gz", classes: true, splits: Splits::None },
         "forest cover type from maps, 7 classes",
     ),
     named(
         "flights",
         273_853,
         8,
-        table("tabular/flights_delay.csv.gz", false, Splits::None),
+        Table { file: "tabular/flights_delay.csv.gz", classes: false, splits: Splits::None },
         "arrival delay of flights in minutes",
     ),
     named(
         "higgs",
         7500,
         28,
-        table("tabular/higgs7500_3dp.csv.gz", true, Splits::First(7000)),
+        Table { file: "tabular/higgs7500_3dp.csv.gz", classes: true, splits: Splits::First(7000) },
         "signal or background in particle collisions, 2 classes",
     ),
-    uci_gp!("bike", 17_379, 17, "bicycles hired by the hour"),
-    uci_gp!("elevators", 16_599, 18, "control of an aircraft's elevators"),
-    uci_gp!("keggdirected", 48_827, 20, "metabolic reaction network; most test rows also occur in training"),
-    uci_gp!("keggundirected", 63_608, 27, "metabolic relation network; most test rows also occur in training"),
-    uci_gp!("kin40k", 40_000, 8, "forward kinematics of an 8-link arm, long edition"),
-    uci_gp!("pol", 15_000, 26, "telecommunications"),
-    uci_gp!("pumadyn32nm", 8192, 32, "dynamics of a robot arm, 32 inputs"),
+    named("bike", 17_379, 17, UciGp, "bicycles hired by the hour"),
+    named("elevators", 16_599, 18, UciGp, "control of an aircraft's elevators"),
+    named("keggdirected", 48_827, 20, UciGp, "metabolic reaction network; most test rows also occur in training"),
+    named("keggundirected", 63_608, 27, UciGp, "metabolic relation network; most test rows also occur in training"),
+    named("kin40k", 40_000, 8, UciGp, "forward kinematics of an 8-link arm, long edition"),
+    named("pol", 15_000, 26, UciGp, "telecommunications"),
+    named("pumadyn32nm", 8192, 32, UciGp, "dynamics of a robot arm, 32 inputs"),
 ];
 
-impl Recipe {
+impl Named {
+    /// The file of a table, whether its target holds classes, and its splits.
+    fn table(&self) -> Option<(String, bool, Splits)> {
+        match self.recipe {
+            Uci => Some((format!("uci/{}.csv", self.name), false, Splits::Lists)),
+            UciGp => Some((format!("tabular/uci_gp/{}.data.csv.gz", self.name), false, Splits::Masks)),
+            Table { file, classes, splits } => Some((file.into(), classes, splits)),
+            _ => None,
+        }
+    }
+
     fn origin(&self) -> Origin {
-        match self {
-            Recipe::Digits => Origin::Embedded,
-            Recipe::Circles | Recipe::Moons | Recipe::SwissRoll | Recipe::Uniform => Origin::Generated,
-            Recipe::Idx(_) | Recipe::Cifar(_) | Recipe::Table { .. } => Origin::Folder,
+        match self.recipe {
+            Digits => Origin::Embedded,
+            Circles | Moons | SwissRoll | Uniform => Origin::Generated,
+            _ => Origin::Folder,
         }
     }
 
     /// Parameters with their defaults.
     fn parameters(&self) -> &'static str {
-        match self {
-            Recipe::Circles => "n=1000, noise=0.05, factor=0.5, seed=0",
-            Recipe::Moons | Recipe::SwissRoll => "n=1000, noise=0.05, seed=0",
-            Recipe::Uniform => "n=1000, low=-2, high=2, seed=0",
-            Recipe::Idx(_) | Recipe::Cifar(_) => "part=train",
-            Recipe::Table { splits: Splits::First(_), .. } => "part=all",
-            Recipe::Table { splits: Splits::Lists(_) | Splits::Masks(_), .. } => "split, part=all",
-            Recipe::Digits | Recipe::Table { splits: Splits::None, .. } => "",
+        match self.recipe {
+            Circles => "n=1000, noise=0.05, factor=0.5, seed=0",
+            Moons | SwissRoll => "n=1000, noise=0.05, seed=0",
+            Uniform => "n=1000, low=-2, high=2, seed=0",
+            Idx | Cifar => "part=train",
+            Table { splits: Splits::First(_), .. } => "part=all",
+            Uci | UciGp => "split, part=all",
+            Digits | Table { .. } => "",
         }
     }
 
     /// The file below `$MERCER_DATA` that must exist.
     fn place(&self) -> Option<String> {
-        match self {
-            Recipe::Idx(folder) => Some(format!("{folder}/train-images-idx3-ubyte.gz")),
-            Recipe::Cifar(folder) => Some(format!("{folder}/data_batch_1.bin")),
-            Recipe::Table { file, .. } => Some(file.to_string()),
-            _ => None,
+        match self.recipe {
+            Idx => Some(format!("{}/train-images-idx3-ubyte.gz", self.name)),
+            Cifar => Some(format!("{}/data_batch_1.bin", self.name)),
+            _ => self.table().map(|(file, ..)| file),
         }
     }
 }
@@ -208,9 +191,9 @@ fn catalogue_in(folder: Option<&Path>) -> Vec<Entry> {
     let entry = |set: &Named| Entry {
         name: set.name,
         help: set.help,
-        parameters: set.recipe.parameters(),
-        origin: set.recipe.origin(),
-        present: set.recipe.place().is_none_or(|place| folder.is_some_and(|f| f.join(place).is_file())),
+        parameters: set.parameters(),
+        origin: set.origin(),
+        present: set.place().is_none_or(|place| folder.is_some_and(|f| f.join(place).is_file())),
         n: set.n,
         d: set.d,
     };
@@ -240,39 +223,40 @@ pub(super) fn open(call: &Call, options: &ReadOptions) -> Result<Dataset> {
 
 fn open_in(folder: Option<&Path>, call: &Call, options: &ReadOptions) -> Result<Dataset> {
     let set = find(call.name).ok_or_else(|| unknown(call.name))?;
-    let parameters = set.recipe.parameters();
+    let parameters = set.parameters();
     let known: Vec<&str> =
         parameters.split(", ").filter_map(|p| p.split('=').next()).filter(|key| !key.is_empty()).collect();
     call.check(0, &known)?;
-    let is_table = matches!(set.recipe, Recipe::Table { .. });
-    if options.key.is_some() || (!is_table && (options.target.is_some() || options.header.is_some())) {
+    let table = set.table();
+    if options.key.is_some() || (table.is_none() && (options.target.is_some() || options.header.is_some())) {
         return Err(Error::input(format!("`{}` has no options: target, header and key are for files", set.name)));
     }
     let n = || call.number("n").map(|n| n.unwrap_or(1000));
     let seed = || call.number("seed").map(|s| s.unwrap_or(0));
     let real = |key: &str, default: f64| call.number(key).map(|v| v.unwrap_or(default));
+    let file = |file: &str| at(folder, set.name, &format!("{}/{file}", set.name));
+    let test = || Part::of(call).map(|part| part == Some(Part::Test));
     match &set.recipe {
-        Recipe::Digits => Ok(embedded::digits()),
-        Recipe::Circles => generate::circles(n()?, real("noise", 0.05)?, real("factor", 0.5)?, seed()?),
-        Recipe::Moons => generate::moons(n()?, real("noise", 0.05)?, seed()?),
-        Recipe::SwissRoll => generate::swiss_roll(n()?, real("noise", 0.05)?, seed()?),
-        Recipe::Uniform => generate::uniform(n()?, real("low", -2.0)?, real("high", 2.0)?, seed()?),
-        Recipe::Idx(name) => {
-            let prefix = if Part::of(call)? == Some(Part::Test) { "t10k" } else { "train" };
-            idx::read(&at(folder, set.name, &format!("{name}/{prefix}-images-idx3-ubyte.gz"))?, set.name)
+        Digits => Ok(embedded::digits()),
+        Circles => generate::circles(n()?, real("noise", 0.05)?, real("factor", 0.5)?, seed()?),
+        Moons => generate::moons(n()?, real("noise", 0.05)?, seed()?),
+        SwissRoll => generate::swiss_roll(n()?, real("noise", 0.05)?, seed()?),
+        Uniform => generate::uniform(n()?, real("low", -2.0)?, real("high", 2.0)?, seed()?),
+        Idx => {
+            let prefix = if test()? { "t10k" } else { "train" };
+            idx::read(&file(&format!("{prefix}-images-idx3-ubyte.gz"))?, set.name)
         }
-        Recipe::Cifar(name) if Part::of(call)? == Some(Part::Test) => {
-            cifar::read(&at(folder, set.name, &format!("{name}/test_batch.bin"))?, set.name)
-        }
-        Recipe::Cifar(name) => {
-            let first = at(folder, set.name, &format!("{name}/data_batch_1.bin"))?;
+        Cifar if test()? => cifar::read(&file("test_batch.bin")?, set.name),
+        Cifar => {
+            let first = file("data_batch_1.bin")?;
             cifar::read(first.parent().unwrap_or(&first), set.name)
         }
-        Recipe::Table { file, classes, splits } => {
+        Uci | UciGp | Table { .. } => {
+            let (file, classes, splits) = table.expect("this is a table");
             let target = options.target.clone().or_else(|| Some("-1".into()));
-            let path = at(folder, set.name, file)?;
+            let path = at(folder, set.name, &file)?;
             let mut data = csv::read(&path, set.name, &ReadOptions { target, ..options.clone() })?;
-            if *classes && options.target.is_none() {
+            if classes && options.target.is_none() {
                 data.y = data.y.map(|y| y.as_classes()).transpose()?;
             }
             match splits.rows(folder, call, data.n())? {

@@ -15,6 +15,8 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const LONGEST_HEADER: u64 = 10_000;
 /// Elements read or written at a time.
 const PIECE: usize = 1 << 13;
+/// The element types that can be read: a letter and the number of bytes.
+const TYPES: [&str; 11] = ["f4", "f8", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "b1"];
 const KNOWN_TYPES: &str = "f4, f8, u1, u2, u4, u8, i1, i2, i4, i8 or b1";
 
 /// An array of a file: its rows flattened, and its shape.
@@ -47,38 +49,27 @@ pub(super) fn read_array(path: &Path, within: &str, reader: &mut dyn Read, len: 
     let (header, header_len) = read_header(path, reader, &fail)?;
     let header = Header::parse(&header).map_err(fail)?;
     let (n, d) = header.rows_and_columns().map_err(fail)?;
-    let count = n.checked_mul(d).filter(|&c| (c as u64).checked_mul(header.kind.size() as u64).is_some());
-    let Some(count) = count else {
-        return Err(fail(format!("the header states an impossible shape, {:?}", header.dims)));
-    };
-    let promised = count as u64 * header.kind.size() as u64;
-    let size_error = |got: u64| {
-        fail(format!(
-            "is {}: the header states {promised} bytes of elements (shape {:?}), but there are {got}{}",
-            if got < promised { "truncated" } else { "too long" },
-            header.dims,
-            if got < promised { "" } else { " or more" }
-        ))
-    };
+    let promised = header.bytes().map_err(fail)?;
+    let size_error = |got: u64| fail(header.wrong_length(promised, got));
     // The length of a plain file is checked before memory is allocated for its elements.
     if let Some(got) = len.map(|len| len.saturating_sub(header_len)).filter(|&got| got != promised) {
         return Err(size_error(got));
     }
     let mut elements =
-        Elements { path, reader, header: &header, dim: (n, d), reserved: if len.is_some() { count } else { 0 } };
+        Elements { path, reader, header: &header, dim: (n, d), reserved: if len.is_some() { n * d } else { 0 } };
     let x = match header.kind {
-        Kind::F4 => elements.read(f32::from_le_bytes).map(Matrix::F32),
-        Kind::F8 => elements.read(f64::from_le_bytes).map(Matrix::F64),
-        Kind::U1 => elements.read(|[b]| b).map(|values| Matrix::U8 { values, divisor: 1.0 }),
-        Kind::B1 => elements.read(|[b]| u8::from(b != 0)).map(|values| Matrix::U8 { values, divisor: 1.0 }),
-        Kind::U2 => elements.read(|b| f64::from(u16::from_le_bytes(b))).map(Matrix::F64),
-        Kind::U4 => elements.read(|b| f64::from(u32::from_le_bytes(b))).map(Matrix::F64),
-        Kind::I1 => elements.read(|b| f64::from(i8::from_le_bytes(b))).map(Matrix::F64),
-        Kind::I2 => elements.read(|b| f64::from(i16::from_le_bytes(b))).map(Matrix::F64),
-        Kind::I4 => elements.read(|b| f64::from(i32::from_le_bytes(b))).map(Matrix::F64),
+        "f4" => elements.read(f32::from_le_bytes).map(Matrix::F32),
+        "f8" => elements.read(f64::from_le_bytes).map(Matrix::F64),
+        "u1" => elements.read(|[b]| b).map(|values| Matrix::U8 { values, divisor: 1.0 }),
+        "b1" => elements.read(|[b]| u8::from(b != 0)).map(|values| Matrix::U8 { values, divisor: 1.0 }),
+        "u2" => elements.read(|b| f64::from(u16::from_le_bytes(b))).map(Matrix::F64),
+        "u4" => elements.read(|b| f64::from(u32::from_le_bytes(b))).map(Matrix::F64),
+        "i1" => elements.read(|b| f64::from(i8::from_le_bytes(b))).map(Matrix::F64),
+        "i2" => elements.read(|b| f64::from(i16::from_le_bytes(b))).map(Matrix::F64),
+        "i4" => elements.read(|b| f64::from(i32::from_le_bytes(b))).map(Matrix::F64),
         // Whole numbers beyond 2^53 are rounded to the nearest double.
-        Kind::U8 => elements.read(|b| u64::from_le_bytes(b) as f64).map(Matrix::F64),
-        Kind::I8 => elements.read(|b| i64::from_le_bytes(b) as f64).map(Matrix::F64),
+        "u8" => elements.read(|b| u64::from_le_bytes(b) as f64).map(Matrix::F64),
+        _ => elements.read(|b| i64::from_le_bytes(b) as f64).map(Matrix::F64),
     };
     let x = x.map_err(|fault| match fault {
         Fault::Short(got) => size_error(got),
@@ -180,7 +171,8 @@ impl Elements<'_> {
 }
 
 pub(super) struct Header {
-    pub kind: Kind,
+    /// One of [`TYPES`].
+    pub kind: &'static str,
     pub big_endian: bool,
     pub fortran: bool,
     pub dims: Vec<usize>,
@@ -195,7 +187,8 @@ impl Header {
             return Err(format!("holds records, not numbers; the element type must be {KNOWN_TYPES}"));
         };
         let (order, code) = descr.split_at_checked(1).unwrap_or((descr, ""));
-        let kind = Kind::from_code(code).filter(|_| matches!(order, "<" | ">" | "|" | "="));
+        let known = TYPES.into_iter().find(|known| *known == code);
+        let kind = known.filter(|_| matches!(order, "<" | ">" | "|" | "="));
         let Some(kind) = kind else {
             return Err(format!("has elements of type `{descr}`; convert them to {KNOWN_TYPES}"));
         };
@@ -208,6 +201,22 @@ impl Header {
         let dims = shape.strip_prefix('(').and_then(|s| s.split_once(')')).and_then(|(inside, _)| dimensions(inside));
         let dims = dims.ok_or("has a header whose shape is not a tuple of whole numbers")?;
         Ok(Header { kind, big_endian: order == ">", fortran, dims })
+    }
+
+    /// Bytes of all elements.
+    pub(super) fn bytes(&self) -> Result<u64, String> {
+        let element = u64::from(self.kind.as_bytes()[1] - b'0');
+        let bytes = self.dims.iter().try_fold(element, |p, &k| p.checked_mul(k as u64));
+        bytes.ok_or_else(|| format!("the header states an impossible shape, {:?}", self.dims))
+    }
+
+    /// What is wrong with a file of `got` instead of `promised` bytes of elements.
+    pub(super) fn wrong_length(&self, promised: u64, got: u64) -> String {
+        let (how, more) = if got < promised { ("truncated", "") } else { ("too long", " or more") };
+        format!(
+            "is {how}: the header states {promised} bytes of elements (shape {:?}), but there are {got}{more}",
+            self.dims
+        )
     }
 
     /// `[n, d]` of the flattened rows.
@@ -240,49 +249,6 @@ fn dimensions(inside: &str) -> Option<Vec<usize>> {
         return Some(vec![]);
     }
     inside.split(',').map(|part| part.trim().parse().ok()).collect()
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    F4,
-    F8,
-    U1,
-    U2,
-    U4,
-    U8,
-    I1,
-    I2,
-    I4,
-    I8,
-    B1,
-}
-
-impl Kind {
-    fn from_code(code: &str) -> Option<Kind> {
-        Some(match code {
-            "f4" => Kind::F4,
-            "f8" => Kind::F8,
-            "u1" => Kind::U1,
-            "u2" => Kind::U2,
-            "u4" => Kind::U4,
-            "u8" => Kind::U8,
-            "i1" => Kind::I1,
-            "i2" => Kind::I2,
-            "i4" => Kind::I4,
-            "i8" => Kind::I8,
-            "b1" => Kind::B1,
-            _ => return None,
-        })
-    }
-
-    fn size(self) -> usize {
-        match self {
-            Kind::U1 | Kind::I1 | Kind::B1 => 1,
-            Kind::U2 | Kind::I2 => 2,
-            Kind::F4 | Kind::U4 | Kind::I4 => 4,
-            Kind::F8 | Kind::U8 | Kind::I8 => 8,
-        }
-    }
 }
 
 /// A number that can be written into an `.npy` file.

@@ -14,10 +14,10 @@ pub(super) enum Splits {
     None,
     /// The first rows are for training.
     First(usize),
-    /// A text file: line k lists the test rows of split k, counted from 0.
-    Lists(&'static str),
-    /// A CSV of zeros and ones: column k marks the test rows of split k.
-    Masks(&'static str),
+    /// The text file `uci/splits/NAME.test.txt`: line k lists the test rows of split k, counted from 0.
+    Lists,
+    /// The CSV `tabular/uci_gp/NAME.test_mask.csv.gz` of zeros and ones: column k marks the test rows of split k.
+    Masks,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,7 @@ impl Splits {
             Some("all") => (None, None),
             _ => (Part::of(call)?, call.number::<usize>("split")?),
         };
+        let file = |file: String| at(folder, call.name, &file);
         let test = match (self, split) {
             (Splits::None, _) => return Ok(None),
             (Splits::First(_), _) | (_, None) if part.is_none() => return Ok(None),
@@ -55,8 +56,10 @@ impl Splits {
                     call.name
                 )));
             }
-            (Splits::Lists(file), Some(split)) => listed(&at(folder, call.name, file)?, split, n)?,
-            (Splits::Masks(file), Some(split)) => masked(&at(folder, call.name, file)?, split, n)?,
+            (Splits::Lists, Some(split)) => listed(&file(format!("uci/splits/{}.test.txt", call.name))?, split, n)?,
+            (Splits::Masks, Some(split)) => {
+                masked(&file(format!("tabular/uci_gp/{}.test_mask.csv.gz", call.name))?, split, n)?
+            }
         };
         let wanted = part == Some(Part::Test);
         Ok(Some((0..n).filter(|&i| test[i] == wanted).collect()))

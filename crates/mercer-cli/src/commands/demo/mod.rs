@@ -80,7 +80,7 @@ fn find(context: &Context) -> Result<(Found, Kernel)> {
                 spectrum.origin.data = "digits".into();
                 spectra.push(spectrum);
             }
-            // What to use instead is beside the point here.
+            // The advice after the semicolon does not apply here.
             Err(Error::Input(why)) => unsuited.push((entry.name, text::rounded(why.split(';').next().unwrap_or(&why)))),
             Err(error) => return Err(error),
         }
@@ -90,7 +90,7 @@ fn find(context: &Context) -> Result<(Found, Kernel)> {
 }
 
 impl Found {
-    /// The result that the others are held against.
+    /// The result that the others are compared with.
     fn exact(&self) -> &Spectrum {
         &self.spectra[0]
     }

@@ -78,7 +78,7 @@ fn methods(found: &Found) -> Table {
 
 fn eigenvalues(found: &Found) -> Table {
     let (headings, rows) = found.table();
-    rows.iter().take(K).fold(Table::new(&headings), |table, row| table.row(row))
+    Table::of(&headings, &rows[..K])
 }
 
 fn indices() -> Vec<f64> {
@@ -150,6 +150,5 @@ fn embedding(title: &str, data: &Dataset, z: ArrayView2<f64>) -> String {
 
 fn certificate(found: &Found) -> Table {
     let exact = found.exact();
-    let rows = rows(&exact.eigenvalues, &exact.certificate);
-    rows.iter().fold(Table::new(&HEADINGS), |table, row| table.row(row)).caption("The exact method, pair by pair.")
+    Table::of(&HEADINGS, &rows(&exact.eigenvalues, &exact.certificate)).caption("The exact method, pair by pair.")
 }

@@ -1,4 +1,4 @@
-//! What was learnt, whichever way.
+//! A fitted model of either method.
 
 use crate::context::Context;
 use crate::score::{Score, score};
@@ -9,56 +9,51 @@ use mercer::data::{Dataset, Target};
 use mercer::spectrum::Origin;
 use ndarray::ArrayView2;
 
-/// A fitted model that predicts.
-pub enum Learnt {
-    Ridge(FittedRidge),
-    Average(FittedNadarayaWatson),
+/// Predictions, and the rows that no example reaches.
+type Predicted = (Target, Vec<usize>);
+
+/// A fitted model that predicts, and how it was chosen.
+pub struct Learnt {
+    /// At points `[n, d]`.
+    predict: Box<dyn Fn(ArrayView2<f64>) -> Result<Predicted>>,
+    pub origin: Origin,
+    pub tried: Vec<Tried>,
+    /// The number that was given or chosen.
+    pub parameter: (&'static str, f64),
+    pub iterations: Option<usize>,
+}
+
+impl From<FittedRidge> for Learnt {
+    fn from(ridge: FittedRidge) -> Learnt {
+        Learnt {
+            origin: ridge.origin().clone(),
+            tried: ridge.tried.clone(),
+            parameter: ("alpha", ridge.alpha),
+            iterations: ridge.iterations,
+            predict: Box::new(move |x| Ok((ridge.predict(x)?, vec![]))),
+        }
+    }
+}
+
+impl From<FittedNadarayaWatson> for Learnt {
+    fn from(average: FittedNadarayaWatson) -> Learnt {
+        Learnt {
+            origin: average.origin().clone(),
+            tried: average.tried.clone(),
+            parameter: ("bandwidth", average.bandwidth),
+            iterations: None,
+            predict: Box::new(move |x| {
+                let averages = average.averages(x)?;
+                Ok((average.decode(averages.scores.view()), averages.unreached))
+            }),
+        }
+    }
 }
 
 impl Learnt {
-    /// Predictions, and the rows that no example reaches.
-    fn predict(&self, x: ArrayView2<f64>) -> Result<(Target, Vec<usize>)> {
-        match self {
-            Learnt::Ridge(ridge) => Ok((ridge.predict(x)?, vec![])),
-            Learnt::Average(average) => {
-                let averages = average.averages(x)?;
-                Ok((average.decode(averages.scores.view()), averages.unreached))
-            }
-        }
-    }
-
-    pub fn origin(&self) -> &Origin {
-        match self {
-            Learnt::Ridge(ridge) => ridge.origin(),
-            Learnt::Average(average) => average.origin(),
-        }
-    }
-
-    pub fn tried(&self) -> &[Tried] {
-        match self {
-            Learnt::Ridge(ridge) => &ridge.tried,
-            Learnt::Average(average) => &average.tried,
-        }
-    }
-
-    /// The number that was given or chosen.
-    pub fn parameter(&self) -> (&'static str, f64) {
-        match self {
-            Learnt::Ridge(ridge) => ("alpha", ridge.alpha),
-            Learnt::Average(average) => ("bandwidth", average.bandwidth),
-        }
-    }
-
-    pub fn iterations(&self) -> Option<usize> {
-        match self {
-            Learnt::Ridge(ridge) => ridge.iterations,
-            Learnt::Average(_) => None,
-        }
-    }
-
     /// Predictions for `data`, and their score where it has the targets.
     pub fn judged(&self, data: &Dataset, context: &Context) -> Result<(Target, Option<Score>)> {
-        let (predicted, far) = self.predict(data.x.to_f64().view())?;
+        let (predicted, far) = (self.predict)(data.x.to_f64().view())?;
         if !far.is_empty() {
             context.warn(format_args!(
                 "{} of `{}` out of reach of every example: predicted as the mean",

@@ -132,11 +132,8 @@ impl Regress {
         let kernel = Expression::parse(&self.kernel)?;
         let Parts { train, held_out, new } = self.read(context)?;
         let kernel = kernel.resolve(train.x.to_f64().view(), context.seed)?;
-        let bar = context.bar();
-        let fit = FitContext { precision: self.precision, ..context.fit(&bar) };
-        let learnt = self.learn(&kernel, &train, &fit)?;
-        drop(bar);
-
+        let learnt =
+            context.fitting(|fit| self.learn(&kernel, &train, &FitContext { precision: self.precision, ..*fit }))?;
         let judged = |data: &Dataset| learnt.judged(data, context);
         let (_, on_train) = judged(&train)?;
         let on_held_out = held_out.as_ref().map(judged).transpose()?.and_then(|(_, score)| score);
@@ -213,7 +210,7 @@ impl Regress {
                     Some(Choice::Value(h)) => Bandwidth::Fixed(h),
                     _ => Bandwidth::LeaveOneOut,
                 };
-                Ok(Learnt::Average(NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?))
+                Ok(NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?.into())
             }
             Way::Ridge => {
                 let n = train.n();
@@ -229,7 +226,7 @@ impl Regress {
                     Some(Solver::Direct) => RidgeSolver::Direct,
                     Some(Solver::Cg) => RidgeSolver::conjugate_gradients(self.precision),
                 };
-                Ok(Learnt::Ridge(Ridge { kernel, alpha, solver }.fit(x, y, fit)?))
+                Ok(Ridge { kernel, alpha, solver }.fit(x, y, fit)?.into())
             }
         }
     }
@@ -241,12 +238,12 @@ impl Regress {
         scores: &[(&str, Option<Score>)],
         context: &Context,
     ) -> Result<()> {
-        let origin = learnt.origin();
-        let left_out = learnt.tried().iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
-        let (name, value) = learnt.parameter();
+        let origin = &learnt.origin;
+        let left_out = learnt.tried.iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
+        let (name, value) = learnt.parameter;
         let mut object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
-            name: value, "left_out_mse": left_out, "iterations": learnt.iterations(),
+            name: value, "left_out_mse": left_out, "iterations": learnt.iterations,
             "seconds": origin.seconds, "out": self.out,
         });
         for (part, score) in scores {
@@ -258,20 +255,17 @@ impl Regress {
                 _ => "numbers".into(),
             };
             let mut said = format!(
-                "{} on {}: {} of {}, {task}, by {} in {}\n{name} {}{}\n",
+                "{} on {}: {}\n{name} {}{}\n",
                 text::rounded(&origin.kernel),
                 self.data,
-                text::count(origin.n, "point"),
-                text::count(origin.d, "column"),
-                origin.method,
-                text::seconds(origin.seconds),
+                text::origin(origin, &format!(", {task}")),
                 text::short(value),
                 left_out.map_or_else(String::new, |e| format!(
                     ", chosen for its mean squared error {} on left-out points",
                     text::short(e)
                 ))
             );
-            if let Some(iterations) = learnt.iterations() {
+            if let Some(iterations) = learnt.iterations {
                 said += &format!("conjugate gradients took {}\n", text::count(iterations, "product"));
             }
             let rows: Vec<Vec<String>> =

@@ -1,6 +1,6 @@
 //! Reports: bound states in the plane, the harmonic oscillator and hydrogen.
 
-use super::{Shown, command, indices};
+use super::{Shown, indices};
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
@@ -13,27 +13,22 @@ use serde_json::json;
 pub fn oscillator(context: &Context, quick: bool) -> Result<Shown> {
     let budget = Budget { seed: context.seed, ..oscillator::budget() };
     let (k, budget) = if quick { (6, budget.quick()) } else { (10, budget) };
-    let bar = context.bar();
-    let found = oscillator::run(k, &Contender::all(), &budget, &context.fit(&bar))?;
-    drop(bar);
-    let report = section(Report::new("The harmonic oscillator in the plane").lead(&lead(&found)), &found)
-        .command(&command("oscillator", context, quick));
+    let found = context.fitting(|fit| oscillator::run(k, &Contender::all(), &budget, fit))?;
+    let report = section(Report::new("The harmonic oscillator in the plane").lead(&lead(&found)), &found);
     Ok(shown(report, &[found]))
 }
 
 pub fn hydrogen(context: &Context, quick: bool) -> Result<Shown> {
     let budget = Budget { seed: context.seed, ..hydrogen::budget() };
     let (k, budget) = if quick { (4, budget.quick()) } else { (9, budget) };
-    let bar = context.bar();
-    let mut all = vec![hydrogen::run(k, &Contender::all(), &budget, &context.fit(&bar))?];
+    let mut all = vec![context.fitting(|fit| hydrogen::run(k, &Contender::all(), &budget, fit))?];
     if !quick {
         // As many states as in the published comparison; Ritz and SpIN are left out because they take minutes.
         let some = |c: &Contender| !c.trained || matches!(c.name, "neuralef" | "nested");
         let contenders: Vec<Contender> = Contender::all().into_iter().filter(some).collect();
         let budget = Budget { seed: context.seed, ..hydrogen::many_states() };
-        all.push(hydrogen::run(36, &contenders, &budget, &context.fit(&bar))?);
+        all.push(context.fitting(|fit| hydrogen::run(36, &contenders, &budget, fit))?);
     }
-    drop(bar);
     let mut report = section(Report::new("Hydrogen in the plane").lead(&lead(&all[0])), &all[0]);
     if let Some(many) = all.get(1) {
         report = section(
@@ -44,7 +39,7 @@ pub fn hydrogen(context: &Context, quick: bool) -> Result<Shown> {
             many,
         );
     }
-    Ok(shown(report.command(&command("hydrogen", context, quick)), &all))
+    Ok(shown(report, &all))
 }
 
 fn shown(report: Report, all: &[BoundStates]) -> Shown {

@@ -1,6 +1,6 @@
 //! Report: classic kernels by all methods.
 
-use super::{Shown, command, indices, sentence};
+use super::{Shown, indices, sentence};
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
@@ -11,9 +11,7 @@ use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     let config = if quick { Config::quick(context.seed) } else { Config::full(context.seed) };
-    let bar = context.bar();
-    let settings = classic_kernels::run(&config, &context.fit(&bar))?;
-    drop(bar);
+    let settings = context.fitting(|fit| classic_kernels::run(&config, fit))?;
     let verdict = classic_kernels::verdict(&settings);
     let figure =
         error_grid("Function error of each pair, against the exact functions of the points", &settings, function);
@@ -44,7 +42,6 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
             report = report.text(&format!("Left out: {name}. {}.", sentence(why).trim_end_matches('.')));
         }
     }
-    report = report.command(&command("classic-kernels", context, quick));
     let numbers = json!({ "plan": config, "settings": settings, "verdict": verdict });
     Ok(Shown { figure, report, text: text_of(&settings, &verdict), numbers })
 }

@@ -1,6 +1,6 @@
 //! Report: the Gaussian process of a convolutional network on MNIST, and classification by its first functions.
 
-use super::{Options, Shown, command, indices, sentence};
+use super::{Options, Shown, indices, sentence};
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
@@ -21,9 +21,7 @@ fn config(options: &Options, seed: u64, quick: bool) -> Config {
 
 pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
     let config = config(options, context.seed, quick);
-    let bar = context.bar();
-    let found = cnn_gp::run(&config, &context.fit(&bar))?;
-    drop(bar);
+    let found = context.fitting(|fit| cnn_gp::run(&config, fit))?;
     let verdict = cnn_gp::verdict(&found);
     let figure = overview(&found);
     let report = Report::new("The Gaussian process of a convolutional network, on MNIST")
@@ -46,8 +44,7 @@ pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
              exact functions on training images held out for validation; the test images were not used. The candidates are the \
              best of twelve that were compared in the same way before, so the accuracy of the best one is slightly optimistic.",
         )
-        .table(candidate_table(&found.candidates))
-        .command(&format!("{}{}", command("cnn-gp", context, quick), options.written()));
+        .table(candidate_table(&found.candidates));
     let numbers = json!({ "plan": config, "found": found, "verdict": verdict });
     Ok(Shown { figure, report, text: text_of(&found, &verdict), numbers })
 }
@@ -189,8 +186,7 @@ fn cells(found: &Found) -> Vec<Vec<String>> {
 }
 
 fn table(found: &Found) -> Table {
-    let table = cells(found).iter().fold(Table::new(&HEADINGS), |table, row| table.row(row));
-    table.highest(2).lowest(7).caption(
+    Table::of(&HEADINGS, &cells(found)).highest(2).lowest(7).caption(
         "Residual: mean over the pairs of ‖Kψ − μψ‖/μ‖ψ‖ on the fitted images, each method with its own kernel. Seconds do not \
          include the time for the samples, which the methods on CNN-GP share.",
     )
@@ -202,7 +198,7 @@ fn candidate_table(candidates: &[Candidate]) -> Table {
     let row = |c: &Candidate| {
         [c.net.clone(), percent(c.accuracy), text::grouped(c.multiply_adds), format!("{:.3}", c.captured)]
     };
-    candidates.iter().fold(Table::new(&CANDIDATE_HEADINGS), |table, c| table.row(&row(c))).highest(1)
+    Table::of(&CANDIDATE_HEADINGS, &candidates.iter().map(row).collect::<Vec<_>>()).highest(1)
 }
 
 fn text_of(found: &Found, verdict: &str) -> String {

@@ -1,6 +1,6 @@
 //! Report: the decay of eigenvalues depends on the dimension of the data, not on that of the ambient space.
 
-use super::{Shown, command, indices, sentence};
+use super::{Shown, indices, sentence};
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
@@ -11,9 +11,7 @@ use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     let n = if quick { 300 } else { 1000 };
-    let bar = context.bar();
-    let found = eigenvalue_decay::run(n, context.seed, &context.fit(&bar))?;
-    drop(bar);
+    let found = context.fitting(|fit| eigenvalue_decay::run(n, context.seed, fit))?;
     let figure = spectra(&found.dimensions);
     let report = Report::new("Eigenvalue decay and the dimension of the data")
         .lead(&sentence(&found.dimension_verdict))
@@ -30,8 +28,7 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
         .figure(&lengthscales(&found.lengthscales), "Wider kernels have fewer large eigenvalues.")
         .section("Polynomial kernels")
         .text("A polynomial kernel of degree p in d dimensions has finite rank C(d+p, p).")
-        .table(ranks(&found.ranks))
-        .command(&command("eigenvalue-decay", context, quick));
+        .table(ranks(&found.ranks));
     Ok(Shown { figure, report, text: text_of(&found), numbers: json!(found) })
 }
 

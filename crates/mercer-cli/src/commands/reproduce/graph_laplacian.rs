@@ -1,6 +1,6 @@
 //! Report: neural eigenfunctions of a neighbour graph.
 
-use super::{Shown, command, indices};
+use super::{Shown, indices};
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
@@ -11,9 +11,7 @@ use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     let (n, steps) = if quick { (200, 300) } else { (1000, 2000) };
-    let bar = context.bar();
-    let found = graph_laplacian::run(n, 8, steps, context.seed, &context.fit(&bar))?;
-    drop(bar);
+    let found = context.fitting(|fit| graph_laplacian::run(n, 8, steps, context.seed, fit))?;
     let js = indices(found.exact.len());
     let mut plot = Plot::new("Smallest eigenvalues of I − D^{-1}W").x("index j").y("eigenvalue");
     plot = plot.line("dense matrix", &js, &found.exact).markers();
@@ -34,11 +32,6 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
             ]
         })
         .collect();
-    let mut table = Table::new(&headings);
-    for row in &rows {
-        let cells: Vec<&str> = row.iter().map(String::as_str).collect();
-        table = table.row(&cells);
-    }
     let setting = format!(
         "Two interleaved half circles of {} points, each joined to its {} nearest neighbours. The largest gap is relative to the \
          largest of the {} eigenvalues.",
@@ -52,8 +45,7 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
             &figure,
             "Rayleigh–Ritz eigenvalues are upper bounds: networks are smoother than the eigenfunctions of the graph.",
         )
-        .table(table)
-        .command(&command("graph-laplacian", context, quick));
+        .table(Table::of(&headings, &rows));
     let text = format!("{setting}\n{}", text::table(&headings, &rows));
     Ok(Shown { figure, report, numbers: json!(found), text })
 }

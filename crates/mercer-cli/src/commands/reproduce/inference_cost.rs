@@ -1,6 +1,6 @@
 //! Trained networks, random features and landmarks at equal inference cost.
 
-use super::{Shown, command, sentence};
+use super::{Shown, sentence};
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
@@ -11,9 +11,7 @@ use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     let config = if quick { Config::quick(context.seed) } else { Config::full(context.seed) };
-    let bar = context.bar();
-    let found = inference_cost::run(&config, &context.fit(&bar))?;
-    drop(bar);
+    let found = context.fitting(|fit| inference_cost::run(&config, fit))?;
     let figure = curves(&found);
     let report = Report::new("When training pays off")
         .lead(&sentence(&found.verdict))
@@ -25,8 +23,7 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
             "Left: mean over the pairs of min(1, ‖Kψ − μψ‖/μ‖ψ‖) on held-out points. Right: share of the kernel's trace that the \
              functions capture on these points; the line shows the share of the exact functions of the fitted points.",
         )
-        .table(table(&found))
-        .command(&command("inference-cost", context, quick));
+        .table(table(&found));
     Ok(Shown { figure, report, text: text_of(&found), numbers: json!(found) })
 }
 
@@ -103,8 +100,7 @@ fn rows(found: &inference_cost::Report) -> Vec<Vec<String>> {
 }
 
 fn table(found: &inference_cost::Report) -> Table {
-    let table = rows(found).iter().fold(Table::new(&HEADINGS), |table, row| table.row(row));
-    table.caption(format!(
+    Table::of(&HEADINGS, &rows(found)).caption(format!(
         "Size: hidden units, frequencies or landmarks. The exact functions capture {:.4} of the trace on the held-out points.",
         found.exact_captured
     ))

@@ -1,6 +1,6 @@
 //! Report: the Gaussian process of a fully connected network, by NeuralEF and exactly.
 
-use super::{Shown, command, sentence};
+use super::{Shown, sentence};
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
@@ -12,9 +12,7 @@ use serde_json::json;
 
 pub fn run(context: &Context, quick: bool) -> Result<Shown> {
     let config = if quick { Config::quick(context.seed) } else { Config::full(context.seed) };
-    let bar = context.bar();
-    let cases = mlp_gp::run(&config, &context.fit(&bar))?;
-    drop(bar);
+    let cases = context.fitting(|fit| mlp_gp::run(&config, fit))?;
     let verdict = mlp_gp::verdict(&cases);
     let figure = maps(&cases, config.side);
     let mut report = Report::new("The Gaussian process of a network, in the plane")
@@ -38,7 +36,6 @@ pub fn run(context: &Context, quick: bool) -> Result<Shown> {
             text::seconds(case.seconds)
         ));
     }
-    report = report.command(&command("mlp-gp", context, quick));
     let numbers = json!({ "plan": config, "cases": cases, "verdict": verdict });
     Ok(Shown { figure, report, text: text_of(&cases, &verdict), numbers })
 }
@@ -150,8 +147,7 @@ fn cells(case: &Case) -> Vec<Vec<String>> {
 }
 
 fn table(case: &Case) -> Table {
-    let table = cells(case).iter().fold(Table::new(&HEADINGS), |table, row| table.row(row));
-    table.caption(format!(
+    Table::of(&HEADINGS, &cells(case)).caption(format!(
         "{}: eigenvalues of the kernel on the points, and agreement of NeuralEF's functions with the exact ones. Raw eigenvalues \
          are the moving averages of training; the closed form is the kernel of infinitely many, infinitely wide networks.",
         case.name

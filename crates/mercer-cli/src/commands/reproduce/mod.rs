@@ -127,11 +127,6 @@ fn sentence(verdict: &str) -> String {
     format!("{first}{}.", letters.as_str())
 }
 
-/// The command that reproduces a report.
-fn command(experiment: &str, context: &Context, quick: bool) -> String {
-    format!("mercer reproduce {experiment}{} --seed {}", if quick { " --quick" } else { "" }, context.seed)
-}
-
 /// `1, …, n`.
 fn indices(n: usize) -> Vec<f64> {
     (1..=n).map(|j| j as f64).collect()
@@ -143,15 +138,13 @@ impl Reproduce {
         std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
         let at = |extension: &str| Output::new(&self.out.join(format!("{}.{extension}", self.experiment.name)));
         let (figure, page) = (at("svg")?, at("html")?);
-        let shown = (self.experiment.run)(context, self.quick, &self.options)?;
-        figure.text(&shown.figure)?;
-        page.text(&shown.report.html())?;
-        for file in [&figure, &page] {
-            context.note(format_args!("wrote {}", file.path().display()));
-        }
+        let Shown { figure: svg, report, numbers, text } = (self.experiment.run)(context, self.quick, &self.options)?;
+        let (name, quick) = (self.experiment.name, if self.quick { " --quick" } else { "" });
+        let command = format!("mercer reproduce {name}{quick} --seed {}{}", context.seed, self.options.written());
+        figure.text(&svg)?;
+        page.text(&report.command(&command).html())?;
+        [&figure, &page].into_iter().for_each(|file| context.wrote(file));
         let files = [figure.path(), page.path()];
-        context.result(&json!({ "experiment": self.experiment.name, "result": shown.numbers, "out": files }), || {
-            shown.text
-        })
+        context.result(&json!({ "experiment": name, "result": numbers, "out": files }), || text)
     }
 }

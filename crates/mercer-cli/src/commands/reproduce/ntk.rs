@@ -1,6 +1,6 @@
 //! Report: the empirical NTK of a network on two classes of CIFAR-10, by NeuralEF, by random features, and exactly.
 
-use super::{Options, Shown, command, indices, sentence};
+use super::{Options, Shown, indices, sentence};
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
@@ -23,9 +23,7 @@ fn config(options: &Options, seed: u64, quick: bool) -> Config {
 
 pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
     let config = config(options, context.seed, quick);
-    let bar = context.bar();
-    let found = network_ntk::run(&config, &context.fit(&bar))?;
-    drop(bar);
+    let found = context.fitting(|fit| network_ntk::run(&config, fit))?;
     let verdict = network_ntk::verdict(&config, &found);
     let figure = matrices(&config, &found);
     let report = Report::new("The empirical NTK of a trained network")
@@ -45,8 +43,7 @@ pub fn run(context: &Context, quick: bool, options: &Options) -> Result<Shown> {
             "The {} pairs hold {} of the sampled kernel's trace.",
             config.k,
             text::percent(found.captured)
-        ))
-        .command(&format!("{}{}", command("ntk", context, quick), options.written()));
+        ));
     let numbers = json!({ "plan": config, "found": found, "verdict": verdict });
     let text = format!(
         "{}, {} parameters, test accuracy {}\n{}\n{}\n",
@@ -142,8 +139,7 @@ fn cells(found: &Found) -> Vec<Vec<String>> {
 }
 
 fn table(config: &Config, found: &Found) -> Table {
-    let table = cells(found).iter().fold(Table::new(&HEADINGS), |table, row| table.row(row));
-    table.caption(format!(
+    Table::of(&HEADINGS, &cells(found)).caption(format!(
         "Relative Frobenius errors at the {} test images, and the cost of the features of a new image. A derivative along a \
          direction costs two forward passes, and so does a backward pass.",
         text::grouped(config.test)

@@ -1,10 +1,27 @@
-//! `mercer man`: the man page, made from the definitions of the arguments.
+//! `mercer completions` and `mercer man`: a completion script and the man page, made from the definitions of the arguments.
 
 use crate::args::Cli;
 use crate::context::print;
 use clap::{Args, CommandFactory};
+use clap_complete::Shell;
 use mercer::{Error, Result};
 use std::path::PathBuf;
+
+/// Print a completion script for a shell
+#[derive(Args)]
+#[command(after_help = "Example:\n  mercer completions bash > ~/.local/share/bash-completion/completions/mercer")]
+pub struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    pub fn run(self) -> Result<()> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "mercer", &mut script);
+        print(&script)
+    }
+}
 
 /// Print the man page
 #[derive(Args)]
