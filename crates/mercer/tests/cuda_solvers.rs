@@ -21,7 +21,7 @@ fn at(device: Device) -> FitContext<'static> {
 /// The largest difference of two arrays, relative to the largest number of the second.
 fn error(a: ArrayView2<f64>, b: ArrayView2<f64>) -> f64 {
     assert_eq!(a.dim(), b.dim());
-    largest((&a - &b).view()) / largest(b).max(1e-300)
+    largest(&(&a - &b)) / largest(&b).max(1e-300)
 }
 
 #[track_caller]
@@ -96,7 +96,7 @@ fn panel_operations_agree_with_the_cpu() {
             let again = operation(&dv, &dw).unwrap();
             assert_eq!(got, again, "{name} of [{n}, {b}] is not deterministic");
         }
-        let largest = largest(v.view());
+        let largest = largest(&v);
         assert!(dv.all_within(largest).unwrap());
         assert_eq!(dv.all_within(0.999 * largest).unwrap(), b == 0);
         let broken = Panel::from_host(device, &v * f64::NAN).unwrap();
@@ -207,7 +207,7 @@ fn points(n: usize) -> Array2<f64> {
 #[track_caller]
 fn same_span(u: ArrayView2<f64>, v: ArrayView2<f64>, tolerance: f64) {
     let outside = &v - &matmul(u, matmul(u.t(), v).view());
-    let worst = largest(outside.view());
+    let worst = largest(&outside);
     assert!(worst <= tolerance, "{worst:.2e} of the vectors lies outside");
 }
 

@@ -7,7 +7,7 @@ pub use mercer::kernel::Kernel;
 pub use mercer::operator::{KernelOperator, Operator, Precision, gram, gram_cross};
 pub use mercer::rng::Rng;
 pub use mercer::spectrum::{Exact, Krylov, Method, Problem, Spectrum, Standing};
-pub use ndarray::{Array2, Array3, ArrayView2, Axis, s};
+pub use ndarray::{Array2, Array3, ArrayBase, ArrayView2, Axis, Data, Ix2, s};
 
 /// Standard normal numbers `[n, d]`.
 pub fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
@@ -58,14 +58,14 @@ pub fn by_formula(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>) -> Ar
 }
 
 /// The largest absolute number, NaN where there is one.
-pub fn largest(a: ArrayView2<f64>) -> f64 {
+pub fn largest<A: Data<Elem = f64>>(a: &ArrayBase<A, Ix2>) -> f64 {
     a.iter().fold(0.0f64, |m, v| if v.abs() > m || v.is_nan() { v.abs() } else { m })
 }
 
 /// The largest difference.
-pub fn worst(a: &Array2<f64>, b: &Array2<f64>) -> f64 {
+pub fn worst<A: Data<Elem = f64>, B: Data<Elem = f64>>(a: &ArrayBase<A, Ix2>, b: &ArrayBase<B, Ix2>) -> f64 {
     assert_eq!(a.dim(), b.dim());
-    largest((a - b).view())
+    largest(&(a - b))
 }
 
 /// `|cos|` between the j-th columns.
