@@ -1,18 +1,22 @@
 //! Operators beyond scalar kernels in the training loop, each against its exact spectrum.
 
+#[path = "../../mercer/tests/common/neural.rs"]
+mod neural;
+
 use mercer::FitContext;
-use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
+use mercer::compute::Device;
 use mercer::data::generate;
 use mercer::linalg::eigh;
-use mercer::operator::{FunctionSamples, LowRankOperator, NeighbourGraph, OnPoints, Operator};
+use mercer::operator::{LowRankOperator, NeighbourGraph, OnPoints, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
-    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, OnData, Pairs, Points, Settings,
-    rayleigh_ritz, sample_rows, train,
+    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, OnData, Settings, rayleigh_ritz,
+    train,
 };
 use mercer_lab::bound_states::{Contender, multiplets};
 use mercer_lab::{hydrogen, oscillator};
 use ndarray::{Array2, Array3, Axis, array, s};
+use neural::Batch;
 
 fn contender(name: &str) -> Contender {
     Contender::all().into_iter().find(|c| c.name == name).unwrap()
@@ -23,7 +27,7 @@ fn worst(found: &[f64], exact: &[f64]) -> f64 {
     found.iter().zip(exact).fold(0.0, |worst, (a, b)| f64::max(worst, (a - b).abs() / b.abs()))
 }
 
-/// Trains by `kind` and finishes over `points`.
+/// The first eigenvalues after training by `kind`, finished over `points`.
 fn solve(
     operator: &dyn FunctionOperator,
     kind: Kind,
@@ -31,46 +35,14 @@ fn solve(
     k: usize,
     steps: u64,
     points: usize,
-) -> Pairs {
+) -> Vec<f64> {
     let functions = kind.functions(architecture, operator.inputs(), k, Device::Cpu, &Rng::new(1)).unwrap();
     let objective = kind.objective(&functions, k).unwrap();
     let settings = Settings { steps, learning_rate: 3e-3, ..Settings::default() };
     let mut trained = train(operator, functions, objective, k, &settings, &FitContext::default()).unwrap();
     let sample = operator.sample(Device::Cpu, &mut Rng::new(2), points).unwrap();
-    rayleigh_ritz(operator, &mut trained.functions, &sample, k).unwrap()
-}
-
-/// The points of the batch that `operator` draws with `rng`, ψ there, C, R, and R without its bias.
-fn on_batch(
-    operator: &dyn FunctionOperator,
-    functions: &mut Functions,
-    rng: &mut Rng,
-    batch: usize,
-) -> (Tensor, [Array2<f64>; 3]) {
-    let k = functions.count();
-    let mut batches = operator.batches(functions, batch, Math::F32).unwrap();
-    let mut control = Control::new(Device::Cpu, 1, k).unwrap();
-    control.start(Rule::ADAM, 0, std::iter::repeat(0.0));
-    batches.draw(rng);
-    batches.bring().unwrap();
-    let empty = || Tensor::zeros(Device::Cpu, &[0]).unwrap();
-    let (mut points, mut psi, mut image) = (Points::empty(functions).unwrap(), empty(), empty());
-    batches.begin(&control, &mut points).unwrap();
-    functions.forward(&points.x, &mut psi).unwrap();
-    batches.apply(&control, &points, functions, &psi, &mut image).unwrap();
-    let form = |a: &Tensor, b: &Tensor| {
-        let mut form = Small::zeros(Device::Cpu, [k, k]).unwrap();
-        small::form(a, b, 0..psi.len() / k, &mut form).unwrap();
-        form
-    };
-    let (c, r, mut room) = (form(&psi, &psi), form(&psi, &image), Small::zeros(Device::Cpu, [k, k]).unwrap());
-    let unbiased = batches.unbiased(&psi, &c, &r, &mut room).unwrap().to_host().unwrap();
-    (points.x, [c.to_host().unwrap(), r.to_host().unwrap(), unbiased])
-}
-
-/// Samples `[S, n, C]` as an operator on `n·C` values.
-fn operator_of(f: &Array3<f64>) -> mercer::Result<LowRankOperator> {
-    LowRankOperator::of_samples(&FunctionSamples::from(f.view()), false)
+    let pairs = rayleigh_ritz(operator, &mut trained.functions, &sample, k).unwrap();
+    pairs.eigenvalues.iter().map(|μ| operator.eigenvalue(*μ)).collect()
 }
 
 #[test]
@@ -117,7 +89,7 @@ fn guides_are_densities_with_the_derivatives_they_say() {
 /// from the library's: `V − Δ√q/√q` by differences of `√q`.
 fn self_adjoint(operator: impl FunctionOperator, guide: &dyn Guide, potential: fn(f64) -> f64, architecture: &str) {
     let mut functions = Functions::networks(architecture, 2, 4, true, Device::Cpu, &Rng::new(3)).unwrap();
-    let (x, [covariance, r, _]) = on_batch(&operator, &mut functions, &mut Rng::new(4), 20_000);
+    let Batch { x, covariance, r, .. } = Batch::draw(&operator, &mut functions, &mut Rng::new(4), 20_000);
     let size = r.iter().fold(0.0f64, |a, b| a.max(b.abs()));
     assert!((&r - &r.t()).iter().all(|d| d.abs() < 0.01 * size), "{r:.4}");
 
@@ -220,8 +192,7 @@ fn kernels_of_matrices_have_the_spectrum_of_their_dense_matrix() {
     let action = OnData::new(&operator).unwrap();
     let architecture = "dense(32, w=2) sincos dense(32) sincos dense(2)";
     for (kind, steps) in [(Kind::NeuralEf { averaged: false }, 400), (Kind::Nested { nesting: None }, 400)] {
-        let pairs = solve(&action, kind, architecture, k, steps, n);
-        let found: Vec<f64> = pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect();
+        let found = solve(&action, kind, architecture, k, steps, n);
         assert!(worst(&found[..3], &exact[..3]) < 0.01, "{}: {found:?} {:?}", kind.name(), &exact[..k]);
     }
     // Every hidden unit in every output spans them all; the functions too are those of the dense matrix.
@@ -240,29 +211,6 @@ fn kernels_of_matrices_have_the_spectrum_of_their_dense_matrix() {
 }
 
 #[test]
-fn a_batch_estimates_the_matrix_valued_form_without_bias() {
-    let n = 12;
-    let x = generate::uniform(n, -2.0, 2.0, 2).unwrap().x.into_f64();
-    let f = operator_of(&samples(&x, 30)).unwrap();
-    let f = OnPoints::new(&f, x.view()).unwrap();
-    let operator = OnData::new(&f).unwrap();
-    let mut functions = Functions::networks("dense(8) tanh dense(2)", 1, 2, false, Device::Cpu, &Rng::new(8)).unwrap();
-    let mut rng = Rng::new(1);
-    // The mean over all batches of three is the form over all points.
-    let whole = on_batch(&operator, &mut functions, &mut rng, n).1[2].clone();
-    let mut estimates: std::collections::HashMap<Vec<usize>, Array2<f64>> = Default::default();
-    while estimates.len() < n * (n - 1) * (n - 2) / 6 {
-        let mut rows = sample_rows(&mut rng.clone(), n, 3);
-        rows.sort_unstable();
-        let [.., estimate] = on_batch(&operator, &mut functions, &mut rng, 3).1;
-        estimates.insert(rows, estimate);
-    }
-    let mean = estimates.values().fold(Array2::<f64>::zeros((2, 2)), |sum, one| sum + one) / estimates.len() as f64;
-    let size = whole.iter().fold(0.0f64, |a, b| a.max(b.abs()));
-    assert!((mean - &whole).iter().all(|d| d.abs() < 1e-5 * size), "{whole:.5}");
-}
-
-#[test]
 fn the_factorised_kernel_is_the_mean_over_outputs() {
     let (n, count, k) = (200, 40, 4);
     let x = generate::uniform(n, -2.0, 2.0, 3).unwrap().x.into_f64();
@@ -278,23 +226,8 @@ fn the_factorised_kernel_is_the_mean_over_outputs() {
     assert!((operator.block(&all, &all).unwrap() / n as f64 - &dense).iter().all(|d| d.abs() < 1e-12));
     let operator = OnPoints::new(&operator, x.view()).unwrap();
     let action = OnData::new(&operator).unwrap();
-    let pairs = solve(&action, Kind::Ritz, "dense(16, w=2) sincos dense(64) sincos dense(1)", k, 20, n);
-    let found: Vec<f64> = pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect();
+    let found = solve(&action, Kind::Ritz, "dense(16, w=2) sincos dense(64) sincos dense(1)", k, 20, n);
     assert!(worst(&found, &exact[..k]) < 1e-4, "{found:?} {:?}", &exact[..k]);
-}
-
-#[test]
-fn samples_that_do_not_fit_are_refused() {
-    let x = generate::uniform(4, -1.0, 1.0, 0).unwrap().x.into_f64();
-    let fail = |f: Array3<f64>| {
-        let made = operator_of(&f).and_then(|f| OnPoints::new(&f, x.view()).map(drop));
-        made.err().unwrap().to_string()
-    };
-    assert!(fail(Array3::zeros((2, 5, 3))).contains("5 points"));
-    assert!(fail(Array3::zeros((0, 4, 3))).contains("empty"));
-    let mut f = Array3::zeros((2, 4, 3));
-    f[[1, 2, 0]] = f64::NAN;
-    assert!(fail(f).contains("sample 2, point 3, output 1"));
 }
 
 #[test]
@@ -315,8 +248,7 @@ fn the_graph_laplacian_has_the_spectrum_of_its_dense_matrix() {
         (Kind::NeuralEf { averaged: false }, 1000, "dense(32, w=4) sincos dense(32) sincos dense(1)", 0.05),
         (Kind::Ritz, 50, "dense(64, w=3) sincos dense(128) sincos dense(1)", 0.02),
     ] {
-        let pairs = solve(&action, kind, architecture, k, steps, ends);
-        let found: Vec<f64> = pairs.eigenvalues.iter().map(|μ| action.eigenvalue(*μ)).collect();
+        let found = solve(&action, kind, architecture, k, steps, ends);
         // Rayleigh–Ritz over the whole graph comes from above. The first two are zero: the moons are not joined.
         assert!(found.iter().zip(&exact).all(|(a, b)| a > &(b - 1e-6)), "{}: {found:?} {exact:?}", kind.name());
         let gaps = found.iter().zip(&exact).map(|(a, b)| (a - b).abs());

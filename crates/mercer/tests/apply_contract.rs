@@ -1,17 +1,15 @@
 //! The contract of every estimator: shapes, clear errors for bad input, files that give the same results, no dependence on the
 //! order of the points, the same result for the same seed.
 
+mod common;
+
+use common::*;
 use mercer::apply::{
     Affinity, Alpha, DiffusionMaps, Fit, Fitted, FittedKernelPca, FittedRidge, KernelPca, LaplacianEigenmaps, Logistic,
     NadarayaWatson, Predict, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
 };
-use mercer::compute::Device;
 use mercer::data::{Scaler, Scaling, Target};
-use mercer::kernel::Kernel;
-use mercer::rng::Rng;
-use mercer::spectrum::{Exact, Problem, Spectrum};
-use mercer::{Error, FitContext, Result};
-use ndarray::{Array2, ArrayView2, Axis, s};
+use mercer::{Error, Result};
 use std::path::Path;
 
 /// Fits the points with their targets or k coordinates, and saves the result where a path is given.
@@ -77,7 +75,7 @@ where
 }
 
 fn rbf() -> Kernel {
-    Kernel::parse("rbf(1.2)").unwrap()
+    kernel("rbf(1.2)")
 }
 
 fn cases() -> Vec<Case> {
@@ -112,13 +110,7 @@ fn at(fitted: &Fitted, x: ArrayView2<f64>) -> Result<Array2<f64>> {
 }
 
 fn points(n: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    Array2::from_shape_simple_fn((n, 3), || rng.normal())
-}
-
-fn worst(a: &Array2<f64>, b: &Array2<f64>) -> f64 {
-    assert_eq!(a.dim(), b.dim());
-    a.iter().zip(b).fold(0.0, |m, (a, b)| m.max((a - b).abs()))
+    normal(n, 3, seed)
 }
 
 #[test]
@@ -128,20 +120,12 @@ fn answers_are_finite_and_have_a_row_for_each_point() {
         let (name, y) = (case.name, case.target(&x));
         let fitted = case.fit(x.view(), &y, 2).unwrap();
         let z = at(&fitted, new.view()).unwrap();
-        assert_eq!(
-            z.dim(),
-            (
-                7,
-                if case.coordinates {
-                    2
-                } else if case.numbers {
-                    1
-                } else {
-                    3
-                }
-            ),
-            "{name}"
-        );
+        let columns = match (case.coordinates, case.numbers) {
+            (true, _) => 2,
+            (false, true) => 1,
+            (false, false) => 3,
+        };
+        assert_eq!(z.dim(), (7, columns), "{name}");
         assert!(z.iter().all(|v| v.is_finite()), "{name}");
         assert_eq!(at(&fitted, new.slice(s![..0, ..])).unwrap().nrows(), 0, "{name}");
         // The same seed gives the same bits.
@@ -263,7 +247,7 @@ fn a_saved_model_gives_the_same_bits() {
         assert!(matches!(Fitted::load(&half, Device::Cpu), Err(Error::File { .. })), "{}", case.name);
     }
     // The last was a spectral ridge: loading it as another kind names both.
-    let error = FittedKernelPca::load(&path, Device::Cpu).err().unwrap().to_string();
+    let error = message(FittedKernelPca::load(&path, Device::Cpu));
     assert!(error.contains("'spectral-ridge'") && error.contains("'kpca'"), "{error}");
 }
 
@@ -279,7 +263,7 @@ fn parts_of_a_file_with_wrong_shapes_are_refused() {
     fitted.pack(&mut bundle);
     bundle.put("coefficients", Array2::zeros((19, 1)));
     bundle.write(&path).unwrap();
-    let error = FittedRidge::load(&path, Device::Cpu).err().unwrap().to_string();
+    let error = message(FittedRidge::load(&path, Device::Cpu));
     assert!(error.contains("coefficients") && error.contains("19"), "{error}");
 }
 
@@ -311,7 +295,7 @@ fn numbers_agree_with_scikit_learn() {
         Array2::from_shape_fn((rows.len(), rows[0].len()), |(i, j)| rows[i][j])
     };
     let (x, new, context) = (matrix("x"), matrix("new"), FitContext::default());
-    let kernel = Kernel::parse("rbf(1.5)").unwrap();
+    let kernel = kernel("rbf(1.5)");
     let pca = KernelPca { k: 4, ..KernelPca::new(kernel.clone()) }.fit(x.view(), &(), &context).unwrap();
     for (a, b) in pca.eigenvalues.iter().zip(vector(&golden["kpca_eigenvalues"])) {
         assert!((a - b).abs() < 1e-10);

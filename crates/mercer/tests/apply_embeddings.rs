@@ -1,39 +1,19 @@
 //! Kernel PCA, Laplacian eigenmaps and diffusion maps against closed forms and other routes to the same numbers.
 
-use mercer::FitContext;
+mod common;
+
+use common::{Rng, *};
 use mercer::apply::{Affinity, DiffusionMaps, EigenSolver, Fit, KernelPca, LaplacianEigenmaps, Transform};
-use mercer::compute::Device;
 use mercer::data::generate;
-use mercer::kernel::Kernel;
 use mercer::linalg::eigh;
-use mercer::operator::{Budget, DenseOperator, KernelOperator, Operator, Precision, RandomWalk, gram, gram_cross};
-use mercer::rng::Rng;
-use ndarray::{Array2, ArrayView2, Axis, aview1};
+use mercer::operator::{Budget, DenseOperator, RandomWalk};
+use ndarray::aview1;
 use proptest::prelude::*;
 use std::f64::consts::TAU;
-
-fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    Array2::from_shape_simple_fn((n, d), || rng.normal())
-}
-
-fn kernel(text: &str) -> Kernel {
-    Kernel::parse(text).unwrap()
-}
 
 /// Kernel PCA with `k` components.
 fn pca(text: &str, k: usize) -> KernelPca {
     KernelPca { k, ..KernelPca::new(kernel(text)) }
-}
-
-/// κ(X,X)
-fn matrix(text: &str, x: ArrayView2<f64>) -> Array2<f64> {
-    gram(&kernel(text), x, Device::Cpu).unwrap()
-}
-
-fn worst(a: ArrayView2<f64>, b: ArrayView2<f64>) -> f64 {
-    assert_eq!(a.dim(), b.dim());
-    a.iter().zip(b).fold(0.0, |m, (a, b)| m.max((a - b).abs()))
 }
 
 /// The largest difference when each column may have either sign.
@@ -91,10 +71,10 @@ fn both_solvers_and_both_forms_of_the_operator_agree() {
         for (a, b) in exact.eigenvalues.iter().zip(&other.eigenvalues) {
             assert!((a - b).abs() < 1e-9 * a, "{a} {b}");
         }
-        assert!(worst(exact.embedding().view(), other.embedding().view()) < 1e-6);
+        assert!(worst(&exact.embedding(), &other.embedding()) < 1e-6);
     }
     let new = normal(9, 3, 5);
-    assert!(worst(exact.transform(new.view()).unwrap().view(), stored.transform(new.view()).unwrap().view()) < 1e-6);
+    assert!(worst(&exact.transform(new.view()).unwrap(), &stored.transform(new.view()).unwrap()) < 1e-6);
 }
 
 #[test]
@@ -105,11 +85,11 @@ fn fitted_points_keep_their_coordinates_in_any_order() {
         let pca = pca("0.5*rbf(1.5) + poly(degree=2)", 3);
         let fitted = pca.fit(x.view(), &(), &context).unwrap();
         let single = if precision == Precision::F32 { 1e-4 } else { 1e-11 };
-        assert!(worst(fitted.transform(x.view()).unwrap().view(), fitted.embedding().view()) < single);
+        assert!(worst(&fitted.transform(x.view()).unwrap(), &fitted.embedding()) < single);
         let order = Rng::new(7).sample(80, 80);
         let shuffled = pca.fit(x.select(Axis(0), &order).view(), &(), &context).unwrap();
         let want = fitted.embedding().select(Axis(0), &order);
-        assert!(worst(shuffled.embedding().view(), want.view()) < 10.0 * single);
+        assert!(worst(&shuffled.embedding(), &want) < 10.0 * single);
         // Centred, with variances λ_j/n.
         for (z, λ) in fitted.embedding().columns().into_iter().zip(&fitted.eigenvalues) {
             assert!(z.sum().abs() < 1e-10 && (z.dot(&z) - λ).abs() < 1e-4 * λ);
@@ -122,7 +102,7 @@ fn fitted_points_keep_their_coordinates_in_any_order() {
 fn pre_images_remove_noise_from_digits() {
     let digits = mercer::data::digits();
     let clean = digits.x.to_f64().mapv(|v| v / 16.0);
-    let (train, test) = (clean.slice(ndarray::s![..600, ..]), clean.slice(ndarray::s![600..700, ..]));
+    let (train, test) = (clean.slice(s![..600, ..]), clean.slice(s![600..700, ..]));
     let mut rng = Rng::new(8);
     let noisy = test.mapv(|v| v + 0.25 * rng.normal());
     let error = |p: &Array2<f64>| (p - &test).mapv(|e| e * e).mean().unwrap();
@@ -133,10 +113,10 @@ fn pre_images_remove_noise_from_digits() {
         assert!(error(&back) < factor * error(&noisy), "{text}: {} of {}", error(&back), error(&noisy));
     }
     // With nearly all components kept, a fitted point is its own pre-image.
-    let few = train.slice(ndarray::s![..60, ..]);
+    let few = train.slice(s![..60, ..]);
     let fitted = pca("rbf(2)", 59).fit(few, &(), &FitContext::default()).unwrap();
     let back = fitted.pre_image(fitted.embedding().view()).unwrap();
-    assert!(worst(back.view(), few) < 1e-3, "{}", worst(back.view(), few));
+    assert!(worst(&back, &few) < 1e-3, "{}", worst(&back, &few));
 }
 
 fn ring(n: usize) -> Array2<f64> {
@@ -175,8 +155,7 @@ fn a_ring_has_sines_and_cosines_in_pairs() {
                 let angle = (pair + 1) as f64 * i as f64 * TAU / n as f64;
                 (2.0 / n as f64).sqrt() * if j == 0 { angle.cos() } else { angle.sin() }
             });
-            let found =
-                fitted.embedding().slice(ndarray::s![.., 2 * pair..2 * pair + 2]).to_owned() / (n as f64).sqrt();
+            let found = fitted.embedding().slice(s![.., 2 * pair..2 * pair + 2]).to_owned() / (n as f64).sqrt();
             assert!(outside(&waves, &found) < 1e-5, "{}", outside(&waves, &found));
         }
         assert!(fitted.notes.is_empty());
@@ -186,7 +165,7 @@ fn a_ring_has_sines_and_cosines_in_pairs() {
 #[test]
 fn pieces_of_a_graph_are_noted_and_separated() {
     let mut x = normal(60, 2, 9);
-    x.slice_mut(ndarray::s![30.., 0]).mapv_inplace(|v| v + 100.0);
+    x.slice_mut(s![30.., 0]).mapv_inplace(|v| v + 100.0);
     let maps = LaplacianEigenmaps { k: 1, affinity: Affinity::Neighbours(5), ..Default::default() };
     let fitted = maps.fit(x.view(), &(), &FitContext::default()).unwrap();
     assert!(fitted.notes[0].contains("2 pieces"), "{:?}", fitted.notes);
@@ -207,7 +186,7 @@ fn new_points_fall_between_their_neighbours() {
         let again = fitted.transform(x.view()).unwrap();
         // The nearest six of a fitted point are itself, two to one side and three to the other: half a step off.
         let tolerance = if exact { 1e-9 } else { 1.01 * 2f64.sqrt() * 0.5 * TAU / 200.0 };
-        let off = worst(again.view(), fitted.embedding().view());
+        let off = worst(&again, &fitted.embedding());
         assert!(off < tolerance, "{off}");
         // Half a step along the ring the coordinates turn by half a step, and keep their norm √2.
         let half = ring(400);
@@ -219,7 +198,7 @@ fn new_points_fall_between_their_neighbours() {
 #[test]
 fn diffusion_maps_tell_clusters_apart_and_obey_their_law() {
     let mut x = normal(150, 2, 10) * 0.5;
-    x.slice_mut(ndarray::s![75.., 0]).mapv_inplace(|v| v + 4.0);
+    x.slice_mut(s![75.., 0]).mapv_inplace(|v| v + 4.0);
     for alpha in [0.0, 0.5, 1.0] {
         let maps = |time, solver| {
             let maps = DiffusionMaps { kernel: kernel("rbf(1)"), k: 3, alpha, time, solver, tolerance: 1e-9 };
@@ -230,13 +209,13 @@ fn diffusion_maps_tell_clusters_apart_and_obey_their_law() {
         assert!((0..75).all(|i| z[[i, 0]] * z[[0, 0]] > 0.0 && z[[i + 75, 0]] * z[[0, 0]] < 0.0));
         assert!(one.eigenvalues.iter().all(|λ| (0.0..1.0).contains(λ)));
         // Fitted points keep their coordinates when they come as new ones.
-        assert!(worst(one.transform(x.view()).unwrap().view(), z.view()) < 1e-10);
+        assert!(worst(&one.transform(x.view()).unwrap(), &z) < 1e-10);
         // More time damps each coordinate by its eigenvalue.
         let three = maps(3.0, EigenSolver::Exact).embedding();
         let squares: Vec<f64> = one.eigenvalues.iter().map(|λ| λ * λ).collect();
-        assert!(worst(three.view(), (&z * &aview1(&squares)).view()) < 1e-12);
+        assert!(worst(&three, &(&z * &aview1(&squares))) < 1e-12);
         let krylov = maps(1.0, EigenSolver::Krylov);
-        assert!(worst(krylov.embedding().view(), z.view()) < 1e-6);
+        assert!(worst(&krylov.embedding(), &z) < 1e-6);
     }
 }
 
@@ -244,7 +223,7 @@ fn diffusion_maps_tell_clusters_apart_and_obey_their_law() {
 #[test]
 fn distances_of_all_coordinates_are_those_of_the_diffusion() {
     let x = normal(25, 2, 11);
-    let k = matrix("laplacian(1)", x.view());
+    let k = matrix(&kernel("laplacian(1)"), x.view());
     let d = k.sum_axis(Axis(1));
     let p = &k / &d.view().insert_axis(Axis(1));
     let p2 = p.dot(&p);
@@ -293,11 +272,11 @@ fn the_swiss_roll_is_unrolled() {
 #[test]
 fn stored_and_matrix_free_walks_agree() {
     let x = normal(70, 3, 13);
-    let dense = DenseOperator::new(matrix("rbf(1)", x.view()));
-    let free = KernelOperator::new(&kernel("rbf(1)"), x.view(), Precision::F64, Device::Cpu).unwrap();
+    let dense = DenseOperator::new(matrix(&kernel("rbf(1)"), x.view()));
+    let free = on(&kernel("rbf(1)"), x.view());
     let v = normal(70, 2, 14);
     let apply = |operator: &dyn Operator| RandomWalk::new(operator, 1.0).unwrap().apply(v.view()).unwrap();
-    assert!(worst(apply(&dense).view(), apply(&free).view()) < 1e-12);
+    assert!(worst(&apply(&dense), &apply(&free)) < 1e-12);
 }
 
 proptest! {
@@ -312,16 +291,16 @@ proptest! {
         let fitted = pca(κ, n).fit(x.view(), &(), &FitContext::default()).unwrap();
         // Laplacian kernels of different points have full rank; centring takes one direction out.
         prop_assert_eq!(fitted.eigenvalues.len(), n - 1);
-        let k = matrix(κ, x.view());
+        let k = matrix(&kernel(κ), x.view());
         let (rows, mean) = (k.mean_axis(Axis(0)).unwrap(), k.mean().unwrap());
         let z = fitted.embedding();
         let centred = Array2::from_shape_fn((n, n), |(i, j)| k[[i, j]] - rows[i] - rows[j] + mean);
-        prop_assert!(worst(z.dot(&z.t()).view(), centred.view()) < 1e-11);
+        prop_assert!(worst(&z.dot(&z.t()), &centred) < 1e-11);
         let c = gram_cross::<f64>(&kernel(κ), new.view(), x.view(), Device::Cpu).unwrap();
         let own = c.mean_axis(Axis(1)).unwrap();
         let centred = Array2::from_shape_fn((3, n), |(i, j)| c[[i, j]] - own[i] - rows[j] + mean);
         let at_new = fitted.transform(new.view()).unwrap();
-        prop_assert!(worst(at_new.dot(&z.t()).view(), centred.view()) < 1e-10);
+        prop_assert!(worst(&at_new.dot(&z.t()), &centred) < 1e-10);
     }
 
     /// The walk conserves probability, so every function but the constant one has mean zero under its stationary law.
@@ -330,10 +309,10 @@ proptest! {
         let x = normal(n, 2, seed);
         let maps = DiffusionMaps { k: 3, alpha: 0.0, time: 0.0, ..DiffusionMaps::new(kernel("laplacian(1)")) };
         let ψ = maps.fit(x.view(), &(), &FitContext::default()).unwrap().embedding();
-        let d = matrix("laplacian(1)", x.view()).sum_axis(Axis(1));
+        let d = matrix(&kernel("laplacian(1)"), x.view()).sum_axis(Axis(1));
         let π = &d / d.sum();
         prop_assert!(π.dot(&ψ).iter().all(|m| m.abs() < 1e-12));
         let weighted = &ψ * &π.insert_axis(Axis(1));
-        prop_assert!(worst(ψ.t().dot(&weighted).view(), Array2::<f64>::eye(3).view()) < 1e-11);
+        prop_assert!(worst(&ψ.t().dot(&weighted), &Array2::<f64>::eye(3)) < 1e-11);
     }
 }

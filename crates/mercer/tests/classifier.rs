@@ -23,30 +23,30 @@ fn bits(trained: &Trained) -> Vec<u32> {
     numbers.iter().map(|v| v.to_bits()).collect()
 }
 
-/// PyTorch reaches 96.7 to 97.2 % on these rows with this network and recipe.
-#[test]
-fn a_lenet_learns_the_digits() {
-    let (fit, held_out) = digits();
-    let start = Classifier::new("lenet", &fit, Device::Cpu, 0).unwrap();
-    let settings = Settings { epochs: 20, batch: 32, learning_rate: 0.05, ..Settings::default() };
-    let trained = train(start, &fit, Some(&held_out), &settings, &FitContext::default(), &|_| ()).unwrap();
-    let last = trained.history.last().unwrap();
-    let test = last.test.unwrap();
-    assert!(test.accuracy > 0.96, "{test:?}");
-    assert!(test.nll < 0.25 && test.ece < 0.05 && last.accuracy > 0.99, "{last:?}");
-    assert_eq!((trained.history.len(), trained.stop, trained.steps), (20, Stop::Done, 20 * 45));
+/// [`train`] without interruption.
+fn trained(start: Classifier, fit: &Labelled, test: Option<&Labelled>, settings: &Settings) -> mercer::Result<Trained> {
+    train(start, fit, test, settings, &FitContext::default(), &|_| ())
 }
 
 #[test]
-fn a_small_residual_network_learns_the_digits() {
+fn networks_learn_the_digits() {
     let (fit, held_out) = digits();
+    // PyTorch reaches 96.7 to 97.2 % on these rows with this network and recipe.
+    let start = Classifier::new("lenet", &fit, Device::Cpu, 0).unwrap();
+    let settings = Settings { epochs: 20, batch: 32, learning_rate: 0.05, ..Settings::default() };
+    let lenet = trained(start, &fit, Some(&held_out), &settings).unwrap();
+    let last = lenet.history.last().unwrap();
+    let test = last.test.unwrap();
+    assert!(test.accuracy > 0.96, "{test:?}");
+    assert!(test.nll < 0.25 && test.ece < 0.05 && last.accuracy > 0.99, "{last:?}");
+    assert_eq!((lenet.history.len(), lenet.stop, lenet.steps), (20, Stop::Done, 20 * 45));
+
     let net = "conv(8, 3) bn relu res(conv(8, 3) bn relu conv(8, 3) bn) relu \
                res(conv(16, 3, stride=2) bn relu conv(16, 3) bn; conv(16, 1, stride=2) bn) relu gap flatten dense(10)";
     let start = Classifier::new(net, &fit, Device::Cpu, 0).unwrap();
     let settings = Settings { epochs: 12, batch: 64, ..Settings::default() };
-    let trained = train(start, &fit, Some(&held_out), &settings, &FitContext::default(), &|_| ()).unwrap();
-    let test = trained.history.last().unwrap().test.unwrap();
-    assert!(test.accuracy > 0.96, "{test:?}");
+    let test = trained(start, &fit, Some(&held_out), &settings).unwrap().history.last().unwrap().test.unwrap();
+    assert!(test.accuracy > 0.96, "a residual network: {test:?}");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn an_interrupted_run_continues_with_the_same_bits() {
         let start = || Classifier::new(net, &fit, Device::Cpu, 3).unwrap();
         let settings =
             Settings { epochs: 3, batch: 32, rule, learning_rate: 0.01, augment: true, ..Settings::default() };
-        let whole = train(start(), &fit, Some(&held_out), &settings, &FitContext::default(), &|_| ()).unwrap();
+        let whole = trained(start(), &fit, Some(&held_out), &settings).unwrap();
         // Interrupted after every step: at the next one the flag is up again.
         let settings = Settings { checkpoint: Some(checkpoint.clone()), resume: true, ..settings };
         let mut steps = Vec::new();
@@ -87,7 +87,7 @@ fn an_interrupted_run_continues_with_the_same_bits() {
         assert_eq!(told(&last), told(&whole));
         // Another run does not continue this one.
         let other = Settings { seed: 1, ..settings };
-        let error = train(start(), &fit, None, &other, &FitContext::default(), &|_| ()).unwrap_err().to_string();
+        let error = trained(start(), &fit, None, &other).unwrap_err().to_string();
         assert!(error.contains("checkpoint of another run"), "{error}");
     }
 }
@@ -99,7 +99,7 @@ fn a_flag_raised_within_an_epoch_saves_the_step() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Classifier::new("dense(8) bn relu dense(10)", &fit, Device::Cpu, 3).unwrap();
     let settings = Settings { epochs: 4, batch: 16, learning_rate: 0.05, ..Settings::default() };
-    let whole = train(start(), &fit, None, &settings, &FitContext::default(), &|_| ()).unwrap();
+    let whole = trained(start(), &fit, None, &settings).unwrap();
     let settings =
         Settings { checkpoint: Some(folder.path().join("state")), resume: true, checkpoint_seconds: 0.0, ..settings };
     // Raised from the start: nothing is done, and the state of step 0 is saved.
@@ -118,7 +118,7 @@ fn a_flag_raised_within_an_epoch_saves_the_step() {
         train(start(), &fit, None, &settings, &context, &|_| ()).unwrap()
     });
     assert!(part.steps <= 16);
-    let rest = train(start(), &fit, None, &settings, &FitContext::default(), &|_| ()).unwrap();
+    let rest = trained(start(), &fit, None, &settings).unwrap();
     assert_eq!(bits(&rest), bits(&whole));
 }
 
@@ -128,7 +128,7 @@ fn files_hold_classifiers() {
     let (fit, held_out) = (few(&fit, 200), few(&held_out, 40));
     let start = Classifier::new("conv(4, 3) bn relu gap dense(10)", &fit, Device::Cpu, 5).unwrap();
     let settings = Settings { epochs: 1, batch: 50, ..Settings::default() };
-    let trained = train(start, &fit, None, &settings, &FitContext::default(), &|_| ()).unwrap().classifier;
+    let trained = trained(start, &fit, None, &settings).unwrap().classifier;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     trained.save(&path).unwrap();
@@ -163,9 +163,7 @@ fn what_cannot_be_trained_is_said_in_a_sentence() {
     assert!(message("conv(4, 9, pad=valid) gap dense(10)").contains("does not fit into an image of 8×8"));
     assert!(message("maxpool(9) gap dense(10)").contains("larger than the image"));
     let start = || Classifier::new("dense(10)", &fit, Device::Cpu, 0).unwrap();
-    let run = |settings: &Settings| {
-        train(start(), &fit, None, settings, &FitContext::default(), &|_| ()).unwrap_err().to_string()
-    };
+    let run = |settings: &Settings| trained(start(), &fit, None, settings).unwrap_err().to_string();
     assert!(run(&Settings { batch: 0, ..Settings::default() }).contains("at least one row"));
     assert!(run(&Settings { learning_rate: f64::NAN, ..Settings::default() }).contains("above 0"));
     let settings = Settings { learning_rate: 1e30, epochs: 2, ..Settings::default() };

@@ -1,12 +1,14 @@
 //! A device that is lost in the middle of training. Without a device the test says so and passes.
 
-use mercer::Error;
-use mercer::compute::Device;
+mod common;
+#[path = "common/neural.rs"]
+mod neural;
+
+use common::*;
 use mercer::compute::cuda::{Source, gpu};
-use mercer::kernel::Kernel;
-use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, OnData, Settings, Trained, train};
-use mercer::{FitContext, Progress, Silent};
+use mercer::spectrum::neural::{Kind, OnData, Settings, Trained};
+use mercer::{Error, Progress, Silent};
+use neural::parameters;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,22 +33,13 @@ impl Progress for Loses {
 
 /// NeuralEF on the device, with its checkpoint at `checkpoint`, continued from there where `resume`.
 fn trained(checkpoint: Option<PathBuf>, resume: bool, progress: &dyn Progress) -> mercer::Result<Trained> {
-    let mut rng = Rng::new(4);
-    let x = ndarray::Array2::from_shape_simple_fn((300, 2), || 4.0 * rng.uniform() - 2.0);
-    let kernel = Kernel::parse("rbf(1)")?;
+    let x = uniform(300, 2, 2.0, 4);
     let settings = Settings { steps: STEPS, batch: 64, patience: 1000, checkpoint, resume, ..Settings::default() };
     let device = Device::Cuda(0);
-    let context = FitContext { device, precision: mercer::operator::Precision::F32, progress, ..FitContext::default() };
-    let kernel = context.kernel_operator(&kernel, x.view())?;
-    let operator = OnData::new(&kernel)?;
+    let context = FitContext { device, precision: Precision::F32, progress, ..FitContext::default() };
+    let kernel = context.kernel_operator(&kernel("rbf(1)"), x.view())?;
     let kind = Kind::NeuralEf { averaged: true };
-    let functions = kind.functions("dense(16) sincos dense(1)", 2, 3, device, &rng)?;
-    let objective = kind.objective(&functions, 3)?;
-    train(&operator, functions, objective, 3, &settings, &context)
-}
-
-fn parameters(trained: &Trained) -> Vec<u32> {
-    trained.functions.parameters().trained.to_host().unwrap().iter().map(|v| v.to_bits()).collect()
+    neural::trained(kind, "dense(16) sincos dense(1)", &OnData::new(&kernel)?, 3, &settings, &context)
 }
 
 /// In a process of its own, because it has no device afterwards.
@@ -82,5 +75,5 @@ fn a_lost_device_ends_with_the_last_checkpoint() {
     println!("{said}");
     let (resumed, whole) = (trained(Some(checkpoint), true, &Silent).unwrap(), trained(None, false, &Silent).unwrap());
     assert_eq!(resumed.record.steps, STEPS);
-    assert_eq!(parameters(&resumed), parameters(&whole));
+    assert_eq!(parameters(&resumed.functions), parameters(&whole.functions));
 }

@@ -1,25 +1,13 @@
-//! The kernel operator on a GPU against the processor's f64. Without a GPU these tests have nothing to say, and say so.
-//!
-//! On a machine that has one: `cargo test -p mercer --test cuda_operators`.
+//! The kernel operator on a GPU against f64 on the CPU. Without a GPU every test says so and passes.
 
-use mercer::compute::{Device, cuda};
-use mercer::kernel::{Kernel, catalogue};
-use mercer::operator::{KernelOperator, Operator, Precision, cross_apply, gram, gram_cross};
-use mercer::rng::Rng;
-use ndarray::{Array2, ArrayView2};
+mod common;
+#[path = "common/cuda.rs"]
+mod cuda;
 
-fn gpu() -> Option<Device> {
-    let found = Device::available().get(1).copied();
-    if found.is_none() {
-        eprintln!("skipped: no CUDA device");
-    }
-    found
-}
-
-fn normal(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    Array2::from_shape_simple_fn((rows, columns), || rng.normal())
-}
+use common::*;
+use cuda::{cuda, with_memory};
+use mercer::kernel::catalogue;
+use mercer::operator::cross_apply;
 
 fn product(kernel: &Kernel, x: &Array2<f64>, v: &Array2<f64>, precision: Precision, device: Device) -> Array2<f64> {
     KernelOperator::new(kernel, x.view(), precision, device).unwrap().apply(v.view()).unwrap()
@@ -42,14 +30,14 @@ fn stated(precision: Precision) -> f64 {
 const PRECISIONS: [Precision; 3] = [Precision::F64, Precision::F32, Precision::Tf32];
 
 #[test]
-fn every_kernel_multiplies_as_on_the_processor() {
-    let Some(device) = gpu() else { return };
+fn every_kernel_multiplies_as_on_the_cpu() {
+    let Some((device, _held)) = cuda() else { return };
     let mut expressions: Vec<String> = catalogue().iter().map(|entry| entry.name.to_string()).collect();
     expressions.extend(
         ["rbf*linear + 2*laplacian + periodic", "0.5*rbf(2)*poly(2) + matern32", "3*arccos(2)"].map(String::from),
     );
     for expression in &expressions {
-        let kernel = Kernel::parse(expression).unwrap();
+        let kernel = kernel(expression);
         for (n, d, columns) in [(777, 5, 16), (300, 64, 3)] {
             // Coordinates small enough that no kernel overflows or vanishes.
             let (x, v) = (normal(n, d, 1) / (d as f64).sqrt(), normal(n, columns, 2));
@@ -64,9 +52,9 @@ fn every_kernel_multiplies_as_on_the_processor() {
 }
 
 #[test]
-fn every_shape_multiplies_as_on_the_processor() {
-    let Some(device) = gpu() else { return };
-    let kernel = Kernel::parse("rbf(1.5)").unwrap();
+fn every_shape_multiplies_as_on_the_cpu() {
+    let Some((device, _held)) = cuda() else { return };
+    let kernel = kernel("rbf(1.5)");
     let mut worst = [0.0f64; 3];
     for d in [1, 3, 16, 17, 64, 65, 100, 784] {
         for (n, columns) in [(1, 1), (63, 8), (769, 9), (2000, 16), (1536, 24), (1000, 33), (500, 100)] {
@@ -87,12 +75,12 @@ fn every_shape_multiplies_as_on_the_processor() {
 
 #[test]
 fn gram_matrices_and_new_points() {
-    let Some(device) = gpu() else { return };
+    let Some((device, _held)) = cuda() else { return };
     for expression in ["rbf(2)", "poly(3)", "laplacian(2)", "rbf(1)*linear + periodic(3)"] {
-        let kernel = Kernel::parse(expression).unwrap();
+        let kernel = kernel(expression);
         let (x, z, a) = (normal(1500, 7, 5), normal(1300, 7, 6), normal(1300, 4, 7));
         let single = |k: Array2<f32>| k.mapv(f64::from);
-        let k = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
+        let k = matrix(&kernel, x.view());
         let c = gram_cross::<f64>(&kernel, x.view(), z.view(), Device::Cpu).unwrap();
         let k64 = gram::<f64>(&kernel, x.view(), device).unwrap();
         let k32 = single(gram::<f32>(&kernel, x.view(), device).unwrap());
@@ -118,16 +106,13 @@ fn gram_matrices_and_new_points() {
 
 #[test]
 fn points_that_do_not_fit_are_streamed_with_the_same_result() {
-    let Some(device @ Device::Cuda(ordinal)) = gpu() else { return };
-    let kernel = Kernel::parse("rbf(10)").unwrap();
+    let Some((device, _held)) = cuda() else { return };
+    let kernel = kernel("rbf(10)");
     let (x, v) = (normal(40_000, 400, 8), normal(40_000, 3, 9));
     for precision in [Precision::F32, Precision::F64] {
         let apply = || product(&kernel, &x, &v, precision, device);
         let whole = apply();
-        let gpu = cuda::gpu(ordinal).unwrap();
-        gpu.limit_memory(Some(256 << 20));
-        let streamed = apply();
-        gpu.limit_memory(None);
+        let streamed = with_memory(256 << 20, apply);
         let error = relative(streamed.view(), whole.view());
         assert!(error < stated(precision), "{precision:?}: {error:e}");
     }
@@ -135,11 +120,8 @@ fn points_that_do_not_fit_are_streamed_with_the_same_result() {
 
 #[test]
 fn too_large_a_request_names_what_was_asked_and_what_is_free() {
-    let Some(device @ Device::Cuda(ordinal)) = gpu() else { return };
-    let gpu = cuda::gpu(ordinal).unwrap();
-    gpu.limit_memory(Some(64 << 20));
-    let error = mercer::compute::Tensor::zeros(device, &[1 << 26]).unwrap_err().to_string();
-    gpu.limit_memory(None);
+    let Some((device, _held)) = cuda() else { return };
+    let error = message(with_memory(64 << 20, || mercer::compute::Tensor::zeros(device, &[1 << 26])));
     assert!(error.contains("256.0 MiB") && error.contains("free") && error.contains("smaller batch"), "{error}");
     assert!(mercer::compute::Tensor::zeros(device, &[1 << 26]).is_ok(), "the device goes on working");
 }

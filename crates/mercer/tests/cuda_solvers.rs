@@ -1,47 +1,27 @@
-//! Solvers on a CUDA device against the same on the processor. Where there is no device every test says so and passes.
+//! Solvers on a CUDA device against the same on the CPU. Without a device every test says so and passes.
 
+mod common;
+#[path = "common/cuda.rs"]
+mod cuda;
+
+use common::*;
+use cuda::cuda;
 use mercer::apply::{Alpha, Fit, KernelPca, LowRankPreconditioner, Predict, Ridge, RidgeSolver, conjugate_gradients};
-use mercer::compute::Device;
 use mercer::compute::cuda::gpu;
 use mercer::data::Target;
-use mercer::kernel::Kernel;
 use mercer::linalg::{Cholesky, Panel, eigh, matmul, solve_lower, solve_lower_transposed, view};
-use mercer::operator::{Centred, DenseOperator, KernelOperator, Operator, Precision, gram};
-use mercer::rng::Rng;
-use mercer::spectrum::{Exact, Krylov, Method, Problem, Spectrum, top_pairs};
-use mercer::{Error, FitContext, Result, Silent};
-use ndarray::{Array2, ArrayView2, s};
+use mercer::operator::{Centred, DenseOperator};
+use mercer::spectrum::top_pairs;
+use mercer::{Error, Result, Silent};
 
-/// The first CUDA device, if there is one.
-fn cuda() -> Option<Device> {
-    Device::Cuda(0).open().ok()
-}
-
-macro_rules! device_or_skip {
-    () => {{
-        let Some(device) = cuda() else {
-            eprintln!("skipped: no CUDA device");
-            return;
-        };
-        device
-    }};
-}
-
-fn on(device: Device) -> FitContext<'static> {
+fn at(device: Device) -> FitContext<'static> {
     FitContext { device, ..FitContext::default() }
-}
-
-fn random(n: usize, m: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    Array2::from_shape_simple_fn((n, m), || rng.normal())
 }
 
 /// The largest difference of two arrays, relative to the largest number of the second.
 fn error(a: ArrayView2<f64>, b: ArrayView2<f64>) -> f64 {
     assert_eq!(a.dim(), b.dim());
-    let largest =
-        |a: ArrayView2<f64>| a.iter().fold(0.0f64, |m, v| if v.abs() > m || v.is_nan() { v.abs() } else { m });
-    largest((&a - &b).view()) / largest(b).max(1e-300)
+    largest(&(&a - &b)) / largest(&b).max(1e-300)
 }
 
 #[track_caller]
@@ -62,18 +42,18 @@ const SHAPES: [(usize, usize); 7] = [(1, 1), (7, 3), (1000, 1), (1025, 18), (409
 type Operation = fn(&Panel, &Panel) -> Result<Array2<f64>>;
 
 #[test]
-fn panel_operations_agree_with_the_processor() {
-    let device = device_or_skip!();
+fn panel_operations_agree_with_the_cpu() {
+    let Some((device, _held)) = cuda() else { return };
     // Sums over n rows in another order differ by √n roundings or so.
     let operations: [(&str, f64, Operation); 13] = [
         ("to host", 0.0, |v, _| v.to_host()),
         ("clone", 0.0, |v, _| v.try_clone()?.into_host()),
         ("t_matmul", 1e-12, |v, w| v.t_matmul(w)),
-        ("matmul", 1e-13, |v, _| v.matmul(random(v.ncols(), 5, 3).view())?.into_host()),
-        ("matmul by a transpose", 1e-13, |v, _| v.matmul(random(9, v.ncols(), 3).t())?.into_host()),
+        ("matmul", 1e-13, |v, _| v.matmul(normal(v.ncols(), 5, 3).view())?.into_host()),
+        ("matmul by a transpose", 1e-13, |v, _| v.matmul(normal(9, v.ncols(), 3).t())?.into_host()),
         ("add_product", 1e-13, |v, w| {
             let mut v = v.try_clone()?;
-            v.add_product(-0.7, w, random(w.ncols(), w.ncols(), 4).view())?;
+            v.add_product(-0.7, w, normal(w.ncols(), w.ncols(), 4).view())?;
             v.into_host()
         }),
         ("subtract", 0.0, |v, w| {
@@ -106,7 +86,7 @@ fn panel_operations_agree_with_the_processor() {
     ];
     for (n, b) in SHAPES {
         // A mean far from zero, so that centring has something to do.
-        let (v, w) = (random(n, b, 1) + 2.0, random(n, b, 2));
+        let (v, w) = (normal(n, b, 1) + 2.0, normal(n, b, 2));
         let [hv, hw] = [&v, &w].map(|a| Panel::from(a.clone()));
         let [dv, dw] = [&v, &w].map(|a| Panel::from_host(device, a.clone()).unwrap());
         assert_eq!((dv.device(), dv.nrows(), dv.ncols()), (device, n, b));
@@ -116,7 +96,7 @@ fn panel_operations_agree_with_the_processor() {
             let again = operation(&dv, &dw).unwrap();
             assert_eq!(got, again, "{name} of [{n}, {b}] is not deterministic");
         }
-        let largest = v.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+        let largest = largest(&v);
         assert!(dv.all_within(largest).unwrap());
         assert_eq!(dv.all_within(0.999 * largest).unwrap(), b == 0);
         let broken = Panel::from_host(device, &v * f64::NAN).unwrap();
@@ -126,9 +106,9 @@ fn panel_operations_agree_with_the_processor() {
 
 #[test]
 fn bases_are_orthonormal_and_span_their_vectors() {
-    let device = device_or_skip!();
+    let Some((device, _held)) = cuda() else { return };
     for (n, b) in [(50, 8), (5000, 18), (20_000, 64)] {
-        let v = random(n, b, 5);
+        let v = normal(n, b, 5);
         let q = Panel::from_host(device, v.clone()).unwrap().orthonormal_basis().unwrap();
         assert_eq!(q.ncols(), b);
         close(q.t_matmul(&q).unwrap().view(), Array2::eye(b).view(), 1e-13, "QᵀQ");
@@ -136,7 +116,7 @@ fn bases_are_orthonormal_and_span_their_vectors() {
         assert!(outside.all_within(1e-12).unwrap());
     }
     // Eight vectors in three dimensions, and one of zeros.
-    let mut v = random(300, 3, 6).dot(&random(3, 8, 7));
+    let mut v = normal(300, 3, 6).dot(&normal(3, 8, 7));
     v.column_mut(2).fill(0.0);
     assert_eq!(Panel::from_host(device, v).unwrap().orthonormal_basis().unwrap().ncols(), 3);
     let zeros = Panel::from_host(device, Array2::zeros((300, 4))).unwrap();
@@ -145,7 +125,7 @@ fn bases_are_orthonormal_and_span_their_vectors() {
 
 /// Symmetric with known eigenvalues: a few that repeat, small ones, and negative ones.
 fn symmetric(n: usize) -> (Array2<f64>, Vec<f64>) {
-    let q = mercer::linalg::orthonormal_basis(random(n, n, 8)).unwrap();
+    let q = mercer::linalg::orthonormal_basis(normal(n, n, 8)).unwrap();
     let mut λ: Vec<f64> = (0..n).map(|i| if i < 4 { 2.0 } else { (-(i as f64) / 40.0).exp() - 0.01 }).collect();
     λ.sort_by(|a, b| b.total_cmp(a));
     let a = matmul((&q * &ndarray::aview1(&λ)).view(), q.t());
@@ -154,7 +134,7 @@ fn symmetric(n: usize) -> (Array2<f64>, Vec<f64>) {
 
 #[test]
 fn eigendecompositions_agree_with_what_was_put_in() {
-    let device = device_or_skip!();
+    let Some((device, _held)) = cuda() else { return };
     // Below the order from which the device is used, at it, and above with a remainder in every tile.
     for n in [100, 512, 777] {
         let (a, λ) = symmetric(n);
@@ -181,11 +161,11 @@ fn eigendecompositions_agree_with_what_was_put_in() {
 
 #[test]
 fn cholesky_factors_solve_and_name_the_pivot() {
-    let device = device_or_skip!();
+    let Some((device, _held)) = cuda() else { return };
     for n in [512, 777] {
-        let f = random(n, n, 9);
+        let f = normal(n, n, 9);
         let a = matmul(f.view(), f.t()) / n as f64 + Array2::<f64>::eye(n);
-        let b = random(n, 3, 10);
+        let b = normal(n, 3, 10);
         let want = Cholesky::new(Device::Cpu, a.view()).unwrap().solve(b.view()).unwrap();
         // What is above the diagonal is not read.
         let mut lower = a.clone();
@@ -206,7 +186,7 @@ fn cholesky_factors_solve_and_name_the_pivot() {
         let x = factor.solve(b.mapv(|v| v as f32).view()).unwrap().mapv(f64::from);
         close(x.view(), want.view(), 1e-4, "in single precision");
 
-        // The minor of order 101 is the first that is not positive definite; the processor says the same.
+        // The minor of order 101 is the first that is not positive definite; the CPU says the same.
         let mut indefinite = Array2::<f64>::eye(n);
         indefinite[[100, 100]] = -1.0;
         let here = Cholesky::new(Device::Cpu, indefinite.view()).err().unwrap().to_string();
@@ -220,23 +200,23 @@ fn cholesky_factors_solve_and_name_the_pivot() {
 
 /// Points in a few dimensions.
 fn points(n: usize) -> Array2<f64> {
-    random(n, 3, 11)
+    normal(n, 3, 11)
 }
 
 /// The projectors of two orthonormal sets agree: eigenvectors up to sign, and up to rotation where values repeat.
 #[track_caller]
 fn same_span(u: ArrayView2<f64>, v: ArrayView2<f64>, tolerance: f64) {
     let outside = &v - &matmul(u, matmul(u.t(), v).view());
-    let worst = outside.iter().fold(0.0f64, |m, d| if d.abs() > m || d.is_nan() { d.abs() } else { m });
+    let worst = largest(&outside);
     assert!(worst <= tolerance, "{worst:.2e} of the vectors lies outside");
 }
 
 #[test]
-fn krylov_pairs_agree_with_the_processor() {
-    let device = device_or_skip!();
-    let kernel = Kernel::parse("rbf(1)").unwrap();
+fn krylov_pairs_agree_with_the_cpu() {
+    let Some((device, _held)) = cuda() else { return };
+    let kernel = kernel("rbf(1)");
     let x = points(1500);
-    let dense = DenseOperator::new(gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap());
+    let dense = DenseOperator::new(matrix(&kernel, x.view()));
     let free = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
     let free_there = KernelOperator::new(&kernel, x.view(), Precision::F64, device).unwrap();
     let centred = Centred::new(&dense).unwrap();
@@ -244,8 +224,8 @@ fn krylov_pairs_agree_with_the_processor() {
         [("dense", &dense, &dense), ("matrix-free", &free, &free_there), ("centred", &centred, &centred)];
     for (name, operator, operator_there) in operators {
         for k in [1, 10, 40] {
-            let here = top_pairs(operator, k, 1e-9, &on(Device::Cpu)).unwrap();
-            let there = top_pairs(operator_there, k, 1e-9, &on(device)).unwrap();
+            let here = top_pairs(operator, k, 1e-9, &at(Device::Cpu)).unwrap();
+            let there = top_pairs(operator_there, k, 1e-9, &at(device)).unwrap();
             let values = |v: &[f64]| column(v.iter().copied());
             close(values(&there.values).view(), values(&here.values).view(), 1e-12, &format!("{name}, k = {k}"));
             close(matmul(there.vectors.t(), there.vectors.view()).view(), Array2::eye(k).view(), 1e-12, "UᵀU");
@@ -258,21 +238,21 @@ fn krylov_pairs_agree_with_the_processor() {
 
 #[test]
 fn an_operator_of_low_rank_ends_early_and_is_padded() {
-    let device = device_or_skip!();
-    let f = random(700, 4, 12);
+    let Some((device, _held)) = cuda() else { return };
+    let f = normal(700, 4, 12);
     let k = DenseOperator::new(matmul(f.view(), f.t()));
-    let top = top_pairs(&k, 9, 1e-9, &on(device)).unwrap();
+    let top = top_pairs(&k, 9, 1e-9, &at(device)).unwrap();
     assert_eq!(top.values.len(), 9);
     assert!(top.values[3] > 100.0 && top.values[4..].iter().all(|v| v.abs() < 1e-9 * top.values[0]));
 }
 
 #[test]
-fn exact_and_krylov_spectra_on_the_device_are_those_of_the_processor() {
-    let device = device_or_skip!();
-    let kernel = Kernel::parse("matern32(1)").unwrap();
+fn exact_and_krylov_spectra_on_the_device_are_those_of_the_cpu() {
+    let Some((device, _held)) = cuda() else { return };
+    let kernel = kernel("matern32(1)");
     let x = points(900);
     let fit = |method: &dyn Method, device: Device| {
-        let context = on(device);
+        let context = at(device);
         let operator = context.kernel_operator(&kernel, x.view()).unwrap();
         let spectrum = Spectrum::fit(method, &Problem { operator: &operator, k: 4, context }, None).unwrap();
         (column(spectrum.eigenvalues.iter().copied()), spectrum.transform(x.slice(s![..50, ..])).unwrap())
@@ -292,15 +272,15 @@ fn exact_and_krylov_spectra_on_the_device_are_those_of_the_processor() {
 
 #[test]
 fn preconditioned_conjugate_gradients_agree_with_cholesky() {
-    let device = device_or_skip!();
-    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let Some((device, _held)) = cuda() else { return };
+    let kernel = kernel("rbf(1)");
     let x = points(800);
-    let (alpha, y) = (1e-2, random(800, 4, 13));
-    let k = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
+    let (alpha, y) = (1e-2, normal(800, 4, 13));
+    let k = matrix(&kernel, x.view());
     let shifted = &k + &(Array2::<f64>::eye(800) * alpha);
     let want = Cholesky::new(Device::Cpu, shifted.view()).unwrap().solve(y.view()).unwrap();
     let operator = DenseOperator::new(k);
-    let preconditioner = LowRankPreconditioner::new(&operator, 60, &on(device)).unwrap();
+    let preconditioner = LowRankPreconditioner::new(&operator, 60, &at(device)).unwrap();
     let product = |v: &Panel| {
         let mut y = operator.apply_panel(v)?;
         y.axpy(&[alpha; 4], v)?;
@@ -317,12 +297,12 @@ fn preconditioned_conjugate_gradients_agree_with_cholesky() {
 }
 
 #[test]
-fn estimators_on_the_device_agree_with_the_processor() {
-    let device = device_or_skip!();
-    let kernel = Kernel::parse("rbf(1)").unwrap();
+fn estimators_on_the_device_agree_with_the_cpu() {
+    let Some((device, _held)) = cuda() else { return };
+    let kernel = kernel("rbf(1)");
     let (x, z) = (points(1200), points(40));
     let y = Target::Values(
-        x.rows().into_iter().zip(random(1200, 1, 14)).map(|(r, noise)| r.sum().sin() + 0.1 * noise).collect(),
+        x.rows().into_iter().zip(normal(1200, 1, 14)).map(|(r, noise)| r.sum().sin() + 0.1 * noise).collect(),
     );
     let iterative = RidgeSolver::conjugate_gradients(Precision::F64);
     // Predictions are off by no more than the residual, 1e-8 of ‖y‖, for conjugate gradients; by rounding otherwise.
@@ -334,7 +314,7 @@ fn estimators_on_the_device_agree_with_the_processor() {
     for (name, alpha, solver, tolerance) in cases {
         let fit = |device: Device| {
             let ridge = Ridge { kernel: kernel.clone(), alpha, solver };
-            let fitted = ridge.fit(x.view(), &y, &on(device)).unwrap();
+            let fitted = ridge.fit(x.view(), &y, &at(device)).unwrap();
             (fitted.alpha, fitted.scores(z.view()).unwrap())
         };
         let (here, there) = (fit(Device::Cpu), fit(device));
@@ -342,17 +322,16 @@ fn estimators_on_the_device_agree_with_the_processor() {
         close(there.1.view(), here.1.view(), tolerance, name);
     }
     let pca = KernelPca { k: 3, ..KernelPca::new(kernel.clone()) };
-    let values = |device: Device| pca.fit(x.view(), &(), &on(device)).unwrap().eigenvalues;
+    let values = |device: Device| pca.fit(x.view(), &(), &at(device)).unwrap().eigenvalues;
     close(column(values(device)).view(), column(values(Device::Cpu)).view(), 1e-6, "kernel PCA");
 }
 
 #[test]
 fn what_does_not_fit_says_so_and_the_device_goes_on() {
-    let device = device_or_skip!();
-    let Device::Cuda(ordinal) = device else { unreachable!("a CUDA device") };
+    let Some((device, _held)) = cuda() else { return };
     // Twice the device's memory: the request fails whatever other tests hold at the moment.
     const COLUMNS: usize = 65_536;
-    let rows = 2 * gpu(ordinal).unwrap().memory().1 as usize / (8 * COLUMNS);
+    let rows = 2 * gpu(0).unwrap().memory().1 as usize / (8 * COLUMNS);
     let tall = Panel::from_host(device, Array2::ones((rows, 1))).unwrap();
     let refused = tall.matmul(Array2::ones((1, COLUMNS)).view()).unwrap_err();
     match &refused {

@@ -1,111 +1,54 @@
-//! Training on a CUDA device against training on the processor. Without a device every test says so and passes.
+//! Training on a CUDA device against training on the CPU. Without a device every test says so and passes.
 
-#[macro_use]
-#[path = "contract/cuda.rs"]
+mod common;
+#[path = "common/cuda.rs"]
 mod cuda;
+#[path = "common/neural.rs"]
+mod neural;
 
-use cuda::After;
-use mercer::compute::cuda::gpu;
-use mercer::compute::{Activation, Device, Math, Rule};
-use mercer::kernel::Kernel;
-use mercer::net::{Optimizer, Schedule};
-use mercer::operator::KernelOperator;
-use mercer::rng::Rng;
+use common::*;
+use cuda::{Case, DESCENT, K, KINDS, NETWORKS, PLAIN, cuda, with_memory};
+use mercer::compute::{Activation, Math, Rule};
 use mercer::spectrum::neural::{
-    FunctionOperator, Kind, Nesting, OnData, Settings, State, Stepper, Stop, Trained, rayleigh_ritz, train,
+    FunctionOperator, Functions, Kind, OnData, Settings, State, Stop, Trained, rayleigh_ritz,
 };
-use mercer::{FitContext, Progress, Silent};
-use ndarray::{Array2, ArrayView2};
-use std::sync::atomic::{AtomicBool, Ordering};
+use mercer::{Progress, Silent};
+use neural::{Stopper, bits, parameters};
+use std::sync::atomic::AtomicBool;
 
-const K: usize = 3;
 const BATCH: usize = 48;
-const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
-const PLAIN: [Kind; 5] = [
-    Kind::NeuralEf { averaged: false },
-    Kind::NeuralEfJoint,
-    Kind::NeuralEf { averaged: true },
-    Kind::Nested { nesting: Some(Nesting::Sequential) },
-    Kind::Nested { nesting: Some(Nesting::Joint) },
-];
-/// Those whose steps solve a small dense problem.
-const SOLVED: [Kind; 3] = [Kind::Spin { decay: 0.9 }, Kind::Spin { decay: 0.0 }, Kind::Ritz];
 
-fn points(n: usize, d: usize) -> Array2<f64> {
-    let mut rng = Rng::new(4);
-    Array2::from_shape_simple_fn((n, d), || 4.0 * rng.uniform() - 2.0)
+/// SpIN without averages beside the others.
+fn every_kind() -> impl Iterator<Item = Kind> {
+    KINDS.into_iter().chain([Kind::Spin { decay: 0.0 }])
 }
 
-struct Case<'a> {
-    kind: Kind,
-    kernel: &'a Kernel,
-    x: ArrayView2<'a, f64>,
-    networks: &'a str,
-    rule: Rule,
-    rate: f64,
+fn networks(architecture: &str) -> impl Fn(Kind, usize, Device) -> Functions {
+    move |kind, inputs, device| kind.functions(architecture, inputs, K, device, &Rng::new(2)).unwrap()
 }
 
-impl Case<'_> {
-    fn operator(&self) -> KernelOperator<'_> {
-        FitContext::default().kernel_operator(self.kernel, self.x).unwrap()
-    }
-
-    /// Ready for the first step on `device`.
-    fn stepper<'a>(&self, operator: &'a OnData<'a>, device: Device, math: Math) -> Stepper<'a> {
-        let functions = self.kind.functions(self.networks, self.x.ncols(), K, device, &Rng::new(2)).unwrap();
-        let objective = self.kind.objective(&functions, K).unwrap();
-        let (parameters, schedule) = (functions.network().parameters(), Schedule::Constant { rate: self.rate });
-        let optimizer = Optimizer::new(device, self.rule, schedule, None, parameters).unwrap();
-        Stepper::new(operator, functions, objective, optimizer, Rng::new(7), BATCH, math).unwrap()
-    }
-
-    /// `steps` steps on the processor.
-    fn host(&self, steps: usize) -> After {
-        self.steps(Device::Cpu, steps, Math::F32, true)
-    }
-
-    /// The same on a device.
-    fn steps(&self, device: Device, steps: usize, math: Math, graph: bool) -> After {
-        let kernel = self.operator();
-        let operator = OnData::new(&kernel).unwrap();
-        let stepper = self.stepper(&operator, device, math);
-        After::of(if graph { stepper } else { stepper.without_graph().unwrap() }, steps)
-    }
-}
-
-/// The gradient of one step in f32, every activation, both objectives, a kernel with a constant diagonal and one without:
-/// within 2e-4 of the processor's, relative to its largest entry.
+/// The gradient of one step in f32, every activation, both objectives, a kernel with a constant diagonal and one without.
 #[test]
-fn one_step_has_the_processors_gradient() {
-    let (device, _held) = device!();
-    let x = points(200, 2);
+fn one_step_has_the_gradient_of_the_cpu() {
+    let Some((device, _held)) = cuda() else { return };
+    let x = uniform(200, 2, 2.0, 4);
     for expression in ["rbf(1)", "poly(2) + laplacian(2)"] {
-        let kernel = Kernel::parse(expression).unwrap();
+        let kernel = on(&kernel(expression), x.view());
+        let operator = OnData::new(&kernel).unwrap();
         for (i, phi) in Activation::ALL.into_iter().enumerate() {
             let name = phi.name();
             // Every other one with a norm in the middle, an activation that stands alone, or a shared trunk.
-            let networks = match i % 3 {
+            let architecture = match i % 3 {
                 0 => format!("dense(12) {name} dense(10) {name} dense(1)"),
                 1 => format!("dense(12) l2norm {name} dense(10) {name} dense(1)"),
                 _ => format!("dense(12) {name} | dense(10) {name} dense(1)"),
             };
-            for kind in PLAIN {
-                let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
-                let case = Case { kind, kernel: &kernel, x: x.view(), networks: &networks, rule, rate: 1.0 };
-                let (here, there) = (case.host(1), case.steps(device, 1, Math::F32, true));
-                let (want, got) = (here.moved(), there.moved());
-                let largest = want.iter().fold(0.0f32, |a, b| a.max(b.abs()));
-                for (i, (want, got)) in want.iter().zip(&got).enumerate() {
-                    assert!(
-                        (want - got).abs() < 2e-4 * largest + 1e-6,
-                        "{expression} {networks} {kind:?}: {i}: {got} for {want} of at most {largest}"
-                    );
-                }
-                let (want, got) = (&here.outcomes[0], &there.outcomes[0]);
-                assert!((want.loss - got.loss).abs() < 1e-4 * want.loss.abs().max(1e-3), "{want:?} {got:?}");
-                for (want, got) in want.eigenvalues.iter().zip(&got.eigenvalues) {
-                    assert!((want - got).abs() < 1e-4 * want.abs().max(1e-2), "{expression} {kind:?}: {want} {got}");
-                }
+            let functions = networks(&architecture);
+            for &kind in &KINDS[..PLAIN] {
+                let case =
+                    Case { operator: &operator, functions: &functions, kind, rule: DESCENT, rate: 1.0, batch: BATCH };
+                let [here, there] = case.both(device, 1);
+                here.agrees(&there, 2e-4, 1e-3, &format!("{expression} {architecture} {kind:?}"));
             }
         }
     }
@@ -114,65 +57,60 @@ fn one_step_has_the_processors_gradient() {
 /// The same for SpIN and Ritz over four steps, whose moving averages and eigenproblems are then under way, on points and
 /// networks whose Σ is well conditioned: what divides by its small eigenvalues multiplies rounding by their inverse.
 #[test]
-fn steps_with_a_dense_problem_have_the_processors_gradients() {
-    let (device, _held) = device!();
-    let x = points(200, 5);
+fn steps_with_a_dense_problem_have_the_gradients_of_the_cpu() {
+    let Some((device, _held)) = cuda() else { return };
+    let x = uniform(200, 5, 2.0, 4);
     for expression in ["rbf(3)", "poly(2) + laplacian(2)"] {
-        let kernel = Kernel::parse(expression).unwrap();
-        for networks in ["dense(16) tanh dense(8) tanh dense(1)", "dense(20) l2norm relu dense(6) sincos dense(1)"] {
-            for kind in SOLVED {
-                let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
+        let kernel = on(&kernel(expression), x.view());
+        let operator = OnData::new(&kernel).unwrap();
+        for architecture in ["dense(16) tanh dense(8) tanh dense(1)", "dense(20) l2norm relu dense(6) sincos dense(1)"]
+        {
+            let functions = networks(architecture);
+            for kind in every_kind().skip(PLAIN) {
                 for (steps, rate) in [(1, 1.0), (4, 0.05)] {
-                    let case = Case { kind, kernel: &kernel, x: x.view(), networks, rule, rate };
-                    let (here, there) = (case.host(steps), case.steps(device, steps, Math::F32, true));
-                    let (want, got) = (here.moved(), there.moved());
-                    let largest = want.iter().fold(0.0f32, |a, b| a.max(b.abs()));
-                    for (i, (want, got)) in want.iter().zip(&got).enumerate() {
-                        assert!(
-                            (want - got).abs() < 5e-4 * largest + 1e-6,
-                            "{expression} {networks} {kind:?}: {i}: {got} for {want} of at most {largest}"
-                        );
-                    }
-                    for (want, got) in here.outcomes.iter().zip(&there.outcomes) {
-                        assert!((want.loss - got.loss).abs() < 1e-4 * want.loss.abs(), "{kind:?}: {want:?} {got:?}");
-                        for (want, got) in want.eigenvalues.iter().zip(&got.eigenvalues) {
-                            assert!((want - got).abs() < 1e-4 * want.abs().max(1e-2), "{kind:?}: {want} {got}");
-                        }
-                    }
+                    let case =
+                        Case { operator: &operator, functions: &functions, kind, rule: DESCENT, rate, batch: BATCH };
+                    let [here, there] = case.both(device, steps);
+                    here.agrees(&there, 5e-4, 0.0, &format!("{expression} {architecture} {kind:?}"));
                 }
             }
         }
     }
 }
 
-/// Ten steps of every optimizer in f32: parameters within a fiftieth of the farthest that one moved.
+/// Ten steps of every optimizer in f32.
 #[test]
-fn the_first_steps_follow_the_processors() {
-    let (device, _held) = device!();
-    let (x, kernel) = (points(200, 1), Kernel::parse("rbf(1)").unwrap());
-    for kind in PLAIN {
+fn the_first_steps_follow_those_of_the_cpu() {
+    let Some((device, _held)) = cuda() else { return };
+    let x = uniform(200, 1, 2.0, 4);
+    let kernel = on(&kernel("rbf(1)"), x.view());
+    let (operator, functions) = (OnData::new(&kernel).unwrap(), networks(NETWORKS));
+    for &kind in &KINDS[..PLAIN] {
         for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }] {
-            let case = Case { kind, kernel: &kernel, x: x.view(), networks: NETWORKS, rule, rate: 1e-3 };
-            let (here, there) = (case.host(10), case.steps(device, 10, Math::F32, true));
-            let moved = here.moved().iter().fold(0.0f32, |a, b| a.max(b.abs()));
-            for (want, got) in here.parameters.iter().zip(&there.parameters) {
-                assert!((want - got).abs() < 2e-2 * moved, "{kind:?} {rule:?}: {got} for {want}, moved {moved}");
-            }
+            Case { operator: &operator, functions: &functions, kind, rule, rate: 1e-3, batch: BATCH }
+                .first_steps_agree(device, &format!("{kind:?} {rule:?}"));
         }
     }
 }
 
 #[test]
 fn a_recorded_step_has_the_bits_of_one_that_is_not() {
-    let (device, _held) = device!();
-    let (x, kernel) = (points(300, 2), Kernel::parse("rbf(1) + 0.1*linear").unwrap());
-    for networks in [NETWORKS, "dense(16) l2norm tanh | dense(8) relu dense(1)"] {
-        for kind in PLAIN.into_iter().chain(SOLVED) {
-            if matches!(kind, Kind::Spin { .. }) && networks.contains('|') {
-                continue;
-            }
+    let Some((device, _held)) = cuda() else { return };
+    let x = uniform(300, 2, 2.0, 4);
+    let kernel = on(&kernel("rbf(1) + 0.1*linear"), x.view());
+    let operator = OnData::new(&kernel).unwrap();
+    for architecture in [NETWORKS, "dense(16) l2norm tanh | dense(8) relu dense(1)"] {
+        let functions = networks(architecture);
+        for kind in every_kind().filter(|kind| !(matches!(kind, Kind::Spin { .. }) && architecture.contains('|'))) {
             for math in [Math::F32, Math::Tf32, Math::Bf16] {
-                let case = Case { kind, kernel: &kernel, x: x.view(), networks, rule: Rule::ADAM, rate: 1e-3 };
+                let case = Case {
+                    operator: &operator,
+                    functions: &functions,
+                    kind,
+                    rule: Rule::ADAM,
+                    rate: 1e-3,
+                    batch: BATCH,
+                };
                 let recorded = case.steps(device, 40, math, true);
                 assert_eq!(recorded.bits(), case.steps(device, 40, math, false).bits(), "{kind:?} {math:?}");
                 assert_eq!(recorded.bits(), case.steps(device, 40, math, true).bits(), "{kind:?} {math:?}, repeated");
@@ -192,30 +130,20 @@ fn trained(
     progress: &dyn Progress,
     interrupt: Option<&AtomicBool>,
 ) -> mercer::Result<(Trained, Vec<f64>)> {
-    let (x, kernel) = (points(400, 1), Kernel::parse("rbf(1)").unwrap());
+    let x = uniform(400, 1, 2.0, 4);
     let context = FitContext { device, progress, interrupt, ..FitContext::default() };
-    let kernel = context.kernel_operator(&kernel, x.view())?;
+    let kernel = context.kernel_operator(&kernel("rbf(1)"), x.view())?;
     let operator = OnData::new(&kernel)?;
-    let functions = kind.functions(NETWORKS, 1, K, device, &Rng::new(2))?;
-    let objective = kind.objective(&functions, K)?;
-    let mut trained = train(&operator, functions, objective, K, settings, &context)?;
+    let mut trained = neural::trained(kind, NETWORKS, &operator, K, settings, &context)?;
     let sample = operator.sample(device, &mut Rng::new(9), 400)?;
     let pairs = rayleigh_ritz(&operator, &mut trained.functions, &sample, K)?;
     Ok((trained, pairs.eigenvalues))
 }
 
-fn bits(trained: &Trained) -> (Vec<u32>, Vec<u64>) {
-    let parameters = trained.functions.parameters().trained.to_host().unwrap();
-    let record = &trained.record;
-    let numbers = record.raw_eigenvalues.iter().chain(record.loss.iter().flatten());
-    let numbers = numbers.chain(record.validation.iter().flatten());
-    (parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
-}
-
-/// 200 steps in TF32, all objectives: eigenvalues within a hundredth of the processor's largest.
+/// 200 steps in TF32, all objectives: eigenvalues within a hundredth of the largest on the CPU.
 #[test]
-fn training_reaches_the_processors_eigenvalues() {
-    let (device, _held) = device!();
+fn training_reaches_the_eigenvalues_of_the_cpu() {
+    let Some((device, _held)) = cuda() else { return };
     let kinds = Kind::ALL.into_iter().map(|(_, kind)| kind).chain([Kind::NeuralEf { averaged: true }]);
     for kind in kinds {
         let settings = settings(200);
@@ -229,27 +157,18 @@ fn training_reaches_the_processors_eigenvalues() {
 
 #[test]
 fn a_seed_gives_the_same_bits_twice() {
-    let (device, _held) = device!();
+    let Some((device, _held)) = cuda() else { return };
     for (_, kind) in Kind::ALL {
         let run = || bits(&trained(device, kind, &settings(60), &Silent, None).unwrap().0);
         assert_eq!(run(), run(), "{kind:?}");
     }
 }
 
-/// Interrupts once some steps are done.
-struct Stopper<'a>(&'a AtomicBool);
-
-impl Progress for Stopper<'_> {
-    fn step(&self, _: &str, done: usize, _: usize, _: &str) {
-        self.0.store(done >= 1, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn an_interrupted_run_resumes_with_the_same_bits() {
-    let (device, _held) = device!();
+    let Some((device, _held)) = cuda() else { return };
     let folder = tempfile::tempdir().unwrap();
-    for (i, kind) in PLAIN.into_iter().chain(SOLVED).enumerate() {
+    for (i, kind) in every_kind().enumerate() {
         let (whole, _) = trained(device, kind, &settings(60), &Silent, None).unwrap();
         let checkpoint = Some(folder.path().join(format!("checkpoint-{i}")));
         let settings = Settings { checkpoint, resume: true, ..settings(60) };
@@ -265,7 +184,7 @@ fn an_interrupted_run_resumes_with_the_same_bits() {
 
 #[test]
 fn steps_that_are_not_finite_are_taken_back() {
-    let (device, _held) = device!();
+    let Some((device, _held)) = cuda() else { return };
     // Infinite in single precision, however often it is halved.
     let settings = Settings { learning_rate: 1e300, ..settings(60) };
     for (_, kind) in Kind::ALL {
@@ -278,23 +197,21 @@ fn steps_that_are_not_finite_are_taken_back() {
 /// what it was after it.
 #[test]
 fn a_non_finite_step_leaves_the_one_before_it() {
-    let (device, _held) = device!();
-    let (x, kernel) = (points(200, 2), Kernel::parse("rbf(1)").unwrap());
-    for kind in PLAIN.into_iter().chain(SOLVED) {
-        let networks = "dense(8) relu dense(8) relu dense(8) relu dense(1)";
-        let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
-        let case = Case { kind, kernel: &kernel, x: x.view(), networks, rule, rate: 1e18 };
-        let kernel = case.operator();
-        let operator = OnData::new(&kernel).unwrap();
+    let Some((device, _held)) = cuda() else { return };
+    let x = uniform(200, 2, 2.0, 4);
+    let kernel = on(&kernel("rbf(1)"), x.view());
+    let operator = OnData::new(&kernel).unwrap();
+    let functions = networks("dense(8) relu dense(8) relu dense(8) relu dense(1)");
+    for kind in every_kind() {
+        let case = Case { operator: &operator, functions: &functions, kind, rule: DESCENT, rate: 1e18, batch: BATCH };
         let after = |most: usize| {
-            let mut stepper = case.stepper(&operator, device, Math::F32);
+            let mut stepper = case.stepper(device, Math::F32);
             let steps = stepper.steps(most).unwrap();
             assert_eq!(steps.outcomes.len(), 1, "{kind:?}");
             assert_eq!(steps.failure.is_some(), most > 1, "{kind:?}: {:?}", steps.failure);
             let memory: Vec<Vec<u64>> =
                 stepper.objective().state().into_iter().map(|(_, state)| numbers(state)).collect();
-            let parameters = stepper.functions().parameters().trained.to_host().unwrap();
-            (parameters.iter().map(|v| v.to_bits()).collect::<Vec<u32>>(), steps.outcomes, memory)
+            (parameters(stepper.functions()), steps.outcomes, memory)
         };
         let (want, got) = (after(1), after(5));
         assert_eq!(want.2.len(), if matches!(kind, Kind::Spin { .. }) { 2 } else { want.2.len().min(1) });
@@ -312,20 +229,13 @@ fn numbers(state: State<'_>) -> Vec<u64> {
 
 #[test]
 fn too_large_a_batch_is_told_what_would_fit() {
-    let (device, _held) = device!();
-    let Device::Cuda(ordinal) = device else { return };
-    let (x, kernel) = (points(1 << 15, 1), Kernel::parse("rbf(1)").unwrap());
-    let kind = Kind::NeuralEf { averaged: false };
-    let gpu = gpu(ordinal).unwrap();
-    gpu.limit_memory(Some(1 << 30));
-    let context = FitContext { device, ..FitContext::default() };
-    let kernel = context.kernel_operator(&kernel, x.view()).unwrap();
+    let Some((device, _held)) = cuda() else { return };
+    let x = uniform(1 << 15, 1, 2.0, 4);
+    let (kind, context) = (Kind::NeuralEf { averaged: false }, FitContext { device, ..FitContext::default() });
+    let kernel = context.kernel_operator(&kernel("rbf(1)"), x.view()).unwrap();
     let operator = OnData::new(&kernel).unwrap();
-    let functions = kind.functions(NETWORKS, 1, K, device, &Rng::new(2)).unwrap();
-    let objective = kind.objective(&functions, K).unwrap();
     let large = Settings { batch: 1 << 15, ..settings(10) };
-    let error = train(&operator, functions, objective, K, &large, &context).err().expect("4 GiB").to_string();
-    gpu.limit_memory(None);
+    let error = message(with_memory(1 << 30, || neural::trained(kind, NETWORKS, &operator, K, &large, &context)));
     assert!(error.contains("[32768, 32768]") && error.contains("by estimate a batch of"), "{error}");
     // The run that fits afterwards is none the worse.
     trained(device, kind, &settings(10), &Silent, None).unwrap();

@@ -1,14 +1,16 @@
 //! Broken files of every kind: random bytes, valid files cut short, bits turned, pieces put in. A reader may refuse or
 //! accept them, but it never panics, never allocates what only a header promises, and never lets a bad value through.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
+#[path = "common/files.rs"]
+mod files;
 
+use files::{gzip, idx, npy, npz, written};
 use mercer::data::{Dataset, ReadOptions, Target, open};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Remembers the largest piece of memory that was ever asked for.
 struct Watch;
@@ -135,105 +137,51 @@ fn fuzz(name: &str, valid: &[u8], whole: bool) {
     }
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
-fn npy() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let x = ndarray::Array2::from_shape_fn((12, 5), |(i, j)| i as f64 - 0.5 * j as f64);
-    ndarray_npy::WriteNpyExt::write_npy(&x, &mut bytes).unwrap();
-    bytes
-}
-
-fn npz(compressed: bool) -> Vec<u8> {
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    let mut writer = if compressed {
-        ndarray_npy::NpzWriter::new_compressed(&mut bytes)
-    } else {
-        ndarray_npy::NpzWriter::new(&mut bytes)
-    };
-    writer.add_array("X", &ndarray::Array2::<f32>::ones((9, 4))).unwrap();
-    writer.add_array("y", &ndarray::Array1::<i32>::zeros(9)).unwrap();
-    writer.finish().unwrap();
-    bytes.into_inner()
-}
-
 const TABLE: &str = "a,b,kind\n1,2.5,7\n-3e2,4,8\n0.001,5,9\n6,-7,10\n";
 
-fn images() -> Vec<u8> {
-    let mut bytes = vec![0, 0, 8, 3, 0, 0, 0, 5, 0, 0, 0, 4, 0, 0, 0, 3];
-    bytes.extend(0..60u8);
-    bytes
-}
-
-fn photographs() -> Vec<u8> {
-    (0..2 * 3073).map(|i| if i % 3073 == 0 { (i / 3073) as u8 } else { (i % 251) as u8 }).collect()
-}
-
 #[test]
-fn npy_survives_damage() {
-    fuzz("a.npy", &npy(), true);
-    fuzz("a.npy.gz", &gzip(&npy()), true);
-}
-
-#[test]
-fn npz_survives_damage() {
+fn arrays_survive_damage() {
+    let array = written(&ndarray::Array2::from_shape_fn((12, 5), |(i, j)| i as f64 - 0.5 * j as f64));
+    fuzz("a.npy", &array, true);
+    fuzz("a.npy.gz", &gzip(&array), true);
     fuzz("a.npz", &npz(false), true);
     fuzz("b.npz", &npz(true), true);
 }
 
 #[test]
-fn csv_survives_damage() {
+fn tables_survive_damage() {
     fuzz("a.csv", TABLE.as_bytes(), false);
     fuzz("b.csv", TABLE.replace(',', ";").as_bytes(), false);
-    fuzz("a.csv.gz", &gzip(TABLE.as_bytes()), true);
+    fuzz("a.csv.gz", &gzip(TABLE), true);
 }
 
 #[test]
-fn idx_survives_damage() {
-    fuzz("a.idx", &images(), true);
-    fuzz("a-idx3-ubyte.gz", &gzip(&images()), true);
-}
-
-#[test]
-fn cifar_survives_damage() {
-    fuzz("a.bin", &photographs(), false);
-    fuzz("a.bin.gz", &gzip(&photographs()), true);
+fn images_survive_damage() {
+    let images = idx(&[5, 4, 3], &(0..60).collect::<Vec<u8>>());
+    fuzz("a.idx", &images, true);
+    fuzz("a-idx3-ubyte.gz", &gzip(&images), true);
+    let label_or_pixel = |i: usize| if i % 3073 == 0 { (i / 3073) as u8 } else { (i % 251) as u8 };
+    let cifar: Vec<u8> = (0..2 * 3073).map(label_or_pixel).collect();
+    fuzz("a.bin", &cifar, false);
+    fuzz("a.bin.gz", &gzip(&cifar), true);
 }
 
 /// A table of 40 rows in two row groups: a number, a number that may be missing, a whole number.
 #[cfg(feature = "parquet")]
 fn parquet(compressed: bool) -> Vec<u8> {
+    use files::tables::{Group, column, file};
     use parquet::basic::Compression;
     use parquet::data_type::{DoubleType, FloatType, Int32Type};
-    use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
-    let schema = "message table { REQUIRED DOUBLE a; OPTIONAL FLOAT b; REQUIRED INT32 kind; }";
-    let schema = parquet::schema::parser::parse_message_type(schema).unwrap();
+    let group = |g: i32| {
+        move |group: &mut Group| {
+            let a: Vec<f64> = (0..20).map(|i| f64::from(i + g) * 0.25).collect();
+            column::<DoubleType>(group, &a, None);
+            column::<FloatType>(group, &a.iter().map(|&v| v as f32).collect::<Vec<_>>(), Some(&[1; 20]));
+            column::<Int32Type>(group, &(0..20).map(|i| i % 3).collect::<Vec<_>>(), None);
+        }
+    };
     let compression = if compressed { Compression::SNAPPY } else { Compression::UNCOMPRESSED };
-    let properties = WriterProperties::builder().set_compression(compression).build();
-    let mut bytes = Vec::new();
-    let mut writer = SerializedFileWriter::new(&mut bytes, schema.into(), properties.into()).unwrap();
-    for g in 0..2 {
-        let mut group = writer.next_row_group().unwrap();
-        let a: Vec<f64> = (0..20).map(|i| f64::from(i + g) * 0.25).collect();
-        let mut column = group.next_column().unwrap().unwrap();
-        column.typed::<DoubleType>().write_batch(&a, None, None).unwrap();
-        column.close().unwrap();
-        let b: Vec<f32> = a.iter().map(|&v| v as f32).collect();
-        let mut column = group.next_column().unwrap().unwrap();
-        column.typed::<FloatType>().write_batch(&b, Some(&[1; 20]), None).unwrap();
-        column.close().unwrap();
-        let kind: Vec<i32> = (0..20).map(|i| i % 3).collect();
-        let mut column = group.next_column().unwrap().unwrap();
-        column.typed::<Int32Type>().write_batch(&kind, None, None).unwrap();
-        column.close().unwrap();
-        group.close().unwrap();
-    }
-    writer.close().unwrap();
-    bytes
+    file("REQUIRED DOUBLE a; OPTIONAL FLOAT b; REQUIRED INT32 kind;", compression, &[&group(0), &group(1)])
 }
 
 #[cfg(feature = "parquet")]
@@ -252,18 +200,11 @@ fn promises_do_not_allocate() {
     let dims = proptest::collection::vec(size, 1..5);
     let outcome = runner.run(&(dims, any::<bool>(), 0..200usize), |(dims, packed, length)| {
         let shape: String = dims.iter().map(|d| format!("{d}, ")).collect();
-        let header = format!(
-            "{{'descr': '<f8', 'fortran_order': {}, 'shape': ({shape})}}",
-            if packed { "True" } else { "False" }
-        );
-        let mut npy = b"\x93NUMPY\x01\x00".to_vec();
-        npy.extend((header.len() as u16).to_le_bytes());
-        npy.extend(header.as_bytes());
-        npy.extend(vec![0; length]);
-        let mut idx = vec![0, 0, 8, dims.len() as u8];
-        dims.iter().for_each(|&d| idx.extend((d as u32).to_be_bytes()));
-        idx.extend(vec![0; length]);
-        for (name, bytes) in [("a.npy", npy), ("a.idx", idx)] {
+        let fortran = if packed { "True" } else { "False" };
+        let header = format!("{{'descr': '<f8', 'fortran_order': {fortran}, 'shape': ({shape})}}");
+        let content = vec![0; length];
+        let sizes: Vec<u32> = dims.iter().map(|&d| d as u32).collect();
+        for (name, bytes) in [("a.npy", npy(&header, &content)), ("a.idx", idx(&sizes, &content))] {
             let name = if packed { format!("{name}.gz") } else { name.into() };
             let path = folder.path().join(name);
             std::fs::write(&path, if packed { gzip(&bytes) } else { bytes }).unwrap();

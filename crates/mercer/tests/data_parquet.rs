@@ -1,32 +1,16 @@
 //! The parquet reader: what it accepts, and each way in which a table can be unfit.
 #![cfg(feature = "parquet")]
 
+#[path = "common/files.rs"]
+mod files;
+
+use files::tables::{Group, column};
 use mercer::data::{Dataset, ReadOptions, Target, open};
 use ndarray::array;
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type};
 
-type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
-
-/// A file of this schema, with one row group per entry of `groups`.
 fn file(schema: &str, groups: &[&dyn Fn(&mut Group)]) -> Vec<u8> {
-    let schema = parquet::schema::parser::parse_message_type(&format!("message t {{ {schema} }}")).unwrap();
-    let properties = WriterProperties::builder().set_compression(parquet::basic::Compression::SNAPPY).build();
-    let mut writer = SerializedFileWriter::new(Vec::new(), schema.into(), properties.into()).unwrap();
-    for fill in groups {
-        let mut group = writer.next_row_group().unwrap();
-        fill(&mut group);
-        group.close().unwrap();
-    }
-    writer.into_inner().unwrap()
-}
-
-/// The next column of the group; `present` tells which rows have a value, where some may lack one.
-fn column<T: DataType>(group: &mut Group, values: &[T::T], present: Option<&[i16]>) {
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<T>().write_batch(values, present, None).unwrap();
-    column.close().unwrap();
+    files::tables::file(schema, parquet::basic::Compression::SNAPPY, groups)
 }
 
 fn read(bytes: &[u8], target: Option<&str>) -> mercer::Result<Dataset> {

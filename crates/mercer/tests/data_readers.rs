@@ -1,11 +1,13 @@
 //! Every reader: what it accepts, and each way in which a file can be wrong.
 
-use std::io::Write;
-use std::path::PathBuf;
+#[path = "common/files.rs"]
+mod files;
 
+use files::{gzip, idx, npy, npz, written};
 use mercer::data::{Dataset, ReadOptions, Target, open, write_npy};
 use ndarray::{Array1, Array2, Array3, Array4, ArrayD, IxDyn, ShapeBuilder, array};
-use ndarray_npy::{NpzWriter, WriteNpyExt};
+use std::io::Write;
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 /// A folder that goes away with the test.
@@ -51,29 +53,8 @@ fn header(h: bool) -> ReadOptions {
     ReadOptions { header: Some(h), ..Default::default() }
 }
 
-fn gzip(bytes: impl AsRef<[u8]>) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes.as_ref()).unwrap();
-    encoder.finish().unwrap()
-}
-
-/// An `.npy` file with this header, whatever it says.
-fn npy(header: &str, elements: &[u8]) -> Vec<u8> {
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend((header.len() as u16).to_le_bytes());
-    bytes.extend(header.as_bytes());
-    bytes.extend(elements);
-    bytes
-}
-
 fn npy_of(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
     npy(&format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"), elements)
-}
-
-fn written<A: ndarray_npy::WritableElement, D: ndarray::Dimension>(array: &ndarray::Array<A, D>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    array.write_npy(&mut bytes).unwrap();
-    bytes
 }
 
 // ------------------------------------------------------------------------------------------------ npy
@@ -82,22 +63,25 @@ fn written<A: ndarray_npy::WritableElement, D: ndarray::Dimension>(array: &ndarr
 fn npy_reads_every_type_as_another_writer_wrote_it() {
     let s = Scratch::new();
     let expected = array![[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]];
-    assert_eq!(s.read("f8.npy", written(&expected)).unwrap().x.to_f64(), expected);
-    assert_eq!(s.read("f4.npy", written(&expected.mapv(|v| v as f32))).unwrap().x.to_f64(), expected);
-    assert_eq!(s.read("u1.npy", written(&expected.mapv(|v| v as u8))).unwrap().x.to_f64(), expected);
-    assert_eq!(s.read("u2.npy", written(&expected.mapv(|v| v as u16))).unwrap().x.to_f64(), expected);
-    assert_eq!(s.read("u4.npy", written(&expected.mapv(|v| v as u32))).unwrap().x.to_f64(), expected);
-    assert_eq!(s.read("u8.npy", written(&expected.mapv(|v| v as u64))).unwrap().x.to_f64(), expected);
     let signed = expected.mapv(|v| v - 3.0);
-    assert_eq!(s.read("i1.npy", written(&signed.mapv(|v| v as i8))).unwrap().x.to_f64(), signed);
-    assert_eq!(s.read("i2.npy", written(&signed.mapv(|v| v as i16))).unwrap().x.to_f64(), signed);
-    assert_eq!(s.read("i4.npy", written(&signed.mapv(|v| v as i32))).unwrap().x.to_f64(), signed);
-    assert_eq!(s.read("i8.npy", written(&signed.mapv(|v| v as i64))).unwrap().x.to_f64(), signed);
-    let bits = s.read("b1.npy", written(&expected.mapv(|v| v > 2.0))).unwrap().x.into_f64();
-    assert_eq!(bits, expected.mapv(|v| f64::from(u8::from(v > 2.0))));
+    for (name, bytes, want) in [
+        ("f8.npy", written(&expected), &expected),
+        ("f4.npy", written(&expected.mapv(|v| v as f32)), &expected),
+        ("u1.npy", written(&expected.mapv(|v| v as u8)), &expected),
+        ("u2.npy", written(&expected.mapv(|v| v as u16)), &expected),
+        ("u4.npy", written(&expected.mapv(|v| v as u32)), &expected),
+        ("u8.npy", written(&expected.mapv(|v| v as u64)), &expected),
+        ("i1.npy", written(&signed.mapv(|v| v as i8)), &signed),
+        ("i2.npy", written(&signed.mapv(|v| v as i16)), &signed),
+        ("i4.npy", written(&signed.mapv(|v| v as i32)), &signed),
+        ("i8.npy", written(&signed.mapv(|v| v as i64)), &signed),
+        ("b1.npy", written(&expected.mapv(|v| v > 2.0)), &expected.mapv(|v| f64::from(u8::from(v > 2.0)))),
+        ("zipped.npy.gz", gzip(written(&expected)), &expected),
+    ] {
+        assert_eq!(s.read(name, bytes).unwrap().x.to_f64(), want, "{name}");
+    }
     let big: Vec<u8> = [1.5f64, -2.0].iter().flat_map(|v| v.to_be_bytes()).collect();
     assert_eq!(s.read("be.npy", npy_of(">f8", "(2, 1)", &big)).unwrap().x.to_f64(), array![[1.5], [-2.0]]);
-    assert_eq!(s.read("zipped.npy.gz", gzip(written(&expected))).unwrap().x.to_f64(), expected);
 }
 
 #[test]
@@ -145,6 +129,7 @@ fn npy_target_is_a_column() {
 fn npy_refuses_what_is_broken() {
     let s = Scratch::new();
     let good = written(&array![[1.0, 2.0], [3.0, 4.0]]);
+    let zipped = gzip(&good);
     let none = ReadOptions::default();
     let nan: Vec<u8> = [1.0, 2.0, 3.0, f64::NAN].iter().flat_map(|v: &f64| v.to_le_bytes()).collect();
     let infinite: Vec<u8> = [1.0f32, f32::NEG_INFINITY].iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -160,11 +145,7 @@ fn npy_refuses_what_is_broken() {
         ("h.npy", good[..good.len() - 1].to_vec(), "is truncated: the header states 32 bytes"),
         ("i.npy", [&good[..], b"x"].concat(), "is too long"),
         ("j.npy", npy_of("<f8", "(2, 2)", &nan), "row 2, column 2 (counted from 1) is NaN"),
-        (
-            "k.npy",
-            npy(fortran, &nan[8..].iter().chain(&nan[..8]).copied().collect::<Vec<_>>()),
-            "row 1, column 2 (counted from 1) is NaN",
-        ),
+        ("k.npy", npy(fortran, &[&nan[8..], &nan[..8]].concat()), "row 1, column 2 (counted from 1) is NaN"),
         ("l.npy", npy_of("<f4", "(2,)", &infinite), "row 2, column 1 (counted from 1) is -inf"),
         ("m.npy", npy_of("<f2", "(2,)", b"abcd"), "type `<f2`"),
         ("n.npy", npy_of("<c16", "(1,)", &[0; 16]), "type `<c16`"),
@@ -184,14 +165,7 @@ fn npy_refuses_what_is_broken() {
         ("B.npy", npy("{'fortran_order': False, 'shape': (1,), }", &[0; 8]), "without `descr`"),
         ("C.npy.gz", gzip(npy_of("<f8", "(1000000, 1000000)", &[0; 8])), "states 8000000000000 bytes"),
         ("D.npy.gz", gzip([&good[..], b"x"].concat()), "is too long"),
-        (
-            "E.npy.gz",
-            {
-                let z = gzip(&good);
-                z[..z.len() - 9].to_vec()
-            },
-            "truncated or corrupt",
-        ),
+        ("E.npy.gz", zipped[..zipped.len() - 9].to_vec(), "truncated or corrupt"),
         ("F.npy.gz", good.clone(), "not gzipped"),
     ] {
         s.refuses(name, bytes, &none, part);
@@ -224,17 +198,6 @@ fn npy_is_written_as_another_reader_reads_it() {
 }
 
 // ------------------------------------------------------------------------------------------------ npz
-
-/// An archive of `X` (2×2), `y` (2) and `other` (3).
-fn npz(compressed: bool) -> Vec<u8> {
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    let mut writer = if compressed { NpzWriter::new_compressed(&mut bytes) } else { NpzWriter::new(&mut bytes) };
-    writer.add_array("X", &array![[1.0f32, 2.0], [3.0, 4.0]]).unwrap();
-    writer.add_array("y", &array![7u8, 9]).unwrap();
-    writer.add_array("other", &array![1.0, 2.0, 3.0]).unwrap();
-    writer.finish().unwrap();
-    bytes.into_inner()
-}
 
 #[test]
 fn npz_finds_its_arrays() {
@@ -379,13 +342,6 @@ fn csv_refuses_what_is_broken() {
 
 // ------------------------------------------------------------------------------------------------ idx
 
-fn idx(dims: &[u32], content: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0, 0, 8, dims.len() as u8];
-    bytes.extend(dims.iter().flat_map(|d| d.to_be_bytes()));
-    bytes.extend(content);
-    bytes
-}
-
 #[test]
 fn idx_reads_images_and_the_labels_beside_them() {
     let s = Scratch::new();
@@ -472,16 +428,20 @@ fn cifar_refuses_what_is_broken() {
 fn sources_that_are_not_there_are_named() {
     let none = ReadOptions::default();
     let message = |source: &str| open(source, &none).unwrap_err().to_string();
-    assert!(message("no/such/file.csv").contains("no/such/file.csv"));
-    assert!(message("nowhere.npy").contains("nowhere.npy"));
-    assert!(message("no/such/thing").contains("no/such/thing"));
-    assert!(message("digts").contains("did you mean 'digits'?"));
-    assert!(message("fasion-mnist").contains("did you mean 'fashion-mnist'?"));
-    assert!(message("somethingelse").contains("known: digits, circles"));
-    assert!(message("moons(n)").contains("write its parameters by name, such as n="));
-    assert!(message("moons(m=5)").contains("did you mean 'n'?"));
-    assert!(message("moons(n=many)").contains("whole number, not 'many'"));
-    assert!(message("").contains("data set ''"));
+    for (source, part) in [
+        ("no/such/file.csv", "no/such/file.csv"),
+        ("nowhere.npy", "nowhere.npy"),
+        ("no/such/thing", "no/such/thing"),
+        ("digts", "did you mean 'digits'?"),
+        ("fasion-mnist", "did you mean 'fashion-mnist'?"),
+        ("somethingelse", "known: digits, circles"),
+        ("moons(n)", "write its parameters by name, such as n="),
+        ("moons(m=5)", "did you mean 'n'?"),
+        ("moons(n=many)", "whole number, not 'many'"),
+        ("", "data set ''"),
+    ] {
+        assert!(message(source).contains(part), "{}", message(source));
+    }
     let s = Scratch::new();
     let path = s.file("data.xyz", "1,2");
     assert!(message(path.to_str().unwrap()).contains("has an unknown extension"));

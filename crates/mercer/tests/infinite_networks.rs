@@ -1,27 +1,27 @@
 //! Kernels of infinite networks: golden values of neural-tangents, hand-checked limits, laws, and sampled wide networks.
 
-use mercer::FitContext;
-use mercer::compute::{Device, Tensor};
-use mercer::kernel::{Expression, Kernel};
+mod common;
+
+use common::{normal as points, *};
+use mercer::compute::Tensor;
+use mercer::kernel::Expression;
 use mercer::net::Network;
 use mercer::net::ntk::{EmpiricalNtk, Parameterisation};
-use mercer::operator::{Budget, KernelOperator, Operator, Precision, cross_apply, gram, gram_cross};
-use mercer::rng::Rng;
-use mercer::spectrum::{Krylov, Problem, Spectrum};
-use ndarray::{Array2, ArrayView2};
+use mercer::operator::{Budget, cross_apply};
 use serde_json::Value;
 
-fn matrix(rows: &Value) -> Array2<f64> {
+fn stored(rows: &Value) -> Array2<f64> {
     let rows: Vec<Vec<f64>> = serde_json::from_value(rows.clone()).unwrap();
     Array2::from_shape_vec((rows.len(), rows[0].len()), rows.concat()).unwrap()
 }
 
-fn values(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<f64> {
-    Array2::from_shape_fn((x.nrows(), x.nrows()), |(i, j)| kernel.value(&x.row(i).to_vec(), &x.row(j).to_vec()))
+/// κ(X,X), computed in f32.
+fn single(kernel: &Kernel, x: &Array2<f64>) -> Array2<f64> {
+    gram::<f32>(kernel, x.view(), Device::Cpu).unwrap().mapv(f64::from)
 }
 
 fn error(got: &Array2<f64>, want: &Array2<f64>) -> f64 {
-    let scale = want.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+    let scale = largest(want);
     got.iter().zip(want).fold(0.0, |m: f64, (g, w)| m.max((g - w).abs() / w.abs().max(1e-3 * scale)))
 }
 
@@ -32,33 +32,28 @@ fn values_agree_with_neural_tangents() {
     let cases = golden["cases"].as_array().unwrap();
     assert!(cases.len() > 40);
     for case in cases {
-        let x = matrix(&golden["inputs"][case["inputs"].as_str().unwrap()]);
+        let x = stored(&golden["inputs"][case["inputs"].as_str().unwrap()]);
         for name in ["nngp", "ntk"] {
             let text = format!("{name}({})", case["arguments"].as_str().unwrap());
-            let kernel = Kernel::parse(&text).unwrap();
-            let want = matrix(&case[name]);
+            let kernel = kernel(&text);
+            let want = stored(&case[name]);
             // Neural-tangents rounds the angle of x with itself to 1e-8 (its own diagonal shows it), hence not 1e-12.
             // Tanh and its kin are compared at deviations of about 1, as 120 Gauss–Hermite nodes are off by 3e-6 at 1.7.
             let quadrature = ["tanh", "sigmoid", "softplus"].iter().any(|act| text.contains(act));
             let tolerance = if quadrature { 1e-6 } else { 2e-8 };
-            let off = error(&values(&kernel, x.view()), &want);
+            let off = error(&by_formula(&kernel, x.view(), x.view()), &want);
             assert!(off < tolerance, "{text}: the formula is off by {off:e}");
-            let off = error(&gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap(), &want);
+            let off = error(&matrix(&kernel, x.view()), &want);
             assert!(off < tolerance, "{text}: the tile is off by {off:e}");
         }
     }
 }
 
-fn points(n: usize, d: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    Array2::from_shape_simple_fn((n, d), || rng.normal())
-}
-
 #[test]
 fn limits_that_can_be_worked_out_by_hand() {
     let x = points(4, 3, 1);
-    let linear = gram::<f64>(&Kernel::parse("linear").unwrap(), x.view(), Device::Cpu).unwrap() / 3.0;
-    let of = |text: &str| gram::<f64>(&Kernel::parse(text).unwrap(), x.view(), Device::Cpu).unwrap();
+    let linear = matrix(&kernel("linear"), x.view()) / 3.0;
+    let of = |text: &str| matrix(&kernel(text), x.view());
     let close = |a: Array2<f64>, b: Array2<f64>| assert!(error(&a, &b) < 1e-13, "{a} for {b}");
     // No hidden layer: a linear model.
     close(of("nngp(depth=0, w_var=1.5, b_var=0.2)"), 1.5 * &linear + 0.2);
@@ -83,15 +78,12 @@ fn tiles_of_series_agree_with_integrals() {
     let x = points(50, 8, 5);
     for act in ["tanh", "sigmoid", "softplus"] {
         for name in ["ntk", "nngp"] {
-            let kernel = Kernel::parse(&format!("{name}(depth=3, act={act}, w_var=1, b_var=0.1)")).unwrap();
-            let want = values(&kernel, x.view());
-            let off = error(&gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap(), &want);
+            let kernel = kernel(&format!("{name}(depth=3, act={act}, w_var=1, b_var=0.1)"));
+            let want = by_formula(&kernel, x.view(), x.view());
+            let off = error(&matrix(&kernel, x.view()), &want);
             assert!(off < 1e-8, "{kernel} in f64 is off by {off:e}");
             // In f32 entries near zero cancel: against the largest.
-            let scale = want.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-            let off = (gram::<f32>(&kernel, x.view(), Device::Cpu).unwrap().mapv(f64::from) - &want)
-                .iter()
-                .fold(0.0f64, |m, v| m.max(v.abs()));
+            let (off, scale) = (worst(&single(&kernel, &x), &want), largest(&want));
             assert!(off < 1e-6 * scale, "{kernel} in f32 is off by {off:e} of {scale}");
         }
     }
@@ -102,13 +94,10 @@ fn zero_and_equal_points_are_no_trouble() {
     let x = ndarray::array![[0.0, 0.0], [1.0, 2.0], [1.0, 2.0], [-1.0, -2.0], [1e-12, 0.0], [1e8, 1.0]];
     for act in ["relu", "leaky_relu", "abs", "erf", "sin", "sign", "step", "gaussian", "gelu", "tanh", "softplus"] {
         for name in ["ntk", "nngp"] {
-            let kernel = Kernel::parse(&format!("{name}(depth=2, act={act})")).unwrap();
-            let k = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
+            let kernel = kernel(&format!("{name}(depth=2, act={act})"));
+            let k = matrix(&kernel, x.view());
             assert!(k.iter().all(|v| v.is_finite()), "{kernel}: {k}");
-            assert!(
-                gram::<f32>(&kernel, x.view(), Device::Cpu).unwrap().iter().all(|v| v.is_finite()),
-                "{kernel} in f32"
-            );
+            assert!(single(&kernel, &x).iter().all(|v| v.is_finite()), "{kernel} in f32");
             assert!((k[[1, 2]] - k[[1, 1]]).abs() < 1e-7 * k[[1, 1]], "{kernel}: equal points differ");
         }
     }
@@ -118,8 +107,8 @@ fn zero_and_equal_points_are_no_trouble() {
 #[test]
 fn sampled_wide_networks_have_this_covariance() {
     let (x, width, networks) = (points(3, 4, 2), 256, 3000);
-    let kernel = Kernel::parse("nngp('dense(256) relu dense(256) erf dense(1)', w_var=1.5, b_var=0.1)").unwrap();
-    let want = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
+    let kernel = kernel("nngp('dense(256) relu dense(256) erf dense(1)', w_var=1.5, b_var=0.1)");
+    let want = matrix(&kernel, x.view());
     let mut rng = Rng::new(3);
     let mut layer = |y: &Array2<f64>, outputs: usize| {
         let w = Array2::from_shape_simple_fn((y.ncols(), outputs), || rng.normal());
@@ -182,9 +171,9 @@ fn wide_networks_have_this_tangent_kernel() {
             points(3, 50, 4),
         ),
     ];
-    for (kernel, net, x) in cases {
-        let kernel = Kernel::parse(kernel).unwrap();
-        let want = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
+    for (text, net, x) in cases {
+        let kernel = kernel(text);
+        let want = matrix(&kernel, x.view());
         let (mean, far) = mean_tangent_kernel(&net, &x, 24, &want);
         let apart = norm(&(&mean - &want)) / norm(&want);
         assert!(apart < 0.05 && far < 5.0, "{kernel}: {apart}, {far} standard errors\n{mean}\n{want}");
@@ -202,7 +191,7 @@ fn kernels_read_back_as_they_are_shown() {
         "nngp('dense(8, w=3, b=0.5) | relu dense(1)')",
         "ntk('conv(3, stride=2, pad=valid) relu avgpool(2) conv(16, 3) relu avgpool(3, stride=1) gap dense', shape=28x20x3)",
     ] {
-        let kernel = Kernel::parse(text).unwrap();
+        let kernel = kernel(text);
         let shown = kernel.to_string();
         assert_eq!(Kernel::parse(&shown).unwrap(), kernel, "{text} is shown as {shown}");
     }
@@ -264,9 +253,9 @@ fn images_take_their_shape_from_the_data() {
     let resolve = |text: &str, x: ArrayView2<f64>| Expression::parse(text).unwrap().resolve(x, 0);
     let kernel = resolve("ntk('conv(3) relu gap dense')", x.view()).unwrap();
     assert!(kernel.to_string().contains("shape=4x4x3"), "{kernel}");
-    let said = resolve("ntk('conv(3) relu gap dense')", points(2, 40, 4).view()).unwrap_err().to_string();
+    let said = message(resolve("ntk('conv(3) relu gap dense')", points(2, 40, 4).view()));
     assert!(said.contains("points of 40 numbers"), "{said}");
-    let said = resolve("ntk('conv(3) gap dense', shape=4x4x1)", x.view()).unwrap_err().to_string();
+    let said = message(resolve("ntk('conv(3) gap dense', shape=4x4x1)", x.view()));
     assert!(said.contains("holds 16 numbers, but the points have 48"), "{said}");
 }
 
@@ -282,31 +271,27 @@ fn images_run_in_every_operator() {
         ("nngp", "avgpool(2, stride=1) conv(3, pad=valid, stride=2) res(leaky_relu conv(3)) sin gap dense"),
     ] {
         let (x, z) = (points(19, 48, 5), points(3, 48, 6));
-        let kernel = Kernel::parse(&format!("0.5*{name}('{layers}', {rest}) + rbf(9)")).unwrap();
-        let k = values(&kernel, x.view());
+        let kernel = kernel(&format!("0.5*{name}('{layers}', {rest}) + rbf(9)"));
+        let k = by_formula(&kernel, x.view(), x.view());
         let close = |got: &Array2<f64>, want: &Array2<f64>, tolerance: f64, what: &str| {
             assert!(error(got, want) < tolerance, "{kernel}: {what} is off by {:e}", error(got, want));
         };
-        let double = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
+        let double = matrix(&kernel, x.view());
         close(&double, &k, 1e-11, "gram in f64");
         assert!(double.indexed_iter().all(|((i, j), v)| *v == double[[j, i]]), "{kernel} is not symmetric");
         let least = mercer::linalg::eigh(Device::Cpu, double.view()).unwrap().0[18];
         assert!(least > -1e-12 * double.diag().sum(), "{kernel}: eigenvalue {least}");
         // The slope of a ReLU sees angles, of which f32 keeps half the digits.
-        close(&gram::<f32>(&kernel, x.view(), Device::Cpu).unwrap().mapv(f64::from), &k, 1e-4, "gram in f32");
-        let cross = Array2::from_shape_fn((19, 3), |(i, j)| kernel.value(&x.row(i).to_vec(), &z.row(j).to_vec()));
+        close(&single(&kernel, &x), &k, 1e-4, "gram in f32");
+        let cross = by_formula(&kernel, x.view(), z.view());
         close(&gram_cross::<f64>(&kernel, x.view(), z.view(), Device::Cpu).unwrap(), &cross, 1e-11, "gram_cross");
-        let operator = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
+        let operator = on(&kernel, x.view());
         let v = points(19, 2, 7);
         close(&operator.apply(v.view()).unwrap(), &k.dot(&v), 1e-9, "the product");
-        let diagonal = operator.diagonal().unwrap().insert_axis(ndarray::Axis(1));
-        close(&diagonal, &k.diag().to_owned().insert_axis(ndarray::Axis(1)), 1e-11, "the diagonal");
-        close(
-            &operator.block(&[3, 17], &[17, 0]).unwrap(),
-            &k.select(ndarray::Axis(0), &[3, 17]).select(ndarray::Axis(1), &[17, 0]),
-            1e-11,
-            "a block",
-        );
+        let diagonal = operator.diagonal().unwrap().insert_axis(Axis(1));
+        close(&diagonal, &k.diag().to_owned().insert_axis(Axis(1)), 1e-11, "the diagonal");
+        let block = k.select(Axis(0), &[3, 17]).select(Axis(1), &[17, 0]);
+        close(&operator.block(&[3, 17], &[17, 0]).unwrap(), &block, 1e-11, "a block");
         let applied = cross_apply(&kernel, z.view(), x.view(), v.view(), Precision::F64, Device::Cpu).unwrap();
         close(&applied, &cross.t().dot(&v), 1e-9, "the product with new points");
     }
@@ -314,12 +299,12 @@ fn images_run_in_every_operator() {
 
 #[test]
 fn what_is_kept_of_images_is_charged_to_the_budget() {
-    let kernel = Kernel::parse("ntk('conv(3) relu conv(3) relu gap dense', shape=8x8x1)").unwrap();
+    let kernel = kernel("ntk('conv(3) relu conv(3) relu gap dense', shape=8x8x1)");
     let x = Array2::from_shape_fn((50, 64), |(i, j)| ((i * 7 + j * 3) % 11) as f64 / 11.0);
-    let operator = FitContext::default().kernel_operator(&kernel, x.view()).unwrap();
+    let operator = on(&kernel, x.view());
     let mut problem = Problem::new(&operator, 3);
     problem.context.budget = Budget::of(20_000);
-    let error = Spectrum::fit(&Krylov::default(), &problem, None).err().expect("it is too much").to_string();
+    let error = message(Spectrum::fit(&Krylov::default(), &problem, None));
     assert!(error.contains("50 images") && error.contains("memory budget"), "{error}");
     problem.context.budget = Budget::of(1 << 30);
     assert!(Spectrum::fit(&Krylov::default(), &problem, None).is_ok());

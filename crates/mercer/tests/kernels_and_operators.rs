@@ -1,13 +1,13 @@
 //! Contract suites: every kernel of the catalogue, and every form of operator, against a dense f64 oracle.
 
+mod common;
+
+use common::{Rng, bounded as points, by_formula as oracle, *};
 use mercer::compute::Device::Cpu;
-use mercer::kernel::{Kernel, catalogue};
+use mercer::kernel::catalogue;
 use mercer::linalg::eigh;
-use mercer::operator::{
-    Centred, DenseOperator, KernelOperator, LowRankOperator, Operator, Precision, cross_apply, gram, gram_cross,
-};
-use mercer::rng::Rng;
-use ndarray::{Array1, Array2, ArrayView2, s};
+use mercer::operator::{Centred, DenseOperator, LowRankOperator, cross_apply};
+use ndarray::Array1;
 use proptest::prelude::*;
 
 /// Every base kernel with its default parameters, with others, and expressions that share and mix statistics.
@@ -27,22 +27,12 @@ fn kernels() -> Vec<Kernel> {
         "ntk('dense sin res(dense relu dense; dense) leaky_relu dense', w_var=1.2, b_var=0.2)",
     ];
     let names = catalogue().into_iter().map(|e| e.name);
-    names.chain(others).map(|text| Kernel::parse(text).unwrap()).collect()
-}
-
-fn points(n: usize, d: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    // Bounded, so that exp(x·x') and the fourth power stay within f32's range; off the origin, so that shifts matter.
-    Array2::from_shape_simple_fn((n, d), || 0.3 + (2.0 * rng.uniform() - 1.0) / (d as f64).sqrt())
-}
-
-fn oracle(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>) -> Array2<f64> {
-    Array2::from_shape_fn((x.nrows(), z.nrows()), |(i, j)| kernel.value(&x.row(i).to_vec(), &z.row(j).to_vec()))
+    names.chain(others).map(kernel).collect()
 }
 
 fn assert_close(got: &Array2<f64>, want: &Array2<f64>, tolerance: f64, what: &str) {
     assert_eq!(got.dim(), want.dim(), "{what}");
-    let scale = want.iter().fold(1e-300f64, |m, v| m.max(v.abs()));
+    let scale = largest(want).max(1e-300);
     for ((index, got), want) in got.indexed_iter().zip(want) {
         assert!((got - want).abs() <= tolerance * scale, "{what} at {index:?}: {got} for {want}");
     }
@@ -67,16 +57,12 @@ fn tiles_agree_with_the_formula() {
             let (x, z) = (points(n, d, 1), points(m, d, 2));
             let (k, c) = (oracle(&kernel, x.view(), x.view()), oracle(&kernel, x.view(), z.view()));
             let what = format!("{kernel}, n = {n}, d = {d}");
-            assert_close(&gram::<f64>(&kernel, x.view(), Cpu).unwrap(), &k, 1e-13, &what);
+            assert_close(&matrix(&kernel, x.view()), &k, 1e-13, &what);
             assert_close(&gram_cross::<f64>(&kernel, x.view(), z.view(), Cpu).unwrap(), &c, 1e-13, &what);
             let single = single_precision(&kernel);
             assert_close(&gram::<f32>(&kernel, x.view(), Cpu).unwrap().mapv(f64::from), &k, single, &what);
-            assert_close(
-                &gram_cross::<f32>(&kernel, x.view(), z.view(), Cpu).unwrap().mapv(f64::from),
-                &c,
-                single,
-                &what,
-            );
+            let cross = gram_cross::<f32>(&kernel, x.view(), z.view(), Cpu).unwrap().mapv(f64::from);
+            assert_close(&cross, &c, single, &what);
         }
     }
 }
@@ -103,10 +89,10 @@ fn operator_contract(operator: &dyn Operator, dense: &Array2<f64>, tolerance: f6
         assert_close(&operator.apply(v.view()).unwrap(), &dense.dot(&v), tolerance, what);
     }
     let (rows, columns) = (rng.sample(n, 20), rng.sample(n, 30));
-    let sub = Array2::from_shape_fn((rows.len(), columns.len()), |(a, b)| dense[[rows[a], columns[b]]]);
+    let sub = dense.select(Axis(0), &rows).select(Axis(1), &columns);
     assert_close(&operator.block(&rows, &columns).unwrap(), &sub, tolerance, what);
-    let diagonal = operator.diagonal().unwrap().insert_axis(ndarray::Axis(1));
-    assert_close(&diagonal, &dense.diag().to_owned().insert_axis(ndarray::Axis(1)), tolerance, what);
+    let diagonal = operator.diagonal().unwrap().insert_axis(Axis(1));
+    assert_close(&diagonal, &dense.diag().to_owned().insert_axis(Axis(1)), tolerance, what);
     assert_close(&operator.to_dense().unwrap(), dense, tolerance, what);
     let (some, others) = (n / 2..n, 0..n / 2);
     let v = Array2::from_shape_simple_fn((others.len(), 3), || rng.normal());
@@ -114,7 +100,7 @@ fn operator_contract(operator: &dyn Operator, dense: &Array2<f64>, tolerance: f6
     assert_close(&operator.product(some, others, v.view()).unwrap(), &want, tolerance, what);
     // On some of its points it is the sub-matrix.
     let part = operator.restricted(&rows).unwrap();
-    let sub = Array2::from_shape_fn((rows.len(), rows.len()), |(a, b)| dense[[rows[a], rows[b]]]);
+    let sub = dense.select(Axis(0), &rows).select(Axis(1), &rows);
     let v = Array2::from_shape_simple_fn((rows.len(), 2), || rng.normal());
     assert_close(&part.apply(v.view()).unwrap(), &sub.dot(&v), tolerance, what);
     assert_close(&part.to_dense().unwrap(), &sub, tolerance, what);
@@ -126,7 +112,7 @@ fn every_operator_keeps_the_contract() {
         let x = points(n, 4, 5);
         for kernel in kernels() {
             let dense = oracle(&kernel, x.view(), x.view());
-            let double = KernelOperator::new(&kernel, x.view(), Precision::F64, Cpu).unwrap();
+            let double = on(&kernel, x.view());
             operator_contract(&double, &dense, 1e-13, &format!("matrix-free f64, {kernel}"));
             let single = single_precision(&kernel);
             let operator = KernelOperator::new(&kernel, x.view(), Precision::F32, Cpu).unwrap();
@@ -134,14 +120,8 @@ fn every_operator_keeps_the_contract() {
             let centring = Array2::<f64>::eye(n) - 1.0 / n as f64;
             let centred = centring.dot(&dense).dot(&centring);
             // Differences of numbers of the size of K.
-            let size =
-                dense.iter().fold(0.0f64, |m, v| m.max(v.abs())) / centred.iter().fold(1e-9f64, |m, v| m.max(v.abs()));
-            operator_contract(
-                &Centred::new(&double).unwrap(),
-                &centred,
-                1e-12 * size.max(1.0),
-                &format!("centred, {kernel}"),
-            );
+            let tolerance = 1e-12 * (largest(&dense) / largest(&centred).max(1e-9)).max(1.0);
+            operator_contract(&Centred::new(&double).unwrap(), &centred, tolerance, &format!("centred, {kernel}"));
         }
         let dense = oracle(&kernels()[2], x.view(), x.view());
         operator_contract(&DenseOperator::new(dense.clone()), &dense, 1e-13, "dense f64");
@@ -168,8 +148,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let product = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let kernel = Kernel::parse("rbf(1)").unwrap();
-            KernelOperator::new(&kernel, x.view(), Precision::F32, Cpu).unwrap().apply(v.view()).unwrap()
+            KernelOperator::new(&kernel("rbf(1)"), x.view(), Precision::F32, Cpu).unwrap().apply(v.view()).unwrap()
         })
     };
     let one = product(1);
@@ -187,7 +166,7 @@ proptest! {
     ) {
         let all = kernels();
         let kernel = &all[which % all.len()];
-        let k = gram::<f64>(kernel, points(n, d, seed).view(), Cpu).unwrap();
+        let k = matrix(kernel, points(n, d, seed).view());
         prop_assert!(k.indexed_iter().all(|((i, j), v)| v.to_bits() == k[[j, i]].to_bits()), "{kernel} is not symmetric");
         let (values, _) = eigh(Cpu, k.view()).unwrap();
         prop_assert!(values[n - 1] >= -1e-12 * n as f64 * values[0], "{kernel}: eigenvalue {}", values[n - 1]);
@@ -198,8 +177,7 @@ proptest! {
         let all: Vec<Kernel> = kernels().into_iter().filter(Kernel::is_shift_invariant).collect();
         let kernel = &all[which % all.len()];
         let x = points(20, 3, seed);
-        let (a, b) = (gram::<f64>(kernel, x.view(), Cpu).unwrap(), gram::<f64>(kernel, (&x + shift).view(), Cpu).unwrap());
-        prop_assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-10), "{kernel}");
+        prop_assert!(worst(&matrix(kernel, x.view()), &matrix(kernel, (&x + shift).view())) < 1e-10, "{kernel}");
     }
 
     #[test]
@@ -208,10 +186,7 @@ proptest! {
         let kernel = &all[which % all.len()];
         let x = points(30, 3, seed);
         let order = Rng::new(seed).sample(30, 30);
-        let k = gram::<f64>(kernel, x.view(), Cpu).unwrap();
-        let permuted = gram::<f64>(kernel, x.select(ndarray::Axis(0), &order).view(), Cpu).unwrap();
-        for ((i, j), v) in permuted.indexed_iter() {
-            prop_assert!((v - k[[order[i], order[j]]]).abs() < 1e-12, "{kernel}");
-        }
+        let want = matrix(kernel, x.view()).select(Axis(0), &order).select(Axis(1), &order);
+        prop_assert!(worst(&matrix(kernel, x.select(Axis(0), &order).view()), &want) < 1e-12, "{kernel}");
     }
 }

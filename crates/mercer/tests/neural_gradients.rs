@@ -1,13 +1,13 @@
 //! Each objective's gradient against finite differences of the scalar that defines it.
 
-use mercer::FitContext;
-use mercer::compute::{Control, Device, Indices, Math, Small, Tensor, small};
-use mercer::kernel::Kernel;
+mod common;
+
+use common::*;
+use mercer::compute::{Control, Indices, Math, Small, Tensor, small};
 use mercer::linalg::{Cholesky, eigh, solve_lower, solve_lower_transposed};
-use mercer::operator::{KernelOperator, Sizes, batch_operator, gram};
-use mercer::rng::Rng;
+use mercer::operator::{Sizes, batch_operator};
 use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Nesting, Objective, OnData, Sample, Step};
-use ndarray::{Array1, Array2, Axis, s};
+use ndarray::Array1;
 
 const NETWORKS: &str = "dense(6, b=1) tanh dense(1)";
 const BATCH: usize = 24;
@@ -25,13 +25,12 @@ impl Setting {
     fn new(kind: Kind, k: usize) -> Setting {
         let mut rng = Rng::new(11);
         let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
-        let kernel = Kernel::parse("rbf(1)").unwrap();
         let functions = kind.functions(NETWORKS, 2, k, Device::Cpu, &Rng::new(5)).unwrap();
-        let kernel = FitContext::default().kernel_operator(&kernel, x).unwrap();
+        let kernel = FitContext::default().kernel_operator(&kernel("rbf(1)"), x).unwrap();
         let operator = OnData::new(&kernel).unwrap();
         let (batch, trace) = (operator.sample(Device::Cpu, &mut rng, BATCH).unwrap(), operator.trace());
         let points = kernel.x().select(Axis(0), &batch.rows);
-        let k = gram::<f64>(kernel.formula(), points.view(), Device::Cpu).unwrap() / (BATCH as f64 * trace);
+        let k = matrix(kernel.formula(), points.view()) / (BATCH as f64 * trace);
         Setting { kernel, batch, trace, functions, k }
     }
 
@@ -118,33 +117,9 @@ fn objective(setting: &Setting, kind: Kind, k: usize) -> Box<dyn Objective> {
     kind.objective(&setting.functions, k).unwrap()
 }
 
-#[test]
-fn neuralef_follows_each_functions_own_objective() {
-    // ℓ_j = −(R_jj − Σ_{i<j} R_ij²/R_ii), the functions before j held fixed.
-    let loss = |r: &Array2<f64>, j: usize| (0..j).map(|i| r[[i, j]].powi(2) / r[[i, i]]).sum::<f64>() - r[[j, j]];
-    for averaged in [false, true] {
-        let kind = Kind::NeuralEf { averaged };
-        let mut setting = Setting::new(kind, 4);
-        let mut neuralef = objective(&setting, kind, 4);
-        let (total, gradient) = setting.gradient(neuralef.as_mut());
-        let psi = setting.psi(&setting.direction(None, 0), 0.0);
-        let r = setting.r(&psi);
-        assert!((total - (0..4).map(|j| loss(&r, j)).sum::<f64>()).abs() < 1e-5);
-        for j in 0..4 {
-            let d = setting.direction(Some(j), 20 + j as u64);
-            setting.check(&gradient, &d, |setting, psi| loss(&setting.r(psi), j));
-        }
-    }
-}
-
-#[test]
-fn joint_neuralef_takes_off_what_the_earlier_functions_span() {
-    // ℓ_j = −(R_jj − r_jᵀR⁻¹r_j), the functions before j held fixed: with R = LLᵀ the last pivot of j + 1 functions.
-    let loss = |r: &Array2<f64>, j: usize| {
-        let lower = Cholesky::new(Device::Cpu, r.slice(s![..=j, ..=j])).unwrap();
-        -lower.lower().unwrap()[(j, j)].powi(2)
-    };
-    let kind = Kind::NeuralEfJoint;
+/// The gradient of `kind` in each function's parameters is that of its own `loss(R, j)`, the functions before it held
+/// fixed, and the loss is their sum.
+fn each_follows_its_own(kind: Kind, seed: u64, loss: impl Fn(&Array2<f64>, usize) -> f64) {
     let mut setting = Setting::new(kind, 4);
     let mut neuralef = objective(&setting, kind, 4);
     let (total, gradient) = setting.gradient(neuralef.as_mut());
@@ -152,9 +127,28 @@ fn joint_neuralef_takes_off_what_the_earlier_functions_span() {
     let r = setting.r(&psi);
     assert!((total - (0..4).map(|j| loss(&r, j)).sum::<f64>()).abs() < 1e-5);
     for j in 0..4 {
-        let d = setting.direction(Some(j), 30 + j as u64);
+        let d = setting.direction(Some(j), seed + j as u64);
         setting.check(&gradient, &d, |setting, psi| loss(&setting.r(psi), j));
     }
+}
+
+#[test]
+fn neuralef_follows_each_functions_own_objective() {
+    for averaged in [false, true] {
+        // ℓ_j = −(R_jj − Σ_{i<j} R_ij²/R_ii)
+        each_follows_its_own(Kind::NeuralEf { averaged }, 20, |r, j| {
+            (0..j).map(|i| r[[i, j]].powi(2) / r[[i, i]]).sum::<f64>() - r[[j, j]]
+        });
+    }
+}
+
+#[test]
+fn joint_neuralef_takes_off_what_the_earlier_functions_span() {
+    // ℓ_j = −(R_jj − r_jᵀR⁻¹r_j): with R = LLᵀ the last pivot of j + 1 functions.
+    each_follows_its_own(Kind::NeuralEfJoint, 30, |r, j| {
+        let lower = Cholesky::new(Device::Cpu, r.slice(s![..=j, ..=j])).unwrap();
+        -lower.lower().unwrap()[(j, j)].powi(2)
+    });
 }
 
 /// `L⁻¹ΠL⁻ᵀ` with `Σ = LLᵀ`.

@@ -1,39 +1,24 @@
 //! Neural spectra against the exact spectrum of the same points.
 
-use mercer::FitContext;
-use mercer::compute::Device;
-use mercer::kernel::Kernel;
+mod common;
+
+use common::{fit_kernel as fit, same_eigenvalues as assert_close, *};
 use mercer::operator::{LowRankOperator, OnPoints};
-use mercer::rng::Rng;
 use mercer::spectrum::neural::{FunctionOperator, Kind, Neural, OnData, Settings, Stop, rayleigh_ritz, train};
-use mercer::spectrum::{Exact, Method, Problem, Spectrum, Standing};
-use ndarray::{Array2, ArrayView2};
 
 fn uniform(n: usize, d: usize, half_width: f64) -> Array2<f64> {
-    let mut rng = Rng::new(7);
-    Array2::from_shape_simple_fn((n, d), || half_width * (2.0 * rng.uniform() - 1.0))
-}
-
-fn fit(method: &dyn Method, kernel: &str, x: ArrayView2<f64>, k: usize) -> Spectrum {
-    let operator = FitContext::default().kernel_operator(&Kernel::parse(kernel).unwrap(), x).unwrap();
-    Spectrum::fit(method, &Problem::new(&operator, k), None).unwrap()
+    common::uniform(n, d, half_width, 7)
 }
 
 fn every_method() -> impl Iterator<Item = Neural> {
     Kind::ALL.into_iter().map(|(_, kind)| Neural::new(kind))
 }
 
-fn assert_close(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
-    for (j, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((got / want - 1.0).abs() <= tolerance, "{what}: μ_{} is {got} for {want}", j + 1);
-    }
-}
-
-/// `|cos|` between the j-th functions of two spectra at the points `x`.
-fn cosine(a: &Spectrum, b: &Spectrum, x: ArrayView2<f64>, j: usize) -> f64 {
-    let (a, b) = (a.transform(x).unwrap(), b.transform(x).unwrap());
-    let (a, b) = (a.column(j), b.column(j));
-    a.dot(&b).abs() / (a.dot(&a) * b.dot(&b)).sqrt()
+/// The first `count` pairs of both spectra agree: eigenvalues within `tolerance`, functions at `x` with `|cos|` above `least`.
+fn agree(got: &Spectrum, want: &Spectrum, x: &Array2<f64>, count: usize, tolerance: f64, least: f64, what: &str) {
+    assert_close(&got.eigenvalues[..count], &want.eigenvalues[..count], tolerance, what);
+    let (a, b) = (got.transform(x.view()).unwrap(), want.transform(x.view()).unwrap());
+    (0..count).for_each(|j| assert!(cosine(&a, &b, j) > least, "{what} ψ_{}", j + 1));
 }
 
 #[test]
@@ -48,8 +33,7 @@ fn trained_functions_and_the_finish_find_the_first_three() {
         let spectrum = fit(&method, "rbf(1)", x.view(), 6);
         let record = spectrum.training().unwrap();
         assert_eq!((record.steps, record.kept, record.stop), (600, 600, Stop::Budget));
-        assert_close(&spectrum.eigenvalues[..3], &exact.eigenvalues[..3], 0.01, &method.name());
-        (0..3).for_each(|j| assert!(cosine(&spectrum, &exact, x.view(), j) > 0.99, "{} ψ_{}", method.name(), j + 1));
+        agree(&spectrum, &exact, &x, 3, 0.01, 0.99, &method.name());
     }
 }
 
@@ -63,8 +47,7 @@ fn neuralef_by_itself_finds_the_first_three() {
     let spectrum = fit(&method, "rbf(1)", x.view(), 4);
     assert!(!spectrum.training().unwrap().finished);
     assert_eq!(spectrum.eigenvalues, spectrum.training().unwrap().raw_eigenvalues);
-    assert_close(&spectrum.eigenvalues[..3], &exact.eigenvalues[..3], 0.02, "neuralef");
-    (0..3).for_each(|j| assert!(cosine(&spectrum, &exact, x.view(), j) > 0.995, "ψ_{}", j + 1));
+    agree(&spectrum, &exact, &x, 3, 0.02, 0.995, "neuralef");
 }
 
 #[test]
@@ -78,8 +61,7 @@ fn ritz_finds_eight_with_and_without_training() {
         method.settings.keep_best = false;
         let spectrum = fit(&method, "rbf(1)", x.view(), 10);
         assert_eq!(spectrum.training().unwrap().steps, steps);
-        assert_close(&spectrum.eigenvalues[..8], &exact.eigenvalues[..8], 1e-4, "ritz");
-        (0..8).for_each(|j| assert!(cosine(&spectrum, &exact, x.view(), j) > 0.9999, "ψ_{}", j + 1));
+        agree(&spectrum, &exact, &x, 8, 1e-4, 0.9999, "ritz");
     }
 }
 
@@ -192,10 +174,8 @@ fn a_spectrum_is_saved_and_loaded_with_its_networks() {
 #[test]
 fn certificates_of_neural_spectra_are_measured() {
     let x = uniform(800, 1, 2.0);
-    let kernel = Kernel::parse("rbf(1)").unwrap();
-    let mut rng = Rng::new(99);
-    let held_out = Array2::from_shape_simple_fn((400, 1), || 4.0 * rng.uniform() - 2.0);
-    let operator = FitContext::default().kernel_operator(&kernel, x.view()).unwrap();
+    let held_out = common::uniform(400, 1, 2.0, 99);
+    let operator = on(&kernel("rbf(1)"), x.view());
     let problem = Problem::new(&operator, 5);
     let spectrum = Spectrum::fit(&Neural::new(Kind::Ritz), &problem, Some(held_out.view().into())).unwrap();
     assert_eq!(spectrum.certificate.held_out, 400);
@@ -235,22 +215,20 @@ fn any_operator_with_points_can_be_trained_on() {
 #[test]
 fn mistakes_are_named() {
     let x = uniform(30, 1, 1.0);
-    let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)").unwrap(), x.view()).unwrap();
+    let operator = on(&kernel("rbf(1)"), x.view());
     let error = |change: &dyn Fn(&mut Neural), kind: Kind| {
         let mut method = Neural::new(kind);
         change(&mut method);
-        Spectrum::fit(&method, &Problem::new(&operator, 3), None).err().expect("a mistake").to_string()
+        message(Spectrum::fit(&method, &Problem::new(&operator, 3), None))
     };
+    let net = |text: &str, kind: Kind| error(&|m| m.architecture = Some(text.into()), kind);
     let ef = Kind::NeuralEf { averaged: false };
     for (message, word) in [
-        (error(&|m| m.architecture = Some("dense(8) rellu dense(1)".into()), ef), "did you mean 'relu'"),
-        (error(&|m| m.architecture = Some("dense(8) relu dense(2)".into()), ef), "2 outputs"),
-        (error(&|m| m.architecture = Some("dense(1)".into()), Kind::Ritz), "no hidden layer"),
-        (error(&|m| m.architecture = Some("dense(2) tanh dense(1)".into()), Kind::Ritz), "2 hidden units"),
-        (
-            error(&|m| m.architecture = Some("dense(8) tanh | dense(1)".into()), Kind::Spin { decay: 0.9 }),
-            "shared trunk",
-        ),
+        (net("dense(8) rellu dense(1)", ef), "did you mean 'relu'"),
+        (net("dense(8) relu dense(2)", ef), "2 outputs"),
+        (net("dense(1)", Kind::Ritz), "no hidden layer"),
+        (net("dense(2) tanh dense(1)", Kind::Ritz), "2 hidden units"),
+        (net("dense(8) tanh | dense(1)", Kind::Spin { decay: 0.9 }), "shared trunk"),
         (error(&|_| {}, Kind::Spin { decay: 1.0 }), "got 1"),
         (error(&|m| m.settings.learning_rate = -1.0, ef), "got -1"),
         (error(&|m| m.settings.learning_rate = f64::NAN, ef), "got NaN"),

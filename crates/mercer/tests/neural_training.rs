@@ -1,27 +1,23 @@
 //! The training loop: resuming, recovering, interrupting, repeating.
 
-use mercer::FitContext;
-use mercer::compute::{Control, Device, Math, Small, Tensor};
-use mercer::kernel::Kernel;
-use mercer::operator::KernelOperator;
-use mercer::rng::Rng;
+mod common;
+#[path = "common/neural.rs"]
+mod neural;
+
+use common::*;
+use mercer::compute::{Control, Math, Small, Tensor};
 use mercer::spectrum::neural::{
     Batches, FunctionOperator, Functions, Kind, OnData, Points, Sample, Settings, Standardizer, Stop, Trained,
-    rayleigh_ritz, train,
+    rayleigh_ritz,
 };
-use ndarray::{Array2, ArrayView2};
+use neural::bits;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-fn points(n: usize) -> Array2<f64> {
-    let mut rng = Rng::new(4);
-    Array2::from_shape_simple_fn((n, 1), || 4.0 * rng.uniform() - 2.0)
-}
-
 /// A kernel on `n` points.
 fn operator(n: usize) -> KernelOperator<'static> {
-    FitContext::default().kernel_operator(&Kernel::parse("rbf(1)").unwrap(), points(n)).unwrap()
+    FitContext::default().kernel_operator(&kernel("rbf(1)"), uniform(n, 1, 2.0, 4)).unwrap()
 }
 
 /// Called with the number of the batch, from one, after the operator was applied; true spoils the result.
@@ -146,19 +142,21 @@ fn run(
     settings: &Settings,
     interrupt: Option<&AtomicBool>,
 ) -> mercer::Result<Trained> {
-    let k = 3;
-    let functions = kind.functions(NETWORKS, operator.inputs(), k, Device::Cpu, &Rng::new(2))?;
-    let objective = kind.objective(&functions, k)?;
-    train(operator, functions, objective, k, settings, &FitContext { interrupt, ..FitContext::default() })
+    neural::trained(kind, NETWORKS, operator, 3, settings, &FitContext { interrupt, ..FitContext::default() })
 }
 
-/// Every bit of the result: parameters, raw eigenvalues, losses, validations.
-fn bits(trained: &Trained) -> (Vec<u32>, Vec<u64>) {
-    let parameters = trained.functions.parameters().trained.to_host().unwrap();
-    let record = &trained.record;
-    let numbers = record.raw_eigenvalues.iter().chain(record.loss.iter().flatten());
-    let numbers = numbers.chain(record.validation.iter().flatten());
-    (parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
+/// [`run`] with nothing in its way.
+fn plain(kind: Kind, kernel: &KernelOperator, settings: &Settings) -> mercer::Result<Trained> {
+    run(kind, &OnData::new(kernel)?, settings, None)
+}
+
+fn finite(trained: &Trained) -> bool {
+    trained.functions.parameters().trained.to_host().unwrap().iter().all(|v| v.is_finite())
+}
+
+/// [`settings`] that continue from what is at `checkpoint`.
+fn resuming(checkpoint: PathBuf) -> Settings {
+    Settings { resume: true, ..settings(Some(checkpoint)) }
 }
 
 fn every_kind() -> Vec<Kind> {
@@ -182,9 +180,7 @@ fn a_killed_run_resumes_with_the_same_bits() {
         let whole = run(kind, &action, &settings(Some(path)), None).unwrap();
         assert_eq!((whole.record.steps, whole.record.stop), (60, Stop::Budget));
         let action = Troubled::new(&kernel, |_| false);
-        let mut resumed = settings(Some(copy));
-        resumed.resume = true;
-        let resumed = run(kind, &action, &resumed, None).unwrap();
+        let resumed = run(kind, &action, &resuming(copy), None).unwrap();
         assert!(action.batches_seen() < 30, "{kind:?} started again: {} batches", action.batches_seen());
         assert_eq!(bits(&whole), bits(&resumed), "{kind:?}");
     }
@@ -194,9 +190,8 @@ fn a_killed_run_resumes_with_the_same_bits() {
 fn an_interrupted_run_saves_and_resumes_with_the_same_bits() {
     let (kernel, folder) = (operator(200), tempfile::tempdir().unwrap());
     for (i, kind) in every_kind().into_iter().enumerate() {
-        let whole = run(kind, &Troubled::new(&kernel, |_| false), &settings(None), None).unwrap();
-        let mut settings = settings(Some(folder.path().join(format!("checkpoint-{i}"))));
-        (settings.checkpoint_seconds, settings.resume) = (1e9, true);
+        let whole = plain(kind, &kernel, &settings(None)).unwrap();
+        let settings = Settings { checkpoint_seconds: 1e9, ..resuming(folder.path().join(format!("checkpoint-{i}"))) };
         let interrupt = AtomicBool::new(false);
         let action = Troubled::new(&kernel, |batch| {
             interrupt.store(batch == 31, Ordering::Relaxed);
@@ -209,7 +204,7 @@ fn an_interrupted_run_saves_and_resumes_with_the_same_bits() {
         assert_eq!(action.batches_seen(), 29);
         assert_eq!(bits(&whole), bits(&resumed), "{kind:?}");
         // Once more: there is nothing left to do, and the result is still the same.
-        let again = run(kind, &Troubled::new(&kernel, |_| false), &settings, None).unwrap();
+        let again = plain(kind, &kernel, &settings).unwrap();
         assert_eq!(bits(&whole), bits(&again), "{kind:?}");
     }
 }
@@ -219,23 +214,20 @@ fn a_checkpoint_of_another_run_is_refused_by_name() {
     let (kernel, folder) = (operator(100), tempfile::tempdir().unwrap());
     let path = folder.path().join("checkpoint");
     let kind = Kind::NeuralEf { averaged: false };
-    let mut settings = settings(Some(path.clone()));
-    run(kind, &Troubled::new(&kernel, |_| false), &settings, None).unwrap();
-    settings.resume = true;
+    plain(kind, &kernel, &settings(Some(path.clone()))).unwrap();
+    let settings = resuming(path.clone());
     let refused = |result: mercer::Result<Trained>| {
-        let error = result.err().expect("another run").to_string();
+        let error = message(result);
         assert!(error.contains("another run") && error.contains("checkpoint"), "{error}");
     };
-    let other = operator(101);
-    refused(run(kind, &Troubled::new(&other, |_| false), &settings, None));
-    refused(run(Kind::Ritz, &Troubled::new(&kernel, |_| false), &settings, None));
-    let averaged = Kind::NeuralEf { averaged: true };
-    refused(run(averaged, &Troubled::new(&kernel, |_| false), &settings, None));
-    settings.learning_rate = 2e-3;
-    refused(run(kind, &Troubled::new(&kernel, |_| false), &settings, None));
+    refused(plain(kind, &operator(101), &settings));
+    refused(plain(Kind::Ritz, &kernel, &settings));
+    refused(plain(Kind::NeuralEf { averaged: true }, &kernel, &settings));
+    let settings = Settings { learning_rate: 2e-3, ..settings };
+    refused(plain(kind, &kernel, &settings));
     std::fs::write(&path, b"not a checkpoint").unwrap();
-    let error = run(kind, &Troubled::new(&kernel, |_| false), &settings, None).err().unwrap();
-    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    let error = message(plain(kind, &kernel, &settings));
+    assert!(error.contains(path.to_str().unwrap()), "{error}");
 }
 
 #[test]
@@ -246,8 +238,7 @@ fn a_step_that_is_not_finite_is_taken_back() {
         let trained = run(kind, &action, &settings(None), None).unwrap();
         assert_eq!((trained.record.steps, trained.record.recoveries), (60, 1), "{kind:?}");
         assert!(trained.record.notes.iter().any(|note| note.contains("not finite")), "{:?}", trained.record.notes);
-        assert!(trained.functions.parameters().trained.to_host().unwrap().iter().all(|v| v.is_finite()));
-        assert!(trained.record.raw_eigenvalues.iter().all(|v| v.is_finite()));
+        assert!(finite(&trained) && trained.record.raw_eigenvalues.iter().all(|v| v.is_finite()));
     }
 }
 
@@ -262,9 +253,7 @@ fn a_recovered_run_is_resumed_with_the_same_bits_too() {
         batch == 25
     });
     let whole = run(kind, &action, &settings(Some(folder.path().join("running"))), None).unwrap();
-    let mut resumed = settings(Some(folder.path().join("killed")));
-    resumed.resume = true;
-    let resumed = run(kind, &Troubled::new(&kernel, |_| false), &resumed, None).unwrap();
+    let resumed = plain(kind, &kernel, &resuming(folder.path().join("killed"))).unwrap();
     assert_eq!(resumed.record.recoveries, 1);
     assert_eq!(bits(&whole), bits(&resumed));
 }
@@ -275,25 +264,18 @@ fn endless_trouble_ends_with_a_named_error_and_the_last_good_state() {
     let path = folder.path().join("last-good");
     let kind = Kind::NeuralEf { averaged: false };
     let action = Troubled::new(&kernel, |batch| batch > 20);
-    let error = run(kind, &action, &settings(Some(path.clone())), None).err().unwrap().to_string();
+    let error = message(run(kind, &action, &settings(Some(path.clone())), None));
     assert!(error.contains("neuralef") && error.contains("not finite") && error.contains("5 recoveries"), "{error}");
     assert!(error.contains(path.to_str().unwrap()), "{error}");
-    let mut again = settings(Some(path));
-    again.resume = true;
-    let trained = run(kind, &Troubled::new(&kernel, |_| false), &again, None).unwrap();
-    assert_eq!(trained.record.steps, 60);
+    assert_eq!(plain(kind, &kernel, &resuming(path)).unwrap().record.steps, 60);
 }
 
 #[test]
 fn a_learning_rate_that_explodes_is_survived_or_named() {
     let kernel = operator(200);
     for kind in every_kind() {
-        let mut settings = settings(None);
-        settings.learning_rate = 1e30;
-        match run(kind, &Troubled::new(&kernel, |_| false), &settings, None) {
-            Ok(trained) => {
-                assert!(trained.functions.parameters().trained.to_host().unwrap().iter().all(|v| v.is_finite()));
-            }
+        match plain(kind, &kernel, &Settings { learning_rate: 1e30, ..settings(None) }) {
+            Ok(trained) => assert!(finite(&trained)),
             Err(error) => assert!(error.to_string().contains("learning rate"), "{kind:?}: {error}"),
         }
     }
@@ -306,9 +288,8 @@ fn a_seed_gives_the_same_bits_on_any_number_of_threads() {
         let on = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
-                let action = Troubled::new(&kernel, |_| false);
-                let mut settings = settings(None);
-                (settings.steps, settings.batch) = (20, 500);
+                let action = OnData::new(&kernel).unwrap();
+                let settings = Settings { steps: 20, batch: 500, ..settings(None) };
                 let mut trained = run(kind, &action, &settings, None).unwrap();
                 let sample = action.sample(Device::Cpu, &mut Rng::new(1), 700).unwrap();
                 let pairs = rayleigh_ritz(&action, &mut trained.functions, &sample, 3).unwrap();
@@ -325,11 +306,9 @@ fn a_seed_gives_the_same_bits_on_any_number_of_threads() {
 #[test]
 fn training_ends_when_the_residual_stops_falling_and_keeps_the_best() {
     let kernel = operator(200);
-    let mut settings = settings(None);
     // Steps this small change nothing: after the first validation there is no progress.
-    (settings.learning_rate, settings.patience, settings.keep_best) = (1e-12, 4, true);
-    let kind = Kind::NeuralEf { averaged: false };
-    let trained = run(kind, &Troubled::new(&kernel, |_| false), &settings, None).unwrap();
+    let settings = Settings { learning_rate: 1e-12, patience: 4, keep_best: true, ..settings(None) };
+    let trained = plain(Kind::NeuralEf { averaged: false }, &kernel, &settings).unwrap();
     // Validations are three steps apart: one to set the mark, four in vain.
     assert_eq!((trained.record.stop, trained.record.steps), (Stop::Converged, 12));
     let least = trained.record.validation.iter().min_by(|a, b| a[1].total_cmp(&b[1])).unwrap();
@@ -341,8 +320,8 @@ fn an_unwritable_checkpoint_shows_before_training() {
     let kernel = operator(50);
     let action = Troubled::new(&kernel, |_| false);
     let nowhere = Path::new("/nonexistent-folder/checkpoint").to_owned();
-    let error = run(Kind::Ritz, &action, &settings(Some(nowhere)), None).err().unwrap();
-    assert!(error.to_string().contains("/nonexistent-folder"), "{error}");
+    let error = message(run(Kind::Ritz, &action, &settings(Some(nowhere)), None));
+    assert!(error.contains("/nonexistent-folder"), "{error}");
     assert_eq!(action.batches_seen(), 0);
 }
 

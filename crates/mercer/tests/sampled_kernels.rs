@@ -1,15 +1,16 @@
 //! Kernels of sampled functions: in memory and in files, at the points and beyond them.
 
-use mercer::compute::{Device, Tensor};
+mod common;
+
+use common::*;
+use mercer::compute::Tensor;
 use mercer::data::{MappedArray, generate, write_npy, write_npy_rows};
-use mercer::linalg::matmul;
+use mercer::linalg::{eigh, matmul};
 use mercer::net::{Network, ntk::Derivative, ntk::Directions, ntk::EmpiricalNtk, ntk::Law};
-use mercer::operator::{FunctionSamples, LowRankOperator, NtkOperator, OnPoints, Operator};
-use mercer::rng::Rng;
+use mercer::operator::{FunctionSamples, LowRankOperator, NtkOperator, OnPoints};
 use mercer::spectrum::neural::{Kind, Neural, Settings};
-use mercer::spectrum::{Exact, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Spectrum, top_pairs};
-use mercer::{FitContext, Result};
-use ndarray::{Array2, Array3, ArrayView3, Axis, s};
+use mercer::spectrum::{Landmarks, Nystrom, NystromRitz, top_pairs};
+use ndarray::ArrayView3;
 use std::path::Path;
 
 fn smooth(x: &Array2<f64>, count: usize, outputs: usize) -> Array3<f64> {
@@ -23,10 +24,6 @@ fn smooth(x: &Array2<f64>, count: usize, outputs: usize) -> Array3<f64> {
 
 fn operator(f: ArrayView3<f64>, factorised: bool) -> LowRankOperator {
     LowRankOperator::of_samples(&f.into(), factorised).unwrap()
-}
-
-fn fit(method: &dyn Method, operator: &dyn Operator, k: usize) -> Spectrum {
-    Spectrum::fit(method, &Problem::new(operator, k), None).unwrap()
 }
 
 fn mapped(path: &Path) -> FunctionSamples<'static> {
@@ -53,14 +50,10 @@ fn samples_in_a_file_are_the_same_operator_as_in_memory() {
                 let held = LowRankOperator::of_samples(&f.view().into(), by_output).unwrap();
                 let file = LowRankOperator::of_samples(&file, by_output).unwrap();
                 assert_eq!((file.dim(), file.n()), (held.dim(), held.n()));
-                let mut rng = Rng::new(8);
-                let (n, rows) = (held.n(), held.dim().0);
-                let v = Array2::from_shape_simple_fn((n, 4), || rng.normal());
-                let w = Array2::from_shape_simple_fn((rows, 2), || rng.normal());
-                let some = [5, 0, n - 1, 5];
+                let n = held.n();
+                let (v, w, some) = (normal(n, 4, 8), normal(held.dim().0, 2, 9), [5, 0, n - 1, 5]);
                 let close = |a: Array2<f64>, b: Array2<f64>| {
-                    assert_eq!(a.dim(), b.dim());
-                    assert!((a - b).iter().all(|d| d.abs() < 1e-12), "{outputs} {single} {by_output}");
+                    assert!(worst(&a, &b) < 1e-12, "{outputs} {single} {by_output}");
                 };
                 close(file.apply(v.view()).unwrap(), held.apply(v.view()).unwrap());
                 close(file.pushed(v.view()), held.pushed(v.view()));
@@ -102,11 +95,11 @@ fn numbers_that_are_not_finite_and_shapes_that_are_not_samples_are_refused() {
     f[[2, 3, 1]] = f32::INFINITY;
     write_npy(&path, f.view()).unwrap();
     for by_output in [false, true] {
-        let error = LowRankOperator::of_samples(&mapped(&path), by_output).err().unwrap().to_string();
+        let error = message(LowRankOperator::of_samples(&mapped(&path), by_output));
         assert!(error.contains("sample 3, point 4, output 2 is inf"), "{error}");
     }
     write_npy(&path, ndarray::array![1.0, 2.0].view()).unwrap();
-    let error = FunctionSamples::in_file(MappedArray::open(&path).unwrap()).err().unwrap().to_string();
+    let error = message(FunctionSamples::in_file(MappedArray::open(&path).unwrap()));
     assert!(error.contains("[S, n] or [S, n, C]"), "{error}");
 }
 
@@ -136,17 +129,15 @@ fn nystrom_takes_samples_as_it_takes_kernels() {
     for factorised in [false, true] {
         let operator = operator(f.view(), factorised);
         let exact = fit(&Exact, &operator, 4);
-        for choice in
-            [Landmarks::Uniform, Landmarks::KMeansPlusPlus, Landmarks::LeverageScores, Landmarks::PivotedCholesky]
-        {
+        use Landmarks::{KMeansPlusPlus, LeverageScores, PivotedCholesky, Uniform};
+        for choice in [Uniform, KMeansPlusPlus, LeverageScores, PivotedCholesky] {
             for landmarks in [operator.n(), 60] {
                 let nystrom = Nystrom { landmarks, choice };
                 for method in [&nystrom as &dyn Method, &NystromRitz(nystrom)] {
                     let found = fit(method, &operator, 4);
-                    for (a, b) in exact.eigenvalues.iter().zip(&found.eigenvalues) {
-                        // 24 functions have rank 24 at most, so that sixty landmarks span all of it.
-                        assert!((a / b - 1.0).abs() < 1e-6, "{} {choice:?} {landmarks}: {a} {b}", method.name());
-                    }
+                    // 24 functions have rank 24 at most, so that sixty landmarks span all of it.
+                    let what = format!("{} {choice:?} {landmarks}", method.name());
+                    same_eigenvalues(&exact.eigenvalues, &found.eigenvalues, 1e-6, &what);
                     assert!(found.certificate.worst_residual() < 1e-3, "{:?}", found.certificate.residual);
                 }
             }
@@ -173,7 +164,7 @@ fn a_model_takes_the_functions_to_new_points() {
         assert_eq!((model.origin.n, model.origin.outputs, model.takes_samples()), (60, c, true));
         // At the points themselves the extension is the function.
         let back = model.transform(&fitted.into()).unwrap();
-        assert!((&back - &at_points).iter().all(|d| d.abs() < 1e-9));
+        assert!(worst(&back, &at_points) < 1e-9);
         // Elsewhere it is (1/(mμ)) Σ κ(x,x_i) ψ(x_i).
         let everywhere = operator(all.view(), factorised);
         let [old_rows, new_rows] = [0..60 * c, 60 * c..90 * c].map(|r| r.collect::<Vec<usize>>());
@@ -183,7 +174,7 @@ fn a_model_takes_the_functions_to_new_points() {
         }
         let got = model.transform(&new.into()).unwrap();
         assert_eq!(got.dim(), (30 * c, 3));
-        assert!((got - &want).iter().all(|d| d.abs() < 1e-9));
+        assert!(worst(&got, &want) < 1e-9);
         let fewer = all.slice(s![..29, .., ..]);
         assert!(model.transform(&fewer.into()).unwrap_err().to_string().contains("30 functions with 2 outputs"));
         assert!(model.transform(points).unwrap_err().to_string().contains("no networks"));
@@ -203,9 +194,7 @@ fn a_model_takes_the_functions_to_new_points() {
     assert_eq!(model.transform(points).unwrap(), found.transform(points).unwrap());
     assert_eq!(model.training(), found.training());
     assert!(model.transform(Array2::zeros((2, 5)).view()).unwrap_err().to_string().contains("1 columns"));
-    assert!(
-        Spectrum::fit(&method, &Problem::new(&samples, 2), None).err().unwrap().to_string().contains("coordinates")
-    );
+    assert!(message(Spectrum::fit(&method, &Problem::new(&samples, 2), None)).contains("coordinates"));
 }
 
 /// Left out of its own average, a point's own outputs do not count: for functions that are independent from point to point
@@ -231,7 +220,7 @@ fn spectra_of_samples_agree_with_the_dense_matrix() {
             true => f.view().permuted_axes([0, 2, 1]).to_shape((2 * count, size)).unwrap().to_owned(),
         };
         let dense = flat.t().dot(&flat) / (flat.nrows() * size) as f64;
-        let (exact, _) = mercer::linalg::eigh(Device::Cpu, dense.view()).unwrap();
+        let (exact, _) = eigh(Device::Cpu, dense.view()).unwrap();
         let worst = |found: &[f64]| found.iter().zip(&exact).fold(0.0, |w, (a, b)| f64::max(w, (a / b - 1.0).abs()));
         let samples = operator(f.view(), factorised);
         let operator = OnPoints::new(&samples, x.view()).unwrap();
@@ -264,16 +253,14 @@ fn spectra_of_samples_agree_with_the_dense_matrix() {
 }
 
 #[test]
-fn samples_that_do_not_fit_are_refused() -> Result<()> {
-    let x = generate::uniform(4, -1.0, 1.0, 0)?.x.into_f64();
+fn samples_that_do_not_fit_are_refused() {
     let other = operator(Array3::ones((2, 5, 3)).view(), false);
-    assert!(OnPoints::new(&other, x.view()).err().unwrap().to_string().contains("5 points"));
-    let fail = |f: Array3<f64>| LowRankOperator::of_samples(&f.view().into(), false).err().unwrap().to_string();
+    assert!(message(OnPoints::new(&other, Array2::zeros((4, 1)).view())).contains("5 points"));
+    let fail = |f: Array3<f64>| message(LowRankOperator::of_samples(&f.view().into(), false));
     assert!(fail(Array3::zeros((0, 4, 3))).contains("empty"));
     let mut f = Array3::zeros((2, 4, 3));
     f[[1, 2, 0]] = f64::NAN;
     assert!(fail(f).contains("sample 2, point 3, output 1"));
-    Ok(())
 }
 
 #[test]
@@ -296,7 +283,7 @@ fn directions_of_a_network_give_the_spectrum_of_its_ntk() {
     let found = fit(&Exact, &operator(f.view(), false), 2);
     let exact = ntk.exact(&points, None, &[0, 1]).unwrap();
     let dense = Array2::from_shape_fn((80, 80), |(a, b)| f64::from(exact[[a / 2, b / 2, a % 2, b % 2]]) / 80.0);
-    let (values, _) = mercer::linalg::eigh(Device::Cpu, dense.view()).unwrap();
+    let (values, _) = eigh(Device::Cpu, dense.view()).unwrap();
     for j in 0..2 {
         // The relative error of an eigenvalue from S directions is about √(2/S), 2 %.
         assert!((found.eigenvalues[j] / values[j] - 1.0).abs() < 0.08, "{:?} {:?}", found.eigenvalues, &values[..2]);
@@ -313,16 +300,16 @@ fn the_ntk_as_an_operator_is_its_dense_matrix() {
     let exact = EmpiricalNtk::new(&net, &theta).unwrap().exact(&x, None, &[0, 1, 2]).unwrap();
     let dense = Array2::from_shape_fn((90, 90), |(a, b)| f64::from(exact[[a / 3, b / 3, a % 3, b % 3]]));
     let operator = NtkOperator::new(EmpiricalNtk::new(&net, &theta).unwrap(), x).unwrap();
-    let scale = dense.iter().fold(0.0f64, |s, v| s.max(v.abs()));
-    let close = |a: &Array2<f64>, b: &Array2<f64>, scale: f64| (a - b).iter().all(|d| d.abs() < 1e-5 * scale);
+    let scale = largest(&dense);
+    let close = |a: &Array2<f64>, b: &Array2<f64>, scale: f64| worst(a, b) < 1e-5 * scale;
     let v = Array2::from_shape_simple_fn((90, 2), || rng.normal());
     assert!(close(&operator.apply(v.view()).unwrap(), &dense.dot(&v), 90.0 * scale));
     assert_eq!(operator.apply(Array2::zeros((90, 1)).view()).unwrap(), Array2::<f64>::zeros((90, 1)));
     let (rows, columns) = ([7, 3, 88, 7], [0, 45]);
-    let want = Array2::from_shape_fn((4, 2), |(i, j)| dense[[rows[i], columns[j]]]);
+    let want = dense.select(Axis(0), &rows).select(Axis(1), &columns);
     assert!(close(&operator.block(&rows, &columns).unwrap(), &want, scale));
     assert!((operator.diagonal().unwrap() - dense.diag()).iter().all(|d| d.abs() < 1e-5 * scale));
-    let (values, _) = mercer::linalg::eigh(Device::Cpu, dense.view()).unwrap();
+    let (values, _) = eigh(Device::Cpu, dense.view()).unwrap();
     let top = top_pairs(&operator, 3, 1e-5, &FitContext::default()).unwrap();
     assert!((0..3).all(|j| (top.values[j] / values[j] - 1.0).abs() < 1e-5), "{:?} {:?}", top.values, &values[..3]);
     // As a spectrum, its functions are given at new points by their kernel values with the sample.

@@ -1,14 +1,11 @@
 //! Spectra against closed forms and against each other.
 
-use mercer::compute::Device;
-use mercer::kernel::Kernel;
-use mercer::operator::{Budget, DenseOperator, KernelOperator, Operator, Precision, gram_cross};
-use mercer::rng::Rng;
-use mercer::spectrum::{
-    Certificate, Exact, Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum, Standing,
-};
-use mercer::{FitContext, Result};
-use ndarray::{Array2, ArrayView2, Axis};
+mod common;
+
+use common::{fit_kernel as fit, *};
+use mercer::Result;
+use mercer::operator::{Budget, DenseOperator};
+use mercer::spectrum::{Certificate, Fourier, Landmarks, Nystrom, NystromRitz, Sampling};
 
 /// Eigenvalues of `exp(−d²/2)` under U[−2,2], by Gauss–Legendre quadrature (30 and 40 nodes agree).
 const RBF: [f64; 10] =
@@ -22,17 +19,11 @@ fn midpoints(half_width: f64, n: usize) -> Array2<f64> {
 }
 
 fn uniform(n: usize, d: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    Array2::from_shape_simple_fn((n, d), || 4.0 * rng.uniform() - 2.0)
+    common::uniform(n, d, 2.0, seed)
 }
 
 fn operator<'a>(kernel: &str, x: &'a Array2<f64>) -> KernelOperator<'a> {
-    FitContext::default().kernel_operator(&Kernel::parse(kernel).unwrap(), x.view()).unwrap()
-}
-
-fn fit(method: &dyn Method, kernel: &str, x: ArrayView2<f64>, k: usize) -> Spectrum {
-    let operator = FitContext::default().kernel_operator(&Kernel::parse(kernel).unwrap(), x).unwrap();
-    Spectrum::fit(method, &Problem::new(&operator, k), None).unwrap()
+    on(&common::kernel(kernel), x.view())
 }
 
 fn within<'a>(operator: &'a dyn Operator, k: usize, context: FitContext<'a>) -> Problem<'a> {
@@ -121,7 +112,7 @@ fn repeated_eigenvalues_are_named() {
 #[test]
 fn single_precision_is_good_to_its_digits() {
     let x = uniform(800, 5, 3);
-    let kernel = Kernel::parse("rbf(2)").unwrap();
+    let kernel = kernel("rbf(2)");
     let values = |precision| {
         let context = FitContext { precision, ..FitContext::default() };
         let operator = context.kernel_operator(&kernel, x.view()).unwrap();
@@ -137,15 +128,14 @@ fn the_exact_method_refuses_what_does_not_fit() {
     let x = uniform(2000, 1, 4);
     let operator = operator("rbf(1)", &x);
     let problem = within(&operator, 3, FitContext { budget: Budget::of(10_000_000), ..FitContext::default() });
-    let error = Spectrum::fit(&Exact, &problem, None).err().unwrap().to_string();
+    let error = message(Spectrum::fit(&Exact, &problem, None));
     assert!(error.contains("122.1 MiB") && error.contains("Krylov"), "{error}");
 }
 
 #[test]
 fn bad_problems_are_named() {
-    let refused = |x: Array2<f64>, k: usize| {
-        Spectrum::fit(&Exact, &Problem::new(&operator("rbf(1)", &x), k), None).err().unwrap().to_string()
-    };
+    let refused =
+        |x: Array2<f64>, k: usize| message(Spectrum::fit(&Exact, &Problem::new(&operator("rbf(1)", &x), k), None));
     assert!(refused(uniform(5, 1, 0), 6).contains("between 1 and the number of points, 5; got 6"));
     assert!(refused(uniform(5, 1, 0), 0).contains("got 0"));
     assert!(refused(Array2::zeros((0, 3)), 1).contains("empty"));
@@ -269,7 +259,7 @@ fn a_stored_matrix_is_decomposed_like_its_kernel() -> Result<()> {
     let path = folder.path().join("stored.mercer");
     let x = uniform(300, 2, 13);
     let (old, new) = x.view().split_at(Axis(0), 250);
-    let kernel = FitContext::default().kernel_operator(&Kernel::parse("matern32(1)")?, old)?;
+    let kernel = on(&kernel("matern32(1)"), old);
     let matrix = DenseOperator::new(kernel.to_dense()?);
     // A new point of a matrix is its row of kernel values.
     let rows = gram_cross::<f64>(kernel.formula(), new, old, Device::Cpu)?;
@@ -277,22 +267,17 @@ fn a_stored_matrix_is_decomposed_like_its_kernel() -> Result<()> {
     for method in [&Exact as &dyn Method, &Krylov { tolerance: 1e-9 }, &nystrom, &NystromRitz(nystrom)] {
         let by_kernel = Spectrum::fit(method, &Problem::new(&kernel, 5), None)?;
         let by_matrix = Spectrum::fit(method, &Problem::new(&matrix, 5), None)?;
-        for (a, b) in by_kernel.eigenvalues.iter().zip(&by_matrix.eigenvalues) {
-            assert!((a / b - 1.0).abs() < 1e-9, "{}: {a} and {b}", method.name());
-        }
+        same_eigenvalues(&by_kernel.eigenvalues, &by_matrix.eigenvalues, 1e-9, &method.name());
         assert!((by_kernel.certificate.trace - by_matrix.certificate.trace).abs() < 1e-12);
         by_matrix.save(&path)?;
         let (a, b) = (by_kernel.transform(new)?, Spectrum::load(&path, Device::Cpu)?.transform(rows.view())?);
-        for (a, b) in a.columns().into_iter().zip(b.columns()) {
-            let cosine = a.dot(&b) / (a.dot(&a) * b.dot(&b)).sqrt();
-            assert!((cosine.abs() - 1.0).abs() < 1e-8, "{}: {cosine}", method.name());
-        }
+        assert!((0..5).all(|j| (cosine(&a, &b, j) - 1.0).abs() < 1e-8), "{}", method.name());
         assert!(by_matrix.transform(new).unwrap_err().to_string().contains("250 columns"));
     }
-    let held_out = Spectrum::fit(&Exact, &Problem::new(&matrix, 2), Some(rows.view().into())).err().unwrap();
-    assert!(held_out.to_string().contains("its own points alone"), "{held_out}");
+    let held_out = message(Spectrum::fit(&Exact, &Problem::new(&matrix, 2), Some(rows.view().into())));
+    assert!(held_out.contains("its own points alone"), "{held_out}");
     let fourier = Fourier { features: 20, sampling: Sampling::Plain, ritz: false };
-    let no_formula = Spectrum::fit(&fourier, &Problem::new(&matrix, 2), None).err().unwrap().to_string();
+    let no_formula = message(Spectrum::fit(&fourier, &Problem::new(&matrix, 2), None));
     assert!(no_formula.contains("a kernel with a formula"), "{no_formula}");
     Ok(())
 }

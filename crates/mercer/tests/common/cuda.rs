@@ -1,0 +1,136 @@
+//! The first GPU, for tests that skip themselves where there is none, and training steps on it.
+#![allow(dead_code, reason = "each suite uses a part")]
+
+use mercer::compute::{Device, Math, Rule};
+use mercer::net::{Optimizer, Schedule};
+use mercer::rng::Rng;
+use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Nesting, Outcome, Stepper};
+use std::sync::{Mutex, MutexGuard};
+
+/// The number of functions that are trained.
+pub const K: usize = 3;
+pub const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
+/// Every objective; from [`PLAIN`] on, those whose steps solve a small dense problem.
+pub const KINDS: [Kind; 7] = [
+    Kind::NeuralEf { averaged: false },
+    Kind::NeuralEfJoint,
+    Kind::NeuralEf { averaged: true },
+    Kind::Nested { nesting: Some(Nesting::Sequential) },
+    Kind::Nested { nesting: Some(Nesting::Joint) },
+    Kind::Spin { decay: 0.9 },
+    Kind::Ritz,
+];
+pub const PLAIN: usize = 5;
+pub const DESCENT: Rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
+
+/// The device, for one test at a time: they share its stream and its memory. Without one, says that the test is skipped.
+pub fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let found = Device::Cuda(0).open().ok().map(|device| (device, guard));
+    if found.is_none() {
+        eprintln!("skipped: no CUDA device");
+    }
+    found
+}
+
+/// Runs `work` while the device appears to have `bytes` of memory.
+pub fn with_memory<T>(bytes: u64, work: impl FnOnce() -> T) -> T {
+    let gpu = mercer::compute::cuda::gpu(0).unwrap();
+    gpu.limit_memory(Some(bytes));
+    let result = work();
+    gpu.limit_memory(None);
+    result
+}
+
+/// A problem: an operator, functions for it, and how they are trained.
+#[derive(Clone, Copy)]
+pub struct Case<'a> {
+    pub operator: &'a dyn FunctionOperator,
+    pub functions: &'a dyn Fn(Kind, usize, Device) -> Functions,
+    pub kind: Kind,
+    pub rule: Rule,
+    pub rate: f64,
+    pub batch: usize,
+}
+
+impl<'a> Case<'a> {
+    /// Ready for the first step on `device`.
+    pub fn stepper(&self, device: Device, math: Math) -> Stepper<'a> {
+        let functions = (self.functions)(self.kind, self.operator.inputs(), device);
+        let objective = self.kind.objective(&functions, K).unwrap();
+        let (parameters, schedule) = (functions.network().parameters(), Schedule::Constant { rate: self.rate });
+        let optimizer = Optimizer::new(device, self.rule, schedule, None, parameters).unwrap();
+        Stepper::new(self.operator, functions, objective, optimizer, Rng::new(7), self.batch, math).unwrap()
+    }
+
+    /// What `steps` steps on `device` leave behind, as one recorded graph or call by call.
+    pub fn steps(&self, device: Device, steps: usize, math: Math, graph: bool) -> After {
+        let stepper = self.stepper(device, math);
+        After::of(if graph { stepper } else { stepper.without_graph().unwrap() }, steps)
+    }
+
+    /// The same number of steps on the CPU and on `device`, in f32.
+    pub fn both(&self, device: Device, steps: usize) -> [After; 2] {
+        [Device::Cpu, device].map(|at| self.steps(at, steps, Math::F32, true))
+    }
+
+    /// Ten steps on `device` end within a fiftieth of the farthest that a parameter moved on the CPU.
+    pub fn first_steps_agree(&self, device: Device, what: &str) {
+        let [here, there] = self.both(device, 10);
+        let far = largest(&here.moved());
+        for (want, got) in here.parameters.iter().zip(&there.parameters) {
+            assert!((want - got).abs() < 2e-2 * far, "{what}: {got} for {want} after ten steps, moved {far}");
+        }
+    }
+}
+
+/// What steps leave behind: parameters and outcomes.
+pub struct After {
+    pub before: Vec<f32>,
+    pub parameters: Vec<f32>,
+    pub outcomes: Vec<Outcome>,
+}
+
+impl After {
+    fn of(mut stepper: Stepper<'_>, steps: usize) -> After {
+        let before = stepper.functions().parameters().trained.to_host().unwrap();
+        let mut outcomes = vec![];
+        while outcomes.len() < steps {
+            let made = stepper.steps(steps - outcomes.len()).unwrap();
+            assert!(made.failure.is_none(), "{:?}", made.failure);
+            outcomes.extend(made.outcomes);
+        }
+        After { before, parameters: stepper.functions().parameters().trained.to_host().unwrap(), outcomes }
+    }
+
+    /// How far the parameters went; after a step of plain gradient descent at rate one, the gradient.
+    pub fn moved(&self) -> Vec<f32> {
+        self.before.iter().zip(&self.parameters).map(|(before, after)| before - after).collect()
+    }
+
+    /// These steps moved within `tolerance` of `there`, relative to the farthest; losses (those below `least` count as
+    /// `least`) and eigenvalues agree to 1e-4.
+    pub fn agrees(&self, there: &After, tolerance: f32, least: f64, what: &str) {
+        let (want, got) = (self.moved(), there.moved());
+        let far = largest(&want);
+        for (i, (want, got)) in want.iter().zip(&got).enumerate() {
+            assert!((want - got).abs() < tolerance * far + 1e-6, "{what}, {i}: {got} for {want} of at most {far}");
+        }
+        for (want, got) in self.outcomes.iter().zip(&there.outcomes) {
+            assert!((want.loss - got.loss).abs() < 1e-4 * want.loss.abs().max(least), "{what}: {got:?} for {want:?}");
+            for (w, g) in want.eigenvalues.iter().zip(&got.eigenvalues) {
+                assert!((w - g).abs() < 1e-4 * w.abs().max(1e-2), "{what}: {got:?} for {want:?}");
+            }
+        }
+    }
+
+    pub fn bits(&self) -> (Vec<u32>, Vec<u64>) {
+        let numbers = self.outcomes.iter().flat_map(|o| o.eigenvalues.iter().chain([&o.loss]));
+        (self.parameters.iter().map(|v| v.to_bits()).collect(), numbers.map(|v| v.to_bits()).collect())
+    }
+}
+
+fn largest(values: &[f32]) -> f32 {
+    values.iter().fold(0.0, |a, b| a.max(b.abs()))
+}

@@ -1,0 +1,88 @@
+//! What several suites share: frequent imports, random points, kernels and comparisons.
+#![allow(dead_code, unused_imports, reason = "each suite uses a part")]
+
+pub use mercer::FitContext;
+pub use mercer::compute::Device;
+pub use mercer::kernel::Kernel;
+pub use mercer::operator::{KernelOperator, Operator, Precision, gram, gram_cross};
+pub use mercer::rng::Rng;
+pub use mercer::spectrum::{Exact, Krylov, Method, Problem, Spectrum, Standing};
+pub use ndarray::{Array2, Array3, ArrayBase, ArrayView2, Axis, Data, Ix2, s};
+
+/// Standard normal numbers `[n, d]`.
+pub fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    Array2::from_shape_simple_fn((n, d), || rng.normal())
+}
+
+/// Uniform on `[−half_width, half_width]`, `[n, d]`.
+pub fn uniform(n: usize, d: usize, half_width: f64, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    Array2::from_shape_simple_fn((n, d), || half_width * (2.0 * rng.uniform() - 1.0))
+}
+
+/// Uniform on a cube about (0.3, …), shrunk with the dimension: `exp(x·x')` and fourth powers stay within the range of f32,
+/// and the points are off the origin, so that shifts matter.
+pub fn bounded(n: usize, d: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    Array2::from_shape_simple_fn((n, d), || 0.3 + (2.0 * rng.uniform() - 1.0) / (d as f64).sqrt())
+}
+
+pub fn kernel(text: &str) -> Kernel {
+    Kernel::parse(text).unwrap()
+}
+
+/// The kernel as an operator on the points, on the CPU in double precision.
+pub fn on<'a>(kernel: &Kernel, x: ArrayView2<'a, f64>) -> KernelOperator<'a> {
+    FitContext::default().kernel_operator(kernel, x).unwrap()
+}
+
+/// The first `k` pairs of an operator.
+pub fn fit(method: &dyn Method, operator: &dyn Operator, k: usize) -> Spectrum {
+    Spectrum::fit(method, &Problem::new(operator, k), None).unwrap()
+}
+
+/// The first `k` pairs of a kernel on the points.
+pub fn fit_kernel(method: &dyn Method, text: &str, x: ArrayView2<f64>, k: usize) -> Spectrum {
+    fit(method, &on(&kernel(text), x), k)
+}
+
+/// κ(X,X) on the CPU.
+pub fn matrix(kernel: &Kernel, x: ArrayView2<f64>) -> Array2<f64> {
+    gram(kernel, x, Device::Cpu).unwrap()
+}
+
+/// κ(X,Z), value by value from the formula.
+pub fn by_formula(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>) -> Array2<f64> {
+    Array2::from_shape_fn((x.nrows(), z.nrows()), |(i, j)| kernel.value(&x.row(i).to_vec(), &z.row(j).to_vec()))
+}
+
+/// The largest absolute number, NaN where there is one.
+pub fn largest<A: Data<Elem = f64>>(a: &ArrayBase<A, Ix2>) -> f64 {
+    a.iter().fold(0.0f64, |m, v| if v.abs() > m || v.is_nan() { v.abs() } else { m })
+}
+
+/// The largest difference.
+pub fn worst<A: Data<Elem = f64>, B: Data<Elem = f64>>(a: &ArrayBase<A, Ix2>, b: &ArrayBase<B, Ix2>) -> f64 {
+    assert_eq!(a.dim(), b.dim());
+    largest(&(a - b))
+}
+
+/// `|cos|` between the j-th columns.
+pub fn cosine(a: &Array2<f64>, b: &Array2<f64>, j: usize) -> f64 {
+    let (a, b) = (a.column(j), b.column(j));
+    a.dot(&b).abs() / (a.dot(&a) * b.dot(&b)).sqrt()
+}
+
+/// Eigenvalues agree within a relative tolerance.
+pub fn same_eigenvalues(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
+    for (j, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((got / want - 1.0).abs() <= tolerance, "{what}: μ_{} is {got} for {want}", j + 1);
+    }
+}
+
+/// The message of a result that must be an error.
+#[track_caller]
+pub fn message<T>(result: mercer::Result<T>) -> String {
+    result.err().expect("an error").to_string()
+}

@@ -1,0 +1,79 @@
+//! Training runs and single batches, for the suites of neural methods.
+#![allow(dead_code, reason = "each suite uses a part")]
+
+use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
+use mercer::rng::Rng;
+use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Points, Settings, Trained, train};
+use mercer::{FitContext, Progress, Result};
+use ndarray::Array2;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Trains `k` functions of this architecture by `kind`.
+pub fn trained(
+    kind: Kind,
+    architecture: &str,
+    operator: &dyn FunctionOperator,
+    k: usize,
+    settings: &Settings,
+    context: &FitContext,
+) -> Result<Trained> {
+    let functions = kind.functions(architecture, operator.inputs(), k, context.device, &Rng::new(2))?;
+    let objective = kind.objective(&functions, k)?;
+    train(operator, functions, objective, k, settings, context)
+}
+
+/// The bits of the trained parameters.
+pub fn parameters(functions: &Functions) -> Vec<u32> {
+    functions.parameters().trained.to_host().unwrap().iter().map(|v| v.to_bits()).collect()
+}
+
+/// Every bit of the result: parameters, raw eigenvalues, losses, validations.
+pub fn bits(trained: &Trained) -> (Vec<u32>, Vec<u64>) {
+    let record = &trained.record;
+    let numbers = record.raw_eigenvalues.iter().chain(record.loss.iter().flatten());
+    let numbers = numbers.chain(record.validation.iter().flatten());
+    (parameters(&trained.functions), numbers.map(|v| v.to_bits()).collect())
+}
+
+/// Interrupts once some steps are done.
+pub struct Stopper<'a>(pub &'a AtomicBool);
+
+impl Progress for Stopper<'_> {
+    fn step(&self, _: &str, done: usize, _: usize, _: &str) {
+        self.0.store(done >= 1, Ordering::Relaxed);
+    }
+}
+
+/// What an operator makes of one batch: the points, Kψ there, C, R, and R without its bias.
+pub struct Batch {
+    pub x: Tensor,
+    pub image: Tensor,
+    pub covariance: Array2<f64>,
+    pub r: Array2<f64>,
+    pub unbiased: Array2<f64>,
+}
+
+impl Batch {
+    /// The batch of `size` points that `operator` draws with `rng`.
+    pub fn draw(operator: &dyn FunctionOperator, functions: &mut Functions, rng: &mut Rng, size: usize) -> Batch {
+        let k = functions.count();
+        let mut batches = operator.batches(functions, size, Math::F32).unwrap();
+        let mut control = Control::new(Device::Cpu, 1, k).unwrap();
+        control.start(Rule::ADAM, 0, std::iter::repeat(0.0));
+        batches.draw(rng);
+        batches.bring().unwrap();
+        let empty = || Tensor::zeros(Device::Cpu, &[0]).unwrap();
+        let (mut points, mut psi, mut image) = (Points::empty(functions).unwrap(), empty(), empty());
+        batches.begin(&control, &mut points).unwrap();
+        functions.forward(&points.x, &mut psi).unwrap();
+        batches.apply(&control, &points, functions, &psi, &mut image).unwrap();
+        let form = |a: &Tensor, b: &Tensor| {
+            let mut form = Small::zeros(Device::Cpu, [k, k]).unwrap();
+            small::form(a, b, 0..psi.len() / k, &mut form).unwrap();
+            form
+        };
+        let (c, r, mut room) = (form(&psi, &psi), form(&psi, &image), Small::zeros(Device::Cpu, [k, k]).unwrap());
+        let unbiased = batches.unbiased(&psi, &c, &r, &mut room).unwrap().to_host().unwrap();
+        Batch { x: points.x, image, covariance: c.to_host().unwrap(), r: r.to_host().unwrap(), unbiased }
+    }
+}
