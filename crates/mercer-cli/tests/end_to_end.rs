@@ -11,32 +11,44 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-fn mercer(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mercer")).args(arguments).current_dir(folder).output().unwrap()
-}
+/// A folder in which the program runs; it goes away with the test.
+struct Folder(tempfile::TempDir);
 
-/// Standard output of a run that succeeds.
-fn said(folder: &Path, arguments: &[&str]) -> String {
-    let output = mercer(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "mercer {arguments:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
 
-fn object(folder: &Path, arguments: &[&str]) -> Value {
-    serde_json::from_str(&said(folder, &[arguments, &["--json"]].concat())).unwrap()
-}
+    fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.path().join(name)
+    }
 
-/// Standard error of a run that fails for bad input.
-fn refused(folder: &Path, arguments: &[&str]) -> String {
-    let output = mercer(folder, arguments);
-    assert_eq!(output.status.code(), Some(2), "mercer {arguments:?}");
-    assert!(output.stdout.is_empty(), "mercer {arguments:?} must print no result");
-    String::from_utf8(output.stderr).unwrap()
-}
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_mercer")).args(arguments).current_dir(self.0.path()).output().unwrap()
+    }
 
-fn read(path: PathBuf) -> Array2<f64> {
-    open(path.to_str().unwrap(), &ReadOptions::default()).unwrap().x.into_f64()
+    /// Standard output of a run that succeeds.
+    fn said(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "mercer {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn object(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.said(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// Standard error of a run that fails for bad input.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "mercer {arguments:?}");
+        assert!(output.stdout.is_empty(), "mercer {arguments:?} must print no result");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn read(&self, name: &str) -> Array2<f64> {
+        open(self.join(name).to_str().unwrap(), &ReadOptions::default()).unwrap().x.into_f64()
+    }
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -48,17 +60,16 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn fit_inspect_and_transform_agree_with_the_library() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     let data = digits().x.into_f64();
     let (train, new) = (data.slice(s![..300, ..]), data.slice(s![300..350, ..]));
     write_npy(folder.join("train.npy"), train).unwrap();
     write_npy(folder.join("new.npy"), new).unwrap();
     let fit = ["fit", "train.npy", "--kernel", "rbf(lengthscale=8)", "--method", "exact", "--k", "5", "--holdout", "0"];
-    let fitted = object(folder, &[&fit[..], &["--out", "digits.mercer"]].concat());
-    let inspected = object(folder, &["inspect", "digits.mercer"]);
+    let fitted = folder.object(&[&fit[..], &["--out", "digits.mercer"]].concat());
+    let inspected = folder.object(&["inspect", "digits.mercer"]);
     assert_eq!(fitted, inspected);
-    said(folder, &["transform", "digits.mercer", "new.npy", "--out", "z.npy"]);
+    folder.said(&["transform", "digits.mercer", "new.npy", "--out", "z.npy"]);
 
     let kernel = Kernel::parse("rbf(lengthscale=8)").unwrap();
     let operator = FitContext::default().kernel_operator(&kernel, train).unwrap();
@@ -67,7 +78,7 @@ fn fit_inspect_and_transform_agree_with_the_library() {
     for (a, b) in eigenvalues.iter().zip(&spectrum.eigenvalues) {
         assert!((a - b).abs() <= 1e-12 * b, "{a} {b}");
     }
-    let z = read(folder.join("z.npy"));
+    let z = folder.read("z.npy");
     let expected = spectrum.transform(new).unwrap();
     assert_eq!(z.dim(), (50, 5));
     for j in 0..5 {
@@ -80,34 +91,32 @@ fn fit_inspect_and_transform_agree_with_the_library() {
 
 #[test]
 fn a_scaled_model_scales_new_points_alike() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     let x = Array2::from_shape_fn((80, 2), |(i, j)| if j == 0 { i as f64 } else { 1e3 * ((i * 7) % 13) as f64 });
     write_npy(folder.join("x.npy"), x.view()).unwrap();
     let scaler = mercer::data::Scaler::fit(mercer::data::Scaling::Standard, x.view()).unwrap();
     write_npy(folder.join("scaled.npy"), scaler.apply(x.view()).unwrap().view()).unwrap();
     let common = ["--kernel", "rbf(1)", "--k", "3", "--holdout", "0"];
-    said(folder, &[&["fit", "x.npy", "--scale", "standard", "--out", "a.mercer"], &common[..]].concat());
-    said(folder, &[&["fit", "scaled.npy", "--out", "b.mercer"], &common[..]].concat());
-    said(folder, &["transform", "a.mercer", "x.npy", "--out", "a.npy"]);
-    said(folder, &["transform", "b.mercer", "scaled.npy", "--out", "b.npy"]);
-    assert_eq!(read(folder.join("a.npy")), read(folder.join("b.npy")));
+    folder.said(&[&["fit", "x.npy", "--scale", "standard", "--out", "a.mercer"], &common[..]].concat());
+    folder.said(&[&["fit", "scaled.npy", "--out", "b.mercer"], &common[..]].concat());
+    folder.said(&["transform", "a.mercer", "x.npy", "--out", "a.npy"]);
+    folder.said(&["transform", "b.mercer", "scaled.npy", "--out", "b.npy"]);
+    assert_eq!(folder.read("a.npy"), folder.read("b.npy"));
 }
 
 #[test]
 fn the_number_of_threads_changes_no_bit() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     for method in ["exact", "krylov", "nystrom", "rff"] {
         let k = if method == "krylov" { "20" } else { "4" };
         let run = |threads: &str| {
             let model = format!("{threads}.mercer");
             let fit = ["fit", "swiss-roll(n=900)", "--kernel", "rbf(4)", "--method", method, "--k", k];
             let options = ["--seed", "3", "--threads", threads, "--out", &model];
-            let mut object = object(folder, &[&fit[..], &options[..]].concat());
+            let mut object = folder.object(&[&fit[..], &options[..]].concat());
             object["seconds"] = Value::Null;
             let z = format!("{threads}.npy");
-            said(folder, &["transform", &model, "swiss-roll(n=100, seed=1)", "--threads", threads, "--out", &z]);
+            folder.said(&["transform", &model, "swiss-roll(n=100, seed=1)", "--threads", threads, "--out", &z]);
             (object, std::fs::read(folder.join(z)).unwrap())
         };
         assert!(run("1") == run("2"), "{method}");
@@ -116,8 +125,7 @@ fn the_number_of_threads_changes_no_bit() {
 
 #[test]
 fn sampled_functions_are_fitted_whatever_their_outputs() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     let x = Array2::from_shape_fn((80, 1), |(i, _)| i as f64 / 40.0 - 1.0);
     let f =
         Array3::from_shape_fn((6, 80, 2), |(s, n, c)| ((s + 1) as f64 * x[[n, 0]] + c as f64).sin() / (s + 1) as f64);
@@ -126,64 +134,60 @@ fn sampled_functions_are_fitted_whatever_their_outputs() {
     let fit = ["fit", "x.npy", "--samples", "f.npy", "--k", "3", "--method"];
     let trace = f.iter().map(|v| v * v).sum::<f64>() / f.len() as f64;
     for (factorised, outputs) in [(&[][..], 2), (&["--factorised"][..], 1)] {
-        let run = |method: &str, more: &[&str]| object(folder, &[&fit[..], &[method], factorised, more].concat());
+        let run = |method: &str, more: &[&str]| folder.object(&[&fit[..], &[method], factorised, more].concat());
         let exact = run("exact", &["--out", "psi.npy"]);
         assert!((exact["certificate"]["trace"].as_f64().unwrap() - trace).abs() < 1e-12);
-        assert_eq!(read(folder.join("psi.npy")).dim(), (80, outputs * 3));
+        assert_eq!(folder.read("psi.npy").dim(), (80, outputs * 3));
         let ritz = run("ritz", &["--steps", "0"]);
         for j in 0..3 {
             let [exact, ritz] = [&exact, &ritz].map(|found| found["eigenvalues"][j].as_f64().unwrap());
             assert!((exact - ritz).abs() < 1e-3 * exact, "{exact} {ritz}");
         }
     }
-    assert!(refused(folder, &["fit", "x.npy", "--samples", "x.npy"]).contains("do not fit 80 points"));
-    assert!(refused(folder, &["fit", "x.npy", "--samples", "f.npy", "--method", "rff"]).contains("need a kernel"));
+    assert!(folder.refused(&["fit", "x.npy", "--samples", "x.npy"]).contains("do not fit 80 points"));
+    assert!(folder.refused(&["fit", "x.npy", "--samples", "f.npy", "--method", "rff"]).contains("need a kernel"));
 }
 
 #[test]
 fn a_model_of_samples_goes_to_new_points_and_files_stay_where_they_are() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     let net = ["--net", "dense(40, w=2, b=0.3) erf dense(1)", "--samples", "60"];
-    said(folder, &[&["sample", "moons(n=120)"], &net[..], &["--out", "F.npy"]].concat());
-    said(folder, &[&["sample", "moons(n=9, seed=4)"], &net[..], &["--out", "new.npy"]].concat());
-    assert_eq!(read(folder.join("F.npy")).dim(), (60, 120));
+    folder.said(&[&["sample", "moons(n=120)"], &net[..], &["--out", "F.npy"]].concat());
+    folder.said(&[&["sample", "moons(n=9, seed=4)"], &net[..], &["--out", "new.npy"]].concat());
+    assert_eq!(folder.read("F.npy").dim(), (60, 120));
     for method in ["exact", "krylov", "nystrom"] {
         let fit = ["fit", "moons(n=120)", "--samples", "F.npy", "--k", "3", "--method", method, "--out", "m.mercer"];
-        said(folder, &fit);
-        said(folder, &["transform", "m.mercer", "--samples", "F.npy", "--out", "psi.csv"]);
-        said(folder, &["transform", "m.mercer", "--samples", "new.npy", "--out", "psi_new.npy"]);
-        assert_eq!(read(folder.join("psi_new.npy")).dim(), (9, 3));
-        let psi = read(folder.join("psi.csv"));
+        folder.said(&fit);
+        folder.said(&["transform", "m.mercer", "--samples", "F.npy", "--out", "psi.csv"]);
+        folder.said(&["transform", "m.mercer", "--samples", "new.npy", "--out", "psi_new.npy"]);
+        assert_eq!(folder.read("psi_new.npy").dim(), (9, 3));
+        let psi = folder.read("psi.csv");
         let gram = psi.t().dot(&psi) / 120.0;
         assert!((gram - Array2::<f64>::eye(3)).iter().all(|d| d.abs() < 1e-6));
     }
-    assert!(refused(folder, &["transform", "m.mercer", "moons(n=9)", "--out", "z.npy"]).contains("(--samples)"));
+    assert!(folder.refused(&["transform", "m.mercer", "moons(n=9)", "--out", "z.npy"]).contains("(--samples)"));
     let fewer = ["sample", "moons(n=9)", "--net", "dense(3) erf dense(1)", "--samples", "59", "--out", "few.npy"];
-    said(folder, &fewer);
+    folder.said(&fewer);
     let transform = ["transform", "m.mercer", "--samples", "few.npy", "--out", "z.npy"];
-    assert!(refused(folder, &transform).contains("the same functions"));
+    assert!(folder.refused(&transform).contains("the same functions"));
     // Networks are functions of the points: no samples needed.
     let fit = ["fit", "moons(n=120)", "--samples", "F.npy", "--k", "2", "--method", "neuralef", "--steps", "20"];
-    said(folder, &[&fit[..], &["--out", "n.mercer"]].concat());
-    said(folder, &["transform", "n.mercer", "moons(n=9)", "--out", "z.npy"]);
-    assert_eq!(read(folder.join("z.npy")).dim(), (9, 2));
-    assert!(
-        refused(folder, &["transform", "n.mercer", "--samples", "F.npy", "--out", "z.npy"]).contains("coordinates")
-    );
+    folder.said(&[&fit[..], &["--out", "n.mercer"]].concat());
+    folder.said(&["transform", "n.mercer", "moons(n=9)", "--out", "z.npy"]);
+    assert_eq!(folder.read("z.npy").dim(), (9, 2));
+    assert!(folder.refused(&["transform", "n.mercer", "--samples", "F.npy", "--out", "z.npy"]).contains("coordinates"));
     for model in ["m.mercer", "n.mercer"] {
-        assert!(said(folder, &["inspect", model]).contains("60 sampled functions in F.npy"), "{model}");
+        assert!(folder.said(&["inspect", model]).contains("60 sampled functions in F.npy"), "{model}");
     }
 }
 
 #[test]
 fn the_empirical_ntk_is_written_in_every_form() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     let ntk = ["ntk", "moons(n=12)", "--net", "dense(20) tanh dense(3)", "--out", "k.npy"];
     let run = |more: &[&str]| {
-        let object = object(folder, &[&ntk[..], more].concat());
-        (object["shape"].clone(), read(folder.join("k.npy")))
+        let object = folder.object(&[&ntk[..], more].concat());
+        (object["shape"].clone(), folder.read("k.npy"))
     };
     let (shape, exact) = run(&[]);
     assert_eq!(shape, serde_json::json!([12, 12, 3, 3]));
@@ -208,7 +212,7 @@ fn the_empirical_ntk_is_written_in_every_form() {
         let estimate = f.mapv(|v| v * v).sum() / 3000.0;
         assert!((estimate / trace - 1.0).abs() < 0.1, "{estimate} {trace}");
     }
-    let refuse = |more: &[&str]| refused(folder, &[&ntk[..], more].concat());
+    let refuse = |more: &[&str]| folder.refused(&[&ntk[..], more].concat());
     assert!(refuse(&["--outputs", "3"]).contains("from 0 to 2"));
     assert!(refuse(&["--outputs", "1,1"]).contains("each once"));
     assert!(refuse(&["--law", "gaussian"]).contains("--method directions"));
@@ -217,22 +221,17 @@ fn the_empirical_ntk_is_written_in_every_form() {
 
 #[test]
 fn gram_writes_the_kernel_matrix() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     let x = digits().x.to_f64().slice(s![..40, ..]).to_owned();
     write_npy(folder.join("x.npy"), x.view()).unwrap();
     let expression = "0.5*rbf(10) + poly(degree=2)";
-    said(folder, &["gram", "x.npy", "--kernel", expression, "--out", "K.npy"]);
-    assert_eq!(
-        read(folder.join("K.npy")),
-        gram::<f64>(&Kernel::parse(expression).unwrap(), x.view(), Device::Cpu).unwrap()
-    );
+    folder.said(&["gram", "x.npy", "--kernel", expression, "--out", "K.npy"]);
+    assert_eq!(folder.read("K.npy"), gram::<f64>(&Kernel::parse(expression).unwrap(), x.view(), Device::Cpu).unwrap());
 }
 
 #[test]
 fn predictions_learn_the_function() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     let table = |n: usize, target: bool| {
         let row = |i: usize| {
             let x = i as f64 * 6.0 / n as f64;
@@ -244,8 +243,8 @@ fn predictions_learn_the_function() {
     std::fs::write(folder.join("test.csv"), format!("x\n{}", table(17, false))).unwrap();
     for solver in [&[][..], &["--solver", "cg"]] {
         let command = ["regress", "train.csv", "--target", "y", "--kernel", "matern52(2)"];
-        said(folder, &[&command[..], &["--predict", "test.csv", "--out", "y.npy"], solver].concat());
-        let predicted = read(folder.join("y.npy"));
+        folder.said(&[&command[..], &["--predict", "test.csv", "--out", "y.npy"], solver].concat());
+        let predicted = folder.read("y.npy");
         assert_eq!(predicted.dim(), (17, 1));
         for (i, y) in predicted.iter().enumerate() {
             assert!((y - (i as f64 * 6.0 / 17.0).sin()).abs() < 1e-2, "{i}: {y}");
@@ -255,27 +254,25 @@ fn predictions_learn_the_function() {
 
 #[test]
 fn damaged_and_newer_models_are_named_as_such() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    said(folder, &["fit", "moons(n=60)", "--k", "2", "--out", "m.mercer"]);
+    let folder = Folder::new();
+    folder.said(&["fit", "moons(n=60)", "--k", "2", "--out", "m.mercer"]);
     let whole = std::fs::read(folder.join("m.mercer")).unwrap();
     for end in [0, 5, 8, 100, whole.len() - 1] {
         std::fs::write(folder.join("t.mercer"), &whole[..end]).unwrap();
-        let message = refused(folder, &["inspect", "t.mercer"]);
+        let message = folder.refused(&["inspect", "t.mercer"]);
         assert!(message.starts_with("error: t.mercer: ") && message.lines().count() == 1, "{message}");
     }
     let header = r#"{"__metadata__":{"format":"mercer","version":"99","header":"{}"}}"#;
     let newer = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
     std::fs::write(folder.join("newer.mercer"), newer).unwrap();
-    let message = refused(folder, &["transform", "newer.mercer", "moons", "--out", "z.npy"]);
+    let message = folder.refused(&["transform", "newer.mercer", "moons", "--out", "z.npy"]);
     assert!(message.contains("version 99") && message.contains("update mercer"), "{message}");
     assert!(!folder.join("z.npy").exists());
 }
 
 #[test]
 fn a_refusal_leaves_nothing_behind() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     std::fs::write(folder.join("bad.csv"), "a,b\n1,2\n3,NaN\n").unwrap();
     for arguments in [
         &["fit", "bad.csv", "--out", "m.mercer"][..],
@@ -285,24 +282,23 @@ fn a_refusal_leaves_nothing_behind() {
         &["fit", "moons(n=60)", "--k", "61", "--out", "m.mercer"],
         &["fit", "moons(n=60)", "--out", "missing/m.mercer"],
     ] {
-        refused(folder, arguments);
-        assert_eq!(names(folder), ["bad.csv"], "{arguments:?}");
+        folder.refused(arguments);
+        assert_eq!(names(folder.0.path()), ["bad.csv"], "{arguments:?}");
     }
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn an_unwritable_folder_is_named_before_the_work() {
-    let folder = tempfile::tempdir().unwrap();
-    let message = refused(folder.path(), &["fit", "digits", "--out", "/proc/m.mercer"]);
+    let folder = Folder::new();
+    let message = folder.refused(&["fit", "digits", "--out", "/proc/m.mercer"]);
     assert!(message.contains("/proc/m.mercer: cannot be written"), "{message}");
 }
 
 #[test]
 fn the_demonstration_writes_one_page_that_stands_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let object = object(folder, &["demo"]);
+    let folder = Folder::new();
+    let object = folder.object(&["demo"]);
     let methods = object["methods"].as_array().unwrap();
     let exact: Vec<f64> = serde_json::from_value(methods[0]["eigenvalues"].clone()).unwrap();
     for method in methods {
@@ -310,7 +306,7 @@ fn the_demonstration_writes_one_page_that_stands_alone() {
         assert_eq!(eigenvalues.len(), 10);
         assert!((eigenvalues[0] - exact[0]).abs() < 0.05 * exact[0], "{}", method["method"]);
     }
-    assert_eq!(names(folder), ["report"]);
+    assert_eq!(names(folder.0.path()), ["report"]);
     let page = std::fs::read_to_string(folder.join("report/demo.html")).unwrap();
     assert!(page.matches("<svg").count() >= 6);
     for outside in ["http://", "https://", "<script", "src=\"/"] {
@@ -325,8 +321,8 @@ fn the_process_of_a_convolutional_network_tells_digits_apart() {
         eprintln!("skipped: mnist is not in MERCER_DATA");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let found = &object(folder.path(), &["reproduce", "cnn-gp", "--quick"])["result"]["found"];
+    let folder = Folder::new();
+    let found = &folder.object(&["reproduce", "cnn-gp", "--quick"])["result"]["found"];
     let rows = found["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 7);
     for row in rows {
@@ -346,21 +342,20 @@ fn the_process_of_a_convolutional_network_tells_digits_apart() {
     // Trained functions need no drawn network at a new image.
     assert_eq!(named("joint NeuralEF")["networks"], 0);
     assert_eq!(named("exact")["networks"], found["networks"]);
-    let page = std::fs::read_to_string(folder.path().join("report/cnn-gp.html")).unwrap();
+    let page = std::fs::read_to_string(folder.join("report/cnn-gp.html")).unwrap();
     assert!(page.matches("<svg").count() >= 2 && page.contains("84.98"));
 }
 
 #[test]
 fn completions_and_man_pages_know_the_commands() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     for shell in ["bash", "zsh", "fish"] {
-        let script = said(folder, &["completions", shell]);
+        let script = folder.said(&["completions", shell]);
         assert!(script.contains("transform") && script.contains("kmeans++"), "{shell}");
     }
-    assert!(said(folder, &["man"]).contains("mercer\\-fit(1)"));
-    said(folder, &["man", "--out", "."]);
-    assert!(names(folder).contains(&"mercer-fit.1".to_owned()));
+    assert!(folder.said(&["man"]).contains("mercer\\-fit(1)"));
+    folder.said(&["man", "--out", "."]);
+    assert!(names(folder.0.path()).contains(&"mercer-fit.1".to_owned()));
 }
 
 /// A training run that is killed without warning, continued from its checkpoint, ends in the same bits as one that ran
@@ -368,16 +363,15 @@ fn completions_and_man_pages_know_the_commands() {
 #[cfg(unix)]
 #[test]
 fn training_survives_being_killed() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     let fit = ["fit", "uniform(n=600)", "--kernel", "rbf(1)", "--k", "4", "--method", "neuralef", "--steps", "1500"];
     let fit = [&fit[..], &["--net", "dense(24) sincos dense(24) sincos dense(1)"]].concat();
-    let through = object(folder, &fit);
+    let through = folder.object(&fit);
 
     let kept = [&fit[..], &["--checkpoint", "c", "--checkpoint-every", "0.05", "--json"]].concat();
     let start = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mercer"));
-        let command = command.args(arguments).current_dir(folder).stdout(std::process::Stdio::piped());
+        let command = command.args(arguments).current_dir(folder.0.path()).stdout(std::process::Stdio::piped());
         command.stderr(std::process::Stdio::null()).spawn().unwrap()
     };
     let wait_for_checkpoint = || {
@@ -393,7 +387,7 @@ fn training_survives_being_killed() {
     wait_for_checkpoint();
     killed.kill().unwrap();
     killed.wait().unwrap();
-    let resumed = object(folder, &[&kept[..kept.len() - 1], &["--resume"]].concat());
+    let resumed = folder.object(&[&kept[..kept.len() - 1], &["--resume"]].concat());
     assert_eq!(resumed["eigenvalues"], through["eigenvalues"]);
     assert_eq!(resumed["certificate"], through["certificate"]);
 
@@ -412,25 +406,24 @@ fn training_survives_being_killed() {
 
 #[test]
 fn the_ntk_of_a_trained_network_is_that_of_its_folded_self() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     let net = "conv(4, 3) bn relu res(conv(4, 3) bn) relu gap dense(10)";
     let train = ["train", "digits", "--net", net, "--epochs", "1", "--out", "n.safetensors"];
-    said(folder, &train);
+    folder.said(&train);
     write_npy(folder.join("x.npy"), digits().x.to_f64().slice(s![..6, ..])).unwrap();
     let ntk = ["ntk", "x.npy", "--net", "n.safetensors", "--outputs", "2,7", "--out"];
-    let object = object(folder, &[&ntk[..], &["k.npy"]].concat());
+    let object = folder.object(&[&ntk[..], &["k.npy"]].concat());
     assert_eq!(object["shape"], serde_json::json!([6, 6, 2, 2]));
     assert!(!object["net"].as_str().unwrap().contains("bn"));
     // Many directions come near: E|FᵀF/S − Θ|² is of the order of |Θ|²/S.
-    said(folder, &[&ntk[..], &["f.npy", "--method", "directions", "--directions", "2000"]].concat());
-    let kernel = read(folder.join("k.npy")).into_shape_with_order((6, 6, 4)).unwrap();
-    let f = read(folder.join("f.npy")).into_shape_with_order((2000, 6, 2)).unwrap();
+    folder.said(&[&ntk[..], &["f.npy", "--method", "directions", "--directions", "2000"]].concat());
+    let kernel = folder.read("k.npy").into_shape_with_order((6, 6, 4)).unwrap();
+    let f = folder.read("f.npy").into_shape_with_order((2000, 6, 2)).unwrap();
     let first = f.slice(s![.., .., 0]);
     let (sampled, exact) = (mercer::linalg::matmul(first.t(), first) / 2000.0, kernel.slice(s![.., .., 0]).to_owned());
     let norm = |m: &Array2<f64>| m.iter().map(|v| v * v).sum::<f64>().sqrt();
     assert!(norm(&(&sampled - &exact)) < 0.2 * norm(&exact), "{sampled} {exact}");
-    assert!(refused(folder, &["ntk", "moons(n=5)", "--net", "n.safetensors", "--out", "k.npy"]).contains("64"));
+    assert!(folder.refused(&["ntk", "moons(n=5)", "--net", "n.safetensors", "--out", "k.npy"]).contains("64"));
 }
 
 /// The file of weights `from` without what it says of itself: as PyTorch saves it.
@@ -445,14 +438,13 @@ fn without_metadata(from: &Path, to: &Path) {
 
 #[test]
 fn the_ntk_takes_weights_that_do_not_name_their_network() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = Folder::new();
     let (net, data) = ("dense(16) tanh dense(2)", "moons(n=60)");
-    said(folder, &["train", "moons(n=300)", "--net", net, "--epochs", "20", "--out", "n.safetensors"]);
+    folder.said(&["train", "moons(n=300)", "--net", net, "--epochs", "20", "--out", "n.safetensors"]);
     without_metadata(&folder.join("n.safetensors"), &folder.join("bare.safetensors"));
     let kernel = |more: &[&str]| {
-        said(folder, &[&["ntk", data, "--method", "mean", "--out", "k.npy"], more].concat());
-        read(folder.join("k.npy"))
+        folder.said(&[&["ntk", data, "--method", "mean", "--out", "k.npy"], more].concat());
+        folder.read("k.npy")
     };
     let own = kernel(&["--net", "n.safetensors"]);
     let bare = kernel(&["--net", net, "--weights", "bare.safetensors"]);
@@ -460,7 +452,7 @@ fn the_ntk_takes_weights_that_do_not_name_their_network() {
     let apart = |k: &Array2<f64>| ((k - &own).mapv(|v| v * v).sum() / own.mapv(|v| v * v).sum()).sqrt();
     // Points are scaled by the spread of 60 moons instead of that of 300.
     assert!(apart(&bare) < 0.2 && apart(&drawn) > 2.0 * apart(&bare), "{} {}", apart(&bare), apart(&drawn));
-    let error = refused(folder, &["ntk", data, "--net", "bare.safetensors", "--out", "k.npy"]);
+    let error = folder.refused(&["ntk", data, "--net", "bare.safetensors", "--out", "k.npy"]);
     assert!(error.contains("--weights"), "{error}");
 }
 
@@ -468,14 +460,13 @@ fn the_ntk_takes_weights_that_do_not_name_their_network() {
 fn the_kernel_of_a_network_on_two_classes_is_reproduced() {
     let present =
         std::env::var_os("MERCER_DATA").is_some_and(|f| Path::new(&f).join("cifar-10/test_batch.bin").is_file());
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    assert!(refused(folder, &["reproduce", "eigenvalue-decay", "--train", "5"]).contains("does not take --train"));
+    let folder = Folder::new();
+    assert!(folder.refused(&["reproduce", "eigenvalue-decay", "--train", "5"]).contains("does not take --train"));
     if !present {
-        assert!(refused(folder, &["reproduce", "ntk", "--quick"]).contains("needs CIFAR-10"));
+        assert!(folder.refused(&["reproduce", "ntk", "--quick"]).contains("needs CIFAR-10"));
         return;
     }
-    let object = object(folder, &["reproduce", "ntk", "--quick", "--out", "out"]);
+    let object = folder.object(&["reproduce", "ntk", "--quick", "--out", "out"]);
     let rows = object["result"]["found"]["rows"].as_array().unwrap().clone();
     let error = |i: usize| rows[i]["error"].as_f64().unwrap();
     // Nothing of rank ten is better than the best of rank ten.

@@ -1,5 +1,5 @@
 //! The contract of small matrices, step control and row numbers on every device of the machine: each operation against plain
-//! `ndarray` code, with the same bits on the processor where the plain code takes the same operations.
+//! `ndarray` code, with the same bits on the CPU where the plain code takes the same operations.
 
 use mercer_engine::compute::small::{self, Average};
 use mercer_engine::compute::{Control, Device, Indices, NonFinite, Rule, Small, Store, Tensor};
@@ -46,7 +46,7 @@ fn close(what: &str, got: &Array2<f64>, want: &Array2<f64>, tolerance: f64) {
     assert!(error <= tolerance * largest(want).max(1e-300), "{what}: off by {error:e}");
 }
 
-/// [`close`] on a GPU, the same bits on the processor.
+/// [`close`] on a GPU, the same bits on the CPU.
 fn same(what: &str, got: &Small, want: &Array2<f64>, tolerance: f64) {
     let tolerance = if got.device() == Device::Cpu { 0.0 } else { tolerance };
     close(what, &got.to_host().unwrap(), want, tolerance);

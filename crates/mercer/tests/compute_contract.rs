@@ -21,6 +21,14 @@ fn random(shape: &[usize], rng: &mut Rng) -> Vec<f32> {
     (0..shape.iter().product()).map(|_| rng.normal() as f32).collect()
 }
 
+fn tensor(device: Device, shape: &[usize], data: &[f32]) -> Tensor {
+    Tensor::from_host(device, shape, data).unwrap()
+}
+
+fn zeros(device: Device, shape: &[usize]) -> Tensor {
+    Tensor::zeros(device, shape).unwrap()
+}
+
 fn close(what: &str, got: &[f32], want: &[f64], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{what}");
     let scale = want.iter().fold(1.0f64, |a, b| a.max(b.abs()));
@@ -37,7 +45,7 @@ fn wide(x: &[f32]) -> Vec<f64> {
 fn tensors_keep_their_numbers() {
     on_every_device(|device| {
         let data: Vec<f32> = (0..24).map(|i| i as f32).collect();
-        let mut t = Tensor::from_host(device, &[4, 6], &data).unwrap();
+        let mut t = tensor(device, &[4, 6], &data);
         assert_eq!((t.device(), t.shape(), t.to_host().unwrap()), (device, &[4, 6][..], data.clone()));
         t.reshape(&[5, 6]).unwrap();
         assert_eq!(t.to_host().unwrap(), [&data[..], &[0.0; 6]].concat(), "growing keeps what was and adds zeros");
@@ -48,7 +56,7 @@ fn tensors_keep_their_numbers() {
         assert_eq!(t.to_host().unwrap(), [9.0; 6]);
         t.copy_from_host(&data[..6]).unwrap();
         assert_eq!(t.to_host().unwrap(), data[..6]);
-        assert!(Tensor::zeros(device, &[3, 0]).unwrap().to_host().unwrap().is_empty());
+        assert!(zeros(device, &[3, 0]).to_host().unwrap().is_empty());
         assert!(t.copy_from_host(&[1.0]).is_err());
     });
 }
@@ -59,7 +67,7 @@ fn elementwise() {
         let mut rng = Rng::new(1);
         for n in [1, 7, 1000, 300_001] {
             let (x, y) = (random(&[n], &mut rng), random(&[n], &mut rng));
-            let of = |d: &[f32]| Tensor::from_host(device, &[n], d).unwrap();
+            let of = |d: &[f32]| tensor(device, &[n], d);
             let (tx, mut ty) = (of(&x), of(&y));
             axpy(0.5, &tx, &mut ty);
             multiply(&mut ty, &tx);
@@ -69,8 +77,8 @@ fn elementwise() {
             copy(&tx, &mut ty);
             assert_eq!(ty.to_host().unwrap(), x);
         }
-        let x = Tensor::from_host(device, &[5, 3], &random(&[5, 3], &mut rng)).unwrap();
-        let mut out = Tensor::zeros(device, &[0]).unwrap();
+        let x = tensor(device, &[5, 3], &random(&[5, 3], &mut rng));
+        let mut out = zeros(device, &[0]);
         gather_rows(&x, &[4, 0, 4, 2], &mut out).unwrap();
         let (all, some) = (x.to_host().unwrap(), out.to_host().unwrap());
         assert_eq!(out.shape(), [4, 3]);
@@ -82,8 +90,8 @@ fn elementwise() {
         assert_eq!(out.to_host().unwrap(), some);
         for (k, m, n) in [(1, 1, 1), (3, 40, 70), (2, 33, 5)] {
             let x = random(&[k, m, n], &mut rng);
-            let mut out = Tensor::zeros(device, &[k, n, m]).unwrap();
-            transpose(&Tensor::from_host(device, &[k, m, n], &x).unwrap(), &mut out);
+            let mut out = zeros(device, &[k, n, m]);
+            transpose(&tensor(device, &[k, m, n], &x), &mut out);
             let got = out.to_host().unwrap();
             let at = |i: usize| (i / (m * n), i % (m * n) / m, i % m);
             assert!((0..k * m * n).all(|i| {
@@ -98,7 +106,7 @@ fn elementwise() {
 fn random_fills_have_their_moments_and_follow_the_seed() {
     on_every_device(|device| {
         let n = 200_003;
-        let mut t = Tensor::zeros(device, &[n]).unwrap();
+        let mut t = zeros(device, &[n]);
         let mean =
             |t: &Tensor, p: i32| t.to_host().unwrap().iter().map(|&x| f64::from(x).powi(p)).sum::<f64>() / n as f64;
         let mut rng = Rng::new(3);
@@ -122,7 +130,7 @@ fn has_tensor_cores(device: Device) -> bool {
     matches!(device, Device::Cuda(ordinal) if cuda::gpu(ordinal).unwrap().architecture >= 80)
 }
 
-/// Factors are rounded to 24, 11 or 8 bits: the relative error of a product of random matrices says which. The processor, and
+/// Factors are rounded to 24, 11 or 8 bits: the relative error of a product of random matrices says which. The CPU, and
 /// a device without tensor cores, round to 24.
 #[test]
 fn products_round_their_factors_as_asked() {
@@ -133,9 +141,9 @@ fn products_round_their_factors_as_asked() {
             [(1, 64, 96, 40, 0), (3, 65, 130, 71, 130 * 71 + 5), (2, 128, 256, 64, 256 * 64)]
         {
             let (a, b) = (random(&[m, p], &mut rng), random(&[count * (p * n + 5)], &mut rng));
-            let ta = Tensor::from_host(device, &[m, p], &a).unwrap();
-            let tb = Tensor::from_host(device, &[b.len()], &b).unwrap();
-            let mut c = Tensor::zeros(device, &[count, m, n]).unwrap();
+            let ta = tensor(device, &[m, p], &a);
+            let tb = tensor(device, &[b.len()], &b);
+            let mut c = zeros(device, &[count, m, n]);
             let mut error = |math: Math| {
                 let right = tb.matrices(0, stride, p, n);
                 device.with_math(math, || gemm(1.0, ta.stack(), right, Store::Replace, c.stack_mut()));
@@ -182,7 +190,7 @@ fn products() {
         for &(k, m, p, n) in &[(1, 1, 1, 1), (3, 70, 5, 7), (2, 4, 9, 130), (4, 33, 65, 129), (2, 1, 300, 1)] {
             for case in 0..16 {
                 let (ta, tb, share_a, sum) = (case & 1 > 0, case & 2 > 0, case & 4 > 0, case & 8 > 0);
-                let of = |shape: &[usize], d: &[f32]| Tensor::from_host(device, shape, d).unwrap();
+                let of = |shape: &[usize], d: &[f32]| tensor(device, shape, d);
                 let (ra, ca) = if ta { (p, m) } else { (m, p) };
                 let (rb, cb) = if tb { (n, p) } else { (p, n) };
                 let a = random(&[if share_a { 1 } else { k }, ra, ca], &mut rng);
@@ -220,11 +228,11 @@ fn dense_layers_and_their_derivatives() {
         let mut rng = Rng::new(5);
         for phi in Activation::ALL {
             for (k, b, p, n) in [(1, 3, 2, 1), (3, 37, 5, 8), (2, 130, 17, 65)] {
-                let of = |shape: &[usize], d: &[f32]| Tensor::from_host(device, shape, d).unwrap();
+                let of = |shape: &[usize], d: &[f32]| tensor(device, shape, d);
                 let (x, w) = (random(&[b, p], &mut rng), random(&[k, p, n], &mut rng));
                 let bias = random(&[k, n], &mut rng);
                 let (tx, tw, tb) = (of(&[b, p], &x), of(&[k, p, n], &w), of(&[k * n], &bias));
-                let mut y = Tensor::zeros(device, &[k, b, n]).unwrap();
+                let mut y = zeros(device, &[k, b, n]);
                 let mut slope = y.clone();
                 dense(tx.stack(), tw.stack(), Some(tb.matrices(0, n, 1, n)), phi, &mut y, Some(&mut slope));
                 let z: Vec<f64> = (0..k)
@@ -242,7 +250,7 @@ fn dense_layers_and_their_derivatives() {
                 let s = wide(&slope.to_host().unwrap());
                 let g = random(&[k, b, n], &mut rng);
                 let mut tg = of(&[k, b, n], &g);
-                let mut grad = Tensor::zeros(device, &[k, n + 3]).unwrap();
+                let mut grad = zeros(device, &[k, n + 3]);
                 activation_vjp(&mut tg, Some(&slope), Some(grad.matrices_mut(2, n + 3, k, 1, n)));
                 let want: Vec<f64> = g.iter().zip(&s).map(|(g, s)| f64::from(*g) * s).collect();
                 close("vjp", &tg.to_host().unwrap(), &want, 1e-6);
@@ -264,7 +272,7 @@ fn norms_and_sums() {
     on_every_device(|device| {
         let mut rng = Rng::new(6);
         for (k, b, n) in [(1, 1, 1), (3, 50, 1), (2, 5000, 1), (2, 33, 7), (1, 3000, 70)] {
-            let of = |d: &[f32]| Tensor::from_host(device, &[k, b, n], d).unwrap();
+            let of = |d: &[f32]| tensor(device, &[k, b, n], d);
             let (x, t) = (random(&[k, b, n], &mut rng), random(&[k, b, n], &mut rng));
             let columns = |f: &dyn Fn(usize) -> f64| {
                 let mut sums = vec![0.0; k * n];
@@ -272,12 +280,12 @@ fn norms_and_sums() {
                 sums
             };
             let (wx, wt) = (wide(&x), wide(&t));
-            let mut out = Tensor::zeros(device, &[k, 1, n]).unwrap();
+            let mut out = zeros(device, &[k, 1, n]);
             column_dots(&of(&x), &of(&t), &mut out);
             close("column_dots", &out.to_host().unwrap(), &columns(&|i| wx[i] * wt[i]), 1e-5);
             sum_rows(of(&x).stack(), out.stack_mut());
             close("sum_rows", &out.to_host().unwrap(), &columns(&|i| wx[i]), 1e-5);
-            let (mut y, mut factor) = (of(&x), Tensor::zeros(device, &[k, n]).unwrap());
+            let (mut y, mut factor) = (of(&x), zeros(device, &[k, n]));
             l2_norm(&mut y, &mut factor);
             let scale: Vec<f64> = columns(&|i| wx[i] * wx[i] / b as f64).iter().map(|m| 1.0 / m.sqrt()).collect();
             close("factor", &factor.to_host().unwrap(), &scale, 1e-5);
@@ -294,7 +302,7 @@ fn norms_and_sums() {
             let mut fixed = of(&x);
             scale_columns(&mut fixed, factor.matrices(0, n, 1, n));
             close("scale_columns", &fixed.to_host().unwrap(), &normed, 1e-5);
-            let mut square = Tensor::zeros(device, &[1]).unwrap();
+            let mut square = zeros(device, &[1]);
             sum_squares(&of(&x), &mut square);
             close("sum_squares", &square.to_host().unwrap(), &[wx.iter().map(|v| v * v).sum()], 1e-6);
             assert!(all_finite(&of(&x)));
@@ -304,15 +312,15 @@ fn norms_and_sums() {
             bad[k * b * n / 2] = f32::NEG_INFINITY;
             assert!(!all_finite(&of(&bad)));
         }
-        let mut zero = Tensor::zeros(device, &[1, 10, 2]).unwrap();
-        let mut factor = Tensor::zeros(device, &[1, 2]).unwrap();
+        let mut zero = zeros(device, &[1, 10, 2]);
+        let mut factor = zeros(device, &[1, 2]);
         l2_norm(&mut zero, &mut factor);
         assert_eq!((zero.to_host().unwrap(), factor.to_host().unwrap()), (vec![0.0; 20], vec![0.0; 2]));
     });
 }
 
 #[test]
-fn optimiser_steps() {
+fn optimizer_steps() {
     let sgd = |weight_decay| Rule::Sgd { momentum: 0.9, weight_decay };
     let rules = [sgd(0.0), sgd(0.1), Rule::RMS_PROP, Rule::ADAM];
     on_every_device(|device| {
@@ -321,22 +329,20 @@ fn optimiser_steps() {
                 let n = 5000;
                 let mut rng = Rng::new(7);
                 let start = random(&[n], &mut rng);
-                let tensor = |device, d: &[f32]| Tensor::from_host(device, &[d.len()], d).unwrap();
                 let run = |device: Device| {
                     let mut rng = Rng::new(8);
-                    let mut theta = tensor(device, &start);
-                    let [mut m, mut v] =
-                        rule.moments().map(|used| Tensor::zeros(device, &[if used { n } else { 0 }]).unwrap());
-                    let mut norm = Tensor::zeros(device, &[1]).unwrap();
+                    let mut theta = tensor(device, &[n], &start);
+                    let [mut m, mut v] = rule.moments().map(|used| zeros(device, &[if used { n } else { 0 }]));
+                    let mut norm = zeros(device, &[1]);
                     for t in 1..=5 {
-                        let grad = tensor(device, &random(&[n], &mut rng));
+                        let grad = tensor(device, &[n], &random(&[n], &mut rng));
                         sum_squares(&grad, &mut norm);
                         let clip = max_norm.map(|max_norm| Clip { max_norm, norm_squared: &norm });
                         update(rule, 0.01, t, clip, &mut theta, &grad, &mut m, &mut v);
                     }
                     theta.to_host().unwrap()
                 };
-                // The processor's steps are tested against the textbook recursions beside their code.
+                // The CPU's steps are tested against the textbook recursions beside their code.
                 close(&format!("{rule:?}"), &run(device), &wide(&run(Device::Cpu)), 1e-6);
             }
         }
@@ -352,12 +358,12 @@ fn second_order_passes() {
             let data = random(&[k, (d + 2) * points, n], &mut rng);
             let bias = random(&[k, n], &mut rng);
             let run = |device: Device| {
-                let mut y = Tensor::from_host(device, &[k, (d + 2) * points, n], &data).unwrap();
-                let bias = Tensor::from_host(device, &[k * n], &bias).unwrap();
+                let mut y = tensor(device, &[k, (d + 2) * points, n], &data);
+                let bias = tensor(device, &[k * n], &bias);
                 jet(phi, Some(bias.matrices(0, n, 1, n)), points, &mut y);
                 y.to_host().unwrap()
             };
-            // The processor's jets are tested against differences in the layers' suite.
+            // The CPU's jets are tested against differences in the layers' suite.
             close(&format!("{phi:?}"), &run(device), &wide(&run(Device::Cpu)), 2e-5);
         }
     });
@@ -369,7 +375,7 @@ fn products_of_every_matrix_with_one() {
         let mut rng = Rng::new(12);
         for (k, m, n) in [(1, 1, 1), (3, 4, 5), (4, 300, 101)] {
             let (old, y, x) = (random(&[k, m, n], &mut rng), random(&[k, m, n], &mut rng), random(&[m, n], &mut rng));
-            let of = |shape: &[usize], d: &[f32]| Tensor::from_host(device, shape, d).unwrap();
+            let of = |shape: &[usize], d: &[f32]| tensor(device, shape, d);
             let (mut product, mut sum) = (of(&[k, m, n], &y), of(&[k, m, n], &old));
             multiply_each(&mut product, &of(&[m, n], &x));
             add_product_each(&mut sum, &of(&[k, m, n], &y), &of(&[m, n], &x));
@@ -393,10 +399,9 @@ fn radial_features_and_their_derivatives() {
         let (mut rng, b, scale, h) = (Rng::new(3), 70, 1.7, 1e-4);
         for d in [1, 2, 5] {
             let points = random(&[b, d], &mut rng);
-            let x = Tensor::from_host(device, &[b, d], &points).unwrap();
-            let zeros = |shape: &[usize]| Tensor::zeros(device, shape).unwrap();
-            let (mut identity, mut y) = (zeros(&[(d + 2) * b, d]), zeros(&[1, b, d + 1]));
-            let mut jet = zeros(&[1, (d + 2) * b, d + 1]);
+            let x = tensor(device, &[b, d], &points);
+            let (mut identity, mut y) = (zeros(device, &[(d + 2) * b, d]), zeros(device, &[1, b, d + 1]));
+            let mut jet = zeros(device, &[1, (d + 2) * b, d + 1]);
             points_jet(&x, &mut identity);
             radial(scale, &x, &mut y);
             radial_jet(scale, &identity, b, &mut jet);

@@ -46,7 +46,7 @@ fn numbers_of_every_type_and_several_row_groups() {
     let top = u64::MAX as f64;
     let second = [2.0, -1.0, 4.0, (1u64 << 40) as f64, 0.0, 1.0, 1.0];
     assert_eq!(
-        set.x,
+        set.x.to_f64(),
         array![
             [1.5, 0.25, -3.0, -5.0, 1.0, 4294967295.0, top],
             second,
@@ -72,7 +72,7 @@ fn text_is_a_class_as_the_target_and_refused_otherwise() {
         }],
     );
     let set = read(&bytes, Some("kind")).unwrap();
-    assert_eq!(set.x, array![[1.0], [2.0], [3.0]]);
+    assert_eq!(set.x.to_f64(), array![[1.0], [2.0], [3.0]]);
     assert_eq!(set.y, Some(Target::Classes { labels: vec![1, 0, 1], names: vec!["a".into(), "b".into()] }));
     refused(&bytes, None, "column 1 (counted from 1), `kind`, holds text");
 }

@@ -41,23 +41,19 @@ fn check(name: &str, text: &str) {
         }
     }
     // And out again, number for number.
-    let mut out = net.tensors(&theta).unwrap();
-    out.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut weights = weights;
-    weights.sort_by(|a, b| a.name.cmp(&b.name));
+    let [out, weights] = [net.tensors(&theta).unwrap(), weights].map(|mut tensors| {
+        tensors.sort_by(|a, b| a.name.cmp(&b.name));
+        tensors
+    });
     assert_eq!(out, weights);
 }
 
 #[test]
-fn a_lenet_gives_the_outputs_of_pytorch() {
+fn networks_give_the_outputs_of_pytorch() {
     check(
         "lenet",
         "image(1, 12, 12) conv(4, 5) relu maxpool(2) conv(6, 3, pad=valid) tanh maxpool(2) flatten dense(12) relu dense(5)",
     );
-}
-
-#[test]
-fn a_residual_network_gives_the_outputs_of_pytorch() {
     check(
         "resnet",
         "image(3, 8, 8) conv(4, 3) bn relu res(conv(4, 3) bn relu conv(4, 3) bn) relu \

@@ -264,12 +264,12 @@ fn input_gradient<'a>(dx: &'a mut Tensor, g: &Tensor, width: usize) -> StackMut<
 
 /// Where the parameters and constants of layers start that lie one after the other from `at` on, and where the last ones end.
 fn consecutive(layers: &[Box<dyn Layer>], mut at: [usize; 2]) -> (Vec<[usize; 2]>, [usize; 2]) {
-    let next = |layer: &Box<dyn Layer>| {
-        let start = at;
+    let mut starts = Vec::with_capacity(layers.len());
+    for layer in layers {
+        starts.push(at);
         at = [at[0] + layer.parameters(), at[1] + layer.constants()];
-        start
-    };
-    (layers.iter().map(next).collect(), at)
+    }
+    (starts, at)
 }
 
 /// The tangent of a layer that nothing moves.

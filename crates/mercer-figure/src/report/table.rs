@@ -3,12 +3,15 @@
 use crate::svg::escape;
 
 /// A table under construction. Columns count from 0.
+/// The better of two values.
+type Better = fn(f64, f64) -> f64;
+
 #[derive(Clone, Debug)]
 pub struct Table {
     headings: Vec<String>,
     rows: Vec<Vec<String>>,
     /// Columns whose best value is bold, and the better of two values.
-    best: Vec<(usize, fn(f64, f64) -> f64)>,
+    best: Vec<(usize, Better)>,
     caption: String,
 }
 

@@ -5,14 +5,6 @@ use super::*;
 /// cuDNN may take Winograd's transforms, which round about ten times as coarsely as plain sums do.
 const CONVOLVED: f64 = 5e-5;
 
-fn tensor(device: Device, shape: &[usize], data: &[f32]) -> Tensor {
-    Tensor::from_host(device, shape, data).unwrap()
-}
-
-fn zeros(device: Device, shape: &[usize]) -> Tensor {
-    Tensor::zeros(device, shape).unwrap()
-}
-
 /// `[k, m, n]` inside a flat buffer as parameters are: 3 numbers before each matrix, 2 after it.
 fn flat(device: Device, k: usize, size: usize, data: &[f32]) -> Tensor {
     let padded = data.chunks_exact(size).flat_map(|one| [&[9.0; 3][..], one, &[9.0; 2]].concat());

@@ -17,7 +17,7 @@ pub struct Solver {
 
 impl Solver {
     /// Without a handle; the first use opens one.
-    pub fn new() -> Solver {
+    pub(super) fn new() -> Solver {
         Solver { handle: std::ptr::null_mut(), parameters: std::ptr::null_mut() }
     }
 
