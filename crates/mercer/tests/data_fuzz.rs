@@ -160,7 +160,7 @@ fn images_survive_damage() {
     let images = idx(&[5, 4, 3], &(0..60).collect::<Vec<u8>>());
     fuzz("a.idx", &images, true);
     fuzz("a-idx3-ubyte.gz", &gzip(&images), true);
-    let label_or_pixel = |i: usize| if i % 3073 == 0 { (i / 3073) as u8 } else { (i % 251) as u8 };
+    let label_or_pixel = |i: usize| if i.is_multiple_of(3073) { (i / 3073) as u8 } else { (i % 251) as u8 };
     let cifar: Vec<u8> = (0..2 * 3073).map(label_or_pixel).collect();
     fuzz("a.bin", &cifar, false);
     fuzz("a.bin.gz", &gzip(&cifar), true);

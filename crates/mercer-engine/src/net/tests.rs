@@ -9,7 +9,7 @@ fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
 }
 
 fn dot(a: &Tensor, b: &Tensor) -> f64 {
-    let (a, b) = (host(&a), host(&b));
+    let (a, b) = (host(a), host(b));
     a.iter().zip(&b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
@@ -230,7 +230,7 @@ fn a_shared_trunk_equals_networks_with_equal_trunks() {
     let y1 = shared.forward(&theta, &x, Mode::Train, &mut w1).unwrap().clone();
     let y2 = apart.forward(&other, &x, Mode::Train, &mut w2).unwrap();
     // The heads on a shared trunk are one product, which sums in another order: equal up to rounding of six terms.
-    let (h1, h2) = (host(&y1), host(&y2));
+    let (h1, h2) = (host(&y1), host(y2));
     assert!(h1.iter().zip(&h2).all(|(a, b)| (a - b).abs() < 1e-6));
     let g = random(y1.shape(), &mut rng);
     let (mut g1, mut g2) = (empty(), empty());
@@ -281,7 +281,7 @@ fn a_smaller_batch_in_between_changes_nothing() {
     let first = net.forward(&theta, &large, Mode::Train, &mut workspace).unwrap().clone();
     net.forward(&theta, &random(&[5, 2], &mut rng), Mode::Train, &mut workspace).unwrap();
     let again = net.forward(&theta, &large, Mode::Train, &mut workspace).unwrap();
-    assert_eq!(host(&first), host(&again));
+    assert_eq!(host(&first), host(again));
 }
 
 #[test]

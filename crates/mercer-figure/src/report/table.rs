@@ -2,10 +2,10 @@
 
 use crate::svg::escape;
 
-/// A table under construction. Columns count from 0.
 /// The better of two values.
 type Better = fn(f64, f64) -> f64;
 
+/// A table under construction. Columns count from 0.
 #[derive(Clone, Debug)]
 pub struct Table {
     headings: Vec<String>,

@@ -93,7 +93,7 @@ impl FromStr for Landmarks {
 
 /// `K[·, columns]` a few rows at a time: by tiles of the formula where there is one, else by blocks.
 enum Entries<'a, T> {
-    Kernel { strips: Strips<'a, T>, x: ArrayView2<'a, f64> },
+    Kernel { strips: Box<Strips<'a, T>>, x: ArrayView2<'a, f64> },
     Blocks { operator: &'a dyn Operator, columns: Vec<usize>, diagonal: Array1<f64> },
 }
 
@@ -106,7 +106,7 @@ impl<'a, T: Real> Entries<'a, T> {
                 None => Strips::new(formula, x),
                 Some(columns) => Strips::new(formula, x.select(Axis(0), columns)),
             };
-            return Ok(Entries::Kernel { strips, x });
+            return Ok(Entries::Kernel { strips: Box::new(strips), x });
         }
         let columns = columns.map_or_else(|| (0..operator.n()).collect(), <[usize]>::to_vec);
         let diagonal = operator.diagonal()?.select(Axis(0), &columns);

@@ -100,7 +100,7 @@ struct Map<'a> {
 
 /// How the features are computed: tile by tile from a formula, or from blocks of any operator.
 enum Values<'a> {
-    Formula(NystromFeatures, ArrayView2<'a, f64>),
+    Formula(Box<NystromFeatures>, ArrayView2<'a, f64>),
     Blocks(Array2<f64>),
 }
 
@@ -110,7 +110,7 @@ impl<'a> Map<'a> {
         let values = match operator.kernel() {
             Some(kernel) => {
                 let z = kernel.x().select(Axis(0), chosen);
-                Values::Formula(NystromFeatures::new(kernel.formula(), z.view(), context)?, kernel.x())
+                Values::Formula(Box::new(NystromFeatures::new(kernel.formula(), z.view(), context)?), kernel.x())
             }
             None => Values::Blocks(normalisation(&operator.block(chosen, chosen)?, context)?.0),
         };

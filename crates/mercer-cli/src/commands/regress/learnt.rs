@@ -12,10 +12,13 @@ use ndarray::ArrayView2;
 /// Predictions, and the rows that no example reaches.
 type Predicted = (Target, Vec<usize>);
 
+/// Predicts at new points `[m, d]`.
+type Prediction = dyn Fn(ArrayView2<f64>) -> Result<Predicted>;
+
 /// A fitted model that predicts, and how it was chosen.
 pub struct Learnt {
     /// At points `[n, d]`.
-    predict: Box<dyn Fn(ArrayView2<f64>) -> Result<Predicted>>,
+    predict: Box<Prediction>,
     pub origin: Origin,
     pub tried: Vec<Tried>,
     /// The number that was given or chosen.
