@@ -165,7 +165,7 @@ fn a_model_of_samples_goes_to_new_points_and_files_stay_where_they_are() {
         let gram = psi.t().dot(&psi) / 120.0;
         assert!((gram - Array2::<f64>::eye(3)).iter().all(|d| d.abs() < 1e-6));
     }
-    assert!(folder.refused(&["transform", "m.mercer", "moons(n=9)", "--out", "z.npy"]).contains("(--samples)"));
+    assert!(folder.refused(&["transform", "m.mercer", "moons(n=9)", "--out", "z.npy"]).contains("give --samples"));
     let fewer = ["sample", "moons(n=9)", "--net", "dense(3) erf dense(1)", "--samples", "59", "--out", "few.npy"];
     folder.said(&fewer);
     let transform = ["transform", "m.mercer", "--samples", "few.npy", "--out", "z.npy"];

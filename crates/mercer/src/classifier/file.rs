@@ -77,7 +77,7 @@ impl Classifier {
                 (network, data.classes.clone(), standardizer)
             }
             (None, None) => {
-                return Err(broken("it does not name its network; name the network, resnet20 for example".into()));
+                return Err(broken("it does not name its network; name the network beside the file".into()));
             }
         };
         let parameters = network.parameters_named(device, &tensors).map_err(|e| broken(e.to_string()))?;

@@ -48,7 +48,7 @@ impl Exact {
         context.budget.require(
             format!("the exact eigendecomposition of {n} points"),
             4 * matrix,
-            "use the Krylov method, which does not store the kernel matrix, or Nyström's",
+            "use the Krylov method, which does not store the kernel matrix, or the Nyström method",
         )?;
         Ok(matrix)
     }

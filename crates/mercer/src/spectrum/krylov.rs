@@ -60,7 +60,7 @@ impl Krylov {
             None => context.budget.require(
                 format!("the Krylov basis for k = {k} at {n} points"),
                 basis,
-                "ask for fewer pairs, or use Nyström's method",
+                "ask for fewer pairs, or use the Nyström method",
             )?,
             Some(free) => require_device_memory(n as u64, k, context.device, free)?,
         }

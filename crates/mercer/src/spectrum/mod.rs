@@ -87,7 +87,7 @@ impl<'a> Problem<'a> {
     pub fn kernel(&self, what: &str) -> Result<&'a KernelOperator<'a>> {
         self.operator.kernel().ok_or_else(|| {
             Error::input(format!(
-                "{what} need a kernel with a formula, and {} has none; use the Krylov method, Nyström's or networks",
+                "{what} need a kernel with a formula, and {} has none; use the Krylov method, the Nyström method or networks",
                 self.operator.describe()
             ))
         })

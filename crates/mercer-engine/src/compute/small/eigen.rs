@@ -21,11 +21,11 @@ pub fn eigh(a: &Small, control: &mut Control, values: &mut Small, vectors: &mut 
         return Ok(());
     }
     match linalg::eigh(Device::Cpu, a.host().view()) {
-        Ok((λ, u)) => {
+        Ok((λ, u)) if λ.iter().all(|λ| λ.is_finite()) => {
             values.set(Array1::from(λ).insert_axis(Axis(0)));
             vectors.set(u);
         }
-        Err(_) => control.note(NonFinite::Problem),
+        _ => control.note(NonFinite::Problem),
     }
     Ok(())
 }
