@@ -2,7 +2,7 @@
 //!
 //! [`record`] runs a formula once on [`Source`] numbers. Each operation becomes a node of a [`Listing`]; equal nodes are
 //! one, constants are folded, and what the result does not need is left out. [`Style::Fast`] also rearranges, see
-//! [`super::simplify`].
+//! `simplify`.
 
 use super::Num;
 use super::simplify::Trace;

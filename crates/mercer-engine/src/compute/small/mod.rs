@@ -1,7 +1,7 @@
 //! Small dense matrices in `f64` that stay on their device: the algebra on `[k, k]` matrices inside a training step.
 //!
 //! Every operation writes to a matrix that already exists, and none waits for the device, so a whole step can be recorded
-//! into a CUDA graph. An operation that can fail (a factorisation, say) notes the failure in a [`Control`].
+//! into a CUDA graph. An operation that can fail (a factorisation, say) notes the failure in a [`Control`](super::Control).
 //!
 //! | file | content |
 //! |---|---|

@@ -47,7 +47,7 @@ pub struct Directions {
 impl EmpiricalNtk<'_> {
     /// `F_s = ∂_θ g(x) · v_s` `[n, c]` at the points `x` `[n, d]`, handed out one direction after the other, so that
     /// `(1/S) Σ_s F_s F_sᵀ` is an unbiased estimate of `Θ` (up to the error of a difference): the rows `F` `[S, n, c]` of a
-    /// [`crate::operator::LowRankOperator`].
+    /// low-rank operator.
     pub fn directions(
         &self,
         x: &Tensor,

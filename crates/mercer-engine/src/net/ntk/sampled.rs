@@ -10,7 +10,7 @@ use rayon::prelude::*;
 const TOGETHER: usize = 16;
 
 /// Values `F_s = g(x, θ_s)` `[n, c]` of `count` freshly drawn networks of the architecture `text` at the points `x` `[n, d]`,
-/// handed out one after the other: the rows `F` `[S, n, c]` of a [`crate::operator::LowRankOperator`], whose kernel
+/// handed out one after the other: the rows `F` `[S, n, c]` of a low-rank operator, whose kernel
 /// `(1/S) Σ_s F_s F_sᵀ` tends to the NNGP's as the networks widen and S grows. Network s depends on the seed and s alone.
 ///
 /// ```
