@@ -102,12 +102,12 @@ static int device_eigenpairs(int n, const Numbers &a, bool shared, u32 *control,
     values.assign(n, NAN), vectors.assign(n * n, NAN);
     const size_t numbers = m + (shared ? 2 * m * (m / 2 + 1) : 0);
     launch(1, 1, THREADS, 4 * numbers, [&] {
-        kernels::jacobi_f32(n, a.data(), shared, (float *)work.data(), control, log.data(), &count);
+        kernels::jacobi_f32(n, a.data(), n, shared, (float *)work.data(), control, log.data(), &count);
     });
     launch(n, 1, 32, 16 * m, [&] { kernels::rotate_vectors(n, log.data(), &count, nullptr, nullptr, near.data()); });
     launch(n, 1, 64, 8 * n, [&] { kernels::conjugate(n, a.data(), near.data(), nearly.data()); });
     launch(1, 1, THREADS, 8 * numbers, [&] {
-        kernels::jacobi_f64(n, nearly.data(), shared, work.data(), control, log.data(), place.data(), &count, values.data());
+        kernels::jacobi_f64(n, nearly.data(), n, 1e-15, shared, work.data(), control, log.data(), place.data(), &count, values.data());
     });
     launch(n, 1, 32, 16 * m, [&] { kernels::rotate_vectors(n, log.data(), &count, near.data(), place.data(), vectors.data()); });
     return count / (m - 1);

@@ -35,6 +35,9 @@ JOBS = {
 } | {
     f"neuralef_{SIZES[-1]}_bf16": (f"NeuralEF step, (d,h,k,B) = ({SIZES[-1].replace('-', ',')}), bf16", [], None, None),
 } | {
+    f"ritz_{size}_tf32": (f"Ritz step, (d,p,k,B) = ({size.replace('-', ',')}), TF32", [], None, None)
+    for size in ("2-64-10-256", "3-128-10-256")
+} | {
     f"certificate_{math}": (f"NeuralEF for 2000 steps with networks in {math}, certified", [], None, None)
     for math in ("f32", "tf32", "bf16")
 }

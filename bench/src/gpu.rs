@@ -36,9 +36,10 @@ pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
         "top10" => top_pairs(precision, device),
         "million" => product(RBF, MILLION, precision, device, 2),
         "certificate" => certificate(math, device),
-        other => match other.strip_prefix("neuralef_") {
-            Some(size) => training_step(size, math, device),
-            None => Err(format!("unknown job '{other}'").into()),
+        other => match other.split_once('_') {
+            Some(("neuralef", size)) => training_step(neural::NEURALEF, size, math, device),
+            Some(("ritz", size)) => training_step(Kind::Ritz, size, math, device),
+            _ => Err(format!("unknown job '{other}'").into()),
         },
     };
     device.checked(Ok(()))?;
@@ -86,7 +87,7 @@ fn top_pairs(precision: Precision, device: Device) -> Result<Value, Failure> {
 fn certificate(math: Math, device: Device) -> Result<Value, Failure> {
     let (x, held_out) = (normal(16_384, 3, 0), normal(4096, 3, 2));
     let kernel = Kernel::parse("rbf(1.5)")?;
-    let mut method = Neural::new(Kind::NeuralEf { averaged: false });
+    let mut method = Neural::new(neural::NEURALEF);
     method.settings.math = math;
     let context = FitContext { device, ..FitContext::default() };
     let start = Instant::now();
@@ -98,10 +99,11 @@ fn certificate(math: Math, device: Device) -> Result<Value, Failure> {
     Ok(json!({ "ms": [1e3 * seconds], "residuals": residuals, "eigenvalues": spectrum.eigenvalues }))
 }
 
-/// A NeuralEF step, `size` = d-h-k-B, as training makes it: drawing of batches and reading of losses included.
-fn training_step(size: &str, math: Math, device: Device) -> Result<Value, Failure> {
+/// A training step, `size` = d-h-k-B, as training makes it: drawing of batches and reading of losses included. Ritz has the h
+/// hidden units of one network.
+fn training_step(kind: Kind, size: &str, math: Math, device: Device) -> Result<Value, Failure> {
     let size = neural::parse_size(size)?;
-    Ok(neural::with_stepper(size, device, math, |stepper| measure(stepper, size[3]))?)
+    Ok(neural::with_stepper(kind, size, device, math, |stepper| measure(stepper, size[3]))?)
 }
 
 /// Milliseconds of a step in five runs, on batches of `b` points.

@@ -26,11 +26,15 @@ pub fn parse_size(size: &str) -> Result<[usize; 4], Failure> {
 /// Seconds of each of `steps` training steps on the CPU.
 pub fn training_step(size: &str, steps: usize) -> Result<Value, Failure> {
     let size = parse_size(size)?;
-    Ok(Device::Cpu.enter(|| with_stepper(size, Device::Cpu, Math::F32, |stepper| measure(stepper, size, steps)))?)
+    Ok(Device::Cpu.enter(|| with_stepper(NEURALEF, size, Device::Cpu, Math::F32, |s| measure(s, size, steps)))?)
 }
 
-/// Runs `work` with the training of NeuralEF on normal points.
+/// The objective of most jobs.
+pub const NEURALEF: Kind = Kind::NeuralEf { averaged: false };
+
+/// Runs `work` with the training of networks by `kind` on normal points.
 pub fn with_stepper<T>(
+    kind: Kind,
     [d, h, k, b]: [usize; 4],
     device: Device,
     math: Math,
@@ -42,7 +46,6 @@ pub fn with_stepper<T>(
     let context = FitContext { device, precision: Precision::F32, ..FitContext::default() };
     let operator = context.kernel_operator(&kernel, x.view())?;
     let operator = OnData::new(&operator)?;
-    let kind = Kind::NeuralEf { averaged: false };
     let architecture = format!("dense({h}) sincos dense({h}) sincos dense(1) l2norm");
     let functions = kind.functions(&architecture, d, k, device, &rng)?;
     let objective = kind.objective(&functions, k)?;

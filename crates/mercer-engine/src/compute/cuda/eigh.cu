@@ -95,12 +95,50 @@ template <class Real> __device__ __forceinline__ void rotate_block(const Block& 
     to[b.to[3]] = right.s * z + right.c * w;
 }
 
-// The squares of the entries of block e that lie above the diagonal; none of a block beyond the last.
-template <class Real> __device__ __forceinline__ double squares(int blocks, int e, const Block& b, const Real* from) {
+// Entry j of the diagonal.
+template <class Real> __device__ __forceinline__ Real diagonal(int pairs, int j, const Real* from) {
+    return from[j % 2 * 3 * (pairs * (pairs + 1) / 2) + block_of(pairs, j / 2, j / 2)];
+}
+
+// Up to where entries off the diagonal are zero. Between two rows whose diagonal entries are below `low`, half of the least
+// eigenvalue that is wanted, they only have to be so small that no eigenvalue of those rows comes near that one.
+template <class Real> struct Zero {
+    Real nothing, low, loose;
+
+    __device__ __forceinline__ Real of(Real p, Real q) const { return p < low && q < low ? loose : nothing; }
+};
+
+// For the `top` largest eigenvalues; for all where `top` is m.
+template <class Real> __device__ __forceinline__ Zero<Real> zero(int m, int top, Real nothing, const Real* from) {
+    __shared__ Real least;
+    MINE(j, m) {
+        const Real mine = diagonal(m / 2, j, from);
+        int before = 0;
+        for (int i = 0; i < m; ++i) {
+            const Real other = diagonal(m / 2, i, from);
+            before += other > mine || (other == mine && i < j);
+        }
+        if (before == top - 1) least = mine;
+    }
+    __syncthreads();
+    const Real wanted = max(least, (Real)0);
+    __syncthreads();
+    return {nothing, wanted / 2, max(nothing, wanted / (10 * m))};
+}
+
+// The squares of the entries of block e that lie above the diagonal, in units of what counts as zero; none of a block beyond
+// the last.
+template <class Real>
+__device__ __forceinline__ double squares(int m, int e, const Block& b, Zero<Real> zero, const Real* from) {
+    const int pairs = m / 2, blocks = pairs * (pairs + 1) / 2;
     double total = 0.0;
     if (e < blocks)
         for (int q = 0; q < 4; ++q)
-            if (b.first != b.second || q == 1) total = fma((double)from[q * blocks + e], (double)from[q * blocks + e], total);
+            if (b.first != b.second || q == 1) {
+                Real unit = zero.of(diagonal(pairs, 2 * b.first + q / 2, from), diagonal(pairs, 2 * b.second + q % 2, from));
+                double share = from[q * blocks + e] / unit;
+                total = fma(share, share, total);
+            }
     return total;
 }
 
@@ -108,26 +146,35 @@ template <class Real> __device__ __forceinline__ double squares(int blocks, int 
 #define MOST 768
 #define KEPT 3
 
-// Rotates the matrix of m (even) rows in `from` until its off-diagonal entries are `nothing`, in at most `most` sweeps. from
-// and to, m (m/2 + 1) numbers each, change places with every round. log [most (m - 1), m/2] receives the tangents. Returns the
-// sweeps made; `left`: the squares above the diagonal.
+// Rotates the matrix of m (even) rows in `from` until its off-diagonal entries are zero, as far as its `top` largest eigenpairs
+// need it, in at most `most` sweeps. The m (m/2 + 1) numbers there and as many after them change places with every round.
+// log [most (m - 1), m/2] receives the tangents, and room the diagonal [m]. Returns the sweeps made; `done`: whether the
+// entries are zero. Inlined, so that the compiler knows which kind of memory `from` is in.
 template <class Real>
-__device__ int sweeps(int m, Real*& from, Real*& to, Turn<Real>* turns, Real nothing, int most, float* log, double& left) {
+__device__ __forceinline__ int sweeps(int m, int top, Real nothing, Real* from, int most, float* log, bool& done) {
+    Turn<Real>* turns = (Turn<Real>*)room;
+    Real* to = from + m * (m / 2 + 1);
     const int pairs = m / 2, blocks = pairs * (pairs + 1) / 2, rounds = m - 1;
     Block kept[KEPT];
 #pragma unroll
     for (int it = 0; it < KEPT; ++it) kept[it] = block(m, min((int)(threadIdx.x + it * blockDim.x), blocks - 1));
     for (int sweep = 0;; ++sweep) {
-        left = 0.0;
+        const Zero<Real> small = zero(m, top, nothing, from);
+        double left = 0.0;
 #pragma unroll
-        for (int it = 0; it < KEPT; ++it) left += squares(blocks, threadIdx.x + it * blockDim.x, kept[it], from);
-        for (int e = threadIdx.x + KEPT * blockDim.x; e < blocks; e += blockDim.x) left += squares(blocks, e, block(m, e), from);
-        left = block_sum(left);
-        if (sweep == most || left <= 0.5 * m * m * nothing * nothing) return sweep;
+        for (int it = 0; it < KEPT; ++it) left += squares(m, threadIdx.x + it * blockDim.x, kept[it], small, from);
+        for (int e = threadIdx.x + KEPT * blockDim.x; e < blocks; e += blockDim.x) left += squares(m, e, block(m, e), small, from);
+        done = block_sum(left) <= 0.5 * m * m;
+        if (sweep == most || done) {
+            MINE(j, m) ((Real*)room)[j] = diagonal(pairs, j, from);
+            __syncthreads();
+            return sweep;
+        }
         for (int round = 0; round < rounds; ++round) {
             MINE(k, pairs) {
                 int e = block_of(pairs, k, k);
-                float t = tangent(from[e], from[blocks + e], from[3 * blocks + e], nothing);
+                const Real p = from[e], q = from[3 * blocks + e];
+                float t = tangent(p, from[blocks + e], q, small.of(p, q));
                 turn(t, turns[k]);
                 log[((u64)sweep * rounds + round) * pairs + k] = t;
             }
@@ -163,7 +210,7 @@ __device__ double norm_of(int n, const double* a) {
 }
 
 // The blocks of a [n, n] times a number; its lower half is read. Zeros in a last row where m > n.
-template <class Real> __device__ void fill(int n, int m, const double* a, double scale, Real* out) {
+template <class Real> __device__ __forceinline__ void fill(int n, int m, const double* a, double scale, Real* out) {
     const int blocks = m / 2 * (m / 2 + 1) / 2;
     MINE(e, blocks) {
         const Block b = block(m, e);
@@ -175,45 +222,52 @@ template <class Real> __device__ void fill(int n, int m, const double* a, double
     __syncthreads();
 }
 
-// The log of rotations that nearly diagonalise a [n, n] (its lower half is read), and the count of rounds in it. Notes PROBLEM
+// The sweeps of a [n, n] times a number, in `work`.
+template <class Real>
+__device__ __forceinline__ int diagonalise(int n, int m, const double* a, double scale, int top, Real nothing, Real* work, int most,
+                                           float* log, bool& done) {
+    fill(n, m, a, scale, work);
+    return sweeps(m, top, nothing, work, most, log, done);
+}
+
+// The log of rotations that nearly diagonalise a [n, n] (its lower half is read) as far as its `top` largest eigenpairs need
+// it, and the count of rounds in it. Notes PROBLEM
 // where a is not finite. Shared memory holds m numbers, m = n rounded up to even, and, where room_fits, 2 m (m/2 + 1) more;
 // otherwise work does.
-extern "C" __global__ void __launch_bounds__(MOST) jacobi_f32(int n, const double* a, int room_fits, float* work, u32* control,
-                                                             float* log, u32* count) {
+extern "C" __global__ void __launch_bounds__(MOST) jacobi_f32(int n, const double* a, int top, int room_fits, float* work,
+                                                             u32* control, float* log, u32* count) {
     const int m = n + n % 2;
-    float *from = room_fits ? (float*)room + m : work, *to = from + m * (m / 2 + 1);
-    double norm = norm_of(n, a), left;
+    double norm = norm_of(n, a);
     int made = 0;
+    bool done;
     if (!spoiled(control, isfinite(norm) ? 0 : PROBLEM) && norm > 0.0) {
-        fill(n, m, a, 1.0 / norm, from);
-        made = sweeps(m, from, to, (Turn<float>*)room, 1e-7f, SWEEPS / 2, log, left);
+        if (room_fits) made = diagonalise(n, m, a, 1.0 / norm, top, 1e-7f, (float*)room + m, SWEEPS / 2, log, done);
+        else made = diagonalise(n, m, a, 1.0 / norm, top, 1e-7f, work, SWEEPS / 2, log, done);
     }
     if (threadIdx.x == 0) *count = made * (m - 1);
 }
 
-// Eigenvalues of a [n, n], descending; place [n]: where each of them went. Otherwise as above; notes PROBLEM where the
-// rotations do not converge.
-extern "C" __global__ void __launch_bounds__(MOST) jacobi_f64(int n, const double* a, int room_fits, double* work, u32* control,
-                                                             float* log, u32* place, u32* count, double* values) {
-    const int m = n + n % 2, pairs = m / 2, blocks = pairs * (pairs + 1) / 2;
-    const double nothing = 1e-15;
-    double *from = room_fits ? room + m : work, *to = from + m * (m / 2 + 1);
-    double norm = norm_of(n, a), left = 0.0;
+// The `top` largest eigenvalues of a [n, n] and estimates of the others, descending; place [n]: where each of them went.
+// `nothing` is what may be left off the diagonal, as a share of the norm of a: so large is the error of the vectors, and its
+// square that of the values. Otherwise as above; notes PROBLEM where the rotations do not converge.
+extern "C" __global__ void __launch_bounds__(MOST) jacobi_f64(int n, const double* a, int top, double nothing, int room_fits,
+                                                             double* work, u32* control, float* log, u32* place, u32* count,
+                                                             double* values) {
+    const int m = n + n % 2;
+    double norm = norm_of(n, a), scale = norm > 0.0 ? 1.0 / norm : 0.0;
     int made = 0;
     const bool bad = spoiled(control, isfinite(norm) ? 0 : PROBLEM);
     if (!bad) {
-        fill(n, m, a, norm > 0.0 ? 1.0 / norm : 0.0, from);
-        made = sweeps(m, from, to, (Turn<double>*)room, nothing, SWEEPS, log, left);
-        spoiled(control, left <= 0.5 * m * m * nothing * nothing ? 0 : PROBLEM);
-        // The diagonal, one number after the other.
-        MINE(j, n) to[j] = from[j % 2 * 3 * blocks + block_of(pairs, j / 2, j / 2)];
-        __syncthreads();
+        bool done;
+        if (room_fits) made = diagonalise(n, m, a, scale, top, nothing, room + m, SWEEPS, log, done);
+        else made = diagonalise(n, m, a, scale, top, nothing, work, SWEEPS, log, done);
+        spoiled(control, done ? 0 : PROBLEM);
     }
     if (threadIdx.x == 0) *count = made * (m - 1);
     MINE(j, n) {
         int before = bad ? j : 0;
-        double mine = bad ? 0.0 : to[j];
-        for (int i = 0; i < n && !bad; ++i) before += to[i] > mine || (to[i] == mine && i < j);
+        double mine = bad ? 0.0 : room[j];
+        for (int i = 0; i < n && !bad; ++i) before += room[i] > mine || (room[i] == mine && i < j);
         place[j] = before;
         values[before] = mine * norm;
     }

@@ -99,10 +99,22 @@ fn room(gpu: &Gpu, m: usize, size: usize) -> (u32, bool) {
     (if fits { turns + matrix } else { turns } as u32, fits)
 }
 
+/// Which eigenpairs are wanted, and how exactly.
+pub(in crate::compute) struct Wanted {
+    /// The largest of them; estimates will do for the others.
+    pub top: usize,
+    /// Error of the vectors, relative to the norm of the matrix.
+    pub error: f64,
+}
+
+/// The error of the batch's eigenproblem: far below the rounding of its matrices, which are sums in `f32`.
+const TRAINING_ERROR: f64 = 1e-11;
+
 /// Eigenvalues to `values` and the eigenvectors to the columns of `vectors` `[p, p]`, at these addresses.
 pub(in crate::compute) fn eigenpairs(
     gpu: &'static Gpu,
     p: usize,
+    wanted: Wanted,
     a: u64,
     control: &Control,
     values: u64,
@@ -120,18 +132,18 @@ pub(in crate::compute) fn eigenpairs(
     // As few rounds over the blocks of two pairs as there can be, of equal size.
     let blocks = (m / 2) * (m / 2 + 1) / 2;
     let threads = blocks.div_ceil(blocks.div_ceil(THREADS)).next_multiple_of(32).max(64) as u32;
-    let size = Arg::size(p);
+    let (size, top) = (Arg::size(p), Arg::size(wanted.top));
     let rotate = |start: u64, place: u64, out: u64| {
         let arguments = args![size, log, count, start, place, out];
         gpu.launch(compiled(), "rotate_vectors", [p as u32, 1, 1], 32, 16 * m as u32, &arguments);
     };
     let (shared, fits) = room(gpu, m, 4);
-    let arguments = args![size, a, fits, work, control, log, count];
+    let arguments = args![size, a, top, fits, work, control, log, count];
     gpu.launch(compiled(), "jacobi_f32", [1, 1, 1], threads, shared, &arguments);
     rotate(0, 0, near.pointer());
     gpu.launch(compiled(), "conjugate", [p as u32, 1, 1], 128, 8 * p as u32, &args![size, a, near, nearly]);
     let (shared, fits) = room(gpu, m, 8);
-    let arguments = args![size, nearly, fits, work, control, log, place, count, values];
+    let arguments = args![size, nearly, top, wanted.error, fits, work, control, log, place, count, values];
     gpu.launch(compiled(), "jacobi_f64", [1, 1, 1], threads, shared, &arguments);
     rotate(near.pointer(), place, vectors);
     Ok(())
@@ -151,13 +163,13 @@ pub(in crate::compute) fn top_pairs(
     let (all, rank) = (allocate(gpu, p)?, floats(gpu, 1)?);
     let [u, w, half, t] = [allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?];
     let square = |m: &Buffer| Matrix::new(m.pointer(), p);
-    eigenpairs(gpu, p, sigma.address(), control, all.pointer(), u.pointer())?;
+    eigenpairs(gpu, p, Wanted { top: p, error: TRAINING_ERROR }, sigma.address(), control, all.pointer(), u.pointer())?;
     over(gpu, "whiten", p * p, &args![Arg::size(p), floor, all, u, w, rank]);
     let middle = Matrix::new(pi.address(), p);
     gpu.gemm_f64([p; 3], 1.0, middle, square(&w), 0.0, square(&half));
     gpu.gemm_f64([p; 3], 1.0, square(&w).t(), square(&half), 0.0, square(&t));
     one_block(gpu, "symmetric_part", p, &args![Arg::size(p), rank, t, half]);
-    eigenpairs(gpu, p, half.pointer(), control, all.pointer(), u.pointer())?;
+    eigenpairs(gpu, p, Wanted { top: k, error: TRAINING_ERROR }, half.pointer(), control, all.pointer(), u.pointer())?;
     let out = Matrix::new(vectors.address(), k);
     gpu.gemm_f64([p, p, k], 1.0, square(&w), square(&u), 0.0, out);
     one_block(gpu, "take_top", k, &args![Arg::size(k), rank, all, values]);

@@ -15,7 +15,8 @@ pub fn eigh(a: &Small, control: &mut Control, values: &mut Small, vectors: &mut 
     values.expect([1, p]);
     vectors.expect([p, p]);
     if let Some(gpu) = values.gpu() {
-        return cuda::eigenpairs(gpu, p, a.address(), control, values.address(), vectors.address());
+        let wanted = cuda::Wanted { top: p, error: 1e-15 };
+        return cuda::eigenpairs(gpu, p, wanted, a.address(), control, values.address(), vectors.address());
     }
     if control.failed() {
         return Ok(());
