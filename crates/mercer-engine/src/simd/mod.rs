@@ -192,6 +192,28 @@ pub fn dispatch<J: SimdJob>(job: J) -> J::Output {
     dispatch_at(Level::best(), job)
 }
 
+/// A loop of plain arithmetic, without [`Lane`]; see [`vectorized`].
+pub(crate) struct Plain<W>(pub W);
+
+impl<R, W: FnOnce() -> R> SimdJob for Plain<W> {
+    type Output = R;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> R {
+        (self.0)()
+    }
+}
+
+/// `vectorized!(loop)`: the value of `loop`, run in the copy compiled for the best instruction set present.
+macro_rules! vectorized {
+    ($loop:expr) => {
+        $crate::simd::dispatch($crate::simd::Plain(
+            #[inline(always)]
+            || $loop,
+        ))
+    };
+}
+pub(crate) use vectorized;
+
 /// Runs `job` in the copy for `level`, or for the best level below it that the CPU has.
 #[inline]
 pub fn dispatch_at<J: SimdJob>(level: Level, job: J) -> J::Output {

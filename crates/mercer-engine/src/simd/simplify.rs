@@ -23,7 +23,7 @@ const COLUMN: u8 = 2;
 
 /// What the formula did so far.
 pub(super) struct Trace {
-    nodes: Vec<Node>,
+    pub nodes: Vec<Node>,
     index: HashMap<Node, Source>,
     /// [`ROW`] and [`COLUMN`] of each node.
     reads: Vec<u8>,
@@ -33,10 +33,6 @@ pub(super) struct Trace {
 impl Trace {
     pub fn new(style: Style) -> Trace {
         Trace { nodes: vec![], index: HashMap::new(), reads: vec![], fast: style == Style::Fast }
-    }
-
-    pub fn into_nodes(self) -> Vec<Node> {
-        self.nodes
     }
 
     /// The node, new or as it was recorded before.
