@@ -4,9 +4,8 @@ use super::activation::apply_rows;
 use super::cuda::{args, points, primitives as cuda};
 use super::formula::{Activation, Formula, Visitor};
 use super::parallel::{Parts, ROWS, block, for_each};
-use super::tensor::{Stack, Tensor};
-use crate::simd::{Lane, SimdJob, dispatch};
-use std::marker::PhantomData;
+use super::tensor::{Stack, Tensor, on_gpu};
+use crate::simd::Lane;
 
 /// `y ← φ(y + b)` with its first and second derivatives, in place.
 ///
@@ -16,16 +15,12 @@ use std::marker::PhantomData;
 /// `∂_i φ(z) = φ'(z) ∂_i z`,  `Δφ(z) = φ'(z) Δz + φ''(z) Σ_i (∂_i z)²`.
 pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tensor) {
     let (count, rows, n) = y.as_matrices();
-    assert!(
-        points > 0 && rows % points == 0 && rows / points >= 2,
-        "jet: {rows} rows are not (d+2) times {points} points"
-    );
+    assert!(points > 0 && rows % points == 0 && rows / points >= 2, "jet: {rows} rows, {points} points");
     assert!(bias.is_none_or(|b| b.rows() * b.cols() == n), "jet: the bias is not of width {n}");
-    if let Some(gpu) = y.gpu() {
-        let arguments = args![count, points, n, rows / points, phi as i32, bias, y];
-        return cuda::over(gpu, "jet", count * points * n, &arguments);
-    }
     let (orders, blocks) = (rows / points, points.div_ceil(ROWS));
+    on_gpu!(y, |gpu| {
+        cuda::over(gpu, "jet", count * points * n, &args![count, points, n, orders, phi as i32, bias, y])
+    });
     let y = Parts::new(y.host_mut());
     for_each(count * blocks, 20 * count * rows * n, |task| {
         let (j, range) = (task / blocks, block(task % blocks, ROWS, points));
@@ -50,11 +45,9 @@ pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tens
 
 /// `out ← ` the jet `[(d+2)·b, d]` of the points `x` `[b, d]` themselves: `x`, then `∂x/∂x_i = e_i`, then `Δx = 0`.
 pub fn points_jet(x: &Tensor, out: &mut Tensor) {
-    let &[b, d] = x.shape() else { panic!("points_jet: points of shape {:?} are not [b, d]", x.shape()) };
-    assert_eq!(out.len(), (d + 2) * b * d, "points_jet: points {:?} into {:?}", x.shape(), out.shape());
-    if let Some(gpu) = x.gpu() {
-        return points::over(gpu, "points_jet", out.len(), &args![b, d, x, out]);
-    }
+    let &[b, d] = x.shape() else { panic!("points_jet: points of shape {x} are not [b, d]") };
+    assert_eq!(out.len(), (d + 2) * b * d, "points_jet: points {x} into {out}");
+    on_gpu!(x, |gpu| points::over(gpu, "points_jet", out.len(), &args![b, d, x, out]));
     let (values, derivatives) = out.host_mut().split_at_mut(b * d);
     values.copy_from_slice(x.host());
     derivatives.fill(0.0);
@@ -74,18 +67,9 @@ struct Chain<'a> {
 impl Visitor for Chain<'_> {
     type Output = ();
     /// Where two halves of a layer have different formulas, sine and cosine, φ'' is the same in terms of φ.
-    fn visit<F: Formula, G: Formula>(self) {
-        dispatch(ChainOf(self, PhantomData::<F>));
-    }
-}
-
-struct ChainOf<'a, F>(Chain<'a>, PhantomData<F>);
-
-impl<F: Formula> SimdJob for ChainOf<'_, F> {
-    type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let Chain { z: mut curvature, value, slope, gradient, laplacian } = self.0;
+    fn visit<F: Formula, G: Formula, const FMA: bool>(self) {
+        let Chain { z: mut curvature, value, slope, gradient, laplacian } = self;
         curvature.iter_mut().zip(value.iter().zip(&slope)).for_each(
             #[inline(always)]
             |(z, (&value, &slope))| *z = F::curvature(Lane::<f32, FMA>(*z), Lane(value), Lane(slope)).0,

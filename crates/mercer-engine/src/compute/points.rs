@@ -1,18 +1,15 @@
 //! Functions at points: factors, and differential operators of second order.
 
 use super::cuda::{args, points as cuda};
-use super::indices::Indices;
 use super::small::Small;
-use super::tensor::Tensor;
+use super::tensor::{Indices, Tensor, on_gpu};
 use crate::Result;
 
 /// `psi_jb ← w_b psi_jb`; `w` `[B, 1]`, `psi` `[k, B, c]`.
 pub fn scale_points(w: &Tensor, psi: &mut Tensor) {
     let (b, c) = (psi.shape()[1], psi.shape()[2]);
-    assert_eq!(w.len(), b, "factors {:?} of functions {:?}", w.shape(), psi.shape());
-    if let Some(gpu) = psi.gpu() {
-        return cuda::over(gpu, "scale_points", psi.len(), &args![psi.len(), b, c, w, psi]);
-    }
+    assert_eq!(w.len(), b, "factors {w} of functions {psi}");
+    on_gpu!(psi, |gpu| cuda::over(gpu, "scale_points", psi.len(), &args![psi.len(), b, c, w, psi]));
     let w = w.host();
     for (i, values) in psi.host_mut().chunks_exact_mut(c.max(1)).enumerate() {
         values.iter_mut().for_each(|v| *v *= w[i % b]);
@@ -25,12 +22,12 @@ pub fn scale_points(w: &Tensor, psi: &mut Tensor) {
 /// taken in `f64`.
 pub fn elliptic([shift, scale]: [f64; 2], rows: &Indices, field: &Small, jet: &Tensor, out: &mut Tensor) -> Result<()> {
     let (k, c, d, b) = (jet.shape()[0], jet.shape()[2], field.shape()[1] - 1, rows.len());
-    assert_eq!(jet.shape()[1], (d + 2) * b, "elliptic: a jet {:?} at {b} points of {d} columns", jet.shape());
+    assert_eq!(jet.shape()[1], (d + 2) * b, "elliptic: a jet {jet} at {b} points of {d} columns");
     out.reshape(&[k, b, c])?;
-    if let Some(gpu) = out.gpu() {
+    on_gpu!(out, |gpu| {
         cuda::over(gpu, "elliptic", out.len(), &args![k, b, c, d, shift, scale, rows, field, jet, out]);
-        return Ok(());
-    }
+        Ok(())
+    });
     let (rows, field, jet) = (rows.host(), field.host(), jet.host());
     for (at, out) in out.host_mut().iter_mut().enumerate() {
         let (j, p, output) = (at / (b * c), at / c % b, at % c);
