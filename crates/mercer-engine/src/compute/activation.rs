@@ -66,34 +66,30 @@ impl Visitor for Rows<'_> {
 
 #[inline(always)]
 fn with_slope<F: Formula, const FMA: bool>(y: &mut [f32], bias: Option<&[f32]>, slope: &mut [f32]) {
-    let write = |(y, s): (&mut f32, &mut f32), b: f32| {
-        let (value, slope) = F::at(Lane::<f32, FMA>(*y + b));
-        (*y, *s) = (value.0, slope.0);
-    };
-    let pairs = y.iter_mut().zip(slope);
-    match bias {
-        Some(bias) => pairs.zip(bias).for_each(
-            #[inline(always)]
-            |(pair, &b)| write(pair, b),
-        ),
-        None => pairs.for_each(
-            #[inline(always)]
-            |pair| write(pair, 0.0),
-        ),
+    let values = y.iter_mut().zip(slope);
+    if let Some(bias) = bias {
+        for ((y, s), b) in values.zip(bias) {
+            let (value, slope) = F::at(Lane::<f32, FMA>(*y + b));
+            (*y, *s) = (value.0, slope.0);
+        }
+    } else {
+        for (y, s) in values {
+            let (value, slope) = F::at(Lane::<f32, FMA>(*y + 0.0));
+            (*y, *s) = (value.0, slope.0);
+        }
     }
 }
 
 #[inline(always)]
 fn value_only<F: Formula, const FMA: bool>(y: &mut [f32], bias: Option<&[f32]>) {
-    match bias {
-        Some(bias) => y.iter_mut().zip(bias).for_each(
-            #[inline(always)]
-            |(y, &b)| *y = F::at(Lane::<f32, FMA>(*y + b)).0.0,
-        ),
-        None => y.iter_mut().for_each(
-            #[inline(always)]
-            |y| *y = F::at(Lane::<f32, FMA>(*y)).0.0,
-        ),
+    if let Some(bias) = bias {
+        for (y, b) in y.iter_mut().zip(bias) {
+            *y = F::at(Lane::<f32, FMA>(*y + b)).0.0;
+        }
+    } else {
+        for y in y {
+            *y = F::at(Lane::<f32, FMA>(*y)).0.0;
+        }
     }
 }
 

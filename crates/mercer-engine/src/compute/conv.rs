@@ -51,11 +51,6 @@ impl Convolution {
         self.out().iter().product()
     }
 
-    /// Whether the patch matrix is the image itself.
-    fn is_pointwise(&self) -> bool {
-        self.size == 1 && self.stride == 1
-    }
-
     /// Output rows per tile, such that the patches of a tile stay in cache.
     fn tile_rows(&self) -> usize {
         let [height, width] = self.out();
@@ -271,7 +266,8 @@ fn for_each_image(
 
 /// Calls `f` with the output pixels of each tile and its patches `[patch, pixels]`.
 fn for_each_tile(shape: &Convolution, x: &[f32], buffer: &mut [f32], mut f: impl FnMut(Range<usize>, MatRef<'_, f32>)) {
-    if shape.is_pointwise() {
+    if shape.size == 1 && shape.stride == 1 {
+        // The patch matrix is the image itself.
         let plane = shape.plane_out();
         return f(0..plane, MatRef::from_row_major_slice(x, shape.patch(), plane));
     }

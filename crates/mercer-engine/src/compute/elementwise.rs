@@ -127,6 +127,17 @@ pub fn transpose(x: &Tensor, out: &mut Tensor) {
     }
 }
 
+/// `psi_jb ← w_b psi_jb`; `w` `[B, 1]`, `psi` `[k, B, c]`.
+pub fn scale_points(w: &Tensor, psi: &mut Tensor) {
+    let (b, c) = (psi.shape()[1], psi.shape()[2]);
+    assert_eq!(w.len(), b, "factors {w} of functions {psi}");
+    on_gpu!(psi, |gpu| points::over(gpu, "scale_points", psi.len(), &args![psi.len(), b, c, w, psi]));
+    let w = w.host();
+    for (i, values) in psi.host_mut().chunks_exact_mut(c.max(1)).enumerate() {
+        values.iter_mut().for_each(|v| *v *= w[i % b]);
+    }
+}
+
 /// `y_j ← y_j ∘ x` for each matrix of the stack: `y` `[k, m, n]`, `x` `[m, n]` (or `[1, m, n]`).
 pub fn multiply_each(y: &mut Tensor, x: &Tensor) {
     let (len, size) = (y.len(), matrix_size(y, x));

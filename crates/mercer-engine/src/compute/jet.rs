@@ -1,10 +1,12 @@
-//! Second-order forward passes: value, gradient and Laplacian of every unit, together.
+//! Second-order forward passes: value, gradient and Laplacian of every unit, together; differential operators from them.
 
 use super::activation::apply_rows;
 use super::cuda::{args, points, primitives as cuda};
 use super::formula::{Activation, Formula, Visitor};
 use super::parallel::{Parts, ROWS, block, for_each};
-use super::tensor::{Stack, Tensor, on_gpu};
+use super::small::Small;
+use super::tensor::{Indices, Stack, Tensor, on_gpu};
+use crate::Result;
 use crate::simd::Lane;
 
 /// `y ← φ(y + b)` with its first and second derivatives, in place.
@@ -56,6 +58,31 @@ pub fn points_jet(x: &Tensor, out: &mut Tensor) {
     }
 }
 
+/// `out ← (shift f − Lf)/scale` with `Lf = −Δf − v·∇f + u f`, from the values, gradients and Laplacians of k functions.
+///
+/// `jet` `[k, (d+2)·B, c]`; the point b has `v` and `u` in row `rows_b` of `field` `[·, d+1]`; `out` `[k, B, c]`. Sums are
+/// taken in `f64`.
+pub fn elliptic([shift, scale]: [f64; 2], rows: &Indices, field: &Small, jet: &Tensor, out: &mut Tensor) -> Result<()> {
+    let (k, c, d, b) = (jet.shape()[0], jet.shape()[2], field.shape()[1] - 1, rows.len());
+    assert_eq!(jet.shape()[1], (d + 2) * b, "elliptic: a jet {jet} at {b} points of {d} columns");
+    out.reshape(&[k, b, c])?;
+    on_gpu!(out, |gpu| {
+        points::over(gpu, "elliptic", out.len(), &args![k, b, c, d, shift, scale, rows, field, jet, out]);
+        Ok(())
+    });
+    let (rows, field, jet) = (rows.host(), field.host(), jet.host());
+    for (at, out) in out.host_mut().iter_mut().enumerate() {
+        let (j, p, output) = (at / (b * c), at / c % b, at % c);
+        let of = |order: usize| f64::from(jet[((j * (d + 2) + order) * b + p) * c + output]);
+        let here = field.row(rows[p] as usize);
+        let drift: f64 = (0..d).map(|i| here[i] * of(1 + i)).sum();
+        let image = here[d] * of(0) - of(d + 1) - drift;
+        *out = ((shift * of(0) - image) / scale) as f32;
+    }
+    Ok(())
+}
+
+/// The chain rule of [`jet`] on a block of points.
 struct Chain<'a> {
     z: Vec<f32>,
     value: &'a [f32],
@@ -70,10 +97,9 @@ impl Visitor for Chain<'_> {
     #[inline(always)]
     fn visit<F: Formula, G: Formula, const FMA: bool>(self) {
         let Chain { z: mut curvature, value, slope, gradient, laplacian } = self;
-        curvature.iter_mut().zip(value.iter().zip(&slope)).for_each(
-            #[inline(always)]
-            |(z, (&value, &slope))| *z = F::curvature(Lane::<f32, FMA>(*z), Lane(value), Lane(slope)).0,
-        );
+        for (z, (&value, &slope)) in curvature.iter_mut().zip(value.iter().zip(&slope)) {
+            *z = F::curvature(Lane::<f32, FMA>(*z), Lane(value), Lane(slope)).0;
+        }
         laplacian.iter_mut().zip(&slope).for_each(|(l, s)| *l *= s);
         for g in gradient {
             for (((g, s), c), l) in g.iter_mut().zip(&slope).zip(&curvature).zip(laplacian.iter_mut()) {

@@ -31,7 +31,6 @@ mod gemm;
 mod jet;
 mod norm;
 mod parallel;
-mod points;
 mod pool;
 mod radial;
 mod reduce;
@@ -49,13 +48,12 @@ pub use conv::{Convolution, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_w
 pub use cuda::Replay;
 pub use elementwise::{
     add_product_each, axpy, collect, copy, fill, fill_normal, fill_rademacher, gather, gather_block, gather_rows,
-    multiply, multiply_each, scale, spread, transpose,
+    multiply, multiply_each, scale, scale_points, spread, transpose,
 };
 pub use formula::{Activation, LEAK};
 pub use gemm::{Store, dense, gemm};
-pub use jet::{jet, points_jet};
+pub use jet::{elliptic, jet, points_jet};
 pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
-pub use points::{elliptic, scale_points};
 pub use pool::{Pool, average_pool, average_pool_vjp, max_pool, max_pool_jvp, max_pool_vjp};
 pub(crate) use radial::Radius;
 pub use radial::{radial, radial_jet};

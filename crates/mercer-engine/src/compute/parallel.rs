@@ -45,8 +45,6 @@ pub(super) struct Parts<'a> {
 
 // SAFETY: `part` is the only access, and its callers promise that parts taken at the same time are disjoint.
 unsafe impl Sync for Parts<'_> {}
-// SAFETY: as above.
-unsafe impl Send for Parts<'_> {}
 
 impl<'a> Parts<'a> {
     pub(super) fn new(slice: &'a mut [f32]) -> Self {

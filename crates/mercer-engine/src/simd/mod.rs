@@ -170,15 +170,13 @@ impl Level {
     pub fn best() -> Level {
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("fma")
-            {
+            macro_rules! has {
+                ($($feature:tt)*) => { $(is_x86_feature_detected!($feature))&&* };
+            }
+            if has!("avx512f" "avx512dq" "avx512vl" "avx512bw" "fma") {
                 return Level::Avx512;
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if has!("avx2" "fma") {
                 return Level::Avx2;
             }
         }

@@ -216,11 +216,7 @@ impl Trace {
                     return self.scaled(x, c * k);
                 }
                 Node::Binary(f @ (Binary::Max | Binary::Min), x, k) if self.value(k).is_some() && c != 0.0 => {
-                    let f = match f {
-                        f if c > 0.0 => f,
-                        Binary::Max => Binary::Min,
-                        _ => Binary::Max,
-                    };
+                    let f = if (f == Binary::Max) == (c > 0.0) { Binary::Max } else { Binary::Min };
                     let (x, k) = (self.scaled(x, c), self.scaled(k, c));
                     return self.binary(f, x, k);
                 }
