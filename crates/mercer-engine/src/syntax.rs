@@ -147,15 +147,12 @@ impl<'a> Scanner<'a> {
         }
         while self.peek().is_some() {
             arguments.push(self.argument()?);
-            match self.peek() {
-                Some(')') => {
-                    self.take(')');
-                    return Ok(arguments);
-                }
-                Some(',') => self.take(','),
-                Some(_) => return Err(self.error("expected ',' or ')'")),
-                None => break,
-            };
+            if self.take(')') {
+                return Ok(arguments);
+            }
+            if !self.take(',') && self.peek().is_some() {
+                return Err(self.error("expected ',' or ')'"));
+            }
         }
         Err(self.error(&format!("'{name}(' has no closing bracket")))
     }

@@ -490,15 +490,15 @@ fn steps_of_control_are_those_of_the_optimizer() {
 fn rows_are_gathered_by_number_and_by_step() {
     on_every_device(|device| {
         let x = Tensor::from_host(device, &[4, 2], &[0.0, 1.0, 10.0, 11.0, 20.0, 21.0, 30.0, 31.0]).unwrap();
-        let mut table = Indices::zeros(device, 6).unwrap();
+        let mut table = Indices::zeros(device, &[6]).unwrap();
         table.write(0, &[3, 0]);
         table.write(2, &[1, 1, 2, 0]);
         assert_eq!(table.to_host().unwrap(), [3, 0, 1, 1, 2, 0]);
         let mut out = Tensor::zeros(device, &[0]).unwrap();
-        gather(&x, &Indices::from_host(device, &[2, 0, 2]).unwrap(), &mut out).unwrap();
+        gather(&x, &Indices::from_host(device, &[3], &[2, 0, 2]).unwrap(), &mut out).unwrap();
         assert_eq!((out.shape(), out.to_host().unwrap()), (&[3, 2][..], vec![20.0, 21.0, 0.0, 1.0, 20.0, 21.0]));
         let k = Tensor::from_host(device, &[3, 3], &[0.0, 1.0, 2.0, 10.0, 11.0, 12.0, 20.0, 21.0, 22.0]).unwrap();
-        gather_block(&k, &Indices::from_host(device, &[2, 0]).unwrap(), &mut out).unwrap();
+        gather_block(&k, &Indices::from_host(device, &[2], &[2, 0]).unwrap(), &mut out).unwrap();
         assert_eq!((out.shape(), out.to_host().unwrap()), (&[2, 2][..], vec![22.0, 20.0, 2.0, 0.0]));
         // The second of two steps.
         let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
@@ -507,7 +507,7 @@ fn rows_are_gathered_by_number_and_by_step() {
         let [mut theta, gradient] = [0, 1].map(|_| Tensor::zeros(device, &[1]).unwrap());
         let mut moments = [1, 0].map(|n| Tensor::zeros(device, &[n]).unwrap());
         control.end_step(rule, None, &mut theta, &gradient, &mut moments);
-        let mut rows = Indices::zeros(device, 3).unwrap();
+        let mut rows = Indices::zeros(device, &[3]).unwrap();
         control.begin_step(&table, &x, &mut rows, &mut out).unwrap();
         assert_eq!(rows.to_host().unwrap(), [1, 2, 0]);
         assert_eq!(out.to_host().unwrap(), [10.0, 11.0, 20.0, 21.0, 0.0, 1.0]);

@@ -117,9 +117,6 @@ fn random_fills_have_their_moments_and_follow_the_seed() {
         assert_ne!(first, t.to_host().unwrap(), "the generator moves on");
         fill_normal(&mut t, &mut Rng::new(3));
         assert_eq!(first, t.to_host().unwrap(), "the seed decides");
-        fill_uniform(&mut t, -1.0, 3.0, &mut rng);
-        assert!((mean(&t, 1) - 1.0).abs() < 0.015 && (mean(&t, 2) - 7.0 / 3.0).abs() < 0.03);
-        assert!(t.to_host().unwrap().iter().all(|x| (-1.0..=3.0).contains(x)));
         fill_rademacher(&mut t, &mut rng);
         assert!(mean(&t, 1).abs() < 0.012 && mean(&t, 2) == 1.0);
     });
@@ -280,11 +277,6 @@ fn norms_and_sums() {
                 sums
             };
             let (wx, wt) = (wide(&x), wide(&t));
-            let mut out = zeros(device, &[k, 1, n]);
-            column_dots(&of(&x), &of(&t), &mut out);
-            close("column_dots", &out.to_host().unwrap(), &columns(&|i| wx[i] * wt[i]), 1e-5);
-            sum_rows(of(&x).stack(), out.stack_mut());
-            close("sum_rows", &out.to_host().unwrap(), &columns(&|i| wx[i]), 1e-5);
             let (mut y, mut factor) = (of(&x), zeros(device, &[k, n]));
             l2_norm(&mut y, &mut factor);
             let scale: Vec<f64> = columns(&|i| wx[i] * wx[i] / b as f64).iter().map(|m| 1.0 / m.sqrt()).collect();

@@ -54,7 +54,7 @@ impl Setting {
         let sizes = Sizes { functions: k, batch: BATCH, outputs: 1, points: BATCH };
         let mut operator = batch_operator(&self.kernel, self.trace, Device::Cpu, sizes, Math::F32).unwrap();
         let rows: Vec<u32> = self.batch.rows.iter().map(|row| *row as u32).collect();
-        operator.begin(&Indices::from_host(Device::Cpu, &rows).unwrap()).unwrap();
+        operator.begin(&Indices::from_host(Device::Cpu, &[rows.len()], &rows).unwrap()).unwrap();
         operator.apply(&psi, &mut kpsi).unwrap();
         let form = |a: &Tensor, b: &Tensor| {
             let mut form = Small::zeros(Device::Cpu, [k, k]).unwrap();

@@ -2,11 +2,10 @@
 
 use super::cuda::{images, primitives as cuda};
 use super::formula::{Activation, Formula, Visitor};
-use super::parallel::{Parts, ROWS, block, for_each};
+use super::parallel::{Parts, ROWS, block, for_each, for_each_chunk};
 use super::reduce::sum;
-use super::tensor::{Stack, StackMut, Tensor};
-use crate::simd::{Lane, SimdJob, dispatch};
-use std::marker::PhantomData;
+use super::tensor::{Stack, StackMut, Tensor, on_gpu};
+use crate::simd::{Lane, vectorized};
 use std::ops::Range;
 
 /// In place, `y ← φ(y + b)` and `slope ← φ'(y + b)` on consecutive rows of `width`.
@@ -43,18 +42,9 @@ struct Rows<'a> {
 
 impl Visitor for Rows<'_> {
     type Output = ();
-    fn visit<F: Formula, G: Formula>(self) {
-        dispatch(RowsOf(self, PhantomData::<(F, G)>));
-    }
-}
-
-struct RowsOf<'a, FG>(Rows<'a>, PhantomData<FG>);
-
-impl<F: Formula, G: Formula> SimdJob for RowsOf<'_, (F, G)> {
-    type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let Rows { width, half, bias, y, slope } = self.0;
+    fn visit<F: Formula, G: Formula, const FMA: bool>(self) {
+        let Rows { width, half, bias, y, slope } = self;
         let mut slopes = slope.map(|s| s.chunks_exact_mut(width));
         for y in y.chunks_exact_mut(width) {
             let (y0, y1) = y.split_at_mut(half);
@@ -76,34 +66,30 @@ impl<F: Formula, G: Formula> SimdJob for RowsOf<'_, (F, G)> {
 
 #[inline(always)]
 fn with_slope<F: Formula, const FMA: bool>(y: &mut [f32], bias: Option<&[f32]>, slope: &mut [f32]) {
-    let write = |(y, s): (&mut f32, &mut f32), b: f32| {
-        let (value, slope) = F::at(Lane::<f32, FMA>(*y + b));
-        (*y, *s) = (value.0, slope.0);
-    };
-    let pairs = y.iter_mut().zip(slope);
-    match bias {
-        Some(bias) => pairs.zip(bias).for_each(
-            #[inline(always)]
-            |(pair, &b)| write(pair, b),
-        ),
-        None => pairs.for_each(
-            #[inline(always)]
-            |pair| write(pair, 0.0),
-        ),
+    let values = y.iter_mut().zip(slope);
+    if let Some(bias) = bias {
+        for ((y, s), b) in values.zip(bias) {
+            let (value, slope) = F::at(Lane::<f32, FMA>(*y + b));
+            (*y, *s) = (value.0, slope.0);
+        }
+    } else {
+        for (y, s) in values {
+            let (value, slope) = F::at(Lane::<f32, FMA>(*y + 0.0));
+            (*y, *s) = (value.0, slope.0);
+        }
     }
 }
 
 #[inline(always)]
 fn value_only<F: Formula, const FMA: bool>(y: &mut [f32], bias: Option<&[f32]>) {
-    match bias {
-        Some(bias) => y.iter_mut().zip(bias).for_each(
-            #[inline(always)]
-            |(y, &b)| *y = F::at(Lane::<f32, FMA>(*y + b)).0.0,
-        ),
-        None => y.iter_mut().for_each(
-            #[inline(always)]
-            |y| *y = F::at(Lane::<f32, FMA>(*y)).0.0,
-        ),
+    if let Some(bias) = bias {
+        for (y, b) in y.iter_mut().zip(bias) {
+            *y = F::at(Lane::<f32, FMA>(*y + b)).0.0;
+        }
+    } else {
+        for y in y {
+            *y = F::at(Lane::<f32, FMA>(*y)).0.0;
+        }
     }
 }
 
@@ -114,21 +100,32 @@ pub fn activation(phi: Activation, y: &mut Tensor, slope: Option<&mut Tensor>) {
 
 /// `y_j ← φ(y_j + b_j)`, and the slopes.
 pub(super) fn bias_activation(bias: Option<Stack<'_>>, phi: Activation, y: &mut Tensor, slope: Option<&mut Tensor>) {
-    let (count, m, n) = y.as_matrices();
     assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "activation: the slopes are not of y's shape");
-    if let Some(gpu) = y.gpu() {
-        return images::channel_bias_activation(gpu, 1, bias, phi, y, slope);
-    }
-    let blocks = m.div_ceil(ROWS);
+    on_gpu!(y, |gpu| images::channel_bias_activation(gpu, 1, bias, phi, y, slope));
+    let (n, work) = (y.as_matrices().2, 20 * y.len());
+    for_each_block(y, slope, ROWS, work, |j, _, y, slope| apply_rows(phi, bias.map(|b| b.host(j)), n, y, slope));
+}
+
+/// Calls `f(j, rows, y, slope)` for blocks of at most `size` rows of each matrix j of `y` and `slope` `[k, m, n]`, in
+/// parallel if `work` is large enough.
+pub(super) fn for_each_block(
+    y: &mut Tensor,
+    slope: Option<&mut Tensor>,
+    size: usize,
+    work: usize,
+    f: impl Fn(usize, Range<usize>, &mut [f32], Option<&mut [f32]>) + Sync + Send,
+) {
+    let (count, m, n) = y.as_matrices();
+    let blocks = m.div_ceil(size);
     let y = Parts::new(y.host_mut());
     let slope = slope.map(|s| Parts::new(s.host_mut()));
-    for_each(count * blocks, 20 * count * m * n, |task| {
-        let (j, rows) = (task / blocks, block(task % blocks, ROWS, m));
+    for_each(count * blocks, work, |task| {
+        let (j, rows) = (task / blocks, block(task % blocks, size, m));
         let elements = (j * m + rows.start) * n..(j * m + rows.end) * n;
         // SAFETY (both): tasks have different rows.
         let y = unsafe { y.part(elements.clone()) };
         let slope = slope.as_ref().map(|s| unsafe { s.part(elements) });
-        apply_rows(phi, bias.map(|b| b.host(j)), n, y, slope);
+        f(j, rows, y, slope);
     });
 }
 
@@ -147,13 +144,8 @@ pub fn activation_vjp(g: &mut Tensor, slope: Option<&Tensor>, bias_grad: Option<
         }
         return;
     };
-    assert!(
-        bias_grad.rows * bias_grad.cols == n && bias_grad.count == count,
-        "activation_vjp: the bias is not [{count}, {n}]"
-    );
-    if let Some(gpu) = g.gpu() {
-        return cuda::activation_vjp(gpu, g, slope, &bias_grad);
-    }
+    assert!(bias_grad.rows * bias_grad.cols == n && bias_grad.count == count, "activation_vjp of {g} into {bias_grad}");
+    on_gpu!(g, |gpu| cuda::activation_vjp(gpu, g, slope, &bias_grad));
     let stride = bias_grad.stride;
     let blocks = n.div_ceil(COLS);
     let bias_grad = Parts::new(bias_grad.host_mut());
@@ -163,67 +155,57 @@ pub fn activation_vjp(g: &mut Tensor, slope: Option<&Tensor>, bias_grad: Option<
         let (j, cols) = (task / blocks, block(task % blocks, COLS, n));
         // SAFETY: tasks have different (j, cols).
         let total = unsafe { bias_grad.part(j * stride + cols.start..j * stride + cols.end) };
-        total.fill(0.0);
-        dispatch(SlopeAndSum { g: &g, slope, rows: j * m..(j + 1) * m, cols, n, total });
+        // SAFETY (both): the rows and columns are this task's own.
+        vectorized!(if n == 1 {
+            total[0] = sum(unsafe { scaled(&g, slope, j * m..(j + 1) * m) });
+        } else {
+            total.fill(0.0);
+            for row in j * m..(j + 1) * m {
+                let g = unsafe { scaled(&g, slope, row * n + cols.start..row * n + cols.end) };
+                total.iter_mut().zip(g).for_each(|(t, &g)| *t += g);
+            }
+        });
     });
 }
 
-/// `g ← g ∘ slope; total ← Σ_rows g` on a block of rows and columns that no other task touches.
-struct SlopeAndSum<'a> {
-    g: &'a Parts<'a>,
-    slope: Option<&'a [f32]>,
-    rows: Range<usize>,
-    cols: Range<usize>,
-    n: usize,
-    total: &'a mut [f32],
-}
-
-impl SimdJob for SlopeAndSum<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        if self.n == 1 {
-            // SAFETY: the block is this task's own.
-            let g = unsafe { self.g.part(self.rows.clone()) };
-            if let Some(slope) = self.slope {
-                g.iter_mut().zip(&slope[self.rows]).for_each(|(g, &s)| *g *= s);
-            }
-            self.total[0] = sum(g);
-            return;
-        }
-        for row in self.rows {
-            let at = row * self.n + self.cols.start..row * self.n + self.cols.end;
-            // SAFETY: the block is this task's own.
-            let g = unsafe { self.g.part(at.clone()) };
-            if let Some(slope) = self.slope {
-                g.iter_mut().zip(&slope[at]).for_each(|(g, &s)| *g *= s);
-            }
-            self.total.iter_mut().zip(&*g).for_each(|(t, &g)| *t += g);
-        }
+/// `g ← g ∘ slope` on a range.
+///
+/// # Safety
+/// No other task may use this range of `g`.
+#[inline(always)]
+unsafe fn scaled<'a>(g: &Parts<'a>, slope: Option<&[f32]>, range: Range<usize>) -> &'a [f32] {
+    // SAFETY: as promised by the caller.
+    let g = unsafe { g.part(range.clone()) };
+    if let Some(slope) = slope {
+        g.iter_mut().zip(&slope[range]).for_each(|(g, &s)| *g *= s);
     }
+    g
 }
 
-/// Forward through the linearisation of `φ(z + b)`: `t ← (t + ḃ) ∘ slope`, for a tangent `t` `[k, rows, n]`.
+/// Forward through the linearisation of `φ(z + b)`: `t ← (t + ḃ) ∘ slope`, for a tangent `t` `[k, rows, n]`; `bias` has an
+/// element for each unit, or for each channel of images. Without a slope the activation is the identity.
 pub fn bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
-    let (count, m, n) = t.as_matrices();
+    let (_, m, n) = t.as_matrices();
     assert!(slope.is_none_or(|s| s.len() == t.len()), "bias_slope: the slopes are not of the tangent's shape");
-    assert!(bias.is_none_or(|b| b.rows * b.cols == n), "bias_slope: the bias is not of width {n}");
-    if let Some(gpu) = t.gpu() {
-        return images::channel_bias_slope(gpu, t, bias, slope);
-    }
-    let slope = slope.map(Tensor::host);
-    let t = Parts::new(t.host_mut());
-    for_each(count * m, 4 * count * m * n, |row| {
-        let at = row * n..(row + 1) * n;
-        // SAFETY: tasks have different rows.
-        let t = unsafe { t.part(at.clone()) };
+    assert!(bias.is_none_or(|b| n % (b.rows * b.cols) == 0), "bias_slope: the bias does not divide rows of {n}");
+    on_gpu!(t, |gpu| images::channel_bias_slope(gpu, t, bias, slope));
+    let (slope, work) = (slope.map(Tensor::host), 4 * t.len());
+    for_each_chunk(t.host_mut(), n, work, |row, t| {
         if let Some(bias) = bias {
-            t.iter_mut().zip(bias.host(row / m)).for_each(|(t, &b)| *t += b);
+            add_bias(t, bias.host(row / m));
         }
         if let Some(slope) = slope {
-            t.iter_mut().zip(&slope[at]).for_each(|(t, &s)| *t *= s);
+            t.iter_mut().zip(&slope[row * n..]).for_each(|(t, &s)| *t *= s);
         }
     });
+}
+
+/// Adds `bias_c` to channel c of `y` `[channels, plane]`.
+pub(super) fn add_bias(y: &mut [f32], bias: &[f32]) {
+    if y.len() == bias.len() {
+        return y.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+    }
+    y.chunks_exact_mut(y.len() / bias.len()).zip(bias).for_each(|(y, b)| y.iter_mut().for_each(|y| *y += b));
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Augmentation of training images: shifts with zero padding, and mirroring.
 
 use super::cuda::{Arg, args, images};
-use super::parallel::{Parts, for_each};
-use super::tensor::Tensor;
+use super::parallel::for_each_chunk;
+use super::tensor::{DeviceArray, Tensor};
 
 /// How one image is moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,21 +20,18 @@ pub struct Move {
 pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Tensor) -> crate::Result<()> {
     let [_, height, width] = image;
     let n: usize = image.iter().product();
-    assert!(x.len() == moves.len() * n, "shift_mirror of {:?} by {} moves of {image:?}", x.shape(), moves.len());
+    assert!(x.len() == moves.len() * n, "shift_mirror of {x} by {} moves of {image:?}", moves.len());
     out.reshape(x.shape())?;
     if let Some(gpu) = x.gpu() {
         let words: Vec<i32> = moves.iter().flat_map(|m| [m.up, m.left, i32::from(m.mirror)]).collect();
-        let what = || "the shifts of a batch of images".into();
-        let mut buffer = gpu.allocate(4 * words.len(), &what, "use a smaller batch")?;
-        buffer.write(0, &words);
+        let words = DeviceArray::from_host(x.device(), &[moves.len(), 3], &words)?;
         let sizes = [n, height, width, moves.len()].map(Arg::size);
-        images::over(gpu, "shift_mirror", moves.len().min(1 << 15), n, &args![sizes, buffer, x, out]);
+        let arguments = args![sizes, words.address(), x, out];
+        images::over(gpu, "shift_mirror", moves.len().min(1 << 15), n, &arguments);
         return Ok(());
     }
-    let (x, out) = (x.host(), Parts::new(out.host_mut()));
-    for_each(moves.len(), 4 * moves.len() * n, |b| {
-        // SAFETY: tasks have different images.
-        let out = unsafe { out.part(b * n..(b + 1) * n) };
+    let (x, work) = (x.host(), 4 * x.len());
+    for_each_chunk(out.host_mut(), n, work, |b, out| {
         let Move { up, left, mirror } = moves[b];
         for (line, out) in out.chunks_exact_mut(width).enumerate() {
             let row = (line % height) as i64 + i64::from(up);

@@ -3,10 +3,10 @@
 //! A row holds `[channels, plane]`; the plane has one element if the data are not images.
 
 use super::cuda::{Arg, args, images as cuda};
-use super::parallel::{Parts, for_each};
+use super::parallel::{Parts, for_each, for_each_chunk};
 use super::reduce::{dot, sum, sum_of};
-use super::tensor::{Stack, StackMut, Tensor};
-use crate::simd::{SimdJob, dispatch};
+use super::tensor::{Stack, StackMut, Tensor, on_gpu};
+use crate::simd::vectorized;
 
 /// ε, added to variances.
 pub const EPSILON: f32 = 1e-5;
@@ -26,20 +26,15 @@ impl Channel {
 }
 
 /// Mean and variance of one channel.
-struct Moments<'a>(&'a [f32], Channel);
-
-impl SimdJob for Moments<'_> {
-    type Output = (f64, f64);
-    #[inline(always)]
-    fn run<const FMA: bool>(self) -> (f64, f64) {
-        let Moments(x, channel) = self;
-        let n = (x.len() / channel.channels) as f64;
+fn moments(x: &[f32], channel: Channel) -> (f64, f64) {
+    let n = (x.len() / channel.channels) as f64;
+    vectorized!({
         let mean = channel.planes(x).map(|p| f64::from(sum(p))).sum::<f64>() / n;
         let shift = mean as f32;
         let squares = |plane| f64::from(sum_of(plane, |x| (x - shift) * (x - shift)));
         let total: f64 = channel.planes(x).map(squares).sum();
         (mean, total / n)
-    }
+    })
 }
 
 /// Mean and biased variance of each channel over the batch: `x` `[k, b, channels·plane]` or shared, `statistics`
@@ -47,14 +42,12 @@ impl SimdJob for Moments<'_> {
 pub fn batch_statistics(x: Stack<'_>, statistics: &mut Tensor) {
     let (count, two, channels) = statistics.as_matrices();
     assert!(two == 2 && x.cols.is_multiple_of(channels), "batch_statistics of {} columns, {channels} channels", x.cols);
-    if let Some(gpu) = statistics.gpu() {
-        return cuda::batch_statistics(gpu, x, statistics);
-    }
+    on_gpu!(statistics, |gpu| cuda::batch_statistics(gpu, x, statistics));
     let plane = x.cols / channels;
     let out = Parts::new(statistics.host_mut());
     for_each(count * channels, 4 * count * x.rows * x.cols, |task| {
         let (j, c) = (task / channels, task % channels);
-        let (mean, variance) = dispatch(Moments(x.host(j), Channel { c, channels, plane }));
+        let (mean, variance) = moments(x.host(j), Channel { c, channels, plane });
         let at = 2 * j * channels + c;
         // SAFETY (both): tasks have different (j, c).
         unsafe { out.part(at..at + 1)[0] = mean as f32 };
@@ -62,20 +55,11 @@ pub fn batch_statistics(x: Stack<'_>, statistics: &mut Tensor) {
     });
 }
 
-/// The normalization of one channel: mean μ, `s = 1/√(σ² + ε)`, scale γ, offset β.
-#[derive(Clone, Copy)]
-struct Normalizer {
-    mean: f32,
-    s: f32,
-    gamma: f32,
-    beta: f32,
-}
-
-fn normalizer(statistics: Stack<'_>, affine: Stack<'_>, j: usize, c: usize) -> Normalizer {
+/// The normalization of channel c of network j: mean μ, `s = 1/√(σ² + ε)`, scale γ, offset β.
+fn normalizer(statistics: Stack<'_>, affine: Stack<'_>, j: usize, c: usize) -> [f32; 4] {
     let (moments, affine) = (statistics.host(j), affine.host(j));
     let channels = affine.len() / 2;
-    let s = 1.0 / (moments[channels + c] + EPSILON).sqrt();
-    Normalizer { mean: moments[c], s, gamma: affine[c], beta: affine[channels + c] }
+    [moments[c], 1.0 / (moments[channels + c] + EPSILON).sqrt(), affine[c], affine[channels + c]]
 }
 
 /// `y = γ (x − μ)/√(σ² + ε) + β`. `x` `[k, b, channels·plane]` or shared; `statistics` `[k, 2, channels]` holds μ and σ²,
@@ -83,19 +67,14 @@ fn normalizer(statistics: Stack<'_>, affine: Stack<'_>, j: usize, c: usize) -> N
 pub fn batch_norm(x: Stack<'_>, statistics: Stack<'_>, affine: Stack<'_>, y: &mut Tensor) {
     let (count, batch, n) = y.as_matrices();
     let channels = affine.cols;
-    assert!(x.rows == batch && x.cols == n && n % channels == 0, "batch_norm of [{}, {}]", x.rows, x.cols);
-    if let Some(gpu) = y.gpu() {
-        return cuda::batch_norm(gpu, x, statistics, affine, y);
-    }
+    assert!(x.rows == batch && x.cols == n && n % channels == 0, "batch_norm of {x}");
+    on_gpu!(y, |gpu| cuda::batch_norm(gpu, x, statistics, affine, y));
     let plane = n / channels;
-    let y = Parts::new(y.host_mut());
-    for_each(count * batch, 4 * count * batch * n, |task| {
-        let j = task / batch;
-        let x = &x.host(j)[task % batch * n..(task % batch + 1) * n];
-        // SAFETY: tasks have different rows.
-        let y = unsafe { y.part(task * n..(task + 1) * n) };
+    for_each_chunk(y.host_mut(), n, 4 * count * batch * n, |row, y| {
+        let j = row / batch;
+        let x = &x.host(j)[row % batch * n..][..n];
         for (c, (y, x)) in y.chunks_exact_mut(plane).zip(x.chunks_exact(plane)).enumerate() {
-            let Normalizer { mean, s, gamma, beta } = normalizer(statistics, affine, j, c);
+            let [mean, s, gamma, beta] = normalizer(statistics, affine, j, c);
             y.iter_mut().zip(x).for_each(|(y, x)| *y = (gamma * s) * (x - mean) + beta);
         }
     });
@@ -131,17 +110,14 @@ pub fn batch_norm_vjp(
     batch: bool,
     g: &Tensor,
     mut grad: StackMut<'_>,
-    dx: Option<StackMut<'_>>,
+    mut dx: Option<StackMut<'_>>,
 ) {
     let (count, rows, n) = g.as_matrices();
     let (channels, stride) = (affine.cols, grad.stride);
-    assert!(x.rows == rows && x.cols == n && grad.count == count, "batch_norm_vjp of {:?}", g.shape());
-    if let Some(gpu) = g.gpu() {
-        return cuda::batch_norm_vjp(gpu, x, statistics, affine, batch, g, &grad, dx);
-    }
+    assert!(x.rows == rows && x.cols == n && grad.count == count, "batch_norm_vjp of {g}");
+    on_gpu!(g, |gpu| cuda::batch_norm_vjp(gpu, x, statistics, affine, batch, g, &grad, dx));
     let (plane, size) = (n / channels, (rows * (n / channels)) as f64);
     let dx_stride = dx.as_ref().map_or(rows * n, |dx| dx.stride);
-    let mut dx = dx;
     let dx = dx.as_mut().map(|dx| Parts::new(dx.host_mut()));
     let (g, grad) = (g.host(), Parts::new(grad.host_mut()));
     // With a shared dx, one task adds the terms of all networks, one after the other.
@@ -149,9 +125,8 @@ pub fn batch_norm_vjp(
     for_each(stacks * channels, 8 * count * rows * n, |task| {
         let c = task % channels;
         for (term, j) in (0..terms).map(|term| (term, task / channels + term)) {
-            let Normalizer { mean, s, gamma, .. } = normalizer(statistics, affine, j, c);
-            let (x, g) = (x.host(j), &g[j * rows * n..(j + 1) * rows * n]);
-            let channel = Channel { c, channels, plane };
+            let [mean, s, gamma, _] = normalizer(statistics, affine, j, c);
+            let (x, g, channel) = (x.host(j), &g[j * rows * n..(j + 1) * rows * n], Channel { c, channels, plane });
             let (total, product) = channel_dots(x, g, [mean, s], channel);
             let at = j * stride + c;
             // SAFETY (both): tasks have different (j, c).
@@ -188,25 +163,18 @@ pub fn batch_norm_jvp(
 ) {
     let (count, rows, n) = t.as_matrices();
     let channels = affine.cols;
-    assert!(x.rows == rows && x.cols == n, "batch_norm_jvp of [{}, {}] into {:?}", x.rows, x.cols, t.shape());
-    if let Some(gpu) = t.gpu() {
-        return cuda::batch_norm_jvp(gpu, x, dx, statistics, affine, daffine, batch, t);
-    }
+    assert!(x.rows == rows && x.cols == n, "batch_norm_jvp of {x} into {t}");
+    on_gpu!(t, |gpu| cuda::batch_norm_jvp(gpu, x, dx, statistics, affine, daffine, batch, t));
     let (plane, size) = (n / channels, (rows * (n / channels)) as f64);
     let t = Parts::new(t.host_mut());
     for_each(count * channels, 8 * count * rows * n, |task| {
         let (j, c) = (task / channels, task % channels);
-        let Normalizer { mean, s, gamma, .. } = normalizer(statistics, affine, j, c);
+        let [mean, s, gamma, _] = normalizer(statistics, affine, j, c);
         let (dgamma, dbeta) = daffine.map_or((0.0, 0.0), |d| (d.host(j)[c], d.host(j)[channels + c]));
         let (x, channel) = (x.host(j), Channel { c, channels, plane });
         let dx = dx.map(|dx| dx.host(j));
-        let (m0, m1) = match dx {
-            Some(g) if batch => {
-                let (total, product) = channel_dots(x, g, [mean, s], channel);
-                ((total / size) as f32, (product / size) as f32)
-            }
-            _ => (0.0, 0.0),
-        };
+        let dots = dx.filter(|_| batch).map(|dx| channel_dots(x, dx, [mean, s], channel));
+        let (m0, m1) = dots.map_or((0.0, 0.0), |(total, product)| ((total / size) as f32, (product / size) as f32));
         for (i, x) in channel.planes(x).enumerate() {
             let at = (i * channels + c) * plane;
             // SAFETY: tasks have different (j, c).
@@ -223,11 +191,11 @@ pub fn batch_norm_jvp(
 /// `y_j ← (1 − share) y_j + share x_j`, an exponential moving average. `x` `[k, n]` or shared `[n]`, `y` `[k, n]`.
 pub fn running_average(share: f32, x: &Tensor, mut y: StackMut<'_>) {
     let (count, n, stride) = (y.count, y.rows * y.cols, y.stride);
-    assert!(x.len() == count * n || x.len() == n, "running_average of {:?} into {count} × {n}", x.shape());
-    if let Some(gpu) = x.gpu() {
+    assert!(x.len() == count * n || x.len() == n, "running_average of {x} into {y}");
+    on_gpu!(x, |gpu| {
         let own = if x.len() == count * n { n } else { 0 };
-        return cuda::over(gpu, "running_average", count, n, &args![Arg::size(n), share, x, own, cuda::out(&y)]);
-    }
+        cuda::over(gpu, "running_average", count, n, &args![Arg::size(n), share, x, own, cuda::out(&y)])
+    });
     let y = y.host_mut();
     for (j, x) in x.host().chunks_exact(n.max(1)).cycle().take(count).enumerate() {
         y[j * stride..j * stride + n].iter_mut().zip(x).for_each(|(y, x)| *y = (1.0 - share) * *y + share * x);

@@ -3,14 +3,14 @@
 //!
 //! An image is stored as `[channels, height, width]`, contiguous and row-major.
 
-use super::activation::apply_rows;
+use super::activation::{add_bias, apply_rows};
 use super::cuda::{convolution as cuda, images};
 use super::formula::Activation;
 use super::gemm::Store;
 use super::parallel::{Parts, block, for_each};
-use super::tensor::{Stack, StackMut, Tensor};
+use super::tensor::{Stack, StackMut, Tensor, on_gpu};
 use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
+use faer::{MatMut, MatRef, Par};
 use std::ops::Range;
 
 /// The shape of a convolution: `y[o, r, s] = Σ_{c,u,v} w[o, c, u, v] x[c, r·stride + u − before, s·stride + v − before]`,
@@ -51,45 +51,25 @@ impl Convolution {
         self.out().iter().product()
     }
 
-    fn work(&self, images: usize) -> usize {
-        2 * images * self.channels * self.patch() * self.plane_out()
-    }
-
-    /// Whether the patch matrix is the image itself.
-    fn is_pointwise(&self) -> bool {
-        self.size == 1 && self.stride == 1
-    }
-
-    /// Number of tiles, and output rows per tile, such that the patches of a tile stay in cache.
-    fn tiles(&self) -> (usize, usize) {
+    /// Output rows per tile, such that the patches of a tile stay in cache.
+    fn tile_rows(&self) -> usize {
         let [height, width] = self.out();
-        let rows = (CACHED / (self.patch() * width)).clamp(1, height);
-        (height.div_ceil(rows), rows)
+        (CACHED / (self.patch() * width)).clamp(1, height)
     }
 
-    /// A buffer for the patches of one tile.
-    fn buffer(&self) -> Vec<f32> {
-        vec![0.0; self.patch() * self.tiles().1 * self.out()[1]]
-    }
-
-    /// The output pixels of `rows`, and the number of elements in their patches.
-    fn tile(&self, rows: &Range<usize>) -> (Range<usize>, usize) {
-        let width = self.out()[1];
-        (rows.start * width..rows.end * width, self.patch() * rows.len() * width)
+    /// The output rows of each tile, and its output pixels.
+    fn tiles(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let ([height, width], rows) = (self.out(), self.tile_rows());
+        (0..height.div_ceil(rows)).map(move |tile| {
+            let rows = block(tile, rows, height);
+            (rows.clone(), rows.start * width..rows.end * width)
+        })
     }
 
     /// Fills `patches[(c, u, v), (r, s)]` for the output rows `rows`.
     fn gather(&self, x: &[f32], rows: Range<usize>, patches: &mut [f32]) {
-        let [_, height, width] = self.image;
-        let [_, out] = self.out();
-        for (line, from) in self.lines(rows) {
-            let to = &mut patches[line * out..(line + 1) * out];
-            let Some((c, row, v)) = from.filter(|&(_, row, _)| row < height) else {
-                to.fill(0.0);
-                continue;
-            };
-            let x = &x[(c * height + row) * width..(c * height + row + 1) * width];
-            let (inside, first) = self.inside(v, width, out);
+        let lines = patches.chunks_exact_mut(self.out()[1]);
+        for (to, (inside, first)) in lines.zip(self.lines(rows)) {
             to[..inside.start].fill(0.0);
             to[inside.end..].fill(0.0);
             if self.stride == 1 {
@@ -102,37 +82,31 @@ impl Convolution {
 
     /// The adjoint of [`Self::gather`]; adds to `x`.
     fn scatter(&self, patches: &[f32], rows: Range<usize>, x: &mut [f32]) {
-        let [_, height, width] = self.image;
-        let [_, out] = self.out();
-        for (line, from) in self.lines(rows) {
-            let Some((c, row, v)) = from.filter(|&(_, row, _)| row < height) else { continue };
-            let from = &patches[line * out..(line + 1) * out];
-            let x = &mut x[(c * height + row) * width..(c * height + row + 1) * width];
-            let (inside, first) = self.inside(v, width, out);
+        let lines = patches.chunks_exact(self.out()[1]);
+        for (from, (inside, first)) in lines.zip(self.lines(rows)) {
+            let from = &from[inside];
             if self.stride == 1 {
-                x[first..first + inside.len()].iter_mut().zip(&from[inside]).for_each(|(x, from)| *x += from);
+                x[first..first + from.len()].iter_mut().zip(from).for_each(|(x, from)| *x += from);
             } else {
-                x[first..].iter_mut().step_by(self.stride).zip(&from[inside]).for_each(|(x, from)| *x += from);
+                x[first..].iter_mut().step_by(self.stride).zip(from).for_each(|(x, from)| *x += from);
             }
         }
     }
 
-    /// The lines of a patch matrix, ordered by `(c, u, v, r)` with r fastest, each with its source `(c, input row, v)`;
-    /// `None` if the input row is above the image.
-    fn lines(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, Option<(usize, usize, usize)>)> {
-        let (size, stride, before) = (self.size, self.stride, self.before);
+    /// For each line `(c, u, v, r)` of a patch matrix, r fastest: the range of outputs s whose pixel lies within the image,
+    /// and the index of the first such pixel. Pixel s is `(r·stride + u − before, s·stride + v − before)` of channel c.
+    fn lines(&self, rows: Range<usize>) -> impl Iterator<Item = (Range<usize>, usize)> {
+        let Convolution { image: [_, height, width], size, stride, before, .. } = *self;
+        let out = self.out()[1];
         let filters = (0..self.patch()).flat_map(move |f| rows.clone().map(move |r| (f, r)));
-        filters.enumerate().map(move |(line, (f, r))| {
+        filters.map(move |(f, r)| {
             let (c, u, v) = (f / (size * size), f / size % size, f % size);
-            (line, (r * stride + u).checked_sub(before).map(|row| (c, row, v)))
+            let Some(row) = (r * stride + u).checked_sub(before).filter(|&row| row < height) else { return (0..0, 0) };
+            let end = (width + before).saturating_sub(v).div_ceil(stride).min(out);
+            let start = before.saturating_sub(v).div_ceil(stride).min(end);
+            let column = (start * stride + v).saturating_sub(before).min(width);
+            (start..end, (c * height + row) * width + column)
         })
-    }
-
-    /// The range of outputs s whose pixel `s·stride + v − before` lies within the row, and the first such pixel.
-    fn inside(&self, v: usize, width: usize, out: usize) -> (Range<usize>, usize) {
-        let end = (width + self.before).saturating_sub(v).div_ceil(self.stride).min(out);
-        let start = self.before.saturating_sub(v).div_ceil(self.stride).min(end);
-        (start..end, (start * self.stride + v).saturating_sub(self.before).min(width))
     }
 }
 
@@ -159,45 +133,29 @@ pub fn conv2d(
 ) {
     let (count, batch, n) = y.as_matrices();
     let plane = shape.plane_out();
-    assert!(
-        x.rows == batch && x.cols == shape.pixels_in() && n == shape.channels * plane,
-        "conv2d of [{}, {}] into [{batch}, {n}]",
-        x.rows,
-        x.cols
-    );
-    assert!(w.rows == shape.channels && w.cols == shape.patch() && !w.transposed, "conv2d: w [{}, {}]", w.rows, w.cols);
-    assert!(
-        bias.is_none_or(|b| b.rows * b.cols == shape.channels),
-        "conv2d: the bias does not have one element per channel"
-    );
+    assert!(x.rows == batch && x.cols == shape.pixels_in() && n == shape.channels * plane, "conv2d of {x} into {y}");
+    assert!(w.rows == shape.channels && w.cols == shape.patch() && !w.transposed, "conv2d: w {w}");
+    assert!(bias.is_none_or(|b| b.rows * b.cols == shape.channels), "conv2d: the bias has not one element per channel");
     assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "conv2d: slope and y differ in shape");
-    if let Some(gpu) = y.gpu() {
+    on_gpu!(y, |gpu| {
         cuda::forward(gpu, shape, x, w, store, y);
-        return images::channel_bias_activation(gpu, plane, bias, phi, y, slope);
-    }
-    let images = batch.div_ceil(BLOCKS);
-    let blocks = batch.div_ceil(images);
+        images::channel_bias_activation(gpu, plane, bias, phi, y, slope)
+    });
     let y = Parts::new(y.host_mut());
     let slope = slope.map(|s| Parts::new(s.host_mut()));
-    for_each(count * blocks, shape.work(count * batch), |task| {
-        let j = task / blocks;
-        let mut patches = shape.buffer();
-        for i in block(task % blocks, images, batch) {
-            let at = (j * batch + i) * n..(j * batch + i + 1) * n;
-            // SAFETY (both): no other task writes this image of this network.
-            let y = unsafe { y.part(at.clone()) };
-            let slope = slope.as_ref().map(|s| unsafe { s.part(at) });
-            let x = &x.host(j)[i * x.cols..(i + 1) * x.cols];
-            for_each_tile(shape, x, &mut patches, |tile, patches| {
-                let accum = if store == Store::Add { Accum::Add } else { Accum::Replace };
-                let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch());
-                matmul(columns_mut(y, plane, tile), accum, w, patches, 1.0, Par::Seq);
-            });
-            if let Some(bias) = bias {
-                y.chunks_exact_mut(plane).zip(bias.host(j)).for_each(|(y, b)| y.iter_mut().for_each(|y| *y += b));
-            }
-            apply_rows(phi, None, n, y, slope);
+    for_each_image(shape, count, batch, |j, _, i, buffer| {
+        let at = (j * batch + i) * n..(j * batch + i + 1) * n;
+        // SAFETY (both): no other task writes this image of this network.
+        let y = unsafe { y.part(at.clone()) };
+        let slope = slope.as_ref().map(|s| unsafe { s.part(at) });
+        for_each_tile(shape, &x.host(j)[i * x.cols..(i + 1) * x.cols], buffer, |tile, patches| {
+            let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch());
+            matmul(columns_mut(y, plane, tile), store, w, patches, 1.0, Par::Seq);
+        });
+        if let Some(bias) = bias {
+            add_bias(y, bias.host(j));
         }
+        apply_rows(phi, None, n, y, slope);
     });
 }
 
@@ -208,36 +166,24 @@ pub fn conv2d_vjp_input(shape: &Convolution, g: &Tensor, w: Stack<'_>, mut dx: S
     let (plane, pixels, stride) = (shape.plane_out(), shape.pixels_in(), dx.stride);
     assert!(
         dx.count == count && dx.rows == batch && dx.cols == pixels && n == shape.channels * plane,
-        "conv2d_vjp_input: {:?} into {:?}",
-        g.shape(),
-        [dx.count, dx.rows, dx.cols]
+        "conv2d_vjp_input: {g} into {dx}"
     );
-    if let Some(gpu) = g.gpu() {
-        return cuda::vjp_input(gpu, shape, g, w, &dx);
-    }
+    on_gpu!(g, |gpu| cuda::vjp_input(gpu, shape, g, w, &dx));
     let (stacks, terms) = if stride == 0 { (1, count) } else { (count, 1) };
-    let images = batch.div_ceil(BLOCKS);
-    let blocks = batch.div_ceil(images);
     let (g, dx) = (g.host(), Parts::new(dx.host_mut()));
-    for_each(stacks * blocks, shape.work(count * batch), |task| {
-        let mut patches = shape.buffer();
-        for i in block(task % blocks, images, batch) {
-            let at = task / blocks * stride + i * pixels;
-            // SAFETY: no other task writes this image of this network.
-            let dx = unsafe { dx.part(at..at + pixels) };
-            dx.fill(0.0);
-            for j in (0..terms).map(|term| task / blocks + term) {
-                let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
-                let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch()).transpose();
-                let (tiles, rows) = shape.tiles();
-                for tile in 0..tiles {
-                    let rows = block(tile, rows, shape.out()[0]);
-                    let (tile, used) = shape.tile(&rows);
-                    let patches = &mut patches[..used];
-                    let to = MatMut::from_row_major_slice_mut(&mut *patches, shape.patch(), tile.len());
-                    matmul(to, Accum::Replace, w, columns(g, plane, tile), 1.0, Par::Seq);
-                    shape.scatter(patches, rows, dx);
-                }
+    for_each_image(shape, stacks, batch, |first, _, i, buffer| {
+        let at = first * stride + i * pixels;
+        // SAFETY: no other task writes this image of this network.
+        let dx = unsafe { dx.part(at..at + pixels) };
+        dx.fill(0.0);
+        for j in first..first + terms {
+            let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
+            let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch()).transpose();
+            for (rows, tile) in shape.tiles() {
+                let patches = &mut buffer[..shape.patch() * tile.len()];
+                let to = MatMut::from_row_major_slice_mut(&mut *patches, shape.patch(), tile.len());
+                matmul(to, Store::Replace, w, columns(g, plane, tile), 1.0, Par::Seq);
+                shape.scatter(patches, rows, dx);
             }
         }
     });
@@ -250,32 +196,21 @@ pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw:
     let (plane, size, stride) = (shape.plane_out(), shape.channels * shape.patch(), dw.stride);
     assert!(
         dw.count == count && dw.rows * dw.cols == size && x.cols == shape.pixels_in() && n == shape.channels * plane,
-        "conv2d_vjp_weights: [{}, {}] and {:?} into {:?}",
-        x.rows,
-        x.cols,
-        g.shape(),
-        [dw.count, dw.rows, dw.cols]
+        "conv2d_vjp_weights: {x} and {g} into {dw}"
     );
-    if let Some(gpu) = g.gpu() {
-        return cuda::vjp_weights(gpu, shape, x, g, &mut dw);
-    }
-    let images = batch.div_ceil(BLOCKS);
-    let blocks = batch.div_ceil(images);
+    on_gpu!(g, |gpu| cuda::vjp_weights(gpu, shape, x, g, &mut dw));
+    let blocks = blocks(batch).0;
     let mut sums = vec![0.0; count * blocks * size];
     let (g, partial) = (g.host(), Parts::new(&mut sums));
-    for_each(count * blocks, shape.work(count * batch), |task| {
-        let j = task / blocks;
-        let mut patches = shape.buffer();
+    for_each_image(shape, count, batch, |j, block, i, buffer| {
+        let task = j * blocks + block;
         // SAFETY: each task writes its own range.
         let sum = unsafe { partial.part(task * size..(task + 1) * size) };
-        for i in block(task % blocks, images, batch) {
-            let x = &x.host(j)[i * x.cols..(i + 1) * x.cols];
-            let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
-            for_each_tile(shape, x, &mut patches, |tile, patches| {
-                let sum = MatMut::from_row_major_slice_mut(&mut *sum, shape.channels, shape.patch());
-                matmul(sum, Accum::Add, columns(g, plane, tile), patches.transpose(), 1.0, Par::Seq);
-            });
-        }
+        let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
+        for_each_tile(shape, &x.host(j)[i * x.cols..(i + 1) * x.cols], buffer, |tile, patches| {
+            let sum = MatMut::from_row_major_slice_mut(&mut *sum, shape.channels, shape.patch());
+            matmul(sum, Store::Add, columns(g, plane, tile), patches.transpose(), 1.0, Par::Seq);
+        });
     });
     // The sums of the blocks are added in order: the result does not depend on the number of threads.
     let dw = dw.host_mut();
@@ -288,35 +223,13 @@ pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw:
     }
 }
 
-/// `t_j ← slope ∘ (t_j + b_j)`, the last step of a layer's JVP, with one `b` per channel. `t` and `slope`
-/// `[k, batch, channels·plane]`, `bias` `[k, 1, channels]`; without a slope the activation is the identity.
-pub fn channel_bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
-    assert!(slope.is_none_or(|s| s.len() == t.len()), "channel_bias_slope: slope and t differ in shape");
-    if let Some(gpu) = t.gpu() {
-        return images::channel_bias_slope(gpu, t, bias, slope);
-    }
-    if let Some(bias) = bias {
-        let (_, batch, n) = t.as_matrices();
-        let channels = bias.rows * bias.cols;
-        for (i, t) in t.host_mut().chunks_exact_mut(n).enumerate() {
-            let planes = t.chunks_exact_mut(n / channels).zip(bias.host(i / batch));
-            planes.for_each(|(t, b)| t.iter_mut().for_each(|t| *t += b));
-        }
-    }
-    if let Some(slope) = slope {
-        super::multiply(t, slope);
-    }
-}
-
 /// `out_jc = Σ_{b,p} g_jbcp`, the gradient with respect to a bias. `g` `[k, batch, channels·plane]`, `out`
 /// `[k, 1, channels]`.
 pub fn channel_sums(g: &Tensor, mut out: StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
     let (channels, stride) = (out.rows * out.cols, out.stride);
-    assert!(out.count == count && n % channels == 0, "channel_sums of {:?} into {channels} channels", g.shape());
-    if let Some(gpu) = g.gpu() {
-        return images::channel_sums(gpu, g, &out);
-    }
+    assert!(out.count == count && n % channels == 0, "channel_sums of {g} into {out}");
+    on_gpu!(g, |gpu| images::channel_sums(gpu, g, &out));
     let plane = n / channels;
     let (g, out) = (g.host(), Parts::new(out.host_mut()));
     for_each(count * channels, 2 * g.len(), |task| {
@@ -328,17 +241,38 @@ pub fn channel_sums(g: &Tensor, mut out: StackMut<'_>) {
     });
 }
 
+/// Number of blocks of a batch, and of images in a block.
+fn blocks(batch: usize) -> (usize, usize) {
+    let images = batch.div_ceil(BLOCKS);
+    (batch.div_ceil(images), images)
+}
+
+/// Calls `f(j, block, i, buffer)` for each image i of each of `count` networks j, in parallel over the blocks of the batch.
+/// `buffer` has room for the patches of a tile.
+fn for_each_image(
+    shape: &Convolution,
+    count: usize,
+    batch: usize,
+    f: impl Fn(usize, usize, usize, &mut [f32]) + Sync + Send,
+) {
+    let (blocks, images) = blocks(batch);
+    for_each(count * blocks, 2 * count * batch * shape.channels * shape.patch() * shape.plane_out(), |task| {
+        let mut buffer = vec![0.0; shape.patch() * shape.tile_rows() * shape.out()[1]];
+        for i in block(task % blocks, images, batch) {
+            f(task / blocks, task % blocks, i, &mut buffer);
+        }
+    });
+}
+
 /// Calls `f` with the output pixels of each tile and its patches `[patch, pixels]`.
 fn for_each_tile(shape: &Convolution, x: &[f32], buffer: &mut [f32], mut f: impl FnMut(Range<usize>, MatRef<'_, f32>)) {
-    if shape.is_pointwise() {
+    if shape.size == 1 && shape.stride == 1 {
+        // The patch matrix is the image itself.
         let plane = shape.plane_out();
         return f(0..plane, MatRef::from_row_major_slice(x, shape.patch(), plane));
     }
-    let (tiles, rows) = shape.tiles();
-    for tile in 0..tiles {
-        let rows = block(tile, rows, shape.out()[0]);
-        let (tile, used) = shape.tile(&rows);
-        let patches = &mut buffer[..used];
+    for (rows, tile) in shape.tiles() {
+        let patches = &mut buffer[..shape.patch() * tile.len()];
         shape.gather(x, rows, patches);
         f(tile.clone(), MatRef::from_row_major_slice(patches, shape.patch(), tile.len()));
     }

@@ -1,10 +1,11 @@
 //! The table of activations: the name of each, and its formula with two derivatives, written once over [`Num`]. The loops of
 //! the CPU run them on vector lanes, and [`device_functions`] writes them as CUDA source.
 
-use crate::simd::Num;
 use crate::simd::source::{PRELUDE, Source, Style, Variable, record, record_all};
+use crate::simd::{Num, SimdJob, dispatch};
 use crate::{Error, Result};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+use std::marker::PhantomData;
 
 /// A function of one unit.
 pub(super) trait Formula {
@@ -15,9 +16,21 @@ pub(super) trait Formula {
 }
 
 /// What can be done with an activation whose formulas are types: `F` of the first half of a layer's units, `G` of the second.
+/// It is compiled for every instruction set, as a [`SimdJob`] is.
 pub(super) trait Visitor {
     type Output;
-    fn visit<F: Formula, G: Formula>(self) -> Self::Output;
+    fn visit<F: Formula, G: Formula, const FMA: bool>(self) -> Self::Output;
+}
+
+/// A visitor with its formulas.
+struct Visit<V, F, G>(V, PhantomData<(F, G)>);
+
+impl<V: Visitor, F: Formula, G: Formula> SimdJob for Visit<V, F, G> {
+    type Output = V::Output;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> V::Output {
+        self.0.visit::<F, G, FMA>()
+    }
 }
 
 macro_rules! activations {
@@ -40,7 +53,9 @@ macro_rules! activations {
 
             pub(super) fn visit<V: Visitor>(self, visitor: V) -> V::Output {
                 match self {
-                    $(Activation::$name => visitor.visit::<$name, activations!(@second $name $($second)?)>()),*
+                    $(Activation::$name => {
+                        dispatch(Visit::<V, $name, activations!(@second $name $($second)?)>(visitor, PhantomData))
+                    })*
                 }
             }
         }
@@ -157,7 +172,7 @@ impl Activation {
         struct At(f64, bool);
         impl Visitor for At {
             type Output = (f64, f64);
-            fn visit<F: Formula, G: Formula>(self) -> (f64, f64) {
+            fn visit<F: Formula, G: Formula, const FMA: bool>(self) -> (f64, f64) {
                 if self.1 { G::at(self.0) } else { F::at(self.0) }
             }
         }
@@ -171,7 +186,7 @@ pub(super) fn device_functions() -> String {
     struct Write;
     impl Visitor for Write {
         type Output = [String; 2];
-        fn visit<F: Formula, G: Formula>(self) -> [String; 2] {
+        fn visit<F: Formula, G: Formula, const FMA: bool>(self) -> [String; 2] {
             let [z, v, s] = ["z", "v", "s"].map(|name| move || Source::variable(Variable::Named(name)));
             let both = record_all(Style::Exact, || <[Source; 2]>::from(F::at(z())));
             let second = record(Style::Exact, || F::curvature(z(), v(), s()));

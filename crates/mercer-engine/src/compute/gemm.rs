@@ -1,30 +1,15 @@
 //! Matrix products of stacks, and the dense layer (product, bias, activation).
 
-use super::activation::{apply_rows, bias_activation};
+use super::activation::{apply_rows, bias_activation, for_each_block};
 use super::cuda::primitives as cuda;
 use super::formula::Activation;
 use super::parallel::{Parts, ROWS, block, for_each};
-use super::tensor::{Stack, StackMut, Tensor};
+use super::tensor::{Stack, StackMut, Tensor, on_gpu};
 use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
+use faer::{MatMut, MatRef, Par};
 
-/// What happens to the old values of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Store {
-    /// The result overwrites them.
-    Replace,
-    /// The result is added to them.
-    Add,
-}
-
-impl Store {
-    fn accum(self) -> Accum {
-        match self {
-            Store::Replace => Accum::Replace,
-            Store::Add => Accum::Add,
-        }
-    }
-}
+/// Whether a result replaces the old values or is added to them.
+pub use faer::Accum as Store;
 
 /// `C_j = α A_j B_j`, or `C_j += α A_j B_j`, for each matrix of the stack.
 ///
@@ -32,37 +17,28 @@ impl Store {
 /// fixed order.
 pub fn gemm(alpha: f32, a: Stack<'_>, b: Stack<'_>, store: Store, mut c: StackMut<'_>) {
     let (m, p, n, count) = (a.rows(), a.cols(), b.cols(), c.count);
-    assert!(
-        b.rows() == p && c.rows == m && c.cols == n,
-        "gemm of [{m}, {p}] and [{}, {n}] into [{}, {}]",
-        b.rows(),
-        c.rows,
-        c.cols
-    );
-    if let Some(gpu) = c.tensor.gpu() {
-        return cuda::gemm(gpu, alpha, a, b, store, &mut c);
-    }
-    let (stride, work) = (c.stride, 2 * count * m * n * p);
+    assert!(b.rows() == p && c.rows == m && c.cols == n, "gemm of {a} and {b} into {c}");
+    on_gpu!(c.tensor, |gpu| cuda::gemm(gpu, alpha, a, b, store, &mut c));
+    let stride = c.stride;
     let sums = count > 1 && stride == 0;
     let c = Parts::new(c.host_mut());
-    let accum = store.accum();
     if count > 1 && !sums && n == 1 && a.is_shared() && !b.is_shared() {
         // k vectors times one matrix are one product: row j of C is (A b_j)ᵀ = b_jᵀ Aᵀ.
-        let blocked = BlockedProduct { m: count, p, n: m, stacks: 1, terms: 1, stride: 0, row_stride: stride, work };
-        blocked.run(alpha, |_| vectors(b, count), |_| view(a, 0).transpose(), accum, &c);
+        let blocked = BlockedProduct { m: count, p, n: m, stacks: 1, terms: 1, stride: 0, row_stride: stride };
+        blocked.run(alpha, |_| vectors(b, count), |_| view(a, 0).transpose(), store, &c);
     } else if sums && p == 1 && !a.is_shared() && !b.is_shared() {
         // A sum of k outer products is one product: C = Σ_j a_j b_jᵀ.
-        let blocked = BlockedProduct { m, p: count, n, stacks: 1, terms: 1, stride: 0, row_stride: n, work };
-        blocked.run(alpha, |_| vectors(a, count).transpose(), |_| vectors(b, count), accum, &c);
+        let blocked = BlockedProduct { m, p: count, n, stacks: 1, terms: 1, stride: 0, row_stride: n };
+        blocked.run(alpha, |_| vectors(a, count).transpose(), |_| vectors(b, count), store, &c);
     } else {
         let (stacks, terms) = if sums { (1, count) } else { (count, 1) };
-        let blocked = BlockedProduct { m, p, n, stacks, terms, stride, row_stride: n, work };
-        blocked.run(alpha, |j| view(a, j), |j| view(b, j), accum, &c);
+        let blocked = BlockedProduct { m, p, n, stacks, terms, stride, row_stride: n };
+        blocked.run(alpha, |j| view(a, j), |j| view(b, j), store, &c);
     }
 }
 
 /// `stacks` products `[m, p] × [p, n]`, each a sum of `terms`, computed block by block in parallel. Result j starts at
-/// `j·stride`, and its rows are `row_stride` apart. `work` is the number of floating-point operations.
+/// `j·stride`, and its rows are `row_stride` apart.
 struct BlockedProduct {
     m: usize,
     p: usize,
@@ -71,7 +47,6 @@ struct BlockedProduct {
     terms: usize,
     stride: usize,
     row_stride: usize,
-    work: usize,
 }
 
 impl BlockedProduct {
@@ -80,12 +55,13 @@ impl BlockedProduct {
         alpha: f32,
         a: impl Fn(usize) -> MatRef<'a, f32> + Sync + Send,
         b: impl Fn(usize) -> MatRef<'a, f32> + Sync + Send,
-        accum: Accum,
+        store: Store,
         c: &Parts<'_>,
     ) {
         let (block_m, block_n) = block_size(self.m, self.p, self.n);
         let (across, down) = (self.n.div_ceil(block_n), self.m.div_ceil(block_m));
-        for_each(self.stacks * down * across, self.work, |task| {
+        let work = 2 * self.stacks * self.terms * self.m * self.p * self.n;
+        for_each(self.stacks * down * across, work, |task| {
             let (j, task) = (task / (down * across), task % (down * across));
             let (rows, cols) = (block(task / across, block_m, self.m), block(task % across, block_n, self.n));
             let start = c.pointer(j * self.stride + rows.start * self.row_stride + cols.start);
@@ -96,8 +72,8 @@ impl BlockedProduct {
             for term in 0..self.terms {
                 let a = a(j + term).subrows(rows.start, rows.len());
                 let b = b(j + term).subcols(cols.start, cols.len());
-                let accum = if term == 0 { accum } else { Accum::Add };
-                matmul(out.as_mut(), accum, a, b, alpha, Par::Seq);
+                let store = if term == 0 { store } else { Store::Add };
+                matmul(out.as_mut(), store, a, b, alpha, Par::Seq);
             }
         });
     }
@@ -133,13 +109,7 @@ pub fn dense(
 ) {
     let (count, m, n) = y.as_matrices();
     let p = x.cols();
-    assert!(
-        x.rows() == m && w.rows() == p && w.cols() == n,
-        "dense: x [{}, {p}], w [{}, {}], y [{m}, {n}]",
-        x.rows(),
-        w.rows(),
-        w.cols()
-    );
+    assert!(x.rows() == m && w.rows() == p && w.cols() == n, "dense: x {x}, w {w}, y {y}");
     assert!(bias.is_none_or(|b| b.rows * b.cols == n), "dense: the bias does not have {n} elements");
     assert!(slope.as_ref().is_none_or(|s| s.len() == count * m * n), "dense: slope and y differ in shape");
     if y.gpu().is_some() || n == 1 && x.is_shared() && count > 1 {
@@ -148,18 +118,10 @@ pub fn dense(
         return bias_activation(bias, phi, y, slope);
     }
     let rows = if p * n <= CACHED { ROWS } else { LARGE };
-    let blocks = m.div_ceil(rows);
-    let y = Parts::new(y.host_mut());
-    let slope = slope.map(|s| Parts::new(s.host_mut()));
-    for_each(count * blocks, count * m * n * (2 * p + 20), |task| {
-        let (j, range) = (task / blocks, block(task % blocks, rows, m));
-        let elements = (j * m + range.start) * n..(j * m + range.end) * n;
-        // SAFETY (both): tasks have different (j, range), so their rows are disjoint.
-        let out = unsafe { y.part(elements.clone()) };
-        let slope = slope.as_ref().map(|s| unsafe { s.part(elements) });
-        let block = MatMut::from_row_major_slice_mut(&mut *out, range.len(), n);
-        matmul(block, Accum::Replace, view(x, j).subrows(range.start, range.len()), view(w, j), 1.0, Par::Seq);
-        apply_rows(phi, bias.map(|b| b.host(j)), n, out, slope);
+    for_each_block(y, slope, rows, count * m * n * (2 * p + 20), |j, range, y, slope| {
+        let block = MatMut::from_row_major_slice_mut(&mut *y, range.len(), n);
+        matmul(block, Store::Replace, view(x, j).subrows(range.start, range.len()), view(w, j), 1.0, Par::Seq);
+        apply_rows(phi, bias.map(|b| b.host(j)), n, y, slope);
     });
 }
 
@@ -188,57 +150,44 @@ mod tests {
         Tensor::from_host(Device::Cpu, shape, &data).unwrap()
     }
 
-    /// Entry (i, l) of matrix j after transposition.
+    /// Entry (i, l) of matrix j.
     fn entry(s: Stack<'_>, j: usize, i: usize, l: usize) -> f64 {
-        f64::from(s.host(j)[if s.transposed { l * s.cols + i } else { i * s.cols + l }])
+        f64::from(s.host(j)[i * s.cols + l])
     }
 
     #[test]
     fn gemm_agrees_with_the_triple_loop_and_writes_nothing_else() {
         let mut rng = Rng::new(1);
-        for (k, m, p, n) in [(1, 1, 1, 1), (3, 300, 5, 7), (4, 130, 33, 129), (1, 3, 0, 2)] {
-            let (a, b) = (random(&[k, m, p], &mut rng), random(&[k, p, n], &mut rng));
+        // The last two are k vectors times one matrix, and a sum of k outer products.
+        for (k, m, p, n, share, sum) in [
+            (1, 1, 1, 1, false, false),
+            (3, 300, 5, 7, false, false),
+            (4, 130, 33, 129, false, false),
+            (1, 3, 0, 2, false, false),
+            (5, 200, 9, 1, true, false),
+            (5, 200, 1, 9, false, true),
+        ] {
+            let a = random(&[if share { 1 } else { k }, m, p], &mut rng);
+            let flat = random(&[k * (p * n + 3)], &mut rng);
+            let (a, b) = (a.stack(), flat.matrices(2, p * n + 3, p, n));
             // Each result lies between 4 and 3 numbers that must not change.
-            let stride = m * n + 7;
-            let old = random(&[k * stride], &mut rng);
+            let (stride, terms) = if sum { (0, k) } else { (m * n + 7, 1) };
+            let old = random(&[k * (m * n + 7)], &mut rng);
             for store in [Store::Replace, Store::Add] {
                 let mut flat = old.clone();
-                gemm(0.5, a.stack(), b.stack(), store, flat.matrices_mut(4, stride, k, m, n));
+                gemm(0.5, a, b, store, flat.matrices_mut(4, stride, k, m, n));
                 for (i, (&got, &old)) in flat.host().iter().zip(old.host()).enumerate() {
-                    let (j, at) = (i / stride, (i % stride).wrapping_sub(4));
-                    if at >= m * n {
-                        assert_eq!(got, old);
+                    let (j, at) = (i / (m * n + 7), (i % (m * n + 7)).wrapping_sub(4));
+                    if at >= m * n || sum && j > 0 {
+                        assert_eq!(got, old, "{k} {m} {p} {n}: element {i}");
                         continue;
                     }
-                    let term = |q| entry(a.stack(), j, at / n, q) * entry(b.stack(), j, q, at % n);
+                    let term = |j, q| entry(a, j, at / n, q) * entry(b, j, q, at % n);
                     let before = if store == Store::Add { f64::from(old) } else { 0.0 };
-                    let want = before + 0.5 * (0..p).map(term).sum::<f64>();
+                    let product = (j..j + terms).flat_map(|j| (0..p).map(move |q| term(j, q))).sum::<f64>();
+                    let want = before + 0.5 * product;
                     assert!((f64::from(got) - want).abs() < 1e-5 * (1.0 + p as f64), "{k} {m} {p} {n}: {got} {want}");
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn vectors_with_a_shared_matrix_and_sums_of_outer_products_agree_with_the_triple_loop() {
-        let mut rng = Rng::new(7);
-        let (k, m, p) = (5, 200, 9);
-        let (a, flat) = (random(&[m, p], &mut rng), random(&[k * 12], &mut rng));
-        let b = flat.matrices(2, 12, p, 1);
-        let mut c = Tensor::zeros(Device::Cpu, &[k, m, 1]).unwrap();
-        gemm(1.0, a.stack(), b, Store::Replace, c.stack_mut());
-        let mut outer = random(&[m, p], &mut rng);
-        let old = outer.clone();
-        gemm(2.0, c.stack(), b.t(), Store::Add, outer.matrices_mut(0, 0, k, m, p));
-        for i in 0..m {
-            for j in 0..k {
-                let want: f64 = (0..p).map(|q| entry(a.stack(), 0, i, q) * entry(b, j, q, 0)).sum();
-                assert!((entry(c.stack(), j, i, 0) - want).abs() < 1e-5);
-            }
-            for q in 0..p {
-                let sum: f64 = (0..k).map(|j| entry(c.stack(), j, i, 0) * entry(b, j, q, 0)).sum();
-                let want = entry(old.stack(), 0, i, q) + 2.0 * sum;
-                assert!((entry(outer.stack(), 0, i, q) - want).abs() < 1e-4);
             }
         }
     }

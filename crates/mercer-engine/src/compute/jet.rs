@@ -1,12 +1,13 @@
-//! Second-order forward passes: value, gradient and Laplacian of every unit, together.
+//! Second-order forward passes: value, gradient and Laplacian of every unit, together; differential operators from them.
 
 use super::activation::apply_rows;
 use super::cuda::{args, points, primitives as cuda};
 use super::formula::{Activation, Formula, Visitor};
 use super::parallel::{Parts, ROWS, block, for_each};
-use super::tensor::{Stack, Tensor};
-use crate::simd::{Lane, SimdJob, dispatch};
-use std::marker::PhantomData;
+use super::small::Small;
+use super::tensor::{Indices, Stack, Tensor, on_gpu};
+use crate::Result;
+use crate::simd::Lane;
 
 /// `y ← φ(y + b)` with its first and second derivatives, in place.
 ///
@@ -16,16 +17,12 @@ use std::marker::PhantomData;
 /// `∂_i φ(z) = φ'(z) ∂_i z`,  `Δφ(z) = φ'(z) Δz + φ''(z) Σ_i (∂_i z)²`.
 pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tensor) {
     let (count, rows, n) = y.as_matrices();
-    assert!(
-        points > 0 && rows % points == 0 && rows / points >= 2,
-        "jet: {rows} rows are not (d+2) times {points} points"
-    );
+    assert!(points > 0 && rows % points == 0 && rows / points >= 2, "jet: {rows} rows, {points} points");
     assert!(bias.is_none_or(|b| b.rows() * b.cols() == n), "jet: the bias is not of width {n}");
-    if let Some(gpu) = y.gpu() {
-        let arguments = args![count, points, n, rows / points, phi as i32, bias, y];
-        return cuda::over(gpu, "jet", count * points * n, &arguments);
-    }
     let (orders, blocks) = (rows / points, points.div_ceil(ROWS));
+    on_gpu!(y, |gpu| {
+        cuda::over(gpu, "jet", count * points * n, &args![count, points, n, orders, phi as i32, bias, y])
+    });
     let y = Parts::new(y.host_mut());
     for_each(count * blocks, 20 * count * rows * n, |task| {
         let (j, range) = (task / blocks, block(task % blocks, ROWS, points));
@@ -50,11 +47,9 @@ pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tens
 
 /// `out ← ` the jet `[(d+2)·b, d]` of the points `x` `[b, d]` themselves: `x`, then `∂x/∂x_i = e_i`, then `Δx = 0`.
 pub fn points_jet(x: &Tensor, out: &mut Tensor) {
-    let &[b, d] = x.shape() else { panic!("points_jet: points of shape {:?} are not [b, d]", x.shape()) };
-    assert_eq!(out.len(), (d + 2) * b * d, "points_jet: points {:?} into {:?}", x.shape(), out.shape());
-    if let Some(gpu) = x.gpu() {
-        return points::over(gpu, "points_jet", out.len(), &args![b, d, x, out]);
-    }
+    let &[b, d] = x.shape() else { panic!("points_jet: points of shape {x} are not [b, d]") };
+    assert_eq!(out.len(), (d + 2) * b * d, "points_jet: points {x} into {out}");
+    on_gpu!(x, |gpu| points::over(gpu, "points_jet", out.len(), &args![b, d, x, out]));
     let (values, derivatives) = out.host_mut().split_at_mut(b * d);
     values.copy_from_slice(x.host());
     derivatives.fill(0.0);
@@ -63,6 +58,31 @@ pub fn points_jet(x: &Tensor, out: &mut Tensor) {
     }
 }
 
+/// `out ← (shift f − Lf)/scale` with `Lf = −Δf − v·∇f + u f`, from the values, gradients and Laplacians of k functions.
+///
+/// `jet` `[k, (d+2)·B, c]`; the point b has `v` and `u` in row `rows_b` of `field` `[·, d+1]`; `out` `[k, B, c]`. Sums are
+/// taken in `f64`.
+pub fn elliptic([shift, scale]: [f64; 2], rows: &Indices, field: &Small, jet: &Tensor, out: &mut Tensor) -> Result<()> {
+    let (k, c, d, b) = (jet.shape()[0], jet.shape()[2], field.shape()[1] - 1, rows.len());
+    assert_eq!(jet.shape()[1], (d + 2) * b, "elliptic: a jet {jet} at {b} points of {d} columns");
+    out.reshape(&[k, b, c])?;
+    on_gpu!(out, |gpu| {
+        points::over(gpu, "elliptic", out.len(), &args![k, b, c, d, shift, scale, rows, field, jet, out]);
+        Ok(())
+    });
+    let (rows, field, jet) = (rows.host(), field.host(), jet.host());
+    for (at, out) in out.host_mut().iter_mut().enumerate() {
+        let (j, p, output) = (at / (b * c), at / c % b, at % c);
+        let of = |order: usize| f64::from(jet[((j * (d + 2) + order) * b + p) * c + output]);
+        let here = field.row(rows[p] as usize);
+        let drift: f64 = (0..d).map(|i| here[i] * of(1 + i)).sum();
+        let image = here[d] * of(0) - of(d + 1) - drift;
+        *out = ((shift * of(0) - image) / scale) as f32;
+    }
+    Ok(())
+}
+
+/// The chain rule of [`jet`] on a block of points.
 struct Chain<'a> {
     z: Vec<f32>,
     value: &'a [f32],
@@ -74,22 +94,12 @@ struct Chain<'a> {
 impl Visitor for Chain<'_> {
     type Output = ();
     /// Where two halves of a layer have different formulas, sine and cosine, φ'' is the same in terms of φ.
-    fn visit<F: Formula, G: Formula>(self) {
-        dispatch(ChainOf(self, PhantomData::<F>));
-    }
-}
-
-struct ChainOf<'a, F>(Chain<'a>, PhantomData<F>);
-
-impl<F: Formula> SimdJob for ChainOf<'_, F> {
-    type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let Chain { z: mut curvature, value, slope, gradient, laplacian } = self.0;
-        curvature.iter_mut().zip(value.iter().zip(&slope)).for_each(
-            #[inline(always)]
-            |(z, (&value, &slope))| *z = F::curvature(Lane::<f32, FMA>(*z), Lane(value), Lane(slope)).0,
-        );
+    fn visit<F: Formula, G: Formula, const FMA: bool>(self) {
+        let Chain { z: mut curvature, value, slope, gradient, laplacian } = self;
+        for (z, (&value, &slope)) in curvature.iter_mut().zip(value.iter().zip(&slope)) {
+            *z = F::curvature(Lane::<f32, FMA>(*z), Lane(value), Lane(slope)).0;
+        }
         laplacian.iter_mut().zip(&slope).for_each(|(l, s)| *l *= s);
         for g in gradient {
             for (((g, s), c), l) in g.iter_mut().zip(&slope).zip(&curvature).zip(laplacian.iter_mut()) {

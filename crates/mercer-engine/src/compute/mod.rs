@@ -28,12 +28,9 @@ pub mod cuda;
 mod elementwise;
 mod formula;
 mod gemm;
-mod indices;
 mod jet;
-mod math;
 mod norm;
 mod parallel;
-mod points;
 mod pool;
 mod radial;
 mod reduce;
@@ -47,25 +44,22 @@ pub use activation::{activation, activation_vjp, bias_slope};
 pub use augment::{Move, shift_mirror};
 pub use batch_norm::{EPSILON, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average};
 pub use control::{Control, NonFinite, Report};
-pub use conv::{Convolution, channel_bias_slope, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_weights};
+pub use conv::{Convolution, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_weights};
 pub use cuda::Replay;
 pub use elementwise::{
-    add_product_each, axpy, collect, copy, fill, fill_normal, fill_rademacher, fill_uniform, gather_rows, multiply,
-    multiply_each, scale, spread, transpose,
+    add_product_each, axpy, collect, copy, fill, fill_normal, fill_rademacher, gather, gather_block, gather_rows,
+    multiply, multiply_each, scale, scale_points, spread, transpose,
 };
 pub use formula::{Activation, LEAK};
 pub use gemm::{Store, dense, gemm};
-pub use indices::{Indices, gather, gather_block};
-pub use jet::{jet, points_jet};
-pub use math::Math;
+pub use jet::{elliptic, jet, points_jet};
 pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
-pub use points::{elliptic, scale_points};
 pub use pool::{Pool, average_pool, average_pool_vjp, max_pool, max_pool_jvp, max_pool_vjp};
 pub(crate) use radial::Radius;
 pub use radial::{radial, radial_jet};
-pub use reduce::{all_finite, column_dots, sum_rows, sum_squares};
+pub use reduce::{all_finite, sum_squares};
 pub use small::Small;
 pub use softmax::softmax_cross_entropy;
 pub use sparse::SparseRows;
-pub use tensor::{Device, Stack, StackMut, Tensor};
+pub use tensor::{Device, DeviceArray, Indices, Math, Stack, StackMut, Tensor};
 pub use update::{Clip, Rule, update};

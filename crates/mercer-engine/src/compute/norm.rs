@@ -1,9 +1,9 @@
 //! L2 batch norm: each unit divided by its root mean square over the batch.
 
 use super::cuda::{args, primitives as cuda};
-use super::parallel::{Parts, for_each};
-use super::reduce::columns_of;
-use super::tensor::{Stack, Tensor};
+use super::parallel::{Parts, for_each, for_each_chunk};
+use super::reduce::dot;
+use super::tensor::{Stack, Tensor, on_gpu};
 
 /// Mean squares below this count as zero, and the unit is set to zero.
 const TINY: f32 = 1e-30;
@@ -12,16 +12,14 @@ const TINY: f32 = 1e-30;
 /// (zero for a unit that vanishes on the batch). `y` `[k, b, n]`.
 pub fn l2_norm(y: &mut Tensor, factor: &mut Tensor) {
     let (count, m, n) = y.as_matrices();
-    assert!(factor.len() == count * n, "l2_norm of {:?} with factors {:?}", y.shape(), factor.shape());
-    if let Some(gpu) = y.gpu() {
-        return cuda::l2_norm(gpu, y, factor);
-    }
+    assert!(factor.len() == count * n, "l2_norm of {y} with factors {factor}");
+    on_gpu!(y, |gpu| cuda::l2_norm(gpu, y, factor));
     let (y, factor) = (Parts::new(y.host_mut()), Parts::new(factor.host_mut()));
     for_each(count, 6 * count * m * n, |j| {
         // SAFETY (both): tasks have different j.
         let y = unsafe { y.part(j * m * n..(j + 1) * m * n) };
         let factor = unsafe { factor.part(j * n..(j + 1) * n) };
-        columns_of(y, y, factor);
+        column_dots(y, y, factor);
         for f in factor.iter_mut() {
             let mean = *f / m as f32;
             // NaN is not below TINY and stays NaN.
@@ -37,15 +35,9 @@ pub fn l2_norm(y: &mut Tensor, factor: &mut Tensor) {
 /// `t`, `y` `[k, b, n]`, `factor`, `work` `[k, n]`.
 pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut Tensor) {
     let (count, m, n) = t.as_matrices();
-    assert!(
-        y.len() == t.len() && factor.len() == count * n && work.len() == count * n,
-        "l2_norm_tangent: {:?} {:?}",
-        y.shape(),
-        t.shape()
-    );
-    if let Some(gpu) = t.gpu() {
-        return cuda::l2_norm_tangent(gpu, y, factor, t, work);
-    }
+    let sizes = [y.len(), factor.len(), work.len()];
+    assert!(sizes == [t.len(), count * n, count * n], "l2_norm_tangent: {y} {factor} {t} {work}");
+    on_gpu!(t, |gpu| cuda::l2_norm_tangent(gpu, y, factor, t, work));
     let (y, factor) = (y.host(), factor.host());
     let (t, work) = (Parts::new(t.host_mut()), Parts::new(work.host_mut()));
     for_each(count, 8 * count * m * n, |j| {
@@ -53,7 +45,7 @@ pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut T
         let t = unsafe { t.part(j * m * n..(j + 1) * m * n) };
         let mean = unsafe { work.part(j * n..(j + 1) * n) };
         let (y, s) = (&y[j * m * n..(j + 1) * m * n], &factor[j * n..(j + 1) * n]);
-        columns_of(y, t, mean);
+        column_dots(y, t, mean);
         mean.iter_mut().for_each(|c| *c /= m as f32);
         if n == 1 {
             t.iter_mut().zip(y).for_each(|(t, y)| *t = s[0] * (*t - y * mean[0]));
@@ -69,22 +61,24 @@ pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut T
 
 /// `y_jbc ← y_jbc · factor_jc`: [`l2_norm`] with fixed factors. `y` `[k, b, n]`, `factor` `[k, 1, n]`.
 pub fn scale_columns(y: &mut Tensor, factor: Stack<'_>) {
-    let (count, m, n) = y.as_matrices();
-    assert!(
-        factor.rows * factor.cols == n,
-        "scale_columns of {:?} by {} factors",
-        y.shape(),
-        factor.rows * factor.cols
-    );
-    if let Some(gpu) = y.gpu() {
-        return cuda::over(gpu, "scale_columns", y.len(), &args![y.len(), m * n, n, factor, y]);
+    let (_, m, n) = y.as_matrices();
+    assert!(factor.rows * factor.cols == n, "scale_columns of {y} by {factor}");
+    on_gpu!(y, |gpu| cuda::over(gpu, "scale_columns", y.len(), &args![y.len(), m * n, n, factor, y]));
+    let work = 2 * y.len();
+    for_each_chunk(y.host_mut(), m * n, work, |j, y| multiply_columns(y, factor.host(j)));
+}
+
+/// `out_c = Σ_b x_bc y_bc` for row-major `x`, `y` `[b, n]` and `out` `[n]`.
+fn column_dots(x: &[f32], y: &[f32], out: &mut [f32]) {
+    if let [out] = out {
+        *out = dot(x, y);
+        return;
     }
-    let y = Parts::new(y.host_mut());
-    for_each(count, 2 * count * m * n, |j| {
-        // SAFETY: tasks have different j.
-        let y = unsafe { y.part(j * m * n..(j + 1) * m * n) };
-        multiply_columns(y, factor.host(j));
-    });
+    out.fill(0.0);
+    let n = out.len().max(1);
+    for (x, y) in x.chunks_exact(n).zip(y.chunks_exact(n)) {
+        out.iter_mut().zip(x.iter().zip(y)).for_each(|(out, (x, y))| *out += x * y);
+    }
 }
 
 fn multiply_columns(y: &mut [f32], factor: &[f32]) {

@@ -21,6 +21,16 @@ pub(super) fn for_each(tasks: usize, work: usize, f: impl Fn(usize) + Sync + Sen
     }
 }
 
+/// Calls `f(i, chunk)` for each chunk of `size` elements of `slice` (the last may be shorter), in parallel if `work` is
+/// large enough.
+pub(super) fn for_each_chunk(slice: &mut [f32], size: usize, work: usize, f: impl Fn(usize, &mut [f32]) + Sync + Send) {
+    if slice.len() <= size || work < PARALLEL_WORK {
+        slice.chunks_mut(size.max(1)).enumerate().for_each(|(i, chunk)| f(i, chunk));
+    } else {
+        slice.par_chunks_mut(size.max(1)).enumerate().for_each(|(i, chunk)| f(i, chunk));
+    }
+}
+
 /// Block `i` of `0..len`, split into blocks of `size`.
 pub(super) fn block(i: usize, size: usize, len: usize) -> std::ops::Range<usize> {
     i * size..((i + 1) * size).min(len)
@@ -35,8 +45,6 @@ pub(super) struct Parts<'a> {
 
 // SAFETY: `part` is the only access, and its callers promise that parts taken at the same time are disjoint.
 unsafe impl Sync for Parts<'_> {}
-// SAFETY: as above.
-unsafe impl Send for Parts<'_> {}
 
 impl<'a> Parts<'a> {
     pub(super) fn new(slice: &'a mut [f32]) -> Self {

@@ -3,8 +3,8 @@
 //! An image is stored as `[channels, height, width]`, contiguous and row-major.
 
 use super::cuda::{Arg, args, images as cuda};
-use super::parallel::{Parts, for_each};
-use super::tensor::Tensor;
+use super::parallel::for_each_chunk;
+use super::tensor::{Tensor, on_gpu};
 
 /// The shape of a pooling layer. Windows do not overlap; rows and columns that do not fill a window are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,27 +40,14 @@ impl Pool {
     /// Panics unless `outer` has as many input planes as `inner` has output planes.
     fn check(&self, outer: &Tensor, inner: &Tensor) {
         let (large, small) = self.planes();
-        assert!(
-            outer.len() * small == inner.len() * large,
-            "pooling {:?} between {:?} and {:?}",
-            self,
-            outer.shape(),
-            inner.shape()
-        );
+        assert!(outer.len() * small == inner.len() * large, "pooling {self:?} between {outer} and {inner}");
     }
 
     /// Calls `f` with each input plane in `outer` and its output plane in `inner`, in parallel.
     fn for_each_plane(&self, outer: &Tensor, inner: &mut Tensor, f: impl Fn(&[f32], &mut [f32]) + Sync + Send) {
         let (large, small) = self.planes();
-        let (len, outer, inner) = (outer.len(), outer.host(), Parts::new(inner.host_mut()));
-        let planes = len / large;
-        let each = planes.div_ceil(64).max(1);
-        for_each(planes.div_ceil(each), 4 * len, |task| {
-            for p in task * each..((task + 1) * each).min(planes) {
-                // SAFETY: no other task writes this plane.
-                f(&outer[p * large..(p + 1) * large], unsafe { inner.part(p * small..(p + 1) * small) });
-            }
-        });
+        let (outer, work) = (outer.host(), 4 * outer.len());
+        for_each_chunk(inner.host_mut(), small, work, |p, inner| f(&outer[p * large..(p + 1) * large], inner));
     }
 }
 
@@ -68,10 +55,8 @@ impl Pool {
 /// largest value. `x` `[k, b, in]`, `y` and `at` `[k, b, out]`.
 pub fn max_pool(pool: &Pool, x: &Tensor, y: &mut Tensor, at: &mut Tensor) {
     pool.check(x, at);
-    assert!(y.len() == at.len(), "max_pool into {:?} and {:?}", y.shape(), at.shape());
-    if let Some(gpu) = x.gpu() {
-        return cuda::pool(gpu, "max_pool", pool, y, 1, &args![x, y, at]);
-    }
+    assert!(y.len() == at.len(), "max_pool into {y} and {at}");
+    on_gpu!(x, |gpu| cuda::pool(gpu, "max_pool", pool, y, 1, &args![x, y, at]));
     pool.for_each_plane(x, at, |x, at| {
         at.fill(-1.0);
         pool.windows(|o, i| {
@@ -88,16 +73,10 @@ pub fn max_pool(pool: &Pool, x: &Tensor, y: &mut Tensor, at: &mut Tensor) {
 pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
     pool.check(dx, at);
-    assert!(at.len() == g.len(), "max_pool_vjp of {:?} at {:?}", g.shape(), at.shape());
-    if let Some(gpu) = g.gpu() {
-        return cuda::pool(gpu, "max_pool_back", pool, dx, 1, &args![at, g, dx]);
-    }
-    let (at, g) = (at.host(), g.host());
-    let planes = g.len() / small.max(1);
-    let dx = Parts::new(dx.host_mut());
-    for_each(planes, 4 * planes * large, |p| {
-        // SAFETY: tasks have different planes.
-        let dx = unsafe { dx.part(p * large..(p + 1) * large) };
+    assert!(at.len() == g.len(), "max_pool_vjp of {g} at {at}");
+    on_gpu!(g, |gpu| cuda::pool(gpu, "max_pool_back", pool, dx, 1, &args![at, g, dx]));
+    let (at, g, work) = (at.host(), g.host(), 4 * dx.len());
+    for_each_chunk(dx.host_mut(), large, work, |p, dx| {
         dx.fill(0.0);
         let range = p * small..(p + 1) * small;
         at[range.clone()].iter().zip(&g[range]).for_each(|(&at, g)| dx[at as usize] = *g);
@@ -108,12 +87,12 @@ pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
 pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
     let (large, small) = pool.planes();
     pool.check(dx, at);
-    assert!(at.len() == t.len(), "max_pool_jvp into {:?} at {:?}", t.shape(), at.shape());
-    if let Some(gpu) = t.gpu() {
+    assert!(at.len() == t.len(), "max_pool_jvp into {t} at {at}");
+    on_gpu!(t, |gpu| {
         let (count, rows, n) = t.as_matrices();
         let sizes = [rows * n, large, small].map(Arg::size);
-        return cuda::over(gpu, "max_pool_tangent", count, rows * n, &args![sizes, at, dx, t]);
-    }
+        cuda::over(gpu, "max_pool_tangent", count, rows * n, &args![sizes, at, dx, t])
+    });
     let (at, dx) = (at.host(), dx.host());
     for (p, t) in t.host_mut().chunks_exact_mut(small.max(1)).enumerate() {
         t.iter_mut().zip(&at[p * small..]).for_each(|(t, &at)| *t = dx[p * large + at as usize]);
@@ -124,9 +103,7 @@ pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
 pub fn average_pool(pool: &Pool, x: &Tensor, y: &mut Tensor) {
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
     pool.check(x, y);
-    if let Some(gpu) = x.gpu() {
-        return cuda::pool(gpu, "average_pool", pool, y, 32, &args![share, x, y]);
-    }
+    on_gpu!(x, |gpu| cuda::pool(gpu, "average_pool", pool, y, 32, &args![share, x, y]));
     pool.for_each_plane(x, y, |x, y| {
         y.fill(0.0);
         pool.windows(|o, i| y[o] += x[i]);
@@ -139,9 +116,7 @@ pub fn average_pool_vjp(pool: &Pool, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
     pool.check(dx, g);
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
-    if let Some(gpu) = g.gpu() {
-        return cuda::pool(gpu, "average_pool_back", pool, dx, 1, &args![share, g, dx]);
-    }
+    on_gpu!(g, |gpu| cuda::pool(gpu, "average_pool_back", pool, dx, 1, &args![share, g, dx]));
     let g = g.host();
     for (p, dx) in dx.host_mut().chunks_exact_mut(large).enumerate() {
         dx.fill(0.0);

@@ -2,7 +2,7 @@
 //! then `½ ln(1+ρ²)`.
 
 use super::cuda::{args, points as cuda};
-use super::tensor::Tensor;
+use super::tensor::{Tensor, on_gpu};
 
 /// Smaller radii (in units of the scale) are replaced by this one, so that 1/ρ is finite.
 const MIN_RADIUS: f64 = 1e-12;
@@ -15,10 +15,8 @@ fn columns(x: &Tensor) -> usize {
 /// Writes the features `[b, d+1]` of the points `x` `[b, d]` to `y`.
 pub fn radial(scale: f64, x: &Tensor, y: &mut Tensor) {
     let d = columns(x);
-    assert_eq!(y.len(), x.len() / d * (d + 1), "radial: features of shape {:?}", y.shape());
-    if let Some(gpu) = y.gpu() {
-        return cuda::over(gpu, "radial", y.len(), &args![x.len() / d, d, scale, x, y]);
-    }
+    assert_eq!(y.len(), x.len() / d * (d + 1), "radial: features of shape {y}");
+    on_gpu!(y, |gpu| cuda::over(gpu, "radial", y.len(), &args![x.len() / d, d, scale, x, y]));
     for (x, y) in x.host().chunks_exact(d).zip(y.host_mut().chunks_exact_mut(d + 1)) {
         let at = Radius::new(scale, x);
         y.iter_mut().enumerate().for_each(|(unit, y)| *y = at.value(unit) as f32);
@@ -29,10 +27,8 @@ pub fn radial(scale: f64, x: &Tensor, y: &mut Tensor) {
 /// of `x` `[(d+2)·points, d]`.
 pub fn radial_jet(scale: f64, x: &Tensor, points: usize, y: &mut Tensor) {
     let d = columns(x);
-    assert_eq!(y.len(), (d + 2) * points * (d + 1), "radial: features of shape {:?}", y.shape());
-    if let Some(gpu) = y.gpu() {
-        return cuda::over(gpu, "radial_jet", points * (d + 1), &args![points, d, scale, x, y]);
-    }
+    assert_eq!(y.len(), (d + 2) * points * (d + 1), "radial: features of shape {y}");
+    on_gpu!(y, |gpu| cuda::over(gpu, "radial_jet", points * (d + 1), &args![points, d, scale, x, y]));
     let mut orders: Vec<&mut [f32]> = y.host_mut().chunks_exact_mut(points * (d + 1)).collect();
     for (b, x) in x.host().chunks_exact(d).take(points).enumerate() {
         let point = Radius::new(scale, x);

@@ -1,7 +1,7 @@
 //! Softmax cross-entropy: the loss of a classifier, its gradient, and the number of correct predictions.
 
 use super::cuda::{Arg, args, images};
-use super::tensor::Tensor;
+use super::tensor::{Tensor, on_gpu};
 
 /// With `p = softmax(z)`, adds the loss `Σ_b −ln p_{b,y}` and the number of correct predictions to `totals` `[2]`, and
 /// optionally writes the gradient of the *mean* loss, `(p − 1_y)/b`.
@@ -10,21 +10,12 @@ use super::tensor::Tensor;
 /// host. If logits are equal, the first class is predicted.
 pub fn softmax_cross_entropy(logits: &Tensor, labels: &Tensor, grad: Option<&mut Tensor>, totals: &mut Tensor) {
     let (count, batch, classes) = logits.as_matrices();
-    assert!(
-        count == 1 && labels.len() == batch && totals.len() == 2,
-        "softmax_cross_entropy of {:?} with {:?} labels",
-        logits.shape(),
-        labels.shape()
-    );
-    assert!(
-        grad.as_ref().is_none_or(|g| g.len() == logits.len()),
-        "softmax_cross_entropy: grad and logits differ in size"
-    );
-    if let Some(gpu) = logits.gpu() {
-        let sizes = [batch, classes].map(Arg::size);
-        let arguments = args![sizes, logits, labels, grad.as_deref(), totals];
-        return gpu.launch(images::compiled(), "softmax_cross_entropy", [1, 1, 1], 1024, 0, &arguments);
-    }
+    assert!(count == 1 && labels.len() == batch && totals.len() == 2, "softmax of {logits} with {labels} labels");
+    assert!(grad.as_ref().is_none_or(|g| g.len() == logits.len()), "softmax: grad and logits differ in size");
+    on_gpu!(logits, |gpu| {
+        let arguments = args![[batch, classes].map(Arg::size), logits, labels, grad.as_deref(), totals];
+        gpu.launch(images::compiled(), "softmax_cross_entropy", [1, 1, 1], 1024, 0, &arguments)
+    });
     let mut grad = grad.map(|g| g.host_mut().chunks_exact_mut(classes));
     let (mut loss, mut right) = (0.0, 0.0);
     for (z, &label) in logits.host().chunks_exact(classes).zip(labels.host()) {

@@ -3,8 +3,7 @@
 use super::control::Control;
 use super::cuda::gpu;
 use super::cuda::points::DeviceRows;
-use super::indices::Indices;
-use super::tensor::{Device, Tensor};
+use super::tensor::{Device, Indices, Tensor};
 use crate::Result;
 use std::collections::HashMap;
 
@@ -34,13 +33,13 @@ impl SparseRows {
     ) -> Result<SparseRows> {
         let most = most_entries(&starts, batch);
         let (list, rows) = match device {
-            Device::Cpu => (Some(Indices::zeros(device, 0)?), None),
+            Device::Cpu => (Some(Indices::zeros(device, &[0])?), None),
             Device::Cuda(ordinal) => {
                 let listed = most < starts.len() - 1;
                 let rows =
                     DeviceRows::new(gpu(ordinal)?, (&starts, &columns, &values), listed.then_some(steps * batch))?;
                 // Places of the list that a batch leaves unused keep a valid column.
-                (listed.then(|| Indices::zeros(device, most)).transpose()?, Some(rows))
+                (listed.then(|| Indices::zeros(device, &[most])).transpose()?, Some(rows))
             }
         };
         Ok(SparseRows { starts, columns, values, list, batch, device: rows })
@@ -65,7 +64,7 @@ impl SparseRows {
                 let mut all: Vec<u32> = rows.host().iter().flat_map(of).copied().collect();
                 all.sort_unstable();
                 all.dedup();
-                *list = Some(Indices::from_host(Device::Cpu, &all)?);
+                *list = Some(Indices::from_host(Device::Cpu, &[all.len()], &all)?);
             }
         }
         Ok(self.list.as_ref())

@@ -1,9 +1,9 @@
-//! Tensors, and views of them as stacks of matrices.
+//! Devices, arrays on them, and views of arrays as stacks of matrices.
 
 use super::cuda::{Buffer, Gpu, gpu};
-use super::math::Math;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Where tensors live and primitives run; chosen at run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,11 +57,6 @@ impl Device {
 
     /// Runs `f` inside the thread pool when this is the CPU, which makes starting a primitive cheaper. Wrap a training
     /// loop in it. Results are the same without it.
-    ///
-    /// ```
-    /// use mercer_engine::compute::Device;
-    /// assert_eq!(Device::Cpu.enter(|| 6 * 7), 42);
-    /// ```
     pub fn enter<T: Send>(self, f: impl FnOnce() -> T + Send) -> T {
         match self {
             Device::Cpu => rayon::scope(|_| f()),
@@ -94,8 +89,8 @@ impl Device {
     }
 }
 
-impl std::fmt::Display for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Device::Cpu => f.write_str("cpu"),
             Device::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
@@ -103,89 +98,127 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// A contiguous row-major array of `f32` on a device. Its memory only grows: [`Tensor::reshape`] to a smaller or
-/// equal size never allocates.
+/// How a GPU with tensor cores rounds the factors of an f32 matrix product. Sums are always in f32. The CPU always uses
+/// f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Math {
+    /// No rounding: 24 bits of mantissa.
+    #[default]
+    F32,
+    /// 11 bits of mantissa.
+    Tf32,
+    /// 8 bits of mantissa. The factors are copied to bf16 first, which is faster for large products only.
+    Bf16,
+}
+
+/// A contiguous row-major array on a device. Its memory only grows: [`DeviceArray::reshape`] to a smaller or equal size
+/// never allocates.
 #[derive(Debug)]
-pub struct Tensor {
+pub struct DeviceArray<T> {
     shape: Vec<usize>,
-    storage: Storage,
+    storage: Storage<T>,
 }
 
 #[derive(Debug)]
-enum Storage {
-    Host(Vec<f32>),
+enum Storage<T> {
+    Host(Vec<T>),
     Cuda(Buffer),
 }
 
-/// Advice when a tensor does not fit into memory.
+/// The numbers that networks compute with.
+pub type Tensor = DeviceArray<f32>;
+
+/// Row numbers.
+pub type Indices = DeviceArray<u32>;
+
+/// Advice when an array does not fit into memory.
 const ADVICE: &str = "use a smaller batch or a narrower network";
 
-impl Tensor {
+impl<T: Copy + Default> DeviceArray<T> {
     /// All zeros.
-    pub fn zeros(device: Device, shape: &[usize]) -> Result<Tensor> {
-        let storage = match device {
-            Device::Cpu => Storage::Host(Vec::new()),
-            Device::Cuda(ordinal) => Storage::Cuda(allocate(gpu(ordinal)?, &[0])?),
+    pub fn zeros(device: Device, shape: &[usize]) -> Result<Self> {
+        let storage = match device.gpu()? {
+            None => Storage::Host(Vec::new()),
+            Some(gpu) => Storage::Cuda(allocate::<T>(gpu, &[0])?),
         };
-        let mut tensor = Tensor { shape: vec![0], storage };
-        tensor.reshape(shape)?;
-        Ok(tensor)
+        let mut array = DeviceArray { shape: vec![0], storage };
+        array.reshape(shape)?;
+        Ok(array)
     }
 
     /// A copy of `data`, which has the product of `shape` as its length.
-    pub fn from_host(device: Device, shape: &[usize], data: &[f32]) -> Result<Tensor> {
-        let storage = match device {
-            Device::Cpu => Storage::Host(data.to_vec()),
-            Device::Cuda(ordinal) => {
-                let mut buffer = allocate(gpu(ordinal)?, shape)?;
-                if 4 * data.len() <= buffer.bytes() {
-                    buffer.write(0, data);
-                }
+    pub fn from_host(device: Device, shape: &[usize], data: &[T]) -> Result<Self> {
+        check_length(shape, data.len())?;
+        let storage = match device.gpu()? {
+            None => Storage::Host(data.to_vec()),
+            Some(gpu) => {
+                let mut buffer = allocate::<T>(gpu, shape)?;
+                buffer.write(0, data);
                 Storage::Cuda(buffer)
             }
         };
-        let tensor = Tensor { shape: shape.to_vec(), storage };
-        tensor.check_host_length(data.len())?;
-        Ok(tensor)
+        Ok(DeviceArray { shape: shape.to_vec(), storage })
     }
 
-    /// Overwrites the whole tensor.
-    pub fn copy_from_host(&mut self, data: &[f32]) -> Result<()> {
-        self.check_host_length(data.len())?;
-        match &mut self.storage {
-            Storage::Host(storage) => storage[..data.len()].copy_from_slice(data),
-            Storage::Cuda(buffer) => buffer.write(0, data),
-        }
+    /// Overwrites the whole array.
+    pub fn copy_from_host(&mut self, data: &[T]) -> Result<()> {
+        check_length(&self.shape, data.len())?;
+        self.write(0, data);
         Ok(())
     }
 
     /// Overwrites the elements from `start` on.
-    pub fn write(&mut self, start: usize, data: &[f32]) {
+    pub fn write(&mut self, start: usize, data: &[T]) {
         assert!(start + data.len() <= self.len(), "{} elements at {start} of {}", data.len(), self.len());
         match &mut self.storage {
             Storage::Host(storage) => storage[start..start + data.len()].copy_from_slice(data),
-            Storage::Cuda(buffer) => buffer.write(4 * start, data),
+            Storage::Cuda(buffer) => buffer.write(size_of::<T>() * start, data),
         }
     }
 
-    /// A copy of the whole tensor in host memory; waits for the device.
-    pub fn to_host(&self) -> Result<Vec<f32>> {
-        match &self.storage {
-            Storage::Host(_) => Ok(self.host().to_vec()),
-            Storage::Cuda(buffer) => {
-                let mut data = vec![0.0; self.len()];
-                buffer.read(0, &mut data)?;
-                Ok(data)
+    /// A copy of the whole array in host memory; waits for the device.
+    pub fn to_host(&self) -> Result<Vec<T>> {
+        let Some(buffer) = self.buffer() else { return Ok(self.host().to_vec()) };
+        let mut data = vec![T::default(); self.len()];
+        buffer.read(0, &mut data)?;
+        Ok(data)
+    }
+
+    /// Changes the shape. Elements keep their values in memory order; new ones are zero. Allocates only when the array has
+    /// never been this large.
+    pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
+        let len = shape.iter().product::<usize>();
+        let bytes = size_of::<T>() * len;
+        match &mut self.storage {
+            Storage::Host(storage) if len > storage.len() => {
+                let more = len - storage.len();
+                storage.try_reserve_exact(more).map_err(|_| Error::Memory {
+                    what: format!("a tensor of shape {shape:?}"),
+                    needed: bytes as u64,
+                    budget: size_of_val(&storage[..]) as u64,
+                    instead: ADVICE.into(),
+                })?;
+                storage.resize(len, T::default());
             }
+            Storage::Cuda(buffer) if bytes > buffer.bytes() => {
+                let mut larger = allocate::<T>(buffer.gpu(), shape)?;
+                larger.copy_from(0, buffer, 0, buffer.bytes());
+                larger.zero(buffer.bytes(), bytes - buffer.bytes());
+                *buffer = larger;
+            }
+            _ => {}
         }
+        self.shape.clear();
+        self.shape.extend_from_slice(shape);
+        Ok(())
     }
+}
 
-    /// The device that holds the tensor.
+impl<T> DeviceArray<T> {
+    /// The device that holds the array.
     pub fn device(&self) -> Device {
-        match &self.storage {
-            Storage::Host(_) => Device::Cpu,
-            Storage::Cuda(buffer) => Device::Cuda(buffer.gpu().ordinal),
-        }
+        self.gpu().map_or(Device::Cpu, |gpu| Device::Cuda(gpu.ordinal))
     }
 
     /// Extents, slowest index first.
@@ -198,56 +231,111 @@ impl Tensor {
         self.shape.iter().product()
     }
 
-    /// Whether the tensor has no elements.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Changes the shape. Elements keep their values in memory order; new ones are zero. Allocates only when the tensor has
-    /// never been this large.
-    pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
-        let len = shape.iter().product::<usize>();
-        match &mut self.storage {
-            Storage::Host(storage) if len > storage.len() => {
-                let more = len - storage.len();
-                storage.try_reserve_exact(more).map_err(|_| Error::Memory {
-                    what: format!("a tensor of shape {shape:?}"),
-                    needed: 4 * len as u64,
-                    budget: 4 * storage.len() as u64,
-                    instead: ADVICE.into(),
-                })?;
-                storage.resize(len, 0.0);
-            }
-            Storage::Cuda(buffer) if 4 * len > buffer.bytes() => {
-                let mut larger = allocate(buffer.gpu(), shape)?;
-                larger.copy_from(0, buffer, 0, buffer.bytes());
-                larger.zero(buffer.bytes(), 4 * len - buffer.bytes());
-                *buffer = larger;
-            }
-            _ => {}
+    /// Elements in host memory. Panics if they are on a GPU.
+    pub fn host(&self) -> &[T] {
+        match &self.storage {
+            Storage::Host(storage) => &storage[..self.len()],
+            Storage::Cuda(_) => panic!("a tensor on {} was used with one on the CPU", self.device()),
         }
-        self.shape.clear();
-        self.shape.extend_from_slice(shape);
-        Ok(())
     }
 
+    /// The writable form of [`DeviceArray::host`].
+    pub(super) fn host_mut(&mut self) -> &mut [T] {
+        let (len, device) = (self.len(), self.device());
+        match &mut self.storage {
+            Storage::Host(storage) => &mut storage[..len],
+            Storage::Cuda(_) => panic!("a tensor on {device} was used with one on the CPU"),
+        }
+    }
+
+    /// The GPU that holds the array; `None` on the CPU.
+    pub(super) fn gpu(&self) -> Option<&'static Gpu> {
+        self.buffer().map(Buffer::gpu)
+    }
+
+    /// The device memory of the array; `None` on the CPU.
+    pub(super) fn buffer(&self) -> Option<&Buffer> {
+        match &self.storage {
+            Storage::Host(_) => None,
+            Storage::Cuda(buffer) => Some(buffer),
+        }
+    }
+
+    /// The writable form of [`DeviceArray::buffer`].
+    pub(super) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
+        match &mut self.storage {
+            Storage::Host(_) => None,
+            Storage::Cuda(buffer) => Some(buffer),
+        }
+    }
+
+    /// The address of the first element on the GPU.
+    pub fn address(&self) -> u64 {
+        self.buffer().expect("a tensor on the CPU was used with one on a GPU").pointer()
+    }
+}
+
+impl<T: Copy> Clone for DeviceArray<T> {
+    fn clone(&self) -> Self {
+        let storage = match &self.storage {
+            Storage::Host(storage) => Storage::Host(storage.clone()),
+            Storage::Cuda(buffer) => {
+                let mut copy = allocate::<T>(buffer.gpu(), &self.shape).unwrap_or_else(|e| panic!("{e}"));
+                copy.copy_from(0, buffer, 0, copy.bytes());
+                Storage::Cuda(copy)
+            }
+        };
+        DeviceArray { shape: self.shape.clone(), storage }
+    }
+}
+
+/// The shape, for messages.
+impl<T> fmt::Display for DeviceArray<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.shape)
+    }
+}
+
+/// Device memory for an array of this shape.
+fn allocate<T>(gpu: &'static Gpu, shape: &[usize]) -> Result<Buffer> {
+    let bytes = size_of::<T>() * shape.iter().product::<usize>();
+    gpu.allocate(bytes, &|| format!("a tensor of shape {shape:?}"), ADVICE)
+}
+
+fn check_length(shape: &[usize], len: usize) -> Result<()> {
+    let needed = shape.iter().product::<usize>();
+    if len == needed {
+        return Ok(());
+    }
+    Err(Error::input(format!("{len} numbers do not fill a tensor of shape {shape:?} ({needed})")))
+}
+
+/// `on_gpu!(x, |gpu| work)`: if the tensor `x` is on a GPU, the primitive returns the value of `work`, its device code.
+macro_rules! on_gpu {
+    ($tensor:expr, |$gpu:ident| $work:expr) => {
+        if let Some($gpu) = $tensor.gpu() {
+            return $work;
+        }
+    };
+}
+pub(super) use on_gpu;
+
+impl Tensor {
     /// The tensor as a stack of matrices: `[m, n]` is one matrix shared by all networks, `[k, m, n]` one for each of k.
     pub fn stack(&self) -> Stack<'_> {
         let (count, rows, cols) = self.as_matrices();
-        Stack {
-            tensor: self,
-            offset: 0,
-            stride: if count == 1 { 0 } else { rows * cols },
-            rows,
-            cols,
-            transposed: false,
-        }
+        self.matrices(0, if count == 1 { 0 } else { rows * cols }, rows, cols)
     }
 
     /// The writable form of [`Tensor::stack`].
     pub fn stack_mut(&mut self) -> StackMut<'_> {
         let (count, rows, cols) = self.as_matrices();
-        StackMut { offset: 0, stride: rows * cols, count, rows, cols, tensor: self }
+        self.matrices_mut(0, rows * cols, count, rows, cols)
     }
 
     /// Row-major `rows × cols` matrices inside a flat tensor: the j-th starts at `offset + j·stride`.
@@ -275,78 +363,6 @@ impl Tensor {
             _ => panic!("a tensor of shape {:?} is not a stack of matrices", self.shape),
         }
     }
-
-    /// Elements in host memory, for the primitives of this module.
-    pub(super) fn host(&self) -> &[f32] {
-        match &self.storage {
-            Storage::Host(storage) => &storage[..self.len()],
-            Storage::Cuda(_) => panic!("a tensor on {} was used with one on the CPU", self.device()),
-        }
-    }
-
-    /// Writable elements in host memory, for the primitives of this module.
-    pub(super) fn host_mut(&mut self) -> &mut [f32] {
-        let (len, device) = (self.len(), self.device());
-        match &mut self.storage {
-            Storage::Host(storage) => &mut storage[..len],
-            Storage::Cuda(_) => panic!("a tensor on {device} was used with one on the CPU"),
-        }
-    }
-
-    /// The GPU that holds the tensor, for the primitives of this module; `None` on the CPU.
-    pub(super) fn gpu(&self) -> Option<&'static Gpu> {
-        self.buffer().map(Buffer::gpu)
-    }
-
-    /// The device memory of the tensor; `None` on the CPU.
-    pub(super) fn buffer(&self) -> Option<&Buffer> {
-        match &self.storage {
-            Storage::Host(_) => None,
-            Storage::Cuda(buffer) => Some(buffer),
-        }
-    }
-
-    /// The writable form of [`Tensor::buffer`].
-    pub(super) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
-        match &mut self.storage {
-            Storage::Host(_) => None,
-            Storage::Cuda(buffer) => Some(buffer),
-        }
-    }
-
-    /// The address of the first element on the GPU.
-    pub fn address(&self) -> u64 {
-        match &self.storage {
-            Storage::Host(_) => panic!("a tensor on the CPU was used with one on a GPU"),
-            Storage::Cuda(buffer) => buffer.pointer(),
-        }
-    }
-
-    fn check_host_length(&self, len: usize) -> Result<()> {
-        if len == self.len() {
-            return Ok(());
-        }
-        Err(Error::input(format!("{len} numbers do not fill a tensor of shape {:?} ({})", self.shape, self.len())))
-    }
-}
-
-impl Clone for Tensor {
-    fn clone(&self) -> Tensor {
-        let storage = match &self.storage {
-            Storage::Host(storage) => Storage::Host(storage.clone()),
-            Storage::Cuda(buffer) => {
-                let mut copy = allocate(buffer.gpu(), &self.shape).unwrap_or_else(|e| panic!("{e}"));
-                copy.copy_from(0, buffer, 0, 4 * self.len());
-                Storage::Cuda(copy)
-            }
-        };
-        Tensor { shape: self.shape.clone(), storage }
-    }
-}
-
-/// Device memory for a tensor of this shape.
-fn allocate(gpu: &'static Gpu, shape: &[usize]) -> Result<Buffer> {
-    gpu.allocate(4 * shape.iter().product::<usize>(), &|| format!("a tensor of shape {shape:?}"), ADVICE)
 }
 
 /// Matrices inside a tensor, one for each network, or one shared by all if the stride is zero.
@@ -377,7 +393,7 @@ impl<'a> Stack<'a> {
     }
 
     /// Whether all networks share one matrix.
-    pub fn is_shared(&self) -> bool {
+    pub(super) fn is_shared(&self) -> bool {
         self.stride == 0
     }
 
@@ -385,6 +401,12 @@ impl<'a> Stack<'a> {
     pub(super) fn host(&self, j: usize) -> &'a [f32] {
         let start = self.offset + j * self.stride;
         &self.tensor.host()[start..start + self.rows * self.cols]
+    }
+}
+
+impl fmt::Display for Stack<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, {}]", self.rows(), self.cols())
     }
 }
 
@@ -400,15 +422,17 @@ pub struct StackMut<'a> {
     pub(super) cols: usize,
 }
 
+impl fmt::Display for StackMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", [self.count, self.rows, self.cols])
+    }
+}
+
 impl StackMut<'_> {
     /// The elements for writing. Panics if the matrices overlap or reach beyond the tensor.
     pub(super) fn host_mut(&mut self) -> &mut [f32] {
-        let size = self.rows * self.cols;
-        assert!(
-            self.count <= 1 || self.stride == 0 || self.stride >= size,
-            "matrices of {size} overlap at stride {}",
-            self.stride
-        );
+        let (size, stride) = (self.rows * self.cols, self.stride);
+        assert!(self.count <= 1 || stride == 0 || stride >= size, "matrices of {size} overlap at stride {stride}");
         let last = self.offset + self.count.saturating_sub(1) * self.stride;
         &mut self.tensor.host_mut()[self.offset..last + size]
     }

@@ -2,7 +2,7 @@
 
 use super::cuda::primitives as cuda;
 use super::parallel::{CHUNK, Parts, block, for_each};
-use super::tensor::Tensor;
+use super::tensor::{Tensor, on_gpu};
 use crate::simd::{Lane, Num, SimdJob, dispatch};
 use serde::{Deserialize, Serialize};
 
@@ -83,12 +83,12 @@ pub fn update(
     for (moment, used) in [&*m, &*v].iter().zip(rule.moments()) {
         assert!(!used || moment.len() == len, "update of {len} parameters with {} moments", moment.len());
     }
-    if let Some(gpu) = theta.gpu() {
+    on_gpu!(theta, |gpu| {
         let Some(mut scalars) = cuda::scratch(gpu, 12) else { return };
         scalars.write(0, &cuda::scalars(rule, eta, t));
         let (bound, norm) = (clip.map(|c| c.max_norm), clip.map_or(0, |c| c.norm_squared.address()));
-        return cuda::update_at(gpu, rule, scalars.pointer(), bound, norm, theta, grad, m, v);
-    }
+        cuda::update_at(gpu, rule, scalars.pointer(), bound, norm, theta, grad, m, v)
+    });
     let factor = clip.map_or(1.0, |clip| {
         let norm = clip.norm_squared.host()[0].sqrt();
         if norm > clip.max_norm { clip.max_norm / norm } else { 1.0 }
@@ -100,78 +100,56 @@ pub fn update(
         let g = &g[at.clone()];
         // SAFETY: tasks have different ranges. The part of an unused moment is empty.
         let [theta, m, v] = [&theta, &m, &v].map(|parts| unsafe { parts.part(parts.clamp(&at)) });
-        match rule {
-            Rule::Sgd { momentum, weight_decay } => {
-                let f = |g: f32, theta: &mut f32, m: &mut f32| {
-                    *m = momentum * *m + factor * g + weight_decay * *theta;
-                    *theta -= eta * *m;
-                };
-                dispatch(OneMoment { theta, g, moment: m, f });
-            }
-            Rule::RmsProp { decay, epsilon } => {
-                let f = |g: f32, theta: &mut f32, v: &mut f32| {
-                    let g = factor * g;
-                    *v = decay * *v + (1.0 - decay) * g * g;
-                    *theta -= eta * g / (v.sqrt() + epsilon);
-                };
-                dispatch(OneMoment { theta, g, moment: v, f });
-            }
-            Rule::Adam { beta1, beta2, epsilon, weight_decay } => {
-                let bias = |beta: f32| 1.0 - f64::from(beta).powf(t as f64);
-                let rate = (f64::from(eta) / bias(beta1)) as f32;
-                let root = (1.0 / bias(beta2)) as f32;
-                let keep = 1.0 - eta * weight_decay;
-                dispatch(Adam { rate, root, keep, factor, beta1, beta2, epsilon, theta, g, m, v });
-            }
-        }
+        dispatch(Step { rule, eta, t, factor, theta, g, m, v });
     });
 }
 
-/// `f(g, θ, moment)` for each parameter of a rule with one moment.
-struct OneMoment<'a, F> {
-    theta: &'a mut [f32],
-    g: &'a [f32],
-    moment: &'a mut [f32],
-    f: F,
-}
-
-impl<F: Fn(f32, &mut f32, &mut f32)> SimdJob for OneMoment<'_, F> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        for ((theta, moment), &g) in self.theta.iter_mut().zip(self.moment).zip(self.g) {
-            (self.f)(g, theta, moment);
-        }
-    }
-}
-
-struct Adam<'a> {
-    rate: f32,
-    root: f32,
-    keep: f32,
+/// One step on some of the parameters, with the gradient times `factor`.
+struct Step<'a> {
+    rule: Rule,
+    eta: f32,
+    t: u64,
     factor: f32,
-    beta1: f32,
-    beta2: f32,
-    epsilon: f32,
     theta: &'a mut [f32],
     g: &'a [f32],
     m: &'a mut [f32],
     v: &'a mut [f32],
 }
 
-impl SimdJob for Adam<'_> {
+impl SimdJob for Step<'_> {
     type Output = ();
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        let of = Lane::<f32, FMA>;
-        let (new1, new2) = (of(1.0 - self.beta1), of(1.0 - self.beta2));
-        for (((theta, m), v), &g) in self.theta.iter_mut().zip(self.m).zip(self.v).zip(self.g) {
-            let g = of(self.factor * g);
-            let m1 = of(*m).mul_add(of(self.beta1), new1 * g);
-            let v1 = of(*v).mul_add(of(self.beta2), new2 * g * g);
-            let step = of(self.rate) * m1 / ((v1 * of(self.root)).sqrt() + of(self.epsilon));
-            (*m, *v) = (m1.0, v1.0);
-            *theta = of(*theta).mul_add(of(self.keep), -step).0;
+        let Step { rule, eta, t, factor, theta, g, m, v } = self;
+        match rule {
+            Rule::Sgd { momentum, weight_decay } => {
+                for ((theta, m), g) in theta.iter_mut().zip(m).zip(g) {
+                    *m = momentum * *m + factor * g + weight_decay * *theta;
+                    *theta -= eta * *m;
+                }
+            }
+            Rule::RmsProp { decay, epsilon } => {
+                for ((theta, v), g) in theta.iter_mut().zip(v).zip(g) {
+                    let g = factor * g;
+                    *v = decay * *v + (1.0 - decay) * g * g;
+                    *theta -= eta * g / (v.sqrt() + epsilon);
+                }
+            }
+            Rule::Adam { beta1, beta2, epsilon, weight_decay } => {
+                let of = Lane::<f32, FMA>;
+                let bias = |beta: f32| 1.0 - f64::from(beta).powf(t as f64);
+                let (rate, root) = (of((f64::from(eta) / bias(beta1)) as f32), of((1.0 / bias(beta2)) as f32));
+                let keep = of(1.0 - eta * weight_decay);
+                let (new1, new2) = (of(1.0 - beta1), of(1.0 - beta2));
+                for (((theta, m), v), g) in theta.iter_mut().zip(m).zip(v).zip(g) {
+                    let g = of(factor * g);
+                    let m1 = of(*m).mul_add(of(beta1), new1 * g);
+                    let v1 = of(*v).mul_add(of(beta2), new2 * g * g);
+                    let step = rate * m1 / ((v1 * root).sqrt() + of(epsilon));
+                    (*m, *v) = (m1.0, v1.0);
+                    *theta = of(*theta).mul_add(keep, -step).0;
+                }
+            }
         }
     }
 }
@@ -212,36 +190,26 @@ mod tests {
     }
 
     #[test]
-    fn sgd_is_the_textbook_recursion() {
+    fn rules_are_their_textbook_recursions() {
+        check(Rule::RmsProp { decay: 0.99, epsilon: 1e-8 }, |eta, _, [x, _, v], g| {
+            *v = 0.99 * *v + 0.01 * g * g;
+            *x -= eta * g / (v.sqrt() + 1e-8);
+        });
         for lambda in [0.0f32, 0.1] {
             check(Rule::Sgd { momentum: 0.9, weight_decay: lambda }, move |eta, _, [x, m, _], g| {
                 *m = 0.9 * *m + g + f64::from(lambda) * *x;
                 *x -= eta * *m;
             });
-        }
-        // A file written before `weight_decay` existed is read as zero decay.
-        let old: Rule = serde_json::from_str(r#"{"rule":"sgd","momentum":0.5}"#).unwrap();
-        assert_eq!(old, Rule::Sgd { momentum: 0.5, weight_decay: 0.0 });
-    }
-
-    #[test]
-    fn rmsprop_is_the_textbook_recursion() {
-        check(Rule::RmsProp { decay: 0.99, epsilon: 1e-8 }, |eta, _, [x, _, v], g| {
-            *v = 0.99 * *v + 0.01 * g * g;
-            *x -= eta * g / (v.sqrt() + 1e-8);
-        });
-    }
-
-    #[test]
-    fn adam_and_adamw_are_the_textbook_recursion() {
-        for lambda in [0.0f32, 0.1] {
-            let rule = Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: lambda };
-            check(rule, move |eta, t, [x, m, v], g| {
+            let adam = Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: lambda };
+            check(adam, move |eta, t, [x, m, v], g| {
                 *m = 0.9 * *m + 0.1 * g;
                 *v = 0.999 * *v + 0.001 * g * g;
                 let (m, v) = (*m / (1.0 - 0.9f64.powi(t as i32)), *v / (1.0 - 0.999f64.powi(t as i32)));
                 *x -= eta * m / (v.sqrt() + 1e-8) + eta * f64::from(lambda) * *x;
             });
         }
+        // A file written before `weight_decay` existed is read as zero decay.
+        let old: Rule = serde_json::from_str(r#"{"rule":"sgd","momentum":0.5}"#).unwrap();
+        assert_eq!(old, Rule::Sgd { momentum: 0.5, weight_decay: 0.0 });
     }
 }

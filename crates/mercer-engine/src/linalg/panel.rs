@@ -352,13 +352,8 @@ impl Panel {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::random;
     use super::*;
-    use crate::rng::Rng;
-
-    fn random(n: usize, b: usize, seed: u64) -> Array2<f64> {
-        let mut rng = Rng::new(seed);
-        Array2::from_shape_simple_fn((n, b), || rng.normal())
-    }
 
     fn close(a: &Array2<f64>, b: &Array2<f64>) {
         assert_eq!(a.dim(), b.dim());

@@ -127,7 +127,7 @@ impl Layer for Conv {
             None if dx.is_none() => compute::fill(t, 0.0),
             None => {}
         }
-        compute::channel_bias_slope(t, dtheta.and_then(|d| self.biases(d)), trace.slope(self.activation));
+        compute::bias_slope(t, dtheta.and_then(|d| self.biases(d)), trace.slope(self.activation));
         Ok(())
     }
 

@@ -143,30 +143,21 @@ mod double {
 }
 
 macro_rules! operators {
-    ($t:ty: $($trait:ident $method:ident $operator:tt),*) => {$(
-        impl<const FMA: bool> $trait for Lane<$t, FMA> {
+    ($($trait:ident $method:ident($($other:ident)?);)*) => {$(
+        impl<T: $trait<Output = T>, const FMA: bool> $trait for Lane<T, FMA> {
             type Output = Self;
             #[inline(always)]
-            fn $method(self, other: Self) -> Self {
-                Lane(self.0 $operator other.0)
+            fn $method(self $(, $other: Self)?) -> Self {
+                Lane(self.0.$method($($other.0)?))
             }
         }
     )*};
 }
+operators! { Add add(other); Sub sub(other); Mul mul(other); Div div(other); Neg neg(); }
 
 /// `Lane<$t, _>` with the constants of the module `$fit`; `$extra` are methods of [`Num`] for this width alone.
 macro_rules! lane {
     ($t:ty, $bits:ty, $int:ty, $fit:ident, { $($extra:tt)* }) => {
-        operators!($t: Add add +, Sub sub -, Mul mul *, Div div /);
-
-        impl<const FMA: bool> Neg for Lane<$t, FMA> {
-            type Output = Self;
-            #[inline(always)]
-            fn neg(self) -> Self {
-                Lane(-self.0)
-            }
-        }
-
         impl<const FMA: bool> Lane<$t, FMA> {
             const SIGN: $bits = 1 << (<$bits>::BITS - 1);
 

@@ -170,15 +170,13 @@ impl Level {
     pub fn best() -> Level {
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("fma")
-            {
+            macro_rules! has {
+                ($($feature:tt)*) => { $(is_x86_feature_detected!($feature))&&* };
+            }
+            if has!("avx512f" "avx512dq" "avx512vl" "avx512bw" "fma") {
                 return Level::Avx512;
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if has!("avx2" "fma") {
                 return Level::Avx2;
             }
         }
@@ -191,6 +189,28 @@ impl Level {
 pub fn dispatch<J: SimdJob>(job: J) -> J::Output {
     dispatch_at(Level::best(), job)
 }
+
+/// A loop of plain arithmetic, without [`Lane`]; see [`vectorized`].
+pub(crate) struct Plain<W>(pub W);
+
+impl<R, W: FnOnce() -> R> SimdJob for Plain<W> {
+    type Output = R;
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> R {
+        (self.0)()
+    }
+}
+
+/// `vectorized!(loop)`: the value of `loop`, run in the copy compiled for the best instruction set present.
+macro_rules! vectorized {
+    ($loop:expr) => {
+        $crate::simd::dispatch($crate::simd::Plain(
+            #[inline(always)]
+            || $loop,
+        ))
+    };
+}
+pub(crate) use vectorized;
 
 /// Runs `job` in the copy for `level`, or for the best level below it that the CPU has.
 #[inline]

@@ -10,39 +10,24 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 #[derive(Clone, Copy, Debug)]
 pub struct Pack<R, const N: usize>(pub [R; N]);
 
-/// `self` with `$body` at every place.
+/// The pack whose element is `$body`, with `$x` that of `$first` and each `$y` that of `$other`.
 macro_rules! each {
-    ($self:ident, |$x:ident| $body:expr) => {{
-        let mut out = $self;
-        for $x in &mut out.0 {
-            *$x = $body;
-        }
-        out
-    }};
-    ($self:ident, $other:ident, |$x:ident, $y:ident| $body:expr) => {{
-        let mut out = $self;
+    ($first:ident $(, $other:ident)*; |$x:ident $(, $y:ident)*| $body:expr) => {{
+        let mut out = $first;
         for i in 0..N {
-            let ($x, $y) = (out.0[i], $other.0[i]);
+            let ($x, $($y,)*) = (out.0[i], $($other.0[i],)*);
             out.0[i] = $body;
         }
         out
     }};
 }
 
-macro_rules! unary {
-    ($($method:ident)*) => {$(
+/// Operations that apply to each element on its own.
+macro_rules! elementwise {
+    ($($method:ident($($other:ident),*))*) => {$(
         #[inline(always)]
-        fn $method(self) -> Self {
-            each!(self, |x| x.$method())
-        }
-    )*};
-}
-
-macro_rules! binary {
-    ($($method:ident)*) => {$(
-        #[inline(always)]
-        fn $method(self, other: Self) -> Self {
-            each!(self, other, |x, y| x.$method(y))
+        fn $method(self $(, $other: Self)*) -> Self {
+            each!(self $(, $other)*; |x $(, $other)*| x.$method($($other),*))
         }
     )*};
 }
@@ -62,45 +47,24 @@ macro_rules! pairs {
 }
 
 macro_rules! operators {
-    ($($trait:ident $method:ident),*) => {$(
+    ($($trait:ident $method:ident($($other:ident)?);)*) => {$(
         impl<R: Num, const N: usize> $trait for Pack<R, N> {
             type Output = Self;
-            binary!($method);
+            elementwise!($method($($other)?));
         }
     )*};
 }
-operators!(Add add, Sub sub, Mul mul, Div div);
-
-impl<R: Num, const N: usize> Neg for Pack<R, N> {
-    type Output = Self;
-    #[inline(always)]
-    fn neg(self) -> Self {
-        each!(self, |x| -*x)
-    }
-}
+operators! { Add add(other); Sub sub(other); Mul mul(other); Div div(other); Neg neg(); }
 
 impl<R: Num, const N: usize> Num for Pack<R, N> {
+    elementwise!(exp() ln() sqrt() abs() asin() acos() erf() tanh() max(other) min(other) mul_add(a, b));
+    pairs!(sin_cos angle);
     #[inline(always)]
     fn of(x: f64) -> Self {
         Pack([R::of(x); N])
     }
-    unary!(exp ln sqrt abs asin acos erf tanh);
-    binary!(max min);
-    pairs!(sin_cos angle);
-    #[inline(always)]
-    fn mul_add(self, a: Self, b: Self) -> Self {
-        let mut out = self;
-        for i in 0..N {
-            out.0[i] = out.0[i].mul_add(a.0[i], b.0[i]);
-        }
-        out
-    }
     #[inline(always)]
     fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self {
-        let mut out = then;
-        for i in 0..N {
-            out.0[i] = R::select_gt(a.0[i], b.0[i], then.0[i], otherwise.0[i]);
-        }
-        out
+        each!(then, a, b, otherwise; |then, a, b, otherwise| R::select_gt(a, b, then, otherwise))
     }
 }

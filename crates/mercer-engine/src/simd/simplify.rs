@@ -23,7 +23,7 @@ const COLUMN: u8 = 2;
 
 /// What the formula did so far.
 pub(super) struct Trace {
-    nodes: Vec<Node>,
+    pub nodes: Vec<Node>,
     index: HashMap<Node, Source>,
     /// [`ROW`] and [`COLUMN`] of each node.
     reads: Vec<u8>,
@@ -33,10 +33,6 @@ pub(super) struct Trace {
 impl Trace {
     pub fn new(style: Style) -> Trace {
         Trace { nodes: vec![], index: HashMap::new(), reads: vec![], fast: style == Style::Fast }
-    }
-
-    pub fn into_nodes(self) -> Vec<Node> {
-        self.nodes
     }
 
     /// The node, new or as it was recorded before.
@@ -220,11 +216,7 @@ impl Trace {
                     return self.scaled(x, c * k);
                 }
                 Node::Binary(f @ (Binary::Max | Binary::Min), x, k) if self.value(k).is_some() && c != 0.0 => {
-                    let f = match f {
-                        f if c > 0.0 => f,
-                        Binary::Max => Binary::Min,
-                        _ => Binary::Max,
-                    };
+                    let f = if (f == Binary::Max) == (c > 0.0) { Binary::Max } else { Binary::Min };
                     let (x, k) = (self.scaled(x, c), self.scaled(k, c));
                     return self.binary(f, x, k);
                 }

@@ -95,7 +95,7 @@ pub fn record_all<const N: usize>(style: Style, formula: impl FnOnce() -> [Sourc
     TRACE.with(|trace| *trace.borrow_mut() = Some(Trace::new(style)));
     let roots = formula().to_vec();
     let trace = TRACE.with(|trace| trace.borrow_mut().take()).expect("put there above");
-    Listing { nodes: trace.into_nodes(), roots }
+    Listing { nodes: trace.nodes, roots }
 }
 
 fn with<R>(work: impl FnOnce(&mut Trace) -> R) -> R {
@@ -109,28 +109,26 @@ impl Source {
     }
 }
 
-macro_rules! operator {
-    ($trait:ident, $method:ident) => {
+/// Operations that [`Trace`] has a method for.
+macro_rules! traced {
+    ($($method:ident($($other:ident)?))*) => {$(
+        fn $method(self $(, $other: Self)?) -> Self {
+            with(|t| t.$method(self $(, $other)?))
+        }
+    )*};
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident($($other:ident)?);)*) => {$(
         impl $trait for Source {
             type Output = Source;
-            fn $method(self, other: Source) -> Source {
-                with(|t| t.$method(self, other))
-            }
+            traced!($method($($other)?));
         }
-    };
+    )*};
 }
-operator!(Add, add);
-operator!(Sub, sub);
-operator!(Mul, mul);
-operator!(Div, div);
+operators! { Add add(other); Sub sub(other); Mul mul(other); Div div(other); Neg neg(); }
 
-impl Neg for Source {
-    type Output = Source;
-    fn neg(self) -> Source {
-        with(|t| t.neg(self))
-    }
-}
-
+/// Operations that become a node of their own.
 macro_rules! unary {
     ($($method:ident $node:ident),*) => {$(
         fn $method(self) -> Self {
@@ -140,18 +138,10 @@ macro_rules! unary {
 }
 
 impl Num for Source {
+    traced!(exp() sqrt() max(other));
     unary!(ln Ln, abs Abs, asin Asin, acos Acos, erf Erf, tanh Tanh);
     fn of(x: f64) -> Self {
         with(|t| t.constant(x))
-    }
-    fn exp(self) -> Self {
-        with(|t| t.exp(self))
-    }
-    fn sqrt(self) -> Self {
-        with(|t| t.sqrt(self))
-    }
-    fn max(self, other: Self) -> Self {
-        with(|t| t.max(self, other))
     }
     fn min(self, other: Self) -> Self {
         with(|t| t.binary(Binary::Min, self, other))
@@ -245,21 +235,17 @@ impl Listing {
     /// The right-hand side of an operation; nothing for constants and variables.
     fn expression(&self, node: &Node) -> Option<String> {
         let o = |source: &Source| self.operand(*source);
-        let constant = |source: &Source| matches!(self.nodes[source.0 as usize], Node::Constant(_));
         Some(match node {
             Node::Constant(_) | Node::Variable(_) => return None,
             Node::Unary(Unary::Neg, a) => format!("-{}", o(a)),
             // The functions of the prelude are named after the operations: Exp2 is m_exp2.
             Node::Unary(f, a) => format!("m_{}({})", format!("{f:?}").to_lowercase(), o(a)),
-            Node::Binary(Binary::Add, a, b) => format!("{} + {}", o(a), o(b)),
-            Node::Binary(Binary::Sub, a, b) => format!("{} - {}", o(a), o(b)),
-            Node::Binary(Binary::Mul, a, b) => format!("{} * {}", o(a), o(b)),
-            Node::Binary(Binary::Div, a, b) => format!("{} / {}", o(a), o(b)),
-            // A constant is never NaN: one instruction.
-            Node::Binary(Binary::Max, a, b) if constant(b) => format!("m_max_k({}, {})", o(a), o(b)),
-            Node::Binary(Binary::Min, a, b) if constant(b) => format!("m_min_k({}, {})", o(a), o(b)),
-            Node::Binary(Binary::Max, a, b) => format!("m_max({}, {})", o(a), o(b)),
-            Node::Binary(Binary::Min, a, b) => format!("m_min({}, {})", o(a), o(b)),
+            Node::Binary(f @ (Binary::Max | Binary::Min), a, b) => {
+                // A constant is never NaN: one instruction.
+                let kind = if matches!(self.nodes[b.0 as usize], Node::Constant(_)) { "_k" } else { "" };
+                format!("m_{}{kind}({}, {})", format!("{f:?}").to_lowercase(), o(a), o(b))
+            }
+            Node::Binary(f, a, b) => format!("{} {} {}", o(a), ["+", "-", "*", "/"][*f as usize], o(b)),
             Node::Fma(a, b, c) => format!("m_fma({}, {}, {})", o(a), o(b), o(c)),
             Node::Select(a, b, c, d) => format!("m_gt({}, {}, {}, {})", o(a), o(b), o(c), o(d)),
         })

@@ -66,79 +66,48 @@ fn grid(a: f64, b: f64) -> Vec<f64> {
 
 /// Checks `|f(x) − oracle| ≤ tolerance · max(|oracle|, floor)` in both widths at every level.
 fn check<F: Function>(f: F, (a, b): (f64, f64), floor: f64, tol32: f64, tol64: f64) {
-    let name = std::any::type_name::<F>();
+    let agree = |width: &str, level: Level, x: f64, y: f64, want: f64, tolerance: f64| {
+        let (name, error) = (std::any::type_name::<F>(), (y - want).abs() / want.abs().max(floor));
+        assert!(error <= tolerance || y == want, "{name} {width} {level:?}: {x} -> {y}, not {want}: {error:e}");
+    };
+    let x64 = grid(a, b);
+    let x32: Vec<f32> = x64.iter().map(|&x| x as f32).collect();
     for level in LEVELS {
-        let x32: Vec<f32> = grid(a, b).iter().map(|&x| x as f32).collect();
-        let mut y = x32.clone();
-        dispatch_at(level, Map(&mut y, f));
-        for (&x, &y) in x32.iter().zip(&y) {
+        let (mut y32, mut y64) = (x32.clone(), x64.clone());
+        dispatch_at(level, Map(&mut y32, f));
+        dispatch_at(level, Map(&mut y64, f));
+        for (&x, &y) in x32.iter().zip(&y32) {
             let want = F::at(f64::from(x));
             if want.abs() < f64::from(f32::MAX) && (want == 0.0 || want.abs() > 1e-37) {
-                let error = (f64::from(y) - want).abs() / want.abs().max(floor);
-                assert!(
-                    error <= tol32 || f64::from(y) == want,
-                    "{name} f32 {level:?}: {x} -> {y}, not {want}: {error:e}"
-                );
+                agree("f32", level, f64::from(x), f64::from(y), want, tol32);
             }
         }
-        let x64 = grid(a, b);
-        let mut y = x64.clone();
-        dispatch_at(level, Map(&mut y, f));
-        for (&x, &y) in x64.iter().zip(&y) {
-            let want = F::at(x);
-            let error = (y - want).abs() / want.abs().max(floor);
-            assert!(error <= tol64 || y == want, "{name} f64 {level:?}: {x} -> {y}, not {want}: {error:e}");
-        }
+        x64.iter().zip(&y64).for_each(|(&x, &y)| agree("f64", level, x, y, F::at(x), tol64));
     }
 }
 
 #[test]
-fn exp_is_accurate() {
+fn functions_are_accurate() {
     check(Exp, (-86.0, 88.7), 0.0, 2e-7, 1e-15);
     check(Exp, (-1.0, 1.0), 0.0, 1.5e-7, 5e-16);
-}
-
-#[test]
-fn ln_is_accurate() {
     check(Ln, (1e-6, 30.0), 0.0, 2e-7, 1e-15);
     check(Ln, (0.5, 2.0), 0.0, 3e-7, 1e-15);
     check(Ln, (1e-3, 1e30), 0.0, 2e-7, 1e-15);
-}
-
-#[test]
-fn sin_and_cos_are_accurate_in_absolute_terms() {
+    // Sine and cosine are accurate in absolute terms.
     for width in [4.0, 100.0, 1e4] {
         check(Sin, (-width, width), 1.0, 1.5e-7, 1e-15);
         check(Cos, (-width, width), 1.0, 1.5e-7, 1e-15);
     }
     check(Sin, (-0.7, 0.7), 0.0, 2e-7, 1e-15);
-}
-
-#[test]
-fn inverse_sine_and_cosine_are_accurate() {
     check(Asin, (-1.0, 1.0), 0.0, 3e-7, 1e-15);
     check(Acos, (-1.0, 0.9999), 0.0, 3e-7, 1e-15);
-}
-
-#[test]
-fn angles_and_their_brackets_are_accurate() {
     check(Angle, (-1.0, 0.9999), 0.0, 3e-7, 1e-15);
     check(Bracket, (-1.0, 0.5), 0.0, 3e-7, 2e-14);
     // The bracket is θ³/3 at small angles: in f32 it keeps its digits, in f64 it cancels from terms of the size of θ.
     check(Bracket, (0.5, 0.9999), 0.0, 3e-7, 1e-11);
-    // Beyond the ends by rounding.
-    assert_eq!((Lane::<f32, true>(1.000_000_1).angle(), 1.000_000_1.angle()), ((Lane(0.0), Lane(0.0)), (0.0, 0.0)));
-}
-
-#[test]
-fn erf_and_tanh_are_accurate() {
     check(Erf, (-7.0, 7.0), 0.0, 5e-7, 1e-12);
     check(Tanh, (-25.0, 25.0), 0.0, 4e-7, 1e-15);
     check(Tanh, (-0.5, 0.5), 0.0, 4e-7, 1e-15);
-}
-
-#[test]
-fn arithmetic_is_accurate() {
     check(Sqrt, (0.0, 9.0), 0.0, 1e-7, 1e-15);
     check(Cube, (-3.0, 3.0), 0.0, 3e-7, 1e-15);
     check(Power63, (0.8, 1.5), 0.0, 2e-5, 4e-14);
@@ -148,39 +117,35 @@ fn arithmetic_is_accurate() {
 
 /// `f` at one f32 and the same f64, at every level.
 fn at<F: Function>(f: F, x: f64) -> Vec<f64> {
-    LEVELS
-        .iter()
-        .flat_map(|&level| {
-            let (mut a, mut b) = ([x as f32], [x]);
-            dispatch_at(level, Map(&mut a, f));
-            dispatch_at(level, Map(&mut b, f));
-            [f64::from(a[0]), b[0]]
-        })
-        .collect()
+    let both = |level| {
+        let (mut a, mut b) = ([x as f32], [x]);
+        dispatch_at(level, Map(&mut a, f));
+        dispatch_at(level, Map(&mut b, f));
+        [f64::from(a[0]), b[0]]
+    };
+    LEVELS.into_iter().flat_map(both).collect()
 }
 
 #[test]
 fn edges_are_exact() {
-    let all = |values: Vec<f64>, want: f64| assert!(values.iter().all(|&y| y == want), "{values:?}, not {want}");
-    all(at(Exp, 0.0), 1.0);
-    all(at(Exp, -0.0), 1.0);
-    all(at(Exp, -1e4), 0.0);
-    all(at(Exp, -1e30), 0.0);
-    all(at(Exp, f64::NEG_INFINITY), 0.0);
-    all(at(Exp, 1e4), f64::INFINITY);
-    all(at(Exp, f64::INFINITY), f64::INFINITY);
-    all(at(Ln, 1.0), 0.0);
-    all(at(Ln, 0.0), f64::NEG_INFINITY);
-    all(at(Ln, f64::INFINITY), f64::INFINITY);
-    all(at(Acos, 1.0), 0.0);
-    all(at(Sin, 0.0), 0.0);
-    all(at(Cos, 0.0), 1.0);
-    all(at(Erf, 0.0), 0.0);
-    all(at(Erf, 40.0), 1.0);
-    all(at(Erf, f64::NEG_INFINITY), -1.0);
-    all(at(Tanh, 0.0), 0.0);
-    all(at(Tanh, -1e9), -1.0);
+    fn exact<F: Function>(f: F, cases: &[(f64, f64)]) {
+        for &(x, want) in cases {
+            let values = at(f, x);
+            assert!(values.iter().all(|&y| y == want), "{} of {x}: {values:?}", std::any::type_name::<F>());
+        }
+    }
+    const INFINITY: f64 = f64::INFINITY;
+    exact(Exp, &[(0.0, 1.0), (-0.0, 1.0), (-1e4, 0.0), (-1e30, 0.0), (-INFINITY, 0.0)]);
+    exact(Exp, &[(1e4, INFINITY), (INFINITY, INFINITY)]);
+    exact(Ln, &[(1.0, 0.0), (0.0, -INFINITY), (INFINITY, INFINITY)]);
+    exact(Acos, &[(1.0, 0.0)]);
+    exact(Sin, &[(0.0, 0.0)]);
+    exact(Cos, &[(0.0, 1.0)]);
+    exact(Erf, &[(0.0, 0.0), (40.0, 1.0), (-INFINITY, -1.0)]);
+    exact(Tanh, &[(0.0, 0.0), (-1e9, -1.0)]);
     assert!(at(Ln, -1.0).iter().all(|y| y.is_nan()));
+    // Beyond the ends by rounding.
+    assert_eq!((Lane::<f32, true>(1.000_000_1).angle(), 1.000_000_1.angle()), ((Lane(0.0), Lane(0.0)), (0.0, 0.0)));
 }
 
 #[test]
@@ -195,19 +160,10 @@ fn no_result_is_subnormal() {
 
 #[test]
 fn nan_stays_nan() {
-    fn check<F: Function>(f: F) {
-        assert!(at(f, f64::NAN).iter().all(|y| y.is_nan()), "{}", std::any::type_name::<F>());
+    macro_rules! stays {
+        ($($f:ident)*) => {$(assert!(at($f, f64::NAN).iter().all(|y| y.is_nan()), stringify!($f));)*};
     }
-    check(Exp);
-    check(Ln);
-    check(Sin);
-    check(Cos);
-    check(Asin);
-    check(Acos);
-    check(Erf);
-    check(Tanh);
-    check(Clamp);
-    check(Cube);
+    stays!(Exp Ln Sin Cos Asin Acos Erf Tanh Clamp Cube);
 }
 
 #[test]

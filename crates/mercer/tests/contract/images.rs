@@ -152,8 +152,8 @@ fn channels_have_biases_activations_and_sums() {
             let s = wide(&slope.to_host().unwrap());
             let tangent = |i: usize| (f64::from(g[i]) + f64::from(bias[channel(i)])) * s[i];
             let mut t = tensor(device, &[k, b, n], &g);
-            channel_bias_slope(&mut t, Some(biases), Some(&slope));
-            close("channel_bias_slope", &t.to_host().unwrap(), &(0..g.len()).map(tangent).collect::<Vec<_>>(), 1e-6);
+            bias_slope(&mut t, Some(biases), Some(&slope));
+            close("bias_slope", &t.to_host().unwrap(), &(0..g.len()).map(tangent).collect::<Vec<_>>(), 1e-6);
         }
         for (k, b, c, plane) in [(1, 2, 3, 1), (2, 300, 5, 1), (2, 7, 3, 15), (1, 40, 3, 256), (3, 33, 16, 64)] {
             let g = random(&[k, b, c * plane], &mut rng);

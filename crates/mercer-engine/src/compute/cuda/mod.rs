@@ -41,7 +41,6 @@ pub use launch::Arg;
 pub(super) use launch::{Argument, args};
 pub use memory::Buffer;
 pub use module::Source;
-pub use primitives::gather_rows_at;
 pub use solver::Number;
 
 /// All kernel sources as `(name, text)`, so that a machine without a GPU can check that they compile.

@@ -99,8 +99,8 @@ __device__ __forceinline__ uint4 philox(u64 counter, u64 key) {
 // (0, 1]
 __device__ __forceinline__ float unit(u32 word) { return ((float)(word >> 8) + 1.0f) * 5.9604644775390625e-8f; }
 
-// law 0: N(0,1); 1: uniform on [low, high); 2: signs. Each thread makes four numbers.
-extern "C" __global__ void fill_random(u64 n, u64 key, int law, float low, float high, float* y) {
+// law 0: N(0,1); 1: signs. Each thread makes four numbers.
+extern "C" __global__ void fill_random(u64 n, u64 key, int law, float* y) {
     EACH(q, (n + 3) / 4) {
         uint4 w = philox(q, key);
         float v[4];
@@ -113,7 +113,7 @@ extern "C" __global__ void fill_random(u64 n, u64 key, int law, float low, float
             u32 words[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
             for (int l = 0; l < 4; ++l)
-                v[l] = law == 2 ? (words[l] >> 31 ? -1.0f : 1.0f) : low + (high - low) * ((float)(words[l] >> 8) * 5.9604644775390625e-8f);
+                v[l] = words[l] >> 31 ? -1.0f : 1.0f;
         }
 #pragma unroll
         for (int l = 0; l < 4; ++l) if (4 * q + l < n) y[4 * q + l] = v[l];
@@ -139,7 +139,7 @@ __device__ __forceinline__ float fold(float v, float (*shared)[33], u32 tx, u32 
 }
 
 // Columns of m x n matrices: block (column group, matrix, chunk of rows) of 32 x 8 threads; each block writes its partial
-// sum to part[((matrix * chunks) + chunk) * n + c]. kind 0: sum x y; 1: sum x; 2: x *= y (in place), sum x.
+// sum to part[((matrix * chunks) + chunk) * n + c]. kind 0: sum x y; 2: x *= y (in place, unless y is null), sum x.
 extern "C" __global__ void column_sums(u64 m, u64 n, u64 rows_per_chunk, int kind, float* x, const float* y, float* part) {
     __shared__ float shared[8][33];
     u32 tx = threadIdx.x % 32, ty = threadIdx.x / 32;

@@ -5,7 +5,6 @@ use super::gpu::Gpu;
 use super::launch::{Arg, BLOCK, MOST_BLOCKS, args};
 use super::memory::Buffer;
 use super::module::kernels;
-use crate::Result;
 use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
@@ -41,28 +40,13 @@ impl Gpu {
 /// The law of a random fill.
 #[derive(Clone, Copy)]
 pub enum Law {
-    Normal = 0,
-    Uniform = 1,
-    Rademacher = 2,
+    Normal,
+    Rademacher,
 }
 
-/// Random numbers by a counter-based generator whose key is the next number of `rng`; `range` is that of the uniform law.
-pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, range: [f32; 2], rng: &mut Rng) {
-    over(gpu, "fill_random", y.len().div_ceil(4), &args![y.len(), rng.next_u64(), law as i32, range, y]);
-}
-
-/// `out[i] = x[rows[i]]`, with the row numbers already on the device at `rows`.
-pub fn gather_rows_at(gpu: &Gpu, x: &Tensor, rows: u64, count: usize, out: &mut Tensor) {
-    let (_, _, d) = x.as_matrices();
-    over(gpu, "gather_rows", count * d, &args![count, d, rows, x, out]);
-}
-
-pub fn gather_rows(gpu: &'static Gpu, x: &Tensor, rows: &[usize], out: &mut Tensor) -> Result<()> {
-    let short: Vec<u32> = rows.iter().map(|&r| r as u32).collect();
-    let mut indices = gpu.allocate(4 * rows.len(), &|| "row numbers of a batch".into(), "use a smaller batch")?;
-    indices.write(0, &short);
-    gather_rows_at(gpu, x, indices.pointer(), rows.len(), out);
-    Ok(())
+/// Random numbers by a counter-based generator whose key is the next number of `rng`.
+pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, rng: &mut Rng) {
+    over(gpu, "fill_random", y.len().div_ceil(4), &args![y.len(), rng.next_u64(), law as i32, y]);
 }
 
 pub fn transpose(gpu: &Gpu, x: &Tensor, out: &mut Tensor) {
@@ -116,8 +100,7 @@ pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: St
 #[derive(Clone, Copy)]
 enum Sum {
     Products = 0,
-    Plain = 1,
-    /// `x ← x ∘ y` first.
+    /// `x ← x ∘ y` first, if there is a y.
     Scaled = 2,
 }
 
@@ -165,19 +148,6 @@ pub fn activation_vjp(gpu: &'static Gpu, g: &mut Tensor, slope: Option<&Tensor>,
     let (count, m, n) = g.as_matrices();
     let out = Arg::U64(bias_grad.tensor.address() + 4 * bias_grad.offset as u64);
     column_sums(gpu, [count, m, n], Sum::Scaled, at(g), maybe(slope), Finish::AsTheyAre, out, bias_grad.stride);
-}
-
-pub fn column_dots(gpu: &'static Gpu, x: &Tensor, y: &Tensor, out: &mut Tensor) {
-    let (count, m, n) = x.as_matrices();
-    column_sums(gpu, [count, m, n], Sum::Products, at(x), at(y), Finish::AsTheyAre, at(out), n);
-}
-
-pub fn sum_rows(gpu: &'static Gpu, x: Stack<'_>, out: &StackMut<'_>) {
-    let to = Arg::U64(out.tensor.address() + 4 * out.offset as u64);
-    let from = Arg::U64(x.tensor.address() + 4 * x.offset as u64);
-    assert!(x.stride == x.rows * x.cols || out.count <= 1, "sum_rows of matrices that do not follow each other");
-    let shape = [out.count, x.rows, x.cols];
-    column_sums(gpu, shape, Sum::Plain, from, Arg::U64(0), Finish::AsTheyAre, to, out.stride);
 }
 
 pub fn l2_norm(gpu: &'static Gpu, y: &mut Tensor, factor: &mut Tensor) {

@@ -52,8 +52,8 @@ impl<'a> Rows<'a> {
             standardizer,
             all,
             drawn: vec![],
-            table: Indices::zeros(device, most_ahead(device) * batch)?,
-            now: Indices::zeros(device, batch)?,
+            table: Indices::zeros(device, &[most_ahead(device) * batch])?,
+            now: Indices::zeros(device, &[batch])?,
             begun: 0,
         })
     }

@@ -275,8 +275,8 @@ impl FunctionOperator for Schroedinger {
             uniforms: vec![],
             x: Tensor::zeros(device, &[most * batch, d])?,
             field: Small::zeros(device, [most * batch, d + 1])?,
-            places: Indices::from_host(device, &places)?,
-            now: Indices::zeros(device, batch)?,
+            places: Indices::from_host(device, &[places.len()], &places)?,
+            now: Indices::zeros(device, &[batch])?,
             jet: Tensor::zeros(device, &[0])?,
             probe: functions.network().workspace(device)?,
         }))

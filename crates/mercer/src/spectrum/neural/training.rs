@@ -193,7 +193,7 @@ impl Task for Eigenfunctions<'_> {
         let functions = &self.stepper.functions;
         let device = match functions.device() {
             Device::Cpu => String::new(),
-            device => format!(", on {device} in {}", self.settings.math.name()),
+            device => format!(", on {device} in {:?}", self.settings.math).to_lowercase(),
         };
         format!(
             "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({schedule:?}), clip {clip:?}, patience {patience} over {validation_points} points, seed {seed}{device}",
