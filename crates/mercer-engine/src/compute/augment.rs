@@ -28,7 +28,7 @@ pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Ten
         let mut buffer = gpu.allocate(4 * words.len(), &what, "use a smaller batch")?;
         buffer.write(0, &words);
         let sizes = [n, height, width, moves.len()].map(Arg::size);
-        images::over(gpu, "shift_mirror", moves.len().min(1 << 15), n, &args![sizes, buffer, x, out]);
+        images::over_networks(gpu, "shift_mirror", moves.len().min(1 << 15), n, &args![sizes, buffer, x, out]);
         return Ok(());
     }
     let (x, out) = (x.host(), Parts::new(out.host_mut()));

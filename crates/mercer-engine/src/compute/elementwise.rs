@@ -206,7 +206,7 @@ pub fn spread(x: Stack<'_>, store: Store, y: &mut Tensor) {
     let (count, m, n) = y.as_matrices();
     assert!(x.rows == m && x.cols == n, "spread of [{}, {}] over {:?}", x.rows, x.cols, y.shape());
     if let Some(gpu) = y.gpu() {
-        return images::over(gpu, "spread", count, m * n, &args![Arg::size(m * n), store == Store::Add, x, y]);
+        return images::over_networks(gpu, "spread", count, m * n, &args![Arg::size(m * n), store == Store::Add, x, y]);
     }
     for (j, y) in y.host_mut().chunks_exact_mut((m * n).max(1)).enumerate() {
         match store {

@@ -90,7 +90,7 @@ pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
     pool.check(dx, at);
     assert!(at.len() == g.len(), "max_pool_vjp of {:?} at {:?}", g.shape(), at.shape());
     if let Some(gpu) = g.gpu() {
-        return cuda::pool(gpu, "max_pool_back", pool, dx, 1, &args![at, g, dx]);
+        return cuda::pool(gpu, "pool_back", pool, dx, 1, &args![1.0f32, at, g, dx]);
     }
     let (at, g) = (at.host(), g.host());
     let planes = g.len() / small.max(1);
@@ -112,7 +112,7 @@ pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
     if let Some(gpu) = t.gpu() {
         let (count, rows, n) = t.as_matrices();
         let sizes = [rows * n, large, small].map(Arg::size);
-        return cuda::over(gpu, "max_pool_tangent", count, rows * n, &args![sizes, at, dx, t]);
+        return cuda::over_networks(gpu, "max_pool_tangent", count, rows * n, &args![sizes, at, dx, t]);
     }
     let (at, dx) = (at.host(), dx.host());
     for (p, t) in t.host_mut().chunks_exact_mut(small.max(1)).enumerate() {
@@ -140,7 +140,7 @@ pub fn average_pool_vjp(pool: &Pool, g: &Tensor, dx: &mut Tensor) {
     pool.check(dx, g);
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
     if let Some(gpu) = g.gpu() {
-        return cuda::pool(gpu, "average_pool_back", pool, dx, 1, &args![share, g, dx]);
+        return cuda::pool(gpu, "pool_back", pool, dx, 1, &args![share, None::<&Tensor>, g, dx]);
     }
     let g = g.host();
     for (p, dx) in dx.host_mut().chunks_exact_mut(large).enumerate() {

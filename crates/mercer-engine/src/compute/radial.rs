@@ -17,7 +17,7 @@ pub fn radial(scale: f64, x: &Tensor, y: &mut Tensor) {
     let d = columns(x);
     assert_eq!(y.len(), x.len() / d * (d + 1), "radial: features of shape {:?}", y.shape());
     if let Some(gpu) = y.gpu() {
-        return cuda::over(gpu, "radial", y.len(), &args![x.len() / d, d, scale, x, y]);
+        return cuda::over(gpu, "radial", y.len(), &args![x.len() / d, d, scale, false, x, y]);
     }
     for (x, y) in x.host().chunks_exact(d).zip(y.host_mut().chunks_exact_mut(d + 1)) {
         let at = Radius::new(scale, x);
@@ -31,7 +31,7 @@ pub fn radial_jet(scale: f64, x: &Tensor, points: usize, y: &mut Tensor) {
     let d = columns(x);
     assert_eq!(y.len(), (d + 2) * points * (d + 1), "radial: features of shape {:?}", y.shape());
     if let Some(gpu) = y.gpu() {
-        return cuda::over(gpu, "radial_jet", points * (d + 1), &args![points, d, scale, x, y]);
+        return cuda::over(gpu, "radial", points * (d + 1), &args![points, d, scale, true, x, y]);
     }
     let mut orders: Vec<&mut [f32]> = y.host_mut().chunks_exact_mut(points * (d + 1)).collect();
     for (b, x) in x.host().chunks_exact(d).take(points).enumerate() {

@@ -125,10 +125,11 @@ pub(super) const BLOCK: u32 = 256;
 pub(super) const MOST_BLOCKS: u64 = 132 * 16;
 
 impl Gpu {
-    /// Queues the kernel `name` of `source`, which loops over `n` elements; see [`Gpu::launch`].
-    pub(super) fn over(&self, source: &Source, name: &'static str, n: usize, arguments: &[Arg]) {
+    /// Queues the kernel `name` of `source`, which loops over `n` elements for each of `count` blocks in y; see
+    /// [`Gpu::launch`].
+    pub(super) fn over(&self, source: &Source, name: &'static str, [n, count]: [usize; 2], arguments: &[Arg]) {
         let blocks = (n as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
-        self.launch(source, name, [blocks, 1, 1], BLOCK, 0, arguments);
+        self.launch(source, name, [blocks, count as u32, 1], BLOCK, 0, arguments);
     }
 
     /// Queues the kernel `name` of `source` with `shared` bytes of dynamic shared memory. The arguments must match the

@@ -88,11 +88,6 @@ pub fn scale_columns(n: usize, factor: &[f64], y: &mut Buffer) -> Result<()> {
     Ok(())
 }
 
-/// `y −= x` for `total` elements.
-pub fn subtract(total: usize, x: &Buffer, y: &mut Buffer) {
-    over(y.gpu(), "subtract", total, &args![total, x, y]);
-}
-
 /// Copies the columns `from` of `x` `[n, b]` to the columns of `out` `[n, width]` that start at `to`.
 pub fn copy_columns(
     n: usize,

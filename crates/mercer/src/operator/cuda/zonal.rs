@@ -96,20 +96,12 @@ fn horner(coefficients: &[f64], t: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::points::Value;
     use super::*;
     use crate::kernel::Kernel;
 
     fn base(expression: &str) -> Base {
         Kernel::parse(expression).unwrap().bases()[0].clone()
-    }
-
-    struct Value(Pair<f64>);
-
-    impl Visitor for Value {
-        type Output = f64;
-        fn visit<F: Formula>(self, formula: &F) -> f64 {
-            formula.eval(self.0)
-        }
     }
 
     #[test]
