@@ -25,8 +25,7 @@ pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Ten
     if let Some(gpu) = x.gpu() {
         let words: Vec<i32> = moves.iter().flat_map(|m| [m.up, m.left, i32::from(m.mirror)]).collect();
         let what = || "the shifts of a batch of images".into();
-        let mut buffer = gpu.allocate(4 * words.len(), &what, "use a smaller batch")?;
-        buffer.write(0, &words);
+        let buffer = gpu.upload(&words, &what, "use a smaller batch")?;
         let sizes = [n, height, width, moves.len()].map(Arg::size);
         images::over_networks(gpu, "shift_mirror", moves.len().min(1 << 15), n, &args![sizes, buffer, x, out]);
         return Ok(());

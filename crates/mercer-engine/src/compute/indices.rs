@@ -29,9 +29,7 @@ impl Indices {
             Device::Cpu => Storage::Host(data.to_vec()),
             Device::Cuda(ordinal) => {
                 let what = || format!("{} row numbers", data.len());
-                let mut buffer = gpu(ordinal)?.allocate(4 * data.len(), &what, "use a smaller batch")?;
-                buffer.write(0, data);
-                Storage::Cuda(buffer)
+                Storage::Cuda(gpu(ordinal)?.upload(data, &what, "use a smaller batch")?)
             }
         };
         Ok(Indices { len: data.len(), storage })

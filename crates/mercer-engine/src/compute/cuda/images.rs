@@ -109,9 +109,6 @@ impl Channels {
     }
 }
 
-/// A missing array.
-const NONE: [Arg; 2] = [Arg::U64(0), Arg::U64(0)];
-
 /// Queues a kernel that loops over packs of `t` `[k, b, n]`, with channels of `plane` elements. Its arguments are
 /// `[packs, packs of a row, plane]`, then `arguments`.
 fn over_rows(gpu: &Gpu, name: &'static str, t: &Tensor, plane: usize, arguments: &[Arg]) {
@@ -146,7 +143,7 @@ pub fn channel_bias_slope(gpu: &Gpu, t: &mut Tensor, bias: Option<Stack<'_>>, sl
 
 pub fn channel_sums(gpu: &'static Gpu, g: &Tensor, sums: &StackMut<'_>) {
     let shape = Channels::new(g.as_matrices(), sums.rows * sums.cols, &[whole(g)]);
-    shape.dots(gpu, NONE, NONE, whole(g), out(sums));
+    shape.dots(gpu, vectors(None), vectors(None), whole(g), out(sums));
 }
 
 pub fn batch_statistics(gpu: &'static Gpu, x: Stack<'_>, statistics: &mut Tensor) {

@@ -164,6 +164,22 @@ impl Gpu {
         }
     }
 
+    /// A copy of `data`; see [`Gpu::allocate`].
+    pub fn upload<T: Copy>(&'static self, data: &[T], what: &dyn Fn() -> String, instead: &str) -> Result<Buffer> {
+        let mut buffer = self.allocate(size_of_val(data), what, instead)?;
+        buffer.write(0, data);
+        Ok(buffer)
+    }
+
+    /// The number that the work queued by `queue` leaves in a buffer of four bytes, which are zero at first. Waits for it.
+    pub(super) fn status(&'static self, queue: impl FnOnce(&Buffer) -> Result<()>) -> Result<i32> {
+        let mut status = [0i32];
+        let buffer = self.upload(&status, &|| "a status".into(), "close other programs on the device")?;
+        queue(&buffer)?;
+        buffer.read(0, &mut status)?;
+        Ok(status[0])
+    }
+
     /// Waits for queued work and returns the free blocks to the driver.
     fn release_free_blocks(&self, pool: &mut Pool) {
         self.note(self.stream.synchronize());

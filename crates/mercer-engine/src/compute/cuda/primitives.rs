@@ -51,8 +51,7 @@ pub fn gather_rows_at(gpu: &Gpu, x: &Tensor, rows: u64, count: usize, out: &mut 
 
 pub fn gather_rows(gpu: &'static Gpu, x: &Tensor, rows: &[usize], out: &mut Tensor) -> Result<()> {
     let short: Vec<u32> = rows.iter().map(|&r| r as u32).collect();
-    let mut indices = gpu.allocate(4 * rows.len(), &|| "row numbers of a batch".into(), "use a smaller batch")?;
-    indices.write(0, &short);
+    let indices = gpu.upload(&short, &|| "row numbers of a batch".into(), "use a smaller batch")?;
     gather_rows_at(gpu, x, indices.pointer(), rows.len(), out);
     Ok(())
 }
@@ -200,11 +199,11 @@ pub fn sum_squares(gpu: &'static Gpu, x: &Tensor, out: &mut Tensor) {
 
 /// Waits for the answer; whether the device failed is for the next transfer to say.
 pub fn all_finite(gpu: &'static Gpu, x: &Tensor) -> bool {
-    let Some(mut bad) = scratch(gpu, 4) else { return false };
-    bad.zero(0, 4);
-    over(gpu, "any_not_finite", x.len(), &args![x.len(), x, bad]);
-    let mut answer = [0u32];
-    bad.read(0, &mut answer).is_ok() && answer[0] == 0
+    let bad = gpu.status(|bad| {
+        over(gpu, "any_not_finite", x.len(), &args![x.len(), x, bad]);
+        Ok(())
+    });
+    bad.map_err(|e| gpu.defer(e)) == Ok(0)
 }
 
 /// The learning rate and Adam's corrections of one step, as the kernel reads them.

@@ -96,15 +96,12 @@ fn status(
     what: &dyn Fn() -> String,
     run: impl FnOnce(*mut i32) -> sys::cusolverStatus_t,
 ) -> Result<i32> {
-    let mut word = gpu.allocate(4, what, ADVICE)?;
-    word.zero(0, 4);
-    accepted(run(word.pointer() as *mut i32), what)?;
-    let mut status = [0i32];
-    word.read(0, &mut status)?;
-    if status[0] < 0 {
-        return Err(Error::Device(format!("cuSOLVER rejected argument {} of {}", -status[0], what())));
+    match gpu.status(|word| accepted(run(word.pointer() as *mut i32), what))? {
+        status if status < 0 => {
+            Err(Error::Device(format!("cuSOLVER rejected argument {} of {}", status.unsigned_abs(), what())))
+        }
+        status => Ok(status),
     }
-    Ok(status[0])
 }
 
 /// Calls `$run` with the workspace that `$size` asks for; the arguments in braces come first in both. Returns cuSOLVER's

@@ -5,8 +5,8 @@ use super::Arithmetic;
 use super::launch::{Card, Launch, NO_DIAGONAL, Tiling, columns_per_pass, padded};
 use super::program::{Kind, Program};
 use crate::Result;
-use crate::compute::Device;
 use crate::compute::cuda::{self, Arg, Buffer, Gpu, Source};
+use crate::compute::{Device, Math, Tensor};
 use crate::kernel::Kernel;
 use crate::linalg::Panel;
 use ndarray::{Array2, ArrayView2, s};
@@ -21,19 +21,22 @@ const STAGING: usize = 256 << 20;
 
 /// A kernel on a GPU, with its formula compiled into the tiles of `product` and `gram`.
 pub(crate) struct CudaKernel {
-    pub(super) gpu: &'static Gpu,
-    pub(super) program: Program,
+    gpu: &'static Gpu,
+    program: Program,
     sources: Mutex<HashMap<Kind, Source>>,
 }
 
 /// Points in GPU memory, in the layout of a program's tiles.
-pub(crate) struct DevicePoints {
+struct DevicePoints {
     /// `[padded(n), width]`
     x: Buffer,
     /// `[views, padded(n)]`
     xx: Buffer,
     n: usize,
 }
+
+/// The points A and B of κ(A, B).
+type Sides<'a> = [&'a DevicePoints; 2];
 
 impl CudaKernel {
     /// For points like `reference` `[n, d]`; see [`Program::new`].
@@ -55,23 +58,23 @@ impl CudaKernel {
     }
 
     /// Bytes of `n` points in the layout of the tiles.
-    pub fn points_bytes(&self, n: usize) -> usize {
+    fn points_bytes(&self, n: usize) -> usize {
         padded(n) * (self.program.width() + self.program.norms()) * self.program.arithmetic.bytes()
     }
 
     /// Temporary memory in bytes of a product `[n, m]` with `columns` columns: values and partial sums.
-    pub fn product_bytes(&self, n: usize, m: usize, columns: usize) -> usize {
+    fn product_bytes(&self, n: usize, m: usize, columns: usize) -> usize {
         let nc = columns_per_pass(columns);
         self.program.values_bytes(m, nc) + self.program.partial_bytes(n, m, nc)
     }
 
     /// Bytes of one raw point, as it is copied from the host.
-    pub fn raw_bytes(&self) -> usize {
+    fn raw_bytes(&self) -> usize {
         8 * self.program.source_width()
     }
 
     /// Memory for `n` points.
-    pub fn allocate_points(&self, n: usize) -> Result<DevicePoints> {
+    fn allocate_points(&self, n: usize) -> Result<DevicePoints> {
         let t = self.program.arithmetic.bytes();
         let what = || format!("{n} points of {} columns", self.program.source_width());
         let x = self.gpu.allocate(padded(n) * self.program.width() * t, &what, ADVICE)?;
@@ -80,13 +83,13 @@ impl CudaKernel {
     }
 
     /// Memory for `n` raw points.
-    pub fn allocate_raw(&self, n: usize) -> Result<Buffer> {
+    fn allocate_raw(&self, n: usize) -> Result<Buffer> {
         self.gpu.allocate(n * self.raw_bytes(), &|| format!("the upload of {n} points"), ADVICE)
     }
 
     /// Queues the conversion of raw points at the address `raw` (`[·, source_width]`, f64 if `double`, else f32) to the layout
     /// of the tiles: those with the indices (i32) at the address `rows`, or all in order if that is 0.
-    pub fn prepare_points(&self, double: bool, raw: u64, rows: u64, points: &DevicePoints) {
+    fn prepare_points(&self, double: bool, raw: u64, rows: u64, points: &DevicePoints) {
         let [x, xx] = [&points.x, &points.xx].map(Arg::from);
         let [n, pad] = [points.n, padded(points.n)].map(Arg::size);
         let launch = Launch::elementwise("prepare_points", 32 * padded(points.n));
@@ -94,7 +97,7 @@ impl CudaKernel {
     }
 
     /// Uploads the points `x` `[n, d]`, [`STAGING`] bytes at a time.
-    pub fn upload(&self, x: ArrayView2<f64>) -> Result<DevicePoints> {
+    fn upload(&self, x: ArrayView2<f64>) -> Result<DevicePoints> {
         let n = x.nrows();
         let strip = (STAGING / self.raw_bytes().max(1)).max(1);
         let mut raw = self.allocate_raw(n)?;
@@ -109,15 +112,7 @@ impl CudaKernel {
 
     /// Queues `Y ← κ(A, B) V` for `V` `[m, columns]` and `Y` `[n, columns]`, in f64 at the addresses `v` and `y`. With
     /// `diagonal`, point i of A is point j of B where `i = j + diagonal`.
-    pub fn product(
-        &self,
-        a: &DevicePoints,
-        b: &DevicePoints,
-        diagonal: Option<i32>,
-        v: u64,
-        columns: usize,
-        y: u64,
-    ) -> Result<()> {
+    fn product(&self, [a, b]: Sides<'_>, diagonal: Option<i32>, v: u64, columns: usize, y: u64) -> Result<()> {
         let (n, m) = (a.n, b.n);
         let what = || format!("a product of {n}×{m} kernel values with {columns} columns");
         let nc = columns_per_pass(columns);
@@ -132,7 +127,7 @@ impl CudaKernel {
             let sizes = [m, m_pad, columns, c0, width].map(Arg::size);
             let launch = Launch::elementwise("prepare_values", m_pad * nc);
             self.launch(prepare, launch, &[&[v, values][..], &sizes].concat());
-            let arguments = [&tile_arguments(a, b, &tiling, diagonal)[..], &[values, partial]].concat();
+            let arguments = [&tile_arguments([a, b], &tiling, diagonal)[..], &[values, partial]].concat();
             self.launch(Kind::Product { nc }, tiling.launch, &arguments);
             let sizes = [tiling.splits(), n, n_pad, columns, c0, width].map(Arg::size);
             let launch = Launch::elementwise("reduce_partials", n * width);
@@ -142,25 +137,17 @@ impl CudaKernel {
     }
 
     /// Queues the Gram matrix `kind` of A and B into `out` `[n, ld]` (f64 for [`Precision::F64`], else f32).
-    pub(super) fn gram(
-        &self,
-        kind: Kind,
-        a: &DevicePoints,
-        b: &DevicePoints,
-        diagonal: Option<i32>,
-        out: u64,
-        ld: usize,
-    ) {
+    fn gram(&self, kind: Kind, [a, b]: Sides<'_>, diagonal: Option<i32>, out: u64, ld: usize) {
         let tiling = self.program.tiling(kind, a.n, b.n);
         let out = [Arg::U64(out), Arg::size(a.n), Arg::size(b.n), Arg::long(ld)];
-        self.launch(kind, tiling.launch, &[&tile_arguments(a, b, &tiling, diagonal)[..], &out].concat());
+        self.launch(kind, tiling.launch, &[&tile_arguments([a, b], &tiling, diagonal)[..], &out].concat());
     }
 
     /// `κ(A, B)` in host memory, a strip of rows at a time.
     pub fn gram_to_host<T: Real>(&self, a: ArrayView2<f64>, b: ArrayView2<f64>, symmetric: bool) -> Result<Array2<T>> {
         let (m, columns) = (b.nrows(), self.upload(b)?);
         self.by_strips(a, m, m * size_of::<T>(), |points, start, out| {
-            self.gram(Kind::Gram, points, &columns, symmetric.then_some(-(start as i32)), out, m);
+            self.gram(Kind::Gram, [points, &columns], symmetric.then_some(-(start as i32)), out, m);
             Ok(())
         })
     }
@@ -189,7 +176,7 @@ impl CudaKernel {
 }
 
 /// The arguments that products and Gram matrices have in common.
-fn tile_arguments(a: &DevicePoints, b: &DevicePoints, tiling: &Tiling, diagonal: Option<i32>) -> [Arg; 9] {
+fn tile_arguments([a, b]: Sides<'_>, tiling: &Tiling, diagonal: Option<i32>) -> [Arg; 9] {
     let [ax, axx, bx, bxx] = [&a.x, &a.xx, &b.x, &b.xx].map(Arg::from);
     let [a_pad, b_pad] = [a.n, b.n].map(|n| Arg::size(padded(n)));
     let [tiles, each] = [tiling.tiles, tiling.tiles_per_split].map(Arg::size);
@@ -251,7 +238,7 @@ impl CudaOperator {
     /// Queues `Y ← K V`, both f64 `[n, columns]` at the addresses `v` and `y`.
     fn product(&self, v: u64, columns: usize, y: u64) -> Result<()> {
         match &self.points {
-            Placement::Resident(points) => self.kernel.product(points, points, Some(0), v, columns, y),
+            Placement::Resident(points) => self.kernel.product([points; 2], Some(0), v, columns, y),
             Placement::Streamed { raw, chunk } => self.streamed(raw, *chunk, v, columns, y),
         }
     }
@@ -283,7 +270,7 @@ impl CudaOperator {
                 let values = v + (8 * of_cols.start * columns) as u64;
                 let diagonal = of_cols.start as i64 - of_rows.start as i64;
                 let out = if j == 0 { to } else { term.pointer() };
-                kernel.product(&rows, &cols, Some(diagonal as i32), values, columns, out)?;
+                kernel.product([&rows, &cols], Some(diagonal as i32), values, columns, out)?;
                 if j > 0 {
                     gpu.add_f64(of_rows.len() * columns, 1.0, term.pointer(), to);
                 }
@@ -328,8 +315,37 @@ pub(crate) fn cross_apply(
     let a = Panel::from_host(Device::Cuda(gpu.ordinal), a.to_owned())?;
     let from = a.buffer().expect("the panel is on this GPU").pointer();
     kernel.by_strips(x, columns, kernel.raw_bytes(), |points, _, to| {
-        kernel.product(points, &centres, None, from, columns, to)
+        kernel.product([points, &centres], None, from, columns, to)
     })
+}
+
+/// All points on a GPU, and the kernel matrices of batches of them.
+pub(crate) struct BatchGram {
+    kernel: CudaKernel,
+    /// All points, transformed for the kernel: f32 `[n, source width]`.
+    raw: Buffer,
+    /// The points of the batch in the layout of the tiles.
+    points: DevicePoints,
+    batch: usize,
+}
+
+impl BatchGram {
+    /// For batches of `batch` of the points `x` `[n, d]`, on tensor cores if the GPU has them. Values are as accurate as f32;
+    /// if `math` is not f32, they are the values at points rounded to TF32.
+    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: ArrayView2<f64>, batch: usize, math: Math) -> Result<BatchGram> {
+        let precision = if math == Math::F32 { Precision::F32 } else { Precision::Tf32 };
+        let kernel = CudaKernel::new(gpu, kernel, x, precision);
+        let packed: Vec<f32> = kernel.program.pack(x).iter().map(|v| *v as f32).collect();
+        let what = || "the points of the kernel".into();
+        let raw = gpu.upload(&packed, &what, "use fewer points or a smaller batch")?;
+        Ok(BatchGram { points: kernel.allocate_points(batch)?, kernel, raw, batch })
+    }
+
+    /// `out ← κ(x_b,x_b')` `[batch, batch]` for the points with the indices (i32 `[batch]`) at the device address `rows`.
+    pub fn gram(&self, rows: u64, out: &mut Tensor) {
+        self.kernel.prepare_points(false, self.raw.pointer(), rows, &self.points);
+        self.kernel.gram(Kind::MirroredGram, [&self.points; 2], Some(0), out.address(), self.batch);
+    }
 }
 
 /// The time of a product `Y = K V` whose points and vectors are on the GPU; for benchmarks.

@@ -29,7 +29,6 @@
 //! | `Split` | 1e-6 of ‖x‖‖x'‖, as f32 | tensor cores, three products per product |
 //! | `F32`, `F64` | rounding error of the type | any statistic, any device |
 
-mod batch;
 mod device;
 mod kappa;
 mod launch;
@@ -38,8 +37,7 @@ mod program;
 mod tests;
 mod zonal;
 
-pub(crate) use batch::BatchGram;
-pub(crate) use device::{CudaKernel, CudaOperator, cross_apply};
+pub(crate) use device::{BatchGram, CudaKernel, CudaOperator, cross_apply};
 pub use device::{Timing, time_product};
 pub(crate) use program::compiles;
 pub use program::sources;
