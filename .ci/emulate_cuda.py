@@ -93,7 +93,7 @@ int main() {
         if (out[i * (m + 1) + m] != (T)9) fail("wrote beside the matrix");
     }
 #else
-    launch((b_pad * nc + 255) / 256, 1, 256, 0, [&] { prepare::%(values)s(v.data(), values, m, b_pad, ld, 1, columns); });
+    launch((b_pad * nc + 255) / 256, 1, 256, 0, [&] { prepare::prepare_values(v.data(), values, m, b_pad, ld, 1, columns); });
     std::vector<%(partial)s> partial((size_t)splits * a_pad * nc, NAN);
     std::vector<double> out(n * ld, 7.0);
     launch((n + rows - 1) / rows, splits, %(threads)d, %(shared)d, [&] {
@@ -155,12 +155,12 @@ def settings(text, d):
         words = stages * (64 * (width + 4) + 64 + values)
         if width > 64:
             words = stages * (rows + 64) * ((16 if halves == 2 else 32) + 4) + 2 * (64 + values)
-        found |= dict(name="tensor", rows=rows, tile=64, threads=rows, shared=4 * words, partial="float", values="prepare_values_tensor")
+        found |= dict(name="tensor", rows=rows, tile=64, threads=rows, shared=4 * words, partial="float")
     else:
         rows = 16 * number("TM")
         words = max(32 * (rows + 4), 64 * nc) + (0 if gram else 64 * (rows + 4))
-        found |= dict(name="simt", rows=rows, tile=rows, threads=256, shared=words * (8 if real == "double" else 4), partial="double", values="prepare_values")
-    defines = dict(SOURCE="double", TARGET=real, PARTIAL=found["partial"], ROUND_TF32=int(arithmetic == "FAST"), HALVES=halves, NC=nc, D=width,
+        found |= dict(name="simt", rows=rows, tile=rows, threads=256, shared=words * (8 if real == "double" else 4), partial="double")
+    defines = dict(SOURCE="double", TARGET=real, PARTIAL=found["partial"], ROUND_TF32=int(arithmetic == "FAST"), TRANSPOSED=int(found["name"] == "tensor"), HALVES=halves, NC=nc, D=width,
                    SOURCE_D=d, VIEW_LIST=f"V(0, 0, {width}, 0, {d})", VIEWS=1,
                    DIAGONAL="1.25 + 0 * norms[0]")  # not 1, so that its use shows
     prepare = "".join(f"#define {name} {value}\n" for name, value in defines.items()) + "#define INLINE __device__ __forceinline__\n" + open(PREPARE, encoding="utf-8").read()

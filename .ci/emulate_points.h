@@ -51,8 +51,8 @@ static void check_radial(int d) {
     for (int o = 0; o < d + 2; ++o)
         for (int i = 0; i < b * d; ++i)
             near("points_jet", identity[o * b * d + i], o == 0 ? x[i] : o <= d && i % d == o - 1, 0);
-    launch(2, 1, 32, 0, [&] { radial(b, d, scale, x.data(), y.data()); });
-    launch(2, 1, 32, 0, [&] { radial_jet(b, d, scale, identity.data(), jet.data()); });
+    launch(2, 1, 32, 0, [&] { radial(b, d, scale, 0, x.data(), y.data()); });
+    launch(2, 1, 32, 0, [&] { radial(b, d, scale, 1, identity.data(), jet.data()); });
     for (int p = 0; p < b; ++p)
         for (int unit = 0; unit <= d; ++unit) {
             std::vector<double> at(x.begin() + p * d, x.begin() + (p + 1) * d);
@@ -125,5 +125,5 @@ int main() {
     for (int d = 1; d <= 3; ++d) check_radial(d);
     check_elliptic(1), check_elliptic(3);
     check_sparse(true), check_sparse(false);
-    printf("ok: place_columns, gather_block, scale_points, points_jet, radial, radial_jet, elliptic, list_columns, sparse_rows\n");
+    printf("ok: place_columns, gather_block, scale_points, points_jet, radial, elliptic, list_columns, sparse_rows\n");
 }

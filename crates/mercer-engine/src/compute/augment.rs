@@ -27,7 +27,7 @@ pub fn shift_mirror(x: &Tensor, image: [usize; 3], moves: &[Move], out: &mut Ten
         let words = DeviceArray::from_host(x.device(), &[moves.len(), 3], &words)?;
         let sizes = [n, height, width, moves.len()].map(Arg::size);
         let arguments = args![sizes, words.address(), x, out];
-        images::over(gpu, "shift_mirror", moves.len().min(1 << 15), n, &arguments);
+        images::over_networks(gpu, "shift_mirror", moves.len().min(1 << 15), n, &arguments);
         return Ok(());
     }
     let (x, work) = (x.host(), 4 * x.len());

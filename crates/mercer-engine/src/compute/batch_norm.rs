@@ -194,7 +194,7 @@ pub fn running_average(share: f32, x: &Tensor, mut y: StackMut<'_>) {
     assert!(x.len() == count * n || x.len() == n, "running_average of {x} into {y}");
     on_gpu!(x, |gpu| {
         let own = if x.len() == count * n { n } else { 0 };
-        cuda::over(gpu, "running_average", count, n, &args![Arg::size(n), share, x, own, cuda::out(&y)])
+        cuda::over_networks(gpu, "running_average", count, n, &args![Arg::size(n), share, x, own, cuda::out(&y)])
     });
     let y = y.host_mut();
     for (j, x) in x.host().chunks_exact(n.max(1)).cycle().take(count).enumerate() {

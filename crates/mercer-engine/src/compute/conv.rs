@@ -43,11 +43,11 @@ impl Convolution {
         self.image[0] * self.size * self.size
     }
 
-    fn pixels_in(&self) -> usize {
+    pub(super) fn pixels_in(&self) -> usize {
         self.image.iter().product()
     }
 
-    fn plane_out(&self) -> usize {
+    pub(super) fn plane_out(&self) -> usize {
         self.out().iter().product()
     }
 

@@ -181,7 +181,8 @@ impl Activation {
 }
 
 /// The formulas as device code: `activate(phi, z, value, slope)` and `curvature(phi, z, value, slope)`, with `phi` the
-/// place of the activation in [`Activation::ALL`].
+/// place of the activation in [`Activation::ALL`], and `formula(phi, column, width)`, the `phi` of a unit: the second half of a
+/// sincos layer is the cosine.
 pub(super) fn device_functions() -> String {
     struct Write;
     impl Visitor for Write {
@@ -199,7 +200,9 @@ pub(super) fn device_functions() -> String {
     let [values, curvatures] = [0, 1].map(|i| cases.iter().map(|case| case[i].as_str()).collect::<String>());
     let [sin, cos, both] = [Activation::Sin, Activation::Cos, Activation::SinCos].map(|phi| phi as i32);
     format!(
-        "#define ARITHMETIC 2\n{PRELUDE}\n#define SIN {sin}\n#define COS {cos}\n#define SINCOS {both}\n\
+        "#define ARITHMETIC 2\n{PRELUDE}\n\
+         INLINE int formula(int phi, unsigned column, unsigned width) {{\n\
+         return phi == {both} ? (column < width / 2 ? {sin} : {cos}) : phi;\n}}\n\
          INLINE void activate(int phi, float z, float& v, float& s) {{\nswitch (phi) {{\n{values}}}\n}}\n\
          INLINE float curvature(int phi, float z, float v, float s) {{\nfloat c = 0.0f;\nswitch (phi) {{\n{curvatures}}}\nreturn c;\n}}\n"
     )

@@ -74,7 +74,7 @@ pub fn max_pool_vjp(pool: &Pool, at: &Tensor, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
     pool.check(dx, at);
     assert!(at.len() == g.len(), "max_pool_vjp of {g} at {at}");
-    on_gpu!(g, |gpu| cuda::pool(gpu, "max_pool_back", pool, dx, 1, &args![at, g, dx]));
+    on_gpu!(g, |gpu| cuda::pool(gpu, "pool_back", pool, dx, 1, &args![1.0f32, at, g, dx]));
     let (at, g, work) = (at.host(), g.host(), 4 * dx.len());
     for_each_chunk(dx.host_mut(), large, work, |p, dx| {
         dx.fill(0.0);
@@ -91,7 +91,7 @@ pub fn max_pool_jvp(pool: &Pool, at: &Tensor, dx: &Tensor, t: &mut Tensor) {
     on_gpu!(t, |gpu| {
         let (count, rows, n) = t.as_matrices();
         let sizes = [rows * n, large, small].map(Arg::size);
-        cuda::over(gpu, "max_pool_tangent", count, rows * n, &args![sizes, at, dx, t])
+        cuda::over_networks(gpu, "max_pool_tangent", count, rows * n, &args![sizes, at, dx, t])
     });
     let (at, dx) = (at.host(), dx.host());
     for (p, t) in t.host_mut().chunks_exact_mut(small.max(1)).enumerate() {
@@ -116,7 +116,7 @@ pub fn average_pool_vjp(pool: &Pool, g: &Tensor, dx: &mut Tensor) {
     let (large, small) = pool.planes();
     pool.check(dx, g);
     let share = 1.0 / (pool.window[0] * pool.window[1]) as f32;
-    on_gpu!(g, |gpu| cuda::pool(gpu, "average_pool_back", pool, dx, 1, &args![share, g, dx]));
+    on_gpu!(g, |gpu| cuda::pool(gpu, "pool_back", pool, dx, 1, &args![share, None::<&Tensor>, g, dx]));
     let g = g.host();
     for (p, dx) in dx.host_mut().chunks_exact_mut(large).enumerate() {
         dx.fill(0.0);

@@ -16,7 +16,7 @@ fn columns(x: &Tensor) -> usize {
 pub fn radial(scale: f64, x: &Tensor, y: &mut Tensor) {
     let d = columns(x);
     assert_eq!(y.len(), x.len() / d * (d + 1), "radial: features of shape {y}");
-    on_gpu!(y, |gpu| cuda::over(gpu, "radial", y.len(), &args![x.len() / d, d, scale, x, y]));
+    on_gpu!(y, |gpu| cuda::over(gpu, "radial", y.len(), &args![x.len() / d, d, scale, false, x, y]));
     for (x, y) in x.host().chunks_exact(d).zip(y.host_mut().chunks_exact_mut(d + 1)) {
         let at = Radius::new(scale, x);
         y.iter_mut().enumerate().for_each(|(unit, y)| *y = at.value(unit) as f32);
@@ -28,7 +28,7 @@ pub fn radial(scale: f64, x: &Tensor, y: &mut Tensor) {
 pub fn radial_jet(scale: f64, x: &Tensor, points: usize, y: &mut Tensor) {
     let d = columns(x);
     assert_eq!(y.len(), (d + 2) * points * (d + 1), "radial: features of shape {y}");
-    on_gpu!(y, |gpu| cuda::over(gpu, "radial_jet", points * (d + 1), &args![points, d, scale, x, y]));
+    on_gpu!(y, |gpu| cuda::over(gpu, "radial", points * (d + 1), &args![points, d, scale, true, x, y]));
     let mut orders: Vec<&mut [f32]> = y.host_mut().chunks_exact_mut(points * (d + 1)).collect();
     for (b, x) in x.host().chunks_exact(d).take(points).enumerate() {
         let point = Radius::new(scale, x);

@@ -209,7 +209,7 @@ impl Panel {
         self.check_shape(other);
         match (&mut self.storage, &other.storage) {
             (Host(a), Host(b)) => *a -= b,
-            (Cuda(a), Cuda(b)) => cuda::subtract(self.n * self.b, b, a),
+            (Cuda(a), Cuda(b)) => a.gpu().add_f64(self.n * self.b, -1.0, b.pointer(), a.pointer()),
             _ => self.different_devices(other),
         }
     }

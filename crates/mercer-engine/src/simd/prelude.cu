@@ -10,6 +10,7 @@ typedef double real;
 typedef float real;
 #endif
 #define INLINE __device__ __forceinline__
+#define UNROLLED(i, n) _Pragma("unroll") for (int i = 0; i < (n); ++i)
 
 // If the first operand is NaN, so is the result; see simd::Num.
 INLINE real m_max(real a, real b) { return b > a ? b : a; }

@@ -293,13 +293,14 @@ impl Kernel {
     }
 
     /// The value of the expression from those of its base kernels, which are asked for from left to right.
-    pub(crate) fn combine(&self, value: &mut dyn FnMut(&Base) -> f64) -> f64 {
-        match self {
-            Kernel::Base(base) => value(base),
-            Kernel::Scale(c, k) => c * k.combine(value),
-            Kernel::Sum(ks) => ks.iter().map(|k| k.combine(value)).sum(),
-            Kernel::Product(ks) => ks.iter().map(|k| k.combine(value)).product(),
-        }
+    pub(crate) fn combine<R: Num>(&self, value: &mut dyn FnMut(&Base) -> R) -> R {
+        let terms = match self {
+            Kernel::Base(base) => return value(base),
+            Kernel::Scale(c, k) => return k.combine(value) * R::of(*c),
+            Kernel::Sum(ks) | Kernel::Product(ks) => ks.iter().map(|k| k.combine(value)),
+        };
+        let join = |a: R, b: R| if matches!(self, Kernel::Sum(_)) { a + b } else { a * b };
+        terms.reduce(join).expect("a sum or product has terms")
     }
 
     /// The base kernels of the expression, from left to right.

@@ -161,7 +161,7 @@ impl Operator for KernelOperator<'_> {
 
     fn apply_panel(&self, v: &Panel) -> Result<Panel> {
         match self.on_gpu()? {
-            Some(gpu) if v.device() == Device::Cuda(gpu.gpu().ordinal) => gpu.apply_panel(v),
+            Some(gpu) if v.device() == gpu.device() => gpu.apply_panel(v),
             _ => v.through_host(|v| self.apply(v)),
         }
     }

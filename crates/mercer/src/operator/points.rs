@@ -6,6 +6,7 @@ use super::network::{LANES, NetworkBuffers, has_series, profile};
 use super::tile::SIDE;
 use super::{Precision, Real};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
+use crate::simd::Num;
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
 
@@ -240,11 +241,12 @@ impl Visitor for Lift<'_> {
     }
 }
 
-struct Value(Pair<f64>);
+/// The value of a formula for a pair of points.
+pub(super) struct Value<R>(pub Pair<R>);
 
-impl Visitor for Value {
-    type Output = f64;
-    fn visit<F: Formula>(self, formula: &F) -> f64 {
+impl<R: Num> Visitor for Value<R> {
+    type Output = R;
+    fn visit<F: Formula>(self, formula: &F) -> R {
         formula.eval(self.0)
     }
 }

@@ -4,40 +4,34 @@ use super::gpu::{Gpu, lock};
 use super::memory::Buffer;
 use super::primitives::{scratch, to_bf16};
 use crate::compute::Math;
+use crate::{Error, Result};
 use cudarc::cublas::{result, sys};
 use std::ffi::c_void;
 
-/// cuBLAS on the compute stream, created by the first product.
-pub struct Blas {
-    handle: sys::cublasHandle_t,
-    /// cuBLAS's workspace. It is ours, because recording products into a graph requires that.
-    workspace: Option<Buffer>,
-}
+/// cuBLAS on the compute stream, created by the first product, and its workspace. The workspace is ours, because recording
+/// products into a graph requires that.
+#[derive(Default)]
+pub struct Blas(Option<(sys::cublasHandle_t, Buffer)>);
 
 const WORKSPACE: usize = 32 << 20;
-const F32: sys::cudaDataType_t = sys::cudaDataType_t::CUDA_R_32F;
 
 impl Blas {
-    pub fn new() -> Blas {
-        Blas { handle: std::ptr::null_mut(), workspace: None }
-    }
-
     /// The handle; the first call creates it.
-    fn handle(&mut self, gpu: &'static Gpu) -> crate::Result<sys::cublasHandle_t> {
-        if self.workspace.is_none() {
-            let workspace =
-                gpu.allocate(WORKSPACE, &|| "cuBLAS's workspace".into(), "close other programs on the device")?;
-            let failed =
-                |e: result::CublasError| crate::Error::Device(format!("cuBLAS cannot be initialized: {:?}", e.0));
-            self.handle = result::create_handle().map_err(failed)?;
-            // SAFETY: the handle was just created; stream and workspace live as long as it does.
-            unsafe {
-                result::set_stream(self.handle, gpu.stream.cu_stream().cast()).map_err(failed)?;
-                sys::cublasSetWorkspace_v2(self.handle, workspace.pointer() as *mut c_void, WORKSPACE);
-            }
-            self.workspace = Some(workspace);
+    fn handle(&mut self, gpu: &'static Gpu) -> Result<sys::cublasHandle_t> {
+        if let Some((handle, _)) = self.0 {
+            return Ok(handle);
         }
-        Ok(self.handle)
+        let what = || "cuBLAS's workspace".into();
+        let workspace = gpu.allocate(WORKSPACE, &what, "close other programs on the device")?;
+        let failed = |e: result::CublasError| Error::Device(format!("cuBLAS cannot be initialized: {:?}", e.0));
+        let handle = result::create_handle().map_err(failed)?;
+        // SAFETY: the handle was just created; stream and workspace live as long as it does.
+        unsafe {
+            result::set_stream(handle, gpu.stream.cu_stream().cast()).map_err(failed)?;
+            sys::cublasSetWorkspace_v2(handle, workspace.pointer() as *mut c_void, WORKSPACE);
+        }
+        self.0 = Some((handle, workspace));
+        Ok(handle)
     }
 }
 
@@ -84,30 +78,18 @@ impl Gpu {
         beta: f32,
         c: Matrix,
     ) {
-        use sys::cublasComputeType_t as Compute;
-        let scalars = [(&raw const alpha).cast(), (&raw const beta).cast()];
-        let compute = match self.math() {
-            Math::F32 => Compute::CUBLAS_COMPUTE_32F,
-            Math::Tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
-            Math::Bf16 => return self.gemm_bf16([m, p, n], count, scalars, [a, b, c]),
-        };
-        self.gemm([m, p, n], count, scalars, [a, b, c], [F32, F32], compute);
-    }
-
-    /// [`Gpu::gemm_f32`] with copies of the factors in bf16. cuBLAS's own bf16 mode is not used, because it computes in TF32
-    /// on devices that have it.
-    fn gemm_bf16(
-        &'static self,
-        [m, p, n]: [usize; 3],
-        count: usize,
-        scalars: [*const c_void; 2],
-        [a, b, c]: [Matrix; 3],
-    ) {
-        let (Some((_a, a)), Some((_b, b))) = (self.rounded(a, [m, p], count), self.rounded(b, [p, n], count)) else {
-            return;
-        };
-        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
-        self.gemm([m, p, n], count, scalars, [a, b, c], [sys::cudaDataType_t::CUDA_R_16BF, F32], compute);
+        use sys::cublasComputeType_t::{CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32};
+        use sys::cudaDataType_t::{CUDA_R_16BF, CUDA_R_32F};
+        let (shape, scalars) = ([m, p, n], [(&raw const alpha).cast(), (&raw const beta).cast()]);
+        if self.math() == Math::Bf16 {
+            // cuBLAS's own bf16 mode is not used, because it computes in TF32 on devices that have it.
+            let copies = (self.rounded(a, [m, p], count), self.rounded(b, [p, n], count));
+            let (Some((_a, a)), Some((_b, b))) = copies else { return };
+            return self.gemm(shape, count, scalars, [a, b, c], [CUDA_R_16BF, CUDA_R_32F], CUBLAS_COMPUTE_32F);
+        }
+        let fast = self.math() == Math::Tf32;
+        let compute = if fast { CUBLAS_COMPUTE_32F_FAST_TF32 } else { CUBLAS_COMPUTE_32F };
+        self.gemm(shape, count, scalars, [a, b, c], [CUDA_R_32F; 2], compute);
     }
 
     /// A bf16 copy of `count` factors `[rows, cols]`, and the memory that holds it.
@@ -124,19 +106,10 @@ impl Gpu {
     }
 
     /// `C ← α A B + β C`, `A` `[m, p]`, `B` `[p, n]`, `C` `[m, n]`, in f64.
-    pub(crate) fn gemm_f64(
-        &'static self,
-        [m, p, n]: [usize; 3],
-        alpha: f64,
-        a: Matrix,
-        b: Matrix,
-        beta: f64,
-        c: Matrix,
-    ) {
+    pub(crate) fn gemm_f64(&'static self, shape: [usize; 3], alpha: f64, a: Matrix, b: Matrix, beta: f64, c: Matrix) {
         let scalars = [(&raw const alpha).cast(), (&raw const beta).cast()];
-        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_64F;
-        let kind = sys::cudaDataType_t::CUDA_R_64F;
-        self.gemm([m, p, n], 1, scalars, [a, b, c], [kind, kind], compute);
+        let kinds = [sys::cudaDataType_t::CUDA_R_64F; 2];
+        self.gemm(shape, 1, scalars, [a, b, c], kinds, sys::cublasComputeType_t::CUBLAS_COMPUTE_64F);
     }
 
     fn gemm(

@@ -11,14 +11,10 @@ use std::mem::MaybeUninit;
 /// cuDNN on the compute stream, created by the first convolution.
 #[derive(Default)]
 pub struct Dnn {
-    handle: Option<Handle>,
+    /// `None` before the first convolution, `Some(None)` if cuDNN is missing.
+    handle: Option<Option<sys::cudnnHandle_t>>,
     /// The plan of each convolution; `None` if cuDNN cannot compute it.
     plans: HashMap<Key, Option<ConvolutionPlan>>,
-}
-
-enum Handle {
-    Missing,
-    Started(sys::cudnnHandle_t),
 }
 
 /// What is computed: `y = w ⋆ x` or one of its adjoints.
@@ -30,6 +26,17 @@ pub(super) enum Direction {
     Input,
     /// w from x and y.
     Weights,
+}
+
+/// A convolution of `batch` images: `result ← new + beta·result`, where the direction says which of x, w and y is the result.
+#[derive(Clone, Copy)]
+pub(super) struct Job<'a> {
+    pub shape: &'a Convolution,
+    pub batch: usize,
+    pub direction: Direction,
+    /// Addresses of x, w and y.
+    pub addresses: [u64; 3],
+    pub beta: f32,
 }
 
 /// The convolution, the number of images, the direction, and whether TF32 is allowed.
@@ -75,26 +82,16 @@ impl Dnn {
             unsafe { result::set_stream(handle, gpu.stream.cu_stream().cast()) }.ok()?;
             Some(handle)
         };
-        match self.handle.get_or_insert_with(|| start().map_or(Handle::Missing, Handle::Started)) {
-            Handle::Started(handle) => Some(*handle),
-            Handle::Missing => None,
-        }
+        *self.handle.get_or_insert_with(start)
     }
 }
 
 impl Gpu {
-    /// Queues a convolution of `batch` images in f32 (or TF32 if [`Gpu::math`] allows it): `result ← new + beta·result`.
-    /// `x`, `w` and `y` are addresses. Returns false if cuDNN cannot compute it: it must be installed, the padding must be
-    /// symmetric, and the addresses must be multiples of 16 bytes.
-    pub(super) fn convolve(
-        &'static self,
-        shape: &Convolution,
-        batch: usize,
-        direction: Direction,
-        [x, w, y]: [u64; 3],
-        beta: f32,
-    ) -> bool {
-        if shape.before != shape.after || [x, w, y].iter().any(|address| address % 16 != 0) {
+    /// Queues a convolution in f32, or in TF32 if [`Gpu::math`] allows it. Returns false if cuDNN cannot compute it: it must be
+    /// installed, the padding must be symmetric, and the addresses must be multiples of 16 bytes.
+    pub(super) fn convolve(&'static self, job: Job<'_>) -> bool {
+        let Job { shape, batch, direction, addresses, beta } = job;
+        if shape.before != shape.after || addresses.iter().any(|address| address % 16 != 0) {
             return false;
         }
         let mut dnn = lock(&self.dnn);
@@ -106,7 +103,7 @@ impl Gpu {
         let Some(workspace) = scratch(self, plan.workspace) else { return true };
         // SAFETY: the caller promises that the memory at the addresses has the sizes of the descriptors; the workspace has the
         // size that cuDNN asked for.
-        let queued = unsafe { plan.queue(handle, [x, w, y], workspace.pointer(), beta) };
+        let queued = unsafe { plan.queue(handle, addresses, workspace.pointer(), beta) };
         if let Err(error) = queued {
             self.fail(format!("cuDNN: {:?} in {:?} of {batch} images by {shape:?}", error.0, plan.algorithm));
         }
@@ -119,6 +116,7 @@ impl ConvolutionPlan {
         use sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION as CORRELATION;
         use sys::cudnnDataType_t::CUDNN_DATA_FLOAT as FLOAT;
         use sys::cudnnMathType_t::{CUDNN_DEFAULT_MATH, CUDNN_FMA_MATH};
+        use sys::cudnnStatus_t::CUDNN_STATUS_NOT_SUPPORTED;
         use sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW as NCHW;
         let int = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         let ([channels, height, width], [down, across]) = (shape.image, shape.out());
@@ -135,77 +133,10 @@ impl ConvolutionPlan {
             let convolution = result::create_convolution_descriptor()?;
             result::set_convolution2d_descriptor(convolution, pad, pad, stride, stride, 1, 1, CORRELATION, FLOAT)?;
             result::set_convolution_math_type(convolution, math)?;
-            let algorithm = default_algorithm(direction);
-            let mut plan = ConvolutionPlan { x, w, y, convolution, algorithm, workspace: 0 };
-            if let Some((algorithm, math)) = plan.best_algorithm(handle, direction, tf32) {
-                plan.algorithm = algorithm;
-                result::set_convolution_math_type(convolution, math)?;
-            }
-            plan.workspace = plan.workspace_size(handle)?;
-            Ok(plan)
-        }
-    }
-
-    /// cuDNN's highest-ranked algorithm among the deterministic ones. The ranking is a heuristic, not a measurement, so the
-    /// choice is deterministic too.
-    unsafe fn best_algorithm(
-        &self,
-        handle: sys::cudnnHandle_t,
-        direction: Direction,
-        tf32: bool,
-    ) -> Option<(Algorithm, sys::cudnnMathType_t)> {
-        let ConvolutionPlan { x, w, y, convolution, .. } = *self;
-        let mut found = 0;
-        macro_rules! choice {
-            ($rank:ident, $performance:ident, $variant:ident, [$($descriptor:expr),*]) => {{
-                let mut all = [MaybeUninit::<sys::$performance>::uninit(); RANKED];
-                // SAFETY: the descriptors are set, and `all` has RANKED elements.
-                unsafe { result::$rank(handle, $($descriptor),*, RANKED as i32, &mut found, all.as_mut_ptr().cast()) }.ok()?;
-                let mut all = all[..(found.max(0) as usize).min(RANKED)].iter().map(|one| {
-                    // SAFETY: cuDNN has written the first `found` elements.
-                    unsafe { one.assume_init() }
-                });
-                all.find(|one| acceptable(one.status, one.memory, one.determinism, one.mathType, tf32))
-                    .map(|one| (Algorithm::$variant(one.algo), one.mathType))
-            }};
-        }
-        match direction {
-            Direction::Forward => choice!(
-                get_convolution_forward_algorithm,
-                cudnnConvolutionFwdAlgoPerf_t,
-                Forward,
-                [x, w, convolution, y]
-            ),
-            Direction::Input => choice!(
-                get_convolution_backward_data_algorithm,
-                cudnnConvolutionBwdDataAlgoPerf_t,
-                Input,
-                [w, y, convolution, x]
-            ),
-            Direction::Weights => choice!(
-                get_convolution_backward_filter_algorithm,
-                cudnnConvolutionBwdFilterAlgoPerf_t,
-                Weights,
-                [x, y, convolution, w]
-            ),
-        }
-    }
-
-    unsafe fn workspace_size(&self, handle: sys::cudnnHandle_t) -> Result<usize, result::CudnnError> {
-        let ConvolutionPlan { x, w, y, convolution, .. } = *self;
-        // SAFETY: the descriptors are set.
-        unsafe {
-            match self.algorithm {
-                Algorithm::Forward(a) => {
-                    result::get_convolution_forward_workspace_size(handle, x, w, convolution, y, a)
-                }
-                Algorithm::Input(a) => {
-                    result::get_convolution_backward_data_workspace_size(handle, w, y, convolution, x, a)
-                }
-                Algorithm::Weights(a) => {
-                    result::get_convolution_backward_filter_workspace_size(handle, x, y, convolution, w, a)
-                }
-            }
+            let best = best_algorithm(handle, (x, w, y), convolution, direction, tf32);
+            let (algorithm, workspace, math) = best.ok_or(result::CudnnError(CUDNN_STATUS_NOT_SUPPORTED))?;
+            result::set_convolution_math_type(convolution, math)?;
+            Ok(ConvolutionPlan { x, w, y, convolution, algorithm, workspace })
         }
     }
 
@@ -237,29 +168,39 @@ impl ConvolutionPlan {
     }
 }
 
-/// A deterministic algorithm that exists for every shape, for the case that cuDNN ranks no acceptable one.
-fn default_algorithm(direction: Direction) -> Algorithm {
-    match direction {
-        Direction::Forward => {
-            Algorithm::Forward(sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)
-        }
-        Direction::Input => Algorithm::Input(sys::cudnnConvolutionBwdDataAlgo_t::CUDNN_CONVOLUTION_BWD_DATA_ALGO_1),
-        Direction::Weights => {
-            Algorithm::Weights(sys::cudnnConvolutionBwdFilterAlgo_t::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1)
-        }
-    }
-}
-
-/// Whether an algorithm works, is deterministic, fits into the workspace, and computes in f32 unless TF32 is allowed.
-fn acceptable(
-    status: sys::cudnnStatus_t,
-    memory: usize,
-    determinism: sys::cudnnDeterminism_t,
-    math: sys::cudnnMathType_t,
+/// cuDNN's highest-ranked algorithm that works, is deterministic, fits into the workspace, and computes in f32 unless TF32 is
+/// allowed; the bytes of its workspace, and its arithmetic. The ranking is a heuristic, not a measurement, so the choice is
+/// deterministic too.
+unsafe fn best_algorithm(
+    handle: sys::cudnnHandle_t,
+    (x, w, y): (sys::cudnnTensorDescriptor_t, sys::cudnnFilterDescriptor_t, sys::cudnnTensorDescriptor_t),
+    convolution: sys::cudnnConvolutionDescriptor_t,
+    direction: Direction,
     tf32: bool,
-) -> bool {
-    status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS
-        && memory <= WORKSPACE
-        && determinism == sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC
-        && (tf32 || math == sys::cudnnMathType_t::CUDNN_FMA_MATH)
+) -> Option<(Algorithm, usize, sys::cudnnMathType_t)> {
+    /// The algorithms that `rank` writes to an array of [`RANKED`] elements, and their number.
+    fn ranked<T: Copy>(rank: impl FnOnce(&mut i32, *mut T) -> Result<(), result::CudnnError>) -> Vec<T> {
+        let (mut found, mut all) = (0, [MaybeUninit::<T>::uninit(); RANKED]);
+        let count = rank(&mut found, all.as_mut_ptr().cast()).map_or(0, |()| found.max(0) as usize);
+        // SAFETY: cuDNN has written the first `found` elements.
+        all.iter().take(count).map(|one| unsafe { one.assume_init() }).collect()
+    }
+    macro_rules! choice {
+        ($variant:ident, $rank:ident, [$($descriptor:expr),*]) => {{
+            // SAFETY: the descriptors are set, and the array has RANKED elements.
+            let all = ranked(|n, all| unsafe { result::$rank(handle, $($descriptor),*, RANKED as i32, n, all) });
+            let best = all.into_iter().find(|one| {
+                one.status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS
+                    && one.memory <= WORKSPACE
+                    && one.determinism == sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC
+                    && (tf32 || one.mathType == sys::cudnnMathType_t::CUDNN_FMA_MATH)
+            });
+            best.map(|one| (Algorithm::$variant(one.algo), one.memory, one.mathType))
+        }};
+    }
+    match direction {
+        Direction::Forward => choice!(Forward, get_convolution_forward_algorithm, [x, w, convolution, y]),
+        Direction::Input => choice!(Input, get_convolution_backward_data_algorithm, [w, y, convolution, x]),
+        Direction::Weights => choice!(Weights, get_convolution_backward_filter_algorithm, [x, y, convolution, w]),
+    }
 }

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// An open CUDA device. Queued work runs on one stream in program order.
 pub struct Gpu {
@@ -42,8 +42,8 @@ unsafe impl Sync for Gpu {}
 
 /// The device `ordinal`. The first call opens it.
 pub fn gpu(ordinal: usize) -> Result<&'static Gpu> {
-    static OPEN: OnceLock<Mutex<BTreeMap<usize, &'static Gpu>>> = OnceLock::new();
-    let mut open = lock(OPEN.get_or_init(Default::default));
+    static OPEN: Mutex<BTreeMap<usize, &'static Gpu>> = Mutex::new(BTreeMap::new());
+    let mut open = lock(&OPEN);
     if let Some(gpu) = open.get(&ordinal) {
         return Ok(gpu);
     }
@@ -57,26 +57,19 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Whether the driver's library is installed. Without it, calls of cudarc panic.
-fn driver_is_present() -> bool {
-    // SAFETY: opens and closes the driver's library, whose initializers may run in any process.
-    unsafe { sys::is_culib_present() }
-}
-
+/// Returns an error unless the driver and the libraries are installed. Without them, calls of cudarc panic.
 fn require_libraries() -> Result<()> {
-    if !driver_is_present() {
-        return Err(Error::Device(
-            "there is no NVIDIA driver on this machine (libcuda was not found); use the CPU".into(),
-        ));
-    }
-    // SAFETY: as in `driver_is_present`.
-    let libraries = unsafe {
-        [
-            ("NVRTC", cudarc::nvrtc::sys::is_culib_present()),
-            ("cuBLAS", cudarc::cublas::sys::is_culib_present()),
-            ("cuSOLVER", cudarc::cusolver::sys::is_culib_present()),
-        ]
+    // SAFETY: opens and closes libraries whose initializers may run in any process.
+    let (driver, libraries) = unsafe {
+        let nvrtc = ("NVRTC", cudarc::nvrtc::sys::is_culib_present());
+        let blas = ("cuBLAS", cudarc::cublas::sys::is_culib_present());
+        let solver = ("cuSOLVER", cudarc::cusolver::sys::is_culib_present());
+        (sys::is_culib_present(), [nvrtc, blas, solver])
     };
+    if !driver {
+        let what = "there is no NVIDIA driver on this machine (libcuda was not found); use the CPU";
+        return Err(Error::Device(what.into()));
+    }
     let missing: Vec<&str> = libraries.into_iter().filter(|(_, found)| !found).map(|(name, _)| name).collect();
     if missing.is_empty() {
         return Ok(());
@@ -118,15 +111,15 @@ impl Gpu {
                 multiprocessors,
                 architecture: (10 * major + minor) as u32,
                 shared_memory: shared,
-                pool: Mutex::new(Pool::default()),
+                pool: Mutex::default(),
                 modules: Mutex::default(),
-                blas: Mutex::new(Blas::new()),
-                solver: Mutex::new(Solver::new()),
+                blas: Mutex::default(),
+                solver: Mutex::default(),
                 dnn: Mutex::default(),
                 context,
                 stream,
                 copies,
-                failure: Mutex::new(None),
+                failure: Mutex::default(),
             })
         };
         let gpu = opened().map_err(|e| Error::Device(format!("cuda:{ordinal} cannot be opened: {}", message(e))))?;
@@ -189,10 +182,10 @@ impl Gpu {
         MATH.replace(math)
     }
 
-    /// Records an event after all work queued so far.
+    /// Records an event with a time stamp after all work queued so far.
     pub fn record_event(&self) -> Option<CudaEvent> {
         self.bind();
-        self.note(self.stream.record_event(None))
+        self.note(self.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT)))
     }
 
     /// Copies queued after this call wait for the work before `event`.
@@ -208,15 +201,9 @@ impl Gpu {
         self.note(self.stream.join(&self.copies));
     }
 
-    /// Records an event with a time stamp, for [`Gpu::elapsed_ms`].
-    pub fn record_timing_event(&self) -> Option<CudaEvent> {
-        self.bind();
-        self.note(self.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT)))
-    }
-
     /// Milliseconds between two events; waits for the second.
-    pub fn elapsed_ms(&self, from: &CudaEvent, to: &CudaEvent) -> Result<f32> {
-        let elapsed = self.note(from.elapsed_ms(to));
+    pub fn elapsed_ms(&self, from: Option<CudaEvent>, to: Option<CudaEvent>) -> Result<f32> {
+        let elapsed = from.zip(to).and_then(|(from, to)| self.note(from.elapsed_ms(&to)));
         self.check()?;
         Ok(elapsed.unwrap_or(f32::NAN))
     }
@@ -239,9 +226,8 @@ pub(super) fn message(error: DriverError) -> String {
 /// Number of CUDA devices.
 fn count() -> Result<usize> {
     let count = cudarc::driver::result::init().and_then(|()| CudaContext::device_count());
-    count
-        .map(|n| n.max(0) as usize)
-        .map_err(|e| Error::Device(format!("the NVIDIA driver cannot be initialized: {}", message(e))))
+    let failed = |e| Error::Device(format!("the NVIDIA driver cannot be initialized: {}", message(e)));
+    count.map(|n| n.max(0) as usize).map_err(failed)
 }
 
 /// Properties of a CUDA device.
@@ -265,14 +251,12 @@ pub fn describe_all() -> Result<(Vec<Description>, Vec<String>)> {
     let mut devices = Vec::new();
     for ordinal in 0..count()? {
         let gpu = gpu(ordinal)?;
-        let name = gpu.note(gpu.context.name()).unwrap_or_default();
-        let (free, total) = gpu.memory();
         devices.push(Description {
             device: format!("cuda:{ordinal}"),
-            name,
+            name: gpu.note(gpu.context.name()).unwrap_or_default(),
             capability: format!("{}.{}", gpu.architecture / 10, gpu.architecture % 10),
             multiprocessors: gpu.multiprocessors,
-            memory: [free, total],
+            memory: gpu.memory().into(),
         });
         gpu.check()?;
     }
@@ -280,28 +264,31 @@ pub fn describe_all() -> Result<(Vec<Description>, Vec<String>)> {
 }
 
 fn versions() -> Vec<String> {
-    use cudarc::cublas::sys::libraryPropertyType_t as B;
-    use cudarc::cusolver::sys::libraryPropertyType_t as S;
-    let cuda = |v: i32| format!("{}.{}", v / 1000, v % 1000 / 10);
+    // The version of a library that `require_libraries` has found.
+    macro_rules! version {
+        ($library:ident, $get:ident) => {{
+            use cudarc::$library::sys::{libraryPropertyType_t as Property, $get};
+            let properties = [Property::MAJOR_VERSION, Property::MINOR_VERSION, Property::PATCH_LEVEL];
+            let parts = properties.map(|property| {
+                let mut value = 0;
+                // SAFETY: writes one integer.
+                unsafe { $get(property, &mut value) };
+                value.to_string()
+            });
+            parts.join(".")
+        }};
+    }
     let (mut driver, mut major, mut minor) = (0, 0, 0);
-    let (mut blas, mut solver) = ([0; 3], [0; 3]);
-    // SAFETY: each call writes one integer; the libraries were found by `require_libraries`.
+    // SAFETY: each call writes integers.
     unsafe {
         sys::cuDriverGetVersion(&mut driver);
         cudarc::nvrtc::sys::nvrtcVersion(&mut major, &mut minor);
-        for (property, value) in [B::MAJOR_VERSION, B::MINOR_VERSION, B::PATCH_LEVEL].into_iter().zip(&mut blas) {
-            cudarc::cublas::sys::cublasGetProperty(property, value);
-        }
-        for (property, value) in [S::MAJOR_VERSION, S::MINOR_VERSION, S::PATCH_LEVEL].into_iter().zip(&mut solver) {
-            cudarc::cusolver::sys::cusolverGetProperty(property, value);
-        }
     }
-    let dotted = |v: [i32; 3]| format!("{}.{}.{}", v[0], v[1], v[2]);
     vec![
-        format!("driver for CUDA {}", cuda(driver)),
+        format!("driver for CUDA {}.{}", driver / 1000, driver % 1000 / 10),
         format!("NVRTC {major}.{minor}"),
-        format!("cuBLAS {}", dotted(blas)),
-        format!("cuSOLVER {}", dotted(solver)),
+        format!("cuBLAS {}", version!(cublas, cublasGetProperty)),
+        format!("cuSOLVER {}", version!(cusolver, cusolverGetProperty)),
         dnn::version().map_or("no cuDNN 9: convolutions are slower without it".into(), |v| {
             format!("cuDNN {}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
         }),

@@ -1,273 +1,11 @@
-// Kernels for networks on images. A row is an image [channels, plane] of f32; blockIdx.y is the network, and indices count
-// within one network. The order of sums depends on the shapes alone.
-// EPSILON and the activations, activate(phi, z, value, slope), are inserted before this text.
+// Kernels for networks on images: pooling, sums over networks, the loss, augmentation, patches. A row is an image
+// [channels, height, width] of f32; blockIdx.y is the network unless stated otherwise, and indices count within one network.
+// The order of sums depends on the shapes alone.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define EACH(i, n) for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += gridDim.x * blockDim.x)
-
-// V elements that are read and written at once.
-template <int V> struct alignas(4 * V) Pack { float v[V]; };
-template <int V> __device__ __forceinline__ Pack<V> load(const float* x, u32 i) { return reinterpret_cast<const Pack<V>*>(x)[i]; }
-template <int V> __device__ __forceinline__ void store(float* x, u32 i, Pack<V> p) { reinterpret_cast<Pack<V>*>(x)[i] = p; }
-
-// Defines a kernel for single elements and one for packs of four. Extents are counted in packs.
-#define WIDTHS(kernel, parameters, arguments) \
-    extern "C" __global__ void kernel##_1 parameters { kernel<1> arguments; } \
-    extern "C" __global__ void kernel##_4 parameters { kernel<4> arguments; }
-
-// Sum over a block of 256 threads, returned to every thread.
-__device__ __forceinline__ float block_sum(float v, float* shared) {
-#pragma unroll
-    for (int step = 16; step; step >>= 1) v += __shfl_xor_sync(0xffffffffu, v, step);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = shared[threadIdx.x % 8];
-#pragma unroll
-    for (int step = 4; step; step >>= 1) v += __shfl_xor_sync(0xffffffffu, v, step);
-    return v;
-}
-
-// ---- channels: bias, sums ----
-
-// The formula of a unit: the second half of a sincos layer is the cosine.
-__device__ __forceinline__ int formula(int phi, u32 column, u32 width) {
-    return phi == SINCOS ? (column < width / 2 ? SIN : COS) : phi;
-}
-
-// y = phi(y + b), slope = phi'(y + b); rows of n packs, one b per channel of `plane` elements.
-template <int V>
-__device__ __forceinline__ void channel_bias_activation(u32 per, u32 n, u32 plane, int phi, const float* bias, u64 bias_stride, float* y, float* slope) {
-    u64 first = (u64)blockIdx.y * per * V;
-    if (bias) bias += blockIdx.y * bias_stride;
-    EACH(i, per) {
-        u32 at = i % n * V;
-        Pack<V> p = load<V>(y + first, i), s;
-#pragma unroll
-        for (int l = 0; l < V; ++l) {
-            float z = p.v[l] + (bias ? bias[plane == 1 ? at + l : (at + l) / plane] : 0.0f);
-            activate(formula(phi, at + l, n * V), z, p.v[l], s.v[l]);
-        }
-        store<V>(y + first, i, p);
-        if (slope) store<V>(slope + first, i, s);
-    }
-}
-WIDTHS(channel_bias_activation, (u32 per, u32 n, u32 plane, int phi, const float* bias, u64 bias_stride, float* y, float* slope),
-       (per, n, plane, phi, bias, bias_stride, y, slope))
-
-// t = (t + b) * slope.
-template <int V>
-__device__ __forceinline__ void channel_bias_slope(u32 per, u32 n, u32 plane, const float* bias, u64 bias_stride, const float* slope, float* t) {
-    u64 first = (u64)blockIdx.y * per * V;
-    if (bias) bias += blockIdx.y * bias_stride;
-    EACH(i, per) {
-        u32 at = i % n * V;
-        Pack<V> p = load<V>(t + first, i), s;
-        if (slope) s = load<V>(slope + first, i);
-#pragma unroll
-        for (int l = 0; l < V; ++l) {
-            float v = p.v[l] + (bias ? bias[plane == 1 ? at + l : (at + l) / plane] : 0.0f);
-            p.v[l] = slope ? v * s.v[l] : v;
-        }
-        store<V>(t + first, i, p);
-    }
-}
-WIDTHS(channel_bias_slope, (u32 per, u32 n, u32 plane, const float* bias, u64 bias_stride, const float* slope, float* t),
-       (per, n, plane, bias, bias_stride, slope, t))
-
-// The images of one chunk. The grid is (channel, network, chunk), with 256 threads per block.
-struct Chunk { u32 first, count; };
-__device__ __forceinline__ Chunk chunk_of(u32 rows, u32 per_chunk, u32 chunk, u32 plane) {
-    u32 first = chunk * per_chunk;
-    return {first, (min(rows, first + per_chunk) - first) * plane};
-}
-// Index of the e-th pack of a channel.
-__device__ __forceinline__ u32 place(u32 e, Chunk chunk, u32 channels, u32 plane) {
-    return ((chunk.first + e / plane) * channels + blockIdx.x) * plane + e % plane;
-}
-__device__ __forceinline__ u64 part_of() { return (((u64)blockIdx.y * gridDim.x + blockIdx.x) * gridDim.z + blockIdx.z) * 2; }
-
-// part = mean and sum (x - mean)^2 of the chunk, in two passes.
-template <int V>
-__device__ void moments(u32 rows, u32 channels, u32 plane, u32 per_chunk, const float* x, u64 stride, float* part) {
-    __shared__ float shared[8];
-    Chunk chunk = chunk_of(rows, per_chunk, blockIdx.z, plane);
-    x += blockIdx.y * stride;
-    float sum = 0.0f;
-#pragma unroll 4
-    for (u32 e = threadIdx.x; e < chunk.count; e += 256) {
-        Pack<V> p = load<V>(x, place(e, chunk, channels, plane));
-#pragma unroll
-        for (int l = 0; l < V; ++l) sum += p.v[l];
-    }
-    float mean = block_sum(sum, shared) / ((float)chunk.count * V), squares = 0.0f;
-#pragma unroll 4
-    for (u32 e = threadIdx.x; e < chunk.count; e += 256) {
-        Pack<V> p = load<V>(x, place(e, chunk, channels, plane));
-#pragma unroll
-        for (int l = 0; l < V; ++l) squares = fmaf(p.v[l] - mean, p.v[l] - mean, squares);
-    }
-    squares = block_sum(squares, shared);
-    if (threadIdx.x == 0) {
-        part[part_of()] = mean;
-        part[part_of() + 1] = squares;
-    }
-}
-WIDTHS(moments, (u32 rows, u32 channels, u32 plane, u32 per_chunk, const float* x, u64 stride, float* part),
-       (rows, channels, plane, per_chunk, x, stride, part))
-
-// Combines the chunks: n var = sum_l (squares_l + n_l (mean_l - mean)^2). statistics [k, 2, channels]; `plane` in elements.
-extern "C" __global__ void finish_moments(u32 rows, u32 channels, u32 plane, u32 per_chunk, u32 chunks, const float* part, float* statistics) {
-    EACH(c, channels) {
-        const float* own = part + ((u64)blockIdx.y * channels + c) * chunks * 2;
-        double n = (double)rows * plane, mean = 0.0, squares = 0.0;
-        for (u32 l = 0; l < chunks; ++l) mean += own[2 * l] * (double)chunk_of(rows, per_chunk, l, plane).count;
-        mean /= n;
-        for (u32 l = 0; l < chunks; ++l) {
-            double off = own[2 * l] - mean;
-            squares += own[2 * l + 1] + off * off * chunk_of(rows, per_chunk, l, plane).count;
-        }
-        float* out = statistics + (u64)blockIdx.y * 2 * channels + c;
-        out[0] = (float)mean;
-        out[channels] = (float)(squares / n);
-    }
-}
-
-// part = sum g and sum g (x - mean) of the chunk; without x only the first.
-template <int V>
-__device__ void dots(u32 rows, u32 channels, u32 plane, u32 per_chunk, const float* x, u64 stride, const float* statistics,
-                     u64 statistics_stride, const float* g, u64 g_stride, float* part) {
-    __shared__ float shared[8];
-    Chunk chunk = chunk_of(rows, per_chunk, blockIdx.z, plane);
-    g += blockIdx.y * g_stride;
-    float sum = 0.0f, product = 0.0f;
-    if (x) {
-        x += blockIdx.y * stride;
-        float mean = statistics[blockIdx.y * statistics_stride + blockIdx.x];
-#pragma unroll 4
-        for (u32 e = threadIdx.x; e < chunk.count; e += 256) {
-            u32 at = place(e, chunk, channels, plane);
-            Pack<V> p = load<V>(x, at), q = load<V>(g, at);
-#pragma unroll
-            for (int l = 0; l < V; ++l) { sum += q.v[l]; product = fmaf(p.v[l] - mean, q.v[l], product); }
-        }
-        product = block_sum(product, shared);
-    } else {
-#pragma unroll 4
-        for (u32 e = threadIdx.x; e < chunk.count; e += 256) {
-            Pack<V> q = load<V>(g, place(e, chunk, channels, plane));
-#pragma unroll
-            for (int l = 0; l < V; ++l) sum += q.v[l];
-        }
-    }
-    sum = block_sum(sum, shared);
-    if (threadIdx.x == 0) {
-        part[part_of()] = sum;
-        part[part_of() + 1] = product;
-    }
-}
-WIDTHS(dots, (u32 rows, u32 channels, u32 plane, u32 per_chunk, const float* x, u64 stride, const float* statistics,
-              u64 statistics_stride, const float* g, u64 g_stride, float* part),
-       (rows, channels, plane, per_chunk, x, stride, statistics, statistics_stride, g, g_stride, part))
-
-__device__ __forceinline__ float inverse_root(const float* variance) { return 1.0f / sqrtf(*variance + EPSILON); }
-
-// out [k, 2, channels] with stride out_stride: sum g x^ and sum g, with x^ = (x - mean) s; without statistics out [k, channels]
-// is sum g.
-extern "C" __global__ void finish_dots(u32 channels, u32 chunks, const float* part, const float* statistics, u64 statistics_stride,
-                                       float* out, u64 out_stride) {
-    EACH(c, channels) {
-        const float* own = part + ((u64)blockIdx.y * channels + c) * chunks * 2;
-        double sum = 0.0, product = 0.0;
-        for (u32 l = 0; l < chunks; ++l) { sum += own[2 * l]; product += own[2 * l + 1]; }
-        float* to = out + blockIdx.y * out_stride + c;
-        if (statistics) {
-            to[0] = (float)(product * inverse_root(statistics + blockIdx.y * statistics_stride + channels + c));
-            to[channels] = (float)sum;
-        } else to[0] = (float)sum;
-    }
-}
-
-// ---- batch norm ----
-
-// y = gamma s (x - mean) + beta.
-template <int V>
-__device__ void batch_norm(u32 per, u32 channels, u32 plane, const float* x, u64 stride, const float* statistics,
-                           u64 statistics_stride, const float* affine, u64 affine_stride, float* y) {
-    x += blockIdx.y * stride;
-    y += (u64)blockIdx.y * per * V;
-    statistics += blockIdx.y * statistics_stride;
-    affine += blockIdx.y * affine_stride;
-    EACH(i, per) {
-        u32 c = i / plane % channels;
-        float factor = affine[c] * inverse_root(statistics + channels + c), mean = statistics[c], beta = affine[channels + c];
-        Pack<V> p = load<V>(x, i);
-#pragma unroll
-        for (int l = 0; l < V; ++l) p.v[l] = fmaf(factor, p.v[l] - mean, beta);
-        store<V>(y, i, p);
-    }
-}
-WIDTHS(batch_norm, (u32 per, u32 channels, u32 plane, const float* x, u64 stride, const float* statistics,
-                    u64 statistics_stride, const float* affine, u64 affine_stride, float* y),
-       (per, channels, plane, x, stride, statistics, statistics_stride, affine, affine_stride, y))
-
-// dx = gamma s (g - share sum g - x^ share sum(g x^)), summed over `terms` networks; share = 1 / (rows plane), or zero
-// if the statistics are fixed. grad [k, 2, channels] holds sum g x^ and sum g.
-template <int V>
-__device__ void batch_norm_back(u32 per, u32 channels, u32 plane, u32 terms, float share, const float* x, u64 stride,
-                                const float* statistics, u64 statistics_stride, const float* affine, u64 affine_stride,
-                                const float* g, const float* grad, u64 grad_stride, float* dx, u64 dx_stride) {
-    dx += blockIdx.y * dx_stride;
-    EACH(i, per) {
-        u32 c = i / plane % channels;
-        Pack<V> sum;
-#pragma unroll
-        for (int l = 0; l < V; ++l) sum.v[l] = 0.0f;
-        for (u32 j = blockIdx.y; j < blockIdx.y + terms; ++j) {
-            const float* moments = statistics + j * statistics_stride + c;
-            const float* sums = grad + j * grad_stride + c;
-            float mean = moments[0], s = inverse_root(moments + channels), factor = affine[j * affine_stride + c] * s;
-            float m0 = sums[channels] * share, m1 = sums[0] * share * s;
-            Pack<V> p = load<V>(x + j * stride, i), q = load<V>(g + (u64)j * per * V, i);
-#pragma unroll
-            for (int l = 0; l < V; ++l) sum.v[l] = fmaf(factor, q.v[l] - m0 - (p.v[l] - mean) * m1, sum.v[l]);
-        }
-        store<V>(dx, i, sum);
-    }
-}
-WIDTHS(batch_norm_back, (u32 per, u32 channels, u32 plane, u32 terms, float share, const float* x, u64 stride,
-                         const float* statistics, u64 statistics_stride, const float* affine, u64 affine_stride,
-                         const float* g, const float* grad, u64 grad_stride, float* dx, u64 dx_stride),
-       (per, channels, plane, terms, share, x, stride, statistics, statistics_stride, affine, affine_stride, g, grad, grad_stride, dx, dx_stride))
-
-// t = gamma s (dx - share sum dx - x^ share sum(dx x^)) + dgamma x^ + dbeta; sums [k, 2, channels] or none.
-template <int V>
-__device__ void batch_norm_tangent(u32 per, u32 channels, u32 plane, float share, const float* x, u64 stride, const float* dx, u64 dx_stride,
-                                   const float* sums, const float* statistics, u64 statistics_stride, const float* affine,
-                                   u64 affine_stride, const float* daffine, u64 daffine_stride, float* t) {
-    u64 j = blockIdx.y;
-    EACH(i, per) {
-        u32 c = i / plane % channels;
-        const float* moments = statistics + j * statistics_stride + c;
-        float mean = moments[0], s = inverse_root(moments + channels), factor = affine[j * affine_stride + c] * s;
-        float m0 = sums ? sums[2 * j * channels + channels + c] * share : 0.0f, m1 = sums ? sums[2 * j * channels + c] * share : 0.0f;
-        float dgamma = daffine ? daffine[j * daffine_stride + c] : 0.0f, dbeta = daffine ? daffine[j * daffine_stride + channels + c] : 0.0f;
-        Pack<V> p = load<V>(x + j * stride, i), d;
-        if (dx) d = load<V>(dx + j * dx_stride, i);
-#pragma unroll
-        for (int l = 0; l < V; ++l) {
-            float hat = (p.v[l] - mean) * s, moved = dx ? factor * (d.v[l] - m0 - hat * m1) : 0.0f;
-            p.v[l] = moved + fmaf(dgamma, hat, dbeta);
-        }
-        store<V>(t + j * per * V, i, p);
-    }
-}
-WIDTHS(batch_norm_tangent, (u32 per, u32 channels, u32 plane, float share, const float* x, u64 stride, const float* dx, u64 dx_stride,
-                            const float* sums, const float* statistics, u64 statistics_stride, const float* affine,
-                            u64 affine_stride, const float* daffine, u64 daffine_stride, float* t),
-       (per, channels, plane, share, x, stride, dx, dx_stride, sums, statistics, statistics_stride, affine, affine_stride, daffine, daffine_stride, t))
 
 // y = (1 - share) y + share x.
 extern "C" __global__ void running_average(u32 n, float share, const float* x, u64 x_stride, float* y, u64 y_stride) {
@@ -301,8 +39,9 @@ extern "C" __global__ void max_pool(u32 per, u32 height, u32 width, u32 h, u32 w
     }
 }
 
-// per: number of inputs of one network.
-extern "C" __global__ void max_pool_back(u32 per, u32 height, u32 width, u32 h, u32 w, u32 down, u32 across, const float* at, const float* g, float* dx) {
+// dx = share g of the window, everywhere in it or, with `at`, at that index only; per: number of inputs of one network.
+extern "C" __global__ void pool_back(u32 per, u32 height, u32 width, u32 h, u32 w, u32 down, u32 across, float share, const float* at,
+                                     const float* g, float* dx) {
     u64 outputs = (u64)blockIdx.y * (per / (height * width)) * down * across;
     dx += (u64)blockIdx.y * per;
     EACH(i, per) {
@@ -310,7 +49,7 @@ extern "C" __global__ void max_pool_back(u32 per, u32 height, u32 width, u32 h, 
         float v = 0.0f;
         if (row < down && col < across) {
             u64 o = outputs + ((u64)(i / (height * width)) * down + row) * across + col;
-            if ((u32)at[o] == p) v = g[o];
+            if (!at || (u32)at[o] == p) v = share * g[o];
         }
         dx[i] = v;
     }
@@ -334,16 +73,6 @@ extern "C" __global__ void average_pool(u32 per, u32 height, u32 width, u32 h, u
 #pragma unroll
         for (int step = 16; step; step >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, step);
         if (lane == 0) y[o] = sum * share;
-    }
-}
-
-extern "C" __global__ void average_pool_back(u32 per, u32 height, u32 width, u32 h, u32 w, u32 down, u32 across, float share, const float* g, float* dx) {
-    g += (u64)blockIdx.y * (per / (height * width)) * down * across;
-    dx += (u64)blockIdx.y * per;
-    EACH(i, per) {
-        u32 p = i % (height * width), row = p / width / h, col = p % width / w;
-        bool inside = row < down && col < across;
-        dx[i] = inside ? share * g[((u64)(i / (height * width)) * down + row) * across + col] : 0.0f;
     }
 }
 

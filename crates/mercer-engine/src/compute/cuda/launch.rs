@@ -55,49 +55,38 @@ pub(in crate::compute) trait Argument {
 }
 
 macro_rules! argument {
-    ($($type:ty: |$value:ident| $argument:expr;)*) => {
+    ($($type:ty: |$value:ident| $arguments:expr;)*) => {
         $(impl Argument for $type {
             fn add_to(&self, list: &mut Vec<Arg>) {
                 let $value = self;
-                list.push($argument);
+                list.extend($arguments);
             }
         })*
     };
 }
 
 argument! {
-    Arg: |a| *a;
-    u64: |v| Arg::U64(*v);
-    usize: |v| Arg::long(*v);
-    i32: |v| Arg::I32(*v);
-    bool: |v| Arg::I32(i32::from(*v));
-    f32: |v| Arg::F32(*v);
-    f64: |v| Arg::F64(*v);
-    Buffer: |b| Arg::U64(b.pointer());
-    Option<&Buffer>: |b| Arg::U64(b.map_or(0, Buffer::pointer));
-    Tensor: |t| Arg::U64(t.address());
-    Option<&Tensor>: |t| Arg::U64(t.map_or(0, Tensor::address));
-    Small: |m| Arg::U64(m.address());
-    Indices: |i| Arg::U64(i.address());
-    Control: |c| Arg::U64(c.address());
+    Arg: |a| [*a];
+    u64: |v| [Arg::U64(*v)];
+    usize: |v| [Arg::long(*v)];
+    i32: |v| [Arg::I32(*v)];
+    bool: |v| [Arg::I32(i32::from(*v))];
+    f32: |v| [Arg::F32(*v)];
+    f64: |v| [Arg::F64(*v)];
+    Buffer: |b| [Arg::U64(b.pointer())];
+    Option<&Buffer>: |b| [Arg::U64(b.map_or(0, Buffer::pointer))];
+    Tensor: |t| [Arg::U64(t.address())];
+    Option<&Tensor>: |t| [Arg::U64(t.map_or(0, Tensor::address))];
+    Small: |m| [Arg::U64(m.address())];
+    Indices: |i| [Arg::U64(i.address())];
+    Control: |c| [Arg::U64(c.address())];
+    Stack<'_>: |s| vectors(Some(*s));
+    Option<Stack<'_>>: |s| vectors(*s);
 }
 
 impl<T: Argument, const N: usize> Argument for [T; N] {
     fn add_to(&self, list: &mut Vec<Arg>) {
         self.iter().for_each(|one| one.add_to(list));
-    }
-}
-
-/// The address of the first matrix, and the stride; two zeros where there are none.
-impl Argument for Option<Stack<'_>> {
-    fn add_to(&self, list: &mut Vec<Arg>) {
-        vectors(*self).add_to(list);
-    }
-}
-
-impl Argument for Stack<'_> {
-    fn add_to(&self, list: &mut Vec<Arg>) {
-        Some(*self).add_to(list);
     }
 }
 
@@ -125,10 +114,11 @@ pub(super) const BLOCK: u32 = 256;
 pub(super) const MOST_BLOCKS: u64 = 132 * 16;
 
 impl Gpu {
-    /// Queues the kernel `name` of `source`, which loops over `n` elements; see [`Gpu::launch`].
-    pub(super) fn over(&self, source: &Source, name: &'static str, n: usize, arguments: &[Arg]) {
+    /// Queues the kernel `name` of `source`, which loops over `n` elements for each of `count` blocks in y; see
+    /// [`Gpu::launch`].
+    pub(super) fn over(&self, source: &Source, name: &'static str, [n, count]: [usize; 2], arguments: &[Arg]) {
         let blocks = (n as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
-        self.launch(source, name, [blocks, 1, 1], BLOCK, 0, arguments);
+        self.launch(source, name, [blocks, count as u32, 1], BLOCK, 0, arguments);
     }
 
     /// Queues the kernel `name` of `source` with `shared` bytes of dynamic shared memory. The arguments must match the

@@ -69,53 +69,44 @@ impl Buffer {
     }
 
     fn write_on<T: Copy>(&self, stream: &CudaStream, at_bytes: usize, data: &[T]) {
-        let bytes = size_of_val(data);
-        assert!(at_bytes + bytes <= self.bytes, "{bytes} bytes at {at_bytes} of {}", self.bytes);
-        if bytes > 0 {
-            self.gpu.bind();
+        if let Some(to) = self.range(at_bytes, size_of_val(data)) {
             // SAFETY: the range was checked; the driver stages pageable memory before it returns.
-            self.gpu
-                .note(unsafe { result::memcpy_htod_async(self.pointer + at_bytes as u64, data, stream.cu_stream()) });
+            self.gpu.note(unsafe { result::memcpy_htod_async(to, data, stream.cu_stream()) });
         }
     }
 
     /// Waits for the device and copies to the host.
     pub fn read<T: Copy>(&self, at_bytes: usize, data: &mut [T]) -> Result<()> {
-        let bytes = size_of_val(data);
-        assert!(at_bytes + bytes <= self.bytes, "{bytes} bytes at {at_bytes} of {}", self.bytes);
-        self.gpu.bind();
-        if bytes > 0 {
+        let stream = &self.gpu.stream;
+        if let Some(from) = self.range(at_bytes, size_of_val(data)) {
             // SAFETY: the range was checked, and the stream is synchronized before `data` is read.
-            let queued =
-                unsafe { result::memcpy_dtoh_async(data, self.pointer + at_bytes as u64, self.gpu.stream.cu_stream()) };
-            self.gpu.note(queued);
+            self.gpu.note(unsafe { result::memcpy_dtoh_async(data, from, stream.cu_stream()) });
         }
-        self.gpu.note(self.gpu.stream.synchronize());
+        self.gpu.note(stream.synchronize());
         self.gpu.check()
     }
 
     /// Queues setting a range of bytes to zero.
     pub fn zero(&mut self, at_bytes: usize, bytes: usize) {
-        assert!(at_bytes + bytes <= self.bytes, "{bytes} bytes at {at_bytes} of {}", self.bytes);
-        if bytes > 0 {
-            self.gpu.bind();
+        if let Some(to) = self.range(at_bytes, bytes) {
             // SAFETY: the range was checked.
-            let queued = unsafe {
-                result::memset_d8_async(self.pointer + at_bytes as u64, 0, bytes, self.gpu.stream.cu_stream())
-            };
-            self.gpu.note(queued);
+            self.gpu.note(unsafe { result::memset_d8_async(to, 0, bytes, self.gpu.stream.cu_stream()) });
         }
     }
 
     /// Queues a copy of `bytes` between buffers of one device.
     pub fn copy_from(&mut self, at_bytes: usize, other: &Buffer, from_bytes: usize, bytes: usize) {
-        assert!(at_bytes + bytes <= self.bytes && from_bytes + bytes <= other.bytes, "copy outside a buffer");
-        if bytes > 0 {
-            self.gpu.bind();
-            let (to, from) = (self.pointer + at_bytes as u64, other.pointer + from_bytes as u64);
+        if let (Some(to), Some(from)) = (self.range(at_bytes, bytes), other.range(from_bytes, bytes)) {
             // SAFETY: both ranges were checked, and two buffers do not overlap.
             self.gpu.note(unsafe { result::memcpy_dtod_async(to, from, bytes, self.gpu.stream.cu_stream()) });
         }
+    }
+
+    /// Makes the device current and returns the address of a range, or `None` if it is empty.
+    fn range(&self, at_bytes: usize, bytes: usize) -> Option<CUdeviceptr> {
+        assert!(at_bytes + bytes <= self.bytes, "{bytes} bytes at {at_bytes} of {}", self.bytes);
+        self.gpu.bind();
+        (bytes > 0).then_some(self.pointer + at_bytes as u64)
     }
 }
 
@@ -146,14 +137,13 @@ impl Gpu {
         }
         self.check()?;
         self.bind();
-        let fits = |pool: &Pool| pool.limit.is_none_or(|limit| pool.allocated + size <= limit);
         // SAFETY: the block is owned by the buffer that is returned.
         let allocate = || unsafe { result::malloc_sync(size) };
-        let mut block = fits(pool).then(allocate);
+        let attempt = |pool: &Pool| pool.limit.is_none_or(|limit| pool.allocated + size <= limit).then(allocate);
+        let mut block = attempt(pool);
         if !matches!(block, Some(Ok(_))) {
-            // Try again after freeing the unused blocks of the pool.
             self.release_free_blocks(pool);
-            block = fits(pool).then(allocate);
+            block = attempt(pool);
         }
         match block {
             Some(Ok(pointer)) => {
@@ -167,15 +157,27 @@ impl Gpu {
             _ => {
                 let free = result::mem_get_info().map_or(0, |(free, _)| free);
                 let left = pool.limit.map_or(free, |limit| limit.saturating_sub(pool.allocated).min(free));
-                Err(Error::DeviceMemory {
-                    device: format!("cuda:{}", self.ordinal),
-                    what: what(),
-                    needed: size as u64,
-                    free: left as u64,
-                    instead: instead.into(),
-                })
+                let device = format!("cuda:{}", self.ordinal);
+                let (needed, free, instead) = (size as u64, left as u64, instead.into());
+                Err(Error::DeviceMemory { device, what: what(), needed, free, instead })
             }
         }
+    }
+
+    /// A copy of `data`; see [`Gpu::allocate`].
+    pub fn upload<T: Copy>(&'static self, data: &[T], what: &dyn Fn() -> String, instead: &str) -> Result<Buffer> {
+        let mut buffer = self.allocate(size_of_val(data), what, instead)?;
+        buffer.write(0, data);
+        Ok(buffer)
+    }
+
+    /// The number that the work queued by `queue` leaves in a buffer of four bytes, which are zero at first. Waits for it.
+    pub(super) fn status(&'static self, queue: impl FnOnce(&Buffer) -> Result<()>) -> Result<i32> {
+        let mut status = [0i32];
+        let buffer = self.upload(&status, &|| "a status".into(), "close other programs on the device")?;
+        queue(&buffer)?;
+        buffer.read(0, &mut status)?;
+        Ok(status[0])
     }
 
     /// Waits for queued work and returns the free blocks to the driver.

@@ -48,6 +48,8 @@ pub fn sources() -> Vec<(String, String)> {
     let sources = [
         ("primitives", primitives::source()),
         ("images", images::source()),
+        ("channels-1", images::channels_source(1)),
+        ("channels-4", images::channels_source(4)),
         ("panel", panel::source()),
         ("points", points::source()),
         ("small", small::source()),

@@ -1,11 +1,12 @@
 //! Compiles CUDA source with NVRTC at run time.
 
-use super::gpu::{Gpu, lock};
+use super::gpu::{Gpu, lock, message};
 use crate::{Error, Result};
 use cudarc::driver::{CudaFunction, CudaModule};
 use cudarc::nvrtc::{Ptx, result as nvrtc, sys};
 use std::collections::HashMap;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
+use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -39,14 +40,14 @@ macro_rules! kernels {
             $text.into()
         }
 
-        fn compiled() -> &'static super::module::Source {
+        pub(in crate::compute) fn compiled() -> &'static super::module::Source {
             static SOURCE: std::sync::OnceLock<super::module::Source> = std::sync::OnceLock::new();
             SOURCE.get_or_init(|| super::module::Source::new(source()))
         }
 
         /// Queues a kernel that loops over `n` elements.
         pub(in crate::compute) fn over(gpu: &Gpu, name: &'static str, n: usize, arguments: &[Arg]) {
-            gpu.over(compiled(), name, n, arguments);
+            gpu.over(compiled(), name, [n, 1], arguments);
         }
     };
 }
@@ -60,20 +61,15 @@ impl Gpu {
             return Ok(function.clone());
         }
         self.bind();
-        let module = match modules.compiled.get(&source.key) {
-            Some(module) => module.clone(),
-            None => {
-                let code = compile(&source.text, self.architecture)?;
-                let module = self.note(self.context.load_module(Ptx::from_binary(code)));
-                self.check()?;
-                let module = module.expect("no error was noted");
-                modules.compiled.insert(source.key, module.clone());
-                module
-            }
-        };
-        let function = module.load_function(name).map_err(|e| {
-            Error::Device(format!("the compiled kernels have no function {name}: {}", super::gpu::message(e)))
-        })?;
+        if !modules.compiled.contains_key(&source.key) {
+            let code = compile(&source.text, self.architecture)?;
+            let module = self.note(self.context.load_module(Ptx::from_binary(code)));
+            self.check()?;
+            modules.compiled.insert(source.key, module.expect("no error was noted"));
+        }
+        let function = modules.compiled[&source.key].load_function(name);
+        let missing = |e| Error::Device(format!("the compiled kernels have no function {name}: {}", message(e)));
+        let function = function.map_err(missing)?;
         modules.functions.insert((source.key, name), function.clone());
         Ok(function)
     }
@@ -81,28 +77,26 @@ impl Gpu {
 
 /// Compiles `text` to machine code for compute capability `architecture`.
 fn compile(text: &str, architecture: u32) -> Result<Vec<u8>> {
-    let source = CString::new(text).map_err(|_| Error::Device("the source of a kernel contains a zero byte".into()))?;
-    let failed = |what: &str, log: String| {
-        Error::Device(format!("NVRTC cannot compile a kernel for compute capability {architecture}: {what}\n{log}"))
+    let failed = |what: &dyn Debug, log: &str| {
+        Error::Device(format!("NVRTC cannot compile a kernel for compute capability {architecture}: {what:?}\n{log}"))
     };
-    let program = nvrtc::create_program(&source, None).map_err(|e| failed(&format!("{:?}", e.0), String::new()))?;
+    let source = CString::new(text).map_err(|e| failed(&e, ""))?;
+    let program = nvrtc::create_program(&source, None).map_err(|e| failed(&e.0, ""))?;
     let options = [format!("--gpu-architecture=sm_{architecture}"), "--std=c++17".into()];
     // SAFETY: `program` was just created and is destroyed last; the buffer has the size that NVRTC returned.
     unsafe {
-        let compiled = nvrtc::compile_program(program, &options);
-        let code = match compiled {
+        let code = match nvrtc::compile_program(program, &options) {
             Err(error) => {
-                let log = nvrtc::get_program_log(program).unwrap_or_default();
-                let log =
-                    if log.is_empty() { String::new() } else { CStr::from_ptr(log.as_ptr()).to_string_lossy().into() };
-                Err(failed(&format!("{:?}", error.0), log))
+                let log: Vec<u8> =
+                    nvrtc::get_program_log(program).unwrap_or_default().iter().map(|&c| c as u8).collect();
+                Err(failed(&error.0, String::from_utf8_lossy(&log).trim_end_matches('\0')))
             }
             Ok(()) => {
                 let mut size = 0;
                 sys::nvrtcGetCUBINSize(program, &mut size);
                 let mut code = vec![0u8; size];
                 sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast());
-                if size == 0 { Err(failed("no machine code", String::new())) } else { Ok(code) }
+                Ok(code)
             }
         };
         nvrtc::destroy_program(program).ok();

@@ -15,9 +15,6 @@ extern "C" __global__ void scale_columns(u64 total, u64 b, const double* factor,
     EACH(i, total) y[i] *= factor[i % b];
 }
 
-// y -= x
-extern "C" __global__ void subtract(u64 total, const double* x, double* y) { EACH(i, total) y[i] -= x[i]; }
-
 // Copies `count` columns; `from` and `to` point to the first of them; rows are `from_stride` and `to_stride` apart.
 extern "C" __global__ void copy_columns(u64 n, u64 count, const double* from, u64 from_stride, double* to, u64 to_stride) {
     EACH(i, n * count) to[i / count * to_stride + i % count] = from[i / count * from_stride + i % count];

@@ -88,11 +88,6 @@ pub fn scale_columns(n: usize, factor: &[f64], y: &mut Buffer) -> Result<()> {
     Ok(())
 }
 
-/// `y −= x` for `total` elements.
-pub fn subtract(total: usize, x: &Buffer, y: &mut Buffer) {
-    over(y.gpu(), "subtract", total, &args![total, x, y]);
-}
-
 /// Copies the columns `from` of `x` `[n, b]` to the columns of `out` `[n, width]` that start at `to`.
 pub fn copy_columns(
     n: usize,
@@ -159,12 +154,11 @@ pub fn centre([n, b]: [usize; 2], y: &mut Buffer) -> Result<()> {
 
 /// Whether `|x| ≤ bound` for all `total` elements.
 pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
-    let mut flag = x.gpu().allocate(4, &|| "a flag".into(), ADVICE)?;
-    flag.zero(0, 4);
-    over(x.gpu(), "flag_beyond", total, &args![total, bound, x, flag]);
-    let mut beyond = [0u32];
-    flag.read(0, &mut beyond)?;
-    Ok(beyond[0] == 0)
+    let beyond = x.gpu().status(|flag| {
+        over(x.gpu(), "flag_beyond", total, &args![total, bound, x, flag]);
+        Ok(())
+    })?;
+    Ok(beyond == 0)
 }
 
 /// `U` `[n, n]` with the eigenvectors as columns in descending order, from cuSOLVER's `v` `[n, n]`, which holds them as rows

@@ -35,27 +35,17 @@ __device__ double radius(u64 d, double scale, const float* x) {
     return fmax(sqrt(square), 1e-12);
 }
 
-__device__ float radial_value(u64 d, double scale, const float* x, u64 unit, double rho) {
-    return unit == d ? 0.5 * log1p(rho * rho) : x[unit] / scale / (1.0 + rho);
-}
-
-// t/(1 + rho) and ln(1 + rho^2)/2 with t = x/scale, rho = |t|; x [b, d], y [b, d + 1].
-extern "C" __global__ void radial(u64 b, u64 d, double scale, const float* x, float* y) {
-    EACH(i, b * (d + 1)) {
-        const float* point = x + i / (d + 1) * d;
-        y[i] = radial_value(d, scale, point, i % (d + 1), radius(d, scale, point));
-    }
-}
-
-// The same, its d partial derivatives and its Laplacian: y [d + 2, b, d + 1].
-extern "C" __global__ void radial_jet(u64 b, u64 d, double scale, const float* x, float* y) {
+// t/(1 + rho) and ln(1 + rho^2)/2 with t = x/scale, rho = |t|; x [b, d], y [b, d + 1]. With `jet` also the d partial
+// derivatives and the Laplacian: y [d + 2, b, d + 1].
+extern "C" __global__ void radial(u64 b, u64 d, double scale, int jet, const float* x, float* y) {
     u64 per = b * (d + 1);
     EACH(i, per) {
         const float* point = x + i / (d + 1) * d;
         u64 unit = i % (d + 1);
-        double rho = radius(d, scale, point), h = 1.0 / (1.0 + rho), w = 1.0 / (1.0 + rho * rho);
-        double t = unit == d ? 0.0 : point[unit] / scale;
-        y[i] = radial_value(d, scale, point, unit, rho);
+        double rho = radius(d, scale, point), t = unit == d ? 0.0 : point[unit] / scale;
+        y[i] = unit == d ? 0.5 * log1p(rho * rho) : t / (1.0 + rho);
+        if (!jet) continue;
+        double h = 1.0 / (1.0 + rho), w = 1.0 / (1.0 + rho * rho);
         for (u64 a = 0; a < d; ++a) {
             double ta = point[a] / scale;
             double slope = unit == d ? ta * w : (unit == a ? h : 0.0) - t * ta * h * h / rho;

@@ -33,18 +33,14 @@ impl DeviceRows {
         (starts, columns, values): (&[u32], &[u32], &[f64]),
         places: Option<usize>,
     ) -> Result<DeviceRows> {
-        let bytes = |bytes: usize| gpu.allocate(bytes, &|| "a sparse matrix".into(), "use fewer neighbours");
-        let mut rows = DeviceRows {
+        let (what, advice) = (|| "a sparse matrix".into(), "use fewer neighbours");
+        Ok(DeviceRows {
             gpu,
-            starts: bytes(4 * starts.len())?,
-            columns: bytes(4 * columns.len())?,
-            values: bytes(8 * values.len())?,
-            places: places.map(|count| bytes(4 * count)).transpose()?,
-        };
-        rows.starts.write(0, starts);
-        rows.columns.write(0, columns);
-        rows.values.write(0, values);
-        Ok(rows)
+            starts: gpu.upload(starts, &what, advice)?,
+            columns: gpu.upload(columns, &what, advice)?,
+            values: gpu.upload(values, &what, advice)?,
+            places: places.map(|count| gpu.allocate(4 * count, &what, advice)).transpose()?,
+        })
     }
 
     pub fn bring(&mut self, places: &[u32]) {

@@ -37,7 +37,7 @@ extern "C" __global__ void transpose(u64 m, u64 n, const float* x, float* out) {
 template <int V> struct alignas(4 * V) Pack { float v[V]; };
 typedef Pack<4> Four;
 template <int V>
-__device__ __forceinline__ void outer(u64 m, u64 n, float alpha, const float* a, u64 a_stride, const float* b, u64 b_stride, float beta,
+INLINE void outer(u64 m, u64 n, float alpha, const float* a, u64 a_stride, const float* b, u64 b_stride, float beta,
                                       float* c, u64 c_stride) {
     a += blockIdx.y * a_stride;
     b += blockIdx.y * b_stride;
@@ -48,8 +48,7 @@ __device__ __forceinline__ void outer(u64 m, u64 n, float alpha, const float* a,
         for (u32 at = threadIdx.x; at < across; at += blockDim.x) {
             Pack<V> p;
             if (beta != 0.0f) p = mine[i * across + at];
-#pragma unroll
-            for (int l = 0; l < V; ++l) p.v[l] = beta != 0.0f ? fmaf(scale, b[V * at + l], beta * p.v[l]) : scale * b[V * at + l];
+            UNROLLED(l, V) p.v[l] = beta != 0.0f ? fmaf(scale, b[V * at + l], beta * p.v[l]) : scale * b[V * at + l];
             mine[i * across + at] = p;
         }
     }
@@ -61,7 +60,7 @@ OUTER(outer_1, 1)
 OUTER(outer_4, 4)
 
 // The nearest bf16, ties to even; NaN stays NaN.
-__device__ __forceinline__ u32 bf16(float x) {
+INLINE u32 bf16(float x) {
     u32 bits = __float_as_uint(x);
     return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 }
@@ -82,11 +81,10 @@ extern "C" __global__ void to_bf16(u64 size, const float* x, u64 x_stride, unsig
 }
 
 // Philox 4x32-10: four random words for a counter and a key.
-__device__ __forceinline__ uint4 philox(u64 counter, u64 key) {
+INLINE uint4 philox(u64 counter, u64 key) {
     uint4 c = make_uint4((u32)counter, (u32)(counter >> 32), 0, 0);
     u32 k0 = (u32)key, k1 = (u32)(key >> 32);
-#pragma unroll
-    for (int round = 0; round < 10; ++round) {
+    UNROLLED(round, 10) {
         u32 h0 = __umulhi(0xD2511F53u, c.x), l0 = 0xD2511F53u * c.x;
         u32 h1 = __umulhi(0xCD9E8D57u, c.z), l1 = 0xCD9E8D57u * c.z;
         c = make_uint4(h1 ^ c.y ^ k0, l1, h0 ^ c.w ^ k1, l0);
@@ -97,7 +95,7 @@ __device__ __forceinline__ uint4 philox(u64 counter, u64 key) {
 }
 
 // (0, 1]
-__device__ __forceinline__ float unit(u32 word) { return ((float)(word >> 8) + 1.0f) * 5.9604644775390625e-8f; }
+INLINE float unit(u32 word) { return ((float)(word >> 8) + 1.0f) * 5.9604644775390625e-8f; }
 
 // law 0: N(0,1); 1: signs. Each thread makes four numbers.
 extern "C" __global__ void fill_random(u64 n, u64 key, int law, float* y) {
@@ -111,52 +109,42 @@ extern "C" __global__ void fill_random(u64 n, u64 key, int law, float* y) {
             v[0] *= r0; v[1] *= r0; v[2] *= r1; v[3] *= r1;
         } else {
             u32 words[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-            for (int l = 0; l < 4; ++l)
-                v[l] = words[l] >> 31 ? -1.0f : 1.0f;
+            UNROLLED(l, 4) v[l] = words[l] >> 31 ? -1.0f : 1.0f;
         }
-#pragma unroll
-        for (int l = 0; l < 4; ++l) if (4 * q + l < n) y[4 * q + l] = v[l];
+        UNROLLED(l, 4) if (4 * q + l < n) y[4 * q + l] = v[l];
     }
 }
 
-// Which of two formulas a unit has: the second half of a sincos layer has the cosine.
-__device__ __forceinline__ int formula(int phi, u64 column, u64 width) {
-    return phi == SINCOS ? (column < width / 2 ? SIN : COS) : phi;
-}
-
 // Sum over the 8 rows of threads of a 32 x 8 block; valid in the first row of threads.
-__device__ __forceinline__ float fold(float v, float (*shared)[33], u32 tx, u32 ty) {
+INLINE float fold(float v, float (*shared)[33], u32 tx, u32 ty) {
     __syncthreads();
     shared[ty][tx] = v;
     __syncthreads();
     float sum = 0.0f;
     if (ty == 0) {
-#pragma unroll
-        for (int l = 0; l < 8; ++l) sum += shared[l][tx];
+        UNROLLED(l, 8) sum += shared[l][tx];
     }
     return sum;
 }
 
+// Adds one term to a column sum. kind 0: x y; 1: x; 2: x, after x *= y in place where there is y.
+INLINE float add_term(float sum, int kind, float* x, const float* y, u64 at) {
+    float v = x[at];
+    if (kind == 0) return fmaf(v, y[at], sum);
+    if (kind == 2 && y) x[at] = v *= y[at];
+    return sum + v;
+}
+
 // Columns of m x n matrices: block (column group, matrix, chunk of rows) of 32 x 8 threads; each block writes its partial
-// sum to part[((matrix * chunks) + chunk) * n + c]. kind 0: sum x y; 2: x *= y (in place, unless y is null), sum x.
+// sum to part[((matrix * chunks) + chunk) * n + c]; kind: see add_term.
 extern "C" __global__ void column_sums(u64 m, u64 n, u64 rows_per_chunk, int kind, float* x, const float* y, float* part) {
     __shared__ float shared[8][33];
     u32 tx = threadIdx.x % 32, ty = threadIdx.x / 32;
     u64 c = (u64)blockIdx.x * 32 + tx, j = blockIdx.y, chunk = blockIdx.z;
     u64 end = min(m, (chunk + 1) * rows_per_chunk);
     float sum = 0.0f;
-    if (c < n) {
-        for (u64 r = chunk * rows_per_chunk + ty; r < end; r += 8) {
-            u64 at = (j * m + r) * n + c;
-            float v = x[at];
-            if (kind == 0) sum = fmaf(v, y[at], sum);
-            else {
-                if (kind == 2 && y) { v *= y[at]; x[at] = v; }
-                sum += v;
-            }
-        }
-    }
+    if (c < n)
+        for (u64 r = chunk * rows_per_chunk + ty; r < end; r += 8) sum = add_term(sum, kind, x, y, (j * m + r) * n + c);
     sum = fold(sum, shared, tx, ty);
     if (ty == 0 && c < n) part[(j * gridDim.z + chunk) * n + c] = sum;
 }
@@ -172,26 +160,22 @@ extern "C" __global__ void __launch_bounds__(256) slope_sums(u64 m, u64 n, u64 r
     float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     for (u64 first = begin; c < fours && first < end; first += 32) {
         Four x[4], y[4];
-#pragma unroll
-        for (int r = 0; r < 4; ++r)
+        UNROLLED(r, 4)
             if (first + 8 * r < end) { x[r] = mine[(first + 8 * r) * fours]; y[r] = slopes[(first + 8 * r) * fours]; }
-#pragma unroll
-        for (int r = 0; r < 4; ++r)
+        UNROLLED(r, 4)
             if (first + 8 * r < end) {
-#pragma unroll
-                for (int l = 0; l < 4; ++l) sum[l] += x[r].v[l] *= y[r].v[l];
+                UNROLLED(l, 4) sum[l] += x[r].v[l] *= y[r].v[l];
                 mine[(first + 8 * r) * fours] = x[r];
             }
     }
-#pragma unroll
-    for (int l = 0; l < 4; ++l) {
+    UNROLLED(l, 4) {
         float total = fold(sum[l], shared, tx, ty);
         if (ty == 0 && c < fours) part[(j * gridDim.z + chunk) * n + 4 * c + l] = total;
     }
 }
 
 // Sum over a block of 256 threads; valid in the first thread.
-template <class Real> __device__ __forceinline__ Real tree_sum(Real v) {
+template <class Real> INLINE Real tree_sum(Real v) {
     __shared__ Real shared[256];
     shared[threadIdx.x] = v;
     for (u32 half = 128; half; half >>= 1) {
@@ -205,15 +189,7 @@ template <class Real> __device__ __forceinline__ Real tree_sum(Real v) {
 extern "C" __global__ void vector_sums(u64 m, u64 per_chunk, int kind, float* x, const float* y, float* part) {
     u64 j = blockIdx.y, chunk = blockIdx.z, end = min(m, (chunk + 1) * per_chunk);
     float sum = 0.0f;
-    for (u64 r = chunk * per_chunk + threadIdx.x; r < end; r += 256) {
-        u64 at = j * m + r;
-        float v = x[at];
-        if (kind == 0) sum = fmaf(v, y[at], sum);
-        else {
-            if (kind == 2 && y) { v *= y[at]; x[at] = v; }
-            sum += v;
-        }
-    }
+    for (u64 r = chunk * per_chunk + threadIdx.x; r < end; r += 256) sum = add_term(sum, kind, x, y, j * m + r);
     sum = tree_sum(sum);
     if (threadIdx.x == 0) part[j * gridDim.z + chunk] = sum;
 }
@@ -263,7 +239,7 @@ extern "C" __global__ void any_not_finite(u64 n, const float* x, u32* bad) {
 }
 
 // A rule's step for one parameter x with gradient g and moments m, v. scalars: eta, 1/(1 - beta1^t), 1/(1 - beta2^t).
-__device__ __forceinline__ void move(int rule, float a, float b, float epsilon, float decay, const float (&scalars)[3], float g,
+INLINE void move(int rule, float a, float b, float epsilon, float decay, const float (&scalars)[3], float g,
                                      float& x, float& m, float& v) {
     float eta = scalars[0];
     if (rule == 0) {
@@ -295,8 +271,7 @@ extern "C" __global__ void update(u64 n, int rule, float a, float b, float epsil
         Four x = ((Four*)theta)[i], g = ((const Four*)grad)[i], p, q;
         if (rule != 1) p = ((Four*)m)[i];
         if (rule != 0) q = ((Four*)v)[i];
-#pragma unroll
-        for (int l = 0; l < 4; ++l) move(rule, a, b, epsilon, decay, scalars, factor * g.v[l], x.v[l], p.v[l], q.v[l]);
+        UNROLLED(l, 4) move(rule, a, b, epsilon, decay, scalars, factor * g.v[l], x.v[l], p.v[l], q.v[l]);
         ((Four*)theta)[i] = x;
         if (rule != 1) ((Four*)m)[i] = p;
         if (rule != 0) ((Four*)v)[i] = q;

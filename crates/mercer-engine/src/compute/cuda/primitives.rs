@@ -16,14 +16,6 @@ const CHUNK_ROWS: usize = 1024;
 
 kernels!(format!("{}\n{}", device_functions(), include_str!("primitives.cu")));
 
-pub(super) fn at(tensor: &Tensor) -> Arg {
-    Arg::U64(tensor.address())
-}
-
-pub(super) fn maybe(tensor: Option<&Tensor>) -> Arg {
-    Arg::U64(tensor.map_or(0, Tensor::address))
-}
-
 /// Memory for the length of one primitive. Where it is missing, the next transfer or check returns the error.
 pub fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
     let buffer = gpu.allocate(bytes, &|| "partial sums".into(), "use a smaller batch");
@@ -57,9 +49,8 @@ pub fn transpose(gpu: &Gpu, x: &Tensor, out: &mut Tensor) {
 
 /// `size` numbers of each of `count` matrices at `x` as bf16 at `out`, `stride` from one matrix to the next.
 pub(super) fn to_bf16(gpu: &Gpu, [count, size]: [usize; 2], x: Matrix, out: u64, stride: usize) {
-    let blocks = (size as u64).div_ceil(4 * u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
     let arguments = args![size, x.pointer, x.stride, out, stride];
-    gpu.launch(compiled(), "to_bf16", [blocks, count as u32, 1], BLOCK, 0, &arguments);
+    gpu.over(compiled(), "to_bf16", [size.div_ceil(4), count], &arguments);
 }
 
 fn matrix(stack: Stack<'_>) -> Matrix {
@@ -80,7 +71,7 @@ pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: St
     let shape = [a.rows(), a.cols(), b.cols()];
     let (size, count) = (c.rows * c.cols, c.count);
     assert!(count <= 1 || c.stride == 0 || c.stride >= size, "matrices of {size} overlap at stride {}", c.stride);
-    let out = Matrix { stride: c.stride, ..Matrix::new(c.tensor.address() + 4 * c.offset as u64, c.cols) };
+    let out = Matrix { stride: c.stride, ..Matrix::new(place(c).0, c.cols) };
     let beta = if store == Store::Add { 1.0 } else { 0.0 };
     if shape[1] == 1 && (count == 1 || c.stride != 0) {
         outer(gpu, [shape[0], shape[2]], count, alpha, matrix(a), matrix(b), beta, out);
@@ -97,7 +88,7 @@ pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: St
 }
 
 /// What a pass over columns sums.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Sum {
     Products = 0,
     /// `x ← x ∘ y` first, if there is a y.
@@ -112,17 +103,14 @@ enum Finish {
     Mean = 2,
 }
 
-/// Sums over the rows of `count` matrices `[m, n]` at `x` (and `y`), finished into `out + j·stride`.
-#[allow(clippy::too_many_arguments)]
+/// Sums over the rows of `count` matrices `[m, n]` at the address `x` (and `y`, if not 0), finished into `out + j·stride`.
 fn column_sums(
     gpu: &'static Gpu,
-    [count, m, n]: [usize; 3],
+    (count, m, n): (usize, usize, usize),
     sum: Sum,
-    x: Arg,
-    y: Arg,
+    [x, y]: [u64; 2],
     finish: Finish,
-    out: Arg,
-    stride: usize,
+    (out, stride): (u64, usize),
 ) {
     if count * n == 0 {
         return;
@@ -135,7 +123,7 @@ fn column_sums(
     let grid = |across: usize| [across as u32, count as u32, chunks as u32];
     if n == 1 {
         gpu.launch(compiled(), "vector_sums", grid(1), 256, 0, &args![m, per, sum as i32, x, y, part]);
-    } else if matches!((sum, y), (Sum::Scaled, Arg::U64(slope)) if slope != 0) && n.is_multiple_of(4) {
+    } else if sum == Sum::Scaled && y != 0 && n.is_multiple_of(4) {
         gpu.launch(compiled(), "slope_sums", grid(n.div_ceil(128)), 256, 0, &args![m, n, per, x, y, part]);
     } else {
         let arguments = args![m, n, per, sum as i32, x, y, part];
@@ -145,20 +133,24 @@ fn column_sums(
 }
 
 pub fn activation_vjp(gpu: &'static Gpu, g: &mut Tensor, slope: Option<&Tensor>, bias_grad: &StackMut<'_>) {
-    let (count, m, n) = g.as_matrices();
-    let out = Arg::U64(bias_grad.tensor.address() + 4 * bias_grad.offset as u64);
-    column_sums(gpu, [count, m, n], Sum::Scaled, at(g), maybe(slope), Finish::AsTheyAre, out, bias_grad.stride);
+    let from = [g.address(), slope.map_or(0, Tensor::address)];
+    column_sums(gpu, g.as_matrices(), Sum::Scaled, from, Finish::AsTheyAre, place(bias_grad));
+}
+
+/// Address and stride of writable matrices.
+fn place(stack: &StackMut<'_>) -> (u64, usize) {
+    (stack.tensor.address() + 4 * stack.offset as u64, stack.stride)
 }
 
 pub fn l2_norm(gpu: &'static Gpu, y: &mut Tensor, factor: &mut Tensor) {
-    let (count, m, n) = y.as_matrices();
-    column_sums(gpu, [count, m, n], Sum::Products, at(y), at(y), Finish::InverseRoot, at(factor), n);
+    let ((_, m, n), from) = (y.as_matrices(), [y.address(); 2]);
+    column_sums(gpu, y.as_matrices(), Sum::Products, from, Finish::InverseRoot, (factor.address(), n));
     over(gpu, "scale_columns", y.len(), &args![y.len(), m * n, n, factor, n, y]);
 }
 
 pub fn l2_norm_tangent(gpu: &'static Gpu, y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut Tensor) {
-    let (count, m, n) = t.as_matrices();
-    column_sums(gpu, [count, m, n], Sum::Products, at(y), at(t), Finish::Mean, at(work), n);
+    let ((_, m, n), from) = (t.as_matrices(), [y.address(), t.address()]);
+    column_sums(gpu, t.as_matrices(), Sum::Products, from, Finish::Mean, (work.address(), n));
     over(gpu, "norm_tangent", t.len(), &args![t.len(), m * n, n, y, factor, work, t]);
 }
 
@@ -180,11 +172,11 @@ pub fn sum_squares(gpu: &'static Gpu, x: &Tensor, out: &mut Tensor) {
 
 /// Waits for the answer; whether the device failed is for the next transfer to say.
 pub fn all_finite(gpu: &'static Gpu, x: &Tensor) -> bool {
-    let Some(mut bad) = scratch(gpu, 4) else { return false };
-    bad.zero(0, 4);
-    over(gpu, "any_not_finite", x.len(), &args![x.len(), x, bad]);
-    let mut answer = [0u32];
-    bad.read(0, &mut answer).is_ok() && answer[0] == 0
+    let bad = gpu.status(|bad| {
+        over(gpu, "any_not_finite", x.len(), &args![x.len(), x, bad]);
+        Ok(())
+    });
+    bad.map_err(|e| gpu.defer(e)) == Ok(0)
 }
 
 /// The learning rate and Adam's corrections of one step, as the kernel reads them.

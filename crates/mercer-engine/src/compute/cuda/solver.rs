@@ -9,30 +9,23 @@ use crate::{Error, Result};
 use cudarc::cusolver::{result, sys};
 use std::ffi::c_void;
 
-/// cuSOLVER on the compute stream, created by the first factorization.
-pub struct Solver {
-    handle: sys::cusolverDnHandle_t,
-    parameters: sys::cusolverDnParams_t,
-}
+/// cuSOLVER on the compute stream and its parameters, created by the first factorization.
+#[derive(Default)]
+pub struct Solver(Option<(sys::cusolverDnHandle_t, sys::cusolverDnParams_t)>);
 
 impl Solver {
-    /// Without a handle; the first use opens one.
-    pub(super) fn new() -> Solver {
-        Solver { handle: std::ptr::null_mut(), parameters: std::ptr::null_mut() }
-    }
-
     /// The handle and its parameters; the first call creates them.
     fn handle(&mut self, gpu: &Gpu) -> Result<(sys::cusolverDnHandle_t, sys::cusolverDnParams_t)> {
         gpu.bind();
-        if self.handle.is_null() {
-            let failed = |e: result::CusolverError| Error::Device(format!("cuSOLVER cannot be initialized: {:?}", e.0));
-            let parameters = result::dn_create_params().map_err(failed)?;
-            let handle = result::dn_create().map_err(failed)?;
-            // SAFETY: the handle was just created; the stream lives as long as the device.
-            unsafe { result::dn_set_stream(handle, gpu.stream.cu_stream().cast()) }.map_err(failed)?;
-            (self.handle, self.parameters) = (handle, parameters);
+        if let Some(created) = self.0 {
+            return Ok(created);
         }
-        Ok((self.handle, self.parameters))
+        let failed = |e: result::CusolverError| Error::Device(format!("cuSOLVER cannot be initialized: {:?}", e.0));
+        let parameters = result::dn_create_params().map_err(failed)?;
+        let handle = result::dn_create().map_err(failed)?;
+        // SAFETY: the handle was just created; the stream lives as long as the device.
+        unsafe { result::dn_set_stream(handle, gpu.stream.cu_stream().cast()) }.map_err(failed)?;
+        Ok(*self.0.insert((handle, parameters)))
     }
 }
 
@@ -46,18 +39,17 @@ pub trait Number: Copy + Default + 'static {
 }
 
 macro_rules! number {
-    ($type:ty, $double:expr) => {
-        impl Number for $type {
+    ($($type:ty: $double:expr),*) => {
+        $(impl Number for $type {
             const DOUBLE: bool = $double;
 
             fn finite(self) -> bool {
                 self.is_finite()
             }
-        }
+        })*
     };
 }
-number!(f32, false);
-number!(f64, true);
+number!(f32: false, f64: true);
 
 fn kind<T: Number>() -> sys::cudaDataType {
     if T::DOUBLE { sys::cudaDataType::CUDA_R_64F } else { sys::cudaDataType::CUDA_R_32F }
@@ -89,47 +81,6 @@ pub fn allocate<T: Number>(gpu: &'static Gpu, len: usize, what: &dyn Fn() -> Str
     gpu.allocate(size_of::<T>() * len, what, ADVICE)
 }
 
-/// Workspace on the device and on the host.
-struct Workspace {
-    device: Buffer,
-    host: Vec<u64>,
-    /// The status that cuSOLVER writes, `[1]`.
-    info: Buffer,
-}
-
-impl Workspace {
-    fn new(gpu: &'static Gpu, device_bytes: usize, host_bytes: usize, what: &dyn Fn() -> String) -> Result<Workspace> {
-        let mut info = gpu.allocate(4, what, ADVICE)?;
-        info.zero(0, 4);
-        let device = gpu.allocate(device_bytes, &|| format!("the workspace of {}", what()), ADVICE)?;
-        Ok(Workspace { device, host: vec![0; host_bytes.div_ceil(8)], info })
-    }
-
-    fn device(&self) -> *mut c_void {
-        address(&self.device)
-    }
-
-    fn host(&mut self) -> *mut c_void {
-        if self.host.is_empty() { std::ptr::null_mut() } else { self.host.as_mut_ptr().cast() }
-    }
-
-    fn info(&self) -> *mut i32 {
-        self.info.pointer() as *mut i32
-    }
-
-    /// Waits for the device and returns cuSOLVER's status; 0 is success.
-    fn status(&self, what: &dyn Fn() -> String) -> Result<i32> {
-        let mut info = [0i32];
-        self.info.read(0, &mut info)?;
-        match info[0] {
-            info if info < 0 => {
-                Err(Error::Device(format!("cuSOLVER rejected argument {} of {}", info.unsigned_abs(), what())))
-            }
-            info => Ok(info),
-        }
-    }
-}
-
 fn address(buffer: &Buffer) -> *mut c_void {
     buffer.pointer() as *mut c_void
 }
@@ -139,16 +90,30 @@ fn accepted(status: sys::cusolverStatus_t, what: &dyn Fn() -> String) -> Result<
     status.result().map_err(|e| Error::Device(format!("cuSOLVER: {:?} in {}", e.0, what())))
 }
 
+/// Calls `run` with the address of a status word on the device, waits, and returns the status; 0 is success.
+fn status(
+    gpu: &'static Gpu,
+    what: &dyn Fn() -> String,
+    run: impl FnOnce(*mut i32) -> sys::cusolverStatus_t,
+) -> Result<i32> {
+    match gpu.status(|word| accepted(run(word.pointer() as *mut i32), what))? {
+        status if status < 0 => {
+            Err(Error::Device(format!("cuSOLVER rejected argument {} of {}", status.unsigned_abs(), what())))
+        }
+        status => Ok(status),
+    }
+}
+
 /// Calls `$run` with the workspace that `$size` asks for; the arguments in braces come first in both. Returns cuSOLVER's
 /// status.
 macro_rules! factorize {
     ($gpu:expr, $what:expr, $size:ident, $run:ident, { $($argument:expr),* }) => {{
         let (mut on_device, mut on_host) = (0, 0);
         accepted(sys::$size($($argument),*, &mut on_device, &mut on_host), $what)?;
-        let mut work = Workspace::new($gpu, on_device, on_host, $what)?;
-        let (device, host, info) = (work.device(), work.host(), work.info());
-        accepted(sys::$run($($argument),*, device, on_device, host, on_host, info), $what)?;
-        work.status($what)
+        let device = $gpu.allocate(on_device, &|| format!("the workspace of {}", $what()), ADVICE)?;
+        let mut host = vec![0u64; on_host.div_ceil(8).max(1)];
+        let host = host.as_mut_ptr().cast();
+        status($gpu, $what, |info| sys::$run($($argument),*, address(&device), on_device, host, on_host, info))
     }};
 }
 
@@ -205,25 +170,12 @@ impl Gpu {
         let what = || format!("solving for {m} columns with a Cholesky factor of order {n}");
         let mut solver = lock(&self.solver);
         let (handle, parameters) = solver.handle(self)?;
-        let work = Workspace::new(self, 0, 0, &what)?;
+        let (real, n, m) = (kind::<T>(), n as i64, m as i64);
+        let (matrix, columns) = (address(factor), address(b));
         // SAFETY: as in `syevd`.
-        let status = unsafe {
-            sys::cusolverDnXpotrs(
-                handle,
-                parameters,
-                half.mode(),
-                n as i64,
-                m as i64,
-                kind::<T>(),
-                address(factor),
-                n as i64,
-                kind::<T>(),
-                address(b),
-                n as i64,
-                work.info(),
-            )
+        let solve = |info| unsafe {
+            sys::cusolverDnXpotrs(handle, parameters, half.mode(), n, m, real, matrix, n, real, columns, n, info)
         };
-        accepted(status, &what)?;
-        work.status(&what).map(drop)
+        status(self, &what, solve).map(drop)
     }
 }

@@ -1,10 +1,12 @@
 //! Products with the kernel matrix on a GPU: uploads points and launches the kernels of a [`Program`].
 
 use super::super::{Precision, Real};
-use super::{Arithmetic, Card, Launch, NO_DIAGONAL, Program, Scalar, Tiling, columns_per_pass, padded};
+use super::Arithmetic;
+use super::launch::{Card, Launch, NO_DIAGONAL, Tiling, columns_per_pass, padded};
+use super::program::{Kind, Program};
 use crate::Result;
-use crate::compute::Device;
 use crate::compute::cuda::{self, Arg, Buffer, Gpu, Source};
+use crate::compute::{Device, Math, Tensor};
 use crate::kernel::Kernel;
 use crate::linalg::Panel;
 use ndarray::{Array2, ArrayView2, s};
@@ -21,19 +23,11 @@ const STAGING: usize = 256 << 20;
 pub(crate) struct CudaKernel {
     gpu: &'static Gpu,
     program: Program,
-    sources: Mutex<HashMap<SourceKind, Source>>,
-}
-
-/// Which source of a program; the number is that of the columns of V.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum SourceKind {
-    Product(usize),
-    Gram,
-    Prepare(usize),
+    sources: Mutex<HashMap<Kind, Source>>,
 }
 
 /// Points in GPU memory, in the layout of a program's tiles.
-pub(crate) struct DevicePoints {
+struct DevicePoints {
     /// `[padded(n), width]`
     x: Buffer,
     /// `[views, padded(n)]`
@@ -41,16 +35,8 @@ pub(crate) struct DevicePoints {
     n: usize,
 }
 
-impl Card {
-    /// The properties of `gpu`.
-    pub(super) fn of(gpu: &Gpu) -> Card {
-        Card {
-            multiprocessors: gpu.multiprocessors as usize,
-            capability: gpu.architecture,
-            shared: gpu.shared_memory as usize,
-        }
-    }
-}
+/// The points A and B of κ(A, B).
+type Sides<'a> = [&'a DevicePoints; 2];
 
 impl CudaKernel {
     /// For points like `reference` `[n, d]`; see [`Program::new`].
@@ -64,121 +50,104 @@ impl CudaKernel {
         CudaKernel { gpu, program, sources: Mutex::default() }
     }
 
-    fn source(&self, kind: SourceKind) -> Source {
+    /// Queues a function of the source `kind`.
+    fn launch(&self, kind: Kind, launch: Launch, arguments: &[Arg]) {
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = || match kind {
-            SourceKind::Product(columns) => self.program.product_source(columns),
-            SourceKind::Gram => self.program.gram_source(),
-            SourceKind::Prepare(columns) => self.program.prepare_source(Scalar::F64, columns),
-        };
-        sources.entry(kind).or_insert_with(|| Source::new(text())).clone()
-    }
-
-    fn launch(&self, kind: SourceKind, launch: Launch, arguments: &[Arg]) {
-        launch.run(self.gpu, &self.source(kind), arguments);
+        let source = sources.entry(kind).or_insert_with(|| Source::new(self.program.source(kind)));
+        launch.run(self.gpu, source, arguments);
     }
 
     /// Bytes of `n` points in the layout of the tiles.
-    pub fn points_bytes(&self, n: usize) -> usize {
-        padded(n) * (self.program.width() + self.program.views()) * self.program.arithmetic().bytes()
+    fn points_bytes(&self, n: usize) -> usize {
+        padded(n) * (self.program.width() + self.program.norms()) * self.program.arithmetic.bytes()
     }
 
     /// Temporary memory in bytes of a product `[n, m]` with `columns` columns: values and partial sums.
-    pub fn product_bytes(&self, n: usize, m: usize, columns: usize) -> usize {
-        self.program.values_bytes(m, columns) + self.program.partial_bytes(n, m, columns)
+    fn product_bytes(&self, n: usize, m: usize, columns: usize) -> usize {
+        let nc = columns_per_pass(columns);
+        self.program.values_bytes(m, nc) + self.program.partial_bytes(n, m, nc)
     }
 
     /// Bytes of one raw point, as it is copied from the host.
-    pub fn raw_bytes(&self) -> usize {
+    fn raw_bytes(&self) -> usize {
         8 * self.program.source_width()
     }
 
-    /// Raw points, as they are copied to the GPU, contiguous and row-major.
-    fn pack(&self, x: ArrayView2<f64>) -> Array2<f64> {
-        self.program.pack(x).as_standard_layout().into_owned()
-    }
-
     /// Memory for `n` points.
-    pub fn allocate_points(&self, n: usize) -> Result<DevicePoints> {
-        let t = self.program.arithmetic().bytes();
+    fn allocate_points(&self, n: usize) -> Result<DevicePoints> {
+        let t = self.program.arithmetic.bytes();
         let what = || format!("{n} points of {} columns", self.program.source_width());
         let x = self.gpu.allocate(padded(n) * self.program.width() * t, &what, ADVICE)?;
-        let xx = self.gpu.allocate(padded(n) * self.program.views() * t, &what, ADVICE)?;
+        let xx = self.gpu.allocate(padded(n) * self.program.norms() * t, &what, ADVICE)?;
         Ok(DevicePoints { x, xx, n })
     }
 
     /// Memory for `n` raw points.
-    pub fn allocate_raw(&self, n: usize) -> Result<Buffer> {
+    fn allocate_raw(&self, n: usize) -> Result<Buffer> {
         self.gpu.allocate(n * self.raw_bytes(), &|| format!("the upload of {n} points"), ADVICE)
     }
 
-    /// Queues the conversion of `n` raw points (f64 `[n, source_width]` at the address `raw`) to the layout of the tiles.
-    pub fn prepare_points(&self, raw: u64, n: usize, points: &mut DevicePoints) {
-        points.n = n;
+    /// Queues the conversion of raw points at the address `raw` (`[·, source_width]`, f64 if `double`, else f32) to the layout
+    /// of the tiles: those with the indices (i32) at the address `rows`, or all in order if that is 0.
+    fn prepare_points(&self, double: bool, raw: u64, rows: u64, points: &DevicePoints) {
         let [x, xx] = [&points.x, &points.xx].map(Arg::from);
-        let arguments = [Arg::U64(raw), Arg::U64(0), x, xx, Arg::size(n), Arg::size(padded(n))];
-        self.launch(SourceKind::Prepare(1), self.program.prepare_points(n), &arguments);
+        let [n, pad] = [points.n, padded(points.n)].map(Arg::size);
+        let launch = Launch::elementwise("prepare_points", 32 * padded(points.n));
+        self.launch(Kind::Prepare { nc: 8, double }, launch, &[Arg::U64(raw), Arg::U64(rows), x, xx, n, pad]);
     }
 
     /// Uploads the points `x` `[n, d]`, [`STAGING`] bytes at a time.
-    pub fn upload(&self, x: ArrayView2<f64>) -> Result<DevicePoints> {
+    fn upload(&self, x: ArrayView2<f64>) -> Result<DevicePoints> {
         let n = x.nrows();
         let strip = (STAGING / self.raw_bytes().max(1)).max(1);
         let mut raw = self.allocate_raw(n)?;
         for start in (0..n).step_by(strip) {
-            let part = self.pack(x.slice(s![start..n.min(start + strip), ..]));
+            let part = self.program.pack(x.slice(s![start..n.min(start + strip), ..]));
             raw.write(start * self.raw_bytes(), contiguous(&part));
         }
-        let mut points = self.allocate_points(n)?;
-        self.prepare_points(raw.pointer(), n, &mut points);
+        let points = self.allocate_points(n)?;
+        self.prepare_points(true, raw.pointer(), 0, &points);
         Ok(points)
     }
 
     /// Queues `Y ← κ(A, B) V` for `V` `[m, columns]` and `Y` `[n, columns]`, in f64 at the addresses `v` and `y`. With
     /// `diagonal`, point i of A is point j of B where `i = j + diagonal`.
-    pub fn product(
-        &self,
-        a: &DevicePoints,
-        b: &DevicePoints,
-        diagonal: Option<i32>,
-        v: u64,
-        columns: usize,
-        y: u64,
-    ) -> Result<()> {
+    fn product(&self, [a, b]: Sides<'_>, diagonal: Option<i32>, v: u64, columns: usize, y: u64) -> Result<()> {
         let (n, m) = (a.n, b.n);
         let what = || format!("a product of {n}×{m} kernel values with {columns} columns");
-        let values = self.gpu.allocate(self.program.values_bytes(m, columns), &what, ADVICE)?;
-        let partial = self.gpu.allocate(self.program.partial_bytes(n, m, columns), &what, ADVICE)?;
-        let tiling = self.program.product(n, m, columns);
-        let pass = columns_per_pass(columns);
-        for c0 in (0..columns).step_by(pass) {
-            let width = pass.min(columns - c0);
-            let tail = [columns, c0, width].map(Arg::size);
-            let sizes = [m, padded(m)].map(Arg::size);
-            let arguments = [&[Arg::U64(v), Arg::from(&values)][..], &sizes, &tail].concat();
-            self.launch(SourceKind::Prepare(columns), self.program.prepare_values(m, columns), &arguments);
-            let arguments = [&tile_arguments(a, b, &tiling, diagonal)[..], &[Arg::from(&values), Arg::from(&partial)]];
-            self.launch(SourceKind::Product(columns), tiling.launch, &arguments.concat());
-            let sizes = [tiling.splits, n, padded(n)].map(Arg::size);
-            let arguments = [&[Arg::from(&partial), Arg::U64(y)][..], &sizes, &tail].concat();
-            self.launch(SourceKind::Prepare(columns), self.program.reduce(n, width), &arguments);
+        let nc = columns_per_pass(columns);
+        let values = self.gpu.allocate(self.program.values_bytes(m, nc), &what, ADVICE)?;
+        let partial = self.gpu.allocate(self.program.partial_bytes(n, m, nc), &what, ADVICE)?;
+        let tiling = self.program.tiling(Kind::Product { nc }, n, m);
+        let prepare = Kind::Prepare { nc, double: true };
+        let (v, y, values, partial) = (Arg::U64(v), Arg::U64(y), Arg::from(&values), Arg::from(&partial));
+        for c0 in (0..columns).step_by(nc) {
+            let width = nc.min(columns - c0);
+            let [m_pad, n_pad] = [padded(m), padded(n)];
+            let sizes = [m, m_pad, columns, c0, width].map(Arg::size);
+            let launch = Launch::elementwise("prepare_values", m_pad * nc);
+            self.launch(prepare, launch, &[&[v, values][..], &sizes].concat());
+            let arguments = [&tile_arguments([a, b], &tiling, diagonal)[..], &[values, partial]].concat();
+            self.launch(Kind::Product { nc }, tiling.launch, &arguments);
+            let sizes = [tiling.splits(), n, n_pad, columns, c0, width].map(Arg::size);
+            let launch = Launch::elementwise("reduce_partials", n * width);
+            self.launch(prepare, launch, &[&[partial, y][..], &sizes].concat());
         }
         Ok(())
     }
 
-    /// Queues `κ(A, B)` into `out` `[n, ld]` (f64 for [`Precision::F64`], else f32).
-    pub fn gram(&self, a: &DevicePoints, b: &DevicePoints, diagonal: Option<i32>, out: u64, ld: usize) {
-        let tiling = self.program.gram(a.n, b.n);
+    /// Queues the Gram matrix `kind` of A and B into `out` `[n, ld]` (f64 for [`Precision::F64`], else f32).
+    fn gram(&self, kind: Kind, [a, b]: Sides<'_>, diagonal: Option<i32>, out: u64, ld: usize) {
+        let tiling = self.program.tiling(kind, a.n, b.n);
         let out = [Arg::U64(out), Arg::size(a.n), Arg::size(b.n), Arg::long(ld)];
-        let arguments = [&tile_arguments(a, b, &tiling, diagonal)[..], &out].concat();
-        self.launch(SourceKind::Gram, tiling.launch, &arguments);
+        self.launch(kind, tiling.launch, &[&tile_arguments([a, b], &tiling, diagonal)[..], &out].concat());
     }
 
     /// `κ(A, B)` in host memory, a strip of rows at a time.
     pub fn gram_to_host<T: Real>(&self, a: ArrayView2<f64>, b: ArrayView2<f64>, symmetric: bool) -> Result<Array2<T>> {
         let (m, columns) = (b.nrows(), self.upload(b)?);
         self.by_strips(a, m, m * size_of::<T>(), |points, start, out| {
-            self.gram(points, &columns, symmetric.then_some(-(start as i32)), out, m);
+            self.gram(Kind::Gram, [points, &columns], symmetric.then_some(-(start as i32)), out, m);
             Ok(())
         })
     }
@@ -207,7 +176,7 @@ impl CudaKernel {
 }
 
 /// The arguments that products and Gram matrices have in common.
-fn tile_arguments(a: &DevicePoints, b: &DevicePoints, tiling: &Tiling, diagonal: Option<i32>) -> [Arg; 9] {
+fn tile_arguments([a, b]: Sides<'_>, tiling: &Tiling, diagonal: Option<i32>) -> [Arg; 9] {
     let [ax, axx, bx, bxx] = [&a.x, &a.xx, &b.x, &b.xx].map(Arg::from);
     let [a_pad, b_pad] = [a.n, b.n].map(|n| Arg::size(padded(n)));
     let [tiles, each] = [tiling.tiles, tiling.tiles_per_split].map(Arg::size);
@@ -256,20 +225,20 @@ impl CudaOperator {
             while chunk > 1024 && needed(chunk) > available {
                 chunk /= 2;
             }
-            Placement::Streamed { raw: kernel.pack(x), chunk }
+            Placement::Streamed { raw: kernel.program.pack(x), chunk }
         };
         Ok(CudaOperator { kernel, points, n })
     }
 
-    /// The GPU of the operator.
-    pub fn gpu(&self) -> &'static Gpu {
-        self.kernel.gpu
+    /// The device of the operator.
+    pub fn device(&self) -> Device {
+        Device::Cuda(self.kernel.gpu.ordinal)
     }
 
     /// Queues `Y ← K V`, both f64 `[n, columns]` at the addresses `v` and `y`.
-    pub fn product(&self, v: u64, columns: usize, y: u64) -> Result<()> {
+    fn product(&self, v: u64, columns: usize, y: u64) -> Result<()> {
         match &self.points {
-            Placement::Resident(points) => self.kernel.product(points, points, Some(0), v, columns, y),
+            Placement::Resident(points) => self.kernel.product([points; 2], Some(0), v, columns, y),
             Placement::Streamed { raw, chunk } => self.streamed(raw, *chunk, v, columns, y),
         }
     }
@@ -287,7 +256,8 @@ impl CudaOperator {
         let mut raw_rows = kernel.allocate_raw(chunk)?;
         for of_rows in &chunks {
             raw_rows.write(0, host(of_rows));
-            kernel.prepare_points(raw_rows.pointer(), of_rows.len(), &mut rows);
+            rows.n = of_rows.len();
+            kernel.prepare_points(true, raw_rows.pointer(), 0, &rows);
             let to = y + (8 * of_rows.start * columns) as u64;
             gpu.copies_wait_for(gpu.record_event());
             uploads[0].write_on_copy_stream(0, host(&chunks[0]));
@@ -295,11 +265,12 @@ impl CudaOperator {
                 gpu.work_waits_for_copies();
                 // Work before this event uses the other buffer; the next upload overwrites it and must wait.
                 let other_buffer_used = gpu.record_event();
-                kernel.prepare_points(uploads[j % 2].pointer(), of_cols.len(), &mut cols);
+                cols.n = of_cols.len();
+                kernel.prepare_points(true, uploads[j % 2].pointer(), 0, &cols);
                 let values = v + (8 * of_cols.start * columns) as u64;
                 let diagonal = of_cols.start as i64 - of_rows.start as i64;
                 let out = if j == 0 { to } else { term.pointer() };
-                kernel.product(&rows, &cols, Some(diagonal as i32), values, columns, out)?;
+                kernel.product([&rows, &cols], Some(diagonal as i32), values, columns, out)?;
                 if j > 0 {
                     gpu.add_f64(of_rows.len() * columns, 1.0, term.pointer(), to);
                 }
@@ -318,32 +289,15 @@ impl CudaOperator {
     pub fn apply_panel(&self, v: &Panel) -> Result<Panel> {
         let shape = [self.n, v.ncols()];
         let from = v.buffer().expect("the panel is on this GPU").pointer();
-        let to = self.gpu().allocate(8 * shape[0] * shape[1], &|| format!("a panel of {shape:?}"), ADVICE)?;
+        let to = self.kernel.gpu.allocate(8 * shape[0] * shape[1], &|| format!("a panel of {shape:?}"), ADVICE)?;
         self.product(from, v.ncols(), to.pointer())?;
         Ok(Panel::from_buffer(shape, to))
     }
 
     /// `K V` for `V` `[n, b]` on the host.
     pub fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        through_device(self.kernel.gpu, v, self.n, |from, to| self.product(from, v.ncols(), to))
+        self.apply_panel(&Panel::from_host(self.device(), v.to_owned())?)?.into_host()
     }
-}
-
-/// Uploads `v` `[m, b]`, calls `f` with its address and that of the result `[n, b]`, and downloads the result.
-fn through_device(
-    gpu: &'static Gpu,
-    v: ArrayView2<f64>,
-    n: usize,
-    f: impl FnOnce(u64, u64) -> Result<()>,
-) -> Result<Array2<f64>> {
-    let what = || format!("vectors of {n} and {} by {}", v.nrows(), v.ncols());
-    let mut from = gpu.allocate(8 * v.len(), &what, ADVICE)?;
-    let to = gpu.allocate(8 * n * v.ncols(), &what, ADVICE)?;
-    from.write(0, contiguous(&v.as_standard_layout().into_owned()));
-    f(from.pointer(), to.pointer())?;
-    let mut y = Array2::zeros((n, v.ncols()));
-    to.read(0, y.as_slice_mut().expect("a new array is contiguous"))?;
-    Ok(y)
 }
 
 /// `κ(X, Z) A` `[n, k]` on the GPU, one strip of the rows of `X` at a time.
@@ -358,11 +312,40 @@ pub(crate) fn cross_apply(
     let kernel = CudaKernel::new(gpu, kernel, z, precision);
     let centres = kernel.upload(z)?;
     let columns = a.ncols();
-    let mut from = gpu.allocate(8 * a.len(), &|| "coefficients".into(), ADVICE)?;
-    from.write(0, contiguous(&a.as_standard_layout().into_owned()));
+    let a = Panel::from_host(Device::Cuda(gpu.ordinal), a.to_owned())?;
+    let from = a.buffer().expect("the panel is on this GPU").pointer();
     kernel.by_strips(x, columns, kernel.raw_bytes(), |points, _, to| {
-        kernel.product(points, &centres, None, from.pointer(), columns, to)
+        kernel.product([points, &centres], None, from, columns, to)
     })
+}
+
+/// All points on a GPU, and the kernel matrices of batches of them.
+pub(crate) struct BatchGram {
+    kernel: CudaKernel,
+    /// All points, transformed for the kernel: f32 `[n, source width]`.
+    raw: Buffer,
+    /// The points of the batch in the layout of the tiles.
+    points: DevicePoints,
+    batch: usize,
+}
+
+impl BatchGram {
+    /// For batches of `batch` of the points `x` `[n, d]`, on tensor cores if the GPU has them. Values are as accurate as f32;
+    /// if `math` is not f32, they are the values at points rounded to TF32.
+    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: ArrayView2<f64>, batch: usize, math: Math) -> Result<BatchGram> {
+        let precision = if math == Math::F32 { Precision::F32 } else { Precision::Tf32 };
+        let kernel = CudaKernel::new(gpu, kernel, x, precision);
+        let packed: Vec<f32> = kernel.program.pack(x).iter().map(|v| *v as f32).collect();
+        let what = || "the points of the kernel".into();
+        let raw = gpu.upload(&packed, &what, "use fewer points or a smaller batch")?;
+        Ok(BatchGram { points: kernel.allocate_points(batch)?, kernel, raw, batch })
+    }
+
+    /// `out ← κ(x_b,x_b')` `[batch, batch]` for the points with the indices (i32 `[batch]`) at the device address `rows`.
+    pub fn gram(&self, rows: u64, out: &mut Tensor) {
+        self.kernel.prepare_points(false, self.raw.pointer(), rows, &self.points);
+        self.kernel.gram(Kind::MirroredGram, [&self.points; 2], Some(0), out.address(), self.batch);
+    }
 }
 
 /// The time of a product `Y = K V` whose points and vectors are on the GPU; for benchmarks.
@@ -392,20 +375,15 @@ pub fn time_product(
     let (n, columns) = v.dim();
     let operator = CudaOperator::new(gpu, kernel, x, precision)?;
     let bytes = operator.kernel.points_bytes(n) + operator.kernel.product_bytes(n, n, columns) + 16 * n * columns;
-    let mut ms = vec![];
-    let y = through_device(gpu, v, n, |from, to| {
-        for repeat in 0..repeats + 2 {
-            let start = gpu.record_timing_event();
-            operator.product(from, columns, to)?;
-            let end = gpu.record_timing_event();
-            gpu.synchronize()?;
-            if let (Some(start), Some(end)) = (start, end)
-                && repeat >= 2
-            {
-                ms.push(gpu.elapsed_ms(&start, &end)?);
-            }
+    let v = Panel::from_host(device, v.to_owned())?;
+    let (mut ms, mut y) = (vec![], operator.apply_panel(&v)?);
+    for repeat in 0..=repeats {
+        let start = gpu.record_event();
+        y = operator.apply_panel(&v)?;
+        let elapsed = gpu.elapsed_ms(start, gpu.record_event())?;
+        if repeat > 0 {
+            ms.push(elapsed);
         }
-        Ok(())
-    })?;
-    Ok(Timing { ms, y, bytes })
+    }
+    Ok(Timing { ms, y: y.into_host()?, bytes })
 }

@@ -4,9 +4,8 @@ use super::Arithmetic;
 use crate::compute::cuda::{Arg, Gpu, Source};
 
 /// The properties of a GPU that determine the tiles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Card {
-    /// Number of multiprocessors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Card {
     pub multiprocessors: usize,
     /// Compute capability as `10·major + minor`: 90 for an H200.
     pub capability: u32,
@@ -17,57 +16,68 @@ pub struct Card {
 impl Card {
     /// An H100 or H200.
     pub const HOPPER: Card = Card { multiprocessors: 132, capability: 90, shared: 232_448 };
-    /// An A100.
-    pub const AMPERE: Card = Card { multiprocessors: 108, capability: 80, shared: 166_912 };
-    /// A T4.
-    pub const TURING: Card = Card { multiprocessors: 40, capability: 75, shared: 65_536 };
+
+    pub fn of(gpu: &Gpu) -> Card {
+        let [multiprocessors, shared] = [gpu.multiprocessors, gpu.shared_memory].map(|n| n as usize);
+        Card { multiprocessors, capability: gpu.architecture, shared }
+    }
 }
 
 /// The parameters of a kernel launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launch {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Launch {
     /// Name of the function in the module.
     pub name: &'static str,
     /// Number of blocks in x and y.
-    pub grid: (u32, u32),
+    pub grid: [u32; 2],
     /// Threads per block.
     pub block: u32,
-    /// Dynamic shared memory per block in bytes. Above 48 KiB the limit of the function must be raised first.
+    /// Dynamic shared memory per block in bytes.
     pub shared: u32,
 }
 
 impl Launch {
-    pub(super) fn run(self, gpu: &Gpu, source: &Source, arguments: &[Arg]) {
-        gpu.launch(source, self.name, [self.grid.0, self.grid.1, 1], self.block, self.shared, arguments);
+    /// One thread per element, 256 per block.
+    pub fn elementwise(name: &'static str, elements: usize) -> Launch {
+        Launch { name, grid: [elements.div_ceil(256) as u32, 1], block: 256, shared: 0 }
+    }
+
+    pub fn run(self, gpu: &Gpu, source: &Source, arguments: &[Arg]) {
+        gpu.launch(source, self.name, [self.grid[0], self.grid[1], 1], self.block, self.shared, arguments);
     }
 }
 
-/// A launch that covers `[n, m]` with tiles. The column tiles are divided into splits, one per block in y.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tiling {
-    /// Grid, block and shared memory; the grid is (row blocks, column splits).
+/// A launch that covers `[n, m]` with tiles. The column tiles are divided into splits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiling {
+    /// Its grid is (row blocks, column splits).
     pub launch: Launch,
     /// Number of column tiles.
     pub tiles: usize,
     /// Column tiles per split.
     pub tiles_per_split: usize,
+}
+
+impl Tiling {
     /// Number of splits, and so of partial results to add.
-    pub splits: usize,
+    pub fn splits(&self) -> usize {
+        self.launch.grid[1] as usize
+    }
 }
 
 /// The number of points and values is padded to a multiple of this, which is a multiple of every tile's size.
-pub const PAD: usize = 768;
+pub(super) const PAD: usize = 768;
 
 /// `n` rounded up to a multiple of [`PAD`].
-pub fn padded(n: usize) -> usize {
+pub(super) fn padded(n: usize) -> usize {
     n.div_ceil(PAD).max(1) * PAD
 }
 
 /// The `diagonal` argument for two different sets of points.
-pub const NO_DIAGONAL: i32 = i32::MIN / 2;
+pub(super) const NO_DIAGONAL: i32 = i32::MIN / 2;
 
 /// The tile shape of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub name: &'static str,
     /// Rows of a block.
@@ -127,9 +137,9 @@ const PARTIAL_BYTES: usize = 1 << 29;
 /// Largest number of tiles per split. Sums over a split are in f32, so this bounds their rounding error.
 const MAX_TILES: usize = 512;
 
-/// Chooses the splits so that the last wave of blocks is nearly full. `row_bytes` is the size of one row of a partial
-/// result, 0 if there are none.
-pub(super) fn tiling(shape: Shape, n: usize, m: usize, row_bytes: usize, card: Card) -> Tiling {
+/// Chooses the splits so that the last wave of blocks is nearly full, of at most `most` tiles. `row_bytes` is the size of one
+/// row of a partial result, 0 if there are none.
+pub(super) fn tiling(shape: Shape, [n, m]: [usize; 2], row_bytes: usize, most: usize, card: Card) -> Tiling {
     let (blocks, tiles) = (n.div_ceil(shape.rows).max(1), m.div_ceil(shape.columns).max(1));
     let slots = card.multiprocessors * shape.blocks;
     let limit = if row_bytes == 0 { tiles } else { (PARTIAL_BYTES / (padded(n) * row_bytes)).max(1) };
@@ -139,24 +149,14 @@ pub(super) fn tiling(shape: Shape, n: usize, m: usize, row_bytes: usize, card: C
     let min = tiles.div_ceil(MAX_TILES).min(max);
     let splits = (min..=max).min_by_key(|&splits| cost(splits)).unwrap_or(1);
     // Rounding up may leave the last splits without tiles; they are dropped.
-    let tiles_per_split = tiles.div_ceil(splits);
-    let splits = tiles.div_ceil(tiles_per_split);
-    let launch = Launch {
-        name: shape.name,
-        grid: (blocks as u32, splits as u32),
-        block: shape.threads as u32,
-        shared: shape.shared as u32,
-    };
-    Tiling { launch, tiles, tiles_per_split, splits }
+    let tiles_per_split = tiles.div_ceil(splits).min(most);
+    let grid = [blocks as u32, tiles.div_ceil(tiles_per_split) as u32];
+    let launch = Launch { name: shape.name, grid, block: shape.threads as u32, shared: shape.shared as u32 };
+    Tiling { launch, tiles, tiles_per_split }
 }
 
 /// Columns of V per pass, chosen for few passes and little padding.
-pub fn columns_per_pass(columns: usize) -> usize {
+pub(super) fn columns_per_pass(columns: usize) -> usize {
     let passes = columns.div_ceil(32).max(1);
     columns.div_ceil(passes).max(1).next_multiple_of(8)
-}
-
-/// A launch with one thread per element, 256 per block.
-pub(super) fn elementwise(name: &'static str, elements: usize) -> Launch {
-    Launch { name, grid: (elements.div_ceil(256) as u32, 1), block: 256, shared: 0 }
 }

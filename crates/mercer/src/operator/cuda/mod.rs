@@ -1,35 +1,34 @@
 //! The product `Y = κ(A, B) V` on CUDA: the source of its kernels, and their launches. Generating them needs no GPU.
 //!
-//! A [`Program`] is a kernel expression compiled for one device and one width of points. The formula of
+//! A `Program` is a kernel expression compiled for one device and one width of points. The formula of
 //! [`crate::kernel`] is recorded once and written as a device function, which is inserted into `tensor.cu` (tensor cores)
 //! or `simt.cu` (ordinary cores). `prepare.cu` prepares their inputs and adds their partial results.
 //!
-//! | source, function | grid, block | arguments |
+//! | source | function | arguments |
 //! |---|---|---|
-//! | [`Program::product_source`] | [`Program::product`] | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, v, partial` |
-//! | [`Program::gram_source`] | [`Program::gram`] | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, out, n, m, ld` |
-//! | [`Program::mirrored_gram_source`] | [`Program::mirrored_gram`] | the same, `b = a`, `diagonal = 0`, `m = n` |
-//! | [`Program::prepare_source`], `prepare_points` | [`Program::prepare_points`] | `x, rows, out, xx, n, n_pad` |
-//! | …, `prepare_values` or `prepare_values_tensor` | [`Program::prepare_values`] | `v, out, m, m_pad, ld, c0, columns` |
-//! | …, `reduce_partials` | [`Program::reduce`] | `partial, y, splits, n, n_pad, ld, c0, columns` |
+//! | `Kind::Product` | `tensor` or `simt` | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, v, partial` |
+//! | `Kind::Gram` | the same | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, out, n, m, ld` |
+//! | `Kind::MirroredGram` | the same | those of `Gram` with `b = a`, `diagonal = 0`, `m = n` |
+//! | `Kind::Prepare` | `prepare_points` | `x, rows, out, xx, n, n_pad` |
+//! | | `prepare_values` | `v, out, m, m_pad, ld, c0, columns` |
+//! | | `reduce_partials` | `partial, y, splits, n, n_pad, ld, c0, columns` |
 //!
 //! All integers have 32 bits, except `ld` of the Gram matrix, which has 64. All arrays are row-major; `T` is the number
-//! type of the tiles ([`Arithmetic::bytes`]).
+//! type of the tiles.
 //!
 //! - `a` `[a_pad, width]` and `axx` `[views, a_pad]` in `T` are written by `prepare_points`; likewise `b` and `byy`. `A` and
-//!   `B` may be the same arrays. `a_pad` and `b_pad` are [`padded`] counts. The last row of `axx` is `κ(x,x)`, computed in f64.
+//!   `B` may be the same arrays. `a_pad` and `b_pad` are padded counts. The last row of `axx` is `κ(x,x)`, computed in f64.
 //! - `diagonal`: where `i = j + diagonal`, both points are the same and the value is that `κ(x,x)`. It is 0 for the operator,
-//!   [`NO_DIAGONAL`] for two sets of points, and the index of the first column for a chunk of columns.
-//! - `v` is written by `prepare_values`; `partial` has [`Program::partial_bytes`].
-//! - `rows` (i32) selects rows of `x`; null takes all in order. `x`, `v` and `y` are f64 or f32: [`Scalar`].
+//!   `NO_DIAGONAL` for two sets of points, and the index of the first column for a chunk of columns.
+//! - `v` is written by `prepare_values`; `partial` is `[splits, a_pad, nc]`.
+//! - `rows` (i32) selects rows of `x`; null takes all in order. `x`, `v` and `y` are f64 or f32.
 //!
 //! | arithmetic | error of a kernel value's statistic | on an H200 |
 //! |---|---|---|
-//! | [`Arithmetic::Tf32`] | points are rounded to 11 bits; then 1e-6 of ‖x‖‖x'‖ | tensor cores |
-//! | [`Arithmetic::Split`] | 1e-6 of ‖x‖‖x'‖, as f32 | tensor cores, three products per product |
-//! | [`Arithmetic::F32`], [`Arithmetic::F64`] | rounding error of the type | any statistic, any device |
+//! | `Tf32` | points are rounded to 11 bits; then 1e-6 of ‖x‖‖x'‖ | tensor cores |
+//! | `Split` | 1e-6 of ‖x‖‖x'‖, as f32 | tensor cores, three products per product |
+//! | `F32`, `F64` | rounding error of the type | any statistic, any device |
 
-mod batch;
 mod device;
 mod kappa;
 mod launch;
@@ -38,16 +37,14 @@ mod program;
 mod tests;
 mod zonal;
 
-pub(crate) use batch::BatchGram;
-pub(crate) use device::{CudaKernel, CudaOperator, cross_apply};
+pub(crate) use device::{BatchGram, CudaKernel, CudaOperator, cross_apply};
 pub use device::{Timing, time_product};
-pub use launch::{Card, Launch, NO_DIAGONAL, PAD, Tiling, columns_per_pass, padded};
 pub(crate) use program::compiles;
-pub use program::{Program, sources};
+pub use program::sources;
 
 /// The arithmetic of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arithmetic {
+enum Arithmetic {
     /// Points, kernel values and V rounded to TF32 (11 bits), sums in f32.
     Tf32,
     /// Each number as the sum of two TF32 numbers: f32 accuracy on tensor cores.
@@ -60,21 +57,12 @@ pub enum Arithmetic {
 
 impl Arithmetic {
     /// Bytes of one element of a tile.
-    pub fn bytes(self) -> usize {
+    fn bytes(self) -> usize {
         if self == Arithmetic::F64 { 8 } else { 4 }
     }
 
     /// Whether it runs on tensor cores.
-    pub fn is_tensor(self) -> bool {
+    fn is_tensor(self) -> bool {
         matches!(self, Arithmetic::Tf32 | Arithmetic::Split)
     }
-}
-
-/// The number type of inputs and results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scalar {
-    /// `float`
-    F32,
-    /// `double`
-    F64,
 }

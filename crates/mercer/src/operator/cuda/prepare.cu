@@ -7,6 +7,7 @@
 // #define DIAGONAL    κ(x,x) in double from norms[view]
 // #define D, SOURCE_D width of a point in the target and in the source
 // #define NC          columns of one pass
+// #define TRANSPOSED  whether values are for tensor cores
 // #define HALVES      2 if values are split into hi and lo, else 1
 // #define PARTIAL     type of the partial sums
 
@@ -53,30 +54,27 @@ extern "C" __global__ void __launch_bounds__(256)
     if (lane == 0) xx[(long long)VIEWS * n_pad + row] = (TARGET)(DIAGONAL);
 }
 
-// Copies columns [c0, c0 + columns) of v [m, ld] to vt [HALVES·NC, m_pad] for tensor cores: each group of eight columns of K
-// has the order 0 2 4 6 1 3 5 7; padding is zero. One thread per element of [NC, m_pad].
-extern "C" __global__ void __launch_bounds__(256)
-    prepare_values_tensor(const SOURCE *__restrict__ v, float *__restrict__ vt, int m, int m_pad, int ld, int c0,
-                          int columns) {
-    const long long at = (long long)blockIdx.x * 256 + threadIdx.x;
-    const int c = (int)(at / m_pad), to = (int)(at % m_pad);
-    if (c >= NC) return;
-    const int j = (to & ~7) + ((to & 3) << 1 | (to >> 2 & 1));
-    const float x = j < m && c < columns ? (float)v[(long long)j * ld + c0 + c] : 0.f;
-    const float hi = to_tf32(x);
-    vt[(long long)c * m_pad + to] = hi;
-#if HALVES == 2
-    vt[(long long)(NC + c) * m_pad + to] = to_tf32(x - hi);
-#endif
-}
-
-// The same to [m_pad, NC], for the kernel without tensor cores. One thread per element.
+// Copies columns [c0, c0 + columns) of v [m, ld] to out [m_pad, NC], or, if TRANSPOSED, to out [HALVES·NC, m_pad] for tensor
+// cores, where each group of eight columns of K has the order 0 2 4 6 1 3 5 7. Padding is zero. One thread per element of
+// [NC, m_pad].
 extern "C" __global__ void __launch_bounds__(256)
     prepare_values(const SOURCE *__restrict__ v, TARGET *__restrict__ out, int m, int m_pad, int ld, int c0, int columns) {
     const long long at = (long long)blockIdx.x * 256 + threadIdx.x;
+    if (at >= (long long)m_pad * NC) return;
+#if TRANSPOSED
+    const int c = (int)(at / m_pad), to = (int)(at % m_pad), j = (to & ~7) + ((to & 3) << 1 | (to >> 2 & 1));
+#else
     const int j = (int)(at / NC), c = (int)(at % NC);
-    if (j >= m_pad) return;
-    out[at] = j < m && c < columns ? (TARGET)v[(long long)j * ld + c0 + c] : (TARGET)0;
+#endif
+    const TARGET x = j < m && c < columns ? (TARGET)v[(long long)j * ld + c0 + c] : (TARGET)0;
+#if TRANSPOSED
+    out[at] = to_tf32(x);
+#if HALVES == 2
+    out[at + (long long)NC * m_pad] = to_tf32(x - to_tf32(x));
+#endif
+#else
+    out[at] = x;
+#endif
 }
 
 // y[i, c0 + c] = Σ_s partial[s, i, c], in order and in double, for partial [splits, n_pad, NC] and y [n, ld].

@@ -1,8 +1,8 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
-use super::super::points::{Plan, Prepared};
-use super::launch::{Shape, elementwise, padded, simt_shape, tensor_shape, tiling};
-use super::{Arithmetic, Card, Launch, Scalar, Tiling, columns_per_pass, kappa};
+use super::super::points::Plan;
+use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
+use super::{Arithmetic, kappa};
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
 use ndarray::{Array2, ArrayView2, Axis, concatenate};
@@ -17,27 +17,16 @@ const UNROLLED: usize = 16;
 /// Largest number of operations of a formula. Longer ones take minutes to compile.
 const MAX_OPERATIONS: usize = 4000;
 
-/// The CUDA program of a kernel for one device.
-///
-/// ```
-/// use mercer::kernel::Kernel;
-/// use mercer::operator::cuda::{Arithmetic, Card, Program};
-/// let program = Program::for_kernel(&Kernel::parse("rbf(2)")?, 64, Arithmetic::Tf32, Card::HOPPER);
-/// assert!(program.product_source(16).contains("m_exp2"));
-/// let product = program.product(65_536, 65_536, 16);
-/// assert_eq!(product.launch.block, 192);
-/// # Ok::<(), mercer::Error>(())
-/// ```
+/// A kernel expression compiled for one device and one width of points.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub(super) struct Program {
     plan: Plan,
-    arithmetic: Arithmetic,
+    /// The arithmetic of the tiles.
+    pub arithmetic: Arithmetic,
     card: Card,
     kappa: String,
     operations: usize,
     views: Vec<View>,
-    /// (view, is it L1?)
-    statistics: Vec<(usize, bool)>,
 }
 
 /// The position of a view's coordinates in a prepared point and in a raw point.
@@ -47,6 +36,19 @@ struct View {
     width: usize,
     source_first: usize,
     source_width: usize,
+}
+
+/// One of the sources of a program. `nc` is the number of columns of a pass, see [`super::launch::columns_per_pass`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    /// `Y = κ(A, B) V`
+    Product { nc: usize },
+    /// `κ(A, B)`
+    Gram,
+    /// `κ(A, A)`; only the tiles on and above the diagonal are computed.
+    MirroredGram,
+    /// `prepare_points`, `prepare_values` and `reduce_partials`; their inputs and results are f64 if `double`, else f32.
+    Prepare { nc: usize, double: bool },
 }
 
 impl Program {
@@ -66,28 +68,16 @@ impl Program {
         let style = if arithmetic == Arithmetic::Tf32 { Style::Fast } else { Style::Exact };
         let operations = kappa::listing(&plan, style).operations();
         let views = views(&plan, reference.ncols(), if arithmetic.is_tensor() { 16 } else { 8 });
-        Program {
-            arithmetic,
-            card,
-            kappa: kappa::function(&plan, views.len(), style),
-            operations,
-            views,
-            statistics: plan.statistics.iter().map(|&(view, kind)| (view, kind == Statistic::L1)).collect(),
-            plan,
-        }
+        Program { arithmetic, card, kappa: kappa::function(&plan, views.len(), style), operations, views, plan }
     }
 
     /// The raw points for `prepare_points`, f64 `[n, source_width]`, from `x` `[n, d]`: shifted and transformed for the
-    /// kernel.
+    /// kernel, contiguous and row-major.
     pub fn pack(&self, x: ArrayView2<f64>) -> Array2<f64> {
-        let Prepared { views, .. } = self.plan.points::<f64>(x);
-        let views: Vec<ArrayView2<f64>> = views.iter().map(|v| v.x.view()).collect();
-        concatenate(Axis(1), &views).expect("every view has a row for each point")
-    }
-
-    /// The arithmetic of the tiles.
-    pub fn arithmetic(&self) -> Arithmetic {
-        self.arithmetic
+        let points = self.plan.points::<f64>(x);
+        let views: Vec<ArrayView2<f64>> = points.views.iter().map(|v| v.x.view()).collect();
+        let all = concatenate(Axis(1), &views).expect("every view has a row for each point");
+        all.as_standard_layout().into_owned()
     }
 
     /// Number of coordinates of a point in the layout of the tiles.
@@ -101,102 +91,31 @@ impl Program {
     }
 
     /// Number of values that `prepare_points` stores per point besides its coordinates: the norm in each view, and `κ(x,x)`.
-    pub fn views(&self) -> usize {
+    pub fn norms(&self) -> usize {
         self.views.len() + 1
     }
 
-    /// `Y = κ(A, B) V` for up to [`columns_per_pass`]`(columns)` columns per pass.
-    pub fn product_source(&self, columns: usize) -> String {
-        self.source(columns_per_pass(columns), None)
+    /// The launch of a product or a Gram matrix `[n, m]`.
+    pub fn tiling(&self, kind: Kind, n: usize, m: usize) -> Tiling {
+        let nc = if let Kind::Product { nc } = kind { nc } else { 0 };
+        // Short splits, so that blocks below the diagonal, which have no work, end early.
+        let most = if kind == Kind::MirroredGram { 4 } else { usize::MAX };
+        tiling(self.shape(nc), [n, m], nc * self.partial_scalar(), most, self.card)
     }
 
-    /// `κ(A, B)` itself.
-    pub fn gram_source(&self) -> String {
-        self.source(0, Some(false))
-    }
-
-    /// `κ(A, A)`, which computes only the tiles on and above the diagonal; launched by [`Program::mirrored_gram`].
-    pub fn mirrored_gram_source(&self) -> String {
-        self.source(0, Some(true))
-    }
-
-    /// `prepare_points`, `prepare_values` and `reduce_partials`; `scalar` is the type of their inputs and results.
-    pub fn prepare_source(&self, scalar: Scalar, columns: usize) -> String {
-        let mut text = String::new();
-        let name = |double: bool| if double { "double" } else { "float" };
-        define(&mut text, "SOURCE", name(scalar == Scalar::F64));
-        define(&mut text, "TARGET", name(self.arithmetic == Arithmetic::F64));
-        define(&mut text, "PARTIAL", name(!self.arithmetic.is_tensor()));
-        define(&mut text, "ROUND_TF32", u32::from(self.arithmetic == Arithmetic::Tf32));
-        define(&mut text, "HALVES", if self.arithmetic == Arithmetic::Split { 2 } else { 1 });
-        define(&mut text, "NC", columns_per_pass(columns));
-        define(&mut text, "D", self.width());
-        define(&mut text, "SOURCE_D", self.source_width());
-        let views = self
-            .views
-            .iter()
-            .enumerate()
-            .map(|(i, v)| format!("V({i}, {}, {}, {}, {})", v.first, v.width, v.source_first, v.source_width));
-        define(&mut text, "VIEW_LIST", views.collect::<Vec<_>>().join(" "));
-        define(&mut text, "VIEWS", self.views.len());
-        // For a point with itself, inner products are norms and distances are zero.
-        let with_itself = |&(view, l1): &(usize, bool)| if l1 { "0.0".to_string() } else { format!("norms[{view}]") };
-        let norms = (0..2 * self.views.len()).map(|i| format!("norms[{}]", i % self.views.len()));
-        let arguments: Vec<String> = self.statistics.iter().map(with_itself).chain(norms).collect();
-        define(&mut text, "DIAGONAL", format!("kappa({})", arguments.join(", ")));
-        define(&mut text, "ARITHMETIC", "F64");
-        format!("{text}{PRELUDE}{}{PREPARE}", kappa::function(&self.plan, self.views.len(), Style::Exact))
-    }
-
-    /// The launch of a product of `[n, m]` with `columns` columns.
-    pub fn product(&self, n: usize, m: usize, columns: usize) -> Tiling {
-        let nc = columns_per_pass(columns);
-        tiling(self.shape(nc), n, m, nc * self.partial_scalar(), self.card)
-    }
-
-    /// The launch of a Gram matrix `[n, m]`.
-    pub fn gram(&self, n: usize, m: usize) -> Tiling {
-        tiling(self.shape(0), n, m, 0, self.card)
-    }
-
-    /// The launch of [`Self::mirrored_gram_source`] for `n` points. Splits are short, so that blocks below the diagonal, which
-    /// have no work, end early.
-    pub fn mirrored_gram(&self, n: usize) -> Tiling {
-        const TILES: usize = 4;
-        let whole = self.gram(n, n);
-        let tiles_per_split = whole.tiles_per_split.min(TILES);
-        let splits = whole.tiles.div_ceil(tiles_per_split);
-        let launch = Launch { grid: (whole.launch.grid.0, splits as u32), ..whole.launch };
-        Tiling { launch, tiles_per_split, splits, ..whole }
-    }
-
-    /// Bytes of the partial results of [`Self::product`]: `[splits, padded(n), columns of a pass]` in f32 on tensor
-    /// cores, f64 elsewhere.
-    pub fn partial_bytes(&self, n: usize, m: usize, columns: usize) -> usize {
-        let splits = self.product(n, m, columns).splits;
-        splits * padded(n) * columns_per_pass(columns) * self.partial_scalar()
+    /// Bytes of the partial results of a product: `[splits, padded(n), nc]` in f32 on tensor cores, f64 elsewhere.
+    pub fn partial_bytes(&self, n: usize, m: usize, nc: usize) -> usize {
+        self.tiling(Kind::Product { nc }, n, m).splits() * padded(n) * nc * self.partial_scalar()
     }
 
     /// Bytes of the values of one pass as `prepare_values` writes them.
-    pub fn values_bytes(&self, m: usize, columns: usize) -> usize {
-        let halves = if self.arithmetic == Arithmetic::Split { 2 } else { 1 };
-        halves * padded(m) * columns_per_pass(columns) * self.arithmetic.bytes()
+    pub fn values_bytes(&self, m: usize, nc: usize) -> usize {
+        self.halves() * padded(m) * nc * self.arithmetic.bytes()
     }
 
-    /// The launch of `prepare_points` for `n` points: one warp per padded row.
-    pub fn prepare_points(&self, n: usize) -> Launch {
-        elementwise("prepare_points", padded(n) * 32)
-    }
-
-    /// The launch of `prepare_values`, or of `prepare_values_tensor` on tensor cores: one thread per element of a pass.
-    pub fn prepare_values(&self, m: usize, columns: usize) -> Launch {
-        let name = if self.arithmetic.is_tensor() { "prepare_values_tensor" } else { "prepare_values" };
-        elementwise(name, padded(m) * columns_per_pass(columns))
-    }
-
-    /// The launch of `reduce_partials` for a pass of `columns` columns: one thread per element of `[n, columns]`.
-    pub fn reduce(&self, n: usize, columns: usize) -> Launch {
-        elementwise("reduce_partials", n * columns)
+    /// Numbers that represent one value.
+    fn halves(&self) -> usize {
+        if self.arithmetic == Arithmetic::Split { 2 } else { 1 }
     }
 
     fn partial_scalar(&self) -> usize {
@@ -205,20 +124,57 @@ impl Program {
 
     /// Rows and columns per thread without tensor cores, limited by the registers.
     fn side(&self) -> usize {
-        if self.arithmetic == Arithmetic::F64 || self.statistics.len() > 1 { 4 } else { 8 }
+        if self.arithmetic == Arithmetic::F64 || self.plan.statistics.len() > 1 { 4 } else { 8 }
     }
 
     fn shape(&self, nc: usize) -> Shape {
-        match self.arithmetic {
-            Arithmetic::Tf32 | Arithmetic::Split => {
-                tensor_shape(self.width(), nc, self.arithmetic == Arithmetic::Split, self.card)
-            }
-            Arithmetic::F32 | Arithmetic::F64 => simt_shape(self.side(), nc, self.arithmetic),
+        if self.arithmetic.is_tensor() {
+            tensor_shape(self.width(), nc, self.halves() == 2, self.card)
+        } else {
+            simt_shape(self.side(), nc, self.arithmetic)
         }
     }
 
-    /// The source of the product with `nc` columns, or of the Gram matrix; `gram` says whether it is mirrored.
-    fn source(&self, nc: usize, gram: Option<bool>) -> String {
+    /// The text of a source.
+    pub fn source(&self, kind: Kind) -> String {
+        match kind {
+            Kind::Product { nc } => self.tile_source(nc, false, false),
+            Kind::Gram => self.tile_source(0, true, false),
+            Kind::MirroredGram => self.tile_source(0, true, true),
+            Kind::Prepare { nc, double } => self.prepare_source(nc, double),
+        }
+    }
+
+    fn prepare_source(&self, nc: usize, double: bool) -> String {
+        let mut text = String::new();
+        let name = |double: bool| if double { "double" } else { "float" };
+        define(&mut text, "SOURCE", name(double));
+        define(&mut text, "TARGET", name(self.arithmetic == Arithmetic::F64));
+        define(&mut text, "PARTIAL", name(!self.arithmetic.is_tensor()));
+        define(&mut text, "ROUND_TF32", u32::from(self.arithmetic == Arithmetic::Tf32));
+        define(&mut text, "TRANSPOSED", u32::from(self.arithmetic.is_tensor()));
+        define(&mut text, "HALVES", self.halves());
+        define(&mut text, "NC", nc);
+        define(&mut text, "D", self.width());
+        define(&mut text, "SOURCE_D", self.source_width());
+        let views = self.views.iter().enumerate();
+        let views =
+            views.map(|(i, v)| format!("V({i}, {}, {}, {}, {})", v.first, v.width, v.source_first, v.source_width));
+        define(&mut text, "VIEW_LIST", views.collect::<Vec<_>>().join(" "));
+        define(&mut text, "VIEWS", self.views.len());
+        // For a point with itself, inner products are norms and distances are zero.
+        let norm = |view: usize| format!("norms[{view}]");
+        let with_itself = |i: usize| match self.plan.statistics[i] {
+            (_, Statistic::L1) => "0.0".into(),
+            (view, _) => norm(view),
+        };
+        let arguments = kappa::arguments(&self.plan, self.views.len(), with_itself, norm, norm);
+        define(&mut text, "DIAGONAL", format!("kappa({arguments})"));
+        define(&mut text, "ARITHMETIC", "F64");
+        format!("{text}{PRELUDE}{}{PREPARE}", kappa::function(&self.plan, self.views.len(), Style::Exact))
+    }
+
+    fn tile_source(&self, nc: usize, gram: bool, mirror: bool) -> String {
         let shape = self.shape(nc);
         let mut text = String::new();
         if self.arithmetic.is_tensor() {
@@ -231,11 +187,11 @@ impl Program {
         };
         define(&mut text, "ARITHMETIC", functions);
         define(&mut text, "D", self.width());
-        define(&mut text, "NC", if gram.is_some() { 8 } else { nc });
-        define(&mut text, "GRAM", u32::from(gram.is_some()));
-        define(&mut text, "MIRROR", u32::from(gram == Some(true)));
+        define(&mut text, "NC", if gram { 8 } else { nc });
+        define(&mut text, "GRAM", u32::from(gram));
+        define(&mut text, "MIRROR", u32::from(mirror));
         if self.arithmetic.is_tensor() {
-            define(&mut text, "SPLIT", u32::from(self.arithmetic == Arithmetic::Split));
+            define(&mut text, "SPLIT", self.halves() - 1);
             define(&mut text, "WARPS", shape.rows / 32);
             define(&mut text, "MIN_BLOCKS", shape.blocks);
             define(&mut text, "STAGES", shape.stages);
@@ -246,17 +202,15 @@ impl Program {
         }
         define(&mut text, "TM", self.side());
         define(&mut text, "VIEWS", self.views.len());
-        define(&mut text, "STATISTICS", self.statistics.len());
-        let list =
-            self.statistics.iter().enumerate().map(|(i, &(view, l1))| {
-                format!("X({i}, {}, {}, {l1})", self.views[view].first, self.views[view].width)
-            });
+        define(&mut text, "STATISTICS", self.plan.statistics.len());
+        let list = self.plan.statistics.iter().enumerate().map(|(i, &(view, kind))| {
+            let View { first, width, .. } = self.views[view];
+            format!("X({i}, {first}, {width}, {})", kind == Statistic::L1)
+        });
         define(&mut text, "STATISTIC_LIST", list.collect::<Vec<_>>().join(" "));
-        let statistics = (0..self.statistics.len()).map(|i| format!("s[{i}][i][j]"));
-        let norms = |name: &str, index: &str| {
-            (0..self.views.len()).map(move |v| format!("{name}[{v}][{index}]")).collect::<Vec<_>>()
-        };
-        let arguments = statistics.chain(norms("xx", "i")).chain(norms("yy", "j")).collect::<Vec<_>>().join(", ");
+        let [statistic, xx, yy] = [("s", "[i][j]"), ("xx", "[i]"), ("yy", "[j]")]
+            .map(|(name, index)| move |number: usize| format!("{name}[{number}]{index}"));
+        let arguments = kappa::arguments(&self.plan, self.views.len(), statistic, xx, yy);
         define(&mut text, "KAPPA(s, i, j)", format!("kappa({arguments})"));
         format!("{text}{PRELUDE}{}{SIMT}", self.kappa)
     }
@@ -291,39 +245,40 @@ pub(crate) fn compiles(kernel: &Kernel) -> bool {
 /// `.ci/check_cuda_sources.py` compiles them.
 pub fn sources() -> Vec<(String, String)> {
     let mut texts: Vec<(String, String)> = vec![];
-    let mut put = |name: String, text: String| texts.push((name, text));
+    let mut put = |name: String, program: &Program, kind: Kind| texts.push((name, program.source(kind)));
     let program = |expression: &str, d: usize, arithmetic| {
         let kernel = Kernel::parse(expression).expect("a valid expression");
         Program::for_kernel(&kernel, d, arithmetic, Card::HOPPER)
     };
-    let all = [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64];
     for entry in catalogue() {
         // Split uses the functions of f32; a kernel that cannot use it falls back to f32.
         for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F64] {
             let p = program(entry.name, 64, arithmetic);
-            if p.arithmetic() == arithmetic || arithmetic == Arithmetic::Split {
-                put(format!("{}-{:?}", entry.name, p.arithmetic()), p.product_source(16));
+            if p.arithmetic == arithmetic || arithmetic == Arithmetic::Split {
+                put(format!("{}-{:?}", entry.name, p.arithmetic), &p, Kind::Product { nc: 16 });
             }
         }
     }
-    for arithmetic in all {
+    for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
         for d in [3, 64, 100, 784] {
             let p = program("rbf", d, arithmetic);
-            put(format!("gram-{d}-{arithmetic:?}"), p.gram_source());
-            put(format!("mirrored-{d}-{arithmetic:?}"), p.mirrored_gram_source());
-            put(format!("product-{d}-{arithmetic:?}-32"), p.product_source(32));
+            put(format!("gram-{d}-{arithmetic:?}"), &p, Kind::Gram);
+            put(format!("mirrored-{d}-{arithmetic:?}"), &p, Kind::MirroredGram);
+            put(format!("product-{d}-{arithmetic:?}-32"), &p, Kind::Product { nc: 32 });
         }
-        for columns in [8, 16, 24] {
-            put(format!("product-64-{arithmetic:?}-{columns}"), program("rbf", 64, arithmetic).product_source(columns));
+        for nc in [8, 16, 24] {
+            put(format!("product-64-{arithmetic:?}-{nc}"), &program("rbf", 64, arithmetic), Kind::Product { nc });
         }
-        put(format!("prepare-{arithmetic:?}"), program("rbf", 5, arithmetic).prepare_source(Scalar::F32, 3));
+        let p = program("rbf", 5, arithmetic);
+        put(format!("prepare-{arithmetic:?}"), &p, Kind::Prepare { nc: 8, double: false });
     }
     for arithmetic in [Arithmetic::F32, Arithmetic::F64] {
-        let mixed = program("rbf*linear + 2*laplacian + periodic", 5, arithmetic);
-        put(format!("mixed-{arithmetic:?}"), mixed.product_source(16));
-        put(format!("mixed-gram-{arithmetic:?}"), mixed.gram_source());
-        put(format!("mixed-prepare-{arithmetic:?}"), mixed.prepare_source(Scalar::F64, 16));
+        let p = program("rbf*linear + 2*laplacian + periodic", 5, arithmetic);
+        put(format!("mixed-{arithmetic:?}"), &p, Kind::Product { nc: 16 });
+        put(format!("mixed-gram-{arithmetic:?}"), &p, Kind::Gram);
+        put(format!("mixed-prepare-{arithmetic:?}"), &p, Kind::Prepare { nc: 16, double: true });
     }
-    put("sum-Tf32".into(), program("0.5*rbf(2)*poly(2) + matern32", 20, Arithmetic::Tf32).product_source(8));
+    let p = program("0.5*rbf(2)*poly(2) + matern32", 20, Arithmetic::Tf32);
+    put("sum-Tf32".into(), &p, Kind::Product { nc: 8 });
     texts
 }

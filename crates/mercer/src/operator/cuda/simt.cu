@@ -21,6 +21,7 @@
 #define GROUPS (256 / BM)
 #define PER_GROUP (NC / GROUPS)
 #define PANEL (CHUNK * LDS)
+#define ENTRIES(i, j) UNROLLED(i, TM) UNROLLED(j, TM)
 
 struct __align__(sizeof(real) * EACH) Pack {
     real of[EACH];
@@ -40,8 +41,7 @@ struct __align__(sizeof(real) * 2) Two {
 INLINE int place(int of, int i) { return (i >> 2) * 64 + of * 4 + (i & 3); }
 
 INLINE void put(real *panel, const Pack &pack, int row, int k) {
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) panel[(k + e) * LDS + row] = pack.of[e];
+    UNROLLED(e, EACH) panel[(k + e) * LDS + row] = pack.of[e];
 }
 
 // s_ij = Σ_f a_if b_jf, or Σ_f |a_if − b_jf|, over coordinates [from, from + width) of the tile's points.
@@ -51,10 +51,7 @@ INLINE void statistic(real (&s)[TM][TM], const real *a, const real *b, int from,
     const int row = threadIdx.x * EACH / CHUNK, k0 = threadIdx.x * EACH % CHUNK;
     const real *pa = a + (long long)row * D + from + k0, *pb = b + (long long)row * D + from + k0;
     Pack na = *(const Pack *)pa, nb = *(const Pack *)pb;
-#pragma unroll
-    for (int i = 0; i < TM; ++i)
-#pragma unroll
-        for (int j = 0; j < TM; ++j) s[i][j] = 0;
+    ENTRIES(i, j) s[i][j] = 0;
     __syncthreads();
     put(panels, na, row, k0);
     put(panels + PANEL, nb, row, k0);
@@ -66,8 +63,7 @@ INLINE void statistic(real (&s)[TM][TM], const real *a, const real *b, int from,
             na = *(const Pack *)(pa + f + CHUNK);
             nb = *(const Pack *)(pb + f + CHUNK);
         }
-#pragma unroll
-        for (int k = 0; k < CHUNK; ++k) {
+        UNROLLED(k, CHUNK) {
             real x[TM], y[TM];
 #pragma unroll
             for (int i = 0; i < TM; i += 2) {
@@ -75,13 +71,10 @@ INLINE void statistic(real (&s)[TM][TM], const real *a, const real *b, int from,
                 const Two py = *(const Two *)(now + PANEL + k * LDS + place(tx, i));
                 x[i] = px.of[0], x[i + 1] = px.of[1], y[i] = py.of[0], y[i + 1] = py.of[1];
             }
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TM; ++j) {
-                    if (L1) s[i][j] += m_abs(x[i] - y[j]);
-                    else s[i][j] = m_fma(x[i], y[j], s[i][j]);
-                }
+            ENTRIES(i, j) {
+                if (L1) s[i][j] += m_abs(x[i] - y[j]);
+                else s[i][j] = m_fma(x[i], y[j], s[i][j]);
+            }
         }
         if (f + CHUNK < width) {
             put(next, na, row, k0);
@@ -102,10 +95,8 @@ extern "C" __global__ void __launch_bounds__(256)
     const int first = MIRROR ? max(start, (int)blockIdx.x) : start;
 
     real xx[VIEWS][TM];
-#pragma unroll
-    for (int w = 0; w < VIEWS; ++w)
-#pragma unroll
-        for (int i = 0; i < TM; ++i) xx[w][i] = axx[(long long)w * a_pad + row0 + place(ty, i)];
+    UNROLLED(w, VIEWS)
+        UNROLLED(i, TM) xx[w][i] = axx[(long long)w * a_pad + row0 + place(ty, i)];
 #if !GRAM
     // V reuses the memory of the panels after the statistics are computed.
     real *const ks = panels + 4 * PANEL, *const vs = panels;
@@ -120,40 +111,26 @@ extern "C" __global__ void __launch_bounds__(256)
     statistic<l1>(s[index], a + (long long)row0 * D, b + (long long)column0 * D, from, width, panels);
         STATISTIC_LIST
 #undef X
-#pragma unroll
-        for (int w = 0; w < VIEWS; ++w)
-#pragma unroll
-            for (int j = 0; j < TM; ++j) yy[w][j] = byy[(long long)w * b_pad + column0 + place(tx, j)];
-#pragma unroll
-        for (int i = 0; i < TM; ++i)
-#pragma unroll
-            for (int j = 0; j < TM; ++j) s[0][i][j] = KAPPA(s, i, j);
+        UNROLLED(w, VIEWS)
+            UNROLLED(j, TM) yy[w][j] = byy[(long long)w * b_pad + column0 + place(tx, j)];
+        ENTRIES(i, j) s[0][i][j] = KAPPA(s, i, j);
         // Diagonal values were computed in double.
         const real *diag = axx + (long long)VIEWS * a_pad;
         if (column0 + diagonal < row0 + BM && row0 < column0 + diagonal + BM) {
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TM; ++j)
-                    if (row0 + place(ty, i) == column0 + diagonal + place(tx, j)) s[0][i][j] = diag[row0 + place(ty, i)];
+            ENTRIES(i, j)
+                if (row0 + place(ty, i) == column0 + diagonal + place(tx, j)) s[0][i][j] = diag[row0 + place(ty, i)];
         }
 
-
 #if GRAM
-#pragma unroll
-        for (int i = 0; i < TM; ++i)
-#pragma unroll
-            for (int j = 0; j < TM; ++j) {
-                const int r = row0 + place(ty, i), c = column0 + place(tx, j);
-                if (r < n && c < m && (!MIRROR || r <= c)) out[r * ld + c] = s[0][i][j];
-                if (MIRROR && r < c && c < m) out[c * ld + r] = s[0][i][j];
-            }
+        ENTRIES(i, j) {
+            const int r = row0 + place(ty, i), c = column0 + place(tx, j);
+            if (r < n && c < m && (!MIRROR || r <= c)) out[r * ld + c] = s[0][i][j];
+            if (MIRROR && r < c && c < m) out[c * ld + r] = s[0][i][j];
+        }
 #else
-#pragma unroll
-        for (int half = 0; half < TM / 4; ++half) {
+        UNROLLED(half, TM / 4) {
             if (half > 0) __syncthreads();
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
+            UNROLLED(j, 4)
 #pragma unroll
                 for (int i = 0; i < TM; i += 2) {
                     const Two pair = {{s[0][i][4 * half + j], s[0][i + 1][4 * half + j]}};
@@ -173,15 +150,13 @@ extern "C" __global__ void __launch_bounds__(256)
                     sum[c + 1] = m_fma(k, w.of[1], sum[c + 1]);
                 }
             }
-#pragma unroll
-            for (int c = 0; c < PER_GROUP; ++c) total[c] += sum[c];
+            UNROLLED(c, PER_GROUP) total[c] += sum[c];
         }
         __syncthreads();
 #endif
     }
 #if !GRAM
     double *to = partial + ((long long)blockIdx.y * a_pad + row0 + mine) * NC + group * PER_GROUP;
-#pragma unroll
-    for (int c = 0; c < PER_GROUP; ++c) to[c] = total[c];
+    UNROLLED(c, PER_GROUP) to[c] = total[c];
 #endif
 }

@@ -75,9 +75,11 @@ INLINE word low_half_here(word x) {
 #if GRAM
 // out [n, ld]: rows and columns beyond n and m are not written.
 #define RESULT float *__restrict__ out, int n, int m, long long ld
+#define ABSORB(acc, k, v, column) absorb(k, row, column, out, n, m, ld)
 #else
 // vt [HALVES·NC, b_pad], each group of eight columns in the order 0 2 4 6 1 3 5 7; partial [splits, a_pad, NC].
 #define RESULT const float *__restrict__ vt, float *__restrict__ partial
+#define ABSORB(acc, k, v, column) absorb(acc, k, v, lane)
 #endif
 
 struct Row {
@@ -96,48 +98,40 @@ INLINE void dots(float (&s)[2][2][4], const word (&fa)[2][DK / 8][4], const floa
         const float *p = x + (lane & 7) * LDX + k * 8 + (lane >> 3) * 4;
         load4(fb[0], p);
         load4(fb[1], p + 8 * LDX);
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
+        UNROLLED(h, 2) {
 #if SPLIT
             word al[2][4], bl[2][2];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
+            UNROLLED(i, 4) {
                 al[0][i] = low_half_here(fa[0][k + h][i]);
                 al[1][i] = low_half_here(fa[1][k + h][i]);
                 bl[i >> 1][i & 1] = low_half_here(fb[i >> 1][2 * h + (i & 1)]);
             }
-#pragma unroll
-            for (int q = 0; q < 4; ++q) {
+            UNROLLED(q, 4) {
                 const int i = q >> 1, j = q & 1;
                 mma(low[i][j], al[i], fb[j][2 * h], fb[j][2 * h + 1]);
                 mma(s[i][j], fa[i][k + h], fb[j][2 * h], fb[j][2 * h + 1]);
             }
-#pragma unroll
-            for (int q = 0; q < 4; ++q) mma(low[q >> 1][q & 1], fa[q >> 1][k + h], bl[q & 1][0], bl[q & 1][1]);
+            UNROLLED(q, 4) mma(low[q >> 1][q & 1], fa[q >> 1][k + h], bl[q & 1][0], bl[q & 1][1]);
 #else
-#pragma unroll
-            for (int q = 0; q < 4; ++q) mma(s[q >> 1][q & 1], fa[q >> 1][k + h], fb[q & 1][2 * h], fb[q & 1][2 * h + 1]);
+            UNROLLED(q, 4) mma(s[q >> 1][q & 1], fa[q >> 1][k + h], fb[q & 1][2 * h], fb[q & 1][2 * h + 1]);
 #endif
         }
     }
 #if SPLIT
-#pragma unroll
-    for (int q = 0; q < 16; ++q) s[q >> 3][q >> 2 & 1][q & 3] += low[q >> 3][q >> 2 & 1][q & 3];
+    UNROLLED(q, 16) s[q >> 3][q >> 2 & 1][q & 3] += low[q >> 3][q >> 2 & 1][q & 3];
 #endif
 }
 
 // Replaces S by κ for 32 rows and 16 columns; yy are the norms of this lane's pair of columns. Diagonal values were computed
 // in double, because a formula may turn a rounding error ε of the distance of a point to itself into √ε.
 INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const float *diag, bool meets, int column) {
-#pragma unroll
-    for (int q = 0; q < 16; ++q) {
+    UNROLLED(q, 16) {
         const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
         const float2 y = *(const float2 *)(yy + 8 * j);
         s[i][j][e] = kappa(s[i][j][e], row.xx[i][e >> 1], e & 1 ? y.y : y.x);
     }
     if (meets) {
-#pragma unroll
-        for (int q = 0; q < 16; ++q) {
+        UNROLLED(q, 16) {
             const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + 16 * i + 8 * (e >> 1);
             if (r == column + 8 * j + (e & 1)) s[i][j][e] = diag[r];
         }
@@ -149,8 +143,7 @@ INLINE bool meets_diagonal(int row0, int column) { return column < row0 + 32 && 
 #if GRAM
 // Writes 32 rows and 16 columns of K.
 INLINE void absorb(const float (&k)[2][2][4], const Row &row, int column, RESULT) {
-#pragma unroll
-    for (int q = 0; q < 16; ++q) {
+    UNROLLED(q, 16) {
         const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
         const int r = row.first + 16 * i + 8 * (e >> 1), c = column + 8 * j + (e & 1);
         if (r < n && c < m && (!MIRROR || r <= c)) out[r * ld + c] = k[i][j][e];
@@ -160,14 +153,12 @@ INLINE void absorb(const float (&k)[2][2][4], const Row &row, int column, RESULT
 #else
 // acc += K V over 16 columns.
 INLINE void absorb(float (&acc)[2][NT][4], const float (&values)[2][2][4], const float *v, int lane) {
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
+    UNROLLED(j, 2) {
         word k[2][4];
 #if SPLIT
         word kl[2][4];
 #endif
-#pragma unroll
-        for (int q = 0; q < 8; ++q) {
+        UNROLLED(q, 8) {
             const int i = q >> 2, e = q & 3, place = (e & 1) * 2 + (e >> 1);
 #if SPLIT
             k[i][place] = __float_as_uint(values[i][j][e]);
@@ -187,10 +178,8 @@ INLINE void absorb(float (&acc)[2][NT][4], const float (&values)[2][2][4], const
             word fl[4];
             load4(fl, p + NC * LDV);
 #endif
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-#pragma unroll
-                for (int h = 0; h < 2 && c + h < NT; ++h) {
+            UNROLLED(i, 2) {
+                UNROLLED(h, c + 1 < NT ? 2 : 1) {
 #if SPLIT
                     mma(acc[i][c + h], kl[i], fv[2 * h], fv[2 * h + 1]);
                     mma(acc[i][c + h], k[i], fl[2 * h], fl[2 * h + 1]);
@@ -202,11 +191,6 @@ INLINE void absorb(float (&acc)[2][NT][4], const float (&values)[2][2][4], const
     }
 }
 
-INLINE void add(float (&sum)[2][NT][4], const float (&term)[2][NT][4]) {
-#pragma unroll
-    for (int q = 0; q < 8 * NT; ++q) sum[q & 1][q >> 3][q >> 1 & 3] += term[q & 1][q >> 3][q >> 1 & 3];
-}
-
 INLINE void copy_values(float *to, const float *vt, int tile, int m_pad) {
     for (int i = threadIdx.x; i < HALVES * NC * (BN / 4); i += THREADS) {
         const int r = i / (BN / 4), c = i % (BN / 4) * 4;
@@ -214,6 +198,10 @@ INLINE void copy_values(float *to, const float *vt, int tile, int m_pad) {
     }
 }
 #endif
+
+INLINE void add(float (&sum)[2][NT][4], const float (&term)[2][NT][4]) {
+    UNROLLED(q, 8 * NT) sum[q & 1][q >> 3][q >> 1 & 3] += term[q & 1][q >> 3][q >> 1 & 3];
+}
 
 // Copies coordinates [from, from + DK) of `count` points, [count, D] in device memory, to [count, LDX] in shared memory.
 INLINE void copy_points(float *to, const float *x, int count, int from) {
@@ -238,24 +226,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 
     Row row;
     row.first = row0 + (lane >> 2);
-#pragma unroll
-    for (int q = 0; q < 4; ++q) row.xx[q >> 1][q & 1] = axx[row.first + 8 * q];
+    UNROLLED(q, 4) row.xx[q >> 1][q & 1] = axx[row.first + 8 * q];
 
-#if !GRAM
-    float total[2][NT][4] = {};
-#endif
+    float total[2][NT][4] = {}; // unused by GRAM
     // The columns of this lane's pair in the first eight; a diagonal element has row == column.
     const int pair = 2 * (lane & 3);
+
+    // Norms and values of a tile.
+    auto fetch_side = [&](float *to, int tile) {
+        copy_norms(to, byy, tile);
+#if !GRAM
+        copy_values(to + BN, vt, tile, b_pad);
+#endif
+    };
 
 #if CHUNKS == 1
     // The warp's points stay in registers.
     word fa[2][D / 8][4];
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int k = 0; k < D / 8; ++k)
-#pragma unroll
-            for (int q = 0; q < 4; ++q)
+    UNROLLED(i, 2)
+        UNROLLED(k, D / 8)
+            UNROLLED(q, 4)
                 fa[i][k][q] = __float_as_uint(
                     a[(long long)(row.first + 16 * i + 8 * (q & 1)) * D + 8 * k + (lane & 3) + 4 * (q >> 1)]);
 
@@ -264,10 +254,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         if (tile < last) {
             float *to = shared + (tile - first) % STAGES * STAGE;
             copy_points(to, b + (long long)tile * BN * D, BN, 0);
-            copy_norms(to + BN * LDX, byy, tile);
-#if !GRAM
-            copy_values(to + BN * LDX + BN, vt, tile, b_pad);
-#endif
+            fetch_side(to + BN * LDX, tile);
         }
         copies_commit();
     };
@@ -279,25 +266,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         // All warps have finished with the buffer of the previous tile: load the next tile into it.
         fetch(tile + STAGES - 1);
         const float *x = shared + (tile - first) % STAGES * STAGE, *yy = x + BN * LDX;
-#if !GRAM
-        const float *v = yy + BN;
         float acc[2][NT][4] = {};
-#endif
 #pragma unroll UNROLL
         for (int j = 0; j < BN; j += 16) {
             const int column = tile * BN + j + diagonal;
             float s[2][2][4] = {};
             dots(s, fa, x + j * LDX, lane);
             evaluate(s, row, yy + j + pair, axx + a_pad, meets_diagonal(row0, column), column + pair);
-#if GRAM
-            absorb(s, row, tile * BN + j + pair, out, n, m, ld);
-#else
-            absorb(acc, s, v + j, lane);
-#endif
+            ABSORB(acc, s, yy + BN + j, tile * BN + j + pair);
         }
-#if !GRAM
         add(total, acc);
-#endif
     }
 #else
     // Chunks of coordinates of the points of both sides pass through; S of all 64 columns stays in registers.
@@ -309,13 +287,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             float *to = shared + step % STAGES * STAGE;
             copy_points(to, a + (long long)blockIdx.x * ROWS * D, ROWS, from);
             copy_points(to + ROWS * LDX, b + (long long)tile * BN * D, BN, from);
-            if (from == 0) {
-                float *side = sides + (tile & 1) * SIDE;
-                copy_norms(side, byy, tile);
-#if !GRAM
-                copy_values(side + BN, vt, tile, b_pad);
-#endif
-            }
+            if (from == 0) fetch_side(sides + (tile & 1) * SIDE, tile);
         }
         copies_commit();
     };
@@ -332,43 +304,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             const float *x = shared + step % STAGES * STAGE;
             const float *mine = x + (warp * 32 + (lane & 15)) * LDX + (lane >> 4) * 4;
             word fa[2][DK / 8][4];
-#pragma unroll
-            for (int k = 0; k < DK / 8; ++k) {
+            UNROLLED(k, DK / 8) {
                 load4(fa[0][k], mine + k * 8);
                 load4(fa[1][k], mine + k * 8 + 16 * LDX);
             }
-#pragma unroll
-            for (int j = 0; j < BN / 16; ++j) {
+            UNROLLED(j, BN / 16) {
                 float part[2][2][4] = {};
                 dots(part, fa, x + (ROWS + 16 * j) * LDX, lane);
-#pragma unroll
-                for (int q = 0; q < 16; ++q) s[j][q >> 3][q >> 2 & 1][q & 3] += part[q >> 3][q >> 2 & 1][q & 3];
+                UNROLLED(q, 16) s[j][q >> 3][q >> 2 & 1][q & 3] += part[q >> 3][q >> 2 & 1][q & 3];
             }
         }
         const float *yy = sides + (tile & 1) * SIDE;
-#if !GRAM
-        const float *v = yy + BN;
         float acc[2][NT][4] = {};
-#endif
-#pragma unroll
-        for (int j = 0; j < BN / 16; ++j) {
+        UNROLLED(j, BN / 16) {
             const int column = tile * BN + 16 * j + diagonal;
             evaluate(s[j], row, yy + 16 * j + pair, axx + a_pad, meets_diagonal(row0, column), column + pair);
-#if GRAM
-            absorb(s[j], row, tile * BN + 16 * j + pair, out, n, m, ld);
-#else
-            absorb(acc, s[j], v + 16 * j, lane);
-#endif
+            ABSORB(acc, s[j], yy + BN + 16 * j, tile * BN + 16 * j + pair);
         }
-#if !GRAM
         add(total, acc);
-#endif
     }
 #endif
 
 #if !GRAM
-#pragma unroll
-    for (int q = 0; q < 4 * NT; ++q) {
+    UNROLLED(q, 4 * NT) {
         const int i = q & 1, h = q >> 1 & 1, c = q >> 2;
         float2 *to = (float2 *)(partial + ((long long)blockIdx.y * a_pad + row.first + 16 * i + 8 * h) * NC + 8 * c + pair);
         *to = make_float2(total[i][c][2 * h], total[i][c][2 * h + 1]);

@@ -1,31 +1,30 @@
 use super::super::points::Plan;
-use super::launch::{padded, tensor_shape};
+use super::launch::{Card, PAD, Tiling, columns_per_pass, padded, tensor_shape};
+use super::program::{Kind, Program};
 use super::zonal::Zonal;
 use super::*;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::rng::Rng;
 use crate::simd::Num;
-use crate::simd::source::{Style, Variable};
+use crate::simd::source::{Listing, Source, Style, Variable, record};
 use std::collections::HashMap;
 
 /// Interprets the statements of a listing in f64.
 fn interpret(body: &str, variables: &HashMap<String, f64>) -> f64 {
     let mut known = variables.clone();
-    let read = |known: &HashMap<String, f64>, word: &str| -> f64 {
-        match word.strip_prefix("(real)") {
+    for line in body.lines().map(|line| line.trim().trim_end_matches(';')) {
+        let read = |word: &str| match word.strip_prefix("(real)") {
             Some(number) => number.parse().unwrap(),
             None => known[word],
-        }
-    };
-    for line in body.lines().map(|line| line.trim().trim_end_matches(';')) {
+        };
         if let Some(word) = line.strip_prefix("return ") {
-            return read(&known, word);
+            return read(word);
         }
         let (name, value) = line.strip_prefix("const real ").unwrap().split_once(" = ").unwrap();
         let result = if let Some((function, arguments)) = value.strip_suffix(')').and_then(|v| v.split_once('('))
             && function.starts_with("m_")
         {
-            let a: Vec<f64> = arguments.split(", ").map(|word| read(&known, word)).collect();
+            let a: Vec<f64> = arguments.split(", ").map(read).collect();
             match function {
                 "m_exp" => a[0].exp(),
                 "m_exp2" => a[0].exp2(),
@@ -48,11 +47,11 @@ fn interpret(body: &str, variables: &HashMap<String, f64>) -> f64 {
             }
         } else {
             match value.split(' ').collect::<Vec<_>>()[..] {
-                [negated] => -read(&known, negated.strip_prefix('-').unwrap()),
-                [a, "+", b] => read(&known, a) + read(&known, b),
-                [a, "-", b] => read(&known, a) - read(&known, b),
-                [a, "*", b] => read(&known, a) * read(&known, b),
-                [a, "/", b] => read(&known, a) / read(&known, b),
+                [negated] => -read(negated.strip_prefix('-').unwrap()),
+                [a, "+", b] => read(a) + read(b),
+                [a, "-", b] => read(a) - read(b),
+                [a, "*", b] => read(a) * read(b),
+                [a, "/", b] => read(a) / read(b),
                 _ => panic!("cannot read: {line}"),
             }
         };
@@ -92,7 +91,6 @@ fn check(expression: &str, x: &[f64], y: &[f64]) {
 #[test]
 fn emitted_source_computes_the_formula() {
     let mut rng = Rng::new(0);
-    let mut names: Vec<String> = catalogue().iter().map(|entry| entry.name.to_string()).collect();
     let more = [
         "arccos(0)",
         "arccos(2)",
@@ -101,8 +99,7 @@ fn emitted_source_computes_the_formula() {
         "rbf(3)*periodic(2, 0.8)*linear + 0.1*periodic(2, 0.8)",
         "matern52(0.3) + 2*matern12",
     ];
-    names.extend(more.map(String::from));
-    for name in &names {
+    for name in catalogue().iter().map(|entry| entry.name).chain(more) {
         for _ in 0..20 {
             let point: Vec<f64> = (0..6).map(|_| rng.normal()).collect();
             check(name, &point[..3], &point[3..]);
@@ -112,19 +109,23 @@ fn emitted_source_computes_the_formula() {
     }
 }
 
+fn fast_listing(expression: &str) -> Listing {
+    let plan = Plan::new(&Kernel::parse(expression).unwrap(), ndarray::Array2::zeros((1, 1)).view());
+    kappa::listing(&plan, Style::Fast)
+}
+
 #[test]
 fn a_gaussian_takes_seven_operations() {
-    let plan = Plan::new(&Kernel::parse("rbf(2)").unwrap(), ndarray::Array2::zeros((1, 1)).view());
     // Two of them, the multiples of the norms, are shared by a row and by a column.
-    let body = kappa::listing(&plan, Style::Fast).body();
-    assert_eq!(kappa::listing(&plan, Style::Fast).operations(), 7, "{body}");
+    let listing = fast_listing("rbf(2)");
+    let body = listing.body();
+    assert_eq!(listing.operations(), 7, "{body}");
     assert!(body.contains("m_min_k") && body.contains("m_exp2") && !body.contains("m_exp("), "{body}");
 }
 
 #[test]
 fn norms_of_a_cosine_are_inverted_separately() {
-    let plan = Plan::new(&Kernel::parse("arccos(1)").unwrap(), ndarray::Array2::zeros((1, 1)).view());
-    let body = kappa::listing(&plan, Style::Fast).body();
+    let body = fast_listing("arccos(1)").body();
     assert!(!body.contains(" / ") && !body.contains("m_recip"), "{body}");
     assert_eq!(body.matches("m_rsqrt").count(), 2, "{body}");
 }
@@ -152,9 +153,9 @@ fn relu_ntk<R: Num>(s: R, xx: R, yy: R) -> R {
 
 #[test]
 fn like_terms_of_a_tangent_kernel_are_combined() {
-    let variable = crate::simd::source::Source::variable;
-    let listing = crate::simd::source::record(Style::Fast, || {
-        let [s, xx, yy] = [Variable::Statistic(0), Variable::RowNorm(0), Variable::ColumnNorm(0)].map(variable);
+    let listing = record(Style::Fast, || {
+        let variables = [Variable::Statistic(0), Variable::RowNorm(0), Variable::ColumnNorm(0)];
+        let [s, xx, yy] = variables.map(Source::variable);
         relu_ntk(s, xx, yy)
     });
     let body = listing.body();
@@ -170,20 +171,34 @@ fn like_terms_of_a_tangent_kernel_are_combined() {
     }
 }
 
+/// An A100.
+const AMPERE: Card = Card { multiprocessors: 108, capability: 80, shared: 166_912 };
+/// A T4.
+const TURING: Card = Card { multiprocessors: 40, capability: 75, shared: 65_536 };
+
+fn program(expression: &str, d: usize, arithmetic: Arithmetic, card: Card) -> Program {
+    Program::for_kernel(&Kernel::parse(expression).unwrap(), d, arithmetic, card)
+}
+
+fn product(program: &Program, n: usize, m: usize, columns: usize) -> Tiling {
+    program.tiling(Kind::Product { nc: columns_per_pass(columns) }, n, m)
+}
+
 #[test]
 fn every_column_tile_is_in_one_split() {
     for (n, m) in [(1, 1), (100, 7), (5_000, 5_000), (65_536, 65_536), (1_000_000, 1_000_000), (512, 3_000_000)] {
         for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
-            for card in [Card::HOPPER, Card::AMPERE, Card::TURING] {
+            for card in [Card::HOPPER, AMPERE, TURING] {
                 for columns in [1, 16, 32] {
-                    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, arithmetic, card);
-                    let t = program.product(n, m, columns);
-                    assert!(t.tiles_per_split * t.splits >= t.tiles && t.tiles_per_split * (t.splits - 1) < t.tiles);
+                    let program = program("rbf", 64, arithmetic, card);
+                    let t = product(&program, n, m, columns);
+                    let splits = t.splits();
+                    assert!(t.tiles_per_split * splits >= t.tiles && t.tiles_per_split * (splits - 1) < t.tiles);
                     assert!(t.launch.shared as usize <= card.shared, "{arithmetic:?} {card:?} {t:?}");
-                    assert!(program.partial_bytes(n, m, columns) <= 1 << 30);
+                    assert!(program.partial_bytes(n, m, columns_per_pass(columns)) <= 1 << 30);
                     let rows = if t.launch.name == "tensor" { t.launch.block as usize } else { 64 };
                     assert_eq!(PAD % rows, 0);
-                    assert!(t.launch.grid.0 as usize * rows <= padded(n) || t.launch.name == "simt");
+                    assert!(t.launch.grid[0] as usize * rows <= padded(n) || t.launch.name == "simt");
                 }
             }
         }
@@ -192,12 +207,12 @@ fn every_column_tile_is_in_one_split() {
 
 #[test]
 fn the_last_wave_is_nearly_full() {
-    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::Tf32, Card::HOPPER);
-    let t = program.product(65_536, 65_536, 16);
+    let t = product(&program("rbf", 64, Arithmetic::Tf32, Card::HOPPER), 65_536, 65_536, 16);
     let slots = 2 * Card::HOPPER.multiprocessors;
-    let waves = (t.launch.grid.0 as usize * t.splits).div_ceil(slots);
-    let ideal = t.launch.grid.0 as f64 * t.tiles as f64 / slots as f64;
+    let waves = (t.launch.grid[0] as usize * t.splits()).div_ceil(slots);
+    let ideal = t.launch.grid[0] as f64 * t.tiles as f64 / slots as f64;
     assert!((waves * t.tiles_per_split) as f64 <= 1.04 * ideal, "{t:?}");
+    assert_eq!(t.launch.block, 192);
 }
 
 #[test]
@@ -208,8 +223,8 @@ fn shared_memory_has_the_size_that_the_kernel_uses() {
     // Chunks of 32 coordinates of 256 + 64 points; two buffers of norms and values.
     let shape = tensor_shape(784, 16, false, Card::HOPPER);
     assert_eq!(shape.shared, 4 * (3 * (256 + 64) * 36 + 2 * (64 + 16 * 68)));
-    let program = Program::for_kernel(&Kernel::parse("rbf").unwrap(), 64, Arithmetic::F64, Card::HOPPER);
-    assert_eq!(program.product(1000, 1000, 16).launch.shared, 8 * (4 * 8 * 68 + 64 * 68));
+    let f64 = program("rbf", 64, Arithmetic::F64, Card::HOPPER);
+    assert_eq!(product(&f64, 1000, 1000, 16).launch.shared, 8 * (4 * 8 * 68 + 64 * 68));
 }
 
 #[test]
@@ -220,25 +235,18 @@ fn passes_are_few_and_nearly_full() {
 
 #[test]
 fn tensor_cores_are_used_only_where_possible() {
-    let arithmetic =
-        |text: &str, wanted, card| Program::for_kernel(&Kernel::parse(text).unwrap(), 3, wanted, card).arithmetic();
-    assert_eq!(arithmetic("rbf", Arithmetic::Tf32, Card::HOPPER), Arithmetic::Tf32);
-    assert_eq!(arithmetic("rbf*poly", Arithmetic::Split, Card::HOPPER), Arithmetic::Split);
-    assert_eq!(arithmetic("rbf", Arithmetic::Split, Card::TURING), Arithmetic::F32);
-    assert_eq!(arithmetic("laplacian", Arithmetic::Tf32, Card::HOPPER), Arithmetic::F32);
-    assert_eq!(arithmetic("rbf + periodic", Arithmetic::F64, Card::HOPPER), Arithmetic::F64);
+    use Arithmetic::{F32, F64, Split, Tf32};
+    let used = |expression, wanted, card| program(expression, 3, wanted, card).arithmetic;
+    assert_eq!(used("rbf", Tf32, Card::HOPPER), Tf32);
+    assert_eq!(used("rbf*poly", Split, Card::HOPPER), Split);
+    assert_eq!(used("rbf", Split, TURING), F32);
+    assert_eq!(used("laplacian", Tf32, Card::HOPPER), F32);
+    assert_eq!(used("rbf + periodic", F64, Card::HOPPER), F64);
 }
 
-/// With `MERCER_CUDA_SOURCES` set to a folder, writes every source there for `.ci/check_cuda_sources.py`.
 #[test]
 fn cuda_sources_have_unique_names() {
     let all = sources();
     let names: std::collections::HashSet<&String> = all.iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), all.len());
-    if let Some(folder) = std::env::var_os("MERCER_CUDA_SOURCES") {
-        std::fs::create_dir_all(&folder).unwrap();
-        for (name, text) in &all {
-            std::fs::write(std::path::Path::new(&folder).join(format!("{name}.cu")), text).unwrap();
-        }
-    }
 }

@@ -38,10 +38,11 @@ impl Zonal {
     fn fit(value: &dyn Fn(f64, f64, f64) -> f64) -> Option<Zonal> {
         let power = [0, 1, 2].into_iter().find(|&p| scales_by(value, p as i32))?;
         let f = |t: f64| value(((t + 1.0) * PI / 2.0).cos(), 1.0, 1.0);
-        let largest = grid().fold(0.0f64, |m, t| m.max(f(t).abs()));
+        let most = |g: &dyn Fn(f64) -> f64| grid().fold(0.0f64, |m, t| m.max(g(t).abs()));
+        let largest = most(&f);
         (4..=DEGREE).step_by(2).find_map(|degree| {
             let coefficients = interpolant(&f, degree);
-            let error = grid().fold(0.0f64, |m, t| m.max((f(t) - horner(&coefficients, t)).abs()));
+            let error = most(&|t| f(t) - coefficients.iter().rev().fold(0.0, |sum, c| sum * t + c));
             (error <= ERROR * largest).then_some(Zonal { power, coefficients })
         })
     }
@@ -90,26 +91,14 @@ fn interpolant(f: &dyn Fn(f64) -> f64, degree: usize) -> Vec<f64> {
     sum
 }
 
-fn horner(coefficients: &[f64], t: f64) -> f64 {
-    coefficients.iter().rev().fold(0.0, |sum, c| sum * t + c)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::super::points::Value;
     use super::*;
     use crate::kernel::Kernel;
 
     fn base(expression: &str) -> Base {
         Kernel::parse(expression).unwrap().bases()[0].clone()
-    }
-
-    struct Value(Pair<f64>);
-
-    impl Visitor for Value {
-        type Output = f64;
-        fn visit<F: Formula>(self, formula: &F) -> f64 {
-            formula.eval(self.0)
-        }
     }
 
     #[test]
