@@ -33,19 +33,20 @@ impl Network {
         // The layer that takes norms, and where its parameters are now.
         let mut target = None;
         for leaf in leaves(&self.layers, &starts) {
-            let (facts, [at, constants_at]) = (leaf.layer.facts(), leaf.start);
-            let numbers = &trained[at..at + facts.parameters];
-            let measured = &constants[constants_at..constants_at + facts.constants];
+            let facts = leaf.layer.facts();
+            let [own, measured] = facts.ranges(leaf.start);
+            let (numbers, measured) = (&trained[own], &constants[measured]);
             let taker = target.filter(|_| leaf.follows && facts.stem == "bn");
             if let Some((layer, at)) = taker {
                 scale(layer, numbers, measured, &mut new[at..]);
                 target = taker.filter(|_| !facts.activated);
                 continue;
             }
-            let [at, constants_at] = places.next().expect("a layer for each that is left").start;
-            new[at..at + facts.parameters].copy_from_slice(numbers);
-            new_constants[constants_at..constants_at + facts.constants].copy_from_slice(measured);
-            target = (matches!(facts.stem, "conv" | "fc") && !facts.activated).then_some((leaf.layer, at));
+            let start = places.next().expect("a layer for each that is left").start;
+            let [own, kept] = facts.ranges(start);
+            new[own].copy_from_slice(numbers);
+            new_constants[kept].copy_from_slice(measured);
+            target = (matches!(facts.stem, "conv" | "fc") && !facts.activated).then_some((leaf.layer, start[0]));
         }
         let parameters = folded.parameters_from(theta.trained.device(), &new, &new_constants)?;
         Ok((folded, parameters))

@@ -60,6 +60,7 @@ use crate::compute::{self, Activation, Device, Stack, StackMut, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use ntk::{Evaluated, Jacobian};
+use std::ops::Range;
 
 use activation::Elementwise;
 use batch_norm::BatchNorm;
@@ -184,6 +185,13 @@ struct Facts {
     activated: bool,
     /// The first part of the names of its tensors in a file: `conv` in `conv1.weight`.
     stem: &'static str,
+}
+
+impl Facts {
+    /// Its parameters and its constants in flat buffers where they start at `at` and `constants_at`.
+    fn ranges(self, [at, constants_at]: [usize; 2]) -> [Range<usize>; 2] {
+        [at..at + self.parameters, constants_at..constants_at + self.constants]
+    }
 }
 
 /// What a forward pass leaves behind for the derivatives; buffers are reused from step to step.

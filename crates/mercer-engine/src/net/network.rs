@@ -160,10 +160,8 @@ impl Network {
         for j in 0..self.networks {
             let mut rng = rng.fork(j as u64);
             for (layer, place) in self.layers.iter().zip(&self.places).filter(|(_, p)| j < p.networks) {
-                let [at, constants_at] = place.slots.map(|slot| slot.at + j * slot.stride);
-                let Facts { parameters, constants: measured, .. } = layer.facts();
-                let constants = &mut constants[constants_at..constants_at + measured];
-                layer.init(&mut rng, &mut trained[at..at + parameters], constants);
+                let [own, measured] = layer.facts().ranges(place.slots.map(|slot| slot.at + j * slot.stride));
+                layer.init(&mut rng, &mut trained[own], &mut constants[measured]);
             }
         }
         self.parameters_from(device, &trained, &constants)
@@ -273,8 +271,8 @@ impl Network {
         let mut spread = vec![0.0; self.parameters];
         for (layer, place) in self.layers.iter().zip(&self.places) {
             for j in 0..place.networks {
-                let at = place.slots[0].at + j * place.slots[0].stride;
-                layer.spread(&mut spread[at..at + layer.facts().parameters]);
+                let [own, _] = layer.facts().ranges(place.slots.map(|slot| slot.at + j * slot.stride));
+                layer.spread(&mut spread[own]);
             }
         }
         spread

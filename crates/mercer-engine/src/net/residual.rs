@@ -65,18 +65,17 @@ impl Layer for Residual {
         self.ranges().map(|range| &self.layers[range])
     }
 
-    fn init(&self, rng: &mut Rng, mut parameters: &mut [f32], mut constants: &mut [f32]) {
-        for layer in &self.layers {
-            let (own, rest) = parameters.split_at_mut(layer.facts().parameters);
-            let (own_constants, rest_constants) = constants.split_at_mut(layer.facts().constants);
-            layer.init(rng, own, own_constants);
-            (parameters, constants) = (rest, rest_constants);
+    fn init(&self, rng: &mut Rng, parameters: &mut [f32], constants: &mut [f32]) {
+        for (layer, start) in self.layers.iter().zip(&self.starts) {
+            let [own, measured] = layer.facts().ranges(*start);
+            layer.init(rng, &mut parameters[own], &mut constants[measured]);
         }
     }
 
     fn spread(&self, spread: &mut [f32]) {
-        for (layer, [at, _]) in self.layers.iter().zip(&self.starts) {
-            layer.spread(&mut spread[*at..at + layer.facts().parameters]);
+        for (layer, start) in self.layers.iter().zip(&self.starts) {
+            let [own, _] = layer.facts().ranges(*start);
+            layer.spread(&mut spread[own]);
         }
     }
 

@@ -10,15 +10,11 @@ use ndarray::{Array1, Array2, Array4, ArrayView1};
 
 /// A network on `d` inputs whose norms have statistics of their own, and two sets of points other than those they were
 /// measured on.
-fn drawn_on(text: &str, d: usize, n: usize) -> (Network, Parameters, Tensor, Tensor) {
+fn drawn(text: &str, d: usize, n: usize) -> (Network, Parameters, Tensor, Tensor) {
     let (net, mut theta, mut workspace, mut rng) = start(text, d, 1, 7);
     net.calibrate(&mut theta, &random(&[20, d], &mut rng), &mut workspace).unwrap();
     let (x, other) = (random(&[n, d], &mut rng), random(&[n + 2, d], &mut rng));
     (net, theta, x, other)
-}
-
-fn drawn(text: &str, n: usize) -> (Network, Parameters, Tensor, Tensor) {
-    drawn_on(text, 3, n)
 }
 
 /// `∂g_c(x_n)/∂θ` `[n·c, P]`, by one vjp for every unit vector.
@@ -111,11 +107,11 @@ fn close(got: &[f32], want: &Array1<f64>, name: &str) {
 #[test]
 fn every_form_is_the_product_of_explicit_jacobians() {
     for text in ARCHITECTURES {
-        let (net, theta, x, other) = drawn(text, 9);
+        let (net, theta, x, other) = drawn(text, 3, 9);
         check(&net, &theta, &x, &other);
     }
     for text in IMAGES {
-        let (net, theta, x, other) = drawn_on(text, 40, 5);
+        let (net, theta, x, other) = drawn(text, 40, 5);
         check(&net, &theta, &x, &other);
         let (folded, theta) = net.fold(&theta).unwrap();
         check(&folded, &theta, &x, &other);
@@ -124,7 +120,7 @@ fn every_form_is_the_product_of_explicit_jacobians() {
 
 #[test]
 fn many_points_go_in_blocks() {
-    let (net, theta, x, other) = drawn("dense(4) tanh dense(2)", 700);
+    let (net, theta, x, other) = drawn("dense(4) tanh dense(2)", 3, 700);
     let ntk = EmpiricalNtk::new(&net, &theta).unwrap();
     let [j, k] = [&x, &other].map(|x| jacobian(&net, &theta, x, Parameterisation::Standard));
     agrees(&ntk.exact(&x, None, &[0, 1]).unwrap(), &j.dot(&j.t()), 2, &[0, 1], "one set");
@@ -144,8 +140,8 @@ const IMAGES: [&str; 4] = [
 
 #[test]
 fn the_rules_of_dense_layers_and_convolutions_are_that_of_any_layer() {
-    let dense = drawn("dense(5) tanh dense(2)", 6);
-    let conv = drawn_on("image(2, 5, 4) conv(3, 3, stride=2, b=0.3) tanh flatten dense(2)", 40, 6);
+    let dense = drawn("dense(5) tanh dense(2)", 3, 6);
+    let conv = drawn("image(2, 5, 4) conv(3, 3, stride=2, b=0.3) tanh flatten dense(2)", 40, 6);
     for ((net, theta, x, _), parameterisation) in [&dense, &conv].into_iter().flat_map(|net| BOTH.map(|p| (net, p))) {
         let mut workspace = net.workspace(Device::Cpu).unwrap();
         net.forward(theta, x, Mode::Eval, &mut workspace).unwrap();
@@ -195,7 +191,7 @@ fn sampled(ntk: &EmpiricalNtk, x: &Tensor, directions: Directions) -> Array2<f64
 
 #[test]
 fn differences_tend_to_the_directional_derivative() {
-    let (net, theta, x, _) = drawn("dense(8) tanh dense(6) erf dense(2)", 10);
+    let (net, theta, x, _) = drawn("dense(8) tanh dense(6) erf dense(2)", 3, 10);
     for parameterisation in BOTH {
         let ntk = EmpiricalNtk::new(&net, &theta).unwrap().parameterised(parameterisation);
         for law in [Law::Rademacher, Law::Gaussian] {
@@ -222,7 +218,7 @@ fn expected_square_error(j: &Array2<f64>, law: Law, count: usize) -> f64 {
 
 #[test]
 fn random_directions_are_unbiased_and_their_error_falls_as_the_root_of_their_number() {
-    let (net, theta, x, _) = drawn("dense(6) tanh dense(2)", 5);
+    let (net, theta, x, _) = drawn("dense(6) tanh dense(2)", 3, 5);
     for (parameterisation, law) in [(BOTH[0], Law::Rademacher), (BOTH[1], Law::Gaussian)] {
         let ntk = EmpiricalNtk::new(&net, &theta).unwrap().parameterised(parameterisation);
         let j = jacobian(&net, &theta, &x, parameterisation);
@@ -283,7 +279,7 @@ fn networks_that_are_drawn_have_the_covariance_of_the_prior() {
 
 #[test]
 fn what_does_not_fit_is_an_error() {
-    let (net, theta, x, _) = drawn("dense(4) relu dense(3)", 5);
+    let (net, theta, x, _) = drawn("dense(4) relu dense(3)", 3, 5);
     let ntk = EmpiricalNtk::new(&net, &theta).unwrap();
     let error = |e: crate::Error| e.to_string();
     assert!(error(ntk.exact(&x, None, &[0, 3]).unwrap_err()).contains("no output 3"));
