@@ -177,7 +177,7 @@ impl Description {
 
     /// The same network without the layers that `drop(before, layer, after)` names, also inside residual layers. `before` is the
     /// last layer that was kept ahead of it in its chain, `after` the next one.
-    pub(super) fn without(&self, drop: Drop) -> Description {
+    pub(super) fn without(&self, drop: Discard) -> Description {
         let trunk = without(&self.layers[..self.trunk], drop).len();
         Description { layers: without(&self.layers, drop), trunk, ..*self }
     }
@@ -202,9 +202,9 @@ impl LayerSpec {
 }
 
 /// Whether a layer goes, given its neighbours.
-type Drop = fn(Option<&LayerSpec>, &LayerSpec, Option<&LayerSpec>) -> bool;
+type Discard = fn(Option<&LayerSpec>, &LayerSpec, Option<&LayerSpec>) -> bool;
 
-fn without(layers: &[LayerSpec], drop: Drop) -> Vec<LayerSpec> {
+fn without(layers: &[LayerSpec], drop: Discard) -> Vec<LayerSpec> {
     let mut kept: Vec<LayerSpec> = vec![];
     for (i, layer) in layers.iter().enumerate() {
         match layer {
