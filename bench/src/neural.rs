@@ -50,7 +50,7 @@ pub fn with_stepper<T>(
     let functions = kind.functions(&architecture, d, k, device, &rng)?;
     let objective = kind.objective(&functions, k)?;
     let parameters = functions.network().parameters();
-    let optimizer = Optimizer::new(device, Rule::ADAM, Schedule::Constant { rate: 1e-3 }, None, parameters)?;
+    let optimizer = Optimizer::new(device, Rule::ADAM, Schedule::constant(1e-3), None, parameters)?;
     work(&mut Stepper::new(&operator, functions, objective, optimizer, rng, b, math)?)
 }
 

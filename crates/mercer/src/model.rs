@@ -189,6 +189,6 @@ impl Matrix<'_> {
 }
 
 /// The numbers of little-endian bytes.
-fn numbers(bytes: &[u8]) -> impl Iterator<Item = f64> {
+pub(crate) fn numbers(bytes: &[u8]) -> impl Iterator<Item = f64> {
     bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes")))
 }

@@ -1,7 +1,7 @@
 //! The loop around training steps: validation, checkpoints, resuming, recovery, interrupts, progress.
 
 use crate::model::Bundle;
-use crate::net::{Optimizer, OptimizerState};
+use crate::net::Optimizer;
 use crate::{Error, FitContext, Result};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
@@ -293,21 +293,17 @@ pub(crate) fn numbers(bundle: &Bundle, name: &str) -> Result<Vec<f32>> {
 
 /// Puts an optimizer into a checkpoint.
 pub(crate) fn put_optimizer(bundle: &mut Bundle, optimizer: &Optimizer) -> Result<()> {
-    let mut state = optimizer.state()?;
-    for (name, moment) in MOMENTS.into_iter().zip(&mut state.moments) {
-        put_numbers(bundle, name, &std::mem::take(moment));
+    bundle.set("optimizer", optimizer.state());
+    for (name, moment) in MOMENTS.into_iter().zip(optimizer.moments()) {
+        put_numbers(bundle, name, &moment.to_host()?);
     }
-    bundle.set("optimizer", &state);
     Ok(())
 }
 
 /// Takes it out again.
 pub(crate) fn load_optimizer(bundle: &Bundle, optimizer: &mut Optimizer) -> Result<()> {
-    let mut state: OptimizerState = bundle.value("optimizer")?;
-    for (name, moment) in MOMENTS.into_iter().zip(&mut state.moments) {
-        *moment = numbers(bundle, name)?;
-    }
-    optimizer.restore(&state)
+    let [first, second] = MOMENTS.map(|name| numbers(bundle, name));
+    optimizer.restore(bundle.value("optimizer")?, [first?, second?])
 }
 
 const MOMENTS: [&str; 2] = ["moment.first", "moment.second"];

@@ -1,6 +1,6 @@
 //! Batch norm with its activation: `y = φ(γ (x − μ)/√(σ² + ε) + β)` for every channel.
 
-use super::{Gradient, Layer, Mode, Pass, Piece, Trace, Weights, input_gradient};
+use super::{Facts, Gradient, Layer, Mode, Pass, Piece, Trace, Weights, input_gradient};
 use crate::Result;
 use crate::compute::{self, Activation, Stack, Tensor};
 use crate::rng::Rng;
@@ -11,47 +11,33 @@ use crate::rng::Rng;
 /// Parameters: γ, then β. Constants: running mean, then running variance (of mean squared deviations).
 #[derive(Clone, Debug)]
 pub struct BatchNorm {
-    /// Channels.
     pub channels: usize,
     /// Numbers of a channel in a row.
     pub plane: usize,
-    /// φ
     pub activation: Activation,
 }
 
 impl BatchNorm {
     /// μ and σ² that the forward pass used.
-    fn statistics<'a>(&self, theta: &Weights<'a>, trace: &'a Trace) -> Stack<'a> {
-        match trace.mode {
-            Mode::Train => trace.factor.stack(),
+    fn statistics<'a>(&self, theta: &Weights<'a>, mode: Mode, of_batch: &'a Tensor) -> Stack<'a> {
+        match mode {
+            Mode::Train => of_batch.stack(),
             Mode::Eval => theta.constant(2, self.channels),
         }
     }
 }
 
 impl Layer for BatchNorm {
-    fn outputs(&self) -> usize {
-        self.channels * self.plane
-    }
-
-    fn parameters(&self) -> usize {
-        2 * self.channels
-    }
-
-    fn constants(&self) -> usize {
-        2 * self.channels
-    }
-
-    fn activation(&self) -> Activation {
-        self.activation
-    }
-
-    fn branches(&self) -> bool {
-        true
-    }
-
-    fn stem(&self) -> &'static str {
-        "bn"
+    fn facts(&self) -> Facts {
+        Facts {
+            outputs: self.channels * self.plane,
+            parameters: 2 * self.channels,
+            constants: 2 * self.channels,
+            branches: true,
+            activated: self.activation != Activation::Identity,
+            stem: "bn",
+            ..Facts::default()
+        }
     }
 
     fn pieces(&self) -> Vec<Piece> {
@@ -77,21 +63,17 @@ impl Layer for BatchNorm {
             trace.factor.reshape(&[trace.y.shape()[0], 2, self.channels])?;
             compute::batch_statistics(x.stack(), &mut trace.factor);
         }
-        let statistics = match trace.mode {
-            Mode::Train => trace.factor.stack(),
-            Mode::Eval => theta.constant(2, self.channels),
-        };
+        let statistics = self.statistics(theta, trace.mode, &trace.factor);
         compute::batch_norm(x.stack(), statistics, theta.matrix(0, 2, self.channels), &mut trace.y);
         trace.activate(self.activation)
     }
 
     fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, grad: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
         let Pass { theta, x, trace } = pass;
-        if !self.is_linear() {
-            compute::multiply(g, &trace.slope);
-        }
-        let dx = dx.map(|dx| input_gradient(dx, g, self.outputs()));
-        let (statistics, affine) = (self.statistics(theta, trace), theta.matrix(0, 2, self.channels));
+        trace.times_slope(self.activation, g);
+        let dx = dx.map(|dx| input_gradient(dx, g, self.channels * self.plane));
+        let (statistics, affine) =
+            (self.statistics(theta, trace.mode, &trace.factor), theta.matrix(0, 2, self.channels));
         let of_batch = trace.mode == Mode::Train;
         compute::batch_norm_vjp(x.stack(), statistics, affine, of_batch, g, grad.matrix(0, 2, self.channels), dx);
         Ok(())
@@ -99,13 +81,12 @@ impl Layer for BatchNorm {
 
     fn jvp(&self, pass: Pass<'_>, dtheta: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
         let Pass { theta, x, trace } = pass;
-        let (statistics, affine) = (self.statistics(theta, trace), theta.matrix(0, 2, self.channels));
+        let (statistics, affine) =
+            (self.statistics(theta, trace.mode, &trace.factor), theta.matrix(0, 2, self.channels));
         let daffine = dtheta.map(|d| d.matrix(0, 2, self.channels));
         let of_batch = trace.mode == Mode::Train;
         compute::batch_norm_jvp(x.stack(), dx.map(Tensor::stack), statistics, affine, daffine, of_batch, t);
-        if !self.is_linear() {
-            compute::multiply(t, &trace.slope);
-        }
+        trace.times_slope(self.activation, t);
         Ok(())
     }
 

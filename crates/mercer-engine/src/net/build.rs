@@ -1,8 +1,8 @@
 //! From a [`Description`] and the number of inputs to layers.
 
 use super::{
-    BatchNorm, Conv, Dense, Description, Elementwise, FourierFeatures, L2Norm, Layer, LayerSpec, Pooling, PoolingKind,
-    Radial, Residual, guess_image,
+    BatchNorm, Conv, Dense, Description, Elementwise, FourierFeatures, L2Norm, Layer, LayerSpec, Pooling, Radial,
+    Residual, guess_image,
 };
 use crate::compute::{Activation, Convolution, Pool};
 use crate::{Error, Result};
@@ -22,11 +22,10 @@ pub(super) fn build(description: &Description, inputs: usize) -> Result<Built> {
         Some(image) => given(image, inputs)?,
         None => Flow { width: inputs, image: guess_image(inputs), sure: false },
     };
-    let mut description = description.clone();
-    drop_identities(&mut description);
+    let description = description.without(is_redundant);
     let built = read(description.clone(), flow)?;
     // What was guessed becomes certain, for all layers alike, when one of them sees images.
-    match flow.image.filter(|_| !flow.sure && built.layers.iter().any(|layer| layer.sees_images())) {
+    match flow.image.filter(|_| !flow.sure && built.layers.iter().any(|layer| layer.facts().sees_images)) {
         Some(image) => read(description, Flow::image(image)),
         None => Ok(built),
     }
@@ -45,7 +44,7 @@ fn read(mut description: Description, mut flow: Flow) -> Result<Built> {
         return Err(Error::input(format!("in \"{description}\" radial is not the first layer; it is one of points")));
     }
     // Layers that act alike in every network join the trunk.
-    while chained.get(trunk).is_some_and(|(layer, _)| !layer.branches()) {
+    while chained.get(trunk).is_some_and(|(layer, _)| !layer.facts().branches) {
         trunk += 1;
     }
     if trunk == chained.len() {
@@ -67,25 +66,11 @@ fn takes_activation(layer: &LayerSpec) -> bool {
     matches!(layer, Dense { .. } | Conv { .. } | BatchNorm | Residual { .. })
 }
 
-/// Removes `identity` where it is the activation of the layer before it.
-fn drop_identities(description: &mut Description) {
-    fn without(layers: &[LayerSpec]) -> Vec<LayerSpec> {
-        let redundant = |i: usize| {
-            layers[i] == LayerSpec::Activation(Activation::Identity)
-                && i > 0
-                && takes_activation(&layers[i - 1])
-                && !matches!(layers.get(i + 1), Some(LayerSpec::Activation(_)))
-        };
-        let cleaned = |i: usize| match &layers[i] {
-            LayerSpec::Residual { body, shortcut } => {
-                LayerSpec::Residual { body: without(body), shortcut: without(shortcut) }
-            }
-            layer => layer.clone(),
-        };
-        (0..layers.len()).filter(|&i| !redundant(i)).map(cleaned).collect()
-    }
-    description.trunk = without(&description.layers[..description.trunk]).len();
-    description.layers = without(&description.layers);
+/// Whether a layer is an `identity` that says nothing: the activation of the layer before it.
+fn is_redundant(before: Option<&LayerSpec>, layer: &LayerSpec, after: Option<&LayerSpec>) -> bool {
+    *layer == LayerSpec::Activation(Activation::Identity)
+        && before.is_some_and(takes_activation)
+        && !matches!(after, Some(LayerSpec::Activation(_)))
 }
 
 /// What flows from layer to layer: so many units, perhaps as an image.
@@ -151,15 +136,14 @@ fn chain(specs: &[LayerSpec], flow: &mut Flow) -> Result<Vec<(Box<dyn Layer>, us
 fn layer(spec: &LayerSpec, flow: Flow, activation: Activation, before_norm: bool) -> Result<(Box<dyn Layer>, Flow)> {
     let width = flow.width;
     let wide = |layer: Box<dyn Layer>| {
-        let out = Flow::flat(layer.outputs());
+        let out = Flow::flat(layer.facts().outputs);
         Ok((layer, out))
     };
     match *spec {
-        LayerSpec::Dense { width: outputs, weights } => {
+        LayerSpec::Dense { width: outputs, weights: spec } => {
             let outputs = outputs
                 .ok_or_else(|| Error::input("dense has no width; a network to train needs one, such as dense(32)"))?;
-            let [weight_std, bias_std] = [weights.weight, weights.bias].map(|s| s.map(|s| s.deviation()));
-            wide(Box::new(Dense { inputs: width, outputs, activation, weight_std, bias_std }))
+            wide(Box::new(Dense { inputs: width, outputs, activation, spec }))
         }
         LayerSpec::Fourier { outputs, lengthscale } => {
             wide(Box::new(FourierFeatures { inputs: width, outputs, lengthscale }))
@@ -205,25 +189,25 @@ fn conv(spec: &LayerSpec, image: [usize; 3], activation: Activation, before_norm
     if outputs.and_then(|n| n.checked_mul(shape.patch())).is_none_or(|n| n > 1 << 40) {
         return Err(Error::input(format!("conv({channels}, {size}) on {image:?} is larger than any memory")));
     }
-    let [weight_std, bias_std] = [weights.weight, weights.bias].map(|s| s.map(|s| s.deviation()));
     // A norm would take a constant off again.
-    Ok(Conv { shape, activation, weight_std, bias: !before_norm || bias_std.is_some(), bias_std, before_norm })
+    let bias = !before_norm || weights.bias.is_some();
+    Ok(Conv { shape, activation, spec: weights, bias, before_norm })
 }
 
 fn pooling(spec: &LayerSpec, flow: Flow) -> Result<Pooling> {
     let image @ [_, height, width] = flow.image_for(spec)?;
-    let (kind, window) = match spec {
-        LayerSpec::MaxPool(size) => (PoolingKind::Max, [*size; 2]),
+    let window = match spec {
+        LayerSpec::MaxPool(size) => [*size; 2],
         LayerSpec::AvgPool(window) if window.stride != window.size => {
             return Err(Error::input(format!("{spec}: in a network to train, the stride of avgpool is its size")));
         }
-        LayerSpec::AvgPool(window) => (PoolingKind::Average, [window.size; 2]),
-        _ => (PoolingKind::Average, [height, width]),
+        LayerSpec::AvgPool(window) => [window.size; 2],
+        _ => [height, width],
     };
     if window[0] > height || window[1] > width {
         return Err(Error::input(format!("{spec} is larger than the image of {height}×{width} that it gets")));
     }
-    Ok(Pooling { pool: Pool { image, window }, kind })
+    Ok(Pooling { pool: Pool { image, window }, max: matches!(spec, LayerSpec::MaxPool(_)) })
 }
 
 fn residual(
@@ -302,7 +286,7 @@ mod tests {
         );
         assert_eq!(round_trip(&told, 3 * 64), told);
         let outputs = |text: &str, inputs| -> Vec<usize> {
-            parse(text, inputs).unwrap().layers.iter().map(|l| l.outputs()).collect()
+            parse(text, inputs).unwrap().layers.iter().map(|l| l.facts().outputs).collect()
         };
         assert_eq!(outputs("conv(2, 5, pad=valid) avgpool(2) gap dense(3)", 64), [2 * 16, 2 * 4, 2, 3]);
         assert_eq!(outputs("image(2, 3, 5) conv(1, 3, stride=2) flatten dense(1)", 30), [2 * 3, 6, 1]);
@@ -311,9 +295,9 @@ mod tests {
         assert_eq!(image("dense(1)", 48), None);
         assert_eq!(image("image(3, 4, 4) dense(1)", 48), Some([3, 4, 4]));
         // Without an image, every column is a channel of its own.
-        assert_eq!(parse("bn dense(1)", 48).unwrap().layers[0].parameters(), 96);
-        assert_eq!(parse("image(3, 4, 4) bn dense(1)", 48).unwrap().layers[0].parameters(), 6);
-        assert_eq!(parse("bn conv(1, 1)", 48).unwrap().layers[0].parameters(), 6);
+        assert_eq!(parse("bn dense(1)", 48).unwrap().layers[0].facts().parameters, 96);
+        assert_eq!(parse("image(3, 4, 4) bn dense(1)", 48).unwrap().layers[0].facts().parameters, 6);
+        assert_eq!(parse("bn conv(1, 1)", 48).unwrap().layers[0].facts().parameters, 6);
     }
 
     #[test]

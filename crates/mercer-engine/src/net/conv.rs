@@ -1,10 +1,9 @@
 //! The convolution with its activation: `y = φ(w ⋆ x + b)`.
 
-use super::ntk::{Jacobian, Parameterisation};
-use super::{Draw, Gradient, Layer, Pass, Piece, Trace, Weights, input_gradient, rectifies};
+use super::ntk::{Evaluated, Jacobian};
+use super::{Draw, Facts, Gradient, Layer, Pass, Piece, Trace, WeightSpec, Weights, input_gradient, rectifies};
 use crate::Result;
 use crate::compute::{self, Activation, Convolution, Store, Tensor};
-use crate::rng::Rng;
 
 /// `y[o] = φ(Σ_c w[o, c] ⋆ x[c] + b[o])` on images stored channel by channel.
 ///
@@ -14,28 +13,19 @@ use crate::rng::Rng;
 /// for odd sizes.
 #[derive(Clone, Debug)]
 pub struct Conv {
-    /// The geometry.
     pub shape: Convolution,
-    /// φ
     pub activation: Activation,
-    /// `w`; without it, √2 before the ReLU family and before a norm, and 1 otherwise.
-    pub weight_std: Option<f64>,
+    /// `w` and `b`; without them, see [`Draw::new`].
+    pub spec: WeightSpec,
     /// Whether there is a bias.
     pub bias: bool,
-    /// `b`; without it, `1/√(3·fan-in)`.
-    pub bias_std: Option<f64>,
-    /// Whether a batch norm comes next.
+    /// Whether a batch norm comes next, which takes half of the signal away as the ReLU family does.
     pub before_norm: bool,
 }
 
 impl Conv {
     fn weights(&self) -> usize {
         self.shape.channels * self.shape.patch()
-    }
-
-    fn draw(&self) -> Draw {
-        let lost = rectifies(self.activation) || self.before_norm;
-        Draw::new(self.weights(), self.shape.patch(), self.weight_std, self.bias_std, lost)
     }
 
     fn filters<'a>(&self, theta: &Weights<'a>) -> compute::Stack<'a> {
@@ -48,32 +38,18 @@ impl Conv {
 }
 
 impl Layer for Conv {
-    fn outputs(&self) -> usize {
-        self.shape.channels * self.shape.out().iter().product::<usize>()
-    }
-
-    fn parameters(&self) -> usize {
-        self.weights() + if self.bias { self.shape.channels } else { 0 }
-    }
-
-    fn multiply_adds(&self) -> usize {
-        self.outputs() * self.shape.patch()
-    }
-
-    fn activation(&self) -> Activation {
-        self.activation
-    }
-
-    fn branches(&self) -> bool {
-        true
-    }
-
-    fn sees_images(&self) -> bool {
-        true
-    }
-
-    fn stem(&self) -> &'static str {
-        "conv"
+    fn facts(&self) -> Facts {
+        let outputs = self.shape.channels * self.shape.out().iter().product::<usize>();
+        Facts {
+            outputs,
+            parameters: self.weights() + if self.bias { self.shape.channels } else { 0 },
+            multiply_adds: outputs * self.shape.patch(),
+            branches: true,
+            sees_images: true,
+            activated: self.activation != Activation::Identity,
+            stem: "conv",
+            ..Facts::default()
+        }
     }
 
     fn pieces(&self) -> Vec<Piece> {
@@ -85,8 +61,9 @@ impl Layer for Conv {
         pieces
     }
 
-    fn init(&self, rng: &mut Rng, parameters: &mut [f32], _: &mut [f32]) {
-        self.draw().init(rng, parameters);
+    fn draw(&self) -> Option<Draw> {
+        let lost = rectifies(self.activation) || self.before_norm;
+        Some(Draw::new(self.weights(), self.shape.patch(), self.spec, lost))
     }
 
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
@@ -98,9 +75,7 @@ impl Layer for Conv {
     fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, grad: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
         let Pass { theta, x, trace } = pass;
         // With z = w ⋆ x + b:  ∂z = g ∘ φ'(z),  ∂b = Σ_{batch, plane} ∂z,  and the two adjoints of w ⋆ x.
-        if !self.is_linear() {
-            compute::multiply(g, &trace.slope);
-        }
+        trace.times_slope(self.activation, g);
         if self.bias {
             compute::channel_sums(g, grad.matrix(self.weights(), 1, self.shape.channels));
         }
@@ -131,48 +106,27 @@ impl Layer for Conv {
         Ok(())
     }
 
-    fn jacobian<'a>(
-        &self,
-        theta: &Weights<'_>,
-        x: &'a Tensor,
-        trace: &Trace,
-        mut g: Tensor,
-        dx: Option<&mut Tensor>,
-        parameterisation: Parameterisation,
-    ) -> Result<Jacobian<'a>> {
+    fn jacobian<'a>(&self, at: &Evaluated<'a, '_>, mut g: Tensor, dx: Option<&mut Tensor>) -> Result<Jacobian<'a>> {
         // δ = g ∘ φ'(z);  ∂x is its adjoint with all c·b cotangents as one batch, for they share the filters.
-        if !self.is_linear() {
-            compute::multiply_each(&mut g, &trace.slope);
-        }
+        at.times_slope(self.activation, &mut g);
         let &[c, b, out] = g.shape() else { panic!("cotangents of shape {:?} are not [c, b, out]", g.shape()) };
-        let (rows, p, pixels) = (c * b, self.parameters(), self.shape.image.iter().product());
+        let (rows, p, pixels) = (c * b, self.facts().parameters, self.shape.image.iter().product());
         if let Some(dx) = dx {
             g.reshape(&[1, rows, out])?;
             dx.reshape(&[c, b, pixels])?;
-            let filters = self.filters(theta);
+            let filters = self.filters(&at.theta);
             compute::conv2d_vjp_input(&self.shape, &g, filters, dx.matrices_mut(0, 0, 1, rows, pixels));
         }
         // ∂w at (c, n) is δ_n^c ⋆ x_n: every pair is a network of its own with a batch of one image.
-        let repeated: Vec<usize> = (0..c).flat_map(|_| 0..b).collect();
-        let mut images = Tensor::zeros(g.device(), &[0])?;
-        compute::gather_rows(x, &repeated, &mut images)?;
-        images.reshape(&[rows, 1, pixels])?;
+        let images = at.repeated([c, b], &[rows, 1, pixels])?;
         g.reshape(&[rows, 1, out])?;
         let mut jacobian = Tensor::zeros(g.device(), &[1, rows, p])?;
         let (channels, patch) = (self.shape.channels, self.shape.patch());
-        compute::conv2d_vjp_weights(
-            &self.shape,
-            images.stack(),
-            &g,
-            jacobian.matrices_mut(0, p, rows, channels, patch),
-        );
+        let filters = jacobian.matrices_mut(0, p, rows, channels, patch);
+        compute::conv2d_vjp_weights(&self.shape, images.stack(), &g, filters);
         if self.bias {
             compute::channel_sums(&g, jacobian.matrices_mut(self.weights(), p, rows, 1, channels));
         }
-        Jacobian::rows(self, jacobian, [c, b], parameterisation)
-    }
-
-    fn spread(&self, spread: &mut [f32]) {
-        self.draw().spread(spread);
+        Jacobian::rows(self, jacobian, [c, b], at.parameterisation)
     }
 }

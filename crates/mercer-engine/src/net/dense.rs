@@ -1,10 +1,9 @@
 //! The dense layer with its activation: `y = φ(x W + b)`.
 
-use super::ntk::{Jacobian, Parameterisation};
-use super::{Draw, Gradient, Layer, Pass, Piece, Trace, Weights, input_gradient, rectifies};
+use super::ntk::{Evaluated, Jacobian, Parameterisation};
+use super::{Draw, Facts, Gradient, Layer, Pass, Piece, Trace, WeightSpec, Weights, input_gradient, rectifies};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor, gemm};
-use crate::rng::Rng;
 
 /// `y = φ(x W + b)`, `W` `[in, out]` with entries `N(0, w²/in)`, `b` `[out]` with entries `N(0, b²)`.
 ///
@@ -12,23 +11,14 @@ use crate::rng::Rng;
 /// Parameters in order: W row by row, then b.
 #[derive(Clone, Debug)]
 pub struct Dense {
-    /// Units coming in.
     pub inputs: usize,
-    /// Units going out.
     pub outputs: usize,
-    /// φ
     pub activation: Activation,
-    /// `w`; without it, √2 before the ReLU family and 1 otherwise, so that signals keep their size through the layers.
-    pub weight_std: Option<f64>,
-    /// `b`; without it, `1/√(3·in)`.
-    pub bias_std: Option<f64>,
+    /// `w` and `b`; without them, see [`Draw::new`].
+    pub spec: WeightSpec,
 }
 
 impl Dense {
-    fn draw(&self) -> Draw {
-        Draw::new(self.bias_at(), self.inputs, self.weight_std, self.bias_std, rectifies(self.activation))
-    }
-
     fn matrix<'a>(&self, theta: &Weights<'a>) -> compute::Stack<'a> {
         theta.matrix(0, self.inputs, self.outputs)
     }
@@ -44,28 +34,16 @@ impl Dense {
 }
 
 impl Layer for Dense {
-    fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    fn parameters(&self) -> usize {
-        self.bias_at() + self.outputs
-    }
-
-    fn multiply_adds(&self) -> usize {
-        self.inputs * self.outputs
-    }
-
-    fn activation(&self) -> Activation {
-        self.activation
-    }
-
-    fn branches(&self) -> bool {
-        true
-    }
-
-    fn stem(&self) -> &'static str {
-        "fc"
+    fn facts(&self) -> Facts {
+        Facts {
+            outputs: self.outputs,
+            parameters: self.bias_at() + self.outputs,
+            multiply_adds: self.bias_at(),
+            branches: true,
+            activated: self.activation != Activation::Identity,
+            stem: "fc",
+            ..Facts::default()
+        }
     }
 
     fn pieces(&self) -> Vec<Piece> {
@@ -75,8 +53,8 @@ impl Layer for Dense {
         ]
     }
 
-    fn init(&self, rng: &mut Rng, parameters: &mut [f32], _: &mut [f32]) {
-        self.draw().init(rng, parameters);
+    fn draw(&self) -> Option<Draw> {
+        Some(Draw::new(self.bias_at(), self.inputs, self.spec, rectifies(self.activation)))
     }
 
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
@@ -115,39 +93,25 @@ impl Layer for Dense {
         Ok(())
     }
 
-    fn jacobian<'a>(
-        &self,
-        theta: &Weights<'_>,
-        x: &'a Tensor,
-        trace: &Trace,
-        mut g: Tensor,
-        dx: Option<&mut Tensor>,
-        parameterisation: Parameterisation,
-    ) -> Result<Jacobian<'a>> {
+    fn jacobian<'a>(&self, at: &Evaluated<'a, '_>, mut g: Tensor, dx: Option<&mut Tensor>) -> Result<Jacobian<'a>> {
         // δ = g ∘ φ'(z),  ∂x = δ Wᵀ;  ∂W = a ⊗ δ and ∂b = δ stay factors.
-        if !self.is_linear() {
-            compute::multiply_each(&mut g, &trace.slope);
-        }
+        at.times_slope(self.activation, &mut g);
         if let Some(dx) = dx {
             let &[c, batch, _] = g.shape() else { panic!("cotangents of shape {:?} are not [c, b, out]", g.shape()) };
             dx.reshape(&[c, batch, self.inputs])?;
-            let (w, rows) = (self.matrix(theta), c * batch);
+            let (w, rows) = (self.matrix(&at.theta), c * batch);
             let (delta, dx) = (g.matrices(0, 0, rows, self.outputs), dx.matrices_mut(0, 0, 1, rows, self.inputs));
             gemm(1.0, delta, w.t(), Store::Replace, dx);
         }
-        let (weight, bias) = match parameterisation {
-            Parameterisation::Standard => (1.0, 1.0),
-            Parameterisation::Ntk => (self.draw().gain.powi(2) / self.inputs as f64, self.draw().bias_std.powi(2)),
+        let (weight, bias) = match (at.parameterisation, self.draw()) {
+            (Parameterisation::Ntk, Some(draw)) => (draw.gain.powi(2) / self.inputs as f64, draw.bias_std.powi(2)),
+            _ => (1.0, 1.0),
         };
-        Ok(Jacobian::Outer { a: x, delta: g, weight: weight as f32, bias: bias as f32 })
+        Ok(Jacobian::Outer { a: at.x, delta: g, weight: weight as f32, bias: bias as f32 })
     }
 
     fn written_out(&self) -> usize {
         0
-    }
-
-    fn spread(&self, spread: &mut [f32]) {
-        self.draw().spread(spread);
     }
 
     fn jet(&self, theta: &Weights<'_>, x: &Tensor, points: usize, y: &mut Tensor) -> Result<()> {

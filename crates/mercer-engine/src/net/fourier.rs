@@ -1,6 +1,6 @@
 //! Random Fourier features of the input: `y = [sin(x Ω), cos(x Ω)]`.
 
-use super::{Gradient, Layer, Pass, Piece, Trace, Weights, input_gradient, zero};
+use super::{Facts, Gradient, Layer, Pass, Piece, Trace, Weights, input_gradient, zero};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor, gemm};
 use crate::rng::Rng;
@@ -9,33 +9,23 @@ use crate::rng::Rng;
 /// inner products approximate the RBF kernel of that lengthscale (up to a factor out/2).
 #[derive(Clone, Debug)]
 pub struct FourierFeatures {
-    /// Units coming in.
     pub inputs: usize,
-    /// Features.
     pub outputs: usize,
     /// Of the kernel.
     pub lengthscale: f64,
 }
 
 impl Layer for FourierFeatures {
-    fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    fn constants(&self) -> usize {
-        self.inputs * self.outputs
-    }
-
-    fn multiply_adds(&self) -> usize {
-        self.inputs * self.outputs
-    }
-
-    fn branches(&self) -> bool {
-        true
-    }
-
-    fn stem(&self) -> &'static str {
-        "rff"
+    fn facts(&self) -> Facts {
+        let numbers = self.inputs * self.outputs;
+        Facts {
+            outputs: self.outputs,
+            constants: numbers,
+            multiply_adds: numbers,
+            branches: true,
+            stem: "rff",
+            ..Facts::default()
+        }
     }
 
     fn pieces(&self) -> Vec<Piece> {

@@ -1,6 +1,6 @@
 //! L2 batch norm: `y = h / √(mean_batch h²)` for every unit.
 
-use super::{Gradient, Layer, Mode, Pass, Piece, Trace, Weights, zero};
+use super::{Facts, Gradient, Layer, Mode, Pass, Piece, Trace, Weights, zero};
 use crate::Result;
 use crate::compute::{self, Tensor};
 use crate::rng::Rng;
@@ -11,7 +11,6 @@ use crate::rng::Rng;
 /// A unit that vanishes on the batch stays zero.
 #[derive(Clone, Debug)]
 pub struct L2Norm {
-    /// Units in and out.
     pub width: usize,
 }
 
@@ -30,12 +29,8 @@ impl L2Norm {
 }
 
 impl Layer for L2Norm {
-    fn outputs(&self) -> usize {
-        self.width
-    }
-
-    fn constants(&self) -> usize {
-        self.width
+    fn facts(&self) -> Facts {
+        Facts { outputs: self.width, constants: self.width, stem: "l2norm", ..Facts::default() }
     }
 
     fn init(&self, _: &mut Rng, _: &mut [f32], constants: &mut [f32]) {
@@ -73,10 +68,6 @@ impl Layer for L2Norm {
 
     fn pieces(&self) -> Vec<Piece> {
         vec![Piece::constant("factor", 0, &[self.width])]
-    }
-
-    fn stem(&self) -> &'static str {
-        "l2norm"
     }
 
     fn track(&self, trace: &Trace, share: f32, constants: &mut Gradient<'_>) {

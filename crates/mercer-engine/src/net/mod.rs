@@ -1,4 +1,4 @@
-//! [`Layer`]s that compute and differentiate themselves, and k [`Network`]s of them that run as one.
+//! Layers that compute and differentiate themselves, and k [`Network`]s of them that run as one.
 //!
 //! A network is a [`Description`], which is written as one string: layers in order, `|` where a trunk shared by all k networks
 //! ends (without it the networks share nothing but their input). The same words describe infinite networks, whose kernels are
@@ -40,6 +40,7 @@
 mod activation;
 mod batch_norm;
 mod build;
+mod chain;
 mod conv;
 mod dense;
 mod description;
@@ -58,21 +59,24 @@ mod state;
 use crate::compute::{self, Activation, Device, Stack, StackMut, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
+use ntk::{Evaluated, Jacobian};
+use std::ops::Range;
 
-pub use activation::Elementwise;
-pub use batch_norm::BatchNorm;
-pub use conv::Conv;
-pub use dense::Dense;
+use activation::Elementwise;
+use batch_norm::BatchNorm;
+use conv::Conv;
+use dense::Dense;
 pub use description::{Description, LayerSpec, Spread, WeightSpec, Window, guess_image};
-pub use fourier::FourierFeatures;
-pub use l2_norm::L2Norm;
+use fourier::FourierFeatures;
+use l2_norm::L2Norm;
 pub use named::{NAMES, named};
 pub use network::{Network, Parameters, Workspace};
 pub use optimizer::{Optimizer, OptimizerState, Schedule, ScheduleKind};
-pub use pooling::{Pooling, PoolingKind};
-pub use radial::Radial;
-pub use residual::Residual;
-pub use state::{NamedTensor, Piece};
+use pooling::Pooling;
+use radial::Radial;
+use residual::Residual;
+pub use state::NamedTensor;
+use state::Piece;
 
 /// Whether statistics over the batch are taken from the batch or from the stored constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,49 +92,9 @@ pub enum Mode {
 ///
 /// Arrays: `x` `[b, in]` (shared by the networks) or `[k, b, in]`; `y`, `g` and `t` `[k, b, out]`. A layer keeps
 /// nothing between calls; what its derivatives need is in the [`Trace`] that `forward` wrote.
-pub trait Layer: std::fmt::Debug + Send + Sync {
-    /// Units that it puts out.
-    fn outputs(&self) -> usize;
-
-    /// Trained numbers of one network.
-    fn parameters(&self) -> usize {
-        0
-    }
-
-    /// Numbers of one network that are drawn or measured, not trained.
-    fn constants(&self) -> usize {
-        0
-    }
-
-    /// Multiply-adds of one network's matrix products at one point.
-    fn multiply_adds(&self) -> usize {
-        0
-    }
-
-    /// The activation that it ends with.
-    fn activation(&self) -> Activation {
-        Activation::Identity
-    }
-
-    /// Whether it has no activation.
-    fn is_linear(&self) -> bool {
-        self.activation() == Activation::Identity
-    }
-
-    /// Whether it turns one shared input into k different outputs. A layer that does not acts alike in every network.
-    fn branches(&self) -> bool {
-        false
-    }
-
-    /// Whether it needs to know that its input is an image.
-    fn sees_images(&self) -> bool {
-        false
-    }
-
-    /// The first part of the names of its tensors in a file: `conv` in `conv1.weight`.
-    fn stem(&self) -> &'static str {
-        ""
-    }
+trait Layer: std::fmt::Debug + Send + Sync {
+    /// What it is, apart from how it computes.
+    fn facts(&self) -> Facts;
 
     /// Its own tensors as files hold them.
     fn pieces(&self) -> Vec<Piece> {
@@ -142,8 +106,29 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
         [&[], &[]]
     }
 
+    /// How its parameters are drawn, if they are.
+    fn draw(&self) -> Option<Draw> {
+        None
+    }
+
     /// Draws one network's parameters and constants.
-    fn init(&self, _rng: &mut Rng, _parameters: &mut [f32], _constants: &mut [f32]) {}
+    fn init(&self, rng: &mut Rng, parameters: &mut [f32], _constants: &mut [f32]) {
+        if let Some(Draw { weights, weight_std, bias_std, .. }) = self.draw() {
+            let (weights, biases) = parameters.split_at_mut(weights);
+            weights.iter_mut().for_each(|w| *w = (weight_std * rng.normal()) as f32);
+            biases.iter_mut().for_each(|b| *b = (bias_std * rng.normal()) as f32);
+        }
+    }
+
+    /// The standard deviation that each parameter of one network was drawn with; one where it was not drawn.
+    fn spread(&self, spread: &mut [f32]) {
+        spread.fill(1.0);
+        if let Some(Draw { weights, weight_std, bias_std, .. }) = self.draw() {
+            let (weights, biases) = spread.split_at_mut(weights);
+            weights.fill(weight_std as f32);
+            biases.fill(bias_std as f32);
+        }
+    }
 
     /// `y = f(x; θ)` into `trace.y`, which already has its shape.
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()>;
@@ -164,57 +149,71 @@ pub trait Layer: std::fmt::Debug + Send + Sync {
 
     /// For the empirical NTK (see [`ntk`]): back through the layer of *one* network with c cotangents of its
     /// output at once. Takes `g` `[c, b, out]`, writes `(∂y/∂x)ᵀ g` `[c, b, in]` into `dx` where asked for, and returns
-    /// `(∂y/∂θ)ᵀ g`. `theta` serves any number of networks, all with the same numbers; `trace` is that of the forward pass
-    /// at `x` in [`Mode::Eval`].
+    /// `(∂y/∂θ)ᵀ g`.
     ///
     /// The rule given here writes every derivative out, by [`Layer::forward`] and [`Layer::vjp`] alone, and is right for
     /// every layer that treats points separately; a layer with many parameters should have a faster one.
-    fn jacobian<'a>(
-        &self,
-        theta: &Weights<'_>,
-        x: &'a Tensor,
-        _trace: &Trace,
-        g: Tensor,
-        dx: Option<&mut Tensor>,
-        parameterisation: ntk::Parameterisation,
-    ) -> Result<ntk::Jacobian<'a>> {
-        ntk::written_out(self, theta, x, g, dx, parameterisation)
+    fn jacobian<'a>(&self, at: &Evaluated<'a, '_>, g: Tensor, dx: Option<&mut Tensor>) -> Result<Jacobian<'a>> {
+        ntk::written_out(self, at, g, dx)
     }
 
     /// Numbers that [`Layer::jacobian`] writes out for one point and one cotangent.
     fn written_out(&self) -> usize {
-        self.parameters()
-    }
-
-    /// The standard deviation that each parameter of one network was drawn with; one where it was not drawn.
-    fn spread(&self, spread: &mut [f32]) {
-        spread.fill(1.0);
+        self.facts().parameters
     }
 
     /// Moves its constants by `share` towards the statistics of the batch in `trace`, if it has such; share one sets them.
     fn track(&self, _trace: &Trace, _share: f32, _constants: &mut Gradient<'_>) {}
 }
 
+/// What a layer is, apart from how it computes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Facts {
+    /// Units that it puts out.
+    outputs: usize,
+    /// Trained numbers of one network.
+    parameters: usize,
+    /// Numbers of one network that are drawn or measured, not trained.
+    constants: usize,
+    /// Multiply-adds of one network's matrix products at one point.
+    multiply_adds: usize,
+    /// Whether it turns one shared input into k different outputs. A layer that does not acts alike in every network.
+    branches: bool,
+    /// Whether it needs to know that its input is an image.
+    sees_images: bool,
+    /// Whether it ends with an activation other than the identity.
+    activated: bool,
+    /// The first part of the names of its tensors in a file: `conv` in `conv1.weight`.
+    stem: &'static str,
+}
+
+impl Facts {
+    /// Its parameters and its constants in flat buffers where they start at `at` and `constants_at`.
+    fn ranges(self, [at, constants_at]: [usize; 2]) -> [Range<usize>; 2] {
+        [at..at + self.parameters, constants_at..constants_at + self.constants]
+    }
+}
+
 /// What a forward pass leaves behind for the derivatives; buffers are reused from step to step.
 #[derive(Debug)]
-pub struct Trace {
+struct Trace {
     /// How the pass was run.
-    pub mode: Mode,
+    mode: Mode,
     /// `[k, b, out]`: the output.
-    pub y: Tensor,
+    y: Tensor,
     /// `[k, b, out]`: `φ'` at the pre-activations, for layers with an activation.
-    pub slope: Tensor,
+    slope: Tensor,
     /// `[k, out]`: factors of a norm.
-    pub factor: Tensor,
+    factor: Tensor,
     /// Scratch, `[k, out]`.
-    pub work: Tensor,
+    work: Tensor,
     /// Traces of the layers inside a layer that is made of others.
-    pub inner: Vec<Trace>,
+    inner: Vec<Trace>,
 }
 
 impl Trace {
     /// With empty buffers.
-    pub fn new(device: Device) -> Result<Trace> {
+    fn new(device: Device) -> Result<Trace> {
         let empty = || Tensor::zeros(device, &[0]);
         let (y, slope, factor, work) = (empty()?, empty()?, empty()?, empty()?);
         Ok(Trace { mode: Mode::Train, y, slope, factor, work, inner: Vec::new() })
@@ -241,17 +240,19 @@ impl Trace {
     fn slope(&self, phi: Activation) -> Option<&Tensor> {
         (phi != Activation::Identity).then_some(&self.slope)
     }
+
+    /// `t ← φ' ∘ t`
+    fn times_slope(&self, phi: Activation, t: &mut Tensor) {
+        self.slope(phi).into_iter().for_each(|slope| compute::multiply(t, slope));
+    }
 }
 
 /// One layer of a forward pass: its numbers, its input, and what [`Layer::forward`] left behind.
 #[derive(Debug)]
-pub struct Pass<'a> {
-    /// Its parameters and constants.
-    pub theta: &'a Weights<'a>,
-    /// Its input.
-    pub x: &'a Tensor,
-    /// What it left behind.
-    pub trace: &'a mut Trace,
+struct Pass<'a> {
+    theta: &'a Weights<'a>,
+    x: &'a Tensor,
+    trace: &'a mut Trace,
 }
 
 /// The gradient `dx` of an input of `width` units, one matrix for each network, from the gradient `g` of the output; networks
@@ -260,16 +261,6 @@ fn input_gradient<'a>(dx: &'a mut Tensor, g: &Tensor, width: usize) -> StackMut<
     let (networks, batch) = (g.shape()[0], g.shape()[1]);
     let own = dx.len() == networks * batch * width;
     dx.matrices_mut(0, if own { batch * width } else { 0 }, networks, batch, width)
-}
-
-/// Where the parameters and constants of layers start that lie one after the other from `at` on, and where the last ones end.
-fn consecutive(layers: &[Box<dyn Layer>], mut at: [usize; 2]) -> (Vec<[usize; 2]>, [usize; 2]) {
-    let mut starts = Vec::with_capacity(layers.len());
-    for layer in layers {
-        starts.push(at);
-        at = [at[0] + layer.parameters(), at[1] + layer.constants()];
-    }
-    (starts, at)
 }
 
 /// The tangent of a layer that nothing moves.
@@ -290,25 +281,14 @@ struct Draw {
 }
 
 impl Draw {
-    /// With the gain and the deviation of the biases that were asked for; without them, √2 where half of the signal is `lost`
-    /// and 1 otherwise, so that signals keep their size through the layers, and `1/√(3·fan-in)`.
-    fn new(weights: usize, fan_in: usize, gain: Option<f64>, bias_std: Option<f64>, lost: bool) -> Draw {
+    /// As `spec` says; without it, the gain is √2 where half of the signal is `lost` and 1 otherwise, so that signals keep
+    /// their size through the layers, and `b = 1/√(3·fan-in)`.
+    fn new(weights: usize, fan_in: usize, spec: WeightSpec, lost: bool) -> Draw {
         let fan_in = fan_in as f64;
+        let [gain, bias_std] = [spec.weight, spec.bias].map(|spread| spread.map(Spread::deviation));
         let gain = gain.unwrap_or(if lost { std::f64::consts::SQRT_2 } else { 1.0 });
         let bias_std = bias_std.unwrap_or_else(|| 1.0 / (3.0 * fan_in).sqrt());
         Draw { weights, gain, weight_std: gain / fan_in.sqrt(), bias_std }
-    }
-
-    fn init(&self, rng: &mut Rng, parameters: &mut [f32]) {
-        let (weights, biases) = parameters.split_at_mut(self.weights);
-        weights.iter_mut().for_each(|w| *w = (self.weight_std * rng.normal()) as f32);
-        biases.iter_mut().for_each(|b| *b = (self.bias_std * rng.normal()) as f32);
-    }
-
-    fn spread(&self, spread: &mut [f32]) {
-        let (weights, biases) = spread.split_at_mut(self.weights);
-        weights.fill(self.weight_std as f32);
-        biases.fill(self.bias_std as f32);
     }
 }
 
@@ -317,52 +297,65 @@ fn rectifies(phi: Activation) -> bool {
     matches!(phi, Activation::Relu | Activation::LeakyRelu | Activation::Gelu)
 }
 
-/// One layer's numbers in k networks: network j's trained ones start at `at + j·stride` of the flat buffer.
+/// Where a layer's numbers lie in a flat buffer: network j's start at `at + j·stride`.
 #[derive(Clone, Copy, Debug)]
-pub struct Weights<'a> {
-    parameters: &'a Tensor,
+struct Slot {
     at: usize,
     stride: usize,
+}
+
+impl Slot {
+    /// That of a layer inside this one, whose numbers start `at` numbers into this one's.
+    fn inside(self, at: usize) -> Slot {
+        Slot { at: self.at + at, ..self }
+    }
+}
+
+/// One layer's numbers in k networks.
+#[derive(Clone, Copy, Debug)]
+struct Weights<'a> {
+    parameters: &'a Tensor,
     constants: &'a Tensor,
-    constants_at: usize,
-    constants_stride: usize,
+    /// Of the parameters and of the constants.
+    slots: [Slot; 2],
 }
 
 impl<'a> Weights<'a> {
     /// A `rows × cols` matrix of each network, `start` numbers into the layer's parameters.
-    pub fn matrix(&self, start: usize, rows: usize, cols: usize) -> Stack<'a> {
-        self.parameters.matrices(self.at + start, self.stride, rows, cols)
+    fn matrix(&self, start: usize, rows: usize, cols: usize) -> Stack<'a> {
+        let Slot { at, stride } = self.slots[0];
+        self.parameters.matrices(at + start, stride, rows, cols)
     }
 
     /// A `rows × cols` matrix of each network at the start of the layer's constants.
-    pub fn constant(&self, rows: usize, cols: usize) -> Stack<'a> {
-        self.constants.matrices(self.constants_at, self.constants_stride, rows, cols)
+    fn constant(&self, rows: usize, cols: usize) -> Stack<'a> {
+        let Slot { at, stride } = self.slots[1];
+        self.constants.matrices(at, stride, rows, cols)
     }
 
-    /// The numbers of a layer inside this one, which start `at` and `constants_at` numbers into this one's.
-    pub fn inside(&self, at: usize, constants_at: usize) -> Weights<'a> {
-        Weights { at: self.at + at, constants_at: self.constants_at + constants_at, ..*self }
+    /// The numbers of a layer inside this one, which start `[at, constants_at]` numbers into this one's.
+    fn inside(&self, [at, constants_at]: [usize; 2]) -> Weights<'a> {
+        Weights { slots: [self.slots[0].inside(at), self.slots[1].inside(constants_at)], ..*self }
     }
 }
 
 /// Where one layer's part of the gradient (or of the constants, when they are measured) goes, laid out like [`Weights`].
 #[derive(Debug)]
-pub struct Gradient<'a> {
-    gradient: &'a mut Tensor,
-    at: usize,
-    stride: usize,
+struct Gradient<'a> {
+    tensor: &'a mut Tensor,
+    slot: Slot,
     networks: usize,
 }
 
 impl Gradient<'_> {
     /// A `rows × cols` matrix of each network, `start` numbers into the layer's parameters.
-    pub fn matrix(&mut self, start: usize, rows: usize, cols: usize) -> StackMut<'_> {
-        self.gradient.matrices_mut(self.at + start, self.stride, self.networks, rows, cols)
+    fn matrix(&mut self, start: usize, rows: usize, cols: usize) -> StackMut<'_> {
+        self.tensor.matrices_mut(self.slot.at + start, self.slot.stride, self.networks, rows, cols)
     }
 
     /// The part of a layer inside this one, which starts `at` numbers into this one's.
-    pub fn inside(&mut self, at: usize) -> Gradient<'_> {
-        Gradient { at: self.at + at, stride: self.stride, networks: self.networks, gradient: self.gradient }
+    fn inside(&mut self, at: usize) -> Gradient<'_> {
+        Gradient { slot: self.slot.inside(at), networks: self.networks, tensor: self.tensor }
     }
 }
 

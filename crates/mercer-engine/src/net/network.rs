@@ -1,7 +1,8 @@
 //! k networks of one architecture, run as one.
 
 use super::build::{Built, build};
-use super::{Description, Gradient, Layer, LayerSpec, Mode, Pass, Trace, Weights};
+use super::chain::{Chain, consecutive};
+use super::{Description, Facts, Gradient, Layer, LayerSpec, Mode, Slot, Trace, Weights};
 use crate::compute::{self, Device, Tensor};
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -18,14 +19,11 @@ pub struct Network {
     constants: usize,
 }
 
-/// Where a layer's numbers lie in the flat buffers, and how many networks have their own.
+/// Where a layer's parameters and constants lie in the flat buffers, and how many networks have their own.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     networks: usize,
-    at: usize,
-    stride: usize,
-    constants_at: usize,
-    constants_stride: usize,
+    slots: [Slot; 2],
 }
 
 /// The numbers of k networks, each kind in one flat buffer: first the shared trunk's, then network by network.
@@ -61,27 +59,24 @@ impl Network {
             return Err(Error::input(format!("{networks} networks on {inputs} inputs: both must be at least 1")));
         }
         let Built { layers, trunk, description } = build(description, inputs)?;
-        let wide = layers.iter().any(|layer| layer.parameters() >= WIDE);
-        let room = |layer: &dyn Layer| layer.parameters().next_multiple_of(if wide { 4 } else { 1 });
-        let size = |layers: &[Box<dyn Layer>]| {
-            layers.iter().fold((0, 0), |(p, c), l| (p + room(l.as_ref()), c + l.constants()))
+        let multiple = if layers.iter().any(|layer| layer.facts().parameters >= WIDE) { 4 } else { 1 };
+        let (shared_starts, shared) = consecutive(&layers[..trunk], [0, 0], multiple);
+        let (own_starts, end) = consecutive(&layers[trunk..], shared, multiple);
+        let own = [end[0] - shared[0], end[1] - shared[1]];
+        let place = |networks: usize, at: [usize; 2], strides: [usize; 2]| Place {
+            networks,
+            slots: [0, 1].map(|kind| Slot { at: at[kind], stride: strides[kind] }),
         };
-        let (shared, own) = (size(&layers[..trunk]), size(&layers[trunk..]));
-        let (mut places, mut at, mut constants_at) = (Vec::new(), 0, 0);
-        for (i, layer) in layers.iter().enumerate() {
-            let (networks, stride, constants_stride) = if i < trunk { (1, 0, 0) } else { (networks, own.0, own.1) };
-            places.push(Place { networks, at, stride, constants_at, constants_stride });
-            at += room(layer.as_ref());
-            constants_at += layer.constants();
-        }
-        let total = |shared: usize, own: usize| {
-            own.checked_mul(networks).and_then(|own| own.checked_add(shared)).ok_or_else(|| {
+        let places = shared_starts.into_iter().map(|at| place(1, at, [0, 0]));
+        let places = places.chain(own_starts.into_iter().map(|at| place(networks, at, own))).collect();
+        let total = |kind: usize| {
+            own[kind].checked_mul(networks).and_then(|own| own.checked_add(shared[kind])).ok_or_else(|| {
                 Error::input(format!(
                     "{networks} networks \"{description}\" have more parameters than memory has addresses"
                 ))
             })
         };
-        let (parameters, constants) = (total(shared.0, own.0)?, total(shared.1, own.1)?);
+        let (parameters, constants) = (total(0)?, total(1)?);
         Ok(Network { layers, places, description, inputs, networks, parameters, constants })
     }
 
@@ -98,7 +93,7 @@ impl Network {
     /// Whether several networks share trained numbers: those of a trunk.
     pub fn shares_trunk(&self) -> bool {
         let mut layers = self.layers.iter().zip(&self.places);
-        self.networks > 1 && layers.any(|(layer, place)| place.stride == 0 && layer.parameters() > 0)
+        self.networks > 1 && layers.any(|(layer, place)| place.slots[0].stride == 0 && layer.facts().parameters > 0)
     }
 
     /// Channels, height and width of the images that it looks at, if it takes its input for such.
@@ -113,7 +108,7 @@ impl Network {
 
     /// Output units c of each network.
     pub fn outputs(&self) -> usize {
-        self.layers.last().map_or(self.inputs, |l| l.outputs())
+        self.layers.last().map_or(self.inputs, |l| l.facts().outputs)
     }
 
     /// k
@@ -128,12 +123,17 @@ impl Network {
 
     /// Where the parameters and the constants of every layer start, in the first network.
     pub(super) fn starts(&self) -> Vec<[usize; 2]> {
-        self.places.iter().map(|place| [place.at, place.constants_at]).collect()
+        self.places.iter().map(|place| place.slots.map(|slot| slot.at)).collect()
+    }
+
+    /// What `f` finds in the layers, each times the number of networks that have their own.
+    fn counts(&self, f: fn(Facts) -> usize) -> impl Iterator<Item = usize> {
+        self.layers.iter().zip(&self.places).map(move |(layer, place)| f(layer.facts()) * place.networks)
     }
 
     /// Trained numbers in all.
     pub fn trained(&self) -> usize {
-        self.layers.iter().zip(&self.places).map(|(layer, place)| layer.parameters() * place.networks).sum()
+        self.counts(|facts| facts.parameters).sum()
     }
 
     /// Length of the buffer of trained numbers: those, and the few zeros between the layers of wide networks.
@@ -143,12 +143,12 @@ impl Network {
 
     /// Multiply-adds of the matrix products of all networks at one point; a shared trunk counts once.
     pub fn multiply_adds(&self) -> usize {
-        self.layers.iter().zip(&self.places).map(|(layer, place)| layer.multiply_adds() * place.networks).sum()
+        self.counts(|facts| facts.multiply_adds).sum()
     }
 
     /// Bytes that a forward and a backward pass take for each point of a batch.
     pub fn bytes_per_point(&self) -> usize {
-        let sizes = || self.layers.iter().zip(&self.places).map(|(layer, place)| layer.outputs() * place.networks);
+        let sizes = || self.counts(|facts| facts.outputs);
         // The output and the slope of every layer, and two buffers for the gradient on its way back.
         4 * (2 * sizes().sum::<usize>() + 2 * sizes().max().unwrap_or(0))
     }
@@ -160,13 +160,8 @@ impl Network {
         for j in 0..self.networks {
             let mut rng = rng.fork(j as u64);
             for (layer, place) in self.layers.iter().zip(&self.places).filter(|(_, p)| j < p.networks) {
-                let at = place.at + j * place.stride;
-                let constants_at = place.constants_at + j * place.constants_stride;
-                layer.init(
-                    &mut rng,
-                    &mut trained[at..at + layer.parameters()],
-                    &mut constants[constants_at..constants_at + layer.constants()],
-                );
+                let [own, measured] = layer.facts().ranges(place.slots.map(|slot| slot.at + j * slot.stride));
+                layer.init(&mut rng, &mut trained[own], &mut constants[measured]);
             }
         }
         self.parameters_from(device, &trained, &constants)
@@ -195,13 +190,7 @@ impl Network {
         workspace: &'w mut Workspace,
     ) -> Result<&'w Tensor> {
         let batch = self.batch_of(x)?;
-        for (i, layer) in self.layers.iter().enumerate() {
-            let (before, after) = workspace.traces.split_at_mut(i);
-            let (x, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
-            trace.mode = mode;
-            trace.y.reshape(&[self.places[i].networks, batch, layer.outputs()])?;
-            layer.forward(&self.weights(i, &theta.trained, &theta.constants), x, trace)?;
-        }
+        self.chain(theta).forward(x, batch, |i| self.places[i].networks, mode, &mut workspace.traces)?;
         Ok(workspace.output())
     }
 
@@ -214,29 +203,11 @@ impl Network {
         workspace: &mut Workspace,
         g: &mut Tensor,
         grad: &mut Tensor,
-        mut dx: Option<&mut Tensor>,
+        dx: Option<&mut Tensor>,
     ) -> Result<()> {
-        let next = &mut workspace.flow[0];
         grad.reshape(&[self.parameters])?;
-        for (i, layer) in self.layers.iter().enumerate().rev() {
-            let (before, after) = workspace.traces.split_at_mut(i);
-            let (input, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
-            let weights = self.weights(i, &theta.trained, &theta.constants);
-            let place = self.places[i];
-            let mut slot = Gradient { gradient: grad, at: place.at, stride: place.stride, networks: place.networks };
-            let pass = Pass { theta: &weights, x: input, trace };
-            if i > 0 {
-                next.reshape(input.shape())?;
-                layer.vjp(pass, g, &mut slot, Some(next))?;
-                std::mem::swap(g, next);
-            } else {
-                if let Some(dx) = dx.as_deref_mut() {
-                    dx.reshape(x.shape())?;
-                }
-                layer.vjp(pass, g, &mut slot, dx.as_deref_mut())?;
-            }
-        }
-        Ok(())
+        let slot = |i: usize| (self.places[i].slots[0], self.places[i].networks);
+        self.chain(theta).vjp(x, &mut workspace.traces, [g, &mut workspace.flow[0]], grad, slot, dx)
     }
 
     /// Forward through the linearisation at the last [`Network::forward`] of this workspace:
@@ -249,18 +220,9 @@ impl Network {
         dtheta: Option<&Tensor>,
         dx: Option<&Tensor>,
     ) -> Result<&'w Tensor> {
-        let batch = self.batch_of(x)?;
-        let [flow, next] = &mut workspace.flow;
-        for (i, layer) in self.layers.iter().enumerate() {
-            let (before, after) = workspace.traces.split_at_mut(i);
-            let (input, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
-            let weights = self.weights(i, &theta.trained, &theta.constants);
-            let dweights = dtheta.map(|d| self.weights(i, d, &theta.constants));
-            let dinput = if i == 0 { dx } else { Some(&*flow) };
-            next.reshape(&[self.places[i].networks, batch, layer.outputs()])?;
-            layer.jvp(Pass { theta: &weights, x: input, trace }, dweights.as_ref(), dinput, next)?;
-            std::mem::swap(flow, next);
-        }
+        self.batch_of(x)?;
+        let dtheta = |i| dtheta.map(|d| self.weights(i, d, &theta.constants));
+        self.chain(theta).jvp(dtheta, x, dx, &mut workspace.traces, workspace.flow.each_mut())?;
         Ok(&workspace.flow[0])
     }
 
@@ -281,7 +243,7 @@ impl Network {
         compute::points_jet(x, flow);
         for (i, layer) in self.layers.iter().enumerate() {
             let weights = self.weights(i, &theta.trained, &theta.constants);
-            next.reshape(&[self.places[i].networks, rows, layer.outputs()])?;
+            next.reshape(&[self.places[i].networks, rows, layer.facts().outputs])?;
             layer.jet(&weights, flow, batch, next)?;
             std::mem::swap(flow, next);
         }
@@ -299,8 +261,8 @@ impl Network {
     /// [`Mode::Train`]: running averages for [`Mode::Eval`].
     pub fn track(&self, theta: &mut Parameters, workspace: &Workspace, share: f32) {
         for ((layer, place), trace) in self.layers.iter().zip(&self.places).zip(&workspace.traces) {
-            let Place { networks, constants_at: at, constants_stride: stride, .. } = *place;
-            layer.track(trace, share, &mut Gradient { gradient: &mut theta.constants, at, stride, networks });
+            let Place { networks, slots: [_, slot] } = *place;
+            layer.track(trace, share, &mut Gradient { tensor: &mut theta.constants, slot, networks });
         }
     }
 
@@ -309,8 +271,8 @@ impl Network {
         let mut spread = vec![0.0; self.parameters];
         for (layer, place) in self.layers.iter().zip(&self.places) {
             for j in 0..place.networks {
-                let at = place.at + j * place.stride;
-                layer.spread(&mut spread[at..at + layer.parameters()]);
+                let [own, _] = layer.facts().ranges(place.slots.map(|slot| slot.at + j * slot.stride));
+                layer.spread(&mut spread[own]);
             }
         }
         spread
@@ -318,12 +280,16 @@ impl Network {
 
     /// Layer `i`'s numbers of the first network, for any number of networks.
     pub(super) fn shared_weights<'a>(&self, i: usize, theta: &'a Parameters) -> Weights<'a> {
-        Weights { stride: 0, constants_stride: 0, ..self.weights(i, &theta.trained, &theta.constants) }
+        let weights = self.weights(i, &theta.trained, &theta.constants);
+        Weights { slots: weights.slots.map(|slot| Slot { stride: 0, ..slot }), ..weights }
     }
 
     fn weights<'a>(&self, i: usize, parameters: &'a Tensor, constants: &'a Tensor) -> Weights<'a> {
-        let Place { at, stride, constants_at, constants_stride, .. } = self.places[i];
-        Weights { parameters, at, stride, constants, constants_at, constants_stride }
+        Weights { parameters, constants, slots: self.places[i].slots }
+    }
+
+    fn chain<'a>(&'a self, theta: &'a Parameters) -> Chain<'a, impl Fn(usize) -> Weights<'a>> {
+        Chain { layers: &self.layers, theta: |i| self.weights(i, &theta.trained, &theta.constants) }
     }
 
     /// The batch size of an input, after a look at its shape.

@@ -1,6 +1,6 @@
 //! Points of all of space as features of moderate size, for functions with structure near the origin and long tails.
 
-use super::{Gradient, Layer, Pass, Trace, Weights, zero};
+use super::{Facts, Gradient, Layer, Pass, Trace, Weights, zero};
 use crate::Result;
 use crate::compute::{self, Radius, Tensor};
 
@@ -18,25 +18,30 @@ pub struct Radial {
 }
 
 impl Radial {
-    /// `out[b, unit] = Σ_a ∂y_unit/∂x_a ẋ[b, a]`
-    fn tangent(&self, x: &[f32], dx: &[f32]) -> Vec<f32> {
+    /// `out[b, i] = Σ_j m_ij v[b, j]`, with `m` the Jacobian of a point or its transpose: its entries are `entry(radius, i, j)`.
+    fn product(
+        &self,
+        x: &Tensor,
+        v: &Tensor,
+        outputs: usize,
+        entry: impl Fn(&Radius, usize, usize) -> f64,
+    ) -> Result<Vec<f32>> {
         let d = self.inputs;
-        let points = x.chunks_exact(d).zip(dx.chunks_exact(d));
-        let mut out = Vec::with_capacity(x.len() / d * (d + 1));
-        for (x, dx) in points {
+        let mut out = Vec::with_capacity(x.len() / d * outputs);
+        for (x, v) in x.to_host()?.chunks_exact(d).zip(v.to_host()?.chunks_exact(2 * d + 1 - outputs)) {
             let at = Radius::new(self.scale, x);
-            out.extend((0..=d).map(|unit| {
-                let sum: f64 = dx.iter().enumerate().map(|(a, dx)| at.slope(unit, a) * f64::from(*dx)).sum();
+            out.extend((0..outputs).map(|i| {
+                let sum: f64 = v.iter().enumerate().map(|(j, v)| entry(&at, i, j) * f64::from(*v)).sum();
                 sum as f32
             }));
         }
-        out
+        Ok(out)
     }
 }
 
 impl Layer for Radial {
-    fn outputs(&self) -> usize {
-        self.inputs + 1
+    fn facts(&self) -> Facts {
+        Facts { outputs: self.inputs + 1, ..Facts::default() }
     }
 
     fn forward(&self, _: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
@@ -45,23 +50,13 @@ impl Layer for Radial {
     }
 
     fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, _: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
-        let x = pass.x;
         let Some(dx) = dx else { return Ok(()) };
-        let d = self.inputs;
-        let mut back = Vec::with_capacity(x.len());
-        for (x, g) in x.to_host()?.chunks_exact(d).zip(g.to_host()?.chunks_exact(d + 1)) {
-            let at = Radius::new(self.scale, x);
-            back.extend((0..d).map(|a| {
-                let sum: f64 = g.iter().enumerate().map(|(unit, g)| at.slope(unit, a) * f64::from(*g)).sum();
-                sum as f32
-            }));
-        }
-        dx.copy_from_host(&back)
+        dx.copy_from_host(&self.product(pass.x, g, self.inputs, |at, a, unit| at.slope(unit, a))?)
     }
 
     fn jvp(&self, pass: Pass<'_>, _: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
         let Some(dx) = dx else { return zero(t) };
-        t.copy_from_host(&self.tangent(&pass.x.to_host()?, &dx.to_host()?))
+        t.copy_from_host(&self.product(pass.x, dx, self.inputs + 1, |at, unit, a| at.slope(unit, a))?)
     }
 
     /// `x` is the networks' own input, so that its gradient is the identity.

@@ -11,16 +11,16 @@
 //! Layers and stages count from 1, blocks and shortcuts from 0; a new stage begins with every block that has layers in its
 //! shortcut. For `resnetN` these are the names of torchvision's residual networks, as the usual ones for CIFAR-10 have them.
 
-use super::{Layer, Network, Parameters, consecutive};
+use super::chain::consecutive;
+use super::{Layer, Network, Parameters};
 use crate::compute::Device;
 use crate::{Error, Result};
 
-/// One tensor of a layer.
+/// One tensor of a layer: what it is called in a file and where the layer holds it.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// The last part of its name.
-    pub name: &'static str,
-    /// Where it starts among the layer's parameters or constants.
+    pub name: String,
+    /// Where it starts among the parameters or the constants.
     pub start: usize,
     /// Its shape in a file.
     pub shape: Vec<usize>,
@@ -31,13 +31,11 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// A piece of what is trained.
-    pub fn trained(name: &'static str, start: usize, shape: &[usize]) -> Piece {
-        Piece { name, start, shape: shape.to_vec(), transposed: false, constant: false }
+    pub fn trained(name: &str, start: usize, shape: &[usize]) -> Piece {
+        Piece { name: name.to_owned(), start, shape: shape.to_vec(), transposed: false, constant: false }
     }
 
-    /// A piece of what is not.
-    pub fn constant(name: &'static str, start: usize, shape: &[usize]) -> Piece {
+    pub fn constant(name: &str, start: usize, shape: &[usize]) -> Piece {
         Piece { constant: true, ..Piece::trained(name, start, shape) }
     }
 }
@@ -53,45 +51,35 @@ pub struct NamedTensor {
     pub data: Vec<f32>,
 }
 
-/// A piece with its full name and its place among all parameters or constants.
-struct Placed {
-    name: String,
-    piece: Piece,
-    at: usize,
-}
-
-/// All pieces of a chain in order; the numbers (parameters, constants) of its layers start at `starts`.
-fn placed(layers: &[Box<dyn Layer>], starts: &[[usize; 2]]) -> Vec<Placed> {
+/// All pieces of a chain in order, with their full names and places; the numbers (parameters, constants) of its layers start
+/// at `starts`.
+fn placed(layers: &[Box<dyn Layer>], starts: &[[usize; 2]]) -> Vec<Piece> {
     let mut all = Vec::new();
     let mut counts = std::collections::HashMap::new();
     let (mut stage, mut block) = (0, 0);
     for (layer, at) in layers.iter().zip(starts) {
-        let count = counts.entry(layer.stem()).or_insert(0);
+        let count = counts.entry(layer.facts().stem).or_insert(0);
         *count += 1;
-        let name = if layer.stem() == "layer" {
+        let name = if layer.facts().stem == "layer" {
             let opens = *count == 1 || !layer.inner()[1].is_empty();
             (stage, block) = if opens { (stage + 1, 0) } else { (stage, block + 1) };
             format!("layer{stage}.{block}")
         } else {
-            let alone = layer.stem() == "fc" && layers.iter().filter(|l| l.stem() == "fc").count() == 1;
-            format!("{}{}", layer.stem(), if alone { String::new() } else { count.to_string() })
+            let alone = layer.facts().stem == "fc" && layers.iter().filter(|l| l.facts().stem == "fc").count() == 1;
+            format!("{}{}", layer.facts().stem, if alone { String::new() } else { count.to_string() })
         };
         all.extend(layer_pieces(layer.as_ref(), &name, *at));
     }
     all
 }
 
-fn layer_pieces(layer: &dyn Layer, prefix: &str, at: [usize; 2]) -> Vec<Placed> {
-    let own = layer.pieces().into_iter().map(|piece| Placed {
-        name: format!("{prefix}.{}", piece.name),
-        at: at[usize::from(piece.constant)] + piece.start,
-        piece,
-    });
+fn layer_pieces(layer: &dyn Layer, prefix: &str, at: [usize; 2]) -> Vec<Piece> {
     let [body, shortcut] = layer.inner();
-    let (starts, end) = consecutive(body, at);
-    let inner = placed(body, &starts).into_iter().map(|p| Placed { name: format!("{prefix}.{}", p.name), ..p });
-    let mut all: Vec<Placed> = own.chain(inner).collect();
-    for (i, (layer, at)) in shortcut.iter().zip(consecutive(shortcut, end).0).enumerate() {
+    let (starts, end) = consecutive(body, at, 1);
+    let own = layer.pieces().into_iter().map(|p| Piece { start: at[usize::from(p.constant)] + p.start, ..p });
+    let named = |p: Piece| Piece { name: format!("{prefix}.{}", p.name), ..p };
+    let mut all: Vec<Piece> = own.chain(placed(body, &starts)).map(named).collect();
+    for (i, (layer, at)) in shortcut.iter().zip(consecutive(shortcut, end, 1).0).enumerate() {
         all.extend(layer_pieces(layer.as_ref(), &format!("{prefix}.downsample.{i}"), at));
     }
     all
@@ -116,12 +104,10 @@ impl Network {
     pub fn tensors(&self, theta: &Parameters) -> Result<Vec<NamedTensor>> {
         self.check_single()?;
         let numbers = [theta.trained.to_host()?, theta.constants.to_host()?];
-        let tensor = |Placed { name, piece, at }: Placed| {
-            let len = piece.shape.iter().product::<usize>();
-            let stored = &numbers[usize::from(piece.constant)][at..at + len];
-            let data =
-                if piece.transposed { transposed(stored, piece.shape[1], piece.shape[0]) } else { stored.to_vec() };
-            NamedTensor { name, shape: piece.shape, data }
+        let tensor = |Piece { name, start, shape, transposed, constant }: Piece| {
+            let stored = &numbers[usize::from(constant)][start..start + shape.iter().product::<usize>()];
+            let data = if transposed { transpose(stored, shape[1], shape[0]) } else { stored.to_vec() };
+            NamedTensor { name, shape, data }
         };
         Ok(placed(&self.layers, &self.starts()).into_iter().map(tensor).collect())
     }
@@ -132,20 +118,20 @@ impl Network {
         self.check_single()?;
         let mut numbers = [vec![0.0; self.parameters()], vec![0.0; self.constants()]];
         let places = placed(&self.layers, &self.starts());
-        for Placed { name, piece, at } in &places {
+        for Piece { name, start, shape, transposed, constant } in &places {
             let found = tensors.iter().find(|t| t.name == *name);
             let tensor =
                 found.ok_or_else(|| Error::input(format!("there is no tensor \"{name}\", which the network needs")))?;
-            let len = piece.shape.iter().product::<usize>();
-            if tensor.shape != piece.shape || tensor.data.len() != len {
+            let len = shape.iter().product::<usize>();
+            if tensor.shape != *shape || tensor.data.len() != len {
                 return Err(Error::input(format!(
-                    "the tensor \"{name}\" has shape {:?}, but the network needs {:?}",
-                    tensor.shape, piece.shape
+                    "the tensor \"{name}\" has shape {:?}, but the network needs {shape:?}",
+                    tensor.shape
                 )));
             }
-            let to = &mut numbers[usize::from(piece.constant)][*at..at + len];
-            if piece.transposed {
-                to.copy_from_slice(&transposed(&tensor.data, piece.shape[0], piece.shape[1]));
+            let to = &mut numbers[usize::from(*constant)][*start..start + len];
+            if *transposed {
+                to.copy_from_slice(&transpose(&tensor.data, shape[0], shape[1]));
             } else {
                 to.copy_from_slice(&tensor.data);
             }
@@ -171,7 +157,7 @@ impl Network {
 }
 
 /// The transpose of a `rows × cols` matrix.
-fn transposed(matrix: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+fn transpose(matrix: &[f32], rows: usize, cols: usize) -> Vec<f32> {
     (0..rows * cols).map(|i| matrix[i % rows * cols + i / rows]).collect()
 }
 
@@ -179,6 +165,7 @@ fn transposed(matrix: &[f32], rows: usize, cols: usize) -> Vec<f32> {
 mod tests {
     use super::*;
     use crate::net::named;
+    use crate::net::tests::{host, start};
     use crate::rng::Rng;
 
     #[test]
@@ -187,19 +174,14 @@ mod tests {
         let tensors = net.tensors(&net.init(Device::Cpu, &Rng::new(1)).unwrap()).unwrap();
         let shape = |name: &str| tensors.iter().find(|t| t.name == name).map(|t| t.shape.clone());
         for (name, want) in [
-            ("conv1.weight", vec![16, 3, 3, 3]),
-            ("bn1.running_var", vec![16]),
-            ("layer1.2.conv2.weight", vec![16, 16, 3, 3]),
-            ("layer2.0.downsample.0.weight", vec![32, 16, 1, 1]),
-            ("layer2.0.downsample.1.running_mean", vec![32]),
-            ("layer3.2.bn2.bias", vec![64]),
-            ("fc.weight", vec![10, 64]),
-            ("fc.bias", vec![10]),
+            ("layer1.2.conv2.weight", Some(vec![16, 16, 3, 3])),
+            ("layer2.0.downsample.1.running_mean", Some(vec![32])),
+            ("layer3.2.bn2.bias", Some(vec![64])),
+            ("layer3.3.conv1.weight", None),
+            ("conv1.bias", None),
         ] {
-            assert_eq!(shape(name), Some(want), "{name}");
+            assert_eq!(shape(name), want, "{name}");
         }
-        assert_eq!(shape("layer3.3.conv1.weight"), None);
-        assert_eq!(shape("conv1.bias"), None);
         let numbers: usize = tensors.iter().map(|t| t.data.len()).sum();
         assert_eq!((net.trained(), numbers), (272_474, 272_474 + net.constants()));
     }
@@ -207,14 +189,13 @@ mod tests {
     #[test]
     fn numbers_survive_the_way_out_and_in_and_misfits_are_named() {
         let text = "image(2, 4, 4) conv(3, 3) bn relu res(conv(3, 1) tanh dense(48); bn) flatten dense(4) l2norm rff(6) dense(2)";
-        let net = Network::parse(text, 32, 1).unwrap();
-        let theta = net.init(Device::Cpu, &Rng::new(2)).unwrap();
+        let (net, theta, ..) = start(text, 32, 1, 2);
         let mut tensors = net.tensors(&theta).unwrap();
         let names: Vec<&str> = tensors.iter().map(|t| t.name.as_str()).collect();
         assert!(names.contains(&"fc2.weight") && names.contains(&"layer1.0.fc.bias"), "{names:?}");
         let back = net.parameters_named(Device::Cpu, &tensors).unwrap();
-        assert_eq!(back.trained.to_host().unwrap(), theta.trained.to_host().unwrap());
-        assert_eq!(back.constants.to_host().unwrap(), theta.constants.to_host().unwrap());
+        assert_eq!(host(&back.trained), host(&theta.trained));
+        assert_eq!(host(&back.constants), host(&theta.constants));
         let message = |tensors: &[NamedTensor]| net.parameters_named(Device::Cpu, tensors).unwrap_err().to_string();
         tensors.push(NamedTensor { name: "bn1.num_batches_tracked".into(), shape: vec![], data: vec![7.0] });
         assert!(net.parameters_named(Device::Cpu, &tensors).is_ok());

@@ -3,6 +3,7 @@
 use super::{Classifier, Labelled, Standardizer, network};
 use crate::compute::Device;
 use crate::data::write_atomically;
+use crate::model;
 use crate::net::{NamedTensor, Network};
 use crate::{Error, Result};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -103,9 +104,7 @@ fn tensor(name: &str, view: &TensorView) -> Result<NamedTensor, String> {
     let bytes = view.data();
     let data: Vec<f32> = match view.dtype() {
         Dtype::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect(),
-        Dtype::F64 => {
-            bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes")) as f32).collect()
-        }
+        Dtype::F64 => model::numbers(bytes).map(|v| v as f32).collect(),
         // Counters of batches are whole numbers, and of no use here.
         _ if name.ends_with("num_batches_tracked") => Vec::new(),
         other => return Err(format!("the tensor \"{name}\" is {other:?}; only F32 and F64 are read")),

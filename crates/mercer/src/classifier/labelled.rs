@@ -43,18 +43,12 @@ impl Labelled {
 
     /// The labels as positions in `classes`, found by name.
     pub fn labels_for(&self, classes: &[String]) -> Result<Vec<usize>> {
-        let place = |name: &String| {
-            classes.iter().position(|c| c == name).ok_or_else(|| {
-                Error::input(format!(
-                    "the class `{name}` is not one of those that were learnt ({})",
-                    classes.join(", ")
-                ))
-            })
-        };
-        let used: Vec<bool> = (0..self.classes.len()).map(|c| self.labels.contains(&c)).collect();
-        let places =
-            self.classes.iter().zip(used).map(|(name, used)| if used { place(name).map(Some) } else { Ok(None) });
-        let places = places.collect::<Result<Vec<_>>>()?;
+        let place = |name: &String| classes.iter().position(|c| c == name);
+        let places: Vec<Option<usize>> = self.classes.iter().map(place).collect();
+        if let Some(c) = (0..places.len()).find(|c| places[*c].is_none() && self.labels.contains(c)) {
+            let (name, learnt) = (&self.classes[c], classes.join(", "));
+            return Err(Error::input(format!("the class `{name}` is not one of those that were learnt ({learnt})")));
+        }
         Ok(self.labels.iter().map(|&l| places[l].unwrap_or(0)).collect())
     }
 }
@@ -91,12 +85,11 @@ impl Standardizer {
     /// Whether it is one of rows of `d` columns.
     pub(super) fn fits(&self, d: usize) -> bool {
         let channels = self.mean.len();
-        let finite = self.mean.iter().chain(&self.spread).all(|v| v.is_finite());
+        let valid = |(mean, spread): (&f64, &f64)| mean.is_finite() && spread.is_finite() && *spread > 0.0;
         channels > 0
             && channels == self.spread.len()
             && d.is_multiple_of(channels)
-            && finite
-            && self.spread.iter().all(|&s| s > 0.0)
+            && self.mean.iter().zip(&self.spread).all(valid)
     }
 
     /// The standardized rows `[n, d]` on a device.

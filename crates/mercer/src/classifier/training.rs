@@ -149,6 +149,7 @@ struct Epochs<'a> {
     settings: &'a Settings,
     ended: &'a (dyn Fn(&Epoch) + Sync),
     test: Option<&'a Labelled>,
+    steps_of_epoch: u64,
     /// `[n, d]`
     x: Tensor,
     /// `[n, 1]`
@@ -176,7 +177,8 @@ impl<'a> Epochs<'a> {
         ended: &'a (dyn Fn(&Epoch) + Sync),
     ) -> Result<Epochs<'a>> {
         let device = classifier.parameters.trained.device();
-        let steps = settings.epochs * data.n().div_ceil(settings.batch) as u64;
+        let steps_of_epoch = data.n().div_ceil(settings.batch) as u64;
+        let steps = settings.epochs * steps_of_epoch;
         let schedule = Schedule::new(ScheduleKind::WarmupCosine, settings.learning_rate, steps);
         let parameters = classifier.network.parameters();
         let labels: Vec<f32> = data.labels_for(&classifier.classes)?.iter().map(|&l| l as f32).collect();
@@ -196,6 +198,7 @@ impl<'a> Epochs<'a> {
             settings,
             ended,
             test,
+            steps_of_epoch,
         })
     }
 
@@ -203,15 +206,11 @@ impl<'a> Epochs<'a> {
         self.x.shape()[0]
     }
 
-    fn steps_of_epoch(&self) -> u64 {
-        self.rows().div_ceil(self.settings.batch) as u64
-    }
-
     /// Gathers the next batch and moves the parameters along its gradient. All that is random follows from the seed and
     /// the number of the step, so that nothing of it needs to be kept.
     fn step(&mut self) -> Result<()> {
         let step = self.optimizer.steps();
-        let (epoch, i) = (step / self.steps_of_epoch(), (step % self.steps_of_epoch()) as usize);
+        let (epoch, i) = (step / self.steps_of_epoch, (step % self.steps_of_epoch) as usize);
         let seed = Rng::new(self.settings.seed);
         if i == 0 || self.order.is_empty() {
             self.order = (0..self.rows()).collect();
@@ -241,7 +240,7 @@ impl<'a> Epochs<'a> {
     /// Mean loss and share of right answers in the epoch so far, which must be finite.
     fn means(&self) -> Result<(f64, f64)> {
         let step = self.optimizer.steps();
-        let done = (step - 1) % self.steps_of_epoch() + 1;
+        let done = (step - 1) % self.steps_of_epoch + 1;
         let rows = (done as usize * self.settings.batch).min(self.rows()) as f64;
         let totals = self.totals.to_host()?;
         let [loss, right] = [0, 1].map(|i| f64::from(totals[i]) / rows);
@@ -252,7 +251,7 @@ impl<'a> Epochs<'a> {
         let saved = saved.map(|path| format!("; {} holds a state from before, if it was written", path.display()));
         Err(Error::Numerical(format!(
             "training diverged in epoch {}: the loss is {loss}; use a smaller learning rate than {}{}",
-            (step - 1) / self.steps_of_epoch() + 1,
+            (step - 1) / self.steps_of_epoch + 1,
             self.settings.learning_rate,
             saved.unwrap_or_default()
         )))
@@ -264,7 +263,7 @@ impl<'a> Epochs<'a> {
     }
 
     fn within_epoch(&self) -> bool {
-        !self.optimizer.steps().is_multiple_of(self.steps_of_epoch())
+        !self.optimizer.steps().is_multiple_of(self.steps_of_epoch)
     }
 }
 
@@ -285,7 +284,7 @@ impl Task for Epochs<'_> {
     }
 
     fn steps(&self) -> (u64, u64) {
-        (self.optimizer.steps(), self.settings.epochs * self.steps_of_epoch())
+        (self.optimizer.steps(), self.settings.epochs * self.steps_of_epoch)
     }
 
     /// Scores are taken in f32: what is reported is the network that a user has.
@@ -294,8 +293,7 @@ impl Task for Epochs<'_> {
     }
 
     fn due(&self) -> bool {
-        let epochs = self.optimizer.steps() / self.steps_of_epoch();
-        !self.within_epoch() && self.history.len() as u64 != epochs
+        !self.within_epoch() && self.history.len() as u64 != self.optimizer.steps() / self.steps_of_epoch
     }
 
     /// Ends an epoch.
@@ -303,7 +301,7 @@ impl Task for Epochs<'_> {
         let (loss, accuracy) = self.means()?;
         let seconds = self.seconds();
         let test = self.test.map(|test| self.classifier.score(test)).transpose()?;
-        let epoch = self.optimizer.steps() / self.steps_of_epoch();
+        let epoch = self.optimizer.steps() / self.steps_of_epoch;
         self.history.push(Epoch { epoch, loss, accuracy, test, seconds });
         (self.ended)(&self.history[self.history.len() - 1]);
         compute::fill(&mut self.totals, 0.0);
@@ -313,8 +311,7 @@ impl Task for Epochs<'_> {
 
     fn report(&mut self, rate: f64, left: f64) -> Result<String> {
         let (loss, _) = self.means()?;
-        let (rows, epoch) =
-            (rate * self.settings.batch as f64, (self.optimizer.steps() - 1) / self.steps_of_epoch() + 1);
+        let (rows, epoch) = (rate * self.settings.batch as f64, (self.optimizer.steps() - 1) / self.steps_of_epoch + 1);
         Ok(format!("epoch {epoch}, loss {loss:.4}, {rows:.0} rows/s, {left:.0} s left"))
     }
 

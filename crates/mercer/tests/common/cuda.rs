@@ -59,7 +59,7 @@ impl<'a> Case<'a> {
     pub fn stepper(&self, device: Device, math: Math) -> Stepper<'a> {
         let functions = (self.functions)(self.kind, self.operator.inputs(), device);
         let objective = self.kind.objective(&functions, K).unwrap();
-        let (parameters, schedule) = (functions.network().parameters(), Schedule::Constant { rate: self.rate });
+        let (parameters, schedule) = (functions.network().parameters(), Schedule::constant(self.rate));
         let optimizer = Optimizer::new(device, self.rule, schedule, None, parameters).unwrap();
         Stepper::new(self.operator, functions, objective, optimizer, Rng::new(7), self.batch, math).unwrap()
     }

@@ -175,10 +175,11 @@ impl Description {
         Description { trunk: 0, ..self }
     }
 
-    /// The same network without the batch norms that follow a dense layer or a convolution directly.
-    pub fn without_folded_norms(&self) -> Description {
-        let trunk = without_folded_norms(&self.layers[..self.trunk]).len();
-        Description { layers: without_folded_norms(&self.layers), trunk, ..*self }
+    /// The same network without the layers that `drop(before, layer, after)` names, also inside residual layers. `before` is the
+    /// last layer that was kept ahead of it in its chain, `after` the next one.
+    pub(super) fn without(&self, drop: Discard) -> Description {
+        let trunk = without(&self.layers[..self.trunk], drop).len();
+        Description { layers: without(&self.layers, drop), trunk, ..*self }
     }
 
     /// Whether a layer of it computes statistics of the batch.
@@ -200,16 +201,18 @@ impl LayerSpec {
     }
 }
 
-fn without_folded_norms(layers: &[LayerSpec]) -> Vec<LayerSpec> {
+/// Whether a layer goes, given its neighbours.
+type Discard = fn(Option<&LayerSpec>, &LayerSpec, Option<&LayerSpec>) -> bool;
+
+fn without(layers: &[LayerSpec], drop: Discard) -> Vec<LayerSpec> {
     let mut kept: Vec<LayerSpec> = vec![];
-    for layer in layers {
-        match (layer, kept.last()) {
-            (LayerSpec::BatchNorm, Some(LayerSpec::Dense { .. } | LayerSpec::Conv { .. })) => {}
-            (LayerSpec::Residual { body, shortcut }, _) => kept.push(LayerSpec::Residual {
-                body: without_folded_norms(body),
-                shortcut: without_folded_norms(shortcut),
-            }),
-            _ => kept.push(layer.clone()),
+    for (i, layer) in layers.iter().enumerate() {
+        match layer {
+            layer if drop(kept.last(), layer, layers.get(i + 1)) => {}
+            LayerSpec::Residual { body, shortcut } => {
+                kept.push(LayerSpec::Residual { body: without(body, drop), shortcut: without(shortcut, drop) });
+            }
+            layer => kept.push(layer.clone()),
         }
     }
     kept

@@ -1,6 +1,6 @@
 //! The empirical NTK, exactly and as a product with vectors.
 
-use super::jacobian::{Jacobian, Parameterisation, Scratch};
+use super::jacobian::{Evaluated, Jacobian, Parameterisation, Scratch};
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Mode, Network, Parameters, Workspace};
 use crate::{Error, Result};
@@ -39,10 +39,8 @@ impl<'a> EmpiricalNtk<'a> {
     /// Of `net`, which is one network, at `theta`.
     pub fn new(net: &'a Network, theta: &'a Parameters) -> Result<Self> {
         if net.networks() != 1 {
-            return Err(Error::input(format!(
-                "the empirical NTK is that of one network; {} were given",
-                net.networks()
-            )));
+            let count = net.networks();
+            return Err(Error::input(format!("the empirical NTK is that of one network; {count} were given")));
         }
         let device = theta.trained.device();
         Ok(EmpiricalNtk { net, theta, parameterisation: Parameterisation::Standard, device })
@@ -113,10 +111,8 @@ impl<'a> EmpiricalNtk<'a> {
     pub fn apply(&self, x: &Tensor, v: &Tensor) -> Result<Tensor> {
         let (n, c) = (self.points(x)?, self.net.outputs());
         if v.len() != n * c {
-            return Err(Error::input(format!(
-                "a vector of {} numbers does not fit {n} points of {c} outputs",
-                v.len()
-            )));
+            let len = v.len();
+            return Err(Error::input(format!("a vector of {len} numbers does not fit {n} points of {c} outputs")));
         }
         let mut workspace = self.net.workspace(self.device)?;
         self.net.forward(self.theta, x, Mode::Eval, &mut workspace)?;
@@ -192,8 +188,9 @@ impl<'a> EmpiricalNtk<'a> {
         let mut inputs = self.net.inputs();
         let mut widest = 0;
         for layer in &self.net.layers {
-            widest = widest.max(inputs + layer.outputs() + layer.written_out());
-            inputs = layer.outputs();
+            let outputs = layer.facts().outputs;
+            widest = widest.max(inputs + outputs + layer.written_out());
+            inputs = outputs;
         }
         (BLOCK_NUMBERS / (c * widest).max(1)).clamp(1, BLOCK_POINTS)
     }
@@ -247,10 +244,9 @@ impl<'a> EmpiricalNtk<'a> {
         let traces = pass.workspace.traces();
         let x = if i == 0 { &pass.x } else { &traces[i - 1].y };
         let theta = self.net.shared_weights(i, self.theta);
+        let at = Evaluated { theta, x, trace: &traces[i], parameterisation: self.parameterisation };
         let mut dx = Tensor::zeros(self.device, &[0])?;
-        let layer = &self.net.layers[i];
-        let into = (i > 0).then_some(&mut dx);
-        let jacobian = layer.jacobian(&theta, x, &traces[i], g, into, self.parameterisation)?;
+        let jacobian = self.net.layers[i].jacobian(&at, g, (i > 0).then_some(&mut dx))?;
         Ok((jacobian, dx))
     }
 }

@@ -1,8 +1,8 @@
 //! One layer's part of a Jacobian, factored, and products of two of them.
 
 use crate::Result;
-use crate::compute::{self, Device, Store, Tensor, gemm};
-use crate::net::{Gradient, Layer, Mode, Pass, Trace, Weights};
+use crate::compute::{self, Activation, Device, Stack, StackMut, Store, Tensor, gemm};
+use crate::net::{Gradient, Layer, Mode, Pass, Slot, Trace, Weights};
 
 /// Which numbers count as the parameters of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Parameterisation {
 
 /// Derivatives of c cotangents at b points with respect to one layer's parameters, in a form whose products are cheap.
 #[derive(Debug)]
-pub enum Jacobian<'a> {
+pub(in crate::net) enum Jacobian<'a> {
     /// The layer has no parameters.
     None,
     /// An affine map: `∂/∂W = a_n ⊗ δ_n^c` and `∂/∂b = δ_n^c`, never written out.
@@ -35,24 +35,46 @@ pub enum Jacobian<'a> {
     Rows(Tensor),
 }
 
+/// A layer of one network after a forward pass in [`Mode::Eval`].
+pub(in crate::net) struct Evaluated<'a, 't> {
+    /// Its numbers, for any number of networks that all have the same.
+    pub theta: Weights<'t>,
+    /// Its input `[b, in]` (or `[1, b, in]`).
+    pub x: &'a Tensor,
+    pub trace: &'t Trace,
+    pub parameterisation: Parameterisation,
+}
+
+impl Evaluated<'_, '_> {
+    /// `g^c ← φ' ∘ g^c` for all cotangents `g` `[c, b, out]`.
+    pub fn times_slope(&self, phi: Activation, g: &mut Tensor) {
+        self.trace.slope(phi).into_iter().for_each(|slope| compute::multiply_each(g, slope));
+    }
+
+    /// The b points c times over, in the given shape.
+    pub fn repeated(&self, [c, b]: [usize; 2], shape: &[usize]) -> Result<Tensor> {
+        let rows: Vec<usize> = (0..c).flat_map(|_| 0..b).collect();
+        let mut points = Tensor::zeros(self.x.device(), &[0])?;
+        compute::gather_rows(self.x, &rows, &mut points)?;
+        points.reshape(shape)?;
+        Ok(points)
+    }
+}
+
 /// The rule of any layer, from its forward and vjp alone: every point with every cotangent is a network of its own with
 /// a batch of one, so that the gradients of these networks are the rows of the Jacobian.
 pub(in crate::net) fn written_out<L: Layer + ?Sized>(
     layer: &L,
-    theta: &Weights<'_>,
-    x: &Tensor,
+    at: &Evaluated<'_, '_>,
     mut g: Tensor,
     mut dx: Option<&mut Tensor>,
-    parameterisation: Parameterisation,
 ) -> Result<Jacobian<'static>> {
-    let (device, p, inputs) = (g.device(), layer.parameters(), x.shape()[x.shape().len() - 1]);
+    let (device, p, theta) = (g.device(), layer.facts().parameters, &at.theta);
+    let inputs = at.x.shape()[at.x.shape().len() - 1];
     let &[c, b, out] = g.shape() else { panic!("cotangents of shape {:?} are not [c, b, out]", g.shape()) };
     // Without parameters nothing keeps the points apart.
     let (networks, batch) = if p == 0 { (c, b) } else { (c * b, 1) };
-    let repeated: Vec<usize> = (0..c).flat_map(|_| 0..b).collect();
-    let mut points = Tensor::zeros(device, &[0])?;
-    compute::gather_rows(x, &repeated, &mut points)?;
-    points.reshape(&[networks, batch, inputs])?;
+    let points = at.repeated([c, b], &[networks, batch, inputs])?;
     let mut trace = Trace::new(device)?;
     trace.mode = Mode::Eval;
     trace.y.reshape(&[networks, batch, out])?;
@@ -62,7 +84,7 @@ pub(in crate::net) fn written_out<L: Layer + ?Sized>(
     if let Some(dx) = dx.as_deref_mut() {
         dx.reshape(&[networks, batch, inputs])?;
     }
-    let mut slot = Gradient { gradient: &mut rows, at: 0, stride: p, networks };
+    let mut slot = Gradient { tensor: &mut rows, slot: Slot { at: 0, stride: p }, networks };
     let pass = Pass { theta, x: &points, trace: &mut trace };
     layer.vjp(pass, &mut g, &mut slot, dx.as_deref_mut())?;
     if let Some(dx) = dx {
@@ -71,10 +93,10 @@ pub(in crate::net) fn written_out<L: Layer + ?Sized>(
     if p == 0 {
         return Ok(Jacobian::None);
     }
-    Jacobian::rows(layer, rows, [c, b], parameterisation)
+    Jacobian::rows(layer, rows, [c, b], at.parameterisation)
 }
 
-/// Scratch of [`Jacobian::add_products`].
+/// Scratch of sums of products of Jacobians.
 pub(super) struct Scratch {
     inputs: Tensor,
     products: Tensor,
@@ -83,6 +105,24 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn new(device: Device) -> Result<Scratch> {
         Ok(Scratch { inputs: Tensor::zeros(device, &[0])?, products: Tensor::zeros(device, &[0])? })
+    }
+
+    /// `out += left rightᵀ` in the matrices that `place` names; for affine maps, each entry times that of `inputs`.
+    fn add(
+        &mut self,
+        affine: bool,
+        [left, right]: [Stack<'_>; 2],
+        out: &mut Tensor,
+        place: impl Fn(&mut Tensor) -> StackMut<'_>,
+    ) -> Result<()> {
+        if affine {
+            self.products.reshape(out.shape())?;
+            gemm(1.0, left, right.t(), Store::Replace, place(&mut self.products));
+            compute::add_product_each(out, &self.products, &self.inputs);
+        } else {
+            gemm(1.0, left, right.t(), Store::Add, place(out));
+        }
+        Ok(())
     }
 }
 
@@ -94,7 +134,7 @@ impl Jacobian<'_> {
         [c, b]: [usize; 2],
         parameterisation: Parameterisation,
     ) -> Result<Jacobian<'static>> {
-        let p = layer.parameters();
+        let p = layer.facts().parameters;
         if parameterisation == Parameterisation::Ntk {
             let mut spread = vec![0.0; p];
             layer.spread(&mut spread);
@@ -110,21 +150,11 @@ impl Jacobian<'_> {
     ///
     /// For an affine map, `J^c_n · J'^{c'}_m = (δ_n^c · δ_m^{c'}) (w a_n·a_m + β)`.
     pub(super) fn add_products(&self, other: &Jacobian<'_>, tiles: &mut [Tensor], scratch: &mut Scratch) -> Result<()> {
-        let (outputs, Scratch { inputs, products }) = (tiles.len(), scratch);
-        let affine = self.inputs(other, inputs)?;
-        if let Jacobian::None = self {
-            return Ok(());
-        }
-        let (left, right) = (self.signals(), other.signals());
+        let (outputs, affine) = (tiles.len(), self.inputs(other, &mut scratch.inputs)?);
+        let (Some(left), Some(right)) = (self.signals(), other.signals()) else { return Ok(()) };
         for (c, tile) in tiles.iter_mut().enumerate() {
             let first = outputs - tile.shape()[0];
-            if affine {
-                products.reshape(tile.shape())?;
-                gemm(1.0, one(left, c), from(right, first).t(), Store::Replace, products.stack_mut());
-                compute::add_product_each(tile, products, inputs);
-            } else {
-                gemm(1.0, one(left, c), from(right, first).t(), Store::Add, tile.stack_mut());
-            }
+            scratch.add(affine, [matrices(left, c, 0), matrices(right, first, 1)], tile, Tensor::stack_mut)?;
         }
         Ok(())
     }
@@ -132,21 +162,10 @@ impl Jacobian<'_> {
     /// `sum += Σ_c J^c (J'^c)ᵀ` `[b, b']`.
     pub(super) fn add_trace(&self, other: &Jacobian<'_>, sum: &mut Tensor, scratch: &mut Scratch) -> Result<()> {
         let &[b, b2] = sum.shape() else { panic!("a trace of shape {:?} is not [b, b']", sum.shape()) };
-        let Scratch { inputs, products } = scratch;
-        let affine = self.inputs(other, inputs)?;
-        if let Jacobian::None = self {
-            return Ok(());
-        }
-        let (left, right) = (self.signals(), other.signals());
+        let affine = self.inputs(other, &mut scratch.inputs)?;
+        let (Some(left), Some(right)) = (self.signals(), other.signals()) else { return Ok(()) };
         let count = left.shape()[0];
-        if affine {
-            products.reshape(&[b, b2])?;
-            gemm(1.0, left.stack(), right.stack().t(), Store::Replace, products.matrices_mut(0, 0, count, b, b2));
-            compute::add_product_each(sum, products, inputs);
-        } else {
-            gemm(1.0, left.stack(), right.stack().t(), Store::Add, sum.matrices_mut(0, 0, count, b, b2));
-        }
-        Ok(())
+        scratch.add(affine, [left.stack(), right.stack()], sum, |sum| sum.matrices_mut(0, 0, count, b, b2))
     }
 
     /// Whether both are affine maps, and then `w a_n·a_m + β` `[b, b']`.
@@ -161,23 +180,18 @@ impl Jacobian<'_> {
         Ok(true)
     }
 
-    fn signals(&self) -> &Tensor {
+    /// The cotangents or derivatives `[c, b, p]`, if the layer has parameters.
+    fn signals(&self) -> Option<&Tensor> {
         match self {
-            Jacobian::Outer { delta, .. } => delta,
-            Jacobian::Rows(rows) => rows,
-            Jacobian::None => unreachable!("a layer without parameters has no signals"),
+            Jacobian::Outer { delta, .. } => Some(delta),
+            Jacobian::Rows(rows) => Some(rows),
+            Jacobian::None => None,
         }
     }
 }
 
-/// Matrix `c` of a stack `[c, b, p]`, for all.
-fn one(stack: &Tensor, c: usize) -> compute::Stack<'_> {
+/// The matrices of a stack `[c, b, p]` from the `first` on, every `step`-th; step zero repeats the first.
+fn matrices(stack: &Tensor, first: usize, step: usize) -> Stack<'_> {
     let &[_, b, p] = stack.shape() else { panic!("{:?} is not a stack", stack.shape()) };
-    stack.matrices(c * b * p, 0, b, p)
-}
-
-/// The matrices of a stack `[c, b, p]` from the `first` on.
-fn from(stack: &Tensor, first: usize) -> compute::Stack<'_> {
-    let &[_, b, p] = stack.shape() else { panic!("{:?} is not a stack", stack.shape()) };
-    stack.matrices(first * b * p, b * p, b, p)
+    stack.matrices(first * b * p, step * b * p, b, p)
 }

@@ -15,8 +15,8 @@ mod sampled;
 
 pub use directions::{Derivative, Directions, Law};
 pub use empirical::EmpiricalNtk;
-pub(super) use jacobian::written_out;
-pub use jacobian::{Jacobian, Parameterisation};
+pub use jacobian::Parameterisation;
+pub(super) use jacobian::{Evaluated, Jacobian, written_out};
 pub use sampled::sample_networks;
 
 #[cfg(test)]
