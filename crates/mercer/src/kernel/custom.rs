@@ -18,18 +18,16 @@ impl Custom {
     pub(super) fn new(formula: impl Formula + 'static) -> Custom {
         Custom(Arc::new(formula))
     }
+
+    pub(super) fn text(&self) -> String {
+        self.0.text()
+    }
 }
 
 /// Two are equal when they are copies of one.
 impl PartialEq for Custom {
     fn eq(&self, other: &Custom) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl fmt::Display for Custom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.text())
     }
 }
 
