@@ -7,6 +7,7 @@ use std::path::Path;
 use zip::ZipArchive;
 
 use super::ReadOptions;
+use super::bytes::Source;
 use super::dataset::{Dataset, Target};
 use super::npy::{self, Array};
 use crate::error::did_you_mean;
@@ -28,7 +29,10 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
     let set = npy::dataset(archive.read(&key)?, name);
     let y = match &options.target {
         Some(target) if archive.names.contains(target) => target.clone(),
-        Some(column) => return set.take_target(column).map_err(|e| archive.suggest(column, e)),
+        Some(column) => {
+            let neither = |e| Error::file(path, format!("{e}; nor is it an array{}", archive.hint(column)));
+            return set.take_target(column).map_err(neither);
+        }
         None if options.key.is_some() => return Ok(set),
         None => match TARGETS.iter().find(|t| archive.names.iter().any(|n| n == *t && *n != key)) {
             Some(y) => y.to_string(),
@@ -37,13 +41,10 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
     };
     let Array { x: values, dims } = archive.read(&y)?;
     if values.d() != 1 || values.n() != set.n() {
-        return Err(Error::file(
-            path,
-            format!(
-                "the target `{y}` has shape {dims:?}, but `{key}` has {} rows: one number per row is needed",
-                set.n()
-            ),
-        ));
+        let n = set.n();
+        let what =
+            format!("the target `{y}` has shape {dims:?}, but `{key}` has {n} rows: one number per row is needed");
+        return Err(Error::file(path, what));
     }
     Ok(Dataset { y: Some(Target::Values(values.column(0))), ..set })
 }
@@ -84,22 +85,17 @@ impl<'a> Archive<'a> {
         if self.names.iter().any(|n| n == key) {
             return Ok(key.into());
         }
-        let hint = did_you_mean(key, self.names.iter().map(String::as_str));
-        Err(Error::file(self.path, format!("holds no array '{key}'{hint}")))
+        Err(Error::file(self.path, format!("holds no array '{key}'{}", self.hint(key))))
     }
 
-    /// The error on a target that is neither an array nor, as `error` says, a column.
-    fn suggest(&self, target: &str, error: Error) -> Error {
-        let hint = did_you_mean(target, self.names.iter().map(String::as_str));
-        Error::file(self.path, format!("{error}; nor is it an array{hint}"))
+    /// The arrays, and the one whose name is like `word`.
+    fn hint(&self, word: &str) -> String {
+        did_you_mean(word, self.names.iter().map(String::as_str))
     }
 
     fn read(&mut self, key: &str) -> Result<Array> {
-        let path = self.path;
-        let mut entry = self
-            .zip
-            .by_name(&format!("{key}.npy"))
-            .map_err(|e| Error::file(path, format!("the array `{key}` cannot be read ({e})")))?;
-        npy::read_array(path, &format!("array `{key}`: "), &mut entry, None)
+        let entry = self.zip.by_name(&format!("{key}.npy"));
+        let entry = entry.map_err(|e| Error::file(self.path, format!("the array `{key}` cannot be read ({e})")))?;
+        npy::read_array(Source::array(self.path, key, entry))
     }
 }
