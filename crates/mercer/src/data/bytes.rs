@@ -31,14 +31,14 @@ impl<'a> Source<'a> {
         (&mut file).take(2).read_to_end(&mut magic).map_err(io)?;
         file.rewind().map_err(io)?;
         let file = BufReader::with_capacity(1 << 16, file);
-        if magic == [0x1f, 0x8b] {
-            let unpacked = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file));
-            return Ok(Source { path, within: String::new(), reader: Box::new(unpacked), len: None });
-        }
-        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz")) {
+        let (reader, len): (Box<dyn Read>, _) = if magic == [0x1f, 0x8b] {
+            (Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file))), None)
+        } else if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz")) {
             return Err(Error::file(path, "is called .gz but is not gzipped: it does not start with the bytes 1f 8b"));
-        }
-        Ok(Source { path, within: String::new(), reader: Box::new(file), len: Some(meta.len()) })
+        } else {
+            (Box::new(file), Some(meta.len()))
+        };
+        Ok(Source { path, within: String::new(), reader, len })
     }
 
     /// The array `key` of an archive.
@@ -80,14 +80,6 @@ pub(super) fn read_error(path: &Path, e: io::Error) -> Error {
 }
 
 /// Writes a file completely or not at all: first a temporary file beside it, which is then renamed.
-///
-/// ```
-/// # let folder = tempfile::tempdir()?;
-/// let path = folder.path().join("note.txt");
-/// mercer::data::write_atomically(&path, |w| w.write_all(b"complete"))?;
-/// assert_eq!(std::fs::read(&path)?, b"complete");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub fn write_atomically(path: impl AsRef<Path>, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let path = path.as_ref();
     let Some(name) = path.file_name() else {

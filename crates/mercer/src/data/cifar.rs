@@ -1,5 +1,6 @@
 //! The binary form of CIFAR-10: records of one label byte and 3×32×32 bytes, channel by channel.
 
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
 use super::bytes::Source;
@@ -25,15 +26,12 @@ pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
 
 /// The files `data_batch_*.bin` of a folder, in the order of their names.
 fn batches(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
-        let entry = entry.map_err(|e| Error::io(folder, e))?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("data_batch_") && (name.ends_with(".bin") || name.ends_with(".bin.gz")) {
-            files.push(entry.path());
-        }
-    }
+    let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
+    let mut files: Vec<PathBuf> = entries.map_err(|e| Error::io(folder, e))?.iter().map(DirEntry::path).collect();
+    files.retain(|file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("data_batch_") && (name.ends_with(".bin") || name.ends_with(".bin.gz"))
+    });
     if files.is_empty() {
         return Err(Error::file(folder, "is a folder without CIFAR-10 files (data_batch_*.bin); name a file instead"));
     }

@@ -28,23 +28,20 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
         .flexible(true) // ragged rows are refused below, with their row number
         .delimiter(delimiter(&head))
         .from_reader(std::io::Cursor::new(head).chain(source.reader));
-    let (mut first, mut second) = (ByteRecord::new(), ByteRecord::new());
-    if !next(path, &mut rows, &mut first)? {
-        return Err(Error::file(path, "is empty"));
+    let (mut lead, mut record) = (Vec::new(), ByteRecord::new());
+    while lead.len() < 2 && next(path, &mut rows, &mut record)? {
+        lead.push(record.clone());
     }
-    let has_second = next(path, &mut rows, &mut second)?;
-    let header = options.header.unwrap_or_else(|| looks_like_header(&first, has_second.then_some(&second)));
-    let columns = if header { column_names(&first) } else { generated_columns(first.len()) };
+    let Some(first) = lead.first() else { return Err(Error::file(path, "is empty")) };
+    let header = options.header.unwrap_or_else(|| looks_like_header(first, lead.get(1)));
+    let columns = if header { column_names(first) } else { generated_columns(first.len()) };
     let target = find_target(path, &columns, options)?;
     let mut table = Table { path, columns, target, rows: 0, x: Vec::new(), y: Column::default() };
-    if !header {
-        table.push(&first)?;
+    for record in &lead[usize::from(header)..] {
+        table.push(record)?;
     }
-    if has_second {
-        table.push(&second)?;
-        while next(path, &mut rows, &mut first)? {
-            table.push(&first)?;
-        }
+    while next(path, &mut rows, &mut record)? {
+        table.push(&record)?;
     }
     table.finish(name)
 }
@@ -173,16 +170,14 @@ impl Table<'_> {
 
     fn bad_cell(&self, j: usize, cell: &[u8]) -> Error {
         let place = self.place(j);
+        let first = "; if the first row is a header, set the header option, and if the column holds classes, make it the target";
+        let advice = if self.rows == 0 { first } else { "" };
         let what = match number(cell) {
-            _ if cell.trim_ascii().is_empty() => format!("{place} is empty; fill the value or drop the row"),
-            Some(v) => format!("{place} is {v}; fill the value or drop the row"),
-            None if self.rows == 0 => format!(
-                "{place} is `{}`, not a number; if the first row is a header, set the header option, and if the column holds classes, make it the target",
-                shown(cell)
-            ),
-            None => format!("{place} is `{}`, not a number", shown(cell)),
+            _ if cell.trim_ascii().is_empty() => "is empty; fill the value or drop the row".into(),
+            Some(v) => format!("is {v}; fill the value or drop the row"),
+            None => format!("is `{}`, not a number{advice}", shown(cell)),
         };
-        Error::file(self.path, what)
+        Error::file(self.path, format!("{place} {what}"))
     }
 
     fn mixed_target(&self, j: usize, cell: &[u8], is_number: bool) -> Error {

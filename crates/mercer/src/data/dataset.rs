@@ -159,14 +159,6 @@ impl Target {
     }
 
     /// Reads whole numbers as classes: the distinct values, in increasing order, become the classes and name them.
-    ///
-    /// ```
-    /// use mercer::data::Target;
-    /// let y = Target::Values(vec![7.0, -1.0, 7.0]).as_classes()?;
-    /// assert_eq!(y, Target::Classes { labels: vec![1, 0, 1], names: vec!["-1".into(), "7".into()] });
-    /// assert!(Target::Values(vec![0.5]).as_classes().is_err());
-    /// # Ok::<(), mercer::Error>(())
-    /// ```
     pub fn as_classes(&self) -> Result<Target> {
         let Target::Values(values) = self else { return Ok(self.clone()) };
         // Above 2^53, neighbouring whole numbers have the same f64.

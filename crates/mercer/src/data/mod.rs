@@ -76,14 +76,14 @@ pub struct ReadOptions {
 pub fn open(source: &str, options: &ReadOptions) -> Result<Dataset> {
     let call = Call::parse("data set", source);
     let name = source.split('(').next().unwrap_or_default().trim();
-    if let Some(set) = named::find(name) {
-        return set.open(&call?, options);
-    }
     let path = Path::new(source);
-    if path.exists() || format_of(path).is_some() || source.contains(['/', '\\']) {
-        return open_file(path, options);
+    match named::find(name) {
+        Ok(set) => set.open(&call?, options),
+        Err(_) if path.exists() || format_of(path).is_some() || source.contains(['/', '\\']) => {
+            open_file(path, options)
+        }
+        Err(unknown) => Err(unknown),
     }
-    Err(named::unknown(name))
 }
 
 /// The formats of files.

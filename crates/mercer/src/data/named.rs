@@ -185,11 +185,6 @@ fn data_folder() -> Option<PathBuf> {
 }
 
 /// All named sets, and whether they can be opened.
-///
-/// ```
-/// let names: Vec<_> = mercer::data::catalogue().iter().map(|entry| entry.name).collect();
-/// assert!(names.contains(&"digits") && names.contains(&"moons"));
-/// ```
 pub fn catalogue() -> Vec<Entry> {
     catalogue_in(data_folder().as_deref())
 }
@@ -205,14 +200,10 @@ fn catalogue_in(folder: Option<&Path>) -> Vec<Entry> {
 }
 
 /// The set of that name; `cifar10` is accepted for `cifar-10`.
-pub(super) fn find(name: &str) -> Option<&'static Named> {
+pub(super) fn find(name: &str) -> Result<&'static Named> {
     let name = if name == "cifar10" { "cifar-10" } else { name };
-    SETS.iter().find(|s| s.name == name)
-}
-
-/// The error for a name that is not in the catalogue.
-pub(super) fn unknown(name: &str) -> Error {
-    Error::unknown("file or data set", name, SETS.iter().map(|s| s.name))
+    let unknown = || Error::unknown("file or data set", name, SETS.iter().map(|s| s.name));
+    SETS.iter().find(|s| s.name == name).ok_or_else(unknown)
 }
 
 /// The path of a file of the set, which must exist.

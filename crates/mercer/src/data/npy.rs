@@ -14,7 +14,7 @@ use crate::{Error, Result};
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy itself refuses to evaluate longer headers.
 const LONGEST_HEADER: u64 = 10_000;
-/// Elements read or written at a time.
+/// Elements read at a time.
 const PIECE: usize = 1 << 13;
 /// The element types that can be read: a letter and the number of bytes.
 const TYPES: [&str; 11] = ["f4", "f8", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "b1"];
@@ -234,27 +234,10 @@ pub(crate) fn write_elements<A: Element, D: Dimension>(
     if let Some(elements) = array.as_slice().filter(|_| cfg!(target_endian = "little")) {
         return w.write_all(bytemuck::cast_slice(elements));
     }
-    let mut piece = Vec::with_capacity(PIECE);
-    let mut elements = array.iter().map(|value| value.little_endian()).peekable();
-    while elements.peek().is_some() {
-        piece.clear();
-        piece.extend(elements.by_ref().take(PIECE));
-        w.write_all(bytemuck::cast_slice(&piece))?;
-    }
-    Ok(())
+    array.iter().try_for_each(|value| w.write_all(bytemuck::bytes_of(&value.little_endian())))
 }
 
 /// Writes an array of any dimension as an `.npy` file, completely or not at all.
-///
-/// ```
-/// # let folder = tempfile::tempdir()?;
-/// use mercer::data::{open, write_npy, ReadOptions};
-/// let path = folder.path().join("x.npy");
-/// write_npy(&path, ndarray::array![[1.0f32, 2.0], [3.0, 4.0]].view())?;
-/// let back = open(path.to_str().unwrap(), &ReadOptions::default())?;
-/// assert_eq!(back.x, ndarray::array![[1.0f32, 2.0], [3.0, 4.0]].into());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub fn write_npy<A: Element, D: Dimension>(path: impl AsRef<Path>, array: ArrayView<'_, A, D>) -> Result<()> {
     bytes::write_atomically(path, |w| {
         w.write_all(&header_bytes(A::CODE, array.shape()))?;

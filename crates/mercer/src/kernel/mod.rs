@@ -67,6 +67,7 @@ use crate::Result;
 use crate::simd::Num;
 use ndarray::{Array2, ArrayView2};
 use std::fmt;
+use std::sync::Arc;
 
 /// What a formula sees of two points.
 #[derive(Clone, Copy, Debug)]
@@ -197,7 +198,7 @@ macro_rules! kernels {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&match self {
                     $(Base::$name(formula) => text(formula),)*
-                    Base::Custom(formula) => formula.text(),
+                    Base::Custom(formula) => formula.0.text(),
                 })
             }
         }
@@ -273,7 +274,7 @@ impl Kernel {
     /// assert_eq!(Kernel::from_formula(Cauchy).value(&[0.0], &[1.0]), 0.5);
     /// ```
     pub fn from_formula(formula: impl Formula + 'static) -> Kernel {
-        Kernel::Base(Base::Custom(Custom::new(formula)))
+        Kernel::Base(Base::Custom(Custom(Arc::new(formula))))
     }
 
     /// `κ(x,x')` in f64 by the plain formula: the oracle.
