@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
-use csv::{ByteRecord, Reader, ReaderBuilder};
+use csv::{ByteRecord, ReaderBuilder};
 use ndarray::Array2;
 
 use super::ReadOptions;
@@ -28,8 +28,14 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
         .flexible(true) // ragged rows are refused below, with their row number
         .delimiter(delimiter(&head))
         .from_reader(std::io::Cursor::new(head).chain(source.reader));
+    let mut next = |record: &mut ByteRecord| {
+        rows.read_byte_record(record).map_err(|e| match e.into_kind() {
+            csv::ErrorKind::Io(e) => read_error(path, e),
+            kind => Error::file(path, format!("{kind:?}")),
+        })
+    };
     let (mut lead, mut record) = (Vec::new(), ByteRecord::new());
-    while lead.len() < 2 && next(path, &mut rows, &mut record)? {
+    while lead.len() < 2 && next(&mut record)? {
         lead.push(record.clone());
     }
     let Some(first) = lead.first() else { return Err(Error::file(path, "is empty")) };
@@ -40,17 +46,10 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
     for record in &lead[usize::from(header)..] {
         table.push(record)?;
     }
-    while next(path, &mut rows, &mut record)? {
+    while next(&mut record)? {
         table.push(&record)?;
     }
     table.finish(name)
-}
-
-fn next(path: &Path, rows: &mut Reader<impl Read>, record: &mut ByteRecord) -> Result<bool> {
-    rows.read_byte_record(record).map_err(|e| match e.into_kind() {
-        csv::ErrorKind::Io(e) => read_error(path, e),
-        kind => Error::file(path, format!("{kind:?}")),
-    })
 }
 
 /// The separator that occurs most in the first line; a comma if none does.

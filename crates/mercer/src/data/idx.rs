@@ -37,10 +37,8 @@ fn labels_beside(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let labels = name.contains("images").then(|| name.replace("images", "labels").replace("idx3", "idx1"))?;
     let plain = labels.strip_suffix(".gz").unwrap_or(&labels);
-    [labels.clone(), plain.to_string(), format!("{plain}.gz")]
-        .into_iter()
-        .map(|n| path.with_file_name(n))
-        .find(|p| p.is_file())
+    let files = [&labels, plain, &format!("{plain}.gz")].map(|name| path.with_file_name(name));
+    files.into_iter().find(|file| file.is_file())
 }
 
 fn read_labels(path: &Path, n: usize) -> Result<Target> {

@@ -301,9 +301,7 @@ mod tests {
         }
         let without = catalogue_in(None);
         assert!(without.iter().all(|e| e.present == (e.origin != Origin::Folder)));
-        let mut names: Vec<&str> = without.iter().map(|e| e.name).collect();
-        names.sort_unstable();
-        names.dedup();
+        let names: std::collections::HashSet<&str> = without.iter().map(|e| e.name).collect();
         assert_eq!(names.len(), without.len(), "no name twice");
     }
 

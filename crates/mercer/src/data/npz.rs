@@ -22,10 +22,7 @@ const TARGETS: [&str; 5] = ["y", "Y", "target", "labels", "label"];
 /// Without a key: `X`, `x`, `data`, `arr_0` or the only array, and then `y`, `target` or `labels` as the target.
 pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
     let mut archive = Archive::open(path)?;
-    let key = match &options.key {
-        Some(key) => archive.find(key)?,
-        None => archive.default_key()?,
-    };
+    let key = archive.key(options.key.as_deref())?;
     let set = npy::dataset(archive.read(&key)?, name);
     let y = match &options.target {
         Some(target) if archive.names.contains(target) => target.clone(),
@@ -71,21 +68,19 @@ impl<'a> Archive<'a> {
         Ok(Archive { path, zip, names })
     }
 
-    fn default_key(&self) -> Result<String> {
-        if let [only] = &self.names[..] {
-            return Ok(only.clone());
+    /// The name of the array that is asked for, else of the one that holds the features.
+    fn key(&self, asked: Option<&str>) -> Result<String> {
+        let fail = |what: String| Err(Error::file(self.path, what));
+        let has = |name: &str| self.names.iter().any(|n| n == name);
+        match (asked, &self.names[..]) {
+            (Some(key), _) if has(key) => Ok(key.into()),
+            (Some(key), _) => fail(format!("holds no array '{key}'{}", self.hint(key))),
+            (None, [only]) => Ok(only.clone()),
+            (None, names) => match FEATURES.into_iter().find(|name| has(name)) {
+                Some(name) => Ok(name.into()),
+                None => fail(format!("holds several arrays; name one of {} as the key", names.join(", "))),
+            },
         }
-        let known = FEATURES.iter().find(|f| self.names.iter().any(|n| n == *f));
-        known.map(|f| f.to_string()).ok_or_else(|| {
-            Error::file(self.path, format!("holds several arrays; name one of {} as the key", self.names.join(", ")))
-        })
-    }
-
-    fn find(&self, key: &str) -> Result<String> {
-        if self.names.iter().any(|n| n == key) {
-            return Ok(key.into());
-        }
-        Err(Error::file(self.path, format!("holds no array '{key}'{}", self.hint(key))))
     }
 
     /// The arrays, and the one whose name is like `word`.

@@ -62,7 +62,7 @@ impl Splits {
 fn listed(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
     let lines: Vec<&str> = text.lines().collect();
-    let line = split.checked_sub(1).and_then(|k| lines.get(k)).ok_or_else(|| no_split(path, split, lines.len()))?;
+    let line = lines[position(path, split, lines.len())?];
     let mut test = vec![false; n];
     for word in line.split_whitespace() {
         let row = word.parse::<usize>().ok().and_then(|i| test.get_mut(i));
@@ -79,10 +79,12 @@ fn masked(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
     if masks.n() != n {
         return Err(Error::file(path, format!("has {} rows, but the table has {n}", masks.n())));
     }
-    let column = split.checked_sub(1).filter(|&k| k < masks.d()).ok_or_else(|| no_split(path, split, masks.d()))?;
-    Ok(masks.x.column(column).iter().map(|&v| v != 0.0).collect())
+    let column = masks.x.column(position(path, split, masks.d())?);
+    Ok(column.iter().map(|&v| v != 0.0).collect())
 }
 
-fn no_split(path: &Path, split: usize, count: usize) -> Error {
-    Error::file(path, format!("has the splits 1 to {count}, not {split}"))
+/// The position, from 0, of a split that is counted from 1.
+fn position(path: &Path, split: usize, count: usize) -> Result<usize> {
+    let none = || Error::file(path, format!("has the splits 1 to {count}, not {split}"));
+    split.checked_sub(1).filter(|&k| k < count).ok_or_else(none)
 }

@@ -132,8 +132,7 @@ pub(in crate::kernel) fn parse_shape(text: &str) -> Option<[usize; 3]> {
 /// The images' shape as given, or guessed: a square with one channel or three.
 fn image_shape(given: Option<[usize; 3]>, inputs: Option<usize>) -> Result<[usize; 3]> {
     match (given, inputs) {
-        (Some(shape), Some(d)) if shape.iter().product::<usize>() != d => {
-            let [h, w, c] = shape;
+        (Some([h, w, c]), Some(d)) if h * w * c != d => {
             Err(Error::input(format!("shape={h}x{w}x{c} holds {} numbers, but the points have {d}", h * w * c)))
         }
         (Some(shape), _) => Ok(shape),
