@@ -8,32 +8,64 @@ use flate2::read::MultiGzDecoder;
 
 use crate::{Error, Result};
 
-/// An opened file, unpacked on the fly where it is gzipped.
-pub(super) struct Source {
-    pub reader: Box<dyn Read>,
-    /// Its length in bytes; unknown for a gzipped file.
+/// An opened file, unpacked on the fly where it is gzipped, or an array in an archive.
+pub(super) struct Source<'a> {
+    path: &'a Path,
+    /// Names the array in messages, for one in an archive; else empty.
+    within: String,
+    pub reader: Box<dyn Read + 'a>,
+    /// Its length in bytes; unknown where it is compressed.
     pub len: Option<u64>,
 }
 
-/// Opens a file, gzipped or not; the first two bytes decide.
-pub(super) fn open(path: &Path) -> Result<Source> {
-    let mut file = File::open(path).map_err(|e| Error::io(path, e))?;
-    let meta = file.metadata().map_err(|e| Error::io(path, e))?;
-    if meta.is_dir() {
-        return Err(Error::file(path, "is a folder, not a file"));
+impl<'a> Source<'a> {
+    /// Opens a file, gzipped or not; the first two bytes decide.
+    pub fn open(path: &'a Path) -> Result<Self> {
+        let io = |e| Error::io(path, e);
+        let mut file = File::open(path).map_err(io)?;
+        let meta = file.metadata().map_err(io)?;
+        if meta.is_dir() {
+            return Err(Error::file(path, "is a folder, not a file"));
+        }
+        let mut magic = Vec::new();
+        (&mut file).take(2).read_to_end(&mut magic).map_err(io)?;
+        file.rewind().map_err(io)?;
+        let file = BufReader::with_capacity(1 << 16, file);
+        let (reader, len): (Box<dyn Read>, _) = if magic == [0x1f, 0x8b] {
+            (Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file))), None)
+        } else if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz")) {
+            return Err(Error::file(path, "is called .gz but is not gzipped: it does not start with the bytes 1f 8b"));
+        } else {
+            (Box::new(file), Some(meta.len()))
+        };
+        Ok(Source { path, within: String::new(), reader, len })
     }
-    let mut magic = Vec::new();
-    (&mut file).take(2).read_to_end(&mut magic).map_err(|e| Error::io(path, e))?;
-    file.rewind().map_err(|e| Error::io(path, e))?;
-    let file = BufReader::with_capacity(1 << 16, file);
-    if magic == [0x1f, 0x8b] {
-        let unpacked = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file));
-        return Ok(Source { reader: Box::new(unpacked), len: None });
+
+    /// The array `key` of an archive.
+    pub fn array(path: &'a Path, key: &str, reader: impl Read + 'a) -> Self {
+        Source { path, within: format!("array `{key}`: "), reader: Box::new(reader), len: None }
     }
-    if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz")) {
-        return Err(Error::file(path, "is called .gz but is not gzipped: it does not start with the bytes 1f 8b"));
+
+    /// The error that says `what` is wrong with the content.
+    pub fn fail(&self, what: impl std::fmt::Display) -> Error {
+        Error::file(self.path, format!("{}{what}", self.within))
     }
-    Ok(Source { reader: Box::new(file), len: Some(meta.len()) })
+
+    /// Up to `most` bytes, fewer at the end of the file. Memory grows with the bytes that are read, not with `most`.
+    pub fn read_up_to(&mut self, most: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(most.min(1 << 16) as usize);
+        self.reader.by_ref().take(most).read_to_end(&mut bytes).map_err(|e| read_error(self.path, e))?;
+        Ok(bytes)
+    }
+
+    /// The next `count` bytes of a header.
+    pub fn read_header(&mut self, count: u64) -> Result<Vec<u8>> {
+        let bytes = self.read_up_to(count)?;
+        if (bytes.len() as u64) < count {
+            return Err(self.fail("is truncated within its header"));
+        }
+        Ok(bytes)
+    }
 }
 
 /// The error for a failed read of `path`: corrupt content, or an error of the system.
@@ -47,35 +79,7 @@ pub(super) fn read_error(path: &Path, e: io::Error) -> Error {
     }
 }
 
-/// Up to `most` bytes, fewer at the end of the file. Memory grows with the bytes that are read, not with `most`.
-pub(super) fn read_up_to(path: &Path, reader: &mut dyn Read, most: u64) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    reader.take(most).read_to_end(&mut bytes).map_err(|e| read_error(path, e))?;
-    Ok(bytes)
-}
-
-/// Exactly `count` bytes and then the end of the file; `what` names them in the message.
-pub(super) fn read_exactly(path: &Path, reader: &mut dyn Read, count: u64, what: &str) -> Result<Vec<u8>> {
-    let bytes = read_up_to(path, reader, count.saturating_add(1))?;
-    let got = bytes.len() as u64;
-    if got < count {
-        return Err(Error::file(path, format!("is truncated: {what} take {count} bytes, but only {got} are there")));
-    }
-    if got > count {
-        return Err(Error::file(path, format!("is too long: bytes follow after the {count} bytes of {what}")));
-    }
-    Ok(bytes)
-}
-
 /// Writes a file completely or not at all: first a temporary file beside it, which is then renamed.
-///
-/// ```
-/// # let folder = tempfile::tempdir()?;
-/// let path = folder.path().join("note.txt");
-/// mercer::data::write_atomically(&path, |w| w.write_all(b"complete"))?;
-/// assert_eq!(std::fs::read(&path)?, b"complete");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub fn write_atomically(path: impl AsRef<Path>, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let path = path.as_ref();
     let Some(name) = path.file_name() else {
@@ -124,8 +128,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv.gz");
         std::fs::write(&path, "1,2\n").unwrap();
-        assert!(open(&path).err().unwrap().to_string().contains("not gzipped"));
-        assert!(open(folder.path()).err().unwrap().to_string().contains("is a folder"));
-        assert!(matches!(open(&folder.path().join("none")).err().unwrap(), Error::Io { .. }));
+        assert!(Source::open(&path).err().unwrap().to_string().contains("not gzipped"));
+        assert!(Source::open(folder.path()).err().unwrap().to_string().contains("is a folder"));
+        assert!(matches!(Source::open(&folder.path().join("none")).err().unwrap(), Error::Io { .. }));
     }
 }

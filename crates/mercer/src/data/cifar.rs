@@ -1,8 +1,9 @@
 //! The binary form of CIFAR-10: records of one label byte and 3×32×32 bytes, channel by channel.
 
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
-use super::bytes;
+use super::bytes::Source;
 use super::dataset::{Dataset, Target, generated_columns};
 use super::idx::scaled;
 use crate::{Error, Result};
@@ -25,15 +26,12 @@ pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
 
 /// The files `data_batch_*.bin` of a folder, in the order of their names.
 fn batches(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
-        let entry = entry.map_err(|e| Error::io(folder, e))?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("data_batch_") && (name.ends_with(".bin") || name.ends_with(".bin.gz")) {
-            files.push(entry.path());
-        }
-    }
+    let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
+    let mut files: Vec<PathBuf> = entries.map_err(|e| Error::io(folder, e))?.iter().map(DirEntry::path).collect();
+    files.retain(|file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("data_batch_") && (name.ends_with(".bin") || name.ends_with(".bin.gz"))
+    });
     if files.is_empty() {
         return Err(Error::file(folder, "is a folder without CIFAR-10 files (data_batch_*.bin); name a file instead"));
     }
@@ -42,31 +40,28 @@ fn batches(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn read_file(path: &Path, x: &mut Vec<u8>, labels: &mut Vec<usize>) -> Result<()> {
-    let content = bytes::read_up_to(path, &mut *bytes::open(path)?.reader, u64::MAX)?;
+    let mut source = Source::open(path)?;
+    let content = source.read_up_to(u64::MAX)?;
     if content.is_empty() {
-        return Err(Error::file(path, "is empty"));
+        return Err(source.fail("is empty"));
     }
-    let (records, rest) = (content.chunks_exact(RECORD), content.len() % RECORD);
-    let n = content.len() / RECORD;
-    if rest != 0 {
-        return Err(Error::file(
-            path,
-            format!(
-                "is truncated or not CIFAR-10: row {} (counted from 1) has {rest} of {RECORD} bytes (one label, 3×32×32 pixels)",
-                n + 1
-            ),
-        ));
+    let (records, rest) = content.as_chunks::<RECORD>();
+    if !rest.is_empty() {
+        return Err(source.fail(format!(
+            "is truncated or not CIFAR-10: row {} (counted from 1) has {} of {RECORD} bytes (one label, 3×32×32 pixels)",
+            records.len() + 1,
+            rest.len()
+        )));
     }
-    x.reserve_exact(n * PIXELS);
-    for (i, record) in records.enumerate() {
-        if usize::from(record[0]) >= NAMES.len() {
-            return Err(Error::file(
-                path,
-                format!("row {} (counted from 1) has the label {}; CIFAR-10 has the classes 0 to 9", i + 1, record[0]),
-            ));
+    x.reserve_exact(records.len() * PIXELS);
+    for (i, [label, pixels @ ..]) in records.iter().enumerate() {
+        if usize::from(*label) >= NAMES.len() {
+            let row = i + 1;
+            let what = format!("row {row} (counted from 1) has the label {label}; CIFAR-10 has the classes 0 to 9");
+            return Err(source.fail(what));
         }
-        labels.push(usize::from(record[0]));
-        x.extend_from_slice(&record[1..]);
+        labels.push(usize::from(*label));
+        x.extend_from_slice(pixels);
     }
     Ok(())
 }

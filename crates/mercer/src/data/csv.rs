@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
-use csv::{ByteRecord, Reader, ReaderBuilder};
+use csv::{ByteRecord, ReaderBuilder};
 use ndarray::Array2;
 
 use super::ReadOptions;
-use super::bytes::{self, read_error, read_up_to};
-use super::dataset::{Dataset, Target, cell, find_column, generated_columns};
+use super::bytes::{Source, read_error};
+use super::dataset::{Dataset, Target, cell, find_target, generated_columns};
 use crate::{Error, Result};
 
 /// Bytes that are read ahead to find the separator.
@@ -18,8 +18,8 @@ const HEAD: u64 = 1 << 16;
 /// Reads a table of numbers. A target column of text becomes classes, in the order of their names; a target column of
 /// numbers becomes values.
 pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
-    let mut reader = bytes::open(path)?.reader;
-    let mut head = read_up_to(path, &mut *reader, HEAD)?;
+    let mut source = Source::open(path)?;
+    let mut head = source.read_up_to(HEAD)?;
     if head.starts_with(b"\xef\xbb\xbf") {
         head.drain(..3);
     }
@@ -27,34 +27,29 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
         .has_headers(false)
         .flexible(true) // ragged rows are refused below, with their row number
         .delimiter(delimiter(&head))
-        .from_reader(std::io::Cursor::new(head).chain(reader));
-    let (mut first, mut second) = (ByteRecord::new(), ByteRecord::new());
-    if !next(path, &mut rows, &mut first)? {
-        return Err(Error::file(path, "is empty"));
+        .from_reader(std::io::Cursor::new(head).chain(source.reader));
+    let mut next = |record: &mut ByteRecord| {
+        rows.read_byte_record(record).map_err(|e| match e.into_kind() {
+            csv::ErrorKind::Io(e) => read_error(path, e),
+            kind => Error::file(path, format!("{kind:?}")),
+        })
+    };
+    let (mut lead, mut record) = (Vec::new(), ByteRecord::new());
+    while lead.len() < 2 && next(&mut record)? {
+        lead.push(record.clone());
     }
-    let has_second = next(path, &mut rows, &mut second)?;
-    let header = options.header.unwrap_or_else(|| looks_like_header(&first, has_second.then_some(&second)));
-    let columns = if header { column_names(&first) } else { generated_columns(first.len()) };
-    let target = options.target.as_deref().map(|t| find_column(&columns, t)).transpose();
-    let target = target.map_err(|e| Error::file(path, e.to_string()))?;
-    let mut table = Table::new(path, columns, target);
-    if !header {
-        table.push(&first)?;
+    let Some(first) = lead.first() else { return Err(Error::file(path, "is empty")) };
+    let header = options.header.unwrap_or_else(|| looks_like_header(first, lead.get(1)));
+    let columns = if header { column_names(first) } else { generated_columns(first.len()) };
+    let target = find_target(path, &columns, options)?;
+    let mut table = Table { path, columns, target, rows: 0, x: Vec::new(), y: Column::default() };
+    for record in &lead[usize::from(header)..] {
+        table.push(record)?;
     }
-    if has_second {
-        table.push(&second)?;
-        while next(path, &mut rows, &mut first)? {
-            table.push(&first)?;
-        }
+    while next(&mut record)? {
+        table.push(&record)?;
     }
     table.finish(name)
-}
-
-fn next(path: &Path, rows: &mut Reader<impl Read>, record: &mut ByteRecord) -> Result<bool> {
-    rows.read_byte_record(record).map_err(|e| match e.into_kind() {
-        csv::ErrorKind::Io(e) => read_error(path, e),
-        kind => Error::file(path, format!("{kind:?}")),
-    })
 }
 
 /// The separator that occurs most in the first line; a comma if none does.
@@ -91,71 +86,64 @@ struct Table<'a> {
     rows: usize,
     /// Features, row by row.
     x: Vec<f64>,
-    y: TargetColumn,
+    y: Column,
 }
 
-/// The first row decides whether the target is numbers or text.
-enum TargetColumn {
-    Undecided,
-    Values(Vec<f64>),
-    Texts { labels: Vec<usize>, known: HashMap<Vec<u8>, usize> },
+/// A column as far as it has been read: numbers, or labels of texts.
+#[derive(Default)]
+pub(super) struct Column {
+    pub values: Vec<f64>,
+    labels: Vec<usize>,
+    known: HashMap<Vec<u8>, usize>,
 }
 
-impl<'a> Table<'a> {
-    fn new(path: &'a Path, columns: Vec<String>, target: Option<usize>) -> Self {
-        Table { path, columns, target, rows: 0, x: Vec::new(), y: TargetColumn::Undecided }
+impl Column {
+    pub fn push_text(&mut self, text: &[u8]) {
+        let label = self.known.get(text).copied().unwrap_or(self.known.len());
+        if label == self.known.len() {
+            self.known.insert(text.to_vec(), label);
+        }
+        self.labels.push(label);
     }
 
+    /// Texts become classes in the order of their names, whatever the order of the rows.
+    pub fn into_target(self) -> Target {
+        if self.labels.is_empty() {
+            return Target::Values(self.values);
+        }
+        let mut order: Vec<(Vec<u8>, usize)> = self.known.into_iter().collect();
+        order.sort_unstable();
+        let mut position = vec![0; order.len()];
+        for (new, (_, old)) in order.iter().enumerate() {
+            position[*old] = new;
+        }
+        Target::Classes {
+            labels: self.labels.into_iter().map(|l| position[l]).collect(),
+            names: order.iter().map(|(text, _)| String::from_utf8_lossy(text).into_owned()).collect(),
+        }
+    }
+}
+
+impl Table<'_> {
     fn push(&mut self, record: &ByteRecord) -> Result<()> {
-        let width = self.columns.len();
-        if record.len() != width {
-            return Err(Error::file(
-                self.path,
-                format!(
-                    "is ragged: row {} (counted from 1) has {} columns, where {width} are expected",
-                    self.rows + 1,
-                    record.len()
-                ),
-            ));
+        let (width, got, row) = (self.columns.len(), record.len(), self.rows + 1);
+        if got != width {
+            let what = format!("is ragged: row {row} (counted from 1) has {got} columns, where {width} are expected");
+            return Err(Error::file(self.path, what));
         }
         for (j, cell) in record.iter().enumerate() {
-            if Some(j) == self.target {
-                self.push_target(j, cell)?;
-                continue;
-            }
+            let is_target = Some(j) == self.target;
             match number(cell) {
-                Some(v) if v.is_finite() => self.x.push(v),
-                _ => return Err(self.bad_cell(j, cell)),
+                Some(v) if !v.is_finite() => return Err(self.bad_cell(j, cell)),
+                Some(v) if !is_target => self.x.push(v),
+                // The first row decides whether the target is numbers or text.
+                Some(v) if self.y.labels.is_empty() => self.y.values.push(v),
+                None if !is_target || cell.trim_ascii().is_empty() => return Err(self.bad_cell(j, cell)),
+                None if self.y.values.is_empty() => self.y.push_text(cell.trim_ascii()),
+                value => return Err(self.mixed_target(j, cell, value.is_some())),
             }
         }
         self.rows += 1;
-        Ok(())
-    }
-
-    fn push_target(&mut self, j: usize, cell: &[u8]) -> Result<()> {
-        let value = number(cell);
-        let empty = cell.trim_ascii().is_empty();
-        if empty || value.is_some_and(|v| !v.is_finite()) {
-            return Err(self.bad_cell(j, cell));
-        }
-        if matches!(self.y, TargetColumn::Undecided) {
-            self.y = match value {
-                Some(_) => TargetColumn::Values(Vec::new()),
-                None => TargetColumn::Texts { labels: Vec::new(), known: HashMap::new() },
-            };
-        }
-        match (&mut self.y, value) {
-            (TargetColumn::Values(values), Some(v)) => values.push(v),
-            (TargetColumn::Texts { labels, known }, None) => {
-                let text = cell.trim_ascii();
-                let label = known.get(text).copied().unwrap_or(known.len());
-                if label == known.len() {
-                    known.insert(text.to_vec(), label);
-                }
-                labels.push(label);
-            }
-            (_, value) => return Err(self.mixed_target(j, cell, value.is_some())),
-        }
         Ok(())
     }
 
@@ -164,18 +152,11 @@ impl<'a> Table<'a> {
         if rows == 0 {
             return Err(Error::file(path, "holds a header but no rows"));
         }
-        if let Some(j) = target {
+        let y = target.map(|j| {
             columns.remove(j);
-        }
-        if columns.is_empty() {
-            return Err(Error::file(path, "has one column only; as a target it leaves no feature"));
-        }
+            y.into_target()
+        });
         let x = Array2::from_shape_vec((rows, columns.len()), x).expect("each row was counted");
-        let y = match y {
-            TargetColumn::Undecided => None,
-            TargetColumn::Values(values) => Some(Target::Values(values)),
-            TargetColumn::Texts { labels, known } => Some(classes(labels, known)),
-        };
         Ok(Dataset { name: name.into(), x: x.into(), y, columns, shape: None })
     }
 
@@ -188,40 +169,21 @@ impl<'a> Table<'a> {
 
     fn bad_cell(&self, j: usize, cell: &[u8]) -> Error {
         let place = self.place(j);
+        let first = "; if the first row is a header, set the header option, and if the column holds classes, make it the target";
+        let advice = if self.rows == 0 { first } else { "" };
         let what = match number(cell) {
-            _ if cell.trim_ascii().is_empty() => format!("{place} is empty; fill the value or drop the row"),
-            Some(v) => format!("{place} is {v}; fill the value or drop the row"),
-            None if self.rows == 0 => format!(
-                "{place} is `{}`, not a number; if the first row is a header, set the header option, and if the column holds classes, make it the target",
-                shown(cell)
-            ),
-            None => format!("{place} is `{}`, not a number", shown(cell)),
+            _ if cell.trim_ascii().is_empty() => "is empty; fill the value or drop the row".into(),
+            Some(v) => format!("is {v}; fill the value or drop the row"),
+            None => format!("is `{}`, not a number{advice}", shown(cell)),
         };
-        Error::file(self.path, what)
+        Error::file(self.path, format!("{place} {what}"))
     }
 
     fn mixed_target(&self, j: usize, cell: &[u8], is_number: bool) -> Error {
         let (this, before) = if is_number { ("a number", "text") } else { ("text", "a number") };
-        let what = format!(
-            "{} is `{}`, {this}, but the target of row 1 is {before}; a target is numbers throughout or text throughout",
-            self.place(j),
-            shown(cell)
-        );
-        Error::file(self.path, what)
-    }
-}
-
-/// Classes in the order of their names, whatever the order of the rows.
-pub(super) fn classes(labels: Vec<usize>, known: HashMap<Vec<u8>, usize>) -> Target {
-    let mut order: Vec<(Vec<u8>, usize)> = known.into_iter().collect();
-    order.sort_unstable();
-    let mut position = vec![0; order.len()];
-    for (new, (_, old)) in order.iter().enumerate() {
-        position[*old] = new;
-    }
-    Target::Classes {
-        labels: labels.into_iter().map(|l| position[l]).collect(),
-        names: order.iter().map(|(text, _)| String::from_utf8_lossy(text).into_owned()).collect(),
+        let (place, cell) = (self.place(j), shown(cell));
+        let rule = "a target is numbers throughout or text throughout";
+        Error::file(self.path, format!("{place} is `{cell}`, {this}, but the target of row 1 is {before}; {rule}"))
     }
 }
 

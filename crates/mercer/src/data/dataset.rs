@@ -1,5 +1,8 @@
 //! A data set: rows of numbers, perhaps with one target per row.
 
+use std::path::Path;
+
+use super::ReadOptions;
 use super::matrix::{Matrix, Rows};
 use crate::rng::Rng;
 use crate::{Error, Result};
@@ -52,16 +55,11 @@ impl Dataset {
         if n == 0 || d == 0 {
             return Err(Error::input(format!("`{name}` is empty: {n} rows of {d} columns")));
         }
-        if let Some(what) = non_finite(x.rows()) {
-            return Err(Error::input(format!("`{name}`: {what}")));
+        if let Some(targets) = y.as_ref().map(Target::len).filter(|&targets| targets != n) {
+            return Err(Error::input(format!("`{name}` has {n} rows but {targets} targets")));
         }
-        if let Some(y) = &y {
-            if y.len() != n {
-                return Err(Error::input(format!("`{name}` has {n} rows but {} targets", y.len())));
-            }
-            if let Some(what) = y.non_finite() {
-                return Err(Error::input(format!("`{name}`: {what}")));
-            }
+        if let Some(what) = non_finite(x.rows()).or_else(|| y.as_ref()?.non_finite()) {
+            return Err(Error::input(format!("`{name}`: {what}")));
         }
         Ok(Dataset { name, x: x.into_standard_layout(), y, columns: generated_columns(d), shape: None })
     }
@@ -161,22 +159,13 @@ impl Target {
     }
 
     /// Reads whole numbers as classes: the distinct values, in increasing order, become the classes and name them.
-    ///
-    /// ```
-    /// use mercer::data::Target;
-    /// let y = Target::Values(vec![7.0, -1.0, 7.0]).as_classes()?;
-    /// assert_eq!(y, Target::Classes { labels: vec![1, 0, 1], names: vec!["-1".into(), "7".into()] });
-    /// assert!(Target::Values(vec![0.5]).as_classes().is_err());
-    /// # Ok::<(), mercer::Error>(())
-    /// ```
     pub fn as_classes(&self) -> Result<Target> {
         let Target::Values(values) = self else { return Ok(self.clone()) };
         // Above 2^53, neighbouring whole numbers have the same f64.
         if let Some(i) = values.iter().position(|v| v.fract() != 0.0 || v.abs() > 9_007_199_254_740_992.0) {
+            let (row, value) = (i + 1, values[i]);
             return Err(Error::input(format!(
-                "row {} (counted from 1) has the target {}, which is not a whole number; classes must be whole numbers or text",
-                i + 1,
-                values[i]
+                "row {row} (counted from 1) has the target {value}, which is not a whole number; classes must be whole numbers or text"
             )));
         }
         let whole: Vec<i64> = values.iter().map(|&v| v as i64).collect();
@@ -187,7 +176,7 @@ impl Target {
         Ok(Target::Classes { labels, names: distinct.iter().map(i64::to_string).collect() })
     }
 
-    pub(super) fn non_finite(&self) -> Option<String> {
+    fn non_finite(&self) -> Option<String> {
         let Target::Values(values) = self else { return None };
         let i = values.iter().position(|v| !v.is_finite())?;
         Some(format!("the target of row {} (counted from 1) is {}; drop the row or fill the value", i + 1, values[i]))
@@ -210,20 +199,29 @@ pub(super) fn cell(row: usize, column: usize) -> String {
     format!("row {}, column {} (counted from 1)", row + 1, column + 1)
 }
 
-/// The position of the column called `target`, or at position `target`: 1 is the first, −1 the last.
-pub(super) fn find_column(columns: &[String], target: &str) -> Result<usize> {
-    let mut found = (0..columns.len()).filter(|&j| columns[j] == target);
-    if let Some(j) = found.next() {
-        return match found.next() {
-            None => Ok(j),
-            Some(k) => Err(Error::input(format!(
-                "columns {} and {} (counted from 1) are both called `{target}`; name the target by its position",
-                j + 1,
-                k + 1
-            ))),
-        };
+/// The position of the target among the `columns` of a file, where the options name one.
+pub(super) fn find_target(path: &Path, columns: &[String], options: &ReadOptions) -> Result<Option<usize>> {
+    let Some(target) = &options.target else { return Ok(None) };
+    let j = find_column(columns, target).map_err(|e| Error::file(path, e.to_string()))?;
+    if columns.len() == 1 {
+        return Err(Error::file(path, "has one column only; as a target it leaves no feature"));
     }
+    Ok(Some(j))
+}
+
+/// The position of the column called `target`, or at position `target`: 1 is the first, −1 the last.
+fn find_column(columns: &[String], target: &str) -> Result<usize> {
     let d = columns.len();
+    match (0..d).filter(|&j| columns[j] == target).collect::<Vec<_>>()[..] {
+        [] => {}
+        [j] => return Ok(j),
+        [j, k, ..] => {
+            let (j, k) = (j + 1, k + 1);
+            return Err(Error::input(format!(
+                "columns {j} and {k} (counted from 1) are both called `{target}`; name the target by its position"
+            )));
+        }
+    }
     if let Ok(position) = target.parse::<i64>() {
         let distance = usize::try_from(position.unsigned_abs()).unwrap_or(usize::MAX);
         if position == 0 || distance > d {

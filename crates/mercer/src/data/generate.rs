@@ -19,8 +19,7 @@ pub fn circles(n: usize, noise: f64, factor: f64, seed: u64) -> Result<Dataset> 
     if !(factor > 0.0 && factor < 1.0) {
         return Err(Error::input(format!("circles: factor must lie between 0 and 1, not {factor}")));
     }
-    let classes = Some(["outer", "inner"]);
-    planar("circles", classes, n, noise, seed, |i, rng| {
+    noisy("circles", Some(["outer", "inner"]), n, noise, seed, |i, rng| {
         let angle = TAU * rng.uniform();
         let radius = if i % 2 == 0 { 1.0 } else { factor };
         ([radius * angle.cos(), radius * angle.sin()], 0.0)
@@ -31,7 +30,7 @@ pub fn circles(n: usize, noise: f64, factor: f64, seed: u64) -> Result<Dataset> 
 ///
 /// Rows alternate between the classes `upper` and `lower`; Gaussian noise is added to each coordinate.
 pub fn moons(n: usize, noise: f64, seed: u64) -> Result<Dataset> {
-    planar("moons", Some(["upper", "lower"]), n, noise, seed, |i, rng| {
+    noisy("moons", Some(["upper", "lower"]), n, noise, seed, |i, rng| {
         let (sin, cos) = (PI * rng.uniform()).sin_cos();
         (if i % 2 == 0 { [cos, sin] } else { [1.0 - cos, 0.5 - sin] }, 0.0)
     })
@@ -41,7 +40,7 @@ pub fn moons(n: usize, noise: f64, seed: u64) -> Result<Dataset> {
 ///
 /// The target is t, the position along the roll. Gaussian noise is added to each coordinate.
 pub fn swiss_roll(n: usize, noise: f64, seed: u64) -> Result<Dataset> {
-    planar("swiss-roll", None, n, noise, seed, |_, rng| {
+    noisy("swiss-roll", None, n, noise, seed, |_, rng| {
         let t = 1.5 * PI * (1.0 + 2.0 * rng.uniform());
         let h = 21.0 * rng.uniform();
         ([t * t.cos(), h, t * t.sin()], t)
@@ -61,7 +60,7 @@ pub fn uniform(n: usize, low: f64, high: f64, seed: u64) -> Result<Dataset> {
 
 /// `n` noisy points of `D` coordinates drawn by `point(row, rng)`, which also gives the target where there are no
 /// classes; with classes the rows alternate between the two.
-fn planar<const D: usize>(
+fn noisy<const D: usize>(
     name: &str,
     classes: Option<[&str; 2]>,
     n: usize,
@@ -104,10 +103,8 @@ mod tests {
     use super::*;
 
     fn labels(set: &Dataset) -> &[usize] {
-        match &set.y {
-            Some(Target::Classes { labels, .. }) => labels,
-            _ => panic!("no classes"),
-        }
+        let Some(Target::Classes { labels, .. }) = &set.y else { panic!("no classes") };
+        labels
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! IDX, the format of MNIST: two zero bytes, a type, the number of dimensions, the dimensions, then the bytes.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ndarray::Array2;
 
-use super::bytes::{self, read_exactly, read_up_to};
+use super::bytes::Source;
 use super::dataset::{Dataset, Target, generated_columns};
 use super::matrix::Matrix;
 use crate::{Error, Result};
@@ -38,10 +37,8 @@ fn labels_beside(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let labels = name.contains("images").then(|| name.replace("images", "labels").replace("idx3", "idx1"))?;
     let plain = labels.strip_suffix(".gz").unwrap_or(&labels);
-    [labels.clone(), plain.to_string(), format!("{plain}.gz")]
-        .into_iter()
-        .map(|n| path.with_file_name(n))
-        .find(|p| p.is_file())
+    let files = [&labels, plain, &format!("{plain}.gz")].map(|name| path.with_file_name(name));
+    files.into_iter().find(|file| file.is_file())
 }
 
 fn read_labels(path: &Path, n: usize) -> Result<Target> {
@@ -56,35 +53,38 @@ fn read_labels(path: &Path, n: usize) -> Result<Target> {
 
 /// The dimensions and the bytes.
 fn read_bytes(path: &Path) -> Result<(Vec<usize>, Vec<u8>)> {
-    let mut reader = bytes::open(path)?.reader;
-    let dims = read_dimensions(path, &mut *reader)?;
+    let mut source = Source::open(path)?;
+    let dims = read_dimensions(&mut source)?;
     let count = dims.iter().try_fold(1u64, |p, &k| p.checked_mul(k as u64));
     let count = count.filter(|&c| c < u64::MAX && usize::try_from(c).is_ok());
-    let count = count.ok_or_else(|| Error::file(path, format!("promises an impossible shape, {dims:?}")))?;
+    let count = count.ok_or_else(|| source.fail(format!("promises an impossible shape, {dims:?}")))?;
     if count == 0 {
-        return Err(Error::file(path, format!("is empty: its shape is {dims:?}")));
+        return Err(source.fail(format!("is empty: its shape is {dims:?}")));
     }
-    let content = read_exactly(path, &mut *reader, count, &format!("elements of shape {dims:?}"))?;
-    Ok((dims, content))
+    let content = source.read_up_to(count + 1)?;
+    match content.len() as u64 {
+        got if got < count => Err(source
+            .fail(format!("is truncated: elements of shape {dims:?} take {count} bytes, but only {got} are there"))),
+        got if got > count => {
+            Err(source.fail(format!("is too long: bytes follow after the {count} bytes of elements of shape {dims:?}")))
+        }
+        _ => Ok((dims, content)),
+    }
 }
 
-fn read_dimensions(path: &Path, reader: &mut dyn Read) -> Result<Vec<usize>> {
-    let magic = read_up_to(path, reader, 4)?;
-    let ndim = match magic[..] {
-        [] => return Err(Error::file(path, "is empty")),
-        [0, 0, 0x08, ndim @ 1..=4] => usize::from(ndim),
-        [0, 0, 0x08, ndim] => return Err(Error::file(path, format!("has {ndim} dimensions; 1 to 4 can be read"))),
-        [0, 0, kind @ (0x09 | 0x0b..=0x0e), _] => {
-            return Err(Error::file(
-                path,
-                format!("has elements of IDX type {kind:#04x}; only bytes (0x08) can be read"),
-            ));
+fn read_dimensions(source: &mut Source) -> Result<Vec<usize>> {
+    let magic = source.read_up_to(4)?;
+    let wrong = match magic[..] {
+        [0, 0, 0x08, ndim @ 1..=4] => {
+            let sizes = source.read_header(4 * u64::from(ndim))?;
+            return Ok(sizes.as_chunks().0.iter().map(|&size| u32::from_be_bytes(size) as usize).collect());
         }
-        _ => return Err(Error::file(path, format!("is not an IDX file: it starts with {magic:02x?}, not 00 00 08"))),
+        [] => "is empty".into(),
+        [0, 0, 0x08, ndim] => format!("has {ndim} dimensions; 1 to 4 can be read"),
+        [0, 0, kind @ (0x09 | 0x0b..=0x0e), _] => {
+            format!("has elements of IDX type {kind:#04x}; only bytes (0x08) can be read")
+        }
+        _ => format!("is not an IDX file: it starts with {magic:02x?}, not 00 00 08"),
     };
-    let sizes = read_up_to(path, reader, 4 * ndim as u64)?;
-    if sizes.len() != 4 * ndim {
-        return Err(Error::file(path, "is truncated within its header"));
-    }
-    Ok(sizes.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize).collect())
+    Err(source.fail(wrong))
 }

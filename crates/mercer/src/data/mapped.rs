@@ -1,7 +1,7 @@
 //! Arrays that stay in their file: an `.npy` file of floating-point numbers, mapped into memory and read on demand.
 
-use super::bytes;
-use super::npy::{Header, read_header};
+use super::bytes::Source;
+use super::npy::Header;
 use crate::{Error, Result};
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -40,37 +40,28 @@ impl MappedArray {
     /// Maps a file, after checking its header and its length.
     pub fn open(path: impl AsRef<Path>) -> Result<MappedArray> {
         let path = path.as_ref();
-        let fail = |what: String| Error::file(path, what);
-        let bytes::Source { mut reader, len } = bytes::open(path)?;
-        let Some(len) = len else {
-            return Err(fail("is gzipped and cannot be mapped into memory; unpack it first".into()));
+        let mut source = Source::open(path)?;
+        let Some(len) = source.len else {
+            return Err(source.fail("is gzipped and cannot be mapped into memory; unpack it first"));
         };
-        let (text, start) = read_header(path, &mut *reader, &fail)?;
-        let header = Header::parse(&text).map_err(fail)?;
-        let single = match header.kind {
-            "f4" => true,
-            "f8" => false,
-            _ => {
-                return Err(fail(
-                    "holds whole numbers; functions are f4 or f8: convert it with .astype(\"f4\")".into(),
-                ));
-            }
-        };
+        let header = Header::read(&mut source)?;
+        if !matches!(header.kind, "f4" | "f8") {
+            return Err(source.fail("holds whole numbers; functions are f4 or f8: convert it with .astype(\"f4\")"));
+        }
         if header.big_endian || header.fortran {
-            return Err(fail("must be little-endian and in C order; write it with numpy.ascontiguousarray(F)".into()));
+            let what = "must be little-endian and in C order; write it with numpy.ascontiguousarray(F)";
+            return Err(source.fail(what));
         }
         if header.dims.is_empty() || header.dims.contains(&0) {
-            return Err(fail(format!("is empty: its shape is {:?}", header.dims)));
+            return Err(source.fail(format!("is empty: its shape is {:?}", header.dims)));
         }
-        let promised = header.bytes().map_err(fail)?;
-        if len - start != promised {
-            return Err(fail(header.wrong_length(promised, len - start)));
-        }
+        header.check_length(&source, len - header.start)?;
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         // SAFETY: the mapping is read-only, and any bytes are valid numbers. A file that another program changes can change
         // results; one that it truncates ends this program, as the documentation says.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, e))?;
-        Ok(MappedArray { map, start: start as usize, single, dims: header.dims, path: path.to_owned() })
+        let (start, single) = (header.start as usize, header.kind == "f4");
+        Ok(MappedArray { map, start, single, dims: header.dims, path: path.to_owned() })
     }
 
     /// The dimensions, outermost first.
@@ -85,16 +76,15 @@ impl MappedArray {
 
     /// `out ← a[at..at + out.len()]` of the flattened array.
     pub fn read(&self, at: usize, out: &mut [f64]) {
+        fn convert<const S: usize>(raw: &[u8], out: &mut [f64], number: impl Fn([u8; S]) -> f64) {
+            out.iter_mut().zip(raw.as_chunks().0).for_each(|(out, &raw)| *out = number(raw));
+        }
         let size = if self.single { 4 } else { 8 };
         let raw = &self.map[self.start + at * size..self.start + (at + out.len()) * size];
         if self.single {
-            for (out, raw) in out.iter_mut().zip(raw.chunks_exact(4)) {
-                *out = f64::from(f32::from_le_bytes(raw.try_into().expect("four bytes")));
-            }
+            convert(raw, out, |raw| f64::from(f32::from_le_bytes(raw)));
         } else {
-            for (out, raw) in out.iter_mut().zip(raw.chunks_exact(8)) {
-                *out = f64::from_le_bytes(raw.try_into().expect("eight bytes"));
-            }
+            convert(raw, out, f64::from_le_bytes);
         }
     }
 

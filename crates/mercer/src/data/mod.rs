@@ -19,7 +19,6 @@
 use std::path::Path;
 
 use crate::syntax::Call;
-
 use crate::{Error, Result};
 
 mod bytes;
@@ -77,14 +76,14 @@ pub struct ReadOptions {
 pub fn open(source: &str, options: &ReadOptions) -> Result<Dataset> {
     let call = Call::parse("data set", source);
     let name = source.split('(').next().unwrap_or_default().trim();
-    if named::exists(name) {
-        return named::open(&call?, options);
-    }
     let path = Path::new(source);
-    if path.exists() || format_of(path).is_some() || source.contains(['/', '\\']) {
-        return open_file(path, options);
+    match named::find(name) {
+        Ok(set) => set.open(&call?, options),
+        Err(_) if path.exists() || format_of(path).is_some() || source.contains(['/', '\\']) => {
+            open_file(path, options)
+        }
+        Err(unknown) => Err(unknown),
     }
-    Err(named::unknown(name))
 }
 
 /// The formats of files.
@@ -117,15 +116,14 @@ fn format_of(path: &Path) -> Option<Format> {
 }
 
 fn open_file(path: &Path, options: &ReadOptions) -> Result<Dataset> {
-    let format = if path.is_dir() { Some(Format::Cifar) } else { format_of(path) };
-    if format.is_none() && !path.exists() {
-        return Err(Error::io(path, std::io::ErrorKind::NotFound.into()));
-    }
-    let Some(format) = format else {
-        return Err(Error::file(
-            path,
-            "has an unknown extension; use .npy, .npz, .csv, .tsv, .idx, .bin (CIFAR-10) or .parquet",
-        ));
+    let format = match format_of(path) {
+        _ if path.is_dir() => Format::Cifar,
+        Some(format) => format,
+        None if !path.exists() => return Err(Error::io(path, std::io::ErrorKind::NotFound.into())),
+        None => {
+            let known = ".npy, .npz, .csv, .tsv, .idx, .bin (CIFAR-10) or .parquet";
+            return Err(Error::file(path, format!("has an unknown extension; use {known}")));
+        }
     };
     check_options(path, format, options)?;
     let name = stem(path);
@@ -150,15 +148,15 @@ fn open_file(path: &Path, options: &ReadOptions) -> Result<Dataset> {
 
 /// Refuses options that do not apply to the format.
 fn check_options(path: &Path, format: Format, options: &ReadOptions) -> Result<()> {
-    let refuse = |option: &str, place: &str| Err(Error::file(path, format!("the option `{option}` is for {place}")));
-    if options.key.is_some() && format != Format::Npz {
-        return refuse("key", ".npz archives");
-    }
-    if options.header.is_some() && format != Format::Table {
-        return refuse("header", "tables of text, such as .csv");
-    }
-    if options.target.is_some() && matches!(format, Format::Idx | Format::Cifar) {
-        return refuse("target", "tables; images have their own labels");
+    let images = matches!(format, Format::Idx | Format::Cifar);
+    for (option, given, applies, place) in [
+        ("key", options.key.is_some(), format == Format::Npz, ".npz archives"),
+        ("header", options.header.is_some(), format == Format::Table, "tables of text, such as .csv"),
+        ("target", options.target.is_some(), !images, "tables; images have their own labels"),
+    ] {
+        if given && !applies {
+            return Err(Error::file(path, format!("the option `{option}` is for {place}")));
+        }
     }
     Ok(())
 }

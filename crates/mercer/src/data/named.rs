@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::dataset::Dataset;
-use super::splits::{Part, Splits};
+use super::splits::{Splits, asks_for_test};
 use super::{ReadOptions, cifar, csv, embedded, generate, idx};
 use crate::syntax::Call;
 use crate::{Error, Result};
@@ -42,7 +42,7 @@ pub enum Origin {
     Folder,
 }
 
-use Recipe::{Cifar, Circles, Digits, Idx, Moons, SwissRoll, Table, Uci, UciGp, Uniform};
+use Recipe::{Cifar, Circles, Digits, Idx, Moons, SwissRoll, Table, Uniform};
 
 /// How a named set is made.
 enum Recipe {
@@ -55,120 +55,127 @@ enum Recipe {
     Idx,
     /// A folder of CIFAR-10 binary files, called like the set.
     Cifar,
-    /// `uci/NAME.csv`, with lists of test rows.
-    Uci,
-    /// `tabular/uci_gp/NAME.data.csv.gz`, with masks of test rows.
-    UciGp,
-    /// Another CSV. The target of every table is its last column.
-    Table {
-        file: &'static str,
-        classes: bool,
-        splits: Splits,
-    },
+    /// A CSV: its file, where `NAME` is the name of the set, whether its target holds classes, and its splits. The target
+    /// is the last column.
+    Table(&'static str, bool, Splits),
 }
 
-struct Named {
+const UCI: Recipe = Table("uci/NAME.csv", false, Splits::Lists);
+const UCI_GP: Recipe = Table("tabular/uci_gp/NAME.data.csv.gz", false, Splits::Masks);
+const COVTYPE: Recipe = Table("tabular/covtype.data.gz", true, Splits::None);
+const FLIGHTS: Recipe = Table("tabular/flights_delay.csv.gz", false, Splits::None);
+const HIGGS: Recipe = Table("tabular/higgs7500_3dp.csv.gz", true, Splits::First(7000));
+
+pub(super) struct Named {
     name: &'static str,
-    help: &'static str,
-    n: Option<usize>,
+    /// Rows; 0 where the caller chooses.
+    n: usize,
     d: usize,
     recipe: Recipe,
+    help: &'static str,
 }
 
 const fn named(name: &'static str, n: usize, d: usize, recipe: Recipe, help: &'static str) -> Named {
-    Named { name, help, n: Some(n), d, recipe }
-}
-
-const fn drawn(name: &'static str, d: usize, recipe: Recipe, help: &'static str) -> Named {
-    Named { name, help, n: None, d, recipe }
+    Named { name, n, d, recipe, help }
 }
 
 static SETS: &[Named] = &[
     named("digits", 1797, 64, Digits, "handwritten digits, 8×8 pixels, 10 classes"),
-    drawn("circles", 2, Circles, "two concentric circles, 2 classes"),
-    drawn("moons", 2, Moons, "two interleaved half circles, 2 classes"),
-    drawn("swiss-roll", 3, SwissRoll, "a rolled-up sheet; the target is the way along the roll"),
-    drawn("uniform", 1, Uniform, "uniform points on an interval, no target"),
+    named("circles", 0, 2, Circles, "two concentric circles, 2 classes"),
+    named("moons", 0, 2, Moons, "two interleaved half circles, 2 classes"),
+    named("swiss-roll", 0, 3, SwissRoll, "a rolled-up sheet; the target is the way along the roll"),
+    named("uniform", 0, 1, Uniform, "uniform points on an interval, no target"),
     named("mnist", 60_000, 784, Idx, "handwritten digits, 28×28 pixels in [0, 1], 10 classes"),
     named("fashion-mnist", 60_000, 784, Idx, "clothes, 28×28 pixels in [0, 1], 10 classes"),
     named("cifar-10", 50_000, 3072, Cifar, "photographs, 3×32×32 in [0, 1], 10 classes"),
-    named("boston", 506, 13, Uci, "house prices by district"),
-    named("concrete", 1030, 8, Uci, "compressive strength of concrete mixtures"),
-    named("energy", 768, 8, Uci, "heating load of buildings"),
-    named("kin8nm", 8192, 8, Uci, "forward kinematics of an 8-link arm"),
-    named("naval", 11_934, 16, Uci, "compressor decay of a naval turbine"),
-    named("power-plant", 9568, 4, Uci, "output of a combined-cycle power plant"),
-    named("protein", 45_730, 9, Uci, "size of the residue of protein structures"),
-    named("wine", 1599, 11, Uci, "quality of red wine"),
-    named("yacht", 308, 6, Uci, "resistance of yacht hulls"),
-    named(
-        "covtype",
-        581_012,
-        54,
-        Table { file: "tabular/covtype.data.gz", classes: true, splits: Splits::None },
-        "forest cover type from maps, 7 classes",
-    ),
-    named(
-        "flights",
-        273_853,
-        8,
-        Table { file: "tabular/flights_delay.csv.gz", classes: false, splits: Splits::None },
-        "arrival delay of flights in minutes",
-    ),
-    named(
-        "higgs",
-        7500,
-        28,
-        Table { file: "tabular/higgs7500_3dp.csv.gz", classes: true, splits: Splits::First(7000) },
-        "signal or background in particle collisions, 2 classes",
-    ),
-    named("bike", 17_379, 17, UciGp, "bicycles hired by the hour"),
-    named("elevators", 16_599, 18, UciGp, "control of an aircraft's elevators"),
-    named("keggdirected", 48_827, 20, UciGp, "metabolic reaction network; most test rows also occur in training"),
-    named("keggundirected", 63_608, 27, UciGp, "metabolic relation network; most test rows also occur in training"),
-    named("kin40k", 40_000, 8, UciGp, "forward kinematics of an 8-link arm, long edition"),
-    named("pol", 15_000, 26, UciGp, "telecommunications"),
-    named("pumadyn32nm", 8192, 32, UciGp, "dynamics of a robot arm, 32 inputs"),
+    named("boston", 506, 13, UCI, "house prices by district"),
+    named("concrete", 1030, 8, UCI, "compressive strength of concrete mixtures"),
+    named("energy", 768, 8, UCI, "heating load of buildings"),
+    named("kin8nm", 8192, 8, UCI, "forward kinematics of an 8-link arm"),
+    named("naval", 11_934, 16, UCI, "compressor decay of a naval turbine"),
+    named("power-plant", 9568, 4, UCI, "output of a combined-cycle power plant"),
+    named("protein", 45_730, 9, UCI, "size of the residue of protein structures"),
+    named("wine", 1599, 11, UCI, "quality of red wine"),
+    named("yacht", 308, 6, UCI, "resistance of yacht hulls"),
+    named("covtype", 581_012, 54, COVTYPE, "forest cover type from maps, 7 classes"),
+    named("flights", 273_853, 8, FLIGHTS, "arrival delay of flights in minutes"),
+    named("higgs", 7500, 28, HIGGS, "signal or background in particle collisions, 2 classes"),
+    named("bike", 17_379, 17, UCI_GP, "bicycles hired by the hour"),
+    named("elevators", 16_599, 18, UCI_GP, "control of an aircraft's elevators"),
+    named("keggdirected", 48_827, 20, UCI_GP, "metabolic reaction network; most test rows also occur in training"),
+    named("keggundirected", 63_608, 27, UCI_GP, "metabolic relation network; most test rows also occur in training"),
+    named("kin40k", 40_000, 8, UCI_GP, "forward kinematics of an 8-link arm, long edition"),
+    named("pol", 15_000, 26, UCI_GP, "telecommunications"),
+    named("pumadyn32nm", 8192, 32, UCI_GP, "dynamics of a robot arm, 32 inputs"),
 ];
 
 impl Named {
-    /// The file of a table, whether its target holds classes, and its splits.
-    fn table(&self) -> Option<(String, bool, Splits)> {
+    /// Where the set comes from, its parameters with their defaults, and the file below `$MERCER_DATA` that must exist.
+    fn layout(&self) -> (Origin, &'static str, Option<String>) {
         match self.recipe {
-            Uci => Some((format!("uci/{}.csv", self.name), false, Splits::Lists)),
-            UciGp => Some((format!("tabular/uci_gp/{}.data.csv.gz", self.name), false, Splits::Masks)),
-            Table { file, classes, splits } => Some((file.into(), classes, splits)),
-            _ => None,
+            Digits => (Origin::Embedded, "", None),
+            Circles => (Origin::Generated, "n=1000, noise=0.05, factor=0.5, seed=0", None),
+            Moons | SwissRoll => (Origin::Generated, "n=1000, noise=0.05, seed=0", None),
+            Uniform => (Origin::Generated, "n=1000, low=-2, high=2, seed=0", None),
+            Idx => (Origin::Folder, "part=train", Some(format!("{}/train-images-idx3-ubyte.gz", self.name))),
+            Cifar => (Origin::Folder, "part=train", Some(format!("{}/data_batch_1.bin", self.name))),
+            Table(file, _, splits) => {
+                let parameters = match splits {
+                    Splits::None => "",
+                    Splits::First(_) => "part=all",
+                    Splits::Lists | Splits::Masks => "split, part=all",
+                };
+                (Origin::Folder, parameters, Some(file.replace("NAME", self.name)))
+            }
         }
     }
 
-    fn origin(&self) -> Origin {
-        match self.recipe {
-            Digits => Origin::Embedded,
-            Circles | Moons | SwissRoll | Uniform => Origin::Generated,
-            _ => Origin::Folder,
-        }
+    /// Opens the set with the parameters of `call`.
+    pub fn open(&self, call: &Call, options: &ReadOptions) -> Result<Dataset> {
+        self.open_in(data_folder().as_deref(), call, options)
     }
 
-    /// Parameters with their defaults.
-    fn parameters(&self) -> &'static str {
-        match self.recipe {
-            Circles => "n=1000, noise=0.05, factor=0.5, seed=0",
-            Moons | SwissRoll => "n=1000, noise=0.05, seed=0",
-            Uniform => "n=1000, low=-2, high=2, seed=0",
-            Idx | Cifar => "part=train",
-            Table { splits: Splits::First(_), .. } => "part=all",
-            Uci | UciGp => "split, part=all",
-            Digits | Table { .. } => "",
+    fn open_in(&self, folder: Option<&Path>, call: &Call, options: &ReadOptions) -> Result<Dataset> {
+        let (_, parameters, place) = self.layout();
+        let known = parameters.split(", ").filter_map(|p| p.split('=').next()).filter(|key| !key.is_empty());
+        call.check(0, &known.collect::<Vec<&str>>())?;
+        let is_table = matches!(self.recipe, Table(..));
+        if options.key.is_some() || (!is_table && (options.target.is_some() || options.header.is_some())) {
+            return Err(Error::input(format!("`{}` has no options: target, header and key are for files", self.name)));
         }
-    }
-
-    /// The file below `$MERCER_DATA` that must exist.
-    fn place(&self) -> Option<String> {
+        let n = || call.number("n").map(|n| n.unwrap_or(1000));
+        let seed = || call.number("seed").map(|s| s.unwrap_or(0));
+        let real = |key: &str, default: f64| call.number(key).map(|v| v.unwrap_or(default));
+        let file = |file: &str| at(folder, self.name, &format!("{}/{file}", self.name));
+        let test = || asks_for_test(call).map(|test| test == Some(true));
         match self.recipe {
-            Idx => Some(format!("{}/train-images-idx3-ubyte.gz", self.name)),
-            Cifar => Some(format!("{}/data_batch_1.bin", self.name)),
-            _ => self.table().map(|(file, ..)| file),
+            Digits => Ok(embedded::digits()),
+            Circles => generate::circles(n()?, real("noise", 0.05)?, real("factor", 0.5)?, seed()?),
+            Moons => generate::moons(n()?, real("noise", 0.05)?, seed()?),
+            SwissRoll => generate::swiss_roll(n()?, real("noise", 0.05)?, seed()?),
+            Uniform => generate::uniform(n()?, real("low", -2.0)?, real("high", 2.0)?, seed()?),
+            Idx => {
+                let prefix = if test()? { "t10k" } else { "train" };
+                idx::read(&file(&format!("{prefix}-images-idx3-ubyte.gz"))?, self.name)
+            }
+            Cifar if test()? => cifar::read(&file("test_batch.bin")?, self.name),
+            Cifar => {
+                let first = file("data_batch_1.bin")?;
+                cifar::read(first.parent().unwrap_or(&first), self.name)
+            }
+            Table(_, classes, splits) => {
+                let target = options.target.clone().or_else(|| Some("-1".into()));
+                let path = at(folder, self.name, &place.unwrap_or_default())?;
+                let mut data = csv::read(&path, self.name, &ReadOptions { target, ..options.clone() })?;
+                if classes && options.target.is_none() {
+                    data.y = data.y.map(|y| y.as_classes()).transpose()?;
+                }
+                match splits.rows(folder, call, data.n())? {
+                    None => Ok(data),
+                    Some(rows) if rows.is_empty() => Err(Error::file(&path, "has no rows in that part of that split")),
+                    Some(rows) => Ok(data.select(&rows)),
+                }
+            }
         }
     }
 }
@@ -178,102 +185,32 @@ fn data_folder() -> Option<PathBuf> {
 }
 
 /// All named sets, and whether they can be opened.
-///
-/// ```
-/// let names: Vec<_> = mercer::data::catalogue().iter().map(|entry| entry.name).collect();
-/// assert!(names.contains(&"digits") && names.contains(&"moons"));
-/// ```
 pub fn catalogue() -> Vec<Entry> {
     catalogue_in(data_folder().as_deref())
 }
 
 fn catalogue_in(folder: Option<&Path>) -> Vec<Entry> {
-    let entry = |set: &Named| Entry {
-        name: set.name,
-        help: set.help,
-        parameters: set.parameters(),
-        origin: set.origin(),
-        present: set.place().is_none_or(|place| folder.is_some_and(|f| f.join(place).is_file())),
-        n: set.n,
-        d: set.d,
+    let entry = |set: &Named| {
+        let (origin, parameters, place) = set.layout();
+        let present = place.is_none_or(|place| folder.is_some_and(|f| f.join(place).is_file()));
+        let n = (set.n > 0).then_some(set.n);
+        Entry { name: set.name, help: set.help, parameters, origin, present, n, d: set.d }
     };
     SETS.iter().map(entry).collect()
 }
 
-/// Whether `name` is in the catalogue.
-pub(super) fn exists(name: &str) -> bool {
-    find(name).is_some()
-}
-
 /// The set of that name; `cifar10` is accepted for `cifar-10`.
-fn find(name: &str) -> Option<&'static Named> {
+pub(super) fn find(name: &str) -> Result<&'static Named> {
     let name = if name == "cifar10" { "cifar-10" } else { name };
-    SETS.iter().find(|s| s.name == name)
-}
-
-/// The error for a name that is not in the catalogue.
-pub(super) fn unknown(name: &str) -> Error {
-    Error::unknown("file or data set", name, SETS.iter().map(|s| s.name))
-}
-
-/// Opens a set of the catalogue.
-pub(super) fn open(call: &Call, options: &ReadOptions) -> Result<Dataset> {
-    open_in(data_folder().as_deref(), call, options)
-}
-
-fn open_in(folder: Option<&Path>, call: &Call, options: &ReadOptions) -> Result<Dataset> {
-    let set = find(call.name).ok_or_else(|| unknown(call.name))?;
-    let parameters = set.parameters();
-    let known: Vec<&str> =
-        parameters.split(", ").filter_map(|p| p.split('=').next()).filter(|key| !key.is_empty()).collect();
-    call.check(0, &known)?;
-    let table = set.table();
-    if options.key.is_some() || (table.is_none() && (options.target.is_some() || options.header.is_some())) {
-        return Err(Error::input(format!("`{}` has no options: target, header and key are for files", set.name)));
-    }
-    let n = || call.number("n").map(|n| n.unwrap_or(1000));
-    let seed = || call.number("seed").map(|s| s.unwrap_or(0));
-    let real = |key: &str, default: f64| call.number(key).map(|v| v.unwrap_or(default));
-    let file = |file: &str| at(folder, set.name, &format!("{}/{file}", set.name));
-    let test = || Part::of(call).map(|part| part == Some(Part::Test));
-    match &set.recipe {
-        Digits => Ok(embedded::digits()),
-        Circles => generate::circles(n()?, real("noise", 0.05)?, real("factor", 0.5)?, seed()?),
-        Moons => generate::moons(n()?, real("noise", 0.05)?, seed()?),
-        SwissRoll => generate::swiss_roll(n()?, real("noise", 0.05)?, seed()?),
-        Uniform => generate::uniform(n()?, real("low", -2.0)?, real("high", 2.0)?, seed()?),
-        Idx => {
-            let prefix = if test()? { "t10k" } else { "train" };
-            idx::read(&file(&format!("{prefix}-images-idx3-ubyte.gz"))?, set.name)
-        }
-        Cifar if test()? => cifar::read(&file("test_batch.bin")?, set.name),
-        Cifar => {
-            let first = file("data_batch_1.bin")?;
-            cifar::read(first.parent().unwrap_or(&first), set.name)
-        }
-        Uci | UciGp | Table { .. } => {
-            let (file, classes, splits) = table.expect("this is a table");
-            let target = options.target.clone().or_else(|| Some("-1".into()));
-            let path = at(folder, set.name, &file)?;
-            let mut data = csv::read(&path, set.name, &ReadOptions { target, ..options.clone() })?;
-            if classes && options.target.is_none() {
-                data.y = data.y.map(|y| y.as_classes()).transpose()?;
-            }
-            match splits.rows(folder, call, data.n())? {
-                None => Ok(data),
-                Some(rows) if rows.is_empty() => Err(Error::file(&path, "has no rows in that part of that split")),
-                Some(rows) => Ok(data.select(&rows)),
-            }
-        }
-    }
+    let unknown = || Error::unknown("file or data set", name, SETS.iter().map(|s| s.name));
+    SETS.iter().find(|s| s.name == name).ok_or_else(unknown)
 }
 
 /// The path of a file of the set, which must exist.
 pub(super) fn at(folder: Option<&Path>, name: &str, file: &str) -> Result<PathBuf> {
     let Some(folder) = folder else {
         return Err(Error::input(format!(
-            "`{}` is read from a folder of data sets; set the environment variable MERCER_DATA to that folder",
-            name
+            "`{name}` is read from a folder of data sets; set the environment variable MERCER_DATA to that folder"
         )));
     };
     let path = folder.join(file);
@@ -311,31 +248,35 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn open_at(folder: Option<&Path>, source: &str) -> Result<Dataset> {
-        open_in(folder, &Call::parse("data set", source).unwrap(), &ReadOptions::default())
+    fn open_at(folder: Option<&Path>, source: &str, target: Option<&str>) -> Result<Dataset> {
+        let call = Call::parse("data set", source).unwrap();
+        let options = ReadOptions { target: target.map(String::from), ..Default::default() };
+        find(call.name).unwrap().open_in(folder, &call, &options)
     }
 
     #[test]
     fn tables_have_their_target_last_and_their_published_splits() {
         let folder = folder();
-        let targets = |source: &str| open_at(Some(folder.path()), source).unwrap().y.unwrap().values();
-        assert_eq!(targets("yacht"), [10.0, 20.0, 30.0, 40.0]);
-        assert_eq!(targets("yacht(split=1, part=test)"), [10.0, 30.0]);
-        assert_eq!(targets("yacht(split=1)"), [20.0, 40.0]);
-        assert_eq!(targets("yacht(split=2, part=train)"), [10.0, 20.0, 30.0]);
-        assert_eq!(targets("bike(split=2, part=test)"), [10.0, 40.0]);
-        assert_eq!(targets("bike(split=1, part=train)"), [10.0, 30.0, 40.0]);
-        let higgs = open_at(Some(folder.path()), "higgs(part=all)").unwrap();
-        assert_eq!(higgs.y, Some(Target::Classes { labels: vec![1, 0], names: vec!["0".into(), "1".into()] }));
-        let first = ReadOptions { target: Some("1".into()), ..Default::default() };
-        let yacht = open_in(Some(folder.path()), &Call::parse("data set", "yacht").unwrap(), &first).unwrap();
-        assert_eq!(yacht.y, Some(Target::Values(vec![1.0, 3.0, 5.0, 7.0])));
+        let target = |source: &str, column| open_at(Some(folder.path()), source, column).unwrap().y.unwrap();
+        for (source, column, want) in [
+            ("yacht", None, vec![10.0, 20.0, 30.0, 40.0]),
+            ("yacht", Some("1"), vec![1.0, 3.0, 5.0, 7.0]),
+            ("yacht(split=1, part=test)", None, vec![10.0, 30.0]),
+            ("yacht(split=1)", None, vec![20.0, 40.0]),
+            ("yacht(split=2, part=train)", None, vec![10.0, 20.0, 30.0]),
+            ("bike(split=2, part=test)", None, vec![10.0, 40.0]),
+            ("bike(split=1, part=train)", None, vec![10.0, 30.0, 40.0]),
+        ] {
+            assert_eq!(target(source, column), Target::Values(want), "{source}");
+        }
+        let classes = Target::Classes { labels: vec![1, 0], names: vec!["0".into(), "1".into()] };
+        assert_eq!(target("higgs(part=all)", None), classes);
     }
 
     #[test]
     fn errors_name_their_cause() {
         let folder = folder();
-        let message = |folder, source: &str| open_at(folder, source).unwrap_err().to_string();
+        let message = |folder, source: &str| open_at(folder, source, None).unwrap_err().to_string();
         let at = Some(folder.path());
         assert!(message(None, "mnist").contains("set the environment variable MERCER_DATA"));
         assert!(message(at, "mnist").contains("train-images-idx3-ubyte.gz: is missing"));
@@ -360,21 +301,20 @@ mod tests {
         }
         let without = catalogue_in(None);
         assert!(without.iter().all(|e| e.present == (e.origin != Origin::Folder)));
-        let mut names: Vec<&str> = without.iter().map(|e| e.name).collect();
-        names.sort_unstable();
-        names.dedup();
+        let names: std::collections::HashSet<&str> = without.iter().map(|e| e.name).collect();
         assert_eq!(names.len(), without.len(), "no name twice");
     }
 
     #[test]
     fn generated_sets_agree_with_the_catalogue() {
         for entry in catalogue_in(None).into_iter().filter(|e| e.present) {
-            let plain = open_at(None, entry.name).unwrap();
+            let plain = open_at(None, entry.name, None).unwrap();
             assert_eq!(plain.d(), entry.d);
             assert_eq!(plain.name, entry.name);
             assert!(entry.n.is_none_or(|n| n == plain.n()));
             // The defaults written out give the same set.
-            assert_eq!(open_at(None, &format!("{}({})", entry.name, entry.parameters)).unwrap(), plain);
+            let written_out = format!("{}({})", entry.name, entry.parameters);
+            assert_eq!(open_at(None, &written_out, None).unwrap(), plain);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use zip::ZipArchive;
 
 use super::ReadOptions;
+use super::bytes::Source;
 use super::dataset::{Dataset, Target};
 use super::npy::{self, Array};
 use crate::error::did_you_mean;
@@ -21,14 +22,14 @@ const TARGETS: [&str; 5] = ["y", "Y", "target", "labels", "label"];
 /// Without a key: `X`, `x`, `data`, `arr_0` or the only array, and then `y`, `target` or `labels` as the target.
 pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
     let mut archive = Archive::open(path)?;
-    let key = match &options.key {
-        Some(key) => archive.find(key)?,
-        None => archive.default_key()?,
-    };
+    let key = archive.key(options.key.as_deref())?;
     let set = npy::dataset(archive.read(&key)?, name);
     let y = match &options.target {
         Some(target) if archive.names.contains(target) => target.clone(),
-        Some(column) => return set.take_target(column).map_err(|e| archive.suggest(column, e)),
+        Some(column) => {
+            let neither = |e| Error::file(path, format!("{e}; nor is it an array{}", archive.hint(column)));
+            return set.take_target(column).map_err(neither);
+        }
         None if options.key.is_some() => return Ok(set),
         None => match TARGETS.iter().find(|t| archive.names.iter().any(|n| n == *t && *n != key)) {
             Some(y) => y.to_string(),
@@ -37,13 +38,10 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
     };
     let Array { x: values, dims } = archive.read(&y)?;
     if values.d() != 1 || values.n() != set.n() {
-        return Err(Error::file(
-            path,
-            format!(
-                "the target `{y}` has shape {dims:?}, but `{key}` has {} rows: one number per row is needed",
-                set.n()
-            ),
-        ));
+        let n = set.n();
+        let what =
+            format!("the target `{y}` has shape {dims:?}, but `{key}` has {n} rows: one number per row is needed");
+        return Err(Error::file(path, what));
     }
     Ok(Dataset { y: Some(Target::Values(values.column(0))), ..set })
 }
@@ -70,36 +68,29 @@ impl<'a> Archive<'a> {
         Ok(Archive { path, zip, names })
     }
 
-    fn default_key(&self) -> Result<String> {
-        if let [only] = &self.names[..] {
-            return Ok(only.clone());
+    /// The name of the array that is asked for, else of the one that holds the features.
+    fn key(&self, asked: Option<&str>) -> Result<String> {
+        let fail = |what: String| Err(Error::file(self.path, what));
+        let has = |name: &str| self.names.iter().any(|n| n == name);
+        match (asked, &self.names[..]) {
+            (Some(key), _) if has(key) => Ok(key.into()),
+            (Some(key), _) => fail(format!("holds no array '{key}'{}", self.hint(key))),
+            (None, [only]) => Ok(only.clone()),
+            (None, names) => match FEATURES.into_iter().find(|name| has(name)) {
+                Some(name) => Ok(name.into()),
+                None => fail(format!("holds several arrays; name one of {} as the key", names.join(", "))),
+            },
         }
-        let known = FEATURES.iter().find(|f| self.names.iter().any(|n| n == *f));
-        known.map(|f| f.to_string()).ok_or_else(|| {
-            Error::file(self.path, format!("holds several arrays; name one of {} as the key", self.names.join(", ")))
-        })
     }
 
-    fn find(&self, key: &str) -> Result<String> {
-        if self.names.iter().any(|n| n == key) {
-            return Ok(key.into());
-        }
-        let hint = did_you_mean(key, self.names.iter().map(String::as_str));
-        Err(Error::file(self.path, format!("holds no array '{key}'{hint}")))
-    }
-
-    /// The error on a target that is neither an array nor, as `error` says, a column.
-    fn suggest(&self, target: &str, error: Error) -> Error {
-        let hint = did_you_mean(target, self.names.iter().map(String::as_str));
-        Error::file(self.path, format!("{error}; nor is it an array{hint}"))
+    /// The arrays, and the one whose name is like `word`.
+    fn hint(&self, word: &str) -> String {
+        did_you_mean(word, self.names.iter().map(String::as_str))
     }
 
     fn read(&mut self, key: &str) -> Result<Array> {
-        let path = self.path;
-        let mut entry = self
-            .zip
-            .by_name(&format!("{key}.npy"))
-            .map_err(|e| Error::file(path, format!("the array `{key}` cannot be read ({e})")))?;
-        npy::read_array(path, &format!("array `{key}`: "), &mut entry, None)
+        let entry = self.zip.by_name(&format!("{key}.npy"));
+        let entry = entry.map_err(|e| Error::file(self.path, format!("the array `{key}` cannot be read ({e})")))?;
+        npy::read_array(Source::array(self.path, key, entry))
     }
 }

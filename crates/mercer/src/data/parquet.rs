@@ -1,6 +1,5 @@
 //! Parquet: a flat table stored column by column. Built with the feature `parquet`.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +15,8 @@ use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReade
 use parquet::schema::types::ColumnDescriptor;
 
 use super::ReadOptions;
-use super::csv::classes;
-use super::dataset::{Dataset, Target, cell, find_column};
+use super::csv::Column;
+use super::dataset::{Dataset, cell, find_target};
 use crate::{Error, Result};
 
 /// Values decoded at a time.
@@ -35,31 +34,28 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
 }
 
 fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
+    let fail = |what: String| Err(Error::file(path, what));
     let corrupt =
         |e: ParquetError| Error::file(path, format!("is not a parquet file, or is truncated or corrupt ({e})"));
     let file = File::open(path).map_err(|e| Error::io(path, e))?;
     let len = file.metadata().map_err(|e| Error::io(path, e))?.len();
     if len == 0 {
-        return Err(Error::file(path, "is empty"));
+        return fail("is empty".into());
     }
     let file = SerializedFileReader::new(Bounded { file, len }).map_err(corrupt)?;
     let schema = file.metadata().file_metadata().schema_descr_ptr();
     let mut columns: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
-    let target = options.target.as_deref().map(|t| find_column(&columns, t)).transpose();
-    let target = target.map_err(|e| Error::file(path, e.to_string()))?;
+    let target = find_target(path, &columns, options)?;
     for (j, column) in schema.columns().iter().enumerate() {
         check_type(path, j, column, target == Some(j))?;
     }
     let rows = u64::try_from(file.metadata().file_metadata().num_rows()).unwrap_or(0);
     let cells = rows.saturating_mul(columns.len() as u64);
     if cells == 0 {
-        return Err(Error::file(path, format!("is empty: {rows} rows of {} columns", columns.len())));
+        return fail(format!("is empty: {rows} rows of {} columns", columns.len()));
     }
     if cells > CELLS && cells > len.saturating_mul(CELLS_PER_BYTE) {
-        return Err(Error::file(
-            path,
-            format!("promises {rows} rows in a file of {len} bytes, which is not plausible"),
-        ));
+        return fail(format!("promises {rows} rows in a file of {len} bytes, which is not plausible"));
     }
 
     let mut table: Vec<Column> = columns.iter().map(|_| Column::default()).collect();
@@ -68,29 +64,26 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
         let group = file.get_row_group(g).map_err(corrupt)?;
         let group_rows = u64::try_from(group.metadata().num_rows()).ok().filter(|r| done + r <= rows);
         let Some(group_rows) = group_rows else {
-            return Err(Error::file(path, "is corrupt: its row groups hold more rows than the file promises"));
+            return fail("is corrupt: its row groups hold more rows than the file promises".into());
         };
         if group.num_columns() != columns.len() {
-            return Err(Error::file(path, format!("is corrupt: row group {} lacks columns", g + 1)));
+            return fail(format!("is corrupt: row group {} lacks columns", g + 1));
         }
         for (j, column) in table.iter_mut().enumerate() {
             let reader = group.get_column_reader(j).map_err(corrupt)?;
             let place = Place { path, column: j, row: done as usize, rows: group_rows as usize };
-            column.read(reader, is_unsigned(&schema.column(j)), &place)?;
+            read_column(column, reader, is_unsigned(&schema.column(j)), &place)?;
         }
         done += group_rows;
     }
     if done != rows {
-        return Err(Error::file(path, format!("is corrupt: it promises {rows} rows and holds {done}")));
+        return fail(format!("is corrupt: it promises {rows} rows and holds {done}"));
     }
 
     let y = target.map(|j| {
         columns.remove(j);
         table.remove(j).into_target()
     });
-    if columns.is_empty() {
-        return Err(Error::file(path, "has one column only; as a target it leaves no feature"));
-    }
     let x = Array2::from_shape_fn((rows as usize, columns.len()), |(i, j)| table[j].values[i]);
     Ok(Dataset { name: name.into(), x: x.into(), y, columns, shape: None })
 }
@@ -137,30 +130,24 @@ impl Read for BoundedReader {
 /// Numbers throughout, one per row; text is for the target.
 fn check_type(path: &Path, j: usize, column: &ColumnDescriptor, is_target: bool) -> Result<()> {
     use parquet::basic::Type;
-    let place = format!("column {} (counted from 1), `{}`,", j + 1, column.path().string());
+    let fail = |what: &str| {
+        let place = format!("column {} (counted from 1), `{}`,", j + 1, column.path().string());
+        Err(Error::file(path, format!("{place} {what}")))
+    };
     if column.max_rep_level() > 0 || column.path().parts().len() > 1 {
-        return Err(Error::file(path, format!("{place} is nested; a flat table is needed")));
+        return fail("is nested; a flat table is needed");
     }
-    let plain_number = matches!(column.logical_type_ref(), None | Some(LogicalType::Integer(_)))
-        && !matches!(
-            column.converted_type(),
-            ConvertedType::DECIMAL
-                | ConvertedType::DATE
-                | ConvertedType::TIME_MILLIS
-                | ConvertedType::TIME_MICROS
-                | ConvertedType::TIMESTAMP_MILLIS
-                | ConvertedType::TIMESTAMP_MICROS
-        );
+    use ConvertedType::{DATE, DECIMAL, TIME_MICROS, TIME_MILLIS, TIMESTAMP_MICROS, TIMESTAMP_MILLIS};
+    let odd = matches!(
+        column.converted_type(),
+        DECIMAL | DATE | TIME_MILLIS | TIME_MICROS | TIMESTAMP_MILLIS | TIMESTAMP_MICROS
+    );
+    let plain_number = matches!(column.logical_type_ref(), None | Some(LogicalType::Integer(_))) && !odd;
     match column.physical_type() {
         Type::BOOLEAN | Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE if plain_number => Ok(()),
         Type::BYTE_ARRAY if is_target => Ok(()),
-        Type::BYTE_ARRAY => {
-            Err(Error::file(path, format!("{place} holds text; drop it, or make it the target if it holds classes")))
-        }
-        other => Err(Error::file(
-            path,
-            format!("{place} holds {other} that is not a plain number; convert it to whole numbers or floats"),
-        )),
+        Type::BYTE_ARRAY => fail("holds text; drop it, or make it the target if it holds classes"),
+        other => fail(&format!("holds {other} that is not a plain number; convert it to whole numbers or floats")),
     }
 }
 
@@ -179,39 +166,22 @@ struct Place<'a> {
     rows: usize,
 }
 
-/// One column as far as it has been read: numbers, or labels of texts.
-#[derive(Default)]
-struct Column {
-    values: Vec<f64>,
-    labels: Vec<usize>,
-    known: HashMap<Vec<u8>, usize>,
-}
-
-impl Column {
-    fn read(&mut self, reader: ColumnReader, unsigned: bool, place: &Place) -> Result<()> {
-        let values = &mut self.values;
-        match reader {
-            ColumnReader::BoolColumnReader(r) => numbers(r, place, values, |v| f64::from(u8::from(v))),
-            ColumnReader::Int32ColumnReader(r) if unsigned => numbers(r, place, values, |v| f64::from(v as u32)),
-            ColumnReader::Int32ColumnReader(r) => numbers(r, place, values, f64::from),
-            ColumnReader::Int64ColumnReader(r) if unsigned => numbers(r, place, values, |v| v as u64 as f64),
-            ColumnReader::Int64ColumnReader(r) => numbers(r, place, values, |v| v as f64),
-            ColumnReader::FloatColumnReader(r) => numbers(r, place, values, f64::from),
-            ColumnReader::DoubleColumnReader(r) => numbers(r, place, values, |v| v),
-            ColumnReader::ByteArrayColumnReader(r) => {
-                let (labels, known) = (&mut self.labels, &mut self.known);
-                each(r, place, |text, _| {
-                    let next = known.len();
-                    labels.push(*known.entry(text.data().to_vec()).or_insert(next));
-                    Ok(())
-                })
-            }
-            _ => Err(Error::file(place.path, "is corrupt: a column has another type than the schema says")),
-        }
-    }
-
-    fn into_target(self) -> Target {
-        if self.known.is_empty() { Target::Values(self.values) } else { classes(self.labels, self.known) }
+/// Appends the part of a column that `reader` holds: numbers, or texts.
+fn read_column(column: &mut Column, reader: ColumnReader, unsigned: bool, place: &Place) -> Result<()> {
+    let values = &mut column.values;
+    match reader {
+        ColumnReader::BoolColumnReader(r) => numbers(r, place, values, |v| f64::from(u8::from(v))),
+        ColumnReader::Int32ColumnReader(r) if unsigned => numbers(r, place, values, |v| f64::from(v as u32)),
+        ColumnReader::Int32ColumnReader(r) => numbers(r, place, values, f64::from),
+        ColumnReader::Int64ColumnReader(r) if unsigned => numbers(r, place, values, |v| v as u64 as f64),
+        ColumnReader::Int64ColumnReader(r) => numbers(r, place, values, |v| v as f64),
+        ColumnReader::FloatColumnReader(r) => numbers(r, place, values, f64::from),
+        ColumnReader::DoubleColumnReader(r) => numbers(r, place, values, |v| v),
+        ColumnReader::ByteArrayColumnReader(r) => each(r, place, |text, _| {
+            column.push_text(text.data());
+            Ok(())
+        }),
+        _ => Err(Error::file(place.path, "is corrupt: a column has another type than the schema says")),
     }
 }
 

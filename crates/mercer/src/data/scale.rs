@@ -61,31 +61,24 @@ impl Scaler {
         if x.nrows() == 0 {
             return Err(Error::input("a scaling cannot be fitted to no rows"));
         }
-        let (mut shift, mut scale) = (Vec::with_capacity(x.ncols()), Vec::with_capacity(x.ncols()));
-        for (j, column) in x.columns().into_iter().enumerate() {
-            let (a, b) = fit_column(scaling, column);
-            if !(a.is_finite() && b.is_finite()) {
-                return Err(Error::input(format!(
-                    "column {} (counted from 1) spans too wide or too narrow a range to be scaled in double precision; \
-                     change its unit or leave it out",
-                    j + 1
-                )));
-            }
-            shift.push(a);
-            scale.push(b);
-        }
+        let columns = x.columns().into_iter().enumerate().map(|(j, column)| match fit_column(scaling, column) {
+            (shift, scale) if shift.is_finite() && scale.is_finite() => Ok((shift, scale)),
+            _ => Err(Error::input(format!(
+                "column {} (counted from 1) spans too wide or too narrow a range to be scaled in double precision; \
+                 change its unit or leave it out",
+                j + 1
+            ))),
+        });
+        let (shift, scale) = columns.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         Ok(Scaler { shift, scale })
     }
 
     /// The scaled `x`, `[n, d]` to `[n, d]`; `d` must be what the scaling was fitted on.
     pub fn apply<'x>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<f64>> {
         let x = x.into();
-        if x.d() != self.shift.len() {
-            return Err(Error::input(format!(
-                "the scaling was fitted on {} columns, but there are {}",
-                self.shift.len(),
-                x.d()
-            )));
+        let (fitted, d) = (self.shift.len(), x.d());
+        if d != fitted {
+            return Err(Error::input(format!("the scaling was fitted on {fitted} columns, but there are {d}")));
         }
         Ok(Array2::from_shape_fn((x.n(), x.d()), |(i, j)| (x.get(i, j) - self.shift[j]) * self.scale[j]))
     }
@@ -97,13 +90,11 @@ impl Scaler {
 
     /// A warning for each constant column, with its name in `columns` `[d]`.
     pub fn warnings(&self, columns: &[String]) -> Vec<String> {
-        self.constant_columns()
-            .into_iter()
-            .map(|j| {
-                let name = columns.get(j).map(|c| format!(" (`{c}`)")).unwrap_or_default();
-                format!("column {}{name} has the same value in every row; it is mapped to zero", j + 1)
-            })
-            .collect()
+        let warning = |j: usize| {
+            let name = columns.get(j).map(|c| format!(" (`{c}`)")).unwrap_or_default();
+            format!("column {}{name} has the same value in every row; it is mapped to zero", j + 1)
+        };
+        self.constant_columns().into_iter().map(warning).collect()
     }
 }
 
@@ -160,11 +151,10 @@ mod tests {
 
     #[test]
     fn extreme_ranges_and_wrong_widths_are_errors() {
-        let huge = array![[-1.5e308], [1.5e308]];
-        let tiny = array![[0.0], [5e-324]];
-        for scaling in [Scaling::Standard, Scaling::MinMax] {
-            assert!(Scaler::fit(scaling, huge.view()).unwrap_err().to_string().contains("column 1"));
-            assert!(Scaler::fit(scaling, tiny.view()).unwrap_err().to_string().contains("column 1"));
+        for x in [array![[-1.5e308], [1.5e308]], array![[0.0], [5e-324]]] {
+            for scaling in [Scaling::Standard, Scaling::MinMax] {
+                assert!(Scaler::fit(scaling, x.view()).unwrap_err().to_string().contains("column 1"));
+            }
         }
         assert!(Scaler::fit(Scaling::None, &Array2::<f64>::zeros((0, 2))).is_err());
         let scaler = Scaler::fit(Scaling::MinMax, array![[0.0, 1.0], [1.0, 0.0]].view()).unwrap();

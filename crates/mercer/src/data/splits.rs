@@ -20,49 +20,41 @@ pub(super) enum Splits {
     Masks,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
-    Train,
-    Test,
-}
-
-impl Part {
-    /// The parameter `part`, where it is given.
-    pub fn of(call: &Call) -> Result<Option<Part>> {
-        match call.value("part") {
-            None => Ok(None),
-            Some("train") => Ok(Some(Part::Train)),
-            Some("test") => Ok(Some(Part::Test)),
-            Some(other) => Err(Error::input(format!("`{}`: part must be train or test, not `{other}`", call.name))),
-        }
+/// Whether the parameter `part` asks for the test rows, where it is given.
+pub(super) fn asks_for_test(call: &Call) -> Result<Option<bool>> {
+    match call.value("part") {
+        None => Ok(None),
+        Some("train") => Ok(Some(false)),
+        Some("test") => Ok(Some(true)),
+        Some(other) => Err(Error::input(format!("`{}`: part must be train or test, not `{other}`", call.name))),
     }
 }
 
 impl Splits {
     /// The rows out of `n` that the parameters `split` (counted from 1) and `part` ask for; `None` for the whole table.
     pub fn rows(self, folder: Option<&Path>, call: &Call, n: usize) -> Result<Option<Vec<usize>>> {
-        let (part, split) = match call.value("part") {
+        let name = call.name;
+        let (wanted, split) = match call.value("part") {
             Some("all") => (None, None),
-            _ => (Part::of(call)?, call.number::<usize>("split")?),
+            _ => (asks_for_test(call)?, call.number::<usize>("split")?),
         };
-        let file = |file: String| at(folder, call.name, &file);
         let test = match (self, split) {
             (Splits::None, _) => return Ok(None),
-            (Splits::First(_), _) | (_, None) if part.is_none() => return Ok(None),
+            (Splits::First(_), _) | (_, None) if wanted.is_none() => return Ok(None),
             (Splits::First(train), _) => (0..n).map(|i| i >= train).collect(),
             (_, None) => {
                 return Err(Error::input(format!(
-                    "`{0}` has several splits; choose one, as in {0}(split=1, part=test)",
-                    call.name
+                    "`{name}` has several splits; choose one, as in {name}(split=1, part=test)"
                 )));
             }
-            (Splits::Lists, Some(split)) => listed(&file(format!("uci/splits/{}.test.txt", call.name))?, split, n)?,
+            (Splits::Lists, Some(split)) => {
+                listed(&at(folder, name, &format!("uci/splits/{name}.test.txt"))?, split, n)?
+            }
             (Splits::Masks, Some(split)) => {
-                masked(&file(format!("tabular/uci_gp/{}.test_mask.csv.gz", call.name))?, split, n)?
+                masked(&at(folder, name, &format!("tabular/uci_gp/{name}.test_mask.csv.gz"))?, split, n)?
             }
         };
-        let wanted = part == Some(Part::Test);
-        Ok(Some((0..n).filter(|&i| test[i] == wanted).collect()))
+        Ok(Some((0..n).filter(|&i| test[i] == wanted.unwrap_or(false)).collect()))
     }
 }
 
@@ -70,7 +62,7 @@ impl Splits {
 fn listed(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
     let lines: Vec<&str> = text.lines().collect();
-    let line = split.checked_sub(1).and_then(|k| lines.get(k)).ok_or_else(|| no_split(path, split, lines.len()))?;
+    let line = lines[position(path, split, lines.len())?];
     let mut test = vec![false; n];
     for word in line.split_whitespace() {
         let row = word.parse::<usize>().ok().and_then(|i| test.get_mut(i));
@@ -87,10 +79,12 @@ fn masked(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
     if masks.n() != n {
         return Err(Error::file(path, format!("has {} rows, but the table has {n}", masks.n())));
     }
-    let column = split.checked_sub(1).filter(|&k| k < masks.d()).ok_or_else(|| no_split(path, split, masks.d()))?;
-    Ok(masks.x.column(column).iter().map(|&v| v != 0.0).collect())
+    let column = masks.x.column(position(path, split, masks.d())?);
+    Ok(column.iter().map(|&v| v != 0.0).collect())
 }
 
-fn no_split(path: &Path, split: usize, count: usize) -> Error {
-    Error::file(path, format!("has the splits 1 to {count}, not {split}"))
+/// The position, from 0, of a split that is counted from 1.
+fn position(path: &Path, split: usize, count: usize) -> Result<usize> {
+    let none = || Error::file(path, format!("has the splits 1 to {count}, not {split}"));
+    split.checked_sub(1).filter(|&k| k < count).ok_or_else(none)
 }

@@ -9,13 +9,14 @@
 //! where a call is one of [`crate::syntax`]: `name(value, key=value)`.
 
 use super::median::median_distance;
-use super::{Base, Entry, Kernel, Kind, Parameter, Value, catalogue};
+use super::{Base, Entry, Kernel, Kind, Linear, Value, catalogue};
 use crate::syntax::{Call, Scanner};
 use crate::{Error, Result};
 use ndarray::ArrayView2;
 use std::fmt;
 
-/// A kernel expression whose names and values have been checked, but whose `median` lengthscales still wait for data.
+/// A kernel expression whose names and values have been checked, but whose `median` lengthscales and shapes of images still
+/// wait for data.
 ///
 /// ```
 /// use mercer::kernel::Expression;
@@ -27,38 +28,38 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
     text: String,
-    root: Node,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Node {
-    Call { name: &'static str, values: Vec<Option<Value>> },
-    Scale(f64, Box<Node>),
-    Sum(Vec<Node>),
-    Product(Vec<Node>),
 }
 
 impl Expression {
     /// Reads an expression; an unknown kernel or parameter is answered with the nearest name.
     pub fn parse(text: &str) -> Result<Expression> {
-        let mut scanner = Scanner::new("kernel expression", text);
-        let root = sum(&mut scanner)?;
-        if scanner.peek().is_some() {
-            return Err(scanner.error("expected '+', '*' or the end"));
-        }
-        Ok(Expression { text: text.trim().to_owned(), root })
+        // Names and values are checked here; the base kernels are made when the data is there.
+        read(text, &|_, _| Ok(Base::Linear(Linear {})))?;
+        Ok(Expression { text: text.trim().to_owned() })
     }
 
     /// The kernel, with every `median` replaced by the median distance of (a sample of) the points `x` `[n, d]`, and
     /// images of the shape that `x` has.
     pub fn resolve(&self, x: ArrayView2<f64>, seed: u64) -> Result<Kernel> {
-        build(&self.root, Some(x.ncols()), &|entry| median_distance(x, entry.statistic, seed))
+        self.build(Some(x.ncols()), &|entry| median_distance(x, entry.statistic, seed))
     }
 
     /// The kernel, when nothing in it waits for data.
     pub(super) fn constant(&self) -> Result<Kernel> {
-        build(&self.root, None, &|entry| {
+        self.build(None, &|entry| {
             Err(Error::input(format!("kernel {}: median needs data to look at; give a number here", entry.name)))
+        })
+    }
+
+    /// The kernel, for points of dimension `inputs` where it is known.
+    fn build(&self, inputs: Option<usize>, median: &dyn Fn(&Entry) -> Result<f64>) -> Result<Kernel> {
+        read(&self.text, &|entry, mut values| {
+            for (value, parameter) in values.iter_mut().zip(entry.parameters) {
+                if parameter.kind == Kind::Lengthscale && matches!(value, Some(Value::Word(_))) {
+                    *value = Some(Value::Number(median(entry)?));
+                }
+            }
+            Base::from_arguments(entry.name, &values, inputs)
         })
     }
 }
@@ -69,45 +70,41 @@ impl fmt::Display for Expression {
     }
 }
 
-/// The kernel of a node, for points of dimension `inputs` where it is known.
-fn build(node: &Node, inputs: Option<usize>, median: &dyn Fn(&Entry) -> Result<f64>) -> Result<Kernel> {
-    let all = |nodes: &[Node]| nodes.iter().map(|n| build(n, inputs, median)).collect::<Result<Vec<_>>>();
-    Ok(match node {
-        Node::Scale(c, inner) => Kernel::Scale(*c, Box::new(build(inner, inputs, median)?)),
-        Node::Sum(nodes) => Kernel::Sum(all(nodes)?),
-        Node::Product(nodes) => Kernel::Product(all(nodes)?),
-        Node::Call { name, values } => {
-            let entry = catalogue().into_iter().find(|e| e.name == *name).expect("the parser checked the name");
-            let seen = |(value, parameter): (&Option<Value>, &Parameter)| match (value, parameter.kind) {
-                (Some(Value::Word(_)), Kind::Lengthscale) => median(&entry).map(|v| Some(Value::Number(v))),
-                _ => Ok(value.clone()),
-            };
-            let values = values.iter().zip(entry.parameters).map(seen).collect::<Result<Vec<_>>>()?;
-            Kernel::Base(Base::from_arguments(name, &values, inputs)?)
-        }
-    })
-}
+/// Makes a base kernel from checked values, one for each parameter of its entry where the expression gives it.
+type MakeBase<'a> = &'a dyn Fn(&Entry, Vec<Option<Value>>) -> Result<Base>;
 
-fn sum(scanner: &mut Scanner) -> Result<Node> {
-    let mut terms = vec![product(scanner)?];
-    while scanner.take('+') {
-        terms.push(product(scanner)?);
+fn read(text: &str, base: MakeBase) -> Result<Kernel> {
+    let mut scanner = Scanner::new("kernel expression", text);
+    let kernel = sum(&mut scanner, base)?;
+    if scanner.peek().is_some() {
+        return Err(scanner.error("expected '+', '*' or the end"));
     }
-    let flat = terms.into_iter().flat_map(|t| if let Node::Sum(inner) = t { inner } else { vec![t] });
-    Ok(one_or(Node::Sum, flat.collect()))
+    Ok(kernel)
 }
 
-fn product(scanner: &mut Scanner) -> Result<Node> {
+fn sum(scanner: &mut Scanner, base: MakeBase) -> Result<Kernel> {
+    let mut terms = vec![product(scanner, base)?];
+    while scanner.take('+') {
+        terms.push(product(scanner, base)?);
+    }
+    let flat = terms.into_iter().flat_map(|t| if let Kernel::Sum(inner) = t { inner } else { vec![t] });
+    Ok(one_or(Kernel::Sum, flat.collect()))
+}
+
+fn product(scanner: &mut Scanner, base: MakeBase) -> Result<Kernel> {
     let (mut scale, mut factors) = (1.0, vec![]);
     loop {
-        match factor(scanner)? {
-            Factor::Number(c) => scale *= c,
-            Factor::Kernel(Node::Scale(c, inner)) => {
-                scale *= c;
-                factors.push(*inner);
+        if scanner.peek().is_some_and(|c| c.is_ascii_digit() || c == '.' || c == '-') {
+            scale *= scanner.number().ok_or_else(|| scanner.error("expected a number"))?;
+        } else {
+            match factor(scanner, base)? {
+                Kernel::Scale(c, inner) => {
+                    scale *= c;
+                    factors.push(*inner);
+                }
+                Kernel::Product(inner) => factors.extend(inner),
+                kernel => factors.push(kernel),
             }
-            Factor::Kernel(Node::Product(inner)) => factors.extend(inner),
-            Factor::Kernel(node) => factors.push(node),
         }
         if !scanner.take('*') {
             break;
@@ -119,24 +116,21 @@ fn product(scanner: &mut Scanner) -> Result<Node> {
     if !(scale.is_finite() && scale > 0.0) {
         return Err(scanner.error(&format!("a kernel can only be scaled by a number above 0, got {scale}")));
     }
-    let product = one_or(Node::Product, factors);
-    Ok(if scale == 1.0 { product } else { Node::Scale(scale, Box::new(product)) })
+    let product = one_or(Kernel::Product, factors);
+    Ok(if scale == 1.0 { product } else { Kernel::Scale(scale, Box::new(product)) })
 }
 
-fn factor(scanner: &mut Scanner) -> Result<Factor> {
+fn factor(scanner: &mut Scanner, base: MakeBase) -> Result<Kernel> {
     if scanner.take('(') {
-        let inner = sum(scanner)?;
-        return if scanner.take(')') { Ok(Factor::Kernel(inner)) } else { Err(scanner.error("expected ')'")) };
-    }
-    if scanner.peek().is_some_and(|c| c.is_ascii_digit() || c == '.' || c == '-') {
-        return scanner.number().map(Factor::Number).ok_or_else(|| scanner.error("expected a number"));
+        let inner = sum(scanner, base)?;
+        return if scanner.take(')') { Ok(inner) } else { Err(scanner.error("expected ')'")) };
     }
     let name = scanner.word().ok_or_else(|| scanner.error("expected a kernel, such as rbf(lengthscale=2)"))?;
     let entries = catalogue();
     let entry = entries.iter().find(|e| e.name == name);
     let entry = entry.ok_or_else(|| Error::unknown("kernel", name, entries.iter().map(|e| e.name)))?;
     let values = values(entry, &Call { name, arguments: scanner.arguments(name)? })?;
-    Ok(Factor::Kernel(Node::Call { name: entry.name, values }))
+    base(entry, values).map(Kernel::Base)
 }
 
 /// The value of each parameter of `entry`, where `call` gives one.
@@ -164,22 +158,13 @@ fn values(entry: &Entry, call: &Call) -> Result<Vec<Option<Value>>> {
     Ok(values)
 }
 
-enum Factor {
-    Number(f64),
-    Kernel(Node),
-}
-
-fn one_or(many: fn(Vec<Node>) -> Node, mut nodes: Vec<Node>) -> Node {
-    if nodes.len() == 1 { nodes.remove(0) } else { many(nodes) }
+fn one_or(many: fn(Vec<Kernel>) -> Kernel, mut kernels: Vec<Kernel>) -> Kernel {
+    if kernels.len() == 1 { kernels.remove(0) } else { many(kernels) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn error(text: &str) -> String {
-        Kernel::parse(text).unwrap_err().to_string()
-    }
 
     #[test]
     fn precedence_scaling_and_flattening() {
@@ -202,6 +187,7 @@ mod tests {
 
     #[test]
     fn slips_are_named() {
+        let error = |text: &str| Kernel::parse(text).unwrap_err().to_string();
         assert!(error("rfb(1)").contains("did you mean 'rbf'"));
         assert!(error("rbf(lenghtscale=1)").contains("did you mean 'lengthscale'"));
         assert!(error("rbf(0)").contains("lengthscale must be a number above 0"));

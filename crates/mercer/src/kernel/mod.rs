@@ -1,8 +1,8 @@
 //! Kernels: formulas for similarity, and the expressions that combine them.
 //!
-//! Each base kernel is one file that writes its formula once, as a function of a [`Pair`] over any
-//! [`Num`]: `f64` is the oracle, vector lanes run inside the operator's tiles.
-//! To add a kernel: add its file, its `mod` line, and its name in the `kernels!` list below.
+//! Each base kernel writes its formula once, as a function of a [`Pair`] over any [`Num`]: `f64` is the oracle, vector lanes
+//! run inside the operator's tiles.
+//! To add a kernel: add its `formula!` to `dot.rs`, `distance.rs` or a file of its own, and its name to the `kernels!` list below.
 //!
 //! ```
 //! use mercer::kernel::Kernel;
@@ -13,53 +13,61 @@
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
-/// The methods `new` and `values` of a [`Formula`] whose parameters are numbers, held in fields of their names.
-macro_rules! numbers {
-    ($type:ident { $($field:ident),* }) => {
-        fn new(values: &[f64]) -> Self {
-            let &[$($field),*] = values else { unreachable!("one value for each parameter") };
-            $type { $($field),* }
+/// Declares a base kernel whose parameters are numbers: `Type("name", "help") { field: parameter, … }`, then the constants
+/// and methods of its [`Formula`].
+macro_rules! formula {
+    (
+        $(#[$doc:meta])*
+        $type:ident($name:literal, $help:literal) { $($field:ident: $parameter:expr),* $(,)? }
+        $($item:tt)*
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $type {
+            $(pub(crate) $field: f64,)*
         }
 
-        fn values(&self) -> Vec<f64> {
-            vec![$(self.$field),*]
+        impl Formula for $type {
+            const NAME: &'static str = $name;
+            const HELP: &'static str = $help;
+            const PARAMETERS: &'static [Parameter] = &[$($parameter),*];
+
+            fn from_arguments(arguments: &[Option<Value>], _inputs: Option<usize>) -> Result<Self> {
+                let [$($field),*] = arguments else { unreachable!("one argument for each parameter") };
+                Ok($type { $($field: $parameter.number($field)),* })
+            }
+
+            fn arguments(&self) -> Vec<String> {
+                vec![$(format!("{}={}", stringify!($field), self.$field)),*]
+            }
+
+            $($item)*
         }
     };
 }
 
-mod arccos;
-mod cosine;
 mod custom;
-mod expdot;
+mod distance;
+mod dot;
 mod expression;
 pub mod infinite;
-mod laplacian;
-mod linear;
-mod matern;
 mod median;
 mod parameter;
 mod periodic;
-mod poly;
-mod rbf;
 
-pub use arccos::ArcCosine;
-pub use cosine::Cosine;
 pub use custom::Custom;
-pub use expdot::ExpDot;
+pub use distance::{Laplacian, Matern12, Matern32, Matern52, Rbf};
+pub use dot::{ArcCosine, Cosine, ExpDot, Linear, Polynomial};
 pub use expression::Expression;
 pub use infinite::{Nngp, Ntk};
-pub use laplacian::Laplacian;
-pub use linear::Linear;
-pub use matern::{Matern12, Matern32, Matern52};
 pub use parameter::{Kind, Parameter, Value};
 pub use periodic::Periodic;
-pub use poly::Polynomial;
-pub use rbf::Rbf;
 
 use crate::Result;
 use crate::simd::Num;
 use ndarray::{Array2, ArrayView2};
 use std::fmt;
+use std::sync::Arc;
 
 /// What a formula sees of two points.
 #[derive(Clone, Copy, Debug)]
@@ -113,29 +121,15 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
     /// How many standard normals beyond the `d` of the input one Fourier frequency takes.
     const EXTRA_NORMALS: usize = 0;
 
-    /// From values that [`Parameter`] has checked, one for each of [`Self::PARAMETERS`].
-    fn new(_values: &[f64]) -> Self {
-        unreachable!("{} has parameters that are not numbers", Self::NAME)
+    /// From checked values, one for each of [`Self::PARAMETERS`] where it is given; `inputs` is the dimension of the points,
+    /// where it is known.
+    fn from_arguments(_arguments: &[Option<Value>], _inputs: Option<usize>) -> Result<Self> {
+        unreachable!("{} has no name in expressions", Self::NAME)
     }
 
-    /// The values, in the order of [`Self::PARAMETERS`].
-    fn values(&self) -> Vec<f64> {
+    /// The arguments that [`Self::from_arguments`] reads back, as they are written in an expression.
+    fn arguments(&self) -> Vec<String> {
         vec![]
-    }
-
-    /// From checked values of any kind, where they are given; `inputs` is the dimension of the points, where it is known.
-    /// Only kernels with parameters that are not numbers need their own.
-    fn from_arguments(arguments: &[Option<Value>], _inputs: Option<usize>) -> Result<Self> {
-        let number = |(value, parameter): (&Option<Value>, &Parameter)| match value {
-            Some(Value::Number(v)) => *v,
-            _ => parameter.default,
-        };
-        Ok(Self::new(&arguments.iter().zip(Self::PARAMETERS).map(number).collect::<Vec<f64>>()))
-    }
-
-    /// Names and values of the arguments that [`Self::from_arguments`] reads back; an empty name is not written.
-    fn arguments(&self) -> Vec<(&'static str, String)> {
-        Self::PARAMETERS.iter().zip(self.values()).map(|(p, v)| (p.name, v.to_string())).collect()
     }
 
     /// What it needs of two points, where that depends on its parameters.
@@ -186,9 +180,26 @@ macro_rules! kernels {
                 }
             }
 
+            /// Whether `κ(x,x')` depends on `x−x'` alone.
+            pub fn is_shift_invariant(&self) -> bool {
+                match self {
+                    $(Base::$name(_) => $name::SHIFT_INVARIANT,)*
+                    Base::Custom(_) => Custom::SHIFT_INVARIANT,
+                }
+            }
+
             fn from_arguments(name: &str, arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Base> {
                 $(if name == $name::NAME { return $name::from_arguments(arguments, inputs).map(Base::$name); })*
                 unreachable!("the parser checked the name {name}")
+            }
+        }
+
+        impl fmt::Display for Base {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&match self {
+                    $(Base::$name(formula) => text(formula),)*
+                    Base::Custom(formula) => formula.0.text(),
+                })
             }
         }
 
@@ -263,7 +274,7 @@ impl Kernel {
     /// assert_eq!(Kernel::from_formula(Cauchy).value(&[0.0], &[1.0]), 0.5);
     /// ```
     pub fn from_formula(formula: impl Formula + 'static) -> Kernel {
-        Kernel::Base(Base::Custom(Custom::new(formula)))
+        Kernel::Base(Base::Custom(Custom(Arc::new(formula))))
     }
 
     /// `κ(x,x')` in f64 by the plain formula: the oracle.
@@ -327,46 +338,17 @@ impl Base {
     /// The network, for the kernel of an infinite one, and whether the kernel is its NTK.
     pub fn network(&self) -> Option<(&infinite::Network, bool)> {
         match self {
-            Base::Ntk(formula) => Some((formula.network(), true)),
-            Base::Nngp(formula) => Some((formula.network(), false)),
+            Base::Ntk(infinite::Infinite(network)) => Some((network, true)),
+            Base::Nngp(infinite::Infinite(network)) => Some((network, false)),
             _ => None,
         }
-    }
-
-    /// Whether `κ(x,x')` depends on `x−x'` alone.
-    pub fn is_shift_invariant(&self) -> bool {
-        struct Ask;
-        impl Visitor for Ask {
-            type Output = bool;
-            fn visit<F: Formula>(self, _: &F) -> bool {
-                F::SHIFT_INVARIANT
-            }
-        }
-        self.visit(Ask)
     }
 }
 
 /// `name(parameter=value, …)`
 fn text<F: Formula>(formula: &F) -> String {
-    let shown = |(name, value): (&str, String)| if name.is_empty() { value } else { format!("{name}={value}") };
-    let arguments: Vec<String> = formula.arguments().into_iter().map(shown).collect();
-    if arguments.is_empty() { F::NAME.into() } else { format!("{}({})", F::NAME, arguments.join(", ")) }
-}
-
-impl fmt::Display for Base {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        struct Show;
-        impl Visitor for Show {
-            type Output = String;
-            fn visit<F: Formula>(self, formula: &F) -> String {
-                text(formula)
-            }
-        }
-        match self {
-            Base::Custom(formula) => formula.fmt(f),
-            _ => f.write_str(&self.visit(Show)),
-        }
-    }
+    let arguments = formula.arguments().join(", ");
+    if arguments.is_empty() { F::NAME.into() } else { format!("{}({arguments})", F::NAME) }
 }
 
 /// Writes an expression that [`Kernel::parse`] reads back as the same kernel.

@@ -61,6 +61,10 @@ impl Value {
 }
 
 impl Parameter {
+    pub(super) const fn new(name: &'static str, default: f64, kind: Kind, help: &'static str) -> Parameter {
+        Parameter { name, default, kind, help }
+    }
+
     /// The value, if this parameter of `kernel` may take it.
     pub(super) fn check(&self, kernel: &str, value: Value) -> Result<Value> {
         let accepted = match (&value, self.kind) {
@@ -76,22 +80,24 @@ impl Parameter {
             }
             (Value::Number(_), Kind::Choice(_) | Kind::Text | Kind::Shape) => false,
         };
-        if accepted {
-            return Ok(value);
-        }
-        let written = match &value {
-            Value::Number(v) => v.to_string(),
-            Value::Word(word) | Value::Text(word) => format!("'{word}'"),
+        let refused = match (&value, self.kind) {
+            _ if accepted => return Ok(value),
+            (Value::Word(word), Kind::Choice(words)) => {
+                Error::unknown(self.name, word, words.iter().copied()).to_string()
+            }
+            (Value::Number(v), kind) => format!("{} must be {}, got {v}", self.name, kind.in_words()),
+            (Value::Word(word) | Value::Text(word), kind) => {
+                format!("{} must be {}, got '{word}'", self.name, kind.in_words())
+            }
         };
-        if let (Value::Word(word), Kind::Choice(words)) = (&value, self.kind) {
-            let unknown = Error::unknown(self.name, word, words.iter().copied());
-            return Err(Error::input(format!("kernel {kernel}: {unknown}")));
-        }
-        Err(Error::input(format!("kernel {kernel}: {} must be {}, got {written}", self.name, self.kind.in_words())))
+        Err(Error::input(format!("kernel {kernel}: {refused}")))
     }
-}
 
-impl Parameter {
+    /// The number that is given, or the default.
+    pub(super) fn number(&self, given: &Option<Value>) -> f64 {
+        if let Some(Value::Number(number)) = given { *number } else { self.default }
+    }
+
     /// The default as it would be written in an expression, where there is one.
     pub fn default_value(&self) -> Option<Value> {
         match self.kind {
@@ -118,9 +124,9 @@ impl Kind {
 }
 
 /// The lengthscale that most kernels have.
-pub(super) const LENGTHSCALE: Parameter = Parameter {
-    name: "lengthscale",
-    default: 1.0,
-    kind: Kind::Lengthscale,
-    help: "distance over which the kernel falls; median takes the median distance of the data",
-};
+pub(super) const LENGTHSCALE: Parameter = Parameter::new(
+    "lengthscale",
+    1.0,
+    Kind::Lengthscale,
+    "distance over which the kernel falls; median takes the median distance of the data",
+);

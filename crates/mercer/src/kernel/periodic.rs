@@ -1,29 +1,20 @@
-use super::{Formula, Kind, Pair, Parameter};
+use super::{Formula, Kind, Pair, Parameter, Result, Value};
 use crate::simd::Num;
 use crate::special::normal_cdf;
 use ndarray::{Array2, ArrayView2, s};
 use std::f64::consts::TAU;
 
-/// `κ(x,x') = exp(−2 Σ_i sin²(π(x_i−x'_i)/p) / ℓ²)`
-///
-/// With `φ(x) = (cos(2πx/p), sin(2πx/p))`, `2 sin²(π(x−x')/p) = ½‖φ(x)−φ(x')‖²` in each coordinate: the
-/// periodic kernel is the RBF kernel of the lifted points.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Periodic {
-    period: f64,
-    lengthscale: f64,
-}
+formula! {
+    /// `κ(x,x') = exp(−2 Σ_i sin²(π(x_i−x'_i)/p) / ℓ²)`
+    ///
+    /// With `φ(x) = (cos(2πx/p), sin(2πx/p))`, `2 sin²(π(x−x')/p) = ½‖φ(x)−φ(x')‖²` in each coordinate: the
+    /// periodic kernel is the RBF kernel of the lifted points.
+    Periodic("periodic", "exp(−2·Σ sin²(π(x_i−x'_i)/period) / lengthscale²)") {
+        period: Parameter::new("period", 1.0, Kind::Positive, "distance after which it repeats"),
+        lengthscale: Parameter::new("lengthscale", 1.0, Kind::Positive, "smoothness within a period"),
+    }
 
-impl Formula for Periodic {
-    const NAME: &'static str = "periodic";
-    const HELP: &'static str = "exp(−2·Σ sin²(π(x_i−x'_i)/period) / lengthscale²)";
-    const PARAMETERS: &'static [Parameter] = &[
-        Parameter { name: "period", default: 1.0, kind: Kind::Positive, help: "distance after which it repeats" },
-        Parameter { name: "lengthscale", default: 1.0, kind: Kind::Positive, help: "smoothness within a period" },
-    ];
     const SHIFT_INVARIANT: bool = true;
-
-    numbers!(Periodic { period, lengthscale });
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {

@@ -148,7 +148,7 @@ impl Features for PositiveFeatures {
 /// c and s of `c·exp(x·x'/s)`.
 fn multiple_of_expdot(kernel: &Kernel) -> Option<(f64, f64)> {
     match kernel {
-        Kernel::Base(Base::ExpDot(formula)) => Some((1.0, formula.scale())),
+        Kernel::Base(Base::ExpDot(formula)) => Some((1.0, formula.scale)),
         Kernel::Scale(c, inner) => multiple_of_expdot(inner).map(|(c_inner, s)| (c * c_inner, s)),
         _ => None,
     }

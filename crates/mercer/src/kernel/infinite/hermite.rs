@@ -24,7 +24,7 @@
 //!
 //! which is below the error of the sums over the plane in `dual.rs` at every σ.
 
-use super::phi::Side;
+use super::dual::Side;
 use crate::compute::Activation;
 use crate::simd::Num;
 use std::f64::consts::TAU;

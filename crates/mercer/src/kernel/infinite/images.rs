@@ -18,9 +18,11 @@ struct Covariances {
     yy: Vec<f64>,
 }
 
-/// Θ (or K, without `ntk`) of two images of `network`'s shape, each `[channels, height, width]`, divided by `√channels`.
-pub(super) fn kernel(network: &Network, ntk: bool, x: &[f64], y: &[f64]) -> f64 {
+/// Θ (or K, without `ntk`) of two images of `network`'s shape, each `[channels, height, width]`.
+pub(in crate::kernel) fn value(network: &Network, ntk: bool, x: &[f64], y: &[f64]) -> f64 {
     let [h, w, channels] = network.shape().expect("a network of images");
+    let scale = 1.0 / (channels as f64).sqrt();
+    let [x, y] = [x, y].map(|v| v.iter().map(|v| v * scale).collect::<Vec<f64>>());
     let positions = h * w;
     let products = |x: &[f64], y: &[f64]| -> Vec<f64> {
         let of = |p: usize, q: usize| (0..channels).map(|c| x[c * positions + p] * y[c * positions + q]).sum();
@@ -28,7 +30,7 @@ pub(super) fn kernel(network: &Network, ntk: bool, x: &[f64], y: &[f64]) -> f64 
     };
     let zeros = vec![0.0; positions * positions];
     let mut now =
-        Covariances { size: (h, w), xy: products(x, y), theta: zeros, xx: products(x, x), yy: products(y, y) };
+        Covariances { size: (h, w), xy: products(&x, &y), theta: zeros, xx: products(&x, &x), yy: products(&y, &y) };
     let mut aside = vec![];
     for step in network.steps() {
         match step {
@@ -53,17 +55,15 @@ pub(super) fn kernel(network: &Network, ntk: bool, x: &[f64], y: &[f64]) -> f64 
             Step::Flatten | Step::Gap => now.read_out(*step == Step::Gap),
             Step::Fork => aside.push(now.clone()),
             Step::Shortcut => std::mem::swap(&mut now, aside.last_mut().expect("a fork comes before")),
-            Step::Join => now.add(&aside.pop().expect("a fork comes before")),
+            Step::Join => now.add(aside.pop().expect("a fork comes before")),
         }
     }
     if ntk { now.theta[0] } else { now.xy[0] }
 }
 
 impl Covariances {
-    fn each(&mut self, f: impl Fn(&[f64]) -> Vec<f64>) {
-        for k in [&mut self.xy, &mut self.theta, &mut self.xx, &mut self.yy] {
-            *k = f(k);
-        }
+    fn parts(&mut self) -> [&mut Vec<f64>; 4] {
+        [&mut self.xy, &mut self.theta, &mut self.xx, &mut self.yy]
     }
 
     /// `K ← w K + b`, `Θ ← K + w Θ`
@@ -84,39 +84,31 @@ impl Covariances {
             Some(y * w + x)
         };
         let n = rows * columns;
-        self.each(|k| {
+        for k in self.parts() {
             let at = |q: usize, r: usize, &[ey, ex, fy, fx]: &[usize; 4]| -> Option<f64> {
                 Some(k[place(q, ey, ex)? * h * w + place(r, fy, fx)?])
             };
             let mean = |i: usize| places.iter().filter_map(|p| at(i / n, i % n, p)).sum::<f64>() / places.len() as f64;
-            (0..n * n).map(mean).collect()
-        });
+            *k = (0..n * n).map(mean).collect();
+        }
         self.size = (rows, columns);
     }
 
     /// The mean over all pairs of positions, or over equal ones.
     fn read_out(&mut self, all: bool) {
         let n = self.size.0 * self.size.1;
-        let mean = |k: &[f64]| if all { k.iter().sum::<f64>() / (n * n) as f64 } else { trace(k, n) / n as f64 };
-        self.each(|k| vec![mean(k)]);
+        let (step, count) = if all { (1, n * n) } else { (n + 1, n) };
+        for k in self.parts() {
+            *k = vec![k.iter().step_by(step).sum::<f64>() / count as f64];
+        }
         self.size = (1, 1);
     }
 
-    fn add(&mut self, other: &Covariances) {
-        let pairs = [
-            (&mut self.xy, &other.xy),
-            (&mut self.theta, &other.theta),
-            (&mut self.xx, &other.xx),
-            (&mut self.yy, &other.yy),
-        ];
-        for (mine, theirs) in pairs {
-            mine.iter_mut().zip(theirs).for_each(|(m, t)| *m += t);
+    fn add(&mut self, mut other: Covariances) {
+        for (mine, theirs) in self.parts().into_iter().zip(other.parts()) {
+            mine.iter_mut().zip(theirs).for_each(|(m, t)| *m += *t);
         }
     }
-}
-
-fn trace(k: &[f64], n: usize) -> f64 {
-    k.iter().step_by(n + 1).sum()
 }
 
 /// The same place in both windows: weights are shared.

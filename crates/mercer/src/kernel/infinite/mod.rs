@@ -35,15 +35,16 @@ mod fully_connected;
 pub(crate) mod hermite;
 mod images;
 mod network;
-mod phi;
 
+pub use dual::{Expectations, Side};
 pub use network::{DEEPEST, Network, Step, Variances};
-pub use phi::{Expectations, Side};
 
+pub(in crate::kernel) use images::value;
 pub(in crate::kernel) use network::parse_shape;
 
 use super::{Formula, Kind, Pair, Parameter, Statistic, Value};
 use crate::compute::Activation;
+use crate::net::Description;
 use crate::simd::Num;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
@@ -64,44 +65,25 @@ pub type Nngp = Infinite<false>;
 
 /// The kernel of an infinitely wide network: [`Ntk`] or [`Nngp`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Infinite<const NTK: bool> {
-    network: Network,
-}
-
-impl<const NTK: bool> Infinite<NTK> {
-    /// The kernel of a network.
-    pub fn of(network: Network) -> Self {
-        Infinite { network }
-    }
-
-    /// The network.
-    pub fn network(&self) -> &Network {
-        &self.network
-    }
-}
+pub struct Infinite<const NTK: bool>(pub Network);
 
 const PARAMETERS: &[Parameter] = &[
-    Parameter { name: "depth", default: 3.0, kind: Kind::Integer(0, 256), help: "hidden layers" },
-    Parameter { name: "act", default: 1.0, kind: Kind::Choice(&Activation::NAMES), help: "their activation" },
-    Parameter {
-        name: "w_var",
-        default: 2.0,
-        kind: Kind::Positive,
-        help: "variance of the weights, times the number of inputs",
-    },
-    Parameter { name: "b_var", default: 0.0, kind: Kind::NonNegative, help: "variance of the biases" },
-    Parameter {
-        name: "layers",
-        default: 0.0,
-        kind: Kind::Text,
-        help: "instead of depth and act, the layers one by one: ntk(\"conv(3) relu gap dense\")",
-    },
-    Parameter {
-        name: "shape",
-        default: 0.0,
-        kind: Kind::Shape,
-        help: "images' height, width and channels, such as 28x28x1; square ones are recognised",
-    },
+    Parameter::new("depth", 3.0, Kind::Integer(0, 256), "hidden layers"),
+    Parameter::new("act", 1.0, Kind::Choice(&Activation::NAMES), "their activation"),
+    Parameter::new("w_var", 2.0, Kind::Positive, "variance of the weights, times the number of inputs"),
+    Parameter::new("b_var", 0.0, Kind::NonNegative, "variance of the biases"),
+    Parameter::new(
+        "layers",
+        0.0,
+        Kind::Text,
+        "instead of depth and act, the layers one by one: ntk(\"conv(3) relu gap dense\")",
+    ),
+    Parameter::new(
+        "shape",
+        0.0,
+        Kind::Shape,
+        "images' height, width and channels, such as 28x28x1; square ones are recognised",
+    ),
 ];
 
 impl<const NTK: bool> Formula for Infinite<NTK> {
@@ -114,10 +96,7 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
     const PARAMETERS: &'static [Parameter] = PARAMETERS;
 
     fn from_arguments(arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Self> {
-        let number = |i: usize| match &arguments[i] {
-            Some(Value::Number(v)) => *v,
-            _ => PARAMETERS[i].default,
-        };
+        let number = |i: usize| PARAMETERS[i].number(&arguments[i]);
         let word = |i: usize| match &arguments[i] {
             Some(Value::Word(text) | Value::Text(text)) => Some(text.as_str()),
             _ => None,
@@ -125,40 +104,33 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
         let variances = Variances { weight: number(2), bias: number(3) };
         let Some(layers) = word(4) else {
             let phi = word(1).map_or(Ok(Activation::Relu), Activation::parse)?;
-            return Ok(Infinite::of(Network::plain(number(0) as u32, phi, variances)));
+            return Ok(Infinite(Network::plain(number(0) as u32, phi, variances)));
         };
         if arguments[..2].iter().any(Option::is_some) {
-            return Err(Error::input(format!(
-                "kernel {}: give the layers in quotes, or depth and act, not both",
-                Self::NAME
-            )));
+            let name = Self::NAME;
+            return Err(Error::input(format!("kernel {name}: give the layers in quotes, or depth and act, not both")));
         }
         let shape = word(5).and_then(parse_shape);
-        Network::parse(layers, variances, shape, inputs).map(Infinite::of)
+        let network = Network::new(&Description::parse(layers)?, variances, shape, inputs);
+        let network = network.map_err(|e| Error::input(format!("architecture '{}': {e}", layers.trim())))?;
+        Ok(Infinite(network))
     }
 
-    fn arguments(&self) -> Vec<(&'static str, String)> {
-        self.network.arguments()
+    fn arguments(&self) -> Vec<String> {
+        self.0.arguments.clone()
     }
 
     fn statistic(&self) -> Statistic {
-        if self.network.shape().is_some() { Statistic::Images } else { Statistic::Dot }
+        if self.0.shape().is_some() { Statistic::Images } else { Statistic::Dot }
     }
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
-        fully_connected::kernel::<R, NTK>(self.network.steps(), pair)
+        fully_connected::kernel::<R, NTK>(self.0.steps(), pair)
     }
 
     /// `x/√d`, so that the statistic is `x·x'/d`; images by their channels.
     fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        Some(&x / (self.network.inputs(x.ncols()) as f64).sqrt())
+        Some(&x / (self.0.inputs(x.ncols()) as f64).sqrt())
     }
-}
-
-/// `κ(x,x')` of two images, in f64 by the definition.
-pub(super) fn value(network: &Network, ntk: bool, x: &[f64], y: &[f64]) -> f64 {
-    let scale = 1.0 / (network.inputs(x.len()) as f64).sqrt();
-    let [x, y] = [x, y].map(|v| v.iter().map(|v| v * scale).collect::<Vec<f64>>());
-    images::kernel(network, ntk, &x, &y)
 }

@@ -33,11 +33,8 @@ impl Variances {
 /// An infinitely wide network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// Without widths and channels, and with those variances that are not the usual ones.
-    layers: Vec<LayerSpec>,
-    variances: Variances,
-    /// Depth and activation, if the network was given by those alone.
-    plain: Option<(u32, Activation)>,
+    /// The arguments of a kernel expression that describe it.
+    pub(super) arguments: Vec<String>,
     shape: Option<[usize; 3]>,
     steps: Vec<Step>,
 }
@@ -69,22 +66,10 @@ pub enum Step {
 impl Network {
     /// `depth` times dense and `phi`, then a dense read-out.
     pub fn plain(depth: u32, phi: Activation, variances: Variances) -> Network {
-        let dense = || LayerSpec::Dense { width: None, weights: WeightSpec::default() };
-        let hidden = (0..depth).flat_map(|_| [dense(), LayerSpec::Activation(phi)]);
-        let layers: Vec<LayerSpec> = hidden.chain([dense()]).collect();
-        let steps = steps(&layers, variances);
-        Network { layers, variances, plain: Some((depth, phi)), shape: None, steps }
-    }
-
-    /// From an architecture, see [`Network::new`].
-    pub fn parse(
-        text: &str,
-        variances: Variances,
-        shape: Option<[usize; 3]>,
-        inputs: Option<usize>,
-    ) -> Result<Network> {
-        let named = |e: Error| Error::input(format!("architecture '{}': {e}", text.trim()));
-        Network::new(&Description::parse(text)?, variances, shape, inputs).map_err(named)
+        let hidden = (0..depth).flat_map(|_| [Step::Dense(variances), Step::Activation(phi)]);
+        let steps = hidden.chain([Step::Dense(variances)]).collect();
+        let layers = vec![format!("depth={depth}"), format!("act={}", phi.name())];
+        Network { arguments: arguments(layers, variances, None), shape: None, steps }
     }
 
     /// The network of a description at infinite width: widths, channels and a shared trunk have no meaning here. Layers that
@@ -106,12 +91,13 @@ impl Network {
         } else {
             None
         };
-        let end = walk(&layers, At { image: shape.map(|[h, w, _]| (h, w)), gaussian: false })?;
-        if end.image.is_some() {
+        let mut steps = vec![];
+        let start = At { image: shape.map(|[h, w, _]| (h, w)), gaussian: false };
+        if walk(&layers, variances, start, &mut steps)?.image.is_some() {
             return Err(Error::input("it ends with an image; add gap or flatten, and then dense"));
         }
-        let steps = steps(&layers, variances);
-        Ok(Network { layers, variances, plain: None, shape, steps })
+        let text = format!("\"{}\"", Description { layers, ..Description::default() });
+        Ok(Network { arguments: arguments(vec![text], variances, shape), shape, steps })
     }
 
     /// `[height, width, channels]` of the images, for a network that looks at them.
@@ -128,21 +114,13 @@ impl Network {
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
+}
 
-    /// The arguments that say all this in a kernel expression: name and value.
-    pub(super) fn arguments(&self) -> Vec<(&'static str, String)> {
-        let mut said = match self.plain {
-            Some((depth, phi)) => vec![("depth", depth.to_string()), ("act", phi.name().into())],
-            None => {
-                let layers = Description { layers: self.layers.clone(), ..Description::default() };
-                vec![("", format!("\"{layers}\""))]
-            }
-        };
-        said.push(("w_var", self.variances.weight.to_string()));
-        said.push(("b_var", self.variances.bias.to_string()));
-        said.extend(self.shape.map(|[h, w, c]| ("shape", format!("{h}x{w}x{c}"))));
-        said
-    }
+/// The arguments of a kernel expression: `layers`, the variances and the shape of images.
+fn arguments(mut layers: Vec<String>, variances: Variances, shape: Option<[usize; 3]>) -> Vec<String> {
+    layers.extend([format!("w_var={}", variances.weight), format!("b_var={}", variances.bias)]);
+    layers.extend(shape.map(|[h, w, c]| format!("shape={h}x{w}x{c}")));
+    layers
 }
 
 /// Reads `HxWxC`.
@@ -154,20 +132,16 @@ pub(in crate::kernel) fn parse_shape(text: &str) -> Option<[usize; 3]> {
 /// The images' shape as given, or guessed: a square with one channel or three.
 fn image_shape(given: Option<[usize; 3]>, inputs: Option<usize>) -> Result<[usize; 3]> {
     match (given, inputs) {
-        (Some(shape), Some(d)) if shape.iter().product::<usize>() != d => {
-            let [h, w, c] = shape;
+        (Some([h, w, c]), Some(d)) if h * w * c != d => {
             Err(Error::input(format!("shape={h}x{w}x{c} holds {} numbers, but the points have {d}", h * w * c)))
         }
         (Some(shape), _) => Ok(shape),
         (None, None) => Err(Error::input("it sees images; say their shape, such as shape=28x28x1")),
-        (None, Some(d)) => {
-            let guess = guess_image(d).map(|[c, h, w]| [h, w, c]);
-            guess.ok_or_else(|| {
-                Error::input(format!(
-                    "points of {d} numbers are no square images with 1 or 3 channels; say their shape, such as shape=28x20x1"
-                ))
-            })
-        }
+        (None, Some(d)) => guess_image(d).map(|[c, h, w]| [h, w, c]).ok_or_else(|| {
+            Error::input(format!(
+                "points of {d} numbers are no square images with 1 or 3 channels; say their shape, such as shape=28x20x1"
+            ))
+        }),
     }
 }
 
@@ -204,11 +178,13 @@ struct At {
     gaussian: bool,
 }
 
-fn walk(layers: &[LayerSpec], start: At) -> Result<At> {
-    layers.iter().try_fold(start, |at, layer| after(layer, at))
+/// Checks the layers one after the other, and appends what they do to the covariances to `steps`.
+fn walk(layers: &[LayerSpec], usual: Variances, start: At, steps: &mut Vec<Step>) -> Result<At> {
+    layers.iter().try_fold(start, |at, layer| after(layer, usual, at, steps))
 }
 
-fn after(layer: &LayerSpec, at: At) -> Result<At> {
+fn after(layer: &LayerSpec, usual: Variances, at: At, steps: &mut Vec<Step>) -> Result<At> {
+    let refuse = |what: &str| Err(Error::input(what));
     let windows = |what: &str, window: &Window| {
         let Some((h, w)) = at.image else {
             return Err(Error::input(format!("{what} comes after the image has become one vector")));
@@ -219,47 +195,50 @@ fn after(layer: &LayerSpec, at: At) -> Result<At> {
         }
         Ok(Some(counts))
     };
-    match layer {
+    let (step, next) = match layer {
         LayerSpec::Dense { .. } if at.image.is_some() => {
-            Err(Error::input("dense needs one vector; put gap or flatten before it"))
+            return refuse("dense needs one vector; put gap or flatten before it");
         }
-        LayerSpec::Dense { .. } => Ok(At { gaussian: true, ..at }),
-        LayerSpec::Conv { window, .. } => Ok(At { image: windows("conv", window)?, gaussian: true }),
-        LayerSpec::AvgPool(window) => Ok(At { image: windows("avgpool", window)?, ..at }),
-        LayerSpec::Activation(Activation::Identity) => Ok(at),
-        LayerSpec::Activation(phi) if !at.gaussian => {
-            Err(Error::input(format!("{} needs a layer of weights (dense or conv) right before it", phi.name())))
+        LayerSpec::Dense { weights, .. } => (Step::Dense(usual.of(weights)), At { gaussian: true, ..at }),
+        LayerSpec::Conv { window, weights, .. } => {
+            (Step::Conv(*window, usual.of(weights)), At { image: windows("conv", window)?, gaussian: true })
         }
-        LayerSpec::Activation(_) => Ok(At { gaussian: false, ..at }),
-        LayerSpec::Flatten => Ok(At { image: None, ..at }),
-        LayerSpec::Gap if at.image.is_none() => Err(Error::input("gap comes after the image has become one vector")),
-        LayerSpec::Gap => Ok(At { image: None, ..at }),
-        LayerSpec::Residual { body, shortcut } => {
-            let pools = |l: &LayerSpec| matches!(l, LayerSpec::AvgPool(_) | LayerSpec::Flatten | LayerSpec::Gap);
-            if body.iter().chain(shortcut).any(pools) {
-                return Err(Error::input("res cannot hold avgpool, flatten or gap; put them outside"));
+        LayerSpec::AvgPool(window) => (Step::AvgPool(*window), At { image: windows("avgpool", window)?, ..at }),
+        LayerSpec::Activation(phi) => {
+            let identity = *phi == Activation::Identity;
+            if !(identity || at.gaussian) {
+                return refuse(&format!("{} needs a layer of weights (dense or conv) right before it", phi.name()));
             }
-            let (end, short) = (walk(body, at)?, walk(shortcut, at)?);
-            if !matches!(
-                body.last(),
-                Some(LayerSpec::Dense { .. } | LayerSpec::Conv { .. } | LayerSpec::Residual { .. })
-            ) {
-                return Err(Error::input(
-                    "the first branch of res must end with dense or conv, to be independent of the other",
-                ));
+            (Step::Activation(*phi), At { gaussian: identity && at.gaussian, ..at })
+        }
+        LayerSpec::Flatten => (Step::Flatten, At { image: None, ..at }),
+        LayerSpec::Gap if at.image.is_none() => return refuse("gap comes after the image has become one vector"),
+        LayerSpec::Gap => (Step::Gap, At { image: None, ..at }),
+        LayerSpec::Residual { body, shortcut } => {
+            use LayerSpec::{AvgPool, Conv, Dense, Flatten, Gap, Residual};
+            if body.iter().chain(shortcut).any(|layer| matches!(layer, AvgPool(_) | Flatten | Gap)) {
+                return refuse("res cannot hold avgpool, flatten or gap; put them outside");
+            }
+            steps.push(Step::Fork);
+            let end = walk(body, usual, at, steps)?;
+            steps.push(Step::Shortcut);
+            let short = walk(shortcut, usual, at, steps)?;
+            if !matches!(body.last(), Some(Dense { .. } | Conv { .. } | Residual { .. })) {
+                return refuse("the first branch of res must end with dense or conv, to be independent of the other");
             }
             if stride(body) != stride(shortcut) {
-                return Err(Error::input("the two branches of res have different strides, so they cannot be added"));
+                return refuse("the two branches of res have different strides, so they cannot be added");
             }
             if end.image != short.image {
-                let side = |at: At| at.image.map_or("a vector".into(), |(h, w)| format!("{h}×{w}"));
-                let (a, b) = (side(end), side(short));
-                return Err(Error::input(format!("the two branches of res give {a} and {b}, which cannot be added")));
+                let [a, b] = [end, short].map(|at| at.image.map_or("a vector".into(), |(h, w)| format!("{h}×{w}")));
+                return refuse(&format!("the two branches of res give {a} and {b}, which cannot be added"));
             }
-            Ok(At { image: end.image, gaussian: end.gaussian && short.gaussian })
+            (Step::Join, At { image: end.image, gaussian: end.gaussian && short.gaussian })
         }
         _ => unreachable!("layers without a kernel are refused first"),
-    }
+    };
+    steps.push(step);
+    Ok(next)
 }
 
 /// Product of the strides of the convolutions.
@@ -270,21 +249,4 @@ fn stride(layers: &[LayerSpec]) -> usize {
         _ => 1,
     };
     layers.iter().map(of).product()
-}
-
-fn steps(layers: &[LayerSpec], usual: Variances) -> Vec<Step> {
-    let of = |layer: &LayerSpec| match layer {
-        LayerSpec::Dense { weights, .. } => vec![Step::Dense(usual.of(weights))],
-        LayerSpec::Conv { window, weights, .. } => vec![Step::Conv(*window, usual.of(weights))],
-        LayerSpec::Activation(phi) => vec![Step::Activation(*phi)],
-        LayerSpec::AvgPool(window) => vec![Step::AvgPool(*window)],
-        LayerSpec::Flatten => vec![Step::Flatten],
-        LayerSpec::Gap => vec![Step::Gap],
-        LayerSpec::Residual { body, shortcut } => {
-            let (body, shortcut) = (steps(body, usual), steps(shortcut, usual));
-            [vec![Step::Fork], body, vec![Step::Shortcut], shortcut, vec![Step::Join]].concat()
-        }
-        _ => unreachable!("layers without a kernel are refused first"),
-    };
-    layers.iter().flat_map(of).collect()
 }

@@ -1,0 +1,82 @@
+//! Kernels that are functions of `x·x'` and the two norms.
+
+use super::{Formula, Kind, Pair, Parameter, Result, Value};
+use crate::simd::Num;
+use std::f64::consts::{FRAC_1_PI, PI};
+
+formula! {
+    /// `κ(x,x') = x·x'`
+    Linear("linear", "x·x'") {}
+
+    #[inline(always)]
+    fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+        pair.s
+    }
+}
+
+formula! {
+    /// `κ(x,x') = (s·x·x' + c)^p`
+    Polynomial("poly", "(scale·x·x' + offset)^degree; rank at most C(d+p, p)") {
+        degree: Parameter::new("degree", 3.0, Kind::Integer(1, 63), "the power p"),
+        scale: Parameter::new("scale", 1.0, Kind::Positive, "factor on x·x'"),
+        offset: Parameter::new("offset", 1.0, Kind::NonNegative, "constant added to x·x'"),
+    }
+
+    #[inline(always)]
+    fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+        (pair.s * R::of(self.scale) + R::of(self.offset)).powi(self.degree as u32)
+    }
+}
+
+formula! {
+    /// `κ(x,x') = exp(x·x' / s)`, the kernel of softmax attention (`s = √d`).
+    ExpDot("expdot", "exp(x·x' / scale), the kernel of softmax attention; has positive random features") {
+        scale: Parameter::new("scale", 1.0, Kind::Positive, "divisor of x·x'"),
+    }
+
+    #[inline(always)]
+    fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+        (pair.s * R::of(1.0 / self.scale)).exp()
+    }
+}
+
+formula! {
+    /// `κ(x,x') = x·x' / (‖x‖ ‖x'‖)`, zero where a point is the origin.
+    Cosine("cosine", "x·x' / (‖x‖·‖x'‖)") {}
+
+    #[inline(always)]
+    fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+        cosine(pair)
+    }
+}
+
+formula! {
+    /// `κ_p(x,x') = (1/π) ‖x‖^p ‖x'‖^p J_p(θ)`, the arc-cosine kernel of Cho and Saul:
+    /// `J_0 = π−θ`, `J_1 = sin θ + (π−θ) cos θ`, `J_2 = 3 sin θ cos θ + (π−θ)(1 + 2cos²θ)`.
+    ArcCosine(
+        "arccos",
+        "(1/π)·‖x‖^p·‖x'‖^p·J_p(θ), θ the angle: a layer of step (p=0), ReLU (1) or ReLU² (2) units"
+    ) { order: Parameter::new("order", 1.0, Kind::Integer(0, 2), "the power p") }
+
+    #[inline(always)]
+    fn eval<R: Num>(&self, pair: Pair<R>) -> R {
+        let order = self.order as u32;
+        let cos = cosine(pair);
+        let sin = (R::of(1.0) - cos * cos).max(R::of(0.0)).sqrt();
+        let rest = R::of(PI) - cos.acos();
+        let j = match order {
+            0 => rest,
+            1 => sin + rest * cos,
+            _ => R::of(3.0) * sin * cos + rest * (R::of(1.0) + R::of(2.0) * cos * cos),
+        };
+        R::of(FRAC_1_PI) * (pair.xx.sqrt() * pair.yy.sqrt()).powi(order) * j
+    }
+}
+
+/// The cosine of the angle, in [−1, 1]; zero where a point is the origin.
+#[inline(always)]
+fn cosine<R: Num>(pair: Pair<R>) -> R {
+    // The product of the roots, not the root of the product: the latter underflows first.
+    let norms = (pair.xx.sqrt() * pair.yy.sqrt()).max(R::of(1e-30));
+    (pair.s / norms).min(R::of(1.0)).max(R::of(-1.0))
+}
