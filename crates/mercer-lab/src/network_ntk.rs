@@ -4,7 +4,7 @@
 //! weights, with batch norms folded. The reference is Θ at test images, by the structured derivatives of each layer. The methods
 //! use the training images only, with the sampled kernel `FᵀF/S`, `F_s(x) = ∂_θg(x)·v_s` for S random sign vectors `v_s`.
 
-use mercer::FitContext;
+use crate::{Cells, Options, Shown, indices, sentence};
 use mercer::classifier::{Classifier, Labelled, Settings, train};
 use mercer::compute::{Device, Math, Tensor};
 use mercer::data::{self, ReadOptions};
@@ -15,44 +15,44 @@ use mercer::operator::{LowRankOperator, OnPoints};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Result};
+use mercer_figure::report::Report;
+use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, concatenate, s, stack};
 use serde::Serialize;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Network, sizes and seed of the experiment.
-#[derive(Clone, Debug, Serialize)]
-pub struct Config {
+#[derive(Serialize)]
+struct Config {
     /// A file with a trained network ([`Classifier::load`]); without it, [`Config::architecture`] is trained.
-    pub file: Option<PathBuf>,
+    file: Option<PathBuf>,
     /// The network that is trained if no file is given.
-    pub architecture: String,
+    architecture: String,
     /// Number of images that it is trained on.
-    pub learnt: usize,
-    /// Training epochs.
-    pub epochs: u64,
+    learnt: usize,
+    epochs: u64,
     /// Number of training images whose kernel is fitted.
-    pub train: usize,
+    train: usize,
     /// Number of test images at which the kernels are compared.
-    pub test: usize,
+    test: usize,
     /// Number S of random directions.
-    pub directions: usize,
+    directions: usize,
     /// Number of eigenfunctions, of random features and of landmarks.
-    pub k: usize,
+    k: usize,
     /// Architecture of NeuralEF's networks.
-    pub functions: String,
+    functions: String,
     /// Training steps of NeuralEF.
-    pub steps: u64,
+    steps: u64,
     /// Batch size of NeuralEF.
-    pub batch: usize,
-    /// Random seed.
-    pub seed: u64,
+    batch: usize,
+    seed: u64,
 }
 
 impl Config {
     /// The whole experiment.
-    pub fn full(seed: u64) -> Config {
+    fn full(seed: u64) -> Config {
         Config {
             file: None,
             architecture: "conv(16, 3, stride=2) bn relu conv(32, 3, stride=2) bn relu conv(32, 3, stride=2) bn relu \
@@ -74,7 +74,7 @@ impl Config {
     }
 
     /// A small experiment, a few seconds.
-    pub fn quick(seed: u64) -> Config {
+    fn quick(seed: u64) -> Config {
         Config {
             learnt: 600,
             epochs: 3,
@@ -89,57 +89,54 @@ impl Config {
 }
 
 /// One approximation of the kernel at the test images.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Name of the approximation.
-    pub name: String,
+#[derive(Serialize)]
+struct Row {
+    name: String,
     /// `‖K̂ − K‖/‖K‖` in the Frobenius norm.
-    pub error: f64,
+    error: f64,
     /// The same without the diagonal.
-    pub off_diagonal: f64,
+    off_diagonal: f64,
     /// The passes that a new image needs, in words.
-    pub passes: String,
+    passes: String,
     /// Multiply-adds for a new image.
-    pub multiply_adds: usize,
+    multiply_adds: usize,
 }
 
-/// The result of the experiment.
-#[derive(Clone, Debug, Serialize)]
-pub struct Found {
+#[derive(Serialize)]
+struct Found {
     /// The network with batch norms folded.
-    pub net: String,
+    net: String,
     /// Number of parameters of the network.
-    pub parameters: usize,
+    parameters: usize,
     /// Accuracy of the network (sign of g) on the test images.
-    pub accuracy: f64,
-    /// The approximations.
-    pub rows: Vec<Row>,
+    accuracy: f64,
+    rows: Vec<Row>,
     /// Largest eigenvalues of the sampled kernel on the training images.
-    pub exact: Vec<f64>,
+    exact: Vec<f64>,
     /// NeuralEF's eigenvalues.
-    pub neural: Vec<f64>,
+    neural: Vec<f64>,
     /// Share of the sampled kernel's trace in the k exact pairs.
-    pub captured: f64,
+    captured: f64,
     /// Number of airplanes among the test images; they come first.
-    pub airplanes: usize,
+    airplanes: usize,
     /// Seconds for the network, the reference, the directions and NeuralEF.
-    pub seconds: [f64; 4],
+    seconds: [f64; 4],
     /// Θ at the test images `[n, n]`.
     #[serde(skip)]
-    pub truth: Array2<f64>,
+    truth: Array2<f64>,
     /// NeuralEF's kernel at the test images.
     #[serde(skip)]
-    pub by_functions: Array2<f64>,
+    by_functions: Array2<f64>,
     /// The kernel of k random features at the test images.
     #[serde(skip)]
-    pub by_features: Array2<f64>,
+    by_features: Array2<f64>,
 }
 
 /// The two classes, in the order of the images.
-pub const CLASSES: [&str; 2] = ["airplane", "automobile"];
+const CLASSES: [&str; 2] = ["airplane", "automobile"];
 
 /// Runs the experiment on the device of `context`.
-pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
+fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let device = context.device;
     if config.train < config.k || config.test < config.k || config.directions < config.k {
         return Err(Error::input(format!(
@@ -395,7 +392,7 @@ fn relative_error(kernel: &Array2<f64>, truth: &Array2<f64>, diagonal: bool) -> 
 }
 
 /// The result in one sentence.
-pub fn verdict(config: &Config, found: &Found) -> String {
+fn verdict(config: &Config, found: &Found) -> String {
     let error = |i: usize| found.rows[i].error;
     format!(
         "at {} test images the relative Frobenius error of the empirical NTK is {:.3} with {} functions of NeuralEF and {:.3} \
@@ -410,6 +407,128 @@ pub fn verdict(config: &Config, found: &Found) -> String {
         error(5),
         config.k
     )
+}
+
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let config = if options.quick { Config::quick(context.seed) } else { Config::full(context.seed) };
+    let config = Config {
+        file: options.net.clone(),
+        train: options.train.unwrap_or(config.train),
+        test: options.test.unwrap_or(config.test),
+        directions: options.directions.unwrap_or(config.directions),
+        ..config
+    };
+    let found = run(&config, context)?;
+    let verdict = verdict(&config, &found);
+    let cells = Cells::of(
+        &found.rows,
+        &[
+            ("kernel", |row| row.name.clone()),
+            ("‖K̂−K‖/‖K‖", |row| format!("{:.4}", row.error)),
+            ("off the diagonal", |row| format!("{:.4}", row.off_diagonal)),
+            ("passes for a new image", |row| row.passes.clone()),
+            ("multiply-adds for a new image", |row| text::grouped(row.multiply_adds)),
+        ],
+    );
+    let figure = matrices(&config, &found);
+    let report = Report::new("The empirical NTK of a trained network")
+        .lead(&sentence(&verdict))
+        .section("What was run")
+        .text(&setting(&config, &found))
+        .section("The kernel at test images")
+        .figure(
+            &figure,
+            "The kernel at test images, first airplanes, then automobiles. All panels have one colour scale; blue is negative, red \
+             positive.",
+        )
+        .table(cells.table().caption(format!(
+            "Relative Frobenius errors at the {} test images, and the cost of the features of a new image. A derivative along a \
+             direction costs two forward passes, and so does a backward pass.",
+            text::grouped(config.test)
+        )))
+        .section("The spectrum")
+        .figure(&spectrum(&found), "Eigenvalues of the sampled kernel over the training images.")
+        .text(&format!(
+            "The {} pairs hold {} of the sampled kernel's trace.",
+            config.k,
+            text::percent(found.captured)
+        ));
+    let numbers = json!({ "plan": config, "found": found, "verdict": verdict });
+    let text = format!(
+        "{}, {} parameters, test accuracy {}\n{}\n{}\n",
+        found.net,
+        text::grouped(found.parameters),
+        text::percent(found.accuracy),
+        cells.text(),
+        sentence(&verdict)
+    );
+    Ok(Shown { figure, report, text, numbers })
+}
+
+fn setting(config: &Config, found: &Found) -> String {
+    let origin = match &config.file {
+        Some(file) => format!("The network comes from {}", file.display()),
+        None => format!(
+            "The network was trained here on {} images for {} epochs",
+            text::grouped(config.learnt.max(config.train)),
+            config.epochs
+        ),
+    };
+    let [network, truth, directions, neural] = found.seconds.map(text::seconds);
+    format!(
+        "{origin}: {}, {} parameters; batch norms are folded into the weights. The output is g = logit(automobile) − \
+         logit(airplane), which has the right sign at {} of the test images, and the kernel is Θ(x,x') = ∂g(x)·∂g(x') over all \
+         parameters. The reference at {} test images is Θ itself, by the structured derivatives of each layer. The sampled kernel \
+         FᵀF/S of {} training images comes from exact derivatives along S = {} directions of random signs. NeuralEF trains {} networks \
+         ({}) on it for {} steps with batches of {} images and ends with Rayleigh–Ritz; its kernel at new images is Σ μ ψ(x)ψ(x'). \
+         The exact top {} pairs of the same sampled kernel come from Krylov iteration and are extended to new images by derivatives \
+         along the same directions. Nyström uses {} training images as landmarks and Θ itself. The data and the network took \
+         {network}, the reference {truth}, the directions {directions} and NeuralEF {neural}.",
+        found.net,
+        text::grouped(found.parameters),
+        text::percent(found.accuracy),
+        text::grouped(config.test),
+        text::grouped(config.train),
+        text::grouped(config.directions),
+        config.k,
+        config.functions,
+        text::grouped(config.steps as usize),
+        config.batch,
+        config.k,
+        config.k,
+    )
+}
+
+/// The three kernels on one colour scale: the 99th percentile of the absolute values of the reference, so that a few large
+/// values do not hide the others.
+fn matrices(config: &Config, found: &Found) -> String {
+    let mut sizes: Vec<f64> = found.truth.iter().map(|v| v.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    let scale = sizes[(sizes.len() - 1) * 99 / 100];
+    let panel = |title: String, kernel: &Array2<f64>, label: &str| {
+        let values: Vec<f64> = kernel.iter().copied().collect();
+        Plot::new(title).matrix(label, [kernel.nrows(), kernel.ncols()], &values).diverging().scale(-scale, scale)
+    };
+    let row = |i: usize| found.rows[i].error;
+    Grid::new("The empirical NTK at test images, airplanes first", 3)
+        .panel_size(260.0, 260.0)
+        .panel(panel("exact".into(), &found.truth, ""))
+        .panel(panel(format!("NeuralEF, k = {}: error {:.3}", config.k, row(0)), &found.by_functions, ""))
+        .panel(panel(format!("random features, S = {}: error {:.3}", config.k, row(1)), &found.by_features, "Θ"))
+        .svg()
+}
+
+fn spectrum(found: &Found) -> String {
+    let j = indices(found.exact.len());
+    Plot::new("Eigenvalues over the training images")
+        .x("pair")
+        .y_log("eigenvalue")
+        .line("exact", &j, &found.exact)
+        .markers()
+        .line("NeuralEF", &j, &found.neural)
+        .markers()
+        .dashed()
+        .svg()
 }
 
 #[cfg(test)]

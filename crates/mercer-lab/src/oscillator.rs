@@ -1,9 +1,14 @@
 //! The harmonic oscillator in the plane: `H = −Δ + |x|²`, energies `2n + 2` with multiplicity `n + 1`.
 
-use super::bound_states::{self, BoundStates, Budget, Contender, System};
-use mercer::FitContext;
-use mercer::Result;
+use crate::bound_states::{self, Budget, Contender, System};
+use crate::{Options, Shown};
 use mercer::spectrum::neural::{Gaussian, Schroedinger};
+use mercer::{FitContext, Result};
+use mercer_figure::report::Report;
+
+/// The oscillator.
+pub const SYSTEM: System =
+    System { name: "Harmonic oscillator in the plane, H = −Δ + |x|²", operator, energies, extent: 5.0 };
 
 /// The first `k` energies: 2, 4, 4, 6, 6, 6, …
 pub fn energies(k: usize) -> Vec<f64> {
@@ -33,13 +38,11 @@ pub fn budget() -> Budget {
     }
 }
 
-/// The first `k` energies by all contenders.
-pub fn run(k: usize, contenders: &[Contender], budget: &Budget, context: &FitContext<'_>) -> Result<BoundStates> {
-    let system = System {
-        name: "Harmonic oscillator in the plane, H = −Δ + |x|²",
-        operator: operator(k)?,
-        exact: energies(k),
-        extent: 5.0,
-    };
-    bound_states::run(system, contenders, budget, context)
+/// Runs the experiment.
+pub(crate) fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let budget = Budget { seed: context.seed, ..budget() };
+    let (k, budget) = if options.quick { (6, budget.quick()) } else { (10, budget) };
+    let found = bound_states::run(&SYSTEM, k, &Contender::all(), &budget, context)?;
+    let report = Report::new("The harmonic oscillator in the plane").lead(&found.lead());
+    Ok(bound_states::shown(found.section(report), &[found]))
 }

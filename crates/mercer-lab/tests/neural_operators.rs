@@ -13,13 +13,15 @@ use mercer::spectrum::neural::{
     Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, OnData, Settings, rayleigh_ritz,
     train,
 };
-use mercer_lab::bound_states::{Contender, multiplets};
+use mercer_lab::bound_states::{BoundStates, Budget, Contender, System, multiplets, run};
 use mercer_lab::{hydrogen, oscillator};
 use ndarray::{Array2, Array3, Axis, array, s};
 use neural::Batch;
 
-fn contender(name: &str) -> Contender {
-    Contender::all().into_iter().find(|c| c.name == name).unwrap()
+/// The first `k` states of `system` by one method.
+fn bound_states(system: &System, k: usize, name: &str, budget: &Budget) -> BoundStates {
+    let contender = Contender::all().into_iter().find(|c| c.name == name).unwrap();
+    run(system, k, &[contender], budget, &FitContext::default()).unwrap()
 }
 
 fn worst(found: &[f64], exact: &[f64]) -> f64 {
@@ -136,7 +138,7 @@ fn exact_energies_and_multiplets() {
 #[test]
 fn the_oscillator_has_its_energies() {
     let budget = oscillator::budget();
-    let found = oscillator::run(6, &[contender("random features")], &budget, &FitContext::default()).unwrap();
+    let found = bound_states(&oscillator::SYSTEM, 6, "random features", &budget);
     let ritz = &found.methods[0];
     assert!(ritz.worst() < 0.01, "{:?}", ritz.energies);
     assert_eq!(ritz.multiplets.iter().map(|m| m.1).collect::<Vec<_>>(), [1, 2, 3]);
@@ -149,7 +151,7 @@ fn the_oscillator_has_its_energies() {
         assert!((psi.abs() - exact).abs() < 0.01, "{psi} {exact}");
     }
     let budget = budget.quick();
-    let found = oscillator::run(6, &[contender("neuralef")], &budget, &FitContext::default()).unwrap();
+    let found = bound_states(&oscillator::SYSTEM, 6, "neuralef", &budget);
     assert!(found.methods[0].worst() < 0.02, "{:?}", found.methods[0].energies);
     assert!(found.verdict().starts_with("neuralef finds the first 6 energies within"));
 }
@@ -157,7 +159,7 @@ fn the_oscillator_has_its_energies() {
 #[test]
 fn hydrogen_has_its_energies() {
     let budget = hydrogen::budget().quick();
-    let found = hydrogen::run(4, &[contender("random features")], &budget, &FitContext::default()).unwrap();
+    let found = bound_states(&hydrogen::SYSTEM, 4, "random features", &budget);
     let ritz = &found.methods[0];
     assert!(ritz.worst() < 0.01, "{:?}", ritz.energies);
     assert_eq!(ritz.multiplets.iter().map(|m| m.1).collect::<Vec<_>>(), [1, 3]);
