@@ -29,33 +29,21 @@ const CASES: [Case; 2] = [
     Case { name: "RBF", kernel: "rbf(lengthscale=1)", interval: [-2.0, 2.0] },
 ];
 
-#[derive(Serialize)]
-struct Config {
+config! {
     /// Numbers of points n.
-    sizes: Vec<usize>,
+    sizes: Vec<usize> = vec![64, 512, 8192]; quick vec![64, 512],
     /// Number of eigenpairs.
-    k: usize,
-    batch: usize,
-    /// Training steps of the networks.
-    steps: u64,
+    k: usize = 10,
+    batch: usize = 256,
+    /// Training steps of the networks, which have two hidden layers of 32 units (half sines, half cosines).
+    steps: u64 = 2000; quick 200,
     /// Training steps of Ritz, whose last layer is solved.
-    ritz_steps: u64,
+    ritz_steps: u64 = 200; quick 20,
     /// Number of landmarks and of random features: the number of units of Ritz's last hidden layer.
-    features: usize,
-    seed: u64,
+    features: usize = 64,
 }
 
 impl Config {
-    /// Ten pairs, networks with two hidden layers of 32 (half sines, half cosines), batches of 256, 2000 steps, at 64, 512 and 8192 points.
-    fn full(seed: u64) -> Config {
-        Config { sizes: vec![64, 512, 8192], k: 10, batch: 256, steps: 2000, ritz_steps: 200, features: 64, seed }
-    }
-
-    /// The same with a tenth of the steps, at 64 and 512 points.
-    fn quick(seed: u64) -> Config {
-        Config { sizes: vec![64, 512], steps: 200, ritz_steps: 20, ..Config::full(seed) }
-    }
-
     fn neural(&self, kind: Kind, steps: u64, keep_best: bool) -> Box<dyn Method> {
         let mut method = crate::neural(kind, None, steps, self.batch);
         method.settings.keep_best = keep_best;
@@ -403,7 +391,7 @@ fn verdict(settings: &[Setting]) -> String {
 }
 
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
-    let config = if options.quick { Config::quick(context.seed) } else { Config::full(context.seed) };
+    let config = Config::new(options.quick, context.seed);
     let settings = run(&config, context)?;
     let verdict = verdict(&settings);
     let title = "Function error of each pair, against the exact functions of the points";
@@ -445,24 +433,20 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
 }
 
 fn description(config: &Config) -> String {
-    let sizes: Vec<String> = config.sizes.iter().map(|n| text::grouped(*n)).collect();
+    let sizes = config.sizes.iter().map(|n| text::grouped(*n)).collect::<Vec<String>>().join(", ");
+    let [steps, ritz_steps] = [config.steps, config.ritz_steps].map(|steps| text::grouped(steps as usize));
+    let Config { k, batch, features, .. } = config;
     format!(
-        "The polynomial kernel (xx' + 1.5)⁴ on U[−1,1], of rank five, and the RBF exp(−(x−x')²/2) on U[−2,2], each at {} \
-         random points; {} pairs. NeuralEF, SpIN and nested low-rank have one network per function, with two hidden layers \
-         of 32 units (half sines, half cosines), trained by Adam at 1e-3 (cosine) on batches of {} for {} steps; their raw \
+        "The polynomial kernel (xx' + 1.5)⁴ on U[−1,1], of rank five, and the RBF exp(−(x−x')²/2) on U[−2,2], each at {sizes} \
+         random points; {k} pairs. NeuralEF, SpIN and nested low-rank have one network per function, with two hidden layers \
+         of 32 units (half sines, half cosines), trained by Adam at 1e-3 (cosine) on batches of {batch} for {steps} steps; their raw \
          eigenvalues are those of the objective at the end. Ritz has one network, whose last layer is solved and not \
-         trained; it has {} steps. All networks start at the weight scale that validation prefers, end with Rayleigh–Ritz \
+         trained; it has {ritz_steps} steps. All networks start at the weight scale that validation prefers, end with Rayleigh–Ritz \
          over all points, and keep the functions of the best validation. The column \"kept\" gives the step of these functions; \
-         0 means that training made them worse. The functions of the last step are shown too. There are {} random features or \
+         0 means that training made them worse. The functions of the last step are shown too. There are {features} random features or \
          landmarks, as many as Ritz has units in its last hidden layer.\n\nA pair counts as found if its eigenvalue and its \
          function are both within {FOUND:.0e} of the exact ones of the same points, and all pairs before it are found; a zero \
-         eigenvalue must be found as exactly zero.",
-        sizes.join(", "),
-        config.k,
-        config.batch,
-        text::grouped(config.steps as usize),
-        text::grouped(config.ritz_steps as usize),
-        config.features,
+         eigenvalue must be found as exactly zero."
     )
 }
 
@@ -555,7 +539,7 @@ mod tests {
 
     #[test]
     fn every_method_is_measured_against_both_spectra() {
-        let settings = run(&Config { sizes: vec![300], ..Config::quick(1) }, &FitContext::default()).unwrap();
+        let settings = run(&Config { sizes: vec![300], ..Config::new(true, 1) }, &FitContext::default()).unwrap();
         let [poly, rbf] = &settings[..] else { panic!("two kernels") };
 
         // The spectrum of 300 random points differs by a few percent from that of the distribution. A method that solves for the

@@ -24,75 +24,31 @@ use serde::Serialize;
 use serde_json::json;
 use std::time::Instant;
 
-#[derive(Serialize)]
-struct Config {
-    /// Number of training images that are fitted, the first of the data set.
-    n: usize,
+config! {
+    /// Number of training images that are fitted, the first of the data set. The published experiment has 60 000.
+    n: usize = 10_000; quick 1500,
     /// Number of test images.
-    test: usize,
+    test: usize = 10_000; quick 500,
     /// S; each output of a random network counts as one sample.
-    samples: usize,
+    samples: usize = 2000; quick 200,
     /// Number of eigenfunctions.
-    k: usize,
+    k: usize = 10,
     /// Candidate architectures of the random networks.
-    candidates: Vec<String>,
+    candidates: Vec<String> = CANDIDATES.map(str::to_owned).to_vec();
+        quick CANDIDATES[..2].iter().map(|net| (*net).to_owned()).collect(),
     /// Number of training images on which each candidate is fitted, and of validation images (the last training images).
-    choice: usize,
+    choice: usize = 2000; quick 500,
     /// S of each candidate.
-    choice_samples: usize,
-    /// Architecture of NeuralEF's k networks.
-    functions: String,
-    /// Architecture of the network whose hidden units Ritz combines.
-    trunk: String,
-    /// Training steps of NeuralEF.
-    steps: u64,
-    ritz_steps: u64,
-    batch: usize,
-    landmarks: usize,
-    seed: u64,
-}
-
-/// NeuralEF has one network per function. In a shared trunk, the first function would dominate Adam's steps.
-const FUNCTIONS: &str = "conv(16, 7, stride=4) bn relu flatten dense(32) bn relu dense(1) l2norm";
-/// Ritz has one wider network, whose last layer is solved.
-const TRUNK: &str = "conv(32, 7, stride=4) relu flatten dense(128) sincos dense(1)";
-
-impl Config {
-    /// The whole experiment, minutes on two cores. The published one has 60 000 images and 20 000 steps.
-    fn full(seed: u64) -> Config {
-        Config {
-            n: 10_000,
-            test: 10_000,
-            samples: 2000,
-            k: 10,
-            candidates: CANDIDATES.map(str::to_owned).to_vec(),
-            choice: 2000,
-            choice_samples: 800,
-            functions: FUNCTIONS.into(),
-            trunk: TRUNK.into(),
-            steps: 1000,
-            ritz_steps: 300,
-            batch: 256,
-            landmarks: 1000,
-            seed,
-        }
-    }
-
-    /// A small experiment, a few seconds.
-    fn quick(seed: u64) -> Config {
-        Config {
-            n: 1500,
-            test: 500,
-            samples: 200,
-            candidates: CANDIDATES[..2].iter().map(|net| (*net).to_owned()).collect(),
-            choice: 500,
-            choice_samples: 100,
-            steps: 100,
-            ritz_steps: 20,
-            landmarks: 100,
-            ..Config::full(seed)
-        }
-    }
+    choice_samples: usize = 800; quick 100,
+    /// NeuralEF has one network per function. In a shared trunk, the first function would dominate Adam's steps.
+    functions: String = "conv(16, 7, stride=4) bn relu flatten dense(32) bn relu dense(1) l2norm".into(),
+    /// Ritz has one wider network, whose last layer is solved.
+    trunk: String = "conv(32, 7, stride=4) relu flatten dense(128) sincos dense(1)".into(),
+    /// Training steps of NeuralEF. The published experiment has 20 000.
+    steps: u64 = 1000; quick 100,
+    ritz_steps: u64 = 300; quick 20,
+    batch: usize = 256,
+    landmarks: usize = 1000; quick 100,
 }
 
 /// The candidate networks: ReLU and erf, filters of two sizes, max or average pooling or strides. Each has twenty outputs,
@@ -410,23 +366,18 @@ const JOINT: &str = "joint NeuralEF";
 fn verdict(found: &Found) -> String {
     let (plain, joint) = (found.row(PUBLISHED[0].0), found.row(JOINT));
     let best = found.rows.iter().max_by(|a, b| a.accuracy.total_cmp(&b.accuracy)).unwrap_or(joint);
-    let published = PUBLISHED[0].2;
-    let side = if plain.accuracy >= published { "above" } else { "below" };
+    let side = if plain.accuracy >= PUBLISHED[0].2 { "above" } else { "below" };
+    let shares = [plain.accuracy, PUBLISHED[0].2, joint.accuracy, best.accuracy];
+    let [of_plain, published, of_joint, of_best] = shares.map(percent);
+    let (k, Row { method, kernel, .. }) = (plain.eigenvalues.len(), best);
     format!(
-        "logistic regression on NeuralEF's {} functions of the CNN-GP kernel has a test accuracy of {} %, {side} the published \
-         {} %, and of {} % with joint penalties; the best, {} ({}), has {} %",
-        plain.eigenvalues.len(),
-        percent(plain.accuracy),
-        percent(published),
-        percent(joint.accuracy),
-        best.method,
-        best.kernel,
-        percent(best.accuracy),
+        "logistic regression on NeuralEF's {k} functions of the CNN-GP kernel has a test accuracy of {of_plain} %, {side} the \
+         published {published} %, and of {of_joint} % with joint penalties; the best, {method} ({kernel}), has {of_best} %"
     )
 }
 
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
-    let config = if options.quick { Config::quick(context.seed) } else { Config::full(context.seed) };
+    let config = Config::new(options.quick, context.seed);
     let config = Config {
         n: options.train.unwrap_or(config.n),
         test: options.test.unwrap_or(config.test),
@@ -480,47 +431,44 @@ fn percent(share: f64) -> String {
 }
 
 fn setting(config: &Config, found: &Found) -> String {
+    let [samples, networks, n, test, steps, ritz_steps, landmarks] = [
+        config.samples,
+        found.networks,
+        config.n,
+        config.test,
+        config.steps as usize,
+        config.ritz_steps as usize,
+        config.landmarks,
+    ]
+    .map(text::grouped);
+    let Config { k, functions, batch, trunk, .. } = config;
+    let (net, time, captured) = (&found.net, text::seconds(found.sampling_seconds), text::percent(found.captured));
     format!(
-        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of the network {} with random weights, by {} samples ({} networks, each output is a \
-         sample) on {} training and {} test images of MNIST (each pixel centred, one scale for all), which took {}. The {} exact \
-         pairs hold {} of its trace.\n\n\
-         NeuralEF trains {} networks {} for {} steps on batches of {} and ends with Rayleigh–Ritz: once with the published \
-         penalties Σ R_ij²/R_ii on function j, i < j, and once with joint penalties rᵀR⁻¹r, where R and r are those of all functions \
-         before it. The two agree once the earlier functions are orthogonal. Before that, and on every batch, all functions have a \
-         component of about 1/√B along the first one. The first eigenvalue of this kernel is so large that separate penalties count \
-         this component several times, and the later functions need many more steps. Ritz trains the hidden units of {} \
-         for {} steps and solves the last layer. Exact functions come from block Krylov iteration on FᵀF/S without forming the \
-         matrix; the Nyström method uses {} landmarks drawn uniformly. The polynomial kernel is (x·x'/784 + 1.5)⁴; the \
+        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of the network {net} with random weights, by {samples} samples ({networks} networks, \
+         each output is a sample) on {n} training and {test} test images of MNIST (each pixel centred, one scale for all), which took \
+         {time}. The {k} exact pairs hold {captured} of its trace.\n\n\
+         NeuralEF trains {k} networks {functions} for {steps} steps on batches of {batch} and ends with Rayleigh–Ritz: once with the \
+         published penalties Σ R_ij²/R_ii on function j, i < j, and once with joint penalties rᵀR⁻¹r, where R and r are those of all \
+         functions before it. The two agree once the earlier functions are orthogonal. Before that, and on every batch, all functions \
+         have a component of about 1/√B along the first one. The first eigenvalue of this kernel is so large that separate penalties \
+         count this component several times, and the later functions need many more steps. Ritz trains the hidden units of {trunk} \
+         for {ritz_steps} steps and solves the last layer. Exact functions come from block Krylov iteration on FᵀF/S without forming \
+         the matrix; the Nyström method uses {landmarks} landmarks drawn uniformly. The polynomial kernel is (x·x'/784 + 1.5)⁴; the \
          lengthscale of the RBF is the median distance.\n\n\
          The features are ψ(x), each scaled to mean 0 and variance 1, so that √μ ψ(x) gives the same result; multinomial logistic \
-         regression on them has a ridge of 1e-5 on the mean loss and is solved by Newton's method to a gradient of 1e-8.",
-        found.net,
-        text::grouped(config.samples),
-        text::grouped(found.networks),
-        text::grouped(config.n),
-        text::grouped(config.test),
-        text::seconds(found.sampling_seconds),
-        config.k,
-        text::percent(found.captured),
-        config.k,
-        config.functions,
-        text::grouped(config.steps as usize),
-        config.batch,
-        config.trunk,
-        text::grouped(config.ritz_steps as usize),
-        text::grouped(config.landmarks),
+         regression on them has a ridge of 1e-5 on the mean loss and is solved by Newton's method to a gradient of 1e-8."
     )
 }
 
 /// The cost of a new image, in words.
 fn costs(found: &Found) -> String {
     let (neural, exact) = (found.row(JOINT), found.row("exact"));
+    let times = text::grouped(exact.multiply_adds / neural.multiply_adds.max(1));
     format!(
         "On the CNN-GP kernel, exact functions and the Nyström method take little time once the samples are computed, because \
-         κ(x,x') = F(x)·F(x')/S. But each new image must pass through {} random networks, which costs {} times the multiply-adds \
+         κ(x,x') = F(x)·F(x')/S. But each new image must pass through {} random networks, which costs {times} times the multiply-adds \
          of the networks trained by NeuralEF.",
-        text::grouped(found.networks),
-        text::grouped(exact.multiply_adds / neural.multiply_adds.max(1)),
+        text::grouped(found.networks)
     )
 }
 
@@ -562,7 +510,9 @@ fn embeddings(found: &Found) -> String {
     for row in found.rows.iter().filter(|row| [JOINT, "exact"].contains(&row.method)) {
         for (a, b) in [(0, 1), (2, 3)].into_iter().filter(|(_, b)| *b < row.functions.ncols()) {
             let [xs, ys] = [a, b].map(|j| row.functions.column(j).iter().copied().take(SHOWN).collect::<Vec<f64>>());
-            let plot = Plot::new(format!("{}, {}", row.method, row.kernel)).x(format!("ψ_{{{}}}", a + 1)).y(format!("ψ_{{{}}}", b + 1));
+            let plot = Plot::new(format!("{}, {}", row.method, row.kernel))
+                .x(format!("ψ_{{{}}}", a + 1))
+                .y(format!("ψ_{{{}}}", b + 1));
             grid = grid.panel(plot.classes(&xs, &ys, &found.labels[..xs.len()], &digits));
         }
     }

@@ -171,9 +171,7 @@ fn lengthscales(all: &[Series]) -> String {
 fn run(n: usize, seed: u64, context: &FitContext<'_>) -> Result<Results> {
     const LENGTHSCALES: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
     if n < 200 {
-        return Err(Error::input(format!(
-            "the eigenvalue decay needs at least 200 points per data set, got {n}"
-        )));
+        return Err(Error::input(format!("the eigenvalue decay needs at least 200 points per data set, got {n}")));
     }
     let total = 7 + 2 * LENGTHSCALES.len() + 1;
     let mut done = 0;

@@ -7,7 +7,8 @@ use mercer::{FitContext, Result};
 use mercer_figure::report::Report;
 
 /// Hydrogen.
-pub const SYSTEM: System = System { name: "Hydrogen in the plane, H = −Δ − 1/|x|", operator, energies, extent: 30.0 };
+pub const SYSTEM: System =
+    System { name: "Hydrogen in the plane, H = −Δ − 1/|x|", operator, energies, extent: 30.0 };
 
 /// The first `k` energies: −1, −1/9 three times, −1/25 five times, …
 pub fn energies(k: usize) -> Vec<f64> {

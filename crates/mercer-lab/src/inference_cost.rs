@@ -19,54 +19,27 @@ use ndarray::Array2;
 use serde::Serialize;
 use serde_json::json;
 
-#[derive(Clone, Serialize)]
-struct Config {
-    /// Name of the data set.
-    data: String,
+config! {
+    /// Name of the data set: MNIST, or the embedded digits if `$MERCER_DATA` has no MNIST.
+    data: String = if mnist() { "mnist" } else { "digits" }.into(); quick "digits".into(),
     /// Expression of the kernel.
-    kernel: String,
+    kernel: String = "rbf(lengthscale=median)".into(),
     /// Number of points that are fitted.
-    n: usize,
+    n: usize = if mnist() { 8192 } else { 1397 }; quick 1000,
     /// Number of held-out points for the certificate.
-    held_out: usize,
+    held_out: usize = if mnist() { 2000 } else { 400 }; quick 400,
     /// Number of eigenpairs.
-    k: usize,
+    k: usize = 10,
     /// The costs: largest numbers of multiply-adds for a new point.
-    budgets: Vec<usize>,
-    steps: u64,
-    batch: usize,
-    learning_rate: f64,
-    seed: u64,
+    budgets: Vec<usize> = if mnist() { [10, 20, 40, 80, 160] } else { [1, 2, 4, 8, 16] }.map(|b| 1000 * b).to_vec();
+        quick vec![1500, 4000, 10_000],
+    steps: u64 = 1000; quick 150,
+    batch: usize = 512,
+    learning_rate: f64 = 3e-3,
 }
 
-impl Config {
-    /// Ten pairs of an RBF on MNIST, or on the embedded digits if `$MERCER_DATA` has no MNIST.
-    fn full(seed: u64) -> Config {
-        let mnist = catalogue().iter().any(|entry| entry.name == "mnist" && entry.present);
-        let (data, n, budgets) = if mnist {
-            ("mnist", 8192, vec![10_000, 20_000, 40_000, 80_000, 160_000])
-        } else {
-            ("digits", 1397, vec![1000, 2000, 4000, 8000, 16_000])
-        };
-        Config {
-            data: data.into(),
-            kernel: "rbf(lengthscale=median)".into(),
-            n,
-            held_out: if mnist { 2000 } else { 400 },
-            k: 10,
-            budgets,
-            steps: 1000,
-            batch: 512,
-            learning_rate: 3e-3,
-            seed,
-        }
-    }
-
-    /// A small experiment: the embedded digits, three costs and a few steps.
-    fn quick(seed: u64) -> Config {
-        let budgets = vec![1500, 4000, 10_000];
-        Config { data: "digits".into(), n: 1000, held_out: 400, budgets, steps: 150, ..Config::full(seed) }
-    }
+fn mnist() -> bool {
+    catalogue().iter().any(|entry| entry.name == "mnist" && entry.present)
 }
 
 /// The result of one method at one cost.
@@ -110,7 +83,7 @@ struct Results {
 }
 
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
-    let config = if options.quick { Config::quick(context.seed) } else { Config::full(context.seed) };
+    let config = Config::new(options.quick, context.seed);
     let found = run(&config, context)?;
     let budgets = config.budgets.iter().zip(&found.points);
     let rows: Vec<(usize, &Point)> = budgets.flat_map(|(b, points)| points.iter().map(|p| (*b, p))).collect();
@@ -146,24 +119,18 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
 }
 
 fn description(found: &Results) -> String {
-    let config = &found.config;
+    let Config { data, k, batch, .. } = &found.config;
+    let Results { kernel, d, .. } = found;
+    let Config { n, held_out, steps, .. } = found.config;
+    let [n, held_out, steps, exact] = [n, held_out, steps as usize, found.exact_multiply_adds].map(text::grouped);
     format!(
-        "The {} leading pairs of {} on {} ({} points of {} columns, {} more held out). The cost of a new point is counted in \
-         multiply-adds of matrix products: m(d+k) for m landmarks, M(d+2k) for M random frequencies, dh + h² + hk for a network \
-         with two hidden layers of h units (half sines, half cosines) and a last layer of k. At each cost every method is as large \
-         as the cost allows. Ritz solves the last layer, on random hidden layers or on hidden layers trained for {} steps on batches \
-         of {} to capture more of the trace; NeuralEF trains all layers, with a trunk shared by the functions, and ends with \
-         Rayleigh–Ritz. Landmarks are chosen by k-means++. The exact functions, with all points as landmarks, cost {} \
-         multiply-adds.",
-        config.k,
-        found.kernel,
-        config.data,
-        text::grouped(config.n),
-        found.d,
-        text::grouped(config.held_out),
-        text::grouped(config.steps as usize),
-        config.batch,
-        text::grouped(found.exact_multiply_adds),
+        "The {k} leading pairs of {kernel} on {data} ({n} points of {d} columns, {held_out} more held out). The cost of a new point \
+         is counted in multiply-adds of matrix products: m(d+k) for m landmarks, M(d+2k) for M random frequencies, dh + h² + hk for a \
+         network with two hidden layers of h units (half sines, half cosines) and a last layer of k. At each cost every method is as \
+         large as the cost allows. Ritz solves the last layer, on random hidden layers or on hidden layers trained for {steps} steps \
+         on batches of {batch} to capture more of the trace; NeuralEF trains all layers, with a trunk shared by the functions, and \
+         ends with Rayleigh–Ritz. Landmarks are chosen by k-means++. The exact functions, with all points as landmarks, cost {exact} \
+         multiply-adds."
     )
 }
 
@@ -391,7 +358,7 @@ mod tests {
 
     #[test]
     fn methods_of_equal_cost_are_compared_on_held_out_points() {
-        let config = Config { budgets: vec![1500, 6000], ..Config::quick(0) };
+        let config = Config { budgets: vec![1500, 6000], ..Config::new(true, 0) };
         let found = run(&config, &FitContext::default()).unwrap();
         for (budget, points) in config.budgets.iter().zip(&found.points) {
             assert_eq!(points.len(), 6);
@@ -401,7 +368,9 @@ mod tests {
                 assert!(p.multiply_adds > budget * 3 / 5, "{} costs {} only", p.method, p.multiply_adds);
                 assert!(p.residual.iter().flatten().all(|r| r.is_finite() && *r >= 0.0));
                 // No method captures more of the trace than the exact functions, up to the noise of 400 points.
-                assert!(p.captured < found.exact_captured + 0.01 && p.captured_fitted <= found.exact.iter().sum::<f64>());
+                assert!(
+                    p.captured < found.exact_captured + 0.01 && p.captured_fitted <= found.exact.iter().sum::<f64>()
+                );
             }
         }
         let residual = |budget: usize, method: &str| {
@@ -419,7 +388,7 @@ mod tests {
 
     #[test]
     fn data_that_is_too_small_is_an_error() {
-        let config = Config { n: 1700, held_out: 200, ..Config::quick(0) };
+        let config = Config { n: 1700, held_out: 200, ..Config::new(true, 0) };
         let error = run(&config, &FitContext::default()).err().unwrap().to_string();
         assert!(error.contains("1797") && error.contains("1900"), "{error}");
     }

@@ -1,5 +1,24 @@
 //! Experiments, one per file. Each computes numbers and shows them: a figure, a report with a verdict in words, JSON and text.
 
+/// Defines `Config`, the settings of an experiment: each with its value in the whole experiment and, where it differs, in a
+/// quick one of a few seconds.
+macro_rules! config {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $full:expr $(; quick $quick:expr)?,)*) => {
+        #[derive(Clone, serde::Serialize)]
+        struct Config {
+            $($(#[$doc])* $name: $type,)*
+            seed: u64,
+        }
+
+        impl Config {
+            fn new(quick: bool, seed: u64) -> Config {
+                let full = Config { $($name: $full,)* seed };
+                if quick { Config { $($($name: $quick,)?)* ..full } } else { full }
+            }
+        }
+    };
+}
+
 pub mod bound_states;
 mod classic_kernels;
 mod cnn_gp;

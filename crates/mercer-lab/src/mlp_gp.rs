@@ -23,33 +23,19 @@ use serde::Serialize;
 use serde_json::json;
 use std::ops::Range;
 
-#[derive(Serialize)]
-struct Config {
+config! {
     /// Number of fitted points, and of new points.
-    n: usize,
+    n: usize = 1000; quick 200,
     /// Number S of random networks.
-    samples: usize,
+    samples: usize = 2000; quick 300,
     /// Units of each of the two hidden layers of a random network.
-    width: usize,
+    width: usize = 256; quick 64,
     /// Number of eigenfunctions.
-    k: usize,
-    steps: u64,
-    batch: usize,
+    k: usize = 3,
+    steps: u64 = 2000; quick 300,
+    batch: usize = 128,
     /// Points along each side of the map of the plane.
-    side: usize,
-    seed: u64,
-}
-
-impl Config {
-    /// The whole experiment.
-    fn full(seed: u64) -> Config {
-        Config { n: 1000, samples: 2000, width: 256, k: 3, steps: 2000, batch: 128, side: 40, seed }
-    }
-
-    /// A small experiment, a few seconds.
-    fn quick(seed: u64) -> Config {
-        Config { n: 200, samples: 300, width: 64, steps: 300, side: 20, ..Config::full(seed) }
-    }
+    side: usize = 40; quick 20,
 }
 
 /// The weights of the random networks have variance 2/fan-in, their biases 0.1.
@@ -114,7 +100,7 @@ impl Case {
 }
 
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
-    let config = if options.quick { Config::quick(context.seed) } else { Config::full(context.seed) };
+    let config = Config::new(options.quick, context.seed);
     let cases = run(&config, context)?;
     let verdict = verdict(&cases);
     let figure = maps(&cases, config.side);
@@ -137,15 +123,12 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
              networks.",
             case.name
         ));
+        let (k, captured, time) = (case.exact.len(), text::percent(case.captured), text::seconds(case.seconds));
         report = report.section(case.name).table(table).text(&format!(
-            "The {} pairs hold {} of the kernel's trace. The smallest cosine between the spans of all {} functions, which does not \
-             depend on rotations among functions of nearly equal eigenvalue, is {:.4}. NeuralEF took {}, with its final \
+            "The {k} pairs hold {captured} of the kernel's trace. The smallest cosine between the spans of all {k} functions, which \
+             does not depend on rotations among functions of nearly equal eigenvalue, is {:.4}. NeuralEF took {time}, with its final \
              Rayleigh–Ritz step.",
-            case.exact.len(),
-            text::percent(case.captured),
-            case.exact.len(),
-            case.span,
-            text::seconds(case.seconds)
+            case.span
         ));
     }
     let numbers = json!({ "plan": config, "cases": cases, "verdict": verdict });
@@ -154,18 +137,13 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
 
 fn setting(config: &Config, cases: &[Case]) -> String {
     let nets: Vec<String> = cases.iter().map(|c| format!("{} with {}", c.name, c.net)).collect();
+    let [samples, n, steps] = [config.samples, config.n, config.steps as usize].map(text::grouped);
+    let (nets, Config { k, batch, .. }) = (nets.join("; "), config);
     format!(
-        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of a network with random weights, sampled by {} networks: {}. {} points are fitted. \
-         NeuralEF trains {} networks for {} steps on batches of {} and ends with Rayleigh–Ritz; exact is the eigendecomposition of \
-         the same kernel on the same points. At {} new points and over the plane, NeuralEF's functions are its networks, and the \
-         exact ones are (1/nμ) Σ κ(x,xᵢ) ψ(xᵢ), with the same random networks.",
-        text::grouped(config.samples),
-        nets.join("; "),
-        text::grouped(config.n),
-        config.k,
-        text::grouped(config.steps as usize),
-        config.batch,
-        text::grouped(config.n),
+        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of a network with random weights, sampled by {samples} networks: {nets}. {n} points are \
+         fitted. NeuralEF trains {k} networks for {steps} steps on batches of {batch} and ends with Rayleigh–Ritz; exact is the \
+         eigendecomposition of the same kernel on the same points. At {n} new points and over the plane, NeuralEF's functions are its \
+         networks, and the exact ones are (1/nμ) Σ κ(x,xᵢ) ψ(xᵢ), with the same random networks."
     )
 }
 
@@ -369,13 +347,12 @@ fn least_cosine(a: &Array2<f64>, b: &Array2<f64>) -> Result<f64> {
 /// The result in one sentence.
 fn verdict(cases: &[Case]) -> String {
     let one = |case: &Case| {
-        let worst = (0..case.new.len()).min_by(|a, b| case.new[*a].total_cmp(&case.new[*b])).unwrap_or(0);
+        let Case { name, new, span, .. } = case;
+        let worst = (0..new.len()).min_by(|a, b| new[*a].total_cmp(&new[*b])).unwrap_or(0);
+        let (cosine, pair) = (new[worst], worst + 1);
         format!(
-            "on {} the functions agree with the exact ones to |cos| ≥ {:.4} (smallest for pair {}), and their span to {:.4}",
-            case.name,
-            case.new[worst],
-            worst + 1,
-            case.span
+            "on {name} the functions agree with the exact ones to |cos| ≥ {cosine:.4} (smallest for pair {pair}), and their span to \
+             {span:.4}"
         )
     };
     format!("at new points, {}", cases.iter().map(one).collect::<Vec<_>>().join("; "))

@@ -74,7 +74,8 @@ impl Reproduce {
         let Reproduce { quick, net, train, test, steps, directions, .. } = self;
         let options = Options { quick, net, train, test, steps, directions };
         let Shown { figure: svg, report, numbers, text } = context.fitting(|fit| run(&options, fit))?;
-        let mut command = format!("mercer reproduce {name}{} --seed {}", if quick { " --quick" } else { "" }, context.seed);
+        let mut command =
+            format!("mercer reproduce {name}{} --seed {}", if quick { " --quick" } else { "" }, context.seed);
         given.iter().for_each(|(option, value)| command += &format!(" --{option} {value}"));
         figure.text(&svg)?;
         page.text(&report.command(&command).html())?;
