@@ -13,7 +13,6 @@ use std::time::Instant;
 
 /// An operator in the plane with known energies.
 pub struct System {
-    /// Description of the operator.
     pub name: &'static str,
     /// The operator `K` for `k` states.
     pub operator: fn(usize) -> Result<Schroedinger>,
@@ -24,13 +23,11 @@ pub struct System {
 }
 
 /// A method for the energies: networks trained with an objective, or untrained, followed by Rayleigh–Ritz.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy)]
 pub struct Contender {
-    /// Name of the method.
     pub name: &'static str,
     /// The objective. It has one network per state; Ritz combines the hidden units of a single network.
     pub kind: Kind,
-    /// Whether the networks are trained.
     pub trained: bool,
 }
 
@@ -44,9 +41,8 @@ impl Contender {
 }
 
 /// The budget, equal for all methods.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Budget {
-    /// Training steps.
     pub steps: u64,
     /// Points per training step.
     pub batch: usize,
@@ -58,7 +54,6 @@ pub struct Budget {
     pub networks: String,
     /// The network whose hidden units are combined (Ritz).
     pub units: String,
-    /// Seed of networks and points.
     pub seed: u64,
 }
 
@@ -70,9 +65,8 @@ impl Budget {
 }
 
 /// The result of one method.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Serialize)]
 pub struct Levels {
-    /// Name of the method.
     pub method: String,
     /// Energies after Rayleigh–Ritz, ascending.
     pub energies: Vec<f64>,
@@ -98,25 +92,20 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// The largest relative error.
     pub fn worst(&self) -> f64 {
         self.errors.iter().fold(0.0, |a, b| a.max(*b))
     }
 
-    /// The mean relative error.
     pub fn mean(&self) -> f64 {
         self.errors.iter().sum::<f64>() / self.errors.len().max(1) as f64
     }
 }
 
-/// The result of the experiment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Serialize)]
 pub struct BoundStates {
-    /// Description of the operator.
     pub system: String,
     /// Exact energies, ascending, repeated by their multiplicity.
     pub exact: Vec<f64>,
-    /// The budget of each method.
     pub budget: Budget,
     /// The methods that succeeded.
     pub methods: Vec<Levels>,
@@ -124,7 +113,6 @@ pub struct BoundStates {
     pub failed: Vec<(String, String)>,
     /// The grid of the figure has `side × side` points over `[−extent, extent]²`, in rows of equal y from `y = −extent`.
     pub extent: f64,
-    /// See [`BoundStates::extent`].
     pub side: usize,
 }
 
@@ -142,29 +130,25 @@ impl BoundStates {
         let line = |m: &Levels| {
             let (worst, mean) = (100.0 * m.worst(), 100.0 * m.mean());
             let correct = m.multiplets.iter().map(|m| m.1).eq(multiplets(&self.exact, 0.0).iter().map(|m| m.1));
-            let budget = format!("in {} steps and {:.1} s", m.steps, m.seconds);
-            if correct {
+            let outcome = if correct {
                 format!(
-                    "{} finds the first {k} energies within {worst:.3} % ({mean:.3} % on average) with their multiplicities, {budget}.",
-                    m.method
+                    "finds the first {k} energies within {worst:.3} % ({mean:.3} % on average) with their multiplicities"
                 )
             } else {
-                format!(
-                    "{} misses some of the first {k} energies: off by up to {worst:.0} %, {mean:.1} % on average, {budget}.",
-                    m.method
-                )
-            }
+                format!("misses some of the first {k} energies: off by up to {worst:.0} %, {mean:.1} % on average")
+            };
+            format!("{} {outcome}, in {} steps and {:.1} s.", m.method, m.steps, m.seconds)
         };
         self.ranking().into_iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
     /// The system and the result of the best method.
-    pub(crate) fn lead(&self) -> String {
+    pub fn lead(&self) -> String {
         format!("{}. Best: {}", self.system, self.verdict().lines().next().unwrap_or_default())
     }
 
     /// Adds the results to a report.
-    pub(crate) fn section(&self, report: Report) -> Report {
+    pub fn section(&self, report: Report) -> Report {
         let ranking = self.ranked_cells().table().lowest(1).lowest(2).lowest(6);
         let mut report = report
             .section(&format!("The first {} energies", self.exact.len()))
@@ -235,7 +219,7 @@ impl BoundStates {
 }
 
 /// The output of an experiment: the figure is that of the first of its results.
-pub(crate) fn shown(report: Report, all: &[BoundStates]) -> Shown {
+pub fn shown(report: Report, all: &[BoundStates]) -> Shown {
     let describe = |found: &BoundStates| {
         let (settings, cells) = (found.settings(), found.ranked_cells());
         format!("{}, {settings}\n{}\n{}\n", found.system, cells.text(), found.verdict())

@@ -261,12 +261,9 @@ fn verdict(intrinsic: usize, ambient: usize, line: &Decay, ambient_line: &Decay)
     if intrinsic == ambient {
         return format!("{line_fit}, rate {:.2}", line.rate);
     }
-    let (word, other) = if line.r2 > ambient_line.r2 {
-        ("follows the dimension of the data", "only")
-    } else {
-        ("does not follow the dimension of the data", "but")
-    };
-    format!("{line_fit}, against j^(1/{ambient}) {other} with {:.4}: the spectrum {word}", ambient_line.r2)
+    let (word, other) = if line.r2 > ambient_line.r2 { ("follows", "only") } else { ("does not follow", "but") };
+    let r2 = ambient_line.r2;
+    format!("{line_fit}, against j^(1/{ambient}) {other} with {r2:.4}: the spectrum {word} the dimension of the data")
 }
 
 /// Number of eigenvalues above a millionth of the largest.
@@ -298,16 +295,11 @@ fn lengthscale_verdict(all: &[Series]) -> String {
         _ => (f64::NAN, f64::NAN),
     };
     let word = if grows(1) && grows(2) { "grows" } else { "does not always grow" };
-    let lengthscales: Vec<String> = of(1).map(|s| s.lengthscale.to_string()).collect();
+    let lengthscales = of(1).map(|s| s.lengthscale.to_string()).collect::<Vec<_>>().join(", ");
+    let ((on_line, square), (on_square, _), [rates1, rates2]) = (ratio(1), ratio(2), [1, 2].map(rates));
     format!(
-        "the rate of decay {word} with the lengthscale: at {} it is {} for d = 1 and {} for d = 2; the square of the \
-         lengthscale grows {:.0}-fold over these, the rate {:.1}- and {:.1}-fold",
-        lengthscales.join(", "),
-        rates(1),
-        rates(2),
-        ratio(1).1,
-        ratio(1).0,
-        ratio(2).0
+        "the rate of decay {word} with the lengthscale: at {lengthscales} it is {rates1} for d = 1 and {rates2} for d = 2; the square \
+         of the lengthscale grows {square:.0}-fold over these, the rate {on_line:.1}- and {on_square:.1}-fold"
     )
 }
 

@@ -109,7 +109,7 @@ fn run(n: usize, k: usize, steps: u64, seed: u64, context: &FitContext<'_>) -> R
 }
 
 /// The `k` smallest eigenvalues of `I − D^{−1/2}WD^{−1/2}`, which are those of `I − D⁻¹W`.
-fn dense_spectrum(graph: &NeighbourGraph, k: usize) -> Result<Vec<f64>> {
+pub fn dense_spectrum(graph: &NeighbourGraph, k: usize) -> Result<Vec<f64>> {
     let all: Vec<usize> = (0..graph.n()).collect();
     let w = graph.block(&all, &all)?;
     let degrees = w.sum_axis(Axis(1));

@@ -6,7 +6,6 @@ use mercer::spectrum::neural::{Exponentials, Schroedinger};
 use mercer::{FitContext, Result};
 use mercer_figure::report::Report;
 
-/// Hydrogen.
 pub const SYSTEM: System =
     System { name: "Hydrogen in the plane, H = −Δ − 1/|x|", operator, energies, extent: 30.0 };
 
@@ -49,8 +48,7 @@ pub fn many_states() -> Budget {
     }
 }
 
-/// Runs the experiment.
-pub(crate) fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let run = |k: usize, contenders: &[Contender], budget: Budget| {
         bound_states::run(&SYSTEM, k, contenders, &Budget { seed: context.seed, ..budget }, context)
     };

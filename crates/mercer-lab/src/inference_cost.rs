@@ -296,33 +296,25 @@ fn verdict(budgets: &[usize], points: &[Vec<Point>]) -> String {
         ));
     }
     let list = |budgets: &[usize]| budgets.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let (better, worse, details) = (list(&better), list(&worse), details.join("; "));
     let outcome = match (better.is_empty(), worse.is_empty()) {
-        (false, true) => {
-            format!("training was better at every cost where there was a difference ({})", list(&better))
+        (false, true) => format!("training was better at every cost where there was a difference ({better})"),
+        (false, false) => {
+            format!("training was better at {better} multiply-adds for a new point and worse at {worse}")
         }
-        (false, false) => format!(
-            "training was better at {} multiply-adds for a new point and worse at {}",
-            list(&better),
-            list(&worse)
-        ),
-        (true, false) => format!("training was not better at any cost, and was worse at {}", list(&worse)),
+        (true, false) => format!("training was not better at any cost, and was worse at {worse}"),
         (true, true) => "training made no difference at any cost".into(),
     };
-    let outcome = match untrained_equal(budgets, points) {
+    let equal = match untrained_equal(budgets, points) {
         Some((cost, None)) => {
-            format!("{outcome}. No untrained method at any cost tried is as good as the best trained one at {cost}")
+            format!(" No untrained method at any cost tried is as good as the best trained one at {cost}.")
         }
         Some((cost, Some(equal))) if equal > cost => {
-            format!(
-                "{outcome}. To be as good as the best trained one at {cost}, an untrained method needs up to {equal}"
-            )
+            format!(" To be as good as the best trained one at {cost}, an untrained method needs up to {equal}.")
         }
-        _ => outcome,
+        _ => String::new(),
     };
-    format!(
-        "{outcome}. Mean held-out residual of the best trained and the best untrained method: {}",
-        details.join("; ")
-    )
+    format!("{outcome}.{equal} Mean held-out residual of the best trained and the best untrained method: {details}")
 }
 
 /// The smallest budget that has a trained method, and the smallest one at which an untrained method is as good as that.

@@ -19,16 +19,18 @@ macro_rules! config {
     };
 }
 
-pub mod bound_states;
+mod bound_states;
 mod classic_kernels;
 mod cnn_gp;
 mod eigenvalue_decay;
 mod graph_laplacian;
-pub mod hydrogen;
+mod hydrogen;
 mod inference_cost;
 mod mlp_gp;
 mod network_ntk;
-pub mod oscillator;
+#[cfg(test)]
+mod neural_operators;
+mod oscillator;
 mod population;
 
 use mercer::spectrum::Spectrum;
@@ -45,8 +47,6 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it shows, in one line.
     pub help: &'static str,
-    /// Names of the [`Options`] that it takes, apart from `quick`.
-    pub options: &'static [&'static str],
     /// Runs it; the seed is that of the context.
     pub run: fn(&Options, &FitContext<'_>) -> Result<Shown>,
 }
@@ -85,55 +85,46 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "classic-kernels",
         help: "a polynomial and an RBF on the line by all methods: which find the spectrum, and does training help?",
-        options: &[],
         run: classic_kernels::reproduce,
     },
     Experiment {
         name: "eigenvalue-decay",
         help: "the decay of eigenvalues depends on the dimension of the data, not of the ambient space",
-        options: &[],
         run: eigenvalue_decay::reproduce,
     },
     Experiment {
         name: "oscillator",
         help: "energies of the harmonic oscillator in the plane by all neural methods, and the exact ones",
-        options: &[],
         run: oscillator::reproduce,
     },
     Experiment {
         name: "hydrogen",
         help: "energies of hydrogen in the plane by all neural methods, and the exact ones",
-        options: &[],
         run: hydrogen::reproduce,
     },
     Experiment {
         name: "graph-laplacian",
         help: "the smallest eigenvalues of a neighbour graph by all neural methods, and those of the dense matrix",
-        options: &[],
         run: graph_laplacian::reproduce,
     },
     Experiment {
         name: "inference-cost",
         help: "trained networks, random features and landmarks of equal inference cost: does training pay off?",
-        options: &[],
         run: inference_cost::reproduce,
     },
     Experiment {
         name: "mlp-gp",
         help: "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
-        options: &[],
         run: mlp_gp::reproduce,
     },
     Experiment {
         name: "cnn-gp",
         help: "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
-        options: &["train", "test", "steps"],
         run: cnn_gp::reproduce,
     },
     Experiment {
         name: "ntk",
         help: "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
-        options: &["net", "train", "test", "directions"],
         run: network_ntk::reproduce,
     },
 ];

@@ -6,7 +6,6 @@ use mercer::spectrum::neural::{Gaussian, Schroedinger};
 use mercer::{FitContext, Result};
 use mercer_figure::report::Report;
 
-/// The oscillator.
 pub const SYSTEM: System =
     System { name: "Harmonic oscillator in the plane, H = −Δ + |x|²", operator, energies, extent: 5.0 };
 
@@ -38,8 +37,7 @@ pub fn budget() -> Budget {
     }
 }
 
-/// Runs the experiment.
-pub(crate) fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let budget = Budget { seed: context.seed, ..budget() };
     let (k, budget) = if options.quick { (6, budget.quick()) } else { (10, budget) };
     let found = bound_states::run(&SYSTEM, k, &Contender::all(), &budget, context)?;

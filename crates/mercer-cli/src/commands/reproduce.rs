@@ -51,21 +51,21 @@ fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
 }
 
 impl Reproduce {
-    /// The names and values of the options that only some experiments take, if they were given.
-    fn given(&self) -> Vec<(&'static str, String)> {
+    /// The options that only some experiments take, if they were given: name, experiments, value.
+    fn given(&self) -> Vec<(&'static str, &'static [&'static str], String)> {
         let options = [
-            ("net", self.net.as_ref().map(|net| net.display().to_string())),
-            ("train", self.train.map(|n| n.to_string())),
-            ("test", self.test.map(|n| n.to_string())),
-            ("steps", self.steps.map(|n| n.to_string())),
-            ("directions", self.directions.map(|n| n.to_string())),
+            ("net", &["ntk"][..], self.net.as_ref().map(|net| net.display().to_string())),
+            ("train", &["cnn-gp", "ntk"], self.train.map(|n| n.to_string())),
+            ("test", &["cnn-gp", "ntk"], self.test.map(|n| n.to_string())),
+            ("steps", &["cnn-gp"], self.steps.map(|n| n.to_string())),
+            ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
         ];
-        options.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+        options.into_iter().filter_map(|(name, experiments, value)| Some((name, experiments, value?))).collect()
     }
 
     pub fn run(self, context: &Context) -> Result<()> {
-        let (Experiment { name, options, run, .. }, given) = (self.experiment, self.given());
-        if let Some((option, _)) = given.iter().find(|(option, _)| !options.contains(option)) {
+        let (Experiment { name, run, .. }, given) = (self.experiment, self.given());
+        if let Some((option, ..)) = given.iter().find(|(_, experiments, _)| !experiments.contains(name)) {
             return Err(Error::input(format!("`mercer reproduce {name}` does not take --{option}")));
         }
         std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
@@ -76,7 +76,7 @@ impl Reproduce {
         let Shown { figure: svg, report, numbers, text } = context.fitting(|fit| run(&options, fit))?;
         let mut command =
             format!("mercer reproduce {name}{} --seed {}", if quick { " --quick" } else { "" }, context.seed);
-        given.iter().for_each(|(option, value)| command += &format!(" --{option} {value}"));
+        given.iter().for_each(|(option, _, value)| command += &format!(" --{option} {value}"));
         figure.text(&svg)?;
         page.text(&report.command(&command).html())?;
         [&figure, &page].into_iter().for_each(|file| context.wrote(file));

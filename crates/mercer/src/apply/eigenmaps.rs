@@ -1,6 +1,6 @@
 //! The slow functions of a random walk as coordinates: what Laplacian eigenmaps and diffusion maps have in common.
 
-use super::reference::{Reference, matrix};
+use super::reference::{Reference, matrix, origin, vector};
 use super::solver::{dropped, fix_signs};
 use super::{Affinity, EigenSolver, Saved, Transform, check_k, check_points};
 use crate::compute::Device;
@@ -77,7 +77,7 @@ impl Eigenmaps<'_> {
             eigenvalues: walk_eigenvalues.clone(),
             time: self.time,
             notes,
-            reference: Reference::new(self.method, self.affinity, x, context, start),
+            reference: Reference::new(origin(self.method, self.affinity, x, context, start), x, context),
             affinity: self.affinity.clone(),
             weights,
             walk_eigenvalues,
@@ -258,7 +258,7 @@ impl Saved for FittedEigenmaps {
             time: bundle.value("time")?,
             notes: bundle.value("notes")?,
             affinity: reference.origin.kernel.parse()?,
-            weights: matrix(bundle, "walk.weights", (1, reference.origin.n))?.row(0).to_owned(),
+            weights: vector(bundle, "walk.weights", reference.origin.n)?,
             functions: matrix(bundle, "walk.functions", (reference.origin.n, walk_eigenvalues.len()))?,
             walk_eigenvalues,
             reference,

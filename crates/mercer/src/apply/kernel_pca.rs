@@ -1,5 +1,5 @@
 use super::pre_image;
-use super::reference::{Reference, matrix};
+use super::reference::{Reference, matrix, origin, vector};
 use super::solver::{dropped, fix_signs};
 use super::{EigenSolver, Fit, Saved, Transform, check_finite, check_k, check_points};
 use crate::compute::Device;
@@ -105,7 +105,7 @@ impl Fit for KernelPca {
             explained: eigenvalues.iter().map(|λ| λ / trace).collect(),
             notes: dropped(self.k, kept).into_iter().collect(),
             offsets: means.dot(&coefficients),
-            reference: Reference::new("kpca", &self.kernel, x, context, start),
+            reference: Reference::new(origin("kpca", &self.kernel, x, context, start), x, context),
             kernel: self.kernel.clone(),
             eigenvalues,
             coefficients,
@@ -180,7 +180,7 @@ impl Saved for FittedKernelPca {
             notes: bundle.value("notes")?,
             kernel: Kernel::parse(&reference.origin.kernel)?,
             coefficients: matrix(bundle, "coefficients", (reference.origin.n, eigenvalues.len()))?,
-            offsets: matrix(bundle, "offsets", (1, eigenvalues.len()))?.row(0).to_owned(),
+            offsets: vector(bundle, "offsets", eigenvalues.len())?,
             reference,
             eigenvalues,
         })

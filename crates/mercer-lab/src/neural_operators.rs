@@ -3,6 +3,9 @@
 #[path = "../../mercer/tests/common/neural.rs"]
 mod neural;
 
+use crate::bound_states::{BoundStates, Budget, Contender, System, multiplets, run};
+use crate::graph_laplacian::dense_spectrum;
+use crate::{hydrogen, oscillator};
 use mercer::FitContext;
 use mercer::compute::Device;
 use mercer::data::generate;
@@ -13,8 +16,6 @@ use mercer::spectrum::neural::{
     Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, OnData, Settings, rayleigh_ritz,
     train,
 };
-use mercer_lab::bound_states::{BoundStates, Budget, Contender, System, multiplets, run};
-use mercer_lab::{hydrogen, oscillator};
 use ndarray::{Array2, Array3, Axis, array, s};
 use neural::Batch;
 
@@ -237,13 +238,7 @@ fn the_graph_laplacian_has_the_spectrum_of_its_dense_matrix() {
     let (n, k) = (240, 6);
     let x = generate::moons(n, 0.05, 1).unwrap().x.into_f64();
     let graph = NeighbourGraph::new(x.view(), 12);
-    let all: Vec<usize> = (0..n).collect();
-    let w = graph.block(&all, &all).unwrap();
-    let degrees = w.sum_axis(Axis(1));
-    let symmetric = Array2::from_shape_fn((n, n), |(i, j)| w[[i, j]] / (degrees[i] * degrees[j]).sqrt());
-    let (exact, _) = eigh(Device::Cpu, symmetric.view()).unwrap();
-    let exact: Vec<f64> = exact[..k].iter().map(|e| 1.0 - e).collect();
-
+    let exact = dense_spectrum(&graph, k).unwrap();
     let action = GraphLaplacian::new(&graph, x.view(), 0.1).unwrap();
     let ends = action.ends();
     for (kind, steps, architecture, most) in [
