@@ -58,6 +58,12 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// A budget of the size of the published comparison.
+    pub fn published(finish_points: usize, networks: &str, units: &str) -> Budget {
+        let (networks, units) = (networks.into(), units.into());
+        Budget { steps: 2000, batch: 512, learning_rate: 3e-3, finish_points, networks, units, seed: 0 }
+    }
+
     /// A budget of a few seconds.
     pub fn quick(self) -> Budget {
         Budget { steps: 300, batch: 256, finish_points: 8192, ..self }

@@ -26,26 +26,15 @@ pub fn operator(k: usize) -> Result<Schroedinger> {
     Schroedinger::new("−Δ − 1/|x|", Box::new(potential), Box::new(guide), 0.0, 1.0)
 }
 
-/// A budget of the size of the published comparison.
 pub fn budget() -> Budget {
-    Budget {
-        steps: 2000,
-        batch: 512,
-        learning_rate: 3e-3,
-        finish_points: 32_768,
-        networks: "radial(scale=2) dense(32, w=2) sincos dense(32) sincos dense(1)".into(),
-        units: "radial(scale=2) dense(128, w=2, b=1) tanh dense(1)".into(),
-        seed: 0,
-    }
+    let networks = "radial(scale=2) dense(32, w=2) sincos dense(32) sincos dense(1)";
+    Budget::published(32_768, networks, "radial(scale=2) dense(128, w=2, b=1) tanh dense(1)")
 }
 
 /// A budget for 36 states, up to n = 5: a wider network with a longer scale.
-pub fn many_states() -> Budget {
-    Budget {
-        networks: "radial(scale=4) dense(32, w=2) sincos dense(32) sincos dense(1)".into(),
-        units: "radial(scale=8) dense(512, w=5, b=2) tanh dense(1)".into(),
-        ..budget()
-    }
+fn many_states() -> Budget {
+    let networks = "radial(scale=4) dense(32, w=2) sincos dense(32) sincos dense(1)";
+    Budget::published(32_768, networks, "radial(scale=8) dense(512, w=5, b=2) tanh dense(1)")
 }
 
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {

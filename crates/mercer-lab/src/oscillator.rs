@@ -24,17 +24,8 @@ pub fn operator(k: usize) -> Result<Schroedinger> {
     Schroedinger::new("−Δ + |x|²", Box::new(potential), Box::new(guide), above, above)
 }
 
-/// A budget of the size of the published comparison.
 pub fn budget() -> Budget {
-    Budget {
-        steps: 2000,
-        batch: 512,
-        learning_rate: 3e-3,
-        finish_points: 16_384,
-        networks: "dense(32) sincos dense(32) sincos dense(1)".into(),
-        units: "dense(128, b=1) sincos dense(1)".into(),
-        seed: 0,
-    }
+    Budget::published(16_384, "dense(32) sincos dense(32) sincos dense(1)", "dense(128, b=1) sincos dense(1)")
 }
 
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
