@@ -1,7 +1,13 @@
-//! A certificate in words and in rows.
+//! A certificate in words and in rows, and the origin of a fit in words.
 
-use crate::text::{GAP, count, error, number, percent};
-use mercer::spectrum::{Certificate, Standing};
+use crate::text::{GAP, count, error, number, percent, seconds};
+use mercer::spectrum::{Certificate, Origin, Standing};
+
+/// The size of the data, what else is known of it, the method and its time.
+pub fn origin(origin: &Origin, more: &str) -> String {
+    let (points, columns) = (count(origin.n, "point"), count(origin.d, "column"));
+    format!("{points} of {columns}{more}, by {} in {}", origin.method, seconds(origin.seconds))
+}
 
 /// The headings of [`rows`].
 pub const HEADINGS: [&str; 5] = ["j", "eigenvalue", "95 % interval", "residual", "standing"];

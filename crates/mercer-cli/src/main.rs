@@ -10,7 +10,6 @@ mod network;
 mod output;
 mod progress;
 mod score;
-mod text;
 mod training;
 mod usage;
 
@@ -18,6 +17,7 @@ use args::{Cli, Command};
 use clap::Parser;
 use context::Context;
 use mercer::{Error, Result};
+use mercer_figure::text;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 

@@ -3,7 +3,8 @@
 //! - [`Plot`]: lines with bands, scatter plots, bars and heat maps on one pair of axes;
 //! - [`Grid`]: plots in rows and columns that may share their axes;
 //! - [`Gallery`]: rows of small grey images such as digits;
-//! - [`report::Report`]: an HTML page with text, tables and figures.
+//! - [`report::Report`]: an HTML page with text, tables and figures;
+//! - [`text`]: numbers and tables as plain text.
 //!
 //! Values that cannot be shown on their axis (not finite, or not positive on a logarithmic axis) are left out, and a line
 //! is interrupted there. No data makes a figure fail.
@@ -19,6 +20,7 @@ mod plot;
 mod png;
 pub mod report;
 mod svg;
+pub mod text;
 mod ticks;
 
 #[cfg(test)]

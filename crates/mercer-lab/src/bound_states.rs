@@ -1,21 +1,33 @@
 //! Bound states of a Schrödinger operator by several methods with equal budgets, compared with the exact energies.
 
-use mercer::FitContext;
+use crate::{Cells, Column, Shown, indices};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{FunctionOperator, Kind, Schroedinger, Settings, Trained, rayleigh_ritz, train};
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Result};
+use mercer_figure::report::{Report, Table};
+use mercer_figure::{Grid, Plot, text};
 use ndarray::Array2;
 use serde::Serialize;
+use serde_json::json;
 use std::time::Instant;
 
+/// An operator in the plane with known energies.
+pub struct System {
+    pub name: &'static str,
+    /// The operator `K` for `k` states.
+    pub operator: fn(usize) -> Result<Schroedinger>,
+    /// The first `k` energies, ascending, repeated by their multiplicity.
+    pub energies: fn(usize) -> Vec<f64>,
+    /// Half the side of the figures.
+    pub extent: f64,
+}
+
 /// A method for the energies: networks trained with an objective, or untrained, followed by Rayleigh–Ritz.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy)]
 pub struct Contender {
-    /// Name of the method.
     pub name: &'static str,
     /// The objective. It has one network per state; Ritz combines the hidden units of a single network.
     pub kind: Kind,
-    /// Whether the networks are trained.
     pub trained: bool,
 }
 
@@ -29,9 +41,8 @@ impl Contender {
 }
 
 /// The budget, equal for all methods.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Budget {
-    /// Training steps.
     pub steps: u64,
     /// Points per training step.
     pub batch: usize,
@@ -43,11 +54,16 @@ pub struct Budget {
     pub networks: String,
     /// The network whose hidden units are combined (Ritz).
     pub units: String,
-    /// Seed of networks and points.
     pub seed: u64,
 }
 
 impl Budget {
+    /// A budget of the size of the published comparison.
+    pub fn published(finish_points: usize, networks: &str, units: &str) -> Budget {
+        let (networks, units) = (networks.into(), units.into());
+        Budget { steps: 2000, batch: 512, learning_rate: 3e-3, finish_points, networks, units, seed: 0 }
+    }
+
     /// A budget of a few seconds.
     pub fn quick(self) -> Budget {
         Budget { steps: 300, batch: 256, finish_points: 8192, ..self }
@@ -55,9 +71,8 @@ impl Budget {
 }
 
 /// The result of one method.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Serialize)]
 pub struct Levels {
-    /// Name of the method.
     pub method: String,
     /// Energies after Rayleigh–Ritz, ascending.
     pub energies: Vec<f64>,
@@ -83,25 +98,20 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// The largest relative error.
     pub fn worst(&self) -> f64 {
         self.errors.iter().fold(0.0, |a, b| a.max(*b))
     }
 
-    /// The mean relative error.
     pub fn mean(&self) -> f64 {
         self.errors.iter().sum::<f64>() / self.errors.len().max(1) as f64
     }
 }
 
-/// The result of the experiment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Serialize)]
 pub struct BoundStates {
-    /// Description of the operator.
     pub system: String,
     /// Exact energies, ascending, repeated by their multiplicity.
     pub exact: Vec<f64>,
-    /// The budget of each method.
     pub budget: Budget,
     /// The methods that succeeded.
     pub methods: Vec<Levels>,
@@ -109,7 +119,6 @@ pub struct BoundStates {
     pub failed: Vec<(String, String)>,
     /// The grid of the figure has `side × side` points over `[−extent, extent]²`, in rows of equal y from `y = −extent`.
     pub extent: f64,
-    /// See [`BoundStates::extent`].
     pub side: usize,
 }
 
@@ -125,29 +134,118 @@ impl BoundStates {
     pub fn verdict(&self) -> String {
         let k = self.exact.len();
         let line = |m: &Levels| {
-            let (worst, mean, counts) = (100.0 * m.worst(), 100.0 * m.mean(), self.multiplicities());
-            let correct = m.multiplets.iter().map(|(_, count)| *count).eq(counts);
-            let budget = format!("in {} steps and {:.1} s", m.steps, m.seconds);
-            if correct {
+            let (worst, mean) = (100.0 * m.worst(), 100.0 * m.mean());
+            let correct = m.multiplets.iter().map(|m| m.1).eq(multiplets(&self.exact, 0.0).iter().map(|m| m.1));
+            let outcome = if correct {
                 format!(
-                    "{} finds the first {k} energies within {worst:.3} % ({mean:.3} % on average) with their multiplicities, {budget}.",
-                    m.method
+                    "finds the first {k} energies within {worst:.3} % ({mean:.3} % on average) with their multiplicities"
                 )
             } else {
-                format!(
-                    "{} misses some of the first {k} energies: off by up to {worst:.0} %, {mean:.1} % on average, {budget}.",
-                    m.method
-                )
-            }
+                format!("misses some of the first {k} energies: off by up to {worst:.0} %, {mean:.1} % on average")
+            };
+            format!("{} {outcome}, in {} steps and {:.1} s.", m.method, m.steps, m.seconds)
         };
         self.ranking().into_iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// The multiplicity of each exact energy.
-    fn multiplicities(&self) -> Vec<usize> {
-        multiplets(&self.exact, 0.0).iter().map(|(_, count)| *count).collect()
+    /// The system and the result of the best method.
+    pub fn lead(&self) -> String {
+        format!("{}. Best: {}", self.system, self.verdict().lines().next().unwrap_or_default())
+    }
+
+    /// Adds the results to a report.
+    pub fn section(&self, report: Report) -> Report {
+        let ranking = self.ranked_cells().table().lowest(1).lowest(2).lowest(6);
+        let mut report = report
+            .section(&format!("The first {} energies", self.exact.len()))
+            .text(&self.settings())
+            .table(ranking.caption("Best first; errors are relative to the exact energies."))
+            .figure(&self.errors(), "Relative error of each energy after Rayleigh–Ritz.")
+            .table(self.energies());
+        for (method, why) in &self.failed {
+            report = report.text(&format!("{method} failed: {why}."));
+        }
+        match self.ranking().first() {
+            Some(best) => report.figure(
+                &self.states(),
+                &format!("The states of {}. States of equal energy are defined up to a rotation.", best.method),
+            ),
+            None => report,
+        }
+    }
+
+    fn ranked_cells(&self) -> Cells {
+        Cells::of(self.ranking(), &COLUMNS)
+    }
+
+    /// The budget in words.
+    fn settings(&self) -> String {
+        let Budget { steps, batch, learning_rate, finish_points, networks, units, seed } = &self.budget;
+        format!(
+            "{steps} steps on batches of {batch}, Adam at {learning_rate} (cosine), seed {seed}; one network \"{networks}\" per \
+             state, or the units of \"{units}\" (ritz, random features); all end with Rayleigh–Ritz over {} points.",
+            text::grouped(*finish_points)
+        )
+    }
+
+    fn errors(&self) -> String {
+        let mut plot = Plot::new(format!("{}: errors", self.system)).x("state j").y_log("relative error");
+        for (i, m) in self.methods.iter().enumerate() {
+            plot = plot.line(&m.method, &indices(m.errors.len()), &m.errors).markers().colour(i);
+        }
+        plot.size(720.0, 400.0).svg()
+    }
+
+    /// The exact energies, and for each method those after Rayleigh–Ritz and the raw ones.
+    fn energies(&self) -> Table {
+        let row = |name: String, energies: &[f64], digits: usize| -> Vec<String> {
+            [name].into_iter().chain(energies.iter().map(|e| text::number(*e, digits))).collect()
+        };
+        let table = Table::new(&row("energies".into(), &self.exact, 4))
+            .caption("The headings are the exact energies. Raw energies are the objective's own.");
+        self.methods.iter().fold(table, |table, m| {
+            let table = table.row(&row(m.method.clone(), &m.energies, 5));
+            let raw = m.raw.len() == m.energies.len();
+            if raw { table.row(&row(format!("{}, raw", m.method), &m.raw, 5)) } else { table }
+        })
+    }
+
+    /// The states of the best method over the plane.
+    fn states(&self) -> String {
+        let mut grid = Grid::new(self.system.clone(), 5).panel_size(150.0, 150.0);
+        let (side, range) = (self.side, (-self.extent, self.extent));
+        for m in self.ranking().into_iter().take(1) {
+            for (psi, e) in m.states.columns().into_iter().zip(&m.energies) {
+                let plot = Plot::new(format!("E = {}", text::number(*e, 4)));
+                grid = grid.panel(plot.field("", range, range, [side, side], &psi.to_vec()).diverging().equal());
+            }
+        }
+        grid.svg()
     }
 }
+
+/// The output of an experiment: the figure is that of the first of its results.
+pub fn shown(report: Report, all: &[BoundStates]) -> Shown {
+    let describe = |found: &BoundStates| {
+        let (settings, cells) = (found.settings(), found.ranked_cells());
+        format!("{}, {settings}\n{}\n{}\n", found.system, cells.text(), found.verdict())
+    };
+    let texts: Vec<String> = all.iter().map(describe).collect();
+    Shown { figure: all[0].states(), report, numbers: json!(all), text: texts.join("\n") }
+}
+
+const COLUMNS: [Column<Levels>; 7] = [
+    ("method", |m| m.method.clone()),
+    ("worst error", |m| format!("{:.3} %", 100.0 * m.worst())),
+    ("mean error", |m| format!("{:.3} %", 100.0 * m.mean())),
+    ("multiplicities", |m| {
+        let counts: Vec<String> = m.multiplets.iter().map(|(_, count)| count.to_string()).collect();
+        if counts.len() > 8 { format!("{} …", counts[..8].join(", ")) } else { counts.join(", ") }
+    }),
+    ("steps", |m| m.steps.to_string()),
+    ("parameters", |m| text::grouped(if m.steps == 0 { 0 } else { m.parameters })),
+    ("seconds", |m| format!("{:.1}", m.seconds)),
+];
 
 /// Groups consecutive energies with a relative difference of at most `gap`, as `(mean, multiplicity)`.
 pub fn multiplets(energies: &[f64], gap: f64) -> Vec<(f64, usize)> {
@@ -167,44 +265,38 @@ fn grid(extent: f64, side: usize) -> Array2<f64> {
     Array2::from_shape_fn((side * side, 2), |(p, axis)| at(if axis == 0 { p % side } else { p / side }))
 }
 
-/// An operator in the plane with known energies.
-pub(super) struct System {
-    pub name: &'static str,
-    pub operator: Schroedinger,
-    pub exact: Vec<f64>,
-    /// Half the side of the figures.
-    pub extent: f64,
-}
-
-/// Runs all contenders on `system`.
-pub(super) fn run(
-    system: System,
+/// Runs all contenders on the first `k` states of `system`.
+pub fn run(
+    system: &System,
+    k: usize,
     contenders: &[Contender],
     budget: &Budget,
     context: &FitContext<'_>,
 ) -> Result<BoundStates> {
     const SIDE: usize = 81;
+    let (operator, exact) = ((system.operator)(k)?, (system.energies)(k));
+    let grid = grid(system.extent, SIDE);
     let (mut methods, mut failed) = (vec![], vec![]);
     for contender in contenders {
-        match levels(&system, *contender, budget, SIDE, context) {
+        match levels(&operator, &exact, &grid, *contender, budget, context) {
             Ok(found) => methods.push(found),
             Err(Error::Numerical(why)) => failed.push((contender.name.into(), why)),
             Err(error) => return Err(error),
         }
     }
-    let System { name, exact, extent, .. } = system;
-    Ok(BoundStates { system: name.into(), exact, budget: budget.clone(), methods, failed, extent, side: SIDE })
+    let (name, extent) = (system.name.into(), system.extent);
+    Ok(BoundStates { system: name, exact, budget: budget.clone(), methods, failed, extent, side: SIDE })
 }
 
 fn levels(
-    system: &System,
+    operator: &Schroedinger,
+    exact: &[f64],
+    grid: &Array2<f64>,
     contender: Contender,
     budget: &Budget,
-    side: usize,
     context: &FitContext<'_>,
 ) -> Result<Levels> {
-    let (start, rng, k) = (Instant::now(), Rng::new(budget.seed), system.exact.len());
-    let operator = &system.operator;
+    let (start, rng, k) = (Instant::now(), Rng::new(budget.seed), exact.len());
     let architecture = if contender.kind == Kind::Ritz { &budget.units } else { &budget.networks };
     let functions = contender.kind.functions(architecture, operator.inputs(), k, context.device, &rng.fork(1))?;
     let objective = contender.kind.objective(&functions, k)?;
@@ -229,9 +321,9 @@ fn levels(
     }
     let seconds = start.elapsed().as_secs_f64();
     let energies: Vec<f64> = pairs.eigenvalues.iter().map(|μ| operator.eigenvalue(*μ)).collect();
-    let errors = energies.iter().zip(&system.exact).map(|(e, exact)| (e - exact).abs() / exact.abs()).collect();
+    let errors = energies.iter().zip(exact).map(|(e, exact)| (e - exact).abs() / exact.abs()).collect();
     let residual = |(r, e): (&f64, &f64)| operator.energy_scale() * r / e.abs();
-    let states = operator.wavefunctions(&mut functions, pairs.coefficients.view(), grid(system.extent, side).view())?;
+    let states = operator.wavefunctions(&mut functions, pairs.coefficients.view(), grid.view())?;
     Ok(Levels {
         method: contender.name.into(),
         errors,

@@ -1,63 +1,49 @@
 //! A polynomial and a Gaussian kernel on the line, whose spectra are known. All methods run on the same points and are
 //! compared with the exact spectrum of those points and with that of their distribution.
 
-use super::population::Population;
-use mercer::FitContext;
+use crate::population::Population;
+use crate::{Cells, Column, Options, Shown, indices, sentence};
 use mercer::kernel::Kernel;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Problem, Sampling, Spectrum};
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Result};
+use mercer_figure::report::{Report, Table};
+use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 use serde::Serialize;
+use serde_json::json;
 
 /// A kernel and the interval on which the points are uniform.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Case {
-    /// Name of the kernel.
-    pub name: &'static str,
+#[derive(Clone, Copy, Serialize)]
+struct Case {
+    name: &'static str,
     /// Expression of the kernel.
-    pub kernel: &'static str,
-    /// The interval.
-    pub interval: [f64; 2],
+    kernel: &'static str,
+    interval: [f64; 2],
 }
 
 /// `(xx' + 1.5)⁴` on U[−1,1], of rank five, and `exp(−(x−x')²/2)` on U[−2,2].
-pub const CASES: [Case; 2] = [
+const CASES: [Case; 2] = [
     Case { name: "polynomial", kernel: "poly(degree=4, offset=1.5)", interval: [-1.0, 1.0] },
     Case { name: "RBF", kernel: "rbf(lengthscale=1)", interval: [-2.0, 2.0] },
 ];
 
-/// Sizes and seed of the experiment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Config {
+config! {
     /// Numbers of points n.
-    pub sizes: Vec<usize>,
+    sizes: Vec<usize> = vec![64, 512, 8192]; quick vec![64, 512],
     /// Number of eigenpairs.
-    pub k: usize,
-    /// Batch size.
-    pub batch: usize,
-    /// Training steps of the networks.
-    pub steps: u64,
+    k: usize = 10,
+    batch: usize = 256,
+    /// Training steps of the networks, which have two hidden layers of 32 units (half sines, half cosines).
+    steps: u64 = 2000; quick 200,
     /// Training steps of Ritz, whose last layer is solved.
-    pub ritz_steps: u64,
+    ritz_steps: u64 = 200; quick 20,
     /// Number of landmarks and of random features: the number of units of Ritz's last hidden layer.
-    pub features: usize,
-    /// Random seed.
-    pub seed: u64,
+    features: usize = 64,
 }
 
 impl Config {
-    /// Ten pairs, networks with two hidden layers of 32 (half sines, half cosines), batches of 256, 2000 steps, at 64, 512 and 8192 points.
-    pub fn full(seed: u64) -> Config {
-        Config { sizes: vec![64, 512, 8192], k: 10, batch: 256, steps: 2000, ritz_steps: 200, features: 64, seed }
-    }
-
-    /// The same with a tenth of the steps, at 64 and 512 points.
-    pub fn quick(seed: u64) -> Config {
-        Config { sizes: vec![64, 512], steps: 200, ritz_steps: 20, ..Config::full(seed) }
-    }
-
     fn neural(&self, kind: Kind, steps: u64, keep_best: bool) -> Box<dyn Method> {
         let mut method = crate::neural(kind, None, steps, self.batch);
         method.settings.keep_best = keep_best;
@@ -89,9 +75,9 @@ impl Config {
 }
 
 /// How a method works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Family {
+enum Family {
     /// Trained networks.
     Trained,
     /// Random features that are not trained, followed by Rayleigh–Ritz.
@@ -110,91 +96,69 @@ struct Contestant {
 }
 
 /// The results of all methods for one kernel and one number of points.
-#[derive(Clone, Debug, Serialize)]
-pub struct Setting {
-    /// Kernel and interval.
-    pub case: Case,
-    /// Number of points.
-    pub n: usize,
+#[derive(Serialize)]
+struct Setting {
+    case: Case,
+    n: usize,
     /// Exact eigenvalues of the n points.
-    pub of_points: Vec<f64>,
+    of_points: Vec<f64>,
     /// Exact eigenvalues of the distribution.
-    pub of_population: Vec<f64>,
+    of_population: Vec<f64>,
     /// A grid over the interval for figures, `[g]`.
-    pub grid: Vec<f64>,
+    grid: Vec<f64>,
     /// The exact functions of the n points on the grid, `[g, k]`.
     #[serde(skip)]
-    pub exact: Array2<f64>,
+    exact: Array2<f64>,
     /// The results of the methods that support the kernel.
-    pub attempts: Vec<Attempt>,
+    attempts: Vec<Attempt>,
     /// The methods that do not support the kernel, each with the reason.
-    pub unsuited: Vec<(String, String)>,
+    unsuited: Vec<(String, String)>,
 }
 
 /// The result of one method.
-#[derive(Clone, Debug, Serialize)]
-pub struct Attempt {
-    /// Name of the method.
-    pub name: String,
-    /// Kind of the method.
-    pub family: Family,
-    /// Training steps.
-    pub steps: u64,
+#[derive(Serialize)]
+struct Attempt {
+    name: String,
+    family: Family,
+    steps: u64,
     /// For networks, the step whose functions were kept: the best by validation. It may be 0, the untrained functions.
-    pub kept: Option<u64>,
-    /// Architecture of the networks.
-    pub architecture: Option<String>,
+    kept: Option<u64>,
+    architecture: Option<String>,
     /// `μ_j`, after Rayleigh–Ritz if the method ends with it.
-    pub eigenvalues: Vec<f64>,
+    eigenvalues: Vec<f64>,
     /// The objective's own eigenvalues, for trained networks.
-    pub raw_eigenvalues: Option<Vec<f64>>,
+    raw_eigenvalues: Option<Vec<f64>>,
     /// Errors relative to the exact spectrum of the points.
-    pub to_points: Errors,
+    to_points: Errors,
     /// Errors relative to the spectrum of the distribution.
-    pub to_population: Errors,
+    to_population: Errors,
     /// Residual of each pair on held-out points.
-    pub residual: Vec<Option<f64>>,
+    residual: Vec<Option<f64>>,
     /// Wall time of the fit.
-    pub seconds: f64,
+    seconds: f64,
     /// Multiply-adds for one new point.
-    pub multiply_adds: usize,
+    multiply_adds: usize,
     /// The functions on the grid `[g, k]`, with the signs of the exact ones.
     #[serde(skip)]
-    pub functions: Array2<f64>,
+    functions: Array2<f64>,
     /// The result with the functions of the last step, if validation kept earlier ones.
-    pub last_step: Option<Box<Attempt>>,
+    last_step: Option<Box<Attempt>>,
 }
 
 /// Errors of each pair.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Errors {
+#[derive(Serialize)]
+struct Errors {
     /// `|μ̂_j − μ_j|/μ_j`, or `|μ̂_j|/μ_1` if `μ_j = 0`.
-    pub eigenvalue: Vec<f64>,
+    eigenvalue: Vec<f64>,
     /// The same for the objective's own eigenvalues.
-    pub raw_eigenvalue: Option<Vec<f64>>,
+    raw_eigenvalue: Option<Vec<f64>>,
     /// `1 − |cos|` of the angle between ψ̂_j and ψ_j; `None` if `μ_j = 0`, 1 if ψ̂_j is missing.
-    pub function: Vec<Option<f64>>,
+    function: Vec<Option<f64>>,
 }
 
-/// Runs all methods on all kernels and numbers of points.
-///
-/// ```
-/// use mercer::FitContext;
-/// use mercer_lab::classic_kernels::{Config, run};
-/// let config = Config { sizes: vec![40], steps: 5, ritz_steps: 1, k: 4, ..Config::quick(0) };
-/// let settings = run(&config, &FitContext::default())?;
-/// assert_eq!(settings.len(), 2);
-/// assert_eq!(settings[1].attempts[0].to_points.eigenvalue.len(), 4);
-/// # Ok::<(), mercer::Error>(())
-/// ```
-pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Vec<Setting>> {
-    let mut settings = vec![];
-    for case in CASES {
-        for &n in &config.sizes {
-            settings.push(setting(config, case, n, context)?);
-        }
-    }
-    Ok(settings)
+fn run(config: &Config, context: &FitContext<'_>) -> Result<Vec<Setting>> {
+    let settings = CASES.iter().flat_map(|case| config.sizes.iter().map(move |n| (*case, *n)));
+    settings.map(|(case, n)| setting(config, case, n, context)).collect()
 }
 
 /// Number of points of the grid.
@@ -211,7 +175,9 @@ fn setting(config: &Config, case: Case, n: usize, context: &FitContext<'_>) -> R
     let context = FitContext { seed: config.seed, ..*context };
     let operator = context.kernel_operator(&kernel, x.view())?;
     let problem = Problem { operator: &operator, k: config.k, context };
-    let exact = exact(&problem, &held_out)?;
+    // The exact pairs of the points: by the dense method, or above 1024 points by Krylov iteration to a small tolerance.
+    let method: &dyn Method = if n <= 1024 { &Exact } else { &Krylov { tolerance: 1e-8 } };
+    let exact = Spectrum::fit(method, &problem, Some(held_out.view().into()))?;
     let population = Population::on_interval(&kernel, case.interval, config.k)?;
     let grid = Array2::from_shape_fn((GRID, 1), |(i, _)| a + (b - a) * i as f64 / (GRID - 1) as f64);
     let [at_points, at_grid] = [exact.transform(x.view())?, exact.transform(grid.view())?];
@@ -245,12 +211,6 @@ fn setting(config: &Config, case: Case, n: usize, context: &FitContext<'_>) -> R
         attempts,
         unsuited,
     })
-}
-
-/// The exact pairs of the points: by the dense method, or above 1024 points by Krylov iteration to a small tolerance.
-fn exact(problem: &Problem, held_out: &Array2<f64>) -> Result<Spectrum> {
-    let method: &dyn Method = if problem.operator.n() <= 1024 { &Exact } else { &Krylov { tolerance: 1e-8 } };
-    Spectrum::fit(method, problem, Some(held_out.view().into()))
 }
 
 /// The reference solution that the methods are compared with.
@@ -333,17 +293,17 @@ fn function_errors(found: &Array2<f64>, exact: &Array2<f64>, w: &[f64], μ: &[f6
 }
 
 /// Largest error, in eigenvalue and in function, at which a pair counts as found.
-pub const FOUND: f64 = 1e-3;
+const FOUND: f64 = 1e-3;
 
 impl Attempt {
     /// Whether the method was trained, but validation kept the untrained functions.
-    pub fn kept_untrained(&self) -> bool {
+    fn kept_untrained(&self) -> bool {
         self.steps > 0 && self.kept == Some(0)
     }
 
     /// The number of leading pairs that are correct, before the first that is not: both errors, relative to the spectrum of
     /// the points, are at most [`FOUND`]. An eigenvalue that is zero must be exactly zero.
-    pub fn pairs_found(&self) -> usize {
+    fn pairs_found(&self) -> usize {
         let Errors { eigenvalue, function, .. } = &self.to_points;
         let correct = |j: &usize| match function[*j] {
             Some(function) => eigenvalue[*j] <= FOUND && function <= FOUND,
@@ -353,7 +313,7 @@ impl Attempt {
     }
 
     /// Geometric mean of the function errors relative to the points, each at least 1e-12.
-    pub fn typical_function_error(&self) -> f64 {
+    fn typical_function_error(&self) -> f64 {
         let logs: Vec<f64> = self.to_points.function.iter().flatten().map(|e| e.max(1e-12).ln()).collect();
         (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
     }
@@ -361,7 +321,7 @@ impl Attempt {
 
 impl Setting {
     /// The attempts from best to worst: more pairs found, then the smaller function error.
-    pub fn ranking(&self) -> Vec<&Attempt> {
+    fn ranking(&self) -> Vec<&Attempt> {
         let mut ranking: Vec<&Attempt> = self.attempts.iter().collect();
         ranking.sort_by(|a, b| {
             let error = a.typical_function_error().total_cmp(&b.typical_function_error());
@@ -371,42 +331,46 @@ impl Setting {
     }
 
     /// The best trained attempt and the best one with random features.
-    pub fn trained_and_random(&self) -> (Option<&Attempt>, Option<&Attempt>) {
+    fn trained_and_random(&self) -> Option<(&Attempt, &Attempt)> {
         let ranking = self.ranking();
         let best = |family: Family| ranking.iter().copied().find(|a| a.family == family);
-        (best(Family::Trained), best(Family::Random))
+        best(Family::Trained).zip(best(Family::Random))
     }
 
     /// Whether training was better than random features: more pairs found, or equally many and half the function error,
     /// with functions that were trained.
-    pub fn training_helped(&self) -> Option<bool> {
-        let (Some(trained), Some(random)) = self.trained_and_random() else { return None };
+    fn training_helped(&self) -> Option<bool> {
+        let (trained, random) = self.trained_and_random()?;
         let closer = trained.typical_function_error() < 0.5 * random.typical_function_error();
         let (a, b) = (trained.pairs_found(), random.pairs_found());
         Some(!trained.kept_untrained() && (a > b || (a == b && closer)))
     }
 
+    fn title(&self) -> String {
+        format!("{}, n = {}", self.case.name, self.n)
+    }
+
     /// The best method, and whether training was better than random features, in words.
-    pub fn verdict(&self) -> String {
+    fn verdict(&self) -> String {
         let describe = |a: &Attempt| {
             let kept = if a.kept_untrained() { "; validation kept its untrained functions" } else { "" };
             let (pairs, error) = (a.pairs_found(), a.typical_function_error());
             format!("{} ({pairs} pairs, typical function error {error:.0e}, {:.2} s{kept})", a.name, a.seconds)
         };
-        let (ranking, (trained, random)) = (self.ranking(), self.trained_and_random());
+        let best = self.ranking().first().map(|best| format!("best was {}", describe(best)));
         let mut text = format!("{} at {} points: ", self.case.name, self.n);
-        text += &ranking.first().map_or("no method supports it".into(), |best| format!("best was {}", describe(best)));
-        if let (Some(trained), Some(random), Some(helped)) = (trained, random, self.training_helped()) {
-            let outcome =
-                if helped { "training beat random features" } else { "training did not beat random features" };
-            text += &format!("; {outcome}: {} against {}", describe(trained), describe(random));
+        text += &best.unwrap_or("no method supports it".into());
+        if let (Some((trained, random)), Some(helped)) = (self.trained_and_random(), self.training_helped()) {
+            let outcome = if helped { "beat" } else { "did not beat" };
+            let (trained, random) = (describe(trained), describe(random));
+            text += &format!("; training {outcome} random features: {trained} against {random}");
         }
         text
     }
 }
 
 /// The result over all settings, in words.
-pub fn verdict(settings: &[Setting]) -> String {
+fn verdict(settings: &[Setting]) -> String {
     let mut wins: Vec<(&str, usize)> = vec![];
     for best in settings.iter().filter_map(|s| s.ranking().first().copied()) {
         match wins.iter_mut().find(|(name, _)| *name == best.name) {
@@ -424,4 +388,196 @@ pub fn verdict(settings: &[Setting]) -> String {
         wins.join(", "),
         judged.len()
     )
+}
+
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let config = Config::new(options.quick, context.seed);
+    let settings = run(&config, context)?;
+    let verdict = verdict(&settings);
+    let title = "Function error of each pair, against the exact functions of the points";
+    let figure = error_grid(title, &settings, |a, j| a.to_points.function[j].map(|e| e.max(1e-16)));
+    let mut report = Report::new("Classic kernels by all methods")
+        .lead(&sentence(&verdict))
+        .section("What was run")
+        .text(&description(&config))
+        .section("Results")
+        .text(&settings.iter().map(|s| sentence(&s.verdict())).collect::<Vec<_>>().join("\n\n"))
+        .figure(&figure, "1 − |cos| of the angle between the function found and the exact one of the same points. Values below 1e-16 are drawn at 1e-16. Dotted: the functions of the last training step, if validation kept earlier ones.")
+        .figure(
+            &error_grid("Eigenvalue error of each pair", &settings, |a, j| Some(a.to_points.eigenvalue[j])),
+            "Relative to the exact eigenvalue of the same points; if that is zero, relative to the largest eigenvalue.",
+        );
+    let mut text = String::new();
+    for setting in &settings {
+        let summary = Cells::of(setting.ranking(), &SUMMARY);
+        text += &format!("{}\n{}\n", setting.title(), summary.text());
+        report = report
+            .section(&setting.title())
+            .table(summary.table().highest(3).lowest(5).lowest(7).lowest(8).caption(
+                "Best first. The residual is measured on held-out points; multiply-adds are for one new point.",
+            ))
+            .figure(
+                &functions(setting),
+                "Each function over the interval; for networks, that of the last training step. The exact function of the same points is dashed. Nyström's functions are not shown, because they coincide with the exact ones.",
+            )
+            .table(errors("relative to the exact spectrum of the points", setting, &setting.of_points, |a| &a.to_points))
+            .table(errors("relative to the spectrum of the distribution", setting, &setting.of_population, |a| {
+                &a.to_population
+            }));
+        for (name, why) in &setting.unsuited {
+            report = report.text(&format!("Left out: {name}. {}.", sentence(why).trim_end_matches('.')));
+        }
+    }
+    let numbers = json!({ "plan": config, "settings": settings, "verdict": verdict });
+    Ok(Shown { figure, report, text: text + &sentence(&verdict) + "\n", numbers })
+}
+
+fn description(config: &Config) -> String {
+    let sizes = config.sizes.iter().map(|n| text::grouped(*n)).collect::<Vec<String>>().join(", ");
+    let [steps, ritz_steps] = [config.steps, config.ritz_steps].map(|steps| text::grouped(steps as usize));
+    let Config { k, batch, features, .. } = config;
+    format!(
+        "The polynomial kernel (xx' + 1.5)⁴ on U[−1,1], of rank five, and the RBF exp(−(x−x')²/2) on U[−2,2], each at {sizes} \
+         random points; {k} pairs. NeuralEF, SpIN and nested low-rank have one network per function, with two hidden layers \
+         of 32 units (half sines, half cosines), trained by Adam at 1e-3 (cosine) on batches of {batch} for {steps} steps; their raw \
+         eigenvalues are those of the objective at the end. Ritz has one network, whose last layer is solved and not \
+         trained; it has {ritz_steps} steps. All networks start at the weight scale that validation prefers, end with Rayleigh–Ritz \
+         over all points, and keep the functions of the best validation. The column \"kept\" gives the step of these functions; \
+         0 means that training made them worse. The functions of the last step are shown too. There are {features} random features or \
+         landmarks, as many as Ritz has units in its last hidden layer.\n\nA pair counts as found if its eigenvalue and its \
+         function are both within {FOUND:.0e} of the exact ones of the same points, and all pairs before it are found; a zero \
+         eigenvalue must be found as exactly zero."
+    )
+}
+
+/// The last colour, which is that of Nyström, or of the exact functions where Nyström is not shown.
+const LAST: usize = 6;
+
+/// The colour of a method, the same in all figures.
+fn colour(name: &str) -> usize {
+    let names = ["NeuralEF", "SpIN", "nested low-rank", "Ritz", "random Fourier features, Ritz", "Ritz, untrained"];
+    names.iter().position(|n| *n == name).unwrap_or(LAST)
+}
+
+/// The errors over the pairs: one panel per setting, one line per method.
+fn error_grid(title: &str, settings: &[Setting], error: fn(&Attempt, usize) -> Option<f64>) -> String {
+    let columns = settings.len() / CASES.len();
+    let mut grid = Grid::new(title, columns).panel_size(250.0, 190.0).shared();
+    for setting in settings {
+        let mut plot = Plot::new(setting.title()).x("pair j").y_log("error");
+        for attempt in &setting.attempts {
+            let errors = |a: &Attempt| -> Vec<f64> {
+                (0..setting.of_points.len()).map(|j| error(a, j).filter(|e| *e > 0.0).unwrap_or(f64::NAN)).collect()
+            };
+            let (js, colour) = (indices(setting.of_points.len()), colour(&attempt.name));
+            if let Some(last) = &attempt.last_step {
+                plot = plot.line("", &js, &errors(last)).dotted().colour(colour);
+            }
+            plot = plot.line(&attempt.name, &js, &errors(attempt)).markers().colour(colour);
+        }
+        grid = grid.panel(plot);
+    }
+    grid.svg()
+}
+
+/// One panel per pair: the functions of all methods and the exact one.
+fn functions(setting: &Setting) -> String {
+    let title = format!("{}: functions over the exact ones", setting.title());
+    let mut grid = Grid::new(title, 5).panel_size(170.0, 120.0);
+    for j in (0..setting.of_points.len()).filter(|j| setting.of_points[*j] > 0.0) {
+        let mut plot = Plot::new(format!("ψ_{{{}}} (μ = {})", j + 1, text::number(setting.of_points[j], 3))).x("x");
+        for attempt in setting.attempts.iter().filter(|a| a.family != Family::Landmarks) {
+            let shown = attempt.last_step.as_deref().unwrap_or(attempt);
+            let values = shown.functions.column(j).to_vec();
+            plot = plot.line(&attempt.name, &setting.grid, &values).colour(colour(&attempt.name));
+        }
+        grid = grid.panel(plot.line("exact", &setting.grid, &setting.exact.column(j).to_vec()).dashed().colour(LAST));
+    }
+    grid.svg()
+}
+
+const SUMMARY: [Column<Attempt>; 9] = [
+    ("method", |a| a.name.clone()),
+    ("steps", |a| a.steps.to_string()),
+    ("kept", |a| a.kept.map_or(text::GAP.into(), |kept| kept.to_string())),
+    ("pairs found", |a| a.pairs_found().to_string()),
+    ("by last step", |a| a.last_step.as_ref().map_or(text::GAP.into(), |last| last.pairs_found().to_string())),
+    ("typical function error", |a| text::error(a.typical_function_error())),
+    ("worst residual", |a| text::error(a.residual.iter().flatten().fold(0.0f64, |worst, r| worst.max(*r)))),
+    ("seconds", |a| format!("{:.3}", a.seconds)),
+    ("multiply-adds", |a| text::grouped(a.multiply_adds)),
+];
+
+/// Errors of each pair for each method: raw eigenvalues, eigenvalues after Rayleigh–Ritz, functions.
+fn errors(what: &str, setting: &Setting, exact: &[f64], of: fn(&Attempt) -> &Errors) -> Table {
+    let headings: Vec<String> =
+        ["method", "error of"].map(String::from).into_iter().chain(exact.iter().map(|μ| text::number(*μ, 3))).collect();
+    let row = |name: &str, what: &str, errors: Vec<Option<f64>>| -> Vec<String> {
+        let errors = errors.into_iter().map(|e| e.map_or(text::GAP.into(), text::error));
+        [name.to_owned(), what.to_owned()].into_iter().chain(errors).collect()
+    };
+    let all = |errors: &[f64]| errors.iter().copied().map(Some).collect();
+    let mut table = Table::new(&headings).caption(format!("Errors {what}, whose eigenvalues are the headings."));
+    for attempt in &setting.attempts {
+        let Errors { eigenvalue, raw_eigenvalue, function } = of(attempt);
+        if let Some(raw) = raw_eigenvalue.as_ref().filter(|_| attempt.steps > 0) {
+            table = table.row(&row(&attempt.name, "eigenvalue, raw", all(raw)));
+        }
+        table = table.row(&row(&attempt.name, "eigenvalue", all(eigenvalue)));
+        table = table.row(&row("", "function", function.clone()));
+        if let Some(last) = &attempt.last_step {
+            table = table.row(&row("", "eigenvalue, last step", all(&of(last).eigenvalue)));
+            table = table.row(&row("", "function, last step", of(last).function.clone()));
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_is_measured_against_both_spectra() {
+        let settings = run(&Config { sizes: vec![300], ..Config::new(true, 1) }, &FitContext::default()).unwrap();
+        let [poly, rbf] = &settings[..] else { panic!("two kernels") };
+
+        // The spectrum of 300 random points differs by a few percent from that of the distribution. A method that solves for the
+        // points is close to the first and far from the second.
+        let nystrom = rbf.attempts.iter().find(|a| a.family == Family::Landmarks).unwrap();
+        assert!(nystrom.pairs_found() >= 8 && nystrom.to_points.eigenvalue[0] < 1e-8);
+        assert!(nystrom.to_population.eigenvalue[0] > 1e-4 && nystrom.to_population.eigenvalue[0] < 0.2);
+        assert!((rbf.of_population[0] - 0.5212157).abs() < 1e-7);
+
+        // Random features with Rayleigh–Ritz find most of the spectrum without training.
+        let (trained, random) = rbf.trained_and_random().unwrap();
+        assert!(random.pairs_found() >= 6);
+        assert!(trained.steps > 0 && trained.pairs_found() >= 2);
+
+        // The kernel has rank five, so ten pairs are found only if the other eigenvalues are exactly zero.
+        assert!(poly.of_points[4] > 0.0 && poly.of_points[5] == 0.0);
+        for attempt in &poly.attempts {
+            assert!(attempt.to_points.function[..5].iter().all(Option::is_some));
+            assert!(attempt.eigenvalues[5..].iter().all(|μ| *μ == 0.0), "{}: {:?}", attempt.name, attempt.eigenvalues);
+            assert_eq!(attempt.pairs_found() > 5, attempt.pairs_found() == 10, "{}", attempt.name);
+        }
+        assert!(poly.unsuited.iter().any(|(name, why)| name.contains("Fourier") && why.contains("poly")));
+
+        // Figures show the functions that were measured.
+        for setting in &settings {
+            for attempt in &setting.attempts {
+                assert_eq!(attempt.functions.dim(), setting.exact.dim());
+                // If the function is right on the points, its curve agrees with the exact one, with the same sign and scale.
+                for j in (0..10).filter(|j| attempt.to_points.function[*j].is_some_and(|e| e < 1e-6)) {
+                    let gap = &attempt.functions.column(j) - &setting.exact.column(j);
+                    let worst = gap.iter().fold(0.0f64, |worst, g| worst.max(g.abs()));
+                    assert!(worst < 0.05, "{} {} ψ_{}: {worst}", setting.case.name, attempt.name, j + 1);
+                }
+            }
+            let ranking = setting.ranking();
+            let best = format!("best was {}", ranking[0].name);
+            assert!(setting.verdict().contains(&best), "{}", setting.verdict());
+            assert!(ranking.windows(2).all(|w| w[0].pairs_found() >= w[1].pairs_found()));
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! network, exactly, and by the Nyström method, all from the same samples `F` `[S, n]`. They are compared with the polynomial
 //! and the RBF kernel by the Nyström method. The architecture is chosen on training images only.
 
-use mercer::FitContext;
+use crate::{Cells, Column, Options, Shown, indices, mean_residual, sentence};
 use mercer::apply::{Fit, Logistic, Predict};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, open};
@@ -16,84 +16,39 @@ use mercer::net::ntk::sample_networks;
 use mercer::operator::{FunctionSamples, LowRankOperator, OnPoints, Precision};
 use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Krylov, Landmarks, Nystrom, Problem, Spectrum};
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Result};
+use mercer_figure::report::Report;
+use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array2, ArrayView2, Axis, s};
 use serde::Serialize;
+use serde_json::json;
 use std::time::Instant;
 
-/// Sizes, networks and seed of the experiment.
-#[derive(Clone, Debug, Serialize)]
-pub struct Config {
-    /// Number of training images that are fitted, the first of the data set.
-    pub n: usize,
+config! {
+    /// Number of training images that are fitted, the first of the data set. The published experiment has 60 000.
+    n: usize = 10_000; quick 1500,
     /// Number of test images.
-    pub test: usize,
+    test: usize = 10_000; quick 500,
     /// S; each output of a random network counts as one sample.
-    pub samples: usize,
+    samples: usize = 2000; quick 200,
     /// Number of eigenfunctions.
-    pub k: usize,
+    k: usize = 10,
     /// Candidate architectures of the random networks.
-    pub candidates: Vec<String>,
+    candidates: Vec<String> = CANDIDATES.map(str::to_owned).to_vec();
+        quick CANDIDATES[..2].iter().map(|net| (*net).to_owned()).collect(),
     /// Number of training images on which each candidate is fitted, and of validation images (the last training images).
-    pub choice: usize,
+    choice: usize = 2000; quick 500,
     /// S of each candidate.
-    pub choice_samples: usize,
-    /// Architecture of NeuralEF's k networks.
-    pub functions: String,
-    /// Architecture of the network whose hidden units Ritz combines.
-    pub trunk: String,
-    /// Training steps of NeuralEF.
-    pub steps: u64,
-    /// Training steps of Ritz.
-    pub ritz_steps: u64,
-    /// Images per batch.
-    pub batch: usize,
-    /// Number of landmarks of the Nyström method.
-    pub landmarks: usize,
-    /// Random seed.
-    pub seed: u64,
-}
-
-/// NeuralEF has one network per function. In a shared trunk, the first function would dominate Adam's steps.
-const FUNCTIONS: &str = "conv(16, 7, stride=4) bn relu flatten dense(32) bn relu dense(1) l2norm";
-/// Ritz has one wider network, whose last layer is solved.
-const TRUNK: &str = "conv(32, 7, stride=4) relu flatten dense(128) sincos dense(1)";
-
-impl Config {
-    /// The whole experiment, minutes on two cores. The published one has 60 000 images and 20 000 steps.
-    pub fn full(seed: u64) -> Config {
-        Config {
-            n: 10_000,
-            test: 10_000,
-            samples: 2000,
-            k: 10,
-            candidates: CANDIDATES.map(str::to_owned).to_vec(),
-            choice: 2000,
-            choice_samples: 800,
-            functions: FUNCTIONS.into(),
-            trunk: TRUNK.into(),
-            steps: 1000,
-            ritz_steps: 300,
-            batch: 256,
-            landmarks: 1000,
-            seed,
-        }
-    }
-
-    /// A small experiment, a few seconds.
-    pub fn quick(seed: u64) -> Config {
-        let candidates = CANDIDATES[..2].iter().map(|net| (*net).to_owned()).collect();
-        let small = Config {
-            n: 1500,
-            test: 500,
-            samples: 200,
-            candidates,
-            choice: 500,
-            choice_samples: 100,
-            ..Config::full(seed)
-        };
-        Config { steps: 100, ritz_steps: 20, landmarks: 100, ..small }
-    }
+    choice_samples: usize = 800; quick 100,
+    /// NeuralEF has one network per function. In a shared trunk, the first function would dominate Adam's steps.
+    functions: String = "conv(16, 7, stride=4) bn relu flatten dense(32) bn relu dense(1) l2norm".into(),
+    /// Ritz has one wider network, whose last layer is solved.
+    trunk: String = "conv(32, 7, stride=4) relu flatten dense(128) sincos dense(1)".into(),
+    /// Training steps of NeuralEF. The published experiment has 20 000.
+    steps: u64 = 1000; quick 100,
+    ritz_steps: u64 = 300; quick 20,
+    batch: usize = 256,
+    landmarks: usize = 1000; quick 100,
 }
 
 /// The candidate networks: ReLU and erf, filters of two sizes, max or average pooling or strides. Each has twenty outputs,
@@ -107,62 +62,65 @@ const CANDIDATES: [&str; 5] = [
 ];
 
 /// The result of a candidate network.
-#[derive(Clone, Debug, Serialize)]
-pub struct Candidate {
+#[derive(Serialize)]
+struct Candidate {
     /// Architecture of the network.
-    pub net: String,
+    net: String,
     /// Accuracy of the exact functions on the validation images.
-    pub accuracy: f64,
+    accuracy: f64,
     /// Multiply-adds of one network on one image.
-    pub multiply_adds: usize,
+    multiply_adds: usize,
     /// Share of the kernel's trace in the k pairs.
-    pub captured: f64,
+    captured: f64,
 }
 
 /// The result of a method.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Name of the method.
-    pub method: &'static str,
-    /// Name of the kernel.
-    pub kernel: &'static str,
+#[derive(Serialize)]
+struct Row {
+    method: &'static str,
+    kernel: &'static str,
     /// Accuracy on the test images.
-    pub accuracy: f64,
+    accuracy: f64,
     /// Accuracy on the fitted images.
-    pub fitted: f64,
+    fitted: f64,
     /// Seconds to find the functions, without the time for the samples.
-    pub seconds: f64,
+    seconds: f64,
     /// Number of random networks to evaluate for a new image.
-    pub networks: usize,
+    networks: usize,
     /// Multiply-adds for a new image.
-    pub multiply_adds: usize,
-    /// Mean over the pairs of `min(1, ‖Kψ − μψ‖/μ‖ψ‖)` on the fitted images.
-    pub residual: f64,
+    multiply_adds: usize,
+    /// Mean over the pairs on the fitted images.
+    residual: f64,
     /// `μ`, descending.
-    pub eigenvalues: Vec<f64>,
+    eigenvalues: Vec<f64>,
     /// ψ at the test images `[test, k]`.
     #[serde(skip)]
-    pub functions: Array2<f64>,
+    functions: Array2<f64>,
 }
 
-/// The result of the experiment.
-#[derive(Clone, Debug, Serialize)]
-pub struct Found {
-    /// The candidate networks.
-    pub candidates: Vec<Candidate>,
+#[derive(Serialize)]
+struct Found {
+    candidates: Vec<Candidate>,
     /// The architecture that was chosen.
-    pub net: String,
+    net: String,
     /// Number of random networks.
-    pub networks: usize,
+    networks: usize,
     /// Seconds to evaluate them on all images.
-    pub sampling_seconds: f64,
+    sampling_seconds: f64,
     /// Share of the kernel's trace in the k exact pairs.
-    pub captured: f64,
+    captured: f64,
     /// One row per method.
-    pub rows: Vec<Row>,
+    rows: Vec<Row>,
     /// Classes of the test images.
     #[serde(skip)]
-    pub labels: Vec<usize>,
+    labels: Vec<usize>,
+}
+
+impl Found {
+    /// The first row of a method.
+    fn row(&self, method: &str) -> &Row {
+        self.rows.iter().find(|row| row.method == method).expect("every method has a row")
+    }
 }
 
 /// Images and their classes; the first `n` are fitted.
@@ -221,11 +179,6 @@ fn rows(set: &Dataset, range: std::ops::Range<usize>) -> Result<Dataset> {
     Ok(set.select(&range.collect::<Vec<_>>()))
 }
 
-/// Number of images that are evaluated at once: on the CPU few enough for the cache, on a GPU enough to keep it busy.
-fn images_at_once(device: Device) -> usize {
-    if device == Device::Cpu { 1000 } else { 10_000 }
-}
-
 /// `Fᵀ` `[points, S]`; the values of one image are contiguous, because batches gather images. Each output of a network is a
 /// sample. Outputs of one network share its hidden layers, so they carry less information than outputs of different networks.
 fn values_of_networks(
@@ -238,7 +191,8 @@ fn values_of_networks(
     let mut f = Array2::zeros((x.nrows(), samples));
     let (networks, c) = drawn(net, x.ncols(), samples)?;
     let device = context.device;
-    let at_once = images_at_once(device);
+    // On the CPU few enough for the cache, on a GPU enough to keep it busy.
+    let at_once = if device == Device::Cpu { 1000 } else { 10_000 };
     let parts = x.nrows().div_ceil(at_once);
     let each = x.axis_chunks_iter(Axis(0), at_once).zip(f.axis_chunks_iter_mut(Axis(0), at_once));
     for (part, (x, mut f)) in each.enumerate() {
@@ -269,7 +223,7 @@ fn as_samples(f: ArrayView2<'_, f64>) -> FunctionSamples<'_> {
 }
 
 /// Evaluates all candidates: exact functions are fitted on training images and validated on other training images.
-pub fn candidates(config: &Config, train: &Dataset, context: &FitContext<'_>) -> Result<Vec<Candidate>> {
+fn candidates(config: &Config, train: &Dataset, context: &FitContext<'_>) -> Result<Vec<Candidate>> {
     let kept_back = train.n().saturating_sub(config.choice).max(config.choice)..train.n();
     let images = Images::new(&rows(train, 0..config.choice)?, &rows(train, kept_back)?)?;
     let judge = |net: &String| {
@@ -299,7 +253,7 @@ fn cost(net: &str, images: &Images) -> Result<usize> {
 
 /// Runs the experiment on MNIST from the folder `$MERCER_DATA`: chooses the architecture, samples random networks, and
 /// computes the functions by all methods.
-pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
+fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let read = |name: &str| open(name, &ReadOptions::default());
     let (train, test) = (read("mnist")?, read("mnist(part=test)")?);
     let tried = candidates(config, &train, context)?;
@@ -369,8 +323,6 @@ impl Experiment<'_> {
     /// The accuracies of ψ `[points, k]`, which take the drawn networks at a new image.
     fn row(&self, method: &'static str, found: &Spectrum, psi: Array2<f64>) -> Result<Row> {
         let [fitted, accuracy] = self.images.accuracies(psi.view())?;
-        let residuals = &found.certificate.residual;
-        let residual = residuals.iter().map(|r| r.map_or(1.0, |r| r.min(1.0))).sum::<f64>() / residuals.len() as f64;
         Ok(Row {
             method,
             kernel: "CNN-GP",
@@ -379,7 +331,7 @@ impl Experiment<'_> {
             seconds: found.origin.seconds,
             networks: self.networks,
             multiply_adds: self.multiply_adds,
-            residual,
+            residual: mean_residual(found),
             eigenvalues: found.eigenvalues.clone(),
             functions: psi.slice(s![self.images.n.., ..]).to_owned(),
         })
@@ -404,29 +356,177 @@ impl Experiment<'_> {
 }
 
 /// Published accuracies as `(method, kernel, accuracy)`.
-pub const PUBLISHED: [(&str, &str, f64); 3] =
+const PUBLISHED: [(&str, &str, f64); 3] =
     [("NeuralEF", "CNN-GP", 0.8498), ("Nyström", "polynomial", 0.7800), ("Nyström", "RBF", 0.7755)];
 
 /// Name of NeuralEF with joint penalties.
-pub const JOINT: &str = "joint NeuralEF";
+const JOINT: &str = "joint NeuralEF";
 
 /// The result in one sentence.
-pub fn verdict(found: &Found) -> String {
-    let percent = |share: f64| format!("{:.2} %", 100.0 * share);
-    let of = |method: &str| found.rows.iter().find(|row| row.method == method);
-    let (Some(plain), Some(joint)) = (of(PUBLISHED[0].0), of(JOINT)) else { return String::new() };
+fn verdict(found: &Found) -> String {
+    let (plain, joint) = (found.row(PUBLISHED[0].0), found.row(JOINT));
     let best = found.rows.iter().max_by(|a, b| a.accuracy.total_cmp(&b.accuracy)).unwrap_or(joint);
-    let published = PUBLISHED[0].2;
-    let side = if plain.accuracy >= published { "above" } else { "below" };
+    let side = if plain.accuracy >= PUBLISHED[0].2 { "above" } else { "below" };
+    let shares = [plain.accuracy, PUBLISHED[0].2, joint.accuracy, best.accuracy];
+    let [of_plain, published, of_joint, of_best] = shares.map(percent);
+    let (k, Row { method, kernel, .. }) = (plain.eigenvalues.len(), best);
     format!(
-        "logistic regression on NeuralEF's {} functions of the CNN-GP kernel has a test accuracy of {}, {side} the published \
-         {}, and of {} with joint penalties; the best, {} ({}), has {}",
-        plain.eigenvalues.len(),
-        percent(plain.accuracy),
-        percent(published),
-        percent(joint.accuracy),
-        best.method,
-        best.kernel,
-        percent(best.accuracy),
+        "logistic regression on NeuralEF's {k} functions of the CNN-GP kernel has a test accuracy of {of_plain} %, {side} the \
+         published {published} %, and of {of_joint} % with joint penalties; the best, {method} ({kernel}), has {of_best} %"
     )
 }
+
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let config = Config::new(options.quick, context.seed);
+    let config = Config {
+        n: options.train.unwrap_or(config.n),
+        test: options.test.unwrap_or(config.test),
+        steps: options.steps.unwrap_or(config.steps),
+        ..config
+    };
+    let found = run(&config, context)?;
+    let verdict = verdict(&found);
+    let cells = Cells::of(&found.rows, &COLUMNS);
+    let candidates = Cells::of(
+        &found.candidates,
+        &[
+            ("network", |c| c.net.clone()),
+            ("validation accuracy, %", |c| percent(c.accuracy)),
+            ("multiply-adds", |c| text::grouped(c.multiply_adds)),
+            ("trace captured", |c| format!("{:.3}", c.captured)),
+        ],
+    );
+    let figure = overview(&found);
+    let report = Report::new("The Gaussian process of a convolutional network, on MNIST")
+        .lead(&sentence(&verdict))
+        .section("What was run")
+        .text(&setting(&config, &found))
+        .section("Accuracy and cost")
+        .figure(
+            &figure,
+            "Left: test accuracy of logistic regression on the values of the functions, and the published values. Right: eigenvalues \
+             of the CNN-GP kernel by each method.",
+        )
+        .table(cells.table().highest(2).lowest(7).caption(
+            "Residual: mean over the pairs of ‖Kψ − μψ‖/μ‖ψ‖ on the fitted images, each method with its own kernel. Seconds do not \
+             include the time for the samples, which the methods on CNN-GP share.",
+        ))
+        .text(&costs(&found))
+        .section("The digits in the first coordinates")
+        .figure(&embeddings(&found), "Test images in the coordinates of the functions, coloured by digit; no label was used to find them.")
+        .section("Which network")
+        .text(
+            "The architecture determines the kernel, and so how well ten functions can classify. Each candidate was evaluated by its \
+             exact functions on training images held out for validation; the test images were not used. The candidates are the \
+             best of twelve that were compared in the same way before, so the accuracy of the best one is slightly optimistic.",
+        )
+        .table(candidates.table().highest(1));
+    let numbers = json!({ "plan": config, "found": found, "verdict": verdict });
+    let text = format!("CNN-GP of {}\n{}\n{}\n", found.net, cells.text(), sentence(&verdict));
+    Ok(Shown { figure, report, text, numbers })
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2}", 100.0 * share)
+}
+
+fn setting(config: &Config, found: &Found) -> String {
+    let [samples, networks, n, test, steps, ritz_steps, landmarks] = [
+        config.samples,
+        found.networks,
+        config.n,
+        config.test,
+        config.steps as usize,
+        config.ritz_steps as usize,
+        config.landmarks,
+    ]
+    .map(text::grouped);
+    let Config { k, functions, batch, trunk, .. } = config;
+    let (net, time, captured) = (&found.net, text::seconds(found.sampling_seconds), text::percent(found.captured));
+    format!(
+        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of the network {net} with random weights, by {samples} samples ({networks} networks, \
+         each output is a sample) on {n} training and {test} test images of MNIST (each pixel centred, one scale for all), which took \
+         {time}. The {k} exact pairs hold {captured} of its trace.\n\n\
+         NeuralEF trains {k} networks {functions} for {steps} steps on batches of {batch} and ends with Rayleigh–Ritz: once with the \
+         published penalties Σ R_ij²/R_ii on function j, i < j, and once with joint penalties rᵀR⁻¹r, where R and r are those of all \
+         functions before it. The two agree once the earlier functions are orthogonal. Before that, and on every batch, all functions \
+         have a component of about 1/√B along the first one. The first eigenvalue of this kernel is so large that separate penalties \
+         count this component several times, and the later functions need many more steps. Ritz trains the hidden units of {trunk} \
+         for {ritz_steps} steps and solves the last layer. Exact functions come from block Krylov iteration on FᵀF/S without forming \
+         the matrix; the Nyström method uses {landmarks} landmarks drawn uniformly. The polynomial kernel is (x·x'/784 + 1.5)⁴; the \
+         lengthscale of the RBF is the median distance.\n\n\
+         The features are ψ(x), each scaled to mean 0 and variance 1, so that √μ ψ(x) gives the same result; multinomial logistic \
+         regression on them has a ridge of 1e-5 on the mean loss and is solved by Newton's method to a gradient of 1e-8."
+    )
+}
+
+/// The cost of a new image, in words.
+fn costs(found: &Found) -> String {
+    let (neural, exact) = (found.row(JOINT), found.row("exact"));
+    let times = text::grouped(exact.multiply_adds / neural.multiply_adds.max(1));
+    format!(
+        "On the CNN-GP kernel, exact functions and the Nyström method take little time once the samples are computed, because \
+         κ(x,x') = F(x)·F(x')/S. But each new image must pass through {} random networks, which costs {times} times the multiply-adds \
+         of the networks trained by NeuralEF.",
+        text::grouped(found.networks)
+    )
+}
+
+/// The published accuracy of the same method and kernel.
+fn published(row: &Row) -> Option<f64> {
+    PUBLISHED.iter().find(|p| (p.0, p.1) == (row.method, row.kernel)).map(|p| p.2)
+}
+
+fn overview(found: &Found) -> String {
+    let short = |row: &Row| match row.kernel {
+        "CNN-GP" => "",
+        "polynomial" => "poly:",
+        _ => "RBF:",
+    };
+    let names: Vec<String> = found.rows.iter().map(|row| format!("{} {}", short(row), row.method)).collect();
+    let bars = |plot: Plot, name: &str, share: fn(&Row) -> f64| {
+        plot.bars(name, &names, &found.rows.iter().map(|row| 100.0 * share(row)).collect::<Vec<f64>>())
+    };
+    let accuracy = Plot::new("Test accuracy").y("accuracy, %").y_range(0.0, 100.0);
+    let accuracy = bars(accuracy, "here", |row| row.accuracy);
+    let accuracy = bars(accuracy, "published", |row| published(row).unwrap_or(f64::NAN));
+    let mut spectrum = Plot::new("Eigenvalues of CNN-GP").x("pair").y_log("μ");
+    for row in found.rows.iter().filter(|row| row.kernel == "CNN-GP") {
+        spectrum = spectrum.line(row.method, &indices(row.eigenvalues.len()), &row.eigenvalues).markers();
+    }
+    Grid::new("Ten functions of a network's Gaussian process on MNIST", 2)
+        .panel_size(460.0, 260.0)
+        .panel(accuracy)
+        .panel(spectrum)
+        .svg()
+}
+
+/// Number of test images in the figure.
+const SHOWN: usize = 1500;
+
+fn embeddings(found: &Found) -> String {
+    let digits: Vec<String> = (0..10).map(|digit| digit.to_string()).collect();
+    let mut grid = Grid::new("Test images in the coordinates of the eigenfunctions", 2).panel_size(300.0, 240.0);
+    for row in found.rows.iter().filter(|row| [JOINT, "exact"].contains(&row.method)) {
+        for (a, b) in [(0, 1), (2, 3)].into_iter().filter(|(_, b)| *b < row.functions.ncols()) {
+            let [xs, ys] = [a, b].map(|j| row.functions.column(j).iter().copied().take(SHOWN).collect::<Vec<f64>>());
+            let plot = Plot::new(format!("{}, {}", row.method, row.kernel))
+                .x(format!("ψ_{{{}}}", a + 1))
+                .y(format!("ψ_{{{}}}", b + 1));
+            grid = grid.panel(plot.classes(&xs, &ys, &found.labels[..xs.len()], &digits));
+        }
+    }
+    grid.svg()
+}
+
+const COLUMNS: [Column<Row>; 9] = [
+    ("method", |row| row.method.into()),
+    ("kernel", |row| row.kernel.into()),
+    ("test accuracy, %", |row| percent(row.accuracy)),
+    ("published, %", |row| published(row).map_or(text::GAP.into(), percent)),
+    ("fitted images, %", |row| percent(row.fitted)),
+    ("seconds to fit", |row| format!("{:.1}", row.seconds)),
+    ("random networks per new image", |row| text::grouped(row.networks)),
+    ("multiply-adds per new image", |row| text::grouped(row.multiply_adds)),
+    ("mean residual", |row| text::error(row.residual)),
+];

@@ -4,16 +4,19 @@
 //! line down). Data on a curve or a sheet in ten dimensions has the spectrum of one- or two-dimensional data. A polynomial
 //! kernel of degree p in d dimensions has finite rank `C(d+p, p)`.
 
-use mercer::FitContext;
-use mercer::Result;
+use crate::{Cells, Options, Shown, indices, sentence};
 use mercer::apply::filter::{Decay, decay, numerical_rank};
 use mercer::compute::Device;
 use mercer::kernel::Kernel;
 use mercer::linalg::eigh;
 use mercer::operator::gram;
 use mercer::rng::Rng;
+use mercer::{Error, FitContext, Result};
+use mercer_figure::report::Report;
+use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array2, ArrayView2};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::json;
 
 /// Dimension of the space in which the sheets are embedded.
 const AMBIENT: usize = 10;
@@ -23,67 +26,152 @@ const FLOOR: f64 = 1e-12;
 const POINTS_PER_EIGENVALUE: usize = 8;
 
 /// The spectrum of one kernel on one data set.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Series {
+#[derive(Serialize)]
+struct Series {
     /// Name for the legend.
-    pub name: String,
+    name: String,
     /// Dimension of the data.
-    pub intrinsic: usize,
+    intrinsic: usize,
     /// Dimension of the ambient space.
-    pub ambient: usize,
-    /// Lengthscale of the RBF.
-    pub lengthscale: f64,
+    ambient: usize,
+    lengthscale: f64,
     /// `μ_j` of `K/n`, descending, without those that are rounding error.
-    pub eigenvalues: Vec<f64>,
+    eigenvalues: Vec<f64>,
     /// The line fitted to `log μ_j` against `j^{1/d}` for the intrinsic d.
-    pub line: Decay,
+    line: Decay,
     /// The same for the ambient D.
-    pub ambient_line: Decay,
+    ambient_line: Decay,
     /// The integer d for which R² of the line is largest.
-    pub straightest: usize,
-    /// The result in words.
-    pub verdict: String,
+    straightest: usize,
+    verdict: String,
 }
 
 /// The rank of a polynomial kernel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolynomialRank {
+#[derive(Debug, Serialize)]
+struct PolynomialRank {
     /// d
-    pub dimension: usize,
+    dimension: usize,
     /// p
-    pub degree: usize,
+    degree: usize,
     /// `C(d+p, p)`
-    pub expected: usize,
+    expected: usize,
     /// Number of eigenvalues that are not numerically zero.
-    pub found: usize,
-    /// The result in words.
-    pub verdict: String,
+    found: usize,
+    verdict: String,
 }
 
-/// The result of the experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+#[derive(Serialize)]
+struct Results {
     /// Number of points of each data set.
-    pub n: usize,
+    n: usize,
     /// Uniform cubes of dimension 1, 2 and 3, smooth embeddings of them into ten dimensions, and the ten-dimensional cube.
-    pub dimensions: Vec<Series>,
+    dimensions: Vec<Series>,
     /// The interval and the square at several lengthscales.
-    pub lengthscales: Vec<Series>,
-    /// Polynomial kernels.
-    pub ranks: Vec<PolynomialRank>,
-    /// The result over all dimensions, in words.
-    pub dimension_verdict: String,
-    /// The result over all lengthscales, in words.
-    pub lengthscale_verdict: String,
+    lengthscales: Vec<Series>,
+    ranks: Vec<PolynomialRank>,
+    dimension_verdict: String,
+    lengthscale_verdict: String,
+}
+
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let n = if options.quick { 300 } else { 1000 };
+    let found = run(n, context.seed, context)?;
+    let figure = spectra(&found.dimensions);
+    let decays = Cells::of(
+        &found.dimensions,
+        &[
+            ("data", |s| s.name.clone()),
+            ("d", |s| s.intrinsic.to_string()),
+            ("space", |s| s.ambient.to_string()),
+            ("rate", |s| text::number(s.line.rate, 3)),
+            ("R² at 1/d", |s| format!("{:.4}", s.line.r2)),
+            ("R² at 1/space", |s| format!("{:.4}", s.ambient_line.r2)),
+            ("straightest at 1/", |s| s.straightest.to_string()),
+        ],
+    );
+    let ranks = Cells::of(
+        &found.ranks,
+        &[
+            ("d", |r| r.dimension.to_string()),
+            ("degree p", |r| r.degree.to_string()),
+            ("C(d+p, p)", |r| r.expected.to_string()),
+            ("rank found", |r| r.found.to_string()),
+        ],
+    );
+    let report = Report::new("Eigenvalue decay and the dimension of the data")
+        .lead(&sentence(&found.dimension_verdict))
+        .section("Dimension")
+        .text(&format!(
+            "{n} points, uniform on cubes of dimension d and on smooth sheets of dimension d in ten dimensions, with an RBF \
+             of lengthscale 1. For such data the logarithm of the eigenvalues falls like the index to the power 1/d."
+        ))
+        .figure(&figure, "Spectra: a sheet (dashed) falls like the cube of its own dimension, not like the ten-dimensional cube.")
+        .figure(&lines(&found.dimensions), "The same against the index to the power 1/d, with the fitted lines.")
+        .table(decays.table())
+        .section("Lengthscale")
+        .text(&sentence(&found.lengthscale_verdict))
+        .figure(&lengthscales(&found.lengthscales), "Wider kernels have fewer large eigenvalues.")
+        .section("Polynomial kernels")
+        .text("A polynomial kernel of degree p in d dimensions has finite rank C(d+p, p).")
+        .table(ranks.table());
+    Ok(Shown { figure, report, text: text_of(&found), numbers: json!(found) })
+}
+
+fn text_of(found: &Results) -> String {
+    let each = |s: &Series| format!("{}: {}\n", s.name, s.verdict);
+    let mut text: String = found.dimensions.iter().map(each).collect();
+    text += &format!("\n{}\n{}\n\n", sentence(&found.dimension_verdict), sentence(&found.lengthscale_verdict));
+    text + &found.ranks.iter().map(|r| format!("{}\n", sentence(&r.verdict))).collect::<String>()
+}
+
+fn spectra(all: &[Series]) -> String {
+    let mut plot = Plot::new("Eigenvalues of an RBF on data of dimension d").x_log("index j").y_log("eigenvalue μ_j");
+    for s in all {
+        // Cube and sheet of the same dimension have the same colour.
+        plot = plot.line(&s.name, &indices(s.eigenvalues.len()), &s.eigenvalues).colour(s.intrinsic.min(4) - 1);
+        if s.intrinsic < s.ambient {
+            plot = plot.dashed();
+        }
+    }
+    plot.size(720.0, 460.0).svg()
+}
+
+fn lines(all: &[Series]) -> String {
+    let mut grid = Grid::new("Straight lines against the index to the power 1/d", 3).panel_size(210.0, 170.0);
+    for s in all.iter().filter(|s| s.intrinsic < s.ambient) {
+        let power = |j: &f64| j.powf(1.0 / s.intrinsic as f64);
+        let xs: Vec<f64> = indices(s.line.count).iter().map(power).collect();
+        let fitted: Vec<f64> = xs.iter().map(|x| (s.line.intercept - s.line.rate * x).exp()).collect();
+        let fitted_values = &s.eigenvalues[..s.line.count.min(s.eigenvalues.len())];
+        let label = if s.intrinsic == 1 { "j".into() } else { format!("j^{{1/{}}}", s.intrinsic) };
+        grid = grid.panel(
+            Plot::new(format!("sheet, d = {}", s.intrinsic))
+                .x(label)
+                .y_log("μ_j")
+                .scatter("eigenvalues", &xs, fitted_values)
+                .line("fitted line", &xs, &fitted),
+        );
+    }
+    grid.svg()
+}
+
+fn lengthscales(all: &[Series]) -> String {
+    let mut grid = Grid::new("Eigenvalues by lengthscale", 2).panel_size(300.0, 220.0);
+    for d in [1, 2] {
+        let mut plot = Plot::new(format!("cube, d = {d}")).x_log("index j").y_log("eigenvalue μ_j");
+        for s in all.iter().filter(|s| s.intrinsic == d) {
+            plot = plot.line(format!("lengthscale {}", s.lengthscale), &indices(s.eigenvalues.len()), &s.eigenvalues);
+        }
+        grid = grid.panel(plot);
+    }
+    grid.svg()
 }
 
 /// Runs the experiment with `n` points per data set, at least 200.
-pub fn run(n: usize, seed: u64, context: &FitContext<'_>) -> Result<Report> {
+fn run(n: usize, seed: u64, context: &FitContext<'_>) -> Result<Results> {
     const LENGTHSCALES: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
     if n < 200 {
-        return Err(mercer::Error::input(format!(
-            "the eigenvalue decay needs at least 200 points per data set, got {n}"
-        )));
+        return Err(Error::input(format!("the eigenvalue decay needs at least 200 points per data set, got {n}")));
     }
     let total = 7 + 2 * LENGTHSCALES.len() + 1;
     let mut done = 0;
@@ -112,7 +200,7 @@ pub fn run(n: usize, seed: u64, context: &FitContext<'_>) -> Result<Report> {
     }
     let ranks = [(1, 4), (2, 3), (3, 2), (3, 3)].map(|(d, p)| polynomial_rank(cube(d).view(), p));
     step("polynomial ranks");
-    Ok(Report {
+    Ok(Results {
         n,
         dimension_verdict: dimension_verdict(&dimensions),
         lengthscale_verdict: lengthscale_verdict(&lengthscales),
@@ -173,12 +261,9 @@ fn verdict(intrinsic: usize, ambient: usize, line: &Decay, ambient_line: &Decay)
     if intrinsic == ambient {
         return format!("{line_fit}, rate {:.2}", line.rate);
     }
-    let (word, other) = if line.r2 > ambient_line.r2 {
-        ("follows the dimension of the data", "only")
-    } else {
-        ("does not follow the dimension of the data", "but")
-    };
-    format!("{line_fit}, against j^(1/{ambient}) {other} with {:.4}: the spectrum {word}", ambient_line.r2)
+    let (word, other) = if line.r2 > ambient_line.r2 { ("follows", "only") } else { ("does not follow", "but") };
+    let r2 = ambient_line.r2;
+    format!("{line_fit}, against j^(1/{ambient}) {other} with {r2:.4}: the spectrum {word} the dimension of the data")
 }
 
 /// Number of eigenvalues above a millionth of the largest.
@@ -210,16 +295,11 @@ fn lengthscale_verdict(all: &[Series]) -> String {
         _ => (f64::NAN, f64::NAN),
     };
     let word = if grows(1) && grows(2) { "grows" } else { "does not always grow" };
-    let lengthscales: Vec<String> = of(1).map(|s| s.lengthscale.to_string()).collect();
+    let lengthscales = of(1).map(|s| s.lengthscale.to_string()).collect::<Vec<_>>().join(", ");
+    let ((on_line, square), (on_square, _), [rates1, rates2]) = (ratio(1), ratio(2), [1, 2].map(rates));
     format!(
-        "the rate of decay {word} with the lengthscale: at {} it is {} for d = 1 and {} for d = 2; the square of the \
-         lengthscale grows {:.0}-fold over these, the rate {:.1}- and {:.1}-fold",
-        lengthscales.join(", "),
-        rates(1),
-        rates(2),
-        ratio(1).1,
-        ratio(1).0,
-        ratio(2).0
+        "the rate of decay {word} with the lengthscale: at {lengthscales} it is {rates1} for d = 1 and {rates2} for d = 2; the square \
+         of the lengthscale grows {square:.0}-fold over these, the rate {on_line:.1}- and {on_square:.1}-fold"
     )
 }
 

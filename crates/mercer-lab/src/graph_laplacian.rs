@@ -1,54 +1,89 @@
 //! Neural eigenfunctions of a graph: the smallest eigenvalues of the random-walk Laplacian `I − D⁻¹W` of a neighbour graph,
 //! computed by the same training loop as for kernels and compared with those of the dense matrix.
 
-use mercer::FitContext;
-use mercer::Result;
+use crate::{Cells, Options, Shown, indices};
 use mercer::compute::Device;
 use mercer::data::generate;
 use mercer::linalg::eigh;
 use mercer::operator::{NeighbourGraph, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{FunctionOperator, GraphLaplacian, Kind, Settings, rayleigh_ritz, train};
+use mercer::{FitContext, Result};
+use mercer_figure::report::Report;
+use mercer_figure::{Plot, text};
 use ndarray::{Array2, Axis};
 use serde::Serialize;
+use serde_json::json;
 use std::time::Instant;
 
-/// The result of the experiment.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
+#[derive(Serialize)]
+struct Results {
     /// Number of points of the graph, on two interleaved half circles.
-    pub n: usize,
-    /// Neighbours of each point.
-    pub neighbours: usize,
+    n: usize,
+    neighbours: usize,
     /// Eigenvalues of the dense matrix, ascending, with one zero for each component of the graph.
-    pub exact: Vec<f64>,
-    /// The results of the methods.
-    pub methods: Vec<Found>,
+    exact: Vec<f64>,
+    methods: Vec<Found>,
 }
 
 /// The result of one method.
-#[derive(Clone, Debug, Serialize)]
-pub struct Found {
-    /// Name of the objective.
-    pub method: &'static str,
-    /// Eigenvalues, ascending.
-    pub eigenvalues: Vec<f64>,
-    /// Training steps.
-    pub steps: u64,
+#[derive(Serialize)]
+struct Found {
+    method: &'static str,
+    /// Ascending.
+    eigenvalues: Vec<f64>,
+    steps: u64,
     /// Seconds of training and of the final Rayleigh–Ritz step.
-    pub seconds: f64,
+    seconds: f64,
 }
 
 impl Found {
     /// The largest difference to the exact eigenvalues, relative to the largest of them.
-    pub fn worst(&self, exact: &[f64]) -> f64 {
+    fn worst(&self, exact: &[f64]) -> f64 {
         let gaps = self.eigenvalues.iter().zip(exact).map(|(a, b)| (a - b).abs());
         gaps.fold(0.0, f64::max) / exact.last().copied().unwrap_or(1.0)
     }
 }
 
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let (n, steps) = if options.quick { (200, 300) } else { (1000, 2000) };
+    let found = run(n, 8, steps, context.seed, context)?;
+    let js = indices(found.exact.len());
+    let mut plot = Plot::new("Smallest eigenvalues of I − D^{-1}W").x("index j").y("eigenvalue");
+    plot = plot.line("dense matrix", &js, &found.exact).markers();
+    for method in &found.methods {
+        plot = plot.line(method.method, &js, &method.eigenvalues).markers().dashed();
+    }
+    let figure = plot.svg();
+    let rows: Vec<(&Found, f64)> = found.methods.iter().map(|m| (m, m.worst(&found.exact))).collect();
+    let cells = Cells::of(
+        &rows,
+        &[
+            ("method", |(m, _)| m.method.into()),
+            ("largest gap", |(_, worst)| text::percent(*worst)),
+            ("steps", |(m, _)| m.steps.to_string()),
+            ("seconds", |(m, _)| format!("{:.1}", m.seconds)),
+        ],
+    );
+    let setting = format!(
+        "Two interleaved half circles of {} points, each joined to its {} nearest neighbours. The largest gap is relative to the \
+         largest of the {} eigenvalues.",
+        found.n,
+        found.neighbours,
+        found.exact.len()
+    );
+    let report = Report::new("Eigenfunctions of a graph")
+        .lead(&setting)
+        .figure(
+            &figure,
+            "Rayleigh–Ritz eigenvalues are upper bounds: networks are smoother than the eigenfunctions of the graph.",
+        )
+        .table(cells.table());
+    Ok(Shown { figure, report, numbers: json!(found), text: format!("{setting}\n{}", cells.text()) })
+}
+
 /// The `k` smallest eigenvalues for `n` points, by all objectives with `steps` training steps (Ritz: a tenth of them).
-pub fn run(n: usize, k: usize, steps: u64, seed: u64, context: &FitContext<'_>) -> Result<Report> {
+fn run(n: usize, k: usize, steps: u64, seed: u64, context: &FitContext<'_>) -> Result<Results> {
     const NEIGHBOURS: usize = 12;
     let x = generate::moons(n, 0.05, seed)?.x.into_f64();
     let graph = NeighbourGraph::new(x.view(), NEIGHBOURS);
@@ -70,11 +105,11 @@ pub fn run(n: usize, k: usize, steps: u64, seed: u64, context: &FitContext<'_>) 
         let eigenvalues = pairs.eigenvalues.iter().map(|μ| operator.eigenvalue(*μ)).collect();
         methods.push(Found { method, eigenvalues, steps, seconds: start.elapsed().as_secs_f64() });
     }
-    Ok(Report { n, neighbours: NEIGHBOURS, exact: dense_spectrum(&graph, k)?, methods })
+    Ok(Results { n, neighbours: NEIGHBOURS, exact: dense_spectrum(&graph, k)?, methods })
 }
 
 /// The `k` smallest eigenvalues of `I − D^{−1/2}WD^{−1/2}`, which are those of `I − D⁻¹W`.
-fn dense_spectrum(graph: &NeighbourGraph, k: usize) -> Result<Vec<f64>> {
+pub fn dense_spectrum(graph: &NeighbourGraph, k: usize) -> Result<Vec<f64>> {
     let all: Vec<usize> = (0..graph.n()).collect();
     let w = graph.block(&all, &all)?;
     let degrees = w.sum_axis(Axis(1));

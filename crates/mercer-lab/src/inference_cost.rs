@@ -5,121 +5,169 @@
 //! `dh + h² + hk` for a network with two hidden layers of h units. For each cost, every method is made as large as the cost
 //! allows, and its pairs are certified on held-out points.
 
-use mercer::FitContext;
+use crate::{Cells, Options, Shown, mean_residual, sentence};
 use mercer::data::{ReadOptions, catalogue, open};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Result};
+use mercer_figure::report::Report;
+use mercer_figure::{Grid, Plot, text};
 use ndarray::Array2;
 use serde::Serialize;
+use serde_json::json;
 
-/// Data, kernel, sizes and seed of the experiment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Config {
-    /// Name of the data set.
-    pub data: String,
+config! {
+    /// Name of the data set: MNIST, or the embedded digits if `$MERCER_DATA` has no MNIST.
+    data: String = if mnist() { "mnist" } else { "digits" }.into(); quick "digits".into(),
     /// Expression of the kernel.
-    pub kernel: String,
+    kernel: String = "rbf(lengthscale=median)".into(),
     /// Number of points that are fitted.
-    pub n: usize,
+    n: usize = if mnist() { 8192 } else { 1397 }; quick 1000,
     /// Number of held-out points for the certificate.
-    pub held_out: usize,
+    held_out: usize = if mnist() { 2000 } else { 400 }; quick 400,
     /// Number of eigenpairs.
-    pub k: usize,
+    k: usize = 10,
     /// The costs: largest numbers of multiply-adds for a new point.
-    pub budgets: Vec<usize>,
-    /// Training steps.
-    pub steps: u64,
-    /// Batch size.
-    pub batch: usize,
-    /// Largest learning rate.
-    pub learning_rate: f64,
-    /// Random seed.
-    pub seed: u64,
+    budgets: Vec<usize> = if mnist() { [10, 20, 40, 80, 160] } else { [1, 2, 4, 8, 16] }.map(|b| 1000 * b).to_vec();
+        quick vec![1500, 4000, 10_000],
+    steps: u64 = 1000; quick 150,
+    batch: usize = 512,
+    learning_rate: f64 = 3e-3,
 }
 
-impl Config {
-    /// Ten pairs of an RBF on MNIST, or on the embedded digits if `$MERCER_DATA` has no MNIST.
-    pub fn full(seed: u64) -> Config {
-        let mnist = catalogue().iter().any(|entry| entry.name == "mnist" && entry.present);
-        let (data, n, budgets) = if mnist {
-            ("mnist", 8192, vec![10_000, 20_000, 40_000, 80_000, 160_000])
-        } else {
-            ("digits", 1397, vec![1000, 2000, 4000, 8000, 16_000])
-        };
-        Config {
-            data: data.into(),
-            kernel: "rbf(lengthscale=median)".into(),
-            n,
-            held_out: if mnist { 2000 } else { 400 },
-            k: 10,
-            budgets,
-            steps: 1000,
-            batch: 512,
-            learning_rate: 3e-3,
-            seed,
-        }
-    }
-
-    /// A small experiment: the embedded digits, three costs and a few steps.
-    pub fn quick(seed: u64) -> Config {
-        let budgets = vec![1500, 4000, 10_000];
-        Config { data: "digits".into(), n: 1000, held_out: 400, budgets, steps: 150, ..Config::full(seed) }
-    }
+fn mnist() -> bool {
+    catalogue().iter().any(|entry| entry.name == "mnist" && entry.present)
 }
 
 /// The result of one method at one cost.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Point {
-    /// Name of the method.
-    pub method: &'static str,
-    /// Whether it is trained.
-    pub trained: bool,
+#[derive(Default, Serialize)]
+struct Point {
+    method: &'static str,
+    trained: bool,
     /// Number of hidden units, frequencies or landmarks.
-    pub size: usize,
+    size: usize,
     /// Multiply-adds for a new point.
-    pub multiply_adds: usize,
+    multiply_adds: usize,
     /// Residual of each pair on held-out points; `None` if the eigenvalue is zero.
-    pub residual: Vec<Option<f64>>,
-    /// The mean of `min(1, residual)`; a missing pair counts as 1.
-    pub mean_residual: f64,
+    residual: Vec<Option<f64>>,
+    mean_residual: f64,
     /// `Σ_j ⟨ψ_j,Kψ_j⟩/⟨ψ_j,ψ_j⟩` over the trace, estimated on the held-out points.
-    pub captured: f64,
+    captured: f64,
     /// `Σ_j μ_j` over the trace.
-    pub captured_fitted: f64,
+    captured_fitted: f64,
     /// `max_ij |⟨ψ_i,ψ_j⟩ − δ_ij|` on held-out points.
-    pub orthonormality: f64,
-    /// Seconds of the fit.
-    pub seconds: f64,
+    orthonormality: f64,
+    seconds: f64,
 }
 
-/// The result of the experiment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    /// The configuration.
+#[derive(Serialize)]
+struct Results {
     #[serde(rename = "plan")]
-    pub config: Config,
+    config: Config,
     /// The kernel with numerical parameters.
-    pub kernel: String,
+    kernel: String,
     /// Number of columns of the data.
-    pub d: usize,
+    d: usize,
     /// Exact eigenvalues of the fitted points.
-    pub exact: Vec<f64>,
+    exact: Vec<f64>,
     /// The share of the trace that the exact pairs of the fitted points capture on the held-out points.
-    pub exact_captured: f64,
+    exact_captured: f64,
     /// Multiply-adds of the exact functions for a new point.
-    pub exact_multiply_adds: usize,
+    exact_multiply_adds: usize,
     /// For each budget, the results of the methods that fit into it.
-    pub points: Vec<Vec<Point>>,
-    /// The result in words.
-    pub verdict: String,
+    points: Vec<Vec<Point>>,
+    verdict: String,
+}
+
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let config = Config::new(options.quick, context.seed);
+    let found = run(&config, context)?;
+    let budgets = config.budgets.iter().zip(&found.points);
+    let rows: Vec<(usize, &Point)> = budgets.flat_map(|(b, points)| points.iter().map(|p| (*b, p))).collect();
+    let cells = Cells::of(
+        &rows,
+        &[
+            ("at most", |(budget, _)| text::grouped(*budget)),
+            ("method", |(_, p)| p.method.into()),
+            ("size", |(_, p)| p.size.to_string()),
+            ("multiply-adds", |(_, p)| text::grouped(p.multiply_adds)),
+            ("mean residual", |(_, p)| format!("{:.4}", p.mean_residual)),
+            ("captured", |(_, p)| format!("{:.4}", p.captured)),
+            ("seconds", |(_, p)| format!("{:.2}", p.seconds)),
+        ],
+    );
+    let figure = curves(&found);
+    let report = Report::new("When training pays off")
+        .lead(&sentence(&found.verdict))
+        .section("What was run")
+        .text(&description(&found))
+        .section("Curves")
+        .figure(
+            &figure,
+            "Left: mean over the pairs of min(1, ‖Kψ − μψ‖/μ‖ψ‖) on held-out points. Right: share of the kernel's trace that the \
+             functions capture on these points; the line shows the share of the exact functions of the fitted points.",
+        )
+        .table(cells.table().caption(format!(
+            "Size: hidden units, frequencies or landmarks. The exact functions capture {:.4} of the trace on the held-out points.",
+            found.exact_captured
+        )));
+    let text = format!("{}\n{}\n", cells.text(), sentence(&found.verdict));
+    Ok(Shown { figure, report, text, numbers: json!(found) })
+}
+
+fn description(found: &Results) -> String {
+    let Config { data, k, batch, .. } = &found.config;
+    let Results { kernel, d, .. } = found;
+    let Config { n, held_out, steps, .. } = found.config;
+    let [n, held_out, steps, exact] = [n, held_out, steps as usize, found.exact_multiply_adds].map(text::grouped);
+    format!(
+        "The {k} leading pairs of {kernel} on {data} ({n} points of {d} columns, {held_out} more held out). The cost of a new point \
+         is counted in multiply-adds of matrix products: m(d+k) for m landmarks, M(d+2k) for M random frequencies, dh + h² + hk for a \
+         network with two hidden layers of h units (half sines, half cosines) and a last layer of k. At each cost every method is as \
+         large as the cost allows. Ritz solves the last layer, on random hidden layers or on hidden layers trained for {steps} steps \
+         on batches of {batch} to capture more of the trace; NeuralEF trains all layers, with a trunk shared by the functions, and \
+         ends with Rayleigh–Ritz. Landmarks are chosen by k-means++. The exact functions, with all points as landmarks, cost {exact} \
+         multiply-adds."
+    )
+}
+
+/// The names of the methods, each once, in the order of the points.
+fn methods(found: &Results) -> Vec<&'static str> {
+    let mut names = vec![];
+    for point in found.points.iter().flatten() {
+        if !names.contains(&point.method) {
+            names.push(point.method);
+        }
+    }
+    names
+}
+
+fn curves(found: &Results) -> String {
+    let cost = "multiply-adds for a new point";
+    let mut residual = Plot::new("Certified residual").x_log(cost).y_log("mean residual");
+    let mut captured = Plot::new("Captured trace").x_log(cost).y("share of the trace");
+    for (i, method) in methods(found).into_iter().enumerate() {
+        let of_method: Vec<&Point> = found.points.iter().flatten().filter(|p| p.method == method).collect();
+        let values = |value: fn(&Point) -> f64| of_method.iter().map(|p| value(p)).collect::<Vec<f64>>();
+        let costs = values(|p| p.multiply_adds as f64);
+        residual = residual.line(method, &costs, &values(|p| p.mean_residual)).markers().colour(i);
+        captured = captured.line(method, &costs, &values(|p| p.captured)).markers().colour(i);
+        if !of_method.iter().all(|p| p.trained) {
+            residual = residual.dashed();
+            captured = captured.dashed();
+        }
+    }
+    let ends = [found.config.budgets[0] as f64, found.config.budgets[found.config.budgets.len() - 1] as f64];
+    captured = captured.line("exact", &ends, &[found.exact_captured; 2]).colour(6);
+    let title = format!("{} on {}: trained (solid) and untrained (dashed)", found.config.kernel, found.config.data);
+    Grid::new(title, 2).panel_size(330.0, 260.0).panel(residual).panel(captured).svg()
 }
 
 /// Runs every method at every cost.
-pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Report> {
+fn run(config: &Config, context: &FitContext<'_>) -> Result<Results> {
     let (x, held_out) = data(config)?;
     let kernel = Expression::parse(&config.kernel)?.resolve(x.view(), config.seed)?;
     let context = FitContext { precision: Precision::F32, seed: config.seed, ..*context };
@@ -130,7 +178,7 @@ pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Report> {
     for &budget in &config.budgets {
         points.push(at_budget(config, budget, &problem, &held_out)?);
     }
-    Ok(Report {
+    Ok(Results {
         config: config.clone(),
         kernel: kernel.to_string(),
         d: x.ncols(),
@@ -202,15 +250,13 @@ fn at_budget(config: &Config, budget: usize, problem: &Problem, held_out: &Array
 impl Point {
     fn new(method: &'static str, trained: bool, size: usize, spectrum: &Spectrum) -> Point {
         let certificate = &spectrum.certificate;
-        let residual = certificate.residual.clone();
-        let capped = residual.iter().map(|r| r.map_or(1.0, |r| r.min(1.0)));
         Point {
             method,
             trained,
             size,
             multiply_adds: spectrum.multiply_adds(),
-            mean_residual: capped.sum::<f64>() / residual.len() as f64,
-            residual,
+            mean_residual: mean_residual(spectrum),
+            residual: certificate.residual.clone(),
             captured: captured(spectrum),
             captured_fitted: certificate.trace_captured,
             orthonormality: certificate.orthonormality,
@@ -226,7 +272,7 @@ fn captured(spectrum: &Spectrum) -> f64 {
 }
 
 /// The best trained or untrained method, by the mean residual.
-pub fn best(points: &[Point], trained: bool) -> Option<&Point> {
+fn best(points: &[Point], trained: bool) -> Option<&Point> {
     let residual = |p: &&Point| p.mean_residual;
     points.iter().filter(|p| p.trained == trained).min_by(|a, b| residual(a).total_cmp(&residual(b)))
 }
@@ -250,33 +296,25 @@ fn verdict(budgets: &[usize], points: &[Vec<Point>]) -> String {
         ));
     }
     let list = |budgets: &[usize]| budgets.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let (better, worse, details) = (list(&better), list(&worse), details.join("; "));
     let outcome = match (better.is_empty(), worse.is_empty()) {
-        (false, true) => {
-            format!("training was better at every cost where there was a difference ({})", list(&better))
+        (false, true) => format!("training was better at every cost where there was a difference ({better})"),
+        (false, false) => {
+            format!("training was better at {better} multiply-adds for a new point and worse at {worse}")
         }
-        (false, false) => format!(
-            "training was better at {} multiply-adds for a new point and worse at {}",
-            list(&better),
-            list(&worse)
-        ),
-        (true, false) => format!("training was not better at any cost, and was worse at {}", list(&worse)),
+        (true, false) => format!("training was not better at any cost, and was worse at {worse}"),
         (true, true) => "training made no difference at any cost".into(),
     };
-    let outcome = match untrained_equal(budgets, points) {
+    let equal = match untrained_equal(budgets, points) {
         Some((cost, None)) => {
-            format!("{outcome}. No untrained method at any cost tried is as good as the best trained one at {cost}")
+            format!(" No untrained method at any cost tried is as good as the best trained one at {cost}.")
         }
         Some((cost, Some(equal))) if equal > cost => {
-            format!(
-                "{outcome}. To be as good as the best trained one at {cost}, an untrained method needs up to {equal}"
-            )
+            format!(" To be as good as the best trained one at {cost}, an untrained method needs up to {equal}.")
         }
-        _ => outcome,
+        _ => String::new(),
     };
-    format!(
-        "{outcome}. Mean held-out residual of the best trained and the best untrained method: {}",
-        details.join("; ")
-    )
+    format!("{outcome}.{equal} Mean held-out residual of the best trained and the best untrained method: {details}")
 }
 
 /// The smallest budget that has a trained method, and the smallest one at which an untrained method is as good as that.
@@ -291,34 +329,59 @@ fn untrained_equal(budgets: &[usize], points: &[Vec<Point>]) -> Option<(usize, O
 mod tests {
     use super::*;
 
-    fn point(method: &'static str, trained: bool, mean_residual: f64) -> Point {
-        Point {
-            method,
-            trained,
-            size: 10,
-            multiply_adds: 100,
-            residual: vec![Some(mean_residual)],
-            mean_residual,
-            captured: 0.5,
-            captured_fitted: 0.5,
-            orthonormality: 0.0,
-            seconds: 1.0,
+    #[test]
+    fn the_verdict_follows_the_numbers() {
+        let point = |method, trained, mean_residual| Point { method, trained, mean_residual, ..Point::default() };
+        let pair = |(trained, untrained)| vec![point("a", true, trained), point("b", false, untrained)];
+        for (residuals, said) in [
+            (vec![(0.1, 0.2)], "training was better at every cost"),
+            (vec![(0.1, 0.2), (0.3, 0.2)], "training was better at 100 multiply-adds"),
+            (vec![(0.3, 0.2)], "training was not better"),
+            (vec![(0.2, 0.201)], "training made no difference"),
+            (vec![(0.1, 0.2)], "100 multiply-adds: a 0.100, b 0.200"),
+            (vec![(0.1, 0.2)], "No untrained method at any cost tried is as good as the best trained one at 100"),
+            (vec![(0.1, 0.2), (0.1, 0.1)], "at 100, an untrained method needs up to 200"),
+        ] {
+            let points: Vec<Vec<Point>> = residuals.into_iter().map(pair).collect();
+            let verdict = verdict(&[100, 200][..points.len()], &points);
+            assert!(verdict.contains(said), "{verdict}");
         }
     }
 
     #[test]
-    fn the_verdict_follows_the_numbers() {
-        let pair = |trained, untrained| vec![point("a", true, trained), point("b", false, untrained)];
-        let say = |points: &[Vec<Point>]| verdict(&[100, 200][..points.len()], points);
-        assert!(say(&[pair(0.1, 0.2)]).starts_with("training was better at every cost"));
-        assert!(say(&[pair(0.1, 0.2), pair(0.3, 0.2)]).starts_with("training was better at 100 multiply-adds"));
-        assert!(say(&[pair(0.3, 0.2)]).starts_with("training was not better"));
-        assert!(say(&[pair(0.2, 0.201)]).starts_with("training made no difference"));
-        assert!(say(&[pair(0.1, 0.2)]).ends_with("100 multiply-adds: a 0.100, b 0.200"));
-        assert!(
-            say(&[pair(0.1, 0.2)])
-                .contains("No untrained method at any cost tried is as good as the best trained one at 100")
-        );
-        assert!(say(&[pair(0.1, 0.2), pair(0.1, 0.1)]).contains("at 100, an untrained method needs up to 200"));
+    fn methods_of_equal_cost_are_compared_on_held_out_points() {
+        let config = Config { budgets: vec![1500, 6000], ..Config::new(true, 0) };
+        let found = run(&config, &FitContext::default()).unwrap();
+        for (budget, points) in config.budgets.iter().zip(&found.points) {
+            assert_eq!(points.len(), 6);
+            for p in points {
+                // Each method is about as large as the budget allows, and not larger.
+                assert!(p.multiply_adds <= *budget, "{} costs {}", p.method, p.multiply_adds);
+                assert!(p.multiply_adds > budget * 3 / 5, "{} costs {} only", p.method, p.multiply_adds);
+                assert!(p.residual.iter().flatten().all(|r| r.is_finite() && *r >= 0.0));
+                // No method captures more of the trace than the exact functions, up to the noise of 400 points.
+                assert!(
+                    p.captured < found.exact_captured + 0.01 && p.captured_fitted <= found.exact.iter().sum::<f64>()
+                );
+            }
+        }
+        let residual = |budget: usize, method: &str| {
+            found.points[budget].iter().find(|p| p.method == method).unwrap().mean_residual
+        };
+        // With the same landmarks or networks, Rayleigh–Ritz and training improve the result, and so does a larger budget.
+        for budget in [0, 1] {
+            assert!(residual(budget, "Nyström, Ritz") < residual(budget, "Nyström"));
+            assert!(residual(budget, "Ritz, trained") < residual(budget, "Ritz, untrained"));
+        }
+        for method in ["Nyström, Ritz", "random Fourier features, Ritz", "Ritz, untrained"] {
+            assert!(residual(1, method) < residual(0, method), "{method}");
+        }
+    }
+
+    #[test]
+    fn data_that_is_too_small_is_an_error() {
+        let config = Config { n: 1700, held_out: 200, ..Config::new(true, 0) };
+        let error = run(&config, &FitContext::default()).err().unwrap().to_string();
+        assert!(error.contains("1797") && error.contains("1900"), "{error}");
     }
 }

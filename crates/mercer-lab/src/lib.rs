@@ -1,18 +1,133 @@
-//! Experiments, one per file. Each returns numbers and a verdict in words.
+//! Experiments, one per file. Each computes numbers and shows them: a figure, a report with a verdict in words, JSON and text.
 
-pub mod bound_states;
-pub mod classic_kernels;
-pub mod cnn_gp;
-pub mod eigenvalue_decay;
-pub mod graph_laplacian;
-pub mod hydrogen;
-pub mod inference_cost;
-pub mod mlp_gp;
-pub mod network_ntk;
-pub mod oscillator;
-pub mod population;
+/// Defines `Config`, the settings of an experiment: each with its value in the whole experiment and, where it differs, in a
+/// quick one of a few seconds.
+macro_rules! config {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $full:expr $(; quick $quick:expr)?,)*) => {
+        #[derive(Clone, serde::Serialize)]
+        struct Config {
+            $($(#[$doc])* $name: $type,)*
+            seed: u64,
+        }
 
+        impl Config {
+            fn new(quick: bool, seed: u64) -> Config {
+                let full = Config { $($name: $full,)* seed };
+                if quick { Config { $($($name: $quick,)?)* ..full } } else { full }
+            }
+        }
+    };
+}
+
+mod bound_states;
+mod classic_kernels;
+mod cnn_gp;
+mod eigenvalue_decay;
+mod graph_laplacian;
+mod hydrogen;
+mod inference_cost;
+mod mlp_gp;
+mod network_ntk;
+#[cfg(test)]
+mod neural_operators;
+mod oscillator;
+mod population;
+
+use mercer::spectrum::Spectrum;
 use mercer::spectrum::neural::{Kind, Neural};
+use mercer::{FitContext, Result};
+use mercer_figure::report::{Report, Table};
+use mercer_figure::text;
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// An experiment.
+pub struct Experiment {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub help: &'static str,
+    /// Runs it; the seed is that of the context.
+    pub run: fn(&Options, &FitContext<'_>) -> Result<Shown>,
+}
+
+/// Options of an experiment; those that are not given have the experiment's own values.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// A smaller run, in seconds rather than minutes.
+    pub quick: bool,
+    /// File of the trained network.
+    pub net: Option<PathBuf>,
+    /// Number of training images whose kernel is fitted.
+    pub train: Option<usize>,
+    /// Number of test images.
+    pub test: Option<usize>,
+    /// Training steps of NeuralEF.
+    pub steps: Option<u64>,
+    /// Number of random directions.
+    pub directions: Option<usize>,
+}
+
+/// The output of an experiment.
+pub struct Shown {
+    /// The main figure, an SVG document.
+    pub figure: String,
+    /// The report.
+    pub report: Report,
+    /// The results as JSON.
+    pub numbers: Value,
+    /// The results as text.
+    pub text: String,
+}
+
+/// All experiments.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "classic-kernels",
+        help: "a polynomial and an RBF on the line by all methods: which find the spectrum, and does training help?",
+        run: classic_kernels::reproduce,
+    },
+    Experiment {
+        name: "eigenvalue-decay",
+        help: "the decay of eigenvalues depends on the dimension of the data, not of the ambient space",
+        run: eigenvalue_decay::reproduce,
+    },
+    Experiment {
+        name: "oscillator",
+        help: "energies of the harmonic oscillator in the plane by all neural methods, and the exact ones",
+        run: oscillator::reproduce,
+    },
+    Experiment {
+        name: "hydrogen",
+        help: "energies of hydrogen in the plane by all neural methods, and the exact ones",
+        run: hydrogen::reproduce,
+    },
+    Experiment {
+        name: "graph-laplacian",
+        help: "the smallest eigenvalues of a neighbour graph by all neural methods, and those of the dense matrix",
+        run: graph_laplacian::reproduce,
+    },
+    Experiment {
+        name: "inference-cost",
+        help: "trained networks, random features and landmarks of equal inference cost: does training pay off?",
+        run: inference_cost::reproduce,
+    },
+    Experiment {
+        name: "mlp-gp",
+        help: "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
+        run: mlp_gp::reproduce,
+    },
+    Experiment {
+        name: "cnn-gp",
+        help: "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
+        run: cnn_gp::reproduce,
+    },
+    Experiment {
+        name: "ntk",
+        help: "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
+        run: network_ntk::reproduce,
+    },
+];
 
 /// A neural method that makes all its steps: without early stopping, all methods have the same budget.
 fn neural(kind: Kind, architecture: Option<&str>, steps: u64, batch: usize) -> Neural {
@@ -20,4 +135,48 @@ fn neural(kind: Kind, architecture: Option<&str>, steps: u64, batch: usize) -> N
     method.architecture = architecture.map(String::from);
     (method.settings.steps, method.settings.batch, method.settings.patience) = (steps, batch, usize::MAX);
     method
+}
+
+/// The mean over the pairs of `min(1, ‖Kψ − μψ‖/μ‖ψ‖)`; a missing pair counts as 1.
+fn mean_residual(spectrum: &Spectrum) -> f64 {
+    let residuals = &spectrum.certificate.residual;
+    residuals.iter().map(|r| r.map_or(1.0, |r| r.min(1.0))).sum::<f64>() / residuals.len() as f64
+}
+
+/// A column of a table: its heading, and the cell of an item.
+type Column<T> = (&'static str, fn(&T) -> String);
+
+/// Cells under headings, for a report and as text.
+struct Cells {
+    headings: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Cells {
+    /// One row per item.
+    fn of<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, columns: &[Column<T>]) -> Cells {
+        let row = |item| columns.iter().map(|(_, cell)| cell(item)).collect();
+        let headings = columns.iter().map(|(heading, _)| *heading).collect();
+        Cells { headings, rows: items.into_iter().map(row).collect() }
+    }
+
+    fn table(&self) -> Table {
+        Table::of(&self.headings, &self.rows)
+    }
+
+    fn text(&self) -> String {
+        text::table(&self.headings, &self.rows)
+    }
+}
+
+/// A verdict as a sentence with a capital letter and a full stop.
+fn sentence(verdict: &str) -> String {
+    let mut letters = verdict.chars();
+    let first = letters.next().map(|c| c.to_uppercase().collect::<String>()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
+/// `1, …, n`.
+fn indices(n: usize) -> Vec<f64> {
+    (1..=n).map(|j| j as f64).collect()
 }

@@ -5,8 +5,7 @@
 //! evaluated at new points: NeuralEF by its networks, the exact functions by
 //! `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x,x_i) ψ_j(x_i)`.
 
-use mercer::FitContext;
-use mercer::Result;
+use crate::{Cells, Options, Shown, sentence};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, Target, generate};
 use mercer::kernel::Kernel;
@@ -16,96 +15,210 @@ use mercer::operator::{LowRankOperator, OnPoints, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::spectrum::{Exact, Problem, Spectrum};
+use mercer::{FitContext, Result};
+use mercer_figure::report::Report;
+use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array2, Array3, ArrayView2, Axis, concatenate, s};
 use serde::Serialize;
+use serde_json::json;
+use std::ops::Range;
 
-/// Sizes and seed of the experiment.
-#[derive(Clone, Debug, Serialize)]
-pub struct Config {
+config! {
     /// Number of fitted points, and of new points.
-    pub n: usize,
+    n: usize = 1000; quick 200,
     /// Number S of random networks.
-    pub samples: usize,
+    samples: usize = 2000; quick 300,
     /// Units of each of the two hidden layers of a random network.
-    pub width: usize,
+    width: usize = 256; quick 64,
     /// Number of eigenfunctions.
-    pub k: usize,
-    /// Training steps.
-    pub steps: u64,
-    /// Batch size.
-    pub batch: usize,
+    k: usize = 3,
+    steps: u64 = 2000; quick 300,
+    batch: usize = 128,
     /// Points along each side of the map of the plane.
-    pub side: usize,
-    /// Random seed.
-    pub seed: u64,
-}
-
-impl Config {
-    /// The whole experiment.
-    pub fn full(seed: u64) -> Config {
-        Config { n: 1000, samples: 2000, width: 256, k: 3, steps: 2000, batch: 128, side: 40, seed }
-    }
-
-    /// A small experiment, a few seconds.
-    pub fn quick(seed: u64) -> Config {
-        Config { n: 200, samples: 300, width: 64, steps: 300, side: 20, ..Config::full(seed) }
-    }
+    side: usize = 40; quick 20,
 }
 
 /// The weights of the random networks have variance 2/fan-in, their biases 0.1.
 const WEIGHTS: &str = "w=1.4142135, b=0.31622777";
 
 /// The result for one data set and its network.
-#[derive(Clone, Debug, Serialize)]
-pub struct Case {
+#[derive(Serialize)]
+struct Case {
     /// Name of the data.
-    pub name: &'static str,
+    name: &'static str,
     /// Architecture of the random networks.
-    pub net: String,
+    net: String,
     /// Exact eigenvalues of the sampled kernel on the points.
-    pub exact: Vec<f64>,
+    exact: Vec<f64>,
     /// Eigenvalues of the kernel in closed form (infinitely many, infinitely wide networks).
-    pub closed_form: Vec<f64>,
+    closed_form: Vec<f64>,
     /// NeuralEF's eigenvalues, after Rayleigh–Ritz.
-    pub neural: Vec<f64>,
+    neural: Vec<f64>,
     /// NeuralEF's own eigenvalues (moving averages), before Rayleigh–Ritz.
-    pub raw: Vec<f64>,
+    raw: Vec<f64>,
     /// `|⟨ψ_j, ψ̂_j⟩|` of NeuralEF's function and the exact one on the fitted points, both of norm one.
-    pub fitted: Vec<f64>,
+    fitted: Vec<f64>,
     /// The same on new points.
-    pub new: Vec<f64>,
+    new: Vec<f64>,
     /// The smallest cosine between the two spans of all k functions on new points. Rotations within a span do not change it.
-    pub span: f64,
+    span: f64,
     /// Share of the kernel's trace in the k exact pairs.
-    pub captured: f64,
+    captured: f64,
     /// Seconds of training.
-    pub seconds: f64,
+    seconds: f64,
     /// The new points `[n, 2]`.
     #[serde(skip)]
-    pub x: Array2<f64>,
+    x: Array2<f64>,
     /// Classes of the new points.
     #[serde(skip)]
-    pub labels: Vec<usize>,
+    labels: Vec<usize>,
     /// Names of the classes.
-    pub classes: Vec<String>,
-    /// Exact functions at the new points `[n, k]`, with NeuralEF's signs.
-    #[serde(skip)]
-    pub exact_functions: Array2<f64>,
-    /// NeuralEF's functions at the new points `[n, k]`.
-    #[serde(skip)]
-    pub neural_functions: Array2<f64>,
+    classes: Vec<String>,
     /// Ranges of the map in x and y.
-    pub ranges: [[f64; 2]; 2],
-    /// Exact functions on the map `[side², k]`, in rows of equal y, ascending.
+    ranges: [[f64; 2]; 2],
+    /// NeuralEF's functions.
     #[serde(skip)]
-    pub exact_map: Array2<f64>,
-    /// NeuralEF's functions on the map `[side², k]`.
+    by_networks: Values,
+    /// The exact functions, with NeuralEF's signs.
     #[serde(skip)]
-    pub neural_map: Array2<f64>,
+    by_exact: Values,
+}
+
+/// The values of k functions.
+struct Values {
+    /// At the new points `[n, k]`.
+    new: Array2<f64>,
+    /// On the map `[side², k]`, in rows of equal y, ascending.
+    map: Array2<f64>,
+}
+
+impl Case {
+    /// The two rows of a figure.
+    fn rows(&self) -> [(&'static str, &Values); 2] {
+        [("NeuralEF", &self.by_networks), ("exact", &self.by_exact)]
+    }
+}
+
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let config = Config::new(options.quick, context.seed);
+    let cases = run(&config, context)?;
+    let verdict = verdict(&cases);
+    let figure = maps(&cases, config.side);
+    let mut report = Report::new("The Gaussian process of a network, in the plane")
+        .lead(&sentence(&verdict))
+        .section("What was run")
+        .text(&setting(&config, &cases))
+        .section("The functions over the plane")
+        .figure(&figure, "NeuralEF's functions above, the exact ones below; blue is negative, red positive; dots are some of the new points. NeuralEF is trained on the circles or the moons only, so away from them its networks are arbitrary.")
+        .section("At new points")
+        .figure(&points(&cases), "The same functions at new points: NeuralEF above, exact below.")
+        .figure(&projections(&cases), "The points in the coordinates of the functions, coloured by class.");
+    let mut text = String::new();
+    for case in &cases {
+        let cells = cells(case);
+        text += &format!("{}, {}\n{}\n", case.name, case.net, cells.text());
+        let table = cells.table().caption(format!(
+            "{}: eigenvalues of the kernel on the points, and agreement of NeuralEF's functions with the exact ones. Raw \
+             eigenvalues are the moving averages of training; the closed form is the kernel of infinitely many, infinitely wide \
+             networks.",
+            case.name
+        ));
+        let (k, captured, time) = (case.exact.len(), text::percent(case.captured), text::seconds(case.seconds));
+        report = report.section(case.name).table(table).text(&format!(
+            "The {k} pairs hold {captured} of the kernel's trace. The smallest cosine between the spans of all {k} functions, which \
+             does not depend on rotations among functions of nearly equal eigenvalue, is {:.4}. NeuralEF took {time}, with its final \
+             Rayleigh–Ritz step.",
+            case.span
+        ));
+    }
+    let numbers = json!({ "plan": config, "cases": cases, "verdict": verdict });
+    Ok(Shown { figure, report, text: text + &sentence(&verdict) + "\n", numbers })
+}
+
+fn setting(config: &Config, cases: &[Case]) -> String {
+    let nets: Vec<String> = cases.iter().map(|c| format!("{} with {}", c.name, c.net)).collect();
+    let [samples, n, steps] = [config.samples, config.n, config.steps as usize].map(text::grouped);
+    let (nets, Config { k, batch, .. }) = (nets.join("; "), config);
+    format!(
+        "The kernel κ(x,x') = E[g(x,θ) g(x',θ)] of a network with random weights, sampled by {samples} networks: {nets}. {n} points are \
+         fitted. NeuralEF trains {k} networks for {steps} steps on batches of {batch} and ends with Rayleigh–Ritz; exact is the \
+         eigendecomposition of the same kernel on the same points. At {n} new points and over the plane, NeuralEF's functions are its \
+         networks, and the exact ones are (1/nμ) Σ κ(x,xᵢ) ψ(xᵢ), with the same random networks."
+    )
+}
+
+/// One panel for each function, which `panel` draws for a case, its values and their column j.
+fn figure_of(title: &str, cases: &[Case], panel: impl Fn(Plot, &Case, &Values, usize) -> Plot) -> String {
+    let k = cases.first().map_or(1, |c| c.exact.len());
+    let mut grid = Grid::new(title, k).panel_size(210.0, 160.0);
+    for case in cases {
+        for (name, values) in case.rows() {
+            for j in 0..k {
+                let plot = Plot::new(format!("{}, {name}: ψ_{{{}}}", case.name, j + 1));
+                grid = grid.panel(panel(plot, case, values, j));
+            }
+        }
+    }
+    grid.svg()
+}
+
+fn maps(cases: &[Case], side: usize) -> String {
+    /// The colour of the points.
+    const LAST: usize = 6;
+    /// Number of points; the first ones show both classes, which alternate.
+    const SHOWN: usize = 120;
+    figure_of("Eigenfunctions of the networks' Gaussian process", cases, |plot, case, values, j| {
+        let [xs, ys] = [0, 1].map(|axis| case.x.column(axis).iter().copied().take(SHOWN).collect::<Vec<f64>>());
+        let [x, y] = case.ranges.map(|[low, high]| (low, high));
+        let plot = plot.field("", x, y, [side, side], &values.map.column(j).to_vec()).diverging();
+        plot.scatter("", &xs, &ys).colour(LAST)
+    })
+}
+
+fn points(cases: &[Case]) -> String {
+    figure_of("Eigenfunctions at new points", cases, |plot, case, values, j| {
+        let [xs, ys] = [0, 1].map(|axis| case.x.column(axis).to_vec());
+        plot.values("", &xs, &ys, &values.new.column(j).to_vec()).diverging()
+    })
+}
+
+fn projections(cases: &[Case]) -> String {
+    let pairs = [(0, 1), (0, 2), (1, 2)];
+    let mut grid =
+        Grid::new("The points in the coordinates of their eigenfunctions", pairs.len()).panel_size(210.0, 160.0);
+    for case in cases {
+        for (name, values) in case.rows() {
+            for (a, b) in pairs.into_iter().filter(|(_, b)| *b < values.new.ncols()) {
+                let [xs, ys] = [a, b].map(|j| values.new.column(j).to_vec());
+                let plot = Plot::new(format!("{}, {name}", case.name))
+                    .x(format!("ψ_{{{}}}", a + 1))
+                    .y(format!("ψ_{{{}}}", b + 1))
+                    .classes(&xs, &ys, &case.labels, &case.classes);
+                grid = grid.panel(plot);
+            }
+        }
+    }
+    grid.svg()
+}
+
+fn cells(case: &Case) -> Cells {
+    let rows: Vec<(&Case, usize)> = (0..case.exact.len()).map(|j| (case, j)).collect();
+    Cells::of(
+        &rows,
+        &[
+            ("pair", |(_, j)| (j + 1).to_string()),
+            ("exact eigenvalue", |(case, j)| text::number(case.exact[*j], 5)),
+            ("closed form", |(case, j)| text::number(case.closed_form[*j], 5)),
+            ("NeuralEF", |(case, j)| text::number(case.neural[*j], 5)),
+            ("NeuralEF, raw", |(case, j)| case.raw.get(*j).map_or(text::GAP.into(), |μ| text::number(*μ, 5))),
+            ("|cos|, fitted points", |(case, j)| format!("{:.5}", case.fitted[*j])),
+            ("|cos|, new points", |(case, j)| format!("{:.5}", case.new[*j])),
+        ],
+    )
 }
 
 /// Runs both cases.
-pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Vec<Case>> {
+fn run(config: &Config, context: &FitContext<'_>) -> Result<Vec<Case>> {
     let circles = |seed| generate::circles(config.n, 0.05, 0.5, seed);
     let moons = |seed| generate::moons(config.n, 0.05, seed);
     Ok(vec![
@@ -139,8 +252,8 @@ fn case(
     let by_exact = exact.transform(&f.view().into())?;
     let by_networks = neural.transform(all.view())?;
     let [fitted_rows, new_rows, map_rows] = [0..n, n..2 * n, 2 * n..all.nrows()];
-    let part = |values: &Array2<f64>, rows: &std::ops::Range<usize>| values.slice(s![rows.clone(), ..]).to_owned();
-    let cosines = |rows: &std::ops::Range<usize>| signed_cosines(&part(&by_exact, rows), &part(&by_networks, rows));
+    let part = |values: &Array2<f64>, rows: &Range<usize>| values.slice(s![rows.clone(), ..]).to_owned();
+    let cosines = |rows: &Range<usize>| signed_cosines(&part(&by_exact, rows), &part(&by_networks, rows));
     let (fitted_cosines, new_cosines) = (cosines(&fitted_rows), cosines(&new_rows));
     // The exact functions with the signs of NeuralEF's.
     let mut signed = by_exact.clone();
@@ -167,11 +280,9 @@ fn case(
         x: new_points,
         labels,
         classes,
-        exact_functions: part(&signed, &new_rows),
-        neural_functions: part(&by_networks, &new_rows),
         ranges,
-        exact_map: part(&signed, &map_rows),
-        neural_map: part(&by_networks, &map_rows),
+        by_networks: Values { new: part(&by_networks, &new_rows), map: part(&by_networks, &map_rows) },
+        by_exact: Values { new: part(&signed, &new_rows), map: part(&signed, &map_rows) },
     })
 }
 
@@ -234,15 +345,14 @@ fn least_cosine(a: &Array2<f64>, b: &Array2<f64>) -> Result<f64> {
 }
 
 /// The result in one sentence.
-pub fn verdict(cases: &[Case]) -> String {
+fn verdict(cases: &[Case]) -> String {
     let one = |case: &Case| {
-        let worst = (0..case.new.len()).min_by(|a, b| case.new[*a].total_cmp(&case.new[*b])).unwrap_or(0);
+        let Case { name, new, span, .. } = case;
+        let worst = (0..new.len()).min_by(|a, b| new[*a].total_cmp(&new[*b])).unwrap_or(0);
+        let (cosine, pair) = (new[worst], worst + 1);
         format!(
-            "on {} the functions agree with the exact ones to |cos| ≥ {:.4} (smallest for pair {}), and their span to {:.4}",
-            case.name,
-            case.new[worst],
-            worst + 1,
-            case.span
+            "on {name} the functions agree with the exact ones to |cos| ≥ {cosine:.4} (smallest for pair {pair}), and their span to \
+             {span:.4}"
         )
     };
     format!("at new points, {}", cases.iter().map(one).collect::<Vec<_>>().join("; "))

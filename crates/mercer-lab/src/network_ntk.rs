@@ -4,10 +4,10 @@
 //! weights, with batch norms folded. The reference is Θ at test images, by the structured derivatives of each layer. The methods
 //! use the training images only, with the sampled kernel `FᵀF/S`, `F_s(x) = ∂_θg(x)·v_s` for S random sign vectors `v_s`.
 
-use mercer::FitContext;
+use crate::{Cells, Options, Shown, indices, sentence};
 use mercer::classifier::{Classifier, Labelled, Settings, train};
 use mercer::compute::{Device, Math, Tensor};
-use mercer::data::{self, ReadOptions};
+use mercer::data::{Dataset, ReadOptions, Target, catalogue, open};
 use mercer::linalg::{eigh, matmul};
 use mercer::net::Network;
 use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law};
@@ -15,131 +15,90 @@ use mercer::operator::{LowRankOperator, OnPoints};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
-use mercer::{Error, Result};
-use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, concatenate, s, stack};
+use mercer::{Error, FitContext, Result};
+use mercer_figure::report::Report;
+use mercer_figure::{Grid, Plot, text};
+use ndarray::{Array2, Array3, ArrayView2, Axis, concatenate, s};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use serde_json::json;
+use std::path::PathBuf;
 use std::time::Instant;
 
-/// Network, sizes and seed of the experiment.
-#[derive(Clone, Debug, Serialize)]
-pub struct Config {
+config! {
     /// A file with a trained network ([`Classifier::load`]); without it, [`Config::architecture`] is trained.
-    pub file: Option<PathBuf>,
+    file: Option<PathBuf> = None,
     /// The network that is trained if no file is given.
-    pub architecture: String,
+    architecture: String = "conv(16, 3, stride=2) bn relu conv(32, 3, stride=2) bn relu conv(32, 3, stride=2) bn relu \
+                            gap dense(2)".into(),
     /// Number of images that it is trained on.
-    pub learnt: usize,
-    /// Training epochs.
-    pub epochs: u64,
+    learnt: usize = 4000; quick 600,
+    epochs: u64 = 8; quick 3,
     /// Number of training images whose kernel is fitted.
-    pub train: usize,
+    train: usize = 600; quick 200,
     /// Number of test images at which the kernels are compared.
-    pub test: usize,
+    test: usize = 200; quick 60,
     /// Number S of random directions.
-    pub directions: usize,
+    directions: usize = 600; quick 200,
     /// Number of eigenfunctions, of random features and of landmarks.
-    pub k: usize,
+    k: usize = 10,
     /// Architecture of NeuralEF's networks.
-    pub functions: String,
+    functions: String = "conv(8, 3, stride=2) relu conv(16, 3, stride=2) relu conv(32, 3, stride=2) relu flatten \
+                         dense(1) l2norm".into(),
     /// Training steps of NeuralEF.
-    pub steps: u64,
+    steps: u64 = 300; quick 60,
     /// Batch size of NeuralEF.
-    pub batch: usize,
-    /// Random seed.
-    pub seed: u64,
-}
-
-impl Config {
-    /// The whole experiment.
-    pub fn full(seed: u64) -> Config {
-        Config {
-            file: None,
-            architecture: "conv(16, 3, stride=2) bn relu conv(32, 3, stride=2) bn relu conv(32, 3, stride=2) bn relu \
-                           gap dense(2)"
-                .into(),
-            learnt: 4000,
-            epochs: 8,
-            train: 600,
-            test: 200,
-            directions: 600,
-            k: 10,
-            functions: "conv(8, 3, stride=2) relu conv(16, 3, stride=2) relu conv(32, 3, stride=2) relu flatten \
-                        dense(1) l2norm"
-                .into(),
-            steps: 300,
-            batch: 128,
-            seed,
-        }
-    }
-
-    /// A small experiment, a few seconds.
-    pub fn quick(seed: u64) -> Config {
-        Config {
-            learnt: 600,
-            epochs: 3,
-            train: 200,
-            test: 60,
-            directions: 200,
-            steps: 60,
-            batch: 64,
-            ..Config::full(seed)
-        }
-    }
+    batch: usize = 128; quick 64,
 }
 
 /// One approximation of the kernel at the test images.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Name of the approximation.
-    pub name: String,
+#[derive(Serialize)]
+struct Row {
+    name: String,
     /// `‖K̂ − K‖/‖K‖` in the Frobenius norm.
-    pub error: f64,
+    error: f64,
     /// The same without the diagonal.
-    pub off_diagonal: f64,
+    off_diagonal: f64,
     /// The passes that a new image needs, in words.
-    pub passes: String,
+    passes: String,
     /// Multiply-adds for a new image.
-    pub multiply_adds: usize,
+    multiply_adds: usize,
 }
 
-/// The result of the experiment.
-#[derive(Clone, Debug, Serialize)]
-pub struct Found {
+#[derive(Serialize)]
+struct Found {
     /// The network with batch norms folded.
-    pub net: String,
+    net: String,
     /// Number of parameters of the network.
-    pub parameters: usize,
+    parameters: usize,
     /// Accuracy of the network (sign of g) on the test images.
-    pub accuracy: f64,
-    /// The approximations.
-    pub rows: Vec<Row>,
+    accuracy: f64,
+    rows: Vec<Row>,
     /// Largest eigenvalues of the sampled kernel on the training images.
-    pub exact: Vec<f64>,
+    exact: Vec<f64>,
     /// NeuralEF's eigenvalues.
-    pub neural: Vec<f64>,
+    neural: Vec<f64>,
     /// Share of the sampled kernel's trace in the k exact pairs.
-    pub captured: f64,
+    captured: f64,
     /// Number of airplanes among the test images; they come first.
-    pub airplanes: usize,
+    airplanes: usize,
     /// Seconds for the network, the reference, the directions and NeuralEF.
-    pub seconds: [f64; 4],
+    seconds: [f64; 4],
     /// Θ at the test images `[n, n]`.
     #[serde(skip)]
-    pub truth: Array2<f64>,
+    truth: Array2<f64>,
     /// NeuralEF's kernel at the test images.
     #[serde(skip)]
-    pub by_functions: Array2<f64>,
+    by_functions: Array2<f64>,
     /// The kernel of k random features at the test images.
     #[serde(skip)]
-    pub by_features: Array2<f64>,
+    by_features: Array2<f64>,
 }
 
 /// The two classes, in the order of the images.
-pub const CLASSES: [&str; 2] = ["airplane", "automobile"];
+const CLASSES: [&str; 2] = ["airplane", "automobile"];
 
 /// Runs the experiment on the device of `context`.
-pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
+fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let device = context.device;
     if config.train < config.k || config.test < config.k || config.directions < config.k {
         return Err(Error::input(format!(
@@ -228,75 +187,51 @@ pub fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
 
 /// The network, the images to fit and the test images.
 fn trained(config: &Config, device: Device, context: &FitContext<'_>) -> Result<(Classifier, Labelled, Labelled)> {
-    let folder = folder()?;
-    let learnt = if config.file.is_some() { config.train } else { config.learnt.max(config.train) };
-    let batches: Vec<PathBuf> = (1..=5).map(|i| folder.join(format!("data_batch_{i}.bin"))).collect();
+    if !catalogue().iter().any(|entry| entry.name == "cifar-10" && entry.present) {
+        return Err(Error::input(
+            "this experiment needs CIFAR-10: unpack https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, and set the \
+             environment variable MERCER_DATA to the folder that holds its files in a folder called cifar-10",
+        ));
+    }
     context.progress.step("reading CIFAR-10", 0, 1, "");
-    let all = two_classes(&batches, learnt)?;
-    let test = two_classes(&[folder.join("test_batch.bin")], config.test)?;
+    let images = open("cifar-10", &ReadOptions::default())?;
+    let fit = two_classes(&images, config.train)?;
     let classifier = match &config.file {
         Some(file) => Classifier::load(file, device, None)?,
         None => {
+            let all = two_classes(&images, config.learnt.max(config.train))?;
             let start = Classifier::new(&config.architecture, &all, device, config.seed)?;
             let settings = Settings { epochs: config.epochs, augment: true, seed: config.seed, ..Settings::default() };
             train(start, &all, None, &settings, context, &|_| ())?.classifier
         }
     };
-    if classifier.network.inputs() != all.d() {
+    if classifier.network.inputs() != fit.d() {
         return Err(Error::input(format!(
             "the network takes rows of {} numbers; images of CIFAR-10 have {}",
             classifier.network.inputs(),
-            all.d()
+            fit.d()
         )));
     }
-    let fit = first_of_each(&all, config.train);
+    let test = two_classes(&open("cifar-10(part=test)", &ReadOptions::default())?, config.test)?;
     Ok((classifier, fit, test))
 }
 
-/// The folder that contains CIFAR-10.
-fn folder() -> Result<PathBuf> {
-    let folder = std::env::var_os("MERCER_DATA").filter(|v| !v.is_empty()).map(|v| Path::new(&v).join("cifar-10"));
-    folder.filter(|folder| folder.join("data_batch_1.bin").is_file()).ok_or_else(|| {
-        Error::input(
-            "this experiment needs CIFAR-10: unpack https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, and set the \
-             environment variable MERCER_DATA to the folder that holds its files in a folder called cifar-10",
-        )
-    })
-}
-
-/// The first `n` images of the two classes, equally many of each, sorted by class. Files are read until there are enough.
-fn two_classes(files: &[PathBuf], n: usize) -> Result<Labelled> {
-    let mut rows: [Vec<Array1<f64>>; 2] = Default::default();
+/// The first `n` images of the two classes, equally many of each, sorted by class.
+fn two_classes(set: &Dataset, n: usize) -> Result<Labelled> {
+    let Some(Target::Classes { labels, names }) = &set.y else {
+        return Err(Error::input("the images of CIFAR-10 have no classes"));
+    };
+    let rows = CLASSES.map(|class| (0..set.n()).filter(|i| names[labels[*i]] == class).collect::<Vec<usize>>());
     let wanted = [n.div_ceil(2), n / 2];
-    for file in files {
-        let data = Labelled::of(&data::open(&file.to_string_lossy(), &ReadOptions::default())?)?;
-        for (row, &label) in data.x.outer_iter().zip(&data.labels) {
-            if let Some(c) = CLASSES.iter().position(|class| *class == data.classes[label]) {
-                rows[c].push(row.to_owned());
-            }
-        }
-        if (0..2).all(|c| rows[c].len() >= wanted[c]) {
-            break;
-        }
-    }
     if (0..2).any(|c| rows[c].len() < wanted[c]) {
         return Err(Error::input(format!(
             "{n} airplanes and automobiles are needed, but the files of CIFAR-10 have {}",
             rows[0].len() + rows[1].len()
         )));
     }
-    let chosen: Vec<_> = (0..2).flat_map(|c| rows[c][..wanted[c]].iter().map(|row| row.view())).collect();
-    let x = stack(Axis(0), &chosen).expect("rows of equal length");
+    let x = set.x.select(&[&rows[0][..wanted[0]], &rows[1][..wanted[1]]].concat()).into_f64();
     let labels = (0..n).map(|i| usize::from(i >= wanted[0])).collect();
-    Ok(Labelled { x, labels, classes: CLASSES.map(String::from).to_vec(), image: Some([3, 32, 32]) })
-}
-
-/// The first `n` of images that are sorted by class, equally many of each class.
-fn first_of_each(all: &Labelled, n: usize) -> Labelled {
-    let second = all.labels.iter().filter(|l| **l == 0).count();
-    let rows: Vec<usize> = (0..n.div_ceil(2)).chain(second..second + n / 2).collect();
-    let labels = rows.iter().map(|&r| all.labels[r]).collect();
-    Labelled { x: all.x.select(Axis(0), &rows), labels, classes: all.classes.clone(), image: all.image }
+    Ok(Labelled { x, labels, classes: CLASSES.map(String::from).to_vec(), image: set.shape })
 }
 
 /// The indices of the two classes among the outputs of the network.
@@ -395,21 +330,132 @@ fn relative_error(kernel: &Array2<f64>, truth: &Array2<f64>, diagonal: bool) -> 
 }
 
 /// The result in one sentence.
-pub fn verdict(config: &Config, found: &Found) -> String {
-    let error = |i: usize| found.rows[i].error;
+fn verdict(config: &Config, found: &Found) -> String {
+    let error = |i: usize| format!("{:.3}", found.rows[i].error);
+    let [neural, features, landmarks, best] = [0, 1, 2, 5].map(error);
+    let Config { test, k, .. } = config;
     format!(
-        "at {} test images the relative Frobenius error of the empirical NTK is {:.3} with {} functions of NeuralEF and {:.3} \
-         with {} random features; it is {:.3} for Nyström with {} landmarks, and at best {:.3} for rank {}",
-        config.test,
-        error(0),
-        config.k,
-        error(1),
-        config.k,
-        error(2),
-        config.k,
-        error(5),
-        config.k
+        "at {test} test images the relative Frobenius error of the empirical NTK is {neural} with {k} functions of NeuralEF and \
+         {features} with {k} random features; it is {landmarks} for Nyström with {k} landmarks, and at best {best} for rank {k}"
     )
+}
+
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let config = Config::new(options.quick, context.seed);
+    let config = Config {
+        file: options.net.clone(),
+        train: options.train.unwrap_or(config.train),
+        test: options.test.unwrap_or(config.test),
+        directions: options.directions.unwrap_or(config.directions),
+        ..config
+    };
+    let found = run(&config, context)?;
+    let verdict = verdict(&config, &found);
+    let cells = Cells::of(
+        &found.rows,
+        &[
+            ("kernel", |row| row.name.clone()),
+            ("‖K̂−K‖/‖K‖", |row| format!("{:.4}", row.error)),
+            ("off the diagonal", |row| format!("{:.4}", row.off_diagonal)),
+            ("passes for a new image", |row| row.passes.clone()),
+            ("multiply-adds for a new image", |row| text::grouped(row.multiply_adds)),
+        ],
+    );
+    let figure = matrices(&config, &found);
+    let report = Report::new("The empirical NTK of a trained network")
+        .lead(&sentence(&verdict))
+        .section("What was run")
+        .text(&setting(&config, &found))
+        .section("The kernel at test images")
+        .figure(
+            &figure,
+            "The kernel at test images, first airplanes, then automobiles. All panels have one colour scale; blue is negative, red \
+             positive.",
+        )
+        .table(cells.table().caption(format!(
+            "Relative Frobenius errors at the {} test images, and the cost of the features of a new image. A derivative along a \
+             direction costs two forward passes, and so does a backward pass.",
+            text::grouped(config.test)
+        )))
+        .section("The spectrum")
+        .figure(&spectrum(&found), "Eigenvalues of the sampled kernel over the training images.")
+        .text(&format!(
+            "The {} pairs hold {} of the sampled kernel's trace.",
+            config.k,
+            text::percent(found.captured)
+        ));
+    let numbers = json!({ "plan": config, "found": found, "verdict": verdict });
+    let text = format!(
+        "{}, {} parameters, test accuracy {}\n{}\n{}\n",
+        found.net,
+        text::grouped(found.parameters),
+        text::percent(found.accuracy),
+        cells.text(),
+        sentence(&verdict)
+    );
+    Ok(Shown { figure, report, text, numbers })
+}
+
+fn setting(config: &Config, found: &Found) -> String {
+    let [learnt, steps, parameters, train, test, directions] = [
+        config.learnt.max(config.train),
+        config.steps as usize,
+        found.parameters,
+        config.train,
+        config.test,
+        config.directions,
+    ]
+    .map(text::grouped);
+    let Config { epochs, k, functions, batch, .. } = config;
+    let origin = match &config.file {
+        Some(file) => format!("The network comes from {}", file.display()),
+        None => format!("The network was trained here on {learnt} images for {epochs} epochs"),
+    };
+    let (net, accuracy) = (&found.net, text::percent(found.accuracy));
+    let [network_time, truth_time, directions_time, neural_time] = found.seconds.map(text::seconds);
+    format!(
+        "{origin}: {net}, {parameters} parameters; batch norms are folded into the weights. The output is g = logit(automobile) − \
+         logit(airplane), which has the right sign at {accuracy} of the test images, and the kernel is Θ(x,x') = ∂g(x)·∂g(x') over \
+         all parameters. The reference at {test} test images is Θ itself, by the structured derivatives of each layer. The sampled \
+         kernel FᵀF/S of {train} training images comes from exact derivatives along S = {directions} directions of random signs. \
+         NeuralEF trains {k} networks ({functions}) on it for {steps} steps with batches of {batch} images and ends with \
+         Rayleigh–Ritz; its kernel at new images is Σ μ ψ(x)ψ(x'). The exact top {k} pairs of the same sampled kernel come from \
+         Krylov iteration and are extended to new images by derivatives along the same directions. Nyström uses {k} training images \
+         as landmarks and Θ itself. The data and the network took {network_time}, the reference {truth_time}, the directions \
+         {directions_time} and NeuralEF {neural_time}."
+    )
+}
+
+/// The three kernels on one colour scale: the 99th percentile of the absolute values of the reference, so that a few large
+/// values do not hide the others.
+fn matrices(config: &Config, found: &Found) -> String {
+    let mut sizes: Vec<f64> = found.truth.iter().map(|v| v.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    let scale = sizes[(sizes.len() - 1) * 99 / 100];
+    let panel = |title: String, kernel: &Array2<f64>, label: &str| {
+        let values: Vec<f64> = kernel.iter().copied().collect();
+        Plot::new(title).matrix(label, [kernel.nrows(), kernel.ncols()], &values).diverging().scale(-scale, scale)
+    };
+    let row = |i: usize| found.rows[i].error;
+    Grid::new("The empirical NTK at test images, airplanes first", 3)
+        .panel_size(260.0, 260.0)
+        .panel(panel("exact".into(), &found.truth, ""))
+        .panel(panel(format!("NeuralEF, k = {}: error {:.3}", config.k, row(0)), &found.by_functions, ""))
+        .panel(panel(format!("random features, S = {}: error {:.3}", config.k, row(1)), &found.by_features, "Θ"))
+        .svg()
+}
+
+fn spectrum(found: &Found) -> String {
+    let j = indices(found.exact.len());
+    Plot::new("Eigenvalues over the training images")
+        .x("pair")
+        .y_log("eigenvalue")
+        .line("exact", &j, &found.exact)
+        .markers()
+        .line("NeuralEF", &j, &found.neural)
+        .markers()
+        .dashed()
+        .svg()
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! The harmonic oscillator in the plane: `H = −Δ + |x|²`, energies `2n + 2` with multiplicity `n + 1`.
 
-use super::bound_states::{self, BoundStates, Budget, Contender, System};
-use mercer::FitContext;
-use mercer::Result;
+use crate::bound_states::{self, Budget, Contender, System};
+use crate::{Options, Shown};
 use mercer::spectrum::neural::{Gaussian, Schroedinger};
+use mercer::{FitContext, Result};
+use mercer_figure::report::Report;
+
+pub const SYSTEM: System =
+    System { name: "Harmonic oscillator in the plane, H = −Δ + |x|²", operator, energies, extent: 5.0 };
 
 /// The first `k` energies: 2, 4, 4, 6, 6, 6, …
 pub fn energies(k: usize) -> Vec<f64> {
@@ -20,26 +24,14 @@ pub fn operator(k: usize) -> Result<Schroedinger> {
     Schroedinger::new("−Δ + |x|²", Box::new(potential), Box::new(guide), above, above)
 }
 
-/// A budget of the size of the published comparison.
 pub fn budget() -> Budget {
-    Budget {
-        steps: 2000,
-        batch: 512,
-        learning_rate: 3e-3,
-        finish_points: 16_384,
-        networks: "dense(32) sincos dense(32) sincos dense(1)".into(),
-        units: "dense(128, b=1) sincos dense(1)".into(),
-        seed: 0,
-    }
+    Budget::published(16_384, "dense(32) sincos dense(32) sincos dense(1)", "dense(128, b=1) sincos dense(1)")
 }
 
-/// The first `k` energies by all contenders.
-pub fn run(k: usize, contenders: &[Contender], budget: &Budget, context: &FitContext<'_>) -> Result<BoundStates> {
-    let system = System {
-        name: "Harmonic oscillator in the plane, H = −Δ + |x|²",
-        operator: operator(k)?,
-        exact: energies(k),
-        extent: 5.0,
-    };
-    bound_states::run(system, contenders, budget, context)
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let budget = Budget { seed: context.seed, ..budget() };
+    let (k, budget) = if options.quick { (6, budget.quick()) } else { (10, budget) };
+    let found = bound_states::run(&SYSTEM, k, &Contender::all(), &budget, context)?;
+    let report = Report::new("The harmonic oscillator in the plane").lead(&found.lead());
+    Ok(bound_states::shown(found.section(report), &[found]))
 }

@@ -1,5 +1,6 @@
 //! `mercer embed`: a few coordinates for every point.
 
+use crate::certificate;
 use crate::context::Context;
 use crate::input::{Reader, fit_scaler, scaled, scaling};
 use crate::methods;
@@ -157,7 +158,7 @@ impl Embed {
                 "{} of {}: {}\n\n{}",
                 text::rounded(&origin.kernel),
                 self.data,
-                text::origin(origin, ""),
+                certificate::origin(origin, ""),
                 text::table(headings, &rows)
             )
         })

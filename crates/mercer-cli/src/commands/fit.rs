@@ -1,6 +1,6 @@
 //! `mercer fit`: data in, spectrum out.
 
-use crate::certificate::{HEADINGS, rows, sentences};
+use crate::certificate::{self, HEADINGS, rows, sentences};
 use crate::context::Context;
 use crate::input::{Reader, SampleSource, fit_scaler, scaled, scaling};
 use crate::methods::{self, Precisions};
@@ -241,7 +241,7 @@ pub fn described(spectrum: &Spectrum) -> String {
         "{} of {}: {}\n\n",
         text::rounded(&origin.kernel),
         if origin.data.is_empty() { "unnamed data" } else { &origin.data },
-        text::origin(origin, "")
+        certificate::origin(origin, "")
     );
     said += &text::table(&HEADINGS, &rows(&spectrum.eigenvalues, &spectrum.certificate));
     said.push('\n');

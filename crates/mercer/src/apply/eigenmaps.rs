@@ -1,7 +1,7 @@
 //! The slow functions of a random walk as coordinates: what Laplacian eigenmaps and diffusion maps have in common.
 
-use super::reference::{Reference, matrix};
-use super::solver::{dropped, fix_signs};
+use super::reference::{Reference, matrix, origin, vector};
+use super::solver::{above, dropped, fix_signs};
 use super::{Affinity, EigenSolver, Saved, Transform, check_k, check_points};
 use crate::compute::Device;
 use crate::kernel::Kernel;
@@ -77,7 +77,7 @@ impl Eigenmaps<'_> {
             eigenvalues: walk_eigenvalues.clone(),
             time: self.time,
             notes,
-            reference: Reference::new(self.method, self.affinity, x, context, start),
+            reference: Reference::new(origin(self.method, self.affinity, x, context, start), x, context),
             affinity: self.affinity.clone(),
             weights,
             walk_eigenvalues,
@@ -89,27 +89,21 @@ impl Eigenmaps<'_> {
     fn slow_functions(&self, walk: &RandomWalk, context: &FitContext) -> Result<(Array1<f64>, Vec<f64>, Array2<f64>)> {
         let (n, k) = (walk.n(), self.k);
         let sparse = matches!(self.affinity, Affinity::Neighbours(_));
-        let (mut values, u) = if sparse && self.solver.chosen(n, k) == EigenSolver::Krylov {
+        let found = if sparse && self.solver.chosen(n, k) == EigenSolver::Krylov {
             filtered_pairs(walk, k, self.tolerance, context)?
         } else {
             let problem = Problem { operator: walk, k, context: *context };
             self.solver.method(n, k, self.tolerance).eigenvectors(&problem)?
         };
-        if values[0] > 1.0 + 1e-6 {
+        if found.0[0] > 1.0 + 1e-6 {
             return Err(Error::input(format!(
                 "the walk has the eigenvalue {}, above 1, so some affinities are negative; use a kernel that is never negative",
-                values[0]
+                found.0[0]
             )));
         }
-        let threshold = zero_threshold(walk.roundoff(), 1.0);
-        let kept = values.iter().take_while(|&&λ| λ > threshold).count();
-        if kept == 0 {
-            return Err(Error::input(
-                "every non-trivial eigenvalue of the walk is zero: one step reaches all points alike; use a smaller lengthscale",
-            ));
-        }
-        values.truncate(kept);
-        let mut functions = &u.slice(s![.., ..kept]) / &walk.root.view().insert_axis(Axis(1));
+        let none = "every non-trivial eigenvalue of the walk is zero: one step reaches all points alike; use a smaller lengthscale";
+        let (values, u) = above(zero_threshold(walk.roundoff(), 1.0), found, none)?;
+        let mut functions = &u / &walk.root.view().insert_axis(Axis(1));
         fix_signs(&mut functions);
         Ok((walk.weights.clone(), values, functions))
     }
@@ -258,7 +252,7 @@ impl Saved for FittedEigenmaps {
             time: bundle.value("time")?,
             notes: bundle.value("notes")?,
             affinity: reference.origin.kernel.parse()?,
-            weights: matrix(bundle, "walk.weights", (1, reference.origin.n))?.row(0).to_owned(),
+            weights: vector(bundle, "walk.weights", reference.origin.n)?,
             functions: matrix(bundle, "walk.functions", (reference.origin.n, walk_eigenvalues.len()))?,
             walk_eigenvalues,
             reference,
@@ -282,7 +276,7 @@ mod tests {
         let filtered = filtered_pairs(&walk, 5, 1e-6, &context).unwrap();
         assert!(exact.0.iter().zip(&filtered.0).all(|(a, b)| (a - b).abs() < 1e-10));
         let functions = |(_, u): (Vec<f64>, Array2<f64>)| {
-            let mut functions = u / walk.root.view().insert_axis(Axis(1));
+            let mut functions = &u / &walk.root.view().insert_axis(Axis(1));
             fix_signs(&mut functions);
             functions
         };

@@ -1,6 +1,6 @@
 use super::pre_image;
-use super::reference::{Reference, matrix};
-use super::solver::{dropped, fix_signs};
+use super::reference::{Reference, matrix, origin, vector};
+use super::solver::{above, dropped, fix_signs};
 use super::{EigenSolver, Fit, Saved, Transform, check_finite, check_k, check_points};
 use crate::compute::Device;
 use crate::kernel::Kernel;
@@ -8,7 +8,7 @@ use crate::model::Bundle;
 use crate::operator::{Centred, DenseOperator, Operator, gram};
 use crate::spectrum::{Origin, Problem, zero_threshold};
 use crate::{Error, FitContext, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, s};
+use ndarray::{Array1, Array2, ArrayView2, Axis, aview1};
 use std::time::Instant;
 
 /// Principal components of the features: eigenvectors `u_j` of the centred kernel matrix `HKH`, with eigenvalues `λ_j`.
@@ -81,19 +81,13 @@ impl Fit for KernelPca {
         };
         let centred = Centred::new(operator.as_ref())?;
         let problem = Problem { operator: &centred, k: self.k, context: *context };
-        let (mut eigenvalues, vectors) = self.solver.method(n, self.k, self.tolerance).eigenvectors(&problem)?;
+        let found = self.solver.method(n, self.k, self.tolerance).eigenvectors(&problem)?;
         let (means, mean) = centred.means();
         // The rounding of HKH is that of K, whose largest eigenvalue is at least n times its mean.
-        let threshold = zero_threshold(centred.roundoff(), eigenvalues[0].max(mean * n as f64));
-        let kept = eigenvalues.iter().take_while(|&&λ| λ > threshold).count();
-        if kept == 0 {
-            return Err(Error::input(
-                "the kernel sees no difference between the points: every eigenvalue of the centred matrix is zero; \
-                 use another kernel or lengthscale",
-            ));
-        }
-        eigenvalues.truncate(kept);
-        let mut coefficients = vectors.slice(s![.., ..kept]).to_owned();
+        let threshold = zero_threshold(centred.roundoff(), found.0[0].max(mean * n as f64));
+        let none = "the kernel sees no difference between the points: every eigenvalue of the centred matrix is zero; \
+                    use another kernel or lengthscale";
+        let (eigenvalues, mut coefficients) = above(threshold, found, none)?;
         fix_signs(&mut coefficients);
         for (mut a, λ) in coefficients.axis_iter_mut(Axis(1)).zip(&eigenvalues) {
             // Eigenvectors of HKH sum to zero; the projection relies on it, so rounding is removed.
@@ -103,9 +97,9 @@ impl Fit for KernelPca {
         let trace = centred.diagonal()?.sum();
         Ok(FittedKernelPca {
             explained: eigenvalues.iter().map(|λ| λ / trace).collect(),
-            notes: dropped(self.k, kept).into_iter().collect(),
+            notes: dropped(self.k, eigenvalues.len()).into_iter().collect(),
             offsets: means.dot(&coefficients),
-            reference: Reference::new("kpca", &self.kernel, x, context, start),
+            reference: Reference::new(origin("kpca", &self.kernel, x, context, start), x, context),
             kernel: self.kernel.clone(),
             eigenvalues,
             coefficients,
@@ -180,7 +174,7 @@ impl Saved for FittedKernelPca {
             notes: bundle.value("notes")?,
             kernel: Kernel::parse(&reference.origin.kernel)?,
             coefficients: matrix(bundle, "coefficients", (reference.origin.n, eigenvalues.len()))?,
-            offsets: matrix(bundle, "offsets", (1, eigenvalues.len()))?.row(0).to_owned(),
+            offsets: vector(bundle, "offsets", eigenvalues.len())?,
             reference,
             eigenvalues,
         })

@@ -1,6 +1,6 @@
 //! Multinomial logistic regression on a few features, by Newton's method.
 
-use super::reference::{check_new, matrix, origin};
+use super::reference::{check_new, matrix, origin, vector};
 use super::targets::Encoding;
 use super::{Fit, Predict, Saved, check_points};
 use crate::compute::Device;
@@ -141,13 +141,12 @@ impl Saved for FittedLogistic {
 
     fn unpack(bundle: &Bundle, _: Device) -> Result<Self> {
         let (origin, encoding): (Origin, Encoding) = (bundle.value("origin")?, bundle.value("target")?);
-        let row = |name| Ok(matrix(bundle, name, (1, origin.d))?.row(0).to_owned());
         Ok(FittedLogistic {
             weights: matrix(bundle, "weights", (origin.d + 1, encoding.width()))?,
             gradient: bundle.value("gradient")?,
             steps: bundle.value("steps")?,
-            mean: row("mean")?,
-            scale: row("scale")?,
+            mean: vector(bundle, "mean", origin.d)?,
+            scale: vector(bundle, "scale", origin.d)?,
             origin,
             encoding,
         })

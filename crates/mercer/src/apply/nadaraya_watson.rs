@@ -1,4 +1,4 @@
-use super::reference::{Reference, matrix};
+use super::reference::{Reference, matrix, origin};
 use super::targets::Encoding;
 use super::{Fit, Predict, Saved, Tried, check_points};
 use crate::compute::Device;
@@ -100,7 +100,7 @@ impl Fit for NadarayaWatson {
                 smallest_error(&mut tried, context, |h| leave_one_out(kernel, x, &y, h, context))?
             }
         };
-        let reference = Reference::new("nadaraya-watson", kernel, x, context, start);
+        let reference = Reference::new(origin("nadaraya-watson", kernel, x, context, start), x, context);
         Ok(FittedNadarayaWatson { bandwidth, tried, reference, kernel: kernel.clone(), encoding, y })
     }
 }

@@ -1,5 +1,5 @@
-use super::reference::{Reference, matrix};
-use super::ridge_system::{Iteration, System};
+use super::reference::{Reference, matrix, origin};
+use super::ridge_system::{Iteration, Solved, System};
 use super::targets::Encoding;
 use super::{Alpha, Fit, Predict, Saved, Tried, check_points};
 use crate::compute::Device;
@@ -100,7 +100,7 @@ pub struct FittedRidge {
     kernel: Kernel,
     encoding: Encoding,
     /// c `[n, m]`
-    coefficients: Array2<f64>,
+    pub coefficients: Array2<f64>,
 }
 
 impl Fit for Ridge {
@@ -113,30 +113,24 @@ impl Fit for Ridge {
         self.alpha.check(x.nrows())?;
         let (encoding, y) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
         let system = System { kernel: &self.kernel, x, y: y.view(), context };
-        let solved = match self.solver.chosen(x.nrows(), self.alpha, context) {
-            RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
-                let rank = rank.unwrap_or(2 * x.nrows().isqrt()).min(x.nrows());
-                system.iterative(self.alpha, &Iteration { tolerance, limit: iterations, rank })?
-            }
-            _ => system.direct(self.alpha)?,
-        };
+        let Solved { alpha, tried, coefficients, iterations, residual } =
+            match self.solver.chosen(x.nrows(), self.alpha, context) {
+                RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
+                    let rank = rank.unwrap_or(2 * x.nrows().isqrt()).min(x.nrows());
+                    system.iterative(self.alpha, &Iteration { tolerance, limit: iterations, rank })?
+                }
+                _ => system.direct(self.alpha)?,
+            };
         Ok(FittedRidge {
-            alpha: solved.alpha,
-            tried: solved.tried,
-            iterations: solved.iterations,
-            residual: solved.residual,
-            reference: Reference::new("ridge", &self.kernel, x, context, start),
+            alpha,
+            tried,
+            iterations,
+            residual,
+            reference: Reference::new(origin("ridge", &self.kernel, x, context, start), x, context),
             kernel: self.kernel.clone(),
             encoding,
-            coefficients: solved.coefficients,
+            coefficients,
         })
-    }
-}
-
-impl FittedRidge {
-    /// c `[n, m]`
-    pub fn coefficients(&self) -> ArrayView2<'_, f64> {
-        self.coefficients.view()
     }
 }
 

@@ -1,6 +1,6 @@
 use crate::spectrum::{Exact, Krylov, Method};
-use crate::{FitContext, Result};
-use ndarray::{Array2, Axis};
+use crate::{Error, FitContext, Result};
+use ndarray::{Array2, Axis, s};
 
 /// How eigenpairs are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +38,19 @@ impl EigenSolver {
             EigenSolver::Exact => Exact::require(n, context),
             _ => Krylov::require(n, k, context),
         }
+    }
+}
+
+/// The pairs `(λ, U)`, λ descending, whose eigenvalue is above `threshold`; `none` is the error if there is no such pair.
+pub(super) fn above(
+    threshold: f64,
+    (mut λ, u): (Vec<f64>, Array2<f64>),
+    none: &str,
+) -> Result<(Vec<f64>, Array2<f64>)> {
+    λ.truncate(λ.iter().take_while(|&&λ| λ > threshold).count());
+    match λ.len() {
+        0 => Err(Error::input(none)),
+        kept => Ok((λ, u.slice(s![.., ..kept]).to_owned())),
     }
 }
 

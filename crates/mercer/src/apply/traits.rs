@@ -91,13 +91,17 @@ pub trait Saved: Sized {
 
     /// Reads the value back; a file of another kind is refused.
     fn load(path: &Path, device: Device) -> Result<Self> {
-        let bundle = Bundle::read(path)?;
-        let read = || match bundle.text("kind")? {
-            kind if kind == Self::KIND => Self::unpack(&bundle, device),
-            kind => Err(Error::input(format!("holds a model of kind '{kind}', not '{}'", Self::KIND))),
-        };
-        read().map_err(|e| Error::file(path, e.to_string()))
+        read(path, |bundle, kind| match kind {
+            kind if kind == Self::KIND => Self::unpack(bundle, device),
+            _ => Err(Error::input(format!("holds a model of kind '{kind}', not '{}'", Self::KIND))),
+        })
     }
+}
+
+/// Reads a file by its bundle and the kind that it names; errors name the file.
+fn read<F>(path: &Path, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
+    let bundle = Bundle::read(path)?;
+    bundle.text("kind").and_then(|kind| unpack(&bundle, kind)).map_err(|e| Error::file(path, e.to_string()))
 }
 
 /// A fitted estimator of any kind.
@@ -111,22 +115,16 @@ pub enum Fitted {
 impl Fitted {
     /// Reads any estimator that was [`Saved`], to compute on `device`.
     pub fn load(path: &Path, device: Device) -> Result<Fitted> {
-        fn predict<F: Saved + Predict + 'static>(bundle: &Bundle, device: Device) -> Result<Fitted> {
-            Ok(Fitted::Predict(Box::new(F::unpack(bundle, device)?)))
-        }
-        fn transform<F: Saved + Transform + 'static>(bundle: &Bundle, device: Device) -> Result<Fitted> {
-            Ok(Fitted::Transform(Box::new(F::unpack(bundle, device)?)))
-        }
-        let bundle = Bundle::read(path)?;
-        let read = || match bundle.text("kind")? {
-            FittedKernelPca::KIND => transform::<FittedKernelPca>(&bundle, device),
-            FittedEigenmaps::KIND => transform::<FittedEigenmaps>(&bundle, device),
-            FittedNadarayaWatson::KIND => predict::<FittedNadarayaWatson>(&bundle, device),
-            FittedRidge::KIND => predict::<FittedRidge>(&bundle, device),
-            FittedLogistic::KIND => predict::<FittedLogistic>(&bundle, device),
-            FittedSpectralRidge::KIND => predict::<FittedSpectralRidge>(&bundle, device),
-            kind => Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
-        };
-        read().map_err(|e| Error::file(path, e.to_string()))
+        read(path, |bundle, kind| {
+            Ok(match kind {
+                FittedKernelPca::KIND => Fitted::Transform(Box::new(FittedKernelPca::unpack(bundle, device)?)),
+                FittedEigenmaps::KIND => Fitted::Transform(Box::new(FittedEigenmaps::unpack(bundle, device)?)),
+                FittedNadarayaWatson::KIND => Fitted::Predict(Box::new(FittedNadarayaWatson::unpack(bundle, device)?)),
+                FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),
+                FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
+                FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),
+                _ => return Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
+            })
+        })
     }
 }

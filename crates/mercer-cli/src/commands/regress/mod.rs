@@ -2,6 +2,7 @@
 
 mod learnt;
 
+use crate::certificate;
 use crate::context::Context;
 use crate::input::{Reader, fit_scaler, scaled, scaling};
 use crate::methods::{self, positive};
@@ -258,7 +259,7 @@ impl Regress {
                 "{} on {}: {}\n{name} {}{}\n",
                 text::rounded(&origin.kernel),
                 self.data,
-                text::origin(origin, &format!(", {task}")),
+                certificate::origin(origin, &format!(", {task}")),
                 text::short(value),
                 left_out.map_or_else(String::new, |e| format!(
                     ", chosen for its mean squared error {} on left-out points",

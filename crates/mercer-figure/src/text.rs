@@ -1,6 +1,4 @@
-//! Formatting of numbers and tables for the terminal.
-
-use mercer::spectrum::Origin;
+//! Numbers and tables as plain text.
 
 /// A table with headings: columns of numbers are aligned to the right, others to the left.
 pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
@@ -95,12 +93,6 @@ pub fn seconds(s: f64) -> String {
         s if s < 120.0 => format!("{s:.2} s"),
         s => format!("{} min {} s", (s / 60.0) as u64, (s % 60.0) as u64),
     }
-}
-
-/// The size of the data, what else is known of it, the method and its time.
-pub fn origin(origin: &Origin, more: &str) -> String {
-    let (points, columns) = (count(origin.n, "point"), count(origin.d, "column"));
-    format!("{points} of {columns}{more}, by {} in {}", origin.method, seconds(origin.seconds))
 }
 
 /// `1 point`, `2 points`, `12 000 points`.

@@ -3,6 +3,9 @@
 #[path = "../../mercer/tests/common/neural.rs"]
 mod neural;
 
+use crate::bound_states::{BoundStates, Budget, Contender, System, multiplets, run};
+use crate::graph_laplacian::dense_spectrum;
+use crate::{hydrogen, oscillator};
 use mercer::FitContext;
 use mercer::compute::Device;
 use mercer::data::generate;
@@ -13,13 +16,13 @@ use mercer::spectrum::neural::{
     Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, OnData, Settings, rayleigh_ritz,
     train,
 };
-use mercer_lab::bound_states::{Contender, multiplets};
-use mercer_lab::{hydrogen, oscillator};
 use ndarray::{Array2, Array3, Axis, array, s};
 use neural::Batch;
 
-fn contender(name: &str) -> Contender {
-    Contender::all().into_iter().find(|c| c.name == name).unwrap()
+/// The first `k` states of `system` by one method.
+fn bound_states(system: &System, k: usize, name: &str, budget: &Budget) -> BoundStates {
+    let contender = Contender::all().into_iter().find(|c| c.name == name).unwrap();
+    run(system, k, &[contender], budget, &FitContext::default()).unwrap()
 }
 
 fn worst(found: &[f64], exact: &[f64]) -> f64 {
@@ -136,7 +139,7 @@ fn exact_energies_and_multiplets() {
 #[test]
 fn the_oscillator_has_its_energies() {
     let budget = oscillator::budget();
-    let found = oscillator::run(6, &[contender("random features")], &budget, &FitContext::default()).unwrap();
+    let found = bound_states(&oscillator::SYSTEM, 6, "random features", &budget);
     let ritz = &found.methods[0];
     assert!(ritz.worst() < 0.01, "{:?}", ritz.energies);
     assert_eq!(ritz.multiplets.iter().map(|m| m.1).collect::<Vec<_>>(), [1, 2, 3]);
@@ -149,7 +152,7 @@ fn the_oscillator_has_its_energies() {
         assert!((psi.abs() - exact).abs() < 0.01, "{psi} {exact}");
     }
     let budget = budget.quick();
-    let found = oscillator::run(6, &[contender("neuralef")], &budget, &FitContext::default()).unwrap();
+    let found = bound_states(&oscillator::SYSTEM, 6, "neuralef", &budget);
     assert!(found.methods[0].worst() < 0.02, "{:?}", found.methods[0].energies);
     assert!(found.verdict().starts_with("neuralef finds the first 6 energies within"));
 }
@@ -157,7 +160,7 @@ fn the_oscillator_has_its_energies() {
 #[test]
 fn hydrogen_has_its_energies() {
     let budget = hydrogen::budget().quick();
-    let found = hydrogen::run(4, &[contender("random features")], &budget, &FitContext::default()).unwrap();
+    let found = bound_states(&hydrogen::SYSTEM, 4, "random features", &budget);
     let ritz = &found.methods[0];
     assert!(ritz.worst() < 0.01, "{:?}", ritz.energies);
     assert_eq!(ritz.multiplets.iter().map(|m| m.1).collect::<Vec<_>>(), [1, 3]);
@@ -235,13 +238,7 @@ fn the_graph_laplacian_has_the_spectrum_of_its_dense_matrix() {
     let (n, k) = (240, 6);
     let x = generate::moons(n, 0.05, 1).unwrap().x.into_f64();
     let graph = NeighbourGraph::new(x.view(), 12);
-    let all: Vec<usize> = (0..n).collect();
-    let w = graph.block(&all, &all).unwrap();
-    let degrees = w.sum_axis(Axis(1));
-    let symmetric = Array2::from_shape_fn((n, n), |(i, j)| w[[i, j]] / (degrees[i] * degrees[j]).sqrt());
-    let (exact, _) = eigh(Device::Cpu, symmetric.view()).unwrap();
-    let exact: Vec<f64> = exact[..k].iter().map(|e| 1.0 - e).collect();
-
+    let exact = dense_spectrum(&graph, k).unwrap();
     let action = GraphLaplacian::new(&graph, x.view(), 0.1).unwrap();
     let ends = action.ends();
     for (kind, steps, architecture, most) in [

@@ -1,0 +1,86 @@
+//! `mercer reproduce`: runs an experiment and writes its figures.
+
+use crate::context::Context;
+use crate::output::Output;
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use mercer::{Error, Result};
+use mercer_lab::{EXPERIMENTS, Experiment, Options, Shown};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Run an experiment, and write its figure and report
+#[derive(Args)]
+pub struct Reproduce {
+    /// The experiment
+    #[arg(value_parser = by_name())]
+    experiment: &'static Experiment,
+
+    /// Folder for the figure and the report
+    #[arg(long, short, value_name = "FOLDER", default_value = "report")]
+    out: PathBuf,
+
+    /// A smaller run, in seconds rather than minutes
+    #[arg(long)]
+    quick: bool,
+
+    /// ntk: the network, a file that `mercer train` wrote [default: a small one is trained on the two classes]
+    #[arg(long, value_name = "FILE.safetensors")]
+    net: Option<PathBuf>,
+
+    /// cnn-gp, ntk: training images whose kernel is fitted
+    #[arg(long, value_name = "N")]
+    train: Option<usize>,
+
+    /// cnn-gp, ntk: test images
+    #[arg(long, value_name = "M")]
+    test: Option<usize>,
+
+    /// cnn-gp: training steps of NeuralEF; the published experiment has 20000, with --train 60000
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+
+    /// ntk: number of random directions
+    #[arg(long, value_name = "S")]
+    directions: Option<usize>,
+}
+
+fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
+    PossibleValuesParser::new(EXPERIMENTS.iter().map(|e| PossibleValue::new(e.name).help(e.help)))
+        .map(|name| EXPERIMENTS.iter().find(|e| e.name == name).expect("one of the possible values"))
+}
+
+impl Reproduce {
+    /// The options that only some experiments take, if they were given: name, experiments, value.
+    fn given(&self) -> Vec<(&'static str, &'static [&'static str], String)> {
+        let options = [
+            ("net", &["ntk"][..], self.net.as_ref().map(|net| net.display().to_string())),
+            ("train", &["cnn-gp", "ntk"], self.train.map(|n| n.to_string())),
+            ("test", &["cnn-gp", "ntk"], self.test.map(|n| n.to_string())),
+            ("steps", &["cnn-gp"], self.steps.map(|n| n.to_string())),
+            ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
+        ];
+        options.into_iter().filter_map(|(name, experiments, value)| Some((name, experiments, value?))).collect()
+    }
+
+    pub fn run(self, context: &Context) -> Result<()> {
+        let (Experiment { name, run, .. }, given) = (self.experiment, self.given());
+        if let Some((option, ..)) = given.iter().find(|(_, experiments, _)| !experiments.contains(name)) {
+            return Err(Error::input(format!("`mercer reproduce {name}` does not take --{option}")));
+        }
+        std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
+        let at = |extension: &str| Output::new(&self.out.join(format!("{name}.{extension}")));
+        let (figure, page) = (at("svg")?, at("html")?);
+        let Reproduce { quick, net, train, test, steps, directions, .. } = self;
+        let options = Options { quick, net, train, test, steps, directions };
+        let Shown { figure: svg, report, numbers, text } = context.fitting(|fit| run(&options, fit))?;
+        let mut command =
+            format!("mercer reproduce {name}{} --seed {}", if quick { " --quick" } else { "" }, context.seed);
+        given.iter().for_each(|(option, _, value)| command += &format!(" --{option} {value}"));
+        figure.text(&svg)?;
+        page.text(&report.command(&command).html())?;
+        [&figure, &page].into_iter().for_each(|file| context.wrote(file));
+        let files = [figure.path(), page.path()];
+        context.result(&json!({ "experiment": name, "result": numbers, "out": files }), || text)
+    }
+}
