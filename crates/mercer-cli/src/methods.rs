@@ -1,8 +1,9 @@
 //! The registry of methods: a method that has its line here is offered by `fit` and runs in `demo`.
 
 use crate::training::{self, TrainingOptions};
-use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use mercer::compute::Math;
 use mercer::operator::Precision;
 use mercer::spectrum::neural::Kind;
@@ -95,6 +96,10 @@ const CHOICE: Landmarks = Landmarks::KMeansPlusPlus;
 #[derive(Args, Default)]
 #[command(next_help_heading = "Options of methods")]
 pub struct Options {
+    // The first field, because parsing takes the options out one by one.
+    #[command(flatten)]
+    given: Given,
+
     /// krylov: residual at which a pair is done [default: 1e-6]
     #[arg(long, value_name = "RESIDUAL", value_parser = positive, allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
@@ -124,19 +129,6 @@ pub struct Options {
 }
 
 impl Options {
-    /// The options that were given.
-    fn given(&self) -> impl Iterator<Item = &'static str> {
-        let given = [
-            ("tolerance", self.tolerance.is_some()),
-            ("landmarks", self.landmarks.is_some()),
-            ("choice", self.choice.is_some()),
-            ("features", self.features.is_some()),
-            ("sampling", self.sampling.is_some()),
-            ("ritz", self.ritz),
-        ];
-        given.into_iter().chain(self.training.given()).filter(|(_, given)| *given).map(|(name, _)| name)
-    }
-
     fn landmarks(&self, size: Size) -> usize {
         self.landmarks.unwrap_or_else(|| (2 * size.k).max(500).min(size.n))
     }
@@ -150,15 +142,45 @@ impl Options {
     }
 }
 
-/// An error if an option was given that the method does not take.
+/// The names of the options on the command line.
+#[derive(Default)]
+struct Given(Vec<String>);
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Given, clap::Error> {
+        let given = |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        Ok(Given(matches.ids().filter(given).map(|id| id.as_str().replace('_', "-")).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Given::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Given {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+/// An error if an option was given that is for other methods.
 pub fn check(entry: &Entry, options: &Options) -> Result<()> {
-    let Some(unused) = options.given().find(|o| !entry.takes(o)) else { return Ok(()) };
-    let others: Vec<&str> = METHODS.iter().filter(|m| m.takes(unused)).map(|m| m.name).collect();
-    Err(Error::input(format!(
-        "--method {} does not take --{unused}, which is for {}; leave it out",
-        entry.name,
-        others.join(" and ")
-    )))
+    for option in options.given.0.iter().filter(|option| !entry.takes(option)) {
+        let others: Vec<&str> = METHODS.iter().filter(|m| m.takes(option)).map(|m| m.name).collect();
+        if !others.is_empty() {
+            return Err(Error::input(format!(
+                "--method {} does not take --{option}, which is for {}; leave it out",
+                entry.name,
+                others.join(" and ")
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the name of a method.
@@ -216,9 +238,6 @@ pub fn positive(word: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mercer::compute::Rule;
-    use mercer::net::ScheduleKind;
-    use mercer::spectrum::neural::Nesting;
 
     #[test]
     fn every_method_goes_by_its_name_and_every_option_has_a_method() {
@@ -226,33 +245,11 @@ mod tests {
         for entry in METHODS {
             assert_eq!((entry.make)(&Options::default(), size).name(), entry.name);
         }
-        let all = Options {
-            tolerance: Some(1.0),
-            landmarks: Some(1),
-            choice: Some(Landmarks::Uniform),
-            features: Some(2),
-            sampling: Some(Sampling::Plain),
-            ritz: true,
-            training: TrainingOptions {
-                steps: Some(1),
-                batch: Some(1),
-                rate: Some(1.0),
-                schedule: Some(ScheduleKind::Constant),
-                optimiser: Some(Rule::ADAM),
-                net: Some(String::new()),
-                no_finish: true,
-                checkpoint: Some("c".into()),
-                checkpoint_every: Some(1.0),
-                resume: true,
-                math: Some(mercer::compute::Math::Tf32),
-                averaged: true,
-                joint: true,
-                nesting: Some(Nesting::Joint),
-            },
-        };
-        for option in all.given() {
+        let command = Options::augment_args(Command::new("fit"));
+        let options: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        for option in &options {
             assert!(METHODS.iter().any(|m| m.takes(option)), "{option}");
         }
-        assert!(METHODS.iter().flat_map(|m| m.options.concat()).all(|o| all.given().any(|given| given == o)));
+        assert!(METHODS.iter().flat_map(|m| m.options.concat()).all(|o| options.contains(&o)));
     }
 }

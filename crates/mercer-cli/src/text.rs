@@ -1,6 +1,8 @@
 //! Formatting of numbers and tables for the terminal.
 
+use mercer::error::human_bytes;
 use mercer::spectrum::Origin;
+use std::path::Path;
 
 /// A table with headings: columns of numbers are aligned to the right, others to the left.
 pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
@@ -103,6 +105,11 @@ pub fn origin(origin: &Origin, more: &str) -> String {
     format!("{points} of {columns}{more}, by {} in {}", origin.method, seconds(origin.seconds))
 }
 
+/// The array that was written to a file: its shape, its size, what it holds, and the time it took.
+pub fn written(file: &Path, shape: &str, bytes: u64, content: &str, taken: f64) -> String {
+    format!("wrote {}: {shape}, {}, {content}, in {}", file.display(), human_bytes(bytes), seconds(taken))
+}
+
 /// `1 point`, `2 points`, `12 000 points`.
 pub fn count(n: usize, noun: &str) -> String {
     format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
@@ -114,14 +121,8 @@ pub fn grouped(n: usize) -> String {
     if digits.len() < 5 {
         return digits;
     }
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(digit);
-    }
-    out
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

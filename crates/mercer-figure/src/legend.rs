@@ -1,7 +1,6 @@
 //! Legend and colour bar.
 
 use super::frame::{LABEL_SIZE, TICK_SIZE, fit, widest, with_factor};
-use super::marks::{Dash, draw_marks};
 use super::palette::Map;
 use super::png;
 use super::svg::{AXIS, Canvas, Rect, Style, num, text_width};
@@ -13,8 +12,8 @@ const ROW: f64 = 18.0;
 /// The sample of a layer in the legend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sample {
-    /// A stroke, with the marker of that number.
-    Line(Dash, Option<usize>),
+    /// A stroke with that dash pattern, and the marker of that number.
+    Line(&'static str, Option<usize>),
     /// A disc.
     Dot,
     /// A filled box.
@@ -91,13 +90,13 @@ fn draw_entry(c: &mut Canvas, (x, y): (f64, f64), entry: &Entry) {
     let (width, middle) = (sample_width(*sample), y + ROW / 2.0);
     match *sample {
         Sample::Line(dash, marker) => {
-            let look = format!(r#"stroke="{colour}" stroke-width="1.8" stroke-linecap="round"{}"#, dash.attribute());
+            let look = format!(r#"stroke="{colour}" stroke-width="1.8" stroke-linecap="round"{dash}"#);
             c.path(&format!("M{} {}H{}", num(x), num(middle), num(x + width)), &look);
             if let Some(shape) = marker {
-                draw_marks(c, &[(x + width / 2.0, middle)], shape, colour);
+                c.markers(&[(x + width / 2.0, middle)], shape, colour);
             }
         }
-        Sample::Dot => draw_marks(c, &[(x + width / 2.0, middle)], 0, colour),
+        Sample::Dot => c.markers(&[(x + width / 2.0, middle)], 0, colour),
         Sample::Swatch => c.rect(Rect { x, y: middle - 5.0, w: 10.0, h: 10.0 }, &format!(r#"fill="{colour}""#)),
     }
     c.text((x + width + 6.0, middle + 4.0), &shorten(name, 40), Style { halo: true, ..Style::new(12.0) });

@@ -4,7 +4,7 @@ use crate::certificate::{HEADINGS, rows, sentences};
 use crate::context::Context;
 use crate::input::{Reader, SampleSource, fit_scaler, scaled, scaling};
 use crate::methods::{self, Precisions};
-use crate::output::{Output, optional};
+use crate::output::Output;
 use crate::text;
 use crate::training;
 use clap::Args;
@@ -101,7 +101,7 @@ pub struct Fitted<'a> {
 impl Fit {
     pub fn run(mut self, context: &Context) -> Result<()> {
         self.options.training.math = self.precision.map(|precision| precision.networks);
-        let out = optional(self.out.as_deref(), Output::new)?;
+        let out = self.out.as_deref().map(Output::new).transpose()?;
         let kernel = Expression::parse(&self.kernel)?;
         methods::check(self.method, &self.options)?;
         let bar = context.bar();
@@ -159,7 +159,7 @@ impl Fit {
         at_points: impl FnOnce(&Spectrum) -> Result<Array2<f64>>,
     ) -> Result<()> {
         if let Some(out) = &out {
-            match self.samples.is_some() && out.path().extension().is_some_and(|e| e == "npy") {
+            match self.samples.is_some() && out.is("npy") {
                 true => write_npy(out.path(), by_output(spectrum, at_points(spectrum)?).view())?,
                 false => spectrum.save(out.path())?,
             }

@@ -9,11 +9,11 @@ use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::Progress;
 use mercer::data::{write_npy, write_npy_rows};
-use mercer::error::human_bytes;
 use mercer::net::Network;
 use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law, Parameterisation};
 use mercer::{Error, Result};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -131,33 +131,26 @@ impl Ntk {
             "seconds": seconds, "out": self.out,
         });
         context.result(&object, || {
-            format!(
-                "wrote {}: {shape:?}, {}, of {} with {} parameters, in {}",
-                self.out.display(),
-                human_bytes(bytes),
-                net.expression(),
-                text::grouped(net.parameters()),
-                text::seconds(seconds)
-            )
+            let content = format!("of {} with {} parameters", net.expression(), text::grouped(net.parameters()));
+            text::written(&self.out, &format!("{shape:?}"), bytes, &content, seconds)
         })
     }
 
     /// An error if an option was given that the method does not take.
     fn check(&self) -> Result<()> {
-        if self.method == Method::Directions {
-            return match self.cross {
-                Some(_) => Err(Error::input("--method directions does not take --cross")),
-                None => Ok(()),
-            };
-        }
         let random = [
             ("--directions", self.directions.is_some()),
             ("--law", self.law.is_some()),
             ("--finite-difference", self.finite_difference.is_some()),
         ];
         match random.into_iter().find(|(_, given)| *given) {
-            Some((name, _)) => Err(Error::input(format!("{name} is an option of --method directions only"))),
-            None => Ok(()),
+            _ if self.method == Method::Directions && self.cross.is_some() => {
+                Err(Error::input("--method directions does not take --cross"))
+            }
+            Some((name, _)) if self.method != Method::Directions => {
+                Err(Error::input(format!("{name} is an option of --method directions only")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -165,10 +158,9 @@ impl Ntk {
         Directions {
             count: self.directions.unwrap_or(4000),
             law: self.law.unwrap_or_default(),
-            derivative: match self.finite_difference {
-                Some(step) => Derivative::Difference { step: step as f32 },
-                None => Derivative::Exact,
-            },
+            derivative: self
+                .finite_difference
+                .map_or(Derivative::Exact, |step| Derivative::Difference { step: step as f32 }),
             seed: context.seed,
         }
     }
@@ -194,13 +186,8 @@ fn chosen(text: &str, net: &Network) -> Result<Vec<usize>> {
         Error::input(format!("--outputs {text}: name outputs from 0 to {last}, such as 0,{last}, each once, or all"))
     };
     let chosen: Vec<usize> = text.split(',').map(|o| o.trim().parse().map_err(|_| bad())).collect::<Result<_>>()?;
-    let mut sorted = chosen.clone();
-    sorted.sort_unstable();
-    sorted.dedup();
-    if sorted.len() < chosen.len() || sorted.iter().any(|o| *o >= all) {
-        return Err(bad());
-    }
-    Ok(chosen)
+    let distinct: BTreeSet<usize> = chosen.iter().copied().filter(|o| *o < all).collect();
+    if distinct.len() == chosen.len() { Ok(chosen) } else { Err(bad()) }
 }
 
 /// The columns `outputs` of values `[n, all]`.

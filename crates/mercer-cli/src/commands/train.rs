@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::input::Reader;
 use crate::methods::positive;
-use crate::output::{Output, optional};
+use crate::output::Output;
 use crate::{text, training};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -80,7 +80,7 @@ pub struct Train {
 impl Train {
     pub fn run(self, context: &Context) -> Result<()> {
         let safetensors = |path: &std::path::Path| Output::with_extension(path, &["safetensors"]);
-        let out = optional(self.out.as_deref(), safetensors)?;
+        let out = self.out.as_deref().map(safetensors).transpose()?;
         if let Some(path) = &self.checkpoint {
             Output::new(path)?;
         }

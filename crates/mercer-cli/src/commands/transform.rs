@@ -66,7 +66,7 @@ impl Transform {
         let (c, k) = (spectrum.origin.outputs, spectrum.k());
         match c {
             1 => out.matrix(psi.view(), &numbered("psi", k))?,
-            _ if out.path().extension().is_some_and(|e| e == "npy") => {
+            _ if out.is("npy") => {
                 write_npy(out.path(), by_output(&spectrum, psi).view())?;
             }
             _ => {

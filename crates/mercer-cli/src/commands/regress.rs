@@ -1,21 +1,19 @@
 //! `mercer regress`: numbers or classes, learnt from examples.
 
-mod learnt;
-
 use crate::context::Context;
 use crate::input::{Reader, fit_scaler, scaled, scaling};
 use crate::methods::{self, positive};
-use crate::output::{Output, optional};
-use crate::score::Score;
+use crate::output::Output;
+use crate::score::{Score, score};
 use crate::text;
 use clap::{Args, ValueEnum};
-use learnt::Learnt;
-use mercer::FitContext;
-use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Ridge, RidgeSolver};
+use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Predict, Ridge, RidgeSolver, Tried};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
-use mercer::{Error, Result};
+use mercer::spectrum::Origin;
+use mercer::{Error, FitContext, Result};
+use ndarray::ArrayView2;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -92,27 +90,20 @@ enum Solver {
     Cg,
 }
 
-/// A number, or whatever leaves the least error.
-#[derive(Clone, Copy)]
-enum Choice {
-    Auto,
-    Value(f64),
-}
+/// A number, or `None` for whatever leaves the least error.
+type Choice = Option<f64>;
 
 fn auto_or_ridge(word: &str) -> Result<Choice, String> {
     match word.parse::<f64>() {
-        _ if word == "auto" => Ok(Choice::Auto),
-        Ok(value) if value >= 0.0 && value.is_finite() => Ok(Choice::Value(value)),
+        _ if word == "auto" => Ok(None),
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(Some(value)),
         _ => Err("it must be a number of at least 0, or auto".into()),
     }
 }
 
 fn auto_or_positive(word: &str) -> Result<Choice, String> {
-    if word == "auto" {
-        Ok(Choice::Auto)
-    } else {
-        positive(word).map(Choice::Value).map_err(|e| format!("{e}, or auto"))
-    }
+    let number = || positive(word).map(Some).map_err(|e| format!("{e}, or auto"));
+    if word == "auto" { Ok(None) } else { number() }
 }
 
 /// Above this many points the dense way to α takes too long.
@@ -125,9 +116,38 @@ struct Parts {
     new: Option<Dataset>,
 }
 
+/// Predictions at points `[m, d]`, and the rows that no example reaches.
+type Prediction = dyn Fn(ArrayView2<f64>) -> Result<(Target, Vec<usize>)>;
+
+/// A fitted model of either method, and how it was chosen.
+struct Learnt {
+    predict: Box<Prediction>,
+    origin: Origin,
+    tried: Vec<Tried>,
+    /// The number that was given or chosen.
+    parameter: (&'static str, f64),
+    iterations: Option<usize>,
+}
+
+impl Learnt {
+    /// Predictions for `data`, and their score where it has the targets.
+    fn judged(&self, data: &Dataset, context: &Context) -> Result<(Target, Option<Score>)> {
+        let (predicted, far) = (self.predict)(data.x.to_f64().view())?;
+        if !far.is_empty() {
+            context.warn(format_args!(
+                "{} of `{}` out of reach of every example: predicted as the mean",
+                text::count(far.len(), "row"),
+                data.name
+            ));
+        }
+        let known = data.y.as_ref().and_then(|truth| score(truth, &predicted));
+        Ok((predicted, known))
+    }
+}
+
 impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = optional(self.out.as_deref(), Output::table)?;
+        let out = self.out.as_deref().map(Output::table).transpose()?;
         self.check()?;
         let kernel = Expression::parse(&self.kernel)?;
         let Parts { train, held_out, new } = self.read(context)?;
@@ -187,16 +207,13 @@ impl Regress {
 
     /// The data with the target that is to be learnt.
     fn with_target(&self, data: Dataset) -> Result<Dataset> {
-        let y = match (&data.y, self.classify) {
-            (None, _) => {
-                return Err(Error::input(format!(
-                    "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
-                    data.name
-                )));
-            }
-            (Some(y), true) => y.as_classes()?,
-            (Some(y), false) => y.clone(),
+        let Some(y) = &data.y else {
+            return Err(Error::input(format!(
+                "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
+                data.name
+            )));
         };
+        let y = if self.classify { y.as_classes()? } else { y.clone() };
         Ok(Dataset { y: Some(y), ..data })
     }
 
@@ -206,18 +223,25 @@ impl Regress {
         let kernel = kernel.clone();
         match self.method {
             Way::NadarayaWatson => {
-                let bandwidth = match self.bandwidth {
-                    Some(Choice::Value(h)) => Bandwidth::Fixed(h),
-                    _ => Bandwidth::LeaveOneOut,
-                };
-                Ok(NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?.into())
+                let bandwidth = self.bandwidth.flatten().map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
+                let average = NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?;
+                Ok(Learnt {
+                    origin: average.origin().clone(),
+                    tried: average.tried.clone(),
+                    parameter: ("bandwidth", average.bandwidth),
+                    iterations: None,
+                    predict: Box::new(move |x| {
+                        let averages = average.averages(x)?;
+                        Ok((average.decode(averages.scores.view()), averages.unreached))
+                    }),
+                })
             }
             Way::Ridge => {
                 let n = train.n();
                 let dense =
                     n <= MOST_DENSE && fit.budget.allows(32 * (n as u64).pow(2)) && self.solver != Some(Solver::Cg);
-                let alpha = match self.alpha {
-                    Some(Choice::Value(value)) => Alpha::Fixed(value),
+                let alpha = match self.alpha.flatten() {
+                    Some(value) => Alpha::Fixed(value),
                     _ if dense || self.solver == Some(Solver::Direct) => Alpha::LeaveOneOut,
                     _ => Alpha::CrossValidation { folds: 5 },
                 };
@@ -226,7 +250,14 @@ impl Regress {
                     Some(Solver::Direct) => RidgeSolver::Direct,
                     Some(Solver::Cg) => RidgeSolver::conjugate_gradients(self.precision),
                 };
-                Ok(Ridge { kernel, alpha, solver }.fit(x, y, fit)?.into())
+                let ridge = Ridge { kernel, alpha, solver }.fit(x, y, fit)?;
+                Ok(Learnt {
+                    origin: ridge.origin().clone(),
+                    tried: ridge.tried.clone(),
+                    parameter: ("alpha", ridge.alpha),
+                    iterations: ridge.iterations,
+                    predict: Box::new(move |x| Ok((ridge.predict(x)?, vec![]))),
+                })
             }
         }
     }
