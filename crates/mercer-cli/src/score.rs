@@ -28,7 +28,9 @@ pub fn score(truth: &Target, predicted: &Target) -> Option<Score> {
             Some(Score::Regression { rmse: error.sqrt(), r2: (variance > 0.0).then(|| 1.0 - error / variance) })
         }
         (truth, Target::Classes { labels, names }) => {
-            let Target::Classes { labels: true_labels, names: true_names } = truth.as_classes().ok()? else { return None };
+            let Target::Classes { labels: true_labels, names: true_names } = truth.as_classes().ok()? else {
+                return None;
+            };
             let right = true_labels.iter().zip(labels).filter(|&(&a, &b)| true_names[a] == names[b]).count();
             Some(Score::Classification { accuracy: right as f64 / labels.len() as f64 })
         }
@@ -37,19 +39,14 @@ pub fn score(truth: &Target, predicted: &Target) -> Option<Score> {
 }
 
 impl Score {
-    pub fn headings(&self) -> &'static [&'static str] {
-        match self {
-            Score::Regression { .. } => &["rows", "RMSE", "R²"],
-            Score::Classification { .. } => &["rows", "accuracy"],
-        }
-    }
-
-    pub fn row(&self, part: &str) -> Vec<String> {
+    /// The numbers, each under its heading.
+    pub fn cells(&self) -> Vec<(&'static str, String)> {
         match self {
             Score::Regression { rmse, r2 } => {
-                vec![part.into(), text::number(*rmse, 4), r2.map_or_else(|| text::GAP.into(), |r2| format!("{r2:.4}"))]
+                let r2 = r2.map_or_else(|| text::GAP.into(), |r2| format!("{r2:.4}"));
+                vec![("RMSE", text::number(*rmse, 4)), ("R²", r2)]
             }
-            Score::Classification { accuracy } => vec![part.into(), text::percent(*accuracy)],
+            Score::Classification { accuracy } => vec![("accuracy", text::percent(*accuracy))],
         }
     }
 }

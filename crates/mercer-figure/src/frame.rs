@@ -2,7 +2,7 @@
 
 use super::layer::Layer;
 use super::legend::{
-    Entry, Place, colour_bar_width, draw_colour_bar, draw_legend, legend_corner, legend_size, shorten,
+    Corner, Entry, Place, colour_bar_width, draw_colour_bar, draw_legend, legend_corner, legend_size, shorten,
 };
 use super::plot::{Axis, Plot};
 use super::svg::{AXIS, Canvas, FAINT, Rect, Style, num, text_width};
@@ -101,8 +101,8 @@ impl Plot {
         match place {
             Place::Nowhere => {}
             Place::Outside => draw_legend(c, (right, at.y), &entries, at.h),
-            Place::Corner { right, bottom } => {
-                let corner = legend_corner((right, bottom), at, legend_size(&entries));
+            Place::In(corner) => {
+                let corner = legend_corner(corner, at, legend_size(&entries));
                 draw_legend(c, (corner.x, corner.y), &entries, f64::INFINITY);
             }
         }
@@ -242,13 +242,12 @@ impl Plot {
             return Place::Outside;
         }
         let taken: Vec<_> = self.layers.iter().flat_map(|layer| layer.footprint(frame)).collect();
-        for (right, bottom) in [(true, false), (false, false), (true, true), (false, true)] {
-            let corner = legend_corner((right, bottom), at, (w, h));
-            if !taken.iter().any(|&p| corner.grown(6.0).holds(p)) {
-                return Place::Corner { right, bottom };
-            }
-        }
-        Place::Outside
+        let is_free = |corner: &Corner| {
+            let legend = legend_corner(*corner, at, (w, h)).grown(6.0);
+            !taken.iter().any(|&p| legend.holds(p))
+        };
+        let corners = [(true, false), (false, false), (true, true), (false, true)];
+        corners.into_iter().find(is_free).map_or(Place::Outside, Place::In)
     }
 }
 

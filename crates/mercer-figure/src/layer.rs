@@ -29,11 +29,17 @@ pub enum Look {
     /// Points of one colour.
     Scatter(Vec<Point>),
     /// Points coloured by class.
-    Classes { points: Vec<(Point, usize)>, names: Vec<String> },
+    Classes {
+        points: Vec<(Point, usize)>,
+        names: Vec<String>,
+    },
     /// Points coloured by value.
     Values(Vec<(Point, f64)>),
     /// Bars at the positions 0, 1, 2, …; `place` counts the series that are drawn side by side.
-    Bars { heights: Vec<f64>, place: usize },
+    Bars {
+        heights: Vec<f64>,
+        place: usize,
+    },
     /// A matrix or a function of the plane.
     Heat(Heat),
 }
@@ -135,9 +141,7 @@ impl Layer {
                 let between = path.windows(2).flat_map(|w| samples(w[0], w[1]));
                 between.chain(path.iter().copied()).chain(edges.filter_map(|p| frame.point(p))).collect()
             }
-            Look::Bars { heights, place } => {
-                bars(heights, *place, frame).into_iter().flat_map(Rect::samples).collect()
-            }
+            Look::Bars { heights, place } => bars(heights, *place, frame).into_iter().flat_map(Rect::samples).collect(),
             Look::Heat(_) => frame.at.samples().collect(),
             _ => self.cloud(frame.colours).0.into_iter().filter_map(|(p, _)| frame.point(p)).collect(),
         }
@@ -226,7 +230,8 @@ impl Layer {
             c.path(&paths.concat(), &format!(r##"stroke="#fff" stroke-width="{rim}" stroke-linecap="round""##));
         }
         for (path, paint) in paths.iter().zip(paints.iter().cycle()) {
-            let look = format!(r#"stroke="{paint}" stroke-width="{width}" stroke-opacity=".85" stroke-linecap="round""#);
+            let look =
+                format!(r#"stroke="{paint}" stroke-width="{width}" stroke-opacity=".85" stroke-linecap="round""#);
             c.path(path, &look);
         }
     }
@@ -242,9 +247,8 @@ fn samples(a: Point, b: Point) -> Vec<Point> {
 fn band_path(points: &[Point], band: &[(f64, f64)], frame: &Frame) -> String {
     // An interval that goes below zero on a logarithmic axis ends at the lower end of the axis.
     let floor = |v: f64| if frame.y.span.log && v <= 0.0 { frame.y.span.lo } else { v };
-    let edge = |(&(x, _), &(low, high)): (&Point, &(f64, f64))| {
-        Some([frame.point((x, floor(low)))?, frame.point((x, high))?])
-    };
+    let edge =
+        |(&(x, _), &(low, high)): (&Point, &(f64, f64))| Some([frame.point((x, floor(low)))?, frame.point((x, high))?]);
     let edges: Vec<Option<[Point; 2]>> = points.iter().zip(band).map(edge).collect();
     let mut path = String::new();
     for stretch in edges.split(Option::is_none).filter(|s| !s.is_empty()) {

@@ -30,14 +30,14 @@ pub enum Place {
     /// Right of the axes.
     Outside,
     /// Inside the axes.
-    Corner {
-        right: bool,
-        bottom: bool,
-    },
+    In(Corner),
 }
 
+/// A corner of the axes: whether it is on the right, and whether it is at the bottom.
+pub type Corner = (bool, bool);
+
 /// The box of a legend of that size in a corner of the axes.
-pub fn legend_corner((right, bottom): (bool, bool), at: Rect, (w, h): (f64, f64)) -> Rect {
+pub fn legend_corner((right, bottom): Corner, at: Rect, (w, h): (f64, f64)) -> Rect {
     let x = if right { at.right() - w - 8.0 } else { at.x + 10.0 };
     let y = if bottom { at.bottom() - h - 8.0 } else { at.y + 4.0 };
     Rect { x, y, w, h }

@@ -29,9 +29,7 @@ pub enum Map {
 impl Map {
     fn anchors(self) -> &'static [u32] {
         match self {
-            Map::Viridis => {
-                &[0x440154, 0x472c7a, 0x3b518b, 0x2c718e, 0x21908d, 0x27ad81, 0x5cc863, 0xaadc32, 0xfde725]
-            }
+            Map::Viridis => &[0x440154, 0x472c7a, 0x3b518b, 0x2c718e, 0x21908d, 0x27ad81, 0x5cc863, 0xaadc32, 0xfde725],
             Map::Diverging => {
                 &[0x053061, 0x2166ac, 0x4393c3, 0x92c5de, 0xf7f7f7, 0xf4a582, 0xd6604d, 0xb2182b, 0x67001f]
             }
@@ -62,24 +60,13 @@ pub fn is_dark([r, g, b]: Rgb) -> bool {
     0.299 * f64::from(r) + 0.587 * f64::from(g) + 0.114 * f64::from(b) < 140.0
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn maps_have_their_end_colours_and_grow_brighter() {
-        assert_eq!(Map::Viridis.hex(0.0), "#440154");
-        assert_eq!(Map::Viridis.hex(7.0), "#fde725");
-        assert_eq!(Map::Grey.at(0.5), [128, 128, 128]);
-        assert_eq!(Map::Diverging.at(0.5), [247, 247, 247]);
-        let luma = |t: f64| Map::Viridis.at(t).iter().zip([0.299, 0.587, 0.114]).map(|(&c, w)| w * f64::from(c)).sum();
-        let lumas: Vec<f64> = (0..=50).map(|i| luma(f64::from(i) / 50.0)).collect();
-        assert!(lumas.windows(2).all(|pair| pair[0] < pair[1]));
-    }
-
-    #[test]
-    fn ten_classes_have_ten_colours() {
-        let colours: std::collections::BTreeSet<_> = (0..10).map(|i| category(i, 10)).collect();
-        assert_eq!(colours.len(), 10);
-    }
+#[test]
+fn maps_have_their_end_colours_and_grow_brighter_and_ten_classes_have_ten_colours() {
+    assert_eq!([Map::Viridis.hex(0.0), Map::Viridis.hex(7.0)], ["#440154", "#fde725"]);
+    assert_eq!([Map::Grey.at(0.5), Map::Diverging.at(0.5)], [[128; 3], [247; 3]]);
+    let luma = |t: f64| Map::Viridis.at(t).iter().zip([0.299, 0.587, 0.114]).map(|(&c, w)| w * f64::from(c)).sum();
+    let lumas: Vec<f64> = (0..=50).map(|i| luma(f64::from(i) / 50.0)).collect();
+    assert!(lumas.windows(2).all(|pair| pair[0] < pair[1]));
+    let colours: std::collections::BTreeSet<_> = (0..10).map(|i| category(i, 10)).collect();
+    assert_eq!(colours.len(), 10);
 }

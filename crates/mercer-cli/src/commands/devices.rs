@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::text;
 use clap::Args;
-use mercer::compute::cuda::{Description, describe_all};
+use mercer::compute::cuda::describe_all;
 use mercer::error::human_bytes;
 use mercer::simd::Level;
 use mercer::{Result, operator::memory::free_memory};
@@ -44,42 +44,36 @@ impl Devices {
             Ok((devices, versions)) => (devices, versions, None),
             Err(error) => (vec![], vec![], Some(error.to_string())),
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let cpu = Row {
+        let mut devices = vec![Row {
             device: "cpu".into(),
             name: format!("{:?} instructions", Level::best()),
-            units: threads,
+            units: std::thread::available_parallelism().map_or(1, usize::from),
             free: Some(free_memory()),
             total: None,
-        };
-        let listing =
-            Listing { devices: std::iter::once(cpu).chain(cuda.iter().map(row)).collect(), versions, without };
-        context.result(&listing, || shown(&listing))
+        }];
+        devices.extend(cuda.into_iter().map(|d| Row {
+            name: format!("{}, compute capability {}", d.name, d.capability),
+            device: d.device,
+            units: d.multiprocessors as usize,
+            free: Some(d.memory[0]),
+            total: Some(d.memory[1]),
+        }));
+        let listing = Listing { devices, versions, without };
+        context.result(&listing, || listing.shown())
     }
 }
 
-fn row(d: &Description) -> Row {
-    Row {
-        device: d.device.clone(),
-        name: format!("{}, compute capability {}", d.name, d.capability),
-        units: d.multiprocessors as usize,
-        free: Some(d.memory[0]),
-        total: Some(d.memory[1]),
+impl Listing {
+    fn shown(&self) -> String {
+        let bytes = |b: Option<u64>| b.map_or_else(|| text::GAP.into(), human_bytes);
+        let row = |r: &Row| vec![r.device.clone(), r.units.to_string(), bytes(r.free), bytes(r.total), r.name.clone()];
+        let rows: Vec<Vec<String>> = self.devices.iter().map(row).collect();
+        let table = text::table(&["device", "units", "free", "memory", "description"], &rows);
+        match &self.without {
+            Some(why) => format!("{table}\nNo CUDA device: {why}.\n"),
+            None => format!("{table}\n{}.\n", self.versions.join(", ")),
+        }
     }
-}
-
-fn shown(listing: &Listing) -> String {
-    let bytes = |b: Option<u64>| b.map_or_else(|| text::GAP.into(), human_bytes);
-    let row = |r: &Row| vec![r.device.clone(), r.units.to_string(), bytes(r.free), bytes(r.total), r.name.clone()];
-    let rows: Vec<Vec<String>> = listing.devices.iter().map(row).collect();
-    let mut text = text::table(&["device", "units", "free", "memory", "description"], &rows);
-    if !listing.versions.is_empty() {
-        text += &format!("\n{}.\n", listing.versions.join(", "));
-    }
-    if let Some(why) = &listing.without {
-        text += &format!("\nNo CUDA device: {why}.\n");
-    }
-    text
 }
 
 fn write_sources(folder: &std::path::Path, context: &Context) -> Result<()> {

@@ -299,10 +299,13 @@ impl Regress {
             if let Some(iterations) = learnt.iterations {
                 said += &format!("conjugate gradients took {}\n", text::count(iterations, "product"));
             }
-            let rows: Vec<Vec<String>> =
-                scores.iter().filter_map(|(part, score)| Some(score.as_ref()?.row(part))).collect();
-            let headings = scores.iter().find_map(|(_, score)| score.as_ref()).map_or(&[][..], Score::headings);
-            said + "\n" + &text::table(headings, &rows)
+            let (mut headings, mut rows) = (vec![], vec![]);
+            for (part, score) in scores.iter().filter_map(|(part, score)| Some((part, score.as_ref()?))) {
+                let (names, cells): (Vec<&str>, Vec<String>) = score.cells().into_iter().unzip();
+                headings = [&["rows"][..], &names].concat();
+                rows.push([vec![part.to_string()], cells].concat());
+            }
+            said + "\n" + &text::table(&headings, &rows)
         })
     }
 }

@@ -47,7 +47,7 @@ impl Transform {
             }
             (Some(samples), _) => {
                 let source = SampleSource::open(samples, &self.reader)?;
-                let samples = source.as_they_are()?;
+                let samples = source.samples(None)?;
                 let start = Instant::now();
                 (spectrum.transform(&samples)?, samples.dim().1, start.elapsed().as_secs_f64())
             }
@@ -65,17 +65,10 @@ impl Transform {
         };
         let (c, k) = (spectrum.origin.outputs, spectrum.k());
         match c {
-            1 => out.matrix(psi.view(), &numbered("psi", k))?,
-            _ if out.is("npy") => {
-                write_npy(out.path(), by_output(&spectrum, psi).view())?;
-            }
-            _ => {
-                return Err(Error::file(
-                    out.path(),
-                    format!("functions with {c} outputs do not fit a table; use .npy"),
-                ));
-            }
-        }
+            1 => out.matrix(psi.view(), &numbered("psi", k)),
+            _ if out.is("npy") => write_npy(out.path(), by_output(&spectrum, psi).view()),
+            _ => Err(Error::file(out.path(), format!("functions with {c} outputs do not fit a table; use .npy"))),
+        }?;
         let object = json!({
             "model": self.model, "data": self.data, "samples": self.samples, "n": n, "outputs": c, "k": k,
             "seconds": seconds, "out": self.out,
