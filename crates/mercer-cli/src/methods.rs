@@ -16,7 +16,8 @@ pub struct Entry {
     pub help: &'static str,
     /// The options of [`Options`] that it takes, in groups.
     pub options: &'static [&'static [&'static str]],
-    pub make: fn(&Options, Size) -> Box<dyn Method>,
+    /// Makes it from the options, the number n of points and the number k of pairs.
+    pub make: fn(&Options, usize, usize) -> Box<dyn Method>,
 }
 
 impl Entry {
@@ -25,72 +26,68 @@ impl Entry {
     }
 }
 
-/// What defaults may depend on: the number of points and of pairs.
-#[derive(Clone, Copy)]
-pub struct Size {
-    pub n: usize,
-    pub k: usize,
-}
-
 /// Every method there is; the exact one comes first.
 pub const METHODS: &[Entry] = &[
     Entry {
         name: "exact",
         help: "dense eigendecomposition; time grows like n³",
         options: &[],
-        make: |_, _| Box::new(Exact),
+        make: |_, _, _| Box::new(Exact),
     },
     Entry {
         name: "krylov",
         help: "the leading pairs to the tolerance, without storing the kernel matrix",
         options: &[&["tolerance"]],
-        make: |o, _| Box::new(o.tolerance.map_or_else(Krylov::default, |tolerance| Krylov { tolerance })),
+        make: |o, _, _| Box::new(o.tolerance.map_or_else(Krylov::default, |tolerance| Krylov { tolerance })),
     },
     Entry {
         name: "nystrom",
         help: "approximate, from a few landmark points; time grows like n",
         options: &[&["landmarks", "choice"]],
-        make: |o, size| Box::new(Nystrom { landmarks: o.landmarks(size), choice: o.choice.unwrap_or(CHOICE) }),
+        make: |o, n, k| {
+            let landmarks = o.landmarks.unwrap_or_else(|| (2 * k).max(500).min(n));
+            Box::new(Nystrom { landmarks, choice: o.choice.unwrap_or(Landmarks::KMeansPlusPlus) })
+        },
     },
     Entry {
         name: "rff",
         help: "approximate, from random Fourier features; for shift-invariant kernels",
         options: &[&["features", "sampling", "ritz"]],
-        make: |o, size| Box::new(Fourier { features: o.features(size), sampling: o.sampling(), ritz: o.ritz }),
+        make: |o, _, k| {
+            Box::new(Fourier { features: o.features(k), sampling: o.sampling.unwrap_or_default(), ritz: o.ritz })
+        },
     },
     Entry {
         name: "positive",
         help: "approximate, from positive random features; for the kernel expdot",
         options: &[&["features", "sampling"]],
-        make: |o, size| Box::new(Positive { features: o.features(size), sampling: o.sampling() }),
+        make: |o, _, k| Box::new(Positive { features: o.features(k), sampling: o.sampling.unwrap_or_default() }),
     },
     Entry {
         name: "neuralef",
         help: "trained networks, each orthogonal to those before it",
         options: &[&training::COMMON, &["averaged", "joint"]],
-        make: |o, _| training::make(Kind::NeuralEf { averaged: false }, o),
+        make: |o, _, _| training::make(Kind::NeuralEf { averaged: false }, o),
     },
     Entry {
         name: "spin",
         help: "trained networks, by spectral inference with a masked gradient",
         options: &[&training::COMMON],
-        make: |o, _| training::make(Kind::Spin { decay: 0.99 }, o),
+        make: |o, _, _| training::make(Kind::Spin { decay: 0.99 }, o),
     },
     Entry {
         name: "nested",
         help: "trained networks, the best approximations of every rank up to k at once",
         options: &[&training::COMMON, &["nesting"]],
-        make: |o, _| training::make(Kind::Nested { nesting: None }, o),
+        make: |o, _, _| training::make(Kind::Nested { nesting: None }, o),
     },
     Entry {
         name: "ritz",
         help: "a trained trunk whose last layer is solved for; 0 steps are random features",
         options: &[&training::COMMON],
-        make: |o, _| training::make(Kind::Ritz, o),
+        make: |o, _, _| training::make(Kind::Ritz, o),
     },
 ];
-
-const CHOICE: Landmarks = Landmarks::KMeansPlusPlus;
 
 /// Options of single methods.
 #[derive(Args, Default)]
@@ -129,16 +126,8 @@ pub struct Options {
 }
 
 impl Options {
-    fn landmarks(&self, size: Size) -> usize {
-        self.landmarks.unwrap_or_else(|| (2 * size.k).max(500).min(size.n))
-    }
-
-    fn features(&self, size: Size) -> usize {
-        self.features.unwrap_or_else(|| (2 * size.k).max(1000))
-    }
-
-    fn sampling(&self) -> Sampling {
-        self.sampling.unwrap_or_default()
+    fn features(&self, k: usize) -> usize {
+        self.features.unwrap_or_else(|| (2 * k).max(1000))
     }
 }
 
@@ -229,10 +218,12 @@ where
 
 /// Reads a finite number above zero.
 pub fn positive(word: &str) -> Result<f64, String> {
-    match word.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err("it must be a number above 0".into()),
-    }
+    number(word, |v| v > 0.0, "it must be a number above 0")
+}
+
+/// Reads a finite number that keeps a rule.
+pub fn number(word: &str, allowed: fn(f64) -> bool, rule: &str) -> Result<f64, String> {
+    word.parse().ok().filter(|v: &f64| v.is_finite() && allowed(*v)).ok_or_else(|| rule.into())
 }
 
 #[cfg(test)]
@@ -241,9 +232,8 @@ mod tests {
 
     #[test]
     fn every_method_goes_by_its_name_and_every_option_has_a_method() {
-        let size = Size { n: 100, k: 3 };
         for entry in METHODS {
-            assert_eq!((entry.make)(&Options::default(), size).name(), entry.name);
+            assert_eq!((entry.make)(&Options::default(), 100, 3).name(), entry.name);
         }
         let command = Options::augment_args(Command::new("fit"));
         let options: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();

@@ -53,9 +53,9 @@ pub fn number(value: f64, digits: usize) -> String {
 /// `value` to four digits, without zeros at the end.
 pub fn short(value: f64) -> String {
     let shown = number(value, 4);
-    let (digits, exponent) = shown.split_once('e').map_or((shown.as_str(), None), |(d, e)| (d, Some(e)));
+    let (digits, exponent) = shown.split_at(shown.find('e').unwrap_or(shown.len()));
     let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
-    exponent.map_or_else(|| digits.to_owned(), |e| format!("{digits}e{e}"))
+    format!("{digits}{exponent}")
 }
 
 /// An error or a residual: two digits.

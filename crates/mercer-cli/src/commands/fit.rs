@@ -144,7 +144,7 @@ impl Fit {
         held_out: Option<Points<'_>>,
         context: FitContext<'_>,
     ) -> Result<Spectrum> {
-        let method = (self.method.make)(&self.options, methods::Size { n: operator.n(), k: self.k });
+        let method = (self.method.make)(&self.options, operator.n(), self.k);
         let problem = Problem { operator, k: self.k, context };
         let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
         spectrum.origin.data = self.data.clone();

@@ -103,7 +103,11 @@ impl Ntk {
             Method::Exact | Method::Mean => {
                 let exact = self.method == Method::Exact;
                 let shape = if exact { vec![n, m, c, c] } else { vec![n, m] };
-                self.require(context, &shape)?;
+                context.budget.require(
+                    format!("the NTK of shape {shape:?}"),
+                    shape.iter().fold(4, |bytes: u64, &size| bytes.saturating_mul(size as u64)),
+                    "use fewer rows, --outputs, --method mean, or --method directions, which writes its result step by step",
+                )?;
                 let kernel = context.device.enter(|| match exact {
                     true => Ok(ntk.exact(&x, other.as_ref(), &outputs)?.into_dyn()),
                     false => ntk.mean(&x, other.as_ref(), &outputs).map(|kernel| kernel.into_dyn()),
@@ -163,15 +167,6 @@ impl Ntk {
                 .map_or(Derivative::Exact, |step| Derivative::Difference { step: step as f32 }),
             seed: context.seed,
         }
-    }
-
-    fn require(&self, context: &Context, shape: &[usize]) -> Result<()> {
-        let bytes = shape.iter().fold(4u64, |b, &k| b.saturating_mul(k as u64));
-        context.budget.require(
-            format!("the NTK of shape {shape:?}"),
-            bytes,
-            "use fewer rows, --outputs, --method mean, or --method directions, which writes its result step by step",
-        )
     }
 }
 

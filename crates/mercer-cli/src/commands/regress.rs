@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::input::{Reader, fit_scaler, scaled, scaling};
-use crate::methods::{self, positive};
+use crate::methods::{self, number};
 use crate::output::Output;
 use crate::score::{Score, score};
 use crate::text;
@@ -94,16 +94,15 @@ enum Solver {
 type Choice = Option<f64>;
 
 fn auto_or_ridge(word: &str) -> Result<Choice, String> {
-    match word.parse::<f64>() {
-        _ if word == "auto" => Ok(None),
-        Ok(value) if value >= 0.0 && value.is_finite() => Ok(Some(value)),
-        _ => Err("it must be a number of at least 0, or auto".into()),
+    if word == "auto" {
+        Ok(None)
+    } else {
+        number(word, |v| v >= 0.0, "it must be a number of at least 0, or auto").map(Some)
     }
 }
 
 fn auto_or_positive(word: &str) -> Result<Choice, String> {
-    let number = || positive(word).map(Some).map_err(|e| format!("{e}, or auto"));
-    if word == "auto" { Ok(None) } else { number() }
+    if word == "auto" { Ok(None) } else { number(word, |v| v > 0.0, "it must be a number above 0, or auto").map(Some) }
 }
 
 /// Above this many points the dense way to α takes too long.

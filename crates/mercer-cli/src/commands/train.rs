@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::input::Reader;
-use crate::methods::positive;
+use crate::methods::{number, positive};
 use crate::output::Output;
 use crate::{text, training};
 use clap::Args;
@@ -194,9 +194,9 @@ fn line(epoch: &Epoch, epochs: u64, rows: usize) -> String {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|v| (0.0..1.0).contains(v)).ok_or_else(|| "must lie from 0 to below 1".into())
+    number(text, |v| (0.0..1.0).contains(&v), "must lie from 0 to below 1")
 }
 
 fn non_negative(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0).ok_or_else(|| "must be a number from 0".into())
+    number(text, |v| v >= 0.0, "must be a number from 0")
 }

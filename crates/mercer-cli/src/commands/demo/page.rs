@@ -8,18 +8,17 @@ use crate::text;
 use mercer::Result;
 use mercer::apply::{Fit, KernelPca, LaplacianEigenmaps, Transform};
 use mercer::data::Dataset;
-use mercer::kernel::Kernel;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Gallery, Grid, Plot};
 use ndarray::{Array2, ArrayView1, Axis};
 
-pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report> {
+pub fn page(found: &Found, context: &Context) -> Result<Report> {
     let train = &found.data[0];
     let (exact, x) = (found.exact(), train.x.to_f64());
     let psi = exact.transform(x.view())?;
     let bar = context.bar();
     let fit = context.fit(&bar);
-    let components = KernelPca::new(kernel.clone()).fit(x.view(), &(), &fit)?.embedding();
+    let components = KernelPca::new(found.kernel.clone()).fit(x.view(), &(), &fit)?.embedding();
     let slow = LaplacianEigenmaps::default().fit(x.view(), &(), &fit)?;
     let (headings, cells) = found.table();
     Ok(Report::new("A kernel on handwritten digits, decomposed")
