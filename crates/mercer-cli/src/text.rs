@@ -99,10 +99,10 @@ pub fn seconds(s: f64) -> String {
     }
 }
 
-/// The size of the data, what else is known of it, the method and its time.
-pub fn origin(origin: &Origin, more: &str) -> String {
-    let (points, columns) = (count(origin.n, "point"), count(origin.d, "column"));
-    format!("{points} of {columns}{more}, by {} in {}", origin.method, seconds(origin.seconds))
+/// The kernel, the data (`on_data` is such as `of digits`), its size, what else is known of it, the method and its time.
+pub fn origin(origin: &Origin, on_data: &str, more: &str) -> String {
+    let (kernel, points, columns) = (rounded(&origin.kernel), count(origin.n, "point"), count(origin.d, "column"));
+    format!("{kernel} {on_data}: {points} of {columns}{more}, by {} in {}", origin.method, seconds(origin.seconds))
 }
 
 /// The array that was written to a file: its shape, its size, what it holds, and the time it took.

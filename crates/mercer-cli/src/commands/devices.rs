@@ -71,6 +71,7 @@ impl Listing {
         let table = text::table(&["device", "units", "free", "memory", "description"], &rows);
         match &self.without {
             Some(why) => format!("{table}\nNo CUDA device: {why}.\n"),
+            None if self.versions.is_empty() => table,
             None => format!("{table}\n{}.\n", self.versions.join(", ")),
         }
     }

@@ -145,13 +145,8 @@ impl Embed {
             };
             let rows: Vec<Vec<String>> = (0..eigenvalues.len()).map(row).collect();
             let headings = &["j", "eigenvalue", "variance"][..if explained.is_some() { 3 } else { 2 }];
-            format!(
-                "{} of {}: {}\n\n{}",
-                text::rounded(&origin.kernel),
-                self.data,
-                text::origin(origin, ""),
-                text::table(headings, &rows)
-            )
+            let origin = text::origin(origin, &format!("of {}", self.data), "");
+            format!("{origin}\n\n{}", text::table(headings, &rows))
         })
     }
 }

@@ -228,12 +228,8 @@ pub fn fitted(spectrum: &Spectrum) -> Fitted<'_> {
 /// The spectrum as a table with its certificate in words.
 pub fn described(spectrum: &Spectrum) -> String {
     let origin = &spectrum.origin;
-    let mut said = format!(
-        "{} of {}: {}\n\n",
-        text::rounded(&origin.kernel),
-        if origin.data.is_empty() { "unnamed data" } else { &origin.data },
-        text::origin(origin, "")
-    );
+    let data = if origin.data.is_empty() { "unnamed data" } else { &origin.data };
+    let mut said = text::origin(origin, &format!("of {data}"), "") + "\n\n";
     said += &text::table(&HEADINGS, &rows(&spectrum.eigenvalues, &spectrum.certificate));
     said.push('\n');
     let trained = spectrum.training().map(training::sentences).unwrap_or_default();

@@ -284,17 +284,11 @@ impl Regress {
                 Some(Target::Classes { names, .. }) => format!("{} classes", names.len()),
                 _ => "numbers".into(),
             };
-            let mut said = format!(
-                "{} on {}: {}\n{name} {}{}\n",
-                text::rounded(&origin.kernel),
-                self.data,
-                text::origin(origin, &format!(", {task}")),
-                text::short(value),
-                left_out.map_or_else(String::new, |e| format!(
-                    ", chosen for its mean squared error {} on left-out points",
-                    text::short(e)
-                ))
-            );
+            let origin = text::origin(origin, &format!("on {}", self.data), &format!(", {task}"));
+            let chosen = left_out.map(text::short).map_or_else(String::new, |error| {
+                format!(", chosen for its mean squared error {error} on left-out points")
+            });
+            let mut said = format!("{origin}\n{name} {}{chosen}\n", text::short(value));
             if let Some(iterations) = learnt.iterations {
                 said += &format!("conjugate gradients took {}\n", text::count(iterations, "product"));
             }
