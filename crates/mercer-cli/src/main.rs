@@ -8,7 +8,6 @@ mod input;
 mod methods;
 mod network;
 mod output;
-mod progress;
 mod score;
 mod text;
 mod training;
@@ -50,11 +49,11 @@ fn run(cli: Cli) -> Result<()> {
 
 /// [`BAD_INPUT`], or 1 where the computation itself failed.
 fn exit_code(error: &Error) -> u8 {
-    match error {
-        Error::Input(_) | Error::File { .. } | Error::Io { .. } | Error::Memory { .. } | Error::DeviceMemory { .. } => {
-            BAD_INPUT
-        }
-        _ => 1,
+    use Error::{DeviceMemory, File, Input, Io, Memory};
+    if matches!(error, Input(_) | File { .. } | Io { .. } | Memory { .. } | DeviceMemory { .. }) {
+        BAD_INPUT
+    } else {
+        1
     }
 }
 

@@ -122,7 +122,8 @@ impl Ntk {
                 write_npy_rows(out.path(), &shape, |put| {
                     ntk.directions(&x, &directions, |s, values| {
                         bar.step("directions", s + 1, directions.count, "");
-                        put(&picked(values, all, &outputs))
+                        let picked = values.chunks_exact(all).flat_map(|point| outputs.iter().map(|o| point[*o]));
+                        put(&picked.collect::<Vec<f32>>())
                     })
                 })?;
                 shape
@@ -183,9 +184,4 @@ fn chosen(text: &str, net: &Network) -> Result<Vec<usize>> {
     let chosen: Vec<usize> = text.split(',').map(|o| o.trim().parse().map_err(|_| bad())).collect::<Result<_>>()?;
     let distinct: BTreeSet<usize> = chosen.iter().copied().filter(|o| *o < all).collect();
     if distinct.len() == chosen.len() { Ok(chosen) } else { Err(bad()) }
-}
-
-/// The columns `outputs` of values `[n, all]`.
-fn picked(values: &[f32], all: usize, outputs: &[usize]) -> Vec<f32> {
-    values.chunks_exact(all).flat_map(|point| outputs.iter().map(|o| point[*o])).collect()
 }
