@@ -121,7 +121,8 @@ impl Plot {
             };
             (x, y) = (widen(x, at.w), widen(y, at.h));
         }
-        let (x, y) = (Scale::across(x, at), Scale::up(y, at, self.y.reversed));
+        let up = if self.y.reversed { (at.y, at.bottom()) } else { (at.bottom(), at.y) };
+        let (x, y) = (Scale { span: x, ends: (at.x, at.right()) }, Scale { span: y, ends: up });
         Frame { at, x, y, colours: self.colours(), series: self.bar_series() }
     }
 

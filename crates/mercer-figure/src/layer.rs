@@ -28,18 +28,12 @@ pub enum Look {
     Line(Line),
     /// Points of one colour.
     Scatter(Vec<Point>),
-    /// Points coloured by class.
-    Classes {
-        points: Vec<(Point, usize)>,
-        names: Vec<String>,
-    },
+    /// Points coloured by class, and the names of the classes.
+    Classes(Vec<(Point, usize)>, Vec<String>),
     /// Points coloured by value.
     Values(Vec<(Point, f64)>),
-    /// Bars at the positions 0, 1, 2, …; `place` counts the series that are drawn side by side.
-    Bars {
-        heights: Vec<f64>,
-        place: usize,
-    },
+    /// The heights of bars at 0, 1, 2, …, and the number of the series among those drawn side by side.
+    Bars(Vec<f64>, usize),
     /// A matrix or a function of the plane.
     Heat(Heat),
 }
@@ -89,9 +83,9 @@ impl Layer {
                 points.iter().filter_map(visible).chain(band).collect()
             }
             Look::Scatter(points) => points.iter().filter_map(visible).collect(),
-            Look::Classes { points, .. } => points.iter().filter_map(|(p, _)| visible(p)).collect(),
+            Look::Classes(points, _) => points.iter().filter_map(|(p, _)| visible(p)).collect(),
             Look::Values(points) => points.iter().filter_map(|(p, _)| visible(p)).collect(),
-            Look::Bars { heights, .. } => {
+            Look::Bars(heights, _) => {
                 let ends = |&h: &f64| {
                     let foot = if y_log { h / 2.0 } else { 0.0 };
                     [(f64::NAN, foot.min(h)), (f64::NAN, foot.max(h))]
@@ -111,9 +105,9 @@ impl Layer {
     pub fn legend(&self, colours: usize) -> Vec<Entry> {
         let sample = match &self.look {
             Look::Line(line) => Sample::Line(line.dash, self.colour.filter(|_| line.markers)),
-            Look::Bars { .. } => Sample::Swatch,
+            Look::Bars(..) => Sample::Swatch,
             Look::Scatter(_) => Sample::Dot,
-            Look::Classes { names, .. } => {
+            Look::Classes(_, names) => {
                 let entry = |(i, name): (usize, &String)| (name.clone(), category(i, names.len()), Sample::Dot);
                 return names.iter().enumerate().map(entry).collect();
             }
@@ -141,7 +135,7 @@ impl Layer {
                 let between = path.windows(2).flat_map(|w| samples(w[0], w[1]));
                 between.chain(path.iter().copied()).chain(edges.filter_map(|p| frame.point(p))).collect()
             }
-            Look::Bars { heights, place } => bars(heights, *place, frame).into_iter().flat_map(Rect::samples).collect(),
+            Look::Bars(heights, place) => bars(heights, *place, frame).into_iter().flat_map(Rect::samples).collect(),
             Look::Heat(_) => frame.at.samples().collect(),
             _ => self.cloud(frame.colours).0.into_iter().filter_map(|(p, _)| frame.point(p)).collect(),
         }
@@ -157,7 +151,7 @@ impl Layer {
                 let attributes = r#"fill="none" stroke-width="1.8" stroke-linejoin="round" stroke-linecap="round""#;
                 c.path(&trace(&points), &format!(r#"{attributes} stroke="{colour}"{dash}"#));
             }
-            Look::Bars { heights, place } => {
+            Look::Bars(heights, place) => {
                 for bar in bars(heights, *place, frame) {
                     c.rect(bar, &format!(r#"fill="{colour}""#));
                 }
@@ -179,7 +173,7 @@ impl Layer {
                 }
                 c.markers(&shown, self.colour.unwrap_or(0), &self.paint(frame.colours));
             }
-            Look::Scatter(_) | Look::Classes { .. } | Look::Values(_) => self.draw_cloud(c, frame),
+            Look::Scatter(_) | Look::Classes(..) | Look::Values(_) => self.draw_cloud(c, frame),
             _ => {}
         }
     }
@@ -188,7 +182,7 @@ impl Layer {
     fn cloud(&self, colours: usize) -> (Vec<(Point, usize)>, Vec<String>) {
         match &self.look {
             Look::Scatter(points) => (points.iter().map(|&p| (p, 0)).collect(), vec![self.paint(colours)]),
-            Look::Classes { points, names } => {
+            Look::Classes(points, names) => {
                 let known = (0..names.len()).map(|i| category(i, names.len()));
                 let colours = known.chain([NAMELESS.to_owned()]).collect();
                 (points.iter().map(|&(p, class)| (p, class.min(names.len()))).collect(), colours)

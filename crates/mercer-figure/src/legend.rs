@@ -112,7 +112,7 @@ pub fn draw_colour_bar(c: &mut Canvas, at: Rect, label: &str, span: Span, map: M
     let levels: Vec<f64> = (0..128).rev().map(|i| f64::from(i) / 127.0).collect();
     c.image(at, &png::data_uri(1, 128, &levels, map), false);
     let ticks = span.ticks(6);
-    let scale = Scale::up(span, at, false);
+    let scale = Scale { span, ends: (at.bottom(), at.y) };
     for (v, text) in &ticks.major {
         if let Some(px) = scale.px(*v) {
             c.text((at.right() + 5.0, px + 4.0), text, Style::new(TICK_SIZE));

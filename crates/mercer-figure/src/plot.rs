@@ -135,7 +135,7 @@ impl Plot {
     pub fn classes(self, xs: &[f64], ys: &[f64], classes: &[usize], names: &[impl AsRef<str>]) -> Plot {
         let points = pairs(xs, ys).zip(classes.iter().copied()).collect();
         let names = names.iter().map(|n| n.as_ref().to_owned()).collect();
-        self.layer(String::new(), None, Look::Classes { points, names })
+        self.layer(String::new(), None, Look::Classes(points, names))
     }
 
     /// Points coloured by value, with a colour bar called `label` (none if empty).
@@ -149,7 +149,7 @@ impl Plot {
         if categories.len() > self.x.names.len() {
             self.x.names = categories.iter().map(|c| c.as_ref().to_owned()).collect();
         }
-        let look = Look::Bars { heights: heights.to_vec(), place: self.bar_series() };
+        let look = Look::Bars(heights.to_vec(), self.bar_series());
         self.of_one_colour(name.into(), look)
     }
 
@@ -214,7 +214,7 @@ impl Plot {
 
     /// Number of series of bars, which stand side by side.
     pub(super) fn bar_series(&self) -> usize {
-        self.layers.iter().filter(|layer| matches!(layer.look, Look::Bars { .. })).count()
+        self.layers.iter().filter(|layer| matches!(layer.look, Look::Bars(..))).count()
     }
 
     /// Whether a matrix or a field fills the axes.

@@ -1,7 +1,5 @@
 //! Positions of ticks on an axis: steps of 1, 2 or 5 times a power of ten, or decades.
 
-use super::svg::Rect;
-
 /// The marks of one axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ticks {
@@ -167,25 +165,14 @@ pub fn signed(k: i32) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     pub span: Span,
-    from: f64,
-    to: f64,
+    /// The pixels of the ends of the range.
+    pub ends: (f64, f64),
 }
 
 impl Scale {
-    /// From the left edge to the right.
-    pub fn across(span: Span, at: Rect) -> Scale {
-        Scale { span, from: at.x, to: at.right() }
-    }
-
-    /// From the bottom edge to the top; downwards when `reversed`.
-    pub fn up(span: Span, at: Rect, reversed: bool) -> Scale {
-        let (from, to) = if reversed { (at.y, at.bottom()) } else { (at.bottom(), at.y) };
-        Scale { span, from, to }
-    }
-
     /// The pixel of a value; `None` where it cannot be shown on the axis.
     pub fn px(&self, value: f64) -> Option<f64> {
-        self.span.share(value).map(|t| self.from + t.clamp(-20.0, 20.0) * (self.to - self.from))
+        self.span.share(value).map(|t| self.ends.0 + t.clamp(-20.0, 20.0) * (self.ends.1 - self.ends.0))
     }
 }
 

@@ -8,6 +8,7 @@ use mercer::error::human_bytes;
 use mercer::simd::Level;
 use mercer::{Result, operator::memory::free_memory};
 use serde::Serialize;
+use serde_json::json;
 use std::path::PathBuf;
 
 /// List the devices, with their memory and versions
@@ -16,14 +17,6 @@ pub struct Devices {
     /// Write the sources of all CUDA kernels into this folder
     #[arg(long, value_name = "FOLDER")]
     sources: Option<PathBuf>,
-}
-
-#[derive(Serialize)]
-struct Listing {
-    devices: Vec<Row>,
-    versions: Vec<String>,
-    /// Why there is no CUDA device, if there is none.
-    without: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -40,6 +33,7 @@ impl Devices {
         if let Some(folder) = &self.sources {
             return write_sources(folder, context);
         }
+        // Without a CUDA device there is a reason.
         let (cuda, versions, without) = match describe_all() {
             Ok((devices, versions)) => (devices, versions, None),
             Err(error) => (vec![], vec![], Some(error.to_string())),
@@ -58,22 +52,18 @@ impl Devices {
             free: Some(d.memory[0]),
             total: Some(d.memory[1]),
         }));
-        let listing = Listing { devices, versions, without };
-        context.result(&listing, || listing.shown())
-    }
-}
-
-impl Listing {
-    fn shown(&self) -> String {
-        let bytes = |b: Option<u64>| b.map_or_else(|| text::GAP.into(), human_bytes);
-        let row = |r: &Row| vec![r.device.clone(), r.units.to_string(), bytes(r.free), bytes(r.total), r.name.clone()];
-        let rows: Vec<Vec<String>> = self.devices.iter().map(row).collect();
-        let table = text::table(&["device", "units", "free", "memory", "description"], &rows);
-        match &self.without {
-            Some(why) => format!("{table}\nNo CUDA device: {why}.\n"),
-            None if self.versions.is_empty() => table,
-            None => format!("{table}\n{}.\n", self.versions.join(", ")),
-        }
+        context.result(&json!({ "devices": devices, "versions": versions, "without": without }), || {
+            let bytes = |b: Option<u64>| b.map_or_else(|| text::GAP.into(), human_bytes);
+            let row =
+                |r: &Row| vec![r.device.clone(), r.units.to_string(), bytes(r.free), bytes(r.total), r.name.clone()];
+            let rows: Vec<Vec<String>> = devices.iter().map(row).collect();
+            let table = text::table(&["device", "units", "free", "memory", "description"], &rows);
+            match &without {
+                Some(why) => format!("{table}\nNo CUDA device: {why}.\n"),
+                None if versions.is_empty() => table,
+                None => format!("{table}\n{}.\n", versions.join(", ")),
+            }
+        })
     }
 }
 
