@@ -15,11 +15,7 @@ pub fn rows(eigenvalues: &[f64], certificate: &Certificate) -> Vec<Vec<String>> 
             number(eigenvalues[j], 6),
             certificate.interval[j].map_or_else(|| GAP.into(), interval),
             certificate.residual[j].map_or_else(|| GAP.into(), error),
-            match certificate.standing[j] {
-                Standing::Simple => "simple".into(),
-                Standing::Repeated => "repeated".into(),
-                Standing::Zero => "zero".into(),
-            },
+            format!("{:?}", certificate.standing[j]).to_lowercase(),
         ]
     };
     (0..eigenvalues.len()).map(row).collect()

@@ -75,19 +75,14 @@ pub fn percent(share: f64) -> String {
 
 /// A kernel expression with its numbers rounded to six digits, for display only.
 pub fn rounded(expression: &str) -> String {
-    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
-    let mut out = String::new();
-    let mut rest = expression;
-    while !rest.is_empty() {
-        let words = rest.find(is_digit).unwrap_or(rest.len());
-        let (before, from) = rest.split_at(words);
-        let (digits, after) = from.split_at(from.find(|c| !is_digit(c)).unwrap_or(from.len()));
-        let short = digits.parse::<f64>().ok().filter(|_| digits.contains('.') && digits.len() > 8);
-        out += before;
-        out += &short.map_or_else(|| digits.to_owned(), |value| number(value, 6));
-        rest = after;
-    }
-    out
+    let is_digit = |c: &char| c.is_ascii_digit() || *c == '.';
+    let characters: Vec<char> = expression.chars().collect();
+    let runs = characters.chunk_by(|a, b| is_digit(a) == is_digit(b)).map(|run| run.iter().collect::<String>());
+    let shown = |run: String| match run.parse() {
+        Ok(value) if run.contains('.') && run.len() > 8 => number(value, 6),
+        _ => run,
+    };
+    runs.map(shown).collect()
 }
 
 /// A duration for display.

@@ -30,12 +30,15 @@ pub struct Plot {
     pub(super) equal: bool,
 }
 
+/// Lower and upper end.
+pub type Range = (f64, f64);
+
 /// Settings of one axis.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Axis {
     pub label: String,
     pub log: bool,
-    pub range: Option<(f64, f64)>,
+    pub range: Option<Range>,
     /// Names of the positions 0, 1, 2, …; empty for a numeric axis.
     pub names: Vec<String>,
     /// Only whole numbers get a tick.
@@ -164,14 +167,8 @@ impl Plot {
 
     /// A function of the plane sampled on a regular grid that fills `x` × `y`: `values` row by row, the first
     /// row at the smallest y. The colour bar is called `label` (none if empty).
-    pub fn field(
-        self,
-        label: impl Into<String>,
-        x: (f64, f64),
-        y: (f64, f64),
-        [rows, cols]: [usize; 2],
-        values: &[f64],
-    ) -> Plot {
+    pub fn field(self, label: impl Into<String>, x: Range, y: Range, shape: [usize; 2], values: &[f64]) -> Plot {
+        let [rows, cols] = shape;
         // Image rows go down, y goes up.
         let values = values.chunks(cols.max(1)).take(rows).rev().flatten().copied().collect();
         let heat = Heat { rows, cols, values, x, y, scale: None, cells: false };

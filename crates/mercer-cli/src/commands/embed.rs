@@ -79,8 +79,7 @@ impl Embed {
         self.check()?;
         let kernel = Expression::parse(self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)"))?;
         let data = self.reader.open(&self.data)?;
-        let scaler = fit_scaler(self.scale, &data, |warning| context.warn(warning))?;
-        let data = scaled(scaler.as_ref(), data)?;
+        let data = scaled(fit_scaler(self.scale, &data, |warning| context.warn(warning))?.as_ref(), data)?;
         let kernel = kernel.resolve(data.x.to_f64().view(), context.seed)?;
         let (fitted, explained) =
             context.fitting(|fit| self.embed(&kernel, &data, &FitContext { precision: self.precision, ..*fit }))?;

@@ -116,7 +116,13 @@ impl Ntk {
                 shape
             }
             Method::Directions => {
-                let directions = self.chosen_directions(context);
+                let difference = |step: f64| Derivative::Difference { step: step as f32 };
+                let directions = Directions {
+                    count: self.directions.unwrap_or(4000),
+                    law: self.law.unwrap_or_default(),
+                    derivative: self.finite_difference.map_or(Derivative::Exact, difference),
+                    seed: context.seed,
+                };
                 let shape = vec![directions.count, n, c];
                 let (bar, all) = (context.bar(), net.outputs());
                 write_npy_rows(out.path(), &shape, |put| {
@@ -156,17 +162,6 @@ impl Ntk {
                 Err(Error::input(format!("{name} is an option of --method directions only")))
             }
             _ => Ok(()),
-        }
-    }
-
-    fn chosen_directions(&self, context: &Context) -> Directions {
-        Directions {
-            count: self.directions.unwrap_or(4000),
-            law: self.law.unwrap_or_default(),
-            derivative: self
-                .finite_difference
-                .map_or(Derivative::Exact, |step| Derivative::Difference { step: step as f32 }),
-            seed: context.seed,
         }
     }
 }

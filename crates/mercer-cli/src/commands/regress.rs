@@ -108,13 +108,6 @@ fn auto_or_positive(word: &str) -> Result<Choice, String> {
 /// Above this many points the dense way to α takes too long.
 const MOST_DENSE: usize = 10_000;
 
-/// The rows to learn from, to score on, and to predict; all of them scaled.
-struct Parts {
-    train: Dataset,
-    held_out: Option<Dataset>,
-    new: Option<Dataset>,
-}
-
 /// Predictions at points `[m, d]`, and the rows that no example reaches.
 type Prediction = dyn Fn(ArrayView2<f64>) -> Result<(Target, Vec<usize>)>;
 
@@ -149,7 +142,7 @@ impl Regress {
         let out = self.out.as_deref().map(Output::table).transpose()?;
         self.check()?;
         let kernel = Expression::parse(&self.kernel)?;
-        let Parts { train, held_out, new } = self.read(context)?;
+        let (train, held_out, new) = self.read(context)?;
         let kernel = kernel.resolve(train.x.to_f64().view(), context.seed)?;
         let learnt =
             context.fitting(|fit| self.learn(&kernel, &train, &FitContext { precision: self.precision, ..*fit }))?;
@@ -166,7 +159,8 @@ impl Regress {
         self.show(&learnt, train.y.as_ref(), &scores, context)
     }
 
-    fn read(&self, context: &Context) -> Result<Parts> {
+    /// The rows to learn from, to score on, and to predict; all of them scaled.
+    fn read(&self, context: &Context) -> Result<(Dataset, Option<Dataset>, Option<Dataset>)> {
         let data = self.with_target(self.reader.open(&self.data)?)?;
         let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &data)).transpose()?;
         if let Some(new) = new.as_ref().filter(|new| new.y.is_none() && self.out.is_none()) {
@@ -181,11 +175,7 @@ impl Regress {
         };
         let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
         let scaled = |data: Dataset| scaled(scaler.as_ref(), data);
-        Ok(Parts {
-            held_out: held_out.map(scaled).transpose()?,
-            new: new.map(scaled).transpose()?,
-            train: scaled(train)?,
-        })
+        Ok((scaled(train)?, held_out.map(scaled).transpose()?, new.map(scaled).transpose()?))
     }
 
     /// What can be refused before any work.
