@@ -2,7 +2,6 @@
 //! of JSON: the seconds of each repeat, the peak memory, and values of the result. `bench/run.py` compares it with the same
 //! job of the peer.
 
-use mercer::FitContext;
 use mercer::apply::{Alpha, EigenSolver, Fit, KernelPca, Predict, Ridge, RidgeSolver, Transform};
 use mercer::compute::Device;
 use mercer::data::{ReadOptions, Target, open};
@@ -10,6 +9,7 @@ use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
 use mercer::operator::{Budget, KernelOperator, Operator, Precision, Real, gram};
 use mercer::spectrum::{FourierFeatures, Krylov, Landmarks, Method, NystromFeatures, Problem, Sampling};
+use mercer::{FitContext, Result};
 use ndarray::{Array2, ArrayView2, Axis, s};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ impl Bench {
     }
 
     /// Seconds of each repeat after one warm-up, and the last result.
-    fn time<T>(&self, work: impl FnMut() -> mercer::Result<T>) -> mercer::Result<(Vec<f64>, T)> {
+    fn time<T>(&self, work: impl FnMut() -> Result<T>) -> Result<(Vec<f64>, T)> {
         time(1, self.repeats, work)
     }
 
@@ -157,11 +157,7 @@ impl Bench {
 }
 
 /// Seconds of each repeat after so many runs for warm-up, and the last result.
-fn time<T>(
-    warm_up: usize,
-    repeats: usize,
-    mut work: impl FnMut() -> mercer::Result<T>,
-) -> mercer::Result<(Vec<f64>, T)> {
+fn time<T>(warm_up: usize, repeats: usize, mut work: impl FnMut() -> Result<T>) -> Result<(Vec<f64>, T)> {
     let (mut seconds, mut last) = (vec![], None);
     for run in 0..warm_up + repeats {
         drop(last.take());
@@ -187,7 +183,7 @@ fn top_k(kernel: &str, x: ArrayView2<f64>, warm_up: usize, repeats: usize) -> Re
 }
 
 /// Root mean square of `φφᵀ − K` over the first 1000 points.
-fn kernel_error<T: Real>(kernel: &Kernel, f: &Array2<T>, x: ArrayView2<f64>) -> mercer::Result<f64> {
+fn kernel_error<T: Real>(kernel: &Kernel, f: &Array2<T>, x: ArrayView2<f64>) -> Result<f64> {
     let f = f.slice(s![..1000, ..]).mapv(|v| v.wide());
     let difference = matmul(f.view(), f.t()) - gram::<f64>(kernel, x.slice(s![..1000, ..]), Device::Cpu)?;
     Ok((difference.mapv(|d| d * d).sum() / 1e6).sqrt())

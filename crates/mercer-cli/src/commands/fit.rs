@@ -138,12 +138,7 @@ impl Fit {
     }
 
     /// The pairs of any operator, by the method that was asked for.
-    fn spectrum(
-        &self,
-        operator: &dyn Operator,
-        held_out: Option<Points<'_>>,
-        context: FitContext<'_>,
-    ) -> Result<Spectrum> {
+    fn spectrum(&self, operator: &dyn Operator, held_out: Option<Points>, context: FitContext) -> Result<Spectrum> {
         let method = (self.method.make)(&self.options, operator.n(), self.k);
         let problem = Problem { operator, k: self.k, context };
         let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;

@@ -121,6 +121,9 @@ struct Learnt {
     iterations: Option<usize>,
 }
 
+/// The score on each part of the data, where it has targets.
+type Scores<'a> = [(&'a str, Option<Score>)];
+
 impl Learnt {
     /// Predictions for `data`, and their score where it has the targets.
     fn judged(&self, data: &Dataset, context: &Context) -> Result<(Target, Option<Score>)> {
@@ -251,13 +254,7 @@ impl Regress {
         }
     }
 
-    fn show(
-        &self,
-        learnt: &Learnt,
-        y: Option<&Target>,
-        scores: &[(&str, Option<Score>)],
-        context: &Context,
-    ) -> Result<()> {
+    fn show(&self, learnt: &Learnt, y: Option<&Target>, scores: &Scores, context: &Context) -> Result<()> {
         let origin = &learnt.origin;
         let left_out = learnt.tried.iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
         let (name, value) = learnt.parameter;
