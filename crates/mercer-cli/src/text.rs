@@ -22,11 +22,8 @@ pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
         line.truncate(line.trim_end().len());
         line + "\n"
     };
-    let mut out = line(headings);
-    for row in rows {
-        out += &line(&row.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-    out
+    let rows = rows.iter().map(|row| line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
+    [line(headings)].into_iter().chain(rows).collect()
 }
 
 /// Whether every cell of column `j` is a number or a gap, and one is a number.

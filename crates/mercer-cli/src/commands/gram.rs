@@ -69,13 +69,10 @@ impl Gram {
     }
 }
 
-fn write<T: Real + Element + Display>(
-    kernel: &Kernel,
-    x: &Dataset,
-    z: Option<&Dataset>,
-    device: Device,
-    out: &Output,
-) -> Result<()> {
+fn write<T>(kernel: &Kernel, x: &Dataset, z: Option<&Dataset>, device: Device, out: &Output) -> Result<()>
+where
+    T: Real + Element + Display,
+{
     let k = match z {
         None => gram::<T>(kernel, x.x.to_f64().view(), device)?,
         Some(z) => gram_cross::<T>(kernel, x.x.to_f64().view(), z.x.to_f64().view(), device)?,

@@ -92,20 +92,16 @@ fn owned(cells: &[impl AsRef<str>]) -> Vec<String> {
 /// The number that a cell begins with: `1.2`, `−3e-4`, `60 000`, `1.21 ± 0.03`, `97 %`, `12 s`.
 fn number(cell: &str) -> Option<f64> {
     let cell = cell.trim().replace('−', "-");
-    let starts = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
-    let mut digits = String::new();
-    let mut rest = cell.as_str();
-    while let Some(c) = rest.chars().next() {
-        rest = &rest[c.len_utf8()..];
+    let is_digit = |c: &char| c.is_ascii_digit();
+    let (mut digits, mut rest) = (String::new(), cell.chars().peekable());
+    while let Some(c) = rest.next() {
         match c {
-            // A space between digits groups thousands; any other ends the number.
-            c if c.is_whitespace() => {
-                if !(starts(rest) && digits.ends_with(|d: char| d.is_ascii_digit())) {
-                    break;
-                }
-            }
             '0'..='9' | '.' | '-' | '+' | 'e' | 'E' => digits.push(c),
-            '±' | '%' | '×' => break,
+            // A space between digits groups thousands; any other ends the number.
+            c if c.is_whitespace()
+                && rest.peek().is_some_and(is_digit)
+                && digits.chars().last().is_some_and(|d| is_digit(&d)) => {}
+            c if c.is_whitespace() || "±%×".contains(c) => break,
             _ => return None,
         }
     }
