@@ -10,6 +10,7 @@
 //!
 //! Run with `cargo run --release --example linear_attention`.
 
+use mercer::Result;
 use mercer::compute::Device;
 use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
@@ -19,10 +20,13 @@ use mercer::spectrum::{PositiveFeatures, Sampling};
 use ndarray::{Array2, ArrayView2, Axis};
 use std::time::Instant;
 
+/// Queries, keys or values `[n, d]`.
+type Rows<'a> = ArrayView2<'a, f64>;
+
 /// Draws of the features over which the error is averaged.
 const SEEDS: u64 = 5;
 
-fn main() -> mercer::Result<()> {
+fn main() -> Result<()> {
     let (n, d) = (4096, 16);
     let mut rng = Rng::new(1);
     let mut random = |rows: usize, size: f64| Array2::from_shape_simple_fn((rows, d), || size * rng.normal());
@@ -53,24 +57,14 @@ fn main() -> mercer::Result<()> {
 }
 
 /// `softmax(q kᵀ/√d) v` `[n, d]`, every weight computed.
-fn attention(
-    softmax: &Kernel,
-    q: ArrayView2<f64>,
-    k: ArrayView2<f64>,
-    v: ArrayView2<f64>,
-) -> mercer::Result<Array2<f64>> {
+fn attention(softmax: &Kernel, q: Rows, k: Rows, v: Rows) -> Result<Array2<f64>> {
     let weights = gram_cross::<f64>(softmax, q, k, Device::Cpu)?;
     let totals = weights.sum_axis(Axis(1)).insert_axis(Axis(1));
     Ok(matmul(weights.view(), v) / totals)
 }
 
 /// The same through features, without any `[n, n]` matrix.
-fn linear_attention(
-    map: &PositiveFeatures,
-    q: ArrayView2<f64>,
-    k: ArrayView2<f64>,
-    v: ArrayView2<f64>,
-) -> mercer::Result<Array2<f64>> {
+fn linear_attention(map: &PositiveFeatures, q: Rows, k: Rows, v: Rows) -> Result<Array2<f64>> {
     let (phi_q, phi_k) = (map.transform::<f64>(q)?, map.transform::<f64>(k)?);
     let values = matmul(phi_k.t(), v);
     let totals = phi_q.dot(&phi_k.sum_axis(Axis(0))).insert_axis(Axis(1));

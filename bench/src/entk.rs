@@ -1,12 +1,11 @@
 //! The empirical NTK of a fully connected ReLU network, for all pairs of outputs.
 
-use crate::Failure;
+use crate::{Failure, time};
 use mercer::compute::{Device, Tensor};
 use mercer::net::Network;
 use mercer::net::ntk::EmpiricalNtk;
 use mercer::rng::Rng;
 use serde_json::{Value, json};
-use std::time::Instant;
 
 /// Number of warm-up kernels.
 const WARM_UP: usize = 3;
@@ -28,16 +27,9 @@ fn measure(d: usize, hidden: &[usize], c: usize, n: usize, repeats: usize) -> me
     let x: Vec<f32> = (0..n * d).map(|_| rng.normal() as f32).collect();
     let x = Tensor::from_host(Device::Cpu, &[n, d], &x)?;
     let (ntk, outputs) = (EmpiricalNtk::new(&net, &theta)?, (0..c).collect::<Vec<_>>());
-    let mut seconds = Vec::with_capacity(repeats);
-    let mut trace = 0.0;
-    for repeat in 0..WARM_UP + repeats {
-        let start = Instant::now();
-        let kernel = ntk.exact(&x, None, &outputs)?;
-        if repeat >= WARM_UP {
-            seconds.push(start.elapsed().as_secs_f64());
-        }
-        trace = (0..n).flat_map(|i| (0..c).map(move |o| (i, o))).map(|(i, o)| f64::from(kernel[[i, i, o, o]])).sum();
-    }
+    let (seconds, kernel) = time(WARM_UP, repeats, || ntk.exact(&x, None, &outputs))?;
+    let diagonal = (0..n).flat_map(|i| (0..c).map(move |o| [i, i, o, o]));
+    let trace: f64 = diagonal.map(|place| f64::from(kernel[place])).sum();
     // Forward, backward from the last hidden layer, and the products of signals, half of them by symmetry.
     let widths: Vec<usize> = [&[d], hidden, &[c]].concat();
     let forward: usize = widths.windows(2).map(|w| 2 * n * w[0] * w[1]).sum();

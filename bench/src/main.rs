@@ -2,7 +2,6 @@
 //! of JSON: the seconds of each repeat, the peak memory, and values of the result. `bench/run.py` compares it with the same
 //! job of the peer.
 
-use mercer::FitContext;
 use mercer::apply::{Alpha, EigenSolver, Fit, KernelPca, Predict, Ridge, RidgeSolver, Transform};
 use mercer::compute::Device;
 use mercer::data::{ReadOptions, Target, open};
@@ -10,6 +9,7 @@ use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
 use mercer::operator::{Budget, KernelOperator, Operator, Precision, Real, gram};
 use mercer::spectrum::{FourierFeatures, Krylov, Landmarks, Method, NystromFeatures, Problem, Sampling};
+use mercer::{FitContext, Result};
 use ndarray::{Array2, ArrayView2, Axis, s};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -56,8 +56,12 @@ impl Bench {
             "rff-f32" => self.rff::<f32>(),
             "rff-f64" => self.rff::<f64>(),
             "ridge-5000" => self.ridge(),
-            "top-k-50000" => self.top_k("x50000x50"),
-            "ntk-top-k-50000" => ntk_top_k(50_000),
+            "top-k-50000" => top_k("rbf(7)", self.array("x50000x50")?.view(), 1, self.repeats),
+            "ntk-top-k-50000" => {
+                // Images of MNIST from the folder `$MERCER_DATA`. Run once, because it takes minutes.
+                let images = open("mnist", &ReadOptions::default())?.x;
+                top_k("ntk(depth=3, act=relu, w_var=2)", images.rows().slice(0..50_000).to_f64().view(), 0, 1)
+            }
             other if other.starts_with("gpu-") => gpu::run(&other[4..], self.repeats),
             other => match (other.strip_prefix("neural-"), other.strip_prefix("entk-")) {
                 (Some(size), _) => neural::training_step(size, self.repeats),
@@ -73,16 +77,8 @@ impl Bench {
     }
 
     /// Seconds of each repeat after one warm-up, and the last result.
-    fn time<T>(&self, mut work: impl FnMut() -> Result<T, Failure>) -> Result<(Vec<f64>, T), Failure> {
-        let mut last = work()?;
-        let mut seconds = vec![];
-        for _ in 0..self.repeats {
-            drop(last);
-            let start = Instant::now();
-            last = work()?;
-            seconds.push(start.elapsed().as_secs_f64());
-        }
-        Ok((seconds, last))
+    fn time<T>(&self, work: impl FnMut() -> Result<T>) -> Result<(Vec<f64>, T)> {
+        time(1, self.repeats, work)
     }
 
     /// A matrix product of 2048³, which measures the peak speed of the machine.
@@ -96,7 +92,7 @@ impl Bench {
     fn gram<T: Real>(&self) -> Result<Value, Failure> {
         let x = self.array("x8000x64")?;
         let kernel = Kernel::parse("rbf(8)")?;
-        let (seconds, k) = self.time(|| Ok(gram::<T>(&kernel, x.view(), Device::Cpu)?))?;
+        let (seconds, k) = self.time(|| gram::<T>(&kernel, x.view(), Device::Cpu))?;
         let check = json!([k[[0, 1]].wide(), k[[7999, 17]].wide(), k[[123, 4567]].wide()]);
         Ok(json!({ "seconds": seconds, "check": check }))
     }
@@ -106,7 +102,7 @@ impl Bench {
         let (x, v) = (self.array("x8000x64")?, self.array("v8000x16")?);
         let kernel = Kernel::parse("rbf(8)")?;
         let (seconds, y) =
-            self.time(|| Ok(KernelOperator::new(&kernel, x.view(), precision, Device::Cpu)?.apply(v.view())?))?;
+            self.time(|| KernelOperator::new(&kernel, x.view(), precision, Device::Cpu)?.apply(v.view()))?;
         Ok(json!({ "seconds": seconds, "check": [y[[0, 0]], y[[7999, 15]]] }))
     }
 
@@ -135,7 +131,7 @@ impl Bench {
             let operator = context.kernel_operator(&kernel, x.view())?;
             let chosen = Landmarks::Uniform.choose(&operator, 500, 0, T::PRECISION)?;
             let z = x.select(Axis(0), &chosen);
-            Ok(NystromFeatures::new(&kernel, z.view(), &context)?.transform::<T>(x.view())?)
+            NystromFeatures::new(&kernel, z.view(), &context)?.transform::<T>(x.view())
         };
         let (seconds, f) = self.time(work)?;
         Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view())? }))
@@ -144,7 +140,7 @@ impl Bench {
     fn rff<T: Real>(&self) -> Result<Value, Failure> {
         let x = self.array("x100000x50")?;
         let kernel = Kernel::parse("rbf(7)")?;
-        let work = || Ok(FourierFeatures::new(&kernel, 50, 1000, Sampling::Plain, 0)?.transform::<T>(x.view())?);
+        let work = || FourierFeatures::new(&kernel, 50, 1000, Sampling::Plain, 0)?.transform::<T>(x.view());
         let (seconds, f) = self.time(work)?;
         Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view())? }))
     }
@@ -154,43 +150,40 @@ impl Bench {
         let y = Target::Values(y.column(0).to_vec());
         let kernel = Kernel::parse("rbf(7)")?;
         let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
-        let (seconds, fitted) = self.time(|| Ok(ridge.fit(x.view(), &y, &FitContext::default())?))?;
+        let (seconds, fitted) = self.time(|| ridge.fit(x.view(), &y, &FitContext::default()))?;
         let check = fitted.scores(new.view())?.column(0).slice(s![..5]).to_vec();
         Ok(json!({ "seconds": seconds, "check": check }))
     }
-
-    fn top_k(&self, name: &str) -> Result<Value, Failure> {
-        let x = self.array(name)?;
-        let kernel = Kernel::parse("rbf(7)")?;
-        // Less than a third of the 2.5 GB of half the matrix in single precision.
-        let budget = Budget::parse("1.5GiB")?;
-        let context = FitContext { precision: Precision::F32, budget, ..FitContext::default() };
-        let work = || {
-            let operator = context.kernel_operator(&kernel, x.view())?;
-            Ok(Krylov { tolerance: 1e-4 }.solve(&Problem { operator: &operator, k: 10, context })?)
-        };
-        let (seconds, s) = self.time(work)?;
-        Ok(json!({ "seconds": seconds, "eigenvalues": s.eigenvalues }))
-    }
 }
 
-/// The top ten pairs of the NTK of three hidden ReLU layers on the first `n` images of MNIST from the folder `$MERCER_DATA`.
-/// Run once, because it takes minutes.
-fn ntk_top_k(n: usize) -> Result<Value, Failure> {
-    let images = open("mnist", &ReadOptions::default())?.x;
-    let images = images.rows().slice(0..n).to_f64();
-    let x = images.view();
-    let kernel = Kernel::parse("ntk(depth=3, act=relu, w_var=2)")?;
+/// Seconds of each repeat after so many runs for warm-up, and the last result.
+fn time<T>(warm_up: usize, repeats: usize, mut work: impl FnMut() -> Result<T>) -> Result<(Vec<f64>, T)> {
+    let (mut seconds, mut last) = (vec![], None);
+    for run in 0..warm_up + repeats {
+        drop(last.take());
+        let start = Instant::now();
+        last = Some(work()?);
+        if run >= warm_up {
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+    }
+    Ok((seconds, last.expect("at least one run")))
+}
+
+/// The top ten pairs, in less than a third of the 2.5 GB that half the matrix of 50 000 points takes in single precision.
+fn top_k(kernel: &str, x: ArrayView2<f64>, warm_up: usize, repeats: usize) -> Result<Value, Failure> {
+    let kernel = Kernel::parse(kernel)?;
     let budget = Budget::parse("1.5GiB")?;
     let context = FitContext { precision: Precision::F32, budget, ..FitContext::default() };
-    let start = Instant::now();
-    let operator = context.kernel_operator(&kernel, x)?;
-    let solution = Krylov { tolerance: 1e-4 }.solve(&Problem { operator: &operator, k: 10, context })?;
-    Ok(json!({ "seconds": [start.elapsed().as_secs_f64()], "eigenvalues": solution.eigenvalues }))
+    let (seconds, solution) = time(warm_up, repeats, || {
+        let operator = context.kernel_operator(&kernel, x)?;
+        Krylov { tolerance: 1e-4 }.solve(&Problem { operator: &operator, k: 10, context })
+    })?;
+    Ok(json!({ "seconds": seconds, "eigenvalues": solution.eigenvalues }))
 }
 
 /// Root mean square of `φφᵀ − K` over the first 1000 points.
-fn kernel_error<T: Real>(kernel: &Kernel, f: &Array2<T>, x: ArrayView2<f64>) -> mercer::Result<f64> {
+fn kernel_error<T: Real>(kernel: &Kernel, f: &Array2<T>, x: ArrayView2<f64>) -> Result<f64> {
     let f = f.slice(s![..1000, ..]).mapv(|v| v.wide());
     let difference = matmul(f.view(), f.t()) - gram::<f64>(kernel, x.slice(s![..1000, ..]), Device::Cpu)?;
     Ok((difference.mapv(|d| d * d).sum() / 1e6).sqrt())

@@ -1,6 +1,6 @@
 //! The training step of NeuralEF: a batch, its kernel matrix, forward, gradient, back, Adam.
 
-use crate::Failure;
+use crate::{Failure, time};
 use mercer::FitContext;
 use mercer::compute::{Device, Math, Rule};
 use mercer::kernel::Kernel;
@@ -10,7 +10,6 @@ use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, OnData, Stepper};
 use ndarray::Array2;
 use serde_json::{Value, json};
-use std::time::Instant;
 
 /// Number of warm-up steps.
 const WARM_UP: usize = 5;
@@ -55,17 +54,8 @@ pub fn with_stepper<T>(
 }
 
 fn measure(stepper: &mut Stepper<'_>, size: [usize; 4], steps: usize) -> mercer::Result<Value> {
-    let mut seconds = Vec::with_capacity(steps);
-    let mut loss = 0.0;
-    for step in 0..WARM_UP + steps {
-        let start = Instant::now();
-        let made = stepper.steps(1)?;
-        if step >= WARM_UP {
-            seconds.push(start.elapsed().as_secs_f64());
-        }
-        loss = made.outcomes[0].loss;
-    }
-    Ok(json!({ "seconds": seconds, "flop": flop(size), "loss": loss }))
+    let (seconds, last) = time(WARM_UP, steps, || stepper.steps(1))?;
+    Ok(json!({ "seconds": seconds, "flop": flop(size), "loss": last.outcomes[0].loss }))
 }
 
 /// Multiplications and additions of the matrix products of a step: forward and backward through the networks, half of the

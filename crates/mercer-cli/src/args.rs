@@ -1,10 +1,9 @@
 //! The arguments of the program; help, completions and the man page are made from them.
 
-use crate::commands::{
-    datasets, demo, devices, embed, evaluate, fit, gram, inspect, kernels, ntk, regress, reproduce, sample, shell,
-    train, transform,
-};
+use crate::commands::*;
+use crate::context::Context;
 use clap::{Args, Parser, Subcommand};
+use mercer::Result;
 
 /// Spectral kernel learning: eigenvalues and eigenfunctions of kernels, each with its error, and what they are good for.
 #[derive(Parser)]
@@ -45,18 +44,34 @@ pub struct Globals {
     pub quiet: bool,
 }
 
-/// The commands; the doc comment of each type is its help.
-#[derive(Subcommand)]
-pub enum Command {
-    Fit(Box<fit::Fit>),
+/// The enum of the commands, and how each is run; the doc comment of a type is its help.
+macro_rules! commands {
+    ($($name:ident($arguments:ty),)*) => {
+        #[derive(Subcommand)]
+        pub enum Command {
+            $($name(Box<$arguments>),)*
+        }
+
+        impl Command {
+            pub fn run(self, context: &Context) -> Result<()> {
+                match self {
+                    $(Command::$name(arguments) => arguments.run(context),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Fit(fit::Fit),
     Transform(transform::Transform),
     Inspect(inspect::Inspect),
     Gram(gram::Gram),
-    Ntk(Box<ntk::Ntk>),
+    Ntk(ntk::Ntk),
     Sample(sample::Sample),
     Regress(regress::Regress),
     Embed(embed::Embed),
-    Train(Box<train::Train>),
+    Train(train::Train),
     Evaluate(evaluate::Evaluate),
     Kernels(kernels::Kernels),
     Datasets(datasets::Datasets),

@@ -1,12 +1,12 @@
 //! A certificate in words and in rows, and the origin of a fit in words.
 
-use crate::text::{GAP, count, error, number, percent, seconds};
+use crate::text::{GAP, count, error, number, percent, rounded, seconds};
 use mercer::spectrum::{Certificate, Origin, Standing};
 
-/// The size of the data, what else is known of it, the method and its time.
-pub fn origin(origin: &Origin, more: &str) -> String {
-    let (points, columns) = (count(origin.n, "point"), count(origin.d, "column"));
-    format!("{points} of {columns}{more}, by {} in {}", origin.method, seconds(origin.seconds))
+/// The kernel, the data (`on_data` is such as `of digits`), its size, what else is known of it, the method and its time.
+pub fn origin(origin: &Origin, on_data: &str, more: &str) -> String {
+    let (kernel, points, columns) = (rounded(&origin.kernel), count(origin.n, "point"), count(origin.d, "column"));
+    format!("{kernel} {on_data}: {points} of {columns}{more}, by {} in {}", origin.method, seconds(origin.seconds))
 }
 
 /// The headings of [`rows`].
@@ -21,11 +21,7 @@ pub fn rows(eigenvalues: &[f64], certificate: &Certificate) -> Vec<Vec<String>> 
             number(eigenvalues[j], 6),
             certificate.interval[j].map_or_else(|| GAP.into(), interval),
             certificate.residual[j].map_or_else(|| GAP.into(), error),
-            match certificate.standing[j] {
-                Standing::Simple => "simple".into(),
-                Standing::Repeated => "repeated".into(),
-                Standing::Zero => "zero".into(),
-            },
+            format!("{:?}", certificate.standing[j]).to_lowercase(),
         ]
     };
     (0..eigenvalues.len()).map(row).collect()
@@ -33,35 +29,25 @@ pub fn rows(eigenvalues: &[f64], certificate: &Certificate) -> Vec<Vec<String>> 
 
 /// What the certificate says, a sentence each.
 pub fn sentences(certificate: &Certificate) -> Vec<String> {
-    let k = certificate.residual.len();
-    let mut said = vec![trace(certificate, k)];
-    said.extend(solver_error(certificate));
+    let carriers = match certificate.residual.len() {
+        1 => "the pair carries".into(),
+        k => format!("the {k} pairs together carry"),
+    };
+    let (measured_on, place) = match certificate.held_out {
+        0 => ("the fitted points themselves, as none were held out".into(), "fitted"),
+        h => (format!("{} held out from the fit", count(h, "point")), "held-out"),
+    };
+    let (captured, total) = (percent(certificate.trace_captured), number(certificate.trace, 4));
+    let mut said = vec![format!("Trace: {carriers} {captured} of the kernel's total, {total}.")];
+    let residuals = certificate.residual.iter().enumerate().filter_map(|(j, r)| Some((j + 1, (*r)?)));
+    if let Some((pair, worst)) = residuals.max_by(|a, b| a.1.total_cmp(&b.1)) {
+        said.push(format!("Residual: at most {} (pair {pair}), measured on {measured_on}.", error(worst)));
+    }
     said.extend(beyond_the_sample(certificate));
-    said.push(orthonormality(certificate));
+    let off = error(certificate.orthonormality);
+    said.push(format!("Orthonormality: inner products on the {place} points are off by at most {off}."));
     said.extend(standings(certificate));
     said
-}
-
-fn trace(certificate: &Certificate, k: usize) -> String {
-    let all = if k == 1 { "the pair carries".into() } else { format!("the {k} pairs together carry") };
-    format!(
-        "Trace: {all} {} of the kernel's total, {}.",
-        percent(certificate.trace_captured),
-        number(certificate.trace, 4)
-    )
-}
-
-/// Where the certificate was measured.
-fn measured_on(certificate: &Certificate) -> String {
-    match certificate.held_out {
-        0 => "the fitted points themselves, as none were held out".into(),
-        h => format!("{} held out from the fit", count(h, "point")),
-    }
-}
-
-fn solver_error(certificate: &Certificate) -> Option<String> {
-    let (j, worst) = largest(&certificate.residual)?;
-    Some(format!("Residual: at most {} (pair {}), measured on {}.", error(worst), j + 1, measured_on(certificate)))
 }
 
 /// How many leading pairs are shown to hold beyond the fitted points: averaged over fresh points, the residual and the
@@ -90,35 +76,19 @@ fn beyond_the_sample(certificate: &Certificate) -> Option<String> {
     })
 }
 
-fn orthonormality(certificate: &Certificate) -> String {
-    let place = if certificate.held_out == 0 { "fitted" } else { "held-out" };
-    format!(
-        "Orthonormality: inner products on the {place} points are off by at most {}.",
-        error(certificate.orthonormality)
-    )
-}
-
-fn standings(certificate: &Certificate) -> Vec<String> {
+fn standings(certificate: &Certificate) -> impl Iterator<Item = String> {
     let of = |standing: Standing| -> Vec<usize> {
         (0..certificate.standing.len()).filter(|&j| certificate.standing[j] == standing).map(|j| j + 1).collect()
     };
     let (zero, repeated) = (of(Standing::Zero), of(Standing::Repeated));
-    let mut said = Vec::new();
-    if let Some(first) = zero.first() {
-        said.push(format!("Rank: the kernel has rank {} on this data; pairs from {first} on are zero.", first - 1));
-    }
-    if !repeated.is_empty() {
-        let listed: Vec<String> = repeated.iter().map(usize::to_string).collect();
-        said.push(format!(
-            "Repeated: the eigenvalues of pairs {} cannot be distinguished from a neighbour's; only the span of such functions is meaningful.",
-            listed.join(", ")
-        ));
-    }
-    said
-}
-
-/// The largest value and its place.
-fn largest(values: &[Option<f64>]) -> Option<(usize, f64)> {
-    let known = values.iter().enumerate().filter_map(|(j, v)| v.map(|v| (j, v)));
-    known.max_by(|a, b| a.1.total_cmp(&b.1))
+    let rank = zero
+        .first()
+        .map(|first| format!("Rank: the kernel has rank {} on this data; pairs from {first} on are zero.", first - 1));
+    let listed = repeated.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let spans = (!listed.is_empty()).then(|| {
+        format!(
+            "Repeated: the eigenvalues of pairs {listed} cannot be distinguished from a neighbour's; only the span of such functions is meaningful."
+        )
+    });
+    rank.into_iter().chain(spans)
 }

@@ -2,14 +2,15 @@
 
 use crate::args::Globals;
 use crate::output::Output;
-use crate::progress::Bar;
 use crate::training::INTERRUPTED;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mercer::compute::Device;
 use mercer::operator::Budget;
 use mercer::{Error, FitContext, Progress, Result};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::time::Duration;
 
 /// Number of parts that a dense factorisation is divided into.
 const PIECES: usize = 8;
@@ -81,9 +82,34 @@ impl Context {
         compute(&self.fit(&self.bar()))
     }
 
-    /// A progress bar on standard error, if that is a terminal.
+    /// A progress bar on standard error; hidden when `quiet`, or when that is not a terminal.
     pub fn bar(&self) -> Bar {
-        Bar::new(self.quiet)
+        let target = if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let style = "{spinner} {prefix} [{bar:24}] {pos}/{len} {elapsed} {wide_msg}";
+        bar.set_style(ProgressStyle::with_template(style).expect("a valid template").progress_chars("━╸ "));
+        Bar(bar)
+    }
+}
+
+/// Shows the steps that the library reports.
+pub struct Bar(ProgressBar);
+
+impl Progress for Bar {
+    fn step(&self, what: &str, done: usize, total: usize, note: &str) {
+        if self.0.prefix() != what {
+            self.0.set_prefix(what.to_owned());
+            self.0.enable_steady_tick(Duration::from_millis(120));
+        }
+        self.0.set_length(total as u64);
+        self.0.set_position(done as u64);
+        self.0.set_message(note.to_owned());
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }
 

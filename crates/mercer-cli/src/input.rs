@@ -38,10 +38,9 @@ impl Reader {
     /// Reads a second source with the same features as `first`. It may lack the target, and the columns of a table with a
     /// header may be in another order.
     pub fn open_like(&self, source: &str, first: &Dataset) -> Result<Dataset> {
-        let options = self.options();
         let without_target =
             || open(source, &ReadOptions { target: None, ..self.options() }).and_then(|d| align(d, first));
-        match open(source, &options) {
+        match self.open(source) {
             Ok(data) => align(data, first).or_else(|error| without_target().map_err(|_| error)),
             Err(_) => without_target(),
         }
@@ -65,23 +64,15 @@ impl SampleSource {
         MappedArray::open(source).map_or_else(|_| read(), |file| Ok(SampleSource::Mapped(file.into())))
     }
 
-    /// The samples at `n` points.
-    pub fn samples(&self, n: usize) -> Result<FunctionSamples<'_>> {
-        match self {
-            SampleSource::Read(rows) => FunctionSamples::from_rows(rows.view(), n),
-            SampleSource::Mapped(file) if file.dims().get(1) == Some(&n) => FunctionSamples::in_file(file.clone()),
-            SampleSource::Mapped(file) => Err(Error::input(format!(
+    /// The samples at `n` points; else in the shape of their file, `[S, n]` or `[S, n, C]`, where a table has one output.
+    pub fn samples(&self, n: Option<usize>) -> Result<FunctionSamples<'_>> {
+        match (self, n) {
+            (SampleSource::Read(rows), n) => FunctionSamples::from_rows(rows.view(), n.unwrap_or(rows.ncols())),
+            (SampleSource::Mapped(file), Some(n)) if file.dims().get(1) != Some(&n) => Err(Error::input(format!(
                 "samples of shape {:?} do not fit {n} points: they must be [S, {n}] or [S, {n}, C]",
                 file.dims()
             ))),
-        }
-    }
-
-    /// The samples in the shape of their file, `[S, n]` or `[S, n, C]`; a table has one output.
-    pub fn as_they_are(&self) -> Result<FunctionSamples<'_>> {
-        match self {
-            SampleSource::Read(rows) => self.samples(rows.ncols()),
-            SampleSource::Mapped(file) => FunctionSamples::in_file(file.clone()),
+            (SampleSource::Mapped(file), _) => FunctionSamples::in_file(file.clone()),
         }
     }
 }
@@ -102,12 +93,9 @@ fn align(data: Dataset, first: &Dataset) -> Result<Dataset> {
         return Ok(Dataset { x: data.x.select_columns(&places), columns: first.columns.clone(), ..data });
     }
     if data.d() != first.d() {
+        let (name, d, other, other_d) = (&data.name, data.d(), &first.name, first.d());
         return Err(Error::input(format!(
-            "`{}` has {} columns, but `{}` has {}; they must have the same features",
-            data.name,
-            data.d(),
-            first.name,
-            first.d()
+            "`{name}` has {d} columns, but `{other}` has {other_d}; they must have the same features"
         )));
     }
     Ok(data)

@@ -8,12 +8,11 @@ mod input;
 mod methods;
 mod network;
 mod output;
-mod progress;
 mod score;
 mod training;
 mod usage;
 
-use args::{Cli, Command};
+use args::Cli;
 use clap::Parser;
 use context::Context;
 use mercer::{Error, Result};
@@ -45,38 +44,16 @@ const BAD_INPUT: u8 = 2;
 
 fn run(cli: Cli) -> Result<()> {
     let context = Context::new(&cli.globals)?;
-    context.device.checked(command(cli.command, &context))
-}
-
-fn command(command: Command, context: &Context) -> Result<()> {
-    match command {
-        Command::Fit(fit) => fit.run(context),
-        Command::Transform(transform) => transform.run(context),
-        Command::Inspect(inspect) => inspect.run(context),
-        Command::Gram(gram) => gram.run(context),
-        Command::Ntk(ntk) => ntk.run(context),
-        Command::Sample(sample) => sample.run(context),
-        Command::Regress(regress) => regress.run(context),
-        Command::Embed(embed) => embed.run(context),
-        Command::Train(train) => train.run(context),
-        Command::Evaluate(evaluate) => evaluate.run(context),
-        Command::Kernels(kernels) => kernels.run(context),
-        Command::Datasets(datasets) => datasets.run(context),
-        Command::Demo(demo) => demo.run(context),
-        Command::Reproduce(reproduce) => reproduce.run(context),
-        Command::Devices(devices) => devices.run(context),
-        Command::Completions(completions) => completions.run(),
-        Command::Man(man) => man.run(),
-    }
+    context.device.checked(cli.command.run(&context))
 }
 
 /// [`BAD_INPUT`], or 1 where the computation itself failed.
 fn exit_code(error: &Error) -> u8 {
-    match error {
-        Error::Input(_) | Error::File { .. } | Error::Io { .. } | Error::Memory { .. } | Error::DeviceMemory { .. } => {
-            BAD_INPUT
-        }
-        _ => 1,
+    use Error::{DeviceMemory, File, Input, Io, Memory};
+    if matches!(error, Input(_) | File { .. } | Io { .. } | Memory { .. } | DeviceMemory { .. }) {
+        BAD_INPUT
+    } else {
+        1
     }
 }
 

@@ -1,8 +1,9 @@
 //! The registry of methods: a method that has its line here is offered by `fit` and runs in `demo`.
 
 use crate::training::{self, TrainingOptions};
-use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use mercer::compute::Math;
 use mercer::operator::Precision;
 use mercer::spectrum::neural::Kind;
@@ -15,7 +16,8 @@ pub struct Entry {
     pub help: &'static str,
     /// The options of [`Options`] that it takes, in groups.
     pub options: &'static [&'static [&'static str]],
-    pub make: fn(&Options, Size) -> Box<dyn Method>,
+    /// Makes it from the options, the number n of points and the number k of pairs.
+    pub make: fn(&Options, usize, usize) -> Box<dyn Method>,
 }
 
 impl Entry {
@@ -24,77 +26,77 @@ impl Entry {
     }
 }
 
-/// What defaults may depend on: the number of points and of pairs.
-#[derive(Clone, Copy)]
-pub struct Size {
-    pub n: usize,
-    pub k: usize,
-}
-
 /// Every method there is; the exact one comes first.
 pub const METHODS: &[Entry] = &[
     Entry {
         name: "exact",
         help: "dense eigendecomposition; time grows like n³",
         options: &[],
-        make: |_, _| Box::new(Exact),
+        make: |_, _, _| Box::new(Exact),
     },
     Entry {
         name: "krylov",
         help: "the leading pairs to the tolerance, without storing the kernel matrix",
         options: &[&["tolerance"]],
-        make: |o, _| Box::new(o.tolerance.map_or_else(Krylov::default, |tolerance| Krylov { tolerance })),
+        make: |o, _, _| Box::new(o.tolerance.map_or_else(Krylov::default, |tolerance| Krylov { tolerance })),
     },
     Entry {
         name: "nystrom",
         help: "approximate, from a few landmark points; time grows like n",
         options: &[&["landmarks", "choice"]],
-        make: |o, size| Box::new(Nystrom { landmarks: o.landmarks(size), choice: o.choice.unwrap_or(CHOICE) }),
+        make: |o, n, k| {
+            let landmarks = o.landmarks.unwrap_or_else(|| (2 * k).max(500).min(n));
+            Box::new(Nystrom { landmarks, choice: o.choice.unwrap_or(Landmarks::KMeansPlusPlus) })
+        },
     },
     Entry {
         name: "rff",
         help: "approximate, from random Fourier features; for shift-invariant kernels",
         options: &[&["features", "sampling", "ritz"]],
-        make: |o, size| Box::new(Fourier { features: o.features(size), sampling: o.sampling(), ritz: o.ritz }),
+        make: |o, _, k| {
+            Box::new(Fourier { features: o.features(k), sampling: o.sampling.unwrap_or_default(), ritz: o.ritz })
+        },
     },
     Entry {
         name: "positive",
         help: "approximate, from positive random features; for the kernel expdot",
         options: &[&["features", "sampling"]],
-        make: |o, size| Box::new(Positive { features: o.features(size), sampling: o.sampling() }),
+        make: |o, _, k| Box::new(Positive { features: o.features(k), sampling: o.sampling.unwrap_or_default() }),
     },
     Entry {
         name: "neuralef",
         help: "trained networks, each orthogonal to those before it",
         options: &[&training::COMMON, &["averaged", "joint"]],
-        make: |o, _| training::make(Kind::NeuralEf { averaged: false }, o),
+        make: |o, _, _| training::make(Kind::NeuralEf { averaged: false }, o),
     },
     Entry {
         name: "spin",
         help: "trained networks, by spectral inference with a masked gradient",
         options: &[&training::COMMON],
-        make: |o, _| training::make(Kind::Spin { decay: 0.99 }, o),
+        make: |o, _, _| training::make(Kind::Spin { decay: 0.99 }, o),
     },
     Entry {
         name: "nested",
         help: "trained networks, the best approximations of every rank up to k at once",
         options: &[&training::COMMON, &["nesting"]],
-        make: |o, _| training::make(Kind::Nested { nesting: None }, o),
+        make: |o, _, _| training::make(Kind::Nested { nesting: None }, o),
     },
     Entry {
         name: "ritz",
         help: "a trained trunk whose last layer is solved for; 0 steps are random features",
         options: &[&training::COMMON],
-        make: |o, _| training::make(Kind::Ritz, o),
+        make: |o, _, _| training::make(Kind::Ritz, o),
     },
 ];
-
-const CHOICE: Landmarks = Landmarks::KMeansPlusPlus;
 
 /// Options of single methods.
 #[derive(Args, Default)]
 #[command(next_help_heading = "Options of methods")]
 pub struct Options {
+    // The first field, because parsing takes the options out one by one.
+    #[command(flatten)]
+    given: Given,
+
     /// krylov: residual at which a pair is done [default: 1e-6]
     #[arg(long, value_name = "RESIDUAL", value_parser = positive, allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
@@ -124,41 +126,50 @@ pub struct Options {
 }
 
 impl Options {
-    /// The options that were given.
-    fn given(&self) -> impl Iterator<Item = &'static str> {
-        let given = [
-            ("tolerance", self.tolerance.is_some()),
-            ("landmarks", self.landmarks.is_some()),
-            ("choice", self.choice.is_some()),
-            ("features", self.features.is_some()),
-            ("sampling", self.sampling.is_some()),
-            ("ritz", self.ritz),
-        ];
-        given.into_iter().chain(self.training.given()).filter(|(_, given)| *given).map(|(name, _)| name)
-    }
-
-    fn landmarks(&self, size: Size) -> usize {
-        self.landmarks.unwrap_or_else(|| (2 * size.k).max(500).min(size.n))
-    }
-
-    fn features(&self, size: Size) -> usize {
-        self.features.unwrap_or_else(|| (2 * size.k).max(1000))
-    }
-
-    fn sampling(&self) -> Sampling {
-        self.sampling.unwrap_or_default()
+    fn features(&self, k: usize) -> usize {
+        self.features.unwrap_or_else(|| (2 * k).max(1000))
     }
 }
 
-/// An error if an option was given that the method does not take.
+/// The names of the options on the command line.
+#[derive(Default)]
+struct Given(Vec<String>);
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Given, clap::Error> {
+        let given = |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        Ok(Given(matches.ids().filter(given).map(|id| id.as_str().replace('_', "-")).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Given::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Given {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+/// An error if an option was given that is for other methods.
 pub fn check(entry: &Entry, options: &Options) -> Result<()> {
-    let Some(unused) = options.given().find(|o| !entry.takes(o)) else { return Ok(()) };
-    let others: Vec<&str> = METHODS.iter().filter(|m| m.takes(unused)).map(|m| m.name).collect();
-    Err(Error::input(format!(
-        "--method {} does not take --{unused}, which is for {}; leave it out",
-        entry.name,
-        others.join(" and ")
-    )))
+    for option in options.given.0.iter().filter(|option| !entry.takes(option)) {
+        let others: Vec<&str> = METHODS.iter().filter(|m| m.takes(option)).map(|m| m.name).collect();
+        if !others.is_empty() {
+            return Err(Error::input(format!(
+                "--method {} does not take --{option}, which is for {}; leave it out",
+                entry.name,
+                others.join(" and ")
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the name of a method.
@@ -207,52 +218,28 @@ where
 
 /// Reads a finite number above zero.
 pub fn positive(word: &str) -> Result<f64, String> {
-    match word.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err("it must be a number above 0".into()),
-    }
+    number(word, |v| v > 0.0, "it must be a number above 0")
+}
+
+/// Reads a finite number that keeps a rule.
+pub fn number(word: &str, allowed: fn(f64) -> bool, rule: &str) -> Result<f64, String> {
+    word.parse().ok().filter(|v: &f64| v.is_finite() && allowed(*v)).ok_or_else(|| rule.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mercer::compute::Rule;
-    use mercer::net::ScheduleKind;
-    use mercer::spectrum::neural::Nesting;
 
     #[test]
     fn every_method_goes_by_its_name_and_every_option_has_a_method() {
-        let size = Size { n: 100, k: 3 };
         for entry in METHODS {
-            assert_eq!((entry.make)(&Options::default(), size).name(), entry.name);
+            assert_eq!((entry.make)(&Options::default(), 100, 3).name(), entry.name);
         }
-        let all = Options {
-            tolerance: Some(1.0),
-            landmarks: Some(1),
-            choice: Some(Landmarks::Uniform),
-            features: Some(2),
-            sampling: Some(Sampling::Plain),
-            ritz: true,
-            training: TrainingOptions {
-                steps: Some(1),
-                batch: Some(1),
-                rate: Some(1.0),
-                schedule: Some(ScheduleKind::Constant),
-                optimiser: Some(Rule::ADAM),
-                net: Some(String::new()),
-                no_finish: true,
-                checkpoint: Some("c".into()),
-                checkpoint_every: Some(1.0),
-                resume: true,
-                math: Some(mercer::compute::Math::Tf32),
-                averaged: true,
-                joint: true,
-                nesting: Some(Nesting::Joint),
-            },
-        };
-        for option in all.given() {
+        let command = Options::augment_args(Command::new("fit"));
+        let options: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        for option in &options {
             assert!(METHODS.iter().any(|m| m.takes(option)), "{option}");
         }
-        assert!(METHODS.iter().flat_map(|m| m.options.concat()).all(|o| all.given().any(|given| given == o)));
+        assert!(METHODS.iter().flat_map(|m| m.options.concat()).all(|o| options.contains(&o)));
     }
 }

@@ -1,6 +1,8 @@
 //! Output files: checked before the computation, and then written completely or not at all.
 
+use crate::text::seconds;
 use mercer::data::{Element, Target, write_atomically, write_npy};
+use mercer::error::human_bytes;
 use mercer::{Error, Result};
 use ndarray::{ArrayView2, Axis, aview1};
 use std::fmt::Display;
@@ -23,10 +25,7 @@ impl Output {
         let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
             return Err(Error::file(path, "is a folder; name a file to write"));
         };
-        let mut trial = std::ffi::OsString::from(".");
-        trial.push(name);
-        trial.push(format!(".{}.trial", std::process::id()));
-        let trial = folder.join(trial);
+        let trial = folder.join(format!(".{}.{}.trial", name.to_string_lossy(), std::process::id()));
         std::fs::File::create(&trial).map_err(|e| Error::file(path, format!("cannot be written: {e}")))?;
         let _ = std::fs::remove_file(&trial);
         Ok(Output(path.to_owned()))
@@ -51,6 +50,11 @@ impl Output {
         &self.0
     }
 
+    /// Whether the name ends in this extension.
+    pub fn is(&self, extension: &str) -> bool {
+        self.0.extension().is_some_and(|e| e == extension)
+    }
+
     /// Writes text.
     pub fn text(&self, text: &str) -> Result<()> {
         write_atomically(&self.0, |w| w.write_all(text.as_bytes()))
@@ -58,27 +62,20 @@ impl Output {
 
     /// Writes `values` `[n, m]`; in a `.csv` under the given names of its columns, where there are any.
     pub fn matrix<T: Element + Display>(&self, values: ArrayView2<T>, columns: &[String]) -> Result<()> {
-        if self.0.extension().is_some_and(|e| e == "csv") {
-            self.csv(values, columns)
-        } else {
-            write_npy(&self.0, values)
-        }
+        if self.is("csv") { self.csv(values, columns) } else { write_npy(&self.0, values) }
     }
 
     /// Writes predictions, one per row. A `.csv` gets the names of the classes. An `.npy` gets whole numbers: the names
     /// where they are whole numbers, else their positions, which the returned note explains.
     pub fn predictions(&self, predicted: &Target) -> Result<Option<String>> {
-        let is_csv = self.0.extension().is_some_and(|e| e == "csv");
+        let is_csv = self.is("csv");
         match predicted {
             Target::Values(values) if is_csv => self.csv(aview1(values).insert_axis(Axis(1)), &["prediction".into()]),
             Target::Values(values) => write_npy(&self.0, aview1(values)),
-            Target::Classes { labels, names } if is_csv => self.text(
-                &["prediction".to_owned()]
-                    .into_iter()
-                    .chain(labels.iter().map(|&l| quoted(&names[l])))
-                    .map(|l| l + "\n")
-                    .collect::<String>(),
-            ),
+            Target::Classes { labels, names } if is_csv => {
+                let rows: String = labels.iter().map(|&l| quoted(&names[l]) + "\n").collect();
+                self.text(&format!("prediction\n{rows}"))
+            }
             Target::Classes { labels, names } => {
                 let numbers: Option<Vec<i64>> = names.iter().map(|name| name.parse().ok()).collect();
                 let written: Vec<i64> = labels.iter().map(|&l| numbers.as_ref().map_or(l as i64, |n| n[l])).collect();
@@ -109,12 +106,11 @@ fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
 }
 
-/// The checked output, if a path is given.
-pub fn optional(path: Option<&Path>, check: fn(&Path) -> Result<Output>) -> Result<Option<Output>> {
-    path.map(check).transpose()
-}
-
 /// `prefix1`, `prefix2`, …
 pub fn numbered(prefix: &str, count: usize) -> Vec<String> {
     (1..=count).map(|j| format!("{prefix}{j}")).collect()
+}
+/// The array that was written to a file: its shape, its size, what it holds, and the time it took.
+pub fn written(file: &Path, shape: &str, bytes: u64, content: &str, taken: f64) -> String {
+    format!("wrote {}: {shape}, {}, {content}, in {}", file.display(), human_bytes(bytes), seconds(taken))
 }

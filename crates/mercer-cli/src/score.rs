@@ -19,45 +19,34 @@ pub fn score(truth: &Target, predicted: &Target) -> Option<Score> {
     if truth.is_empty() || truth.len() != predicted.len() {
         return None;
     }
-    match predicted {
-        Target::Values(predicted) => {
-            let Target::Values(truth) = truth else { return None };
+    match (truth, predicted) {
+        (Target::Values(truth), Target::Values(predicted)) => {
             let n = truth.len() as f64;
             let mean = truth.iter().sum::<f64>() / n;
             let error = truth.iter().zip(predicted).map(|(y, f)| (y - f).powi(2)).sum::<f64>() / n;
             let variance = truth.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / n;
             Some(Score::Regression { rmse: error.sqrt(), r2: (variance > 0.0).then(|| 1.0 - error / variance) })
         }
-        Target::Classes { .. } => {
-            let (truth, predicted) = (class_names(&truth.as_classes().ok()?)?, class_names(predicted)?);
-            let right = truth.iter().zip(&predicted).filter(|(a, b)| a == b).count();
-            Some(Score::Classification { accuracy: right as f64 / truth.len() as f64 })
+        (truth, Target::Classes { labels, names }) => {
+            let Target::Classes { labels: true_labels, names: true_names } = truth.as_classes().ok()? else {
+                return None;
+            };
+            let right = true_labels.iter().zip(labels).filter(|&(&a, &b)| true_names[a] == names[b]).count();
+            Some(Score::Classification { accuracy: right as f64 / labels.len() as f64 })
         }
-    }
-}
-
-/// The name of the class of every row.
-pub fn class_names(target: &Target) -> Option<Vec<String>> {
-    match target {
-        Target::Values(_) => None,
-        Target::Classes { labels, names } => Some(labels.iter().map(|&l| names[l].clone()).collect()),
+        _ => None,
     }
 }
 
 impl Score {
-    pub fn headings(&self) -> &'static [&'static str] {
-        match self {
-            Score::Regression { .. } => &["rows", "RMSE", "R²"],
-            Score::Classification { .. } => &["rows", "accuracy"],
-        }
-    }
-
-    pub fn row(&self, part: &str) -> Vec<String> {
+    /// The numbers, each under its heading.
+    pub fn cells(&self) -> Vec<(&'static str, String)> {
         match self {
             Score::Regression { rmse, r2 } => {
-                vec![part.into(), text::number(*rmse, 4), r2.map_or_else(|| text::GAP.into(), |r2| format!("{r2:.4}"))]
+                let r2 = r2.map_or_else(|| text::GAP.into(), |r2| format!("{r2:.4}"));
+                vec![("RMSE", text::number(*rmse, 4)), ("R²", r2)]
             }
-            Score::Classification { accuracy } => vec![part.into(), text::percent(*accuracy)],
+            Score::Classification { accuracy } => vec![("accuracy", text::percent(*accuracy))],
         }
     }
 }
@@ -70,10 +59,8 @@ mod tests {
     fn scores_are_those_of_the_definitions() {
         let values = |v: &[f64]| Target::Values(v.to_vec());
         let score_of = |a, b| score(&a, &b).unwrap();
-        assert_eq!(
-            score_of(values(&[1.0, 3.0]), values(&[1.0, 1.0])),
-            Score::Regression { rmse: 2f64.sqrt(), r2: Some(-1.0) }
-        );
+        let poor = Score::Regression { rmse: 2f64.sqrt(), r2: Some(-1.0) };
+        assert_eq!(score_of(values(&[1.0, 3.0]), values(&[1.0, 1.0])), poor);
         assert_eq!(score_of(values(&[2.0, 2.0]), values(&[2.0, 2.0])), Score::Regression { rmse: 0.0, r2: None });
         let classes = |labels: &[usize], names: &[&str]| Target::Classes {
             labels: labels.to_vec(),

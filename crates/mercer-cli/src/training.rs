@@ -75,27 +75,6 @@ pub struct TrainingOptions {
 pub const COMMON: [&str; 10] =
     ["steps", "batch", "rate", "schedule", "optimiser", "net", "no-finish", "checkpoint", "checkpoint-every", "resume"];
 
-impl TrainingOptions {
-    /// Every option, and whether it was given.
-    pub fn given(&self) -> [(&'static str, bool); 13] {
-        [
-            ("steps", self.steps.is_some()),
-            ("batch", self.batch.is_some()),
-            ("rate", self.rate.is_some()),
-            ("schedule", self.schedule.is_some()),
-            ("optimiser", self.optimiser.is_some()),
-            ("net", self.net.is_some()),
-            ("no-finish", self.no_finish),
-            ("checkpoint", self.checkpoint.is_some()),
-            ("checkpoint-every", self.checkpoint_every.is_some()),
-            ("resume", self.resume),
-            ("averaged", self.averaged),
-            ("joint", self.joint),
-            ("nesting", self.nesting.is_some()),
-        ]
-    }
-}
-
 /// The method that trains by `kind`, as the options want it. From now on Ctrl-C ends training, not the program.
 pub fn make(kind: Kind, options: &Options) -> Box<dyn Method> {
     let o = &options.training;

@@ -5,8 +5,9 @@
 //! times are not compared, nor is the width of space. Every file has a fresh folder with the files of `tests/cmd/data` in it.
 //! `MERCER_UPDATE=1 cargo test --test snapshots` writes the files anew.
 
+mod common;
+
 use std::path::Path;
-use std::process::Command;
 
 #[test]
 fn the_program_says_what_it_said() {
@@ -48,9 +49,9 @@ fn replay(file: &str, data: &Path) -> String {
 }
 
 fn said(arguments: &str, folder: &Path) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mercer"));
-    command.args(words(arguments)).current_dir(folder).env_remove("COLUMNS").env_remove("MERCER_DATA");
-    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    let mut command = common::mercer(arguments, '"', folder);
+    command.env_remove("COLUMNS").env_remove("MERCER_DATA").stdin(std::process::Stdio::null());
+    let output = command.output().unwrap();
     let mut said = without_times(&String::from_utf8(output.stdout).unwrap());
     for line in String::from_utf8(output.stderr).unwrap().lines() {
         said += format!("! {line}").trim_end();
@@ -75,18 +76,6 @@ fn without_times(text: &str) -> String {
         out
     };
     after(&after(text, " in ", &[" ms", " s"]), "\"seconds\":", &[""])
-}
-
-/// Words as a shell splits them; double quotes keep a word together.
-fn words(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for (i, part) in line.split('"').enumerate() {
-        match i % 2 {
-            1 => words.push(part.to_owned()),
-            _ => words.extend(part.split_whitespace().map(str::to_owned)),
-        }
-    }
-    words
 }
 
 /// The first place where the two differ.

@@ -2,9 +2,8 @@
 
 use super::layer::Layer;
 use super::legend::{
-    Entry, Place, colour_bar_width, draw_colour_bar, draw_legend, legend_corner, legend_size, shorten,
+    Corner, Entry, Place, colour_bar_width, draw_colour_bar, draw_legend, legend_corner, legend_size, shorten,
 };
-use super::marks::Bars;
 use super::plot::{Axis, Plot};
 use super::svg::{AXIS, Canvas, FAINT, Rect, Style, num, text_width};
 use super::ticks::{Scale, Span, Ticks, plain, signed};
@@ -14,11 +13,15 @@ pub const TICK_SIZE: f64 = 11.0;
 /// Font size of axis labels.
 pub const LABEL_SIZE: f64 = 12.5;
 
-/// The box of the axes and the two scales along it.
+/// The box of the axes, the two scales along it, and what layers share.
 pub struct Frame {
     pub at: Rect,
     pub x: Scale,
     pub y: Scale,
+    /// Number of colours of all layers.
+    pub colours: usize,
+    /// Number of series of bars that stand side by side.
+    pub series: usize,
 }
 
 impl Frame {
@@ -87,13 +90,9 @@ impl Plot {
         let title = Style { bold: true, ..Style::new(fit(&self.title, show.title, at.w)) };
         c.text((at.x, at.y - 10.0), &self.title, title);
         self.draw_grid(c, &frame, &x_ticks, &y_ticks);
-        let (colours, series) = (self.colours(), self.bar_series());
-        c.begin_clip(at);
-        self.layers.iter().for_each(|layer| layer.draw_clipped(c, &frame, colours, series));
-        c.end_clip();
-        self.draw_x_axis(c, &frame, &x_ticks, show);
-        self.draw_y_axis(c, &frame, &y_ticks, show);
-        self.layers.iter().for_each(|layer| layer.draw_marks(c, &frame, colours));
+        c.clipped(at, |c| self.layers.iter().for_each(|layer| layer.draw_clipped(c, &frame)));
+        self.draw_axes(c, &frame, &x_ticks, &y_ticks, show);
+        self.layers.iter().for_each(|layer| layer.draw_marks(c, &frame));
         let mut right = at.right() + 14.0;
         if let Some((label, span, map)) = self.layers.iter().find_map(Layer::colour_bar) {
             right += draw_colour_bar(c, Rect { x: right, y: at.y, w: 12.0, h: at.h }, label, span, map);
@@ -102,17 +101,11 @@ impl Plot {
         match place {
             Place::Nowhere => {}
             Place::Outside => draw_legend(c, (right, at.y), &entries, at.h),
-            Place::Corner { right, bottom } => {
-                let corner = legend_corner((right, bottom), at, legend_size(&entries));
+            Place::In(corner) => {
+                let corner = legend_corner(corner, at, legend_size(&entries));
                 draw_legend(c, (corner.x, corner.y), &entries, f64::INFINITY);
             }
         }
-    }
-
-    /// Pixels that hold data.
-    fn footprint(&self, frame: &Frame) -> Vec<(f64, f64)> {
-        let series = self.bar_series();
-        self.layers.iter().flat_map(|layer| layer.footprint(frame, series)).collect()
     }
 
     /// The axes on a box. Where both must have the same number of pixels per unit, the box shrinks, to 40 % at most; then
@@ -128,15 +121,9 @@ impl Plot {
             };
             (x, y) = (widen(x, at.w), widen(y, at.h));
         }
-        Frame { at, x: Scale::across(x, at), y: Scale::up(y, at, self.y.reversed) }
-    }
-
-    fn bar_series(&self) -> usize {
-        self.layers
-            .iter()
-            .filter_map(|l| if let Layer::Bars(Bars { place, .. }) = l { Some(place + 1) } else { None })
-            .max()
-            .unwrap_or(1)
+        let up = if self.y.reversed { (at.y, at.bottom()) } else { (at.bottom(), at.y) };
+        let (x, y) = (Scale { span: x, ends: (at.x, at.right()) }, Scale { span: y, ends: up });
+        Frame { at, x, y, colours: self.colours(), series: self.bar_series() }
     }
 
     /// The ticks of both axes on a box of that size.
@@ -193,65 +180,55 @@ impl Plot {
     }
 
     fn draw_grid(&self, c: &mut Canvas, frame: &Frame, x: &Ticks, y: &Ticks) {
-        if self.layers.iter().any(|layer| matches!(layer, Layer::Heat(_))) {
+        if self.is_filled() {
             return;
         }
-        let at = frame.at;
-        let mut path = String::new();
-        for &(v, _) in x.major.iter().filter(|_| self.x.names.is_empty()) {
-            path +=
-                &frame.x.px(v).map_or(String::new(), |px| format!("M{} {}V{}", num(px), num(at.y), num(at.bottom())));
-        }
-        for &(v, _) in &y.major {
-            path +=
-                &frame.y.px(v).map_or(String::new(), |px| format!("M{} {}H{}", num(at.x), num(px), num(at.right())));
-        }
-        c.path(&path, &format!(r#"stroke="{FAINT}" fill="none""#));
+        let [left, right, top, floor] = frame.at.edges().map(num);
+        let major = |(_, length): &(String, u8)| *length == MAJOR;
+        let down = self.x_marks(frame, x).into_iter().filter(major).map(|(px, _)| format!("M{px} {top}V{floor}"));
+        let across = marks(&frame.y, y).into_iter().filter(major).map(|(px, _)| format!("M{left} {px}H{right}"));
+        c.path(&down.chain(across).collect::<String>(), &format!(r#"stroke="{FAINT}" fill="none""#));
     }
 
-    fn draw_x_axis(&self, c: &mut Canvas, frame: &Frame, ticks: &Ticks, show: Show) {
+    /// The marks along x; names have none.
+    fn x_marks(&self, frame: &Frame, ticks: &Ticks) -> Vec<(String, u8)> {
+        if self.x.names.is_empty() { marks(&frame.x, ticks) } else { vec![] }
+    }
+
+    fn draw_axes(&self, c: &mut Canvas, frame: &Frame, x: &Ticks, y: &Ticks, show: Show) {
         let (at, floor) = (frame.at, frame.at.bottom());
-        let mut path = format!("M{} {}H{}", num(at.x), num(floor), num(at.right()));
-        let marks = ticks.major.iter().map(|t| (t.0, 5)).filter(|_| self.x.names.is_empty());
-        for (v, length) in marks.chain(ticks.minor.iter().map(|&v| (v, 3))) {
-            path += &frame.x.px(v).map_or(String::new(), |px| format!("M{} {}v{length}", num(px), num(floor)));
-        }
-        c.path(&path, &format!(r#"stroke="{AXIS}" fill="none""#));
-        let slanted = self.slanted(ticks, at.w);
-        for (v, label) in ticks.major.iter().filter(|_| show.x_ticks) {
-            let Some(px) = frame.x.px(*v) else { continue };
-            let style = Style::new(TICK_SIZE);
-            if slanted {
-                c.text((px + 4.0, floor + 12.0), label, Style { turn: -35.0, ..style.end() });
-            } else {
-                c.text((px, floor + 17.0), label, style.middle());
+        let [left, right, top, bottom] = at.edges().map(num);
+        let stroke = format!(r#"stroke="{AXIS}" fill="none""#);
+        let (x_label, y_label) = (with_factor(&self.x.label, x), with_factor(&self.y.label, y));
+
+        let down = self.x_marks(frame, x).into_iter().map(|(px, length)| format!("M{px} {bottom}v{length}"));
+        c.path(&format!("M{left} {bottom}H{right}{}", down.collect::<String>()), &stroke);
+        let slanted = self.slanted(x, at.w);
+        for (v, label) in x.major.iter().filter(|_| show.x_ticks) {
+            match frame.x.px(*v) {
+                Some(px) if slanted => {
+                    let style = Style { turn: -35.0, ..Style::new(TICK_SIZE).end() };
+                    c.text((px + 4.0, floor + 12.0), label, style);
+                }
+                Some(px) => c.text((px, floor + 17.0), label, Style::new(TICK_SIZE).middle()),
+                None => {}
             }
         }
-        let below = floor + self.x_room(ticks, at.w) + 16.0;
         if show.labels {
-            let label = with_factor(&self.x.label, ticks);
-            let style = Style::new(fit(&label, LABEL_SIZE, at.w)).middle();
-            c.text((at.x + at.w / 2.0, below), &label, style);
+            let style = Style::new(fit(&x_label, LABEL_SIZE, at.w)).middle();
+            c.text((at.x + at.w / 2.0, floor + self.x_room(x, at.w) + 16.0), &x_label, style);
         }
-    }
 
-    fn draw_y_axis(&self, c: &mut Canvas, frame: &Frame, ticks: &Ticks, show: Show) {
-        let at = frame.at;
-        let mut path = format!("M{} {}V{}", num(at.x), num(at.y), num(at.bottom()));
-        let marks = ticks.major.iter().map(|t| (t.0, 5));
-        for (v, length) in marks.chain(ticks.minor.iter().map(|&v| (v, 3))) {
-            path += &frame.y.px(v).map_or(String::new(), |px| format!("M{} {}h-{length}", num(at.x), num(px)));
-        }
-        c.path(&path, &format!(r#"stroke="{AXIS}" fill="none""#));
-        for (v, label) in ticks.major.iter().filter(|_| show.y_ticks) {
+        let leftwards = marks(&frame.y, y).into_iter().map(|(px, length)| format!("M{left} {px}h-{length}"));
+        c.path(&format!("M{left} {top}V{bottom}{}", leftwards.collect::<String>()), &stroke);
+        for (v, label) in y.major.iter().filter(|_| show.y_ticks) {
             if let Some(px) = frame.y.px(*v) {
                 c.text((at.x - 8.0, px + 4.0), label, Style::new(TICK_SIZE).end());
             }
         }
         if show.labels {
-            let (x, label) = (at.x - 8.0 - widest(ticks) - 10.0, with_factor(&self.y.label, ticks));
-            let style = Style { turn: -90.0, ..Style::new(fit(&label, LABEL_SIZE, at.h)).middle() };
-            c.text((x, at.y + at.h / 2.0), &label, style);
+            let style = Style { turn: -90.0, ..Style::new(fit(&y_label, LABEL_SIZE, at.h)).middle() };
+            c.text((at.x - 8.0 - widest(y) - 10.0, at.y + at.h / 2.0), &y_label, style);
         }
     }
 
@@ -265,15 +242,23 @@ impl Plot {
         if entries.len() > 6 || w > at.w * 0.6 || h > at.h * 0.6 {
             return Place::Outside;
         }
-        let taken = self.footprint(frame);
-        for (right, bottom) in [(true, false), (false, false), (true, true), (false, true)] {
-            let corner = legend_corner((right, bottom), at, (w, h));
-            if !taken.iter().any(|&p| corner.grown(6.0).holds(p)) {
-                return Place::Corner { right, bottom };
-            }
-        }
-        Place::Outside
+        let taken: Vec<_> = self.layers.iter().flat_map(|layer| layer.footprint(frame)).collect();
+        let is_free = |corner: &Corner| {
+            let legend = legend_corner(*corner, at, (w, h)).grown(6.0);
+            !taken.iter().any(|&p| legend.holds(p))
+        };
+        let corners = [(true, false), (false, false), (true, true), (false, true)];
+        corners.into_iter().find(is_free).map_or(Place::Outside, Place::In)
     }
+}
+
+/// The length of a labelled mark in pixels.
+const MAJOR: u8 = 5;
+
+/// The pixel of every mark, as text, and its length.
+fn marks(scale: &Scale, ticks: &Ticks) -> Vec<(String, u8)> {
+    let all = ticks.major.iter().map(|t| (t.0, MAJOR)).chain(ticks.minor.iter().map(|&v| (v, 3)));
+    all.filter_map(|(v, length)| Some((num(scale.px(v)?), length))).collect()
 }
 
 fn axis_ticks(axis: &Axis, span: Span, room: usize) -> Ticks {

@@ -10,14 +10,8 @@ use super::svg::{Canvas, Rect, Style, text_width};
 pub struct Gallery {
     title: String,
     shape: [usize; 2],
-    rows: Vec<Row>,
-}
-
-#[derive(Clone, Debug)]
-struct Row {
-    name: String,
-    pixels: Vec<f64>,
-    captions: Vec<String>,
+    /// Name, pixels and captions of each row.
+    rows: Vec<(String, Vec<f64>, Vec<String>)>,
 }
 
 const GAP: f64 = 6.0;
@@ -31,14 +25,14 @@ impl Gallery {
     /// Adds a row of images. `pixels` is `[images, rows, columns]`, one after the other; the smallest value of each
     /// image becomes white and its largest black.
     pub fn row(mut self, name: impl Into<String>, pixels: &[f64]) -> Gallery {
-        self.rows.push(Row { name: name.into(), pixels: pixels.to_vec(), captions: Vec::new() });
+        self.rows.push((name.into(), pixels.to_vec(), Vec::new()));
         self
     }
 
     /// Captions below the images of the last row.
     pub fn captions(mut self, captions: &[impl AsRef<str>]) -> Gallery {
         if let Some(row) = self.rows.last_mut() {
-            row.captions = captions.iter().map(|c| c.as_ref().to_owned()).collect();
+            row.2 = captions.iter().map(|c| c.as_ref().to_owned()).collect();
         }
         self
     }
@@ -50,9 +44,9 @@ impl Gallery {
         // Whole screen pixels for each image pixel, about sixty for the image.
         let scale = if size == 0 { 1.0 } else { (60.0 / height.max(width) as f64).round().max(1.0) };
         let (w, h) = (width as f64 * scale, height as f64 * scale);
-        let names = self.rows.iter().map(|row| text_width(&row.name, 12.0)).fold(0.0, f64::max);
+        let names = self.rows.iter().map(|(name, ..)| text_width(name, 12.0)).fold(0.0, f64::max);
         let left = 14.0 + if names > 0.0 { names + 12.0 } else { 0.0 };
-        let longest = self.rows.iter().map(|row| row.pixels.len() / size.max(1)).max().unwrap_or(0);
+        let longest = self.rows.iter().map(|(_, pixels, _)| pixels.len() / size.max(1)).max().unwrap_or(0);
         let total = (left + longest as f64 * (w + GAP) + 10.0).max(160.0);
 
         let mut c = Canvas::default();
@@ -61,19 +55,18 @@ impl Gallery {
             c.text((14.0, 24.0), &self.title, Style { bold: true, ..Style::new(fit(&self.title, 15.0, total - 28.0)) });
             y = 40.0;
         }
-        for row in &self.rows {
-            c.text((left - 12.0, y + h / 2.0 + 4.0), &row.name, Style::new(12.0).end());
-            for (i, image) in row.pixels.chunks_exact(size.max(1)).enumerate().filter(|_| size > 0) {
+        for (name, pixels, captions) in &self.rows {
+            c.text((left - 12.0, y + h / 2.0 + 4.0), name, Style::new(12.0).end());
+            for (i, image) in pixels.chunks_exact(size.max(1)).enumerate().filter(|_| size > 0) {
                 let at = Rect { x: left + i as f64 * (w + GAP), y, w, h };
                 c.image(at, &png::data_uri(width, height, &levels(image), Map::Grey), true);
-                let frame = Rect { x: at.x - 0.5, y: at.y - 0.5, w: w + 1.0, h: h + 1.0 };
-                c.rect(frame, r##"fill="none" stroke="#ddd""##);
-                if let Some(caption) = row.captions.get(i) {
+                c.rect(at.grown(0.5), r##"fill="none" stroke="#ddd""##);
+                if let Some(caption) = captions.get(i) {
                     let style = Style::new(fit(caption, 11.0, w + GAP)).middle();
                     c.text((at.x + w / 2.0, at.bottom() + 13.0), caption, style);
                 }
             }
-            y += h + GAP + if row.captions.is_empty() { 0.0 } else { 14.0 };
+            y += h + GAP + if captions.is_empty() { 0.0 } else { 14.0 };
         }
         c.finish(total, y + 8.0, &self.title)
     }

@@ -7,7 +7,7 @@ use super::svg::{Canvas, Rect, Style};
 use super::ticks::Span;
 
 /// Plots in rows and columns under one title and one legend.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Grid {
     title: String,
     columns: usize,
@@ -19,7 +19,7 @@ pub struct Grid {
 impl Grid {
     /// An empty grid with that many columns.
     pub fn new(title: impl Into<String>, columns: usize) -> Grid {
-        Grid { title: title.into(), columns: columns.max(1), panels: Vec::new(), shared: false, size: (190.0, 130.0) }
+        Grid { title: title.into(), columns: columns.max(1), size: (190.0, 130.0), ..Grid::default() }
     }
 
     /// Width and height of the axes of each panel in pixels (default 190 × 130).

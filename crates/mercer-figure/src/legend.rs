@@ -1,7 +1,6 @@
 //! Legend and colour bar.
 
 use super::frame::{LABEL_SIZE, TICK_SIZE, fit, widest, with_factor};
-use super::marks::{Dash, draw_marks};
 use super::palette::Map;
 use super::png;
 use super::svg::{AXIS, Canvas, Rect, Style, num, text_width};
@@ -13,8 +12,8 @@ const ROW: f64 = 18.0;
 /// The sample of a layer in the legend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sample {
-    /// A stroke, with the marker of that number.
-    Line(Dash, Option<usize>),
+    /// A stroke with that dash pattern, and the marker of that number.
+    Line(&'static str, Option<usize>),
     /// A disc.
     Dot,
     /// A filled box.
@@ -31,14 +30,14 @@ pub enum Place {
     /// Right of the axes.
     Outside,
     /// Inside the axes.
-    Corner {
-        right: bool,
-        bottom: bool,
-    },
+    In(Corner),
 }
 
+/// A corner of the axes: whether it is on the right, and whether it is at the bottom.
+pub type Corner = (bool, bool);
+
 /// The box of a legend of that size in a corner of the axes.
-pub fn legend_corner((right, bottom): (bool, bool), at: Rect, (w, h): (f64, f64)) -> Rect {
+pub fn legend_corner((right, bottom): Corner, at: Rect, (w, h): (f64, f64)) -> Rect {
     let x = if right { at.right() - w - 8.0 } else { at.x + 10.0 };
     let y = if bottom { at.bottom() - h - 8.0 } else { at.y + 4.0 };
     Rect { x, y, w, h }
@@ -91,13 +90,13 @@ fn draw_entry(c: &mut Canvas, (x, y): (f64, f64), entry: &Entry) {
     let (width, middle) = (sample_width(*sample), y + ROW / 2.0);
     match *sample {
         Sample::Line(dash, marker) => {
-            let look = format!(r#"stroke="{colour}" stroke-width="1.8" stroke-linecap="round"{}"#, dash.attribute());
+            let look = format!(r#"stroke="{colour}" stroke-width="1.8" stroke-linecap="round"{dash}"#);
             c.path(&format!("M{} {}H{}", num(x), num(middle), num(x + width)), &look);
             if let Some(shape) = marker {
-                draw_marks(c, &[(x + width / 2.0, middle)], shape, colour);
+                c.markers(&[(x + width / 2.0, middle)], shape, colour);
             }
         }
-        Sample::Dot => draw_marks(c, &[(x + width / 2.0, middle)], 0, colour),
+        Sample::Dot => c.markers(&[(x + width / 2.0, middle)], 0, colour),
         Sample::Swatch => c.rect(Rect { x, y: middle - 5.0, w: 10.0, h: 10.0 }, &format!(r#"fill="{colour}""#)),
     }
     c.text((x + width + 6.0, middle + 4.0), &shorten(name, 40), Style { halo: true, ..Style::new(12.0) });
@@ -113,7 +112,7 @@ pub fn draw_colour_bar(c: &mut Canvas, at: Rect, label: &str, span: Span, map: M
     let levels: Vec<f64> = (0..128).rev().map(|i| f64::from(i) / 127.0).collect();
     c.image(at, &png::data_uri(1, 128, &levels, map), false);
     let ticks = span.ticks(6);
-    let scale = Scale::up(span, at, false);
+    let scale = Scale { span, ends: (at.bottom(), at.y) };
     for (v, text) in &ticks.major {
         if let Some(px) = scale.px(*v) {
             c.text((at.right() + 5.0, px + 4.0), text, Style::new(TICK_SIZE));

@@ -14,7 +14,6 @@ mod gallery;
 mod grid;
 mod layer;
 mod legend;
-mod marks;
 mod palette;
 mod plot;
 mod png;

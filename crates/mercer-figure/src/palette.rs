@@ -4,38 +4,15 @@
 pub type Rgb = [u8; 3];
 
 /// Okabe and Ito's colours, the ones readable as thin lines on white first.
-const FEW: [Rgb; 7] = [
-    [0x00, 0x72, 0xb2],
-    [0xd5, 0x5e, 0x00],
-    [0x00, 0x9e, 0x73],
-    [0xcc, 0x79, 0xa7],
-    [0xe6, 0x9f, 0x00],
-    [0x56, 0xb4, 0xe9],
-    [0x33, 0x33, 0x33],
-];
+const FEW: [u32; 7] = [0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x333333];
 
 /// Petroff's ten colours, for figures that need more than [`FEW`].
-const MANY: [Rgb; 10] = [
-    [0x3f, 0x90, 0xda],
-    [0xff, 0xa9, 0x0e],
-    [0xbd, 0x1f, 0x01],
-    [0x94, 0xa4, 0xa2],
-    [0x83, 0x2d, 0xb6],
-    [0xa9, 0x6b, 0x59],
-    [0xe7, 0x63, 0x00],
-    [0xb9, 0xac, 0x70],
-    [0x71, 0x75, 0x81],
-    [0x92, 0xda, 0xdd],
-];
+const MANY: [u32; 10] =
+    [0x3f90da, 0xffa90e, 0xbd1f01, 0x94a4a2, 0x832db6, 0xa96b59, 0xe76300, 0xb9ac70, 0x717581, 0x92dadd];
 
-/// The colour of category `i` out of `count`; beyond ten they repeat.
-pub fn category(i: usize, count: usize) -> Rgb {
-    if count <= FEW.len() { FEW[i % FEW.len()] } else { MANY[i % MANY.len()] }
-}
-
-/// `#rrggbb`.
-pub fn hex([r, g, b]: Rgb) -> String {
-    format!("#{r:02x}{g:02x}{b:02x}")
+/// The colour of category `i` out of `count`, as `#rrggbb`; beyond ten they repeat.
+pub fn category(i: usize, count: usize) -> String {
+    format!("#{:06x}", if count <= FEW.len() { FEW[i % FEW.len()] } else { MANY[i % MANY.len()] })
 }
 
 /// A map from [0, 1] to colours.
@@ -50,31 +27,13 @@ pub enum Map {
 }
 
 impl Map {
-    fn anchors(self) -> &'static [Rgb] {
+    fn anchors(self) -> &'static [u32] {
         match self {
-            Map::Viridis => &[
-                [68, 1, 84],
-                [71, 44, 122],
-                [59, 81, 139],
-                [44, 113, 142],
-                [33, 144, 141],
-                [39, 173, 129],
-                [92, 200, 99],
-                [170, 220, 50],
-                [253, 231, 37],
-            ],
-            Map::Diverging => &[
-                [5, 48, 97],
-                [33, 102, 172],
-                [67, 147, 195],
-                [146, 197, 222],
-                [247, 247, 247],
-                [244, 165, 130],
-                [214, 96, 77],
-                [178, 24, 43],
-                [103, 0, 31],
-            ],
-            Map::Grey => &[[255, 255, 255], [0, 0, 0]],
+            Map::Viridis => &[0x440154, 0x472c7a, 0x3b518b, 0x2c718e, 0x21908d, 0x27ad81, 0x5cc863, 0xaadc32, 0xfde725],
+            Map::Diverging => {
+                &[0x053061, 0x2166ac, 0x4393c3, 0x92c5de, 0xf7f7f7, 0xf4a582, 0xd6604d, 0xb2182b, 0x67001f]
+            }
+            Map::Grey => &[0xffffff, 0x000000],
         }
     }
 
@@ -85,8 +44,14 @@ impl Map {
         let place = if t.is_nan() { 0.0 } else { t.clamp(0.0, 1.0) } * last as f64;
         let left = (place as usize).min(last - 1);
         let weight = place - left as f64;
-        let mix = |a: u8, b: u8| (f64::from(a) + weight * (f64::from(b) - f64::from(a))).round() as u8;
-        std::array::from_fn(|channel| mix(anchors[left][channel], anchors[left + 1][channel]))
+        let [a, b] = [left, left + 1].map(|i| anchors[i].to_be_bytes().map(f64::from));
+        std::array::from_fn(|c| (a[c + 1] + weight * (b[c + 1] - a[c + 1])).round() as u8)
+    }
+
+    /// The colour at `t` as `#rrggbb`.
+    pub fn hex(self, t: f64) -> String {
+        let [r, g, b] = self.at(t);
+        format!("#{r:02x}{g:02x}{b:02x}")
     }
 }
 
@@ -95,26 +60,13 @@ pub fn is_dark([r, g, b]: Rgb) -> bool {
     0.299 * f64::from(r) + 0.587 * f64::from(g) + 0.114 * f64::from(b) < 140.0
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn maps_have_their_end_colours_and_grow_brighter() {
-        assert_eq!(hex(Map::Viridis.at(0.0)), "#440154");
-        assert_eq!(hex(Map::Viridis.at(7.0)), "#fde725");
-        assert_eq!(Map::Grey.at(0.5), [128, 128, 128]);
-        assert_eq!(Map::Diverging.at(0.5), [247, 247, 247]);
-        let luma = |t: f64| Map::Viridis.at(t).iter().zip([0.299, 0.587, 0.114]).map(|(&c, w)| w * f64::from(c)).sum();
-        let lumas: Vec<f64> = (0..=50).map(|i| luma(f64::from(i) / 50.0)).collect();
-        assert!(lumas.windows(2).all(|pair| pair[0] < pair[1]));
-    }
-
-    #[test]
-    fn ten_classes_have_ten_colours() {
-        let mut colours: Vec<_> = (0..10).map(|i| category(i, 10)).collect();
-        colours.sort();
-        colours.dedup();
-        assert_eq!(colours.len(), 10);
-    }
+#[test]
+fn maps_have_their_end_colours_and_grow_brighter_and_ten_classes_have_ten_colours() {
+    assert_eq!([Map::Viridis.hex(0.0), Map::Viridis.hex(7.0)], ["#440154", "#fde725"]);
+    assert_eq!([Map::Grey.at(0.5), Map::Diverging.at(0.5)], [[128; 3], [247; 3]]);
+    let luma = |t: f64| Map::Viridis.at(t).iter().zip([0.299, 0.587, 0.114]).map(|(&c, w)| w * f64::from(c)).sum();
+    let lumas: Vec<f64> = (0..=50).map(|i| luma(f64::from(i) / 50.0)).collect();
+    assert!(lumas.windows(2).all(|pair| pair[0] < pair[1]));
+    let colours: std::collections::BTreeSet<_> = (0..10).map(|i| category(i, 10)).collect();
+    assert_eq!(colours.len(), 10);
 }

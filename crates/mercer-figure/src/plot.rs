@@ -1,7 +1,6 @@
 //! The builder of a plot.
 
-use super::layer::Layer;
-use super::marks::{Bars, Cloud, Dash, Heat, Line};
+use super::layer::{DASHED, DOTTED, Heat, Layer, Line, Look, Point};
 use super::palette::Map;
 use super::ticks::Span;
 
@@ -21,7 +20,7 @@ use super::ticks::Span;
 ///     .svg();
 /// assert!(svg.starts_with("<svg"));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plot {
     pub(super) title: String,
     pub(super) x: Axis,
@@ -31,12 +30,15 @@ pub struct Plot {
     pub(super) equal: bool,
 }
 
+/// Lower and upper end.
+pub type Range = (f64, f64);
+
 /// Settings of one axis.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Axis {
     pub label: String,
     pub log: bool,
-    pub range: Option<(f64, f64)>,
+    pub range: Option<Range>,
     /// Names of the positions 0, 1, 2, …; empty for a numeric axis.
     pub names: Vec<String>,
     /// Only whole numbers get a tick.
@@ -48,8 +50,7 @@ pub(super) struct Axis {
 impl Plot {
     /// An empty plot.
     pub fn new(title: impl Into<String>) -> Plot {
-        let (x, y) = (Axis::default(), Axis::default());
-        Plot { title: title.into(), x, y, layers: Vec::new(), size: (640.0, 400.0), equal: false }
+        Plot { title: title.into(), size: (640.0, 400.0), ..Plot::default() }
     }
 
     /// Width and height of the whole figure in pixels (default 640 × 400).
@@ -95,17 +96,14 @@ impl Plot {
     }
 
     /// A line through the points; an empty name keeps it out of the legend.
-    pub fn line(mut self, name: impl Into<String>, xs: &[f64], ys: &[f64]) -> Plot {
-        let points = xs.iter().copied().zip(ys.iter().copied()).collect();
-        let colour = self.next_colour();
-        let line = Line { name: name.into(), points, band: Vec::new(), dash: Dash::Solid, markers: false, colour };
-        self.layers.push(Layer::Line(line));
-        self
+    pub fn line(self, name: impl Into<String>, xs: &[f64], ys: &[f64]) -> Plot {
+        let line = Line { points: pairs(xs, ys).collect(), ..Line::default() };
+        self.of_one_colour(name.into(), Look::Line(line))
     }
 
     /// Shades between `low` and `high` around the last line, point by point.
     pub fn band(self, low: &[f64], high: &[f64]) -> Plot {
-        self.last_line(|line| line.band = low.iter().copied().zip(high.iter().copied()).collect())
+        self.last_line(|line| line.band = pairs(low, high).collect())
     }
 
     /// Marks the points of the last line.
@@ -115,64 +113,47 @@ impl Plot {
 
     /// Draws the last line dashed.
     pub fn dashed(self) -> Plot {
-        self.last_line(|line| line.dash = Dash::Dashed)
+        self.last_line(|line| line.dash = DASHED)
     }
 
     /// Draws the last line dotted.
     pub fn dotted(self) -> Plot {
-        self.last_line(|line| line.dash = Dash::Dotted)
-    }
-
-    fn last_line(mut self, change: impl FnOnce(&mut Line)) -> Plot {
-        if let Some(Layer::Line(line)) = self.layers.last_mut() {
-            change(line);
-        }
-        self
+        self.last_line(|line| line.dash = DOTTED)
     }
 
     /// Gives the last line, scatter or bars the `i`-th colour (from 0).
     pub fn colour(mut self, i: usize) -> Plot {
-        match self.layers.last_mut() {
-            Some(Layer::Line(Line { colour, .. }) | Layer::Bars(Bars { colour, .. })) => *colour = i,
-            Some(Layer::Cloud(Cloud::One { colour, .. })) => *colour = i,
-            _ => {}
+        if let Some(Layer { colour: Some(colour), .. }) = self.layers.last_mut() {
+            *colour = i;
         }
         self
     }
 
     /// Points of one colour.
-    pub fn scatter(mut self, name: impl Into<String>, xs: &[f64], ys: &[f64]) -> Plot {
-        let points = xs.iter().copied().zip(ys.iter().copied()).collect();
-        let colour = self.next_colour();
-        self.layers.push(Layer::Cloud(Cloud::One { name: name.into(), points, colour }));
-        self
+    pub fn scatter(self, name: impl Into<String>, xs: &[f64], ys: &[f64]) -> Plot {
+        self.of_one_colour(name.into(), Look::Scatter(pairs(xs, ys).collect()))
     }
 
     /// Points coloured by class: `classes[i]` is an index into `names`.
-    pub fn classes(mut self, xs: &[f64], ys: &[f64], classes: &[usize], names: &[impl AsRef<str>]) -> Plot {
-        let points = xs.iter().zip(ys).zip(classes).map(|((&x, &y), &class)| (x, y, class)).collect();
+    pub fn classes(self, xs: &[f64], ys: &[f64], classes: &[usize], names: &[impl AsRef<str>]) -> Plot {
+        let points = pairs(xs, ys).zip(classes.iter().copied()).collect();
         let names = names.iter().map(|n| n.as_ref().to_owned()).collect();
-        self.layers.push(Layer::Cloud(Cloud::Classes { points, names }));
-        self
+        self.layer(String::new(), None, Look::Classes(points, names))
     }
 
     /// Points coloured by value, with a colour bar called `label` (none if empty).
-    pub fn values(mut self, label: impl Into<String>, xs: &[f64], ys: &[f64], values: &[f64]) -> Plot {
-        let points = xs.iter().zip(ys).zip(values).map(|((&x, &y), &v)| (x, y, v)).collect();
-        self.layers.push(Layer::Cloud(Cloud::Values { label: label.into(), points, map: Map::Viridis }));
-        self
+    pub fn values(self, label: impl Into<String>, xs: &[f64], ys: &[f64], values: &[f64]) -> Plot {
+        let points = pairs(xs, ys).zip(values.iter().copied()).collect();
+        self.layer(label.into(), None, Look::Values(points))
     }
 
     /// One bar for each category; several series of bars stand side by side.
     pub fn bars(mut self, name: impl Into<String>, categories: &[impl AsRef<str>], heights: &[f64]) -> Plot {
-        let place = self.layers.iter().filter(|l| matches!(l, Layer::Bars(_))).count();
         if categories.len() > self.x.names.len() {
             self.x.names = categories.iter().map(|c| c.as_ref().to_owned()).collect();
         }
-        let colour = self.next_colour();
-        let bars = Bars { name: name.into(), heights: heights.to_vec(), place, colour };
-        self.layers.push(Layer::Bars(bars));
-        self
+        let look = Look::Bars(heights.to_vec(), self.bar_series());
+        self.of_one_colour(name.into(), look)
     }
 
     /// A matrix, `values` row by row, the first row on top. The colour bar is called `label`
@@ -180,68 +161,86 @@ impl Plot {
     pub fn matrix(mut self, label: impl Into<String>, [rows, cols]: [usize; 2], values: &[f64]) -> Plot {
         let (x, y) = ((-0.5, cols as f64 - 0.5), (-0.5, rows as f64 - 0.5));
         (self.x.whole, self.y.whole, self.y.reversed) = (true, true, true);
-        let (label, values, map) = (label.into(), values.to_vec(), Map::Viridis);
-        self.layers.push(Layer::Heat(Heat { label, rows, cols, values, x, y, map, scale: None, cells: true }));
-        self
+        let heat = Heat { rows, cols, values: values.to_vec(), x, y, scale: None, cells: true };
+        self.layer(label.into(), None, Look::Heat(heat))
     }
 
     /// A function of the plane sampled on a regular grid that fills `x` × `y`: `values` row by row, the first
     /// row at the smallest y. The colour bar is called `label` (none if empty).
-    pub fn field(
-        mut self,
-        label: impl Into<String>,
-        x: (f64, f64),
-        y: (f64, f64),
-        [rows, cols]: [usize; 2],
-        values: &[f64],
-    ) -> Plot {
+    pub fn field(self, label: impl Into<String>, x: Range, y: Range, shape: [usize; 2], values: &[f64]) -> Plot {
+        let [rows, cols] = shape;
         // Image rows go down, y goes up.
         let values = values.chunks(cols.max(1)).take(rows).rev().flatten().copied().collect();
-        let (label, map) = (label.into(), Map::Viridis);
-        self.layers.push(Layer::Heat(Heat { label, rows, cols, values, x, y, map, scale: None, cells: false }));
-        self
+        let heat = Heat { rows, cols, values, x, y, scale: None, cells: false };
+        self.layer(label.into(), None, Look::Heat(heat))
     }
 
     /// Colours the last values, matrix or field from blue over white (zero) to red.
     pub fn diverging(mut self) -> Plot {
-        if let Some(Layer::Heat(Heat { map, .. }) | Layer::Cloud(Cloud::Values { map, .. })) = self.layers.last_mut() {
-            *map = Map::Diverging;
+        if let Some(layer) = self.layers.last_mut() {
+            layer.map = Map::Diverging;
         }
         self
     }
 
     /// Fixes the colours of the last matrix or field to the range `lo` to `hi`, so that several can be compared.
     pub fn scale(mut self, lo: f64, hi: f64) -> Plot {
-        if let Some(Layer::Heat(Heat { scale, .. })) = self.layers.last_mut() {
-            *scale = Some((lo, hi));
+        if let Some(Layer { look: Look::Heat(heat), .. }) = self.layers.last_mut() {
+            heat.scale = Some((lo, hi));
         }
         self
     }
 
-    fn next_colour(&self) -> usize {
-        self.layers.iter().filter(|layer| layer.colour().is_some()).count()
+    fn last_line(mut self, change: impl FnOnce(&mut Line)) -> Plot {
+        if let Some(Layer { look: Look::Line(line), .. }) = self.layers.last_mut() {
+            change(line);
+        }
+        self
+    }
+
+    /// Adds a layer of the next colour of the palette.
+    fn of_one_colour(self, name: String, look: Look) -> Plot {
+        let colour = self.layers.iter().filter(|layer| layer.colour.is_some()).count();
+        self.layer(name, Some(colour), look)
+    }
+
+    fn layer(mut self, name: String, colour: Option<usize>, look: Look) -> Plot {
+        self.layers.push(Layer { name, colour, map: Map::Viridis, look });
+        self
+    }
+
+    /// Number of series of bars, which stand side by side.
+    pub(super) fn bar_series(&self) -> usize {
+        self.layers.iter().filter(|layer| matches!(layer.look, Look::Bars(..))).count()
+    }
+
+    /// Whether a matrix or a field fills the axes.
+    pub(super) fn is_filled(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer.look, Look::Heat(_)))
     }
 
     /// Number of colours that the layers need.
     pub(super) fn colours(&self) -> usize {
-        self.layers.iter().filter_map(Layer::colour).max().map_or(0, |last| last + 1)
+        self.layers.iter().filter_map(|layer| layer.colour).max().map_or(0, |last| last + 1)
     }
 
     /// The values each axis shows, `(x, y)`.
     pub(super) fn spans(&self) -> (Span, Span) {
-        let (logs, has_bars) = ((self.x.log, self.y.log), !self.x.names.is_empty());
-        let ends: Vec<[(f64, f64); 2]> = self.layers.iter().flat_map(|layer| layer.extent(logs)).collect();
-        let tight = self.layers.iter().any(|layer| matches!(layer, Layer::Heat(_)));
-        let pad = if tight { 0.0 } else { 0.04 };
-        let fit = |axis: &Axis, values: Vec<f64>| match axis.range {
+        let logs = (self.x.log, self.y.log);
+        let ends: Vec<Point> = self.layers.iter().flat_map(|layer| layer.extent(logs)).flatten().collect();
+        let pad = if self.is_filled() { 0.0 } else { 0.04 };
+        let fit = |axis: &Axis, coordinate: fn(&Point) -> f64| match axis.range {
             Some((lo, hi)) => Span::of([lo, hi], axis.log),
-            None => Span::of(values, axis.log).padded(pad),
+            None => Span::of(ends.iter().map(coordinate), axis.log).padded(pad),
         };
-        let mut x = fit(&self.x, ends.iter().flatten().map(|end| end.0).collect());
-        let y = fit(&self.y, ends.iter().flatten().map(|end| end.1).collect());
-        if has_bars && !tight {
+        let (mut x, y) = (fit(&self.x, |end| end.0), fit(&self.y, |end| end.1));
+        if !self.x.names.is_empty() && !self.is_filled() {
             x = Span { lo: -0.5, hi: self.x.names.len() as f64 - 0.5, log: false };
         }
         (x, y)
     }
+}
+
+fn pairs(xs: &[f64], ys: &[f64]) -> impl Iterator<Item = Point> {
+    xs.iter().copied().zip(ys.iter().copied())
 }

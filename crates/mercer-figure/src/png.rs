@@ -15,32 +15,25 @@ pub fn data_uri(width: usize, height: usize, levels: &[f64], map: Map) -> String
     }
     let palette: Vec<Rgb> = std::iter::once([255; 3]).chain((0..255).map(|i| map.at(f64::from(i) / 254.0))).collect();
 
-    let mut header = Vec::from((width as u32).to_be_bytes());
-    header.extend((height as u32).to_be_bytes());
-    header.extend([8, 3, 0, 0, 0]); // eight bits, indexed colour
-    let mut png = Vec::from(*b"\x89PNG\r\n\x1a\n");
-    chunk(&mut png, b"IHDR", &header);
-    chunk(&mut png, b"PLTE", &palette.concat());
-    chunk(&mut png, b"tRNS", &[0]);
-    chunk(&mut png, b"IDAT", &zlib(&scanlines));
-    chunk(&mut png, b"IEND", &[]);
-    format!("data:image/png;base64,{}", base64(&png))
-}
-
-fn chunk(out: &mut Vec<u8>, kind: &[u8; 4], body: &[u8]) {
-    out.extend((body.len() as u32).to_be_bytes());
-    let start = out.len();
-    out.extend(kind);
-    out.extend(body);
-    let mut checksum = Crc::new();
-    checksum.update(&out[start..]);
-    out.extend(checksum.sum().to_be_bytes());
-}
-
-fn zlib(bytes: &[u8]) -> Vec<u8> {
+    let [w, h] = [width, height].map(|size| (size as u32).to_be_bytes());
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(bytes).expect("memory can be written to");
-    encoder.finish().expect("memory can be written to")
+    let compressed = encoder.write_all(&scanlines).and_then(|()| encoder.finish()).expect("memory can be written to");
+    let png = [
+        b"\x89PNG\r\n\x1a\n".to_vec(),
+        chunk(b"IHDR", &[&w[..], &h, &[8, 3, 0, 0, 0]].concat()), // eight bits, indexed colour
+        chunk(b"PLTE", &palette.concat()),
+        chunk(b"tRNS", &[0]),
+        chunk(b"IDAT", &compressed),
+        chunk(b"IEND", &[]),
+    ];
+    format!("data:image/png;base64,{}", base64(&png.concat()))
+}
+
+fn chunk(kind: &[u8; 4], body: &[u8]) -> Vec<u8> {
+    let mut checksum = Crc::new();
+    checksum.update(kind);
+    checksum.update(body);
+    [&(body.len() as u32).to_be_bytes()[..], kind, body, &checksum.sum().to_be_bytes()].concat()
 }
 
 fn base64(bytes: &[u8]) -> String {
@@ -56,14 +49,9 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_matches_its_published_vectors() {
-        for (plain, coded) in [("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(base64(plain.as_bytes()), coded);
-        }
+#[test]
+fn base64_matches_its_published_vectors() {
+    for (plain, coded) in [("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+        assert_eq!(base64(plain.as_bytes()), coded);
     }
 }

@@ -30,6 +30,11 @@ impl Rect {
         self.y + self.h
     }
 
+    /// Left, right, top and bottom.
+    pub fn edges(&self) -> [f64; 4] {
+        [self.x, self.right(), self.y, self.bottom()]
+    }
+
     /// The box with that much more on every side.
     pub fn grown(&self, by: f64) -> Rect {
         Rect { x: self.x - by, y: self.y - by, w: self.w + 2.0 * by, h: self.h + 2.0 * by }
@@ -40,6 +45,11 @@ impl Rect {
         let place =
             move |i: i32| (self.x + self.w * f64::from(i % 21) / 20.0, self.y + self.h * f64::from(i / 21) / 20.0);
         (0..21 * 21).map(place)
+    }
+
+    /// Its position and size as SVG attributes.
+    fn attributes(&self) -> String {
+        format!(r#"x="{}" y="{}" width="{}" height="{}""#, num(self.x), num(self.y), num(self.w), num(self.h))
     }
 
     /// Whether the point lies inside or on the edge (with a tolerance of half a pixel).
@@ -95,20 +105,28 @@ impl Canvas {
         }
     }
 
+    /// Markers with a white rim. The shape depends on the colour: disc, square, diamond, triangle.
+    pub fn markers(&mut self, points: &[(f64, f64)], shape: usize, colour: &str) {
+        let outline = |&(x, y): &(f64, f64)| match shape % 4 {
+            0 => format!("M{} {}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z", num(x - 3.5), num(y)),
+            1 => format!("M{} {}h6v6h-6z", num(x - 3.0), num(y - 3.0)),
+            2 => format!("M{} {}l4.2 4.2l-4.2 4.2l-4.2-4.2z", num(x), num(y - 4.2)),
+            _ => format!("M{} {}l4 7h-8z", num(x), num(y - 4.4)),
+        };
+        let path: String = points.iter().map(outline).collect();
+        self.path(&path, &format!(r##"fill="{colour}" stroke="#fff" stroke-width=".8""##));
+    }
+
     /// A filled box.
     pub fn rect(&mut self, at: Rect, attributes: &str) {
-        let (x, y, w, h) = (num(at.x), num(at.y), num(at.w), num(at.h));
-        let _ = write!(self.body, r#"<rect x="{x}" y="{y}" width="{w}" height="{h}" {attributes}/>"#);
+        let _ = write!(self.body, "<rect {} {attributes}/>", at.attributes());
     }
 
     /// An image stretched over the box, its pixels left sharp or smoothed.
     pub fn image(&mut self, at: Rect, uri: &str, sharp: bool) {
-        let (x, y, w, h) = (num(at.x), num(at.y), num(at.w), num(at.h));
         let style = if sharp { r#" style="image-rendering:pixelated""# } else { "" };
-        let _ = write!(
-            self.body,
-            r#"<image x="{x}" y="{y}" width="{w}" height="{h}" preserveAspectRatio="none"{style} href="{uri}"/>"#
-        );
+        let at = at.attributes();
+        let _ = write!(self.body, r#"<image {at} preserveAspectRatio="none"{style} href="{uri}"/>"#);
     }
 
     /// Text whose baseline starts, centres or ends at the point. `μ_j`, `x^2`, `k_{NTK}` are set with
@@ -135,13 +153,12 @@ impl Canvas {
         }
         self.body.push('>');
         let mut height = 0.0;
-        for (shift, run) in runs(text) {
-            let wanted = shift.rise() * style.size;
-            if wanted == height && shift == Shift::Base {
-                self.body.push_str(&escape(&run));
+        for (rise, run) in runs(text) {
+            let (wanted, run) = (rise * style.size, escape(&run));
+            if wanted == height && rise == BASE {
+                self.body.push_str(&run);
             } else {
-                let size = num(shift.scale() * style.size);
-                let (dy, run) = (num(height - wanted), escape(&run));
+                let (dy, size) = (num(height - wanted), num(scale(rise) * style.size));
                 let _ = write!(self.body, r#"<tspan dy="{dy}" font-size="{size}">{run}</tspan>"#);
             }
             height = wanted;
@@ -149,15 +166,12 @@ impl Canvas {
         self.body.push_str("</text>");
     }
 
-    /// Begins a clipped region: what is drawn until [`Canvas::end_clip`] shows only inside the box.
-    pub fn begin_clip(&mut self, at: Rect) {
-        let (x, y, w, h) = (num(at.x), num(at.y), num(at.w), num(at.h));
+    /// Draws what shows only inside the box.
+    pub fn clipped(&mut self, at: Rect, draw: impl FnOnce(&mut Canvas)) {
+        let [x, y, w, h] = [at.x, at.y, at.w, at.h].map(num);
         // A nested svg clips at its viewport, and needs no clipPath with an id.
-        let _ = write!(self.body, r#"<svg x="{x}" y="{y}" width="{w}" height="{h}" viewBox="{x} {y} {w} {h}">"#);
-    }
-
-    /// Ends the region that [`Canvas::begin_clip`] began.
-    pub fn end_clip(&mut self) {
+        let _ = write!(self.body, r#"<svg {} viewBox="{x} {y} {w} {h}">"#, at.attributes());
+        draw(self);
         self.body.push_str("</svg>");
     }
 
@@ -208,57 +222,45 @@ pub fn text_width(text: &str, size: f64) -> f64 {
         c if c.is_ascii() || c < '\u{2e80}' => 0.57,
         _ => 1.0,
     };
-    runs(text).iter().map(|(shift, run)| shift.scale() * size * run.chars().map(em).sum::<f64>()).sum()
+    runs(text).iter().map(|(rise, run)| scale(*rise) * size * run.chars().map(em).sum::<f64>()).sum()
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Shift {
-    Base,
-    Below,
-    Above,
+/// How far above the baseline text, subscripts and superscripts are, in units of the font size.
+const BASE: f64 = 0.0;
+const BELOW: f64 = -0.22;
+const ABOVE: f64 = 0.4;
+
+/// The font size at that height.
+fn scale(rise: f64) -> f64 {
+    if rise == BASE { 1.0 } else { 0.75 }
 }
 
-impl Shift {
-    /// How far above the baseline, in units of the font size.
-    fn rise(self) -> f64 {
-        match self {
-            Shift::Base => 0.0,
-            Shift::Below => -0.22,
-            Shift::Above => 0.4,
-        }
-    }
-
-    fn scale(self) -> f64 {
-        if self == Shift::Base { 1.0 } else { 0.75 }
-    }
-}
-
-/// Splits text at subscripts and superscripts. `_{…}` and `^{…}` always count; `μ_j`, `x_1` and `x^2` count
+/// Splits text at subscripts and superscripts, each part with its height. `_{…}` and `^{…}` always count; `μ_j`, `x_1` and `x^2` count
 /// because a lone symbol carries a lone index, whereas `data_set` and `col_1` stay as they are.
-fn runs(text: &str) -> Vec<(Shift, String)> {
+fn runs(text: &str) -> Vec<(f64, String)> {
     let chars: Vec<char> = text.chars().collect();
     let word = |i: usize| chars.get(i).is_some_and(|c| c.is_alphanumeric() || *c == '_');
-    let mut out: Vec<(Shift, String)> = Vec::new();
+    let mut out: Vec<(f64, String)> = Vec::new();
     let mut i = 0;
     while i < chars.len() {
-        let shift = match chars[i] {
-            '_' => Shift::Below,
-            '^' => Shift::Above,
-            _ => Shift::Base,
+        let rise = match chars[i] {
+            '_' if i > 0 => BELOW,
+            '^' if i > 0 => ABOVE,
+            _ => BASE,
         };
-        let braced = shift != Shift::Base && i > 0 && chars.get(i + 1) == Some(&'{');
+        let braced = rise != BASE && chars.get(i + 1) == Some(&'{');
         let close = if braced { chars[i..].iter().position(|&c| c == '}') } else { None };
-        let lone = shift != Shift::Base && i > 0 && !chars[i - 1].is_whitespace() && !(i > 1 && word(i - 2));
+        let lone = rise != BASE && !chars[i - 1].is_whitespace() && !(i > 1 && word(i - 2));
         if let Some(length) = close {
-            out.push((shift, chars[i + 2..i + length].iter().collect()));
+            out.push((rise, chars[i + 2..i + length].iter().collect()));
             i += length + 1;
         } else if lone && chars.get(i + 1).is_some_and(|c| c.is_alphanumeric()) && !word(i + 2) {
-            out.push((shift, chars[i + 1].to_string()));
+            out.push((rise, chars[i + 1].to_string()));
             i += 2;
         } else {
             match out.last_mut() {
-                Some((Shift::Base, run)) => run.push(chars[i]),
-                _ => out.push((Shift::Base, chars[i].to_string())),
+                Some((BASE, run)) => run.push(chars[i]),
+                _ => out.push((BASE, chars[i].to_string())),
             }
             i += 1;
         }
@@ -271,24 +273,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
-        let written: Vec<_> = [12.0, 12.54, -0.24, 0.04, -0.04, f64::NAN, f64::INFINITY].map(num).to_vec();
+    fn numbers_are_short_and_markup_is_escaped() {
+        let written = [12.0, 12.54, -0.24, 0.04, -0.04, f64::NAN, f64::INFINITY].map(num);
         assert_eq!(written, ["12", "12.5", "-.2", "0", "0", "0", "1000000"]);
-    }
-
-    #[test]
-    fn markup_is_escaped() {
         assert_eq!(escape("a<b & \"c\" > 'd'\u{7}"), "a&lt;b &amp; &quot;c&quot; &gt; &#39;d&#39; ");
     }
 
     #[test]
     fn lone_symbols_carry_indices_and_names_do_not() {
-        let plain = |s: &str| vec![(Shift::Base, s.to_string())];
-        assert_eq!(runs("μ_j"), [(Shift::Base, "μ".into()), (Shift::Below, "j".into())]);
-        assert_eq!(runs("10^{−3}"), [(Shift::Base, "10".into()), (Shift::Above, "−3".into())]);
-        assert_eq!(runs("‖f‖_H²")[0], (Shift::Base, "‖f‖_H²".into()));
+        assert_eq!(runs("μ_j"), [(BASE, "μ".into()), (BELOW, "j".into())]);
+        assert_eq!(runs("10^{−3}"), [(BASE, "10".into()), (ABOVE, "−3".into())]);
+        assert_eq!(runs("‖f‖_H²")[0], (BASE, "‖f‖_H²".into()));
         for name in ["data_set", "col_1", "k_ntk", "_x", "^", "a_", "a_{b"] {
-            assert_eq!(runs(name), plain(name));
+            assert_eq!(runs(name), [(BASE, name.to_string())]);
         }
     }
 }

@@ -18,11 +18,8 @@ pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
         line.truncate(line.trim_end().len());
         line + "\n"
     };
-    let mut out = line(headings);
-    for row in rows {
-        out += &line(&row.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-    out
+    let rows = rows.iter().map(|row| line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
+    [line(headings)].into_iter().chain(rows).collect()
 }
 
 /// Whether every cell of column `j` is a number or a gap, and one is a number.
@@ -49,9 +46,9 @@ pub fn number(value: f64, digits: usize) -> String {
 /// `value` to four digits, without zeros at the end.
 pub fn short(value: f64) -> String {
     let shown = number(value, 4);
-    let (digits, exponent) = shown.split_once('e').map_or((shown.as_str(), None), |(d, e)| (d, Some(e)));
+    let (digits, exponent) = shown.split_at(shown.find('e').unwrap_or(shown.len()));
     let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
-    exponent.map_or_else(|| digits.to_owned(), |e| format!("{digits}e{e}"))
+    format!("{digits}{exponent}")
 }
 
 /// An error or a residual: two digits.
@@ -71,19 +68,14 @@ pub fn percent(share: f64) -> String {
 
 /// A kernel expression with its numbers rounded to six digits, for display only.
 pub fn rounded(expression: &str) -> String {
-    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
-    let mut out = String::new();
-    let mut rest = expression;
-    while !rest.is_empty() {
-        let words = rest.find(is_digit).unwrap_or(rest.len());
-        let (before, from) = rest.split_at(words);
-        let (digits, after) = from.split_at(from.find(|c| !is_digit(c)).unwrap_or(from.len()));
-        let short = digits.parse::<f64>().ok().filter(|_| digits.contains('.') && digits.len() > 8);
-        out += before;
-        out += &short.map_or_else(|| digits.to_owned(), |value| number(value, 6));
-        rest = after;
-    }
-    out
+    let is_digit = |c: &char| c.is_ascii_digit() || *c == '.';
+    let characters: Vec<char> = expression.chars().collect();
+    let runs = characters.chunk_by(|a, b| is_digit(a) == is_digit(b)).map(|run| run.iter().collect::<String>());
+    let shown = |run: String| match run.parse() {
+        Ok(value) if run.contains('.') && run.len() > 8 => number(value, 6),
+        _ => run,
+    };
+    runs.map(shown).collect()
 }
 
 /// A duration for display.
@@ -106,14 +98,8 @@ pub fn grouped(n: usize) -> String {
     if digits.len() < 5 {
         return digits;
     }
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(digit);
-    }
-    out
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

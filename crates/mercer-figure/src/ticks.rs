@@ -1,7 +1,5 @@
 //! Positions of ticks on an axis: steps of 1, 2 or 5 times a power of ten, or decades.
 
-use super::svg::Rect;
-
 /// The marks of one axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ticks {
@@ -151,22 +149,11 @@ fn multiples(span: Span, mantissa: f64, exponent: i32) -> Vec<f64> {
 /// A number with that many decimals, a true minus sign and thin spaces between thousands from 10 000 on.
 pub fn plain(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
-    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), ""), |(w, f)| (w, f));
-    let mut out = String::new();
-    if value < 0.0 && text.bytes().any(|b| (b'1'..=b'9').contains(&b)) {
-        out.push('−');
-    }
-    for (i, digit) in whole.chars().enumerate() {
-        if whole.len() > 4 && i > 0 && (whole.len() - i) % 3 == 0 {
-            out.push('\u{202f}');
-        }
-        out.push(digit);
-    }
-    if !fraction.is_empty() {
-        out.push('.');
-        out.push_str(fraction);
-    }
-    out
+    let sign = if value < 0.0 && text.contains(|c: char| ('1'..='9').contains(&c)) { "−" } else { "" };
+    let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let size = if whole.len() > 4 { 3 } else { 4 };
+    let groups: Vec<_> = whole.as_bytes().rchunks(size).rev().map(String::from_utf8_lossy).collect();
+    format!("{sign}{}{fraction}", groups.join("\u{202f}"))
 }
 
 /// An integer with a true minus sign.
@@ -178,25 +165,14 @@ pub fn signed(k: i32) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     pub span: Span,
-    from: f64,
-    to: f64,
+    /// The pixels of the ends of the range.
+    pub ends: (f64, f64),
 }
 
 impl Scale {
-    /// From the left edge to the right.
-    pub fn across(span: Span, at: Rect) -> Scale {
-        Scale { span, from: at.x, to: at.right() }
-    }
-
-    /// From the bottom edge to the top; downwards when `reversed`.
-    pub fn up(span: Span, at: Rect, reversed: bool) -> Scale {
-        let (from, to) = if reversed { (at.y, at.bottom()) } else { (at.bottom(), at.y) };
-        Scale { span, from, to }
-    }
-
     /// The pixel of a value; `None` where it cannot be shown on the axis.
     pub fn px(&self, value: f64) -> Option<f64> {
-        self.span.share(value).map(|t| self.from + t.clamp(-20.0, 20.0) * (self.to - self.from))
+        self.span.share(value).map(|t| self.ends.0 + t.clamp(-20.0, 20.0) * (self.ends.1 - self.ends.0))
     }
 }
 
@@ -236,13 +212,10 @@ mod tests {
     fn extreme_ranges_have_marks_too() {
         let extreme =
             [0.0, -0.0, 1.0, -1.0, 1e-300, 5e-324, 1e300, f64::MAX, f64::MIN, f64::NAN, f64::INFINITY, 1e-280, 1e280];
-        for a in extreme {
-            for b in extreme {
-                for log in [false, true] {
-                    check(Span::of([a, b], log), 6);
-                    check(Span::of([a, b], log).padded(0.05), 6);
-                }
-            }
+        let pairs = extreme.iter().flat_map(|&a| extreme.map(|b| [a, b]));
+        for (pair, log) in pairs.flat_map(|pair| [(pair, false), (pair, true)]) {
+            check(Span::of(pair, log), 6);
+            check(Span::of(pair, log).padded(0.05), 6);
         }
         assert_eq!(Span::of([], true), Span { lo: 1.0, hi: 10.0, log: true });
     }
@@ -259,12 +232,7 @@ mod tests {
         assert_eq!(labels(1.0, 30.0, true), ["1", "2", "5", "10", "20"]);
         assert_eq!(labels(2.0, 3.0, true), ["2.0", "2.2", "2.4", "2.6", "2.8", "3.0"]);
         assert_eq!(Span { lo: 0.0, hi: 3e-7, log: false }.ticks(6).factor, Some(-7));
-    }
-
-    #[test]
-    fn decades_have_their_minor_marks() {
-        let ticks = Span { lo: 1.0, hi: 1000.0, log: true }.ticks(8);
-        assert_eq!(ticks.major.len(), 4);
-        assert_eq!(ticks.minor.len(), 3 * 8);
+        let decades = Span { lo: 1.0, hi: 1000.0, log: true }.ticks(8);
+        assert_eq!((decades.major.len(), decades.minor.len()), (4, 3 * 8));
     }
 }

@@ -3,11 +3,12 @@
 use crate::context::Context;
 use crate::text;
 use clap::Args;
-use mercer::compute::cuda::{Description, describe_all};
+use mercer::compute::cuda::describe_all;
 use mercer::error::human_bytes;
 use mercer::simd::Level;
 use mercer::{Result, operator::memory::free_memory};
 use serde::Serialize;
+use serde_json::json;
 use std::path::PathBuf;
 
 /// List the devices, with their memory and versions
@@ -16,14 +17,6 @@ pub struct Devices {
     /// Write the sources of all CUDA kernels into this folder
     #[arg(long, value_name = "FOLDER")]
     sources: Option<PathBuf>,
-}
-
-#[derive(Serialize)]
-struct Listing {
-    devices: Vec<Row>,
-    versions: Vec<String>,
-    /// Why there is no CUDA device, if there is none.
-    without: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -40,46 +33,38 @@ impl Devices {
         if let Some(folder) = &self.sources {
             return write_sources(folder, context);
         }
+        // Without a CUDA device there is a reason.
         let (cuda, versions, without) = match describe_all() {
             Ok((devices, versions)) => (devices, versions, None),
             Err(error) => (vec![], vec![], Some(error.to_string())),
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let cpu = Row {
+        let mut devices = vec![Row {
             device: "cpu".into(),
             name: format!("{:?} instructions", Level::best()),
-            units: threads,
+            units: std::thread::available_parallelism().map_or(1, usize::from),
             free: Some(free_memory()),
             total: None,
-        };
-        let listing =
-            Listing { devices: std::iter::once(cpu).chain(cuda.iter().map(row)).collect(), versions, without };
-        context.result(&listing, || shown(&listing))
+        }];
+        devices.extend(cuda.into_iter().map(|d| Row {
+            name: format!("{}, compute capability {}", d.name, d.capability),
+            device: d.device,
+            units: d.multiprocessors as usize,
+            free: Some(d.memory[0]),
+            total: Some(d.memory[1]),
+        }));
+        context.result(&json!({ "devices": devices, "versions": versions, "without": without }), || {
+            let bytes = |b: Option<u64>| b.map_or_else(|| text::GAP.into(), human_bytes);
+            let row =
+                |r: &Row| vec![r.device.clone(), r.units.to_string(), bytes(r.free), bytes(r.total), r.name.clone()];
+            let rows: Vec<Vec<String>> = devices.iter().map(row).collect();
+            let table = text::table(&["device", "units", "free", "memory", "description"], &rows);
+            match &without {
+                Some(why) => format!("{table}\nNo CUDA device: {why}.\n"),
+                None if versions.is_empty() => table,
+                None => format!("{table}\n{}.\n", versions.join(", ")),
+            }
+        })
     }
-}
-
-fn row(d: &Description) -> Row {
-    Row {
-        device: d.device.clone(),
-        name: format!("{}, compute capability {}", d.name, d.capability),
-        units: d.multiprocessors as usize,
-        free: Some(d.memory[0]),
-        total: Some(d.memory[1]),
-    }
-}
-
-fn shown(listing: &Listing) -> String {
-    let bytes = |b: Option<u64>| b.map_or_else(|| text::GAP.into(), human_bytes);
-    let row = |r: &Row| vec![r.device.clone(), r.units.to_string(), bytes(r.free), bytes(r.total), r.name.clone()];
-    let rows: Vec<Vec<String>> = listing.devices.iter().map(row).collect();
-    let mut text = text::table(&["device", "units", "free", "memory", "description"], &rows);
-    if !listing.versions.is_empty() {
-        text += &format!("\n{}.\n", listing.versions.join(", "));
-    }
-    if let Some(why) = &listing.without {
-        text += &format!("\nNo CUDA device: {why}.\n");
-    }
-    text
 }
 
 fn write_sources(folder: &std::path::Path, context: &Context) -> Result<()> {

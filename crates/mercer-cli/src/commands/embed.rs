@@ -4,17 +4,16 @@ use crate::certificate;
 use crate::context::Context;
 use crate::input::{Reader, fit_scaler, scaled, scaling};
 use crate::methods;
-use crate::output::{Output, numbered, optional};
+use crate::output::{Output, numbered};
 use crate::text;
 use clap::{Args, ValueEnum};
-use mercer::FitContext;
 use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Transform};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Result};
 use mercer_figure::Plot;
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -71,36 +70,31 @@ enum Way {
     Diffusion,
 }
 
-/// The fitted coordinates.
-struct Embedded {
-    fitted: Box<dyn Transform>,
-    /// The share of the variance of each, for kernel PCA.
-    explained: Option<Vec<f64>>,
-}
+/// The fitted coordinates, and for kernel PCA the share of the variance of each.
+type Embedded = (Box<dyn Transform>, Option<Vec<f64>>);
 
 impl Embed {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = optional(self.out.as_deref(), Output::table)?;
-        let plot = optional(self.plot.as_deref(), |path| Output::with_extension(path, &["svg"]))?;
+        let out = self.out.as_deref().map(Output::table).transpose()?;
+        let plot = self.plot.as_deref().map(|path| Output::with_extension(path, &["svg"])).transpose()?;
         self.check()?;
         let kernel = Expression::parse(self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)"))?;
         let data = self.reader.open(&self.data)?;
-        let scaler = fit_scaler(self.scale, &data, |warning| context.warn(warning))?;
-        let data = scaled(scaler.as_ref(), data)?;
+        let data = scaled(fit_scaler(self.scale, &data, |warning| context.warn(warning))?.as_ref(), data)?;
         let kernel = kernel.resolve(data.x.to_f64().view(), context.seed)?;
-        let found =
+        let (fitted, explained) =
             context.fitting(|fit| self.embed(&kernel, &data, &FitContext { precision: self.precision, ..*fit }))?;
-        found.fitted.notes().iter().for_each(|note| context.warn(note));
-        let z = found.fitted.embedding();
+        fitted.notes().iter().for_each(|note| context.warn(note));
+        let z = fitted.embedding();
         if let Some(out) = &out {
             out.matrix(z.view(), &numbered("z", z.ncols()))?;
             context.wrote(out);
         }
         if let Some(plot) = &plot {
-            plot.text(&self.figure(&data, &z, &found)?)?;
+            plot.text(&figure(&data, &z, &fitted.origin().method)?)?;
             context.wrote(plot);
         }
-        self.show(&found, context)
+        self.show(fitted.as_ref(), explained, context)
     }
 
     /// What can be refused before any work.
@@ -124,7 +118,7 @@ impl Embed {
             Way::Kpca => {
                 let fitted = KernelPca { k, ..KernelPca::new(kernel) }.fit(x, &(), fit)?;
                 let explained = Some(fitted.explained.clone());
-                return Ok(Embedded { fitted: Box::new(fitted), explained });
+                return Ok((Box::new(fitted), explained));
             }
             Way::Laplacian => {
                 let graph = Affinity::Neighbours(self.neighbours.unwrap_or(10));
@@ -133,55 +127,49 @@ impl Embed {
             }
             Way::Diffusion => Box::new(DiffusionMaps { k, ..DiffusionMaps::new(kernel) }.fit(x, &(), fit)?),
         };
-        Ok(Embedded { fitted, explained: None })
+        Ok((fitted, None))
     }
 
-    fn show(&self, found: &Embedded, context: &Context) -> Result<()> {
-        let (origin, eigenvalues) = (found.fitted.origin(), found.fitted.eigenvalues());
+    fn show(&self, fitted: &dyn Transform, explained: Option<Vec<f64>>, context: &Context) -> Result<()> {
+        let (origin, eigenvalues) = (fitted.origin(), fitted.eigenvalues());
         let object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
-            "k": eigenvalues.len(), "eigenvalues": eigenvalues, "explained": found.explained,
+            "k": eigenvalues.len(), "eigenvalues": eigenvalues, "explained": explained,
             "seconds": origin.seconds, "out": self.out, "plot": self.plot,
         });
         context.result(&object, || {
             let row = |j: usize| {
-                let share = found.explained.as_ref().map(|e| text::percent(e[j]));
-                [Some((j + 1).to_string()), Some(text::number(eigenvalues[j], 6)), share]
-                    .into_iter()
-                    .flatten()
-                    .collect()
+                let mut cells = vec![(j + 1).to_string(), text::number(eigenvalues[j], 6)];
+                cells.extend(explained.as_ref().map(|e| text::percent(e[j])));
+                cells
             };
             let rows: Vec<Vec<String>> = (0..eigenvalues.len()).map(row).collect();
-            let headings = ["j", "eigenvalue", "variance"];
-            let headings = if found.explained.is_some() { &headings[..] } else { &headings[..2] };
-            format!(
-                "{} of {}: {}\n\n{}",
-                text::rounded(&origin.kernel),
-                self.data,
-                certificate::origin(origin, ""),
-                text::table(headings, &rows)
-            )
+            let headings = &["j", "eigenvalue", "variance"][..if explained.is_some() { 3 } else { 2 }];
+            let origin = certificate::origin(origin, &format!("of {}", self.data), "");
+            format!("{origin}\n\n{}", text::table(headings, &rows))
         })
-    }
-
-    fn figure(&self, data: &Dataset, z: &Array2<f64>, found: &Embedded) -> Result<String> {
-        if z.ncols() < 2 {
-            return Err(Error::input(
-                "the embedding has one coordinate only, which cannot be drawn; try another kernel",
-            ));
-        }
-        let (xs, ys) = (z.column(0).to_vec(), z.column(1).to_vec());
-        let title = format!("{}: {}", data.name, found.fitted.origin().method);
-        Ok(scatter(&title, &xs, &ys, data.y.as_ref()))
     }
 }
 
-/// Points in the plane, coloured by their target.
-pub fn scatter(title: &str, xs: &[f64], ys: &[f64], target: Option<&Target>) -> String {
-    let plot = Plot::new(title).x("first coordinate").y("second coordinate").size(680.0, 520.0);
-    match target {
-        Some(Target::Classes { labels, names }) => plot.classes(xs, ys, labels, names).svg(),
-        Some(Target::Values(values)) => plot.values("target", xs, ys, values).svg(),
-        None => plot.scatter("", xs, ys).svg(),
+fn figure(data: &Dataset, z: &Array2<f64>, method: &str) -> Result<String> {
+    if z.ncols() < 2 {
+        return Err(Error::input("the embedding has one coordinate only, which cannot be drawn; try another kernel"));
     }
+    Ok(scatter(&format!("{}: {method}", data.name), z.view(), data.y.as_ref()))
+}
+
+/// Points at the first two coordinates of `z` `[n, k]`, coloured by their target.
+pub fn scatter(title: &str, z: ArrayView2<f64>, target: Option<&Target>) -> String {
+    let plot = Plot::new(title).x("first coordinate").y("second coordinate").size(680.0, 520.0);
+    let (xs, ys) = plane(z);
+    match target {
+        Some(Target::Classes { labels, names }) => plot.classes(&xs, &ys, labels, names).svg(),
+        Some(Target::Values(values)) => plot.values("target", &xs, &ys, values).svg(),
+        None => plot.scatter("", &xs, &ys).svg(),
+    }
+}
+
+/// The first two coordinates of `z` `[n, k]`.
+pub fn plane(z: ArrayView2<f64>) -> (Vec<f64>, Vec<f64>) {
+    (z.column(0).to_vec(), z.column(1).to_vec())
 }

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::input::Reader;
-use crate::output::{Output, optional};
+use crate::output::Output;
 use crate::text;
 use clap::Args;
 use mercer::Result;
@@ -35,7 +35,7 @@ pub struct Evaluate {
 
 impl Evaluate {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = optional(self.out.as_deref(), Output::table)?;
+        let out = self.out.as_deref().map(Output::table).transpose()?;
         let data = Labelled::of(&self.reader.open(&self.data)?)?;
         let unnamed = self.net.as_deref().map(|net| Unnamed { net, data: &data });
         let classifier = Classifier::load(&self.network, context.device, unnamed)?;

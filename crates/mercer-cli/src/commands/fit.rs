@@ -4,7 +4,7 @@ use crate::certificate::{self, HEADINGS, rows, sentences};
 use crate::context::Context;
 use crate::input::{Reader, SampleSource, fit_scaler, scaled, scaling};
 use crate::methods::{self, Precisions};
-use crate::output::{Output, optional};
+use crate::output::Output;
 use crate::text;
 use crate::training;
 use clap::Args;
@@ -101,7 +101,7 @@ pub struct Fitted<'a> {
 impl Fit {
     pub fn run(mut self, context: &Context) -> Result<()> {
         self.options.training.math = self.precision.map(|precision| precision.networks);
-        let out = optional(self.out.as_deref(), Output::new)?;
+        let out = self.out.as_deref().map(Output::new).transpose()?;
         let kernel = Expression::parse(&self.kernel)?;
         methods::check(self.method, &self.options)?;
         let bar = context.bar();
@@ -112,17 +112,18 @@ impl Fit {
         let data = self.reader.open(&self.data)?;
         if let Some(file) = &self.samples {
             let source = SampleSource::open(file, &self.reader)?;
-            let samples = source.samples(data.n())?;
+            let samples = source.samples(Some(data.n()))?;
             let functions = LowRankOperator::of_samples(&samples, self.factorised)?;
             let x = data.x.to_f64();
             let operator = OnPoints::new(&functions, x.view())?;
             let mut spectrum = self.spectrum(&operator, None, fit_context)?;
             spectrum.origin.kernel = format!("{} in {file}", operator.describe());
-            let at_points = |spectrum: &Spectrum| match spectrum.takes_samples() {
-                true => spectrum.transform(&samples),
-                false => spectrum.transform(x.view()),
+            let psi = match out.as_ref().is_some_and(|out| out.is("npy")) {
+                true if spectrum.takes_samples() => Some(spectrum.transform(&samples)?),
+                true => Some(spectrum.transform(x.view())?),
+                false => None,
             };
-            return self.report(&spectrum, out, context, at_points);
+            return report(&spectrum, psi, out, context);
         }
         let (train, held_out) = self.split(data, context)?;
         let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
@@ -133,39 +134,16 @@ impl Fit {
         let operator = fit_context.kernel_operator(&kernel, x.view())?;
         let mut spectrum = self.spectrum(&operator, held_out.as_ref().map(|h| h.view().into()), fit_context)?;
         spectrum.scaler = scaler;
-        self.report(&spectrum, out, context, |spectrum| spectrum.transform(x.view()))
+        report(&spectrum, None, out, context)
     }
 
     /// The pairs of any operator, by the method that was asked for.
-    fn spectrum(
-        &self,
-        operator: &dyn Operator,
-        held_out: Option<Points<'_>>,
-        context: FitContext<'_>,
-    ) -> Result<Spectrum> {
-        let method = (self.method.make)(&self.options, methods::Size { n: operator.n(), k: self.k });
+    fn spectrum(&self, operator: &dyn Operator, held_out: Option<Points>, context: FitContext) -> Result<Spectrum> {
+        let method = (self.method.make)(&self.options, operator.n(), self.k);
         let problem = Problem { operator, k: self.k, context };
         let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
         spectrum.origin.data = self.data.clone();
         Ok(spectrum)
-    }
-
-    /// Writes the model, or the functions at the points where an array is asked for, and says what was found.
-    fn report(
-        &self,
-        spectrum: &Spectrum,
-        out: Option<Output>,
-        context: &Context,
-        at_points: impl FnOnce(&Spectrum) -> Result<Array2<f64>>,
-    ) -> Result<()> {
-        if let Some(out) = &out {
-            match self.samples.is_some() && out.path().extension().is_some_and(|e| e == "npy") {
-                true => write_npy(out.path(), by_output(spectrum, at_points(spectrum)?).view())?,
-                false => spectrum.save(out.path())?,
-            }
-            context.wrote(out);
-        }
-        context.result(&fitted(spectrum), || described(spectrum))
     }
 
     /// The rows to fit and the rows to certify on.
@@ -177,12 +155,8 @@ impl Fit {
         }
         let n = data.n();
         let (train, held_out) = match &self.certify {
-            Some(file) => {
-                let held_out = self.reader.open_like(file, &data)?;
-                (data, Some(held_out))
-            }
-            None if self.holdout == 0.0 => (data, None),
-            None if n < FEW => (data, None),
+            Some(file) => self.reader.open_like(file, &data).map(|held_out| (data, Some(held_out)))?,
+            None if self.holdout == 0.0 || n < FEW => (data, None),
             None => {
                 let (train, held_out) = data.split(self.holdout.min(MOST / n as f64), context.seed)?;
                 (train, Some(held_out))
@@ -206,6 +180,18 @@ impl Fit {
         }
         Ok((train, held_out))
     }
+}
+
+/// Writes the model, or the functions `psi` at the points where they are given, and says what was found.
+fn report(spectrum: &Spectrum, psi: Option<Array2<f64>>, out: Option<Output>, context: &Context) -> Result<()> {
+    if let Some(out) = &out {
+        match psi {
+            Some(psi) => write_npy(out.path(), by_output(spectrum, psi).view())?,
+            None => spectrum.save(out.path())?,
+        }
+        context.wrote(out);
+    }
+    context.result(&fitted(spectrum), || described(spectrum))
 }
 
 /// Functions `[n·C, k]` as `[n, C, k]`.
@@ -237,17 +223,10 @@ pub fn fitted(spectrum: &Spectrum) -> Fitted<'_> {
 /// The spectrum as a table with its certificate in words.
 pub fn described(spectrum: &Spectrum) -> String {
     let origin = &spectrum.origin;
-    let mut said = format!(
-        "{} of {}: {}\n\n",
-        text::rounded(&origin.kernel),
-        if origin.data.is_empty() { "unnamed data" } else { &origin.data },
-        certificate::origin(origin, "")
-    );
+    let data = if origin.data.is_empty() { "unnamed data" } else { &origin.data };
+    let mut said = certificate::origin(origin, &format!("of {data}"), "") + "\n\n";
     said += &text::table(&HEADINGS, &rows(&spectrum.eigenvalues, &spectrum.certificate));
     said.push('\n');
     let trained = spectrum.training().map(training::sentences).unwrap_or_default();
-    for sentence in sentences(&spectrum.certificate).into_iter().chain(trained) {
-        said += &format!("{sentence}\n");
-    }
-    said
+    said + &[sentences(&spectrum.certificate), trained].concat().join("\n") + "\n"
 }

@@ -8,7 +8,6 @@ use crate::text;
 use clap::Args;
 use mercer::compute::Device;
 use mercer::data::{Dataset, Element};
-use mercer::error::human_bytes;
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::{Precision, Real, gram, gram_cross};
 use mercer::{Error, Result};
@@ -58,33 +57,22 @@ impl Gram {
             "use --precision f32 or fewer rows, or `mercer fit`, which does not store the matrix",
         )?;
         let start = Instant::now();
-        match self.precision {
-            Precision::F32 | Precision::Tf32 => write::<f32>(&kernel, &rows, columns.as_ref(), context.device, &out)?,
-            Precision::F64 => write::<f64>(&kernel, &rows, columns.as_ref(), context.device, &out)?,
-        }
+        let write = if self.precision == Precision::F64 { write::<f64> } else { write::<f32> };
+        write(&kernel, &rows, columns.as_ref(), context.device, &out)?;
         let seconds = start.elapsed().as_secs_f64();
         let object = json!({
             "kernel": kernel.to_string(), "rows": n, "columns": m, "bytes": bytes, "seconds": seconds, "out": self.out,
         });
         context.result(&object, || {
-            format!(
-                "wrote {}: {n} × {m}, {}, {}, in {}",
-                self.out.display(),
-                human_bytes(bytes),
-                text::rounded(&kernel.to_string()),
-                text::seconds(seconds)
-            )
+            output::written(&self.out, &format!("{n} × {m}"), bytes, &text::rounded(&kernel.to_string()), seconds)
         })
     }
 }
 
-fn write<T: Real + Element + Display>(
-    kernel: &Kernel,
-    x: &Dataset,
-    z: Option<&Dataset>,
-    device: Device,
-    out: &Output,
-) -> Result<()> {
+fn write<T>(kernel: &Kernel, x: &Dataset, z: Option<&Dataset>, device: Device, out: &Output) -> Result<()>
+where
+    T: Real + Element + Display,
+{
     let k = match z {
         None => gram::<T>(kernel, x.x.to_f64().view(), device)?,
         Some(z) => gram_cross::<T>(kernel, x.x.to_f64().view(), z.x.to_f64().view(), device)?,

@@ -4,7 +4,6 @@ use super::fit::{described, fitted};
 use crate::context::Context;
 use clap::Args;
 use mercer::Result;
-use mercer::operator::Precision;
 use mercer::spectrum::Spectrum;
 use std::path::PathBuf;
 
@@ -21,11 +20,7 @@ impl Inspect {
         context.result(&fitted(&spectrum), || {
             let scaled = if spectrum.scaler.is_some() { "; new points are scaled as the fitted ones were" } else { "" };
             let origin = &spectrum.origin;
-            let precision = match origin.precision {
-                Precision::Tf32 => "tf32",
-                Precision::F32 => "f32",
-                Precision::F64 => "f64",
-            };
+            let precision = format!("{:?}", origin.precision).to_lowercase();
             format!(
                 "{}\nKernel: {}\nFitted with seed {}, kernel values in {precision}{scaled}.\n",
                 described(&spectrum),

@@ -18,13 +18,13 @@ impl Kernels {
 }
 
 fn object(kernel: &Entry) -> Value {
-    let default = |p: &Parameter| match p.default_value() {
-        Some(kernel::Value::Number(v)) => json!(v),
-        Some(kernel::Value::Word(word) | kernel::Value::Text(word)) => json!(word),
-        None => Value::Null,
+    let parameter = |p: &Parameter| {
+        let default = p.default_value().map(|value| match value {
+            kernel::Value::Number(v) => json!(v),
+            kernel::Value::Word(word) | kernel::Value::Text(word) => json!(word),
+        });
+        json!({ "name": p.name, "default": default, "takes": p.kind.in_words(), "help": p.help })
     };
-    let parameter =
-        |p: &Parameter| json!({ "name": p.name, "default": default(p), "takes": p.kind.in_words(), "help": p.help });
     json!({
         "name": kernel.name,
         "help": kernel.help,
@@ -60,14 +60,10 @@ fn explained(parameter: &Parameter) -> String {
 
 /// The kernel as it is written, with its defaults: `rbf(lengthscale=1)`.
 fn call(kernel: &Entry) -> String {
-    let shown = |p: &Parameter| Some(format!("{}={}", p.name, shown(p)?));
-    let arguments: Vec<String> = kernel.parameters.iter().filter_map(shown).collect();
+    let argument = |p: &Parameter| match p.default_value()? {
+        kernel::Value::Number(v) => Some(format!("{}={v}", p.name)),
+        kernel::Value::Word(word) | kernel::Value::Text(word) => Some(format!("{}={word}", p.name)),
+    };
+    let arguments: Vec<String> = kernel.parameters.iter().filter_map(argument).collect();
     if arguments.is_empty() { kernel.name.into() } else { format!("{}({})", kernel.name, arguments.join(", ")) }
-}
-
-fn shown(parameter: &Parameter) -> Option<String> {
-    parameter.default_value().map(|value| match value {
-        kernel::Value::Number(v) => v.to_string(),
-        kernel::Value::Word(word) | kernel::Value::Text(word) => word,
-    })
 }

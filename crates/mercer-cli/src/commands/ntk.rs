@@ -9,11 +9,11 @@ use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::Progress;
 use mercer::data::{write_npy, write_npy_rows};
-use mercer::error::human_bytes;
 use mercer::net::Network;
 use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law, Parameterisation};
 use mercer::{Error, Result};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -103,7 +103,11 @@ impl Ntk {
             Method::Exact | Method::Mean => {
                 let exact = self.method == Method::Exact;
                 let shape = if exact { vec![n, m, c, c] } else { vec![n, m] };
-                self.require(context, &shape)?;
+                context.budget.require(
+                    format!("the NTK of shape {shape:?}"),
+                    shape.iter().fold(4, |bytes: u64, &size| bytes.saturating_mul(size as u64)),
+                    "use fewer rows, --outputs, --method mean, or --method directions, which writes its result step by step",
+                )?;
                 let kernel = context.device.enter(|| match exact {
                     true => Ok(ntk.exact(&x, other.as_ref(), &outputs)?.into_dyn()),
                     false => ntk.mean(&x, other.as_ref(), &outputs).map(|kernel| kernel.into_dyn()),
@@ -112,13 +116,20 @@ impl Ntk {
                 shape
             }
             Method::Directions => {
-                let directions = self.chosen_directions(context);
+                let difference = |step: f64| Derivative::Difference { step: step as f32 };
+                let directions = Directions {
+                    count: self.directions.unwrap_or(4000),
+                    law: self.law.unwrap_or_default(),
+                    derivative: self.finite_difference.map_or(Derivative::Exact, difference),
+                    seed: context.seed,
+                };
                 let shape = vec![directions.count, n, c];
                 let (bar, all) = (context.bar(), net.outputs());
                 write_npy_rows(out.path(), &shape, |put| {
                     ntk.directions(&x, &directions, |s, values| {
                         bar.step("directions", s + 1, directions.count, "");
-                        put(&picked(values, all, &outputs))
+                        let picked = values.chunks_exact(all).flat_map(|point| outputs.iter().map(|o| point[*o]));
+                        put(&picked.collect::<Vec<f32>>())
                     })
                 })?;
                 shape
@@ -131,55 +142,27 @@ impl Ntk {
             "seconds": seconds, "out": self.out,
         });
         context.result(&object, || {
-            format!(
-                "wrote {}: {shape:?}, {}, of {} with {} parameters, in {}",
-                self.out.display(),
-                human_bytes(bytes),
-                net.expression(),
-                text::grouped(net.parameters()),
-                text::seconds(seconds)
-            )
+            let content = format!("of {} with {} parameters", net.expression(), text::grouped(net.parameters()));
+            output::written(&self.out, &format!("{shape:?}"), bytes, &content, seconds)
         })
     }
 
     /// An error if an option was given that the method does not take.
     fn check(&self) -> Result<()> {
-        if self.method == Method::Directions {
-            return match self.cross {
-                Some(_) => Err(Error::input("--method directions does not take --cross")),
-                None => Ok(()),
-            };
-        }
         let random = [
             ("--directions", self.directions.is_some()),
             ("--law", self.law.is_some()),
             ("--finite-difference", self.finite_difference.is_some()),
         ];
         match random.into_iter().find(|(_, given)| *given) {
-            Some((name, _)) => Err(Error::input(format!("{name} is an option of --method directions only"))),
-            None => Ok(()),
+            _ if self.method == Method::Directions && self.cross.is_some() => {
+                Err(Error::input("--method directions does not take --cross"))
+            }
+            Some((name, _)) if self.method != Method::Directions => {
+                Err(Error::input(format!("{name} is an option of --method directions only")))
+            }
+            _ => Ok(()),
         }
-    }
-
-    fn chosen_directions(&self, context: &Context) -> Directions {
-        Directions {
-            count: self.directions.unwrap_or(4000),
-            law: self.law.unwrap_or_default(),
-            derivative: match self.finite_difference {
-                Some(step) => Derivative::Difference { step: step as f32 },
-                None => Derivative::Exact,
-            },
-            seed: context.seed,
-        }
-    }
-
-    fn require(&self, context: &Context, shape: &[usize]) -> Result<()> {
-        let bytes = shape.iter().fold(4u64, |b, &k| b.saturating_mul(k as u64));
-        context.budget.require(
-            format!("the NTK of shape {shape:?}"),
-            bytes,
-            "use fewer rows, --outputs, --method mean, or --method directions, which writes its result step by step",
-        )
     }
 }
 
@@ -194,16 +177,6 @@ fn chosen(text: &str, net: &Network) -> Result<Vec<usize>> {
         Error::input(format!("--outputs {text}: name outputs from 0 to {last}, such as 0,{last}, each once, or all"))
     };
     let chosen: Vec<usize> = text.split(',').map(|o| o.trim().parse().map_err(|_| bad())).collect::<Result<_>>()?;
-    let mut sorted = chosen.clone();
-    sorted.sort_unstable();
-    sorted.dedup();
-    if sorted.len() < chosen.len() || sorted.iter().any(|o| *o >= all) {
-        return Err(bad());
-    }
-    Ok(chosen)
-}
-
-/// The columns `outputs` of values `[n, all]`.
-fn picked(values: &[f32], all: usize, outputs: &[usize]) -> Vec<f32> {
-    values.chunks_exact(all).flat_map(|point| outputs.iter().map(|o| point[*o])).collect()
+    let distinct: BTreeSet<usize> = chosen.iter().copied().filter(|o| *o < all).collect();
+    if distinct.len() == chosen.len() { Ok(chosen) } else { Err(bad()) }
 }

@@ -9,7 +9,6 @@ use clap::Args;
 use mercer::Progress;
 use mercer::Result;
 use mercer::data::write_npy_rows;
-use mercer::error::human_bytes;
 use mercer::net::Network;
 use mercer::net::ntk::sample_networks;
 use serde_json::json;
@@ -59,14 +58,9 @@ impl Sample {
         let seconds = start.elapsed().as_secs_f64();
         let object = json!({ "net": net.expression(), "shape": shape, "seconds": seconds, "out": self.out });
         context.result(&object, || {
-            format!(
-                "wrote {}: {shape:?}, {}, of {} networks {}, in {}",
-                self.out.display(),
-                human_bytes(4 * shape.iter().product::<usize>() as u64),
-                text::grouped(self.samples),
-                net.expression(),
-                text::seconds(seconds)
-            )
+            let content = format!("of {} networks {}", text::grouped(self.samples), net.expression());
+            let bytes = 4 * shape.iter().product::<usize>() as u64;
+            output::written(&self.out, &format!("{shape:?}"), bytes, &content, seconds)
         })
     }
 }

@@ -1,7 +1,7 @@
 //! `mercer completions` and `mercer man`: a completion script and the man page, made from the definitions of the arguments.
 
 use crate::args::Cli;
-use crate::context::print;
+use crate::context::{Context, print};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use mercer::{Error, Result};
@@ -16,7 +16,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    pub fn run(self) -> Result<()> {
+    pub fn run(self, _: &Context) -> Result<()> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "mercer", &mut script);
         print(&script)
@@ -33,7 +33,7 @@ pub struct Man {
 }
 
 impl Man {
-    pub fn run(self) -> Result<()> {
+    pub fn run(self, _: &Context) -> Result<()> {
         match self.out {
             Some(folder) => clap_mangen::generate_to(Cli::command(), &folder).map_err(|e| Error::io(&folder, e)),
             None => {

@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::input::Reader;
-use crate::methods::positive;
-use crate::output::{Output, optional};
+use crate::methods::{number, positive};
+use crate::output::Output;
 use crate::{text, training};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -79,8 +79,7 @@ pub struct Train {
 
 impl Train {
     pub fn run(self, context: &Context) -> Result<()> {
-        let safetensors = |path: &std::path::Path| Output::with_extension(path, &["safetensors"]);
-        let out = optional(self.out.as_deref(), safetensors)?;
+        let out = self.out.as_deref().map(|path| Output::with_extension(path, &["safetensors"])).transpose()?;
         if let Some(path) = &self.checkpoint {
             Output::new(path)?;
         }
@@ -147,11 +146,10 @@ impl Train {
         }
         let normed = classifier.network.constants() > 0;
         let weight_decay = self.weight_decay.map_or(if sgd { 5e-4 } else { 0.0 }, |w| w as f32);
-        let (rate, rule) = if sgd {
-            let momentum = self.momentum.unwrap_or(0.9) as f32;
-            (if normed { 0.1 } else { 0.02 }, Rule::Sgd { momentum, weight_decay })
-        } else {
-            (1e-3, Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay })
+        let momentum = self.momentum.unwrap_or(0.9) as f32;
+        let (rate, rule) = match sgd {
+            true => (if normed { 0.1 } else { 0.02 }, Rule::Sgd { momentum, weight_decay }),
+            false => (1e-3, Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay }),
         };
         Ok(Settings {
             epochs: self.epochs,
@@ -171,14 +169,12 @@ impl Train {
         let data = self.reader.open(&self.data)?;
         let has_test_part = catalogue().into_iter().any(|set| set.name == data.name && set.parameters == "part=train");
         let whole_set = !self.data.contains('(') && !std::path::Path::new(&self.data).exists();
-        let (data, test) = if let Some(test) = &self.test {
-            let test = self.reader.open_like(test, &data)?;
-            (data, test)
-        } else if has_test_part && whole_set {
-            let test = self.reader.open(&format!("{}(part=test)", data.name))?;
-            (data, test)
-        } else {
-            data.split(HELD_OUT, context.seed)?
+        let (data, test) = match &self.test {
+            Some(test) => self.reader.open_like(test, &data).map(|test| (data, test))?,
+            None if has_test_part && whole_set => {
+                self.reader.open(&format!("{}(part=test)", data.name)).map(|test| (data, test))?
+            }
+            None => data.split(HELD_OUT, context.seed)?,
         };
         Ok((Labelled::of(&data)?, Labelled::of(&test)?))
     }
@@ -198,9 +194,9 @@ fn line(epoch: &Epoch, epochs: u64, rows: usize) -> String {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|v| (0.0..1.0).contains(v)).ok_or_else(|| "must lie from 0 to below 1".into())
+    number(text, |v| (0.0..1.0).contains(&v), "must lie from 0 to below 1")
 }
 
 fn non_negative(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0).ok_or_else(|| "must be a number from 0".into())
+    number(text, |v| v >= 0.0, "must be a number from 0")
 }

@@ -39,43 +39,34 @@ impl Transform {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::table(&self.out)?;
         let spectrum = Spectrum::load(&self.model, context.device)?;
-        let (psi, n, seconds) = match (&self.samples, &self.data) {
-            (Some(_), _) if !spectrum.takes_samples() => {
-                return Err(Error::input(
-                    "the model's functions are functions of coordinates, not of --samples; give it new points",
-                ));
-            }
-            (Some(samples), _) => {
+        if self.samples.is_some() != spectrum.takes_samples() {
+            return Err(Error::input(match self.samples {
+                Some(_) => "the model's functions are functions of coordinates, not of --samples; give it new points",
+                None => {
+                    "the model holds no networks, so that it needs the sampled functions at the new points; give --samples, \
+                     or fit by --method neuralef"
+                }
+            }));
+        }
+        let (psi, n, seconds) = match &self.samples {
+            Some(samples) => {
                 let source = SampleSource::open(samples, &self.reader)?;
-                let samples = source.as_they_are()?;
+                let samples = source.samples(None)?;
                 let start = Instant::now();
                 (spectrum.transform(&samples)?, samples.dim().1, start.elapsed().as_secs_f64())
             }
-            (None, _) if spectrum.takes_samples() => {
-                return Err(Error::input(
-                    "the model holds no networks, so that it needs the sampled functions at the new points; give --samples, \
-                     or fit by --method neuralef",
-                ));
-            }
-            (None, data) => {
-                let data = self.points(data.as_deref().unwrap_or_default(), &spectrum, context)?;
+            None => {
+                let data = self.points(self.data.as_deref().unwrap_or_default(), &spectrum, context)?;
                 let start = Instant::now();
                 (spectrum.transform(data.x.to_f64().view())?, data.n(), start.elapsed().as_secs_f64())
             }
         };
         let (c, k) = (spectrum.origin.outputs, spectrum.k());
         match c {
-            1 => out.matrix(psi.view(), &numbered("psi", k))?,
-            _ if out.path().extension().is_some_and(|e| e == "npy") => {
-                write_npy(out.path(), by_output(&spectrum, psi).view())?;
-            }
-            _ => {
-                return Err(Error::file(
-                    out.path(),
-                    format!("functions with {c} outputs do not fit a table; use .npy"),
-                ));
-            }
-        }
+            1 => out.matrix(psi.view(), &numbered("psi", k)),
+            _ if out.is("npy") => write_npy(out.path(), by_output(&spectrum, psi).view()),
+            _ => Err(Error::file(out.path(), format!("functions with {c} outputs do not fit a table; use .npy"))),
+        }?;
         let object = json!({
             "model": self.model, "data": self.data, "samples": self.samples, "n": n, "outputs": c, "k": k,
             "seconds": seconds, "out": self.out,

@@ -20,7 +20,7 @@ use crate::svg::escape;
 const STYLE: &str = include_str!("style.css");
 
 /// A page under construction. Its parts are shown in the order in which they were added.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     title: String,
     lead: String,
@@ -32,8 +32,7 @@ pub struct Report {
 impl Report {
     /// An empty page.
     pub fn new(title: impl Into<String>) -> Report {
-        let title = title.into();
-        Report { title, lead: String::new(), sections: Vec::new(), body: String::new(), command: String::new() }
+        Report { title: title.into(), ..Report::default() }
     }
 
     /// The paragraph under the title: the main result.
@@ -44,9 +43,9 @@ impl Report {
 
     /// Begins a section.
     pub fn section(mut self, heading: &str) -> Report {
-        self.sections.push(escape(heading));
-        let (number, heading) = (self.sections.len(), escape(heading));
+        let (number, heading) = (self.sections.len() + 1, escape(heading));
         self.body += &format!("<h2 id=\"section-{number}\">{heading}</h2>\n");
+        self.sections.push(heading);
         self
     }
 
@@ -66,8 +65,7 @@ impl Report {
 
     /// Adds a figure: `svg` is the document that a plot, a grid or a gallery gives.
     pub fn figure(mut self, svg: &str, caption: &str) -> Report {
-        let caption =
-            if caption.is_empty() { String::new() } else { format!("<figcaption>{}</figcaption>", escape(caption)) };
+        let caption = element("figcaption", &escape(caption));
         self.body += &format!("<figure><div class=\"card\">{svg}</div>{caption}</figure>\n");
         self
     }
@@ -102,12 +100,18 @@ impl Report {
     }
 }
 
+/// An element that is left out where it would be empty.
+fn element(name: &str, content: &str) -> String {
+    if content.is_empty() { String::new() } else { format!("<{name}>{content}</{name}>") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tests::{check_balanced, samples};
 
-    fn sample() -> Report {
+    #[test]
+    fn the_page_is_well_formed_and_self_contained() {
         let figures = samples();
         let figure = |name: &str| &figures.iter().find(|s| s.0 == name).unwrap().1;
         let table = Table::new(&["method", "n", "error, %", "seconds"])
@@ -115,7 +119,7 @@ mod tests {
             .row(&["random features", "60 000", "—", "4.1"])
             .lowest(2)
             .caption("Mean and standard deviation of five splits; the best of each column is bold.");
-        Report::new("Kernels on digits")
+        let html = Report::new("Kernels on digits")
             .lead("Both solvers reach the same error.")
             .section("Setting")
             .text("60 000 rows, the kernel arc-cosine & <NTK>, seed 7.")
@@ -128,11 +132,7 @@ mod tests {
             .section("Embedding")
             .figure(figure("gallery"), "")
             .command("mercer report --data digits --kernel 'arccos(3)' --seed 7")
-    }
-
-    #[test]
-    fn the_page_is_well_formed_and_self_contained() {
-        let html = sample().html();
+            .html();
         check_balanced(&html.replace(STYLE, ""));
         assert!(html.contains("arc-cosine &amp; &lt;NTK&gt;"));
         assert!(html.contains("<nav>") && html.contains("--kernel &#39;arccos(3)&#39;"));

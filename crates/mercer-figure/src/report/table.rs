@@ -1,12 +1,13 @@
 //! Tables: columns of numbers are aligned to the right, and the best value of a column can be bold.
 
+use super::element;
 use crate::svg::escape;
 
 /// The better of two values.
 type Better = fn(f64, f64) -> f64;
 
 /// A table under construction. Columns count from 0.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Table {
     headings: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -18,7 +19,7 @@ pub struct Table {
 impl Table {
     /// An empty table with these headings.
     pub fn new(headings: &[impl AsRef<str>]) -> Table {
-        Table { headings: owned(headings), rows: Vec::new(), best: Vec::new(), caption: String::new() }
+        Table { headings: owned(headings), ..Table::default() }
     }
 
     /// A table with these headings and rows.
@@ -63,11 +64,7 @@ impl Table {
         };
         let row =
             |cells: &Vec<String>| format!("<tr>{}</tr>\n", cells.iter().enumerate().map(cell).collect::<String>());
-        let caption = if self.caption.is_empty() {
-            String::new()
-        } else {
-            format!("<caption>{}</caption>", escape(&self.caption))
-        };
+        let caption = element("caption", &escape(&self.caption));
         let head: String = self.headings.iter().enumerate().map(heading).collect();
         let body: String = self.rows.iter().map(row).collect();
         format!(
@@ -95,20 +92,16 @@ fn owned(cells: &[impl AsRef<str>]) -> Vec<String> {
 /// The number that a cell begins with: `1.2`, `−3e-4`, `60 000`, `1.21 ± 0.03`, `97 %`, `12 s`.
 fn number(cell: &str) -> Option<f64> {
     let cell = cell.trim().replace('−', "-");
-    let starts = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
-    let mut digits = String::new();
-    let mut rest = cell.as_str();
-    while let Some(c) = rest.chars().next() {
-        rest = &rest[c.len_utf8()..];
+    let is_digit = |c: &char| c.is_ascii_digit();
+    let (mut digits, mut rest) = (String::new(), cell.chars().peekable());
+    while let Some(c) = rest.next() {
         match c {
-            // A space between digits groups thousands; any other ends the number.
-            c if c.is_whitespace() => {
-                if !(starts(rest) && digits.ends_with(|d: char| d.is_ascii_digit())) {
-                    break;
-                }
-            }
             '0'..='9' | '.' | '-' | '+' | 'e' | 'E' => digits.push(c),
-            '±' | '%' | '×' => break,
+            // A space between digits groups thousands; any other ends the number.
+            c if c.is_whitespace()
+                && rest.peek().is_some_and(is_digit)
+                && digits.chars().last().is_some_and(|d| is_digit(&d)) => {}
+            c if c.is_whitespace() || "±%×".contains(c) => break,
             _ => return None,
         }
     }
@@ -121,25 +114,15 @@ mod tests {
 
     #[test]
     fn cells_are_read_as_people_write_them() {
-        let read = [
-            ("1.5", 1.5),
-            ("−3e-4", -3e-4),
-            ("60 000", 6e4),
-            ("60\u{202f}000", 6e4),
-            ("1.2 ± 0.3", 1.2),
-            ("97%", 97.0),
-            ("12 s", 12.0),
-        ];
-        for (cell, value) in read {
-            assert_eq!(number(cell), Some(value), "{cell}");
-        }
+        let cells = ["1.5", "−3e-4", "60 000", "60\u{202f}000", "1.2 ± 0.3", "97%", "12 s"];
+        assert_eq!(cells.map(number), [1.5, -3e-4, 6e4, 6e4, 1.2, 97.0, 12.0].map(Some));
         for cell in ["", "—", "RBF", "3d", "n = 3", "inf", "NaN"] {
             assert_eq!(number(cell), None, "{cell}");
         }
     }
 
     #[test]
-    fn the_best_are_bold_and_numbers_are_on_the_right() {
+    fn the_best_are_bold_numbers_are_on_the_right_and_rows_have_one_length() {
         let table =
             Table::new(&["a", "b", "c"]).row(&["x", "2", "0.9"]).row(&["y", "10", "—"]).row(&["<z>", "2", "0.7"]);
         let html = table.lowest(1).highest(2).highest(9).html();
@@ -147,11 +130,7 @@ mod tests {
         assert_eq!(html.matches("<strong>2</strong>").count(), 2);
         assert!(html.contains("<strong>0.9</strong>") && html.contains("<td>&lt;z&gt;</td>"));
         assert!(html.contains("<th scope=\"col\">a</th><th scope=\"col\" class=\"number\">b</th>"));
-    }
-
-    #[test]
-    fn ragged_rows_are_filled_or_cut() {
-        let html = Table::new(&["a", "b"]).row(&["1"]).row(&["1", "2", "3"]).html();
-        assert_eq!(html.matches("<td").count(), 4);
+        let ragged = Table::new(&["a", "b"]).row(&["1"]).row(&["1", "2", "3"]).html();
+        assert_eq!(ragged.matches("<td").count(), 4, "rows are filled or cut");
     }
 }

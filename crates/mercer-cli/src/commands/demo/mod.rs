@@ -3,7 +3,7 @@
 mod page;
 
 use crate::context::Context;
-use crate::methods::{METHODS, Options, Size};
+use crate::methods::{METHODS, Options};
 use crate::output::Output;
 use crate::text;
 use clap::Args;
@@ -29,6 +29,7 @@ const K: usize = 10;
 struct Found {
     /// Fitted points and held-out points.
     data: [Dataset; 2],
+    kernel: Kernel,
     /// By every method that suits the kernel, the exact one first.
     spectra: Vec<Spectrum>,
     /// The methods that do not, each with its reason.
@@ -41,8 +42,8 @@ impl Demo {
             std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
         }
         let out = Output::with_extension(&self.out, &["html"])?;
-        let (found, kernel) = find(context)?;
-        out.text(&page::page(&found, &kernel, context)?.html())?;
+        let found = find(context)?;
+        out.text(&page::page(&found, context)?.html())?;
         let object = json!({
             "kernel": found.exact().origin.kernel,
             "n": found.exact().origin.n,
@@ -64,7 +65,7 @@ impl Demo {
 }
 
 /// Every method on the same points, certified on the same held-out points.
-fn find(context: &Context) -> Result<(Found, Kernel)> {
+fn find(context: &Context) -> Result<Found> {
     let (train, held_out) = digits().into_f64().split(0.1, context.seed)?;
     let (x, held_out_x) = (train.x.to_f64(), held_out.x.to_f64());
     let kernel = Expression::parse(KERNEL)?.resolve(x.view(), context.seed)?;
@@ -74,7 +75,7 @@ fn find(context: &Context) -> Result<(Found, Kernel)> {
         let fit_context = context.fit(&bar);
         let operator = fit_context.kernel_operator(&kernel, x.view())?;
         let problem = Problem { operator: &operator, k: K, context: fit_context };
-        let method = (entry.make)(&Options::default(), Size { n: train.n(), k: K });
+        let method = (entry.make)(&Options::default(), train.n(), K);
         match Spectrum::fit(method.as_ref(), &problem, Some(held_out_x.view().into())) {
             Ok(mut spectrum) => {
                 spectrum.origin.data = "digits".into();
@@ -86,7 +87,7 @@ fn find(context: &Context) -> Result<(Found, Kernel)> {
         }
     }
     drop((x, held_out_x));
-    Ok((Found { data: [train, held_out], spectra, unsuited }, kernel))
+    Ok(Found { data: [train, held_out], kernel, spectra, unsuited })
 }
 
 impl Found {

@@ -2,25 +2,25 @@
 
 use super::{Found, K, median};
 use crate::certificate::{HEADINGS, rows, sentences};
-use crate::commands::embed::scatter;
+use crate::commands::embed::{plane, scatter};
 use crate::context::Context;
 use crate::text;
 use mercer::Result;
 use mercer::apply::{Fit, KernelPca, LaplacianEigenmaps, Transform};
 use mercer::data::Dataset;
-use mercer::kernel::Kernel;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Gallery, Grid, Plot};
-use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView1, Axis};
 
-pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report> {
+pub fn page(found: &Found, context: &Context) -> Result<Report> {
     let train = &found.data[0];
     let (exact, x) = (found.exact(), train.x.to_f64());
     let psi = exact.transform(x.view())?;
     let bar = context.bar();
     let fit = context.fit(&bar);
-    let components = KernelPca::new(kernel.clone()).fit(x.view(), &(), &fit)?.embedding();
+    let components = KernelPca::new(found.kernel.clone()).fit(x.view(), &(), &fit)?.embedding();
     let slow = LaplacianEigenmaps::default().fit(x.view(), &(), &fit)?;
+    let (headings, cells) = found.table();
     Ok(Report::new("A kernel on handwritten digits, decomposed")
         .lead(&format!("{}. The same {K} pairs, by every method.", found.setting()))
         .section("Methods")
@@ -29,7 +29,7 @@ pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report>
              pair is from solving Kψ = μψ, relative to μ, on points that no method has seen.",
         )
         .table(methods(found))
-        .table(eigenvalues(found))
+        .table(Table::of(&headings, &cells[..K]))
         .section("Spectrum")
         .figure(&spectrum(found), "Eigenvalues on a logarithmic axis; the band is the exact method's 95 % interval.")
         .figure(&residuals(found), "Residual of each pair on the held-out digits.")
@@ -44,15 +44,18 @@ pub fn page(found: &Found, kernel: &Kernel, context: &Context) -> Result<Report>
         )
         .section("Embedding")
         .figure(
-            &embedding("Kernel principal components", train, components.view()),
+            &scatter("Kernel principal components", components.view(), train.y.as_ref()),
             "Every digit at its first two kernel principal components, coloured by its label.",
         )
         .figure(
-            &embedding("Laplacian eigenmaps", train, slow.embedding().view()),
+            &scatter("Laplacian eigenmaps", slow.embedding().view(), train.y.as_ref()),
             "The same digits at the two slowest functions on the graph of their ten nearest neighbours.",
         )
         .section("Certificate")
-        .table(certificate(found))
+        .table(
+            Table::of(&HEADINGS, &rows(&exact.eigenvalues, &exact.certificate))
+                .caption("The exact method, pair by pair."),
+        )
         .text(&sentences(&exact.certificate).join("\n\n"))
         .command(&format!("mercer demo --seed {}", context.seed)))
 }
@@ -76,17 +79,8 @@ fn methods(found: &Found) -> Table {
     ))
 }
 
-fn eigenvalues(found: &Found) -> Table {
-    let (headings, rows) = found.table();
-    Table::of(&headings, &rows[..K])
-}
-
-fn indices() -> Vec<f64> {
-    (1..=K).map(|j| j as f64).collect()
-}
-
 fn spectrum(found: &Found) -> String {
-    let js = indices();
+    let js: [f64; K] = std::array::from_fn(|j| j as f64 + 1.0);
     let exact = found.exact();
     let bound = |side: usize| -> Vec<f64> {
         exact.certificate.interval.iter().map(|i| i.map_or(f64::NAN, |i| i[side])).collect()
@@ -100,7 +94,7 @@ fn spectrum(found: &Found) -> String {
 }
 
 fn residuals(found: &Found) -> String {
-    let js = indices();
+    let js: [f64; K] = std::array::from_fn(|j| j as f64 + 1.0);
     let mut plot = Plot::new("Residuals").x("index j").y_log("‖Kψ − μψ‖ / μ‖ψ‖");
     for s in &found.spectra {
         let values: Vec<f64> = s.certificate.residual.iter().map(|r| r.unwrap_or(f64::NAN)).collect();
@@ -129,11 +123,6 @@ fn extremes(data: &Dataset, psi: &Array2<f64>) -> String {
     gallery.svg()
 }
 
-/// The first two coordinates of `z` `[n, k]`.
-fn plane(z: ArrayView2<f64>) -> (Vec<f64>, Vec<f64>) {
-    (z.column(0).to_vec(), z.column(1).to_vec())
-}
-
 fn functions(components: &Array2<f64>, psi: &Array2<f64>) -> String {
     let (xs, ys) = plane(components.view());
     let mut grid = Grid::new("Eigenfunctions over the digits", 4).panel_size(170.0, 150.0).shared();
@@ -141,14 +130,4 @@ fn functions(components: &Array2<f64>, psi: &Array2<f64>) -> String {
         grid = grid.panel(Plot::new(format!("ψ_{}", j + 1)).values("", &xs, &ys, &function.to_vec()).diverging());
     }
     grid.svg()
-}
-
-fn embedding(title: &str, data: &Dataset, z: ArrayView2<f64>) -> String {
-    let (xs, ys) = plane(z);
-    scatter(title, &xs, &ys, data.y.as_ref())
-}
-
-fn certificate(found: &Found) -> Table {
-    let exact = found.exact();
-    Table::of(&HEADINGS, &rows(&exact.eigenvalues, &exact.certificate)).caption("The exact method, pair by pair.")
 }

@@ -1,22 +1,20 @@
 //! `mercer regress`: numbers or classes, learnt from examples.
 
-mod learnt;
-
 use crate::certificate;
 use crate::context::Context;
 use crate::input::{Reader, fit_scaler, scaled, scaling};
-use crate::methods::{self, positive};
-use crate::output::{Output, optional};
-use crate::score::Score;
+use crate::methods::{self, number};
+use crate::output::Output;
+use crate::score::{Score, score};
 use crate::text;
 use clap::{Args, ValueEnum};
-use learnt::Learnt;
-use mercer::FitContext;
-use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Ridge, RidgeSolver};
+use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Predict, Ridge, RidgeSolver, Tried};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
-use mercer::{Error, Result};
+use mercer::spectrum::Origin;
+use mercer::{Error, FitContext, Result};
+use ndarray::ArrayView2;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -93,45 +91,62 @@ enum Solver {
     Cg,
 }
 
-/// A number, or whatever leaves the least error.
-#[derive(Clone, Copy)]
-enum Choice {
-    Auto,
-    Value(f64),
-}
+/// A number, or `None` for whatever leaves the least error.
+type Choice = Option<f64>;
 
 fn auto_or_ridge(word: &str) -> Result<Choice, String> {
-    match word.parse::<f64>() {
-        _ if word == "auto" => Ok(Choice::Auto),
-        Ok(value) if value >= 0.0 && value.is_finite() => Ok(Choice::Value(value)),
-        _ => Err("it must be a number of at least 0, or auto".into()),
+    if word == "auto" {
+        Ok(None)
+    } else {
+        number(word, |v| v >= 0.0, "it must be a number of at least 0, or auto").map(Some)
     }
 }
 
 fn auto_or_positive(word: &str) -> Result<Choice, String> {
-    if word == "auto" {
-        Ok(Choice::Auto)
-    } else {
-        positive(word).map(Choice::Value).map_err(|e| format!("{e}, or auto"))
-    }
+    if word == "auto" { Ok(None) } else { number(word, |v| v > 0.0, "it must be a number above 0, or auto").map(Some) }
 }
 
 /// Above this many points the dense way to α takes too long.
 const MOST_DENSE: usize = 10_000;
 
-/// The rows to learn from, to score on, and to predict; all of them scaled.
-struct Parts {
-    train: Dataset,
-    held_out: Option<Dataset>,
-    new: Option<Dataset>,
+/// Predictions at points `[m, d]`, and the rows that no example reaches.
+type Prediction = dyn Fn(ArrayView2<f64>) -> Result<(Target, Vec<usize>)>;
+
+/// A fitted model of either method, and how it was chosen.
+struct Learnt {
+    predict: Box<Prediction>,
+    origin: Origin,
+    tried: Vec<Tried>,
+    /// The number that was given or chosen.
+    parameter: (&'static str, f64),
+    iterations: Option<usize>,
+}
+
+/// The score on each part of the data, where it has targets.
+type Scores<'a> = [(&'a str, Option<Score>)];
+
+impl Learnt {
+    /// Predictions for `data`, and their score where it has the targets.
+    fn judged(&self, data: &Dataset, context: &Context) -> Result<(Target, Option<Score>)> {
+        let (predicted, far) = (self.predict)(data.x.to_f64().view())?;
+        if !far.is_empty() {
+            context.warn(format_args!(
+                "{} of `{}` out of reach of every example: predicted as the mean",
+                text::count(far.len(), "row"),
+                data.name
+            ));
+        }
+        let known = data.y.as_ref().and_then(|truth| score(truth, &predicted));
+        Ok((predicted, known))
+    }
 }
 
 impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = optional(self.out.as_deref(), Output::table)?;
+        let out = self.out.as_deref().map(Output::table).transpose()?;
         self.check()?;
         let kernel = Expression::parse(&self.kernel)?;
-        let Parts { train, held_out, new } = self.read(context)?;
+        let (train, held_out, new) = self.read(context)?;
         let kernel = kernel.resolve(train.x.to_f64().view(), context.seed)?;
         let learnt =
             context.fitting(|fit| self.learn(&kernel, &train, &FitContext { precision: self.precision, ..*fit }))?;
@@ -148,7 +163,8 @@ impl Regress {
         self.show(&learnt, train.y.as_ref(), &scores, context)
     }
 
-    fn read(&self, context: &Context) -> Result<Parts> {
+    /// The rows to learn from, to score on, and to predict; all of them scaled.
+    fn read(&self, context: &Context) -> Result<(Dataset, Option<Dataset>, Option<Dataset>)> {
         let data = self.with_target(self.reader.open(&self.data)?)?;
         let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &data)).transpose()?;
         if let Some(new) = new.as_ref().filter(|new| new.y.is_none() && self.out.is_none()) {
@@ -163,11 +179,7 @@ impl Regress {
         };
         let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
         let scaled = |data: Dataset| scaled(scaler.as_ref(), data);
-        Ok(Parts {
-            held_out: held_out.map(scaled).transpose()?,
-            new: new.map(scaled).transpose()?,
-            train: scaled(train)?,
-        })
+        Ok((scaled(train)?, held_out.map(scaled).transpose()?, new.map(scaled).transpose()?))
     }
 
     /// What can be refused before any work.
@@ -188,16 +200,13 @@ impl Regress {
 
     /// The data with the target that is to be learnt.
     fn with_target(&self, data: Dataset) -> Result<Dataset> {
-        let y = match (&data.y, self.classify) {
-            (None, _) => {
-                return Err(Error::input(format!(
-                    "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
-                    data.name
-                )));
-            }
-            (Some(y), true) => y.as_classes()?,
-            (Some(y), false) => y.clone(),
+        let Some(y) = &data.y else {
+            return Err(Error::input(format!(
+                "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
+                data.name
+            )));
         };
+        let y = if self.classify { y.as_classes()? } else { y.clone() };
         Ok(Dataset { y: Some(y), ..data })
     }
 
@@ -207,18 +216,25 @@ impl Regress {
         let kernel = kernel.clone();
         match self.method {
             Way::NadarayaWatson => {
-                let bandwidth = match self.bandwidth {
-                    Some(Choice::Value(h)) => Bandwidth::Fixed(h),
-                    _ => Bandwidth::LeaveOneOut,
-                };
-                Ok(NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?.into())
+                let bandwidth = self.bandwidth.flatten().map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
+                let average = NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?;
+                Ok(Learnt {
+                    origin: average.origin().clone(),
+                    tried: average.tried.clone(),
+                    parameter: ("bandwidth", average.bandwidth),
+                    iterations: None,
+                    predict: Box::new(move |x| {
+                        let averages = average.averages(x)?;
+                        Ok((average.decode(averages.scores.view()), averages.unreached))
+                    }),
+                })
             }
             Way::Ridge => {
                 let n = train.n();
                 let dense =
                     n <= MOST_DENSE && fit.budget.allows(32 * (n as u64).pow(2)) && self.solver != Some(Solver::Cg);
-                let alpha = match self.alpha {
-                    Some(Choice::Value(value)) => Alpha::Fixed(value),
+                let alpha = match self.alpha.flatten() {
+                    Some(value) => Alpha::Fixed(value),
                     _ if dense || self.solver == Some(Solver::Direct) => Alpha::LeaveOneOut,
                     _ => Alpha::CrossValidation { folds: 5 },
                 };
@@ -227,18 +243,19 @@ impl Regress {
                     Some(Solver::Direct) => RidgeSolver::Direct,
                     Some(Solver::Cg) => RidgeSolver::conjugate_gradients(self.precision),
                 };
-                Ok(Ridge { kernel, alpha, solver }.fit(x, y, fit)?.into())
+                let ridge = Ridge { kernel, alpha, solver }.fit(x, y, fit)?;
+                Ok(Learnt {
+                    origin: ridge.origin().clone(),
+                    tried: ridge.tried.clone(),
+                    parameter: ("alpha", ridge.alpha),
+                    iterations: ridge.iterations,
+                    predict: Box::new(move |x| Ok((ridge.predict(x)?, vec![]))),
+                })
             }
         }
     }
 
-    fn show(
-        &self,
-        learnt: &Learnt,
-        y: Option<&Target>,
-        scores: &[(&str, Option<Score>)],
-        context: &Context,
-    ) -> Result<()> {
+    fn show(&self, learnt: &Learnt, y: Option<&Target>, scores: &Scores, context: &Context) -> Result<()> {
         let origin = &learnt.origin;
         let left_out = learnt.tried.iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
         let (name, value) = learnt.parameter;
@@ -255,24 +272,21 @@ impl Regress {
                 Some(Target::Classes { names, .. }) => format!("{} classes", names.len()),
                 _ => "numbers".into(),
             };
-            let mut said = format!(
-                "{} on {}: {}\n{name} {}{}\n",
-                text::rounded(&origin.kernel),
-                self.data,
-                certificate::origin(origin, &format!(", {task}")),
-                text::short(value),
-                left_out.map_or_else(String::new, |e| format!(
-                    ", chosen for its mean squared error {} on left-out points",
-                    text::short(e)
-                ))
-            );
+            let origin = certificate::origin(origin, &format!("on {}", self.data), &format!(", {task}"));
+            let chosen = left_out.map(text::short).map_or_else(String::new, |error| {
+                format!(", chosen for its mean squared error {error} on left-out points")
+            });
+            let mut said = format!("{origin}\n{name} {}{chosen}\n", text::short(value));
             if let Some(iterations) = learnt.iterations {
                 said += &format!("conjugate gradients took {}\n", text::count(iterations, "product"));
             }
-            let rows: Vec<Vec<String>> =
-                scores.iter().filter_map(|(part, score)| Some(score.as_ref()?.row(part))).collect();
-            let headings = scores.iter().find_map(|(_, score)| score.as_ref()).map_or(&[][..], Score::headings);
-            said + "\n" + &text::table(headings, &rows)
+            let (mut headings, mut rows) = (vec![], vec![]);
+            for (part, score) in scores.iter().filter_map(|(part, score)| Some((part, score.as_ref()?))) {
+                let (names, cells): (Vec<&str>, Vec<String>) = score.cells().into_iter().unzip();
+                headings = [&["rows"][..], &names].concat();
+                rows.push([vec![part.to_string()], cells].concat());
+            }
+            said + "\n" + &text::table(&headings, &rows)
         })
     }
 }
