@@ -36,8 +36,8 @@ fn trace_error(kernel: &Kernel, x: ArrayView2<f64>, landmarks: &[usize]) -> f64 
 fn assert_same_spectrum(kernel: &Kernel, x: ArrayView2<f64>, choice: Landmarks) {
     let n = x.nrows();
     let operator = on(kernel, x);
-    let [exact, nystrom] = [&Exact as &dyn Method, &Nystrom { landmarks: n, choice }]
-        .map(|method| fit(method, &operator, n.min(20)));
+    let [exact, nystrom] =
+        [&Exact as &dyn Method, &Nystrom { landmarks: n, choice }].map(|method| fit(method, &operator, n.min(20)));
     let (ψ, φ) = (exact.transform(x).unwrap(), nystrom.transform(x).unwrap());
     for (j, (&μ, &got)) in exact.eigenvalues.iter().zip(&nystrom.eigenvalues).enumerate() {
         if μ > 1e-8 * exact.eigenvalues[0] {
@@ -78,8 +78,7 @@ proptest! {
     #[test]
     fn nystrom_eigenvalues_never_exceed_the_exact_ones(m in 1usize..30, seed in 0u64..1000) {
         let x = points(60, 2, seed);
-        let k = kernel("rbf(0.5)");
-        let operator = on(&k, x.view());
+        let operator = on(&kernel("rbf(0.5)"), x.view());
         let exact = fit(&Exact, &operator, m);
         let problem = Problem { operator: &operator, k: m, context: FitContext { seed, ..FitContext::default() } };
         let nystrom = Spectrum::fit(&Nystrom { landmarks: m, choice: Landmarks::Uniform }, &problem, None).unwrap();
@@ -128,13 +127,12 @@ fn informed_landmarks_explain_clusters_better_than_uniform_ones() {
 #[test]
 fn pivoted_cholesky_stops_at_the_rank() {
     let x = points(200, 1, 4);
-    let poly = kernel("poly(degree=4, scale=1, offset=1.5)");
-    assert_eq!(Landmarks::PivotedCholesky.choose(&on(&poly, x.view()), 50, 0, Precision::F64).unwrap().len(), 5);
     // Every point thrice: the third and second copies explain nothing.
     let thrice = concatenate(Axis(0), &[points(7, 2, 5).view(); 3]).unwrap();
-    let operator = on(&kernel("matern12(1)"), thrice.view());
-    let chosen = Landmarks::PivotedCholesky.choose(&operator, 20, 0, Precision::F64).unwrap();
-    assert_eq!(chosen.len(), 7);
+    for (text, x, m, rank) in [("poly(degree=4, scale=1, offset=1.5)", &x, 50, 5), ("matern12(1)", &thrice, 20, 7)] {
+        let operator = on(&kernel(text), x.view());
+        assert_eq!(Landmarks::PivotedCholesky.choose(&operator, m, 0, Precision::F64).unwrap().len(), rank, "{text}");
+    }
 }
 
 /// A degree-4 polynomial kernel in one dimension has five directions and no more.
@@ -251,8 +249,7 @@ fn fourier_features_are_unbiased() {
 #[test]
 fn fourier_spectra_approach_the_exact_one_and_ritz_is_closer() {
     let x = points(800, 2, 12);
-    let k = kernel("rbf(0.6)");
-    let operator = on(&k, x.view());
+    let operator = on(&kernel("rbf(0.6)"), x.view());
     let exact = fit(&Exact, &operator, 6);
     let error = |ritz: bool| {
         let spectrum = fit(&Fourier { features: 400, sampling: Sampling::Orthogonal, ritz }, &operator, 6);
@@ -323,7 +320,12 @@ fn saved_spectra_read_back_and_seeds_reproduce() {
         // Other thread counts may add in another order, no more.
         let elsewhere = on_threads(3, || Spectrum::fit(method.as_ref(), &problem, None).unwrap());
         same_eigenvalues(&spectrum.eigenvalues, &elsewhere.eigenvalues, 1e-8, &method.name());
-        assert_eq!(reloaded(&spectrum).transform(new.view()).unwrap(), spectrum.transform(new.view()).unwrap(), "{}", method.name());
+        assert_eq!(
+            reloaded(&spectrum).transform(new.view()).unwrap(),
+            spectrum.transform(new.view()).unwrap(),
+            "{}",
+            method.name()
+        );
     }
 }
 

@@ -80,7 +80,8 @@ fn operators_on_points() {
     let Some((device, _held)) = cuda() else { return };
     let (few, many, x32) = (random((150, 2)), random((200, 2)), random((200, 32)));
     let stored = DenseOperator::new(matrix(&kernel("poly(2) + laplacian(2)"), many.view()));
-    let one = |samples: usize, x: &Array2<f64>| LowRankOperator::new(smooth(samples, x, 1).remove_axis(Axis(2))).unwrap();
+    let one =
+        |samples: usize, x: &Array2<f64>| LowRankOperator::new(smooth(samples, x, 1).remove_axis(Axis(2))).unwrap();
     // Networks of convolutions have products that are a library's. Ritz has units of one output.
     let images = "image(2, 4, 4) conv(4, 3, stride=2) sincos conv(4, 2) sincos flatten dense(8) sincos dense(1)";
     // An odd batch has halves of different size.

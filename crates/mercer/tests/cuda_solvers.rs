@@ -63,9 +63,7 @@ fn panel_operations_agree_with_the_cpu() {
         ("t_matmul", 1e-12, |v, w| v.t_matmul(w)),
         ("matmul", 1e-13, |v, _| v.matmul(normal(v.ncols(), 5, 3).view())?.into_host()),
         ("matmul by a transpose", 1e-13, |v, _| v.matmul(normal(9, v.ncols(), 3).t())?.into_host()),
-        ("add_product", 1e-13, |v, w| {
-            changed(v, |v| v.add_product(-0.7, w, normal(w.ncols(), w.ncols(), 4).view()))
-        }),
+        ("add_product", 1e-13, |v, w| changed(v, |v| v.add_product(-0.7, w, normal(w.ncols(), w.ncols(), 4).view()))),
         ("subtract", 0.0, |v, w| {
             changed(v, |v| {
                 v.subtract(w);

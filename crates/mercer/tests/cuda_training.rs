@@ -9,9 +9,7 @@ mod neural;
 use common::*;
 use cuda::{Case, K, KINDS, NETWORKS, PLAIN, cuda, with_memory};
 use mercer::compute::{Activation, Math, Rule};
-use mercer::spectrum::neural::{
-    FunctionOperator, Functions, Kind, OnData, Settings, State, Trained, rayleigh_ritz,
-};
+use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, OnData, Settings, State, Trained, rayleigh_ritz};
 use mercer::{Progress, Silent};
 use neural::{bits, parameters, resumes_with_the_same_bits};
 use std::sync::atomic::AtomicBool;

@@ -146,9 +146,8 @@ fn transform_at_the_fitted_points_gives_the_eigenvectors() {
 fn the_certificate_sees_an_iteration_that_stopped_early() {
     let (x, h) = (uniform(600, 3, 11), uniform(200, 3, 12));
     let operator = operator("matern32(0.3)", &x);
-    let [early, late] = [0.3, 1e-8].map(|tolerance| {
-        fit_held_out(&Krylov { tolerance }, &operator, 6, h.view()).certificate.worst_residual()
-    });
+    let [early, late] = [0.3, 1e-8]
+        .map(|tolerance| fit_held_out(&Krylov { tolerance }, &operator, 6, h.view()).certificate.worst_residual());
     assert!(early > 1e-3 && late < 1e-7, "{early} and {late}");
 }
 

@@ -54,7 +54,7 @@ pub fn resumes_with_the_same_bits(
 }
 
 /// Interrupts once some steps are done.
-struct Stopper<'a>(&'a AtomicBool);
+pub struct Stopper<'a>(pub &'a AtomicBool);
 
 impl Progress for Stopper<'_> {
     fn step(&self, _: &str, done: usize, _: usize, _: &str) {
