@@ -39,11 +39,10 @@ impl Case {
         Target::Classes { labels, names: ["a", "b", "c"].map(String::from).to_vec() }
     }
 
-    fn message(&self, result: Result<Fitted>, what: &str) -> String {
-        match result {
-            Ok(_) => panic!("{} accepts {what}", self.name),
-            Err(error) => error.to_string(),
-        }
+    #[track_caller]
+    fn refuses<T>(&self, result: Result<T>, parts: &[&str]) {
+        let text = result.err().unwrap_or_else(|| panic!("{} accepts what it should refuse", self.name)).to_string();
+        assert!(parts.iter().all(|part| text.contains(part)), "{}: {text}", self.name);
     }
 }
 
@@ -116,6 +115,8 @@ fn points(n: usize, seed: u64) -> Array2<f64> {
 #[test]
 fn answers_are_finite_and_have_a_row_for_each_point() {
     let (x, new) = (points(40, 1), points(7, 2));
+    let names = ["a", "b", "c"].map(String::from).to_vec();
+    let three = Target::Classes { labels: (0..40).map(|i| i % 3).collect(), names };
     for case in cases() {
         let (name, y) = (case.name, case.target(&x));
         let fitted = case.fit(x.view(), &y, 2).unwrap();
@@ -133,6 +134,9 @@ fn answers_are_finite_and_have_a_row_for_each_point() {
         let origin = match &fitted {
             Fitted::Predict(fitted) => {
                 assert_eq!(fitted.predict(new.view()).unwrap(), fitted.decode(z.view()), "{name}");
+                // Classes have a column each.
+                let classes = at(&case.fit(x.view(), &three, 2).unwrap(), new.view()).unwrap();
+                assert_eq!(classes.dim(), (7, 3), "{name}");
                 fitted.origin()
             }
             Fitted::Transform(fitted) => {
@@ -145,36 +149,20 @@ fn answers_are_finite_and_have_a_row_for_each_point() {
 }
 
 #[test]
-fn fitted_points_keep_their_coordinates() {
-    let x = points(40, 11);
-    // A graph of neighbours is not a function of two points, and is extended by averages only.
-    for case in cases().into_iter().filter(|case| case.coordinates && !case.name.contains("neighbours")) {
-        let Fitted::Transform(fitted) = case.fit(x.view(), &case.target(&x), 3).unwrap() else { unreachable!() };
-        let off = worst(&fitted.transform(x.view()).unwrap(), &fitted.embedding());
-        assert!(off < 1e-10, "{}: {off}", case.name);
-    }
-}
-
-#[test]
-fn the_order_of_the_points_does_not_matter() {
+fn fitted_points_keep_their_coordinates_and_their_order_does_not_matter() {
     let (x, new) = (points(40, 12), points(6, 13));
     let order = Rng::new(14).sample(40, 40);
     for case in cases() {
-        let y = case.target(&x);
-        let fitted = at(&case.fit(x.view(), &y, 3).unwrap(), new.view()).unwrap();
+        let (name, y) = (case.name, case.target(&x));
+        let fitted = case.fit(x.view(), &y, 3).unwrap();
         let shuffled = case.fit(x.select(Axis(0), &order).view(), &y.select(&order), 3).unwrap();
-        let off = worst(&fitted, &at(&shuffled, new.view()).unwrap());
-        assert!(off < 1e-6, "{}: {off}", case.name);
-    }
-}
-
-#[test]
-fn classes_have_a_column_each() {
-    let (x, new) = (points(40, 3), points(7, 4));
-    let names = ["a", "b", "c"].map(String::from).to_vec();
-    let y = Target::Classes { labels: (0..40).map(|i| i % 3).collect(), names };
-    for case in cases().into_iter().filter(|case| !case.coordinates) {
-        assert_eq!(at(&case.fit(x.view(), &y, 3).unwrap(), new.view()).unwrap().dim(), (7, 3), "{}", case.name);
+        let off = worst(&at(&fitted, new.view()).unwrap(), &at(&shuffled, new.view()).unwrap());
+        assert!(off < 1e-6, "{name}: {off}");
+        // A graph of neighbours is not a function of two points, and is extended by averages only.
+        if let (Fitted::Transform(fitted), false) = (&fitted, name.contains("neighbours")) {
+            let off = worst(&fitted.transform(x.view()).unwrap(), &fitted.embedding());
+            assert!(off < 1e-10, "{name}: {off}");
+        }
     }
 }
 
@@ -182,24 +170,18 @@ fn classes_have_a_column_each() {
 fn bad_points_get_a_clear_sentence() {
     let x = points(40, 5);
     for case in cases() {
-        let (name, y) = (case.name, case.target(&x));
+        let y = case.target(&x);
+        let fitted = case.fit(x.view(), &y, 3).unwrap();
         for bad in [f64::NAN, f64::INFINITY] {
             let mut hole = x.clone();
             hole[[4, 1]] = bad;
-            let text = case.message(case.fit(hole.view(), &y, 3), "a hole in the data");
-            assert!(text.contains("row 5") && text.contains("column 2"), "{name}: {text}");
-            let fitted = case.fit(x.view(), &y, 3).unwrap();
-            let text = at(&fitted, hole.view()).unwrap_err().to_string();
-            assert!(text.contains("row 5"), "{name}: {text}");
+            case.refuses(case.fit(hole.view(), &y, 3), &["row 5", "column 2"]);
+            case.refuses(at(&fitted, hole.view()), &["row 5"]);
         }
-        let text = case.message(case.fit(x.slice(s![..0, ..]), &y.select(&[]), 3), "no rows");
-        assert!(text.contains("empty"), "{name}: {text}");
-        let fitted = case.fit(x.view(), &y, 3).unwrap();
-        let text = at(&fitted, x.slice(s![.., ..2])).unwrap_err().to_string();
-        assert!(text.contains("3 columns") && text.contains('2'), "{name}: {text}");
+        case.refuses(case.fit(x.slice(s![..0, ..]), &y.select(&[]), 3), &["empty"]);
+        case.refuses(at(&fitted, x.slice(s![.., ..2])), &["3 columns", "2"]);
         for k in [0, 41].into_iter().filter(|_| case.coordinates) {
-            let text = case.message(case.fit(x.view(), &y, k), "k out of range");
-            assert!(text.contains(&k.to_string()), "{name}: {text}");
+            case.refuses(case.fit(x.view(), &y, k), &[&k.to_string()]);
         }
     }
 }
@@ -208,15 +190,11 @@ fn bad_points_get_a_clear_sentence() {
 fn bad_targets_get_a_clear_sentence() {
     let x = points(40, 15);
     for case in cases().into_iter().filter(|case| !case.coordinates) {
-        let (name, y) = (case.name, case.target(&x));
-        let few = y.select(&(0..39).collect::<Vec<_>>());
-        let text = case.message(case.fit(x.view(), &few, 3), "39 targets for 40 rows");
-        assert!(text.contains("40") && text.contains("39"), "{name}: {text}");
-        let text = case.message(case.fit(x.view(), &Target::Values(vec![f64::NAN; 40]), 3), "targets of NaN");
-        assert!(text.contains("target") && text.contains("NaN"), "{name}: {text}");
+        let few = case.target(&x).select(&(0..39).collect::<Vec<_>>());
+        case.refuses(case.fit(x.view(), &few, 3), &["40", "39"]);
+        case.refuses(case.fit(x.view(), &Target::Values(vec![f64::NAN; 40]), 3), &["target", "NaN"]);
         let unknown = Target::Classes { labels: vec![2; 40], names: vec!["a".into(), "b".into()] };
-        let text = case.message(case.fit(x.view(), &unknown, 3), "a class without a name");
-        assert!(text.contains("class 2") && text.contains("2 classes"), "{name}: {text}");
+        case.refuses(case.fit(x.view(), &unknown, 3), &["class 2", "2 classes"]);
     }
 }
 
@@ -247,24 +225,21 @@ fn a_saved_model_gives_the_same_bits() {
         assert!(matches!(Fitted::load(&half, Device::Cpu), Err(Error::File { .. })), "{}", case.name);
     }
     // The last was a spectral ridge: loading it as another kind names both.
-    let error = message(FittedKernelPca::load(&path, Device::Cpu));
-    assert!(error.contains("'spectral-ridge'") && error.contains("'kpca'"), "{error}");
+    says(FittedKernelPca::load(&path, Device::Cpu), &["'spectral-ridge'", "'kpca'"]);
 }
 
 #[test]
 fn parts_of_a_file_with_wrong_shapes_are_refused() {
     let x = points(20, 8);
     let y = Target::Values(x.column(0).to_vec());
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.mercer");
+    let (_folder, path) = scratch("model.mercer");
     let fitted = Ridge::new(rbf()).fit(x.view(), &y, &FitContext::default()).unwrap();
     let mut bundle = mercer::model::Bundle::default();
     bundle.set("kind", "ridge");
     fitted.pack(&mut bundle);
     bundle.put("coefficients", Array2::zeros((19, 1)));
     bundle.write(&path).unwrap();
-    let error = message(FittedRidge::load(&path, Device::Cpu));
-    assert!(error.contains("coefficients") && error.contains("19"), "{error}");
+    says(FittedRidge::load(&path, Device::Cpu), &["coefficients", "19"]);
 }
 
 #[test]
@@ -279,8 +254,7 @@ fn the_scaler_is_saved_with_the_model() {
     let want = fitted.scores(new_scaled.view()).unwrap();
     fitted.reference.scaler = Some(scaler);
     assert_eq!(fitted.scores(new.view()).unwrap(), want);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.mercer");
+    let (_folder, path) = scratch("model.mercer");
     fitted.save(&path).unwrap();
     assert_eq!(FittedRidge::load(&path, Device::Cpu).unwrap().scores(new.view()).unwrap(), want);
 }

@@ -8,116 +8,150 @@ use mercer::rng::Rng;
 #[path = "contract/images.rs"]
 mod images;
 
-/// Runs `test` on every device and says which.
-fn on_every_device(test: impl Fn(Device)) {
+/// The device of a test, and its random numbers. Numbers on the host are in double precision; each is exact in single.
+struct On {
+    device: Device,
+    rng: Rng,
+}
+
+impl On {
+    /// Standard normal numbers, on the host and on the device.
+    fn random(&mut self, shape: &[usize]) -> (Vec<f64>, Tensor) {
+        let x: Vec<f64> = (0..shape.iter().product()).map(|_| f64::from(self.rng.normal() as f32)).collect();
+        let there = self.tensor(shape, &x);
+        (x, there)
+    }
+
+    fn tensor(&self, shape: &[usize], data: &[f64]) -> Tensor {
+        Tensor::from_host(self.device, shape, &narrow(data)).unwrap()
+    }
+
+    fn zeros(&self, shape: &[usize]) -> Tensor {
+        Tensor::zeros(self.device, shape).unwrap()
+    }
+}
+
+/// Runs `test` on every device, with random numbers of this seed, and says which.
+fn on_every_device(seed: u64, test: impl Fn(&mut On)) {
     for device in Device::available() {
         eprintln!("on {device}");
-        test(device);
+        test(&mut On { device, rng: Rng::new(seed) });
         device.synchronize().unwrap();
     }
 }
 
-fn random(shape: &[usize], rng: &mut Rng) -> Vec<f32> {
-    (0..shape.iter().product()).map(|_| rng.normal() as f32).collect()
+/// `run` gives on the device what it gives on the CPU; there, tests beside the code hold it to its formula.
+fn as_on_the_cpu(what: &str, on: &On, seed: u64, tolerance: f64, run: impl Fn(On) -> Tensor) {
+    let [want, got] = [Device::Cpu, on.device].map(|device| run(On { device, rng: Rng::new(seed) }));
+    close(what, &got, at(&host(&want)), tolerance);
 }
 
-fn tensor(device: Device, shape: &[usize], data: &[f32]) -> Tensor {
-    Tensor::from_host(device, shape, data).unwrap()
+fn narrow(x: &[f64]) -> Vec<f32> {
+    x.iter().map(|&v| v as f32).collect()
 }
 
-fn zeros(device: Device, shape: &[usize]) -> Tensor {
-    Tensor::zeros(device, shape).unwrap()
+fn host(t: &Tensor) -> Vec<f64> {
+    t.to_host().unwrap().into_iter().map(f64::from).collect()
 }
 
-fn close(what: &str, got: &[f32], want: &[f64], tolerance: f64) {
-    assert_eq!(got.len(), want.len(), "{what}");
+fn at(numbers: &[f64]) -> impl Fn(usize) -> f64 {
+    move |i| numbers[i]
+}
+
+/// Element i of the tensor is `want(i)`, within a tolerance relative to the largest, or to one.
+fn close(what: &str, got: &Tensor, want: impl Fn(usize) -> f64, tolerance: f64) {
+    near(what, &host(got), want, tolerance);
+}
+
+fn near(what: &str, got: &[f64], want: impl Fn(usize) -> f64, tolerance: f64) {
+    let want: Vec<f64> = (0..got.len()).map(want).collect();
     let scale = want.iter().fold(1.0f64, |a, b| a.max(b.abs()));
-    for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        assert!((f64::from(*g) - w).abs() <= tolerance * scale, "{what}: element {i} is {g}, not {w}");
+    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+        assert!((got - want).abs() <= tolerance * scale, "{what}: element {i} is {got}, not {want}");
     }
 }
 
-fn wide(x: &[f32]) -> Vec<f64> {
-    x.iter().map(|&v| f64::from(v)).collect()
+/// Values and slopes of an activation at `z`, for n units. Where z is `rounded`, a kink within rounding of zero may fall on
+/// either side, and is not looked at.
+fn activated(
+    phi: Activation,
+    [y, slope]: [&Tensor; 2],
+    n: usize,
+    z: impl Fn(usize) -> f64,
+    rounded: bool,
+    tolerance: f64,
+) {
+    let of = |i: usize| phi.at(z(i), i % n >= n / 2);
+    close(&format!("{phi:?}"), y, |i| of(i).0, tolerance);
+    if !(rounded && matches!(phi, Activation::Relu | Activation::LeakyRelu)) {
+        close(&format!("{phi:?}'"), slope, |i| of(i).1, tolerance);
+    }
 }
 
 #[test]
 fn tensors_keep_their_numbers() {
-    on_every_device(|device| {
-        let data: Vec<f32> = (0..24).map(|i| i as f32).collect();
-        let mut t = tensor(device, &[4, 6], &data);
-        assert_eq!((t.device(), t.shape(), t.to_host().unwrap()), (device, &[4, 6][..], data.clone()));
+    on_every_device(0, |on| {
+        let data: Vec<f64> = (0..24).map(f64::from).collect();
+        let mut t = on.tensor(&[4, 6], &data);
+        assert_eq!((t.device(), t.shape(), host(&t)), (on.device, &[4, 6][..], data.clone()));
         t.reshape(&[5, 6]).unwrap();
-        assert_eq!(t.to_host().unwrap(), [&data[..], &[0.0; 6]].concat(), "growing keeps what was and adds zeros");
+        assert_eq!(host(&t), [&data[..], &[0.0; 6]].concat(), "growing keeps what was and adds zeros");
         t.reshape(&[2, 3]).unwrap();
         let copy = t.clone();
         fill(&mut t, 9.0);
-        assert_eq!(copy.to_host().unwrap(), data[..6]);
-        assert_eq!(t.to_host().unwrap(), [9.0; 6]);
-        t.copy_from_host(&data[..6]).unwrap();
-        assert_eq!(t.to_host().unwrap(), data[..6]);
-        assert!(zeros(device, &[3, 0]).to_host().unwrap().is_empty());
+        assert_eq!((host(&copy), host(&t)), (data[..6].to_vec(), vec![9.0; 6]));
+        t.copy_from_host(&narrow(&data[..6])).unwrap();
+        assert_eq!(host(&t), data[..6]);
+        assert!(host(&on.zeros(&[3, 0])).is_empty());
         assert!(t.copy_from_host(&[1.0]).is_err());
     });
 }
 
 #[test]
 fn elementwise() {
-    on_every_device(|device| {
-        let mut rng = Rng::new(1);
+    on_every_device(1, |on| {
         for n in [1, 7, 1000, 300_001] {
-            let (x, y) = (random(&[n], &mut rng), random(&[n], &mut rng));
-            let of = |d: &[f32]| tensor(device, &[n], d);
-            let (tx, mut ty) = (of(&x), of(&y));
+            let ((x, tx), (y, mut ty)) = (on.random(&[n]), on.random(&[n]));
             axpy(0.5, &tx, &mut ty);
             multiply(&mut ty, &tx);
             scale(-2.0, &mut ty);
-            let want: Vec<f64> = wide(&x).iter().zip(wide(&y)).map(|(x, y)| -2.0 * (y + 0.5 * x) * x).collect();
-            close("axpy, multiply, scale", &ty.to_host().unwrap(), &want, 1e-6);
+            close("axpy, multiply, scale", &ty, |i| -2.0 * (y[i] + 0.5 * x[i]) * x[i], 1e-6);
             copy(&tx, &mut ty);
-            assert_eq!(ty.to_host().unwrap(), x);
+            assert_eq!(host(&ty), x);
         }
-        let x = tensor(device, &[5, 3], &random(&[5, 3], &mut rng));
-        let mut out = zeros(device, &[0]);
-        gather_rows(&x, &[4, 0, 4, 2], &mut out).unwrap();
-        let (all, some) = (x.to_host().unwrap(), out.to_host().unwrap());
-        assert_eq!(out.shape(), [4, 3]);
-        assert_eq!(some, [&all[12..15], &all[0..3], &all[12..15], &all[6..9]].concat());
+        let (all, mut x) = on.random(&[5, 3]);
+        let mut out = on.zeros(&[0]);
         // A stack of one is its matrix.
-        let mut stack = x.clone();
-        stack.reshape(&[1, 5, 3]).unwrap();
-        gather_rows(&stack, &[4, 0, 4, 2], &mut out).unwrap();
-        assert_eq!(out.to_host().unwrap(), some);
+        for shape in [&[5, 3][..], &[1, 5, 3]] {
+            x.reshape(shape).unwrap();
+            gather_rows(&x, &[4, 0, 4, 2], &mut out).unwrap();
+            assert_eq!(out.shape(), [4, 3]);
+            assert_eq!(host(&out), [&all[12..15], &all[0..3], &all[12..15], &all[6..9]].concat());
+        }
         for (k, m, n) in [(1, 1, 1), (3, 40, 70), (2, 33, 5)] {
-            let x = random(&[k, m, n], &mut rng);
-            let mut out = zeros(device, &[k, n, m]);
-            transpose(&tensor(device, &[k, m, n], &x), &mut out);
-            let got = out.to_host().unwrap();
-            let at = |i: usize| (i / (m * n), i % (m * n) / m, i % m);
-            assert!((0..k * m * n).all(|i| {
-                let (j, c, r) = at(i);
-                got[i] == x[(j * m + r) * n + c]
-            }));
+            let (x, tx) = on.random(&[k, m, n]);
+            let mut out = on.zeros(&[k, n, m]);
+            transpose(&tx, &mut out);
+            let want = |i: usize| x[(i / (m * n) * m + i % m) * n + i % (m * n) / m];
+            assert_eq!(host(&out), (0..x.len()).map(want).collect::<Vec<f64>>());
         }
     });
 }
 
 #[test]
 fn random_fills_have_their_moments_and_follow_the_seed() {
-    on_every_device(|device| {
+    on_every_device(3, |on| {
         let n = 200_003;
-        let mut t = zeros(device, &[n]);
-        let mean =
-            |t: &Tensor, p: i32| t.to_host().unwrap().iter().map(|&x| f64::from(x).powi(p)).sum::<f64>() / n as f64;
-        let mut rng = Rng::new(3);
-        fill_normal(&mut t, &mut rng);
+        let mut t = on.zeros(&[n]);
+        let mean = |t: &Tensor, p: i32| host(t).iter().map(|x| x.powi(p)).sum::<f64>() / n as f64;
+        fill_normal(&mut t, &mut on.rng);
         assert!(mean(&t, 1).abs() < 0.012 && (mean(&t, 2) - 1.0).abs() < 0.02 && (mean(&t, 4) - 3.0).abs() < 0.15);
-        let first = t.to_host().unwrap();
-        fill_normal(&mut t, &mut rng);
-        assert_ne!(first, t.to_host().unwrap(), "the generator moves on");
+        let first = host(&t);
+        fill_normal(&mut t, &mut on.rng);
+        assert_ne!(first, host(&t), "the generator moves on");
         fill_normal(&mut t, &mut Rng::new(3));
-        assert_eq!(first, t.to_host().unwrap(), "the seed decides");
-        fill_rademacher(&mut t, &mut rng);
+        assert_eq!(first, host(&t), "the seed decides");
+        fill_rademacher(&mut t, &mut on.rng);
         assert!(mean(&t, 1).abs() < 0.012 && mean(&t, 2) == 1.0);
     });
 }
@@ -131,31 +165,25 @@ fn has_tensor_cores(device: Device) -> bool {
 /// a device without tensor cores, round to 24.
 #[test]
 fn products_round_their_factors_as_asked() {
-    on_every_device(|device| {
-        let mut rng = Rng::new(31);
+    on_every_device(31, |on| {
         // Matrices of a stack that lie apart, at odd places, and one that all share.
         for (count, m, p, n, stride) in
             [(1, 64, 96, 40, 0), (3, 65, 130, 71, 130 * 71 + 5), (2, 128, 256, 64, 256 * 64)]
         {
-            let (a, b) = (random(&[m, p], &mut rng), random(&[count * (p * n + 5)], &mut rng));
-            let ta = tensor(device, &[m, p], &a);
-            let tb = tensor(device, &[b.len()], &b);
-            let mut c = zeros(device, &[count, m, n]);
-            let mut error = |math: Math| {
+            let ((a, ta), (b, tb)) = (on.random(&[m, p]), on.random(&[count * (p * n + 5)]));
+            let (device, mut c) = (on.device, on.zeros(&[count, m, n]));
+            let errors = [Math::F32, Math::Tf32, Math::Bf16].map(|math| {
                 let right = tb.matrices(0, stride, p, n);
                 device.with_math(math, || gemm(1.0, ta.stack(), right, Store::Replace, c.stack_mut()));
-                let got = c.to_host().unwrap();
                 let (mut off, mut size) = (0.0, 0.0);
-                for (i, got) in got.iter().enumerate() {
+                for (i, got) in host(&c).into_iter().enumerate() {
                     let (j, r, k) = (i / (m * n), i % (m * n) / n, i % n);
-                    let term = |l: usize| f64::from(a[r * p + l]) * f64::from(b[j * stride + l * n + k]);
-                    let want: f64 = (0..p).map(term).sum();
-                    off += (f64::from(*got) - want).powi(2);
+                    let want: f64 = (0..p).map(|l| a[r * p + l] * b[j * stride + l * n + k]).sum();
+                    off += (got - want).powi(2);
                     size += want * want;
                 }
                 (off / size).sqrt()
-            };
-            let errors = [Math::F32, Math::Tf32, Math::Bf16].map(&mut error);
+            });
             assert!(errors[0] < 2e-6, "{device}: {errors:?}");
             if has_tensor_cores(device) {
                 // 2⁻¹²/√3 and 2⁻⁹/√3 a factor, on average, and √2 of that a product. Rows of odd length are read in f32
@@ -168,10 +196,9 @@ fn products_round_their_factors_as_asked() {
     });
 }
 
-/// Matrix j of a stack in f64, `[rows, cols]`.
-fn matrix(data: &[f32], j: usize, rows: usize, cols: usize, shared: bool) -> Vec<f64> {
-    let at = if shared { 0 } else { j * rows * cols };
-    wide(&data[at..at + rows * cols])
+/// The j-th matrix of a stack, or the one that it has.
+fn matrix(data: &[f64], j: usize, size: usize) -> &[f64] {
+    &data[j * size % data.len()..][..size]
 }
 
 fn product(a: &[f64], b: &[f64], [m, p, n]: [usize; 3], ta: bool, tb: bool) -> Vec<f64> {
@@ -182,38 +209,29 @@ fn product(a: &[f64], b: &[f64], [m, p, n]: [usize; 3], ta: bool, tb: bool) -> V
 
 #[test]
 fn products() {
-    on_every_device(|device| {
-        let mut rng = Rng::new(4);
-        for &(k, m, p, n) in &[(1, 1, 1, 1), (3, 70, 5, 7), (2, 4, 9, 130), (4, 33, 65, 129), (2, 1, 300, 1)] {
+    on_every_device(4, |on| {
+        for (k, m, p, n) in [(1, 1, 1, 1), (3, 70, 5, 7), (2, 4, 9, 130), (4, 33, 65, 129), (2, 1, 300, 1)] {
             for case in 0..16 {
                 let (ta, tb, share_a, sum) = (case & 1 > 0, case & 2 > 0, case & 4 > 0, case & 8 > 0);
-                let of = |shape: &[usize], d: &[f32]| tensor(device, shape, d);
                 let (ra, ca) = if ta { (p, m) } else { (m, p) };
                 let (rb, cb) = if tb { (n, p) } else { (p, n) };
-                let a = random(&[if share_a { 1 } else { k }, ra, ca], &mut rng);
-                let b = random(&[k, rb, cb], &mut rng);
-                let (ta_, tb_) = (of(&[a.len()], &a), of(&[b.len()], &b));
+                let (a, left) = on.random(&[if share_a { 1 } else { k }, ra, ca]);
+                let (b, right) = on.random(&[k, rb, cb]);
                 let stride = if share_a { 0 } else { ra * ca };
-                let (sa, sb) = (ta_.matrices(0, stride, ra, ca), tb_.matrices(0, rb * cb, rb, cb));
+                let (sa, sb) = (left.matrices(0, stride, ra, ca), right.matrices(0, rb * cb, rb, cb));
                 let (sa, sb) = (if ta { sa.t() } else { sa }, if tb { sb.t() } else { sb });
-                let each: Vec<Vec<f64>> = (0..k)
-                    .map(|j| {
-                        let (x, y) = (matrix(&a, j, ra, ca, share_a), matrix(&b, j, rb, cb, false));
-                        product(&x, &y, [m, p, n], ta, tb)
-                    })
-                    .collect();
-                let first = random(&[k, m, n], &mut rng);
-                let mut c = of(&[k, m, n], &first);
-                let want: Vec<f64> = if sum {
+                let of = |j: usize| product(matrix(&a, j, ra * ca), matrix(&b, j, rb * cb), [m, p, n], ta, tb);
+                let each: Vec<Vec<f64>> = (0..k).map(of).collect();
+                let (first, mut c) = on.random(&[k, m, n]);
+                let what = format!("gemm {k} {m} {p} {n}, case {case}");
+                if sum {
                     gemm(0.5, sa, sb, Store::Add, c.matrices_mut(0, 0, k, m, n));
                     let total = |i: usize| each.iter().map(|e| 0.5 * e[i]).sum::<f64>();
-                    let start = |i: usize| f64::from(first[i]) + if i < m * n { total(i) } else { 0.0 };
-                    (0..k * m * n).map(start).collect()
+                    close(&what, &c, |i| first[i] + if i < m * n { total(i) } else { 0.0 }, 3e-6);
                 } else {
                     gemm(0.5, sa, sb, Store::Replace, c.stack_mut());
-                    each.concat().iter().map(|v| 0.5 * v).collect()
-                };
-                close(&format!("gemm {k} {m} {p} {n}, case {case}"), &c.to_host().unwrap(), &want, 3e-6);
+                    close(&what, &c, |i| 0.5 * each[i / (m * n)][i % (m * n)], 3e-6);
+                }
             }
         }
     });
@@ -221,44 +239,26 @@ fn products() {
 
 #[test]
 fn dense_layers_and_their_derivatives() {
-    on_every_device(|device| {
-        let mut rng = Rng::new(5);
+    on_every_device(5, |on| {
         for phi in Activation::ALL {
             for (k, b, p, n) in [(1, 3, 2, 1), (3, 37, 5, 8), (2, 130, 17, 65)] {
-                let of = |shape: &[usize], d: &[f32]| tensor(device, shape, d);
-                let (x, w) = (random(&[b, p], &mut rng), random(&[k, p, n], &mut rng));
-                let bias = random(&[k, n], &mut rng);
-                let (tx, tw, tb) = (of(&[b, p], &x), of(&[k, p, n], &w), of(&[k * n], &bias));
-                let mut y = zeros(device, &[k, b, n]);
-                let mut slope = y.clone();
-                dense(tx.stack(), tw.stack(), Some(tb.matrices(0, n, 1, n)), phi, &mut y, Some(&mut slope));
-                let z: Vec<f64> = (0..k)
-                    .flat_map(|j| product(&wide(&x), &matrix(&w, j, p, n, false), [b, p, n], false, false))
-                    .enumerate()
-                    .map(|(i, v)| v + f64::from(bias[i / (b * n) * n + i % n]))
-                    .collect();
-                let at = |i: usize| phi.at(z[i], i % n >= n / 2);
-                let (value, derivative): (Vec<f64>, Vec<f64>) = (0..z.len()).map(at).unzip();
-                close(&format!("{phi:?}"), &y.to_host().unwrap(), &value, 3e-5);
-                // A kink within rounding of zero may fall on either side.
-                if !matches!(phi, Activation::Relu | Activation::LeakyRelu) {
-                    close(&format!("{phi:?}'"), &slope.to_host().unwrap(), &derivative, 3e-5);
-                }
-                let s = wide(&slope.to_host().unwrap());
-                let g = random(&[k, b, n], &mut rng);
-                let mut tg = of(&[k, b, n], &g);
-                let mut grad = zeros(device, &[k, n + 3]);
+                let ((x, tx), (w, tw), (bias, tb)) = (on.random(&[b, p]), on.random(&[k, p, n]), on.random(&[k * n]));
+                let biases = tb.matrices(0, n, 1, n);
+                let (mut y, mut slope) = (on.zeros(&[k, b, n]), on.zeros(&[k, b, n]));
+                dense(tx.stack(), tw.stack(), Some(biases), phi, &mut y, Some(&mut slope));
+                let column = |i: usize| i / (b * n) * n + i % n;
+                let product = |j: usize| product(&x, matrix(&w, j, p * n), [b, p, n], false, false);
+                let z: Vec<f64> = (0..k).flat_map(product).collect();
+                activated(phi, [&y, &slope], n, |i| z[i] + bias[column(i)], true, 3e-5);
+                let (s, (g, mut tg)) = (host(&slope), on.random(&[k, b, n]));
+                let (mut t, mut grad) = (tg.clone(), on.zeros(&[k, n + 3]));
                 activation_vjp(&mut tg, Some(&slope), Some(grad.matrices_mut(2, n + 3, k, 1, n)));
-                let want: Vec<f64> = g.iter().zip(&s).map(|(g, s)| f64::from(*g) * s).collect();
-                close("vjp", &tg.to_host().unwrap(), &want, 1e-6);
+                close("vjp", &tg, |i| g[i] * s[i], 1e-6);
                 let mut sums = vec![0.0; k * (n + 3)];
-                want.iter().enumerate().for_each(|(i, v)| sums[i / (b * n) * (n + 3) + 2 + i % n] += v);
-                close("bias gradient", &grad.to_host().unwrap(), &sums, 1e-5);
-                let mut t = of(&[k, b, n], &g);
-                bias_slope(&mut t, Some(tb.matrices(0, n, 1, n)), Some(&slope));
-                let want: Vec<f64> =
-                    (0..g.len()).map(|i| (f64::from(g[i]) + f64::from(bias[i / (b * n) * n + i % n])) * s[i]).collect();
-                close("jvp", &t.to_host().unwrap(), &want, 1e-6);
+                (0..g.len()).for_each(|i| sums[i / (b * n) * (n + 3) + 2 + i % n] += g[i] * s[i]);
+                close("bias gradient", &grad, at(&sums), 1e-5);
+                bias_slope(&mut t, Some(biases), Some(&slope));
+                close("jvp", &t, |i| (g[i] + bias[column(i)]) * s[i], 1e-6);
             }
         }
     });
@@ -266,115 +266,90 @@ fn dense_layers_and_their_derivatives() {
 
 #[test]
 fn norms_and_sums() {
-    on_every_device(|device| {
-        let mut rng = Rng::new(6);
+    on_every_device(6, |on| {
         for (k, b, n) in [(1, 1, 1), (3, 50, 1), (2, 5000, 1), (2, 33, 7), (1, 3000, 70)] {
-            let of = |d: &[f32]| tensor(device, &[k, b, n], d);
-            let (x, t) = (random(&[k, b, n], &mut rng), random(&[k, b, n], &mut rng));
+            let ((x, tx), (t, tt)) = (on.random(&[k, b, n]), on.random(&[k, b, n]));
+            let column = |i: usize| i / (b * n) * n + i % n;
             let columns = |f: &dyn Fn(usize) -> f64| {
                 let mut sums = vec![0.0; k * n];
-                (0..k * b * n).for_each(|i| sums[i / (b * n) * n + i % n] += f(i));
+                (0..k * b * n).for_each(|i| sums[column(i)] += f(i));
                 sums
             };
-            let (wx, wt) = (wide(&x), wide(&t));
-            let (mut y, mut factor) = (of(&x), zeros(device, &[k, n]));
+            let (mut y, mut factor) = (tx.clone(), on.zeros(&[k, n]));
             l2_norm(&mut y, &mut factor);
-            let scale: Vec<f64> = columns(&|i| wx[i] * wx[i] / b as f64).iter().map(|m| 1.0 / m.sqrt()).collect();
-            close("factor", &factor.to_host().unwrap(), &scale, 1e-5);
-            let normed: Vec<f64> = (0..wx.len()).map(|i| wx[i] * scale[i / (b * n) * n + i % n]).collect();
-            close("l2_norm", &y.to_host().unwrap(), &normed, 1e-5);
-            let mean = columns(&|i| normed[i] * wt[i] / b as f64);
-            let want: Vec<f64> = (0..wx.len())
-                .map(|i| (i, i / (b * n) * n + i % n))
-                .map(|(i, c)| scale[c] * (wt[i] - normed[i] * mean[c]))
-                .collect();
-            let (mut tangent, mut work) = (of(&t), factor.clone());
+            let scale: Vec<f64> = columns(&|i| x[i] * x[i] / b as f64).iter().map(|m| 1.0 / m.sqrt()).collect();
+            close("factor", &factor, at(&scale), 1e-5);
+            let normed = |i: usize| x[i] * scale[column(i)];
+            close("l2_norm", &y, normed, 1e-5);
+            let mean = columns(&|i| normed(i) * t[i] / b as f64);
+            let (mut tangent, mut work) = (tt, factor.clone());
             l2_norm_tangent(&y, &factor, &mut tangent, &mut work);
-            close("tangent", &tangent.to_host().unwrap(), &want, 2e-5);
-            let mut fixed = of(&x);
+            close("tangent", &tangent, |i| scale[column(i)] * (t[i] - normed(i) * mean[column(i)]), 2e-5);
+            let mut fixed = tx.clone();
             scale_columns(&mut fixed, factor.matrices(0, n, 1, n));
-            close("scale_columns", &fixed.to_host().unwrap(), &normed, 1e-5);
-            let mut square = zeros(device, &[1]);
-            sum_squares(&of(&x), &mut square);
-            close("sum_squares", &square.to_host().unwrap(), &[wx.iter().map(|v| v * v).sum()], 1e-6);
-            assert!(all_finite(&of(&x)));
-            let mut bad = x.clone();
-            bad[k * b * n / 2] = f32::NAN;
-            assert!(!all_finite(&of(&bad)));
-            bad[k * b * n / 2] = f32::NEG_INFINITY;
-            assert!(!all_finite(&of(&bad)));
+            close("scale_columns", &fixed, normed, 1e-5);
+            let mut square = on.zeros(&[1]);
+            sum_squares(&tx, &mut square);
+            close("sum_squares", &square, |_| x.iter().map(|v| v * v).sum(), 1e-6);
+            assert!(all_finite(&tx));
+            for bad in [f64::NAN, f64::NEG_INFINITY] {
+                let mut x = x.clone();
+                x[k * b * n / 2] = bad;
+                assert!(!all_finite(&on.tensor(&[k, b, n], &x)));
+            }
         }
-        let mut zero = zeros(device, &[1, 10, 2]);
-        let mut factor = zeros(device, &[1, 2]);
+        let (mut zero, mut factor) = (on.zeros(&[1, 10, 2]), on.zeros(&[1, 2]));
         l2_norm(&mut zero, &mut factor);
-        assert_eq!((zero.to_host().unwrap(), factor.to_host().unwrap()), (vec![0.0; 20], vec![0.0; 2]));
+        assert_eq!((host(&zero), host(&factor)), (vec![0.0; 20], vec![0.0; 2]));
     });
 }
 
 #[test]
 fn optimizer_steps() {
     let sgd = |weight_decay| Rule::Sgd { momentum: 0.9, weight_decay };
-    let rules = [sgd(0.0), sgd(0.1), Rule::RMS_PROP, Rule::ADAM];
-    on_every_device(|device| {
-        for rule in rules {
-            for max_norm in [None, Some(3.0f32)] {
-                let n = 5000;
-                let mut rng = Rng::new(7);
-                let start = random(&[n], &mut rng);
-                let run = |device: Device| {
-                    let mut rng = Rng::new(8);
-                    let mut theta = tensor(device, &[n], &start);
-                    let [mut m, mut v] = rule.moments().map(|used| zeros(device, &[if used { n } else { 0 }]));
-                    let mut norm = zeros(device, &[1]);
-                    for t in 1..=5 {
-                        let grad = tensor(device, &[n], &random(&[n], &mut rng));
-                        sum_squares(&grad, &mut norm);
-                        let clip = max_norm.map(|max_norm| Clip { max_norm, norm_squared: &norm });
-                        update(rule, 0.01, t, clip, &mut theta, &grad, &mut m, &mut v);
-                    }
-                    theta.to_host().unwrap()
-                };
-                // The CPU's steps are tested against the textbook recursions beside their code.
-                close(&format!("{rule:?}"), &run(device), &wide(&run(Device::Cpu)), 1e-6);
-            }
+    let (rules, n) = ([sgd(0.0), sgd(0.1), Rule::RMS_PROP, Rule::ADAM], 5000);
+    on_every_device(0, |on| {
+        for (rule, max_norm) in rules.into_iter().flat_map(|rule| [(rule, None), (rule, Some(3.0f32))]) {
+            as_on_the_cpu(&format!("{rule:?}"), on, 7, 1e-6, |mut on| {
+                let (_, mut theta) = on.random(&[n]);
+                let [mut m, mut v] = rule.moments().map(|used| on.zeros(&[if used { n } else { 0 }]));
+                let mut norm = on.zeros(&[1]);
+                for t in 1..=5 {
+                    let (_, grad) = on.random(&[n]);
+                    sum_squares(&grad, &mut norm);
+                    let clip = max_norm.map(|max_norm| Clip { max_norm, norm_squared: &norm });
+                    update(rule, 0.01, t, clip, &mut theta, &grad, &mut m, &mut v);
+                }
+                theta
+            });
         }
     });
 }
 
 #[test]
 fn second_order_passes() {
-    on_every_device(|device| {
-        let mut rng = Rng::new(9);
-        let (k, points, d, n) = (2, 9, 3, 6);
+    let (k, points, d, n) = (2, 9, 3, 6);
+    on_every_device(0, |on| {
         for phi in Activation::ALL {
-            let data = random(&[k, (d + 2) * points, n], &mut rng);
-            let bias = random(&[k, n], &mut rng);
-            let run = |device: Device| {
-                let mut y = tensor(device, &[k, (d + 2) * points, n], &data);
-                let bias = tensor(device, &[k * n], &bias);
+            as_on_the_cpu(&format!("{phi:?}"), on, 9, 2e-5, |mut on| {
+                let ((_, mut y), (_, bias)) = (on.random(&[k, (d + 2) * points, n]), on.random(&[k * n]));
                 jet(phi, Some(bias.matrices(0, n, 1, n)), points, &mut y);
-                y.to_host().unwrap()
-            };
-            // The CPU's jets are tested against differences in the layers' suite.
-            close(&format!("{phi:?}"), &run(device), &wide(&run(Device::Cpu)), 2e-5);
+                y
+            });
         }
     });
 }
 
 #[test]
 fn products_of_every_matrix_with_one() {
-    on_every_device(|device| {
-        let mut rng = Rng::new(12);
+    on_every_device(12, |on| {
         for (k, m, n) in [(1, 1, 1), (3, 4, 5), (4, 300, 101)] {
-            let (old, y, x) = (random(&[k, m, n], &mut rng), random(&[k, m, n], &mut rng), random(&[m, n], &mut rng));
-            let of = |shape: &[usize], d: &[f32]| tensor(device, shape, d);
-            let (mut product, mut sum) = (of(&[k, m, n], &y), of(&[k, m, n], &old));
-            multiply_each(&mut product, &of(&[m, n], &x));
-            add_product_each(&mut sum, &of(&[k, m, n], &y), &of(&[m, n], &x));
-            let want: Vec<f64> = (0..k * m * n).map(|i| f64::from(y[i]) * f64::from(x[i % (m * n)])).collect();
-            close("multiply_each", &product.to_host().unwrap(), &want, 1e-6);
-            let want: Vec<f64> = want.iter().zip(&old).map(|(w, o)| w + f64::from(*o)).collect();
-            close("add_product_each", &sum.to_host().unwrap(), &want, 1e-6);
+            let ((old, mut sum), (y, ty), (x, tx)) = (on.random(&[k, m, n]), on.random(&[k, m, n]), on.random(&[m, n]));
+            add_product_each(&mut sum, &ty, &tx);
+            let mut product = ty;
+            multiply_each(&mut product, &tx);
+            close("multiply_each", &product, |i| y[i] * x[i % (m * n)], 1e-6);
+            close("add_product_each", &sum, |i| y[i] * x[i % (m * n)] + old[i], 1e-6);
         }
     });
 }
@@ -387,43 +362,41 @@ fn radial_feature(x: &[f64], scale: f64, unit: usize) -> f64 {
 
 #[test]
 fn radial_features_and_their_derivatives() {
-    on_every_device(|device| {
-        let (mut rng, b, scale, h) = (Rng::new(3), 70, 1.7, 1e-4);
+    on_every_device(3, |on| {
+        let (b, scale, h) = (70, 1.7, 1e-4);
         for d in [1, 2, 5] {
-            let points = random(&[b, d], &mut rng);
-            let x = tensor(device, &[b, d], &points);
-            let (mut identity, mut y) = (zeros(device, &[(d + 2) * b, d]), zeros(device, &[1, b, d + 1]));
-            let mut jet = zeros(device, &[1, (d + 2) * b, d + 1]);
+            let (points, x) = on.random(&[b, d]);
+            let (mut identity, mut y) = (on.zeros(&[(d + 2) * b, d]), on.zeros(&[1, b, d + 1]));
+            let mut jet = on.zeros(&[1, (d + 2) * b, d + 1]);
             points_jet(&x, &mut identity);
             radial(scale, &x, &mut y);
             radial_jet(scale, &identity, b, &mut jet);
 
             let unit = |i: usize| if i / (b * d) == 1 + i % d { 1.0 } else { 0.0 };
-            let want: Vec<f32> =
-                (0..(d + 2) * b * d).map(|i| points.get(i).copied().unwrap_or_else(|| unit(i))).collect();
-            assert_eq!(identity.to_host().unwrap(), want);
+            let want = (0..(d + 2) * b * d).map(|i| points.get(i).copied().unwrap_or_else(|| unit(i)));
+            assert_eq!(host(&identity), want.collect::<Vec<f64>>());
             // Values, central differences, their sum.
             let mut want = vec![0.0; (d + 2) * b * (d + 1)];
-            for (at, (p, unit)) in (0..b).flat_map(|p| (0..=d).map(move |unit| (p, unit))).enumerate() {
-                let point = wide(&points[p * d..(p + 1) * d]);
+            for (place, (p, unit)) in (0..b).flat_map(|p| (0..=d).map(move |unit| (p, unit))).enumerate() {
+                let point = &points[p * d..(p + 1) * d];
                 let moved = |a: usize, by: f64| {
-                    let mut point = point.clone();
+                    let mut point = point.to_vec();
                     point[a] += by;
                     radial_feature(&point, scale, unit)
                 };
-                let here = radial_feature(&point, scale, unit);
-                let order = |o: usize| o * b * (d + 1) + at;
+                let here = radial_feature(point, scale, unit);
+                let order = |o: usize| o * b * (d + 1) + place;
                 want[order(0)] = here;
                 for a in 0..d {
                     want[order(1 + a)] = (moved(a, h) - moved(a, -h)) / (2.0 * h);
                     want[order(1 + d)] += (moved(a, h) - 2.0 * here + moved(a, -h)) / (h * h);
                 }
             }
-            close("radial", &y.to_host().unwrap(), &want[..b * (d + 1)], 1e-6);
-            let (got, split) = (jet.to_host().unwrap(), (d + 1) * b * (d + 1));
-            close("radial_jet, slopes", &got[..split], &want[..split], 2e-6);
+            close("radial", &y, at(&want), 1e-6);
+            let (got, split) = (host(&jet), (d + 1) * b * (d + 1));
+            near("radial_jet, slopes", &got[..split], at(&want), 2e-6);
             // At d = 1 the first feature bends sharply within h of the origin; no point lies there.
-            close("radial_jet, Laplacians", &got[split..], &want[split..], 1e-5);
+            near("radial_jet, Laplacians", &got[split..], at(&want[split..]), 1e-5);
         }
     });
 }

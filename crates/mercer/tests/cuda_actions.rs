@@ -8,16 +8,14 @@ mod cuda;
 mod neural;
 
 use common::*;
-use cuda::{Case, DESCENT, K, KINDS, NETWORKS, cuda, with_memory};
-use mercer::compute::{Math, Rule};
+use cuda::{Case, K, KINDS, NETWORKS, cuda, with_memory};
+use mercer::compute::Math;
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, NeighbourGraph, OnPoints};
 use mercer::spectrum::neural::{
-    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, OnData, Schroedinger, Settings, Stop,
+    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, OnData, Schroedinger, Settings,
 };
-use mercer::{Progress, Silent};
-use neural::{Stopper, bits, trained};
+use neural::{resumes_with_the_same_bits, trained};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 fn random(shape: (usize, usize)) -> Array2<f64> {
     uniform(shape.0, shape.1, 2.0, 4)
@@ -34,9 +32,9 @@ fn smooth(samples: usize, x: &Array2<f64>, c: usize) -> Array3<f64> {
     })
 }
 
-/// `S` functions of c outputs as an operator on their values.
-fn outputs(f: &Array3<f64>) -> LowRankOperator {
-    LowRankOperator::of_samples(&FunctionSamples::from(f.view()), false).unwrap()
+/// [`smooth`] functions as an operator on their values.
+fn sampled(samples: usize, x: &Array2<f64>, c: usize) -> LowRankOperator {
+    LowRankOperator::of_samples(&FunctionSamples::from(smooth(samples, x, c).view()), false).unwrap()
 }
 
 /// Functions for an objective, of so many inputs, on a device.
@@ -54,13 +52,13 @@ fn agree(
 ) {
     for kind in kinds.iter().copied() {
         let name = format!("{name} {kind:?}");
-        let case = Case { operator, functions, kind, rule: DESCENT, rate: 1.0, batch };
+        let case = Case::descent(operator, functions, kind, batch);
         for at in [Device::Cpu, device] {
             assert_eq!(case.stepper(at, Math::F32).is_recorded(), at != Device::Cpu, "{name}: a step that is recorded");
         }
         let [here, there] = case.both(device, 1);
         here.agrees(&there, 2e-4, 1e-3, &name);
-        let case = Case { rule: Rule::ADAM, rate: 1e-3, ..case };
+        let case = case.adam();
         case.first_steps_agree(device, &name);
         let [recorded, plain] = [true, false].map(|graph| case.steps(device, 40, Math::F32, graph));
         assert_eq!(recorded.bits(), plain.bits(), "{name}");
@@ -78,51 +76,26 @@ fn networks(architecture: &str) -> impl Fn(Kind, usize, Device) -> Functions {
 }
 
 #[test]
-fn sampled_functions() {
+fn operators_on_points() {
     let Some((device, _held)) = cuda() else { return };
-    let x = random((200, 2));
-    for samples in [5, 130] {
-        let f = LowRankOperator::new(smooth(samples, &x, 1).remove_axis(Axis(2))).unwrap();
-        let on_points = OnPoints::new(&f, x.view()).unwrap();
-        let operator = OnData::new(&on_points).unwrap();
-        let name = format!("{samples} functions");
-        agree(device, &name, &operator, &networks(NETWORKS), &KINDS, 48);
+    let (few, many, x32) = (random((150, 2)), random((200, 2)), random((200, 32)));
+    let stored = DenseOperator::new(matrix(&kernel("poly(2) + laplacian(2)"), many.view()));
+    let one =
+        |samples: usize, x: &Array2<f64>| LowRankOperator::new(smooth(samples, x, 1).remove_axis(Axis(2))).unwrap();
+    // Networks of convolutions have products that are a library's. Ritz has units of one output.
+    let images = "image(2, 4, 4) conv(4, 3, stride=2) sincos conv(4, 2) sincos flatten dense(8) sincos dense(1)";
+    // An odd batch has halves of different size.
+    let cases: [(&str, &dyn Operator, &Array2<f64>, &str, &[Kind], usize); 5] = [
+        ("5 functions", &one(5, &many), &many, NETWORKS, &KINDS, 48),
+        ("130 functions", &one(130, &many), &many, NETWORKS, &KINDS, 48),
+        ("images", &one(60, &x32), &x32, images, &KINDS[..6], 48),
+        ("a stored matrix", &stored, &many, NETWORKS, &KINDS, 48),
+        ("three outputs", &sampled(40, &few, 3), &few, "dense(16) sincos dense(3)", &KINDS[..6], 33),
+    ];
+    for (name, operator, x, architecture, kinds, batch) in cases {
+        let on_points = OnPoints::new(operator, x.view()).unwrap();
+        agree(device, name, &OnData::new(&on_points).unwrap(), &networks(architecture), kinds, batch);
     }
-}
-
-/// Networks of convolutions, whose products are a library's.
-#[test]
-fn images() {
-    let Some((device, _held)) = cuda() else { return };
-    let x = random((200, 32));
-    let f = LowRankOperator::new(smooth(60, &x, 1).remove_axis(Axis(2))).unwrap();
-    let on_points = OnPoints::new(&f, x.view()).unwrap();
-    let operator = OnData::new(&on_points).unwrap();
-    let functions =
-        networks("image(2, 4, 4) conv(4, 3, stride=2) sincos conv(4, 2) sincos flatten dense(8) sincos dense(1)");
-    agree(device, "images", &operator, &functions, &KINDS[..6], 48);
-}
-
-#[test]
-fn a_stored_matrix() {
-    let Some((device, _held)) = cuda() else { return };
-    let x = random((200, 2));
-    let stored = DenseOperator::new(matrix(&kernel("poly(2) + laplacian(2)"), x.view()));
-    let on_points = OnPoints::new(&stored, x.view()).unwrap();
-    let operator = OnData::new(&on_points).unwrap();
-    agree(device, "a stored matrix", &operator, &networks(NETWORKS), &KINDS, 48);
-}
-
-#[test]
-fn kernels_of_matrices() {
-    let Some((device, _held)) = cuda() else { return };
-    let x = random((150, 2));
-    let f = outputs(&smooth(40, &x, 3));
-    let on_points = OnPoints::new(&f, x.view()).unwrap();
-    let operator = OnData::new(&on_points).unwrap();
-    // An odd batch, whose halves are of different size. Ritz has units of one output.
-    let functions = networks("dense(16) sincos dense(3)");
-    agree(device, "three outputs", &operator, &functions, &KINDS[..6], 33);
 }
 
 /// A batch whose neighbours are fewer than all points, and one that sees the whole graph.
@@ -131,10 +104,9 @@ fn graph_laplacians() {
     let Some((device, _held)) = cuda() else { return };
     let x = random((400, 2));
     let graph = NeighbourGraph::new(x.view(), 5);
+    let operator = GraphLaplacian::new(&graph, x.view(), 0.3).unwrap();
     for batch in [20, 150] {
-        let operator = GraphLaplacian::new(&graph, x.view(), 0.3).unwrap();
-        let name = format!("a graph, batches of {batch}");
-        agree(device, &name, &operator, &networks(NETWORKS), &KINDS, batch);
+        agree(device, &format!("a graph, batches of {batch}"), &operator, &networks(NETWORKS), &KINDS, batch);
     }
 }
 
@@ -151,19 +123,17 @@ fn hydrogen() -> Schroedinger {
 #[test]
 fn schroedinger_operators() {
     let Some((device, _held)) = cuda() else { return };
-    let cases: [(&str, &dyn Fn() -> Schroedinger, &str); 3] = [
-        ("an oscillator", &oscillator, NETWORKS),
-        ("an oscillator, a shared trunk", &oscillator, "dense(16) tanh | dense(16) gelu dense(1)"),
-        ("hydrogen", &hydrogen, "radial(scale=2) dense(16) sincos dense(16) sincos dense(1)"),
+    let cases = [
+        ("an oscillator", oscillator(), NETWORKS),
+        ("an oscillator, a shared trunk", oscillator(), "dense(16) tanh | dense(16) gelu dense(1)"),
+        ("hydrogen", hydrogen(), "radial(scale=2) dense(16) sincos dense(16) sincos dense(1)"),
     ];
     for (name, operator, architecture) in cases {
-        let operator = operator();
         // SpIN wants networks that share nothing.
         let shared = architecture.contains('|');
         let kinds: Vec<Kind> =
             KINDS.into_iter().filter(|kind| !(shared && matches!(kind, Kind::Spin { .. }))).collect();
-        let functions = networks(architecture);
-        agree(device, name, &operator, &functions, &kinds, 64);
+        agree(device, name, &operator, &networks(architecture), &kinds, 64);
     }
 }
 
@@ -180,12 +150,10 @@ fn envelopes() {
     };
     let (one, two) = (vanishing(NETWORKS), vanishing("dense(16) sincos dense(2)"));
     let kernel = on(&kernel("rbf(1)"), x.view());
-    let on_kernel = OnData::new(&kernel).unwrap();
-    agree(device, "a kernel", &on_kernel, &one, &KINDS, 48);
-    let f = outputs(&smooth(30, &x, 2));
+    agree(device, "a kernel", &OnData::new(&kernel).unwrap(), &one, &KINDS, 48);
+    let f = sampled(30, &x, 2);
     let on_points = OnPoints::new(&f, x.view()).unwrap();
-    let on_samples = OnData::new(&on_points).unwrap();
-    agree(device, "two outputs", &on_samples, &two, &KINDS[..6], 48);
+    agree(device, "two outputs", &OnData::new(&on_points).unwrap(), &two, &KINDS[..6], 48);
     let graph = NeighbourGraph::new(x.view(), 5);
     let on_graph = GraphLaplacian::new(&graph, x.view(), 0.3).unwrap();
     agree(device, "a graph", &on_graph, &one, &KINDS, 20);
@@ -210,27 +178,16 @@ fn samples_that_do_not_fit_pass_through_the_host() {
 fn an_interrupted_run_resumes_with_the_same_bits() {
     let Some((device, _held)) = cuda() else { return };
     let x = random((300, 2));
-    let (f, graph) = (outputs(&smooth(30, &x, 2)), NeighbourGraph::new(x.view(), 5));
+    let (f, graph) = (sampled(30, &x, 2), NeighbourGraph::new(x.view(), 5));
     let on_points = OnPoints::new(&f, x.view()).unwrap();
     let operators: [&dyn FunctionOperator; 3] =
         [&OnData::new(&on_points).unwrap(), &GraphLaplacian::new(&graph, x.view(), 0.3).unwrap(), &oscillator()];
-    let (folder, kind) = (tempfile::tempdir().unwrap(), Kind::NeuralEf { averaged: true });
     for (i, operator) in operators.into_iter().enumerate() {
-        let run = |settings: &Settings, progress: &dyn Progress, interrupt: Option<&AtomicBool>| {
+        let settings = Settings { steps: 60, batch: 32, patience: usize::MAX, keep_best: false, ..Settings::default() };
+        resumes_with_the_same_bits(settings, &format!("operator {i}"), |settings, progress, interrupt| {
             let architecture = format!("dense(16) sincos dense({})", operator.outputs());
             let context = FitContext { device, progress, interrupt, ..FitContext::default() };
-            trained(kind, &architecture, operator, K, settings, &context).unwrap()
-        };
-        let settings = Settings { steps: 60, batch: 32, patience: usize::MAX, keep_best: false, ..Settings::default() };
-        let whole = run(&settings, &Silent, None);
-        let checkpoint = Some(folder.path().join(format!("checkpoint-{i}")));
-        let settings = Settings { checkpoint, resume: true, ..settings };
-        let flag = AtomicBool::new(false);
-        let part = run(&settings, &Stopper(&flag), Some(&flag));
-        assert_eq!(part.record.stop, Stop::Interrupted);
-        assert!((1..60).contains(&part.record.steps), "{}", part.record.steps);
-        let resumed = run(&settings, &Silent, None);
-        assert_eq!(resumed.record.steps, 60);
-        assert_eq!(bits(&whole), bits(&resumed), "operator {i}");
+            trained(Kind::NeuralEf { averaged: true }, &architecture, operator, K, settings, &context).unwrap()
+        });
     }
 }

@@ -13,9 +13,12 @@ fn product(kernel: &Kernel, x: &Array2<f64>, v: &Array2<f64>, precision: Precisi
     KernelOperator::new(kernel, x.view(), precision, device).unwrap().apply(v.view()).unwrap()
 }
 
-fn relative(got: ArrayView2<f64>, want: ArrayView2<f64>) -> f64 {
+/// The error of a product relative to its norm, which must be below `bound`.
+fn relative(got: &Array2<f64>, want: &Array2<f64>, bound: f64, what: &str) -> f64 {
     let norm = |a: &Array2<f64>| a.iter().map(|v| v * v).sum::<f64>().sqrt();
-    norm(&(&got - &want)) / norm(&want.to_owned()).max(1e-300)
+    let error = norm(&(got - want)) / norm(want).max(1e-300);
+    assert!(error < bound, "{what}: {error:e}");
+    error
 }
 
 /// The stated error of a product, relative to its norm, for points whose coordinates are of the order of one.
@@ -32,11 +35,8 @@ const PRECISIONS: [Precision; 3] = [Precision::F64, Precision::F32, Precision::T
 #[test]
 fn every_kernel_multiplies_as_on_the_cpu() {
     let Some((device, _held)) = cuda() else { return };
-    let mut expressions: Vec<String> = catalogue().iter().map(|entry| entry.name.to_string()).collect();
-    expressions.extend(
-        ["rbf*linear + 2*laplacian + periodic", "0.5*rbf(2)*poly(2) + matern32", "3*arccos(2)"].map(String::from),
-    );
-    for expression in &expressions {
+    let others = ["rbf*linear + 2*laplacian + periodic", "0.5*rbf(2)*poly(2) + matern32", "3*arccos(2)"];
+    for expression in catalogue().into_iter().map(|entry| entry.name).chain(others) {
         let kernel = kernel(expression);
         for (n, d, columns) in [(777, 5, 16), (300, 64, 3)] {
             // Coordinates small enough that no kernel overflows or vanishes.
@@ -44,8 +44,8 @@ fn every_kernel_multiplies_as_on_the_cpu() {
             let want = product(&kernel, &x, &v, Precision::F64, Device::Cpu);
             for precision in PRECISIONS {
                 let got = product(&kernel, &x, &v, precision, device);
-                let error = relative(got.view(), want.view());
-                assert!(error < stated(precision), "{expression}, {n}×{d}, {columns}, {precision:?}: {error:e}");
+                let what = format!("{expression}, {n}×{d}, {columns}, {precision:?}");
+                relative(&got, &want, stated(precision), &what);
             }
         }
     }
@@ -63,10 +63,9 @@ fn every_shape_multiplies_as_on_the_cpu() {
             for (precision, worst) in PRECISIONS.into_iter().zip(&mut worst) {
                 let apply = || product(&kernel, &x, &v, precision, device);
                 let got = apply();
-                let error = relative(got.view(), want.view());
-                assert!(error < stated(precision), "{n}×{d}, {columns} columns, {precision:?}: {error:e}");
+                let what = format!("{n}×{d}, {columns} columns, {precision:?}");
+                *worst = worst.max(relative(&got, &want, stated(precision), &what));
                 assert_eq!(got, apply(), "the same bits again");
-                *worst = worst.max(error);
             }
         }
     }
@@ -87,8 +86,7 @@ fn gram_matrices_and_new_points() {
         let c64 = gram_cross::<f64>(&kernel, x.view(), z.view(), device).unwrap();
         let c32 = single(gram_cross::<f32>(&kernel, x.view(), z.view(), device).unwrap());
         for (got, want, bound) in [(&k64, &k, 1e-12), (&k32, &k, 1e-5), (&c64, &c, 1e-12), (&c32, &c, 1e-5)] {
-            let error = relative(got.view(), want.view());
-            assert!(error < bound, "{expression}: {error:e}");
+            relative(got, want, bound, expression);
         }
         assert_eq!(k64, k64.t(), "{expression} is symmetric");
         for i in 0..x.nrows() {
@@ -98,8 +96,7 @@ fn gram_matrices_and_new_points() {
             let apply = |precision, device| cross_apply(&kernel, x.view(), z.view(), a.view(), precision, device);
             let want = apply(Precision::F64, Device::Cpu).unwrap();
             let got = apply(precision, device).unwrap();
-            let error = relative(got.view(), want.view());
-            assert!(error < 4.0 * stated(precision), "{expression}, {precision:?}: {error:e}");
+            relative(&got, &want, 4.0 * stated(precision), &format!("{expression}, {precision:?}"));
         }
     }
 }
@@ -113,15 +110,13 @@ fn points_that_do_not_fit_are_streamed_with_the_same_result() {
         let apply = || product(&kernel, &x, &v, precision, device);
         let whole = apply();
         let streamed = with_memory(256 << 20, apply);
-        let error = relative(streamed.view(), whole.view());
-        assert!(error < stated(precision), "{precision:?}: {error:e}");
+        relative(&streamed, &whole, stated(precision), &format!("{precision:?}"));
     }
 }
 
 #[test]
 fn too_large_a_request_names_what_was_asked_and_what_is_free() {
     let Some((device, _held)) = cuda() else { return };
-    let error = message(with_memory(64 << 20, || mercer::compute::Tensor::zeros(device, &[1 << 26])));
-    assert!(error.contains("256.0 MiB") && error.contains("free") && error.contains("smaller batch"), "{error}");
-    assert!(mercer::compute::Tensor::zeros(device, &[1 << 26]).is_ok(), "the device goes on working");
+    says(with_memory(64 << 20, || Tensor::zeros(device, &[1 << 26])), &["256.0 MiB", "free", "smaller batch"]);
+    assert!(Tensor::zeros(device, &[1 << 26]).is_ok(), "the device goes on working");
 }

@@ -7,13 +7,11 @@ mod cuda;
 mod neural;
 
 use common::*;
-use cuda::{Case, DESCENT, K, KINDS, NETWORKS, PLAIN, cuda, with_memory};
+use cuda::{Case, K, KINDS, NETWORKS, PLAIN, cuda, with_memory};
 use mercer::compute::{Activation, Math, Rule};
-use mercer::spectrum::neural::{
-    FunctionOperator, Functions, Kind, OnData, Settings, State, Stop, Trained, rayleigh_ritz,
-};
+use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, OnData, Settings, State, Trained, rayleigh_ritz};
 use mercer::{Progress, Silent};
-use neural::{Stopper, bits, parameters};
+use neural::{bits, parameters, resumes_with_the_same_bits};
 use std::sync::atomic::AtomicBool;
 
 const BATCH: usize = 48;
@@ -47,9 +45,7 @@ fn one_step_has_the_gradient_of_the_cpu() {
             };
             let functions = networks(&architecture);
             for &kind in &KINDS[..PLAIN] {
-                let case =
-                    Case { operator: &operator, functions: &functions, kind, rule: DESCENT, rate: 1.0, batch: BATCH };
-                let [here, there] = case.both(device, 1);
+                let [here, there] = Case::descent(&operator, &functions, kind, BATCH).both(device, 1);
                 here.agrees(&there, 2e-4, 1e-3, &format!("{expression} {architecture} {kind:?}"));
             }
         }
@@ -70,8 +66,7 @@ fn steps_with_a_dense_problem_have_the_gradients_of_the_cpu() {
             let functions = networks(architecture);
             for kind in every_kind().skip(PLAIN) {
                 for (steps, rate) in [(1, 1.0), (4, 0.05)] {
-                    let case =
-                        Case { operator: &operator, functions: &functions, kind, rule: DESCENT, rate, batch: BATCH };
+                    let case = Case { rate, ..Case::descent(&operator, &functions, kind, BATCH) };
                     let [here, there] = case.both(device, steps);
                     here.agrees(&there, 5e-4, 0.0, &format!("{expression} {architecture} {kind:?}"));
                 }
@@ -89,8 +84,8 @@ fn the_first_steps_follow_those_of_the_cpu() {
     let (operator, functions) = (OnData::new(&kernel).unwrap(), networks(NETWORKS));
     for &kind in &KINDS[..PLAIN] {
         for rule in [Rule::ADAM, Rule::RMS_PROP, Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }] {
-            Case { operator: &operator, functions: &functions, kind, rule, rate: 1e-3, batch: BATCH }
-                .first_steps_agree(device, &format!("{kind:?} {rule:?}"));
+            let case = Case { rule, rate: 1e-3, ..Case::descent(&operator, &functions, kind, BATCH) };
+            case.first_steps_agree(device, &format!("{kind:?} {rule:?}"));
         }
     }
 }
@@ -105,14 +100,7 @@ fn a_recorded_step_has_the_bits_of_one_that_is_not() {
         let functions = networks(architecture);
         for kind in every_kind().filter(|kind| !(matches!(kind, Kind::Spin { .. }) && architecture.contains('|'))) {
             for math in [Math::F32, Math::Tf32, Math::Bf16] {
-                let case = Case {
-                    operator: &operator,
-                    functions: &functions,
-                    kind,
-                    rule: Rule::ADAM,
-                    rate: 1e-3,
-                    batch: BATCH,
-                };
+                let case = Case::descent(&operator, &functions, kind, BATCH).adam();
                 let recorded = case.steps(device, 40, math, true);
                 assert_eq!(recorded.bits(), case.steps(device, 40, math, false).bits(), "{kind:?} {math:?}");
                 assert_eq!(recorded.bits(), case.steps(device, 40, math, true).bits(), "{kind:?} {math:?}, repeated");
@@ -169,18 +157,10 @@ fn a_seed_gives_the_same_bits_twice() {
 #[test]
 fn an_interrupted_run_resumes_with_the_same_bits() {
     let Some((device, _held)) = cuda() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    for (i, kind) in every_kind().enumerate() {
-        let (whole, _) = trained(device, kind, &settings(60), &Silent, None).unwrap();
-        let checkpoint = Some(folder.path().join(format!("checkpoint-{i}")));
-        let settings = Settings { checkpoint, resume: true, ..settings(60) };
-        let flag = AtomicBool::new(false);
-        let (part, _) = trained(device, kind, &settings, &Stopper(&flag), Some(&flag)).unwrap();
-        assert_eq!(part.record.stop, Stop::Interrupted);
-        assert!((1..60).contains(&part.record.steps), "{}", part.record.steps);
-        let (resumed, _) = trained(device, kind, &settings, &Silent, None).unwrap();
-        assert_eq!(resumed.record.steps, 60);
-        assert_eq!(bits(&whole), bits(&resumed), "{kind:?}");
+    for kind in every_kind() {
+        resumes_with_the_same_bits(settings(60), &format!("{kind:?}"), |settings, progress, interrupt| {
+            trained(device, kind, settings, progress, interrupt).unwrap().0
+        });
     }
 }
 
@@ -190,8 +170,7 @@ fn steps_that_are_not_finite_are_taken_back() {
     // Infinite in single precision, however often it is halved.
     let settings = Settings { learning_rate: 1e300, ..settings(60) };
     for (_, kind) in Kind::ALL {
-        let error = trained(device, kind, &settings, &Silent, None).err().expect("nothing is finite").to_string();
-        assert!(error.contains("recoveries") && error.contains("not finite"), "{kind:?}: {error}");
+        says(trained(device, kind, &settings, &Silent, None), &["recoveries", "not finite"]);
     }
 }
 
@@ -205,7 +184,7 @@ fn a_non_finite_step_leaves_the_one_before_it() {
     let operator = OnData::new(&kernel).unwrap();
     let functions = networks("dense(8) relu dense(8) relu dense(8) relu dense(1)");
     for kind in every_kind() {
-        let case = Case { operator: &operator, functions: &functions, kind, rule: DESCENT, rate: 1e18, batch: BATCH };
+        let case = Case { rate: 1e18, ..Case::descent(&operator, &functions, kind, BATCH) };
         let after = |most: usize| {
             let mut stepper = case.stepper(device, Math::F32);
             let steps = stepper.steps(most).unwrap();
@@ -237,8 +216,8 @@ fn too_large_a_batch_is_told_what_would_fit() {
     let kernel = context.kernel_operator(&kernel("rbf(1)"), x.view()).unwrap();
     let operator = OnData::new(&kernel).unwrap();
     let large = Settings { batch: 1 << 15, ..settings(10) };
-    let error = message(with_memory(1 << 30, || neural::trained(kind, NETWORKS, &operator, K, &large, &context)));
-    assert!(error.contains("[32768, 32768]") && error.contains("by estimate a batch of"), "{error}");
+    let refused = with_memory(1 << 30, || neural::trained(kind, NETWORKS, &operator, K, &large, &context));
+    says(refused, &["[32768, 32768]", "by estimate a batch of"]);
     // The run that fits afterwards is none the worse.
     trained(device, kind, &settings(10), &Silent, None).unwrap();
 }

@@ -4,7 +4,7 @@
 #[path = "common/files.rs"]
 mod files;
 
-use files::{gzip, idx, npy, npz, written};
+use files::{Scratch, gzip, idx, npy, npz, target, written};
 use mercer::data::{Dataset, ReadOptions, Target, open};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -108,21 +108,12 @@ fn assert_sound(set: &Dataset) {
 
 /// Damages `valid` in many ways and reads it under `name`; where `whole` is set, a cut file must be refused.
 fn fuzz(name: &str, valid: &[u8], whole: bool) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(name);
-    let source = path.to_str().unwrap();
-    std::fs::write(&path, valid).unwrap();
-    assert_sound(&open(source, &ReadOptions::default()).expect("the undamaged file is read"));
-    let options = [
-        ReadOptions::default(),
-        ReadOptions { target: Some("-1".into()), ..Default::default() },
-        ReadOptions { target: Some("a".into()), ..Default::default() },
-    ];
+    let scratch = Scratch::new();
+    assert_sound(&scratch.read(name, valid).expect("the undamaged file is read"));
+    let options = [ReadOptions::default(), target("-1"), target("a")];
     let mut runner = TestRunner::new(Config { cases: 600, failure_persistence: None, ..Config::default() });
     let outcome = runner.run(&(Damage::strategy(), 0..options.len()), |(damage, option)| {
-        let bytes = damage.apply(valid);
-        std::fs::write(&path, &bytes).unwrap();
-        match open(source, &options[option]) {
+        match scratch.read_with(name, damage.apply(valid), &options[option]) {
             Ok(set) => {
                 assert_sound(&set);
                 prop_assert!(!(whole && matches!(damage, Damage::Cut(_))), "a cut file was accepted");
@@ -194,7 +185,7 @@ fn parquet_survives_damage() {
 /// Headers that are well formed and promise anything at all.
 #[test]
 fn promises_do_not_allocate() {
-    let folder = tempfile::tempdir().unwrap();
+    let scratch = Scratch::new();
     let mut runner = TestRunner::new(Config { cases: 500, failure_persistence: None, ..Config::default() });
     let size = prop_oneof![0..20u64, any::<u32>().prop_map(u64::from), any::<u64>()];
     let dims = proptest::collection::vec(size, 1..5);
@@ -205,10 +196,8 @@ fn promises_do_not_allocate() {
         let content = vec![0; length];
         let sizes: Vec<u32> = dims.iter().map(|&d| d as u32).collect();
         for (name, bytes) in [("a.npy", npy(&header, &content)), ("a.idx", idx(&sizes, &content))] {
-            let name = if packed { format!("{name}.gz") } else { name.into() };
-            let path = folder.path().join(name);
-            std::fs::write(&path, if packed { gzip(&bytes) } else { bytes }).unwrap();
-            if let Ok(set) = open(path.to_str().unwrap(), &ReadOptions::default()) {
+            let (name, bytes) = if packed { (format!("{name}.gz"), gzip(&bytes)) } else { (name.into(), bytes) };
+            if let Ok(set) = scratch.read(&name, bytes) {
                 assert_sound(&set);
             }
         }
@@ -224,13 +213,11 @@ proptest! {
     /// What is written comes back, through every way of laying it out.
     #[test]
     fn tables_survive_a_round_trip(rows in proptest::collection::vec(proptest::array::uniform3(proptest::num::f64::NORMAL), 1..20)) {
-        let folder = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new();
         let x = ndarray::Array2::from_shape_fn((rows.len(), 3), |(i, j)| rows[i][j]);
         let text: String = rows.iter().map(|r| format!("{:e},{:?},{}\n", r[0], r[1], r[2])).collect();
-        let csv = folder.path().join("x.csv");
-        std::fs::write(&csv, text).unwrap();
-        prop_assert_eq!(open(csv.to_str().unwrap(), &ReadOptions::default()).unwrap().x.into_f64(), &x);
-        let npy = folder.path().join("x.npy");
+        prop_assert_eq!(scratch.read("x.csv", text).unwrap().x.into_f64(), &x);
+        let npy = scratch.0.path().join("x.npy");
         mercer::data::write_npy(&npy, x.view()).unwrap();
         prop_assert_eq!(open(npy.to_str().unwrap(), &ReadOptions::default()).unwrap().x.into_f64(), &x);
     }

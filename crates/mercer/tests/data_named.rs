@@ -26,9 +26,7 @@ fn counts(set: &Dataset) -> Vec<usize> {
 
 #[test]
 fn every_set_that_is_present_has_the_size_of_the_catalogue() {
-    if folder("every_set_that_is_present_has_the_size_of_the_catalogue").is_none() {
-        return;
-    }
+    let Some(_) = folder("every_set_that_is_present_has_the_size_of_the_catalogue") else { return };
     for entry in catalogue().into_iter().filter(|e| e.origin == Origin::Folder) {
         if !entry.present {
             eprintln!("skipped: {} is not in MERCER_DATA", entry.name);
@@ -70,9 +68,7 @@ fn digits_equal_both_of_their_source_files() {
 
 #[test]
 fn test_parts_and_splits_are_those_published() {
-    if folder("test_parts_and_splits_are_those_published").is_none() {
-        return;
-    }
+    let Some(_) = folder("test_parts_and_splits_are_those_published") else { return };
     let present = |name: &str| catalogue().iter().any(|e| e.name == name && e.present);
     if present("mnist") {
         assert_eq!(counts(&read("mnist(part=test)")), [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]);

@@ -4,8 +4,9 @@
 #[path = "common/files.rs"]
 mod files;
 
+use files::Scratch;
 use files::tables::{Group, column};
-use mercer::data::{Dataset, ReadOptions, Target, open};
+use mercer::data::{Dataset, ReadOptions, Target};
 use ndarray::array;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type};
 
@@ -14,10 +15,8 @@ fn file(schema: &str, groups: &[&dyn Fn(&mut Group)]) -> Vec<u8> {
 }
 
 fn read(bytes: &[u8], target: Option<&str>) -> mercer::Result<Dataset> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("t.parquet");
-    std::fs::write(&path, bytes).unwrap();
-    open(path.to_str().unwrap(), &ReadOptions { target: target.map(String::from), ..Default::default() })
+    let options = ReadOptions { target: target.map(String::from), ..Default::default() };
+    Scratch::new().read_with("t.parquet", bytes, &options)
 }
 
 #[track_caller]

@@ -3,47 +3,10 @@
 #[path = "common/files.rs"]
 mod files;
 
-use files::{gzip, idx, npy, npz, written};
-use mercer::data::{Dataset, ReadOptions, Target, open, write_npy};
+use files::{Scratch, gzip, idx, npy, npz, target, written};
+use mercer::data::{ReadOptions, Target, open, write_npy};
 use ndarray::{Array1, Array2, Array3, Array4, ArrayD, IxDyn, ShapeBuilder, array};
 use std::io::Write;
-use std::path::PathBuf;
-use tempfile::TempDir;
-
-/// A folder that goes away with the test.
-struct Scratch(TempDir);
-
-impl Scratch {
-    fn new() -> Self {
-        Scratch(tempfile::tempdir().unwrap())
-    }
-
-    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.path().join(name);
-        std::fs::write(&path, bytes).unwrap();
-        path
-    }
-
-    fn read(&self, name: &str, bytes: impl AsRef<[u8]>) -> mercer::Result<Dataset> {
-        self.read_with(name, bytes, &ReadOptions::default())
-    }
-
-    fn read_with(&self, name: &str, bytes: impl AsRef<[u8]>, options: &ReadOptions) -> mercer::Result<Dataset> {
-        open(self.file(name, bytes).to_str().unwrap(), options)
-    }
-
-    /// The error on the file, which must name the file and contain `part`.
-    #[track_caller]
-    fn refuses(&self, name: &str, bytes: impl AsRef<[u8]>, options: &ReadOptions, part: &str) {
-        let message = self.read_with(name, bytes, options).expect_err(part).to_string();
-        assert!(message.contains(name), "`{message}` does not name {name}");
-        assert!(message.contains(part), "`{message}` does not say `{part}`");
-    }
-}
-
-fn target(t: &str) -> ReadOptions {
-    ReadOptions { target: Some(t.into()), ..Default::default() }
-}
 
 fn key(k: &str) -> ReadOptions {
     ReadOptions { key: Some(k.into()), ..Default::default() }
@@ -56,8 +19,6 @@ fn header(h: bool) -> ReadOptions {
 fn npy_of(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
     npy(&format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"), elements)
 }
-
-// ------------------------------------------------------------------------------------------------ npy
 
 #[test]
 fn npy_reads_every_type_as_another_writer_wrote_it() {
@@ -120,9 +81,9 @@ fn npy_target_is_a_column() {
     let bytes = written(&array![[1.0, 2.0], [3.0, 4.0]]);
     let set = s.read_with("t.npy", &bytes, &target("-1")).unwrap();
     assert_eq!((set.x.into_f64(), set.y), (array![[1.0], [3.0]], Some(Target::Values(vec![2.0, 4.0]))));
-    s.refuses("t.npy", &bytes, &target("3"), "no column 3");
-    s.refuses("t.npy", &bytes, &key("X"), "option `key`");
-    s.refuses("t.npy", &bytes, &header(true), "option `header`");
+    s.refuses_with("t.npy", &bytes, &target("3"), "no column 3");
+    s.refuses_with("t.npy", &bytes, &key("X"), "option `key`");
+    s.refuses_with("t.npy", &bytes, &header(true), "option `header`");
 }
 
 #[test]
@@ -130,7 +91,6 @@ fn npy_refuses_what_is_broken() {
     let s = Scratch::new();
     let good = written(&array![[1.0, 2.0], [3.0, 4.0]]);
     let zipped = gzip(&good);
-    let none = ReadOptions::default();
     let nan: Vec<u8> = [1.0, 2.0, 3.0, f64::NAN].iter().flat_map(|v: &f64| v.to_le_bytes()).collect();
     let infinite: Vec<u8> = [1.0f32, f32::NEG_INFINITY].iter().flat_map(|v| v.to_le_bytes()).collect();
     let fortran = "{'descr': '<f8', 'fortran_order': True, 'shape': (2, 2), }";
@@ -168,7 +128,7 @@ fn npy_refuses_what_is_broken() {
         ("E.npy.gz", zipped[..zipped.len() - 9].to_vec(), "truncated or corrupt"),
         ("F.npy.gz", good.clone(), "not gzipped"),
     ] {
-        s.refuses(name, bytes, &none, part);
+        s.refuses(name, bytes, part);
     }
 }
 
@@ -177,8 +137,12 @@ fn npy_is_written_as_another_reader_reads_it() {
     let s = Scratch::new();
     let path = s.0.path().join("out.npy");
     let x = Array2::from_shape_fn((300, 70), |(i, j)| i as f64 / (j + 1) as f64);
-    write_npy(&path, x.view()).unwrap();
-    assert_eq!(ndarray_npy::read_npy::<_, Array2<f64>>(&path).unwrap(), x);
+    let ones = [vec![2, 3, 4], vec![1], vec![2, 1, 1, 1]].map(|shape| ArrayD::ones(IxDyn(&shape)));
+    for array in [x.clone().into_dyn()].into_iter().chain(ones) {
+        write_npy(&path, array.view()).unwrap();
+        assert_eq!(ndarray_npy::read_npy::<_, ArrayD<f64>>(&path).unwrap(), array);
+        assert_eq!(std::fs::metadata(&path).unwrap().len() % 64, (8 * array.len() % 64) as u64);
+    }
     write_npy(&path, x.t()).unwrap();
     assert_eq!(ndarray_npy::read_npy::<_, Array2<f64>>(&path).unwrap(), x.t());
     let line = Array1::from_iter((0..5).map(|v| v as f32));
@@ -187,17 +151,9 @@ fn npy_is_written_as_another_reader_reads_it() {
     let labels = array![1i64, -2];
     write_npy(&path, labels.view()).unwrap();
     assert_eq!(ndarray_npy::read_npy::<_, Array1<i64>>(&path).unwrap(), labels);
-    for shape in [vec![2, 3, 4], vec![1], vec![2, 1, 1, 1]] {
-        let array = ArrayD::<f64>::ones(IxDyn(&shape));
-        write_npy(&path, array.view()).unwrap();
-        assert_eq!(ndarray_npy::read_npy::<_, ArrayD<f64>>(&path).unwrap(), array);
-        assert_eq!(std::fs::metadata(&path).unwrap().len() % 64, (8 * array.len() % 64) as u64);
-    }
     assert_eq!(std::fs::read_dir(s.0.path()).unwrap().count(), 1, "no temporary file is left");
     assert!(write_npy(s.0.path().join("no/folder.npy"), line.view()).is_err());
 }
-
-// ------------------------------------------------------------------------------------------------ npz
 
 #[test]
 fn npz_finds_its_arrays() {
@@ -218,7 +174,6 @@ fn npz_finds_its_arrays() {
 #[test]
 fn npz_refuses_what_is_broken() {
     let s = Scratch::new();
-    let none = ReadOptions::default();
     let archive = |arrays: &[(&str, Vec<u8>)]| {
         let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
         for (name, bytes) in arrays {
@@ -228,26 +183,19 @@ fn npz_refuses_what_is_broken() {
         zip.finish().unwrap().into_inner()
     };
     let nan: Vec<u8> = [1.0, f64::NAN].iter().flat_map(|v: &f64| v.to_le_bytes()).collect();
-    s.refuses("a.npz", [], &none, "is empty");
-    s.refuses("b.npz", b"\x93NUMPY, not a zip", &none, "not an .npz archive");
-    s.refuses("c.npz", &npz(true)[..200], &none, "truncated");
-    s.refuses("d.npz", npz(true), &key("oter"), "did you mean 'other'?");
-    s.refuses("e.npz", npz(true), &key("zzzz"), "(known: ");
-    s.refuses("f.npz", npz(true), &target("othr"), "did you mean 'other'?");
-    s.refuses("g.npz", npz(true), &target("other"), "target `other` has shape [3], but `X` has 2 rows");
-    s.refuses("h.npz", archive(&[("readme.txt", b"hello".to_vec())]), &none, "holds no .npy array");
-    s.refuses(
-        "i.npz",
-        archive(&[("a.npy", npy_of("<f8", "(1,)", &[0; 8])), ("b.npy", vec![])]),
-        &none,
-        "several arrays",
-    );
-    s.refuses("j.npz", archive(&[("X.npy", npy_of("<f8", "(2,)", &nan))]), &none, "array `X`: row 2, column 1");
-    s.refuses("k.npz", archive(&[("X.npy", npy_of("<f8", "(1000000, 1000000)", &nan))]), &none, "is truncated");
-    s.refuses("l.npz", archive(&[("X.npy", b"hello hello".to_vec())]), &none, "magic bytes");
+    s.refuses("a.npz", [], "is empty");
+    s.refuses("b.npz", b"\x93NUMPY, not a zip", "not an .npz archive");
+    s.refuses("c.npz", &npz(true)[..200], "truncated");
+    s.refuses_with("d.npz", npz(true), &key("oter"), "did you mean 'other'?");
+    s.refuses_with("e.npz", npz(true), &key("zzzz"), "(known: ");
+    s.refuses_with("f.npz", npz(true), &target("othr"), "did you mean 'other'?");
+    s.refuses_with("g.npz", npz(true), &target("other"), "target `other` has shape [3], but `X` has 2 rows");
+    s.refuses("h.npz", archive(&[("readme.txt", b"hello".to_vec())]), "holds no .npy array");
+    s.refuses("i.npz", archive(&[("a.npy", npy_of("<f8", "(1,)", &[0; 8])), ("b.npy", vec![])]), "several arrays");
+    s.refuses("j.npz", archive(&[("X.npy", npy_of("<f8", "(2,)", &nan))]), "array `X`: row 2, column 1");
+    s.refuses("k.npz", archive(&[("X.npy", npy_of("<f8", "(1000000, 1000000)", &nan))]), "is truncated");
+    s.refuses("l.npz", archive(&[("X.npy", b"hello hello".to_vec())]), "magic bytes");
 }
-
-// ------------------------------------------------------------------------------------------------ csv
 
 const HOUSES: &str = "rooms,age,price\n3,10.5,100\n4,2,150\n2,-1e1,80\n";
 
@@ -311,36 +259,33 @@ fn csv_targets_are_values_or_classes() {
 #[test]
 fn csv_refuses_what_is_broken() {
     let s = Scratch::new();
-    let none = ReadOptions::default();
-    s.refuses("a.csv", "", &none, "is empty");
-    s.refuses("b.csv", "\n\n", &none, "is empty");
-    s.refuses("c.csv", "a,b\n", &none, "header but no rows");
-    s.refuses("c2.csv", "1,2\n", &header(true), "header but no rows");
-    s.refuses("d.csv", "1,2\n3\n", &none, "row 2 (counted from 1) has 1 columns, where 2 are expected");
-    s.refuses("e.csv", "a,b\n1,2\n3,4,5\n", &none, "row 2 (counted from 1) has 3 columns");
-    s.refuses("f.csv", "a,b\n1,2\n3,x y\n", &none, "row 2, column 2 (counted from 1), `b`, is `x y`, not a number");
-    s.refuses("g.csv", "1,2\n3,NaN\n", &none, "row 2, column 2 (counted from 1) is NaN");
-    s.refuses("h.csv", "1,2\n-inf,2\n", &none, "row 2, column 1 (counted from 1) is -inf");
-    s.refuses("i.csv", "1,2\n1e999,2\n", &none, "row 2, column 1 (counted from 1) is inf");
-    s.refuses("j.csv", "1,2\n, 3\n", &none, "row 2, column 1 (counted from 1) is empty");
-    s.refuses("k.csv", "1,a\n2,b\n", &none, "row 1, column 2 (counted from 1) is `a`, not a number; if");
-    s.refuses("l.csv", HOUSES, &target("prise"), "did you mean 'price'?");
-    s.refuses("m.csv", HOUSES, &target("4"), "no column 4");
-    s.refuses("n.csv", "1\n2\n", &target("1"), "leaves no feature");
-    s.refuses("o.csv", "1,2\n1,b\n", &target("2"), "is `b`, text, but the target of row 1 is a number");
-    s.refuses("p.csv", "1,b\n1,2\n", &target("2"), "is `2`, a number, but the target of row 1 is text");
-    s.refuses("q.csv", "1,b\n1,\n", &target("2"), "row 2, column 2 (counted from 1) is empty");
-    s.refuses("r.csv", "1,2\n1,nan\n", &target("2"), "row 2, column 2 (counted from 1) is NaN");
-    s.refuses("s.csv", b"1,2\n3,\xff\xfe\n", &none, "row 2, column 2");
-    s.refuses("t.csv", HOUSES, &key("X"), "option `key`");
+    s.refuses("a.csv", "", "is empty");
+    s.refuses("b.csv", "\n\n", "is empty");
+    s.refuses("c.csv", "a,b\n", "header but no rows");
+    s.refuses_with("c2.csv", "1,2\n", &header(true), "header but no rows");
+    s.refuses("d.csv", "1,2\n3\n", "row 2 (counted from 1) has 1 columns, where 2 are expected");
+    s.refuses("e.csv", "a,b\n1,2\n3,4,5\n", "row 2 (counted from 1) has 3 columns");
+    s.refuses("f.csv", "a,b\n1,2\n3,x y\n", "row 2, column 2 (counted from 1), `b`, is `x y`, not a number");
+    s.refuses("g.csv", "1,2\n3,NaN\n", "row 2, column 2 (counted from 1) is NaN");
+    s.refuses("h.csv", "1,2\n-inf,2\n", "row 2, column 1 (counted from 1) is -inf");
+    s.refuses("i.csv", "1,2\n1e999,2\n", "row 2, column 1 (counted from 1) is inf");
+    s.refuses("j.csv", "1,2\n, 3\n", "row 2, column 1 (counted from 1) is empty");
+    s.refuses("k.csv", "1,a\n2,b\n", "row 1, column 2 (counted from 1) is `a`, not a number; if");
+    s.refuses_with("l.csv", HOUSES, &target("prise"), "did you mean 'price'?");
+    s.refuses_with("m.csv", HOUSES, &target("4"), "no column 4");
+    s.refuses_with("n.csv", "1\n2\n", &target("1"), "leaves no feature");
+    s.refuses_with("o.csv", "1,2\n1,b\n", &target("2"), "is `b`, text, but the target of row 1 is a number");
+    s.refuses_with("p.csv", "1,b\n1,2\n", &target("2"), "is `2`, a number, but the target of row 1 is text");
+    s.refuses_with("q.csv", "1,b\n1,\n", &target("2"), "row 2, column 2 (counted from 1) is empty");
+    s.refuses_with("r.csv", "1,2\n1,nan\n", &target("2"), "row 2, column 2 (counted from 1) is NaN");
+    s.refuses("s.csv", b"1,2\n3,\xff\xfe\n", "row 2, column 2");
+    s.refuses_with("t.csv", HOUSES, &key("X"), "option `key`");
     let long = format!("1,{}\n", "z".repeat(100_000));
     let message = s.read("u.csv", long).unwrap_err().to_string();
     assert!(message.len() < 400, "a long cell is cut: {}", message.len());
     let packed = gzip(HOUSES.repeat(50));
-    s.refuses("v.csv.gz", &packed[..packed.len() - 10], &none, "truncated or corrupt");
+    s.refuses("v.csv.gz", &packed[..packed.len() - 10], "truncated or corrupt");
 }
-
-// ------------------------------------------------------------------------------------------------ idx
 
 #[test]
 fn idx_reads_images_and_the_labels_beside_them() {
@@ -362,34 +307,26 @@ fn idx_reads_images_and_the_labels_beside_them() {
 #[test]
 fn idx_refuses_what_is_broken() {
     let s = Scratch::new();
-    let none = ReadOptions::default();
-    s.refuses("a.idx", [], &none, "is empty");
-    s.refuses("b.idx", b"\x93NUMPY", &none, "not an IDX file");
-    s.refuses("c.idx", [0, 0, 8], &none, "not an IDX file");
-    s.refuses("d.idx", [0, 0, 0x0d, 1, 0, 0, 0, 1, 0, 0, 0, 0], &none, "type 0x0d");
-    s.refuses("e.idx", [0, 0, 8, 9], &none, "9 dimensions");
-    s.refuses("f.idx", [0, 0, 8, 3, 0, 0], &none, "truncated within its header");
-    s.refuses(
-        "g.idx",
-        idx(&[2, 2, 2], &[0; 7]),
-        &none,
-        "is truncated: elements of shape [2, 2, 2] take 8 bytes, but only 7",
-    );
-    s.refuses("h.idx", idx(&[2, 2, 2], &[0; 9]), &none, "is too long");
-    s.refuses("i.idx", idx(&[0, 2, 2], &[]), &none, "is empty");
-    s.refuses("j.idx", idx(&[u32::MAX, u32::MAX, 2], &[0; 9]), &none, "impossible shape");
-    s.refuses("k.idx", idx(&[10_000, 10_000, 10_000], &[0; 9]), &none, "is truncated");
-    s.refuses("l.idx", idx(&[2], &[1, 2]), &none, "holds labels only");
-    s.refuses("m.idx", idx(&[2, 1], &[1, 2]), &target("1"), "option `target`");
+    s.refuses("a.idx", [], "is empty");
+    s.refuses("b.idx", b"\x93NUMPY", "not an IDX file");
+    s.refuses("c.idx", [0, 0, 8], "not an IDX file");
+    s.refuses("d.idx", [0, 0, 0x0d, 1, 0, 0, 0, 1, 0, 0, 0, 0], "type 0x0d");
+    s.refuses("e.idx", [0, 0, 8, 9], "9 dimensions");
+    s.refuses("f.idx", [0, 0, 8, 3, 0, 0], "truncated within its header");
+    s.refuses("g.idx", idx(&[2, 2, 2], &[0; 7]), "is truncated: elements of shape [2, 2, 2] take 8 bytes, but only 7");
+    s.refuses("h.idx", idx(&[2, 2, 2], &[0; 9]), "is too long");
+    s.refuses("i.idx", idx(&[0, 2, 2], &[]), "is empty");
+    s.refuses("j.idx", idx(&[u32::MAX, u32::MAX, 2], &[0; 9]), "impossible shape");
+    s.refuses("k.idx", idx(&[10_000, 10_000, 10_000], &[0; 9]), "is truncated");
+    s.refuses("l.idx", idx(&[2], &[1, 2]), "holds labels only");
+    s.refuses_with("m.idx", idx(&[2, 1], &[1, 2]), &target("1"), "option `target`");
     s.file("n-labels-idx1-ubyte", idx(&[3], &[1, 2, 3]));
     let path = s.file("n-images-idx3-ubyte", idx(&[2, 1, 1], &[1, 2]));
-    let message = open(path.to_str().unwrap(), &none).unwrap_err().to_string();
+    let message = open(path.to_str().unwrap(), &ReadOptions::default()).unwrap_err().to_string();
     assert!(message.contains("n-labels-idx1-ubyte") && message.contains("2 images"), "{message}");
     let packed = gzip(idx(&[40, 20, 20], &[7; 16_000]));
-    s.refuses("o-ubyte.gz", &packed[..packed.len() - 12], &none, "truncated or corrupt");
+    s.refuses("o-ubyte.gz", &packed[..packed.len() - 12], "truncated or corrupt");
 }
-
-// ---------------------------------------------------------------------------------------------- cifar
 
 fn cifar(labels: &[u8]) -> Vec<u8> {
     labels.iter().flat_map(|&l| std::iter::once(l).chain(std::iter::repeat_n(51 * l.min(5), 3072))).collect()
@@ -412,22 +349,18 @@ fn cifar_reads_a_file_and_a_folder() {
 #[test]
 fn cifar_refuses_what_is_broken() {
     let s = Scratch::new();
-    let none = ReadOptions::default();
-    s.refuses("a.bin", [], &none, "is empty");
-    s.refuses("b.bin", &cifar(&[1, 2])[..6000], &none, "row 2 (counted from 1) has 2927 of 3073 bytes");
-    s.refuses("c.bin", cifar(&[1, 10]), &none, "row 2 (counted from 1) has the label 10");
-    s.refuses("d.bin", cifar(&[1]), &target("1"), "option `target`");
+    s.refuses("a.bin", [], "is empty");
+    s.refuses("b.bin", &cifar(&[1, 2])[..6000], "row 2 (counted from 1) has 2927 of 3073 bytes");
+    s.refuses("c.bin", cifar(&[1, 10]), "row 2 (counted from 1) has the label 10");
+    s.refuses_with("d.bin", cifar(&[1]), &target("1"), "option `target`");
     let empty = Scratch::new();
-    let message = open(empty.0.path().to_str().unwrap(), &none).unwrap_err().to_string();
+    let message = open(empty.0.path().to_str().unwrap(), &ReadOptions::default()).unwrap_err().to_string();
     assert!(message.contains("without CIFAR-10 files"), "{message}");
 }
 
-// ------------------------------------------------------------------------------------------- sources
-
 #[test]
 fn sources_that_are_not_there_are_named() {
-    let none = ReadOptions::default();
-    let message = |source: &str| open(source, &none).unwrap_err().to_string();
+    let message = |source: &str| open(source, &ReadOptions::default()).unwrap_err().to_string();
     for (source, part) in [
         ("no/such/file.csv", "no/such/file.csv"),
         ("nowhere.npy", "nowhere.npy"),
@@ -452,5 +385,5 @@ fn sources_that_are_not_there_are_named() {
 #[cfg(not(feature = "parquet"))]
 #[test]
 fn parquet_without_the_feature_says_so() {
-    Scratch::new().refuses("a.parquet", "PAR1", &ReadOptions::default(), "lacks the feature `parquet`");
+    Scratch::new().refuses("a.parquet", "PAR1", "lacks the feature `parquet`");
 }

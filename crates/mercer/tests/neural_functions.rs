@@ -5,7 +5,6 @@ mod common;
 mod neural;
 
 use common::*;
-use mercer::compute::Tensor;
 use mercer::linalg::eigh;
 use mercer::operator::{DenseOperator, LowRankOperator, OnPoints};
 use mercer::spectrum::neural::{FunctionOperator, Functions, OnData, Standardizer, rayleigh_ritz, sample_rows};
@@ -13,13 +12,13 @@ use neural::Batch;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-fn empty() -> Tensor {
-    Tensor::zeros(Device::Cpu, &[0]).unwrap()
+/// k networks as functions.
+fn networks(architecture: &str, inputs: usize, k: usize, normalise: bool, seed: u64) -> Functions {
+    Functions::networks(architecture, inputs, k, normalise, Device::Cpu, &Rng::new(seed)).unwrap()
 }
 
-fn tensor(x: ArrayView2<f64>) -> Tensor {
-    let data: Vec<f32> = x.iter().map(|v| *v as f32).collect();
-    Tensor::from_host(Device::Cpu, &[x.nrows(), x.ncols()], &data).unwrap()
+fn empty() -> Tensor {
+    Tensor::zeros(Device::Cpu, &[0]).unwrap()
 }
 
 #[test]
@@ -59,8 +58,7 @@ fn the_mean_of_the_unbiased_form_over_batches_is_the_form_over_all_points() {
         (OnData::new(&kernel).unwrap(), 6, "dense(4) tanh dense(1)"),
         (OnData::new(&samples).unwrap(), 12, "dense(8) tanh dense(2)"),
     ] {
-        let mut functions =
-            Functions::networks(architecture, operator.inputs(), 2, false, Device::Cpu, &Rng::new(1)).unwrap();
+        let mut functions = networks(architecture, operator.inputs(), 2, false, 1);
         let mut rng = Rng::new(1);
         let all = Batch::draw(&operator, &mut functions, &mut rng, n);
         let whole = all.unbiased;
@@ -82,7 +80,7 @@ fn a_kernel_and_its_stored_matrix_act_alike() {
     let x = normal(40, 3, 5);
     let kernel = kernel("2*rbf(1.5) + linear");
     let stored = DenseOperator::new(matrix(&kernel, x.view()));
-    let mut functions = Functions::networks("dense(5) sincos dense(1)", 3, 2, true, Device::Cpu, &Rng::new(3)).unwrap();
+    let mut functions = networks("dense(5) sincos dense(1)", 3, 2, true, 3);
     let (mut results, mut images) = (vec![], vec![]);
     let kernel = on(&kernel, x.view());
     let stored = OnPoints::new(&stored, x.view()).unwrap();
@@ -121,7 +119,7 @@ fn rayleigh_ritz_over_enough_functions_is_the_eigendecomposition() {
 
 /// Two functions of two outputs, with an envelope that vanishes on the unit circle.
 fn enveloped(normalise: bool) -> Functions {
-    let functions = Functions::networks("dense(6) tanh dense(2)", 2, 2, normalise, Device::Cpu, &Rng::new(4)).unwrap();
+    let functions = networks("dense(6) tanh dense(2)", 2, 2, normalise, 4);
     functions.with_envelope(Arc::new(|x: &[f32]| 1.0 - x[0] * x[0] - x[1] * x[1]))
 }
 
@@ -129,10 +127,7 @@ fn enveloped(normalise: bool) -> Functions {
 fn an_envelope_multiplies_and_the_norm_is_over_points_and_outputs() {
     let x = tensor((normal(30, 2, 9) * 0.3).view());
     let (mut plain, mut psi, mut unit) = (empty(), empty(), empty());
-    Functions::networks("dense(6) tanh dense(2)", 2, 2, false, Device::Cpu, &Rng::new(4))
-        .unwrap()
-        .forward(&x, &mut plain)
-        .unwrap();
+    networks("dense(6) tanh dense(2)", 2, 2, false, 4).forward(&x, &mut plain).unwrap();
     enveloped(false).forward(&x, &mut psi).unwrap();
     enveloped(true).forward(&x, &mut unit).unwrap();
     assert_eq!(psi.shape(), [2, 30, 2]);
@@ -182,8 +177,7 @@ fn the_gradient_goes_back_through_norm_and_envelope() {
 #[test]
 fn evaluation_keeps_the_factors_of_the_last_pass() {
     let (x, elsewhere) = (tensor(normal(25, 2, 14).view()), tensor(normal(9, 2, 15).view()));
-    let mut functions =
-        Functions::networks("dense(6) tanh dense(1) l2norm", 2, 3, true, Device::Cpu, &Rng::new(2)).unwrap();
+    let mut functions = networks("dense(6) tanh dense(1) l2norm", 2, 3, true, 2);
     let mut psi = empty();
     functions.forward(&x, &mut psi).unwrap();
     let again = functions.evaluate(&x).unwrap();

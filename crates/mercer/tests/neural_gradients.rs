@@ -1,22 +1,23 @@
 //! Each objective's gradient against finite differences of the scalar that defines it.
 
 mod common;
+#[path = "common/neural.rs"]
+mod neural;
 
 use common::*;
-use mercer::compute::{Control, Indices, Math, Small, Tensor, small};
+use mercer::compute::{Control, Math, Small};
 use mercer::linalg::{Cholesky, eigh, solve_lower, solve_lower_transposed};
-use mercer::operator::{Sizes, batch_operator};
-use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Nesting, Objective, OnData, Sample, Step};
-use ndarray::Array1;
+use mercer::spectrum::neural::{Functions, Kind, Nesting, Objective, OnData, Step, sample_rows};
+use neural::Batch;
 
 const NETWORKS: &str = "dense(6, b=1) tanh dense(1)";
 const BATCH: usize = 24;
 
-/// A batch of a kernel's points, functions, and the batch's `K/(Bτ)` in double precision.
+/// A kernel's points, functions, and the `K/(Bτ)` of a batch of all points in double precision.
 struct Setting {
     kernel: KernelOperator<'static>,
-    batch: Sample,
-    trace: f64,
+    /// Draws the batch.
+    rng: Rng,
     functions: Functions,
     k: Array2<f64>,
 }
@@ -27,46 +28,44 @@ impl Setting {
         let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
         let functions = kind.functions(NETWORKS, 2, k, Device::Cpu, &Rng::new(5)).unwrap();
         let kernel = FitContext::default().kernel_operator(&kernel("rbf(1)"), x).unwrap();
-        let operator = OnData::new(&kernel).unwrap();
-        let (batch, trace) = (operator.sample(Device::Cpu, &mut rng, BATCH).unwrap(), operator.trace());
-        let points = kernel.x().select(Axis(0), &batch.rows);
-        let k = matrix(kernel.formula(), points.view()) / (BATCH as f64 * trace);
-        Setting { kernel, batch, trace, functions, k }
+        let points = kernel.x().select(Axis(0), &sample_rows(&mut rng.clone(), BATCH, BATCH));
+        let k = matrix(kernel.formula(), points.view()) / (BATCH as f64 * OnData::new(&kernel).unwrap().trace());
+        Setting { kernel, rng, functions, k }
+    }
+
+    /// The batch, always the same one, at the functions as they are.
+    fn batch(&mut self) -> Batch {
+        Batch::draw(&OnData::new(&self.kernel).unwrap(), &mut self.functions, &mut self.rng.clone(), BATCH)
+    }
+
+    fn parameters(&self) -> Vec<f32> {
+        self.functions.parameters().trained.to_host().unwrap()
+    }
+
+    fn set_parameters(&mut self, theta: &[f32]) {
+        self.functions.parameters_mut().trained.copy_from_host(theta).unwrap();
     }
 
     /// ψ `[k, B]` in double precision at parameters `θ + h·d`.
     fn psi(&mut self, d: &[f32], h: f32) -> Array2<f64> {
-        let here = self.functions.parameters().trained.to_host().unwrap();
-        let moved: Vec<f32> = here.iter().zip(d).map(|(t, d)| t + h * d).collect();
-        self.functions.parameters_mut().trained.copy_from_host(&moved).unwrap();
-        let mut psi = Tensor::zeros(Device::Cpu, &[0]).unwrap();
-        self.functions.forward(&self.batch.x, &mut psi).unwrap();
-        self.functions.parameters_mut().trained.copy_from_host(&here).unwrap();
+        let here = self.parameters();
+        self.set_parameters(&here.iter().zip(d).map(|(t, d)| t + h * d).collect::<Vec<f32>>());
+        let psi = self.batch().psi;
+        self.set_parameters(&here);
         let values = psi.to_host().unwrap().into_iter().map(f64::from).collect();
         Array2::from_shape_vec((psi.shape()[0], BATCH), values).unwrap()
     }
 
     /// The objective's loss and gradient `[P]` here.
     fn gradient(&mut self, objective: &mut dyn Objective) -> (f64, Vec<f32>) {
-        let empty = || Tensor::zeros(Device::Cpu, &[0]).unwrap();
-        let (mut psi, mut kpsi, mut gradient, k) = (empty(), empty(), empty(), self.functions.count());
-        self.functions.forward(&self.batch.x, &mut psi).unwrap();
-        let sizes = Sizes { functions: k, batch: BATCH, outputs: 1, points: BATCH };
-        let mut operator = batch_operator(&self.kernel, self.trace, Device::Cpu, sizes, Math::F32).unwrap();
-        let rows: Vec<u32> = self.batch.rows.iter().map(|row| *row as u32).collect();
-        operator.begin(&Indices::from_host(Device::Cpu, &[rows.len()], &rows).unwrap()).unwrap();
-        operator.apply(&psi, &mut kpsi).unwrap();
-        let form = |a: &Tensor, b: &Tensor| {
-            let mut form = Small::zeros(Device::Cpu, [k, k]).unwrap();
-            small::form(a, b, 0..BATCH, &mut form).unwrap();
-            form
-        };
-        let (covariance, r) = (form(&psi, &psi), form(&psi, &kpsi));
-        let mut control = Control::new(Device::Cpu, 1, objective.eigenvalues(k)).unwrap();
+        let batch = self.batch();
+        let [covariance, r] = [&batch.covariance, &batch.r].map(|form| Small::from_host(Device::Cpu, form).unwrap());
+        let mut control = Control::new(Device::Cpu, 1, objective.eigenvalues(self.functions.count())).unwrap();
+        let mut gradient = Tensor::zeros(Device::Cpu, &[0]).unwrap();
         let mut step = Step {
-            x: &self.batch.x,
-            psi: &psi,
-            kpsi: &kpsi,
+            x: &batch.x,
+            psi: &batch.psi,
+            kpsi: &batch.image,
             covariance: &covariance,
             r: &r,
             unbiased: &r,
@@ -100,8 +99,7 @@ impl Setting {
             scalar(self, &psi)
         };
         let difference = (8.0 * (at(h) - at(-h)) - (at(2.0 * h) - at(-2.0 * h))) / (12.0 * f64::from(h));
-        let analytic: f64 = gradient.iter().zip(d).map(|(g, d)| f64::from(*g) * f64::from(*d)).sum();
-        let size: f64 = gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        let (analytic, size) = along(gradient, d);
         assert!(
             (analytic - difference).abs() < 1e-3 * size.max(1e-3),
             "{analytic} for {difference}, gradient of {size}"
@@ -113,22 +111,47 @@ impl Setting {
     }
 }
 
+/// `gradient·d` and the length of the gradient.
+fn along(gradient: &[f32], d: &[f32]) -> (f64, f64) {
+    let slope = gradient.iter().zip(d).map(|(g, d)| f64::from(*g) * f64::from(*d)).sum();
+    (slope, gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt())
+}
+
 fn objective(setting: &Setting, kind: Kind, k: usize) -> Box<dyn Objective> {
     kind.objective(&setting.functions, k).unwrap()
 }
 
-/// The gradient of `kind` in each function's parameters is that of its own `loss(R, j)`, the functions before it held
-/// fixed, and the loss is their sum.
-fn each_follows_its_own(kind: Kind, seed: u64, loss: impl Fn(&Array2<f64>, usize) -> f64) {
+/// The gradient of `kind` in each of four functions' parameters is that of its own `loss(ψ, j)`, the others held fixed.
+/// Returns the loss that the objective reports, and the sum of these.
+fn each_follows_its_own(kind: Kind, seed: u64, loss: impl Fn(&Setting, &Array2<f64>, usize) -> f64) -> [f64; 2] {
     let mut setting = Setting::new(kind, 4);
-    let mut neuralef = objective(&setting, kind, 4);
-    let (total, gradient) = setting.gradient(neuralef.as_mut());
-    let psi = setting.psi(&setting.direction(None, 0), 0.0);
-    let r = setting.r(&psi);
-    assert!((total - (0..4).map(|j| loss(&r, j)).sum::<f64>()).abs() < 1e-5);
+    let mut objective = objective(&setting, kind, 4);
+    let (total, gradient) = setting.gradient(objective.as_mut());
     for j in 0..4 {
         let d = setting.direction(Some(j), seed + j as u64);
-        setting.check(&gradient, &d, |setting, psi| loss(&setting.r(psi), j));
+        setting.check(&gradient, &d, |setting, psi| loss(setting, psi, j));
+    }
+    let psi = setting.psi(&setting.direction(None, 0), 0.0);
+    [total, (0..4).map(|j| loss(&setting, &psi, j)).sum()]
+}
+
+/// The gradient of `kind` in all parameters, along a direction for each seed, is that of `loss(ψ)`, which it reports within
+/// `tolerance`.
+fn all_follow(
+    kind: Kind,
+    k: usize,
+    seeds: std::ops::Range<u64>,
+    tolerance: f64,
+    loss: impl Fn(&Setting, &Array2<f64>) -> f64,
+) {
+    let mut setting = Setting::new(kind, k);
+    let mut objective = objective(&setting, kind, k);
+    let (total, gradient) = setting.gradient(objective.as_mut());
+    let psi = setting.psi(&setting.direction(None, 0), 0.0);
+    assert!((total - loss(&setting, &psi)).abs() < tolerance);
+    for seed in seeds {
+        let d = setting.direction(None, seed);
+        setting.check(&gradient, &d, &loss);
     }
 }
 
@@ -136,19 +159,22 @@ fn each_follows_its_own(kind: Kind, seed: u64, loss: impl Fn(&Array2<f64>, usize
 fn neuralef_follows_each_functions_own_objective() {
     for averaged in [false, true] {
         // ℓ_j = −(R_jj − Σ_{i<j} R_ij²/R_ii)
-        each_follows_its_own(Kind::NeuralEf { averaged }, 20, |r, j| {
+        let [total, sum] = each_follows_its_own(Kind::NeuralEf { averaged }, 20, |setting, psi, j| {
+            let r = setting.r(psi);
             (0..j).map(|i| r[[i, j]].powi(2) / r[[i, i]]).sum::<f64>() - r[[j, j]]
         });
+        assert!((total - sum).abs() < 1e-5);
     }
 }
 
 #[test]
 fn joint_neuralef_takes_off_what_the_earlier_functions_span() {
     // ℓ_j = −(R_jj − r_jᵀR⁻¹r_j): with R = LLᵀ the last pivot of j + 1 functions.
-    each_follows_its_own(Kind::NeuralEfJoint, 30, |r, j| {
-        let lower = Cholesky::new(Device::Cpu, r.slice(s![..=j, ..=j])).unwrap();
+    let [total, sum] = each_follows_its_own(Kind::NeuralEfJoint, 30, |setting, psi, j| {
+        let lower = Cholesky::new(Device::Cpu, setting.r(psi).slice(s![..=j, ..=j])).unwrap();
         -lower.lower().unwrap()[(j, j)].powi(2)
     });
+    assert!((total - sum).abs() < 1e-5);
 }
 
 /// `L⁻¹ΠL⁻ᵀ` with `Σ = LLᵀ`.
@@ -163,17 +189,10 @@ fn rotated(sigma: &Array2<f64>, pi: &Array2<f64>) -> Array2<f64> {
 
 #[test]
 fn spin_follows_each_functions_own_eigenvalue() {
-    let kind = Kind::Spin { decay: 0.9 };
-    let mut setting = Setting::new(kind, 4);
-    let mut spin = objective(&setting, kind, 4);
     // The first step's averages are the batch's own.
-    let (_, gradient) = setting.gradient(spin.as_mut());
-    for i in 0..4 {
-        let d = setting.direction(Some(i), 40 + i as u64);
-        setting.check(&gradient, &d, |setting, psi| {
-            -rotated(&(psi.dot(&psi.t()) / BATCH as f64), &setting.r(psi))[[i, i]]
-        });
-    }
+    each_follows_its_own(Kind::Spin { decay: 0.9 }, 40, |setting, psi, i| {
+        -rotated(&(psi.dot(&psi.t()) / BATCH as f64), &setting.r(psi))[[i, i]]
+    });
 }
 
 #[test]
@@ -183,15 +202,12 @@ fn spin_averages_the_covariance_and_its_jacobian() {
     let mut spin = objective(&setting, kind, k);
     setting.gradient(spin.as_mut());
     // Other parameters stand in for another batch: Σ and ∂Σ differ.
-    let before = setting.functions.parameters().trained.to_host().unwrap();
-    let shift = setting.direction(None, 77);
+    let (before, shift) = (setting.parameters(), setting.direction(None, 77));
+    let psi_before = setting.psi(&shift, 0.0);
     let after: Vec<f32> = before.iter().zip(&shift).map(|(t, d)| t + 1.5 * d).collect();
-    setting.functions.parameters_mut().trained.copy_from_host(&after).unwrap();
+    setting.set_parameters(&after);
     let (_, gradient) = setting.gradient(spin.as_mut());
-    let zero = vec![0.0; shift.len()];
-    let psi_after = setting.psi(&zero, 0.0);
-    setting.functions.parameters_mut().trained.copy_from_host(&before).unwrap();
-    let psi_before = setting.psi(&zero, 0.0);
+    let psi_after = setting.psi(&shift, 0.0);
     let mean = |a: &Array2<f64>, b: &Array2<f64>| a.dot(&b.t()) / BATCH as f64;
     let sigma = decay * mean(&psi_before, &psi_before) + (1.0 - decay) * mean(&psi_after, &psi_after);
     let pi = setting.r(&psi_after);
@@ -205,7 +221,7 @@ fn spin_averages_the_covariance_and_its_jacobian() {
     for i in 0..k {
         let d = setting.direction(Some(i), 60 + i as u64);
         let mut slope = |theta: &[f32]| {
-            setting.functions.parameters_mut().trained.copy_from_host(theta).unwrap();
+            setting.set_parameters(theta);
             let h = 0.02;
             (setting.psi(&d, h) - setting.psi(&d, -h)) / (2.0 * f64::from(h))
         };
@@ -216,8 +232,7 @@ fn spin_averages_the_covariance_and_its_jacobian() {
         let image = mean(&slope_now, &psi_after.dot(&setting.k));
         let jacobian = decay * &then + (1.0 - decay) * &now;
         let want: f64 = (0..k).map(|b| -2.0 * a[[b, i]] * image[[i, b]] + 2.0 * g[[b, i]] * jacobian[[i, b]]).sum();
-        let got: f64 = gradient.iter().zip(&d).map(|(g, d)| f64::from(*g) * f64::from(*d)).sum();
-        let size: f64 = gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        let (got, size) = along(&gradient, &d);
         assert!((got - want).abs() < 2e-3 * size, "function {i}: {got} for {want}, gradient of {size}");
     }
 }
@@ -242,43 +257,21 @@ fn nested_loss(
 
 #[test]
 fn nested_follows_the_low_rank_problems() {
-    let k = 4;
-    let sequential = Kind::Nested { nesting: Some(Nesting::Sequential) };
-    let mut setting = Setting::new(sequential, k);
-    let mut nested = objective(&setting, sequential, k);
-    let (_, gradient) = setting.gradient(nested.as_mut());
-    for j in 0..k {
-        // Function j sees the problem of rank j + 1 alone.
-        let one = |inside: bool| f64::from(u8::from(inside));
-        let d = setting.direction(Some(j), 80 + j as u64);
-        setting
-            .check(&gradient, &d, |setting, f| nested_loss(setting, f, |l| one(l <= j), |l, o| one(l <= j && o <= j)));
-    }
-    let joint = Kind::Nested { nesting: Some(Nesting::Joint) };
-    let mut nested = objective(&setting, joint, k);
-    let (loss, gradient) = setting.gradient(nested.as_mut());
-    let m = |l: usize| (k - l) as f64 / k as f64;
-    let scalar = |setting: &Setting, f: &Array2<f64>| nested_loss(setting, f, m, |l, o| m(l.max(o)));
-    let f = setting.psi(&setting.direction(None, 0), 0.0);
-    assert!((loss - scalar(&setting, &f)).abs() < 1e-5);
-    let d = setting.direction(None, 90);
-    setting.check(&gradient, &d, scalar);
+    // Function j sees the problem of rank j + 1 alone.
+    let one = |inside: bool| f64::from(u8::from(inside));
+    each_follows_its_own(Kind::Nested { nesting: Some(Nesting::Sequential) }, 80, |setting, f, j| {
+        nested_loss(setting, f, |l| one(l <= j), |l, o| one(l <= j && o <= j))
+    });
+    let m = |l: usize| (4 - l) as f64 / 4.0;
+    all_follow(Kind::Nested { nesting: Some(Nesting::Joint) }, 4, 90..91, 1e-5, |setting, f| {
+        nested_loss(setting, f, m, |l, o| m(l.max(o)))
+    });
 }
 
 #[test]
 fn ritz_follows_the_trace_that_its_span_captures() {
-    let k = 2;
-    let mut setting = Setting::new(Kind::Ritz, k);
-    let mut ritz = objective(&setting, Kind::Ritz, k);
-    let (loss, gradient) = setting.gradient(ritz.as_mut());
-    let captured = |setting: &Setting, phi: &Array2<f64>| {
+    all_follow(Kind::Ritz, 2, 100..103, 1e-4, |setting, phi| {
         let lambda = rotated(&(phi.dot(&phi.t()) / BATCH as f64), &setting.r(phi));
-        -eigh(Device::Cpu, lambda.view()).unwrap().0[..k].iter().sum::<f64>()
-    };
-    let phi = setting.psi(&setting.direction(None, 0), 0.0);
-    assert!((loss - captured(&setting, &phi)).abs() < 1e-4);
-    for seed in 0..3 {
-        let d = setting.direction(None, 100 + seed);
-        setting.check(&gradient, &d, captured);
-    }
+        -eigh(Device::Cpu, lambda.view()).unwrap().0[..2].iter().sum::<f64>()
+    });
 }

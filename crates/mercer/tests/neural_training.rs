@@ -5,11 +5,7 @@ mod common;
 mod neural;
 
 use common::*;
-use mercer::compute::{Control, Math, Small, Tensor};
-use mercer::spectrum::neural::{
-    Batches, FunctionOperator, Functions, Kind, OnData, Points, Sample, Settings, Standardizer, Stop, Trained,
-    rayleigh_ritz,
-};
+use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, OnData, Settings, Stop, Trained, rayleigh_ritz};
 use neural::bits;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -20,19 +16,18 @@ fn operator(n: usize) -> KernelOperator<'static> {
     FitContext::default().kernel_operator(&kernel("rbf(1)"), uniform(n, 1, 2.0, 4)).unwrap()
 }
 
-/// Called with the number of the batch, from one, after the operator was applied; true spoils the result.
+/// Called with the number of the batch, from one, once its block is formed; true spoils the block.
 type Trouble<'a> = dyn FnMut(usize) -> bool + Send + 'a;
 
-/// A kernel's operator to which something happens at the n-th batch.
+/// A kernel's matrix to which something happens at the n-th batch.
 struct Troubled<'a> {
-    inner: OnData<'a>,
+    kernel: &'a KernelOperator<'a>,
     trouble: Mutex<(usize, Box<Trouble<'a>>)>,
 }
 
 impl<'a> Troubled<'a> {
     fn new(kernel: &'a KernelOperator<'a>, trouble: impl FnMut(usize) -> bool + Send + 'a) -> Self {
-        let inner = OnData::new(kernel).unwrap();
-        Troubled { inner, trouble: Mutex::new((0, Box::new(trouble))) }
+        Troubled { kernel, trouble: Mutex::new((0, Box::new(trouble))) }
     }
 
     fn batches_seen(&self) -> usize {
@@ -40,114 +35,59 @@ impl<'a> Troubled<'a> {
     }
 }
 
-impl FunctionOperator for Troubled<'_> {
-    fn inputs(&self) -> usize {
-        self.inner.inputs()
+impl Operator for Troubled<'_> {
+    fn n(&self) -> usize {
+        self.kernel.n()
     }
-    fn standardizer(&self) -> Standardizer {
-        self.inner.standardizer()
+    fn apply(&self, v: ArrayView2<f64>) -> mercer::Result<Array2<f64>> {
+        self.kernel.apply(v)
     }
-    fn identity(&self) -> String {
-        self.inner.identity()
+    fn block(&self, rows: &[usize], columns: &[usize]) -> mercer::Result<Array2<f64>> {
+        let mut block = self.kernel.block(rows, columns)?;
+        // Other blocks are those of validations.
+        if rows.len() == BATCH {
+            let (seen, trouble) = &mut *self.trouble.lock().unwrap();
+            *seen += 1;
+            if trouble(*seen) {
+                block.fill(f64::NAN);
+            }
+        }
+        Ok(block)
     }
-    fn batches<'b>(&'b self, functions: &Functions, batch: usize, math: Math) -> mercer::Result<Box<dyn Batches + 'b>> {
-        let batches = self.inner.batches(functions, batch, math)?;
-        Ok(Box::new(TroubledBatches {
-            batches,
-            spoil: Box::new(|| {
-                let (seen, trouble) = &mut *self.trouble.lock().unwrap();
-                *seen += 1;
-                trouble(*seen)
-            }),
-        }))
-    }
-    fn sample(&self, device: Device, rng: &mut Rng, points: usize) -> mercer::Result<Sample> {
-        self.inner.sample(device, rng, points)
-    }
-    fn image(
-        &self,
-        sample: &Sample,
-        q: ArrayView2<f64>,
-        w: ArrayView2<f64>,
-        functions: &mut Functions,
-    ) -> mercer::Result<Array2<f64>> {
-        self.inner.image(sample, q, w, functions)
-    }
-    fn eigenvalue(&self, mu: f64) -> f64 {
-        self.inner.eigenvalue(mu)
+    fn diagonal(&self) -> mercer::Result<Array1<f64>> {
+        self.kernel.diagonal()
     }
     fn roundoff(&self) -> f64 {
-        self.inner.roundoff()
+        self.kernel.roundoff()
+    }
+    fn points(&self) -> Option<ArrayView2<'_, f64>> {
+        self.kernel.points()
     }
 }
 
-struct TroubledBatches<'a> {
-    batches: Box<dyn Batches + 'a>,
-    spoil: Box<dyn FnMut() -> bool + 'a>,
-}
-
-impl Batches for TroubledBatches<'_> {
-    fn size(&self) -> usize {
-        self.batches.size()
-    }
-    fn most(&self) -> usize {
-        self.batches.most()
-    }
-    fn draw(&mut self, rng: &mut Rng) {
-        self.batches.draw(rng);
-    }
-    fn bring(&mut self) -> mercer::Result<()> {
-        self.batches.bring()
-    }
-    fn begin(&mut self, control: &Control, points: &mut Points) -> mercer::Result<()> {
-        self.batches.begin(control, points)
-    }
-    fn apply(
-        &mut self,
-        control: &Control,
-        points: &Points,
-        functions: &Functions,
-        psi: &Tensor,
-        out: &mut Tensor,
-    ) -> mercer::Result<()> {
-        self.batches.apply(control, points, functions, psi, out)?;
-        if (self.spoil)() {
-            mercer::compute::scale(f32::NAN, out);
-        }
-        Ok(())
-    }
-    fn unbiased<'m>(
-        &mut self,
-        psi: &Tensor,
-        covariance: &Small,
-        r: &'m Small,
-        out: &'m mut Small,
-    ) -> mercer::Result<&'m Small> {
-        self.batches.unbiased(psi, covariance, r, out)
-    }
-}
-
+const BATCH: usize = 48;
 const NETWORKS: &str = "dense(8) sincos dense(8) sincos dense(1) l2norm";
 
 fn settings(checkpoint: Option<PathBuf>) -> Settings {
     // Every step writes a checkpoint, where there is one to write.
     let patience = usize::MAX;
     let usual = Settings::default();
-    Settings { steps: 60, batch: 48, patience, keep_best: false, checkpoint, checkpoint_seconds: 0.0, ..usual }
+    Settings { steps: 60, batch: BATCH, patience, keep_best: false, checkpoint, checkpoint_seconds: 0.0, ..usual }
 }
 
 fn run(
     kind: Kind,
-    operator: &dyn FunctionOperator,
+    operator: &dyn Operator,
     settings: &Settings,
     interrupt: Option<&AtomicBool>,
 ) -> mercer::Result<Trained> {
-    neural::trained(kind, NETWORKS, operator, 3, settings, &FitContext { interrupt, ..FitContext::default() })
+    let context = FitContext { interrupt, ..FitContext::default() };
+    neural::trained(kind, NETWORKS, &OnData::new(operator)?, 3, settings, &context)
 }
 
 /// [`run`] with nothing in its way.
 fn plain(kind: Kind, kernel: &KernelOperator, settings: &Settings) -> mercer::Result<Trained> {
-    run(kind, &OnData::new(kernel)?, settings, None)
+    run(kind, &Troubled::new(kernel, |_| false), settings, None)
 }
 
 fn finite(trained: &Trained) -> bool {
@@ -159,29 +99,31 @@ fn resuming(checkpoint: PathBuf) -> Settings {
     Settings { resume: true, ..settings(Some(checkpoint)) }
 }
 
-fn every_kind() -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = Kind::ALL.iter().map(|(_, kind)| *kind).collect();
-    kinds.push(Kind::NeuralEf { averaged: true });
-    kinds
+fn every_kind() -> impl Iterator<Item = Kind> {
+    Kind::ALL.into_iter().map(|(_, kind)| kind).chain([Kind::NeuralEf { averaged: true }])
 }
 
+/// Also where a step was taken back before the kill.
 #[test]
 fn a_killed_run_resumes_with_the_same_bits() {
     let (kernel, folder) = (operator(200), tempfile::tempdir().unwrap());
-    for kind in every_kind() {
-        let (path, copy) = (folder.path().join("running"), folder.path().join("killed"));
-        // What a kill at batch 38 would have left on disk.
+    let (running, killed) = (folder.path().join("running"), folder.path().join("killed"));
+    let never = 0;
+    let cases = every_kind().map(|kind| (kind, 38, never)).chain([(Kind::Spin { decay: 0.9 }, 45, 25)]);
+    for (kind, killed_at, spoiled_at) in cases {
+        // What a kill at that batch would have left on disk.
         let action = Troubled::new(&kernel, |batch| {
-            if batch == 38 {
-                std::fs::copy(folder.path().join("running"), folder.path().join("killed")).unwrap();
+            if batch == killed_at {
+                std::fs::copy(&running, &killed).unwrap();
             }
-            false
+            batch == spoiled_at
         });
-        let whole = run(kind, &action, &settings(Some(path)), None).unwrap();
+        let whole = run(kind, &action, &settings(Some(running.clone())), None).unwrap();
         assert_eq!((whole.record.steps, whole.record.stop), (60, Stop::Budget));
         let action = Troubled::new(&kernel, |_| false);
-        let resumed = run(kind, &action, &resuming(copy), None).unwrap();
+        let resumed = run(kind, &action, &resuming(killed.clone()), None).unwrap();
         assert!(action.batches_seen() < 30, "{kind:?} started again: {} batches", action.batches_seen());
+        assert_eq!(resumed.record.recoveries == 1, spoiled_at > never, "{kind:?}");
         assert_eq!(bits(&whole), bits(&resumed), "{kind:?}");
     }
 }
@@ -189,7 +131,7 @@ fn a_killed_run_resumes_with_the_same_bits() {
 #[test]
 fn an_interrupted_run_saves_and_resumes_with_the_same_bits() {
     let (kernel, folder) = (operator(200), tempfile::tempdir().unwrap());
-    for (i, kind) in every_kind().into_iter().enumerate() {
+    for (i, kind) in every_kind().enumerate() {
         let whole = plain(kind, &kernel, &settings(None)).unwrap();
         let settings = Settings { checkpoint_seconds: 1e9, ..resuming(folder.path().join(format!("checkpoint-{i}"))) };
         let interrupt = AtomicBool::new(false);
@@ -211,23 +153,18 @@ fn an_interrupted_run_saves_and_resumes_with_the_same_bits() {
 
 #[test]
 fn a_checkpoint_of_another_run_is_refused_by_name() {
-    let (kernel, folder) = (operator(100), tempfile::tempdir().unwrap());
-    let path = folder.path().join("checkpoint");
+    let (kernel, (_folder, path)) = (operator(100), scratch("checkpoint"));
     let kind = Kind::NeuralEf { averaged: false };
     plain(kind, &kernel, &settings(Some(path.clone()))).unwrap();
     let settings = resuming(path.clone());
-    let refused = |result: mercer::Result<Trained>| {
-        let error = message(result);
-        assert!(error.contains("another run") && error.contains("checkpoint"), "{error}");
-    };
+    let refused = |result: mercer::Result<Trained>| says(result, &["another run", "checkpoint"]);
     refused(plain(kind, &operator(101), &settings));
     refused(plain(Kind::Ritz, &kernel, &settings));
     refused(plain(Kind::NeuralEf { averaged: true }, &kernel, &settings));
     let settings = Settings { learning_rate: 2e-3, ..settings };
     refused(plain(kind, &kernel, &settings));
     std::fs::write(&path, b"not a checkpoint").unwrap();
-    let error = message(plain(kind, &kernel, &settings));
-    assert!(error.contains(path.to_str().unwrap()), "{error}");
+    says(plain(kind, &kernel, &settings), &[path.to_str().unwrap()]);
 }
 
 #[test]
@@ -243,30 +180,12 @@ fn a_step_that_is_not_finite_is_taken_back() {
 }
 
 #[test]
-fn a_recovered_run_is_resumed_with_the_same_bits_too() {
-    let (kernel, folder) = (operator(200), tempfile::tempdir().unwrap());
-    let kind = Kind::Spin { decay: 0.9 };
-    let action = Troubled::new(&kernel, |batch| {
-        if batch == 45 {
-            std::fs::copy(folder.path().join("running"), folder.path().join("killed")).unwrap();
-        }
-        batch == 25
-    });
-    let whole = run(kind, &action, &settings(Some(folder.path().join("running"))), None).unwrap();
-    let resumed = plain(kind, &kernel, &resuming(folder.path().join("killed"))).unwrap();
-    assert_eq!(resumed.record.recoveries, 1);
-    assert_eq!(bits(&whole), bits(&resumed));
-}
-
-#[test]
 fn endless_trouble_ends_with_a_named_error_and_the_last_good_state() {
-    let (kernel, folder) = (operator(200), tempfile::tempdir().unwrap());
-    let path = folder.path().join("last-good");
+    let (kernel, (_folder, path)) = (operator(200), scratch("last-good"));
     let kind = Kind::NeuralEf { averaged: false };
     let action = Troubled::new(&kernel, |batch| batch > 20);
-    let error = message(run(kind, &action, &settings(Some(path.clone())), None));
-    assert!(error.contains("neuralef") && error.contains("not finite") && error.contains("5 recoveries"), "{error}");
-    assert!(error.contains(path.to_str().unwrap()), "{error}");
+    let failed = run(kind, &action, &settings(Some(path.clone())), None);
+    says(failed, &["neuralef", "not finite", "5 recoveries", path.to_str().unwrap()]);
     assert_eq!(plain(kind, &kernel, &resuming(path)).unwrap().record.steps, 60);
 }
 
@@ -286,11 +205,10 @@ fn a_seed_gives_the_same_bits_on_any_number_of_threads() {
     let kernel = operator(700);
     for kind in every_kind() {
         let on = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| {
+            on_threads(threads, || {
                 let action = OnData::new(&kernel).unwrap();
                 let settings = Settings { steps: 20, batch: 500, ..settings(None) };
-                let mut trained = run(kind, &action, &settings, None).unwrap();
+                let mut trained = run(kind, &kernel, &settings, None).unwrap();
                 let sample = action.sample(Device::Cpu, &mut Rng::new(1), 700).unwrap();
                 let pairs = rayleigh_ritz(&action, &mut trained.functions, &sample, 3).unwrap();
                 let eigenvalues: Vec<u64> = pairs.eigenvalues.iter().map(|v| v.to_bits()).collect();
@@ -320,17 +238,14 @@ fn an_unwritable_checkpoint_shows_before_training() {
     let kernel = operator(50);
     let action = Troubled::new(&kernel, |_| false);
     let nowhere = Path::new("/nonexistent-folder/checkpoint").to_owned();
-    let error = message(run(Kind::Ritz, &action, &settings(Some(nowhere)), None));
-    assert!(error.contains("/nonexistent-folder"), "{error}");
+    says(run(Kind::Ritz, &action, &settings(Some(nowhere)), None), &["/nonexistent-folder"]);
     assert_eq!(action.batches_seen(), 0);
 }
 
 /// Functions are evaluated with the statistics of the points on which they were calibrated, batch norms included.
 #[test]
 fn calibrated_functions_are_those_that_were_trained() {
-    let mut rng = Rng::new(3);
-    let points: Vec<f32> = (0..100).map(|_| (2.0 + rng.normal()) as f32).collect();
-    let x = Tensor::from_host(Device::Cpu, &[50, 2], &points).unwrap();
+    let x = tensor((normal(50, 2, 3) + 2.0).view());
     for architecture in ["dense(8) bn relu dense(1)", "dense(8) l2norm relu dense(1)"] {
         let mut functions = Functions::networks(architecture, 2, 3, false, Device::Cpu, &Rng::new(1)).unwrap();
         let mut trained = Tensor::zeros(Device::Cpu, &[0]).unwrap();

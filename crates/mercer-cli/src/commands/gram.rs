@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::input::Reader;
 use crate::methods;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::text;
 use clap::Args;
 use mercer::compute::Device;

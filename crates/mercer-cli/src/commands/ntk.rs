@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::input::Reader;
 use crate::methods::{choice, positive};
 use crate::network::Single;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::Progress;

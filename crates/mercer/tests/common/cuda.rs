@@ -21,7 +21,6 @@ pub const KINDS: [Kind; 7] = [
     Kind::Ritz,
 ];
 pub const PLAIN: usize = 5;
-pub const DESCENT: Rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
 
 /// The device, for one test at a time: they share its stream and its memory. Without one, says that the test is skipped.
 pub fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {
@@ -55,6 +54,22 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
+    /// Plain gradient descent at rate one: a step is the gradient.
+    pub fn descent(
+        operator: &'a dyn FunctionOperator,
+        functions: &'a dyn Fn(Kind, usize, Device) -> Functions,
+        kind: Kind,
+        batch: usize,
+    ) -> Case<'a> {
+        let rule = Rule::Sgd { momentum: 0.0, weight_decay: 0.0 };
+        Case { operator, functions, kind, rule, rate: 1.0, batch }
+    }
+
+    /// The same by Adam.
+    pub fn adam(self) -> Case<'a> {
+        Case { rule: Rule::ADAM, rate: 1e-3, ..self }
+    }
+
     /// Ready for the first step on `device`.
     pub fn stepper(&self, device: Device, math: Math) -> Stepper<'a> {
         let functions = (self.functions)(self.kind, self.operator.inputs(), device);

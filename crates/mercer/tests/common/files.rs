@@ -1,9 +1,50 @@
 //! Small files of every kind that is read, for the suites of the readers.
 #![allow(dead_code, reason = "each suite uses a part")]
 
+use mercer::data::{Dataset, ReadOptions, open};
 use ndarray::array;
 use ndarray_npy::NpzWriter;
 use std::io::Write;
+use std::path::PathBuf;
+
+/// A folder that goes away with the test.
+pub struct Scratch(pub tempfile::TempDir);
+
+impl Scratch {
+    pub fn new() -> Self {
+        Scratch(tempfile::tempdir().unwrap())
+    }
+
+    pub fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    pub fn read(&self, name: &str, bytes: impl AsRef<[u8]>) -> mercer::Result<Dataset> {
+        self.read_with(name, bytes, &ReadOptions::default())
+    }
+
+    pub fn read_with(&self, name: &str, bytes: impl AsRef<[u8]>, options: &ReadOptions) -> mercer::Result<Dataset> {
+        open(self.file(name, bytes).to_str().unwrap(), options)
+    }
+
+    /// The file is refused with an error that names it and contains `part`.
+    #[track_caller]
+    pub fn refuses(&self, name: &str, bytes: impl AsRef<[u8]>, part: &str) {
+        self.refuses_with(name, bytes, &ReadOptions::default(), part);
+    }
+
+    #[track_caller]
+    pub fn refuses_with(&self, name: &str, bytes: impl AsRef<[u8]>, options: &ReadOptions, part: &str) {
+        let message = self.read_with(name, bytes, options).expect_err(part).to_string();
+        assert!(message.contains(name) && message.contains(part), "{name}, {part}: {message}");
+    }
+}
+
+pub fn target(t: &str) -> ReadOptions {
+    ReadOptions { target: Some(t.into()), ..Default::default() }
+}
 
 pub fn gzip(bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

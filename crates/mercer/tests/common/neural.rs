@@ -3,8 +3,8 @@
 
 use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Points, Settings, Trained, train};
-use mercer::{FitContext, Progress, Result};
+use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Points, Settings, Stop, Trained, train};
+use mercer::{FitContext, Progress, Result, Silent};
 use ndarray::Array2;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,6 +35,24 @@ pub fn bits(trained: &Trained) -> (Vec<u32>, Vec<u64>) {
     (parameters(&trained.functions), numbers.map(|v| v.to_bits()).collect())
 }
 
+/// A run of these settings that is interrupted and resumed has the bits of one that is not.
+pub fn resumes_with_the_same_bits(
+    settings: Settings,
+    what: &str,
+    run: impl Fn(&Settings, &dyn Progress, Option<&AtomicBool>) -> Trained,
+) {
+    let (folder, steps) = (tempfile::tempdir().unwrap(), settings.steps);
+    let whole = run(&settings, &Silent, None);
+    let settings = Settings { checkpoint: Some(folder.path().join("checkpoint")), resume: true, ..settings };
+    let flag = AtomicBool::new(false);
+    let part = run(&settings, &Stopper(&flag), Some(&flag));
+    assert_eq!(part.record.stop, Stop::Interrupted);
+    assert!((1..steps).contains(&part.record.steps), "{what}: {}", part.record.steps);
+    let resumed = run(&settings, &Silent, None);
+    assert_eq!(resumed.record.steps, steps);
+    assert_eq!(bits(&whole), bits(&resumed), "{what}");
+}
+
 /// Interrupts once some steps are done.
 pub struct Stopper<'a>(pub &'a AtomicBool);
 
@@ -44,9 +62,10 @@ impl Progress for Stopper<'_> {
     }
 }
 
-/// What an operator makes of one batch: the points, Kψ there, C, R, and R without its bias.
+/// What an operator makes of one batch: the points, ψ and Kψ there, C, R, and R without its bias.
 pub struct Batch {
     pub x: Tensor,
+    pub psi: Tensor,
     pub image: Tensor,
     pub covariance: Array2<f64>,
     pub r: Array2<f64>,
@@ -74,6 +93,6 @@ impl Batch {
         };
         let (c, r, mut room) = (form(&psi, &psi), form(&psi, &image), Small::zeros(Device::Cpu, [k, k]).unwrap());
         let unbiased = batches.unbiased(&psi, &c, &r, &mut room).unwrap().to_host().unwrap();
-        Batch { x: points.x, image, covariance: c.to_host().unwrap(), r: r.to_host().unwrap(), unbiased }
+        Batch { x: points.x, psi, image, covariance: c.to_host().unwrap(), r: r.to_host().unwrap(), unbiased }
     }
 }
