@@ -26,10 +26,10 @@ impl Setting {
         let mut rng = Rng::new(11);
         let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
         let functions = kind.functions(NETWORKS, 2, k, Device::Cpu, &Rng::new(5)).unwrap();
-        let kernel = FitContext::default().kernel_operator(&kernel("rbf(1)"), x).unwrap();
+        let kernel = on_own(&kernel("rbf(1)"), x);
         let operator = OnData::new(&kernel).unwrap();
         let (batch, trace) = (operator.sample(Device::Cpu, &mut rng, BATCH).unwrap(), operator.trace());
-        let points = kernel.x().select(Axis(0), &batch.rows);
+        let points = kernel.x().select(&batch.rows).into_f64();
         let k = matrix(kernel.formula(), points.view()) / (BATCH as f64 * trace);
         Setting { kernel, batch, trace, functions, k }
     }

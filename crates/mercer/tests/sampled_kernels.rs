@@ -255,7 +255,7 @@ fn spectra_of_samples_agree_with_the_dense_matrix() {
 #[test]
 fn samples_that_do_not_fit_are_refused() {
     let other = operator(Array3::ones((2, 5, 3)).view(), false);
-    assert!(message(OnPoints::new(&other, Array2::zeros((4, 1)).view())).contains("5 points"));
+    assert!(message(OnPoints::new(&other, Array2::<f64>::zeros((4, 1)).view())).contains("5 points"));
     let fail = |f: Array3<f64>| message(LowRankOperator::of_samples(&f.view().into(), false));
     assert!(fail(Array3::zeros((0, 4, 3))).contains("empty"));
     let mut f = Array3::zeros((2, 4, 3));

@@ -86,7 +86,7 @@ impl Embed {
         let data = self.reader.open(&self.data)?;
         let scaler = fit_scaler(self.scale, &data, |warning| context.warn(warning))?;
         let data = scaled(scaler.as_ref(), data)?;
-        let kernel = kernel.resolve(data.x.to_f64().view(), context.seed)?;
+        let kernel = kernel.resolve(&data.x, context.seed)?;
         let found =
             context.fitting(|fit| self.embed(&kernel, &data, &FitContext { precision: self.precision, ..*fit }))?;
         found.fitted.notes().iter().for_each(|note| context.warn(note));

@@ -114,13 +114,12 @@ impl Fit {
             let source = SampleSource::open(file, &self.reader)?;
             let samples = source.samples(data.n())?;
             let functions = LowRankOperator::of_samples(&samples, self.factorised)?;
-            let x = data.x.to_f64();
-            let operator = OnPoints::new(&functions, x.view())?;
+            let operator = OnPoints::new(&functions, &data.x)?;
             let mut spectrum = self.spectrum(&operator, None, fit_context)?;
             spectrum.origin.kernel = format!("{} in {file}", operator.describe());
             let at_points = |spectrum: &Spectrum| match spectrum.takes_samples() {
                 true => spectrum.transform(&samples),
-                false => spectrum.transform(x.view()),
+                false => spectrum.transform(data.x.rows()),
             };
             return self.report(&spectrum, out, context, at_points);
         }
@@ -128,12 +127,11 @@ impl Fit {
         let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
         let train = scaled(scaler.as_ref(), train)?;
         let held_out = held_out.map(|data| scaled(scaler.as_ref(), data)).transpose()?;
-        let (x, held_out) = (train.x.to_f64(), held_out.as_ref().map(|data| data.x.to_f64()));
-        let kernel = kernel.resolve(x.view(), context.seed)?;
-        let operator = fit_context.kernel_operator(&kernel, x.view())?;
-        let mut spectrum = self.spectrum(&operator, held_out.as_ref().map(|h| h.view().into()), fit_context)?;
+        let kernel = kernel.resolve(&train.x, context.seed)?;
+        let operator = fit_context.kernel_operator(&kernel, &train.x)?;
+        let mut spectrum = self.spectrum(&operator, held_out.as_ref().map(|data| data.x.rows().into()), fit_context)?;
         spectrum.scaler = scaler;
-        self.report(&spectrum, out, context, |spectrum| spectrum.transform(x.view()))
+        self.report(&spectrum, out, context, |spectrum| spectrum.transform(train.x.rows()))
     }
 
     /// The pairs of any operator, by the method that was asked for.

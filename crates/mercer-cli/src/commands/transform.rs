@@ -60,7 +60,7 @@ impl Transform {
             (None, data) => {
                 let data = self.points(data.as_deref().unwrap_or_default(), &spectrum, context)?;
                 let start = Instant::now();
-                (spectrum.transform(data.x.to_f64().view())?, data.n(), start.elapsed().as_secs_f64())
+                (spectrum.transform(data.x.rows())?, data.n(), start.elapsed().as_secs_f64())
             }
         };
         let (c, k) = (spectrum.origin.outputs, spectrum.k());

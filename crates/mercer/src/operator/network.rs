@@ -37,7 +37,7 @@ impl<'a, T: Real, const WIDTH: usize> Sides<'a, T, WIDTH> {
 
     /// The same for all groups.
     pub fn same(values: &'a [T]) -> Self {
-        Sides { values, field: values.len() / FIELDS, group: 0, start: 0, series: &[], terms: 0 }
+        Sides { group: 0, ..Sides::each(values) }
     }
 
     /// With the coefficients of a series.
@@ -271,22 +271,33 @@ pub(super) fn fields<T: Real>(variances: &[T], out: &mut Aligned<T>) {
 /// The profile of a point of a network without positions, from `‖x‖²/d`: for every activation the variance of its inputs, and
 /// the coefficients of its series where it is one.
 pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
-    let (mut now, mut aside, mut profile) = (square, vec![], vec![]);
+    let mut profile = vec![];
+    run_variances(steps, vec![square], |phi, now| {
+        profile.push(T::of(now[0]));
+        profile.extend(hermite::series(phi, now[0]).into_iter().map(T::of));
+    });
+    profile
+}
+
+/// The steps of a network without positions on variances of points; `see(φ, variances)` is shown the inputs of each activation.
+pub(super) fn run_variances(steps: &[Step], mut now: Vec<f64>, mut see: impl FnMut(Activation, &[f64])) {
+    let mut aside = vec![];
     for step in steps {
         match step {
-            Step::Dense(v) => now = v.weight * now + v.bias,
+            Step::Dense(v) => now.iter_mut().for_each(|k| *k = v.weight * *k + v.bias),
             Step::Activation(phi) => {
-                profile.push(T::of(now));
-                profile.extend(hermite::series(*phi, now).into_iter().map(T::of));
-                now = phi.second_moment(now);
+                see(*phi, &now);
+                now.iter_mut().for_each(|k| *k = phi.second_moment(*k));
             }
-            Step::Fork => aside.push(now),
+            Step::Fork => aside.push(now.clone()),
             Step::Shortcut => std::mem::swap(&mut now, aside.last_mut().expect("a fork comes before")),
-            Step::Join => now += aside.pop().expect("a fork comes before"),
+            Step::Join => {
+                let other = aside.pop().expect("a fork comes before");
+                now.iter_mut().zip(other).for_each(|(k, o)| *k += o);
+            }
             Step::Flatten | Step::Conv(..) | Step::AvgPool(_) | Step::Gap => {}
         }
     }
-    profile
 }
 
 /// Whether any of its activations is a series.

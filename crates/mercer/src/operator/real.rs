@@ -35,6 +35,23 @@ impl Precision {
     }
 }
 
+/// An expression with the type `T` of the numbers that a precision has on the CPU.
+macro_rules! in_precision {
+    ($precision:expr, $T:ident => $value:expr) => {
+        match $precision {
+            $crate::operator::Precision::F32 | $crate::operator::Precision::Tf32 => {
+                type $T = f32;
+                $value
+            }
+            $crate::operator::Precision::F64 => {
+                type $T = f64;
+                $value
+            }
+        }
+    };
+}
+pub(crate) use in_precision;
+
 /// `f32` or `f64`: a number that faer multiplies and that has vector lanes for formulas.
 pub trait Real: RealField + Copy + Default + ndarray::ScalarOperand + 'static {
     /// The lane of this type; `FMA` says whether products and sums may fuse.

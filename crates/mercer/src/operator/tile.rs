@@ -4,7 +4,7 @@ use super::Real;
 use super::images::ImageBuffers;
 use super::network::NetworkBuffers;
 use super::points::{Plan, Prepared, Seen, View};
-use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
+use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
 use crate::linalg::matmul_into;
 use crate::simd::{Num, SimdJob, dispatch};
 use faer::{Accum, Par};
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Rows and columns of a square tile: half an L2 cache in f32, and large enough for a fast GEMM.
 pub(super) const SIDE: usize = 384;
 
-/// Splits `0..n` into ranges of at most `side`, see [`Plan::side`].
-pub(super) fn ranges(n: usize, side: usize) -> Vec<Range<usize>> {
+/// Splits `0..n` into ranges of at most `side`.
+pub(crate) fn ranges(n: usize, side: usize) -> Vec<Range<usize>> {
     (0..n).step_by(side).map(|start| start..n.min(start + side)).collect()
 }
 
@@ -64,7 +64,7 @@ pub(super) fn mirror<T: Copy>(tile: &mut ArrayViewMut2<T>) {
 
 /// Buffers that one thread reuses from tile to tile.
 #[derive(Default)]
-pub(super) struct Workspace<T> {
+pub(crate) struct Workspace<T> {
     values: Vec<T>,
     statistics: Vec<Vec<T>>,
     spare: Vec<Vec<T>>,
@@ -75,7 +75,7 @@ pub(super) struct Workspace<T> {
 
 impl<T: Real> Workspace<T> {
     /// `κ(a[rows], b[columns])`, `[rows, columns]`.
-    pub fn tile(
+    pub(super) fn tile(
         &mut self,
         plan: &Plan,
         a: &Prepared<T>,
@@ -95,22 +95,21 @@ impl<T: Real> Workspace<T> {
             let (a, b) = ((&a.views[view], rows.clone()), (&b.views[view], columns.clone()));
             workspace.statistic(plan, plan.statistics[index], a, b, out);
         };
+        let mut statistics = std::mem::take(&mut self.statistics);
         if plan.leaves.len() == 1 {
             // One base kernel: its value replaces its statistic in place.
+            statistics.clear();
             fill(self, 0, &mut values);
-            in_place(&plan.kernel, &mut values, sides(0), &mut self.network);
         } else {
-            let mut statistics = std::mem::take(&mut self.statistics);
             statistics.resize_with(plan.statistics.len(), Vec::new);
             for (index, out) in statistics.iter_mut().enumerate() {
                 out.resize(values.len(), T::default());
                 fill(self, index, out);
             }
-            let tree = Tree { leaves: &plan.leaves, statistics: &statistics, sides: &sides };
-            tree.eval(&plan.kernel, &mut 0, &mut values, &mut self.spare, &mut self.network);
-            self.statistics = statistics;
         }
-        self.values = values;
+        let tree = Tree { leaves: &plan.leaves, statistics: &statistics, sides: &sides };
+        tree.eval(&plan.kernel, &mut 0, &mut values, &mut self.spare, &mut self.network);
+        (self.statistics, self.values) = (statistics, values);
         ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the size of the tile")
     }
 
@@ -168,19 +167,6 @@ impl<T: Real> SimdJob for L1<'_, T> {
     }
 }
 
-/// Replaces the statistic by the value of a kernel that has a single base kernel.
-fn in_place<T: Real>(kernel: &Kernel, values: &mut [T], sides: (Seen<T>, Seen<T>), network: &mut NetworkBuffers<T>) {
-    match kernel {
-        Kernel::Base(base) => apply(base, values, sides, network),
-        Kernel::Scale(c, inner) => {
-            in_place(inner, values, sides, network);
-            let c = T::of(*c);
-            values.iter_mut().for_each(|v| *v *= c);
-        }
-        Kernel::Sum(_) | Kernel::Product(_) => unreachable!("a sum or product has at least two terms"),
-    }
-}
-
 /// Replaces the statistic in a tile by the value of a base kernel.
 fn apply<T: Real>(base: &Base, values: &mut [T], (x, y): (Seen<T>, Seen<T>), buffers: &mut NetworkBuffers<T>) {
     match base.network() {
@@ -189,13 +175,14 @@ fn apply<T: Real>(base: &Base, values: &mut [T], (x, y): (Seen<T>, Seen<T>), buf
         Some((network, ntk)) => {
             buffers.fully_connected(network.steps(), ntk, x.profile, y.profile, y.xx.len(), values);
         }
-        None => base.visit(Apply { values, xx: x.xx, yy: y.xx }),
+        None => with_formula!(base, formula => dispatch(Apply { formula, values, xx: x.xx, yy: y.xx })),
     }
 }
 
 /// Evaluates a kernel expression from the statistics of a tile.
 struct Tree<'a, T, N> {
     leaves: &'a [usize],
+    /// None where the output holds the only statistic already.
     statistics: &'a [Vec<T>],
     sides: &'a N,
 }
@@ -213,7 +200,9 @@ impl<'a, T: Real, N: Fn(usize) -> (Seen<'a, T>, Seen<'a, T>)> Tree<'a, T, N> {
             Kernel::Base(base) => {
                 let statistic = self.leaves[*leaf];
                 *leaf += 1;
-                out.copy_from_slice(&self.statistics[statistic]);
+                if let Some(values) = self.statistics.get(statistic) {
+                    out.copy_from_slice(values);
+                }
                 apply(base, out, (self.sides)(statistic), network);
             }
             Kernel::Scale(c, inner) => {
@@ -238,27 +227,19 @@ impl<'a, T: Real, N: Fn(usize) -> (Seen<'a, T>, Seen<'a, T>)> Tree<'a, T, N> {
 }
 
 /// Applies a formula to a tile `[xx.len(), yy.len()]` that holds its statistic.
-struct Apply<'a, T> {
+struct Apply<'a, F, T> {
+    formula: &'a F,
     values: &'a mut [T],
     xx: &'a [T],
     yy: &'a [T],
 }
 
-impl<T: Real> Visitor for Apply<'_, T> {
-    type Output = ();
-    fn visit<F: Formula>(self, formula: &F) {
-        dispatch(ApplyFormula(formula, self));
-    }
-}
-
-struct ApplyFormula<'a, F, T>(&'a F, Apply<'a, T>);
-
-impl<F: Formula, T: Real> SimdJob for ApplyFormula<'_, F, T> {
+impl<F: Formula, T: Real> SimdJob for Apply<'_, F, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<const FMA: bool>(self) {
-        let ApplyFormula(formula, Apply { values, xx, yy }) = self;
+        let Apply { formula, values, xx, yy } = self;
         for (row, &xx) in values.chunks_exact_mut(yy.len()).zip(xx) {
             for (s, &yy) in row.iter_mut().zip(yy) {
                 let pair = Pair { s: s.lane::<FMA>(), xx: xx.lane::<FMA>(), yy: yy.lane::<FMA>() };

@@ -4,8 +4,8 @@ use super::{Arithmetic, Card, Program, Scalar, Tiling, padded};
 use crate::Result;
 use crate::compute::cuda::{Arg, Buffer, Gpu, Source};
 use crate::compute::{Math, Tensor};
+use crate::data::Rows;
 use crate::kernel::Kernel;
-use ndarray::ArrayView2;
 
 /// All points on a GPU, and the kernel matrices of batches of them.
 pub(crate) struct BatchGram {
@@ -26,13 +26,13 @@ pub(crate) struct BatchGram {
 impl BatchGram {
     /// For batches of `batch` of the points `x` `[n, d]`, on tensor cores if the GPU has them. Values are as accurate as f32;
     /// if `math` is not f32, they are the values at points rounded to TF32.
-    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: ArrayView2<f64>, batch: usize, math: Math) -> Result<BatchGram> {
+    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: Rows<'_>, batch: usize, math: Math) -> Result<BatchGram> {
         let arithmetic = if math == Math::F32 { Arithmetic::Split } else { Arithmetic::Tf32 };
         let program = Program::new(kernel, x, arithmetic, Card::of(gpu));
         let allocate = |len: usize, what: &'static str| {
             gpu.allocate(4 * len, &|| what.into(), "use fewer points or a smaller batch")
         };
-        let mut points = allocate(x.nrows() * program.source_width(), "the points of the kernel")?;
+        let mut points = allocate(x.n() * program.source_width(), "the points of the kernel")?;
         let packed: Vec<f32> = program.pack(x).iter().map(|v| *v as f32).collect();
         points.write(0, &packed);
         Ok(BatchGram {

@@ -2,7 +2,7 @@
 
 use super::super::points::Plan;
 use super::zonal::Zonal;
-use crate::kernel::{Base, Formula, Kernel, Pair, Visitor};
+use crate::kernel::{Base, Formula, Kernel, Pair, with_formula};
 use crate::simd::Num;
 use crate::simd::source::{Listing, Source, Style, Variable, record};
 
@@ -53,17 +53,10 @@ fn fold(
 }
 
 fn formula(base: &Base, statistic: usize, view: usize, replacement: Replacement<'_>) -> Source {
-    struct Eval(Pair<Source>);
-    impl Visitor for Eval {
-        type Output = Source;
-        fn visit<F: Formula>(self, formula: &F) -> Source {
-            formula.eval(self.0)
-        }
-    }
     let pair = Pair {
         s: Source::variable(Variable::Statistic(statistic)),
         xx: Source::variable(Variable::RowNorm(view)),
         yy: Source::variable(Variable::ColumnNorm(view)),
     };
-    replacement(base).map_or_else(|| base.visit(Eval(pair)), |zonal| zonal.eval(pair))
+    replacement(base).map_or_else(|| with_formula!(base, formula => formula.eval(pair)), |zonal| zonal.eval(pair))
 }

@@ -66,8 +66,8 @@ fn check(expression: &str, x: &[f64], y: &[f64]) {
     let kernel = Kernel::parse(expression).unwrap();
     let want = kernel.value(x, y);
     let row = |v: &[f64]| ndarray::Array2::from_shape_vec((1, v.len()), v.to_vec()).unwrap();
-    let plan = Plan::new(&kernel, row(x).view());
-    let (a, b) = (plan.points::<f64>(row(x).view()), plan.points::<f64>(row(y).view()));
+    let plan = Plan::new(&kernel, row(x).view().into());
+    let (a, b) = (plan.points::<f64>(row(x).view().into()), plan.points::<f64>(row(y).view().into()));
     let mut variables = HashMap::new();
     for (i, &(view, kind)) in plan.statistics.iter().enumerate() {
         let terms = a.views[view].x.iter().zip(&b.views[view].x);
@@ -114,7 +114,7 @@ fn emitted_source_computes_the_formula() {
 
 #[test]
 fn a_gaussian_takes_seven_operations() {
-    let plan = Plan::new(&Kernel::parse("rbf(2)").unwrap(), ndarray::Array2::zeros((1, 1)).view());
+    let plan = Plan::new(&Kernel::parse("rbf(2)").unwrap(), (&ndarray::Array2::<f64>::zeros((1, 1))).into());
     // Two of them, the multiples of the norms, are shared by a row and by a column.
     let body = kappa::listing(&plan, Style::Fast).body();
     assert_eq!(kappa::listing(&plan, Style::Fast).operations(), 7, "{body}");
@@ -123,7 +123,7 @@ fn a_gaussian_takes_seven_operations() {
 
 #[test]
 fn norms_of_a_cosine_are_inverted_separately() {
-    let plan = Plan::new(&Kernel::parse("arccos(1)").unwrap(), ndarray::Array2::zeros((1, 1)).view());
+    let plan = Plan::new(&Kernel::parse("arccos(1)").unwrap(), (&ndarray::Array2::<f64>::zeros((1, 1))).into());
     let body = kappa::listing(&plan, Style::Fast).body();
     assert!(!body.contains(" / ") && !body.contains("m_recip"), "{body}");
     assert_eq!(body.matches("m_rsqrt").count(), 2, "{body}");

@@ -26,6 +26,9 @@ impl<T: Real> Pooled<T> {
             let first = (p + 1).saturating_sub(window.size).div_ceil(window.stride);
             first..count.min(p / window.stride + 1)
         };
+        let windows = |y: usize, x: usize| {
+            around(y, rows).flat_map(move |qy| around(x, columns).map(move |qx| qy * columns + qx))
+        };
         let from = [&patch_values.k, &patch_values.theta];
         for (to, from) in self.parts(ntk).zip(from) {
             let mut groups = from.chunks_exact(LANES);
@@ -33,10 +36,8 @@ impl<T: Real> Pooled<T> {
                 for x in patch.x.clone() {
                     let values = groups.next().expect("a group for each position");
                     let (y2, x2) = (y.wrapping_add_signed(offset[0]), x.wrapping_add_signed(offset[1]));
-                    for q in around(y, rows).flat_map(|qy| around(x, columns).map(move |qx| qy * columns + qx)) {
-                        let others =
-                            around(y2, rows).flat_map(|qy| around(x2, columns).map(move |qx| qy * columns + qx));
-                        for r in others {
+                    for q in windows(y, x) {
+                        for r in windows(y2, x2) {
                             let at = (q * rows * columns + r) * LANES;
                             to[at..at + LANES].iter_mut().zip(values).for_each(|(t, &v)| *t += v);
                         }
