@@ -1,5 +1,5 @@
 use super::cuda::CudaKernel;
-use super::matrix_free::{fill, gpu_for};
+use super::matrix_free::{cross_block, gpu_for};
 use super::memory::zeros;
 use super::points::Plan;
 use super::tile::{deal, mirror, upper_tiles};
@@ -127,9 +127,7 @@ pub fn gram_cross<'x, 'z, T: Real>(
         return Ok(k);
     }
     let plan = Plan::new(kernel, z);
-    let mut out = Array2::from_shape_vec((x.n(), z.n()), zeros(x.n() * z.n())).expect("n·m values");
-    fill(&plan, &plan.points(x), &plan.points(z), out.view_mut());
-    Ok(out)
+    Ok(cross_block(&plan, &plan.points(x), &plan.points(z)))
 }
 
 /// With fewer values than this the CPU is done before the transfers are.

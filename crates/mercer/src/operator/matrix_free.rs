@@ -1,4 +1,5 @@
 use super::cuda::{CudaOperator, compiles};
+use super::memory::zeros;
 use super::points::{Plan, Prepared};
 use super::tile::{Workspace, mirror, ranges};
 use super::{DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram, in_precision};
@@ -128,8 +129,8 @@ impl Operator for KernelOperator<'_> {
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
         let mut block = match self.prepared() {
-            AnyPoints::F32(points) => cross_block(&self.plan, points, rows, columns).mapv(f64::from),
-            AnyPoints::F64(points) => cross_block(&self.plan, points, rows, columns),
+            AnyPoints::F32(x) => cross_block(&self.plan, &x.select(rows), &x.select(columns)).mapv(f64::from),
+            AnyPoints::F64(x) => cross_block(&self.plan, &x.select(rows), &x.select(columns)),
         };
         let diagonal = self.known_diagonal();
         for ((a, b), k) in block.indexed_iter_mut() {
@@ -252,26 +253,29 @@ fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, v: ArrayVie
     y.zip_mut_with(&product, |y, p| *y += p.wide());
 }
 
-fn cross_block<T: Real>(plan: &Plan, x: &Prepared<T>, rows: &[usize], columns: &[usize]) -> Array2<T> {
-    let (a, b) = (x.select(rows), x.select(columns));
-    let mut out = Array2::from_elem((rows.len(), columns.len()), T::default());
-    fill(plan, &a, &b, out.view_mut());
+/// `κ(a, b)` `[a.n, b.n]`.
+pub(super) fn cross_block<T: Real>(plan: &Plan, a: &Prepared<T>, b: &Prepared<T>) -> Array2<T> {
+    let mut out = Array2::from_shape_vec((a.n, b.n), zeros(a.n * b.n)).expect("n·m values");
+    for_each_tile(plan, a, b, out.view_mut(), |out, columns, k| out.slice_mut(s![.., columns]).assign(&k));
     out
 }
 
-/// `κ(a, b)` into `out` `[a.n, b.n]`.
-pub(super) fn fill<T: Real>(plan: &Plan, a: &Prepared<T>, b: &Prepared<T>, mut out: ArrayViewMut2<T>) {
+/// Calls `work(rows of out, columns, tile)` for the tiles of `κ(a, b)`; strips of rows of `out` `[a.n, ·]` are on threads.
+fn for_each_tile<T: Real, O: Send>(
+    plan: &Plan,
+    a: &Prepared<T>,
+    b: &Prepared<T>,
+    mut out: ArrayViewMut2<O>,
+    work: impl Fn(&mut ArrayViewMut2<O>, Range<usize>, ArrayView2<T>) + Sync,
+) {
     let columns = ranges(b.n, plan.side());
-    let chunks: Vec<_> = out.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
-    chunks.into_par_iter().zip(ranges(a.n, plan.side())).for_each_init(
-        Workspace::default,
-        |workspace, (mut out, rows)| {
-            for columns in &columns {
-                let tile = workspace.tile(plan, a, rows.clone(), b, columns.clone());
-                out.slice_mut(s![.., columns.clone()]).assign(&tile);
-            }
-        },
-    );
+    let strips: Vec<_> = out.axis_chunks_iter_mut(Axis(0), plan.side()).zip(ranges(a.n, plan.side())).collect();
+    strips.into_par_iter().for_each_init(Workspace::default, |workspace, (mut out, rows)| {
+        for columns in &columns {
+            let tile = workspace.tile(plan, a, rows.clone(), b, columns.clone());
+            work(&mut out, columns.clone(), tile.view());
+        }
+    });
 }
 
 /// `κ(X, Z) A` `[n, k]` for new points `X` `[n, d]`, centres `Z` `[m, d]` and coefficients `A` `[m, k]`, without forming `κ(X, Z)`.
@@ -295,14 +299,8 @@ fn cross_apply_in<T: Real>(kernel: &Kernel, x: Rows<'_>, z: Rows<'_>, a: ArrayVi
     let (px, pz) = (plan.points::<T>(x), plan.points::<T>(z));
     let rounded = a.mapv(T::of);
     let mut y = Array2::zeros((x.n(), a.ncols()));
-    let rows: Vec<Range<usize>> = ranges(px.n, plan.side());
-    let columns = ranges(pz.n, plan.side());
-    let chunks: Vec<_> = y.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
-    chunks.into_par_iter().zip(rows).for_each_init(Workspace::default, |workspace, (mut y, rows)| {
-        for columns in &columns {
-            let k = workspace.tile(&plan, &px, rows.clone(), &pz, columns.clone());
-            add_product(y.view_mut(), k.view(), rounded.slice(s![columns.clone(), ..]));
-        }
+    for_each_tile(&plan, &px, &pz, y.view_mut(), |y, columns, k| {
+        add_product(y.view_mut(), k, rounded.slice(s![columns, ..]));
     });
     y
 }

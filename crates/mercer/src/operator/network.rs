@@ -1,8 +1,8 @@
 //! Infinite networks over a tile: each step of the network is one vectorised loop over sixteen lanes at a time, with all
 //! that depends on one point alone taken from its profile.
 
-use super::Real;
 use super::aligned::Aligned;
+use super::{Real, vectorised};
 use crate::compute::{Activation, Device};
 use crate::kernel::infinite::hermite::{self, TERMS};
 use crate::kernel::infinite::{DEEPEST, Expectations, Side, Step};
@@ -84,7 +84,7 @@ pub(super) struct Covariances<T> {
 impl<T: Real> Covariances<T> {
     /// `K ← w K + b`, `Θ ← K + w Θ`.
     pub fn dense(&mut self, weight: f64, bias: f64) {
-        dispatch(Dense { w: T::of(weight), b: T::of(bias), k: &mut self.k, theta: &mut self.theta });
+        dense(T::of(weight), T::of(bias), &mut self.k, &mut self.theta);
     }
 
     /// Adds another's.
@@ -132,22 +132,13 @@ impl<T: Real> Covariances<T> {
     }
 }
 
-struct Dense<'a, T> {
-    w: T,
-    b: T,
-    k: &'a mut [T],
-    theta: &'a mut [T],
-}
-
-impl<T: Real> SimdJob for Dense<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (w, b) = (self.w.lane::<FMA>(), self.b.lane::<FMA>());
-        for k in self.k.iter_mut() {
+vectorised! {
+    fn dense<FMA, 'a, T: Real>(w: T, b: T, k: &'a mut [T], theta: &'a mut [T]) {
+        let (w, b) = (w.lane::<FMA>(), b.lane::<FMA>());
+        for k in k.iter_mut() {
             *k = T::of_lane(k.lane::<FMA>().mul_add(w, b));
         }
-        for (theta, k) in self.theta.iter_mut().zip(self.k) {
+        for (theta, k) in theta.iter_mut().zip(k) {
             *theta = T::of_lane(theta.lane::<FMA>().mul_add(w, k.lane::<FMA>()));
         }
     }

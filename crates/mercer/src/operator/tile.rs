@@ -1,12 +1,12 @@
 //! One tile of the kernel matrix: dot products by GEMM, then the formula with SIMD while the tile is in cache.
 
-use super::Real;
 use super::images::ImageBuffers;
 use super::network::NetworkBuffers;
 use super::points::{Plan, Prepared, Seen, View};
+use super::{Real, vectorised};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
 use crate::linalg::matmul_into;
-use crate::simd::{Num, SimdJob, dispatch};
+use crate::simd::Num;
 use faer::{Accum, Par};
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use rayon::prelude::*;
@@ -141,25 +141,16 @@ impl<T: Real> Workspace<T> {
         self.transposed.extend(b.t().iter());
         for (a_i, mut out_i) in a.rows().into_iter().zip(out.rows_mut()) {
             let a_i = a_i.to_slice().expect("points are row-major");
-            dispatch(L1 { a_i, bt: &self.transposed, out: out_i.as_slice_mut().expect("a tile is row-major") });
+            l1_row(a_i, &self.transposed, out_i.as_slice_mut().expect("a tile is row-major"));
         }
     }
 }
 
-struct L1<'a, T> {
-    a_i: &'a [T],
-    bt: &'a [T],
-    out: &'a mut [T],
-}
-
-impl<T: Real> SimdJob for L1<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        self.out.fill(T::default());
-        for (&a, b) in self.a_i.iter().zip(self.bt.chunks_exact(self.out.len())) {
-            for (sum, &b) in self.out.iter_mut().zip(b) {
+vectorised! {
+    fn l1_row<FMA, 'a, T: Real>(a_i: &'a [T], bt: &'a [T], out: &'a mut [T]) {
+        out.fill(T::default());
+        for (&a, b) in a_i.iter().zip(bt.chunks_exact(out.len())) {
+            for (sum, &b) in out.iter_mut().zip(b) {
                 let difference = (a.lane::<FMA>() - b.lane::<FMA>()).abs();
                 *sum = T::of_lane(sum.lane::<FMA>() + difference);
             }
@@ -175,7 +166,7 @@ fn apply<T: Real>(base: &Base, values: &mut [T], (x, y): (Seen<T>, Seen<T>), buf
         Some((network, ntk)) => {
             buffers.fully_connected(network.steps(), ntk, x.profile, y.profile, y.xx.len(), values);
         }
-        None => with_formula!(base, formula => dispatch(Apply { formula, values, xx: x.xx, yy: y.xx })),
+        None => with_formula!(base, formula => apply_formula(formula, values, x.xx, y.xx)),
     }
 }
 
@@ -226,20 +217,9 @@ impl<'a, T: Real, N: Fn(usize) -> (Seen<'a, T>, Seen<'a, T>)> Tree<'a, T, N> {
     }
 }
 
-/// Applies a formula to a tile `[xx.len(), yy.len()]` that holds its statistic.
-struct Apply<'a, F, T> {
-    formula: &'a F,
-    values: &'a mut [T],
-    xx: &'a [T],
-    yy: &'a [T],
-}
-
-impl<F: Formula, T: Real> SimdJob for Apply<'_, F, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let Apply { formula, values, xx, yy } = self;
+vectorised! {
+    /// Applies a formula to a tile `[xx.len(), yy.len()]` that holds its statistic.
+    fn apply_formula<FMA, 'a, F: Formula, T: Real>(formula: &'a F, values: &'a mut [T], xx: &'a [T], yy: &'a [T]) {
         for (row, &xx) in values.chunks_exact_mut(yy.len()).zip(xx) {
             for (s, &yy) in row.iter_mut().zip(yy) {
                 let pair = Pair { s: s.lane::<FMA>(), xx: xx.lane::<FMA>(), yy: yy.lane::<FMA>() };

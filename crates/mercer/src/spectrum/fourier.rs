@@ -5,9 +5,9 @@ use super::{Method, Problem, Sampling, Solution, check_columns};
 use crate::data::Rows;
 use crate::kernel::{Formula, Kernel, with_formula};
 use crate::model::Bundle;
-use crate::operator::{Extension, Features, Points, Precision, Real, in_precision};
+use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, vectorised};
 use crate::rng::Rng;
-use crate::simd::{Num, SimdJob, dispatch};
+use crate::simd::Num;
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, Axis, concatenate, s};
 
@@ -129,7 +129,7 @@ impl FourierFeatures {
     fn waves<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
         let (half, amplitude) = (self.frequencies.nrows(), T::of(self.amplitude));
         projected(x, self.centre.view(), self.frequencies.view(), 2 * half, |strip, _| {
-            dispatch(Waves { strip, half, amplitude });
+            waves(strip, half, amplitude);
         })
     }
 
@@ -235,22 +235,12 @@ fn draw<F: Formula>(formula: &F, d: usize, count: usize, sampling: Sampling, rng
     normals.slice_move(s![.., ..d])
 }
 
-/// Angles in the first half of each row become `a cos`, and the second half `a sin`.
-struct Waves<'a, T> {
-    /// `[h, 2·half]`
-    strip: &'a mut [T],
-    half: usize,
-    amplitude: T,
-}
-
-impl<T: Real> SimdJob for Waves<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let a = self.amplitude.lane::<FMA>();
-        for row in self.strip.chunks_exact_mut(2 * self.half) {
-            let (cosines, sines) = row.split_at_mut(self.half);
+vectorised! {
+    /// Angles in the first half of each row of `strip` `[h, 2·half]` become `a cos`, and the second half `a sin`.
+    fn waves<FMA, 'a, T: Real>(strip: &'a mut [T], half: usize, amplitude: T) {
+        let a = amplitude.lane::<FMA>();
+        for row in strip.chunks_exact_mut(2 * half) {
+            let (cosines, sines) = row.split_at_mut(half);
             for (c, s) in cosines.iter_mut().zip(sines) {
                 let (sin, cos) = c.lane::<FMA>().sin_cos();
                 *c = T::of_lane(a * cos);

@@ -1,5 +1,5 @@
 use super::covariance::{self, BLOCK, covariance, principal_pairs};
-use super::ritz::ritz_pairs;
+use super::ritz::{over_roots, ritz_pairs};
 use super::{Landmarks, Method, Problem, Solution, check_columns, zero_threshold};
 use crate::data::{CowRows, Rows};
 use crate::kernel::Kernel;
@@ -269,9 +269,5 @@ fn inverse_root(w: &Array2<f64>, context: &FitContext<'_>) -> Result<Array2<f64>
     let (λ, u) = eigh(context.device, w.view())?;
     let threshold = zero_threshold(context.roundoff(), λ.first().copied().unwrap_or(0.0));
     let rank = λ.iter().take_while(|l| **l > threshold).count();
-    let mut root = u.slice(s![.., ..rank]).to_owned();
-    for (mut column, l) in root.axis_iter_mut(Axis(1)).zip(&λ) {
-        column /= l.sqrt();
-    }
-    Ok(root)
+    Ok(over_roots(&u, &λ[..rank]))
 }

@@ -4,9 +4,9 @@ use super::{Method, Problem, Sampling, Solution, check_columns};
 use crate::data::Rows;
 use crate::kernel::{Base, Kernel};
 use crate::model::Bundle;
-use crate::operator::{Extension, Features, Points, Precision, Real, in_precision};
+use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, vectorised};
 use crate::rng::Rng;
-use crate::simd::{Num, SimdJob, dispatch};
+use crate::simd::Num;
 use crate::{Error, Result};
 use ndarray::{Array1, Array2};
 
@@ -100,7 +100,7 @@ impl PositiveFeatures {
         let origin = Array1::zeros(x.d());
         let (damping, amplitude) = (T::of(self.damping), T::of(self.amplitude));
         projected(x, origin.view(), self.directions.view(), self.dim(), |strip, norms| {
-            dispatch(Exponentials { strip, norms, damping, amplitude });
+            exponentials(strip, norms, damping, amplitude);
         })
     }
 
@@ -150,24 +150,12 @@ fn multiple_of_expdot(kernel: &Kernel) -> Option<(f64, f64)> {
     }
 }
 
-/// `t ← a exp(t − γ‖x‖²)` over rows of projections t.
-struct Exponentials<'a, T> {
-    /// `[h, m]`
-    strip: &'a mut [T],
-    /// `‖x‖²` `[h]`
-    norms: &'a [T],
-    damping: T,
-    amplitude: T,
-}
-
-impl<T: Real> SimdJob for Exponentials<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (a, damping) = (self.amplitude.lane::<FMA>(), self.damping.lane::<FMA>());
-        let m = self.strip.len() / self.norms.len();
-        for (row, norm) in self.strip.chunks_exact_mut(m).zip(self.norms) {
+vectorised! {
+    /// `t ← a exp(t − γ‖x‖²)` over rows of projections t in `strip` `[h, m]`; `norms` are `‖x‖²` `[h]`.
+    fn exponentials<FMA, 'a, T: Real>(strip: &'a mut [T], norms: &'a [T], damping: T, amplitude: T) {
+        let (a, damping) = (amplitude.lane::<FMA>(), damping.lane::<FMA>());
+        let m = strip.len() / norms.len();
+        for (row, norm) in strip.chunks_exact_mut(m).zip(norms) {
             let offset = norm.lane::<FMA>() * damping;
             for t in row {
                 *t = T::of_lane(a * (t.lane::<FMA>() - offset).exp());

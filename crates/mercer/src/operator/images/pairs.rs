@@ -1,13 +1,12 @@
 //! A network's plan run over pairs of images.
 
-use super::passes::{Convolution, PatchActivation, Products};
+use super::passes::{Convolution, PatchActivation, products};
 use super::pooled::{Pooled, gather};
 use super::{End, Images, Patch, Stage};
 use crate::kernel::infinite::{DEEPEST, Expectations, Step};
 use crate::operator::Real;
 use crate::operator::aligned::Aligned;
 use crate::operator::network::{Covariances, FIELDS, LANES, Sides, fields, run_variances};
-use crate::simd::dispatch;
 use ndarray::ArrayView2;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -245,7 +244,7 @@ impl<T: Real> ImageBuffers<T> {
             Run::Found(lanes) => (&lanes.pixels, &lanes.pixels),
         };
         let (size, channels, out) = (segment.input, images.channels, &mut self.now.k);
-        dispatch(Products::<T, X> { x, y, size, channels, patch: &patch, offset, out });
+        products::<T, X>(x, y, size, channels, &patch, offset, out);
     }
 }
 

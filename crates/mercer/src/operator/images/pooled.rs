@@ -2,10 +2,9 @@
 
 use super::{Patch, Size};
 use crate::net::Window;
-use crate::operator::Real;
 use crate::operator::aligned::Aligned;
 use crate::operator::network::{Covariances, LANES};
-use crate::simd::{SimdJob, dispatch};
+use crate::operator::{Real, vectorised};
 
 /// Covariances between all positions of a pooled image, `[positions, positions, LANES]`.
 #[derive(Default)]
@@ -51,7 +50,7 @@ impl<T: Real> Pooled<T> {
     pub fn sum(&mut self, patch: &Covariances<T>, ntk: bool) {
         let from = [&patch.k, &patch.theta];
         for (to, from) in self.parts(ntk).zip(from) {
-            dispatch(Total { from, to });
+            add_total(from, to);
         }
     }
 
@@ -73,22 +72,16 @@ pub(super) fn gather<T: Real>(all: &[T], size: Size, patch: &Patch, offset: [isi
     }
 }
 
-struct Total<'a, T> {
-    from: &'a [T],
-    to: &'a mut [T],
-}
-
-impl<T: Real> SimdJob for Total<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
+vectorised! {
+    /// Adds the sum of all groups of lanes to `to` `[LANES]`.
+    fn add_total<FMA, 'a, T: Real>(from: &'a [T], to: &'a mut [T]) {
         let mut sum = [T::of(0.0).lane::<FMA>(); LANES];
-        for from in self.from.as_chunks::<LANES>().0 {
+        for from in from.as_chunks::<LANES>().0 {
             for l in 0..LANES {
                 sum[l] = sum[l] + from[l].lane::<FMA>();
             }
         }
-        for (to, sum) in self.to.iter_mut().zip(sum) {
+        for (to, sum) in to.iter_mut().zip(sum) {
             *to = T::of_lane(to.lane::<FMA>() + sum);
         }
     }
