@@ -62,6 +62,7 @@ macro_rules! vectorised {
         ) $body:block
     ) => {
         $(#[$attribute])*
+        #[allow(clippy::needless_lifetimes, reason = "the job needs a name for it")]
         $visibility fn $name<$a, $($T: $bound,)* $(const $C: usize)?>($($argument: $type),*) {
             struct Job<$a, $($T,)* $(const $C: usize)?> {
                 $($argument: $type),*
