@@ -22,7 +22,7 @@ impl Features for Cosines {
     }
 
     fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
-        let x = points.coordinates()?;
+        let x = points.coordinates()?.to_f64();
         Ok(Array2::from_shape_fn((x.nrows(), self.0), |(i, j)| (PI * j as f64 * x[[i, 0]]).cos()))
     }
 

@@ -131,10 +131,10 @@ pub fn fit_scaler(scaling: Scaling, data: &Dataset, warn: impl Fn(String)) -> Re
     Ok(Some(scaler))
 }
 
-/// `data` with its features `[n, d]` in double precision, scaled where there is a scaling.
+/// `data`, scaled where there is a scaling: in double precision then, and as it is stored otherwise.
 pub fn scaled(scaler: Option<&Scaler>, data: Dataset) -> Result<Dataset> {
     match scaler {
-        None => Ok(data.into_f64()),
+        None => Ok(data),
         Some(scaler) => Ok(Dataset { x: scaler.apply(&data.x)?.into(), ..data }),
     }
 }

@@ -27,8 +27,8 @@ impl Setting {
         let mut rng = Rng::new(11);
         let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
         let functions = kind.functions(NETWORKS, 2, k, Device::Cpu, &Rng::new(5)).unwrap();
-        let kernel = FitContext::default().kernel_operator(&kernel("rbf(1)"), x).unwrap();
-        let points = kernel.x().select(Axis(0), &sample_rows(&mut rng.clone(), BATCH, BATCH));
+        let kernel = on_own(&kernel("rbf(1)"), x);
+        let points = kernel.x().select(&sample_rows(&mut rng.clone(), BATCH, BATCH)).into_f64();
         let k = matrix(kernel.formula(), points.view()) / (BATCH as f64 * OnData::new(&kernel).unwrap().trace());
         Setting { kernel, rng, functions, k }
     }

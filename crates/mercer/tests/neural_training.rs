@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A kernel on `n` points.
 fn operator(n: usize) -> KernelOperator<'static> {
-    FitContext::default().kernel_operator(&kernel("rbf(1)"), uniform(n, 1, 2.0, 4)).unwrap()
+    on_own(&kernel("rbf(1)"), uniform(n, 1, 2.0, 4))
 }
 
 /// Called with the number of the batch, from one, once its block is formed; true spoils the block.

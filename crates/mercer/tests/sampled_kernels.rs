@@ -234,7 +234,7 @@ fn spectra_of_samples_agree_with_the_dense_matrix() {
 fn samples_that_do_not_fit_are_refused() {
     let (_folder, path) = scratch("f.npy");
     let mut f = Array3::zeros((4, 5, 3));
-    says(OnPoints::new(&operator(f.view(), false), Array2::zeros((4, 1)).view()), &["5 points"]);
+    says(OnPoints::new(&operator(f.view(), false), Array2::<f64>::zeros((4, 1)).view()), &["5 points"]);
     f[[2, 3, 1]] = f64::INFINITY;
     write_npy(&path, f.mapv(|v| v as f32).view()).unwrap();
     for (samples, by_output) in [(mapped(&path), false), (mapped(&path), true), (f.view().into(), false)] {

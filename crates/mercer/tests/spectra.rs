@@ -4,6 +4,8 @@ mod common;
 
 use common::{fit_kernel as fit, *};
 use mercer::Result;
+use mercer::data::Matrix;
+use mercer::kernel::Expression;
 use mercer::operator::{Budget, DenseOperator};
 use mercer::spectrum::{Certificate, Fourier, Landmarks, Nystrom, NystromRitz, Sampling};
 
@@ -242,4 +244,37 @@ fn a_stored_matrix_is_decomposed_like_its_kernel() -> Result<()> {
     let fourier = Fourier { features: 20, sampling: Sampling::Plain, ritz: false };
     says(Spectrum::fit(&fourier, &problem, None), &["a kernel with a formula"]);
     Ok(())
+}
+
+/// Bytes and single precision become double only where a tile is computed, and that changes no bit.
+#[test]
+fn the_stored_type_changes_no_bit() {
+    let bytes = Array2::from_shape_fn((150, 3), |(i, j)| (i * 37 % 101 + j * 59 + i * j % 7) as u8);
+    let stored = [bytes.mapv(f32::from).into(), Matrix::U8 { values: bytes, divisor: 255.0 }];
+    let nystrom = Nystrom { landmarks: 40, choice: Landmarks::KMeansPlusPlus };
+    let fourier = Fourier { features: 60, sampling: Sampling::Orthogonal, ritz: false };
+    for x in stored {
+        let double: Matrix = x.to_f64().into_owned().into();
+        for text in ["rbf(lengthscale=median)", "periodic(0.3, 2)", "laplacian(1)", "matern12(0.5)"] {
+            let [kernel, same] = [&x, &double].map(|x| Expression::parse(text).unwrap().resolve(x, 3).unwrap());
+            assert_eq!(kernel, same, "{text}");
+            let [a, b] = [&x, &double].map(|x| {
+                let operator = FitContext::default().kernel_operator(&kernel, x).unwrap();
+                let (k, diagonal) = (gram::<f64>(&kernel, x, Device::Cpu).unwrap(), operator.diagonal().unwrap());
+                let image = operator.apply(k.slice(s![.., ..4])).unwrap();
+                (k, diagonal, image, gram_cross::<f32>(&kernel, x, x.rows().slice(0..9), Device::Cpu).unwrap())
+            });
+            assert_eq!(a, b, "{text}");
+        }
+        for method in [&Exact as &dyn Method, &nystrom, &fourier] {
+            let [a, b] = [&x, &double].map(|x| {
+                let operator = FitContext::default().kernel_operator(&kernel("rbf(1)"), x).unwrap();
+                let held_out = Some(x.rows().slice(100..150).into());
+                let spectrum = Spectrum::fit(method, &Problem::new(&operator, 3), held_out).unwrap();
+                let psi = spectrum.transform(x.rows()).unwrap();
+                (spectrum.eigenvalues, spectrum.certificate, psi)
+            });
+            assert_eq!(a, b, "{}", method.name());
+        }
+    }
 }

@@ -81,7 +81,7 @@ impl Embed {
         let kernel = Expression::parse(self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)"))?;
         let data = self.reader.open(&self.data)?;
         let data = scaled(fit_scaler(self.scale, &data, |warning| context.warn(warning))?.as_ref(), data)?;
-        let kernel = kernel.resolve(data.x.to_f64().view(), context.seed)?;
+        let kernel = kernel.resolve(&data.x, context.seed)?;
         let (fitted, explained) =
             context.fitting(|fit| self.embed(&kernel, &data, &FitContext { precision: self.precision, ..*fit }))?;
         fitted.notes().iter().for_each(|note| context.warn(note));

@@ -114,13 +114,12 @@ impl Fit {
             let source = SampleSource::open(file, &self.reader)?;
             let samples = source.samples(Some(data.n()))?;
             let functions = LowRankOperator::of_samples(&samples, self.factorised)?;
-            let x = data.x.to_f64();
-            let operator = OnPoints::new(&functions, x.view())?;
+            let operator = OnPoints::new(&functions, &data.x)?;
             let mut spectrum = self.spectrum(&operator, None, fit_context)?;
             spectrum.origin.kernel = format!("{} in {file}", operator.describe());
             let psi = match out.as_ref().is_some_and(|out| out.is("npy")) {
                 true if spectrum.takes_samples() => Some(spectrum.transform(&samples)?),
-                true => Some(spectrum.transform(x.view())?),
+                true => Some(spectrum.transform(data.x.rows())?),
                 false => None,
             };
             return report(&spectrum, psi, out, context);
@@ -129,10 +128,9 @@ impl Fit {
         let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
         let train = scaled(scaler.as_ref(), train)?;
         let held_out = held_out.map(|data| scaled(scaler.as_ref(), data)).transpose()?;
-        let (x, held_out) = (train.x.to_f64(), held_out.as_ref().map(|data| data.x.to_f64()));
-        let kernel = kernel.resolve(x.view(), context.seed)?;
-        let operator = fit_context.kernel_operator(&kernel, x.view())?;
-        let mut spectrum = self.spectrum(&operator, held_out.as_ref().map(|h| h.view().into()), fit_context)?;
+        let kernel = kernel.resolve(&train.x, context.seed)?;
+        let operator = fit_context.kernel_operator(&kernel, &train.x)?;
+        let mut spectrum = self.spectrum(&operator, held_out.as_ref().map(|data| data.x.rows().into()), fit_context)?;
         spectrum.scaler = scaler;
         report(&spectrum, None, out, context)
     }

@@ -46,9 +46,9 @@ impl Gram {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::table(&self.out)?;
         let kernel = Expression::parse(&self.kernel)?;
-        let rows = self.reader.open(&self.data)?.into_f64();
+        let rows = self.reader.open(&self.data)?;
         let columns = self.cross.as_ref().map(|file| self.reader.open_like(file, &rows)).transpose()?;
-        let kernel = kernel.resolve(rows.x.to_f64().view(), context.seed)?;
+        let kernel = kernel.resolve(&rows.x, context.seed)?;
         let (n, m) = (rows.n(), columns.as_ref().map_or(rows.n(), Dataset::n));
         let bytes = (n as u64).saturating_mul(m as u64).saturating_mul(self.precision.bytes());
         context.budget.require(
@@ -74,8 +74,8 @@ where
     T: Real + Element + Display,
 {
     let k = match z {
-        None => gram::<T>(kernel, x.x.to_f64().view(), device)?,
-        Some(z) => gram_cross::<T>(kernel, x.x.to_f64().view(), z.x.to_f64().view(), device)?,
+        None => gram::<T>(kernel, &x.x, device)?,
+        Some(z) => gram_cross::<T>(kernel, &x.x, &z.x, device)?,
     };
     if let Some(((i, j), value)) = k.indexed_iter().find(|(_, v)| !v.wide().is_finite()) {
         return Err(Error::Numerical(format!(

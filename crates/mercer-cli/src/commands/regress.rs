@@ -147,7 +147,7 @@ impl Regress {
         self.check()?;
         let kernel = Expression::parse(&self.kernel)?;
         let (train, held_out, new) = self.read(context)?;
-        let kernel = kernel.resolve(train.x.to_f64().view(), context.seed)?;
+        let kernel = kernel.resolve(&train.x, context.seed)?;
         let learnt =
             context.fitting(|fit| self.learn(&kernel, &train, &FitContext { precision: self.precision, ..*fit }))?;
         let judged = |data: &Dataset| learnt.judged(data, context);

@@ -58,7 +58,7 @@ impl Transform {
             None => {
                 let data = self.points(self.data.as_deref().unwrap_or_default(), &spectrum, context)?;
                 let start = Instant::now();
-                (spectrum.transform(data.x.to_f64().view())?, data.n(), start.elapsed().as_secs_f64())
+                (spectrum.transform(data.x.rows())?, data.n(), start.elapsed().as_secs_f64())
             }
         };
         let (c, k) = (spectrum.origin.outputs, spectrum.k());

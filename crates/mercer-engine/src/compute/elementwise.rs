@@ -182,7 +182,13 @@ pub fn spread(x: Stack<'_>, store: Store, y: &mut Tensor) {
     let (count, m, n) = y.as_matrices();
     assert!(x.rows == m && x.cols == n, "spread of {x} over {y}");
     let size = m * n;
-    on_gpu!(y, |gpu| images::over_networks(gpu, "spread", count, size, &args![Arg::size(size), store == Store::Add, x, y]));
+    on_gpu!(y, |gpu| images::over_networks(
+        gpu,
+        "spread",
+        count,
+        size,
+        &args![Arg::size(size), store == Store::Add, x, y]
+    ));
     for (j, y) in y.host_mut().chunks_exact_mut(size.max(1)).enumerate() {
         match store {
             Store::Replace => y.copy_from_slice(x.host(j)),

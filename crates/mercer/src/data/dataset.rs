@@ -85,11 +85,6 @@ impl Dataset {
         }
     }
 
-    /// The same set with its features in double precision; they are not copied where they are stored so.
-    pub fn into_f64(self) -> Dataset {
-        Dataset { x: self.x.into_f64().into(), ..self }
-    }
-
     /// Two parts, `(rest, held-out)`: a random `fraction` of the rows is held out. Both keep the order of the rows,
     /// and the same seed gives the same parts.
     pub fn split(&self, fraction: f64, seed: u64) -> Result<(Dataset, Dataset)> {

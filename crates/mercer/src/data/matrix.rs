@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayView2, Axis, CowArray, Ix2, s};
+use ndarray::{Array1, Array2, ArrayBase, ArrayView2, Axis, CowArray, Ix2, ViewRepr, s};
 
 /// Numbers `[n, d]` in row-major order, in the type in which they are stored.
 ///
@@ -40,16 +40,34 @@ pub enum Matrix {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rows<'a> {
     /// Double precision.
-    F64(ArrayView2<'a, f64>),
+    F64(View<'a, f64>),
     /// Single precision.
-    F32(ArrayView2<'a, f32>),
+    F32(View<'a, f32>),
     /// Bytes; the number is `value / divisor`.
     U8 {
         /// The stored bytes, `[n, d]`.
-        values: ArrayView2<'a, u8>,
+        values: View<'a, u8>,
         /// 255 for pixels in [0, 1], else 1.
         divisor: f64,
     },
+}
+
+/// [`ArrayView2`], spelt out so that its lifetime can shrink.
+type View<'a, A> = ArrayBase<ViewRepr<&'a A>, Ix2, A>;
+
+/// Rows that are borrowed or owned.
+pub(crate) enum CowRows<'a> {
+    Borrowed(Rows<'a>),
+    Owned(Matrix),
+}
+
+impl CowRows<'_> {
+    pub fn rows(&self) -> Rows<'_> {
+        match self {
+            CowRows::Borrowed(rows) => *rows,
+            CowRows::Owned(matrix) => matrix.rows(),
+        }
+    }
 }
 
 impl Matrix {
@@ -125,7 +143,8 @@ impl<'a> Rows<'a> {
         self.dim().1
     }
 
-    fn dim(&self) -> (usize, usize) {
+    /// Numbers of rows and columns.
+    pub fn dim(&self) -> (usize, usize) {
         match self {
             Rows::F64(x) => x.dim(),
             Rows::F32(x) => x.dim(),
@@ -158,6 +177,21 @@ impl<'a> Rows<'a> {
             Rows::F32(x) => x.into(),
             Rows::U8 { values, divisor } => values.mapv(|v| (f64::from(v) / divisor) as f32).into(),
         }
+    }
+
+    /// A few rows at a time in double precision, `[few, d]`.
+    pub(crate) fn chunks(self, few: usize) -> impl Iterator<Item = CowArray<'a, f64, Ix2>> {
+        (0..self.n()).step_by(few).map(move |start| self.slice(start..self.n().min(start + few)).to_f64())
+    }
+
+    /// The mean of each column, `[d]`; none where there are no rows.
+    pub(crate) fn mean(&self) -> Option<Array1<f64>> {
+        if let Rows::F64(x) = self {
+            return x.mean_axis(Axis(0));
+        }
+        let mut sum = Array1::zeros(self.d());
+        self.chunks(64).for_each(|few| few.rows().into_iter().for_each(|row| sum += &row));
+        (self.n() > 0).then(|| sum / self.n() as f64)
     }
 
     /// A range of rows, borrowed.

@@ -42,6 +42,7 @@ pub use bytes::write_atomically;
 pub use dataset::{Dataset, Target};
 pub use embedded::digits;
 pub use mapped::MappedArray;
+pub(crate) use matrix::CowRows;
 pub use matrix::{Matrix, Rows};
 pub use named::{Entry, Origin, catalogue};
 pub(crate) use npy::write_elements;

@@ -10,9 +10,9 @@
 
 use super::median::median_distance;
 use super::{Base, Entry, Kernel, Kind, Linear, Value, catalogue};
+use crate::data::Rows;
 use crate::syntax::{Call, Scanner};
 use crate::{Error, Result};
-use ndarray::ArrayView2;
 use std::fmt;
 
 /// A kernel expression whose names and values have been checked, but whose `median` lengthscales and shapes of images still
@@ -40,8 +40,9 @@ impl Expression {
 
     /// The kernel, with every `median` replaced by the median distance of (a sample of) the points `x` `[n, d]`, and
     /// images of the shape that `x` has.
-    pub fn resolve(&self, x: ArrayView2<f64>, seed: u64) -> Result<Kernel> {
-        self.build(Some(x.ncols()), &|entry| median_distance(x, entry.statistic, seed))
+    pub fn resolve<'x>(&self, x: impl Into<Rows<'x>>, seed: u64) -> Result<Kernel> {
+        let x = x.into();
+        self.build(Some(x.d()), &|entry| median_distance(x, entry.statistic, seed))
     }
 
     /// The kernel, when nothing in it waits for data.

@@ -1,19 +1,20 @@
 //! The median heuristic: a lengthscale from the data.
 
 use super::Statistic;
+use crate::data::Rows;
 use crate::rng::Rng;
 use crate::{Error, Result};
-use ndarray::ArrayView2;
 
 /// Points whose distances are taken; the median of their 500 000 pairs is stable to a fraction of a percent.
 const SAMPLE: usize = 1000;
 
 /// The median distance between different points of (a sample of) `x` `[n, d]`.
-pub(super) fn median_distance(x: ArrayView2<f64>, statistic: Statistic, seed: u64) -> Result<f64> {
-    let rows = Rng::new(seed).fork(0x6d65_6469).sample(x.nrows(), SAMPLE);
-    let mut distances = Vec::with_capacity(rows.len() * rows.len().saturating_sub(1) / 2);
-    for (a, &i) in rows.iter().enumerate() {
-        for &j in &rows[..a] {
+pub(super) fn median_distance(x: Rows<'_>, statistic: Statistic, seed: u64) -> Result<f64> {
+    let x = x.select(&Rng::new(seed).fork(0x6d65_6469).sample(x.n(), SAMPLE)).into_f64();
+    let rows = x.nrows();
+    let mut distances = Vec::with_capacity(rows * rows.saturating_sub(1) / 2);
+    for i in 0..rows {
+        for j in 0..i {
             let differences = x.row(i).into_iter().zip(x.row(j)).map(|(a, b)| a - b);
             distances.push(match statistic {
                 Statistic::Dot | Statistic::Images => differences.map(|t| t * t).sum::<f64>().sqrt(),

@@ -153,16 +153,9 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
     }
 }
 
-/// What can be done with a [`Formula`] whose type is not known: see [`Base::visit`].
-pub trait Visitor {
-    /// What the visit returns.
-    type Output;
-    /// Calls with the formula's own type.
-    fn visit<F: Formula>(self, formula: &F) -> Self::Output;
-}
-
 macro_rules! kernels {
-    ($($name:ident),* $(,)?) => {
+    // `$d` is a dollar sign, for the macro within.
+    ($d:tt $($name:ident),*) => {
         /// One of the base kernels.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Base {
@@ -172,35 +165,20 @@ macro_rules! kernels {
         }
 
         impl Base {
-            /// Runs `visitor` on the formula, with its own type.
-            pub fn visit<V: Visitor>(&self, visitor: V) -> V::Output {
-                match self {
-                    $(Base::$name(formula) => visitor.visit(formula),)*
-                    Base::Custom(formula) => visitor.visit(formula),
-                }
-            }
-
-            /// Whether `κ(x,x')` depends on `x−x'` alone.
-            pub fn is_shift_invariant(&self) -> bool {
-                match self {
-                    $(Base::$name(_) => $name::SHIFT_INVARIANT,)*
-                    Base::Custom(_) => Custom::SHIFT_INVARIANT,
-                }
-            }
-
             fn from_arguments(name: &str, arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Base> {
                 $(if name == $name::NAME { return $name::from_arguments(arguments, inputs).map(Base::$name); })*
                 unreachable!("the parser checked the name {name}")
             }
         }
 
-        impl fmt::Display for Base {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&match self {
-                    $(Base::$name(formula) => text(formula),)*
-                    Base::Custom(formula) => formula.0.text(),
-                })
-            }
+        /// An expression in the formula of a base kernel, whose type it knows.
+        macro_rules! with_formula {
+            ($d base:expr, $d formula:ident => $d value:expr) => {
+                match $d base {
+                    $(crate::kernel::Base::$name($d formula) => $d value,)*
+                    crate::kernel::Base::Custom($d formula) => $d value,
+                }
+            };
         }
 
         /// Every base kernel there is.
@@ -216,9 +194,10 @@ macro_rules! kernels {
     };
 }
 
-kernels!(
+kernels!($
     Linear, Polynomial, Rbf, Laplacian, Matern12, Matern32, Matern52, Periodic, Cosine, ArcCosine, ExpDot, Nngp, Ntk
 );
+pub(crate) use with_formula;
 
 /// A line of the [`catalogue`].
 #[derive(Clone, Copy, Debug)]
@@ -279,27 +258,23 @@ impl Kernel {
 
     /// `κ(x,x')` in f64 by the plain formula: the oracle.
     pub fn value(&self, x: &[f64], y: &[f64]) -> f64 {
-        struct At<'a>(&'a [f64], &'a [f64]);
-        impl Visitor for At<'_> {
-            type Output = f64;
-            fn visit<F: Formula>(self, formula: &F) -> f64 {
-                let lifted = |v: &[f64]| {
-                    let row = ArrayView2::from_shape((1, v.len()), v).expect("a slice is a row");
-                    formula.lift(row).map_or_else(|| v.to_vec(), |l| l.into_raw_vec_and_offset().0)
-                };
-                let (x, y) = (lifted(self.0), lifted(self.1));
-                let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-                let s = match formula.statistic() {
-                    Statistic::Dot => dot(&x, &y),
-                    Statistic::L1 => x.iter().zip(&y).map(|(a, b)| (a - b).abs()).sum(),
-                    Statistic::Images => unreachable!("images are compared by their network"),
-                };
-                formula.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })
-            }
+        fn at(formula: &impl Formula, x: &[f64], y: &[f64]) -> f64 {
+            let lifted = |v: &[f64]| {
+                let row = ArrayView2::from_shape((1, v.len()), v).expect("a slice is a row");
+                formula.lift(row).map_or_else(|| v.to_vec(), |l| l.into_raw_vec_and_offset().0)
+            };
+            let (x, y) = (lifted(x), lifted(y));
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let s = match formula.statistic() {
+                Statistic::Dot => dot(&x, &y),
+                Statistic::L1 => x.iter().zip(&y).map(|(a, b)| (a - b).abs()).sum(),
+                Statistic::Images => unreachable!("images are compared by their network"),
+            };
+            formula.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })
         }
         self.combine(&mut |base| match base.network() {
             Some((network, ntk)) if network.shape().is_some() => infinite::value(network, ntk, x, y),
-            _ => base.visit(At(x, y)),
+            _ => with_formula!(base, formula => at(formula, x, y)),
         })
     }
 
@@ -343,12 +318,29 @@ impl Base {
             _ => None,
         }
     }
+
+    /// Whether `κ(x,x')` depends on `x−x'` alone.
+    pub fn is_shift_invariant(&self) -> bool {
+        fn ask<F: Formula>(_: &F) -> bool {
+            F::SHIFT_INVARIANT
+        }
+        with_formula!(self, formula => ask(formula))
+    }
 }
 
 /// `name(parameter=value, …)`
 fn text<F: Formula>(formula: &F) -> String {
     let arguments = formula.arguments().join(", ");
     if arguments.is_empty() { F::NAME.into() } else { format!("{}({arguments})", F::NAME) }
+}
+
+impl fmt::Display for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&match self {
+            Base::Custom(formula) => formula.0.text(),
+            _ => with_formula!(self, formula => text(formula)),
+        })
+    }
 }
 
 /// Writes an expression that [`Kernel::parse`] reads back as the same kernel.

@@ -143,8 +143,8 @@ impl BatchOperator for Block<'_> {
             Source::Compiled(kernel, _) => kernel.gram(rows.address(), &mut self.block),
             Source::OnDevice(k) => compute::gather_block(k, rows, &mut self.block)?,
             Source::Kernel(kernel) => {
-                let points = kernel.x().select(Axis(0), &numbers(rows, 1)?);
-                let mut block: Array2<f32> = gram(kernel.formula(), points.view(), Device::Cpu)?;
+                let points = kernel.x().select(&numbers(rows, 1)?);
+                let mut block: Array2<f32> = gram(kernel.formula(), &points, Device::Cpu)?;
                 let inverse = (1.0 / self.trace) as f32;
                 block.mapv_inplace(|v| v * inverse);
                 self.bring(block.as_slice().expect("row by row"))?;

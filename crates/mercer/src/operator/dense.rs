@@ -1,11 +1,12 @@
 use super::cuda::CudaKernel;
-use super::matrix_free::{fill, gpu_for};
+use super::matrix_free::{cross_block, gpu_for};
 use super::memory::zeros;
 use super::points::Plan;
 use super::tile::{deal, mirror, upper_tiles};
 use super::{Operator, Real};
 use crate::Result;
 use crate::compute::Device;
+use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::matmul_into;
 use faer::{Accum, Par};
@@ -87,7 +88,8 @@ impl<T: Real> Operator for DenseOperator<T> {
 /// assert!((k[[0, 1]] - (-2.0f64).exp()).abs() < 1e-15 && k[[0, 1]] == k[[1, 0]]);
 /// # Ok::<(), mercer::Error>(())
 /// ```
-pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, device: Device) -> Result<Array2<T>> {
+pub fn gram<'x, T: Real>(kernel: &Kernel, x: impl Into<Rows<'x>>, device: Device) -> Result<Array2<T>> {
+    let x = x.into();
     if let Some(k) = on_gpu(kernel, x, x, true, device)? {
         return Ok(k);
     }
@@ -114,19 +116,18 @@ pub fn gram<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, device: Device) -> Res
 }
 
 /// The kernel matrix `κ(X,Z)` `[n, m]` of points `[n, d]` and `[m, d]`.
-pub fn gram_cross<T: Real>(
+pub fn gram_cross<'x, 'z, T: Real>(
     kernel: &Kernel,
-    x: ArrayView2<f64>,
-    z: ArrayView2<f64>,
+    x: impl Into<Rows<'x>>,
+    z: impl Into<Rows<'z>>,
     device: Device,
 ) -> Result<Array2<T>> {
+    let (x, z) = (x.into(), z.into());
     if let Some(k) = on_gpu(kernel, x, z, false, device)? {
         return Ok(k);
     }
     let plan = Plan::new(kernel, z);
-    let mut out = Array2::from_shape_vec((x.nrows(), z.nrows()), zeros(x.nrows() * z.nrows())).expect("n·m values");
-    fill(&plan, &plan.points(x), &plan.points(z), out.view_mut());
-    Ok(out)
+    Ok(cross_block(&plan, &plan.points(x), &plan.points(z)))
 }
 
 /// With fewer values than this the CPU is done before the transfers are.
@@ -135,13 +136,13 @@ const WORTH_A_TRIP: usize = 1 << 20;
 /// `κ(X,Z)` by the GPU, where `device` is one and there are enough values.
 fn on_gpu<T: Real>(
     kernel: &Kernel,
-    x: ArrayView2<f64>,
-    z: ArrayView2<f64>,
+    x: Rows<'_>,
+    z: Rows<'_>,
     symmetric: bool,
     device: Device,
 ) -> Result<Option<Array2<T>>> {
     match gpu_for(kernel, device)? {
-        Some(gpu) if x.nrows() * z.nrows() >= WORTH_A_TRIP => {
+        Some(gpu) if x.n() * z.n() >= WORTH_A_TRIP => {
             CudaKernel::new(gpu, kernel, z, T::PRECISION).gram_to_host(x, z, symmetric).map(Some)
         }
         _ => Ok(None),

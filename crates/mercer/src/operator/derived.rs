@@ -1,10 +1,20 @@
 //! Operators made of another one.
 
 use super::{Extension, KernelOperator, LowRankOperator, Operator, Points, block_product};
+use crate::data::Rows;
 use crate::linalg::Panel;
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::ops::Range;
+
+/// Methods that are those of `self.inner`.
+macro_rules! forward {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $output:ty;)*) => {$(
+        fn $name(&self, $($argument: $type),*) -> $output {
+            self.inner.$name($($argument),*)
+        }
+    )*};
+}
 
 /// An operator whose points have coordinates: function samples or a stored matrix, on which networks can be trained.
 ///
@@ -17,94 +27,53 @@ use std::ops::Range;
 /// ```
 pub struct OnPoints<'a> {
     inner: &'a dyn Operator,
-    x: ArrayView2<'a, f64>,
+    x: Rows<'a>,
 }
 
 impl<'a> OnPoints<'a> {
     /// `inner` on the points `x` `[points, d]`.
-    pub fn new(inner: &'a dyn Operator, x: ArrayView2<'a, f64>) -> Result<Self> {
-        let (n, c) = (inner.n(), inner.outputs());
-        match n == x.nrows() * c {
+    pub fn new(inner: &'a dyn Operator, x: impl Into<Rows<'a>>) -> Result<Self> {
+        let (x, n, c) = (x.into(), inner.n(), inner.outputs());
+        match n == x.n() * c {
             true => Ok(OnPoints { inner, x }),
-            false => Err(Error::input(format!("an operator on {} points was given {} points", n / c, x.nrows()))),
+            false => Err(Error::input(format!("an operator on {} points was given {} points", n / c, x.n()))),
         }
     }
 }
 
 impl Operator for OnPoints<'_> {
-    fn n(&self) -> usize {
-        self.inner.n()
+    forward! {
+        n() -> usize;
+        apply(v: ArrayView2<f64>) -> Result<Array2<f64>>;
+        block(rows: &[usize], columns: &[usize]) -> Result<Array2<f64>>;
+        diagonal() -> Result<Array1<f64>>;
+        roundoff() -> f64;
+        product(rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>>;
+        to_dense() -> Result<Array2<f64>>;
+        outputs() -> usize;
+        kernel() -> Option<&KernelOperator<'_>>;
+        low_rank() -> Option<&LowRankOperator>;
+        is_stored() -> bool;
+        extend(rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension>;
+        describe() -> String;
     }
 
-    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        self.inner.apply(v)
-    }
-
-    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
-        self.inner.block(rows, columns)
-    }
-
-    fn diagonal(&self) -> Result<Array1<f64>> {
-        self.inner.diagonal()
-    }
-
-    fn roundoff(&self) -> f64 {
-        self.inner.roundoff()
-    }
-
-    fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        self.inner.product(rows, columns, v)
-    }
-
-    fn to_dense(&self) -> Result<Array2<f64>> {
-        self.inner.to_dense()
-    }
-
-    fn outputs(&self) -> usize {
-        self.inner.outputs()
-    }
-
-    fn points(&self) -> Option<ArrayView2<'_, f64>> {
+    fn points(&self) -> Option<Rows<'_>> {
         Some(self.x)
-    }
-
-    fn kernel(&self) -> Option<&KernelOperator<'_>> {
-        self.inner.kernel()
-    }
-
-    fn low_rank(&self) -> Option<&LowRankOperator> {
-        self.inner.low_rank()
-    }
-
-    fn is_stored(&self) -> bool {
-        self.inner.is_stored()
-    }
-
-    fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
-        self.inner.extend(rows, a)
     }
 
     fn at<'p>(&'p self, points: Points<'p>) -> Result<Box<dyn Operator + 'p>> {
         self.inner.at(points)
     }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
 }
 
 /// An operator on some of its values, through blocks.
-pub struct Restricted<'a> {
-    inner: &'a dyn Operator,
-    rows: &'a [usize],
+pub(super) struct Restricted<'a> {
+    pub inner: &'a dyn Operator,
+    pub rows: &'a [usize],
 }
 
-impl<'a> Restricted<'a> {
-    /// `K[rows, rows]`.
-    pub fn new(inner: &'a dyn Operator, rows: &'a [usize]) -> Self {
-        Restricted { inner, rows }
-    }
-
+impl Restricted<'_> {
     fn named(&self, places: &[usize]) -> Vec<usize> {
         places.iter().map(|&i| self.rows[i]).collect()
     }
@@ -156,8 +125,11 @@ impl<'a> Centred<'a> {
 }
 
 impl Operator for Centred<'_> {
-    fn n(&self) -> usize {
-        self.inner.n()
+    forward! {
+        n() -> usize;
+        roundoff() -> f64;
+        outputs() -> usize;
+        points() -> Option<Rows<'_>>;
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
@@ -183,18 +155,6 @@ impl Operator for Centred<'_> {
 
     fn diagonal(&self) -> Result<Array1<f64>> {
         Ok(self.inner.diagonal()? - 2.0 * &self.row_means + self.mean)
-    }
-
-    fn roundoff(&self) -> f64 {
-        self.inner.roundoff()
-    }
-
-    fn outputs(&self) -> usize {
-        self.inner.outputs()
-    }
-
-    fn points(&self) -> Option<ArrayView2<'_, f64>> {
-        self.inner.points()
     }
 
     fn describe(&self) -> String {

@@ -1,6 +1,6 @@
 //! Feature maps: the functions that eigenfunctions are combinations of.
 
-use super::{FunctionSamples, LowRankOperator, Points, Precision, cross_apply, gram_cross};
+use super::{FunctionSamples, LowRankOperator, Points, Precision, Real, cross_apply, gram_cross, in_precision};
 use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
@@ -28,9 +28,10 @@ pub trait Features: Send + Sync {
     fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
         const STRIP: usize = 4096;
         let (x, c) = (points.coordinates()?, self.outputs());
-        let mut out = Array2::zeros((x.nrows() * c, a.ncols()));
-        for (x, mut out) in x.axis_chunks_iter(Axis(0), STRIP).zip(out.axis_chunks_iter_mut(Axis(0), STRIP * c)) {
-            out.assign(&matmul(self.eval(x.into())?.view(), a));
+        let mut out = Array2::zeros((x.n() * c, a.ncols()));
+        for (i, mut out) in out.axis_chunks_iter_mut(Axis(0), STRIP * c).enumerate() {
+            let few = x.slice(i * STRIP..x.n().min((i + 1) * STRIP));
+            out.assign(&matmul(self.eval(few.into())?.view(), a));
         }
         Ok(out)
     }
@@ -85,16 +86,13 @@ impl Features for KernelFeatures {
 
     fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
         let x = points.coordinates()?;
-        match self.precision {
-            Precision::F32 | Precision::Tf32 => {
-                Ok(gram_cross::<f32>(&self.kernel, x, self.centres.view(), self.device)?.mapv(f64::from))
-            }
-            Precision::F64 => gram_cross(&self.kernel, x, self.centres.view(), self.device),
-        }
+        Ok(in_precision!(self.precision, T => {
+            gram_cross::<T>(&self.kernel, x, &self.centres, self.device)?.mapv_into_any(T::wide)
+        }))
     }
 
     fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
-        cross_apply(&self.kernel, points.coordinates()?, self.centres.view(), a, self.precision, self.device)
+        cross_apply(&self.kernel, points.coordinates()?, &self.centres, a, self.precision, self.device)
     }
 
     fn multiply_adds(&self) -> usize {
@@ -110,22 +108,17 @@ impl Features for KernelFeatures {
 }
 
 /// `φ(x) = F(x)/√S`: S functions, sampled again at the new points. `κ(x,x') = φ(x)·φ(x')`.
-pub struct SampleFeatures {
+pub(crate) struct SampleFeatures {
     /// S
-    functions: usize,
+    pub functions: usize,
     /// C, as the samples have it.
-    outputs: usize,
+    pub outputs: usize,
     /// Whether each output counts as a function by itself, `κ(x,x')·I_C`.
-    factorised: bool,
+    pub factorised: bool,
 }
 
 impl SampleFeatures {
     pub(crate) const KIND: &'static str = "samples";
-
-    /// `functions` functions of `outputs` outputs; `factorised` as in [`LowRankOperator::of_samples`].
-    pub fn new(functions: usize, outputs: usize, factorised: bool) -> Self {
-        SampleFeatures { functions, outputs, factorised }
-    }
 
     pub(crate) fn load(bundle: &Bundle) -> Result<Self> {
         let (functions, outputs) = (bundle.value("features.functions")?, bundle.value("features.outputs")?);
@@ -186,20 +179,15 @@ impl Features for SampleFeatures {
 }
 
 /// `φ_m(x) = κ(x, z_m)` where κ has no formula: a new point is given by its kernel values `[n·C, m]` with the sample.
-pub struct RowFeatures {
+pub(crate) struct RowFeatures {
     /// m
-    values: usize,
+    pub values: usize,
     /// C
-    outputs: usize,
+    pub outputs: usize,
 }
 
 impl RowFeatures {
     pub(crate) const KIND: &'static str = "rows";
-
-    /// For a sample of `values` values, `outputs` at each point.
-    pub fn new(values: usize, outputs: usize) -> Self {
-        RowFeatures { values, outputs }
-    }
 
     pub(crate) fn load(bundle: &Bundle) -> Result<Self> {
         Ok(RowFeatures { values: bundle.value("features.values")?, outputs: bundle.value("features.outputs")? })
@@ -220,11 +208,11 @@ impl Features for RowFeatures {
     }
 
     fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
-        Ok(points.coordinates()?.to_owned())
+        Ok(points.coordinates()?.to_f64().into_owned())
     }
 
     fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
-        Ok(matmul(points.coordinates()?, a))
+        Ok(matmul(points.coordinates()?.to_f64().view(), a))
     }
 
     fn multiply_adds(&self) -> usize {

@@ -1,8 +1,8 @@
 //! Functions sampled at points, in memory or in a file, and new points as operators and feature maps take them.
 
-use crate::data::MappedArray;
+use crate::data::{MappedArray, Rows};
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayBase, ArrayView2, ArrayView3, Axis, Ix2, Ix3, ViewRepr};
+use ndarray::{Array2, ArrayBase, ArrayView2, ArrayView3, Axis, Ix3, ViewRepr};
 use std::sync::Arc;
 
 /// `F` `[S, n, C]`: S functions with C outputs at n points.
@@ -110,7 +110,7 @@ impl Layout {
 #[derive(Clone, Copy)]
 pub enum Points<'a> {
     /// `[n, d]`; for an operator without a formula, kernel values `[n, m]` with the m values of the sample.
-    Coordinates(ArrayBase<ViewRepr<&'a f64>, Ix2, f64>),
+    Coordinates(Rows<'a>),
     /// The same functions that were fitted, sampled at the new points.
     Samples(&'a FunctionSamples<'a>),
 }
@@ -119,13 +119,13 @@ impl<'a> Points<'a> {
     /// How many points.
     pub fn count(&self) -> usize {
         match self {
-            Points::Coordinates(x) => x.nrows(),
+            Points::Coordinates(x) => x.n(),
             Points::Samples(f) => f.dim().1,
         }
     }
 
     /// The coordinates, for functions of coordinates.
-    pub fn coordinates(self) -> Result<ArrayView2<'a, f64>> {
+    pub fn coordinates(self) -> Result<Rows<'a>> {
         match self {
             Points::Coordinates(x) => Ok(x),
             Points::Samples(_) => Err(Error::input(
@@ -146,9 +146,15 @@ impl<'a> Points<'a> {
     }
 }
 
+impl<'a> From<Rows<'a>> for Points<'a> {
+    fn from(x: Rows<'a>) -> Self {
+        Points::Coordinates(x)
+    }
+}
+
 impl<'a> From<ArrayView2<'a, f64>> for Points<'a> {
     fn from(x: ArrayView2<'a, f64>) -> Self {
-        Points::Coordinates(x)
+        Points::Coordinates(x.into())
     }
 }
 

@@ -216,8 +216,8 @@ impl Operator for LowRankOperator {
             None => self.pushed(a.view()),
             Some(rows) => matmul(self.columns(rows).view(), a.view()),
         };
-        let Layout { samples, outputs, by_output, .. } = self.layout;
-        Ok(Extension { features: Box::new(SampleFeatures::new(samples, outputs, by_output)), coefficients })
+        let Layout { samples: functions, outputs, by_output: factorised, .. } = self.layout;
+        Ok(Extension { features: Box::new(SampleFeatures { functions, outputs, factorised }), coefficients })
     }
 
     fn at<'p>(&'p self, points: Points<'p>) -> Result<Box<dyn Operator + 'p>> {

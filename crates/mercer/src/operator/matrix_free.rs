@@ -1,14 +1,16 @@
 use super::cuda::{CudaOperator, compiles};
+use super::memory::zeros;
 use super::points::{Plan, Prepared};
 use super::tile::{Workspace, mirror, ranges};
-use super::{DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram};
+use super::{DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram, in_precision};
 use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
+use crate::data::{CowRows, Rows};
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, matmul_into};
 use crate::{FitContext, Result};
 use faer::{Accum, Par};
-use ndarray::{Array1, Array2, ArrayBase, ArrayView2, ArrayViewMut2, Axis, CowArray, CowRepr, Ix2, s};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -26,8 +28,7 @@ use std::sync::OnceLock;
 /// Nothing is computed before it is needed: random features ask for the formula and the points alone. On a GPU, products are
 /// fused: see [`super::cuda`].
 pub struct KernelOperator<'a> {
-    /// Spelt out, so that the lifetime of a borrowed operator can shrink.
-    x: ArrayBase<CowRepr<'a, f64>, Ix2, f64>,
+    x: CowRows<'a>,
     plan: Plan,
     precision: Precision,
     device: Device,
@@ -45,15 +46,13 @@ enum AnyPoints {
 
 impl<'a> KernelOperator<'a> {
     /// The kernel matrix of the points `x` `[n, d]`, its entries computed in `precision` on `device`.
-    pub fn new(
-        kernel: &Kernel,
-        x: impl Into<CowArray<'a, f64, Ix2>>,
-        precision: Precision,
-        device: Device,
-    ) -> Result<Self> {
-        let x = x.into();
+    pub fn new(kernel: &Kernel, x: impl Into<Rows<'a>>, precision: Precision, device: Device) -> Result<Self> {
+        KernelOperator::on(kernel, CowRows::Borrowed(x.into()), precision, device)
+    }
+
+    fn on(kernel: &Kernel, x: CowRows<'a>, precision: Precision, device: Device) -> Result<Self> {
         Ok(KernelOperator {
-            plan: Plan::new(kernel, x.view()),
+            plan: Plan::new(kernel, x.rows()),
             x,
             precision,
             device,
@@ -70,8 +69,8 @@ impl<'a> KernelOperator<'a> {
     }
 
     /// The points `[n, d]`.
-    pub fn x(&self) -> ArrayView2<'_, f64> {
-        self.x.view()
+    pub fn x(&self) -> Rows<'_> {
+        self.x.rows()
     }
 
     /// Precision of its values.
@@ -79,25 +78,20 @@ impl<'a> KernelOperator<'a> {
         self.precision
     }
 
-    /// Where its values are computed.
-    pub fn device(&self) -> Device {
-        self.device
-    }
-
     /// The same kernel on the points `rows`.
     pub fn select(&self, rows: &[usize]) -> Result<KernelOperator<'static>> {
-        KernelOperator::new(self.formula(), self.x.select(Axis(0), rows), self.precision, self.device)
+        KernelOperator::on(self.formula(), CowRows::Owned(self.x().select(rows)), self.precision, self.device)
     }
 
     fn prepared(&self) -> &AnyPoints {
         self.points.get_or_init(|| match self.precision {
-            Precision::F32 | Precision::Tf32 => AnyPoints::F32(self.plan.points(self.x.view())),
-            Precision::F64 => AnyPoints::F64(self.plan.points(self.x.view())),
+            Precision::F32 | Precision::Tf32 => AnyPoints::F32(self.plan.points(self.x())),
+            Precision::F64 => AnyPoints::F64(self.plan.points(self.x())),
         })
     }
 
     fn known_diagonal(&self) -> &Array1<f64> {
-        self.diagonal.get_or_init(|| self.plan.diagonal(self.x.view()))
+        self.diagonal.get_or_init(|| self.plan.diagonal(self.x()))
     }
 
     /// The operator on the GPU; the points are uploaded once.
@@ -105,7 +99,7 @@ impl<'a> KernelOperator<'a> {
         let Some(gpu) = self.gpu else { return Ok(None) };
         if self.on_gpu.get().is_none() {
             // Where two threads come at once, one upload is dropped.
-            let _ = self.on_gpu.set(CudaOperator::new(gpu, self.formula(), self.x.view(), self.precision)?);
+            let _ = self.on_gpu.set(CudaOperator::new(gpu, self.formula(), self.x(), self.precision)?);
         }
         Ok(self.on_gpu.get())
     }
@@ -113,18 +107,14 @@ impl<'a> KernelOperator<'a> {
 
 impl FitContext<'_> {
     /// `kernel` on the points `x` `[n, d]`, in this context's precision on its device.
-    pub fn kernel_operator<'x>(
-        &self,
-        kernel: &Kernel,
-        x: impl Into<CowArray<'x, f64, Ix2>>,
-    ) -> Result<KernelOperator<'x>> {
+    pub fn kernel_operator<'x>(&self, kernel: &Kernel, x: impl Into<Rows<'x>>) -> Result<KernelOperator<'x>> {
         KernelOperator::new(kernel, x, self.precision, self.device)
     }
 }
 
 impl Operator for KernelOperator<'_> {
     fn n(&self) -> usize {
-        self.x.nrows()
+        self.x().n()
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
@@ -139,8 +129,8 @@ impl Operator for KernelOperator<'_> {
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
         let mut block = match self.prepared() {
-            AnyPoints::F32(points) => cross_block(&self.plan, points, rows, columns).mapv(f64::from),
-            AnyPoints::F64(points) => cross_block(&self.plan, points, rows, columns),
+            AnyPoints::F32(x) => cross_block(&self.plan, &x.select(rows), &x.select(columns)).mapv(f64::from),
+            AnyPoints::F64(x) => cross_block(&self.plan, &x.select(rows), &x.select(columns)),
         };
         let diagonal = self.known_diagonal();
         for ((a, b), k) in block.indexed_iter_mut() {
@@ -167,16 +157,15 @@ impl Operator for KernelOperator<'_> {
     }
 
     fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let (x, z) = (self.x.slice(s![rows, ..]), self.x.slice(s![columns, ..]));
-        cross_apply(self.formula(), x, z, v, self.precision, self.device)
+        cross_apply(self.formula(), self.x().slice(rows), self.x().slice(columns), v, self.precision, self.device)
     }
 
     fn to_dense(&self) -> Result<Array2<f64>> {
-        gram::<f64>(self.formula(), self.x.view(), self.device)
+        gram::<f64>(self.formula(), self.x(), self.device)
     }
 
-    fn points(&self) -> Option<ArrayView2<'_, f64>> {
-        Some(self.x.view())
+    fn points(&self) -> Option<Rows<'_>> {
+        Some(self.x())
     }
 
     fn kernel(&self) -> Option<&KernelOperator<'_>> {
@@ -190,22 +179,19 @@ impl Operator for KernelOperator<'_> {
         if self.device != Device::Cpu || !context.budget.allows(needed) {
             return Ok(None);
         }
-        Ok(Some(match self.precision {
-            Precision::F32 | Precision::Tf32 => {
-                Box::new(DenseOperator::new(gram::<f32>(self.formula(), self.x.view(), self.device)?))
-            }
-            Precision::F64 => Box::new(DenseOperator::new(self.to_dense()?)),
-        }))
+        Ok(Some(in_precision!(self.precision, T => {
+            Box::new(DenseOperator::new(gram::<T>(self.formula(), self.x(), self.device)?))
+        })))
     }
 
     fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
-        let centres = rows.map_or_else(|| self.x.to_owned(), |rows| self.x.select(Axis(0), rows));
+        let centres = rows.map_or_else(|| self.x().to_f64().into_owned(), |rows| self.x().select(rows).into_f64());
         let features = KernelFeatures::new(self.formula(), centres, self.precision, self.device);
         Ok(Extension { features: Box::new(features), coefficients: a })
     }
 
     fn cross(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
-        cross_apply(self.formula(), points.coordinates()?, self.x.view(), a, self.precision, self.device)
+        cross_apply(self.formula(), points.coordinates()?, self.x(), a, self.precision, self.device)
     }
 
     fn at<'p>(&'p self, points: Points<'p>) -> Result<Box<dyn Operator + 'p>> {
@@ -267,59 +253,54 @@ fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, v: ArrayVie
     y.zip_mut_with(&product, |y, p| *y += p.wide());
 }
 
-fn cross_block<T: Real>(plan: &Plan, x: &Prepared<T>, rows: &[usize], columns: &[usize]) -> Array2<T> {
-    let (a, b) = (x.select(rows), x.select(columns));
-    let mut out = Array2::from_elem((rows.len(), columns.len()), T::default());
-    fill(plan, &a, &b, out.view_mut());
+/// `κ(a, b)` `[a.n, b.n]`.
+pub(super) fn cross_block<T: Real>(plan: &Plan, a: &Prepared<T>, b: &Prepared<T>) -> Array2<T> {
+    let mut out = Array2::from_shape_vec((a.n, b.n), zeros(a.n * b.n)).expect("n·m values");
+    for_each_tile(plan, a, b, out.view_mut(), |out, columns, k| out.slice_mut(s![.., columns]).assign(&k));
     out
 }
 
-/// `κ(a, b)` into `out` `[a.n, b.n]`.
-pub(super) fn fill<T: Real>(plan: &Plan, a: &Prepared<T>, b: &Prepared<T>, mut out: ArrayViewMut2<T>) {
+/// Calls `work(rows of out, columns, tile)` for the tiles of `κ(a, b)`; strips of rows of `out` `[a.n, ·]` are on threads.
+fn for_each_tile<T: Real, O: Send>(
+    plan: &Plan,
+    a: &Prepared<T>,
+    b: &Prepared<T>,
+    mut out: ArrayViewMut2<O>,
+    work: impl Fn(&mut ArrayViewMut2<O>, Range<usize>, ArrayView2<T>) + Sync,
+) {
     let columns = ranges(b.n, plan.side());
-    let chunks: Vec<_> = out.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
-    chunks.into_par_iter().zip(ranges(a.n, plan.side())).for_each_init(
-        Workspace::default,
-        |workspace, (mut out, rows)| {
-            for columns in &columns {
-                let tile = workspace.tile(plan, a, rows.clone(), b, columns.clone());
-                out.slice_mut(s![.., columns.clone()]).assign(&tile);
-            }
-        },
-    );
+    let strips: Vec<_> = out.axis_chunks_iter_mut(Axis(0), plan.side()).zip(ranges(a.n, plan.side())).collect();
+    strips.into_par_iter().for_each_init(Workspace::default, |workspace, (mut out, rows)| {
+        for columns in &columns {
+            let tile = workspace.tile(plan, a, rows.clone(), b, columns.clone());
+            work(&mut out, columns.clone(), tile.view());
+        }
+    });
 }
 
 /// `κ(X, Z) A` `[n, k]` for new points `X` `[n, d]`, centres `Z` `[m, d]` and coefficients `A` `[m, k]`, without forming `κ(X, Z)`.
-pub fn cross_apply(
+pub fn cross_apply<'x, 'z>(
     kernel: &Kernel,
-    x: ArrayView2<f64>,
-    z: ArrayView2<f64>,
+    x: impl Into<Rows<'x>>,
+    z: impl Into<Rows<'z>>,
     a: ArrayView2<f64>,
     precision: Precision,
     device: Device,
 ) -> Result<Array2<f64>> {
+    let (x, z) = (x.into(), z.into());
     if let Some(gpu) = gpu_for(kernel, device)? {
         return super::cuda::cross_apply(gpu, kernel, x, z, a, precision);
     }
-    Ok(match precision {
-        Precision::F32 | Precision::Tf32 => cross_apply_in::<f32>(kernel, x, z, a),
-        Precision::F64 => cross_apply_in::<f64>(kernel, x, z, a),
-    })
+    Ok(in_precision!(precision, T => cross_apply_in::<T>(kernel, x, z, a)))
 }
 
-fn cross_apply_in<T: Real>(kernel: &Kernel, x: ArrayView2<f64>, z: ArrayView2<f64>, a: ArrayView2<f64>) -> Array2<f64> {
+fn cross_apply_in<T: Real>(kernel: &Kernel, x: Rows<'_>, z: Rows<'_>, a: ArrayView2<f64>) -> Array2<f64> {
     let plan = Plan::new(kernel, z);
     let (px, pz) = (plan.points::<T>(x), plan.points::<T>(z));
     let rounded = a.mapv(T::of);
-    let mut y = Array2::zeros((x.nrows(), a.ncols()));
-    let rows: Vec<Range<usize>> = ranges(px.n, plan.side());
-    let columns = ranges(pz.n, plan.side());
-    let chunks: Vec<_> = y.axis_chunks_iter_mut(Axis(0), plan.side()).collect();
-    chunks.into_par_iter().zip(rows).for_each_init(Workspace::default, |workspace, (mut y, rows)| {
-        for columns in &columns {
-            let k = workspace.tile(&plan, &px, rows.clone(), &pz, columns.clone());
-            add_product(y.view_mut(), k.view(), rounded.slice(s![columns.clone(), ..]));
-        }
+    let mut y = Array2::zeros((x.n(), a.ncols()));
+    for_each_tile(&plan, &px, &pz, y.view_mut(), |y, columns, k| {
+        add_product(y.view_mut(), k, rounded.slice(s![columns, ..]));
     });
     y
 }

@@ -10,7 +10,6 @@
 //! | [`NeighbourGraph`] | the sparse graph of nearest neighbours |
 //! | [`RandomWalk`] | the random walk on an affinity: a kernel or a graph |
 //! | [`OnPoints`] | any of them, with coordinates for its points |
-//! | [`Restricted`] | any of them, on some of its points |
 //!
 //! An operator also says how a function on its sample reaches new points: [`Operator::extend`] gives [`Features`] that
 //! take [`Points`]. A GPU or sharded form is one more file that implements [`Operator`].
@@ -37,8 +36,10 @@ mod walk;
 
 pub use batch::{BatchOperator, Own, Sizes, batch_operator};
 pub use dense::{DenseOperator, gram, gram_cross};
-pub use derived::{Centred, OnPoints, Restricted};
-pub use features::{Extension, Features, KernelFeatures, RowFeatures, SampleFeatures};
+use derived::Restricted;
+pub use derived::{Centred, OnPoints};
+pub use features::{Extension, Features, KernelFeatures};
+pub(crate) use features::{RowFeatures, SampleFeatures};
 pub use function_samples::{FunctionSamples, Points};
 pub use graph::{NeighbourGraph, nearest_neighbours};
 pub use low_rank::LowRankOperator;
@@ -47,10 +48,13 @@ pub use memory::Budget;
 pub use network_ntk::NtkOperator;
 pub(crate) use points::profile_bytes;
 pub use real::{Precision, Real};
-pub(crate) use strips::{StripBuffer, Strips};
+pub(crate) use real::{in_precision, vectorised};
+pub(crate) use strips::Strips;
+pub(crate) use tile::{Workspace, ranges};
 pub(crate) use walk::Heat;
 pub use walk::RandomWalk;
 
+use crate::data::Rows;
 use crate::linalg::{Panel, matmul};
 use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
@@ -100,7 +104,7 @@ pub trait Operator: Send + Sync {
     }
 
     /// The coordinates `[points, d]`, where the points have some: networks are functions of them.
-    fn points(&self) -> Option<ArrayView2<'_, f64>> {
+    fn points(&self) -> Option<Rows<'_>> {
         None
     }
 
@@ -125,7 +129,7 @@ pub trait Operator: Send + Sync {
     }
 
     /// The functions `x ↦ Σ_m κ(x, z_m) a_m` for the values z of the sample that `rows` names (all of them without it) and
-    /// `a` `[m, k]`. Without a formula for κ, new points are given by their kernel values with the sample ([`RowFeatures`]).
+    /// `a` `[m, k]`. Without a formula for κ, new points are given by their kernel values with the sample.
     fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
         let coefficients = match rows {
             None => a,
@@ -135,7 +139,8 @@ pub trait Operator: Send + Sync {
                 all
             }
         };
-        Ok(Extension { features: Box::new(RowFeatures::new(self.n(), self.outputs())), coefficients })
+        let features = RowFeatures { values: self.n(), outputs: self.outputs() };
+        Ok(Extension { features: Box::new(features), coefficients })
     }
 
     /// `κ(x, X) A` `[m·C, k]` at m new points, X the sample and `A` `[n, k]`.
@@ -175,7 +180,7 @@ impl dyn Operator + '_ {
     pub fn restricted<'r>(&'r self, rows: &'r [usize]) -> Result<Box<dyn Operator + 'r>> {
         match self.kernel() {
             Some(kernel) => Ok(Box::new(kernel.select(rows)?)),
-            None => Ok(Box::new(Restricted::new(self, rows))),
+            None => Ok(Box::new(Restricted { inner: self, rows })),
         }
     }
 }

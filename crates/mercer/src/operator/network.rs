@@ -1,8 +1,8 @@
 //! Infinite networks over a tile: each step of the network is one vectorised loop over sixteen lanes at a time, with all
 //! that depends on one point alone taken from its profile.
 
-use super::Real;
 use super::aligned::Aligned;
+use super::{Real, vectorised};
 use crate::compute::{Activation, Device};
 use crate::kernel::infinite::hermite::{self, TERMS};
 use crate::kernel::infinite::{DEEPEST, Expectations, Side, Step};
@@ -37,7 +37,7 @@ impl<'a, T: Real, const WIDTH: usize> Sides<'a, T, WIDTH> {
 
     /// The same for all groups.
     pub fn same(values: &'a [T]) -> Self {
-        Sides { values, field: values.len() / FIELDS, group: 0, start: 0, series: &[], terms: 0 }
+        Sides { group: 0, ..Sides::each(values) }
     }
 
     /// With the coefficients of a series.
@@ -84,7 +84,7 @@ pub(super) struct Covariances<T> {
 impl<T: Real> Covariances<T> {
     /// `K ← w K + b`, `Θ ← K + w Θ`.
     pub fn dense(&mut self, weight: f64, bias: f64) {
-        dispatch(Dense { w: T::of(weight), b: T::of(bias), k: &mut self.k, theta: &mut self.theta });
+        dense(T::of(weight), T::of(bias), &mut self.k, &mut self.theta);
     }
 
     /// Adds another's.
@@ -132,22 +132,13 @@ impl<T: Real> Covariances<T> {
     }
 }
 
-struct Dense<'a, T> {
-    w: T,
-    b: T,
-    k: &'a mut [T],
-    theta: &'a mut [T],
-}
-
-impl<T: Real> SimdJob for Dense<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (w, b) = (self.w.lane::<FMA>(), self.b.lane::<FMA>());
-        for k in self.k.iter_mut() {
+vectorised! {
+    fn dense<FMA, 'a, T: Real>(w: T, b: T, k: &'a mut [T], theta: &'a mut [T]) {
+        let (w, b) = (w.lane::<FMA>(), b.lane::<FMA>());
+        for k in k.iter_mut() {
             *k = T::of_lane(k.lane::<FMA>().mul_add(w, b));
         }
-        for (theta, k) in self.theta.iter_mut().zip(self.k) {
+        for (theta, k) in theta.iter_mut().zip(k) {
             *theta = T::of_lane(theta.lane::<FMA>().mul_add(w, k.lane::<FMA>()));
         }
     }
@@ -271,22 +262,33 @@ pub(super) fn fields<T: Real>(variances: &[T], out: &mut Aligned<T>) {
 /// The profile of a point of a network without positions, from `‖x‖²/d`: for every activation the variance of its inputs, and
 /// the coefficients of its series where it is one.
 pub(super) fn profile<T: Real>(steps: &[Step], square: f64) -> Vec<T> {
-    let (mut now, mut aside, mut profile) = (square, vec![], vec![]);
+    let mut profile = vec![];
+    run_variances(steps, vec![square], |phi, now| {
+        profile.push(T::of(now[0]));
+        profile.extend(hermite::series(phi, now[0]).into_iter().map(T::of));
+    });
+    profile
+}
+
+/// The steps of a network without positions on variances of points; `see(φ, variances)` is shown the inputs of each activation.
+pub(super) fn run_variances(steps: &[Step], mut now: Vec<f64>, mut see: impl FnMut(Activation, &[f64])) {
+    let mut aside = vec![];
     for step in steps {
         match step {
-            Step::Dense(v) => now = v.weight * now + v.bias,
+            Step::Dense(v) => now.iter_mut().for_each(|k| *k = v.weight * *k + v.bias),
             Step::Activation(phi) => {
-                profile.push(T::of(now));
-                profile.extend(hermite::series(*phi, now).into_iter().map(T::of));
-                now = phi.second_moment(now);
+                see(*phi, &now);
+                now.iter_mut().for_each(|k| *k = phi.second_moment(*k));
             }
-            Step::Fork => aside.push(now),
+            Step::Fork => aside.push(now.clone()),
             Step::Shortcut => std::mem::swap(&mut now, aside.last_mut().expect("a fork comes before")),
-            Step::Join => now += aside.pop().expect("a fork comes before"),
+            Step::Join => {
+                let other = aside.pop().expect("a fork comes before");
+                now.iter_mut().zip(other).for_each(|(k, o)| *k += o);
+            }
             Step::Flatten | Step::Conv(..) | Step::AvgPool(_) | Step::Gap => {}
         }
     }
-    profile
 }
 
 /// Whether any of its activations is a series.

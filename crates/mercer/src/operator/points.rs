@@ -3,10 +3,10 @@
 use super::images::Images;
 use super::memory::zeros;
 use super::network::{LANES, NetworkBuffers, has_series, profile};
-use super::tile::SIDE;
+use super::tile::{SIDE, ranges};
 use super::{Precision, Real};
-use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
-use crate::simd::Num;
+use crate::data::Rows;
+use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
 
@@ -56,12 +56,13 @@ pub(super) struct Seen<'a, T> {
 
 impl Plan {
     /// Plans for `kernel`, centred on the mean of `reference` `[n, d]` where the kernel allows it.
-    pub fn new(kernel: &Kernel, reference: ArrayView2<f64>) -> Plan {
-        let shift = kernel.is_shift_invariant().then(|| reference.mean_axis(Axis(0))).flatten();
+    pub fn new(kernel: &Kernel, reference: Rows<'_>) -> Plan {
+        let shift = kernel.is_shift_invariant().then(|| reference.mean()).flatten();
         let mut plan =
             Plan { kernel: kernel.clone(), shift, leaves: vec![], statistics: vec![], lifts: vec![], images: vec![] };
         for base in kernel.bases() {
-            let (statistic, lifts) = base.visit(Needs);
+            let origin = ArrayView2::from(&[[0.0]]);
+            let (statistic, lifts) = with_formula!(base, f => (f.statistic(), f.lift(origin).is_some()));
             let view = position_or_push(&mut plan.lifts, lifts.then(|| base.clone()));
             let leaf = position_or_push(&mut plan.statistics, (view, statistic));
             plan.leaves.push(leaf);
@@ -80,23 +81,23 @@ impl Plan {
     }
 
     /// The points `x` `[n, d]` in precision `T`.
-    pub fn points<T: Real>(&self, x: ArrayView2<f64>) -> Prepared<T> {
+    pub fn points<T: Real>(&self, x: Rows<'_>) -> Prepared<T> {
         let views = self.lifts.iter().zip(&self.images);
-        Prepared { n: x.nrows(), views: views.map(|(lift, images)| self.view(x, lift, images)).collect() }
+        Prepared { n: x.n(), views: views.map(|(lift, images)| self.view(x, lift, images)).collect() }
     }
 
     /// One lift of the points, a few rows at a time: what they are in f64 stays in the cache.
-    fn view<T: Real>(&self, x: ArrayView2<f64>, lift: &Option<Base>, images: &Option<(Images, bool)>) -> View<T> {
-        let lifted = |rows: ArrayView2<f64>| match lift {
-            None => None,
-            Some(base) => base.visit(Lift(rows)),
-        };
-        let columns = lifted(x.slice(s![..0, ..])).map_or(x.ncols(), |none| none.ncols());
-        let mut values = Array2::from_shape_vec((x.nrows(), columns), zeros(x.nrows() * columns)).expect("n·p values");
-        let mut xx = vec![T::default(); x.nrows()];
+    fn view<T: Real>(&self, x: Rows<'_>, lift: &Option<Base>, images: &Option<(Images, bool)>) -> View<T> {
+        let lifted = |rows: ArrayView2<f64>| with_formula!(lift.as_ref()?, formula => formula.lift(rows));
+        let n = x.n();
+        let columns = lifted(x.slice(0..0).to_f64().view()).map_or(x.d(), |none| none.ncols());
+        let mut values = Array2::from_shape_vec((n, columns), zeros(n * columns)).expect("n·p values");
+        let mut xx = vec![T::default(); n];
         let targets = values.axis_chunks_iter_mut(Axis(0), ROWS).zip(xx.chunks_mut(ROWS));
-        let chunks: Vec<_> = x.axis_chunks_iter(Axis(0), ROWS).zip(targets).collect();
+        let chunks: Vec<_> = ranges(n, ROWS).into_iter().zip(targets).collect();
         let profiles = chunks.into_par_iter().map(|(rows, (mut values, xx))| {
+            let rows = x.slice(rows).to_f64();
+            let rows = rows.view();
             let shifted = self.shift.as_ref().map(|shift| &rows - shift);
             let rows = shifted.as_ref().map_or(rows, |s| s.view());
             let lifted = lifted(rows);
@@ -114,12 +115,12 @@ impl Plan {
     }
 
     /// `κ(x,x)` `[n]` for points `[n, d]`, in f64.
-    pub fn diagonal(&self, x: ArrayView2<f64>) -> Array1<f64> {
-        let chunks: Vec<_> = x.axis_chunks_iter(Axis(0), ROWS).collect();
-        chunks.into_par_iter().map(|x| self.diagonal_of_few(x)).collect::<Vec<_>>().concat().into()
+    pub fn diagonal(&self, x: Rows<'_>) -> Array1<f64> {
+        let chunks = ranges(x.n(), ROWS).into_par_iter();
+        chunks.map(|rows| self.diagonal_of_few(x.slice(rows))).collect::<Vec<_>>().concat().into()
     }
 
-    fn diagonal_of_few(&self, x: ArrayView2<f64>) -> Vec<f64> {
+    fn diagonal_of_few(&self, x: Rows<'_>) -> Vec<f64> {
         let points = self.points::<f64>(x);
         let known: Vec<Option<Vec<f64>>> = (0..points.views.len()).map(|v| self.known_diagonal(&points, v)).collect();
         let value = |i: usize| {
@@ -128,7 +129,8 @@ impl Plan {
                 let (view, statistic) = self.statistics[*leaves.next().expect("a leaf for each base kernel")];
                 let xx = points.views[view].xx[i];
                 let s = if statistic == Statistic::L1 { 0.0 } else { xx };
-                known[view].as_ref().map_or_else(|| base.visit(Value(Pair { s, xx, yy: xx })), |known| known[i])
+                let value = || with_formula!(base, formula => formula.eval(Pair { s, xx, yy: xx }));
+                known[view].as_ref().map_or_else(value, |known| known[i])
             })
         };
         (0..points.n).map(value).collect()
@@ -161,7 +163,8 @@ impl Kernel {
     /// assert_eq!(kernel.diagonal(ndarray::array![[3.0, 4.0]].view())[0], 25.0);
     /// # Ok::<(), mercer::Error>(())
     /// ```
-    pub fn diagonal(&self, x: ArrayView2<f64>) -> Array1<f64> {
+    pub fn diagonal<'x>(&self, x: impl Into<Rows<'x>>) -> Array1<f64> {
+        let x = x.into();
         Plan::new(self, x).diagonal(x)
     }
 }
@@ -179,7 +182,7 @@ pub(crate) fn profile_bytes(kernel: &Kernel, n: usize, d: usize, precision: Prec
     if !kernel.sees_images() {
         return series;
     }
-    let plan = Plan::new(kernel, Array2::zeros((1, d)).view());
+    let plan = Plan::new(kernel, Rows::from(&Array2::<f64>::zeros((1, d))));
     let numbers: usize = plan.images.iter().flatten().map(|(images, _)| images.profile_length()).sum();
     series + (numbers * n) as u64 * (precision.bytes() + 8)
 }
@@ -220,35 +223,6 @@ fn position_or_push<V: PartialEq>(items: &mut Vec<V>, item: V) -> usize {
         items.push(item);
         items.len() - 1
     })
-}
-
-/// The statistic a formula reads, and whether it lifts its points.
-struct Needs;
-
-impl Visitor for Needs {
-    type Output = (Statistic, bool);
-    fn visit<F: Formula>(self, formula: &F) -> Self::Output {
-        (formula.statistic(), formula.lift(ArrayView2::from(&[[0.0]])).is_some())
-    }
-}
-
-struct Lift<'a>(ArrayView2<'a, f64>);
-
-impl Visitor for Lift<'_> {
-    type Output = Option<Array2<f64>>;
-    fn visit<F: Formula>(self, formula: &F) -> Self::Output {
-        formula.lift(self.0)
-    }
-}
-
-/// The value of a formula for a pair of points.
-pub(super) struct Value<R>(pub Pair<R>);
-
-impl<R: Num> Visitor for Value<R> {
-    type Output = R;
-    fn visit<F: Formula>(self, formula: &F) -> R {
-        formula.eval(self.0)
-    }
 }
 
 impl<T: Real> Prepared<T> {

@@ -3,8 +3,9 @@
 use super::Real;
 use super::points::{Plan, Prepared};
 use super::tile::{SIDE, Workspace};
+use crate::data::{CowRows, Rows};
 use crate::kernel::Kernel;
-use ndarray::{Array1, ArrayView1, ArrayView2, ArrayViewMut2, CowArray, Ix2};
+use ndarray::{Array1, ArrayView1, ArrayViewMut2};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -15,27 +16,23 @@ use std::ops::Range;
 pub(crate) struct Strips<'a, T> {
     plan: Plan,
     points: Prepared<T>,
-    z: CowArray<'a, f64, Ix2>,
+    z: CowRows<'a>,
     /// `κ(z,z)` `[m]`
     diagonal: Array1<f64>,
     /// Rows of Z by their hash.
     rows_by_hash: HashMap<u64, Vec<usize>>,
 }
 
-/// Buffers that one thread reuses from strip to strip.
-#[derive(Default)]
-pub(crate) struct StripBuffer<T>(Workspace<T>);
-
 impl<'a, T: Real> Strips<'a, T> {
     /// For the points `z` `[m, d]`.
-    pub fn new(kernel: &Kernel, z: impl Into<CowArray<'a, f64, Ix2>>) -> Self {
-        let z = z.into();
-        let plan = Plan::new(kernel, z.view());
-        let mut rows_by_hash: HashMap<u64, Vec<usize>> = HashMap::with_capacity(z.nrows());
-        for (j, z_j) in z.rows().into_iter().enumerate() {
-            rows_by_hash.entry(hash(z_j)).or_default().push(j);
+    pub fn new(kernel: &Kernel, z: CowRows<'a>) -> Self {
+        let rows = z.rows();
+        let plan = Plan::new(kernel, rows);
+        let mut rows_by_hash: HashMap<u64, Vec<usize>> = HashMap::with_capacity(rows.n());
+        for (j, z_j) in rows.chunks(1).enumerate() {
+            rows_by_hash.entry(hash(z_j.row(0))).or_default().push(j);
         }
-        Strips { points: plan.points(z.view()), diagonal: plan.diagonal(z.view()), plan, z, rows_by_hash }
+        Strips { points: plan.points(rows), diagonal: plan.diagonal(rows), plan, z, rows_by_hash }
     }
 
     /// `κ(z,z)` `[m]`, in f64.
@@ -48,22 +45,12 @@ impl<'a, T: Real> Strips<'a, T> {
         (SIDE * SIDE / self.points.n.max(1)).clamp(16, 2 * SIDE)
     }
 
-    /// `κ(x, Z)` `[h, m]` for a few points `x` `[h, d]`.
-    pub fn strip<'b>(&self, buffer: &'b mut StripBuffer<T>, x: ArrayView2<f64>) -> ArrayViewMut2<'b, T> {
-        self.block(buffer, x, 0..self.points.n)
-    }
-
     /// `κ(x, Z[columns])` `[h, columns]` for a few points `x` `[h, d]`.
-    pub fn block<'b>(
-        &self,
-        buffer: &'b mut StripBuffer<T>,
-        x: ArrayView2<f64>,
-        columns: Range<usize>,
-    ) -> ArrayViewMut2<'b, T> {
-        let mut k = buffer.0.tile(&self.plan, &self.plan.points(x), 0..x.nrows(), &self.points, columns.clone());
-        for (i, x_i) in x.rows().into_iter().enumerate() {
-            for &j in self.rows_by_hash.get(&hash(x_i)).into_iter().flatten() {
-                if columns.contains(&j) && self.z.row(j) == x_i {
+    pub fn block<'b>(&self, buffer: &'b mut Workspace<T>, x: Rows<'_>, columns: Range<usize>) -> ArrayViewMut2<'b, T> {
+        let mut k = buffer.tile(&self.plan, &self.plan.points(x), 0..x.n(), &self.points, columns.clone());
+        for (i, x_i) in x.chunks(1).enumerate() {
+            for &j in self.rows_by_hash.get(&hash(x_i.row(0))).into_iter().flatten() {
+                if columns.contains(&j) && self.z.rows().slice(j..j + 1).to_f64() == x_i {
                     k[[i, j - columns.start]] = T::of(self.diagonal[j]);
                 }
             }

@@ -1,12 +1,12 @@
 //! One tile of the kernel matrix: dot products by GEMM, then the formula with SIMD while the tile is in cache.
 
-use super::Real;
 use super::images::ImageBuffers;
 use super::network::NetworkBuffers;
 use super::points::{Plan, Prepared, Seen, View};
-use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, Visitor};
+use super::{Real, vectorised};
+use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
 use crate::linalg::matmul_into;
-use crate::simd::{Num, SimdJob, dispatch};
+use crate::simd::Num;
 use faer::{Accum, Par};
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use rayon::prelude::*;
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Rows and columns of a square tile: half an L2 cache in f32, and large enough for a fast GEMM.
 pub(super) const SIDE: usize = 384;
 
-/// Splits `0..n` into ranges of at most `side`, see [`Plan::side`].
-pub(super) fn ranges(n: usize, side: usize) -> Vec<Range<usize>> {
+/// Splits `0..n` into ranges of at most `side`.
+pub(crate) fn ranges(n: usize, side: usize) -> Vec<Range<usize>> {
     (0..n).step_by(side).map(|start| start..n.min(start + side)).collect()
 }
 
@@ -64,7 +64,7 @@ pub(super) fn mirror<T: Copy>(tile: &mut ArrayViewMut2<T>) {
 
 /// Buffers that one thread reuses from tile to tile.
 #[derive(Default)]
-pub(super) struct Workspace<T> {
+pub(crate) struct Workspace<T> {
     values: Vec<T>,
     statistics: Vec<Vec<T>>,
     spare: Vec<Vec<T>>,
@@ -75,7 +75,7 @@ pub(super) struct Workspace<T> {
 
 impl<T: Real> Workspace<T> {
     /// `κ(a[rows], b[columns])`, `[rows, columns]`.
-    pub fn tile(
+    pub(super) fn tile(
         &mut self,
         plan: &Plan,
         a: &Prepared<T>,
@@ -95,22 +95,21 @@ impl<T: Real> Workspace<T> {
             let (a, b) = ((&a.views[view], rows.clone()), (&b.views[view], columns.clone()));
             workspace.statistic(plan, plan.statistics[index], a, b, out);
         };
+        let mut statistics = std::mem::take(&mut self.statistics);
         if plan.leaves.len() == 1 {
             // One base kernel: its value replaces its statistic in place.
+            statistics.clear();
             fill(self, 0, &mut values);
-            in_place(&plan.kernel, &mut values, sides(0), &mut self.network);
         } else {
-            let mut statistics = std::mem::take(&mut self.statistics);
             statistics.resize_with(plan.statistics.len(), Vec::new);
             for (index, out) in statistics.iter_mut().enumerate() {
                 out.resize(values.len(), T::default());
                 fill(self, index, out);
             }
-            let tree = Tree { leaves: &plan.leaves, statistics: &statistics, sides: &sides };
-            tree.eval(&plan.kernel, &mut 0, &mut values, &mut self.spare, &mut self.network);
-            self.statistics = statistics;
         }
-        self.values = values;
+        let tree = Tree { leaves: &plan.leaves, statistics: &statistics, sides: &sides };
+        tree.eval(&plan.kernel, &mut 0, &mut values, &mut self.spare, &mut self.network);
+        (self.statistics, self.values) = (statistics, values);
         ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the size of the tile")
     }
 
@@ -142,42 +141,20 @@ impl<T: Real> Workspace<T> {
         self.transposed.extend(b.t().iter());
         for (a_i, mut out_i) in a.rows().into_iter().zip(out.rows_mut()) {
             let a_i = a_i.to_slice().expect("points are row-major");
-            dispatch(L1 { a_i, bt: &self.transposed, out: out_i.as_slice_mut().expect("a tile is row-major") });
+            l1_row(a_i, &self.transposed, out_i.as_slice_mut().expect("a tile is row-major"));
         }
     }
 }
 
-struct L1<'a, T> {
-    a_i: &'a [T],
-    bt: &'a [T],
-    out: &'a mut [T],
-}
-
-impl<T: Real> SimdJob for L1<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        self.out.fill(T::default());
-        for (&a, b) in self.a_i.iter().zip(self.bt.chunks_exact(self.out.len())) {
-            for (sum, &b) in self.out.iter_mut().zip(b) {
+vectorised! {
+    fn l1_row<FMA, 'a, T: Real>(a_i: &'a [T], bt: &'a [T], out: &'a mut [T]) {
+        out.fill(T::default());
+        for (&a, b) in a_i.iter().zip(bt.chunks_exact(out.len())) {
+            for (sum, &b) in out.iter_mut().zip(b) {
                 let difference = (a.lane::<FMA>() - b.lane::<FMA>()).abs();
                 *sum = T::of_lane(sum.lane::<FMA>() + difference);
             }
         }
-    }
-}
-
-/// Replaces the statistic by the value of a kernel that has a single base kernel.
-fn in_place<T: Real>(kernel: &Kernel, values: &mut [T], sides: (Seen<T>, Seen<T>), network: &mut NetworkBuffers<T>) {
-    match kernel {
-        Kernel::Base(base) => apply(base, values, sides, network),
-        Kernel::Scale(c, inner) => {
-            in_place(inner, values, sides, network);
-            let c = T::of(*c);
-            values.iter_mut().for_each(|v| *v *= c);
-        }
-        Kernel::Sum(_) | Kernel::Product(_) => unreachable!("a sum or product has at least two terms"),
     }
 }
 
@@ -189,13 +166,14 @@ fn apply<T: Real>(base: &Base, values: &mut [T], (x, y): (Seen<T>, Seen<T>), buf
         Some((network, ntk)) => {
             buffers.fully_connected(network.steps(), ntk, x.profile, y.profile, y.xx.len(), values);
         }
-        None => base.visit(Apply { values, xx: x.xx, yy: y.xx }),
+        None => with_formula!(base, formula => apply_formula(formula, values, x.xx, y.xx)),
     }
 }
 
 /// Evaluates a kernel expression from the statistics of a tile.
 struct Tree<'a, T, N> {
     leaves: &'a [usize],
+    /// None where the output holds the only statistic already.
     statistics: &'a [Vec<T>],
     sides: &'a N,
 }
@@ -213,7 +191,9 @@ impl<'a, T: Real, N: Fn(usize) -> (Seen<'a, T>, Seen<'a, T>)> Tree<'a, T, N> {
             Kernel::Base(base) => {
                 let statistic = self.leaves[*leaf];
                 *leaf += 1;
-                out.copy_from_slice(&self.statistics[statistic]);
+                if let Some(values) = self.statistics.get(statistic) {
+                    out.copy_from_slice(values);
+                }
                 apply(base, out, (self.sides)(statistic), network);
             }
             Kernel::Scale(c, inner) => {
@@ -237,28 +217,9 @@ impl<'a, T: Real, N: Fn(usize) -> (Seen<'a, T>, Seen<'a, T>)> Tree<'a, T, N> {
     }
 }
 
-/// Applies a formula to a tile `[xx.len(), yy.len()]` that holds its statistic.
-struct Apply<'a, T> {
-    values: &'a mut [T],
-    xx: &'a [T],
-    yy: &'a [T],
-}
-
-impl<T: Real> Visitor for Apply<'_, T> {
-    type Output = ();
-    fn visit<F: Formula>(self, formula: &F) {
-        dispatch(ApplyFormula(formula, self));
-    }
-}
-
-struct ApplyFormula<'a, F, T>(&'a F, Apply<'a, T>);
-
-impl<F: Formula, T: Real> SimdJob for ApplyFormula<'_, F, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let ApplyFormula(formula, Apply { values, xx, yy }) = self;
+vectorised! {
+    /// Applies a formula to a tile `[xx.len(), yy.len()]` that holds its statistic.
+    fn apply_formula<FMA, 'a, F: Formula, T: Real>(formula: &'a F, values: &'a mut [T], xx: &'a [T], yy: &'a [T]) {
         for (row, &xx) in values.chunks_exact_mut(yy.len()).zip(xx) {
             for (s, &yy) in row.iter_mut().zip(yy) {
                 let pair = Pair { s: s.lane::<FMA>(), xx: xx.lane::<FMA>(), yy: yy.lane::<FMA>() };

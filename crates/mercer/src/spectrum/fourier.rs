@@ -2,13 +2,14 @@ use super::covariance::{self, covariance, principal_pairs};
 use super::projection::{projected, require};
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
 use super::{Method, Problem, Sampling, Solution, check_columns};
-use crate::kernel::{Formula, Kernel, Visitor};
+use crate::data::Rows;
+use crate::kernel::{Formula, Kernel, with_formula};
 use crate::model::Bundle;
-use crate::operator::{Extension, Features, Points, Precision, Real};
+use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, vectorised};
 use crate::rng::Rng;
-use crate::simd::{Num, SimdJob, dispatch};
+use crate::simd::Num;
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
+use ndarray::{Array1, Array2, Axis, concatenate, s};
 
 /// Random Fourier features: the eigenpairs of a shift-invariant kernel within the span of random waves.
 ///
@@ -44,12 +45,12 @@ impl Method for Fourier {
         let mut features = FourierFeatures::new(kernel.formula(), d, count, sampling, problem.context.seed)?;
         let sample = if self.ritz { MOST_RITZ_POINTS.min(n) as u64 } else { 0 };
         require(problem, count, covariance::memory(count, 8) + 3 * 8 * sample * count as u64)?;
-        features.centre = x.mean_axis(Axis(0)).expect("there are points");
+        features.centre = x.mean().expect("there are points");
         // Ritz pairs mix features with large coefficients, which single precision would drown.
         features.precision = if self.ritz { Precision::F64 } else { problem.context.precision };
         problem.context.progress.step("rff", 0, 2, "features");
         let (eigenvalues, coefficients) = match self.ritz {
-            true => ritz_pairs(problem, |rows| Ok(features.waves(x.select(Axis(0), rows).view())))?,
+            true => ritz_pairs(problem, |rows| Ok(features.waves(x.select(rows).rows())))?,
             false => feature_pairs(problem, x, &features)?,
         };
         problem.context.progress.step("rff", 2, 2, "done");
@@ -58,12 +59,10 @@ impl Method for Fourier {
 }
 
 /// Pairs of the kernel `φ(x)·φ(x')`.
-fn feature_pairs(problem: &Problem, x: ArrayView2<f64>, features: &FourierFeatures) -> Result<(Vec<f64>, Array2<f64>)> {
-    let (n, p) = (x.nrows(), features.dim());
-    let sigma = match problem.context.precision {
-        Precision::F32 | Precision::Tf32 => covariance(n, p, |r| Ok(features.waves::<f32>(x.slice(s![r, ..]))))?,
-        Precision::F64 => covariance(n, p, |r| Ok(features.waves::<f64>(x.slice(s![r, ..]))))?,
-    };
+fn feature_pairs(problem: &Problem, x: Rows<'_>, features: &FourierFeatures) -> Result<(Vec<f64>, Array2<f64>)> {
+    let (n, p) = (x.n(), features.dim());
+    let sigma =
+        in_precision!(problem.context.precision, T => covariance(n, p, |r| Ok(features.waves::<T>(x.slice(r))))?);
     problem.context.progress.step("rff", 1, 2, "eigendecomposition");
     principal_pairs(&problem.context, sigma.view(), problem.k)
 }
@@ -121,15 +120,16 @@ impl FourierFeatures {
     }
 
     /// `φ(x)` `[n, 2M]` at points `[n, d]`, computed in `T`.
-    pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
+    pub fn transform<'x, T: Real>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<T>> {
+        let x = x.into();
         check_columns(x, self.centre.len())?;
         Ok(self.waves(x))
     }
 
-    fn waves<T: Real>(&self, x: ArrayView2<f64>) -> Array2<T> {
+    fn waves<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
         let (half, amplitude) = (self.frequencies.nrows(), T::of(self.amplitude));
         projected(x, self.centre.view(), self.frequencies.view(), 2 * half, |strip, _| {
-            dispatch(Waves { strip, half, amplitude });
+            waves(strip, half, amplitude);
         })
     }
 
@@ -160,10 +160,7 @@ impl Features for FourierFeatures {
 
     fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
         let x = points.coordinates()?;
-        Ok(match self.precision {
-            Precision::F32 | Precision::Tf32 => self.waves::<f32>(x).mapv(f64::from),
-            Precision::F64 => self.waves(x),
-        })
+        Ok(in_precision!(self.precision, T => self.waves::<T>(x).mapv_into_any(T::wide)))
     }
 
     fn multiply_adds(&self) -> usize {
@@ -193,7 +190,7 @@ fn at_zero(kernel: &Kernel) -> f64 {
 /// the sum of its factors' frequencies; that of a sum is the mixture of its terms', each with weight `κ_i(0)`.
 fn frequencies(kernel: &Kernel, d: usize, count: usize, sampling: Sampling, rng: &mut Rng) -> Array2<f64> {
     match kernel {
-        Kernel::Base(base) => base.visit(Draw { d, count, sampling, rng }),
+        Kernel::Base(base) => with_formula!(base, formula => draw(formula, d, count, sampling, rng)),
         Kernel::Scale(_, k) => frequencies(k, d, count, sampling, rng),
         Kernel::Sum(ks) => {
             let counts = shares(&ks.iter().map(at_zero).collect::<Vec<_>>(), count, rng.uniform());
@@ -229,40 +226,21 @@ fn shares(weights: &[f64], count: usize, offset: f64) -> Vec<usize> {
     weights.iter().enumerate().map(share).collect()
 }
 
-struct Draw<'a> {
-    d: usize,
-    count: usize,
-    sampling: Sampling,
-    rng: &'a mut Rng,
-}
-
-impl Visitor for Draw<'_> {
-    type Output = Array2<f64>;
-    fn visit<F: Formula>(self, formula: &F) -> Array2<f64> {
-        let mut normals = self.sampling.normals(self.count, self.d, F::EXTRA_NORMALS, self.rng);
-        for mut row in normals.rows_mut() {
-            formula.frequency(row.as_slice_mut().expect("rows lie in memory order"));
-        }
-        normals.slice_move(s![.., ..self.d])
+/// `count` frequencies `[count, d]` of a base kernel.
+fn draw<F: Formula>(formula: &F, d: usize, count: usize, sampling: Sampling, rng: &mut Rng) -> Array2<f64> {
+    let mut normals = sampling.normals(count, d, F::EXTRA_NORMALS, rng);
+    for mut row in normals.rows_mut() {
+        formula.frequency(row.as_slice_mut().expect("rows lie in memory order"));
     }
+    normals.slice_move(s![.., ..d])
 }
 
-/// Angles in the first half of each row become `a cos`, and the second half `a sin`.
-struct Waves<'a, T> {
-    /// `[h, 2·half]`
-    strip: &'a mut [T],
-    half: usize,
-    amplitude: T,
-}
-
-impl<T: Real> SimdJob for Waves<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let a = self.amplitude.lane::<FMA>();
-        for row in self.strip.chunks_exact_mut(2 * self.half) {
-            let (cosines, sines) = row.split_at_mut(self.half);
+vectorised! {
+    /// Angles in the first half of each row of `strip` `[h, 2·half]` become `a cos`, and the second half `a sin`.
+    fn waves<FMA, 'a, T: Real>(strip: &'a mut [T], half: usize, amplitude: T) {
+        let a = amplitude.lane::<FMA>();
+        for row in strip.chunks_exact_mut(2 * half) {
+            let (cosines, sines) = row.split_at_mut(half);
             for (c, s) in cosines.iter_mut().zip(sines) {
                 let (sin, cos) = c.lane::<FMA>().sin_cos();
                 *c = T::of_lane(a * cos);

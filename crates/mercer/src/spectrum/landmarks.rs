@@ -1,8 +1,9 @@
 use super::by_name;
 use crate::compute::Device;
+use crate::data::{CowRows, Rows};
 use crate::linalg::{eigh, matmul_into};
 use crate::operator::memory::zeros;
-use crate::operator::{Operator, Precision, Real, StripBuffer, Strips, gram};
+use crate::operator::{Operator, Precision, Real, Strips, Workspace, gram, in_precision};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use faer::{Accum, Par};
@@ -54,10 +55,7 @@ impl Landmarks {
             return Err(Error::input(format!("there must be between 1 and {n} landmarks, one per point; got {m}")));
         }
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
-        match precision {
-            Precision::F32 | Precision::Tf32 => self.choose_in::<f32>(operator, m, &mut rng),
-            Precision::F64 => self.choose_in::<f64>(operator, m, &mut rng),
-        }
+        in_precision!(precision, T => self.choose_in::<T>(operator, m, &mut rng))
     }
 
     fn choose_in<T: Real>(&self, operator: &dyn Operator, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
@@ -93,7 +91,7 @@ impl FromStr for Landmarks {
 
 /// `K[·, columns]` a few rows at a time: by tiles of the formula where there is one, else by blocks.
 enum Entries<'a, T> {
-    Kernel { strips: Box<Strips<'a, T>>, x: ArrayView2<'a, f64> },
+    Kernel { strips: Box<Strips<'a, T>>, x: Rows<'a> },
     Blocks { operator: &'a dyn Operator, columns: Vec<usize>, diagonal: Array1<f64> },
 }
 
@@ -102,11 +100,8 @@ impl<'a, T: Real> Entries<'a, T> {
     fn new(operator: &'a dyn Operator, columns: Option<&[usize]>) -> Result<Self> {
         if let Some(kernel) = operator.kernel() {
             let (formula, x) = (kernel.formula(), kernel.x());
-            let strips = match columns {
-                None => Strips::new(formula, x),
-                Some(columns) => Strips::new(formula, x.select(Axis(0), columns)),
-            };
-            return Ok(Entries::Kernel { strips: Box::new(strips), x });
+            let z = columns.map_or(CowRows::Borrowed(x), |columns| CowRows::Owned(x.select(columns)));
+            return Ok(Entries::Kernel { strips: Box::new(Strips::new(formula, z)), x });
         }
         let columns = columns.map_or_else(|| (0..operator.n()).collect(), <[usize]>::to_vec);
         let diagonal = operator.diagonal()?.select(Axis(0), &columns);
@@ -132,13 +127,13 @@ impl<'a, T: Real> Entries<'a, T> {
     /// `K[rows, columns[range]]` in `T`.
     fn block<'b>(
         &self,
-        buffer: &'b mut StripBuffer<T>,
+        buffer: &'b mut Workspace<T>,
         rows: &[usize],
         range: Range<usize>,
     ) -> Result<CowArray<'b, T, Ix2>> {
         Ok(match self {
             Entries::Kernel { strips, x } => {
-                let k = strips.block(buffer, x.select(Axis(0), rows).view(), range);
+                let k = strips.block(buffer, x.select(rows).rows(), range);
                 let (shape, k) = (k.dim(), k.into_slice().expect("a tile lies row by row"));
                 ArrayView2::from_shape(shape, k).expect("as many values").into()
             }
@@ -150,7 +145,7 @@ impl<'a, T: Real> Entries<'a, T> {
 /// `K[rows, rows]` in f64.
 fn square(operator: &dyn Operator, rows: &[usize]) -> Result<Array2<f64>> {
     match operator.kernel() {
-        Some(kernel) => gram::<f64>(kernel.formula(), kernel.x().select(Axis(0), rows).view(), Device::Cpu),
+        Some(kernel) => gram::<f64>(kernel.formula(), &kernel.x().select(rows), Device::Cpu),
         None => operator.block(rows, rows),
     }
 }
@@ -199,7 +194,7 @@ fn k_means_plus_plus<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) 
 fn lower_distances<T: Real>(entries: &Entries<T>, new: &[usize], distance: &mut [f64]) -> Result<()> {
     const POINTS: usize = 2048;
     let diagonal = entries.diagonal();
-    distance.par_chunks_mut(POINTS).enumerate().try_for_each_init(StripBuffer::default, |buffer, (chunk, distance)| {
+    distance.par_chunks_mut(POINTS).enumerate().try_for_each_init(Workspace::default, |buffer, (chunk, distance)| {
         let start = chunk * POINTS;
         let k = entries.block(buffer, new, start..start + distance.len())?;
         for (k_z, &j) in k.rows().into_iter().zip(new) {
@@ -275,7 +270,7 @@ fn leverage_scores<T: Real>(
     let height = entries.height();
     let mut scores = vec![0.0; points.len()];
     let pieces: Vec<_> = scores.chunks_mut(height).zip(points.chunks(height)).collect();
-    let buffers = || (StripBuffer::default(), vec![T::default(); height * s]);
+    let buffers = || (Workspace::default(), vec![T::default(); height * s]);
     pieces.into_par_iter().try_for_each_init(buffers, |(buffer, product), (scores, rows)| {
         let k = entries.block(buffer, rows, 0..s)?;
         let mut explained = ArrayViewMut2::from_shape(k.dim(), &mut product[..k.len()]).expect("as many values");
@@ -333,7 +328,7 @@ fn pivoted_cholesky<T: Real>(operator: &dyn Operator, m: usize) -> Result<Vec<us
         let scale = 1.0 / r_p.sqrt();
         let pieces: Vec<_> =
             l.axis_chunks_iter_mut(Axis(0), POINTS).zip(residual.chunks_mut(POINTS)).enumerate().collect();
-        pieces.into_par_iter().try_for_each_init(StripBuffer::default, |buffer, (chunk, (mut l, residual))| {
+        pieces.into_par_iter().try_for_each_init(Workspace::default, |buffer, (chunk, (mut l, residual))| {
             let start = chunk * POINTS;
             let k = entries.block(buffer, &[p], start..start + residual.len())?;
             let (known, mut column) = l.multi_slice_mut((s![.., ..j], s![.., j..=j]));

@@ -42,10 +42,10 @@ pub use sampling::Sampling;
 
 pub use crate::operator::{Extension, Features, Points};
 
-use crate::data::Scaler;
+use crate::data::{Rows, Scaler};
 use crate::operator::{KernelOperator, Operator, Precision, profile_bytes};
 use crate::{Error, FitContext, Result};
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -77,7 +77,7 @@ impl<'a> Problem<'a> {
     }
 
     /// The coordinates `[points, d]` of the sample, for `what` needs them.
-    pub fn points(&self, what: &str) -> Result<ArrayView2<'a, f64>> {
+    pub fn points(&self, what: &str) -> Result<Rows<'a>> {
         self.operator.points().ok_or_else(|| {
             Error::input(format!("{what} needs coordinates of the points, and {} has none", self.operator.describe()))
         })
@@ -95,16 +95,14 @@ impl<'a> Problem<'a> {
 
     fn check(&self) -> Result<()> {
         let n = self.operator.n();
-        let d = self.operator.points().map_or(1, |x| x.ncols());
+        let d = self.operator.points().map_or(1, |x| x.d());
         if n == 0 || d == 0 {
             return Err(Error::input(format!("the data is empty: {n} rows of {d} columns")));
         }
         if self.k == 0 || self.k > n {
             return Err(Error::input(format!("k must lie between 1 and the number of points, {n}; got {}", self.k)));
         }
-        let not_finite =
-            self.operator.points().and_then(|x| x.indexed_iter().find(|(_, v)| !v.is_finite()).map(|(at, v)| (at, *v)));
-        if let Some(((i, j), value)) = not_finite {
+        if let Some((i, j, value)) = self.operator.points().and_then(|x| x.non_finite()) {
             return Err(Error::input(format!("the data must be finite: row {}, column {} is {value}", i + 1, j + 1)));
         }
         let Some(kernel) = self.operator.kernel() else { return Ok(()) };
@@ -231,7 +229,7 @@ impl Spectrum {
             method: method.name(),
             kernel: operator.describe(),
             n: operator.n() / operator.outputs(),
-            d: operator.points().map_or(0, |x| x.ncols()),
+            d: operator.points().map_or(0, |x| x.d()),
             outputs: operator.outputs(),
             precision: problem.context.precision,
             seed: problem.context.seed,
@@ -269,14 +267,14 @@ impl Spectrum {
         let Points::Coordinates(x) = points else { return self.features.project(points, self.coefficients.view()) };
         self.features.inputs().map_or(Ok(()), |d| check_columns(x, d))?;
         let scaled = self.scaler.as_ref().map(|s| s.apply(x)).transpose()?;
-        let x = scaled.as_ref().map_or(x, |s| s.view());
+        let x = scaled.as_ref().map_or(x, Rows::from);
         self.features.project(x.into(), self.coefficients.view())
     }
 }
 
 /// Refuses new points `[m, ·]` that do not have the `d` columns of the fit.
-pub(crate) fn check_columns(x: ArrayView2<f64>, d: usize) -> Result<()> {
-    match x.ncols() {
+pub(crate) fn check_columns<'x>(x: impl Into<Rows<'x>>, d: usize) -> Result<()> {
+    match x.into().d() {
         columns if columns == d => Ok(()),
         columns => Err(Error::input(format!("the model was fitted on {d} columns, the new points have {columns}"))),
     }

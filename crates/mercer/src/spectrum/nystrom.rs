@@ -1,10 +1,11 @@
 use super::covariance::{self, BLOCK, covariance, principal_pairs};
-use super::ritz::ritz_pairs;
+use super::ritz::{over_roots, ritz_pairs};
 use super::{Landmarks, Method, Problem, Solution, check_columns, zero_threshold};
+use crate::data::{CowRows, Rows};
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
-use crate::operator::{Operator, Precision, Real, StripBuffer, Strips, gram};
+use crate::operator::{Operator, Precision, Real, Strips, Workspace, gram, in_precision, ranges};
 use crate::{Error, FitContext, Result};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
@@ -38,7 +39,7 @@ impl Nystrom {
         if m < problem.k {
             return Err(Error::input(format!("{} pairs need at least as many landmarks, got {m}", problem.k)));
         }
-        let d = problem.operator.points().map_or(0, |x| x.ncols());
+        let d = problem.operator.points().map_or(0, |x| x.d());
         context.budget.require(
             format!("Nyström's method with {m} landmarks at {n} points"),
             self.choice.memory((n, d), m, context.precision).max(covariance::memory(m, context.precision.bytes())),
@@ -61,10 +62,7 @@ impl Method for Nystrom {
         context.progress.step("nystrom", 1, 3, "features");
         let map = Map::new(problem, &chosen)?;
         let (n, r) = (problem.operator.n(), map.normalisation().ncols());
-        let sigma = match context.precision {
-            Precision::F32 | Precision::Tf32 => covariance(n, r, |rows| map.range::<f32>(rows))?,
-            Precision::F64 => covariance(n, r, |rows| map.range::<f64>(rows))?,
-        };
+        let sigma = in_precision!(context.precision, T => covariance(n, r, |rows| map.range::<T>(rows))?);
         context.progress.step("nystrom", 2, 3, "eigendecomposition");
         let (eigenvalues, a) = principal_pairs(context, sigma.view(), problem.k)?;
         context.progress.step("nystrom", 3, 3, "done");
@@ -100,7 +98,7 @@ struct Map<'a> {
 
 /// How the features are computed: tile by tile from a formula, or from blocks of any operator.
 enum Values<'a> {
-    Formula(Box<NystromFeatures>, ArrayView2<'a, f64>),
+    Formula(Box<NystromFeatures>, Rows<'a>),
     Blocks(Array2<f64>),
 }
 
@@ -109,8 +107,8 @@ impl<'a> Map<'a> {
         let (operator, context) = (problem.operator, &problem.context);
         let values = match operator.kernel() {
             Some(kernel) => {
-                let z = kernel.x().select(Axis(0), chosen);
-                Values::Formula(Box::new(NystromFeatures::new(kernel.formula(), z.view(), context)?), kernel.x())
+                let map = NystromFeatures::new(kernel.formula(), &kernel.x().select(chosen), context)?;
+                Values::Formula(Box::new(map), kernel.x())
             }
             None => Values::Blocks(normalisation(&operator.block(chosen, chosen)?, context)?.0),
         };
@@ -128,14 +126,14 @@ impl<'a> Map<'a> {
     /// `Φ[rows]`
     fn range<T: Real>(&self, rows: Range<usize>) -> Result<Array2<T>> {
         match &self.values {
-            Values::Formula(map, x) => Ok(map.eval(x.slice(s![rows, ..]))),
+            Values::Formula(map, x) => Ok(map.eval(x.slice(rows))),
             Values::Blocks(_) => Ok(self.rows(&rows.collect::<Vec<_>>())?.mapv(T::of)),
         }
     }
 
     fn rows(&self, rows: &[usize]) -> Result<Array2<f64>> {
         match &self.values {
-            Values::Formula(map, x) => Ok(map.eval(x.select(Axis(0), rows).view())),
+            Values::Formula(map, x) => Ok(map.eval(x.select(rows).rows())),
             Values::Blocks(normalisation) => {
                 Ok(matmul(self.operator.block(rows, self.chosen)?.view(), normalisation.view()))
             }
@@ -189,7 +187,8 @@ pub struct NystromFeatures {
 
 impl NystromFeatures {
     /// The map of landmarks `z` `[m, d]`, for kernel values of the given precision.
-    pub fn new(kernel: &Kernel, z: ArrayView2<f64>, context: &FitContext<'_>) -> Result<Self> {
+    pub fn new<'z>(kernel: &Kernel, z: impl Into<Rows<'z>>, context: &FitContext<'_>) -> Result<Self> {
+        let z = z.into();
         let w = gram::<f64>(kernel, z, context.device)?;
         if let Some(((i, j), value)) = w.indexed_iter().find(|(_, v)| !v.is_finite()) {
             return Err(Error::Numerical(format!(
@@ -197,7 +196,7 @@ impl NystromFeatures {
             )));
         }
         let (normalisation, triangular) = normalisation(&w, context)?;
-        Ok(NystromFeatures { kernel: kernel.clone(), landmarks: z.to_owned(), normalisation, triangular })
+        Ok(NystromFeatures { kernel: kernel.clone(), landmarks: z.to_f64().into_owned(), normalisation, triangular })
     }
 
     /// r, the number of features.
@@ -206,22 +205,26 @@ impl NystromFeatures {
     }
 
     /// `φ(x)` `[n, r]` at points `[n, d]`, computed in `T`.
-    pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
+    pub fn transform<'x, T: Real>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<T>> {
+        let x = x.into();
         check_columns(x, self.landmarks.ncols())?;
         Ok(self.eval(x))
     }
 
     /// Strip by strip: kernel values, then their product with N while they are in cache, straight into the result.
-    fn eval<T: Real>(&self, x: ArrayView2<f64>) -> Array2<T> {
-        let (n, r) = (x.nrows(), self.dim());
-        let strips = Strips::<T>::new(&self.kernel, self.landmarks.view());
+    fn eval<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
+        let (n, r) = (x.n(), self.dim());
+        let strips = Strips::<T>::new(&self.kernel, CowRows::Borrowed((&self.landmarks).into()));
         let normalisation = self.normalisation.mapv(T::of);
         let mut out = Array2::from_shape_vec((n, r), zeros(n * r)).expect("n·r values");
         let height = strips.height();
-        let pieces: Vec<_> =
-            out.axis_chunks_iter_mut(Axis(0), height).zip(x.axis_chunks_iter(Axis(0), height)).collect();
-        pieces.into_par_iter().for_each_init(StripBuffer::default, |buffer, (out, x)| {
-            self.normalise(strips.strip(buffer, x).view(), normalisation.view(), out);
+        let pieces: Vec<_> = out.axis_chunks_iter_mut(Axis(0), height).zip(ranges(n, height)).collect();
+        pieces.into_par_iter().for_each_init(Workspace::default, |buffer, (out, rows)| {
+            self.normalise(
+                strips.block(buffer, x.slice(rows), 0..self.landmarks.nrows()).view(),
+                normalisation.view(),
+                out,
+            );
         });
         out
     }
@@ -266,9 +269,5 @@ fn inverse_root(w: &Array2<f64>, context: &FitContext<'_>) -> Result<Array2<f64>
     let (λ, u) = eigh(context.device, w.view())?;
     let threshold = zero_threshold(context.roundoff(), λ.first().copied().unwrap_or(0.0));
     let rank = λ.iter().take_while(|l| **l > threshold).count();
-    let mut root = u.slice(s![.., ..rank]).to_owned();
-    for (mut column, l) in root.axis_iter_mut(Axis(1)).zip(&λ) {
-        column /= l.sqrt();
-    }
-    Ok(root)
+    Ok(over_roots(&u, &λ[..rank]))
 }

@@ -1,13 +1,14 @@
 use super::covariance::{self, covariance, principal_pairs};
 use super::projection::{projected, require};
 use super::{Method, Problem, Sampling, Solution, check_columns};
+use crate::data::Rows;
 use crate::kernel::{Base, Kernel};
 use crate::model::Bundle;
-use crate::operator::{Extension, Features, Points, Precision, Real};
+use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, vectorised};
 use crate::rng::Rng;
-use crate::simd::{Num, SimdJob, dispatch};
+use crate::simd::Num;
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, s};
+use ndarray::{Array1, Array2};
 
 /// Positive random features: the eigenpairs of `exp(x·x'/s)` within the span of random exponentials.
 ///
@@ -33,12 +34,9 @@ impl Method for Positive {
         require(problem, count, covariance::memory(count, problem.context.precision.bytes()))?;
         features.precision = problem.context.precision;
         problem.context.progress.step("positive", 0, 2, "features");
-        let sigma = match problem.context.precision {
-            Precision::F32 | Precision::Tf32 => {
-                covariance(n, count, |rows| Ok(features.exponentials::<f32>(x.slice(s![rows, ..]))))?
-            }
-            Precision::F64 => covariance(n, count, |rows| Ok(features.exponentials::<f64>(x.slice(s![rows, ..]))))?,
-        };
+        let sigma = in_precision!(problem.context.precision, T => {
+            covariance(n, count, |rows| Ok(features.exponentials::<T>(x.slice(rows))))?
+        });
         problem.context.progress.step("positive", 1, 2, "eigendecomposition");
         let (eigenvalues, coefficients) = principal_pairs(&problem.context, sigma.view(), problem.k)?;
         problem.context.progress.step("positive", 2, 2, "done");
@@ -92,16 +90,17 @@ impl PositiveFeatures {
     }
 
     /// `φ(x)` `[n, m]` at points `[n, d]`, computed in `T`.
-    pub fn transform<T: Real>(&self, x: ArrayView2<f64>) -> Result<Array2<T>> {
+    pub fn transform<'x, T: Real>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<T>> {
+        let x = x.into();
         check_columns(x, self.directions.ncols())?;
         Ok(self.exponentials(x))
     }
 
-    fn exponentials<T: Real>(&self, x: ArrayView2<f64>) -> Array2<T> {
-        let origin = Array1::zeros(x.ncols());
+    fn exponentials<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
+        let origin = Array1::zeros(x.d());
         let (damping, amplitude) = (T::of(self.damping), T::of(self.amplitude));
         projected(x, origin.view(), self.directions.view(), self.dim(), |strip, norms| {
-            dispatch(Exponentials { strip, norms, damping, amplitude });
+            exponentials(strip, norms, damping, amplitude);
         })
     }
 
@@ -126,10 +125,7 @@ impl Features for PositiveFeatures {
 
     fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
         let x = points.coordinates()?;
-        Ok(match self.precision {
-            Precision::F32 | Precision::Tf32 => self.exponentials::<f32>(x).mapv(f64::from),
-            Precision::F64 => self.exponentials(x),
-        })
+        Ok(in_precision!(self.precision, T => self.exponentials::<T>(x).mapv_into_any(T::wide)))
     }
 
     fn multiply_adds(&self) -> usize {
@@ -154,24 +150,12 @@ fn multiple_of_expdot(kernel: &Kernel) -> Option<(f64, f64)> {
     }
 }
 
-/// `t ← a exp(t − γ‖x‖²)` over rows of projections t.
-struct Exponentials<'a, T> {
-    /// `[h, m]`
-    strip: &'a mut [T],
-    /// `‖x‖²` `[h]`
-    norms: &'a [T],
-    damping: T,
-    amplitude: T,
-}
-
-impl<T: Real> SimdJob for Exponentials<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (a, damping) = (self.amplitude.lane::<FMA>(), self.damping.lane::<FMA>());
-        let m = self.strip.len() / self.norms.len();
-        for (row, norm) in self.strip.chunks_exact_mut(m).zip(self.norms) {
+vectorised! {
+    /// `t ← a exp(t − γ‖x‖²)` over rows of projections t in `strip` `[h, m]`; `norms` are `‖x‖²` `[h]`.
+    fn exponentials<FMA, 'a, T: Real>(strip: &'a mut [T], norms: &'a [T], damping: T, amplitude: T) {
+        let (a, damping) = (amplitude.lane::<FMA>(), damping.lane::<FMA>());
+        let m = strip.len() / norms.len();
+        for (row, norm) in strip.chunks_exact_mut(m).zip(norms) {
             let offset = norm.lane::<FMA>() * damping;
             for t in row {
                 *t = T::of_lane(a * (t.lane::<FMA>() - offset).exp());
@@ -183,6 +167,7 @@ impl<T: Real> SimdJob for Exponentials<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ndarray::ArrayView2;
 
     #[test]
     fn features_follow_their_formula() {

@@ -4,7 +4,7 @@ use crate::compute::Device;
 use crate::linalg::{eigh, matmul};
 use crate::operator::Operator;
 use crate::rng::Rng;
-use ndarray::{Array2, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 
 /// Rayleigh–Ritz: the best eigenpairs of `K/n` within the span of features. Solves `Π a = μ Σ a` with `Σ = ΦᵀΦ/n`,
 /// `Π = ΦᵀKΦ/n²` for features at the operator's n points, `Φ` `[n, p]`.
@@ -51,14 +51,15 @@ pub(super) fn orthonormalise(phi: ArrayView2<f64>, noise: f64) -> Result<(Array2
     for least in [noise, 0.1] {
         let (λ, u) = eigh(Device::Cpu, (matmul(q.t(), q.view()) / m).view())?;
         let rank = λ.iter().take_while(|&&l| l > (least * λ[0]).max(f64::MIN_POSITIVE)).count();
-        let mut turn = u.slice(s![.., ..rank]).to_owned();
-        for (mut column, l) in turn.axis_iter_mut(Axis(1)).zip(&λ) {
-            column /= l.sqrt();
-        }
-        w = matmul(w.view(), turn.view());
+        w = matmul(w.view(), over_roots(&u, &λ[..rank]).view());
         q = matmul(phi, w.view());
     }
     Ok((q, w))
+}
+
+/// `U Λ^{−1/2}` `[p, r]` of the first r eigenpairs `λ`, `u` `[p, ·]`.
+pub(super) fn over_roots(u: &Array2<f64>, λ: &[f64]) -> Array2<f64> {
+    u.slice(s![.., ..λ.len()]).to_owned() / &Array1::from_iter(λ.iter().map(|λ| λ.sqrt()))
 }
 
 /// Values on which Rayleigh–Ritz applies the operator itself; the cost is their square.

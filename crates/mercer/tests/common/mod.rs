@@ -64,6 +64,11 @@ pub fn on<'a>(kernel: &Kernel, x: ArrayView2<'a, f64>) -> KernelOperator<'a> {
     FitContext::default().kernel_operator(kernel, x).unwrap()
 }
 
+/// As [`on`], with points that the operator owns.
+pub fn on_own(kernel: &Kernel, x: Array2<f64>) -> KernelOperator<'static> {
+    on(kernel, x.view()).select(&(0..x.nrows()).collect::<Vec<_>>()).unwrap()
+}
+
 /// The first `k` pairs of an operator.
 pub fn fit(method: &dyn Method, operator: &dyn Operator, k: usize) -> Spectrum {
     Spectrum::fit(method, &Problem::new(operator, k), None).unwrap()

@@ -66,7 +66,7 @@ impl Demo {
 
 /// Every method on the same points, certified on the same held-out points.
 fn find(context: &Context) -> Result<Found> {
-    let (train, held_out) = digits().into_f64().split(0.1, context.seed)?;
+    let (train, held_out) = digits().split(0.1, context.seed)?;
     let (x, held_out_x) = (train.x.to_f64(), held_out.x.to_f64());
     let kernel = Expression::parse(KERNEL)?.resolve(x.view(), context.seed)?;
     let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());

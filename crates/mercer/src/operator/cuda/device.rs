@@ -7,6 +7,7 @@ use super::program::{Kind, Program};
 use crate::Result;
 use crate::compute::cuda::{self, Arg, Buffer, Gpu, Source};
 use crate::compute::{Device, Math, Tensor};
+use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::Panel;
 use ndarray::{Array2, ArrayView2, s};
@@ -40,7 +41,7 @@ type Sides<'a> = [&'a DevicePoints; 2];
 
 impl CudaKernel {
     /// For points like `reference` `[n, d]`; see [`Program::new`].
-    pub fn new(gpu: &'static Gpu, kernel: &Kernel, reference: ArrayView2<f64>, precision: Precision) -> CudaKernel {
+    pub fn new(gpu: &'static Gpu, kernel: &Kernel, reference: Rows<'_>, precision: Precision) -> CudaKernel {
         let arithmetic = match precision {
             Precision::Tf32 => Arithmetic::Tf32,
             Precision::F32 => Arithmetic::Split,
@@ -97,12 +98,12 @@ impl CudaKernel {
     }
 
     /// Uploads the points `x` `[n, d]`, [`STAGING`] bytes at a time.
-    fn upload(&self, x: ArrayView2<f64>) -> Result<DevicePoints> {
-        let n = x.nrows();
+    fn upload(&self, x: Rows<'_>) -> Result<DevicePoints> {
+        let n = x.n();
         let strip = (STAGING / self.raw_bytes().max(1)).max(1);
         let mut raw = self.allocate_raw(n)?;
         for start in (0..n).step_by(strip) {
-            let part = self.program.pack(x.slice(s![start..n.min(start + strip), ..]));
+            let part = self.program.pack(x.slice(start..n.min(start + strip)));
             raw.write(start * self.raw_bytes(), contiguous(&part));
         }
         let points = self.allocate_points(n)?;
@@ -144,8 +145,8 @@ impl CudaKernel {
     }
 
     /// `κ(A, B)` in host memory, a strip of rows at a time.
-    pub fn gram_to_host<T: Real>(&self, a: ArrayView2<f64>, b: ArrayView2<f64>, symmetric: bool) -> Result<Array2<T>> {
-        let (m, columns) = (b.nrows(), self.upload(b)?);
+    pub fn gram_to_host<T: Real>(&self, a: Rows<'_>, b: Rows<'_>, symmetric: bool) -> Result<Array2<T>> {
+        let (m, columns) = (b.n(), self.upload(b)?);
         self.by_strips(a, m, m * size_of::<T>(), |points, start, out| {
             self.gram(Kind::Gram, [points, &columns], symmetric.then_some(-(start as i32)), out, m);
             Ok(())
@@ -156,19 +157,19 @@ impl CudaKernel {
     /// of the points from `first` on. `row_bytes` of a row count towards [`STAGING`].
     fn by_strips<T: Real>(
         &self,
-        x: ArrayView2<f64>,
+        x: Rows<'_>,
         width: usize,
         row_bytes: usize,
         queue: impl Fn(&DevicePoints, usize, u64) -> Result<()>,
     ) -> Result<Array2<T>> {
-        let n = x.nrows();
+        let n = x.n();
         let strip = (STAGING / row_bytes.max(1)).clamp(1, n.max(1));
         let what = || format!("{strip} rows of {width} values");
         let out = self.gpu.allocate(strip * width * size_of::<T>(), &what, ADVICE)?;
         let mut all = Array2::from_elem((n, width), T::default());
         for start in (0..n).step_by(strip) {
             let rows = start..n.min(start + strip);
-            queue(&self.upload(x.slice(s![rows.clone(), ..]))?, start, out.pointer())?;
+            queue(&self.upload(x.slice(rows.clone()))?, start, out.pointer())?;
             out.read(0, all.slice_mut(s![rows, ..]).as_slice_mut().expect("contiguous rows"))?;
         }
         Ok(all)
@@ -205,10 +206,10 @@ enum Placement {
 
 impl CudaOperator {
     /// For the points `x` `[n, d]`. They are streamed if they and a product with 32 columns do not fit into device memory.
-    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: ArrayView2<f64>, precision: Precision) -> Result<CudaOperator> {
+    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: Rows<'_>, precision: Precision) -> Result<CudaOperator> {
         const COLUMNS: usize = 32;
         let kernel = CudaKernel::new(gpu, kernel, x, precision);
-        let n = x.nrows();
+        let n = x.n();
         let available = (gpu.memory().0 as usize) / 10 * 9;
         let vectors = 16 * n * COLUMNS;
         let resident = kernel.points_bytes(n) + n * kernel.raw_bytes() + kernel.product_bytes(n, n, COLUMNS) + vectors;
@@ -304,8 +305,8 @@ impl CudaOperator {
 pub(crate) fn cross_apply(
     gpu: &'static Gpu,
     kernel: &Kernel,
-    x: ArrayView2<f64>,
-    z: ArrayView2<f64>,
+    x: Rows<'_>,
+    z: Rows<'_>,
     a: ArrayView2<f64>,
     precision: Precision,
 ) -> Result<Array2<f64>> {
@@ -332,7 +333,7 @@ pub(crate) struct BatchGram {
 impl BatchGram {
     /// For batches of `batch` of the points `x` `[n, d]`, on tensor cores if the GPU has them. Values are as accurate as f32;
     /// if `math` is not f32, they are the values at points rounded to TF32.
-    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: ArrayView2<f64>, batch: usize, math: Math) -> Result<BatchGram> {
+    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: Rows<'_>, batch: usize, math: Math) -> Result<BatchGram> {
         let precision = if math == Math::F32 { Precision::F32 } else { Precision::Tf32 };
         let kernel = CudaKernel::new(gpu, kernel, x, precision);
         let packed: Vec<f32> = kernel.program.pack(x).iter().map(|v| *v as f32).collect();
@@ -373,7 +374,7 @@ pub fn time_product(
     };
     let gpu = cuda::gpu(ordinal)?;
     let (n, columns) = v.dim();
-    let operator = CudaOperator::new(gpu, kernel, x, precision)?;
+    let operator = CudaOperator::new(gpu, kernel, x.into(), precision)?;
     let bytes = operator.kernel.points_bytes(n) + operator.kernel.product_bytes(n, n, columns) + 16 * n * columns;
     let v = Panel::from_host(device, v.to_owned())?;
     let (mut ms, mut y) = (vec![], operator.apply_panel(&v)?);

@@ -1,8 +1,8 @@
 //! A kernel expression as a device function.
 
-use super::super::points::{Plan, Value};
+use super::super::points::Plan;
 use super::zonal::Zonal;
-use crate::kernel::{Base, Pair};
+use crate::kernel::{Base, Formula, Pair, with_formula};
 use crate::simd::source::{Listing, Source, Style, Variable, record};
 
 /// The operations that compute the plan's kernel from the statistics and norms of a pair of points. Fast tiles use the
@@ -46,6 +46,6 @@ fn value(plan: &Plan, zonal: impl Fn(&Base) -> Option<Zonal>) -> Source {
             xx: Source::variable(Variable::RowNorm(view)),
             yy: Source::variable(Variable::ColumnNorm(view)),
         };
-        zonal(base).map_or_else(|| base.visit(Value(pair)), |zonal| zonal.eval(pair))
+        zonal(base).map_or_else(|| with_formula!(base, formula => formula.eval(pair)), |zonal| zonal.eval(pair))
     })
 }

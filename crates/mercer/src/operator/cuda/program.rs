@@ -3,6 +3,7 @@
 use super::super::points::Plan;
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
 use super::{Arithmetic, kappa};
+use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
 use ndarray::{Array2, ArrayView2, Axis, concatenate};
@@ -54,26 +55,26 @@ pub(super) enum Kind {
 impl Program {
     /// For `kernel` on points of width `d`, without a shift of the origin.
     pub fn for_kernel(kernel: &Kernel, d: usize, arithmetic: Arithmetic, card: Card) -> Program {
-        Program::new(kernel, Array2::zeros((1, d)).view(), arithmetic, card)
+        Program::new(kernel, Rows::from(&Array2::<f64>::zeros((1, d))), arithmetic, card)
     }
 
     /// For `kernel` on points like `reference` `[n, d]`; for shift-invariant kernels its mean is subtracted from all points.
     /// Tensor cores require a kernel of one inner product and compute capability 8.0; otherwise [`Arithmetic::F32`] replaces
     /// `arithmetic`.
-    pub fn new(kernel: &Kernel, reference: ArrayView2<f64>, arithmetic: Arithmetic, card: Card) -> Program {
+    pub fn new(kernel: &Kernel, reference: Rows<'_>, arithmetic: Arithmetic, card: Card) -> Program {
         let plan = Plan::new(kernel, reference);
         let one_product = matches!(plan.statistics[..], [(_, Statistic::Dot)]);
         let tensor = one_product && card.capability >= 80;
         let arithmetic = if arithmetic.is_tensor() && !tensor { Arithmetic::F32 } else { arithmetic };
         let style = if arithmetic == Arithmetic::Tf32 { Style::Fast } else { Style::Exact };
         let operations = kappa::listing(&plan, style).operations();
-        let views = views(&plan, reference.ncols(), if arithmetic.is_tensor() { 16 } else { 8 });
+        let views = views(&plan, reference.d(), if arithmetic.is_tensor() { 16 } else { 8 });
         Program { arithmetic, card, kappa: kappa::function(&plan, views.len(), style), operations, views, plan }
     }
 
     /// The raw points for `prepare_points`, f64 `[n, source_width]`, from `x` `[n, d]`: shifted and transformed for the
     /// kernel, contiguous and row-major.
-    pub fn pack(&self, x: ArrayView2<f64>) -> Array2<f64> {
+    pub fn pack(&self, x: Rows<'_>) -> Array2<f64> {
         let points = self.plan.points::<f64>(x);
         let views: Vec<ArrayView2<f64>> = points.views.iter().map(|v| v.x.view()).collect();
         let all = concatenate(Axis(1), &views).expect("every view has a row for each point");
@@ -223,7 +224,7 @@ fn define(text: &mut String, name: &str, value: impl std::fmt::Display) {
 /// The positions of the views of points of width `d`, each padded to a multiple of `unit`.
 fn views(plan: &Plan, d: usize, unit: usize) -> Vec<View> {
     let (mut first, mut source_first) = (0, 0);
-    let lifted = plan.points::<f64>(Array2::zeros((1, d)).view());
+    let lifted = plan.points::<f64>(Rows::from(&Array2::<f64>::zeros((1, d))));
     let layout = lifted.views.iter().map(|view| {
         let source_width = view.x.ncols();
         let width = source_width.max(1).next_multiple_of(unit);

@@ -65,8 +65,8 @@ fn check(expression: &str, x: &[f64], y: &[f64]) {
     let kernel = Kernel::parse(expression).unwrap();
     let want = kernel.value(x, y);
     let row = |v: &[f64]| ndarray::Array2::from_shape_vec((1, v.len()), v.to_vec()).unwrap();
-    let plan = Plan::new(&kernel, row(x).view());
-    let (a, b) = (plan.points::<f64>(row(x).view()), plan.points::<f64>(row(y).view()));
+    let plan = Plan::new(&kernel, row(x).view().into());
+    let (a, b) = (plan.points::<f64>(row(x).view().into()), plan.points::<f64>(row(y).view().into()));
     let mut variables = HashMap::new();
     for (i, &(view, kind)) in plan.statistics.iter().enumerate() {
         let terms = a.views[view].x.iter().zip(&b.views[view].x);
@@ -110,7 +110,7 @@ fn emitted_source_computes_the_formula() {
 }
 
 fn fast_listing(expression: &str) -> Listing {
-    let plan = Plan::new(&Kernel::parse(expression).unwrap(), ndarray::Array2::zeros((1, 1)).view());
+    let plan = Plan::new(&Kernel::parse(expression).unwrap(), (&ndarray::Array2::<f64>::zeros((1, 1))).into());
     kappa::listing(&plan, Style::Fast)
 }
 

@@ -4,7 +4,7 @@
 //! single precision, and the kernel costs only one arc cosine.
 
 use super::super::walk::chebyshev_coefficients;
-use crate::kernel::{Base, Formula, Pair, Statistic, Visitor};
+use crate::kernel::{Base, Formula, Pair, Statistic, with_formula};
 use crate::simd::Num;
 use std::f64::consts::PI;
 
@@ -23,15 +23,10 @@ const DEGREE: usize = 20;
 impl Zonal {
     /// The zonal form of `base`, if it is zonal and smooth enough in the angle.
     pub fn of(base: &Base) -> Option<Zonal> {
-        struct Fit;
-        impl Visitor for Fit {
-            type Output = Option<Zonal>;
-            fn visit<F: Formula>(self, formula: &F) -> Option<Zonal> {
-                let value = |s, xx, yy| formula.eval(Pair { s, xx, yy });
-                (formula.statistic() == Statistic::Dot).then(|| Zonal::fit(&value)).flatten()
-            }
-        }
-        base.visit(Fit)
+        with_formula!(base, formula => {
+            let value = |s, xx, yy| formula.eval(Pair { s, xx, yy });
+            (formula.statistic() == Statistic::Dot).then(|| Zonal::fit(&value)).flatten()
+        })
     }
 
     /// The zonal form of a function of `(x·x', ‖x‖², ‖x'‖²)`.
@@ -93,7 +88,6 @@ fn interpolant(f: &dyn Fn(f64) -> f64, degree: usize) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::points::Value;
     use super::*;
     use crate::kernel::Kernel;
 
@@ -116,8 +110,8 @@ mod tests {
             {
                 let norms = f64::sqrt(xx) * f64::sqrt(yy);
                 let pair = Pair { s: cos * norms, xx, yy };
-                let (got, want) = (zonal.eval(pair), base.visit(Value(pair)));
-                let largest = base.visit(Value(Pair { s: norms, xx, yy }));
+                let (got, want) = (zonal.eval(pair), with_formula!(&base, formula => formula.eval(pair)));
+                let largest = with_formula!(&base, formula => formula.eval(Pair { s: norms, xx, yy }));
                 assert!((got - want).abs() <= 2.0 * ERROR * largest, "{expression} at {cos}: {got}, {want}");
             }
         }

@@ -1,14 +1,12 @@
 //! A network's plan run over pairs of images.
 
-use super::passes::{Convolution, PatchActivation, Products};
+use super::passes::{Convolution, PatchActivation, products};
 use super::pooled::{Pooled, gather};
 use super::{End, Images, Patch, Stage};
-use crate::compute::Activation;
 use crate::kernel::infinite::{DEEPEST, Expectations, Step};
 use crate::operator::Real;
 use crate::operator::aligned::Aligned;
-use crate::operator::network::{Covariances, FIELDS, LANES, Sides, fields};
-use crate::simd::dispatch;
+use crate::operator::network::{Covariances, FIELDS, LANES, Sides, fields, run_variances};
 use ndarray::ArrayView2;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -200,9 +198,9 @@ impl<T: Real> ImageBuffers<T> {
                 Step::Activation(phi) => match activation(images, stage, at(stage.stride.0), run) {
                     Some(activation) => activation.all(&mut self.now),
                     None => {
-                        if let Run::Found(lanes) = run {
-                            find(phi, &mut self.now, &mut lanes.sides);
-                        }
+                        let Run::Found(lanes) = run else { unreachable!("known sides make an activation") };
+                        fields(&self.now.k, &mut lanes.sides);
+                        self.now.k.iter_mut().for_each(|k| *k = T::of(phi.second_moment(k.wide())));
                     }
                 },
                 Step::Fork => {
@@ -246,7 +244,7 @@ impl<T: Real> ImageBuffers<T> {
             Run::Found(lanes) => (&lanes.pixels, &lanes.pixels),
         };
         let (size, channels, out) = (segment.input, images.channels, &mut self.now.k);
-        dispatch(Products::<T, X> { x, y, size, channels, patch: &patch, offset, out });
+        products::<T, X>(x, y, size, channels, &patch, offset, out);
     }
 }
 
@@ -313,35 +311,10 @@ impl ImageBuffers<f64> {
         for index in 0..images.segments.len() {
             self.segment(images, index, false, lanes, lanes);
         }
-        let mut variances = std::mem::take(&mut self.next.k);
-        let mut aside = vec![];
-        for step in &images.tail {
-            match step {
-                Step::Dense(v) => variances.iter_mut().for_each(|k| *k = v.weight * *k + v.bias),
-                Step::Activation(phi) => {
-                    let mut now = Covariances { k: variances, theta: Aligned::default() };
-                    find(*phi, &mut now, &mut lanes.sides);
-                    variances = now.k;
-                }
-                Step::Fork => aside.push(variances.clone()),
-                Step::Shortcut => std::mem::swap(&mut variances, aside.last_mut().expect("a fork comes before")),
-                Step::Join => {
-                    let other = aside.pop().expect("a fork comes before");
-                    variances.iter_mut().zip(&other[..]).for_each(|(k, o)| *k += o);
-                }
-                Step::Flatten => {}
-                Step::Conv(..) | Step::AvgPool(_) | Step::Gap => unreachable!("the images have been read out"),
-            }
-        }
+        run_variances(&images.tail, self.next.k.to_vec(), |_, now| fields(now, &mut lanes.sides));
     }
 }
 
 fn tail_activations(images: &Images) -> usize {
     images.tail.iter().filter(|s| matches!(s, Step::Activation(_))).count()
-}
-
-/// Variances become the sides of an activation, `[FIELDS, positions, LANES]` at the end of `sides`, and then its second moments.
-fn find<T: Real>(phi: Activation, now: &mut Covariances<T>, sides: &mut Aligned<T>) {
-    fields(&now.k, sides);
-    now.k.iter_mut().for_each(|k| *k = T::of(phi.second_moment(k.wide())));
 }

@@ -4,38 +4,34 @@ use super::{Patch, Size};
 use crate::compute::Activation;
 use crate::kernel::infinite::Variances;
 use crate::net::Window;
-use crate::operator::Real;
 use crate::operator::aligned::Aligned;
 use crate::operator::network::{self, Covariances, LANES, Sides, lanes};
-use crate::simd::{Num, SimdJob, dispatch};
+use crate::operator::{Real, vectorised};
+use crate::simd::Num;
 use std::ops::Range;
 
-/// `out[p] = Σ_c x[c, p] y[c, p+δ]` over a patch; `X` lanes of x, `LANES` of y.
-pub(super) struct Products<'a, T, const X: usize> {
-    pub x: &'a [T],
-    pub y: &'a [T],
-    pub size: Size,
-    pub channels: usize,
-    pub patch: &'a Patch,
-    pub offset: [isize; 2],
-    pub out: &'a mut [T],
-}
-
-impl<T: Real, const X: usize> SimdJob for Products<'_, T, X> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let (h, w) = self.size;
-        let shift = self.offset[0] * w as isize + self.offset[1];
-        let mut groups = self.out.as_chunks_mut::<LANES>().0.iter_mut();
-        for y in self.patch.y.clone() {
-            for x in self.patch.x.clone() {
-                let p = y * w + x;
+vectorised! {
+    /// `out[p] = Σ_c x[c, p] y[c, p+δ]` over a patch; `X` lanes of x, `LANES` of y.
+    pub(super) fn products<FMA, 'a, T: Real; const X: usize>(
+        x: &'a [T],
+        y: &'a [T],
+        size: Size,
+        channels: usize,
+        patch: &'a Patch,
+        offset: [isize; 2],
+        out: &'a mut [T],
+    ) {
+        let (h, w) = size;
+        let shift = offset[0] * w as isize + offset[1];
+        let mut groups = out.as_chunks_mut::<LANES>().0.iter_mut();
+        for row in patch.y.clone() {
+            for column in patch.x.clone() {
+                let p = row * w + column;
                 let q = p.wrapping_add_signed(shift);
                 let mut sum = [T::of(0.0).lane::<FMA>(); LANES];
-                for c in 0..self.channels {
-                    let x = lanes::<T, X>(self.x, (c * h * w + p) * X);
-                    let y = lanes::<T, LANES>(self.y, (c * h * w + q) * LANES);
+                for c in 0..channels {
+                    let x = lanes::<T, X>(x, (c * h * w + p) * X);
+                    let y = lanes::<T, LANES>(y, (c * h * w + q) * LANES);
                     for l in 0..LANES {
                         sum[l] = x[l].lane::<FMA>().mul_add(y[l].lane::<FMA>(), sum[l]);
                     }
@@ -93,43 +89,37 @@ impl<T: Real> Convolution<T> {
         for i in 0..self.after.y.len() {
             let row = i * width..(i + 1) * width;
             let (k, theta) = (&mut to.k[row.clone()], if ntk { &mut to.theta[row] } else { &mut [][..] });
-            dispatch(WindowRow { convolution: self, row: i, from, sums, bias, k, theta });
+            window_row(self, i, from, sums, bias, k, theta);
             each_row(i, k, theta);
         }
     }
 }
 
-/// One row of [`Convolution::run`].
-struct WindowRow<'a, T> {
-    convolution: &'a Convolution<T>,
-    row: usize,
-    from: &'a Covariances<T>,
-    /// `[size + before.x + size, LANES]`
-    sums: &'a mut [T],
-    /// `[after.x, LANES]`, as the two below
-    bias: &'a [T],
-    k: &'a mut [T],
-    theta: &'a mut [T],
-}
-
-impl<T: Real> SimdJob for WindowRow<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let Convolution { window, pads, before, after, .. } = self.convolution;
-        let rows = covered(*window, pads[0], after.y.start + self.row, &before.y);
+vectorised! {
+    /// One row of [`Convolution::run`]: `sums` `[size + before.x + size, LANES]`; `bias`, `k`, `theta` `[after.x, LANES]`.
+    fn window_row<FMA, 'a, T: Real>(
+        convolution: &'a Convolution<T>,
+        row: usize,
+        from: &'a Covariances<T>,
+        sums: &'a mut [T],
+        bias: &'a [T],
+        k: &'a mut [T],
+        theta: &'a mut [T],
+    ) {
+        let Convolution { window, pads, before, after, .. } = convolution;
+        let rows = covered(*window, pads[0], after.y.start + row, &before.y);
         let inside = window.size * LANES..(window.size + before.x.len()) * LANES;
-        down::<T, FMA>(&self.from.k, rows.clone(), &mut self.sums[inside.clone()]);
-        self.convolution.across::<FMA>(self.sums, self.bias, self.k);
-        if self.theta.is_empty() {
+        down::<T, FMA>(&from.k, rows.clone(), &mut sums[inside.clone()]);
+        convolution.across::<FMA>(sums, bias, k);
+        if theta.is_empty() {
             return;
         }
-        if self.from.theta.is_empty() {
-            self.theta.copy_from_slice(self.k);
+        if from.theta.is_empty() {
+            theta.copy_from_slice(k);
             return;
         }
-        down::<T, FMA>(&self.from.theta, rows, &mut self.sums[inside]);
-        self.convolution.across::<FMA>(self.sums, self.k, self.theta);
+        down::<T, FMA>(&from.theta, rows, &mut sums[inside]);
+        convolution.across::<FMA>(sums, k, theta);
     }
 }
 

@@ -2,10 +2,9 @@
 
 use super::{Patch, Size};
 use crate::net::Window;
-use crate::operator::Real;
 use crate::operator::aligned::Aligned;
 use crate::operator::network::{Covariances, LANES};
-use crate::simd::{SimdJob, dispatch};
+use crate::operator::{Real, vectorised};
 
 /// Covariances between all positions of a pooled image, `[positions, positions, LANES]`.
 #[derive(Default)]
@@ -26,6 +25,9 @@ impl<T: Real> Pooled<T> {
             let first = (p + 1).saturating_sub(window.size).div_ceil(window.stride);
             first..count.min(p / window.stride + 1)
         };
+        let windows = |y: usize, x: usize| {
+            around(y, rows).flat_map(move |qy| around(x, columns).map(move |qx| qy * columns + qx))
+        };
         let from = [&patch_values.k, &patch_values.theta];
         for (to, from) in self.parts(ntk).zip(from) {
             let mut groups = from.chunks_exact(LANES);
@@ -33,10 +35,8 @@ impl<T: Real> Pooled<T> {
                 for x in patch.x.clone() {
                     let values = groups.next().expect("a group for each position");
                     let (y2, x2) = (y.wrapping_add_signed(offset[0]), x.wrapping_add_signed(offset[1]));
-                    for q in around(y, rows).flat_map(|qy| around(x, columns).map(move |qx| qy * columns + qx)) {
-                        let others =
-                            around(y2, rows).flat_map(|qy| around(x2, columns).map(move |qx| qy * columns + qx));
-                        for r in others {
+                    for q in windows(y, x) {
+                        for r in windows(y2, x2) {
                             let at = (q * rows * columns + r) * LANES;
                             to[at..at + LANES].iter_mut().zip(values).for_each(|(t, &v)| *t += v);
                         }
@@ -50,7 +50,7 @@ impl<T: Real> Pooled<T> {
     pub fn sum(&mut self, patch: &Covariances<T>, ntk: bool) {
         let from = [&patch.k, &patch.theta];
         for (to, from) in self.parts(ntk).zip(from) {
-            dispatch(Total { from, to });
+            add_total(from, to);
         }
     }
 
@@ -72,22 +72,16 @@ pub(super) fn gather<T: Real>(all: &[T], size: Size, patch: &Patch, offset: [isi
     }
 }
 
-struct Total<'a, T> {
-    from: &'a [T],
-    to: &'a mut [T],
-}
-
-impl<T: Real> SimdJob for Total<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
+vectorised! {
+    /// Adds the sum of all groups of lanes to `to` `[LANES]`.
+    fn add_total<FMA, 'a, T: Real>(from: &'a [T], to: &'a mut [T]) {
         let mut sum = [T::of(0.0).lane::<FMA>(); LANES];
-        for from in self.from.as_chunks::<LANES>().0 {
+        for from in from.as_chunks::<LANES>().0 {
             for l in 0..LANES {
                 sum[l] = sum[l] + from[l].lane::<FMA>();
             }
         }
-        for (to, sum) in self.to.iter_mut().zip(sum) {
+        for (to, sum) in to.iter_mut().zip(sum) {
             *to = T::of_lane(to.lane::<FMA>() + sum);
         }
     }

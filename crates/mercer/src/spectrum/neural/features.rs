@@ -74,11 +74,11 @@ impl Features for NetworkFeatures {
 
     fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
         let x = points.coordinates()?;
-        if x.nrows() == 0 {
+        if x.n() == 0 {
             return Ok(Array2::zeros((0, self.dim())));
         }
         let device = self.parameters.trained.device();
-        device.enter(|| self.functions()?.columns(&self.standardizer.gather(device, x, 0..x.nrows())?))
+        device.enter(|| self.functions()?.columns(&self.standardizer.gather(device, x, 0..x.n())?))
     }
 
     fn multiply_adds(&self) -> usize {

@@ -95,7 +95,7 @@ impl FunctionOperator for GraphLaplacian<'_> {
 
     fn batches<'a>(&'a self, functions: &Functions, batch: usize, _: Math) -> Result<Box<dyn Batches + 'a>> {
         let (device, batch) = (functions.device(), batch.min(self.ends()));
-        let rows = Rows::new(self.x, self.standardizer.clone(), functions, batch)?;
+        let rows = Rows::new(self.x.into(), self.standardizer.clone(), functions, batch)?;
         Ok(Box::new(EndBatches {
             laplacian: self,
             sparse: SparseRows::new(device, self.sparse()?, [rows.most(), batch])?,

@@ -169,7 +169,7 @@ impl Neural {
         }
         let (_, mut units, pairs) = best.expect("there are architectures");
         let x = problem.points("Ritz")?;
-        let phi = units.columns(&operator.standardizer().gather(device, x, 0..x.nrows())?)?;
+        let phi = units.columns(&operator.standardizer().gather(device, x, 0..x.n())?)?;
         let (eigenvalues, a) = finished(&operator, pairs, k);
         let mut psi = Array2::zeros((phi.nrows() * c, k));
         for output in 0..c {

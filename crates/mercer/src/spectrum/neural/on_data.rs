@@ -8,7 +8,7 @@ use crate::compute::{Control, Device, Math, Small, Tensor, small};
 use crate::linalg::matmul;
 use crate::operator::{BatchOperator, Operator, Sizes, batch_operator, block_product};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, Result, data};
 use ndarray::{Array2, ArrayView2, s};
 
 /// A matrix `κ` between the values of functions at n points, c of each: `(Kψ)_o(x) = (1/ncτ) Σ_{n,o'} κ_oo'(x,x_n) ψ_o'(x_n)`.
@@ -17,7 +17,7 @@ use ndarray::{Array2, ArrayView2, s};
 /// Batches take `(Bc)²` entries at most; nothing grows with n.
 pub struct OnData<'a> {
     operator: &'a dyn Operator,
-    x: ArrayView2<'a, f64>,
+    x: data::Rows<'a>,
     standardizer: Standardizer,
     trace: f64,
     identity: String,
@@ -32,10 +32,11 @@ impl<'a> OnData<'a> {
         let x = operator.points().ok_or_else(|| {
             Error::input(format!("networks need coordinates of the points, and {} has none", operator.describe()))
         })?;
-        let ((n, d), points) = (x.dim(), checksum(x.iter().map(|v| v.to_bits())));
+        let (n, d) = x.dim();
+        let points = checksum((0..n).flat_map(|i| (0..d).map(move |j| x.get(i, j).to_bits())));
         let (trace, identity) = match operator.kernel() {
             Some(kernel) => {
-                let trace = kernel.formula().diagonal(x.slice(s![..n.min(DIAGONAL), ..])).mean();
+                let trace = kernel.formula().diagonal(x.slice(0..n.min(DIAGONAL))).mean();
                 (trace, format!("{} on {n} points of {d} columns, checksum {points:016x}", kernel.formula()))
             }
             None => {
@@ -99,7 +100,7 @@ pub(super) fn checksum(bits: impl Iterator<Item = u64>) -> u64 {
 
 impl FunctionOperator for OnData<'_> {
     fn inputs(&self) -> usize {
-        self.x.ncols()
+        self.x.d()
     }
 
     fn outputs(&self) -> usize {
@@ -115,7 +116,7 @@ impl FunctionOperator for OnData<'_> {
     }
 
     fn batches<'a>(&'a self, functions: &Functions, batch: usize, math: Math) -> Result<Box<dyn Batches + 'a>> {
-        let (n, device) = (self.x.nrows(), functions.device());
+        let (n, device) = (self.x.n(), functions.device());
         let sizes =
             Sizes { functions: functions.count(), batch: batch.min(n), outputs: self.operator.outputs(), points: n };
         let k = sizes.functions;
@@ -129,7 +130,7 @@ impl FunctionOperator for OnData<'_> {
     }
 
     fn sample(&self, device: Device, rng: &mut Rng, points: usize) -> Result<Sample> {
-        let rows = sample_rows(rng, self.x.nrows(), points);
+        let rows = sample_rows(rng, self.x.n(), points);
         let kernel = self.operator.kernel().map(|kernel| kernel.select(&rows)).transpose()?;
         Ok(Sample { x: self.standardizer.gather(device, self.x, rows.iter().copied())?, rows, kernel })
     }

@@ -2,8 +2,7 @@
 
 use super::{Functions, Points, Standardizer};
 use crate::compute::{self, Control, Device, Indices};
-use crate::{Error, Result};
-use ndarray::ArrayView2;
+use crate::{Error, Result, data};
 
 /// Most batches that are drawn ahead for a GPU, whose steps the host then does not see. The CPU sees every step.
 pub(super) fn most_ahead(device: Device) -> usize {
@@ -15,7 +14,7 @@ pub(super) fn most_ahead(device: Device) -> usize {
 
 /// Batches of B rows of the points `x` `[n, d]`.
 pub(super) struct Rows<'a> {
-    x: ArrayView2<'a, f64>,
+    x: data::Rows<'a>,
     standardizer: Standardizer,
     /// All points, where a GPU gathers them.
     all: Option<Points>,
@@ -30,13 +29,8 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub fn new(
-        x: ArrayView2<'a, f64>,
-        standardizer: Standardizer,
-        functions: &Functions,
-        batch: usize,
-    ) -> Result<Rows<'a>> {
-        let (device, n) = (functions.device(), x.nrows());
+    pub fn new(x: data::Rows<'a>, standardizer: Standardizer, functions: &Functions, batch: usize) -> Result<Rows<'a>> {
+        let (device, n) = (functions.device(), x.n());
         if i32::try_from(n).is_err() {
             return Err(Error::input(format!("training takes at most {} points, got {n}", i32::MAX)));
         }

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::compute::{Device, Tensor};
-use ndarray::{ArrayView2, Axis};
+use crate::data::Rows;
 use serde::{Deserialize, Serialize};
 
 /// What networks see of a point: `(x − centre)/scale`, with one scale for all columns, because the kernels weigh all
@@ -20,25 +20,37 @@ impl Standardizer {
     }
 
     /// Mean zero, and mean variance one over the columns, on the points `x` `[n, d]`.
-    pub fn of(x: ArrayView2<f64>) -> Standardizer {
-        let centre: Vec<f64> = x.axis_iter(Axis(1)).map(|column| column.mean().unwrap_or(0.0)).collect();
-        let squares: f64 =
-            x.rows().into_iter().flat_map(|r| r.into_iter().zip(&centre)).map(|(v, c)| (v - c).powi(2)).sum();
-        let scale = (squares / x.len().max(1) as f64).sqrt();
+    pub fn of<'x>(x: impl Into<Rows<'x>>) -> Standardizer {
+        let x = x.into();
+        let (n, d) = x.dim();
+        let centre = match d {
+            // ndarray adds numbers that lie side by side in another order.
+            1 => vec![x.to_f64().mean().unwrap_or(0.0)],
+            _ => x.mean().map_or_else(|| vec![0.0; d], |mean| mean.to_vec()),
+        };
+        let mut squares = 0.0;
+        for few in x.chunks(64) {
+            few.rows()
+                .into_iter()
+                .for_each(|row| row.iter().zip(&centre).for_each(|(v, c)| squares += (v - c).powi(2)));
+        }
+        let scale = (squares / (n * d).max(1) as f64).sqrt();
         Standardizer { centre, scale: if scale > 0.0 && scale.is_finite() { scale } else { 1.0 } }
     }
 
     /// The points `rows` of `x` `[n, d]`, as a tensor `[rows, d]` on `device`.
-    pub fn gather(
+    pub fn gather<'x>(
         &self,
         device: Device,
-        x: ArrayView2<f64>,
+        x: impl Into<Rows<'x>>,
         rows: impl ExactSizeIterator<Item = usize>,
     ) -> Result<Tensor> {
-        let shape = [rows.len(), x.ncols()];
+        let x = x.into();
+        let shape = [rows.len(), x.d()];
         let mut data = Vec::with_capacity(shape[0] * shape[1]);
         for row in rows {
-            data.extend(x.row(row).iter().zip(&self.centre).map(|(v, c)| ((v - c) / self.scale) as f32));
+            let point = x.slice(row..row + 1).to_f64();
+            data.extend(point.iter().zip(&self.centre).map(|(v, c)| ((v - c) / self.scale) as f32));
         }
         Tensor::from_host(device, &shape, &data)
     }
