@@ -5,6 +5,7 @@ mod common;
 mod neural;
 
 use common::*;
+use mercer::data::Rows;
 use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, OnData, Settings, Stop, Trained, rayleigh_ritz};
 use neural::bits;
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ impl Operator for Troubled<'_> {
     fn roundoff(&self) -> f64 {
         self.kernel.roundoff()
     }
-    fn points(&self) -> Option<ArrayView2<'_, f64>> {
+    fn points(&self) -> Option<Rows<'_>> {
         self.kernel.points()
     }
 }
