@@ -1,7 +1,8 @@
 //! Numbers and tables as plain text.
 
 /// A table with headings: columns of numbers are aligned to the right, others to the left.
-pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+pub fn table(headings: &[impl AsRef<str>], rows: &[Vec<String>]) -> String {
+    let headings: Vec<&str> = headings.iter().map(AsRef::as_ref).collect();
     let width = |j: usize| {
         let cells = rows.iter().map(|row| row[j].chars().count());
         cells.chain([headings[j].chars().count()]).max().unwrap_or(0)
@@ -19,7 +20,7 @@ pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
         line + "\n"
     };
     let rows = rows.iter().map(|row| line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
-    [line(headings)].into_iter().chain(rows).collect()
+    [line(&headings)].into_iter().chain(rows).collect()
 }
 
 /// Whether every cell of column `j` is a number or a gap, and one is a number.

@@ -1,6 +1,6 @@
 //! Bound states of a Schrödinger operator by several methods with equal budgets, compared with the exact energies.
 
-use crate::{Cells, Column, Shown, indices};
+use crate::{Column, Shown, indices, table};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{FunctionOperator, Kind, Schroedinger, Settings, Trained, rayleigh_ritz, train};
 use mercer::{Error, FitContext, Result};
@@ -155,7 +155,7 @@ impl BoundStates {
 
     /// Adds the results to a report.
     pub fn section(&self, report: Report) -> Report {
-        let ranking = self.ranked_cells().table().lowest(1).lowest(2).lowest(6);
+        let ranking = table(self.ranking(), &COLUMNS).lowest(1).lowest(2).lowest(6);
         let mut report = report
             .section(&format!("The first {} energies", self.exact.len()))
             .text(&self.settings())
@@ -172,10 +172,6 @@ impl BoundStates {
             ),
             None => report,
         }
-    }
-
-    fn ranked_cells(&self) -> Cells {
-        Cells::of(self.ranking(), &COLUMNS)
     }
 
     /// The budget in words.
@@ -227,8 +223,8 @@ impl BoundStates {
 /// The output of an experiment: the figure is that of the first of its results.
 pub fn shown(report: Report, all: &[BoundStates]) -> Shown {
     let describe = |found: &BoundStates| {
-        let (settings, cells) = (found.settings(), found.ranked_cells());
-        format!("{}, {settings}\n{}\n{}\n", found.system, cells.text(), found.verdict())
+        let (settings, ranking) = (found.settings(), table(found.ranking(), &COLUMNS).text());
+        format!("{}, {settings}\n{ranking}\n{}\n", found.system, found.verdict())
     };
     let texts: Vec<String> = all.iter().map(describe).collect();
     Shown { figure: all[0].states(), report, numbers: json!(all), text: texts.join("\n") }

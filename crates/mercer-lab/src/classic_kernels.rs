@@ -2,15 +2,15 @@
 //! compared with the exact spectrum of those points and with that of their distribution.
 
 use crate::population::Population;
-use crate::{Cells, Column, Options, Shown, indices, sentence};
+use crate::{Column, Options, Shown, indices, report, sentence, table};
 use mercer::kernel::Kernel;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Problem, Sampling, Spectrum};
 use mercer::{Error, FitContext, Result};
-use mercer_figure::report::{Report, Table};
+use mercer_figure::report::Table;
 use mercer_figure::{Grid, Plot, text};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, Axis};
 use serde::Serialize;
 use serde_json::json;
 
@@ -112,13 +112,13 @@ struct Setting {
     /// The results of the methods that support the kernel.
     attempts: Vec<Attempt>,
     /// The methods that do not support the kernel, each with the reason.
-    unsuited: Vec<(String, String)>,
+    unsuited: Vec<(&'static str, String)>,
 }
 
 /// The result of one method.
 #[derive(Serialize)]
 struct Attempt {
-    name: String,
+    name: &'static str,
     family: Family,
     steps: u64,
     /// For networks, the step whose functions were kept: the best by validation. It may be 0, the untrained functions.
@@ -181,26 +181,58 @@ fn setting(config: &Config, case: Case, n: usize, context: &FitContext<'_>) -> R
     let population = Population::on_interval(&kernel, case.interval, config.k)?;
     let grid = Array2::from_shape_fn((GRID, 1), |(i, _)| a + (b - a) * i as f64 / (GRID - 1) as f64);
     let [at_points, at_grid] = [exact.transform(x.view())?, exact.transform(grid.view())?];
-    let reference = Reference { x: x.view(), grid: grid.view(), exact, at_points, at_grid, population };
+    let equal = vec![1.0; n];
+    let attempt = |contestant: &Contestant, method: &dyn Method| -> Result<Attempt> {
+        let found = Spectrum::fit(method, &problem, Some(held_out.view().into()))?;
+        let [ψ, at_nodes] = [found.transform(x.view())?, found.transform(population.nodes.view())?];
+        let mut functions = found.transform(grid.view())?;
+        for (j, mut function) in functions.axis_iter_mut(Axis(1)).enumerate() {
+            if inner(ψ.column(j), at_points.column(j), &equal) < 0.0 {
+                function *= -1.0;
+            }
+        }
+        let training = found.training();
+        let raw = training.map(|training| training.raw_eigenvalues.clone());
+        let errors = |exact: &[f64], function: Vec<Option<f64>>| Errors {
+            eigenvalue: eigenvalue_errors(&found.eigenvalues, exact),
+            raw_eigenvalue: raw.as_ref().map(|raw| eigenvalue_errors(raw, exact)),
+            function,
+        };
+        let of_population = &population.eigenvalues;
+        let to_points = function_errors(&ψ, &at_points, &equal, &exact.eigenvalues);
+        let to_population = function_errors(&at_nodes, &population.values, &population.weights, of_population);
+        Ok(Attempt {
+            name: contestant.name,
+            family: contestant.family,
+            steps: contestant.steps,
+            kept: training.map(|training| training.kept),
+            architecture: training.map(|training| training.architecture.clone()),
+            to_points: errors(&exact.eigenvalues, to_points),
+            to_population: errors(of_population, to_population),
+            multiply_adds: found.multiply_adds(),
+            eigenvalues: found.eigenvalues.clone(),
+            raw_eigenvalues: raw,
+            residual: found.certificate.residual.clone(),
+            seconds: found.origin.seconds,
+            functions,
+            last_step: None,
+        })
+    };
     let (mut attempts, mut unsuited) = (vec![], vec![]);
     for contestant in config.contestants() {
-        let attempt = |method: &dyn Method| {
-            reference.compare(&contestant, &Spectrum::fit(method, &problem, Some(held_out.view().into()))?)
-        };
-        let mut found = match attempt(contestant.method.as_ref()) {
+        let mut found = match attempt(&contestant, contestant.method.as_ref()) {
             Ok(found) => found,
             Err(Error::Input(why)) => {
-                unsuited.push((contestant.name.into(), why));
+                unsuited.push((contestant.name, why));
                 continue;
             }
             Err(error) => return Err(error),
         };
         if let Some(method) = contestant.last_step.as_deref().filter(|_| found.kept < Some(contestant.steps)) {
-            found.last_step = Some(Box::new(attempt(method)?));
+            found.last_step = Some(Box::new(attempt(&contestant, method)?));
         }
         attempts.push(found);
     }
-    let Reference { exact, at_grid, population, .. } = reference;
     Ok(Setting {
         case,
         n,
@@ -211,59 +243,6 @@ fn setting(config: &Config, case: Case, n: usize, context: &FitContext<'_>) -> R
         attempts,
         unsuited,
     })
-}
-
-/// The reference solution that the methods are compared with.
-struct Reference<'a> {
-    /// `[n, 1]`
-    x: ArrayView2<'a, f64>,
-    /// `[g, 1]`
-    grid: ArrayView2<'a, f64>,
-    exact: Spectrum,
-    /// `[n, k]`
-    at_points: Array2<f64>,
-    /// `[g, k]`
-    at_grid: Array2<f64>,
-    population: Population,
-}
-
-impl Reference<'_> {
-    fn compare(&self, contestant: &Contestant, found: &Spectrum) -> Result<Attempt> {
-        let Population { nodes, weights, values, .. } = &self.population;
-        let raw = found.training().map(|training| training.raw_eigenvalues.clone());
-        let errors = |exact: &[f64], function: Vec<Option<f64>>| Errors {
-            eigenvalue: eigenvalue_errors(&found.eigenvalues, exact),
-            raw_eigenvalue: raw.as_ref().map(|raw| eigenvalue_errors(raw, exact)),
-            function,
-        };
-        let ψ = found.transform(self.x)?;
-        let equal = vec![1.0; ψ.nrows()];
-        let to_points = function_errors(&ψ, &self.at_points, &equal, &self.exact.eigenvalues);
-        let to_population =
-            function_errors(&found.transform(nodes.view())?, values, weights, &self.population.eigenvalues);
-        let mut functions = found.transform(self.grid)?;
-        for (j, mut function) in functions.axis_iter_mut(Axis(1)).enumerate() {
-            if inner(ψ.column(j), self.at_points.column(j), &equal) < 0.0 {
-                function *= -1.0;
-            }
-        }
-        Ok(Attempt {
-            name: contestant.name.into(),
-            family: contestant.family,
-            steps: contestant.steps,
-            kept: found.training().map(|training| training.kept),
-            architecture: found.training().map(|training| training.architecture.clone()),
-            to_points: errors(&self.exact.eigenvalues, to_points),
-            to_population: errors(&self.population.eigenvalues, to_population),
-            eigenvalues: found.eigenvalues.clone(),
-            raw_eigenvalues: raw,
-            residual: found.certificate.residual.clone(),
-            seconds: found.origin.seconds,
-            multiply_adds: found.multiply_adds(),
-            functions,
-            last_step: None,
-        })
-    }
 }
 
 fn eigenvalue_errors(found: &[f64], exact: &[f64]) -> Vec<f64> {
@@ -375,7 +354,7 @@ fn verdict(settings: &[Setting]) -> String {
     for best in settings.iter().filter_map(|s| s.ranking().first().copied()) {
         match wins.iter_mut().find(|(name, _)| *name == best.name) {
             Some((_, count)) => *count += 1,
-            None => wins.push((&best.name, 1)),
+            None => wins.push((best.name, 1)),
         }
     }
     wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -396,10 +375,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let verdict = verdict(&settings);
     let title = "Function error of each pair, against the exact functions of the points";
     let figure = error_grid(title, &settings, |a, j| a.to_points.function[j].map(|e| e.max(1e-16)));
-    let mut report = Report::new("Classic kernels by all methods")
-        .lead(&sentence(&verdict))
-        .section("What was run")
-        .text(&description(&config))
+    let mut report = report("Classic kernels by all methods", &verdict, &description(&config))
         .section("Results")
         .text(&settings.iter().map(|s| sentence(&s.verdict())).collect::<Vec<_>>().join("\n\n"))
         .figure(&figure, "1 − |cos| of the angle between the function found and the exact one of the same points. Values below 1e-16 are drawn at 1e-16. Dotted: the functions of the last training step, if validation kept earlier ones.")
@@ -409,11 +385,11 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         );
     let mut text = String::new();
     for setting in &settings {
-        let summary = Cells::of(setting.ranking(), &SUMMARY);
+        let summary = table(setting.ranking(), &SUMMARY);
         text += &format!("{}\n{}\n", setting.title(), summary.text());
         report = report
             .section(&setting.title())
-            .table(summary.table().highest(3).lowest(5).lowest(7).lowest(8).caption(
+            .table(summary.highest(3).lowest(5).lowest(7).lowest(8).caption(
                 "Best first. The residual is measured on held-out points; multiply-adds are for one new point.",
             ))
             .figure(
@@ -469,11 +445,11 @@ fn error_grid(title: &str, settings: &[Setting], error: fn(&Attempt, usize) -> O
             let errors = |a: &Attempt| -> Vec<f64> {
                 (0..setting.of_points.len()).map(|j| error(a, j).filter(|e| *e > 0.0).unwrap_or(f64::NAN)).collect()
             };
-            let (js, colour) = (indices(setting.of_points.len()), colour(&attempt.name));
+            let (js, colour) = (indices(setting.of_points.len()), colour(attempt.name));
             if let Some(last) = &attempt.last_step {
                 plot = plot.line("", &js, &errors(last)).dotted().colour(colour);
             }
-            plot = plot.line(&attempt.name, &js, &errors(attempt)).markers().colour(colour);
+            plot = plot.line(attempt.name, &js, &errors(attempt)).markers().colour(colour);
         }
         grid = grid.panel(plot);
     }
@@ -489,7 +465,7 @@ fn functions(setting: &Setting) -> String {
         for attempt in setting.attempts.iter().filter(|a| a.family != Family::Landmarks) {
             let shown = attempt.last_step.as_deref().unwrap_or(attempt);
             let values = shown.functions.column(j).to_vec();
-            plot = plot.line(&attempt.name, &setting.grid, &values).colour(colour(&attempt.name));
+            plot = plot.line(attempt.name, &setting.grid, &values).colour(colour(attempt.name));
         }
         grid = grid.panel(plot.line("exact", &setting.grid, &setting.exact.column(j).to_vec()).dashed().colour(LAST));
     }
@@ -497,7 +473,7 @@ fn functions(setting: &Setting) -> String {
 }
 
 const SUMMARY: [Column<Attempt>; 9] = [
-    ("method", |a| a.name.clone()),
+    ("method", |a| a.name.into()),
     ("steps", |a| a.steps.to_string()),
     ("kept", |a| a.kept.map_or(text::GAP.into(), |kept| kept.to_string())),
     ("pairs found", |a| a.pairs_found().to_string()),
@@ -521,9 +497,9 @@ fn errors(what: &str, setting: &Setting, exact: &[f64], of: fn(&Attempt) -> &Err
     for attempt in &setting.attempts {
         let Errors { eigenvalue, raw_eigenvalue, function } = of(attempt);
         if let Some(raw) = raw_eigenvalue.as_ref().filter(|_| attempt.steps > 0) {
-            table = table.row(&row(&attempt.name, "eigenvalue, raw", all(raw)));
+            table = table.row(&row(attempt.name, "eigenvalue, raw", all(raw)));
         }
-        table = table.row(&row(&attempt.name, "eigenvalue", all(eigenvalue)));
+        table = table.row(&row(attempt.name, "eigenvalue", all(eigenvalue)));
         table = table.row(&row("", "function", function.clone()));
         if let Some(last) = &attempt.last_step {
             table = table.row(&row("", "eigenvalue, last step", all(&of(last).eigenvalue)));

@@ -6,7 +6,7 @@
 //! network, exactly, and by the Nyström method, all from the same samples `F` `[S, n]`. They are compared with the polynomial
 //! and the RBF kernel by the Nyström method. The architecture is chosen on training images only.
 
-use crate::{Cells, Column, Options, Shown, indices, mean_residual, sentence};
+use crate::{Column, Options, Shown, coordinates, indices, mean_residual, report, sentence, table};
 use mercer::apply::{Fit, Logistic, Predict};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, open};
@@ -17,7 +17,6 @@ use mercer::operator::{FunctionSamples, LowRankOperator, OnPoints, Precision};
 use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Krylov, Landmarks, Nystrom, Problem, Spectrum};
 use mercer::{Error, FitContext, Result};
-use mercer_figure::report::Report;
 use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array2, ArrayView2, Axis, s};
 use serde::Serialize;
@@ -386,8 +385,9 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     };
     let found = run(&config, context)?;
     let verdict = verdict(&found);
-    let cells = Cells::of(&found.rows, &COLUMNS);
-    let candidates = Cells::of(
+    let methods = table(&found.rows, &COLUMNS);
+    let text = format!("CNN-GP of {}\n{}\n{}\n", found.net, methods.text(), sentence(&verdict));
+    let candidates = table(
         &found.candidates,
         &[
             ("network", |c| c.net.clone()),
@@ -397,17 +397,15 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         ],
     );
     let figure = overview(&found);
-    let report = Report::new("The Gaussian process of a convolutional network, on MNIST")
-        .lead(&sentence(&verdict))
-        .section("What was run")
-        .text(&setting(&config, &found))
+    let title = "The Gaussian process of a convolutional network, on MNIST";
+    let report = report(title, &verdict, &setting(&config, &found))
         .section("Accuracy and cost")
         .figure(
             &figure,
             "Left: test accuracy of logistic regression on the values of the functions, and the published values. Right: eigenvalues \
              of the CNN-GP kernel by each method.",
         )
-        .table(cells.table().highest(2).lowest(7).caption(
+        .table(methods.highest(2).lowest(7).caption(
             "Residual: mean over the pairs of ‖Kψ − μψ‖/μ‖ψ‖ on the fitted images, each method with its own kernel. Seconds do not \
              include the time for the samples, which the methods on CNN-GP share.",
         ))
@@ -420,9 +418,8 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
              exact functions on training images held out for validation; the test images were not used. The candidates are the \
              best of twelve that were compared in the same way before, so the accuracy of the best one is slightly optimistic.",
         )
-        .table(candidates.table().highest(1));
+        .table(candidates.highest(1));
     let numbers = json!({ "plan": config, "found": found, "verdict": verdict });
-    let text = format!("CNN-GP of {}\n{}\n{}\n", found.net, cells.text(), sentence(&verdict));
     Ok(Shown { figure, report, text, numbers })
 }
 
@@ -505,15 +502,13 @@ fn overview(found: &Found) -> String {
 const SHOWN: usize = 1500;
 
 fn embeddings(found: &Found) -> String {
+    let shown = &found.labels[..SHOWN.min(found.labels.len())];
     let digits: Vec<String> = (0..10).map(|digit| digit.to_string()).collect();
     let mut grid = Grid::new("Test images in the coordinates of the eigenfunctions", 2).panel_size(300.0, 240.0);
     for row in found.rows.iter().filter(|row| [JOINT, "exact"].contains(&row.method)) {
         for (a, b) in [(0, 1), (2, 3)].into_iter().filter(|(_, b)| *b < row.functions.ncols()) {
-            let [xs, ys] = [a, b].map(|j| row.functions.column(j).iter().copied().take(SHOWN).collect::<Vec<f64>>());
-            let plot = Plot::new(format!("{}, {}", row.method, row.kernel))
-                .x(format!("ψ_{{{}}}", a + 1))
-                .y(format!("ψ_{{{}}}", b + 1));
-            grid = grid.panel(plot.classes(&xs, &ys, &found.labels[..xs.len()], &digits));
+            let title = format!("{}, {}", row.method, row.kernel);
+            grid = grid.panel(coordinates(title, &row.functions, [a, b], shown, &digits));
         }
     }
     grid.svg()

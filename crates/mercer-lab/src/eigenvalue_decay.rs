@@ -4,7 +4,7 @@
 //! line down). Data on a curve or a sheet in ten dimensions has the spectrum of one- or two-dimensional data. A polynomial
 //! kernel of degree p in d dimensions has finite rank `C(d+p, p)`.
 
-use crate::{Cells, Options, Shown, indices, sentence};
+use crate::{Options, Shown, indices, sentence, table};
 use mercer::apply::filter::{Decay, decay, numerical_rank};
 use mercer::compute::Device;
 use mercer::kernel::Kernel;
@@ -77,7 +77,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let n = if options.quick { 300 } else { 1000 };
     let found = run(n, context.seed, context)?;
     let figure = spectra(&found.dimensions);
-    let decays = Cells::of(
+    let decays = table(
         &found.dimensions,
         &[
             ("data", |s| s.name.clone()),
@@ -89,7 +89,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
             ("straightest at 1/", |s| s.straightest.to_string()),
         ],
     );
-    let ranks = Cells::of(
+    let ranks = table(
         &found.ranks,
         &[
             ("d", |r| r.dimension.to_string()),
@@ -107,13 +107,13 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         ))
         .figure(&figure, "Spectra: a sheet (dashed) falls like the cube of its own dimension, not like the ten-dimensional cube.")
         .figure(&lines(&found.dimensions), "The same against the index to the power 1/d, with the fitted lines.")
-        .table(decays.table())
+        .table(decays)
         .section("Lengthscale")
         .text(&sentence(&found.lengthscale_verdict))
         .figure(&lengthscales(&found.lengthscales), "Wider kernels have fewer large eigenvalues.")
         .section("Polynomial kernels")
         .text("A polynomial kernel of degree p in d dimensions has finite rank C(d+p, p).")
-        .table(ranks.table());
+        .table(ranks);
     Ok(Shown { figure, report, text: text_of(&found), numbers: json!(found) })
 }
 

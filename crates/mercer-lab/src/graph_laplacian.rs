@@ -1,7 +1,7 @@
 //! Neural eigenfunctions of a graph: the smallest eigenvalues of the random-walk Laplacian `I − D⁻¹W` of a neighbour graph,
 //! computed by the same training loop as for kernels and compared with those of the dense matrix.
 
-use crate::{Cells, Options, Shown, indices};
+use crate::{Options, Shown, indices, table};
 use mercer::compute::Device;
 use mercer::data::generate;
 use mercer::linalg::eigh;
@@ -56,7 +56,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     }
     let figure = plot.svg();
     let rows: Vec<(&Found, f64)> = found.methods.iter().map(|m| (m, m.worst(&found.exact))).collect();
-    let cells = Cells::of(
+    let methods = table(
         &rows,
         &[
             ("method", |(m, _)| m.method.into()),
@@ -72,14 +72,15 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         found.neighbours,
         found.exact.len()
     );
+    let text = format!("{setting}\n{}", methods.text());
     let report = Report::new("Eigenfunctions of a graph")
         .lead(&setting)
         .figure(
             &figure,
             "Rayleigh–Ritz eigenvalues are upper bounds: networks are smoother than the eigenfunctions of the graph.",
         )
-        .table(cells.table());
-    Ok(Shown { figure, report, numbers: json!(found), text: format!("{setting}\n{}", cells.text()) })
+        .table(methods);
+    Ok(Shown { figure, report, numbers: json!(found), text })
 }
 
 /// The `k` smallest eigenvalues for `n` points, by all objectives with `steps` training steps (Ritz: a tenth of them).

@@ -5,7 +5,7 @@
 //! `dh + h² + hk` for a network with two hidden layers of h units. For each cost, every method is made as large as the cost
 //! allows, and its pairs are certified on held-out points.
 
-use crate::{Cells, Options, Shown, mean_residual, sentence};
+use crate::{Options, Shown, mean_residual, report, sentence, table};
 use mercer::data::{ReadOptions, catalogue, open};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
@@ -13,7 +13,6 @@ use mercer::rng::Rng;
 use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
 use mercer::{Error, FitContext, Result};
-use mercer_figure::report::Report;
 use mercer_figure::{Grid, Plot, text};
 use ndarray::Array2;
 use serde::Serialize;
@@ -87,7 +86,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let found = run(&config, context)?;
     let budgets = config.budgets.iter().zip(&found.points);
     let rows: Vec<(usize, &Point)> = budgets.flat_map(|(b, points)| points.iter().map(|p| (*b, p))).collect();
-    let cells = Cells::of(
+    let points = table(
         &rows,
         &[
             ("at most", |(budget, _)| text::grouped(*budget)),
@@ -100,21 +99,18 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         ],
     );
     let figure = curves(&found);
-    let report = Report::new("When training pays off")
-        .lead(&sentence(&found.verdict))
-        .section("What was run")
-        .text(&description(&found))
+    let text = format!("{}\n{}\n", points.text(), sentence(&found.verdict));
+    let report = report("When training pays off", &found.verdict, &description(&found))
         .section("Curves")
         .figure(
             &figure,
             "Left: mean over the pairs of min(1, ‖Kψ − μψ‖/μ‖ψ‖) on held-out points. Right: share of the kernel's trace that the \
              functions capture on these points; the line shows the share of the exact functions of the fitted points.",
         )
-        .table(cells.table().caption(format!(
+        .table(points.caption(format!(
             "Size: hidden units, frequencies or landmarks. The exact functions capture {:.4} of the trace on the held-out points.",
             found.exact_captured
         )));
-    let text = format!("{}\n{}\n", cells.text(), sentence(&found.verdict));
     Ok(Shown { figure, report, text, numbers: json!(found) })
 }
 
@@ -134,22 +130,13 @@ fn description(found: &Results) -> String {
     )
 }
 
-/// The names of the methods, each once, in the order of the points.
-fn methods(found: &Results) -> Vec<&'static str> {
-    let mut names = vec![];
-    for point in found.points.iter().flatten() {
-        if !names.contains(&point.method) {
-            names.push(point.method);
-        }
-    }
-    names
-}
-
 fn curves(found: &Results) -> String {
     let cost = "multiply-adds for a new point";
     let mut residual = Plot::new("Certified residual").x_log(cost).y_log("mean residual");
     let mut captured = Plot::new("Captured trace").x_log(cost).y("share of the trace");
-    for (i, method) in methods(found).into_iter().enumerate() {
+    // A method that fits into one budget fits into every larger one.
+    let methods = found.points.iter().max_by_key(|points| points.len()).into_iter().flatten().map(|p| p.method);
+    for (i, method) in methods.enumerate() {
         let of_method: Vec<&Point> = found.points.iter().flatten().filter(|p| p.method == method).collect();
         let values = |value: fn(&Point) -> f64| of_method.iter().map(|p| value(p)).collect::<Vec<f64>>();
         let costs = values(|p| p.multiply_adds as f64);
@@ -241,28 +228,21 @@ fn at_budget(config: &Config, budget: usize, problem: &Problem, held_out: &Array
         let spans = if name.starts_with("random") { 2 * size } else { size };
         if spans >= k.max(2) {
             let spectrum = Spectrum::fit(method.as_ref(), problem, Some(held_out.view().into()))?;
-            points.push(Point::new(name, trained, size, &spectrum));
+            points.push(Point {
+                method: name,
+                trained,
+                size,
+                multiply_adds: spectrum.multiply_adds(),
+                mean_residual: mean_residual(&spectrum),
+                captured: captured(&spectrum),
+                captured_fitted: spectrum.certificate.trace_captured,
+                orthonormality: spectrum.certificate.orthonormality,
+                seconds: spectrum.origin.seconds,
+                residual: spectrum.certificate.residual,
+            });
         }
     }
     Ok(points)
-}
-
-impl Point {
-    fn new(method: &'static str, trained: bool, size: usize, spectrum: &Spectrum) -> Point {
-        let certificate = &spectrum.certificate;
-        Point {
-            method,
-            trained,
-            size,
-            multiply_adds: spectrum.multiply_adds(),
-            mean_residual: mean_residual(spectrum),
-            residual: certificate.residual.clone(),
-            captured: captured(spectrum),
-            captured_fitted: certificate.trace_captured,
-            orthonormality: certificate.orthonormality,
-            seconds: spectrum.origin.seconds,
-        }
-    }
 }
 
 /// The sum of the midpoints of the held-out intervals of the eigenvalues, divided by the trace.

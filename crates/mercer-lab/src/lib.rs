@@ -36,8 +36,9 @@ mod population;
 use mercer::spectrum::Spectrum;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::{FitContext, Result};
+use mercer_figure::Plot;
 use mercer_figure::report::{Report, Table};
-use mercer_figure::text;
+use ndarray::Array2;
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -80,54 +81,34 @@ pub struct Shown {
     pub text: String,
 }
 
-/// All experiments.
-pub const EXPERIMENTS: &[Experiment] = &[
-    Experiment {
-        name: "classic-kernels",
-        help: "a polynomial and an RBF on the line by all methods: which find the spectrum, and does training help?",
-        run: classic_kernels::reproduce,
-    },
-    Experiment {
-        name: "eigenvalue-decay",
-        help: "the decay of eigenvalues depends on the dimension of the data, not of the ambient space",
-        run: eigenvalue_decay::reproduce,
-    },
-    Experiment {
-        name: "oscillator",
-        help: "energies of the harmonic oscillator in the plane by all neural methods, and the exact ones",
-        run: oscillator::reproduce,
-    },
-    Experiment {
-        name: "hydrogen",
-        help: "energies of hydrogen in the plane by all neural methods, and the exact ones",
-        run: hydrogen::reproduce,
-    },
-    Experiment {
-        name: "graph-laplacian",
-        help: "the smallest eigenvalues of a neighbour graph by all neural methods, and those of the dense matrix",
-        run: graph_laplacian::reproduce,
-    },
-    Experiment {
-        name: "inference-cost",
-        help: "trained networks, random features and landmarks of equal inference cost: does training pay off?",
-        run: inference_cost::reproduce,
-    },
-    Experiment {
-        name: "mlp-gp",
-        help: "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
-        run: mlp_gp::reproduce,
-    },
-    Experiment {
-        name: "cnn-gp",
-        help: "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
-        run: cnn_gp::reproduce,
-    },
-    Experiment {
-        name: "ntk",
-        help: "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
-        run: network_ntk::reproduce,
-    },
-];
+/// Defines the list of experiments: the module, the name and the help of each.
+macro_rules! experiments {
+    ($($module:ident $name:literal: $help:literal,)*) => {
+        /// All experiments.
+        pub const EXPERIMENTS: &[Experiment] = &[$(Experiment { name: $name, help: $help, run: $module::reproduce }),*];
+    };
+}
+
+experiments! {
+    classic_kernels "classic-kernels":
+        "a polynomial and an RBF on the line by all methods: which find the spectrum, and does training help?",
+    eigenvalue_decay "eigenvalue-decay":
+        "the decay of eigenvalues depends on the dimension of the data, not of the ambient space",
+    oscillator "oscillator":
+        "energies of the harmonic oscillator in the plane by all neural methods, and the exact ones",
+    hydrogen "hydrogen":
+        "energies of hydrogen in the plane by all neural methods, and the exact ones",
+    graph_laplacian "graph-laplacian":
+        "the smallest eigenvalues of a neighbour graph by all neural methods, and those of the dense matrix",
+    inference_cost "inference-cost":
+        "trained networks, random features and landmarks of equal inference cost: does training pay off?",
+    mlp_gp "mlp-gp":
+        "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
+    cnn_gp "cnn-gp":
+        "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
+    network_ntk "ntk":
+        "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
+}
 
 /// A neural method that makes all its steps: without early stopping, all methods have the same budget.
 fn neural(kind: Kind, architecture: Option<&str>, steps: u64, batch: usize) -> Neural {
@@ -146,27 +127,23 @@ fn mean_residual(spectrum: &Spectrum) -> f64 {
 /// A column of a table: its heading, and the cell of an item.
 type Column<T> = (&'static str, fn(&T) -> String);
 
-/// Cells under headings, for a report and as text.
-struct Cells {
-    headings: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
+/// A table with one row per item.
+fn table<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, columns: &[Column<T>]) -> Table {
+    let headings: Vec<&str> = columns.iter().map(|(heading, _)| *heading).collect();
+    let row = |item| columns.iter().map(|(_, cell)| cell(item)).collect();
+    Table::of(&headings, &items.into_iter().map(row).collect::<Vec<Vec<String>>>())
 }
 
-impl Cells {
-    /// One row per item.
-    fn of<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, columns: &[Column<T>]) -> Cells {
-        let row = |item| columns.iter().map(|(_, cell)| cell(item)).collect();
-        let headings = columns.iter().map(|(heading, _)| *heading).collect();
-        Cells { headings, rows: items.into_iter().map(row).collect() }
-    }
+/// A report that begins with the verdict and with what was run.
+fn report(title: &str, verdict: &str, setting: &str) -> Report {
+    Report::new(title).lead(&sentence(verdict)).section("What was run").text(setting)
+}
 
-    fn table(&self) -> Table {
-        Table::of(&self.headings, &self.rows)
-    }
-
-    fn text(&self) -> String {
-        text::table(&self.headings, &self.rows)
-    }
+/// Points in the coordinates of two functions of `values` `[n, k]`, coloured by class.
+fn coordinates(title: String, values: &Array2<f64>, [a, b]: [usize; 2], labels: &[usize], classes: &[String]) -> Plot {
+    let [xs, ys] = [a, b].map(|j| values.column(j).iter().copied().take(labels.len()).collect::<Vec<f64>>());
+    let [x, y] = [a, b].map(|j| format!("ψ_{{{}}}", j + 1));
+    Plot::new(title).x(x).y(y).classes(&xs, &ys, labels, classes)
 }
 
 /// A verdict as a sentence with a capital letter and a full stop.

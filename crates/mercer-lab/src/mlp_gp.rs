@@ -5,7 +5,7 @@
 //! evaluated at new points: NeuralEF by its networks, the exact functions by
 //! `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x,x_i) ψ_j(x_i)`.
 
-use crate::{Cells, Options, Shown, sentence};
+use crate::{Options, Shown, coordinates, report, sentence, table};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, Target, generate};
 use mercer::kernel::Kernel;
@@ -16,7 +16,7 @@ use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::spectrum::{Exact, Problem, Spectrum};
 use mercer::{FitContext, Result};
-use mercer_figure::report::Report;
+use mercer_figure::report::Table;
 use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array2, Array3, ArrayView2, Axis, concatenate, s};
 use serde::Serialize;
@@ -104,10 +104,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let cases = run(&config, context)?;
     let verdict = verdict(&cases);
     let figure = maps(&cases, config.side);
-    let mut report = Report::new("The Gaussian process of a network, in the plane")
-        .lead(&sentence(&verdict))
-        .section("What was run")
-        .text(&setting(&config, &cases))
+    let mut report = report("The Gaussian process of a network, in the plane", &verdict, &setting(&config, &cases))
         .section("The functions over the plane")
         .figure(&figure, "NeuralEF's functions above, the exact ones below; blue is negative, red positive; dots are some of the new points. NeuralEF is trained on the circles or the moons only, so away from them its networks are arbitrary.")
         .section("At new points")
@@ -115,9 +112,9 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         .figure(&projections(&cases), "The points in the coordinates of the functions, coloured by class.");
     let mut text = String::new();
     for case in &cases {
-        let cells = cells(case);
-        text += &format!("{}, {}\n{}\n", case.name, case.net, cells.text());
-        let table = cells.table().caption(format!(
+        let pairs = pairs(case);
+        text += &format!("{}, {}\n{}\n", case.name, case.net, pairs.text());
+        let table = pairs.caption(format!(
             "{}: eigenvalues of the kernel on the points, and agreement of NeuralEF's functions with the exact ones. Raw \
              eigenvalues are the moving averages of training; the closed form is the kernel of infinitely many, infinitely wide \
              networks.",
@@ -189,21 +186,18 @@ fn projections(cases: &[Case]) -> String {
     for case in cases {
         for (name, values) in case.rows() {
             for (a, b) in pairs.into_iter().filter(|(_, b)| *b < values.new.ncols()) {
-                let [xs, ys] = [a, b].map(|j| values.new.column(j).to_vec());
-                let plot = Plot::new(format!("{}, {name}", case.name))
-                    .x(format!("ψ_{{{}}}", a + 1))
-                    .y(format!("ψ_{{{}}}", b + 1))
-                    .classes(&xs, &ys, &case.labels, &case.classes);
-                grid = grid.panel(plot);
+                let title = format!("{}, {name}", case.name);
+                grid = grid.panel(coordinates(title, &values.new, [a, b], &case.labels, &case.classes));
             }
         }
     }
     grid.svg()
 }
 
-fn cells(case: &Case) -> Cells {
+/// One row for each pair.
+fn pairs(case: &Case) -> Table {
     let rows: Vec<(&Case, usize)> = (0..case.exact.len()).map(|j| (case, j)).collect();
-    Cells::of(
+    table(
         &rows,
         &[
             ("pair", |(_, j)| (j + 1).to_string()),

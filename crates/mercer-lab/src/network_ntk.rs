@@ -4,7 +4,7 @@
 //! weights, with batch norms folded. The reference is Θ at test images, by the structured derivatives of each layer. The methods
 //! use the training images only, with the sampled kernel `FᵀF/S`, `F_s(x) = ∂_θg(x)·v_s` for S random sign vectors `v_s`.
 
-use crate::{Cells, Options, Shown, indices, sentence};
+use crate::{Options, Shown, indices, report, sentence, table};
 use mercer::classifier::{Classifier, Labelled, Settings, train};
 use mercer::compute::{Device, Math, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, catalogue, open};
@@ -16,7 +16,6 @@ use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
 use mercer::{Error, FitContext, Result};
-use mercer_figure::report::Report;
 use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array2, Array3, ArrayView2, Axis, concatenate, s};
 use serde::Serialize;
@@ -83,15 +82,9 @@ struct Found {
     airplanes: usize,
     /// Seconds for the network, the reference, the directions and NeuralEF.
     seconds: [f64; 4],
-    /// Θ at the test images `[n, n]`.
+    /// Θ, NeuralEF's kernel and that of k random features at the test images, `[n, n]` each.
     #[serde(skip)]
-    truth: Array2<f64>,
-    /// NeuralEF's kernel at the test images.
-    #[serde(skip)]
-    by_functions: Array2<f64>,
-    /// The kernel of k random features at the test images.
-    #[serde(skip)]
-    by_features: Array2<f64>,
+    kernels: [Array2<f64>; 3],
 }
 
 /// The two classes, in the order of the images.
@@ -179,9 +172,7 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
         neural: neural.eigenvalues.clone(),
         airplanes: test.labels.iter().filter(|l| **l == 0).count(),
         seconds: [network_seconds, truth_seconds, direction_seconds, neural.origin.seconds],
-        truth,
-        by_functions,
-        by_features,
+        kernels: [truth, by_functions, by_features],
     })
 }
 
@@ -351,7 +342,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     };
     let found = run(&config, context)?;
     let verdict = verdict(&config, &found);
-    let cells = Cells::of(
+    let kernels = table(
         &found.rows,
         &[
             ("kernel", |row| row.name.clone()),
@@ -362,17 +353,22 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         ],
     );
     let figure = matrices(&config, &found);
-    let report = Report::new("The empirical NTK of a trained network")
-        .lead(&sentence(&verdict))
-        .section("What was run")
-        .text(&setting(&config, &found))
+    let text = format!(
+        "{}, {} parameters, test accuracy {}\n{}\n{}\n",
+        found.net,
+        text::grouped(found.parameters),
+        text::percent(found.accuracy),
+        kernels.text(),
+        sentence(&verdict)
+    );
+    let report = report("The empirical NTK of a trained network", &verdict, &setting(&config, &found))
         .section("The kernel at test images")
         .figure(
             &figure,
             "The kernel at test images, first airplanes, then automobiles. All panels have one colour scale; blue is negative, red \
              positive.",
         )
-        .table(cells.table().caption(format!(
+        .table(kernels.caption(format!(
             "Relative Frobenius errors at the {} test images, and the cost of the features of a new image. A derivative along a \
              direction costs two forward passes, and so does a backward pass.",
             text::grouped(config.test)
@@ -385,14 +381,6 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
             text::percent(found.captured)
         ));
     let numbers = json!({ "plan": config, "found": found, "verdict": verdict });
-    let text = format!(
-        "{}, {} parameters, test accuracy {}\n{}\n{}\n",
-        found.net,
-        text::grouped(found.parameters),
-        text::percent(found.accuracy),
-        cells.text(),
-        sentence(&verdict)
-    );
     Ok(Shown { figure, report, text, numbers })
 }
 
@@ -429,7 +417,8 @@ fn setting(config: &Config, found: &Found) -> String {
 /// The three kernels on one colour scale: the 99th percentile of the absolute values of the reference, so that a few large
 /// values do not hide the others.
 fn matrices(config: &Config, found: &Found) -> String {
-    let mut sizes: Vec<f64> = found.truth.iter().map(|v| v.abs()).collect();
+    let [truth, by_functions, by_features] = &found.kernels;
+    let mut sizes: Vec<f64> = truth.iter().map(|v| v.abs()).collect();
     sizes.sort_by(f64::total_cmp);
     let scale = sizes[(sizes.len() - 1) * 99 / 100];
     let panel = |title: String, kernel: &Array2<f64>, label: &str| {
@@ -439,9 +428,9 @@ fn matrices(config: &Config, found: &Found) -> String {
     let row = |i: usize| found.rows[i].error;
     Grid::new("The empirical NTK at test images, airplanes first", 3)
         .panel_size(260.0, 260.0)
-        .panel(panel("exact".into(), &found.truth, ""))
-        .panel(panel(format!("NeuralEF, k = {}: error {:.3}", config.k, row(0)), &found.by_functions, ""))
-        .panel(panel(format!("random features, S = {}: error {:.3}", config.k, row(1)), &found.by_features, "Θ"))
+        .panel(panel("exact".into(), truth, ""))
+        .panel(panel(format!("NeuralEF, k = {}: error {:.3}", config.k, row(0)), by_functions, ""))
+        .panel(panel(format!("random features, S = {}: error {:.3}", config.k, row(1)), by_features, "Θ"))
         .svg()
 }
 

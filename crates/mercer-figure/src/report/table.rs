@@ -53,6 +53,11 @@ impl Table {
         self
     }
 
+    /// The table as plain text, without its caption.
+    pub fn text(&self) -> String {
+        crate::text::table(&self.headings, &self.rows)
+    }
+
     /// The table in HTML.
     pub(super) fn html(&self) -> String {
         let class = |column: usize| if self.is_numeric(column) { " class=\"number\"" } else { "" };
