@@ -46,7 +46,6 @@ pub struct Budget {
     pub steps: u64,
     /// Points per training step.
     pub batch: usize,
-    /// Largest learning rate.
     pub learning_rate: f64,
     /// Points of the final Rayleigh–Ritz step.
     pub finish_points: usize,
@@ -70,7 +69,6 @@ impl Budget {
     }
 }
 
-/// The result of one method.
 #[derive(Serialize)]
 pub struct Levels {
     pub method: String,
@@ -84,7 +82,6 @@ pub struct Levels {
     pub raw: Vec<f64>,
     /// Groups of nearly equal energies, as `(mean energy, multiplicity)`.
     pub multiplets: Vec<(f64, usize)>,
-    /// Number of trained parameters.
     pub parameters: usize,
     /// Steps run; fewer than in the budget if training converged.
     pub steps: u64,
@@ -113,7 +110,6 @@ pub struct BoundStates {
     /// Exact energies, ascending, repeated by their multiplicity.
     pub exact: Vec<f64>,
     pub budget: Budget,
-    /// The methods that succeeded.
     pub methods: Vec<Levels>,
     /// The methods that failed, with the reason.
     pub failed: Vec<(String, String)>,
@@ -148,12 +144,10 @@ impl BoundStates {
         self.ranking().into_iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// The system and the result of the best method.
     pub fn lead(&self) -> String {
         format!("{}. Best: {}", self.system, self.verdict().lines().next().unwrap_or_default())
     }
 
-    /// Adds the results to a report.
     pub fn section(&self, report: Report) -> Report {
         let ranking = table(self.ranking(), &COLUMNS).lowest(1).lowest(2).lowest(6);
         let mut report = report
@@ -174,7 +168,6 @@ impl BoundStates {
         }
     }
 
-    /// The budget in words.
     fn settings(&self) -> String {
         let Budget { steps, batch, learning_rate, finish_points, networks, units, seed } = &self.budget;
         format!(
@@ -255,12 +248,6 @@ pub fn multiplets(energies: &[f64], gap: f64) -> Vec<(f64, usize)> {
     groups.iter().map(|g| (g.iter().sum::<f64>() / g.len() as f64, g.len())).collect()
 }
 
-/// The grid of the figure, `[side², 2]`.
-fn grid(extent: f64, side: usize) -> Array2<f64> {
-    let at = |i: usize| extent * (2.0 * i as f64 / (side - 1).max(1) as f64 - 1.0);
-    Array2::from_shape_fn((side * side, 2), |(p, axis)| at(if axis == 0 { p % side } else { p / side }))
-}
-
 /// Runs all contenders on the first `k` states of `system`.
 pub fn run(
     system: &System,
@@ -271,7 +258,8 @@ pub fn run(
 ) -> Result<BoundStates> {
     const SIDE: usize = 81;
     let (operator, exact) = ((system.operator)(k)?, (system.energies)(k));
-    let grid = grid(system.extent, SIDE);
+    let at = |i: usize| system.extent * (2.0 * i as f64 / (SIDE - 1) as f64 - 1.0);
+    let grid = Array2::from_shape_fn((SIDE * SIDE, 2), |(p, axis)| at([p % SIDE, p / SIDE][axis]));
     let (mut methods, mut failed) = (vec![], vec![]);
     for contender in contenders {
         match levels(&operator, &exact, &grid, *contender, budget, context) {

@@ -78,7 +78,6 @@ impl Config {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Family {
-    /// Trained networks.
     Trained,
     /// Random features that are not trained, followed by Rayleigh–Ritz.
     Random,
@@ -102,20 +101,17 @@ struct Setting {
     n: usize,
     /// Exact eigenvalues of the n points.
     of_points: Vec<f64>,
-    /// Exact eigenvalues of the distribution.
     of_population: Vec<f64>,
     /// A grid over the interval for figures, `[g]`.
     grid: Vec<f64>,
     /// The exact functions of the n points on the grid, `[g, k]`.
     #[serde(skip)]
     exact: Array2<f64>,
-    /// The results of the methods that support the kernel.
     attempts: Vec<Attempt>,
     /// The methods that do not support the kernel, each with the reason.
     unsuited: Vec<(&'static str, String)>,
 }
 
-/// The result of one method.
 #[derive(Serialize)]
 struct Attempt {
     name: &'static str,
@@ -130,11 +126,9 @@ struct Attempt {
     raw_eigenvalues: Option<Vec<f64>>,
     /// Errors relative to the exact spectrum of the points.
     to_points: Errors,
-    /// Errors relative to the spectrum of the distribution.
     to_population: Errors,
     /// Residual of each pair on held-out points.
     residual: Vec<Option<f64>>,
-    /// Wall time of the fit.
     seconds: f64,
     /// Multiply-adds for one new point.
     multiply_adds: usize,
@@ -145,7 +139,6 @@ struct Attempt {
     last_step: Option<Box<Attempt>>,
 }
 
-/// Errors of each pair.
 #[derive(Serialize)]
 struct Errors {
     /// `|μ̂_j − μ_j|/μ_j`, or `|μ̂_j|/μ_1` if `μ_j = 0`.
@@ -161,7 +154,6 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Vec<Setting>> {
     settings.map(|(case, n)| setting(config, case, n, context)).collect()
 }
 
-/// Number of points of the grid.
 const GRID: usize = 161;
 /// Number of held-out points for the certificate.
 const HELD_OUT: usize = 1024;
@@ -348,7 +340,6 @@ impl Setting {
     }
 }
 
-/// The result over all settings, in words.
 fn verdict(settings: &[Setting]) -> String {
     let mut wins: Vec<(&str, usize)> = vec![];
     for best in settings.iter().filter_map(|s| s.ranking().first().copied()) {

@@ -26,7 +26,6 @@ use std::time::Instant;
 config! {
     /// Number of training images that are fitted, the first of the data set. The published experiment has 60 000.
     n: usize = 10_000; quick 1500,
-    /// Number of test images.
     test: usize = 10_000; quick 500,
     /// S; each output of a random network counts as one sample.
     samples: usize = 2000; quick 200,
@@ -60,10 +59,8 @@ const CANDIDATES: [&str; 5] = [
     "conv(16, 5, stride=2, b=0.3) relu conv(32, 3, stride=2, b=0.3) relu flatten dense(20)",
 ];
 
-/// The result of a candidate network.
 #[derive(Serialize)]
 struct Candidate {
-    /// Architecture of the network.
     net: String,
     /// Accuracy of the exact functions on the validation images.
     accuracy: f64,
@@ -73,7 +70,6 @@ struct Candidate {
     captured: f64,
 }
 
-/// The result of a method.
 #[derive(Serialize)]
 struct Row {
     method: &'static str,
@@ -86,11 +82,9 @@ struct Row {
     seconds: f64,
     /// Number of random networks to evaluate for a new image.
     networks: usize,
-    /// Multiply-adds for a new image.
     multiply_adds: usize,
     /// Mean over the pairs on the fitted images.
     residual: f64,
-    /// `μ`, descending.
     eigenvalues: Vec<f64>,
     /// ψ at the test images `[test, k]`.
     #[serde(skip)]
@@ -102,21 +96,17 @@ struct Found {
     candidates: Vec<Candidate>,
     /// The architecture that was chosen.
     net: String,
-    /// Number of random networks.
     networks: usize,
     /// Seconds to evaluate them on all images.
     sampling_seconds: f64,
     /// Share of the kernel's trace in the k exact pairs.
     captured: f64,
-    /// One row per method.
     rows: Vec<Row>,
-    /// Classes of the test images.
     #[serde(skip)]
     labels: Vec<usize>,
 }
 
 impl Found {
-    /// The first row of a method.
     fn row(&self, method: &str) -> &Row {
         self.rows.iter().find(|row| row.method == method).expect("every method has a row")
     }
@@ -130,7 +120,6 @@ struct Images {
     n: usize,
 }
 
-/// Number of classes.
 const CLASSES: usize = 10;
 
 impl Images {
@@ -242,7 +231,6 @@ fn candidates(config: &Config, train: &Dataset, context: &FitContext<'_>) -> Res
     config.candidates.iter().map(judge).collect()
 }
 
-/// Tolerance of the exact pairs.
 const TOLERANCE: f64 = 1e-6;
 
 /// Multiply-adds of one network on one image.
@@ -312,7 +300,6 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
 struct Experiment<'a> {
     config: &'a Config,
     images: &'a Images,
-    /// Number of random networks.
     networks: usize,
     /// Multiply-adds of all networks on one image, and of `F(x)ᵀW`.
     multiply_adds: usize,
@@ -361,7 +348,6 @@ const PUBLISHED: [(&str, &str, f64); 3] =
 /// Name of NeuralEF with joint penalties.
 const JOINT: &str = "joint NeuralEF";
 
-/// The result in one sentence.
 fn verdict(found: &Found) -> String {
     let (plain, joint) = (found.row(PUBLISHED[0].0), found.row(JOINT));
     let best = found.rows.iter().max_by(|a, b| a.accuracy.total_cmp(&b.accuracy)).unwrap_or(joint);
@@ -498,7 +484,6 @@ fn overview(found: &Found) -> String {
         .svg()
 }
 
-/// Number of test images in the figure.
 const SHOWN: usize = 1500;
 
 fn embeddings(found: &Found) -> String {

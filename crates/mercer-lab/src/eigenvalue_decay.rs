@@ -28,11 +28,8 @@ const POINTS_PER_EIGENVALUE: usize = 8;
 /// The spectrum of one kernel on one data set.
 #[derive(Serialize)]
 struct Series {
-    /// Name for the legend.
     name: String,
-    /// Dimension of the data.
     intrinsic: usize,
-    /// Dimension of the ambient space.
     ambient: usize,
     lengthscale: f64,
     /// `μ_j` of `K/n`, descending, without those that are rounding error.
@@ -46,7 +43,6 @@ struct Series {
     verdict: String,
 }
 
-/// The rank of a polynomial kernel.
 #[derive(Debug, Serialize)]
 struct PolynomialRank {
     /// d
@@ -55,14 +51,12 @@ struct PolynomialRank {
     degree: usize,
     /// `C(d+p, p)`
     expected: usize,
-    /// Number of eigenvalues that are not numerically zero.
     found: usize,
     verdict: String,
 }
 
 #[derive(Serialize)]
 struct Results {
-    /// Number of points of each data set.
     n: usize,
     /// Uniform cubes of dimension 1, 2 and 3, smooth embeddings of them into ten dimensions, and the ten-dimensional cube.
     dimensions: Vec<Series>,
@@ -114,14 +108,10 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         .section("Polynomial kernels")
         .text("A polynomial kernel of degree p in d dimensions has finite rank C(d+p, p).")
         .table(ranks);
-    Ok(Shown { figure, report, text: text_of(&found), numbers: json!(found) })
-}
-
-fn text_of(found: &Results) -> String {
-    let each = |s: &Series| format!("{}: {}\n", s.name, s.verdict);
-    let mut text: String = found.dimensions.iter().map(each).collect();
+    let mut text: String = found.dimensions.iter().map(|s| format!("{}: {}\n", s.name, s.verdict)).collect();
     text += &format!("\n{}\n{}\n\n", sentence(&found.dimension_verdict), sentence(&found.lengthscale_verdict));
-    text + &found.ranks.iter().map(|r| format!("{}\n", sentence(&r.verdict))).collect::<String>()
+    text.extend(found.ranks.iter().map(|r| format!("{}\n", sentence(&r.verdict))));
+    Ok(Shown { figure, report, text, numbers: json!(found) })
 }
 
 fn spectra(all: &[Series]) -> String {
@@ -180,23 +170,26 @@ fn run(n: usize, seed: u64, context: &FitContext<'_>) -> Result<Results> {
         context.progress.step("eigenvalue-decay", done, total, name);
     };
     let rng = Rng::new(seed);
-    let cube = |d: usize| uniform_cube(n, d, &mut rng.fork(d as u64));
+    // Uniform points of [−1, 1]^d, [n, d].
+    let cube = |d: usize| {
+        let mut rng = rng.fork(d as u64);
+        Array2::from_shape_simple_fn((n, d), || 2.0 * rng.uniform() - 1.0)
+    };
+    let mut series = |name: String, x: Array2<f64>, d: usize, lengthscale: f64| {
+        let found = series(name, x.view(), d, lengthscale)?;
+        step(&found.name);
+        Ok::<Series, Error>(found)
+    };
     let mut dimensions = Vec::new();
     for d in 1..=3 {
-        dimensions.push(series(&format!("cube, d = {d}"), cube(d).view(), d, 1.0)?);
-        step("cube");
-        let x = embedded(cube(d).view(), AMBIENT, &mut rng.fork(100 + d as u64));
-        dimensions.push(series(&format!("sheet of d = {d} in {AMBIENT} dimensions"), x.view(), d, 1.0)?);
-        step("sheet");
+        dimensions.push(series(format!("cube, d = {d}"), cube(d), d, 1.0)?);
+        let sheet = embedded(cube(d).view(), AMBIENT, &mut rng.fork(100 + d as u64));
+        dimensions.push(series(format!("sheet of d = {d} in {AMBIENT} dimensions"), sheet, d, 1.0)?);
     }
-    dimensions.push(series(&format!("cube, d = {AMBIENT}"), cube(AMBIENT).view(), AMBIENT, 1.0)?);
-    step("cube");
+    dimensions.push(series(format!("cube, d = {AMBIENT}"), cube(AMBIENT), AMBIENT, 1.0)?);
     let mut lengthscales = Vec::new();
-    for d in [1, 2] {
-        for l in LENGTHSCALES {
-            lengthscales.push(series(&format!("cube, d = {d}, lengthscale {l}"), cube(d).view(), d, l)?);
-            step("lengthscale");
-        }
+    for (d, l) in [1, 2].into_iter().flat_map(|d| LENGTHSCALES.map(|l| (d, l))) {
+        lengthscales.push(series(format!("cube, d = {d}, lengthscale {l}"), cube(d), d, l)?);
     }
     let ranks = [(1, 4), (2, 3), (3, 2), (3, 3)].map(|(d, p)| polynomial_rank(cube(d).view(), p));
     step("polynomial ranks");
@@ -208,11 +201,6 @@ fn run(n: usize, seed: u64, context: &FitContext<'_>) -> Result<Results> {
         dimensions,
         lengthscales,
     })
-}
-
-/// Uniform on `[−1, 1]^d`, `[n, d]`.
-fn uniform_cube(n: usize, d: usize, rng: &mut Rng) -> Array2<f64> {
-    Array2::from_shape_simple_fn((n, d), || 2.0 * rng.uniform() - 1.0)
 }
 
 /// Points on a smooth sheet: `2√(2/D) cos(uW + b)` `[n, D]` for coordinates `u` `[n, d]`, with W normal and b uniform.
@@ -228,31 +216,26 @@ fn eigenvalues(kernel: &Kernel, x: ArrayView2<f64>) -> Result<Vec<f64>> {
     Ok(λ.into_iter().map(|λ| λ / x.nrows() as f64).collect())
 }
 
-fn series(name: &str, x: ArrayView2<f64>, intrinsic: usize, lengthscale: f64) -> Result<Series> {
+fn series(name: String, x: ArrayView2<f64>, intrinsic: usize, lengthscale: f64) -> Result<Series> {
     let ambient = x.ncols();
     let μ = eigenvalues(&Kernel::parse(&format!("rbf({lengthscale})"))?, x)?;
     let μ = &μ[..numerical_rank(&μ, FLOOR)];
     let accurate = &μ[..μ.len().min(x.nrows() / POINTS_PER_EIGENVALUE)];
     let at = |d: usize| decay(accurate, d as f64, FLOOR);
     let (line, ambient_line) = (at(intrinsic)?, at(ambient)?);
-    let mut straightest = (1, f64::NEG_INFINITY);
-    for d in 1..=AMBIENT {
-        let r2 = at(d)?.r2;
-        if r2 > straightest.1 {
-            straightest = (d, r2);
-        }
-    }
-    let verdict = verdict(intrinsic, ambient, &line, &ambient_line);
+    let r2 = (1..=AMBIENT).map(|d| Ok(at(d)?.r2)).collect::<Result<Vec<f64>>>()?;
+    // Of equal values, the last is taken: the smallest dimension.
+    let straightest = (1..=AMBIENT).rev().max_by(|a, b| r2[a - 1].total_cmp(&r2[b - 1])).unwrap_or(1);
     Ok(Series {
-        name: name.into(),
+        name,
         intrinsic,
         ambient,
         lengthscale,
         eigenvalues: μ.to_vec(),
+        verdict: verdict(intrinsic, ambient, &line, &ambient_line),
         line,
         ambient_line,
-        straightest: straightest.0,
-        verdict,
+        straightest,
     })
 }
 

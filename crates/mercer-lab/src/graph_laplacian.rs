@@ -26,7 +26,6 @@ struct Results {
     methods: Vec<Found>,
 }
 
-/// The result of one method.
 #[derive(Serialize)]
 struct Found {
     method: &'static str,

@@ -21,9 +21,7 @@ use serde_json::json;
 config! {
     /// Name of the data set: MNIST, or the embedded digits if `$MERCER_DATA` has no MNIST.
     data: String = if mnist() { "mnist" } else { "digits" }.into(); quick "digits".into(),
-    /// Expression of the kernel.
     kernel: String = "rbf(lengthscale=median)".into(),
-    /// Number of points that are fitted.
     n: usize = if mnist() { 8192 } else { 1397 }; quick 1000,
     /// Number of held-out points for the certificate.
     held_out: usize = if mnist() { 2000 } else { 400 }; quick 400,
@@ -48,7 +46,6 @@ struct Point {
     trained: bool,
     /// Number of hidden units, frequencies or landmarks.
     size: usize,
-    /// Multiply-adds for a new point.
     multiply_adds: usize,
     /// Residual of each pair on held-out points; `None` if the eigenvalue is zero.
     residual: Vec<Option<f64>>,
@@ -68,13 +65,11 @@ struct Results {
     config: Config,
     /// The kernel with numerical parameters.
     kernel: String,
-    /// Number of columns of the data.
     d: usize,
     /// Exact eigenvalues of the fitted points.
     exact: Vec<f64>,
     /// The share of the trace that the exact pairs of the fitted points capture on the held-out points.
     exact_captured: f64,
-    /// Multiply-adds of the exact functions for a new point.
     exact_multiply_adds: usize,
     /// For each budget, the results of the methods that fit into it.
     points: Vec<Vec<Point>>,
@@ -153,7 +148,6 @@ fn curves(found: &Results) -> String {
     Grid::new(title, 2).panel_size(330.0, 260.0).panel(residual).panel(captured).svg()
 }
 
-/// Runs every method at every cost.
 fn run(config: &Config, context: &FitContext<'_>) -> Result<Results> {
     let (x, held_out) = data(config)?;
     let kernel = Expression::parse(&config.kernel)?.resolve(x.view(), config.seed)?;

@@ -44,9 +44,7 @@ const WEIGHTS: &str = "w=1.4142135, b=0.31622777";
 /// The result for one data set and its network.
 #[derive(Serialize)]
 struct Case {
-    /// Name of the data.
     name: &'static str,
-    /// Architecture of the random networks.
     net: String,
     /// Exact eigenvalues of the sampled kernel on the points.
     exact: Vec<f64>,
@@ -64,19 +62,15 @@ struct Case {
     span: f64,
     /// Share of the kernel's trace in the k exact pairs.
     captured: f64,
-    /// Seconds of training.
     seconds: f64,
     /// The new points `[n, 2]`.
     #[serde(skip)]
     x: Array2<f64>,
-    /// Classes of the new points.
     #[serde(skip)]
     labels: Vec<usize>,
-    /// Names of the classes.
     classes: Vec<String>,
     /// Ranges of the map in x and y.
     ranges: [[f64; 2]; 2],
-    /// NeuralEF's functions.
     #[serde(skip)]
     by_networks: Values,
     /// The exact functions, with NeuralEF's signs.
@@ -160,7 +154,6 @@ fn figure_of(title: &str, cases: &[Case], panel: impl Fn(Plot, &Case, &Values, u
 }
 
 fn maps(cases: &[Case], side: usize) -> String {
-    /// The colour of the points.
     const LAST: usize = 6;
     /// Number of points; the first ones show both classes, which alternate.
     const SHOWN: usize = 120;
@@ -211,7 +204,6 @@ fn pairs(case: &Case) -> Table {
     )
 }
 
-/// Runs both cases.
 fn run(config: &Config, context: &FitContext<'_>) -> Result<Vec<Case>> {
     let circles = |seed| generate::circles(config.n, 0.05, 0.5, seed);
     let moons = |seed| generate::moons(config.n, 0.05, seed);
@@ -255,10 +247,7 @@ fn case(
         column *= cosine.signum();
     }
     let absolute = |cosines: Vec<f64>| cosines.into_iter().map(f64::abs).collect();
-    let (labels, classes) = match &new.y {
-        Some(Target::Classes { labels, names }) => (labels.clone(), names.clone()),
-        _ => (vec![0; n], vec![name.to_owned()]),
-    };
+    let Some(Target::Classes { labels, names: classes }) = new.y else { unreachable!("{name} have classes") };
     Ok(Case {
         name,
         net,
@@ -338,7 +327,6 @@ fn least_cosine(a: &Array2<f64>, b: &Array2<f64>) -> Result<f64> {
     Ok(squares.last().copied().unwrap_or(0.0).clamp(0.0, 1.0).sqrt())
 }
 
-/// The result in one sentence.
 fn verdict(cases: &[Case]) -> String {
     let one = |case: &Case| {
         let Case { name, new, span, .. } = case;

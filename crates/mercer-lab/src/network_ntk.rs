@@ -43,9 +43,7 @@ config! {
     /// Architecture of NeuralEF's networks.
     functions: String = "conv(8, 3, stride=2) relu conv(16, 3, stride=2) relu conv(32, 3, stride=2) relu flatten \
                          dense(1) l2norm".into(),
-    /// Training steps of NeuralEF.
     steps: u64 = 300; quick 60,
-    /// Batch size of NeuralEF.
     batch: usize = 128; quick 64,
 }
 
@@ -59,7 +57,6 @@ struct Row {
     off_diagonal: f64,
     /// The passes that a new image needs, in words.
     passes: String,
-    /// Multiply-adds for a new image.
     multiply_adds: usize,
 }
 
@@ -67,14 +64,12 @@ struct Row {
 struct Found {
     /// The network with batch norms folded.
     net: String,
-    /// Number of parameters of the network.
     parameters: usize,
     /// Accuracy of the network (sign of g) on the test images.
     accuracy: f64,
     rows: Vec<Row>,
     /// Largest eigenvalues of the sampled kernel on the training images.
     exact: Vec<f64>,
-    /// NeuralEF's eigenvalues.
     neural: Vec<f64>,
     /// Share of the sampled kernel's trace in the k exact pairs.
     captured: f64,
@@ -90,7 +85,6 @@ struct Found {
 /// The two classes, in the order of the images.
 const CLASSES: [&str; 2] = ["airplane", "automobile"];
 
-/// Runs the experiment on the device of `context`.
 fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let device = context.device;
     if config.train < config.k || config.test < config.k || config.directions < config.k {
@@ -320,7 +314,6 @@ fn relative_error(kernel: &Array2<f64>, truth: &Array2<f64>, diagonal: bool) -> 
     (sum(&|k, t| k - t) / sum(&|_, t| t)).sqrt()
 }
 
-/// The result in one sentence.
 fn verdict(config: &Config, found: &Found) -> String {
     let error = |i: usize| format!("{:.3}", found.rows[i].error);
     let [neural, features, landmarks, best] = [0, 1, 2, 5].map(error);
