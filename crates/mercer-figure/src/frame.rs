@@ -8,9 +8,7 @@ use super::plot::{Axis, Plot};
 use super::svg::{AXIS, Canvas, FAINT, Rect, Style, num, text_width};
 use super::ticks::{Scale, Span, Ticks, plain, signed};
 
-/// Font size of tick labels.
 pub const TICK_SIZE: f64 = 11.0;
-/// Font size of axis labels.
 pub const LABEL_SIZE: f64 = 12.5;
 
 /// The box of the axes, the two scales along it, and what layers share.
@@ -76,7 +74,6 @@ impl Plot {
         canvas.finish(at.right() + margins.right, at.bottom() + margins.bottom, &self.title)
     }
 
-    /// All legend entries.
     pub(super) fn legend_entries(&self) -> Vec<Entry> {
         let colours = self.colours();
         self.layers.iter().flat_map(|layer| layer.legend(colours)).collect()

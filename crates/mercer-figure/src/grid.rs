@@ -54,7 +54,11 @@ impl Grid {
             let all = margins.iter().enumerate().filter(|(i, _)| chosen(*i));
             all.map(|(_, m)| room(m)).fold(0.0, f64::max)
         };
-        let (x_label, y_label) = self.outer_labels(&spans);
+        // The names of the common axes; empty where each panel has its own.
+        let (x_label, y_label) = self.panels.first().filter(|_| self.shared).map_or_else(Default::default, |plot| {
+            let (x, y) = plot.ticks(spans[0], self.size);
+            (with_factor(&plot.x.label, &x), with_factor(&plot.y.label, &y))
+        });
         let mut lefts = Vec::new();
         let mut x = if y_label.is_empty() { 0.0 } else { 20.0 };
         for column in 0..columns {
@@ -100,14 +104,6 @@ impl Grid {
             Some(both) if self.shared => vec![both; own.len()],
             _ => own,
         }
-    }
-
-    /// The names of the common axes, `(x, y)`; empty where each panel has its own.
-    fn outer_labels(&self, spans: &[(Span, Span)]) -> (String, String) {
-        self.panels.first().filter(|_| self.shared).map_or_else(Default::default, |plot| {
-            let (x, y) = plot.ticks(spans[0], self.size);
-            (with_factor(&plot.x.label, &x), with_factor(&plot.y.label, &y))
-        })
     }
 
     /// The legend entries of all panels, each once.

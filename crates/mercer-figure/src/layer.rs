@@ -10,14 +10,12 @@ use super::ticks::{Span, plain, shows};
 /// A point of the plot, or a pixel.
 pub type Point = (f64, f64);
 
-/// One layer of a plot.
 #[derive(Clone, Debug)]
 pub struct Layer {
     /// In the legend, or beside the colour bar; an empty name keeps the layer out of both.
     pub name: String,
     /// Position in the palette of a layer of one colour.
     pub colour: Option<usize>,
-    /// The colours of values.
     pub map: Map,
     pub look: Look,
 }
@@ -38,7 +36,6 @@ pub enum Look {
     Heat(Heat),
 }
 
-/// A line through points.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
     pub points: Vec<Point>,
@@ -101,7 +98,6 @@ impl Layer {
         category(self.colour.unwrap_or(0), colours)
     }
 
-    /// Entries of the legend.
     pub fn legend(&self, colours: usize) -> Vec<Entry> {
         let sample = match &self.look {
             Look::Line(line) => Sample::Line(line.dash, self.colour.filter(|_| line.markers)),

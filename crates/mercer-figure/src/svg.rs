@@ -59,7 +59,6 @@ impl Rect {
     }
 }
 
-/// The style of a piece of text.
 #[derive(Clone, Copy)]
 pub struct Style {
     /// Font size in pixels.

@@ -12,9 +12,8 @@ pub fn table(headings: &[impl AsRef<str>], rows: &[Vec<String>]) -> String {
     let line = |cells: &[&str]| {
         let mut line = String::new();
         for (j, cell) in cells.iter().enumerate() {
-            let space = " ".repeat(widths[j] - cell.chars().count());
-            let gap = if j == 0 { "" } else { "  " };
-            line += &if right[j] { format!("{gap}{space}{cell}") } else { format!("{gap}{cell}{space}") };
+            let (gap, width) = (if j == 0 { "" } else { "  " }, widths[j]);
+            line += &if right[j] { format!("{gap}{cell:>width$}") } else { format!("{gap}{cell:<width$}") };
         }
         line.truncate(line.trim_end().len());
         line + "\n"
@@ -95,12 +94,14 @@ pub fn count(n: usize, noun: &str) -> String {
 
 /// With a space between thousands: `60 000`.
 pub fn grouped(n: usize) -> String {
-    let digits = n.to_string();
-    if digits.len() < 5 {
-        return digits;
-    }
-    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    groups.collect::<Vec<_>>().join(" ")
+    in_groups(&n.to_string(), " ")
+}
+
+/// Digits with a separator between thousands from 10 000 on.
+pub(crate) fn in_groups(digits: &str, separator: &str) -> String {
+    let size = if digits.len() > 4 { 3 } else { 4 };
+    let groups = digits.as_bytes().rchunks(size).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(separator)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Positions of ticks on an axis: steps of 1, 2 or 5 times a power of ten, or decades.
 
+use super::text::in_groups;
+
 /// The marks of one axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ticks {
@@ -16,7 +18,6 @@ pub struct Ticks {
 pub struct Span {
     pub lo: f64,
     pub hi: f64,
-    /// Whether the axis is logarithmic.
     pub log: bool,
 }
 
@@ -151,9 +152,7 @@ pub fn plain(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let sign = if value < 0.0 && text.contains(|c: char| ('1'..='9').contains(&c)) { "−" } else { "" };
     let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let size = if whole.len() > 4 { 3 } else { 4 };
-    let groups: Vec<_> = whole.as_bytes().rchunks(size).rev().map(String::from_utf8_lossy).collect();
-    format!("{sign}{}{fraction}", groups.join("\u{202f}"))
+    format!("{sign}{}{fraction}", in_groups(whole, "\u{202f}"))
 }
 
 /// An integer with a true minus sign.
