@@ -98,7 +98,7 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Runs `task` to its end, from its checkpoint where there is one to resume.
+    /// Prepares a run of `task`, from its checkpoint where there is one to resume.
     pub fn new(task: &mut dyn Task, saving: Saving<'a>, context: &'a FitContext<'a>) -> Result<Run<'a>> {
         let now = Instant::now();
         let mut run = Run {
@@ -127,7 +127,14 @@ impl<'a> Run<'a> {
             self.note(task, format!("there is no checkpoint at {}; started from the beginning", path.display()));
             return Ok(());
         }
-        let checkpoint = read_checkpoint(path, &task.identity())?;
+        let (checkpoint, identity) = (Bundle::read(path)?, task.identity());
+        let there = checkpoint.text("identity").map_err(|e| Error::file(path, format!("is not a checkpoint: {e}")))?;
+        if there != identity {
+            let what = format!(
+                "is the checkpoint of another run ({there}); this one is {identity}. Give the same options, or another checkpoint"
+            );
+            return Err(Error::file(path, what));
+        }
         let mut load = |bundle: &Bundle| -> Result<()> {
             self.recoveries = bundle.value("recoveries")?;
             self.notes = bundle.value("notes")?;
@@ -266,19 +273,6 @@ pub(crate) fn with_advice(error: Error, advice: &str) -> Error {
         Error::Device(what) => Error::Device(format!("{what}; {advice}")),
         other => other,
     }
-}
-
-/// Reads a file, which must be the checkpoint of the run of this identity.
-fn read_checkpoint(path: &Path, identity: &str) -> Result<Bundle<'static>> {
-    let bundle = Bundle::read(path)?;
-    let there = bundle.text("identity").map_err(|e| Error::file(path, format!("is not a checkpoint: {e}")))?;
-    if there != identity {
-        let what = format!(
-            "is the checkpoint of another run ({there}); this one is {identity}. Give the same options, or another checkpoint"
-        );
-        return Err(Error::file(path, what));
-    }
-    Ok(bundle)
 }
 
 /// Puts numbers into a checkpoint; double precision keeps them exactly.

@@ -45,7 +45,7 @@ fn networks_learn_the_digits() {
     let test = last.test.unwrap();
     assert!(test.accuracy > 0.96, "{test:?}");
     assert!(test.nll < 0.25 && test.ece < 0.05 && last.accuracy > 0.99, "{last:?}");
-    assert_eq!((lenet.history.len(), lenet.stop, lenet.steps), (20, Stop::Done, 20 * 45));
+    assert_eq!((lenet.history.len(), lenet.stop, lenet.steps), (20, Stop::Budget, 20 * 45));
 
     let net = "conv(8, 3) bn relu res(conv(8, 3) bn relu conv(8, 3) bn) relu \
                res(conv(16, 3, stride=2) bn relu conv(16, 3) bn; conv(16, 1, stride=2) bn) relu gap flatten dense(10)";
@@ -76,7 +76,7 @@ fn an_interrupted_run_continues_with_the_same_bits() {
             let context = FitContext { progress: &Stopper(&flag), interrupt: Some(&flag), ..FitContext::default() };
             let part = train(start(), &fit, Some(&held_out), &settings, &context, &epoch).unwrap();
             steps.push(part.steps);
-            if part.stop == Stop::Done {
+            if part.stop == Stop::Budget {
                 break part;
             }
         };

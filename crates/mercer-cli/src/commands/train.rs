@@ -110,7 +110,7 @@ impl Train {
             "net": trained.classifier.network.expression(),
             "parameters": trained.classifier.network.trained(),
             "n": data.n(),
-            "stop": trained.stop,
+            "stop": if trained.stop == Stop::Interrupted { "interrupted" } else { "done" },
             "steps": trained.steps,
             "test": scores,
             "history": trained.history,
@@ -156,7 +156,8 @@ impl Train {
             batch: self.batch as usize,
             rule,
             learning_rate: self.lr.unwrap_or(rate),
-            augment: !self.no_augment && classifier.network.image().is_some_and(|[channels, ..]| channels == 3),
+            augment: !self.no_augment
+                && classifier.network.description().image.is_some_and(|[channels, ..]| channels == 3),
             seed,
             checkpoint: self.checkpoint.clone(),
             resume: self.resume,

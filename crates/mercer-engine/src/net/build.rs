@@ -19,7 +19,11 @@ pub(super) struct Built {
 /// The layers of `description` for `inputs` input units.
 pub(super) fn build(description: &Description, inputs: usize) -> Result<Built> {
     let flow = match description.image {
-        Some(image) => given(image, inputs)?,
+        Some(image) if image.iter().try_fold(1usize, |n, side| n.checked_mul(*side)) != Some(inputs) => {
+            let [c, h, w] = image;
+            return Err(Error::input(format!("image({c}, {h}, {w}) does not fit points of {inputs} columns")));
+        }
+        Some(image) => Flow::image(image),
         None => Flow { width: inputs, image: guess_image(inputs), sure: false },
     };
     let description = description.without(is_redundant);
@@ -84,10 +88,6 @@ struct Flow {
 }
 
 impl Flow {
-    fn flat(width: usize) -> Flow {
-        Flow { width, image: None, sure: false }
-    }
-
     fn image(image: [usize; 3]) -> Flow {
         Flow { width: image.iter().product(), image: Some(image), sure: true }
     }
@@ -101,15 +101,6 @@ impl Flow {
             ))
         })
     }
-}
-
-/// The image that the description gives.
-fn given(image: [usize; 3], inputs: usize) -> Result<Flow> {
-    let [c, h, w] = image;
-    if c.checked_mul(h).and_then(|n| n.checked_mul(w)) != Some(inputs) {
-        return Err(Error::input(format!("image({c}, {h}, {w}) does not fit points of {inputs} columns")));
-    }
-    Ok(Flow::image(image))
 }
 
 /// The layers, each with the number of words that it stands for.
@@ -136,7 +127,7 @@ fn chain(specs: &[LayerSpec], flow: &mut Flow) -> Result<Vec<(Box<dyn Layer>, us
 fn layer(spec: &LayerSpec, flow: Flow, activation: Activation, before_norm: bool) -> Result<(Box<dyn Layer>, Flow)> {
     let width = flow.width;
     let wide = |layer: Box<dyn Layer>| {
-        let out = Flow::flat(layer.facts().outputs);
+        let out = Flow { width: layer.facts().outputs, image: None, sure: false };
         Ok((layer, out))
     };
     match *spec {

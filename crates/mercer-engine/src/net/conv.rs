@@ -8,9 +8,7 @@ use crate::compute::{self, Activation, Convolution, Store, Tensor};
 /// `y[o] = φ(Σ_c w[o, c] ⋆ x[c] + b[o])` on images stored channel by channel.
 ///
 /// Filters `w` `[out, in, size, size]` have entries `N(0, w²/fan-in)` with fan-in `in·size²`, biases `N(0, b²)`; they are the
-/// layer's parameters in that order. With `pad=same` and stride s, an image of height h becomes one of `⌈h/s⌉`: the frame of
-/// zeros has `⌊(size−1)/2⌋` rows before and `⌊size/2⌋` after it, whatever the stride, as PyTorch's `padding=size//2` does
-/// for odd sizes.
+/// layer's parameters in that order. [`super::Window`] says where the windows lie.
 #[derive(Clone, Debug)]
 pub struct Conv {
     pub shape: Convolution,

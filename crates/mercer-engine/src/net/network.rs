@@ -38,7 +38,7 @@ pub struct Parameters {
 /// Buffers of a network's passes; they grow to the largest batch seen and are then reused.
 #[derive(Debug)]
 pub struct Workspace {
-    traces: Vec<Trace>,
+    pub(super) traces: Vec<Trace>,
     /// Gradients or tangents on their way through the layers.
     flow: [Tensor; 2],
 }
@@ -94,11 +94,6 @@ impl Network {
     pub fn shares_trunk(&self) -> bool {
         let mut layers = self.layers.iter().zip(&self.places);
         self.networks > 1 && layers.any(|(layer, place)| place.slots[0].stride == 0 && layer.facts().parameters > 0)
-    }
-
-    /// Channels, height and width of the images that it looks at, if it takes its input for such.
-    pub fn image(&self) -> Option<[usize; 3]> {
-        self.description.image
     }
 
     /// Input units d.
@@ -308,11 +303,6 @@ impl Network {
 }
 
 impl Workspace {
-    /// What the last forward pass left behind, layer by layer.
-    pub(super) fn traces(&self) -> &[Trace] {
-        &self.traces
-    }
-
     /// The output of the last forward pass, `[k, b, c]`.
     pub fn output(&self) -> &Tensor {
         &self.traces[self.traces.len() - 1].y

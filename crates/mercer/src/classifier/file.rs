@@ -74,7 +74,7 @@ impl Classifier {
             (Some(entry), _) => described(entry).map_err(|e| broken(e.to_string()))?,
             (None, Some(Unnamed { net, data })) => {
                 let network = network(net, data.d(), data.image, data.classes.len())?;
-                let standardizer = Standardizer::of(data.x.view(), network.image().or(data.image))?;
+                let standardizer = Standardizer::of(data.x.view(), network.description().image.or(data.image))?;
                 (network, data.classes.clone(), standardizer)
             }
             (None, None) => {

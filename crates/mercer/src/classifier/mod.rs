@@ -19,10 +19,11 @@ mod labelled;
 mod scores;
 mod training;
 
+pub use crate::training::Stop;
 pub use file::Unnamed;
 pub use labelled::{Labelled, Standardizer};
 pub use scores::Scores;
-pub use training::{Epoch, Settings, Stop, Trained, train};
+pub use training::{Epoch, Settings, Trained, train};
 
 use crate::compute::Device;
 use crate::net::{Description, Mode, Network, Parameters, named};
@@ -51,7 +52,7 @@ impl Classifier {
     /// standardized, channel by channel, by their mean and spread in `data`.
     pub fn new(net: &str, data: &Labelled, device: Device, seed: u64) -> Result<Classifier> {
         let network = network(net, data.d(), data.image, data.classes.len())?;
-        let standardizer = Standardizer::of(data.x.view(), network.image().or(data.image))?;
+        let standardizer = Standardizer::of(data.x.view(), network.description().image.or(data.image))?;
         let parameters = network.init(device, &Rng::new(seed).fork(1))?;
         Ok(Classifier { network, parameters, standardizer, classes: data.classes.clone() })
     }

@@ -5,7 +5,7 @@ use crate::compute::{self, Math, Move, Rule, Tensor};
 use crate::model::Bundle;
 use crate::net::{Mode, Optimizer, Schedule, ScheduleKind, Workspace};
 use crate::rng::Rng;
-use crate::training::{self, Run, Saving, Task, load_optimizer, numbers, put_numbers, put_optimizer};
+use crate::training::{Run, Saving, Stop, Task, load_optimizer, numbers, put_numbers, put_optimizer};
 use crate::{Error, FitContext, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -71,16 +71,6 @@ pub struct Epoch {
     pub seconds: f64,
 }
 
-/// Why training ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stop {
-    /// All epochs are done.
-    Done,
-    /// It was interrupted; a checkpoint, where one was asked for, holds the state.
-    Interrupted,
-}
-
 /// A classifier after training.
 #[derive(Debug)]
 pub struct Trained {
@@ -88,7 +78,7 @@ pub struct Trained {
     pub classifier: Classifier,
     /// All epochs, in order.
     pub history: Vec<Epoch>,
-    /// Why it ended.
+    /// Why it ended. When it was interrupted, a checkpoint, where one was asked for, holds the state.
     pub stop: Stop,
     /// Steps done.
     pub steps: u64,
@@ -113,10 +103,7 @@ pub fn train(
             seconds: settings.checkpoint_seconds,
             resume: settings.resume,
         };
-        let stop = match Run::new(&mut task, saving, context)?.run(&mut task)? {
-            training::Stop::Interrupted => Stop::Interrupted,
-            training::Stop::Budget | training::Stop::Converged => Stop::Done,
-        };
+        let stop = Run::new(&mut task, saving, context)?.run(&mut task)?;
         let steps = task.optimizer.steps();
         Ok(Trained { classifier: task.classifier, history: task.history, stop, steps })
     })
@@ -130,7 +117,7 @@ fn check(classifier: &Classifier, data: &Labelled, settings: &Settings) -> Resul
     if !(settings.learning_rate > 0.0 && settings.learning_rate.is_finite()) {
         return Err(Error::input(format!("the learning rate must be above 0, got {}", settings.learning_rate)));
     }
-    if settings.augment && classifier.network.image().is_none() {
+    if settings.augment && classifier.network.description().image.is_none() {
         return Err(Error::input("rows that are no images cannot be shifted or mirrored; train without augmentation"));
     }
     Ok(())
@@ -221,9 +208,14 @@ impl<'a> Epochs<'a> {
         compute::gather_rows(&self.x, rows, x)?;
         compute::gather_rows(&self.labels, rows, labels)?;
         let network = &self.classifier.network;
-        if let Some(image) = network.image().filter(|_| self.settings.augment) {
+        if let Some(image) = network.description().image.filter(|_| self.settings.augment) {
             let mut rng = seed.fork(3).fork(step);
-            let moves: Vec<Move> = rows.iter().map(|_| random_move(&mut rng)).collect();
+            let random_move = |_| {
+                let mut shift = || rng.below(2 * SHIFT as usize + 1) as i32 - SHIFT;
+                let (up, left) = (shift(), shift());
+                Move { up, left, mirror: rng.sign() > 0.0 }
+            };
+            let moves: Vec<Move> = rows.iter().map(random_move).collect();
             compute::shift_mirror(x, image, &moves, view)?;
             std::mem::swap(x, view);
         }
@@ -341,10 +333,4 @@ impl Task for Epochs<'_> {
         self.seconds_before = bundle.value("epoch.seconds")?;
         Ok(())
     }
-}
-
-fn random_move(rng: &mut Rng) -> Move {
-    let mut shift = || rng.below(2 * SHIFT as usize + 1) as i32 - SHIFT;
-    let (up, left) = (shift(), shift());
-    Move { up, left, mirror: rng.sign() > 0.0 }
 }

@@ -6,7 +6,6 @@
 mod parse;
 mod show;
 
-use crate::Result;
 use crate::compute::Activation;
 
 /// A network: layers in order.
@@ -154,11 +153,6 @@ impl Window {
 }
 
 impl Description {
-    /// Reads an architecture.
-    pub fn parse(text: &str) -> Result<Description> {
-        parse::description(text)
-    }
-
     /// The same network without `l2norm` at its end.
     pub fn without_final_norm(mut self) -> Description {
         while self.layers.last() == Some(&LayerSpec::L2Norm) {
@@ -180,11 +174,6 @@ impl Description {
     pub(super) fn without(&self, drop: Discard) -> Description {
         let trunk = without(&self.layers[..self.trunk], drop).len();
         Description { layers: without(&self.layers, drop), trunk, ..*self }
-    }
-
-    /// Whether a layer of it computes statistics of the batch.
-    pub fn has_norms(&self) -> bool {
-        self.any(|layer| matches!(layer, LayerSpec::BatchNorm | LayerSpec::L2Norm))
     }
 
     /// Whether any layer, also inside residual layers, is one that `f` accepts.

@@ -15,12 +15,15 @@ const DEEPEST: usize = 32;
 const WORDS: [&str; 12] =
     ["dense", "conv", "bn", "maxpool", "avgpool", "gap", "flatten", "res", "image", "rff", "radial", "l2norm"];
 
-pub(super) fn description(text: &str) -> Result<Description> {
-    let mut scanner = Scanner::new("architecture", text);
-    let image = image(&mut scanner)?;
-    let mut trunk = None;
-    let layers = chain(&mut scanner, 0, &mut trunk)?;
-    Ok(Description { image, layers, trunk: trunk.unwrap_or(0) })
+impl Description {
+    /// Reads an architecture.
+    pub fn parse(text: &str) -> Result<Description> {
+        let mut scanner = Scanner::new("architecture", text);
+        let image = image(&mut scanner)?;
+        let mut trunk = None;
+        let layers = chain(&mut scanner, 0, &mut trunk)?;
+        Ok(Description { image, layers, trunk: trunk.unwrap_or(0) })
+    }
 }
 
 /// `image(channels, height, width)`, if that is the first word.

@@ -69,7 +69,6 @@ impl<'a> EmpiricalNtk<'a> {
                 .collect::<Result<Vec<_>>>()?;
             let mut scratch = Scratch::new(self.device)?;
             self.layers(left, right, outputs, |j, k| j.add_products(k, &mut tiles, &mut scratch))?;
-            let mirrored = own || other.is_none();
             for (output, tile) in tiles.iter().enumerate() {
                 let tile = tile.to_host()?;
                 let mut values = tile.chunks_exact(rows.len() * columns.len());
@@ -77,7 +76,7 @@ impl<'a> EmpiricalNtk<'a> {
                     let value = values.next().expect("a matrix for each output");
                     let value = ndarray::ArrayView2::from_shape((rows.len(), columns.len()), value).expect("a tile");
                     out.slice_mut(s![rows.clone(), columns.clone(), output, other_output]).assign(&value);
-                    if mirrored {
+                    if other.is_none() {
                         out.slice_mut(s![columns.clone(), rows.clone(), other_output, output]).assign(&value.t());
                     }
                 }
@@ -241,7 +240,7 @@ impl<'a> EmpiricalNtk<'a> {
 
     /// Layer `i`'s Jacobian, and the cotangents of its input.
     fn jacobian<'p>(&self, i: usize, pass: &'p Pass, g: Tensor) -> Result<(Jacobian<'p>, Tensor)> {
-        let traces = pass.workspace.traces();
+        let traces = &pass.workspace.traces;
         let x = if i == 0 { &pass.x } else { &traces[i - 1].y };
         let theta = self.net.shared_weights(i, self.theta);
         let at = Evaluated { theta, x, trace: &traces[i], parameterisation: self.parameterisation };

@@ -145,7 +145,7 @@ fn the_rules_of_dense_layers_and_convolutions_are_that_of_any_layer() {
     for ((net, theta, x, _), parameterisation) in [&dense, &conv].into_iter().flat_map(|net| BOTH.map(|p| (net, p))) {
         let mut workspace = net.workspace(Device::Cpu).unwrap();
         net.forward(theta, x, Mode::Eval, &mut workspace).unwrap();
-        let (layer, weights, trace) = (&net.layers[0], net.shared_weights(0, theta), &workspace.traces()[0]);
+        let (layer, weights, trace) = (&net.layers[0], net.shared_weights(0, theta), &workspace.traces[0]);
         let g = random(&[3, 6, layer.facts().outputs], &mut Rng::new(2));
         let (mut dx, mut slow_dx) = (empty(), empty());
         let at = Evaluated { theta: weights, x, trace, parameterisation };

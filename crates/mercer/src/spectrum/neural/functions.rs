@@ -1,7 +1,7 @@
 //! Networks as functions: what training moves and Rayleigh–Ritz combines.
 
 use crate::compute::{self, Device, Tensor};
-use crate::net::{Description, Mode, Network, Parameters, Workspace};
+use crate::net::{Description, LayerSpec, Mode, Network, Parameters, Workspace};
 use crate::rng::Rng;
 use crate::{Error, Result};
 use ndarray::Array2;
@@ -288,7 +288,8 @@ impl Functions {
 
     /// Fixes norms inside the networks at what they are on `x` `[B, d]`, for [`Functions::evaluate`].
     pub fn calibrate(&mut self, x: &Tensor) -> Result<()> {
-        if !self.network.description().has_norms() {
+        let is_norm = |layer: &LayerSpec| matches!(layer, LayerSpec::BatchNorm | LayerSpec::L2Norm);
+        if !self.network.description().any(is_norm) {
             return Ok(());
         }
         self.with_probe(|functions, probe| functions.network.calibrate(&mut functions.parameters, x, probe))
