@@ -177,7 +177,8 @@ fn values_of_networks(
     context: &FitContext<'_>,
 ) -> Result<Array2<f64>> {
     let mut f = Array2::zeros((x.nrows(), samples));
-    let (networks, c) = drawn(net, x.ncols(), samples)?;
+    let (networks, network) = drawn(net, x.ncols(), samples)?;
+    let c = network.outputs();
     let device = context.device;
     // On the CPU few enough for the cache, on a GPU enough to keep it busy.
     let at_once = if device == Device::Cpu { 1000 } else { 10_000 };
@@ -196,11 +197,12 @@ fn values_of_networks(
     Ok(f)
 }
 
-/// Number of random networks for S samples, and number of outputs of each.
-fn drawn(net: &str, inputs: usize, samples: usize) -> Result<(usize, usize)> {
-    let c = Network::parse(net, inputs, 1)?.outputs();
+/// Number of random networks for S samples, and one of them.
+fn drawn(net: &str, inputs: usize, samples: usize) -> Result<(usize, Network)> {
+    let network = Network::parse(net, inputs, 1)?;
+    let c = network.outputs();
     match samples.is_multiple_of(c) {
-        true => Ok((samples / c, c)),
+        true => Ok((samples / c, network)),
         false => Err(Error::input(format!("{samples} samples are not a multiple of the {c} outputs of \"{net}\""))),
     }
 }
@@ -224,7 +226,7 @@ fn candidates(config: &Config, train: &Dataset, context: &FitContext<'_>) -> Res
         Ok(Candidate {
             net: net.clone(),
             accuracy,
-            multiply_adds: cost(net, &images)?,
+            multiply_adds: drawn(net, images.x.ncols(), config.choice_samples)?.1.multiply_adds(),
             captured: exact.certificate.trace_captured,
         })
     };
@@ -232,11 +234,6 @@ fn candidates(config: &Config, train: &Dataset, context: &FitContext<'_>) -> Res
 }
 
 const TOLERANCE: f64 = 1e-6;
-
-/// Multiply-adds of one network on one image.
-fn cost(net: &str, images: &Images) -> Result<usize> {
-    Ok(Network::parse(net, images.x.ncols(), 1)?.multiply_adds())
-}
 
 /// Runs the experiment on MNIST from the folder `$MERCER_DATA`: chooses the architecture, samples random networks, and
 /// computes the functions by all methods.
@@ -253,8 +250,8 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     // A new seed: not the networks that were used to choose the architecture.
     let f = values_of_networks(&net, images.x.view(), config.samples, config.seed + 1, context)?;
     let sampling_seconds = start.elapsed().as_secs_f64();
-    let (networks, _) = drawn(&net, images.x.ncols(), config.samples)?;
-    let multiply_adds = networks * cost(&net, &images)? + config.samples * config.k;
+    let (networks, network) = drawn(&net, images.x.ncols(), config.samples)?;
+    let multiply_adds = networks * network.multiply_adds() + config.samples * config.k;
     let experiment = Experiment { config, images: &images, networks, multiply_adds };
     let samples = LowRankOperator::of_samples(&as_samples(f.slice(s![..images.n, ..])), false)?;
     let operator = OnPoints::new(&samples, images.fitted())?;
@@ -296,7 +293,6 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     })
 }
 
-/// The data shared by all methods.
 struct Experiment<'a> {
     config: &'a Config,
     images: &'a Images,

@@ -279,7 +279,11 @@ fn verdict(budgets: &[usize], points: &[Vec<Point>]) -> String {
         (true, false) => format!("training was not better at any cost, and was worse at {worse}"),
         (true, true) => "training made no difference at any cost".into(),
     };
-    let equal = match untrained_equal(budgets, points) {
+    // The smallest budget that has a trained method, and the smallest one at which an untrained method is as good as that.
+    let mut all = budgets.iter().zip(points);
+    let first = all.clone().find_map(|(b, p)| Some((*b, best(p, true)?.mean_residual)));
+    let mut as_good = |trained: f64| all.find(|(_, p)| best(p, false).is_some_and(|p| p.mean_residual <= trained));
+    let equal = match first.map(|(cost, trained)| (cost, as_good(trained).map(|(budget, _)| *budget))) {
         Some((cost, None)) => {
             format!(" No untrained method at any cost tried is as good as the best trained one at {cost}.")
         }
@@ -289,14 +293,6 @@ fn verdict(budgets: &[usize], points: &[Vec<Point>]) -> String {
         _ => String::new(),
     };
     format!("{outcome}.{equal} Mean held-out residual of the best trained and the best untrained method: {details}")
-}
-
-/// The smallest budget that has a trained method, and the smallest one at which an untrained method is as good as that.
-fn untrained_equal(budgets: &[usize], points: &[Vec<Point>]) -> Option<(usize, Option<usize>)> {
-    let mut all = budgets.iter().zip(points);
-    let (cost, trained) = all.clone().find_map(|(b, p)| Some((*b, best(p, true)?.mean_residual)))?;
-    let equal = all.find(|(_, p)| best(p, false).is_some_and(|p| p.mean_residual <= trained));
-    Some((cost, equal.map(|(budget, _)| *budget)))
 }
 
 #[cfg(test)]

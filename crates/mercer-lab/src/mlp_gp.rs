@@ -78,7 +78,6 @@ struct Case {
     by_exact: Values,
 }
 
-/// The values of k functions.
 struct Values {
     /// At the new points `[n, k]`.
     new: Array2<f64>,
@@ -87,7 +86,6 @@ struct Values {
 }
 
 impl Case {
-    /// The two rows of a figure.
     fn rows(&self) -> [(&'static str, &Values); 2] {
         [("NeuralEF", &self.by_networks), ("exact", &self.by_exact)]
     }

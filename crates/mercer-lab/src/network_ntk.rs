@@ -221,14 +221,12 @@ fn two_classes(set: &Dataset, n: usize) -> Result<Labelled> {
 
 /// The indices of the two classes among the outputs of the network.
 fn pair_of_logits(classifier: &Classifier) -> Result<[usize; 2]> {
-    let index = |class: &str| classifier.classes.iter().position(|c| c == class);
-    match CLASSES.map(index) {
-        [Some(a), Some(b)] => Ok([a, b]),
-        _ => Err(Error::input(format!(
-            "the network must have the classes airplane and automobile; it has {}",
-            classifier.classes.join(", ")
-        ))),
-    }
+    let classes = &classifier.classes;
+    let [Some(a), Some(b)] = CLASSES.map(|class| classes.iter().position(|c| c == class)) else {
+        let found = classes.join(", ");
+        return Err(Error::input(format!("the network must have the classes airplane and automobile; it has {found}")));
+    };
+    Ok([a, b])
 }
 
 /// Θ `[n, m]` of `g = g_b − g_a`: `Θ_aa − Θ_ab − Θ_ba + Θ_bb`.

@@ -72,13 +72,12 @@ impl Parameter {
             (Value::Word(word), Kind::Choice(words)) => words.contains(&word.as_str()),
             (Value::Word(word), Kind::Shape) => parse_shape(word).is_some(),
             (Value::Text(_), Kind::Text) => true,
-            (Value::Word(_) | Value::Text(_), _) => false,
             (Value::Number(v), Kind::Positive | Kind::Lengthscale) => v.is_finite() && *v > 0.0,
             (Value::Number(v), Kind::NonNegative) => v.is_finite() && *v >= 0.0,
             (Value::Number(v), Kind::Integer(lo, hi)) => {
                 v.fract() == 0.0 && (f64::from(lo)..=f64::from(hi)).contains(v)
             }
-            (Value::Number(_), Kind::Choice(_) | Kind::Text | Kind::Shape) => false,
+            _ => false,
         };
         let refused = match (&value, self.kind) {
             _ if accepted => return Ok(value),
