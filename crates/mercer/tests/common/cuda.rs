@@ -4,7 +4,9 @@
 use mercer::compute::{Device, Math, Rule};
 use mercer::net::{Optimizer, Schedule};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Nesting, Outcome, Stepper};
+use mercer::spectrum::neural::{
+    FunctionOperator, Functions, Kind, Nested, Nesting, NeuralEf, Outcome, Ritz, Spin, Stepper,
+};
 use std::sync::{Mutex, MutexGuard};
 
 /// The number of functions that are trained.
@@ -12,13 +14,13 @@ pub const K: usize = 3;
 pub const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
 /// Every objective; from [`PLAIN`] on, those whose steps solve a small dense problem.
 pub const KINDS: [Kind; 7] = [
-    Kind::NeuralEf { averaged: false },
-    Kind::NeuralEfJoint,
-    Kind::NeuralEf { averaged: true },
-    Kind::Nested { nesting: Some(Nesting::Sequential) },
-    Kind::Nested { nesting: Some(Nesting::Joint) },
-    Kind::Spin { decay: 0.9 },
-    Kind::Ritz,
+    Kind::NeuralEf(NeuralEf::Batch),
+    Kind::NeuralEf(NeuralEf::Joint),
+    Kind::NeuralEf(NeuralEf::Averaged),
+    Kind::Nested(Nested { nesting: Some(Nesting::Sequential) }),
+    Kind::Nested(Nested { nesting: Some(Nesting::Joint) }),
+    Kind::Spin(Spin { decay: 0.9 }),
+    Kind::Ritz(Ritz),
 ];
 pub const PLAIN: usize = 5;
 

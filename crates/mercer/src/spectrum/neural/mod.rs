@@ -14,7 +14,7 @@
 //! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
 //! | [`Neural`] | all of it as a [`crate::spectrum::Method`] |
 //!
-//! To add an objective: one file that implements [`Objective`], and its line in [`Kind`]. To train on another operator on
+//! To add an objective: one file with its [`Recipe`] and [`Objective`], and its name in the list of `kind.rs`. To train on another operator on
 //! functions: implement [`FunctionOperator`], then [`train`] and [`rayleigh_ritz`].
 
 mod features;
@@ -44,7 +44,7 @@ pub use finish::{Pairs, rayleigh_ritz};
 pub use function_operator::{Batches, FunctionOperator, Points, Sample, sample_rows};
 pub use functions::{Envelope, Functions, Layout};
 pub use graph_laplacian::GraphLaplacian;
-pub use kind::Kind;
+pub use kind::{Kind, Recipe};
 pub use method::Neural;
 pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
