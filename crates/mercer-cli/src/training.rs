@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Options of neuralef, spin, nested and ritz.
+/// Options of the methods that train networks.
 #[derive(Args, Default)]
-#[command(next_help_heading = "Options of neuralef, spin, nested and ritz")]
+#[command(next_help_heading = "Options of methods that train networks")]
 pub struct TrainingOptions {
     /// Training steps; 0 leaves the networks as they were drawn [default: 2000, ritz 200]
     #[arg(long, value_name = "N")]
