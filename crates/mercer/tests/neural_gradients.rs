@@ -8,7 +8,7 @@ use common::*;
 use mercer::compute::{Control, Math, Small};
 use mercer::linalg::{Cholesky, eigh, solve_lower, solve_lower_transposed};
 use mercer::spectrum::neural::{
-    Functions, Kind, Nested, Nesting, NeuralEf, Objective, OnData, Ritz, Spin, Step, sample_rows,
+    Functions, Kind, Nested, Nesting, NeuralEf, Objective, Omm, OnData, Ritz, Spin, Step, sample_rows,
 };
 use neural::Batch;
 
@@ -267,6 +267,15 @@ fn nested_follows_the_low_rank_problems() {
     let m = |l: usize| (4 - l) as f64 / 4.0;
     all_follow(Kind::Nested(Nested { nesting: Some(Nesting::Joint) }), 4, 90..91, 1e-5, |setting, f| {
         nested_loss(setting, f, m, |l, o| m(l.max(o)))
+    });
+}
+
+#[test]
+fn omm_follows_the_problem_of_the_functions_up_to_each() {
+    each_follows_its_own(Kind::Omm(Omm), 85, |setting, f, j| {
+        let (r, lambda) = (setting.r(f), f.dot(&f.t()) / BATCH as f64);
+        let first = s![..=j, ..=j];
+        (&lambda.slice(first) * &r.slice(first)).sum() - 2.0 * r.slice(first).diag().sum()
     });
 }
 

@@ -1,6 +1,6 @@
 //! The objectives by name.
 
-use super::{Functions, Nested, NeuralEf, Objective, Ritz, Spin};
+use super::{Functions, Nested, NeuralEf, Objective, Omm, Ritz, Spin};
 use crate::Result;
 use crate::compute::Device;
 use crate::rng::Rng;
@@ -69,7 +69,7 @@ macro_rules! kinds {
         })*
     };
 }
-kinds!(NeuralEf, Spin, Nested, Ritz);
+kinds!(NeuralEf, Spin, Nested, Omm, Ritz);
 
 impl Kind {
     /// The objective of that name, with its usual constants.

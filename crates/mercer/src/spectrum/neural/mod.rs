@@ -6,7 +6,7 @@
 //! | [`OnData`] | operators on data: kernels, stored matrices, sampled functions with one output or more |
 //! | [`Schroedinger`], [`GraphLaplacian`] | operators on functions that are no matrices on data |
 //! | [`Functions`] | networks as functions `ψ(x)` |
-//! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Ritz`] |
+//! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Omm`], [`Ritz`] |
 //! | [`Kind`] | which objective, and the functions that it wants |
 //! | [`Stepper`] | training steps, the same on the CPU and on a GPU, where they are recorded |
 //! | [`train`] | training: steps, validation, checkpoints, recovery |
@@ -28,6 +28,7 @@ mod method;
 mod nested;
 mod neuralef;
 mod objective;
+mod omm;
 mod on_data;
 mod ritz;
 mod rows;
@@ -49,6 +50,7 @@ pub use method::Neural;
 pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
 pub use objective::{Objective, State, Step};
+pub use omm::Omm;
 pub use on_data::OnData;
 pub use ritz::Ritz;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
