@@ -7,7 +7,7 @@ use mercer::kernel::Kernel;
 use mercer::operator::Precision;
 use mercer::operator::cuda::time_product;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural, Stepper};
+use mercer::spectrum::neural::{Kind, Neural, Ritz, Stepper};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
 use ndarray::Array2;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
         "certificate" => certificate(math, device),
         other => match other.split_once('_') {
             Some(("neuralef", size)) => training_step(neural::NEURALEF, size, math, device),
-            Some(("ritz", size)) => training_step(Kind::Ritz, size, math, device),
+            Some(("ritz", size)) => training_step(Kind::Ritz(Ritz), size, math, device),
             _ => Err(format!("unknown job '{other}'").into()),
         },
     };

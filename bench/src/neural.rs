@@ -7,7 +7,7 @@ use mercer::kernel::Kernel;
 use mercer::net::{Optimizer, Schedule};
 use mercer::operator::Precision;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, OnData, Stepper};
+use mercer::spectrum::neural::{Kind, NeuralEf, OnData, Stepper};
 use ndarray::Array2;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub fn training_step(size: &str, steps: usize) -> Result<Value, Failure> {
 }
 
 /// The objective of most jobs.
-pub const NEURALEF: Kind = Kind::NeuralEf { averaged: false };
+pub const NEURALEF: Kind = Kind::NeuralEf(NeuralEf::Batch);
 
 /// Runs `work` with the training of networks by `kind` on normal points.
 pub fn with_stepper<T>(

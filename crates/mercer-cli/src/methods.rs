@@ -9,85 +9,70 @@ use mercer::operator::Precision;
 use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Positive, Sampling};
 use mercer::{Error, Result};
+use std::sync::LazyLock;
 
 /// A way of finding eigenpairs, as the program offers it.
 pub struct Entry {
     pub name: &'static str,
     pub help: &'static str,
-    /// The options of [`Options`] that it takes, in groups.
-    pub options: &'static [&'static [&'static str]],
-    /// Makes it from the options, the number n of points and the number k of pairs.
-    pub make: fn(&Options, usize, usize) -> Box<dyn Method>,
+    /// The options of [`Options`] that it takes.
+    pub options: Vec<&'static str>,
+    pub make: Box<Make>,
 }
 
-impl Entry {
-    fn takes(&self, option: &str) -> bool {
-        self.options.iter().any(|group| group.contains(&option))
-    }
+/// Makes a method from the options, the number n of points and the number k of pairs.
+pub type Make = dyn Fn(&Options, usize, usize) -> Box<dyn Method> + Send + Sync;
+
+/// Every method there is: the exact one first, those that train networks last.
+pub fn methods() -> &'static [Entry] {
+    static METHODS: LazyLock<Vec<Entry>> =
+        LazyLock::new(|| untrained().into_iter().chain(Kind::all().into_iter().map(training::entry)).collect());
+    &METHODS
 }
 
-/// Every method there is; the exact one comes first.
-pub const METHODS: &[Entry] = &[
-    Entry {
-        name: "exact",
-        help: "dense eigendecomposition; time grows like n³",
-        options: &[],
-        make: |_, _, _| Box::new(Exact),
-    },
-    Entry {
-        name: "krylov",
-        help: "the leading pairs to the tolerance, without storing the kernel matrix",
-        options: &[&["tolerance"]],
-        make: |o, _, _| Box::new(o.tolerance.map_or_else(Krylov::default, |tolerance| Krylov { tolerance })),
-    },
-    Entry {
-        name: "nystrom",
-        help: "approximate, from a few landmark points; time grows like n",
-        options: &[&["landmarks", "choice"]],
-        make: |o, n, k| {
-            let landmarks = o.landmarks.unwrap_or_else(|| (2 * k).max(500).min(n));
-            Box::new(Nystrom { landmarks, choice: o.choice.unwrap_or(Landmarks::KMeansPlusPlus) })
+fn untrained() -> [Entry; 5] {
+    [
+        Entry {
+            name: "exact",
+            help: "dense eigendecomposition; time grows like n³",
+            options: vec![],
+            make: Box::new(|_, _, _| Box::new(Exact)),
         },
-    },
-    Entry {
-        name: "rff",
-        help: "approximate, from random Fourier features; for shift-invariant kernels",
-        options: &[&["features", "sampling", "ritz"]],
-        make: |o, _, k| {
-            Box::new(Fourier { features: o.features(k), sampling: o.sampling.unwrap_or_default(), ritz: o.ritz })
+        Entry {
+            name: "krylov",
+            help: "the leading pairs to the tolerance, without storing the kernel matrix",
+            options: vec!["tolerance"],
+            make: Box::new(|o, _, _| {
+                Box::new(o.tolerance.map_or_else(Krylov::default, |tolerance| Krylov { tolerance }))
+            }),
         },
-    },
-    Entry {
-        name: "positive",
-        help: "approximate, from positive random features; for the kernel expdot",
-        options: &[&["features", "sampling"]],
-        make: |o, _, k| Box::new(Positive { features: o.features(k), sampling: o.sampling.unwrap_or_default() }),
-    },
-    Entry {
-        name: "neuralef",
-        help: "trained networks, each orthogonal to those before it",
-        options: &[&training::COMMON, &["averaged", "joint"]],
-        make: |o, _, _| training::make(Kind::NeuralEf { averaged: false }, o),
-    },
-    Entry {
-        name: "spin",
-        help: "trained networks, by spectral inference with a masked gradient",
-        options: &[&training::COMMON],
-        make: |o, _, _| training::make(Kind::Spin { decay: 0.99 }, o),
-    },
-    Entry {
-        name: "nested",
-        help: "trained networks, the best approximations of every rank up to k at once",
-        options: &[&training::COMMON, &["nesting"]],
-        make: |o, _, _| training::make(Kind::Nested { nesting: None }, o),
-    },
-    Entry {
-        name: "ritz",
-        help: "a trained trunk whose last layer is solved for; 0 steps are random features",
-        options: &[&training::COMMON],
-        make: |o, _, _| training::make(Kind::Ritz, o),
-    },
-];
+        Entry {
+            name: "nystrom",
+            help: "approximate, from a few landmark points; time grows like n",
+            options: vec!["landmarks", "choice"],
+            make: Box::new(|o, n, k| {
+                let landmarks = o.landmarks.unwrap_or_else(|| (2 * k).max(500).min(n));
+                Box::new(Nystrom { landmarks, choice: o.choice.unwrap_or(Landmarks::KMeansPlusPlus) })
+            }),
+        },
+        Entry {
+            name: "rff",
+            help: "approximate, from random Fourier features; for shift-invariant kernels",
+            options: vec!["features", "sampling", "ritz"],
+            make: Box::new(|o, _, k| {
+                Box::new(Fourier { features: o.features(k), sampling: o.sampling.unwrap_or_default(), ritz: o.ritz })
+            }),
+        },
+        Entry {
+            name: "positive",
+            help: "approximate, from positive random features; for the kernel expdot",
+            options: vec!["features", "sampling"],
+            make: Box::new(|o, _, k| {
+                Box::new(Positive { features: o.features(k), sampling: o.sampling.unwrap_or_default() })
+            }),
+        },
+    ]
+}
 
 /// Options of single methods.
 #[derive(Args, Default)]
@@ -159,8 +144,9 @@ impl Args for Given {
 
 /// An error if an option was given that is for other methods.
 pub fn check(entry: &Entry, options: &Options) -> Result<()> {
-    for option in options.given.0.iter().filter(|option| !entry.takes(option)) {
-        let others: Vec<&str> = METHODS.iter().filter(|m| m.takes(option)).map(|m| m.name).collect();
+    for option in options.given.0.iter().filter(|option| !entry.options.contains(&option.as_str())) {
+        let others: Vec<&str> =
+            methods().iter().filter(|m| m.options.contains(&option.as_str())).map(|m| m.name).collect();
         if !others.is_empty() {
             return Err(Error::input(format!(
                 "--method {} does not take --{option}, which is for {}; leave it out",
@@ -174,8 +160,8 @@ pub fn check(entry: &Entry, options: &Options) -> Result<()> {
 
 /// Reads the name of a method.
 pub fn by_name() -> impl TypedValueParser<Value = &'static Entry> {
-    PossibleValuesParser::new(METHODS.iter().map(|m| PossibleValue::new(m.name).help(m.help)))
-        .map(|name| METHODS.iter().find(|m| m.name == name).expect("one of the possible values"))
+    PossibleValuesParser::new(methods().iter().map(|m| PossibleValue::new(m.name).help(m.help)))
+        .map(|name| methods().iter().find(|m| m.name == name).expect("one of the possible values"))
 }
 
 /// Reads a precision.
@@ -232,14 +218,14 @@ mod tests {
 
     #[test]
     fn every_method_goes_by_its_name_and_every_option_has_a_method() {
-        for entry in METHODS {
+        for entry in methods() {
             assert_eq!((entry.make)(&Options::default(), 100, 3).name(), entry.name);
         }
         let command = Options::augment_args(Command::new("fit"));
         let options: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
         for option in &options {
-            assert!(METHODS.iter().any(|m| m.takes(option)), "{option}");
+            assert!(methods().iter().any(|m| m.options.contains(option)), "{option}");
         }
-        assert!(METHODS.iter().flat_map(|m| m.options.concat()).all(|o| options.contains(&o)));
+        assert!(methods().iter().flat_map(|m| &m.options).all(|o| options.contains(o)));
     }
 }

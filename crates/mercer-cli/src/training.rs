@@ -1,18 +1,18 @@
 //! Options of the methods that train networks, and a clean end on Ctrl-C.
 
-use crate::methods::{Options, choice, positive};
+use crate::methods::{Entry, choice, positive};
 use clap::Args;
 use mercer::compute::{Math, Rule};
 use mercer::net::ScheduleKind;
 use mercer::spectrum::Method;
-use mercer::spectrum::neural::{Kind, Nesting, Neural, Stop, Training};
+use mercer::spectrum::neural::{Kind, Nested, Nesting, Neural, NeuralEf, Stop, Training};
 use std::path::PathBuf;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Options of neuralef, spin, nested and ritz.
+/// Options of the methods that train networks.
 #[derive(Args, Default)]
-#[command(next_help_heading = "Options of neuralef, spin, nested and ritz")]
+#[command(next_help_heading = "Options of methods that train networks")]
 pub struct TrainingOptions {
     /// Training steps; 0 leaves the networks as they were drawn [default: 2000, ritz 200]
     #[arg(long, value_name = "N")]
@@ -72,16 +72,26 @@ pub struct TrainingOptions {
 }
 
 /// The options that every training method takes.
-pub const COMMON: [&str; 10] =
+const COMMON: [&str; 10] =
     ["steps", "batch", "rate", "schedule", "optimiser", "net", "no-finish", "checkpoint", "checkpoint-every", "resume"];
 
+/// The method that trains by `kind`.
+pub fn entry(kind: Kind) -> Entry {
+    let own: &[&str] = match kind {
+        Kind::NeuralEf(_) => &["averaged", "joint"],
+        Kind::Nested(_) => &["nesting"],
+        _ => &[],
+    };
+    let (name, help, options) = (kind.name(), kind.about(), [&COMMON[..], own].concat());
+    Entry { name, help, options, make: Box::new(move |options, _, _| make(kind, &options.training)) }
+}
+
 /// The method that trains by `kind`, as the options want it. From now on Ctrl-C ends training, not the program.
-pub fn make(kind: Kind, options: &Options) -> Box<dyn Method> {
-    let o = &options.training;
+fn make(kind: Kind, o: &TrainingOptions) -> Box<dyn Method> {
     let kind = match kind {
-        Kind::NeuralEf { .. } if o.joint => Kind::NeuralEfJoint,
-        Kind::NeuralEf { .. } => Kind::NeuralEf { averaged: o.averaged },
-        Kind::Nested { .. } => Kind::Nested { nesting: o.nesting },
+        Kind::NeuralEf(_) if o.joint => NeuralEf::Joint.into(),
+        Kind::NeuralEf(_) if o.averaged => NeuralEf::Averaged.into(),
+        Kind::Nested(_) => Nested { nesting: o.nesting }.into(),
         other => other,
     };
     let mut method = Neural::new(kind);

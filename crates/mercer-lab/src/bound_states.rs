@@ -2,7 +2,7 @@
 
 use crate::{Column, Shown, indices, table};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{FunctionOperator, Kind, Schroedinger, Settings, Trained, rayleigh_ritz, train};
+use mercer::spectrum::neural::{FunctionOperator, Kind, Ritz, Schroedinger, Settings, Trained, rayleigh_ritz, train};
 use mercer::{Error, FitContext, Result};
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Grid, Plot, text};
@@ -34,9 +34,9 @@ pub struct Contender {
 impl Contender {
     /// All objectives, and the hidden units of an untrained network.
     pub fn all() -> Vec<Contender> {
-        let untrained = Contender { name: "random features", kind: Kind::Ritz, trained: false };
-        let trained = Kind::ALL.map(|(name, kind)| Contender { name, kind, trained: true });
-        trained.into_iter().chain([untrained]).collect()
+        let untrained = Contender { name: "random features", kind: Ritz.into(), trained: false };
+        let trained = Kind::all().into_iter().map(|kind| Contender { name: kind.name(), kind, trained: true });
+        trained.chain([untrained]).collect()
     }
 }
 
@@ -281,7 +281,7 @@ fn levels(
     context: &FitContext<'_>,
 ) -> Result<Levels> {
     let (start, rng, k) = (Instant::now(), Rng::new(budget.seed), exact.len());
-    let architecture = if contender.kind == Kind::Ritz { &budget.units } else { &budget.networks };
+    let architecture = if contender.kind.solves_last_layer() { &budget.units } else { &budget.networks };
     let functions = contender.kind.functions(architecture, operator.inputs(), k, context.device, &rng.fork(1))?;
     let objective = contender.kind.objective(&functions, k)?;
     let settings = Settings {

@@ -5,7 +5,7 @@ use crate::population::Population;
 use crate::{Column, Options, Shown, indices, report, sentence, table};
 use mercer::kernel::Kernel;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::Kind;
+use mercer::spectrum::neural::{Kind, Nested, NeuralEf, Ritz, Spin};
 use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Problem, Sampling, Spectrum};
 use mercer::{Error, FitContext, Result};
 use mercer_figure::report::Table;
@@ -63,11 +63,11 @@ impl Config {
         let fourier = Fourier { features: self.features, sampling: Sampling::Orthogonal, ritz: true };
         let nystrom = Nystrom { landmarks: self.features, choice: Landmarks::KMeansPlusPlus };
         vec![
-            trained("NeuralEF", Kind::NeuralEf { averaged: false }, self.steps),
-            trained("SpIN", Kind::Spin { decay: 0.99 }, self.steps),
-            trained("nested low-rank", Kind::Nested { nesting: None }, self.steps),
-            trained("Ritz", Kind::Ritz, self.ritz_steps),
-            untrained("Ritz, untrained", Family::Random, self.neural(Kind::Ritz, 0, true)),
+            trained("NeuralEF", NeuralEf::Batch.into(), self.steps),
+            trained("SpIN", Spin::default().into(), self.steps),
+            trained("nested low-rank", Nested::default().into(), self.steps),
+            trained("Ritz", Ritz.into(), self.ritz_steps),
+            untrained("Ritz, untrained", Family::Random, self.neural(Ritz.into(), 0, true)),
             untrained("random Fourier features, Ritz", Family::Random, Box::new(fourier)),
             untrained("Nyström", Family::Landmarks, Box::new(nystrom)),
         ]

@@ -14,7 +14,7 @@ use mercer::kernel::Expression;
 use mercer::net::Network;
 use mercer::net::ntk::sample_networks;
 use mercer::operator::{FunctionSamples, LowRankOperator, OnPoints, Precision};
-use mercer::spectrum::neural::Kind;
+use mercer::spectrum::neural::{Kind, NeuralEf, Ritz};
 use mercer::spectrum::{Krylov, Landmarks, Nystrom, Problem, Spectrum};
 use mercer::{Error, FitContext, Result};
 use mercer_figure::{Grid, Plot, text};
@@ -264,9 +264,9 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let neural = |kind: Kind, network: &str, steps: u64| {
         Spectrum::fit(&crate::neural(kind, Some(network), steps, config.batch), &problem, None)
     };
-    let neuralef = neural(Kind::NeuralEf { averaged: false }, &config.functions, config.steps)?;
-    let joint = neural(Kind::NeuralEfJoint, &config.functions, config.steps)?;
-    let ritz = neural(Kind::Ritz, &config.trunk, config.ritz_steps)?;
+    let neuralef = neural(NeuralEf::Batch.into(), &config.functions, config.steps)?;
+    let joint = neural(NeuralEf::Joint.into(), &config.functions, config.steps)?;
+    let ritz = neural(Ritz.into(), &config.trunk, config.ritz_steps)?;
     let nystrom = Nystrom { landmarks: config.landmarks, choice: Landmarks::Uniform };
     let nystrom = Spectrum::fit(&nystrom, &problem, None)?;
     let rows = vec![

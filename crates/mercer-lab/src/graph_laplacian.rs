@@ -88,12 +88,11 @@ fn run(n: usize, k: usize, steps: u64, seed: u64, context: &FitContext<'_>) -> R
     let x = generate::moons(n, 0.05, seed)?.x.into_f64();
     let graph = NeighbourGraph::new(x.view(), NEIGHBOURS);
     let mut methods = vec![];
-    for (method, kind) in Kind::ALL {
+    for kind in Kind::all() {
         let start = Instant::now();
-        let steps = if kind == Kind::Ritz { steps / 10 } else { steps };
-        let architecture = match kind {
-            Kind::Ritz => "dense(64, w=3) sincos dense(128) sincos dense(1)",
-            _ => "dense(32, w=4) sincos dense(32) sincos dense(1)",
+        let (architecture, steps) = match kind.solves_last_layer() {
+            true => ("dense(64, w=3) sincos dense(128) sincos dense(1)", steps / 10),
+            false => ("dense(32, w=4) sincos dense(32) sincos dense(1)", steps),
         };
         let operator = GraphLaplacian::new(&graph, x.view(), 0.1)?;
         let functions = kind.functions(architecture, operator.inputs(), k, context.device, &Rng::new(seed).fork(1))?;
@@ -103,7 +102,7 @@ fn run(n: usize, k: usize, steps: u64, seed: u64, context: &FitContext<'_>) -> R
         let whole = operator.sample(context.device, &mut Rng::new(seed).fork(2), operator.ends())?;
         let pairs = rayleigh_ritz(&operator, &mut trained.functions, &whole, k)?;
         let eigenvalues = pairs.eigenvalues.iter().map(|μ| operator.eigenvalue(*μ)).collect();
-        methods.push(Found { method, eigenvalues, steps, seconds: start.elapsed().as_secs_f64() });
+        methods.push(Found { method: kind.name(), eigenvalues, steps, seconds: start.elapsed().as_secs_f64() });
     }
     Ok(Results { n, neighbours: NEIGHBOURS, exact: dense_spectrum(&graph, k)?, methods })
 }

@@ -10,7 +10,7 @@ use mercer::data::{ReadOptions, catalogue, open};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::Kind;
+use mercer::spectrum::neural::{Kind, NeuralEf, Ritz};
 use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
 use mercer::{Error, FitContext, Result};
 use mercer_figure::{Grid, Plot, text};
@@ -208,11 +208,11 @@ fn at_budget(config: &Config, budget: usize, problem: &Problem, held_out: &Array
     };
     let nystrom = Nystrom { landmarks, choice: Landmarks::KMeansPlusPlus };
     let fourier = Fourier { features: 2 * frequencies, sampling: Sampling::Orthogonal, ritz: true };
-    let neuralef = Kind::NeuralEf { averaged: false };
+    let neuralef = Kind::from(NeuralEf::Batch);
     let methods: [(&'static str, usize, bool, Box<dyn Method>); 6] = [
-        ("Ritz, trained", units, true, neural(Kind::Ritz, two_layers(units, ""), config.steps)),
+        ("Ritz, trained", units, true, neural(Ritz.into(), two_layers(units, ""), config.steps)),
         ("NeuralEF, shared trunk", trunk, true, neural(neuralef, two_layers(trunk, "|"), config.steps)),
-        ("Ritz, untrained", units, false, neural(Kind::Ritz, two_layers(units, ""), 0)),
+        ("Ritz, untrained", units, false, neural(Ritz.into(), two_layers(units, ""), 0)),
         ("random Fourier features, Ritz", frequencies, false, Box::new(fourier)),
         ("Nyström", landmarks, false, Box::new(nystrom)),
         ("Nyström, Ritz", landmarks, false, Box::new(NystromRitz(nystrom))),

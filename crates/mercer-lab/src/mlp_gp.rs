@@ -13,7 +13,7 @@ use mercer::linalg::{eigh, matmul, orthonormal_basis};
 use mercer::net::ntk::sample_networks;
 use mercer::operator::{LowRankOperator, OnPoints, gram};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural};
+use mercer::spectrum::neural::{Neural, NeuralEf};
 use mercer::spectrum::{Exact, Problem, Spectrum};
 use mercer::{FitContext, Result};
 use mercer_figure::report::Table;
@@ -229,7 +229,7 @@ fn case(
     let operator = OnPoints::new(&samples, fit.view())?;
     let problem = Problem { operator: &operator, k, context: FitContext { seed: config.seed, ..*context } };
     let exact = Spectrum::fit(&Exact, &problem, None)?;
-    let mut method = Neural::new(Kind::NeuralEf { averaged: false });
+    let mut method = Neural::new(NeuralEf::Batch);
     (method.settings.steps, method.settings.batch) = (config.steps, config.batch);
     let neural = Spectrum::fit(&method, &problem, None)?;
 

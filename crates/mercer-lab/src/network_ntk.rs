@@ -13,7 +13,7 @@ use mercer::net::Network;
 use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law};
 use mercer::operator::{LowRankOperator, OnPoints};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural};
+use mercer::spectrum::neural::{Neural, NeuralEf};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
 use mercer::{Error, FitContext, Result};
 use mercer_figure::{Grid, Plot, text};
@@ -120,7 +120,7 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let operator = OnPoints::new(&samples, fit.x.view())?;
     let problem = Problem { operator: &operator, k: config.k, context: FitContext { seed: config.seed, ..*context } };
     let exact = Spectrum::fit(&Krylov { tolerance: 1e-6 }, &problem, None)?;
-    let mut method = Neural::new(Kind::NeuralEf { averaged: false });
+    let mut method = Neural::new(NeuralEf::Batch);
     method.architecture = Some(config.functions.clone());
     (method.settings.steps, method.settings.batch) = (config.steps, config.batch);
     let neural = Spectrum::fit(&method, &problem, None)?;

@@ -13,8 +13,8 @@ use mercer::linalg::eigh;
 use mercer::operator::{LowRankOperator, NeighbourGraph, OnPoints, Operator};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{
-    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, OnData, Settings, rayleigh_ritz,
-    train,
+    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Guide, Kind, Nested, NeuralEf, OnData, Ritz,
+    Settings, rayleigh_ritz, train,
 };
 use ndarray::{Array2, Array3, Axis, array, s};
 use neural::Batch;
@@ -194,7 +194,7 @@ fn kernels_of_matrices_have_the_spectrum_of_their_dense_matrix() {
     let operator = OnPoints::new(&samples, x.view()).unwrap();
     let action = OnData::new(&operator).unwrap();
     let architecture = "dense(32, w=2) sincos dense(32) sincos dense(2)";
-    for (kind, steps) in [(Kind::NeuralEf { averaged: false }, 400), (Kind::Nested { nesting: None }, 400)] {
+    for (kind, steps) in [(Kind::NeuralEf(NeuralEf::Batch), 400), (Kind::Nested(Nested::default()), 400)] {
         let found = solve(&action, kind, architecture, k, steps, n);
         assert!(worst(&found[..3], &exact[..3]) < 0.01, "{}: {found:?} {:?}", kind.name(), &exact[..k]);
     }
@@ -229,7 +229,7 @@ fn the_factorised_kernel_is_the_mean_over_outputs() {
     assert!((operator.block(&all, &all).unwrap() / n as f64 - &dense).iter().all(|d| d.abs() < 1e-12));
     let operator = OnPoints::new(&operator, x.view()).unwrap();
     let action = OnData::new(&operator).unwrap();
-    let found = solve(&action, Kind::Ritz, "dense(16, w=2) sincos dense(64) sincos dense(1)", k, 20, n);
+    let found = solve(&action, Kind::Ritz(Ritz), "dense(16, w=2) sincos dense(64) sincos dense(1)", k, 20, n);
     assert!(worst(&found, &exact[..k]) < 1e-4, "{found:?} {:?}", &exact[..k]);
 }
 
@@ -242,8 +242,8 @@ fn the_graph_laplacian_has_the_spectrum_of_its_dense_matrix() {
     let action = GraphLaplacian::new(&graph, x.view(), 0.1).unwrap();
     let ends = action.ends();
     for (kind, steps, architecture, most) in [
-        (Kind::NeuralEf { averaged: false }, 1000, "dense(32, w=4) sincos dense(32) sincos dense(1)", 0.05),
-        (Kind::Ritz, 50, "dense(64, w=3) sincos dense(128) sincos dense(1)", 0.02),
+        (Kind::NeuralEf(NeuralEf::Batch), 1000, "dense(32, w=4) sincos dense(32) sincos dense(1)", 0.05),
+        (Kind::Ritz(Ritz), 50, "dense(64, w=3) sincos dense(128) sincos dense(1)", 0.02),
     ] {
         let found = solve(&action, kind, architecture, k, steps, ends);
         // Rayleigh–Ritz over the whole graph comes from above. The first two are zero: the moons are not joined.

@@ -12,7 +12,7 @@ use cuda::{Case, K, KINDS, NETWORKS, cuda, with_memory};
 use mercer::compute::Math;
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, NeighbourGraph, OnPoints};
 use mercer::spectrum::neural::{
-    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, OnData, Schroedinger, Settings,
+    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, NeuralEf, OnData, Schroedinger, Settings,
 };
 use neural::{resumes_with_the_same_bits, trained};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn agree(
 fn networks(architecture: &str) -> impl Fn(Kind, usize, Device) -> Functions {
     move |kind, inputs, device| {
         let few = architecture.replace("dense(16) sincos dense(16)", "dense(16)").replace("dense(16)", "dense(6, w=3)");
-        let architecture = if kind == Kind::Ritz { &few } else { architecture };
+        let architecture = if kind.solves_last_layer() { &few } else { architecture };
         kind.functions(architecture, inputs, K, device, &Rng::new(2)).unwrap()
     }
 }
@@ -131,8 +131,7 @@ fn schroedinger_operators() {
     for (name, operator, architecture) in cases {
         // SpIN wants networks that share nothing.
         let shared = architecture.contains('|');
-        let kinds: Vec<Kind> =
-            KINDS.into_iter().filter(|kind| !(shared && matches!(kind, Kind::Spin { .. }))).collect();
+        let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| !(shared && matches!(kind, Kind::Spin(_)))).collect();
         agree(device, name, &operator, &networks(architecture), &kinds, 64);
     }
 }
@@ -165,7 +164,7 @@ fn samples_that_do_not_fit_pass_through_the_host() {
     let Some((device, _held)) = cuda() else { return };
     let x = random((4000, 2));
     let f = LowRankOperator::new(smooth(3000, &x, 1).remove_axis(Axis(2))).unwrap();
-    let kind = Kind::NeuralEf { averaged: false };
+    let kind = Kind::NeuralEf(NeuralEf::Batch);
     let on_points = OnPoints::new(&f, x.view()).unwrap();
     let operator = OnData::new(&on_points).unwrap();
     let functions = networks(NETWORKS)(kind, 2, device);
@@ -187,7 +186,7 @@ fn an_interrupted_run_resumes_with_the_same_bits() {
         resumes_with_the_same_bits(settings, &format!("operator {i}"), |settings, progress, interrupt| {
             let architecture = format!("dense(16) sincos dense({})", operator.outputs());
             let context = FitContext { device, progress, interrupt, ..FitContext::default() };
-            trained(Kind::NeuralEf { averaged: true }, &architecture, operator, K, settings, &context).unwrap()
+            trained(Kind::NeuralEf(NeuralEf::Averaged), &architecture, operator, K, settings, &context).unwrap()
         });
     }
 }

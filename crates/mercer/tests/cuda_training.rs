@@ -9,7 +9,9 @@ mod neural;
 use common::*;
 use cuda::{Case, K, KINDS, NETWORKS, PLAIN, cuda, with_memory};
 use mercer::compute::{Activation, Math, Rule};
-use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, OnData, Settings, State, Trained, rayleigh_ritz};
+use mercer::spectrum::neural::{
+    FunctionOperator, Functions, Kind, NeuralEf, OnData, Settings, Spin, State, Trained, rayleigh_ritz,
+};
 use mercer::{Progress, Silent};
 use neural::{bits, parameters, resumes_with_the_same_bits};
 use std::sync::atomic::AtomicBool;
@@ -18,7 +20,7 @@ const BATCH: usize = 48;
 
 /// SpIN without averages beside the others.
 fn every_kind() -> impl Iterator<Item = Kind> {
-    KINDS.into_iter().chain([Kind::Spin { decay: 0.0 }])
+    KINDS.into_iter().chain([Kind::Spin(Spin { decay: 0.0 })])
 }
 
 fn networks(architecture: &str) -> impl Fn(Kind, usize, Device) -> Functions {
@@ -98,7 +100,7 @@ fn a_recorded_step_has_the_bits_of_one_that_is_not() {
     let operator = OnData::new(&kernel).unwrap();
     for architecture in [NETWORKS, "dense(16) l2norm tanh | dense(8) relu dense(1)"] {
         let functions = networks(architecture);
-        for kind in every_kind().filter(|kind| !(matches!(kind, Kind::Spin { .. }) && architecture.contains('|'))) {
+        for kind in every_kind().filter(|kind| !(matches!(kind, Kind::Spin(_)) && architecture.contains('|'))) {
             for math in [Math::F32, Math::Tf32, Math::Bf16] {
                 let case = Case::descent(&operator, &functions, kind, BATCH).adam();
                 let recorded = case.steps(device, 40, math, true);
@@ -134,7 +136,7 @@ fn trained(
 #[test]
 fn training_reaches_the_eigenvalues_of_the_cpu() {
     let Some((device, _held)) = cuda() else { return };
-    let kinds = Kind::ALL.into_iter().map(|(_, kind)| kind).chain([Kind::NeuralEf { averaged: true }]);
+    let kinds = Kind::all().into_iter().chain([NeuralEf::Averaged.into()]);
     for kind in kinds {
         let settings = settings(200);
         let (_, want) = trained(Device::Cpu, kind, &settings, &Silent, None).unwrap();
@@ -148,7 +150,7 @@ fn training_reaches_the_eigenvalues_of_the_cpu() {
 #[test]
 fn a_seed_gives_the_same_bits_twice() {
     let Some((device, _held)) = cuda() else { return };
-    for (_, kind) in Kind::ALL {
+    for kind in Kind::all() {
         let run = || bits(&trained(device, kind, &settings(60), &Silent, None).unwrap().0);
         assert_eq!(run(), run(), "{kind:?}");
     }
@@ -169,7 +171,7 @@ fn steps_that_are_not_finite_are_taken_back() {
     let Some((device, _held)) = cuda() else { return };
     // Infinite in single precision, however often it is halved.
     let settings = Settings { learning_rate: 1e300, ..settings(60) };
-    for (_, kind) in Kind::ALL {
+    for kind in Kind::all() {
         says(trained(device, kind, &settings, &Silent, None), &["recoveries", "not finite"]);
     }
 }
@@ -195,7 +197,7 @@ fn a_non_finite_step_leaves_the_one_before_it() {
             (parameters(stepper.functions()), steps.outcomes, memory)
         };
         let (want, got) = (after(1), after(5));
-        assert_eq!(want.2.len(), if matches!(kind, Kind::Spin { .. }) { 2 } else { want.2.len().min(1) });
+        assert_eq!(want.2.len(), if matches!(kind, Kind::Spin(_)) { 2 } else { want.2.len().min(1) });
         assert_eq!(want, got, "{kind:?}");
     }
 }
@@ -212,7 +214,7 @@ fn numbers(state: State<'_>) -> Vec<u64> {
 fn too_large_a_batch_is_told_what_would_fit() {
     let Some((device, _held)) = cuda() else { return };
     let x = uniform(1 << 15, 1, 2.0, 4);
-    let (kind, context) = (Kind::NeuralEf { averaged: false }, FitContext { device, ..FitContext::default() });
+    let (kind, context) = (Kind::NeuralEf(NeuralEf::Batch), FitContext { device, ..FitContext::default() });
     let kernel = context.kernel_operator(&kernel("rbf(1)"), x.view()).unwrap();
     let operator = OnData::new(&kernel).unwrap();
     let large = Settings { batch: 1 << 15, ..settings(10) };

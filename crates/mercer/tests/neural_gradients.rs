@@ -7,7 +7,9 @@ mod neural;
 use common::*;
 use mercer::compute::{Control, Math, Small};
 use mercer::linalg::{Cholesky, eigh, solve_lower, solve_lower_transposed};
-use mercer::spectrum::neural::{Functions, Kind, Nesting, Objective, OnData, Step, sample_rows};
+use mercer::spectrum::neural::{
+    Functions, Kind, Nested, Nesting, NeuralEf, Objective, Omm, OnData, Ritz, Spin, Step, sample_rows,
+};
 use neural::Batch;
 
 const NETWORKS: &str = "dense(6, b=1) tanh dense(1)";
@@ -157,9 +159,9 @@ fn all_follow(
 
 #[test]
 fn neuralef_follows_each_functions_own_objective() {
-    for averaged in [false, true] {
+    for kind in [Kind::NeuralEf(NeuralEf::Batch), Kind::NeuralEf(NeuralEf::Averaged)] {
         // ℓ_j = −(R_jj − Σ_{i<j} R_ij²/R_ii)
-        let [total, sum] = each_follows_its_own(Kind::NeuralEf { averaged }, 20, |setting, psi, j| {
+        let [total, sum] = each_follows_its_own(kind, 20, |setting, psi, j| {
             let r = setting.r(psi);
             (0..j).map(|i| r[[i, j]].powi(2) / r[[i, i]]).sum::<f64>() - r[[j, j]]
         });
@@ -170,7 +172,7 @@ fn neuralef_follows_each_functions_own_objective() {
 #[test]
 fn joint_neuralef_takes_off_what_the_earlier_functions_span() {
     // ℓ_j = −(R_jj − r_jᵀR⁻¹r_j): with R = LLᵀ the last pivot of j + 1 functions.
-    let [total, sum] = each_follows_its_own(Kind::NeuralEfJoint, 30, |setting, psi, j| {
+    let [total, sum] = each_follows_its_own(Kind::NeuralEf(NeuralEf::Joint), 30, |setting, psi, j| {
         let lower = Cholesky::new(Device::Cpu, setting.r(psi).slice(s![..=j, ..=j])).unwrap();
         -lower.lower().unwrap()[(j, j)].powi(2)
     });
@@ -190,14 +192,14 @@ fn rotated(sigma: &Array2<f64>, pi: &Array2<f64>) -> Array2<f64> {
 #[test]
 fn spin_follows_each_functions_own_eigenvalue() {
     // The first step's averages are the batch's own.
-    each_follows_its_own(Kind::Spin { decay: 0.9 }, 40, |setting, psi, i| {
+    each_follows_its_own(Kind::Spin(Spin { decay: 0.9 }), 40, |setting, psi, i| {
         -rotated(&(psi.dot(&psi.t()) / BATCH as f64), &setting.r(psi))[[i, i]]
     });
 }
 
 #[test]
 fn spin_averages_the_covariance_and_its_jacobian() {
-    let (k, decay, kind) = (3, 0.7, Kind::Spin { decay: 0.7 });
+    let (k, decay, kind) = (3, 0.7, Kind::Spin(Spin { decay: 0.7 }));
     let mut setting = Setting::new(kind, k);
     let mut spin = objective(&setting, kind, k);
     setting.gradient(spin.as_mut());
@@ -259,18 +261,27 @@ fn nested_loss(
 fn nested_follows_the_low_rank_problems() {
     // Function j sees the problem of rank j + 1 alone.
     let one = |inside: bool| f64::from(u8::from(inside));
-    each_follows_its_own(Kind::Nested { nesting: Some(Nesting::Sequential) }, 80, |setting, f, j| {
+    each_follows_its_own(Kind::Nested(Nested { nesting: Some(Nesting::Sequential) }), 80, |setting, f, j| {
         nested_loss(setting, f, |l| one(l <= j), |l, o| one(l <= j && o <= j))
     });
     let m = |l: usize| (4 - l) as f64 / 4.0;
-    all_follow(Kind::Nested { nesting: Some(Nesting::Joint) }, 4, 90..91, 1e-5, |setting, f| {
+    all_follow(Kind::Nested(Nested { nesting: Some(Nesting::Joint) }), 4, 90..91, 1e-5, |setting, f| {
         nested_loss(setting, f, m, |l, o| m(l.max(o)))
     });
 }
 
 #[test]
+fn omm_follows_the_problem_of_the_functions_up_to_each() {
+    each_follows_its_own(Kind::Omm(Omm), 85, |setting, f, j| {
+        let (r, lambda) = (setting.r(f), f.dot(&f.t()) / BATCH as f64);
+        let first = s![..=j, ..=j];
+        (&lambda.slice(first) * &r.slice(first)).sum() - 2.0 * r.slice(first).diag().sum()
+    });
+}
+
+#[test]
 fn ritz_follows_the_trace_that_its_span_captures() {
-    all_follow(Kind::Ritz, 2, 100..103, 1e-4, |setting, phi| {
+    all_follow(Kind::Ritz(Ritz), 2, 100..103, 1e-4, |setting, phi| {
         let lambda = rotated(&(phi.dot(&phi.t()) / BATCH as f64), &setting.r(phi));
         -eigh(Device::Cpu, lambda.view()).unwrap().0[..2].iter().sum::<f64>()
     });

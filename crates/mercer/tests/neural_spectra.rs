@@ -4,7 +4,9 @@ mod common;
 
 use common::{fit_kernel as fit, same_eigenvalues as assert_close, *};
 use mercer::operator::{LowRankOperator, OnPoints};
-use mercer::spectrum::neural::{FunctionOperator, Kind, Neural, OnData, Settings, Stop, rayleigh_ritz, train};
+use mercer::spectrum::neural::{
+    FunctionOperator, Kind, Nested, Neural, NeuralEf, OnData, Ritz, Settings, Spin, Stop, rayleigh_ritz, train,
+};
 
 fn uniform(n: usize, d: usize, half_width: f64) -> Array2<f64> {
     common::uniform(n, d, half_width, 7)
@@ -26,7 +28,7 @@ fn all_steps(kind: Kind, count: u64) -> Neural {
 }
 
 fn every_kind() -> impl Iterator<Item = Kind> {
-    Kind::ALL.into_iter().map(|(_, kind)| kind)
+    Kind::all().into_iter()
 }
 
 /// The first k pairs by the method, of whose eigenvalues the first `count` are within `tolerance` of the exact ones.
@@ -42,8 +44,8 @@ fn the_first_pairs_are_found() {
     let exact = fit(&Exact, "rbf(1)", x.view(), 10).transform(x.view()).unwrap();
     // Pairs, those that are compared, the error of their eigenvalues, and the least |cos| of their functions.
     let mut cases: Vec<_> = every_kind().map(|kind| (all_steps(kind, 600), 6, 3, 0.01, 0.99)).collect();
-    cases.extend([0, 100].map(|steps| (all_steps(Kind::Ritz, steps), 10, 8, 1e-4, 0.9999)));
-    let mut alone = Neural::new(Kind::NeuralEf { averaged: false });
+    cases.extend([0, 100].map(|steps| (all_steps(Kind::Ritz(Ritz), steps), 10, 8, 1e-4, 0.9999)));
+    let mut alone = Neural::new(NeuralEf::Batch);
     alone.finish = false;
     alone.settings.patience = usize::MAX;
     cases.push((alone, 4, 3, 0.02, 0.995));
@@ -71,7 +73,7 @@ fn every_method_finds_the_rank_of_a_polynomial() {
 
 #[test]
 fn eigenvalues_over_eight_orders_of_magnitude() {
-    let spectrum = close_to_exact(&Neural::new(Kind::Ritz), "rbf(1.5)", &uniform(700, 1, 2.0), 10, 10, 1e-2);
+    let spectrum = close_to_exact(&Neural::new(Ritz), "rbf(1.5)", &uniform(700, 1, 2.0), 10, 10, 1e-2);
     assert!(spectrum.eigenvalues[9] < 1e-8 * spectrum.eigenvalues[0]);
 }
 
@@ -79,12 +81,12 @@ fn eigenvalues_over_eight_orders_of_magnitude() {
 fn repeated_eigenvalues_are_told() {
     // A grid that a quarter turn maps to itself: the second and third eigenvalue are one.
     let x = Array2::from_shape_fn((400, 2), |(i, c)| ([i / 20, i % 20][c] as f64 - 9.5) / 5.0);
-    let mut method = steps(Kind::Ritz, 50);
+    let mut method = steps(Kind::Ritz(Ritz), 50);
     method.architecture = Some("dense(64) sincos dense(128) sincos dense(1)".into());
     let spectrum = close_to_exact(&method, "rbf(1)", &x, 6, 6, 1e-4);
     assert_eq!(spectrum.certificate.standing[..3], [Standing::Simple, Standing::Repeated, Standing::Repeated]);
     // Trained functions meet the two in any order; their span is what counts.
-    close_to_exact(&steps(Kind::NeuralEf { averaged: false }, 400), "rbf(1)", &x, 3, 3, 0.02);
+    close_to_exact(&steps(Kind::NeuralEf(NeuralEf::Batch), 400), "rbf(1)", &x, 3, 3, 0.02);
 }
 
 #[test]
@@ -117,9 +119,9 @@ fn a_kernel_that_vanishes_has_no_pairs() {
 #[test]
 fn data_far_from_the_origin_and_of_any_size_trains_alike() {
     let x = uniform(300, 1, 2.0);
-    let near = fit(&Neural::new(Kind::Ritz), "rbf(1)", x.view(), 5);
+    let near = fit(&Neural::new(Ritz), "rbf(1)", x.view(), 5);
     let far = (&x + 1e4) * 1e3;
-    let far = fit(&Neural::new(Kind::Ritz), "rbf(1000)", far.view(), 5);
+    let far = fit(&Neural::new(Ritz), "rbf(1000)", far.view(), 5);
     assert_close(&far.eigenvalues, &near.eigenvalues, 1e-5, "shifted and scaled");
 }
 
@@ -139,7 +141,7 @@ fn a_spectrum_is_saved_and_loaded_with_its_networks() {
 fn certificates_of_neural_spectra_are_measured() {
     let (x, held_out) = (uniform(800, 1, 2.0), common::uniform(400, 1, 2.0, 99));
     let operator = on(&kernel("rbf(1)"), x.view());
-    let certificate = fit_held_out(&Neural::new(Kind::Ritz), &operator, 5, held_out.view()).certificate;
+    let certificate = fit_held_out(&Neural::new(Ritz), &operator, 5, held_out.view()).certificate;
     assert_eq!(certificate.held_out, 400);
     assert!(certificate.worst_residual() < 1e-3, "{:?}", certificate.residual);
     assert!(certificate.orthonormality < 0.3);
@@ -182,14 +184,14 @@ fn mistakes_are_named() {
         message(Spectrum::fit(&method, &Problem::new(&operator, 3), None))
     };
     let net = |text: &str, kind: Kind| error(&|m| m.architecture = Some(text.into()), kind);
-    let ef = Kind::NeuralEf { averaged: false };
+    let ef = Kind::NeuralEf(NeuralEf::Batch);
     for (message, word) in [
         (net("dense(8) rellu dense(1)", ef), "did you mean 'relu'"),
         (net("dense(8) relu dense(2)", ef), "2 outputs"),
-        (net("dense(1)", Kind::Ritz), "no hidden layer"),
-        (net("dense(2) tanh dense(1)", Kind::Ritz), "2 hidden units"),
-        (net("dense(8) tanh | dense(1)", Kind::Spin { decay: 0.9 }), "shared trunk"),
-        (error(&|_| {}, Kind::Spin { decay: 1.0 }), "got 1"),
+        (net("dense(1)", Kind::Ritz(Ritz)), "no hidden layer"),
+        (net("dense(2) tanh dense(1)", Kind::Ritz(Ritz)), "2 hidden units"),
+        (net("dense(8) tanh | dense(1)", Kind::Spin(Spin { decay: 0.9 })), "shared trunk"),
+        (error(&|_| {}, Kind::Spin(Spin { decay: 1.0 })), "got 1"),
         (error(&|m| m.settings.learning_rate = -1.0, ef), "got -1"),
         (error(&|m| m.settings.learning_rate = f64::NAN, ef), "got NaN"),
         (error(&|m| m.settings.batch = 0, ef), "at least one point"),
@@ -200,7 +202,7 @@ fn mistakes_are_named() {
 
 #[test]
 fn a_shared_trunk_trains_under_every_objective_that_allows_it() {
-    for kind in [Kind::NeuralEf { averaged: true }, Kind::Nested { nesting: None }, Kind::Ritz] {
+    for kind in [Kind::NeuralEf(NeuralEf::Averaged), Kind::Nested(Nested::default()), Kind::Ritz(Ritz)] {
         let mut method = steps(kind, 200);
         method.architecture = Some("dense(32) sincos l2norm dense(32) sincos | dense(1) l2norm".into());
         close_to_exact(&method, "rbf(1)", &uniform(400, 1, 2.0), 3, 2, 0.02);

@@ -6,7 +6,9 @@ mod neural;
 
 use common::*;
 use mercer::data::Rows;
-use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, OnData, Settings, Stop, Trained, rayleigh_ritz};
+use mercer::spectrum::neural::{
+    FunctionOperator, Functions, Kind, NeuralEf, OnData, Ritz, Settings, Spin, Stop, Trained, rayleigh_ritz,
+};
 use neural::bits;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -101,7 +103,7 @@ fn resuming(checkpoint: PathBuf) -> Settings {
 }
 
 fn every_kind() -> impl Iterator<Item = Kind> {
-    Kind::ALL.into_iter().map(|(_, kind)| kind).chain([Kind::NeuralEf { averaged: true }])
+    Kind::all().into_iter().chain([NeuralEf::Averaged.into()])
 }
 
 /// Also where a step was taken back before the kill.
@@ -110,7 +112,7 @@ fn a_killed_run_resumes_with_the_same_bits() {
     let (kernel, folder) = (operator(200), tempfile::tempdir().unwrap());
     let (running, killed) = (folder.path().join("running"), folder.path().join("killed"));
     let never = 0;
-    let cases = every_kind().map(|kind| (kind, 38, never)).chain([(Kind::Spin { decay: 0.9 }, 45, 25)]);
+    let cases = every_kind().map(|kind| (kind, 38, never)).chain([(Kind::Spin(Spin { decay: 0.9 }), 45, 25)]);
     for (kind, killed_at, spoiled_at) in cases {
         // What a kill at that batch would have left on disk.
         let action = Troubled::new(&kernel, |batch| {
@@ -155,13 +157,13 @@ fn an_interrupted_run_saves_and_resumes_with_the_same_bits() {
 #[test]
 fn a_checkpoint_of_another_run_is_refused_by_name() {
     let (kernel, (_folder, path)) = (operator(100), scratch("checkpoint"));
-    let kind = Kind::NeuralEf { averaged: false };
+    let kind = Kind::NeuralEf(NeuralEf::Batch);
     plain(kind, &kernel, &settings(Some(path.clone()))).unwrap();
     let settings = resuming(path.clone());
     let refused = |result: mercer::Result<Trained>| says(result, &["another run", "checkpoint"]);
     refused(plain(kind, &operator(101), &settings));
-    refused(plain(Kind::Ritz, &kernel, &settings));
-    refused(plain(Kind::NeuralEf { averaged: true }, &kernel, &settings));
+    refused(plain(Kind::Ritz(Ritz), &kernel, &settings));
+    refused(plain(Kind::NeuralEf(NeuralEf::Averaged), &kernel, &settings));
     let settings = Settings { learning_rate: 2e-3, ..settings };
     refused(plain(kind, &kernel, &settings));
     std::fs::write(&path, b"not a checkpoint").unwrap();
@@ -183,7 +185,7 @@ fn a_step_that_is_not_finite_is_taken_back() {
 #[test]
 fn endless_trouble_ends_with_a_named_error_and_the_last_good_state() {
     let (kernel, (_folder, path)) = (operator(200), scratch("last-good"));
-    let kind = Kind::NeuralEf { averaged: false };
+    let kind = Kind::NeuralEf(NeuralEf::Batch);
     let action = Troubled::new(&kernel, |batch| batch > 20);
     let failed = run(kind, &action, &settings(Some(path.clone())), None);
     says(failed, &["neuralef", "not finite", "5 recoveries", path.to_str().unwrap()]);
@@ -227,7 +229,7 @@ fn training_ends_when_the_residual_stops_falling_and_keeps_the_best() {
     let kernel = operator(200);
     // Steps this small change nothing: after the first validation there is no progress.
     let settings = Settings { learning_rate: 1e-12, patience: 4, keep_best: true, ..settings(None) };
-    let trained = plain(Kind::NeuralEf { averaged: false }, &kernel, &settings).unwrap();
+    let trained = plain(Kind::NeuralEf(NeuralEf::Batch), &kernel, &settings).unwrap();
     // Validations are three steps apart: one to set the mark, four in vain.
     assert_eq!((trained.record.stop, trained.record.steps), (Stop::Converged, 12));
     let least = trained.record.validation.iter().min_by(|a, b| a[1].total_cmp(&b[1])).unwrap();
@@ -239,7 +241,7 @@ fn an_unwritable_checkpoint_shows_before_training() {
     let kernel = operator(50);
     let action = Troubled::new(&kernel, |_| false);
     let nowhere = Path::new("/nonexistent-folder/checkpoint").to_owned();
-    says(run(Kind::Ritz, &action, &settings(Some(nowhere)), None), &["/nonexistent-folder"]);
+    says(run(Kind::Ritz(Ritz), &action, &settings(Some(nowhere)), None), &["/nonexistent-folder"]);
     assert_eq!(action.batches_seen(), 0);
 }
 

@@ -7,7 +7,7 @@ use mercer::data::{MappedArray, generate, write_npy, write_npy_rows};
 use mercer::linalg::{eigh, matmul};
 use mercer::net::{Network, ntk::Derivative, ntk::Directions, ntk::EmpiricalNtk, ntk::Law};
 use mercer::operator::{FunctionSamples, LowRankOperator, NtkOperator, OnPoints};
-use mercer::spectrum::neural::{Kind, Neural, Settings};
+use mercer::spectrum::neural::{Kind, Neural, NeuralEf, Ritz, Settings};
 use mercer::spectrum::{Landmarks, Nystrom, NystromRitz, top_pairs};
 use ndarray::ArrayView3;
 use std::path::Path;
@@ -166,7 +166,7 @@ fn a_model_takes_the_functions_to_new_points() {
     }
     // Networks are functions of the points.
     let samples = operator(fitted, false);
-    let mut method = Neural::new(Kind::NeuralEf { averaged: false });
+    let mut method = Neural::new(NeuralEf::Batch);
     method.settings.steps = 60;
     let found = fit(&method, &OnPoints::new(&samples, at).unwrap(), 2);
     let model = reloaded(&found);
@@ -208,11 +208,11 @@ fn spectra_of_samples_agree_with_the_dense_matrix() {
         assert!((trace - exact.iter().sum::<f64>()).abs() < 1e-10 * trace);
         // The residual is measured on all points; that of the exact pairs is rounding.
         assert!(found.certificate.worst_residual() < 1e-8);
-        for kind in [Kind::Ritz, Kind::NeuralEf { averaged: false }] {
+        for kind in [Kind::Ritz(Ritz), Kind::NeuralEf(NeuralEf::Batch)] {
             let mut method = Neural::new(kind);
             // All of the training, and its last functions: the residual, which calls a pair wrong by a half as bad as any,
             // would stop it early.
-            let steps = if kind == Kind::Ritz { 0 } else { 1000 };
+            let steps = if kind.solves_last_layer() { 0 } else { 1000 };
             method.settings =
                 Settings { steps, learning_rate: 3e-3, patience: 1000, keep_best: false, ..method.settings };
             let context = FitContext { seed: 1, ..FitContext::default() };

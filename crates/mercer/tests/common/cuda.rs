@@ -4,23 +4,26 @@
 use mercer::compute::{Device, Math, Rule};
 use mercer::net::{Optimizer, Schedule};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Nesting, Outcome, Stepper};
+use mercer::spectrum::neural::{
+    FunctionOperator, Functions, Kind, Nested, Nesting, NeuralEf, Omm, Outcome, Ritz, Spin, Stepper,
+};
 use std::sync::{Mutex, MutexGuard};
 
 /// The number of functions that are trained.
 pub const K: usize = 3;
 pub const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
 /// Every objective; from [`PLAIN`] on, those whose steps solve a small dense problem.
-pub const KINDS: [Kind; 7] = [
-    Kind::NeuralEf { averaged: false },
-    Kind::NeuralEfJoint,
-    Kind::NeuralEf { averaged: true },
-    Kind::Nested { nesting: Some(Nesting::Sequential) },
-    Kind::Nested { nesting: Some(Nesting::Joint) },
-    Kind::Spin { decay: 0.9 },
-    Kind::Ritz,
+pub const KINDS: [Kind; 8] = [
+    Kind::NeuralEf(NeuralEf::Batch),
+    Kind::NeuralEf(NeuralEf::Joint),
+    Kind::NeuralEf(NeuralEf::Averaged),
+    Kind::Nested(Nested { nesting: Some(Nesting::Sequential) }),
+    Kind::Nested(Nested { nesting: Some(Nesting::Joint) }),
+    Kind::Omm(Omm),
+    Kind::Spin(Spin { decay: 0.9 }),
+    Kind::Ritz(Ritz),
 ];
-pub const PLAIN: usize = 5;
+pub const PLAIN: usize = 6;
 
 /// The device, for one test at a time: they share its stream and its memory. Without one, says that the test is skipped.
 pub fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {

@@ -3,7 +3,7 @@
 mod page;
 
 use crate::context::Context;
-use crate::methods::{METHODS, Options};
+use crate::methods::{Options, methods};
 use crate::output::Output;
 use crate::text;
 use clap::Args;
@@ -70,7 +70,7 @@ fn find(context: &Context) -> Result<Found> {
     let (x, held_out_x) = (train.x.to_f64(), held_out.x.to_f64());
     let kernel = Expression::parse(KERNEL)?.resolve(x.view(), context.seed)?;
     let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());
-    for entry in METHODS {
+    for entry in methods() {
         let bar = context.bar();
         let fit_context = context.fit(&bar);
         let operator = fit_context.kernel_operator(&kernel, x.view())?;

@@ -1,105 +1,87 @@
 //! The objectives by name.
 
-use super::{Functions, Nested, Nesting, NeuralEf, Objective, Ritz, Spin};
+use super::{Functions, Nested, NeuralEf, Objective, Omm, Ritz, Spin};
+use crate::Result;
 use crate::compute::Device;
 use crate::rng::Rng;
 use crate::spectrum::by_name;
-use crate::{Error, Result};
+use std::ops::Deref;
 
-/// Which objective trains the networks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
-    /// [`NeuralEf`]
-    NeuralEf {
-        /// Moving averages for the Gram–Schmidt coefficients rather than the batch's own.
-        averaged: bool,
-    },
-    /// [`NeuralEf::joint`]
-    NeuralEfJoint,
-    /// [`Spin`]
-    Spin {
-        /// Share of the old value that the moving averages keep at each step.
-        decay: f64,
-    },
-    /// [`Nested`]
-    Nested {
-        /// Sequential or joint; without it joint where networks share a trunk and sequential where they do not.
-        nesting: Option<Nesting>,
-    },
-    /// [`Ritz`]
-    Ritz,
+/// An objective with its constants, before there are functions to train.
+pub trait Recipe {
+    /// Its name in the program and in saved models.
+    fn name(&self) -> &'static str;
+
+    /// What it does, in a few words.
+    fn about(&self) -> &'static str;
+
+    /// The objective for the top `k` pairs by `functions`, which [`Recipe::functions`] made.
+    fn objective(&self, functions: &Functions, k: usize) -> Result<Box<dyn Objective>>;
+
+    /// The functions that it trains, by networks of one architecture on points of `d` columns: k normalised ones where it
+    /// does not say otherwise.
+    fn functions(&self, architecture: &str, d: usize, k: usize, device: Device, rng: &Rng) -> Result<Functions> {
+        Functions::networks(architecture, d, k, true, device, rng)
+    }
+
+    /// Whether its functions are the hidden units of one network, whose last layer is solved and not trained.
+    fn solves_last_layer(&self) -> bool {
+        false
+    }
+
+    /// Numbers for each parameter that it remembers between steps.
+    fn memory(&self, _k: usize) -> usize {
+        0
+    }
 }
 
-impl Kind {
-    /// The objectives by name, each with its usual constants.
-    pub const ALL: [(&'static str, Kind); 4] = [
-        ("neuralef", Kind::NeuralEf { averaged: false }),
-        ("spin", Kind::Spin { decay: 0.99 }),
-        ("nested", Kind::Nested { nesting: None }),
-        ("ritz", Kind::Ritz),
-    ];
+/// Declares [`Kind`]. An objective is one file, with its [`Recipe`], and its name here.
+macro_rules! kinds {
+    ($($objective:ident),*) => {
+        /// Which objective trains the networks.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[allow(missing_docs, reason = "the variants have the names of the objectives")]
+        pub enum Kind {
+            $($objective($objective)),*
+        }
 
+        impl Kind {
+            /// Every objective with its usual constants.
+            pub fn all() -> Vec<Kind> {
+                vec![$($objective::default().into()),*]
+            }
+        }
+
+        impl Deref for Kind {
+            type Target = dyn Recipe;
+
+            fn deref(&self) -> &Self::Target {
+                match self {
+                    $(Kind::$objective(recipe) => recipe),*
+                }
+            }
+        }
+
+        $(impl From<$objective> for Kind {
+            fn from(recipe: $objective) -> Kind {
+                Kind::$objective(recipe)
+            }
+        })*
+    };
+}
+kinds!(NeuralEf, Spin, Nested, Omm, Ritz);
+
+impl Kind {
     /// The objective of that name, with its usual constants.
     ///
     /// ```
-    /// use mercer::spectrum::neural::Kind;
-    /// assert_eq!(Kind::parse("ritz")?, Kind::Ritz);
+    /// use mercer::spectrum::neural::{Kind, Ritz};
+    /// assert_eq!(Kind::parse("ritz")?, Ritz.into());
     /// assert!(Kind::parse("spim").unwrap_err().to_string().contains("did you mean 'spin'"));
     /// # Ok::<(), mercer::Error>(())
     /// ```
     pub fn parse(name: &str) -> Result<Kind> {
-        by_name("objective", name, &Kind::ALL)
-    }
-
-    /// Its name in the program and in saved models.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::NeuralEf { .. } | Kind::NeuralEfJoint => "neuralef",
-            Kind::Spin { .. } => "spin",
-            Kind::Nested { .. } => "nested",
-            Kind::Ritz => "ritz",
-        }
-    }
-
-    /// The objective for the top `k` pairs by `functions`, which [`Kind::functions`] made.
-    pub fn objective(self, functions: &Functions, k: usize) -> Result<Box<dyn Objective>> {
-        let shared = functions.network().shares_trunk();
-        Ok(match self {
-            Kind::NeuralEf { averaged } => Box::new(NeuralEf::new(functions, averaged)?),
-            Kind::NeuralEfJoint => Box::new(NeuralEf::joint(functions)?),
-            Kind::Spin { .. } if shared => {
-                return Err(Error::input(format!(
-                    "SpIN needs networks that share nothing, and \"{}\" has a shared trunk; leave out the | or use another objective",
-                    functions.network().expression()
-                )));
-            }
-            Kind::Spin { decay } => Box::new(Spin::new(functions, decay)?),
-            Kind::Nested { nesting } => {
-                let usual = if shared { Nesting::Joint } else { Nesting::Sequential };
-                Box::new(Nested::new(functions, nesting.unwrap_or(usual))?)
-            }
-            Kind::Ritz => Box::new(Ritz::new(functions, k)?),
-        })
-    }
-
-    /// The functions that this objective trains, by networks of one architecture on points of `d` columns: k
-    /// normalised ones, k whose norm carries the eigenvalue (nested), or the last hidden units (Ritz).
-    pub fn functions(self, architecture: &str, d: usize, k: usize, device: Device, rng: &Rng) -> Result<Functions> {
-        match self {
-            Kind::NeuralEf { .. } | Kind::NeuralEfJoint | Kind::Spin { .. } => {
-                Functions::networks(architecture, d, k, true, device, rng)
-            }
-            Kind::Nested { .. } => Functions::networks(architecture, d, k, false, device, rng),
-            Kind::Ritz => {
-                let functions = Functions::hidden_units(architecture, d, device, rng)?;
-                if functions.count() < k {
-                    return Err(Error::input(format!(
-                        "{} hidden units cannot give k = {k} functions; widen the last hidden layer of \"{architecture}\"",
-                        functions.count()
-                    )));
-                }
-                Ok(functions)
-            }
-        }
+        let kinds: Vec<_> = Kind::all().into_iter().map(|kind| (kind.name(), kind)).collect();
+        by_name("objective", name, &kinds)
     }
 }

@@ -14,10 +14,10 @@ use ndarray::{Array2, Axis, s};
 /// Eigenfunctions by trained networks.
 ///
 /// ```
-/// use mercer::{FitContext, kernel::Kernel, spectrum::{Problem, Spectrum, neural::{Kind, Neural}}};
+/// use mercer::{FitContext, kernel::Kernel, spectrum::{Problem, Spectrum, neural::{Neural, NeuralEf}}};
 /// let x = ndarray::Array2::from_shape_fn((300, 1), |(i, _)| i as f64 / 75.0 - 2.0);
 /// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
-/// let mut method = Neural::new(Kind::NeuralEf { averaged: false });
+/// let mut method = Neural::new(NeuralEf::Batch);
 /// method.settings.steps = 100;
 /// let spectrum = Spectrum::fit(&method, &Problem::new(&operator, 3), None)?;
 /// assert!((spectrum.eigenvalues[0] - 0.52).abs() < 0.02);
@@ -40,9 +40,9 @@ pub struct Neural {
 
 impl Neural {
     /// With the usual settings: 2000 steps, and 200 for Ritz, whose last layer needs none.
-    pub fn new(kind: Kind) -> Self {
-        let mut settings = Settings::default();
-        if kind == Kind::Ritz {
+    pub fn new(kind: impl Into<Kind>) -> Self {
+        let (kind, mut settings) = (kind.into(), Settings::default());
+        if kind.solves_last_layer() {
             settings.steps = 200;
         }
         Neural { kind, architecture: None, settings, finish: true, finish_points: 8192 }
@@ -53,7 +53,7 @@ impl Neural {
     /// Ritz needs one network only, and has it wider.
     fn default_architecture(&self, d: usize, k: usize, w: f64, c: usize) -> String {
         let h = if d <= 2 { 32 } else { 64 };
-        let last = if self.kind == Kind::Ritz { (2 * h).max(4 * k) } else { h };
+        let last = if self.kind.solves_last_layer() { (2 * h).max(4 * k) } else { h };
         format!("dense({h}, w={w}) sincos dense({last}) sincos dense({c}) l2norm")
     }
 
@@ -104,7 +104,7 @@ impl Neural {
     /// Bytes for the state and its copies, a batch, and the finish over a large sample.
     fn needed(&self, functions: &Functions, n: usize, k: usize) -> u64 {
         let [p, m, b] = [functions.count(), n.min(self.finish_points), n.min(self.settings.batch)].map(|v| v as u64);
-        let copies = if matches!(self.kind, Kind::Spin { .. }) { 60 + 12 * k as u64 } else { 60 };
+        let copies = 60 + 12 * self.kind.memory(k) as u64;
         copies * functions.network().parameters() as u64 + 16 * b * b + 8 * 8 * m * p
     }
 }
@@ -123,7 +123,7 @@ impl Method for Neural {
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let context = &problem.context;
         let (seed, k) = (Rng::new(context.seed), problem.k);
-        if self.kind == Kind::Ritz && problem.operator.outputs() > 1 {
+        if self.kind.solves_last_layer() && problem.operator.outputs() > 1 {
             return self.drawn(problem, &seed);
         }
         let operator = OnData::new(problem.operator)?;

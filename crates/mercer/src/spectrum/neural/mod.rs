@@ -6,7 +6,7 @@
 //! | [`OnData`] | operators on data: kernels, stored matrices, sampled functions with one output or more |
 //! | [`Schroedinger`], [`GraphLaplacian`] | operators on functions that are no matrices on data |
 //! | [`Functions`] | networks as functions `ψ(x)` |
-//! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Ritz`] |
+//! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Omm`], [`Ritz`] |
 //! | [`Kind`] | which objective, and the functions that it wants |
 //! | [`Stepper`] | training steps, the same on the CPU and on a GPU, where they are recorded |
 //! | [`train`] | training: steps, validation, checkpoints, recovery |
@@ -14,7 +14,7 @@
 //! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
 //! | [`Neural`] | all of it as a [`crate::spectrum::Method`] |
 //!
-//! To add an objective: one file that implements [`Objective`], and its line in [`Kind`]. To train on another operator on
+//! To add an objective: one file with its [`Recipe`] and [`Objective`], and its name in the list of `kind.rs`. To train on another operator on
 //! functions: implement [`FunctionOperator`], then [`train`] and [`rayleigh_ritz`].
 
 mod features;
@@ -28,6 +28,7 @@ mod method;
 mod nested;
 mod neuralef;
 mod objective;
+mod omm;
 mod on_data;
 mod ritz;
 mod rows;
@@ -44,11 +45,12 @@ pub use finish::{Pairs, rayleigh_ritz};
 pub use function_operator::{Batches, FunctionOperator, Points, Sample, sample_rows};
 pub use functions::{Envelope, Functions, Layout};
 pub use graph_laplacian::GraphLaplacian;
-pub use kind::Kind;
+pub use kind::{Kind, Recipe};
 pub use method::Neural;
 pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
 pub use objective::{Objective, State, Step};
+pub use omm::Omm;
 pub use on_data::OnData;
 pub use ritz::Ritz;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};

@@ -1,9 +1,10 @@
 //! Nested low-rank approximation (NeuralSVD): the best rank-1, rank-2, … approximations of K, all at once.
 
-use super::Functions;
 use super::objective::{Objective, Step};
+use super::{Functions, Recipe};
 use crate::Result;
-use crate::compute::{Small, Store, Tensor, small};
+use crate::compute::{Device, Small, Store, Tensor, small};
+use crate::rng::Rng;
 use ndarray::Array2;
 
 /// How the k nested problems are joined.
@@ -21,7 +22,13 @@ pub enum Nesting {
 /// Λ and Λ' come from two independent halves of the batch, so that their product has no bias. Functions are not
 /// normalised; at the minimum `⟨f_l,f_l⟩ = μ_l`. Joint nesting weighs the ranks alike: `m_l = (k−l)/k` counted from
 /// zero and `M_lm = m_max(l,m)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Nested {
+    /// Sequential or joint; without it joint where networks share a trunk and sequential where they do not.
+    pub nesting: Option<Nesting>,
+}
+
+struct Run {
     nesting: Nesting,
     /// `m` as a diagonal matrix, and `M` `[k, k]`; for sequential nesting the part of `M` that function l (row) sees.
     weights: [Small; 2],
@@ -35,10 +42,24 @@ pub struct Nested {
     g: Tensor,
 }
 
-impl Nested {
-    /// With this nesting.
-    pub fn new(functions: &Functions, nesting: Nesting) -> Result<Self> {
+impl Recipe for Nested {
+    fn name(&self) -> &'static str {
+        "nested"
+    }
+
+    fn about(&self) -> &'static str {
+        "trained networks, the best approximations of every rank up to k at once"
+    }
+
+    /// Their norm carries the eigenvalue.
+    fn functions(&self, architecture: &str, d: usize, k: usize, device: Device, rng: &Rng) -> Result<Functions> {
+        Functions::networks(architecture, d, k, false, device, rng)
+    }
+
+    fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {
         let (device, k) = (functions.device(), functions.count());
+        let usual = if functions.network().shares_trunk() { Nesting::Joint } else { Nesting::Sequential };
+        let nesting = self.nesting.unwrap_or(usual);
         let m = |l: usize| (k - l) as f64 / k as f64;
         let (diagonal, mask) = match nesting {
             Nesting::Sequential => {
@@ -50,7 +71,7 @@ impl Nested {
             ),
         };
         let square = || Small::zeros(device, [k, k]);
-        Ok(Nested {
+        Ok(Box::new(Run {
             nesting,
             weights: [Small::from_host(device, &diagonal)?, Small::from_host(device, &mask)?],
             halves: [square()?, square()?],
@@ -58,11 +79,11 @@ impl Nested {
             loss: Small::zeros(device, [1, 1])?,
             eigenvalues: Small::zeros(device, [1, k])?,
             g: Tensor::zeros(device, &[0])?,
-        })
+        }))
     }
 }
 
-impl Objective for Nested {
+impl Objective for Run {
     fn name(&self) -> &'static str {
         "nested"
     }
@@ -72,7 +93,7 @@ impl Objective for Nested {
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
-        let Nested { weights: [m, mask], halves: [one, two], masked: [m_one, m_two], loss, eigenvalues, g, .. } = self;
+        let Run { weights: [m, mask], halves: [one, two], masked: [m_one, m_two], loss, eigenvalues, g, .. } = self;
         let (psi, all, outputs) = (step.psi, step.all(), step.psi.shape()[2]);
         let middle = step.psi.shape()[1] / 2 * outputs;
         let (near, far) = (0..middle, middle..all.end);

@@ -1,15 +1,19 @@
 //! Ritz: the last layer is solved, not trained.
 
-use super::Functions;
 use super::objective::{Objective, Step};
-use crate::Result;
-use crate::compute::{Small, Store, Tensor, small};
+use super::{Functions, Recipe};
+use crate::compute::{Device, Small, Store, Tensor, small};
+use crate::rng::Rng;
+use crate::{Error, Result};
 
 /// Maximises the trace that the span of the hidden units captures: `Σ_{j≤k} μ_j` with `Π a = μ Σ a`,
 /// `Σ = ⟨φ,φᵀ⟩`, `Π = ⟨φ,Kφᵀ⟩`, `aᵀΣa = 1`. For the top k pairs of the batch,
 ///
 /// `∂ℓ/∂φ = −(2/m) Σ_j a_j (a_jᵀKφ − μ_j a_jᵀφ)`.
-pub struct Ritz {
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ritz;
+
+struct Run {
     /// μ `[1, k]` and A `[p, k]` of the batch.
     values: Small,
     vectors: Small,
@@ -23,22 +27,44 @@ pub struct Ritz {
 /// from noise, and the gradient would be divided by them.
 const FLOOR: f64 = 1e-6;
 
-impl Ritz {
-    /// For the top `k` pairs within the span of the functions.
-    pub fn new(functions: &Functions, k: usize) -> Result<Self> {
+impl Recipe for Ritz {
+    fn name(&self) -> &'static str {
+        "ritz"
+    }
+
+    fn about(&self) -> &'static str {
+        "a trained trunk whose last layer is solved for; 0 steps are random features"
+    }
+
+    fn solves_last_layer(&self) -> bool {
+        true
+    }
+
+    fn functions(&self, architecture: &str, d: usize, k: usize, device: Device, rng: &Rng) -> Result<Functions> {
+        let functions = Functions::hidden_units(architecture, d, device, rng)?;
+        if functions.count() < k {
+            return Err(Error::input(format!(
+                "{} hidden units cannot give k = {k} functions; widen the last hidden layer of \"{architecture}\"",
+                functions.count()
+            )));
+        }
+        Ok(functions)
+    }
+
+    fn objective(&self, functions: &Functions, k: usize) -> Result<Box<dyn Objective>> {
         let (device, p) = (functions.device(), functions.count());
         let zeros = |shape| Small::zeros(device, shape);
-        Ok(Ritz {
+        Ok(Box::new(Run {
             values: zeros([1, k])?,
             vectors: zeros([p, k])?,
             factors: [zeros([p, p])?, zeros([p, p])?],
             loss: zeros([1, 1])?,
             g: Tensor::zeros(device, &[0])?,
-        })
+        }))
     }
 }
 
-impl Objective for Ritz {
+impl Objective for Run {
     fn name(&self) -> &'static str {
         "ritz"
     }
@@ -48,7 +74,7 @@ impl Objective for Ritz {
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
-        let Ritz { values, vectors, factors: [image, own], loss, g } = self;
+        let Run { values, vectors, factors: [image, own], loss, g } = self;
         small::top_pairs(step.covariance, step.r, FLOOR, step.control, values, vectors)?;
         // g = −(2/m) (A Aᵀ Kφ − A diag(μ) Aᵀ φ)
         let factor = -2.0 / step.points() as f64;

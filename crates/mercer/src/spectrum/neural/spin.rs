@@ -1,7 +1,7 @@
 //! SpIN: spectral inference networks, ordered by a masked gradient through a Cholesky factor.
 
-use super::Functions;
 use super::objective::{Objective, State, Step};
+use super::{Functions, Recipe};
 use crate::compute::{Control, Small, Store, Tensor, small};
 use crate::{Error, Result};
 use ndarray::Array2;
@@ -15,7 +15,19 @@ use ndarray::Array2;
 /// It is not linear in Σ, so the mean of a batch's gradient is not the gradient of the mean. Hence two moving averages,
 /// faster than the parameters: of Σ, from which L comes, and of its Jacobian `J_b = ⟨∂ψ_i,ψ_b⟩`, k times as many
 /// numbers as there are parameters. That needs networks without a shared trunk.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spin {
+    /// Share of their value that the moving averages keep at each step; 0.99 is published, 0 takes the batch's own.
+    pub decay: f64,
+}
+
+impl Default for Spin {
+    fn default() -> Self {
+        Spin { decay: 0.99 }
+    }
+}
+
+struct Run {
     sigma: small::Average,
     /// `J̄_b` `[k, P]`, each network's part in the place of its parameters.
     jacobian: Tensor,
@@ -28,10 +40,28 @@ pub struct Spin {
     g: Tensor,
 }
 
-impl Spin {
-    /// With moving averages that keep the share `decay` of their value at each step; 0.99 is published, 0 takes the
-    /// batch's own.
-    pub fn new(functions: &Functions, decay: f64) -> Result<Self> {
+impl Recipe for Spin {
+    fn name(&self) -> &'static str {
+        "spin"
+    }
+
+    fn about(&self) -> &'static str {
+        "trained networks, by spectral inference with a masked gradient"
+    }
+
+    /// The averaged Jacobian.
+    fn memory(&self, k: usize) -> usize {
+        k
+    }
+
+    fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {
+        let (network, decay) = (functions.network(), self.decay);
+        if network.shares_trunk() {
+            return Err(Error::input(format!(
+                "SpIN needs networks that share nothing, and \"{}\" has a shared trunk; leave out the | or use another objective",
+                network.expression()
+            )));
+        }
         if !(0.0..1.0).contains(&decay) {
             return Err(Error::input(format!("SpIN's decay must lie in [0, 1), got {decay}")));
         }
@@ -40,15 +70,15 @@ impl Spin {
             let column = Array2::from_shape_fn((k, k), |(_, i)| f64::from(u8::from(i == b)));
             Small::from_host(device, &column)
         };
-        Ok(Spin {
+        Ok(Box::new(Run {
             sigma: small::Average::new(device, decay, [k, k])?,
-            jacobian: Tensor::zeros(device, &[k, functions.network().parameters()])?,
+            jacobian: Tensor::zeros(device, &[k, network.parameters()])?,
             masked: Masked::new(device, k)?,
             picks: (0..k).map(pick).collect::<Result<_>>()?,
             shown: Small::zeros(device, [k, k])?,
             loss: Small::zeros(device, [1, 1])?,
             g: Tensor::zeros(device, &[0])?,
-        })
+        }))
     }
 }
 
@@ -79,7 +109,7 @@ impl Masked {
     }
 }
 
-impl Objective for Spin {
+impl Objective for Run {
     fn name(&self) -> &'static str {
         "spin"
     }
@@ -89,7 +119,7 @@ impl Objective for Spin {
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
-        let Spin { sigma, jacobian, masked, picks, shown, loss, g } = self;
+        let Run { sigma, jacobian, masked, picks, shown, loss, g } = self;
         let m = step.points() as f64;
         sigma.update(step.covariance, step.control);
         masked.factor(sigma.value(), step.r, step.control)?;
