@@ -191,7 +191,8 @@ pub fn dispatch<J: SimdJob>(job: J) -> J::Output {
 }
 
 /// A loop of plain arithmetic, without [`Lane`]; see [`vectorized`].
-pub(crate) struct Plain<W>(pub W);
+#[doc(hidden)]
+pub struct Plain<W>(pub W);
 
 impl<R, W: FnOnce() -> R> SimdJob for Plain<W> {
     type Output = R;
@@ -202,7 +203,34 @@ impl<R, W: FnOnce() -> R> SimdJob for Plain<W> {
 }
 
 /// `vectorized!(loop)`: the value of `loop`, run in the copy compiled for the best instruction set present.
+///
+/// `vectorized! { fn name<FMA, 'a, T: Bound>(arguments) { loops } }`: a function whose loops are compiled so, where `FMA` is
+/// the argument of [`Lane`]: whether products and sums may fuse.
+#[macro_export]
 macro_rules! vectorized {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis fn $name:ident<$FMA:ident, $a:lifetime, $($T:ident: $bound:path),* $(; const $C:ident: usize)?>(
+            $($argument:ident: $type:ty),* $(,)?
+        ) $body:block
+    ) => {
+        $(#[$attribute])*
+        #[allow(clippy::needless_lifetimes, reason = "the job needs a name for it")]
+        $visibility fn $name<$a, $($T: $bound,)* $(const $C: usize)?>($($argument: $type),*) {
+            struct Job<$a, $($T,)* $(const $C: usize)?> {
+                $($argument: $type),*
+            }
+            impl<$a, $($T: $bound,)* $(const $C: usize)?> $crate::simd::SimdJob for Job<$a, $($T,)* $($C)?> {
+                type Output = ();
+                #[inline(always)]
+                fn run<const $FMA: bool>(self) {
+                    let Job { $($argument),* } = self;
+                    $body
+                }
+            }
+            $crate::simd::dispatch(Job::<$a, $($T,)* $($C)?> { $($argument),* });
+        }
+    };
     ($loop:expr) => {
         $crate::simd::dispatch($crate::simd::Plain(
             #[inline(always)]
@@ -210,7 +238,7 @@ macro_rules! vectorized {
         ))
     };
 }
-pub(crate) use vectorized;
+pub use vectorized;
 
 /// Runs `job` in the copy for `level`, or for the best level below it that the CPU has.
 #[inline]

@@ -1,12 +1,12 @@
 //! The slow functions of a random walk as coordinates: what Laplacian eigenmaps and diffusion maps have in common.
 
-use super::reference::{Reference, matrix, origin, vector};
+use super::reference::{Reference, origin};
 use super::solver::{above, dropped, fix_signs};
-use super::{Affinity, EigenSolver, Saved, Transform, check_k, check_points};
+use super::traits::saved;
+use super::{Affinity, EigenSolver, Transform, check_k, check_points};
 use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::{eigh, matmul};
-use crate::model::Bundle;
 use crate::operator::{Heat, NeighbourGraph, Operator, RandomWalk, nearest_neighbours};
 use crate::spectrum::{Krylov, Method, Origin, Problem, zero_threshold};
 use crate::{Error, FitContext, Result};
@@ -231,33 +231,16 @@ impl Transform for FittedEigenmaps {
     }
 }
 
-impl Saved for FittedEigenmaps {
-    const KIND: &'static str = "eigenmaps";
-
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        self.reference.pack(bundle);
-        bundle.set("eigenvalues", &self.eigenvalues);
-        bundle.set("time", self.time);
-        bundle.set("notes", &self.notes);
-        bundle.set("walk.eigenvalues", &self.walk_eigenvalues);
-        bundle.put("walk.weights", self.weights.view().insert_axis(Axis(0)));
-        bundle.put("walk.functions", self.functions.view());
-    }
-
-    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
-        let reference = Reference::unpack(bundle, device)?;
-        let walk_eigenvalues: Vec<f64> = bundle.value("walk.eigenvalues")?;
-        Ok(FittedEigenmaps {
-            eigenvalues: bundle.value("eigenvalues")?,
-            time: bundle.value("time")?,
-            notes: bundle.value("notes")?,
-            affinity: reference.origin.kernel.parse()?,
-            weights: vector(bundle, "walk.weights", reference.origin.n)?,
-            functions: matrix(bundle, "walk.functions", (reference.origin.n, walk_eigenvalues.len()))?,
-            walk_eigenvalues,
-            reference,
-        })
-    }
+saved! {
+    FittedEigenmaps, "eigenmaps":
+    reference: Reference = whole(Reference::unpack);
+    eigenvalues: Vec<f64> = value("eigenvalues");
+    time: f64 = value("time");
+    notes: Vec<String> = value("notes");
+    affinity: Affinity = from(reference.origin.kernel.parse()?);
+    weights: Array1<f64> = vector("walk.weights", reference.origin.n);
+    walk_eigenvalues: Vec<f64> = value("walk.eigenvalues");
+    functions: Array2<f64> = matrix("walk.functions", (reference.origin.n, walk_eigenvalues.len()));
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::model::Bundle;
 use crate::operator::cross_apply;
 use crate::spectrum::{Origin, check_columns};
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, CowArray, Ix2};
+use ndarray::{Array2, ArrayView2, CowArray, Ix2};
 use std::fmt::Display;
 use std::time::Instant;
 
@@ -94,11 +94,6 @@ impl Reference {
 pub(super) fn check_new(x: ArrayView2<f64>, d: usize) -> Result<()> {
     check_columns(x, d)?;
     check_finite(x)
-}
-
-/// A saved vector of `d` numbers, which is stored as a matrix of one row.
-pub(super) fn vector(bundle: &Bundle, name: &str, d: usize) -> Result<Array1<f64>> {
-    Ok(matrix(bundle, name, (1, d))?.remove_axis(Axis(0)))
 }
 
 /// A saved matrix; one of another shape than `wanted` is refused.

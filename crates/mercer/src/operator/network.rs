@@ -1,12 +1,12 @@
 //! Infinite networks over a tile: each step of the network is one vectorised loop over sixteen lanes at a time, with all
 //! that depends on one point alone taken from its profile.
 
+use super::Real;
 use super::aligned::Aligned;
-use super::{Real, vectorised};
 use crate::compute::{Activation, Device};
 use crate::kernel::infinite::hermite::{self, TERMS};
 use crate::kernel::infinite::{DEEPEST, Expectations, Side, Step};
-use crate::simd::{Num, Pack, SimdJob, dispatch};
+use crate::simd::{Num, Pack, SimdJob, dispatch, vectorized};
 
 /// Pairs that are computed together: one vector of the widest kind in f32.
 pub(super) const LANES: usize = 16;
@@ -132,7 +132,7 @@ impl<T: Real> Covariances<T> {
     }
 }
 
-vectorised! {
+vectorized! {
     fn dense<FMA, 'a, T: Real>(w: T, b: T, k: &'a mut [T], theta: &'a mut [T]) {
         let (w, b) = (w.lane::<FMA>(), b.lane::<FMA>());
         for k in k.iter_mut() {

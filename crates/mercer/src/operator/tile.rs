@@ -1,12 +1,12 @@
 //! One tile of the kernel matrix: dot products by GEMM, then the formula with SIMD while the tile is in cache.
 
+use super::Real;
 use super::images::ImageBuffers;
 use super::network::NetworkBuffers;
 use super::points::{Plan, Prepared, Seen, View};
-use super::{Real, vectorised};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
 use crate::linalg::matmul_into;
-use crate::simd::Num;
+use crate::simd::{Num, vectorized};
 use faer::{Accum, Par};
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use rayon::prelude::*;
@@ -146,7 +146,7 @@ impl<T: Real> Workspace<T> {
     }
 }
 
-vectorised! {
+vectorized! {
     fn l1_row<FMA, 'a, T: Real>(a_i: &'a [T], bt: &'a [T], out: &'a mut [T]) {
         out.fill(T::default());
         for (&a, b) in a_i.iter().zip(bt.chunks_exact(out.len())) {
@@ -217,7 +217,7 @@ impl<'a, T: Real, N: Fn(usize) -> (Seen<'a, T>, Seen<'a, T>)> Tree<'a, T, N> {
     }
 }
 
-vectorised! {
+vectorized! {
     /// Applies a formula to a tile `[xx.len(), yy.len()]` that holds its statistic.
     fn apply_formula<FMA, 'a, F: Formula, T: Real>(formula: &'a F, values: &'a mut [T], xx: &'a [T], yy: &'a [T]) {
         for (row, &xx) in values.chunks_exact_mut(yy.len()).zip(xx) {

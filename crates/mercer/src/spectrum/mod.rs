@@ -24,19 +24,21 @@ mod landmarks;
 pub mod neural;
 mod nystrom;
 mod positive;
-mod projection;
+mod random_features;
 mod ritz;
 mod sampling;
 mod saved;
 
 pub use certificate::{Certificate, Standing, TraceKind};
 pub use exact::Exact;
-pub use fourier::{Fourier, FourierFeatures};
+pub use fourier::Fourier;
 pub use krylov::{Krylov, TopPairs, top_pairs};
 pub use landmarks::Landmarks;
 pub(crate) use landmarks::{draw, running_sums};
 pub use nystrom::{Nystrom, NystromFeatures, NystromRitz};
-pub use positive::{Positive, PositiveFeatures};
+pub use positive::Positive;
+pub use random_features::RandomFeatures;
+pub(crate) use ritz::over_roots;
 pub use ritz::rayleigh_ritz;
 pub use sampling::Sampling;
 

@@ -58,7 +58,7 @@ pub(super) fn orthonormalise(phi: ArrayView2<f64>, noise: f64) -> Result<(Array2
 }
 
 /// `U Λ^{−1/2}` `[p, r]` of the first r eigenpairs `λ`, `u` `[p, ·]`.
-pub(super) fn over_roots(u: &Array2<f64>, λ: &[f64]) -> Array2<f64> {
+pub(crate) fn over_roots(u: &Array2<f64>, λ: &[f64]) -> Array2<f64> {
     u.slice(s![.., ..λ.len()]).to_owned() / &Array1::from_iter(λ.iter().map(|λ| λ.sqrt()))
 }
 

@@ -1,7 +1,7 @@
 //! Spectra to and from files.
 
 use super::neural::NetworkFeatures;
-use super::{Features, FourierFeatures, PositiveFeatures, Spectrum};
+use super::{Features, RandomFeatures, Spectrum};
 use crate::compute::Device;
 use crate::model::Bundle;
 use crate::operator::{KernelFeatures, RowFeatures, SampleFeatures};
@@ -67,8 +67,7 @@ fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Featu
         NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle, device)?)),
         KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle, device)?)),
         SampleFeatures::KIND => Ok(Box::new(SampleFeatures::load(bundle)?)),
-        FourierFeatures::KIND => Ok(Box::new(FourierFeatures::load(bundle)?)),
-        PositiveFeatures::KIND => Ok(Box::new(PositiveFeatures::load(bundle)?)),
+        RandomFeatures::FOURIER | RandomFeatures::POSITIVE => Ok(Box::new(RandomFeatures::load(kind, bundle)?)),
         RowFeatures::KIND => Ok(Box::new(RowFeatures::load(bundle)?)),
         other => {
             Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know")))

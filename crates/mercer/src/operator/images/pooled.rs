@@ -2,9 +2,10 @@
 
 use super::{Patch, Size};
 use crate::net::Window;
+use crate::operator::Real;
 use crate::operator::aligned::Aligned;
 use crate::operator::network::{Covariances, LANES};
-use crate::operator::{Real, vectorised};
+use crate::simd::vectorized;
 
 /// Covariances between all positions of a pooled image, `[positions, positions, LANES]`.
 #[derive(Default)]
@@ -72,7 +73,7 @@ pub(super) fn gather<T: Real>(all: &[T], size: Size, patch: &Patch, offset: [isi
     }
 }
 
-vectorised! {
+vectorized! {
     /// Adds the sum of all groups of lanes to `to` `[LANES]`.
     fn add_total<FMA, 'a, T: Real>(from: &'a [T], to: &'a mut [T]) {
         let mut sum = [T::of(0.0).lane::<FMA>(); LANES];
