@@ -2,7 +2,7 @@
 
 use super::reference::{Reference, origin};
 use super::solver::{above, dropped, fix_signs};
-use super::traits::saved;
+use super::traits::{fields, saved};
 use super::{Affinity, EigenSolver, Transform, check_k, check_points};
 use crate::compute::Device;
 use crate::kernel::Kernel;
@@ -203,16 +203,10 @@ impl FittedEigenmaps {
 }
 
 impl Transform for FittedEigenmaps {
-    fn origin(&self) -> &Origin {
-        &self.reference.origin
-    }
-
-    fn eigenvalues(&self) -> &[f64] {
-        &self.eigenvalues
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
+    fields! {
+        origin: Origin = reference.origin;
+        eigenvalues: [f64] = eigenvalues;
+        notes: [String] = notes;
     }
 
     /// `λ_j^t ψ_j(x_i)` `[n, k]`

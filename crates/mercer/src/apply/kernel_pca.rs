@@ -1,7 +1,7 @@
 use super::pre_image;
 use super::reference::{Reference, origin};
 use super::solver::{above, dropped, fix_signs};
-use super::traits::saved;
+use super::traits::{fields, saved};
 use super::{EigenSolver, Fit, Transform, check_finite, check_k, check_points};
 use crate::kernel::Kernel;
 use crate::operator::{Centred, DenseOperator, Operator, gram};
@@ -129,16 +129,10 @@ impl FittedKernelPca {
 }
 
 impl Transform for FittedKernelPca {
-    fn origin(&self) -> &Origin {
-        &self.reference.origin
-    }
-
-    fn eigenvalues(&self) -> &[f64] {
-        &self.eigenvalues
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
+    fields! {
+        origin: Origin = reference.origin;
+        eigenvalues: [f64] = eigenvalues;
+        notes: [String] = notes;
     }
 
     /// `u_ij √λ_j` `[n, k]`

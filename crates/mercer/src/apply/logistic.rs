@@ -2,7 +2,7 @@
 
 use super::reference::{check_new, origin};
 use super::targets::Encoding;
-use super::traits::saved;
+use super::traits::{fields, saved};
 use super::{Fit, Predict, check_points};
 use crate::compute::Device;
 use crate::data::Target;
@@ -107,9 +107,7 @@ impl Logistic {
 }
 
 impl Predict for FittedLogistic {
-    fn origin(&self) -> &Origin {
-        &self.origin
-    }
+    fields! { origin: Origin = origin; }
 
     /// `p_c(x)` `[n, C]`
     fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {

@@ -1,6 +1,6 @@
 use super::reference::{Reference, origin};
 use super::targets::Encoding;
-use super::traits::saved;
+use super::traits::{fields, saved};
 use super::{Fit, Predict, Tried, check_points};
 use crate::compute::Device;
 use crate::data::Target;
@@ -208,9 +208,7 @@ impl FittedNadarayaWatson {
 }
 
 impl Predict for FittedNadarayaWatson {
-    fn origin(&self) -> &Origin {
-        &self.reference.origin
-    }
+    fields! { origin: Origin = reference.origin; }
 
     fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         Ok(self.averages(x)?.scores)

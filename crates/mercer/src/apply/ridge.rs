@@ -1,7 +1,7 @@
 use super::reference::{Reference, origin};
 use super::ridge_system::{Iteration, Solved, System};
 use super::targets::Encoding;
-use super::traits::saved;
+use super::traits::{fields, saved};
 use super::{Alpha, Fit, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
@@ -134,9 +134,7 @@ impl Fit for Ridge {
 }
 
 impl Predict for FittedRidge {
-    fn origin(&self) -> &Origin {
-        &self.reference.origin
-    }
+    fields! { origin: Origin = reference.origin; }
 
     fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         self.reference.expand(&self.kernel, 1.0, x, self.coefficients.view())

@@ -1,7 +1,7 @@
 use super::alpha::{best, cross_validate, filtered_inverse, grid, leave_one_out, squared_error};
 use super::reference::check_new;
 use super::targets::Encoding;
-use super::traits::saved;
+use super::traits::{fields, saved};
 use super::{Alpha, Fit, Predict, Tried, check_points};
 use crate::compute::Device;
 use crate::data::Target;
@@ -114,9 +114,7 @@ impl Fit for SpectralRidge {
 }
 
 impl Predict for FittedSpectralRidge {
-    fn origin(&self) -> &Origin {
-        &self.spectrum.origin
-    }
+    fields! { origin: Origin = spectrum.origin; }
 
     fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         check_new(x, self.spectrum.origin.d)?;

@@ -98,6 +98,16 @@ pub trait Saved: Sized {
     }
 }
 
+/// Methods that return a field: `name: Type = field;`.
+macro_rules! fields {
+    ($($name:ident: $Type:ty = $($field:ident).+;)*) => {$(
+        fn $name(&self) -> &$Type {
+            &self.$($field).+
+        }
+    )*};
+}
+pub(super) use fields;
+
 /// Implements [`Saved`] from the list of what a file holds, in the order in which it is read: `field: Type = part` with the parts
 ///
 /// * `value("name")`, anything that serde reads and writes, or `value("name", check)`, passed through a check;
@@ -142,7 +152,7 @@ macro_rules! saved {
 pub(super) use saved;
 
 /// Reads a file by its bundle and the kind that it names; errors name the file.
-fn read<F>(path: &Path, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
+pub(crate) fn read<F>(path: &Path, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
     let bundle = Bundle::read(path)?;
     bundle.text("kind").and_then(|kind| unpack(&bundle, kind)).map_err(|e| Error::file(path, e.to_string()))
 }

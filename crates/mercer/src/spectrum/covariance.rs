@@ -1,5 +1,6 @@
 //! Eigenpairs of the operator `Φ ↦ φ(·)ᵀφ(·)` that a feature map defines, from the small matrix `Σ = ΦᵀΦ/n`.
 
+use super::ritz::{over_roots, padded};
 use super::zero_threshold;
 use crate::linalg::{eigh, view, view_mut};
 use crate::operator::Real;
@@ -48,13 +49,8 @@ pub(super) fn principal_pairs(
 ) -> Result<(Vec<f64>, Array2<f64>)> {
     let (λ, v) = eigh(context.device, sigma)?;
     let threshold = zero_threshold(context.roundoff(), λ.first().copied().unwrap_or(0.0));
-    let mut μ = vec![0.0; k];
-    let mut a = Array2::zeros((sigma.nrows(), k));
-    for (j, &λ_j) in λ.iter().take(k).enumerate().take_while(|(_, λ_j)| **λ_j > threshold) {
-        μ[j] = λ_j;
-        a.column_mut(j).assign(&(&v.column(j) / λ_j.sqrt()));
-    }
-    Ok((μ, a))
+    let kept = λ.iter().take(k).take_while(|λ| **λ > threshold).count();
+    Ok(padded(&λ[..kept], over_roots(&v, &λ[..kept]).view(), k))
 }
 
 #[cfg(test)]

@@ -78,8 +78,12 @@ pub(super) fn ritz_pairs(
     let (μ, a) = rayleigh_ritz(phi.view(), operator.as_ref(), problem.k)?;
     let threshold = zero_threshold(operator.roundoff(), μ.first().copied().unwrap_or(0.0));
     let kept = μ.iter().take_while(|μ| **μ > threshold).count();
-    let mut coefficients = Array2::zeros((phi.ncols(), problem.k));
-    coefficients.slice_mut(s![.., ..kept]).assign(&a.slice(s![.., ..kept]));
-    let eigenvalues = μ.into_iter().take(kept).chain(std::iter::repeat(0.0)).take(problem.k).collect();
-    Ok((eigenvalues, coefficients))
+    Ok(padded(&μ[..kept], a.slice(s![.., ..kept]), problem.k))
+}
+
+/// Eigenvalues and the vectors `[p, ·]` in their columns, with zeros up to `k` of them.
+pub(super) fn padded(values: &[f64], vectors: ArrayView2<f64>, k: usize) -> (Vec<f64>, Array2<f64>) {
+    let mut all = Array2::zeros((vectors.nrows(), k));
+    all.slice_mut(s![.., ..values.len()]).assign(&vectors);
+    (values.iter().copied().chain(std::iter::repeat(0.0)).take(k).collect(), all)
 }

@@ -2,6 +2,7 @@
 
 use super::neural::NetworkFeatures;
 use super::{Features, RandomFeatures, Spectrum};
+use crate::apply::read;
 use crate::compute::Device;
 use crate::model::Bundle;
 use crate::operator::{KernelFeatures, RowFeatures, SampleFeatures};
@@ -33,12 +34,10 @@ impl Spectrum {
 
     /// Reads a spectrum back, to be evaluated on `device`.
     pub fn load(path: &Path, device: Device) -> Result<Spectrum> {
-        let bundle = Bundle::read(path)?;
-        let read = || match bundle.text("kind")? {
-            "spectrum" => Spectrum::unpack(&bundle, device),
-            kind => Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum"))),
-        };
-        read().map_err(|e| Error::file(path, e.to_string()))
+        read(path, |bundle, kind| match kind {
+            "spectrum" => Spectrum::unpack(bundle, device),
+            _ => Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum"))),
+        })
     }
 
     /// The counterpart of [`Self::pack`].
