@@ -3,10 +3,10 @@
 //!
 //! A formula is written once, over [`Num`]. With `f64` it is the oracle (the standard library's functions); with
 //! [`Lane`] it is branch-free arithmetic on one element, and the loop over a slice around it becomes vector code when
-//! it runs inside [`dispatch`].
+//! it runs inside [`dispatch`]; [`vectorized`] writes that for you.
 //!
 //! ```
-//! use mercer_engine::simd::{Lane, Num, SimdJob, dispatch};
+//! use mercer_engine::simd::{Lane, Num, vectorized};
 //!
 //! /// The logistic function: the formula, once.
 //! #[inline(always)]
@@ -14,19 +14,16 @@
 //!     T::of(1.0) / (T::of(1.0) + (-x).exp())
 //! }
 //!
-//! struct Logistic<'a>(&'a mut [f32]);
-//! impl SimdJob for Logistic<'_> {
-//!     type Output = ();
-//!     #[inline(always)]
-//!     fn run<const FMA: bool>(self) {
-//!         for x in self.0 {
+//! vectorized! {
+//!     fn all_logistic<FMA, 'a>(all: &'a mut [f32]) {
+//!         for x in all {
 //!             *x = logistic(Lane::<f32, FMA>(*x)).0;
 //!         }
 //!     }
 //! }
 //!
 //! let mut x = vec![-1.0f32, 0.0, 3.0];
-//! dispatch(Logistic(&mut x));
+//! all_logistic(&mut x);
 //! assert!((f64::from(x[2]) - logistic(3.0f64)).abs() < 1e-6);
 //! ```
 
@@ -210,7 +207,7 @@ impl<R, W: FnOnce() -> R> SimdJob for Plain<W> {
 macro_rules! vectorized {
     (
         $(#[$attribute:meta])*
-        $visibility:vis fn $name:ident<$FMA:ident, $a:lifetime, $($T:ident: $bound:path),* $(; const $C:ident: usize)?>(
+        $visibility:vis fn $name:ident<$FMA:ident, $a:lifetime $(, $T:ident: $bound:path)* $(; const $C:ident: usize)?>(
             $($argument:ident: $type:ty),* $(,)?
         ) $body:block
     ) => {

@@ -1,6 +1,6 @@
 //! The slow functions of a random walk as coordinates: what Laplacian eigenmaps and diffusion maps have in common.
 
-use super::reference::{Reference, origin};
+use super::reference::Reference;
 use super::solver::{above, dropped, fix_signs};
 use super::traits::{fields, saved};
 use super::{Affinity, EigenSolver, Transform, check_k, check_points};
@@ -73,16 +73,9 @@ impl Eigenmaps<'_> {
             }
         };
         notes.extend(dropped(self.k, walk_eigenvalues.len()));
-        Ok(FittedEigenmaps {
-            eigenvalues: walk_eigenvalues.clone(),
-            time: self.time,
-            notes,
-            reference: Reference::new(origin(self.method, self.affinity, x, context, start), x, context),
-            affinity: self.affinity.clone(),
-            weights,
-            walk_eigenvalues,
-            functions,
-        })
+        let (eigenvalues, time, affinity) = (walk_eigenvalues.clone(), self.time, self.affinity.clone());
+        let reference = Reference::new(Origin::new(self.method, &affinity, x.dim(), context, start), x, context);
+        Ok(FittedEigenmaps { eigenvalues, time, notes, reference, affinity, weights, walk_eigenvalues, functions })
     }
 
     /// The weights `w`, the eigenvalues `λ`, descending, and the functions `ψ = u/√π` `[n, k]` of the pairs above rounding.

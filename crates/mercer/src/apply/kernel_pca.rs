@@ -1,5 +1,5 @@
 use super::pre_image;
-use super::reference::{Reference, origin};
+use super::reference::Reference;
 use super::solver::{above, dropped, fix_signs};
 use super::traits::{fields, saved};
 use super::{EigenSolver, Fit, Transform, check_finite, check_k, check_points};
@@ -98,7 +98,7 @@ impl Fit for KernelPca {
             explained: eigenvalues.iter().map(|λ| λ / trace).collect(),
             notes: dropped(self.k, eigenvalues.len()).into_iter().collect(),
             offsets: means.dot(&coefficients),
-            reference: Reference::new(origin("kpca", &self.kernel, x, context, start), x, context),
+            reference: Reference::new(Origin::new("kpca", &self.kernel, x.dim(), context, start), x, context),
             kernel: self.kernel.clone(),
             eigenvalues,
             coefficients,

@@ -1,6 +1,6 @@
 //! Multinomial logistic regression on a few features, by Newton's method.
 
-use super::reference::{check_new, origin};
+use super::reference::check_new;
 use super::targets::Encoding;
 use super::traits::{fields, saved};
 use super::{Fit, Predict, check_points};
@@ -85,7 +85,7 @@ impl Fit for Logistic {
             g = loss.gradient(&w, &p);
             steps += 1;
         }
-        let origin = origin("logistic", "", x, context, start);
+        let origin = Origin::new("logistic", "", x.dim(), context, start);
         Ok(FittedLogistic { gradient: norm(&g), weights: w, steps, origin, encoding, mean, scale })
     }
 }

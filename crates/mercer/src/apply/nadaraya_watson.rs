@@ -1,4 +1,4 @@
-use super::reference::{Reference, origin};
+use super::reference::Reference;
 use super::targets::Encoding;
 use super::traits::{fields, saved};
 use super::{Fit, Predict, Tried, check_points};
@@ -97,7 +97,7 @@ impl Fit for NadarayaWatson {
                 smallest_error(&mut tried, context, |h| leave_one_out(kernel, x, &y, h, context))?
             }
         };
-        let reference = Reference::new(origin("nadaraya-watson", kernel, x, context, start), x, context);
+        let reference = Reference::new(Origin::new("nadaraya-watson", kernel, x.dim(), context, start), x, context);
         Ok(FittedNadarayaWatson { bandwidth, tried, reference, kernel: kernel.clone(), encoding, y })
     }
 }

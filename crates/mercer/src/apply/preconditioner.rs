@@ -85,7 +85,7 @@ fn draw_some(weight: &Array1<f64>, count: usize, rng: &mut Rng) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::kernel::Kernel;
-    use crate::operator::{DenseOperator, KernelOperator, Precision, gram};
+    use crate::operator::{DenseOperator, gram};
 
     fn preconditioner(operator: &dyn Operator, rank: usize, seed: u64) -> LowRankPreconditioner {
         LowRankPreconditioner::new(operator, rank, &FitContext { seed, ..FitContext::default() }).unwrap()
@@ -114,11 +114,8 @@ mod tests {
     #[test]
     fn a_low_rank_kernel_is_found_whole() {
         // Quadratic in two dimensions: rank 6.
-        let x = points(300, 2);
-        let kernel = Kernel::parse("poly(degree=2, offset=1)").unwrap();
-        let k = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
-        let p = preconditioner(&k, 100, 0);
-        assert_eq!(p.sigma.len(), 6);
+        let k = DenseOperator::new(matrix("poly(degree=2, offset=1)", &points(300, 2)));
+        assert_eq!(preconditioner(&k, 100, 0).sigma.len(), 6);
     }
 
     #[test]

@@ -8,8 +8,6 @@ use crate::operator::cross_apply;
 use crate::spectrum::{Origin, check_columns};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, CowArray, Ix2};
-use std::fmt::Display;
-use std::time::Instant;
 
 /// The points that an estimator was fitted on, and where they come from: new points are seen through `κ(x, X)`.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,27 +20,6 @@ pub struct Reference {
     pub device: Device,
     /// X `[n, d]`
     points: Array2<f64>,
-}
-
-/// The origin of a fit to the points `x` `[n, d]` that began at `start`.
-pub(super) fn origin(
-    method: &str,
-    kernel: impl Display,
-    x: ArrayView2<f64>,
-    context: &FitContext,
-    start: Instant,
-) -> Origin {
-    Origin {
-        method: method.into(),
-        kernel: kernel.to_string(),
-        n: x.nrows(),
-        d: x.ncols(),
-        outputs: 1,
-        precision: context.precision,
-        seed: context.seed,
-        seconds: start.elapsed().as_secs_f64(),
-        data: String::new(),
-    }
 }
 
 impl Reference {

@@ -1,4 +1,4 @@
-use super::reference::{Reference, origin};
+use super::reference::Reference;
 use super::ridge_system::{Iteration, Solved, System};
 use super::targets::Encoding;
 use super::traits::{fields, saved};
@@ -120,16 +120,9 @@ impl Fit for Ridge {
                 }
                 _ => system.direct(self.alpha)?,
             };
-        Ok(FittedRidge {
-            alpha,
-            tried,
-            iterations,
-            residual,
-            reference: Reference::new(origin("ridge", &self.kernel, x, context, start), x, context),
-            kernel: self.kernel.clone(),
-            encoding,
-            coefficients,
-        })
+        let kernel = self.kernel.clone();
+        let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);
+        Ok(FittedRidge { alpha, tried, iterations, residual, reference, kernel, encoding, coefficients })
     }
 }
 

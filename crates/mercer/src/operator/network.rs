@@ -87,16 +87,22 @@ impl<T: Real> Covariances<T> {
         dense(T::of(weight), T::of(bias), &mut self.k, &mut self.theta);
     }
 
-    /// Adds another's.
-    pub fn add(&mut self, other: &Covariances<T>) {
-        self.k.iter_mut().zip(&other.k[..]).for_each(|(k, &o)| *k += o);
-        self.theta.iter_mut().zip(&other.theta[..]).for_each(|(k, &o)| *k += o);
-    }
-
-    /// Takes over another's, keeping the memory.
-    pub fn copy(&mut self, other: &Covariances<T>) {
-        self.k.copy(&other.k);
-        self.theta.copy(&other.theta);
+    /// A step between the branches of a sum, with those set aside in `aside[..top]`.
+    pub fn branch(&mut self, step: &Step, aside: &mut [Covariances<T>], top: &mut usize) {
+        match step {
+            Step::Fork => {
+                aside[*top].k.copy(&self.k);
+                aside[*top].theta.copy(&self.theta);
+                *top += 1;
+            }
+            Step::Shortcut => std::mem::swap(self, &mut aside[*top - 1]),
+            _ => {
+                *top -= 1;
+                let other = &aside[*top];
+                self.k.iter_mut().zip(&other.k[..]).for_each(|(k, &o)| *k += o);
+                self.theta.iter_mut().zip(&other.theta[..]).for_each(|(k, &o)| *k += o);
+            }
+        }
     }
 
     /// All steps of a network without positions; `sides` gives those of the i-th activation.
@@ -116,15 +122,7 @@ impl<T: Real> Covariances<T> {
                     activate(*phi, &mut self.k, &mut self.theta, x, y);
                     activation += 1;
                 }
-                Step::Fork => {
-                    aside[top].copy(self);
-                    top += 1;
-                }
-                Step::Shortcut => std::mem::swap(self, &mut aside[top - 1]),
-                Step::Join => {
-                    top -= 1;
-                    self.add(&aside[top]);
-                }
+                Step::Fork | Step::Shortcut | Step::Join => self.branch(step, aside, &mut top),
                 // A vector is flat already; the other steps need images.
                 Step::Flatten | Step::Conv(..) | Step::AvgPool(_) | Step::Gap => {}
             }

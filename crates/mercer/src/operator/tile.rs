@@ -123,9 +123,9 @@ impl<T: Real> Workspace<T> {
         (b, columns): (&View<T>, Range<usize>),
         out: &mut [T],
     ) {
-        if let Some((images, ntk)) = &plan.images[view] {
+        if let Some(images) = &plan.images[view] {
             let (a, b) = ((a.x.view(), &a.profile[..]), (b.x.view(), &b.profile[..]));
-            return self.images.tile(images, *ntk, (a, rows), (b, columns), out);
+            return self.images.tile(images, (a, rows), (b, columns), out);
         }
         let (xa, xb) = (a.x.slice(s![rows, ..]), b.x.slice(s![columns, ..]));
         let out =

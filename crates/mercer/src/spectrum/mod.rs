@@ -49,6 +49,7 @@ use crate::operator::{KernelOperator, Operator, Precision, profile_bytes};
 use crate::{Error, FitContext, Result};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use std::time::Instant;
 
 /// What is to be decomposed, and the settings and limits for it.
@@ -186,6 +187,21 @@ pub struct Origin {
     pub data: String,
 }
 
+impl Origin {
+    /// A fit to n points of d columns that began at `start` and ends now.
+    pub(crate) fn new(
+        method: impl Into<String>,
+        kernel: impl Display,
+        (n, d): (usize, usize),
+        context: &FitContext,
+        start: Instant,
+    ) -> Origin {
+        let (method, kernel, data) = (method.into(), kernel.to_string(), String::new());
+        let (precision, seed, seconds) = (context.precision, context.seed, start.elapsed().as_secs_f64());
+        Origin { method, kernel, n, d, outputs: 1, precision, seed, seconds, data }
+    }
+}
+
 fn one() -> usize {
     1
 }
@@ -224,20 +240,11 @@ impl Spectrum {
         problem.check()?;
         let start = Instant::now();
         let solution = method.solve(problem)?;
-        let seconds = start.elapsed().as_secs_f64();
+        let (operator, outputs) = (problem.operator, problem.operator.outputs());
+        let dim = (operator.n() / outputs, operator.points().map_or(0, |x| x.d()));
+        let origin = Origin::new(method.name(), operator.describe(), dim, &problem.context, start);
+        let origin = Origin { outputs, ..origin };
         let certificate = Certificate::measure(problem, &solution, held_out)?;
-        let operator = problem.operator;
-        let origin = Origin {
-            method: method.name(),
-            kernel: operator.describe(),
-            n: operator.n() / operator.outputs(),
-            d: operator.points().map_or(0, |x| x.d()),
-            outputs: operator.outputs(),
-            precision: problem.context.precision,
-            seed: problem.context.seed,
-            seconds,
-            data: String::new(),
-        };
         let Solution { eigenvalues, features, coefficients, training, .. } = solution;
         Ok(Spectrum { eigenvalues, certificate, origin, scaler: None, training, features, coefficients })
     }
