@@ -70,7 +70,7 @@ impl RandomFeatures {
     /// # Ok::<(), mercer::Error>(())
     /// ```
     ///
-    /// The number of features of a shift-invariant kernel on `R^d` must be even; [`Features::eval`](crate::operator::Features::eval) computes in f64.
+    /// The kernel must be shift-invariant, on `R^d`, and the number of features even.
     pub fn fourier(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         if let Some(base) = kernel.bases().into_iter().find(|base| !base.is_shift_invariant()) {
             return Err(Error::input(format!(

@@ -55,16 +55,12 @@ impl Landmarks {
             return Err(Error::input(format!("there must be between 1 and {n} landmarks, one per point; got {m}")));
         }
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
-        in_precision!(precision, T => self.choose_in::<T>(operator, m, &mut rng))
-    }
-
-    fn choose_in<T: Real>(&self, operator: &dyn Operator, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
-        match self {
-            Landmarks::Uniform => Ok(rng.sample(operator.n(), m)),
-            Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, rng),
-            Landmarks::LeverageScores => recursive_leverage::<T>(operator, m, rng),
+        in_precision!(precision, T => match self {
+            Landmarks::Uniform => Ok(rng.sample(n, m)),
+            Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, &mut rng),
+            Landmarks::LeverageScores => recursive_leverage::<T>(operator, m, &mut rng),
             Landmarks::PivotedCholesky => pivoted_cholesky::<T>(operator, m),
-        }
+        })
     }
 
     /// Bytes that choosing `m` of `n` points takes.

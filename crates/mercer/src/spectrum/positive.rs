@@ -46,7 +46,7 @@ impl RandomFeatures {
     /// # Ok::<(), mercer::Error>(())
     /// ```
     ///
-    /// The kernel is `expdot(s)`, or a multiple of it, on `R^d`; [`Features::eval`](crate::operator::Features::eval) computes in f64.
+    /// The kernel must be `expdot(s)`, or a multiple of it, on `R^d`.
     pub fn positive(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         let (c, s) = multiple_of_expdot(kernel).ok_or_else(|| {
             Error::input(format!(

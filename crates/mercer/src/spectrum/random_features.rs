@@ -19,7 +19,7 @@ pub struct RandomFeatures {
     pub(super) amplitude: f64,
     /// ω `[M, d]`
     pub(super) directions: Array2<f64>,
-    /// Of [`Features::eval`].
+    /// Of [`Features::eval`]; double, unless a method sets it.
     pub(super) precision: Precision,
 }
 
