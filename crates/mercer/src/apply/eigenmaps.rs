@@ -8,7 +8,7 @@ use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::{eigh, matmul};
 use crate::operator::{Heat, NeighbourGraph, Operator, RandomWalk, nearest_neighbours};
-use crate::spectrum::{Krylov, Method, Origin, Problem, zero_threshold};
+use crate::spectrum::{EigenPairs, Krylov, Method, Origin, Problem, zero_threshold};
 use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, concatenate, s};
 use std::time::Instant;
@@ -105,12 +105,7 @@ impl Eigenmaps<'_> {
 /// The `k` largest pairs of the walk on a sparse graph, whose eigenvalues crowd towards one and may be negative. A Krylov
 /// method would take hundreds of steps between neighbours such as 0.9999 and 0.9998, so it is given `exp(−t(I − S))`
 /// instead, which spreads them. A large t loses the faster functions; then a smaller one is tried.
-fn filtered_pairs(
-    walk: &RandomWalk,
-    k: usize,
-    tolerance: f64,
-    context: &FitContext,
-) -> Result<(Vec<f64>, Array2<f64>)> {
+fn filtered_pairs(walk: &RandomWalk, k: usize, tolerance: f64, context: &FitContext) -> Result<EigenPairs> {
     let mut worst = f64::INFINITY;
     for t in [256.0, 64.0, 16.0, 4.0, 1.0] {
         let krylov = Krylov { tolerance: tolerance * 1e-2 };
@@ -245,7 +240,7 @@ mod tests {
         let exact = Exact.eigenvectors(&Problem { operator: &walk, k: 5, context }).unwrap();
         let filtered = filtered_pairs(&walk, 5, 1e-6, &context).unwrap();
         assert!(exact.0.iter().zip(&filtered.0).all(|(a, b)| (a - b).abs() < 1e-10));
-        let functions = |(_, u): (Vec<f64>, Array2<f64>)| {
+        let functions = |(_, u): EigenPairs| {
             let mut functions = &u / &walk.root.view().insert_axis(Axis(1));
             fix_signs(&mut functions);
             functions

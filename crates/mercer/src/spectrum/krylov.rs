@@ -1,6 +1,6 @@
 use super::exact::{extended, zero_below};
 use super::ritz::padded;
-use super::{Method, Problem, Solution};
+use super::{EigenPairs, Method, Problem, Solution};
 use crate::compute::Device;
 use crate::linalg::{Panel, eigh};
 use crate::operator::Operator;
@@ -167,7 +167,7 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
 }
 
 /// Rayleigh–Ritz on an orthonormal basis: eigenpairs of `QᵀKQ`.
-fn ritz_pairs(q: &Panel, kq: &Panel) -> Result<(Vec<f64>, Array2<f64>)> {
+fn ritz_pairs(q: &Panel, kq: &Panel) -> Result<EigenPairs> {
     let t = q.t_matmul(kq)?;
     eigh(q.device(), ((&t + &t.t()) * 0.5).view())
 }

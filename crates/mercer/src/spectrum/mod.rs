@@ -138,6 +138,9 @@ pub trait Method {
     }
 }
 
+/// Eigenvalues, descending, and the vectors of each in the columns of a matrix.
+pub(crate) type EigenPairs = (Vec<f64>, Array2<f64>);
+
 /// What a [`Method`] returns: `ψ(x) = φ(x) A`.
 pub struct Solution {
     /// `μ_j`, descending; exactly zero where the kernel has no further direction.

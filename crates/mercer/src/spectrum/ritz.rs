@@ -1,4 +1,4 @@
-use super::{Problem, zero_threshold};
+use super::{EigenPairs, Problem, zero_threshold};
 use crate::Result;
 use crate::compute::Device;
 use crate::linalg::{eigh, matmul};
@@ -65,12 +65,9 @@ pub(crate) fn over_roots(u: &Array2<f64>, λ: &[f64]) -> Array2<f64> {
 /// Values on which Rayleigh–Ritz applies the operator itself; the cost is their square.
 pub(super) const MOST_RITZ_POINTS: usize = 8192;
 
-/// Pairs of κ itself in the span of p features: `μ` `[k]`, zero where rounding hides it, and `A` `[p, k]`, with columns of
+/// EigenPairs of κ itself in the span of p features: `μ` `[k]`, zero where rounding hides it, and `A` `[p, k]`, with columns of
 /// zeros there. `φ(rows)` gives the features `[rows, p]` at some of the sample's values.
-pub(super) fn ritz_pairs(
-    problem: &Problem,
-    φ: impl FnOnce(&[usize]) -> Result<Array2<f64>>,
-) -> Result<(Vec<f64>, Array2<f64>)> {
+pub(super) fn ritz_pairs(problem: &Problem, φ: impl FnOnce(&[usize]) -> Result<Array2<f64>>) -> Result<EigenPairs> {
     let n = problem.operator.n();
     let sample = Rng::new(problem.context.seed).fork(0x7269_747a).sample(n, MOST_RITZ_POINTS.min(n));
     let operator = problem.operator.restricted(&sample)?;
@@ -82,7 +79,7 @@ pub(super) fn ritz_pairs(
 }
 
 /// Eigenvalues and the vectors `[p, ·]` in their columns, with zeros up to `k` of them.
-pub(super) fn padded(values: &[f64], vectors: ArrayView2<f64>, k: usize) -> (Vec<f64>, Array2<f64>) {
+pub(super) fn padded(values: &[f64], vectors: ArrayView2<f64>, k: usize) -> EigenPairs {
     let mut all = Array2::zeros((vectors.nrows(), k));
     all.slice_mut(s![.., ..values.len()]).assign(&vectors);
     (values.iter().copied().chain(std::iter::repeat(0.0)).take(k).collect(), all)
