@@ -108,7 +108,7 @@ macro_rules! fields {
 }
 pub(super) use fields;
 
-/// Implements [`Saved`] from the list of what a file holds, in the order in which it is read: `field: Type = part` with the parts
+/// Implements [`Saved`] from a list of what a file holds, in reading order: `field: Type = part;` with the parts
 ///
 /// * `value("name")`, anything that serde reads and writes, or `value("name", check)`, passed through a check;
 /// * `matrix("name", (n, m))` and `vector("name", n)`, whose size is checked and may depend on the fields before;

@@ -65,7 +65,7 @@ pub(crate) fn over_roots(u: &Array2<f64>, λ: &[f64]) -> Array2<f64> {
 /// Values on which Rayleigh–Ritz applies the operator itself; the cost is their square.
 pub(super) const MOST_RITZ_POINTS: usize = 8192;
 
-/// EigenPairs of κ itself in the span of p features: `μ` `[k]`, zero where rounding hides it, and `A` `[p, k]`, with columns of
+/// Pairs of κ itself in the span of p features: `μ` `[k]`, zero where rounding hides it, and `A` `[p, k]`, with columns of
 /// zeros there. `φ(rows)` gives the features `[rows, p]` at some of the sample's values.
 pub(super) fn ritz_pairs(problem: &Problem, φ: impl FnOnce(&[usize]) -> Result<Array2<f64>>) -> Result<EigenPairs> {
     let n = problem.operator.n();
