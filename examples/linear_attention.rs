@@ -16,7 +16,7 @@ use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
 use mercer::operator::gram_cross;
 use mercer::rng::Rng;
-use mercer::spectrum::{PositiveFeatures, Sampling};
+use mercer::spectrum::{RandomFeatures, Sampling};
 use ndarray::{Array2, ArrayView2, Axis};
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ fn main() -> Result<()> {
     for m in [16, 64, 256, 1024] {
         let (mut squared, start) = (0.0, Instant::now());
         for seed in 0..SEEDS {
-            let map = PositiveFeatures::new(&softmax, d, m, Sampling::Orthogonal, seed)?;
+            let map = RandomFeatures::positive(&softmax, d, m, Sampling::Orthogonal, seed)?;
             let out = linear_attention(&map, q.view(), k.view(), v.view())?;
             squared += (norm(&(&out - &exact)) / norm(&exact)).powi(2) / SEEDS as f64;
         }
@@ -64,7 +64,7 @@ fn attention(softmax: &Kernel, q: Rows, k: Rows, v: Rows) -> Result<Array2<f64>>
 }
 
 /// The same through features, without any `[n, n]` matrix.
-fn linear_attention(map: &PositiveFeatures, q: Rows, k: Rows, v: Rows) -> Result<Array2<f64>> {
+fn linear_attention(map: &RandomFeatures, q: Rows, k: Rows, v: Rows) -> Result<Array2<f64>> {
     let (phi_q, phi_k) = (map.transform::<f64>(q)?, map.transform::<f64>(k)?);
     let values = matmul(phi_k.t(), v);
     let totals = phi_q.dot(&phi_k.sum_axis(Axis(0))).insert_axis(Axis(1));

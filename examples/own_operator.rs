@@ -37,10 +37,6 @@ impl Operator for Words {
     fn diagonal(&self) -> Result<Array1<f64>> {
         Ok(Array1::ones(self.n()))
     }
-
-    fn roundoff(&self) -> f64 {
-        4e-15
-    }
 }
 
 fn main() -> Result<()> {

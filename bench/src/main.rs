@@ -8,7 +8,7 @@ use mercer::data::{ReadOptions, Target, open};
 use mercer::kernel::Kernel;
 use mercer::linalg::matmul;
 use mercer::operator::{Budget, KernelOperator, Operator, Precision, Real, gram};
-use mercer::spectrum::{FourierFeatures, Krylov, Landmarks, Method, NystromFeatures, Problem, Sampling};
+use mercer::spectrum::{Krylov, Landmarks, Method, NystromFeatures, Problem, RandomFeatures, Sampling};
 use mercer::{FitContext, Result};
 use ndarray::{Array2, ArrayView2, Axis, s};
 use serde_json::{Value, json};
@@ -140,7 +140,7 @@ impl Bench {
     fn rff<T: Real>(&self) -> Result<Value, Failure> {
         let x = self.array("x100000x50")?;
         let kernel = Kernel::parse("rbf(7)")?;
-        let work = || FourierFeatures::new(&kernel, 50, 1000, Sampling::Plain, 0)?.transform::<T>(x.view());
+        let work = || RandomFeatures::fourier(&kernel, 50, 1000, Sampling::Plain, 0)?.transform::<T>(x.view());
         let (seconds, f) = self.time(work)?;
         Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view())? }))
     }

@@ -5,9 +5,7 @@ mod common;
 use common::{Rng, bounded as points, normal as gaussian, *};
 use mercer::kernel::catalogue;
 use mercer::operator::Budget;
-use mercer::spectrum::{
-    Fourier, FourierFeatures, Landmarks, Nystrom, NystromFeatures, Positive, PositiveFeatures, Sampling,
-};
+use mercer::spectrum::{Fourier, Landmarks, Nystrom, NystromFeatures, Positive, RandomFeatures, Sampling};
 use ndarray::concatenate;
 use proptest::prelude::*;
 
@@ -175,7 +173,7 @@ fn nystrom_features_are_the_kernel_between_landmarks_whatever_its_condition() {
 fn kernel_error(k: &Kernel, x: ArrayView2<f64>, features: usize, sampling: Sampling, seeds: u64) -> f64 {
     let want = matrix(k, x);
     let squared = |seed| {
-        let map = FourierFeatures::new(k, x.ncols(), features, sampling, seed).unwrap();
+        let map = RandomFeatures::fourier(k, x.ncols(), features, sampling, seed).unwrap();
         let phi = map.transform::<f64>(x).unwrap();
         (phi.dot(&phi.t()) - &want).mapv(|e| e * e).mean().unwrap()
     };
@@ -234,7 +232,7 @@ fn fourier_features_are_unbiased() {
         for sampling in SAMPLINGS {
             let mut mean = Array2::<f64>::zeros((12, 12));
             for seed in 0..400 {
-                let map = FourierFeatures::new(&k, 2, 10, sampling, seed).unwrap();
+                let map = RandomFeatures::fourier(&k, 2, 10, sampling, seed).unwrap();
                 let phi = map.transform::<f64>(x.view()).unwrap();
                 mean += &(phi.dot(&phi.t()) / 400.0);
             }
@@ -273,7 +271,7 @@ fn positive_features_are_unbiased_and_their_error_falls() {
     });
     for sampling in SAMPLINGS {
         let kernel_of = |m: usize, seed: u64| {
-            let map = PositiveFeatures::new(&k, 3, m, sampling, seed).unwrap();
+            let map = RandomFeatures::positive(&k, 3, m, sampling, seed).unwrap();
             let phi = map.transform::<f64>(x.view()).unwrap();
             assert!(phi.iter().all(|&v| v > 0.0));
             phi.dot(&phi.t())

@@ -60,9 +60,6 @@ impl Operator for Troubled<'_> {
     fn diagonal(&self) -> mercer::Result<Array1<f64>> {
         self.kernel.diagonal()
     }
-    fn roundoff(&self) -> f64 {
-        self.kernel.roundoff()
-    }
     fn points(&self) -> Option<Rows<'_>> {
         self.kernel.points()
     }

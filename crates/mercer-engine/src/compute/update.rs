@@ -3,7 +3,7 @@
 use super::cuda::primitives as cuda;
 use super::parallel::{CHUNK, Parts, block, for_each};
 use super::tensor::{Tensor, on_gpu};
-use crate::simd::{Lane, Num, SimdJob, dispatch};
+use crate::simd::{Lane, Num, vectorized};
 use serde::{Deserialize, Serialize};
 
 /// The update rule of an optimizer. `m` and `v` are the two moment buffers, `t` counts steps from one.
@@ -100,27 +100,23 @@ pub fn update(
         let g = &g[at.clone()];
         // SAFETY: tasks have different ranges. The part of an unused moment is empty.
         let [theta, m, v] = [&theta, &m, &v].map(|parts| unsafe { parts.part(parts.clamp(&at)) });
-        dispatch(Step { rule, eta, t, factor, theta, g, m, v });
+        step(rule, eta, t, factor, theta, g, m, v);
     });
 }
 
-/// One step on some of the parameters, with the gradient times `factor`.
-struct Step<'a> {
-    rule: Rule,
-    eta: f32,
-    t: u64,
-    factor: f32,
-    theta: &'a mut [f32],
-    g: &'a [f32],
-    m: &'a mut [f32],
-    v: &'a mut [f32],
-}
-
-impl SimdJob for Step<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let Step { rule, eta, t, factor, theta, g, m, v } = self;
+vectorized! {
+    /// One step on some of the parameters, with the gradient times `factor`.
+    #[allow(clippy::too_many_arguments)]
+    fn step<FMA, 'a>(
+        rule: Rule,
+        eta: f32,
+        t: u64,
+        factor: f32,
+        theta: &'a mut [f32],
+        g: &'a [f32],
+        m: &'a mut [f32],
+        v: &'a mut [f32],
+    ) {
         match rule {
             Rule::Sgd { momentum, weight_decay } => {
                 for ((theta, m), g) in theta.iter_mut().zip(m).zip(g) {

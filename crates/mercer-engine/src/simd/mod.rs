@@ -3,10 +3,10 @@
 //!
 //! A formula is written once, over [`Num`]. With `f64` it is the oracle (the standard library's functions); with
 //! [`Lane`] it is branch-free arithmetic on one element, and the loop over a slice around it becomes vector code when
-//! it runs inside [`dispatch`].
+//! it runs inside [`dispatch`]; [`vectorized`] writes that for you.
 //!
 //! ```
-//! use mercer_engine::simd::{Lane, Num, SimdJob, dispatch};
+//! use mercer_engine::simd::{Lane, Num, vectorized};
 //!
 //! /// The logistic function: the formula, once.
 //! #[inline(always)]
@@ -14,19 +14,16 @@
 //!     T::of(1.0) / (T::of(1.0) + (-x).exp())
 //! }
 //!
-//! struct Logistic<'a>(&'a mut [f32]);
-//! impl SimdJob for Logistic<'_> {
-//!     type Output = ();
-//!     #[inline(always)]
-//!     fn run<const FMA: bool>(self) {
-//!         for x in self.0 {
+//! vectorized! {
+//!     fn all_logistic<FMA, 'a>(all: &'a mut [f32]) {
+//!         for x in all {
 //!             *x = logistic(Lane::<f32, FMA>(*x)).0;
 //!         }
 //!     }
 //! }
 //!
 //! let mut x = vec![-1.0f32, 0.0, 3.0];
-//! dispatch(Logistic(&mut x));
+//! all_logistic(&mut x);
 //! assert!((f64::from(x[2]) - logistic(3.0f64)).abs() < 1e-6);
 //! ```
 
@@ -191,7 +188,8 @@ pub fn dispatch<J: SimdJob>(job: J) -> J::Output {
 }
 
 /// A loop of plain arithmetic, without [`Lane`]; see [`vectorized`].
-pub(crate) struct Plain<W>(pub W);
+#[doc(hidden)]
+pub struct Plain<W>(pub W);
 
 impl<R, W: FnOnce() -> R> SimdJob for Plain<W> {
     type Output = R;
@@ -202,7 +200,34 @@ impl<R, W: FnOnce() -> R> SimdJob for Plain<W> {
 }
 
 /// `vectorized!(loop)`: the value of `loop`, run in the copy compiled for the best instruction set present.
+///
+/// `vectorized! { fn name<FMA, 'a, T: Bound>(arguments) { loops } }`: a function whose loops are compiled so, where `FMA` is
+/// the argument of [`Lane`]: whether products and sums may fuse.
+#[macro_export]
 macro_rules! vectorized {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis fn $name:ident<$FMA:ident, $a:lifetime $(, $T:ident: $bound:path)* $(; const $C:ident: usize)?>(
+            $($argument:ident: $type:ty),* $(,)?
+        ) $body:block
+    ) => {
+        $(#[$attribute])*
+        #[allow(clippy::needless_lifetimes, reason = "the job needs a name for it")]
+        $visibility fn $name<$a, $($T: $bound,)* $(const $C: usize)?>($($argument: $type),*) {
+            struct Job<$a, $($T,)* $(const $C: usize)?> {
+                $($argument: $type),*
+            }
+            impl<$a, $($T: $bound,)* $(const $C: usize)?> $crate::simd::SimdJob for Job<$a, $($T,)* $($C)?> {
+                type Output = ();
+                #[inline(always)]
+                fn run<const $FMA: bool>(self) {
+                    let Job { $($argument),* } = self;
+                    $body
+                }
+            }
+            $crate::simd::dispatch(Job::<$a, $($T,)* $($C)?> { $($argument),* });
+        }
+    };
     ($loop:expr) => {
         $crate::simd::dispatch($crate::simd::Plain(
             #[inline(always)]
@@ -210,7 +235,7 @@ macro_rules! vectorized {
         ))
     };
 }
-pub(crate) use vectorized;
+pub use vectorized;
 
 /// Runs `job` in the copy for `level`, or for the best level below it that the CPU has.
 #[inline]

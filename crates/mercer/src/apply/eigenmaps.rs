@@ -1,14 +1,14 @@
 //! The slow functions of a random walk as coordinates: what Laplacian eigenmaps and diffusion maps have in common.
 
-use super::reference::{Reference, matrix, origin, vector};
+use super::reference::Reference;
 use super::solver::{above, dropped, fix_signs};
-use super::{Affinity, EigenSolver, Saved, Transform, check_k, check_points};
+use super::traits::{fields, saved};
+use super::{Affinity, EigenSolver, Transform, check_k, check_points};
 use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::{eigh, matmul};
-use crate::model::Bundle;
 use crate::operator::{Heat, NeighbourGraph, Operator, RandomWalk, nearest_neighbours};
-use crate::spectrum::{Krylov, Method, Origin, Problem, zero_threshold};
+use crate::spectrum::{EigenPairs, Krylov, Method, Origin, Problem, zero_threshold};
 use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, concatenate, s};
 use std::time::Instant;
@@ -73,16 +73,9 @@ impl Eigenmaps<'_> {
             }
         };
         notes.extend(dropped(self.k, walk_eigenvalues.len()));
-        Ok(FittedEigenmaps {
-            eigenvalues: walk_eigenvalues.clone(),
-            time: self.time,
-            notes,
-            reference: Reference::new(origin(self.method, self.affinity, x, context, start), x, context),
-            affinity: self.affinity.clone(),
-            weights,
-            walk_eigenvalues,
-            functions,
-        })
+        let (eigenvalues, time, affinity) = (walk_eigenvalues.clone(), self.time, self.affinity.clone());
+        let reference = Reference::new(Origin::new(self.method, &affinity, x.dim(), context, start), x, context);
+        Ok(FittedEigenmaps { eigenvalues, time, notes, reference, affinity, weights, walk_eigenvalues, functions })
     }
 
     /// The weights `w`, the eigenvalues `λ`, descending, and the functions `ψ = u/√π` `[n, k]` of the pairs above rounding.
@@ -112,12 +105,7 @@ impl Eigenmaps<'_> {
 /// The `k` largest pairs of the walk on a sparse graph, whose eigenvalues crowd towards one and may be negative. A Krylov
 /// method would take hundreds of steps between neighbours such as 0.9999 and 0.9998, so it is given `exp(−t(I − S))`
 /// instead, which spreads them. A large t loses the faster functions; then a smaller one is tried.
-fn filtered_pairs(
-    walk: &RandomWalk,
-    k: usize,
-    tolerance: f64,
-    context: &FitContext,
-) -> Result<(Vec<f64>, Array2<f64>)> {
+fn filtered_pairs(walk: &RandomWalk, k: usize, tolerance: f64, context: &FitContext) -> Result<EigenPairs> {
     let mut worst = f64::INFINITY;
     for t in [256.0, 64.0, 16.0, 4.0, 1.0] {
         let krylov = Krylov { tolerance: tolerance * 1e-2 };
@@ -203,16 +191,10 @@ impl FittedEigenmaps {
 }
 
 impl Transform for FittedEigenmaps {
-    fn origin(&self) -> &Origin {
-        &self.reference.origin
-    }
-
-    fn eigenvalues(&self) -> &[f64] {
-        &self.eigenvalues
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
+    fields! {
+        origin: Origin = reference.origin;
+        eigenvalues: [f64] = eigenvalues;
+        notes: [String] = notes;
     }
 
     /// `λ_j^t ψ_j(x_i)` `[n, k]`
@@ -231,33 +213,16 @@ impl Transform for FittedEigenmaps {
     }
 }
 
-impl Saved for FittedEigenmaps {
-    const KIND: &'static str = "eigenmaps";
-
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        self.reference.pack(bundle);
-        bundle.set("eigenvalues", &self.eigenvalues);
-        bundle.set("time", self.time);
-        bundle.set("notes", &self.notes);
-        bundle.set("walk.eigenvalues", &self.walk_eigenvalues);
-        bundle.put("walk.weights", self.weights.view().insert_axis(Axis(0)));
-        bundle.put("walk.functions", self.functions.view());
-    }
-
-    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
-        let reference = Reference::unpack(bundle, device)?;
-        let walk_eigenvalues: Vec<f64> = bundle.value("walk.eigenvalues")?;
-        Ok(FittedEigenmaps {
-            eigenvalues: bundle.value("eigenvalues")?,
-            time: bundle.value("time")?,
-            notes: bundle.value("notes")?,
-            affinity: reference.origin.kernel.parse()?,
-            weights: vector(bundle, "walk.weights", reference.origin.n)?,
-            functions: matrix(bundle, "walk.functions", (reference.origin.n, walk_eigenvalues.len()))?,
-            walk_eigenvalues,
-            reference,
-        })
-    }
+saved! {
+    FittedEigenmaps, "eigenmaps":
+    reference: Reference = whole(Reference::unpack);
+    eigenvalues: Vec<f64> = value("eigenvalues");
+    time: f64 = value("time");
+    notes: Vec<String> = value("notes");
+    affinity: Affinity = from(reference.origin.kernel.parse()?);
+    weights: Array1<f64> = vector("walk.weights", reference.origin.n);
+    walk_eigenvalues: Vec<f64> = value("walk.eigenvalues");
+    functions: Array2<f64> = matrix("walk.functions", (reference.origin.n, walk_eigenvalues.len()));
 }
 
 #[cfg(test)]
@@ -275,7 +240,7 @@ mod tests {
         let exact = Exact.eigenvectors(&Problem { operator: &walk, k: 5, context }).unwrap();
         let filtered = filtered_pairs(&walk, 5, 1e-6, &context).unwrap();
         assert!(exact.0.iter().zip(&filtered.0).all(|(a, b)| (a - b).abs() < 1e-10));
-        let functions = |(_, u): (Vec<f64>, Array2<f64>)| {
+        let functions = |(_, u): EigenPairs| {
             let mut functions = &u / &walk.root.view().insert_axis(Axis(1));
             fix_signs(&mut functions);
             functions

@@ -3,9 +3,7 @@
 //! In the eigenbasis of the kernel, `(K + αI)⁻¹` multiplies each component of y by `μ_j/(μ_j + α/n)`, `μ_j` the
 //! eigenvalues of `K/n`: large ones pass, those below `α/n` are cut off.
 
-use crate::linalg::matmul;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, Axis, aview1};
 use serde::{Deserialize, Serialize};
 
 /// `μ_j/(μ_j + α/n)` for the eigenvalues `μ` of `K/n` over n points; zero where `μ_j` is zero.
@@ -26,23 +24,6 @@ pub fn factors(eigenvalues: &[f64], alpha: f64, n: usize) -> Vec<f64> {
 /// ```
 pub fn effective_dimension(eigenvalues: &[f64], alpha: f64, n: usize) -> f64 {
     factors(eigenvalues, alpha, n).iter().sum()
-}
-
-/// Ridge regression in the eigenbasis: `f(x) = Σ_j ψ_j(x) · μ_j/(μ_j + α/n) · (1/n) Σ_i ψ_j(x_i) y_i`.
-///
-/// `at_points` is `ψ(X)` `[n, k]` at the n fitted points, of which `ψᵀψ/n = I`; `at_new` is ψ `[m, k]` where the answer
-/// `[m, t]` is wanted; `y` `[n, t]`. With all n pairs this is kernel ridge regression; with fewer the rest is cut off.
-pub fn filtered_regression(
-    at_points: ArrayView2<f64>,
-    eigenvalues: &[f64],
-    y: ArrayView2<f64>,
-    at_new: ArrayView2<f64>,
-    alpha: f64,
-) -> Array2<f64> {
-    let n = at_points.nrows();
-    let filter = factors(eigenvalues, alpha, n);
-    let components = matmul(at_points.t(), y) / n as f64 * aview1(&filter).insert_axis(Axis(1));
-    matmul(at_new, components.view())
 }
 
 /// The straight line through `log μ_j` against `j^{1/d}`, over a window of eigenvalues.

@@ -1,10 +1,9 @@
 use super::pre_image;
-use super::reference::{Reference, matrix, origin, vector};
+use super::reference::Reference;
 use super::solver::{above, dropped, fix_signs};
-use super::{EigenSolver, Fit, Saved, Transform, check_finite, check_k, check_points};
-use crate::compute::Device;
+use super::traits::{fields, saved};
+use super::{EigenSolver, Fit, Transform, check_finite, check_k, check_points};
 use crate::kernel::Kernel;
-use crate::model::Bundle;
 use crate::operator::{Centred, DenseOperator, Operator, gram};
 use crate::spectrum::{Origin, Problem, zero_threshold};
 use crate::{Error, FitContext, Result};
@@ -99,7 +98,7 @@ impl Fit for KernelPca {
             explained: eigenvalues.iter().map(|λ| λ / trace).collect(),
             notes: dropped(self.k, eigenvalues.len()).into_iter().collect(),
             offsets: means.dot(&coefficients),
-            reference: Reference::new(origin("kpca", &self.kernel, x, context, start), x, context),
+            reference: Reference::new(Origin::new("kpca", &self.kernel, x.dim(), context, start), x, context),
             kernel: self.kernel.clone(),
             eigenvalues,
             coefficients,
@@ -130,16 +129,10 @@ impl FittedKernelPca {
 }
 
 impl Transform for FittedKernelPca {
-    fn origin(&self) -> &Origin {
-        &self.reference.origin
-    }
-
-    fn eigenvalues(&self) -> &[f64] {
-        &self.eigenvalues
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
+    fields! {
+        origin: Origin = reference.origin;
+        eigenvalues: [f64] = eigenvalues;
+        notes: [String] = notes;
     }
 
     /// `u_ij √λ_j` `[n, k]`
@@ -154,29 +147,13 @@ impl Transform for FittedKernelPca {
     }
 }
 
-impl Saved for FittedKernelPca {
-    const KIND: &'static str = "kpca";
-
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        self.reference.pack(bundle);
-        bundle.set("eigenvalues", &self.eigenvalues);
-        bundle.set("explained", &self.explained);
-        bundle.set("notes", &self.notes);
-        bundle.put("coefficients", self.coefficients.view());
-        bundle.put("offsets", self.offsets.view().insert_axis(Axis(0)));
-    }
-
-    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
-        let reference = Reference::unpack(bundle, device)?;
-        let eigenvalues: Vec<f64> = bundle.value("eigenvalues")?;
-        Ok(FittedKernelPca {
-            explained: bundle.value("explained")?,
-            notes: bundle.value("notes")?,
-            kernel: Kernel::parse(&reference.origin.kernel)?,
-            coefficients: matrix(bundle, "coefficients", (reference.origin.n, eigenvalues.len()))?,
-            offsets: vector(bundle, "offsets", eigenvalues.len())?,
-            reference,
-            eigenvalues,
-        })
-    }
+saved! {
+    FittedKernelPca, "kpca":
+    reference: Reference = whole(Reference::unpack);
+    eigenvalues: Vec<f64> = value("eigenvalues");
+    explained: Vec<f64> = value("explained");
+    notes: Vec<String> = value("notes");
+    kernel: Kernel = from(Kernel::parse(&reference.origin.kernel)?);
+    coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, eigenvalues.len()));
+    offsets: Array1<f64> = vector("offsets", eigenvalues.len());
 }

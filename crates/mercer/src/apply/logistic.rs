@@ -1,12 +1,12 @@
 //! Multinomial logistic regression on a few features, by Newton's method.
 
-use super::reference::{check_new, matrix, origin, vector};
+use super::reference::check_new;
 use super::targets::Encoding;
-use super::{Fit, Predict, Saved, check_points};
+use super::traits::{fields, saved};
+use super::{Fit, Predict, check_points};
 use crate::compute::Device;
 use crate::data::Target;
 use crate::linalg::{Cholesky, matmul};
-use crate::model::Bundle;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
@@ -85,7 +85,7 @@ impl Fit for Logistic {
             g = loss.gradient(&w, &p);
             steps += 1;
         }
-        let origin = origin("logistic", "", x, context, start);
+        let origin = Origin::new("logistic", "", x.dim(), context, start);
         Ok(FittedLogistic { gradient: norm(&g), weights: w, steps, origin, encoding, mean, scale })
     }
 }
@@ -107,9 +107,7 @@ impl Logistic {
 }
 
 impl Predict for FittedLogistic {
-    fn origin(&self) -> &Origin {
-        &self.origin
-    }
+    fields! { origin: Origin = origin; }
 
     /// `p_c(x)` `[n, C]`
     fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
@@ -126,31 +124,15 @@ impl Predict for FittedLogistic {
     }
 }
 
-impl Saved for FittedLogistic {
-    const KIND: &'static str = "logistic";
-
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        bundle.set("origin", &self.origin);
-        bundle.set("target", &self.encoding);
-        bundle.set("gradient", self.gradient);
-        bundle.set("steps", self.steps);
-        bundle.put("weights", self.weights.view());
-        bundle.put("mean", self.mean.view().insert_axis(Axis(0)));
-        bundle.put("scale", self.scale.view().insert_axis(Axis(0)));
-    }
-
-    fn unpack(bundle: &Bundle, _: Device) -> Result<Self> {
-        let (origin, encoding): (Origin, Encoding) = (bundle.value("origin")?, bundle.value("target")?);
-        Ok(FittedLogistic {
-            weights: matrix(bundle, "weights", (origin.d + 1, encoding.width()))?,
-            gradient: bundle.value("gradient")?,
-            steps: bundle.value("steps")?,
-            mean: vector(bundle, "mean", origin.d)?,
-            scale: vector(bundle, "scale", origin.d)?,
-            origin,
-            encoding,
-        })
-    }
+saved! {
+    FittedLogistic, "logistic":
+    origin: Origin = value("origin");
+    encoding: Encoding = value("target");
+    weights: Array2<f64> = matrix("weights", (origin.d + 1, encoding.width()));
+    gradient: f64 = value("gradient");
+    steps: usize = value("steps");
+    mean: Array1<f64> = vector("mean", origin.d);
+    scale: Array1<f64> = vector("scale", origin.d);
 }
 
 /// `Z = (1, (X − mean)/scale)` `[n, 1+k]`.

@@ -58,6 +58,7 @@ pub use reference::Reference;
 pub use ridge::{FittedRidge, Ridge, RidgeSolver};
 pub use solver::EigenSolver;
 pub use spectral_ridge::{FittedSpectralRidge, SpectralRidge};
+pub(crate) use traits::read;
 pub use traits::{Fit, Fitted, Predict, Saved, Transform};
 
 use crate::kernel::Kernel;

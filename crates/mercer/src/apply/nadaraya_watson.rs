@@ -1,11 +1,11 @@
-use super::reference::{Reference, matrix, origin};
+use super::reference::Reference;
 use super::targets::Encoding;
-use super::{Fit, Predict, Saved, Tried, check_points};
+use super::traits::{fields, saved};
+use super::{Fit, Predict, Tried, check_points};
 use crate::compute::Device;
 use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
-use crate::model::Bundle;
 use crate::operator::{KernelOperator, Operator, gram, gram_cross};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
@@ -89,10 +89,7 @@ impl Fit for NadarayaWatson {
         check_weights(kernel, x, context.seed)?;
         let mut tried = Vec::new();
         let bandwidth = match self.bandwidth {
-            Bandwidth::Fixed(h) if h > 0.0 && h.is_finite() => h,
-            Bandwidth::Fixed(h) => {
-                return Err(Error::input(format!("the bandwidth must be a number above 0, got {h}")));
-            }
+            Bandwidth::Fixed(h) => above_zero(h)?,
             Bandwidth::LeaveOneOut if x.nrows() < 2 => {
                 return Err(Error::input("leave-one-out needs at least two points; give the bandwidth as a number"));
             }
@@ -100,8 +97,15 @@ impl Fit for NadarayaWatson {
                 smallest_error(&mut tried, context, |h| leave_one_out(kernel, x, &y, h, context))?
             }
         };
-        let reference = Reference::new(origin("nadaraya-watson", kernel, x, context, start), x, context);
+        let reference = Reference::new(Origin::new("nadaraya-watson", kernel, x.dim(), context, start), x, context);
         Ok(FittedNadarayaWatson { bandwidth, tried, reference, kernel: kernel.clone(), encoding, y })
+    }
+}
+
+fn above_zero(h: f64) -> Result<f64> {
+    match h > 0.0 && h.is_finite() {
+        true => Ok(h),
+        false => Err(Error::input(format!("the bandwidth must be a number above 0, got {h}"))),
     }
 }
 
@@ -204,9 +208,7 @@ impl FittedNadarayaWatson {
 }
 
 impl Predict for FittedNadarayaWatson {
-    fn origin(&self) -> &Origin {
-        &self.reference.origin
-    }
+    fields! { origin: Origin = reference.origin; }
 
     fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         Ok(self.averages(x)?.scores)
@@ -217,26 +219,12 @@ impl Predict for FittedNadarayaWatson {
     }
 }
 
-impl Saved for FittedNadarayaWatson {
-    const KIND: &'static str = "nadaraya-watson";
-
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        self.reference.pack(bundle);
-        bundle.set("target", &self.encoding);
-        bundle.set("bandwidth", self.bandwidth);
-        bundle.set("tried", &self.tried);
-        bundle.put("y", self.y.view());
-    }
-
-    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
-        let reference = Reference::unpack(bundle, device)?;
-        let encoding: Encoding = bundle.value("target")?;
-        let y = matrix(bundle, "y", (reference.origin.n, encoding.width()))?;
-        let bandwidth: f64 = bundle.value("bandwidth")?;
-        if bandwidth.is_nan() || bandwidth <= 0.0 {
-            return Err(Error::input(format!("its bandwidth is {bandwidth}, not a number above 0")));
-        }
-        let (kernel, tried) = (Kernel::parse(&reference.origin.kernel)?, bundle.value("tried")?);
-        Ok(FittedNadarayaWatson { bandwidth, tried, reference, kernel, encoding, y })
-    }
+saved! {
+    FittedNadarayaWatson, "nadaraya-watson":
+    reference: Reference = whole(Reference::unpack);
+    encoding: Encoding = value("target");
+    y: Array2<f64> = matrix("y", (reference.origin.n, encoding.width()));
+    bandwidth: f64 = value("bandwidth", above_zero);
+    kernel: Kernel = from(Kernel::parse(&reference.origin.kernel)?);
+    tried: Vec<Tried> = value("tried");
 }

@@ -2,7 +2,7 @@ use crate::compute::Device;
 use crate::linalg::{Panel, eigh, matmul_into};
 use crate::operator::Operator;
 use crate::rng::Rng;
-use crate::spectrum::{draw, running_sums};
+use crate::spectrum::{draw, over_roots, running_sums};
 use crate::{Error, FitContext, Result};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, Axis, s};
@@ -23,14 +23,9 @@ impl LowRankPreconditioner {
     pub fn new(operator: &dyn Operator, rank: usize, context: &FitContext<'_>) -> Result<LowRankPreconditioner> {
         let f = Panel::from_host(context.device, pivoted_cholesky(operator, rank.min(operator.n()), context.seed)?)?;
         // FFᵀ = UΣUᵀ with FᵀF = VΣVᵀ and U = F V Σ^{−1/2}.
-        let (mut sigma, mut v) = eigh(context.device, f.t_matmul(&f)?.view())?;
-        let kept = sigma.iter().take_while(|&&s| s > 1e-13 * sigma[0]).count();
-        sigma.truncate(kept);
-        v = v.slice(s![.., ..kept]).to_owned();
-        for (mut column, s) in v.axis_iter_mut(Axis(1)).zip(&sigma) {
-            column /= s.sqrt();
-        }
-        Ok(LowRankPreconditioner { u: f.matmul(v.view())?, sigma: sigma.into() })
+        let (mut sigma, v) = eigh(context.device, f.t_matmul(&f)?.view())?;
+        sigma.truncate(sigma.iter().take_while(|&&s| s > 1e-13 * sigma[0]).count());
+        Ok(LowRankPreconditioner { u: f.matmul(over_roots(&v, &sigma).view())?, sigma: sigma.into() })
     }
 
     /// `α (UΣUᵀ + αI)⁻¹ V = V − U Σ(Σ + α)⁻¹ UᵀV` for `V` `[n, m]`, on the device of the preconditioner. The factor α stays:
@@ -66,8 +61,7 @@ fn pivoted_cholesky(operator: &dyn Operator, rank: usize, seed: u64) -> Result<A
         // Pivots that depend on each other give a singular block; only its non-zero eigenvalues are kept: F ← [F, G QΛ^{−1/2}].
         let (λ, q) = eigh(Device::Cpu, g.select(Axis(0), &pivots).view())?;
         let kept = λ.iter().take_while(|&&l| l > 1e-10 * λ[0] && l > 1e-13 * trace / n as f64).count();
-        let mut rotation = q.slice_move(s![.., ..kept]);
-        rotation.axis_iter_mut(Axis(1)).zip(&λ).for_each(|(mut column, l)| column /= l.sqrt());
+        let rotation = over_roots(&q, &λ[..kept]);
         let mut new = f.slice_mut(s![.., done..done + kept]);
         matmul_into(new.view_mut(), Accum::Replace, g.view(), rotation.view(), 1.0, Par::rayon(0));
         left -= &new.map_axis(Axis(1), |row| row.dot(&row));
@@ -91,7 +85,7 @@ fn draw_some(weight: &Array1<f64>, count: usize, rng: &mut Rng) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::kernel::Kernel;
-    use crate::operator::{DenseOperator, KernelOperator, Precision, gram};
+    use crate::operator::{DenseOperator, gram};
 
     fn preconditioner(operator: &dyn Operator, rank: usize, seed: u64) -> LowRankPreconditioner {
         LowRankPreconditioner::new(operator, rank, &FitContext { seed, ..FitContext::default() }).unwrap()
@@ -120,11 +114,8 @@ mod tests {
     #[test]
     fn a_low_rank_kernel_is_found_whole() {
         // Quadratic in two dimensions: rank 6.
-        let x = points(300, 2);
-        let kernel = Kernel::parse("poly(degree=2, offset=1)").unwrap();
-        let k = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
-        let p = preconditioner(&k, 100, 0);
-        assert_eq!(p.sigma.len(), 6);
+        let k = DenseOperator::new(matrix("poly(degree=2, offset=1)", &points(300, 2)));
+        assert_eq!(preconditioner(&k, 100, 0).sigma.len(), 6);
     }
 
     #[test]

@@ -7,9 +7,7 @@ use crate::model::Bundle;
 use crate::operator::cross_apply;
 use crate::spectrum::{Origin, check_columns};
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, CowArray, Ix2};
-use std::fmt::Display;
-use std::time::Instant;
+use ndarray::{Array2, ArrayView2, CowArray, Ix2};
 
 /// The points that an estimator was fitted on, and where they come from: new points are seen through `κ(x, X)`.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,27 +20,6 @@ pub struct Reference {
     pub device: Device,
     /// X `[n, d]`
     points: Array2<f64>,
-}
-
-/// The origin of a fit to the points `x` `[n, d]` that began at `start`.
-pub(super) fn origin(
-    method: &str,
-    kernel: impl Display,
-    x: ArrayView2<f64>,
-    context: &FitContext,
-    start: Instant,
-) -> Origin {
-    Origin {
-        method: method.into(),
-        kernel: kernel.to_string(),
-        n: x.nrows(),
-        d: x.ncols(),
-        outputs: 1,
-        precision: context.precision,
-        seed: context.seed,
-        seconds: start.elapsed().as_secs_f64(),
-        data: String::new(),
-    }
 }
 
 impl Reference {
@@ -94,11 +71,6 @@ impl Reference {
 pub(super) fn check_new(x: ArrayView2<f64>, d: usize) -> Result<()> {
     check_columns(x, d)?;
     check_finite(x)
-}
-
-/// A saved vector of `d` numbers, which is stored as a matrix of one row.
-pub(super) fn vector(bundle: &Bundle, name: &str, d: usize) -> Result<Array1<f64>> {
-    Ok(matrix(bundle, name, (1, d))?.remove_axis(Axis(0)))
 }
 
 /// A saved matrix; one of another shape than `wanted` is refused.

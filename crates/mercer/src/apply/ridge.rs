@@ -1,11 +1,10 @@
-use super::reference::{Reference, matrix, origin};
+use super::reference::Reference;
 use super::ridge_system::{Iteration, Solved, System};
 use super::targets::Encoding;
-use super::{Alpha, Fit, Predict, Saved, Tried, check_points};
-use crate::compute::Device;
+use super::traits::{fields, saved};
+use super::{Alpha, Fit, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
-use crate::model::Bundle;
 use crate::operator::Precision;
 use crate::spectrum::Origin;
 use crate::{FitContext, Result};
@@ -121,23 +120,14 @@ impl Fit for Ridge {
                 }
                 _ => system.direct(self.alpha)?,
             };
-        Ok(FittedRidge {
-            alpha,
-            tried,
-            iterations,
-            residual,
-            reference: Reference::new(origin("ridge", &self.kernel, x, context, start), x, context),
-            kernel: self.kernel.clone(),
-            encoding,
-            coefficients,
-        })
+        let kernel = self.kernel.clone();
+        let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);
+        Ok(FittedRidge { alpha, tried, iterations, residual, reference, kernel, encoding, coefficients })
     }
 }
 
 impl Predict for FittedRidge {
-    fn origin(&self) -> &Origin {
-        &self.reference.origin
-    }
+    fields! { origin: Origin = reference.origin; }
 
     fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         self.reference.expand(&self.kernel, 1.0, x, self.coefficients.view())
@@ -148,31 +138,14 @@ impl Predict for FittedRidge {
     }
 }
 
-impl Saved for FittedRidge {
-    const KIND: &'static str = "ridge";
-
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        self.reference.pack(bundle);
-        bundle.set("target", &self.encoding);
-        bundle.set("alpha", self.alpha);
-        bundle.set("tried", &self.tried);
-        bundle.set("iterations", self.iterations);
-        bundle.set("residual", self.residual);
-        bundle.put("coefficients", self.coefficients.view());
-    }
-
-    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
-        let reference = Reference::unpack(bundle, device)?;
-        let encoding: Encoding = bundle.value("target")?;
-        Ok(FittedRidge {
-            alpha: bundle.value("alpha")?,
-            tried: bundle.value("tried")?,
-            iterations: bundle.value("iterations")?,
-            residual: bundle.value("residual")?,
-            kernel: Kernel::parse(&reference.origin.kernel)?,
-            coefficients: matrix(bundle, "coefficients", (reference.origin.n, encoding.width()))?,
-            reference,
-            encoding,
-        })
-    }
+saved! {
+    FittedRidge, "ridge":
+    reference: Reference = whole(Reference::unpack);
+    encoding: Encoding = value("target");
+    alpha: f64 = value("alpha");
+    tried: Vec<Tried> = value("tried");
+    iterations: Option<usize> = value("iterations");
+    residual: Option<f64> = value("residual");
+    kernel: Kernel = from(Kernel::parse(&reference.origin.kernel)?);
+    coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, encoding.width()));
 }

@@ -170,11 +170,8 @@ impl System<'_> {
         let (x_out, y_out) = (self.x.select(Axis(0), out), self.y.select(Axis(0), out));
         let system = System { kernel: self.kernel, x: x.view(), y: y.view(), context: self.context };
         // α is found to half a decade, for which three digits of the solution are enough.
-        let rough = Iteration {
-            tolerance: iteration.tolerance.max(1e-4),
-            limit: iteration.limit,
-            rank: iteration.rank.min(x.nrows()),
-        };
+        let Iteration { tolerance, limit, rank } = *iteration;
+        let rough = Iteration { tolerance: tolerance.max(1e-4), limit, rank: rank.min(x.nrows()) };
         let (operator, preconditioner) = system.prepared(&rough)?;
         let mut tried: Vec<Tried> = Vec::new();
         let mut c = Array2::zeros(y.dim());
@@ -185,14 +182,8 @@ impl System<'_> {
                 Err(Error::NoConvergence { .. }) if !tried.is_empty() => break,
                 Err(error) => return Err(error),
             }
-            let predicted = cross_apply(
-                self.kernel,
-                x_out.view(),
-                x.view(),
-                c.view(),
-                self.context.precision,
-                self.context.device,
-            )?;
+            let FitContext { precision, device, .. } = *self.context;
+            let predicted = cross_apply(self.kernel, x_out.view(), x.view(), c.view(), precision, device)?;
             let error = squared_error(predicted.view(), y_out.view()) / out.len() as f64;
             tried.push(Tried { value: alpha, error });
             let rising = tried.windows(2).rev().take(2).filter(|w| w[1].error > w[0].error).count();

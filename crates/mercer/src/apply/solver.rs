@@ -1,4 +1,4 @@
-use crate::spectrum::{Exact, Krylov, Method};
+use crate::spectrum::{EigenPairs, Exact, Krylov, Method};
 use crate::{Error, FitContext, Result};
 use ndarray::{Array2, Axis, s};
 
@@ -42,11 +42,7 @@ impl EigenSolver {
 }
 
 /// The pairs `(λ, U)`, λ descending, whose eigenvalue is above `threshold`; `none` is the error if there is no such pair.
-pub(super) fn above(
-    threshold: f64,
-    (mut λ, u): (Vec<f64>, Array2<f64>),
-    none: &str,
-) -> Result<(Vec<f64>, Array2<f64>)> {
+pub(super) fn above(threshold: f64, (mut λ, u): EigenPairs, none: &str) -> Result<EigenPairs> {
     λ.truncate(λ.iter().take_while(|&&λ| λ > threshold).count());
     match λ.len() {
         0 => Err(Error::input(none)),

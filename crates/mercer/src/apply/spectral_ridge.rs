@@ -1,11 +1,11 @@
 use super::alpha::{best, cross_validate, filtered_inverse, grid, leave_one_out, squared_error};
-use super::reference::{check_new, matrix};
+use super::reference::check_new;
 use super::targets::Encoding;
-use super::{Alpha, Fit, Predict, Saved, Tried, check_points};
+use super::traits::{fields, saved};
+use super::{Alpha, Fit, Predict, Tried, check_points};
 use crate::compute::Device;
 use crate::data::Target;
 use crate::linalg::{eigh, matmul};
-use crate::model::Bundle;
 use crate::spectrum::{Origin, Spectrum};
 use crate::{Error, FitContext, Result};
 use ndarray::{Array2, ArrayView2, Axis, aview1};
@@ -114,9 +114,7 @@ impl Fit for SpectralRidge {
 }
 
 impl Predict for FittedSpectralRidge {
-    fn origin(&self) -> &Origin {
-        &self.spectrum.origin
-    }
+    fields! { origin: Origin = spectrum.origin; }
 
     fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         check_new(x, self.spectrum.origin.d)?;
@@ -128,22 +126,11 @@ impl Predict for FittedSpectralRidge {
     }
 }
 
-impl Saved for FittedSpectralRidge {
-    const KIND: &'static str = "spectral-ridge";
-
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        self.spectrum.pack(bundle);
-        bundle.set("target", &self.encoding);
-        bundle.set("alpha", self.alpha);
-        bundle.set("tried", &self.tried);
-        bundle.put("weights", self.weights.view());
-    }
-
-    fn unpack(bundle: &Bundle, device: Device) -> Result<Self> {
-        let spectrum: Arc<Spectrum> = Spectrum::unpack(bundle, device)?.into();
-        let encoding: Encoding = bundle.value("target")?;
-        let weights = matrix(bundle, "weights", (spectrum.k(), encoding.width()))?;
-        let (alpha, tried) = (bundle.value("alpha")?, bundle.value("tried")?);
-        Ok(FittedSpectralRidge { alpha, tried, spectrum, encoding, weights })
-    }
+saved! {
+    FittedSpectralRidge, "spectral-ridge":
+    spectrum: Arc<Spectrum> = whole(Spectrum::unpack);
+    encoding: Encoding = value("target");
+    alpha: f64 = value("alpha");
+    tried: Vec<Tried> = value("tried");
+    weights: Array2<f64> = matrix("weights", (spectrum.k(), encoding.width()));
 }

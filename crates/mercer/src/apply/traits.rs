@@ -98,8 +98,61 @@ pub trait Saved: Sized {
     }
 }
 
+/// Methods that return a field: `name: Type = field;`.
+macro_rules! fields {
+    ($($name:ident: $Type:ty = $($field:ident).+;)*) => {$(
+        fn $name(&self) -> &$Type {
+            &self.$($field).+
+        }
+    )*};
+}
+pub(super) use fields;
+
+/// Implements [`Saved`] from a list of what a file holds, in reading order: `field: Type = part;` with the parts
+///
+/// * `value("name")`, anything that serde reads and writes, or `value("name", check)`, passed through a check;
+/// * `matrix("name", (n, m))` and `vector("name", n)`, whose size is checked and may depend on the fields before;
+/// * `whole(Type::unpack)`, whatever packs and unpacks itself;
+/// * `from(expression)`, not in the file but made of the fields before.
+macro_rules! saved {
+    ($Fitted:ident, $kind:literal: $($field:ident: $Type:ty = $part:ident($($argument:expr),*);)*) => {
+        impl $crate::apply::Saved for $Fitted {
+            const KIND: &'static str = $kind;
+
+            fn pack<'a>(&'a self, bundle: &mut $crate::model::Bundle<'a>) {
+                $($crate::apply::traits::saved!(@pack bundle, self.$field, $part($($argument),*));)*
+            }
+
+            fn unpack(bundle: &$crate::model::Bundle, device: $crate::compute::Device) -> $crate::Result<Self> {
+                $(let $field: $Type = $crate::apply::traits::saved!(@unpack bundle, device, $part($($argument),*));)*
+                // Not every kind of model computes on a device.
+                let _ = device;
+                Ok($Fitted { $($field),* })
+            }
+        }
+    };
+    (@pack $bundle:ident, $field:expr, value($name:expr $(, $check:expr)?)) => { $bundle.set($name, &$field) };
+    (@pack $bundle:ident, $field:expr, matrix($name:expr, $shape:expr)) => { $bundle.put($name, $field.view()) };
+    (@pack $bundle:ident, $field:expr, vector($name:expr, $n:expr)) => {
+        $bundle.put($name, $field.view().insert_axis(ndarray::Axis(0)))
+    };
+    (@pack $bundle:ident, $field:expr, whole($unpack:expr)) => { $field.pack($bundle) };
+    (@pack $bundle:ident, $field:expr, from($value:expr)) => {};
+    (@unpack $bundle:ident, $device:ident, value($name:expr)) => { $bundle.value($name)? };
+    (@unpack $bundle:ident, $device:ident, value($name:expr, $check:expr)) => { $check($bundle.value($name)?)? };
+    (@unpack $bundle:ident, $device:ident, matrix($name:expr, $shape:expr)) => {
+        $crate::apply::reference::matrix($bundle, $name, $shape)?
+    };
+    (@unpack $bundle:ident, $device:ident, vector($name:expr, $n:expr)) => {
+        $crate::apply::reference::matrix($bundle, $name, (1, $n))?.remove_axis(ndarray::Axis(0))
+    };
+    (@unpack $bundle:ident, $device:ident, whole($unpack:expr)) => { $unpack($bundle, $device)?.into() };
+    (@unpack $bundle:ident, $device:ident, from($value:expr)) => { $value };
+}
+pub(super) use saved;
+
 /// Reads a file by its bundle and the kind that it names; errors name the file.
-fn read<F>(path: &Path, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
+pub(crate) fn read<F>(path: &Path, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
     let bundle = Bundle::read(path)?;
     bundle.text("kind").and_then(|kind| unpack(&bundle, kind)).map_err(|e| Error::file(path, e.to_string()))
 }

@@ -87,7 +87,10 @@ pub fn batch_operator<'a>(
         (Some(kernel), _) => Source::Kernel(kernel),
         (None, _) => Source::Host(operator),
     };
-    Ok(Box::new(Block::new(source, trace, device, sizes)?))
+    let own = (c > 1).then(|| Tensor::zeros(device, &[sizes.batch, c, c])).transpose()?;
+    let constant = matches!(source, Source::Compiled(_, true));
+    let block = Tensor::zeros(device, &[sizes.batch * c, sizes.batch * c])?;
+    Ok(Box::new(Block { source, sizes, trace, block, own, constant }))
 }
 
 /// A batch's block, formed.
@@ -113,14 +116,7 @@ enum Source<'a> {
     OnDevice(Tensor),
 }
 
-impl<'a> Block<'a> {
-    fn new(source: Source<'a>, trace: f64, device: Device, sizes: Sizes) -> Result<Block<'a>> {
-        let (b, c) = (sizes.batch, sizes.outputs);
-        let own = (c > 1).then(|| Tensor::zeros(device, &[b, c, c])).transpose()?;
-        let constant = matches!(source, Source::Compiled(_, true));
-        Ok(Block { source, sizes, trace, block: Tensor::zeros(device, &[b * c, b * c])?, own, constant })
-    }
-
+impl Block<'_> {
     /// Brings a block `[Bc, Bc]` from the host.
     fn bring(&mut self, block: &[f32]) -> Result<()> {
         let (b, c) = (self.sizes.batch, self.sizes.outputs);

@@ -2,7 +2,7 @@ use super::cuda::CudaKernel;
 use super::matrix_free::{cross_block, gpu_for};
 use super::memory::zeros;
 use super::points::Plan;
-use super::tile::{deal, mirror, upper_tiles};
+use super::tile::{deal, make_symmetric, upper_tiles};
 use super::{Operator, Real};
 use crate::Result;
 use crate::compute::Device;
@@ -101,8 +101,7 @@ pub fn gram<'x, T: Real>(kernel: &Kernel, x: impl Into<Rows<'x>>, device: Device
     deal(&upper_tiles(n, plan.side()), |workspace, (rows, columns)| {
         let mut tile = workspace.tile(&plan, &points, rows.clone(), &points, columns.clone());
         if rows == columns {
-            mirror(&mut tile);
-            tile.diag_mut().iter_mut().zip(diagonal.slice(s![rows.clone()])).for_each(|(k, &d)| *k = T::of(d));
+            make_symmetric(&mut tile, diagonal.slice(s![rows.clone()]));
         }
         // SAFETY: the tiles on and above the diagonal are disjoint blocks, and so are the mirror images of those above it.
         unsafe {

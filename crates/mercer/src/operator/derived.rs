@@ -15,6 +15,7 @@ macro_rules! forward {
         }
     )*};
 }
+pub(super) use forward;
 
 /// An operator whose points have coordinates: function samples or a stored matrix, on which networks can be trained.
 ///

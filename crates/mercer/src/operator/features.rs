@@ -37,7 +37,9 @@ pub trait Features: Send + Sync {
     }
 
     /// Multiply-adds of the matrix products in `φ(x)` at one point: the cost of a new point, before `A`.
-    fn multiply_adds(&self) -> usize;
+    fn multiply_adds(&self) -> usize {
+        0
+    }
 
     /// Puts what loading needs into `bundle`, and returns the name of the kind.
     fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str;
@@ -166,10 +168,6 @@ impl Features for SampleFeatures {
         Ok(self.at(points.samples()?)?.pulled(a))
     }
 
-    fn multiply_adds(&self) -> usize {
-        0
-    }
-
     fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
         bundle.set("features.functions", self.functions);
         bundle.set("features.outputs", self.outputs);
@@ -213,10 +211,6 @@ impl Features for RowFeatures {
 
     fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
         Ok(matmul(points.coordinates()?.to_f64().view(), a))
-    }
-
-    fn multiply_adds(&self) -> usize {
-        0
     }
 
     fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {

@@ -79,11 +79,9 @@ impl Layout {
 
     /// Samples `[S, n, C]` as rows.
     pub fn arranged(&self, f: ArrayView3<f64>) -> Array2<f64> {
-        let ((samples, points, outputs), by_output) = (f.dim(), self.by_output);
-        let (f, shape) = match by_output {
-            true => (f.permuted_axes([0, 2, 1]), (samples * outputs, points)),
-            false => (f, (samples, points * outputs)),
-        };
+        let (samples, points, outputs) = f.dim();
+        let shape = Layout { samples, points, outputs, ..*self }.dim();
+        let f = if self.by_output { f.permuted_axes([0, 2, 1]) } else { f };
         f.to_shape(shape).expect("the same elements").to_owned()
     }
 

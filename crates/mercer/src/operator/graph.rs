@@ -1,8 +1,7 @@
 //! Nearest neighbours, and the graph that they form.
 
-use super::{Operator, Precision};
+use super::Operator;
 use crate::Result;
-use crate::compute::Device;
 use crate::linalg::matmul_into;
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
@@ -162,10 +161,6 @@ impl Operator for NeighbourGraph {
 
     fn diagonal(&self) -> Result<Array1<f64>> {
         Ok(Array1::zeros(self.n()))
-    }
-
-    fn roundoff(&self) -> f64 {
-        Precision::F64.roundoff(Device::Cpu)
     }
 }
 

@@ -1,6 +1,5 @@
 use super::function_samples::{FunctionSamples, Layout};
-use super::{Extension, Operator, Points, Precision, SampleFeatures};
-use crate::compute::Device;
+use super::{Extension, Operator, Points, SampleFeatures};
 use crate::data::MappedArray;
 use crate::linalg::matmul;
 use crate::{Error, Result};
@@ -186,10 +185,6 @@ impl Operator for LowRankOperator {
 
     fn diagonal(&self) -> Result<Array1<f64>> {
         Ok(self.diagonal.clone())
-    }
-
-    fn roundoff(&self) -> f64 {
-        Precision::F64.roundoff(Device::Cpu)
     }
 
     /// One pass over F: the strips' shares of `Fᵀ(FV)` add up.

@@ -1,7 +1,7 @@
 use super::cuda::{CudaOperator, compiles};
 use super::memory::zeros;
 use super::points::{Plan, Prepared};
-use super::tile::{Workspace, mirror, ranges};
+use super::tile::{Workspace, make_symmetric, ranges};
 use super::{DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram, in_precision};
 use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
@@ -229,11 +229,7 @@ fn symmetric_apply<T: Real>(plan: &Plan, x: &Prepared<T>, diagonal: &Array1<f64>
             let (rows, columns) = (blocks[i].clone(), blocks[j].clone());
             let mut k = workspace.tile(plan, x, rows.clone(), x, columns.clone());
             if i == j {
-                mirror(&mut k);
-                k.diag_mut()
-                    .iter_mut()
-                    .zip(&diagonal.as_slice().expect("own array")[rows.clone()])
-                    .for_each(|(k, &d)| *k = T::of(d));
+                make_symmetric(&mut k, diagonal.slice(s![rows.clone()]));
             } else {
                 add_product(y.slice_mut(s![columns.clone(), ..]), k.t(), rounded.slice(s![rows.clone(), ..]));
             }

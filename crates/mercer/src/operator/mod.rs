@@ -47,13 +47,14 @@ pub use matrix_free::{KernelOperator, cross_apply};
 pub use memory::Budget;
 pub use network_ntk::NtkOperator;
 pub(crate) use points::profile_bytes;
+pub(crate) use real::in_precision;
 pub use real::{Precision, Real};
-pub(crate) use real::{in_precision, vectorised};
 pub(crate) use strips::Strips;
 pub(crate) use tile::{Workspace, ranges};
 pub(crate) use walk::Heat;
 pub use walk::RandomWalk;
 
+use crate::compute::Device;
 use crate::data::Rows;
 use crate::linalg::{Panel, matmul};
 use crate::{Error, FitContext, Result};
@@ -63,7 +64,7 @@ use std::ops::Range;
 /// A symmetric positive semi-definite matrix known by its action: the kernel `κ` between the values of a function on a
 /// sample, `outputs` values at each point, side by side.
 ///
-/// The first five methods make an operator that the exact and the Krylov method decompose. The others, which have
+/// The first four methods make an operator that the exact and the Krylov method decompose. The others, which have
 /// defaults, tell methods more: coordinates for networks, a formula for random features, and how functions reach new points.
 pub trait Operator: Send + Sync {
     /// Number of rows and columns: points × outputs.
@@ -78,8 +79,11 @@ pub trait Operator: Send + Sync {
     /// The diagonal `[n]`.
     fn diagonal(&self) -> Result<Array1<f64>>;
 
-    /// Relative error of [`Self::apply`]: below it, times the largest eigenvalue, is noise.
-    fn roundoff(&self) -> f64;
+    /// Relative error of [`Self::apply`]: below it, times the largest eigenvalue, is noise. That of double precision, unless
+    /// the operator says otherwise.
+    fn roundoff(&self) -> f64 {
+        Precision::F64.roundoff(Device::Cpu)
+    }
 
     /// `K V` `[n, b]` on the device of `V` `[n, b]`: by [`Self::apply`] on the host, unless the operator can do better.
     fn apply_panel(&self, v: &Panel) -> Result<Panel> {

@@ -1,12 +1,12 @@
 //! Infinite networks over a tile: each step of the network is one vectorised loop over sixteen lanes at a time, with all
 //! that depends on one point alone taken from its profile.
 
+use super::Real;
 use super::aligned::Aligned;
-use super::{Real, vectorised};
 use crate::compute::{Activation, Device};
 use crate::kernel::infinite::hermite::{self, TERMS};
 use crate::kernel::infinite::{DEEPEST, Expectations, Side, Step};
-use crate::simd::{Num, Pack, SimdJob, dispatch};
+use crate::simd::{Num, Pack, SimdJob, dispatch, vectorized};
 
 /// Pairs that are computed together: one vector of the widest kind in f32.
 pub(super) const LANES: usize = 16;
@@ -87,16 +87,22 @@ impl<T: Real> Covariances<T> {
         dense(T::of(weight), T::of(bias), &mut self.k, &mut self.theta);
     }
 
-    /// Adds another's.
-    pub fn add(&mut self, other: &Covariances<T>) {
-        self.k.iter_mut().zip(&other.k[..]).for_each(|(k, &o)| *k += o);
-        self.theta.iter_mut().zip(&other.theta[..]).for_each(|(k, &o)| *k += o);
-    }
-
-    /// Takes over another's, keeping the memory.
-    pub fn copy(&mut self, other: &Covariances<T>) {
-        self.k.copy(&other.k);
-        self.theta.copy(&other.theta);
+    /// A step between the branches of a sum, with those set aside in `aside[..top]`.
+    pub fn branch(&mut self, step: &Step, aside: &mut [Covariances<T>], top: &mut usize) {
+        match step {
+            Step::Fork => {
+                aside[*top].k.copy(&self.k);
+                aside[*top].theta.copy(&self.theta);
+                *top += 1;
+            }
+            Step::Shortcut => std::mem::swap(self, &mut aside[*top - 1]),
+            _ => {
+                *top -= 1;
+                let other = &aside[*top];
+                self.k.iter_mut().zip(&other.k[..]).for_each(|(k, &o)| *k += o);
+                self.theta.iter_mut().zip(&other.theta[..]).for_each(|(k, &o)| *k += o);
+            }
+        }
     }
 
     /// All steps of a network without positions; `sides` gives those of the i-th activation.
@@ -116,15 +122,7 @@ impl<T: Real> Covariances<T> {
                     activate(*phi, &mut self.k, &mut self.theta, x, y);
                     activation += 1;
                 }
-                Step::Fork => {
-                    aside[top].copy(self);
-                    top += 1;
-                }
-                Step::Shortcut => std::mem::swap(self, &mut aside[top - 1]),
-                Step::Join => {
-                    top -= 1;
-                    self.add(&aside[top]);
-                }
+                Step::Fork | Step::Shortcut | Step::Join => self.branch(step, aside, &mut top),
                 // A vector is flat already; the other steps need images.
                 Step::Flatten | Step::Conv(..) | Step::AvgPool(_) | Step::Gap => {}
             }
@@ -132,7 +130,7 @@ impl<T: Real> Covariances<T> {
     }
 }
 
-vectorised! {
+vectorized! {
     fn dense<FMA, 'a, T: Real>(w: T, b: T, k: &'a mut [T], theta: &'a mut [T]) {
         let (w, b) = (w.lane::<FMA>(), b.lane::<FMA>());
         for k in k.iter_mut() {

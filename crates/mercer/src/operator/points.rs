@@ -25,8 +25,8 @@ pub(super) struct Plan {
     pub statistics: Vec<(usize, Statistic)>,
     /// The different lifts of the points; `None` is the points themselves.
     lifts: Vec<Option<Base>>,
-    /// For each lift that is one of images: how its network runs, and whether its NTK is wanted.
-    pub images: Vec<Option<(Images, bool)>>,
+    /// For each lift that is one of images: how its network runs.
+    pub images: Vec<Option<Images>>,
 }
 
 /// Points `[n, d]` as a plan needs them.
@@ -69,7 +69,7 @@ impl Plan {
         }
         let of_images = |base: &Base| {
             let (network, ntk) = base.network().filter(|(network, _)| network.shape().is_some())?;
-            Some((Images::new(network), ntk))
+            Some(Images::new(network, ntk))
         };
         plan.images = plan.lifts.iter().map(|lift| lift.as_ref().and_then(of_images)).collect();
         plan
@@ -87,7 +87,7 @@ impl Plan {
     }
 
     /// One lift of the points, a few rows at a time: what they are in f64 stays in the cache.
-    fn view<T: Real>(&self, x: Rows<'_>, lift: &Option<Base>, images: &Option<(Images, bool)>) -> View<T> {
+    fn view<T: Real>(&self, x: Rows<'_>, lift: &Option<Base>, images: &Option<Images>) -> View<T> {
         let lifted = |rows: ArrayView2<f64>| with_formula!(lift.as_ref()?, formula => formula.lift(rows));
         let n = x.n();
         let columns = lifted(x.slice(0..0).to_f64().view()).map_or(x.d(), |none| none.ncols());
@@ -105,7 +105,7 @@ impl Plan {
             values.zip_mut_with(&rows, |rounded, &x| *rounded = T::of(x));
             squares(values.view(), xx);
             match (images, lift.as_ref().and_then(Base::network)) {
-                (Some((images, _)), _) => images.profiles(rows).into_iter().map(T::of).collect(),
+                (Some(images), _) => images.profiles(rows).into_iter().map(T::of).collect(),
                 (_, Some((network, _))) => xx.iter().flat_map(|xx| profile(network.steps(), xx.wide())).collect(),
                 _ => vec![],
             }
@@ -139,8 +139,8 @@ impl Plan {
     /// `κ(x,x)` `[n]` where it is no formula of the norm: of images, and of activations that are series.
     fn known_diagonal(&self, points: &Prepared<f64>, view: usize) -> Option<Vec<f64>> {
         let seen = &points.views[view];
-        if let Some((images, ntk)) = &self.images[view] {
-            return Some(images.diagonal(*ntk, seen.x.view(), &seen.profile));
+        if let Some(images) = &self.images[view] {
+            return Some(images.diagonal(seen.x.view(), &seen.profile));
         }
         let (network, ntk) = self.lifts[view].as_ref().and_then(Base::network)?;
         if !has_series(network.steps()) {
@@ -183,7 +183,7 @@ pub(crate) fn profile_bytes(kernel: &Kernel, n: usize, d: usize, precision: Prec
         return series;
     }
     let plan = Plan::new(kernel, Rows::from(&Array2::<f64>::zeros((1, d))));
-    let numbers: usize = plan.images.iter().flatten().map(|(images, _)| images.profile_length()).sum();
+    let numbers: usize = plan.images.iter().flatten().map(Images::profile_length).sum();
     series + (numbers * n) as u64 * (precision.bytes() + 8)
 }
 

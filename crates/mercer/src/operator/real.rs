@@ -52,35 +52,6 @@ macro_rules! in_precision {
 }
 pub(crate) use in_precision;
 
-/// A function whose loops are compiled for each instruction set, see [`crate::simd::dispatch`]. `FMA` says whether products and
-/// sums may fuse.
-macro_rules! vectorised {
-    (
-        $(#[$attribute:meta])*
-        $visibility:vis fn $name:ident<$FMA:ident, $a:lifetime, $($T:ident: $bound:path),* $(; const $C:ident: usize)?>(
-            $($argument:ident: $type:ty),* $(,)?
-        ) $body:block
-    ) => {
-        $(#[$attribute])*
-        #[allow(clippy::needless_lifetimes, reason = "the job needs a name for it")]
-        $visibility fn $name<$a, $($T: $bound,)* $(const $C: usize)?>($($argument: $type),*) {
-            struct Job<$a, $($T,)* $(const $C: usize)?> {
-                $($argument: $type),*
-            }
-            impl<$a, $($T: $bound,)* $(const $C: usize)?> $crate::simd::SimdJob for Job<$a, $($T,)* $($C)?> {
-                type Output = ();
-                #[inline(always)]
-                fn run<const $FMA: bool>(self) {
-                    let Job { $($argument),* } = self;
-                    $body
-                }
-            }
-            $crate::simd::dispatch(Job::<$a, $($T,)* $($C)?> { $($argument),* });
-        }
-    };
-}
-pub(crate) use vectorised;
-
 /// `f32` or `f64`: a number that faer multiplies and that has vector lanes for formulas.
 pub trait Real: RealField + Copy + Default + ndarray::ScalarOperand + 'static {
     /// The lane of this type; `FMA` says whether products and sums may fuse.

@@ -35,11 +35,6 @@ impl<'a, T: Real> Strips<'a, T> {
         Strips { points: plan.points(rows), diagonal: plan.diagonal(rows), plan, z, rows_by_hash }
     }
 
-    /// `κ(z,z)` `[m]`, in f64.
-    pub fn diagonal(&self) -> &Array1<f64> {
-        &self.diagonal
-    }
-
     /// Number of rows of `X` for which `κ(X, Z)` is about as large as one tile.
     pub fn height(&self) -> usize {
         (SIDE * SIDE / self.points.n.max(1)).clamp(16, 2 * SIDE)

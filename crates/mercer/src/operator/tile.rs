@@ -1,14 +1,14 @@
 //! One tile of the kernel matrix: dot products by GEMM, then the formula with SIMD while the tile is in cache.
 
+use super::Real;
 use super::images::ImageBuffers;
 use super::network::NetworkBuffers;
 use super::points::{Plan, Prepared, Seen, View};
-use super::{Real, vectorised};
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
 use crate::linalg::matmul_into;
-use crate::simd::Num;
+use crate::simd::{Num, vectorized};
 use faer::{Accum, Par};
-use ndarray::{ArrayView2, ArrayViewMut2, s};
+use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2, s};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,8 +53,9 @@ pub(super) fn deal<T: Real, K: Sync>(tasks: &[K], work: impl Fn(&mut Workspace<T
 }
 
 /// Copies the upper triangle of a tile on the diagonal to the lower one, because sums over positions of images round
-/// differently for `κ(x,x')` and `κ(x',x)`.
-pub(super) fn mirror<T: Copy>(tile: &mut ArrayViewMut2<T>) {
+/// differently for `κ(x,x')` and `κ(x',x)`, and sets its diagonal.
+pub(super) fn make_symmetric<T: Real>(tile: &mut ArrayViewMut2<T>, diagonal: ArrayView1<f64>) {
+    tile.diag_mut().zip_mut_with(&diagonal, |k, &d| *k = T::of(d));
     for i in 0..tile.nrows() {
         for j in 0..i {
             tile[[i, j]] = tile[[j, i]];
@@ -107,8 +108,9 @@ impl<T: Real> Workspace<T> {
                 fill(self, index, out);
             }
         }
-        let tree = Tree { leaves: &plan.leaves, statistics: &statistics, sides: &sides };
-        tree.eval(&plan.kernel, &mut 0, &mut values, &mut self.spare, &mut self.network);
+        let (spare, network) = (&mut self.spare, &mut self.network);
+        let mut tree = Tree { leaves: plan.leaves.iter(), statistics: &statistics, sides, spare, network };
+        tree.eval(&plan.kernel, &mut values);
         (self.statistics, self.values) = (statistics, values);
         ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the size of the tile")
     }
@@ -121,9 +123,9 @@ impl<T: Real> Workspace<T> {
         (b, columns): (&View<T>, Range<usize>),
         out: &mut [T],
     ) {
-        if let Some((images, ntk)) = &plan.images[view] {
+        if let Some(images) = &plan.images[view] {
             let (a, b) = ((a.x.view(), &a.profile[..]), (b.x.view(), &b.profile[..]));
-            return self.images.tile(images, *ntk, (a, rows), (b, columns), out);
+            return self.images.tile(images, (a, rows), (b, columns), out);
         }
         let (xa, xb) = (a.x.slice(s![rows, ..]), b.x.slice(s![columns, ..]));
         let out =
@@ -146,7 +148,7 @@ impl<T: Real> Workspace<T> {
     }
 }
 
-vectorised! {
+vectorized! {
     fn l1_row<FMA, 'a, T: Real>(a_i: &'a [T], bt: &'a [T], out: &'a mut [T]) {
         out.fill(T::default());
         for (&a, b) in a_i.iter().zip(bt.chunks_exact(out.len())) {
@@ -172,52 +174,47 @@ fn apply<T: Real>(base: &Base, values: &mut [T], (x, y): (Seen<T>, Seen<T>), buf
 
 /// Evaluates a kernel expression from the statistics of a tile.
 struct Tree<'a, T, N> {
-    leaves: &'a [usize],
+    /// The statistics of the base kernels still to come.
+    leaves: std::slice::Iter<'a, usize>,
     /// None where the output holds the only statistic already.
     statistics: &'a [Vec<T>],
-    sides: &'a N,
+    sides: N,
+    spare: &'a mut Vec<Vec<T>>,
+    network: &'a mut NetworkBuffers<T>,
 }
 
-impl<'a, T: Real, N: Fn(usize) -> (Seen<'a, T>, Seen<'a, T>)> Tree<'a, T, N> {
-    fn eval(
-        &self,
-        kernel: &Kernel,
-        leaf: &mut usize,
-        out: &mut [T],
-        spare: &mut Vec<Vec<T>>,
-        network: &mut NetworkBuffers<T>,
-    ) {
+impl<'p, T: Real, N: Fn(usize) -> (Seen<'p, T>, Seen<'p, T>)> Tree<'_, T, N> {
+    fn eval(&mut self, kernel: &Kernel, out: &mut [T]) {
         match kernel {
             Kernel::Base(base) => {
-                let statistic = self.leaves[*leaf];
-                *leaf += 1;
+                let statistic = *self.leaves.next().expect("a leaf for each base kernel");
                 if let Some(values) = self.statistics.get(statistic) {
                     out.copy_from_slice(values);
                 }
-                apply(base, out, (self.sides)(statistic), network);
+                apply(base, out, (self.sides)(statistic), self.network);
             }
             Kernel::Scale(c, inner) => {
-                self.eval(inner, leaf, out, spare, network);
+                self.eval(inner, out);
                 let c = T::of(*c);
                 out.iter_mut().for_each(|v| *v *= c);
             }
             Kernel::Sum(parts) | Kernel::Product(parts) => {
                 let join: fn(&mut T, T) =
                     if matches!(kernel, Kernel::Sum(_)) { |v, p| *v += p } else { |v, p| *v *= p };
-                self.eval(&parts[0], leaf, out, spare, network);
-                let mut part = spare.pop().unwrap_or_default();
+                self.eval(&parts[0], out);
+                let mut part = self.spare.pop().unwrap_or_default();
                 part.resize(out.len(), T::default());
                 for kernel in &parts[1..] {
-                    self.eval(kernel, leaf, &mut part, spare, network);
+                    self.eval(kernel, &mut part);
                     out.iter_mut().zip(&part).for_each(|(v, &p)| join(v, p));
                 }
-                spare.push(part);
+                self.spare.push(part);
             }
         }
     }
 }
 
-vectorised! {
+vectorized! {
     /// Applies a formula to a tile `[xx.len(), yy.len()]` that holds its statistic.
     fn apply_formula<FMA, 'a, F: Formula, T: Real>(formula: &'a F, values: &'a mut [T], xx: &'a [T], yy: &'a [T]) {
         for (row, &xx) in values.chunks_exact_mut(yy.len()).zip(xx) {

@@ -1,4 +1,5 @@
 use super::Operator;
+use super::derived::forward;
 use crate::linalg::matmul;
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
@@ -42,8 +43,9 @@ impl<'a> RandomWalk<'a> {
 }
 
 impl Operator for RandomWalk<'_> {
-    fn n(&self) -> usize {
-        self.inner.n()
+    forward! {
+        n() -> usize;
+        roundoff() -> f64;
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
@@ -63,10 +65,6 @@ impl Operator for RandomWalk<'_> {
 
     fn diagonal(&self) -> Result<Array1<f64>> {
         Ok(self.inner.diagonal()? * &self.scale * &self.scale - &self.root * &self.root)
-    }
-
-    fn roundoff(&self) -> f64 {
-        self.inner.roundoff()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Eigenpairs of the operator `Φ ↦ φ(·)ᵀφ(·)` that a feature map defines, from the small matrix `Σ = ΦᵀΦ/n`.
 
-use super::zero_threshold;
+use super::ritz::{over_roots, padded};
+use super::{EigenPairs, zero_threshold};
 use crate::linalg::{eigh, view, view_mut};
 use crate::operator::Real;
 use crate::{FitContext, Result};
@@ -41,20 +42,11 @@ pub(super) fn covariance<T: Real>(
 /// The `k` leading eigenvalues `μ_j` of `Σ` `[p, p]` (its lower half is read), and `A` `[p, k]` with columns
 /// `v_j/√μ_j`, so that `ψ = φA` has unit norm and `φ(x)·φ(x') = Σ_j μ_j ψ_j(x) ψ_j(x')`. Eigenvalues that
 /// rounding hides are zero, and so are their columns.
-pub(super) fn principal_pairs(
-    context: &FitContext<'_>,
-    sigma: ArrayView2<f64>,
-    k: usize,
-) -> Result<(Vec<f64>, Array2<f64>)> {
+pub(super) fn principal_pairs(context: &FitContext<'_>, sigma: ArrayView2<f64>, k: usize) -> Result<EigenPairs> {
     let (λ, v) = eigh(context.device, sigma)?;
     let threshold = zero_threshold(context.roundoff(), λ.first().copied().unwrap_or(0.0));
-    let mut μ = vec![0.0; k];
-    let mut a = Array2::zeros((sigma.nrows(), k));
-    for (j, &λ_j) in λ.iter().take(k).enumerate().take_while(|(_, λ_j)| **λ_j > threshold) {
-        μ[j] = λ_j;
-        a.column_mut(j).assign(&(&v.column(j) / λ_j.sqrt()));
-    }
-    Ok((μ, a))
+    let kept = λ.iter().take(k).take_while(|λ| **λ > threshold).count();
+    Ok(padded(&λ[..kept], over_roots(&v, &λ[..kept]).view(), k))
 }
 
 #[cfg(test)]

@@ -1,13 +1,10 @@
-use super::covariance::{self, covariance, principal_pairs};
-use super::projection::{projected, require};
+use super::covariance;
+use super::random_features::{Form, RandomFeatures, require};
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
-use super::{Method, Problem, Sampling, Solution, check_columns};
-use crate::data::Rows;
+use super::{Method, Problem, Sampling, Solution};
 use crate::kernel::{Formula, Kernel, with_formula};
-use crate::model::Bundle;
-use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, vectorised};
+use crate::operator::{Extension, Precision};
 use crate::rng::Rng;
-use crate::simd::Num;
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, Axis, concatenate, s};
 
@@ -42,60 +39,39 @@ impl Method for Fourier {
         let kernel = problem.kernel("random Fourier features")?;
         let (x, (n, d)) = (kernel.x(), kernel.x().dim());
         let (count, sampling) = (self.features, self.sampling);
-        let mut features = FourierFeatures::new(kernel.formula(), d, count, sampling, problem.context.seed)?;
+        let mut features = RandomFeatures::fourier(kernel.formula(), d, count, sampling, problem.context.seed)?;
         let sample = if self.ritz { MOST_RITZ_POINTS.min(n) as u64 } else { 0 };
         require(problem, count, covariance::memory(count, 8) + 3 * 8 * sample * count as u64)?;
-        features.centre = x.mean().expect("there are points");
-        // Ritz pairs mix features with large coefficients, which single precision would drown.
-        features.precision = if self.ritz { Precision::F64 } else { problem.context.precision };
+        features.form = Form::Waves { centre: x.mean().expect("there are points") };
+        if !self.ritz {
+            features.precision = problem.context.precision;
+            return features.solution(problem, "rff", x);
+        }
+        // Ritz pairs mix features with large coefficients, which single precision would drown: these stay in double.
         problem.context.progress.step("rff", 0, 2, "features");
-        let (eigenvalues, coefficients) = match self.ritz {
-            true => ritz_pairs(problem, |rows| Ok(features.waves(x.select(rows).rows())))?,
-            false => feature_pairs(problem, x, &features)?,
-        };
+        let (eigenvalues, coefficients) = ritz_pairs(problem, |rows| Ok(features.at(x.select(rows).rows())))?;
         problem.context.progress.step("rff", 2, 2, "done");
         Ok(Solution::new(eigenvalues, Extension { features: Box::new(features), coefficients }))
     }
 }
 
-/// Pairs of the kernel `φ(x)·φ(x')`.
-fn feature_pairs(problem: &Problem, x: Rows<'_>, features: &FourierFeatures) -> Result<(Vec<f64>, Array2<f64>)> {
-    let (n, p) = (x.n(), features.dim());
-    let sigma =
-        in_precision!(problem.context.precision, T => covariance(n, p, |r| Ok(features.waves::<T>(x.slice(r))))?);
-    problem.context.progress.step("rff", 1, 2, "eigendecomposition");
-    principal_pairs(&problem.context, sigma.view(), problem.k)
-}
-
-/// `φ(x) = √(κ(0)/M) [cos ω_1·x, …, cos ω_M·x, sin ω_1·x, …, sin ω_M·x]` with frequencies ω from the kernel's spectral
-/// measure, so that `E[φ(x)·φ(x')] = κ(x−x')`.
-///
-/// ```
-/// use mercer::{kernel::Kernel, spectrum::{FourierFeatures, Sampling}};
-/// let kernel = Kernel::parse("2*rbf(1) + laplacian(3)")?;
-/// let map = FourierFeatures::new(&kernel, 2, 20_000, Sampling::Plain, 0)?;
-/// let x = ndarray::array![[0.0, 0.0], [0.5, -1.0]];
-/// let phi = map.transform::<f64>(x.view())?;
-/// let want = kernel.value(&[0.0, 0.0], &[0.5, -1.0]);
-/// assert!((phi.row(0).dot(&phi.row(1)) - want).abs() < 0.1);
-/// # Ok::<(), mercer::Error>(())
-/// ```
-pub struct FourierFeatures {
-    /// `√(κ(0)/M)`
-    amplitude: f64,
-    /// ω `[M, d]`
-    frequencies: Array2<f64>,
-    /// Taken off every point first `[d]`: it turns each pair of a cosine and a sine and leaves the kernel as it is, but
-    /// keeps the angles, and with them their rounding, small.
-    centre: Array1<f64>,
-    precision: Precision,
-}
-
-impl FourierFeatures {
-    pub(super) const KIND: &'static str = "fourier";
-
-    /// An even number of features of a shift-invariant kernel on `R^d`, evaluated in f64 by [`Features::eval`].
-    pub fn new(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
+impl RandomFeatures {
+    /// `φ(x) = √(κ(0)/M) [cos ω_1·x, …, cos ω_M·x, sin ω_1·x, …, sin ω_M·x]` with frequencies ω from the kernel's spectral
+    /// measure, so that `E[φ(x)·φ(x')] = κ(x−x')`.
+    ///
+    /// ```
+    /// use mercer::{kernel::Kernel, spectrum::{RandomFeatures, Sampling}};
+    /// let kernel = Kernel::parse("2*rbf(1) + laplacian(3)")?;
+    /// let map = RandomFeatures::fourier(&kernel, 2, 20_000, Sampling::Plain, 0)?;
+    /// let x = ndarray::array![[0.0, 0.0], [0.5, -1.0]];
+    /// let phi = map.transform::<f64>(x.view())?;
+    /// let want = kernel.value(&[0.0, 0.0], &[0.5, -1.0]);
+    /// assert!((phi.row(0).dot(&phi.row(1)) - want).abs() < 0.1);
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    ///
+    /// The kernel must be shift-invariant, on `R^d`, and the number of features even.
+    pub fn fourier(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         if let Some(base) = kernel.bases().into_iter().find(|base| !base.is_shift_invariant()) {
             return Err(Error::input(format!(
                 "random Fourier features need a kernel of x−x' alone, and {base} is not; use the Nyström method"
@@ -111,79 +87,18 @@ impl FourierFeatures {
         }
         let mut rng = Rng::new(seed).fork(0x666f_7572);
         let count = features / 2;
-        Ok(FourierFeatures {
+        Ok(RandomFeatures {
+            form: Form::Waves { centre: Array1::zeros(d) },
             amplitude: (at_zero(kernel) / count as f64).sqrt(),
-            frequencies: frequencies(kernel, d, count, sampling, &mut rng),
-            centre: Array1::zeros(d),
+            directions: frequencies(kernel, d, count, sampling, &mut rng),
             precision: Precision::F64,
         })
-    }
-
-    /// `φ(x)` `[n, 2M]` at points `[n, d]`, computed in `T`.
-    pub fn transform<'x, T: Real>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<T>> {
-        let x = x.into();
-        check_columns(x, self.centre.len())?;
-        Ok(self.waves(x))
-    }
-
-    fn waves<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
-        let (half, amplitude) = (self.frequencies.nrows(), T::of(self.amplitude));
-        projected(x, self.centre.view(), self.frequencies.view(), 2 * half, |strip, _| {
-            waves(strip, half, amplitude);
-        })
-    }
-
-    pub(super) fn load(bundle: &Bundle) -> Result<Self> {
-        let frequencies = bundle.matrix("features.frequencies")?;
-        let centre: Vec<f64> = bundle.value("features.centre")?;
-        if centre.len() != frequencies.ncols() {
-            let (d, c) = (frequencies.ncols(), centre.len());
-            return Err(Error::input(format!("its parts do not fit together: {d} columns and a centre of {c}")));
-        }
-        Ok(FourierFeatures {
-            amplitude: bundle.value("features.amplitude")?,
-            frequencies,
-            centre: centre.into(),
-            precision: bundle.value("features.precision")?,
-        })
-    }
-}
-
-impl Features for FourierFeatures {
-    fn dim(&self) -> usize {
-        2 * self.frequencies.nrows()
-    }
-
-    fn inputs(&self) -> Option<usize> {
-        Some(self.centre.len())
-    }
-
-    fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
-        let x = points.coordinates()?;
-        Ok(in_precision!(self.precision, T => self.waves::<T>(x).mapv_into_any(T::wide)))
-    }
-
-    fn multiply_adds(&self) -> usize {
-        self.frequencies.len()
-    }
-
-    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
-        bundle.set("features.amplitude", self.amplitude);
-        bundle.set("features.centre", self.centre.to_vec());
-        bundle.set("features.precision", self.precision);
-        bundle.put("features.frequencies", self.frequencies.view());
-        Self::KIND
     }
 }
 
 /// κ(0). Every shift-invariant base kernel is one at zero.
 fn at_zero(kernel: &Kernel) -> f64 {
-    match kernel {
-        Kernel::Base(_) => 1.0,
-        Kernel::Scale(c, k) => c * at_zero(k),
-        Kernel::Sum(ks) => ks.iter().map(at_zero).sum(),
-        Kernel::Product(ks) => ks.iter().map(at_zero).product(),
-    }
+    kernel.combine(&mut |_| 1.0)
 }
 
 /// `count` frequencies `[count, d]` of the spectral measure of `κ/κ(0)`: that of a product is the distribution of
@@ -235,24 +150,10 @@ fn draw<F: Formula>(formula: &F, d: usize, count: usize, sampling: Sampling, rng
     normals.slice_move(s![.., ..d])
 }
 
-vectorised! {
-    /// Angles in the first half of each row of `strip` `[h, 2·half]` become `a cos`, and the second half `a sin`.
-    fn waves<FMA, 'a, T: Real>(strip: &'a mut [T], half: usize, amplitude: T) {
-        let a = amplitude.lane::<FMA>();
-        for row in strip.chunks_exact_mut(2 * half) {
-            let (cosines, sines) = row.split_at_mut(half);
-            for (c, s) in cosines.iter_mut().zip(sines) {
-                let (sin, cos) = c.lane::<FMA>().sin_cos();
-                *c = T::of_lane(a * cos);
-                *s = T::of_lane(a * sin);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::Features;
 
     #[test]
     fn shares_add_up_and_are_fair() {
@@ -271,10 +172,10 @@ mod tests {
     #[test]
     fn the_centre_leaves_the_kernel_alone() {
         let kernel = Kernel::parse("matern32(1)").unwrap();
-        let mut map = FourierFeatures::new(&kernel, 2, 40, Sampling::Plain, 1).unwrap();
+        let mut map = RandomFeatures::fourier(&kernel, 2, 40, Sampling::Plain, 1).unwrap();
         let x = ndarray::array![[1.0, 2.0], [0.5, -0.3], [4.0, 0.0]];
         let before = map.eval(x.view().into()).unwrap();
-        map.centre = ndarray::array![0.7, -1.2];
+        map.form = Form::Waves { centre: ndarray::array![0.7, -1.2] };
         let after = map.eval(x.view().into()).unwrap();
         assert!((before.dot(&before.t()) - after.dot(&after.t())).iter().all(|d| d.abs() < 1e-13));
         assert!((&before - &after).iter().any(|d| d.abs() > 1e-3));

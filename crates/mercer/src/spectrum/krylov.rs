@@ -1,5 +1,6 @@
 use super::exact::{extended, zero_below};
-use super::{Method, Problem, Solution};
+use super::ritz::padded;
+use super::{EigenPairs, Method, Problem, Solution};
 use crate::compute::Device;
 use crate::linalg::{Panel, eigh};
 use crate::operator::Operator;
@@ -140,11 +141,13 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
         // What is left of K Q outside of Q is rounding: the space is invariant and holds every non-zero pair.
         let exhausted = next.all_within(floor / (n as f64).sqrt())? || q.ncols() >= n;
         if done == k || exhausted {
-            let (vectors, images) = (padded(vectors, found, k)?, padded(images, found, k)?);
+            // Where the operator had fewer than k pairs, the rest are zero.
+            let on_host = |panel: Panel| panel.columns(0..found)?.into_host();
             let scale = θ[0].max(f64::MIN_POSITIVE);
-            let pad = |values: Vec<f64>| values.into_iter().chain(std::iter::repeat(0.0)).take(k).collect();
-            let residuals = pad(residuals.iter().map(|r| r / scale).collect());
-            return Ok(TopPairs { values: pad(θ[..found].to_vec()), vectors, images, residuals });
+            let residuals: Vec<f64> = residuals.iter().map(|r| r / scale).collect();
+            let (values, vectors) = padded(&θ[..found], on_host(vectors)?.view(), k);
+            let (residuals, images) = padded(&residuals, on_host(images)?.view(), k);
+            return Ok(TopPairs { values, vectors, images, residuals });
         }
         if products == MOST_PRODUCTS {
             return Err(Error::NoConvergence {
@@ -164,16 +167,9 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
 }
 
 /// Rayleigh–Ritz on an orthonormal basis: eigenpairs of `QᵀKQ`.
-fn ritz_pairs(q: &Panel, kq: &Panel) -> Result<(Vec<f64>, Array2<f64>)> {
+fn ritz_pairs(q: &Panel, kq: &Panel) -> Result<EigenPairs> {
     let t = q.t_matmul(kq)?;
     eigh(q.device(), ((&t + &t.t()) * 0.5).view())
-}
-
-/// The first `found` vectors on the host as exactly `k` columns: where the operator had fewer pairs, the rest are zero.
-fn padded(vectors: Panel, found: usize, k: usize) -> Result<Array2<f64>> {
-    let mut all = Array2::zeros((vectors.nrows(), k));
-    all.slice_mut(s![.., ..found]).assign(&vectors.columns(0..found)?.into_host()?);
-    Ok(all)
 }
 
 #[cfg(test)]

@@ -55,16 +55,12 @@ impl Landmarks {
             return Err(Error::input(format!("there must be between 1 and {n} landmarks, one per point; got {m}")));
         }
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
-        in_precision!(precision, T => self.choose_in::<T>(operator, m, &mut rng))
-    }
-
-    fn choose_in<T: Real>(&self, operator: &dyn Operator, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
-        match self {
-            Landmarks::Uniform => Ok(rng.sample(operator.n(), m)),
-            Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, rng),
-            Landmarks::LeverageScores => recursive_leverage::<T>(operator, m, rng),
+        in_precision!(precision, T => match self {
+            Landmarks::Uniform => Ok(rng.sample(n, m)),
+            Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, &mut rng),
+            Landmarks::LeverageScores => recursive_leverage::<T>(operator, m, &mut rng),
             Landmarks::PivotedCholesky => pivoted_cholesky::<T>(operator, m),
-        }
+        })
     }
 
     /// Bytes that choosing `m` of `n` points takes.
@@ -92,28 +88,19 @@ impl FromStr for Landmarks {
 /// `K[·, columns]` a few rows at a time: by tiles of the formula where there is one, else by blocks.
 enum Entries<'a, T> {
     Kernel { strips: Box<Strips<'a, T>>, x: Rows<'a> },
-    Blocks { operator: &'a dyn Operator, columns: Vec<usize>, diagonal: Array1<f64> },
+    Blocks { operator: &'a dyn Operator, columns: Vec<usize> },
 }
 
 impl<'a, T: Real> Entries<'a, T> {
     /// All columns, or those of some values.
-    fn new(operator: &'a dyn Operator, columns: Option<&[usize]>) -> Result<Self> {
-        if let Some(kernel) = operator.kernel() {
-            let (formula, x) = (kernel.formula(), kernel.x());
-            let z = columns.map_or(CowRows::Borrowed(x), |columns| CowRows::Owned(x.select(columns)));
-            return Ok(Entries::Kernel { strips: Box::new(Strips::new(formula, z)), x });
-        }
-        let columns = columns.map_or_else(|| (0..operator.n()).collect(), <[usize]>::to_vec);
-        let diagonal = operator.diagonal()?.select(Axis(0), &columns);
-        Ok(Entries::Blocks { operator, columns, diagonal })
-    }
-
-    /// `K_jj` of the columns.
-    fn diagonal(&self) -> &Array1<f64> {
-        match self {
-            Entries::Kernel { strips, .. } => strips.diagonal(),
-            Entries::Blocks { diagonal, .. } => diagonal,
-        }
+    fn new(operator: &'a dyn Operator, columns: Option<&[usize]>) -> Self {
+        let Some(kernel) = operator.kernel() else {
+            let columns = columns.map_or_else(|| (0..operator.n()).collect(), <[usize]>::to_vec);
+            return Entries::Blocks { operator, columns };
+        };
+        let (formula, x) = (kernel.formula(), kernel.x());
+        let z = columns.map_or(CowRows::Borrowed(x), |columns| CowRows::Owned(x.select(columns)));
+        Entries::Kernel { strips: Box::new(Strips::new(formula, z)), x }
     }
 
     /// Rows for which all columns fit into cache.
@@ -137,7 +124,7 @@ impl<'a, T: Real> Entries<'a, T> {
                 let (shape, k) = (k.dim(), k.into_slice().expect("a tile lies row by row"));
                 ArrayView2::from_shape(shape, k).expect("as many values").into()
             }
-            Entries::Blocks { operator, columns, .. } => operator.block(rows, &columns[range])?.mapv(T::of).into(),
+            Entries::Blocks { operator, columns } => operator.block(rows, &columns[range])?.mapv(T::of).into(),
         })
     }
 }
@@ -156,14 +143,14 @@ fn square(operator: &dyn Operator, rows: &[usize]) -> Result<Array2<f64>> {
 fn k_means_plus_plus<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
     const BATCH: usize = 64;
     let n = operator.n();
-    let entries = Entries::<T>::new(operator, None)?;
+    let (entries, diagonal) = (Entries::<T>::new(operator, None), operator.diagonal()?);
     let mut distance = vec![f64::INFINITY; n];
     let mut taken = vec![false; n];
     let mut chosen = vec![rng.below(n)];
     taken[chosen[0]] = true;
     let mut counted = 0;
     while chosen.len() < m {
-        lower_distances(&entries, &chosen[counted..], &mut distance)?;
+        lower_distances(&entries, &diagonal, &chosen[counted..], &mut distance)?;
         counted = chosen.len();
         let cumulative = running_sums(&distance);
         let total = cumulative[n - 1];
@@ -191,9 +178,13 @@ fn k_means_plus_plus<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) 
 }
 
 /// `D²_i ← min(D²_i, κ_ii + κ_zz − 2κ_iz)` for the new landmarks; what rounding hides is zero.
-fn lower_distances<T: Real>(entries: &Entries<T>, new: &[usize], distance: &mut [f64]) -> Result<()> {
+fn lower_distances<T: Real>(
+    entries: &Entries<T>,
+    diagonal: &Array1<f64>,
+    new: &[usize],
+    distance: &mut [f64],
+) -> Result<()> {
     const POINTS: usize = 2048;
-    let diagonal = entries.diagonal();
     distance.par_chunks_mut(POINTS).enumerate().try_for_each_init(Workspace::default, |buffer, (chunk, distance)| {
         let start = chunk * POINTS;
         let k = entries.block(buffer, new, start..start + distance.len())?;
@@ -265,7 +256,7 @@ fn leverage_scores<T: Real>(
         column /= (σ_j.max(0.0) + λ).sqrt();
     }
     let root = (root * d.insert_axis(Axis(1))).mapv(T::of);
-    let entries = Entries::<T>::new(operator, Some(pilot))?;
+    let entries = Entries::<T>::new(operator, Some(pilot));
     let diagonal = operator.diagonal()?;
     let height = entries.height();
     let mut scores = vec![0.0; points.len()];
@@ -311,8 +302,8 @@ fn weighted_sample(weights: &[f64], m: usize, rng: &mut Rng) -> Vec<usize> {
 fn pivoted_cholesky<T: Real>(operator: &dyn Operator, m: usize) -> Result<Vec<usize>> {
     const POINTS: usize = 2048;
     let n = operator.n();
-    let entries = Entries::<T>::new(operator, None)?;
-    let mut residual = entries.diagonal().to_vec();
+    let entries = Entries::<T>::new(operator, None);
+    let mut residual = operator.diagonal()?.to_vec();
     let threshold = 10.0 * T::PRECISION.roundoff(Device::Cpu) * residual.iter().fold(0.0, |a: f64, b| a.max(*b));
     let mut l: Array2<T> = Array2::from_shape_vec((n, m), zeros(n * m)).expect("n·m values");
     let mut chosen = vec![];

@@ -24,19 +24,21 @@ mod landmarks;
 pub mod neural;
 mod nystrom;
 mod positive;
-mod projection;
+mod random_features;
 mod ritz;
 mod sampling;
 mod saved;
 
 pub use certificate::{Certificate, Standing, TraceKind};
 pub use exact::Exact;
-pub use fourier::{Fourier, FourierFeatures};
+pub use fourier::Fourier;
 pub use krylov::{Krylov, TopPairs, top_pairs};
 pub use landmarks::Landmarks;
 pub(crate) use landmarks::{draw, running_sums};
 pub use nystrom::{Nystrom, NystromFeatures, NystromRitz};
-pub use positive::{Positive, PositiveFeatures};
+pub use positive::Positive;
+pub use random_features::RandomFeatures;
+pub(crate) use ritz::over_roots;
 pub use ritz::rayleigh_ritz;
 pub use sampling::Sampling;
 
@@ -47,6 +49,7 @@ use crate::operator::{KernelOperator, Operator, Precision, profile_bytes};
 use crate::{Error, FitContext, Result};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use std::time::Instant;
 
 /// What is to be decomposed, and the settings and limits for it.
@@ -135,6 +138,9 @@ pub trait Method {
     }
 }
 
+/// Eigenvalues, descending, and the vectors of each in the columns of a matrix.
+pub(crate) type EigenPairs = (Vec<f64>, Array2<f64>);
+
 /// What a [`Method`] returns: `ψ(x) = φ(x) A`.
 pub struct Solution {
     /// `μ_j`, descending; exactly zero where the kernel has no further direction.
@@ -184,6 +190,21 @@ pub struct Origin {
     pub data: String,
 }
 
+impl Origin {
+    /// A fit to n points of d columns that began at `start` and ends now.
+    pub(crate) fn new(
+        method: impl Into<String>,
+        kernel: impl Display,
+        (n, d): (usize, usize),
+        context: &FitContext,
+        start: Instant,
+    ) -> Origin {
+        let (method, kernel, data) = (method.into(), kernel.to_string(), String::new());
+        let (precision, seed, seconds) = (context.precision, context.seed, start.elapsed().as_secs_f64());
+        Origin { method, kernel, n, d, outputs: 1, precision, seed, seconds, data }
+    }
+}
+
 fn one() -> usize {
     1
 }
@@ -222,20 +243,11 @@ impl Spectrum {
         problem.check()?;
         let start = Instant::now();
         let solution = method.solve(problem)?;
-        let seconds = start.elapsed().as_secs_f64();
+        let (operator, outputs) = (problem.operator, problem.operator.outputs());
+        let dim = (operator.n() / outputs, operator.points().map_or(0, |x| x.d()));
+        let origin = Origin::new(method.name(), operator.describe(), dim, &problem.context, start);
+        let origin = Origin { outputs, ..origin };
         let certificate = Certificate::measure(problem, &solution, held_out)?;
-        let operator = problem.operator;
-        let origin = Origin {
-            method: method.name(),
-            kernel: operator.describe(),
-            n: operator.n() / operator.outputs(),
-            d: operator.points().map_or(0, |x| x.d()),
-            outputs: operator.outputs(),
-            precision: problem.context.precision,
-            seed: problem.context.seed,
-            seconds,
-            data: String::new(),
-        };
         let Solution { eigenvalues, features, coefficients, training, .. } = solution;
         Ok(Spectrum { eigenvalues, certificate, origin, scaler: None, training, features, coefficients })
     }

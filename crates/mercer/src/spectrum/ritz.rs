@@ -1,4 +1,4 @@
-use super::{Problem, zero_threshold};
+use super::{EigenPairs, Problem, zero_threshold};
 use crate::Result;
 use crate::compute::Device;
 use crate::linalg::{eigh, matmul};
@@ -58,7 +58,7 @@ pub(super) fn orthonormalise(phi: ArrayView2<f64>, noise: f64) -> Result<(Array2
 }
 
 /// `U Λ^{−1/2}` `[p, r]` of the first r eigenpairs `λ`, `u` `[p, ·]`.
-pub(super) fn over_roots(u: &Array2<f64>, λ: &[f64]) -> Array2<f64> {
+pub(crate) fn over_roots(u: &Array2<f64>, λ: &[f64]) -> Array2<f64> {
     u.slice(s![.., ..λ.len()]).to_owned() / &Array1::from_iter(λ.iter().map(|λ| λ.sqrt()))
 }
 
@@ -67,10 +67,7 @@ pub(super) const MOST_RITZ_POINTS: usize = 8192;
 
 /// Pairs of κ itself in the span of p features: `μ` `[k]`, zero where rounding hides it, and `A` `[p, k]`, with columns of
 /// zeros there. `φ(rows)` gives the features `[rows, p]` at some of the sample's values.
-pub(super) fn ritz_pairs(
-    problem: &Problem,
-    φ: impl FnOnce(&[usize]) -> Result<Array2<f64>>,
-) -> Result<(Vec<f64>, Array2<f64>)> {
+pub(super) fn ritz_pairs(problem: &Problem, φ: impl FnOnce(&[usize]) -> Result<Array2<f64>>) -> Result<EigenPairs> {
     let n = problem.operator.n();
     let sample = Rng::new(problem.context.seed).fork(0x7269_747a).sample(n, MOST_RITZ_POINTS.min(n));
     let operator = problem.operator.restricted(&sample)?;
@@ -78,8 +75,12 @@ pub(super) fn ritz_pairs(
     let (μ, a) = rayleigh_ritz(phi.view(), operator.as_ref(), problem.k)?;
     let threshold = zero_threshold(operator.roundoff(), μ.first().copied().unwrap_or(0.0));
     let kept = μ.iter().take_while(|μ| **μ > threshold).count();
-    let mut coefficients = Array2::zeros((phi.ncols(), problem.k));
-    coefficients.slice_mut(s![.., ..kept]).assign(&a.slice(s![.., ..kept]));
-    let eigenvalues = μ.into_iter().take(kept).chain(std::iter::repeat(0.0)).take(problem.k).collect();
-    Ok((eigenvalues, coefficients))
+    Ok(padded(&μ[..kept], a.slice(s![.., ..kept]), problem.k))
+}
+
+/// Eigenvalues and the vectors `[p, ·]` in their columns, with zeros up to `k` of them.
+pub(super) fn padded(values: &[f64], vectors: ArrayView2<f64>, k: usize) -> EigenPairs {
+    let mut all = Array2::zeros((vectors.nrows(), k));
+    all.slice_mut(s![.., ..values.len()]).assign(&vectors);
+    (values.iter().copied().chain(std::iter::repeat(0.0)).take(k).collect(), all)
 }

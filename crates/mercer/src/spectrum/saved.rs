@@ -1,7 +1,8 @@
 //! Spectra to and from files.
 
 use super::neural::NetworkFeatures;
-use super::{Features, FourierFeatures, PositiveFeatures, Spectrum};
+use super::{Features, RandomFeatures, Spectrum};
+use crate::apply::read;
 use crate::compute::Device;
 use crate::model::Bundle;
 use crate::operator::{KernelFeatures, RowFeatures, SampleFeatures};
@@ -33,12 +34,10 @@ impl Spectrum {
 
     /// Reads a spectrum back, to be evaluated on `device`.
     pub fn load(path: &Path, device: Device) -> Result<Spectrum> {
-        let bundle = Bundle::read(path)?;
-        let read = || match bundle.text("kind")? {
-            "spectrum" => Spectrum::unpack(&bundle, device),
-            kind => Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum"))),
-        };
-        read().map_err(|e| Error::file(path, e.to_string()))
+        read(path, |bundle, kind| match kind {
+            "spectrum" => Spectrum::unpack(bundle, device),
+            _ => Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum"))),
+        })
     }
 
     /// The counterpart of [`Self::pack`].
@@ -67,8 +66,7 @@ fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Featu
         NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle, device)?)),
         KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle, device)?)),
         SampleFeatures::KIND => Ok(Box::new(SampleFeatures::load(bundle)?)),
-        FourierFeatures::KIND => Ok(Box::new(FourierFeatures::load(bundle)?)),
-        PositiveFeatures::KIND => Ok(Box::new(PositiveFeatures::load(bundle)?)),
+        RandomFeatures::FOURIER | RandomFeatures::POSITIVE => Ok(Box::new(RandomFeatures::load(kind, bundle)?)),
         RowFeatures::KIND => Ok(Box::new(RowFeatures::load(bundle)?)),
         other => {
             Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know")))

@@ -32,6 +32,8 @@ type Size = (usize, usize);
 /// A network cut into segments, with what each of its steps acts on.
 #[derive(Clone, Debug)]
 pub(super) struct Images {
+    /// Whether the kernel is Θ rather than K.
+    ntk: bool,
     channels: usize,
     segments: Vec<Segment>,
     /// The steps after the read-out.
@@ -72,8 +74,8 @@ enum End {
 }
 
 impl Images {
-    /// The plan of a network that looks at images.
-    pub fn new(network: &Network) -> Images {
+    /// The plan of a network that looks at images, for its NTK or its NNGP.
+    pub fn new(network: &Network, ntk: bool) -> Images {
         let [h, w, channels] = network.shape().expect("a network of images");
         let (mut segments, mut starts, mut size) = (vec![], vec![0], (h, w));
         let mut steps = network.steps();
@@ -94,7 +96,7 @@ impl Images {
                 starts.push(starts[starts.len() - 1] + 1);
             }
         }
-        let mut images = Images { channels, segments, tail: steps.to_vec(), starts };
+        let mut images = Images { ntk, channels, segments, tail: steps.to_vec(), starts };
         images.need();
         images
     }
@@ -117,9 +119,9 @@ impl Images {
         }
     }
 
-    /// The same network read out by `flatten`, whose variances need few offsets.
+    /// K of the same network read out by `flatten`, whose variances need few offsets.
     fn diagonal_only(&self) -> Images {
-        let mut images = self.clone();
+        let mut images = Images { ntk: false, ..self.clone() };
         images.segments.last_mut().expect("one segment at least").end = End::Flatten;
         images.need();
         images

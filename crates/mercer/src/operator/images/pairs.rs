@@ -75,11 +75,10 @@ enum Run<'a, T, const X: usize> {
 }
 
 impl<T: Real> ImageBuffers<T> {
-    /// `values` `[rows, columns]` ← Θ with `ntk`, K without, of the images `a[rows]`, `b[columns]`.
+    /// `values` `[rows, columns]` ← the kernel of the images `a[rows]`, `b[columns]`.
     pub fn tile(
         &mut self,
         images: &Images,
-        ntk: bool,
         (a, rows): ((ArrayView2<T>, &[T]), Range<usize>),
         (b, columns): ((ArrayView2<T>, &[T]), Range<usize>),
         values: &mut [T],
@@ -91,7 +90,7 @@ impl<T: Real> ImageBuffers<T> {
             y.load(images, b.0, b.1, |l| last.min(start + l));
             for row in rows.clone() {
                 x.load(images, a.0, a.1, |_| row);
-                let result = self.kernel(images, ntk, &x, &y);
+                let result = self.kernel(images, &x, &y);
                 let at = (row - rows.start) * columns.len() + start - columns.start;
                 let width = LANES.min(columns.end - start);
                 values[at..at + width].copy_from_slice(&result[..width]);
@@ -101,32 +100,25 @@ impl<T: Real> ImageBuffers<T> {
     }
 
     /// The kernel of sixteen pairs.
-    fn kernel<const X: usize>(&mut self, images: &Images, ntk: bool, x: &Lanes<T, X>, y: &Lanes<T, LANES>) -> Vec<T> {
+    fn kernel<const X: usize>(&mut self, images: &Images, x: &Lanes<T, X>, y: &Lanes<T, LANES>) -> Vec<T> {
         for i in 0..images.segments.len() {
-            self.segment(images, i, ntk, x, y);
+            self.segment(images, i, x, y);
         }
         let spatial = images.starts.len() - 1 - tail_activations(images);
         let mut now = std::mem::take(&mut self.next);
         now.run(&images.tail, &mut self.aside, |i| (x.of(images, spatial + i), y.of(images, spatial + i)));
-        let result = if ntk { now.theta.to_vec() } else { now.k.to_vec() };
+        let result = if images.ntk { now.theta.to_vec() } else { now.k.to_vec() };
         self.next = now;
         result
     }
 
     /// All offsets of a segment; leaves the pooled array, or the read-out in `self.next`.
-    fn segment<const X: usize>(
-        &mut self,
-        images: &Images,
-        index: usize,
-        ntk: bool,
-        x: &Lanes<T, X>,
-        y: &Lanes<T, LANES>,
-    ) {
+    fn segment<const X: usize>(&mut self, images: &Images, index: usize, x: &Lanes<T, X>, y: &Lanes<T, LANES>) {
         let segment = &images.segments[index];
         let zeros = |len: usize| {
             let mut zeros = Covariances::default();
             zeros.k.resize(len, T::default());
-            zeros.theta.resize(if ntk { len } else { 0 }, T::default());
+            zeros.theta.resize(if images.ntk { len } else { 0 }, T::default());
             zeros
         };
         let mut total = match segment.end {
@@ -140,11 +132,11 @@ impl<T: Real> ImageBuffers<T> {
         for &dy in &segment.offsets[0] {
             for &dx in &segment.offsets[1] {
                 let offset = [dy, dx];
-                self.patch(images, index, ntk, offset, &mut Run::Known { x, y });
+                self.patch(images, index, offset, &mut Run::Known { x, y });
                 let patch = Patch::new(segment.output, offset);
                 match segment.end {
-                    End::Pool(window) => total.add(window, &self.now, &patch, offset, ntk),
-                    _ => total.sum(&self.now, ntk),
+                    End::Pool(window) => total.add(window, &self.now, &patch, offset),
+                    _ => total.sum(&self.now),
                 }
             }
         }
@@ -163,17 +155,10 @@ impl<T: Real> ImageBuffers<T> {
     }
 
     /// One offset through a segment; leaves its covariances in `self.now`.
-    fn patch<const X: usize>(
-        &mut self,
-        images: &Images,
-        index: usize,
-        ntk: bool,
-        offset: [isize; 2],
-        run: &mut Run<T, X>,
-    ) {
+    fn patch<const X: usize>(&mut self, images: &Images, index: usize, offset: [isize; 2], run: &mut Run<T, X>) {
         let segment = &images.segments[index];
         let at = |stride: usize| offset.map(|d| d * stride as isize);
-        self.begin(images, index, ntk, at(segment.stride), run);
+        self.begin(images, index, at(segment.stride), run);
         self.aside.resize_with(DEEPEST, Covariances::default);
         let mut top = 0;
         let mut stages = segment.stages.iter().peekable();
@@ -188,7 +173,7 @@ impl<T: Real> ImageBuffers<T> {
                     if fused.is_some() {
                         stages.next();
                     }
-                    convolution.run(ntk, &self.now, &mut self.next, &mut self.sums, |i, k, theta| {
+                    convolution.run(images.ntk, &self.now, &mut self.next, &mut self.sums, |i, k, theta| {
                         if let Some(activation) = &fused {
                             activation.row(i, k, theta);
                         }
@@ -203,15 +188,7 @@ impl<T: Real> ImageBuffers<T> {
                         self.now.k.iter_mut().for_each(|k| *k = T::of(phi.second_moment(k.wide())));
                     }
                 },
-                Step::Fork => {
-                    self.aside[top].copy(&self.now);
-                    top += 1;
-                }
-                Step::Shortcut => std::mem::swap(&mut self.now, &mut self.aside[top - 1]),
-                Step::Join => {
-                    top -= 1;
-                    self.now.add(&self.aside[top]);
-                }
+                Step::Fork | Step::Shortcut | Step::Join => self.now.branch(&stage.step, &mut self.aside, &mut top),
                 Step::Dense(_) | Step::AvgPool(_) | Step::Flatten | Step::Gap => {
                     unreachable!("a segment holds none of these")
                 }
@@ -220,7 +197,7 @@ impl<T: Real> ImageBuffers<T> {
     }
 
     /// The patch at the start of a segment: products of pixels, or what was pooled before.
-    fn begin<const X: usize>(&mut self, images: &Images, index: usize, ntk: bool, offset: [isize; 2], run: &Run<T, X>) {
+    fn begin<const X: usize>(&mut self, images: &Images, index: usize, offset: [isize; 2], run: &Run<T, X>) {
         let segment = &images.segments[index];
         let patch = Patch::new(segment.input, offset);
         let length = patch.groups() * LANES;
@@ -229,14 +206,14 @@ impl<T: Real> ImageBuffers<T> {
         if index > 0 {
             let pooled = &self.pooled[0].values;
             gather(&pooled.k, segment.input, &patch, offset, &mut self.now.k);
-            if ntk {
+            if images.ntk {
                 self.now.theta.resize(length, T::default());
                 gather(&pooled.theta, segment.input, &patch, offset, &mut self.now.theta);
             }
             return;
         }
         // Θ begins as zero, which a convolution need not be told.
-        if ntk && !matches!(segment.stages.first(), Some(Stage { step: Step::Conv(..), .. })) {
+        if images.ntk && !matches!(segment.stages.first(), Some(Stage { step: Step::Conv(..), .. })) {
             self.now.theta.resize(length, T::default());
         }
         let (x, y) = match run {
@@ -264,12 +241,13 @@ impl Images {
     /// The profiles `[n, length]` of the images `x` `[n, channels·positions]`.
     pub fn profiles(&self, x: ArrayView2<f64>) -> Vec<f64> {
         let (few, length) = (self.diagonal_only(), self.profile_length());
+        let all = Images { ntk: false, ..self.clone() };
         let mut profiles = vec![0.0; x.nrows() * length];
         let batches = profiles.par_chunks_mut(LANES * length.max(1)).enumerate();
         batches.for_each_init(ImageBuffers::default, |buffers, (batch, profiles)| {
             let mut lanes = Lanes::<f64, LANES>::default();
             lanes.load(self, x, &[], |l| (batch * LANES + l).min(x.nrows() - 1));
-            buffers.find_sides(self, &few, &mut lanes);
+            buffers.find_sides(&all, &few, &mut lanes);
             for (lane, profile) in profiles.chunks_exact_mut(length).enumerate() {
                 for activation in self.starts.windows(2) {
                     // The variances are the first field.
@@ -283,13 +261,13 @@ impl Images {
     }
 
     /// `κ(x,x)` of each image of `x`, with their profiles.
-    pub fn diagonal(&self, ntk: bool, x: ArrayView2<f64>, profiles: &[f64]) -> Vec<f64> {
+    pub fn diagonal(&self, x: ArrayView2<f64>, profiles: &[f64]) -> Vec<f64> {
         let mut values = vec![0.0; x.nrows()];
         let batches = values.par_chunks_mut(LANES).enumerate();
         batches.for_each_init(ImageBuffers::default, |buffers, (batch, values)| {
             let mut lanes = Lanes::<f64, LANES>::default();
             lanes.load(self, x, profiles, |l| (batch * LANES + l).min(x.nrows() - 1));
-            let found = buffers.kernel(self, ntk, &lanes, &lanes);
+            let found = buffers.kernel(self, &lanes, &lanes);
             values.copy_from_slice(&found[..values.len()]);
         });
         values
@@ -299,9 +277,9 @@ impl Images {
 impl ImageBuffers<f64> {
     fn find_sides(&mut self, images: &Images, few: &Images, lanes: &mut Lanes<f64, LANES>) {
         for index in 0..few.segments.len() {
-            self.patch(few, index, false, [0, 0], &mut Run::<f64, LANES>::Found(lanes));
+            self.patch(few, index, [0, 0], &mut Run::<f64, LANES>::Found(lanes));
             if index + 1 < few.segments.len() {
-                self.segment(few, index, false, lanes, lanes);
+                self.segment(few, index, lanes, lanes);
             }
         }
         if tail_activations(images) == 0 {
@@ -309,7 +287,7 @@ impl ImageBuffers<f64> {
         }
         // The variances behind the read-out take the whole of it.
         for index in 0..images.segments.len() {
-            self.segment(images, index, false, lanes, lanes);
+            self.segment(images, index, lanes, lanes);
         }
         run_variances(&images.tail, self.next.k.to_vec(), |_, now| fields(now, &mut lanes.sides));
     }

@@ -4,13 +4,13 @@ use super::{Patch, Size};
 use crate::compute::Activation;
 use crate::kernel::infinite::Variances;
 use crate::net::Window;
+use crate::operator::Real;
 use crate::operator::aligned::Aligned;
 use crate::operator::network::{self, Covariances, LANES, Sides, lanes};
-use crate::operator::{Real, vectorised};
-use crate::simd::Num;
+use crate::simd::{Num, vectorized};
 use std::ops::Range;
 
-vectorised! {
+vectorized! {
     /// `out[p] = Σ_c x[c, p] y[c, p+δ]` over a patch; `X` lanes of x, `LANES` of y.
     pub(super) fn products<FMA, 'a, T: Real; const X: usize>(
         x: &'a [T],
@@ -95,7 +95,7 @@ impl<T: Real> Convolution<T> {
     }
 }
 
-vectorised! {
+vectorized! {
     /// One row of [`Convolution::run`]: `sums` `[size + before.x + size, LANES]`; `bias`, `k`, `theta` `[after.x, LANES]`.
     fn window_row<FMA, 'a, T: Real>(
         convolution: &'a Convolution<T>,

@@ -2,9 +2,10 @@
 
 use super::{Patch, Size};
 use crate::net::Window;
+use crate::operator::Real;
 use crate::operator::aligned::Aligned;
 use crate::operator::network::{Covariances, LANES};
-use crate::operator::{Real, vectorised};
+use crate::simd::vectorized;
 
 /// Covariances between all positions of a pooled image, `[positions, positions, LANES]`.
 #[derive(Default)]
@@ -14,12 +15,13 @@ pub(super) struct Pooled<T> {
 }
 
 impl<T: Real> Pooled<T> {
-    fn parts(&mut self, ntk: bool) -> impl Iterator<Item = &mut Aligned<T>> {
-        [&mut self.values.k, &mut self.values.theta].into_iter().take(1 + usize::from(ntk))
+    /// K, and Θ where it is wanted.
+    fn parts(&mut self) -> impl Iterator<Item = &mut Aligned<T>> {
+        [&mut self.values.k, &mut self.values.theta].into_iter().filter(|part| !part.is_empty())
     }
 
     /// Adds a patch to every pair of windows that its pairs of positions lie in.
-    pub fn add(&mut self, window: Window, patch_values: &Covariances<T>, patch: &Patch, offset: [isize; 2], ntk: bool) {
+    pub fn add(&mut self, window: Window, patch_values: &Covariances<T>, patch: &Patch, offset: [isize; 2]) {
         let (rows, columns) = self.size;
         let around = |p: usize, count: usize| {
             let first = (p + 1).saturating_sub(window.size).div_ceil(window.stride);
@@ -29,7 +31,7 @@ impl<T: Real> Pooled<T> {
             around(y, rows).flat_map(move |qy| around(x, columns).map(move |qx| qy * columns + qx))
         };
         let from = [&patch_values.k, &patch_values.theta];
-        for (to, from) in self.parts(ntk).zip(from) {
+        for (to, from) in self.parts().zip(from) {
             let mut groups = from.chunks_exact(LANES);
             for y in patch.y.clone() {
                 for x in patch.x.clone() {
@@ -47,17 +49,15 @@ impl<T: Real> Pooled<T> {
     }
 
     /// Adds all positions of a patch.
-    pub fn sum(&mut self, patch: &Covariances<T>, ntk: bool) {
+    pub fn sum(&mut self, patch: &Covariances<T>) {
         let from = [&patch.k, &patch.theta];
-        for (to, from) in self.parts(ntk).zip(from) {
+        for (to, from) in self.parts().zip(from) {
             add_total(from, to);
         }
     }
 
     pub fn scale(&mut self, by: f64) {
-        let by = T::of(by);
-        let Covariances { k, theta } = &mut self.values;
-        k.iter_mut().chain(theta.iter_mut()).for_each(|v| *v *= by);
+        self.parts().for_each(|part| part.iter_mut().for_each(|v| *v *= T::of(by)));
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn gather<T: Real>(all: &[T], size: Size, patch: &Patch, offset: [isi
     }
 }
 
-vectorised! {
+vectorized! {
     /// Adds the sum of all groups of lanes to `to` `[LANES]`.
     fn add_total<FMA, 'a, T: Real>(from: &'a [T], to: &'a mut [T]) {
         let mut sum = [T::of(0.0).lane::<FMA>(); LANES];
