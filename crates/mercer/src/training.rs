@@ -23,7 +23,7 @@ pub enum Stop {
 /// What is trained.
 pub(crate) trait Task {
     /// Its name in progress updates.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> String;
 
     /// What must agree between a checkpoint and the run that continues it.
     fn identity(&self) -> String;
@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
     /// Adds what the user should know.
     pub fn note(&mut self, task: &dyn Task, note: String) {
         let (done, all) = task.steps();
-        self.context.progress.step(task.name(), done as usize, all as usize, &note);
+        self.context.progress.step(&task.name(), done as usize, all as usize, &note);
         self.notes.push(note);
     }
 
@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
         let (done, all) = task.steps();
         let rate = (done - self.first_step) as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
         let note = task.report(rate, (all - done) as f64 / rate.max(1e-9))?;
-        self.context.progress.step(task.name(), done as usize, all as usize, &note);
+        self.context.progress.step(&task.name(), done as usize, all as usize, &note);
         Ok(())
     }
 

@@ -17,60 +17,42 @@ INLINE real m_max(real a, real b) { return b > a ? b : a; }
 INLINE real m_min(real a, real b) { return b < a ? b : a; }
 
 // The same with a constant k, which is never NaN, in one instruction.
-INLINE real m_max_k(real a, real k) {
 #if ARITHMETIC != F64 && __CUDA_ARCH__ >= 800
-    float y;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(k));
-    return y;
+#define NAN_AWARE(name, op)                                               \
+    INLINE real name(real a, real k) {                                    \
+        float y;                                                          \
+        asm(op ".NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(k));        \
+        return y;                                                         \
+    }
+NAN_AWARE(m_max_k, "max")
+NAN_AWARE(m_min_k, "min")
 #else
-    return m_max(a, k);
+INLINE real m_max_k(real a, real k) { return m_max(a, k); }
+INLINE real m_min_k(real a, real k) { return m_min(a, k); }
 #endif
-}
-INLINE real m_min_k(real a, real k) {
-#if ARITHMETIC != F64 && __CUDA_ARCH__ >= 800
-    float y;
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(k));
-    return y;
-#else
-    return m_min(a, k);
-#endif
-}
 INLINE real m_gt(real a, real b, real then, real otherwise) { return a > b ? then : otherwise; }
 
-#if ARITHMETIC == F64
+// These names are overloaded for float and double.
+INLINE real m_abs(real x) { return fabs(x); }
+INLINE real m_asin(real x) { return asin(x); }
+INLINE real m_erf(real x) { return erf(x); }
+INLINE real m_tanh(real x) { return tanh(x); }
+INLINE real m_fma(real a, real b, real c) { return fma(a, b, c); }
+#if ARITHMETIC != FAST
 INLINE real m_exp(real x) { return exp(x); }
 INLINE real m_exp2(real x) { return exp2(x); }
 INLINE real m_ln(real x) { return log(x); }
 INLINE real m_sqrt(real x) { return sqrt(x); }
 INLINE real m_rsqrt(real x) { return rsqrt(x); }
-INLINE real m_recip(real x) { return 1.0 / x; }
-INLINE real m_abs(real x) { return fabs(x); }
+INLINE real m_recip(real x) { return (real)1 / x; }
 INLINE real m_sin(real x) { return sin(x); }
 INLINE real m_cos(real x) { return cos(x); }
 INLINE void m_sincos(real x, real* s, real* c) { sincos(x, s, c); }
-INLINE real m_asin(real x) { return asin(x); }
-INLINE real m_acos(real x) { return acos(x); }
-INLINE real m_erf(real x) { return erf(x); }
-INLINE real m_tanh(real x) { return tanh(x); }
-INLINE real m_fma(real a, real b, real c) { return fma(a, b, c); }
-#else
-INLINE real m_abs(real x) { return fabsf(x); }
-INLINE real m_asin(real x) { return asinf(x); }
-INLINE real m_erf(real x) { return erff(x); }
-INLINE real m_tanh(real x) { return tanhf(x); }
-INLINE real m_fma(real a, real b, real c) { return fmaf(a, b, c); }
 #endif
 
-#if ARITHMETIC == F32
-INLINE real m_exp(real x) { return expf(x); }
-INLINE real m_exp2(real x) { return exp2f(x); }
-INLINE real m_ln(real x) { return logf(x); }
-INLINE real m_sqrt(real x) { return sqrtf(x); }
-INLINE real m_rsqrt(real x) { return rsqrtf(x); }
-INLINE real m_recip(real x) { return 1.0f / x; }
-INLINE real m_sin(real x) { return sinf(x); }
-INLINE real m_cos(real x) { return cosf(x); }
-INLINE void m_sincos(real x, real* s, real* c) { sincosf(x, s, c); }
+#if ARITHMETIC == F64
+INLINE real m_acos(real x) { return acos(x); }
+#elif ARITHMETIC == F32
 // acos x = √(1 − x) P(x) on [0, 1], reflected below zero: 2e-7, without a branch.
 INLINE real m_acos(real x) {
     float a = fabsf(x), p = 0.000793075745f;

@@ -260,8 +260,8 @@ impl<'a> Epochs<'a> {
 }
 
 impl Task for Epochs<'_> {
-    fn name(&self) -> &'static str {
-        "train"
+    fn name(&self) -> String {
+        "train".into()
     }
 
     fn identity(&self) -> String {

@@ -4,39 +4,27 @@
 #define EACH(i, n) for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (u64)gridDim.x * blockDim.x)
 #define MINE(i, n) for (int i = threadIdx.x; i < (n); i += blockDim.x)
 
-__device__ double warp_sum(double v) {
-    for (int step = 16; step; step >>= 1) v += __shfl_xor_sync(0xffffffffu, v, step);
-    return v;
-}
+struct Sum {
+    __device__ double operator()(double a, double b) const { return a + b; }
+};
+struct Max {
+    __device__ double operator()(double a, double b) const { return fmax(a, b); }
+};
 
-__device__ double warp_max(double v) {
-    for (int step = 16; step; step >>= 1) v = fmax(v, __shfl_xor_sync(0xffffffffu, v, step));
-    return v;
-}
-
-// Over the block, whose size is a multiple of 32; every thread receives the result.
-__device__ double block_sum(double v) {
+// Joins zero and the numbers of a block, whose size is a multiple of 32; every thread receives the result.
+template <class Join> __device__ double block_fold(double v, Join join) {
     __shared__ double part[32];
-    v = warp_sum(v);
+    for (int step = 16; step; step >>= 1) v = join(v, __shfl_xor_sync(0xffffffffu, v, step));
     __syncthreads();
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
     __syncthreads();
-    double sum = 0.0;
-    for (int w = 0; w < blockDim.x / 32; ++w) sum += part[w];
-    return sum;
+    double all = 0.0;
+    for (int w = 0; w < blockDim.x / 32; ++w) all = join(all, part[w]);
+    return all;
 }
 
-// The largest of the block's numbers and zero.
-__device__ double block_max(double v) {
-    __shared__ double part[32];
-    v = warp_max(v);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
-    __syncthreads();
-    double largest = 0.0;
-    for (int w = 0; w < blockDim.x / 32; ++w) largest = fmax(largest, part[w]);
-    return largest;
-}
+__device__ double block_sum(double v) { return block_fold(v, Sum()); }
+__device__ double block_max(double v) { return block_fold(v, Max()); }
 
 // ---- Control: see control.cuh.
 

@@ -154,7 +154,7 @@ struct EndBatches<'a, 'g> {
 
 impl Batches for EndBatches<'_, '_> {
     fn size(&self) -> usize {
-        self.rows.now().len()
+        self.rows.now.len()
     }
 
     fn most(&self) -> usize {
@@ -173,7 +173,7 @@ impl Batches for EndBatches<'_, '_> {
 
     fn begin(&mut self, control: &Control, points: &mut Points) -> Result<()> {
         self.rows.begin(control, points)?;
-        let list = self.sparse.list(control, self.rows.now())?;
+        let list = self.sparse.list(control, &self.rows.now)?;
         self.listed = list.is_some();
         list.map_or(Ok(()), |list| self.rows.gather(list, &mut self.near))
     }
@@ -187,9 +187,9 @@ impl Batches for EndBatches<'_, '_> {
         psi: &Tensor,
         out: &mut Tensor,
     ) -> Result<()> {
-        let near = self.rows.all().filter(|_| !self.listed).unwrap_or(&self.near);
+        let near = self.rows.all.as_ref().filter(|_| !self.listed).unwrap_or(&self.near);
         functions.evaluate_in(&mut self.probe, &near.x, near.envelope.as_ref(), &mut self.there)?;
-        self.sparse.apply(control, self.rows.now(), self.laplacian.shift, &self.there, psi, out)
+        self.sparse.apply(control, &self.rows.now, self.laplacian.shift, &self.there, psi, out)
     }
 
     /// Kψ is made of differences.

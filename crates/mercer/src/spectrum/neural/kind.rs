@@ -4,7 +4,6 @@ use super::{Functions, Nested, NeuralEf, Objective, Omm, Ritz, Spin};
 use crate::Result;
 use crate::compute::Device;
 use crate::rng::Rng;
-use crate::spectrum::by_name;
 use std::ops::Deref;
 
 /// An objective with its constants, before there are functions to train.
@@ -18,10 +17,14 @@ pub trait Recipe {
     /// The objective for the top `k` pairs by `functions`, which [`Recipe::functions`] made.
     fn objective(&self, functions: &Functions, k: usize) -> Result<Box<dyn Objective>>;
 
-    /// The functions that it trains, by networks of one architecture on points of `d` columns: k normalised ones where it
-    /// does not say otherwise.
+    /// The functions that it trains, by networks of one architecture on points of `d` columns: one network for each of k.
     fn functions(&self, architecture: &str, d: usize, k: usize, device: Device, rng: &Rng) -> Result<Functions> {
-        Functions::networks(architecture, d, k, true, device, rng)
+        Functions::networks(architecture, d, k, self.normalises(), device, rng)
+    }
+
+    /// Whether the functions are normalised; otherwise their norm is trained, too.
+    fn normalises(&self) -> bool {
+        true
     }
 
     /// Whether its functions are the hidden units of one network, whose last layer is solved and not trained.
@@ -70,18 +73,3 @@ macro_rules! kinds {
     };
 }
 kinds!(NeuralEf, Spin, Nested, Omm, Ritz);
-
-impl Kind {
-    /// The objective of that name, with its usual constants.
-    ///
-    /// ```
-    /// use mercer::spectrum::neural::{Kind, Ritz};
-    /// assert_eq!(Kind::parse("ritz")?, Ritz.into());
-    /// assert!(Kind::parse("spim").unwrap_err().to_string().contains("did you mean 'spin'"));
-    /// # Ok::<(), mercer::Error>(())
-    /// ```
-    pub fn parse(name: &str) -> Result<Kind> {
-        let kinds: Vec<_> = Kind::all().into_iter().map(|kind| (kind.name(), kind)).collect();
-        by_name("objective", name, &kinds)
-    }
-}

@@ -3,8 +3,7 @@
 use super::objective::{Objective, Step};
 use super::{Functions, Recipe};
 use crate::Result;
-use crate::compute::{Device, Small, Store, Tensor, small};
-use crate::rng::Rng;
+use crate::compute::{Small, Store, Tensor, small};
 use ndarray::Array2;
 
 /// How the k nested problems are joined.
@@ -51,9 +50,8 @@ impl Recipe for Nested {
         "trained networks, the best approximations of every rank up to k at once"
     }
 
-    /// Their norm carries the eigenvalue.
-    fn functions(&self, architecture: &str, d: usize, k: usize, device: Device, rng: &Rng) -> Result<Functions> {
-        Functions::networks(architecture, d, k, false, device, rng)
+    fn normalises(&self) -> bool {
+        false
     }
 
     fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {
@@ -84,10 +82,6 @@ impl Recipe for Nested {
 }
 
 impl Objective for Run {
-    fn name(&self) -> &'static str {
-        "nested"
-    }
-
     fn describe(&self) -> String {
         format!("nested ({:?})", self.nesting)
     }

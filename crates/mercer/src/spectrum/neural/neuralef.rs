@@ -62,10 +62,6 @@ const TINY: f64 = 1e-6;
 const DECAY: f64 = 0.9;
 
 impl Objective for Run {
-    fn name(&self) -> &'static str {
-        "neuralef"
-    }
-
     fn describe(&self) -> String {
         match (self.coefficients, &self.average) {
             (NeuralEf::Joint, _) => "neuralef (joint)".into(),

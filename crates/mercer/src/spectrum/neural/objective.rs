@@ -52,13 +52,8 @@ impl Step<'_> {
 
 /// A way of training functions into eigenfunctions.
 pub trait Objective: Send {
-    /// Its name in the program and in saved models.
-    fn name(&self) -> &'static str;
-
-    /// The name and every constant, so that a checkpoint is not continued with others.
-    fn describe(&self) -> String {
-        self.name().into()
-    }
+    /// Its name, then every constant, so that a checkpoint is not continued with others.
+    fn describe(&self) -> String;
 
     /// How many eigenvalues a step records, where there are k functions.
     fn eigenvalues(&self, k: usize) -> usize {

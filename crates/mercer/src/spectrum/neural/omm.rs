@@ -3,8 +3,7 @@
 use super::objective::{Objective, Step};
 use super::{Functions, Recipe};
 use crate::Result;
-use crate::compute::{Device, Small, Store, Tensor, small};
-use crate::rng::Rng;
+use crate::compute::{Small, Store, Tensor, small};
 use ndarray::Array2;
 
 /// Minimises `−2 Tr Π + Tr ΛΠ` with `Λ = ⟨f,fᵀ⟩` and `Π = ⟨f,Kfᵀ⟩`, which for a positive K is least, `−Σ_j μ_j`, where the
@@ -24,8 +23,8 @@ impl Recipe for Omm {
         "trained networks that become orthonormal by themselves, by orbital minimisation"
     }
 
-    fn functions(&self, architecture: &str, d: usize, k: usize, device: Device, rng: &Rng) -> Result<Functions> {
-        Functions::networks(architecture, d, k, false, device, rng)
+    fn normalises(&self) -> bool {
+        false
     }
 
     fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {
@@ -56,8 +55,8 @@ struct Run {
 }
 
 impl Objective for Run {
-    fn name(&self) -> &'static str {
-        "omm"
+    fn describe(&self) -> String {
+        "omm".into()
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<()> {

@@ -179,7 +179,7 @@ impl Batches for DataBatches<'_> {
 
     fn begin(&mut self, control: &Control, points: &mut Points) -> Result<()> {
         self.rows.begin(control, points)?;
-        self.operator.begin(self.rows.now())
+        self.operator.begin(&self.rows.now)
     }
 
     fn apply(&mut self, _: &Control, _: &Points, _: &Functions, psi: &Tensor, out: &mut Tensor) -> Result<()> {

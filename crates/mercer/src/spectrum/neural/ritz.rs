@@ -65,8 +65,8 @@ impl Recipe for Ritz {
 }
 
 impl Objective for Run {
-    fn name(&self) -> &'static str {
-        "ritz"
+    fn describe(&self) -> String {
+        "ritz".into()
     }
 
     fn eigenvalues(&self, _: usize) -> usize {

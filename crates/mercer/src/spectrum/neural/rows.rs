@@ -17,13 +17,13 @@ pub(super) struct Rows<'a> {
     x: data::Rows<'a>,
     standardizer: Standardizer,
     /// All points, where a GPU gathers them.
-    all: Option<Points>,
+    pub all: Option<Points>,
     /// Drawn and not yet brought, `[·, B]`.
     drawn: Vec<u32>,
     /// `[most, B]`
     table: Indices,
     /// Those of the batch, `[B]`.
-    now: Indices,
+    pub now: Indices,
     /// Batches begun since the last were brought, on the CPU.
     begun: usize,
 }
@@ -79,16 +79,6 @@ impl<'a> Rows<'a> {
     /// Most batches that may be drawn ahead.
     pub fn most(&self) -> usize {
         self.table.len() / self.now.len().max(1)
-    }
-
-    /// Row numbers `[B]` of the batch.
-    pub fn now(&self) -> &Indices {
-        &self.now
-    }
-
-    /// All points, on a GPU.
-    pub fn all(&self) -> Option<&Points> {
-        self.all.as_ref()
     }
 
     /// The points `rows`.

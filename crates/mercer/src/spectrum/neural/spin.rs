@@ -110,10 +110,6 @@ impl Masked {
 }
 
 impl Objective for Run {
-    fn name(&self) -> &'static str {
-        "spin"
-    }
-
     fn describe(&self) -> String {
         format!("spin (decay {})", self.sigma.decay())
     }

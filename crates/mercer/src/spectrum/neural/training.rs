@@ -162,7 +162,7 @@ impl<'a> Eigenfunctions<'a> {
         }
         let network = self.stepper.functions.network();
         let record = Training {
-            objective: self.stepper.objective.name().into(),
+            objective: self.name(),
             architecture: network.expression(),
             parameters: network.parameters(),
             steps,
@@ -183,8 +183,8 @@ impl<'a> Eigenfunctions<'a> {
 }
 
 impl Task for Eigenfunctions<'_> {
-    fn name(&self) -> &'static str {
-        self.stepper.objective.name()
+    fn name(&self) -> String {
+        self.stepper.objective.describe().split(' ').next().unwrap_or_default().into()
     }
 
     fn identity(&self) -> String {
