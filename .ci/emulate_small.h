@@ -52,12 +52,6 @@ static Numbers symmetric(int n, Numbers a) {
     for (int e = 0; e < n * n; ++e) a[e] = 0.5 * (a[e] + t[e]);
     return a;
 }
-// The first k rows and columns of [n, n].
-static Numbers corner(int n, int k, const Numbers &a) {
-    Numbers out(k * k);
-    for (int e = 0; e < k * k; ++e) out[e] = a[e / k * n + e % k];
-    return out;
-}
 static Floats rounded(const Numbers &a) { return Floats(a.begin(), a.end()); }
 
 // Two-sided Jacobi, one rotation after the other: eigenvalues descending, eigenvectors as rows.
@@ -92,22 +86,33 @@ static void plain_eigenpairs(int n, Numbers a, Numbers &values, Numbers &vectors
     }
 }
 
-// Eigenvalues and, as columns, eigenvectors, as compute::small::eigh queues them; the number of sweeps in double.
-static int device_eigenpairs(int n, const Numbers &a, bool shared, u32 *control, Numbers &values, Numbers &vectors) {
+// V and V^T A V, diagonal up to single precision.
+static void device_nearly(int n, const Numbers &a, bool shared, u32 *control, Floats &log, Numbers &near, Numbers &nearly) {
     const int m = n + n % 2;
-    Numbers work(2 * m * (m / 2 + 1), NAN), near(n * n, NAN), nearly(n * n, NAN);
-    Floats log((size_t)SWEEPS * (m - 1) * m / 2, NAN);
-    std::vector<u32> place(n, 1u << 30);
+    Numbers work(2 * m * (m / 2 + 1), NAN);
+    log.assign((size_t)SWEEPS * (m - 1) * m / 2, NAN), near.assign(n * n, NAN), nearly.assign(n * n, NAN);
     u32 count = 0;
-    values.assign(n, NAN), vectors.assign(n * n, NAN);
     const size_t numbers = m + (shared ? 2 * m * (m / 2 + 1) : 0);
     launch(1, 1, THREADS, 4 * numbers, [&] {
         kernels::jacobi_f32(n, a.data(), n, shared, (float *)work.data(), control, log.data(), &count);
     });
     launch(n, 1, 32, 16 * m, [&] { kernels::rotate_vectors(n, log.data(), &count, nullptr, nullptr, near.data()); });
     launch(n, 1, 64, 8 * n, [&] { kernels::conjugate(n, a.data(), near.data(), nearly.data()); });
+}
+
+// Eigenvalues and, as columns, eigenvectors, of which the first `top` are wanted, as compute::small::eigh queues them; the
+// number of sweeps in double.
+static int device_eigenpairs(int n, const Numbers &a, bool shared, u32 *control, Numbers &values, Numbers &vectors, int top = 0) {
+    const int m = n + n % 2;
+    Numbers work(2 * m * (m / 2 + 1), NAN), near, nearly;
+    Floats log;
+    std::vector<u32> place(n, 1u << 30);
+    u32 count = 0;
+    device_nearly(n, a, shared, control, log, near, nearly);
+    values.assign(n, NAN), vectors.assign(n * n, NAN);
+    const size_t numbers = m + (shared ? 2 * m * (m / 2 + 1) : 0);
     launch(1, 1, THREADS, 8 * numbers, [&] {
-        kernels::jacobi_f64(n, nearly.data(), n, 1e-15, shared, work.data(), control, log.data(), place.data(), &count, values.data());
+        kernels::jacobi_f64(n, nearly.data(), top ? top : n, top ? 1e-11 : 1e-15, shared, work.data(), control, log.data(), place.data(), &count, values.data());
     });
     launch(n, 1, 32, 16 * m, [&] { kernels::rotate_vectors(n, log.data(), &count, near.data(), place.data(), vectors.data()); });
     return count / (m - 1);
@@ -187,12 +192,18 @@ static void pairs_case(int p, int k, int rank, bool indefinite) {
     Numbers kernel = indefinite ? symmetric(m, root) : times(m, m, m, root, transposed(m, m, root));
     Numbers sigma = times(p, m, p, phi, transposed(p, m, phi)), pi = times(p, m, p, phi, times(m, m, p, kernel, transposed(p, m, phi)));
     u32 control[4] = {}, kept = 99;
-    Numbers values, u, w(p * p, NAN), half(p * p, NAN), top(k, NAN), mu, v, want, rows;
-    device_eigenpairs(p, sigma, true, control, values, u);
-    launch(2, 1, 64, 0, [&] { kernels::whiten(p, 1e-6, values.data(), u.data(), w.data(), &kept); });
+    std::vector<u32> which(p, 99);
+    Floats log;
+    Numbers u, nearly, l(p * p, NAN), w(p * p, NAN), half(p * p, NAN), top(k, NAN), mu, v, want, rows;
+    device_nearly(p, sigma, true, control, log, u, nearly);
+    const bool shared = p % 2;
+    launch(1, 1, THREADS, shared ? 8 * p * p : 0, [&] {
+        kernels::factor_kept(p, 1e-6, nearly.data(), shared, l.data(), which.data(), &kept);
+    });
+    launch(p, 1, 32, 8 * p, [&] { kernels::whiten(p, u.data(), l.data(), which.data(), w.data()); });
     Numbers t = times(p, p, p, times(p, p, p, transposed(p, p, w), pi), w);
-    launch(1, 1, THREADS, 0, [&] { kernels::symmetric_part(p, &kept, t.data(), half.data()); });
-    device_eigenpairs(p, half, true, control, mu, v);
+    launch(1, 1, THREADS, 0, [&] { kernels::symmetric_part(p, which.data(), t.data(), half.data()); });
+    device_eigenpairs(p, half, true, control, mu, v, k);
     launch(1, 1, 32, 0, [&] { kernels::take_top(k, &kept, mu.data(), top.data()); });
     Numbers a = times(p, p, p, w, v);
     double error = (int)kept == min(rank, p) && !control[1] ? 0 : INFINITY, size = largest(pi.data(), p * p);
@@ -202,7 +213,9 @@ static void pairs_case(int p, int k, int rank, bool indefinite) {
             for (int c = 0; c < p; ++c) left += pi[r * p + c] * a[c * p + j], right += sigma[r * p + c] * a[c * p + j];
             error = max(error, j < (int)kept ? fabs(left - top[j] * right) / size : fabs(top[j]) + missing);
         }
-    plain_eigenpairs((int)kept, symmetric((int)kept, corner(p, (int)kept, t)), want, rows);
+    plain_eigenpairs(p, symmetric(p, t), want, rows);
+    std::sort(want.begin(), want.end(), [](double a, double b) { return fabs(a) > fabs(b); });
+    want.resize(kept), std::sort(want.rbegin(), want.rend());
     for (int j = 0; j < min(k, (int)kept); ++j) error = max(error, fabs(top[j] - want[j]) / fabs(want[0]));
     check("top pairs p = " + std::to_string(p) + ", k = " + std::to_string(k) + ", rank " + std::to_string(kept), error, 1e-9);
 }

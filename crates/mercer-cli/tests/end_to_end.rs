@@ -367,13 +367,9 @@ fn training_survives_being_killed() {
     let start = |steps: usize| {
         let mut command = folder.mercer(&format!("{fit} {steps} {kept} --json"));
         let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        for _ in 0..600 {
-            if folder.join("c").exists() {
-                return child;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        panic!("no checkpoint after six seconds");
+        let waits = std::iter::repeat_with(|| std::thread::sleep(std::time::Duration::from_millis(10)));
+        assert!(waits.take(600).any(|()| folder.join("c").exists()), "no checkpoint after six seconds");
+        child
     };
     let mut killed = start(1500);
     killed.kill().unwrap();

@@ -85,12 +85,13 @@ fn operators_on_points() {
     // Networks of convolutions have products that are a library's. Ritz has units of one output.
     let images = "image(2, 4, 4) conv(4, 3, stride=2) sincos conv(4, 2) sincos flatten dense(8) sincos dense(1)";
     // An odd batch has halves of different size.
-    let cases: [(&str, &dyn Operator, &Array2<f64>, &str, &[Kind], usize); 5] = [
+    type Case<'a> = (&'a str, &'a dyn Operator, &'a Array2<f64>, &'a str, &'a [Kind], usize);
+    let cases: [Case<'_>; 5] = [
         ("5 functions", &one(5, &many), &many, NETWORKS, &KINDS, 48),
         ("130 functions", &one(130, &many), &many, NETWORKS, &KINDS, 48),
-        ("images", &one(60, &x32), &x32, images, &KINDS[..6], 48),
+        ("images", &one(60, &x32), &x32, images, &KINDS[..7], 48),
         ("a stored matrix", &stored, &many, NETWORKS, &KINDS, 48),
-        ("three outputs", &sampled(40, &few, 3), &few, "dense(16) sincos dense(3)", &KINDS[..6], 33),
+        ("three outputs", &sampled(40, &few, 3), &few, "dense(16) sincos dense(3)", &KINDS[..7], 33),
     ];
     for (name, operator, x, architecture, kinds, batch) in cases {
         let on_points = OnPoints::new(operator, x.view()).unwrap();
@@ -152,7 +153,7 @@ fn envelopes() {
     agree(device, "a kernel", &OnData::new(&kernel).unwrap(), &one, &KINDS, 48);
     let f = sampled(30, &x, 2);
     let on_points = OnPoints::new(&f, x.view()).unwrap();
-    agree(device, "two outputs", &OnData::new(&on_points).unwrap(), &two, &KINDS[..6], 48);
+    agree(device, "two outputs", &OnData::new(&on_points).unwrap(), &two, &KINDS[..7], 48);
     let graph = NeighbourGraph::new(x.view(), 5);
     let on_graph = GraphLaplacian::new(&graph, x.view(), 0.3).unwrap();
     agree(device, "a graph", &on_graph, &one, &KINDS, 20);

@@ -17,15 +17,6 @@ pub fn factors(eigenvalues: &[f64], alpha: f64, n: usize) -> Vec<f64> {
     eigenvalues.iter().map(|&μ| if μ > 0.0 { μ / (μ + cut) } else { 0.0 }).collect()
 }
 
-/// `Σ_j μ_j/(μ_j + α/n)`: how many directions of the data the regression can use.
-///
-/// ```
-/// assert!((mercer::apply::filter::effective_dimension(&[0.3, 0.1, 0.0], 10.0, 100) - 1.25).abs() < 1e-15);
-/// ```
-pub fn effective_dimension(eigenvalues: &[f64], alpha: f64, n: usize) -> f64 {
-    factors(eigenvalues, alpha, n).iter().sum()
-}
-
 /// The straight line through `log μ_j` against `j^{1/d}`, over a window of eigenvalues.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decay {

@@ -186,7 +186,7 @@ fn batch_norms_and_their_derivatives() {
                 near(&what, &variances(&host(&ts)), at(&variances(&statistics)), 2e-5);
                 if !batch {
                     // Stored ones: what the batch has, and more.
-                    let more = |i: usize| if i / c % 2 == 0 { 0.5 } else { 2.0 };
+                    let more = |i: usize| [0.5, 2.0][i / c % 2];
                     statistics.iter_mut().enumerate().for_each(|(i, s)| *s += more(i));
                 }
 

@@ -369,28 +369,65 @@ extern "C" __global__ void __launch_bounds__(32) rotate_vectors(int n, const flo
     for (int i = lane; i < n; i += 32) vectors[(u64)blockIdx.x * n + (place ? place[i] : i)] = from[i];
 }
 
-// W = U diag(values)^(-1/2) over the directions above `floor` times the largest eigenvalue, of which there are `rank`; the
-// other columns are zero. U, W [p, p], values [p] descending.
-extern "C" __global__ void whiten(int p, double floor, const double* values, const double* u, double* w, u32* rank) {
-    double above = 0.0;
-    MINE(i, p) above += values[i] > floor * values[0] && values[i] > 0.0;
-    const u64 kept = (u64)block_sum(above);
-    if (blockIdx.x == 0 && threadIdx.x == 0) *rank = kept;
-    EACH(e, (u64)p * p) {
-        u64 j = e % p;
-        w[e] = j < kept ? u[e] / sqrt(values[j]) : 0.0;
+// L of A = L L^T [p, p], by rows, over the rows that are kept: those whose diagonal entry is above `floor` times the largest,
+// and still above half of that without the rows before. A is nearly diagonal. kept [p]: one for those rows; returns how many.
+__device__ __forceinline__ u32 factor_rows(int p, double floor, const double* a, double* l, u32* kept) {
+    const double least = floor * largest_diagonal(p, a);
+    u32 rank = 0;
+    MINE(e, p * p) l[e] = a[e];
+    __syncthreads();
+    for (int i = 0; i < p; ++i) {
+        const double pivot = l[i * p + i];
+        const bool keep = a[i * p + i] > least && pivot > 0.5 * least;
+        __syncthreads();
+        if (threadIdx.x == 0) kept[i] = keep;
+        if (!keep) continue;
+        ++rank;
+        const double root = sqrt(pivot);
+        for (int r = i + threadIdx.x; r < p; r += blockDim.x) l[r * p + i] = r == i ? root : l[r * p + i] / root;
+        __syncthreads();
+        const int rest = p - 1 - i;
+        MINE(e, rest * rest) {
+            int r = i + 1 + e / rest, c = i + 1 + e % rest;
+            if (c <= r) l[r * p + c] -= l[r * p + i] * l[c * p + i];
+        }
+        __syncthreads();
     }
+    return rank;
 }
 
-// out = (T + T^T)/2 [p, p], in which the directions from `rank` on, where T is zero, have eigenvalues below all others.
-extern "C" __global__ void symmetric_part(int p, const u32* rank, const double* t, double* out) {
+// The same, in shared memory where it holds p^2 numbers; l receives the factor.
+extern "C" __global__ void factor_kept(int p, double floor, const double* a, int room_fits, double* l, u32* kept, u32* rank) {
+    u32 count;
+    if (room_fits) {
+        count = factor_rows(p, floor, a, room, kept);
+        MINE(e, p * p) l[e] = room[e];
+    } else count = factor_rows(p, floor, a, l, kept);
+    if (threadIdx.x == 0) *rank = count;
+}
+
+// W = V L^-T [p, p] over the kept columns, the others zero: W^T V A V^T W = I there. A row for each block, of one warp; shared
+// memory holds p numbers.
+extern "C" __global__ void __launch_bounds__(32) whiten(int p, const double* v, const double* l, const u32* kept, double* w) {
+    const u64 row = (u64)blockIdx.x * p;
+    for (int j = 0; j < p; ++j) {
+        double total = 0.0;
+        for (int i = threadIdx.x; i < j; i += 32) total = fma(room[i], l[j * p + i], total);
+        for (int step = 16; step; step >>= 1) total += __shfl_xor_sync(0xffffffffu, total, step);
+        if (threadIdx.x == 0) room[j] = kept[j] ? (v[row + j] - total) / l[j * p + j] : 0.0;
+        __syncwarp();
+    }
+    for (int j = threadIdx.x; j < p; j += 32) w[row + j] = room[j];
+}
+
+// out = (T + T^T)/2 [p, p], in which the directions that are not kept, where T is zero, have eigenvalues below all others.
+extern "C" __global__ void symmetric_part(int p, const u32* kept, const double* t, double* out) {
     double norm = 0.0;
     MINE(e, p * p) norm = fma(t[e], t[e], norm);
     norm = sqrt(block_sum(norm));
-    const int kept = *rank;
     MINE(e, p * p) {
         int i = e / p, j = e % p;
-        out[e] = i < kept || i != j ? 0.5 * (t[e] + t[j * p + i]) : norm > 0.0 ? -2.0 * norm : -1.0;
+        out[e] = kept[i] || i != j ? 0.5 * (t[e] + t[j * p + i]) : norm > 0.0 ? -2.0 * norm : -1.0;
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{Error, Result};
 use cudarc::driver::{CudaFunction, CudaModule};
 use cudarc::nvrtc::{Ptx, result as nvrtc, sys};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -61,13 +62,15 @@ impl Gpu {
             return Ok(function.clone());
         }
         self.bind();
-        if !modules.compiled.contains_key(&source.key) {
-            let code = compile(&source.text, self.architecture)?;
-            let module = self.note(self.context.load_module(Ptx::from_binary(code)));
-            self.check()?;
-            modules.compiled.insert(source.key, module.expect("no error was noted"));
-        }
-        let function = modules.compiled[&source.key].load_function(name);
+        let function = match modules.compiled.entry(source.key) {
+            Entry::Occupied(module) => module.get().load_function(name),
+            Entry::Vacant(place) => {
+                let code = compile(&source.text, self.architecture)?;
+                let module = self.note(self.context.load_module(Ptx::from_binary(code)));
+                self.check()?;
+                place.insert(module.expect("no error was noted")).load_function(name)
+            }
+        };
         let missing = |e| Error::Device(format!("the compiled kernels have no function {name}: {}", message(e)));
         let function = function.map_err(missing)?;
         modules.functions.insert((source.key, name), function.clone());

@@ -107,8 +107,54 @@ pub(in crate::compute) struct Wanted {
     pub error: f64,
 }
 
-/// The error of the batch's eigenproblem: far below the rounding of its matrices, which are sums in `f32`.
+/// The error of the batch's eigenvectors: far below the rounding of its matrices, which are sums in `f32`.
 const TRAINING_ERROR: f64 = 1e-11;
+
+/// Rotations of a matrix of order `p` that make it diagonal.
+struct Jacobi {
+    gpu: &'static Gpu,
+    p: usize,
+    /// p rounded up to even.
+    m: usize,
+    threads: u32,
+    work: Buffer,
+    log: Buffer,
+    /// Where each eigenvalue goes `[p]`, and the rounds of rotations in the log.
+    words: Buffer,
+}
+
+impl Jacobi {
+    fn new(gpu: &'static Gpu, p: usize) -> Result<Jacobi> {
+        let m = p.next_multiple_of(2);
+        // As few rounds over the blocks of two pairs as there can be, of equal size.
+        let blocks = (m / 2) * (m / 2 + 1) / 2;
+        let threads = blocks.div_ceil(blocks.div_ceil(THREADS)).next_multiple_of(32).max(64) as u32;
+        let work = allocate(gpu, if room(gpu, m, 8).1 { 1 } else { 2 * m * (m / 2 + 1) })?;
+        Ok(Jacobi { gpu, p, m, threads, work, log: floats(gpu, SWEEPS * (m - 1) * m / 2)?, words: floats(gpu, p + 1)? })
+    }
+
+    fn count(&self) -> u64 {
+        self.words.pointer() + 4 * self.p as u64
+    }
+
+    /// Rotates the rows of `start`, or of the identity; column j goes to `place[j]`.
+    fn rotate(&self, start: u64, place: u64, out: u64) {
+        let arguments = args![Arg::size(self.p), self.log, self.count(), start, place, out];
+        self.gpu.launch(compiled(), "rotate_vectors", [self.p as u32, 1, 1], 32, 16 * self.m as u32, &arguments);
+    }
+
+    /// Orthogonal `V` and `VᵀAV` `[p, p]`, which is diagonal up to single precision as far as the `top` pairs need it.
+    fn nearly(&self, top: usize, a: u64, control: &Control) -> Result<[Buffer; 2]> {
+        let [v, out] = [allocate(self.gpu, self.p * self.p)?, allocate(self.gpu, self.p * self.p)?];
+        let ((shared, fits), size) = (room(self.gpu, self.m, 4), Arg::size(self.p));
+        let arguments = args![size, a, Arg::size(top), fits, self.work, control, self.log, self.count()];
+        self.gpu.launch(compiled(), "jacobi_f32", [1, 1, 1], self.threads, shared, &arguments);
+        self.rotate(0, 0, v.pointer());
+        let arguments = args![size, a, v, out];
+        self.gpu.launch(compiled(), "conjugate", [self.p as u32, 1, 1], 128, 8 * self.p as u32, &arguments);
+        Ok([v, out])
+    }
+}
 
 /// Eigenvalues to `values` and the eigenvectors to the columns of `vectors` `[p, p]`, at these addresses.
 pub(in crate::compute) fn eigenpairs(
@@ -123,33 +169,19 @@ pub(in crate::compute) fn eigenpairs(
     if p == 0 {
         return Ok(());
     }
-    let m = p.next_multiple_of(2);
-    let [near, nearly] = [allocate(gpu, p * p)?, allocate(gpu, p * p)?];
-    let work = allocate(gpu, if room(gpu, m, 8).1 { 1 } else { 2 * m * (m / 2 + 1) })?;
-    let log = floats(gpu, SWEEPS * (m - 1) * m / 2)?;
-    let words = floats(gpu, p + 1)?;
-    let (place, count) = (words.pointer(), words.pointer() + 4 * p as u64);
-    // As few rounds over the blocks of two pairs as there can be, of equal size.
-    let blocks = (m / 2) * (m / 2 + 1) / 2;
-    let threads = blocks.div_ceil(blocks.div_ceil(THREADS)).next_multiple_of(32).max(64) as u32;
-    let (size, top) = (Arg::size(p), Arg::size(wanted.top));
-    let rotate = |start: u64, place: u64, out: u64| {
-        let arguments = args![size, log, count, start, place, out];
-        gpu.launch(compiled(), "rotate_vectors", [p as u32, 1, 1], 32, 16 * m as u32, &arguments);
-    };
-    let (shared, fits) = room(gpu, m, 4);
-    let arguments = args![size, a, top, fits, work, control, log, count];
-    gpu.launch(compiled(), "jacobi_f32", [1, 1, 1], threads, shared, &arguments);
-    rotate(0, 0, near.pointer());
-    gpu.launch(compiled(), "conjugate", [p as u32, 1, 1], 128, 8 * p as u32, &args![size, a, near, nearly]);
-    let (shared, fits) = room(gpu, m, 8);
-    let arguments = args![size, nearly, top, wanted.error, fits, work, control, log, place, count, values];
-    gpu.launch(compiled(), "jacobi_f64", [1, 1, 1], threads, shared, &arguments);
-    rotate(near.pointer(), place, vectors);
+    let jacobi = Jacobi::new(gpu, p)?;
+    let [v, nearly] = jacobi.nearly(wanted.top, a, control)?;
+    let ((shared, fits), Jacobi { work, log, words, .. }) = (room(gpu, jacobi.m, 8), &jacobi);
+    let sizes = [p, wanted.top].map(Arg::size);
+    let arguments =
+        args![sizes[0], nearly, sizes[1], wanted.error, fits, work, control, log, words, jacobi.count(), values];
+    gpu.launch(compiled(), "jacobi_f64", [1, 1, 1], jacobi.threads, shared, &arguments);
+    jacobi.rotate(v.pointer(), words.pointer(), vectors);
     Ok(())
 }
 
-/// The steps of the host's `host_pairs`; directions that are left out are zero columns of W.
+/// As the host's `host_pairs`, but `W` comes from the Cholesky factor of `VᵀΣV`, which is nearly diagonal: that takes less
+/// time than its eigenvalues. Directions that are left out are zero columns of W.
 pub(in crate::compute) fn top_pairs(
     gpu: &'static Gpu,
     sigma: &Small,
@@ -160,18 +192,24 @@ pub(in crate::compute) fn top_pairs(
     vectors: &mut Small,
 ) -> Result<()> {
     let (p, k) = (sigma.shape()[0], values.shape()[1]);
-    let (all, rank) = (allocate(gpu, p)?, floats(gpu, 1)?);
-    let [u, w, half, t] = [allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?];
+    let (all, size, kept) = (allocate(gpu, p)?, Arg::size(p), floats(gpu, p + 1)?);
+    let rank = kept.pointer() + 4 * p as u64;
+    let [l, w, half, t] = [allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?];
     let square = |m: &Buffer| Matrix::new(m.pointer(), p);
-    eigenpairs(gpu, p, Wanted { top: p, error: TRAINING_ERROR }, sigma.address(), control, all.pointer(), u.pointer())?;
-    over(gpu, "whiten", p * p, &args![Arg::size(p), floor, all, u, w, rank]);
+    let [v, nearly] = Jacobi::new(gpu, p)?.nearly(p, sigma.address(), control)?;
+    let fits = 8 * p * p + 1024 <= gpu.shared_memory as usize;
+    let shared = if fits { 8 * p * p } else { 0 };
+    let arguments = args![size, floor, nearly, fits, l, kept, rank];
+    gpu.launch(compiled(), "factor_kept", [1, 1, 1], 1024, shared as u32, &arguments);
+    gpu.launch(compiled(), "whiten", [p as u32, 1, 1], 32, 8 * p as u32, &args![size, v, l, kept, w]);
     let middle = Matrix::new(pi.address(), p);
     gpu.gemm_f64([p; 3], 1.0, middle, square(&w), 0.0, square(&half));
     gpu.gemm_f64([p; 3], 1.0, square(&w).t(), square(&half), 0.0, square(&t));
-    one_block(gpu, "symmetric_part", p, &args![Arg::size(p), rank, t, half]);
-    eigenpairs(gpu, p, Wanted { top: k, error: TRAINING_ERROR }, half.pointer(), control, all.pointer(), u.pointer())?;
+    one_block(gpu, "symmetric_part", p, &args![size, kept, t, half]);
+    let wanted = Wanted { top: k, error: TRAINING_ERROR };
+    eigenpairs(gpu, p, wanted, half.pointer(), control, all.pointer(), l.pointer())?;
     let out = Matrix::new(vectors.address(), k);
-    gpu.gemm_f64([p, p, k], 1.0, square(&w), square(&u), 0.0, out);
+    gpu.gemm_f64([p, p, k], 1.0, square(&w), square(&l), 0.0, out);
     one_block(gpu, "take_top", k, &args![Arg::size(k), rank, all, values]);
     Ok(())
 }
