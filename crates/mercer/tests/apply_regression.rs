@@ -67,9 +67,9 @@ fn direct_iterative_and_spectral_ridge_agree() {
     }
 }
 
-/// tr K(K + αI)⁻¹ is the effective dimension.
+/// They add up to tr K(K + αI)⁻¹.
 #[test]
-fn the_effective_dimension_is_the_trace_of_the_smoother() {
+fn filter_factors_are_the_eigenvalues_of_the_smoother() {
     let (x, _) = problem(80, 3);
     let kernel = kernel("matern32(1)");
     let spectrum = exact(&kernel, x.view(), 80);
@@ -77,7 +77,8 @@ fn the_effective_dimension_is_the_trace_of_the_smoother() {
     let shifted = &k + &(0.3 * Array2::<f64>::eye(80));
     let smoother = Cholesky::new(Device::Cpu, shifted.view()).unwrap().solve(k.view()).unwrap();
     let want: f64 = smoother.diag().sum();
-    assert!((filter::effective_dimension(&spectrum.eigenvalues, 0.3, 80) - want).abs() < 1e-9);
+    let factors = filter::factors(&spectrum.eigenvalues, 0.3, 80);
+    assert!((factors.iter().sum::<f64>() - want).abs() < 1e-9);
 }
 
 #[test]
