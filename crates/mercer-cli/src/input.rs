@@ -35,8 +35,7 @@ impl Reader {
         ReadOptions { target: self.target.clone(), header: self.header, key: self.key.clone() }
     }
 
-    /// Reads a second source with the same features as `first`. It may lack the target, and the columns of a table with a
-    /// header may be in another order.
+    /// Reads a second source with the features of `first`, in any order if both have headers; it may lack the target.
     pub fn open_like(&self, source: &str, first: &Dataset) -> Result<Dataset> {
         let without_target =
             || open(source, &ReadOptions { target: None, ..self.options() }).and_then(|d| align(d, first));

@@ -15,8 +15,7 @@ use crate::{Error, Result};
 /// Bytes that are read ahead to find the separator.
 const HEAD: u64 = 1 << 16;
 
-/// Reads a table of numbers. A target column of text becomes classes, in the order of their names; a target column of
-/// numbers becomes values.
+/// Reads a table of numbers. A target column of text becomes classes in the order of their names, one of numbers values.
 pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
     let mut source = Source::open(path)?;
     let mut head = source.read_up_to(HEAD)?;

@@ -48,8 +48,7 @@ impl Drop for Graph {
     }
 }
 
-/// Times that work runs before it is recorded: buffers trade places between layers, and have grown to all their roles after
-/// two.
+/// Times that work runs before it is recorded: after two, the buffers that layers exchange have their final sizes.
 const PLAIN: usize = 2;
 
 /// Runs the same work repeatedly. On a GPU it is recorded once and then replayed with a single launch.

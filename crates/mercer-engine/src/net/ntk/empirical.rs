@@ -7,8 +7,7 @@ use crate::{Error, Result};
 use ndarray::{Array2, Array4, s};
 use std::ops::Range;
 
-/// The empirical NTK of one network at its present parameters. Statistics of a batch are those that
-/// [`Network::calibrate`] fixed.
+/// The empirical NTK of one network at its present parameters, with the statistics that [`Network::calibrate`] fixed.
 ///
 /// ```
 /// use mercer_engine::compute::{Device, Tensor};
@@ -159,9 +158,8 @@ impl<'a> EmpiricalNtk<'a> {
         }
     }
 
-    /// Calls `tile(rows, columns, left, right, own)` for every pair of blocks of points: `left` the forward pass at the rows,
-    /// `right` the one at the columns, and for one set of points only the pairs with `rows ≤ columns`; `own` where the two
-    /// are the same.
+    /// Calls `tile(rows, columns, left, right, own)` for every pair of blocks of points, with the forward passes at the rows
+    /// and at the columns; `own` if the blocks are the same. For one set of points, only pairs with `rows ≤ columns`.
     fn pairs(
         &self,
         x: &Tensor,
