@@ -146,9 +146,7 @@ impl<'a> Scanner<'a> {
             if self.take(')') {
                 return Ok(arguments);
             }
-            if !self.take(',') && self.peek().is_some() {
-                return Err(self.error("expected ',' or ')'"));
-            }
+            refuse_if!(!self.take(',') && self.peek().is_some(); self.error("expected ',' or ')'"));
         }
         Err(self.error(&format!("'{name}(' has no closing bracket")))
     }

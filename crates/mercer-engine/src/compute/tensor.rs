@@ -1,7 +1,7 @@
 //! Devices, arrays on them, and views of arrays as stacks of matrices.
 
 use super::cuda::{Buffer, Gpu, gpu};
-use crate::{Error, Result};
+use crate::{Error, Result, refuse_if};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -324,10 +324,8 @@ fn allocate<T>(gpu: &'static Gpu, shape: &[usize]) -> Result<Buffer> {
 
 fn check_length(shape: &[usize], len: usize) -> Result<()> {
     let needed = shape.iter().product::<usize>();
-    if len == needed {
-        return Ok(());
-    }
-    Err(Error::input(format!("{len} numbers do not fill a tensor of shape {shape:?} ({needed})")))
+    refuse_if!(len != needed, "{len} numbers do not fill a tensor of shape {shape:?} ({needed})");
+    Ok(())
 }
 
 /// `on_gpu!(x, |gpu| work)`: if the tensor `x` is on a GPU, the primitive returns the value of `work`, its device code.

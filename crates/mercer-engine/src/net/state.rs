@@ -147,10 +147,8 @@ impl Network {
     }
 
     fn check_single(&self) -> Result<()> {
-        if self.networks() == 1 {
-            return Ok(());
-        }
-        Err(Error::input(format!("tensors have names in one network, not in {} at once", self.networks())))
+        refuse_if!(self.networks() != 1, "tensors have names in one network, not in {} at once", self.networks());
+        Ok(())
     }
 }
 

@@ -193,9 +193,7 @@ pub(super) fn cell(row: usize, column: usize) -> String {
 pub(super) fn find_target(path: &Path, columns: &[String], options: &ReadOptions) -> Result<Option<usize>> {
     let Some(target) = &options.target else { return Ok(None) };
     let j = find_column(columns, target).map_err(|e| Error::file(path, e.to_string()))?;
-    if columns.len() == 1 {
-        return Err(Error::file(path, "has one column only; as a target it leaves no feature"));
-    }
+    refuse_if!(columns.len() == 1; Error::file(path, "has one column only; as a target it leaves no feature"));
     Ok(Some(j))
 }
 

@@ -202,9 +202,7 @@ impl Functions {
 
     /// ψ `[k, B, c]` at other points `x` `[B, d]`, with the factors of the last forward pass; its buffers do not change.
     pub fn evaluate(&mut self, x: &Tensor) -> Result<Tensor> {
-        let mut psi = Tensor::zeros(x.device(), &[0])?;
-        self.with_probe(|functions, probe| functions.evaluate_in(probe, x, None, &mut psi))?;
-        Ok(psi)
+        self.with_probe(|functions, probe, psi| functions.evaluate_in(probe, x, None, psi))
     }
 
     /// [`Functions::evaluate`] into `psi` by buffers of the caller's own; `w` `[B, 1]` is the envelope, if it is known.
@@ -229,12 +227,13 @@ impl Functions {
         psi.reshape(&shape)
     }
 
-    /// Calls `f` with the second set of buffers.
-    fn with_probe(&mut self, f: impl FnOnce(&mut Functions, &mut Workspace) -> Result<()>) -> Result<()> {
+    /// What `f` writes to its last argument, with the second set of buffers.
+    fn with_probe(&mut self, f: impl FnOnce(&mut Self, &mut Workspace, &mut Tensor) -> Result<()>) -> Result<Tensor> {
+        let mut out = Tensor::zeros(self.device(), &[0])?;
         let mut probe = self.probe.take().map_or_else(|| self.network.workspace(self.device()), Ok)?;
-        let done = f(self, &mut probe);
+        let done = f(self, &mut probe, &mut out);
         self.probe = Some(probe);
-        done
+        done.map(|()| out)
     }
 
     /// [`Functions::evaluate`] as columns `[B·c, k]` in double precision, a few thousand points at a time.
@@ -258,9 +257,7 @@ impl Functions {
     /// ψ, its gradient and its Laplacian in x: `[k, (d+2)·B, c]` at the points `x` `[B, d]`, holding `ψ`, then `∂ψ/∂x_1`,
     /// …, `∂ψ/∂x_d`, then `Δψ`, with the factors of the last forward pass, whose buffers stay as they are.
     pub fn jet(&mut self, x: &Tensor) -> Result<Tensor> {
-        let mut jet = Tensor::zeros(x.device(), &[0])?;
-        self.with_probe(|functions, probe| functions.jet_in(probe, x, &mut jet))?;
-        Ok(jet)
+        self.with_probe(|functions, probe, jet| functions.jet_in(probe, x, jet))
     }
 
     /// [`Functions::jet`] into `jet` by buffers of the caller's own.
@@ -286,7 +283,8 @@ impl Functions {
         if !self.network.description().any(is_norm) {
             return Ok(());
         }
-        self.with_probe(|functions, probe| functions.network.calibrate(&mut functions.parameters, x, probe))
+        self.with_probe(|functions, probe, _| functions.network.calibrate(&mut functions.parameters, x, probe))
+            .map(drop)
     }
 
     /// `psi ← w psi` `[k, B, c]` with the envelope at `x` `[B, d]`: `w` `[B, 1]`, or by the host where that is not known.
