@@ -59,8 +59,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// For work on `device`; it is recorded only if `recordable`: it must then queue the same kernels on the same memory each
-    /// time, and read no results.
+    /// For work on `device`; `recordable` work queues the same kernels on the same memory each time and reads no results.
     pub fn new(device: Device, recordable: bool) -> Result<Replay> {
         let gpu = if recordable { device.gpu()? } else { None };
         Ok(Replay { gpu, plain: 0, graph: None })

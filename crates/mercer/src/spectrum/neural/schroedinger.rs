@@ -155,8 +155,7 @@ pub type Potential = dyn Fn(&[f64]) -> f64 + Send + Sync;
 ///
 /// So no weights are needed, ψ vanishes at infinity whatever the network, and where `V` has a pole a guide with the
 /// right cusp leaves `U` bounded. `Δf` is exact, from one second-order forward pass ([`Functions::jet`]). The points of a
-/// batch are a randomly shifted Kronecker sequence: each has distribution q, and together they leave fewer gaps than
-/// independent ones.
+/// batch are a randomly shifted Kronecker sequence: each has distribution q, and they leave fewer gaps than random ones.
 pub struct Schroedinger {
     name: String,
     /// V
