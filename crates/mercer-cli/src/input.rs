@@ -5,7 +5,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mercer::data::{Dataset, MappedArray, ReadOptions, Scaler, Scaling, open};
 use mercer::operator::FunctionSamples;
-use mercer::{Error, Result};
+use mercer::{Error, Result, refuse_if};
 use ndarray::Array2;
 use std::sync::Arc;
 
@@ -35,8 +35,7 @@ impl Reader {
         ReadOptions { target: self.target.clone(), header: self.header, key: self.key.clone() }
     }
 
-    /// Reads a second source with the same features as `first`. It may lack the target, and the columns of a table with a
-    /// header may be in another order.
+    /// Reads a second source with the features of `first`, in any order if both have headers; it may lack the target.
     pub fn open_like(&self, source: &str, first: &Dataset) -> Result<Dataset> {
         let without_target =
             || open(source, &ReadOptions { target: None, ..self.options() }).and_then(|d| align(d, first));
@@ -92,12 +91,8 @@ fn align(data: Dataset, first: &Dataset) -> Result<Dataset> {
         }
         return Ok(Dataset { x: data.x.select_columns(&places), columns: first.columns.clone(), ..data });
     }
-    if data.d() != first.d() {
-        let (name, d, other, other_d) = (&data.name, data.d(), &first.name, first.d());
-        return Err(Error::input(format!(
-            "`{name}` has {d} columns, but `{other}` has {other_d}; they must have the same features"
-        )));
-    }
+    let (name, d, other, other_d) = (&data.name, data.d(), &first.name, first.d());
+    refuse_if!(d != other_d, "`{name}` has {d} columns, but `{other}` has {other_d}; they must have the same features");
     Ok(data)
 }
 

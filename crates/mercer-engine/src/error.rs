@@ -112,6 +112,20 @@ impl Error {
     }
 }
 
+/// `refuse_if!(condition, "message {value}")`: if the condition holds, the function returns an [`Error::Input`] that says so.
+/// `refuse_if!(condition; error)` returns another error.
+#[macro_export]
+macro_rules! refuse_if {
+    ($condition:expr, $($message:tt)*) => {
+        $crate::refuse_if!($condition; $crate::Error::input(format_args!($($message)*).to_string()));
+    };
+    ($condition:expr; $error:expr) => {
+        if $condition {
+            return Err($error);
+        }
+    };
+}
+
 /// Bytes as a person reads them: `1.5 GiB`.
 ///
 /// ```
@@ -144,8 +158,7 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
     format!("{guess} (known: {list})")
 }
 
-/// The candidate with the fewest insertions, deletions, substitutions and swaps of neighbours from `word`, if those are few
-/// enough for a typing error.
+/// The candidate that is nearest to `word` in the optimal string alignment distance, if it is near enough for a typing error.
 fn nearest<'a>(word: &str, candidates: Vec<&'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let distance = |c: &&str| strsim::osa_distance(&word, c);

@@ -1,5 +1,4 @@
-//! The compute engine of Mercer. It knows tensors, devices, dense linear algebra and networks; it knows no kernel, no data set
-//! and no method.
+//! The compute engine of Mercer: tensors, devices, dense linear algebra and networks, but no kernels, data sets or methods.
 //!
 //! | module | content |
 //! |---|---|

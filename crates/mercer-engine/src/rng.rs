@@ -1,5 +1,4 @@
-//! The random generator of the library. A seed gives the same numbers on every machine. The state is four words, which a
-//! checkpoint can hold.
+//! The random generator of the library. A seed gives the same numbers on every machine; the state is four words.
 
 use serde::{Deserialize, Serialize};
 

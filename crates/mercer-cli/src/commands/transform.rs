@@ -8,7 +8,7 @@ use crate::text;
 use clap::Args;
 use mercer::data::{Dataset, write_npy};
 use mercer::spectrum::Spectrum;
-use mercer::{Error, Result};
+use mercer::{Error, Result, refuse_if};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -80,13 +80,12 @@ impl Transform {
     /// The new points, where their table fits into memory.
     fn points(&self, data: &str, spectrum: &Spectrum, context: &Context) -> Result<Dataset> {
         let data = self.reader.open(data)?;
-        if data.d() == spectrum.origin.d + 1 && data.y.is_none() {
-            return Err(Error::input(format!(
-                "the model was fitted on {}, the new points have {}; if one of them is the target, name it by --target",
-                text::count(spectrum.origin.d, "column"),
-                data.d()
-            )));
-        }
+        refuse_if!(
+            data.d() == spectrum.origin.d + 1 && data.y.is_none(),
+            "the model was fitted on {}, the new points have {}; if one of them is the target, name it by --target",
+            text::count(spectrum.origin.d, "column"),
+            data.d()
+        );
         let (n, k) = (data.n() * spectrum.origin.outputs, spectrum.k());
         context.budget.require(
             format!("a table of {n} rows and {k} columns"),

@@ -37,8 +37,7 @@ fn moments(x: &[f32], channel: Channel) -> (f64, f64) {
     })
 }
 
-/// Mean and biased variance of each channel over the batch: `x` `[k, b, channels·plane]` or shared, `statistics`
-/// `[k, 2, channels]`.
+/// Mean and biased variance of each channel: `x` `[k, b, channels·plane]` or shared, `statistics` `[k, 2, channels]`.
 pub fn batch_statistics(x: Stack<'_>, statistics: &mut Tensor) {
     let (count, two, channels) = statistics.as_matrices();
     assert!(two == 2 && x.cols.is_multiple_of(channels), "batch_statistics of {} columns, {channels} channels", x.cols);
@@ -55,26 +54,40 @@ pub fn batch_statistics(x: Stack<'_>, statistics: &mut Tensor) {
     });
 }
 
-/// The normalization of channel c of network j: mean μ, `s = 1/√(σ² + ε)`, scale γ, offset β.
-fn normalizer(statistics: Stack<'_>, affine: Stack<'_>, j: usize, c: usize) -> [f32; 4] {
-    let (moments, affine) = (statistics.host(j), affine.host(j));
-    let channels = affine.len() / 2;
-    [moments[c], 1.0 / (moments[channels + c] + EPSILON).sqrt(), affine[c], affine[channels + c]]
+/// The input of a batch norm, and what normalizes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Normalized<'a> {
+    /// `[k, b, channels·plane]` or shared.
+    pub x: Stack<'a>,
+    /// `[k, 2, channels]`: μ and σ².
+    pub statistics: Stack<'a>,
+    /// `[k, 2, channels]`: γ and β.
+    pub affine: Stack<'a>,
+    /// Whether the statistics are those of the batch, and move with x; else they are stored ones.
+    pub of_batch: bool,
 }
 
-/// `y = γ (x − μ)/√(σ² + ε) + β`. `x` `[k, b, channels·plane]` or shared; `statistics` `[k, 2, channels]` holds μ and σ²,
-/// of the batch or stored; `affine` `[k, 2, channels]` holds γ and β; `y` `[k, b, channels·plane]`.
-pub fn batch_norm(x: Stack<'_>, statistics: Stack<'_>, affine: Stack<'_>, y: &mut Tensor) {
+impl Normalized<'_> {
+    /// For channel c of network j: mean μ, `s = 1/√(σ² + ε)`, scale γ, offset β.
+    fn normalizer(&self, j: usize, c: usize) -> [f32; 4] {
+        let (moments, affine) = (self.statistics.host(j), self.affine.host(j));
+        let channels = affine.len() / 2;
+        [moments[c], 1.0 / (moments[channels + c] + EPSILON).sqrt(), affine[c], affine[channels + c]]
+    }
+}
+
+/// `y = γ (x − μ)/√(σ² + ε) + β`; `y` `[k, b, channels·plane]`.
+pub fn batch_norm(norm: Normalized<'_>, y: &mut Tensor) {
     let (count, batch, n) = y.as_matrices();
-    let channels = affine.cols;
+    let (x, channels) = (norm.x, norm.affine.cols);
     assert!(x.rows == batch && x.cols == n && n % channels == 0, "batch_norm of {x}");
-    on_gpu!(y, |gpu| cuda::batch_norm(gpu, x, statistics, affine, y));
+    on_gpu!(y, |gpu| cuda::batch_norm(gpu, norm, y));
     let plane = n / channels;
     for_each_chunk(y.host_mut(), n, 4 * count * batch * n, |row, y| {
         let j = row / batch;
         let x = &x.host(j)[row % batch * n..][..n];
         for (c, (y, x)) in y.chunks_exact_mut(plane).zip(x.chunks_exact(plane)).enumerate() {
-            let [mean, s, gamma, beta] = normalizer(statistics, affine, j, c);
+            let [mean, s, gamma, beta] = norm.normalizer(j, c);
             y.iter_mut().zip(x).for_each(|(y, x)| *y = (gamma * s) * (x - mean) + beta);
         }
     });
@@ -100,22 +113,14 @@ fn channel_dots(x: &[f32], g: &[f32], [mean, s]: [f32; 2], channel: Channel) -> 
 }
 
 /// The VJP of [`batch_norm`]: `dγ = Σ g x̂` and `dβ = Σ g` in `grad` `[k, 2, channels]`, and optionally
-/// `dx = γ s (g − mean g − x̂ mean(g x̂))`. The two means are zero unless the statistics are those of the `batch`.
+/// `dx = γ s (g − mean g − x̂ mean(g x̂))`. The two means are zero unless the statistics are those of the batch.
 ///
-/// `x` `[k, b, n]` or shared, `g` `[k, b, n]`, `dx` `[k, b, n]`; with stride 0, `dx` is the sum over the networks.
-pub fn batch_norm_vjp(
-    x: Stack<'_>,
-    statistics: Stack<'_>,
-    affine: Stack<'_>,
-    batch: bool,
-    g: &Tensor,
-    mut grad: StackMut<'_>,
-    mut dx: Option<StackMut<'_>>,
-) {
+/// `g` `[k, b, n]`, `dx` `[k, b, n]`; with stride 0, `dx` is the sum over the networks.
+pub fn batch_norm_vjp(norm: Normalized<'_>, g: &Tensor, mut grad: StackMut<'_>, mut dx: Option<StackMut<'_>>) {
     let (count, rows, n) = g.as_matrices();
-    let (channels, stride) = (affine.cols, grad.stride);
+    let (x, channels, stride) = (norm.x, norm.affine.cols, grad.stride);
     assert!(x.rows == rows && x.cols == n && grad.count == count, "batch_norm_vjp of {g}");
-    on_gpu!(g, |gpu| cuda::batch_norm_vjp(gpu, x, statistics, affine, batch, g, &grad, dx));
+    on_gpu!(g, |gpu| cuda::batch_norm_vjp(gpu, norm, g, &grad, dx));
     let (plane, size) = (n / channels, (rows * (n / channels)) as f64);
     let dx_stride = dx.as_ref().map_or(rows * n, |dx| dx.stride);
     let dx = dx.as_mut().map(|dx| Parts::new(dx.host_mut()));
@@ -125,7 +130,7 @@ pub fn batch_norm_vjp(
     for_each(stacks * channels, 8 * count * rows * n, |task| {
         let c = task % channels;
         for (term, j) in (0..terms).map(|term| (term, task / channels + term)) {
-            let [mean, s, gamma, _] = normalizer(statistics, affine, j, c);
+            let [mean, s, gamma, _] = norm.normalizer(j, c);
             let (x, g, channel) = (x.host(j), &g[j * rows * n..(j + 1) * rows * n], Channel { c, channels, plane });
             let (total, product) = channel_dots(x, g, [mean, s], channel);
             let at = j * stride + c;
@@ -133,7 +138,7 @@ pub fn batch_norm_vjp(
             unsafe { grad.part(at..at + 1)[0] = product as f32 };
             unsafe { grad.part(at + channels..at + channels + 1)[0] = total as f32 };
             let Some(dx) = &dx else { continue };
-            let (m0, m1) = if batch { ((total / size) as f32, (product / size) as f32) } else { (0.0, 0.0) };
+            let (m0, m1) = if norm.of_batch { ((total / size) as f32, (product / size) as f32) } else { (0.0, 0.0) };
             for (i, (x, g)) in channel.planes(x).zip(channel.planes(g)).enumerate() {
                 let at = j * dx_stride + (i * channels + c) * plane;
                 // SAFETY: as above; only one task writes the planes of a channel.
@@ -150,30 +155,22 @@ pub fn batch_norm_vjp(
     });
 }
 
-/// The JVP of [`batch_norm`]: `t = γ s (ẋ − mean ẋ − x̂ mean(ẋ x̂)) + γ̇ x̂ + β̇`. The two means are zero unless the
-/// statistics are those of the `batch`; a missing tangent is zero. `x` and `dx` `[k, b, n]` or shared, `daffine` `[k, 2, channels]`, `t` `[k, b, n]`.
-pub fn batch_norm_jvp(
-    x: Stack<'_>,
-    dx: Option<Stack<'_>>,
-    statistics: Stack<'_>,
-    affine: Stack<'_>,
-    daffine: Option<Stack<'_>>,
-    batch: bool,
-    t: &mut Tensor,
-) {
+/// The JVP of [`batch_norm`]: `t = γ s (ẋ − mean ẋ − x̂ mean(ẋ x̂)) + γ̇ x̂ + β̇`, with means as in [`batch_norm_vjp`]; a
+/// missing tangent is zero. `dx` `[k, b, n]` or shared, `daffine` `[k, 2, channels]`, `t` `[k, b, n]`.
+pub fn batch_norm_jvp(norm: Normalized<'_>, [dx, daffine]: [Option<Stack<'_>>; 2], t: &mut Tensor) {
     let (count, rows, n) = t.as_matrices();
-    let channels = affine.cols;
+    let (x, channels) = (norm.x, norm.affine.cols);
     assert!(x.rows == rows && x.cols == n, "batch_norm_jvp of {x} into {t}");
-    on_gpu!(t, |gpu| cuda::batch_norm_jvp(gpu, x, dx, statistics, affine, daffine, batch, t));
+    on_gpu!(t, |gpu| cuda::batch_norm_jvp(gpu, norm, [dx, daffine], t));
     let (plane, size) = (n / channels, (rows * (n / channels)) as f64);
     let t = Parts::new(t.host_mut());
     for_each(count * channels, 8 * count * rows * n, |task| {
         let (j, c) = (task / channels, task % channels);
-        let [mean, s, gamma, _] = normalizer(statistics, affine, j, c);
+        let [mean, s, gamma, _] = norm.normalizer(j, c);
         let (dgamma, dbeta) = daffine.map_or((0.0, 0.0), |d| (d.host(j)[c], d.host(j)[channels + c]));
         let (x, channel) = (x.host(j), Channel { c, channels, plane });
         let dx = dx.map(|dx| dx.host(j));
-        let dots = dx.filter(|_| batch).map(|dx| channel_dots(x, dx, [mean, s], channel));
+        let dots = dx.filter(|_| norm.of_batch).map(|dx| channel_dots(x, dx, [mean, s], channel));
         let (m0, m1) = dots.map_or((0.0, 0.0), |(total, product)| ((total / size) as f32, (product / size) as f32));
         for (i, x) in channel.planes(x).enumerate() {
             let at = (i * channels + c) * plane;

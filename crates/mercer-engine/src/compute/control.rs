@@ -24,8 +24,7 @@ pub enum NonFinite {
     Problem = 5,
 }
 
-/// The state of a sequence of steps. The first step that is not finite is noted; neither it nor a later step changes
-/// parameters or averages.
+/// The state of a sequence of steps. From the first step on that is not finite, parameters and averages do not change.
 #[derive(Debug)]
 pub struct Control {
     steps: usize,
@@ -106,10 +105,9 @@ impl Control {
         }
     }
 
-    /// Records the loss `[1, 1]` and the values of the step, unless it has failed; notes [`NonFinite::Loss`] where one of
-    /// them is not finite.
+    /// Records the loss `[1, 1]` and the values of a step that has not failed; if one is not finite, notes [`NonFinite::Loss`].
     pub fn record(&mut self, loss: &Small, values: Vector<'_>) {
-        assert!(loss.shape() == [1, 1] && values.len() == self.values, "a record of {} values", self.values);
+        assert!(loss.shape() == [1, 1] && values.len == self.values, "a record of {} values", self.values);
         let host = match &mut self.state {
             State::Cuda(device) => return cuda::record(device, loss, values),
             State::Host(host) => host,

@@ -1,5 +1,4 @@
-//! Convolutions of images: patches are gathered into a matrix and multiplied by the filters (im2col), a tile of output rows
-//! at a time.
+//! Convolutions of images: the patches of some output rows form a matrix, which is multiplied by the filters (im2col).
 //!
 //! An image is stored as `[channels, height, width]`, contiguous and row-major.
 
@@ -223,8 +222,7 @@ pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw:
     }
 }
 
-/// `out_jc = Σ_{b,p} g_jbcp`, the gradient with respect to a bias. `g` `[k, batch, channels·plane]`, `out`
-/// `[k, 1, channels]`.
+/// `out_jc = Σ_{b,p} g_jbcp`, the gradient of a bias. `g` `[k, batch, channels·plane]`, `out` `[k, 1, channels]`.
 pub fn channel_sums(g: &Tensor, mut out: StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
     let (channels, stride) = (out.rows * out.cols, out.stride);

@@ -59,8 +59,7 @@ pub fn fill(y: &mut Tensor, value: f32) {
     y.host_mut().fill(value);
 }
 
-/// Fills `y` with independent standard normal numbers. A seed always gives the same numbers on one kind of device; the CPU
-/// and GPUs give different ones.
+/// Fills `y` with independent standard normal numbers. With the same seed, the CPU and GPUs give different numbers.
 pub fn fill_normal(y: &mut Tensor, rng: &mut Rng) {
     on_gpu!(y, |gpu| cuda::fill_random(gpu, y, cuda::Law::Normal, rng));
     y.host_mut().iter_mut().for_each(|y| *y = rng.normal() as f32);

@@ -180,9 +180,8 @@ impl Activation {
     }
 }
 
-/// The formulas as device code: `activate(phi, z, value, slope)` and `curvature(phi, z, value, slope)`, with `phi` the
-/// place of the activation in [`Activation::ALL`], and `formula(phi, column, width)`, the `phi` of a unit: the second half of a
-/// sincos layer is the cosine.
+/// The formulas as device code: `activate(phi, z, value, slope)` and `curvature(phi, z, value, slope)`, with `phi` a place in
+/// [`Activation::ALL`], and `formula(phi, column, width)`, the `phi` of a unit: sine or cosine in the halves of a sincos layer.
 pub(super) fn device_functions() -> String {
     struct Write;
     impl Visitor for Write {

@@ -13,8 +13,7 @@ pub use faer::Accum as Store;
 
 /// `C_j = α A_j B_j`, or `C_j += α A_j B_j`, for each matrix of the stack.
 ///
-/// Shared operands (stride 0) are broadcast over the stack. With stride 0, `c` receives the sum over the stack, added in a
-/// fixed order.
+/// An operand of stride 0 is shared by the stack. A result `c` of stride 0 is the sum over the stack, in a fixed order.
 pub fn gemm(alpha: f32, a: Stack<'_>, b: Stack<'_>, store: Store, mut c: StackMut<'_>) {
     let (m, p, n, count) = (a.rows(), a.cols(), b.cols(), c.count);
     assert!(b.rows() == p && c.rows == m && c.cols == n, "gemm of {a} and {b} into {c}");
@@ -65,8 +64,7 @@ impl BlockedProduct {
             let (j, task) = (task / (down * across), task % (down * across));
             let (rows, cols) = (block(task / across, block_m, self.m), block(task % across, block_n, self.n));
             let start = c.pointer(j * self.stride + rows.start * self.row_stride + cols.start);
-            // SAFETY: matrix j lies within C (checked by `StackMut::host_mut`), and no other task has the same
-            // (j, rows, cols).
+            // SAFETY: `StackMut::host_mut` has checked that matrix j lies within C; tasks differ in (j, rows, cols).
             let mut out =
                 unsafe { MatMut::from_raw_parts_mut(start, rows.len(), cols.len(), self.row_stride as isize, 1) };
             for term in 0..self.terms {

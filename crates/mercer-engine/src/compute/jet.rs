@@ -60,8 +60,7 @@ pub fn points_jet(x: &Tensor, out: &mut Tensor) {
 
 /// `out ← (shift f − Lf)/scale` with `Lf = −Δf − v·∇f + u f`, from the values, gradients and Laplacians of k functions.
 ///
-/// `jet` `[k, (d+2)·B, c]`; the point b has `v` and `u` in row `rows_b` of `field` `[·, d+1]`; `out` `[k, B, c]`. Sums are
-/// taken in `f64`.
+/// `jet` `[k, (d+2)·B, c]`; row `rows_b` of `field` `[·, d+1]` holds `v` and `u` of point b; `out` `[k, B, c]`. Sums are `f64`.
 pub fn elliptic([shift, scale]: [f64; 2], rows: &Indices, field: &Small, jet: &Tensor, out: &mut Tensor) -> Result<()> {
     let (k, c, d, b) = (jet.shape()[0], jet.shape()[2], field.shape()[1] - 1, rows.len());
     assert_eq!(jet.shape()[1], (d + 2) * b, "elliptic: a jet {jet} at {b} points of {d} columns");

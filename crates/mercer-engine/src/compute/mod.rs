@@ -42,7 +42,9 @@ mod update;
 
 pub use activation::{activation, activation_vjp, bias_slope};
 pub use augment::{Move, shift_mirror};
-pub use batch_norm::{EPSILON, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average};
+pub use batch_norm::{
+    EPSILON, Normalized, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average,
+};
 pub use control::{Control, NonFinite, Report};
 pub use conv::{Convolution, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_weights};
 pub use cuda::Replay;
@@ -61,5 +63,6 @@ pub use reduce::{all_finite, sum_squares};
 pub use small::Small;
 pub use softmax::softmax_cross_entropy;
 pub use sparse::SparseRows;
+pub(crate) use tensor::Storage;
 pub use tensor::{Device, DeviceArray, Indices, Math, Stack, StackMut, Tensor};
 pub use update::{Clip, Rule, update};

@@ -21,8 +21,7 @@ pub(super) fn for_each(tasks: usize, work: usize, f: impl Fn(usize) + Sync + Sen
     }
 }
 
-/// Calls `f(i, chunk)` for each chunk of `size` elements of `slice` (the last may be shorter), in parallel if `work` is
-/// large enough.
+/// Calls `f(i, chunk)` for each chunk of at most `size` elements of `slice`, in parallel if `work` is large enough.
 pub(super) fn for_each_chunk(slice: &mut [f32], size: usize, work: usize, f: impl Fn(usize, &mut [f32]) + Sync + Send) {
     if slice.len() <= size || work < PARALLEL_WORK {
         slice.chunks_mut(size.max(1)).enumerate().for_each(|(i, chunk)| f(i, chunk));

@@ -1,5 +1,4 @@
-//! Features of moderate size for points of unbounded space: with `t = x/scale` and `ρ = |t|`, the d features `t/(1+ρ)`,
-//! then `½ ln(1+ρ²)`.
+//! Features of points of unbounded space: with `t = x/scale` and `ρ = |t|`, the d features `t/(1+ρ)`, then `½ ln(1+ρ²)`.
 
 use super::cuda::{args, points as cuda};
 use super::tensor::{Tensor, on_gpu};

@@ -1,7 +1,7 @@
 //! Devices, arrays on them, and views of arrays as stacks of matrices.
 
 use super::cuda::{Buffer, Gpu, gpu};
-use crate::{Error, Result};
+use crate::{Error, Result, refuse_if};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -98,8 +98,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// How a GPU with tensor cores rounds the factors of an f32 matrix product. Sums are always in f32. The CPU always uses
-/// f32.
+/// How a GPU with tensor cores rounds the factors of an f32 matrix product. Sums and the CPU's products are in f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Math {
@@ -112,18 +111,41 @@ pub enum Math {
     Bf16,
 }
 
-/// A contiguous row-major array on a device. Its memory only grows: [`DeviceArray::reshape`] to a smaller or equal size
-/// never allocates.
+/// A contiguous row-major array on a device. Its memory never shrinks; see [`DeviceArray::reshape`].
 #[derive(Debug)]
 pub struct DeviceArray<T> {
     shape: Vec<usize>,
-    storage: Storage<T>,
+    storage: Storage<Vec<T>>,
 }
 
+/// Numbers in host memory, held by an `H`, or in device memory.
 #[derive(Debug)]
-enum Storage<T> {
-    Host(Vec<T>),
+pub(crate) enum Storage<H> {
+    Host(H),
     Cuda(Buffer),
+}
+
+impl<H> Storage<H> {
+    /// The device that holds the numbers.
+    pub(crate) fn device(&self) -> Device {
+        self.buffer().map_or(Device::Cpu, |buffer| Device::Cuda(buffer.gpu().ordinal))
+    }
+
+    /// The device memory; `None` on the CPU.
+    pub(crate) fn buffer(&self) -> Option<&Buffer> {
+        match self {
+            Storage::Host(_) => None,
+            Storage::Cuda(buffer) => Some(buffer),
+        }
+    }
+
+    /// What is in host memory; `what` names the array in the message of the panic if it is on a GPU.
+    pub(super) fn host(&self, what: &str) -> &H {
+        match self {
+            Storage::Host(host) => host,
+            Storage::Cuda(_) => panic!("{what} on {} was used with one on the CPU", self.device()),
+        }
+    }
 }
 
 /// The numbers that networks compute with.
@@ -185,8 +207,7 @@ impl<T: Copy + Default> DeviceArray<T> {
         Ok(data)
     }
 
-    /// Changes the shape. Elements keep their values in memory order; new ones are zero. Allocates only when the array has
-    /// never been this large.
+    /// Changes the shape. Elements keep their order, new ones are zero. Allocates only if the array was never this large.
     pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
         let len = shape.iter().product::<usize>();
         let bytes = size_of::<T>() * len;
@@ -218,7 +239,7 @@ impl<T: Copy + Default> DeviceArray<T> {
 impl<T> DeviceArray<T> {
     /// The device that holds the array.
     pub fn device(&self) -> Device {
-        self.gpu().map_or(Device::Cpu, |gpu| Device::Cuda(gpu.ordinal))
+        self.storage.device()
     }
 
     /// Extents, slowest index first.
@@ -238,10 +259,7 @@ impl<T> DeviceArray<T> {
 
     /// Elements in host memory. Panics if they are on a GPU.
     pub fn host(&self) -> &[T] {
-        match &self.storage {
-            Storage::Host(storage) => &storage[..self.len()],
-            Storage::Cuda(_) => panic!("a tensor on {} was used with one on the CPU", self.device()),
-        }
+        &self.storage.host("a tensor")[..self.len()]
     }
 
     /// The writable form of [`DeviceArray::host`].
@@ -260,10 +278,7 @@ impl<T> DeviceArray<T> {
 
     /// The device memory of the array; `None` on the CPU.
     pub(super) fn buffer(&self) -> Option<&Buffer> {
-        match &self.storage {
-            Storage::Host(_) => None,
-            Storage::Cuda(buffer) => Some(buffer),
-        }
+        self.storage.buffer()
     }
 
     /// The writable form of [`DeviceArray::buffer`].
@@ -309,10 +324,8 @@ fn allocate<T>(gpu: &'static Gpu, shape: &[usize]) -> Result<Buffer> {
 
 fn check_length(shape: &[usize], len: usize) -> Result<()> {
     let needed = shape.iter().product::<usize>();
-    if len == needed {
-        return Ok(());
-    }
-    Err(Error::input(format!("{len} numbers do not fill a tensor of shape {shape:?} ({needed})")))
+    refuse_if!(len != needed, "{len} numbers do not fill a tensor of shape {shape:?} ({needed})");
+    Ok(())
 }
 
 /// `on_gpu!(x, |gpu| work)`: if the tensor `x` is on a GPU, the primitive returns the value of `work`, its device code.
@@ -410,8 +423,7 @@ impl fmt::Display for Stack<'_> {
     }
 }
 
-/// Writable matrices inside a tensor, one for each network. With stride zero there is one matrix, and it receives the sum
-/// over the networks.
+/// Writable matrices inside a tensor, one for each network; with stride zero, one for the sum over the networks.
 #[derive(Debug)]
 pub struct StackMut<'a> {
     pub(super) tensor: &'a mut Tensor,

@@ -1,6 +1,7 @@
 use super::{eigh, matmul, matmul_into};
 use crate::Result;
 use crate::compute::Device;
+use crate::compute::Storage::{self, Cuda, Host};
 use crate::compute::cuda::{Buffer, gpu, panel as cuda};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, Axis, Zip, aview1, concatenate, s};
@@ -26,16 +27,8 @@ use std::ops::Range;
 pub struct Panel {
     n: usize,
     b: usize,
-    storage: Storage,
+    storage: Storage<Array2<f64>>,
 }
-
-#[derive(Debug)]
-enum Storage {
-    Host(Array2<f64>),
-    Cuda(Buffer),
-}
-
-use Storage::{Cuda, Host};
 
 /// A panel on the CPU.
 impl From<Array2<f64>> for Panel {
@@ -66,18 +59,12 @@ impl Panel {
 
     /// The row-major device buffer; `None` on the CPU.
     pub fn buffer(&self) -> Option<&Buffer> {
-        match &self.storage {
-            Host(_) => None,
-            Cuda(buffer) => Some(buffer),
-        }
+        self.storage.buffer()
     }
 
     /// The device that holds the panel.
     pub fn device(&self) -> Device {
-        match &self.storage {
-            Host(_) => Device::Cpu,
-            Cuda(buffer) => Device::Cuda(buffer.gpu().ordinal),
-        }
+        self.storage.device()
     }
 
     /// n, the length of each vector.

@@ -2,7 +2,7 @@
 
 use super::{Facts, Gradient, Layer, Mode, Pass, Piece, Trace, Weights, input_gradient};
 use crate::Result;
-use crate::compute::{self, Activation, Stack, Tensor};
+use crate::compute::{self, Activation, Normalized, Tensor};
 use crate::rng::Rng;
 
 /// Every channel shifted and scaled: by its mean and variance over the batch and its plane in [`Mode::Train`], by their running
@@ -18,12 +18,14 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// μ and σ² that the forward pass used.
-    fn statistics<'a>(&self, theta: &Weights<'a>, mode: Mode, of_batch: &'a Tensor) -> Stack<'a> {
-        match mode {
+    /// `x` and the numbers that a pass in this mode normalizes it by; `of_batch` are the statistics of the batch.
+    fn norm<'a>(&self, theta: &Weights<'a>, x: &'a Tensor, mode: Mode, of_batch: &'a Tensor) -> Normalized<'a> {
+        let statistics = match mode {
             Mode::Train => of_batch.stack(),
             Mode::Eval => theta.constant(2, self.channels),
-        }
+        };
+        let affine = theta.matrix(0, 2, self.channels);
+        Normalized { x: x.stack(), statistics, affine, of_batch: mode == Mode::Train }
     }
 }
 
@@ -63,8 +65,7 @@ impl Layer for BatchNorm {
             trace.factor.reshape(&[trace.y.shape()[0], 2, self.channels])?;
             compute::batch_statistics(x.stack(), &mut trace.factor);
         }
-        let statistics = self.statistics(theta, trace.mode, &trace.factor);
-        compute::batch_norm(x.stack(), statistics, theta.matrix(0, 2, self.channels), &mut trace.y);
+        compute::batch_norm(self.norm(theta, x, trace.mode, &trace.factor), &mut trace.y);
         trace.activate(self.activation)
     }
 
@@ -72,20 +73,16 @@ impl Layer for BatchNorm {
         let Pass { theta, x, trace } = pass;
         trace.times_slope(self.activation, g);
         let dx = dx.map(|dx| input_gradient(dx, g, self.channels * self.plane));
-        let (statistics, affine) =
-            (self.statistics(theta, trace.mode, &trace.factor), theta.matrix(0, 2, self.channels));
-        let of_batch = trace.mode == Mode::Train;
-        compute::batch_norm_vjp(x.stack(), statistics, affine, of_batch, g, grad.matrix(0, 2, self.channels), dx);
+        let norm = self.norm(theta, x, trace.mode, &trace.factor);
+        compute::batch_norm_vjp(norm, g, grad.matrix(0, 2, self.channels), dx);
         Ok(())
     }
 
     fn jvp(&self, pass: Pass<'_>, dtheta: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()> {
         let Pass { theta, x, trace } = pass;
-        let (statistics, affine) =
-            (self.statistics(theta, trace.mode, &trace.factor), theta.matrix(0, 2, self.channels));
         let daffine = dtheta.map(|d| d.matrix(0, 2, self.channels));
-        let of_batch = trace.mode == Mode::Train;
-        compute::batch_norm_jvp(x.stack(), dx.map(Tensor::stack), statistics, affine, daffine, of_batch, t);
+        let norm = self.norm(theta, x, trace.mode, &trace.factor);
+        compute::batch_norm_jvp(norm, [dx.map(Tensor::stack), daffine], t);
         trace.times_slope(self.activation, t);
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::{
     Residual, guess_image,
 };
 use crate::compute::{Activation, Convolution, Pool};
-use crate::{Error, Result};
+use crate::{Error, Result, refuse_if};
 
 /// A chain of layers that can run.
 pub(super) struct Built {
@@ -41,9 +41,7 @@ fn read(mut description: Description, mut flow: Flow) -> Result<Built> {
     let mut chained = chain(before, &mut flow)?;
     let mut trunk = chained.len();
     chained.extend(chain(after, &mut flow)?);
-    if chained.is_empty() {
-        return Err(Error::input("the architecture has no layers; write for example dense(32) relu dense(1)"));
-    }
+    refuse_if!(chained.is_empty(), "the architecture has no layers; write for example dense(32) relu dense(1)");
     if description.layers[1..].iter().any(|layer| layer.any(&is_radial)) {
         return Err(Error::input(format!("in \"{description}\" radial is not the first layer; it is one of points")));
     }
@@ -51,11 +49,10 @@ fn read(mut description: Description, mut flow: Flow) -> Result<Built> {
     while chained.get(trunk).is_some_and(|(layer, _)| !layer.facts().branches) {
         trunk += 1;
     }
-    if trunk == chained.len() {
-        return Err(Error::input(format!(
-            "in \"{description}\" all networks are the same; end it with a layer that tells them apart, such as dense(1)"
-        )));
-    }
+    refuse_if!(
+        trunk == chained.len(),
+        "in \"{description}\" all networks are the same; end it with a layer that tells them apart, such as dense(1)"
+    );
     description.trunk = chained[..trunk].iter().map(|(_, words)| words).sum();
     Ok(Built { layers: chained.into_iter().map(|(layer, _)| layer).collect(), trunk, description })
 }
@@ -170,11 +167,10 @@ fn conv(spec: &LayerSpec, image: [usize; 3], activation: Activation, before_norm
         Error::input(format!("{spec} has no number of channels; a network to train needs one, such as conv(16, 3)"))
     })?;
     let ([_, height, width], (before, after), size) = (image, window.frame(), window.size);
-    if size > height.min(width) + before + after {
-        return Err(Error::input(format!(
-            "conv({channels}, {size}) with pad=valid does not fit into an image of {height}×{width}"
-        )));
-    }
+    refuse_if!(
+        size > height.min(width) + before + after,
+        "conv({channels}, {size}) with pad=valid does not fit into an image of {height}×{width}"
+    );
     let shape = Convolution { image, channels, size, stride: window.stride, before, after };
     let outputs = shape.out().iter().try_fold(channels, |n, side| n.checked_mul(*side));
     if outputs.and_then(|n| n.checked_mul(shape.patch())).is_none_or(|n| n > 1 << 40) {
@@ -208,9 +204,7 @@ fn residual(
     flow: Flow,
     activation: Activation,
 ) -> Result<(Box<dyn Layer>, Flow)> {
-    if body.is_empty() {
-        return Err(Error::input("res() is empty; write for example res(conv(16, 3) bn relu conv(16, 3) bn)"));
-    }
+    refuse_if!(body.is_empty(), "res() is empty; write for example res(conv(16, 3) bn relu conv(16, 3) bn)");
     if body.iter().chain(shortcut).any(is_radial) {
         return Err(Error::input("radial inside res(…) has no points to look at; it is the first layer or none"));
     }

@@ -140,16 +140,14 @@ trait Layer: std::fmt::Debug + Send + Sync {
     /// Forward: `t = (∂y/∂x) ẋ + (∂y/∂θ) θ̇`; a missing tangent is zero.
     fn jvp(&self, pass: Pass<'_>, dtheta: Option<&Weights<'_>>, dx: Option<&Tensor>, t: &mut Tensor) -> Result<()>;
 
-    /// Second order: value, partial derivatives and Laplacian, as functions of the networks' input. `x` `[(d+2)·points, in]`
-    /// or `[k, (d+2)·points, in]` and `y` `[k, (d+2)·points, out]` hold them one after the other, see
-    /// [`crate::compute::jet`].
+    /// Second order: value, gradient and Laplacian in the networks' input, laid out as in [`crate::compute::jet`]: `x`
+    /// `[(d+2)·points, in]` or `[k, (d+2)·points, in]`, `y` `[k, (d+2)·points, out]`.
     fn jet(&self, _theta: &Weights<'_>, _x: &Tensor, _points: usize, _y: &mut Tensor) -> Result<()> {
         Err(Error::input("a layer of the network has no Laplacian"))
     }
 
-    /// For the empirical NTK (see [`ntk`]): back through the layer of *one* network with c cotangents of its
-    /// output at once. Takes `g` `[c, b, out]`, writes `(∂y/∂x)ᵀ g` `[c, b, in]` into `dx` where asked for, and returns
-    /// `(∂y/∂θ)ᵀ g`.
+    /// For the empirical NTK (see [`ntk`]): back through the layer of *one* network with c cotangents `g` `[c, b, out]` at
+    /// once. Writes `(∂y/∂x)ᵀ g` `[c, b, in]` into `dx` where asked for, and returns `(∂y/∂θ)ᵀ g`.
     ///
     /// The rule given here writes every derivative out, by [`Layer::forward`] and [`Layer::vjp`] alone, and is right for
     /// every layer that treats points separately; a layer with many parameters should have a faster one.

@@ -14,7 +14,7 @@
 use super::chain::consecutive;
 use super::{Layer, Network, Parameters};
 use crate::compute::Device;
-use crate::{Error, Result};
+use crate::{Error, Result, refuse_if};
 
 /// One tensor of a layer: what it is called in a file and where the layer holds it.
 #[derive(Clone, Debug)]
@@ -51,8 +51,7 @@ pub struct NamedTensor {
     pub data: Vec<f32>,
 }
 
-/// All pieces of a chain in order, with their full names and places; the numbers (parameters, constants) of its layers start
-/// at `starts`.
+/// All pieces of a chain in order, with full names and places; parameters and constants of its layers start at `starts`.
 fn placed(layers: &[Box<dyn Layer>], starts: &[[usize; 2]]) -> Vec<Piece> {
     let mut all = Vec::new();
     let mut counts = std::collections::HashMap::new();
@@ -123,12 +122,11 @@ impl Network {
             let tensor =
                 found.ok_or_else(|| Error::input(format!("there is no tensor \"{name}\", which the network needs")))?;
             let len = shape.iter().product::<usize>();
-            if tensor.shape != *shape || tensor.data.len() != len {
-                return Err(Error::input(format!(
-                    "the tensor \"{name}\" has shape {:?}, but the network needs {shape:?}",
-                    tensor.shape
-                )));
-            }
+            refuse_if!(
+                tensor.shape != *shape || tensor.data.len() != len,
+                "the tensor \"{name}\" has shape {:?}, but the network needs {shape:?}",
+                tensor.shape
+            );
             let to = &mut numbers[usize::from(*constant)][*start..start + len];
             if *transposed {
                 to.copy_from_slice(&transpose(&tensor.data, shape[0], shape[1]));
@@ -149,10 +147,8 @@ impl Network {
     }
 
     fn check_single(&self) -> Result<()> {
-        if self.networks() == 1 {
-            return Ok(());
-        }
-        Err(Error::input(format!("tensors have names in one network, not in {} at once", self.networks())))
+        refuse_if!(self.networks() != 1, "tensors have names in one network, not in {} at once", self.networks());
+        Ok(())
     }
 }
 

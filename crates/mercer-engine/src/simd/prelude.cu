@@ -69,28 +69,18 @@ INLINE real m_acos(real x) {
 #endif
 
 #if ARITHMETIC == FAST
-INLINE real m_exp2(real x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
+#define APPROXIMATE(name, op)                                             \
+    INLINE real name(real x) {                                            \
+        float y;                                                          \
+        asm(op ".approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));             \
+        return y;                                                         \
+    }
+APPROXIMATE(m_exp2, "ex2")
+APPROXIMATE(m_sqrt, "sqrt")
+APPROXIMATE(m_rsqrt, "rsqrt")
+APPROXIMATE(m_recip, "rcp")
 INLINE real m_exp(real x) { return m_exp2(x * 1.44269504f); }
 INLINE real m_ln(real x) { return __logf(x); }
-INLINE real m_sqrt(real x) {
-    float y;
-    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-INLINE real m_rsqrt(real x) {
-    float y;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-INLINE real m_recip(real x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 // Subtracts multiples of 2π first, because the hardware's sine and cosine are accurate near zero only.
 INLINE real m_reduced(real x) {
     float k = rintf(x * 0.159154943f);

@@ -1,8 +1,7 @@
 //! A number that writes down what is done to it, so that a formula over [`Num`] becomes C source.
 //!
-//! [`record`] runs a formula once on [`Source`] numbers. Each operation becomes a node of a [`Listing`]; equal nodes are
-//! one, constants are folded, and what the result does not need is left out. [`Style::Fast`] also rearranges, see
-//! `simplify`.
+//! [`record`] runs a formula once on [`Source`] numbers. Each operation becomes a node of a [`Listing`], simplified as
+//! `simplify` says; nodes that the result does not need are left out.
 
 use super::Num;
 use super::simplify::Trace;

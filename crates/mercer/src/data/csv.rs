@@ -10,13 +10,12 @@ use ndarray::Array2;
 use super::ReadOptions;
 use super::bytes::{Source, read_error};
 use super::dataset::{Dataset, Target, cell, find_target, generated_columns};
-use crate::{Error, Result};
+use crate::{Error, Result, refuse_if};
 
 /// Bytes that are read ahead to find the separator.
 const HEAD: u64 = 1 << 16;
 
-/// Reads a table of numbers. A target column of text becomes classes, in the order of their names; a target column of
-/// numbers becomes values.
+/// Reads a table of numbers. A target column of text becomes classes in the order of their names, one of numbers values.
 pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
     let mut source = Source::open(path)?;
     let mut head = source.read_up_to(HEAD)?;
@@ -149,9 +148,7 @@ impl Table<'_> {
 
     fn finish(self, name: &str) -> Result<Dataset> {
         let Table { path, mut columns, target, rows, x, y } = self;
-        if rows == 0 {
-            return Err(Error::file(path, "holds a header but no rows"));
-        }
+        refuse_if!(rows == 0; Error::file(path, "holds a header but no rows"));
         let y = target.map(|j| {
             columns.remove(j);
             y.into_target()

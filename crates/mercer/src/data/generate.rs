@@ -6,19 +6,16 @@ use ndarray::Array2;
 
 use super::dataset::{Dataset, Target};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, Result, refuse_if};
 
 /// A larger number of rows is taken for a typing mistake.
 const MOST_ROWS: usize = 100_000_000;
 
 /// Two concentric circles in the plane: class 0 (`outer`) has radius 1, class 1 (`inner`) has radius `factor`.
 ///
-/// Rows alternate between the classes; angles are uniform, and Gaussian noise of standard deviation `noise` is added
-/// to each coordinate.
+/// Rows alternate between the classes; angles are uniform, and `noise` is the standard deviation of Gaussian noise.
 pub fn circles(n: usize, noise: f64, factor: f64, seed: u64) -> Result<Dataset> {
-    if !(factor > 0.0 && factor < 1.0) {
-        return Err(Error::input(format!("circles: factor must lie between 0 and 1, not {factor}")));
-    }
+    refuse_if!(!(factor > 0.0 && factor < 1.0), "circles: factor must lie between 0 and 1, not {factor}");
     noisy("circles", Some(["outer", "inner"]), n, noise, seed, |i, rng| {
         let angle = TAU * rng.uniform();
         let radius = if i % 2 == 0 { 1.0 } else { factor };
@@ -49,9 +46,7 @@ pub fn swiss_roll(n: usize, noise: f64, seed: u64) -> Result<Dataset> {
 
 /// Points of the line, uniform on [low, high).
 pub fn uniform(n: usize, low: f64, high: f64, seed: u64) -> Result<Dataset> {
-    if !(low < high && (high - low).is_finite()) {
-        return Err(Error::input(format!("uniform: low = {low} must lie below high = {high}")));
-    }
+    refuse_if!(!(low < high && (high - low).is_finite()), "uniform: low = {low} must lie below high = {high}");
     check_rows("uniform", n)?;
     let mut rng = Rng::new(seed);
     let x = Array2::from_shape_simple_fn((n, 1), || low + (high - low) * rng.uniform());
@@ -92,9 +87,7 @@ fn noisy<const D: usize>(
 }
 
 fn check_rows(name: &str, n: usize) -> Result<()> {
-    if n == 0 || n > MOST_ROWS {
-        return Err(Error::input(format!("{name}: n must lie between 1 and {MOST_ROWS}, not {n}")));
-    }
+    refuse_if!(n == 0 || n > MOST_ROWS, "{name}: n must lie between 1 and {MOST_ROWS}, not {n}");
     Ok(())
 }
 

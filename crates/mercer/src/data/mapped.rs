@@ -8,8 +8,7 @@ use rayon::prelude::*;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// An array `[S, …]` in an `.npy` file of `f4` or `f8` in C order. It may be larger than memory: only the parts that are
-/// read are loaded.
+/// An array `[S, …]` in an `.npy` file of `f4` or `f8` in C order. It may be larger than memory: parts are loaded when read.
 ///
 /// The file must not be truncated while it is open: the system ends a program that reads past the end of a mapped file.
 ///

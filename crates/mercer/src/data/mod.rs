@@ -19,7 +19,7 @@
 use std::path::Path;
 
 use crate::syntax::Call;
-use crate::{Error, Result};
+use crate::{Error, Result, refuse_if};
 
 mod bytes;
 mod cifar;
@@ -55,8 +55,7 @@ pub struct ReadOptions {
     /// The column to predict: its name, or its position (1 is the first, −1 the last). In an `.npz` also the name of
     /// an array. Without it a table has no target.
     pub target: Option<String>,
-    /// Whether the first row of a table names the columns. With `None` it does if none of its cells is a number and the
-    /// next row has a number.
+    /// Whether the first row of a table names the columns; with `None`, if it has no number and the next row has one.
     pub header: Option<bool>,
     /// The array of an `.npz` to read.
     pub key: Option<String>,
@@ -155,9 +154,7 @@ fn check_options(path: &Path, format: Format, options: &ReadOptions) -> Result<(
         ("header", options.header.is_some(), format == Format::Table, "tables of text, such as .csv"),
         ("target", options.target.is_some(), !images, "tables; images have their own labels"),
     ] {
-        if given && !applies {
-            return Err(Error::file(path, format!("the option `{option}` is for {place}")));
-        }
+        refuse_if!(given && !applies; Error::file(path, format!("the option `{option}` is for {place}")));
     }
     Ok(())
 }

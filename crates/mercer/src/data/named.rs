@@ -55,8 +55,7 @@ enum Recipe {
     Idx,
     /// A folder of CIFAR-10 binary files, called like the set.
     Cifar,
-    /// A CSV: its file, where `NAME` is the name of the set, whether its target holds classes, and its splits. The target
-    /// is the last column.
+    /// A CSV with the target last: its file (`NAME` is the name of the set), whether the target holds classes, its splits.
     Table(&'static str, bool, Splits),
 }
 

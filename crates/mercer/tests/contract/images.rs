@@ -210,24 +210,25 @@ fn batch_norms_and_their_derivatives() {
                 let [ts, ta, td] = [&statistics, &affine, &daffine].map(|a| flat(on, k, 2 * c, a));
                 let [s, a, d] = [&ts, &ta, &td].map(|t| t.matrices(3, 2 * c + 5, 2, c));
                 let mut y = on.zeros(&[k, b, n]);
-                batch_norm(tx, s, a, &mut y);
+                let norm = Normalized { x: tx, statistics: s, affine: a, of_batch: batch };
+                batch_norm(norm, &mut y);
                 close(&what, &y, |i| affine[place(i)] * hat(i) + affine[place(i) + c], 2e-5);
 
                 let [mut grad, mut alone] = [0, 1].map(|_| flat(on, k, 2 * c, &vec![0.0; 2 * k * c]));
                 let mut back = on.zeros(&[own, b, n]);
                 let to = back.matrices_mut(0, stride, k, b, n);
-                batch_norm_vjp(tx, s, a, batch, &tg, grad.matrices_mut(3, 2 * c + 5, k, 2, c), Some(to));
+                batch_norm_vjp(norm, &tg, grad.matrices_mut(3, 2 * c + 5, k, 2, c), Some(to));
                 near(&what, &unflat(k, 2 * c, &grad), at(&sums(&g)), 3e-5);
                 let mut want = vec![0.0; own * b * n];
                 centred(&g).iter().enumerate().for_each(|(i, v)| want[i % (own * b * n)] += v);
                 close(&what, &back, at(&want), 3e-5);
-                batch_norm_vjp(tx, s, a, batch, &tg, alone.matrices_mut(3, 2 * c + 5, k, 2, c), None);
+                batch_norm_vjp(norm, &tg, alone.matrices_mut(3, 2 * c + 5, k, 2, c), None);
                 assert_eq!(host(&alone), host(&grad), "{what}");
 
                 let centred = centred(&dx);
                 for (with_x, with_affine) in [(true, true), (true, false), (false, true)] {
                     let mut t = on.zeros(&[k, b, n]);
-                    batch_norm_jvp(tx, with_x.then_some(tdx), s, a, with_affine.then_some(d), batch, &mut t);
+                    batch_norm_jvp(norm, [with_x.then_some(tdx), with_affine.then_some(d)], &mut t);
                     let tangent = |i: usize| daffine[place(i)] * hat(i) + daffine[place(i) + c];
                     let want = |i: usize| f64::from(with_x) * centred[i] + f64::from(with_affine) * tangent(i);
                     close(&what, &t, want, 3e-5);

@@ -101,8 +101,7 @@ impl Gpu {
         let plan = *dnn.plans.entry(key).or_insert_with(|| ConvolutionPlan::new(handle, key).ok());
         let Some(plan) = plan else { return false };
         let Some(workspace) = scratch(self, plan.workspace) else { return true };
-        // SAFETY: the caller promises that the memory at the addresses has the sizes of the descriptors; the workspace has the
-        // size that cuDNN asked for.
+        // SAFETY: the caller promises memory of the descriptors' sizes; the workspace has the size that cuDNN asked for.
         let queued = unsafe { plan.queue(handle, addresses, workspace.pointer(), beta) };
         if let Err(error) = queued {
             self.fail(format!("cuDNN: {:?} in {:?} of {batch} images by {shape:?}", error.0, plan.algorithm));
@@ -169,8 +168,7 @@ impl ConvolutionPlan {
 }
 
 /// cuDNN's highest-ranked algorithm that works, is deterministic, fits into the workspace, and computes in f32 unless TF32 is
-/// allowed; the bytes of its workspace, and its arithmetic. The ranking is a heuristic, not a measurement, so the choice is
-/// deterministic too.
+/// allowed; the bytes of its workspace, and its arithmetic. The ranking does not depend on measurements.
 unsafe fn best_algorithm(
     handle: sys::cudnnHandle_t,
     (x, w, y): (sys::cudnnTensorDescriptor_t, sys::cudnnFilterDescriptor_t, sys::cudnnTensorDescriptor_t),

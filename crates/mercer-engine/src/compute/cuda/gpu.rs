@@ -99,8 +99,7 @@ impl Gpu {
         let opened = || -> Result<Gpu, DriverError> {
             use sys::CUdevice_attribute as A;
             let context = CudaContext::new(ordinal)?;
-            // SAFETY: all work is queued on one stream, and the pool reuses memory in the order of that stream, so no events
-            // are needed.
+            // SAFETY: no events are needed, because the pool reuses memory in the order of the one stream of work.
             unsafe { context.disable_event_tracking() };
             let (major, minor) = context.compute_capability()?;
             let multiprocessors = context.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;

@@ -48,8 +48,7 @@ impl Drop for Graph {
     }
 }
 
-/// Times that work runs before it is recorded: buffers trade places between layers, and have grown to all their roles after
-/// two.
+/// Times that work runs before it is recorded: after two, the buffers that layers exchange have their final sizes.
 const PLAIN: usize = 2;
 
 /// Runs the same work repeatedly. On a GPU it is recorded once and then replayed with a single launch.
@@ -60,8 +59,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// For work on `device`; it is recorded only if `recordable`: it must then queue the same kernels on the same memory each
-    /// time, and read no results.
+    /// For work on `device`; `recordable` work queues the same kernels on the same memory each time and reads no results.
     pub fn new(device: Device, recordable: bool) -> Result<Replay> {
         let gpu = if recordable { device.gpu()? } else { None };
         Ok(Replay { gpu, plain: 0, graph: None })

@@ -8,7 +8,7 @@ use super::primitives::scratch;
 use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
 use crate::compute::tensor::{Stack, StackMut, Tensor};
-use crate::compute::{Activation, EPSILON, Pool};
+use crate::compute::{Activation, EPSILON, Normalized, Pool};
 use std::sync::OnceLock;
 
 /// Least number of elements that one block sums. Larger channels are split to fill the device.
@@ -156,53 +156,40 @@ pub fn batch_statistics(gpu: &'static Gpu, x: Stack<'_>, statistics: &mut Tensor
     shape.finish(gpu, "finish_moments", &args![sizes, part, statistics]);
 }
 
-pub fn batch_norm(gpu: &Gpu, x: Stack<'_>, statistics: Stack<'_>, affine: Stack<'_>, y: &mut Tensor) {
+pub fn batch_norm(gpu: &Gpu, norm: Normalized<'_>, y: &mut Tensor) {
+    let Normalized { x, statistics, affine, .. } = norm;
     let shape = Channels::new(y.as_matrices(), affine.cols, &[vectors(Some(x)), whole(y)]);
     shape.over(gpu, "batch_norm", shape.count, &args![x, statistics, affine, y]);
 }
 
-#[allow(clippy::too_many_arguments)]
 pub fn batch_norm_vjp(
     gpu: &'static Gpu,
-    x: Stack<'_>,
-    statistics: Stack<'_>,
-    affine: Stack<'_>,
-    batch: bool,
+    norm: Normalized<'_>,
     g: &Tensor,
     grad: &StackMut<'_>,
     dx: Option<StackMut<'_>>,
 ) {
-    let [x, statistics, scale] = [x, statistics, affine].map(|stack| vectors(Some(stack)));
+    let [x, statistics, scale] = [norm.x, norm.statistics, norm.affine].map(|stack| vectors(Some(stack)));
     let (from, grad) = (whole(g), out(grad));
     let dx = dx.as_ref().map(|dx| (out(dx), dx.stride == 0));
     let arrays: Vec<[Arg; 2]> = [x, from].into_iter().chain(dx.map(|(dx, _)| dx)).collect();
-    let shape = Channels::new(g.as_matrices(), affine.cols, &arrays);
+    let shape = Channels::new(g.as_matrices(), norm.affine.cols, &arrays);
     shape.dots(gpu, x, statistics, from, grad);
     let Some((dx, shared)) = dx else { return };
     // If dx is shared, each thread sums over the networks.
     let (stacks, terms) = if shared { (1, shape.count) } else { (shape.count, 1) };
-    let share = if batch { shape.share() } else { 0.0 };
+    let share = if norm.of_batch { shape.share() } else { 0.0 };
     let arguments = args![Arg::size(terms), share, x, statistics, scale, g, grad, dx];
     shape.over(gpu, "batch_norm_back", stacks, &arguments);
 }
 
-#[allow(clippy::too_many_arguments)]
-pub fn batch_norm_jvp(
-    gpu: &'static Gpu,
-    x: Stack<'_>,
-    dx: Option<Stack<'_>>,
-    statistics: Stack<'_>,
-    affine: Stack<'_>,
-    daffine: Option<Stack<'_>>,
-    batch: bool,
-    t: &mut Tensor,
-) {
-    let [x, statistics, scale] = [x, statistics, affine].map(|stack| vectors(Some(stack)));
-    let tangent = vectors(dx);
-    let shape = Channels::new(t.as_matrices(), affine.cols, &[x, tangent, whole(t)]);
-    let sums = if batch && dx.is_some() {
-        let Some(sums) = scratch(gpu, 8 * shape.count * affine.cols) else { return };
-        shape.dots(gpu, x, statistics, tangent, [Arg::from(&sums), Arg::long(2 * affine.cols)]);
+pub fn batch_norm_jvp(gpu: &'static Gpu, norm: Normalized<'_>, [dx, daffine]: [Option<Stack<'_>>; 2], t: &mut Tensor) {
+    let [x, statistics, scale] = [norm.x, norm.statistics, norm.affine].map(|stack| vectors(Some(stack)));
+    let (tangent, channels) = (vectors(dx), norm.affine.cols);
+    let shape = Channels::new(t.as_matrices(), channels, &[x, tangent, whole(t)]);
+    let sums = if norm.of_batch && dx.is_some() {
+        let Some(sums) = scratch(gpu, 8 * shape.count * channels) else { return };
+        shape.dots(gpu, x, statistics, tangent, [Arg::from(&sums), Arg::long(2 * channels)]);
         Some(sums)
     } else {
         None

@@ -114,8 +114,7 @@ pub(super) const BLOCK: u32 = 256;
 pub(super) const MOST_BLOCKS: u64 = 132 * 16;
 
 impl Gpu {
-    /// Queues the kernel `name` of `source`, which loops over `n` elements for each of `count` blocks in y; see
-    /// [`Gpu::launch`].
+    /// [`Gpu::launch`] of a kernel that loops over `n` elements for each of `count` blocks in y.
     pub(super) fn over(&self, source: &Source, name: &'static str, [n, count]: [usize; 2], arguments: &[Arg]) {
         let blocks = (n as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
         self.launch(source, name, [blocks, count as u32, 1], BLOCK, 0, arguments);
@@ -145,8 +144,7 @@ impl Gpu {
             self.note(function.set_attribute(most, shared as i32));
         }
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(Arg::address).collect();
-        // SAFETY: the call copies the arguments. The caller promises that the pointers are valid; primitives check shapes and
-        // borrow their tensors.
+        // SAFETY: the call copies the arguments; the caller promises that the pointers are valid.
         let queued = unsafe {
             result::launch_kernel(
                 function.cu_function(),

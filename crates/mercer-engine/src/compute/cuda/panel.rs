@@ -161,8 +161,7 @@ pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
     Ok(beyond == 0)
 }
 
-/// `U` `[n, n]` with the eigenvectors as columns in descending order, from cuSOLVER's `v` `[n, n]`, which holds them as rows
-/// in ascending order.
+/// Eigenvectors as columns in descending order, `U` `[n, n]`, from cuSOLVER's `v` `[n, n]`: rows in ascending order.
 pub fn eigenvectors_as_columns(n: usize, v: &Buffer, u: &mut Buffer) {
     let tiles = n.div_ceil(32).pow(2) as u32;
     v.gpu().launch(compiled(), "eigenvectors_as_columns", [tiles, 1, 1], BLOCK, 0, &args![n, v, u]);

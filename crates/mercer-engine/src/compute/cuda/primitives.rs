@@ -59,8 +59,7 @@ fn matrix(stack: Stack<'_>) -> Matrix {
 }
 
 /// `C_j ← α a_j b_jᵀ + β C_j`, a product over one element, which takes as long as writing C.
-#[allow(clippy::too_many_arguments)]
-fn outer(gpu: &Gpu, [m, n]: [usize; 2], count: usize, alpha: f32, a: Matrix, b: Matrix, beta: f32, c: Matrix) {
+fn outer(gpu: &Gpu, [m, n]: [usize; 2], count: usize, [alpha, beta]: [f32; 2], [a, b, c]: [Matrix; 3]) {
     let fours = n.is_multiple_of(4) && c.stride.is_multiple_of(4) && c.pointer.is_multiple_of(16);
     let arguments = args![m, n, alpha, a.pointer, a.stride, b.pointer, b.stride, beta, c.pointer, c.stride];
     let rows = (m as u64).min(MOST_BLOCKS) as u32;
@@ -74,7 +73,7 @@ pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: St
     let out = Matrix { stride: c.stride, ..Matrix::new(place(c).0, c.cols) };
     let beta = if store == Store::Add { 1.0 } else { 0.0 };
     if shape[1] == 1 && (count == 1 || c.stride != 0) {
-        outer(gpu, [shape[0], shape[2]], count, alpha, matrix(a), matrix(b), beta, out);
+        outer(gpu, [shape[0], shape[2]], count, [alpha, beta], [matrix(a), matrix(b), out]);
     } else if count > 1 && c.stride == 0 {
         // The sum over the stack, term by term.
         let step = |m: Matrix, j: usize| Matrix { pointer: m.pointer + 4 * (j * m.stride) as u64, ..m };

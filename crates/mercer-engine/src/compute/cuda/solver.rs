@@ -104,8 +104,7 @@ fn status(
     }
 }
 
-/// Calls `$run` with the workspace that `$size` asks for; the arguments in braces come first in both. Returns cuSOLVER's
-/// status.
+/// The status of `$run` with the workspace that `$size` asks for; the arguments in braces come first in both.
 macro_rules! factorize {
     ($gpu:expr, $what:expr, $size:ident, $run:ident, { $($argument:expr),* }) => {{
         let (mut on_device, mut on_host) = (0, 0);

@@ -84,7 +84,7 @@ fn host_pairs(sigma: &Array2<f64>, pi: &Array2<f64>, k: usize, floor: f64) -> Re
 pub fn gram(a: &Small, weights: Option<Vector<'_>>, out: &mut Small) -> Result<()> {
     let [p, k] = a.shape();
     out.expect([p, p]);
-    assert!(weights.is_none_or(|w| w.len() == k), "weights do not fit a matrix of {k} columns");
+    assert!(weights.is_none_or(|w| w.len == k), "weights do not fit a matrix of {k} columns");
     if let Some(gpu) = out.gpu() {
         return cuda::gram(gpu, a, weights, out);
     }

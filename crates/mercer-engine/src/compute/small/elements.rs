@@ -17,11 +17,11 @@ pub fn multiply(a: &Small, b: &Small, out: &mut Small) {
 
 /// `out_i ← a_i/b_i`, zero where `b_i ≤ 0`; `a`, `b` `[n]`, `out` `[1, n]`.
 pub fn divide(a: Vector<'_>, b: Vector<'_>, out: &mut Small) {
-    assert_eq!(a.len(), b.len(), "a quotient of vectors of different lengths");
-    out.expect([1, a.len()]);
+    assert_eq!(a.len, b.len, "a quotient of vectors of different lengths");
+    out.expect([1, a.len]);
     if let Some(gpu) = out.gpu() {
-        let arguments = args![a.len(), a.address(), a.stride, b.address(), b.stride, out];
-        return cuda::over(gpu, "divide", a.len(), &arguments);
+        let arguments = args![a.len, a.address(), a.stride, b.address(), b.stride, out];
+        return cuda::over(gpu, "divide", a.len, &arguments);
     }
     let quotient = |(a, b): (&f64, &f64)| if *b > 0.0 { a / b } else { 0.0 };
     let row: ndarray::Array1<f64> = a.host().iter().zip(b.host()).map(quotient).collect();
@@ -50,7 +50,7 @@ pub fn sum(alpha: f64, v: Vector<'_>, store: Store, out: &mut Small) {
     out.expect([1, 1]);
     match out.gpu() {
         Some(gpu) => {
-            let arguments = args![Arg::size(v.len()), alpha, cuda::vector(v), store == Store::Add, out];
+            let arguments = args![Arg::size(v.len), alpha, cuda::vector(v), store == Store::Add, out];
             cuda::one_block(gpu, "sum", 1, &arguments);
         }
         None => put(alpha * v.host().iter().sum::<f64>(), store, out),

@@ -53,8 +53,7 @@ pub fn forms(a: &Tensor, b: &Tensor, control: &mut Control, c: &mut Small, r: &m
     Ok(())
 }
 
-/// `out_j ← Σ_i M_ji t_i` at the values in `part`, or that added there, with M rounded to `f32`; `M` `[k, k]`, `t`, `out`
-/// `[k, m]`.
+/// `out_j ← Σ_i M_ji t_i` at the values in `part`, or that added, with M rounded to `f32`; `M` `[k, k]`, `t`, `out` `[k, m]`.
 pub fn mix<'a>(
     matrix: impl Into<View<'a>>,
     t: &Tensor,

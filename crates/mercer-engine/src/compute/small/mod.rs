@@ -36,7 +36,7 @@ pub use form::{add_rows, form, forms, mix, weigh};
 pub use triangular::{cholesky, congruence, inverse_unit_lower, quotients, solve_upper};
 
 use super::cuda::{Buffer, Gpu, gpu};
-use super::tensor::Device;
+use super::tensor::{Device, Storage};
 use crate::Result;
 use ndarray::{Array2, ArrayView1, ArrayView2};
 
@@ -44,13 +44,7 @@ use ndarray::{Array2, ArrayView1, ArrayView2};
 #[derive(Debug)]
 pub struct Small {
     shape: [usize; 2],
-    storage: Storage,
-}
-
-#[derive(Debug)]
-enum Storage {
-    Host(Array2<f64>),
-    Cuda(Buffer),
+    storage: Storage<Array2<f64>>,
 }
 
 impl Small {
@@ -118,10 +112,7 @@ impl Small {
 
     /// The device it lives on.
     pub fn device(&self) -> Device {
-        match &self.storage {
-            Storage::Host(_) => Device::Cpu,
-            Storage::Cuda(buffer) => Device::Cuda(buffer.gpu().ordinal),
-        }
+        self.storage.device()
     }
 
     /// The matrix as an operand.
@@ -163,18 +154,12 @@ impl Small {
 
     /// The open GPU it lies on; `None` on the CPU.
     fn gpu(&self) -> Option<&'static Gpu> {
-        match &self.storage {
-            Storage::Host(_) => None,
-            Storage::Cuda(buffer) => Some(buffer.gpu()),
-        }
+        self.storage.buffer().map(Buffer::gpu)
     }
 
     /// Its entries in host memory.
     pub(super) fn host(&self) -> &Array2<f64> {
-        match &self.storage {
-            Storage::Host(array) => array,
-            Storage::Cuda(_) => panic!("a matrix on {} was used with one on the CPU", self.device()),
-        }
+        self.storage.host("a matrix")
     }
 
     /// Replaces its entries in host memory. The array may be in either memory order.
@@ -185,10 +170,7 @@ impl Small {
 
     /// Where its first entry lies on the GPU.
     pub(super) fn address(&self) -> u64 {
-        match &self.storage {
-            Storage::Host(_) => panic!("a matrix on the CPU was used with one on a GPU"),
-            Storage::Cuda(buffer) => buffer.pointer(),
-        }
+        self.storage.buffer().expect("a matrix on the CPU was used with one on a GPU").pointer()
     }
 }
 
@@ -245,16 +227,6 @@ pub struct Vector<'a> {
 }
 
 impl<'a> Vector<'a> {
-    /// Number of entries.
-    pub fn len(self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no entries.
-    pub fn is_empty(self) -> bool {
-        self.len == 0
-    }
-
     /// Where the first entry lies on the GPU.
     pub(super) fn address(self) -> u64 {
         self.matrix.address() + 8 * self.start as u64

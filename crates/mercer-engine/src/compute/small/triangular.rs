@@ -105,8 +105,7 @@ pub fn congruence(l: &Small, a: &Small, out: &mut Small) -> Result<()> {
     Ok(())
 }
 
-/// `out ← L⁻ᵀ triu(X) diag(L)⁻¹` for lower triangular `L`, where `triu` keeps the diagonal and what is above it; all
-/// `[k, k]`.
+/// `out ← L⁻ᵀ triu(X) diag(L)⁻¹` for lower triangular `L`, where `triu` keeps the diagonal and above; all `[k, k]`.
 pub fn solve_upper(l: &Small, x: &Small, out: &mut Small) {
     let k = l.order();
     x.expect([k, k]);

@@ -4,7 +4,7 @@ use super::EmpiricalNtk;
 use crate::compute::{self, Tensor};
 use crate::net::Mode;
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Result, refuse_if};
 use serde::{Deserialize, Serialize};
 
 /// The law of a direction `v`, with `E[vvᵀ] = I`.
@@ -45,9 +45,8 @@ pub struct Directions {
 }
 
 impl EmpiricalNtk<'_> {
-    /// `F_s = ∂_θ g(x) · v_s` `[n, c]` at the points `x` `[n, d]`, handed out one direction after the other, so that
-    /// `(1/S) Σ_s F_s F_sᵀ` is an unbiased estimate of `Θ` (up to the error of a difference): the rows `F` `[S, n, c]` of a
-    /// low-rank operator.
+    /// `F_s = ∂_θ g(x) · v_s` `[n, c]` at the points `x` `[n, d]`, handed out one direction after the other:
+    /// `(1/S) Σ_s F_s F_sᵀ` is an unbiased estimate of `Θ`, up to the error of a difference.
     pub fn directions(
         &self,
         x: &Tensor,
@@ -55,9 +54,7 @@ impl EmpiricalNtk<'_> {
         mut each: impl FnMut(usize, &[f32]) -> Result<()>,
     ) -> Result<()> {
         self.points(x)?;
-        if directions.count == 0 {
-            return Err(Error::input("0 directions were asked for; at least 1 is needed"));
-        }
+        refuse_if!(directions.count == 0, "0 directions were asked for; at least 1 is needed");
         let mut workspace = self.net.workspace(self.device)?;
         let at_rest = self.net.forward(self.theta, x, Mode::Eval, &mut workspace)?.clone();
         let mut v = Tensor::zeros(self.device, &[self.net.parameters()])?;
@@ -83,11 +80,10 @@ impl EmpiricalNtk<'_> {
                     y.to_host()?
                 }
             };
-            if values.iter().any(|v| !v.is_finite()) {
-                return Err(Error::input(format!(
-                    "the derivative along direction {s} is not finite; look at the network's weights and the points' scale"
-                )));
-            }
+            refuse_if!(
+                values.iter().any(|v| !v.is_finite()),
+                "the derivative along direction {s} is not finite; look at the network's weights and the points' scale"
+            );
             each(s, &values)?;
         }
         Ok(())

@@ -3,12 +3,11 @@
 use super::jacobian::{Evaluated, Jacobian, Parameterisation, Scratch};
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Mode, Network, Parameters, Workspace};
-use crate::{Error, Result};
+use crate::{Error, Result, refuse_if};
 use ndarray::{Array2, Array4, s};
 use std::ops::Range;
 
-/// The empirical NTK of one network at its present parameters. Statistics of a batch are those that
-/// [`Network::calibrate`] fixed.
+/// The empirical NTK of one network at its present parameters, with the statistics that [`Network::calibrate`] fixed.
 ///
 /// ```
 /// use mercer_engine::compute::{Device, Tensor};
@@ -38,10 +37,8 @@ const BLOCK_POINTS: usize = 512;
 impl<'a> EmpiricalNtk<'a> {
     /// Of `net`, which is one network, at `theta`.
     pub fn new(net: &'a Network, theta: &'a Parameters) -> Result<Self> {
-        if net.networks() != 1 {
-            let count = net.networks();
-            return Err(Error::input(format!("the empirical NTK is that of one network; {count} were given")));
-        }
+        let count = net.networks();
+        refuse_if!(count != 1, "the empirical NTK is that of one network; {count} were given");
         let device = theta.trained.device();
         Ok(EmpiricalNtk { net, theta, parameterisation: Parameterisation::Standard, device })
     }
@@ -108,11 +105,8 @@ impl<'a> EmpiricalNtk<'a> {
 
     /// `Θv = J(Jᵀv)` `[n, c]` over all c outputs at the points `x` `[n, d]`, for `v` `[n, c]`: no kernel and no Jacobian.
     pub fn apply(&self, x: &Tensor, v: &Tensor) -> Result<Tensor> {
-        let (n, c) = (self.points(x)?, self.net.outputs());
-        if v.len() != n * c {
-            let len = v.len();
-            return Err(Error::input(format!("a vector of {len} numbers does not fit {n} points of {c} outputs")));
-        }
+        let (n, c, len) = (self.points(x)?, self.net.outputs(), v.len());
+        refuse_if!(len != n * c, "a vector of {len} numbers does not fit {n} points of {c} outputs");
         let mut workspace = self.net.workspace(self.device)?;
         self.net.forward(self.theta, x, Mode::Eval, &mut workspace)?;
         let mut g = v.clone();
@@ -159,9 +153,8 @@ impl<'a> EmpiricalNtk<'a> {
         }
     }
 
-    /// Calls `tile(rows, columns, left, right, own)` for every pair of blocks of points: `left` the forward pass at the rows,
-    /// `right` the one at the columns, and for one set of points only the pairs with `rows ≤ columns`; `own` where the two
-    /// are the same.
+    /// Calls `tile(rows, columns, left, right, own)` for every pair of blocks of points, with the forward passes at the rows
+    /// and at the columns; `own` if the blocks are the same. For one set of points, only pairs with `rows ≤ columns`.
     fn pairs(
         &self,
         x: &Tensor,

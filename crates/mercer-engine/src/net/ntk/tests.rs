@@ -8,8 +8,7 @@ use crate::net::{Mode, Network, Parameters};
 use crate::rng::Rng;
 use ndarray::{Array1, Array2, Array4, ArrayView1};
 
-/// A network on `d` inputs whose norms have statistics of their own, and two sets of points other than those they were
-/// measured on.
+/// A network on `d` inputs whose norms are calibrated, and two sets of other points than those of the calibration.
 fn drawn(text: &str, d: usize, n: usize) -> (Network, Parameters, Tensor, Tensor) {
     let (net, mut theta, mut workspace, mut rng) = start(text, d, 1, 7);
     net.calibrate(&mut theta, &random(&[20, d], &mut rng), &mut workspace).unwrap();

@@ -3,7 +3,7 @@
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Description, LayerSpec, Mode, Network, Parameters, Workspace};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, Result, refuse_if};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -18,8 +18,7 @@ pub enum Layout {
     Units,
 }
 
-/// A factor `w(x)` that every function carries, such as one that vanishes at a boundary; given the point as the
-/// networks see it.
+/// A factor `w(x)` of every function, such as one that vanishes at a boundary; x is the point as the networks see it.
 pub type Envelope = dyn Fn(&[f32]) -> f32 + Send + Sync;
 
 /// The functions `ψ_j(x) = s_j w(x) f_j(x)`: networks `f`, an envelope `w` (one unless given), and, where asked for,
@@ -58,15 +57,13 @@ impl Functions {
         Functions::from_parts(network, parameters, Layout::Networks, normalise)
     }
 
-    /// The last hidden units of `architecture`, each one function: everything before its last dense layer, which is to
-    /// be solved rather than trained.
+    /// The last hidden units of `architecture`, each one function: all layers but the last dense one, which is solved for.
     pub fn hidden_units(architecture: &str, inputs: usize, device: Device, rng: &Rng) -> Result<Functions> {
         let hidden = without_final_norm(architecture, inputs)?.hidden_units();
-        if hidden.layers.is_empty() {
-            return Err(Error::input(format!(
-                "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
-            )));
-        }
+        refuse_if!(
+            hidden.layers.is_empty(),
+            "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
+        );
         let network = Network::new(&hidden, inputs, 1)?;
         let parameters = network.init(device, rng)?;
         Functions::from_parts(network, parameters, Layout::Units, false)
@@ -170,8 +167,7 @@ impl Functions {
         Ok(())
     }
 
-    /// Back through the last [`Functions::forward`], which gave `psi` at `x`: `gradient ← (∂ψ/∂θ)ᵀ g` `[P]` for
-    /// `g` `[k, B, c]`.
+    /// Back through the last [`Functions::forward`], of `psi` at `x`: `gradient ← (∂ψ/∂θ)ᵀ g` `[P]` for `g` `[k, B, c]`.
     pub fn vjp(&mut self, x: &Tensor, psi: &Tensor, g: &Tensor, gradient: &mut Tensor) -> Result<()> {
         self.vjp_in_place(x, psi, &mut g.clone(), gradient)
     }
@@ -204,16 +200,12 @@ impl Functions {
         self.network.vjp(&self.parameters, x, &mut self.passes, flow, gradient, None)
     }
 
-    /// ψ `[k, B, c]` at other points `x` `[B, d]`, with the factors of the last forward pass, whose buffers stay as
-    /// they are.
+    /// ψ `[k, B, c]` at other points `x` `[B, d]`, with the factors of the last forward pass; its buffers do not change.
     pub fn evaluate(&mut self, x: &Tensor) -> Result<Tensor> {
-        let mut psi = Tensor::zeros(x.device(), &[0])?;
-        self.with_probe(|functions, probe| functions.evaluate_in(probe, x, None, &mut psi))?;
-        Ok(psi)
+        self.with_probe(|functions, probe, psi| functions.evaluate_in(probe, x, None, psi))
     }
 
-    /// [`Functions::evaluate`] into `psi` by buffers of the caller's own; `w` `[B, 1]` is the envelope there, where it is
-    /// known.
+    /// [`Functions::evaluate`] into `psi` by buffers of the caller's own; `w` `[B, 1]` is the envelope, if it is known.
     pub(super) fn evaluate_in(
         &self,
         probe: &mut Workspace,
@@ -235,12 +227,13 @@ impl Functions {
         psi.reshape(&shape)
     }
 
-    /// Calls `f` with the second set of buffers.
-    fn with_probe(&mut self, f: impl FnOnce(&mut Functions, &mut Workspace) -> Result<()>) -> Result<()> {
+    /// What `f` writes to its last argument, with the second set of buffers.
+    fn with_probe(&mut self, f: impl FnOnce(&mut Self, &mut Workspace, &mut Tensor) -> Result<()>) -> Result<Tensor> {
+        let mut out = Tensor::zeros(self.device(), &[0])?;
         let mut probe = self.probe.take().map_or_else(|| self.network.workspace(self.device()), Ok)?;
-        let done = f(self, &mut probe);
+        let done = f(self, &mut probe, &mut out);
         self.probe = Some(probe);
-        done
+        done.map(|()| out)
     }
 
     /// [`Functions::evaluate`] as columns `[B·c, k]` in double precision, a few thousand points at a time.
@@ -264,9 +257,7 @@ impl Functions {
     /// ψ, its gradient and its Laplacian in x: `[k, (d+2)·B, c]` at the points `x` `[B, d]`, holding `ψ`, then `∂ψ/∂x_1`,
     /// …, `∂ψ/∂x_d`, then `Δψ`, with the factors of the last forward pass, whose buffers stay as they are.
     pub fn jet(&mut self, x: &Tensor) -> Result<Tensor> {
-        let mut jet = Tensor::zeros(x.device(), &[0])?;
-        self.with_probe(|functions, probe| functions.jet_in(probe, x, &mut jet))?;
-        Ok(jet)
+        self.with_probe(|functions, probe, jet| functions.jet_in(probe, x, jet))
     }
 
     /// [`Functions::jet`] into `jet` by buffers of the caller's own.
@@ -292,7 +283,8 @@ impl Functions {
         if !self.network.description().any(is_norm) {
             return Ok(());
         }
-        self.with_probe(|functions, probe| functions.network.calibrate(&mut functions.parameters, x, probe))
+        self.with_probe(|functions, probe, _| functions.network.calibrate(&mut functions.parameters, x, probe))
+            .map(drop)
     }
 
     /// `psi ← w psi` `[k, B, c]` with the envelope at `x` `[B, d]`: `w` `[B, 1]`, or by the host where that is not known.

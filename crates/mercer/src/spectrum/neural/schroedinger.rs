@@ -6,7 +6,7 @@ use crate::compute::{Control, Device, Indices, Math, Small, Tensor, elliptic};
 use crate::linalg::matmul;
 use crate::net::Workspace;
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Result, refuse_if};
 use ndarray::{Array2, ArrayView2, Axis};
 use rayon::prelude::*;
 use std::f64::consts::TAU;
@@ -85,12 +85,11 @@ impl Exponentials {
     /// `½ q'/q = −c` at 0 reads `Σ_m (w_m/s_m²)(1/s_m − 2c) = 0`.
     pub fn with_cusp(c: f64, core: f64, tail: f64) -> Result<Exponentials> {
         let pull = |s: f64| (1.0 / s - 2.0 * c) / (s * s);
-        if !(core > 0.0 && pull(core) > 0.0 && pull(tail) < 0.0) {
-            return Err(Error::input(format!(
-                "a cusp of charge {c} needs a core shorter than {} and a tail longer; got {core} and {tail}",
-                0.5 / c
-            )));
-        }
+        refuse_if!(
+            !(core > 0.0 && pull(core) > 0.0 && pull(tail) < 0.0),
+            "a cusp of charge {c} needs a core shorter than {} and a tail longer; got {core} and {tail}",
+            0.5 / c
+        );
         let ratio = -pull(tail) / pull(core);
         let w = ratio / (1.0 + ratio);
         Ok(Exponentials { parts: [(w, core), (1.0 - w, tail)] })
@@ -156,8 +155,7 @@ pub type Potential = dyn Fn(&[f64]) -> f64 + Send + Sync;
 ///
 /// So no weights are needed, ψ vanishes at infinity whatever the network, and where `V` has a pole a guide with the
 /// right cusp leaves `U` bounded. `Δf` is exact, from one second-order forward pass ([`Functions::jet`]). The points of a
-/// batch are a randomly shifted Kronecker sequence: each has distribution q, and together they leave fewer gaps than
-/// independent ones.
+/// batch are a randomly shifted Kronecker sequence: each has distribution q, and they leave fewer gaps than random ones.
 pub struct Schroedinger {
     name: String,
     /// V
@@ -204,11 +202,10 @@ impl Schroedinger {
         shift: f64,
         scale: f64,
     ) -> Result<Schroedinger> {
-        if !(scale > 0.0 && scale.is_finite() && shift.is_finite()) {
-            return Err(Error::input(format!(
-                "the shift {shift} and the scale {scale} of energies must be finite, the scale above 0"
-            )));
-        }
+        refuse_if!(
+            !(scale > 0.0 && scale.is_finite() && shift.is_finite()),
+            "the shift {shift} and the scale {scale} of energies must be finite, the scale above 0"
+        );
         Ok(Schroedinger { name: name.into(), potential, guide, shift, scale })
     }
 

@@ -1,15 +1,14 @@
 //! Training steps, the same on every device.
 //!
-//! Batches and learning rates are drawn ahead for a chunk of steps: one on the CPU, some hundred on a GPU. There
-//! nothing is read back within a chunk, and a step is recorded once and replayed: a step of many small kernels costs one
-//! launch.
+//! Batches and learning rates are drawn ahead for a chunk of steps: one on the CPU, some hundred on a GPU. There a step is
+//! recorded once and replayed, so that its many small kernels cost one launch, and nothing is read back within a chunk.
 
 use super::objective::{Objective, Step};
 use super::{Batches, FunctionOperator, Functions, Points};
 use crate::compute::{Control, Math, NonFinite, Replay, Small, Tensor, small};
 use crate::net::Optimizer;
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, Result, refuse_if};
 use std::time::Instant;
 
 /// Steps of the first chunk, whose duration is not known.
@@ -75,12 +74,11 @@ impl<'a> Stepper<'a> {
         math: Math,
     ) -> Result<Stepper<'a>> {
         let (device, k, c) = (functions.device(), functions.count(), functions.outputs());
-        if c != operator.outputs() {
-            return Err(Error::input(format!(
-                "the functions have {c} outputs, those of the operator {}",
-                operator.outputs()
-            )));
-        }
+        refuse_if!(
+            c != operator.outputs(),
+            "the functions have {c} outputs, those of the operator {}",
+            operator.outputs()
+        );
         let batches = operator.batches(&functions, batch, math)?;
         let square = || Small::zeros(device, [k, k]);
         let empty = || Tensor::zeros(device, &[0]);

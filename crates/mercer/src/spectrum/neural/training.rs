@@ -35,8 +35,7 @@ pub(super) fn validation_sample(
     operator.sample(device, &mut seed.fork(3), settings.validation_points)
 }
 
-/// Trains `functions` towards the top `k` eigenfunctions of `operator`, on the device where they are. The context's progress
-/// updates and interrupt are used.
+/// Trains `functions` towards the top `k` eigenfunctions of `operator`, with the progress and the interrupt of the context.
 pub fn train(
     operator: &dyn FunctionOperator,
     functions: Functions,
