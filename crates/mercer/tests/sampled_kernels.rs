@@ -171,6 +171,12 @@ fn a_model_takes_the_functions_to_new_points() {
     let found = fit(&method, &OnPoints::new(&samples, at).unwrap(), 2);
     let model = reloaded(&found);
     assert_eq!(model.transform(at).unwrap(), found.transform(at).unwrap());
+    // Where the functions are sampled again, ψ_j is the kernel's average of the networks at the fitted points.
+    let mut want = samples.apply(model.transform(at).unwrap().view()).unwrap();
+    for (mut column, μ) in want.columns_mut().into_iter().zip(&model.eigenvalues) {
+        column /= samples.n() as f64 * μ;
+    }
+    assert!(worst(&model.transform(&fitted.into()).unwrap(), &want) < 1e-12);
     says(model.transform(Array2::zeros((2, 5)).view()), &["1 columns"]);
     says(Spectrum::fit(&method, &Problem::new(&samples, 2), None), &["coordinates"]);
 }

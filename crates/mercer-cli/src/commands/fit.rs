@@ -118,8 +118,8 @@ impl Fit {
             let mut spectrum = self.spectrum(&operator, None, fit_context)?;
             spectrum.origin.kernel = format!("{} in {file}", operator.describe());
             let psi = match out.as_ref().is_some_and(|out| out.is("npy")) {
-                true if spectrum.takes_samples() => Some(spectrum.transform(&samples)?),
-                true => Some(spectrum.transform(data.x.rows())?),
+                true if spectrum.takes_coordinates() => Some(spectrum.transform(data.x.rows())?),
+                true => Some(spectrum.transform(&samples)?),
                 false => None,
             };
             return report(&spectrum, psi, out, context);

@@ -39,14 +39,18 @@ impl Transform {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::table(&self.out)?;
         let spectrum = Spectrum::load(&self.model, context.device)?;
-        if self.samples.is_some() != spectrum.takes_samples() {
-            return Err(Error::input(match self.samples {
-                Some(_) => "the model's functions are functions of coordinates, not of --samples; give it new points",
-                None => {
-                    "the model holds no networks, so that it needs the sampled functions at the new points; give --samples, \
-                     or fit by --method neuralef"
-                }
-            }));
+        let refused = match self.samples {
+            Some(_) if !spectrum.takes_samples() => {
+                "the model was fitted to a kernel, not to --samples; give it new points"
+            }
+            None if !spectrum.takes_coordinates() => {
+                "the model holds no networks, so that it needs the sampled functions at the new points; give --samples, or fit \
+                 by --method neuralef"
+            }
+            _ => "",
+        };
+        if !refused.is_empty() {
+            return Err(Error::input(refused));
         }
         let (psi, n, seconds) = match &self.samples {
             Some(samples) => {

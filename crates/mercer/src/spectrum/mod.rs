@@ -234,6 +234,8 @@ pub struct Spectrum {
     features: Box<dyn Features>,
     /// `[p, k]`
     coefficients: Array2<f64>,
+    /// The functions where the fitted functions are sampled again, for networks that were fitted to samples.
+    by_samples: Option<Extension>,
 }
 
 impl Spectrum {
@@ -248,8 +250,15 @@ impl Spectrum {
         let origin = Origin::new(method.name(), operator.describe(), dim, &problem.context, start);
         let origin = Origin { outputs, ..origin };
         let certificate = Certificate::measure(problem, &solution, held_out)?;
+        let by_samples = match (operator.low_rank(), operator.points(), solution.features.inputs()) {
+            (Some(functions), Some(x), Some(_)) => {
+                let psi = solution.features.project(x.into(), solution.coefficients.view())?;
+                Some(functions.extend(None, averaged(psi, &solution.eigenvalues))?)
+            }
+            _ => None,
+        };
         let Solution { eigenvalues, features, coefficients, training, .. } = solution;
-        Ok(Spectrum { eigenvalues, certificate, origin, scaler: None, training, features, coefficients })
+        Ok(Spectrum { eigenvalues, certificate, origin, scaler: None, training, features, coefficients, by_samples })
     }
 
     /// Number of pairs, zero ones included.
@@ -267,21 +276,39 @@ impl Spectrum {
         self.training.as_ref()
     }
 
-    /// Whether [`Self::transform`] takes samples of the fitted functions rather than coordinates.
+    /// Whether [`Self::transform`] takes samples of the fitted functions.
     pub fn takes_samples(&self) -> bool {
-        self.features.inputs().is_none()
+        self.by_samples.is_some() || !self.takes_coordinates()
+    }
+
+    /// Whether [`Self::transform`] takes coordinates.
+    pub fn takes_coordinates(&self) -> bool {
+        self.features.inputs().is_some()
     }
 
     /// `ψ(x)` `[n·C, k]` at n new points, the C outputs of a point side by side: coordinates `[n, d]`, or the fitted
     /// functions sampled at the new points. Columns whose eigenvalue is zero are zero.
     pub fn transform<'p>(&self, points: impl Into<Points<'p>>) -> Result<Array2<f64>> {
         let points = points.into();
-        let Points::Coordinates(x) = points else { return self.features.project(points, self.coefficients.view()) };
+        let Points::Coordinates(x) = points else {
+            let own = (&self.features, &self.coefficients);
+            let (features, a) = self.by_samples.as_ref().map_or(own, |by| (&by.features, &by.coefficients));
+            return features.project(points, a.view());
+        };
         self.features.inputs().map_or(Ok(()), |d| check_columns(x, d))?;
         let scaled = self.scaler.as_ref().map(|s| s.apply(x)).transpose()?;
         let x = scaled.as_ref().map_or(x, Rows::from);
         self.features.project(x.into(), self.coefficients.view())
     }
+}
+
+/// `ψ_j/(n μ_j)` for `ψ` `[n, k]`, zero where `μ_j` is: `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x, x_i) ψ_j(x_i)` at new points.
+fn averaged(mut psi: Array2<f64>, eigenvalues: &[f64]) -> Array2<f64> {
+    let n = psi.nrows() as f64;
+    for (mut column, μ) in psi.columns_mut().into_iter().zip(eigenvalues) {
+        column *= if *μ > 0.0 { 1.0 / (n * μ) } else { 0.0 };
+    }
+    psi
 }
 
 /// Refuses new points `[m, ·]` that do not have the `d` columns of the fit.

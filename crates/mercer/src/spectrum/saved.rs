@@ -5,7 +5,7 @@ use super::{Features, RandomFeatures, Spectrum};
 use crate::apply::read;
 use crate::compute::Device;
 use crate::model::Bundle;
-use crate::operator::{KernelFeatures, RowFeatures, SampleFeatures};
+use crate::operator::{Extension, KernelFeatures, RowFeatures, SampleFeatures};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -27,6 +27,11 @@ impl Spectrum {
         bundle.put("coefficients", self.coefficients.view());
         let features = self.features.save(bundle);
         bundle.set("features", features);
+        if let Some(Extension { features, coefficients }) = &self.by_samples {
+            features.save(bundle);
+            bundle.put("by_samples", coefficients.view());
+        }
+        bundle.set("by_samples", self.by_samples.is_some());
         if let Some(training) = &self.training {
             bundle.set("training", training);
         }
@@ -43,6 +48,13 @@ impl Spectrum {
     /// The counterpart of [`Self::pack`].
     pub(crate) fn unpack(bundle: &Bundle, device: Device) -> Result<Spectrum> {
         let kind = bundle.text("features")?;
+        let by_samples = match bundle.value("by_samples") {
+            Ok(true) => {
+                let (features, coefficients) = (Box::new(SampleFeatures::load(bundle)?), bundle.matrix("by_samples")?);
+                Some(Extension { features, coefficients })
+            }
+            _ => None,
+        };
         let spectrum = Spectrum {
             eigenvalues: bundle.value("eigenvalues")?,
             certificate: bundle.value("certificate")?,
@@ -51,6 +63,7 @@ impl Spectrum {
             training: (kind == NetworkFeatures::KIND).then(|| bundle.value("training")).transpose()?,
             features: features(kind, bundle, device)?,
             coefficients: bundle.matrix("coefficients")?,
+            by_samples,
         };
         let (p, k) = spectrum.coefficients.dim();
         if (p, k) != (spectrum.features.dim(), spectrum.eigenvalues.len()) {

@@ -7,7 +7,7 @@ use crate::compute::Device;
 use crate::linalg::matmul;
 use crate::operator::Extension;
 use crate::rng::Rng;
-use crate::spectrum::{Method, Problem, Solution, zero_threshold};
+use crate::spectrum::{Method, Problem, Solution, averaged, zero_threshold};
 use crate::{Error, Result};
 use ndarray::{Array2, Axis, s};
 
@@ -175,9 +175,7 @@ impl Neural {
         for output in 0..c {
             psi.slice_mut(s![output..;c, ..]).assign(&matmul(phi.view(), a.slice(s![output..;c, ..])));
         }
-        for (mut column, μ) in psi.columns_mut().into_iter().zip(&eigenvalues) {
-            column *= if *μ > 0.0 { 1.0 / (problem.operator.n() as f64 * μ) } else { 0.0 };
-        }
+        let psi = averaged(psi, &eigenvalues);
         let at_points = Some(problem.operator.apply(psi.view())?);
         Ok(Solution { at_points, ..Solution::new(eigenvalues, problem.operator.extend(None, psi)?) })
     }
