@@ -28,10 +28,10 @@ STAND_INS = {
     "INLINE word low_half_here(": "INLINE word low_half_here(word x) { return low_half(__uint_as_float(x)); }",
 }
 FAST = {
-    "INLINE real m_exp2(": "INLINE real m_exp2(real x) { return exp2f(x); }",
-    "INLINE real m_sqrt(": "INLINE real m_sqrt(real x) { return sqrtf(x); }",
-    "INLINE real m_rsqrt(": "INLINE real m_rsqrt(real x) { return 1 / sqrtf(x); }",
-    "INLINE real m_recip(": "INLINE real m_recip(real x) { return 1 / x; }",
+    'APPROXIMATE(m_exp2, "ex2")': "INLINE real m_exp2(real x) { return exp2f(x); }",
+    'APPROXIMATE(m_sqrt, "sqrt")': "INLINE real m_sqrt(real x) { return sqrtf(x); }",
+    'APPROXIMATE(m_rsqrt, "rsqrt")': "INLINE real m_rsqrt(real x) { return 1 / sqrtf(x); }",
+    'APPROXIMATE(m_recip, "rcp")': "INLINE real m_recip(real x) { return 1 / x; }",
 }
 # (source, width of the points, n, m, are they the same points?)
 CASES = [
@@ -134,10 +134,8 @@ def on_the_host(text):
     """CUDA source as C++ against emulate_cuda.h."""
     for head, body in STAND_INS.items():
         text = replace_function(text, head, body)
-    before, mark, after = text.partition("#if ARITHMETIC == FAST\n")
-    for head, body in FAST.items():
-        after = replace_function(after, head, body)
-    text = before + mark + after
+    for instruction, body in FAST.items():
+        text = text.replace(instruction, body)
     text = re.sub(r"extern __shared__ __align__\(16\) (\w+) shared\[\];", r"\1 *shared = (\1 *)shared_memory.data();", text)
     text = re.sub(r"#pragma unroll.*", "", text).replace("__restrict__", "").replace('extern "C" ', "")
     return text.replace("#define INLINE __device__ __forceinline__", "#undef INLINE\n#define INLINE static inline")

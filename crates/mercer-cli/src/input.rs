@@ -5,7 +5,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mercer::data::{Dataset, MappedArray, ReadOptions, Scaler, Scaling, open};
 use mercer::operator::FunctionSamples;
-use mercer::{Error, Result, refuse_if};
+use mercer::{Error, Result, fail_if};
 use ndarray::Array2;
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ fn align(data: Dataset, first: &Dataset) -> Result<Dataset> {
         return Ok(Dataset { x: data.x.select_columns(&places), columns: first.columns.clone(), ..data });
     }
     let (name, d, other, other_d) = (&data.name, data.d(), &first.name, first.d());
-    refuse_if!(d != other_d, "`{name}` has {d} columns, but `{other}` has {other_d}; they must have the same features");
+    fail_if!(d != other_d, "`{name}` has {d} columns, but `{other}` has {other_d}; they must have the same features");
     Ok(data)
 }
 

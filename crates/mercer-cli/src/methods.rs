@@ -8,7 +8,7 @@ use mercer::compute::Math;
 use mercer::operator::Precision;
 use mercer::spectrum::neural::Kind;
 use mercer::spectrum::{Exact, Fourier, Krylov, Landmarks, Method, Nystrom, Positive, Sampling};
-use mercer::{Error, Result, refuse_if};
+use mercer::{Error, Result, fail_if};
 use std::sync::LazyLock;
 
 /// A way of finding eigenpairs, as the program offers it.
@@ -147,7 +147,7 @@ pub fn check(entry: &Entry, options: &Options) -> Result<()> {
     for option in options.given.0.iter().filter(|option| !entry.options.contains(&option.as_str())) {
         let others: Vec<&str> =
             methods().iter().filter(|m| m.options.contains(&option.as_str())).map(|m| m.name).collect();
-        refuse_if!(
+        fail_if!(
             !others.is_empty(),
             "--method {} does not take --{option}, which is for {}; leave it out",
             entry.name,

@@ -112,12 +112,12 @@ impl Error {
     }
 }
 
-/// `refuse_if!(condition, "message {value}")`: if the condition holds, the function returns an [`Error::Input`] that says so.
-/// `refuse_if!(condition; error)` returns another error.
+/// `fail_if!(condition, "message {value}")`: if the condition holds, the function returns an [`Error::Input`] that says so.
+/// `fail_if!(condition; error)` returns another error.
 #[macro_export]
-macro_rules! refuse_if {
+macro_rules! fail_if {
     ($condition:expr, $($message:tt)*) => {
-        $crate::refuse_if!($condition; $crate::Error::input(format_args!($($message)*).to_string()));
+        $crate::fail_if!($condition; $crate::Error::input(format_args!($($message)*).to_string()));
     };
     ($condition:expr; $error:expr) => {
         if $condition {

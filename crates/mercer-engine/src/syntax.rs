@@ -6,7 +6,7 @@
 //! ```
 
 use crate::error::did_you_mean;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 use std::str::FromStr;
 
 /// A name and its arguments, each as it was written.
@@ -49,7 +49,7 @@ impl<'a> Call<'a> {
     /// Refuses more than `most` arguments without a name, names that are not `known`, and names given twice.
     pub fn check(&self, most: usize, known: &[&str]) -> Result<()> {
         let name = self.name;
-        refuse_if!(most + known.len() == 0 && !self.arguments.is_empty(), "{name} takes no arguments");
+        fail_if!(most + known.len() == 0 && !self.arguments.is_empty(), "{name} takes no arguments");
         if self.values().count() > most {
             if let (0, [first, ..]) = (most, known) {
                 return Err(Error::input(format!("{name}: write its parameters by name, such as {first}=…")));
@@ -62,7 +62,7 @@ impl<'a> Call<'a> {
                 let hint = did_you_mean(key, known.iter().copied());
                 return Err(Error::input(format!("{name} has no parameter '{key}'{hint}")));
             }
-            refuse_if!(keys[..i].contains(key), "{name}: {key} is given twice");
+            fail_if!(keys[..i].contains(key), "{name}: {key} is given twice");
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl<'a> Scanner<'a> {
             if self.take(')') {
                 return Ok(arguments);
             }
-            refuse_if!(!self.take(',') && self.peek().is_some(); self.error("expected ',' or ')'"));
+            fail_if!(!self.take(',') && self.peek().is_some(); self.error("expected ',' or ')'"));
         }
         Err(self.error(&format!("'{name}(' has no closing bracket")))
     }

@@ -42,4 +42,4 @@ pub mod spectrum;
 mod training;
 
 pub use context::{FitContext, Progress, Silent};
-pub use mercer_engine::{Error, Result, compute, error, linalg, net, refuse_if, rng, simd, special, syntax};
+pub use mercer_engine::{Error, Result, compute, error, fail_if, linalg, net, rng, simd, special, syntax};

@@ -11,7 +11,7 @@ use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps,
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
-use mercer::{Error, FitContext, Result, refuse_if};
+use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::Plot;
 use ndarray::{Array2, ArrayView2};
 use serde_json::json;
@@ -102,7 +102,7 @@ impl Embed {
         if self.neighbours.is_some() && self.method != Way::Laplacian {
             return Err(Error::input("--neighbours is for --method laplacian; leave it out"));
         }
-        refuse_if!(self.plot.is_some() && self.k < 2, "--plot shows two coordinates, but --k is {}; use --k 2", self.k);
+        fail_if!(self.plot.is_some() && self.k < 2, "--plot shows two coordinates, but --k is {}; use --k 2", self.k);
         if self.out.is_none() && self.plot.is_none() {
             return Err(Error::input("there is nothing to write; give --out z.npy, --plot z.svg or both"));
         }
@@ -150,7 +150,7 @@ impl Embed {
 }
 
 fn figure(data: &Dataset, z: &Array2<f64>, method: &str) -> Result<String> {
-    refuse_if!(z.ncols() < 2, "the embedding has one coordinate only, which cannot be drawn; try another kernel");
+    fail_if!(z.ncols() < 2, "the embedding has one coordinate only, which cannot be drawn; try another kernel");
     Ok(scatter(&format!("{}: {method}", data.name), z.view(), data.y.as_ref()))
 }
 

@@ -13,7 +13,7 @@ use mercer::kernel::Expression;
 use mercer::operator::{LowRankOperator, OnPoints, Operator, Points, Precision};
 use mercer::spectrum::neural::Training;
 use mercer::spectrum::{Certificate, Problem, Spectrum};
-use mercer::{Error, FitContext, Result, refuse_if};
+use mercer::{Error, FitContext, Result, fail_if};
 use ndarray::{Array2, Array3};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -148,7 +148,7 @@ impl Fit {
     fn split(&self, data: Dataset, context: &Context) -> Result<(Dataset, Option<Dataset>)> {
         const MOST: f64 = 2000.0;
         const FEW: usize = 50;
-        refuse_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
+        fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
         let n = data.n();
         let (train, held_out) = match &self.certify {
             Some(file) => self.reader.open_like(file, &data).map(|held_out| (data, Some(held_out)))?,

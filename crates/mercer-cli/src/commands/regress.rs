@@ -184,13 +184,13 @@ impl Regress {
 
     /// What can be refused before any work.
     fn check(&self) -> Result<()> {
-        let refuse = |option: &str, method: &str| {
+        let misplaced = |option: &str, method: &str| {
             Err(Error::input(format!("--{option} is for --method {method}; leave it out")))
         };
         match self.method {
-            Way::Ridge if self.bandwidth.is_some() => refuse("bandwidth", "nadaraya-watson"),
-            Way::NadarayaWatson if self.alpha.is_some() => refuse("alpha", "ridge"),
-            Way::NadarayaWatson if self.solver.is_some() => refuse("solver", "ridge"),
+            Way::Ridge if self.bandwidth.is_some() => misplaced("bandwidth", "nadaraya-watson"),
+            Way::NadarayaWatson if self.alpha.is_some() => misplaced("alpha", "ridge"),
+            Way::NadarayaWatson if self.solver.is_some() => misplaced("solver", "ridge"),
             _ if !(0.0..1.0).contains(&self.holdout) => {
                 Err(Error::input(format!("--holdout must lie from 0 to below 1, not {}", self.holdout)))
             }

@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use mercer::classifier::{Classifier, Epoch, Labelled, Settings, Stop, Trained, train};
 use mercer::compute::Rule;
 use mercer::data::catalogue;
-use mercer::{Result, refuse_if};
+use mercer::{Result, fail_if};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -141,7 +141,7 @@ impl Train {
 
     fn settings(&self, classifier: &Classifier, seed: u64) -> Result<Settings> {
         let sgd = self.rule == "sgd";
-        refuse_if!(!sgd && self.momentum.is_some(), "--momentum is an option of --rule sgd, not of adam");
+        fail_if!(!sgd && self.momentum.is_some(), "--momentum is an option of --rule sgd, not of adam");
         let normed = classifier.network.constants() > 0;
         let weight_decay = self.weight_decay.map_or(if sgd { 5e-4 } else { 0.0 }, |w| w as f32);
         let momentum = self.momentum.unwrap_or(0.9) as f32;

@@ -8,7 +8,7 @@ use crate::text;
 use clap::Args;
 use mercer::data::{Dataset, write_npy};
 use mercer::spectrum::Spectrum;
-use mercer::{Error, Result, refuse_if};
+use mercer::{Error, Result, fail_if};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -84,7 +84,7 @@ impl Transform {
     /// The new points, where their table fits into memory.
     fn points(&self, data: &str, spectrum: &Spectrum, context: &Context) -> Result<Dataset> {
         let data = self.reader.open(data)?;
-        refuse_if!(
+        fail_if!(
             data.d() == spectrum.origin.d + 1 && data.y.is_none(),
             "the model was fitted on {}, the new points have {}; if one of them is the target, name it by --target",
             text::count(spectrum.origin.d, "column"),

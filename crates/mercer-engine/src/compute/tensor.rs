@@ -1,7 +1,7 @@
 //! Devices, arrays on them, and views of arrays as stacks of matrices.
 
 use super::cuda::{Buffer, Gpu, gpu};
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -324,7 +324,7 @@ fn allocate<T>(gpu: &'static Gpu, shape: &[usize]) -> Result<Buffer> {
 
 fn check_length(shape: &[usize], len: usize) -> Result<()> {
     let needed = shape.iter().product::<usize>();
-    refuse_if!(len != needed, "{len} numbers do not fill a tensor of shape {shape:?} ({needed})");
+    fail_if!(len != needed, "{len} numbers do not fill a tensor of shape {shape:?} ({needed})");
     Ok(())
 }
 

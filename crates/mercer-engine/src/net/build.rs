@@ -5,7 +5,7 @@ use super::{
     Residual, guess_image,
 };
 use crate::compute::{Activation, Convolution, Pool};
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// A chain of layers that can run.
 pub(super) struct Built {
@@ -41,7 +41,7 @@ fn read(mut description: Description, mut flow: Flow) -> Result<Built> {
     let mut chained = chain(before, &mut flow)?;
     let mut trunk = chained.len();
     chained.extend(chain(after, &mut flow)?);
-    refuse_if!(chained.is_empty(), "the architecture has no layers; write for example dense(32) relu dense(1)");
+    fail_if!(chained.is_empty(), "the architecture has no layers; write for example dense(32) relu dense(1)");
     if description.layers[1..].iter().any(|layer| layer.any(&is_radial)) {
         return Err(Error::input(format!("in \"{description}\" radial is not the first layer; it is one of points")));
     }
@@ -49,7 +49,7 @@ fn read(mut description: Description, mut flow: Flow) -> Result<Built> {
     while chained.get(trunk).is_some_and(|(layer, _)| !layer.facts().branches) {
         trunk += 1;
     }
-    refuse_if!(
+    fail_if!(
         trunk == chained.len(),
         "in \"{description}\" all networks are the same; end it with a layer that tells them apart, such as dense(1)"
     );
@@ -167,7 +167,7 @@ fn conv(spec: &LayerSpec, image: [usize; 3], activation: Activation, before_norm
         Error::input(format!("{spec} has no number of channels; a network to train needs one, such as conv(16, 3)"))
     })?;
     let ([_, height, width], (before, after), size) = (image, window.frame(), window.size);
-    refuse_if!(
+    fail_if!(
         size > height.min(width) + before + after,
         "conv({channels}, {size}) with pad=valid does not fit into an image of {height}×{width}"
     );
@@ -204,7 +204,7 @@ fn residual(
     flow: Flow,
     activation: Activation,
 ) -> Result<(Box<dyn Layer>, Flow)> {
-    refuse_if!(body.is_empty(), "res() is empty; write for example res(conv(16, 3) bn relu conv(16, 3) bn)");
+    fail_if!(body.is_empty(), "res() is empty; write for example res(conv(16, 3) bn relu conv(16, 3) bn)");
     if body.iter().chain(shortcut).any(is_radial) {
         return Err(Error::input("radial inside res(…) has no points to look at; it is the first layer or none"));
     }

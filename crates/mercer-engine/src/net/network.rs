@@ -5,7 +5,7 @@ use super::chain::{Chain, consecutive};
 use super::{Description, Facts, Gradient, Layer, LayerSpec, Mode, Slot, Trace, Weights};
 use crate::compute::{self, Device, Tensor};
 use crate::rng::Rng;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// k networks `x ↦ [c]` of one architecture: layers in order, the first few perhaps shared by all (the trunk).
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Network {
 
     /// `networks` networks on `inputs` input units.
     pub fn new(description: &Description, inputs: usize, networks: usize) -> Result<Network> {
-        refuse_if!(inputs == 0 || networks == 0, "{networks} networks on {inputs} inputs: both must be at least 1");
+        fail_if!(inputs == 0 || networks == 0, "{networks} networks on {inputs} inputs: both must be at least 1");
         let Built { layers, trunk, description } = build(description, inputs)?;
         let multiple = if layers.iter().any(|layer| layer.facts().parameters >= WIDE) { 4 } else { 1 };
         let (shared_starts, shared) = consecutive(&layers[..trunk], [0, 0], multiple);

@@ -14,7 +14,7 @@
 use super::chain::consecutive;
 use super::{Layer, Network, Parameters};
 use crate::compute::Device;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// One tensor of a layer: what it is called in a file and where the layer holds it.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ impl Network {
             let tensor =
                 found.ok_or_else(|| Error::input(format!("there is no tensor \"{name}\", which the network needs")))?;
             let len = shape.iter().product::<usize>();
-            refuse_if!(
+            fail_if!(
                 tensor.shape != *shape || tensor.data.len() != len,
                 "the tensor \"{name}\" has shape {:?}, but the network needs {shape:?}",
                 tensor.shape
@@ -147,7 +147,7 @@ impl Network {
     }
 
     fn check_single(&self) -> Result<()> {
-        refuse_if!(self.networks() != 1, "tensors have names in one network, not in {} at once", self.networks());
+        fail_if!(self.networks() != 1, "tensors have names in one network, not in {} at once", self.networks());
         Ok(())
     }
 }

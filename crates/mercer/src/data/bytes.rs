@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// An opened file, unpacked on the fly where it is gzipped, or an array in an archive.
 pub(super) struct Source<'a> {
@@ -24,7 +24,7 @@ impl<'a> Source<'a> {
         let io = |e| Error::io(path, e);
         let mut file = File::open(path).map_err(io)?;
         let meta = file.metadata().map_err(io)?;
-        refuse_if!(meta.is_dir(); Error::file(path, "is a folder, not a file"));
+        fail_if!(meta.is_dir(); Error::file(path, "is a folder, not a file"));
         let mut magic = Vec::new();
         (&mut file).take(2).read_to_end(&mut magic).map_err(io)?;
         file.rewind().map_err(io)?;
@@ -59,7 +59,7 @@ impl<'a> Source<'a> {
     /// The next `count` bytes of a header.
     pub fn read_header(&mut self, count: u64) -> Result<Vec<u8>> {
         let bytes = self.read_up_to(count)?;
-        refuse_if!((bytes.len() as u64) < count; self.fail("is truncated within its header"));
+        fail_if!((bytes.len() as u64) < count; self.fail("is truncated within its header"));
         Ok(bytes)
     }
 }

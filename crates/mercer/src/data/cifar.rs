@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::bytes::Source;
 use super::dataset::{Dataset, Target, generated_columns};
 use super::idx::scaled;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 const PIXELS: usize = 3 * 32 * 32;
 const RECORD: usize = 1 + PIXELS;
@@ -42,7 +42,7 @@ fn batches(folder: &Path) -> Result<Vec<PathBuf>> {
 fn read_file(path: &Path, x: &mut Vec<u8>, labels: &mut Vec<usize>) -> Result<()> {
     let mut source = Source::open(path)?;
     let content = source.read_up_to(u64::MAX)?;
-    refuse_if!(content.is_empty(); source.fail("is empty"));
+    fail_if!(content.is_empty(); source.fail("is empty"));
     let (records, rest) = content.as_chunks::<RECORD>();
     if !rest.is_empty() {
         return Err(source.fail(format!(

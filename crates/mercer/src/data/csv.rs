@@ -10,7 +10,7 @@ use ndarray::Array2;
 use super::ReadOptions;
 use super::bytes::{Source, read_error};
 use super::dataset::{Dataset, Target, cell, find_target, generated_columns};
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// Bytes that are read ahead to find the separator.
 const HEAD: u64 = 1 << 16;
@@ -148,7 +148,7 @@ impl Table<'_> {
 
     fn finish(self, name: &str) -> Result<Dataset> {
         let Table { path, mut columns, target, rows, x, y } = self;
-        refuse_if!(rows == 0; Error::file(path, "holds a header but no rows"));
+        fail_if!(rows == 0; Error::file(path, "holds a header but no rows"));
         let y = target.map(|j| {
             columns.remove(j);
             y.into_target()

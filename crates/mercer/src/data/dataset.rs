@@ -5,7 +5,7 @@ use std::path::Path;
 use super::ReadOptions;
 use super::matrix::{Matrix, Rows};
 use crate::rng::Rng;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// Rows of features, perhaps with a target per row.
 ///
@@ -52,7 +52,7 @@ impl Dataset {
     pub fn new(name: impl Into<String>, x: impl Into<Matrix>, y: Option<Target>) -> Result<Self> {
         let (name, x) = (name.into(), x.into());
         let (n, d) = (x.n(), x.d());
-        refuse_if!(n == 0 || d == 0, "`{name}` is empty: {n} rows of {d} columns");
+        fail_if!(n == 0 || d == 0, "`{name}` is empty: {n} rows of {d} columns");
         if let Some(targets) = y.as_ref().map(Target::len).filter(|&targets| targets != n) {
             return Err(Error::input(format!("`{name}` has {n} rows but {targets} targets")));
         }
@@ -91,7 +91,7 @@ impl Dataset {
         }
         let n = self.n();
         let m = (fraction * n as f64).round() as usize;
-        refuse_if!(
+        fail_if!(
             m == 0 || m == n,
             "holding out {fraction} of {n} rows leaves one part empty; use another fraction or more rows"
         );
@@ -106,7 +106,7 @@ impl Dataset {
     /// Moves the column called (or at) `target` from `x` into `y`; see [`ReadOptions::target`](super::ReadOptions::target).
     pub fn take_target(mut self, target: &str) -> Result<Dataset> {
         let j = find_column(&self.columns, target)?;
-        refuse_if!(self.d() == 1, "`{}` has one column only; as a target it leaves no feature", self.name);
+        fail_if!(self.d() == 1, "`{}` has one column only; as a target it leaves no feature", self.name);
         self.y = Some(Target::Values(self.x.column(j)));
         let rest: Vec<usize> = (0..self.d()).filter(|&c| c != j).collect();
         self.x = self.x.select_columns(&rest);
@@ -193,7 +193,7 @@ pub(super) fn cell(row: usize, column: usize) -> String {
 pub(super) fn find_target(path: &Path, columns: &[String], options: &ReadOptions) -> Result<Option<usize>> {
     let Some(target) = &options.target else { return Ok(None) };
     let j = find_column(columns, target).map_err(|e| Error::file(path, e.to_string()))?;
-    refuse_if!(columns.len() == 1; Error::file(path, "has one column only; as a target it leaves no feature"));
+    fail_if!(columns.len() == 1; Error::file(path, "has one column only; as a target it leaves no feature"));
     Ok(Some(j))
 }
 
@@ -212,7 +212,7 @@ fn find_column(columns: &[String], target: &str) -> Result<usize> {
     }
     if let Ok(position) = target.parse::<i64>() {
         let distance = usize::try_from(position.unsigned_abs()).unwrap_or(usize::MAX);
-        refuse_if!(
+        fail_if!(
             position == 0 || distance > d,
             "there is no column {position}: there are {d}, counted 1 to {d} from the left or -1 to -{d} from the right"
         );

@@ -6,7 +6,7 @@ use ndarray::Array2;
 
 use super::dataset::{Dataset, Target};
 use crate::rng::Rng;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// A larger number of rows is taken for a typing mistake.
 const MOST_ROWS: usize = 100_000_000;
@@ -15,7 +15,7 @@ const MOST_ROWS: usize = 100_000_000;
 ///
 /// Rows alternate between the classes; angles are uniform, and `noise` is the standard deviation of Gaussian noise.
 pub fn circles(n: usize, noise: f64, factor: f64, seed: u64) -> Result<Dataset> {
-    refuse_if!(!(factor > 0.0 && factor < 1.0), "circles: factor must lie between 0 and 1, not {factor}");
+    fail_if!(!(factor > 0.0 && factor < 1.0), "circles: factor must lie between 0 and 1, not {factor}");
     noisy("circles", Some(["outer", "inner"]), n, noise, seed, |i, rng| {
         let angle = TAU * rng.uniform();
         let radius = if i % 2 == 0 { 1.0 } else { factor };
@@ -46,7 +46,7 @@ pub fn swiss_roll(n: usize, noise: f64, seed: u64) -> Result<Dataset> {
 
 /// Points of the line, uniform on [low, high).
 pub fn uniform(n: usize, low: f64, high: f64, seed: u64) -> Result<Dataset> {
-    refuse_if!(!(low < high && (high - low).is_finite()), "uniform: low = {low} must lie below high = {high}");
+    fail_if!(!(low < high && (high - low).is_finite()), "uniform: low = {low} must lie below high = {high}");
     check_rows("uniform", n)?;
     let mut rng = Rng::new(seed);
     let x = Array2::from_shape_simple_fn((n, 1), || low + (high - low) * rng.uniform());
@@ -87,7 +87,7 @@ fn noisy<const D: usize>(
 }
 
 fn check_rows(name: &str, n: usize) -> Result<()> {
-    refuse_if!(n == 0 || n > MOST_ROWS, "{name}: n must lie between 1 and {MOST_ROWS}, not {n}");
+    fail_if!(n == 0 || n > MOST_ROWS, "{name}: n must lie between 1 and {MOST_ROWS}, not {n}");
     Ok(())
 }
 

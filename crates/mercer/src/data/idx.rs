@@ -7,7 +7,7 @@ use ndarray::Array2;
 use super::bytes::Source;
 use super::dataset::{Dataset, Target, generated_columns};
 use super::matrix::Matrix;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// Reads images, with values scaled to [0, 1], and their labels where the folder has a file of labels.
 pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
@@ -43,7 +43,7 @@ fn labels_beside(path: &Path) -> Option<PathBuf> {
 
 fn read_labels(path: &Path, n: usize) -> Result<Target> {
     let (dims, labels) = read_bytes(path)?;
-    refuse_if!(dims != [n]; Error::file(path, format!("has the shape {dims:?}, but there are {n} images to label")));
+    fail_if!(dims != [n]; Error::file(path, format!("has the shape {dims:?}, but there are {n} images to label")));
     let classes = labels.iter().max().map_or(0, |&m| usize::from(m) + 1);
     let labels = labels.into_iter().map(usize::from).collect();
     Ok(Target::Classes { labels, names: (0..classes).map(|c| c.to_string()).collect() })
@@ -56,7 +56,7 @@ fn read_bytes(path: &Path) -> Result<(Vec<usize>, Vec<u8>)> {
     let count = dims.iter().try_fold(1u64, |p, &k| p.checked_mul(k as u64));
     let count = count.filter(|&c| c < u64::MAX && usize::try_from(c).is_ok());
     let count = count.ok_or_else(|| source.fail(format!("promises an impossible shape, {dims:?}")))?;
-    refuse_if!(count == 0; source.fail(format!("is empty: its shape is {dims:?}")));
+    fail_if!(count == 0; source.fail(format!("is empty: its shape is {dims:?}")));
     let content = source.read_up_to(count + 1)?;
     match content.len() as u64 {
         got if got < count => Err(source

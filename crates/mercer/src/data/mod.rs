@@ -19,7 +19,7 @@
 use std::path::Path;
 
 use crate::syntax::Call;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 mod bytes;
 mod cifar;
@@ -154,7 +154,7 @@ fn check_options(path: &Path, format: Format, options: &ReadOptions) -> Result<(
         ("header", options.header.is_some(), format == Format::Table, "tables of text, such as .csv"),
         ("target", options.target.is_some(), !images, "tables; images have their own labels"),
     ] {
-        refuse_if!(given && !applies; Error::file(path, format!("the option `{option}` is for {place}")));
+        fail_if!(given && !applies; Error::file(path, format!("the option `{option}` is for {place}")));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use ndarray::{Array2, ArrayD, ArrayView, Dimension, IxDyn, ShapeBuilder};
 use super::bytes::{self, Source};
 use super::dataset::{Dataset, generated_columns, non_finite};
 use super::matrix::Matrix;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy itself refuses to evaluate longer headers.
@@ -50,7 +50,7 @@ pub(super) fn read_array(mut source: Source) -> Result<Array> {
     if dims.is_empty() || dims.len() > 4 {
         return Err(source.fail(format!("has {} dimensions; 1 to 4 can be read", dims.len())));
     }
-    refuse_if!(dims.contains(&0); source.fail(format!("is empty: its shape is {dims:?}")));
+    fail_if!(dims.contains(&0); source.fail(format!("is empty: its shape is {dims:?}")));
     // The length of a plain file is checked before memory is allocated for its elements.
     if let Some(len) = source.len {
         header.check_length(&source, len.saturating_sub(header.start))?;
@@ -94,7 +94,7 @@ impl Header {
     /// Reads the header of an array.
     pub fn read(source: &mut Source) -> Result<Header> {
         let start = source.read_up_to(8)?;
-        refuse_if!(start.is_empty(); source.fail("is empty"));
+        fail_if!(start.is_empty(); source.fail("is empty"));
         if start.len() < 8 || !start.starts_with(MAGIC) {
             return Err(source.fail("is not an .npy array: it does not start with the magic bytes \\x93NUMPY"));
         }

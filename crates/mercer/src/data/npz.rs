@@ -11,7 +11,7 @@ use super::bytes::Source;
 use super::dataset::{Dataset, Target};
 use super::npy::{self, Array};
 use crate::error::did_you_mean;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// Names of the features and the target where the user gives none.
 const FEATURES: [&str; 4] = ["X", "x", "data", "arr_0"];
@@ -56,11 +56,11 @@ struct Archive<'a> {
 impl<'a> Archive<'a> {
     fn open(path: &'a Path) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
-        refuse_if!(file.metadata().map_err(|e| Error::io(path, e))?.len() == 0; Error::file(path, "is empty"));
+        fail_if!(file.metadata().map_err(|e| Error::io(path, e))?.len() == 0; Error::file(path, "is empty"));
         let zip = ZipArchive::new(BufReader::new(file))
             .map_err(|e| Error::file(path, format!("is not an .npz archive, or is truncated ({e})")))?;
         let names: Vec<String> = zip.file_names().filter_map(|n| n.strip_suffix(".npy")).map(String::from).collect();
-        refuse_if!(names.is_empty(); Error::file(path, "holds no .npy array"));
+        fail_if!(names.is_empty(); Error::file(path, "holds no .npy array"));
         Ok(Archive { path, zip, names })
     }
 

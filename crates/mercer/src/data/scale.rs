@@ -6,7 +6,7 @@ use ndarray::{Array2, ArrayView1};
 use serde::{Deserialize, Serialize};
 
 use super::matrix::Rows;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// How columns are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl Scaler {
     /// Fits the scaling to the columns of `x` `[n, d]`.
     pub fn fit<'x>(scaling: Scaling, x: impl Into<Rows<'x>>) -> Result<Self> {
         let x = x.into().to_f64();
-        refuse_if!(x.nrows() == 0, "a scaling cannot be fitted to no rows");
+        fail_if!(x.nrows() == 0, "a scaling cannot be fitted to no rows");
         let columns = x.columns().into_iter().enumerate().map(|(j, column)| match fit_column(scaling, column) {
             (shift, scale) if shift.is_finite() && scale.is_finite() => Ok((shift, scale)),
             _ => Err(Error::input(format!(
@@ -75,7 +75,7 @@ impl Scaler {
     pub fn apply<'x>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<f64>> {
         let x = x.into();
         let (fitted, d) = (self.shift.len(), x.d());
-        refuse_if!(d != fitted, "the scaling was fitted on {fitted} columns, but there are {d}");
+        fail_if!(d != fitted, "the scaling was fitted on {fitted} columns, but there are {d}");
         Ok(Array2::from_shape_fn((x.n(), x.d()), |(i, j)| (x.get(i, j) - self.shift[j]) * self.scale[j]))
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::named::at;
 use super::{ReadOptions, csv};
 use crate::syntax::Call;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// How the train and test rows of a table are given.
 #[derive(Clone, Copy)]
@@ -76,7 +76,7 @@ fn listed(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
 /// Column `split` (from 1) of the file marks the test rows by 1; `[n]`.
 fn masked(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
     let masks = csv::read(path, "mask", &ReadOptions { header: Some(false), ..Default::default() })?;
-    refuse_if!(masks.n() != n; Error::file(path, format!("has {} rows, but the table has {n}", masks.n())));
+    fail_if!(masks.n() != n; Error::file(path, format!("has {} rows, but the table has {n}", masks.n())));
     let column = masks.x.column(position(path, split, masks.d())?);
     Ok(column.iter().map(|&v| v != 0.0).collect())
 }

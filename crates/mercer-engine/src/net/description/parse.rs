@@ -3,7 +3,7 @@
 use super::{Description, LayerSpec, Spread, WeightSpec, Window};
 use crate::compute::Activation;
 use crate::syntax::{Call, Scanner};
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 
 /// The widest layer accepted: anything wider is a typing error.
 const WIDEST: usize = 1 << 20;
@@ -72,8 +72,8 @@ fn chain(scanner: &mut Scanner, depth: usize, trunk: &mut Option<usize>) -> Resu
 }
 
 fn residual(scanner: &mut Scanner, depth: usize) -> Result<LayerSpec> {
-    refuse_if!(!scanner.take('('); scanner.error("res holds its layers in brackets, such as res(dense relu dense)"));
-    refuse_if!(depth > DEEPEST; scanner.error(&format!("res is nested deeper than {DEEPEST}")));
+    fail_if!(!scanner.take('('); scanner.error("res holds its layers in brackets, such as res(dense relu dense)"));
+    fail_if!(depth > DEEPEST; scanner.error(&format!("res is nested deeper than {DEEPEST}")));
     let body = chain(scanner, depth, &mut None)?;
     let shortcut = if scanner.take(';') { chain(scanner, depth, &mut None)? } else { vec![] };
     match scanner.peek() {

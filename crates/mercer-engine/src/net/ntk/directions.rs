@@ -4,7 +4,7 @@ use super::EmpiricalNtk;
 use crate::compute::{self, Tensor};
 use crate::net::Mode;
 use crate::rng::Rng;
-use crate::{Result, refuse_if};
+use crate::{Result, fail_if};
 use serde::{Deserialize, Serialize};
 
 /// The law of a direction `v`, with `E[vvᵀ] = I`.
@@ -54,7 +54,7 @@ impl EmpiricalNtk<'_> {
         mut each: impl FnMut(usize, &[f32]) -> Result<()>,
     ) -> Result<()> {
         self.points(x)?;
-        refuse_if!(directions.count == 0, "0 directions were asked for; at least 1 is needed");
+        fail_if!(directions.count == 0, "0 directions were asked for; at least 1 is needed");
         let mut workspace = self.net.workspace(self.device)?;
         let at_rest = self.net.forward(self.theta, x, Mode::Eval, &mut workspace)?.clone();
         let mut v = Tensor::zeros(self.device, &[self.net.parameters()])?;
@@ -80,7 +80,7 @@ impl EmpiricalNtk<'_> {
                     y.to_host()?
                 }
             };
-            refuse_if!(
+            fail_if!(
                 values.iter().any(|v| !v.is_finite()),
                 "the derivative along direction {s} is not finite; look at the network's weights and the points' scale"
             );

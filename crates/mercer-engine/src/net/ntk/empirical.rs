@@ -3,7 +3,7 @@
 use super::jacobian::{Evaluated, Jacobian, Parameterisation, Scratch};
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Mode, Network, Parameters, Workspace};
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array2, Array4, s};
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ impl<'a> EmpiricalNtk<'a> {
     /// Of `net`, which is one network, at `theta`.
     pub fn new(net: &'a Network, theta: &'a Parameters) -> Result<Self> {
         let count = net.networks();
-        refuse_if!(count != 1, "the empirical NTK is that of one network; {count} were given");
+        fail_if!(count != 1, "the empirical NTK is that of one network; {count} were given");
         let device = theta.trained.device();
         Ok(EmpiricalNtk { net, theta, parameterisation: Parameterisation::Standard, device })
     }
@@ -106,7 +106,7 @@ impl<'a> EmpiricalNtk<'a> {
     /// `Θv = J(Jᵀv)` `[n, c]` over all c outputs at the points `x` `[n, d]`, for `v` `[n, c]`: no kernel and no Jacobian.
     pub fn apply(&self, x: &Tensor, v: &Tensor) -> Result<Tensor> {
         let (n, c, len) = (self.points(x)?, self.net.outputs(), v.len());
-        refuse_if!(len != n * c, "a vector of {len} numbers does not fit {n} points of {c} outputs");
+        fail_if!(len != n * c, "a vector of {len} numbers does not fit {n} points of {c} outputs");
         let mut workspace = self.net.workspace(self.device)?;
         self.net.forward(self.theta, x, Mode::Eval, &mut workspace)?;
         let mut g = v.clone();

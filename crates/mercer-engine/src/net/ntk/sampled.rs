@@ -3,7 +3,7 @@
 use crate::compute::{Device, Tensor};
 use crate::net::{Mode, Network};
 use crate::rng::Rng;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 use rayon::prelude::*;
 
 /// Networks whose parameters are drawn at the same time.
@@ -36,7 +36,7 @@ pub fn sample_networks(
     let &[_, d] = x.shape() else {
         return Err(Error::input(format!("points of shape {:?} are not [n, d]", x.shape())));
     };
-    refuse_if!(count == 0, "0 networks were asked for; at least 1 is needed");
+    fail_if!(count == 0, "0 networks were asked for; at least 1 is needed");
     let (net, device, rng) = (Network::parse(text, d, 1)?, x.device(), Rng::new(seed));
     let mut workspace = net.workspace(device)?;
     for start in (0..count).step_by(TOGETHER) {

@@ -3,7 +3,7 @@
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Description, LayerSpec, Mode, Network, Parameters, Workspace};
 use crate::rng::Rng;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Functions {
     /// The last hidden units of `architecture`, each one function: all layers but the last dense one, which is solved for.
     pub fn hidden_units(architecture: &str, inputs: usize, device: Device, rng: &Rng) -> Result<Functions> {
         let hidden = without_final_norm(architecture, inputs)?.hidden_units();
-        refuse_if!(
+        fail_if!(
             hidden.layers.is_empty(),
             "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
         );

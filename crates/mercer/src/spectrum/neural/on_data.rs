@@ -8,7 +8,7 @@ use crate::compute::{Control, Device, Math, Small, Tensor, small};
 use crate::linalg::matmul;
 use crate::operator::{BatchOperator, Operator, Sizes, batch_operator, block_product};
 use crate::rng::Rng;
-use crate::{Error, Result, data, refuse_if};
+use crate::{Error, Result, data, fail_if};
 use ndarray::{Array2, ArrayView2, s};
 
 /// A matrix `κ` between the values of functions at n points, c of each: `(Kψ)_o(x) = (1/ncτ) Σ_{n,o'} κ_oo'(x,x_n) ψ_o'(x_n)`.
@@ -47,7 +47,7 @@ impl<'a> OnData<'a> {
             }
         };
         let trace = trace.unwrap_or(0.0);
-        refuse_if!(!trace.is_finite(), "{} is not finite at these points; scale the data", operator.describe());
+        fail_if!(!trace.is_finite(), "{} is not finite at these points; scale the data", operator.describe());
         let trace = if trace > 0.0 { trace } else { 1.0 };
         Ok(OnData { operator, x, standardizer: Standardizer::of(x), trace, identity })
     }

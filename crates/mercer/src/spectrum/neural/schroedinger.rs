@@ -6,7 +6,7 @@ use crate::compute::{Control, Device, Indices, Math, Small, Tensor, elliptic};
 use crate::linalg::matmul;
 use crate::net::Workspace;
 use crate::rng::Rng;
-use crate::{Result, refuse_if};
+use crate::{Result, fail_if};
 use ndarray::{Array2, ArrayView2, Axis};
 use rayon::prelude::*;
 use std::f64::consts::TAU;
@@ -85,7 +85,7 @@ impl Exponentials {
     /// `½ q'/q = −c` at 0 reads `Σ_m (w_m/s_m²)(1/s_m − 2c) = 0`.
     pub fn with_cusp(c: f64, core: f64, tail: f64) -> Result<Exponentials> {
         let pull = |s: f64| (1.0 / s - 2.0 * c) / (s * s);
-        refuse_if!(
+        fail_if!(
             !(core > 0.0 && pull(core) > 0.0 && pull(tail) < 0.0),
             "a cusp of charge {c} needs a core shorter than {} and a tail longer; got {core} and {tail}",
             0.5 / c
@@ -202,7 +202,7 @@ impl Schroedinger {
         shift: f64,
         scale: f64,
     ) -> Result<Schroedinger> {
-        refuse_if!(
+        fail_if!(
             !(scale > 0.0 && scale.is_finite() && shift.is_finite()),
             "the shift {shift} and the scale {scale} of energies must be finite, the scale above 0"
         );

@@ -8,7 +8,7 @@ use super::{Batches, FunctionOperator, Functions, Points};
 use crate::compute::{Control, Math, NonFinite, Replay, Small, Tensor, small};
 use crate::net::Optimizer;
 use crate::rng::Rng;
-use crate::{Error, Result, refuse_if};
+use crate::{Error, Result, fail_if};
 use std::time::Instant;
 
 /// Steps of the first chunk, whose duration is not known.
@@ -74,7 +74,7 @@ impl<'a> Stepper<'a> {
         math: Math,
     ) -> Result<Stepper<'a>> {
         let (device, k, c) = (functions.device(), functions.count(), functions.outputs());
-        refuse_if!(
+        fail_if!(
             c != operator.outputs(),
             "the functions have {c} outputs, those of the operator {}",
             operator.outputs()
