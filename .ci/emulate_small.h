@@ -197,6 +197,8 @@ static void pairs_case(int p, int k, int rank, bool indefinite) {
     Numbers u, nearly, l(p * p, NAN), w(p * p, NAN), half(p * p, NAN), top(k, NAN), mu, v, want, rows;
     device_nearly(p, sigma, true, control, log, u, nearly);
     const bool shared = p % 2;
+    launch(1, 1, THREADS, 0, [&] { kernels::away_from_rest(p, 1e-6, nearly.data(), half.data()); });
+    u = times(p, p, p, u, half), nearly = times(p, p, p, transposed(p, p, u), times(p, p, p, sigma, u));
     launch(1, 1, THREADS, shared ? 8 * p * p : 0, [&] {
         kernels::factor_kept(p, 1e-6, nearly.data(), shared, l.data(), which.data(), &kept);
     });

@@ -369,6 +369,18 @@ extern "C" __global__ void __launch_bounds__(32) rotate_vectors(int n, const flo
     for (int i = lane; i < n; i += 32) vectors[(u64)blockIdx.x * n + (place ? place[i] : i)] = from[i];
 }
 
+// The first-order rotation of the kept rows of a nearly diagonal A [p, p] away from the others: out = I + E with
+// E_ij = A_ij/(A_jj - A_ii) for i not kept and j kept, zero where that is not small.
+extern "C" __global__ void away_from_rest(int p, double floor, const double* a, double* out) {
+    const double least = floor * largest_diagonal(p, a);
+    MINE(e, p * p) {
+        const int i = e / p, j = e % p;
+        const double from = a[i * p + i], to = a[j * p + j], x = a[e];
+        const bool small = from <= least && to > least && fabs(x) < 0.1 * (to - from);
+        out[e] = i == j ? 1.0 : small ? x / (to - from) : 0.0;
+    }
+}
+
 // L of A = L L^T [p, p], by rows, over the rows that are kept: those whose diagonal entry is above `floor` times the largest,
 // and still above half of that without the rows before. A is nearly diagonal. kept [p]: one for those rows; returns how many.
 __device__ __forceinline__ u32 factor_rows(int p, double floor, const double* a, double* l, u32* kept) {

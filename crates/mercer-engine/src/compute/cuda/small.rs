@@ -150,9 +150,14 @@ impl Jacobi {
         let arguments = args![size, a, Arg::size(top), fits, self.work, control, self.log, self.count()];
         self.gpu.launch(compiled(), "jacobi_f32", [1, 1, 1], self.threads, shared, &arguments);
         self.rotate(0, 0, v.pointer());
-        let arguments = args![size, a, v, out];
-        self.gpu.launch(compiled(), "conjugate", [self.p as u32, 1, 1], 128, 8 * self.p as u32, &arguments);
+        self.conjugate(a, &v, &out);
         Ok([v, out])
+    }
+
+    /// `out ← VᵀAV`
+    fn conjugate(&self, a: u64, v: &Buffer, out: &Buffer) {
+        let (p, arguments) = (self.p as u32, args![Arg::size(self.p), a, v, out]);
+        self.gpu.launch(compiled(), "conjugate", [p, 1, 1], 128, 8 * p, &arguments);
     }
 }
 
@@ -180,8 +185,9 @@ pub(in crate::compute) fn eigenpairs(
     Ok(())
 }
 
-/// As the host's `host_pairs`, but `W` comes from the Cholesky factor of `VᵀΣV`, which is nearly diagonal: that takes less
-/// time than its eigenvalues. Directions that are left out are zero columns of W.
+/// As the host's `host_pairs`, but `W` comes from the Cholesky factor of `VᵀΣV`, which is nearly diagonal, after the
+/// directions that are kept were separated from the others: that takes less time than the eigenvalues of Σ. Directions that
+/// are left out are zero columns of W.
 pub(in crate::compute) fn top_pairs(
     gpu: &'static Gpu,
     sigma: &Small,
@@ -196,7 +202,12 @@ pub(in crate::compute) fn top_pairs(
     let rank = kept.pointer() + 4 * p as u64;
     let [l, w, half, t] = [allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?, allocate(gpu, p * p)?];
     let square = |m: &Buffer| Matrix::new(m.pointer(), p);
-    let [v, nearly] = Jacobi::new(gpu, p)?.nearly(p, sigma.address(), control)?;
+    let jacobi = Jacobi::new(gpu, p)?;
+    let [turned, nearly] = jacobi.nearly(p, sigma.address(), control)?;
+    one_block(gpu, "away_from_rest", p, &args![size, floor, nearly, half]);
+    let v = &t;
+    gpu.gemm_f64([p; 3], 1.0, square(&turned), square(&half), 0.0, square(v));
+    jacobi.conjugate(sigma.address(), v, &nearly);
     let fits = 8 * p * p + 1024 <= gpu.shared_memory as usize;
     let shared = if fits { 8 * p * p } else { 0 };
     let arguments = args![size, floor, nearly, fits, l, kept, rank];
