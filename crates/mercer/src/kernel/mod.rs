@@ -106,7 +106,7 @@ pub enum Statistic {
     Images,
 }
 
-/// A base kernel: a formula with named parameters.
+/// A base kernel: a formula with named parameters. `examples/own_kernel.rs` implements one outside the crate.
 pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
     /// Its name in expressions.
     const NAME: &'static str;

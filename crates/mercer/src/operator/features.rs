@@ -8,7 +8,8 @@ use crate::model::Bundle;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis, s};
 
-/// A feature map `φ` from a point to C rows of p numbers, C the outputs of a function at a point.
+/// A feature map `φ` from a point to C rows of p numbers, C the outputs of a function at a point. `examples/own_features.rs`
+/// implements one.
 pub trait Features: Send + Sync {
     /// p
     fn dim(&self) -> usize;

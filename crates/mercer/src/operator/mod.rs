@@ -66,6 +66,7 @@ use std::ops::Range;
 ///
 /// The first four methods make an operator that the exact and the Krylov method decompose. The others, which have
 /// defaults, tell methods more: coordinates for networks, a formula for random features, and how functions reach new points.
+/// `examples/own_operator.rs` implements one.
 pub trait Operator: Send + Sync {
     /// Number of rows and columns: points × outputs.
     fn n(&self) -> usize;

@@ -117,7 +117,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// A way of finding eigenpairs.
+/// A way of finding eigenpairs. `examples/own_method.rs` implements one.
 pub trait Method {
     /// Its name in the program and in saved models.
     fn name(&self) -> String;

@@ -6,7 +6,7 @@ use crate::compute::Device;
 use crate::rng::Rng;
 use std::ops::Deref;
 
-/// An objective with its constants, before there are functions to train.
+/// An objective with its constants, before there are functions to train. `omm.rs` is a short one.
 pub trait Recipe {
     /// Its name in the program and in saved models.
     fn name(&self) -> &'static str;
