@@ -51,6 +51,8 @@ static inline float __int_as_float(int i) { return __uint_as_float(i); }
 static inline float __fdividef(float x, float y) { return x / y; }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 static inline double rsqrt(double x) { return 1 / sqrt(x); }
+static inline float rsqrt(float x) { return 1 / sqrtf(x); }
+static inline void sincos(float x, float *s, float *c) { sincosf(x, s, c); }
 
 struct Index {
     int x, y, z;
