@@ -184,7 +184,7 @@ fn walk(layers: &[LayerSpec], usual: Variances, start: At, steps: &mut Vec<Step>
 }
 
 fn after(layer: &LayerSpec, usual: Variances, at: At, steps: &mut Vec<Step>) -> Result<At> {
-    let refuse = |what: &str| Err(Error::input(what));
+    let invalid = |what: &str| Err(Error::input(what));
     let windows = |what: &str, window: &Window| {
         let Some((h, w)) = at.image else {
             return Err(Error::input(format!("{what} comes after the image has become one vector")));
@@ -197,7 +197,7 @@ fn after(layer: &LayerSpec, usual: Variances, at: At, steps: &mut Vec<Step>) -> 
     };
     let (step, next) = match layer {
         LayerSpec::Dense { .. } if at.image.is_some() => {
-            return refuse("dense needs one vector; put gap or flatten before it");
+            return invalid("dense needs one vector; put gap or flatten before it");
         }
         LayerSpec::Dense { weights, .. } => (Step::Dense(usual.of(weights)), At { gaussian: true, ..at }),
         LayerSpec::Conv { window, weights, .. } => {
@@ -207,31 +207,31 @@ fn after(layer: &LayerSpec, usual: Variances, at: At, steps: &mut Vec<Step>) -> 
         LayerSpec::Activation(phi) => {
             let identity = *phi == Activation::Identity;
             if !(identity || at.gaussian) {
-                return refuse(&format!("{} needs a layer of weights (dense or conv) right before it", phi.name()));
+                return invalid(&format!("{} needs a layer of weights (dense or conv) right before it", phi.name()));
             }
             (Step::Activation(*phi), At { gaussian: identity && at.gaussian, ..at })
         }
         LayerSpec::Flatten => (Step::Flatten, At { image: None, ..at }),
-        LayerSpec::Gap if at.image.is_none() => return refuse("gap comes after the image has become one vector"),
+        LayerSpec::Gap if at.image.is_none() => return invalid("gap comes after the image has become one vector"),
         LayerSpec::Gap => (Step::Gap, At { image: None, ..at }),
         LayerSpec::Residual { body, shortcut } => {
             use LayerSpec::{AvgPool, Conv, Dense, Flatten, Gap, Residual};
             if body.iter().chain(shortcut).any(|layer| matches!(layer, AvgPool(_) | Flatten | Gap)) {
-                return refuse("res cannot hold avgpool, flatten or gap; put them outside");
+                return invalid("res cannot hold avgpool, flatten or gap; put them outside");
             }
             steps.push(Step::Fork);
             let end = walk(body, usual, at, steps)?;
             steps.push(Step::Shortcut);
             let short = walk(shortcut, usual, at, steps)?;
             if !matches!(body.last(), Some(Dense { .. } | Conv { .. } | Residual { .. })) {
-                return refuse("the first branch of res must end with dense or conv, to be independent of the other");
+                return invalid("the first branch of res must end with dense or conv, to be independent of the other");
             }
             if stride(body) != stride(shortcut) {
-                return refuse("the two branches of res have different strides, so they cannot be added");
+                return invalid("the two branches of res have different strides, so they cannot be added");
             }
             if end.image != short.image {
                 let [a, b] = [end, short].map(|at| at.image.map_or("a vector".into(), |(h, w)| format!("{h}×{w}")));
-                return refuse(&format!("the two branches of res give {a} and {b}, which cannot be added"));
+                return invalid(&format!("the two branches of res give {a} and {b}, which cannot be added"));
             }
             (Step::Join, At { image: end.image, gaussian: end.gaussian && short.gaussian })
         }
