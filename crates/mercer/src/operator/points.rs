@@ -95,7 +95,8 @@ impl Plan {
         let mut xx = vec![T::default(); n];
         let targets = values.axis_chunks_iter_mut(Axis(0), ROWS).zip(xx.chunks_mut(ROWS));
         let chunks: Vec<_> = ranges(n, ROWS).into_iter().zip(targets).collect();
-        let profiles = chunks.into_par_iter().map(|(rows, (mut values, xx))| {
+        // No parallel jobs for a strip: its caller already runs in one.
+        let profiles = chunks.into_par_iter().with_min_len(2 * SIDE / ROWS).map(|(rows, (mut values, xx))| {
             let rows = x.slice(rows).to_f64();
             let rows = rows.view();
             let shifted = self.shift.as_ref().map(|shift| &rows - shift);
