@@ -10,13 +10,13 @@
 //!
 //! Run with `cargo run --release --example linear_attention`.
 
+use mercer::Device;
 use mercer::Result;
-use mercer::compute::Device;
 use mercer::kernel::Kernel;
-use mercer::linalg::matmul;
 use mercer::operator::gram_cross;
 use mercer::rng::Rng;
 use mercer::spectrum::{RandomFeatures, Sampling};
+use mercer_engine::linalg::matmul;
 use ndarray::{Array2, ArrayView2, Axis};
 use std::time::Instant;
 

@@ -3,9 +3,8 @@
 
 use mercer::apply::{Fit, Predict, Ridge};
 use mercer::data::generate;
-use mercer::kernel::{Formula, Kernel, Pair, Parameter};
-use mercer::simd::Num;
-use mercer::{FitContext, operator::Precision};
+use mercer::kernel::{Formula, Kernel, Kind, Pair, Parameter, Statistic};
+use mercer::{FitContext, Num, operator::Precision};
 
 /// The rational quadratic kernel `(1 + ‖x−x'‖²/2ℓ²)⁻¹`, a mixture of RBF kernels of all lengthscales.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +15,12 @@ struct RationalQuadratic {
 impl Formula for RationalQuadratic {
     const NAME: &'static str = "rational-quadratic";
     const HELP: &'static str = "1/(1 + ‖x−x'‖²/(2·lengthscale²))";
-    const PARAMETERS: &'static [Parameter] = &[];
+    const PARAMETERS: &'static [Parameter] = &[Parameter::new("lengthscale", 1.0, Kind::Positive, "ℓ")];
+    const STATISTIC: Statistic = Statistic::Dot; // ‖x−x'‖² follows from x·x' and the norms
+
+    fn arguments(&self) -> Vec<String> {
+        vec![format!("lengthscale={}", self.lengthscale)]
+    }
 
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
         let one = R::of(1.0);

@@ -3,10 +3,10 @@
 
 use mercer::data;
 use mercer::kernel::Expression;
-use mercer::linalg::{eigh, orthonormal_basis};
 use mercer::rng::Rng;
 use mercer::spectrum::{Krylov, Method, Problem, Solution, Spectrum};
 use mercer::{FitContext, Result};
+use mercer_engine::linalg::{eigh, orthonormal_basis};
 use ndarray::{Array2, aview1, s};
 
 /// `Q ← orthonormal basis of KQ`, again and again, then Rayleigh–Ritz: eigenpairs of `QᵀKQ`.

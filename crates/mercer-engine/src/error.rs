@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Shorthand for results of this library.
+/// Shorthand for results of this library. Example: [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong, grouped by what the caller can do about it.

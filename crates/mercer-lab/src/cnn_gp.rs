@@ -16,7 +16,7 @@ use mercer::net::ntk::sample_networks;
 use mercer::operator::{FunctionSamples, LowRankOperator, OnPoints, Precision};
 use mercer::spectrum::neural::{Kind, NeuralEf, Ritz};
 use mercer::spectrum::{Krylov, Landmarks, Nystrom, Problem, Spectrum};
-use mercer::{Error, FitContext, Result};
+use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array2, ArrayView2, Axis, s};
 use serde::Serialize;
@@ -161,9 +161,7 @@ impl Images {
 
 /// The rows `range` of a data set.
 fn rows(set: &Dataset, range: std::ops::Range<usize>) -> Result<Dataset> {
-    if range.end > set.n() {
-        return Err(Error::input(format!("`{}` has {} images, but {} are needed", set.name, set.n(), range.end)));
-    }
+    fail_if!(range.end > set.n(), "`{}` has {} images, but {} are needed", set.name, set.n(), range.end);
     Ok(set.select(&range.collect::<Vec<_>>()))
 }
 

@@ -11,7 +11,7 @@ use mercer::kernel::Kernel;
 use mercer::linalg::eigh;
 use mercer::operator::gram;
 use mercer::rng::Rng;
-use mercer::{Error, FitContext, Result};
+use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::report::Report;
 use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array2, ArrayView2};
@@ -160,9 +160,7 @@ fn lengthscales(all: &[Series]) -> String {
 /// Runs the experiment with `n` points per data set, at least 200.
 fn run(n: usize, seed: u64, context: &FitContext<'_>) -> Result<Results> {
     const LENGTHSCALES: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
-    if n < 200 {
-        return Err(Error::input(format!("the eigenvalue decay needs at least 200 points per data set, got {n}")));
-    }
+    fail_if!(n < 200, "the eigenvalue decay needs at least 200 points per data set, got {n}");
     let total = 7 + 2 * LENGTHSCALES.len() + 1;
     let mut done = 0;
     let mut step = |name: &str| {

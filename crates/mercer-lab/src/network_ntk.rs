@@ -15,7 +15,7 @@ use mercer::operator::{LowRankOperator, OnPoints};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Neural, NeuralEf};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
-use mercer::{Error, FitContext, Result};
+use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array2, Array3, ArrayView2, Axis, concatenate, s};
 use serde::Serialize;
@@ -87,12 +87,14 @@ const CLASSES: [&str; 2] = ["airplane", "automobile"];
 
 fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let device = context.device;
-    if config.train < config.k || config.test < config.k || config.directions < config.k {
-        return Err(Error::input(format!(
-            "{} training images, {} test images and {} directions are too few for {} functions",
-            config.train, config.test, config.directions, config.k
-        )));
-    }
+    fail_if!(
+        config.train < config.k || config.test < config.k || config.directions < config.k,
+        "{} training images, {} test images and {} directions are too few for {} functions",
+        config.train,
+        config.test,
+        config.directions,
+        config.k
+    );
     let start = Instant::now();
     let (classifier, fit, test) = trained(config, device, context)?;
     let network_seconds = start.elapsed().as_secs_f64();
@@ -190,13 +192,12 @@ fn trained(config: &Config, device: Device, context: &FitContext<'_>) -> Result<
             train(start, &all, None, &settings, context, &|_| ())?.classifier
         }
     };
-    if classifier.network.inputs() != fit.d() {
-        return Err(Error::input(format!(
-            "the network takes rows of {} numbers; images of CIFAR-10 have {}",
-            classifier.network.inputs(),
-            fit.d()
-        )));
-    }
+    fail_if!(
+        classifier.network.inputs() != fit.d(),
+        "the network takes rows of {} numbers; images of CIFAR-10 have {}",
+        classifier.network.inputs(),
+        fit.d()
+    );
     let test = two_classes(&open("cifar-10(part=test)", &ReadOptions::default())?, config.test)?;
     Ok((classifier, fit, test))
 }
@@ -208,12 +209,11 @@ fn two_classes(set: &Dataset, n: usize) -> Result<Labelled> {
     };
     let rows = CLASSES.map(|class| (0..set.n()).filter(|i| names[labels[*i]] == class).collect::<Vec<usize>>());
     let wanted = [n.div_ceil(2), n / 2];
-    if (0..2).any(|c| rows[c].len() < wanted[c]) {
-        return Err(Error::input(format!(
-            "{n} airplanes and automobiles are needed, but the files of CIFAR-10 have {}",
-            rows[0].len() + rows[1].len()
-        )));
-    }
+    fail_if!(
+        (0..2).any(|c| rows[c].len() < wanted[c]),
+        "{n} airplanes and automobiles are needed, but the files of CIFAR-10 have {}",
+        rows[0].len() + rows[1].len()
+    );
     let x = set.x.select(&[&rows[0][..wanted[0]], &rows[1][..wanted[1]]].concat()).into_f64();
     let labels = (0..n).map(|i| usize::from(i >= wanted[0])).collect();
     Ok(Labelled { x, labels, classes: CLASSES.map(String::from).to_vec(), image: set.shape })

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// ```
 /// use mercer::{FitContext, operator::Precision};
 /// let context = FitContext { precision: Precision::F32, seed: 7, ..FitContext::default() };
-/// assert_eq!(context.device, mercer::compute::Device::Cpu);
+/// assert_eq!(context.device, mercer::Device::Cpu);
 /// ```
 #[derive(Clone, Copy)]
 pub struct FitContext<'a> {
@@ -55,12 +55,22 @@ impl FitContext<'_> {
 }
 
 /// Receives progress updates.
+///
+/// ```
+/// struct Lines;
+/// impl mercer::Progress for Lines {
+///     fn step(&self, what: &str, done: usize, total: usize, note: &str) {
+///         println!("{what}: {done} of {total}, {note}");
+///     }
+/// }
+/// let context = mercer::FitContext { progress: &Lines, ..Default::default() };
+/// ```
 pub trait Progress: Sync {
     /// `done` of `total` steps of `what`; `note` describes the current state in a few words.
     fn step(&self, what: &str, done: usize, total: usize, note: &str);
 }
 
-/// Ignores progress updates.
+/// Ignores progress updates. Example: [`crate::apply::conjugate_gradients`].
 pub struct Silent;
 
 impl Progress for Silent {

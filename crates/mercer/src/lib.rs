@@ -13,8 +13,7 @@
 //! | [`apply`] | one estimator a file | kernel PCA, eigenmaps, ridge regression, smoothing |
 //!
 //! Beside them: [`net`] (layers and networks that differentiate themselves), [`classifier`] (networks trained on labelled rows),
-//! [`compute`] (tensors on a device),
-//! [`simd`], [`linalg`], [`model`] (files), [`rng`], [`special`].
+//! [`model`] (files), [`rng`]. The dense algebra and the tensors below them are the crate `mercer-engine`.
 //!
 //! ```
 //! use mercer::{FitContext, data, kernel::Expression, spectrum::{Krylov, Problem, Spectrum}};
@@ -42,4 +41,7 @@ pub mod spectrum;
 mod training;
 
 pub use context::{FitContext, Progress, Silent};
-pub use mercer_engine::{Error, Result, compute, error, fail_if, linalg, net, rng, simd, special, syntax};
+pub use mercer_engine::{Error, Result, compute::Device, net, rng, simd::Num};
+/// The engine, for the other crates of this workspace; its interface may change at any time.
+#[doc(hidden)]
+pub use mercer_engine::{compute, error, fail_if, linalg, simd, special, syntax};

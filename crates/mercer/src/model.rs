@@ -3,7 +3,7 @@
 //! A file is written completely or not at all. A file that is truncated, foreign or newer than this version is refused.
 
 use crate::data::{write_atomically, write_elements};
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use memmap2::Mmap;
 use ndarray::{Array2, CowArray, Ix2};
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo, TensorView};
@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The newest file format that this version writes and reads.
+#[doc(hidden)]
 pub const FORMAT_VERSION: u64 = 1;
 
 /// The content of a saved model: named values and named f64 matrices.
@@ -128,9 +129,7 @@ impl Bundle<'static> {
     /// Reads a file. The error on a truncated, foreign or newer file says which of these it is.
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
-        if file.metadata().is_ok_and(|meta| meta.is_dir()) {
-            return Err(Error::file(path, "is a folder, not a file"));
-        }
+        fail_if!(file.metadata().is_ok_and(|meta| meta.is_dir()); Error::file(path, "is a folder, not a file"));
         // SAFETY: the mapping is read-only, and any bytes are valid numbers. Models are replaced by renaming, never
         // changed in place.
         let file = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, e))?;
@@ -144,11 +143,9 @@ impl Bundle<'static> {
         }
         let version: u64 =
             entry("version").and_then(|v| v.parse().ok()).ok_or_else(|| broken("it names no version"))?;
-        if version > FORMAT_VERSION {
-            return Err(broken(&format!(
-                "its format is version {version}, newer than the {FORMAT_VERSION} this program knows; update mercer"
-            )));
-        }
+        fail_if!(version > FORMAT_VERSION; broken(&format!(
+            "its format is version {version}, newer than the {FORMAT_VERSION} this program knows; update mercer"
+        )));
         let header = entry("header").ok_or_else(|| broken("it has no header"))?;
         let header = serde_json::from_str(header).map_err(|e| broken(&format!("its header is not JSON ({e})")))?;
         let file = Arc::new(file);
@@ -166,9 +163,7 @@ impl Matrix<'_> {
         let (Dtype::F64, &[n, m]) = (view.dtype(), view.shape()) else {
             return Err(format!("a tensor is {:?} {:?}, not an f64 matrix", view.dtype(), view.shape()));
         };
-        if numbers(view.data()).any(|v| !v.is_finite()) {
-            return Err("a tensor holds values that are not finite".into());
-        }
+        fail_if!(numbers(view.data()).any(|v| !v.is_finite()); "a tensor holds values that are not finite".into());
         let start = view.data().as_ptr().addr() - file.as_ptr().addr();
         Ok(Matrix::Mapped { file: file.clone(), bytes: start..start + view.data().len(), shape: [n, m] })
     }

@@ -2,13 +2,13 @@
 
 use crate::model::Bundle;
 use crate::net::Optimizer;
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Why training ended.
+/// Why training ended. Example: [`crate::classifier`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
@@ -190,9 +190,7 @@ impl<'a> Run<'a> {
     fn recover(&mut self, task: &mut dyn Task, cause: Error) -> Result<()> {
         let Error::Numerical(what) = cause else { return Err(cause) };
         let step = task.steps().0;
-        if !task.recover(&self.checkpoint)? {
-            return Err(Error::Numerical(what));
-        }
+        fail_if!(!task.recover(&self.checkpoint)?; Error::Numerical(what));
         if self.recoveries == MOST_RECOVERIES {
             self.write()?;
             let saved = self.saving.path.map(|path| format!("; the last good state is in {}", path.display()));

@@ -1,10 +1,10 @@
 //! Factorizations on a GPU, with the same results and errors as on the CPU.
 
 use super::{not_decomposed, not_positive_definite};
-use crate::Result;
 use crate::compute::Device;
 use crate::compute::cuda::solver::{Half, allocate};
 use crate::compute::cuda::{Buffer, Gpu, Number, gpu, panel};
+use crate::{Result, fail_if};
 use faer::traits::RealField;
 use ndarray::{Array2, ArrayView2, ShapeBuilder};
 use std::borrow::Cow;
@@ -49,17 +49,13 @@ pub(super) fn eigh(gpu: &'static Gpu, a: ArrayView2<f64>) -> Result<(Vec<f64>, A
     gpu.check()?;
     let n = a.nrows();
     let (elements, half) = elements(a);
-    if first_non_finite_row(n, &elements, half).is_some() {
-        return Err(not_decomposed(n));
-    }
+    fail_if!(first_non_finite_row(n, &elements, half).is_some(); not_decomposed(n));
     let what = || format!("the eigendecomposition of a {n}×{n} matrix");
     let mut rows = allocate::<f64>(gpu, n * n, &what)?;
     let mut spectrum = allocate::<f64>(gpu, n, &what)?;
     rows.write(0, &elements);
     drop(elements);
-    if gpu.syevd(n, &mut rows, half, &mut spectrum)? != 0 {
-        return Err(not_decomposed(n));
-    }
+    fail_if!(gpu.syevd(n, &mut rows, half, &mut spectrum)? != 0; not_decomposed(n));
     let mut columns = allocate::<f64>(gpu, n * n, &what)?;
     panel::eigenvectors_as_columns(n, &rows, &mut columns);
     let (mut values, mut vectors) = (vec![0.0f64; n], Array2::zeros((n, n)));

@@ -42,9 +42,10 @@ fn read(mut description: Description, mut flow: Flow) -> Result<Built> {
     let mut trunk = chained.len();
     chained.extend(chain(after, &mut flow)?);
     fail_if!(chained.is_empty(), "the architecture has no layers; write for example dense(32) relu dense(1)");
-    if description.layers[1..].iter().any(|layer| layer.any(&is_radial)) {
-        return Err(Error::input(format!("in \"{description}\" radial is not the first layer; it is one of points")));
-    }
+    fail_if!(
+        description.layers[1..].iter().any(|layer| layer.any(&is_radial)),
+        "in \"{description}\" radial is not the first layer; it is one of points"
+    );
     // Layers that act alike in every network join the trunk.
     while chained.get(trunk).is_some_and(|(layer, _)| !layer.facts().branches) {
         trunk += 1;
@@ -173,9 +174,10 @@ fn conv(spec: &LayerSpec, image: [usize; 3], activation: Activation, before_norm
     );
     let shape = Convolution { image, channels, size, stride: window.stride, before, after };
     let outputs = shape.out().iter().try_fold(channels, |n, side| n.checked_mul(*side));
-    if outputs.and_then(|n| n.checked_mul(shape.patch())).is_none_or(|n| n > 1 << 40) {
-        return Err(Error::input(format!("conv({channels}, {size}) on {image:?} is larger than any memory")));
-    }
+    fail_if!(
+        outputs.and_then(|n| n.checked_mul(shape.patch())).is_none_or(|n| n > 1 << 40),
+        "conv({channels}, {size}) on {image:?} is larger than any memory"
+    );
     // A norm would take a constant off again.
     let bias = !before_norm || weights.bias.is_some();
     Ok(Conv { shape, activation, spec: weights, bias, before_norm })
@@ -191,9 +193,10 @@ fn pooling(spec: &LayerSpec, flow: Flow) -> Result<Pooling> {
         LayerSpec::AvgPool(window) => [window.size; 2],
         _ => [height, width],
     };
-    if window[0] > height || window[1] > width {
-        return Err(Error::input(format!("{spec} is larger than the image of {height}×{width} that it gets")));
-    }
+    fail_if!(
+        window[0] > height || window[1] > width,
+        "{spec} is larger than the image of {height}×{width} that it gets"
+    );
     Ok(Pooling { pool: Pool { image, window }, max: matches!(spec, LayerSpec::MaxPool(_)) })
 }
 
@@ -205,9 +208,10 @@ fn residual(
     activation: Activation,
 ) -> Result<(Box<dyn Layer>, Flow)> {
     fail_if!(body.is_empty(), "res() is empty; write for example res(conv(16, 3) bn relu conv(16, 3) bn)");
-    if body.iter().chain(shortcut).any(is_radial) {
-        return Err(Error::input("radial inside res(…) has no points to look at; it is the first layer or none"));
-    }
+    fail_if!(
+        body.iter().chain(shortcut).any(is_radial),
+        "radial inside res(…) has no points to look at; it is the first layer or none"
+    );
     let read = |specs: &[LayerSpec]| {
         let mut flow = flow;
         let layers = chain(specs, &mut flow)?.into_iter().map(|(layer, _)| layer).collect();

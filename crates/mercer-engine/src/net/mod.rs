@@ -78,7 +78,7 @@ use residual::Residual;
 pub use state::NamedTensor;
 use state::Piece;
 
-/// Whether statistics over the batch are taken from the batch or from the stored constants.
+/// Whether statistics over the batch are taken from the batch or from the stored constants. Example: [the module](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// From the batch.

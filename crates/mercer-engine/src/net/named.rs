@@ -3,7 +3,7 @@
 use super::Description;
 use crate::{Error, Result};
 
-/// The names that [`named`] knows.
+/// The names that [`named`] knows. Example: [`named`].
 pub const NAMES: [&str; 7] = ["mlp", "lenet", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110"];
 
 /// A named network on images of `[channels, height, width]` with so many `outputs`.

@@ -27,6 +27,7 @@ struct Place {
 }
 
 /// The numbers of k networks, each kind in one flat buffer: first the shared trunk's, then network by network.
+/// Example: [the module](super).
 #[derive(Clone, Debug)]
 pub struct Parameters {
     /// What training moves.
@@ -35,7 +36,7 @@ pub struct Parameters {
     pub constants: Tensor,
 }
 
-/// Buffers of a network's passes; they grow to the largest batch seen and are then reused.
+/// Buffers of a network's passes; they grow to the largest batch seen and are then reused. Example: [the module](super).
 #[derive(Debug)]
 pub struct Workspace {
     pub(super) traces: Vec<Trace>,

@@ -14,7 +14,7 @@ pub struct Schedule {
     steps: u64,
 }
 
-/// The shape of a [`Schedule`], without its largest rate η and its number of steps.
+/// The shape of a [`Schedule`], without its largest rate η and its number of steps. Example: [`Schedule::at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleKind {
@@ -88,6 +88,7 @@ pub struct Optimizer {
 
 /// What an [`Optimizer`] does and how far it is: all of it but the moments.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[doc(hidden)]
 pub struct OptimizerState {
     rule: Rule,
     schedule: Schedule,

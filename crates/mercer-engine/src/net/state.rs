@@ -42,6 +42,7 @@ impl Piece {
 
 /// A tensor under its name.
 #[derive(Clone, Debug, PartialEq)]
+#[doc(hidden)]
 pub struct NamedTensor {
     /// Such as `layer1.0.conv1.weight`.
     pub name: String,

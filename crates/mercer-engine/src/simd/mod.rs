@@ -40,6 +40,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 /// A number a formula can be written over once: `f64` (the oracle) or a [`Lane`].
 ///
 /// A NaN operand gives NaN, except as the *second* operand of `max` and `min` and in a comparison.
+/// `examples/own_kernel.rs` uses it.
 pub trait Num:
     Copy + 'static + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {

@@ -6,6 +6,7 @@ use ndarray::{Array1, Array2, ArrayView2, Axis};
 use serde::{Deserialize, Serialize};
 
 /// The ridge α of `(K + αI)⁻¹`: added to the diagonal of K as it is, not multiplied by n (scikit-learn's convention).
+/// Example: [`Ridge`](super::Ridge).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Alpha {
     /// This number, not below zero.
@@ -19,7 +20,7 @@ pub enum Alpha {
     },
 }
 
-/// A value that was tried, and its mean squared error on left-out points.
+/// A value that was tried, and its mean squared error on left-out points. Example: [the module](crate::apply).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
     /// The value.

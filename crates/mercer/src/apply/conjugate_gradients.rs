@@ -1,11 +1,11 @@
 use crate::Progress;
 use crate::linalg::Panel;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 
 /// A linear map of columns `[n, m] → [n, m]`, on the device that they are on.
 type Map<'a> = &'a dyn Fn(&Panel) -> Result<Panel>;
 
-/// The solution of linear systems, with its cost and accuracy.
+/// The solution of linear systems, with its cost and accuracy. Example: [`conjugate_gradients`].
 pub struct Converged {
     /// `X` `[n, m]` with `AX = B`.
     pub x: Panel,
@@ -55,15 +55,13 @@ pub fn conjugate_gradients(
             return Ok(Converged { x, iterations, residual: now * tolerance });
         }
         // A restart that does not halve the true residual has reached the rounding of A; NaN is no progress either.
-        if iterations >= limit || now.is_nan() || now > 0.5 * before {
-            return Err(Error::NoConvergence {
-                what: "conjugate gradients",
-                iterations,
-                residual: now * tolerance,
-                tolerance,
-                instead: "use a larger α, double precision, a preconditioner of higher rank, or the direct solver",
-            });
-        }
+        fail_if!(iterations >= limit || now.is_nan() || now > 0.5 * before; Error::NoConvergence {
+            what: "conjugate gradients",
+            iterations,
+            residual: now * tolerance,
+            tolerance,
+            instead: "use a larger α, double precision, a preconditioner of higher rank, or the direct solver",
+        });
         before = now;
         let mut z = precondition(&r)?;
         let mut p = z.try_clone()?;

@@ -1,7 +1,7 @@
 use super::eigenmaps::{Eigenmaps, FittedEigenmaps};
 use super::{Affinity, EigenSolver, Fit};
 use crate::kernel::Kernel;
-use crate::{Error, FitContext, Result};
+use crate::{FitContext, Result, fail_if};
 use ndarray::ArrayView2;
 
 /// Diffusion maps (Coifman and Lafon): the walk `D⁻¹W'` on `W' = Q^{−a}κ(X,X)Q^{−a}`, its eigenvalues `λ_j` and
@@ -47,11 +47,10 @@ impl Fit for DiffusionMaps {
 
     fn fit(&self, x: ArrayView2<f64>, _: &(), context: &FitContext) -> Result<FittedEigenmaps> {
         for (name, value) in [("alpha", self.alpha), ("time", self.time)] {
-            if !(value >= 0.0 && value.is_finite()) {
-                return Err(Error::input(format!(
-                    "diffusion maps: {name} must be a number of at least 0, got {value}"
-                )));
-            }
+            fail_if!(
+                !(value >= 0.0 && value.is_finite()),
+                "diffusion maps: {name} must be a number of at least 0, got {value}"
+            );
         }
         let DiffusionMaps { k, alpha: density, time, solver, tolerance, .. } = *self;
         let affinity = &Affinity::Kernel(self.kernel.clone());

@@ -9,11 +9,12 @@ use crate::kernel::Kernel;
 use crate::linalg::{eigh, matmul};
 use crate::operator::{Heat, NeighbourGraph, Operator, RandomWalk, nearest_neighbours};
 use crate::spectrum::{EigenPairs, Krylov, Method, Origin, Problem, zero_threshold};
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, concatenate, s};
 use std::time::Instant;
 
 /// Laplacian eigenmaps or diffusion maps, ready to place new points.
+/// Example: [`LaplacianEigenmaps`](super::LaplacianEigenmaps).
 pub struct FittedEigenmaps {
     /// Laplacian eigenmaps: eigenvalues of the normalised Laplacian, ascending, without the trivial zero. Diffusion maps:
     /// `λ_j` of the walk, descending, without the trivial one.
@@ -55,12 +56,11 @@ impl Eigenmaps<'_> {
         let mut notes = Vec::new();
         let (weights, walk_eigenvalues, functions) = match self.affinity {
             Affinity::Neighbours(m) => {
-                if *m == 0 || *m >= n {
-                    return Err(Error::input(format!(
-                        "the number of neighbours must lie between 1 and {}, one less than there are points; got {m}",
-                        n - 1
-                    )));
-                }
+                fail_if!(
+                    *m == 0 || *m >= n,
+                    "the number of neighbours must lie between 1 and {}, one less than there are points; got {m}",
+                    n - 1
+                );
                 let graph = NeighbourGraph::new(x, *m);
                 notes.extend(components(&graph, *m, self.k));
                 self.slow_functions(&RandomWalk::new(&graph, self.density)?, context)?
@@ -88,12 +88,11 @@ impl Eigenmaps<'_> {
             let problem = Problem { operator: walk, k, context: *context };
             self.solver.method(n, k, self.tolerance).eigenvectors(&problem)?
         };
-        if found.0[0] > 1.0 + 1e-6 {
-            return Err(Error::input(format!(
-                "the walk has the eigenvalue {}, above 1, so some affinities are negative; use a kernel that is never negative",
-                found.0[0]
-            )));
-        }
+        fail_if!(
+            found.0[0] > 1.0 + 1e-6,
+            "the walk has the eigenvalue {}, above 1, so some affinities are negative; use a kernel that is never negative",
+            found.0[0]
+        );
         let none = "every non-trivial eigenvalue of the walk is zero: one step reaches all points alike; use a smaller lengthscale";
         let (values, u) = above(zero_threshold(walk.roundoff(), 1.0), found, none)?;
         let mut functions = &u / &walk.root.view().insert_axis(Axis(1));

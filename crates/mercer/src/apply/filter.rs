@@ -3,7 +3,7 @@
 //! In the eigenbasis of the kernel, `(K + αI)⁻¹` multiplies each component of y by `μ_j/(μ_j + α/n)`, `μ_j` the
 //! eigenvalues of `K/n`: large ones pass, those below `α/n` are cut off.
 
-use crate::{Error, Result};
+use crate::{Result, fail_if};
 use serde::{Deserialize, Serialize};
 
 /// `μ_j/(μ_j + α/n)` for the eigenvalues `μ` of `K/n` over n points; zero where `μ_j` is zero.
@@ -17,7 +17,7 @@ pub fn factors(eigenvalues: &[f64], alpha: f64, n: usize) -> Vec<f64> {
     eigenvalues.iter().map(|&μ| if μ > 0.0 { μ / (μ + cut) } else { 0.0 }).collect()
 }
 
-/// The straight line through `log μ_j` against `j^{1/d}`, over a window of eigenvalues.
+/// The straight line through `log μ_j` against `j^{1/d}`, over a window of eigenvalues. Example: [`decay`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decay {
     /// d
@@ -43,9 +43,7 @@ pub struct Decay {
 pub fn decay(eigenvalues: &[f64], dimension: f64, floor: f64) -> Result<Decay> {
     let largest = eigenvalues.first().copied().unwrap_or(0.0);
     let count = eigenvalues.iter().take_while(|&&μ| μ > 0.0 && μ > floor * largest).count();
-    if count < 3 {
-        return Err(Error::input(format!("a line of decay needs three eigenvalues above zero, got {count}")));
-    }
+    fail_if!(count < 3, "a line of decay needs three eigenvalues above zero, got {count}");
     let points: Vec<(f64, f64)> =
         (0..count).map(|j| (((j + 1) as f64).powf(1.0 / dimension), eigenvalues[j].ln())).collect();
     let mean = |f: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / count as f64;
@@ -57,6 +55,10 @@ pub fn decay(eigenvalues: &[f64], dimension: f64, floor: f64) -> Result<Decay> {
 }
 
 /// The number of eigenvalues, descending, above `roundoff` times the largest: the others are numerically zero.
+///
+/// ```
+/// assert_eq!(mercer::apply::filter::numerical_rank(&[2.0, 0.5, 1e-17], 1e-15), 2);
+/// ```
 pub fn numerical_rank(eigenvalues: &[f64], roundoff: f64) -> usize {
     let floor = roundoff * eigenvalues.first().copied().unwrap_or(0.0).max(0.0);
     eigenvalues.iter().take_while(|&&μ| μ > floor).count()

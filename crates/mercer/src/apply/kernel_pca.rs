@@ -6,7 +6,7 @@ use super::{EigenSolver, Fit, Transform, check_finite, check_k, check_points};
 use crate::kernel::Kernel;
 use crate::operator::{Centred, DenseOperator, Operator, gram};
 use crate::spectrum::{Origin, Problem, zero_threshold};
-use crate::{Error, FitContext, Result};
+use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1};
 use std::time::Instant;
 
@@ -17,12 +17,12 @@ use std::time::Instant;
 ///
 /// ```
 /// use mercer::{FitContext, kernel::Kernel};
-/// use mercer::apply::{Fit, KernelPca, Transform};
+/// use mercer::apply::{EigenSolver, Fit, KernelPca, Transform};
 /// let x = ndarray::array![[0.0, 0.0], [2.0, 1.0], [4.0, 2.0], [6.0, 3.0]];
-/// let pca = KernelPca { k: 2, ..KernelPca::new(Kernel::parse("linear")?) };
+/// let pca = KernelPca { k: 2, solver: EigenSolver::Exact, ..KernelPca::new(Kernel::parse("linear")?) };
 /// let pca = pca.fit(x.view(), &(), &FitContext::default())?;
 /// // The points lie on a line: one component has all the variance, the other does not exist.
-/// assert_eq!((pca.eigenvalues.len(), pca.notes.len()), (1, 1));
+/// assert_eq!((pca.eigenvalues.len(), pca.notes.len(), pca.reference.points()), (1, 1, x.view()));
 /// assert!((pca.explained[0] - 1.0).abs() < 1e-12);
 /// assert!((pca.transform(x.view())? - pca.embedding()).iter().all(|d| d.abs() < 1e-12));
 /// # Ok::<(), mercer::Error>(())
@@ -47,7 +47,7 @@ impl KernelPca {
     }
 }
 
-/// Kernel principal components, ready to project new points.
+/// Kernel principal components, ready to project new points. Example: [`KernelPca`].
 pub struct FittedKernelPca {
     /// `λ_j` of `HKH`, descending, none of them zero.
     pub eigenvalues: Vec<f64>,
@@ -114,9 +114,7 @@ impl FittedKernelPca {
     /// the fixed point of Mika et al. from there: `p ← Σ γ_i κ(p,x_i) x_i / Σ γ_i κ(p,x_i)`, `γ = 1/n + A z`.
     pub fn pre_image(&self, z: ArrayView2<f64>) -> Result<Array2<f64>> {
         let k = self.eigenvalues.len();
-        if z.ncols() != k {
-            return Err(Error::input(format!("coordinates must have {k} columns, got {}", z.ncols())));
-        }
+        fail_if!(z.ncols() != k, "coordinates must have {k} columns, got {}", z.ncols());
         check_finite(z)?;
         let near = pre_image::nearest_mean(self.embedding().view(), self.reference.points(), z);
         if !pre_image::is_rbf(&self.kernel) {

@@ -37,7 +37,7 @@ pub struct LaplacianEigenmaps {
     pub tolerance: f64,
 }
 
-/// What joins two points, and how strongly.
+/// What joins two points, and how strongly. Example: [`LaplacianEigenmaps`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Affinity {
     /// Each point to its m nearest others: `W = (A + Aᵀ)/2` with `A_ij = 1` when j is among the nearest of i.

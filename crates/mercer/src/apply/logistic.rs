@@ -8,7 +8,7 @@ use crate::compute::Device;
 use crate::data::Target;
 use crate::linalg::{Cholesky, matmul};
 use crate::spectrum::Origin;
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
 use rayon::prelude::*;
 use std::time::Instant;
@@ -47,7 +47,7 @@ impl Default for Logistic {
     }
 }
 
-/// The weights, ready to predict.
+/// The weights, ready to predict. Example: [`Logistic`].
 #[derive(Clone, Debug)]
 pub struct FittedLogistic {
     /// `W` `[1+k, C]` on standardised features, the intercepts first.
@@ -93,9 +93,7 @@ impl Fit for Logistic {
 impl Logistic {
     /// The class of each row; numbers and too few classes are refused.
     fn check<'a>(&self, y: &'a Target) -> Result<&'a [usize]> {
-        if !(self.alpha > 0.0 && self.alpha.is_finite()) {
-            return Err(Error::input(format!("the ridge α must be above 0, got {}", self.alpha)));
-        }
+        fail_if!(!(self.alpha > 0.0 && self.alpha.is_finite()), "the ridge α must be above 0, got {}", self.alpha);
         match y {
             Target::Classes { labels, names } if names.len() >= 2 => Ok(labels),
             Target::Classes { names, .. } => {

@@ -15,13 +15,18 @@
 //! value, which does [`Predict`] or [`Transform`], and is [`Saved`] to a file under its own kind.
 //!
 //! ```
-//! use mercer::apply::{Fit, Predict, Ridge};
+//! use mercer::apply::{Fit, Fitted, Predict, Ridge, Saved};
 //! use mercer::{FitContext, data, kernel::Expression};
 //! let (train, test) = data::generate::moons(200, 0.1, 0)?.split(0.5, 0)?;
 //! let (x, new) = (train.x.to_f64(), test.x.to_f64());
 //! let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(x.view(), 0)?;
 //! let fitted = Ridge::new(kernel).fit(x.view(), train.y.as_ref().unwrap(), &FitContext::default())?;
 //! assert!(fitted.accuracy(new.view(), test.y.as_ref().unwrap())? >= 0.97);
+//! assert!(fitted.tried.iter().any(|tried| tried.value == fitted.alpha)); // found by leave-one-out
+//! let file = std::env::temp_dir().join("mercer-apply-example.mercer");
+//! fitted.save(&file)?;
+//! let Fitted::Predict(again) = Fitted::load(&file, mercer::Device::Cpu)? else { panic!("it predicts") };
+//! assert_eq!(again.predict(new.view())?, fitted.predict(new.view())?);
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
@@ -63,7 +68,7 @@ pub use traits::{Fit, Fitted, Predict, Saved, Transform};
 
 use crate::kernel::Kernel;
 use crate::operator::Operator;
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::ArrayView2;
 
 impl FitContext<'_> {
@@ -81,9 +86,7 @@ impl FitContext<'_> {
 /// Refuses points `[n, d]` that are empty or not finite, with the place named.
 fn check_points(x: ArrayView2<f64>) -> Result<()> {
     let (n, d) = x.dim();
-    if n == 0 || d == 0 {
-        return Err(Error::input(format!("the data is empty: {n} rows of {d} columns")));
-    }
+    fail_if!(n == 0 || d == 0, "the data is empty: {n} rows of {d} columns");
     check_finite(x)
 }
 
@@ -100,8 +103,6 @@ fn check_finite(x: ArrayView2<f64>) -> Result<()> {
 
 /// Refuses a number of coordinates that n points cannot have: more than `most`.
 fn check_k(k: usize, most: usize) -> Result<()> {
-    if k == 0 || k > most {
-        return Err(Error::input(format!("k must lie between 1 and {most} for these points; got {k}")));
-    }
+    fail_if!(k == 0 || k > most, "k must lie between 1 and {most} for these points; got {k}");
     Ok(())
 }

@@ -39,7 +39,7 @@ pub struct NadarayaWatson {
     pub bandwidth: Bandwidth,
 }
 
-/// How the bandwidth is found.
+/// How the bandwidth is found. Example: [`NadarayaWatson`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Bandwidth {
     /// This number.
@@ -49,7 +49,7 @@ pub enum Bandwidth {
     LeaveOneOut,
 }
 
-/// A weighted average over the fitted points.
+/// A weighted average over the fitted points. Example: [`NadarayaWatson`].
 pub struct FittedNadarayaWatson {
     /// h
     pub bandwidth: f64,
@@ -63,7 +63,7 @@ pub struct FittedNadarayaWatson {
     y: Array2<f64>,
 }
 
-/// Averages at new points.
+/// Averages at new points. Example: [`NadarayaWatson`].
 pub struct Averages {
     /// One column of numbers, or one probability for each class, `[m, ·]`.
     pub scores: Array2<f64>,

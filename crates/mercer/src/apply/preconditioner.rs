@@ -11,6 +11,7 @@ use ndarray::{Array1, Array2, Axis, s};
 ///
 /// By randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber): pivots are drawn with the residual diagonal as their
 /// probability, a block at a time, so that a few hundred rows of the operator are all it takes.
+/// Example: [`conjugate_gradients`](super::conjugate_gradients), which takes one.
 pub struct LowRankPreconditioner {
     /// Orthonormal columns `[n, r]`, on the context's device.
     u: Panel,

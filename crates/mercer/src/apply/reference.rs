@@ -10,6 +10,7 @@ use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, CowArray, Ix2};
 
 /// The points that an estimator was fitted on, and where they come from: new points are seen through `κ(x, X)`.
+/// Example: [`KernelPca`](super::KernelPca).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
     /// How and on what it was fitted.

@@ -18,11 +18,12 @@ use std::time::Instant;
 /// `f(x)` is the largest.
 ///
 /// ```
-/// use mercer::apply::{Alpha, Fit, Predict, Ridge};
+/// use mercer::apply::{Alpha, Fit, Predict, Ridge, RidgeSolver};
 /// use mercer::{FitContext, data::Target, kernel::Kernel};
 /// let x = ndarray::Array2::from_shape_fn((50, 1), |(i, _)| i as f64 / 10.0);
 /// let y = Target::Values(x.iter().map(|x| x.sin()).collect());
-/// let ridge = Ridge { alpha: Alpha::Fixed(1e-6), ..Ridge::new(Kernel::parse("rbf(1)")?) };
+/// let (alpha, solver) = (Alpha::Fixed(1e-6), RidgeSolver::Direct);
+/// let ridge = Ridge { kernel: Kernel::parse("rbf(1)")?, alpha, solver };
 /// let fitted = ridge.fit(x.view(), &y, &FitContext::default())?;
 /// let at = fitted.scores(ndarray::array![[2.22]].view())?[[0, 0]];
 /// assert!((at - 2.22f64.sin()).abs() < 1e-5);
@@ -45,7 +46,7 @@ impl Ridge {
     }
 }
 
-/// How `(K + αI) c = y` is solved.
+/// How `(K + αI) c = y` is solved. Example: [`Ridge`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RidgeSolver {
     /// [`Direct`](RidgeSolver::Direct) up to ten thousand points where it fits the memory, or where α is chosen by
@@ -84,7 +85,7 @@ impl RidgeSolver {
     }
 }
 
-/// Coefficients over the fitted points, ready to predict.
+/// Coefficients over the fitted points, ready to predict. Example: [`Ridge`].
 pub struct FittedRidge {
     /// α, given or found.
     pub alpha: f64,

@@ -8,7 +8,7 @@ use super::{Alpha, Tried};
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, eigh, matmul};
 use crate::operator::{Operator, cross_apply, gram};
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array2, ArrayView2, Axis};
 
 /// c, and how it was found.
@@ -103,9 +103,7 @@ impl System<'_> {
             }
             Alpha::CrossValidation { folds } => best(self.held_out(folds, iteration)?)?,
         };
-        if alpha == 0.0 {
-            return Err(Error::input("conjugate gradients need a ridge α above 0; use the direct solver for α = 0"));
-        }
+        fail_if!(alpha == 0.0, "conjugate gradients need a ridge α above 0; use the direct solver for α = 0");
         let (operator, preconditioner) = self.prepared(iteration)?;
         let start = Array2::zeros(self.y.dim());
         let found = self.iterate(operator.as_ref(), &preconditioner, alpha, start, iteration)?;

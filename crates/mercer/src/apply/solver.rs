@@ -2,7 +2,7 @@ use crate::spectrum::{EigenPairs, Exact, Krylov, Method};
 use crate::{Error, FitContext, Result};
 use ndarray::{Array2, Axis, s};
 
-/// How eigenpairs are found.
+/// How eigenpairs are found. Example: [`KernelPca`](super::KernelPca).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EigenSolver {
     /// [`Exact`](EigenSolver::Exact) for few points or many pairs, else [`Krylov`](EigenSolver::Krylov).

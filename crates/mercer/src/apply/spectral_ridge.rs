@@ -7,7 +7,7 @@ use crate::compute::Device;
 use crate::data::Target;
 use crate::linalg::{eigh, matmul};
 use crate::spectrum::{Origin, Spectrum};
-use crate::{Error, FitContext, Result};
+use crate::{FitContext, Result, fail_if};
 use ndarray::{Array2, ArrayView2, Axis, aview1};
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct SpectralRidge {
     pub alpha: Alpha,
 }
 
-/// Weights of the eigenfunctions, ready to predict.
+/// Weights of the eigenfunctions, ready to predict. Example: [`SpectralRidge`].
 pub struct FittedSpectralRidge {
     /// α, given or found.
     pub alpha: f64,
@@ -88,11 +88,10 @@ impl Fit for SpectralRidge {
         let root: Vec<f64> = spectrum.eigenvalues.iter().map(|μ| μ.max(0.0).sqrt()).collect();
         let phi = spectrum.transform(x)? * aview1(&root);
         let scale = phi.iter().map(|v| v * v).sum::<f64>() / x.nrows() as f64;
-        if !(scale > 0.0 && scale.is_finite()) {
-            return Err(Error::input(
-                "every eigenfunction is zero on these points; fit the spectrum on points like them",
-            ));
-        }
+        fail_if!(
+            !(scale > 0.0 && scale.is_finite()),
+            "every eigenfunction is zero on these points; fit the spectrum on points like them"
+        );
         let path = Path::new(phi.view(), y.view())?;
         let grid = grid(scale);
         let (alpha, tried) = match self.alpha {

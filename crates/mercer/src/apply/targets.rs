@@ -2,7 +2,7 @@
 
 use super::check_finite;
 use crate::data::Target;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 /// What the columns of an encoded target mean.
@@ -18,9 +18,7 @@ impl Encoding {
     /// The target of `n` rows as columns `[n, m]`: numbers as they are, classes as `on` in the column of the row's
     /// class and `off` in the others.
     pub fn encode(target: &Target, n: usize, off: f64, on: f64) -> Result<(Encoding, Array2<f64>)> {
-        if target.len() != n {
-            return Err(Error::input(format!("there are {n} points but {} targets", target.len())));
-        }
+        fail_if!(target.len() != n, "there are {n} points but {} targets", target.len());
         let (encoding, y) = match target {
             Target::Values(values) => (Encoding::Values, Array1::from_vec(values.clone()).insert_axis(Axis(1))),
             Target::Classes { labels, names } => {

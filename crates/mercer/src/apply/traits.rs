@@ -9,7 +9,7 @@ use crate::{Error, FitContext, Result};
 use ndarray::{Array2, ArrayView2};
 use std::path::Path;
 
-/// An estimator: parameters (the kernel among them) that are fitted to points.
+/// An estimator: parameters (the kernel among them) that are fitted to points. Example: [the module](crate::apply).
 pub trait Fit {
     /// What it learns to predict: [`Target`], or `()` for an estimator that looks at the points alone.
     type Target;
@@ -20,7 +20,7 @@ pub trait Fit {
     fn fit(&self, x: ArrayView2<f64>, y: &Self::Target, context: &FitContext) -> Result<Self::Fitted>;
 }
 
-/// A fitted value that predicts numbers or classes.
+/// A fitted value that predicts numbers or classes. Example: [the module](crate::apply).
 pub trait Predict {
     /// How and on what it was fitted.
     fn origin(&self) -> &Origin;
@@ -52,6 +52,7 @@ pub trait Predict {
 }
 
 /// A fitted value that gives points coordinates, each the value of an eigenfunction.
+/// Example: [`KernelPca`](super::KernelPca).
 pub trait Transform {
     /// How and on what it was fitted.
     fn origin(&self) -> &Origin;
@@ -71,6 +72,7 @@ pub trait Transform {
 }
 
 /// A fitted value that can be written to a file and read back; its results stay the same to the last bit.
+/// Example: [the module](crate::apply).
 pub trait Saved: Sized {
     /// The kind of model that the file names.
     const KIND: &'static str;
@@ -157,7 +159,7 @@ pub(crate) fn read<F>(path: &Path, unpack: impl Fn(&Bundle, &str) -> Result<F>) 
     bundle.text("kind").and_then(|kind| unpack(&bundle, kind)).map_err(|e| Error::file(path, e.to_string()))
 }
 
-/// A fitted estimator of any kind.
+/// A fitted estimator of any kind. Example: [the module](crate::apply).
 pub enum Fitted {
     /// It predicts.
     Predict(Box<dyn Predict>),

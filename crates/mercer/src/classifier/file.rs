@@ -5,7 +5,7 @@ use crate::compute::Device;
 use crate::data::write_atomically;
 use crate::model;
 use crate::net::{NamedTensor, Network};
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ struct Header {
     standardizer: Standardizer,
 }
 
-/// What a file that another program wrote does not say.
+/// What a file that another program wrote does not say. Example: [the module](crate::classifier).
 #[derive(Clone, Copy, Debug)]
 pub struct Unnamed<'a> {
     /// Name or architecture of the network.
@@ -94,9 +94,10 @@ fn described(entry: &str) -> Result<(Network, Vec<String>, Standardizer)> {
     let header: Header =
         serde_json::from_str(entry).map_err(|e| Error::input(format!("its header is not what mercer writes ({e})")))?;
     let network = Network::parse(&header.net, header.inputs, 1)?;
-    if network.outputs() != header.classes.len() || !header.standardizer.fits(header.inputs) {
-        return Err(Error::input("its header contradicts itself"));
-    }
+    fail_if!(
+        network.outputs() != header.classes.len() || !header.standardizer.fits(header.inputs),
+        "its header contradicts itself"
+    );
     Ok((network, header.classes, header.standardizer))
 }
 
@@ -109,8 +110,6 @@ fn tensor(name: &str, view: &TensorView) -> Result<NamedTensor, String> {
         _ if name.ends_with("num_batches_tracked") => Vec::new(),
         other => return Err(format!("the tensor \"{name}\" is {other:?}; only F32 and F64 are read")),
     };
-    if data.iter().any(|v| !v.is_finite()) {
-        return Err(format!("the tensor \"{name}\" holds values that are not finite"));
-    }
+    fail_if!(data.iter().any(|v| !v.is_finite()); format!("the tensor \"{name}\" holds values that are not finite"));
     Ok(NamedTensor { name: name.to_owned(), shape: view.shape().to_vec(), data })
 }

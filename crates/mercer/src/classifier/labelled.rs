@@ -2,11 +2,11 @@
 
 use crate::compute::{Device, Tensor};
 use crate::data::{Dataset, Target};
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
 
-/// Rows with a class each.
+/// Rows with a class each. Example: [the module](crate::classifier).
 #[derive(Clone, Debug)]
 pub struct Labelled {
     /// `[n, d]`
@@ -53,7 +53,7 @@ impl Labelled {
     }
 }
 
-/// `(x − mean)/spread`, a pair for every channel of an image, or for every column.
+/// `(x − mean)/spread`, a pair for every channel of an image, or for every column. Example: [the module](crate::classifier).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Standardizer {
     /// `[channels]`
@@ -68,9 +68,11 @@ impl Standardizer {
     pub fn of(x: ArrayView2<f64>, image: Option<[usize; 3]>) -> Result<Standardizer> {
         let channels = image.map_or(1, |[c, ..]| c);
         let plane = x.ncols() / channels.max(1);
-        if channels == 0 || plane * channels != x.ncols() || x.is_empty() {
-            return Err(Error::input(format!("rows of {} columns are no images of {channels} channels", x.ncols())));
-        }
+        fail_if!(
+            channels == 0 || plane * channels != x.ncols() || x.is_empty(),
+            "rows of {} columns are no images of {channels} channels",
+            x.ncols()
+        );
         let size = (x.nrows() * plane) as f64;
         let moments = |c: usize| {
             let channel = x.slice(ndarray::s![.., c * plane..(c + 1) * plane]);

@@ -1,9 +1,8 @@
 //! Networks that classify: trained on labelled rows, scored, and kept in files that PyTorch reads.
 //!
 //! ```
-//! use mercer::classifier::{Classifier, Labelled, Settings, train};
-//! use mercer::compute::Device;
-//! use mercer::data;
+//! use mercer::classifier::{Classifier, Labelled, Settings, Stop, Unnamed, train};
+//! use mercer::{Device, data};
 //!
 //! let (fit, held_out) = data::open("digits", &Default::default())?.split(0.2, 0)?;
 //! let (fit, held_out) = (Labelled::of(&fit)?, Labelled::of(&held_out)?);
@@ -11,6 +10,9 @@
 //! let settings = Settings { epochs: 4, batch: 64, learning_rate: 0.05, ..Settings::default() };
 //! let trained = train(start, &fit, Some(&held_out), &settings, &Default::default(), &|_| ())?;
 //! assert!(trained.history.last().unwrap().test.as_ref().unwrap().accuracy > 0.9);
+//! assert_eq!((trained.stop, trained.classifier.standardizer.mean.len()), (Stop::Budget, 1));
+//! let unnamed = Unnamed { net: "dense(32) relu dense(10)", data: &fit };
+//! assert!(Classifier::load("missing.safetensors".as_ref(), Device::Cpu, Some(unnamed)).is_err());
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
@@ -28,13 +30,14 @@ pub use training::{Epoch, Settings, Trained, train};
 use crate::compute::Device;
 use crate::net::{Description, Mode, Network, Parameters, named};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayView2, s};
 
 /// Rows of a batch when a classifier is evaluated.
 const EVALUATED: usize = 256;
 
 /// A network whose outputs are the logits of classes, and how its input is standardized.
+/// Example: [the module](crate::classifier).
 #[derive(Debug)]
 pub struct Classifier {
     /// One network.
@@ -96,11 +99,10 @@ fn network(net: &str, d: usize, image: Option<[usize; 3]>, classes: usize) -> Re
         if is_name { named(net.trim(), image.unwrap_or([1, 1, d]), classes)? } else { Description::parse(net)? };
     description.image = description.image.or(image);
     let network = Network::new(&description, d, 1)?;
-    if network.outputs() != classes {
-        return Err(Error::input(format!(
-            "the network puts out {} numbers, but there are {classes} classes; end it with dense({classes})",
-            network.outputs()
-        )));
-    }
+    fail_if!(
+        network.outputs() != classes,
+        "the network puts out {} numbers, but there are {classes} classes; end it with dense({classes})",
+        network.outputs()
+    );
     Ok(network)
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Bins of the calibration error.
 const BINS: usize = 15;
 
-/// What logits are worth on labelled rows.
+/// What logits are worth on labelled rows. Example: [the module](crate::classifier).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
     /// Rows.

@@ -6,7 +6,7 @@ use crate::model::Bundle;
 use crate::net::{Mode, Optimizer, Schedule, ScheduleKind, Workspace};
 use crate::rng::Rng;
 use crate::training::{Run, Saving, Stop, Task, load_optimizer, numbers, put_numbers, put_optimizer};
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Result, fail_if};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -17,7 +17,7 @@ const SHIFT: i32 = 4;
 /// How far the running averages of batch norms move at each step.
 const TRACKED: f32 = 0.1;
 
-/// Settings of training.
+/// Settings of training. Example: [the module](crate::classifier).
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Times that every row is seen.
@@ -56,7 +56,7 @@ impl Default for Settings {
     }
 }
 
-/// What an epoch gave.
+/// What an epoch gave. Example: [the module](crate::classifier).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
     /// Counted from 1.
@@ -71,7 +71,7 @@ pub struct Epoch {
     pub seconds: f64,
 }
 
-/// A classifier after training.
+/// A classifier after training. Example: [the module](crate::classifier).
 #[derive(Debug)]
 pub struct Trained {
     /// The classifier.
@@ -86,6 +86,7 @@ pub struct Trained {
 
 /// Trains `classifier` on the rows of `data` by softmax cross-entropy, where its parameters are; scores it on `test` after every
 /// epoch and calls `ended` with the result. The context's progress updates and interrupt are used.
+/// Example: [the module](crate::classifier).
 pub fn train(
     classifier: Classifier,
     data: &Labelled,
@@ -111,15 +112,16 @@ pub fn train(
 
 fn check(classifier: &Classifier, data: &Labelled, settings: &Settings) -> Result<()> {
     classifier.check_columns(data.d())?;
-    if settings.batch == 0 {
-        return Err(Error::input("the batch must hold at least one row"));
-    }
-    if !(settings.learning_rate > 0.0 && settings.learning_rate.is_finite()) {
-        return Err(Error::input(format!("the learning rate must be above 0, got {}", settings.learning_rate)));
-    }
-    if settings.augment && classifier.network.description().image.is_none() {
-        return Err(Error::input("rows that are no images cannot be shifted or mirrored; train without augmentation"));
-    }
+    fail_if!(settings.batch == 0, "the batch must hold at least one row");
+    fail_if!(
+        !(settings.learning_rate > 0.0 && settings.learning_rate.is_finite()),
+        "the learning rate must be above 0, got {}",
+        settings.learning_rate
+    );
+    fail_if!(
+        settings.augment && classifier.network.description().image.is_none(),
+        "rows that are no images cannot be shifted or mirrored; train without augmentation"
+    );
     Ok(())
 }
 

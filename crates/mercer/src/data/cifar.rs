@@ -44,13 +44,11 @@ fn read_file(path: &Path, x: &mut Vec<u8>, labels: &mut Vec<usize>) -> Result<()
     let content = source.read_up_to(u64::MAX)?;
     fail_if!(content.is_empty(); source.fail("is empty"));
     let (records, rest) = content.as_chunks::<RECORD>();
-    if !rest.is_empty() {
-        return Err(source.fail(format!(
-            "is truncated or not CIFAR-10: row {} (counted from 1) has {} of {RECORD} bytes (one label, 3×32×32 pixels)",
-            records.len() + 1,
-            rest.len()
-        )));
-    }
+    fail_if!(!rest.is_empty(); source.fail(format!(
+        "is truncated or not CIFAR-10: row {} (counted from 1) has {} of {RECORD} bytes (one label, 3×32×32 pixels)",
+        records.len() + 1,
+        rest.len()
+    )));
     x.reserve_exact(records.len() * PIXELS);
     for (i, [label, pixels @ ..]) in records.iter().enumerate() {
         if usize::from(*label) >= NAMES.len() {

@@ -33,7 +33,7 @@ pub struct Dataset {
     pub shape: Option<[usize; 3]>,
 }
 
-/// The quantity to predict, one per row.
+/// The quantity to predict, one per row. Example: [`crate::apply::Ridge`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// Numbers, for regression.
@@ -86,9 +86,7 @@ impl Dataset {
     /// Two parts, `(rest, held-out)`: a random `fraction` of the rows is held out. Both keep the order of the rows,
     /// and the same seed gives the same parts.
     pub fn split(&self, fraction: f64, seed: u64) -> Result<(Dataset, Dataset)> {
-        if !(fraction > 0.0 && fraction < 1.0) {
-            return Err(Error::input(format!("the held-out fraction must lie between 0 and 1, not {fraction}")));
-        }
+        fail_if!(!(fraction > 0.0 && fraction < 1.0), "the held-out fraction must lie between 0 and 1, not {fraction}");
         let n = self.n();
         let m = (fraction * n as f64).round() as usize;
         fail_if!(

@@ -11,6 +11,10 @@ static DIGITS: &[u8] = include_bytes!("../../assets/digits.bin");
 const PIXELS: usize = 64;
 
 /// 1797 handwritten digits of 8×8 pixels with values 0 to 16, ten classes.
+///
+/// ```
+/// assert_eq!((mercer::data::digits().n(), mercer::data::digits().d()), (1797, 64));
+/// ```
 pub fn digits() -> Dataset {
     let records: Vec<&[u8]> = DIGITS.chunks_exact(PIXELS + 1).collect();
     let values = Array2::from_shape_fn((records.len(), PIXELS), |(i, j)| records[i][j]);

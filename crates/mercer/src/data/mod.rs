@@ -38,6 +38,7 @@ mod parquet;
 mod scale;
 mod splits;
 
+#[doc(hidden)]
 pub use bytes::write_atomically;
 pub use dataset::{Dataset, Target};
 pub use embedded::digits;
@@ -49,7 +50,7 @@ pub(crate) use npy::write_elements;
 pub use npy::{Element, write_npy, write_npy_rows};
 pub use scale::{Scaler, Scaling};
 
-/// How a source is read; the default is right for most.
+/// How a source is read; the default is right for most. Example: [`open`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
     /// The column to predict: its name, or its position (1 is the first, −1 the last). In an `.npz` also the name of

@@ -8,9 +8,9 @@ use super::dataset::Dataset;
 use super::splits::{Splits, asks_for_test};
 use super::{ReadOptions, cifar, csv, embedded, generate, idx};
 use crate::syntax::Call;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 
-/// One line of the catalogue.
+/// One line of the catalogue. Example: [`catalogue`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// Its name for [`open`](super::open).
@@ -30,7 +30,7 @@ pub struct Entry {
     pub d: usize,
 }
 
-/// Where a named set comes from.
+/// Where a named set comes from. Example: [`catalogue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -139,9 +139,11 @@ impl Named {
         let known = parameters.split(", ").filter_map(|p| p.split('=').next()).filter(|key| !key.is_empty());
         call.check(0, &known.collect::<Vec<&str>>())?;
         let is_table = matches!(self.recipe, Table(..));
-        if options.key.is_some() || (!is_table && (options.target.is_some() || options.header.is_some())) {
-            return Err(Error::input(format!("`{}` has no options: target, header and key are for files", self.name)));
-        }
+        fail_if!(
+            options.key.is_some() || (!is_table && (options.target.is_some() || options.header.is_some())),
+            "`{}` has no options: target, header and key are for files",
+            self.name
+        );
         let n = || call.number("n").map(|n| n.unwrap_or(1000));
         let seed = || call.number("seed").map(|s| s.unwrap_or(0));
         let real = |key: &str, default: f64| call.number(key).map(|v| v.unwrap_or(default));
@@ -184,6 +186,12 @@ fn data_folder() -> Option<PathBuf> {
 }
 
 /// All named sets, and whether they can be opened.
+///
+/// ```
+/// use mercer::data::{Origin, catalogue};
+/// let digits = catalogue().into_iter().find(|entry| entry.name == "digits").unwrap();
+/// assert_eq!((digits.origin, digits.n, digits.present), (Origin::Embedded, Some(1797), true));
+/// ```
 pub fn catalogue() -> Vec<Entry> {
     catalogue_in(data_folder().as_deref())
 }

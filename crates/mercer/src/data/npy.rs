@@ -47,9 +47,7 @@ pub(super) fn dataset(Array { x, dims }: Array, name: &str) -> Dataset {
 pub(super) fn read_array(mut source: Source) -> Result<Array> {
     let header = Header::read(&mut source)?;
     let dims = &header.dims;
-    if dims.is_empty() || dims.len() > 4 {
-        return Err(source.fail(format!("has {} dimensions; 1 to 4 can be read", dims.len())));
-    }
+    fail_if!(dims.is_empty() || dims.len() > 4; source.fail(format!("has {} dimensions; 1 to 4 can be read", dims.len())));
     fail_if!(dims.contains(&0); source.fail(format!("is empty: its shape is {dims:?}")));
     // The length of a plain file is checked before memory is allocated for its elements.
     if let Some(len) = source.len {
@@ -104,11 +102,9 @@ impl Header {
             version => return Err(source.fail(format!("has the .npy version {version}; 1, 2 and 3 are known"))),
         };
         let length = source.read_header(width)?.iter().rev().fold(0u64, |l, &b| l << 8 | u64::from(b));
-        if length > LONGEST_HEADER {
-            return Err(
-                source.fail(format!("has a header of {length} bytes; more than {LONGEST_HEADER} is not plausible"))
-            );
-        }
+        fail_if!(length > LONGEST_HEADER;
+            source.fail(format!("has a header of {length} bytes; more than {LONGEST_HEADER} is not plausible"))
+        );
         let text = source.read_header(length)?;
         Header::parse(&String::from_utf8_lossy(&text), 8 + width + length).map_err(|what| source.fail(what))
     }
@@ -200,7 +196,7 @@ fn dimensions(inside: &str) -> Option<Vec<usize>> {
     inside.split(',').map(|part| part.trim().parse().ok()).collect()
 }
 
-/// A number that can be written into an `.npy` file.
+/// A number that can be written into an `.npy` file. Example: [`write_npy_rows`].
 pub trait Element: bytemuck::NoUninit {
     /// NumPy's code of the type, little-endian.
     const CODE: &'static str;
@@ -233,7 +229,7 @@ pub(crate) fn write_elements<A: Element, D: Dimension>(
     array.iter().try_for_each(|value| w.write_all(bytemuck::bytes_of(&value.little_endian())))
 }
 
-/// Writes an array of any dimension as an `.npy` file, completely or not at all.
+/// Writes an array of any dimension as an `.npy` file, completely or not at all. Example: [`crate::data::MappedArray`].
 pub fn write_npy<A: Element, D: Dimension>(path: impl AsRef<Path>, array: ArrayView<'_, A, D>) -> Result<()> {
     bytes::write_atomically(path, |w| {
         w.write_all(&header_bytes(A::CODE, array.shape()))?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::matrix::Rows;
 use crate::{Error, Result, fail_if};
 
-/// How columns are scaled.
+/// How columns are scaled. Example: [`Scaler`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scaling {

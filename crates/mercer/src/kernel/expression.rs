@@ -12,7 +12,7 @@ use super::median::median_distance;
 use super::{Base, Entry, Kernel, Kind, Linear, Value, catalogue};
 use crate::data::Rows;
 use crate::syntax::{Call, Scanner};
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use std::fmt;
 
 /// A kernel expression whose names and values have been checked, but whose `median` lengthscales and shapes of images still
@@ -77,9 +77,7 @@ type MakeBase<'a> = &'a dyn Fn(&Entry, Vec<Option<Value>>) -> Result<Base>;
 fn read(text: &str, base: MakeBase) -> Result<Kernel> {
     let mut scanner = Scanner::new("kernel expression", text);
     let kernel = sum(&mut scanner, base)?;
-    if scanner.peek().is_some() {
-        return Err(scanner.error("expected '+', '*' or the end"));
-    }
+    fail_if!(scanner.peek().is_some(); scanner.error("expected '+', '*' or the end"));
     Ok(kernel)
 }
 
@@ -111,9 +109,7 @@ fn product(scanner: &mut Scanner, base: MakeBase) -> Result<Kernel> {
             break;
         }
     }
-    if factors.is_empty() {
-        return Err(scanner.error("a number alone is not a kernel: write for example 2*rbf(1)"));
-    }
+    fail_if!(factors.is_empty(); scanner.error("a number alone is not a kernel: write for example 2*rbf(1)"));
     if !(scale.is_finite() && scale > 0.0) {
         return Err(scanner.error(&format!("a kernel can only be scaled by a number above 0, got {scale}")));
     }
@@ -151,9 +147,7 @@ fn values(entry: &Entry, call: &Call) -> Result<Vec<Option<Value>>> {
         let Some(parameter) = parameters.get(index) else {
             return Err(Error::input(format!("{} takes at most {} parameters", entry.name, parameters.len())));
         };
-        if values[index].is_some() {
-            return Err(Error::input(format!("{}: {} is given twice", entry.name, parameter.name)));
-        }
+        fail_if!(values[index].is_some(), "{}: {} is given twice", entry.name, parameter.name);
         values[index] = Some(parameter.check(entry.name, Value::of(argument))?);
     }
     Ok(values)

@@ -3,7 +3,7 @@
 use super::Statistic;
 use crate::data::Rows;
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Result, fail_if};
 
 /// Points whose distances are taken; the median of their 500 000 pairs is stable to a fraction of a percent.
 const SAMPLE: usize = 1000;
@@ -23,11 +23,10 @@ pub(super) fn median_distance(x: Rows<'_>, statistic: Statistic, seed: u64) -> R
         }
     }
     distances.retain(|&d| d > 0.0);
-    if distances.is_empty() {
-        return Err(Error::input(
-            "lengthscale=median needs at least two different points, and the data has none; give a number",
-        ));
-    }
+    fail_if!(
+        distances.is_empty(),
+        "lengthscale=median needs at least two different points, and the data has none; give a number"
+    );
     let middle = distances.len() / 2;
     Ok(*distances.select_nth_unstable_by(middle, f64::total_cmp).1)
 }

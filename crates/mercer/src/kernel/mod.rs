@@ -55,13 +55,15 @@ mod median;
 mod parameter;
 mod periodic;
 
-pub use custom::Custom;
-pub use distance::{Laplacian, Matern12, Matern32, Matern52, Rbf};
-pub use dot::{ArcCosine, Cosine, ExpDot, Linear, Polynomial};
+use custom::Custom;
+use distance::{Laplacian, Matern12, Matern32, Matern52, Rbf};
+use dot::{ArcCosine, Cosine, ExpDot, Linear, Polynomial};
 pub use expression::Expression;
 pub use infinite::{Nngp, Ntk};
-pub use parameter::{Kind, Parameter, Value};
-pub use periodic::Periodic;
+#[doc(hidden)]
+pub use parameter::Value;
+pub use parameter::{Kind, Parameter};
+use periodic::Periodic;
 
 use crate::Result;
 use crate::simd::Num;
@@ -69,7 +71,7 @@ use ndarray::{Array2, ArrayView2};
 use std::fmt;
 use std::sync::Arc;
 
-/// What a formula sees of two points.
+/// What a formula sees of two points. `examples/own_kernel.rs` uses it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<R> {
     /// The statistic the formula asked for: `x·x'`, or `‖x−x'‖₁`.
@@ -95,7 +97,7 @@ impl<R: Num> Pair<R> {
     }
 }
 
-/// The one number, beside the norms, that a formula needs of two points.
+/// The one number, beside the norms, that a formula needs of two points. `examples/own_kernel.rs` uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
     /// `x·x'`, a matrix product.
@@ -156,10 +158,10 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
 macro_rules! kernels {
     // `$d` is a dollar sign, for the macro within.
     ($d:tt $($name:ident),*) => {
-        /// One of the base kernels.
+        /// One of the base kernels; [`catalogue`] describes each. Example: [`Kernel`].
         #[derive(Clone, Debug, PartialEq)]
         pub enum Base {
-            $(#[doc = concat!("See [`", stringify!($name), "`].")] $name($name),)*
+            $(#[doc = concat!("`", stringify!($name), "`")] $name($name),)*
             /// See [`Kernel::from_formula`].
             Custom(Custom),
         }
@@ -182,6 +184,11 @@ macro_rules! kernels {
         }
 
         /// Every base kernel there is.
+        ///
+        /// ```
+        /// let rbf = mercer::kernel::catalogue().into_iter().find(|entry| entry.name == "rbf").unwrap();
+        /// assert_eq!((rbf.shift_invariant, rbf.parameters[0].name), (true, "lengthscale"));
+        /// ```
         pub fn catalogue() -> Vec<Entry> {
             vec![$(Entry {
                 name: $name::NAME,
@@ -199,7 +206,7 @@ kernels!($
 );
 pub(crate) use with_formula;
 
-/// A line of the [`catalogue`].
+/// A line of the [`catalogue`]. Example: [`catalogue`].
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Name in expressions.
@@ -214,7 +221,7 @@ pub struct Entry {
     pub statistic: Statistic,
 }
 
-/// A kernel: base kernels under sums, products and positive scalings.
+/// A kernel: base kernels under sums, products and positive scalings. Example: [the module](self).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kernel {
     /// A base kernel.
@@ -238,7 +245,7 @@ impl Kernel {
     ///
     /// ```
     /// use mercer::kernel::{Formula, Kernel, Pair, Parameter};
-    /// use mercer::simd::Num;
+    /// use mercer::Num;
     /// /// 1/(1 + ‖x−x'‖²)
     /// #[derive(Clone, Debug, PartialEq)]
     /// struct Cauchy;

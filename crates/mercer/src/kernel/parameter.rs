@@ -4,7 +4,7 @@ use super::infinite::parse_shape;
 use crate::syntax::Argument;
 use crate::{Error, Result};
 
-/// A parameter of a base kernel.
+/// A parameter of a base kernel. `examples/own_kernel.rs` uses it.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     /// Its name in expressions.
@@ -17,7 +17,7 @@ pub struct Parameter {
     pub help: &'static str,
 }
 
-/// What values a parameter takes.
+/// What values a parameter takes. `examples/own_kernel.rs` uses it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// A number above zero.
@@ -61,7 +61,8 @@ impl Value {
 }
 
 impl Parameter {
-    pub(super) const fn new(name: &'static str, default: f64, kind: Kind, help: &'static str) -> Parameter {
+    /// A parameter called `name`, in the order of its fields.
+    pub const fn new(name: &'static str, default: f64, kind: Kind, help: &'static str) -> Parameter {
         Parameter { name, default, kind, help }
     }
 

@@ -13,7 +13,7 @@ use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
 
-/// K in memory, in f32 or f64.
+/// K in memory, in f32 or f64. Example: [`OnPoints`](super::OnPoints).
 pub struct DenseOperator<T> {
     k: Array2<T>,
 }
@@ -82,8 +82,10 @@ impl<T: Real> Operator for DenseOperator<T> {
 /// The kernel matrix `κ(X,X)` `[n, n]` of points `[n, d]`; each symmetric half is computed once.
 ///
 /// ```
-/// use mercer::{compute::Device, kernel::Kernel, operator::gram};
-/// let k = gram::<f64>(&Kernel::parse("rbf(1)")?, ndarray::array![[0.0], [2.0]].view(), Device::Cpu)?;
+/// use mercer::{Device, kernel::Kernel, operator::{gram, gram_cross}};
+/// let (kernel, x) = (Kernel::parse("rbf(1)")?, ndarray::array![[0.0], [2.0]]);
+/// let k = gram::<f64>(&kernel, x.view(), Device::Cpu)?;
+/// assert_eq!(gram_cross::<f64>(&kernel, x.view(), x.view(), Device::Cpu)?, k);
 /// assert_eq!(k[[0, 0]], 1.0);
 /// assert!((k[[0, 1]] - (-2.0f64).exp()).abs() < 1e-15 && k[[0, 1]] == k[[1, 0]]);
 /// # Ok::<(), mercer::Error>(())
@@ -114,7 +116,7 @@ pub fn gram<'x, T: Real>(kernel: &Kernel, x: impl Into<Rows<'x>>, device: Device
     Ok(Array2::from_shape_vec((n, n), out).expect("n² values"))
 }
 
-/// The kernel matrix `κ(X,Z)` `[n, m]` of points `[n, d]` and `[m, d]`.
+/// The kernel matrix `κ(X,Z)` `[n, m]` of points `[n, d]` and `[m, d]`. Example: [`gram`].
 pub fn gram_cross<'x, 'z, T: Real>(
     kernel: &Kernel,
     x: impl Into<Rows<'x>>,

@@ -103,6 +103,7 @@ impl Operator for Restricted<'_> {
 }
 
 /// `H K H` with `H = I − 11ᵀ/n`: the kernel of the features with their mean taken off.
+/// Example: [`RandomWalk`](super::RandomWalk).
 pub struct Centred<'a> {
     inner: &'a dyn Operator,
     /// Row means of K, `[n]`.

@@ -5,7 +5,7 @@ use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
 use crate::model::Bundle;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayView2, Axis, s};
 
 /// A feature map `φ` from a point to C rows of p numbers, C the outputs of a function at a point. `examples/own_features.rs`
@@ -46,7 +46,7 @@ pub trait Features: Send + Sync {
     fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str;
 }
 
-/// Functions `x ↦ φ(x) A` on all points, not only on those of a sample.
+/// Functions `x ↦ φ(x) A` on all points, not only on those of a sample. `examples/own_method.rs` uses it.
 pub struct Extension {
     /// φ
     pub features: Box<dyn Features>,
@@ -125,22 +125,18 @@ impl SampleFeatures {
 
     pub(crate) fn load(bundle: &Bundle) -> Result<Self> {
         let (functions, outputs) = (bundle.value("features.functions")?, bundle.value("features.outputs")?);
-        if functions == 0 || outputs == 0 {
-            return Err(Error::input(format!("it holds {functions} functions of {outputs} outputs")));
-        }
+        fail_if!(functions == 0 || outputs == 0, "it holds {functions} functions of {outputs} outputs");
         Ok(SampleFeatures { functions, outputs, factorised: bundle.value("features.factorised")? })
     }
 
     /// `F/√S` at new points; refuses other functions than those that were fitted.
     fn at(&self, samples: &FunctionSamples) -> Result<LowRankOperator> {
         let (functions, _, outputs) = samples.dim();
-        if (functions, outputs) != (self.functions, self.outputs) {
-            return Err(Error::input(format!(
-                "the model was fitted to {} functions with {} outputs; the new samples are {functions} with {outputs}: they \
-                 must be the same functions at new points",
-                self.functions, self.outputs
-            )));
-        }
+        fail_if!((functions, outputs) != (self.functions, self.outputs); Error::input(format!(
+            "the model was fitted to {} functions with {} outputs; the new samples are {functions} with {outputs}: they \
+             must be the same functions at new points",
+            self.functions, self.outputs
+        )));
         LowRankOperator::of_samples(samples, self.factorised)
     }
 }

@@ -1,11 +1,11 @@
 //! Functions sampled at points, in memory or in a file, and new points as operators and feature maps take them.
 
 use crate::data::{MappedArray, Rows};
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayBase, ArrayView2, ArrayView3, Axis, Ix3, ViewRepr};
 use std::sync::Arc;
 
-/// `F` `[S, n, C]`: S functions with C outputs at n points.
+/// `F` `[S, n, C]`: S functions with C outputs at n points. `examples/sampled_kernel.rs` uses it.
 #[derive(Clone)]
 pub enum FunctionSamples<'a> {
     /// In memory.
@@ -24,11 +24,10 @@ impl<'a> FunctionSamples<'a> {
     /// The samples in an array `[S, n]` or `[S, n, C]`, its rows flattened as a reader gives them, at `n` points.
     pub fn from_rows(rows: ArrayView2<'a, f64>, n: usize) -> Result<Self> {
         let (count, columns) = rows.dim();
-        if n == 0 || columns % n != 0 || columns == 0 {
-            return Err(Error::input(format!(
-                "samples with {columns} values each do not fit {n} points: they must be [S, {n}] or [S, {n}, C]"
-            )));
-        }
+        fail_if!(
+            n == 0 || columns % n != 0 || columns == 0,
+            "samples with {columns} values each do not fit {n} points: they must be [S, {n}] or [S, {n}, C]"
+        );
         rows.insert_axis(Axis(2))
             .into_shape_with_order((count, n, columns / n))
             .map(FunctionSamples::Held)

@@ -59,7 +59,7 @@ fn search(
 
 /// The symmetric graph of nearest neighbours: `W = (A + Aᵀ)/2`, where `A_ij = 1` when j is among the nearest of i.
 ///
-/// Its matrix is sparse and not positive semi-definite.
+/// Its matrix is sparse and not positive semi-definite. Example: [`RandomWalk`](super::RandomWalk).
 pub struct NeighbourGraph {
     /// Where the neighbours of each point begin, `[n + 1]`.
     starts: Vec<usize>,

@@ -2,7 +2,7 @@ use super::function_samples::{FunctionSamples, Layout};
 use super::{Extension, Operator, Points, SampleFeatures};
 use crate::data::MappedArray;
 use crate::linalg::matmul;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,9 +41,7 @@ impl LowRankOperator {
 
     /// From function samples laid out as rows.
     fn held(f: Array2<f64>, layout: Layout) -> Result<Self> {
-        if f.is_empty() {
-            return Err(Error::input(format!("function samples must not be empty, got {} × {}", f.nrows(), f.ncols())));
-        }
+        fail_if!(f.is_empty(), "function samples must not be empty, got {} × {}", f.nrows(), f.ncols());
         if let Some(((row, column), value)) = f.indexed_iter().find(|(_, v)| !v.is_finite()) {
             return Err(Error::input(not_finite(layout, row, column, *value)));
         }

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 /// `K = κ(X,X)` that is never stored: each product computes its tiles anew, every symmetric half once.
 ///
 /// ```
-/// use mercer::{compute::Device, kernel::Kernel, operator::{KernelOperator, Operator, Precision}};
+/// use mercer::{Device, kernel::Kernel, operator::{KernelOperator, Operator, Precision}};
 /// let x = ndarray::array![[0.0], [1.0], [3.0]];
 /// let k = KernelOperator::new(&Kernel::parse("linear")?, x.view(), Precision::F64, Device::Cpu)?;
 /// assert_eq!(k.apply(ndarray::array![[1.0], [1.0], [1.0]].view())?, ndarray::array![[0.0], [4.0], [12.0]]);
@@ -275,6 +275,7 @@ fn for_each_tile<T: Real, O: Send>(
 }
 
 /// `κ(X, Z) A` `[n, k]` for new points `X` `[n, d]`, centres `Z` `[m, d]` and coefficients `A` `[m, k]`, without forming `κ(X, Z)`.
+/// Example: [`crate::operator::gram`] shows the matrix that it does not form.
 pub fn cross_apply<'x, 'z>(
     kernel: &Kernel,
     x: impl Into<Rows<'x>>,

@@ -69,6 +69,7 @@ impl Budget {
 }
 
 /// Bytes that can be allocated without swapping: Linux's `MemAvailable`, within the limit of the control group.
+#[doc(hidden)]
 pub fn free_memory() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let number = |text: String| text.trim().parse::<u64>().ok();

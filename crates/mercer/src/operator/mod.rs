@@ -16,6 +16,7 @@
 
 mod aligned;
 mod batch;
+#[doc(hidden)]
 pub mod cuda;
 mod dense;
 mod derived;
@@ -34,12 +35,13 @@ mod strips;
 mod tile;
 mod walk;
 
+#[doc(hidden)]
 pub use batch::{BatchOperator, Own, Sizes, batch_operator};
 pub use dense::{DenseOperator, gram, gram_cross};
 use derived::Restricted;
 pub use derived::{Centred, OnPoints};
-pub use features::{Extension, Features, KernelFeatures};
-pub(crate) use features::{RowFeatures, SampleFeatures};
+pub use features::{Extension, Features};
+pub(crate) use features::{KernelFeatures, RowFeatures, SampleFeatures};
 pub use function_samples::{FunctionSamples, Points};
 pub use graph::{NeighbourGraph, nearest_neighbours};
 pub use low_rank::LowRankOperator;

@@ -6,6 +6,7 @@ use faer::traits::RealField;
 use serde::{Deserialize, Serialize};
 
 /// The precision in which kernel values are computed. Sums over points are always taken in f64.
+/// Example: [`crate::FitContext`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
@@ -52,7 +53,7 @@ macro_rules! in_precision {
 }
 pub(crate) use in_precision;
 
-/// `f32` or `f64`: a number that faer multiplies and that has vector lanes for formulas.
+/// `f32` or `f64`: a number that faer multiplies and that has vector lanes for formulas. Example: [`crate::operator::gram`].
 pub trait Real: RealField + Copy + Default + ndarray::ScalarOperand + 'static {
     /// The lane of this type; `FMA` says whether products and sums may fuse.
     type Lane<const FMA: bool>: Num;

@@ -9,6 +9,15 @@ use ndarray::{Array1, Array2, ArrayView2, Axis};
 ///
 /// The walk `D⁻¹W'` has the same eigenvalues, with the functions `ψ = u/√π`. The second term removes the constant function
 /// (eigenvalue 1), which carries no information. `a` = 1 removes the effect of the density of the points.
+///
+/// ```
+/// use mercer::operator::{Centred, NeighbourGraph, Operator, RandomWalk};
+/// let x = ndarray::Array2::from_shape_fn((20, 1), |(i, _)| i as f64);
+/// let graph = NeighbourGraph::new(x.view(), 2);
+/// let (walk, centred) = (RandomWalk::new(&graph, 0.0)?, Centred::new(&graph)?);
+/// assert_eq!((graph.components(), walk.n(), centred.n()), (1, 20, 20));
+/// # Ok::<(), mercer::Error>(())
+/// ```
 pub struct RandomWalk<'a> {
     inner: &'a dyn Operator,
     /// `Q^{−a}1` `[n]`

@@ -8,7 +8,7 @@ use ndarray::{Array2, ArrayView1, ArrayView2, Axis, CowArray, s};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// How good each pair is.
+/// How good each pair is. Example: [`Spectrum`](crate::spectrum::Spectrum).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
     /// Held-out points that it was measured on; 0 means that there were none and the fitted points stood in.
@@ -36,7 +36,7 @@ pub struct Certificate {
     pub standing: Vec<Standing>,
 }
 
-/// How the trace of the kernel was found.
+/// How the trace of the kernel was found. Example: [`Spectrum`](crate::spectrum::Spectrum).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceKind {
@@ -44,7 +44,7 @@ pub enum TraceKind {
     Exact,
 }
 
-/// What sort of eigenpair it is.
+/// What sort of eigenpair it is. Example: [`Spectrum`](crate::spectrum::Spectrum).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {

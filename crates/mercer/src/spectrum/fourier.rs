@@ -5,7 +5,7 @@ use super::{Method, Problem, Sampling, Solution};
 use crate::kernel::{Formula, Kernel, with_formula};
 use crate::operator::{Extension, Precision};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array1, Array2, Axis, concatenate, s};
 
 /// Random Fourier features: the eigenpairs of a shift-invariant kernel within the span of random waves.
@@ -77,14 +77,11 @@ impl RandomFeatures {
                 "random Fourier features need a kernel of x−x' alone, and {base} is not; use the Nyström method"
             )));
         }
-        if d == 0 {
-            return Err(Error::input("random Fourier features need points of at least one column"));
-        }
-        if features == 0 || features % 2 == 1 {
-            return Err(Error::input(format!(
-                "random Fourier features come in pairs, a cosine and a sine: ask for an even number, not {features}"
-            )));
-        }
+        fail_if!(d == 0, "random Fourier features need points of at least one column");
+        fail_if!(
+            features == 0 || features % 2 == 1,
+            "random Fourier features come in pairs, a cosine and a sine: ask for an even number, not {features}"
+        );
         let mut rng = Rng::new(seed).fork(0x666f_7572);
         let count = features / 2;
         Ok(RandomFeatures {

@@ -5,11 +5,12 @@ use crate::compute::Device;
 use crate::linalg::{Panel, eigh};
 use crate::operator::Operator;
 use crate::rng::Rng;
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array2, Axis, s};
 
 /// The top k pairs by block Krylov iteration on the operator. K is kept in memory only where it fits easily;
 /// otherwise, and always on a GPU, every product computes it anew, tile by tile, and only time bounds n.
+/// Example: [the crate](crate).
 pub struct Krylov {
     /// Residual `‖Kψ − μψ‖/μ` at which a pair is done.
     pub tolerance: f64,
@@ -69,7 +70,7 @@ impl Krylov {
     }
 }
 
-/// The largest eigenvalues of an operator and their vectors.
+/// The largest eigenvalues of an operator and their vectors. Example: [`crate::operator::NtkOperator`].
 pub struct TopPairs {
     /// Eigenvalues of K, descending `[k]`.
     pub values: Vec<f64>,
@@ -115,6 +116,7 @@ fn require_device_memory(n: u64, k: usize, device: Device, free: u64) -> Result<
 /// `‖Ku − θu‖` is measured, not estimated. A pair is done when it is below `tolerance · θ`, or below the rounding of K.
 ///
 /// Q and KQ stay on the context's device; only matrices as small as the basis is wide come to the host.
+/// Example: [`crate::operator::NtkOperator`].
 pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &FitContext<'_>) -> Result<TopPairs> {
     const MOST_PRODUCTS: usize = 300;
     let n = operator.n();
@@ -149,15 +151,13 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
             let (residuals, images) = padded(&residuals, on_host(images)?.view(), k);
             return Ok(TopPairs { values, vectors, images, residuals });
         }
-        if products == MOST_PRODUCTS {
-            return Err(Error::NoConvergence {
-                what: "the Krylov iteration",
-                iterations: products,
-                residual: worst,
-                tolerance,
-                instead: "ask for fewer pairs, or allow a larger tolerance",
-            });
-        }
+        fail_if!(products == MOST_PRODUCTS; Error::NoConvergence {
+            what: "the Krylov iteration",
+            iterations: products,
+            residual: worst,
+            tolerance,
+            instead: "ask for fewer pairs, or allow a larger tolerance",
+        });
         if q.ncols() + block > room {
             (q, kq) = (vectors, images);
         }

@@ -5,7 +5,7 @@ use crate::linalg::{eigh, matmul_into};
 use crate::operator::memory::zeros;
 use crate::operator::{Operator, Precision, Real, Strips, Workspace, gram, in_precision};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, CowArray, Ix2, s};
 use rayon::prelude::*;
@@ -51,9 +51,7 @@ impl Landmarks {
     /// `precision`.
     pub fn choose(&self, operator: &dyn Operator, m: usize, seed: u64, precision: Precision) -> Result<Vec<usize>> {
         let n = operator.n();
-        if m == 0 || m > n {
-            return Err(Error::input(format!("there must be between 1 and {n} landmarks, one per point; got {m}")));
-        }
+        fail_if!(m == 0 || m > n, "there must be between 1 and {n} landmarks, one per point; got {m}");
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
         in_precision!(precision, T => match self {
             Landmarks::Uniform => Ok(rng.sample(n, m)),

@@ -46,7 +46,7 @@ pub use crate::operator::{Extension, Features, Points};
 
 use crate::data::{Rows, Scaler};
 use crate::operator::{KernelOperator, Operator, Precision, profile_bytes};
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
@@ -99,12 +99,8 @@ impl<'a> Problem<'a> {
     fn check(&self) -> Result<()> {
         let n = self.operator.n();
         let d = self.operator.points().map_or(1, |x| x.d());
-        if n == 0 || d == 0 {
-            return Err(Error::input(format!("the data is empty: {n} rows of {d} columns")));
-        }
-        if self.k == 0 || self.k > n {
-            return Err(Error::input(format!("k must lie between 1 and the number of points, {n}; got {}", self.k)));
-        }
+        fail_if!(n == 0 || d == 0, "the data is empty: {n} rows of {d} columns");
+        fail_if!(self.k == 0 || self.k > n, "k must lie between 1 and the number of points, {n}; got {}", self.k);
         if let Some((i, j, value)) = self.operator.points().and_then(|x| x.non_finite()) {
             return Err(Error::input(format!("the data must be finite: row {}, column {} is {value}", i + 1, j + 1)));
         }
@@ -141,7 +137,7 @@ pub trait Method {
 /// Eigenvalues, descending, and the vectors of each in the columns of a matrix.
 pub(crate) type EigenPairs = (Vec<f64>, Array2<f64>);
 
-/// What a [`Method`] returns: `ψ(x) = φ(x) A`.
+/// What a [`Method`] returns: `ψ(x) = φ(x) A`. `examples/own_method.rs` makes one.
 pub struct Solution {
     /// `μ_j`, descending; exactly zero where the kernel has no further direction.
     pub eigenvalues: Vec<f64>,
@@ -165,7 +161,7 @@ impl Solution {
     }
 }
 
-/// Where a spectrum comes from.
+/// Where a spectrum comes from. Example: [`Spectrum`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// Name of the method.
@@ -212,11 +208,12 @@ fn one() -> usize {
 /// Eigenvalues and eigenfunctions of a kernel, with their certificate.
 ///
 /// ```
-/// use mercer::{FitContext, kernel::Kernel, spectrum::{Exact, Problem, Spectrum}};
+/// use mercer::{FitContext, kernel::Kernel, spectrum::{Exact, Problem, Spectrum, Standing}};
 /// let x = ndarray::Array2::from_shape_fn((200, 1), |(i, _)| i as f64 / 50.0 - 2.0);
 /// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
 /// let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 3), None)?;
 /// assert!((spectrum.eigenvalues[0] - 0.52).abs() < 0.01);
+/// assert_eq!((spectrum.certificate.standing[0], spectrum.origin.n), (Standing::Simple, 200));
 /// let psi = spectrum.transform(ndarray::array![[0.3], [1.7]].view())?;
 /// assert_eq!(psi.dim(), (2, 3));
 /// # Ok::<(), mercer::Error>(())

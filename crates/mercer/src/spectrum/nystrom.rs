@@ -6,7 +6,7 @@ use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
 use crate::operator::{Operator, Precision, Real, Strips, Workspace, gram, in_precision, ranges};
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Result, fail_if};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
@@ -16,12 +16,13 @@ use std::ops::Range;
 /// leave of κ. With every point a landmark it is exact.
 ///
 /// ```
-/// use mercer::{FitContext, kernel::Kernel, spectrum::{Landmarks, Nystrom, Problem, Spectrum}};
+/// use mercer::{FitContext, kernel::Kernel, spectrum::{Landmarks, Nystrom, NystromRitz, Problem, Spectrum}};
 /// let x = ndarray::Array2::from_shape_fn((2000, 1), |(i, _)| i as f64 / 500.0 - 2.0);
 /// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
 /// let method = Nystrom { landmarks: 30, choice: Landmarks::PivotedCholesky };
 /// let spectrum = Spectrum::fit(&method, &Problem::new(&operator, 3), None)?;
 /// assert!(spectrum.certificate.worst_residual() < 1e-6);
+/// assert!(Spectrum::fit(&NystromRitz(method), &Problem::new(&operator, 3), None)?.certificate.worst_residual() < 1e-6);
 /// # Ok::<(), mercer::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +37,7 @@ impl Nystrom {
     /// Rows of the landmarks, where the problem fits into memory.
     fn landmarks(&self, problem: &Problem) -> Result<Vec<usize>> {
         let (n, m, context) = (problem.operator.n(), self.landmarks, &problem.context);
-        if m < problem.k {
-            return Err(Error::input(format!("{} pairs need at least as many landmarks, got {m}", problem.k)));
-        }
+        fail_if!(m < problem.k, "{} pairs need at least as many landmarks, got {m}", problem.k);
         let d = problem.operator.points().map_or(0, |x| x.d());
         context.budget.require(
             format!("Nyström's method with {m} landmarks at {n} points"),
@@ -71,7 +70,7 @@ impl Method for Nystrom {
 }
 
 /// As [`Nystrom`], but the pairs are those of κ itself within the span of `κ(·,Z)` (Rayleigh–Ritz on at most 8192
-/// points): a better use of the same landmarks, at the same cost for a new point.
+/// points): a better use of the same landmarks, at the same cost for a new point. Example: [`Nystrom`].
 #[derive(Clone, Copy, Debug)]
 pub struct NystromRitz(pub Nystrom);
 

@@ -4,11 +4,11 @@ use super::{Method, Problem, Sampling, Solution};
 use crate::kernel::{Base, Kernel};
 use crate::operator::Precision;
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 
 /// Positive random features: the eigenpairs of `exp(x·x'/s)` within the span of random exponentials.
 ///
-/// The kernel must be `expdot(scale)`, or a multiple of it.
+/// The kernel must be `expdot(scale)`, or a multiple of it. Example: [`crate::spectrum::RandomFeatures::positive`].
 #[derive(Clone, Copy, Debug)]
 pub struct Positive {
     /// How many features.
@@ -53,11 +53,10 @@ impl RandomFeatures {
                 "positive random features are those of expdot(scale), not of {kernel}; use the Nyström method"
             ))
         })?;
-        if features == 0 || d == 0 {
-            return Err(Error::input(format!(
-                "there must be at least one random feature of one column, got {features} of {d}"
-            )));
-        }
+        fail_if!(
+            features == 0 || d == 0,
+            "there must be at least one random feature of one column, got {features} of {d}"
+        );
         let mut rng = Rng::new(seed).fork(0x706f_7369);
         Ok(RandomFeatures {
             form: Form::Exponentials { damping: 0.5 / s },

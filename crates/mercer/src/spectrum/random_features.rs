@@ -8,7 +8,7 @@ use crate::model::Bundle;
 use crate::operator::memory::zeros;
 use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, ranges};
 use crate::simd::{Num, vectorized};
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView1, Axis, Zip, s};
 use rayon::prelude::*;
@@ -155,9 +155,7 @@ impl Features for RandomFeatures {
 /// Refuses fewer random features than pairs, and more of them than fit into memory, where they take `bytes`.
 pub(super) fn require(problem: &Problem, count: usize, bytes: u64) -> Result<()> {
     let (k, n) = (problem.k, problem.operator.n());
-    if count < k {
-        return Err(Error::input(format!("{k} pairs need at least as many random features, got {count}")));
-    }
+    fail_if!(count < k, "{k} pairs need at least as many random features, got {count}");
     problem.context.budget.require(format!("{count} random features at {n} points"), bytes, "use fewer features")
 }
 

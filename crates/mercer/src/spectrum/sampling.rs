@@ -10,7 +10,7 @@ use ndarray::{Array2, ArrayViewMut1, s};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// How the frequencies of random features are drawn.
+/// How the frequencies of random features are drawn. Example: [`crate::spectrum::Fourier`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sampling {

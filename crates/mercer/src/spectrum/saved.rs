@@ -6,7 +6,7 @@ use crate::apply::read;
 use crate::compute::Device;
 use crate::model::Bundle;
 use crate::operator::{Extension, KernelFeatures, RowFeatures, SampleFeatures};
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use std::path::Path;
 
 impl Spectrum {
@@ -66,9 +66,10 @@ impl Spectrum {
             by_samples,
         };
         let (p, k) = spectrum.coefficients.dim();
-        if (p, k) != (spectrum.features.dim(), spectrum.eigenvalues.len()) {
-            return Err(Error::input(format!("its parts do not fit together: coefficients {p}×{k}")));
-        }
+        fail_if!(
+            (p, k) != (spectrum.features.dim(), spectrum.eigenvalues.len()),
+            "its parts do not fit together: coefficients {p}×{k}"
+        );
         Ok(spectrum)
     }
 }

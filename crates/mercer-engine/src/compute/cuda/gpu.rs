@@ -6,7 +6,7 @@ use super::memory::Pool;
 use super::module::Modules;
 use super::solver::Solver;
 use crate::compute::Math;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -122,13 +122,11 @@ impl Gpu {
             })
         };
         let gpu = opened().map_err(|e| Error::Device(format!("cuda:{ordinal} cannot be opened: {}", message(e))))?;
-        if gpu.architecture < 75 {
-            return Err(Error::Device(format!(
-                "cuda:{ordinal} has compute capability {}.{}; at least 7.5 is needed; use the CPU",
-                gpu.architecture / 10,
-                gpu.architecture % 10
-            )));
-        }
+        fail_if!(gpu.architecture < 75; Error::Device(format!(
+            "cuda:{ordinal} has compute capability {}.{}; at least 7.5 is needed; use the CPU",
+            gpu.architecture / 10,
+            gpu.architecture % 10
+        )));
         Ok(gpu)
     }
 

@@ -11,9 +11,12 @@ use crate::compute::Activation;
 /// A network: layers in order.
 ///
 /// ```
-/// use mercer_engine::net::Description;
+/// use mercer_engine::net::{Description, LayerSpec, Spread, WeightSpec};
 /// let text = "image(3, 32, 32) conv(16, 3) bn relu res(conv(16, 3) bn) gap | dense(10, w=2)";
-/// assert_eq!(Description::parse(text)?.to_string(), text);
+/// let net = Description::parse(text)?;
+/// assert_eq!(net.to_string(), text);
+/// let [LayerSpec::Conv { window, .. }, .., LayerSpec::Dense { weights, .. }] = &net.layers[..] else { panic!() };
+/// assert_eq!((window.size, *weights), (3, WeightSpec { weight: Some(Spread::Deviation(2.0)), bias: None }));
 /// # Ok::<(), mercer_engine::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,7 +29,7 @@ pub struct Description {
     pub trunk: usize,
 }
 
-/// One layer of a [`Description`].
+/// One layer of a [`Description`]. Example: [`Description`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum LayerSpec {
     /// Affine map of all units.
@@ -80,7 +83,7 @@ pub enum LayerSpec {
     Activation(Activation),
 }
 
-/// How the weights and biases of a layer are drawn, where it is said.
+/// How the weights and biases of a layer are drawn, where it is said. Example: [`Description`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WeightSpec {
     /// Spread of the weights times `√fan-in`.
@@ -89,7 +92,7 @@ pub struct WeightSpec {
     pub bias: Option<Spread>,
 }
 
-/// The width of a normal distribution.
+/// The width of a normal distribution. Example: [`Description`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
     /// Its standard deviation: `w=`, `b=`.
@@ -116,7 +119,7 @@ impl Spread {
     }
 }
 
-/// Square windows of an image.
+/// Square windows of an image. Example: [`Description`].
 ///
 /// With `pad=same`, zeros around an image of side n make room for `⌈n/stride⌉` windows a side. With stride 1,
 /// `⌊(size−1)/2⌋` zeros come before the image and `⌊size/2⌋` after it. With larger strides, two conventions are in use, and
@@ -208,6 +211,7 @@ fn without(layers: &[LayerSpec], drop: Discard) -> Vec<LayerSpec> {
 }
 
 /// Channels, height and width of points that are one or three square planes, if `inputs` numbers can be that.
+#[doc(hidden)]
 pub fn guess_image(inputs: usize) -> Option<[usize; 3]> {
     [1, 3].into_iter().find_map(|channels| {
         let side = (inputs / channels).isqrt();

@@ -7,7 +7,7 @@ use crate::rng::Rng;
 use crate::{Result, fail_if};
 use serde::{Deserialize, Serialize};
 
-/// The law of a direction `v`, with `E[vvᵀ] = I`.
+/// The law of a direction `v`, with `E[vvᵀ] = I`. Example: [`EmpiricalNtk`](super::EmpiricalNtk).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Law {
@@ -18,7 +18,7 @@ pub enum Law {
     Gaussian,
 }
 
-/// How `∂_θ g · v` is found.
+/// How `∂_θ g · v` is found. Example: [`EmpiricalNtk`](super::EmpiricalNtk).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Derivative {
     /// Exactly, by one forward pass through the linearisation.
@@ -31,7 +31,7 @@ pub enum Derivative {
     },
 }
 
-/// S random directions.
+/// S random directions. Example: [`EmpiricalNtk`](super::EmpiricalNtk).
 #[derive(Clone, Copy, Debug)]
 pub struct Directions {
     /// S

@@ -11,15 +11,20 @@ use std::ops::Range;
 ///
 /// ```
 /// use mercer_engine::compute::{Device, Tensor};
-/// use mercer_engine::net::{Network, ntk::EmpiricalNtk};
+/// use mercer_engine::net::{Network, ntk::{Derivative, Directions, EmpiricalNtk, Law, Parameterisation}};
 /// use mercer_engine::rng::Rng;
 ///
 /// // g(x) = w·x + b has Θ(x,x') = x·x' + 1.
 /// let net = Network::parse("dense(1)", 2, 1)?;
 /// let theta = net.init(Device::Cpu, &Rng::new(0))?;
 /// let x = Tensor::from_host(Device::Cpu, &[2, 2], &[1.0, 2.0, 3.0, 4.0])?;
-/// let ntk = EmpiricalNtk::new(&net, &theta)?.exact(&x, None, &[0])?;
-/// assert_eq!((ntk.shape(), ntk[[0, 1, 0, 0]]), (&[2, 2, 1, 1][..], 12.0));
+/// let ntk = EmpiricalNtk::new(&net, &theta)?.parameterised(Parameterisation::Standard);
+/// let exact = ntk.exact(&x, None, &[0])?;
+/// assert_eq!((exact.shape(), exact[[0, 1, 0, 0]]), (&[2, 2, 1, 1][..], 12.0));
+/// let directions = Directions { count: 5000, law: Law::Rademacher, derivative: Derivative::Exact, seed: 0 };
+/// let mut mean = 0.0;
+/// ntk.directions(&x, &directions, |_, f| { mean += f64::from(f[0] * f[1]) / 5000.0; Ok(()) })?;
+/// assert!((mean - 12.0).abs() < 1.0);
 /// # Ok::<(), mercer_engine::Error>(())
 /// ```
 pub struct EmpiricalNtk<'a> {

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::compute::{self, Activation, Device, Stack, StackMut, Store, Tensor, gemm};
 use crate::net::{Gradient, Layer, Mode, Pass, Slot, Trace, Weights};
 
-/// Which numbers count as the parameters of a network.
+/// Which numbers count as the parameters of a network. Example: [`EmpiricalNtk`](super::EmpiricalNtk).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Parameterisation {
     /// The weights themselves.

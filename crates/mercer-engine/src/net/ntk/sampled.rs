@@ -48,9 +48,10 @@ pub fn sample_networks(
         for (s, numbers) in (start..).zip(drawn.collect::<Result<Vec<_>>>()?) {
             let theta = net.parameters_from(device, &numbers[0], &numbers[1])?;
             let values = net.forward(&theta, x, Mode::Eval, &mut workspace)?.to_host()?;
-            if values.iter().any(|v| !v.is_finite()) {
-                return Err(Error::input(format!("network {s} has values that are not finite; scale the points down")));
-            }
+            fail_if!(
+                values.iter().any(|v| !v.is_finite()),
+                "network {s} has values that are not finite; scale the points down"
+            );
             each(s, &values)?;
         }
     }

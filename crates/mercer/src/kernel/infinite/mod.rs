@@ -27,7 +27,7 @@
 //! - activation: `Θ ← Θ E[φ'(u)φ'(v)]`, `K ← E[φ(u)φ(v)]`, `(u, v)` normal with covariance K;
 //! - residual sum: both add.
 //!
-//! [`Expectations`] are those, most in closed form; tanh, sigmoid and softplus are integrated numerically, and in matrices
+//! `dual.rs` has those expectations, most in closed form; tanh, sigmoid and softplus are integrated numerically, and in matrices
 //! of fully connected networks they are Hermite series (`hermite.rs` has the error of those, `dual.rs` that of the integrals).
 
 mod dual;
@@ -36,8 +36,8 @@ pub(crate) mod hermite;
 mod images;
 mod network;
 
-pub use dual::{Expectations, Side};
-pub use network::{DEEPEST, Network, Step, Variances};
+pub(crate) use dual::{Expectations, Side};
+pub(crate) use network::{DEEPEST, Network, Step, Variances};
 
 pub(in crate::kernel) use images::value;
 pub(in crate::kernel) use network::parse_shape;
@@ -60,10 +60,10 @@ use ndarray::{Array2, ArrayView2};
 /// ```
 pub type Ntk = Infinite<true>;
 
-/// The covariance of the outputs of an infinitely wide network with random weights.
+/// The covariance of the outputs of an infinitely wide network with random weights. Example: [`Ntk`].
 pub type Nngp = Infinite<false>;
 
-/// The kernel of an infinitely wide network: [`Ntk`] or [`Nngp`].
+/// The kernel of an infinitely wide network: [`Ntk`] or [`Nngp`]. Example: [`Ntk`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Infinite<const NTK: bool>(pub Network);
 

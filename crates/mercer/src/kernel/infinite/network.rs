@@ -2,7 +2,7 @@
 
 use crate::compute::Activation;
 use crate::net::{Description, LayerSpec, Spread, WeightSpec, Window, guess_image};
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 
 /// Residual layers may hold residual layers, up to this depth.
 pub const DEEPEST: usize = 4;
@@ -86,16 +86,15 @@ impl Network {
         if !description.any(|layer| matches!(layer, Dense { .. } | Conv { .. })) {
             return Err(Error::input("it has no layer with weights; write for example dense relu dense"));
         }
-        let shape = if description.any(|layer| matches!(layer, Conv { .. } | AvgPool(_) | Gap)) {
-            Some(image_shape(shape.or(description.image.map(|[c, h, w]| [h, w, c])), inputs)?)
-        } else {
-            None
-        };
+        let images = description.any(|layer| matches!(layer, Conv { .. } | AvgPool(_) | Gap));
+        let shape = shape.or(description.image.map(|[c, h, w]| [h, w, c]));
+        let shape = images.then(|| image_shape(shape, inputs)).transpose()?;
         let mut steps = vec![];
         let start = At { image: shape.map(|[h, w, _]| (h, w)), gaussian: false };
-        if walk(&layers, variances, start, &mut steps)?.image.is_some() {
-            return Err(Error::input("it ends with an image; add gap or flatten, and then dense"));
-        }
+        fail_if!(
+            walk(&layers, variances, start, &mut steps)?.image.is_some(),
+            "it ends with an image; add gap or flatten, and then dense"
+        );
         let text = format!("\"{}\"", Description { layers, ..Description::default() });
         Ok(Network { arguments: arguments(vec![text], variances, shape), shape, steps })
     }
@@ -190,9 +189,7 @@ fn after(layer: &LayerSpec, usual: Variances, at: At, steps: &mut Vec<Step>) -> 
             return Err(Error::input(format!("{what} comes after the image has become one vector")));
         };
         let counts = (window.along(h).0, window.along(w).0);
-        if counts.0 == 0 || counts.1 == 0 {
-            return Err(Error::input(format!("{what}({}) does not fit an image of {h}×{w}", window.size)));
-        }
+        fail_if!(counts.0 == 0 || counts.1 == 0, "{what}({}) does not fit an image of {h}×{w}", window.size);
         Ok(Some(counts))
     };
     let (step, next) = match layer {

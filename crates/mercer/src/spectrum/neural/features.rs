@@ -6,7 +6,7 @@ use crate::model::Bundle;
 use crate::net::{Network, Parameters};
 use crate::operator::{Features, Points};
 use crate::training::{numbers, put_numbers};
-use crate::{Error, Result};
+use crate::{Result, fail_if};
 use ndarray::Array2;
 
 /// `φ(x)`: k networks, or the hidden units of one, at standardised points, in single precision.
@@ -45,9 +45,10 @@ impl NetworkFeatures {
         let network = Network::parse(&architecture, inputs, networks)?;
         let (trained, constants) = (numbers(bundle, "parameters")?, numbers(bundle, "constants")?);
         let parameters = network.parameters_from(device, &trained, &constants)?;
-        if !compute::all_finite(&parameters.trained) || !compute::all_finite(&parameters.constants) {
-            return Err(Error::input("the model's network has parameters that single precision cannot hold"));
-        }
+        fail_if!(
+            !compute::all_finite(&parameters.trained) || !compute::all_finite(&parameters.constants),
+            "the model's network has parameters that single precision cannot hold"
+        );
         let layout = bundle.value("features.layout")?;
         let outputs = Functions::from_parts(network, parameters.clone(), layout, false)?.outputs();
         Ok(NetworkFeatures { architecture, inputs, networks, parameters, layout, standardizer, outputs })

@@ -7,7 +7,7 @@ use crate::spectrum::ritz::orthonormalise;
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 
-/// The best eigenpairs of `K` within a span: `ψ = Φ A`.
+/// The best eigenpairs of `K` within a span: `ψ = Φ A`. Example: [the module](super).
 pub struct Pairs {
     /// Eigenvalues of `K`, descending; fewer than asked for where the span has fewer dimensions.
     pub eigenvalues: Vec<f64>,
@@ -36,6 +36,7 @@ const NOISE: f64 = 1e-11;
 /// Solves `Π a = μ Σ a`, `Σ = ⟨φ,φᵀ⟩`, `Π = ⟨φ,Kφᵀ⟩`, over the points of `sample`, for at most `k` pairs.
 ///
 /// The functions are made orthonormal first, for the reason given at [`crate::spectrum::rayleigh_ritz`].
+/// Example: [the module](super).
 pub fn rayleigh_ritz(
     operator: &dyn FunctionOperator,
     functions: &mut Functions,

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 /// `K = (shift − H)/scale`: `∇⟨ψ,Kψ⟩ = 2⟨∂ψ,Kψ⟩` holds for any self-adjoint `K`.
 ///
 /// Operators on data are [`super::OnData`]; only operators that need functions elsewhere, or their derivatives, implement
-/// this themselves.
+/// this themselves. Example: [the module](super).
 pub trait FunctionOperator: Sync {
     /// Columns d of a point.
     fn inputs(&self) -> usize;
@@ -62,7 +62,7 @@ pub trait FunctionOperator: Sync {
     }
 }
 
-/// Points on which functions are measured.
+/// Points on which functions are measured. Example: [the module](super).
 pub struct Sample {
     /// `[B, d]`, as the networks see them (see [`Standardizer`]).
     pub x: Tensor,

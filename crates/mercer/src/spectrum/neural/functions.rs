@@ -3,7 +3,7 @@
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Description, LayerSpec, Mode, Network, Parameters, Workspace};
 use crate::rng::Rng;
-use crate::{Error, Result, fail_if};
+use crate::{Result, fail_if};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub enum Layout {
 pub type Envelope = dyn Fn(&[f32]) -> f32 + Send + Sync;
 
 /// The functions `ψ_j(x) = s_j w(x) f_j(x)`: networks `f`, an envelope `w` (one unless given), and, where asked for,
-/// factors `s_j` that make `mean ψ_j² = 1` on the batch of the last forward pass.
+/// factors `s_j` that make `mean ψ_j² = 1` on the batch of the last forward pass. Example: [the module](super).
 pub struct Functions {
     network: Network,
     parameters: Parameters,
@@ -262,9 +262,10 @@ impl Functions {
 
     /// [`Functions::jet`] into `jet` by buffers of the caller's own.
     pub(super) fn jet_in(&self, probe: &mut Workspace, x: &Tensor, jet: &mut Tensor) -> Result<()> {
-        if self.envelope.is_some() {
-            return Err(Error::input("functions with an envelope have no Laplacian here; put it into the operator"));
-        }
+        fail_if!(
+            self.envelope.is_some(),
+            "functions with an envelope have no Laplacian here; put it into the operator"
+        );
         let y = self.network.jet(&self.parameters, x, probe)?;
         arrange(self.layout, y, jet)?;
         self.times_factor(jet)

@@ -9,7 +9,7 @@ use crate::linalg::matmul;
 use crate::net::Workspace;
 use crate::operator::{NeighbourGraph, Operator};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayView2};
 
 /// `L = I − P` with the random walk `P = D⁻¹W` on a graph whose points have coordinates, as `K = (s − L)/s`, whose largest
@@ -20,7 +20,7 @@ use ndarray::{Array2, ArrayView2};
 /// ends of edges. A [`NeighbourGraph`] has weights ½ and 1, thus `2d_i` is a whole number, and point i stands for `2d_i`
 /// ends; all of them together are the law itself. On every point of the batch `(Pf)(x_i) = Σ_j (w_ij/d_i) f(x_j)` is
 /// exact, with f taken at neighbours outside the batch as well: nothing is lost to a small batch, and nothing in memory
-/// grows with n but the graph.
+/// grows with n but the graph. Example: [the module](super), with this operator.
 pub struct GraphLaplacian<'a> {
     graph: &'a NeighbourGraph,
     x: ArrayView2<'a, f64>,
@@ -33,18 +33,12 @@ pub struct GraphLaplacian<'a> {
 impl<'a> GraphLaplacian<'a> {
     /// The Laplacian of `graph` over its points `x` `[n, d]`; the eigenvalues sought lie below `shift`.
     pub fn new(graph: &'a NeighbourGraph, x: ArrayView2<'a, f64>, shift: f64) -> Result<Self> {
-        if !(shift > 0.0 && shift.is_finite()) {
-            return Err(Error::input(format!("the shift of a Laplacian must be above 0, got {shift}")));
-        }
-        if graph.n() != x.nrows() {
-            return Err(Error::input(format!("a graph on {} points was given {} points", graph.n(), x.nrows())));
-        }
+        fail_if!(!(shift > 0.0 && shift.is_finite()), "the shift of a Laplacian must be above 0, got {shift}");
+        fail_if!(graph.n() != x.nrows(), "a graph on {} points was given {} points", graph.n(), x.nrows());
         let mut ends = vec![0];
         for i in 0..graph.n() {
             let degree = graph.degree(i);
-            if degree == 0.0 {
-                return Err(Error::input(format!("point {} has no neighbour; use at least one", i + 1)));
-            }
+            fail_if!(degree == 0.0, "point {} has no neighbour; use at least one", i + 1);
             ends.push(ends[i] + (2.0 * degree).round() as usize);
         }
         Ok(GraphLaplacian { graph, x, standardizer: Standardizer::of(x), ends, shift })

@@ -41,7 +41,7 @@ pub trait Recipe {
 /// Declares [`Kind`]. An objective is one file, with its [`Recipe`], and its name here.
 macro_rules! kinds {
     ($($objective:ident),*) => {
-        /// Which objective trains the networks.
+        /// Which objective trains the networks. Example: [the module](super).
         #[derive(Clone, Copy, Debug, PartialEq)]
         #[allow(missing_docs, reason = "the variants have the names of the objectives")]
         pub enum Kind {

@@ -8,7 +8,7 @@ use crate::linalg::matmul;
 use crate::operator::Extension;
 use crate::rng::Rng;
 use crate::spectrum::{Method, Problem, Solution, averaged, zero_threshold};
-use crate::{Error, Result};
+use crate::{Result, fail_if};
 use ndarray::{Array2, Axis, s};
 
 /// Eigenfunctions by trained networks.
@@ -92,12 +92,11 @@ impl Neural {
             return Ok(best.expect("there are scales").1);
         };
         let functions = self.kind.functions(architecture, d, k, device, &rng)?;
-        if functions.outputs() != c {
-            return Err(Error::input(format!(
-                "\"{architecture}\" has {} outputs; an eigenfunction of this kernel has {c}: end it with dense({c})",
-                functions.outputs()
-            )));
-        }
+        fail_if!(
+            functions.outputs() != c,
+            "\"{architecture}\" has {} outputs; an eigenfunction of this kernel has {c}: end it with dense({c})",
+            functions.outputs()
+        );
         Ok(functions)
     }
 

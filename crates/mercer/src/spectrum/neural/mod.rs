@@ -11,11 +11,28 @@
 //! | [`Stepper`] | training steps, the same on the CPU and on a GPU, where they are recorded |
 //! | [`train`] | training: steps, validation, checkpoints, recovery |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
-//! | [`NetworkFeatures`] | the result as features of a [`crate::spectrum::Spectrum`] |
+//! | `features.rs` | the result as features of a [`crate::spectrum::Spectrum`] |
 //! | [`Neural`] | all of it as a [`crate::spectrum::Method`] |
 //!
 //! To add an objective: one file with its [`Recipe`] and [`Objective`], and its name in the list of `kind.rs`. To train on another operator on
-//! functions: implement [`FunctionOperator`], then [`train`] and [`rayleigh_ritz`].
+//! functions: implement [`FunctionOperator`], then [`train`] and [`rayleigh_ritz`]:
+//!
+//! ```
+//! use mercer::spectrum::neural::{FunctionOperator, Gaussian, Kind, Ritz, Schroedinger, Settings, rayleigh_ritz, train};
+//! use mercer::{Device, FitContext, rng::Rng};
+//! // H = −Δ + x² on the line has the energies 1, 3, 5, …; training sees K = (8 − H)/8.
+//! let (potential, guide) = (|x: &[f64]| x[0] * x[0], Gaussian { dimension: 1, width: 1.0 });
+//! let operator = Schroedinger::new("oscillator", Box::new(potential), Box::new(guide), 8.0, 8.0)?;
+//! let kind = Kind::from(Ritz);
+//! let functions = kind.functions("dense(32, b=1) sincos dense(1)", 1, 2, Device::Cpu, &Rng::new(1))?;
+//! let settings = Settings { steps: 50, ..Settings::default() };
+//! let objective = kind.objective(&functions, 2)?;
+//! let mut trained = train(&operator, functions, objective, 2, &settings, &FitContext::default())?;
+//! let sample = operator.sample(Device::Cpu, &mut Rng::new(2), 2048)?;
+//! let pairs = rayleigh_ritz(&operator, &mut trained.functions, &sample, 2)?;
+//! assert!((8.0 * (1.0 - pairs.eigenvalues[0]) - 1.0).abs() < 0.05);
+//! # Ok::<(), mercer::Error>(())
+//! ```
 
 mod features;
 mod finish;
@@ -40,22 +57,28 @@ mod step;
 mod training;
 
 pub use crate::training::Stop;
-pub use features::NetworkFeatures;
+pub(crate) use features::NetworkFeatures;
 pub use finish::{Pairs, rayleigh_ritz};
-pub use function_operator::{Batches, FunctionOperator, Points, Sample, sample_rows};
-pub use functions::{Envelope, Functions, Layout};
+pub use function_operator::{FunctionOperator, Sample};
+pub use functions::Functions;
 pub use graph_laplacian::GraphLaplacian;
-pub use kind::{Kind, Recipe};
+pub use kind::Kind;
 pub use method::Neural;
 pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
-pub use objective::{Objective, State, Step};
 pub use omm::Omm;
 pub use on_data::OnData;
 pub use ritz::Ritz;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
 pub use settings::{Settings, Training};
 pub use spin::Spin;
-pub use standardizer::Standardizer;
-pub use step::{Outcome, Stepper, Steps};
 pub use training::{Trained, train};
+#[doc(hidden)] // Parts of the training loop.
+pub use {
+    function_operator::{Batches, Points, sample_rows},
+    functions::{Envelope, Layout},
+    kind::Recipe,
+    objective::{Objective, State, Step},
+    standardizer::Standardizer,
+    step::{Outcome, Stepper, Steps},
+};

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::compute::{Small, Store, Tensor, small};
 use ndarray::Array2;
 
-/// How the k nested problems are joined.
+/// How the k nested problems are joined. Example: [`Neural`](super::Neural) takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nesting {
     /// Function l follows the gradient of the rank-l problem alone: for networks that share nothing.
@@ -20,7 +20,7 @@ pub enum Nesting {
 ///
 /// Λ and Λ' come from two independent halves of the batch, so that their product has no bias. Functions are not
 /// normalised; at the minimum `⟨f_l,f_l⟩ = μ_l`. Joint nesting weighs the ranks alike: `m_l = (k−l)/k` counted from
-/// zero and `M_lm = m_max(l,m)`.
+/// zero and `M_lm = m_max(l,m)`. Example: [`Neural`](super::Neural) takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Nested {
     /// Sequential or joint; without it joint where networks share a trunk and sequential where they do not.

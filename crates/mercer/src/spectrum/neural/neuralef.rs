@@ -12,7 +12,7 @@ use crate::compute::{Small, Store, Tensor, small};
 /// Published penalties count what two earlier functions share twice. On a batch all functions share some of the first one: a
 /// mean of 1/√B, which weighs `μ_1/B`, and that is more than `μ_j` where the first eigenvalue dominates. [`NeuralEf::Joint`]
 /// takes all penalties of a function together: `R_jj − r_jᵀR⁻¹r_j`, with `r_j` and R those of the functions before it. Where
-/// these are apart already, as eigenfunctions are, the two are the same.
+/// these are apart already, as eigenfunctions are, the two are the same. Example: [`Neural`](super::Neural) takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum NeuralEf {
     /// The coefficients are `R_ij/R_ii` of the batch, as published.

@@ -10,7 +10,7 @@ use ndarray::Array2;
 /// functions span the first eigenfunctions and `Λ = I`. For the order, function l follows the problem of the functions up to
 /// it, those before it held fixed:
 ///
-/// `∂ℓ/∂f_l = (2/m) (−2 K f_l + Σ_{o≤l} (Λ_lo K f_o + Π_lo f_o))`.
+/// `∂ℓ/∂f_l = (2/m) (−2 K f_l + Σ_{o≤l} (Λ_lo K f_o + Π_lo f_o))`. Example: [`Neural`](super::Neural) takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Omm;
 

@@ -14,7 +14,7 @@ use ndarray::{Array2, ArrayView2, s};
 /// A matrix `κ` between the values of functions at n points, c of each: `(Kψ)_o(x) = (1/ncτ) Σ_{n,o'} κ_oo'(x,x_n) ψ_o'(x_n)`.
 /// With τ, the mean of the diagonal, eigenvalues lie between 0 and 1 whatever the kernel's units.
 ///
-/// Batches take `(Bc)²` entries at most; nothing grows with n.
+/// Batches take `(Bc)²` entries at most; nothing grows with n. Example: [the module](super), with this operator.
 pub struct OnData<'a> {
     operator: &'a dyn Operator,
     x: data::Rows<'a>,
@@ -79,9 +79,10 @@ impl<'a> OnData<'a> {
     /// Rayleigh–Ritz within `φ_p(x) e_o`: every hidden unit of a network in every output, `h·c` functions. The
     /// coefficients `A` `[h·c, k]` are in that order.
     pub fn ritz_of_units(&self, units: &mut Functions, sample: &Sample, k: usize) -> Result<Pairs> {
-        if units.layout() != Layout::Units {
-            return Err(Error::input("networks are functions with outputs of their own; give hidden units"));
-        }
+        fail_if!(
+            units.layout() != Layout::Units,
+            "networks are functions with outputs of their own; give hidden units"
+        );
         units.calibrate(&sample.x)?;
         let (phi, c) = (units.columns(&sample.x)?, self.operator.outputs());
         let mut spread = Array2::zeros((phi.nrows() * c, phi.ncols() * c));

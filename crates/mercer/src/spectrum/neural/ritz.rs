@@ -4,12 +4,12 @@ use super::objective::{Objective, Step};
 use super::{Functions, Recipe};
 use crate::compute::{Device, Small, Store, Tensor, small};
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Result, fail_if};
 
 /// Maximises the trace that the span of the hidden units captures: `Σ_{j≤k} μ_j` with `Π a = μ Σ a`,
 /// `Σ = ⟨φ,φᵀ⟩`, `Π = ⟨φ,Kφᵀ⟩`, `aᵀΣa = 1`. For the top k pairs of the batch,
 ///
-/// `∂ℓ/∂φ = −(2/m) Σ_j a_j (a_jᵀKφ − μ_j a_jᵀφ)`.
+/// `∂ℓ/∂φ = −(2/m) Σ_j a_j (a_jᵀKφ − μ_j a_jᵀφ)`. Example: [`Neural`](super::Neural) takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ritz;
 
@@ -42,12 +42,11 @@ impl Recipe for Ritz {
 
     fn functions(&self, architecture: &str, d: usize, k: usize, device: Device, rng: &Rng) -> Result<Functions> {
         let functions = Functions::hidden_units(architecture, d, device, rng)?;
-        if functions.count() < k {
-            return Err(Error::input(format!(
-                "{} hidden units cannot give k = {k} functions; widen the last hidden layer of \"{architecture}\"",
-                functions.count()
-            )));
-        }
+        fail_if!(
+            functions.count() < k,
+            "{} hidden units cannot give k = {k} functions; widen the last hidden layer of \"{architecture}\"",
+            functions.count()
+        );
         Ok(functions)
     }
 

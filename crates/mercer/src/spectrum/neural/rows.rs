@@ -2,7 +2,7 @@
 
 use super::{Functions, Points, Standardizer};
 use crate::compute::{self, Control, Device, Indices};
-use crate::{Error, Result, data};
+use crate::{Result, data, fail_if};
 
 /// Most batches that are drawn ahead for a GPU, whose steps the host then does not see. The CPU sees every step.
 pub(super) fn most_ahead(device: Device) -> usize {
@@ -31,9 +31,7 @@ pub(super) struct Rows<'a> {
 impl<'a> Rows<'a> {
     pub fn new(x: data::Rows<'a>, standardizer: Standardizer, functions: &Functions, batch: usize) -> Result<Rows<'a>> {
         let (device, n) = (functions.device(), x.n());
-        if i32::try_from(n).is_err() {
-            return Err(Error::input(format!("training takes at most {} points, got {n}", i32::MAX)));
-        }
+        fail_if!(i32::try_from(n).is_err(), "training takes at most {} points, got {n}", i32::MAX);
         let all = match device {
             Device::Cpu => None,
             Device::Cuda(_) => {

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use std::f64::consts::TAU;
 
 /// A density q on `R^d` that points are drawn from, and whose root carries the wavefunctions: `ψ = √q f`.
+/// Example: [the module](super).
 pub trait Guide: Send + Sync {
     /// Columns d of a point.
     fn inputs(&self) -> usize;
@@ -29,7 +30,7 @@ pub trait Guide: Send + Sync {
     fn logarithmic(&self, x: &[f64], gradient: &mut [f64]) -> f64;
 }
 
-/// Independent normal coordinates: `q ∝ exp(−|x|²/2σ²)`.
+/// Independent normal coordinates: `q ∝ exp(−|x|²/2σ²)`. Example: [the module](super).
 #[derive(Clone, Copy, Debug)]
 pub struct Gaussian {
     /// d
@@ -69,6 +70,7 @@ impl Guide for Gaussian {
 }
 
 /// Two exponentials in the plane, a core and a tail: `q = Σ_m w_m e^{−r/s_m}/(2π s_m²)`.
+/// Example: [the module](super), with this in the place of [`Gaussian`].
 #[derive(Clone, Copy, Debug)]
 pub struct Exponentials {
     /// `(w_m, s_m)`, the weights adding up to one.
@@ -156,6 +158,7 @@ pub type Potential = dyn Fn(&[f64]) -> f64 + Send + Sync;
 /// So no weights are needed, ψ vanishes at infinity whatever the network, and where `V` has a pole a guide with the
 /// right cusp leaves `U` bounded. `Δf` is exact, from one second-order forward pass ([`Functions::jet`]). The points of a
 /// batch are a randomly shifted Kronecker sequence: each has distribution q, and they leave fewer gaps than random ones.
+/// Example: [the module](super).
 pub struct Schroedinger {
     name: String,
     /// V

@@ -3,11 +3,11 @@
 use super::Stop;
 use crate::compute::{Math, Rule};
 use crate::net::ScheduleKind;
-use crate::{Error, Result};
+use crate::{Result, fail_if};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Settings of training, the same for every objective.
+/// Settings of training, the same for every objective. Example: [the module](super).
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Steps; zero leaves the networks as they were drawn.
@@ -71,17 +71,17 @@ impl Settings {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        if self.batch == 0 {
-            return Err(Error::input("the batch must hold at least one point"));
-        }
-        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return Err(Error::input(format!("the learning rate must be above 0, got {}", self.learning_rate)));
-        }
+        fail_if!(self.batch == 0, "the batch must hold at least one point");
+        fail_if!(
+            !(self.learning_rate > 0.0 && self.learning_rate.is_finite()),
+            "the learning rate must be above 0, got {}",
+            self.learning_rate
+        );
         Ok(())
     }
 }
 
-/// How a neural spectrum was trained: kept in the spectrum and in its file.
+/// How a neural spectrum was trained: kept in the spectrum and in its file. Example: [the module](super).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Training {
     /// Name of the objective.

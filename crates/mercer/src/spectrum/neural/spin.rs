@@ -3,7 +3,7 @@
 use super::objective::{Objective, State, Step};
 use super::{Functions, Recipe};
 use crate::compute::{Control, Small, Store, Tensor, small};
-use crate::{Error, Result};
+use crate::{Result, fail_if};
 use ndarray::Array2;
 
 /// Maximises `Tr Λ`, `Λ = L⁻¹ΠL⁻ᵀ`, `Σ = ⟨ψ,ψᵀ⟩ = LLᵀ`, `Π = ⟨ψ,Kψᵀ⟩`, where `ψ_i` follows the gradient of `Λ_ii`
@@ -14,7 +14,7 @@ use ndarray::Array2;
 ///
 /// It is not linear in Σ, so the mean of a batch's gradient is not the gradient of the mean. Hence two moving averages,
 /// faster than the parameters: of Σ, from which L comes, and of its Jacobian `J_b = ⟨∂ψ_i,ψ_b⟩`, k times as many
-/// numbers as there are parameters. That needs networks without a shared trunk.
+/// numbers as there are parameters. That needs networks without a shared trunk. Example: [`Neural`](super::Neural) takes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spin {
     /// Share of their value that the moving averages keep at each step; 0.99 is published, 0 takes the batch's own.
@@ -56,15 +56,12 @@ impl Recipe for Spin {
 
     fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {
         let (network, decay) = (functions.network(), self.decay);
-        if network.shares_trunk() {
-            return Err(Error::input(format!(
-                "SpIN needs networks that share nothing, and \"{}\" has a shared trunk; leave out the | or use another objective",
-                network.expression()
-            )));
-        }
-        if !(0.0..1.0).contains(&decay) {
-            return Err(Error::input(format!("SpIN's decay must lie in [0, 1), got {decay}")));
-        }
+        fail_if!(
+            network.shares_trunk(),
+            "SpIN needs networks that share nothing, and \"{}\" has a shared trunk; leave out the | or use another objective",
+            network.expression()
+        );
+        fail_if!(!(0.0..1.0).contains(&decay), "SpIN's decay must lie in [0, 1), got {decay}");
         let (device, k) = (functions.device(), functions.count());
         let pick = |b: usize| {
             let column = Array2::from_shape_fn((k, k), |(_, i)| f64::from(u8::from(i == b)));

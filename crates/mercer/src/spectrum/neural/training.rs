@@ -12,7 +12,7 @@ use crate::{FitContext, Result};
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
 
-/// Functions after training.
+/// Functions after training. Example: [the module](super).
 pub struct Trained {
     /// The functions.
     pub functions: Functions,
@@ -36,6 +36,7 @@ pub(super) fn validation_sample(
 }
 
 /// Trains `functions` towards the top `k` eigenfunctions of `operator`, with the progress and the interrupt of the context.
+/// Example: [the module](super).
 pub fn train(
     operator: &dyn FunctionOperator,
     functions: Functions,
