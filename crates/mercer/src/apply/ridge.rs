@@ -14,6 +14,10 @@ use std::time::Instant;
 /// Kernel ridge regression and classification, `f(x) = κ(x,X)(K + αI)⁻¹y`; α is added to the diagonal of K as it is
 /// (scikit-learn's convention).
 ///
+/// Single precision is used where it is precise enough: small α make large coefficients, and with them the rounding of kernel
+/// values grows. Where it would change predictions by more than a thousandth of the targets, double precision is used
+/// instead, and the origin of the fitted value says so.
+///
 /// With classes, y is +1 in the column of the class and −1 in the others, and the answer is the class whose column of
 /// `f(x)` is the largest.
 ///
@@ -112,15 +116,24 @@ impl Fit for Ridge {
         check_points(x)?;
         self.alpha.check(x.nrows())?;
         let (encoding, y) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
+        let double = FitContext { precision: Precision::F64, ..*context };
         let system = System { kernel: &self.kernel, x, y: y.view(), context };
-        let Solved { alpha, tried, coefficients, iterations, residual } =
-            match self.solver.chosen(x.nrows(), self.alpha, context) {
-                RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
-                    let rank = rank.unwrap_or(2 * x.nrows().isqrt()).min(x.nrows());
-                    system.iterative(self.alpha, &Iteration { tolerance, limit: iterations, rank })?
+        let solved = match self.solver.chosen(x.nrows(), self.alpha, context) {
+            RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
+                let rank = rank.unwrap_or(2 * x.nrows().isqrt()).min(x.nrows());
+                let iteration = Iteration { tolerance, limit: iterations, rank };
+                let solved = system.iterative(self.alpha, &iteration)?;
+                match system.too_coarse(solved.coefficients.view()) {
+                    true => System { context: &double, ..system }
+                        .iterative(Alpha::Fixed(solved.alpha), &iteration)
+                        .map(|again| Solved { tried: solved.tried, ..again })?,
+                    false => solved,
                 }
-                _ => system.direct(self.alpha)?,
-            };
+            }
+            _ => system.direct(self.alpha)?,
+        };
+        let Solved { alpha, tried, coefficients, iterations, residual } = solved;
+        let context = if system.too_coarse(coefficients.view()) { &double } else { context };
         let kernel = self.kernel.clone();
         let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);
         Ok(FittedRidge { alpha, tried, iterations, residual, reference, kernel, encoding, coefficients })
