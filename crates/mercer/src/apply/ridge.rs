@@ -7,7 +7,7 @@ use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::operator::Precision;
 use crate::spectrum::Origin;
-use crate::{FitContext, Result};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array2, ArrayView2};
 use std::time::Instant;
 
@@ -117,23 +117,34 @@ impl Fit for Ridge {
         self.alpha.check(x.nrows())?;
         let (encoding, y) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
         let double = FitContext { precision: Precision::F64, ..*context };
-        let system = System { kernel: &self.kernel, x, y: y.view(), context };
-        let solved = match self.solver.chosen(x.nrows(), self.alpha, context) {
+        let in_double = System { kernel: &self.kernel, x, y: y.view(), context: &double };
+        let system = System { context, ..in_double };
+        let iteration = match self.solver.chosen(x.nrows(), self.alpha, context) {
             RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
                 let rank = rank.unwrap_or(2 * x.nrows().isqrt()).min(x.nrows());
-                let iteration = Iteration { tolerance, limit: iterations, rank };
-                let solved = system.iterative(self.alpha, &iteration)?;
-                match system.too_coarse(solved.coefficients.view()) {
-                    true => System { context: &double, ..system }
-                        .iterative(Alpha::Fixed(solved.alpha), &iteration)
-                        .map(|again| Solved { tried: solved.tried, ..again })?,
-                    false => solved,
-                }
+                Some(Iteration { tolerance, limit: iterations, rank })
             }
-            _ => system.direct(self.alpha)?,
+            _ => None,
+        };
+        let (solved, context) = match &iteration {
+            // The coefficients are in double precision whatever the precision of predictions.
+            None => {
+                let solved = system.direct(self.alpha)?;
+                let coarse = system.too_coarse(solved.coefficients.view());
+                (solved, if coarse { &double } else { context })
+            }
+            Some(iteration) => match system.iterative(self.alpha, iteration) {
+                Ok(solved) if system.too_coarse(solved.coefficients.view()) => {
+                    let again = in_double.iterative(Alpha::Fixed(solved.alpha), iteration)?;
+                    (Solved { tried: solved.tried, ..again }, &double)
+                }
+                Err(Error::NoConvergence { .. }) if context.precision == Precision::F32 => {
+                    (in_double.iterative(self.alpha, iteration)?, &double)
+                }
+                solved => (solved?, context),
+            },
         };
         let Solved { alpha, tried, coefficients, iterations, residual } = solved;
-        let context = if system.too_coarse(coefficients.view()) { &double } else { context };
         let kernel = self.kernel.clone();
         let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);
         Ok(FittedRidge { alpha, tried, iterations, residual, reference, kernel, encoding, coefficients })
