@@ -41,7 +41,9 @@ pub fn sentences(certificate: &Certificate) -> Vec<String> {
     let mut said = vec![format!("Trace: {carriers} {captured} of the kernel's total, {total}.")];
     let residuals = certificate.residual.iter().enumerate().filter_map(|(j, r)| Some((j + 1, (*r)?)));
     if let Some((pair, worst)) = residuals.max_by(|a, b| a.1.total_cmp(&b.1)) {
-        said.push(format!("Residual: at most {} (pair {pair}), measured on {measured_on}.", error(worst)));
+        let rounding = certificate.rounding[pair - 1].filter(|rounding| worst <= *rounding);
+        let rounding = if rounding.is_some() { "; rounding of kernel values explains it" } else { "" };
+        said.push(format!("Residual: at most {} (pair {pair}), measured on {measured_on}{rounding}.", error(worst)));
     }
     said.extend(beyond_the_sample(certificate));
     let off = error(certificate.orthonormality);
@@ -50,16 +52,15 @@ pub fn sentences(certificate: &Certificate) -> Vec<String> {
     said
 }
 
-/// How many leading pairs are shown to hold beyond the fitted points: averaged over fresh points, the residual and the
-/// noise of measuring it stay below a half.
+/// How many leading pairs are shown to hold beyond the fitted points: averaged over fresh points, the residual is below a half
+/// with 95 % confidence.
 fn beyond_the_sample(certificate: &Certificate) -> Option<String> {
     const CONFIRMED: f64 = 0.5;
-    let (residual, noise) = (&certificate.population_residual, &certificate.population_noise);
-    let nonzero = residual.iter().flatten().count();
+    let nonzero = certificate.residual.iter().flatten().count();
     if certificate.held_out < 10 || nonzero == 0 {
         return None;
     }
-    let bounds = residual.iter().zip(noise).map_while(|(r, noise)| Some(r.as_ref()?.max(*noise.as_ref()?)));
+    let bounds = certificate.population_bound.iter().map_while(|bound| *bound);
     let confirmed: Vec<f64> = bounds.take_while(|bound| *bound < CONFIRMED).collect();
     let worst = confirmed.iter().copied().fold(0.0, f64::max);
     Some(match confirmed.len() {
@@ -80,15 +81,27 @@ fn standings(certificate: &Certificate) -> impl Iterator<Item = String> {
     let of = |standing: Standing| -> Vec<usize> {
         (0..certificate.standing.len()).filter(|&j| certificate.standing[j] == standing).map(|j| j + 1).collect()
     };
-    let (zero, repeated) = (of(Standing::Zero), of(Standing::Repeated));
-    let rank = zero
+    let listed = |pairs: Vec<usize>| -> Option<String> {
+        (!pairs.is_empty()).then(|| pairs.iter().map(usize::to_string).collect::<Vec<_>>().join(", "))
+    };
+    let rank = of(Standing::Zero)
         .first()
         .map(|first| format!("Rank: the kernel has rank {} on this data; pairs from {first} on are zero.", first - 1));
-    let listed = repeated.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let spans = (!listed.is_empty()).then(|| {
+    let repeated = listed(of(Standing::Repeated)).map(|pairs| {
+        format!("Repeated: on this data, pairs {pairs} have the eigenvalue of a neighbour; only the span of such functions is meaningful.")
+    });
+    let unresolved = listed(of(Standing::Unresolved)).map(|pairs| {
         format!(
-            "Repeated: the eigenvalues of pairs {listed} cannot be distinguished from a neighbour's; only the span of such functions is meaningful."
+            "Unresolved: this many points cannot tell the eigenvalues of pairs {pairs} from a neighbour's; another sample may mix \
+             such functions, and only their span is meaningful."
         )
     });
-    rank.into_iter().chain(spans)
+    let cut = certificate.cuts_group.then(|| {
+        let last = certificate.standing.len();
+        format!(
+            "Cut: pair {} may have the eigenvalue of pair {last}; ask for more pairs to have the whole group.",
+            last + 1
+        )
+    });
+    rank.into_iter().chain(repeated).chain(unresolved).chain(cut)
 }

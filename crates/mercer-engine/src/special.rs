@@ -11,6 +11,22 @@ pub fn normal_cdf(z: f64) -> f64 {
     0.5 * (1.0 + Num::erf(z * std::f64::consts::FRAC_1_SQRT_2))
 }
 
+/// The quantile of Student's t distribution with `df` degrees of freedom, by its expansion in `1/df` about the normal
+/// quantile (Abramowitz and Stegun 26.7.5). Between 0.01 and 0.99 the error is below 1 % from four degrees on.
+///
+/// ```
+/// assert!((mercer_engine::special::student_quantile(0.975, 9.0) - 2.2622).abs() < 1e-3);
+/// ```
+pub fn student_quantile(p: f64, df: f64) -> f64 {
+    let z = normal_quantile(p);
+    let power = |n: i32| z.powi(n);
+    z + (power(3) + z) / (4.0 * df)
+        + (5.0 * power(5) + 16.0 * power(3) + 3.0 * z) / (96.0 * df.powi(2))
+        + (3.0 * power(7) + 19.0 * power(5) + 17.0 * power(3) - 15.0 * z) / (384.0 * df.powi(3))
+        + (79.0 * power(9) + 776.0 * power(7) + 1482.0 * power(5) - 1920.0 * power(3) - 945.0 * z)
+            / (92_160.0 * df.powi(4))
+}
+
 /// The standard normal quantile `Φ⁻¹(p)` for `0 < p < 1` (Acklam's rational approximation and one Halley step).
 pub fn normal_quantile(p: f64) -> f64 {
     const A: [f64; 6] = [

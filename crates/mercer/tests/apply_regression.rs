@@ -160,6 +160,30 @@ fn the_iterative_solver_finds_alpha_and_needs_no_stored_matrix() {
 }
 
 #[test]
+fn single_precision_is_used_only_where_it_is_precise_enough() {
+    let (x, y) = problem(800, 12);
+    let (z, _) = problem(100, 13);
+    let target = Target::Values(y);
+    let fit = |alpha: f64, solver, precision| {
+        let context = FitContext { precision, ..Default::default() };
+        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(alpha), solver };
+        ridge.fit(x.view(), &target, &context).unwrap()
+    };
+    // Small α: the coefficients are as large as 1/α, and so is what rounding does to the predictions.
+    for (alpha, solver, used) in [
+        (1e-6, RidgeSolver::Direct, Precision::F64),
+        (1e-4, RidgeSolver::conjugate_gradients(Precision::F32), Precision::F64),
+        (10.0, RidgeSolver::Direct, Precision::F32),
+    ] {
+        let [double, single] = [Precision::F64, Precision::F32].map(|precision| fit(alpha, solver, precision));
+        assert_eq!(single.origin().precision, used, "α = {alpha}");
+        let [a, b] = [double, single].map(|fitted| fitted.scores(z.view()).unwrap());
+        let worst = (&a - &b).iter().fold(0.0f64, |worst, d| worst.max(d.abs()));
+        assert!(worst < 3e-3, "α = {alpha}: off by {worst}");
+    }
+}
+
+#[test]
 fn failures_have_clear_messages() {
     let (x, y) = problem(300, 11);
     let target = Target::Values(y);

@@ -10,7 +10,7 @@ use crate::training;
 use clap::Args;
 use mercer::data::{Dataset, Scaling, write_npy};
 use mercer::kernel::Expression;
-use mercer::operator::{LowRankOperator, OnPoints, Operator, Points, Precision};
+use mercer::operator::{FunctionSamples, LowRankOperator, OnPoints, Operator, Points, Precision};
 use mercer::spectrum::neural::Training;
 use mercer::spectrum::{Certificate, Problem, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
@@ -60,7 +60,7 @@ pub struct Fit {
 
     /// Functions sampled at the points, an array [S, n] or [S, n, C]: their kernel FᵀF/S instead of --kernel. An .npy of
     /// f4 or f8 stays in its file and may be larger than memory
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "certify", "holdout", "scale", "precision"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "certify", "scale", "precision"])]
     samples: Option<String>,
 
     /// Take the kernel of samples with C outputs to be one number times the identity
@@ -113,9 +113,17 @@ impl Fit {
         if let Some(file) = &self.samples {
             let source = SampleSource::open(file, &self.reader)?;
             let samples = source.samples(Some(data.n()))?;
-            let functions = LowRankOperator::of_samples(&samples, self.factorised)?;
-            let operator = OnPoints::new(&functions, &data.x)?;
-            let mut spectrum = self.spectrum(&operator, None, fit_context)?;
+            let mut functions = LowRankOperator::of_samples(&samples, self.factorised)?;
+            let rows = self.held_out_rows(&data, context)?;
+            let parts = rows.map(|rows| rows.map(|rows| (data.select(&rows), rows)));
+            if let Some([(_, fitted), _]) = &parts {
+                functions = functions.at_points(fitted);
+            }
+            let operator = OnPoints::new(&functions, parts.as_ref().map_or(&data.x, |[(fitted, _), _]| &fitted.x))?;
+            let fresh = parts.as_ref().map(|[_, (_, rows)]| samples.select(rows));
+            let fresh = fresh.as_ref().map(|f| FunctionSamples::from(f.view()));
+            let held_out = parts.as_ref().zip(fresh.as_ref()).map(|([_, (data, _)], f)| Points::Both(data.x.rows(), f));
+            let mut spectrum = self.spectrum(&operator, held_out, fit_context)?;
             spectrum.origin.kernel = format!("{} in {file}", operator.describe());
             let psi = match out.as_ref().is_some_and(|out| out.is("npy")) {
                 true if spectrum.takes_coordinates() => Some(spectrum.transform(data.x.rows())?),
@@ -144,19 +152,31 @@ impl Fit {
         Ok(spectrum)
     }
 
-    /// The rows to fit and the rows to certify on.
-    fn split(&self, data: Dataset, context: &Context) -> Result<(Dataset, Option<Dataset>)> {
+    /// The rows to fit and the rows to hold out; none where all are fitted.
+    fn held_out_rows(&self, data: &Dataset, context: &Context) -> Result<Option<[Vec<usize>; 2]>> {
         const MOST: f64 = 2000.0;
         const FEW: usize = 50;
         fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
         let n = data.n();
+        if self.holdout > 0.0 && n < FEW {
+            context.note(format_args!(
+                "{} are too few to hold any out; the certificate is measured on the fitted points",
+                text::count(n, "row")
+            ));
+        }
+        let holds_out = self.holdout > 0.0 && n >= FEW;
+        holds_out.then(|| data.split_rows(self.holdout.min(MOST / n as f64), context.seed)).transpose()
+    }
+
+    /// The data to fit and the data to certify on.
+    fn split(&self, data: Dataset, context: &Context) -> Result<(Dataset, Option<Dataset>)> {
+        let n = data.n();
         let (train, held_out) = match &self.certify {
             Some(file) => self.reader.open_like(file, &data).map(|held_out| (data, Some(held_out)))?,
-            None if self.holdout == 0.0 || n < FEW => (data, None),
-            None => {
-                let (train, held_out) = data.split(self.holdout.min(MOST / n as f64), context.seed)?;
-                (train, Some(held_out))
-            }
+            None => match self.held_out_rows(&data, context)? {
+                None => (data, None),
+                Some([fitted, held_out]) => (data.select(&fitted), Some(data.select(&held_out))),
+            },
         };
         if self.k == 0 || self.k > train.n() {
             let reason = match n - train.n() {
@@ -167,12 +187,6 @@ impl Fit {
                 ),
             };
             return Err(Error::input(format!("--k must lie between 1 and {}, not {}: {reason}", train.n(), self.k)));
-        }
-        if held_out.is_none() && self.holdout > 0.0 {
-            context.note(format_args!(
-                "{} are too few to hold any out; the certificate is measured on the fitted points",
-                text::count(n, "row")
-            ));
         }
         Ok((train, held_out))
     }

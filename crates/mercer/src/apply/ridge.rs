@@ -7,12 +7,16 @@ use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::operator::Precision;
 use crate::spectrum::Origin;
-use crate::{FitContext, Result};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array2, ArrayView2};
 use std::time::Instant;
 
 /// Kernel ridge regression and classification, `f(x) = κ(x,X)(K + αI)⁻¹y`; α is added to the diagonal of K as it is
 /// (scikit-learn's convention).
+///
+/// Single precision is used where it is precise enough: small α make large coefficients, and with them the rounding of kernel
+/// values grows. Where it would change predictions by more than a thousandth of the targets, double precision is used
+/// instead, and the origin of the fitted value says so.
 ///
 /// With classes, y is +1 in the column of the class and −1 in the others, and the answer is the class whose column of
 /// `f(x)` is the largest.
@@ -112,15 +116,35 @@ impl Fit for Ridge {
         check_points(x)?;
         self.alpha.check(x.nrows())?;
         let (encoding, y) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
-        let system = System { kernel: &self.kernel, x, y: y.view(), context };
-        let Solved { alpha, tried, coefficients, iterations, residual } =
-            match self.solver.chosen(x.nrows(), self.alpha, context) {
-                RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
-                    let rank = rank.unwrap_or(2 * x.nrows().isqrt()).min(x.nrows());
-                    system.iterative(self.alpha, &Iteration { tolerance, limit: iterations, rank })?
+        let double = FitContext { precision: Precision::F64, ..*context };
+        let in_double = System { kernel: &self.kernel, x, y: y.view(), context: &double };
+        let system = System { context, ..in_double };
+        let iteration = match self.solver.chosen(x.nrows(), self.alpha, context) {
+            RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
+                let rank = rank.unwrap_or(2 * x.nrows().isqrt()).min(x.nrows());
+                Some(Iteration { tolerance, limit: iterations, rank })
+            }
+            _ => None,
+        };
+        let (solved, context) = match &iteration {
+            // The coefficients are in double precision whatever the precision of predictions.
+            None => {
+                let solved = system.direct(self.alpha)?;
+                let coarse = system.too_coarse(solved.coefficients.view());
+                (solved, if coarse { &double } else { context })
+            }
+            Some(iteration) => match system.iterative(self.alpha, iteration) {
+                Ok(solved) if system.too_coarse(solved.coefficients.view()) => {
+                    let again = in_double.iterative(Alpha::Fixed(solved.alpha), iteration)?;
+                    (Solved { tried: solved.tried, ..again }, &double)
                 }
-                _ => system.direct(self.alpha)?,
-            };
+                Err(Error::NoConvergence { .. }) if context.precision == Precision::F32 => {
+                    (in_double.iterative(self.alpha, iteration)?, &double)
+                }
+                solved => (solved?, context),
+            },
+        };
+        let Solved { alpha, tried, coefficients, iterations, residual } = solved;
         let kernel = self.kernel.clone();
         let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);
         Ok(FittedRidge { alpha, tried, iterations, residual, reference, kernel, encoding, coefficients })

@@ -7,9 +7,9 @@ use super::refinement::solve_positive_definite;
 use super::{Alpha, Tried};
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, eigh, matmul};
-use crate::operator::{Operator, cross_apply, gram};
+use crate::operator::{Operator, Precision, cross_apply, gram};
 use crate::{Error, FitContext, Result, fail_if};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
 /// c, and how it was found.
 pub(super) struct Solved {
@@ -21,6 +21,7 @@ pub(super) struct Solved {
 }
 
 /// A regression to be solved.
+#[derive(Clone, Copy)]
 pub(super) struct System<'a> {
     pub kernel: &'a Kernel,
     /// `[n, d]`
@@ -41,6 +42,17 @@ pub(super) struct Iteration {
 }
 
 impl System<'_> {
+    /// Whether the rounding of kernel values, times coefficients `c` `[n, m]`, changes predictions by more than a thousandth of
+    /// the targets: the errors of n values are independent, so they add up to `ε κ ‖c‖`.
+    pub fn too_coarse(&self, c: ArrayView2<f64>) -> bool {
+        const MOST: f64 = 1e-3;
+        let square = |v: ArrayView1<f64>| v.dot(&v);
+        let error = self.context.roundoff() * self.mean_diagonal();
+        let columns = c.columns().into_iter().zip(self.y.columns());
+        self.context.precision == Precision::F32
+            && columns.into_iter().any(|(c, y)| error * square(c).sqrt() > MOST * (square(y) / y.len() as f64).sqrt())
+    }
+
     /// By factoring K.
     pub fn direct(&self, alpha: Alpha) -> Result<Solved> {
         let n = self.x.nrows();

@@ -86,6 +86,12 @@ impl Dataset {
     /// Two parts, `(rest, held-out)`: a random `fraction` of the rows is held out. Both keep the order of the rows,
     /// and the same seed gives the same parts.
     pub fn split(&self, fraction: f64, seed: u64) -> Result<(Dataset, Dataset)> {
+        let [rest, test] = self.split_rows(fraction, seed)?;
+        Ok((self.select(&rest), self.select(&test)))
+    }
+
+    /// The rows of the two parts of [`Self::split`], in ascending order.
+    pub fn split_rows(&self, fraction: f64, seed: u64) -> Result<[Vec<usize>; 2]> {
         fail_if!(!(fraction > 0.0 && fraction < 1.0), "the held-out fraction must lie between 0 and 1, not {fraction}");
         let n = self.n();
         let m = (fraction * n as f64).round() as usize;
@@ -98,7 +104,7 @@ impl Dataset {
             held_out[i] = true;
         }
         let (test, rest): (Vec<usize>, Vec<usize>) = (0..n).partition(|&i| held_out[i]);
-        Ok((self.select(&rest), self.select(&test)))
+        Ok([rest, test])
     }
 
     /// Moves the column called (or at) `target` from `x` into `y`; see [`ReadOptions::target`](super::ReadOptions::target).

@@ -2,7 +2,7 @@
 
 use crate::data::{MappedArray, Rows};
 use crate::{Error, Result, fail_if};
-use ndarray::{Array2, ArrayBase, ArrayView2, ArrayView3, Axis, Ix3, ViewRepr};
+use ndarray::{Array2, Array3, ArrayBase, ArrayView2, ArrayView3, Axis, Ix3, ViewRepr};
 use std::sync::Arc;
 
 /// `F` `[S, n, C]`: S functions with C outputs at n points. `examples/sampled_kernel.rs` uses it.
@@ -43,6 +43,23 @@ impl<'a> FunctionSamples<'a> {
                 file.path(),
                 format!("has the shape {other:?}; samples of functions are [S, n] or [S, n, C]"),
             )),
+        }
+    }
+
+    /// The samples `[S, m, C]` at some of the points, in memory.
+    pub fn select(&self, points: &[usize]) -> Array3<f64> {
+        match self {
+            FunctionSamples::Held(f) => f.select(Axis(1), points),
+            FunctionSamples::Mapped(file) => {
+                let (samples, n, outputs) = self.dim();
+                let mut out = Array3::zeros((samples, points.len(), outputs));
+                for (s, mut of_sample) in out.outer_iter_mut().enumerate() {
+                    for (&point, mut row) in points.iter().zip(of_sample.rows_mut()) {
+                        file.read((s * n + point) * outputs, row.as_slice_mut().expect("row by row"));
+                    }
+                }
+                out
+            }
         }
     }
 
@@ -110,13 +127,15 @@ pub enum Points<'a> {
     Coordinates(Rows<'a>),
     /// The same functions that were fitted, sampled at the new points.
     Samples(&'a FunctionSamples<'a>),
+    /// Both: coordinates `[n, d]`, and the functions sampled there.
+    Both(Rows<'a>, &'a FunctionSamples<'a>),
 }
 
 impl<'a> Points<'a> {
     /// How many points.
     pub fn count(&self) -> usize {
         match self {
-            Points::Coordinates(x) => x.n(),
+            Points::Coordinates(x) | Points::Both(x, _) => x.n(),
             Points::Samples(f) => f.dim().1,
         }
     }
@@ -124,7 +143,7 @@ impl<'a> Points<'a> {
     /// The coordinates, for functions of coordinates.
     pub fn coordinates(self) -> Result<Rows<'a>> {
         match self {
-            Points::Coordinates(x) => Ok(x),
+            Points::Coordinates(x) | Points::Both(x, _) => Ok(x),
             Points::Samples(_) => Err(Error::input(
                 "these are functions of coordinates: give the coordinates of the new points, not samples of functions",
             )),
@@ -134,7 +153,7 @@ impl<'a> Points<'a> {
     /// The samples, for functions that are combinations of sampled functions.
     pub fn samples(self) -> Result<&'a FunctionSamples<'a>> {
         match self {
-            Points::Samples(f) => Ok(f),
+            Points::Samples(f) | Points::Both(_, f) => Ok(f),
             Points::Coordinates(_) => Err(Error::input(
                 "the model combines sampled functions and holds no networks: give the same functions sampled at the new points, \
                  or fit networks, which are functions of coordinates",

@@ -3,7 +3,7 @@ use super::{Extension, Operator, Points, SampleFeatures};
 use crate::data::MappedArray;
 use crate::linalg::matmul;
 use crate::{Error, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, Axis, CowArray, s};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub struct LowRankOperator {
     factor: Factor,
     layout: Layout,
+    /// The columns of F that are used, where not all of them are.
+    kept: Option<Vec<usize>>,
     diagonal: Array1<f64>,
 }
 
@@ -48,7 +50,7 @@ impl LowRankOperator {
         let scale = 1.0 / (f.nrows() as f64).sqrt();
         let f = f * scale;
         let diagonal = f.map_axis(Axis(0), |column| column.dot(&column));
-        Ok(LowRankOperator { factor: Factor::Held(f), layout, diagonal })
+        Ok(LowRankOperator { factor: Factor::Held(f), layout, kept: None, diagonal })
     }
 
     /// From samples `F` `[S, n, C]`, the operator on `n·C` values (the outputs of a point side by side), or, `by_output`, the
@@ -66,7 +68,7 @@ impl LowRankOperator {
         let scale = 1.0 / (layout.dim().0 as f64).sqrt();
         let factor = Factor::Mapped { file: file.clone(), scale };
         let mut diagonal = Array1::<f64>::zeros(layout.dim().1);
-        let operator = LowRankOperator { factor, layout, diagonal: Array1::zeros(0) };
+        let operator = LowRankOperator { factor, layout, kept: None, diagonal: Array1::zeros(0) };
         let mut bad = None;
         operator.for_each_strip(|start, f| {
             for (s, row) in f.rows().into_iter().enumerate() {
@@ -82,9 +84,21 @@ impl LowRankOperator {
         Ok(LowRankOperator { diagonal, ..operator })
     }
 
+    /// The operator on some of the points only; a file stays where it is.
+    pub fn at_points(self, points: &[usize]) -> Self {
+        let c = self.outputs();
+        let columns: Vec<usize> = points.iter().flat_map(|point| point * c..(point + 1) * c).collect();
+        let diagonal = self.diagonal.select(Axis(0), &columns);
+        let (factor, kept) = match self.factor {
+            Factor::Held(f) => (Factor::Held(f.select(Axis(1), &columns)), None),
+            mapped => (mapped, Some(columns)),
+        };
+        LowRankOperator { factor, kept, diagonal, ..self }
+    }
+
     /// Functions and points: the shape of `F`.
     pub fn dim(&self) -> (usize, usize) {
-        self.layout.dim()
+        (self.layout.dim().0, self.diagonal.len())
     }
 
     /// Columns of `F/√S` `[S, columns]`.
@@ -98,6 +112,7 @@ impl LowRankOperator {
                 let one = Layout { outputs: if by_output { c } else { 1 }, ..*layout };
                 one.rows(s, columns.len(), |s, row| {
                     for (&column, out) in columns.iter().zip(row.chunks_exact_mut(one.outputs)) {
+                        let column = self.kept.as_ref().map_or(column, |kept| kept[column]);
                         file.read(place(s, column), out);
                     }
                 }) * *scale
@@ -118,7 +133,9 @@ impl LowRankOperator {
             let strip = self.layout.rows(each.min(samples - first), points, |s, row| {
                 file.read_in_parallel((first + s) * flat, row);
             });
-            f(first * per_sample, (strip * scale).view());
+            let strip =
+                self.kept.as_ref().map_or(strip.view().into(), |kept| CowArray::from(strip.select(Axis(1), kept)));
+            f(first * per_sample, (&strip * scale).view());
         }
     }
 

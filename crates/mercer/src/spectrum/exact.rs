@@ -2,7 +2,7 @@ use super::{Method, Problem, Solution, zero_threshold};
 use crate::linalg::eigh;
 use crate::operator::LowRankOperator;
 use crate::{FitContext, Result};
-use ndarray::{Array2, Axis, s};
+use ndarray::{Array1, Array2, s};
 
 /// The dense eigendecomposition of `K/n`: `ψ_j(x_i) = √n u_ij`, and elsewhere
 /// `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x, x_i) ψ_j(x_i)`.
@@ -64,7 +64,9 @@ fn dense(problem: &Problem) -> Result<Solution> {
     context.progress.step("exact", 2, 2, "done");
     let threshold = zero_threshold(4e-15, eigenvalues[0]);
     let at_points = &u.slice(s![.., ..problem.k]) * (n as f64).sqrt();
-    extended(problem, eigenvalues[..problem.k].to_vec(), at_points, threshold)
+    let next = eigenvalues.get(problem.k).copied();
+    let solution = extended(problem, eigenvalues[..problem.k].to_vec(), at_points, None, threshold)?;
+    Ok(Solution { next, ..solution })
 }
 
 /// With `FFᵀ/S = UΛUᵀ`, the vectors `v = Fᵀu` are eigenvectors of `FᵀF/S`.
@@ -90,7 +92,9 @@ fn low_rank(problem: &Problem, f: &LowRankOperator) -> Result<Solution> {
         eigenvalues[j] = values[j] / m as f64;
         at_points.column_mut(j).assign(&(&v * (m as f64 / v.dot(&v)).sqrt()));
     }
-    extended(problem, eigenvalues, at_points, zero_below(problem, values[0] / m as f64))
+    let next = values.get(problem.k).map(|value| value / m as f64);
+    let solution = extended(problem, eigenvalues, at_points, None, zero_below(problem, values[0] / m as f64))?;
+    Ok(Solution { next, ..solution })
 }
 
 /// Eigenvalues of `K/n` below this are numerically zero, where `largest` is the largest.
@@ -100,25 +104,26 @@ pub(super) fn zero_below(problem: &Problem, largest: f64) -> f64 {
     zero_threshold(problem.operator.roundoff(), largest) * terms as f64
 }
 
-/// The solution from eigenvalues `μ` of `K/n` and functions `ψ` `[n, k]` on the sample with `ψᵀψ/n = I`:
+/// The solution from eigenvalues `μ` of `K/n`, functions `ψ` `[n, k]` on the sample with `ψᵀψ/n = I`, and `Kψ` where it is known:
 /// `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x, x_i) ψ_j(x_i)`. Eigenvalues below `threshold` become zero, and so do their functions.
+///
+/// On the sample, this function takes the values `Kc` of its coefficients `c`, and not those of the vector that it was made
+/// from: with the latter, `Kψ − μψ` would vanish by definition, whatever the vector.
 pub(super) fn extended(
     problem: &Problem,
     mut eigenvalues: Vec<f64>,
-    mut at_points: Array2<f64>,
+    ψ: Array2<f64>,
+    image: Option<Array2<f64>>,
     threshold: f64,
 ) -> Result<Solution> {
     let n = problem.operator.n() as f64;
-    let mut coefficients = at_points.clone();
-    for (j, μ) in eigenvalues.iter_mut().enumerate() {
-        if *μ <= threshold {
-            *μ = 0.0;
-            at_points.index_axis_mut(Axis(1), j).fill(0.0);
-            coefficients.index_axis_mut(Axis(1), j).fill(0.0);
-        } else {
-            coefficients.index_axis_mut(Axis(1), j).mapv_inplace(|c| c / (n * *μ));
-        }
-    }
+    eigenvalues.iter_mut().filter(|μ| **μ <= threshold).for_each(|μ| *μ = 0.0);
+    let scale: Array1<f64> = eigenvalues.iter().map(|μ| if *μ > 0.0 { 1.0 / (n * μ) } else { 0.0 }).collect();
+    let coefficients = ψ * &scale;
+    let at_points = match image {
+        Some(image) => image * &scale,
+        None => problem.operator.apply(coefficients.view())?,
+    };
     let extension = problem.operator.extend(None, coefficients)?;
     Ok(Solution { at_points: Some(at_points), ..Solution::new(eigenvalues, extension) })
 }

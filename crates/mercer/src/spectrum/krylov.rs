@@ -6,7 +6,7 @@ use crate::linalg::{Panel, eigh};
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::{Error, FitContext, Result, fail_if};
-use ndarray::{Array2, Axis, s};
+use ndarray::{Array2, s};
 
 /// The top k pairs by block Krylov iteration on the operator. K is kept in memory only where it fits easily;
 /// otherwise, and always on a GPU, every product computes it anew, tile by tile, and only time bounds n.
@@ -31,15 +31,9 @@ impl Method for Krylov {
         let (n, top) = (problem.operator.n() as u64, self.top(problem)?);
         let values: Vec<f64> = top.values.iter().map(|θ| θ / n as f64).collect();
         let threshold = zero_below(problem, values[0]);
-        let mut solution = extended(problem, values, &top.vectors * (n as f64).sqrt(), threshold)?;
-        // The function `Σ_i κ(·,x_i) u_i √n/θ` takes the value `√n Ku/θ` at the points, which is `√n u` only once the
-        // iteration has converged; the certificate must see the function itself.
-        let mut at_points = top.images;
-        for ((mut column, θ), μ) in at_points.axis_iter_mut(Axis(1)).zip(&top.values).zip(&solution.eigenvalues) {
-            column *= if *μ > 0.0 { (n as f64).sqrt() / θ } else { 0.0 };
-        }
-        solution.at_points = Some(at_points);
-        Ok(solution)
+        let [ψ, image] = [top.vectors, top.images].map(|columns| columns * (n as f64).sqrt());
+        let solution = extended(problem, values, ψ, Some(image), threshold)?;
+        Ok(Solution { next: top.next.map(|θ| θ / n as f64), ..solution })
     }
 
     fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
@@ -80,6 +74,8 @@ pub struct TopPairs {
     pub images: Array2<f64>,
     /// `‖Ku − θu‖ / θ_1` of each pair.
     pub residuals: Vec<f64>,
+    /// An estimate, from below, of the eigenvalue after the last.
+    pub next: Option<f64>,
 }
 
 /// Vectors per product: a few more than wanted, so that the last pairs converge as fast as the first.
@@ -149,7 +145,7 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
             let residuals: Vec<f64> = residuals.iter().map(|r| r / scale).collect();
             let (values, vectors) = padded(&θ[..found], on_host(vectors)?.view(), k);
             let (residuals, images) = padded(&residuals, on_host(images)?.view(), k);
-            return Ok(TopPairs { values, vectors, images, residuals });
+            return Ok(TopPairs { values, vectors, images, residuals, next: θ.get(k).copied() });
         }
         fail_if!(products == MOST_PRODUCTS; Error::NoConvergence {
             what: "the Krylov iteration",

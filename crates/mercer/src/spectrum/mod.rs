@@ -149,6 +149,8 @@ pub struct Solution {
     /// values of the function itself, or the certificate certifies something else. Without it, φ is evaluated at the
     /// points' coordinates.
     pub at_points: Option<Array2<f64>>,
+    /// The eigenvalue after the last, where the method knows it.
+    pub next: Option<f64>,
     /// How networks were trained, where they were.
     pub training: Option<neural::Training>,
 }
@@ -157,7 +159,7 @@ impl Solution {
     /// Eigenvalues and their functions.
     pub fn new(eigenvalues: Vec<f64>, functions: Extension) -> Self {
         let Extension { features, coefficients } = functions;
-        Solution { eigenvalues, features, coefficients, at_points: None, training: None }
+        Solution { eigenvalues, features, coefficients, at_points: None, next: None, training: None }
     }
 }
 
@@ -287,7 +289,7 @@ impl Spectrum {
     /// functions sampled at the new points. Columns whose eigenvalue is zero are zero.
     pub fn transform<'p>(&self, points: impl Into<Points<'p>>) -> Result<Array2<f64>> {
         let points = points.into();
-        let Points::Coordinates(x) = points else {
+        let Some(x) = points.coordinates().ok().filter(|_| self.takes_coordinates()) else {
             let own = (&self.features, &self.coefficients);
             let (features, a) = self.by_samples.as_ref().map_or(own, |by| (&by.features, &by.coefficients));
             return features.project(points, a.view());

@@ -1,0 +1,272 @@
+//! The certificate: for every pair, how far it is from an eigenpair, measured and not assumed.
+
+mod population;
+
+use super::{Problem, Solution};
+use crate::Result;
+use crate::linalg::matmul;
+use crate::operator::Points;
+use ndarray::{Array2, ArrayView1, ArrayView2, Axis, CowArray, Ix2, aview1, concatenate, s};
+use population::Population;
+use serde::{Deserialize, Serialize};
+
+/// How good each pair is. Example: [`Spectrum`](crate::spectrum::Spectrum).
+///
+/// Residuals are those of `r_j = Kψ_j − μ_jψ_j` in a norm in which equal functions have equal residuals. With
+/// `D_j = max(K, μ_j)`, which divides the part of `r_j` along a larger eigenfunction `ψ_i` by `μ_i` and everything else by
+/// `μ_j`, the residual is `‖D_j⁻¹ r_j‖/‖ψ_j‖`. An error of `ε` in `ψ_j` then changes it by ε at most, in whatever direction
+/// it lies. (The plain `‖r_j‖/(μ_j‖ψ_j‖)` multiplies an error along `ψ_i` by `μ_i/μ_j`: a function that is right to four
+/// digits could have a residual of 10⁸.)
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// Held-out points that it was measured on; 0 means that there were none and the fitted points stood in.
+    pub held_out: usize,
+    /// The residual over the held-out points, with K averaging over the fitted points: the solver's error. None where
+    /// `μ_j = 0`.
+    pub residual: Vec<Option<f64>>,
+    /// What rounding alone may contribute to [`Self::residual`]: `ε ‖|φ||a_j|‖/‖ψ_j‖` for `ψ_j = φ a_j`, ε the relative
+    /// rounding of kernel values. A residual below it cannot be told from zero. None where `μ_j = 0`.
+    pub rounding: Vec<Option<f64>>,
+    /// The residual with K averaging over q, from the held-out points alone: the solver's error and that of having seen
+    /// n points only. The estimate of its square has no bias; where it is negative, this is 0. None where `μ_j = 0` or
+    /// fewer than ten points were held out.
+    pub population_residual: Vec<Option<f64>>,
+    /// With 95 % confidence, [`Self::population_residual`] without its sampling error is at most this.
+    pub population_bound: Vec<Option<f64>>,
+    /// `max_ij |⟨ψ_i,ψ_j⟩ − δ_ij|` over the held-out points, pairs of zero eigenvalue left out.
+    pub orthonormality: f64,
+    /// `E_q[κ(x,x)]`, the sum of all eigenvalues.
+    pub trace: f64,
+    /// How the trace was found.
+    pub trace_kind: TraceKind,
+    /// `Σ_j μ_j / trace`
+    pub trace_captured: f64,
+    /// 95 % confidence interval of `⟨ψ_j,Kψ_j⟩/⟨ψ_j,ψ_j⟩` under q, from the held-out points; it differs from the true
+    /// eigenvalue by the square of the residual. None where `μ_j = 0` or fewer than ten points were held out. With a kernel
+    /// that grows without bound, such as a polynomial, on points with heavy tails, the tails that no sample shows decide the
+    /// eigenvalue, and the interval is too short.
+    pub interval: Vec<Option<[f64; 2]>>,
+    /// What sort of pair each is.
+    pub standing: Vec<Standing>,
+    /// Whether the eigenvalue after the last, which was not asked for, cannot be told from the last with these data: then
+    /// k cuts through a group of functions of which only the span has a meaning. False where the method does not know it.
+    #[serde(default)]
+    pub cuts_group: bool,
+}
+
+/// How the trace of the kernel was found. Example: [`Spectrum`](crate::spectrum::Spectrum).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TraceKind {
+    /// The mean of `κ(x,x)` over the fitted points.
+    Exact,
+}
+
+/// What sort of eigenpair it is. Example: [`Spectrum`](crate::spectrum::Spectrum).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// One eigenvalue, one function.
+    Simple,
+    /// On this sample, numerically equal to a neighbouring eigenvalue: only the span of the functions is determined.
+    Repeated,
+    /// Different from its neighbours on this sample, but so little that another sample of n points may order them otherwise:
+    /// the eigenvalues under q may be equal, and only the span of the functions is determined.
+    Unresolved,
+    /// The kernel has no such direction; the function is zero.
+    Zero,
+}
+
+/// Relative gap below which neighbouring eigenvalues count as repeated, unless the residual is larger.
+const REPEATED: f64 = 1e-6;
+
+/// Two equal eigenvalues of the distribution differ on a sample by more than this many standard errors once in twenty: with
+/// normal errors in a symmetric 2×2 matrix the difference has a Rayleigh distribution, whose 95 % quantile is `√(2 ln 20)`.
+const RESOLVED: f64 = 2.447_747;
+
+impl Certificate {
+    /// Measures the pairs of `solution` on `held_out` points, or on the fitted ones when there are none.
+    pub fn measure(problem: &Problem, solution: &Solution, held_out: Option<Points<'_>>) -> Result<Certificate> {
+        let held_out = held_out.filter(|h| h.count() > 0);
+        let (operator, n) = (problem.operator, problem.operator.n());
+        let at_points = at_points(problem, solution)?;
+        let elsewhere = held_out.map(|h| operator.at(h)).transpose()?;
+        let (at_held_out, rounding) = evaluated(problem, solution, held_out)?;
+        let ψ = held_out.map_or(at_points.view(), |_| at_held_out.view());
+        let μ = &solution.eigenvalues;
+        let image = match held_out {
+            Some(h) => operator.cross(h, at_points.view())?,
+            None => operator.product(0..n, 0..n, at_points.view())?,
+        } / n as f64;
+        let basis = Larger::new(ψ, μ);
+        let error = basis.weighted(image - &ψ * &aview1(μ));
+        let residual = per_pair(μ, |j| (basis.freedom(j) * ratio(error.view(), ψ, j)).sqrt() / μ[j]);
+        let population = Population::new(elsewhere.as_deref().unwrap_or(operator), ψ, μ, problem.context.seed)?;
+        let trace = operator.diagonal()?.mean().unwrap_or(0.0);
+        let (standing, cuts_group) = standings(μ, solution.next, &residual, at_points.view());
+        Ok(Certificate {
+            held_out: held_out.map_or(0, |h| h.count()),
+            rounding,
+            population_residual: population.iter().map(|p| p.residual).collect(),
+            population_bound: population.iter().map(|p| p.bound).collect(),
+            orthonormality: orthonormality(ψ, μ),
+            trace,
+            trace_kind: TraceKind::Exact,
+            trace_captured: if trace > 0.0 { μ.iter().sum::<f64>() / trace } else { 0.0 },
+            interval: population.iter().map(|p| p.interval).collect(),
+            standing,
+            cuts_group,
+            residual,
+        })
+    }
+
+    /// The largest residual of the pairs with a non-zero eigenvalue.
+    pub fn worst_residual(&self) -> f64 {
+        self.residual.iter().flatten().fold(0.0, |worst, r| worst.max(*r))
+    }
+}
+
+/// `ψ(X) = φ(X) A` `[n, k]` at the fitted points.
+fn at_points<'s>(problem: &Problem, solution: &'s Solution) -> Result<CowArray<'s, f64, Ix2>> {
+    Ok(match &solution.at_points {
+        Some(known) => CowArray::from(known.view()),
+        None => {
+            let x = problem.points("the method")?;
+            CowArray::from(solution.features.project(x.into(), solution.coefficients.view())?)
+        }
+    })
+}
+
+fn per_pair(μ: &[f64], value: impl Fn(usize) -> f64) -> Vec<Option<f64>> {
+    (0..μ.len()).map(|j| (μ[j] > 0.0).then(|| value(j)).filter(|v| v.is_finite())).collect()
+}
+
+/// `‖a_j‖²/‖b_j‖²` for the columns j of `a` and `b` `[h, k]`.
+fn ratio(a: ArrayView2<f64>, b: ArrayView2<f64>, j: usize) -> f64 {
+    let square = |c: ArrayView1<f64>| c.dot(&c);
+    square(a.column(j)) / square(b.column(j))
+}
+
+/// The functions `φ A` `[h, k]` at the held-out points, or at some of the fitted ones, and what rounding contributes to
+/// them: `ε ‖|φ||a_j|‖/‖φ a_j‖`. (The signs of φ are kept, which changes nothing for features that are never negative.)
+fn evaluated(
+    problem: &Problem,
+    solution: &Solution,
+    held_out: Option<Points<'_>>,
+) -> Result<(Array2<f64>, Vec<Option<f64>>)> {
+    const FITTED: usize = 500;
+    let (a, k) = (&solution.coefficients, solution.eigenvalues.len());
+    let points = match (held_out, problem.operator.kernel()) {
+        (Some(h), _) => h,
+        (None, Some(kernel)) => kernel.x().slice(0..kernel.x().n().min(FITTED)).into(),
+        (None, None) => return Ok((Array2::zeros((0, k)), vec![None; k])),
+    };
+    // One evaluation of φ for both.
+    let both = concatenate![Axis(1), a.view(), a.mapv(f64::abs).view()];
+    let both = solution.features.project(points, both.view())?;
+    let (ψ, sizes) = both.view().split_at(Axis(1), k);
+    let ε = problem.operator.roundoff();
+    let rounding = per_pair(&solution.eigenvalues, |j| ε * ratio(sizes, ψ, j).sqrt());
+    Ok((ψ.to_owned(), rounding))
+}
+
+fn orthonormality(ψ: ArrayView2<f64>, μ: &[f64]) -> f64 {
+    let kept = μ.iter().filter(|&&μ| μ > 0.0).count();
+    let ψ = ψ.slice(s![.., ..kept]);
+    let gram = matmul(ψ.t(), ψ) / ψ.nrows() as f64;
+    gram.indexed_iter().map(|((i, j), g)| (g - f64::from(u8::from(i == j))).abs()).fold(0.0, f64::max)
+}
+
+/// The standing of each pair, and whether k cuts through a group: `next` is the eigenvalue after the last, `ψ` `[n, k]` are the
+/// functions at the fitted points.
+///
+/// The eigenvalue `μ_j` of a sample has the influence `μ_j(ψ_j(x)² − 1)`, so the difference of two neighbours has a standard
+/// error of `√(Var[μ_iψ_i² − μ_jψ_j²]/n)`.
+fn standings(μ: &[f64], next: Option<f64>, residual: &[Option<f64>], ψ: ArrayView2<f64>) -> (Vec<Standing>, bool) {
+    let n = ψ.nrows() as f64;
+    let standard_error = |influence: &dyn Fn(usize) -> f64| {
+        let mean = (0..ψ.nrows()).map(influence).sum::<f64>() / n;
+        ((0..ψ.nrows()).map(|x| (influence(x) - mean).powi(2)).sum::<f64>()).sqrt() / n
+    };
+    let square = |j: usize, x: usize| μ[j] * ψ[[x, j]].powi(2);
+    // How pair j compares with the one after it. The function of the pair after the last is not known: its influence is taken
+    // to be as large as the last one's, and independent of it.
+    let with_next = |j: usize| {
+        let (after, error) = match μ.get(j + 1) {
+            Some(after) => (*after, standard_error(&|x| square(j, x) - square(j + 1, x))),
+            None => (next.unwrap_or(0.0), std::f64::consts::SQRT_2 * standard_error(&|x| square(j, x))),
+        };
+        let gap = μ[j] - after;
+        match after > 0.0 {
+            true if gap <= REPEATED.max(residual[j].unwrap_or(0.0).min(1e-2)) * μ[j] => Standing::Repeated,
+            true if gap <= RESOLVED * error => Standing::Unresolved,
+            _ => Standing::Simple,
+        }
+    };
+    let compared: Vec<Standing> = (0..μ.len()).map(with_next).collect();
+    let standing = |j: usize| {
+        let both = [compared[j], if j > 0 { compared[j - 1] } else { Standing::Simple }];
+        match μ[j] {
+            μ_j if μ_j <= 0.0 => Standing::Zero,
+            _ if both.contains(&Standing::Repeated) => Standing::Repeated,
+            _ if both.contains(&Standing::Unresolved) => Standing::Unresolved,
+            _ => Standing::Simple,
+        }
+    };
+    let cuts_group = compared.last().is_some_and(|last| *last != Standing::Simple);
+    ((0..μ.len()).map(standing).collect(), cuts_group)
+}
+
+/// The directions of larger eigenvalues among the functions themselves, orthonormal on a sample: what the weight `D_j⁻¹`
+/// needs.
+struct Larger<'m> {
+    /// `Q` `[h, k]` with `QᵀQ = I` and the span of the first j columns that of the first j functions.
+    q: Array2<f64>,
+    μ: &'m [f64],
+}
+
+impl<'m> Larger<'m> {
+    /// From functions ψ `[h, k]`.
+    fn new(ψ: ArrayView2<f64>, μ: &'m [f64]) -> Self {
+        // Of h values, a quarter are spent on directions at most, so that the others still measure the rest.
+        let count = μ.iter().filter(|μ| **μ > 0.0).count().min(ψ.nrows() / 4);
+        Larger { q: orthonormal_in_order(ψ.slice(s![.., ..count])), μ }
+    }
+
+    /// `1 − μ_j/μ_i`: the share of direction i that the weight takes off pair j.
+    fn share(&self, i: usize, j: usize) -> f64 {
+        if i < j && self.μ[i] > self.μ[j] { 1.0 - self.μ[j].max(0.0) / self.μ[i] } else { 0.0 }
+    }
+
+    /// `μ_j D_j⁻¹ r_j` for every column j of `r` `[h, k]`.
+    fn weighted(&self, r: Array2<f64>) -> Array2<f64> {
+        let mut along = matmul(self.q.t(), r.view());
+        along.indexed_iter_mut().for_each(|((i, j), b)| *b *= self.share(i, j));
+        r - matmul(self.q.view(), along.view())
+    }
+
+    /// `h/(h − m)` where m dimensions of h were taken off: a mean square over the others estimates that over all.
+    fn freedom(&self, j: usize) -> f64 {
+        let h = self.q.nrows() as f64;
+        let taken: f64 = (0..self.q.ncols()).map(|i| 1.0 - (1.0 - self.share(i, j)).powi(2)).sum();
+        h / (h - taken)
+    }
+}
+
+/// The columns of `v` `[h, m]` made orthonormal one after the other, each twice against those before it; one that depends on
+/// those before it becomes zero.
+fn orthonormal_in_order(v: ArrayView2<f64>) -> Array2<f64> {
+    let mut q = v.to_owned();
+    for j in 0..q.ncols() {
+        let (before, mut after) = q.view_mut().split_at(Axis(1), j);
+        let mut column = after.column_mut(0);
+        let length = column.dot(&column).sqrt();
+        for _ in 0..2 {
+            let along = before.t().dot(&column);
+            column -= &before.dot(&along);
+        }
+        let norm = column.dot(&column).sqrt();
+        column *= if norm > 1e-12 * length { 1.0 / norm } else { 0.0 };
+    }
+    q
+}
