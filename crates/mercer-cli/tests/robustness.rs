@@ -302,6 +302,7 @@ fn training_goes_on_after_a_hangup_under_nohup() {
 
 /// Runs a command that succeeds; the most memory that it had, in bytes.
 #[cfg(target_os = "linux")]
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
 fn peak_memory(mut command: Command) -> u64 {
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
