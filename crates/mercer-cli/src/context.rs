@@ -2,11 +2,11 @@
 
 use crate::args::Globals;
 use crate::output::Output;
-use crate::training::INTERRUPTED;
+use crate::signals::INTERRUPTED;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mercer::compute::Device;
 use mercer::operator::Budget;
-use mercer::{Error, FitContext, Progress, Result};
+use mercer::{Error, FitContext, Progress, Result, fail_if};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
@@ -14,6 +14,9 @@ use std::time::Duration;
 
 /// Number of parts that a dense factorisation is divided into.
 const PIECES: usize = 8;
+
+/// Most threads for each core.
+const MOST_PER_CORE: usize = 8;
 
 /// The global options, checked.
 pub struct Context {
@@ -30,6 +33,7 @@ impl Context {
         // A missing device is a mistake in the input, not a failure of the computation.
         let device = Device::parse(&globals.device)?.open().map_err(|e| Error::input(e.to_string()))?;
         if let Some(threads) = globals.threads {
+            check_threads(threads.into())?;
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global();
             pool.map_err(|e| Error::input(format!("--threads {threads}: {e}")))?;
         }
@@ -51,7 +55,7 @@ impl Context {
     /// Prints a note on standard error.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
-            eprintln!("{text}");
+            say(text);
         }
     }
 
@@ -111,6 +115,19 @@ impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
+}
+
+/// Refuses so many threads that they would mostly wait for each other.
+fn check_threads(threads: usize) -> Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let most = (MOST_PER_CORE * cores).max(PIECES);
+    fail_if!(threads > most, "--threads {threads} is too many for {cores} cores; use at most {most}");
+    Ok(())
+}
+
+/// Writes a line to standard error. Where that is full or closed, the result still matters.
+pub fn say(text: impl Display) {
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 /// Writes to standard output. A closed pipe (`mercer kernels | head`) is not an error.

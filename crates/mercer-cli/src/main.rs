@@ -4,16 +4,18 @@ mod args;
 mod certificate;
 mod commands;
 mod context;
+mod files;
 mod input;
 mod methods;
 mod network;
 mod output;
 mod score;
+mod signals;
 mod training;
 mod usage;
 
 use args::Cli;
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use context::Context;
 use mercer::{Error, Result};
 use mercer_figure::text;
@@ -21,28 +23,31 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    signals::explain_truncated_files();
+    let parsed = Cli::command().try_get_matches();
+    let (cli, matches) = match parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches))) {
+        Ok(parsed) => parsed,
         Err(error) => match usage::sentence(&error) {
             Some(sentence) => return failed(&sentence, BAD_INPUT),
             None => error.exit(),
         },
     };
-    match run(cli) {
+    match run(cli, &matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&sentence(&error), exit_code(&error)),
     }
 }
 
 fn failed(sentence: &str, code: u8) -> ExitCode {
-    eprintln!("error: {sentence}");
+    context::say(format_args!("error: {sentence}"));
     ExitCode::from(code)
 }
 
 /// The exit code where the user can put it right by asking otherwise.
 const BAD_INPUT: u8 = 2;
 
-fn run(cli: Cli) -> Result<()> {
+fn run(cli: Cli, matches: &ArgMatches) -> Result<()> {
+    files::check(matches)?;
     let context = Context::new(&cli.globals)?;
     context.device.checked(cli.command.run(&context))
 }

@@ -1,10 +1,11 @@
 //! Output files: checked before the computation, and then written completely or not at all.
 
 use crate::text::seconds;
-use mercer::data::{Element, Target, write_atomically, write_npy};
+use mercer::data::{Element, Target, check_writable, write_atomically, write_npy};
 use mercer::error::human_bytes;
 use mercer::{Error, Result};
 use ndarray::{ArrayView2, Axis, aview1};
+use serde::{Serialize, Serializer};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -13,21 +14,9 @@ use std::path::{Path, PathBuf};
 pub struct Output(PathBuf);
 
 impl Output {
-    /// Fails unless a file can be created at `path`: its folder exists and is writable.
+    /// Fails unless a file can be written at `path`.
     pub fn new(path: &Path) -> Result<Output> {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if !folder.is_dir() {
-            return Err(Error::file(
-                path,
-                format!("cannot be written: there is no folder `{}`; create it first", folder.display()),
-            ));
-        }
-        let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
-            return Err(Error::file(path, "is a folder; name a file to write"));
-        };
-        let trial = folder.join(format!(".{}.{}.trial", name.to_string_lossy(), std::process::id()));
-        std::fs::File::create(&trial).map_err(|e| Error::file(path, format!("cannot be written: {e}")))?;
-        let _ = std::fs::remove_file(&trial);
+        check_writable(path)?;
         Ok(Output(path.to_owned()))
     }
 
@@ -101,6 +90,13 @@ impl Output {
     }
 }
 
+/// The path as text; what is not UTF-8 in it is replaced.
+impl Serialize for Output {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.to_string_lossy())
+    }
+}
+
 /// A cell of a `.csv`, quoted where necessary.
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
@@ -110,6 +106,7 @@ fn quoted(cell: &str) -> String {
 pub fn numbered(prefix: &str, count: usize) -> Vec<String> {
     (1..=count).map(|j| format!("{prefix}{j}")).collect()
 }
+
 /// The array that was written to a file: its shape, its size, what it holds, and the time it took.
 pub fn written(file: &Path, shape: &str, bytes: u64, content: &str, taken: f64) -> String {
     format!("wrote {}: {shape}, {}, {content}, in {}", file.display(), human_bytes(bytes), seconds(taken))

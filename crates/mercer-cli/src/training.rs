@@ -1,14 +1,13 @@
-//! Options of the methods that train networks, and a clean end on Ctrl-C.
+//! Options of the methods that train networks.
 
 use crate::methods::{Entry, choice, positive};
+use crate::signals;
 use clap::Args;
 use mercer::compute::{Math, Rule};
 use mercer::net::ScheduleKind;
 use mercer::spectrum::Method;
 use mercer::spectrum::neural::{Kind, Nested, Nesting, Neural, NeuralEf, Stop, Training};
 use std::path::PathBuf;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Options of the methods that train networks.
 #[derive(Args, Default)]
@@ -54,6 +53,10 @@ pub struct TrainingOptions {
     #[arg(long, requires = "checkpoint")]
     pub resume: bool,
 
+    /// Replace a checkpoint that is there, by that of this run
+    #[arg(long, requires = "checkpoint", conflicts_with = "resume")]
+    pub overwrite: bool,
+
     /// neuralef: Gram–Schmidt coefficients from moving averages instead of the batch
     #[arg(long)]
     pub averaged: bool,
@@ -72,8 +75,19 @@ pub struct TrainingOptions {
 }
 
 /// The options that every training method takes.
-const COMMON: [&str; 10] =
-    ["steps", "batch", "rate", "schedule", "optimiser", "net", "no-finish", "checkpoint", "checkpoint-every", "resume"];
+const COMMON: [&str; 11] = [
+    "steps",
+    "batch",
+    "rate",
+    "schedule",
+    "optimiser",
+    "net",
+    "no-finish",
+    "checkpoint",
+    "checkpoint-every",
+    "resume",
+    "overwrite",
+];
 
 /// The method that trains by `kind`.
 pub fn entry(kind: Kind) -> Entry {
@@ -104,34 +118,13 @@ fn make(kind: Kind, o: &TrainingOptions) -> Box<dyn Method> {
     settings.checkpoint = o.checkpoint.clone();
     settings.checkpoint_seconds = o.checkpoint_every.unwrap_or(settings.checkpoint_seconds);
     settings.resume = o.resume;
+    settings.overwrite = o.overwrite;
     settings.math = o.math.unwrap_or(settings.math);
     method.architecture = o.net.clone();
     method.finish = !o.no_finish;
-    listen();
+    signals::listen();
     Box::new(method)
 }
-
-/// Set by the first Ctrl-C once [`listen`] was called.
-pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// Lets the first Ctrl-C end training cleanly; a second Ctrl-C ends the program.
-pub fn listen() {
-    static INSTALL: Once = Once::new();
-    INSTALL.call_once(|| {
-        let installed = ctrlc::set_handler(|| {
-            if INTERRUPTED.swap(true, Ordering::Relaxed) {
-                std::process::exit(INTERRUPTED_EXIT_CODE);
-            }
-        });
-        // Without a handler, Ctrl-C ends the program at once, as it does by default.
-        if let Err(error) = installed {
-            eprintln!("warning: Ctrl-C will not end training cleanly: {error}");
-        }
-    });
-}
-
-/// 128 + SIGINT: the code that shells use for a program ended by Ctrl-C.
-const INTERRUPTED_EXIT_CODE: i32 = 130;
 
 /// The result of a training run in words, a sentence each.
 pub fn sentences(training: &Training) -> Vec<String> {

@@ -43,12 +43,15 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
         ErrorKind::ArgumentConflict => {
             format!("{argument} and {} cannot be given together", texts(ContextKind::PriorArg).join(" and "))
         }
+        ErrorKind::InvalidUtf8 => {
+            "an argument is not UTF-8; rename the file that it names, or give a link to it".into()
+        }
         _ => return None,
     })
 }
 
 /// The options behind the advice that the library gives.
-const OPTIONS: [(&str, &str); 10] = [
+const OPTIONS: [(&str, &str); 12] = [
     ("use the CPU", "--device cpu"),
     ("the Krylov method", "--method krylov"),
     ("the Nyström method", "--method nystrom"),
@@ -56,6 +59,8 @@ const OPTIONS: [(&str, &str); 10] = [
     ("a larger tolerance", "--tolerance"),
     ("single precision", "--precision f32"),
     ("training can resume from it", "--resume"),
+    ("continue that run", "--resume"),
+    ("allow its checkpoint to be replaced", "--overwrite"),
     ("name the column that holds the classes", "--target"),
     ("give the samples", "--samples"),
     ("name the network beside the file", "--net resnet20, with --weights for the file of `mercer ntk`"),

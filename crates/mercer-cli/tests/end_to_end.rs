@@ -2,70 +2,17 @@
 
 mod common;
 
+use common::{Folder, names};
 use mercer::FitContext;
 use mercer::compute::Device;
-use mercer::data::{ReadOptions, digits, open, write_npy};
+use mercer::data::{digits, write_npy};
 use mercer::kernel::Kernel;
 use mercer::operator::gram;
 use mercer::spectrum::{Exact, Problem, Spectrum};
 use ndarray::{Array2, Array3, s};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// A folder in which the program runs; it goes away with the test.
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Folder {
-        Folder(tempfile::tempdir().unwrap())
-    }
-
-    fn join(&self, name: impl AsRef<Path>) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// The program with these arguments; single quotes keep a word together.
-    fn mercer(&self, line: &str) -> Command {
-        common::mercer(line, '\'', self.0.path())
-    }
-
-    /// Standard output of a run that succeeds.
-    fn said(&self, line: &str) -> String {
-        let output = self.mercer(line).output().unwrap();
-        assert!(output.status.success(), "mercer {line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn object(&self, line: &str) -> Value {
-        serde_json::from_str(&self.said(&format!("{line} --json"))).unwrap()
-    }
-
-    /// Fails unless the program refuses its input and says so in these words.
-    fn refuses(&self, line: &str, words: &str) {
-        let message = self.refused(line);
-        assert!(message.contains(words), "mercer {line}: {message}");
-    }
-
-    /// Standard error of a run that fails for bad input.
-    fn refused(&self, line: &str) -> String {
-        let output = self.mercer(line).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "mercer {line}");
-        assert!(output.stdout.is_empty(), "mercer {line} must print no result");
-        String::from_utf8(output.stderr).unwrap()
-    }
-
-    fn read(&self, name: &str) -> Array2<f64> {
-        open(self.join(name).to_str().unwrap(), &ReadOptions::default()).unwrap().x.into_f64()
-    }
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
 
 #[test]
 fn fit_inspect_and_transform_agree_with_the_library() {
@@ -308,13 +255,9 @@ fn the_demonstration_writes_one_page_that_stands_alone() {
     }
 }
 
-/// Without the images in `$MERCER_DATA` it has nothing to test.
 #[test]
-fn the_process_of_a_convolutional_network_tells_digits_apart() {
-    if !mercer::data::catalogue().iter().any(|entry| entry.name == "mnist" && entry.present) {
-        eprintln!("skipped: mnist is not in MERCER_DATA");
-        return;
-    }
+#[ignore = "needs MNIST in MERCER_DATA"]
+fn the_process_of_a_convolutional_network_tells_mnist_apart() {
     let folder = Folder::new();
     let found = &folder.object("reproduce cnn-gp --quick")["result"]["found"];
     let rows = found["rows"].as_array().unwrap();
@@ -353,7 +296,7 @@ fn completions_and_man_pages_know_the_commands() {
 }
 
 /// A training run that is killed without warning, continued from its checkpoint, ends in the same bits as one that ran
-/// through; one that is interrupted by Ctrl-C still gives a certified result.
+/// through; one that is interrupted by Ctrl-C or SIGTERM still gives a certified result.
 #[cfg(unix)]
 #[test]
 fn training_survives_being_killed() {
@@ -378,15 +321,17 @@ fn training_survives_being_killed() {
     assert_eq!(resumed["eigenvalues"], through["eigenvalues"]);
     assert_eq!(resumed["certificate"], through["certificate"]);
 
-    std::fs::remove_file(folder.join("c")).unwrap();
-    let interrupted = start(1_000_000);
-    let id = interrupted.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
-    let output = interrupted.wait_with_output().unwrap();
-    assert!(output.status.success());
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(result["training"]["stop"], "interrupted");
-    assert_eq!(result["eigenvalues"].as_array().unwrap().len(), 4);
+    for signal in ["-INT", "-TERM"] {
+        std::fs::remove_file(folder.join("c")).unwrap();
+        let interrupted = start(1_000_000);
+        let id = interrupted.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        let output = interrupted.wait_with_output().unwrap();
+        assert!(output.status.success(), "{signal}");
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(result["training"]["stop"], "interrupted");
+        assert_eq!(result["eigenvalues"].as_array().unwrap().len(), 4);
+    }
 }
 
 #[test]
@@ -439,14 +384,18 @@ fn the_ntk_takes_weights_that_do_not_name_their_network() {
 }
 
 #[test]
-fn the_kernel_of_a_network_on_two_classes_is_reproduced() {
-    let present =
-        std::env::var_os("MERCER_DATA").is_some_and(|f| Path::new(&f).join("cifar-10/test_batch.bin").is_file());
+fn experiments_refuse_what_they_do_not_take_and_name_what_they_need() {
     let folder = Folder::new();
     folder.refuses("reproduce eigenvalue-decay --train 5", "does not take --train");
-    if !present {
-        return folder.refuses("reproduce ntk --quick", "needs CIFAR-10");
-    }
+    let output = folder.mercer("reproduce ntk --quick").env_remove("MERCER_DATA").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("needs CIFAR-10"));
+}
+
+#[test]
+#[ignore = "needs CIFAR-10 in MERCER_DATA"]
+fn the_kernel_of_a_network_on_two_classes_of_cifar_10_is_reproduced() {
+    let folder = Folder::new();
     let object = folder.object("reproduce ntk --quick --out out");
     let rows = object["result"]["found"]["rows"].as_array().unwrap().clone();
     let error = |i: usize| rows[i]["error"].as_f64().unwrap();

@@ -1,5 +1,9 @@
-//! The contract of small matrices, step control and row numbers on every device of the machine: each operation against plain
+//! The contract of small matrices, step control and row numbers on the CPU and on a GPU: each operation against plain
 //! `ndarray` code, with the same bits on the CPU where the plain code takes the same operations.
+
+#[macro_use]
+#[path = "common/devices.rs"]
+mod devices;
 
 use mercer_engine::compute::small::{self, Average};
 use mercer_engine::compute::{Control, Device, Indices, NonFinite, Rule, Small, Store, Tensor};
@@ -7,22 +11,6 @@ use mercer_engine::compute::{gather, gather_block, gemm};
 use mercer_engine::linalg::eigh;
 use mercer_engine::rng::Rng;
 use ndarray::{Array2, Axis, array, s};
-
-/// A test of each function on every device of the machine.
-macro_rules! on_every_device {
-    ($($name:ident,)*) => {
-        mod on_every_device {
-            $(#[test]
-            fn $name() {
-                for device in super::Device::available() {
-                    eprintln!("on {device}");
-                    super::$name(device);
-                    device.synchronize().unwrap();
-                }
-            })*
-        }
-    };
-}
 
 on_every_device! {
     matrices_keep_their_numbers,

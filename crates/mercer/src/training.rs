@@ -74,6 +74,8 @@ pub(crate) struct Saving<'a> {
     pub seconds: f64,
     /// Whether a file that exists is continued.
     pub resume: bool,
+    /// Whether a file that exists may be replaced.
+    pub overwrite: bool,
 }
 
 /// Recoveries from non-finite steps before training gives up.
@@ -114,8 +116,15 @@ impl<'a> Run<'a> {
             reported: None,
         };
         run.keep(task)?;
-        if let Some(path) = saving.path.filter(|_| saving.resume) {
-            run.resume(task, path)?;
+        match saving.path {
+            Some(path) if saving.resume => run.resume(task, path)?,
+            // A device or a pipe holds nothing that could be lost.
+            Some(path) if path.is_file() && !saving.overwrite => {
+                let what =
+                    "exists already; continue that run, allow its checkpoint to be replaced, or name another file";
+                return Err(Error::file(path, what));
+            }
+            _ => {}
         }
         // A path that cannot be written to is reported now, not after half an hour.
         run.write()?;
@@ -228,7 +237,9 @@ impl<'a> Run<'a> {
     fn keep(&mut self, task: &mut dyn Task) -> Result<()> {
         let mut bundle = Bundle::default();
         bundle.set("kind", "checkpoint");
-        bundle.set("identity", task.identity());
+        if self.saving.path.is_some() {
+            bundle.set("identity", task.identity());
+        }
         bundle.set("recoveries", self.recoveries);
         bundle.set("notes", &self.notes);
         bundle.set("seconds", self.seconds());
@@ -273,6 +284,32 @@ pub(crate) fn with_advice(error: Error, advice: &str) -> Error {
     }
 }
 
+/// A number that changes when any of the bits do, for what must agree between a checkpoint and the run that continues it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint(u64);
+
+impl Fingerprint {
+    /// The fingerprint of these bits.
+    pub fn of(bits: impl IntoIterator<Item = u64>) -> Fingerprint {
+        Fingerprint(0xcbf2_9ce4_8422_2325).then(bits)
+    }
+
+    /// The fingerprint of what was seen so far and of these bits.
+    pub fn then(self, bits: impl IntoIterator<Item = u64>) -> Fingerprint {
+        // The product carries every bit upwards, the shift brings the upper half down again.
+        Fingerprint(bits.into_iter().fold(self.0, |hash, bits| {
+            let hash = (hash ^ bits).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            hash ^ (hash >> 32)
+        }))
+    }
+}
+
+impl std::fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "checksum {:016x}", self.0)
+    }
+}
+
 /// Puts numbers into a checkpoint; double precision keeps them exactly.
 pub(crate) fn put_numbers(bundle: &mut Bundle, name: &str, numbers: &[f32]) {
     bundle.put(name, Array2::from_shape_fn((1, numbers.len()), |(_, i)| f64::from(numbers[i])));
@@ -299,3 +336,19 @@ pub(crate) fn load_optimizer(bundle: &Bundle, optimizer: &mut Optimizer) -> Resu
 }
 
 const MOMENTS: [&str; 2] = ["moment.first", "moment.second"];
+
+#[cfg(test)]
+mod tests {
+    use super::Fingerprint;
+
+    #[test]
+    fn a_fingerprint_sees_signs_order_and_length() {
+        let of = |numbers: &[f64]| Fingerprint::of(numbers.iter().map(|v| v.to_bits()));
+        let own = of(&[1.0, 2.0, 3.0]);
+        assert_eq!(own, of(&[1.0, 2.0]).then([3f64.to_bits()]));
+        for other in [&[-1.0, -2.0, 3.0][..], &[-1.0, 2.0, -3.0], &[2.0, 1.0, 3.0], &[1.0, 2.0], &[1.0, 2.0, 3.0, 0.0]]
+        {
+            assert_ne!(own, of(other), "{other:?}");
+        }
+    }
+}

@@ -1,12 +1,27 @@
-//! The contract of the primitives, on every device of the machine: each against plain loops in double precision.
-//!
-//! On a machine with a GPU this is the CUDA contract suite: `cargo test -p mercer --test compute_contract`.
+//! The contract of the primitives, on the CPU and on a GPU: each against plain loops in double precision.
+
+#[macro_use]
+#[path = "../../mercer-engine/tests/common/devices.rs"]
+mod devices;
+#[path = "contract/images.rs"]
+mod images;
 
 use mercer::compute::*;
 use mercer::rng::Rng;
 
-#[path = "contract/images.rs"]
-mod images;
+on_every_device! {
+    tensors_keep_their_numbers,
+    elementwise,
+    random_fills_have_their_moments_and_follow_the_seed,
+    products_round_their_factors_as_asked,
+    products,
+    dense_layers_and_their_derivatives,
+    norms_and_sums,
+    optimizer_steps,
+    second_order_passes,
+    products_of_every_matrix_with_one,
+    radial_features_and_their_derivatives,
+}
 
 /// The device of a test, and its random numbers. Numbers on the host are in double precision; each is exact in single.
 struct On {
@@ -31,13 +46,9 @@ impl On {
     }
 }
 
-/// Runs `test` on every device, with random numbers of this seed, and says which.
-fn on_every_device(seed: u64, test: impl Fn(&mut On)) {
-    for device in Device::available() {
-        eprintln!("on {device}");
-        test(&mut On { device, rng: Rng::new(seed) });
-        device.synchronize().unwrap();
-    }
+/// Runs `test` on a device, with random numbers of this seed.
+fn on(device: Device, seed: u64, test: impl Fn(&mut On)) {
+    test(&mut On { device, rng: Rng::new(seed) });
 }
 
 /// `run` gives on the device what it gives on the CPU; there, tests beside the code hold it to its formula.
@@ -88,9 +99,8 @@ fn activated(
     }
 }
 
-#[test]
-fn tensors_keep_their_numbers() {
-    on_every_device(0, |on| {
+fn tensors_keep_their_numbers(device: Device) {
+    on(device, 0, |on| {
         let data: Vec<f64> = (0..24).map(f64::from).collect();
         let mut t = on.tensor(&[4, 6], &data);
         assert_eq!((t.device(), t.shape(), host(&t)), (on.device, &[4, 6][..], data.clone()));
@@ -107,9 +117,8 @@ fn tensors_keep_their_numbers() {
     });
 }
 
-#[test]
-fn elementwise() {
-    on_every_device(1, |on| {
+fn elementwise(device: Device) {
+    on(device, 1, |on| {
         for n in [1, 7, 1000, 300_001] {
             let ((x, tx), (y, mut ty)) = (on.random(&[n]), on.random(&[n]));
             axpy(0.5, &tx, &mut ty);
@@ -138,9 +147,8 @@ fn elementwise() {
     });
 }
 
-#[test]
-fn random_fills_have_their_moments_and_follow_the_seed() {
-    on_every_device(3, |on| {
+fn random_fills_have_their_moments_and_follow_the_seed(device: Device) {
+    on(device, 3, |on| {
         let n = 200_003;
         let mut t = on.zeros(&[n]);
         let mean = |t: &Tensor, p: i32| host(t).iter().map(|x| x.powi(p)).sum::<f64>() / n as f64;
@@ -163,9 +171,8 @@ fn has_tensor_cores(device: Device) -> bool {
 
 /// Factors are rounded to 24, 11 or 8 bits: the relative error of a product of random matrices says which. The CPU, and
 /// a device without tensor cores, round to 24.
-#[test]
-fn products_round_their_factors_as_asked() {
-    on_every_device(31, |on| {
+fn products_round_their_factors_as_asked(device: Device) {
+    on(device, 31, |on| {
         // Matrices of a stack that lie apart, at odd places, and one that all share.
         for (count, m, p, n, stride) in
             [(1, 64, 96, 40, 0), (3, 65, 130, 71, 130 * 71 + 5), (2, 128, 256, 64, 256 * 64)]
@@ -207,9 +214,8 @@ fn product(a: &[f64], b: &[f64], [m, p, n]: [usize; 3], ta: bool, tb: bool) -> V
     (0..m * n).map(|i| (0..p).map(|l| at(i / n, l) * bt(l, i % n)).sum()).collect()
 }
 
-#[test]
-fn products() {
-    on_every_device(4, |on| {
+fn products(device: Device) {
+    on(device, 4, |on| {
         for (k, m, p, n) in [(1, 1, 1, 1), (3, 70, 5, 7), (2, 4, 9, 130), (4, 33, 65, 129), (2, 1, 300, 1)] {
             for case in 0..16 {
                 let (ta, tb, share_a, sum) = (case & 1 > 0, case & 2 > 0, case & 4 > 0, case & 8 > 0);
@@ -237,9 +243,8 @@ fn products() {
     });
 }
 
-#[test]
-fn dense_layers_and_their_derivatives() {
-    on_every_device(5, |on| {
+fn dense_layers_and_their_derivatives(device: Device) {
+    on(device, 5, |on| {
         for phi in Activation::ALL {
             for (k, b, p, n) in [(1, 3, 2, 1), (3, 37, 5, 8), (2, 130, 17, 65)] {
                 let ((x, tx), (w, tw), (bias, tb)) = (on.random(&[b, p]), on.random(&[k, p, n]), on.random(&[k * n]));
@@ -264,9 +269,8 @@ fn dense_layers_and_their_derivatives() {
     });
 }
 
-#[test]
-fn norms_and_sums() {
-    on_every_device(6, |on| {
+fn norms_and_sums(device: Device) {
+    on(device, 6, |on| {
         for (k, b, n) in [(1, 1, 1), (3, 50, 1), (2, 5000, 1), (2, 33, 7), (1, 3000, 70)] {
             let ((x, tx), (t, tt)) = (on.random(&[k, b, n]), on.random(&[k, b, n]));
             let column = |i: usize| i / (b * n) * n + i % n;
@@ -304,11 +308,10 @@ fn norms_and_sums() {
     });
 }
 
-#[test]
-fn optimizer_steps() {
+fn optimizer_steps(device: Device) {
     let sgd = |weight_decay| Rule::Sgd { momentum: 0.9, weight_decay };
     let (rules, n) = ([sgd(0.0), sgd(0.1), Rule::RMS_PROP, Rule::ADAM], 5000);
-    on_every_device(0, |on| {
+    on(device, 0, |on| {
         for (rule, max_norm) in rules.into_iter().flat_map(|rule| [(rule, None), (rule, Some(3.0f32))]) {
             as_on_the_cpu(&format!("{rule:?}"), on, 7, 1e-6, |mut on| {
                 let (_, mut theta) = on.random(&[n]);
@@ -326,10 +329,9 @@ fn optimizer_steps() {
     });
 }
 
-#[test]
-fn second_order_passes() {
+fn second_order_passes(device: Device) {
     let (k, points, d, n) = (2, 9, 3, 6);
-    on_every_device(0, |on| {
+    on(device, 0, |on| {
         for phi in Activation::ALL {
             as_on_the_cpu(&format!("{phi:?}"), on, 9, 2e-5, |mut on| {
                 let ((_, mut y), (_, bias)) = (on.random(&[k, (d + 2) * points, n]), on.random(&[k * n]));
@@ -340,9 +342,8 @@ fn second_order_passes() {
     });
 }
 
-#[test]
-fn products_of_every_matrix_with_one() {
-    on_every_device(12, |on| {
+fn products_of_every_matrix_with_one(device: Device) {
+    on(device, 12, |on| {
         for (k, m, n) in [(1, 1, 1), (3, 4, 5), (4, 300, 101)] {
             let ((old, mut sum), (y, ty), (x, tx)) = (on.random(&[k, m, n]), on.random(&[k, m, n]), on.random(&[m, n]));
             add_product_each(&mut sum, &ty, &tx);
@@ -360,9 +361,8 @@ fn radial_feature(x: &[f64], scale: f64, unit: usize) -> f64 {
     if unit == x.len() { 0.5 * square.ln_1p() } else { x[unit] / scale / (1.0 + square.sqrt()) }
 }
 
-#[test]
-fn radial_features_and_their_derivatives() {
-    on_every_device(3, |on| {
+fn radial_features_and_their_derivatives(device: Device) {
+    on(device, 3, |on| {
         let (b, scale, h) = (70, 1.7, 1e-4);
         for d in [1, 2, 5] {
             let (points, x) = on.random(&[b, d]);

@@ -76,8 +76,9 @@ fn networks(architecture: &str) -> impl Fn(Kind, usize, Device) -> Functions {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn operators_on_points() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let (few, many, x32) = (random((150, 2)), random((200, 2)), random((200, 32)));
     let stored = DenseOperator::new(matrix(&kernel("poly(2) + laplacian(2)"), many.view()));
     let one =
@@ -101,8 +102,9 @@ fn operators_on_points() {
 
 /// A batch whose neighbours are fewer than all points, and one that sees the whole graph.
 #[test]
+#[ignore = "needs a GPU"]
 fn graph_laplacians() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let x = random((400, 2));
     let graph = NeighbourGraph::new(x.view(), 5);
     let operator = GraphLaplacian::new(&graph, x.view(), 0.3).unwrap();
@@ -122,8 +124,9 @@ fn hydrogen() -> Schroedinger {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn schroedinger_operators() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let cases = [
         ("an oscillator", oscillator(), NETWORKS),
         ("an oscillator, a shared trunk", oscillator(), "dense(16) tanh | dense(16) gelu dense(1)"),
@@ -139,8 +142,9 @@ fn schroedinger_operators() {
 
 /// Functions that vanish on a circle, on a kernel, on samples of two outputs and at the neighbours of a graph.
 #[test]
+#[ignore = "needs a GPU"]
 fn envelopes() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let x = random((300, 2));
     let vanishing = |architecture: &'static str| {
         move |kind: Kind, inputs: usize, device: Device| {
@@ -161,8 +165,9 @@ fn envelopes() {
 
 /// Samples that do not fit beside the networks leave steps to the host, with the same result.
 #[test]
+#[ignore = "needs a GPU"]
 fn samples_that_do_not_fit_pass_through_the_host() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let x = random((4000, 2));
     let f = LowRankOperator::new(smooth(3000, &x, 1).remove_axis(Axis(2))).unwrap();
     let kind = Kind::NeuralEf(NeuralEf::Batch);
@@ -175,8 +180,9 @@ fn samples_that_do_not_fit_pass_through_the_host() {
 
 /// On the device, with validations in between, which evaluate the same functions at more points.
 #[test]
+#[ignore = "needs a GPU"]
 fn an_interrupted_run_resumes_with_the_same_bits() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let x = random((300, 2));
     let (f, graph) = (sampled(30, &x, 2), NeighbourGraph::new(x.view(), 5));
     let on_points = OnPoints::new(&f, x.view()).unwrap();

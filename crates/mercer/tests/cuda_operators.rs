@@ -33,8 +33,9 @@ fn stated(precision: Precision) -> f64 {
 const PRECISIONS: [Precision; 3] = [Precision::F64, Precision::F32, Precision::Tf32];
 
 #[test]
+#[ignore = "needs a GPU"]
 fn every_kernel_multiplies_as_on_the_cpu() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let others = ["rbf*linear + 2*laplacian + periodic", "0.5*rbf(2)*poly(2) + matern32", "3*arccos(2)"];
     for expression in catalogue().into_iter().map(|entry| entry.name).chain(others) {
         let kernel = kernel(expression);
@@ -52,8 +53,9 @@ fn every_kernel_multiplies_as_on_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn every_shape_multiplies_as_on_the_cpu() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let kernel = kernel("rbf(1.5)");
     let mut worst = [0.0f64; 3];
     for d in [1, 3, 16, 17, 64, 65, 100, 784] {
@@ -73,8 +75,9 @@ fn every_shape_multiplies_as_on_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn gram_matrices_and_new_points() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     for expression in ["rbf(2)", "poly(3)", "laplacian(2)", "rbf(1)*linear + periodic(3)"] {
         let kernel = kernel(expression);
         let (x, z, a) = (normal(1500, 7, 5), normal(1300, 7, 6), normal(1300, 4, 7));
@@ -102,8 +105,9 @@ fn gram_matrices_and_new_points() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn points_that_do_not_fit_are_streamed_with_the_same_result() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let kernel = kernel("rbf(10)");
     let (x, v) = (normal(40_000, 400, 8), normal(40_000, 3, 9));
     for precision in [Precision::F32, Precision::F64] {
@@ -115,8 +119,9 @@ fn points_that_do_not_fit_are_streamed_with_the_same_result() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn too_large_a_request_names_what_was_asked_and_what_is_free() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     says(with_memory(64 << 20, || Tensor::zeros(device, &[1 << 26])), &["256.0 MiB", "free", "smaller batch"]);
     assert!(Tensor::zeros(device, &[1 << 26]).is_ok(), "the device goes on working");
 }

@@ -54,8 +54,9 @@ fn factors(v: &Panel) -> Vec<f64> {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn panel_operations_agree_with_the_cpu() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     // Sums over n rows in another order differ by √n roundings or so.
     let operations: [(&str, f64, Operation); 13] = [
         ("to host", 0.0, |v, _| v.to_host()),
@@ -101,8 +102,9 @@ fn panel_operations_agree_with_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn bases_are_orthonormal_and_span_their_vectors() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     for (n, b) in [(50, 8), (5000, 18), (20_000, 64)] {
         let v = normal(n, b, 5);
         let q = Panel::from_host(device, v.clone()).unwrap().orthonormal_basis().unwrap();
@@ -129,8 +131,9 @@ fn symmetric(n: usize) -> (Array2<f64>, Vec<f64>) {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn eigendecompositions_agree_with_what_was_put_in() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     // Below the order from which the device is used, at it, and above with a remainder in every tile.
     for n in [100, 512, 777] {
         let (a, λ) = symmetric(n);
@@ -156,8 +159,9 @@ fn eigendecompositions_agree_with_what_was_put_in() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn cholesky_factors_solve_and_name_the_pivot() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     for n in [512, 777] {
         let f = normal(n, n, 9);
         let a = matmul(f.view(), f.t()) / n as f64 + Array2::<f64>::eye(n);
@@ -198,8 +202,9 @@ fn points(n: usize) -> Array2<f64> {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn krylov_pairs_agree_with_the_cpu() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let kernel = kernel("rbf(1)");
     let x = points(1500);
     let dense = DenseOperator::new(matrix(&kernel, x.view()));
@@ -226,8 +231,9 @@ fn krylov_pairs_agree_with_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn an_operator_of_low_rank_ends_early_and_is_padded() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let f = normal(700, 4, 12);
     let k = DenseOperator::new(matmul(f.view(), f.t()));
     let top = top_pairs(&k, 9, 1e-9, &at(device)).unwrap();
@@ -236,8 +242,9 @@ fn an_operator_of_low_rank_ends_early_and_is_padded() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn exact_and_krylov_spectra_on_the_device_are_those_of_the_cpu() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let kernel = kernel("matern32(1)");
     let x = points(900);
     let fit = |method: &dyn Method, device: Device| {
@@ -260,8 +267,9 @@ fn exact_and_krylov_spectra_on_the_device_are_those_of_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn preconditioned_conjugate_gradients_agree_with_cholesky() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let kernel = kernel("rbf(1)");
     let x = points(800);
     let (alpha, y) = (1e-2, normal(800, 4, 13));
@@ -286,8 +294,9 @@ fn preconditioned_conjugate_gradients_agree_with_cholesky() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn estimators_on_the_device_agree_with_the_cpu() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let kernel = kernel("rbf(1)");
     let (x, z) = (points(1200), points(40));
     let y = Target::Values(
@@ -316,8 +325,9 @@ fn estimators_on_the_device_agree_with_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn what_does_not_fit_says_so_and_the_device_goes_on() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     // Twice the device's memory: the request fails whatever other tests hold at the moment.
     const COLUMNS: usize = 65_536;
     let rows = 2 * gpu(0).unwrap().memory().1 as usize / (8 * COLUMNS);

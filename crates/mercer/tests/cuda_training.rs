@@ -29,8 +29,9 @@ fn networks(architecture: &str) -> impl Fn(Kind, usize, Device) -> Functions {
 
 /// The gradient of one step in f32, every activation, both objectives, a kernel with a constant diagonal and one without.
 #[test]
+#[ignore = "needs a GPU"]
 fn one_step_has_the_gradient_of_the_cpu() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let x = uniform(200, 2, 2.0, 4);
     for expression in ["rbf(1)", "poly(2) + laplacian(2)"] {
         let kernel = on(&kernel(expression), x.view());
@@ -57,8 +58,9 @@ fn one_step_has_the_gradient_of_the_cpu() {
 /// The same for SpIN and Ritz over four steps, whose moving averages and eigenproblems are then under way, on points and
 /// networks whose Σ is well conditioned: what divides by its small eigenvalues multiplies rounding by their inverse.
 #[test]
+#[ignore = "needs a GPU"]
 fn steps_with_a_dense_problem_have_the_gradients_of_the_cpu() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let x = uniform(200, 5, 2.0, 4);
     for expression in ["rbf(3)", "poly(2) + laplacian(2)"] {
         let kernel = on(&kernel(expression), x.view());
@@ -79,8 +81,9 @@ fn steps_with_a_dense_problem_have_the_gradients_of_the_cpu() {
 
 /// Ten steps of every optimizer in f32.
 #[test]
+#[ignore = "needs a GPU"]
 fn the_first_steps_follow_those_of_the_cpu() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let x = uniform(200, 1, 2.0, 4);
     let kernel = on(&kernel("rbf(1)"), x.view());
     let (operator, functions) = (OnData::new(&kernel).unwrap(), networks(NETWORKS));
@@ -93,8 +96,9 @@ fn the_first_steps_follow_those_of_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn a_recorded_step_has_the_bits_of_one_that_is_not() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let x = uniform(300, 2, 2.0, 4);
     let kernel = on(&kernel("rbf(1) + 0.1*linear"), x.view());
     let operator = OnData::new(&kernel).unwrap();
@@ -134,8 +138,9 @@ fn trained(
 
 /// 200 steps in TF32, all objectives: eigenvalues within a hundredth of the largest on the CPU.
 #[test]
+#[ignore = "needs a GPU"]
 fn training_reaches_the_eigenvalues_of_the_cpu() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let kinds = Kind::all().into_iter().chain([NeuralEf::Averaged.into()]);
     for kind in kinds {
         let settings = settings(200);
@@ -148,8 +153,9 @@ fn training_reaches_the_eigenvalues_of_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn a_seed_gives_the_same_bits_twice() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     for kind in Kind::all() {
         let run = || bits(&trained(device, kind, &settings(60), &Silent, None).unwrap().0);
         assert_eq!(run(), run(), "{kind:?}");
@@ -157,8 +163,9 @@ fn a_seed_gives_the_same_bits_twice() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn an_interrupted_run_resumes_with_the_same_bits() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     for kind in every_kind() {
         resumes_with_the_same_bits(settings(60), &format!("{kind:?}"), |settings, progress, interrupt| {
             trained(device, kind, settings, progress, interrupt).unwrap().0
@@ -167,8 +174,9 @@ fn an_interrupted_run_resumes_with_the_same_bits() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn steps_that_are_not_finite_are_taken_back() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     // Infinite in single precision, however often it is halved.
     let settings = Settings { learning_rate: 1e300, ..settings(60) };
     for kind in Kind::all() {
@@ -179,8 +187,9 @@ fn steps_that_are_not_finite_are_taken_back() {
 /// A rate at which the first step is finite and the second is not: the first counts, and what the objective remembers is
 /// what it was after it.
 #[test]
+#[ignore = "needs a GPU"]
 fn a_non_finite_step_leaves_the_one_before_it() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let x = uniform(200, 2, 2.0, 4);
     let kernel = on(&kernel("rbf(1)"), x.view());
     let operator = OnData::new(&kernel).unwrap();
@@ -211,8 +220,9 @@ fn numbers(state: State<'_>) -> Vec<u64> {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn too_large_a_batch_is_told_what_would_fit() {
-    let Some((device, _held)) = cuda() else { return };
+    let (device, _held) = cuda();
     let x = uniform(1 << 15, 1, 2.0, 4);
     let (kind, context) = (Kind::NeuralEf(NeuralEf::Batch), FitContext { device, ..FitContext::default() });
     let kernel = context.kernel_operator(&kernel("rbf(1)"), x.view()).unwrap();

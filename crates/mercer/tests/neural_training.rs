@@ -118,7 +118,8 @@ fn a_killed_run_resumes_with_the_same_bits() {
             }
             batch == spoiled_at
         });
-        let whole = run(kind, &action, &settings(Some(running.clone())), None).unwrap();
+        let settings = Settings { overwrite: true, ..settings(Some(running.clone())) };
+        let whole = run(kind, &action, &settings, None).unwrap();
         assert_eq!((whole.record.steps, whole.record.stop), (60, Stop::Budget));
         let action = Troubled::new(&kernel, |_| false);
         let resumed = run(kind, &action, &resuming(killed.clone()), None).unwrap();
@@ -156,6 +157,7 @@ fn a_checkpoint_of_another_run_is_refused_by_name() {
     let (kernel, (_folder, path)) = (operator(100), scratch("checkpoint"));
     let kind = Kind::NeuralEf(NeuralEf::Batch);
     plain(kind, &kernel, &settings(Some(path.clone()))).unwrap();
+    says(plain(kind, &kernel, &settings(Some(path.clone()))), &["checkpoint", "exists already"]);
     let settings = resuming(path.clone());
     let refused = |result: mercer::Result<Trained>| says(result, &["another run", "checkpoint"]);
     refused(plain(kind, &operator(101), &settings));

@@ -94,7 +94,7 @@ impl Embed {
             plot.text(&figure(&data, &z, &fitted.origin().method)?)?;
             context.wrote(plot);
         }
-        self.show(fitted.as_ref(), explained, context)
+        self.show(fitted.as_ref(), explained, (out, plot), context)
     }
 
     /// What can be refused before any work.
@@ -128,12 +128,18 @@ impl Embed {
         Ok((fitted, None))
     }
 
-    fn show(&self, fitted: &dyn Transform, explained: Option<Vec<f64>>, context: &Context) -> Result<()> {
+    fn show(
+        &self,
+        fitted: &dyn Transform,
+        explained: Option<Vec<f64>>,
+        (out, plot): (Option<Output>, Option<Output>),
+        context: &Context,
+    ) -> Result<()> {
         let (origin, eigenvalues) = (fitted.origin(), fitted.eigenvalues());
         let object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
             "k": eigenvalues.len(), "eigenvalues": eigenvalues, "explained": explained,
-            "seconds": origin.seconds, "out": self.out, "plot": self.plot,
+            "seconds": origin.seconds, "out": out, "plot": plot,
         });
         context.result(&object, || {
             let row = |j: usize| {

@@ -48,12 +48,12 @@ impl Evaluate {
             out.matrix(logits.view(), &classifier.classes)?;
         }
         let object = json!({
-            "network": self.network,
+            "network": self.network.to_string_lossy(),
             "net": classifier.network.expression(),
             "data": self.data,
             "test": scores,
             "seconds": seconds,
-            "out": self.out,
+            "out": out,
         });
         context.result(&object, || {
             let wrote = self.out.as_ref().map(|out| format!("\nwrote {}", out.display())).unwrap_or_default();

@@ -61,7 +61,7 @@ impl Gram {
         write(&kernel, &rows, columns.as_ref(), context.device, &out)?;
         let seconds = start.elapsed().as_secs_f64();
         let object = json!({
-            "kernel": kernel.to_string(), "rows": n, "columns": m, "bytes": bytes, "seconds": seconds, "out": self.out,
+            "kernel": kernel.to_string(), "rows": n, "columns": m, "bytes": bytes, "seconds": seconds, "out": out,
         });
         context.result(&object, || {
             output::written(&self.out, &format!("{n} × {m}"), bytes, &text::rounded(&kernel.to_string()), seconds)

@@ -139,7 +139,7 @@ impl Ntk {
         let bytes = 4 * shape.iter().product::<usize>() as u64;
         let object = json!({
             "net": net.expression(), "parameters": net.parameters(), "outputs": outputs, "shape": shape,
-            "seconds": seconds, "out": self.out,
+            "seconds": seconds, "out": out,
         });
         context.result(&object, || {
             let content = format!("of {} with {} parameters", net.expression(), text::grouped(net.parameters()));

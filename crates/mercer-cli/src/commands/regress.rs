@@ -160,7 +160,7 @@ impl Regress {
             context.note(format_args!("wrote {}: {written}", out.path().display()));
         }
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
-        self.show(&learnt, train.y.as_ref(), &scores, context)
+        self.show(&learnt, train.y.as_ref(), &scores, out, context)
     }
 
     /// The rows to learn from, to score on, and to predict; all of them scaled.
@@ -255,14 +255,21 @@ impl Regress {
         }
     }
 
-    fn show(&self, learnt: &Learnt, y: Option<&Target>, scores: &Scores, context: &Context) -> Result<()> {
+    fn show(
+        &self,
+        learnt: &Learnt,
+        y: Option<&Target>,
+        scores: &Scores,
+        out: Option<Output>,
+        context: &Context,
+    ) -> Result<()> {
         let origin = &learnt.origin;
         let left_out = learnt.tried.iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
         let (name, value) = learnt.parameter;
         let mut object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
             name: value, "left_out_mse": left_out, "iterations": learnt.iterations,
-            "seconds": origin.seconds, "out": self.out,
+            "seconds": origin.seconds, "out": out,
         });
         for (part, score) in scores {
             object[*part] = json!(score);

@@ -80,7 +80,6 @@ impl Reproduce {
         figure.text(&svg)?;
         page.text(&report.command(&command).html())?;
         [&figure, &page].into_iter().for_each(|file| context.wrote(file));
-        let files = [figure.path(), page.path()];
-        context.result(&json!({ "experiment": name, "result": numbers, "out": files }), || text)
+        context.result(&json!({ "experiment": name, "result": numbers, "out": [figure, page] }), || text)
     }
 }

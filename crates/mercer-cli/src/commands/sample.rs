@@ -56,7 +56,7 @@ impl Sample {
         })?;
         drop(bar);
         let seconds = start.elapsed().as_secs_f64();
-        let object = json!({ "net": net.expression(), "shape": shape, "seconds": seconds, "out": self.out });
+        let object = json!({ "net": net.expression(), "shape": shape, "seconds": seconds, "out": out });
         context.result(&object, || {
             let content = format!("of {} networks {}", text::grouped(self.samples), net.expression());
             let bytes = 4 * shape.iter().product::<usize>() as u64;

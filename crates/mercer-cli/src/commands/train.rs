@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::input::Reader;
 use crate::methods::{number, positive};
 use crate::output::Output;
-use crate::{text, training};
+use crate::{signals, text};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::classifier::{Classifier, Epoch, Labelled, Settings, Stop, Trained, train};
@@ -69,6 +69,10 @@ pub struct Train {
     #[arg(long, requires = "checkpoint")]
     resume: bool,
 
+    /// Replace a checkpoint that is there, by that of this run
+    #[arg(long, requires = "checkpoint", conflicts_with = "resume")]
+    overwrite: bool,
+
     /// Network file to write: safetensors, with PyTorch's names for the tensors
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -99,7 +103,7 @@ impl Train {
         ));
         let (epochs, rows) = (self.epochs, data.n());
         let report = |epoch: &Epoch| context.note(line(epoch, epochs, rows));
-        training::listen();
+        signals::listen();
         let trained = context.fitting(|fit| train(classifier, &data, Some(&test), &settings, fit, &report))?;
         let scores = trained.classifier.score(&test)?;
         if let Some(out) = &out {
@@ -115,7 +119,7 @@ impl Train {
             "test": scores,
             "history": trained.history,
             "seconds": start.elapsed().as_secs_f64(),
-            "out": self.out,
+            "out": out,
         });
         context.result(&object, || {
             let scores = super::evaluate::sentence(&scores);
@@ -159,6 +163,7 @@ impl Train {
             seed,
             checkpoint: self.checkpoint.clone(),
             resume: self.resume,
+            overwrite: self.overwrite,
             ..Settings::default()
         })
     }

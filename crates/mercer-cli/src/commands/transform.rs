@@ -72,8 +72,8 @@ impl Transform {
             _ => Err(Error::file(out.path(), format!("functions with {c} outputs do not fit a table; use .npy"))),
         }?;
         let object = json!({
-            "model": self.model, "data": self.data, "samples": self.samples, "n": n, "outputs": c, "k": k,
-            "seconds": seconds, "out": self.out,
+            "model": self.model.to_string_lossy(), "data": self.data, "samples": self.samples, "n": n, "outputs": c, "k": k,
+            "seconds": seconds, "out": out,
         });
         context.result(&object, || {
             let (functions, points) = (text::count(k, "function"), text::count(n, "point"));

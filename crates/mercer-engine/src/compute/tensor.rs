@@ -35,12 +35,6 @@ impl Device {
             .ok_or_else(|| Error::input(format!("unknown device \"{name}\"; write cpu, cuda:0, cuda:1, …")))
     }
 
-    /// All devices of this machine: the CPU, then the GPUs.
-    pub fn available() -> Vec<Device> {
-        let count = super::cuda::describe_all().map_or(0, |(devices, _)| devices.len());
-        std::iter::once(Device::Cpu).chain((0..count).map(Device::Cuda)).collect()
-    }
-
     /// Opens the device, so that a missing one is an error before any work is done.
     pub fn open(self) -> Result<Device> {
         self.gpu()?;

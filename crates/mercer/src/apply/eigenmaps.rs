@@ -1,14 +1,13 @@
 //! The slow functions of a random walk as coordinates: what Laplacian eigenmaps and diffusion maps have in common.
 
 use super::reference::Reference;
+use super::slow_pairs::{heat_bytes, slow_pairs};
 use super::solver::{above, dropped, fix_signs};
 use super::traits::{fields, saved};
 use super::{Affinity, EigenSolver, Transform, check_k, check_points};
-use crate::compute::Device;
 use crate::kernel::Kernel;
-use crate::linalg::{eigh, matmul};
-use crate::operator::{Heat, NeighbourGraph, Operator, RandomWalk, nearest_neighbours};
-use crate::spectrum::{EigenPairs, Krylov, Method, Origin, Problem, zero_threshold};
+use crate::operator::{NeighbourGraph, Operator, RandomWalk, nearest_neighbours};
+use crate::spectrum::{Origin, Problem, zero_threshold};
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, concatenate, s};
 use std::time::Instant;
@@ -61,6 +60,7 @@ impl Eigenmaps<'_> {
                     "the number of neighbours must lie between 1 and {}, one less than there are points; got {m}",
                     n - 1
                 );
+                self.require_memory(x.dim(), *m, context)?;
                 let graph = NeighbourGraph::new(x, *m);
                 notes.extend(components(&graph, *m, self.k));
                 self.slow_functions(&RandomWalk::new(&graph, self.density)?, context)?
@@ -78,12 +78,22 @@ impl Eigenmaps<'_> {
         Ok(FittedEigenmaps { eigenvalues, time, notes, reference, affinity, weights, walk_eigenvalues, functions })
     }
 
+    /// Refuses a graph of `m` neighbours that the memory has no room for beside the solver and the copy of the points.
+    fn require_memory(&self, (n, d): (usize, usize), m: usize, context: &FitContext) -> Result<()> {
+        let solver = self.solver.require(n, self.k, context)? + heat_bytes(n, self.k);
+        context.budget.require(
+            format!("the graph of {m} neighbours of {n} points, with the vectors of its solver,"),
+            NeighbourGraph::bytes(n, d, m) + 8 * (n * d) as u64 + solver,
+            "use fewer points or fewer neighbours",
+        )
+    }
+
     /// The weights `w`, the eigenvalues `λ`, descending, and the functions `ψ = u/√π` `[n, k]` of the pairs above rounding.
     fn slow_functions(&self, walk: &RandomWalk, context: &FitContext) -> Result<(Array1<f64>, Vec<f64>, Array2<f64>)> {
         let (n, k) = (walk.n(), self.k);
         let sparse = matches!(self.affinity, Affinity::Neighbours(_));
         let found = if sparse && self.solver.chosen(n, k) == EigenSolver::Krylov {
-            filtered_pairs(walk, k, self.tolerance, context)?
+            slow_pairs(walk, k, self.tolerance, context)?
         } else {
             let problem = Problem { operator: walk, k, context: *context };
             self.solver.method(n, k, self.tolerance).eigenvectors(&problem)?
@@ -99,34 +109,6 @@ impl Eigenmaps<'_> {
         fix_signs(&mut functions);
         Ok((walk.weights.clone(), values, functions))
     }
-}
-
-/// The `k` largest pairs of the walk on a sparse graph, whose eigenvalues crowd towards one and may be negative. A Krylov
-/// method would take hundreds of steps between neighbours such as 0.9999 and 0.9998, so it is given `exp(−t(I − S))`
-/// instead, which spreads them. A large t loses the faster functions; then a smaller one is tried.
-fn filtered_pairs(walk: &RandomWalk, k: usize, tolerance: f64, context: &FitContext) -> Result<EigenPairs> {
-    let mut worst = f64::INFINITY;
-    for t in [256.0, 64.0, 16.0, 4.0, 1.0] {
-        let krylov = Krylov { tolerance: tolerance * 1e-2 };
-        let (_, v) = krylov.eigenvectors(&Problem { operator: &Heat::new(walk, t), k, context: *context })?;
-        let image = walk.apply(v.view())?;
-        let projected = matmul(v.t(), image.view());
-        let (values, rotation) = eigh(Device::Cpu, ((&projected + &projected.t()) * 0.5).view())?;
-        let u = matmul(v.view(), rotation.view());
-        let residual = matmul(image.view(), rotation.view()) - &u * &aview1(&values);
-        worst = residual.map_axis(Axis(0), |r| r.dot(&r).sqrt()).fold(0.0, |m, &r| r.max(m));
-        // A vector that the filter lost in rounding is no eigenvector, and its residual is large.
-        if worst <= tolerance {
-            return Ok((values, u));
-        }
-    }
-    Err(Error::NoConvergence {
-        what: "the filtered Krylov iteration on the graph",
-        iterations: 5,
-        residual: worst,
-        tolerance,
-        instead: "ask for fewer coordinates, or more neighbours",
-    })
 }
 
 /// The note on a graph of `m` neighbours that is not connected.
@@ -222,29 +204,4 @@ saved! {
     weights: Array1<f64> = vector("walk.weights", reference.origin.n);
     walk_eigenvalues: Vec<f64> = value("walk.eigenvalues");
     functions: Array2<f64> = matrix("walk.functions", (reference.origin.n, walk_eigenvalues.len()));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rng::Rng;
-    use crate::spectrum::Exact;
-
-    #[test]
-    fn filtered_pairs_are_those_of_the_dense_walk() {
-        let mut rng = Rng::new(3);
-        let x = Array2::from_shape_simple_fn((700, 2), || rng.uniform());
-        let graph = NeighbourGraph::new(x.view(), 8);
-        let (walk, context) = (RandomWalk::new(&graph, 0.0).unwrap(), FitContext::default());
-        let exact = Exact.eigenvectors(&Problem { operator: &walk, k: 5, context }).unwrap();
-        let filtered = filtered_pairs(&walk, 5, 1e-6, &context).unwrap();
-        assert!(exact.0.iter().zip(&filtered.0).all(|(a, b)| (a - b).abs() < 1e-10));
-        let functions = |(_, u): EigenPairs| {
-            let mut functions = &u / &walk.root.view().insert_axis(Axis(1));
-            fix_signs(&mut functions);
-            functions
-        };
-        let difference = functions(exact) - functions(filtered);
-        assert!(difference.iter().all(|d| d.abs() < 1e-3));
-    }
 }

@@ -84,7 +84,8 @@ impl Fit for LaplacianEigenmaps {
         let (k, solver, tolerance) = (*k, *solver, *tolerance);
         let maps = Eigenmaps { method: "laplacian", affinity, density: 0.0, k, time: 0.0, solver, tolerance };
         let mut fitted = maps.fit(x, context)?;
-        fitted.eigenvalues.iter_mut().for_each(|λ| *λ = 1.0 - *λ);
+        // The Laplacian has no eigenvalue below zero; what is below is rounding.
+        fitted.eigenvalues.iter_mut().for_each(|λ| *λ = (1.0 - *λ).max(0.0));
         Ok(fitted)
     }
 }

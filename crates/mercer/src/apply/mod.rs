@@ -45,6 +45,7 @@ mod reference;
 mod refinement;
 mod ridge;
 mod ridge_system;
+mod slow_pairs;
 mod solver;
 mod spectral_ridge;
 mod targets;

@@ -5,7 +5,7 @@ use crate::compute::{self, Math, Move, Rule, Tensor};
 use crate::model::Bundle;
 use crate::net::{Mode, Optimizer, Schedule, ScheduleKind, Workspace};
 use crate::rng::Rng;
-use crate::training::{Run, Saving, Stop, Task, load_optimizer, numbers, put_numbers, put_optimizer};
+use crate::training::{Fingerprint, Run, Saving, Stop, Task, load_optimizer, numbers, put_numbers, put_optimizer};
 use crate::{Error, FitContext, Result, fail_if};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -38,6 +38,8 @@ pub struct Settings {
     pub checkpoint_seconds: f64,
     /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.
     pub resume: bool,
+    /// Whether a checkpoint that is there and not continued may be replaced; otherwise it is an error.
+    pub overwrite: bool,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             checkpoint: None,
             checkpoint_seconds: 30.0,
             resume: false,
+            overwrite: false,
         }
     }
 }
@@ -103,6 +106,7 @@ pub fn train(
             path: settings.checkpoint.as_deref(),
             seconds: settings.checkpoint_seconds,
             resume: settings.resume,
+            overwrite: settings.overwrite,
         };
         let stop = Run::new(&mut task, saving, context)?.run(&mut task)?;
         let steps = task.optimizer.steps();
@@ -114,6 +118,12 @@ fn check(classifier: &Classifier, data: &Labelled, settings: &Settings) -> Resul
     classifier.check_columns(data.d())?;
     fail_if!(settings.batch == 0, "the batch must hold at least one row");
     fail_if!(
+        steps(settings, data.n()).is_none(),
+        "{} epochs of {} rows are more steps than can be counted; ask for fewer epochs",
+        settings.epochs,
+        data.n()
+    );
+    fail_if!(
         !(settings.learning_rate > 0.0 && settings.learning_rate.is_finite()),
         "the learning rate must be above 0, got {}",
         settings.learning_rate
@@ -123,6 +133,12 @@ fn check(classifier: &Classifier, data: &Labelled, settings: &Settings) -> Resul
         "rows that are no images cannot be shifted or mirrored; train without augmentation"
     );
     Ok(())
+}
+
+/// Steps of an epoch over `n` rows, and steps in all, where they can be counted.
+fn steps(settings: &Settings, n: usize) -> Option<(u64, u64)> {
+    let of_epoch = n.div_ceil(settings.batch) as u64;
+    Some((of_epoch, of_epoch.checked_mul(settings.epochs)?))
 }
 
 /// All that training changes, and what it sees.
@@ -139,6 +155,8 @@ struct Epochs<'a> {
     ended: &'a (dyn Fn(&Epoch) + Sync),
     test: Option<&'a Labelled>,
     steps_of_epoch: u64,
+    /// Of the rows and their classes.
+    fingerprint: Fingerprint,
     /// `[n, d]`
     x: Tensor,
     /// `[n, 1]`
@@ -166,11 +184,11 @@ impl<'a> Epochs<'a> {
         ended: &'a (dyn Fn(&Epoch) + Sync),
     ) -> Result<Epochs<'a>> {
         let device = classifier.parameters.trained.device();
-        let steps_of_epoch = data.n().div_ceil(settings.batch) as u64;
-        let steps = settings.epochs * steps_of_epoch;
+        let (steps_of_epoch, steps) = steps(settings, data.n()).expect("checked");
         let schedule = Schedule::new(ScheduleKind::WarmupCosine, settings.learning_rate, steps);
         let parameters = classifier.network.parameters();
         let labels: Vec<f32> = data.labels_for(&classifier.classes)?.iter().map(|&l| l as f32).collect();
+        let bits = data.x.iter().map(|v| v.to_bits()).chain(labels.iter().map(|l| u64::from(l.to_bits())));
         let empty = || Tensor::zeros(device, &[0]);
         Ok(Epochs {
             optimizer: Optimizer::new(device, settings.rule, schedule, None, parameters)?,
@@ -188,6 +206,7 @@ impl<'a> Epochs<'a> {
             ended,
             test,
             steps_of_epoch,
+            fingerprint: Fingerprint::of(bits),
         })
     }
 
@@ -268,12 +287,11 @@ impl Task for Epochs<'_> {
 
     fn identity(&self) -> String {
         let Settings { epochs, batch, rule, learning_rate, augment, seed, .. } = self.settings;
-        let (network, standardizer) = (&self.classifier.network, &self.classifier.standardizer);
         format!(
-            "\"{}\" on {} rows of mean {:?}, {epochs} epochs of batches of {batch}, {rule:?} at {learning_rate}, augmented: {augment}, seed {seed}",
-            network.expression(),
+            "\"{}\" on {} rows, {}, {epochs} epochs of batches of {batch}, {rule:?} at {learning_rate}, augmented: {augment}, seed {seed}",
+            self.classifier.network.expression(),
             self.rows(),
-            standardizer.mean,
+            self.fingerprint,
         )
     }
 

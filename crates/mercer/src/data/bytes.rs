@@ -1,7 +1,7 @@
-//! Reading of files that may be gzipped, and writing of files completely or not at all.
+//! Reading of files that may be gzipped.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
@@ -75,49 +75,9 @@ pub(super) fn read_error(path: &Path, e: io::Error) -> Error {
     }
 }
 
-/// Writes a file completely or not at all: first a temporary file beside it, which is then renamed.
-pub fn write_atomically(path: impl AsRef<Path>, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let path = path.as_ref();
-    let Some(name) = path.file_name() else {
-        return Err(Error::input(format!("`{}` does not name a file to write", path.display())));
-    };
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(temporary);
-    let written = write_and_sync(&temporary, content).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|e| {
-        // The temporary file may not exist; the first error is the one to report.
-        let _ = std::fs::remove_file(&temporary);
-        Error::io(path, e)
-    })
-}
-
-fn write_and_sync(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut writer = BufWriter::with_capacity(1 << 16, File::create(path)?);
-    content(&mut writer)?;
-    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_failed_write_leaves_the_old_file_and_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.npy");
-        write_atomically(&path, |w| w.write_all(b"old")).unwrap();
-        let failed = write_atomically(&path, |w| {
-            w.write_all(b"half")?;
-            Err(io::Error::other("disk full"))
-        });
-        assert!(failed.unwrap_err().to_string().contains("disk full"));
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        assert!(write_atomically(folder.path().join("no/such/folder.npy"), |_| Ok(())).is_err());
-        assert!(write_atomically("/", |_| Ok(())).is_err());
-    }
 
     #[test]
     fn false_gzip_and_folders_are_refused() {

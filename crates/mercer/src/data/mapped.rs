@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// An array `[S, …]` in an `.npy` file of `f4` or `f8` in C order. It may be larger than memory: parts are loaded when read.
 ///
-/// The file must not be truncated while it is open: the system ends a program that reads past the end of a mapped file.
+/// The file must not be truncated while it is open. No check can exclude that: the system ends a program that reads past the
+/// end of a mapped file (by SIGBUS on Unix), unless the program handles that signal, as `mercer` does to name the reason.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;

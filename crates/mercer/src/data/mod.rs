@@ -21,6 +21,7 @@ use std::path::Path;
 use crate::syntax::Call;
 use crate::{Error, Result, fail_if};
 
+mod atomic;
 mod bytes;
 mod cifar;
 mod csv;
@@ -39,7 +40,7 @@ mod scale;
 mod splits;
 
 #[doc(hidden)]
-pub use bytes::write_atomically;
+pub use atomic::{check_writable, write_atomically};
 pub use dataset::{Dataset, Target};
 pub use embedded::digits;
 pub use mapped::MappedArray;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use ndarray::{Array2, ArrayD, ArrayView, Dimension, IxDyn, ShapeBuilder};
 
-use super::bytes::{self, Source};
+use super::atomic::write_atomically;
+use super::bytes::Source;
 use super::dataset::{Dataset, generated_columns, non_finite};
 use super::matrix::Matrix;
 use crate::{Error, Result, fail_if};
@@ -231,7 +232,7 @@ pub(crate) fn write_elements<A: Element, D: Dimension>(
 
 /// Writes an array of any dimension as an `.npy` file, completely or not at all. Example: [`crate::data::MappedArray`].
 pub fn write_npy<A: Element, D: Dimension>(path: impl AsRef<Path>, array: ArrayView<'_, A, D>) -> Result<()> {
-    bytes::write_atomically(path, |w| {
+    write_atomically(path, |w| {
         w.write_all(&header_bytes(A::CODE, array.shape()))?;
         write_elements(w, array)
     })
@@ -255,7 +256,7 @@ pub fn write_npy_rows<A: Element>(
 ) -> Result<()> {
     let path = path.as_ref();
     let mut failure = None;
-    let written = bytes::write_atomically(path, |w| {
+    let written = write_atomically(path, |w| {
         w.write_all(&header_bytes(A::CODE, shape))?;
         let mut count = 0;
         let done = rows(&mut |row| {

@@ -26,35 +26,41 @@ fn search(
     k: usize,
     allowed: impl Fn(usize, usize) -> bool + Sync,
 ) -> Vec<Vec<(usize, f64)>> {
-    const STRIP: usize = 128;
+    let (n, queries) = (x.nrows(), strip(x.nrows()));
     // Centred first: far from the origin, dot products lose digits.
     let centre = x.mean_axis(Axis(0)).unwrap_or_else(|| Array1::zeros(x.ncols()));
     let (xc, zc) = (&x - &centre, &z - &centre);
     let xx: Vec<f64> = xc.rows().into_iter().map(|r| r.dot(&r)).collect();
     // A few candidates beyond k, so that rounding in this order loses no true neighbour.
-    let candidates = (k + 4).min(x.nrows());
-    let strips: Vec<_> = zc.axis_chunks_iter(Axis(0), STRIP).enumerate().collect();
+    let candidates = (k + 4).min(n);
+    let nearer = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+    let strips: Vec<_> = zc.axis_chunks_iter(Axis(0), queries).enumerate().collect();
     let of_strip = |(s, strip): (usize, ArrayView2<f64>)| {
-        let mut dots = Array2::zeros((strip.nrows(), x.nrows()));
+        let mut dots = Array2::zeros((strip.nrows(), n));
         matmul_into(dots.view_mut(), Accum::Replace, strip, xc.t(), -2.0, Par::Seq);
-        let of_row = |(r, dots): (usize, ndarray::ArrayView1<f64>)| {
-            let q = s * STRIP + r;
-            let mut order: Vec<(f64, usize)> =
-                (0..x.nrows()).filter(|&i| allowed(q, i)).map(|i| (dots[i] + xx[i], i)).collect();
-            let nearer = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        let mut order: Vec<(f64, usize)> = Vec::with_capacity(n);
+        let mut of_row = |(r, dots): (usize, ndarray::ArrayView1<f64>)| {
+            let q = s * queries + r;
+            order.clear();
+            order.extend((0..n).filter(|&i| allowed(q, i)).map(|i| (dots[i] + xx[i], i)));
             if order.len() > candidates {
                 order.select_nth_unstable_by(candidates, nearer);
                 order.truncate(candidates);
             }
             let exact = |i: usize| z.row(q).iter().zip(x.row(i)).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
-            let mut found: Vec<(f64, usize)> = order.into_iter().map(|(_, i)| (exact(i), i)).collect();
-            found.sort_unstable_by(nearer);
-            found.truncate(k);
-            found.into_iter().map(|(δ2, i)| (i, δ2)).collect::<Vec<_>>()
+            order.iter_mut().for_each(|(δ2, i)| *δ2 = exact(*i));
+            order.sort_unstable_by(nearer);
+            // A list of its own, no longer than needed: there are as many as there are queries.
+            order.iter().take(k).map(|&(δ2, i)| (i, δ2)).collect::<Vec<_>>()
         };
-        dots.rows().into_iter().enumerate().map(of_row).collect::<Vec<_>>()
+        dots.rows().into_iter().enumerate().map(&mut of_row).collect::<Vec<_>>()
     };
     strips.into_par_iter().flat_map_iter(of_strip).collect()
+}
+
+/// Queries that a thread compares with n points at once: 8 MiB of products, where that is neither few nor many queries.
+fn strip(n: usize) -> usize {
+    ((1 << 20) / n.max(1)).clamp(8, 128)
 }
 
 /// The symmetric graph of nearest neighbours: `W = (A + Aᵀ)/2`, where `A_ij = 1` when j is among the nearest of i.
@@ -78,7 +84,7 @@ impl NeighbourGraph {
                 lists[j].push((i, 0.5));
             }
         }
-        let (mut starts, mut edges) = (vec![0], Vec::new());
+        let (mut starts, mut edges) = (vec![0], Vec::with_capacity(2 * neighbours * x.nrows()));
         for mut list in lists {
             list.sort_unstable_by_key(|&(j, _)| j);
             for (j, w) in list {
@@ -90,6 +96,15 @@ impl NeighbourGraph {
             starts.push(edges.len());
         }
         NeighbourGraph { starts, edges }
+    }
+
+    /// Bytes that making the graph of `n` points of `d` columns takes at most.
+    pub(crate) fn bytes(n: usize, d: usize, neighbours: usize) -> u64 {
+        let [n, d, m, queries] = [n, d, neighbours, strip(n)].map(|v| v as u64);
+        // Points less their mean, as points and as queries; then what each thread has of products and candidates.
+        let search = 16 * n * d + rayon::current_num_threads() as u64 * n * (8 * queries + 16);
+        // The lists of neighbours, both ends of each edge in lists, and the edges.
+        search + n * (16 * m + 24) + n * (32 * m + 24) + n * (32 * m + 8)
     }
 
     /// The neighbours of `i` with the weights of their edges, by row.
@@ -182,6 +197,14 @@ mod tests {
             let want: Vec<usize> = all[..7].iter().map(|p| p.1).collect();
             assert_eq!(near.iter().map(|p| p.0).collect::<Vec<_>>(), want);
         }
+    }
+
+    #[test]
+    fn a_list_takes_the_memory_of_its_own_length() {
+        let mut rng = Rng::new(5);
+        let x = Array2::from_shape_simple_fn((500, 2), || rng.normal());
+        let near = nearest_neighbours(x.view(), x.view(), 3);
+        assert!(near.iter().all(|list| list.len() == 3 && list.capacity() <= 8));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The first GPU, for tests that skip themselves where there is none, and training steps on it.
+//! The first GPU, for tests that are ignored unless they are asked for, and training steps on it.
 #![allow(dead_code, reason = "each suite uses a part")]
 
 use mercer::compute::{Device, Math, Rule};
@@ -25,15 +25,11 @@ pub const KINDS: [Kind; 8] = [
 ];
 pub const PLAIN: usize = 6;
 
-/// The device, for one test at a time: they share its stream and its memory. Without one, says that the test is skipped.
-pub fn cuda() -> Option<(Device, MutexGuard<'static, ()>)> {
+/// The device, for one test at a time: they share its stream and its memory. A device that cannot be opened is a failure.
+pub fn cuda() -> (Device, MutexGuard<'static, ()>) {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let found = Device::Cuda(0).open().ok().map(|device| (device, guard));
-    if found.is_none() {
-        eprintln!("skipped: no CUDA device");
-    }
-    found
+    (Device::Cuda(0).open().unwrap_or_else(|error| panic!("{error}")), guard)
 }
 
 /// Runs `work` while the device appears to have `bytes` of memory.

@@ -2,6 +2,18 @@
 
 use super::*;
 
+on_every_device! {
+    convolutions_and_their_adjoints,
+    channels_have_biases_activations_and_sums,
+    activations_without_a_bias,
+    batch_norms_and_their_derivatives,
+    averages_follow_what_is_measured,
+    pooling,
+    what_networks_share_is_spread_and_collected,
+    the_loss_of_a_classifier,
+    views_of_images,
+}
+
 /// cuDNN may take Winograd's transforms, which round about ten times as coarsely as plain sums do.
 const CONVOLVED: f64 = 5e-5;
 
@@ -54,9 +66,8 @@ fn convolutions() -> Vec<(usize, usize, Convolution)> {
 }
 
 /// The largest batch gives the same bits every time.
-#[test]
-fn convolutions_and_their_adjoints() {
-    on_every_device(21, |on| {
+fn convolutions_and_their_adjoints(device: Device) {
+    on(device, 21, |on| {
         for (k, b, shape) in convolutions() {
             for share in [false, true] {
                 let pixels: usize = shape.image.iter().product();
@@ -106,9 +117,8 @@ fn convolutions_and_their_adjoints() {
     });
 }
 
-#[test]
-fn channels_have_biases_activations_and_sums() {
-    on_every_device(23, |on| {
+fn channels_have_biases_activations_and_sums(device: Device) {
+    on(device, 23, |on| {
         let shape = Convolution { image: [2, 6, 5], channels: 4, size: 1, stride: 1, before: 0, after: 0 };
         let (k, b, c, plane) = (2, 3, 4, 30);
         let n = c * plane;
@@ -138,9 +148,8 @@ fn channels_have_biases_activations_and_sums() {
     });
 }
 
-#[test]
-fn activations_without_a_bias() {
-    on_every_device(30, |on| {
+fn activations_without_a_bias(device: Device) {
+    on(device, 30, |on| {
         for phi in Activation::ALL {
             for (k, b, n) in [(1, 1, 3), (2, 5, 6), (3, 64, 100)] {
                 let (z, mut y) = on.random(&[k, b, n]);
@@ -154,10 +163,9 @@ fn activations_without_a_bias() {
     });
 }
 
-#[test]
-fn batch_norms_and_their_derivatives() {
+fn batch_norms_and_their_derivatives(device: Device) {
     let shapes = [(1, 2, 3, 1), (2, 300, 5, 1), (2, 7, 3, 15), (1, 40, 3, 256), (3, 33, 16, 64), (2, 1, 2, 12)];
-    on_every_device(24, |on| {
+    on(device, 24, |on| {
         for (k, b, c, plane) in shapes {
             for (share, batch) in [(false, true), (true, true), (false, false), (true, false)] {
                 let (n, size) = (c * plane, (b * plane) as f64);
@@ -238,9 +246,8 @@ fn batch_norms_and_their_derivatives() {
     });
 }
 
-#[test]
-fn averages_follow_what_is_measured() {
-    on_every_device(25, |on| {
+fn averages_follow_what_is_measured(device: Device) {
+    on(device, 25, |on| {
         for (k, n, own) in [(1, 1, 1), (3, 7, 1), (3, 7, 3), (2, 300, 1), (2, 300, 2)] {
             let ((x, tx), (y, _)) = (on.random(&[own, n]), on.random(&[k, n]));
             let mut ty = flat(on, k, n, &y);
@@ -250,9 +257,8 @@ fn averages_follow_what_is_measured() {
     });
 }
 
-#[test]
-fn pooling() {
-    on_every_device(26, |on| {
+fn pooling(device: Device) {
+    on(device, 26, |on| {
         let shapes = [
             (1, 2, [1, 2, 2], [2, 2]),
             (2, 3, [3, 5, 6], [2, 3]),
@@ -317,9 +323,8 @@ fn pooling() {
     });
 }
 
-#[test]
-fn what_networks_share_is_spread_and_collected() {
-    on_every_device(27, |on| {
+fn what_networks_share_is_spread_and_collected(device: Device) {
+    on(device, 27, |on| {
         for (k, m, n) in [(1, 1, 1), (3, 5, 7), (2, 100, 64)] {
             for (own, store) in [(1, Store::Replace), (1, Store::Add), (k, Store::Replace), (k, Store::Add)] {
                 let ((x, mut tx), (y, ty)) = (on.random(&[own, m, n]), on.random(&[k, m, n]));
@@ -336,9 +341,8 @@ fn what_networks_share_is_spread_and_collected() {
     });
 }
 
-#[test]
-fn the_loss_of_a_classifier() {
-    on_every_device(28, |on| {
+fn the_loss_of_a_classifier(device: Device) {
+    on(device, 28, |on| {
         for (b, classes) in [(1, 2), (37, 10), (128, 10), (2500, 3), (5, 1000)] {
             let z: Vec<f64> = on.random(&[b, classes]).0.iter().map(|z| f64::from((20.0 * z) as f32)).collect();
             let labels: Vec<f64> = (0..b).map(|i| (i * 7 % classes) as f64).collect();
@@ -366,9 +370,8 @@ fn the_loss_of_a_classifier() {
     });
 }
 
-#[test]
-fn views_of_images() {
-    on_every_device(29, |on| {
+fn views_of_images(device: Device) {
+    on(device, 29, |on| {
         for (b, image) in [(1, [1, 1, 1]), (6, [2, 3, 5]), (50, [3, 32, 32])] {
             let [channels, height, width] = image;
             let (x, tx) = on.random(&[b, channels * height * width]);

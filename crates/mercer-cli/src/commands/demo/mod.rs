@@ -50,7 +50,7 @@ impl Demo {
             "k": K,
             "methods": found.spectra.iter().map(super::fit::fitted).collect::<Vec<_>>(),
             "unsuited": found.unsuited,
-            "out": self.out,
+            "out": out,
         });
         context.result(&object, || {
             let (headings, rows) = found.table();

@@ -1,7 +1,6 @@
 //! The normalised Laplacian of a neighbour graph, in the same loop as kernels.
 
 use super::function_operator::sample_rows;
-use super::on_data::checksum;
 use super::rows::Rows;
 use super::{Batches, FunctionOperator, Functions, Points, Sample, Standardizer};
 use crate::compute::{Control, Device, Math, SparseRows, Tensor};
@@ -9,6 +8,7 @@ use crate::linalg::matmul;
 use crate::net::Workspace;
 use crate::operator::{NeighbourGraph, Operator};
 use crate::rng::Rng;
+use crate::training::Fingerprint;
 use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayView2};
 
@@ -82,9 +82,9 @@ impl FunctionOperator for GraphLaplacian<'_> {
     fn identity(&self) -> String {
         let (graph, s) = (self.graph, self.shift);
         let edges = (0..graph.n()).flat_map(|i| graph.of(i)).flat_map(|(j, w)| [*j as u64, w.to_bits()]);
-        let hash = checksum(edges.chain(self.x.iter().map(|v| v.to_bits())));
+        let print = Fingerprint::of(edges.chain(self.x.iter().map(|v| v.to_bits())));
         let (n, ends) = (graph.n(), self.ends());
-        format!("graph Laplacian on {n} points with {ends} ends, ({s} − L)/{s}, checksum {hash:016x}")
+        format!("graph Laplacian on {n} points with {ends} ends, ({s} − L)/{s}, {print}")
     }
 
     fn batches<'a>(&'a self, functions: &Functions, batch: usize, _: Math) -> Result<Box<dyn Batches + 'a>> {

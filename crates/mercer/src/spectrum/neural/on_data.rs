@@ -8,6 +8,7 @@ use crate::compute::{Control, Device, Math, Small, Tensor, small};
 use crate::linalg::matmul;
 use crate::operator::{BatchOperator, Operator, Sizes, batch_operator, block_product};
 use crate::rng::Rng;
+use crate::training::Fingerprint;
 use crate::{Error, Result, data, fail_if};
 use ndarray::{Array2, ArrayView2, s};
 
@@ -33,19 +34,18 @@ impl<'a> OnData<'a> {
             Error::input(format!("networks need coordinates of the points, and {} has none", operator.describe()))
         })?;
         let (n, d) = x.dim();
-        let points = checksum((0..n).flat_map(|i| (0..d).map(move |j| x.get(i, j).to_bits())));
-        let (trace, identity) = match operator.kernel() {
+        let (trace, name) = match operator.kernel() {
             Some(kernel) => {
                 let trace = kernel.formula().diagonal(x.slice(0..n.min(DIAGONAL))).mean();
-                (trace, format!("{} on {n} points of {d} columns, checksum {points:016x}", kernel.formula()))
+                (trace, format!("{} in {}", kernel.formula(), format!("{:?}", kernel.precision()).to_lowercase()))
             }
             None => {
-                let (diagonal, c) = (operator.diagonal()?, operator.outputs());
-                let entries = checksum(diagonal.iter().map(|v| v.to_bits()));
-                let name = format!("operator {entries:016x} of {c} outputs");
-                (diagonal.mean(), format!("{name} on {n} points of {d} columns, checksum {points:016x}"))
+                let (diagonal, entries) = (operator.diagonal()?, entries(operator)?);
+                (diagonal.mean(), format!("operator {entries} of {} outputs", operator.outputs()))
             }
         };
+        let points = Fingerprint::of((0..n).flat_map(|i| (0..d).map(move |j| x.get(i, j).to_bits())));
+        let identity = format!("{name} on {n} points of {d} columns, {points}");
         let trace = trace.unwrap_or(0.0);
         fail_if!(!trace.is_finite(), "{} is not finite at these points; scale the data", operator.describe());
         let trace = if trace > 0.0 { trace } else { 1.0 };
@@ -91,9 +91,22 @@ impl<'a> OnData<'a> {
     }
 }
 
-/// A number that changes when any of these bits do (FNV-1a).
-pub(super) fn checksum(bits: impl Iterator<Item = u64>) -> u64 {
-    bits.fold(0xcbf2_9ce4_8422_2325, |hash, bits| (hash ^ bits).wrapping_mul(0x0000_0100_0000_01b3))
+/// What tells an operator without a formula from others: all entries, or those of its factor, where they are at hand, else
+/// the diagonal.
+fn entries(operator: &dyn Operator) -> Result<Fingerprint> {
+    const ROWS: usize = 256;
+    let mut print = Fingerprint::of([]);
+    if let Some(f) = operator.low_rank() {
+        f.for_each_strip(|_, strip| print = print.then(strip.iter().map(|v| v.to_bits())));
+    } else if operator.is_stored() {
+        let all: Vec<usize> = (0..operator.n()).collect();
+        for rows in all.chunks(ROWS) {
+            print = print.then(operator.block(rows, &all)?.iter().map(|v| v.to_bits()));
+        }
+    } else {
+        print = print.then(operator.diagonal()?.iter().map(|v| v.to_bits()));
+    }
+    Ok(print)
 }
 
 impl FunctionOperator for OnData<'_> {

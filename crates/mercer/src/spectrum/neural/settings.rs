@@ -41,6 +41,8 @@ pub struct Settings {
     pub math: Math,
     /// Whether a checkpoint that is there is continued; the result has the same bits as that of an uninterrupted run.
     pub resume: bool,
+    /// Whether a checkpoint that is there and not continued may be replaced; otherwise it is an error.
+    pub overwrite: bool,
 }
 
 impl Default for Settings {
@@ -60,6 +62,7 @@ impl Default for Settings {
             math: Math::Tf32,
             checkpoint_seconds: 30.0,
             resume: false,
+            overwrite: false,
         }
     }
 }

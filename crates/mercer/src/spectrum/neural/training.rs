@@ -54,6 +54,7 @@ pub fn train(
             path: settings.checkpoint.as_deref(),
             seconds: settings.checkpoint_seconds,
             resume: settings.resume,
+            overwrite: settings.overwrite,
         };
         let mut run = Run::new(&mut task, saving, context)?;
         let stop = run.run(&mut task)?;
