@@ -48,13 +48,14 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
 }
 
 /// The options behind the advice that the library gives.
-const OPTIONS: [(&str, &str); 10] = [
+const OPTIONS: [(&str, &str); 11] = [
     ("use the CPU", "--device cpu"),
     ("the Krylov method", "--method krylov"),
     ("the Nyström method", "--method nystrom"),
     ("the NeuralEF method", "--method neuralef"),
     ("a larger tolerance", "--tolerance"),
     ("single precision", "--precision f32"),
+    ("a larger memory budget", "--memory"),
     ("training can resume from it", "--resume"),
     ("name the column that holds the classes", "--target"),
     ("give the samples", "--samples"),

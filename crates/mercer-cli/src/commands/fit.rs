@@ -10,7 +10,7 @@ use crate::training;
 use clap::Args;
 use mercer::data::{Dataset, Scaling, write_npy};
 use mercer::kernel::Expression;
-use mercer::operator::{LowRankOperator, OnPoints, Operator, Points, Precision};
+use mercer::operator::{OnPoints, Operator, Points, Precision};
 use mercer::spectrum::neural::Training;
 use mercer::spectrum::{Certificate, Problem, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
@@ -109,11 +109,11 @@ impl Fit {
             precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
             ..context.fit(&bar)
         };
-        let data = self.reader.open(&self.data)?;
+        let data = self.reader.open(&self.data, context)?;
         if let Some(file) = &self.samples {
-            let source = SampleSource::open(file, &self.reader)?;
+            let source = SampleSource::open(file, &self.reader, context)?;
             let samples = source.samples(Some(data.n()))?;
-            let functions = LowRankOperator::of_samples(&samples, self.factorised)?;
+            let functions = fit_context.sample_operator(&samples, self.factorised)?;
             let operator = OnPoints::new(&functions, &data.x)?;
             let mut spectrum = self.spectrum(&operator, None, fit_context)?;
             spectrum.origin.kernel = format!("{} in {file}", operator.describe());
@@ -151,7 +151,7 @@ impl Fit {
         fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
         let n = data.n();
         let (train, held_out) = match &self.certify {
-            Some(file) => self.reader.open_like(file, &data).map(|held_out| (data, Some(held_out)))?,
+            Some(file) => self.reader.open_like(file, &data, context).map(|held_out| (data, Some(held_out)))?,
             None if self.holdout == 0.0 || n < FEW => (data, None),
             None => {
                 let (train, held_out) = data.split(self.holdout.min(MOST / n as f64), context.seed)?;

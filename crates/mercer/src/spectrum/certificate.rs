@@ -2,6 +2,7 @@
 
 use super::{Problem, Solution};
 use crate::Result;
+use crate::finite::finite_rows;
 use crate::linalg::matmul;
 use crate::operator::{Operator, Points};
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis, CowArray, s};
@@ -73,8 +74,9 @@ impl Certificate {
             Some(known) => CowArray::from(known.view()),
             None => CowArray::from(solution.features.project(problem.points("the method")?.into(), a)?),
         };
+        let finite = |values| finite_rows("a function's value", values, operator.outputs());
         let (elsewhere, at_held_out) = match held_out {
-            Some(h) => (Some(operator.at(h)?), Some(solution.features.project(h, a)?)),
+            Some(h) => (Some(operator.at(h)?), Some(finite(solution.features.project(h, a)?)?)),
             None => (None, None),
         };
         let ψ = at_held_out.as_ref().map_or(at_points.view(), |ψ| ψ.view());
