@@ -5,7 +5,7 @@ mod common;
 
 use mercer::data::write_npy;
 use mercer::rng::Rng;
-use ndarray::{Array2, s};
+use ndarray::Array2;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -149,7 +149,6 @@ fn what_does_not_fit_into_memory_is_refused() {
     let f = Array2::from_shape_fn((400, 2000), |(s, n)| ((s * n) as f64).sin());
     write_npy(folder.join("f.npy"), f.view()).unwrap();
     write_npy(folder.join("x.npy"), normal(2000, 1, 5).view()).unwrap();
-    write_npy(folder.join("short.npy"), f.slice(s![..1, ..])).unwrap();
     folder.refuses("fit x.npy --memory 10KB --samples f.npy --k 2", &[budget]);
     folder.refuses("fit moons(n=10000000) --memory 10MB --k 2", &["10000000 points of `moons`", budget]);
     folder.refuses("gram f.npy --memory 1MB --out k.npy", &["f.npy", budget, "--memory"]);

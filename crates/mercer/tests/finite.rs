@@ -69,7 +69,7 @@ fn kernels_that_overflow_or_vanish_are_refused_by_every_method() {
 #[test]
 fn single_precision_has_a_smaller_range() {
     let x = normal(60, 3, 2);
-    for (text, scale) in [("poly(20)", 30.0), ("linear", 1e20), ("linear", 1e-20), ("rbf(1e20)", 1e20)] {
+    for (text, scale) in [("poly(20)", 30.0), ("linear", 1e20), ("linear", 1e-20)] {
         let x = &x * scale;
         for method in [&Exact as &dyn Method, &Krylov::default()] {
             let context = FitContext { precision: Precision::F32, ..FitContext::default() };
@@ -109,7 +109,7 @@ fn points_too_far_to_certify_on_or_to_evaluate_at_are_named() {
     let spectrum = fit(&Exact, &operator, 2);
     let mut new = normal(5, 3, 6);
     new[[3, 1]] = 1e120;
-    says(spectrum.transform(new.view()), &["row 4", "inf", "scale"]);
+    says(spectrum.transform(new.view()), &["row 4", "scale the data"]);
     assert!(spectrum.transform(new.slice(s![..3, ..])).is_ok());
 }
 
@@ -150,8 +150,9 @@ fn averages_are_finite_or_refused() {
     let huge = &x * 1e160;
     let average = |bandwidth| NadarayaWatson { kernel: kernel("rbf(1)"), bandwidth };
     says(average(Bandwidth::LeaveOneOut).fit(huge.view(), &y, &context), &["too large", "scale"]);
-    let fixed = average(Bandwidth::Fixed(1.0)).fit(x.view(), &y, &context).unwrap();
-    says(fixed.averages((&huge.slice(s![..2, ..])).to_owned().view()), &["the average of row 1", "scale"]);
+    let poly = NadarayaWatson { kernel: kernel("poly(2)"), bandwidth: Bandwidth::Fixed(1.0) };
+    let fitted = poly.fit(x.view(), &y, &context).unwrap();
+    says(fitted.averages(huge.slice(s![..2, ..])), &["the average of row 1", "scale"]);
     // Squared errors of such targets overflow at every bandwidth.
     let y = Target::Values(x.column(0).iter().map(|v| v * 1e200).collect());
     says(average(Bandwidth::LeaveOneOut).fit(x.view(), &y, &context), &["no bandwidth", "targets"]);

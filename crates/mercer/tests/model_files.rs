@@ -50,7 +50,7 @@ fn functions(x: &Array2<f64>) -> Array3<f64> {
 }
 
 fn spectrum(name: &'static str, spectrum: Spectrum) -> Model {
-    let answer = |path: &Path| {
+    let answer = |path: &Path| -> Result<String> {
         let loaded = Spectrum::load(path, Device::Cpu)?;
         let (new, f) = (new_points(), functions(&new_points()));
         let mut said = format!("{:?} {:?} {:?}", loaded.eigenvalues, loaded.certificate, loaded.origin);
@@ -60,7 +60,7 @@ fn spectrum(name: &'static str, spectrum: Spectrum) -> Model {
         }
         // A kernel without a formula takes the new points' kernel values with the 30 fitted ones.
         let rows = normal(4, 30, 3);
-        let new = if loaded.origin.kernel.starts_with("an operator") { &rows } else { &new };
+        let new = if loaded.origin.kernel.starts_with("a stored matrix") { &rows } else { &new };
         if loaded.takes_coordinates() {
             said += &format!(" {:?}", loaded.transform(new.view())?);
         }
@@ -70,7 +70,7 @@ fn spectrum(name: &'static str, spectrum: Spectrum) -> Model {
 }
 
 fn estimator(name: &'static str, fitted: impl Saved) -> Model {
-    let answer = |path: &Path| {
+    let answer = |path: &Path| -> Result<String> {
         let new = new_points();
         Ok(match Fitted::load(path, Device::Cpu)? {
             Fitted::Predict(fitted) => {
@@ -94,7 +94,7 @@ fn classifier() -> Model {
         Target::Classes { labels: (0..30).map(|i| i % 3).collect(), names: ["a", "b", "c"].map(String::from).into() };
     let data = Labelled::of(&Dataset::new("points", points(), Some(y)).unwrap()).unwrap();
     let classifier = Classifier::new("dense(6) bn relu dense(3)", &data, Device::Cpu, 0).unwrap();
-    let answer = |path: &Path| {
+    let answer = |path: &Path| -> Result<String> {
         let loaded = Classifier::load(path, Device::Cpu, None)?;
         let logits = loaded.logits(new_points().view())?;
         Ok(format!("{logits:?} {:?} {:?} {}", loaded.classes, loaded.standardizer, loaded.network.expression()))
@@ -343,8 +343,9 @@ fn files_of_other_versions_are_refused_with_what_to_do() {
     let (_folder, path) = scratch("version");
     let models = models();
     let edited = |model: &Model, from: &str, to: &str| {
-        let text = String::from_utf8_lossy(&model.bytes[..8 + header_length(&model.bytes)]).replace(from, to);
-        [text.as_bytes(), &model.bytes[8 + header_length(&model.bytes)..]].concat()
+        let end = 8 + header_length(&model.bytes);
+        let text = std::str::from_utf8(&model.bytes[8..end]).unwrap().replace(from, to);
+        [&model.bytes[..8], text.as_bytes(), &model.bytes[end..]].concat()
     };
     let (first, last) = (&models[0], models.last().unwrap());
     for (model, from, to, words) in [

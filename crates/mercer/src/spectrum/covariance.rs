@@ -16,7 +16,7 @@ pub(super) const BLOCK: usize = 4096;
 /// Bytes that [`covariance`] and the eigendecomposition of its result take, for `p` features of `bytes` each.
 pub(super) fn memory(p: usize, bytes: u64) -> u64 {
     let p = p as u128;
-    let all = BLOCK as u128 * p * u128::from(bytes) + p * p * u128::from(bytes + 5 * 8);
+    let all = (BLOCK as u128 * p * u128::from(bytes)).saturating_add((p * p).saturating_mul(u128::from(bytes + 5 * 8)));
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
