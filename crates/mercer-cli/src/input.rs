@@ -1,5 +1,6 @@
 //! Reading of data: the options of the reader, and files whose columns must agree.
 
+use crate::context::Context;
 use crate::methods::choice;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -27,19 +28,20 @@ pub struct Reader {
 
 impl Reader {
     /// Reads a file or a named set.
-    pub fn open(&self, source: &str) -> Result<Dataset> {
-        open(source, &self.options())
+    pub fn open(&self, source: &str, context: &Context) -> Result<Dataset> {
+        open(source, &self.options(context))
     }
 
-    fn options(&self) -> ReadOptions {
-        ReadOptions { target: self.target.clone(), header: self.header, key: self.key.clone() }
+    fn options(&self, context: &Context) -> ReadOptions {
+        let Reader { target, key, header } = self;
+        ReadOptions { target: target.clone(), header: *header, key: key.clone(), memory: Some(context.budget) }
     }
 
     /// Reads a second source with the features of `first`, in any order if both have headers; it may lack the target.
-    pub fn open_like(&self, source: &str, first: &Dataset) -> Result<Dataset> {
+    pub fn open_like(&self, source: &str, first: &Dataset, context: &Context) -> Result<Dataset> {
         let without_target =
-            || open(source, &ReadOptions { target: None, ..self.options() }).and_then(|d| align(d, first));
-        match self.open(source) {
+            || open(source, &ReadOptions { target: None, ..self.options(context) }).and_then(|d| align(d, first));
+        match self.open(source, context) {
             Ok(data) => align(data, first).or_else(|error| without_target().map_err(|_| error)),
             Err(_) => without_target(),
         }
@@ -54,8 +56,8 @@ pub enum SampleSource {
 
 impl SampleSource {
     /// A file `[S, n]` or `[S, n, C]`.
-    pub fn open(source: &str, reader: &Reader) -> Result<SampleSource> {
-        let read = || reader.open(source).map(|rows| SampleSource::Read(rows.x.into_f64()));
+    pub fn open(source: &str, reader: &Reader, context: &Context) -> Result<SampleSource> {
+        let read = || reader.open(source, context).map(|rows| SampleSource::Read(rows.x.into_f64()));
         if !source.ends_with(".npy") {
             return read();
         }

@@ -28,6 +28,7 @@ impl Single {
             None if net.trim().ends_with(".safetensors") => Classifier::load(Path::new(net), context.device, None)?,
             None => {
                 let net = Network::parse(net, data.d(), 1)?;
+                context.budget.require_network(&net, 2)?;
                 let parameters = net.init(context.device, &Rng::new(context.seed))?;
                 return Ok(Single { net, parameters, standard: None });
             }

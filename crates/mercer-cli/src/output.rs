@@ -1,7 +1,7 @@
 //! Output files: checked before the computation, and then written completely or not at all.
 
 use crate::text::seconds;
-use mercer::data::{Element, Target, check_writable, write_atomically, write_npy};
+use mercer::data::{Element, Target, check_finite, check_writable, write_atomically, write_npy};
 use mercer::error::human_bytes;
 use mercer::{Error, Result};
 use ndarray::{ArrayView2, Axis, aview1};
@@ -76,7 +76,8 @@ impl Output {
         Ok(None)
     }
 
-    fn csv<T: Display + Copy>(&self, values: ArrayView2<T>, columns: &[String]) -> Result<()> {
+    fn csv<T: Element + Display>(&self, values: ArrayView2<T>, columns: &[String]) -> Result<()> {
+        check_finite(&self.0, values)?;
         write_atomically(&self.0, |w| {
             if !columns.is_empty() {
                 writeln!(w, "{}", columns.join(","))?;

@@ -21,11 +21,15 @@ pub fn score(truth: &Target, predicted: &Target) -> Option<Score> {
     }
     match (truth, predicted) {
         (Target::Values(truth), Target::Values(predicted)) => {
+            // In units of the largest number, whose square may overflow; those of a power of two cost no digit.
+            let largest = truth.iter().chain(predicted).fold(f64::MIN_POSITIVE, |m: f64, v| m.max(v.abs()));
+            let largest = 2f64.powi(largest.log2().floor() as i32);
             let n = truth.len() as f64;
-            let mean = truth.iter().sum::<f64>() / n;
-            let error = truth.iter().zip(predicted).map(|(y, f)| (y - f).powi(2)).sum::<f64>() / n;
-            let variance = truth.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / n;
-            Some(Score::Regression { rmse: error.sqrt(), r2: (variance > 0.0).then(|| 1.0 - error / variance) })
+            let mean = truth.iter().map(|y| y / largest).sum::<f64>() / n;
+            let error = truth.iter().zip(predicted).map(|(y, f)| (y / largest - f / largest).powi(2)).sum::<f64>() / n;
+            let variance = truth.iter().map(|y| (y / largest - mean).powi(2)).sum::<f64>() / n;
+            let rmse = error.sqrt() * largest;
+            Some(Score::Regression { rmse, r2: (variance > 0.0).then(|| 1.0 - error / variance) })
         }
         (truth, Target::Classes { labels, names }) => {
             let Target::Classes { labels: true_labels, names: true_names } = truth.as_classes().ok()? else {
@@ -62,6 +66,10 @@ mod tests {
         let poor = Score::Regression { rmse: 2f64.sqrt(), r2: Some(-1.0) };
         assert_eq!(score_of(values(&[1.0, 3.0]), values(&[1.0, 1.0])), poor);
         assert_eq!(score_of(values(&[2.0, 2.0]), values(&[2.0, 2.0])), Score::Regression { rmse: 0.0, r2: None });
+        for unit in [2f64.powi(1000), 2f64.powi(-1000)] {
+            let poor = Score::Regression { rmse: 2f64.sqrt() * unit, r2: Some(-1.0) };
+            assert_eq!(score_of(values(&[unit, 3.0 * unit]), values(&[unit, unit])), poor);
+        }
         let classes = |labels: &[usize], names: &[&str]| Target::Classes {
             labels: labels.to_vec(),
             names: names.iter().map(|n| n.to_string()).collect(),

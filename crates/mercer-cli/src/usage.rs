@@ -51,13 +51,14 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
 }
 
 /// The options behind the advice that the library gives.
-const OPTIONS: [(&str, &str); 12] = [
+const OPTIONS: [(&str, &str); 13] = [
     ("use the CPU", "--device cpu"),
     ("the Krylov method", "--method krylov"),
     ("the Nyström method", "--method nystrom"),
     ("the NeuralEF method", "--method neuralef"),
     ("a larger tolerance", "--tolerance"),
     ("single precision", "--precision f32"),
+    ("a larger memory budget", "--memory"),
     ("training can resume from it", "--resume"),
     ("continue that run", "--resume"),
     ("allow its checkpoint to be replaced", "--overwrite"),

@@ -40,7 +40,7 @@ impl<'a> Call<'a> {
     /// ```
     pub fn parse(what: &'static str, text: &'a str) -> Result<Call<'a>> {
         let end = text.find('(').unwrap_or(text.len());
-        let mut scanner = Scanner { what, text, rest: &text[end..] };
+        let mut scanner = Scanner { what, text, rest: &text[end..], depth: 0 };
         let name = text[..end].trim();
         let call = Call { name, arguments: scanner.arguments(name)? };
         if scanner.peek().is_some() { Err(scanner.error("expected the end after ')'")) } else { Ok(call) }
@@ -92,12 +92,21 @@ pub struct Scanner<'a> {
     what: &'static str,
     text: &'a str,
     rest: &'a str,
+    /// Brackets that are open.
+    depth: usize,
 }
+
+/// Brackets within brackets, up to this depth: parsers call themselves for each, and what they build is walked through in the
+/// same way.
+const DEEPEST: usize = 32;
+
+/// Characters before and behind the place of a mistake that a message shows.
+const SHOWN: usize = 60;
 
 impl<'a> Scanner<'a> {
     /// At the start of `text`; `what` is what error messages call it.
     pub fn new(what: &'static str, text: &'a str) -> Scanner<'a> {
-        Scanner { what, text, rest: text }
+        Scanner { what, text, rest: text, depth: 0 }
     }
 
     /// The next character that is not a space.
@@ -113,6 +122,15 @@ impl<'a> Scanner<'a> {
             self.rest = &self.rest[token.len_utf8()..];
         }
         found
+    }
+
+    /// Reads what is within a bracket; more than 32 within each other are refused.
+    pub fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        fail_if!(self.depth == DEEPEST; self.error(&format!("brackets are nested deeper than {DEEPEST}")));
+        self.depth += 1;
+        let read = read(self);
+        self.depth -= 1;
+        read
     }
 
     /// A letter, then letters, digits and `_`.
@@ -177,11 +195,16 @@ impl<'a> Scanner<'a> {
         before
     }
 
-    /// An error at this place of the text.
+    /// An error at this place of the text; of a long text, its surroundings are shown.
     pub fn error(&self, what: &str) -> Error {
-        let at = self.text.chars().count() - self.rest.chars().count();
+        let (before, behind) = self.text.split_at(self.text.len() - self.rest.len());
+        let at = before.chars().count();
         let here = if self.rest.is_empty() { "the end".into() } else { format!("character {}", at + 1) };
-        Error::input(format!("{} '{}', at {here}: {what}", self.what, self.text.trim()))
+        let left: String = before.chars().skip(at.saturating_sub(SHOWN)).collect();
+        let right: String = behind.chars().take(SHOWN).collect();
+        let dots = |whole: &str, shown: &str| if whole.len() > shown.len() { "…" } else { "" };
+        let text = format!("{}{left}{right}{}", dots(before, &left), dots(behind, &right));
+        Error::input(format!("{} '{}', at {here}: {what}", self.what, text.trim()))
     }
 }
 
@@ -199,6 +222,31 @@ mod tests {
         assert_eq!(call.value("text"), Some("a, (b)"));
         assert_eq!(Call::parse("set", "cifar-10").unwrap().name, "cifar-10");
         assert_eq!(Call::parse("set", "digits()").unwrap().arguments, []);
+    }
+
+    #[test]
+    fn long_texts_are_shown_around_the_mistake() {
+        let text = format!("{}!{}", "é ".repeat(500), "b ".repeat(500));
+        let mut scanner = Scanner::new("text", &text);
+        while scanner.word().is_some() {}
+        let message = scanner.error("what is this?").to_string();
+        assert!(message.contains("at character 1001: what is this?"), "{message}");
+        assert!(message.contains("'…") && message.contains("é é !b b") && message.contains("…'"), "{message}");
+        assert!(message.chars().count() < 200);
+    }
+
+    #[test]
+    fn brackets_are_nested_up_to_a_bound() {
+        fn brackets(scanner: &mut Scanner) -> Result<usize> {
+            match scanner.take('(') {
+                true => scanner.nested(|inner| Ok(brackets(inner)? + 1)),
+                false => Ok(0),
+            }
+        }
+        let depth = |count: usize| brackets(&mut Scanner::new("text", &"(".repeat(count)));
+        assert_eq!(depth(DEEPEST).unwrap(), DEEPEST);
+        assert!(depth(DEEPEST + 1).unwrap_err().to_string().contains("nested deeper than 32"));
+        assert!(depth(1_000_000).is_err());
     }
 
     #[test]

@@ -31,9 +31,11 @@
 //! ```
 
 pub mod apply;
+mod budget;
 pub mod classifier;
 mod context;
 pub mod data;
+mod finite;
 pub mod kernel;
 pub mod model;
 pub mod operator;

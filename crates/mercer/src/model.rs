@@ -1,8 +1,10 @@
 //! Saved models: safetensors files with a versioned JSON header.
 //!
-//! A file is written completely or not at all. A file that is truncated, foreign or newer than this version is refused.
+//! A file is written completely or not at all, and holds finite numbers only. A file that is truncated, foreign, of another
+//! version, or changed since it was written (its checksum says so) is refused.
 
-use crate::data::{write_atomically, write_elements};
+use crate::data::{Scaler, write_atomically, write_elements};
+use crate::finite::{non_finite, non_finite_row};
 use crate::{Error, Result, fail_if};
 use memmap2::Mmap;
 use ndarray::{Array2, CowArray, Ix2};
@@ -11,14 +13,14 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The newest file format that this version writes and reads.
+/// The file format that this version writes and reads. Version 1 had no checksum.
 #[doc(hidden)]
-pub const FORMAT_VERSION: u64 = 1;
+pub const FORMAT_VERSION: u64 = 2;
 
 /// The content of a saved model: named values and named f64 matrices.
 ///
@@ -43,6 +45,8 @@ pub const FORMAT_VERSION: u64 = 1;
 pub struct Bundle<'a> {
     header: Map<String, Value>,
     matrices: BTreeMap<String, Matrix<'a>>,
+    /// The first value that was stored with a number that is not finite. JSON has none: the header could not hold it.
+    non_finite: Option<String>,
 }
 
 /// A matrix in memory, or in a file.
@@ -60,6 +64,7 @@ enum Matrix<'a> {
 impl<'a> Bundle<'a> {
     /// Stores a value under a name.
     pub fn set(&mut self, key: &str, value: impl Serialize) {
+        self.non_finite = self.non_finite.take().or_else(|| non_finite(key, &value));
         let value = serde_json::to_value(value).expect("headers are plain data");
         self.header.insert(key.to_owned(), value);
     }
@@ -73,6 +78,19 @@ impl<'a> Bundle<'a> {
     pub fn value<V: DeserializeOwned>(&self, key: &str) -> Result<V> {
         let value = self.header.get(key).ok_or_else(|| Error::input(format!("the model has no '{key}'")))?;
         V::deserialize(value).map_err(|e| Error::input(format!("the model's '{key}' cannot be read: {e}")))
+    }
+
+    /// The scaling of a model of `d` columns, where it has one; one of another number of columns is refused.
+    pub(crate) fn scaler(&self, d: usize) -> Result<Option<Scaler>> {
+        let scaler: Option<Scaler> = self.value("scaler")?;
+        if let Some(Scaler { shift, scale }) = &scaler {
+            let (a, b) = (shift.len(), scale.len());
+            fail_if!(
+                (a, b) != (d, d),
+                "its parts do not fit together: a scaling of {a} and {b} columns, where {d} were fitted"
+            );
+        }
+        Ok(scaler)
     }
 
     /// The text of that name.
@@ -93,8 +111,34 @@ impl<'a> Bundle<'a> {
         }
     }
 
-    /// Writes a file: first to a temporary file beside it, which is then renamed, so that no reader sees half of it.
+    /// Refuses a bundle with a number that is NaN or infinite; `what` is what it holds.
+    pub(crate) fn require_finite(&self, what: &str) -> Result<()> {
+        match self.non_finite() {
+            None => Ok(()),
+            Some(number) => Err(Error::Numerical(format!(
+                "{what} is not finite: {number}; the data, or a parameter of the kernel, is too large or too small to compute \
+                 with: scale the data, or use another parameter"
+            ))),
+        }
+    }
+
+    /// The first number that is NaN or infinite, and where it is.
+    fn non_finite(&self) -> Option<String> {
+        let in_matrix = |(name, matrix): (&String, &Matrix)| match matrix {
+            Matrix::Array(array) => {
+                non_finite_row(array.view()).map(|(i, value)| format!("{name}, row {}, is {value}", i + 1))
+            }
+            Matrix::Mapped { .. } => None,
+        };
+        self.non_finite.clone().or_else(|| self.matrices.iter().find_map(in_matrix))
+    }
+
+    /// Writes a file: first to a temporary file beside it, which is then renamed, so that no reader sees half of it. A
+    /// bundle with a number that is not finite is refused.
     pub fn write(&self, path: &Path) -> Result<()> {
+        if let Some(what) = self.non_finite() {
+            return Err(Error::file(path, format!("is not written, because a number in it is not finite ({what})")));
+        }
         let header = self.file_header().map_err(|e| Error::file(path, e))?;
         write_atomically(path, |w| {
             w.write_all(&(header.len() as u64).to_le_bytes())?;
@@ -113,20 +157,28 @@ impl<'a> Bundle<'a> {
             (name.clone(), TensorInfo { dtype: Dtype::F64, shape: vec![n, m], data_offsets: (start, end) })
         };
         let tensors = self.matrices.iter().map(info).collect();
+        let header = Value::Object(self.header.clone()).to_string();
+        let mut checksum = Checksum::of(&header);
+        for (name, matrix) in &self.matrices {
+            checksum.tensor(name, Dtype::F64, &matrix.shape(), |w| matrix.write(w));
+        }
         let entries = HashMap::from([
             ("format".to_owned(), "mercer".to_owned()),
             ("version".to_owned(), FORMAT_VERSION.to_string()),
-            ("header".to_owned(), Value::Object(self.header.clone()).to_string()),
+            ("header".to_owned(), header),
+            ("checksum".to_owned(), checksum.finish()),
         ]);
         let metadata = Metadata::new(Some(entries), tensors).map_err(|e| e.to_string())?;
-        let mut text = serde_json::to_vec(&metadata).map_err(|e| e.to_string())?;
+        // By way of a value, whose entries are in order: the same model gives the same bytes.
+        let metadata = serde_json::to_value(&metadata).map_err(|e| e.to_string())?;
+        let mut text = metadata.to_string().into_bytes();
         text.resize(text.len().next_multiple_of(8), b' ');
         Ok(text)
     }
 }
 
 impl Bundle<'static> {
-    /// Reads a file. The error on a truncated, foreign or newer file says which of these it is.
+    /// Reads a file. The error on a truncated, foreign, changed, older or newer file says which of these it is.
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         fail_if!(file.metadata().is_ok_and(|meta| meta.is_dir()); Error::file(path, "is a folder, not a file"));
@@ -146,14 +198,18 @@ impl Bundle<'static> {
         fail_if!(version > FORMAT_VERSION; broken(&format!(
             "its format is version {version}, newer than the {FORMAT_VERSION} this program knows; update mercer"
         )));
-        let header = entry("header").ok_or_else(|| broken("it has no header"))?;
-        let header = serde_json::from_str(header).map_err(|e| broken(&format!("its header is not JSON ({e})")))?;
+        fail_if!(version < FORMAT_VERSION; broken(&format!(
+            "its format is version {version}, of an earlier mercer, and has no checksum; fit and save the model again"
+        )));
+        let text = entry("header").ok_or_else(|| broken("it has no header"))?;
         let file = Arc::new(file);
         let tensors = SafeTensors::deserialize(&file).map_err(foreign)?;
+        check(entry("checksum"), text, &tensors).map_err(|e| broken(&e))?;
+        let header = serde_json::from_str(text).map_err(|e| broken(&format!("its header is not JSON ({e})")))?;
         let matrices = tensors
             .iter()
             .map(|(name, view)| Ok((name.to_owned(), Matrix::mapped(&file, &view).map_err(|e| broken(&e))?)));
-        Ok(Bundle { header, matrices: matrices.collect::<Result<_>>()? })
+        Ok(Bundle { header, matrices: matrices.collect::<Result<_>>()?, non_finite: None })
     }
 }
 
@@ -181,6 +237,68 @@ impl Matrix<'_> {
             Matrix::Mapped { file, bytes, .. } => w.write_all(&file[bytes.clone()]),
         }
     }
+}
+
+/// CRC-32 of the content of a file: its header, and name, type, shape and bytes of every tensor in the order of their names.
+struct Checksum(crc32fast::Hasher);
+
+impl Checksum {
+    /// Begins with the header.
+    fn of(header: &str) -> Checksum {
+        let mut checksum = Checksum(crc32fast::Hasher::new());
+        checksum.0.update(header.as_bytes());
+        checksum
+    }
+
+    /// Goes on with a tensor, whose bytes `content` writes.
+    fn tensor(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: &[usize],
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) {
+        let about = format!("\n{name:?} {dtype:?} {shape:?}\n");
+        self.0.update(about.as_bytes());
+        content(self).expect("nothing is written anywhere");
+    }
+
+    /// Eight hexadecimal digits.
+    fn finish(self) -> String {
+        format!("{:08x}", self.0.finalize())
+    }
+}
+
+impl Write for Checksum {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The checksum of a header and of tensors in any order.
+#[doc(hidden)]
+pub fn checksum<'t>(header: &str, tensors: impl Iterator<Item = (&'t str, TensorView<'t>)>) -> String {
+    let mut tensors: Vec<(&str, TensorView)> = tensors.collect();
+    tensors.sort_unstable_by_key(|(name, _)| *name);
+    let mut checksum = Checksum::of(header);
+    for (name, view) in &tensors {
+        checksum.tensor(name, view.dtype(), view.shape(), |w| w.write_all(view.data()));
+    }
+    checksum.finish()
+}
+
+/// Refuses a file whose header and tensors are not those that its checksum was taken of.
+pub(crate) fn check(stated: Option<&String>, header: &str, tensors: &SafeTensors) -> Result<(), String> {
+    let (wanted, found) = (stated.map_or("missing", String::as_str), checksum(header, tensors.iter()));
+    fail_if!(wanted != found; format!(
+        "it was changed after it was written: its checksum is {wanted}, that of its content {found}; use a good copy"
+    ));
+    Ok(())
 }
 
 /// The numbers of little-endian bytes.

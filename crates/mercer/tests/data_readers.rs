@@ -387,3 +387,20 @@ fn sources_that_are_not_there_are_named() {
 fn parquet_without_the_feature_says_so() {
     Scratch::new().refuses("a.parquet", "PAR1", "lacks the feature `parquet`");
 }
+
+#[test]
+fn columns_of_one_name_are_numbered() {
+    let s = Scratch::new();
+    let text = "a,b,a,a,\n1,2,3,4,5\n";
+    let columns = |target: Option<&str>| {
+        let options = ReadOptions { target: target.map(String::from), ..Default::default() };
+        s.read_with("equal.csv", text, &options).map(|set| set.columns.join(" "))
+    };
+    assert_eq!(columns(None).unwrap(), "a b a.2 a.3 x4");
+    // The target is left out first, so that a table with it and one without it have the same names.
+    assert_eq!(columns(Some("b")).unwrap(), "a a.2 a.3 x4");
+    assert_eq!(columns(Some("1")).unwrap(), "b a a.2 x4");
+    assert!(columns(Some("a")).unwrap_err().to_string().contains("columns 1 and 3"));
+    // A column without a name is called by its place, which another column may be called too.
+    assert_eq!(s.read("place.csv", "x1,\n1,2\n").unwrap().columns, ["x1", "x1.2"]);
+}

@@ -79,7 +79,7 @@ impl Embed {
         let plot = self.plot.as_deref().map(|path| Output::with_extension(path, &["svg"])).transpose()?;
         self.check()?;
         let kernel = Expression::parse(self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)"))?;
-        let data = self.reader.open(&self.data)?;
+        let data = self.reader.open(&self.data, context)?;
         let data = scaled(fit_scaler(self.scale, &data, |warning| context.warn(warning))?.as_ref(), data)?;
         let kernel = kernel.resolve(&data.x, context.seed)?;
         let (fitted, explained) =

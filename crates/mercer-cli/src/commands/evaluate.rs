@@ -36,7 +36,7 @@ pub struct Evaluate {
 impl Evaluate {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
-        let data = Labelled::of(&self.reader.open(&self.data)?)?;
+        let data = Labelled::of(&self.reader.open(&self.data, context)?)?;
         let unnamed = self.net.as_deref().map(|net| Unnamed { net, data: &data });
         let classifier = Classifier::load(&self.network, context.device, unnamed)?;
         let labels = data.labels_for(&classifier.classes)?;

@@ -10,7 +10,7 @@ use crate::training;
 use clap::Args;
 use mercer::data::{Dataset, Scaling, write_npy};
 use mercer::kernel::Expression;
-use mercer::operator::{FunctionSamples, LowRankOperator, OnPoints, Operator, Points, Precision};
+use mercer::operator::{FunctionSamples, OnPoints, Operator, Points, Precision};
 use mercer::spectrum::neural::Training;
 use mercer::spectrum::{Certificate, Problem, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
@@ -109,11 +109,11 @@ impl Fit {
             precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
             ..context.fit(&bar)
         };
-        let data = self.reader.open(&self.data)?;
+        let data = self.reader.open(&self.data, context)?;
         if let Some(file) = &self.samples {
-            let source = SampleSource::open(file, &self.reader)?;
+            let source = SampleSource::open(file, &self.reader, context)?;
             let samples = source.samples(Some(data.n()))?;
-            let mut functions = LowRankOperator::of_samples(&samples, self.factorised)?;
+            let mut functions = fit_context.sample_operator(&samples, self.factorised)?;
             let rows = self.held_out_rows(&data, context)?;
             let parts = rows.map(|rows| rows.map(|rows| (data.select(&rows), rows)));
             if let Some([(_, fitted), _]) = &parts {
@@ -172,7 +172,7 @@ impl Fit {
     fn split(&self, data: Dataset, context: &Context) -> Result<(Dataset, Option<Dataset>)> {
         let n = data.n();
         let (train, held_out) = match &self.certify {
-            Some(file) => self.reader.open_like(file, &data).map(|held_out| (data, Some(held_out)))?,
+            Some(file) => self.reader.open_like(file, &data, context).map(|held_out| (data, Some(held_out)))?,
             None => match self.held_out_rows(&data, context)? {
                 None => (data, None),
                 Some([fitted, held_out]) => (data.select(&fitted), Some(data.select(&held_out))),

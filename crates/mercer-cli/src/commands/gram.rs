@@ -46,8 +46,8 @@ impl Gram {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::table(&self.out)?;
         let kernel = Expression::parse(&self.kernel)?;
-        let rows = self.reader.open(&self.data)?;
-        let columns = self.cross.as_ref().map(|file| self.reader.open_like(file, &rows)).transpose()?;
+        let rows = self.reader.open(&self.data, context)?;
+        let columns = self.cross.as_ref().map(|file| self.reader.open_like(file, &rows, context)).transpose()?;
         let kernel = kernel.resolve(&rows.x, context.seed)?;
         let (n, m) = (rows.n(), columns.as_ref().map_or(rows.n(), Dataset::n));
         let bytes = (n as u64).saturating_mul(m as u64).saturating_mul(self.precision.bytes());

@@ -89,8 +89,8 @@ impl Ntk {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::with_extension(&self.out, &["npy"])?;
         self.check()?;
-        let data = self.reader.open(&self.data)?;
-        let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &data)).transpose()?;
+        let data = self.reader.open(&self.data, context)?;
+        let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &data, context)).transpose()?;
         let single = Single::open(&self.net, self.weights.as_deref(), &data, context)?;
         let net = &single.net;
         let outputs = chosen(&self.outputs, net)?;

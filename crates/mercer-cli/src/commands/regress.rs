@@ -13,7 +13,7 @@ use mercer::data::{Dataset, Scaling, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
 use mercer::spectrum::Origin;
-use mercer::{Error, FitContext, Result};
+use mercer::{Error, FitContext, Result, fail_if};
 use ndarray::ArrayView2;
 use serde_json::json;
 use std::path::PathBuf;
@@ -165,8 +165,8 @@ impl Regress {
 
     /// The rows to learn from, to score on, and to predict; all of them scaled.
     fn read(&self, context: &Context) -> Result<(Dataset, Option<Dataset>, Option<Dataset>)> {
-        let data = self.with_target(self.reader.open(&self.data)?)?;
-        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &data)).transpose()?;
+        let data = self.with_target(self.reader.open(&self.data, context)?)?;
+        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &data, context)).transpose()?;
         if let Some(new) = new.as_ref().filter(|new| new.y.is_none() && self.out.is_none()) {
             return Err(Error::input(format!(
                 "`{}` has no target to score against; name a file for its predictions by --out",
@@ -200,14 +200,12 @@ impl Regress {
 
     /// The data with the target that is to be learnt.
     fn with_target(&self, data: Dataset) -> Result<Dataset> {
-        let Some(y) = &data.y else {
-            return Err(Error::input(format!(
-                "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
-                data.name
-            )));
-        };
-        let y = if self.classify { y.as_classes()? } else { y.clone() };
-        Ok(Dataset { y: Some(y), ..data })
+        fail_if!(
+            data.y.is_none(),
+            "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
+            data.name
+        );
+        if self.classify { data.with_classes() } else { Ok(data) }
     }
 
     fn learn(&self, kernel: &Kernel, train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {

@@ -43,8 +43,10 @@ pub struct Sample {
 impl Sample {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::with_extension(&self.out, &["npy"])?;
-        let data = self.reader.open(&self.data)?;
+        let data = self.reader.open(&self.data, context)?;
         let net = Network::parse(&self.net, data.d(), 1)?;
+        // Sixteen networks are drawn at a time.
+        context.budget.require_network(&net, 2 * 16)?;
         let x = points(&data, context)?;
         let shape = [self.samples, data.n(), net.outputs()];
         let (start, bar) = (Instant::now(), context.bar());

@@ -170,13 +170,15 @@ impl Train {
 
     /// The training rows and the test rows.
     fn read(&self, context: &Context) -> Result<(Labelled, Labelled)> {
-        let data = self.reader.open(&self.data)?;
+        let data = self.reader.open(&self.data, context)?;
+        // Before the split, so that both parts know the same classes.
+        let data = data.with_classes()?;
         let has_test_part = catalogue().into_iter().any(|set| set.name == data.name && set.parameters == "part=train");
         let whole_set = !self.data.contains('(') && !std::path::Path::new(&self.data).exists();
         let (data, test) = match &self.test {
-            Some(test) => self.reader.open_like(test, &data).map(|test| (data, test))?,
+            Some(test) => self.reader.open_like(test, &data, context).map(|test| (data, test))?,
             None if has_test_part && whole_set => {
-                self.reader.open(&format!("{}(part=test)", data.name)).map(|test| (data, test))?
+                self.reader.open(&format!("{}(part=test)", data.name), context).map(|test| (data, test))?
             }
             None => data.split(HELD_OUT, context.seed)?,
         };

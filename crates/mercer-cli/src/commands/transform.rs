@@ -54,7 +54,7 @@ impl Transform {
         }
         let (psi, n, seconds) = match &self.samples {
             Some(samples) => {
-                let source = SampleSource::open(samples, &self.reader)?;
+                let source = SampleSource::open(samples, &self.reader, context)?;
                 let samples = source.samples(None)?;
                 let start = Instant::now();
                 (spectrum.transform(&samples)?, samples.dim().1, start.elapsed().as_secs_f64())
@@ -83,7 +83,7 @@ impl Transform {
 
     /// The new points, where their table fits into memory.
     fn points(&self, data: &str, spectrum: &Spectrum, context: &Context) -> Result<Dataset> {
-        let data = self.reader.open(data)?;
+        let data = self.reader.open(data, context)?;
         fail_if!(
             data.d() == spectrum.origin.d + 1 && data.y.is_none(),
             "the model was fitted on {}, the new points have {}; if one of them is the target, name it by --target",

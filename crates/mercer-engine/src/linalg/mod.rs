@@ -67,7 +67,10 @@ pub fn eigh(device: Device, a: ArrayView2<f64>) -> Result<(Vec<f64>, Array2<f64>
 }
 
 fn not_decomposed(n: usize) -> Error {
-    Error::Numerical(format!("the eigendecomposition of a {n}×{n} matrix did not converge: are its entries finite?"))
+    Error::Numerical(format!(
+        "the eigendecomposition of a {n}×{n} matrix did not converge: an entry is not finite, or too large; scale the data, or \
+         use another parameter of the kernel"
+    ))
 }
 
 /// A Cholesky factorization.

@@ -52,10 +52,10 @@ pub(super) fn grid(scale: f64) -> Vec<f64> {
     (-16..=6).map(|half| scale * 10f64.powf(f64::from(half) / 2.0)).collect()
 }
 
-/// The best of what was tried, and all of it.
-pub(super) fn best(tried: Vec<Tried>) -> Result<(f64, Vec<Tried>)> {
-    let finite = tried.iter().filter(|t| t.error.is_finite());
-    match finite.min_by(|a, b| a.error.total_cmp(&b.error)) {
+/// The best of what was tried, and all of it that has a finite error.
+pub(super) fn best(mut tried: Vec<Tried>) -> Result<(f64, Vec<Tried>)> {
+    tried.retain(|t| t.error.is_finite());
+    match tried.iter().min_by(|a, b| a.error.total_cmp(&b.error)) {
         Some(best) => Ok((best.value, tried)),
         None => Err(Error::Numerical("no ridge α gives a finite error; give α as a number".into())),
     }

@@ -45,7 +45,7 @@ impl Fit for DiffusionMaps {
     type Target = ();
     type Fitted = FittedEigenmaps;
 
-    fn fit(&self, x: ArrayView2<f64>, _: &(), context: &FitContext) -> Result<FittedEigenmaps> {
+    fn learn(&self, x: ArrayView2<f64>, _: &(), context: &FitContext) -> Result<FittedEigenmaps> {
         for (name, value) in [("alpha", self.alpha), ("time", self.time)] {
             fail_if!(
                 !(value >= 0.0 && value.is_finite()),

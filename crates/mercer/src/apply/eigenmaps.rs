@@ -55,11 +55,7 @@ impl Eigenmaps<'_> {
         let mut notes = Vec::new();
         let (weights, walk_eigenvalues, functions) = match self.affinity {
             Affinity::Neighbours(m) => {
-                fail_if!(
-                    *m == 0 || *m >= n,
-                    "the number of neighbours must lie between 1 and {}, one less than there are points; got {m}",
-                    n - 1
-                );
+                self.affinity.clone().within(n)?;
                 self.require_memory(x.dim(), *m, context)?;
                 let graph = NeighbourGraph::new(x, *m);
                 notes.extend(components(&graph, *m, self.k));
@@ -185,7 +181,7 @@ impl Transform for FittedEigenmaps {
 
     /// One step of the walk from the new points. With a kernel, fitted points keep their coordinates. With neighbours, a
     /// fitted point, which may also be joined to points that are not its own nearest, keeps them only approximately.
-    fn transform(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         let ψ = match &self.affinity {
             Affinity::Kernel(kernel) => self.extended(kernel, x)?,
             Affinity::Neighbours(m) => self.averaged(*m, x)?,
@@ -200,8 +196,8 @@ saved! {
     eigenvalues: Vec<f64> = value("eigenvalues");
     time: f64 = value("time");
     notes: Vec<String> = value("notes");
-    affinity: Affinity = from(reference.origin.kernel.parse()?);
+    affinity: Affinity = from(Affinity::of_model(&reference.origin)?);
     weights: Array1<f64> = vector("walk.weights", reference.origin.n);
-    walk_eigenvalues: Vec<f64> = value("walk.eigenvalues");
+    walk_eigenvalues: Vec<f64> = list("walk.eigenvalues", eigenvalues.len());
     functions: Array2<f64> = matrix("walk.functions", (reference.origin.n, walk_eigenvalues.len()));
 }

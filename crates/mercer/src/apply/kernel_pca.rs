@@ -68,7 +68,7 @@ impl Fit for KernelPca {
     type Target = ();
     type Fitted = FittedKernelPca;
 
-    fn fit(&self, x: ArrayView2<f64>, _: &(), context: &FitContext) -> Result<FittedKernelPca> {
+    fn learn(&self, x: ArrayView2<f64>, _: &(), context: &FitContext) -> Result<FittedKernelPca> {
         let start = Instant::now();
         check_points(x)?;
         let n = x.nrows();
@@ -140,7 +140,7 @@ impl Transform for FittedKernelPca {
 
     /// `z_j(x) = Σ_i A_ij (κ(x,x_i) − m_i)`. The means of `κ(x,·)` and of all of K drop out, because each column of A sums
     /// to zero.
-    fn transform(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         Ok(self.reference.expand(&self.kernel, 1.0, x, self.coefficients.view())? - &self.offsets)
     }
 }
@@ -149,9 +149,9 @@ saved! {
     FittedKernelPca, "kpca":
     reference: Reference = whole(Reference::unpack);
     eigenvalues: Vec<f64> = value("eigenvalues");
-    explained: Vec<f64> = value("explained");
+    explained: Vec<f64> = list("explained", eigenvalues.len());
     notes: Vec<String> = value("notes");
-    kernel: Kernel = from(Kernel::parse(&reference.origin.kernel)?);
+    kernel: Kernel = from(Kernel::of_model(&reference.origin.kernel, reference.origin.d)?);
     coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, eigenvalues.len()));
     offsets: Array1<f64> = vector("offsets", eigenvalues.len());
 }

@@ -1,6 +1,7 @@
 use super::eigenmaps::{Eigenmaps, FittedEigenmaps};
 use super::{EigenSolver, Fit};
 use crate::kernel::Kernel;
+use crate::spectrum::Origin;
 use crate::{Error, FitContext, Result};
 use ndarray::ArrayView2;
 use std::fmt;
@@ -46,6 +47,27 @@ pub enum Affinity {
     Kernel(Kernel),
 }
 
+impl Affinity {
+    /// That of a saved model.
+    pub(super) fn of_model(origin: &Origin) -> Result<Affinity> {
+        match origin.kernel.parse()? {
+            Affinity::Kernel(_) => Kernel::of_model(&origin.kernel, origin.d).map(Affinity::Kernel),
+            neighbours => neighbours.within(origin.n),
+        }
+    }
+
+    /// Refuses more neighbours than n points have.
+    pub(super) fn within(self, n: usize) -> Result<Affinity> {
+        match self {
+            Affinity::Neighbours(m) if m == 0 || m >= n => Err(Error::input(format!(
+                "the number of neighbours must lie between 1 and {}, one less than there are points; got {m}",
+                n.saturating_sub(1)
+            ))),
+            affinity => Ok(affinity),
+        }
+    }
+}
+
 impl fmt::Display for Affinity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -79,7 +101,7 @@ impl Fit for LaplacianEigenmaps {
     type Target = ();
     type Fitted = FittedEigenmaps;
 
-    fn fit(&self, x: ArrayView2<f64>, _: &(), context: &FitContext) -> Result<FittedEigenmaps> {
+    fn learn(&self, x: ArrayView2<f64>, _: &(), context: &FitContext) -> Result<FittedEigenmaps> {
         let LaplacianEigenmaps { k, affinity, solver, tolerance } = self;
         let (k, solver, tolerance) = (*k, *solver, *tolerance);
         let maps = Eigenmaps { method: "laplacian", affinity, density: 0.0, k, time: 0.0, solver, tolerance };

@@ -66,7 +66,7 @@ impl Fit for Logistic {
     type Target = Target;
     type Fitted = FittedLogistic;
 
-    fn fit(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedLogistic> {
+    fn learn(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedLogistic> {
         let start = Instant::now();
         check_points(x)?;
         let (encoding, _) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
@@ -108,7 +108,7 @@ impl Predict for FittedLogistic {
     fields! { origin: Origin = origin; }
 
     /// `p_c(x)` `[n, C]`
-    fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         check_new(x, self.origin.d)?;
         let mut p = matmul(design(x, &self.mean, &self.scale).view(), self.weights.view());
         p.rows_mut().into_iter().for_each(|mut row| {
@@ -125,12 +125,18 @@ impl Predict for FittedLogistic {
 saved! {
     FittedLogistic, "logistic":
     origin: Origin = value("origin");
-    encoding: Encoding = value("target");
+    encoding: Encoding = value("target", Encoding::checked);
     weights: Array2<f64> = matrix("weights", (origin.d + 1, encoding.width()));
     gradient: f64 = value("gradient");
     steps: usize = value("steps");
     mean: Array1<f64> = vector("mean", origin.d);
-    scale: Array1<f64> = vector("scale", origin.d);
+    scale: Array1<f64> = vector("scale", origin.d, all_above_zero);
+}
+
+/// Refuses scales that cannot divide.
+fn all_above_zero(scale: Array1<f64>) -> Result<Array1<f64>> {
+    fail_if!(scale.iter().any(|s| *s <= 0.0), "the model's 'scale' must be above 0 everywhere");
+    Ok(scale)
 }
 
 /// `Z = (1, (X − mean)/scale)` `[n, 1+k]`.

@@ -67,6 +67,7 @@ pub use spectral_ridge::{FittedSpectralRidge, SpectralRidge};
 pub(crate) use traits::read;
 pub use traits::{Fit, Fitted, Predict, Saved, Transform};
 
+use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::operator::Operator;
 use crate::{Error, FitContext, Result, fail_if};
@@ -84,11 +85,12 @@ impl FitContext<'_> {
     }
 }
 
-/// Refuses points `[n, d]` that are empty or not finite, with the place named.
+/// Refuses points `[n, d]` that are empty, not finite or too large, with the place named.
 fn check_points(x: ArrayView2<f64>) -> Result<()> {
     let (n, d) = x.dim();
     fail_if!(n == 0 || d == 0, "the data is empty: {n} rows of {d} columns");
-    check_finite(x)
+    check_finite(x)?;
+    Rows::from(x).check_magnitude()
 }
 
 fn check_finite(x: ArrayView2<f64>) -> Result<()> {

@@ -4,6 +4,7 @@ use super::traits::{fields, saved};
 use super::{Fit, Predict, Tried, check_points};
 use crate::compute::Device;
 use crate::data::Target;
+use crate::finite::finite_rows;
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
 use crate::operator::{KernelOperator, Operator, gram, gram_cross};
@@ -82,7 +83,7 @@ impl Fit for NadarayaWatson {
     type Target = Target;
     type Fitted = FittedNadarayaWatson;
 
-    fn fit(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedNadarayaWatson> {
+    fn learn(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedNadarayaWatson> {
         let (start, kernel) = (Instant::now(), &self.kernel);
         check_points(x)?;
         let (encoding, y) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
@@ -142,7 +143,7 @@ fn leave_one_out(kernel: &Kernel, x: ArrayView2<f64>, y: &Array2<f64>, h: f64, c
     }
     let total = y.sum_axis(Axis(0));
     let error = |i: usize| {
-        let predicted = if sums[[i, m]] > f64::MIN_POSITIVE {
+        let predicted = if reached(sums[[i, m]]) {
             &sums.slice(s![i, ..m]) / sums[[i, m]]
         } else {
             (&total - &y.row(i)) / (n as f64 - 1.0)
@@ -152,16 +153,26 @@ fn leave_one_out(kernel: &Kernel, x: ArrayView2<f64>, y: &Array2<f64>, h: f64, c
     Ok((0..n).map(error).sum::<f64>() / n as f64)
 }
 
+/// Whether weights that sum up to `total` are not all zero. Those that overflowed count as such, so that the average shows it.
+fn reached(total: f64) -> bool {
+    total > f64::MIN_POSITIVE || total.is_nan()
+}
+
 /// The h with the smallest error: a grid in steps of √2, then a golden section on log h between the best one's neighbours.
 fn smallest_error(tried: &mut Vec<Tried>, context: &FitContext, error: impl Fn(f64) -> Result<f64>) -> Result<f64> {
     const STEPS: i32 = 10;
     const SECTIONS: usize = 12;
     let total = (2 * STEPS + 1) as usize + SECTIONS;
+    let mut done = 0;
+    // A bandwidth whose kernel values or errors overflow is none to choose.
     let mut at = |log: f64| {
-        let tried_now = Tried { value: log.exp2(), error: error(log.exp2())? };
-        context.progress.step("bandwidth", tried.len() + 1, total, &format!("error {:.4e}", tried_now.error));
-        tried.push(tried_now);
-        Ok(tried_now.error)
+        let (value, error) = (log.exp2(), error(log.exp2())?);
+        done += 1;
+        context.progress.step("bandwidth", done, total, &format!("error {error:.4e}"));
+        if error.is_finite() {
+            tried.push(Tried { value, error });
+        }
+        Ok(if error.is_finite() { error } else { f64::INFINITY })
     };
     let errors: Vec<f64> = (-STEPS..=STEPS).map(|i| at(f64::from(i) / 2.0)).collect::<Result<_>>()?;
     let best = (0..errors.len()).min_by(|&a, &b| errors[a].total_cmp(&errors[b])).unwrap_or(0);
@@ -182,7 +193,14 @@ fn smallest_error(tried: &mut Vec<Tried>, context: &FitContext, error: impl Fn(f
         }
     }
     tried.sort_by(|a, b| a.value.total_cmp(&b.value));
-    Ok(tried.iter().min_by(|a, b| a.error.total_cmp(&b.error)).map_or(1.0, |t| t.value))
+    let best = tried.iter().min_by(|a, b| a.error.total_cmp(&b.error)).map(|best| best.value);
+    best.ok_or_else(|| {
+        Error::Numerical(
+            "no bandwidth from 1/32 to 32 has a finite error: the data, the targets or the kernel's parameters are too large or \
+             too small; scale them, or give the bandwidth as a number"
+                .into(),
+        )
+    })
 }
 
 impl FittedNadarayaWatson {
@@ -196,21 +214,21 @@ impl FittedNadarayaWatson {
         let mut unreached = Vec::new();
         for (i, mut row) in scores.rows_mut().into_iter().enumerate() {
             let total = sums[[i, m]];
-            if total > f64::MIN_POSITIVE {
+            if reached(total) {
                 row /= total;
             } else {
                 row.assign(&mean);
                 unreached.push(i);
             }
         }
-        Ok(Averages { scores, unreached })
+        Ok(Averages { scores: finite_rows("the average", scores, 1)?, unreached })
     }
 }
 
 impl Predict for FittedNadarayaWatson {
     fields! { origin: Origin = reference.origin; }
 
-    fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         Ok(self.averages(x)?.scores)
     }
 
@@ -222,9 +240,9 @@ impl Predict for FittedNadarayaWatson {
 saved! {
     FittedNadarayaWatson, "nadaraya-watson":
     reference: Reference = whole(Reference::unpack);
-    encoding: Encoding = value("target");
+    encoding: Encoding = value("target", Encoding::checked);
     y: Array2<f64> = matrix("y", (reference.origin.n, encoding.width()));
     bandwidth: f64 = value("bandwidth", above_zero);
-    kernel: Kernel = from(Kernel::parse(&reference.origin.kernel)?);
+    kernel: Kernel = from(Kernel::of_model(&reference.origin.kernel, reference.origin.d)?);
     tried: Vec<Tried> = value("tried");
 }

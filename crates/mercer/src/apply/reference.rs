@@ -6,8 +6,9 @@ use crate::kernel::Kernel;
 use crate::model::Bundle;
 use crate::operator::cross_apply;
 use crate::spectrum::{Origin, check_columns};
-use crate::{Error, Result};
+use crate::{Result, fail_if};
 use ndarray::{Array2, ArrayView2, CowArray, Ix2};
+use serde::de::DeserializeOwned;
 
 /// The points that an estimator was fitted on, and where they come from: new points are seen through `κ(x, X)`.
 /// Example: [`KernelPca`](super::KernelPca).
@@ -64,7 +65,7 @@ impl Reference {
     pub(super) fn unpack(bundle: &Bundle, device: Device) -> Result<Reference> {
         let origin: Origin = bundle.value("origin")?;
         let points = matrix(bundle, "points", (origin.n, origin.d))?;
-        Ok(Reference { scaler: bundle.value("scaler")?, origin, device, points })
+        Ok(Reference { scaler: bundle.scaler(origin.d)?, origin, device, points })
     }
 }
 
@@ -77,9 +78,18 @@ pub(super) fn check_new(x: ArrayView2<f64>, d: usize) -> Result<()> {
 /// A saved matrix; one of another shape than `wanted` is refused.
 pub(super) fn matrix(bundle: &Bundle, name: &str, wanted: (usize, usize)) -> Result<Array2<f64>> {
     let matrix = bundle.matrix(name)?;
-    if matrix.dim() == wanted {
-        return Ok(matrix);
-    }
     let ((a, b), (n, m)) = (matrix.dim(), wanted);
-    Err(Error::input(format!("its parts do not fit together: '{name}' is {a}×{b} where {n}×{m} is needed")))
+    fail_if!((a, b) != (n, m), "its parts do not fit together: '{name}' is {a}×{b} where {n}×{m} is needed");
+    Ok(matrix)
+}
+
+/// A saved list; one of another length than `n` is refused.
+pub(super) fn list<V: DeserializeOwned>(bundle: &Bundle, name: &str, n: usize) -> Result<Vec<V>> {
+    let list: Vec<V> = bundle.value(name)?;
+    fail_if!(
+        list.len() != n,
+        "its parts do not fit together: '{name}' has {} entries where {n} are needed",
+        list.len()
+    );
+    Ok(list)
 }

@@ -111,7 +111,7 @@ impl Fit for Ridge {
     type Target = Target;
     type Fitted = FittedRidge;
 
-    fn fit(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedRidge> {
+    fn learn(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedRidge> {
         let start = Instant::now();
         check_points(x)?;
         self.alpha.check(x.nrows())?;
@@ -154,7 +154,7 @@ impl Fit for Ridge {
 impl Predict for FittedRidge {
     fields! { origin: Origin = reference.origin; }
 
-    fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         self.reference.expand(&self.kernel, 1.0, x, self.coefficients.view())
     }
 
@@ -166,11 +166,11 @@ impl Predict for FittedRidge {
 saved! {
     FittedRidge, "ridge":
     reference: Reference = whole(Reference::unpack);
-    encoding: Encoding = value("target");
+    encoding: Encoding = value("target", Encoding::checked);
     alpha: f64 = value("alpha");
     tried: Vec<Tried> = value("tried");
     iterations: Option<usize> = value("iterations");
     residual: Option<f64> = value("residual");
-    kernel: Kernel = from(Kernel::parse(&reference.origin.kernel)?);
+    kernel: Kernel = from(Kernel::of_model(&reference.origin.kernel, reference.origin.d)?);
     coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, encoding.width()));
 }

@@ -80,7 +80,7 @@ impl Fit for SpectralRidge {
     type Target = Target;
     type Fitted = FittedSpectralRidge;
 
-    fn fit(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedSpectralRidge> {
+    fn learn(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedSpectralRidge> {
         let spectrum = self.spectrum.clone();
         check_points(x)?;
         self.alpha.check(x.nrows())?;
@@ -115,7 +115,7 @@ impl Fit for SpectralRidge {
 impl Predict for FittedSpectralRidge {
     fields! { origin: Origin = spectrum.origin; }
 
-    fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         check_new(x, self.spectrum.origin.d)?;
         Ok(matmul(self.spectrum.transform(x)?.view(), self.weights.view()))
     }
@@ -128,7 +128,7 @@ impl Predict for FittedSpectralRidge {
 saved! {
     FittedSpectralRidge, "spectral-ridge":
     spectrum: Arc<Spectrum> = whole(Spectrum::unpack);
-    encoding: Encoding = value("target");
+    encoding: Encoding = value("target", Encoding::checked);
     alpha: f64 = value("alpha");
     tried: Vec<Tried> = value("tried");
     weights: Array2<f64> = matrix("weights", (spectrum.k(), encoding.width()));

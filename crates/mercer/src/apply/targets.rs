@@ -51,6 +51,12 @@ impl Encoding {
         }
     }
 
+    /// Refuses classes without a name, which no score can choose among.
+    pub fn checked(self) -> Result<Encoding> {
+        fail_if!(self.width() == 0, "the model's 'target' has no classes");
+        Ok(self)
+    }
+
     /// Columns of an encoded target.
     pub fn width(&self) -> usize {
         match self {

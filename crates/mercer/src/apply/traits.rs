@@ -3,6 +3,7 @@
 use super::{FittedEigenmaps, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge, FittedSpectralRidge};
 use crate::compute::Device;
 use crate::data::Target;
+use crate::finite::finite_rows;
 use crate::model::Bundle;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Result};
@@ -16,8 +17,17 @@ pub trait Fit {
     /// The result.
     type Fitted: Saved;
 
-    /// Fits the points `x` `[n, d]` with their targets `y` `[n]`.
-    fn fit(&self, x: ArrayView2<f64>, y: &Self::Target, context: &FitContext) -> Result<Self::Fitted>;
+    /// Fits the points `x` `[n, d]` with their targets `y` `[n]`. Every number of the result is finite.
+    fn fit(&self, x: ArrayView2<f64>, y: &Self::Target, context: &FitContext) -> Result<Self::Fitted> {
+        let fitted = self.learn(x, y, context)?;
+        let mut bundle = Bundle::default();
+        fitted.pack(&mut bundle);
+        bundle.require_finite(&format!("the fitted {}", Self::Fitted::KIND))?;
+        Ok(fitted)
+    }
+
+    /// What [`Self::fit`] does, before the numbers are checked.
+    fn learn(&self, x: ArrayView2<f64>, y: &Self::Target, context: &FitContext) -> Result<Self::Fitted>;
 }
 
 /// A fitted value that predicts numbers or classes. Example: [the module](crate::apply).
@@ -25,8 +35,13 @@ pub trait Predict {
     /// How and on what it was fitted.
     fn origin(&self) -> &Origin;
 
-    /// One column of numbers, or one score for each class, `[m, ·]`, at new points `[m, d]`.
-    fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>>;
+    /// One column of numbers, or one score for each class, `[m, ·]`, at new points `[m, d]`. Every number is finite.
+    fn scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        finite_rows("the prediction", self.evaluate(x)?, 1)
+    }
+
+    /// What [`Self::scores`] returns, before the numbers are checked.
+    fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>>;
 
     /// Scores `[m, ·]` as a target: the numbers, or the class of the largest score.
     fn decode(&self, scores: ArrayView2<f64>) -> Target;
@@ -67,8 +82,13 @@ pub trait Transform {
     /// Coordinates `[n, k]` of the fitted points.
     fn embedding(&self) -> Array2<f64>;
 
-    /// Coordinates `[m, k]` of new points `[m, d]`.
-    fn transform(&self, x: ArrayView2<f64>) -> Result<Array2<f64>>;
+    /// Coordinates `[m, k]` of new points `[m, d]`. Every number is finite.
+    fn transform(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        finite_rows("the coordinate", self.evaluate(x)?, 1)
+    }
+
+    /// What [`Self::transform`] returns, before the numbers are checked.
+    fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>>;
 }
 
 /// A fitted value that can be written to a file and read back; its results stay the same to the last bit.
@@ -113,7 +133,9 @@ pub(super) use fields;
 /// Implements [`Saved`] from a list of what a file holds, in reading order: `field: Type = part;` with the parts
 ///
 /// * `value("name")`, anything that serde reads and writes, or `value("name", check)`, passed through a check;
-/// * `matrix("name", (n, m))` and `vector("name", n)`, whose size is checked and may depend on the fields before;
+/// * `list("name", n)`, a list of n values;
+/// * `matrix("name", (n, m))` and `vector("name", n)`, whose size is checked and may depend on the fields before; a vector may
+///   be passed through a check too;
 /// * `whole(Type::unpack)`, whatever packs and unpacks itself;
 /// * `from(expression)`, not in the file but made of the fields before.
 macro_rules! saved {
@@ -134,19 +156,26 @@ macro_rules! saved {
         }
     };
     (@pack $bundle:ident, $field:expr, value($name:expr $(, $check:expr)?)) => { $bundle.set($name, &$field) };
+    (@pack $bundle:ident, $field:expr, list($name:expr, $n:expr)) => { $bundle.set($name, &$field) };
     (@pack $bundle:ident, $field:expr, matrix($name:expr, $shape:expr)) => { $bundle.put($name, $field.view()) };
-    (@pack $bundle:ident, $field:expr, vector($name:expr, $n:expr)) => {
+    (@pack $bundle:ident, $field:expr, vector($name:expr, $n:expr $(, $check:expr)?)) => {
         $bundle.put($name, $field.view().insert_axis(ndarray::Axis(0)))
     };
     (@pack $bundle:ident, $field:expr, whole($unpack:expr)) => { $field.pack($bundle) };
     (@pack $bundle:ident, $field:expr, from($value:expr)) => {};
     (@unpack $bundle:ident, $device:ident, value($name:expr)) => { $bundle.value($name)? };
     (@unpack $bundle:ident, $device:ident, value($name:expr, $check:expr)) => { $check($bundle.value($name)?)? };
+    (@unpack $bundle:ident, $device:ident, list($name:expr, $n:expr)) => {
+        $crate::apply::reference::list($bundle, $name, $n)?
+    };
     (@unpack $bundle:ident, $device:ident, matrix($name:expr, $shape:expr)) => {
         $crate::apply::reference::matrix($bundle, $name, $shape)?
     };
     (@unpack $bundle:ident, $device:ident, vector($name:expr, $n:expr)) => {
         $crate::apply::reference::matrix($bundle, $name, (1, $n))?.remove_axis(ndarray::Axis(0))
+    };
+    (@unpack $bundle:ident, $device:ident, vector($name:expr, $n:expr, $check:expr)) => {
+        $check($crate::apply::traits::saved!(@unpack $bundle, $device, vector($name, $n)))?
     };
     (@unpack $bundle:ident, $device:ident, whole($unpack:expr)) => { $unpack($bundle, $device)?.into() };
     (@unpack $bundle:ident, $device:ident, from($value:expr)) => { $value };

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The newest header that this version writes and reads.
-const VERSION: u64 = 1;
+/// The header that this version writes and reads. Version 1 had no checksum.
+const VERSION: u64 = 2;
 
 /// The entry `mercer` of the file's metadata, as JSON.
 #[derive(Serialize, Deserialize)]
@@ -46,6 +46,9 @@ impl Classifier {
         let views = tensors.iter().map(|(name, shape, data)| {
             (name.as_str(), TensorView::new(Dtype::F32, shape.clone(), data).expect("f32 bytes"))
         });
+        for (name, view) in views.clone() {
+            tensor(name, &view).map_err(|e| Error::file(path, format!("is not written: {e}")))?;
+        }
         let header = Header {
             version: VERSION,
             net: self.network.expression(),
@@ -54,7 +57,12 @@ impl Classifier {
             standardizer: self.standardizer.clone(),
         };
         let header = serde_json::to_string(&header).expect("headers are plain data");
-        let metadata = HashMap::from([("format".to_owned(), "pt".to_owned()), ("mercer".to_owned(), header)]);
+        let checksum = model::checksum(&header, views.clone());
+        let metadata = HashMap::from([
+            ("format".to_owned(), "pt".to_owned()),
+            ("mercer".to_owned(), header),
+            ("checksum".to_owned(), checksum),
+        ]);
         let file = safetensors::serialize(views, Some(metadata)).map_err(|e| Error::file(path, e.to_string()))?;
         write_atomically(path, |w| w.write_all(&file))
     }
@@ -66,8 +74,13 @@ impl Classifier {
         let broken = |what: String| Error::file(path, format!("cannot be read as a network: {what}"));
         let foreign = |e: safetensors::SafeTensorError| broken(format!("truncated, or not safetensors ({e})"));
         let (_, metadata) = SafeTensors::read_metadata(&file).map_err(foreign)?;
-        let entry = metadata.metadata().as_ref().and_then(|m| m.get("mercer"));
+        let entries = metadata.metadata().as_ref();
+        let entry = entries.and_then(|m| m.get("mercer"));
         let tensors = SafeTensors::deserialize(&file).map_err(foreign)?;
+        if let Some(entry) = entry {
+            check_version(entry).map_err(broken)?;
+            model::check(entries.and_then(|m| m.get("checksum")), entry, &tensors).map_err(broken)?;
+        }
         let tensors =
             tensors.iter().map(|(name, view)| tensor(name, &view).map_err(broken)).collect::<Result<Vec<_>>>()?;
         let (network, classes, standardizer) = match (entry, unnamed) {
@@ -86,11 +99,21 @@ impl Classifier {
     }
 }
 
-fn described(entry: &str) -> Result<(Network, Vec<String>, Standardizer)> {
+/// Refuses the header of an older or newer version.
+fn check_version(entry: &str) -> Result<(), String> {
     let version = serde_json::from_str::<serde_json::Value>(entry).ok().and_then(|v| v["version"].as_u64());
-    if let Some(newer) = version.filter(|&v| v > VERSION) {
-        return Err(Error::input(format!("its header is version {newer}, newer than {VERSION}; update mercer")));
+    match version {
+        Some(newer) if newer > VERSION => {
+            Err(format!("its header is version {newer}, newer than {VERSION}; update mercer"))
+        }
+        Some(older) if older < VERSION => Err(format!(
+            "its header is version {older}, of an earlier mercer, and has no checksum; train and save the network again"
+        )),
+        _ => Ok(()),
     }
+}
+
+fn described(entry: &str) -> Result<(Network, Vec<String>, Standardizer)> {
     let header: Header =
         serde_json::from_str(entry).map_err(|e| Error::input(format!("its header is not what mercer writes ({e})")))?;
     let network = Network::parse(&header.net, header.inputs, 1)?;

@@ -27,6 +27,7 @@ pub use labelled::{Labelled, Standardizer};
 pub use scores::Scores;
 pub use training::{Epoch, Settings, Trained, train};
 
+use crate::budget::Budget;
 use crate::compute::Device;
 use crate::net::{Description, Mode, Network, Parameters, named};
 use crate::rng::Rng;
@@ -56,6 +57,7 @@ impl Classifier {
     pub fn new(net: &str, data: &Labelled, device: Device, seed: u64) -> Result<Classifier> {
         let network = network(net, data.d(), data.image, data.classes.len())?;
         let standardizer = Standardizer::of(data.x.view(), network.description().image.or(data.image))?;
+        Budget::of_free_memory().require_network(&network, 2)?;
         let parameters = network.init(device, &Rng::new(seed).fork(1))?;
         Ok(Classifier { network, parameters, standardizer, classes: data.classes.clone() })
     }
@@ -74,6 +76,12 @@ impl Classifier {
                 let logits = network.forward(&parameters, &batch, Mode::Eval, &mut workspace)?.to_host()?;
                 let to = out.slice_mut(s![rows, ..]).into_iter();
                 to.zip(logits).for_each(|(to, z)| *to = z);
+            }
+            if let Some(i) = out.rows().into_iter().position(|row| row.iter().any(|z| !z.is_finite())) {
+                return Err(Error::Numerical(format!(
+                    "a logit of row {} (counted from 1) is not finite: the row is too large for the network; scale it, or leave it out",
+                    i + 1
+                )));
             }
             Ok(out)
         })

@@ -99,6 +99,8 @@ pub fn train(
     ended: &(dyn Fn(&Epoch) + Sync),
 ) -> Result<Trained> {
     check(&classifier, data, settings)?;
+    // The numbers, their gradient, the optimizer's two moments and a checkpoint, which is in double precision.
+    context.budget.require_network(&classifier.network, 12)?;
     let device = classifier.parameters.trained.device();
     device.enter(|| {
         let mut task = Epochs::new(classifier, data, test, settings, ended)?;

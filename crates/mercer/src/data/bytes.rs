@@ -6,6 +6,7 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
+use crate::budget::Budget;
 use crate::{Error, Result, fail_if};
 
 /// An opened file, unpacked on the fly where it is gzipped, or an array in an archive.
@@ -16,11 +17,13 @@ pub(super) struct Source<'a> {
     pub reader: Box<dyn Read + 'a>,
     /// Its length in bytes; unknown where it is compressed.
     pub len: Option<u64>,
+    /// What its content may take.
+    pub budget: Budget,
 }
 
 impl<'a> Source<'a> {
     /// Opens a file, gzipped or not; the first two bytes decide.
-    pub fn open(path: &'a Path) -> Result<Self> {
+    pub fn open(path: &'a Path, budget: Budget) -> Result<Self> {
         let io = |e| Error::io(path, e);
         let mut file = File::open(path).map_err(io)?;
         let meta = file.metadata().map_err(io)?;
@@ -36,12 +39,12 @@ impl<'a> Source<'a> {
         } else {
             (Box::new(file), Some(meta.len()))
         };
-        Ok(Source { path, within: String::new(), reader, len })
+        Ok(Source { path, within: String::new(), reader, len, budget })
     }
 
     /// The array `key` of an archive.
-    pub fn array(path: &'a Path, key: &str, reader: impl Read + 'a) -> Self {
-        Source { path, within: format!("array `{key}`: "), reader: Box::new(reader), len: None }
+    pub fn array(path: &'a Path, key: &str, reader: impl Read + 'a, budget: Budget) -> Self {
+        Source { path, within: format!("array `{key}`: "), reader: Box::new(reader), len: None, budget }
     }
 
     /// The error that says `what` is wrong with the content.
@@ -49,10 +52,17 @@ impl<'a> Source<'a> {
         Error::file(self.path, format!("{}{what}", self.within))
     }
 
+    /// Refuses a content of so many bytes in memory, if the budget has no room for it.
+    pub fn require(&self, bytes: u64) -> Result<()> {
+        require(self.budget, self.path, bytes)
+    }
+
     /// Up to `most` bytes, fewer at the end of the file. Memory grows with the bytes that are read, not with `most`.
     pub fn read_up_to(&mut self, most: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(most.min(1 << 16) as usize);
-        self.reader.by_ref().take(most).read_to_end(&mut bytes).map_err(|e| read_error(self.path, e))?;
+        let room = self.budget.bytes().saturating_add(1);
+        self.reader.by_ref().take(most.min(room)).read_to_end(&mut bytes).map_err(|e| read_error(self.path, e))?;
+        self.require(bytes.len() as u64)?;
         Ok(bytes)
     }
 
@@ -64,10 +74,36 @@ impl<'a> Source<'a> {
     }
 }
 
+/// Refuses a content of `path` that takes so many bytes, if the budget has no room for it.
+pub(super) fn require(budget: Budget, path: &Path, bytes: u64) -> Result<()> {
+    let what = format!("the content of {}", path.display());
+    budget.require(what, bytes, "allow a larger memory budget, or use a smaller file")
+}
+
+/// Text whose lines are no longer than the budget: a table is read line by line, and a line must fit into memory.
+pub(super) struct Lines<R> {
+    pub reader: R,
+    pub budget: Budget,
+    /// Bytes since the last end of a line.
+    pub since: u64,
+}
+
+impl<R: Read> Read for Lines<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.reader.read(buffer)?;
+        self.since = match buffer[..got].iter().rposition(|b| *b == b'\n') {
+            Some(end) => (got - end) as u64,
+            None => self.since + got as u64,
+        };
+        if self.budget.allows(self.since) { Ok(got) } else { Err(io::ErrorKind::OutOfMemory.into()) }
+    }
+}
+
 /// The error for a failed read of `path`: corrupt content, or an error of the system.
 pub(super) fn read_error(path: &Path, e: io::Error) -> Error {
-    use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    use io::ErrorKind::{InvalidData, InvalidInput, OutOfMemory, UnexpectedEof};
     match e.kind() {
+        OutOfMemory => Error::file(path, "has a line that is longer than the memory budget; is it a table?"),
         UnexpectedEof | InvalidData | InvalidInput => {
             Error::file(path, format!("the compressed data is truncated or corrupt ({e})"))
         }
@@ -84,8 +120,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv.gz");
         std::fs::write(&path, "1,2\n").unwrap();
-        assert!(Source::open(&path).err().unwrap().to_string().contains("not gzipped"));
-        assert!(Source::open(folder.path()).err().unwrap().to_string().contains("is a folder"));
-        assert!(matches!(Source::open(&folder.path().join("none")).err().unwrap(), Error::Io { .. }));
+        let open = |path: &Path| Source::open(path, Budget::of(1 << 20)).err().unwrap();
+        assert!(open(&path).to_string().contains("not gzipped"));
+        assert!(open(folder.path()).to_string().contains("is a folder"));
+        assert!(matches!(open(&folder.path().join("none")), Error::Io { .. }));
     }
 }

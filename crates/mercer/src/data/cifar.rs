@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::bytes::Source;
 use super::dataset::{Dataset, Target, generated_columns};
 use super::idx::scaled;
+use crate::budget::Budget;
 use crate::{Error, Result, fail_if};
 
 const PIXELS: usize = 3 * 32 * 32;
@@ -13,11 +14,11 @@ const RECORD: usize = 1 + PIXELS;
 const NAMES: [&str; 10] = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
 /// Reads one file, or the files `data_batch_*.bin` of a folder one after the other; bytes are scaled to [0, 1].
-pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
+pub(super) fn read(path: &Path, name: &str, budget: Budget) -> Result<Dataset> {
     let files = if path.is_dir() { batches(path)? } else { vec![path.to_owned()] };
     let (mut x, mut labels) = (Vec::new(), Vec::new());
     for file in &files {
-        read_file(file, &mut x, &mut labels)?;
+        read_file(file, &mut x, &mut labels, budget)?;
     }
     let x = scaled(labels.len(), PIXELS, x);
     let y = Target::Classes { labels, names: NAMES.map(String::from).to_vec() };
@@ -39,9 +40,10 @@ fn batches(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn read_file(path: &Path, x: &mut Vec<u8>, labels: &mut Vec<usize>) -> Result<()> {
-    let mut source = Source::open(path)?;
+fn read_file(path: &Path, x: &mut Vec<u8>, labels: &mut Vec<usize>, budget: Budget) -> Result<()> {
+    let mut source = Source::open(path, budget)?;
     let content = source.read_up_to(u64::MAX)?;
+    source.require((x.len() + 2 * content.len()) as u64)?;
     fail_if!(content.is_empty(); source.fail("is empty"));
     let (records, rest) = content.as_chunks::<RECORD>();
     fail_if!(!rest.is_empty(); source.fail(format!(

@@ -8,8 +8,9 @@ use csv::{ByteRecord, ReaderBuilder};
 use ndarray::Array2;
 
 use super::ReadOptions;
-use super::bytes::{Source, read_error};
-use super::dataset::{Dataset, Target, cell, find_target, generated_columns};
+use super::bytes::{Lines, Source, read_error, require};
+use super::dataset::{Dataset, Target, cell, distinct, find_target, generated_columns};
+use crate::budget::Budget;
 use crate::{Error, Result, fail_if};
 
 /// Bytes that are read ahead to find the separator.
@@ -17,7 +18,8 @@ const HEAD: u64 = 1 << 16;
 
 /// Reads a table of numbers. A target column of text becomes classes in the order of their names, one of numbers values.
 pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
-    let mut source = Source::open(path)?;
+    let budget = options.budget();
+    let mut source = Source::open(path, budget)?;
     let mut head = source.read_up_to(HEAD)?;
     if head.starts_with(b"\xef\xbb\xbf") {
         head.drain(..3);
@@ -26,7 +28,7 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
         .has_headers(false)
         .flexible(true) // ragged rows are refused below, with their row number
         .delimiter(delimiter(&head))
-        .from_reader(std::io::Cursor::new(head).chain(source.reader));
+        .from_reader(Lines { reader: std::io::Cursor::new(head).chain(source.reader), budget, since: 0 });
     let mut next = |record: &mut ByteRecord| {
         rows.read_byte_record(record).map_err(|e| match e.into_kind() {
             csv::ErrorKind::Io(e) => read_error(path, e),
@@ -41,7 +43,7 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
     let header = options.header.unwrap_or_else(|| looks_like_header(first, lead.get(1)));
     let columns = if header { column_names(first) } else { generated_columns(first.len()) };
     let target = find_target(path, &columns, options)?;
-    let mut table = Table { path, columns, target, rows: 0, x: Vec::new(), y: Column::default() };
+    let mut table = Table { path, budget, columns, target, rows: 0, x: Vec::new(), y: Column::default() };
     for record in &lead[usize::from(header)..] {
         table.push(record)?;
     }
@@ -80,6 +82,7 @@ fn number(cell: &[u8]) -> Option<f64> {
 /// The rows read so far.
 struct Table<'a> {
     path: &'a Path,
+    budget: Budget,
     columns: Vec<String>,
     target: Option<usize>,
     rows: usize,
@@ -130,6 +133,12 @@ impl Table<'_> {
             let what = format!("is ragged: row {row} (counted from 1) has {got} columns, where {width} are expected");
             return Err(Error::file(self.path, what));
         }
+        if self.x.capacity() - self.x.len() < width {
+            // The vector grows to twice its size, beside the old one.
+            let more = self.x.capacity().max(width);
+            require(self.budget, self.path, 8 * (2 * self.x.capacity() + more) as u64)?;
+            self.x.reserve_exact(more);
+        }
         for (j, cell) in record.iter().enumerate() {
             let is_target = Some(j) == self.target;
             match number(cell) {
@@ -147,12 +156,13 @@ impl Table<'_> {
     }
 
     fn finish(self, name: &str) -> Result<Dataset> {
-        let Table { path, mut columns, target, rows, x, y } = self;
+        let Table { path, mut columns, target, rows, x, y, .. } = self;
         fail_if!(rows == 0; Error::file(path, "holds a header but no rows"));
         let y = target.map(|j| {
             columns.remove(j);
             y.into_target()
         });
+        let columns = distinct(columns);
         let x = Array2::from_shape_vec((rows, columns.len()), x).expect("each row was counted");
         Ok(Dataset { name: name.into(), x: x.into(), y, columns, shape: None })
     }

@@ -1,5 +1,6 @@
 //! A data set: rows of numbers, perhaps with one target per row.
 
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::ReadOptions;
@@ -27,7 +28,8 @@ pub struct Dataset {
     pub x: Matrix,
     /// One target per row, where there is one.
     pub y: Option<Target>,
-    /// A name per feature, `[d]`; `x0`, `x1`, … where the source gives none.
+    /// A name per feature, `[d]`, no two alike (`a` and `a.2` where a table has two columns `a`); `x0`, `x1`, … where the source
+    /// gives none.
     pub columns: Vec<String>,
     /// Channels, height and width, where each row is an image (`d` is their product, channel by channel, row by row).
     pub shape: Option<[usize; 3]>,
@@ -107,6 +109,13 @@ impl Dataset {
         Ok([rest, test])
     }
 
+    /// The same rows with whole numbers in the target read as classes ([`Target::as_classes`]). Before a split, so that both parts
+    /// know the same classes.
+    pub fn with_classes(mut self) -> Result<Dataset> {
+        self.y = self.y.map(|y| y.as_classes()).transpose()?;
+        Ok(self)
+    }
+
     /// Moves the column called (or at) `target` from `x` into `y`; see [`ReadOptions::target`](super::ReadOptions::target).
     pub fn take_target(mut self, target: &str) -> Result<Dataset> {
         let j = find_column(&self.columns, target)?;
@@ -180,6 +189,25 @@ impl Target {
 /// `x0`, `x1`, …, `x{d-1}`.
 pub(super) fn generated_columns(d: usize) -> Vec<String> {
     (0..d).map(|j| format!("x{j}")).collect()
+}
+
+/// The names with a number behind each that occurs for the second time or more: `a`, `a`, `b` become `a`, `a.2`, `b`. Names find the
+/// columns of another table, where the first `a` is then the first, and the second the second.
+pub(super) fn distinct(names: Vec<String>) -> Vec<String> {
+    let mut given: HashSet<String> = names.iter().cloned().collect();
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let unique = |name: String| {
+        let count = seen.entry(name.clone()).and_modify(|count| *count += 1).or_insert(1);
+        if *count == 1 {
+            return name;
+        }
+        // A column may be called `a.2` by itself.
+        while !given.insert(format!("{name}.{count}")) {
+            *count += 1;
+        }
+        format!("{name}.{count}")
+    };
+    names.into_iter().map(unique).collect()
 }
 
 /// What is wrong with the first NaN or infinity of `x` `[n, d]`, if there is one.
@@ -265,6 +293,27 @@ mod tests {
         ] {
             let message = find_column(&columns, target).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn equal_names_are_numbered() {
+        let numbered = |names: &str| distinct(names.split(' ').map(String::from).collect()).join(" ");
+        assert_eq!(numbered("a b c"), "a b c");
+        assert_eq!(numbered("a a b a b"), "a a.2 b a.3 b.2");
+        assert_eq!(numbered("a a.2 a"), "a a.2 a.3");
+        assert_eq!(numbered("a.2 a a"), "a.2 a a.3");
+        assert_eq!(numbered("a a a.2 a.2"), "a a.3 a.2 a.2.2");
+    }
+
+    #[test]
+    fn both_parts_of_a_split_know_the_same_classes() {
+        let y = Target::Values((0..40).map(|i| f64::from(u8::from(i == 7))).collect());
+        let set = Dataset::new("s", Array2::<f64>::zeros((40, 1)), Some(y)).unwrap().with_classes().unwrap();
+        let (rest, held_out) = set.split(0.2, 0).unwrap();
+        for part in [rest, held_out] {
+            let Some(Target::Classes { names, .. }) = part.y else { panic!("not classes") };
+            assert_eq!(names, ["0", "1"]);
         }
     }
 

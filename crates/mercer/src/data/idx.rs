@@ -7,16 +7,17 @@ use ndarray::Array2;
 use super::bytes::Source;
 use super::dataset::{Dataset, Target, generated_columns};
 use super::matrix::Matrix;
+use crate::budget::Budget;
 use crate::{Error, Result, fail_if};
 
 /// Reads images, with values scaled to [0, 1], and their labels where the folder has a file of labels.
-pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
-    let (dims, pixels) = read_bytes(path)?;
+pub(super) fn read(path: &Path, name: &str, budget: Budget) -> Result<Dataset> {
+    let (dims, pixels) = read_bytes(path, budget)?;
     if dims.len() == 1 {
         return Err(Error::file(path, "holds labels only; open the file of images, and the labels are read with it"));
     }
     let (n, d) = (dims[0], pixels.len() / dims[0]);
-    let y = labels_beside(path).map(|labels| read_labels(&labels, n)).transpose()?;
+    let y = labels_beside(path).map(|labels| read_labels(&labels, n, budget)).transpose()?;
     let shape = match dims[..] {
         [_, h, w] => Some([1, h, w]),
         [_, c, h, w] => Some([c, h, w]),
@@ -41,8 +42,8 @@ fn labels_beside(path: &Path) -> Option<PathBuf> {
     files.into_iter().find(|file| file.is_file())
 }
 
-fn read_labels(path: &Path, n: usize) -> Result<Target> {
-    let (dims, labels) = read_bytes(path)?;
+fn read_labels(path: &Path, n: usize, budget: Budget) -> Result<Target> {
+    let (dims, labels) = read_bytes(path, budget)?;
     fail_if!(dims != [n]; Error::file(path, format!("has the shape {dims:?}, but there are {n} images to label")));
     let classes = labels.iter().max().map_or(0, |&m| usize::from(m) + 1);
     let labels = labels.into_iter().map(usize::from).collect();
@@ -50,13 +51,14 @@ fn read_labels(path: &Path, n: usize) -> Result<Target> {
 }
 
 /// The dimensions and the bytes.
-fn read_bytes(path: &Path) -> Result<(Vec<usize>, Vec<u8>)> {
-    let mut source = Source::open(path)?;
+fn read_bytes(path: &Path, budget: Budget) -> Result<(Vec<usize>, Vec<u8>)> {
+    let mut source = Source::open(path, budget)?;
     let dims = read_dimensions(&mut source)?;
     let count = dims.iter().try_fold(1u64, |p, &k| p.checked_mul(k as u64));
     let count = count.filter(|&c| c < u64::MAX && usize::try_from(c).is_ok());
     let count = count.ok_or_else(|| source.fail(format!("promises an impossible shape, {dims:?}")))?;
     fail_if!(count == 0; source.fail(format!("is empty: its shape is {dims:?}")));
+    source.require(count)?;
     let content = source.read_up_to(count + 1)?;
     match content.len() as u64 {
         got if got < count => Err(source

@@ -2,6 +2,7 @@
 
 use super::bytes::Source;
 use super::npy::Header;
+use crate::budget::Budget;
 use crate::{Error, Result};
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -40,7 +41,8 @@ impl MappedArray {
     /// Maps a file, after checking its header and its length.
     pub fn open(path: impl AsRef<Path>) -> Result<MappedArray> {
         let path = path.as_ref();
-        let mut source = Source::open(path)?;
+        // The elements stay in the file.
+        let mut source = Source::open(path, Budget::of(u64::MAX))?;
         let Some(len) = source.len else {
             return Err(source.fail("is gzipped and cannot be mapped into memory; unpack it first"));
         };

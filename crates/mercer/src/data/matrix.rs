@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayBase, ArrayView2, Axis, CowArray, Ix2, ViewRepr, s};
 
 /// Numbers `[n, d]` in row-major order, in the type in which they are stored.
@@ -210,9 +211,28 @@ impl<'a> Rows<'a> {
 
     /// The first NaN or infinity, with its row and column.
     pub fn non_finite(&self) -> Option<(usize, usize, f64)> {
+        self.beyond(f64::MAX)
+    }
+
+    /// Refuses numbers whose squares would overflow: the first of them, with its row and column.
+    pub(crate) fn check_magnitude(&self) -> Result<()> {
+        const MOST: f64 = 1e150;
+        match self.beyond(MOST) {
+            None => Ok(()),
+            Some((i, j, value)) => Err(Error::Numerical(format!(
+                "row {}, column {} (counted from 1) of the data is {value:e}, too large to compute with; scale the data",
+                i + 1,
+                j + 1
+            ))),
+        }
+    }
+
+    /// The first NaN or number larger than `most`, with its row and column.
+    fn beyond(&self, most: f64) -> Option<(usize, usize, f64)> {
+        let beyond = |v: f64| v.is_nan() || v.abs() > most;
         let found = match self {
-            Rows::F64(x) => x.indexed_iter().find(|(_, v)| !v.is_finite()).map(|(at, _)| at),
-            Rows::F32(x) => x.indexed_iter().find(|(_, v)| !v.is_finite()).map(|(at, _)| at),
+            Rows::F64(x) => x.indexed_iter().find(|(_, v)| beyond(**v)).map(|(at, _)| at),
+            Rows::F32(x) => x.indexed_iter().find(|(_, v)| beyond(f64::from(**v))).map(|(at, _)| at),
             Rows::U8 { .. } => None,
         };
         found.map(|(i, j)| (i, j, self.get(i, j)))
@@ -300,5 +320,10 @@ mod tests {
         assert_eq!(Rows::from(&bad).non_finite(), Some((1, 0, f64::INFINITY)));
         assert_eq!(Rows::from(bad.mapv(f64::from).view()).non_finite(), Some((1, 0, f64::INFINITY)));
         assert!(stored().iter().all(|matrix| matrix.rows().non_finite().is_none()));
+        let large = array![[1.0, -1e151]];
+        assert_eq!(Rows::from(&large).non_finite(), None);
+        let message = Rows::from(&large).check_magnitude().unwrap_err().to_string();
+        assert!(message.contains("column 2") && message.contains("-1e151"), "{message}");
+        assert!(stored().iter().all(|matrix| matrix.rows().check_magnitude().is_ok()));
     }
 }

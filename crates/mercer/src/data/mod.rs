@@ -18,6 +18,7 @@
 
 use std::path::Path;
 
+use crate::budget::Budget;
 use crate::syntax::Call;
 use crate::{Error, Result, fail_if};
 
@@ -47,6 +48,8 @@ pub use mapped::MappedArray;
 pub(crate) use matrix::CowRows;
 pub use matrix::{Matrix, Rows};
 pub use named::{Entry, Origin, catalogue};
+#[doc(hidden)]
+pub use npy::check_finite;
 pub(crate) use npy::write_elements;
 pub use npy::{Element, write_npy, write_npy_rows};
 pub use scale::{Scaler, Scaling};
@@ -61,6 +64,14 @@ pub struct ReadOptions {
     pub header: Option<bool>,
     /// The array of an `.npz` to read.
     pub key: Option<String>,
+    /// The memory that the data may take; with `None`, 70 % of what is free.
+    pub memory: Option<Budget>,
+}
+
+impl ReadOptions {
+    fn budget(&self) -> Budget {
+        self.memory.unwrap_or_else(Budget::of_free_memory)
+    }
 }
 
 /// Opens a file, a folder of CIFAR-10 files, or a named set; the module's page lists what can be read.
@@ -129,15 +140,16 @@ fn open_file(path: &Path, options: &ReadOptions) -> Result<Dataset> {
     };
     check_options(path, format, options)?;
     let name = stem(path);
+    let budget = options.budget();
     match (format, &options.target) {
-        (Format::Npy, None) => npy::read(path, &name),
+        (Format::Npy, None) => npy::read(path, &name, budget),
         (Format::Npy, Some(target)) => {
-            npy::read(path, &name)?.take_target(target).map_err(|e| Error::file(path, e.to_string()))
+            npy::read(path, &name, budget)?.take_target(target).map_err(|e| Error::file(path, e.to_string()))
         }
         (Format::Npz, _) => npz::read(path, &name, options),
         (Format::Table, _) => csv::read(path, &name, options),
-        (Format::Idx, _) => idx::read(path, &name),
-        (Format::Cifar, _) => cifar::read(path, &name),
+        (Format::Idx, _) => idx::read(path, &name, budget),
+        (Format::Cifar, _) => cifar::read(path, &name, budget),
         #[cfg(feature = "parquet")]
         (Format::Parquet, _) => parquet::read(path, &name, options),
         #[cfg(not(feature = "parquet"))]

@@ -144,7 +144,13 @@ impl Named {
             "`{}` has no options: target, header and key are for files",
             self.name
         );
-        let n = || call.number("n").map(|n| n.unwrap_or(1000));
+        let budget = options.budget();
+        let n = || -> Result<usize> {
+            let n = call.number("n")?.unwrap_or(1000);
+            let bytes = (8 * (self.d as u64 + 2)).saturating_mul(n as u64);
+            budget.require(format!("{n} points of `{}`", self.name), bytes, "ask for fewer points")?;
+            Ok(n)
+        };
         let seed = || call.number("seed").map(|s| s.unwrap_or(0));
         let real = |key: &str, default: f64| call.number(key).map(|v| v.unwrap_or(default));
         let file = |file: &str| at(folder, self.name, &format!("{}/{file}", self.name));
@@ -157,19 +163,19 @@ impl Named {
             Uniform => generate::uniform(n()?, real("low", -2.0)?, real("high", 2.0)?, seed()?),
             Idx => {
                 let prefix = if test()? { "t10k" } else { "train" };
-                idx::read(&file(&format!("{prefix}-images-idx3-ubyte.gz"))?, self.name)
+                idx::read(&file(&format!("{prefix}-images-idx3-ubyte.gz"))?, self.name, budget)
             }
-            Cifar if test()? => cifar::read(&file("test_batch.bin")?, self.name),
+            Cifar if test()? => cifar::read(&file("test_batch.bin")?, self.name, budget),
             Cifar => {
                 let first = file("data_batch_1.bin")?;
-                cifar::read(first.parent().unwrap_or(&first), self.name)
+                cifar::read(first.parent().unwrap_or(&first), self.name, budget)
             }
             Table(_, classes, splits) => {
                 let target = options.target.clone().or_else(|| Some("-1".into()));
                 let path = at(folder, self.name, &place.unwrap_or_default())?;
                 let mut data = csv::read(&path, self.name, &ReadOptions { target, ..options.clone() })?;
                 if classes && options.target.is_none() {
-                    data.y = data.y.map(|y| y.as_classes()).transpose()?;
+                    data = data.with_classes()?;
                 }
                 match splits.rows(folder, call, data.n())? {
                     None => Ok(data),

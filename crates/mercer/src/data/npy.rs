@@ -10,6 +10,7 @@ use super::atomic::write_atomically;
 use super::bytes::Source;
 use super::dataset::{Dataset, generated_columns, non_finite};
 use super::matrix::Matrix;
+use crate::budget::Budget;
 use crate::{Error, Result, fail_if};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -30,8 +31,8 @@ pub(super) struct Array {
 }
 
 /// Reads an `.npy` file, gzipped or not.
-pub(super) fn read(path: &Path, name: &str) -> Result<Dataset> {
-    Ok(dataset(read_array(Source::open(path)?)?, name))
+pub(super) fn read(path: &Path, name: &str, budget: Budget) -> Result<Dataset> {
+    Ok(dataset(read_array(Source::open(path, budget)?)?, name))
 }
 
 /// The set of an array; an image shape is kept for `[n, h, w]` and for `[n, c, h, w]` of 1, 3 or 4 channels.
@@ -158,6 +159,9 @@ impl Header {
         number: impl Fn([u8; S]) -> A,
     ) -> Result<Array2<A>> {
         let count: usize = self.dims.iter().product();
+        // Elements in Fortran order are copied once more.
+        let copies = if self.fortran { 2 } else { 1 };
+        source.require((copies * size_of::<A>() as u64).saturating_mul(count as u64))?;
         // No memory is reserved where the length of the file is not known.
         let mut out = Vec::with_capacity(if source.len.is_some() { count } else { 0 });
         while out.len() < count {
@@ -204,6 +208,9 @@ pub trait Element: bytemuck::NoUninit {
 
     /// The same number with its bytes in little-endian order.
     fn little_endian(self) -> Self;
+
+    /// Whether it is neither NaN nor infinite.
+    fn finite(self) -> bool;
 }
 
 macro_rules! elements {
@@ -213,6 +220,10 @@ macro_rules! elements {
 
             fn little_endian(self) -> Self {
                 <$type>::from_ne_bytes(self.to_le_bytes())
+            }
+
+            fn finite(self) -> bool {
+                (self as f64).is_finite()
             }
         }
     )*};
@@ -230,8 +241,22 @@ pub(crate) fn write_elements<A: Element, D: Dimension>(
     array.iter().try_for_each(|value| w.write_all(bytemuck::bytes_of(&value.little_endian())))
 }
 
-/// Writes an array of any dimension as an `.npy` file, completely or not at all. Example: [`crate::data::MappedArray`].
+/// Refuses to write numbers that are not finite, which no reader here accepts.
+#[doc(hidden)]
+pub fn check_finite<A: Element, D: Dimension>(path: &Path, array: ArrayView<'_, A, D>) -> Result<()> {
+    match array.iter().position(|value| !value.finite()) {
+        None => Ok(()),
+        Some(i) => Err(Error::file(
+            path,
+            format!("is not written: number {} of {} (counted from 1) is not finite", i + 1, array.len()),
+        )),
+    }
+}
+
+/// Writes an array of any dimension as an `.npy` file, completely or not at all. Numbers that are not finite are refused.
+/// Example: [`crate::data::MappedArray`].
 pub fn write_npy<A: Element, D: Dimension>(path: impl AsRef<Path>, array: ArrayView<'_, A, D>) -> Result<()> {
+    check_finite(path.as_ref(), array.view())?;
     write_atomically(path, |w| {
         w.write_all(&header_bytes(A::CODE, array.shape()))?;
         write_elements(w, array)
@@ -239,7 +264,7 @@ pub fn write_npy<A: Element, D: Dimension>(path: impl AsRef<Path>, array: ArrayV
 }
 
 /// Writes an `.npy` file of `shape` row by row, as `rows` passes them to its argument, so that the array is never in memory.
-/// The file is written completely or not at all.
+/// The file is written completely or not at all, and holds finite numbers only.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -261,6 +286,7 @@ pub fn write_npy_rows<A: Element>(
         let mut count = 0;
         let done = rows(&mut |row| {
             count += row.len();
+            check_finite(path, ArrayView::from(row))?;
             write_elements(w, ArrayView::from(row)).map_err(|e| Error::io(path, e))
         });
         let done = done.and_then(|()| match shape.iter().product::<usize>() == count {

@@ -10,6 +10,7 @@ use super::ReadOptions;
 use super::bytes::Source;
 use super::dataset::{Dataset, Target};
 use super::npy::{self, Array};
+use crate::budget::Budget;
 use crate::error::did_you_mean;
 use crate::{Error, Result, fail_if};
 
@@ -21,7 +22,7 @@ const TARGETS: [&str; 5] = ["y", "Y", "target", "labels", "label"];
 ///
 /// Without a key: `X`, `x`, `data`, `arr_0` or the only array, and then `y`, `target` or `labels` as the target.
 pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
-    let mut archive = Archive::open(path)?;
+    let mut archive = Archive::open(path, options.budget())?;
     let key = archive.key(options.key.as_deref())?;
     let set = npy::dataset(archive.read(&key)?, name);
     let y = match &options.target {
@@ -51,17 +52,18 @@ struct Archive<'a> {
     zip: ZipArchive<BufReader<File>>,
     /// Names of the arrays, without `.npy`.
     names: Vec<String>,
+    budget: Budget,
 }
 
 impl<'a> Archive<'a> {
-    fn open(path: &'a Path) -> Result<Self> {
+    fn open(path: &'a Path, budget: Budget) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         fail_if!(file.metadata().map_err(|e| Error::io(path, e))?.len() == 0; Error::file(path, "is empty"));
         let zip = ZipArchive::new(BufReader::new(file))
             .map_err(|e| Error::file(path, format!("is not an .npz archive, or is truncated ({e})")))?;
         let names: Vec<String> = zip.file_names().filter_map(|n| n.strip_suffix(".npy")).map(String::from).collect();
         fail_if!(names.is_empty(); Error::file(path, "holds no .npy array"));
-        Ok(Archive { path, zip, names })
+        Ok(Archive { path, zip, names, budget })
     }
 
     /// The name of the array that is asked for, else of the one that holds the features.
@@ -87,6 +89,6 @@ impl<'a> Archive<'a> {
     fn read(&mut self, key: &str) -> Result<Array> {
         let entry = self.zip.by_name(&format!("{key}.npy"));
         let entry = entry.map_err(|e| Error::file(self.path, format!("the array `{key}` cannot be read ({e})")))?;
-        npy::read_array(Source::array(self.path, key, entry))
+        npy::read_array(Source::array(self.path, key, entry, self.budget))
     }
 }

@@ -15,8 +15,9 @@ use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReade
 use parquet::schema::types::ColumnDescriptor;
 
 use super::ReadOptions;
+use super::bytes::require;
 use super::csv::Column;
-use super::dataset::{Dataset, cell, find_target};
+use super::dataset::{Dataset, cell, distinct, find_target};
 use crate::{Error, Result};
 
 /// Values decoded at a time.
@@ -58,6 +59,8 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
         return fail(format!("promises {rows} rows in a file of {len} bytes, which is not plausible"));
     }
 
+    // The columns, and the rows that are made of them.
+    require(options.budget(), path, cells.saturating_mul(2 * 8))?;
     let mut table: Vec<Column> = columns.iter().map(|_| Column::default()).collect();
     let mut done = 0;
     for g in 0..file.num_row_groups() {
@@ -85,7 +88,7 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
         table.remove(j).into_target()
     });
     let x = Array2::from_shape_fn((rows as usize, columns.len()), |(i, j)| table[j].values[i]);
-    Ok(Dataset { name: name.into(), x: x.into(), y, columns, shape: None })
+    Ok(Dataset { name: name.into(), x: x.into(), y, columns: distinct(columns), shape: None })
 }
 
 /// A file that is never read beyond its end: a sound table has no reason to, and the decoder, which takes the end of

@@ -45,9 +45,9 @@ impl Expression {
         self.build(Some(x.d()), &|entry| median_distance(x, entry.statistic, seed))
     }
 
-    /// The kernel, when nothing in it waits for data.
-    pub(super) fn constant(&self) -> Result<Kernel> {
-        self.build(None, &|entry| {
+    /// The kernel, when nothing in it waits for data, for points of dimension `inputs` where it is known.
+    pub(super) fn constant(&self, inputs: Option<usize>) -> Result<Kernel> {
+        self.build(inputs, &|entry| {
             Err(Error::input(format!("kernel {}: median needs data to look at; give a number here", entry.name)))
         })
     }
@@ -119,7 +119,7 @@ fn product(scanner: &mut Scanner, base: MakeBase) -> Result<Kernel> {
 
 fn factor(scanner: &mut Scanner, base: MakeBase) -> Result<Kernel> {
     if scanner.take('(') {
-        let inner = sum(scanner, base)?;
+        let inner = scanner.nested(|scanner| sum(scanner, base))?;
         return if scanner.take(')') { Ok(inner) } else { Err(scanner.error("expected ')'")) };
     }
     let name = scanner.word().ok_or_else(|| scanner.error("expected a kernel, such as rbf(lengthscale=2)"))?;
@@ -199,5 +199,19 @@ mod tests {
         assert!(error("linear(a=1)").contains("takes no arguments"));
         assert!(error("rbf(nan)").contains("'nan'"));
         assert!(error("rbf(1e999)").contains("above 0"));
+    }
+
+    #[test]
+    fn brackets_are_nested_up_to_a_bound() {
+        let nested = |depth: usize| format!("{}rbf(1){}", "(".repeat(depth), ")".repeat(depth));
+        assert_eq!(Kernel::parse(&nested(32)).unwrap(), Kernel::parse("rbf(1)").unwrap());
+        for depth in [33, 8000, 1_000_000] {
+            let message = Kernel::parse(&nested(depth)).unwrap_err().to_string();
+            assert!(message.contains("brackets are nested deeper than 32"), "{message}");
+            assert!(message.len() < 300);
+        }
+        // The same brackets within the text of a network.
+        let network = format!("ntk(\"{}dense relu{} dense\")", "res(".repeat(4000), ")".repeat(4000));
+        assert!(Kernel::parse(&network).unwrap_err().to_string().contains("nested deeper than 32"));
     }
 }

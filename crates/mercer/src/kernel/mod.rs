@@ -238,7 +238,12 @@ impl Kernel {
     /// Reads an expression whose parameters are all numbers. For one that looks at the data
     /// (`rbf(lengthscale=median)`), see [`Expression::resolve`].
     pub fn parse(text: &str) -> Result<Kernel> {
-        Expression::parse(text)?.constant()
+        Expression::parse(text)?.constant(None)
+    }
+
+    /// The kernel of a saved model of points of `d` columns; one of images of another size is refused.
+    pub(crate) fn of_model(text: &str, d: usize) -> Result<Kernel> {
+        Expression::parse(text)?.constant(Some(d))
     }
 
     /// A kernel written outside the crate, used like any other: alone, in sums and products, on the CPU and on a GPU.

@@ -72,9 +72,10 @@ impl KernelFeatures {
     }
 
     pub(crate) fn load(bundle: &Bundle, device: Device) -> Result<Self> {
-        let kernel = Kernel::parse(bundle.text("features.kernel")?)?;
+        let centres = bundle.matrix("centres")?;
+        let kernel = Kernel::of_model(bundle.text("features.kernel")?, centres.ncols())?;
         let precision = bundle.value("features.precision")?;
-        Ok(KernelFeatures { kernel, centres: bundle.matrix("centres")?, precision, device })
+        Ok(KernelFeatures { kernel, centres, precision, device })
     }
 }
 
@@ -124,8 +125,12 @@ impl SampleFeatures {
     pub(crate) const KIND: &'static str = "samples";
 
     pub(crate) fn load(bundle: &Bundle) -> Result<Self> {
-        let (functions, outputs) = (bundle.value("features.functions")?, bundle.value("features.outputs")?);
-        fail_if!(functions == 0 || outputs == 0, "it holds {functions} functions of {outputs} outputs");
+        let (functions, outputs): (usize, usize) =
+            (bundle.value("features.functions")?, bundle.value("features.outputs")?);
+        fail_if!(
+            functions.checked_mul(outputs).is_none_or(|values| values == 0),
+            "it holds {functions} functions of {outputs} outputs"
+        );
         Ok(SampleFeatures { functions, outputs, factorised: bundle.value("features.factorised")? })
     }
 

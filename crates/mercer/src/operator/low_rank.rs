@@ -1,8 +1,8 @@
 use super::function_samples::{FunctionSamples, Layout};
-use super::{Extension, Operator, Points, SampleFeatures};
+use super::{Budget, Extension, Operator, Points, SampleFeatures};
 use crate::data::MappedArray;
 use crate::linalg::matmul;
-use crate::{Error, Result, fail_if};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, CowArray, s};
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub struct LowRankOperator {
     /// The columns of F that are used, where not all of them are.
     kept: Option<Vec<usize>>,
     diagonal: Array1<f64>,
+    /// What it may hold in memory at once.
+    budget: Budget,
 }
 
 /// `F/√S` `[rows, n]`, by its parts.
@@ -31,18 +33,28 @@ enum Factor {
     Mapped { file: Arc<MappedArray>, scale: f64 },
 }
 
-/// Numbers of a strip of a file that are in memory at once: 64 MiB.
+/// Most numbers of a strip of a file that are in memory at once: 64 MiB.
 const STRIP: usize = 1 << 23;
+
+/// Bytes for each number of a strip: as it is read, and by output.
+const PER_NUMBER: u64 = 2 * 8;
+
+impl FitContext<'_> {
+    /// The operator of function samples, as [`LowRankOperator::of_samples`], within the context's memory budget.
+    pub fn sample_operator(&self, f: &FunctionSamples, by_output: bool) -> Result<LowRankOperator> {
+        LowRankOperator::within(f, by_output, self.budget)
+    }
+}
 
 impl LowRankOperator {
     /// From function samples `[S, n]`.
     pub fn new(f: Array2<f64>) -> Result<Self> {
         let layout = Layout { samples: f.nrows(), points: f.ncols(), outputs: 1, by_output: false };
-        LowRankOperator::held(f, layout)
+        LowRankOperator::held(f, layout, Budget::of_free_memory())
     }
 
     /// From function samples laid out as rows.
-    fn held(f: Array2<f64>, layout: Layout) -> Result<Self> {
+    fn held(f: Array2<f64>, layout: Layout, budget: Budget) -> Result<Self> {
         fail_if!(f.is_empty(), "function samples must not be empty, got {} × {}", f.nrows(), f.ncols());
         if let Some(((row, column), value)) = f.indexed_iter().find(|(_, v)| !v.is_finite()) {
             return Err(Error::input(not_finite(layout, row, column, *value)));
@@ -50,25 +62,46 @@ impl LowRankOperator {
         let scale = 1.0 / (f.nrows() as f64).sqrt();
         let f = f * scale;
         let diagonal = f.map_axis(Axis(0), |column| column.dot(&column));
-        Ok(LowRankOperator { factor: Factor::Held(f), layout, kept: None, diagonal })
+        Ok(LowRankOperator { factor: Factor::Held(f), layout, kept: None, diagonal, budget })
     }
 
     /// From samples `F` `[S, n, C]`, the operator on `n·C` values (the outputs of a point side by side), or, `by_output`, the
     /// operator `(1/CS) Σ_c F_cᵀF_c` on n.
     pub fn of_samples(f: &FunctionSamples, by_output: bool) -> Result<Self> {
+        LowRankOperator::within(f, by_output, Budget::of_free_memory())
+    }
+
+    /// The same within `budget`: samples in memory are copied once, those of a file are read in strips, of one function at least.
+    fn within(f: &FunctionSamples, by_output: bool, budget: Budget) -> Result<Self> {
         let (samples, points, outputs) = f.dim();
         let layout = Layout { samples, points, outputs, by_output };
+        let one = (points as u64).saturating_mul(outputs as u64);
+        let advice = "use fewer functions or points";
         match f {
-            FunctionSamples::Held(f) => LowRankOperator::held(layout.arranged(*f), layout),
-            FunctionSamples::Mapped(file) => LowRankOperator::mapped(file.clone(), layout),
+            FunctionSamples::Held(f) => {
+                let bytes = (2 * 8 * one).saturating_mul(samples as u64);
+                budget.require(format!("{samples} functions at {points} points"), bytes, advice)?;
+                LowRankOperator::held(layout.arranged(*f), layout, budget)
+            }
+            FunctionSamples::Mapped(file) => {
+                // Beside a strip there are the diagonal and a column of a product.
+                let bytes = (PER_NUMBER + 2 * 8).saturating_mul(one);
+                budget.require(format!("one of {samples} functions at {points} points"), bytes, advice)?;
+                LowRankOperator::mapped(file.clone(), layout, budget)
+            }
         }
     }
 
-    fn mapped(file: Arc<MappedArray>, layout: Layout) -> Result<Self> {
+    /// Numbers of a strip: half of what the budget has room for, within bounds.
+    fn strip(&self) -> usize {
+        usize::try_from(self.budget.bytes() / (2 * PER_NUMBER)).unwrap_or(STRIP).min(STRIP)
+    }
+
+    fn mapped(file: Arc<MappedArray>, layout: Layout, budget: Budget) -> Result<Self> {
         let scale = 1.0 / (layout.dim().0 as f64).sqrt();
         let factor = Factor::Mapped { file: file.clone(), scale };
         let mut diagonal = Array1::<f64>::zeros(layout.dim().1);
-        let operator = LowRankOperator { factor, layout, kept: None, diagonal: Array1::zeros(0) };
+        let operator = LowRankOperator { factor, layout, kept: None, diagonal: Array1::zeros(0), budget };
         let mut bad = None;
         operator.for_each_strip(|start, f| {
             for (s, row) in f.rows().into_iter().enumerate() {
@@ -128,7 +161,7 @@ impl LowRankOperator {
         };
         let Layout { samples, points, outputs, .. } = self.layout;
         let (flat, per_sample) = (points * outputs, self.dim().0 / samples);
-        let each = (STRIP / flat).max(1);
+        let each = (self.strip() / flat).max(1);
         for first in (0..samples).step_by(each) {
             let strip = self.layout.rows(each.min(samples - first), points, |s, row| {
                 file.read_in_parallel((first + s) * flat, row);
@@ -166,7 +199,7 @@ impl LowRankOperator {
             return gram;
         }
         // FFᵀ = Σ over blocks of columns.
-        let width = (STRIP / rows).max(1);
+        let width = (self.strip() / rows).max(1);
         for start in (0..n).step_by(width) {
             let columns: Vec<usize> = (start..n.min(start + width)).collect();
             let f = self.columns(&columns);
@@ -231,7 +264,7 @@ impl Operator for LowRankOperator {
     }
 
     fn at<'p>(&'p self, points: Points<'p>) -> Result<Box<dyn Operator + 'p>> {
-        Ok(Box::new(LowRankOperator::of_samples(points.samples()?, self.layout.by_output)?))
+        Ok(Box::new(LowRankOperator::within(points.samples()?, self.layout.by_output, self.budget)?))
     }
 
     fn describe(&self) -> String {

@@ -35,6 +35,7 @@ mod strips;
 mod tile;
 mod walk;
 
+pub use crate::budget::Budget;
 #[doc(hidden)]
 pub use batch::{BatchOperator, Own, Sizes, batch_operator};
 pub use dense::{DenseOperator, gram, gram_cross};
@@ -46,7 +47,6 @@ pub use function_samples::{FunctionSamples, Points};
 pub use graph::{NeighbourGraph, nearest_neighbours};
 pub use low_rank::LowRankOperator;
 pub use matrix_free::{KernelOperator, cross_apply};
-pub use memory::Budget;
 pub use network_ntk::NtkOperator;
 pub(crate) use points::profile_bytes;
 pub(crate) use real::in_precision;

@@ -15,8 +15,9 @@ pub(super) const BLOCK: usize = 4096;
 
 /// Bytes that [`covariance`] and the eigendecomposition of its result take, for `p` features of `bytes` each.
 pub(super) fn memory(p: usize, bytes: u64) -> u64 {
-    let p = p as u64;
-    BLOCK as u64 * p * bytes + p * p * (bytes + 5 * 8)
+    let p = p as u128;
+    let all = (BLOCK as u128 * p * u128::from(bytes)).saturating_add((p * p).saturating_mul(u128::from(bytes + 5 * 8)));
+    u64::try_from(all).unwrap_or(u64::MAX)
 }
 
 /// The lower half of `Σ = ΦᵀΦ/n` `[p, p]`, with `φ` `[b, p]` computed for a block of the n rows at a time. Products are

@@ -39,9 +39,11 @@ impl Method for Fourier {
         let kernel = problem.kernel("random Fourier features")?;
         let (x, (n, d)) = (kernel.x(), kernel.x().dim());
         let (count, sampling) = (self.features, self.sampling);
-        let mut features = RandomFeatures::fourier(kernel.formula(), d, count, sampling, problem.context.seed)?;
         let sample = if self.ritz { MOST_RITZ_POINTS.min(n) as u64 } else { 0 };
-        require(problem, count, covariance::memory(count, 8) + 3 * 8 * sample * count as u64)?;
+        let at_sample = (3 * 8 * sample).saturating_mul(count as u64);
+        require(problem, count, d, covariance::memory(count, 8).saturating_add(at_sample))?;
+        let features = RandomFeatures::fourier(kernel.formula(), d, count, sampling, problem.context.seed)?;
+        let mut features = features.enough(problem.k)?;
         features.form = Form::Waves { centre: x.mean().expect("there are points") };
         if !self.ritz {
             features.precision = problem.context.precision;

@@ -130,6 +130,10 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
         let rotation = rotation.slice(s![.., ..found.max(block).min(θ.len())]);
         let (vectors, images) = (q.matmul(rotation)?, kq.matmul(rotation)?);
         let residuals = images.residual_norms(&vectors, &θ[..found])?;
+        fail_if!(θ.iter().chain(&residuals).any(|v| !v.is_finite()); Error::Numerical(format!(
+            "the products with {} are too large to be computed; scale the data, or use another parameter of the kernel",
+            operator.describe()
+        )));
         let floor = 3.0 * operator.roundoff() * θ[0];
         let done = residuals.iter().zip(&θ).filter(|(r, θ)| **r <= (tolerance * **θ).max(floor)).count();
         let worst = residuals.iter().zip(&θ).map(|(r, θ)| r / θ.max(floor)).fold(0.0, f64::max);

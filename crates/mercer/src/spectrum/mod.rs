@@ -45,6 +45,8 @@ pub use sampling::Sampling;
 pub use crate::operator::{Extension, Features, Points};
 
 use crate::data::{Rows, Scaler};
+use crate::finite::finite_rows;
+use crate::model::Bundle;
 use crate::operator::{KernelOperator, Operator, Precision, profile_bytes};
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::Array2;
@@ -104,12 +106,40 @@ impl<'a> Problem<'a> {
         if let Some((i, j, value)) = self.operator.points().and_then(|x| x.non_finite()) {
             return Err(Error::input(format!("the data must be finite: row {}, column {} is {value}", i + 1, j + 1)));
         }
-        let Some(kernel) = self.operator.kernel() else { return Ok(()) };
-        self.context.budget.require(
-            format!("what the kernel {} needs of {n} images", kernel.formula()),
-            profile_bytes(kernel.formula(), n, d, kernel.precision()),
-            "use fewer images or layers, or use single precision",
-        )
+        self.operator.points().map_or(Ok(()), |x| x.check_magnitude())?;
+        if let Some(kernel) = self.operator.kernel() {
+            self.context.budget.require(
+                format!("what the kernel {} needs of {n} images", kernel.formula()),
+                profile_bytes(kernel.formula(), n, d, kernel.precision()),
+                "use fewer images or layers, or use single precision",
+            )?;
+        }
+        self.check_magnitude()
+    }
+
+    /// Refuses kernel values whose squares, summed over n points, overflow or vanish. No entry of K is larger than the
+    /// largest of its diagonal.
+    fn check_magnitude(&self) -> Result<()> {
+        let diagonal = self.operator.diagonal()?;
+        let (least, most) = match self.operator.kernel().map_or(Precision::F64, |kernel| kernel.precision()) {
+            Precision::F64 => (1e-150, 1e150 / diagonal.len() as f64),
+            Precision::F32 | Precision::Tf32 => (1e-30, 1e37),
+        };
+        let allowed = |v: f64| v == 0.0 || (v.is_finite() && v.abs() <= most);
+        let i = match diagonal.iter().position(|v| !allowed(*v)) {
+            Some(i) => i,
+            None => match (0..diagonal.len()).max_by(|&i, &j| diagonal[i].total_cmp(&diagonal[j])) {
+                Some(i) if diagonal[i] > 0.0 && diagonal[i] < least => i,
+                _ => return Ok(()),
+            },
+        };
+        Err(Error::Numerical(format!(
+            "{} of point {} (counted from 1) with itself is {:.1e}, too large or too small to compute with; scale the data, or \
+             use another parameter of the kernel",
+            self.operator.describe(),
+            i / self.operator.outputs() + 1,
+            diagonal[i]
+        )))
     }
 }
 
@@ -257,7 +287,17 @@ impl Spectrum {
             _ => None,
         };
         let Solution { eigenvalues, features, coefficients, training, .. } = solution;
-        Ok(Spectrum { eigenvalues, certificate, origin, scaler: None, training, features, coefficients, by_samples })
+        let spectrum =
+            Spectrum { eigenvalues, certificate, origin, scaler: None, training, features, coefficients, by_samples };
+        spectrum.require_finite()?;
+        Ok(spectrum)
+    }
+
+    /// Refuses a spectrum with a number that is NaN or infinite.
+    fn require_finite(&self) -> Result<()> {
+        let mut bundle = Bundle::default();
+        self.pack(&mut bundle);
+        bundle.require_finite("the spectrum")
     }
 
     /// Number of pairs, zero ones included.
@@ -286,9 +326,13 @@ impl Spectrum {
     }
 
     /// `ψ(x)` `[n·C, k]` at n new points, the C outputs of a point side by side: coordinates `[n, d]`, or the fitted
-    /// functions sampled at the new points. Columns whose eigenvalue is zero are zero.
+    /// functions sampled at the new points. Columns whose eigenvalue is zero are zero, and every number is finite.
     pub fn transform<'p>(&self, points: impl Into<Points<'p>>) -> Result<Array2<f64>> {
-        let points = points.into();
+        finite_rows("a function's value", self.evaluate(points.into())?, self.origin.outputs)
+    }
+
+    /// What [`Self::transform`] returns, before the numbers are checked.
+    fn evaluate(&self, points: Points<'_>) -> Result<Array2<f64>> {
         let Some(x) = points.coordinates().ok().filter(|_| self.takes_coordinates()) else {
             let own = (&self.features, &self.coefficients);
             let (features, a) = self.by_samples.as_ref().map_or(own, |by| (&by.features, &by.coefficients));

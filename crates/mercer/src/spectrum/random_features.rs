@@ -28,8 +28,9 @@ pub(super) enum Form {
     /// `cos t` for all M directions, then `sin t`. The centre c `[d]` turns each pair of a cosine and a sine and leaves the
     /// kernel as it is, but keeps the angles, and with them their rounding, small.
     Waves { centre: Array1<f64> },
-    /// `exp(t − γ‖x‖²)` with the damping γ, and c = 0.
-    Exponentials { damping: f64 },
+    /// `exp(t − γ‖x‖²)` with the damping γ, and c = 0. `exact_norm` gives every feature vector the norm that it has in the mean,
+    /// `‖φ(x)‖² = κ(x,x)`: with `e = exp t`, the features are `√M exp(γ‖x‖²) e/‖e‖`.
+    Exponentials { damping: f64, exact_norm: bool },
 }
 
 impl RandomFeatures {
@@ -47,9 +48,14 @@ impl RandomFeatures {
         let ((m, d), amplitude) = (self.directions.dim(), T::of(self.amplitude));
         match &self.form {
             Form::Waves { centre } => self.projected(x, centre.view(), |strip, _| waves(strip, m, amplitude)),
-            Form::Exponentials { damping } => {
-                let damping = T::of(*damping);
-                let finish = |strip: &mut [T], norms: &[T]| exponentials(strip, norms, damping, amplitude);
+            Form::Exponentials { damping, exact_norm } => {
+                let (damping, exact) = (T::of(*damping), *exact_norm);
+                let finish = |strip: &mut [T], norms: &[T]| match exact {
+                    false => exponentials(strip, norms, damping, amplitude),
+                    true => {
+                        exponentials_of_exact_norm(strip, norms, damping, T::of(self.amplitude * (m as f64).sqrt()))
+                    }
+                };
                 self.projected(x, Array1::zeros(d).view(), finish)
             }
         }
@@ -83,6 +89,13 @@ impl RandomFeatures {
         out
     }
 
+    /// Refuses fewer features than pairs.
+    pub(super) fn enough(self, k: usize) -> Result<Self> {
+        let count = self.dim();
+        fail_if!(count < k, "{k} pairs need at least as many random features, got {count}");
+        Ok(self)
+    }
+
     /// The solution by the pairs of the kernel `φ(x)·φ(x')` over the points `x` `[n, d]`, with progress on `method`.
     pub(super) fn solution(self, problem: &Problem, method: &str, x: Rows<'_>) -> Result<Solution> {
         let context = &problem.context;
@@ -97,7 +110,8 @@ impl RandomFeatures {
 
     pub(super) fn load(kind: &str, bundle: &Bundle) -> Result<Self> {
         let (form, directions) = if kind == Self::POSITIVE {
-            (Form::Exponentials { damping: bundle.value("features.damping")? }, "features.directions")
+            let (damping, exact_norm) = (bundle.value("features.damping")?, bundle.value("features.exact_norm")?);
+            (Form::Exponentials { damping, exact_norm }, "features.directions")
         } else {
             let centre: Vec<f64> = bundle.value("features.centre")?;
             (Form::Waves { centre: centre.into() }, "features.frequencies")
@@ -143,8 +157,9 @@ impl Features for RandomFeatures {
                 bundle.put("features.frequencies", self.directions.view());
                 Self::FOURIER
             }
-            Form::Exponentials { damping } => {
+            Form::Exponentials { damping, exact_norm } => {
                 bundle.set("features.damping", damping);
+                bundle.set("features.exact_norm", exact_norm);
                 bundle.put("features.directions", self.directions.view());
                 Self::POSITIVE
             }
@@ -152,10 +167,12 @@ impl Features for RandomFeatures {
     }
 }
 
-/// Refuses fewer random features than pairs, and more of them than fit into memory, where they take `bytes`.
-pub(super) fn require(problem: &Problem, count: usize, bytes: u64) -> Result<()> {
-    let (k, n) = (problem.k, problem.operator.n());
-    fail_if!(count < k, "{k} pairs need at least as many random features, got {count}");
+/// Refuses more random features than fit into memory, where they take `bytes` beside their directions `[count, d]`: before they are
+/// drawn.
+pub(super) fn require(problem: &Problem, count: usize, d: usize, bytes: u64) -> Result<()> {
+    let n = problem.operator.n();
+    let directions = 2 * 8 * count as u128 * d as u128;
+    let bytes = u64::try_from(directions).unwrap_or(u64::MAX).saturating_add(bytes);
     problem.context.budget.require(format!("{count} random features at {n} points"), bytes, "use fewer features")
 }
 
@@ -170,6 +187,29 @@ vectorized! {
                 *c = T::of_lane(a * cos);
                 *s = T::of_lane(a * sin);
             }
+        }
+    }
+}
+
+/// `t ← a exp(γ‖x‖²) e/‖e‖` with `e = exp t`, over rows of projections t in `strip` `[h, m]`; `norms` are `‖x‖²` `[h]`. The largest
+/// t is subtracted first, so that no row overflows or vanishes.
+fn exponentials_of_exact_norm<T: Real>(strip: &mut [T], norms: &[T], damping: T, amplitude: T) {
+    let m = strip.len() / norms.len();
+    for (row, norm) in strip.chunks_exact_mut(m).zip(norms) {
+        let largest = row.iter().map(|t| t.wide()).fold(f64::MIN, f64::max);
+        shifted_exponentials(row, T::of(largest));
+        let square: f64 = row.iter().map(|e| e.wide() * e.wide()).sum();
+        let factor = amplitude.wide() * (damping.wide() * norm.wide()).exp() / square.sqrt();
+        row.iter_mut().for_each(|e| *e = T::of(e.wide() * factor));
+    }
+}
+
+vectorized! {
+    /// `t ← exp(t − s)`
+    fn shifted_exponentials<FMA, 'a, T: Real>(row: &'a mut [T], shift: T) {
+        let shift = shift.lane::<FMA>();
+        for t in row {
+            *t = T::of_lane((t.lane::<FMA>() - shift).exp());
         }
     }
 }

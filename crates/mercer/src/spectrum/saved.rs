@@ -1,12 +1,14 @@
 //! Spectra to and from files.
 
 use super::neural::NetworkFeatures;
-use super::{Features, RandomFeatures, Spectrum};
+use super::{Features, Origin, RandomFeatures, Spectrum};
 use crate::apply::read;
 use crate::compute::Device;
 use crate::model::Bundle;
 use crate::operator::{Extension, KernelFeatures, RowFeatures, SampleFeatures};
 use crate::{Error, Result, fail_if};
+use ndarray::Array2;
+use serde_json::{Map, Value};
 use std::path::Path;
 
 impl Spectrum {
@@ -55,22 +57,58 @@ impl Spectrum {
             }
             _ => None,
         };
+        let origin: Origin = bundle.value("origin")?;
         let spectrum = Spectrum {
             eigenvalues: bundle.value("eigenvalues")?,
             certificate: bundle.value("certificate")?,
-            origin: bundle.value("origin")?,
-            scaler: bundle.value("scaler")?,
+            scaler: bundle.scaler(origin.d)?,
+            origin,
             training: (kind == NetworkFeatures::KIND).then(|| bundle.value("training")).transpose()?,
             features: features(kind, bundle, device)?,
             coefficients: bundle.matrix("coefficients")?,
             by_samples,
         };
-        let (p, k) = spectrum.coefficients.dim();
-        fail_if!(
-            (p, k) != (spectrum.features.dim(), spectrum.eigenvalues.len()),
-            "its parts do not fit together: coefficients {p}×{k}"
-        );
+        spectrum.check_parts(bundle)?;
         Ok(spectrum)
+    }
+
+    /// Refuses a file whose parts do not fit together: the only place where the shapes of a spectrum are checked.
+    fn check_parts(&self, bundle: &Bundle) -> Result<()> {
+        let (k, d, outputs) = (self.k(), self.origin.d, self.origin.outputs);
+        fail_if!(k == 0 || outputs == 0, "it holds {k} functions of {outputs} outputs");
+        let fits = |name: &str, features: &dyn Features, a: &Array2<f64>| -> Result<()> {
+            let (p, columns) = a.dim();
+            fail_if!(
+                (p, columns) != (features.dim(), k) || features.outputs() != outputs,
+                "its parts do not fit together: '{name}' is {p}×{columns} for {k} functions of {} features and {} outputs, \
+                 where {outputs} outputs were fitted",
+                features.dim(),
+                features.outputs()
+            );
+            Ok(())
+        };
+        fits("coefficients", self.features.as_ref(), &self.coefficients)?;
+        if let Some(Extension { features, coefficients }) = &self.by_samples {
+            fits("by_samples", features.as_ref(), coefficients)?;
+        }
+        // Where the kernel has no formula, a new point is given by its kernel values, whatever coordinates the fitted ones had.
+        let by_rows = bundle.text("features")? == RowFeatures::KIND;
+        let inputs = self.features.inputs().filter(|_| !by_rows);
+        fail_if!(
+            inputs.is_some_and(|inputs| inputs != d),
+            "its parts do not fit together: it was fitted on {d} columns, and its features take {}",
+            inputs.unwrap_or(0)
+        );
+        // Every list of the certificate has an entry for each pair.
+        let certificate: Map<String, Value> = bundle.value("certificate")?;
+        for (name, list) in certificate.iter().filter_map(|(name, value)| Some((name, value.as_array()?))) {
+            let length = list.len();
+            fail_if!(
+                length != k,
+                "its parts do not fit together: 'certificate.{name}' has {length} entries for {k} pairs"
+            );
+        }
+        Ok(())
     }
 }
 

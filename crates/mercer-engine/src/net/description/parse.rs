@@ -8,9 +8,6 @@ use crate::{Error, Result, fail_if};
 /// The widest layer accepted: anything wider is a typing error.
 const WIDEST: usize = 1 << 20;
 
-/// Residual layers may hold residual layers, up to this depth.
-const DEEPEST: usize = 32;
-
 /// The words that are not activations.
 const WORDS: [&str; 12] =
     ["dense", "conv", "bn", "maxpool", "avgpool", "gap", "flatten", "res", "image", "rff", "radial", "l2norm"];
@@ -21,7 +18,7 @@ impl Description {
         let mut scanner = Scanner::new("architecture", text);
         let image = image(&mut scanner)?;
         let mut trunk = None;
-        let layers = chain(&mut scanner, 0, &mut trunk)?;
+        let layers = chain(&mut scanner, false, &mut trunk)?;
         Ok(Description { image, layers, trunk: trunk.unwrap_or(0) })
     }
 }
@@ -41,14 +38,14 @@ fn image(scanner: &mut Scanner) -> Result<Option<[usize; 3]>> {
 }
 
 /// Layers up to the end, or up to the `;` or `)` that ends a branch of `res`.
-fn chain(scanner: &mut Scanner, depth: usize, trunk: &mut Option<usize>) -> Result<Vec<LayerSpec>> {
+fn chain(scanner: &mut Scanner, inside: bool, trunk: &mut Option<usize>) -> Result<Vec<LayerSpec>> {
     let mut layers = vec![];
     while let Some(next) = scanner.peek() {
         let here = scanner.clone();
         match next {
-            ')' | ';' if depth > 0 => break,
+            ')' | ';' if inside => break,
             ')' | ';' => return Err(here.error(&format!("there is a '{next}' too many"))),
-            '|' if depth > 0 => {
+            '|' if inside => {
                 return Err(here.error("a | inside res(…) has no meaning; a shared trunk ends between layers"));
             }
             '|' if trunk.is_some() => return Err(here.error("there is more than one |")),
@@ -59,7 +56,7 @@ fn chain(scanner: &mut Scanner, depth: usize, trunk: &mut Option<usize>) -> Resu
             _ => {
                 let name = scanner.word().ok_or_else(|| here.error(&format!("expected a layer, got '{next}'")))?;
                 layers.push(match name {
-                    "res" => residual(scanner, depth + 1)?,
+                    "res" => residual(scanner)?,
                     _ => {
                         let call = Call { name, arguments: scanner.arguments(name)? };
                         layer(&call).map_err(|e| here.error(&e.to_string()))?
@@ -71,11 +68,13 @@ fn chain(scanner: &mut Scanner, depth: usize, trunk: &mut Option<usize>) -> Resu
     Ok(layers)
 }
 
-fn residual(scanner: &mut Scanner, depth: usize) -> Result<LayerSpec> {
+fn residual(scanner: &mut Scanner) -> Result<LayerSpec> {
     fail_if!(!scanner.take('('); scanner.error("res holds its layers in brackets, such as res(dense relu dense)"));
-    fail_if!(depth > DEEPEST; scanner.error(&format!("res is nested deeper than {DEEPEST}")));
-    let body = chain(scanner, depth, &mut None)?;
-    let shortcut = if scanner.take(';') { chain(scanner, depth, &mut None)? } else { vec![] };
+    let (body, shortcut) = scanner.nested(|scanner| {
+        let body = chain(scanner, true, &mut None)?;
+        let shortcut = if scanner.take(';') { chain(scanner, true, &mut None)? } else { vec![] };
+        Ok((body, shortcut))
+    })?;
     match scanner.peek() {
         Some(';') => Err(scanner.error("res has more than one ; (body; shortcut)")),
         _ if !scanner.take(')') => Err(scanner.error("'res(' has no closing bracket")),

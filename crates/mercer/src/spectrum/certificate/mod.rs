@@ -4,6 +4,7 @@ mod population;
 
 use super::{Problem, Solution};
 use crate::Result;
+use crate::finite::finite_rows;
 use crate::linalg::matmul;
 use crate::operator::Points;
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis, CowArray, Ix2, aview1, concatenate, s};
@@ -163,7 +164,7 @@ fn evaluated(
     };
     // One evaluation of φ for both.
     let both = concatenate![Axis(1), a.view(), a.mapv(f64::abs).view()];
-    let both = solution.features.project(points, both.view())?;
+    let both = finite_rows("a function's value", solution.features.project(points, both.view())?, problem.operator.outputs())?;
     let (ψ, sizes) = both.view().split_at(Axis(1), k);
     let ε = problem.operator.roundoff();
     let rounding = per_pair(&solution.eigenvalues, |j| ε * ratio(sizes, ψ, j).sqrt());

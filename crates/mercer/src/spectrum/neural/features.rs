@@ -39,7 +39,7 @@ impl NetworkFeatures {
 
     pub(crate) fn load(bundle: &Bundle, device: Device) -> Result<Self> {
         let architecture = bundle.text("features.architecture")?.to_owned();
-        let standardizer: Standardizer = bundle.value("features.standard")?;
+        let standardizer = bundle.value::<Standardizer>("features.standard")?.checked()?;
         let networks = bundle.value("features.networks")?;
         let inputs = standardizer.inputs();
         let network = Network::parse(&architecture, inputs, networks)?;

@@ -1,5 +1,6 @@
 //! Networks as functions: what training moves and Rayleigh–Ritz combines.
 
+use crate::budget::Budget;
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Description, LayerSpec, Mode, Network, Parameters, Workspace};
 use crate::rng::Rng;
@@ -53,8 +54,7 @@ impl Functions {
         rng: &Rng,
     ) -> Result<Functions> {
         let network = Network::new(&without_final_norm(architecture, inputs)?, inputs, count)?;
-        let parameters = network.init(device, rng)?;
-        Functions::from_parts(network, parameters, Layout::Networks, normalise)
+        Functions::drawn(network, Layout::Networks, normalise, device, rng)
     }
 
     /// The last hidden units of `architecture`, each one function: all layers but the last dense one, which is solved for.
@@ -65,8 +65,14 @@ impl Functions {
             "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
         );
         let network = Network::new(&hidden, inputs, 1)?;
+        Functions::drawn(network, Layout::Units, false, device, rng)
+    }
+
+    /// From a network whose numbers are drawn, if there is memory for them.
+    fn drawn(network: Network, layout: Layout, normalise: bool, device: Device, rng: &Rng) -> Result<Functions> {
+        Budget::of_free_memory().require_network(&network, 2)?;
         let parameters = network.init(device, rng)?;
-        Functions::from_parts(network, parameters, Layout::Units, false)
+        Functions::from_parts(network, parameters, layout, normalise)
     }
 
     /// From a network and its numbers.

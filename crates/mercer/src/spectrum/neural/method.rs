@@ -5,6 +5,7 @@ use super::{FunctionOperator, Functions, Kind, NetworkFeatures, OnData, Pairs, S
 use super::{rayleigh_ritz, train};
 use crate::compute::Device;
 use crate::linalg::matmul;
+use crate::net::Network;
 use crate::operator::Extension;
 use crate::rng::Rng;
 use crate::spectrum::{Method, Problem, Solution, averaged, zero_threshold};
@@ -100,6 +101,24 @@ impl Neural {
         Ok(functions)
     }
 
+    /// Refuses networks and samples that the memory has no room for, before they are drawn and read.
+    fn require(&self, problem: &Problem) -> Result<()> {
+        let budget = problem.context.budget;
+        if let Some(given) = &self.architecture {
+            let networks = if self.kind.solves_last_layer() { 1 } else { problem.k };
+            let inputs = problem.points("a network")?.d();
+            budget.require_network(&Network::parse(given, inputs, networks)?, 2)?;
+        }
+        let Some(functions) = problem.operator.low_rank() else { return Ok(()) };
+        // The functions at the points of the largest sample, as they are read and in order.
+        let values = functions.dim().1.min(self.finish_points.saturating_mul(problem.operator.outputs()));
+        budget.require(
+            format!("{} functions at {values} values", functions.dim().0),
+            (2 * 8 * (values as u64)).saturating_mul(functions.dim().0 as u64),
+            "use the Krylov method, which reads the samples in strips, or fewer functions",
+        )
+    }
+
     /// Bytes for the state and its copies, a batch, and the finish over a large sample.
     fn needed(&self, functions: &Functions, n: usize, k: usize) -> u64 {
         let [p, m, b] = [functions.count(), n.min(self.finish_points), n.min(self.settings.batch)].map(|v| v as u64);
@@ -126,6 +145,7 @@ impl Method for Neural {
             return self.drawn(problem, &seed);
         }
         let operator = OnData::new(problem.operator)?;
+        self.require(problem)?;
         let functions = self.functions(&operator, k, context.device, &seed)?;
         context.budget.require(
             format!("training {} parameters by {}", functions.network().parameters(), self.kind.name()),

@@ -1,8 +1,8 @@
 //! How networks see points.
 
-use crate::Result;
 use crate::compute::{Device, Tensor};
 use crate::data::Rows;
+use crate::{Result, fail_if};
 use serde::{Deserialize, Serialize};
 
 /// What networks see of a point: `(x − centre)/scale`, with one scale for all columns, because the kernels weigh all
@@ -36,6 +36,16 @@ impl Standardizer {
         }
         let scale = (squares / (n * d).max(1) as f64).sqrt();
         Standardizer { centre, scale: if scale > 0.0 && scale.is_finite() { scale } else { 1.0 } }
+    }
+
+    /// Refuses a scale that cannot divide.
+    pub(super) fn checked(self) -> Result<Standardizer> {
+        let scale = self.scale;
+        fail_if!(
+            scale.is_nan() || scale <= 0.0,
+            "the model's 'features.standard' must have a scale above 0, not {scale}"
+        );
+        Ok(self)
     }
 
     /// The points `rows` of `x` `[n, d]`, as a tensor `[rows, d]` on `device`.
