@@ -1,6 +1,6 @@
 //! The loop: inputs are made and read, and a failure is noticed, named and saved.
 
-use crate::targets::{Input, Target};
+use crate::targets::{Input, Target, unpack};
 use crate::watch::{MOST_MEMORY, take_largest};
 use mercer::rng::Rng;
 use std::collections::{BTreeMap, HashSet};
@@ -35,6 +35,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
 }
 
+/// A refusal may quote its input once, and say as much again about it.
+const LONGEST_MESSAGE: usize = 2000;
 /// No input takes longer.
 const LONGEST: Duration = Duration::from_secs(10);
 /// Inputs that are kept because of their answer.
@@ -125,6 +127,13 @@ fn attempt(target: &Target, input: &Input, scratch: &Path) -> Result<Result<(), 
     let answer = answer.map_err(|_| LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
     if largest > MOST_MEMORY {
         return Err(format!("asked for {} MB at once", largest >> 20));
+    }
+    let length = answer.as_ref().err().map_or(0, String::len);
+    if length > LONGEST_MESSAGE {
+        let quoted = unpack(&input.bytes).map_or(input.bytes.len(), |plain| plain.len());
+        if length > LONGEST_MESSAGE + 2 * quoted {
+            return Err(format!("a message of {length} characters for an input of {quoted}"));
+        }
     }
     if seconds > LONGEST {
         return Err(format!("took {} s", seconds.as_secs()));

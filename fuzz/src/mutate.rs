@@ -31,10 +31,10 @@ pub const NUMBERS: [&str; 20] = [
 /// Longest input that is made by putting pieces in.
 const LONGEST: usize = 1 << 17;
 
-/// `input` with one to four changes. `others` are further inputs to take pieces from, `tokens` the words of the language.
+/// `input` with one change or up to four. `others` are further inputs to take pieces from, `tokens` the words of the language.
 pub fn mutated(rng: &mut Rng, input: &[u8], others: &[Vec<u8>], tokens: &[&str]) -> Vec<u8> {
     let mut bytes = input.to_vec();
-    for _ in 0..1 + rng.below(4) {
+    for _ in 0..1 + rng.below(2) * rng.below(4) {
         change(rng, &mut bytes, others, tokens);
     }
     bytes
