@@ -36,7 +36,7 @@ impl Average {
             Some(gpu) => State::Cuda(super::allocate(gpu, 2)?),
         };
         let mut average = Average { decay, value, state };
-        average.set(None);
+        average.set(None)?;
         Ok(average)
     }
 
