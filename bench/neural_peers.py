@@ -2,8 +2,8 @@
 batched network (no loop over k), gradient, fused Adam. `neural_peers.py SIZE REPEATS` with SIZE = d-h-k-B prints one line
 of JSON.
 
-Two forms of the first layer are timed, and the faster one is used: a broadcast batched product, and one wide product for
-all networks."""
+Four forms are timed, and the fastest is used: the first layer as a broadcast batched product or as one wide product for all
+networks, each eager and by torch.compile."""
 import json
 import resource
 import statistics
@@ -15,7 +15,7 @@ import torch
 BATCHES = 16  # Number of batches in the data.
 
 
-def step_of(d, h, k, b, wide):
+def step_of(d, h, k, b, wide, compiled):
     generator = torch.Generator().manual_seed(0)
     normal = lambda *shape: torch.randn(*shape, generator=generator)
     w1 = normal(d, k * h) / d**0.5 if wide else normal(k, d, h) / d**0.5
@@ -27,21 +27,30 @@ def step_of(d, h, k, b, wide):
     sincos = lambda z: torch.cat([z[..., :half].sin(), z[..., half:].cos()], -1)
     lower = torch.tril(torch.ones(k, k), -1)
 
-    def step():
-        x = data[torch.randint(len(data), (b,), generator=generator)]
+    def forward(x):
         first = (x @ w1).view(b, k, h).transpose(0, 1) if wide else x @ w1
         z = sincos(first + b1)
         z = sincos(torch.baddbmm(b2, z, w2))
         y = torch.baddbmm(b3, z, w3)[..., 0]  # [k, B]
-        psi = y / y.square().mean(1, keepdim=True).sqrt()
+        return y / y.square().mean(1, keepdim=True).sqrt()
+
+    def gradient(x, psi):
+        # exp(-|x-x'|^2 / 2d), in place: twice as fast as with torch.cdist.
+        norms = x.square().sum(1) / 2
+        kernel = (x @ x.T).sub_(norms).sub_(norms[:, None]).div_(d).exp_()
+        k_psi = psi @ kernel
+        r = psi @ k_psi.T
+        mix = (r / r.diagonal()[:, None].clamp_min(1e-12)).T * lower
+        return -2 / b**2 * (k_psi - mix @ k_psi)
+
+    if compiled:
+        forward, gradient = torch.compile(forward), torch.compile(gradient)
+
+    def step():
+        x = data[torch.randint(len(data), (b,), generator=generator)]
+        psi = forward(x)
         with torch.no_grad():
-            # exp(-|x-x'|^2 / 2d), in place: twice as fast as with torch.cdist.
-            norms = x.square().sum(1) / 2
-            kernel = (x @ x.T).sub_(norms).sub_(norms[:, None]).div_(d).exp_()
-            k_psi = psi @ kernel
-            r = psi @ k_psi.T
-            mix = (r / r.diagonal()[:, None].clamp_min(1e-12)).T * lower
-            g = -2 / b**2 * (k_psi - mix @ k_psi)
+            g = gradient(x, psi)
         adam.zero_grad(set_to_none=True)
         psi.backward(g)
         adam.step()
@@ -53,8 +62,9 @@ def main(size, repeats):
     torch.set_num_threads(2)
     d, h, k, b = map(int, size.split("-"))
     runs = {}
-    for name, wide in (("batched", False), ("wide", True)):
-        step = step_of(d, h, k, b, wide)
+    forms = [(name + how, wide, bool(how)) for name, wide in (("batched", False), ("wide", True)) for how in ("", ", compiled")]
+    for name, wide, compiled in forms:
+        step = step_of(d, h, k, b, wide, compiled)
         for _ in range(5):
             step()
         seconds = runs[name] = []
@@ -65,7 +75,9 @@ def main(size, repeats):
         assert torch.isfinite(psi).all()
     best = min(runs, key=lambda name: statistics.median(runs[name]))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": runs[best], "first_layer": best, "peak_bytes": peak, "torch": torch.__version__}))
+    medians = {name: statistics.median(seconds) for name, seconds in runs.items()}
+    print(json.dumps({"seconds": runs[best], "first_layer": best, "forms": medians, "peak_bytes": peak,
+                      "torch": torch.__version__}))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@
     MERCER_DATA=… python3 bench/run.py conv-1000   # half an hour: see `thousand_images`
     python3 bench/run.py --neural        # training step and PyTorch; creates bench/.venv-neural (5 GB) the first time
 
-Prints ratios and peak memory, and writes the raw numbers to bench/results/classic.json, neural.json and kernels.json.
-The peer and Mercer run alternately, so that other load on the machine affects both.
+Prints ratios and peak memory, and writes the raw numbers to bench/results/classic.json, neural.json and kernels.json; then
+`python3 bench/tables.py` writes the README's tables anew. The peers and Mercer run alternately, so that other load on the
+machine affects all. A description says the precision and, for iterative methods, the tolerance.
 """
 import argparse
 import json
@@ -31,28 +32,31 @@ JOBS = {
     "gram-f64": ("RBF Gram 8000×64, f64", "scikit-learn rbf_kernel", 3),
     "kv-f32": ("K·V, 8000×64, 16 columns, f32, K never stored", "Gram, then multiply", 5),
     "kv-f64": ("K·V, 8000×64, 16 columns, f64, K never stored", "Gram, then multiply", 5),
-    "kpca-5000": ("kernel PCA, k=10, n=5000, d=50", "scikit-learn KernelPCA, randomized", 5),
-    "kpca-20000": ("kernel PCA, k=10, n=20 000, d=50", "scikit-learn KernelPCA, randomized, f32", 5),
+    "kpca-5000": ("kernel PCA, k=10, n=5000, d=50, f64, tolerance 1e-2", "scikit-learn KernelPCA, randomized", 5),
+    "kpca-20000": ("kernel PCA, k=10, n=20 000, d=50, f32, tolerance 1e-2", "scikit-learn KernelPCA, randomized", 5),
     "nystrom-f32": ("Nyström features m=500, n=100 000, d=50, f32", "scikit-learn Nystroem", 3),
     "nystrom-f64": ("Nyström features m=500, n=100 000, d=50, f64", "scikit-learn Nystroem", 3),
     "rff-f32": ("random Fourier features m=1000, n=100 000, d=50, f32", "scikit-learn RBFSampler", 3),
     "rff-f64": ("random Fourier features m=1000, n=100 000, d=50, f64", "scikit-learn RBFSampler", 3),
-    "ridge-5000": ("kernel ridge, direct, n=5000, d=50", "scikit-learn KernelRidge", 2),
-    "top-k-50000": ("top 10 eigenpairs, n=50 000, d=50, K never stored", None, None),
-    "ntk-top-k-50000": ("top 10 eigenpairs of the NTK, 3 ReLU layers, MNIST 50 000×784", None, None),
+    "ridge-5000": ("kernel ridge, direct, n=5000, d=50, f64", "scikit-learn KernelRidge", 2),
+    "top-k-50000": ("top 10 eigenpairs, n=50 000, d=50, f32, tolerance 1e-4, K never stored", None, None),
+    "ntk-top-k-50000": ("top 10 eigenpairs of the NTK, 3 ReLU layers, MNIST 50 000×784, f32, tolerance 1e-4, K never stored",
+                        None, None),
 }
+# job: a second peer, with the key of its results
+ALSO = {"kv-f32": "keops", "kv-f64": "keops"}
 # job: (description, target ratio, target share of the machine's GEMM speed, steps per round)
 NEURAL = {
-    "neural-1-32-10-256": ("NeuralEF step, d=1, h=32, k=10, B=256", 5, None, 2000),
-    "neural-784-256-16-512": ("NeuralEF step, d=784, h=256, k=16, B=512", 1.3, 0.75, 30),
-    "neural-64-128-32-1024": ("NeuralEF step, d=64, h=128, k=32, B=1024", 1.3, None, 30),
+    "neural-1-32-10-256": ("NeuralEF step, d=1, h=32, k=10, B=256, f32", 5, None, 2000),
+    "neural-784-256-16-512": ("NeuralEF step, d=784, h=256, k=16, B=512, f32", 1.3, 0.75, 30),
+    "neural-64-128-32-1024": ("NeuralEF step, d=64, h=128, k=32, B=1024, f32", 1.3, None, 30),
 }
 # job: (description, the peers, target ratio to the fastest peer)
 KERNELS = {
     "ntk-2000": ("NTK of 3 ReLU layers, 2000×784, f32", ["neural-tangents", "formula"], 2),
     "ntk-8000": ("NTK of 3 ReLU layers, 8000×784, f32", ["neural-tangents", "formula"], 3),
-    "conv-8": ("NTK of 3 convolutions and GAP, 8 images 32×32×3", ["neural-tangents"], 2),
-    "conv-1000": ("NTK of 3 convolutions and GAP, 1000 images of CIFAR-10", [], 2),
+    "conv-8": ("NTK of 3 convolutions and GAP, 8 images 32×32×3, f32", ["neural-tangents"], 2),
+    "conv-1000": ("NTK of 3 convolutions and GAP, 1000 images of CIFAR-10, f32", [], 2),
 }
 # job: (description, target ratio, kernels per round)
 ENTK = {"entk-784-512-512-10-64": ("empirical NTK of 784-512-512-10, N=64, 10×10 outputs, f32", 1, 30)}
@@ -85,6 +89,7 @@ def prepare(classic, neural, kernels, entk):
 
 def one(side, job, repeats):
     command = {"peer": [VENV / "bin/python", HERE / "peers.py", job, DATA],
+               "keops": [VENV / "bin/python", HERE / "peers.py", f"{job}-keops", DATA],
                "torch": [VENV_NEURAL / "bin/python", HERE / "neural_peers.py", job.removeprefix("neural-")],
                "neural-tangents": [VENV_KERNELS / "bin/python", HERE / "kernel_peers.py", "neural-tangents", job],
                "formula": [VENV_NEURAL / "bin/python", HERE / "kernel_peers.py", "torch", job],
@@ -98,8 +103,8 @@ def one(side, job, repeats):
 
 
 def compare(job, rounds):
-    """Runs both sides alternately, `rounds` times, with one warm-up and one timed repeat each."""
-    sides = ["mercer"] if JOBS[job][1] is None else ["peer", "mercer"]
+    """Runs all sides alternately, `rounds` times, with one warm-up and one timed repeat each."""
+    sides = [side for side in ("peer" if JOBS[job][1] else None, ALSO.get(job), "mercer") if side]
     runs = {side: [] for side in sides}
     for _ in range(rounds):
         for side in sides:
@@ -111,6 +116,9 @@ def compare(job, rounds):
         result["ratio"] = median["peer"] / median["mercer"]
         if "eigenvalues" in result["peer"]:
             result["eigenvalue_error"] = eigenvalue_errors(job, result)
+        for side in sides[:-1]:
+            for ours, theirs in zip(result["mercer"].get("check", []), result[side].get("check", [])):
+                assert abs(ours / theirs - 1) < 1e-3, f"{job}: {side} has {theirs}, mercer {ours}"
     return result
 
 
@@ -214,7 +222,7 @@ def eigenvalue_errors(job, result):
 
 
 def report_classic(jobs, rounds):
-    print(f"{'job':55} {'peer s':>8} {'mercer s':>9} {'ratio':>6} {'aim':>4}  {'peer MiB':>8} {'mercer MiB':>10}")
+    print(f"{'job':75} {'peer s':>8} {'KeOps s':>8} {'mercer s':>9} {'ratio':>6} {'aim':>4}  {'peer MiB':>8} {'mercer MiB':>10}")
     results = {}
     for job in jobs:
         what, _, aim = JOBS[job]
@@ -222,7 +230,7 @@ def report_classic(jobs, rounds):
         mib = lambda side: f"{result[side]['peak_bytes'] / 2**20:.0f}" if side in result else "–"
         seconds = lambda side: f"{statistics.median(result[side]['seconds']):.3f}" if side in result else "–"
         ratio = f"{result['ratio']:.1f}×" if "ratio" in result else "–"
-        print(f"{what:55} {seconds('peer'):>8} {seconds('mercer'):>9} {ratio:>6} {aim or '–':>4}  "
+        print(f"{what:75} {seconds('peer'):>8} {seconds('keops'):>8} {seconds('mercer'):>9} {ratio:>6} {aim or '–':>4}  "
               f"{mib('peer'):>8} {mib('mercer'):>10}", flush=True)
         if "eigenvalue_error" in result:
             e = result["eigenvalue_error"]

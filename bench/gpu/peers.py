@@ -1,7 +1,9 @@
-"""PyTorch's jobs of the GPU comparison: `peers.py JOB` prints one line of JSON with the milliseconds of each repeat.
+"""The peers' jobs of the GPU comparison: `peers.py JOB [N]` prints one line of JSON with the milliseconds of each repeat. N is
+the number of points of a product, to try a job out on few.
 
 All jobs are written as a user of PyTorch would write them, with the data on the GPU; `_compiled` jobs use torch.compile,
-`_tf32` jobs allow TF32 in matrix products."""
+`_graph` jobs replay the whole training step as one CUDA graph, `_tf32` jobs allow TF32 in matrix products, and `_keops` jobs
+are the same product by KeOps, which has no TF32."""
 import json
 import statistics
 import sys
@@ -26,17 +28,23 @@ def timed(work, repeats=10, warm_up=3):
     return times, result
 
 
-def points(n=N, d=D):
+def points(n, dtype, d=D):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(n, d, generator=generator)
     v = torch.randn(n, COLUMNS, generator=generator)
-    return x.cuda(), v.cuda()
+    return x.to("cuda", dtype), v.to("cuda", dtype)
 
 
 def rbf_kv(x, v):
     norms = (x * x).sum(1)
     squares = norms[:, None] + norms[None, :] - 2 * (x @ x.T)
     return torch.exp(squares.clamp_min(0) * (-0.5 / LENGTHSCALE**2)) @ v
+
+
+def keops_kv(x, v):
+    from pykeops.torch import LazyTensor
+    squares = LazyTensor(x[:, None, :]).sqdist(LazyTensor(x[None, :, :]))
+    return (squares * (-0.5 / LENGTHSCALE**2)).exp() @ v
 
 
 def relu_ntk_kv(x, v):
@@ -55,13 +63,13 @@ def relu_ntk_kv(x, v):
     return theta @ v
 
 
-def neuralef_step(d, h, k, b):
+def neuralef_step(d, h, k, b, capturable):
     generator = torch.Generator("cuda").manual_seed(0)
     normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda")
     shapes = [normal(k, d, h) / d**0.5, normal(k, 1, h), normal(k, h, h) / h**0.5, normal(k, 1, h),
               normal(k, h, 1) / h**0.5, normal(k, 1, 1)]
     w1, b1, w2, b2, w3, b3 = parameters = [p.requires_grad_() for p in shapes]
-    adam = torch.optim.Adam(parameters, lr=1e-3, fused=True)
+    adam = torch.optim.Adam(parameters, lr=1e-3, fused=True, capturable=capturable)
     data = normal(BATCHES * b, d)
     half = h // 2
     sincos = lambda z: torch.cat([z[..., :half].sin(), z[..., half:].cos()], -1)
@@ -84,9 +92,28 @@ def neuralef_step(d, h, k, b):
     return data, generator, adam, forward, gradient
 
 
-def training(size, compiled):
+def recorded(step, generator, warm_up=10):
+    """The step as one CUDA graph, after a warm-up on another stream, as PyTorch's documentation says."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(warm_up):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        psi = step()
+
+    def replay():
+        graph.replay()
+        return psi
+    return replay
+
+
+def training(size, compiled, graphed):
     d, h, k, b = map(int, size.split("-"))
-    data, generator, adam, forward, gradient = neuralef_step(d, h, k, b)
+    data, generator, adam, forward, gradient = neuralef_step(d, h, k, b, graphed)
     if compiled:
         forward, gradient = torch.compile(forward), torch.compile(gradient)
 
@@ -100,34 +127,45 @@ def training(size, compiled):
         adam.step()
         return psi
 
-    return timed(step, repeats=50, warm_up=10)
+    return timed(recorded(step, generator) if graphed else step, repeats=50, warm_up=10)
 
 
-def main(job):
+def main(job, n):
     parts = job.split("_")
     torch.set_float32_matmul_precision("high" if "tf32" in parts else "highest")
     compiled = "compiled" in parts
     if parts[0] == "limit":
-        n = 8192
+        side = 8192
         if parts[1] == "copy":
             a = torch.randn(1 << 30, device="cuda")
             times, result = timed(lambda: a.clone())
             return {"ms": times, "rate": 8 * a.numel() / (statistics.median(times) / 1e3)}
-        a = torch.randn(n, n, device="cuda")
+        a = torch.randn(side, side, device="cuda")
         times, result = timed(lambda: a @ a)
-        return {"ms": times, "rate": 2 * n**3 / (statistics.median(times) / 1e3)}
+        return {"ms": times, "rate": 2 * side**3 / (statistics.median(times) / 1e3)}
     if parts[0] == "neuralef":
-        times, result = training(parts[1], compiled)
-    else:
-        x, v = points()
-        work = {"rbf": rbf_kv, "ntk": relu_ntk_kv}[parts[0]]
-        work = torch.compile(work) if compiled else work
-        with torch.no_grad():
-            times, result = timed(lambda: work(x, v))
+        times, result = training(parts[1], compiled, "graph" in parts)
+        assert torch.isfinite(result).all()
+        return {"ms": times}
+    million = parts[0] == "million"
+    x, v = points(n or (1_000_000 if million else N), torch.float64 if "f64" in parts else torch.float32)
+    work = keops_kv if "keops" in parts else {"rbf": rbf_kv, "ntk": relu_ntk_kv}[parts[0]]
+    work = torch.compile(work) if compiled else work
+    with torch.no_grad():
+        times, result = timed(lambda: work(x, v), *((2, 1) if million else ()))
     assert torch.isfinite(result).all()
-    return {"ms": times}
+    answer = {"ms": times}
+    if parts[0] in ("rbf", "million"):
+        # Against the first rows of the product in double precision.
+        few, x, v = 64, x.double(), v.double()
+        exact = torch.exp(torch.cdist(x[:few], x).square() * (-0.5 / LENGTHSCALE**2)) @ v
+        answer["error"] = float((result[:few] - exact).norm() / exact.norm())
+    if "keops" in parts:
+        import pykeops
+        answer["keops"] = pykeops.__version__
+    return answer
 
 
 if __name__ == "__main__":
-    answer = main(sys.argv[1])
+    answer = main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None)
     print(json.dumps({"job": sys.argv[1], "torch": torch.__version__, **answer}))

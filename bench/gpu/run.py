@@ -5,8 +5,9 @@
     python3 bench/gpu/run.py --binary PATH/mercer-bench # on a machine without Rust
     python3 bench/gpu/run.py rbf ntk                    # some jobs only
 
-Needs a Python with PyTorch. Prints ratios and shares of the limit, and writes the raw numbers to bench/results/gpu.json.
-Times are medians of device time; PyTorch runs eager and with torch.compile, and the faster of the two is used."""
+Needs a Python with PyTorch and KeOps (pykeops). Prints ratios and shares of the limit, and writes the raw numbers to
+bench/results/gpu.json; bench/tables.py makes the README's tables of them. Times are medians of device time; PyTorch runs eager,
+with torch.compile and, for training steps, as a CUDA graph too."""
 import argparse
 import json
 import pathlib
@@ -14,33 +15,9 @@ import statistics
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-SIZES = ["1-32-10-256", "784-256-16-512", "64-128-32-1024", "1024-1024-64-8192"]
+from jobs import JOBS
 
-# job: (description, the peer's jobs in the same arithmetic, target ratio, arithmetic of the limit or None)
-JOBS = {
-    "rbf_f32": ("RBF Kv, n=65 536, d=64, 16 columns, f32", ["rbf_f32", "rbf_f32_compiled"], 1.8, "f32"),
-    "rbf_tf32": ("RBF Kv, n=65 536, d=64, 16 columns, TF32", ["rbf_tf32", "rbf_tf32_compiled"], 3, "tf32"),
-    "ntk_tf32": ("NTK Kv, 3 ReLU layers, same sizes, TF32", ["ntk_tf32", "ntk_tf32_compiled"], 3, "tf32"),
-    "rbf_f64": ("RBF Kv, n=65 536, d=64, 16 columns, f64", [], None, None),
-    "million_tf32": ("RBF Kv, n=1 000 000, d=64, 16 columns, TF32", [], None, None),
-    "million_f32": ("RBF Kv, n=1 000 000, d=64, 16 columns, f32", [], None, None),
-    "top10_f32": ("top 10 eigenpairs of RBF, n=65 536, d=64, certified", [], None, None),
-} | {
-    f"neuralef_{size}_tf32": (
-        f"NeuralEF step, (d,h,k,B) = ({size.replace('-', ',')}), TF32",
-        [f"neuralef_{size}_tf32", f"neuralef_{size}_f32", f"neuralef_{size}_tf32_compiled"],
-        1 if size.endswith("8192") else 3, None)
-    for size in SIZES
-} | {
-    f"neuralef_{SIZES[-1]}_bf16": (f"NeuralEF step, (d,h,k,B) = ({SIZES[-1].replace('-', ',')}), bf16", [], None, None),
-} | {
-    f"ritz_{size}_tf32": (f"Ritz step, (d,p,k,B) = ({size.replace('-', ',')}), TF32", [], None, None)
-    for size in ("2-64-10-256", "3-128-10-256")
-} | {
-    f"certificate_{math}": (f"NeuralEF for 2000 steps with networks in {math}, certified", [], None, None)
-    for math in ("f32", "tf32", "bf16")
-}
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 def answer(command):
@@ -84,13 +61,11 @@ def main():
         ours = answer([str(binary), f"gpu-{job}", ".", "10"])
         results["jobs"][job] = {"what": what, "mercer": ours, "peers": theirs}
         line = f"{what}: Mercer {median(ours):.3g} ms"
-        if peers:
-            eager = [median(r) for name, r in theirs.items() if not name.endswith("compiled")]
-            compiled = [median(r) for name, r in theirs.items() if name.endswith("compiled")]
-            line += f", PyTorch eager {min(eager):.3g}, compiled {min(compiled):.3g}"
-            # Small steps are compared with eager PyTorch, the large one with the faster of the two.
-            base = min(eager + compiled) if aim == 1 else min(eager) if job.startswith("neuralef") else min(compiled)
-            line += f"; {base / median(ours):.2f} times (aim {aim})"
+        for name, result in theirs.items():
+            line += f", {name.removeprefix(job.rsplit('_', 1)[0] + '_')} {median(result):.3g}"
+        times = [median(result) for result in theirs.values() if result]
+        if times:
+            line += f"; {min(times) / median(ours):.2f} times the fastest" + (f" (aim {aim})" if aim else "")
         limit = limit_ms(kind, rates)
         if limit:
             line += f", {100 * limit / median(ours):.0f} % of the limit of {limit:.2g} ms"

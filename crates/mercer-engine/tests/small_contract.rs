@@ -396,9 +396,11 @@ fn averages_start_at_their_first_value(device: Device) {
     average.update(&on(device, &b), &control);
     average.blend(&h, 0, &mut means).unwrap();
     assert_eq!((average.get().unwrap(), means.to_host().unwrap()), before);
-    average.set(Some(&b));
+    average.set(Some(&b)).unwrap();
     assert_eq!(average.get().unwrap(), Some(b.clone()));
-    average.set(None);
+    assert!(average.set(Some(&array![[1.0, 2.0]])).unwrap_err().to_string().contains("1×2"));
+    assert_eq!(average.get().unwrap(), Some(b.clone()), "a refused average changes nothing");
+    average.set(None).unwrap();
     assert_eq!(average.get().unwrap(), None);
 }
 

@@ -2,10 +2,11 @@
 
 use super::cuda::{images, primitives as cuda};
 use super::formula::{Activation, Formula, Visitor};
-use super::parallel::{Parts, ROWS, block, for_each, for_each_chunk};
+use super::parallel::{ROWS, blocks, for_each, for_each_chunk, pieces, row_blocks};
 use super::reduce::sum;
 use super::tensor::{Stack, StackMut, Tensor, on_gpu};
 use crate::simd::{Lane, vectorized};
+use ndarray::ArrayViewMut2;
 use std::ops::Range;
 
 /// In place, `y ← φ(y + b)` and `slope ← φ'(y + b)` on consecutive rows of `width`.
@@ -101,6 +102,7 @@ pub fn activation(phi: Activation, y: &mut Tensor, slope: Option<&mut Tensor>) {
 /// `y_j ← φ(y_j + b_j)`, and the slopes.
 pub(super) fn bias_activation(bias: Option<Stack<'_>>, phi: Activation, y: &mut Tensor, slope: Option<&mut Tensor>) {
     assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "activation: the slopes are not of y's shape");
+    bias.iter().for_each(|b| b.check(y.as_matrices().0));
     on_gpu!(y, |gpu| images::channel_bias_activation(gpu, 1, bias, phi, y, slope));
     let (n, work) = (y.as_matrices().2, 20 * y.len());
     for_each_block(y, slope, ROWS, work, |j, _, y, slope| apply_rows(phi, bias.map(|b| b.host(j)), n, y, slope));
@@ -116,17 +118,12 @@ pub(super) fn for_each_block(
     f: impl Fn(usize, Range<usize>, &mut [f32], Option<&mut [f32]>) + Sync + Send,
 ) {
     let (count, m, n) = y.as_matrices();
-    let blocks = m.div_ceil(size);
-    let y = Parts::new(y.host_mut());
-    let slope = slope.map(|s| Parts::new(s.host_mut()));
-    for_each(count * blocks, work, |task| {
-        let (j, rows) = (task / blocks, block(task % blocks, size, m));
-        let elements = (j * m + rows.start) * n..(j * m + rows.end) * n;
-        // SAFETY (both): tasks have different rows.
-        let y = unsafe { y.part(elements.clone()) };
-        let slope = slope.as_ref().map(|s| unsafe { s.part(elements) });
-        f(j, rows, y, slope);
+    let mut slopes = slope.map(|s| row_blocks(s.host_mut(), [count, m, n], size));
+    let tasks = row_blocks(y.host_mut(), [count, m, n], size).map(|(j, rows, y)| {
+        let slope = slopes.as_mut().and_then(Iterator::next).map(|(_, _, slope)| slope);
+        (j, rows, y, slope)
     });
+    for_each(tasks, work, |(j, rows, y, slope)| f(j, rows, y, slope));
 }
 
 /// Columns that one task of [`activation_vjp`] sums.
@@ -146,38 +143,37 @@ pub fn activation_vjp(g: &mut Tensor, slope: Option<&Tensor>, bias_grad: Option<
     };
     assert!(bias_grad.rows * bias_grad.cols == n && bias_grad.count == count, "activation_vjp of {g} into {bias_grad}");
     on_gpu!(g, |gpu| cuda::activation_vjp(gpu, g, slope, &bias_grad));
-    let stride = bias_grad.stride;
-    let blocks = n.div_ceil(COLS);
-    let bias_grad = Parts::new(bias_grad.host_mut());
-    let g = Parts::new(g.host_mut());
+    if m == 0 {
+        return bias_grad.host_matrices().for_each(|sums| sums.fill(0.0));
+    }
     let slope = slope.map(Tensor::host);
-    for_each(count * blocks, 8 * count * m * n, |task| {
-        let (j, cols) = (task / blocks, block(task % blocks, COLS, n));
-        // SAFETY: tasks have different (j, cols).
-        let total = unsafe { bias_grad.part(j * stride + cols.start..j * stride + cols.end) };
-        // SAFETY (both): the rows and columns are this task's own.
+    // A task has some columns of g in one network, and their sums.
+    let stacks = pieces(g.host_mut(), m * n, count).zip(bias_grad.host_matrices()).enumerate();
+    let tasks = stacks.flat_map(|(j, (g, sums))| {
+        let columns = blocks(ArrayViewMut2::from_shape((m, n), g).expect("m·n elements"), [m, COLS]);
+        columns.into_iter().zip(sums.chunks_mut(COLS)).map(move |((_, cols, g), sums)| (j, cols, g, sums))
+    });
+    for_each(tasks, 8 * count * m * n, |(j, cols, mut g, total)| {
         vectorized!(if n == 1 {
-            total[0] = sum(unsafe { scaled(&g, slope, j * m..(j + 1) * m) });
+            let g = g.as_slice_mut().expect("one column is contiguous");
+            total[0] = sum(scaled(g, slope.map(|s| &s[j * m..])));
         } else {
             total.fill(0.0);
-            for row in j * m..(j + 1) * m {
-                let g = unsafe { scaled(&g, slope, row * n + cols.start..row * n + cols.end) };
+            for (i, row) in g.rows_mut().into_iter().enumerate() {
+                let start = (j * m + i) * n + cols.start;
+                let row = row.into_slice().expect("columns are next to each other");
+                let g = scaled(row, slope.map(|s| &s[start..]));
                 total.iter_mut().zip(g).for_each(|(t, &g)| *t += g);
             }
         });
     });
 }
 
-/// `g ← g ∘ slope` on a range.
-///
-/// # Safety
-/// No other task may use this range of `g`.
+/// `g ← g ∘ slope`, with as many slopes as there are elements.
 #[inline(always)]
-unsafe fn scaled<'a>(g: &Parts<'a>, slope: Option<&[f32]>, range: Range<usize>) -> &'a [f32] {
-    // SAFETY: as promised by the caller.
-    let g = unsafe { g.part(range.clone()) };
+fn scaled<'a>(g: &'a mut [f32], slope: Option<&[f32]>) -> &'a [f32] {
     if let Some(slope) = slope {
-        g.iter_mut().zip(&slope[range]).for_each(|(g, &s)| *g *= s);
+        g.iter_mut().zip(slope).for_each(|(g, &s)| *g *= s);
     }
     g
 }
@@ -185,7 +181,8 @@ unsafe fn scaled<'a>(g: &Parts<'a>, slope: Option<&[f32]>, range: Range<usize>) 
 /// Forward through the linearisation of `φ(z + b)`: `t ← (t + ḃ) ∘ slope`, for a tangent `t` `[k, rows, n]`; `bias` has an
 /// element for each unit, or for each channel of images. Without a slope the activation is the identity.
 pub fn bias_slope(t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {
-    let (_, m, n) = t.as_matrices();
+    let (count, m, n) = t.as_matrices();
+    bias.iter().for_each(|b| b.check(count));
     assert!(slope.is_none_or(|s| s.len() == t.len()), "bias_slope: the slopes are not of the tangent's shape");
     assert!(bias.is_none_or(|b| n % (b.rows * b.cols) == 0), "bias_slope: the bias does not divide rows of {n}");
     on_gpu!(t, |gpu| images::channel_bias_slope(gpu, t, bias, slope));

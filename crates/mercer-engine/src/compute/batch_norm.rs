@@ -3,7 +3,7 @@
 //! A row holds `[channels, plane]`; the plane has one element if the data are not images.
 
 use super::cuda::{Arg, args, images as cuda};
-use super::parallel::{Parts, for_each, for_each_chunk};
+use super::parallel::{for_each, for_each_chunk, map, pieces};
 use super::reduce::{dot, sum, sum_of};
 use super::tensor::{Stack, StackMut, Tensor, on_gpu};
 use crate::simd::vectorized;
@@ -41,17 +41,22 @@ fn moments(x: &[f32], channel: Channel) -> (f64, f64) {
 pub fn batch_statistics(x: Stack<'_>, statistics: &mut Tensor) {
     let (count, two, channels) = statistics.as_matrices();
     assert!(two == 2 && x.cols.is_multiple_of(channels), "batch_statistics of {} columns, {channels} channels", x.cols);
+    x.check(count);
     on_gpu!(statistics, |gpu| cuda::batch_statistics(gpu, x, statistics));
     let plane = x.cols / channels;
-    let out = Parts::new(statistics.host_mut());
-    for_each(count * channels, 4 * count * x.rows * x.cols, |task| {
-        let (j, c) = (task / channels, task % channels);
-        let (mean, variance) = moments(x.host(j), Channel { c, channels, plane });
-        let at = 2 * j * channels + c;
-        // SAFETY (both): tasks have different (j, c).
-        unsafe { out.part(at..at + 1)[0] = mean as f32 };
-        unsafe { out.part(at + channels..at + channels + 1)[0] = variance as f32 };
+    let all = map(count * channels, 4 * count * x.rows * x.cols, |task| {
+        moments(x.host(task / channels), Channel { c: task % channels, channels, plane })
     });
+    write_pairs(&all, channels, pieces(statistics.host_mut(), 2 * channels, count));
+}
+
+/// Writes the pair of channel c of network j to places c and `channels + c` of `out_j` `[2, channels]`.
+fn write_pairs<'a>(pairs: &[(f64, f64)], channels: usize, out: impl Iterator<Item = &'a mut [f32]>) {
+    for (pairs, out) in pairs.chunks_exact(channels).zip(out) {
+        for (c, &(first, second)) in pairs.iter().enumerate() {
+            (out[c], out[channels + c]) = (first as f32, second as f32);
+        }
+    }
 }
 
 /// The input of a batch norm, and what normalizes it.
@@ -74,13 +79,63 @@ impl Normalized<'_> {
         let channels = affine.len() / 2;
         [moments[c], 1.0 / (moments[channels + c] + EPSILON).sqrt(), affine[c], affine[channels + c]]
     }
+
+    /// Panics unless there are inputs `[b, n]` and numbers of their channels for each of `count` networks.
+    fn check(&self, [count, rows, n]: [usize; 3]) {
+        let (x, channels) = (self.x, self.affine.cols);
+        assert!(x.rows == rows && x.cols == n && n % channels == 0, "batch norm of {x}, {channels} channels");
+        assert!([self.statistics, self.affine].iter().all(|s| s.rows == 2 && s.cols == channels), "batch norm of {x}");
+        [x, self.statistics, self.affine].iter().for_each(|stack| stack.check(count));
+    }
+
+    /// `(Σ g x̂, Σ g)` of each channel c of each network j, at `j·channels + c`; `g(j)` `[b, n]`.
+    fn dots<'a>(&self, count: usize, g: impl Fn(usize) -> &'a [f32] + Sync + Send) -> Vec<(f64, f64)> {
+        let (x, channels) = (self.x, self.affine.cols);
+        map(count * channels, 4 * count * x.rows * x.cols, |task| {
+            let (j, c) = (task / channels, task % channels);
+            let [mean, s, ..] = self.normalizer(j, c);
+            channel_dots(x.host(j), g(j), [mean, s], Channel { c, channels, plane: x.cols / channels })
+        })
+    }
+
+    /// `g ↦ γ s (g − mean g − x̂ mean(g x̂))` of each channel of each network, from the sums [`Self::dots`]; the means are zero
+    /// unless the statistics are those of the batch.
+    fn projections(&self, dots: &[(f64, f64)]) -> Vec<Projection> {
+        let channels = self.affine.cols;
+        let size = (self.x.rows * self.x.cols / channels) as f64;
+        let of = |(at, &(product, total)): (usize, &(f64, f64))| {
+            let [mean, s, gamma, _] = self.normalizer(at / channels, at % channels);
+            let means = if self.of_batch { [total / size, product / size] } else { [0.0; 2] };
+            Projection { mean, s, gain: gamma * s, means: means.map(|mean| mean as f32) }
+        };
+        dots.iter().enumerate().map(of).collect()
+    }
+}
+
+/// The derivative of batch norm in one channel: `g ↦ gain (g − means₀ − x̂ means₁)` with `x̂ = (x − mean) s`.
+#[derive(Clone, Copy)]
+struct Projection {
+    mean: f32,
+    s: f32,
+    gain: f32,
+    means: [f32; 2],
+}
+
+impl Projection {
+    fn hat(&self, x: f32) -> f32 {
+        (x - self.mean) * self.s
+    }
+
+    fn of(&self, x: f32, g: f32) -> f32 {
+        self.gain * (g - self.means[0] - self.hat(x) * self.means[1])
+    }
 }
 
 /// `y = γ (x − μ)/√(σ² + ε) + β`; `y` `[k, b, channels·plane]`.
 pub fn batch_norm(norm: Normalized<'_>, y: &mut Tensor) {
     let (count, batch, n) = y.as_matrices();
     let (x, channels) = (norm.x, norm.affine.cols);
-    assert!(x.rows == batch && x.cols == n && n % channels == 0, "batch_norm of {x}");
+    norm.check([count, batch, n]);
     on_gpu!(y, |gpu| cuda::batch_norm(gpu, norm, y));
     let plane = n / channels;
     for_each_chunk(y.host_mut(), n, 4 * count * batch * n, |row, y| {
@@ -93,7 +148,7 @@ pub fn batch_norm(norm: Normalized<'_>, y: &mut Tensor) {
     });
 }
 
-/// `(Σ g, Σ g x̂)` over one channel, with `x̂ = (x − μ) s`.
+/// `(Σ g x̂, Σ g)` over one channel, with `x̂ = (x − μ) s`.
 fn channel_dots(x: &[f32], g: &[f32], [mean, s]: [f32; 2], channel: Channel) -> (f64, f64) {
     let (mut total, mut product) = (0.0, 0.0);
     if channel.plane == 1 {
@@ -101,7 +156,7 @@ fn channel_dots(x: &[f32], g: &[f32], [mean, s]: [f32; 2], channel: Channel) -> 
             total += f64::from(g[0]);
             product += f64::from(g[0] * (x[0] - mean));
         }
-        return (total, product * f64::from(s));
+        return (product * f64::from(s), total);
     }
     let mut centred = vec![0.0; channel.plane];
     for (x, g) in channel.planes(x).zip(channel.planes(g)) {
@@ -109,46 +164,40 @@ fn channel_dots(x: &[f32], g: &[f32], [mean, s]: [f32; 2], channel: Channel) -> 
         total += f64::from(sum(g));
         product += f64::from(dot(&centred, g));
     }
-    (total, product * f64::from(s))
+    (product * f64::from(s), total)
 }
 
 /// The VJP of [`batch_norm`]: `dγ = Σ g x̂` and `dβ = Σ g` in `grad` `[k, 2, channels]`, and optionally
 /// `dx = γ s (g − mean g − x̂ mean(g x̂))`. The two means are zero unless the statistics are those of the batch.
 ///
-/// `g` `[k, b, n]`, `dx` `[k, b, n]`; with stride 0, `dx` is the sum over the networks.
+/// `g` `[k, b, n]`, `dx` `[k, b, n]`, or `[b, n]` for the sum over the networks.
 pub fn batch_norm_vjp(norm: Normalized<'_>, g: &Tensor, mut grad: StackMut<'_>, mut dx: Option<StackMut<'_>>) {
     let (count, rows, n) = g.as_matrices();
-    let (x, channels, stride) = (norm.x, norm.affine.cols, grad.stride);
-    assert!(x.rows == rows && x.cols == n && grad.count == count, "batch_norm_vjp of {g}");
+    let (x, channels) = (norm.x, norm.affine.cols);
+    norm.check([count, rows, n]);
+    assert!(grad.count == count && grad.rows * grad.cols == 2 * channels, "batch_norm_vjp of {g} into {grad}");
+    if let Some(dx) = &dx {
+        assert!(dx.networks() == count && dx.rows == rows && dx.cols == n, "batch_norm_vjp of {g} into {dx}");
+    }
     on_gpu!(g, |gpu| cuda::batch_norm_vjp(gpu, norm, g, &grad, dx));
-    let (plane, size) = (n / channels, (rows * (n / channels)) as f64);
-    let dx_stride = dx.as_ref().map_or(rows * n, |dx| dx.stride);
-    let dx = dx.as_mut().map(|dx| Parts::new(dx.host_mut()));
-    let (g, grad) = (g.host(), Parts::new(grad.host_mut()));
-    // With a shared dx, one task adds the terms of all networks, one after the other.
-    let (stacks, terms) = if dx_stride == 0 { (1, count) } else { (count, 1) };
-    for_each(stacks * channels, 8 * count * rows * n, |task| {
-        let c = task % channels;
-        for (term, j) in (0..terms).map(|term| (term, task / channels + term)) {
-            let [mean, s, gamma, _] = norm.normalizer(j, c);
-            let (x, g, channel) = (x.host(j), &g[j * rows * n..(j + 1) * rows * n], Channel { c, channels, plane });
-            let (total, product) = channel_dots(x, g, [mean, s], channel);
-            let at = j * stride + c;
-            // SAFETY (both): tasks have different (j, c).
-            unsafe { grad.part(at..at + 1)[0] = product as f32 };
-            unsafe { grad.part(at + channels..at + channels + 1)[0] = total as f32 };
-            let Some(dx) = &dx else { continue };
-            let (m0, m1) = if norm.of_batch { ((total / size) as f32, (product / size) as f32) } else { (0.0, 0.0) };
-            for (i, (x, g)) in channel.planes(x).zip(channel.planes(g)).enumerate() {
-                let at = j * dx_stride + (i * channels + c) * plane;
-                // SAFETY: as above; only one task writes the planes of a channel.
-                let dx = unsafe { dx.part(at..at + plane) };
-                let back = |x: f32, g: f32| gamma * s * (g - m0 - (x - mean) * s * m1);
+    let (g, plane) = (g.host(), n / channels);
+    let dots = norm.dots(count, |j| &g[j * rows * n..(j + 1) * rows * n]);
+    write_pairs(&dots, channels, grad.host_matrices());
+    let Some(dx) = &mut dx else { return };
+    // A task has one row of dx. Where the networks share it, their terms are added one after the other.
+    let (terms, back) = (dx.terms, norm.projections(&dots));
+    let matrices = dx.host_matrices().enumerate();
+    let tasks = matrices.flat_map(|(j, dx)| pieces(dx, n, rows).enumerate().map(move |(i, dx)| (j, i, dx)));
+    for_each(tasks, 4 * count * rows * n, |(first, i, dx)| {
+        for j in first..first + terms {
+            let (x, g) = (&x.host(j)[i * n..(i + 1) * n], &g[(j * rows + i) * n..(j * rows + i + 1) * n]);
+            let planes = x.chunks_exact(plane).zip(g.chunks_exact(plane)).zip(&back[j * channels..]);
+            for (dx, ((x, g), back)) in dx.chunks_exact_mut(plane).zip(planes) {
                 let all = dx.iter_mut().zip(x.iter().zip(g));
-                if term == 0 {
-                    all.for_each(|(dx, (x, g))| *dx = back(*x, *g));
+                if j == first {
+                    all.for_each(|(dx, (x, g))| *dx = back.of(*x, *g));
                 } else {
-                    all.for_each(|(dx, (x, g))| *dx += back(*x, *g));
+                    all.for_each(|(dx, (x, g))| *dx += back.of(*x, *g));
                 }
             }
         }
@@ -160,26 +209,24 @@ pub fn batch_norm_vjp(norm: Normalized<'_>, g: &Tensor, mut grad: StackMut<'_>, 
 pub fn batch_norm_jvp(norm: Normalized<'_>, [dx, daffine]: [Option<Stack<'_>>; 2], t: &mut Tensor) {
     let (count, rows, n) = t.as_matrices();
     let (x, channels) = (norm.x, norm.affine.cols);
-    assert!(x.rows == rows && x.cols == n, "batch_norm_jvp of {x} into {t}");
+    norm.check([count, rows, n]);
+    assert!(dx.is_none_or(|dx| dx.rows == rows && dx.cols == n), "batch_norm_jvp of a tangent that is not of {x}");
+    assert!(daffine.is_none_or(|d| d.rows == 2 && d.cols == channels), "batch_norm_jvp of {x} into {t}");
+    [dx, daffine].iter().flatten().for_each(|stack| stack.check(count));
     on_gpu!(t, |gpu| cuda::batch_norm_jvp(gpu, norm, [dx, daffine], t));
-    let (plane, size) = (n / channels, (rows * (n / channels)) as f64);
-    let t = Parts::new(t.host_mut());
-    for_each(count * channels, 8 * count * rows * n, |task| {
-        let (j, c) = (task / channels, task % channels);
-        let [mean, s, gamma, _] = norm.normalizer(j, c);
-        let (dgamma, dbeta) = daffine.map_or((0.0, 0.0), |d| (d.host(j)[c], d.host(j)[channels + c]));
-        let (x, channel) = (x.host(j), Channel { c, channels, plane });
-        let dx = dx.map(|dx| dx.host(j));
-        let dots = dx.filter(|_| norm.of_batch).map(|dx| channel_dots(x, dx, [mean, s], channel));
-        let (m0, m1) = dots.map_or((0.0, 0.0), |(total, product)| ((total / size) as f32, (product / size) as f32));
-        for (i, x) in channel.planes(x).enumerate() {
-            let at = (i * channels + c) * plane;
-            // SAFETY: tasks have different (j, c).
-            let t = unsafe { t.part(j * rows * n + at..j * rows * n + at + plane) };
-            for (p, (t, x)) in t.iter_mut().zip(x).enumerate() {
-                let hat = (x - mean) * s;
-                let moved = dx.map_or(0.0, |dx| gamma * s * (dx[at + p] - m0 - hat * m1));
-                *t = moved + dgamma * hat + dbeta;
+    let plane = n / channels;
+    let dots = dx.filter(|_| norm.of_batch).map(|dx| norm.dots(count, move |j| dx.host(j)));
+    let forward = norm.projections(&dots.unwrap_or_else(|| vec![(0.0, 0.0); count * channels]));
+    for_each_chunk(t.host_mut(), n, 4 * count * rows * n, |row, t| {
+        let (j, i) = (row / rows, row % rows);
+        let x = &x.host(j)[i * n..(i + 1) * n];
+        let dx = dx.map(|dx| &dx.host(j)[i * n..(i + 1) * n]);
+        for (c, (t, at)) in t.chunks_exact_mut(plane).zip((0..n).step_by(plane)).enumerate() {
+            let forward = forward[j * channels + c];
+            let (dgamma, dbeta) = daffine.map_or((0.0, 0.0), |d| (d.host(j)[c], d.host(j)[channels + c]));
+            for (p, (t, x)) in t.iter_mut().zip(&x[at..]).enumerate() {
+                let moved = dx.map_or(0.0, |dx| forward.of(*x, dx[at + p]));
+                *t = moved + dgamma * forward.hat(*x) + dbeta;
             }
         }
     });
@@ -187,14 +234,13 @@ pub fn batch_norm_jvp(norm: Normalized<'_>, [dx, daffine]: [Option<Stack<'_>>; 2
 
 /// `y_j ← (1 − share) y_j + share x_j`, an exponential moving average. `x` `[k, n]` or shared `[n]`, `y` `[k, n]`.
 pub fn running_average(share: f32, x: &Tensor, mut y: StackMut<'_>) {
-    let (count, n, stride) = (y.count, y.rows * y.cols, y.stride);
+    let (count, n) = (y.count, y.rows * y.cols);
     assert!(x.len() == count * n || x.len() == n, "running_average of {x} into {y}");
     on_gpu!(x, |gpu| {
         let own = if x.len() == count * n { n } else { 0 };
         cuda::over_networks(gpu, "running_average", count, n, &args![Arg::size(n), share, x, own, cuda::out(&y)])
     });
-    let y = y.host_mut();
-    for (j, x) in x.host().chunks_exact(n.max(1)).cycle().take(count).enumerate() {
-        y[j * stride..j * stride + n].iter_mut().zip(x).for_each(|(y, x)| *y = (1.0 - share) * *y + share * x);
+    for (x, y) in x.host().chunks_exact(n.max(1)).cycle().zip(y.host_matrices()) {
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = (1.0 - share) * *y + share * x);
     }
 }

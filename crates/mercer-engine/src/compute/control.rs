@@ -5,7 +5,7 @@ use super::cuda::control::{self as cuda, DeviceControl};
 use super::cuda::gpu;
 use super::small::{Small, Vector};
 use super::tensor::{Device, Tensor};
-use super::update::{Clip, Rule, update};
+use super::update::{Clip, Rule, check_lengths, update};
 use super::{Indices, sum_squares};
 use crate::Result;
 
@@ -131,6 +131,7 @@ impl Control {
         gradient: &Tensor,
         [m, v]: &mut [Tensor; 2],
     ) {
+        check_lengths(rule, theta, gradient, [m, v]);
         let host = match &mut self.state {
             State::Cuda(device) => return cuda::end_step(device, rule, clip, theta, gradient, [m, v]),
             State::Host(host) => host,

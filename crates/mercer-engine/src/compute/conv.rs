@@ -2,11 +2,11 @@
 //!
 //! An image is stored as `[channels, height, width]`, contiguous and row-major.
 
-use super::activation::{add_bias, apply_rows};
+use super::activation::{add_bias, apply_rows, for_each_block};
 use super::cuda::{convolution as cuda, images};
 use super::formula::Activation;
 use super::gemm::Store;
-use super::parallel::{Parts, block, for_each};
+use super::parallel::{block, for_each, for_each_chunk, map, row_blocks};
 use super::tensor::{Stack, StackMut, Tensor, on_gpu};
 use faer::linalg::matmul::matmul;
 use faer::{MatMut, MatRef, Par};
@@ -54,6 +54,16 @@ impl Convolution {
     fn tile_rows(&self) -> usize {
         let [height, width] = self.out();
         (CACHED / (self.patch() * width)).clamp(1, height)
+    }
+
+    /// Room for the patches of a tile.
+    fn buffer(&self) -> Vec<f32> {
+        vec![0.0; self.patch() * self.tile_rows() * self.out()[1]]
+    }
+
+    /// Floating-point operations of `images` images.
+    fn work(&self, images: usize) -> usize {
+        2 * images * self.channels * self.patch() * self.plane_out()
     }
 
     /// The output rows of each tile, and its output pixels.
@@ -112,7 +122,7 @@ impl Convolution {
 /// Largest number of elements in a tile's patch matrix.
 const CACHED: usize = 1 << 16;
 
-/// Number of blocks that a batch is split into. One task computes one block.
+/// Number of blocks that a batch is split into at most. One task computes one block.
 const BLOCKS: usize = 16;
 
 /// `y_j = φ(w_j ⋆ x_j + b_j)` and optionally the slopes `φ'`. With [`Store::Add`] the old `y_j` is added before φ.
@@ -136,53 +146,56 @@ pub fn conv2d(
     assert!(w.rows == shape.channels && w.cols == shape.patch() && !w.transposed, "conv2d: w {w}");
     assert!(bias.is_none_or(|b| b.rows * b.cols == shape.channels), "conv2d: the bias has not one element per channel");
     assert!(slope.as_ref().is_none_or(|s| s.len() == y.len()), "conv2d: slope and y differ in shape");
+    [Some(x), Some(w), bias].iter().flatten().for_each(|stack| stack.check(count));
     on_gpu!(y, |gpu| {
         cuda::forward(gpu, shape, x, w, store, y);
         images::channel_bias_activation(gpu, plane, bias, phi, y, slope)
     });
-    let y = Parts::new(y.host_mut());
-    let slope = slope.map(|s| Parts::new(s.host_mut()));
-    for_each_image(shape, count, batch, |j, _, i, buffer| {
-        let at = (j * batch + i) * n..(j * batch + i + 1) * n;
-        // SAFETY (both): no other task writes this image of this network.
-        let y = unsafe { y.part(at.clone()) };
-        let slope = slope.as_ref().map(|s| unsafe { s.part(at) });
-        for_each_tile(shape, &x.host(j)[i * x.cols..(i + 1) * x.cols], buffer, |tile, patches| {
-            let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch());
-            matmul(columns_mut(y, plane, tile), store, w, patches, 1.0, Par::Seq);
-        });
-        if let Some(bias) = bias {
-            add_bias(y, bias.host(j));
+    for_each_block(y, slope, images(batch), shape.work(count * batch), |j, range, y, slope| {
+        let (mut buffer, mut slopes) = (shape.buffer(), slope.map(|s| s.chunks_exact_mut(n)));
+        for (i, y) in range.zip(y.chunks_exact_mut(n)) {
+            for_each_tile(shape, image(x, j, i), &mut buffer, |tile, patches| {
+                let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch());
+                matmul(columns_mut(y, plane, tile), store, w, patches, 1.0, Par::Seq);
+            });
+            if let Some(bias) = bias {
+                add_bias(y, bias.host(j));
+            }
+            apply_rows(phi, None, n, y, slopes.as_mut().and_then(Iterator::next));
         }
-        apply_rows(phi, None, n, y, slope);
     });
 }
 
 /// The gradient with respect to the images, `dx_j = w_jᵀ ⋆ g_j`. `g` `[k, batch, out·height·width]`,
-/// `w` `[k, out, patch]`, `dx` `[k, batch, in]`; with stride 0, `dx` is the sum over the networks.
+/// `w` `[k, out, patch]`, `dx` `[k, batch, in]`, or `[batch, in]` for the sum over the networks.
 pub fn conv2d_vjp_input(shape: &Convolution, g: &Tensor, w: Stack<'_>, mut dx: StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
-    let (plane, pixels, stride) = (shape.plane_out(), shape.pixels_in(), dx.stride);
+    let (plane, pixels) = (shape.plane_out(), shape.pixels_in());
+    assert!(w.rows == shape.channels && w.cols == shape.patch() && !w.transposed, "conv2d_vjp_input: w {w}");
+    w.check(count);
     assert!(
-        dx.count == count && dx.rows == batch && dx.cols == pixels && n == shape.channels * plane,
+        dx.networks() == count && dx.rows == batch && dx.cols == pixels && n == shape.channels * plane,
         "conv2d_vjp_input: {g} into {dx}"
     );
     on_gpu!(g, |gpu| cuda::vjp_input(gpu, shape, g, w, &dx));
-    let (stacks, terms) = if stride == 0 { (1, count) } else { (count, 1) };
-    let (g, dx) = (g.host(), Parts::new(dx.host_mut()));
-    for_each_image(shape, stacks, batch, |first, _, i, buffer| {
-        let at = first * stride + i * pixels;
-        // SAFETY: no other task writes this image of this network.
-        let dx = unsafe { dx.part(at..at + pixels) };
+    let (g, terms) = (g.host(), dx.terms);
+    let stacks = dx.host_matrices().enumerate();
+    let tasks = stacks.flat_map(|(first, dx)| {
+        row_blocks(dx, [1, batch, pixels], images(batch)).map(move |(_, range, dx)| (first, range, dx))
+    });
+    for_each(tasks, shape.work(count * batch), |(first, range, dx)| {
+        let mut buffer = shape.buffer();
         dx.fill(0.0);
-        for j in first..first + terms {
-            let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
-            let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch()).transpose();
-            for (rows, tile) in shape.tiles() {
-                let patches = &mut buffer[..shape.patch() * tile.len()];
-                let to = MatMut::from_row_major_slice_mut(&mut *patches, shape.patch(), tile.len());
-                matmul(to, Store::Replace, w, columns(g, plane, tile), 1.0, Par::Seq);
-                shape.scatter(patches, rows, dx);
+        for (i, dx) in range.zip(dx.chunks_exact_mut(pixels)) {
+            for j in first..first + terms {
+                let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
+                let w = MatRef::from_row_major_slice(w.host(j), shape.channels, shape.patch()).transpose();
+                for (rows, tile) in shape.tiles() {
+                    let patches = &mut buffer[..shape.patch() * tile.len()];
+                    let to = MatMut::from_row_major_slice_mut(&mut *patches, shape.patch(), tile.len());
+                    matmul(to, Store::Replace, w, columns(g, plane, tile), 1.0, Par::Seq);
+                    shape.scatter(patches, rows, dx);
+                }
             }
         }
     });
@@ -192,29 +205,30 @@ pub fn conv2d_vjp_input(shape: &Convolution, g: &Tensor, w: Stack<'_>, mut dx: S
 /// `g` `[k, batch, out·height·width]`, `dw` `[k, out, patch]`.
 pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw: StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
-    let (plane, size, stride) = (shape.plane_out(), shape.channels * shape.patch(), dw.stride);
+    let (plane, size) = (shape.plane_out(), shape.channels * shape.patch());
+    x.check(count);
     assert!(
-        dw.count == count && dw.rows * dw.cols == size && x.cols == shape.pixels_in() && n == shape.channels * plane,
+        dw.count == count
+            && dw.rows * dw.cols == size
+            && [x.rows, x.cols] == [batch, shape.pixels_in()]
+            && n == shape.channels * plane,
         "conv2d_vjp_weights: {x} and {g} into {dw}"
     );
     on_gpu!(g, |gpu| cuda::vjp_weights(gpu, shape, x, g, &mut dw));
-    let blocks = blocks(batch).0;
+    let (g, blocks) = (g.host(), batch.div_ceil(images(batch)).max(1));
     let mut sums = vec![0.0; count * blocks * size];
-    let (g, partial) = (g.host(), Parts::new(&mut sums));
-    for_each_image(shape, count, batch, |j, block, i, buffer| {
-        let task = j * blocks + block;
-        // SAFETY: each task writes its own range.
-        let sum = unsafe { partial.part(task * size..(task + 1) * size) };
-        let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
-        for_each_tile(shape, &x.host(j)[i * x.cols..(i + 1) * x.cols], buffer, |tile, patches| {
-            let sum = MatMut::from_row_major_slice_mut(&mut *sum, shape.channels, shape.patch());
-            matmul(sum, Store::Add, columns(g, plane, tile), patches.transpose(), 1.0, Par::Seq);
-        });
+    for_each_chunk(&mut sums, size, shape.work(count * batch), |task, sum| {
+        let (j, mut buffer) = (task / blocks, shape.buffer());
+        for i in block(task % blocks, images(batch), batch) {
+            let g = &g[(j * batch + i) * n..(j * batch + i + 1) * n];
+            for_each_tile(shape, image(x, j, i), &mut buffer, |tile, patches| {
+                let sum = MatMut::from_row_major_slice_mut(&mut *sum, shape.channels, shape.patch());
+                matmul(sum, Store::Add, columns(g, plane, tile), patches.transpose(), 1.0, Par::Seq);
+            });
+        }
     });
     // The sums of the blocks are added in order: the result does not depend on the number of threads.
-    let dw = dw.host_mut();
-    for (j, sums) in sums.chunks_exact(blocks * size).enumerate() {
-        let dw = &mut dw[j * stride..j * stride + size];
+    for (sums, dw) in sums.chunks_exact(blocks * size).zip(dw.host_matrices()) {
         dw.copy_from_slice(&sums[..size]);
         for sum in sums.chunks_exact(size).skip(1) {
             dw.iter_mut().zip(sum).for_each(|(dw, sum)| *dw += sum);
@@ -225,41 +239,27 @@ pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw:
 /// `out_jc = Σ_{b,p} g_jbcp`, the gradient of a bias. `g` `[k, batch, channels·plane]`, `out` `[k, 1, channels]`.
 pub fn channel_sums(g: &Tensor, mut out: StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
-    let (channels, stride) = (out.rows * out.cols, out.stride);
+    let channels = out.rows * out.cols;
     assert!(out.count == count && n % channels == 0, "channel_sums of {g} into {out}");
     on_gpu!(g, |gpu| images::channel_sums(gpu, g, &out));
     let plane = n / channels;
-    let (g, out) = (g.host(), Parts::new(out.host_mut()));
-    for_each(count * channels, 2 * g.len(), |task| {
+    let g = g.host();
+    let sums = map(count * channels, 2 * g.len(), |task| {
         let (j, c) = (task / channels, task % channels);
         let planes = (0..batch).map(|i| &g[((j * batch + i) * channels + c) * plane..][..plane]);
-        let sum: f64 = planes.map(|p| f64::from(p.iter().sum::<f32>())).sum();
-        // SAFETY: tasks have different (j, c).
-        unsafe { out.part(j * stride + c..j * stride + c + 1)[0] = sum as f32 };
+        planes.map(|p| f64::from(p.iter().sum::<f32>())).sum::<f64>() as f32
     });
+    sums.chunks_exact(channels).zip(out.host_matrices()).for_each(|(sums, out)| out.copy_from_slice(sums));
 }
 
-/// Number of blocks of a batch, and of images in a block.
-fn blocks(batch: usize) -> (usize, usize) {
-    let images = batch.div_ceil(BLOCKS);
-    (batch.div_ceil(images), images)
+/// Number of images that one task convolves.
+fn images(batch: usize) -> usize {
+    batch.div_ceil(BLOCKS).max(1)
 }
 
-/// Calls `f(j, block, i, buffer)` for each image i of each of `count` networks j, in parallel over the blocks of the batch.
-/// `buffer` has room for the patches of a tile.
-fn for_each_image(
-    shape: &Convolution,
-    count: usize,
-    batch: usize,
-    f: impl Fn(usize, usize, usize, &mut [f32]) + Sync + Send,
-) {
-    let (blocks, images) = blocks(batch);
-    for_each(count * blocks, 2 * count * batch * shape.channels * shape.patch() * shape.plane_out(), |task| {
-        let mut buffer = vec![0.0; shape.patch() * shape.tile_rows() * shape.out()[1]];
-        for i in block(task % blocks, images, batch) {
-            f(task / blocks, task % blocks, i, &mut buffer);
-        }
-    });
+/// Image `i` of network `j`.
+fn image(x: Stack<'_>, j: usize, i: usize) -> &[f32] {
+    &x.host(j)[i * x.cols..(i + 1) * x.cols]
 }
 
 /// Calls `f` with the output pixels of each tile and its patches `[patch, pixels]`.

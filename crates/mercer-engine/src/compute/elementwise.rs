@@ -2,7 +2,7 @@
 
 use super::cuda::{Arg, args, images, points, primitives as cuda};
 use super::gemm::Store;
-use super::parallel::{CHUNK, Parts, block, for_each, for_each_chunk};
+use super::parallel::{CHUNK, for_each, for_each_chunk, pieces};
 use super::tensor::{Indices, Stack, Tensor, on_gpu};
 use crate::Result;
 use crate::rng::Rng;
@@ -159,13 +159,12 @@ pub fn add_product_each(out: &mut Tensor, y: &Tensor, x: &Tensor) {
 
 /// Calls `f` with pieces of a stack of matrices of `size` elements, where each lies in the stack, and where in its matrix.
 fn for_each_piece(y: &mut Tensor, size: usize, f: impl Fn(&mut [f32], Range<usize>, Range<usize>) + Sync + Send) {
-    let (len, pieces) = (y.len(), size.div_ceil(CHUNK));
-    let y = Parts::new(y.host_mut());
-    for_each(len / size.max(1) * pieces, 2 * len, |task| {
-        let (start, range) = (task / pieces * size, block(task % pieces, CHUNK, size));
-        let elements = start + range.start..start + range.end;
-        // SAFETY: pieces do not overlap.
-        f(unsafe { y.part(elements.clone()) }, elements, range);
+    let len = y.len();
+    let matrices = pieces(y.host_mut(), size, len / size.max(1)).enumerate();
+    let tasks = matrices.flat_map(|(j, matrix)| matrix.chunks_mut(CHUNK).enumerate().map(move |(i, y)| (j, i, y)));
+    for_each(tasks, 2 * len, |(j, i, y)| {
+        let range = i * CHUNK..i * CHUNK + y.len();
+        f(y, j * size + range.start..j * size + range.end, range);
     });
 }
 
@@ -180,6 +179,7 @@ fn matrix_size(y: &Tensor, x: &Tensor) -> usize {
 pub fn spread(x: Stack<'_>, store: Store, y: &mut Tensor) {
     let (count, m, n) = y.as_matrices();
     assert!(x.rows == m && x.cols == n, "spread of {x} over {y}");
+    x.check(count);
     let size = m * n;
     on_gpu!(y, |gpu| images::over_networks(
         gpu,

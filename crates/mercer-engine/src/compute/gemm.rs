@@ -3,88 +3,74 @@
 use super::activation::{apply_rows, bias_activation, for_each_block};
 use super::cuda::primitives as cuda;
 use super::formula::Activation;
-use super::parallel::{Parts, ROWS, block, for_each};
+use super::parallel::{ROWS, blocks, for_each};
 use super::tensor::{Stack, StackMut, Tensor, on_gpu};
+use crate::linalg;
 use faer::linalg::matmul::matmul;
 use faer::{MatMut, MatRef, Par};
+use ndarray::{ArrayView2, ArrayViewMut2, ShapeBuilder};
 
 /// Whether a result replaces the old values or is added to them.
 pub use faer::Accum as Store;
 
 /// `C_j = α A_j B_j`, or `C_j += α A_j B_j`, for each matrix of the stack.
 ///
-/// An operand of stride 0 is shared by the stack. A result `c` of stride 0 is the sum over the stack, in a fixed order.
+/// An operand of stride 0 is shared by the stack. A result that is [`StackMut::sum_of`] the stack is summed in a fixed order.
 pub fn gemm(alpha: f32, a: Stack<'_>, b: Stack<'_>, store: Store, mut c: StackMut<'_>) {
-    let (m, p, n, count) = (a.rows(), a.cols(), b.cols(), c.count);
+    let (m, p, n, count, terms) = (a.rows(), a.cols(), b.cols(), c.count, c.terms);
     assert!(b.rows() == p && c.rows == m && c.cols == n, "gemm of {a} and {b} into {c}");
+    [a, b].iter().for_each(|stack| stack.check(c.networks()));
     on_gpu!(c.tensor, |gpu| cuda::gemm(gpu, alpha, a, b, store, &mut c));
-    let stride = c.stride;
-    let sums = count > 1 && stride == 0;
-    let c = Parts::new(c.host_mut());
-    if count > 1 && !sums && n == 1 && a.is_shared() && !b.is_shared() {
+    if count > 1 && n == 1 && a.is_shared() && !b.is_shared() {
         // k vectors times one matrix are one product: row j of C is (A b_j)ᵀ = b_jᵀ Aᵀ.
-        let blocked = BlockedProduct { m: count, p, n: m, stacks: 1, terms: 1, stride: 0, row_stride: stride };
-        blocked.run(alpha, |_| vectors(b, count), |_| view(a, 0).transpose(), store, &c);
-    } else if sums && p == 1 && !a.is_shared() && !b.is_shared() {
+        let shape = (count, m).strides((c.stride, 1));
+        let rows = ArrayViewMut2::from_shape(shape, c.host_mut()).expect("the matrices do not overlap");
+        multiply(alpha, vec![rows], 1, |_| vectors(b, count), |_| view(a, 0).transpose(), store);
+        return;
+    }
+    let matrix = |c| ArrayViewMut2::from_shape((m, n), c).expect("m·n elements");
+    let results = c.host_matrices().map(matrix).collect();
+    if terms > 1 && p == 1 && !a.is_shared() && !b.is_shared() {
         // A sum of k outer products is one product: C = Σ_j a_j b_jᵀ.
-        let blocked = BlockedProduct { m, p: count, n, stacks: 1, terms: 1, stride: 0, row_stride: n };
-        blocked.run(alpha, |_| vectors(a, count).transpose(), |_| vectors(b, count), store, &c);
+        multiply(alpha, results, 1, |_| vectors(a, terms).transpose(), |_| vectors(b, terms), store);
     } else {
-        let (stacks, terms) = if sums { (1, count) } else { (count, 1) };
-        let blocked = BlockedProduct { m, p, n, stacks, terms, stride, row_stride: n };
-        blocked.run(alpha, |j| view(a, j), |j| view(b, j), store, &c);
+        multiply(alpha, results, terms, |j| view(a, j), |j| view(b, j), store);
     }
 }
 
-/// `stacks` products `[m, p] × [p, n]`, each a sum of `terms`, computed block by block in parallel. Result j starts at
-/// `j·stride`, and its rows are `row_stride` apart.
-struct BlockedProduct {
-    m: usize,
-    p: usize,
-    n: usize,
-    stacks: usize,
+/// `C_i = α Σ_j A_j B_j`, or that added, where `terms` products belong to each result; block by block, in parallel.
+fn multiply<'a>(
+    alpha: f32,
+    results: Vec<ArrayViewMut2<'_, f32>>,
     terms: usize,
-    stride: usize,
-    row_stride: usize,
-}
-
-impl BlockedProduct {
-    fn run<'a>(
-        &self,
-        alpha: f32,
-        a: impl Fn(usize) -> MatRef<'a, f32> + Sync + Send,
-        b: impl Fn(usize) -> MatRef<'a, f32> + Sync + Send,
-        store: Store,
-        c: &Parts<'_>,
-    ) {
-        let (block_m, block_n) = block_size(self.m, self.p, self.n);
-        let (across, down) = (self.n.div_ceil(block_n), self.m.div_ceil(block_m));
-        let work = 2 * self.stacks * self.terms * self.m * self.p * self.n;
-        for_each(self.stacks * down * across, work, |task| {
-            let (j, task) = (task / (down * across), task % (down * across));
-            let (rows, cols) = (block(task / across, block_m, self.m), block(task % across, block_n, self.n));
-            let start = c.pointer(j * self.stride + rows.start * self.row_stride + cols.start);
-            // SAFETY: `StackMut::host_mut` has checked that matrix j lies within C; tasks differ in (j, rows, cols).
-            let mut out =
-                unsafe { MatMut::from_raw_parts_mut(start, rows.len(), cols.len(), self.row_stride as isize, 1) };
-            for term in 0..self.terms {
-                let a = a(j + term).subrows(rows.start, rows.len());
-                let b = b(j + term).subcols(cols.start, cols.len());
-                let store = if term == 0 { store } else { Store::Add };
-                matmul(out.as_mut(), store, a, b, alpha, Par::Seq);
-            }
-        });
-    }
+    a: impl Fn(usize) -> MatRef<'a, f32> + Sync + Send,
+    b: impl Fn(usize) -> MatRef<'a, f32> + Sync + Send,
+    store: Store,
+) {
+    let Some((m, n)) = results.first().map(|c| c.dim()) else { return };
+    let p = a(0).ncols();
+    let (size, work) = (block_size(m, p, n), 2 * results.len() * terms * m * p * n);
+    let tasks = results.into_iter().enumerate();
+    let tasks = tasks.flat_map(|(i, c)| blocks(c, size).into_iter().map(move |(rows, cols, c)| (i, rows, cols, c)));
+    for_each(tasks, work, |(i, rows, cols, c)| {
+        let mut out = linalg::view_mut(c);
+        for term in 0..terms {
+            let a = a(i + term).subrows(rows.start, rows.len());
+            let b = b(i + term).subcols(cols.start, cols.len());
+            let store = if term == 0 { store } else { Store::Add };
+            matmul(out.as_mut(), store, a, b, alpha, Par::Seq);
+        }
+    });
 }
 
 /// Rows and columns of C that one task computes. They depend on the shape alone, never on the number of threads.
-fn block_size(m: usize, p: usize, n: usize) -> (usize, usize) {
+fn block_size(m: usize, p: usize, n: usize) -> [usize; 2] {
     if m <= 64 {
-        (m.max(1), ROWS)
+        [m.max(1), ROWS]
     } else if p * n <= CACHED {
-        (ROWS, n.max(1))
+        [ROWS, n.max(1)]
     } else {
-        (LARGE, LARGE)
+        [LARGE, LARGE]
     }
 }
 
@@ -110,6 +96,7 @@ pub fn dense(
     assert!(x.rows() == m && w.rows() == p && w.cols() == n, "dense: x {x}, w {w}, y {y}");
     assert!(bias.is_none_or(|b| b.rows * b.cols == n), "dense: the bias does not have {n} elements");
     assert!(slope.as_ref().is_none_or(|s| s.len() == count * m * n), "dense: slope and y differ in shape");
+    [Some(x), Some(w), bias].iter().flatten().for_each(|stack| stack.check(count));
     if y.gpu().is_some() || n == 1 && x.is_shared() && count > 1 {
         // On the CPU this case is one product for all networks, see `gemm`.
         gemm(1.0, x, w, Store::Replace, y.stack_mut());
@@ -133,8 +120,7 @@ fn view<'a>(stack: Stack<'a>, j: usize) -> MatRef<'a, f32> {
 fn vectors(stack: Stack<'_>, count: usize) -> MatRef<'_, f32> {
     let len = stack.rows * stack.cols;
     let data = &stack.tensor.host()[stack.offset..stack.offset + (count - 1) * stack.stride + len];
-    // SAFETY: the last row ends where `data` ends.
-    unsafe { MatRef::from_raw_parts(data.as_ptr(), count, len, stack.stride as isize, 1) }
+    linalg::view(ArrayView2::from_shape((count, len).strides((stack.stride, 1)), data).expect("`data` holds all rows"))
 }
 
 #[cfg(test)]
@@ -169,11 +155,12 @@ mod tests {
             let flat = random(&[k * (p * n + 3)], &mut rng);
             let (a, b) = (a.stack(), flat.matrices(2, p * n + 3, p, n));
             // Each result lies between 4 and 3 numbers that must not change.
-            let (stride, terms) = if sum { (0, k) } else { (m * n + 7, 1) };
+            let terms = if sum { k } else { 1 };
             let old = random(&[k * (m * n + 7)], &mut rng);
             for store in [Store::Replace, Store::Add] {
                 let mut flat = old.clone();
-                gemm(0.5, a, b, store, flat.matrices_mut(4, stride, k, m, n));
+                let c = flat.matrices_mut(4, m * n + 7, k / terms, m, n);
+                gemm(0.5, a, b, store, if sum { c.sum_of(k) } else { c });
                 for (i, (&got, &old)) in flat.host().iter().zip(old.host()).enumerate() {
                     let (j, at) = (i / (m * n + 7), (i % (m * n + 7)).wrapping_sub(4));
                     if at >= m * n || sum && j > 0 {

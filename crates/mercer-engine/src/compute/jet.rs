@@ -3,7 +3,7 @@
 use super::activation::apply_rows;
 use super::cuda::{args, points, primitives as cuda};
 use super::formula::{Activation, Formula, Visitor};
-use super::parallel::{Parts, ROWS, block, for_each};
+use super::parallel::{ROWS, for_each, pieces};
 use super::small::Small;
 use super::tensor::{Indices, Stack, Tensor, on_gpu};
 use crate::Result;
@@ -19,19 +19,20 @@ pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tens
     let (count, rows, n) = y.as_matrices();
     assert!(points > 0 && rows % points == 0 && rows / points >= 2, "jet: {rows} rows, {points} points");
     assert!(bias.is_none_or(|b| b.rows() * b.cols() == n), "jet: the bias is not of width {n}");
-    let (orders, blocks) = (rows / points, points.div_ceil(ROWS));
+    let orders = rows / points;
+    bias.iter().for_each(|b| b.check(count));
     on_gpu!(y, |gpu| {
         cuda::over(gpu, "jet", count * points * n, &args![count, points, n, orders, phi as i32, bias, y])
     });
-    let y = Parts::new(y.host_mut());
-    for_each(count * blocks, 20 * count * rows * n, |task| {
-        let (j, range) = (task / blocks, block(task % blocks, ROWS, points));
-        // SAFETY: tasks have different (j, range), and the orders of one task are different rows.
-        let part = |order: usize| unsafe {
-            let first = j * rows + order * points;
-            y.part((first + range.start) * n..(first + range.end) * n)
-        };
-        let value = part(0);
+    // A task has some points of one network: their values, derivatives and Laplacians.
+    let tasks = pieces(y.host_mut(), rows * n, count).enumerate().flat_map(|(j, jets)| {
+        let mut orders: Vec<_> =
+            jets.chunks_mut((points * n).max(1)).map(|order| order.chunks_mut((ROWS * n).max(1))).collect();
+        (0..points.div_ceil(ROWS)).map(move |_| (j, orders.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>()))
+    });
+    for_each(tasks, 20 * count * rows * n, |(j, parts)| {
+        let mut parts = parts.into_iter();
+        let (Some(value), Some(laplacian)) = (parts.next(), parts.next_back()) else { return };
         if phi == Activation::Identity {
             return apply_rows(phi, bias.map(|b| b.host(j)), n, value, None);
         }
@@ -40,8 +41,7 @@ pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tens
         let mut slope = vec![0.0; value.len()];
         apply_rows(Activation::Identity, bias.map(|b| b.host(j)), n, &mut z, None);
         apply_rows(phi, bias.map(|b| b.host(j)), n, value, Some(&mut slope));
-        let gradient = (1..orders - 1).map(part).collect();
-        phi.visit(Chain { z, value, slope, gradient, laplacian: part(orders - 1) });
+        phi.visit(Chain { z, value, slope, gradient: parts.collect(), laplacian });
     });
 }
 

@@ -1,7 +1,7 @@
 //! L2 batch norm: each unit divided by its root mean square over the batch.
 
 use super::cuda::{args, primitives as cuda};
-use super::parallel::{Parts, for_each, for_each_chunk};
+use super::parallel::{for_each, for_each_chunk, pieces};
 use super::reduce::dot;
 use super::tensor::{Stack, Tensor, on_gpu};
 
@@ -14,11 +14,8 @@ pub fn l2_norm(y: &mut Tensor, factor: &mut Tensor) {
     let (count, m, n) = y.as_matrices();
     assert!(factor.len() == count * n, "l2_norm of {y} with factors {factor}");
     on_gpu!(y, |gpu| cuda::l2_norm(gpu, y, factor));
-    let (y, factor) = (Parts::new(y.host_mut()), Parts::new(factor.host_mut()));
-    for_each(count, 6 * count * m * n, |j| {
-        // SAFETY (both): tasks have different j.
-        let y = unsafe { y.part(j * m * n..(j + 1) * m * n) };
-        let factor = unsafe { factor.part(j * n..(j + 1) * n) };
+    let tasks = pieces(y.host_mut(), m * n, count).zip(pieces(factor.host_mut(), n, count));
+    for_each(tasks, 6 * count * m * n, |(y, factor)| {
         column_dots(y, y, factor);
         for f in factor.iter_mut() {
             let mean = *f / m as f32;
@@ -39,11 +36,8 @@ pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut T
     assert!(sizes == [t.len(), count * n, count * n], "l2_norm_tangent: {y} {factor} {t} {work}");
     on_gpu!(t, |gpu| cuda::l2_norm_tangent(gpu, y, factor, t, work));
     let (y, factor) = (y.host(), factor.host());
-    let (t, work) = (Parts::new(t.host_mut()), Parts::new(work.host_mut()));
-    for_each(count, 8 * count * m * n, |j| {
-        // SAFETY (both): tasks have different j.
-        let t = unsafe { t.part(j * m * n..(j + 1) * m * n) };
-        let mean = unsafe { work.part(j * n..(j + 1) * n) };
+    let tasks = pieces(t.host_mut(), m * n, count).zip(pieces(work.host_mut(), n, count)).enumerate();
+    for_each(tasks, 8 * count * m * n, |(j, (t, mean))| {
         let (y, s) = (&y[j * m * n..(j + 1) * m * n], &factor[j * n..(j + 1) * n]);
         column_dots(y, t, mean);
         mean.iter_mut().for_each(|c| *c /= m as f32);
@@ -61,7 +55,8 @@ pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut T
 
 /// `y_jbc ← y_jbc · factor_jc`: [`l2_norm`] with fixed factors. `y` `[k, b, n]`, `factor` `[k, 1, n]`.
 pub fn scale_columns(y: &mut Tensor, factor: Stack<'_>) {
-    let (_, m, n) = y.as_matrices();
+    let (count, m, n) = y.as_matrices();
+    factor.check(count);
     assert!(factor.rows * factor.cols == n, "scale_columns of {y} by {factor}");
     on_gpu!(y, |gpu| cuda::over(gpu, "scale_columns", y.len(), &args![y.len(), m * n, n, factor, y]));
     let work = 2 * y.len();

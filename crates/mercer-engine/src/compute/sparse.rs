@@ -56,6 +56,7 @@ impl SparseRows {
 
     /// The columns in which one of `rows` has an entry, some perhaps more than once; `None` for all columns.
     pub fn list(&mut self, control: &Control, rows: &Indices) -> Result<Option<&Indices>> {
+        assert_eq!(rows.len(), self.batch, "the rows are not those of a batch");
         match (&self.device, &mut self.list) {
             (Some(device), Some(list)) => device.list(control, rows, list),
             (Some(_), None) => {}
@@ -81,6 +82,11 @@ impl SparseRows {
         psi: &Tensor,
         out: &mut Tensor,
     ) -> Result<()> {
+        let k = psi.shape()[0];
+        assert!(
+            psi.len() == k * rows.len() && there.shape()[0] == k,
+            "sparse rows: {psi} at the rows, {there} at the columns"
+        );
         out.reshape(psi.shape())?;
         if let Some(device) = &self.device {
             device.apply(control, rows, shift, there, psi, out);

@@ -1,6 +1,6 @@
 //! Devices, arrays on them, and views of arrays as stacks of matrices.
 
-use super::cuda::{Buffer, Gpu, gpu};
+use super::cuda::{Buffer, Gpu, Plain, gpu};
 use crate::{Error, Result, fail_if};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -151,7 +151,7 @@ pub type Indices = DeviceArray<u32>;
 /// Advice when an array does not fit into memory.
 const ADVICE: &str = "use a smaller batch or a narrower network";
 
-impl<T: Copy + Default> DeviceArray<T> {
+impl<T: Plain> DeviceArray<T> {
     /// All zeros.
     pub fn zeros(device: Device, shape: &[usize]) -> Result<Self> {
         let storage = match device.gpu()? {
@@ -165,7 +165,7 @@ impl<T: Copy + Default> DeviceArray<T> {
 
     /// A copy of `data`, which has the product of `shape` as its length.
     pub fn from_host(device: Device, shape: &[usize], data: &[T]) -> Result<Self> {
-        check_length(shape, data.len())?;
+        check_length::<T>(shape, data.len())?;
         let storage = match device.gpu()? {
             None => Storage::Host(data.to_vec()),
             Some(gpu) => {
@@ -179,7 +179,7 @@ impl<T: Copy + Default> DeviceArray<T> {
 
     /// Overwrites the whole array.
     pub fn copy_from_host(&mut self, data: &[T]) -> Result<()> {
-        check_length(&self.shape, data.len())?;
+        check_length::<T>(&self.shape, data.len())?;
         self.write(0, data);
         Ok(())
     }
@@ -203,8 +203,7 @@ impl<T: Copy + Default> DeviceArray<T> {
 
     /// Changes the shape. Elements keep their order, new ones are zero. Allocates only if the array was never this large.
     pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
-        let len = shape.iter().product::<usize>();
-        let bytes = size_of::<T>() * len;
+        let [len, bytes] = size::<T>(shape)?;
         match &mut self.storage {
             Storage::Host(storage) if len > storage.len() => {
                 let more = len - storage.len();
@@ -312,12 +311,20 @@ impl<T> fmt::Display for DeviceArray<T> {
 
 /// Device memory for an array of this shape.
 fn allocate<T>(gpu: &'static Gpu, shape: &[usize]) -> Result<Buffer> {
-    let bytes = size_of::<T>() * shape.iter().product::<usize>();
+    let [_, bytes] = size::<T>(shape)?;
     gpu.allocate(bytes, &|| format!("a tensor of shape {shape:?}"), ADVICE)
 }
 
-fn check_length(shape: &[usize], len: usize) -> Result<()> {
-    let needed = shape.iter().product::<usize>();
+/// Elements and bytes of an array of this shape.
+fn size<T>(shape: &[usize]) -> Result<[usize; 2]> {
+    let len = shape.iter().try_fold(1usize, |len, &extent| len.checked_mul(extent));
+    let bytes = len.and_then(|len| len.checked_mul(size_of::<T>()));
+    let too_large = || Error::input(format!("a tensor of shape {shape:?} has more elements than memory has addresses"));
+    Ok([len.ok_or_else(too_large)?, bytes.ok_or_else(too_large)?])
+}
+
+fn check_length<T>(shape: &[usize], len: usize) -> Result<()> {
+    let [needed, _] = size::<T>(shape)?;
     fail_if!(len != needed, "{len} numbers do not fill a tensor of shape {shape:?} ({needed})");
     Ok(())
 }
@@ -350,7 +357,7 @@ impl Tensor {
         Stack { tensor: self, offset, stride, rows, cols, transposed: false }
     }
 
-    /// The writable form of [`Tensor::matrices`], `count` of them.
+    /// The writable form of [`Tensor::matrices`], `count` of them. Panics if they overlap or reach beyond the tensor.
     pub fn matrices_mut(
         &mut self,
         offset: usize,
@@ -359,7 +366,9 @@ impl Tensor {
         rows: usize,
         cols: usize,
     ) -> StackMut<'_> {
-        StackMut { tensor: self, offset, stride, count, rows, cols }
+        assert!(count <= 1 || stride >= rows * cols, "matrices [{rows}, {cols}] overlap at stride {stride}");
+        check_inside(self.len(), [offset, stride, count, rows, cols]);
+        StackMut { tensor: self, offset, stride, count, terms: 1, rows, cols }
     }
 
     /// `(count, rows, cols)` of a tensor of rank two or three.
@@ -404,6 +413,11 @@ impl<'a> Stack<'a> {
         self.stride == 0
     }
 
+    /// Panics unless the tensor has a matrix for each of `count` networks. A kernel on a GPU reads them without a check.
+    pub(super) fn check(&self, count: usize) {
+        check_inside(self.tensor.len(), [self.offset, self.stride, count, self.rows, self.cols]);
+    }
+
     /// The elements of matrix `j` in row-major order (before transposition).
     pub(super) fn host(&self, j: usize) -> &'a [f32] {
         let start = self.offset + j * self.stride;
@@ -417,13 +431,28 @@ impl fmt::Display for Stack<'_> {
     }
 }
 
-/// Writable matrices inside a tensor, one for each network; with stride zero, one for the sum over the networks.
+/// Panics unless `count` matrices of `[rows, cols]`, the first at `offset` and each `stride` after the last, lie within `len`
+/// elements.
+fn check_inside(len: usize, [offset, stride, count, rows, cols]: [usize; 5]) {
+    let end = || {
+        let last = stride.checked_mul(count.checked_sub(1)?)?.checked_add(offset)?;
+        rows.checked_mul(cols)?.checked_add(last)
+    };
+    assert!(
+        count == 0 || end().is_some_and(|end| end <= len),
+        "{count} matrices [{rows}, {cols}] from {offset} on at stride {stride} reach beyond a tensor of {len} elements"
+    );
+}
+
+/// Writable matrices inside a tensor, one for each network, or one for the sum over all of them. No two overlap.
 #[derive(Debug)]
 pub struct StackMut<'a> {
     pub(super) tensor: &'a mut Tensor,
     pub(super) offset: usize,
     pub(super) stride: usize,
     pub(super) count: usize,
+    /// How many networks are summed into each matrix.
+    pub(super) terms: usize,
     pub(super) rows: usize,
     pub(super) cols: usize,
 }
@@ -434,13 +463,37 @@ impl fmt::Display for StackMut<'_> {
     }
 }
 
-impl StackMut<'_> {
-    /// The elements for writing. Panics if the matrices overlap or reach beyond the tensor.
+impl<'a> StackMut<'a> {
+    /// The matrix receives the sum over `networks` networks. Panics if there is more than one matrix.
+    pub fn sum_of(self, networks: usize) -> StackMut<'a> {
+        assert!(self.count == 1 && networks > 0, "a sum over {networks} networks into {} matrices", self.count);
+        StackMut { terms: networks, ..self }
+    }
+
+    /// Number of networks whose results go into these matrices.
+    pub(super) fn networks(&self) -> usize {
+        self.count * self.terms
+    }
+
+    /// From the first element of the first matrix to the last of the last.
     pub(super) fn host_mut(&mut self) -> &mut [f32] {
-        let (size, stride) = (self.rows * self.cols, self.stride);
-        assert!(self.count <= 1 || stride == 0 || stride >= size, "matrices of {size} overlap at stride {stride}");
-        let last = self.offset + self.count.saturating_sub(1) * self.stride;
-        &mut self.tensor.host_mut()[self.offset..last + size]
+        let Some(others) = self.count.checked_sub(1) else { return &mut [] };
+        let end = self.offset + others * self.stride + self.rows * self.cols;
+        &mut self.tensor.host_mut()[self.offset..end]
+    }
+
+    /// The elements of each matrix in row-major order.
+    pub(super) fn host_matrices(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        let (size, stride, count) = (self.rows * self.cols, self.stride, self.count);
+        let mut rest = self.host_mut();
+        (0..count).map(move |j| {
+            let mut next = |len| rest.split_off_mut(..len).expect("the matrices lie within the tensor");
+            let matrix = next(size);
+            if j + 1 < count {
+                next(stride - size);
+            }
+            matrix
+        })
     }
 }
 
@@ -456,6 +509,43 @@ mod tests {
         assert_eq!((t.len(), t.shape()), (6, &[2usize, 3][..]));
         t.reshape(&[5, 2, 2]).unwrap();
         assert_eq!(t.host().as_ptr(), address);
+    }
+
+    /// Two matrices on the same elements would let two threads write the same memory.
+    #[test]
+    fn matrices_that_overlap_or_reach_beyond_the_tensor_are_refused() {
+        let mut t = Tensor::zeros(Device::Cpu, &[12]).unwrap();
+        for [offset, stride, count, rows, cols] in [
+            [0, 0, 2, 2, 2],
+            [0, 3, 2, 2, 2],
+            [9, 4, 1, 2, 2],
+            [1, 4, 3, 2, 2],
+            [0, usize::MAX, 3, 2, 2],
+            [usize::MAX, 4, 1, 2, 2],
+            [0, 0, 1, usize::MAX, 2],
+        ] {
+            let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                t.matrices_mut(offset, stride, count, rows, cols);
+            }));
+            let message = *made.expect_err("a stack was made").downcast::<String>().unwrap();
+            assert!(message.contains("overlap") || message.contains("beyond"), "{message}");
+        }
+        for (j, matrix) in t.matrices_mut(1, 5, 2, 2, 2).host_matrices().enumerate() {
+            matrix.fill(1.0 + j as f32);
+        }
+        assert_eq!(t.host(), [0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 2.0, 2.0, 2.0, 2.0, 0.0, 0.0]);
+        assert_eq!(t.matrices_mut(0, 0, 1, 3, 4).sum_of(7).networks(), 7);
+        assert_eq!(t.matrices_mut(40, 0, 0, 3, 4).host_matrices().count(), 0);
+    }
+
+    #[test]
+    fn shapes_whose_size_overflows_are_errors() {
+        let mut t = Tensor::zeros(Device::Cpu, &[2]).unwrap();
+        for shape in [&[usize::MAX, 2][..], &[1 << 40, 1 << 40], &[1 << 62]] {
+            assert!(t.reshape(shape).unwrap_err().to_string().contains("addresses"));
+            assert!(Tensor::from_host(Device::Cpu, shape, &[]).is_err());
+        }
+        assert_eq!(t.shape(), [2]);
     }
 
     #[test]

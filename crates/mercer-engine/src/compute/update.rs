@@ -1,7 +1,7 @@
 //! Optimizer steps, each one fused pass over the flat parameter buffer.
 
 use super::cuda::primitives as cuda;
-use super::parallel::{CHUNK, Parts, block, for_each};
+use super::parallel::{CHUNK, for_each};
 use super::tensor::{Tensor, on_gpu};
 use crate::simd::{Lane, Num, vectorized};
 use serde::{Deserialize, Serialize};
@@ -79,10 +79,7 @@ pub fn update(
     v: &mut Tensor,
 ) {
     let len = theta.len();
-    assert!(grad.len() == len, "update of {len} parameters with {} gradients", grad.len());
-    for (moment, used) in [&*m, &*v].iter().zip(rule.moments()) {
-        assert!(!used || moment.len() == len, "update of {len} parameters with {} moments", moment.len());
-    }
+    check_lengths(rule, theta, grad, [m, v]);
     on_gpu!(theta, |gpu| {
         let Some(mut scalars) = cuda::scratch(gpu, 12) else { return };
         scalars.write(0, &cuda::scalars(rule, eta, t));
@@ -93,15 +90,20 @@ pub fn update(
         let norm = clip.norm_squared.host()[0].sqrt();
         if norm > clip.max_norm { clip.max_norm / norm } else { 1.0 }
     });
-    let g = grad.host();
-    let (theta, m, v) = (Parts::new(theta.host_mut()), Parts::new(m.host_mut()), Parts::new(v.host_mut()));
-    for_each(len.div_ceil(CHUNK), 16 * len, |task| {
-        let at = block(task, CHUNK, len);
-        let g = &g[at.clone()];
-        // SAFETY: tasks have different ranges. The part of an unused moment is empty.
-        let [theta, m, v] = [&theta, &m, &v].map(|parts| unsafe { parts.part(parts.clamp(&at)) });
-        step(rule, eta, t, factor, theta, g, m, v);
-    });
+    // The chunk of an unused moment is empty.
+    let mut moments = [m, v].map(|moment| moment.host_mut().chunks_mut(CHUNK));
+    let parameters = theta.host_mut().chunks_mut(CHUNK).zip(grad.host().chunks(CHUNK));
+    let tasks = parameters.map(|(theta, g)| (theta, g, moments.each_mut().map(|m| m.next().unwrap_or_default())));
+    for_each(tasks, 16 * len, |(theta, g, [m, v])| step(rule, eta, t, factor, theta, g, m, v));
+}
+
+/// Panics unless there is a gradient, and a number of each moment that the rule uses, for each parameter.
+pub(super) fn check_lengths(rule: Rule, theta: &Tensor, grad: &Tensor, moments: [&Tensor; 2]) {
+    let len = theta.len();
+    assert!(grad.len() == len, "update of {len} parameters with {} gradients", grad.len());
+    for (moment, used) in moments.iter().zip(rule.moments()) {
+        assert!(!used || moment.len() == len, "update of {len} parameters with {} moments", moment.len());
+    }
 }
 
 vectorized! {

@@ -196,7 +196,8 @@ impl Panel {
         self.check_shape(other);
         match (&mut self.storage, &other.storage) {
             (Host(a), Host(b)) => *a -= b,
-            (Cuda(a), Cuda(b)) => a.gpu().add_f64(self.n * self.b, -1.0, b.pointer(), a.pointer()),
+            // SAFETY: both panels hold n·b doubles, as `from_buffer` and `check_shape` have checked.
+            (Cuda(a), Cuda(b)) => unsafe { a.gpu().add_f64(self.n * self.b, -1.0, b.pointer(), a.pointer()) },
             _ => self.different_devices(other),
         }
     }

@@ -257,8 +257,11 @@ struct Pass<'a> {
 /// that share the input share the matrix, and their gradients add up.
 fn input_gradient<'a>(dx: &'a mut Tensor, g: &Tensor, width: usize) -> StackMut<'a> {
     let (networks, batch) = (g.shape()[0], g.shape()[1]);
-    let own = dx.len() == networks * batch * width;
-    dx.matrices_mut(0, if own { batch * width } else { 0 }, networks, batch, width)
+    if dx.len() == networks * batch * width {
+        dx.matrices_mut(0, batch * width, networks, batch, width)
+    } else {
+        dx.matrices_mut(0, 0, 1, batch, width).sum_of(networks)
+    }
 }
 
 /// The tangent of a layer that nothing moves.

@@ -1,6 +1,7 @@
 //! The two precisions a tile can be computed in.
 
 use crate::compute::Device;
+use crate::compute::cuda::Plain;
 use crate::simd::{Lane, Num};
 use faer::traits::RealField;
 use serde::{Deserialize, Serialize};
@@ -54,7 +55,7 @@ macro_rules! in_precision {
 pub(crate) use in_precision;
 
 /// `f32` or `f64`: a number that faer multiplies and that has vector lanes for formulas. Example: [`crate::operator::gram`].
-pub trait Real: RealField + Copy + Default + ndarray::ScalarOperand + 'static {
+pub trait Real: RealField + Plain + ndarray::ScalarOperand {
     /// The lane of this type; `FMA` says whether products and sums may fuse.
     type Lane<const FMA: bool>: Num;
     /// Which of the two it is.

@@ -30,6 +30,42 @@ fn unflat(k: usize, size: usize, t: &Tensor) -> Vec<f64> {
     data.chunks_exact(size + 5).take(k).flat_map(|one| one[3..3 + size].to_vec()).collect()
 }
 
+/// A place for the matrices `[b, n]` of k networks, or for their sum.
+fn shared_or_own(t: &mut Tensor, share: bool, [k, b, n]: [usize; 3]) -> StackMut<'_> {
+    if share { t.matrices_mut(0, 0, 1, b, n).sum_of(k) } else { t.matrices_mut(0, b * n, k, b, n) }
+}
+
+/// Threads write the results of different networks at the same time, so two networks must never share one.
+#[test]
+fn a_result_of_each_network_is_not_written_into_one_place() {
+    on_every_device(30, |on| {
+        let (k, b, c, plane) = (2, 3, 4, 6);
+        let n = c * plane;
+        let refused = |what: &str, f: &mut dyn FnMut()| {
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).expect_err(what);
+            let message = panicked.downcast::<String>().unwrap();
+            assert!(message.contains(what) || message.contains("overlap"), "{what}: {message}");
+        };
+        let ((_, mut g), (_, x), (_, affine)) = (on.random(&[k, b, n]), on.random(&[k, b, n]), on.random(&[k, 2, c]));
+        let mut out = on.zeros(&[k * n]);
+        refused("a stack of stride 0", &mut || {
+            out.matrices_mut(0, 0, k, 1, c);
+        });
+        refused("activation_vjp", &mut || {
+            activation_vjp(&mut g, None, Some(out.matrices_mut(0, 0, 1, 1, n).sum_of(k)))
+        });
+        refused("channel_sums", &mut || channel_sums(&g, out.matrices_mut(0, 0, 1, 1, c).sum_of(k)));
+        let norm = Normalized { x: x.stack(), statistics: affine.stack(), affine: affine.stack(), of_batch: true };
+        refused("batch_norm_vjp", &mut || batch_norm_vjp(norm, &g, out.matrices_mut(0, 0, 1, 2, c).sum_of(k), None));
+        refused("running_average", &mut || running_average(0.1, &affine, out.matrices_mut(0, 0, 1, 2, c).sum_of(k)));
+        let shape = Convolution { image: [c, 2, 3], channels: c, size: 1, stride: 1, before: 0, after: 0 };
+        let filters =
+            |out: &mut Tensor| conv2d_vjp_weights(&shape, x.stack(), &g, out.matrices_mut(0, 0, 1, c, c).sum_of(k));
+        refused("conv2d_vjp_weights", &mut || filters(&mut out));
+        assert!(host(&out).iter().all(|v| *v == 0.0), "nothing was written");
+    });
+}
+
 /// Calls `f(y, w, x)` with the places of the three factors of every term of `y[o] = Σ w[o, c, u, v] x[c, …]`, one image.
 fn for_every_term(shape: &Convolution, mut f: impl FnMut(usize, usize, usize)) {
     let ([channels, height, width], [down, across]) = (shape.image, shape.out());
@@ -99,8 +135,7 @@ fn convolutions_and_their_adjoints(device: Device) {
                         conv2d(&shape, tx.stack(), filters, None, Activation::Identity, store, out, None);
                     }
                     let mut tdx = on.tensor(&[own, b, pixels], &vec![7.0; x.len()]);
-                    let stride = if share { 0 } else { b * pixels };
-                    conv2d_vjp_input(&shape, &tg, filters, tdx.matrices_mut(0, stride, k, b, pixels));
+                    conv2d_vjp_input(&shape, &tg, filters, shared_or_own(&mut tdx, share, [k, b, pixels]));
                     let mut tdw = flat(on, k, size, &vec![7.0; k * size]);
                     let to = tdw.matrices_mut(3, size + 5, k, shape.channels, shape.patch());
                     conv2d_vjp_weights(&shape, tx.stack(), &tg, to);
@@ -224,7 +259,7 @@ fn batch_norms_and_their_derivatives(device: Device) {
 
                 let [mut grad, mut alone] = [0, 1].map(|_| flat(on, k, 2 * c, &vec![0.0; 2 * k * c]));
                 let mut back = on.zeros(&[own, b, n]);
-                let to = back.matrices_mut(0, stride, k, b, n);
+                let to = shared_or_own(&mut back, own < k, [k, b, n]);
                 batch_norm_vjp(norm, &tg, grad.matrices_mut(3, 2 * c + 5, k, 2, c), Some(to));
                 near(&what, &unflat(k, 2 * c, &grad), at(&sums(&g)), 3e-5);
                 let mut want = vec![0.0; own * b * n];

@@ -50,13 +50,13 @@ pub fn forward(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, w: Stack<'_
     }
 }
 
-/// `dx_j = w_jᵀ ⋆ g_j`; with stride 0, dx is the sum over the networks.
+/// `dx_j = w_jᵀ ⋆ g_j`, or their sum over the networks.
 pub fn vjp_input(gpu: &'static Gpu, shape: &Convolution, g: &Tensor, w: Stack<'_>, dx: &StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();
     for j in 0..count {
         let Some((filters, _held)) = aligned(gpu, w, j) else { return };
-        let beta = if dx.stride == 0 && j > 0 { 1.0 } else { 0.0 };
-        let to = dx.tensor.address() + 4 * (dx.offset + j * dx.stride) as u64;
+        let beta = if j % dx.terms > 0 { 1.0 } else { 0.0 };
+        let to = dx.tensor.address() + 4 * (dx.offset + j / dx.terms * dx.stride) as u64;
         let addresses = [to, filters, g.address() + 4 * (j * batch * n) as u64];
         convolve(gpu, Job { shape, batch, direction: Direction::Input, addresses, beta });
     }

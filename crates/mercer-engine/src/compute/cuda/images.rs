@@ -92,7 +92,8 @@ impl Channels {
         let sizes = [self.rows, self.channels, self.plane / self.pack, per].map(Arg::size);
         let arguments = [&sizes[..], arguments, &[Arg::from(&part)]].concat();
         let grid = [self.channels as u32, self.count as u32, chunks as u32];
-        gpu.launch(channels(self.pack), name, grid, 256, 0, &arguments);
+        // SAFETY: the arrays have the shape of `self`, and `part` two numbers for each channel and chunk of each network.
+        unsafe { gpu.launch(channels(self.pack), name, grid, 256, 0, &arguments) };
         Some(part)
     }
 
@@ -171,13 +172,12 @@ pub fn batch_norm_vjp(
 ) {
     let [x, statistics, scale] = [norm.x, norm.statistics, norm.affine].map(|stack| vectors(Some(stack)));
     let (from, grad) = (whole(g), out(grad));
-    let dx = dx.as_ref().map(|dx| (out(dx), dx.stride == 0));
+    let dx = dx.as_ref().map(|dx| (out(dx), [dx.count, dx.terms]));
     let arrays: Vec<[Arg; 2]> = [x, from].into_iter().chain(dx.map(|(dx, _)| dx)).collect();
     let shape = Channels::new(g.as_matrices(), norm.affine.cols, &arrays);
     shape.dots(gpu, x, statistics, from, grad);
-    let Some((dx, shared)) = dx else { return };
     // If dx is shared, each thread sums over the networks.
-    let (stacks, terms) = if shared { (1, shape.count) } else { (shape.count, 1) };
+    let Some((dx, [stacks, terms])) = dx else { return };
     let share = if norm.of_batch { shape.share() } else { 0.0 };
     let arguments = args![Arg::size(terms), share, x, statistics, scale, g, grad, dx];
     shape.over(gpu, "batch_norm_back", stacks, &arguments);

@@ -114,15 +114,20 @@ pub(super) const BLOCK: u32 = 256;
 pub(super) const MOST_BLOCKS: u64 = 132 * 16;
 
 impl Gpu {
-    /// [`Gpu::launch`] of a kernel that loops over `n` elements for each of `count` blocks in y.
+    /// [`Gpu::launch`] of a kernel that loops over `n` elements for each of `count` blocks in y. The caller is a primitive that
+    /// has compared the shapes of the tensors it passes with `n` and `count`.
     pub(super) fn over(&self, source: &Source, name: &'static str, [n, count]: [usize; 2], arguments: &[Arg]) {
         let blocks = (n as u64).div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS) as u32;
-        self.launch(source, name, [blocks, count as u32, 1], BLOCK, 0, arguments);
+        // SAFETY: the kernel loops over `n` elements of `count` matrices, which the primitive has found its tensors to hold.
+        unsafe { self.launch(source, name, [blocks, count as u32, 1], BLOCK, 0, arguments) };
     }
 
-    /// Queues the kernel `name` of `source` with `shared` bytes of dynamic shared memory. The arguments must match the
-    /// parameters of the kernel, and the memory behind each pointer must cover what the kernel accesses.
-    pub fn launch(
+    /// Queues the kernel `name` of `source` with `shared` bytes of dynamic shared memory.
+    ///
+    /// # Safety
+    /// The arguments must match the parameters of the kernel in number, order and size, and the device memory behind each
+    /// pointer must cover what the kernel accesses, until it has run.
+    pub unsafe fn launch(
         &self,
         source: &Source,
         name: &'static str,
@@ -144,7 +149,8 @@ impl Gpu {
             self.note(function.set_attribute(most, shared as i32));
         }
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(Arg::address).collect();
-        // SAFETY: the call copies the arguments; the caller promises that the pointers are valid.
+        // SAFETY: the call copies the arguments, which live until it returns; the caller promises that they are those of the
+        // kernel and that the pointers are valid.
         let queued = unsafe {
             result::launch_kernel(
                 function.cu_function(),

@@ -5,6 +5,22 @@ use crate::{Error, Result};
 use cudarc::driver::{CudaStream, result, sys::CUdeviceptr};
 use std::collections::BTreeMap;
 
+/// Numbers whose every bit pattern is a value and that have no padding: what may be copied to and from a device.
+pub trait Plain: Copy + Default + Send + Sync + sealed::Sealed + 'static {}
+
+mod sealed {
+    /// Only this file says which numbers are plain.
+    pub trait Sealed {}
+}
+
+macro_rules! plain {
+    ($($type:ty)*) => {
+        $(impl sealed::Sealed for $type {}
+        impl Plain for $type {})*
+    };
+}
+plain!(i32 u32 u64 f32 f64);
+
 /// Device memory blocks. Free blocks are kept, by size, for the next request.
 #[derive(Default)]
 pub struct Pool {
@@ -58,28 +74,30 @@ impl Buffer {
     }
 
     /// Queues a copy from the host. `data` may be changed as soon as this returns.
-    pub fn write<T: Copy>(&mut self, at_bytes: usize, data: &[T]) {
+    pub fn write<T: Plain>(&mut self, at_bytes: usize, data: &[T]) {
         self.write_on(&self.gpu.stream, at_bytes, data);
     }
 
     /// Queues a copy from the host on the copy stream, which overlaps with computation. [`Gpu::copies_wait_for`] and
     /// [`Gpu::work_waits_for_copies`] order the two streams.
-    pub fn write_on_copy_stream<T: Copy>(&mut self, at_bytes: usize, data: &[T]) {
+    pub fn write_on_copy_stream<T: Plain>(&mut self, at_bytes: usize, data: &[T]) {
         self.write_on(&self.gpu.copies, at_bytes, data);
     }
 
-    fn write_on<T: Copy>(&self, stream: &CudaStream, at_bytes: usize, data: &[T]) {
-        if let Some(to) = self.range(at_bytes, size_of_val(data)) {
-            // SAFETY: the range was checked; the driver stages pageable memory before it returns.
+    fn write_on<T: Plain>(&self, stream: &CudaStream, at_bytes: usize, data: &[T]) {
+        if let Some(to) = self.range(at_bytes, size_of_val(data)).filter(|_| self.may_transfer()) {
+            // SAFETY: the range was checked, plain numbers have no bytes that are not set, and the driver stages pageable
+            // memory before it returns. Nothing is being recorded, so that no later replay reads `data`.
             self.gpu.note(unsafe { result::memcpy_htod_async(to, data, stream.cu_stream()) });
         }
     }
 
     /// Waits for the device and copies to the host.
-    pub fn read<T: Copy>(&self, at_bytes: usize, data: &mut [T]) -> Result<()> {
+    pub fn read<T: Plain>(&self, at_bytes: usize, data: &mut [T]) -> Result<()> {
         let stream = &self.gpu.stream;
-        if let Some(from) = self.range(at_bytes, size_of_val(data)) {
-            // SAFETY: the range was checked, and the stream is synchronized before `data` is read.
+        if let Some(from) = self.range(at_bytes, size_of_val(data)).filter(|_| self.may_transfer()) {
+            // SAFETY: the range was checked, any bytes are plain numbers, and the stream is synchronized before `data` is
+            // read. Nothing is being recorded, so that no later replay writes `data`.
             self.gpu.note(unsafe { result::memcpy_dtoh_async(data, from, stream.cu_stream()) });
         }
         self.gpu.note(stream.synchronize());
@@ -97,14 +115,25 @@ impl Buffer {
     /// Queues a copy of `bytes` between buffers of one device.
     pub fn copy_from(&mut self, at_bytes: usize, other: &Buffer, from_bytes: usize, bytes: usize) {
         if let (Some(to), Some(from)) = (self.range(at_bytes, bytes), other.range(from_bytes, bytes)) {
-            // SAFETY: both ranges were checked, and two buffers do not overlap.
+            // SAFETY: both ranges were checked; `self` is borrowed uniquely, so that the buffers are two, which do not overlap.
             self.gpu.note(unsafe { result::memcpy_dtod_async(to, from, bytes, self.gpu.stream.cu_stream()) });
         }
     }
 
+    /// Whether a copy between host and device may be queued. While a graph is recorded it may not: the graph would keep the
+    /// address of host memory and use it at each replay. Then the device has failed.
+    fn may_transfer(&self) -> bool {
+        let recording = lock(&self.gpu.pool).recording.is_some();
+        if recording {
+            self.gpu.fail("a copy between host and device was asked for while work was recorded".into());
+        }
+        !recording
+    }
+
     /// Makes the device current and returns the address of a range, or `None` if it is empty.
     fn range(&self, at_bytes: usize, bytes: usize) -> Option<CUdeviceptr> {
-        assert!(at_bytes + bytes <= self.bytes, "{bytes} bytes at {at_bytes} of {}", self.bytes);
+        let end = at_bytes.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "{bytes} bytes at {at_bytes} of {}", self.bytes);
         self.gpu.bind();
         (bytes > 0).then_some(self.pointer + at_bytes as u64)
     }
@@ -165,7 +194,7 @@ impl Gpu {
     }
 
     /// A copy of `data`; see [`Gpu::allocate`].
-    pub fn upload<T: Copy>(&'static self, data: &[T], what: &dyn Fn() -> String, instead: &str) -> Result<Buffer> {
+    pub fn upload<T: Plain>(&'static self, data: &[T], what: &dyn Fn() -> String, instead: &str) -> Result<Buffer> {
         let mut buffer = self.allocate(size_of_val(data), what, instead)?;
         buffer.write(0, data);
         Ok(buffer)

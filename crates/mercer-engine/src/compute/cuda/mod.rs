@@ -18,6 +18,10 @@
 //! | `points` | primitives on functions at points, sparse products among them |
 //! | `small`, `control` | [`crate::compute::small`] and [`crate::compute::Control`] |
 //! | `primitives`, `images`, `convolution` | the primitives of [`crate::compute`] |
+//!
+//! A kernel or a library call trusts the addresses and extents that it is given. [`Gpu::launch`] is therefore unsafe. The
+//! functions of this module that take a kernel's name, addresses or a `blas::Matrix` are private to the crate and rely on
+//! their callers, the primitives, which own the tensors and have compared their shapes; each unsafe block says so.
 
 mod blas;
 pub(super) mod control;
@@ -29,17 +33,17 @@ pub(super) mod images;
 mod launch;
 mod memory;
 mod module;
-pub mod panel;
+pub(crate) mod panel;
 pub mod points;
 pub(super) mod primitives;
 pub(super) mod small;
-pub mod solver;
+pub(crate) mod solver;
 
 pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Replay;
 pub use launch::Arg;
 pub(super) use launch::{Argument, args};
-pub use memory::Buffer;
+pub use memory::{Buffer, Plain};
 pub use module::Source;
 pub use solver::Number;
 

@@ -132,8 +132,11 @@ fn sums_on_device([n, b]: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Buffer
     let width = b.next_power_of_two().min(32);
     let arguments = args![n, b, per, Arg::size(width), kind, x, y, theta.as_ref(), part];
     let grid = [b.div_ceil(width) as u32, chunks as u32, 1];
-    gpu.launch(compiled(), "column_sums", grid, BLOCK, 0, &arguments);
-    gpu.launch(compiled(), "finish_sums", [b as u32, 1, 1], BLOCK, 0, &args![b, chunks, part, out]);
+    // SAFETY (both): the panels are [n, b]; `part` holds b sums of each chunk, and `out` b sums.
+    unsafe {
+        gpu.launch(compiled(), "column_sums", grid, BLOCK, 0, &arguments);
+        gpu.launch(compiled(), "finish_sums", [b as u32, 1, 1], BLOCK, 0, &args![b, chunks, part, out]);
+    }
     Ok(out)
 }
 
@@ -163,6 +166,8 @@ pub fn all_within(total: usize, bound: f64, x: &Buffer) -> Result<bool> {
 
 /// Eigenvectors as columns in descending order, `U` `[n, n]`, from cuSOLVER's `v` `[n, n]`: rows in ascending order.
 pub fn eigenvectors_as_columns(n: usize, v: &Buffer, u: &mut Buffer) {
+    assert!(v.bytes().min(u.bytes()) >= 8 * n * n, "eigenvectors_as_columns: the buffers are too small for n = {n}");
     let tiles = n.div_ceil(32).pow(2) as u32;
-    v.gpu().launch(compiled(), "eigenvectors_as_columns", [tiles, 1, 1], BLOCK, 0, &args![n, v, u]);
+    // SAFETY: both buffers hold n² doubles.
+    unsafe { v.gpu().launch(compiled(), "eigenvectors_as_columns", [tiles, 1, 1], BLOCK, 0, &args![n, v, u]) };
 }

@@ -12,6 +12,10 @@ kernels!(include_str!("points.cu"));
 /// Writes the first `count` rows of `part` `[·, m]` to the columns `first, first + 1, …` of `out` `[m, columns]`.
 pub fn place_columns(gpu: &Gpu, part: &Tensor, count: usize, [columns, first]: [usize; 2], out: &mut Tensor) {
     let m = part.shape()[1];
+    assert!(
+        count <= part.shape()[0] && first + count <= columns && m * columns <= out.len(),
+        "place_columns: {count} rows of {part} from column {first} of {columns} on, into {out}"
+    );
     over(gpu, "place_columns", count * m, &args![count, m, columns, first, part, out]);
 }
 
@@ -52,7 +56,9 @@ impl DeviceRows {
     pub fn list(&self, control: &Control, rows: &Indices, list: &mut Indices) {
         let Some(places) = &self.places else { return };
         let arguments = args![control, places, rows, self.starts, self.columns, list];
-        self.gpu.launch(compiled(), "list_columns", [rows.len() as u32, 1, 1], 64, 0, &arguments);
+        // SAFETY: `places` says where the columns of each row of the batch begin in the list, which has room for the most that
+        // a batch can have.
+        unsafe { self.gpu.launch(compiled(), "list_columns", [rows.len() as u32, 1, 1], 64, 0, &arguments) };
     }
 
     pub fn apply(&self, control: &Control, rows: &Indices, shift: f64, there: &Tensor, psi: &Tensor, out: &mut Tensor) {

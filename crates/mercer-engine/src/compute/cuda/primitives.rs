@@ -24,7 +24,10 @@ pub fn scratch(gpu: &'static Gpu, bytes: usize) -> Option<Buffer> {
 
 impl Gpu {
     /// Queues `y ← y + α x` on `n` doubles at these addresses.
-    pub fn add_f64(&self, n: usize, alpha: f64, x: u64, y: u64) {
+    ///
+    /// # Safety
+    /// There must be `n` doubles of device memory at both addresses until the work is done.
+    pub unsafe fn add_f64(&self, n: usize, alpha: f64, x: u64, y: u64) {
         over(self, "add_f64", n, &args![n, alpha, x, y]);
     }
 }
@@ -44,7 +47,8 @@ pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, rng: &mut Rng) {
 pub fn transpose(gpu: &Gpu, x: &Tensor, out: &mut Tensor) {
     let (count, m, n) = x.as_matrices();
     let tiles = m.div_ceil(32) * n.div_ceil(32);
-    gpu.launch(compiled(), "transpose", [tiles as u32, count as u32, 1], 1024, 0, &args![m, n, x, out]);
+    // SAFETY: both tensors hold `count` matrices of m·n elements.
+    unsafe { gpu.launch(compiled(), "transpose", [tiles as u32, count as u32, 1], 1024, 0, &args![m, n, x, out]) };
 }
 
 /// `size` numbers of each of `count` matrices at `x` as bf16 at `out`, `stride` from one matrix to the next.
@@ -63,21 +67,22 @@ fn outer(gpu: &Gpu, [m, n]: [usize; 2], count: usize, [alpha, beta]: [f32; 2], [
     let fours = n.is_multiple_of(4) && c.stride.is_multiple_of(4) && c.pointer.is_multiple_of(16);
     let arguments = args![m, n, alpha, a.pointer, a.stride, b.pointer, b.stride, beta, c.pointer, c.stride];
     let rows = (m as u64).min(MOST_BLOCKS) as u32;
-    gpu.launch(compiled(), if fours { "outer_4" } else { "outer_1" }, [rows, count as u32, 1], BLOCK, 0, &arguments);
+    let name = if fours { "outer_4" } else { "outer_1" };
+    // SAFETY: `gemm` has found `count` matrices of these shapes within their tensors; the kernel loops over the m rows.
+    unsafe { gpu.launch(compiled(), name, [rows, count as u32, 1], BLOCK, 0, &arguments) };
 }
 
 pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: Store, c: &mut StackMut<'_>) {
     let shape = [a.rows(), a.cols(), b.cols()];
-    let (size, count) = (c.rows * c.cols, c.count);
-    assert!(count <= 1 || c.stride == 0 || c.stride >= size, "matrices of {size} overlap at stride {}", c.stride);
+    let (count, terms) = (c.count, c.terms);
     let out = Matrix { stride: c.stride, ..Matrix::new(place(c).0, c.cols) };
     let beta = if store == Store::Add { 1.0 } else { 0.0 };
-    if shape[1] == 1 && (count == 1 || c.stride != 0) {
+    if shape[1] == 1 && terms == 1 {
         outer(gpu, [shape[0], shape[2]], count, [alpha, beta], [matrix(a), matrix(b), out]);
-    } else if count > 1 && c.stride == 0 {
+    } else if terms > 1 {
         // The sum over the stack, term by term.
         let step = |m: Matrix, j: usize| Matrix { pointer: m.pointer + 4 * (j * m.stride) as u64, ..m };
-        for j in 0..count {
+        for j in 0..terms {
             let beta = if j == 0 { beta } else { 1.0 };
             gpu.gemm_f32(shape, 1, alpha, step(matrix(a), j), step(matrix(b), j), beta, out);
         }
@@ -119,15 +124,15 @@ fn column_sums(
     let per = m.div_ceil(wanted).max(1);
     let chunks = m.div_ceil(per).max(1);
     let Some(part) = scratch(gpu, 4 * count * chunks * n) else { return };
-    let grid = |across: usize| [across as u32, count as u32, chunks as u32];
-    if n == 1 {
-        gpu.launch(compiled(), "vector_sums", grid(1), 256, 0, &args![m, per, sum as i32, x, y, part]);
+    let (name, across, arguments) = if n == 1 {
+        ("vector_sums", 1, args![m, per, sum as i32, x, y, part])
     } else if sum == Sum::Scaled && y != 0 && n.is_multiple_of(4) {
-        gpu.launch(compiled(), "slope_sums", grid(n.div_ceil(128)), 256, 0, &args![m, n, per, x, y, part]);
+        ("slope_sums", n.div_ceil(128), args![m, n, per, x, y, part])
     } else {
-        let arguments = args![m, n, per, sum as i32, x, y, part];
-        gpu.launch(compiled(), "column_sums", grid(n.div_ceil(32)), 256, 0, &arguments);
-    }
+        ("column_sums", n.div_ceil(32), args![m, n, per, sum as i32, x, y, part])
+    };
+    // SAFETY: there are `count` matrices [m, n] at x, and at y unless it is 0; `part` holds n sums of each chunk of each.
+    unsafe { gpu.launch(compiled(), name, [across as u32, count as u32, chunks as u32], 256, 0, &arguments) };
     over(gpu, "finish_sums", count * n, &args![count, n, chunks, m, finish as i32, part, out, stride]);
 }
 
@@ -159,14 +164,16 @@ const MOST_SQUARES: u32 = 1024;
 /// Partial sums of squares of `x` as doubles at `part`; how many there are, at most 1024.
 pub fn square_sums(gpu: &Gpu, x: &Tensor, part: u64) -> u32 {
     let blocks = (x.len() as u64).div_ceil(4 * u64::from(BLOCK)).clamp(1, u64::from(MOST_SQUARES)) as u32;
-    gpu.launch(compiled(), "sum_squares", [blocks, 1, 1], BLOCK, 0, &args![x.len(), x, part]);
+    // SAFETY: the kernel reads the elements of x; both callers have room for MOST_SQUARES sums at `part`.
+    unsafe { gpu.launch(compiled(), "sum_squares", [blocks, 1, 1], BLOCK, 0, &args![x.len(), x, part]) };
     blocks
 }
 
 pub fn sum_squares(gpu: &'static Gpu, x: &Tensor, out: &mut Tensor) {
     let Some(part) = scratch(gpu, 8 * MOST_SQUARES as usize) else { return };
     let blocks = square_sums(gpu, x, part.pointer());
-    gpu.launch(compiled(), "finish_squares", [1, 1, 1], BLOCK, 0, &args![blocks as i32, part, out]);
+    // SAFETY: `part` holds as many sums, and `out` one number.
+    unsafe { gpu.launch(compiled(), "finish_squares", [1, 1, 1], BLOCK, 0, &args![blocks as i32, part, out]) };
 }
 
 /// Waits for the answer; whether the device failed is for the next transfer to say.

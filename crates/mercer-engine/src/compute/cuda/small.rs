@@ -18,10 +18,11 @@ pub(in crate::compute) fn vector(v: Vector<'_>) -> [Arg; 2] {
     [Arg::U64(v.address()), Arg::size(v.stride)]
 }
 
-/// Queues a kernel of one block for matrices of order `k`.
+/// Queues a kernel of one block for matrices of order `k`, whose shapes the primitive has compared.
 pub(in crate::compute) fn one_block(gpu: &Gpu, name: &'static str, k: usize, arguments: &[Arg]) {
     let threads = if k <= 32 { BLOCK } else { 1024 };
-    gpu.launch(compiled(), name, [1, 1, 1], threads, 0, arguments);
+    // SAFETY: the kernel reads and writes matrices whose extents are among its arguments and were compared by the primitive.
+    unsafe { gpu.launch(compiled(), name, [1, 1, 1], threads, 0, arguments) };
 }
 
 /// Memory for `numbers` floats that lasts for one primitive.
@@ -140,7 +141,10 @@ impl Jacobi {
     /// Rotates the rows of `start`, or of the identity; column j goes to `place[j]`.
     fn rotate(&self, start: u64, place: u64, out: u64) {
         let arguments = args![Arg::size(self.p), self.log, self.count(), start, place, out];
-        self.gpu.launch(compiled(), "rotate_vectors", [self.p as u32, 1, 1], 32, 16 * self.m as u32, &arguments);
+        // SAFETY: log and words have the sizes of order p; `start` and `out` are matrices `[p, p]`, `place` has p words.
+        unsafe {
+            self.gpu.launch(compiled(), "rotate_vectors", [self.p as u32, 1, 1], 32, 16 * self.m as u32, &arguments);
+        }
     }
 
     /// Orthogonal `V` and `VᵀAV` `[p, p]`, which is diagonal up to single precision as far as the `top` pairs need it.
@@ -148,7 +152,8 @@ impl Jacobi {
         let [v, out] = [allocate(self.gpu, self.p * self.p)?, allocate(self.gpu, self.p * self.p)?];
         let ((shared, fits), size) = (room(self.gpu, self.m, 4), Arg::size(self.p));
         let arguments = args![size, a, Arg::size(top), fits, self.work, control, self.log, self.count()];
-        self.gpu.launch(compiled(), "jacobi_f32", [1, 1, 1], self.threads, shared, &arguments);
+        // SAFETY: `a` is a matrix `[p, p]`; work, log and the shared memory have the sizes of order p.
+        unsafe { self.gpu.launch(compiled(), "jacobi_f32", [1, 1, 1], self.threads, shared, &arguments) };
         self.rotate(0, 0, v.pointer());
         self.conjugate(a, &v, &out);
         Ok([v, out])
@@ -157,7 +162,8 @@ impl Jacobi {
     /// `out ← VᵀAV`
     fn conjugate(&self, a: u64, v: &Buffer, out: &Buffer) {
         let (p, arguments) = (self.p as u32, args![Arg::size(self.p), a, v, out]);
-        self.gpu.launch(compiled(), "conjugate", [p, 1, 1], 128, 8 * p, &arguments);
+        // SAFETY: the three matrices are `[p, p]`.
+        unsafe { self.gpu.launch(compiled(), "conjugate", [p, 1, 1], 128, 8 * p, &arguments) };
     }
 }
 
@@ -180,7 +186,8 @@ pub(in crate::compute) fn eigenpairs(
     let sizes = [p, wanted.top].map(Arg::size);
     let arguments =
         args![sizes[0], nearly, sizes[1], wanted.error, fits, work, control, log, words, jacobi.count(), values];
-    gpu.launch(compiled(), "jacobi_f64", [1, 1, 1], jacobi.threads, shared, &arguments);
+    // SAFETY: `nearly` is `[p, p]`, `values` has p numbers; work, log, words and the shared memory have the sizes of order p.
+    unsafe { gpu.launch(compiled(), "jacobi_f64", [1, 1, 1], jacobi.threads, shared, &arguments) };
     jacobi.rotate(v.pointer(), words.pointer(), vectors);
     Ok(())
 }
@@ -211,8 +218,11 @@ pub(in crate::compute) fn top_pairs(
     let fits = 8 * p * p + 1024 <= gpu.shared_memory as usize;
     let shared = if fits { 8 * p * p } else { 0 };
     let arguments = args![size, floor, nearly, fits, l, kept, rank];
-    gpu.launch(compiled(), "factor_kept", [1, 1, 1], 1024, shared as u32, &arguments);
-    gpu.launch(compiled(), "whiten", [p as u32, 1, 1], 32, 8 * p as u32, &args![size, v, l, kept, w]);
+    // SAFETY (both): the matrices are `[p, p]`, and `kept` has p + 1 words, of which `rank` is the last.
+    unsafe {
+        gpu.launch(compiled(), "factor_kept", [1, 1, 1], 1024, shared as u32, &arguments);
+        gpu.launch(compiled(), "whiten", [p as u32, 1, 1], 32, 8 * p as u32, &args![size, v, l, kept, w]);
+    }
     let middle = Matrix::new(pi.address(), p);
     gpu.gemm_f64([p; 3], 1.0, middle, square(&w), 0.0, square(&half));
     gpu.gemm_f64([p; 3], 1.0, square(&w).t(), square(&half), 0.0, square(&t));

@@ -4,7 +4,7 @@
 //! on. cuSOLVER is column-major, so the lower triangle of a row-major matrix is the upper triangle for it.
 
 use super::gpu::{Gpu, lock};
-use super::memory::Buffer;
+use super::memory::{Buffer, Plain};
 use crate::{Error, Result};
 use cudarc::cusolver::{result, sys};
 use std::ffi::c_void;
@@ -30,7 +30,7 @@ impl Solver {
 }
 
 /// `f32` or `f64`, the number types of cuSOLVER.
-pub trait Number: Copy + Default + 'static {
+pub trait Number: Plain {
     /// Whether the type is `f64`.
     const DOUBLE: bool;
 

@@ -1,11 +1,11 @@
 //! Moving averages.
 
 use super::Small;
-use crate::Result;
 use crate::compute::control::Control;
 use crate::compute::cuda::{Arg, Buffer, args, small as cuda};
 use crate::compute::tensor::{Device, Tensor};
 use crate::compute::{axpy, scale};
+use crate::{Result, fail_if};
 use ndarray::Array2;
 
 /// A moving average `v̄ ← β v̄ + (1 − β) v` that starts at its first value.
@@ -36,7 +36,7 @@ impl Average {
             Some(gpu) => State::Cuda(super::allocate(gpu, 2)?),
         };
         let mut average = Average { decay, value, state };
-        average.set(None);
+        average.set(None)?;
         Ok(average)
     }
 
@@ -110,14 +110,17 @@ impl Average {
         begun.then(|| self.value.to_host()).transpose()
     }
 
-    /// Continues from an average, or starts anew.
-    pub fn set(&mut self, value: Option<&Array2<f64>>) {
+    /// Continues from an average, or starts anew. An average of another shape, as a damaged checkpoint may hold, is an error.
+    pub fn set(&mut self, value: Option<&Array2<f64>>) -> Result<()> {
         if let Some(value) = value {
+            let ([m, n], (rows, columns)) = (self.value.shape(), value.dim());
+            fail_if!([rows, columns] != [m, n], "a moving average of {rows}×{columns} numbers was given, not {m}×{n}");
             self.value.copy_from_host(value);
         }
         match &mut self.state {
             State::Host { begun, shares } => (*begun, *shares) = (value.is_some(), [1.0, 0.0]),
             State::Cuda(state) => state.write(0, &[u32::from(value.is_some()), 1.0f32.to_bits(), 0]),
         }
+        Ok(())
     }
 }

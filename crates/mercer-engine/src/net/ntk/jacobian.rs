@@ -165,7 +165,7 @@ impl Jacobian<'_> {
         let affine = self.inputs(other, &mut scratch.inputs)?;
         let (Some(left), Some(right)) = (self.signals(), other.signals()) else { return Ok(()) };
         let count = left.shape()[0];
-        scratch.add(affine, [left.stack(), right.stack()], sum, |sum| sum.matrices_mut(0, 0, count, b, b2))
+        scratch.add(affine, [left.stack(), right.stack()], sum, |sum| sum.matrices_mut(0, 0, 1, b, b2).sum_of(count))
     }
 
     /// Whether both are affine maps, and then `w a_n·a_m + β` `[b, b']`.

@@ -51,11 +51,13 @@ impl CudaKernel {
         CudaKernel { gpu, program, sources: Mutex::default() }
     }
 
-    /// Queues a function of the source `kind`.
+    /// Queues a function of the source `kind`. The callers, all in this file, pass the arguments that the table in `mod.rs`
+    /// lists, with memory that was allocated for the numbers of points and columns which they also pass.
     fn launch(&self, kind: Kind, launch: Launch, arguments: &[Arg]) {
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let source = sources.entry(kind).or_insert_with(|| Source::new(self.program.source(kind)));
-        launch.run(self.gpu, source, arguments);
+        // SAFETY: as said above.
+        unsafe { launch.run(self.gpu, source, arguments) };
     }
 
     /// Bytes of `n` points in the layout of the tiles.
@@ -273,7 +275,8 @@ impl CudaOperator {
                 let out = if j == 0 { to } else { term.pointer() };
                 kernel.product([&rows, &cols], Some(diagonal as i32), values, columns, out)?;
                 if j > 0 {
-                    gpu.add_f64(of_rows.len() * columns, 1.0, term.pointer(), to);
+                    // SAFETY: `term` has room for a chunk of rows, and `to` is where this chunk's rows of Y begin.
+                    unsafe { gpu.add_f64(of_rows.len() * columns, 1.0, term.pointer(), to) };
                 }
                 if let Some(next) = chunks.get(j + 1) {
                     gpu.copies_wait_for(other_buffer_used);
@@ -289,6 +292,7 @@ impl CudaOperator {
     /// `K V` `[n, b]` for a panel `V` `[n, b]` on this GPU.
     pub fn apply_panel(&self, v: &Panel) -> Result<Panel> {
         let shape = [self.n, v.ncols()];
+        assert_eq!(v.nrows(), self.n, "a product with vectors of another length");
         let from = v.buffer().expect("the panel is on this GPU").pointer();
         let to = self.kernel.gpu.allocate(8 * shape[0] * shape[1], &|| format!("a panel of {shape:?}"), ADVICE)?;
         self.product(from, v.ncols(), to.pointer())?;
@@ -344,6 +348,7 @@ impl BatchGram {
 
     /// `out ← κ(x_b,x_b')` `[batch, batch]` for the points with the indices (i32 `[batch]`) at the device address `rows`.
     pub fn gram(&self, rows: u64, out: &mut Tensor) {
+        assert_eq!(out.len(), self.batch * self.batch, "the kernel matrix of a batch into {out}");
         self.kernel.prepare_points(false, self.raw.pointer(), rows, &self.points);
         self.kernel.gram(Kind::MirroredGram, [&self.points; 2], Some(0), out.address(), self.batch);
     }

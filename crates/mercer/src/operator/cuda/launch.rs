@@ -42,8 +42,13 @@ impl Launch {
         Launch { name, grid: [elements.div_ceil(256) as u32, 1], block: 256, shared: 0 }
     }
 
-    pub fn run(self, gpu: &Gpu, source: &Source, arguments: &[Arg]) {
-        gpu.launch(source, self.name, [self.grid[0], self.grid[1], 1], self.block, self.shared, arguments);
+    /// Queues the kernel.
+    ///
+    /// # Safety
+    /// As [`Gpu::launch`].
+    pub unsafe fn run(self, gpu: &Gpu, source: &Source, arguments: &[Arg]) {
+        // SAFETY: promised by the caller.
+        unsafe { gpu.launch(source, self.name, [self.grid[0], self.grid[1], 1], self.block, self.shared, arguments) };
     }
 }
 

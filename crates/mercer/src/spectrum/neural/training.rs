@@ -289,7 +289,7 @@ impl Task for Eigenfunctions<'_> {
         self.raw = matrix(bundle, "raw")?.map(|raw| raw.iter().copied().collect());
         for (name, state) in objective.state() {
             match state {
-                State::Average(average) => average.set(matrix(bundle, name)?.as_ref()),
+                State::Average(average) => average.set(matrix(bundle, name)?.as_ref())?,
                 State::Tensor(tensor) => tensor.copy_from_host(&numbers(bundle, name)?)?,
             }
         }
