@@ -39,8 +39,8 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let mut all = vec![run(k, &Contender::all(), first)?];
     let mut report = all[0].section(Report::new("Hydrogen in the plane").lead(&all[0].lead()));
     if !options.quick {
-        // As many states as in the published comparison; Ritz and SpIN are left out because they take minutes.
-        let some = |c: &Contender| !c.trained || matches!(c.name, "neuralef" | "nested");
+        // As many states as in the published comparison; Ritz is left out because it takes minutes.
+        let some = |c: &Contender| !c.trained || c.name != "ritz";
         let contenders: Vec<Contender> = Contender::all().into_iter().filter(some).collect();
         // Up to n = 5: a wider network with a longer scale.
         let networks = "radial(scale=4) dense(32, w=2) sincos dense(32) sincos dense(1)".into();
