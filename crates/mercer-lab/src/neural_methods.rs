@@ -118,9 +118,8 @@ const COLUMNS: [Column<Entry>; 5] = [
 
 /// Every method as `mercer fit` makes it, the trained ones first.
 fn methods(config: &Config) -> Vec<(&'static str, bool, Box<dyn Method>)> {
-    let network = |kind: Kind, steps: u64| -> Box<dyn Method> {
-        Box::new(crate::neural(kind, None, steps, config.batch))
-    };
+    let network =
+        |kind: Kind, steps: u64| -> Box<dyn Method> { Box::new(crate::neural(kind, None, steps, config.batch)) };
     let trained = |kind: Kind| {
         let steps = if kind.solves_last_layer() { config.steps / 10 } else { config.steps };
         (kind.name(), true, network(kind, steps))

@@ -8,12 +8,12 @@ mod cuda;
 mod neural;
 
 use common::*;
-use cuda::{Case, K, KINDS, NETWORKS, cuda, with_memory};
+use cuda::{Case, K, KINDS, NETWORKS, cuda, has_averages, with_memory};
 use mercer::compute::Math;
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, NeighbourGraph, OnPoints};
 use mercer::spectrum::neural::{
-    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, NeuralEf, OnData, Schroedinger, Settings,
-    Spin,
+    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, NeuralEf, OnData, Schroedinger,
+    Settings, Spin,
 };
 use neural::{resumes_with_the_same_bits, trained};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ mod cuda;
 mod neural;
 
 use common::*;
-use cuda::{Case, K, KINDS, NETWORKS, PLAIN, cuda, with_memory};
+use cuda::{Case, K, KINDS, NETWORKS, PLAIN, cuda, has_averages, with_memory};
 use mercer::compute::{Activation, Math, Rule};
 use mercer::spectrum::neural::{
     FunctionOperator, Functions, Kind, NeuralEf, OnData, Settings, Spin, State, Trained, rayleigh_ritz,

@@ -298,9 +298,7 @@ fn nested_follows_the_low_rank_problems() {
             nested_loss(setting, f, halves, |l| one(l <= j), |l, o| one(l <= j && o <= j))
         });
         let joint = Nested { nesting: Some(Nesting::Joint), halves };
-        all_follow(joint.into(), 4, 90..91, 1e-5, |setting, f| {
-            nested_loss(setting, f, halves, m, |l, o| m(l.max(o)))
-        });
+        all_follow(joint.into(), 4, 90..91, 1e-5, |setting, f| nested_loss(setting, f, halves, m, |l, o| m(l.max(o))));
     }
 }
 

@@ -221,7 +221,8 @@ fn a_shared_trunk_trains_under_every_objective_that_allows_it() {
 
 /// Mean residual on held-out digits after `count` steps, the last functions taken.
 fn on_digits(kind: Kind, count: u64) -> f64 {
-    let x = mercer::data::digits().x.to_f64();
+    let digits = mercer::data::digits();
+    let x = digits.x.to_f64();
     let (x, held_out) = (x.slice(s![..800, ..]), x.slice(s![800..1100, ..]));
     let operator = on(&kernel("rbf(25)"), x);
     fit_held_out(&all_steps(kind, count), &operator, 8, held_out).certificate.mean_residual()

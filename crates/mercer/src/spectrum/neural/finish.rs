@@ -72,7 +72,8 @@ pub(super) fn own_pairs(
     for (j, (psi, image)) in values.columns().into_iter().zip(image.columns()).enumerate() {
         let μ = psi.dot(&image) / m;
         let error = &image - &(μ * &psi);
-        let repeated: f64 = values.slice(s![.., ..j]).columns().into_iter().map(|o| (μ * o.dot(&psi) / m).powi(2)).sum();
+        let repeated: f64 =
+            values.slice(s![.., ..j]).columns().into_iter().map(|o| (μ * o.dot(&psi) / m).powi(2)).sum();
         let there = psi.iter().any(|v| *v != 0.0);
         eigenvalues.push(μ);
         residuals.push(if there { (error.dot(&error) / m + repeated).sqrt() } else { f64::INFINITY });
@@ -162,7 +163,8 @@ mod tests {
         let net = "dense(8) tanh dense(1)";
         let mut functions = Functions::networks(net, 1, 2, true, Device::Cpu, &Rng::new(1)).unwrap();
         let mut parameters = functions.parameters().trained.to_host().unwrap();
-        parameters.copy_within(..parameters.len() / 2, parameters.len() / 2);
+        let half = parameters.len() / 2;
+        parameters.copy_within(..half, half);
         functions.parameters_mut().trained.copy_from_host(&parameters).unwrap();
         for own in [Own::Networks, Own::InOrder] {
             let pairs = own_pairs(&operator, &mut functions, &sample, own).unwrap();

@@ -136,7 +136,7 @@ impl Method for Neural {
         let Trained { mut functions, mut record } = train(&operator, functions, objective, k, &settings, context)?;
         let sample = operator.sample(context.device, &mut seed.fork(4), self.finish_points)?;
         record.finished = self.settings.finish;
-        let mut solution = |functions: &mut Functions| -> Result<Solution> {
+        let solution = |functions: &mut Functions| -> Result<Solution> {
             let pairs = pairs_of(&operator, functions, &sample, k, own)?;
             let (eigenvalues, coefficients) = solved(&operator, pairs, k);
             let features = Box::new(NetworkFeatures::new(functions, operator.standardizer()));

@@ -1,7 +1,7 @@
 //! Training of functions towards eigenfunctions.
 
-use super::memory_advice::MemoryAdvice;
 use super::finish::own_pairs;
+use super::memory_advice::MemoryAdvice;
 use super::objective::{Objective, Own, State};
 use super::{FunctionOperator, Functions, Pairs, Sample, Settings, Stepper, Stop, Training, rayleigh_ritz};
 use crate::compute::Device;
