@@ -54,9 +54,9 @@ pub struct TrainingOptions {
     #[arg(long, requires = "checkpoint")]
     pub resume: bool,
 
-    /// neuralef, spin, nested: the objective as published, which is less accurate where the first eigenvalue dominates.
-    /// neuralef keeps functions apart one by one, not together; spin has moving averages, which take k + 1 backward passes
-    /// a step instead of one and k numbers for each parameter; nested takes its products from two halves of a batch
+    /// neuralef, spin: the objective as published, which is less accurate where the first eigenvalue dominates. neuralef
+    /// keeps functions apart one by one, not together; spin has moving averages, which take k + 1 backward passes a step
+    /// instead of one, and k numbers for each parameter
     #[arg(long)]
     pub published: bool,
 
@@ -77,7 +77,7 @@ const COMMON: [&str; 9] =
 pub fn entry(kind: Kind) -> Entry {
     let own: &[&str] = match kind {
         Kind::NeuralEf(_) | Kind::Spin(_) => &["no-finish", "published"],
-        Kind::Nested(_) => &["no-finish", "published", "nesting"],
+        Kind::Nested(_) => &["no-finish", "nesting"],
         Kind::Omm(_) => &["no-finish"],
         Kind::Ritz(_) => &[],
     };
@@ -90,7 +90,7 @@ fn make(kind: Kind, o: &TrainingOptions) -> Box<dyn Method> {
     let kind = match kind {
         Kind::NeuralEf(_) if o.published => NeuralEf::Published.into(),
         Kind::Spin(_) if o.published => Spin::PUBLISHED.into(),
-        Kind::Nested(_) => Nested { nesting: o.nesting, halves: o.published }.into(),
+        Kind::Nested(_) => Nested { nesting: o.nesting }.into(),
         other => other,
     };
     let mut method = Neural::new(kind);

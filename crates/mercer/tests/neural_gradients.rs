@@ -268,11 +268,10 @@ fn spin_averages_the_covariance_and_its_jacobian() {
     }
 }
 
-/// `−2 Σ_l m_l R_ll + Σ_lm M_lm Λ_lm Λ'_lm` with the two halves of the batch, or twice the whole batch.
+/// `−2 Σ_l m_l R_ll + Σ_lm M_lm Λ_lm Λ'_lm` with the two halves of the batch.
 fn nested_loss(
     setting: &Setting,
     f: &Array2<f64>,
-    halves: bool,
     m: impl Fn(usize) -> f64,
     big_m: impl Fn(usize, usize) -> f64,
 ) -> f64 {
@@ -281,7 +280,7 @@ fn nested_loss(
         let part = f.slice(s![.., range.clone()]);
         part.dot(&part.t()) / range.len() as f64
     };
-    let [a, b] = if halves { [0..BATCH / 2, BATCH / 2..BATCH] } else { [0..BATCH, 0..BATCH] }.map(half);
+    let (a, b) = (half(0..BATCH / 2), half(BATCH / 2..BATCH));
     let k = f.nrows();
     let penalty: f64 = (0..k * k).map(|i| (i / k, i % k)).map(|(l, o)| big_m(l, o) * a[[l, o]] * b[[l, o]]).sum();
     penalty - 2.0 * (0..k).map(|l| m(l) * r[[l, l]]).sum::<f64>()
@@ -289,17 +288,15 @@ fn nested_loss(
 
 #[test]
 fn nested_follows_the_low_rank_problems() {
+    // Function j sees the problem of rank j + 1 alone.
     let one = |inside: bool| f64::from(u8::from(inside));
+    each_follows_its_own(Kind::Nested(Nested { nesting: Some(Nesting::Sequential) }), 80, |setting, f, j| {
+        nested_loss(setting, f, |l| one(l <= j), |l, o| one(l <= j && o <= j))
+    });
     let m = |l: usize| (4 - l) as f64 / 4.0;
-    for halves in [false, true] {
-        // Function j sees the problem of rank j + 1 alone.
-        let sequential = Nested { nesting: Some(Nesting::Sequential), halves };
-        each_follows_its_own(sequential.into(), 80, |setting, f, j| {
-            nested_loss(setting, f, halves, |l| one(l <= j), |l, o| one(l <= j && o <= j))
-        });
-        let joint = Nested { nesting: Some(Nesting::Joint), halves };
-        all_follow(joint.into(), 4, 90..91, 1e-5, |setting, f| nested_loss(setting, f, halves, m, |l, o| m(l.max(o))));
-    }
+    all_follow(Kind::Nested(Nested { nesting: Some(Nesting::Joint) }), 4, 90..91, 1e-5, |setting, f| {
+        nested_loss(setting, f, m, |l, o| m(l.max(o)))
+    });
 }
 
 #[test]

@@ -16,26 +16,25 @@ pub enum Nesting {
 }
 
 /// Minimises `‖K − Σ_l f_l f_lᵀ‖²`, up to a constant `−2 Σ_l ⟨f_l,Kf_l⟩ + Σ_lm Λ_lm²` with `Λ = ⟨f,fᵀ⟩`, for every rank
-/// at once: `−2 Σ_l m_l ⟨f_l,Kf_l⟩ + Σ_lm M_lm Λ_lm²`.
+/// at once: `−2 Σ_l m_l ⟨f_l,Kf_l⟩ + Σ_lm M_lm Λ_lm Λ'_lm`.
 ///
-/// Functions are not normalised; at the minimum `⟨f_l,f_l⟩ = μ_l`. Joint nesting weighs the ranks alike: `m_l = (k−l)/k`
-/// counted from zero and `M_lm = m_max(l,m)`.
+/// Λ and Λ' come from two independent halves of the batch, so that their product has no bias. Functions are not
+/// normalised; at the minimum `⟨f_l,f_l⟩ = μ_l`. Joint nesting weighs the ranks alike: `m_l = (k−l)/k` counted from
+/// zero and `M_lm = m_max(l,m)`.
 ///
-/// On the points of one batch this is the low-rank problem of the batch's own matrix: where the functions are right,
-/// `Kf_l = Σ_o Λ_lo f_o + …` holds on the batch however far its Λ is from a diagonal. The published form takes `Λ_lm Λ'_lm`
-/// from two independent halves of the batch. That product has no bias, but the noise of `Kf_l`, some `μ_1/√B` along the first
-/// function, is no longer taken away by that of Λ. Example: [`Neural`](super::Neural) takes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Function l sees K less `f_o f_oᵀ` of the functions before it, so an error δ in the norm of `f_1` leaves `δ μ_1` along it. Where
+/// the first eigenvalue dominates, that is more than `μ_l` until `f_1` is known to a percent, and the later functions are the last
+/// to converge: other objectives, which do not depend on norms, are more accurate there. It is for operators that are no kernels
+/// on data and whose eigenvalues are of similar size, and for eigenvalues that are wanted without a norm to divide by.
+/// Example: [`Neural`](super::Neural) takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Nested {
     /// Sequential or joint; without it joint where networks share a trunk and sequential where they do not.
     pub nesting: Option<Nesting>,
-    /// Whether Λ and Λ' come from two halves of the batch, as published.
-    pub halves: bool,
 }
 
 struct Run {
     nesting: Nesting,
-    split: bool,
     /// `m` as a diagonal matrix, and `M` `[k, k]`; for sequential nesting the part of `M` that function l (row) sees.
     weights: [Small; 2],
     /// Λ and Λ' `[k, k]`.
@@ -78,7 +77,6 @@ impl Recipe for Nested {
         let square = || Small::zeros(device, [k, k]);
         Ok(Box::new(Run {
             nesting,
-            split: self.halves,
             weights: [Small::from_host(device, &diagonal)?, Small::from_host(device, &mask)?],
             halves: [square()?, square()?],
             masked: [square()?, square()?],
@@ -91,17 +89,21 @@ impl Recipe for Nested {
 
 impl Objective for Run {
     fn describe(&self) -> String {
-        format!("nested ({:?}{})", self.nesting, if self.split { ", halves" } else { "" })
+        format!("nested ({:?})", self.nesting)
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
-        let Run { split, weights: [m, mask], halves: [one, two], masked: [m_one, m_two], loss, eigenvalues, g, .. } =
-            self;
+        let Run { weights: [m, mask], halves: [one, two], masked: [m_one, m_two], loss, eigenvalues, g, .. } = self;
         let (psi, all, outputs) = (step.psi, step.all(), step.psi.shape()[2]);
-        small::mix(m.times(-4.0 / all.len() as f64), step.kpsi, all.clone(), Store::Replace, g)?;
         let middle = step.psi.shape()[1] / 2 * outputs;
-        if *split && middle > 0 {
-            let (near, far) = (0..middle, middle..all.end);
+        let (near, far) = (0..middle, middle..all.end);
+        small::mix(m.times(-4.0 / all.len() as f64), step.kpsi, all.clone(), Store::Replace, g)?;
+        if near.is_empty() {
+            // One point has no halves: ∂/∂f_l Σ M Λ² = (4/m) Σ_o (M ∘ C)_lo f_o.
+            small::multiply(mask, step.covariance, m_one);
+            small::mix(m_one.times(4.0 / all.len() as f64), psi, all, Store::Add, g)?;
+            small::inner(&*m_one, step.covariance, Store::Replace, loss);
+        } else {
             small::form(psi, psi, near.clone(), one)?;
             small::form(psi, psi, far.clone(), two)?;
             small::multiply(mask, one, m_one);
@@ -109,11 +111,6 @@ impl Objective for Run {
             small::mix(m_two.times(2.0 / near.len() as f64), psi, near, Store::Add, g)?;
             small::mix(m_one.times(2.0 / far.len() as f64), psi, far, Store::Add, g)?;
             small::inner(&*m_one, &*two, Store::Replace, loss);
-        } else {
-            // ∂/∂f_l Σ M Λ² = (4/m) Σ_o (M ∘ Λ)_lo f_o
-            small::multiply(mask, step.covariance, m_one);
-            small::mix(m_one.times(4.0 / all.len() as f64), psi, all, Store::Add, g)?;
-            small::inner(&*m_one, step.covariance, Store::Replace, loss);
         }
         small::inner(m.times(-2.0), step.r, Store::Add, loss);
         step.backward(g)?;
