@@ -29,7 +29,7 @@ pub fn training_step(size: &str, steps: usize) -> Result<Value, Failure> {
 }
 
 /// The objective of most jobs.
-pub const NEURALEF: Kind = Kind::NeuralEf(NeuralEf::Batch);
+pub const NEURALEF: Kind = Kind::NeuralEf(NeuralEf::Published);
 
 /// Runs `work` with the training of networks by `kind` on normal points.
 pub fn with_stepper<T>(

@@ -6,7 +6,7 @@ use clap::Args;
 use mercer::compute::{Math, Rule};
 use mercer::net::ScheduleKind;
 use mercer::spectrum::Method;
-use mercer::spectrum::neural::{Kind, Nested, Nesting, Neural, NeuralEf, Stop, Training};
+use mercer::spectrum::neural::{Kind, Nested, Nesting, Neural, NeuralEf, Spin, Stop, Training};
 use std::path::PathBuf;
 
 /// Options of the methods that train networks.
@@ -37,7 +37,7 @@ pub struct TrainingOptions {
     #[arg(long, value_name = "LAYERS")]
     pub net: Option<String>,
 
-    /// Take the objective's own functions and eigenvalues, without a final Rayleigh–Ritz
+    /// Take the objective's own functions in its own order, each with its Rayleigh quotient, without a final Rayleigh–Ritz
     #[arg(long)]
     pub no_finish: bool,
 
@@ -57,13 +57,11 @@ pub struct TrainingOptions {
     #[arg(long, requires = "checkpoint", conflicts_with = "resume")]
     pub overwrite: bool,
 
-    /// neuralef: Gram–Schmidt coefficients from moving averages instead of the batch
+    /// neuralef, spin: the objective as published, which is less accurate where the first eigenvalue dominates. neuralef
+    /// keeps functions apart one by one, not together; spin has moving averages, which take k + 1 backward passes a step
+    /// instead of one, and k numbers for each parameter
     #[arg(long)]
-    pub averaged: bool,
-
-    /// neuralef: each function kept apart from all before it together, not one by one; for a dominant first eigenvalue
-    #[arg(long, conflicts_with = "averaged")]
-    pub joint: bool,
+    pub published: bool,
 
     /// nested: how the problems of rank 1 to k are nested [default: joint with a shared trunk, else sequential]
     #[arg(long, value_parser = choice(&[("sequential", Nesting::Sequential), ("joint", Nesting::Joint)]))]
@@ -75,26 +73,16 @@ pub struct TrainingOptions {
 }
 
 /// The options that every training method takes.
-const COMMON: [&str; 11] = [
-    "steps",
-    "batch",
-    "rate",
-    "schedule",
-    "optimiser",
-    "net",
-    "no-finish",
-    "checkpoint",
-    "checkpoint-every",
-    "resume",
-    "overwrite",
-];
+const COMMON: [&str; 10] =
+    ["steps", "batch", "rate", "schedule", "optimiser", "net", "checkpoint", "checkpoint-every", "resume", "overwrite"];
 
 /// The method that trains by `kind`.
 pub fn entry(kind: Kind) -> Entry {
     let own: &[&str] = match kind {
-        Kind::NeuralEf(_) => &["averaged", "joint"],
-        Kind::Nested(_) => &["nesting"],
-        _ => &[],
+        Kind::NeuralEf(_) | Kind::Spin(_) => &["no-finish", "published"],
+        Kind::Nested(_) => &["no-finish", "nesting"],
+        Kind::Omm(_) => &["no-finish"],
+        Kind::Ritz(_) => &[],
     };
     let (name, help, options) = (kind.name(), kind.about(), [&COMMON[..], own].concat());
     Entry { name, help, options, make: Box::new(move |options, _, _| make(kind, &options.training)) }
@@ -103,8 +91,8 @@ pub fn entry(kind: Kind) -> Entry {
 /// The method that trains by `kind`, as the options want it. From now on Ctrl-C ends training, not the program.
 fn make(kind: Kind, o: &TrainingOptions) -> Box<dyn Method> {
     let kind = match kind {
-        Kind::NeuralEf(_) if o.joint => NeuralEf::Joint.into(),
-        Kind::NeuralEf(_) if o.averaged => NeuralEf::Averaged.into(),
+        Kind::NeuralEf(_) if o.published => NeuralEf::Published.into(),
+        Kind::Spin(_) if o.published => Spin::PUBLISHED.into(),
         Kind::Nested(_) => Nested { nesting: o.nesting }.into(),
         other => other,
     };
@@ -119,9 +107,9 @@ fn make(kind: Kind, o: &TrainingOptions) -> Box<dyn Method> {
     settings.checkpoint_seconds = o.checkpoint_every.unwrap_or(settings.checkpoint_seconds);
     settings.resume = o.resume;
     settings.overwrite = o.overwrite;
+    settings.finish = !o.no_finish;
     settings.math = o.math.unwrap_or(settings.math);
     method.architecture = o.net.clone();
-    method.finish = !o.no_finish;
     signals::listen();
     Box::new(method)
 }

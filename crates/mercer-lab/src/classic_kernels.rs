@@ -63,7 +63,7 @@ impl Config {
         let fourier = Fourier { features: self.features, sampling: Sampling::Orthogonal, ritz: true };
         let nystrom = Nystrom { landmarks: self.features, choice: Landmarks::KMeansPlusPlus };
         vec![
-            trained("NeuralEF", NeuralEf::Batch.into(), self.steps),
+            trained("NeuralEF", NeuralEf::Joint.into(), self.steps),
             trained("SpIN", Spin::default().into(), self.steps),
             trained("nested low-rank", Nested::default().into(), self.steps),
             trained("Ritz", Ritz.into(), self.ritz_steps),

@@ -6,7 +6,7 @@
 //! network, exactly, and by the Nyström method, all from the same samples `F` `[S, n]`. They are compared with the polynomial
 //! and the RBF kernel by the Nyström method. The architecture is chosen on training images only.
 
-use crate::{Column, Options, Shown, coordinates, indices, mean_residual, report, sentence, table};
+use crate::{Column, Options, Shown, coordinates, indices, report, sentence, table};
 use mercer::apply::{Fit, Logistic, Predict};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, open};
@@ -262,7 +262,7 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let neural = |kind: Kind, network: &str, steps: u64| {
         Spectrum::fit(&crate::neural(kind, Some(network), steps, config.batch), &problem, None)
     };
-    let neuralef = neural(NeuralEf::Batch.into(), &config.functions, config.steps)?;
+    let neuralef = neural(NeuralEf::Published.into(), &config.functions, config.steps)?;
     let joint = neural(NeuralEf::Joint.into(), &config.functions, config.steps)?;
     let ritz = neural(Ritz.into(), &config.trunk, config.ritz_steps)?;
     let nystrom = Nystrom { landmarks: config.landmarks, choice: Landmarks::Uniform };
@@ -311,7 +311,7 @@ impl Experiment<'_> {
             seconds: found.origin.seconds,
             networks: self.networks,
             multiply_adds: self.multiply_adds,
-            residual: mean_residual(found),
+            residual: found.certificate.mean_residual(),
             eigenvalues: found.eigenvalues.clone(),
             functions: psi.slice(s![self.images.n.., ..]).to_owned(),
         })

@@ -39,8 +39,8 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let mut all = vec![run(k, &Contender::all(), first)?];
     let mut report = all[0].section(Report::new("Hydrogen in the plane").lead(&all[0].lead()));
     if !options.quick {
-        // As many states as in the published comparison; Ritz and SpIN are left out because they take minutes.
-        let some = |c: &Contender| !c.trained || matches!(c.name, "neuralef" | "nested");
+        // As many states as in the published comparison; Ritz is left out because it takes minutes.
+        let some = |c: &Contender| !c.trained || c.name != "ritz";
         let contenders: Vec<Contender> = Contender::all().into_iter().filter(some).collect();
         // Up to n = 5: a wider network with a longer scale.
         let networks = "radial(scale=4) dense(32, w=2) sincos dense(32) sincos dense(1)".into();
@@ -48,7 +48,10 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         let many = run(36, &contenders, Budget { networks, units, ..budget() })?;
         report = many.section(report.text(
             "Published relative errors of the first 36 energies are 0.6 to 0.9 % for NeuralSVD and 3.5 to 7 % for NeuralEF. \
-             These are the first 36 with a wider network.",
+             These are the first 36 with a wider network. Energies from the 26th on are −1/121, a hundredth of the first and close to \
+             the continuum at 0. NeuralEF divides by ⟨ψ,Kψ⟩, which is negative for functions that are not bound yet, and nested \
+             low-rank and orbital minimisation weigh these states by their energy: they do not resolve them in this budget. SpIN, \
+             which divides by ⟨ψ,ψ⟩ alone, does.",
         ));
         all.push(many);
     }

@@ -5,7 +5,7 @@
 //! `dh + h² + hk` for a network with two hidden layers of h units. For each cost, every method is made as large as the cost
 //! allows, and its pairs are certified on held-out points.
 
-use crate::{Options, Shown, mean_residual, report, sentence, table};
+use crate::{Options, Shown, report, sentence, table};
 use mercer::data::{ReadOptions, catalogue, open};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
@@ -208,7 +208,7 @@ fn at_budget(config: &Config, budget: usize, problem: &Problem, held_out: &Array
     };
     let nystrom = Nystrom { landmarks, choice: Landmarks::KMeansPlusPlus };
     let fourier = Fourier { features: 2 * frequencies, sampling: Sampling::Orthogonal, ritz: true };
-    let neuralef = Kind::from(NeuralEf::Batch);
+    let neuralef = Kind::from(NeuralEf::Joint);
     let methods: [(&'static str, usize, bool, Box<dyn Method>); 6] = [
         ("Ritz, trained", units, true, neural(Ritz.into(), two_layers(units, ""), config.steps)),
         ("NeuralEF, shared trunk", trunk, true, neural(neuralef, two_layers(trunk, "|"), config.steps)),
@@ -227,7 +227,7 @@ fn at_budget(config: &Config, budget: usize, problem: &Problem, held_out: &Array
                 trained,
                 size,
                 multiply_adds: spectrum.multiply_adds(),
-                mean_residual: mean_residual(&spectrum),
+                mean_residual: spectrum.certificate.mean_residual(),
                 captured: captured(&spectrum),
                 captured_fitted: spectrum.certificate.trace_captured,
                 orthonormality: spectrum.certificate.orthonormality,

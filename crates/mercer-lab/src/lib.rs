@@ -28,12 +28,12 @@ mod hydrogen;
 mod inference_cost;
 mod mlp_gp;
 mod network_ntk;
+mod neural_methods;
 #[cfg(test)]
 mod neural_operators;
 mod oscillator;
 mod population;
 
-use mercer::spectrum::Spectrum;
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::{FitContext, Result};
 use mercer_figure::Plot;
@@ -100,6 +100,8 @@ experiments! {
         "energies of hydrogen in the plane by all neural methods, and the exact ones",
     graph_laplacian "graph-laplacian":
         "the smallest eigenvalues of a neighbour graph by all neural methods, and those of the dense matrix",
+    neural_methods "neural-methods":
+        "every neural method and its baselines on five kernels at equal budgets: residual, time, cost of a new point",
     inference_cost "inference-cost":
         "trained networks, random features and landmarks of equal inference cost: does training pay off?",
     mlp_gp "mlp-gp":
@@ -116,12 +118,6 @@ fn neural(kind: Kind, architecture: Option<&str>, steps: u64, batch: usize) -> N
     method.architecture = architecture.map(String::from);
     (method.settings.steps, method.settings.batch, method.settings.patience) = (steps, batch, usize::MAX);
     method
-}
-
-/// The mean over the pairs of `min(1, ‖Kψ − μψ‖/μ‖ψ‖)`; a missing pair counts as 1.
-fn mean_residual(spectrum: &Spectrum) -> f64 {
-    let residuals = &spectrum.certificate.residual;
-    residuals.iter().map(|r| r.map_or(1.0, |r| r.min(1.0))).sum::<f64>() / residuals.len() as f64
 }
 
 /// A column of a table: its heading, and the cell of an item.

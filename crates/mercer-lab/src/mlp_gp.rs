@@ -229,7 +229,7 @@ fn case(
     let operator = OnPoints::new(&samples, fit.view())?;
     let problem = Problem { operator: &operator, k, context: FitContext { seed: config.seed, ..*context } };
     let exact = Spectrum::fit(&Exact, &problem, None)?;
-    let mut method = Neural::new(NeuralEf::Batch);
+    let mut method = Neural::new(NeuralEf::Joint);
     (method.settings.steps, method.settings.batch) = (config.steps, config.batch);
     let neural = Spectrum::fit(&method, &problem, None)?;
 

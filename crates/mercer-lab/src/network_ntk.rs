@@ -122,7 +122,7 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let operator = OnPoints::new(&samples, fit.x.view())?;
     let problem = Problem { operator: &operator, k: config.k, context: FitContext { seed: config.seed, ..*context } };
     let exact = Spectrum::fit(&Krylov { tolerance: 1e-6 }, &problem, None)?;
-    let mut method = Neural::new(NeuralEf::Batch);
+    let mut method = Neural::new(NeuralEf::Joint);
     method.architecture = Some(config.functions.clone());
     (method.settings.steps, method.settings.batch) = (config.steps, config.batch);
     let neural = Spectrum::fit(&method, &problem, None)?;

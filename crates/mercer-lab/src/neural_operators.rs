@@ -194,7 +194,7 @@ fn kernels_of_matrices_have_the_spectrum_of_their_dense_matrix() {
     let operator = OnPoints::new(&samples, x.view()).unwrap();
     let action = OnData::new(&operator).unwrap();
     let architecture = "dense(32, w=2) sincos dense(32) sincos dense(2)";
-    for (kind, steps) in [(Kind::NeuralEf(NeuralEf::Batch), 400), (Kind::Nested(Nested::default()), 400)] {
+    for (kind, steps) in [(Kind::NeuralEf(NeuralEf::Joint), 400), (Kind::Nested(Nested::default()), 400)] {
         let found = solve(&action, kind, architecture, k, steps, n);
         assert!(worst(&found[..3], &exact[..3]) < 0.01, "{}: {found:?} {:?}", kind.name(), &exact[..k]);
     }
@@ -242,7 +242,7 @@ fn the_graph_laplacian_has_the_spectrum_of_its_dense_matrix() {
     let action = GraphLaplacian::new(&graph, x.view(), 0.1).unwrap();
     let ends = action.ends();
     for (kind, steps, architecture, most) in [
-        (Kind::NeuralEf(NeuralEf::Batch), 1000, "dense(32, w=4) sincos dense(32) sincos dense(1)", 0.05),
+        (Kind::NeuralEf(NeuralEf::Joint), 1000, "dense(32, w=4) sincos dense(32) sincos dense(1)", 0.05),
         (Kind::Ritz(Ritz), 50, "dense(64, w=3) sincos dense(128) sincos dense(1)", 0.02),
     ] {
         let found = solve(&action, kind, architecture, k, steps, ends);

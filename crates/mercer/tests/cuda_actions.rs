@@ -8,11 +8,12 @@ mod cuda;
 mod neural;
 
 use common::*;
-use cuda::{Case, K, KINDS, NETWORKS, cuda, with_memory};
+use cuda::{Case, K, KINDS, NETWORKS, cuda, has_averages, with_memory};
 use mercer::compute::Math;
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, NeighbourGraph, OnPoints};
 use mercer::spectrum::neural::{
-    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, NeuralEf, OnData, Schroedinger, Settings,
+    Exponentials, FunctionOperator, Functions, Gaussian, GraphLaplacian, Kind, NeuralEf, OnData, Schroedinger,
+    Settings, Spin,
 };
 use neural::{resumes_with_the_same_bits, trained};
 use std::sync::Arc;
@@ -135,7 +136,7 @@ fn schroedinger_operators() {
     for (name, operator, architecture) in cases {
         // SpIN wants networks that share nothing.
         let shared = architecture.contains('|');
-        let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| !(shared && matches!(kind, Kind::Spin(_)))).collect();
+        let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| !(shared && has_averages(kind))).collect();
         agree(device, name, &operator, &networks(architecture), &kinds, 64);
     }
 }
@@ -170,7 +171,7 @@ fn samples_that_do_not_fit_pass_through_the_host() {
     let (device, _held) = cuda();
     let x = random((4000, 2));
     let f = LowRankOperator::new(smooth(3000, &x, 1).remove_axis(Axis(2))).unwrap();
-    let kind = Kind::NeuralEf(NeuralEf::Batch);
+    let kind = Kind::NeuralEf(NeuralEf::Joint);
     let on_points = OnPoints::new(&f, x.view()).unwrap();
     let operator = OnData::new(&on_points).unwrap();
     let functions = networks(NETWORKS)(kind, 2, device);
@@ -193,7 +194,7 @@ fn an_interrupted_run_resumes_with_the_same_bits() {
         resumes_with_the_same_bits(settings, &format!("operator {i}"), |settings, progress, interrupt| {
             let architecture = format!("dense(16) sincos dense({})", operator.outputs());
             let context = FitContext { device, progress, interrupt, ..FitContext::default() };
-            trained(Kind::NeuralEf(NeuralEf::Averaged), &architecture, operator, K, settings, &context).unwrap()
+            trained(Kind::Spin(Spin::PUBLISHED), &architecture, operator, K, settings, &context).unwrap()
         });
     }
 }

@@ -6,7 +6,7 @@ mod neural;
 
 use common::*;
 use mercer::compute::cuda::{Source, gpu};
-use mercer::spectrum::neural::{Kind, NeuralEf, OnData, Settings, Trained};
+use mercer::spectrum::neural::{Kind, OnData, Settings, Spin, Trained};
 use mercer::{Error, Progress, Silent};
 use neural::parameters;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn trained(checkpoint: Option<PathBuf>, resume: bool, progress: &dyn Progress) -
     let device = Device::Cuda(0);
     let context = FitContext { device, precision: Precision::F32, progress, ..FitContext::default() };
     let kernel = context.kernel_operator(&kernel("rbf(1)"), x.view())?;
-    let kind = Kind::NeuralEf(NeuralEf::Averaged);
+    let kind = Kind::Spin(Spin::PUBLISHED);
     neural::trained(kind, "dense(16) sincos dense(1)", &OnData::new(&kernel)?, 3, &settings, &context)
 }
 

@@ -7,7 +7,7 @@ mod cuda;
 mod neural;
 
 use common::*;
-use cuda::{Case, K, KINDS, NETWORKS, PLAIN, cuda, with_memory};
+use cuda::{Case, K, KINDS, NETWORKS, PLAIN, cuda, has_averages, with_memory};
 use mercer::compute::{Activation, Math, Rule};
 use mercer::spectrum::neural::{
     FunctionOperator, Functions, Kind, NeuralEf, OnData, Settings, Spin, State, Trained, rayleigh_ritz,
@@ -104,7 +104,7 @@ fn a_recorded_step_has_the_bits_of_one_that_is_not() {
     let operator = OnData::new(&kernel).unwrap();
     for architecture in [NETWORKS, "dense(16) l2norm tanh | dense(8) relu dense(1)"] {
         let functions = networks(architecture);
-        for kind in every_kind().filter(|kind| !(matches!(kind, Kind::Spin(_)) && architecture.contains('|'))) {
+        for kind in every_kind().filter(|kind| !(has_averages(kind) && architecture.contains('|'))) {
             for math in [Math::F32, Math::Tf32, Math::Bf16] {
                 let case = Case::descent(&operator, &functions, kind, BATCH).adam();
                 let recorded = case.steps(device, 40, math, true);
@@ -141,7 +141,7 @@ fn trained(
 #[ignore = "needs a GPU"]
 fn training_reaches_the_eigenvalues_of_the_cpu() {
     let (device, _held) = cuda();
-    let kinds = Kind::all().into_iter().chain([NeuralEf::Averaged.into()]);
+    let kinds = Kind::all().into_iter().chain([Spin::PUBLISHED.into()]);
     for kind in kinds {
         let settings = settings(200);
         let (_, want) = trained(Device::Cpu, kind, &settings, &Silent, None).unwrap();
@@ -206,7 +206,7 @@ fn a_non_finite_step_leaves_the_one_before_it() {
             (parameters(stepper.functions()), steps.outcomes, memory)
         };
         let (want, got) = (after(1), after(5));
-        assert_eq!(want.2.len(), if matches!(kind, Kind::Spin(_)) { 2 } else { want.2.len().min(1) });
+        assert_eq!(want.2.len(), if has_averages(&kind) { 2 } else { 0 });
         assert_eq!(want, got, "{kind:?}");
     }
 }
@@ -224,7 +224,7 @@ fn numbers(state: State<'_>) -> Vec<u64> {
 fn too_large_a_batch_is_told_what_would_fit() {
     let (device, _held) = cuda();
     let x = uniform(1 << 15, 1, 2.0, 4);
-    let (kind, context) = (Kind::NeuralEf(NeuralEf::Batch), FitContext { device, ..FitContext::default() });
+    let (kind, context) = (Kind::NeuralEf(NeuralEf::Joint), FitContext { device, ..FitContext::default() });
     let kernel = context.kernel_operator(&kernel("rbf(1)"), x.view()).unwrap();
     let operator = OnData::new(&kernel).unwrap();
     let large = Settings { batch: 1 << 15, ..settings(10) };

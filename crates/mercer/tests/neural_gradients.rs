@@ -159,14 +159,12 @@ fn all_follow(
 
 #[test]
 fn neuralef_follows_each_functions_own_objective() {
-    for kind in [Kind::NeuralEf(NeuralEf::Batch), Kind::NeuralEf(NeuralEf::Averaged)] {
-        // ℓ_j = −(R_jj − Σ_{i<j} R_ij²/R_ii)
-        let [total, sum] = each_follows_its_own(kind, 20, |setting, psi, j| {
-            let r = setting.r(psi);
-            (0..j).map(|i| r[[i, j]].powi(2) / r[[i, i]]).sum::<f64>() - r[[j, j]]
-        });
-        assert!((total - sum).abs() < 1e-5);
-    }
+    // ℓ_j = −(R_jj − Σ_{i<j} R_ij²/R_ii)
+    let [total, sum] = each_follows_its_own(Kind::NeuralEf(NeuralEf::Published), 20, |setting, psi, j| {
+        let r = setting.r(psi);
+        (0..j).map(|i| r[[i, j]].powi(2) / r[[i, i]]).sum::<f64>() - r[[j, j]]
+    });
+    assert!((total - sum).abs() < 1e-5);
 }
 
 #[test]
@@ -192,9 +190,40 @@ fn rotated(sigma: &Array2<f64>, pi: &Array2<f64>) -> Array2<f64> {
 #[test]
 fn spin_follows_each_functions_own_eigenvalue() {
     // The first step's averages are the batch's own.
-    each_follows_its_own(Kind::Spin(Spin { decay: 0.9 }), 40, |setting, psi, i| {
-        -rotated(&(psi.dot(&psi.t()) / BATCH as f64), &setting.r(psi))[[i, i]]
+    for decay in [0.0, 0.9] {
+        let [total, sum] = each_follows_its_own(Kind::Spin(Spin { decay }), 40, |setting, psi, i| {
+            -rotated(&(psi.dot(&psi.t()) / BATCH as f64), &setting.r(psi))[[i, i]]
+        });
+        assert!((total - sum).abs() < 1e-4, "{total} {sum}");
+    }
+}
+
+/// One backward pass without averages, k + 1 with them: where the averages hold one batch only, the gradient is the same.
+#[test]
+fn spin_without_averages_has_the_gradient_of_one_batch() {
+    let [once, averaged] = [0.0, 0.99].map(|decay| {
+        let kind = Kind::Spin(Spin { decay });
+        let mut setting = Setting::new(kind, 5);
+        let mut spin = objective(&setting, kind, 5);
+        assert_eq!(spin.state().is_empty(), decay == 0.0);
+        setting.gradient(spin.as_mut()).1
     });
+    let size = along(&averaged, &averaged).1;
+    assert!(once.iter().zip(&averaged).all(|(a, b)| f64::from((a - b).abs()) < 1e-5 * size), "{once:?} {averaged:?}");
+}
+
+/// What follows a gradient without averages does not depend on the batches before it.
+#[test]
+fn spin_without_averages_remembers_nothing() {
+    let kind = Kind::Spin(Spin::default());
+    let mut setting = Setting::new(kind, 3);
+    let mut spin = objective(&setting, kind, 3);
+    let first = setting.gradient(spin.as_mut());
+    let (here, shift) = (setting.parameters(), setting.direction(None, 77));
+    setting.set_parameters(&here.iter().zip(&shift).map(|(t, d)| t + 1.5 * d).collect::<Vec<f32>>());
+    assert_ne!(setting.gradient(spin.as_mut()), first);
+    setting.set_parameters(&here);
+    assert_eq!(setting.gradient(spin.as_mut()), first);
 }
 
 #[test]

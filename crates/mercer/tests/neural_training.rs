@@ -100,7 +100,7 @@ fn resuming(checkpoint: PathBuf) -> Settings {
 }
 
 fn every_kind() -> impl Iterator<Item = Kind> {
-    Kind::all().into_iter().chain([NeuralEf::Averaged.into()])
+    Kind::all().into_iter().chain([Spin::PUBLISHED.into()])
 }
 
 /// Also where a step was taken back before the kill.
@@ -155,14 +155,15 @@ fn an_interrupted_run_saves_and_resumes_with_the_same_bits() {
 #[test]
 fn a_checkpoint_of_another_run_is_refused_by_name() {
     let (kernel, (_folder, path)) = (operator(100), scratch("checkpoint"));
-    let kind = Kind::NeuralEf(NeuralEf::Batch);
+    let kind = Kind::NeuralEf(NeuralEf::Joint);
     plain(kind, &kernel, &settings(Some(path.clone()))).unwrap();
     says(plain(kind, &kernel, &settings(Some(path.clone()))), &["checkpoint", "exists already"]);
     let settings = resuming(path.clone());
     let refused = |result: mercer::Result<Trained>| says(result, &["another run", "checkpoint"]);
     refused(plain(kind, &operator(101), &settings));
     refused(plain(Kind::Ritz(Ritz), &kernel, &settings));
-    refused(plain(Kind::NeuralEf(NeuralEf::Averaged), &kernel, &settings));
+    refused(plain(Kind::NeuralEf(NeuralEf::Published), &kernel, &settings));
+    refused(plain(kind, &kernel, &Settings { finish: false, ..settings.clone() }));
     let settings = Settings { learning_rate: 2e-3, ..settings };
     refused(plain(kind, &kernel, &settings));
     std::fs::write(&path, b"not a checkpoint").unwrap();
@@ -184,7 +185,7 @@ fn a_step_that_is_not_finite_is_taken_back() {
 #[test]
 fn endless_trouble_ends_with_a_named_error_and_the_last_good_state() {
     let (kernel, (_folder, path)) = (operator(200), scratch("last-good"));
-    let kind = Kind::NeuralEf(NeuralEf::Batch);
+    let kind = Kind::NeuralEf(NeuralEf::Joint);
     let action = Troubled::new(&kernel, |batch| batch > 20);
     let failed = run(kind, &action, &settings(Some(path.clone())), None);
     says(failed, &["neuralef", "not finite", "5 recoveries", path.to_str().unwrap()]);
@@ -228,7 +229,7 @@ fn training_ends_when_the_residual_stops_falling_and_keeps_the_best() {
     let kernel = operator(200);
     // Steps this small change nothing: after the first validation there is no progress.
     let settings = Settings { learning_rate: 1e-12, patience: 4, keep_best: true, ..settings(None) };
-    let trained = plain(Kind::NeuralEf(NeuralEf::Batch), &kernel, &settings).unwrap();
+    let trained = plain(Kind::NeuralEf(NeuralEf::Joint), &kernel, &settings).unwrap();
     // Validations are three steps apart: one to set the mark, four in vain.
     assert_eq!((trained.record.stop, trained.record.steps), (Stop::Converged, 12));
     let least = trained.record.validation.iter().min_by(|a, b| a[1].total_cmp(&b[1])).unwrap();

@@ -166,7 +166,7 @@ fn a_model_takes_the_functions_to_new_points() {
     }
     // Networks are functions of the points.
     let samples = operator(fitted, false);
-    let mut method = Neural::new(NeuralEf::Batch);
+    let mut method = Neural::new(NeuralEf::Joint);
     method.settings.steps = 60;
     let found = fit(&method, &OnPoints::new(&samples, at).unwrap(), 2);
     let model = reloaded(&found);
@@ -214,7 +214,7 @@ fn spectra_of_samples_agree_with_the_dense_matrix() {
         assert!((trace - exact.iter().sum::<f64>()).abs() < 1e-10 * trace);
         // The residual is measured on all points; that of the exact pairs is rounding.
         assert!(found.certificate.worst_residual() < 1e-8);
-        for kind in [Kind::Ritz(Ritz), Kind::NeuralEf(NeuralEf::Batch)] {
+        for kind in [Kind::Ritz(Ritz), Kind::NeuralEf(NeuralEf::Joint)] {
             let mut method = Neural::new(kind);
             // All of the training, and its last functions: the residual, which calls a pair wrong by a half as bad as any,
             // would stop it early.

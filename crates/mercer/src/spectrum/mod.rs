@@ -183,13 +183,15 @@ pub struct Solution {
     pub next: Option<f64>,
     /// How networks were trained, where they were.
     pub training: Option<neural::Training>,
+    /// The pairs of the same networks before training; returned instead where they are better on held-out points.
+    pub untrained: Option<Box<Solution>>,
 }
 
 impl Solution {
     /// Eigenvalues and their functions.
     pub fn new(eigenvalues: Vec<f64>, functions: Extension) -> Self {
         let Extension { features, coefficients } = functions;
-        Solution { eigenvalues, features, coefficients, at_points: None, next: None, training: None }
+        Solution { eigenvalues, features, coefficients, at_points: None, next: None, training: None, untrained: None }
     }
 }
 
@@ -279,6 +281,7 @@ impl Spectrum {
         let origin = Origin::new(method.name(), operator.describe(), dim, &problem.context, start);
         let origin = Origin { outputs, ..origin };
         let certificate = Certificate::measure(problem, &solution, held_out)?;
+        let (solution, certificate) = neural::unless_worse(problem, solution, certificate, held_out)?;
         let by_samples = match (operator.low_rank(), operator.points(), solution.features.inputs()) {
             (Some(functions), Some(x), Some(_)) => {
                 let psi = solution.features.project(x.into(), solution.coefficients.view())?;

@@ -13,17 +13,21 @@ use std::sync::{Mutex, MutexGuard};
 pub const K: usize = 3;
 pub const NETWORKS: &str = "dense(16) sincos dense(16) sincos dense(1)";
 /// Every objective; from [`PLAIN`] on, those whose steps solve a small dense problem.
-pub const KINDS: [Kind; 8] = [
-    Kind::NeuralEf(NeuralEf::Batch),
+pub const KINDS: [Kind; 7] = [
+    Kind::NeuralEf(NeuralEf::Published),
     Kind::NeuralEf(NeuralEf::Joint),
-    Kind::NeuralEf(NeuralEf::Averaged),
     Kind::Nested(Nested { nesting: Some(Nesting::Sequential) }),
     Kind::Nested(Nested { nesting: Some(Nesting::Joint) }),
     Kind::Omm(Omm),
     Kind::Spin(Spin { decay: 0.9 }),
     Kind::Ritz(Ritz),
 ];
-pub const PLAIN: usize = 6;
+pub const PLAIN: usize = 5;
+
+/// Whether its steps keep moving averages, which a shared trunk does not allow.
+pub fn has_averages(kind: &Kind) -> bool {
+    matches!(kind, Kind::Spin(Spin { decay }) if *decay > 0.0)
+}
 
 /// The device, for one test at a time: they share its stream and its memory. A device that cannot be opened is a failure.
 pub fn cuda() -> (Device, MutexGuard<'static, ()>) {

@@ -121,6 +121,12 @@ impl Certificate {
         })
     }
 
+    /// The mean over the pairs of `min(1, residual)`; a missing pair counts as 1.
+    pub fn mean_residual(&self) -> f64 {
+        let sum: f64 = self.residual.iter().map(|r| r.map_or(1.0, |r| r.min(1.0))).sum();
+        sum / self.residual.len().max(1) as f64
+    }
+
     /// The largest residual of the pairs with a non-zero eigenvalue.
     pub fn worst_residual(&self) -> f64 {
         self.residual.iter().flatten().fold(0.0, |worst, r| worst.max(*r))

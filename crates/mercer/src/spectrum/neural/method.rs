@@ -1,7 +1,7 @@
 //! Neural eigenfunctions as a method like the others.
 
-use super::training::validation_sample;
-use super::{FunctionOperator, Functions, Kind, NetworkFeatures, OnData, Pairs, Sample, Settings, Trained};
+use super::training::{pairs_of, validation_sample};
+use super::{FunctionOperator, Functions, Kind, NetworkFeatures, OnData, Pairs, Settings, Trained};
 use super::{rayleigh_ritz, train};
 use crate::compute::Device;
 use crate::linalg::matmul;
@@ -10,7 +10,7 @@ use crate::operator::Extension;
 use crate::rng::Rng;
 use crate::spectrum::{Method, Problem, Solution, averaged, zero_threshold};
 use crate::{Result, fail_if};
-use ndarray::{Array2, Axis, s};
+use ndarray::{Array2, s};
 
 /// Eigenfunctions by trained networks.
 ///
@@ -18,7 +18,7 @@ use ndarray::{Array2, Axis, s};
 /// use mercer::{FitContext, kernel::Kernel, spectrum::{Problem, Spectrum, neural::{Neural, NeuralEf}}};
 /// let x = ndarray::Array2::from_shape_fn((300, 1), |(i, _)| i as f64 / 75.0 - 2.0);
 /// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
-/// let mut method = Neural::new(NeuralEf::Batch);
+/// let mut method = Neural::new(NeuralEf::default());
 /// method.settings.steps = 100;
 /// let spectrum = Spectrum::fit(&method, &Problem::new(&operator, 3), None)?;
 /// assert!((spectrum.eigenvalues[0] - 0.52).abs() < 0.02);
@@ -32,10 +32,7 @@ pub struct Neural {
     pub architecture: Option<String>,
     /// Budget, optimizer, checkpoints. Its seed is replaced by the problem's.
     pub settings: Settings,
-    /// Whether Rayleigh–Ritz over a large sample ends the training; otherwise the functions, their eigenvalues and
-    /// their order are those of the objective itself.
-    pub finish: bool,
-    /// Most points of that sample.
+    /// Most points of the sample over which the pairs are found in the end.
     pub finish_points: usize,
 }
 
@@ -46,7 +43,7 @@ impl Neural {
         if kind.solves_last_layer() {
             settings.steps = 200;
         }
-        Neural { kind, architecture: None, settings, finish: true, finish_points: 8192 }
+        Neural { kind, architecture: None, settings, finish_points: 8192 }
     }
 
     /// The networks for points of `d` columns and `k` functions of `c` outputs where none are given: two hidden layers of
@@ -63,7 +60,7 @@ impl Neural {
         match &self.architecture {
             Some(given) => vec![given.clone()],
             None => {
-                let tried = SCALES.into_iter().filter(|w| self.finish || *w >= LEAST_UNFINISHED);
+                let tried = SCALES.into_iter().filter(|w| self.settings.finish || *w >= LEAST_UNFINISHED);
                 tried.map(|w| self.default_architecture(d, k, w, c)).collect()
             }
         }
@@ -122,7 +119,7 @@ impl Neural {
     /// Bytes for the state and its copies, a batch, and the finish over a large sample.
     fn needed(&self, functions: &Functions, n: usize, k: usize) -> u64 {
         let [p, m, b] = [functions.count(), n.min(self.finish_points), n.min(self.settings.batch)].map(|v| v as u64);
-        let copies = 60 + 12 * self.kind.memory(k) as u64;
+        let copies = 64 + 12 * self.kind.memory(k) as u64;
         copies * functions.network().parameters() as u64 + 16 * b * b + 8 * 8 * m * p
     }
 }
@@ -153,20 +150,25 @@ impl Method for Neural {
             "use narrower networks or a smaller batch",
         )?;
         let objective = self.kind.objective(&functions, k)?;
-        let keep_best = self.settings.keep_best && self.finish;
-        let settings = Settings { seed: context.seed, keep_best, ..self.settings.clone() };
+        let own = (!self.settings.finish).then(|| objective.own());
+        let settings = Settings { seed: context.seed, ..self.settings.clone() };
+        let drawn = functions.parameters().trained.to_host()?;
         let Trained { mut functions, mut record } = train(&operator, functions, objective, k, &settings, context)?;
         let sample = operator.sample(context.device, &mut seed.fork(4), self.finish_points)?;
-        let (eigenvalues, coefficients) = if self.finish {
-            record.finished = true;
-            let pairs = rayleigh_ritz(&operator, &mut functions, &sample, k)?;
-            finished(&operator, pairs, k)
-        } else {
-            unfinished(&mut functions, &sample, &record.raw_eigenvalues)?
+        record.finished = self.settings.finish;
+        let solution = |functions: &mut Functions| -> Result<Solution> {
+            let pairs = pairs_of(&operator, functions, &sample, k, own)?;
+            let (eigenvalues, coefficients) = solved(&operator, pairs, k);
+            let features = Box::new(NetworkFeatures::new(functions, operator.standardizer()));
+            Ok(Solution::new(eigenvalues, Extension { features, coefficients }))
         };
-        let features = Box::new(NetworkFeatures::new(&functions, operator.standardizer()));
-        let solution = Solution::new(eigenvalues, Extension { features, coefficients });
-        Ok(Solution { training: Some(record), ..solution })
+        let trained = solution(&mut functions)?;
+        let mut untrained = None;
+        if record.kept > 0 && settings.keep_best {
+            functions.parameters_mut().trained.copy_from_host(&drawn)?;
+            untrained = Some(Box::new(solution(&mut functions)?));
+        }
+        Ok(Solution { training: Some(record), untrained, ..trained })
     }
 }
 
@@ -189,7 +191,7 @@ impl Neural {
         let (_, mut units, pairs) = best.expect("there are architectures");
         let x = problem.points("Ritz")?;
         let phi = units.columns(&operator.standardizer().gather(device, x, 0..x.n())?)?;
-        let (eigenvalues, a) = finished(&operator, pairs, k);
+        let (eigenvalues, a) = solved(&operator, pairs, k);
         let mut psi = Array2::zeros((phi.nrows() * c, k));
         for output in 0..c {
             psi.slice_mut(s![output..;c, ..]).assign(&matmul(phi.view(), a.slice(s![output..;c, ..])));
@@ -200,34 +202,15 @@ impl Neural {
     }
 }
 
-/// Eigenvalues and coefficients `[p, k]` of the pairs; what is numerically zero is zero.
-pub(super) fn finished(operator: &dyn FunctionOperator, pairs: Pairs, k: usize) -> (Vec<f64>, Array2<f64>) {
-    let largest = pairs.eigenvalues.first().copied().unwrap_or(0.0);
-    let threshold = zero_threshold(operator.roundoff(), largest);
+/// Eigenvalues and coefficients `[p, k]` of the pairs, in their order; what is numerically zero is zero, and last.
+pub(super) fn solved(operator: &dyn FunctionOperator, pairs: Pairs, k: usize) -> (Vec<f64>, Array2<f64>) {
+    let threshold = zero_threshold(operator.roundoff(), pairs.largest());
     let mut eigenvalues = vec![0.0; k];
     let mut coefficients = Array2::zeros((pairs.coefficients.nrows(), k));
-    for (j, &μ) in pairs.eigenvalues.iter().enumerate().filter(|(_, μ)| **μ > threshold) {
-        eigenvalues[j] = operator.eigenvalue(μ);
-        coefficients.column_mut(j).assign(&pairs.coefficients.column(j));
+    let nonzero = pairs.eigenvalues.iter().enumerate().filter(|(_, μ)| **μ > threshold);
+    for (place, (j, &μ)) in nonzero.enumerate() {
+        eigenvalues[place] = operator.eigenvalue(μ);
+        coefficients.column_mut(place).assign(&pairs.coefficients.column(j));
     }
     (eigenvalues, coefficients)
-}
-
-/// The objective's own eigenvalues in the objective's own order (a function that has not converged may have too large a
-/// quotient for its place), those that are not positive last and zero, and the functions brought to norm one over the
-/// sample.
-fn unfinished(functions: &mut Functions, sample: &Sample, raw: &[f64]) -> Result<(Vec<f64>, Array2<f64>)> {
-    functions.calibrate(&sample.x)?;
-    functions.forget_norm()?;
-    let phi = functions.columns(&sample.x)?;
-    let norms = phi.map_axis(Axis(0), |column| (column.dot(&column) / column.len() as f64).sqrt());
-    let mut order: Vec<usize> = (0..raw.len()).collect();
-    order.sort_by_key(|j| raw[*j] <= 0.0);
-    let mut coefficients = Array2::zeros((phi.ncols(), raw.len()));
-    let mut eigenvalues = vec![0.0; raw.len()];
-    for (place, &j) in order.iter().enumerate().filter(|(_, j)| raw[**j] > 0.0 && norms[**j] > 0.0) {
-        eigenvalues[place] = raw[j];
-        coefficients[[j, place]] = 1.0 / norms[j];
-    }
-    Ok((eigenvalues, coefficients))
 }

@@ -10,6 +10,7 @@
 //! | [`Kind`] | which objective, and the functions that it wants |
 //! | [`Stepper`] | training steps, the same on the CPU and on a GPU, where they are recorded |
 //! | [`train`] | training: steps, validation, checkpoints, recovery |
+//! | `untrained.rs` | whether training helped on held-out points |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
 //! | `features.rs` | the result as features of a [`crate::spectrum::Spectrum`] |
 //! | [`Neural`] | all of it as a [`crate::spectrum::Method`] |
@@ -55,6 +56,7 @@ mod spin;
 mod standardizer;
 mod step;
 mod training;
+mod untrained;
 
 pub use crate::training::Stop;
 pub(crate) use features::NetworkFeatures;
@@ -73,12 +75,13 @@ pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
 pub use settings::{Settings, Training};
 pub use spin::Spin;
 pub use training::{Trained, train};
+pub(crate) use untrained::unless_worse;
 #[doc(hidden)] // Parts of the training loop.
 pub use {
     function_operator::{Batches, Points, sample_rows},
     functions::{Envelope, Layout},
     kind::Recipe,
-    objective::{Objective, State, Step},
+    objective::{Objective, Own, State, Step},
     standardizer::Standardizer,
     step::{Outcome, Stepper, Steps},
 };

@@ -20,7 +20,14 @@ pub enum Nesting {
 ///
 /// Λ and Λ' come from two independent halves of the batch, so that their product has no bias. Functions are not
 /// normalised; at the minimum `⟨f_l,f_l⟩ = μ_l`. Joint nesting weighs the ranks alike: `m_l = (k−l)/k` counted from
-/// zero and `M_lm = m_max(l,m)`. Example: [`Neural`](super::Neural) takes it.
+/// zero and `M_lm = m_max(l,m)`.
+///
+/// Function l sees K less `f_o f_oᵀ` of the functions before it, so an error ε of `f_1`, in its norm or its direction, leaves some
+/// `ε μ_1` of K. Where the first eigenvalue dominates, that is more than `μ_l` until the first functions are known to a percent, and
+/// the later ones converge last. NeuralEF and SpIN take away the whole span of the earlier functions in whatever state these are,
+/// and are more accurate there. Nested low-rank is useful where eigenvalues are of similar size, and for functions that carry
+/// their eigenvalue as their norm.
+/// Example: [`Neural`](super::Neural) takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Nested {
     /// Sequential or joint; without it joint where networks share a trunk and sequential where they do not.

@@ -1,27 +1,26 @@
 //! NeuralEF: eigenfunctions one after the other, each kept apart from those before it by the operator itself.
 
-use super::objective::{Objective, State, Step};
+use super::objective::{Objective, Step};
 use super::{Functions, Recipe};
 use crate::Result;
 use crate::compute::{Small, Store, Tensor, small};
 
-/// Maximises `R_jj − Σ_{i<j} R_ij²/R_ii` over each normalised `ψ_j`, the earlier ones held fixed:
+/// Maximises `R_jj − r_jᵀR⁻¹r_j` over each normalised `ψ_j`, the earlier ones held fixed, with `r_j` and R those of the
+/// functions before it: what the operator has left when their span is taken away.
 ///
-/// `∂ℓ/∂ψ_j = −(2/m) K(ψ_j − Σ_{i<j} (R_ij/R_ii) ψ_i)`.
+/// `∂ℓ/∂ψ_j = −(2/m) K(ψ_j − Σ_{i<j} (R⁻¹r_j)_i ψ_i)`.
 ///
-/// Published penalties count what two earlier functions share twice. On a batch all functions share some of the first one: a
-/// mean of 1/√B, which weighs `μ_1/B`, and that is more than `μ_j` where the first eigenvalue dominates. [`NeuralEf::Joint`]
-/// takes all penalties of a function together: `R_jj − r_jᵀR⁻¹r_j`, with `r_j` and R those of the functions before it. Where
-/// these are apart already, as eigenfunctions are, the two are the same. Example: [`Neural`](super::Neural) takes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The published penalties take the earlier functions away one by one, `R_jj − Σ_{i<j} R_ij²/R_ii`, and so count what two of
+/// them share twice. On a batch all functions share some of the first one: a mean of 1/√B, which weighs `μ_1/B`, and that is
+/// more than `μ_j` where the first eigenvalue dominates. Where the functions are apart already, as eigenfunctions are, the two
+/// are the same. Example: [`Neural`](super::Neural) takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NeuralEf {
-    /// The coefficients are `R_ij/R_ii` of the batch, as published.
+    /// The coefficients are `R⁻¹r_j` of the batch: each function is kept apart from all those before it together.
     #[default]
-    Batch,
-    /// `R_ij/R_ii` of a moving average of R over ten steps.
-    Averaged,
-    /// `R⁻¹r_j` of the batch: each function is kept apart from all those before it together.
     Joint,
+    /// The coefficients are `R_ij/R_ii` of the batch, as published: from each of those before it by itself.
+    Published,
 }
 
 impl Recipe for NeuralEf {
@@ -35,10 +34,8 @@ impl Recipe for NeuralEf {
 
     fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {
         let (device, k) = (functions.device(), functions.count());
-        let averaged = *self == NeuralEf::Averaged;
         Ok(Box::new(Run {
-            coefficients: *self,
-            average: averaged.then(|| small::Average::new(device, DECAY, [k, k])).transpose()?,
+            penalties: *self,
             m: Small::zeros(device, [k, k])?,
             loss: Small::zeros(device, [1, 1])?,
             g: Tensor::zeros(device, &[0])?,
@@ -47,9 +44,7 @@ impl Recipe for NeuralEf {
 }
 
 struct Run {
-    coefficients: NeuralEf,
-    /// Of R.
-    average: Option<small::Average>,
+    penalties: NeuralEf,
     /// `g = −(2/m) M Kψ`: one on the diagonal, minus the coefficients below it; `[k, k]`.
     m: Small,
     loss: Small,
@@ -58,25 +53,19 @@ struct Run {
 
 /// `R_ii` below this share of the largest is numerically zero in single precision; nothing is divided by it.
 const TINY: f64 = 1e-6;
-/// Share of the old value that the moving average keeps at each step.
-const DECAY: f64 = 0.9;
 
 impl Objective for Run {
     fn describe(&self) -> String {
-        match (self.coefficients, &self.average) {
-            (NeuralEf::Joint, _) => "neuralef (joint)".into(),
-            (_, average) => format!("neuralef (decay {:?})", average.as_ref().map(small::Average::decay)),
+        match self.penalties {
+            NeuralEf::Joint => "neuralef (joint)".into(),
+            NeuralEf::Published => "neuralef (published)".into(),
         }
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
-        match (self.coefficients, &mut self.average) {
-            (NeuralEf::Joint, _) => small::inverse_unit_lower(step.r, TINY, &mut self.m)?,
-            (_, None) => small::quotients(step.r, TINY, &mut self.m),
-            (_, Some(average)) => {
-                average.update(step.r, step.control);
-                small::quotients(average.value(), TINY, &mut self.m);
-            }
+        match self.penalties {
+            NeuralEf::Joint => small::inverse_unit_lower(step.r, TINY, &mut self.m)?,
+            NeuralEf::Published => small::quotients(step.r, TINY, &mut self.m),
         }
         let factor = -2.0 / step.points() as f64;
         small::mix(self.m.times(factor), step.kpsi, step.all(), Store::Replace, &mut self.g)?;
@@ -85,9 +74,5 @@ impl Objective for Run {
         small::inner(self.m.times(-1.0), step.r.t(), Store::Replace, &mut self.loss);
         step.control.record(&self.loss, step.unbiased.diagonal());
         Ok(())
-    }
-
-    fn state(&mut self) -> Vec<(&'static str, State<'_>)> {
-        self.average.iter_mut().map(|average| ("neuralef.r", State::Average(average))).collect()
     }
 }

@@ -60,6 +60,11 @@ pub trait Objective: Send {
         k
     }
 
+    /// What its eigenfunctions are where no Rayleigh–Ritz follows.
+    fn own(&self) -> Own {
+        Own::Networks
+    }
+
     /// Writes the gradient of a loss that is to fall, and records the loss and the eigenvalues.
     fn step(&mut self, step: &mut Step<'_>) -> Result<()>;
 
@@ -67,6 +72,17 @@ pub trait Objective: Send {
     fn state(&mut self) -> Vec<(&'static str, State<'_>)> {
         vec![]
     }
+}
+
+/// What an objective's eigenfunctions are without a final Rayleigh–Ritz.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// Each function, brought to norm one.
+    Networks,
+    /// Each function less its part along those before it, brought to norm one.
+    InOrder,
+    /// There are none: only the span of the functions means something.
+    Span,
 }
 
 /// Something that an objective remembers between steps.

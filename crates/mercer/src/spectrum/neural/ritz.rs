@@ -1,6 +1,6 @@
 //! Ritz: the last layer is solved, not trained.
 
-use super::objective::{Objective, Step};
+use super::objective::{Objective, Own, Step};
 use super::{Functions, Recipe};
 use crate::compute::{Device, Small, Store, Tensor, small};
 use crate::rng::Rng;
@@ -70,6 +70,10 @@ impl Objective for Run {
 
     fn eigenvalues(&self, _: usize) -> usize {
         self.values.shape()[1]
+    }
+
+    fn own(&self) -> Own {
+        Own::Span
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<()> {

@@ -27,6 +27,9 @@ pub struct Settings {
     /// Training ends early when the validation residual has not fallen by a hundredth in this many validations, of
     /// which there are twenty or more in a run.
     pub patience: usize,
+    /// Whether Rayleigh–Ritz over a large sample ends the training; otherwise the functions and their order are those of the
+    /// objective itself, and their eigenvalues are their Rayleigh quotients. Training is validated by what it will return.
+    pub finish: bool,
     /// Points of the fixed sample on which training is validated.
     pub validation_points: usize,
     /// Whether the functions of the best validation are kept rather than the last ones.
@@ -56,6 +59,7 @@ impl Default for Settings {
             clip: None,
             seed: 0,
             patience: 10,
+            finish: true,
             validation_points: 1024,
             keep_best: true,
             checkpoint: None,
@@ -114,7 +118,8 @@ pub struct Training {
     pub finished: bool,
     /// `[step, ℓ]`, a few hundred at most.
     pub loss: Vec<[f64; 2]>,
-    /// `[step, residual]`: the mean residual `min(1, ‖Kψ−μψ‖/μ)` of the k pairs on a fixed sample of the points.
+    /// `[step, residual]`: the mean residual `min(1, ‖Kψ−μψ‖/μ)` of the k pairs on a fixed sample of the points; without a
+    /// finish, a function's overlap with those before it counts as well.
     pub validation: Vec<[f64; 2]>,
     /// What the user should know, in words.
     pub notes: Vec<String>,

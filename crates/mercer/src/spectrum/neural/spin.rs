@@ -1,6 +1,6 @@
 //! SpIN: spectral inference networks, ordered by a masked gradient through a Cholesky factor.
 
-use super::objective::{Objective, State, Step};
+use super::objective::{Objective, Own, State, Step};
 use super::{Functions, Recipe};
 use crate::compute::{Control, Small, Store, Tensor, small};
 use crate::{Result, fail_if};
@@ -10,34 +10,81 @@ use ndarray::Array2;
 /// alone: `Λ_jj` depends on `ψ_i` for all `i ≤ j`, and without the mask the functions would find the span but no order.
 ///
 /// With `A = L⁻ᵀ diag(L)⁻¹` and `G = L⁻ᵀ triu(Λ diag(L)⁻¹)` the masked gradient is
-/// `∂Λ_ii/∂θ_i = 2 Σ_b A_bi ⟨∂ψ_i,Kψ_b⟩ − 2 Σ_b G_bi ⟨∂ψ_i,ψ_b⟩`.
+/// `∂Λ_ii/∂θ_i = 2 Σ_b A_bi ⟨∂ψ_i,Kψ_b⟩ − 2 Σ_b G_bi ⟨∂ψ_i,ψ_b⟩`,
 ///
-/// It is not linear in Σ, so the mean of a batch's gradient is not the gradient of the mean. Hence two moving averages,
-/// faster than the parameters: of Σ, from which L comes, and of its Jacobian `J_b = ⟨∂ψ_i,ψ_b⟩`, k times as many
-/// numbers as there are parameters. That needs networks without a shared trunk. Example: [`Neural`](super::Neural) takes it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// so with Σ and Π of the batch it is one backward pass of
+///
+/// `∂ℓ/∂ψ_i = −(2/m) (Σ_b A_bi Kψ_b − Σ_b G_bi ψ_b)`.
+///
+/// The gradient is not linear in Σ: its mean over batches is not the gradient of the mean. Hence the published form keeps two
+/// moving averages ([`Spin::PUBLISHED`]): of Σ, from which L comes, and of its Jacobian `J_b = ⟨∂ψ_i,ψ_b⟩`. That takes k + 1
+/// backward passes a step, k numbers for each parameter, and networks without a shared trunk. And it is less accurate. On a
+/// batch of B points every function shares `1/√B` of the first one; L of the same batch takes that away, L of an older Σ leaves
+/// some `μ_1/√B` in Λ, which is more than `μ_j` where the first eigenvalue dominates.
+/// Example: [`Neural`](super::Neural) takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spin {
-    /// Share of their value that the moving averages keep at each step; 0.99 is published, 0 takes the batch's own.
+    /// Share of their value that the moving averages keep at each step; 0 takes the batch's own.
     pub decay: f64,
 }
 
-impl Default for Spin {
-    fn default() -> Self {
-        Spin { decay: 0.99 }
-    }
+impl Spin {
+    /// With the moving averages of the published form.
+    pub const PUBLISHED: Spin = Spin { decay: 0.99 };
 }
 
 struct Run {
-    sigma: small::Average,
-    /// `J̄_b` `[k, P]`, each network's part in the place of its parameters.
-    jacobian: Tensor,
+    /// None takes the batch's own Σ.
+    averages: Option<Averages>,
     masked: Masked,
-    /// `P_b` with `P_b ψ = (ψ_b, …, ψ_b)`, for each b; `[k, k]`.
-    picks: Vec<Small>,
     /// `L⁻¹R'L⁻ᵀ` with R' the unbiased R.
     shown: Small,
     loss: Small,
     g: Tensor,
+}
+
+/// The moving averages of the published form.
+struct Averages {
+    sigma: small::Average,
+    /// `J̄_b` `[k, P]`, each network's part in the place of its parameters.
+    jacobian: Tensor,
+    /// `P_b` with `P_b ψ = (ψ_b, …, ψ_b)`, for each b; `[k, k]`.
+    picks: Vec<Small>,
+}
+
+impl Averages {
+    fn new(functions: &Functions, decay: f64) -> Result<Averages> {
+        let (network, device, k) = (functions.network(), functions.device(), functions.count());
+        fail_if!(
+            network.shares_trunk(),
+            "SpIN with moving averages needs networks that share nothing, and \"{}\" has a shared trunk; leave out the | or the averages",
+            network.expression()
+        );
+        let pick = |b: usize| {
+            let column = Array2::from_shape_fn((k, k), |(_, i)| f64::from(u8::from(i == b)));
+            Small::from_host(device, &column)
+        };
+        Ok(Averages {
+            sigma: small::Average::new(device, decay, [k, k])?,
+            jacobian: Tensor::zeros(device, &[k, network.parameters()])?,
+            picks: (0..k).map(pick).collect::<Result<_>>()?,
+        })
+    }
+
+    fn state(&mut self) -> [(&'static str, State<'_>); 2] {
+        [("spin.sigma", State::Average(&mut self.sigma)), ("spin.jacobian", State::Tensor(&mut self.jacobian))]
+    }
+
+    /// `J̄_b ← β J̄_b + (1 − β) ⟨∂ψ_i,ψ_b⟩`: one backward pass for each b, with `ψ_b` as every network's cotangent.
+    fn blend(&mut self, step: &mut Step<'_>, g: &mut Tensor) -> Result<()> {
+        let m = step.points() as f64;
+        for (b, pick) in self.picks.iter().enumerate() {
+            small::mix(pick.times(1.0 / m), step.psi, step.all(), Store::Replace, g)?;
+            step.backward(g)?;
+            self.sigma.blend(step.gradient, b, &mut self.jacobian)?;
+        }
+        Ok(())
+    }
 }
 
 impl Recipe for Spin {
@@ -51,27 +98,16 @@ impl Recipe for Spin {
 
     /// The averaged Jacobian.
     fn memory(&self, k: usize) -> usize {
-        k
+        if self.decay == 0.0 { 0 } else { k }
     }
 
     fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {
-        let (network, decay) = (functions.network(), self.decay);
-        fail_if!(
-            network.shares_trunk(),
-            "SpIN needs networks that share nothing, and \"{}\" has a shared trunk; leave out the | or use another objective",
-            network.expression()
-        );
+        let decay = self.decay;
         fail_if!(!(0.0..1.0).contains(&decay), "SpIN's decay must lie in [0, 1), got {decay}");
         let (device, k) = (functions.device(), functions.count());
-        let pick = |b: usize| {
-            let column = Array2::from_shape_fn((k, k), |(_, i)| f64::from(u8::from(i == b)));
-            Small::from_host(device, &column)
-        };
         Ok(Box::new(Run {
-            sigma: small::Average::new(device, decay, [k, k])?,
-            jacobian: Tensor::zeros(device, &[k, network.parameters()])?,
+            averages: (decay > 0.0).then(|| Averages::new(functions, decay)).transpose()?,
             masked: Masked::new(device, k)?,
-            picks: (0..k).map(pick).collect::<Result<_>>()?,
             shown: Small::zeros(device, [k, k])?,
             loss: Small::zeros(device, [1, 1])?,
             g: Tensor::zeros(device, &[0])?,
@@ -108,24 +144,37 @@ impl Masked {
 
 impl Objective for Run {
     fn describe(&self) -> String {
-        format!("spin (decay {})", self.sigma.decay())
+        format!("spin (decay {})", self.averages.as_ref().map_or(0.0, |averages| averages.sigma.decay()))
+    }
+
+    /// The eigenfunctions are `L⁻¹ψ`.
+    fn own(&self) -> Own {
+        Own::InOrder
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
-        let Run { sigma, jacobian, masked, picks, shown, loss, g } = self;
-        let m = step.points() as f64;
-        sigma.update(step.covariance, step.control);
-        masked.factor(sigma.value(), step.r, step.control)?;
-        // J̄_b ← β J̄_b + (1 − β) ⟨∂ψ_i,ψ_b⟩: one backward pass for each b, with ψ_b as every network's cotangent.
-        for (b, pick) in picks.iter().enumerate() {
-            small::mix(pick.times(1.0 / m), step.psi, step.all(), Store::Replace, g)?;
-            step.backward(g)?;
-            sigma.blend(step.gradient, b, jacobian)?;
+        let Run { averages, masked, shown, loss, g } = self;
+        let factor = 2.0 / step.points() as f64;
+        if let Some(averages) = averages {
+            averages.sigma.update(step.covariance, step.control);
         }
-        // −∂Λ_ii/∂θ_i: the part of Π by one backward pass, the part of Σ from the averaged Jacobian.
-        small::mix(masked.a.t().times(-2.0 / m), step.kpsi, step.all(), Store::Replace, g)?;
-        step.backward(g)?;
-        small::add_rows(masked.g.times(2.0), jacobian, step.gradient)?;
+        let sigma = averages.as_ref().map_or(step.covariance, |averages| averages.sigma.value());
+        masked.factor(sigma, step.r, step.control)?;
+        if let Some(averages) = averages.as_mut() {
+            averages.blend(step, g)?;
+        }
+        // −∂Λ_ii/∂θ_i: the part of Π, and that of Σ by the same backward pass or from the averaged Jacobian.
+        small::mix(masked.a.t().times(-factor), step.kpsi, step.all(), Store::Replace, g)?;
+        match averages {
+            None => {
+                small::mix(masked.g.t().times(factor), step.psi, step.all(), Store::Add, g)?;
+                step.backward(g)?;
+            }
+            Some(averages) => {
+                step.backward(g)?;
+                small::add_rows(masked.g.times(2.0), &averages.jacobian, step.gradient)?;
+            }
+        }
         small::sum(-1.0, masked.lambda.diagonal(), Store::Replace, loss);
         small::congruence(&masked.l, step.unbiased, shown)?;
         step.control.record(loss, shown.diagonal());
@@ -133,7 +182,7 @@ impl Objective for Run {
     }
 
     fn state(&mut self) -> Vec<(&'static str, State<'_>)> {
-        vec![("spin.sigma", State::Average(&mut self.sigma)), ("spin.jacobian", State::Tensor(&mut self.jacobian))]
+        self.averages.iter_mut().flat_map(Averages::state).collect()
     }
 }
 

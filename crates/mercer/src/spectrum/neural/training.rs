@@ -1,14 +1,15 @@
 //! Training of functions towards eigenfunctions.
 
+use super::finish::own_pairs;
 use super::memory_advice::MemoryAdvice;
-use super::objective::{Objective, State};
-use super::{FunctionOperator, Functions, Sample, Settings, Stepper, Stop, Training, rayleigh_ritz};
+use super::objective::{Objective, Own, State};
+use super::{FunctionOperator, Functions, Pairs, Sample, Settings, Stepper, Stop, Training, rayleigh_ritz};
 use crate::compute::Device;
 use crate::model::Bundle;
 use crate::net::{Optimizer, Schedule};
 use crate::rng::Rng;
 use crate::training::{Run, Saving, Task, load_optimizer, numbers, put_numbers, put_optimizer};
-use crate::{FitContext, Result};
+use crate::{FitContext, Result, fail_if};
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,11 @@ pub fn train(
     context: &FitContext<'_>,
 ) -> Result<Trained> {
     settings.check()?;
+    fail_if!(
+        !settings.finish && objective.own() == Own::Span,
+        "{} trains a span and no functions of its own; end it with Rayleigh–Ritz",
+        name_of(objective.as_ref())
+    );
     let device = functions.device();
     let memory = MemoryAdvice::new(device, &functions)?;
     let trained = device.enter(|| {
@@ -61,6 +67,25 @@ pub fn train(
         task.trained(run, stop)
     });
     trained.map_err(|error| memory.advise(error))
+}
+
+/// The objective without its constants.
+fn name_of(objective: &dyn Objective) -> String {
+    objective.describe().split(' ').next().unwrap_or_default().into()
+}
+
+/// The pairs that the functions stand for: the best in their span, or they themselves where no Rayleigh–Ritz follows.
+pub(super) fn pairs_of(
+    operator: &dyn FunctionOperator,
+    functions: &mut Functions,
+    sample: &Sample,
+    k: usize,
+    own: Option<Own>,
+) -> Result<Pairs> {
+    match own {
+        None => rayleigh_ritz(operator, functions, sample, k),
+        Some(own) => own_pairs(operator, functions, sample, own),
+    }
 }
 
 /// All that training changes, and what it is measured on.
@@ -157,6 +182,12 @@ impl<'a> Eigenfunctions<'a> {
             let note = "the untrained networks had the smallest residual and were kept: training did not help";
             run.note(&self, note.into());
         }
+        if let (false, [[_, first], .., [_, last]]) = (self.settings.keep_best, &self.validations[..])
+            && last > first
+        {
+            let note = format!("training made the mean residual worse, {last:.2e} instead of {first:.2e}");
+            run.note(&self, note);
+        }
         let (wanted, batch) = (self.settings.batch, self.stepper.batch());
         if steps > 0 && batch < wanted {
             run.note(&self, format!("a batch of {wanted} was asked for; there are {batch} points, and all were used"));
@@ -185,19 +216,20 @@ impl<'a> Eigenfunctions<'a> {
 
 impl Task for Eigenfunctions<'_> {
     fn name(&self) -> String {
-        self.stepper.objective.describe().split(' ').next().unwrap_or_default().into()
+        name_of(self.stepper.objective.as_ref())
     }
 
     fn identity(&self) -> String {
         let Settings { steps, batch, rule, learning_rate, schedule, clip, seed, patience, validation_points, .. } =
             self.settings;
         let functions = &self.stepper.functions;
+        let finish = if self.settings.finish { "" } else { ", no finish" };
         let device = match functions.device() {
             Device::Cpu => String::new(),
             device => format!(", on {device} in {:?}", self.settings.math).to_lowercase(),
         };
         format!(
-            "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({schedule:?}), clip {clip:?}, patience {patience} over {validation_points} points, seed {seed}{device}",
+            "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({schedule:?}), clip {clip:?}, patience {patience} over {validation_points} points, seed {seed}{finish}{device}",
             self.stepper.objective.describe(),
             self.k,
             self.operator.identity(),
@@ -226,10 +258,11 @@ impl Task for Eigenfunctions<'_> {
         due && self.patience.validated != Some(step)
     }
 
-    /// Measures the span on the fixed sample; keeps the functions if they are the best so far.
+    /// Measures the pairs on the fixed sample; keeps the functions if they are the best so far.
     fn validate(&mut self) -> Result<()> {
-        let (step, functions) = (self.done(), &mut self.stepper.functions);
-        let pairs = rayleigh_ritz(self.operator, functions, &self.validation, self.k)?;
+        let (step, Stepper { functions, objective, .. }) = (self.done(), &mut self.stepper);
+        let own = (!self.settings.finish).then(|| objective.own());
+        let pairs = pairs_of(self.operator, functions, &self.validation, self.k, own)?;
         let residual = pairs.mean_residual(self.k, self.operator.roundoff());
         self.validations.push([step as f64, residual]);
         if self.best.as_ref().is_none_or(|best| residual < best.residual) {
