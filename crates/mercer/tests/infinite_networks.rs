@@ -5,8 +5,8 @@ mod common;
 use common::{normal as points, *};
 use mercer::compute::Activation;
 use mercer::kernel::Expression;
-use mercer::net::{Mode, Network};
 use mercer::net::ntk::{EmpiricalNtk, Parameterisation};
+use mercer::net::{Mode, Network};
 use mercer::operator::{Budget, cross_apply};
 use serde_json::Value;
 
@@ -184,7 +184,8 @@ fn mean_covariance(net: &str, x: &Array2<f64>, networks: usize, want: &Array2<f6
     let y = network.forward(&parameters, &tensor(x.view()), Mode::Eval, &mut workspace).unwrap().to_host().unwrap();
     let (n, outputs) = (x.nrows(), network.outputs());
     let at = |j: usize, i: usize, o: usize| f64::from(y[(j * n + i) * outputs + o]);
-    let each = |j: usize, a: usize, b: usize| (0..outputs).map(|o| at(j, a, o) * at(j, b, o)).sum::<f64>() / outputs as f64;
+    let each =
+        |j: usize, a: usize, b: usize| (0..outputs).map(|o| at(j, a, o) * at(j, b, o)).sum::<f64>() / outputs as f64;
     let mut far: f64 = 0.0;
     let mean = Array2::from_shape_fn((n, n), |(a, b)| {
         let values: Vec<f64> = (0..networks).map(|j| each(j, a, b)).collect();
@@ -210,19 +211,26 @@ fn every_layer_word_has_the_kernel_of_its_network() {
     let pads = ["same", "valid", "1", "2"];
     let windows = [1, 2, 3].iter().flat_map(|stride| pads.map(|pad| format!("3, stride={stride}, pad={pad}")));
     let convolutions = windows.chain(["2, stride=2", "2, stride=1", "4, stride=3, pad=3"].map(String::from));
-    let convolved = convolutions.map(|window| format!("conv(8, {window}, {options}) relu flatten dense(16, {options})"));
+    let convolved =
+        convolutions.map(|window| format!("conv(8, {window}, {options}) relu flatten dense(16, {options})"));
     let conv = |window: &str| format!("conv(8, {window}, {options})");
     let others = [
         format!("{} erf gap dense(16, {options})", conv("3")),
         format!("{} relu avgpool(2) flatten dense(16, {options})", conv("3")),
         format!("{} leaky_relu(0.2) res({}) gap dense(16, {options})", conv("3"), conv("3")),
         format!("{0} relu res({0}; {1}) flatten dense(16, {options})", conv("3, stride=2"), conv("1, stride=2")),
-        format!("{} relu res({}; {}) gap dense(16, {options})", conv("3"), conv("3, stride=2, pad=1"), conv("2, stride=2")),
+        format!(
+            "{} relu res({}; {}) gap dense(16, {options})",
+            conv("3"),
+            conv("3, stride=2, pad=1"),
+            conv("2, stride=2")
+        ),
         format!("flatten dense(16, {options}) relu dense(16, {options})"),
         format!("avgpool(2) {} identity gap dense(16, {options})", conv("2")),
     ];
     let images = convolved.chain(others).map(|layers| format!("image(2, 6, 7) {layers}"));
-    let all = vectors.into_iter().map(|text| (text, points(3, 5, 8))).chain(images.map(|text| (text, points(3, 84, 9))));
+    let all =
+        vectors.into_iter().map(|text| (text, points(3, 5, 8))).chain(images.map(|text| (text, points(3, 84, 9))));
     for (text, x) in all {
         let kernel = |name: &str| matrix(&kernel(&format!("{name}('{text}')")), x.view());
         let want = kernel("nngp");
@@ -233,7 +241,9 @@ fn every_layer_word_has_the_kernel_of_its_network() {
         assert!(far < 5.0, "{text}: the tangent kernel is {far} standard errors away\n{mean}\n{want}");
     }
     // The error of the mean is small enough to tell one padding from another.
-    let of = |pad: &str| format!("image(2, 6, 8) conv(8, 3, stride=2, pad={pad}, {options}) relu flatten dense(16, {options})");
+    let of = |pad: &str| {
+        format!("image(2, 6, 8) conv(8, 3, stride=2, pad={pad}, {options}) relu flatten dense(16, {options})")
+    };
     let (x, other) = (points(3, 96, 9), of("1"));
     let (_, far) = mean_covariance(&of("same"), &x, 2000, &matrix(&kernel(&format!("nngp('{other}')")), x.view()));
     assert!(far > 10.0, "{far}");

@@ -382,7 +382,8 @@ pub(super) fn device_functions() -> String {
     impl Visitor for Write {
         type Output = [String; 2];
         fn visit<F: Formula, G: Formula, const FMA: bool>(self, _: &[f64; PARAMETERS]) -> [String; 2] {
-            const NAMES: [&str; PARAMETERS] = ["p.v[0]", "p.v[1]", "p.v[2]", "p.v[3]", "p.v[4]", "p.v[5]", "p.v[6]", "p.v[7]"];
+            const NAMES: [&str; PARAMETERS] =
+                ["p.v[0]", "p.v[1]", "p.v[2]", "p.v[3]", "p.v[4]", "p.v[5]", "p.v[6]", "p.v[7]"];
             let [z, v, s] = ["z", "v", "s"].map(|name| move || Source::variable(Variable::Named(name)));
             let p = || NAMES.map(|name| Source::variable(Variable::Named(name)));
             let both = record_all(Style::Exact, || <[Source; 2]>::from(F::at(&p(), z())));

@@ -386,7 +386,8 @@ impl<T: Real> NetworkBuffers<T> {
             self.variances.clear();
             self.variances.extend(at(start));
             fields(&self.variances, &mut self.y);
-            let variances = |profiles: &[T]| profiles.iter().skip(start).step_by(length).fold(0.0, |m: f64, v| m.max(v.wide()));
+            let variances =
+                |profiles: &[T]| profiles.iter().skip(start).step_by(length).fold(0.0, |m: f64, v| m.max(v.wide()));
             let is_series = widest.is_some_and(|widest| variances(x).max(variances(y)) <= widest);
             series.terms = if is_series { terms_that_count(x, y, length, start + 1) } else { 0 };
             series.y.room(series.terms * padded);

@@ -36,8 +36,14 @@ fn for_every_term(shape: &Convolution, mut f: impl FnMut(usize, usize, usize)) {
 }
 
 fn convolutions() -> Vec<(usize, usize, Convolution)> {
-    let of =
-        |image, channels, size, stride, before, after| Convolution { image, channels, size, stride, before: [before; 2], after: [after; 2] };
+    let of = |image, channels, size, stride, before, after| Convolution {
+        image,
+        channels,
+        size,
+        stride,
+        before: [before; 2],
+        after: [after; 2],
+    };
     vec![
         (1, 4, of([3, 8, 8], 16, 3, 1, 1, 1)),
         (2, 3, of([2, 7, 5], 3, 3, 2, 1, 1)),

@@ -130,7 +130,17 @@ impl ConvolutionPlan {
             let y = result::create_tensor_descriptor()?;
             result::set_tensor4d_descriptor(y, NCHW, FLOAT, [batch, shape.channels, down, across].map(int))?;
             let convolution = result::create_convolution_descriptor()?;
-            result::set_convolution2d_descriptor(convolution, pad[0], pad[1], stride, stride, 1, 1, CORRELATION, FLOAT)?;
+            result::set_convolution2d_descriptor(
+                convolution,
+                pad[0],
+                pad[1],
+                stride,
+                stride,
+                1,
+                1,
+                CORRELATION,
+                FLOAT,
+            )?;
             result::set_convolution_math_type(convolution, math)?;
             let best = best_algorithm(handle, (x, w, y), convolution, direction, tf32);
             let (algorithm, workspace, math) = best.ok_or(result::CudnnError(CUDNN_STATUS_NOT_SUPPORTED))?;

@@ -289,7 +289,10 @@ mod tests {
                 // Price: ∂/∂k E[φ(u)φ(v)] = E[φ'(u)φ'(v)]; a jump has no slope.
                 let h = 1e-5;
                 let want = (dual(k + h).0 - dual(k - h).0) / (2.0 * h);
-                assert!(jumps || (slope - want).abs() < 1e-8 * slope.abs().max(1.0), "{phi:?} at {k}, {a}, {b}: {slope} for {want}");
+                assert!(
+                    jumps || (slope - want).abs() < 1e-8 * slope.abs().max(1.0),
+                    "{phi:?} at {k}, {a}, {b}: {slope} for {want}"
+                );
             }
         }
     }
@@ -315,7 +318,13 @@ mod tests {
             for (got, what) in [(plain, "f64"), (((lane.0).0, (lane.1).0), "a lane")] {
                 for (got, key, most) in [(got.0, "value", most[0]), (got.1, "slope", most[1])] {
                     let want = number(key);
-                    let lost = if bends { 4e-8 } else if phi == Activation::Softplus { 3e-10 } else { 1e-13 };
+                    let lost = if bends {
+                        4e-8
+                    } else if phi == Activation::Softplus {
+                        3e-10
+                    } else {
+                        1e-13
+                    };
                     let bound = 3e-10 * want.abs() + lost * most;
                     assert!(
                         (got - want).abs() <= bound,
