@@ -20,7 +20,7 @@ pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tens
     assert!(points > 0 && rows % points == 0 && rows / points >= 2, "jet: {rows} rows, {points} points");
     assert!(bias.is_none_or(|b| b.rows() * b.cols() == n), "jet: the bias is not of width {n}");
     let (orders, blocks) = (rows / points, points.div_ceil(ROWS));
-    on_gpu!(y, |gpu| { cuda::over(gpu, "jet", count * points * n, &args![count, points, n, orders, phi, bias, y]) });
+    on_gpu!(y, |gpu| cuda::over(gpu, "jet", count * points * n, &args![count, points, n, orders, phi, bias, y]));
     let y = Parts::new(y.host_mut());
     for_each(count * blocks, 20 * count * rows * n, |task| {
         let (j, range) = (task / blocks, block(task % blocks, ROWS, points));
