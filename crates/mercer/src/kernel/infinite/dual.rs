@@ -171,10 +171,11 @@ fn erf<R: Num>(scale: f64, k: R, x: Side<R>, y: Side<R>) -> (R, R) {
 /// variance a, `E = Σ_l l! R_l(a) R_l(b) kˡ` and `E' = Σ_l l l! R_l(a) R_l(b) k^{l−1}`.
 #[inline(always)]
 fn polynomial<R: Num>(c: &[f64; PARAMETERS], k: R, x: Side<R>, y: Side<R>) -> (R, R) {
+    let degree = c.iter().rposition(|&c| c != 0.0).unwrap_or(0);
     let (mut value, mut slope) = (R::of(0.0), R::of(0.0));
-    for l in (0..PARAMETERS).rev() {
+    for l in (0..=degree).rev() {
         let (mut of_x, mut of_y) = (R::of(0.0), R::of(0.0));
-        for n in (l..PARAMETERS).rev().filter(|n| (n - l) % 2 == 0) {
+        for n in (l..=degree).rev().filter(|n| (n - l) % 2 == 0) {
             let i = (n - l) / 2;
             let factor = R::of(c[n] * factorial(n) / (f64::from(1u32 << i) * factorial(i) * factorial(l)));
             of_x = of_x.mul_add(x.variance, factor);

@@ -37,8 +37,8 @@ const LEAST: f64 = 1e-12;
 
 /// `tanh(u) = Σ_i w_i erf(s_i u)`
 struct Rule {
-    /// `s_i`
-    scales: [f64; NODES],
+    /// `s_i`; no array, so that loops over it stay loops.
+    scales: Vec<f64>,
     /// `(i, j, w_i w_j)`; the products add up to one.
     pairs: Vec<(usize, usize, f64)>,
 }
@@ -53,7 +53,7 @@ fn rule() -> &'static Rule {
         let mut pairs: Vec<_> = all.filter(|&(_, _, w)| w > LEAST).collect();
         let total: f64 = pairs.iter().map(|&(_, _, w)| w).sum();
         pairs.iter_mut().for_each(|(_, _, w)| *w /= total);
-        Rule { scales: kappa.map(|kappa| 1.0 / (SQRT_2 * kappa)), pairs }
+        Rule { scales: kappa.iter().map(|kappa| 1.0 / (SQRT_2 * kappa)).collect(), pairs }
     })
 }
 
@@ -87,12 +87,11 @@ impl<R: Num> Terms<R> {
     /// Of scales `unit·s_i`.
     #[inline(always)]
     fn new(rule: &Rule, unit: f64, variance: R) -> Self {
-        let of = |s: f64| R::of(1.0) / R::of(2.0 * s * s).mul_add(variance, R::of(1.0));
         let mut terms = Terms { alpha: [R::of(0.0); NODES], rest: [R::of(0.0); NODES] };
-        for i in 0..NODES {
-            let s = unit * rule.scales[i];
-            terms.rest[i] = of(s);
-            terms.alpha[i] = R::of(SQRT_2 * s) * terms.rest[i].sqrt();
+        for ((alpha, rest), s) in terms.alpha.iter_mut().zip(&mut terms.rest).zip(&rule.scales) {
+            let s = unit * s;
+            *rest = R::of(1.0) / R::of(2.0 * s * s).mul_add(variance, R::of(1.0));
+            *alpha = R::of(SQRT_2 * s) * rest.sqrt();
         }
         terms
     }
