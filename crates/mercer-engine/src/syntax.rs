@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! call     := word [ '(' [ argument (',' argument)* ] ')' ]
-//! argument := [ word '=' ] (text in quotes | anything without ',' and ')')
+//! argument := [ word '=' ] (text in quotes | anything without ',' and ')' but in brackets of its own)
 //! ```
 
 use crate::error::did_you_mean;
@@ -181,14 +181,28 @@ impl<'a> Scanner<'a> {
             self.rest = &inside[end + 1..];
             return Ok(Argument { key, value: &inside[..end], quoted: true });
         }
-        match self.split(|_, c| matches!(c, ',' | ')')).trim_end() {
+        // What a value has in brackets of its own belongs to it: act=leaky_relu(0.2).
+        let mut depth = 0usize;
+        let ends = |_, c| match c {
+            ',' | ')' if depth == 0 => true,
+            '(' => {
+                depth += 1;
+                false
+            }
+            ')' => {
+                depth -= 1;
+                false
+            }
+            _ => false,
+        };
+        match self.split(ends).trim_end() {
             "" => Err(self.error("expected a value")),
             value => Ok(Argument { key, value, quoted: false }),
         }
     }
 
     /// Everything up to the first character that ends it.
-    fn split(&mut self, ends: impl Fn(usize, char) -> bool) -> &'a str {
+    fn split(&mut self, mut ends: impl FnMut(usize, char) -> bool) -> &'a str {
         let end = self.rest.char_indices().find(|&(i, c)| ends(i, c)).map_or(self.rest.len(), |(i, _)| i);
         let (before, rest) = self.rest.split_at(end);
         self.rest = rest;
@@ -222,6 +236,8 @@ mod tests {
         assert_eq!(call.value("text"), Some("a, (b)"));
         assert_eq!(Call::parse("set", "cifar-10").unwrap().name, "cifar-10");
         assert_eq!(Call::parse("set", "digits()").unwrap().arguments, []);
+        let call = Call::parse("set", "net(act=ab_relu(-1, 2), depth=3)").unwrap();
+        assert_eq!((call.value("act"), call.value("depth")), (Some("ab_relu(-1, 2)"), Some("3")));
     }
 
     #[test]

@@ -52,11 +52,11 @@ config! {
 /// The candidate networks: ReLU and erf, filters of two sizes, max or average pooling or strides. Each has twenty outputs,
 /// because the hidden layers take most of the time.
 const CANDIDATES: [&str; 5] = [
-    "conv(16, 7, stride=2, b=0.3) relu maxpool(2) conv(32, 3, b=0.3) relu maxpool(2) flatten dense(20)",
-    "conv(16, 5, stride=2, b=0.3) relu maxpool(2) conv(32, 3, b=0.3) relu maxpool(2) flatten dense(20)",
-    "conv(16, 5, stride=2, b=0.3) relu avgpool(2) conv(32, 3, b=0.3) relu avgpool(2) flatten dense(20)",
-    "conv(16, 5, stride=2, w=3, b=0.3) erf avgpool(2) conv(32, 3, w=3, b=0.3) erf avgpool(2) flatten dense(20)",
-    "conv(16, 5, stride=2, b=0.3) relu conv(32, 3, stride=2, b=0.3) relu flatten dense(20)",
+    "conv(16, 7, stride=2, pad=3, b=0.3) relu maxpool(2) conv(32, 3, b=0.3) relu maxpool(2) flatten dense(20)",
+    "conv(16, 5, stride=2, pad=2, b=0.3) relu maxpool(2) conv(32, 3, b=0.3) relu maxpool(2) flatten dense(20)",
+    "conv(16, 5, stride=2, pad=2, b=0.3) relu avgpool(2) conv(32, 3, b=0.3) relu avgpool(2) flatten dense(20)",
+    "conv(16, 5, stride=2, pad=2, w=3, b=0.3) erf avgpool(2) conv(32, 3, w=3, b=0.3) erf avgpool(2) flatten dense(20)",
+    "conv(16, 5, stride=2, pad=2, b=0.3) relu conv(32, 3, stride=2, pad=1, b=0.3) relu flatten dense(20)",
 ];
 
 #[derive(Serialize)]

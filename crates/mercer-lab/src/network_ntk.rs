@@ -27,7 +27,7 @@ config! {
     /// A file with a trained network ([`Classifier::load`]); without it, [`Config::architecture`] is trained.
     file: Option<PathBuf> = None,
     /// The network that is trained if no file is given.
-    architecture: String = "conv(16, 3, stride=2) bn relu conv(32, 3, stride=2) bn relu conv(32, 3, stride=2) bn relu \
+    architecture: String = "conv(16, 3, stride=2, pad=1) bn relu conv(32, 3, stride=2, pad=1) bn relu conv(32, 3, stride=2, pad=1) bn relu \
                             gap dense(2)".into(),
     /// Number of images that it is trained on.
     learnt: usize = 4000; quick 600,
@@ -41,7 +41,7 @@ config! {
     /// Number of eigenfunctions, of random features and of landmarks.
     k: usize = 10,
     /// Architecture of NeuralEF's networks.
-    functions: String = "conv(8, 3, stride=2) relu conv(16, 3, stride=2) relu conv(32, 3, stride=2) relu flatten \
+    functions: String = "conv(8, 3, stride=2, pad=1) relu conv(16, 3, stride=2, pad=1) relu conv(32, 3, stride=2, pad=1) relu flatten \
                          dense(1) l2norm".into(),
     steps: u64 = 300; quick 60,
     batch: usize = 128; quick 64,

@@ -94,7 +94,7 @@ fn activated(
 ) {
     let of = |i: usize| phi.at(z(i), i % n >= n / 2);
     close(&format!("{phi:?}"), y, |i| of(i).0, tolerance);
-    if !(rounded && matches!(phi, Activation::Relu | Activation::LeakyRelu)) {
+    if !(rounded && matches!(phi, Activation::Relu | Activation::LeakyRelu(_) | Activation::AbRelu(..))) {
         close(&format!("{phi:?}'"), slope, |i| of(i).1, tolerance);
     }
 }

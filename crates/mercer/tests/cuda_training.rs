@@ -39,7 +39,7 @@ fn one_step_has_the_gradient_of_the_cpu() {
         // An exponential of an exponential overflows single precision on these points, on either device.
         let finite = |phi: &Activation| phi.name() != "exp";
         for (i, phi) in Activation::ALL.into_iter().filter(finite).enumerate() {
-            let name = phi.name();
+            let name = phi.to_string();
             // Every other one with a norm in the middle, an activation that stands alone, or a shared trunk.
             let architecture = match i % 3 {
                 0 => format!("dense(12) {name} dense(10) {name} dense(1)"),

@@ -57,7 +57,7 @@ fn networks_give_the_outputs_of_pytorch() {
     check(
         "resnet",
         "image(3, 8, 8) conv(4, 3) bn relu res(conv(4, 3) bn relu conv(4, 3) bn) relu \
-         res(conv(6, 3, stride=2) bn relu conv(6, 3) bn; conv(6, 1, stride=2) bn) relu \
-         res(conv(8, 3, stride=2) bn relu conv(8, 3) bn; conv(8, 1, stride=2) bn) relu gap flatten dense(5)",
+         res(conv(6, 3, stride=2, pad=1) bn relu conv(6, 3) bn; conv(6, 1, stride=2) bn) relu \
+         res(conv(8, 3, stride=2, pad=1) bn relu conv(8, 3) bn; conv(8, 1, stride=2) bn) relu gap flatten dense(5)",
     );
 }

@@ -45,8 +45,12 @@ fn listed(kernels: &[Entry]) -> String {
     said += "Kernels add, multiply and scale: 0.5*rbf(lengthscale=median) + poly(degree=3)*cosine\n";
     said +=
         "An infinite network may be written layer by layer: ntk(\"conv(3) relu conv(3) relu gap dense\", w_var=2);\n";
-    said += "layers are dense, conv(size, stride=1, pad=same|valid), avgpool(size, stride=size), gap, flatten,\n";
-    said += "res(layers) or res(layers; shortcut), and activations. Images are stored channel by channel.\n";
+    said += "layers are dense, conv(size, stride=1, pad=same), avgpool(size, stride=size), gap, flatten,\n";
+    said += "res(layers) or res(layers; shortcut), and activations. Images are stored channel by channel;\n";
+    said += "pad=same is TensorFlow's and JAX's SAME, pad=1 is PyTorch's padding=1, pad=valid is none.\n";
+    said +=
+        "Activations with parameters: leaky_relu(slope), ab_relu(below, above), rbf(gamma), monomial(n), hermite(n),\n";
+    said += "polynomial(constant, slope, ...), exp_normalized(gamma, shift).\n";
     said + "A lengthscale of median is the median distance between points of the data.\n"
 }
 

@@ -1,7 +1,7 @@
 //! Activations of tensors: bias, value and slope in one vectorised pass.
 
 use super::cuda::{images, primitives as cuda};
-use super::formula::{Activation, Formula, Visitor};
+use super::formula::{Activation, Formula, PARAMETERS, Visitor};
 use super::parallel::{ROWS, blocks, for_each, for_each_chunk, pieces, row_blocks};
 use super::reduce::sum;
 use super::tensor::{Stack, StackMut, Tensor, on_gpu};
@@ -44,8 +44,9 @@ struct Rows<'a> {
 impl Visitor for Rows<'_> {
     type Output = ();
     #[inline(always)]
-    fn visit<F: Formula, G: Formula, const FMA: bool>(self) {
+    fn visit<F: Formula, G: Formula, const FMA: bool>(self, p: &[f64; PARAMETERS]) {
         let Rows { width, half, bias, y, slope } = self;
+        let p = &p.map(|p| Lane::<f32, FMA>(p as f32));
         let mut slopes = slope.map(|s| s.chunks_exact_mut(width));
         for y in y.chunks_exact_mut(width) {
             let (y0, y1) = y.split_at_mut(half);
@@ -53,12 +54,12 @@ impl Visitor for Rows<'_> {
             match slopes.as_mut().and_then(Iterator::next) {
                 Some(s) => {
                     let (s0, s1) = s.split_at_mut(half);
-                    with_slope::<F, FMA>(y0, b0, s0);
-                    with_slope::<G, FMA>(y1, b1, s1);
+                    with_slope::<F, FMA>(p, y0, b0, s0);
+                    with_slope::<G, FMA>(p, y1, b1, s1);
                 }
                 None => {
-                    value_only::<F, FMA>(y0, b0);
-                    value_only::<G, FMA>(y1, b1);
+                    value_only::<F, FMA>(p, y0, b0);
+                    value_only::<G, FMA>(p, y1, b1);
                 }
             }
         }
@@ -66,30 +67,35 @@ impl Visitor for Rows<'_> {
 }
 
 #[inline(always)]
-fn with_slope<F: Formula, const FMA: bool>(y: &mut [f32], bias: Option<&[f32]>, slope: &mut [f32]) {
+fn with_slope<F: Formula, const FMA: bool>(
+    p: &[Lane<f32, FMA>; PARAMETERS],
+    y: &mut [f32],
+    bias: Option<&[f32]>,
+    slope: &mut [f32],
+) {
     let values = y.iter_mut().zip(slope);
     if let Some(bias) = bias {
         for ((y, s), b) in values.zip(bias) {
-            let (value, slope) = F::at(Lane::<f32, FMA>(*y + b));
+            let (value, slope) = F::at(p, Lane::<f32, FMA>(*y + b));
             (*y, *s) = (value.0, slope.0);
         }
     } else {
         for (y, s) in values {
-            let (value, slope) = F::at(Lane::<f32, FMA>(*y + 0.0));
+            let (value, slope) = F::at(p, Lane::<f32, FMA>(*y + 0.0));
             (*y, *s) = (value.0, slope.0);
         }
     }
 }
 
 #[inline(always)]
-fn value_only<F: Formula, const FMA: bool>(y: &mut [f32], bias: Option<&[f32]>) {
+fn value_only<F: Formula, const FMA: bool>(p: &[Lane<f32, FMA>; PARAMETERS], y: &mut [f32], bias: Option<&[f32]>) {
     if let Some(bias) = bias {
         for (y, b) in y.iter_mut().zip(bias) {
-            *y = F::at(Lane::<f32, FMA>(*y + b)).0.0;
+            *y = F::at(p, Lane::<f32, FMA>(*y + b)).0.0;
         }
     } else {
         for y in y {
-            *y = F::at(Lane::<f32, FMA>(*y)).0.0;
+            *y = F::at(p, Lane::<f32, FMA>(*y)).0.0;
         }
     }
 }
@@ -215,7 +221,7 @@ mod tests {
         for z in (0..4000).map(|i| 0.00371 * (f64::from(i) - 2000.0)).filter(|z| z.abs() >= h) {
             for (phi, second) in Activation::ALL.into_iter().flat_map(|phi| [(phi, false), (phi, true)]) {
                 let (value, slope) = phi.at(z, second);
-                let size = if phi == Activation::Exp { value.max(1.0) } else { 1.0 };
+                let size = if phi == Activation::Exp { value.max(1.0) } else { 1.0 + value.abs() };
                 let difference = (phi.at(z + h, second).0 - phi.at(z - h, second).0) / (2.0 * h);
                 assert!((difference - slope).abs() < 1e-8 * size, "{phi:?} at {z}: {slope}, not {difference}");
             }

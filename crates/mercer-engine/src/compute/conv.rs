@@ -12,8 +12,8 @@ use faer::linalg::matmul::matmul;
 use faer::{MatMut, MatRef, Par};
 use std::ops::Range;
 
-/// The shape of a convolution: `y[o, r, s] = Σ_{c,u,v} w[o, c, u, v] x[c, r·stride + u − before, s·stride + v − before]`,
-/// with zeros outside the image.
+/// The shape of a convolution: `y[o, r, s] = Σ_{c,u,v} w[o, c, u, v] x[c, r·stride + u − above, s·stride + v − left]` with
+/// `before = [above, left]`, and zeros outside the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Convolution {
     /// Channels, height and width of an input image.
@@ -25,16 +25,17 @@ pub struct Convolution {
     /// Input pixels between neighbouring outputs.
     pub stride: usize,
     /// Zero padding above and to the left of the image.
-    pub before: usize,
+    pub before: [usize; 2],
     /// Zero padding below and to the right of the image.
-    pub after: usize,
+    pub after: [usize; 2],
 }
 
 impl Convolution {
     /// Height and width of an output image.
     pub fn out(&self) -> [usize; 2] {
         let [_, height, width] = self.image;
-        [height, width].map(|n| (n + self.before + self.after - self.size) / self.stride + 1)
+        let windows = |n: usize, axis: usize| (n + self.before[axis] + self.after[axis] - self.size) / self.stride + 1;
+        [windows(height, 0), windows(width, 1)]
     }
 
     /// Number of weights of one filter, which is the size of a patch.
@@ -103,17 +104,17 @@ impl Convolution {
     }
 
     /// For each line `(c, u, v, r)` of a patch matrix, r fastest: the range of outputs s whose pixel lies within the image,
-    /// and the index of the first such pixel. Pixel s is `(r·stride + u − before, s·stride + v − before)` of channel c.
+    /// and the index of the first such pixel. Pixel s is `(r·stride + u − above, s·stride + v − left)` of channel c.
     fn lines(&self, rows: Range<usize>) -> impl Iterator<Item = (Range<usize>, usize)> {
-        let Convolution { image: [_, height, width], size, stride, before, .. } = *self;
+        let Convolution { image: [_, height, width], size, stride, before: [above, left], .. } = *self;
         let out = self.out()[1];
         let filters = (0..self.patch()).flat_map(move |f| rows.clone().map(move |r| (f, r)));
         filters.map(move |(f, r)| {
             let (c, u, v) = (f / (size * size), f / size % size, f % size);
-            let Some(row) = (r * stride + u).checked_sub(before).filter(|&row| row < height) else { return (0..0, 0) };
-            let end = (width + before).saturating_sub(v).div_ceil(stride).min(out);
-            let start = before.saturating_sub(v).div_ceil(stride).min(end);
-            let column = (start * stride + v).saturating_sub(before).min(width);
+            let Some(row) = (r * stride + u).checked_sub(above).filter(|&row| row < height) else { return (0..0, 0) };
+            let end = (width + left).saturating_sub(v).div_ceil(stride).min(out);
+            let start = left.saturating_sub(v).div_ceil(stride).min(end);
+            let column = (start * stride + v).saturating_sub(left).min(width);
             (start..end, (c * height + row) * width + column)
         })
     }

@@ -2,7 +2,7 @@
 
 use super::activation::apply_rows;
 use super::cuda::{args, points, primitives as cuda};
-use super::formula::{Activation, Formula, Visitor};
+use super::formula::{Activation, Formula, PARAMETERS, Visitor};
 use super::parallel::{ROWS, for_each, pieces};
 use super::small::Small;
 use super::tensor::{Indices, Stack, Tensor, on_gpu};
@@ -21,9 +21,7 @@ pub fn jet(phi: Activation, bias: Option<Stack<'_>>, points: usize, y: &mut Tens
     assert!(bias.is_none_or(|b| b.rows() * b.cols() == n), "jet: the bias is not of width {n}");
     let orders = rows / points;
     bias.iter().for_each(|b| b.check(count));
-    on_gpu!(y, |gpu| {
-        cuda::over(gpu, "jet", count * points * n, &args![count, points, n, orders, phi as i32, bias, y])
-    });
+    on_gpu!(y, |gpu| cuda::over(gpu, "jet", count * points * n, &args![count, points, n, orders, phi, bias, y]));
     // A task has some points of one network: their values, derivatives and Laplacians.
     let tasks = pieces(y.host_mut(), rows * n, count).enumerate().flat_map(|(j, jets)| {
         let mut orders: Vec<_> =
@@ -94,10 +92,11 @@ impl Visitor for Chain<'_> {
     type Output = ();
     /// Where two halves of a layer have different formulas, sine and cosine, φ'' is the same in terms of φ.
     #[inline(always)]
-    fn visit<F: Formula, G: Formula, const FMA: bool>(self) {
+    fn visit<F: Formula, G: Formula, const FMA: bool>(self, p: &[f64; PARAMETERS]) {
         let Chain { z: mut curvature, value, slope, gradient, laplacian } = self;
+        let p = &p.map(|p| Lane::<f32, FMA>(p as f32));
         for (z, (&value, &slope)) in curvature.iter_mut().zip(value.iter().zip(&slope)) {
-            *z = F::curvature(Lane::<f32, FMA>(*z), Lane(value), Lane(slope)).0;
+            *z = F::curvature(p, Lane::<f32, FMA>(*z), Lane(value), Lane(slope)).0;
         }
         laplacian.iter_mut().zip(&slope).for_each(|(l, s)| *l *= s);
         for g in gradient {

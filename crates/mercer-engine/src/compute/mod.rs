@@ -52,7 +52,7 @@ pub use elementwise::{
     add_product_each, axpy, collect, copy, fill, fill_normal, fill_rademacher, gather, gather_block, gather_rows,
     multiply, multiply_each, scale, scale_points, spread, transpose,
 };
-pub use formula::{Activation, LEAK};
+pub use formula::{Activation, PARAMETERS, SIGMOID_LIKE};
 pub use gemm::{Store, dense, gemm};
 pub use jet::{elliptic, jet, points_jet};
 pub use norm::{l2_norm, l2_norm_tangent, scale_columns};

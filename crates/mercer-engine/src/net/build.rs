@@ -26,6 +26,11 @@ pub(super) fn build(description: &Description, inputs: usize) -> Result<Built> {
         Some(image) => Flow::image(image),
         None => Flow { width: inputs, image: guess_image(inputs), sure: false },
     };
+    let no_function = |layer: &LayerSpec| matches!(layer, LayerSpec::Activation(Activation::ExpNormalized(..)));
+    fail_if!(
+        description.any(no_function),
+        "exp_normalized is the kernel of an infinite network and no function of a unit; use for example exp or rbf"
+    );
     let description = description.without(is_redundant);
     let built = read(description.clone(), flow)?;
     // What was guessed becomes certain, for all layers alike, when one of them sees images.
@@ -167,11 +172,10 @@ fn conv(spec: &LayerSpec, image: [usize; 3], activation: Activation, before_norm
     let channels = channels.ok_or_else(|| {
         Error::input(format!("{spec} has no number of channels; a network to train needs one, such as conv(16, 3)"))
     })?;
-    let ([_, height, width], (before, after), size) = (image, window.frame(), window.size);
-    fail_if!(
-        size > height.min(width) + before + after,
-        "conv({channels}, {size}) with pad=valid does not fit into an image of {height}×{width}"
-    );
+    let ([_, height, width], size) = (image, window.size);
+    let [down, across] = [height, width].map(|n| window.along(n));
+    fail_if!(down.count == 0 || across.count == 0, "{spec} does not fit into an image of {height}×{width}");
+    let (before, after) = ([down.before, across.before], [down.after, across.after]);
     let shape = Convolution { image, channels, size, stride: window.stride, before, after };
     let outputs = shape.out().iter().try_fold(channels, |n, side| n.checked_mul(*side));
     fail_if!(
@@ -271,7 +275,7 @@ mod tests {
         assert_eq!(
             told,
             "conv(4, 3) bn relu res(conv(4, 3) bn relu conv(4, 3) bn) relu maxpool(2) \
-             res(conv(6, 3, stride=2) bn; conv(6, 1, stride=2) bn) conv(2, 2, pad=valid, b=0) flatten dense(5)"
+             res(conv(6, 3, stride=2, pad=same) bn; conv(6, 1, stride=2) bn) conv(2, 2, pad=valid, b=0) flatten dense(5)"
         );
         assert_eq!(round_trip(&told, 3 * 64), told);
         let outputs = |text: &str, inputs| -> Vec<usize> {
@@ -316,7 +320,14 @@ mod tests {
             ("conv(3, 0) gap dense(1)", "size must be a whole number"),
             ("conv(3, 3, stride=0) dense(1)", "stride must be a whole number"),
             ("avgpool(2, stride=1) dense(1)", "stride of avgpool is its size"),
-            ("conv(3, 3, pad=full) dense(1)", "same or valid"),
+            ("conv(3, 3, pad=full) dense(1)", "must be same, valid, or a whole number from 0 to 2"),
+            ("conv(3, 3, pad=3) dense(1)", "must be same, valid, or a whole number from 0 to 2"),
+            ("leaky_relu(x) dense(1)", "'x' must be a number"),
+            ("ab_relu(1) dense(1)", "slopes below and above zero"),
+            ("hermite(8) dense(1)", "from 0 to 7"),
+            ("polynomial dense(1)", "coefficients, the constant first"),
+            ("rbf(0) dense(1)", "above 0"),
+            ("dense(3) exp_normalized dense(1)", "no function of a unit"),
             ("conv(3, 5, pad=valid) dense(1)", "does not fit into an image of 2×2"),
             ("conv(1000000, 1000000) dense(1)", "larger than any memory"),
             ("maxpool(3) dense(1)", "maxpool(3) is larger than the image of 2×2"),

@@ -1,7 +1,7 @@
 //! The convolution with its activation: `y = φ(w ⋆ x + b)`.
 
 use super::ntk::{Evaluated, Jacobian};
-use super::{Draw, Facts, Gradient, Layer, Pass, Piece, Trace, WeightSpec, Weights, input_gradient, rectifies};
+use super::{Draw, Facts, Gradient, Layer, Pass, Piece, Trace, WeightSpec, Weights, gain, input_gradient};
 use crate::Result;
 use crate::compute::{self, Activation, Convolution, Store, Tensor};
 
@@ -60,8 +60,8 @@ impl Layer for Conv {
     }
 
     fn draw(&self) -> Option<Draw> {
-        let lost = rectifies(self.activation) || self.before_norm;
-        Some(Draw::new(self.weights(), self.shape.patch(), self.spec, lost))
+        let gain = if self.before_norm { std::f64::consts::SQRT_2 } else { gain(self.activation) };
+        Some(Draw::new(self.weights(), self.shape.patch(), self.spec, gain))
     }
 
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {

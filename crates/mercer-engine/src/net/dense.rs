@@ -1,7 +1,7 @@
 //! The dense layer with its activation: `y = φ(x W + b)`.
 
 use super::ntk::{Evaluated, Jacobian, Parameterisation};
-use super::{Draw, Facts, Gradient, Layer, Pass, Piece, Trace, WeightSpec, Weights, input_gradient, rectifies};
+use super::{Draw, Facts, Gradient, Layer, Pass, Piece, Trace, WeightSpec, Weights, gain, input_gradient};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor, gemm};
 
@@ -54,7 +54,7 @@ impl Layer for Dense {
     }
 
     fn draw(&self) -> Option<Draw> {
-        Some(Draw::new(self.bias_at(), self.inputs, self.spec, rectifies(self.activation)))
+        Some(Draw::new(self.bias_at(), self.inputs, self.spec, gain(self.activation)))
     }
 
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {

@@ -8,14 +8,14 @@
 //! |---|---|
 //! | `image(3, 32, 32)` | first of all: the points are images, channel by channel (guessed for 1 or 3 square planes) |
 //! | `dense(h)` | affine map to h units; infinite networks need no width |
-//! | `conv(c, 3)`, `conv(c, 5, stride=2, pad=valid)` | convolution to c channels by filters of 3×3; `pad=same` unless said otherwise (see [`Window`]); trained: no bias right before `bn` unless `b` is given; infinite: `conv(3)` has no number of channels |
+//! | `conv(c, 3)`, `conv(c, 5, stride=2, pad=valid)` | convolution to c channels by filters of 3×3; `pad=same` (TensorFlow's and JAX's, unless said otherwise), `pad=1` (PyTorch's `padding=1`: so many zeros on every side) or `pad=valid`, see [`Pad`]; trained: no bias right before `bn` unless `b` is given; infinite: `conv(3)` has no number of channels |
 //! | `bn` | trained: batch norm of every channel (of every unit, where there is no image) |
 //! | `maxpool(2)` | trained: the largest of windows of 2×2 |
 //! | `avgpool(2)` | the mean of windows of 2×2; infinite: `stride=1` lets them overlap |
 //! | `gap` | the mean of the plane |
 //! | `flatten` | the end of the image; its numbers go on in a row |
 //! | `res(body)`, `res(body; shortcut)` | `body(x) + x`, or `body(x) + shortcut(x)`, of any layers |
-//! | `relu`, `erf`, `sincos`, … | an [`Activation`] of every unit |
+//! | `relu`, `erf`, `leaky_relu(0.2)`, … | an [`Activation`] of every unit, with its parameters in brackets |
 //! | `rff(m, lengthscale=1)` | trained: m random Fourier features of the input, not trained |
 //! | `l2norm` | trained: each unit divided by its root mean square over the batch |
 //! | `radial(scale=1)` | trained, first of all: the points drawn in towards the unit ball, and the logarithm of their radius |
@@ -66,7 +66,7 @@ use activation::Elementwise;
 use batch_norm::BatchNorm;
 use conv::Conv;
 use dense::Dense;
-pub use description::{Description, LayerSpec, Spread, WeightSpec, Window, guess_image};
+pub use description::{Along, Description, LayerSpec, Pad, Spread, WeightSpec, Window, guess_image};
 use fourier::FourierFeatures;
 use l2_norm::L2Norm;
 pub use named::{NAMES, named};
@@ -282,20 +282,26 @@ struct Draw {
 }
 
 impl Draw {
-    /// As `spec` says; without it, the gain is √2 where half of the signal is `lost` and 1 otherwise, so that signals keep
-    /// their size through the layers, and `b = 1/√(3·fan-in)`.
-    fn new(weights: usize, fan_in: usize, spec: WeightSpec, lost: bool) -> Draw {
+    /// As `spec` says; without it, `w` is the `usual` gain, and `b = 1/√(3·fan-in)`.
+    fn new(weights: usize, fan_in: usize, spec: WeightSpec, usual: f64) -> Draw {
         let fan_in = fan_in as f64;
         let [gain, bias_std] = [spec.weight, spec.bias].map(|spread| spread.map(Spread::deviation));
-        let gain = gain.unwrap_or(if lost { std::f64::consts::SQRT_2 } else { 1.0 });
+        let gain = gain.unwrap_or(usual);
         let bias_std = bias_std.unwrap_or_else(|| 1.0 / (3.0 * fan_in).sqrt());
         Draw { weights, gain, weight_std: gain / fan_in.sqrt(), bias_std }
     }
 }
 
-/// Whether φ lets about half of its input through: the ReLU family.
-fn rectifies(phi: Activation) -> bool {
-    matches!(phi, Activation::Relu | Activation::LeakyRelu | Activation::Gelu)
+/// The gain with which signals keep their size through a layer and φ: where φ has slopes a below zero and b above it, it keeps
+/// the share (a² + b²)/2 of the signal; 1 for all others.
+fn gain(phi: Activation) -> f64 {
+    let [below, above] = match phi {
+        Activation::Relu | Activation::Gelu => [0.0, 1.0],
+        Activation::LeakyRelu(slope) => [slope, 1.0],
+        Activation::AbRelu(a, b) if a != 0.0 || b != 0.0 => [a, b],
+        _ => return 1.0,
+    };
+    (2.0 / (below * below + above * above)).sqrt()
 }
 
 /// Where a layer's numbers lie in a flat buffer: network j's start at `at + j·stride`.

@@ -13,7 +13,7 @@ pub const NAMES: [&str; 7] = ["mlp", "lenet", "resnet20", "resnet32", "resnet44"
 ///   and 84. The second convolution is not padded (LeNet-5) unless the image has fewer than 20 rows or columns.
 /// - `resnetN` for N = 20, 32, 44, 56, 110: the networks of He et al. (2016) for CIFAR-10, with n = (N − 2)/6 blocks of two
 ///   3×3 convolutions in each of three stages of 16, 32 and 64 channels; where a stage begins with stride 2, the shortcut is
-///   a 1×1 convolution with batch norm (their option B).
+///   a 1×1 convolution with batch norm (their option B). Windows lie as with PyTorch's `padding=1`, as in published weights.
 ///
 /// ```
 /// use mercer_engine::net::{Network, named};
@@ -48,7 +48,7 @@ fn resnet(depth: usize, stages: [usize; 3], outputs: usize) -> String {
     for (stage, c) in stages.into_iter().enumerate() {
         for block in 0..blocks {
             layers.push(if stage > 0 && block == 0 {
-                format!("res(conv({c}, 3, stride=2) bn relu conv({c}, 3) bn; conv({c}, 1, stride=2) bn) relu")
+                format!("res(conv({c}, 3, stride=2, pad=1) bn relu conv({c}, 3) bn; conv({c}, 1, stride=2) bn) relu")
             } else {
                 format!("res(conv({c}, 3) bn relu conv({c}, 3) bn) relu")
             });

@@ -1,6 +1,7 @@
 //! Parameters of base kernels: names, defaults, what values they take.
 
 use super::infinite::parse_shape;
+use crate::compute::Activation;
 use crate::syntax::Argument;
 use crate::{Error, Result};
 
@@ -9,7 +10,7 @@ use crate::{Error, Result};
 pub struct Parameter {
     /// Its name in expressions.
     pub name: &'static str,
-    /// Its value when the expression does not give one: a number, or the place of a choice. Texts and shapes have none.
+    /// Its value when the expression does not give one: a number, or the place of a choice or activation. Texts and shapes have none.
     pub default: f64,
     /// What values it takes.
     pub kind: Kind,
@@ -30,6 +31,8 @@ pub enum Kind {
     Integer(u32, u32),
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// An activation of a network, such as `relu` or `leaky_relu(0.2)`.
+    Activation,
     /// A text in quotes.
     Text,
     /// The shape of an image, `28x28x1`: height, width, channels.
@@ -71,6 +74,7 @@ impl Parameter {
         let accepted = match (&value, self.kind) {
             (Value::Word(word), Kind::Lengthscale) => word == "median",
             (Value::Word(word), Kind::Choice(words)) => words.contains(&word.as_str()),
+            (Value::Word(word) | Value::Text(word), Kind::Activation) => Activation::parse(word).is_ok(),
             (Value::Word(word), Kind::Shape) => parse_shape(word).is_some(),
             (Value::Text(_), Kind::Text) => true,
             (Value::Number(v), Kind::Positive | Kind::Lengthscale) => v.is_finite() && *v > 0.0,
@@ -84,6 +88,9 @@ impl Parameter {
             _ if accepted => return Ok(value),
             (Value::Word(word), Kind::Choice(words)) => {
                 Error::unknown(self.name, word, words.iter().copied()).to_string()
+            }
+            (Value::Word(word) | Value::Text(word), Kind::Activation) => {
+                Activation::parse(word).map_or_else(|e| e.to_string(), |phi| phi.to_string())
             }
             (Value::Number(v), kind) => format!("{} must be {}, got {v}", self.name, kind.in_words()),
             (Value::Word(word) | Value::Text(word), kind) => {
@@ -102,6 +109,7 @@ impl Parameter {
     pub fn default_value(&self) -> Option<Value> {
         match self.kind {
             Kind::Choice(words) => Some(Value::Word(words[self.default as usize].into())),
+            Kind::Activation => Some(Value::Word(Activation::NAMES[self.default as usize].into())),
             Kind::Text | Kind::Shape => None,
             _ => Some(Value::Number(self.default)),
         }
@@ -117,6 +125,7 @@ impl Kind {
             Kind::NonNegative => "a number of at least 0".into(),
             Kind::Integer(lo, hi) => format!("a whole number from {lo} to {hi}"),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Activation => format!("one of {}", Activation::NAMES.join(", ")),
             Kind::Text => "a text in quotes".into(),
             Kind::Shape => "height, width and channels such as 28x28x1".into(),
         }

@@ -143,6 +143,7 @@ vectorized! {
 }
 
 struct Activate<'a, T, const PHI: usize, const X: usize> {
+    phi: Activation,
     k: &'a mut [T],
     theta: &'a mut [T],
     x: Sides<'a, T, X>,
@@ -150,13 +151,14 @@ struct Activate<'a, T, const PHI: usize, const X: usize> {
 }
 
 impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
-    /// Values and slopes of one group of lanes. Quadratures and series loop over nodes and terms, so they see a pack; the closed forms become
-    /// vector code by the loop around them.
+    /// Values and slopes of one group of lanes. Sums of many terms see a pack; the other closed forms become vector code by the
+    /// loop around them.
     #[inline(always)]
     fn group<const FMA: bool>(&self, group: usize, k: &mut [T; LANES], slopes: &mut [T; LANES]) {
-        let phi = Activation::ALL[PHI];
+        let phi = known::<PHI>(self.phi);
         let (x, y) = (self.x.fields(group), self.y.fields(group));
-        if matches!(phi, Activation::Tanh | Activation::Sigmoid | Activation::Softplus) {
+        use Activation::{Polynomial, Sigmoid, Softplus, Tanh};
+        if matches!(phi, Tanh | Sigmoid | Softplus | Polynomial(_)) {
             let x = Side { variance: pack::<T, FMA>(&x[0]), deviation: pack(&x[1]), inverse: pack(&x[2]) };
             let y = Side { variance: pack(&y[0]), deviation: pack(&y[1]), inverse: pack(&y[2]) };
             let (value, slope) = if self.x.terms > 0 {
@@ -223,6 +225,22 @@ impl<T: Real, const PHI: usize, const X: usize> SimdJob for Activate<'_, T, PHI,
     }
 }
 
+/// `phi`, number `PHI` of the table: the compiler knows its formula, whatever its parameters.
+#[inline(always)]
+fn known<const PHI: usize>(phi: Activation) -> Activation {
+    use Activation::{AbRelu, ExpNormalized, Polynomial, Rbf};
+    if PHI == Activation::ALL.len() {
+        let [gamma, shift, ..] = phi.parameters();
+        return ExpNormalized(gamma, shift);
+    }
+    match (Activation::ALL[PHI], phi) {
+        (AbRelu(..), AbRelu(a, b)) => AbRelu(a, b),
+        (Rbf(_), Rbf(gamma)) => Rbf(gamma),
+        (Polynomial(_), Polynomial(c)) => Polynomial(c),
+        (plain, _) => plain,
+    }
+}
+
 /// `Θ ← Θ E[φ'φ']`, `K ← E[φφ]`, by the copy of the loop that was compiled for `phi`.
 pub(super) fn activate<T: Real, const X: usize>(
     phi: Activation,
@@ -233,14 +251,20 @@ pub(super) fn activate<T: Real, const X: usize>(
 ) {
     macro_rules! choose {
         ($($i:literal)*) => {
-            match phi as usize {
-                $($i => dispatch(Activate::<T, $i, X> { k, theta, x, y }),)*
+            match phi.place() {
+                $($i => dispatch(Activate::<T, $i, X> { phi, k, theta, x, y }),)*
                 other => unreachable!("activation {other}"),
             }
         };
     }
+    // Special cases share a copy.
+    let phi = match phi {
+        Activation::LeakyRelu(slope) => Activation::AbRelu(slope, 1.0),
+        Activation::Monomial(_) | Activation::Hermite(_) => Activation::Polynomial(phi.parameters()),
+        _ => phi,
+    };
     if phi != Activation::Identity {
-        choose!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+        choose!(1 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 22);
     }
 }
 
@@ -291,20 +315,20 @@ pub(super) fn run_variances(steps: &[Step], mut now: Vec<f64>, mut see: impl FnM
 
 /// Whether any of its activations is a series.
 pub(super) fn has_series(steps: &[Step]) -> bool {
-    places(steps).iter().any(|(_, is_series)| *is_series)
+    places(steps).iter().any(|(_, widest)| widest.is_some())
 }
 
-/// Where the activations of a network without positions begin in a [`profile`], and whether they are series.
-fn places(steps: &[Step]) -> Vec<(usize, bool)> {
+/// Where the activations of a network without positions begin in a [`profile`], and up to which variance they are series.
+fn places(steps: &[Step]) -> Vec<(usize, Option<f64>)> {
     let mut start = 0;
     let activations = steps.iter().filter_map(|step| match step {
-        Step::Activation(phi) => Some(hermite::parity(*phi).is_some()),
+        Step::Activation(phi) => Some(hermite::widest(*phi)),
         _ => None,
     });
-    let place = |is_series: bool| {
+    let place = |widest: Option<f64>| {
         let here = start;
-        start += 1 + if is_series { TERMS } else { 0 };
-        (here, is_series)
+        start += 1 + if widest.is_some() { TERMS } else { 0 };
+        (here, widest)
     };
     activations.map(place).collect()
 }
@@ -358,11 +382,14 @@ impl<T: Real> NetworkBuffers<T> {
         // [activations, FIELDS, padded], and for each series [terms, padded].
         self.y.clear();
         self.series.resize_with(places.len(), Series::default);
-        for (&(start, is_series), series) in places.iter().zip(&mut self.series) {
+        for (&(start, widest), series) in places.iter().zip(&mut self.series) {
             let at = |number: usize| (0..padded).map(move |j| y[j.min(columns - 1) * length + number]);
             self.variances.clear();
             self.variances.extend(at(start));
             fields(&self.variances, &mut self.y);
+            let variances =
+                |profiles: &[T]| profiles.iter().skip(start).step_by(length).fold(0.0, |m: f64, v| m.max(v.wide()));
+            let is_series = widest.is_some_and(|widest| variances(x).max(variances(y)) <= widest);
             series.terms = if is_series { terms_that_count(x, y, length, start + 1) } else { 0 };
             series.y.room(series.terms * padded);
             for (m, row) in series.y.chunks_exact_mut(padded).enumerate() {

@@ -74,8 +74,8 @@ fn for_every_term(shape: &Convolution, mut f: impl FnMut(usize, usize, usize)) {
         let (o, r, s) = (y / (down * across), y / across % down, y % across);
         for tap in 0..patch {
             let (c, u, v) = (tap / (size * size), tap / size % size, tap % size);
-            let (row, col) =
-                ((r * shape.stride + u).wrapping_sub(shape.before), (s * shape.stride + v).wrapping_sub(shape.before));
+            let [above, left] = shape.before;
+            let (row, col) = ((r * shape.stride + u).wrapping_sub(above), (s * shape.stride + v).wrapping_sub(left));
             if c < channels && row < height && col < width {
                 f(y, o * patch + tap, (c * height + row) * width + col);
             }
@@ -84,8 +84,14 @@ fn for_every_term(shape: &Convolution, mut f: impl FnMut(usize, usize, usize)) {
 }
 
 fn convolutions() -> Vec<(usize, usize, Convolution)> {
-    let of =
-        |image, channels, size, stride, before, after| Convolution { image, channels, size, stride, before, after };
+    let of = |image, channels, size, stride, before, after| Convolution {
+        image,
+        channels,
+        size,
+        stride,
+        before: [before; 2],
+        after: [after; 2],
+    };
     vec![
         (1, 4, of([3, 8, 8], 16, 3, 1, 1, 1)),
         (2, 3, of([2, 7, 5], 3, 3, 2, 1, 1)),
@@ -98,6 +104,9 @@ fn convolutions() -> Vec<(usize, usize, Convolution)> {
         // More images than blocks of a batch, a filter larger than the image, and several tiles of an image.
         (2, 20, of([1, 3, 3], 2, 5, 1, 2, 2)),
         (1, 2, of([40, 24, 24], 2, 3, 1, 1, 1)),
+        // Zeros that differ above, below, to the left and to the right.
+        (2, 3, Convolution { before: [0, 1], after: [1, 1], ..of([3, 8, 7], 4, 3, 2, 0, 0) }),
+        (2, 2, Convolution { before: [2, 0], after: [0, 3], ..of([2, 5, 6], 3, 4, 3, 0, 0) }),
     ]
 }
 
@@ -154,7 +163,7 @@ fn convolutions_and_their_adjoints(device: Device) {
 
 fn channels_have_biases_activations_and_sums(device: Device) {
     on(device, 23, |on| {
-        let shape = Convolution { image: [2, 6, 5], channels: 4, size: 1, stride: 1, before: 0, after: 0 };
+        let shape = Convolution { image: [2, 6, 5], channels: 4, size: 1, stride: 1, before: [0; 2], after: [0; 2] };
         let (k, b, c, plane) = (2, 3, 4, 30);
         let n = c * plane;
         for phi in Activation::ALL {

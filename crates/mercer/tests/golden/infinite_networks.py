@@ -23,12 +23,16 @@ vectors[3] = -vectors[0] + 0.2 * vectors[3]
 # Images [n, channels, height, width], stored channel by channel.
 grey = rng.normal(size=(3, 1, 6, 6))
 colour = rng.normal(size=(3, 3, 5, 7))
-INPUTS = {"vectors": vectors, "small": vectors / 6, "grey": grey, "colour": colour}
+# Of norm √d, so that the inputs of the first layer have variance one.
+unit = vectors * (5**0.5 / np.linalg.norm(vectors, axis=1, keepdims=True))
+INPUTS = {"vectors": vectors, "small": vectors / 6, "unit": unit, "grey": grey, "colour": colour}
 
 ACTIVATIONS = {
     "identity": stax.Identity(),
     "relu": stax.Relu(),
     "leaky_relu": stax.LeakyRelu(0.01),
+    "leaky_relu(0.2)": stax.LeakyRelu(0.2),
+    "ab_relu(-0.5, 2)": stax.ABRelu(-0.5, 2),
     "abs": stax.Abs(),
     "erf": stax.Erf(),
     "sin": stax.Sin(),
@@ -37,11 +41,24 @@ ACTIVATIONS = {
     "gaussian": stax.Gaussian(),
     "exp": stax.Exp(),
     "gelu": stax.Gelu(),
+    "sigmoid_like": stax.Sigmoid_like(),
+    "rbf(0.3)": stax.Rbf(0.3),
+    "exp_normalized": stax.ExpNormalized(),
+    "exp_normalized(0.5, -0.7)": stax.ExpNormalized(0.5, -0.7),
     # neural-tangents integrates these by Gauss-Hermite with deg² nodes.
     "tanh": stax.ElementwiseNumerical(jnp.tanh, deg=120),
     "sigmoid": stax.ElementwiseNumerical(jax.nn.sigmoid, deg=120),
     "softplus": stax.ElementwiseNumerical(jax.nn.softplus, deg=120),
 }
+# These grow as fast as their degree says.
+POLYNOMIALS = {
+    "polynomial(0.5, -1, 0, 0.25)": stax.Polynomial([0.5, -1, 0, 0.25]),
+    "monomial(2)": stax.Monomial(2),
+    "monomial(5)": stax.Monomial(5),
+}
+# Their formulas hold for inputs of variance one only.
+HERMITE = {f"hermite({n})": stax.Hermite(n) for n in (1, 2, 3, 4)}
+EVERY = {**ACTIVATIONS, **POLYNOMIALS, **HERMITE}
 W, B = 1.7, 0.3
 
 
@@ -58,7 +75,7 @@ def residual(body, shortcut=None):
 
 
 def plain(depth, act, w, b):
-    return stax.serial(*[layer for _ in range(depth) for layer in (dense(w, b), ACTIVATIONS[act])], dense(w, b))
+    return stax.serial(*[layer for _ in range(depth) for layer in (dense(w, b), EVERY[act])], dense(w, b))
 
 
 def cases():
@@ -69,6 +86,12 @@ def cases():
             # The error of quadratures grows with the deviation σ of the inputs: theirs is 3e-6 at σ = 1.7, ours 1e-9.
             inputs = "small" if act in ("tanh", "sigmoid", "softplus") else "vectors"
             yield f"depth={depth}, act={act}, w_var={w}, b_var={b}", inputs, plain(depth, act, w, b)
+    for act in POLYNOMIALS:
+        for depth in (1, 2):
+            yield f"depth={depth}, act={act}, w_var=0.4, b_var=0.1", "vectors", plain(depth, act, 0.4, 0.1)
+    for act in HERMITE:
+        for depth in (1, 3):
+            yield f"depth={depth}, act={act}, w_var=1, b_var=0", "unit", plain(depth, act, 1.0, 0.0)
     yield "depth=0, w_var=1.7, b_var=0.3", "vectors", dense()
     yield "depth=3, act=relu, w_var=2, b_var=0", "vectors", plain(3, "relu", 2.0, 0.0)
     relu, erf, gelu = (ACTIVATIONS[a] for a in ("relu", "erf", "gelu"))

@@ -2,7 +2,7 @@
 // within one network. Sums run in an order that depends on the shapes alone.
 //
 // #define V  elements that are read and written at once, 1 or 4; extents are counted in packs of V unless stated otherwise
-// EPSILON and the activations, activate(phi, z, value, slope), are inserted before this text.
+// EPSILON and the activations, activate(phi, p, z, value, slope), are inserted before this text.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -32,13 +32,13 @@ INLINE float block_sum(float v, float* shared) {
 INLINE float bias_at(const float* bias, u32 plane, u32 at) { return bias ? bias[plane == 1 ? at : at / plane] : 0.0f; }
 
 // y = phi(y + b), slope = phi'(y + b).
-KERNEL channel_bias_activation(u32 per, u32 n, u32 plane, int phi, const float* bias, u64 bias_stride, float* y, float* slope) {
+KERNEL channel_bias_activation(u32 per, u32 n, u32 plane, int phi, Parameters parameters, const float* bias, u64 bias_stride, float* y, float* slope) {
     u64 first = (u64)blockIdx.y * per * V;
     if (bias) bias += blockIdx.y * bias_stride;
     EACH(i, per) {
         u32 at = i % n * V;
         Pack p = load(y + first, i), s;
-        UNROLLED(l, V) activate(formula(phi, at + l, n * V), p.v[l] + bias_at(bias, plane, at + l), p.v[l], s.v[l]);
+        UNROLLED(l, V) activate(formula(phi, at + l, n * V), parameters, p.v[l] + bias_at(bias, plane, at + l), p.v[l], s.v[l]);
         store(y + first, i, p);
         if (slope) store(slope + first, i, s);
     }

@@ -90,7 +90,7 @@ fn convolve_patches(gpu: &'static Gpu, job: Job<'_>) {
     let most = (PATCHES / per).clamp(1, batch.min(1 << 15));
     let sum = if direction == Direction::Weights { most * channels * patch } else { 0 };
     let (Some(patches), Some(terms)) = (scratch(gpu, 4 * most * per), scratch(gpu, 4 * sum)) else { return };
-    let sizes = [per, height, width, size, stride, before, down, across, pixels].map(Arg::size);
+    let sizes = [per, height, width, size, stride, before[0], before[1], down, across, pixels].map(Arg::size);
     let matrix = |pointer, row_stride, stride| Matrix { stride, ..Matrix::new(pointer, row_stride) };
     for first in (0..batch).step_by(most) {
         let images = most.min(batch - first);

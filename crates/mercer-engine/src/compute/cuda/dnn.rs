@@ -119,7 +119,7 @@ impl ConvolutionPlan {
         use sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW as NCHW;
         let int = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         let ([channels, height, width], [down, across]) = (shape.image, shape.out());
-        let (pad, stride, size) = (int(shape.before), int(shape.stride), int(shape.size));
+        let (pad, stride, size) = (shape.before.map(int), int(shape.stride), int(shape.size));
         let math = if tf32 { CUDNN_DEFAULT_MATH } else { CUDNN_FMA_MATH };
         // SAFETY: each descriptor is created before it is set, and the handle is valid.
         unsafe {
@@ -130,7 +130,17 @@ impl ConvolutionPlan {
             let y = result::create_tensor_descriptor()?;
             result::set_tensor4d_descriptor(y, NCHW, FLOAT, [batch, shape.channels, down, across].map(int))?;
             let convolution = result::create_convolution_descriptor()?;
-            result::set_convolution2d_descriptor(convolution, pad, pad, stride, stride, 1, 1, CORRELATION, FLOAT)?;
+            result::set_convolution2d_descriptor(
+                convolution,
+                pad[0],
+                pad[1],
+                stride,
+                stride,
+                1,
+                1,
+                CORRELATION,
+                FLOAT,
+            )?;
             result::set_convolution_math_type(convolution, math)?;
             let best = best_algorithm(handle, (x, w, y), convolution, direction, tf32);
             let (algorithm, workspace, math) = best.ok_or(result::CudnnError(CUDNN_STATUS_NOT_SUPPORTED))?;

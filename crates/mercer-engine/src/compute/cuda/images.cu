@@ -151,25 +151,25 @@ extern "C" __global__ void shift_mirror(u32 n, u32 height, u32 width, u32 images
 
 // ---- patch matrices: image blockIdx.y; patches [images, channels * size^2, down * across] ----
 
-extern "C" __global__ void gather_patches(u32 per, u32 height, u32 width, u32 size, u32 stride, int before, u32 down, u32 across,
+extern "C" __global__ void gather_patches(u32 per, u32 height, u32 width, u32 size, u32 stride, int above, int left, u32 down, u32 across,
                                           u32 pixels, const float* x, float* patches) {
     x += (u64)blockIdx.y * pixels;
     patches += (u64)blockIdx.y * per;
     EACH(i, per) {
         u32 p = i % (down * across), f = i / (down * across), tap = f % (size * size);
-        int row = (int)(p / across * stride + tap / size) - before, col = (int)(p % across * stride + tap % size) - before;
+        int row = (int)(p / across * stride + tap / size) - above, col = (int)(p % across * stride + tap % size) - left;
         bool inside = row >= 0 && row < (int)height && col >= 0 && col < (int)width;
         patches[i] = inside ? x[(f / (size * size) * height + row) * width + col] : 0.0f;
     }
 }
 
 // The adjoint of gather_patches: each pixel sums the patch entries that were copied from it.
-extern "C" __global__ void scatter_patches(u32 per, u32 height, u32 width, u32 size, u32 stride, int before, u32 down, u32 across,
+extern "C" __global__ void scatter_patches(u32 per, u32 height, u32 width, u32 size, u32 stride, int above, int left, u32 down, u32 across,
                                            u32 pixels, int add, const float* patches, float* x) {
     x += (u64)blockIdx.y * pixels;
     patches += (u64)blockIdx.y * per;
     EACH(i, pixels) {
-        u32 row = i / width % height + before, col = i % width + before, c = i / width / height;
+        u32 row = i / width % height + above, col = i % width + left, c = i / width / height;
         float sum = add ? x[i] : 0.0f;
         for (u32 tap = 0; tap < size * size; ++tap) {
             // row = r stride + u, col = s stride + v.

@@ -130,7 +130,7 @@ pub fn channel_bias_activation(
     if phi == Activation::Identity && bias.is_none() && slope.is_none() {
         return;
     }
-    over_rows(gpu, "channel_bias_activation", y, plane, &args![phi as i32, bias, y, slope.as_deref()]);
+    over_rows(gpu, "channel_bias_activation", y, plane, &args![phi, bias, y, slope.as_deref()]);
 }
 
 pub fn channel_bias_slope(gpu: &Gpu, t: &mut Tensor, bias: Option<Stack<'_>>, slope: Option<&Tensor>) {

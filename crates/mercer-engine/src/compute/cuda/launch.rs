@@ -3,6 +3,7 @@
 use super::gpu::Gpu;
 use super::memory::Buffer;
 use super::module::Source;
+use crate::compute::formula::{Activation, PARAMETERS};
 use crate::compute::tensor::{Stack, Tensor};
 use crate::compute::{Control, Indices, Small};
 use cudarc::driver::result;
@@ -19,6 +20,8 @@ pub enum Arg {
     F32(f32),
     /// A double.
     F64(f64),
+    /// The parameters of an activation, as a struct.
+    Parameters([f32; PARAMETERS]),
 }
 
 impl Arg {
@@ -38,6 +41,7 @@ impl Arg {
             Arg::I32(v) => std::ptr::from_ref(v) as *mut c_void,
             Arg::F32(v) => std::ptr::from_ref(v) as *mut c_void,
             Arg::F64(v) => std::ptr::from_ref(v) as *mut c_void,
+            Arg::Parameters(v) => std::ptr::from_ref(v) as *mut c_void,
         }
     }
 }
@@ -73,6 +77,7 @@ argument! {
     bool: |v| [Arg::I32(i32::from(*v))];
     f32: |v| [Arg::F32(*v)];
     f64: |v| [Arg::F64(*v)];
+    Activation: |phi| [Arg::size(phi.place()), Arg::Parameters(phi.parameters().map(|p| p as f32))];
     Buffer: |b| [Arg::U64(b.pointer())];
     Option<&Buffer>: |b| [Arg::U64(b.map_or(0, Buffer::pointer))];
     Tensor: |t| [Arg::U64(t.address())];

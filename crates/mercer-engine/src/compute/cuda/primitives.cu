@@ -1,4 +1,4 @@
-// Kernels beneath the primitives of mercer::compute. Activations are generated: activate(phi, z, value, slope, curvature).
+// Kernels beneath the primitives of mercer::compute. Activations are generated: activate(phi, p, z, value, slope) and curvature.
 // Arrays are row-major f32; sums run in an order that follows the shapes alone.
 
 typedef unsigned int u32;
@@ -286,15 +286,15 @@ extern "C" __global__ void update(u64 n, int rule, float a, float b, float epsil
 }
 
 // Value, gradient and Laplacian through phi, in place; y [k, orders * points, n].
-extern "C" __global__ void jet(u64 count, u64 points, u64 n, u64 orders, int phi, const float* bias, u64 bias_stride, float* y) {
+extern "C" __global__ void jet(u64 count, u64 points, u64 n, u64 orders, int phi, Parameters p, const float* bias, u64 bias_stride, float* y) {
     u64 per = points * n;
     EACH(i, count * per) {
         u64 j = i / per, at = i % per, c = at % n;
         float* first = y + j * orders * per + at;
         float z = first[0] + (bias ? bias[j * bias_stride + c] : 0.0f), v, s;
         int f = formula(phi, c, n);
-        activate(f, z, v, s);
-        float curved = curvature(f, z, v, s), laplacian = first[(orders - 1) * per] * s;
+        activate(f, p, z, v, s);
+        float curved = curvature(f, p, z, v, s), laplacian = first[(orders - 1) * per] * s;
         for (u64 o = 1; o + 1 < orders; ++o) {
             float g = first[o * per];
             laplacian = fmaf(curved * g, g, laplacian);

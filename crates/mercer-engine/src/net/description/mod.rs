@@ -119,38 +119,61 @@ impl Spread {
     }
 }
 
-/// Square windows of an image. Example: [`Description`].
-///
-/// With `pad=same`, zeros around an image of side n make room for `⌈n/stride⌉` windows a side. With stride 1,
-/// `⌊(size−1)/2⌋` zeros come before the image and `⌊size/2⌋` after it. With larger strides, two conventions are in use, and
-/// they place the windows differently:
-///
-/// - networks to train keep that frame whatever the stride, as PyTorch does for odd sizes ([`Window::frame`]);
-/// - infinite networks add as few zeros as the windows need, as TensorFlow and neural-tangents do ([`Window::along`]).
+/// Square windows of an image, in networks to train and in infinite ones alike. Example: [`Description`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Height and width.
     pub size: usize,
     /// Distance between neighbouring windows.
     pub stride: usize,
-    /// Whether zeros are added around the image; without them, windows lie inside it.
-    pub same: bool,
+    /// Zeros around the image.
+    pub pad: Pad,
+}
+
+/// How many zeros are added around an image. Example: [`Window::along`].
+///
+/// With stride 1, `pad=same` and, for odd sizes, `pad=⌊size/2⌋` are the same. With a larger stride they differ where the stride
+/// divides the side: `conv(3, stride=2, pad=same)` on 8 pixels adds none before and one after, `pad=1` one on either side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pad {
+    /// `pad=same`: room for `⌈n/stride⌉` windows along a side of n, with as few zeros as they need; where their number is odd, the
+    /// additional one comes after the image. This is `SAME` of TensorFlow, JAX and neural-tangents.
+    Same,
+    /// `pad=1`: so many on every side, fewer than the size of a window. This is `padding=1` of PyTorch; `pad=valid` is 0.
+    Each(usize),
+}
+
+/// The windows along one side of an image. Example: [`Window::along`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Along {
+    /// Their number.
+    pub count: usize,
+    /// Zeros before the image.
+    pub before: usize,
+    /// Zeros after it.
+    pub after: usize,
 }
 
 impl Window {
-    /// Zeros before and after the image in a network to train.
-    pub fn frame(self) -> (usize, usize) {
-        if self.same { ((self.size - 1) / 2, self.size / 2) } else { (0, 0) }
-    }
-
-    /// In an infinite network: how many windows fit a side of `n`, and how many zeros come before it.
-    pub fn along(self, n: usize) -> (usize, usize) {
-        if self.same {
-            let count = n.div_ceil(self.stride);
-            let reach = ((count - 1) * self.stride + self.size).saturating_sub(n);
-            (count, reach / 2)
-        } else {
-            ((n + self.stride).saturating_sub(self.size) / self.stride, 0)
+    /// The windows along a side of `n`; none where they do not fit.
+    ///
+    /// ```
+    /// use mercer_engine::net::{Along, Pad, Window};
+    /// let of = |pad| Window { size: 3, stride: 2, pad };
+    /// assert_eq!(of(Pad::Same).along(8), Along { count: 4, before: 0, after: 1 });
+    /// assert_eq!(of(Pad::Each(1)).along(8), Along { count: 4, before: 1, after: 1 });
+    /// ```
+    pub fn along(self, n: usize) -> Along {
+        match self.pad {
+            Pad::Same => {
+                let count = n.div_ceil(self.stride);
+                let zeros = (count.saturating_sub(1) * self.stride + self.size).saturating_sub(n);
+                Along { count, before: zeros / 2, after: zeros - zeros / 2 }
+            }
+            Pad::Each(pad) => {
+                let count = (n + 2 * pad + self.stride).saturating_sub(self.size) / self.stride;
+                Along { count, before: pad, after: pad }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! From text to a [`Description`].
 
-use super::{Description, LayerSpec, Spread, WeightSpec, Window};
+use super::{Description, LayerSpec, Pad, Spread, WeightSpec, Window};
 use crate::compute::Activation;
 use crate::syntax::{Call, Scanner};
 use crate::{Error, Result, fail_if};
@@ -111,7 +111,7 @@ fn layer(call: &Call) -> Result<LayerSpec> {
             call.check(1, &["size", "stride"])?;
             let size = call.value("size").or(call.values().next());
             let window = window(call, size, size)?;
-            Ok(LayerSpec::AvgPool(Window { same: false, ..window }))
+            Ok(LayerSpec::AvgPool(Window { pad: Pad::Each(0), ..window }))
         }
         "rff" => {
             call.check(1, &["lengthscale"])?;
@@ -128,8 +128,8 @@ fn layer(call: &Call) -> Result<LayerSpec> {
         "flatten" => bare(LayerSpec::Flatten),
         "l2norm" => bare(LayerSpec::L2Norm),
         "image" => Err(Error::input("image says what the points are; it is the first word or is left out")),
-        name => match Activation::find(name) {
-            Some(phi) => bare(LayerSpec::Activation(phi)),
+        name => match Activation::of_call(call)? {
+            Some(phi) => Ok(LayerSpec::Activation(phi)),
             None => Err(Error::unknown("layer", name, WORDS.into_iter().chain(Activation::NAMES))),
         },
     }
@@ -157,15 +157,25 @@ fn positive(call: &Call, key: &str) -> Result<Option<f64>> {
     option(call, key, |v| v > 0.0, "above 0")
 }
 
-/// Windows of the given size, padded unless `pad=valid`; the stride is 1 or `usual` where it is not said.
+/// Windows of the given size, padded by [`Pad::Same`] unless it is said otherwise; the stride is 1 or `usual` where it is not.
 fn window(call: &Call, size: Option<&str>, usual: Option<&str>) -> Result<Window> {
     let size = whole(call, "size", size.ok_or_else(|| missing(call, "size", "3"))?)?;
     let stride = call.value("stride").or(usual).map_or(Ok(1), |text| whole(call, "stride", text))?;
-    match call.value("pad") {
-        None | Some("same") => Ok(Window { size, stride, same: true }),
-        Some("valid") => Ok(Window { size, stride, same: false }),
-        Some(other) => Err(Error::input(format!("{}: pad={other} must be same or valid", call.name))),
-    }
+    let pad = match call.value("pad") {
+        None | Some("same") => Pad::Same,
+        Some("valid") => Pad::Each(0),
+        Some(text) => {
+            let zeros = text.parse().ok().filter(|&zeros: &usize| zeros < size);
+            Pad::Each(zeros.ok_or_else(|| {
+                Error::input(format!(
+                    "{}: pad={text} must be same, valid, or a whole number from 0 to {}",
+                    call.name,
+                    size - 1
+                ))
+            })?)
+        }
+    };
+    Ok(Window { size, stride, pad })
 }
 
 fn weights(call: &Call) -> Result<WeightSpec> {

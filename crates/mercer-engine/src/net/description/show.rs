@@ -1,6 +1,6 @@
 //! A [`Description`] as text.
 
-use super::{Description, LayerSpec, Spread, WeightSpec};
+use super::{Description, LayerSpec, Pad, Spread, WeightSpec, Window};
 use std::fmt;
 
 /// Writes what [`Description::parse`] reads back.
@@ -23,8 +23,7 @@ impl fmt::Display for LayerSpec {
             }
             LayerSpec::Conv { channels, window, weights } => {
                 let stride = (window.stride != 1).then(|| format!("stride={}", window.stride));
-                let pad = (!window.same).then(|| "pad=valid".into());
-                let shape = [channels.map(|c| c.to_string()), Some(window.size.to_string()), stride, pad];
+                let shape = [channels.map(|c| c.to_string()), Some(window.size.to_string()), stride, window.padding()];
                 ("conv", [&shape[..], &weights.arguments()].concat())
             }
             LayerSpec::BatchNorm => ("bn", vec![]),
@@ -46,11 +45,23 @@ impl fmt::Display for LayerSpec {
             }
             LayerSpec::Radial { scale } => ("radial", vec![Some(format!("scale={scale}"))]),
             LayerSpec::L2Norm => ("l2norm", vec![]),
-            LayerSpec::Activation(phi) => (phi.name(), vec![]),
+            LayerSpec::Activation(phi) => return phi.fmt(f),
         };
         let arguments: Vec<String> = arguments.into_iter().flatten().collect();
         f.write_str(name)?;
         if arguments.is_empty() { Ok(()) } else { write!(f, "({})", arguments.join(", ")) }
+    }
+}
+
+impl Window {
+    /// The padding, where it makes a difference: `same` goes without saying at stride 1.
+    fn padding(self) -> Option<String> {
+        match self.pad {
+            Pad::Same if self.stride == 1 || self.size == 1 => None,
+            Pad::Same => Some("pad=same".into()),
+            Pad::Each(0) => Some("pad=valid".into()),
+            Pad::Each(zeros) => Some(format!("pad={zeros}")),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! tanh, sigmoid and softplus as series, for matrices of fully connected networks.
+//! tanh, sigmoid and softplus at narrow inputs as series, for matrices of fully connected networks.
 //!
 //! With `φ(σz) = Σ_n a_n(σ) h_n(z)` in normalised Hermite polynomials, Mehler's formula gives for `u = σ z`, `v = σ' z'`, `z`
 //! and `z'` standard normal with correlation ρ
@@ -13,16 +13,17 @@
 //! What the terms left out add is at most, by Cauchy's inequality, `√(R(σ) R(σ'))` with `R = E[φ²] − Σ a_n²` (and the like for
 //! φ'), at ρ = 1. With [`TERMS`] terms, every second n up to 255, that is for inputs of standard deviation σ
 //!
-//! | σ | 1 | 2 | 3 | 4 | 6 |
-//! |---|---|---|---|---|---|
-//! | tanh, `E` | 1e-15 | 1e-11 | 3e-8 | 2e-6 | 6e-5 |
-//! | tanh, `E'` | 1e-15 | 9e-10 | 1e-6 | 3e-5 | 6e-4 |
-//! | sigmoid, `E` | 1e-15 | 1e-15 | 1e-15 | 3e-12 | 8e-9 |
-//! | sigmoid, `E'` | 1e-15 | 1e-15 | 4e-14 | 6e-11 | 6e-8 |
-//! | softplus, `E` | 1e-15 | 1e-15 | 1e-15 | 2e-13 | 1e-9 |
-//! | softplus, `E'` | 1e-15 | 1e-15 | 2e-15 | 4e-12 | 9e-9 |
+//! | σ | 1 | 1.7 | 3.4 |
+//! |---|---|---|---|
+//! | tanh, `E` | 1e-15 | 3e-13 | |
+//! | tanh, `E'` | 1e-15 | 3e-11 | |
+//! | sigmoid, `E` | 1e-15 | 1e-15 | 1e-13 |
+//! | sigmoid, `E'` | 1e-15 | 1e-15 | 3e-12 |
+//! | softplus, `E` | 1e-15 | 1e-15 | 2e-14 |
+//! | softplus, `E'` | 1e-15 | 1e-15 | 2e-13 |
 //!
-//! which is below the error of the sums over the plane in `dual.rs` at every σ.
+//! The functions grow steeper with σ, and the series worse. At inputs wider than [`widest`] the sums of `logistic.rs` take over,
+//! which take some hundred terms for a pair and are right for every σ.
 
 use super::dual::Side;
 use crate::compute::Activation;
@@ -48,7 +49,7 @@ fn core(phi: Activation, u: f64) -> f64 {
 }
 
 /// 1 or 0 where the part of φ that needs a series is odd or even; nothing for the closed forms.
-pub(crate) fn parity(phi: Activation) -> Option<usize> {
+fn parity(phi: Activation) -> Option<usize> {
     match phi {
         Activation::Tanh | Activation::Sigmoid => Some(1),
         Activation::Softplus => Some(0),
@@ -56,9 +57,19 @@ pub(crate) fn parity(phi: Activation) -> Option<usize> {
     }
 }
 
-/// `a_n` for `n = parity, parity + 2, …` `[TERMS]` at inputs of this variance.
+/// The widest inputs, by their variance, at which φ is a series; nothing for the closed forms.
+pub(crate) fn widest(phi: Activation) -> Option<f64> {
+    let deviation: f64 = if phi == Activation::Tanh { 1.7 } else { 3.4 };
+    parity(phi).map(|_| deviation * deviation)
+}
+
+/// `a_n` for `n = parity, parity + 2, …` `[TERMS]` at inputs of this variance; zeros where they are wider than [`widest`].
 pub(crate) fn series(phi: Activation, variance: f64) -> Vec<f64> {
-    let Some(parity) = parity(phi) else { return vec![] };
+    let (Some(parity), Some(widest)) = (parity(phi), widest(phi)) else { return vec![] };
+    // A little more, for a variance that is rounded to f32 afterwards.
+    if variance > 1.001 * widest {
+        return vec![0.0; TERMS];
+    }
     // As in `Side::of`: a variance of zero is a very small one, and the slope comes out as φ'(0)².
     let deviation = variance.sqrt().max(1e-18);
     let mut coefficients = vec![0.0; TERMS];
@@ -130,7 +141,7 @@ mod tests {
         dual_of_series(phi, k, Side::of(a), Side::of(b), TERMS, |m| x[m] * y[m])
     }
 
-    /// Both expectations as sums over a grid far finer than that of `dual.rs`.
+    /// Both expectations as sums over a fine grid.
     fn over_the_plane(phi: Activation, rho: f64, sx: f64, sy: f64) -> (f64, f64) {
         let h = 0.06;
         let nodes: Vec<(f64, f64)> =
@@ -150,7 +161,8 @@ mod tests {
 
     #[test]
     fn the_series_is_the_expectation() {
-        for (phi, widest) in [(Activation::Tanh, 2.0), (Activation::Sigmoid, 4.0), (Activation::Softplus, 4.0)] {
+        for phi in [Activation::Tanh, Activation::Sigmoid, Activation::Softplus] {
+            let widest = widest(phi).unwrap().sqrt();
             for rho in [-1.0, -0.3, 0.0, 0.7, 0.999, 1.0] {
                 for (sx, sy) in [(0.3, 0.3), (1.0, 0.2), (widest, 0.5), (widest, widest)] {
                     let got = dual(phi, rho * sx * sy, sx * sx, sy * sy);
@@ -180,10 +192,9 @@ mod tests {
         };
         for (phi, deviation, stated) in [
             (Activation::Tanh, 1.0, [1e-14, 1e-14]),
-            (Activation::Tanh, 2.0, [2e-11, 1e-9]),
-            (Activation::Tanh, 4.0, [2e-6, 3e-5]),
-            (Activation::Sigmoid, 4.0, [4.0 * 4e-12, 4.0 * 6e-11]),
-            (Activation::Softplus, 6.0, [2e-9, 9e-9]),
+            (Activation::Tanh, 1.7, [5e-13, 4e-11]),
+            (Activation::Sigmoid, 3.4, [4.0 * 2e-13, 4.0 * 5e-12]),
+            (Activation::Softplus, 3.4, [4e-14, 4e-13]),
         ] {
             let a = series(phi, deviation * deviation);
             let n = |m: usize| (2 * m + parity(phi).unwrap()) as f64;

@@ -77,7 +77,8 @@ impl Covariances {
     /// The mean of K over pairs of places in the windows at `q` and `q'`; outside the image K is zero.
     fn means(&mut self, window: Window, places: &[[usize; 4]]) {
         let (h, w) = self.size;
-        let ((rows, up), (columns, left)) = (window.along(h), window.along(w));
+        let (down, across) = (window.along(h), window.along(w));
+        let (rows, columns, up, left) = (down.count, across.count, down.before, across.before);
         let place = |q: usize, dy: usize, dx: usize| {
             let y = (q / columns * window.stride + dy).checked_sub(up).filter(|&y| y < h)?;
             let x = (q % columns * window.stride + dx).checked_sub(left).filter(|&x| x < w)?;

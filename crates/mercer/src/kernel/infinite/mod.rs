@@ -9,10 +9,10 @@
 //!
 //! `depth` counts the hidden layers, those with an activation: `depth=0` is the linear kernel `w_var·x·x'/d + b_var`.
 //!
-//! The layers are those of [`crate::net`], in the same words: the same string is a network to train and a kernel. Widths and
-//! numbers of channels are ignored, and may be left out: `dense`, `conv(3)`. `bn`, `maxpool`, `rff`, `radial` and `l2norm` have
-//! no kernel. A layer of weights may have its own `w_var` and `b_var` (or `w` and `b`, their roots). With a stride above 1,
-//! `pad=same` places windows as neural-tangents does, not as PyTorch does: see [`crate::net::Window`].
+//! The layers are those of [`crate::net`], in the same words: the same string is a network to train and a kernel, with the same
+//! windows. Widths and numbers of channels are ignored, and may be left out: `dense`, `conv(3)`. `bn`, `maxpool`, `rff`,
+//! `radial` and `l2norm` have no kernel. A layer of weights may have its own `w_var` and `b_var` (or `w` and `b`, their roots).
+//! [`crate::net::Pad`] says what `pad=same` and `pad=1` mean.
 //!
 //! Images are `shape=HxWxC`, their numbers stored channel by channel and row by row within a channel, as CIFAR-10 and MNIST
 //! are; without a shape, a kernel that meets its data guesses a square with one channel or three.
@@ -27,13 +27,15 @@
 //! - activation: `Θ ← Θ E[φ'(u)φ'(v)]`, `K ← E[φ(u)φ(v)]`, `(u, v)` normal with covariance K;
 //! - residual sum: both add.
 //!
-//! `dual.rs` has those expectations, most in closed form; tanh, sigmoid and softplus are integrated numerically, and in matrices
-//! of fully connected networks they are Hermite series (`hermite.rs` has the error of those, `dual.rs` that of the integrals).
+//! `dual.rs` has those expectations in closed form. tanh, sigmoid and softplus are sums of error functions, right to 2e-10 at
+//! inputs of any size (`logistic.rs`); in matrices of fully connected networks they are Hermite series where the inputs are
+//! narrow (`hermite.rs` says how narrow, and has the error).
 
 mod dual;
 mod fully_connected;
 pub(crate) mod hermite;
 mod images;
+mod logistic;
 mod network;
 
 pub(crate) use dual::{Expectations, Side};
@@ -69,7 +71,7 @@ pub struct Infinite<const NTK: bool>(pub Network);
 
 const PARAMETERS: &[Parameter] = &[
     Parameter::new("depth", 3.0, Kind::Integer(0, 256), "hidden layers"),
-    Parameter::new("act", 1.0, Kind::Choice(&Activation::NAMES), "their activation"),
+    Parameter::new("act", 1.0, Kind::Activation, "their activation"),
     Parameter::new("w_var", 2.0, Kind::Positive, "variance of the weights, times the number of inputs"),
     Parameter::new("b_var", 0.0, Kind::NonNegative, "variance of the biases"),
     Parameter::new(

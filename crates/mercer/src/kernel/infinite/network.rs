@@ -68,7 +68,7 @@ impl Network {
     pub fn plain(depth: u32, phi: Activation, variances: Variances) -> Network {
         let hidden = (0..depth).flat_map(|_| [Step::Dense(variances), Step::Activation(phi)]);
         let steps = hidden.chain([Step::Dense(variances)]).collect();
-        let layers = vec![format!("depth={depth}"), format!("act={}", phi.name())];
+        let layers = vec![format!("depth={depth}"), format!("act={phi}")];
         Network { arguments: arguments(layers, variances, None), shape: None, steps }
     }
 
@@ -188,7 +188,7 @@ fn after(layer: &LayerSpec, usual: Variances, at: At, steps: &mut Vec<Step>) -> 
         let Some((h, w)) = at.image else {
             return Err(Error::input(format!("{what} comes after the image has become one vector")));
         };
-        let counts = (window.along(h).0, window.along(w).0);
+        let counts = (window.along(h).count, window.along(w).count);
         fail_if!(counts.0 == 0 || counts.1 == 0, "{what}({}) does not fit an image of {h}×{w}", window.size);
         Ok(Some(counts))
     };
@@ -204,7 +204,7 @@ fn after(layer: &LayerSpec, usual: Variances, at: At, steps: &mut Vec<Step>) -> 
         LayerSpec::Activation(phi) => {
             let identity = *phi == Activation::Identity;
             if !(identity || at.gaussian) {
-                return invalid(&format!("{} needs a layer of weights (dense or conv) right before it", phi.name()));
+                return invalid(&format!("{phi} needs a layer of weights (dense or conv) right before it"));
             }
             (Step::Activation(*phi), At { gaussian: identity && at.gaussian, ..at })
         }

@@ -87,7 +87,7 @@ impl Images {
             let (output, end) = (segment.output, segment.end);
             segments.push(segment);
             match end {
-                End::Pool(window) => size = (window.along(output.0).0, window.along(output.1).0),
+                End::Pool(window) => size = (window.along(output.0).count, window.along(output.1).count),
                 _ => break,
             }
         }
@@ -146,7 +146,7 @@ impl Segment {
         for &step in steps {
             let before = size;
             match step {
-                Step::Conv(window, _) => size = (window.along(size.0).0, window.along(size.1).0),
+                Step::Conv(window, _) => size = (window.along(size.0).count, window.along(size.1).count),
                 Step::Fork => aside.push(size),
                 Step::Shortcut => std::mem::swap(&mut size, aside.last_mut().expect("a fork comes before")),
                 Step::Join => drop(aside.pop()),

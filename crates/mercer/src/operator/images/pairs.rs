@@ -123,7 +123,7 @@ impl<T: Real> ImageBuffers<T> {
         };
         let mut total = match segment.end {
             End::Pool(window) => {
-                let size = (window.along(segment.output.0).0, window.along(segment.output.1).0);
+                let size = (window.along(segment.output.0).count, window.along(segment.output.1).count);
                 Pooled { size, values: zeros((size.0 * size.1).pow(2) * LANES) }
             }
             _ => Pooled { size: (1, 1), values: zeros(LANES) },

@@ -61,7 +61,7 @@ impl<T: Real> Convolution<T> {
     /// Of an image of this size.
     pub fn new(window: Window, variances: Variances, size: Size, before: Patch, after: Patch) -> Self {
         let weight = T::of(variances.weight / (window.size * window.size) as f64);
-        let pads = [window.along(size.0).1, window.along(size.1).1];
+        let pads = [window.along(size.0).before, window.along(size.1).before];
         Convolution { window, pads, weight, bias: T::of(variances.bias), before, after }
     }
 
