@@ -1,38 +1,39 @@
 //! `κ(X, Z)` in strips that fit into cache, for callers that do not store the matrix.
 
 use super::Real;
+use super::couple::{Couple, near};
+use super::near::Near;
 use super::points::{Plan, Prepared};
 use super::tile::{SIDE, Workspace};
-use crate::data::{CowRows, Rows};
+use super::twins::{Names, Twins};
+use crate::data::Rows;
 use crate::kernel::Kernel;
-use ndarray::{Array1, ArrayView1, ArrayViewMut2};
-use std::collections::HashMap;
+use ndarray::ArrayViewMut2;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The points `Z` `[m, d]` of `κ(X, Z)`, prepared once; `X` is given a few rows at a time.
-///
-/// If a row of X equals a row of Z, the value is set to `κ(z,z)`. From dot products, `‖x−z‖²` would have a rounding error,
-/// and a kernel with a kink at zero (Matérn 1/2) turns 1e-16 into 1e-8.
-pub(crate) struct Strips<'a, T> {
+pub(crate) struct Strips<T> {
     plan: Plan,
     points: Prepared<T>,
-    z: CowRows<'a>,
-    /// `κ(z,z)` `[m]`
-    diagonal: Array1<f64>,
-    /// Rows of Z by their hash.
-    rows_by_hash: HashMap<u64, Vec<usize>>,
+    names: Names,
+    /// The points of each name.
+    members: Arc<Vec<Vec<usize>>>,
+    /// Which entries are computed anew if no point of X is more than [`ROOM`] times as far from the centre as those of Z.
+    near: Vec<Option<Near>>,
 }
 
-impl<'a, T: Real> Strips<'a, T> {
+/// See [`Strips::near`], squared.
+const ROOM: f64 = 4.0;
+
+impl<T: Real> Strips<T> {
     /// For the points `z` `[m, d]`.
-    pub fn new(kernel: &Kernel, z: CowRows<'a>) -> Self {
-        let rows = z.rows();
-        let plan = Plan::new(kernel, rows);
-        let mut rows_by_hash: HashMap<u64, Vec<usize>> = HashMap::with_capacity(rows.n());
-        for (j, z_j) in rows.chunks(1).enumerate() {
-            rows_by_hash.entry(hash(z_j.row(0))).or_default().push(j);
-        }
-        Strips { points: plan.points(rows), diagonal: plan.diagonal(rows), plan, z, rows_by_hash }
+    pub fn new(kernel: &Kernel, z: Rows<'_>) -> Self {
+        let plan = Plan::new(kernel, z);
+        let points = plan.points(z);
+        let names = Names::all(&points.keys);
+        let members = Arc::new(names.members(&points.keys));
+        Strips { near: near(&plan, &points, &points, ROOM), plan, points, names, members }
     }
 
     /// Number of rows of `X` for which `κ(X, Z)` is about as large as one tile.
@@ -42,19 +43,12 @@ impl<'a, T: Real> Strips<'a, T> {
 
     /// `κ(x, Z[columns])` `[h, columns]` for a few points `x` `[h, d]`.
     pub fn block<'b>(&self, buffer: &'b mut Workspace<T>, x: Rows<'_>, columns: Range<usize>) -> ArrayViewMut2<'b, T> {
-        let mut k = buffer.tile(&self.plan, &self.plan.points(x), 0..x.n(), &self.points, columns.clone());
-        for (i, x_i) in x.chunks(1).enumerate() {
-            for &j in self.rows_by_hash.get(&hash(x_i.row(0))).into_iter().flatten() {
-                if columns.contains(&j) && self.z.rows().slice(j..j + 1).to_f64() == x_i {
-                    k[[i, j - columns.start]] = T::of(self.diagonal[j]);
-                }
-            }
-        }
-        k
+        let (plan, b) = (&self.plan, &self.points);
+        let a = &plan.points(x);
+        let is_far = a.views.iter().zip(&b.views).any(|(a, b)| a.largest > ROOM * b.largest);
+        let near = if is_far { near(plan, a, b, 1.0) } else { self.near.clone() };
+        let diagonal = |rows: &[usize]| plan.diagonal(x.select(rows).rows());
+        let twins = Twins::new(&self.names, &a.keys, self.members.clone(), diagonal);
+        buffer.tile(&Couple { plan, a, b, near, twins }, 0..x.n(), columns)
     }
-}
-
-/// A hash of a point.
-fn hash(x: ArrayView1<f64>) -> u64 {
-    x.iter().fold(0, |h: u64, v| (h.rotate_left(23) ^ v.to_bits()).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
