@@ -1,7 +1,7 @@
 """Golden values of the base kernels, from mpmath with 50 digits, by other formulas than the library's where there are some:
 Matérn by Bessel functions, arc-cosine kernels by the integral over the layer's weights, the periodic kernel by sines.
 
-    pip install mpmath==1.3.0 scikit-learn==1.5.2 'numpy<2.2'
+    pip install mpmath==1.4.1 scikit-learn==1.9.1 numpy==2.4.6
     python kernels.py > kernels.json
 
 scikit-learn checks those kernels that it has. Coordinates are multiples of 1/64, which every reader gets exactly."""
