@@ -104,8 +104,7 @@ fn gram_matrices_and_new_points() {
 /// Three clusters 1000 apart in every coordinate; every tenth point is equal to one before, every eleventh close to one.
 fn clusters(n: usize, d: usize, seed: u64) -> Array2<f64> {
     let mut rng = Rng::new(seed);
-    let mut x =
-        Array2::from_shape_fn((n, d), |(i, _)| 1000.3 * (i % 3) as f64 + rng.normal() / (d as f64).sqrt());
+    let mut x = Array2::from_shape_fn((n, d), |(i, _)| 1000.3 * (i % 3) as f64 + rng.normal() / (d as f64).sqrt());
     for i in (12..n).step_by(11) {
         let (equal, close) = (x.row(i - 7).to_owned(), x.row(i - 4).mapv(|v| v + 1e-3 * rng.normal()));
         x.row_mut(i).assign(&equal);
@@ -123,10 +122,12 @@ fn distances_of_far_clusters_keep_their_digits() {
         let kernel = kernel(expression);
         for d in [3, 64, 100] {
             let (x, z) = (clusters(1200, d, 1), clusters(1100, d, 1));
-            let (k, c) = (matrix(&kernel, x.view()), gram_cross::<f64>(&kernel, x.view(), z.view(), Device::Cpu).unwrap());
+            let (k, c) =
+                (matrix(&kernel, x.view()), gram_cross::<f64>(&kernel, x.view(), z.view(), Device::Cpu).unwrap());
             let what = format!("{expression}, d = {d}");
             let single = |k: Array2<f32>| k.mapv(f64::from);
-            let (k32, k64) = (gram::<f32>(&kernel, x.view(), device).unwrap(), gram::<f64>(&kernel, x.view(), device).unwrap());
+            let (k32, k64) =
+                (gram::<f32>(&kernel, x.view(), device).unwrap(), gram::<f64>(&kernel, x.view(), device).unwrap());
             let cross32 = single(gram_cross::<f32>(&kernel, x.view(), z.view(), device).unwrap());
             let cross64 = gram_cross::<f64>(&kernel, x.view(), z.view(), device).unwrap();
             for i in (12..1200).step_by(11) {

@@ -42,9 +42,8 @@ const LAWS: [Law; 7] = [
 /// Three clusters, `scale` apart in every coordinate, a fifth of the points equal to one before or close to it.
 fn clusters(n: usize, d: usize, scale: f64, seed: u64) -> Array2<f64> {
     let mut rng = Rng::new(seed);
-    let mut x = Array2::from_shape_fn((n, d), |(i, _)| {
-        scale * (i % 3) as f64 - scale * 0.3 + rng.normal() / (d as f64).sqrt()
-    });
+    let mut x =
+        Array2::from_shape_fn((n, d), |(i, _)| scale * (i % 3) as f64 - scale * 0.3 + rng.normal() / (d as f64).sqrt());
     for i in (10..n).step_by(10) {
         let (equal, close) = (x.row(i - 7).to_owned(), x.row(i - 4).mapv(|v| v + 1e-3 * rng.normal()));
         x.row_mut(i).assign(&equal);
@@ -90,7 +89,11 @@ fn distances_keep_their_digits_at_every_scale() {
             let single = errors::<f32>(law.0, &x, &z, [&k, &c]).into_iter().map(|e| ("f32", e, allowed::<f32>()));
             let double = errors::<f64>(law.0, &x, &z, [&k, &c]).into_iter().map(|e| ("f64", e, allowed::<f64>()));
             for (precision, (way, error), allowed) in single.chain(double) {
-                assert!(error <= allowed, "{} by {way} in {precision}, {d} columns at {scale}: off by {error:e}", law.0);
+                assert!(
+                    error <= allowed,
+                    "{} by {way} in {precision}, {d} columns at {scale}: off by {error:e}",
+                    law.0
+                );
             }
         }
     }
@@ -101,7 +104,8 @@ fn distances_keep_their_digits_at_every_scale() {
 fn distances_of_huge_points_are_finite() {
     let x = ndarray::array![[1.0, 0.0], [0.0, 2.0], [1.0, 0.0], [-3.0, 1.0]];
     for law in LAWS.iter().filter(|law| !law.0.contains("periodic")) {
-        let want = Array2::from_shape_fn((4, 4), |(i, j)| if i == j || i + j == 2 && i != 1 { (law.1)(&[0.0]) } else { 0.0 });
+        let want =
+            Array2::from_shape_fn((4, 4), |(i, j)| if i == j || i + j == 2 && i != 1 { (law.1)(&[0.0]) } else { 0.0 });
         let single = gram::<f32>(&kernel(law.0), (&x * 1e25).view(), Cpu).unwrap().mapv(f64::from);
         let double = matrix(&kernel(law.0), (&x * 1e170).view());
         assert!(worst(&single, &want) < 1e-6 && worst(&double, &want) < 1e-15, "{}: {single} {double}", law.0);
@@ -185,14 +189,16 @@ fn equal_points_have_the_diagonals_value<T: Real>(kernel: &Kernel) {
         assert_eq!(block[[i, j]].to_bits(), diagonal[of].to_bits(), "{kernel}, block at {i}, {j}");
     }
     // The difference of the unit vectors of two equal points is in the kernel of K.
-    let v = Array2::from_shape_fn((x.nrows(), 1), |(i, _)| [1.0, -1.0][usize::from(i == 5)] * f64::from(i == 0 || i == 5));
+    let v =
+        Array2::from_shape_fn((x.nrows(), 1), |(i, _)| [1.0, -1.0][usize::from(i == 5)] * f64::from(i == 0 || i == 5));
     let y = operator.apply(v.view()).unwrap();
     assert_eq!((y[[0, 0]], y[[5, 0]]), (0.0, 0.0), "{kernel}");
 }
 
 #[test]
 fn equal_points_have_the_diagonals_value_to_the_bit() {
-    let more = ["arccos(0)", "arccos(2)", "0.3*matern12 + 0.7*rbf*linear", "nngp(depth=2, act=erf)", "0.1*periodic + cosine"];
+    let more =
+        ["arccos(0)", "arccos(2)", "0.3*matern12 + 0.7*rbf*linear", "nngp(depth=2, act=erf)", "0.1*periodic + cosine"];
     for name in catalogue().iter().map(|entry| entry.name).chain(more) {
         equal_points_have_the_diagonals_value::<f32>(&kernel(name));
         equal_points_have_the_diagonals_value::<f64>(&kernel(name));
@@ -215,7 +221,11 @@ fn angles_do_not_depend_on_the_scale() {
             let want = &want * factor;
             let what = format!("{text} at 2^{exponent}");
             let close = |got: &Array2<f64>, bound: f64| {
-                assert!(worst(got, &want) <= bound * largest(&want), "{what}: off by {:e}", worst(got, &want) / largest(&want));
+                assert!(
+                    worst(got, &want) <= bound * largest(&want),
+                    "{what}: off by {:e}",
+                    worst(got, &want) / largest(&want)
+                );
             };
             close(&by_formula(&kernel, far.view(), far.view()), 1e-14);
             close(&matrix(&kernel, far.view()), 1e-14);

@@ -52,6 +52,10 @@ fn no_kernel_of_the_catalogue_lacks_golden_values() {
     for entry in catalogue() {
         let has = |case: &Value| case["name"] == entry.name || case[entry.name].is_array();
         let cases = [&golden, &networks].into_iter().flat_map(|file| file["cases"].as_array().unwrap());
-        assert!(cases.filter(|case| has(case)).count() >= 3, "{} has no golden values: see golden/kernels.py", entry.name);
+        assert!(
+            cases.filter(|case| has(case)).count() >= 3,
+            "{} has no golden values: see golden/kernels.py",
+            entry.name
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! A tile gets `D = ‖x−x'‖²` from a matrix product, as `S − 2 x·x'` with `S = ‖x‖² + ‖x'‖²`. Its error is a rounding error of
 //! S, not of D, and the points themselves were rounded:
 //!
-//! `Δ = u (c S + 2√(2 D S))`, with u the unit roundoff, c = 1 up to 64 coordinates and growing as the root of their number.
+//! `Δ = u (c S + 2√(2 D S))`, with u the unit roundoff and `c = √p/2`, at least 1: the roundings of a sum of p terms.
 //!
 //! An entry is computed anew where that could move κ by more than [`Roundoff::allowed`] of κ(0). A kernel that is convex in D
 //! changes the most at D = 0, so these are the entries with `D ≤ D*(S)`; D* grows with S, and `min(D*(max S), S·max D*(S)/S)`
@@ -15,8 +15,10 @@ use crate::kernel::{Base, Formula, Pair, Statistic, with_formula};
 /// The errors of an arithmetic, each relative.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Roundoff {
-    /// Of a sum of products.
+    /// Of a sum of products, for one addition.
     pub sum: f64,
+    /// The most additions of a sum whose roundings add up.
+    pub run: f64,
     /// Of a point's coordinate.
     pub point: f64,
     /// What a kernel value may be off, relative to that of a point with itself.
@@ -32,7 +34,7 @@ impl Roundoff {
     /// That of `T` on the CPU.
     pub fn of<T: Real>() -> Roundoff {
         let u = if T::PRECISION == Precision::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) } / 2.0;
-        Roundoff { sum: u, point: u, allowed: ALLOWED * u }
+        Roundoff { sum: u, run: f64::INFINITY, point: u, allowed: ALLOWED * u }
     }
 }
 
@@ -71,7 +73,7 @@ impl<'a> Distance<'a> {
         let moved = roundoff.point * (2.0 * s).sqrt();
         match self.statistic {
             Statistic::L1 => moved * self.p.sqrt(),
-            _ => roundoff.sum * s * (self.p.sqrt() / 8.0).max(1.0) + moved * (2.0 * d.sqrt() + moved),
+            _ => roundoff.sum * s * (self.p.min(roundoff.run).sqrt() / 2.0).max(1.0) + moved * (2.0 * d.sqrt() + moved),
         }
     }
 

@@ -192,8 +192,7 @@ impl Plan {
                 let (view, _) = self.statistics[*leaves.next().expect("a leaf for each base kernel")];
                 let xx = points.views[view].xx[i];
                 let s = |of| if matches!(of, Statistic::L1 | Statistic::SquaredDistance) { 0.0 } else { xx };
-                let value =
-                    || with_formula!(base, f => f.eval(Pair { s: s(f.statistic()), xx, yy: xx }));
+                let value = || with_formula!(base, f => f.eval(Pair { s: s(f.statistic()), xx, yy: xx }));
                 known[view].as_ref().map_or_else(value, |known| known[i])
             })
         };

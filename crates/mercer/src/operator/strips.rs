@@ -80,11 +80,11 @@ mod tests {
     #[test]
     fn strips_keep_the_digits_of_far_points() {
         let mut rng = Rng::new(0);
-        let mut draw = |n: usize, apart: f64| {
-            Array2::from_shape_fn((n, 3), |(i, _)| apart * (i % 2) as f64 + rng.normal())
-        };
+        let mut draw =
+            |n: usize, apart: f64| Array2::from_shape_fn((n, 3), |(i, _)| apart * (i % 2) as f64 + rng.normal());
         let mut z = draw(100, 1e3);
-        z.row_mut(60).assign(&z.row(0).to_owned());
+        let first = z.row(0).to_owned();
+        z.row_mut(60).assign(&first);
         // Queries like the centres, some equal to them, and queries much further away, in clusters of their own.
         let (mut like, mut far) = (draw(50, 1e3), draw(50, 1e6));
         like.row_mut(20).assign(&z.row(0));

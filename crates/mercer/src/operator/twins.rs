@@ -75,7 +75,9 @@ impl Names {
     pub fn members(&self, keys: &[u128]) -> Vec<Vec<usize>> {
         let mut members = vec![vec![]; self.len()];
         if !self.is_empty() {
-            keys.iter().enumerate().for_each(|(j, key)| self.find(*key).into_iter().for_each(|name| members[name].push(j)));
+            keys.iter()
+                .enumerate()
+                .for_each(|(j, key)| self.find(*key).into_iter().for_each(|name| members[name].push(j)));
         }
         members
     }

@@ -99,12 +99,13 @@ impl Program {
     /// kernel, contiguous and row-major; then their low parts and their names, where the program has some.
     pub fn pack(&self, x: Rows<'_>) -> Array2<f64> {
         let points = self.plan.points::<f64>(x);
-        let of_low = |view: &Lifted<f64>| if view.low.is_empty() { Array2::zeros(view.x.dim()) } else { view.low.clone() };
+        let of_low =
+            |view: &Lifted<f64>| if view.low.is_empty() { Array2::zeros(view.x.dim()) } else { view.low.clone() };
         let lows: Vec<Array2<f64>> =
             if self.low_first() > 0 { points.views.iter().map(of_low).collect() } else { vec![] };
         let name = |key: &u128| self.names.find(*key).map_or(0.0, |name| 1.0 + name as f64);
         let names = Array2::from_shape_fn((points.n, usize::from(self.has_twins())), |(i, _)| name(&points.keys[i]));
-        let views = points.views.iter().map(|v| v.x.view()).chain(lows.iter().map(Array2::view));
+        let views = points.views.iter().map(|v| v.x.view()).chain(lows.iter().map(|low| low.view()));
         let parts: Vec<ArrayView2<f64>> = views.chain([names.view()]).collect();
         let all = concatenate(Axis(1), &parts).expect("every part has a row for each point");
         all.as_standard_layout().into_owned()
@@ -276,7 +277,6 @@ impl Program {
         define(&mut text, "IS_NEAR(s, i, j)", format!("is_near({arguments})"));
         format!("{text}{PRELUDE}{}{renewal}{SIMT}", self.kappa)
     }
-
 }
 
 pub(super) fn define(text: &mut String, name: &str, value: impl std::fmt::Display) {

@@ -70,16 +70,17 @@ impl Renewal {
     }
 }
 
-/// The errors of an arithmetic. Tensor cores truncate sums, and Split drops the product of the low halves.
+/// The errors of an arithmetic. Tensor cores add eight products at once and truncate, and Split drops the product of the low
+/// halves.
 fn roundoff(arithmetic: Arithmetic) -> Roundoff {
     let powers = |sum: i32, point: i32, allowed: i32| {
         let [sum, point, allowed] = [sum, point, allowed].map(|e| 0.5f64.powi(e));
-        Roundoff { sum, point, allowed }
+        Roundoff { sum, run: 8.0, point, allowed }
     };
     match arithmetic {
         Arithmetic::F64 => Roundoff::of::<f64>(),
         Arithmetic::F32 => Roundoff::of::<f32>(),
-        Arithmetic::Split => powers(22, 24, 18),
+        Arithmetic::Split => powers(21, 24, 18),
         Arithmetic::Tf32 => powers(20, 12, 8),
     }
 }
