@@ -54,7 +54,8 @@ macro_rules! matern {
 
             #[inline(always)]
             fn eval<$r: Num>(&self, pair: Pair<$r>) -> $r {
-                let $a = pair.s.sqrt() * $r::of(f64::from($two_nu).sqrt() / self.lengthscale);
+                // From 1000 on, exp(−a) is 0; the polynomial stays finite.
+                let $a = (pair.s.sqrt() * $r::of(f64::from($two_nu).sqrt() / self.lengthscale)).min($r::of(1000.0));
                 $polynomial * (-$a).exp()
             }
 

@@ -4,6 +4,7 @@
 //! S, not of D, and the points themselves were rounded:
 //!
 //! `Δ = u (c S + 2√(2 D S))`, with u the unit roundoff and `c = √p/2`, at least 1: the roundings of a sum of p terms.
+//! Where all terms are alike, roundings add up to c = p; that is taken into account where it would do real harm.
 //!
 //! An entry is computed anew where that could move κ by more than [`Roundoff::allowed`] of κ(0). A kernel that is convex in D
 //! changes the most at D = 0, so these are the entries with `D ≤ D*(S)`; D* grows with S, and `min(D*(max S), S·max D*(S)/S)`
@@ -27,6 +28,8 @@ pub(super) struct Roundoff {
 
 /// What a value may be off, in units of roundoff.
 const ALLOWED: f64 = 32.0;
+/// How much more a value may be off where the terms of its sum are all alike.
+const LIKE_TERMS: f64 = 128.0;
 /// Half-open octaves of D that are told apart, below the largest.
 const OCTAVES: i32 = 64;
 
@@ -84,7 +87,11 @@ impl<'a> Distance<'a> {
 
     /// `D*(S)` to the next octave: from it on, κ is right. Zero where it always is.
     fn reach(&self, s: f64, roundoff: Roundoff) -> f64 {
-        let moves = |d: f64| self.moves(d, self.error(d, s, roundoff), roundoff.allowed);
+        // Roundings of like terms do not cancel: then c is the number of terms.
+        let terms = self.p.min(roundoff.run);
+        let like =
+            Roundoff { sum: 2.0 * terms.sqrt() * roundoff.sum, allowed: LIKE_TERMS * roundoff.allowed, ..roundoff };
+        let moves = |d: f64| [roundoff, like].iter().any(|r| self.moves(d, self.error(d, s, *r), r.allowed));
         if !moves(0.0) {
             return 0.0;
         }
