@@ -16,7 +16,7 @@ impl Formula for RationalQuadratic {
     const NAME: &'static str = "rational-quadratic";
     const HELP: &'static str = "1/(1 + ‖x−x'‖²/(2·lengthscale²))";
     const PARAMETERS: &'static [Parameter] = &[Parameter::new("lengthscale", 1.0, Kind::Positive, "ℓ")];
-    const STATISTIC: Statistic = Statistic::Dot; // ‖x−x'‖² follows from x·x' and the norms
+    const STATISTIC: Statistic = Statistic::SquaredDistance;
 
     fn arguments(&self) -> Vec<String> {
         vec![format!("lengthscale={}", self.lengthscale)]
@@ -24,7 +24,7 @@ impl Formula for RationalQuadratic {
 
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
         let one = R::of(1.0);
-        one / (one + pair.squared_distance() * R::of(0.5 / (self.lengthscale * self.lengthscale)))
+        one / (one + pair.s * R::of(0.5 / (self.lengthscale * self.lengthscale)))
     }
 }
 

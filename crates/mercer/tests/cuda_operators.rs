@@ -104,6 +104,54 @@ fn gram_matrices_and_new_points() {
     }
 }
 
+/// Three clusters 1000 apart in every coordinate; every tenth point is equal to one before, every eleventh close to one.
+fn clusters(n: usize, d: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    let mut x = Array2::from_shape_fn((n, d), |(i, _)| 1000.3 * (i % 3) as f64 + rng.normal() / (d as f64).sqrt());
+    for i in (12..n).step_by(11) {
+        let (equal, close) = (x.row(i - 7).to_owned(), x.row(i - 4).mapv(|v| v + 1e-3 * rng.normal()));
+        x.row_mut(i).assign(&equal);
+        x.row_mut(i - 1).assign(&close);
+    }
+    x
+}
+
+#[test]
+fn distances_of_far_clusters_keep_their_digits() {
+    let Some((device, _held)) = cuda() else { return };
+    let expressions =
+        ["rbf(1.3)", "laplacian(1.7)", "matern12(1.3)", "matern52(2)", "0.5*rbf(2) + 0.2*periodic(3, 0.5) + laplacian"];
+    for expression in expressions {
+        let kernel = kernel(expression);
+        for d in [3, 64, 100] {
+            let (x, z) = (clusters(1200, d, 1), clusters(1100, d, 1));
+            let (k, c) =
+                (matrix(&kernel, x.view()), gram_cross::<f64>(&kernel, x.view(), z.view(), Device::Cpu).unwrap());
+            let what = format!("{expression}, d = {d}");
+            let single = |k: Array2<f32>| k.mapv(f64::from);
+            let (k32, k64) =
+                (gram::<f32>(&kernel, x.view(), device).unwrap(), gram::<f64>(&kernel, x.view(), device).unwrap());
+            let cross32 = single(gram_cross::<f32>(&kernel, x.view(), z.view(), device).unwrap());
+            let cross64 = gram_cross::<f64>(&kernel, x.view(), z.view(), device).unwrap();
+            for i in (12..1200).step_by(11) {
+                assert_eq!(k32[[i, i - 7]], k32[[i, i]], "{what}: equal points");
+                assert_eq!(k64[[i, i - 7]], k64[[i, i]], "{what}: equal points");
+            }
+            for (got, want, bound) in
+                [(&single(k32), &k, 1e-5), (&k64, &k, 2e-14), (&cross32, &c, 1e-5), (&cross64, &c, 2e-14)]
+            {
+                assert!(worst(got, want) <= bound, "{what}: off by {:e} for {bound:e}", worst(got, want));
+            }
+            let v = normal(1200, 5, 2);
+            let want = product(&kernel, &x, &v, Precision::F64, Device::Cpu);
+            for precision in PRECISIONS {
+                let got = product(&kernel, &x, &v, precision, device);
+                relative(&got, &want, stated(precision), &format!("{what}, {precision:?}"));
+            }
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs a GPU"]
 fn points_that_do_not_fit_are_streamed_with_the_same_result() {

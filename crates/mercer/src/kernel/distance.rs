@@ -9,11 +9,12 @@ formula! {
     /// `κ(x,x') = exp(−‖x−x'‖² / 2ℓ²)`
     Rbf("rbf", "exp(−‖x−x'‖² / (2·lengthscale²)), the Gaussian kernel") { lengthscale: LENGTHSCALE }
 
+    const STATISTIC: Statistic = Statistic::SquaredDistance;
     const SHIFT_INVARIANT: bool = true;
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
-        (pair.squared_distance() * R::of(-0.5 / (self.lengthscale * self.lengthscale))).exp()
+        (pair.s * R::of(-0.5 / (self.lengthscale * self.lengthscale))).exp()
     }
 
     /// `ω ~ N(0, I/ℓ²)`
@@ -47,12 +48,14 @@ macro_rules! matern {
             #[doc = $help]
             $type($name, $help) { lengthscale: LENGTHSCALE }
 
+            const STATISTIC: Statistic = Statistic::SquaredDistance;
             const SHIFT_INVARIANT: bool = true;
             const EXTRA_NORMALS: usize = $two_nu;
 
             #[inline(always)]
             fn eval<$r: Num>(&self, pair: Pair<$r>) -> $r {
-                let $a = pair.squared_distance().sqrt() * $r::of(f64::from($two_nu).sqrt() / self.lengthscale);
+                // From 1000 on, exp(−a) is 0; the polynomial stays finite.
+                let $a = (pair.s.sqrt() * $r::of(f64::from($two_nu).sqrt() / self.lengthscale)).min($r::of(1000.0));
                 $polynomial * (-$a).exp()
             }
 

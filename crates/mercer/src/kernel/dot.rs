@@ -2,6 +2,7 @@
 
 use super::{Formula, Kind, Pair, Parameter, Result, Value};
 use crate::simd::Num;
+use ndarray::{Array2, ArrayView2};
 use std::f64::consts::{FRAC_1_PI, PI};
 
 formula! {
@@ -48,6 +49,10 @@ formula! {
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
         cosine(pair)
     }
+
+    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
+        Some(over_norms(x, 1.0))
+    }
 }
 
 formula! {
@@ -62,21 +67,41 @@ formula! {
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
         let order = self.order as u32;
         let cos = cosine(pair);
-        let sin = (R::of(1.0) - cos * cos).max(R::of(0.0)).sqrt();
+        let sin = ((R::of(1.0) - cos) * (R::of(1.0) + cos)).sqrt();
         let rest = R::of(PI) - cos.acos();
         let j = match order {
             0 => rest,
             1 => sin + rest * cos,
             _ => R::of(3.0) * sin * cos + rest * (R::of(1.0) + R::of(2.0) * cos * cos),
         };
-        R::of(FRAC_1_PI) * (pair.xx.sqrt() * pair.yy.sqrt()).powi(order) * j
+        // The square of a lifted point's norm is ‖x‖, see below.
+        R::of(FRAC_1_PI) * (pair.xx * pair.yy).powi(order) * j
+    }
+
+    /// `x/√‖x‖`, whose squared norm is `‖x‖`; for p = 0, which needs the angle alone, `x/‖x‖`.
+    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
+        Some(over_norms(x, if self.order == 0.0 { 1.0 } else { 0.5 }))
     }
 }
 
 /// The cosine of the angle, in [−1, 1]; zero where a point is the origin.
 #[inline(always)]
 fn cosine<R: Num>(pair: Pair<R>) -> R {
-    // The product of the roots, not the root of the product: the latter underflows first.
-    let norms = (pair.xx.sqrt() * pair.yy.sqrt()).max(R::of(1e-30));
-    (pair.s / norms).min(R::of(1.0)).max(R::of(-1.0))
+    // √(a·a) is a, so that the angle of a point with itself is zero.
+    let norms = (pair.xx * pair.yy).sqrt();
+    R::select_gt(norms, R::of(0.0), pair.s / norms, norms).min(R::of(1.0)).max(R::of(-1.0))
+}
+
+/// `x_i / ‖x_i‖^power` `[n, d]`, so that the squares of tiny and of huge coordinates stay in range. The origin stays itself.
+fn over_norms(x: ArrayView2<f64>, power: f64) -> Array2<f64> {
+    let mut lifted = x.to_owned();
+    for mut row in lifted.rows_mut() {
+        let largest = row.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+        if largest > 0.0 {
+            row.mapv_inplace(|v| v / largest);
+            let factor = largest.powf(1.0 - power) / row.dot(&row).powf(0.5 * power);
+            row.mapv_inplace(|v| v * factor);
+        }
+    }
+    lifted
 }

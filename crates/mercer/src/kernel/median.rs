@@ -17,7 +17,9 @@ pub(super) fn median_distance(x: Rows<'_>, statistic: Statistic, seed: u64) -> R
         for j in 0..i {
             let differences = x.row(i).into_iter().zip(x.row(j)).map(|(a, b)| a - b);
             distances.push(match statistic {
-                Statistic::Dot | Statistic::Images => differences.map(|t| t * t).sum::<f64>().sqrt(),
+                Statistic::Dot | Statistic::SquaredDistance | Statistic::Images => {
+                    differences.map(|t| t * t).sum::<f64>().sqrt()
+                }
                 Statistic::L1 => differences.map(f64::abs).sum(),
             });
         }

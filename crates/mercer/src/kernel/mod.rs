@@ -74,7 +74,7 @@ use std::sync::Arc;
 /// What a formula sees of two points. `examples/own_kernel.rs` uses it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<R> {
-    /// The statistic the formula asked for: `x·x'`, or `‖x−x'‖₁`.
+    /// The statistic the formula asked for.
     pub s: R,
     /// `‖x‖²`
     pub xx: R,
@@ -90,10 +90,10 @@ impl<R> Pair<R> {
 }
 
 impl<R: Num> Pair<R> {
-    /// `‖x−x'‖² = ‖x‖² + ‖x'‖² − 2 x·x'`, never below zero.
+    /// From `s = x·x'`, the pair with `s = ‖x−x'‖² = ‖x‖² + ‖x'‖² − 2 x·x'`, never below zero.
     #[inline(always)]
-    pub fn squared_distance(self) -> R {
-        (self.xx + self.yy - (self.s + self.s)).max(R::of(0.0))
+    pub(crate) fn expanded(self) -> Pair<R> {
+        Pair { s: (self.xx + self.yy - (self.s + self.s)).max(R::of(0.0)), ..self }
     }
 }
 
@@ -102,6 +102,9 @@ impl<R: Num> Pair<R> {
 pub enum Statistic {
     /// `x·x'`, a matrix product.
     Dot,
+    /// `‖x−x'‖²`. It comes from the same matrix product; where that would cancel, from the differences of the coordinates. Such
+    /// a formula must be convex in it, as every kernel of the distance is that is one in any dimension.
+    SquaredDistance,
     /// `‖x−x'‖₁`
     L1,
     /// No number: a network that looks at images computes its kernel from the images ([`Base::network`]).
@@ -249,7 +252,7 @@ impl Kernel {
     /// A kernel written outside the crate, used like any other: alone, in sums and products, on the CPU and on a GPU.
     ///
     /// ```
-    /// use mercer::kernel::{Formula, Kernel, Pair, Parameter};
+    /// use mercer::kernel::{Formula, Kernel, Pair, Parameter, Statistic};
     /// use mercer::Num;
     /// /// 1/(1 + ‖x−x'‖²)
     /// #[derive(Clone, Debug, PartialEq)]
@@ -258,8 +261,9 @@ impl Kernel {
     ///     const NAME: &'static str = "cauchy";
     ///     const HELP: &'static str = "1/(1 + ‖x−x'‖²)";
     ///     const PARAMETERS: &'static [Parameter] = &[];
+    ///     const STATISTIC: Statistic = Statistic::SquaredDistance;
     ///     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
-    ///         R::of(1.0) / (R::of(1.0) + pair.squared_distance())
+    ///         R::of(1.0) / (R::of(1.0) + pair.s)
     ///     }
     /// }
     /// assert_eq!(Kernel::from_formula(Cauchy).value(&[0.0], &[1.0]), 0.5);
@@ -277,9 +281,11 @@ impl Kernel {
             };
             let (x, y) = (lifted(x), lifted(y));
             let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let differences = x.iter().zip(&y).map(|(a, b)| a - b);
             let s = match formula.statistic() {
                 Statistic::Dot => dot(&x, &y),
-                Statistic::L1 => x.iter().zip(&y).map(|(a, b)| (a - b).abs()).sum(),
+                Statistic::SquaredDistance => differences.map(|t| t * t).sum(),
+                Statistic::L1 => differences.map(f64::abs).sum(),
                 Statistic::Images => unreachable!("images are compared by their network"),
             };
             formula.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })

@@ -1,4 +1,4 @@
-use super::{Formula, Kind, Pair, Parameter, Result, Value};
+use super::{Formula, Kind, Pair, Parameter, Result, Statistic, Value};
 use crate::simd::Num;
 use crate::special::normal_cdf;
 use ndarray::{Array2, ArrayView2, s};
@@ -14,18 +14,21 @@ formula! {
         lengthscale: Parameter::new("lengthscale", 1.0, Kind::Positive, "smoothness within a period"),
     }
 
+    const STATISTIC: Statistic = Statistic::SquaredDistance;
     const SHIFT_INVARIANT: bool = true;
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
-        (pair.squared_distance() * R::of(-0.5 / (self.lengthscale * self.lengthscale))).exp()
+        (pair.s * R::of(-0.5 / (self.lengthscale * self.lengthscale))).exp()
     }
 
     fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
         let (n, d) = x.dim();
+        // The remainder is exact, so that points many periods away lose no digits.
+        let angles = x.mapv(|x| TAU * (x % self.period / self.period));
         let mut lifted = Array2::zeros((n, 2 * d));
-        lifted.slice_mut(s![.., ..d]).assign(&x.mapv(|x| (TAU * x / self.period).cos()));
-        lifted.slice_mut(s![.., d..]).assign(&x.mapv(|x| (TAU * x / self.period).sin()));
+        lifted.slice_mut(s![.., ..d]).assign(&angles.mapv(f64::cos));
+        lifted.slice_mut(s![.., d..]).assign(&angles.mapv(f64::sin));
         Some(lifted)
     }
 

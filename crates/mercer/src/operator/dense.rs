@@ -1,3 +1,4 @@
+use super::couple::Couple;
 use super::cuda::CudaKernel;
 use super::matrix_free::{cross_block, gpu_for};
 use super::memory::zeros;
@@ -81,6 +82,9 @@ impl<T: Real> Operator for DenseOperator<T> {
 
 /// The kernel matrix `κ(X,X)` `[n, n]` of points `[n, d]`; each symmetric half is computed once.
 ///
+/// Kernels of a distance are off by a few units of roundoff of κ(x,x), however far apart the points are, and equal points have
+/// the value of the diagonal, bit for bit.
+///
 /// ```
 /// use mercer::{Device, kernel::Kernel, operator::{gram, gram_cross}};
 /// let (kernel, x) = (Kernel::parse("rbf(1)")?, ndarray::array![[0.0], [2.0]]);
@@ -97,11 +101,12 @@ pub fn gram<'x, T: Real>(kernel: &Kernel, x: impl Into<Rows<'x>>, device: Device
     }
     let plan = Plan::new(kernel, x);
     let (points, diagonal) = (plan.points::<T>(x), plan.diagonal(x));
+    let couple = Couple::new(&plan, &points, &points, |rows| diagonal.select(Axis(0), rows));
     let n = points.n;
     let mut out: Vec<T> = zeros(n * n);
     let target = Target { start: out.as_mut_ptr(), n };
     deal(&upper_tiles(n, plan.side()), |workspace, (rows, columns)| {
-        let mut tile = workspace.tile(&plan, &points, rows.clone(), &points, columns.clone());
+        let mut tile = workspace.tile(&couple, rows.clone(), columns.clone());
         if rows == columns {
             make_symmetric(&mut tile, diagonal.slice(s![rows.clone()]));
         }
@@ -128,7 +133,8 @@ pub fn gram_cross<'x, 'z, T: Real>(
         return Ok(k);
     }
     let plan = Plan::new(kernel, z);
-    Ok(cross_block(&plan, &plan.points(x), &plan.points(z)))
+    let (px, pz) = (plan.points(x), plan.points(z));
+    Ok(cross_block(&Couple::new(&plan, &px, &pz, |rows| plan.diagonal(x.select(rows).rows()))))
 }
 
 /// With fewer values than this the CPU is done before the transfers are.
@@ -144,7 +150,8 @@ fn on_gpu<T: Real>(
 ) -> Result<Option<Array2<T>>> {
     match gpu_for(kernel, device)? {
         Some(gpu) if x.n() * z.n() >= WORTH_A_TRIP => {
-            CudaKernel::new(gpu, kernel, z, T::PRECISION).gram_to_host(x, z, symmetric).map(Some)
+            let others = (!symmetric).then_some(x);
+            CudaKernel::new(gpu, kernel, z, others, T::PRECISION).gram_to_host(x, z, symmetric).map(Some)
         }
         _ => Ok(None),
     }

@@ -1,3 +1,4 @@
+use super::couple::Couple;
 use super::cuda::{CudaOperator, compiles};
 use super::memory::zeros;
 use super::points::{Plan, Prepared};
@@ -90,6 +91,16 @@ impl<'a> KernelOperator<'a> {
         })
     }
 
+    fn block_of<T: Real>(&self, x: &Prepared<T>, rows: &[usize], columns: &[usize]) -> Array2<f64> {
+        let (a, b) = (x.select(rows), x.select(columns));
+        let diagonal = |few: &[usize]| few.iter().map(|&i| self.known_diagonal()[rows[i]]).collect();
+        let couple = Couple::new(&self.plan, &a, &b, diagonal);
+        let mut block = cross_block(&couple).mapv(|k| k.wide());
+        // The diagonal is f64 in either precision.
+        couple.twins.write(&mut block.view_mut(), 0..a.n, 0..b.n);
+        block
+    }
+
     fn known_diagonal(&self) -> &Array1<f64> {
         self.diagonal.get_or_init(|| self.plan.diagonal(self.x()))
     }
@@ -128,17 +139,10 @@ impl Operator for KernelOperator<'_> {
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
-        let mut block = match self.prepared() {
-            AnyPoints::F32(x) => cross_block(&self.plan, &x.select(rows), &x.select(columns)).mapv(f64::from),
-            AnyPoints::F64(x) => cross_block(&self.plan, &x.select(rows), &x.select(columns)),
-        };
-        let diagonal = self.known_diagonal();
-        for ((a, b), k) in block.indexed_iter_mut() {
-            if rows[a] == columns[b] {
-                *k = diagonal[rows[a]];
-            }
-        }
-        Ok(block)
+        Ok(match self.prepared() {
+            AnyPoints::F32(x) => self.block_of(x, rows, columns),
+            AnyPoints::F64(x) => self.block_of(x, rows, columns),
+        })
     }
 
     fn diagonal(&self) -> Result<Array1<f64>> {
@@ -219,6 +223,7 @@ fn strips() -> usize {
 
 /// `K V` over tiles on and above the diagonal: `Y_I += K_IJ V_J` and, off the diagonal, `Y_J += K_IJᵀ V_I`.
 fn symmetric_apply<T: Real>(plan: &Plan, x: &Prepared<T>, diagonal: &Array1<f64>, v: ArrayView2<f64>) -> Array2<f64> {
+    let couple = Couple::new(plan, x, x, |rows| diagonal.select(Axis(0), rows));
     let rounded = v.mapv(T::of);
     let blocks = ranges(x.n, plan.side());
     let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
@@ -227,7 +232,7 @@ fn symmetric_apply<T: Real>(plan: &Plan, x: &Prepared<T>, diagonal: &Array1<f64>
         let mut workspace = Workspace::default();
         for &(i, j) in pairs {
             let (rows, columns) = (blocks[i].clone(), blocks[j].clone());
-            let mut k = workspace.tile(plan, x, rows.clone(), x, columns.clone());
+            let mut k = workspace.tile(&couple, rows.clone(), columns.clone());
             if i == j {
                 make_symmetric(&mut k, diagonal.slice(s![rows.clone()]));
             } else {
@@ -250,25 +255,25 @@ fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, v: ArrayVie
 }
 
 /// `κ(a, b)` `[a.n, b.n]`.
-pub(super) fn cross_block<T: Real>(plan: &Plan, a: &Prepared<T>, b: &Prepared<T>) -> Array2<T> {
-    let mut out = Array2::from_shape_vec((a.n, b.n), zeros(a.n * b.n)).expect("n·m values");
-    for_each_tile(plan, a, b, out.view_mut(), |out, columns, k| out.slice_mut(s![.., columns]).assign(&k));
+pub(super) fn cross_block<T: Real>(couple: &Couple<'_, T>) -> Array2<T> {
+    let (n, m) = (couple.a.n, couple.b.n);
+    let mut out = Array2::from_shape_vec((n, m), zeros(n * m)).expect("n·m values");
+    for_each_tile(couple, out.view_mut(), |out, columns, k| out.slice_mut(s![.., columns]).assign(&k));
     out
 }
 
 /// Calls `work(rows of out, columns, tile)` for the tiles of `κ(a, b)`; strips of rows of `out` `[a.n, ·]` are on threads.
 fn for_each_tile<T: Real, O: Send>(
-    plan: &Plan,
-    a: &Prepared<T>,
-    b: &Prepared<T>,
+    couple: &Couple<'_, T>,
     mut out: ArrayViewMut2<O>,
     work: impl Fn(&mut ArrayViewMut2<O>, Range<usize>, ArrayView2<T>) + Sync,
 ) {
-    let columns = ranges(b.n, plan.side());
-    let strips: Vec<_> = out.axis_chunks_iter_mut(Axis(0), plan.side()).zip(ranges(a.n, plan.side())).collect();
+    let side = couple.plan.side();
+    let columns = ranges(couple.b.n, side);
+    let strips: Vec<_> = out.axis_chunks_iter_mut(Axis(0), side).zip(ranges(couple.a.n, side)).collect();
     strips.into_par_iter().for_each_init(Workspace::default, |workspace, (mut out, rows)| {
         for columns in &columns {
-            let tile = workspace.tile(plan, a, rows.clone(), b, columns.clone());
+            let tile = workspace.tile(couple, rows.clone(), columns.clone());
             work(&mut out, columns.clone(), tile.view());
         }
     });
@@ -294,9 +299,10 @@ pub fn cross_apply<'x, 'z>(
 fn cross_apply_in<T: Real>(kernel: &Kernel, x: Rows<'_>, z: Rows<'_>, a: ArrayView2<f64>) -> Array2<f64> {
     let plan = Plan::new(kernel, z);
     let (px, pz) = (plan.points::<T>(x), plan.points::<T>(z));
+    let couple = Couple::new(&plan, &px, &pz, |rows| plan.diagonal(x.select(rows).rows()));
     let rounded = a.mapv(T::of);
     let mut y = Array2::zeros((x.n(), a.ncols()));
-    for_each_tile(&plan, &px, &pz, y.view_mut(), |y, columns, k| {
+    for_each_tile(&couple, y.view_mut(), |y, columns, k| {
         add_product(y.view_mut(), k, rounded.slice(s![columns, ..]));
     });
     y

@@ -16,6 +16,7 @@
 
 mod aligned;
 mod batch;
+mod couple;
 #[doc(hidden)]
 pub mod cuda;
 mod dense;
@@ -27,12 +28,15 @@ mod images;
 mod low_rank;
 mod matrix_free;
 pub mod memory;
+mod near;
 mod network;
 mod network_ntk;
 mod points;
 mod real;
+mod renew;
 mod strips;
 mod tile;
+mod twins;
 mod walk;
 
 pub use crate::budget::Budget;

@@ -2,12 +2,14 @@
 
 use super::images::Images;
 use super::memory::zeros;
+use super::near::{Distance, Near, Roundoff};
 use super::network::{LANES, NetworkBuffers, has_series, profile};
 use super::tile::{SIDE, ranges};
+use super::twins::keys;
 use super::{Precision, Real};
 use crate::data::Rows;
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, Axis, Zip, s};
 use rayon::prelude::*;
 
 /// Points that are prepared together.
@@ -17,11 +19,12 @@ const ROWS: usize = 2 * LANES;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub kernel: Kernel,
-    /// Subtracted from every point before rounding, so that points far from the origin lose no digits; shift-invariant kernels only.
+    /// Subtracted from every point before rounding, so that points far from the origin lose no digits; only where all base
+    /// kernels that see the points themselves are functions of a distance.
     shift: Option<Array1<f64>>,
     /// For each base kernel, from left to right: which of [`Self::statistics`] it reads.
     pub leaves: Vec<usize>,
-    /// The different (view, statistic) pairs that the base kernels need.
+    /// The different (view, statistic) pairs that the base kernels need. Squared distances are made of [`Statistic::Dot`].
     pub statistics: Vec<(usize, Statistic)>,
     /// The different lifts of the points; `None` is the points themselves.
     lifts: Vec<Option<Base>>,
@@ -33,14 +36,20 @@ pub(super) struct Plan {
 pub(super) struct Prepared<T> {
     pub(super) n: usize,
     pub(super) views: Vec<View<T>>,
+    /// Equal points have equal keys, `[n]`; see [`keys`].
+    pub(super) keys: Vec<u128>,
 }
 
 /// One lift of the points.
 pub(super) struct View<T> {
     /// `[n, p]`
     pub x: Array2<T>,
+    /// What rounding removed from `x` `[n, p]`, where a kernel of a distance would show it; else empty.
+    pub low: Array2<T>,
     /// `‖x_i‖²`, `[n]`
     pub xx: Vec<T>,
+    /// The largest `‖x_i‖²`.
+    pub largest: f64,
     /// What an infinite network's layers need of each point, `[n, length]`.
     pub profile: Vec<T>,
 }
@@ -57,16 +66,19 @@ pub(super) struct Seen<'a, T> {
 impl Plan {
     /// Plans for `kernel`, centred on the mean of `reference` `[n, d]` where the kernel allows it.
     pub fn new(kernel: &Kernel, reference: Rows<'_>) -> Plan {
-        let shift = kernel.is_shift_invariant().then(|| reference.mean()).flatten();
-        let mut plan =
-            Plan { kernel: kernel.clone(), shift, leaves: vec![], statistics: vec![], lifts: vec![], images: vec![] };
+        let (leaves, statistics, lifts, images) = Default::default();
+        let mut plan = Plan { kernel: kernel.clone(), shift: None, leaves, statistics, lifts, images };
+        let mut shifts = true;
         for base in kernel.bases() {
             let origin = ArrayView2::from(&[[0.0]]);
             let (statistic, lifts) = with_formula!(base, f => (f.statistic(), f.lift(origin).is_some()));
+            shifts &= lifts || matches!(statistic, Statistic::SquaredDistance | Statistic::L1);
+            let computed = if statistic == Statistic::SquaredDistance { Statistic::Dot } else { statistic };
             let view = position_or_push(&mut plan.lifts, lifts.then(|| base.clone()));
-            let leaf = position_or_push(&mut plan.statistics, (view, statistic));
+            let leaf = position_or_push(&mut plan.statistics, (view, computed));
             plan.leaves.push(leaf);
         }
+        plan.shift = (shifts && plan.lifts.contains(&None)).then(|| reference.mean()).flatten();
         let of_images = |base: &Base| {
             let (network, ntk) = base.network().filter(|(network, _)| network.shape().is_some())?;
             Some(Images::new(network, ntk))
@@ -82,37 +94,87 @@ impl Plan {
 
     /// The points `x` `[n, d]` in precision `T`.
     pub fn points<T: Real>(&self, x: Rows<'_>) -> Prepared<T> {
-        let views = self.lifts.iter().zip(&self.images);
-        Prepared { n: x.n(), views: views.map(|(lift, images)| self.view(x, lift, images)).collect() }
+        Prepared { n: x.n(), views: (0..self.lifts.len()).map(|view| self.view(x, view)).collect(), keys: keys(x) }
+    }
+
+    /// Rows of points as a view sees them: lifted, or shifted.
+    fn seen(&self, rows: ArrayView2<f64>, view: usize) -> Array2<f64> {
+        let lifted = |base: &Base| with_formula!(base, formula => formula.lift(rows));
+        match (self.lifts[view].as_ref().and_then(lifted), &self.shift) {
+            (Some(lifted), _) => lifted,
+            (None, Some(shift)) => &rows - shift,
+            (None, None) => rows.to_owned(),
+        }
     }
 
     /// One lift of the points, a few rows at a time: what they are in f64 stays in the cache.
-    fn view<T: Real>(&self, x: Rows<'_>, lift: &Option<Base>, images: &Option<Images>) -> View<T> {
-        let lifted = |rows: ArrayView2<f64>| with_formula!(lift.as_ref()?, formula => formula.lift(rows));
+    fn view<T: Real>(&self, x: Rows<'_>, view: usize) -> View<T> {
+        let (lift, images) = (&self.lifts[view], &self.images[view]);
         let n = x.n();
-        let columns = lifted(x.slice(0..0).to_f64().view()).map_or(x.d(), |none| none.ncols());
+        let columns = self.seen(x.slice(0..0).to_f64().view(), view).ncols();
         let mut values = Array2::from_shape_vec((n, columns), zeros(n * columns)).expect("n·p values");
         let mut xx = vec![T::default(); n];
         let targets = values.axis_chunks_iter_mut(Axis(0), ROWS).zip(xx.chunks_mut(ROWS));
         let chunks: Vec<_> = ranges(n, ROWS).into_iter().zip(targets).collect();
         // No parallel jobs for a strip: its caller already runs in one.
         let profiles = chunks.into_par_iter().with_min_len(2 * SIDE / ROWS).map(|(rows, (mut values, xx))| {
-            let rows = x.slice(rows).to_f64();
-            let rows = rows.view();
-            let shifted = self.shift.as_ref().map(|shift| &rows - shift);
-            let rows = shifted.as_ref().map_or(rows, |s| s.view());
-            let lifted = lifted(rows);
-            let rows = lifted.as_ref().map_or(rows, |l| l.view());
+            let rows = self.seen(x.slice(rows).to_f64().view(), view);
             values.zip_mut_with(&rows, |rounded, &x| *rounded = T::of(x));
             squares(values.view(), xx);
             match (images, lift.as_ref().and_then(Base::network)) {
-                (Some(images), _) => images.profiles(rows).into_iter().map(T::of).collect(),
+                (Some(images), _) => images.profiles(rows.view()).into_iter().map(T::of).collect(),
                 (_, Some((network, _))) => xx.iter().flat_map(|xx| profile(network.steps(), xx.wide())).collect(),
                 _ => vec![],
             }
         });
         let profile = profiles.collect::<Vec<Vec<T>>>().concat();
-        View { x: values, xx, profile }
+        let largest = xx.iter().fold(0.0f64, |m, xx| m.max(xx.wide()));
+        let exact = T::PRECISION == Precision::F64 && (lift.is_some() || self.shift.is_none());
+        let keeps = !exact && self.shows_rounding(view, largest, columns, Roundoff::of::<T>());
+        let low = if keeps { self.low(x, view, values.view()) } else { Array2::default((0, 0)) };
+        View { x: values, low, xx, largest, profile }
+    }
+
+    /// What rounding removed from the `values` `[n, p]` of a view, in the same precision.
+    fn low<T: Real>(&self, x: Rows<'_>, view: usize, values: ArrayView2<T>) -> Array2<T> {
+        let shift = self.shift.as_ref().filter(|_| self.lifts[view].is_none());
+        let mut low = Array2::from_elem(values.dim(), T::default());
+        let chunks: Vec<_> = ranges(x.n(), ROWS).into_iter().zip(low.axis_chunks_iter_mut(Axis(0), ROWS)).collect();
+        chunks.into_par_iter().with_min_len(2 * SIDE / ROWS).for_each(|(rows, mut low)| {
+            let x = x.slice(rows.clone()).to_f64();
+            let seen = self.seen(x.view(), view);
+            let values = values.slice(s![rows, ..]);
+            Zip::from(&mut low).and(&seen).and(values).for_each(|low, &t, v| *low = T::of(t - v.wide()));
+            if let Some(shift) = shift {
+                let shift = shift.broadcast(x.dim()).expect("a shift for each column");
+                let terms = Zip::from(&mut low).and(&x).and(&shift).and(&seen);
+                terms.for_each(|low, &x, &m, &t| *low = T::of(low.wide() + rounded_off(x, m, t)));
+            }
+        });
+        low
+    }
+
+    /// The base kernels, from left to right, with the view that each sees.
+    fn bases(&self) -> impl Iterator<Item = (&Base, usize)> {
+        self.kernel.bases().into_iter().zip(&self.leaves).map(|(base, leaf)| (base, self.statistics[*leaf].0))
+    }
+
+    /// Whether the rounding of points with `‖x‖² ≤ largest` in the `p` columns of a view shows in a kernel of their distances.
+    pub fn shows_rounding(&self, view: usize, largest: f64, p: usize, roundoff: Roundoff) -> bool {
+        let mut distances = self.bases().filter(|(_, of)| *of == view).filter_map(|(base, _)| Distance::of(base, p));
+        distances.any(|distance| distance.shows_rounding(largest, roundoff))
+    }
+
+    /// How many views there are.
+    pub fn views(&self) -> usize {
+        self.lifts.len()
+    }
+
+    /// For each base kernel, from left to right: which entries are computed anew, between points whose views have
+    /// `‖x‖² + ‖x'‖²` up to `largest` in `widths` columns.
+    pub fn near(&self, largest: &[f64], widths: &[usize], roundoff: Roundoff) -> Vec<Option<Near>> {
+        let near = |(base, view): (&Base, usize)| Distance::of(base, widths[view])?.near(largest[view], roundoff);
+        self.bases().map(near).collect()
     }
 
     /// `κ(x,x)` `[n]` for points `[n, d]`, in f64.
@@ -127,10 +189,10 @@ impl Plan {
         let value = |i: usize| {
             let mut leaves = self.leaves.iter();
             self.kernel.combine(&mut |base| {
-                let (view, statistic) = self.statistics[*leaves.next().expect("a leaf for each base kernel")];
+                let (view, _) = self.statistics[*leaves.next().expect("a leaf for each base kernel")];
                 let xx = points.views[view].xx[i];
-                let s = if statistic == Statistic::L1 { 0.0 } else { xx };
-                let value = || with_formula!(base, formula => formula.eval(Pair { s, xx, yy: xx }));
+                let s = |of| if matches!(of, Statistic::L1 | Statistic::SquaredDistance) { 0.0 } else { xx };
+                let value = || with_formula!(base, f => f.eval(Pair { s: s(f.statistic()), xx, yy: xx }));
                 known[view].as_ref().map_or_else(value, |known| known[i])
             })
         };
@@ -215,8 +277,16 @@ impl<T: Real> View<T> {
     /// The points of these rows, in this order.
     fn select(&self, rows: &[usize]) -> View<T> {
         let profile = rows.iter().flat_map(|&i| self.side(i..i + 1).profile).copied().collect();
-        View { x: self.x.select(Axis(0), rows), xx: rows.iter().map(|&i| self.xx[i]).collect(), profile }
+        let xx: Vec<T> = rows.iter().map(|&i| self.xx[i]).collect();
+        let low = if self.low.is_empty() { Array2::default((0, 0)) } else { self.low.select(Axis(0), rows) };
+        View { x: self.x.select(Axis(0), rows), low, xx, largest: self.largest, profile }
     }
+}
+
+/// `(x − m) − t`, exactly, for `t` = x − m as it is rounded.
+fn rounded_off(x: f64, m: f64, t: f64) -> f64 {
+    let part = t - x;
+    (x - (t - part)) - (m + part)
 }
 
 fn position_or_push<V: PartialEq>(items: &mut Vec<V>, item: V) -> usize {
@@ -229,6 +299,7 @@ fn position_or_push<V: PartialEq>(items: &mut Vec<V>, item: V) -> usize {
 impl<T: Real> Prepared<T> {
     /// The points of these rows, in this order.
     pub(super) fn select(&self, rows: &[usize]) -> Prepared<T> {
-        Prepared { n: rows.len(), views: self.views.iter().map(|view| view.select(rows)).collect() }
+        let keys = rows.iter().map(|&i| self.keys[i]).collect();
+        Prepared { n: rows.len(), views: self.views.iter().map(|view| view.select(rows)).collect(), keys }
     }
 }

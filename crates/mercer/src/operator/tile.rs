@@ -1,9 +1,12 @@
 //! One tile of the kernel matrix: dot products by GEMM, then the formula with SIMD while the tile is in cache.
 
 use super::Real;
+use super::couple::Couple;
 use super::images::ImageBuffers;
+use super::near::Near;
 use super::network::NetworkBuffers;
-use super::points::{Plan, Prepared, Seen, View};
+use super::points::{Plan, Seen, View};
+use super::renew::Renewed;
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
 use crate::linalg::matmul_into;
 use crate::simd::{Num, vectorized};
@@ -72,55 +75,55 @@ pub(crate) struct Workspace<T> {
     transposed: Vec<T>,
     network: NetworkBuffers<T>,
     images: ImageBuffers<T>,
+    renewed: Renewed<T>,
 }
+
+/// Some of the points of a view.
+pub(super) type Part<'a, T> = (&'a View<T>, Range<usize>);
 
 impl<T: Real> Workspace<T> {
     /// `κ(a[rows], b[columns])`, `[rows, columns]`.
     pub(super) fn tile(
         &mut self,
-        plan: &Plan,
-        a: &Prepared<T>,
+        couple: &Couple<'_, T>,
         rows: Range<usize>,
-        b: &Prepared<T>,
         columns: Range<usize>,
     ) -> ArrayViewMut2<'_, T> {
+        let plan = couple.plan;
         let shape = (rows.len(), columns.len());
         let sides = |statistic: usize| {
             let view = plan.statistics[statistic].0;
-            (a.views[view].side(rows.clone()), b.views[view].side(columns.clone()))
+            [(&couple.a.views[view], rows.clone()), (&couple.b.views[view], columns.clone())]
         };
         let mut values = std::mem::take(&mut self.values);
         values.resize(shape.0 * shape.1, T::default());
-        let fill = |workspace: &mut Self, index: usize, out: &mut [T]| {
-            let view = plan.statistics[index].0;
-            let (a, b) = ((&a.views[view], rows.clone()), (&b.views[view], columns.clone()));
-            workspace.statistic(plan, plan.statistics[index], a, b, out);
-        };
         let mut statistics = std::mem::take(&mut self.statistics);
         if plan.leaves.len() == 1 {
             // One base kernel: its value replaces its statistic in place.
             statistics.clear();
-            fill(self, 0, &mut values);
+            self.statistic(plan, plan.statistics[0], sides(0), &mut values);
         } else {
             statistics.resize_with(plan.statistics.len(), Vec::new);
             for (index, out) in statistics.iter_mut().enumerate() {
                 out.resize(values.len(), T::default());
-                fill(self, index, out);
+                self.statistic(plan, plan.statistics[index], sides(index), out);
             }
         }
-        let (spare, network) = (&mut self.spare, &mut self.network);
-        let mut tree = Tree { leaves: plan.leaves.iter(), statistics: &statistics, sides, spare, network };
+        let (spare, network, renewed) = (&mut self.spare, &mut self.network, &mut self.renewed);
+        let leaves = plan.leaves.iter().zip(&couple.near);
+        let mut tree = Tree { leaves, statistics: &statistics, sides, spare, network, renewed };
         tree.eval(&plan.kernel, &mut values);
         (self.statistics, self.values) = (statistics, values);
-        ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the size of the tile")
+        let mut tile = ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the size of the tile");
+        couple.twins.write(&mut tile, rows, columns);
+        tile
     }
 
     fn statistic(
         &mut self,
         plan: &Plan,
         (view, kind): (usize, Statistic),
-        (a, rows): (&View<T>, Range<usize>),
-        (b, columns): (&View<T>, Range<usize>),
+        [(a, rows), (b, columns)]: [Part<'_, T>; 2],
         out: &mut [T],
     ) {
         if let Some(images) = &plan.images[view] {
@@ -133,6 +136,7 @@ impl<T: Real> Workspace<T> {
         match kind {
             Statistic::Dot => matmul_into(out, Accum::Replace, xa, xb.t(), T::one_impl(), Par::Seq),
             Statistic::L1 => self.l1_distances(xa, xb, out),
+            Statistic::SquaredDistance => unreachable!("it is made of dot products"),
             Statistic::Images => unreachable!("images have a plan of their own"),
         }
     }
@@ -161,7 +165,7 @@ vectorized! {
 }
 
 /// Replaces the statistic in a tile by the value of a base kernel.
-fn apply<T: Real>(base: &Base, values: &mut [T], (x, y): (Seen<T>, Seen<T>), buffers: &mut NetworkBuffers<T>) {
+fn apply<T: Real>(base: &Base, values: &mut [T], [x, y]: [Seen<T>; 2], buffers: &mut NetworkBuffers<T>) {
     match base.network() {
         // Kernels of images are already computed.
         Some((network, _)) if network.shape().is_some() => {}
@@ -173,25 +177,40 @@ fn apply<T: Real>(base: &Base, values: &mut [T], (x, y): (Seen<T>, Seen<T>), buf
 }
 
 /// Evaluates a kernel expression from the statistics of a tile.
-struct Tree<'a, T, N> {
-    /// The statistics of the base kernels still to come.
-    leaves: std::slice::Iter<'a, usize>,
+struct Tree<'a, T, L, N> {
+    /// The statistics of the base kernels still to come, and which of their entries are computed anew.
+    leaves: L,
     /// None where the output holds the only statistic already.
     statistics: &'a [Vec<T>],
     sides: N,
     spare: &'a mut Vec<Vec<T>>,
     network: &'a mut NetworkBuffers<T>,
+    renewed: &'a mut Renewed<T>,
 }
 
-impl<'p, T: Real, N: Fn(usize) -> (Seen<'p, T>, Seen<'p, T>)> Tree<'_, T, N> {
+impl<'p, T, L, N> Tree<'_, T, L, N>
+where
+    T: Real,
+    L: Iterator<Item = (&'p usize, &'p Option<Near>)>,
+    N: Fn(usize) -> [Part<'p, T>; 2],
+{
     fn eval(&mut self, kernel: &Kernel, out: &mut [T]) {
         match kernel {
             Kernel::Base(base) => {
-                let statistic = *self.leaves.next().expect("a leaf for each base kernel");
+                let (&statistic, near) = self.leaves.next().expect("a leaf for each base kernel");
                 if let Some(values) = self.statistics.get(statistic) {
                     out.copy_from_slice(values);
                 }
-                apply(base, out, (self.sides)(statistic), self.network);
+                let sides = (self.sides)(statistic);
+                let seen = sides.clone().map(|(view, points)| view.side(points));
+                match near {
+                    None => apply(base, out, seen, self.network),
+                    Some(near) => {
+                        self.renewed.find(base, *near, out, sides);
+                        apply(base, out, seen, self.network);
+                        self.renewed.write(out);
+                    }
+                }
             }
             Kernel::Scale(c, inner) => {
                 self.eval(inner, out);
@@ -215,12 +234,13 @@ impl<'p, T: Real, N: Fn(usize) -> (Seen<'p, T>, Seen<'p, T>)> Tree<'_, T, N> {
 }
 
 vectorized! {
-    /// Applies a formula to a tile `[xx.len(), yy.len()]` that holds its statistic.
+    /// Applies a formula to a tile `[xx.len(), yy.len()]` that holds its statistic, or dot products for squared distances.
     fn apply_formula<FMA, 'a, F: Formula, T: Real>(formula: &'a F, values: &'a mut [T], xx: &'a [T], yy: &'a [T]) {
+        let expands = formula.statistic() == Statistic::SquaredDistance;
         for (row, &xx) in values.chunks_exact_mut(yy.len()).zip(xx) {
             for (s, &yy) in row.iter_mut().zip(yy) {
                 let pair = Pair { s: s.lane::<FMA>(), xx: xx.lane::<FMA>(), yy: yy.lane::<FMA>() };
-                *s = T::of_lane(formula.eval(pair));
+                *s = T::of_lane(formula.eval(if expands { pair.expanded() } else { pair }));
             }
         }
     }

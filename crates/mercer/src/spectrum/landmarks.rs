@@ -85,7 +85,7 @@ impl FromStr for Landmarks {
 
 /// `K[·, columns]` a few rows at a time: by tiles of the formula where there is one, else by blocks.
 enum Entries<'a, T> {
-    Kernel { strips: Box<Strips<'a, T>>, x: Rows<'a> },
+    Kernel { strips: Box<Strips<T>>, x: Rows<'a> },
     Blocks { operator: &'a dyn Operator, columns: Vec<usize> },
 }
 
@@ -98,7 +98,7 @@ impl<'a, T: Real> Entries<'a, T> {
         };
         let (formula, x) = (kernel.formula(), kernel.x());
         let z = columns.map_or(CowRows::Borrowed(x), |columns| CowRows::Owned(x.select(columns)));
-        Entries::Kernel { strips: Box::new(Strips::new(formula, z)), x }
+        Entries::Kernel { strips: Box::new(Strips::new(formula, z.rows())), x }
     }
 
     /// Rows for which all columns fit into cache.

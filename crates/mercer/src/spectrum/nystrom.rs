@@ -1,7 +1,7 @@
 use super::covariance::{self, BLOCK, covariance, principal_pairs};
 use super::ritz::{over_roots, ritz_pairs};
 use super::{Landmarks, Method, Problem, Solution, check_columns, zero_threshold};
-use crate::data::{CowRows, Rows};
+use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
@@ -213,7 +213,7 @@ impl NystromFeatures {
     /// Strip by strip: kernel values, then their product with N while they are in cache, straight into the result.
     fn eval<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
         let (n, r) = (x.n(), self.dim());
-        let strips = Strips::<T>::new(&self.kernel, CowRows::Borrowed((&self.landmarks).into()));
+        let strips = Strips::<T>::new(&self.kernel, (&self.landmarks).into());
         let normalisation = self.normalisation.mapv(T::of);
         let mut out = Array2::from_shape_vec((n, r), zeros(n * r)).expect("n·r values");
         let height = strips.height();

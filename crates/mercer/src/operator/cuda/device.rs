@@ -29,9 +29,9 @@ pub(crate) struct CudaKernel {
 
 /// Points in GPU memory, in the layout of a program's tiles.
 struct DevicePoints {
-    /// `[padded(n), width]`
+    /// `[padded(n), width]`, and as many low parts where the program has some.
     x: Buffer,
-    /// `[views, padded(n)]`
+    /// `[norms, padded(n)]`
     xx: Buffer,
     n: usize,
 }
@@ -40,14 +40,20 @@ struct DevicePoints {
 type Sides<'a> = [&'a DevicePoints; 2];
 
 impl CudaKernel {
-    /// For points like `reference` `[n, d]`; see [`Program::new`].
-    pub fn new(gpu: &'static Gpu, kernel: &Kernel, reference: Rows<'_>, precision: Precision) -> CudaKernel {
+    /// For the points `reference` `[n, d]`, and `others` if there are two sets; see [`Program::new`].
+    pub fn new(
+        gpu: &'static Gpu,
+        kernel: &Kernel,
+        reference: Rows<'_>,
+        others: Option<Rows<'_>>,
+        precision: Precision,
+    ) -> CudaKernel {
         let arithmetic = match precision {
             Precision::Tf32 => Arithmetic::Tf32,
             Precision::F32 => Arithmetic::Split,
             Precision::F64 => Arithmetic::F64,
         };
-        let program = Program::new(kernel, reference, arithmetic, Card::of(gpu));
+        let program = Program::new(kernel, reference, others, arithmetic, Card::of(gpu));
         CudaKernel { gpu, program, sources: Mutex::default() }
     }
 
@@ -62,7 +68,7 @@ impl CudaKernel {
 
     /// Bytes of `n` points in the layout of the tiles.
     fn points_bytes(&self, n: usize) -> usize {
-        padded(n) * (self.program.width() + self.program.norms()) * self.program.arithmetic.bytes()
+        padded(n) * (self.program.stored_width() + self.program.norms()) * self.program.arithmetic.bytes()
     }
 
     /// Temporary memory in bytes of a product `[n, m]` with `columns` columns: values and partial sums.
@@ -80,7 +86,7 @@ impl CudaKernel {
     fn allocate_points(&self, n: usize) -> Result<DevicePoints> {
         let t = self.program.arithmetic.bytes();
         let what = || format!("{n} points of {} columns", self.program.source_width());
-        let x = self.gpu.allocate(padded(n) * self.program.width() * t, &what, ADVICE)?;
+        let x = self.gpu.allocate(padded(n) * self.program.stored_width() * t, &what, ADVICE)?;
         let xx = self.gpu.allocate(padded(n) * self.program.norms() * t, &what, ADVICE)?;
         Ok(DevicePoints { x, xx, n })
     }
@@ -210,7 +216,7 @@ impl CudaOperator {
     /// For the points `x` `[n, d]`. They are streamed if they and a product with 32 columns do not fit into device memory.
     pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: Rows<'_>, precision: Precision) -> Result<CudaOperator> {
         const COLUMNS: usize = 32;
-        let kernel = CudaKernel::new(gpu, kernel, x, precision);
+        let kernel = CudaKernel::new(gpu, kernel, x, None, precision);
         let n = x.n();
         let available = (gpu.memory().0 as usize) / 10 * 9;
         let vectors = 16 * n * COLUMNS;
@@ -314,7 +320,7 @@ pub(crate) fn cross_apply(
     a: ArrayView2<f64>,
     precision: Precision,
 ) -> Result<Array2<f64>> {
-    let kernel = CudaKernel::new(gpu, kernel, z, precision);
+    let kernel = CudaKernel::new(gpu, kernel, z, Some(x), precision);
     let centres = kernel.upload(z)?;
     let columns = a.ncols();
     let a = Panel::from_host(Device::Cuda(gpu.ordinal), a.to_owned())?;
@@ -327,7 +333,7 @@ pub(crate) fn cross_apply(
 /// All points on a GPU, and the kernel matrices of batches of them.
 pub(crate) struct BatchGram {
     kernel: CudaKernel,
-    /// All points, transformed for the kernel: f32 `[n, source width]`.
+    /// All points, transformed for the kernel: `[n, source width]`, f64 if their low parts count, else f32.
     raw: Buffer,
     /// The points of the batch in the layout of the tiles.
     points: DevicePoints,
@@ -339,17 +345,21 @@ impl BatchGram {
     /// if `math` is not f32, they are the values at points rounded to TF32.
     pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: Rows<'_>, batch: usize, math: Math) -> Result<BatchGram> {
         let precision = if math == Math::F32 { Precision::F32 } else { Precision::Tf32 };
-        let kernel = CudaKernel::new(gpu, kernel, x, precision);
-        let packed: Vec<f32> = kernel.program.pack(x).iter().map(|v| *v as f32).collect();
-        let what = || "the points of the kernel".into();
-        let raw = gpu.upload(&packed, &what, "use fewer points or a smaller batch")?;
+        let kernel = CudaKernel::new(gpu, kernel, x, None, precision);
+        let packed = kernel.program.pack(x);
+        let (what, advice) = (|| "the points of the kernel".into(), "use fewer points or a smaller batch");
+        let raw = if kernel.program.low() {
+            gpu.upload(contiguous(&packed), &what, advice)?
+        } else {
+            gpu.upload(&packed.iter().map(|v| *v as f32).collect::<Vec<f32>>(), &what, advice)?
+        };
         Ok(BatchGram { points: kernel.allocate_points(batch)?, kernel, raw, batch })
     }
 
     /// `out ← κ(x_b,x_b')` `[batch, batch]` for the points with the indices (i32 `[batch]`) at the device address `rows`.
     pub fn gram(&self, rows: u64, out: &mut Tensor) {
         assert_eq!(out.len(), self.batch * self.batch, "the kernel matrix of a batch into {out}");
-        self.kernel.prepare_points(false, self.raw.pointer(), rows, &self.points);
+        self.kernel.prepare_points(self.kernel.program.low(), self.raw.pointer(), rows, &self.points);
         self.kernel.gram(Kind::MirroredGram, [&self.points; 2], Some(0), out.address(), self.batch);
     }
 }

@@ -16,8 +16,12 @@
 //! All integers have 32 bits, except `ld` of the Gram matrix, which has 64. All arrays are row-major; `T` is the number
 //! type of the tiles.
 //!
-//! - `a` `[a_pad, width]` and `axx` `[views, a_pad]` in `T` are written by `prepare_points`; likewise `b` and `byy`. `A` and
-//!   `B` may be the same arrays. `a_pad` and `b_pad` are padded counts. The last row of `axx` is `κ(x,x)`, computed in f64.
+//! - `a` `[a_pad, width]` and `axx` `[views + 1, a_pad]` in `T` are written by `prepare_points`; likewise `b` and `byy`. `A` and
+//!   `B` may be the same arrays. `a_pad` and `b_pad` are padded counts. The rows of `axx` are the norms and `κ(x,x)`, computed
+//!   in f64; where some points are equal, a row of names follows, and equal names have the value `κ(x,x)`.
+//! - Where distances between the points at hand would lose digits (`operator/near.rs`), the source has a test for such entries
+//!   and computes them from differences of coordinates (`near.cu`); what rounding removed from the points, `[a_pad, width]`,
+//!   then follows them. Sources for other points have neither.
 //! - `diagonal`: where `i = j + diagonal`, both points are the same and the value is that `κ(x,x)`. It is 0 for the operator,
 //!   `NO_DIAGONAL` for two sets of points, and the index of the first column for a chunk of columns.
 //! - `v` is written by `prepare_values`; `partial` is `[splits, a_pad, nc]`.
@@ -33,6 +37,7 @@ mod device;
 mod kappa;
 mod launch;
 mod program;
+mod renewal;
 #[cfg(test)]
 mod tests;
 mod zonal;
@@ -41,6 +46,8 @@ pub(crate) use device::{BatchGram, CudaKernel, CudaOperator, cross_apply};
 pub use device::{Timing, time_product};
 pub(crate) use program::compiles;
 pub use program::sources;
+
+use crate::simd::source::Style;
 
 /// The arithmetic of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +66,11 @@ impl Arithmetic {
     /// Bytes of one element of a tile.
     fn bytes(self) -> usize {
         if self == Arithmetic::F64 { 8 } else { 4 }
+    }
+
+    /// How formulas are written for it.
+    fn style(self) -> Style {
+        if self == Arithmetic::Tf32 { Style::Fast } else { Style::Exact }
     }
 
     /// Whether it runs on tensor cores.

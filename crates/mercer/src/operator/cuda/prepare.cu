@@ -6,6 +6,9 @@
 // #define VIEWS, VIEW_LIST: V(view, first coordinate in the target, width in the target, first in the source, width in the source)
 // #define DIAGONAL    κ(x,x) in double from norms[view]
 // #define D, SOURCE_D width of a point in the target and in the source
+// #define LOW         whether to write low parts: what rounding removed from the points
+// #define LOW_FIRST   the first coordinate of low parts in the source, 0 if there are none
+// #define TWINS       whether the last coordinate in the source is a name: equal points have the same, above 0; others 0
 // #define NC          columns of one pass
 // #define TRANSPOSED  whether values are for tensor cores
 // #define HALVES      2 if values are split into hi and lo, else 1
@@ -25,9 +28,19 @@ INLINE TARGET rounded(SOURCE x) {
 #endif
 }
 
-// Converts x [·, SOURCE_D] to out [n_pad, D] and xx [VIEWS + 1, n_pad]: the norms of the rounded points in each view, and
-// κ(x,x) at these norms. Row i of the target is row rows[i] of the source, or row i if rows is null; rows from n on repeat
-// the last one. One warp per row.
+// What rounding to `value` removed from coordinate `at` of a point.
+INLINE TARGET low_part(const SOURCE *from, int at, TARGET value) {
+    const SOURCE rest = from[at] - (SOURCE)value;
+#if LOW_FIRST
+    return (TARGET)(rest + from[LOW_FIRST + at]);
+#else
+    return (TARGET)rest;
+#endif
+}
+
+// Converts x [·, SOURCE_D] to out [n_pad, D] and xx [VIEWS + 1 + TWINS, n_pad]: the norms of the rounded points in each view,
+// κ(x,x) at these norms, and the name. Low parts [n_pad, D] follow the points. Row i of the target is row rows[i] of the
+// source, or row i if rows is null; rows from n on repeat the last one. One warp per row.
 extern "C" __global__ void __launch_bounds__(256)
     prepare_points(const SOURCE *__restrict__ x, const int *__restrict__ rows, TARGET *__restrict__ out,
                    TARGET *__restrict__ xx, int n, int n_pad) {
@@ -43,6 +56,9 @@ extern "C" __global__ void __launch_bounds__(256)
         for (int f = lane; f < width; f += 32) {                                                \
             const TARGET value = f < source_width ? rounded(from[source_first + f]) : (TARGET)0; \
             to[first + f] = value;                                                              \
+            if (LOW)                                                                            \
+                to[(long long)n_pad * D + first + f] =                                          \
+                    f < source_width ? low_part(from, source_first + f, value) : (TARGET)0;     \
             norm += (double)value * (double)value;                                              \
         }                                                                                       \
         for (int step = 16; step > 0; step >>= 1) norm += __shfl_xor_sync(0xffffffffu, norm, step); \
@@ -52,6 +68,7 @@ extern "C" __global__ void __launch_bounds__(256)
     VIEW_LIST
 #undef V
     if (lane == 0) xx[(long long)VIEWS * n_pad + row] = (TARGET)(DIAGONAL);
+    if (TWINS && lane == 0) xx[(long long)(VIEWS + 1) * n_pad + row] = (TARGET)from[SOURCE_D - 1];
 }
 
 // Copies columns [c0, c0 + columns) of v [m, ld] to out [m_pad, NC], or, if TRANSPOSED, to out [HALVES·NC, m_pad] for tensor

@@ -1,7 +1,9 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
-use super::super::points::Plan;
+use super::super::points::{Plan, View as Lifted};
+use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
+use super::renewal::{Renewal, largest};
 use super::{Arithmetic, kappa};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
@@ -28,7 +30,13 @@ pub(super) struct Program {
     kappa: String,
     operations: usize,
     views: Vec<View>,
+    renewal: Renewal,
+    /// Names for points that have a twin.
+    names: Names,
 }
+
+/// The most names; each must be a number of the tiles.
+const MOST_NAMES: usize = 1 << 24;
 
 /// The position of a view's coordinates in a prepared point and in a raw point.
 #[derive(Clone, Debug)]
@@ -55,30 +63,72 @@ pub(super) enum Kind {
 impl Program {
     /// For `kernel` on points of width `d`, without a shift of the origin.
     pub fn for_kernel(kernel: &Kernel, d: usize, arithmetic: Arithmetic, card: Card) -> Program {
-        Program::new(kernel, Rows::from(&Array2::<f64>::zeros((1, d))), arithmetic, card)
+        Program::new(kernel, Rows::from(&Array2::<f64>::zeros((1, d))), None, arithmetic, card)
     }
 
-    /// For `kernel` on points like `reference` `[n, d]`; for shift-invariant kernels its mean is subtracted from all points.
-    /// Tensor cores require a kernel of one inner product and compute capability 8.0; otherwise [`Arithmetic::F32`] replaces
-    /// `arithmetic`.
-    pub fn new(kernel: &Kernel, reference: Rows<'_>, arithmetic: Arithmetic, card: Card) -> Program {
+    /// For `kernel` on points `reference` `[n, d]`, whose mean is subtracted from all points where the kernel allows it, and on
+    /// the points `others` if A and B differ. Tensor cores require a kernel of one inner product and compute capability 8.0;
+    /// otherwise [`Arithmetic::F32`] replaces `arithmetic`.
+    pub fn new(
+        kernel: &Kernel,
+        reference: Rows<'_>,
+        others: Option<Rows<'_>>,
+        arithmetic: Arithmetic,
+        card: Card,
+    ) -> Program {
         let plan = Plan::new(kernel, reference);
         let one_product = matches!(plan.statistics[..], [(_, Statistic::Dot)]);
         let tensor = one_product && card.capability >= 80;
         let arithmetic = if arithmetic.is_tensor() && !tensor { Arithmetic::F32 } else { arithmetic };
-        let style = if arithmetic == Arithmetic::Tf32 { Style::Fast } else { Style::Exact };
-        let operations = kappa::listing(&plan, style).operations();
+        let operations = kappa::listing(&plan, arithmetic.style()).operations();
         let views = views(&plan, reference.d(), if arithmetic.is_tensor() { 16 } else { 8 });
-        Program { arithmetic, card, kappa: kappa::function(&plan, views.len(), style), operations, views, plan }
+        let widths: Vec<usize> = views.iter().map(|view| view.source_width).collect();
+        let norms = largest(&plan, reference);
+        let of_others = others.map(|others| largest(&plan, others));
+        let renewal = Renewal::new(&plan, &widths, [&norms, of_others.as_ref().unwrap_or(&norms)], arithmetic);
+        let names = match others {
+            None => Names::repeated(&keys(reference)),
+            Some(others) => Names::shared(&keys(others), &keys(reference)),
+        };
+        let names = if names.len() < MOST_NAMES { names } else { Names::default() };
+        let kappa = kappa::function(&plan, views.len(), arithmetic.style());
+        Program { arithmetic, card, kappa, operations, views, renewal, names, plan }
     }
 
     /// The raw points for `prepare_points`, f64 `[n, source_width]`, from `x` `[n, d]`: shifted and transformed for the
-    /// kernel, contiguous and row-major.
+    /// kernel, contiguous and row-major; then their low parts and their names, where the program has some.
     pub fn pack(&self, x: Rows<'_>) -> Array2<f64> {
         let points = self.plan.points::<f64>(x);
-        let views: Vec<ArrayView2<f64>> = points.views.iter().map(|v| v.x.view()).collect();
-        let all = concatenate(Axis(1), &views).expect("every view has a row for each point");
+        let of_low =
+            |view: &Lifted<f64>| if view.low.is_empty() { Array2::zeros(view.x.dim()) } else { view.low.clone() };
+        let lows: Vec<Array2<f64>> =
+            if self.low_first() > 0 { points.views.iter().map(of_low).collect() } else { vec![] };
+        let name = |key: &u128| self.names.find(*key).map_or(0.0, |name| 1.0 + name as f64);
+        let names = Array2::from_shape_fn((points.n, usize::from(self.has_twins())), |(i, _)| name(&points.keys[i]));
+        let views = points.views.iter().map(|v| v.x.view()).chain(lows.iter().map(|low| low.view()));
+        let parts: Vec<ArrayView2<f64>> = views.chain([names.view()]).collect();
+        let all = concatenate(Axis(1), &parts).expect("every part has a row for each point");
         all.as_standard_layout().into_owned()
+    }
+
+    /// Whether some points are equal.
+    fn has_twins(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    /// Whether what rounding removes from the points is kept.
+    pub fn low(&self) -> bool {
+        self.renewal.low
+    }
+
+    /// Where the low parts of a raw point begin; 0 if it has none. Rounding to f32 leaves them in the number itself.
+    fn low_first(&self) -> usize {
+        if self.low() && self.arithmetic == Arithmetic::F64 { self.coordinates() } else { 0 }
+    }
+
+    /// Number of coordinates of the views of a raw point.
+    fn coordinates(&self) -> usize {
+        self.views.last().map_or(0, |v| v.source_first + v.source_width)
     }
 
     /// Number of coordinates of a point in the layout of the tiles.
@@ -86,14 +136,20 @@ impl Program {
         self.views.last().map_or(0, |v| v.first + v.width)
     }
 
-    /// Number of coordinates of a raw point, see [`Self::pack`].
-    pub fn source_width(&self) -> usize {
-        self.views.last().map_or(0, |v| v.source_first + v.source_width)
+    /// Number of numbers that `prepare_points` stores for the coordinates of a point, low parts included.
+    pub fn stored_width(&self) -> usize {
+        self.width() * if self.low() { 2 } else { 1 }
     }
 
-    /// Number of values that `prepare_points` stores per point besides its coordinates: the norm in each view, and `κ(x,x)`.
+    /// Number of coordinates of a raw point, see [`Self::pack`].
+    pub fn source_width(&self) -> usize {
+        self.coordinates() + self.low_first() + usize::from(self.has_twins())
+    }
+
+    /// Number of values that `prepare_points` stores per point besides its coordinates: the norm in each view, `κ(x,x)`, and
+    /// the name where there are some.
     pub fn norms(&self) -> usize {
-        self.views.len() + 1
+        self.views.len() + 1 + usize::from(self.has_twins())
     }
 
     /// The launch of a product or a Gram matrix `[n, m]`.
@@ -163,13 +219,16 @@ impl Program {
             views.map(|(i, v)| format!("V({i}, {}, {}, {}, {})", v.first, v.width, v.source_first, v.source_width));
         define(&mut text, "VIEW_LIST", views.collect::<Vec<_>>().join(" "));
         define(&mut text, "VIEWS", self.views.len());
+        define(&mut text, "LOW", u32::from(self.low()));
+        define(&mut text, "LOW_FIRST", self.low_first());
+        define(&mut text, "TWINS", u32::from(self.has_twins()));
         // For a point with itself, inner products are norms and distances are zero.
         let norm = |view: usize| format!("norms[{view}]");
         let with_itself = |i: usize| match self.plan.statistics[i] {
             (_, Statistic::L1) => "0.0".into(),
             (view, _) => norm(view),
         };
-        let arguments = kappa::arguments(&self.plan, self.views.len(), with_itself, norm, norm);
+        let arguments = kappa::arguments(self.plan.statistics.len(), self.views.len(), with_itself, norm, norm);
         define(&mut text, "DIAGONAL", format!("kappa({arguments})"));
         define(&mut text, "ARITHMETIC", "F64");
         format!("{text}{PRELUDE}{}{PREPARE}", kappa::function(&self.plan, self.views.len(), Style::Exact))
@@ -191,6 +250,15 @@ impl Program {
         define(&mut text, "NC", if gram { 8 } else { nc });
         define(&mut text, "GRAM", u32::from(gram));
         define(&mut text, "MIRROR", u32::from(mirror));
+        define(&mut text, "VIEWS", self.views.len());
+        define(&mut text, "TWINS", u32::from(self.has_twins()));
+        define(&mut text, "STATISTICS", self.plan.statistics.len());
+        let list = self.plan.statistics.iter().enumerate().map(|(i, &(view, kind))| {
+            let View { first, width, .. } = self.views[view];
+            format!("X({i}, {first}, {width}, {})", kind == Statistic::L1)
+        });
+        define(&mut text, "STATISTIC_LIST", list.collect::<Vec<_>>().join(" "));
+        let renewal = self.renewal.source(&self.plan, self.views.len(), self.arithmetic, &mut text);
         if self.arithmetic.is_tensor() {
             define(&mut text, "SPLIT", self.halves() - 1);
             define(&mut text, "WARPS", shape.rows / 32);
@@ -198,26 +266,20 @@ impl Program {
             define(&mut text, "STAGES", shape.stages);
             // Unroll twice if there are enough registers.
             let twice = self.operations <= UNROLLED && self.arithmetic == Arithmetic::Tf32 && nc <= 16;
-            define(&mut text, "UNROLL", if twice { 2 } else { 1 });
-            return format!("{text}{PRELUDE}{}{TENSOR}", self.kappa);
+            define(&mut text, "UNROLL", if twice && self.renewal.is_empty() { 2 } else { 1 });
+            return format!("{text}{PRELUDE}{}{renewal}{TENSOR}", self.kappa);
         }
         define(&mut text, "TM", self.side());
-        define(&mut text, "VIEWS", self.views.len());
-        define(&mut text, "STATISTICS", self.plan.statistics.len());
-        let list = self.plan.statistics.iter().enumerate().map(|(i, &(view, kind))| {
-            let View { first, width, .. } = self.views[view];
-            format!("X({i}, {first}, {width}, {})", kind == Statistic::L1)
-        });
-        define(&mut text, "STATISTIC_LIST", list.collect::<Vec<_>>().join(" "));
         let [statistic, xx, yy] = [("s", "[i][j]"), ("xx", "[i]"), ("yy", "[j]")]
             .map(|(name, index)| move |number: usize| format!("{name}[{number}]{index}"));
-        let arguments = kappa::arguments(&self.plan, self.views.len(), statistic, xx, yy);
+        let arguments = kappa::arguments(self.plan.statistics.len(), self.views.len(), statistic, xx, yy);
         define(&mut text, "KAPPA(s, i, j)", format!("kappa({arguments})"));
-        format!("{text}{PRELUDE}{}{SIMT}", self.kappa)
+        define(&mut text, "IS_NEAR(s, i, j)", format!("is_near({arguments})"));
+        format!("{text}{PRELUDE}{}{renewal}{SIMT}", self.kappa)
     }
 }
 
-fn define(text: &mut String, name: &str, value: impl std::fmt::Display) {
+pub(super) fn define(text: &mut String, name: &str, value: impl std::fmt::Display) {
     writeln!(text, "#define {name} {value}").expect("writing to a String cannot fail");
 }
 
@@ -251,6 +313,12 @@ pub fn sources() -> Vec<(String, String)> {
         let kernel = Kernel::parse(expression).expect("a valid expression");
         Program::for_kernel(&kernel, d, arithmetic, Card::HOPPER)
     };
+    // Two equal points and one far from them: every part of a tile is needed.
+    let far = |expression: &str, d: usize, arithmetic| {
+        let kernel = Kernel::parse(expression).expect("a valid expression");
+        let x = Array2::from_shape_fn((3, d), |(i, _)| if i < 2 { 0.1 } else { 3e7 });
+        Program::new(&kernel, Rows::from(&x), None, arithmetic, Card::HOPPER)
+    };
     for entry in catalogue() {
         // Split uses the functions of f32; a kernel that cannot use it falls back to f32.
         for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F64] {
@@ -281,5 +349,20 @@ pub fn sources() -> Vec<(String, String)> {
     }
     let p = program("0.5*rbf(2)*poly(2) + matern32", 20, Arithmetic::Tf32);
     put("sum-Tf32".into(), &p, Kind::Product { nc: 8 });
+    for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
+        for d in [5, 64, 100] {
+            let p = far("rbf", d, arithmetic);
+            put(format!("near-gram-{d}-{arithmetic:?}"), &p, Kind::Gram);
+            put(format!("near-mirrored-{d}-{arithmetic:?}"), &p, Kind::MirroredGram);
+            put(format!("near-product-{d}-{arithmetic:?}"), &p, Kind::Product { nc: 16 });
+        }
+        put(format!("near-prepare-{arithmetic:?}"), &far("rbf", 5, arithmetic), Kind::Prepare { nc: 8, double: true });
+        let p = far("matern12 + 0.5*rbf(2)*poly(2)", 64, arithmetic);
+        put(format!("near-sum-{arithmetic:?}"), &p, Kind::Product { nc: 16 });
+    }
+    for arithmetic in [Arithmetic::F32, Arithmetic::F64] {
+        let p = far("rbf*linear + 2*laplacian + periodic(1, 0.01)", 5, arithmetic);
+        put(format!("near-mixed-{arithmetic:?}"), &p, Kind::Product { nc: 16 });
+    }
     texts
 }

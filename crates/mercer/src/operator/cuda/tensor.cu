@@ -12,6 +12,8 @@
 // #define D          width of a point, a multiple of 16
 // #define NC         columns of V, a multiple of 8
 // #define WARPS, MIN_BLOCKS, STAGES, SPLIT, GRAM, UNROLL
+// #define NEAR       whether pairs for which is_near holds are computed by `renewed` (near.cu)
+// #define TWINS      whether the points have names; where two agree, κ is that of a point with itself
 // #define MIRROR     with GRAM and A = B: tiles above the diagonal are computed once and written twice
 
 #define BN 64
@@ -85,6 +87,15 @@ INLINE word low_half_here(word x) {
 struct Row {
     int first; // of this lane: rows first, first+8, first+16, first+24
     float xx[2][2];
+#if TWINS
+    float name[2][2];
+#endif
+};
+
+// The points of both sides and their norms, κ(x,x) and names, in device memory.
+struct Sides {
+    const float *a, *axx, *b, *byy;
+    long long a_pad, b_pad;
 };
 
 // S of 32 rows and 16 columns, over the DK coordinates in `x` (shared memory, [16, LDX]) and `fa`.
@@ -122,14 +133,40 @@ INLINE void dots(float (&s)[2][2][4], const word (&fa)[2][DK / 8][4], const floa
 #endif
 }
 
-// Replaces S by κ for 32 rows and 16 columns; yy are the norms of this lane's pair of columns. Diagonal values were computed
-// in double, because a formula may turn a rounding error ε of the distance of a point to itself into √ε.
-INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const float *diag, bool meets, int column) {
+// Replaces S by κ for 32 rows and 16 columns; yy are the norms of this lane's pair of columns, of which `place` is the first.
+// Diagonal values (`column` is the row that the pair's first point has) were computed in double, because a formula may turn a
+// rounding error ε of the distance of a point to itself into √ε.
+INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const Sides &of, bool meets, int column,
+                     int place) {
+    const float *diag = of.axx + of.a_pad;
+#if NEAR
+    unsigned int near = 0;
+#endif
     UNROLLED(q, 16) {
         const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
         const float2 y = *(const float2 *)(yy + 8 * j);
+#if NEAR
+        if (is_near(s[i][j][e], row.xx[i][e >> 1], e & 1 ? y.y : y.x)) near |= 1u << q;
+#endif
         s[i][j][e] = kappa(s[i][j][e], row.xx[i][e >> 1], e & 1 ? y.y : y.x);
     }
+#if NEAR
+    if (near) {
+        UNROLLED(q, 16) {
+            const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + 16 * i + 8 * (e >> 1), c = place + 8 * j + (e & 1);
+            if (near >> q & 1)
+                s[i][j][e] = renewed(of.a + (long long)r * D, of.b + (long long)c * D, of.a_pad * D, of.b_pad * D, of.axx + r,
+                                     of.a_pad, of.byy + c, of.b_pad);
+        }
+    }
+#endif
+#if TWINS
+    UNROLLED(q, 16) {
+        const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
+        const float name = row.name[i][e >> 1];
+        if (name > 0 && name == of.byy[2 * of.b_pad + place + 8 * j + (e & 1)]) s[i][j][e] = diag[row.first + 16 * i + 8 * (e >> 1)];
+    }
+#endif
     if (meets) {
         UNROLLED(q, 16) {
             const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + 16 * i + 8 * (e >> 1);
@@ -227,6 +264,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     Row row;
     row.first = row0 + (lane >> 2);
     UNROLLED(q, 4) row.xx[q >> 1][q & 1] = axx[row.first + 8 * q];
+#if TWINS
+    UNROLLED(q, 4) row.name[q >> 1][q & 1] = axx[2 * (long long)a_pad + row.first + 8 * q];
+#endif
+    const Sides sides = {a, axx, b, byy, a_pad, b_pad};
 
     float total[2][NT][4] = {}; // unused by GRAM
     // The columns of this lane's pair in the first eight; a diagonal element has row == column.
@@ -272,7 +313,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             const int column = tile * BN + j + diagonal;
             float s[2][2][4] = {};
             dots(s, fa, x + j * LDX, lane);
-            evaluate(s, row, yy + j + pair, axx + a_pad, meets_diagonal(row0, column), column + pair);
+            evaluate(s, row, yy + j + pair, sides, meets_diagonal(row0, column), column + pair, tile * BN + j + pair);
             ABSORB(acc, s, yy + BN + j, tile * BN + j + pair);
         }
         add(total, acc);
@@ -280,14 +321,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #else
     // Chunks of coordinates of the points of both sides pass through; S of all 64 columns stays in registers.
     const int STAGE = (ROWS + BN) * LDX, SIDE = BN + VALUES;
-    float *const sides = shared + STAGES * STAGE;
+    float *const beside = shared + STAGES * STAGE;
     auto fetch = [&](int step) {
         const int tile = first + step / CHUNKS, from = step % CHUNKS * DK;
         if (tile < last) {
             float *to = shared + step % STAGES * STAGE;
             copy_points(to, a + (long long)blockIdx.x * ROWS * D, ROWS, from);
             copy_points(to + ROWS * LDX, b + (long long)tile * BN * D, BN, from);
-            if (from == 0) fetch_side(sides + (tile & 1) * SIDE, tile);
+            if (from == 0) fetch_side(beside + (tile & 1) * SIDE, tile);
         }
         copies_commit();
     };
@@ -314,11 +355,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                 UNROLLED(q, 16) s[j][q >> 3][q >> 2 & 1][q & 3] += part[q >> 3][q >> 2 & 1][q & 3];
             }
         }
-        const float *yy = sides + (tile & 1) * SIDE;
+        const float *yy = beside + (tile & 1) * SIDE;
         float acc[2][NT][4] = {};
         UNROLLED(j, BN / 16) {
             const int column = tile * BN + 16 * j + diagonal;
-            evaluate(s[j], row, yy + 16 * j + pair, axx + a_pad, meets_diagonal(row0, column), column + pair);
+            evaluate(s[j], row, yy + 16 * j + pair, sides, meets_diagonal(row0, column), column + pair,
+                     tile * BN + 16 * j + pair);
             ABSORB(acc, s[j], yy + BN + 16 * j, tile * BN + 16 * j + pair);
         }
         add(total, acc);

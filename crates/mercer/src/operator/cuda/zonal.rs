@@ -31,7 +31,7 @@ impl Zonal {
 
     /// The zonal form of a function of `(x·x', ‖x‖², ‖x'‖²)`.
     fn fit(value: &dyn Fn(f64, f64, f64) -> f64) -> Option<Zonal> {
-        let power = [0, 1, 2].into_iter().find(|&p| scales_by(value, p as i32))?;
+        let power = [0, 1, 2, 4].into_iter().find(|&p| scales_by(value, p as i32))?;
         let f = |t: f64| value(((t + 1.0) * PI / 2.0).cos(), 1.0, 1.0);
         let most = |g: &dyn Fn(f64) -> f64| grid().fold(0.0f64, |m, t| m.max(g(t).abs()));
         let largest = most(&f);

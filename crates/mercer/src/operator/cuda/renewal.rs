@@ -1,0 +1,107 @@
+//! Which entries of a tile are computed anew from differences of coordinates, and the source that does it.
+
+use super::super::near::{Near, Roundoff};
+use super::super::points::Plan;
+use super::super::tile::ranges;
+use super::program::define;
+use super::{Arithmetic, kappa};
+use crate::data::Rows;
+use crate::kernel::Statistic;
+
+const NEAR: &str = include_str!("near.cu");
+/// Points that are looked at together.
+const ROWS: usize = 4096;
+
+#[derive(Clone, Debug)]
+pub(super) struct Renewal {
+    /// For each statistic: the entries.
+    near: Vec<Option<Near>>,
+    /// Whether what rounding removes from the points is kept for them.
+    pub low: bool,
+}
+
+impl Renewal {
+    /// For points of `widths` columns whose largest squared norms are `a` and `b`, each a number a view.
+    pub fn new(plan: &Plan, widths: &[usize], [a, b]: [&[f64]; 2], arithmetic: Arithmetic) -> Renewal {
+        let roundoff = roundoff(arithmetic);
+        let sums: Vec<f64> = a.iter().zip(b).map(|(a, b)| a + b).collect();
+        let near = by_statistic(plan, plan.near(&sums, widths, roundoff));
+        let shows = |view: usize| plan.shows_rounding(view, a[view].max(b[view]), widths[view], roundoff);
+        let low = near.iter().any(Option::is_some) && (0..a.len()).any(shows);
+        Renewal { near, low }
+    }
+
+    /// Whether there are no such entries.
+    pub fn is_empty(&self) -> bool {
+        self.near.iter().all(Option::is_none)
+    }
+
+    /// The source of `is_near` and `renewed`, and its definitions.
+    pub fn source(&self, plan: &Plan, views: usize, arithmetic: Arithmetic, definitions: &mut String) -> String {
+        define(definitions, "NEAR", u32::from(!self.is_empty()));
+        if self.is_empty() {
+            return String::new();
+        }
+        define(definitions, "LOW", u32::from(self.low));
+        let statistics = plan.statistics.len();
+        let given = |i: usize| if i < statistics { format!("s[{i}]") } else { format!("d[{}]", i - statistics) };
+        let norm = |of: &'static str, pad: &'static str| move |view: usize| format!("{of}[{view} * {pad}]");
+        let arguments = kappa::arguments(2 * statistics, views, given, norm("axx", "a_pad"), norm("byy", "b_pad"));
+        define(definitions, "KAPPA_NEAR", format!("kappa_near({arguments})"));
+        let kappa = kappa::near_function(plan, views, arithmetic.style());
+        format!("{kappa}{}{NEAR}", self.test(plan, views, arithmetic))
+    }
+
+    /// The source of `bool is_near(s0, …, xx0, …, yy0, …)`, with the arguments of `kappa`. Its bounds are powers of two, so that
+    /// similar data share a compiled source.
+    fn test(&self, plan: &Plan, views: usize, arithmetic: Arithmetic) -> String {
+        let most: f64 = if arithmetic == Arithmetic::F64 { 1e300 } else { 1e30 };
+        let bound = |x: f64| format!("(real){:?}", x.log2().ceil().exp2().min(most));
+        let tests = self.near.iter().zip(&plan.statistics).enumerate().filter_map(|(i, (near, &(view, kind)))| {
+            let Near { within, share } = (*near)?;
+            let sum = format!("(xx{view} + yy{view})");
+            Some(match kind {
+                Statistic::L1 => format!("!(s{i} > {})", bound(within)),
+                _ => format!("!({sum} - 2 * s{i} > m_min({}, {} * {sum}))", bound(within), bound(share)),
+            })
+        });
+        let parameters = kappa::parameters(plan.statistics.len(), views);
+        format!("INLINE bool is_near({parameters}) {{ return {}; }}\n", tests.collect::<Vec<_>>().join(" || "))
+    }
+}
+
+/// The errors of an arithmetic. Tensor cores add eight products at once and truncate, and Split drops the product of the low
+/// halves.
+fn roundoff(arithmetic: Arithmetic) -> Roundoff {
+    let powers = |sum: i32, point: i32, allowed: i32| {
+        let [sum, point, allowed] = [sum, point, allowed].map(|e| 0.5f64.powi(e));
+        Roundoff { sum, run: 8.0, point, allowed }
+    };
+    match arithmetic {
+        Arithmetic::F64 => Roundoff::of::<f64>(),
+        Arithmetic::F32 => Roundoff::of::<f32>(),
+        Arithmetic::Split => powers(21, 24, 18),
+        Arithmetic::Tf32 => powers(20, 12, 8),
+    }
+}
+
+/// The largest `‖x‖²` of points `[n, d]` in each view.
+pub(super) fn largest(plan: &Plan, x: Rows<'_>) -> Vec<f64> {
+    let of_few = |rows| plan.points::<f64>(x.slice(rows)).views.iter().map(|view| view.largest).collect::<Vec<f64>>();
+    let larger = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect();
+    ranges(x.n(), ROWS).into_iter().map(of_few).reduce(larger).unwrap_or_else(|| vec![0.0; plan.views()])
+}
+
+/// The entries of each statistic that some base kernel computes anew, given those of each base kernel.
+fn by_statistic(plan: &Plan, near: Vec<Option<Near>>) -> Vec<Option<Near>> {
+    let mut joined: Vec<Option<Near>> = vec![None; plan.statistics.len()];
+    for (leaf, near) in plan.leaves.iter().zip(near) {
+        joined[*leaf] = match (joined[*leaf], near) {
+            (Some(known), Some(near)) => {
+                Some(Near { within: near.within.max(known.within), share: near.share.max(known.share) })
+            }
+            (known, near) => near.or(known),
+        };
+    }
+    joined
+}

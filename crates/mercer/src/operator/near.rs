@@ -1,0 +1,188 @@
+//! Which entries of a kernel of a distance are computed from differences of coordinates.
+//!
+//! A tile gets `D = ‖x−x'‖²` from a matrix product, as `S − 2 x·x'` with `S = ‖x‖² + ‖x'‖²`. Its error is a rounding error of
+//! S, not of D, and the points themselves were rounded:
+//!
+//! `Δ = u (c S + 2√(2 D S))`, with u the unit roundoff and `c = √p/2`, at least 1: the roundings of a sum of p terms.
+//! Where all terms are alike, roundings add up to c = p; that is taken into account where it would do real harm.
+//!
+//! An entry is computed anew where that could move κ by more than [`Roundoff::allowed`] of κ(0). A kernel that is convex in D
+//! changes the most at D = 0, so these are the entries with `D ≤ D*(S)`; D* grows with S, and `min(D*(max S), S·max D*(S)/S)`
+//! bounds it. Well-scaled data have none, and pay nothing.
+
+use super::{Precision, Real};
+use crate::kernel::{Base, Formula, Pair, Statistic, with_formula};
+
+/// The errors of an arithmetic, each relative.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Roundoff {
+    /// Of a sum of products, for one addition.
+    pub sum: f64,
+    /// The most additions of a sum whose roundings add up.
+    pub run: f64,
+    /// Of a point's coordinate.
+    pub point: f64,
+    /// What a kernel value may be off, relative to that of a point with itself.
+    pub allowed: f64,
+}
+
+/// What a value may be off, in units of roundoff.
+const ALLOWED: f64 = 32.0;
+/// How much more a value may be off where the terms of its sum are all alike.
+const LIKE_TERMS: f64 = 128.0;
+/// Half-open octaves of D that are told apart, below the largest.
+const OCTAVES: i32 = 64;
+
+impl Roundoff {
+    /// That of `T` on the CPU.
+    pub fn of<T: Real>() -> Roundoff {
+        let u = if T::PRECISION == Precision::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) } / 2.0;
+        Roundoff { sum: u, run: f64::INFINITY, point: u, allowed: ALLOWED * u }
+    }
+}
+
+/// Entries whose distance is at most `within`, and at most `share` of `‖x‖² + ‖x'‖²`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Near {
+    pub within: f64,
+    pub share: f64,
+}
+
+/// A kernel of a distance at points of `p` coordinates.
+#[derive(Clone, Copy)]
+pub(super) struct Distance<'a> {
+    base: &'a Base,
+    statistic: Statistic,
+    p: f64,
+}
+
+impl<'a> Distance<'a> {
+    /// `base`, where it is a kernel of a distance.
+    pub fn of(base: &'a Base, p: usize) -> Option<Distance<'a>> {
+        let statistic = with_formula!(base, formula => formula.statistic());
+        let is_distance = matches!(statistic, Statistic::SquaredDistance | Statistic::L1);
+        is_distance.then_some(Distance { base, statistic, p: p as f64 })
+    }
+
+    /// Whether an error `change` of the distance `d` may move κ by more than `allowed` of κ(0).
+    fn moves(&self, d: f64, change: f64, allowed: f64) -> bool {
+        let at = |s: f64| with_formula!(self.base, formula => formula.eval(Pair { s, xx: 0.0, yy: 0.0 }));
+        let most = (at((d - change).max(0.0)) - at(d + change)).abs();
+        most > allowed * at(0.0).abs()
+    }
+
+    /// The error of the distance `d` between points with `‖x‖² + ‖x'‖² = s`.
+    fn error(&self, d: f64, s: f64, roundoff: Roundoff) -> f64 {
+        let moved = roundoff.point * (2.0 * s).sqrt();
+        match self.statistic {
+            Statistic::L1 => moved * self.p.sqrt(),
+            _ => roundoff.sum * s * (self.p.min(roundoff.run).sqrt() / 2.0).max(1.0) + moved * (2.0 * d.sqrt() + moved),
+        }
+    }
+
+    /// The largest distance of such points.
+    fn largest(&self, s: f64) -> f64 {
+        if self.statistic == Statistic::L1 { (2.0 * s * self.p).sqrt() } else { 2.0 * s }
+    }
+
+    /// `D*(S)` to the next octave: from it on, κ is right. Zero where it always is.
+    fn reach(&self, s: f64, roundoff: Roundoff) -> f64 {
+        // Roundings of like terms do not cancel: then c is the number of terms.
+        let terms = self.p.min(roundoff.run);
+        let like =
+            Roundoff { sum: 2.0 * terms.sqrt() * roundoff.sum, allowed: LIKE_TERMS * roundoff.allowed, ..roundoff };
+        let moves = |d: f64| [roundoff, like].iter().any(|r| self.moves(d, self.error(d, s, *r), r.allowed));
+        if !moves(0.0) {
+            return 0.0;
+        }
+        let octave = |k: i32| self.largest(s) * 0.5f64.powi(k);
+        if moves(octave(0)) {
+            return f64::INFINITY;
+        }
+        // κ is right from octave `right` on, and not at octave `wrong`.
+        let (mut right, mut wrong) = (0, OCTAVES);
+        while wrong - right > 1 {
+            let middle = (right + wrong) / 2;
+            if moves(octave(middle)) { wrong = middle } else { right = middle }
+        }
+        octave(right)
+    }
+
+    /// The entries to compute anew between points with `‖x‖² + ‖x'‖²` up to `largest`, if any.
+    pub fn near(&self, largest: f64, roundoff: Roundoff) -> Option<Near> {
+        let within = self.reach(largest, roundoff);
+        if within == 0.0 {
+            return None;
+        }
+        if self.statistic == Statistic::L1 || within.is_infinite() {
+            return Some(Near { within, share: f64::INFINITY });
+        }
+        // D*(S)/S has one maximum; between two octaves of S it is at most twice that at the upper end.
+        let (mut s, mut share) = (largest, 0.0f64);
+        loop {
+            let now = 2.0 * self.reach(s, roundoff) / s;
+            share = share.max(now);
+            s *= 0.5;
+            if now < share / 8.0 || s == 0.0 {
+                return Some(Near { within, share });
+            }
+        }
+    }
+
+    /// Whether the rounding of points with `‖x‖² ≤ largest` alone can be seen in κ, so that what it removed must be kept.
+    pub fn shows_rounding(&self, largest: f64, roundoff: Roundoff) -> bool {
+        let roundoff = Roundoff { sum: 0.0, ..roundoff };
+        let shows = |d: f64| self.moves(d, self.error(d, largest, roundoff), roundoff.allowed / 4.0);
+        largest > 0.0 && (0..OCTAVES).step_by(4).any(|k| shows(self.largest(largest) * 0.5f64.powi(k)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Kernel;
+
+    fn near(expression: &str, largest: f64) -> Option<Near> {
+        let kernel = Kernel::parse(expression).unwrap();
+        Distance::of(kernel.bases()[0], 3)?.near(largest, Roundoff::of::<f32>())
+    }
+
+    #[test]
+    fn well_scaled_points_have_no_entry_to_compute_anew() {
+        for expression in ["rbf(1)", "matern32(1)", "matern52(1)", "laplacian(1)", "periodic(1, 1)"] {
+            assert_eq!(near(expression, 10.0), None, "{expression}");
+        }
+        assert_eq!(near("linear", 1e9), None);
+    }
+
+    #[test]
+    fn the_entries_to_compute_anew_are_those_that_may_be_wrong() {
+        let u = f64::from(f32::EPSILON) / 2.0;
+        for (expression, slope) in [
+            ("rbf(1.3)", (|d: f64| (-d / 3.38).exp() / 3.38) as fn(f64) -> f64),
+            ("matern12(2)", |d| (-d.sqrt() / 2.0).exp() / (4.0 * d.sqrt())),
+        ] {
+            for largest in [1e2, 1e4, 1e6, 1e12] {
+                let near = near(expression, largest).unwrap_or(Near { within: 0.0, share: 0.0 });
+                for (i, j) in (1..60).flat_map(|i| (1..60).map(move |j| (i, j))) {
+                    let s = largest * 0.5f64.powi(i - 1);
+                    let d = 2.0 * s * 0.7f64.powi(j);
+                    let error = slope(d) * u * (s + (8.0 * d * s).sqrt());
+                    let found = d <= near.within.min(near.share * s);
+                    assert!(found || error <= ALLOWED * u, "{expression}, S = {s}, D = {d}: off by {} u", error / u);
+                }
+                assert!(near.share < 0.2 || expression != "rbf(1.3)", "{largest}: {near:?} takes too many");
+            }
+        }
+    }
+
+    #[test]
+    fn what_rounding_removed_is_kept_for_far_points_only() {
+        for (expression, far) in [("rbf(1)", 1e6), ("matern12(1)", 1e6), ("laplacian(1)", 1e6)] {
+            let kernel = Kernel::parse(expression).unwrap();
+            let distance = Distance::of(kernel.bases()[0], 3).unwrap();
+            let shows = |largest: f64| distance.shows_rounding(largest, Roundoff::of::<f32>());
+            assert!(!shows(0.0) && !shows(1.0) && shows(far) && shows(1e300), "{expression}");
+        }
+    }
+}
