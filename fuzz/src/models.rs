@@ -10,7 +10,7 @@ use mercer::data::Target as Labels;
 use mercer::kernel::Kernel;
 use mercer::operator::FunctionSamples;
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{Kind, Neural, NeuralEf, OnData, Settings, train};
+use mercer::spectrum::neural::{Kind, Neural, NeuralEf, OnData, Settings, Spin, train};
 use mercer::spectrum::{Exact, Fourier, Problem, Sampling, Spectrum};
 use mercer::{FitContext, Result};
 use ndarray::{Array2, ArrayView2};
@@ -51,7 +51,7 @@ fn write_models(folder: &Path) -> Result<()> {
     Spectrum::fit(&Exact, &problem, Some(held_out.view().into()))?.save(&folder.join("exact.mercer"))?;
     Spectrum::fit(&Fourier { features: 8, sampling: Sampling::Plain, ritz: false }, &problem, None)?
         .save(&folder.join("rff.mercer"))?;
-    let mut neural = Neural::new(Kind::NeuralEf(NeuralEf::Batch));
+    let mut neural = Neural::new(Kind::NeuralEf(NeuralEf::Joint));
     neural.settings = Settings { steps: 2, batch: 8, ..Settings::default() };
     Spectrum::fit(&neural, &problem, None)?.save(&folder.join("neural.mercer"))?;
     let spectrum = Spectrum::fit(&Exact, &problem, None)?.into();
@@ -121,7 +121,7 @@ fn resume(path: &Path, resume: bool) -> Result<Vec<f32>> {
     let (x, context) = (points(16), FitContext::default());
     let operator = context.kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
     let operator = OnData::new(&operator)?;
-    let kind = Kind::NeuralEf(NeuralEf::Averaged);
+    let kind = Kind::Spin(Spin::PUBLISHED);
     let functions = kind.functions("dense(4) sincos dense(1)", 2, 2, Device::Cpu, &Rng::new(2))?;
     let objective = kind.objective(&functions, 2)?;
     let settings = Settings {

@@ -36,12 +36,9 @@ targets! {
     cifar: INPUTS;
     parquet: INPUTS;
     samples: INPUTS;
-    #[ignore = "deep nesting overflows the stack"]
     kernel: INPUTS;
     architecture: INPUTS;
-    #[ignore = "models whose values overflow are accepted"]
     model: INPUTS;
-    #[ignore = "checkpoints that lead to numbers that are not finite are accepted"]
     checkpoint: INPUTS;
     classifier: INPUTS;
 }

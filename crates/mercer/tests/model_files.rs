@@ -113,7 +113,7 @@ fn models() -> Vec<Model> {
     scaled.scaler = Some(Scaler::fit(Scaling::Standard, x.view()).unwrap());
     let f = functions(&x);
     let samples = |factorised| LowRankOperator::of_samples(&f.view().into(), factorised).unwrap();
-    let mut neural = Neural::new(NeuralEf::Batch);
+    let mut neural = Neural::new(NeuralEf::Joint);
     neural.settings.steps = 3;
     neural.architecture = Some("dense(4) sincos dense(1) l2norm".into());
     let network = by(&neural, "rbf(1)");

@@ -5,6 +5,7 @@ use super::near::Near;
 use super::tile::Part;
 use crate::kernel::{Base, Formula, Pair, Statistic, with_formula};
 use crate::simd::{Num, vectorized};
+use std::cmp::Ordering;
 
 /// The new values of one base kernel in a tile, and their places.
 #[derive(Default)]
@@ -62,7 +63,8 @@ impl<T: Real> Renewed<T> {
 /// Whether an entry is near. What is not a number is.
 fn is_near<T: Real>(s: T, xx: T, yy: T, near: Near, l1: bool) -> bool {
     let (s, sum) = (s.wide(), xx.wide() + yy.wide());
-    if l1 { !(s > near.within) } else { !(sum - 2.0 * s > near.within.min(near.share * sum)) }
+    let (d, bound) = if l1 { (s, near.within) } else { (sum - 2.0 * s, near.within.min(near.share * sum)) };
+    d.partial_cmp(&bound) != Some(Ordering::Greater)
 }
 
 vectorized! {

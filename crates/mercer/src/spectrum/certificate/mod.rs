@@ -170,7 +170,8 @@ fn evaluated(
     };
     // One evaluation of φ for both.
     let both = concatenate![Axis(1), a.view(), a.mapv(f64::abs).view()];
-    let both = finite_rows("a function's value", solution.features.project(points, both.view())?, problem.operator.outputs())?;
+    let both =
+        finite_rows("a function's value", solution.features.project(points, both.view())?, problem.operator.outputs())?;
     let (ψ, sizes) = both.view().split_at(Axis(1), k);
     let ε = problem.operator.roundoff();
     let rounding = per_pair(&solution.eigenvalues, |j| ε * ratio(sizes, ψ, j).sqrt());
