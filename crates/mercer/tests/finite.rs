@@ -13,7 +13,7 @@ use mercer::spectrum::{Fourier, Landmarks, Nystrom, Positive, Sampling};
 use mercer::{Error, Result};
 
 fn methods() -> Vec<Box<dyn Method>> {
-    let mut neural = Neural::new(NeuralEf::Batch);
+    let mut neural = Neural::new(NeuralEf::Joint);
     neural.settings.steps = 5;
     vec![
         Box::new(Exact),

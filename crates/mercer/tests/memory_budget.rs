@@ -36,10 +36,10 @@ fn random_features_and_networks_are_counted_before_they_are_drawn() {
     }
     refuses("rbf(1)", &Fourier { features: usize::MAX - 1, sampling: Sampling::Plain, ritz: true }, "random features");
     let wide = "dense(1048576) relu dense(1048576) relu dense(1)";
-    let mut neural = Neural::new(NeuralEf::Batch);
+    let mut neural = Neural::new(NeuralEf::Joint);
     neural.architecture = Some(wide.into());
     refuses("rbf(1)", &neural, "parameters of 2 networks");
-    let mut ritz = Neural::new(Ritz::default());
+    let mut ritz = Neural::new(Ritz);
     ritz.architecture = Some(wide.into());
     refuses("rbf(1)", &ritz, "parameters of 1 networks");
     let y = Target::Classes { labels: vec![0; 50], names: vec!["a".into()] };

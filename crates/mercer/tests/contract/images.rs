@@ -3,6 +3,7 @@
 use super::*;
 
 on_every_device! {
+    a_result_of_each_network_is_not_written_into_one_place,
     convolutions_and_their_adjoints,
     channels_have_biases_activations_and_sums,
     activations_without_a_bias,
@@ -36,9 +37,8 @@ fn shared_or_own(t: &mut Tensor, share: bool, [k, b, n]: [usize; 3]) -> StackMut
 }
 
 /// Threads write the results of different networks at the same time, so two networks must never share one.
-#[test]
-fn a_result_of_each_network_is_not_written_into_one_place() {
-    on_every_device(30, |on| {
+fn a_result_of_each_network_is_not_written_into_one_place(device: Device) {
+    on(device, 30, |on| {
         let (k, b, c, plane) = (2, 3, 4, 6);
         let n = c * plane;
         let refused = |what: &str, f: &mut dyn FnMut()| {
@@ -58,7 +58,7 @@ fn a_result_of_each_network_is_not_written_into_one_place() {
         let norm = Normalized { x: x.stack(), statistics: affine.stack(), affine: affine.stack(), of_batch: true };
         refused("batch_norm_vjp", &mut || batch_norm_vjp(norm, &g, out.matrices_mut(0, 0, 1, 2, c).sum_of(k), None));
         refused("running_average", &mut || running_average(0.1, &affine, out.matrices_mut(0, 0, 1, 2, c).sum_of(k)));
-        let shape = Convolution { image: [c, 2, 3], channels: c, size: 1, stride: 1, before: 0, after: 0 };
+        let shape = Convolution { image: [c, 2, 3], channels: c, size: 1, stride: 1, before: [0; 2], after: [0; 2] };
         let filters =
             |out: &mut Tensor| conv2d_vjp_weights(&shape, x.stack(), &g, out.matrices_mut(0, 0, 1, c, c).sum_of(k));
         refused("conv2d_vjp_weights", &mut || filters(&mut out));
