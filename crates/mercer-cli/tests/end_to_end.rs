@@ -85,7 +85,8 @@ fn sampled_functions_are_fitted_whatever_their_outputs() {
     write_npy(folder.join("f.npy"), f.view()).unwrap();
     let trace = f.iter().map(|v| v * v).sum::<f64>() / f.len() as f64;
     for (factorised, outputs) in [("", 2), ("--factorised", 1)] {
-        let run = |more: &str| folder.object(&format!("fit x.npy --samples f.npy --k 3 {factorised} --method {more}"));
+        let fit = format!("fit x.npy --samples f.npy --k 3 --holdout 0 {factorised}");
+        let run = |more: &str| folder.object(&format!("{fit} --method {more}"));
         let exact = run("exact --out psi.npy");
         assert!((exact["certificate"]["trace"].as_f64().unwrap() - trace).abs() < 1e-12);
         assert_eq!(folder.read("psi.npy").dim(), (80, outputs * 3));
@@ -107,7 +108,7 @@ fn a_model_of_samples_goes_to_new_points_and_files_stay_where_they_are() {
     folder.said(&format!("sample 'moons(n=9, seed=4)' {net} --out new.npy"));
     assert_eq!(folder.read("F.npy").dim(), (60, 120));
     for method in ["exact", "krylov", "nystrom"] {
-        folder.said(&format!("fit moons(n=120) --samples F.npy --k 3 --method {method} --out m.mercer"));
+        folder.said(&format!("fit moons(n=120) --samples F.npy --k 3 --holdout 0 --method {method} --out m.mercer"));
         folder.said("transform m.mercer --samples F.npy --out psi.csv");
         folder.said("transform m.mercer --samples new.npy --out psi_new.npy");
         assert_eq!(folder.read("psi_new.npy").dim(), (9, 3));

@@ -317,7 +317,9 @@ pub(crate) fn put_numbers(bundle: &mut Bundle, name: &str, numbers: &[f32]) {
 
 /// Takes them out again.
 pub(crate) fn numbers(bundle: &Bundle, name: &str) -> Result<Vec<f32>> {
-    Ok(bundle.matrix(name)?.iter().map(|v| *v as f32).collect())
+    let numbers: Vec<f32> = bundle.matrix(name)?.iter().map(|v| *v as f32).collect();
+    fail_if!(numbers.iter().any(|v| !v.is_finite()), "the checkpoint's '{name}' has a number that is not finite");
+    Ok(numbers)
 }
 
 /// Puts an optimizer into a checkpoint.

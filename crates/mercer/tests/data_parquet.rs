@@ -57,7 +57,7 @@ fn numbers_of_every_type_and_several_row_groups() {
     assert_eq!((set.name.as_str(), set.y), ("t", None));
     let set = read(&bytes, Some("c")).unwrap();
     assert_eq!((set.d(), set.y), (6, Some(Target::Values(vec![-3.0, 4.0, -3.0, 4.0]))));
-    refused(&bytes, Some("nothing"), "(known: a, b, c)");
+    refused(&bytes, Some("nothing"), "(known: a, b, c, d, e, f, g)");
     refused(&bytes, Some("8"), "no column 8");
 }
 

@@ -13,8 +13,13 @@ fn allowed<T: Real>() -> f64 {
     if T::PRECISION == Precision::F64 { 64.0 * f64::EPSILON / 2.0 } else { 64.0 * f64::from(f32::EPSILON) / 2.0 }
 }
 
-/// A kernel and its value as a function of the differences of the coordinates.
+/// A kernel and its value as a function of the differences of the coordinates, which are taken within a [`period`].
 type Law = (&'static str, fn(&[f64]) -> f64);
+
+/// The remainder of a coordinate by its period is exact; a difference of coordinates many periods apart is rounded.
+fn period(law: &Law) -> f64 {
+    if law.0.starts_with("periodic") { 2.0 } else { f64::INFINITY }
+}
 
 fn l2(t: &[f64]) -> f64 {
     t.iter().map(|t| t * t).sum::<f64>().sqrt()
@@ -33,7 +38,7 @@ const LAWS: [Law; 7] = [
         (1.0 + a + a * a / 3.0) * (-a).exp()
     }),
     ("periodic(2, 0.8)", |t| {
-        let sum: f64 = t.iter().map(|t| (std::f64::consts::PI * (t % 2.0) / 2.0).sin().powi(2)).sum();
+        let sum: f64 = t.iter().map(|t| (std::f64::consts::PI * t / 2.0).sin().powi(2)).sum();
         (-2.0 * sum / 0.64).exp()
     }),
     ("0.5*rbf(2) + 0.25*matern12(3)", |t| 0.5 * (-l2(t).powi(2) / 8.0).exp() + 0.25 * (-l2(t) / 3.0).exp()),
@@ -53,6 +58,7 @@ fn clusters(n: usize, d: usize, scale: f64, seed: u64) -> Array2<f64> {
 }
 
 fn by_law(law: &Law, x: &Array2<f64>, z: &Array2<f64>) -> Array2<f64> {
+    let (x, z) = (x.mapv(|v| v % period(law)), z.mapv(|v| v % period(law)));
     Array2::from_shape_fn((x.nrows(), z.nrows()), |(i, j)| (law.1)((&x.row(i) - &z.row(j)).as_slice().unwrap()))
 }
 

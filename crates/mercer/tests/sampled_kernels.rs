@@ -241,8 +241,13 @@ fn samples_that_do_not_fit_are_refused() {
     let (_folder, path) = scratch("f.npy");
     let mut f = Array3::zeros((4, 5, 3));
     says(OnPoints::new(&operator(f.view(), false), Array2::<f64>::zeros((4, 1)).view()), &["5 points"]);
-    f[[2, 3, 1]] = f64::INFINITY;
     write_npy(&path, f.mapv(|v| v as f32).view()).unwrap();
+    f[[2, 3, 1]] = f64::INFINITY;
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Number 41 of 60; no file with it can be written.
+    let at = bytes.len() - 20 * 4;
+    bytes[at..at + 4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
     for (samples, by_output) in [(mapped(&path), false), (mapped(&path), true), (f.view().into(), false)] {
         says(LowRankOperator::of_samples(&samples, by_output), &["sample 3, point 4, output 2 is inf"]);
     }

@@ -171,6 +171,7 @@ impl Fit {
     /// The data to fit and the data to certify on.
     fn split(&self, data: Dataset, context: &Context) -> Result<(Dataset, Option<Dataset>)> {
         let n = data.n();
+        self.check_k(n, n)?;
         let (train, held_out) = match &self.certify {
             Some(file) => self.reader.open_like(file, &data, context).map(|held_out| (data, Some(held_out)))?,
             None => match self.held_out_rows(&data, context)? {
@@ -178,17 +179,20 @@ impl Fit {
                 Some([fitted, held_out]) => (data.select(&fitted), Some(data.select(&held_out))),
             },
         };
-        if self.k == 0 || self.k > train.n() {
-            let reason = match n - train.n() {
-                0 => format!("there are {}", text::count(n, "row")),
-                held => format!(
-                    "{} of the {n} rows are fitted, {held} are held out (--holdout 0 holds none out)",
-                    train.n()
-                ),
-            };
-            return Err(Error::input(format!("--k must lie between 1 and {}, not {}: {reason}", train.n(), self.k)));
-        }
+        self.check_k(train.n(), n)?;
         Ok((train, held_out))
+    }
+
+    /// Refuses more pairs than there are rows `fitted` of `n`.
+    fn check_k(&self, fitted: usize, n: usize) -> Result<()> {
+        if (1..=fitted).contains(&self.k) {
+            return Ok(());
+        }
+        let reason = match n - fitted {
+            0 => format!("there are {}", text::count(n, "row")),
+            held => format!("{fitted} of the {n} rows are fitted, {held} are held out (--holdout 0 holds none out)"),
+        };
+        Err(Error::input(format!("--k must lie between 1 and {fitted}, not {}: {reason}", self.k)))
     }
 }
 

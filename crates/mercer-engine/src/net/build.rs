@@ -7,6 +7,9 @@ use super::{
 use crate::compute::{Activation, Convolution, Pool};
 use crate::{Error, Result, fail_if};
 
+/// Most units of a layer: the parameters between two layers can then be counted without overflow.
+const MOST: usize = 1 << 32;
+
 /// A chain of layers that can run.
 pub(super) struct Built {
     pub layers: Vec<Box<dyn Layer>>,
@@ -117,6 +120,7 @@ fn chain(specs: &[LayerSpec], flow: &mut Flow) -> Result<Vec<(Box<dyn Layer>, us
             _ => None,
         };
         let before_norm = next == Some(&LayerSpec::BatchNorm);
+        fail_if!(flow.width > MOST, "{spec} gets {} numbers a point; at most {MOST} are possible", flow.width);
         let (layer, out) = layer(spec, *flow, phi.unwrap_or(Activation::Identity), before_norm)?;
         *flow = out;
         let words = 1 + usize::from(phi.is_some());

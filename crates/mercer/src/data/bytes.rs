@@ -42,9 +42,9 @@ impl<'a> Source<'a> {
         Ok(Source { path, within: String::new(), reader, len, budget })
     }
 
-    /// The array `key` of an archive.
-    pub fn array(path: &'a Path, key: &str, reader: impl Read + 'a, budget: Budget) -> Self {
-        Source { path, within: format!("array `{key}`: "), reader: Box::new(reader), len: None, budget }
+    /// The array `key` of an archive, which says that it has `len` bytes.
+    pub fn array(path: &'a Path, key: &str, reader: impl Read + 'a, len: u64, budget: Budget) -> Self {
+        Source { path, within: format!("array `{key}`: "), reader: Box::new(reader), len: Some(len), budget }
     }
 
     /// The error that says `what` is wrong with the content.

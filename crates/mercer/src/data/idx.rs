@@ -58,7 +58,10 @@ fn read_bytes(path: &Path, budget: Budget) -> Result<(Vec<usize>, Vec<u8>)> {
     let count = count.filter(|&c| c < u64::MAX && usize::try_from(c).is_ok());
     let count = count.ok_or_else(|| source.fail(format!("promises an impossible shape, {dims:?}")))?;
     fail_if!(count == 0; source.fail(format!("is empty: its shape is {dims:?}")));
-    source.require(count)?;
+    // A file that is too short is told so below.
+    if source.len.is_none_or(|len| len > count) {
+        source.require(count)?;
+    }
     let content = source.read_up_to(count + 1)?;
     match content.len() as u64 {
         got if got < count => Err(source

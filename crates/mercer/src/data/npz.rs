@@ -89,6 +89,7 @@ impl<'a> Archive<'a> {
     fn read(&mut self, key: &str) -> Result<Array> {
         let entry = self.zip.by_name(&format!("{key}.npy"));
         let entry = entry.map_err(|e| Error::file(self.path, format!("the array `{key}` cannot be read ({e})")))?;
-        npy::read_array(Source::array(self.path, key, entry, self.budget))
+        let len = entry.size();
+        npy::read_array(Source::array(self.path, key, entry, len, self.budget))
     }
 }

@@ -4,7 +4,7 @@ use super::matrix_free::{cross_block, gpu_for};
 use super::memory::zeros;
 use super::points::Plan;
 use super::tile::{deal, make_symmetric, upper_tiles};
-use super::{Operator, Real};
+use super::{Operator, Precision, Real, in_precision, typed};
 use crate::Result;
 use crate::compute::Device;
 use crate::data::Rows;
@@ -13,6 +13,7 @@ use crate::linalg::matmul_into;
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
+use std::any::Any;
 
 /// K in memory, in f32 or f64. Example: [`OnPoints`](super::OnPoints).
 pub struct DenseOperator<T> {
@@ -95,7 +96,13 @@ impl<T: Real> Operator for DenseOperator<T> {
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub fn gram<'x, T: Real>(kernel: &Kernel, x: impl Into<Rows<'x>>, device: Device) -> Result<Array2<T>> {
-    let x = x.into();
+    fn computed(precision: Precision, kernel: &Kernel, x: Rows<'_>, device: Device) -> Result<Box<dyn Any>> {
+        Ok(in_precision!(precision, T => Box::new(symmetric::<T>(kernel, x, device)?)))
+    }
+    computed(T::PRECISION, kernel, x.into(), device).map(typed)
+}
+
+fn symmetric<T: Real>(kernel: &Kernel, x: Rows<'_>, device: Device) -> Result<Array2<T>> {
     if let Some(k) = on_gpu(kernel, x, x, true, device)? {
         return Ok(k);
     }
@@ -128,7 +135,13 @@ pub fn gram_cross<'x, 'z, T: Real>(
     z: impl Into<Rows<'z>>,
     device: Device,
 ) -> Result<Array2<T>> {
-    let (x, z) = (x.into(), z.into());
+    fn computed(precision: Precision, kernel: &Kernel, [x, z]: [Rows<'_>; 2], device: Device) -> Result<Box<dyn Any>> {
+        Ok(in_precision!(precision, T => Box::new(between::<T>(kernel, x, z, device)?)))
+    }
+    computed(T::PRECISION, kernel, [x.into(), z.into()], device).map(typed)
+}
+
+fn between<T: Real>(kernel: &Kernel, x: Rows<'_>, z: Rows<'_>, device: Device) -> Result<Array2<T>> {
     if let Some(k) = on_gpu(kernel, x, z, false, device)? {
         return Ok(k);
     }

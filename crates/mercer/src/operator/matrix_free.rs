@@ -289,7 +289,17 @@ pub fn cross_apply<'x, 'z>(
     precision: Precision,
     device: Device,
 ) -> Result<Array2<f64>> {
-    let (x, z) = (x.into(), z.into());
+    cross_apply_on(kernel, [x.into(), z.into()], a, precision, device)
+}
+
+/// Not generic, for the reason that [`super::typed`] gives.
+fn cross_apply_on(
+    kernel: &Kernel,
+    [x, z]: [Rows<'_>; 2],
+    a: ArrayView2<f64>,
+    precision: Precision,
+    device: Device,
+) -> Result<Array2<f64>> {
     if let Some(gpu) = gpu_for(kernel, device)? {
         return super::cuda::cross_apply(gpu, kernel, x, z, a, precision);
     }

@@ -5,6 +5,7 @@ use super::Real;
 use super::aligned::Aligned;
 use crate::compute::{Activation, Device};
 use crate::kernel::infinite::hermite::{self, TERMS};
+use crate::kernel::infinite::logistic::{self, NODES, Node};
 use crate::kernel::infinite::{DEEPEST, Expectations, Side, Step};
 use crate::simd::{Num, Pack, SimdJob, dispatch, vectorized};
 
@@ -157,11 +158,11 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
     fn group<const FMA: bool>(&self, group: usize, k: &mut [T; LANES], slopes: &mut [T; LANES]) {
         let phi = known::<PHI>(self.phi);
         let (x, y) = (self.x.fields(group), self.y.fields(group));
-        use Activation::{Polynomial, Sigmoid, Softplus, Tanh};
-        if matches!(phi, Tanh | Sigmoid | Softplus | Polynomial(_)) {
+        let is_series = is_logistic(phi);
+        if is_series || matches!(phi, Activation::Polynomial(_)) {
             let x = Side { variance: pack::<T, FMA>(&x[0]), deviation: pack(&x[1]), inverse: pack(&x[2]) };
             let y = Side { variance: pack(&y[0]), deviation: pack(&y[1]), inverse: pack(&y[2]) };
-            let (value, slope) = if self.x.terms > 0 {
+            let (value, slope) = if is_series {
                 hermite::dual_of_series(
                     phi,
                     pack::<T, FMA>(k),
@@ -210,17 +211,62 @@ impl<T: Real, const PHI: usize, const X: usize> SimdJob for Activate<'_, T, PHI,
         let (k, theta) = (std::mem::take(&mut self.k), std::mem::take(&mut self.theta));
         let (k, theta) = (k.as_chunks_mut::<LANES>().0, theta.as_chunks_mut::<LANES>().0);
         let mut slopes = [T::default(); LANES];
-        if theta.is_empty() {
-            for (group, k) in k.iter_mut().enumerate() {
-                self.group::<FMA>(group, k, &mut slopes);
-            }
-            return;
-        }
-        for (group, (k, theta)) in k.iter_mut().zip(theta).enumerate() {
+        for (group, k) in k.iter_mut().enumerate() {
             self.group::<FMA>(group, k, &mut slopes);
-            for l in 0..LANES {
-                theta[l] = T::of_lane(theta[l].lane::<FMA>() * slopes[l].lane::<FMA>());
+            if let Some(theta) = theta.get_mut(group) {
+                for l in 0..LANES {
+                    theta[l] = T::of_lane(theta[l].lane::<FMA>() * slopes[l].lane::<FMA>());
+                }
             }
+        }
+    }
+}
+
+/// The sums of `kernel/infinite/logistic.rs`, which are series where the inputs are narrow.
+fn is_logistic(phi: Activation) -> bool {
+    matches!(phi, Activation::Tanh | Activation::Sigmoid | Activation::Softplus)
+}
+
+vectorized! {
+    /// The same as [`Activate`] for one group of lanes and tanh, sigmoid or softplus, at inputs of any variance. Terms are the
+    /// outer loop: a sum in each lane would be compiled once a lane.
+    fn logistic<FMA, 'a, T: Real>(
+        phi: Activation, k: &'a mut [T; LANES], theta: &'a mut [T], x: &'a [T; LANES], y: &'a [T; LANES]
+    ) {
+        let (rule, zero) = (logistic::rule(phi), T::default());
+        let mut nodes = [[[[zero; LANES]; 2]; NODES]; 2];
+        let (mut left, mut value, mut slope) = ([zero; LANES], [zero; LANES], [zero; LANES]);
+        for l in 0..LANES {
+            let (k, x, y) = (k[l].lane::<FMA>(), x[l].lane::<FMA>(), y[l].lane::<FMA>());
+            left[l] = T::of_lane((x * y - k * k).max(Num::of(0.0)));
+        }
+        for (i, &scale) in rule.scales.iter().enumerate() {
+            for l in 0..LANES {
+                let (x, y) = (x[l].lane::<FMA>(), y[l].lane::<FMA>());
+                for (side, variance) in [x.max(y), x.min(y)].into_iter().enumerate() {
+                    let node = Node::new(scale, variance);
+                    nodes[side][i][0][l] = T::of_lane(node.alpha);
+                    nodes[side][i][1][l] = T::of_lane(node.rest);
+                }
+            }
+        }
+        for &(i, j, weight) in &rule.pairs {
+            let ([wide_alpha, wide_rest], [narrow_alpha, narrow_rest]) = (&nodes[0][i], &nodes[1][j]);
+            let weight: T::Lane<FMA> = Num::of(weight);
+            for l in 0..LANES {
+                let wide = Node { alpha: wide_alpha[l].lane::<FMA>(), rest: wide_rest[l].lane() };
+                let narrow = Node { alpha: narrow_alpha[l].lane(), rest: narrow_rest[l].lane() };
+                let term = wide.term(narrow, phi, k[l].lane(), left[l].lane());
+                value[l] = T::of_lane(weight.mul_add(term.0, value[l].lane()));
+                slope[l] = T::of_lane(weight.mul_add(term.1, slope[l].lane()));
+            }
+        }
+        let factor: T::Lane<FMA> = Num::of(logistic::factor(phi));
+        for l in 0..LANES {
+            k[l] = T::of_lane(factor * value[l].lane::<FMA>());
+        }
+        for (theta, slope) in theta.iter_mut().zip(slope) {
+            *theta = T::of_lane(theta.lane::<FMA>() * (factor * slope.lane::<FMA>()));
         }
     }
 }
@@ -249,6 +295,12 @@ pub(super) fn activate<T: Real, const X: usize>(
     x: Sides<T, X>,
     y: Sides<T, LANES>,
 ) {
+    // Special cases share a copy.
+    let phi = match phi {
+        Activation::LeakyRelu(slope) => Activation::AbRelu(slope, 1.0),
+        Activation::Monomial(_) | Activation::Hermite(_) => Activation::Polynomial(phi.parameters()),
+        _ => phi,
+    };
     macro_rules! choose {
         ($($i:literal)*) => {
             match phi.place() {
@@ -257,13 +309,12 @@ pub(super) fn activate<T: Real, const X: usize>(
             }
         };
     }
-    // Special cases share a copy.
-    let phi = match phi {
-        Activation::LeakyRelu(slope) => Activation::AbRelu(slope, 1.0),
-        Activation::Monomial(_) | Activation::Hermite(_) => Activation::Polynomial(phi.parameters()),
-        _ => phi,
-    };
-    if phi != Activation::Identity {
+    if is_logistic(phi) && x.terms == 0 {
+        for (group, k) in k.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            let theta = theta.get_mut(group * LANES..(group + 1) * LANES).unwrap_or_default();
+            logistic(phi, k, theta, &x.fields(group)[0], &y.fields(group)[0]);
+        }
+    } else if phi != Activation::Identity {
         choose!(1 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 22);
     }
 }

@@ -4,7 +4,9 @@ use crate::compute::Device;
 use crate::compute::cuda::Plain;
 use crate::simd::{Lane, Num};
 use faer::traits::RealField;
+use ndarray::Array2;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 
 /// The precision in which kernel values are computed. Sums over points are always taken in f64.
 /// Example: [`crate::FitContext`].
@@ -53,6 +55,12 @@ macro_rules! in_precision {
     };
 }
 pub(crate) use in_precision;
+
+/// A matrix in the precision of `T`, as `T`. Functions that users call with a type `T` compute through a function that is
+/// not generic and end with this: every kernel is then compiled once, here, and not again in each crate that calls them.
+pub(crate) fn typed<T: Real>(matrix: Box<dyn Any>) -> Array2<T> {
+    *matrix.downcast().expect("a matrix in the precision of T")
+}
 
 /// `f32` or `f64`: a number that faer multiplies and that has vector lanes for formulas. Example: [`crate::operator::gram`].
 pub trait Real: RealField + Plain + ndarray::ScalarOperand {

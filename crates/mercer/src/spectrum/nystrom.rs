@@ -5,11 +5,12 @@ use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
-use crate::operator::{Operator, Precision, Real, Strips, Workspace, gram, in_precision, ranges};
+use crate::operator::{Operator, Precision, Real, Strips, Workspace, gram, in_precision, ranges, typed};
 use crate::{Error, FitContext, Result, fail_if};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
+use std::any::Any;
 use std::ops::Range;
 
 /// Nyström's method: the eigenpairs, over all n points, of the kernel `κ(x,Z) κ(Z,Z)⁺ κ(Z,x')` that the landmarks Z
@@ -207,7 +208,11 @@ impl NystromFeatures {
     pub fn transform<'x, T: Real>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<T>> {
         let x = x.into();
         check_columns(x, self.landmarks.ncols())?;
-        Ok(self.eval(x))
+        Ok(typed(self.computed(x, T::PRECISION)))
+    }
+
+    fn computed(&self, x: Rows<'_>, precision: Precision) -> Box<dyn Any> {
+        in_precision!(precision, T => Box::new(self.eval::<T>(x)))
     }
 
     /// Strip by strip: kernel values, then their product with N while they are in cache, straight into the result.

@@ -6,12 +6,13 @@ use crate::data::Rows;
 use crate::linalg::matmul_into;
 use crate::model::Bundle;
 use crate::operator::memory::zeros;
-use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, ranges};
+use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, ranges, typed};
 use crate::simd::{Num, vectorized};
 use crate::{Error, Result, fail_if};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView1, Axis, Zip, s};
 use rayon::prelude::*;
+use std::any::Any;
 
 /// A random feature map φ with `E[φ(x)·φ(x')] = κ(x,x')`, from [`Self::fourier`] or [`Self::positive`].
 pub struct RandomFeatures {
@@ -41,7 +42,11 @@ impl RandomFeatures {
     pub fn transform<'x, T: Real>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<T>> {
         let x = x.into();
         check_columns(x, self.directions.ncols())?;
-        Ok(self.at(x))
+        Ok(typed(self.computed(x, T::PRECISION)))
+    }
+
+    fn computed(&self, x: Rows<'_>, precision: Precision) -> Box<dyn Any> {
+        in_precision!(precision, T => Box::new(self.at::<T>(x)))
     }
 
     pub(super) fn at<T: Real>(&self, x: Rows<'_>) -> Array2<T> {

@@ -104,9 +104,7 @@ impl Expectations for Activation {
                 (x.deviation * y.deviation * value, R::of(gamma) * value)
             }
             Activation::Gelu => gelu(k, x, y),
-            Activation::Tanh => logistic::tanh(k, x, y),
-            Activation::Sigmoid => logistic::sigmoid(k, x, y),
-            Activation::Softplus => logistic::softplus(k, x, y),
+            Activation::Tanh | Activation::Sigmoid | Activation::Softplus => logistic::dual(self, k, x, y),
             Activation::Polynomial(_) | Activation::Monomial(_) | Activation::Hermite(_) => {
                 polynomial(&self.parameters(), k, x, y)
             }

@@ -22,13 +22,14 @@
 //! correlation near −1 leaves a small difference of large numbers.
 
 use super::dual::{Side, determinant};
+use crate::compute::Activation;
 use crate::simd::Num;
 use std::array::from_fn;
 use std::f64::consts::{FRAC_1_PI, FRAC_2_PI, PI, SQRT_2, TAU};
 use std::sync::OnceLock;
 
 /// Nodes of the rule.
-const NODES: usize = 18;
+pub(crate) const NODES: usize = 18;
 /// Distance of two nodes in `ln κ`; the first is at `−9` of them.
 const STEP: f64 = 1.0 / 6.0;
 const FIRST: i32 = -9;
@@ -36,16 +37,18 @@ const FIRST: i32 = -9;
 const LEAST: f64 = 1e-12;
 
 /// `tanh(u) = Σ_i w_i erf(s_i u)`
-struct Rule {
-    /// `s_i`; no array, so that loops over it stay loops.
-    scales: Vec<f64>,
+pub(crate) struct Rule {
+    /// `s_i`
+    pub scales: [f64; NODES],
     /// `(i, j, w_i w_j)`; the products add up to one.
-    pairs: Vec<(usize, usize, f64)>,
+    pub pairs: Vec<(usize, usize, f64)>,
 }
 
-fn rule() -> &'static Rule {
-    static RULE: OnceLock<Rule> = OnceLock::new();
-    RULE.get_or_init(|| {
+/// The rule for `φ`: tanh, or the others, which are made of `tanh(u/2)`.
+pub(crate) fn rule(phi: Activation) -> &'static Rule {
+    static RULES: [OnceLock<Rule>; 2] = [OnceLock::new(), OnceLock::new()];
+    let is_tanh = matches!(phi, Activation::Tanh);
+    RULES[usize::from(is_tanh)].get_or_init(|| {
         let kappa: [f64; NODES] = from_fn(|i| (STEP * f64::from(FIRST + i as i32)).exp());
         let weights = kappa.map(|kappa| STEP * kappa * kolmogorov(kappa));
         let product = |i: usize, j: usize| (i, j, weights[i] * weights[j]);
@@ -53,7 +56,7 @@ fn rule() -> &'static Rule {
         let mut pairs: Vec<_> = all.filter(|&(_, _, w)| w > LEAST).collect();
         let total: f64 = pairs.iter().map(|&(_, _, w)| w).sum();
         pairs.iter_mut().for_each(|(_, _, w)| *w /= total);
-        Rule { scales: kappa.iter().map(|kappa| 1.0 / (SQRT_2 * kappa)).collect(), pairs }
+        Rule { scales: kappa.map(|kappa| if is_tanh { 1.0 } else { 0.5 } / (SQRT_2 * kappa)), pairs }
     })
 }
 
@@ -75,110 +78,62 @@ fn kolmogorov(x: f64) -> f64 {
     8.0 * x * (1..=8).map(term).sum::<f64>()
 }
 
-/// What a side brings to the terms.
-struct Terms<R> {
+/// What node i of one side brings to its terms.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<R> {
     /// `α_i`
-    alpha: [R; NODES],
+    pub alpha: R,
     /// `1/(1 + 2 s_i² a)`
-    rest: [R; NODES],
+    pub rest: R,
 }
 
-impl<R: Num> Terms<R> {
-    /// Of scales `unit·s_i`.
+impl<R: Num> Node<R> {
+    /// With the scale `s_i` at inputs of this variance.
     #[inline(always)]
-    fn new(rule: &Rule, unit: f64, variance: R) -> Self {
-        let mut terms = Terms { alpha: [R::of(0.0); NODES], rest: [R::of(0.0); NODES] };
-        for ((alpha, rest), s) in terms.alpha.iter_mut().zip(&mut terms.rest).zip(&rule.scales) {
-            let s = unit * s;
-            *rest = R::of(1.0) / R::of(2.0 * s * s).mul_add(variance, R::of(1.0));
-            *alpha = R::of(SQRT_2 * s) * rest.sqrt();
+    pub fn new(scale: f64, variance: R) -> Self {
+        let rest = R::of(1.0) / R::of(2.0 * scale * scale).mul_add(variance, R::of(1.0));
+        Node { alpha: R::of(SQRT_2 * scale) * rest.sqrt(), rest }
+    }
+
+    /// What a pair of nodes adds to both expectations of `phi`, over [`factor`] and its weight. `left` is `ab − k²`.
+    ///
+    /// * tanh: `E = (2/π) Σ arcsin(c k)`.
+    /// * sigmoid, `φ(u) = ½ + ½ tanh(u/2)`: `E = ¼ + ¼ E[tanh tanh] = Σ θ/2π`.
+    /// * softplus, `φ(u) = u/2 + g(u)` with g even and `g' = ½ tanh(u/2)`: `E = k/4 + E[g g] = Σ (sin θ − θ cos θ)/(2π c)` and
+    ///   `E' = Σ θ/2π`.
+    #[inline(always)]
+    pub fn term(self, other: Self, phi: Activation, k: R, left: R) -> (R, R) {
+        let (one, c) = (R::of(1.0), self.alpha * other.alpha);
+        let sine = (c * k).min(one).max(-one);
+        if matches!(phi, Activation::Softplus) {
+            let (theta, bracket) = (-sine).angle();
+            return (bracket / c, theta);
         }
-        terms
-    }
-}
-
-/// The pairs of nodes for both sides. The wider side comes first, whichever it is: no sum changes when x and x' change places.
-#[inline(always)]
-fn sum<R: Num>(unit: f64, k: R, x: Side<R>, y: Side<R>, mut add: impl FnMut(Pair<R>)) {
-    let rule = rule();
-    let wide = Terms::new(rule, unit, x.variance.max(y.variance));
-    let narrow = Terms::new(rule, unit, x.variance.min(y.variance));
-    let (one, left) = (R::of(1.0), determinant(k, x, y));
-    for &(i, j, weight) in &rule.pairs {
-        let c = wide.alpha[i] * narrow.alpha[j];
         // 1 − c²k² without a difference of large numbers: c²ab = (1 − p)(1 − q).
-        let (p, q) = (wide.rest[i], narrow.rest[j]);
-        let cos_squared = (c * c).mul_add(left, p + q - p * q);
-        add(Pair { weight: R::of(weight), c, sine: (c * k).min(one).max(-one), cos_squared });
+        let (p, q) = (self.rest, other.rest);
+        let slope = c / (c * c).mul_add(left, p + q - p * q).sqrt();
+        (if matches!(phi, Activation::Tanh) { sine.asin() } else { (-sine).acos() }, slope)
     }
 }
 
-/// One pair of nodes.
-struct Pair<R> {
-    /// `w_i w_j`
-    weight: R,
-    /// `α_i β_j`
-    c: R,
-    /// `c k`
-    sine: R,
-    /// `1 − c²k²`
-    cos_squared: R,
+/// The factor of both sums.
+pub(crate) fn factor(phi: Activation) -> f64 {
+    if matches!(phi, Activation::Tanh) { FRAC_2_PI } else { 0.5 * FRAC_1_PI }
 }
 
-/// `E[φ(u)φ(v)]` and `E[φ'(u)φ'(v)]` for `φ = tanh`.
-#[inline(always)]
-pub(super) fn tanh<R: Num>(k: R, x: Side<R>, y: Side<R>) -> (R, R) {
-    let (mut value, mut slope) = (R::of(0.0), R::of(0.0));
-    sum(
-        1.0,
-        k,
-        x,
-        y,
-        #[inline(always)]
-        |pair| {
-            value = pair.weight.mul_add(pair.sine.asin(), value);
-            slope = (pair.weight * pair.c / pair.cos_squared.sqrt()) + slope;
-        },
-    );
-    (R::of(FRAC_2_PI) * value, R::of(FRAC_2_PI) * slope)
-}
-
-/// The same for `φ(u) = ½ + ½ tanh(u/2)`: `E = ¼ + ¼ E[tanh tanh] = Σ θ/2π`.
-#[inline(always)]
-pub(super) fn sigmoid<R: Num>(k: R, x: Side<R>, y: Side<R>) -> (R, R) {
-    let (mut value, mut slope) = (R::of(0.0), R::of(0.0));
-    sum(
-        0.5,
-        k,
-        x,
-        y,
-        #[inline(always)]
-        |pair| {
-            value = pair.weight.mul_add((-pair.sine).acos(), value);
-            slope = (pair.weight * pair.c / pair.cos_squared.sqrt()) + slope;
-        },
-    );
-    (R::of(0.5 * FRAC_1_PI) * value, R::of(0.5 * FRAC_1_PI) * slope)
-}
-
-/// The same for `φ(u) = ln(1 + e^u) = u/2 + g(u)` with g even and `g' = ½ tanh(u/2)`:
-/// `E = k/4 + E[g g] = Σ (sin θ − θ cos θ)/(2π c)` and `E' = Σ θ/2π`.
-#[inline(always)]
-pub(super) fn softplus<R: Num>(k: R, x: Side<R>, y: Side<R>) -> (R, R) {
-    let (mut value, mut slope) = (R::of(0.0), R::of(0.0));
-    sum(
-        0.5,
-        k,
-        x,
-        y,
-        #[inline(always)]
-        |pair| {
-            let (theta, bracket) = (-pair.sine).angle();
-            value = pair.weight * bracket / pair.c + value;
-            slope = pair.weight.mul_add(theta, slope);
-        },
-    );
-    (R::of(0.5 * FRAC_1_PI) * value, R::of(0.5 * FRAC_1_PI) * slope)
+/// `E[φ(u)φ(v)]` and `E[φ'(u)φ'(v)]` for tanh, sigmoid or softplus. The wider side comes first, whichever it is: nothing changes
+/// when x and x' change places.
+pub(super) fn dual<R: Num>(phi: Activation, k: R, x: Side<R>, y: Side<R>) -> (R, R) {
+    let rule = rule(phi);
+    let nodes = |variance: R| rule.scales.map(|scale| Node::new(scale, variance));
+    let (wide, narrow) = (nodes(x.variance.max(y.variance)), nodes(x.variance.min(y.variance)));
+    let (mut value, mut slope, left) = (R::of(0.0), R::of(0.0), determinant(k, x, y));
+    for &(i, j, weight) in &rule.pairs {
+        let term = wide[i].term(narrow[j], phi, k, left);
+        (value, slope) = (R::of(weight).mul_add(term.0, value), R::of(weight).mul_add(term.1, slope));
+    }
+    let factor = R::of(factor(phi));
+    (factor * value, factor * slope)
 }
 
 #[cfg(test)]
@@ -188,7 +143,7 @@ mod tests {
     /// The sum itself, for all u: the error of `sech²` bounds that of every expectation.
     #[test]
     fn the_sum_is_the_hyperbolic_tangent() {
-        let rule = rule();
+        let rule = rule(Activation::Tanh);
         // The products of each node's weight with all others add up to the weight.
         let weight = |i: usize| rule.pairs.iter().filter(|pair| pair.0 == i).map(|pair| pair.2).sum::<f64>();
         assert!(rule.pairs.len() < 300, "{} pairs", rule.pairs.len());

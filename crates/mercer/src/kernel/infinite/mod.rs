@@ -35,7 +35,7 @@ mod dual;
 mod fully_connected;
 pub(crate) mod hermite;
 mod images;
-mod logistic;
+pub(crate) mod logistic;
 mod network;
 
 pub(crate) use dual::{Expectations, Side};
