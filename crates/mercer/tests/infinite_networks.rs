@@ -67,6 +67,7 @@ fn wide_inputs_agree_with_integrals() {
                 assert!(off < 2e-9, "{kernel}: {what} is off by {off:e} at inputs up to {}", largest(&x));
             }
             let off = worst(&single(&kernel, &x), &want) / largest(&want);
+            if off > 1e-4 { eprintln!("DBG {kernel}\n{}\n{want}\n{x}", single(&kernel, &x)); }
             assert!(off < 1e-4, "{kernel} in f32 is off by {off:e} at inputs up to {}", largest(&x));
         }
     }

@@ -221,7 +221,7 @@ fn standings(μ: &[f64], next: Option<f64>, residual: &[Option<f64>], ψ: ArrayV
             _ => Standing::Simple,
         }
     };
-    let cuts_group = compared.last().is_some_and(|last| *last != Standing::Simple);
+    let cuts_group = μ.last().is_some_and(|μ| *μ > 0.0) && compared.last() != Some(&Standing::Simple);
     ((0..μ.len()).map(standing).collect(), cuts_group)
 }
 
