@@ -8,7 +8,7 @@ mod cuda;
 mod neural;
 
 use common::*;
-use cuda::{Case, K, KINDS, NETWORKS, cuda, has_averages, with_memory};
+use cuda::{Case, K, KINDS, NETWORKS, RITZ, cuda, has_averages, with_memory};
 use mercer::compute::Math;
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, NeighbourGraph, OnPoints};
 use mercer::spectrum::neural::{
@@ -91,9 +91,9 @@ fn operators_on_points() {
     let cases: [Case<'_>; 5] = [
         ("5 functions", &one(5, &many), &many, NETWORKS, &KINDS, 48),
         ("130 functions", &one(130, &many), &many, NETWORKS, &KINDS, 48),
-        ("images", &one(60, &x32), &x32, images, &KINDS[..7], 48),
+        ("images", &one(60, &x32), &x32, images, &KINDS[..RITZ], 48),
         ("a stored matrix", &stored, &many, NETWORKS, &KINDS, 48),
-        ("three outputs", &sampled(40, &few, 3), &few, "dense(16) sincos dense(3)", &KINDS[..7], 33),
+        ("three outputs", &sampled(40, &few, 3), &few, "dense(16) sincos dense(3)", &KINDS[..RITZ], 33),
     ];
     for (name, operator, x, architecture, kinds, batch) in cases {
         let on_points = OnPoints::new(operator, x.view()).unwrap();
@@ -158,7 +158,7 @@ fn envelopes() {
     agree(device, "a kernel", &OnData::new(&kernel).unwrap(), &one, &KINDS, 48);
     let f = sampled(30, &x, 2);
     let on_points = OnPoints::new(&f, x.view()).unwrap();
-    agree(device, "two outputs", &OnData::new(&on_points).unwrap(), &two, &KINDS[..7], 48);
+    agree(device, "two outputs", &OnData::new(&on_points).unwrap(), &two, &KINDS[..RITZ], 48);
     let graph = NeighbourGraph::new(x.view(), 5);
     let on_graph = GraphLaplacian::new(&graph, x.view(), 0.3).unwrap();
     agree(device, "a graph", &on_graph, &one, &KINDS, 20);

@@ -23,6 +23,8 @@ pub const KINDS: [Kind; 7] = [
     Kind::Ritz(Ritz),
 ];
 pub const PLAIN: usize = 5;
+/// The place of Ritz, the last: what it solves for has one output, and rounds more coarsely on images.
+pub const RITZ: usize = KINDS.len() - 1;
 
 /// Whether its steps keep moving averages, which a shared trunk does not allow.
 pub fn has_averages(kind: &Kind) -> bool {
