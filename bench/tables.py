@@ -94,7 +94,7 @@ def cpu_rows():
 
 def gpu_rows():
     def fastest(peers, chosen):
-        times = [statistics.median(result["ms"]) / 1e3 for name, result in peers.items() if result and chosen(name)]
+        times = [statistics.median(result["ms"]) / 1e3 for name, result in peers.items() if "ms" in result and chosen(name)]
         return min(times, default=None)
 
     measured = results("gpu")
@@ -108,9 +108,9 @@ def gpu_rows():
         if job.startswith("million"):
             notes += f", {ours['device_bytes'] / 1e9:.1f} GB"
         cells = [time(fastest(peers, kind)) for kind in kinds]
-        # A job that PyTorch could not do has no time.
-        cells = ["out of memory" if any(name in peers and not peers[name] and kind(name) for name in peers) and cell == "–" else cell
-                 for cell, kind in zip(cells, kinds)]
+        # A peer that could not do the job has no time, but a reason.
+        why = [[result["failed"] for name, result in peers.items() if kind(name) and "failed" in result] for kind in kinds]
+        cells = [reasons[0] if reasons and cell == "–" else cell for cell, reasons in zip(cells, why)]
         yield [GPU_JOBS[job][0], *cells, time(ours_seconds) + notes, ratio(fastest(peers, lambda _: True), ours_seconds)]
     resnet = HERE / "results/resnet.json"
     if resnet.exists():

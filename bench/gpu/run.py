@@ -24,12 +24,12 @@ def answer(command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         print(f"  {command[-1]} failed: {done.stderr.strip().splitlines()[-1:] or done.stdout[-300:]}", flush=True)
-        return None
+        return {"failed": "out of memory" if "OutOfMemory" in done.stderr else f"exit code {done.returncode}"}
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def median(result):
-    return statistics.median(result["ms"]) if result else float("nan")
+    return statistics.median(result["ms"]) if "ms" in result else float("nan")
 
 
 def limit_ms(kind, rates):
@@ -63,16 +63,16 @@ def main():
         line = f"{what}: Mercer {median(ours):.3g} ms"
         for name, result in theirs.items():
             line += f", {name.removeprefix(job.rsplit('_', 1)[0] + '_')} {median(result):.3g}"
-        times = [median(result) for result in theirs.values() if result]
+        times = [median(result) for result in theirs.values() if "ms" in result]
         if times:
             line += f"; {min(times) / median(ours):.2f} times the fastest" + (f" (aim {aim})" if aim else "")
         limit = limit_ms(kind, rates)
         if limit:
             line += f", {100 * limit / median(ours):.0f} % of the limit of {limit:.2g} ms"
         for note in ("error", "seconds", "worst_residual", "device_bytes"):
-            if ours and note in ours:
+            if note in ours:
                 line += f", {note.replace('_', ' ')} {ours[note]:.3g}"
-        if ours and "residuals" in ours:
+        if "residuals" in ours:
             line += ", mean residual {:.3g}".format(statistics.mean(1 if r is None else r for r in ours["residuals"]))
         print(line, flush=True)
         options.out.parent.mkdir(parents=True, exist_ok=True)
