@@ -386,7 +386,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
              of the CNN-GP kernel by each method.",
         )
         .table(methods.highest(2).lowest(7).caption(
-            "Residual: mean over the pairs of ‖Kψ − μψ‖/μ‖ψ‖ on the fitted images, each method with its own kernel. Seconds do not \
+            "Residual: mean over the pairs on the fitted images, each method with its own kernel. Seconds do not \
              include the time for the samples, which the methods on CNN-GP share.",
         ))
         .text(&costs(&found))

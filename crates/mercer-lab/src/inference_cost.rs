@@ -99,7 +99,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         .section("Curves")
         .figure(
             &figure,
-            "Left: mean over the pairs of min(1, ‖Kψ − μψ‖/μ‖ψ‖) on held-out points. Right: share of the kernel's trace that the \
+            "Left: mean over the pairs of min(1, r), r the residual on held-out points. Right: share of the kernel's trace that the \
              functions capture on these points; the line shows the share of the exact functions of the fitted points.",
         )
         .table(points.caption(format!(

@@ -95,7 +95,7 @@ fn spectrum(found: &Found) -> String {
 
 fn residuals(found: &Found) -> String {
     let js: [f64; K] = std::array::from_fn(|j| j as f64 + 1.0);
-    let mut plot = Plot::new("Residuals").x("index j").y_log("‖Kψ − μψ‖ / μ‖ψ‖");
+    let mut plot = Plot::new("Residuals").x("index j").y_log("residual");
     for s in &found.spectra {
         let values: Vec<f64> = s.certificate.residual.iter().map(|r| r.unwrap_or(f64::NAN)).collect();
         plot = plot.line(&s.origin.method, &js, &values).markers();
