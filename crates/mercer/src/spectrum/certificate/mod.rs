@@ -26,7 +26,7 @@ pub struct Certificate {
     /// `μ_j = 0`.
     pub residual: Vec<Option<f64>>,
     /// What rounding alone may contribute to [`Self::residual`]: `ε ‖|φ||a_j|‖/‖ψ_j‖` for `ψ_j = φ a_j`, ε the relative
-    /// rounding of kernel values. A residual below it cannot be told from zero. None where `μ_j = 0`.
+    /// rounding of kernel values. A smaller residual may be rounding alone. None where `μ_j = 0`.
     pub rounding: Vec<Option<f64>>,
     /// The residual with K averaging over q, from the held-out points alone: the solver's error and that of having seen
     /// n points only. The estimate of its square has no bias; where it is negative, this is 0. None where `μ_j = 0` or
@@ -49,8 +49,8 @@ pub struct Certificate {
     pub interval: Vec<Option<[f64; 2]>>,
     /// What sort of pair each is.
     pub standing: Vec<Standing>,
-    /// Whether the eigenvalue after the last, which was not asked for, cannot be told from the last with these data: then
-    /// k cuts through a group of functions of which only the span has a meaning. False where the method does not know it.
+    /// Whether pair k + 1, which was not asked for, may have the same eigenvalue as pair k. Then k cuts through a group of
+    /// functions of which only the span has a meaning. False where the method does not know the next eigenvalue.
     #[serde(default)]
     pub cuts_group: bool,
 }
