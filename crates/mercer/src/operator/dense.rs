@@ -83,8 +83,8 @@ impl<T: Real> Operator for DenseOperator<T> {
 
 /// The kernel matrix `κ(X,X)` `[n, n]` of points `[n, d]`; each symmetric half is computed once.
 ///
-/// Kernels of a distance are off by a few units of roundoff of κ(x,x), however far apart the points are, and equal points have
-/// the value of the diagonal, bit for bit.
+/// Kernels of a distance are off by some tens of units of roundoff of κ(x,x), however far apart the points are (more where all
+/// terms of a long sum are alike), and equal points have the value of the diagonal, bit for bit.
 ///
 /// ```
 /// use mercer::{Device, kernel::Kernel, operator::{gram, gram_cross}};
