@@ -10,7 +10,7 @@
     python3 bench/run.py --neural        # training step and PyTorch; creates bench/.venv-neural (5 GB) the first time
 
 Prints ratios and peak memory, and writes the raw numbers to bench/results/classic.json, neural.json and kernels.json; then
-`python3 bench/tables.py` writes the README's tables anew. The peers and Mercer run alternately, so that other load on the
+`python3 bench/tables.py` writes the guide's tables anew. The peers and Mercer run alternately, so that other load on the
 machine affects all. A description says the precision and, for iterative methods, the tolerance.
 """
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the README's tables of benchmarks from bench/results/*.json: `python3 bench/tables.py`, or with `--check` tells whether
+"""Writes the tables of docs/src/benchmarks.md from bench/results/*.json: `python3 bench/tables.py`, or with `--check` tells whether
 they are up to date. A row is one job beside one peer; a peer that has not been measured yet has no row or no figure."""
 import json
 import pathlib
@@ -12,7 +12,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "gpu"))
 from jobs import JOBS as GPU_JOBS
 
-README = HERE.parent / "README.md"
+PAGE = HERE.parent / "docs/src/benchmarks.md"
 
 CPU_HEAD = ["job", "peer", "peer", "Mercer", "ratio", "peak memory, peer / Mercer"]
 GPU_HEAD = ["job", "PyTorch eager", "torch.compile", "CUDA graph", "KeOps", "Mercer", "ratio to the fastest"]
@@ -136,11 +136,11 @@ def written(text):
 
 
 def main():
-    text = README.read_text()
+    text = PAGE.read_text()
     new = written(text)
     if "--check" in sys.argv[1:]:
-        sys.exit(None if new == text else "the README's tables are not those of bench/results: run python3 bench/tables.py")
-    README.write_text(new)
+        sys.exit(None if new == text else "the tables of docs/src/benchmarks.md are not those of bench/results: run python3 bench/tables.py")
+    PAGE.write_text(new)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 //! A source file with mutants that are switched on at run time: mutant number i runs where `crate::mutated(i)` is true.
 
-use proc_macro2::Span;
-use quote::ToTokens;
+use proc_macro2::{Literal, Span};
+use quote::{ToTokens, quote};
 use serde::Deserialize;
 use std::collections::HashMap;
 use syn::visit_mut::{self, VisitMut};
@@ -12,9 +12,6 @@ use syn::{BinOp, Block, Expr, ExprBinary, ImplItemFn, ItemFn, parse_quote};
 pub struct Mutant {
     /// Path of its file from the root of the workspace.
     pub file: String,
-    /// Its description, with place and replacement.
-    #[serde(default)]
-    pub name: String,
     /// `FnValue`, `BinaryOperator`, `UnaryOperator`, …
     pub genre: String,
     /// What stands in its place.
@@ -23,13 +20,11 @@ pub struct Mutant {
     pub span: Range,
 }
 
-/// From the first character to the one after the last.
+/// A part of a file.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Range {
-    /// The first character.
+    /// Its first character.
     pub start: Place,
-    /// The one after the last.
-    pub end: Place,
 }
 
 /// Line and column, both from 1.
@@ -74,17 +69,10 @@ impl<'a> Switches<'a> {
         let mutants = [self.at(start), self.at(block.brace_token.span.open())].concat();
         for (number, mutant) in mutants.into_iter().filter(|(_, mutant)| mutant.genre == "FnValue") {
             let Ok(value) = syn::parse_str::<Expr>(&mutant.replacement) else { continue };
-            let number_literal = proc_macro2::Literal::usize_unsuffixed(number);
-            block.stmts.insert(0, parse_quote! { if crate::mutated(#number_literal) { return #value; } });
+            let literal = Literal::usize_unsuffixed(number);
+            block.stmts.insert(0, parse_quote! { if crate::mutated(#literal) { return #value; } });
             self.found.push(number);
         }
-    }
-
-    /// `if crate::mutated(i) { mutant } else { original }`.
-    fn switched(&mut self, number: usize, mutant: Expr, original: &Expr) -> Expr {
-        self.found.push(number);
-        let number = proc_macro2::Literal::usize_unsuffixed(number);
-        parse_quote! { (if crate::mutated(#number) { #mutant } else { #original }) }
     }
 }
 
@@ -117,41 +105,25 @@ impl VisitMut for Switches<'_> {
         if !mutants.is_empty() && expr.to_token_stream().to_string().contains("let ") {
             return;
         }
-        for (number, mutant) in mutants {
+        // `(if crate::mutated(1) { first } else if crate::mutated(2) { second } else { original })`
+        let (mut switch, mut placed) = (quote! { { #expr } }, false);
+        for (number, mutant) in mutants.into_iter().rev() {
             let changed = match (&*expr, mutant.genre.as_str()) {
                 (Expr::Binary(binary), "BinaryOperator") => match syn::parse_str::<BinOp>(&mutant.replacement) {
                     Ok(op) => Expr::Binary(ExprBinary { op, ..binary.clone() }),
                     Err(_) => continue,
                 },
                 (Expr::Unary(unary), "UnaryOperator") => *unary.expr.clone(),
-                // A switch that was put here before: change the original within it.
-                (Expr::Paren(_), _) => {
-                    self.inner(expr, number, mutant);
-                    continue;
-                }
                 _ => continue,
             };
-            *expr = self.switched(number, changed, &expr.clone());
+            let literal = Literal::usize_unsuffixed(number);
+            switch = quote! { if crate::mutated(#literal) { #changed } else #switch };
+            self.found.push(number);
+            placed = true;
         }
-    }
-}
-
-impl Switches<'_> {
-    /// A further mutant of an expression that has a switch already: one more switch in its `else`.
-    fn inner(&mut self, expr: &mut Expr, number: usize, mutant: &Mutant) {
-        let Expr::Paren(paren) = expr else { return };
-        let Expr::If(switch) = &mut *paren.expr else { return };
-        let Some((_, other)) = &mut switch.else_branch else { return };
-        let Expr::Block(block) = &mut **other else { return };
-        let Some(syn::Stmt::Expr(original, None)) = block.block.stmts.first_mut() else { return };
-        match original {
-            Expr::Binary(binary) => {
-                let Ok(op) = syn::parse_str::<BinOp>(&mutant.replacement) else { return };
-                let changed = Expr::Binary(ExprBinary { op, ..binary.clone() });
-                *original = self.switched(number, changed, &original.clone());
-            }
-            Expr::Paren(_) => self.inner(original, number, mutant),
-            _ => {}
+        if placed {
+            // Not parsed again: `a as f64 < b` would not be.
+            *expr = Expr::Verbatim(quote! { (#switch) });
         }
     }
 }
@@ -161,15 +133,8 @@ mod tests {
     use super::*;
 
     fn mutant(genre: &str, replacement: &str, line: usize, column: usize) -> Mutant {
-        let place = Place { line, column };
-        let (file, name) = (String::new(), String::new());
-        Mutant {
-            file,
-            name,
-            genre: genre.into(),
-            replacement: replacement.into(),
-            span: Range { start: place, end: place },
-        }
+        let span = Range { start: Place { line, column } };
+        Mutant { file: String::new(), genre: genre.into(), replacement: replacement.into(), span }
     }
 
     #[test]
@@ -190,7 +155,7 @@ mod tests {
         assert_eq!(
             text,
             "fnf(a:i32,b:i32)->i32{ifcrate::mutated(0){return0;}letc=(ifcrate::mutated(1){a-b}else\
-             {(ifcrate::mutated(2){a*b}else{a+b})});(ifcrate::mutated(3){c}else{-c})}"
+             ifcrate::mutated(2){a*b}else{a+b});(ifcrate::mutated(3){c}else{-c})}"
         );
     }
 }

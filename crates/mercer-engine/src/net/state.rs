@@ -87,7 +87,7 @@ fn layer_pieces(layer: &dyn Layer, prefix: &str, at: [usize; 2]) -> Vec<Piece> {
 
 impl Network {
     /// The numbers of one network under PyTorch's names; the names and shapes are listed in the documentation of the
-    /// architectures (README, "Networks").
+    /// architectures (the guide, "Networks from PyTorch").
     ///
     /// ```
     /// use mercer_engine::compute::Device;
