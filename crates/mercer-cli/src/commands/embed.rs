@@ -2,20 +2,21 @@
 
 use crate::certificate;
 use crate::context::Context;
-use crate::input::{Reader, fit_scaler, scaled, scaling};
+use crate::input::{Reader, scaling};
 use crate::methods;
 use crate::output::{Output, numbered};
 use crate::text;
 use clap::{Args, ValueEnum};
-use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Transform};
-use mercer::data::{Dataset, Scaling, Target};
+use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Saved, Transform};
+use mercer::data::{Dataset, Scaling, Schema, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
 use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::Plot;
 use ndarray::{Array2, ArrayView2};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Give every point a few coordinates that keep what the kernel calls near
 #[derive(Args)]
@@ -44,13 +45,17 @@ pub struct Embed {
     #[arg(long, default_value = "f64", value_parser = methods::precision())]
     precision: Precision,
 
-    /// Scaling of the columns
-    #[arg(long, default_value = "none", value_parser = scaling())]
-    scale: Scaling,
+    /// Scaling of the columns [default: standard for tables, none for images and generated sets]
+    #[arg(long, value_parser = scaling())]
+    scale: Option<Scaling>,
 
     /// Table to write, .npy or .csv: one row a point
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    /// Model file to write, for `mercer transform`
+    #[arg(long = "model", value_name = "FILE")]
+    save: Option<PathBuf>,
 
     /// Figure of the first two coordinates to write, .svg; coloured by the target where there is one
     #[arg(long, value_name = "FILE")]
@@ -70,25 +75,44 @@ enum Way {
     Diffusion,
 }
 
+/// Writes the model with its schema to a file.
+type Save = dyn Fn(&Schema, &Path) -> Result<()>;
+
 /// The fitted coordinates, and for kernel PCA the share of the variance of each.
-type Embedded = (Box<dyn Transform>, Option<Vec<f64>>);
+struct Embedded {
+    fitted: Rc<dyn Transform>,
+    save: Box<Save>,
+    explained: Option<Vec<f64>>,
+}
+
+impl Embedded {
+    fn new(fitted: impl Transform + Saved + 'static, explained: Option<Vec<f64>>) -> Embedded {
+        let fitted = Rc::new(fitted);
+        let saved = fitted.clone();
+        Embedded { fitted, save: Box::new(move |schema, path| saved.save_with(Some(schema), path)), explained }
+    }
+}
 
 impl Embed {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
         let plot = self.plot.as_deref().map(|path| Output::with_extension(path, &["svg"])).transpose()?;
+        let model = self.save.as_deref().map(Output::new).transpose()?;
         self.check()?;
         let kernel = Expression::parse(self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)"))?;
-        let data = self.reader.open(&self.data, context)?;
-        let data = scaled(fit_scaler(self.scale, &data, |warning| context.warn(warning))?.as_ref(), data)?;
+        let (data, schema) = self.reader.features(&self.data, self.scale, context)?;
         let kernel = kernel.resolve(&data.x, context.seed)?;
-        let (fitted, explained) =
+        let Embedded { fitted, save, explained } =
             context.fitting(|fit| self.embed(&kernel, &data, &FitContext { precision: self.precision, ..*fit }))?;
         fitted.notes().iter().for_each(|note| context.warn(note));
         let z = fitted.embedding();
         if let Some(out) = &out {
             out.matrix(z.view(), &numbered("z", z.ncols()))?;
             context.wrote(out);
+        }
+        if let Some(model) = &model {
+            save(&schema, model.path())?;
+            context.wrote(model);
         }
         if let Some(plot) = &plot {
             plot.text(&figure(&data, &z, &fitted.origin().method)?)?;
@@ -103,8 +127,8 @@ impl Embed {
             return Err(Error::input("--neighbours is for --method laplacian; leave it out"));
         }
         fail_if!(self.plot.is_some() && self.k < 2, "--plot shows two coordinates, but --k is {}; use --k 2", self.k);
-        if self.out.is_none() && self.plot.is_none() {
-            return Err(Error::input("there is nothing to write; give --out z.npy, --plot z.svg or both"));
+        if self.out.is_none() && self.plot.is_none() && self.save.is_none() {
+            return Err(Error::input("there is nothing to write; give --out z.npy, --plot z.svg or --model m.mercer"));
         }
         Ok(())
     }
@@ -112,20 +136,19 @@ impl Embed {
     fn embed(&self, kernel: &Kernel, data: &Dataset, fit: &FitContext<'_>) -> Result<Embedded> {
         let x = data.x.to_f64();
         let (k, x, kernel) = (self.k, x.view(), kernel.clone());
-        let fitted: Box<dyn Transform> = match self.method {
+        Ok(match self.method {
             Way::Kpca => {
                 let fitted = KernelPca { k, ..KernelPca::new(kernel) }.fit(x, &(), fit)?;
                 let explained = Some(fitted.explained.clone());
-                return Ok((Box::new(fitted), explained));
+                Embedded::new(fitted, explained)
             }
             Way::Laplacian => {
                 let graph = Affinity::Neighbours(self.neighbours.unwrap_or(10));
                 let affinity = if self.kernel.is_some() { Affinity::Kernel(kernel) } else { graph };
-                Box::new(LaplacianEigenmaps { k, affinity, ..Default::default() }.fit(x, &(), fit)?)
+                Embedded::new(LaplacianEigenmaps { k, affinity, ..Default::default() }.fit(x, &(), fit)?, None)
             }
-            Way::Diffusion => Box::new(DiffusionMaps { k, ..DiffusionMaps::new(kernel) }.fit(x, &(), fit)?),
-        };
-        Ok((fitted, None))
+            Way::Diffusion => Embedded::new(DiffusionMaps { k, ..DiffusionMaps::new(kernel) }.fit(x, &(), fit)?, None),
+        })
     }
 
     fn show(

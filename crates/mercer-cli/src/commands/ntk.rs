@@ -8,7 +8,7 @@ use crate::output::{self, Output};
 use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::Progress;
-use mercer::data::{write_npy, write_npy_rows};
+use mercer::data::{Scaling, write_npy, write_npy_rows};
 use mercer::net::Network;
 use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law, Parameterisation};
 use mercer::{Error, Result};
@@ -89,8 +89,8 @@ impl Ntk {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::with_extension(&self.out, &["npy"])?;
         self.check()?;
-        let data = self.reader.open(&self.data, context)?;
-        let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &data, context)).transpose()?;
+        let (data, schema) = self.reader.features(&self.data, Some(Scaling::None), context)?;
+        let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
         let single = Single::open(&self.net, self.weights.as_deref(), &data, context)?;
         let net = &single.net;
         let outputs = chosen(&self.outputs, net)?;

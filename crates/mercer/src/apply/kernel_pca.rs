@@ -108,7 +108,6 @@ impl Fit for KernelPca {
 
 impl FittedKernelPca {
     /// Points `[m, d]` whose features are near the coordinates `z` `[m, k]`: a point reduced to its principal components.
-    /// In the scale of the fit, that is after the scaler where there is one.
     ///
     /// The weighted mean of the fitted points with the nearest coordinates and, where the kernel is a single RBF,
     /// the fixed point of Mika et al. from there: `p ← Σ γ_i κ(p,x_i) x_i / Σ γ_i κ(p,x_i)`, `γ = 1/n + A z`.
