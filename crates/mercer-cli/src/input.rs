@@ -99,7 +99,11 @@ impl Reader {
     /// Reads a file or a named set, its target as numbers or classes by `task`, or by what it holds.
     pub fn table(&self, source: &str, task: Option<Task>, context: &Context) -> Result<Table> {
         let options = ReadOptions { categories: self.categories.clone(), ..self.source.options(context) };
-        Table::open(source, &options)?.with_task(task)
+        let table = Table::open(source, &options)?;
+        if self.missing == Missing::Refuse {
+            table.check_complete()?;
+        }
+        table.with_task(task)
     }
 
     /// How tables like `table` become features; says what its columns were taken for.
@@ -109,7 +113,7 @@ impl Reader {
         if table.is_tabular() {
             let scale = if scaling == Scaling::None { "" } else { "--scale, " };
             let changed_by = format!("{scale}--columns, --drop, --categories");
-            context.note(format_args!("columns: {} (change by {changed_by})", described(&schema)));
+            context.note(format_args!("columns: {}; to change: {changed_by}", described(&schema)));
         }
         schema.warnings().into_iter().for_each(|warning| context.warn(warning));
         Ok(schema)

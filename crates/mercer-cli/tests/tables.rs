@@ -5,7 +5,7 @@ mod common;
 use common::Folder;
 use mercer::data::write_npy;
 use mercer::rng::Rng;
-use ndarray::{Array2, Axis, aview1};
+use ndarray::{Array2, Axis, aview1, s};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -87,7 +87,9 @@ fn whole_numbers_are_classes_and_said_to_be() {
     assert!(folder.object(&format!("{regress} --regress"))["train"]["rmse"].is_number());
     let many: String = (0..60).map(|i| format!("{},{}\n", f64::from(i) / 10.0, i)).collect();
     fs::write(folder.join("many.csv"), format!("x,y\n{many}")).unwrap();
-    assert!(errors(&folder, "regress many.csv --target y").contains("taken as numbers; --classify takes them as classes"));
+    assert!(
+        errors(&folder, "regress many.csv --target y").contains("taken as numbers; --classify takes them as classes")
+    );
 }
 
 /// Rows of every kind, and the same rows with the features by hand.
@@ -123,7 +125,9 @@ fn mixed_tables_are_those_made_by_hand() {
     fs::write(folder.join("mixed.csv"), mixed).unwrap();
     fs::write(folder.join("hand.csv"), by_hand).unwrap();
     let regress = "--target y --kernel rbf(2) --alpha 0.01 --regress";
-    folder.said(&format!("regress mixed.csv {regress} --missing impute --predict mixed.csv --out a.npy --model m.mercer"));
+    folder.said(&format!(
+        "regress mixed.csv {regress} --missing impute --predict mixed.csv --out a.npy --model m.mercer"
+    ));
     folder.said(&format!("regress hand.csv {regress} --scale none --predict hand.csv --out b.npy"));
     close(&folder.read("a.npy"), &folder.read("b.npy"), 1e-9);
     folder.said("predict m.mercer mixed.csv --out c.npy");
@@ -193,6 +197,16 @@ fn networks_of_tables_find_their_columns_too() {
     let [a, b] = ["t.csv", "moved.csv"].map(|file| folder.object(&format!("predict n.safetensors {file}")));
     assert_eq!(a["predictions"], b["predictions"]);
     assert!(folder.said("inspect n.safetensors").contains("1 category of 2 levels"));
+    // Other commands that take a trained network find its columns, too.
+    let labelled: String =
+        (0..60).map(|i| format!("{},{},{}\n", ["no", "yes"][i % 2], ["x", "z"][i % 2], i % 7)).collect();
+    fs::write(folder.join("labelled.csv"), format!("y,b,a\n{labelled}")).unwrap();
+    let score = |file: &str| folder.object(&format!("evaluate n.safetensors {file} --target y"))["test"].clone();
+    assert_eq!(score("t.csv"), score("labelled.csv"));
+    for (file, out) in [("t.csv", "k.npy"), ("moved.csv", "l.npy")] {
+        folder.said(&format!("ntk {file} --net n.safetensors --method mean --rows 9 --out {out}"));
+    }
+    assert_eq!(folder.read("k.npy"), folder.read("l.npy"));
 }
 
 #[test]
@@ -230,4 +244,40 @@ fn sampled_spectra_are_inspected() {
     folder.said("sample moons(n=60) --net 'dense(8) erf dense(1)' --samples 20 --out F.npy");
     folder.said("fit moons(n=60) --samples F.npy --k 2 --out s.mercer");
     assert!(folder.said("inspect s.mercer").contains("20 sampled functions"));
+}
+
+/// A kernel matrix in a file gives what the kernel gives, in each command, at new points too.
+#[test]
+fn precomputed_matrices_are_kernels() {
+    let folder = Folder::new();
+    points(&folder);
+    let table = folder.read("t.csv");
+    let mut x = table.select(Axis(1), &[0, 1]);
+    x.column_mut(1).mapv_inplace(|b| b / 1000.0);
+    let (old, new) = (x.slice(s![..50, ..]), x.slice(s![50.., ..]));
+    write_npy(folder.join("x.npy"), old).unwrap();
+    write_npy(folder.join("new.npy"), new).unwrap();
+    write_npy(folder.join("y.npy"), table.slice(s![..50, 2])).unwrap();
+    folder.said("gram x.npy --kernel rbf(1) --out K.npy");
+    folder.said("gram new.npy --cross x.npy --kernel rbf(1) --out C.npy");
+    let both = |command: &str, options: &str, used: &str| {
+        let given = "--kernel precomputed";
+        folder.said(&format!("{command} x.npy --kernel rbf(1) --scale none {options} a.mercer"));
+        folder.said(&format!("{command} K.npy {given} {options} b.mercer"));
+        folder.said(&format!("{used} a.mercer new.npy --out a.npy"));
+        folder.said(&format!("{used} b.mercer C.npy --out b.npy"));
+        (folder.read("a.npy"), folder.read("b.npy"))
+    };
+    let (a, b) = both("regress", "--target y.npy --alpha 0.01 --model", "predict");
+    close(&a, &b, 1e-6);
+    let (a, b) = both("embed", "--k 2 --model", "transform");
+    close(&a, &b, 1e-9);
+    let (a, b) = both("fit", "--k 3 --method exact --holdout 0 --out", "transform");
+    close(&a.mapv(f64::abs), &b.mapv(f64::abs), 1e-9);
+    folder.refuses("transform b.mercer new.npy --out z.npy", "has 2 columns, where 50 were fitted");
+    folder.refuses("fit x.npy --kernel precomputed --k 2", "a kernel matrix is square");
+    write_npy(folder.join("odd.npy"), ndarray::array![[1.0, 0.5], [0.4, 1.0]].view()).unwrap();
+    folder.refuses("fit odd.npy --kernel precomputed --k 1", "row 2, column 1 (counted from 1) is 0.4");
+    folder.refuses("regress K.npy --target y.npy --kernel precomputed --holdout 0.2", "without --holdout");
+    folder.refuses("embed K.npy --kernel precomputed --method diffusion --out z.npy", "--method kpca");
 }

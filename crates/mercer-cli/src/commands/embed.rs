@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::input::{Reader, scaling};
 use crate::methods;
 use crate::output::{Output, numbered};
+use crate::precomputed::{self, PRECOMPUTED};
 use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Saved, Transform};
@@ -29,7 +30,8 @@ pub struct Embed {
     #[arg(long, default_value = "kpca")]
     method: Way,
 
-    /// Kernel expression (see `mercer kernels`) [default: rbf(lengthscale=median); for laplacian a graph of neighbours]
+    /// Kernel expression (see `mercer kernels`), or, for kpca, precomputed: the data is a kernel matrix [n, n], and new points
+    /// are rows of their values with the n points, [m, n] [default: rbf(lengthscale=median); for laplacian a graph of neighbours]
     #[arg(long, value_name = "EXPRESSION")]
     kernel: Option<String>,
 
@@ -99,8 +101,11 @@ impl Embed {
         let plot = self.plot.as_deref().map(|path| Output::with_extension(path, &["svg"])).transpose()?;
         let model = self.save.as_deref().map(Output::new).transpose()?;
         self.check()?;
-        let kernel = Expression::parse(self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)"))?;
-        let (data, schema) = self.reader.features(&self.data, self.scale, context)?;
+        let precomputed = self.kernel.as_deref() == Some(PRECOMPUTED);
+        let kernel = if precomputed { "linear" } else { self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)") };
+        let kernel = Expression::parse(kernel)?;
+        let scale = if precomputed { Some(Scaling::None) } else { self.scale };
+        let (data, schema) = self.reader.features(&self.data, scale, context)?;
         let kernel = kernel.resolve(&data.x, context.seed)?;
         let Embedded { fitted, save, explained } =
             context.fitting(|fit| self.embed(&kernel, &data, &FitContext { precision: self.precision, ..*fit }))?;
@@ -126,6 +131,9 @@ impl Embed {
         if self.neighbours.is_some() && self.method != Way::Laplacian {
             return Err(Error::input("--neighbours is for --method laplacian; leave it out"));
         }
+        if self.kernel.as_deref() == Some(PRECOMPUTED) && (self.method != Way::Kpca || self.scale.is_some()) {
+            return Err(Error::input("--kernel precomputed is for --method kpca, without --scale"));
+        }
         fail_if!(self.plot.is_some() && self.k < 2, "--plot shows two coordinates, but --k is {}; use --k 2", self.k);
         if self.out.is_none() && self.plot.is_none() && self.save.is_none() {
             return Err(Error::input("there is nothing to write; give --out z.npy, --plot z.svg or --model m.mercer"));
@@ -138,7 +146,11 @@ impl Embed {
         let (k, x, kernel) = (self.k, x.view(), kernel.clone());
         Ok(match self.method {
             Way::Kpca => {
-                let fitted = KernelPca { k, ..KernelPca::new(kernel) }.fit(x, &(), fit)?;
+                let pca = KernelPca { k, ..KernelPca::new(kernel) };
+                let fitted = match self.kernel.as_deref() {
+                    Some(PRECOMPUTED) => pca.fit_matrix(precomputed::matrix(data)?.view(), fit)?,
+                    _ => pca.fit(x, &(), fit)?,
+                };
                 let explained = Some(fitted.explained.clone());
                 Embedded::new(fitted, explained)
             }

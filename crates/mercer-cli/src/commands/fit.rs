@@ -5,12 +5,13 @@ use crate::context::Context;
 use crate::input::{Reader, SampleSource, encoded, scaling};
 use crate::methods::{self, Precisions};
 use crate::output::Output;
+use crate::precomputed::{self, PRECOMPUTED};
 use crate::text;
 use crate::training;
 use clap::Args;
 use mercer::data::{Scaling, Schema, Table, split_rows, write_npy};
 use mercer::kernel::Expression;
-use mercer::operator::{FunctionSamples, OnPoints, Operator, Points, Precision};
+use mercer::operator::{DenseOperator, FunctionSamples, OnPoints, Operator, Points, Precision};
 use mercer::spectrum::neural::Training;
 use mercer::spectrum::{Certificate, Problem, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
@@ -25,7 +26,8 @@ pub struct Fit {
     /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
     data: String,
 
-    /// Kernel expression (see `mercer kernels`)
+    /// Kernel expression (see `mercer kernels`), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
+    /// their values with the n points, [m, n]
     #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=median)")]
     kernel: String,
 
@@ -102,7 +104,7 @@ impl Fit {
     pub fn run(mut self, context: &Context) -> Result<()> {
         self.options.training.math = self.precision.map(|precision| precision.networks);
         let out = self.out.as_deref().map(Output::new).transpose()?;
-        let kernel = Expression::parse(&self.kernel)?;
+        let kernel = if self.kernel == PRECOMPUTED { None } else { Some(Expression::parse(&self.kernel)?) };
         methods::check(self.method, &self.options)?;
         let bar = context.bar();
         let fit_context = FitContext {
@@ -132,6 +134,7 @@ impl Fit {
             };
             return report(&spectrum, &schema, psi, out, context);
         }
+        let Some(kernel) = kernel else { return self.fit_matrix(fit_context, out, context) };
         let table = self.reader.table(&self.data, None, context)?;
         let (train, held_out) = self.split(table, context)?;
         let schema = self.reader.schema(&train, self.scale, context)?;
@@ -144,6 +147,21 @@ impl Fit {
         let operator = fit_context.kernel_operator(&kernel, &train.x)?;
         let spectrum = self.spectrum(&operator, held_out.as_ref().map(|data| data.x.rows().into()), fit_context)?;
         report(&spectrum, &schema, None, out, context)
+    }
+
+    /// The pairs of the kernel matrix that the data is; none of its rows are held out.
+    fn fit_matrix(&self, fit_context: FitContext, out: Option<Output>, context: &Context) -> Result<()> {
+        fail_if!(
+            self.certify.is_some() || self.scale.is_some(),
+            "--kernel precomputed takes neither --certify nor --scale; leave them out"
+        );
+        let (data, schema) = self.reader.features(&self.data, Some(Scaling::None), context)?;
+        let matrix = precomputed::matrix(&data)?;
+        self.check_k(data.n(), data.n())?;
+        context.note("no rows of a precomputed matrix are held out; the certificate is measured on the fitted points");
+        let dense = DenseOperator::new(matrix.clone());
+        let operator = OnPoints::new(&dense, matrix.view())?;
+        report(&self.spectrum(&operator, None, fit_context)?, &schema, None, out, context)
     }
 
     /// The pairs of any operator, by the method that was asked for.

@@ -12,6 +12,7 @@ use mercer::classifier::Classifier;
 use mercer::data::Schema;
 use mercer::model::{Content, Model};
 use mercer::spectrum::{Origin, Spectrum};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -25,16 +26,26 @@ pub struct Inspect {
 impl Inspect {
     pub fn run(self, context: &Context) -> Result<()> {
         let Model { schema, content } = Model::load(&self.model, context.device)?;
+        let columns = || schema.as_ref().map(columns).unwrap_or_default();
         let (mut object, said) = match &content {
-            Content::Spectrum(spectrum) => (json!(fit::fitted(spectrum)), spectrum_in_words(spectrum)),
+            Content::Spectrum(spectrum) => {
+                let inspected = Inspected { fitted: fit::fitted(spectrum), schema: schema.as_ref() };
+                return context.result(&inspected, || spectrum_in_words(spectrum) + &columns());
+            }
             Content::Fitted(fitted) => estimator(fitted),
             Content::Network(network) => classifier(network),
         };
-        if let Some(schema) = &schema {
-            object["schema"] = json!(schema);
-        }
-        context.result(&object, || said + &schema.as_ref().map(columns).unwrap_or_default())
+        object["schema"] = json!(schema);
+        context.result(&object, || said + &columns())
     }
+}
+
+/// What `--json` prints of a spectrum.
+#[derive(Serialize)]
+struct Inspected<'a> {
+    #[serde(flatten)]
+    fitted: fit::Fitted<'a>,
+    schema: Option<&'a Schema>,
 }
 
 fn spectrum_in_words(spectrum: &Spectrum) -> String {

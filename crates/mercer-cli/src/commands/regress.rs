@@ -5,14 +5,15 @@ use crate::context::Context;
 use crate::input::{Reader, encoded, scaling};
 use crate::methods::{self, number};
 use crate::output::Output;
+use crate::precomputed::{self, PRECOMPUTED};
 use crate::score::{Score, score};
 use crate::text;
 use clap::{Args, ValueEnum};
-use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Predict, Ridge, RidgeSolver, Saved, Tried};
+use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Predict, Ridge, RidgeSolver, Saved, SpectralRidge, Tried};
 use mercer::data::{Dataset, Scaling, Schema, Table, Target, Task};
 use mercer::kernel::{Expression, Kernel};
-use mercer::operator::Precision;
-use mercer::spectrum::Origin;
+use mercer::operator::{DenseOperator, OnPoints, Precision};
+use mercer::spectrum::{Exact, Origin, Problem, Spectrum};
 use mercer::{Error, FitContext, Result};
 use ndarray::ArrayView2;
 use serde_json::json;
@@ -32,7 +33,8 @@ pub struct Regress {
     #[arg(long, default_value = "ridge")]
     method: Way,
 
-    /// Kernel expression (see `mercer kernels`)
+    /// Kernel expression (see `mercer kernels`), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
+    /// their values with the n points, [m, n]
     #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=median)")]
     kernel: String,
 
@@ -159,7 +161,7 @@ impl Regress {
         let out = self.out.as_deref().map(Output::table).transpose()?;
         let model = self.save.as_deref().map(Output::new).transpose()?;
         self.check()?;
-        let kernel = Expression::parse(&self.kernel)?;
+        let kernel = Expression::parse(if self.kernel == PRECOMPUTED { "linear" } else { &self.kernel })?;
         let (schema, train, held_out, new) = self.read(context)?;
         let kernel = kernel.resolve(&train.x, context.seed)?;
         let learnt =
@@ -191,7 +193,8 @@ impl Regress {
                 (table.select(&train), Some(table.select(&held_out)))
             }
         };
-        let schema = self.reader.schema(&train, self.scale, context)?;
+        let scale = if self.kernel == PRECOMPUTED { Some(Scaling::None) } else { self.scale };
+        let schema = self.reader.schema(&train, scale, context)?;
         let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
         if let Some(new) = new.as_ref().filter(|new| new.y.is_none() && self.out.is_none()) {
             return Err(Error::input(format!(
@@ -238,6 +241,14 @@ impl Regress {
             Err(Error::input(format!("--{option} is for --method {method}; leave it out")))
         };
         match self.method {
+            _ if self.kernel == PRECOMPUTED
+                && (self.method != Way::Ridge
+                    || self.holdout > 0.0
+                    || self.scale.is_some()
+                    || self.solver.is_some()) =>
+            {
+                Err(Error::input("--kernel precomputed is for --method ridge, without --holdout, --scale and --solver"))
+            }
             Way::Ridge if self.bandwidth.is_some() => misplaced("bandwidth", "nadaraya-watson"),
             Way::NadarayaWatson if self.alpha.is_some() => misplaced("alpha", "ridge"),
             Way::NadarayaWatson if self.solver.is_some() => misplaced("solver", "ridge"),
@@ -253,6 +264,7 @@ impl Regress {
         let (x, y) = (x.view(), train.y.as_ref().expect("checked"));
         let kernel = kernel.clone();
         match self.method {
+            _ if self.kernel == PRECOMPUTED => self.learn_matrix(train, fit),
             Way::NadarayaWatson => {
                 let bandwidth = self.bandwidth.flatten().map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
                 let mut average = NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?;
@@ -299,6 +311,28 @@ impl Regress {
                 })
             }
         }
+    }
+
+    /// Ridge regression on all eigenfunctions of the kernel matrix that the data is.
+    fn learn_matrix(&self, train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
+        let matrix = precomputed::matrix(train)?;
+        let dense = DenseOperator::new(matrix.clone());
+        let operator = OnPoints::new(&dense, matrix.view())?;
+        let problem = Problem { operator: &operator, k: train.n(), context: *fit };
+        let mut spectrum = Spectrum::fit(&Exact, &problem, None)?;
+        spectrum.origin.data = self.data.clone();
+        let alpha = self.alpha.flatten().map_or(Alpha::LeaveOneOut, Alpha::Fixed);
+        let ridge = SpectralRidge { spectrum: spectrum.into(), alpha };
+        let ridge = Rc::new(ridge.fit(matrix.view(), train.y.as_ref().expect("checked"), fit)?);
+        let saved = ridge.clone();
+        Ok(Learnt {
+            save: Box::new(move |schema, path| saved.save_with(Some(schema), path)),
+            origin: ridge.origin().clone(),
+            tried: ridge.tried.clone(),
+            parameter: ("alpha", ridge.alpha),
+            iterations: None,
+            predict: Box::new(move |x| Ok((ridge.predict(x)?, vec![]))),
+        })
     }
 
     fn show(

@@ -259,10 +259,7 @@ impl Schema {
         for i in 0..table.n() {
             let value = rows.get(i, place);
             if value.is_nan() {
-                let refused = self.missing == Missing::Refuse;
-                fail_if!(refused; table.fail(format!(
-                    "{} is missing; fill the value, drop the row, or fit with the option to impute missing values", table.place(i, place)
-                )));
+                fail_if!(self.missing == Missing::Refuse; table.missing(i, place));
                 if self.indicator[j] {
                     x[[i, indicator]] = 1.0;
                 }

@@ -249,6 +249,20 @@ impl Table {
         Ok(self.select(&(rows.start..rows.end.min(n)).collect::<Vec<_>>()))
     }
 
+    /// Refuses a table with a missing value, and names the first.
+    pub fn check_complete(&self) -> Result<()> {
+        match self.x.rows().non_finite() {
+            None => Ok(()),
+            Some((row, j, _)) => Err(self.missing(row, j)),
+        }
+    }
+
+    /// The error for a missing value.
+    pub(super) fn missing(&self, row: usize, j: usize) -> Error {
+        let advice = "fill the value, drop the row, or fit with the option to impute missing values";
+        self.fail(format!("{} is missing; {advice}", self.place(row, j)))
+    }
+
     /// A cell, counted from 1: `row 3, column 5 (counted from 1), \`age\`,` with the name where the source gives one.
     pub(super) fn place(&self, row: usize, j: usize) -> String {
         place(row, &self.columns[j].name, self.columns[j].position)
