@@ -6,8 +6,9 @@ use mercer::apply::{
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::compute::Device;
-use mercer::data::Target as Labels;
+use mercer::data::{Missing, ReadOptions, Scaling, Schema, Table, Target as Labels};
 use mercer::kernel::Kernel;
+use mercer::model::Model;
 use mercer::operator::FunctionSamples;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural, NeuralEf, OnData, Settings, Spin, train};
@@ -38,6 +39,14 @@ pub fn write_seeds(scratch: &Path) -> Result<[PathBuf; 3]> {
     Ok(folders)
 }
 
+/// A schema of two features: a truth value, and a number.
+fn schema(folder: &Path) -> Result<Schema> {
+    let path = folder.with_extension("csv");
+    std::fs::write(&path, "sold,size,y\nyes,1,low\nno,2.5,high\n").expect("the folder is ours");
+    let options = ReadOptions { target: Some("y".into()), ..Default::default() };
+    Schema::fit(&Table::open(&path.display().to_string(), &options)?, Missing::Impute, Scaling::Standard)
+}
+
 fn write_models(folder: &Path) -> Result<()> {
     let (x, context, kernel) = (points(12), FitContext::default(), Kernel::parse("rbf(1)")?);
     let values = Labels::Values(x.column(0).to_vec());
@@ -58,7 +67,10 @@ fn write_models(folder: &Path) -> Result<()> {
     SpectralRidge { spectrum, alpha: Alpha::LeaveOneOut }
         .fit(x.view(), &values, &context)?
         .save(&folder.join("spectral.mercer"))?;
-    Ridge::new(kernel.clone()).fit(x.view(), &classes, &context)?.save(&folder.join("ridge.mercer"))?;
+    let schema = schema(folder)?;
+    Ridge::new(kernel.clone())
+        .fit(x.view(), &classes, &context)?
+        .save_with(Some(&schema), &folder.join("ridge.mercer"))?;
     NadarayaWatson::new(kernel.clone()).fit(x.view(), &values, &context)?.save(&folder.join("averages.mercer"))?;
     Logistic::default().fit(x.view(), &classes, &context)?.save(&folder.join("logistic.mercer"))?;
     KernelPca { k: 2, ..KernelPca::new(kernel.clone()) }
@@ -98,6 +110,7 @@ pub fn model(path: &Path) -> Result<(), String> {
         Err(error) if !error.to_string().contains("not a spectrum") => return Err(refused(&error)),
         Err(_) => {}
     }
+    Model::load(path, Device::Cpu).map_err(|e| refused(&e))?;
     match Fitted::load(path, Device::Cpu).map_err(|e| refused(&e))? {
         Fitted::Predict(fitted) if (1..=FEW).contains(&fitted.origin().d) => {
             let x = new(fitted.origin().d);

@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use mercer::compute::{Device, Tensor};
-use mercer::data::{Dataset, MappedArray, ReadOptions, Target as Labels, open};
+use mercer::data::{Dataset, MappedArray, Missing, ReadOptions, Scaling, Schema, Table, Target as Labels, open};
 use mercer::kernel::{Expression, Kernel};
 use mercer::net::{Description, Mode, Network};
 use mercer::rng::Rng;
@@ -155,13 +155,15 @@ pub fn corpus(name: &str) -> Vec<Input> {
 
 /// All targets; seeds that follow the present format of models are written to `scratch`.
 pub fn targets(scratch: &Path) -> mercer::Result<Vec<Target>> {
-    const TABLE: &[&str] = &[",", ";", "\n", "\"", "a", "nan", "inf", "NA", "1e999", "\r", "\t", "#"];
+    const TABLE: &[&str] =
+        &[",", ";", "\n", "\"", "a", "nan", "inf", "NA", "1e999", "\r", "\t", "#", "?", "yes", "2024-02-29", "T12:00"];
     const NPY: &[&str] = &["'shape': ", "(", ")", "True", "'<f8'", "'|u1'", "'>f4'", "{", "}", ", ", "L"];
     let [models, checkpoints, classifiers] = models::write_seeds(scratch)?;
     let mut all = vec![
         Target::new("npy", NPY, data).with_promises(npy_promise),
         Target::new("npz", NPY, data),
         Target::new("csv", TABLE, data),
+        Target::new("table", TABLE, table),
         Target::new("idx", &[], data).with_promises(idx_promise),
         Target::new("cifar", &[], data),
         Target::new("parquet", &[], data),
@@ -249,6 +251,25 @@ fn data(path: &Path) -> Result<(), String> {
     let target = |t: &str| ReadOptions { target: Some(t.into()), ..Default::default() };
     let options = [ReadOptions::default(), target("-1"), target("a")];
     let set = open(&path.display().to_string(), &options[choice(path, 3)]).map_err(|e| refused(&e))?;
+    assert_sound(&set);
+    Ok(())
+}
+
+/// A table that is accepted has a schema, unless that says why not, and the schema makes features of its own table.
+fn table(path: &Path) -> Result<(), String> {
+    let target = |t: &str| ReadOptions { target: Some(t.into()), ..Default::default() };
+    let second =
+        ReadOptions { categories: vec!["2".into()], drop: vec!["1".into()], rows: Some(1..4), ..Default::default() };
+    let options = [ReadOptions::default(), target("-1"), target("a"), second];
+    let source = path.display().to_string();
+    let table =
+        Table::open(&source, &options[choice(path, 4)]).and_then(|t| t.with_task(None)).map_err(|e| refused(&e))?;
+    assert!(table.n() > 0 && !table.columns.is_empty() && table.columns.len() == table.x.d(), "an empty table");
+    let scaling = [Scaling::None, Scaling::Standard, Scaling::MinMax][choice(path, 3)];
+    let schema = Schema::fit(&table, Missing::Impute, scaling).map_err(|e| refused(&e))?;
+    let (set, notes) = schema.encode(table).map_err(|e| refused(&e))?;
+    assert!(notes.is_empty(), "an own level is not known: {notes:?}");
+    assert_eq!(set.columns, schema.features());
     assert_sound(&set);
     Ok(())
 }

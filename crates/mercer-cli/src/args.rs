@@ -65,6 +65,7 @@ macro_rules! commands {
 commands! {
     Fit(fit::Fit),
     Transform(transform::Transform),
+    Predict(predict::Predict),
     Inspect(inspect::Inspect),
     Gram(gram::Gram),
     Ntk(ntk::Ntk),

@@ -6,8 +6,8 @@ use mercer::{Error, Result, fail_if};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The options that name a file to write. Any other value may be the name of a file to read.
-const WRITTEN: [&str; 3] = ["out", "plot", "checkpoint"];
+/// The arguments that name a file to write. Any other value may be the name of a file to read.
+const WRITTEN: [&str; 4] = ["out", "plot", "checkpoint", "save"];
 
 /// An error if the command would write a file that it reads, or two things to one file.
 pub fn check(matches: &ArgMatches) -> Result<()> {
@@ -20,11 +20,13 @@ pub fn check(matches: &ArgMatches) -> Result<()> {
     let values = |argument: &Arg| -> Vec<(String, PathBuf)> {
         let name = argument.get_id().as_str();
         let values = given.try_get_raw(name).ok().flatten().into_iter().flatten();
-        values.map(|value| (name.to_owned(), PathBuf::from(value))).collect()
+        let option = argument.get_long().unwrap_or(name);
+        values.map(|value| (option.to_owned(), PathBuf::from(value))).collect()
     };
     let with_values = command.get_arguments().filter(|argument| argument.get_action().takes_values());
-    let (written, read): (Vec<_>, Vec<_>) =
-        with_values.flat_map(values).partition(|(name, _)| WRITTEN.contains(&name.as_str()));
+    let (written, read): (Vec<&Arg>, Vec<&Arg>) =
+        with_values.partition(|argument| WRITTEN.contains(&argument.get_id().as_str()));
+    let [written, read] = [written, read].map(|arguments| arguments.into_iter().flat_map(values).collect::<Vec<_>>());
     for (i, (option, file)) in written.iter().enumerate() {
         fail_if!(read.iter().any(|(_, input)| overwrites(file, input)); Error::file(
             file,

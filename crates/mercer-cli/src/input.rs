@@ -1,51 +1,204 @@
-//! Reading of data: the options of the reader, and files whose columns must agree.
+//! Reading of data: the options of the reader, what tables were taken for, and tables that must be like others.
 
 use crate::context::Context;
 use crate::methods::choice;
+use crate::text::count;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use mercer::data::{Dataset, MappedArray, ReadOptions, Scaler, Scaling, open};
+use mercer::data::{Dataset, Kind, MappedArray, Missing, ReadOptions, Scaling, Schema, Table, Task, open};
 use mercer::operator::FunctionSamples;
-use mercer::{Error, Result, fail_if};
+use mercer::{Error, Result};
 use ndarray::Array2;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// How files are read.
+/// Which part of a source is read.
 #[derive(Args)]
-pub struct Reader {
-    /// Column to predict, by name or by position (1 is the first, -1 the last); not used as a feature
+#[command(next_help_heading = "Data options")]
+pub struct Source {
+    /// Column to predict, by name or by position (1 is the first, -1 the last), or an .npy file with one number a row; not
+    /// used as a feature
     #[arg(long, value_name = "COLUMN", allow_negative_numbers = true)]
-    pub target: Option<String>,
+    target: Option<String>,
+
+    /// Columns to use, by name or position [default: all but the target]
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',', allow_negative_numbers = true)]
+    columns: Option<Vec<String>>,
+
+    /// Columns to leave out, by name or position
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',', allow_negative_numbers = true)]
+    drop: Vec<String>,
+
+    /// Rows to use: the first N, or those from A to B, counted from 1 [default: all]
+    #[arg(long, value_name = "N|A-B", value_parser = rows)]
+    rows: Option<Range<usize>>,
 
     /// Array of an .npz archive to read
     #[arg(long, value_name = "NAME")]
-    pub key: Option<String>,
+    key: Option<String>,
 
     /// Whether the first row of a table names its columns [default: detect]
     #[arg(long, value_name = "YES/NO", value_parser = choice(&[("yes", true), ("no", false)]))]
-    pub header: Option<bool>,
+    header: Option<bool>,
+}
+
+/// How a source is read where nothing says yet what its columns are.
+#[derive(Args)]
+#[command(next_help_heading = "Data options")]
+pub struct Reader {
+    #[command(flatten)]
+    pub source: Source,
+
+    /// Columns to take as categories though they hold numbers, by name or position
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',', allow_negative_numbers = true)]
+    categories: Vec<String>,
+
+    /// Missing values (NA, N/A, ?, nan, null or nothing): refuse them, or impute the mean of the column, with one more column
+    /// that says where
+    #[arg(long, default_value = "refuse", value_parser = choice(&[("refuse", Missing::Refuse), ("impute", Missing::Impute)]))]
+    missing: Missing,
+}
+
+/// `1000` is the rows `0..1000`, `201-1000` the rows `200..1000`.
+fn rows(text: &str) -> Result<Range<usize>, String> {
+    let number = |text: &str| text.trim().parse::<usize>().ok().filter(|row| *row > 0);
+    let range = match text.split_once('-') {
+        None => number(text).map(|end| 0..end),
+        Some((first, last)) => number(first).zip(number(last)).map(|(first, last)| first - 1..last),
+    };
+    range.filter(|rows| !rows.is_empty()).ok_or_else(|| "write 1000 for the first rows, or 201-1000".into())
+}
+
+impl Source {
+    fn options(&self, context: &Context) -> ReadOptions {
+        let Source { target, columns, drop, rows, key, header } = self;
+        ReadOptions {
+            target: target.clone(),
+            columns: columns.clone(),
+            drop: drop.clone(),
+            categories: vec![],
+            rows: rows.clone(),
+            header: *header,
+            key: key.clone(),
+            memory: Some(context.budget),
+        }
+    }
+
+    /// The features of a source by a schema; it may lack the target.
+    pub fn open_like(&self, source: &str, schema: &Schema, context: &Context) -> Result<Dataset> {
+        encoded(schema, Table::open_like(source, &self.options(context), schema)?, context)
+    }
+
+    /// A source of numbers only.
+    pub fn numbers(&self, source: &str, context: &Context) -> Result<Dataset> {
+        open(source, &self.options(context))
+    }
 }
 
 impl Reader {
-    /// Reads a file or a named set.
-    pub fn open(&self, source: &str, context: &Context) -> Result<Dataset> {
-        open(source, &self.options(context))
-    }
-
-    fn options(&self, context: &Context) -> ReadOptions {
-        let Reader { target, key, header } = self;
-        ReadOptions { target: target.clone(), header: *header, key: key.clone(), memory: Some(context.budget) }
-    }
-
-    /// Reads a second source with the features of `first`, in any order if both have headers; it may lack the target.
-    pub fn open_like(&self, source: &str, first: &Dataset, context: &Context) -> Result<Dataset> {
-        let without_target =
-            || open(source, &ReadOptions { target: None, ..self.options(context) }).and_then(|d| align(d, first));
-        match self.open(source, context) {
-            Ok(data) => align(data, first).or_else(|error| without_target().map_err(|_| error)),
-            Err(_) => without_target(),
+    /// Reads a file or a named set, its target as numbers or classes by `task`, or by what it holds.
+    pub fn table(&self, source: &str, task: Option<Task>, context: &Context) -> Result<Table> {
+        let options = ReadOptions { categories: self.categories.clone(), ..self.source.options(context) };
+        let table = Table::open(source, &options)?;
+        if self.missing == Missing::Refuse {
+            table.check_complete()?;
         }
+        table.with_task(task)
     }
+
+    /// How tables like `table` become features; says what its columns were taken for.
+    pub fn schema(&self, table: &Table, scaling: Option<Scaling>, context: &Context) -> Result<Schema> {
+        let scaling = scaling.unwrap_or_else(|| table.default_scaling());
+        let schema = Schema::fit(table, self.missing, scaling)?;
+        if table.is_tabular() {
+            let scale = if scaling == Scaling::None { "" } else { "--scale, " };
+            let changed_by = format!("{scale}--columns, --drop, --categories");
+            context.note(format_args!("columns: {}; to change: {changed_by}", described(&schema)));
+        }
+        schema.warnings().into_iter().for_each(|warning| context.warn(warning));
+        Ok(schema)
+    }
+
+    /// The features of a file or a named set, and how they are made.
+    pub fn features(&self, source: &str, scaling: Option<Scaling>, context: &Context) -> Result<(Dataset, Schema)> {
+        let table = self.table(source, None, context)?;
+        let schema = self.schema(&table, scaling, context)?;
+        Ok((encoded(&schema, table, context)?, schema))
+    }
+
+    /// The features of a file or a named set, not scaled.
+    pub fn open(&self, source: &str, context: &Context) -> Result<Dataset> {
+        self.features(source, Some(Scaling::None), context).map(|(data, _)| data)
+    }
+
+    /// The features of a second source, by the schema of the first; it may lack the target.
+    pub fn open_like(&self, source: &str, schema: &Schema, context: &Context) -> Result<Dataset> {
+        self.source.open_like(source, schema, context)
+    }
+}
+
+/// The features of a table; warns of what is odd.
+pub fn encoded(schema: &Schema, table: Table, context: &Context) -> Result<Dataset> {
+    let (n, d) = (table.n() as u64, schema.d() as u64);
+    let advice = "use fewer rows, or leave out categories of many levels";
+    context.budget.require(format!("a table of {n} rows and {d} features"), (8 * n).saturating_mul(d), advice)?;
+    let (data, notes) = schema.encode(table)?;
+    notes.into_iter().for_each(|note| context.warn(note));
+    Ok(data)
+}
+
+/// What the columns and the target were taken for, in words.
+pub fn described(schema: &Schema) -> String {
+    let of = |kind: fn(&Kind) -> bool| schema.columns.iter().filter(|column| kind(&column.kind)).count();
+    let scaling = match schema.scaling {
+        Scaling::None => "as they are",
+        Scaling::Standard => "standardised",
+        Scaling::MinMax => "scaled from 0 to 1",
+    };
+    let [numbers, truths, dates] =
+        [of(|k| *k == Kind::Number), of(|k| *k == Kind::TrueFalse), of(|k| *k == Kind::Date)];
+    let levels: Vec<usize> = schema.columns.iter().filter_map(|column| levels(&column.kind)).collect();
+    let mut parts = vec![];
+    if numbers > 0 {
+        parts.push(format!("{} ({scaling})", count(numbers, "number")));
+    }
+    if dates > 0 {
+        parts.push(format!("{} (days, {scaling})", count(dates, "date")));
+    }
+    if truths > 0 {
+        parts.push(format!("{truths} true or false"));
+    }
+    match levels[..] {
+        [] => {}
+        [one] => parts.push(format!("1 category of {} (one-hot)", count(one, "level"))),
+        _ => parts.push(format!(
+            "{} categories of {} levels in all (one-hot)",
+            levels.len(),
+            levels.iter().sum::<usize>()
+        )),
+    }
+    let mut said = parts.join(", ");
+    if schema.with_missing() > 0 {
+        said += &format!("; missing values imputed in {}", count(schema.with_missing(), "column"));
+    }
+    if let Some(target) = &schema.target {
+        let kind = target.classes.as_ref().map_or_else(|| "numbers".into(), |classes| classes_in_words(classes));
+        let name = if target.name == "target" { "" } else { &format!(" {}", target.name) };
+        said += &format!("; target{name}: {kind}");
+    }
+    said
+}
+
+fn levels(kind: &Kind) -> Option<usize> {
+    if let Kind::Category(levels) = kind { Some(levels.len()) } else { None }
+}
+
+/// `3 classes (a, b, c)`, the first few of them.
+fn classes_in_words(classes: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let more = if classes.len() > SHOWN { ", …" } else { "" };
+    let noun = if classes.len() == 1 { "class" } else { "classes" };
+    format!("{} {noun} ({}{more})", classes.len(), classes[..classes.len().min(SHOWN)].join(", "))
 }
 
 /// Samples of functions: in their file where it can be mapped into memory, else read, `[S, n·C]`.
@@ -56,8 +209,8 @@ pub enum SampleSource {
 
 impl SampleSource {
     /// A file `[S, n]` or `[S, n, C]`.
-    pub fn open(source: &str, reader: &Reader, context: &Context) -> Result<SampleSource> {
-        let read = || reader.open(source, context).map(|rows| SampleSource::Read(rows.x.into_f64()));
+    pub fn open(source: &str, reader: &Source, context: &Context) -> Result<SampleSource> {
+        let read = || reader.numbers(source, context).map(|rows| SampleSource::Read(rows.x.into_f64()));
         if !source.ends_with(".npy") {
             return read();
         }
@@ -78,60 +231,9 @@ impl SampleSource {
     }
 }
 
-/// `data` with the columns of `first`: found by name where both tables name them, else by position.
-fn align(data: Dataset, first: &Dataset) -> Result<Dataset> {
-    let shares_a_name = data.columns.iter().any(|name| first.columns.contains(name));
-    if has_names(first) && has_names(&data) && (shares_a_name || data.d() == first.d()) {
-        let place = |name: &String| {
-            data.columns.iter().position(|c| c == name).ok_or_else(|| {
-                Error::input(format!("`{}` has no column called `{name}`, which `{}` has", data.name, first.name))
-            })
-        };
-        let places = first.columns.iter().map(place).collect::<Result<Vec<usize>>>()?;
-        if places.iter().copied().eq(0..data.d()) {
-            return Ok(data);
-        }
-        return Ok(Dataset { x: data.x.select_columns(&places), columns: first.columns.clone(), ..data });
-    }
-    let (name, d, other, other_d) = (&data.name, data.d(), &first.name, first.d());
-    fail_if!(d != other_d, "`{name}` has {d} columns, but `{other}` has {other_d}; they must have the same features");
-    Ok(data)
-}
-
-/// Whether the columns have names of their own, and not just `x0`, `x1`, …
-fn has_names(data: &Dataset) -> bool {
-    data.columns.iter().any(|name| name.strip_prefix('x').is_none_or(|rest| rest.parse::<usize>().is_err()))
-}
-
 /// The names of the scalings.
 pub fn scaling() -> impl TypedValueParser<Value = Scaling> {
     let words = ["none", "standard"].map(PossibleValue::new);
     PossibleValuesParser::new(words.into_iter().chain([PossibleValue::new("minmax").alias("min-max")]))
         .try_map(|word| word.parse::<Scaling>())
-}
-
-/// The scaling fitted to `data`; warns of constant columns.
-pub fn fit_scaler(scaling: Scaling, data: &Dataset, warn: impl Fn(String)) -> Result<Option<Scaler>> {
-    if scaling == Scaling::None {
-        return Ok(None);
-    }
-    let scaler = Scaler::fit(scaling, &data.x)?;
-    let constant = scaler.constant_columns();
-    match constant.len() {
-        0 => {}
-        1..=3 => scaler.warnings(&data.columns).into_iter().for_each(warn),
-        many => warn(format!(
-            "{many} columns (the first is `{}`) have the same value in every row; they are mapped to zero",
-            data.columns[constant[0]]
-        )),
-    }
-    Ok(Some(scaler))
-}
-
-/// `data`, scaled where there is a scaling: in double precision then, and as it is stored otherwise.
-pub fn scaled(scaler: Option<&Scaler>, data: Dataset) -> Result<Dataset> {
-    match scaler {
-        None => Ok(data),
-        Some(scaler) => Ok(Dataset { x: scaler.apply(&data.x)?.into(), ..data }),
-    }
 }

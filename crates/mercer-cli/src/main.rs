@@ -9,6 +9,7 @@ mod input;
 mod methods;
 mod network;
 mod output;
+mod precomputed;
 mod score;
 mod signals;
 mod training;

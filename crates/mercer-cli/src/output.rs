@@ -99,7 +99,7 @@ impl Serialize for Output {
 }
 
 /// A cell of a `.csv`, quoted where necessary.
-fn quoted(cell: &str) -> String {
+pub fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
 }
 

@@ -75,13 +75,17 @@ fn spectra_that_are_not_finite_are_refused_and_not_written() {
     csv(&folder.join("x.csv"), "a,b,y", &normal(60, 3, 1));
     csv(&folder.join("huge.csv"), "a,b,y", &(normal(60, 3, 2) * 1e155));
     csv(&folder.join("far.csv"), "a,b,y", &(normal(20, 3, 3) * 1e120));
-    folder.refuses("fit huge.csv --target y --kernel 'rbf(1)' --k 2 --out bad.mercer", &["scale the data"]);
+    folder
+        .refuses("fit huge.csv --target y --scale none --kernel 'rbf(1)' --k 2 --out bad.mercer", &["scale the data"]);
     folder.refuses(
         "fit x.csv --target y --kernel 'poly(3)' --k 2 --certify far.csv --out bad.mercer",
         &["scale the data"],
     );
     for method in ["ridge", "nadaraya-watson"] {
-        folder.refuses(&format!("regress huge.csv --target y --method {method} --kernel 'rbf(1)'"), &["scale"]);
+        folder.refuses(
+            &format!("regress huge.csv --target y --scale none --method {method} --kernel 'rbf(1)'"),
+            &["scale"],
+        );
     }
     let kernel = "--kernel 'poly(3)' --alpha 0.1";
     folder.refuses(&format!("regress x.csv --target y {kernel} --predict far.csv --out bad.csv"), &["row 1", "scale"]);

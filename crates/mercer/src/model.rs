@@ -3,7 +3,7 @@
 //! A file is written completely or not at all, and holds finite numbers only. A file that is truncated, foreign, of another
 //! version, or changed since it was written (its checksum says so) is refused.
 
-use crate::data::{Scaler, write_atomically, write_elements};
+use crate::data::{write_atomically, write_elements};
 use crate::finite::{non_finite, non_finite_row};
 use crate::{Error, Result, fail_if};
 use memmap2::Mmap;
@@ -18,9 +18,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The file format that this version writes and reads. Version 1 had no checksum.
+mod any;
+
+pub use any::{Content, Model};
+
+/// The file format that this version writes and reads. Version 1 had no checksum, version 2 a scaling instead of a schema.
 #[doc(hidden)]
-pub const FORMAT_VERSION: u64 = 2;
+pub const FORMAT_VERSION: u64 = 3;
 
 /// The content of a saved model: named values and named f64 matrices.
 ///
@@ -78,19 +82,6 @@ impl<'a> Bundle<'a> {
     pub fn value<V: DeserializeOwned>(&self, key: &str) -> Result<V> {
         let value = self.header.get(key).ok_or_else(|| Error::input(format!("the model has no '{key}'")))?;
         V::deserialize(value).map_err(|e| Error::input(format!("the model's '{key}' cannot be read: {e}")))
-    }
-
-    /// The scaling of a model of `d` columns, where it has one; one of another number of columns is refused.
-    pub(crate) fn scaler(&self, d: usize) -> Result<Option<Scaler>> {
-        let scaler: Option<Scaler> = self.value("scaler")?;
-        if let Some(Scaler { shift, scale }) = &scaler {
-            let (a, b) = (shift.len(), scale.len());
-            fail_if!(
-                (a, b) != (d, d),
-                "its parts do not fit together: a scaling of {a} and {b} columns, where {d} were fitted"
-            );
-        }
-        Ok(scaler)
     }
 
     /// The text of that name.
@@ -199,7 +190,7 @@ impl Bundle<'static> {
             "its format is version {version}, newer than the {FORMAT_VERSION} this program knows; update mercer"
         )));
         fail_if!(version < FORMAT_VERSION; broken(&format!(
-            "its format is version {version}, of an earlier mercer, and has no checksum; fit and save the model again"
+            "its format is version {version}, of an earlier mercer; fit and save the model again"
         )));
         let text = entry("header").ok_or_else(|| broken("it has no header"))?;
         let file = Arc::new(file);

@@ -8,7 +8,8 @@ use mercer::apply::{
     Affinity, Alpha, DiffusionMaps, Fit, Fitted, FittedKernelPca, FittedRidge, KernelPca, LaplacianEigenmaps, Logistic,
     NadarayaWatson, Predict, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
 };
-use mercer::data::{Scaler, Scaling, Target};
+use mercer::data::{Missing, ReadOptions, Scaler, Scaling, Schema, Table, Target};
+use mercer::model::{Content, Model};
 use mercer::{Error, Result};
 use std::path::Path;
 
@@ -242,21 +243,33 @@ fn parts_of_a_file_with_wrong_shapes_are_refused() {
     says(FittedRidge::load(&path, Device::Cpu), &["coefficients", "19"]);
 }
 
+/// Scores of encoded rows are those of rows that were scaled by hand, before and after a file.
 #[test]
-fn the_scaler_is_saved_with_the_model() {
+fn the_schema_is_saved_with_the_model() {
+    let (_folder, path) = scratch("t.csv");
+    let write = |x: &Array2<f64>| {
+        let rows: String = x.rows().into_iter().map(|r| format!("{},{},{}\n", r[0], r[1], r[2])).collect();
+        std::fs::write(&path, format!("a,b,c\n{rows}")).unwrap();
+        Table::open(path.to_str().unwrap(), &ReadOptions::default()).unwrap()
+    };
     let (mut x, mut new) = (points(40, 9), points(5, 10));
     let y = Target::Values(x.column(0).to_vec());
     x.column_mut(2).mapv_inplace(|v| 1000.0 * v + 7.0);
     new.column_mut(2).mapv_inplace(|v| 1000.0 * v + 7.0);
     let scaler = Scaler::fit(Scaling::Standard, x.view()).unwrap();
     let (scaled, new_scaled) = (scaler.apply(x.view()).unwrap(), scaler.apply(new.view()).unwrap());
-    let mut fitted = Ridge::new(rbf()).fit(scaled.view(), &y, &FitContext::default()).unwrap();
+    let fitted = Ridge::new(rbf()).fit(scaled.view(), &y, &FitContext::default()).unwrap();
     let want = fitted.scores(new_scaled.view()).unwrap();
-    fitted.reference.scaler = Some(scaler);
-    assert_eq!(fitted.scores(new.view()).unwrap(), want);
-    let (_folder, path) = scratch("model.mercer");
-    fitted.save(&path).unwrap();
-    assert_eq!(FittedRidge::load(&path, Device::Cpu).unwrap().scores(new.view()).unwrap(), want);
+    let schema = Schema::fit(&write(&x), Missing::Refuse, Scaling::Standard).unwrap();
+    let (_folder, model) = scratch("model.mercer");
+    fitted.save_with(Some(&schema), &model).unwrap();
+    let loaded = Model::load(&model, Device::Cpu).unwrap();
+    let (encoded, notes) = loaded.schema.unwrap().encode(write(&new)).unwrap();
+    let Content::Fitted(Fitted::Predict(again)) = loaded.content else { panic!("it predicts") };
+    assert_eq!(again.scores(encoded.x.to_f64().view()).unwrap(), want);
+    assert!(notes.is_empty());
+    fitted.save(&model).unwrap();
+    assert!(Model::load(&model, Device::Cpu).unwrap().schema.is_none());
 }
 
 /// Values by scikit-learn; the file says of which version, and the script beside it makes them.

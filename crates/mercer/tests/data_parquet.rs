@@ -6,7 +6,7 @@ mod files;
 
 use files::Scratch;
 use files::tables::{Group, column};
-use mercer::data::{Dataset, ReadOptions, Target};
+use mercer::data::{Dataset, Kind, ReadOptions, Table, Target};
 use ndarray::array;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type};
 
@@ -74,6 +74,38 @@ fn text_is_a_class_as_the_target_and_refused_otherwise() {
     assert_eq!(set.x.to_f64(), array![[1.0], [2.0], [3.0]]);
     assert_eq!(set.y, Some(Target::Classes { labels: vec![1, 0, 1], names: vec!["a".into(), "b".into()] }));
     refused(&bytes, None, "column 1 (counted from 1), `kind`, holds text");
+}
+
+/// Words, truth values, dates, times and missing values; a column that is left out may be nested or anything else.
+#[test]
+fn tables_are_read_as_they_are() {
+    let bytes = file(
+        "OPTIONAL BYTE_ARRAY colour (UTF8); OPTIONAL DOUBLE size; REQUIRED BOOLEAN sold; REQUIRED INT32 day (DATE); \
+         REQUIRED INT64 time (TIMESTAMP_MILLIS); REQUIRED INT32 zip; REQUIRED INT32 money (DECIMAL(9, 2));",
+        &[&|g: &mut Group| {
+            column::<ByteArrayType>(g, &["red", "blue"].map(ByteArray::from), Some(&[1, 0, 1]));
+            column::<DoubleType>(g, &[1.5, f64::NAN], Some(&[1, 1, 0]));
+            column::<BoolType>(g, &[true, false, true], None);
+            column::<Int32Type>(g, &[0, 19874, -1], None);
+            column::<Int64Type>(g, &[0, 43_200_000, 86_400_000], None);
+            column::<Int32Type>(g, &[501, 90210, 501], None);
+            column::<Int32Type>(g, &[1, 2, 3], None);
+        }],
+    );
+    let scratch = Scratch::new();
+    let path = scratch.file("t.parquet", bytes);
+    let words = |word: &str| vec![word.to_owned()];
+    let options = ReadOptions { drop: words("money"), categories: words("zip"), ..Default::default() };
+    let table = Table::open(path.to_str().unwrap(), &options).unwrap();
+    let category = |levels: [&str; 2]| Kind::Category(levels.map(String::from).to_vec());
+    let kinds: Vec<Kind> = table.columns.into_iter().map(|column| column.kind).collect();
+    let zip = category(["501", "90210"]);
+    assert_eq!(kinds, [category(["blue", "red"]), Kind::Number, Kind::TrueFalse, Kind::Date, Kind::Date, zip]);
+    // −7 stands for a missing value.
+    let x = table.x.to_f64().mapv(|v| if v.is_nan() { -7.0 } else { v });
+    let want =
+        array![[1.0, 1.5, 1.0, 0.0, 0.0, 0.0], [-7.0, -7.0, 0.0, 19874.0, 0.5, 1.0], [0.0, -7.0, 1.0, -1.0, 1.0, 0.0]];
+    assert_eq!(x, want);
 }
 
 #[test]

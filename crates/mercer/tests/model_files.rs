@@ -9,8 +9,8 @@ use mercer::apply::{
     SpectralRidge,
 };
 use mercer::classifier::{Classifier, Labelled};
-use mercer::data::{Dataset, Scaler, Scaling, Target};
-use mercer::model::{Bundle, checksum};
+use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
+use mercer::model::{Bundle, Content, Model as AnyModel, checksum};
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, OnPoints};
 use mercer::spectrum::neural::{Neural, NeuralEf};
 use mercer::spectrum::{Fourier, Landmarks, Nystrom, Positive, Sampling};
@@ -50,23 +50,65 @@ fn functions(x: &Array2<f64>) -> Array3<f64> {
 }
 
 fn spectrum(name: &'static str, spectrum: Spectrum) -> Model {
+    spectrum_with(name, None, spectrum)
+}
+
+fn spectrum_with(name: &'static str, schema: Option<Schema>, spectrum: Spectrum) -> Model {
     let answer = |path: &Path| -> Result<String> {
-        let loaded = Spectrum::load(path, Device::Cpu)?;
+        let AnyModel { schema, content } = AnyModel::load(path, Device::Cpu)?;
+        let Content::Spectrum(loaded) = content else { panic!("not a spectrum") };
         let (new, f) = (new_points(), functions(&new_points()));
         let mut said = format!("{:?} {:?} {:?}", loaded.eigenvalues, loaded.certificate, loaded.origin);
-        said += &format!(" {:?} {:?} {}", loaded.training(), loaded.scaler, loaded.multiply_adds());
+        said += &format!(" {:?} {:?} {}", loaded.training(), schema, loaded.multiply_adds());
+        if let Some(schema) = schema {
+            said += &format!(" {:?}", schema.encode(table())?);
+        }
         if loaded.takes_samples() {
             said += &format!(" {:?}", loaded.transform(&FunctionSamples::from(f.view()))?);
         }
         // A kernel without a formula takes the new points' kernel values with the 30 fitted ones.
         let rows = normal(4, 30, 3);
-        let new = if loaded.origin.kernel.starts_with("a stored matrix") { &rows } else { &new };
+        let three = normal(4, 3, 4);
+        let new = match loaded.origin.d {
+            3 => &three,
+            _ if loaded.origin.kernel.starts_with("a stored matrix") => &rows,
+            _ => &new,
+        };
         if loaded.takes_coordinates() {
             said += &format!(" {:?}", loaded.transform(new.view())?);
         }
         Ok(said)
     };
-    Model::of(name, |path| spectrum.save(path), Box::new(answer))
+    Model::of(name, |path| spectrum.save_with(schema.as_ref(), path), Box::new(answer))
+}
+
+/// Two columns with every kind of feature but categories: a number with missing values, and a truth value.
+fn table() -> Table {
+    let (_folder, path) = scratch("table.csv");
+    std::fs::write(&path, "size,sold,y\n1,yes,a\nNA,no,b\n4,no,a\n").unwrap();
+    let options = ReadOptions { target: Some("y".into()), ..Default::default() };
+    Table::open(path.to_str().unwrap(), &options).unwrap()
+}
+
+/// Three columns that make five features: a number, a date and a category.
+fn estimator_schema() -> Schema {
+    let (_folder, path) = scratch("table.csv");
+    std::fs::write(&path, "colour,size,when\nred,1,2024-01-01\nblue,2,2024-01-03\ngreen,5,2024-02-01\n").unwrap();
+    let table = Table::open(path.to_str().unwrap(), &ReadOptions::default()).unwrap();
+    Schema::fit(&table, Missing::Refuse, Scaling::MinMax).unwrap()
+}
+
+/// An estimator of five features, with the schema that makes them.
+fn estimator_with_schema() -> Model {
+    let x = normal(30, 5, 4);
+    let y = Target::Values(x.column(0).to_vec());
+    let fitted = Ridge::new(kernel("rbf(2)")).fit(x.view(), &y, &FitContext::default()).unwrap();
+    let answer = |path: &Path| -> Result<String> {
+        let AnyModel { schema, content } = AnyModel::load(path, Device::Cpu)?;
+        let Content::Fitted(Fitted::Predict(fitted)) = content else { panic!("it predicts") };
+        Ok(format!("{schema:?} {:?} {:?}", fitted.origin(), fitted.scores(normal(2, 5, 5).view())?))
+    };
+    Model::of("ridge of a table", |path| fitted.save_with(Some(&estimator_schema()), path), Box::new(answer))
 }
 
 fn estimator(name: &'static str, fitted: impl Saved) -> Model {
@@ -109,8 +151,8 @@ fn models() -> Vec<Model> {
     let rbf = || rbf.clone();
     let by = |method: &dyn Method, text: &str| fit_kernel(method, text, x.view(), 3);
     let sampling = Sampling::Orthogonal;
-    let mut scaled = by(&Krylov::default(), "matern52(1) + 0.5*linear");
-    scaled.scaler = Some(Scaler::fit(Scaling::Standard, x.view()).unwrap());
+    let three = fit_kernel(&Krylov::default(), "matern52(1) + 0.5*linear", normal(30, 3, 1).view(), 3);
+    let schema = Schema::fit(&table(), Missing::Impute, Scaling::Standard).unwrap();
     let f = functions(&x);
     let samples = |factorised| LowRankOperator::of_samples(&f.view().into(), factorised).unwrap();
     let mut neural = Neural::new(NeuralEf::Joint);
@@ -130,7 +172,8 @@ fn models() -> Vec<Model> {
     let laplacian = LaplacianEigenmaps { affinity: Affinity::Neighbours(8), ..Default::default() };
     vec![
         spectrum("exact", by(&Exact, "rbf(1)")),
-        spectrum("krylov, scaled", scaled),
+        spectrum_with("krylov of a table", Some(schema), three),
+        estimator_with_schema(),
         spectrum("nystrom", by(&Nystrom { landmarks: 10, choice: Landmarks::Uniform }, "rbf(1)")),
         spectrum("rff", by(&Fourier { features: 20, sampling, ritz: false }, "rbf(1)")),
         spectrum("positive", by(&Positive { features: 20, sampling }, "expdot(2)")),
@@ -321,7 +364,17 @@ fn parts_that_do_not_fit_together_are_named() {
     refused("exact", "/eigenvalues", json!([0.5, 0.2]), &["coefficients"]);
     refused("exact", "/origin/d", json!(3), &["3 columns", "2"]);
     refused("exact", "/origin/outputs", json!(2), &["2 outputs"]);
-    refused("krylov, scaled", "/scaler/shift", json!([0.0]), &["scaling", "2"]);
+    let table = "krylov of a table";
+    refused(table, "/schema/scaler/shift", json!([0.0]), &["scaling of 1 and 3", "3 were fitted"]);
+    refused(table, "/schema/fill", json!([0.0]), &["schema of 2 columns", "3 were fitted"]);
+    refused(table, "/schema/fill", json!([0.0, null]), &["missing values"]);
+    refused(table, "/schema/indicator", json!([false, false]), &["2 features", "3 were fitted"]);
+    refused(table, "/schema/missing", json!("refuse"), &["missing values"]);
+    refused(table, "/schema/missing", json!("guess"), &["schema", "guess"]);
+    refused(table, "/schema/columns", json!([]), &["schema of 0 columns"]);
+    refused(table, "/schema/scaling", json!("none"), &["scaling"]);
+    refused(table, "/schema/target/classes", json!([]), &["without classes"]);
+    refused("ridge of a table", "/schema/columns/0/kind", json!({"category": []}), &["2 features", "5 were fitted"]);
     refused("rff", "/features.centre", json!([0.0]), &["centre"]);
     refused("networks", "/features.standard/scale", json!(0.0), &["scale above 0", "not 0"]);
     refused("networks", "/features.standard/centre", json!([]), &["0 inputs"]);
@@ -349,8 +402,8 @@ fn files_of_other_versions_are_refused_with_what_to_do() {
     };
     let (first, last) = (&models[0], models.last().unwrap());
     for (model, from, to, words) in [
-        (first, r#""version":"2""#, r#""version":"1""#, ["version 1", "fit and save the model again"]),
-        (first, r#""version":"2""#, r#""version":"3""#, ["version 3", "update mercer"]),
+        (first, r#""version":"3""#, r#""version":"2""#, ["version 2", "fit and save the model again"]),
+        (first, r#""version":"3""#, r#""version":"4""#, ["version 4", "update mercer"]),
         (last, r#"\"version\":2"#, r#"\"version\":1"#, ["version 1", "save the network again"]),
         (last, r#"\"version\":2"#, r#"\"version\":9"#, ["version 9", "update mercer"]),
         (first, r#""header":"#, r#""haeder":"#, ["has no header", ""]),

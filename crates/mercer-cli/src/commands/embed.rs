@@ -2,20 +2,22 @@
 
 use crate::certificate;
 use crate::context::Context;
-use crate::input::{Reader, fit_scaler, scaled, scaling};
+use crate::input::{Reader, scaling};
 use crate::methods;
 use crate::output::{Output, numbered};
+use crate::precomputed::{self, PRECOMPUTED};
 use crate::text;
 use clap::{Args, ValueEnum};
-use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Transform};
-use mercer::data::{Dataset, Scaling, Target};
+use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Saved, Transform};
+use mercer::data::{Dataset, Scaling, Schema, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
 use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::Plot;
 use ndarray::{Array2, ArrayView2};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Give every point a few coordinates that keep what the kernel calls near
 #[derive(Args)]
@@ -28,7 +30,8 @@ pub struct Embed {
     #[arg(long, default_value = "kpca")]
     method: Way,
 
-    /// Kernel expression (see `mercer kernels`) [default: rbf(lengthscale=median); for laplacian a graph of neighbours]
+    /// Kernel expression (see `mercer kernels`), or, for kpca, precomputed: the data is a kernel matrix [n, n], and new points
+    /// are rows of their values with the n points, [m, n] [default: rbf(lengthscale=median); for laplacian a graph of neighbours]
     #[arg(long, value_name = "EXPRESSION")]
     kernel: Option<String>,
 
@@ -44,13 +47,17 @@ pub struct Embed {
     #[arg(long, default_value = "f64", value_parser = methods::precision())]
     precision: Precision,
 
-    /// Scaling of the columns
-    #[arg(long, default_value = "none", value_parser = scaling())]
-    scale: Scaling,
+    /// Scaling of the columns [default: standard for tables, none for images and generated sets]
+    #[arg(long, value_parser = scaling())]
+    scale: Option<Scaling>,
 
     /// Table to write, .npy or .csv: one row a point
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    /// Model file to write, for `mercer transform`
+    #[arg(long = "model", value_name = "FILE")]
+    save: Option<PathBuf>,
 
     /// Figure of the first two coordinates to write, .svg; coloured by the target where there is one
     #[arg(long, value_name = "FILE")]
@@ -70,25 +77,47 @@ enum Way {
     Diffusion,
 }
 
+/// Writes the model with its schema to a file.
+type Save = dyn Fn(&Schema, &Path) -> Result<()>;
+
 /// The fitted coordinates, and for kernel PCA the share of the variance of each.
-type Embedded = (Box<dyn Transform>, Option<Vec<f64>>);
+struct Embedded {
+    fitted: Rc<dyn Transform>,
+    save: Box<Save>,
+    explained: Option<Vec<f64>>,
+}
+
+impl Embedded {
+    fn new(fitted: impl Transform + Saved + 'static, explained: Option<Vec<f64>>) -> Embedded {
+        let fitted = Rc::new(fitted);
+        let saved = fitted.clone();
+        Embedded { fitted, save: Box::new(move |schema, path| saved.save_with(Some(schema), path)), explained }
+    }
+}
 
 impl Embed {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
         let plot = self.plot.as_deref().map(|path| Output::with_extension(path, &["svg"])).transpose()?;
+        let model = self.save.as_deref().map(Output::new).transpose()?;
         self.check()?;
-        let kernel = Expression::parse(self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)"))?;
-        let data = self.reader.open(&self.data, context)?;
-        let data = scaled(fit_scaler(self.scale, &data, |warning| context.warn(warning))?.as_ref(), data)?;
+        let precomputed = self.kernel.as_deref() == Some(PRECOMPUTED);
+        let kernel = if precomputed { "linear" } else { self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)") };
+        let kernel = Expression::parse(kernel)?;
+        let scale = if precomputed { Some(Scaling::None) } else { self.scale };
+        let (data, schema) = self.reader.features(&self.data, scale, context)?;
         let kernel = kernel.resolve(&data.x, context.seed)?;
-        let (fitted, explained) =
+        let Embedded { fitted, save, explained } =
             context.fitting(|fit| self.embed(&kernel, &data, &FitContext { precision: self.precision, ..*fit }))?;
         fitted.notes().iter().for_each(|note| context.warn(note));
         let z = fitted.embedding();
         if let Some(out) = &out {
             out.matrix(z.view(), &numbered("z", z.ncols()))?;
             context.wrote(out);
+        }
+        if let Some(model) = &model {
+            save(&schema, model.path())?;
+            context.wrote(model);
         }
         if let Some(plot) = &plot {
             plot.text(&figure(&data, &z, &fitted.origin().method)?)?;
@@ -102,9 +131,12 @@ impl Embed {
         if self.neighbours.is_some() && self.method != Way::Laplacian {
             return Err(Error::input("--neighbours is for --method laplacian; leave it out"));
         }
+        if self.kernel.as_deref() == Some(PRECOMPUTED) && (self.method != Way::Kpca || self.scale.is_some()) {
+            return Err(Error::input("--kernel precomputed is for --method kpca, without --scale"));
+        }
         fail_if!(self.plot.is_some() && self.k < 2, "--plot shows two coordinates, but --k is {}; use --k 2", self.k);
-        if self.out.is_none() && self.plot.is_none() {
-            return Err(Error::input("there is nothing to write; give --out z.npy, --plot z.svg or both"));
+        if self.out.is_none() && self.plot.is_none() && self.save.is_none() {
+            return Err(Error::input("there is nothing to write; give --out z.npy, --plot z.svg or --model m.mercer"));
         }
         Ok(())
     }
@@ -112,20 +144,23 @@ impl Embed {
     fn embed(&self, kernel: &Kernel, data: &Dataset, fit: &FitContext<'_>) -> Result<Embedded> {
         let x = data.x.to_f64();
         let (k, x, kernel) = (self.k, x.view(), kernel.clone());
-        let fitted: Box<dyn Transform> = match self.method {
+        Ok(match self.method {
             Way::Kpca => {
-                let fitted = KernelPca { k, ..KernelPca::new(kernel) }.fit(x, &(), fit)?;
+                let pca = KernelPca { k, ..KernelPca::new(kernel) };
+                let fitted = match self.kernel.as_deref() {
+                    Some(PRECOMPUTED) => pca.fit_matrix(precomputed::matrix(data)?.view(), fit)?,
+                    _ => pca.fit(x, &(), fit)?,
+                };
                 let explained = Some(fitted.explained.clone());
-                return Ok((Box::new(fitted), explained));
+                Embedded::new(fitted, explained)
             }
             Way::Laplacian => {
                 let graph = Affinity::Neighbours(self.neighbours.unwrap_or(10));
                 let affinity = if self.kernel.is_some() { Affinity::Kernel(kernel) } else { graph };
-                Box::new(LaplacianEigenmaps { k, affinity, ..Default::default() }.fit(x, &(), fit)?)
+                Embedded::new(LaplacianEigenmaps { k, affinity, ..Default::default() }.fit(x, &(), fit)?, None)
             }
-            Way::Diffusion => Box::new(DiffusionMaps { k, ..DiffusionMaps::new(kernel) }.fit(x, &(), fit)?),
-        };
-        Ok((fitted, None))
+            Way::Diffusion => Embedded::new(DiffusionMaps { k, ..DiffusionMaps::new(kernel) }.fit(x, &(), fit)?, None),
+        })
     }
 
     fn show(

@@ -39,6 +39,10 @@ impl Evaluate {
         let data = Labelled::of(&self.reader.open(&self.data, context)?)?;
         let unnamed = self.net.as_deref().map(|net| Unnamed { net, data: &data });
         let classifier = Classifier::load(&self.network, context.device, unnamed)?;
+        let data = match &classifier.schema {
+            Some(schema) => Labelled::of(&self.reader.open_like(&self.data, schema, context)?)?,
+            None => data,
+        };
         let labels = data.labels_for(&classifier.classes)?;
         let start = Instant::now();
         let logits = classifier.logits(data.x.view())?;

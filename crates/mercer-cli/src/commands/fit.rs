@@ -2,15 +2,16 @@
 
 use crate::certificate::{self, HEADINGS, rows, sentences};
 use crate::context::Context;
-use crate::input::{Reader, SampleSource, fit_scaler, scaled, scaling};
+use crate::input::{Reader, SampleSource, encoded, scaling};
 use crate::methods::{self, Precisions};
 use crate::output::Output;
+use crate::precomputed::{self, PRECOMPUTED};
 use crate::text;
 use crate::training;
 use clap::Args;
-use mercer::data::{Dataset, Scaling, write_npy};
+use mercer::data::{Scaling, Schema, Table, split_rows, write_npy};
 use mercer::kernel::Expression;
-use mercer::operator::{FunctionSamples, OnPoints, Operator, Points, Precision};
+use mercer::operator::{DenseOperator, FunctionSamples, OnPoints, Operator, Points, Precision};
 use mercer::spectrum::neural::Training;
 use mercer::spectrum::{Certificate, Problem, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
@@ -25,7 +26,8 @@ pub struct Fit {
     /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
     data: String,
 
-    /// Kernel expression (see `mercer kernels`)
+    /// Kernel expression (see `mercer kernels`), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
+    /// their values with the n points, [m, n]
     #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=median)")]
     kernel: String,
 
@@ -42,9 +44,9 @@ pub struct Fit {
     #[arg(long, value_parser = methods::precisions())]
     precision: Option<Precisions>,
 
-    /// Scaling of the columns before the fit; stored in the model
-    #[arg(long, default_value = "none", value_parser = scaling())]
-    scale: Scaling,
+    /// Scaling of the columns before the fit; stored in the model [default: standard for tables, none for images and generated sets]
+    #[arg(long, value_parser = scaling())]
+    scale: Option<Scaling>,
 
     /// Share of the rows held out to certify the result, at most 2000 rows; 0 for none
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, allow_negative_numbers = true)]
@@ -102,19 +104,19 @@ impl Fit {
     pub fn run(mut self, context: &Context) -> Result<()> {
         self.options.training.math = self.precision.map(|precision| precision.networks);
         let out = self.out.as_deref().map(Output::new).transpose()?;
-        let kernel = Expression::parse(&self.kernel)?;
+        let kernel = if self.kernel == PRECOMPUTED { None } else { Some(Expression::parse(&self.kernel)?) };
         methods::check(self.method, &self.options)?;
         let bar = context.bar();
         let fit_context = FitContext {
             precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
             ..context.fit(&bar)
         };
-        let data = self.reader.open(&self.data, context)?;
         if let Some(file) = &self.samples {
-            let source = SampleSource::open(file, &self.reader, context)?;
+            let (data, schema) = self.reader.features(&self.data, Some(Scaling::None), context)?;
+            let source = SampleSource::open(file, &self.reader.source, context)?;
             let samples = source.samples(Some(data.n()))?;
             let mut functions = fit_context.sample_operator(&samples, self.factorised)?;
-            let rows = self.held_out_rows(&data, context)?;
+            let rows = self.held_out_rows(data.n(), context)?;
             let parts = rows.map(|rows| rows.map(|rows| (data.select(&rows), rows)));
             if let Some([(_, fitted), _]) = &parts {
                 functions = functions.at_points(fitted);
@@ -130,17 +132,36 @@ impl Fit {
                 true => Some(spectrum.transform(&samples)?),
                 false => None,
             };
-            return report(&spectrum, psi, out, context);
+            return report(&spectrum, &schema, psi, out, context);
         }
-        let (train, held_out) = self.split(data, context)?;
-        let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
-        let train = scaled(scaler.as_ref(), train)?;
-        let held_out = held_out.map(|data| scaled(scaler.as_ref(), data)).transpose()?;
+        let Some(kernel) = kernel else { return self.fit_matrix(fit_context, out, context) };
+        let table = self.reader.table(&self.data, None, context)?;
+        let (train, held_out) = self.split(table, context)?;
+        let schema = self.reader.schema(&train, self.scale, context)?;
+        let train = encoded(&schema, train, context)?;
+        let held_out = match &self.certify {
+            Some(file) => Some(self.reader.open_like(file, &schema, context)?),
+            None => held_out.map(|table| encoded(&schema, table, context)).transpose()?,
+        };
         let kernel = kernel.resolve(&train.x, context.seed)?;
         let operator = fit_context.kernel_operator(&kernel, &train.x)?;
-        let mut spectrum = self.spectrum(&operator, held_out.as_ref().map(|data| data.x.rows().into()), fit_context)?;
-        spectrum.scaler = scaler;
-        report(&spectrum, None, out, context)
+        let spectrum = self.spectrum(&operator, held_out.as_ref().map(|data| data.x.rows().into()), fit_context)?;
+        report(&spectrum, &schema, None, out, context)
+    }
+
+    /// The pairs of the kernel matrix that the data is; none of its rows are held out.
+    fn fit_matrix(&self, fit_context: FitContext, out: Option<Output>, context: &Context) -> Result<()> {
+        fail_if!(
+            self.certify.is_some() || self.scale.is_some(),
+            "--kernel precomputed takes neither --certify nor --scale; leave them out"
+        );
+        let (data, schema) = self.reader.features(&self.data, Some(Scaling::None), context)?;
+        let matrix = precomputed::matrix(&data)?;
+        self.check_k(data.n(), data.n())?;
+        context.note("no rows of a precomputed matrix are held out; the certificate is measured on the fitted points");
+        let dense = DenseOperator::new(matrix.clone());
+        let operator = OnPoints::new(&dense, matrix.view())?;
+        report(&self.spectrum(&operator, None, fit_context)?, &schema, None, out, context)
     }
 
     /// The pairs of any operator, by the method that was asked for.
@@ -153,11 +174,10 @@ impl Fit {
     }
 
     /// The rows to fit and the rows to hold out; none where all are fitted.
-    fn held_out_rows(&self, data: &Dataset, context: &Context) -> Result<Option<[Vec<usize>; 2]>> {
+    fn held_out_rows(&self, n: usize, context: &Context) -> Result<Option<[Vec<usize>; 2]>> {
         const MOST: f64 = 2000.0;
         const FEW: usize = 50;
         fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
-        let n = data.n();
         if self.holdout > 0.0 && n < FEW {
             context.note(format_args!(
                 "{} are too few to hold any out; the certificate is measured on the fitted points",
@@ -165,19 +185,17 @@ impl Fit {
             ));
         }
         let holds_out = self.holdout > 0.0 && n >= FEW;
-        holds_out.then(|| data.split_rows(self.holdout.min(MOST / n as f64), context.seed)).transpose()
+        holds_out.then(|| split_rows(n, self.holdout.min(MOST / n as f64), context.seed)).transpose()
     }
 
-    /// The data to fit and the data to certify on.
-    fn split(&self, data: Dataset, context: &Context) -> Result<(Dataset, Option<Dataset>)> {
-        let n = data.n();
+    /// The rows to fit, and the rows of the same table to certify on.
+    fn split(&self, table: Table, context: &Context) -> Result<(Table, Option<Table>)> {
+        let n = table.n();
         self.check_k(n, n)?;
-        let (train, held_out) = match &self.certify {
-            Some(file) => self.reader.open_like(file, &data, context).map(|held_out| (data, Some(held_out)))?,
-            None => match self.held_out_rows(&data, context)? {
-                None => (data, None),
-                Some([fitted, held_out]) => (data.select(&fitted), Some(data.select(&held_out))),
-            },
+        let rows = if self.certify.is_some() { None } else { self.held_out_rows(n, context)? };
+        let (train, held_out) = match rows {
+            None => (table, None),
+            Some([fitted, held_out]) => (table.select(&fitted), Some(table.select(&held_out))),
         };
         self.check_k(train.n(), n)?;
         Ok((train, held_out))
@@ -197,11 +215,17 @@ impl Fit {
 }
 
 /// Writes the model, or the functions `psi` at the points where they are given, and says what was found.
-fn report(spectrum: &Spectrum, psi: Option<Array2<f64>>, out: Option<Output>, context: &Context) -> Result<()> {
+fn report(
+    spectrum: &Spectrum,
+    schema: &Schema,
+    psi: Option<Array2<f64>>,
+    out: Option<Output>,
+    context: &Context,
+) -> Result<()> {
     if let Some(out) = &out {
         match psi {
             Some(psi) => write_npy(out.path(), by_output(spectrum, psi).view())?,
-            None => spectrum.save(out.path())?,
+            None => spectrum.save_with(Some(schema), out.path())?,
         }
         context.wrote(out);
     }

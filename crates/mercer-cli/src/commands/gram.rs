@@ -1,13 +1,13 @@
 //! `mercer gram`: the kernel matrix, written to a file.
 
 use crate::context::Context;
-use crate::input::Reader;
+use crate::input::{Reader, scaling};
 use crate::methods;
 use crate::output::{self, Output};
 use crate::text;
 use clap::Args;
 use mercer::compute::Device;
-use mercer::data::{Dataset, Element};
+use mercer::data::{Dataset, Element, Scaling};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::{Precision, Real, gram, gram_cross};
 use mercer::{Error, Result};
@@ -34,6 +34,10 @@ pub struct Gram {
     #[arg(long, default_value = "f64", value_parser = methods::precision())]
     precision: Precision,
 
+    /// Scaling of the columns, by those of the rows' data
+    #[arg(long, default_value = "none", value_parser = scaling())]
+    scale: Scaling,
+
     /// Matrix to write, .npy or .csv
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
@@ -46,8 +50,8 @@ impl Gram {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::table(&self.out)?;
         let kernel = Expression::parse(&self.kernel)?;
-        let rows = self.reader.open(&self.data, context)?;
-        let columns = self.cross.as_ref().map(|file| self.reader.open_like(file, &rows, context)).transpose()?;
+        let (rows, schema) = self.reader.features(&self.data, Some(self.scale), context)?;
+        let columns = self.cross.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
         let kernel = kernel.resolve(&rows.x, context.seed)?;
         let (n, m) = (rows.n(), columns.as_ref().map_or(rows.n(), Dataset::n));
         let bytes = (n as u64).saturating_mul(m as u64).saturating_mul(self.precision.bytes());

@@ -1,32 +1,100 @@
 //! `mercer inspect`: the content of a model file.
 
-use super::fit::{described, fitted};
+use super::fit;
+use crate::certificate;
 use crate::context::Context;
+use crate::input;
+use crate::text;
 use clap::Args;
 use mercer::Result;
-use mercer::spectrum::Spectrum;
+use mercer::apply::Fitted;
+use mercer::classifier::Classifier;
+use mercer::data::Schema;
+use mercer::model::{Content, Model};
+use mercer::spectrum::{Origin, Spectrum};
+use serde::Serialize;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Show what a fitted model holds: eigenvalues, certificate, origin
+/// Show what a model file holds: its columns, its kernel or network, its origin; for a spectrum eigenvalues and certificate
 #[derive(Args)]
 pub struct Inspect {
-    /// Model file that `mercer fit` wrote
+    /// Model file that `mercer fit`, `embed`, `regress` or `train` wrote
     model: PathBuf,
 }
 
 impl Inspect {
     pub fn run(self, context: &Context) -> Result<()> {
-        let spectrum = Spectrum::load(&self.model, context.device)?;
-        context.result(&fitted(&spectrum), || {
-            let scaled = if spectrum.scaler.is_some() { "; new points are scaled as the fitted ones were" } else { "" };
-            let origin = &spectrum.origin;
-            let precision = format!("{:?}", origin.precision).to_lowercase();
-            format!(
-                "{}\nKernel: {}\nFitted with seed {}, kernel values in {precision}{scaled}.\n",
-                described(&spectrum),
-                origin.kernel,
-                origin.seed
-            )
-        })
+        let Model { schema, content } = Model::load(&self.model, context.device)?;
+        let columns = || schema.as_ref().map(columns).unwrap_or_default();
+        let (mut object, said) = match &content {
+            Content::Spectrum(spectrum) => {
+                let inspected = Inspected { fitted: fit::fitted(spectrum), schema: schema.as_ref() };
+                return context.result(&inspected, || spectrum_in_words(spectrum) + &columns());
+            }
+            Content::Fitted(fitted) => estimator(fitted),
+            Content::Network(network) => classifier(network),
+        };
+        object["schema"] = json!(schema);
+        context.result(&object, || said + &columns())
     }
+}
+
+/// What `--json` prints of a spectrum.
+#[derive(Serialize)]
+struct Inspected<'a> {
+    #[serde(flatten)]
+    fitted: fit::Fitted<'a>,
+    schema: Option<&'a Schema>,
+}
+
+fn spectrum_in_words(spectrum: &Spectrum) -> String {
+    let origin = &spectrum.origin;
+    let precision = format!("{:?}", origin.precision).to_lowercase();
+    let said = fit::described(spectrum);
+    format!("{said}\nKernel: {}\nFitted with seed {}, kernel values in {precision}.\n", origin.kernel, origin.seed)
+}
+
+fn estimator(fitted: &Fitted) -> (Value, String) {
+    let about = |origin: &Origin, use_it: &str| {
+        let data = if origin.data.is_empty() { String::new() } else { format!(" on {}", origin.data) };
+        let said = certificate::origin(origin, &format!("fitted{data}"), "");
+        format!("{said}\nKernel: {}\nUse: {use_it}\n", origin.kernel)
+    };
+    match fitted {
+        Fitted::Predict(fitted) => {
+            let said = about(fitted.origin(), "mercer predict MODEL NEW.csv --out p.csv");
+            (json!({ "kind": "prediction", "origin": fitted.origin() }), said)
+        }
+        Fitted::Transform(fitted) => {
+            let eigenvalues: Vec<String> = fitted.eigenvalues().iter().map(|v| text::number(*v, 6)).collect();
+            let said = about(fitted.origin(), "mercer transform MODEL NEW.csv --out z.csv");
+            let object = json!({ "kind": "embedding", "origin": fitted.origin(), "eigenvalues": fitted.eigenvalues() });
+            (object, format!("{said}Eigenvalues: {}\n", eigenvalues.join(", ")))
+        }
+    }
+}
+
+fn classifier(network: &Classifier) -> (Value, String) {
+    let (net, inputs, trained) = (network.network.expression(), network.network.inputs(), network.network.trained());
+    let object = json!({
+        "kind": "network", "net": net, "inputs": inputs, "parameters": trained, "classes": network.classes,
+        "mean": network.standardizer.mean, "spread": network.standardizer.spread,
+    });
+    let said = format!(
+        "network {net}: {} in, {} out, {} parameters\nClasses: {}\nUse: mercer predict MODEL NEW.csv --out p.csv\n",
+        text::count(inputs, "number"),
+        network.classes.len(),
+        text::grouped(trained),
+        network.classes.join(", ")
+    );
+    (object, said)
+}
+
+/// The columns, the first few by name.
+fn columns(schema: &Schema) -> String {
+    const SHOWN: usize = 12;
+    let names: Vec<&str> = schema.columns.iter().take(SHOWN).map(|column| column.name.as_str()).collect();
+    let more = if schema.columns.len() > SHOWN { ", …" } else { "" };
+    format!("Columns: {}\nCalled: {}{more}\n", input::described(schema), names.join(", "))
 }

@@ -10,6 +10,7 @@ pub mod gram;
 pub mod inspect;
 pub mod kernels;
 pub mod ntk;
+pub mod predict;
 pub mod regress;
 pub mod reproduce;
 pub mod sample;

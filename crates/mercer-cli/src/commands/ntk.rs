@@ -8,13 +8,14 @@ use crate::output::{self, Output};
 use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::Progress;
-use mercer::data::{write_npy, write_npy_rows};
+use mercer::data::{Scaling, write_npy, write_npy_rows};
+use mercer::model::Model;
 use mercer::net::Network;
 use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law, Parameterisation};
 use mercer::{Error, Result};
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Write the empirical NTK of a network on data: the kernel, or derivatives along random directions
@@ -89,8 +90,15 @@ impl Ntk {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::with_extension(&self.out, &["npy"])?;
         self.check()?;
-        let data = self.reader.open(&self.data, context)?;
-        let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &data, context)).transpose()?;
+        let trained = match self.net.trim().ends_with(".safetensors") {
+            true => Model::load(Path::new(self.net.trim()), context.device)?.schema,
+            false => None,
+        };
+        let (data, schema) = match trained {
+            Some(schema) => (self.reader.open_like(&self.data, &schema, context)?, schema),
+            None => self.reader.features(&self.data, Some(Scaling::None), context)?,
+        };
+        let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
         let single = Single::open(&self.net, self.weights.as_deref(), &data, context)?;
         let net = &single.net;
         let outputs = chosen(&self.outputs, net)?;

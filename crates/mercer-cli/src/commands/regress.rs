@@ -2,21 +2,23 @@
 
 use crate::certificate;
 use crate::context::Context;
-use crate::input::{Reader, fit_scaler, scaled, scaling};
+use crate::input::{Reader, encoded, scaling};
 use crate::methods::{self, number};
 use crate::output::Output;
+use crate::precomputed::{self, PRECOMPUTED};
 use crate::score::{Score, score};
 use crate::text;
 use clap::{Args, ValueEnum};
-use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Predict, Ridge, RidgeSolver, Tried};
-use mercer::data::{Dataset, Scaling, Target};
+use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Predict, Ridge, RidgeSolver, Saved, SpectralRidge, Tried};
+use mercer::data::{Dataset, Scaling, Schema, Table, Target, Task};
 use mercer::kernel::{Expression, Kernel};
-use mercer::operator::Precision;
-use mercer::spectrum::Origin;
-use mercer::{Error, FitContext, Result, fail_if};
+use mercer::operator::{DenseOperator, OnPoints, Precision};
+use mercer::spectrum::{Exact, Origin, Problem, Spectrum};
+use mercer::{Error, FitContext, Result};
 use ndarray::ArrayView2;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Learn to predict a column: numbers by regression, words by classification
 #[derive(Args)]
@@ -31,7 +33,8 @@ pub struct Regress {
     #[arg(long, default_value = "ridge")]
     method: Way,
 
-    /// Kernel expression (see `mercer kernels`)
+    /// Kernel expression (see `mercer kernels`), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
+    /// their values with the n points, [m, n]
     #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=median)")]
     kernel: String,
 
@@ -47,17 +50,21 @@ pub struct Regress {
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_positive, allow_negative_numbers = true)]
     bandwidth: Option<Choice>,
 
-    /// Take whole numbers in the target as classes
+    /// Take whole numbers in the target as classes [default: if they have at most 20 different values, each 5 times on average]
     #[arg(long)]
     classify: bool,
+
+    /// Take whole numbers in the target as numbers
+    #[arg(long, conflicts_with = "classify")]
+    regress: bool,
 
     /// Precision of kernel values; sums are always taken in f64
     #[arg(long, default_value = "f64", value_parser = methods::precision())]
     precision: Precision,
 
-    /// Scaling of the columns
-    #[arg(long, default_value = "none", value_parser = scaling())]
-    scale: Scaling,
+    /// Scaling of the columns [default: standard for tables, none for images and generated sets]
+    #[arg(long, value_parser = scaling())]
+    scale: Option<Scaling>,
 
     /// Share of the rows held out to score the result
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
@@ -70,6 +77,10 @@ pub struct Regress {
     /// Predictions to write, .npy or .csv
     #[arg(long, short, value_name = "FILE", requires = "predict")]
     out: Option<PathBuf>,
+
+    /// Model file to write, for `mercer predict`
+    #[arg(long = "model", value_name = "FILE")]
+    save: Option<PathBuf>,
 
     #[command(flatten)]
     reader: Reader,
@@ -112,9 +123,13 @@ const MOST_DENSE: usize = 10_000;
 /// Predictions at points `[m, d]`, and the rows that no example reaches.
 type Prediction = dyn Fn(ArrayView2<f64>) -> Result<(Target, Vec<usize>)>;
 
+/// Writes the model with its schema to a file.
+type Save = dyn Fn(&Schema, &Path) -> Result<()>;
+
 /// A fitted model of either method, and how it was chosen.
 struct Learnt {
     predict: Box<Prediction>,
+    save: Box<Save>,
     origin: Origin,
     tried: Vec<Tried>,
     /// The number that was given or chosen.
@@ -144,9 +159,10 @@ impl Learnt {
 impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
+        let model = self.save.as_deref().map(Output::new).transpose()?;
         self.check()?;
-        let kernel = Expression::parse(&self.kernel)?;
-        let (train, held_out, new) = self.read(context)?;
+        let kernel = Expression::parse(if self.kernel == PRECOMPUTED { "linear" } else { &self.kernel })?;
+        let (schema, train, held_out, new) = self.read(context)?;
         let kernel = kernel.resolve(&train.x, context.seed)?;
         let learnt =
             context.fitting(|fit| self.learn(&kernel, &train, &FitContext { precision: self.precision, ..*fit }))?;
@@ -159,27 +175,64 @@ impl Regress {
             let written = text::count(predicted.len(), "prediction");
             context.note(format_args!("wrote {}: {written}", out.path().display()));
         }
+        if let Some(model) = &model {
+            (learnt.save)(&schema, model.path())?;
+            context.wrote(model);
+        }
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
         self.show(&learnt, train.y.as_ref(), &scores, out, context)
     }
 
-    /// The rows to learn from, to score on, and to predict; all of them scaled.
-    fn read(&self, context: &Context) -> Result<(Dataset, Option<Dataset>, Option<Dataset>)> {
-        let data = self.with_target(self.reader.open(&self.data, context)?)?;
-        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &data, context)).transpose()?;
+    /// How tables become features, and the rows to learn from, to score on, and to predict.
+    fn read(&self, context: &Context) -> Result<(Schema, Dataset, Option<Dataset>, Option<Dataset>)> {
+        let table = self.table(context)?;
+        let (train, held_out) = match self.holdout {
+            0.0 => (table, None),
+            fraction => {
+                let [train, held_out] = table.split_rows(fraction, context.seed)?;
+                (table.select(&train), Some(table.select(&held_out)))
+            }
+        };
+        let scale = if self.kernel == PRECOMPUTED { Some(Scaling::None) } else { self.scale };
+        let schema = self.reader.schema(&train, scale, context)?;
+        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
         if let Some(new) = new.as_ref().filter(|new| new.y.is_none() && self.out.is_none()) {
             return Err(Error::input(format!(
                 "`{}` has no target to score against; name a file for its predictions by --out",
                 new.name
             )));
         }
-        let (train, held_out) = match self.holdout {
-            0.0 => (data, None),
-            fraction => data.split(fraction, context.seed).map(|(train, held_out)| (train, Some(held_out)))?,
+        let encoded = |table| encoded(&schema, table, context);
+        let (train, held_out) = (encoded(train)?, held_out.map(encoded).transpose()?);
+        Ok((schema, train, held_out, new))
+    }
+
+    /// The data with the target that is to be learnt; says what whole numbers were taken for.
+    fn table(&self, context: &Context) -> Result<Table> {
+        let task = match (self.classify, self.regress) {
+            (true, _) => Some(Task::Classification),
+            (_, true) => Some(Task::Regression),
+            _ => None,
         };
-        let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
-        let scaled = |data: Dataset| scaled(scaler.as_ref(), data);
-        Ok((scaled(train)?, held_out.map(scaled).transpose()?, new.map(scaled).transpose()?))
+        let table = self.reader.table(&self.data, task, context)?;
+        let Some(target) = &table.target else {
+            return Err(Error::input(format!(
+                "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
+                table.name
+            )));
+        };
+        let whole = |names: &[String]| names.iter().all(|name| name.parse::<i64>().is_ok());
+        let note = match &target.values {
+            Target::Classes { names, .. } if whole(names) => "taken as classes; --regress takes them as numbers",
+            Target::Values(values) if values.iter().all(|v| v.fract() == 0.0) => {
+                "taken as numbers; --classify takes them as classes"
+            }
+            _ => "",
+        };
+        if task.is_none() && table.is_tabular() && !note.is_empty() {
+            context.note(format_args!("the target `{}` holds whole numbers, {note}", target.name));
+        }
+        Ok(table)
     }
 
     /// What can be refused before any work.
@@ -188,6 +241,14 @@ impl Regress {
             Err(Error::input(format!("--{option} is for --method {method}; leave it out")))
         };
         match self.method {
+            _ if self.kernel == PRECOMPUTED
+                && (self.method != Way::Ridge
+                    || self.holdout > 0.0
+                    || self.scale.is_some()
+                    || self.solver.is_some()) =>
+            {
+                Err(Error::input("--kernel precomputed is for --method ridge, without --holdout, --scale and --solver"))
+            }
             Way::Ridge if self.bandwidth.is_some() => misplaced("bandwidth", "nadaraya-watson"),
             Way::NadarayaWatson if self.alpha.is_some() => misplaced("alpha", "ridge"),
             Way::NadarayaWatson if self.solver.is_some() => misplaced("solver", "ridge"),
@@ -198,25 +259,20 @@ impl Regress {
         }
     }
 
-    /// The data with the target that is to be learnt.
-    fn with_target(&self, data: Dataset) -> Result<Dataset> {
-        fail_if!(
-            data.y.is_none(),
-            "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
-            data.name
-        );
-        if self.classify { data.with_classes() } else { Ok(data) }
-    }
-
     fn learn(&self, kernel: &Kernel, train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
         let x = train.x.to_f64();
         let (x, y) = (x.view(), train.y.as_ref().expect("checked"));
         let kernel = kernel.clone();
         match self.method {
+            _ if self.kernel == PRECOMPUTED => self.learn_matrix(train, fit),
             Way::NadarayaWatson => {
                 let bandwidth = self.bandwidth.flatten().map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
-                let average = NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?;
+                let mut average = NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?;
+                average.reference.origin.data = self.data.clone();
+                let average = Rc::new(average);
+                let saved = average.clone();
                 Ok(Learnt {
+                    save: Box::new(move |schema, path| saved.save_with(Some(schema), path)),
                     origin: average.origin().clone(),
                     tried: average.tried.clone(),
                     parameter: ("bandwidth", average.bandwidth),
@@ -241,8 +297,12 @@ impl Regress {
                     Some(Solver::Direct) => RidgeSolver::Direct,
                     Some(Solver::Cg) => RidgeSolver::conjugate_gradients(self.precision),
                 };
-                let ridge = Ridge { kernel, alpha, solver }.fit(x, y, fit)?;
+                let mut ridge = Ridge { kernel, alpha, solver }.fit(x, y, fit)?;
+                ridge.reference.origin.data = self.data.clone();
+                let ridge = Rc::new(ridge);
+                let saved = ridge.clone();
                 Ok(Learnt {
+                    save: Box::new(move |schema, path| saved.save_with(Some(schema), path)),
                     origin: ridge.origin().clone(),
                     tried: ridge.tried.clone(),
                     parameter: ("alpha", ridge.alpha),
@@ -251,6 +311,28 @@ impl Regress {
                 })
             }
         }
+    }
+
+    /// Ridge regression on all eigenfunctions of the kernel matrix that the data is.
+    fn learn_matrix(&self, train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
+        let matrix = precomputed::matrix(train)?;
+        let dense = DenseOperator::new(matrix.clone());
+        let operator = OnPoints::new(&dense, matrix.view())?;
+        let problem = Problem { operator: &operator, k: train.n(), context: *fit };
+        let mut spectrum = Spectrum::fit(&Exact, &problem, None)?;
+        spectrum.origin.data = self.data.clone();
+        let alpha = self.alpha.flatten().map_or(Alpha::LeaveOneOut, Alpha::Fixed);
+        let ridge = SpectralRidge { spectrum: spectrum.into(), alpha };
+        let ridge = Rc::new(ridge.fit(matrix.view(), train.y.as_ref().expect("checked"), fit)?);
+        let saved = ridge.clone();
+        Ok(Learnt {
+            save: Box::new(move |schema, path| saved.save_with(Some(schema), path)),
+            origin: ridge.origin().clone(),
+            tried: ridge.tried.clone(),
+            parameter: ("alpha", ridge.alpha),
+            iterations: None,
+            predict: Box::new(move |x| Ok((ridge.predict(x)?, vec![]))),
+        })
     }
 
     fn show(

@@ -1,7 +1,7 @@
 //! `mercer train`: trains a classifier on labelled rows.
 
 use crate::context::Context;
-use crate::input::Reader;
+use crate::input::{Reader, encoded};
 use crate::methods::{number, positive};
 use crate::output::Output;
 use crate::{signals, text};
@@ -9,7 +9,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::classifier::{Classifier, Epoch, Labelled, Settings, Stop, Trained, train};
 use mercer::compute::Rule;
-use mercer::data::catalogue;
+use mercer::data::{Scaling, Schema, Task, catalogue};
 use mercer::{Result, fail_if};
 use serde_json::json;
 use std::path::PathBuf;
@@ -88,8 +88,9 @@ impl Train {
             Output::new(path)?;
         }
         let start = Instant::now();
-        let (data, test) = self.read(context)?;
-        let classifier = Classifier::new(&self.net, &data, context.device, context.seed)?;
+        let (data, test, schema) = self.read(context)?;
+        let mut classifier = Classifier::new(&self.net, &data, context.device, context.seed)?;
+        classifier.schema = Some(schema);
         let settings = self.settings(&classifier, context.seed)?;
         let network = &classifier.network;
         context.note(format_args!(
@@ -168,21 +169,24 @@ impl Train {
         })
     }
 
-    /// The training rows and the test rows.
-    fn read(&self, context: &Context) -> Result<(Labelled, Labelled)> {
-        let data = self.reader.open(&self.data, context)?;
-        // Before the split, so that both parts know the same classes.
-        let data = data.with_classes()?;
-        let has_test_part = catalogue().into_iter().any(|set| set.name == data.name && set.parameters == "part=train");
+    /// The training rows, the test rows, and how tables become such rows.
+    fn read(&self, context: &Context) -> Result<(Labelled, Labelled, Schema)> {
+        // Classes are named before the split, so that both parts know the same.
+        let table = self.reader.table(&self.data, Some(Task::Classification), context)?;
+        let has_test_part =
+            catalogue().into_iter().any(|set| set.name == table.name && set.parameters.contains("part=train"));
         let whole_set = !self.data.contains('(') && !std::path::Path::new(&self.data).exists();
+        let schema = self.reader.schema(&table, Some(Scaling::None), context)?;
+        let name = table.name.clone();
+        let data = encoded(&schema, table, context)?;
         let (data, test) = match &self.test {
-            Some(test) => self.reader.open_like(test, &data, context).map(|test| (data, test))?,
+            Some(test) => self.reader.open_like(test, &schema, context).map(|test| (data, test))?,
             None if has_test_part && whole_set => {
-                self.reader.open(&format!("{}(part=test)", data.name), context).map(|test| (data, test))?
+                self.reader.open(&format!("{name}(part=test)"), context).map(|test| (data, test))?
             }
             None => data.split(HELD_OUT, context.seed)?,
         };
-        Ok((Labelled::of(&data)?, Labelled::of(&test)?))
+        Ok((Labelled::of(&data)?, Labelled::of(&test)?, schema))
     }
 }
 

@@ -1,29 +1,31 @@
-//! `mercer transform`: the eigenfunctions of a model at new points.
+//! `mercer transform`: the functions of a model at new points.
 
 use super::fit::by_output;
 use crate::context::Context;
-use crate::input::{Reader, SampleSource};
+use crate::input::{SampleSource, Source};
 use crate::output::{Output, numbered};
 use crate::text;
 use clap::Args;
-use mercer::data::{Dataset, write_npy};
+use mercer::apply::Fitted;
+use mercer::data::{Dataset, Schema, write_npy};
+use mercer::model::{Content, Model};
 use mercer::spectrum::Spectrum;
-use mercer::{Error, Result, fail_if};
+use mercer::{Error, Result};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Evaluate the eigenfunctions of a fitted model at new points
+/// Evaluate the eigenfunctions or the coordinates of a fitted model at new points
 #[derive(Args)]
 pub struct Transform {
-    /// Model file that `mercer fit` wrote
+    /// Model file that `mercer fit` or `mercer embed` wrote
     model: PathBuf,
 
-    /// New points, with the columns that the model was fitted on
+    /// New points, with the columns that the model was fitted on; found by name where both tables name theirs
     #[arg(required_unless_present = "samples")]
     data: Option<String>,
 
-    /// Table to write, .npy or .csv: a row per point, a column per eigenfunction
+    /// Table to write, .npy or .csv: a row per point, a column per function
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
 
@@ -32,13 +34,51 @@ pub struct Transform {
     samples: Option<String>,
 
     #[command(flatten)]
-    reader: Reader,
+    source: Source,
+}
+
+/// What was computed: how many functions of how many outputs at how many points, and in how many seconds.
+struct Done {
+    k: usize,
+    outputs: usize,
+    n: usize,
+    seconds: f64,
 }
 
 impl Transform {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::table(&self.out)?;
-        let spectrum = Spectrum::load(&self.model, context.device)?;
+        let Model { schema, content } = Model::load(&self.model, context.device)?;
+        let Done { k, outputs, n, seconds } = match content {
+            Content::Spectrum(spectrum) => self.functions(&spectrum, schema.as_ref(), &out, context)?,
+            Content::Fitted(Fitted::Transform(_)) if self.samples.is_some() => {
+                return Err(Error::input("the model is an embedding, which takes no --samples; give it new points"));
+            }
+            Content::Fitted(Fitted::Transform(fitted)) => {
+                let k = fitted.eigenvalues().len();
+                let data = self.points(schema.as_ref(), k, context)?;
+                let start = Instant::now();
+                let z = fitted.transform(data.x.to_f64().view())?;
+                let seconds = start.elapsed().as_secs_f64();
+                out.matrix(z.view(), &numbered("z", k))?;
+                Done { k, outputs: 1, n: data.n(), seconds }
+            }
+            Content::Fitted(Fitted::Predict(_)) | Content::Network(_) => {
+                return Err(Error::file(&self.model, "holds a model that predicts; use `mercer predict`"));
+            }
+        };
+        let object = json!({
+            "model": self.model.to_string_lossy(), "data": self.data, "samples": self.samples, "n": n, "outputs": outputs,
+            "k": k, "seconds": seconds, "out": out,
+        });
+        context.result(&object, || {
+            let (functions, points) = (text::count(k, "function"), text::count(n, "point"));
+            format!("wrote {}: {functions} at {points} in {}", self.out.display(), text::seconds(seconds))
+        })
+    }
+
+    /// Writes the eigenfunctions at the new points.
+    fn functions(&self, spectrum: &Spectrum, schema: Option<&Schema>, out: &Output, context: &Context) -> Result<Done> {
         let refused = match self.samples {
             Some(_) if !spectrum.takes_samples() => {
                 "the model was fitted to a kernel, not to --samples; give it new points"
@@ -52,48 +92,39 @@ impl Transform {
         if !refused.is_empty() {
             return Err(Error::input(refused));
         }
+        let (outputs, k) = (spectrum.origin.outputs, spectrum.k());
         let (psi, n, seconds) = match &self.samples {
             Some(samples) => {
-                let source = SampleSource::open(samples, &self.reader, context)?;
+                let source = SampleSource::open(samples, &self.source, context)?;
                 let samples = source.samples(None)?;
                 let start = Instant::now();
                 (spectrum.transform(&samples)?, samples.dim().1, start.elapsed().as_secs_f64())
             }
             None => {
-                let data = self.points(self.data.as_deref().unwrap_or_default(), &spectrum, context)?;
+                let data = self.points(schema, outputs * k, context)?;
                 let start = Instant::now();
                 (spectrum.transform(data.x.rows())?, data.n(), start.elapsed().as_secs_f64())
             }
         };
-        let (c, k) = (spectrum.origin.outputs, spectrum.k());
-        match c {
+        match outputs {
             1 => out.matrix(psi.view(), &numbered("psi", k)),
-            _ if out.is("npy") => write_npy(out.path(), by_output(&spectrum, psi).view()),
-            _ => Err(Error::file(out.path(), format!("functions with {c} outputs do not fit a table; use .npy"))),
+            _ if out.is("npy") => write_npy(out.path(), by_output(spectrum, psi).view()),
+            _ => Err(Error::file(out.path(), format!("functions with {outputs} outputs do not fit a table; use .npy"))),
         }?;
-        let object = json!({
-            "model": self.model.to_string_lossy(), "data": self.data, "samples": self.samples, "n": n, "outputs": c, "k": k,
-            "seconds": seconds, "out": out,
-        });
-        context.result(&object, || {
-            let (functions, points) = (text::count(k, "function"), text::count(n, "point"));
-            format!("wrote {}: {functions} at {points} in {}", self.out.display(), text::seconds(seconds))
-        })
+        Ok(Done { k, outputs, n, seconds })
     }
 
-    /// The new points, where their table fits into memory.
-    fn points(&self, data: &str, spectrum: &Spectrum, context: &Context) -> Result<Dataset> {
-        let data = self.reader.open(data, context)?;
-        fail_if!(
-            data.d() == spectrum.origin.d + 1 && data.y.is_none(),
-            "the model was fitted on {}, the new points have {}; if one of them is the target, name it by --target",
-            text::count(spectrum.origin.d, "column"),
-            data.d()
-        );
-        let (n, k) = (data.n() * spectrum.origin.outputs, spectrum.k());
+    /// The new points, where a table of them with `width` columns fits into memory.
+    fn points(&self, schema: Option<&Schema>, width: usize, context: &Context) -> Result<Dataset> {
+        let data = self.data.as_deref().unwrap_or_default();
+        let data = match schema {
+            Some(schema) => self.source.open_like(data, schema, context)?,
+            None => self.source.numbers(data, context)?,
+        };
+        let n = data.n();
         context.budget.require(
-            format!("a table of {n} rows and {k} columns"),
-            8 * (n * k) as u64,
+            format!("a table of {n} rows and {width} columns"),
+            8 * (n * width) as u64,
             "transform fewer rows at a time",
         )?;
         Ok(data)

@@ -1,6 +1,6 @@
 //! The slow functions of a random walk as coordinates: what Laplacian eigenmaps and diffusion maps have in common.
 
-use super::reference::Reference;
+use super::reference::{Reference, check_new};
 use super::slow_pairs::{heat_bytes, slow_pairs};
 use super::solver::{above, dropped, fix_signs};
 use super::traits::{fields, saved};
@@ -156,9 +156,9 @@ impl FittedEigenmaps {
 
     /// The same with `p(x)` uniform on the `m` points nearest to x.
     fn averaged(&self, m: usize, x: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let x = self.reference.prepare(x)?;
+        check_new(x, self.reference.origin.d)?;
         let mut z = Array2::zeros((x.nrows(), self.walk_eigenvalues.len()));
-        for (mut z, near) in z.rows_mut().into_iter().zip(nearest_neighbours(self.reference.points(), x.view(), m)) {
+        for (mut z, near) in z.rows_mut().into_iter().zip(nearest_neighbours(self.reference.points(), x, m)) {
             near.iter().for_each(|&(i, _)| z += &self.functions.row(i));
             z /= m as f64;
             z /= &aview1(&self.walk_eigenvalues);

@@ -2,8 +2,9 @@ use super::pre_image;
 use super::reference::Reference;
 use super::solver::{above, dropped, fix_signs};
 use super::traits::{fields, saved};
-use super::{EigenSolver, Fit, Transform, check_finite, check_k, check_points};
+use super::{EigenSolver, Fit, Saved, Transform, check_finite, check_k, check_points};
 use crate::kernel::Kernel;
+use crate::model::Bundle;
 use crate::operator::{Centred, DenseOperator, Operator, gram};
 use crate::spectrum::{Origin, Problem, zero_threshold};
 use crate::{FitContext, Result, fail_if};
@@ -78,7 +79,49 @@ impl Fit for KernelPca {
             EigenSolver::Exact => Box::new(DenseOperator::new(gram::<f64>(&self.kernel, x, context.device)?)),
             _ => context.operator(&self.kernel, x, other)?,
         };
-        let centred = Centred::new(operator.as_ref())?;
+        self.components(operator.as_ref(), x, start, context)
+    }
+}
+
+impl KernelPca {
+    /// Fits a kernel matrix `[n, n]` instead of points and a kernel. New points are then given by their kernel values with the n
+    /// fitted ones, `[m, n]`: seen by the linear kernel with the unit vectors.
+    ///
+    /// ```
+    /// use mercer::{Device, FitContext, kernel::Kernel, operator::gram};
+    /// use mercer::apply::{Fit, KernelPca, Transform};
+    /// let x = ndarray::array![[0.0], [1.0], [2.5], [4.0]];
+    /// let kernel = Kernel::parse("rbf(1)")?;
+    /// let k = gram::<f64>(&kernel, x.view(), Device::Cpu)?;
+    /// let of_points = KernelPca::new(kernel.clone()).fit(x.view(), &(), &FitContext::default())?;
+    /// let of_matrix = KernelPca::new(kernel).fit_matrix(k.view(), &FitContext::default())?;
+    /// assert!((of_matrix.transform(k.view())? - of_points.embedding()).iter().all(|d| d.abs() < 1e-12));
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn fit_matrix(&self, k: ArrayView2<f64>, context: &FitContext) -> Result<FittedKernelPca> {
+        let (start, n) = (Instant::now(), k.nrows());
+        check_points(k)?;
+        fail_if!(k.ncols() != n, "a kernel matrix must be square, but this one has {n} rows and {} columns", k.ncols());
+        check_k(self.k, n)?;
+        self.solver.require(n, self.k, context)?;
+        let linear = KernelPca { kernel: Kernel::parse("linear")?, ..self.clone() };
+        let fitted = linear.components(&DenseOperator::new(k.to_owned()), Array2::eye(n).view(), start, context)?;
+        let mut bundle = Bundle::default();
+        fitted.pack(&mut bundle);
+        bundle.require_finite("the fitted kpca")?;
+        Ok(fitted)
+    }
+
+    /// The components of `operator`, `κ(X,X)` of the points `x` `[n, d]`.
+    fn components(
+        &self,
+        operator: &dyn Operator,
+        x: ArrayView2<f64>,
+        start: Instant,
+        context: &FitContext,
+    ) -> Result<FittedKernelPca> {
+        let n = operator.n();
+        let centred = Centred::new(operator)?;
         let problem = Problem { operator: &centred, k: self.k, context: *context };
         let found = self.solver.method(n, self.k, self.tolerance).eigenvectors(&problem)?;
         let (means, mean) = centred.means();
@@ -108,7 +151,6 @@ impl Fit for KernelPca {
 
 impl FittedKernelPca {
     /// Points `[m, d]` whose features are near the coordinates `z` `[m, k]`: a point reduced to its principal components.
-    /// In the scale of the fit, that is after the scaler where there is one.
     ///
     /// The weighted mean of the fitted points with the nearest coordinates and, where the kernel is a single RBF,
     /// the fixed point of Mika et al. from there: `p ← Σ γ_i κ(p,x_i) x_i / Σ γ_i κ(p,x_i)`, `γ = 1/n + A z`.

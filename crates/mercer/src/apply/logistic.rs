@@ -117,6 +117,10 @@ impl Predict for FittedLogistic {
         Ok(p)
     }
 
+    fn has_probabilities(&self) -> bool {
+        true
+    }
+
     fn decode(&self, scores: ArrayView2<f64>) -> Target {
         self.encoding.decode(scores)
     }

@@ -232,6 +232,10 @@ impl Predict for FittedNadarayaWatson {
         Ok(self.averages(x)?.scores)
     }
 
+    fn has_probabilities(&self) -> bool {
+        true
+    }
+
     fn decode(&self, scores: ArrayView2<f64>) -> Target {
         self.encoding.decode(scores)
     }

@@ -1,13 +1,12 @@
 use super::check_finite;
 use crate::FitContext;
 use crate::compute::Device;
-use crate::data::Scaler;
 use crate::kernel::Kernel;
 use crate::model::Bundle;
 use crate::operator::cross_apply;
 use crate::spectrum::{Origin, check_columns};
 use crate::{Result, fail_if};
-use ndarray::{Array2, ArrayView2, CowArray, Ix2};
+use ndarray::{Array2, ArrayView2};
 use serde::de::DeserializeOwned;
 
 /// The points that an estimator was fitted on, and where they come from: new points are seen through `κ(x, X)`.
@@ -16,8 +15,6 @@ use serde::de::DeserializeOwned;
 pub struct Reference {
     /// How and on what it was fitted.
     pub origin: Origin,
-    /// Applied to new points first, when the data was scaled before the fit.
-    pub scaler: Option<Scaler>,
     /// Where kernel values of new points are computed.
     pub device: Device,
     /// X `[n, d]`
@@ -26,24 +23,15 @@ pub struct Reference {
 
 impl Reference {
     pub(super) fn new(origin: Origin, x: ArrayView2<f64>, context: &FitContext) -> Reference {
-        Reference { origin, scaler: None, device: context.device, points: x.to_owned() }
+        Reference { origin, device: context.device, points: x.to_owned() }
     }
 
-    /// The points X `[n, d]` of the fit, scaled where they were.
+    /// The points X `[n, d]` of the fit.
     pub fn points(&self) -> ArrayView2<'_, f64> {
         self.points.view()
     }
 
-    /// New points `[m, d]`, checked and scaled.
-    pub(super) fn prepare<'a>(&self, x: ArrayView2<'a, f64>) -> Result<CowArray<'a, f64, Ix2>> {
-        check_new(x, self.origin.d)?;
-        Ok(match &self.scaler {
-            None => x.into(),
-            Some(scaler) => scaler.apply(x)?.into(),
-        })
-    }
-
-    /// `κ(x/h, X/h) V` `[m, k]` for new points `x` `[m, d]`, as the user gives them, and `V` `[n, k]`.
+    /// `κ(x/h, X/h) V` `[m, k]` for new points `x` `[m, d]` and `V` `[n, k]`.
     pub(super) fn expand(
         &self,
         kernel: &Kernel,
@@ -51,21 +39,20 @@ impl Reference {
         x: ArrayView2<f64>,
         v: ArrayView2<f64>,
     ) -> Result<Array2<f64>> {
-        let x = self.prepare(x)?;
+        check_new(x, self.origin.d)?;
         let apply = |x, points| cross_apply(kernel, x, points, v, self.origin.precision, self.device);
-        if h == 1.0 { apply(x.view(), self.points()) } else { apply((&x / h).view(), (&self.points / h).view()) }
+        if h == 1.0 { apply(x, self.points()) } else { apply((&x / h).view(), (&self.points / h).view()) }
     }
 
     pub(super) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("origin", &self.origin);
-        bundle.set("scaler", &self.scaler);
         bundle.put("points", self.points.view());
     }
 
     pub(super) fn unpack(bundle: &Bundle, device: Device) -> Result<Reference> {
         let origin: Origin = bundle.value("origin")?;
         let points = matrix(bundle, "points", (origin.n, origin.d))?;
-        Ok(Reference { scaler: bundle.scaler(origin.d)?, origin, device, points })
+        Ok(Reference { origin, device, points })
     }
 }
 

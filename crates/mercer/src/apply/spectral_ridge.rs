@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct SpectralRidge {
-    /// The eigenfunctions, shared with the fitted value. The points of the fit are those before the spectrum's own scaling.
+    /// The eigenfunctions, shared with the fitted value.
     pub spectrum: Arc<Spectrum>,
     /// α
     pub alpha: Alpha,

@@ -2,7 +2,7 @@
 
 use super::{FittedEigenmaps, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge, FittedSpectralRidge};
 use crate::compute::Device;
-use crate::data::Target;
+use crate::data::{Schema, Target};
 use crate::finite::finite_rows;
 use crate::model::Bundle;
 use crate::spectrum::Origin;
@@ -42,6 +42,11 @@ pub trait Predict {
 
     /// What [`Self::scores`] returns, before the numbers are checked.
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>>;
+
+    /// Whether the scores of classes are probabilities.
+    fn has_probabilities(&self) -> bool {
+        false
+    }
 
     /// Scores `[m, ·]` as a target: the numbers, or the class of the largest score.
     fn decode(&self, scores: ArrayView2<f64>) -> Target;
@@ -105,8 +110,15 @@ pub trait Saved: Sized {
 
     /// Writes the value to a file, whole or not at all.
     fn save(&self, path: &Path) -> Result<()> {
+        self.save_with(None, path)
+    }
+
+    /// Writes the value to a file with the schema of the table that it was fitted on, where there is one.
+    /// Example: [`Model`](crate::model::Model).
+    fn save_with(&self, schema: Option<&Schema>, path: &Path) -> Result<()> {
         let mut bundle = Bundle::default();
         bundle.set("kind", Self::KIND);
+        bundle.set("schema", schema);
         self.pack(&mut bundle);
         bundle.write(path)
     }
@@ -199,16 +211,19 @@ pub enum Fitted {
 impl Fitted {
     /// Reads any estimator that was [`Saved`], to compute on `device`.
     pub fn load(path: &Path, device: Device) -> Result<Fitted> {
-        read(path, |bundle, kind| {
-            Ok(match kind {
-                FittedKernelPca::KIND => Fitted::Transform(Box::new(FittedKernelPca::unpack(bundle, device)?)),
-                FittedEigenmaps::KIND => Fitted::Transform(Box::new(FittedEigenmaps::unpack(bundle, device)?)),
-                FittedNadarayaWatson::KIND => Fitted::Predict(Box::new(FittedNadarayaWatson::unpack(bundle, device)?)),
-                FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),
-                FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
-                FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),
-                _ => return Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
-            })
+        read(path, |bundle, kind| Fitted::unpack(bundle, kind, device))
+    }
+
+    /// The estimator of a bundle of this kind. A new estimator is one more line here.
+    pub(crate) fn unpack(bundle: &Bundle, kind: &str, device: Device) -> Result<Fitted> {
+        Ok(match kind {
+            FittedKernelPca::KIND => Fitted::Transform(Box::new(FittedKernelPca::unpack(bundle, device)?)),
+            FittedEigenmaps::KIND => Fitted::Transform(Box::new(FittedEigenmaps::unpack(bundle, device)?)),
+            FittedNadarayaWatson::KIND => Fitted::Predict(Box::new(FittedNadarayaWatson::unpack(bundle, device)?)),
+            FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),
+            FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
+            FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),
+            _ => return Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
         })
     }
 }

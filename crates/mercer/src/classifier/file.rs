@@ -2,7 +2,7 @@
 
 use super::{Classifier, Labelled, Standardizer, network};
 use crate::compute::Device;
-use crate::data::write_atomically;
+use crate::data::{Schema, write_atomically};
 use crate::model;
 use crate::net::{NamedTensor, Network};
 use crate::{Error, Result, fail_if};
@@ -23,6 +23,8 @@ struct Header {
     classes: Vec<String>,
     #[serde(rename = "standard")]
     standardizer: Standardizer,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schema: Option<Schema>,
 }
 
 /// What a file that another program wrote does not say. Example: [the module](crate::classifier).
@@ -55,6 +57,7 @@ impl Classifier {
             inputs: self.network.inputs(),
             classes: self.classes.clone(),
             standardizer: self.standardizer.clone(),
+            schema: self.schema.clone(),
         };
         let header = serde_json::to_string(&header).expect("headers are plain data");
         let checksum = model::checksum(&header, views.clone());
@@ -83,19 +86,19 @@ impl Classifier {
         }
         let tensors =
             tensors.iter().map(|(name, view)| tensor(name, &view).map_err(broken)).collect::<Result<Vec<_>>>()?;
-        let (network, classes, standardizer) = match (entry, unnamed) {
+        let (network, classes, standardizer, schema) = match (entry, unnamed) {
             (Some(entry), _) => described(entry).map_err(|e| broken(e.to_string()))?,
             (None, Some(Unnamed { net, data })) => {
                 let network = network(net, data.d(), data.image, data.classes.len())?;
                 let standardizer = Standardizer::of(data.x.view(), network.description().image.or(data.image))?;
-                (network, data.classes.clone(), standardizer)
+                (network, data.classes.clone(), standardizer, None)
             }
             (None, None) => {
                 return Err(broken("it does not name its network; name the network beside the file".into()));
             }
         };
         let parameters = network.parameters_named(device, &tensors).map_err(|e| broken(e.to_string()))?;
-        Ok(Classifier { network, parameters, standardizer, classes })
+        Ok(Classifier { network, parameters, standardizer, classes, schema })
     }
 }
 
@@ -113,7 +116,7 @@ fn check_version(entry: &str) -> Result<(), String> {
     }
 }
 
-fn described(entry: &str) -> Result<(Network, Vec<String>, Standardizer)> {
+fn described(entry: &str) -> Result<(Network, Vec<String>, Standardizer, Option<Schema>)> {
     let header: Header =
         serde_json::from_str(entry).map_err(|e| Error::input(format!("its header is not what mercer writes ({e})")))?;
     let network = Network::parse(&header.net, header.inputs, 1)?;
@@ -121,7 +124,8 @@ fn described(entry: &str) -> Result<(Network, Vec<String>, Standardizer)> {
         network.outputs() != header.classes.len() || !header.standardizer.fits(header.inputs),
         "its header contradicts itself"
     );
-    Ok((network, header.classes, header.standardizer))
+    header.schema.as_ref().map_or(Ok(()), |schema| schema.check(header.inputs))?;
+    Ok((network, header.classes, header.standardizer, header.schema))
 }
 
 fn tensor(name: &str, view: &TensorView) -> Result<NamedTensor, String> {

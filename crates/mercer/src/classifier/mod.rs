@@ -29,6 +29,7 @@ pub use training::{Epoch, Settings, Trained, train};
 
 use crate::budget::Budget;
 use crate::compute::Device;
+use crate::data::Schema;
 use crate::net::{Description, Mode, Network, Parameters, named};
 use crate::rng::Rng;
 use crate::{Error, Result, fail_if};
@@ -49,6 +50,8 @@ pub struct Classifier {
     pub standardizer: Standardizer,
     /// Names of the classes, in the order of the logits.
     pub classes: Vec<String>,
+    /// How tables become rows of numbers, where it was trained on a table.
+    pub schema: Option<Schema>,
 }
 
 impl Classifier {
@@ -59,7 +62,7 @@ impl Classifier {
         let standardizer = Standardizer::of(data.x.view(), network.description().image.or(data.image))?;
         Budget::of_free_memory().require_network(&network, 2)?;
         let parameters = network.init(device, &Rng::new(seed).fork(1))?;
-        Ok(Classifier { network, parameters, standardizer, classes: data.classes.clone() })
+        Ok(Classifier { network, parameters, standardizer, classes: data.classes.clone(), schema: None })
     }
 
     /// The logits `[n, classes]` of rows `x` `[n, d]`, with batch norms in their evaluating form, folded where they can be.

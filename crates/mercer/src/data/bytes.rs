@@ -9,9 +9,12 @@ use flate2::read::MultiGzDecoder;
 use crate::budget::Budget;
 use crate::{Error, Result, fail_if};
 
+/// The source that stands for standard input.
+pub(super) const STANDARD_INPUT: &str = "-";
+
 /// An opened file, unpacked on the fly where it is gzipped, or an array in an archive.
 pub(super) struct Source<'a> {
-    path: &'a Path,
+    pub path: &'a Path,
     /// Names the array in messages, for one in an archive; else empty.
     within: String,
     pub reader: Box<dyn Read + 'a>,
@@ -25,6 +28,9 @@ impl<'a> Source<'a> {
     /// Opens a file, gzipped or not; the first two bytes decide.
     pub fn open(path: &'a Path, budget: Budget) -> Result<Self> {
         let io = |e| Error::io(path, e);
+        if path == Path::new(STANDARD_INPUT) {
+            return Source::standard_input(path, budget);
+        }
         let mut file = File::open(path).map_err(io)?;
         let meta = file.metadata().map_err(io)?;
         fail_if!(meta.is_dir(); Error::file(path, "is a folder, not a file"));
@@ -40,6 +46,25 @@ impl<'a> Source<'a> {
             (Box::new(file), Some(meta.len()))
         };
         Ok(Source { path, within: String::new(), reader, len, budget })
+    }
+
+    /// What a program before this one in a pipe writes, gzipped or not.
+    fn standard_input(path: &'a Path, budget: Budget) -> Result<Self> {
+        let mut magic = Vec::new();
+        io::stdin().take(2).read_to_end(&mut magic).map_err(|e| Error::io(path, e))?;
+        let packed = magic == [0x1f, 0x8b];
+        let whole = io::Cursor::new(magic).chain(io::stdin());
+        let reader: Box<dyn Read> =
+            if packed { Box::new(MultiGzDecoder::new(BufReader::new(whole))) } else { Box::new(whole) };
+        Ok(Source { path, within: String::new(), reader: Box::new(BufReader::new(reader)), len: None, budget })
+    }
+
+    /// The first bytes, up to `count`, which are read again afterwards.
+    pub fn peek(&mut self, count: u64) -> Result<Vec<u8>> {
+        let head = self.read_up_to(count)?;
+        let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
+        self.reader = Box::new(io::Cursor::new(head.clone()).chain(rest));
+        Ok(head)
     }
 
     /// The array `key` of an archive, which says that it has `len` bytes.

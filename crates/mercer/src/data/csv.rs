@@ -1,15 +1,16 @@
 //! Tables of text: separated by commas, semicolons or tabs, with or without a header, gzipped or not.
 
-use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
 use csv::{ByteRecord, ReaderBuilder};
 use ndarray::Array2;
 
-use super::ReadOptions;
-use super::bytes::{Lines, Source, read_error, require};
-use super::dataset::{Dataset, Target, cell, distinct, find_target, generated_columns};
+use super::bytes::{Lines, Source, read_error};
+use super::cells::{Cells, Unfit, is_missing, is_typed, number};
+use super::dataset::{Dataset, generated_columns};
+use super::table::{Column, Request, Role, Table, TableTarget, distinct_but, place};
+use super::{ReadOptions, bytes};
 use crate::budget::Budget;
 use crate::{Error, Result, fail_if};
 
@@ -17,9 +18,14 @@ use crate::{Error, Result, fail_if};
 const HEAD: u64 = 1 << 16;
 
 /// Reads a table of numbers. A target column of text becomes classes in the order of their names, one of numbers values.
-pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
-    let budget = options.budget();
-    let mut source = Source::open(path, budget)?;
+pub(super) fn read_numbers(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
+    let request = Request { options, numbers_only: true, like: None };
+    read(Source::open(path, options.budget())?, name, &request).map(Table::into_numbers)
+}
+
+/// Reads a table.
+pub(super) fn read(mut source: Source, name: &str, request: &Request) -> Result<Table> {
+    let (path, options, budget) = (source.path, request.options, source.budget);
     let mut head = source.read_up_to(HEAD)?;
     if head.starts_with(b"\xef\xbb\xbf") {
         head.drain(..3);
@@ -40,17 +46,17 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
         lead.push(record.clone());
     }
     let Some(first) = lead.first() else { return Err(Error::file(path, "is empty")) };
-    let header = options.header.unwrap_or_else(|| looks_like_header(first, lead.get(1)));
-    let columns = if header { column_names(first) } else { generated_columns(first.len()) };
-    let target = find_target(path, &columns, options)?;
-    let mut table = Table { path, budget, columns, target, rows: 0, x: Vec::new(), y: Column::default() };
+    let known = request.like.is_some_and(|schema| schema.is_named_by(first.iter().map(<[u8]>::trim_ascii)));
+    let header = options.header.unwrap_or_else(|| known || looks_like_header(first, lead.get(1)));
+    let mut reading = Reading::new(path, budget, first, header, request)?;
+    let range = options.rows.clone().unwrap_or(0..usize::MAX);
     for record in &lead[usize::from(header)..] {
-        table.push(record)?;
+        reading.push(record, &range)?;
     }
-    while next(&mut record)? {
-        table.push(&record)?;
+    while reading.rows < range.end && next(&mut record)? {
+        reading.push(&record, &range)?;
     }
-    table.finish(name)
+    reading.finish(name, &range)
 }
 
 /// The separator that occurs most in the first line; a comma if none does.
@@ -61,10 +67,10 @@ fn delimiter(head: &[u8]) -> u8 {
     [b'\t', b';', b','].into_iter().max_by_key(|&d| count(d)).unwrap_or(b',')
 }
 
-/// Whether the first row is a header: it has no number, and the second row, if there is one, has a number.
+/// Whether the first row is a header: it has words only, and the second row, if there is one, has something else.
 fn looks_like_header(first: &ByteRecord, second: Option<&ByteRecord>) -> bool {
-    let no_number = first.iter().all(|c| number(c).is_none());
-    no_number && second.is_none_or(|s| s.iter().any(|c| number(c).is_some()))
+    let words_only = first.iter().all(|cell| !is_typed(cell));
+    words_only && second.is_none_or(|second| second.iter().any(is_typed))
 }
 
 fn column_names(header: &ByteRecord) -> Vec<String> {
@@ -75,103 +81,135 @@ fn column_names(header: &ByteRecord) -> Vec<String> {
     header.iter().enumerate().map(name).collect()
 }
 
-fn number(cell: &[u8]) -> Option<f64> {
-    std::str::from_utf8(cell.trim_ascii()).ok()?.parse().ok()
-}
-
 /// The rows read so far.
-struct Table<'a> {
+struct Reading<'a> {
     path: &'a Path,
     budget: Budget,
-    columns: Vec<String>,
-    target: Option<usize>,
+    names: Vec<String>,
+    named: bool,
+    roles: Vec<Role>,
+    /// Rows that were read, those passed over included.
     rows: usize,
     /// Features, row by row.
     x: Vec<f64>,
-    y: Column,
+    /// How the cells of each feature are read.
+    features: Vec<Cells>,
+    y: Vec<f64>,
+    target: Cells,
+    /// Whether rows may lack the target, and whether one does.
+    may_lack_target: bool,
+    lacks_target: bool,
 }
 
-/// A column as far as it has been read: numbers, or labels of texts.
-#[derive(Default)]
-pub(super) struct Column {
-    pub values: Vec<f64>,
-    labels: Vec<usize>,
-    known: HashMap<Vec<u8>, usize>,
-}
-
-impl Column {
-    pub fn push_text(&mut self, text: &[u8]) {
-        let label = self.known.get(text).copied().unwrap_or(self.known.len());
-        if label == self.known.len() {
-            self.known.insert(text.to_vec(), label);
-        }
-        self.labels.push(label);
+impl<'a> Reading<'a> {
+    fn new(path: &'a Path, budget: Budget, first: &ByteRecord, header: bool, request: &Request) -> Result<Reading<'a>> {
+        let names = if header { column_names(first) } else { generated_columns(first.len()) };
+        let roles = request.roles(path, &names, header, false)?;
+        let names = distinct_but(&names, roles.iter().position(|role| *role == Role::Target));
+        let features = roles.iter().filter(|role| !matches!(role, Role::Skipped | Role::Target));
+        let cells = |role: &Role| if *role == Role::Category { Cells::words() } else { Cells::default() };
+        Ok(Reading {
+            path,
+            budget,
+            names,
+            named: header,
+            features: features.map(cells).collect(),
+            roles,
+            rows: 0,
+            x: vec![],
+            y: vec![],
+            target: Cells::default(),
+            may_lack_target: request.like.is_some(),
+            lacks_target: false,
+        })
     }
 
-    /// Texts become classes in the order of their names, whatever the order of the rows.
-    pub fn into_target(self) -> Target {
-        if self.labels.is_empty() {
-            return Target::Values(self.values);
-        }
-        let mut order: Vec<(Vec<u8>, usize)> = self.known.into_iter().collect();
-        order.sort_unstable();
-        let mut position = vec![0; order.len()];
-        for (new, (_, old)) in order.iter().enumerate() {
-            position[*old] = new;
-        }
-        Target::Classes {
-            labels: self.labels.into_iter().map(|l| position[l]).collect(),
-            names: order.iter().map(|(text, _)| String::from_utf8_lossy(text).into_owned()).collect(),
-        }
-    }
-}
-
-impl Table<'_> {
-    fn push(&mut self, record: &ByteRecord) -> Result<()> {
-        let (width, got, row) = (self.columns.len(), record.len(), self.rows + 1);
+    fn push(&mut self, record: &ByteRecord, range: &std::ops::Range<usize>) -> Result<()> {
+        let (width, got, row) = (self.roles.len(), record.len(), self.rows + 1);
         if got != width {
             let what = format!("is ragged: row {row} (counted from 1) has {got} columns, where {width} are expected");
             return Err(Error::file(self.path, what));
         }
-        if self.x.capacity() - self.x.len() < width {
-            // The vector grows to twice its size, beside the old one.
-            let more = self.x.capacity().max(width);
-            require(self.budget, self.path, 8 * (2 * self.x.capacity() + more) as u64)?;
-            self.x.reserve_exact(more);
-        }
-        for (j, cell) in record.iter().enumerate() {
-            let is_target = Some(j) == self.target;
-            match number(cell) {
-                Some(v) if !v.is_finite() => return Err(self.bad_cell(j, cell)),
-                Some(v) if !is_target => self.x.push(v),
-                // The first row decides whether the target is numbers or text.
-                Some(v) if self.y.labels.is_empty() => self.y.values.push(v),
-                None if !is_target || cell.trim_ascii().is_empty() => return Err(self.bad_cell(j, cell)),
-                None if self.y.values.is_empty() => self.y.push_text(cell.trim_ascii()),
-                value => return Err(self.mixed_target(j, cell, value.is_some())),
-            }
+        if range.contains(&self.rows) {
+            self.push_cells(record)?;
         }
         self.rows += 1;
         Ok(())
     }
 
-    fn finish(self, name: &str) -> Result<Dataset> {
-        let Table { path, mut columns, target, rows, x, y, .. } = self;
+    fn push_cells(&mut self, record: &ByteRecord) -> Result<()> {
+        let width = self.features.len();
+        if self.x.capacity() - self.x.len() < width {
+            // The vector grows to twice its size, beside the old one.
+            let more = self.x.capacity().max(width);
+            bytes::require(self.budget, self.path, 8 * (2 * self.x.capacity() + more) as u64)?;
+            self.x.reserve_exact(more);
+        }
+        let mut feature = 0;
+        for (j, cell) in record.iter().enumerate() {
+            let value = match self.roles[j] {
+                Role::Skipped => continue,
+                Role::Target => {
+                    self.push_target(j, cell)?;
+                    continue;
+                }
+                Role::Number => number(cell).filter(|v| v.is_finite()).ok_or_else(|| self.bad_cell(j, cell))?,
+                Role::Any | Role::Category => match self.features[feature].value(cell) {
+                    Ok(value) => value,
+                    Err(Unfit::Infinite) => return Err(self.bad_cell(j, cell)),
+                    Err(Unfit::Mixed) => return Err(self.mixed(j, cell, self.features[feature].so_far())),
+                },
+            };
+            self.x.push(value);
+            feature += 1;
+        }
+        Ok(())
+    }
+
+    fn push_target(&mut self, j: usize, cell: &[u8]) -> Result<()> {
+        if is_missing(cell) && self.may_lack_target {
+            self.lacks_target = true;
+            return Ok(());
+        }
+        // The first row decides whether the target is numbers or text.
+        let value = match number(cell) {
+            Some(v) if !v.is_finite() => return Err(self.bad_cell(j, cell)),
+            None if is_missing(cell) => return Err(self.bad_cell(j, cell)),
+            Some(v) if !self.target.are_words() => v,
+            None if self.y.is_empty() || self.target.are_words() => self.target.word(cell),
+            found => return Err(self.mixed_target(j, cell, found.is_some())),
+        };
+        self.y.push(value);
+        Ok(())
+    }
+
+    fn finish(self, name: &str, range: &std::ops::Range<usize>) -> Result<Table> {
+        let Reading { path, names, named, roles, rows, x, features, y, target, .. } = self;
         fail_if!(rows == 0; Error::file(path, "holds a header but no rows"));
-        let y = target.map(|j| {
-            columns.remove(j);
-            y.into_target()
-        });
-        let columns = distinct(columns);
-        let x = Array2::from_shape_vec((rows, columns.len()), x).expect("each row was counted");
-        Ok(Dataset { name: name.into(), x: x.into(), y, columns, shape: None })
+        let first = range.start + 1;
+        fail_if!(rows <= range.start; Error::file(path, format!("has {rows} rows; there is no row {first}")));
+        let position = roles.iter().position(|role| *role == Role::Target).filter(|_| !self.lacks_target);
+        let target =
+            position.map(|j| TableTarget { name: names[j].clone(), position: Some(j), values: target.into_target(y) });
+        let d = features.len();
+        let mut x = Array2::from_shape_vec((rows.min(range.end) - range.start, d), x).expect("each row was counted");
+        let kept = (0..roles.len()).filter(|&j| !matches!(roles[j], Role::Skipped | Role::Target));
+        let mut columns = vec![];
+        for ((position, cells), mut column) in kept.zip(features).zip(x.columns_mut()) {
+            let (kind, positions) = cells.finish();
+            if let Some(positions) = positions {
+                let known = column.iter_mut().filter(|v| !v.is_nan());
+                known.for_each(|v| *v = positions[*v as usize]);
+            }
+            columns.push(Column { name: names[position].clone(), position, kind });
+        }
+        let (name, source) = (name.to_owned(), path.to_string_lossy().into_owned());
+        Ok(Table { name, x: x.into(), columns, named, target, shape: None, source, tabular: true, decided: false })
     }
 
     /// `row 3, column 5 (counted from 1), \`age\`,` with the name only where the file gives one.
     fn place(&self, j: usize) -> String {
-        let name = &self.columns[j];
-        let named = if *name == format!("x{j}") { String::new() } else { format!(", `{name}`,") };
-        format!("{}{named}", cell(self.rows, j))
+        place(self.rows, &self.names[j], j)
     }
 
     fn bad_cell(&self, j: usize, cell: &[u8]) -> Error {
@@ -184,6 +222,21 @@ impl Table<'_> {
             None => format!("is `{}`, not a number{advice}", shown(cell)),
         };
         Error::file(self.path, format!("{place} {what}"))
+    }
+
+    /// A cell that is not what the cells before it are.
+    fn mixed(&self, j: usize, cell: &[u8], before: &str) -> Error {
+        let found = match number(cell) {
+            Some(_) => "a number",
+            None if is_typed(cell) => "a date or a truth value",
+            None => "a word",
+        };
+        let (place, cell) = (self.place(j), shown(cell));
+        let header =
+            if self.rows == 1 && !self.named { "; if the first row is a header, set the header option" } else { "" };
+        let advice = "correct it, take the column as a category, or leave the column out";
+        let what = format!("{place} is `{cell}`, {found}, but the rows above hold {before}; {advice}{header}");
+        Error::file(self.path, what)
     }
 
     fn mixed_target(&self, j: usize, cell: &[u8], is_number: bool) -> Error {

@@ -94,19 +94,7 @@ impl Dataset {
 
     /// The rows of the two parts of [`Self::split`], in ascending order.
     pub fn split_rows(&self, fraction: f64, seed: u64) -> Result<[Vec<usize>; 2]> {
-        fail_if!(!(fraction > 0.0 && fraction < 1.0), "the held-out fraction must lie between 0 and 1, not {fraction}");
-        let n = self.n();
-        let m = (fraction * n as f64).round() as usize;
-        fail_if!(
-            m == 0 || m == n,
-            "holding out {fraction} of {n} rows leaves one part empty; use another fraction or more rows"
-        );
-        let mut held_out = vec![false; n];
-        for i in Rng::new(seed).sample(n, m) {
-            held_out[i] = true;
-        }
-        let (test, rest): (Vec<usize>, Vec<usize>) = (0..n).partition(|&i| held_out[i]);
-        Ok([rest, test])
+        split_rows(self.n(), fraction, seed)
     }
 
     /// The same rows with whole numbers in the target read as classes ([`Target::as_classes`]). Before a split, so that both parts
@@ -186,6 +174,23 @@ impl Target {
     }
 }
 
+/// The rows that stay and the rows that are held out, a random `fraction` of `n`, both in ascending order.
+#[doc(hidden)]
+pub fn split_rows(n: usize, fraction: f64, seed: u64) -> Result<[Vec<usize>; 2]> {
+    fail_if!(!(fraction > 0.0 && fraction < 1.0), "the held-out fraction must lie between 0 and 1, not {fraction}");
+    let m = (fraction * n as f64).round() as usize;
+    fail_if!(
+        m == 0 || m == n,
+        "holding out {fraction} of {n} rows leaves one part empty; use another fraction or more rows"
+    );
+    let mut held_out = vec![false; n];
+    for i in Rng::new(seed).sample(n, m) {
+        held_out[i] = true;
+    }
+    let (test, rest): (Vec<usize>, Vec<usize>) = (0..n).partition(|&i| held_out[i]);
+    Ok([rest, test])
+}
+
 /// `x0`, `x1`, …, `x{d-1}`.
 pub(super) fn generated_columns(d: usize) -> Vec<String> {
     (0..d).map(|j| format!("x{j}")).collect()
@@ -230,7 +235,7 @@ pub(super) fn find_target(path: &Path, columns: &[String], options: &ReadOptions
 }
 
 /// The position of the column called `target`, or at position `target`: 1 is the first, −1 the last.
-fn find_column(columns: &[String], target: &str) -> Result<usize> {
+pub(super) fn find_column(columns: &[String], target: &str) -> Result<usize> {
     let d = columns.len();
     match (0..d).filter(|&j| columns[j] == target).collect::<Vec<_>>()[..] {
         [] => {}

@@ -1,8 +1,10 @@
 //! Data sets: files, embedded and generated sets, named sets in a folder; scalings and splits.
 //!
-//! One function, [`open`], reads them all. A [`Dataset`] holds finite numbers only, in row-major order and in the type
-//! of its source. Other values are refused, and the message names the file, the row and the column. Messages and options
-//! count rows and columns from 1; the header of a table is not a row.
+//! [`open`] reads them all into a [`Dataset`], which holds finite numbers only, in row-major order and in the type of its source.
+//! Other values are refused, and the message names the file, the row and the column. [`Table::open`] reads tables as they are:
+//! categories, true or false, dates (`2024-05-31`, `2024-05-31T12:00:00`) and missing values (`NA`, `N/A`, `?`, `nan`, `null`, or
+//! nothing), of which a [`Schema`] makes features. Messages and options count rows and columns from 1; the header of a table is
+//! not a row.
 //!
 //! | source | read as |
 //! |---|---|
@@ -11,19 +13,24 @@
 //! | `.csv`, `.tsv`, `.data`, `.txt` | a table separated by commas, semicolons or tabs, with or without a header |
 //! | `…-idx3-ubyte`, `.idx` | images, bytes scaled to [0, 1], with the labels file beside it as the target |
 //! | `.bin`, or a folder of `data_batch_*.bin` | CIFAR-10 images, bytes scaled to [0, 1], with labels |
-//! | `.parquet` | a flat table of numbers (needs the feature `parquet`) |
+//! | `.parquet` | a flat table (needs the feature `parquet`) |
+//! | `-` | standard input: a table of text, or an `.npy` |
 //! | a name, such as `digits` or `moons(n=500, noise=0.1)` | see [`catalogue`] |
 //!
 //! Tables, `.npy`, IDX and `.bin` files may be compressed with gzip (`.csv.gz`).
 
+use std::ops::Range;
 use std::path::Path;
 
 use crate::budget::Budget;
 use crate::syntax::Call;
 use crate::{Error, Result, fail_if};
+use bytes::{STANDARD_INPUT, Source};
+use table::Request;
 
 mod atomic;
 mod bytes;
+mod cells;
 mod cifar;
 mod csv;
 mod dataset;
@@ -38,10 +45,14 @@ mod npz;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod scale;
+mod schema;
 mod splits;
+mod table;
 
 #[doc(hidden)]
 pub use atomic::{check_writable, write_atomically};
+#[doc(hidden)]
+pub use dataset::split_rows;
 pub use dataset::{Dataset, Target};
 pub use embedded::digits;
 pub use mapped::MappedArray;
@@ -53,13 +64,23 @@ pub use npy::check_finite;
 pub(crate) use npy::write_elements;
 pub use npy::{Element, write_npy, write_npy_rows};
 pub use scale::{Scaler, Scaling};
+pub use schema::{Missing, Schema, SchemaTarget};
+pub use table::{Column, Kind, Table, TableTarget, Task};
 
 /// How a source is read; the default is right for most. Example: [`open`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
     /// The column to predict: its name, or its position (1 is the first, −1 the last). In an `.npz` also the name of
-    /// an array. Without it a table has no target.
+    /// an array. For any file also an `.npy` with one number per row. Without it a table has no target.
     pub target: Option<String>,
+    /// The columns to read, by name or position; with `None`, all.
+    pub columns: Option<Vec<String>>,
+    /// Columns to pass over, by name or position.
+    pub drop: Vec<String>,
+    /// Columns to take as categories, by name or position, though they may hold numbers.
+    pub categories: Vec<String>,
+    /// The rows to read, counted from 0; with `None`, all.
+    pub rows: Option<Range<usize>>,
     /// Whether the first row of a table names the columns; with `None`, if it has no number and the next row has one.
     pub header: Option<bool>,
     /// The array of an `.npz` to read.
@@ -87,16 +108,37 @@ impl ReadOptions {
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub fn open(source: &str, options: &ReadOptions) -> Result<Dataset> {
+    read(source, &Request { options, numbers_only: true, like: None }).map(Table::into_numbers)
+}
+
+/// Reads what `source` names, as far as `request` asks for it.
+fn read(source: &str, request: &Request) -> Result<Table> {
     let call = Call::parse("data set", source);
     let name = source.split('(').next().unwrap_or_default().trim();
     let path = Path::new(source);
     match named::find(name) {
-        Ok(set) => set.open(&call?, options),
+        Ok(set) => {
+            let whole =
+                ReadOptions { columns: None, drop: vec![], categories: vec![], rows: None, ..request.options.clone() };
+            let table = Table { decided: true, ..Table::of(set.open(&call?, &whole)?, source, set.is_table()) };
+            table.arranged(request)
+        }
+        Err(_) if source == STANDARD_INPUT => read_standard_input(request),
         Err(_) if path.exists() || format_of(path).is_some() || source.contains(['/', '\\']) => {
-            open_file(path, options)
+            read_file(path, request)
         }
         Err(unknown) => Err(unknown),
     }
+}
+
+/// A table of text, or an `.npy`, from standard input.
+fn read_standard_input(request: &Request) -> Result<Table> {
+    let mut source = Source::open(Path::new(STANDARD_INPUT), request.options.budget())?;
+    if !source.peek(npy::MAGIC.len() as u64)?.starts_with(npy::MAGIC) {
+        return csv::read(source, "standard input", request);
+    }
+    let data = npy::dataset(npy::read_array(source)?, "standard input");
+    Table::of(data, STANDARD_INPUT, true).arranged(request)
 }
 
 /// The formats of files.
@@ -128,7 +170,8 @@ fn format_of(path: &Path) -> Option<Format> {
     })
 }
 
-fn open_file(path: &Path, options: &ReadOptions) -> Result<Dataset> {
+fn read_file(path: &Path, request: &Request) -> Result<Table> {
+    let options = request.options;
     let format = match format_of(path) {
         _ if path.is_dir() => Format::Cifar,
         Some(format) => format,
@@ -138,26 +181,47 @@ fn open_file(path: &Path, options: &ReadOptions) -> Result<Dataset> {
             return Err(Error::file(path, format!("has an unknown extension; use {known}")));
         }
     };
+    if let Some(target) = options.target.as_ref().filter(|target| is_array_file(target)) {
+        let features = ReadOptions { target: None, rows: None, ..options.clone() };
+        let table = read_file(path, &Request { options: &features, ..*request })?;
+        return with_target_file(table, Path::new(target), request);
+    }
     check_options(path, format, options)?;
-    let name = stem(path);
-    let budget = options.budget();
-    match (format, &options.target) {
-        (Format::Npy, None) => npy::read(path, &name, budget),
-        (Format::Npy, Some(target)) => {
-            npy::read(path, &name, budget)?.take_target(target).map_err(|e| Error::file(path, e.to_string()))
-        }
-        (Format::Npz, _) => npz::read(path, &name, options),
-        (Format::Table, _) => csv::read(path, &name, options),
-        (Format::Idx, _) => idx::read(path, &name, budget),
-        (Format::Cifar, _) => cifar::read(path, &name, budget),
+    let (name, budget) = (stem(path), options.budget());
+    let data = match format {
+        Format::Table => return csv::read(Source::open(path, budget)?, &name, request),
         #[cfg(feature = "parquet")]
-        (Format::Parquet, _) => parquet::read(path, &name, options),
+        Format::Parquet => return parquet::read(path, &name, request)?.in_range(request),
         #[cfg(not(feature = "parquet"))]
-        (Format::Parquet, _) => Err(Error::file(
+        Format::Parquet => Err(Error::file(
             path,
             "cannot be read: this build lacks the feature `parquet`; build with it, or convert the file to .csv or .npy",
         )),
-    }
+        Format::Npy => npy::read(path, &name, budget),
+        Format::Npz => npz::read(path, &name, options),
+        Format::Idx => idx::read(path, &name, budget),
+        Format::Cifar => cifar::read(path, &name, budget),
+    }?;
+    // Bytes are pixels more often than measurements.
+    let tabular = data.shape.is_none() && !matches!(data.x, Matrix::U8 { .. });
+    Table::of(data, &path.to_string_lossy(), tabular).arranged(request)
+}
+
+/// Whether a target is a file of its own.
+fn is_array_file(target: &str) -> bool {
+    format_of(Path::new(target)) == Some(Format::Npy)
+}
+
+/// The table with the numbers of an `.npy` as its target, one per row.
+fn with_target_file(mut table: Table, path: &Path, request: &Request) -> Result<Table> {
+    let values = npy::read_array(Source::open(path, request.options.budget())?)?;
+    let (n, dims) = (table.n(), &values.dims);
+    fail_if!(values.x.d() != 1 || values.x.n() != n; Error::file(
+        path,
+        format!("has the shape {dims:?}, but there are {n} rows: one number per row is needed")
+    ));
+    table.target = Some(TableTarget { name: stem(path), position: None, values: Target::Values(values.x.column(0)) });
+    table.in_range(request)
 }
 
 /// Refuses options that do not apply to the format.

@@ -18,7 +18,7 @@ pub struct Entry {
     /// A short description.
     pub help: &'static str,
     /// Parameters and their defaults, as they are written after the name; empty where there are none. With a `split`
-    /// (counted from 1), the default of `part` is `train`.
+    /// (counted from 1), the default of `part` is `train`; `n` without a default is the number of first rows to take, of all.
     pub parameters: &'static str,
     /// Where it comes from.
     pub origin: Origin,
@@ -116,17 +116,22 @@ impl Named {
             Circles => (Origin::Generated, "n=1000, noise=0.05, factor=0.5, seed=0", None),
             Moons | SwissRoll => (Origin::Generated, "n=1000, noise=0.05, seed=0", None),
             Uniform => (Origin::Generated, "n=1000, low=-2, high=2, seed=0", None),
-            Idx => (Origin::Folder, "part=train", Some(format!("{}/train-images-idx3-ubyte.gz", self.name))),
-            Cifar => (Origin::Folder, "part=train", Some(format!("{}/data_batch_1.bin", self.name))),
+            Idx => (Origin::Folder, "n, part=train", Some(format!("{}/train-images-idx3-ubyte.gz", self.name))),
+            Cifar => (Origin::Folder, "n, part=train", Some(format!("{}/data_batch_1.bin", self.name))),
             Table(file, _, splits) => {
                 let parameters = match splits {
-                    Splits::None => "",
-                    Splits::First(_) => "part=all",
-                    Splits::Lists | Splits::Masks => "split, part=all",
+                    Splits::None => "n",
+                    Splits::First(_) => "n, part=all",
+                    Splits::Lists | Splits::Masks => "n, split, part=all",
                 };
                 (Origin::Folder, parameters, Some(file.replace("NAME", self.name)))
             }
         }
+    }
+
+    /// Whether it is a table, whose columns have units of their own.
+    pub fn is_table(&self) -> bool {
+        matches!(self.recipe, Table(..))
     }
 
     /// Opens the set with the parameters of `call`.
@@ -138,9 +143,8 @@ impl Named {
         let (_, parameters, place) = self.layout();
         let known = parameters.split(", ").filter_map(|p| p.split('=').next()).filter(|key| !key.is_empty());
         call.check(0, &known.collect::<Vec<&str>>())?;
-        let is_table = matches!(self.recipe, Table(..));
         fail_if!(
-            options.key.is_some() || (!is_table && (options.target.is_some() || options.header.is_some())),
+            options.key.is_some() || (!self.is_table() && (options.target.is_some() || options.header.is_some())),
             "`{}` has no options: target, header and key are for files",
             self.name
         );
@@ -155,7 +159,7 @@ impl Named {
         let real = |key: &str, default: f64| call.number(key).map(|v| v.unwrap_or(default));
         let file = |file: &str| at(folder, self.name, &format!("{}/{file}", self.name));
         let test = || asks_for_test(call).map(|test| test == Some(true));
-        match self.recipe {
+        let data = match self.recipe {
             Digits => Ok(embedded::digits()),
             Circles => generate::circles(n()?, real("noise", 0.05)?, real("factor", 0.5)?, seed()?),
             Moons => generate::moons(n()?, real("noise", 0.05)?, seed()?),
@@ -172,8 +176,8 @@ impl Named {
             }
             Table(_, classes, splits) => {
                 let target = options.target.clone().or_else(|| Some("-1".into()));
-                let path = at(folder, self.name, &place.unwrap_or_default())?;
-                let mut data = csv::read(&path, self.name, &ReadOptions { target, ..options.clone() })?;
+                let path = at(folder, self.name, place.as_deref().unwrap_or_default())?;
+                let mut data = csv::read_numbers(&path, self.name, &ReadOptions { target, ..options.clone() })?;
                 if classes && options.target.is_none() {
                     data = data.with_classes()?;
                 }
@@ -183,7 +187,19 @@ impl Named {
                     Some(rows) => Ok(data.select(&rows)),
                 }
             }
-        }
+        }?;
+        if place.is_none() { Ok(data) } else { self.first_rows(data, call) }
+    }
+
+    /// The first `n` rows of a set of files, where the call asks for so many.
+    fn first_rows(&self, data: Dataset, call: &Call) -> Result<Dataset> {
+        let (Some(n), all) = (call.number::<usize>("n")?, data.n()) else { return Ok(data) };
+        fail_if!(
+            n == 0 || n > all,
+            "`{}` has {all} rows here, so that n must lie between 1 and {all}, not {n}",
+            self.name
+        );
+        Ok(data.select(&(0..n).collect::<Vec<_>>()))
     }
 }
 
@@ -274,6 +290,8 @@ mod tests {
         for (source, column, want) in [
             ("yacht", None, vec![10.0, 20.0, 30.0, 40.0]),
             ("yacht", Some("1"), vec![1.0, 3.0, 5.0, 7.0]),
+            ("yacht(n=3)", None, vec![10.0, 20.0, 30.0]),
+            ("yacht(split=1, n=1)", None, vec![20.0]),
             ("yacht(split=1, part=test)", None, vec![10.0, 30.0]),
             ("yacht(split=1)", None, vec![20.0, 40.0]),
             ("yacht(split=2, part=train)", None, vec![10.0, 20.0, 30.0]),
@@ -303,6 +321,7 @@ mod tests {
         assert!(message(at, "bike(split=3)").contains("splits 1 to 2, not 3"));
         assert!(message(at, "higgs(part=test)").contains("no rows"));
         assert!(message(at, "digits(n=3)").contains("takes no arguments"));
+        assert!(message(at, "yacht(n=5)").contains("between 1 and 4, not 5"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::matrix::Matrix;
 use crate::budget::Budget;
 use crate::{Error, Result, fail_if};
 
-const MAGIC: &[u8] = b"\x93NUMPY";
+pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy itself refuses to evaluate longer headers.
 const LONGEST_HEADER: u64 = 10_000;
 /// Elements read at a time.

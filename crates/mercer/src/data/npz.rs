@@ -8,7 +8,7 @@ use zip::ZipArchive;
 
 use super::ReadOptions;
 use super::bytes::Source;
-use super::dataset::{Dataset, Target};
+use super::dataset::{Dataset, Target, find_column};
 use super::npy::{self, Array};
 use crate::budget::Budget;
 use crate::error::did_you_mean;
@@ -29,7 +29,8 @@ pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dat
         Some(target) if archive.names.contains(target) => target.clone(),
         Some(column) => {
             let neither = |e| Error::file(path, format!("{e}; nor is it an array{}", archive.hint(column)));
-            return set.take_target(column).map_err(neither);
+            // The column is taken with the others that are asked for.
+            return find_column(&set.columns, column).map(|_| set).map_err(neither);
         }
         None if options.key.is_some() => return Ok(set),
         None => match TARGETS.iter().find(|t| archive.names.iter().any(|n| n == *t && *n != key)) {

@@ -7,17 +7,17 @@ use std::path::Path;
 
 use bytes::Bytes;
 use ndarray::Array2;
-use parquet::basic::{ConvertedType, LogicalType};
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
-use super::ReadOptions;
 use super::bytes::require;
-use super::csv::Column;
-use super::dataset::{Dataset, cell, distinct, find_target};
+use super::cells::Cells;
+use super::dataset::cell;
+use super::table::{Column, Kind, Request, Role, Table, TableTarget, distinct_but};
 use crate::{Error, Result};
 
 /// Values decoded at a time.
@@ -27,14 +27,14 @@ const BATCH: usize = 1 << 13;
 const CELLS: u64 = 1 << 27;
 const CELLS_PER_BYTE: u64 = 1 << 15;
 
-/// Reads a flat table of numbers; a target column of text becomes classes, as in a `.csv`.
-pub(super) fn read(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
+/// Reads a flat table; a target column of text becomes classes, as in a `.csv`.
+pub(super) fn read(path: &Path, name: &str, request: &Request) -> Result<Table> {
     // The decoder returns errors for what it checks, but it asserts and slices on some corrupt pages.
-    catch_unwind(AssertUnwindSafe(|| read_table(path, name, options)))
+    catch_unwind(AssertUnwindSafe(|| read_table(path, name, request)))
         .unwrap_or_else(|_| Err(Error::file(path, "is a corrupt parquet file: its pages cannot be decoded")))
 }
 
-fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
+fn read_table(path: &Path, name: &str, request: &Request) -> Result<Table> {
     let fail = |what: String| Err(Error::file(path, what));
     let corrupt =
         |e: ParquetError| Error::file(path, format!("is not a parquet file, or is truncated or corrupt ({e})"));
@@ -45,11 +45,10 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
     }
     let file = SerializedFileReader::new(Bounded { file, len }).map_err(corrupt)?;
     let schema = file.metadata().file_metadata().schema_descr_ptr();
-    let mut columns: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
-    let target = find_target(path, &columns, options)?;
-    for (j, column) in schema.columns().iter().enumerate() {
-        check_type(path, j, column, target == Some(j))?;
-    }
+    let columns: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
+    let roles = request.roles(path, &columns, true, false)?;
+    let units = schema.columns().iter().zip(&roles).enumerate();
+    let units = units.map(|(j, (column, role))| unit(path, j, column, *role)).collect::<Result<Vec<Unit>>>()?;
     let rows = u64::try_from(file.metadata().file_metadata().num_rows()).unwrap_or(0);
     let cells = rows.saturating_mul(columns.len() as u64);
     if cells == 0 {
@@ -60,8 +59,9 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
     }
 
     // The columns, and the rows that are made of them.
-    require(options.budget(), path, cells.saturating_mul(2 * 8))?;
-    let mut table: Vec<Column> = columns.iter().map(|_| Column::default()).collect();
+    let used = roles.iter().filter(|role| **role != Role::Skipped).count() as u64;
+    require(request.options.budget(), path, rows.saturating_mul(used).saturating_mul(2 * 8))?;
+    let mut table: Vec<Values> = roles.iter().map(|role| Values::of(*role, request)).collect();
     let mut done = 0;
     for g in 0..file.num_row_groups() {
         let group = file.get_row_group(g).map_err(corrupt)?;
@@ -72,10 +72,10 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
         if group.num_columns() != columns.len() {
             return fail(format!("is corrupt: row group {} lacks columns", g + 1));
         }
-        for (j, column) in table.iter_mut().enumerate() {
+        for (j, column) in table.iter_mut().enumerate().filter(|(j, _)| roles[*j] != Role::Skipped) {
             let reader = group.get_column_reader(j).map_err(corrupt)?;
             let place = Place { path, column: j, row: done as usize, rows: group_rows as usize };
-            read_column(column, reader, is_unsigned(&schema.column(j)), &place)?;
+            read_column(column, reader, units[j], &place)?;
         }
         done += group_rows;
     }
@@ -83,12 +83,67 @@ fn read_table(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset>
         return fail(format!("is corrupt: it promises {rows} rows and holds {done}"));
     }
 
-    let y = target.map(|j| {
-        columns.remove(j);
-        table.remove(j).into_target()
-    });
-    let x = Array2::from_shape_fn((rows as usize, columns.len()), |(i, j)| table[j].values[i]);
-    Ok(Dataset { name: name.into(), x: x.into(), y, columns: distinct(columns), shape: None })
+    let target = roles.iter().position(|role| *role == Role::Target);
+    let names = distinct_but(&columns, target);
+    let (mut kept, mut kinds, mut y) = (vec![], vec![], None);
+    for (j, column) in table.into_iter().enumerate() {
+        match roles[j] {
+            Role::Skipped => {}
+            Role::Target if column.values.iter().any(|v| v.is_nan()) => {}
+            Role::Target => {
+                let values = column.cells.into_target(column.values);
+                y = Some(TableTarget { name: columns[j].clone(), position: Some(j), values });
+            }
+            role => {
+                let (kind, values) = column.finish(units[j], role);
+                kinds.push(Column { name: names[j].clone(), position: j, kind });
+                kept.push(values);
+            }
+        }
+    }
+    let x = Array2::from_shape_fn((rows as usize, kept.len()), |(i, j)| kept[j][i]).into();
+    let (name, source) = (name.to_owned(), path.to_string_lossy().into_owned());
+    Ok(Table { name, x, columns: kinds, named: true, target: y, shape: None, source, tabular: true, decided: false })
+}
+
+/// A column as far as it has been read.
+struct Values {
+    values: Vec<f64>,
+    cells: Cells,
+    /// Whether numbers are words.
+    words_only: bool,
+    /// Whether values may be missing.
+    may_miss: bool,
+}
+
+impl Values {
+    fn of(role: Role, request: &Request) -> Values {
+        let (words_only, any) = (role == Role::Category, matches!(role, Role::Any | Role::Category));
+        let cells = if words_only { Cells::words() } else { Cells::default() };
+        Values { values: vec![], cells, words_only, may_miss: any || role == Role::Target && request.like.is_some() }
+    }
+
+    fn push(&mut self, value: f64) {
+        let value = if self.words_only { self.cells.word(value.to_string().as_bytes()) } else { value };
+        self.values.push(value);
+    }
+
+    /// The kind of the column, and its values.
+    fn finish(self, unit: Unit, role: Role) -> (Kind, Vec<f64>) {
+        let mut values = self.values;
+        let kind = match (unit, role) {
+            (_, Role::Category) | (Unit::Text, _) => {
+                let (kind, positions) = self.cells.finish();
+                let positions = positions.unwrap_or_default();
+                values.iter_mut().filter(|v| !v.is_nan()).for_each(|v| *v = positions[*v as usize]);
+                kind
+            }
+            (Unit::TrueFalse, Role::Any) => Kind::TrueFalse,
+            (Unit::Days(_), _) => Kind::Date,
+            _ => Kind::Number,
+        };
+        (kind, values)
+    }
 }
 
 /// A file that is never read beyond its end: a sound table has no reason to, and the decoder, which takes the end of
@@ -130,27 +185,54 @@ impl Read for BoundedReader {
     }
 }
 
-/// Numbers throughout, one per row; text is for the target.
-fn check_type(path: &Path, j: usize, column: &ColumnDescriptor, is_target: bool) -> Result<()> {
+/// What the numbers of a column mean.
+#[derive(Clone, Copy, PartialEq)]
+enum Unit {
+    Signed,
+    Unsigned,
+    TrueFalse,
+    Text,
+    /// Time since 1970, of which so much is a day.
+    Days(f64),
+}
+
+/// What a column holds; for a set of numbers, text is for the target only.
+fn unit(path: &Path, j: usize, column: &ColumnDescriptor, role: Role) -> Result<Unit> {
     use parquet::basic::Type;
     let fail = |what: &str| {
         let place = format!("column {} (counted from 1), `{}`,", j + 1, column.path().string());
         Err(Error::file(path, format!("{place} {what}")))
     };
+    if role == Role::Skipped {
+        return Ok(Unit::Signed);
+    }
     if column.max_rep_level() > 0 || column.path().parts().len() > 1 {
         return fail("is nested; a flat table is needed");
     }
     use ConvertedType::{DATE, DECIMAL, TIME_MICROS, TIME_MILLIS, TIMESTAMP_MICROS, TIMESTAMP_MILLIS};
-    let odd = matches!(
-        column.converted_type(),
-        DECIMAL | DATE | TIME_MILLIS | TIME_MICROS | TIMESTAMP_MILLIS | TIMESTAMP_MICROS
-    );
+    let day = match (column.logical_type_ref(), column.converted_type()) {
+        (Some(LogicalType::Date), _) | (None, DATE) => Some(1.0),
+        (Some(LogicalType::Timestamp(time)), _) => Some(match time.unit {
+            TimeUnit::MILLIS => 86_400e3,
+            TimeUnit::MICROS => 86_400e6,
+            TimeUnit::NANOS => 86_400e9,
+        }),
+        (None, TIMESTAMP_MILLIS) => Some(86_400e3),
+        (None, TIMESTAMP_MICROS) => Some(86_400e6),
+        _ => None,
+    };
+    let any = matches!(role, Role::Any | Role::Category);
+    let odd = day.is_some() || matches!(column.converted_type(), DECIMAL | TIME_MILLIS | TIME_MICROS);
     let plain_number = matches!(column.logical_type_ref(), None | Some(LogicalType::Integer(_))) && !odd;
-    match column.physical_type() {
-        Type::BOOLEAN | Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE if plain_number => Ok(()),
-        Type::BYTE_ARRAY if is_target => Ok(()),
-        Type::BYTE_ARRAY => fail("holds text; drop it, or make it the target if it holds classes"),
-        other => fail(&format!("holds {other} that is not a plain number; convert it to whole numbers or floats")),
+    match (column.physical_type(), day) {
+        (Type::BOOLEAN, _) if plain_number => Ok(Unit::TrueFalse),
+        (Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE, _) if plain_number => {
+            Ok(if is_unsigned(column) { Unit::Unsigned } else { Unit::Signed })
+        }
+        (Type::INT32 | Type::INT64, Some(day)) if any => Ok(Unit::Days(day)),
+        (Type::BYTE_ARRAY, _) if any || role == Role::Target => Ok(Unit::Text),
+        (Type::BYTE_ARRAY, _) => fail("holds text; drop it, or make it the target if it holds classes"),
+        (other, _) => fail(&format!("holds {other} that is not a plain number; convert it to whole numbers or floats")),
     }
 }
 
@@ -170,18 +252,20 @@ struct Place<'a> {
 }
 
 /// Appends the part of a column that `reader` holds: numbers, or texts.
-fn read_column(column: &mut Column, reader: ColumnReader, unsigned: bool, place: &Place) -> Result<()> {
-    let values = &mut column.values;
+fn read_column(column: &mut Values, reader: ColumnReader, unit: Unit, place: &Place) -> Result<()> {
+    let day = if let Unit::Days(day) = unit { day } else { 1.0 };
+    let unsigned = unit == Unit::Unsigned;
     match reader {
-        ColumnReader::BoolColumnReader(r) => numbers(r, place, values, |v| f64::from(u8::from(v))),
-        ColumnReader::Int32ColumnReader(r) if unsigned => numbers(r, place, values, |v| f64::from(v as u32)),
-        ColumnReader::Int32ColumnReader(r) => numbers(r, place, values, f64::from),
-        ColumnReader::Int64ColumnReader(r) if unsigned => numbers(r, place, values, |v| v as u64 as f64),
-        ColumnReader::Int64ColumnReader(r) => numbers(r, place, values, |v| v as f64),
-        ColumnReader::FloatColumnReader(r) => numbers(r, place, values, f64::from),
-        ColumnReader::DoubleColumnReader(r) => numbers(r, place, values, |v| v),
-        ColumnReader::ByteArrayColumnReader(r) => each(r, place, |text, _| {
-            column.push_text(text.data());
+        ColumnReader::BoolColumnReader(r) => numbers(r, place, column, |v| f64::from(u8::from(v))),
+        ColumnReader::Int32ColumnReader(r) if unsigned => numbers(r, place, column, |v| f64::from(v as u32)),
+        ColumnReader::Int32ColumnReader(r) => numbers(r, place, column, |v| f64::from(v) / day),
+        ColumnReader::Int64ColumnReader(r) if unsigned => numbers(r, place, column, |v| v as u64 as f64),
+        ColumnReader::Int64ColumnReader(r) => numbers(r, place, column, |v| v as f64 / day),
+        ColumnReader::FloatColumnReader(r) => numbers(r, place, column, f64::from),
+        ColumnReader::DoubleColumnReader(r) => numbers(r, place, column, |v| v),
+        ColumnReader::ByteArrayColumnReader(r) => each(r, place, column, |column, text, _| {
+            let value = column.cells.word(text.data());
+            column.values.push(value);
             Ok(())
         }),
         _ => Err(Error::file(place.path, "is corrupt: a column has another type than the schema says")),
@@ -191,25 +275,29 @@ fn read_column(column: &mut Column, reader: ColumnReader, unsigned: bool, place:
 fn numbers<T: DataType>(
     reader: ColumnReaderImpl<T>,
     place: &Place,
-    out: &mut Vec<f64>,
+    column: &mut Values,
     number: impl Fn(T::T) -> f64,
 ) -> Result<()> {
-    each(reader, place, |value, row| {
+    each(reader, place, column, |column, value, row| {
         let v = number(value);
-        if !v.is_finite() {
+        if v.is_nan() && column.may_miss {
+            column.values.push(v);
+        } else if v.is_finite() {
+            column.push(v);
+        } else {
             let what = format!("{} is {v}; drop the row or fill the value", cell(row, place.column));
             return Err(Error::file(place.path, what));
         }
-        out.push(v);
         Ok(())
     })
 }
 
-/// Hands the values of a column chunk to `take` with their rows, and refuses missing ones.
+/// Hands the values of a column chunk to `take` with their rows; missing ones become NaN, or are refused.
 fn each<T: DataType>(
     mut reader: ColumnReaderImpl<T>,
     place: &Place,
-    mut take: impl FnMut(T::T, usize) -> Result<()>,
+    out: &mut Values,
+    mut take: impl FnMut(&mut Values, T::T, usize) -> Result<()>,
 ) -> Result<()> {
     let &Place { path, column, row, rows } = place;
     let (mut values, mut levels) = (Vec::new(), Vec::new());
@@ -220,7 +308,7 @@ fn each<T: DataType>(
         let (records, present, _) = reader
             .read_records(BATCH, Some(&mut levels), None, &mut values)
             .map_err(|e| Error::file(path, format!("column {} (counted from 1) is corrupt ({e})", column + 1)))?;
-        if records > present {
+        if records > present && !out.may_miss {
             let missing = levels.iter().position(|&l| l == 0).unwrap_or(present);
             let what = format!("{} is missing; fill the value or drop the row", cell(row + done + missing, column));
             return Err(Error::file(path, what));
@@ -229,8 +317,13 @@ fn each<T: DataType>(
             done += records;
             break;
         }
-        for (i, value) in values.drain(..).enumerate() {
-            take(value, row + done + i)?;
+        let mut values = values.drain(..);
+        for i in 0..records {
+            let missing = records > present && levels.get(i).is_none_or(|&level| level == 0);
+            match if missing { None } else { values.next() } {
+                Some(value) => take(out, value, row + done + i)?,
+                None => out.values.push(f64::NAN),
+            }
         }
         done += records;
     }

@@ -75,7 +75,7 @@ fn listed(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
 
 /// Column `split` (from 1) of the file marks the test rows by 1; `[n]`.
 fn masked(path: &Path, split: usize, n: usize) -> Result<Vec<bool>> {
-    let masks = csv::read(path, "mask", &ReadOptions { header: Some(false), ..Default::default() })?;
+    let masks = csv::read_numbers(path, "mask", &ReadOptions { header: Some(false), ..Default::default() })?;
     fail_if!(masks.n() != n; Error::file(path, format!("has {} rows, but the table has {n}", masks.n())));
     let column = masks.x.column(position(path, split, masks.d())?);
     Ok(column.iter().map(|&v| v != 0.0).collect())

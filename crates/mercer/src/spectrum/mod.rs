@@ -44,7 +44,7 @@ pub use sampling::Sampling;
 
 pub use crate::operator::{Extension, Features, Points};
 
-use crate::data::{Rows, Scaler};
+use crate::data::Rows;
 use crate::finite::finite_rows;
 use crate::model::Bundle;
 use crate::operator::{KernelOperator, Operator, Precision, profile_bytes};
@@ -259,8 +259,6 @@ pub struct Spectrum {
     pub certificate: Certificate,
     /// How it was found.
     pub origin: Origin,
-    /// Applied to new points first, when the data was scaled before the fit.
-    pub scaler: Option<Scaler>,
     training: Option<neural::Training>,
     features: Box<dyn Features>,
     /// `[p, k]`
@@ -290,8 +288,7 @@ impl Spectrum {
             _ => None,
         };
         let Solution { eigenvalues, features, coefficients, training, .. } = solution;
-        let spectrum =
-            Spectrum { eigenvalues, certificate, origin, scaler: None, training, features, coefficients, by_samples };
+        let spectrum = Spectrum { eigenvalues, certificate, origin, training, features, coefficients, by_samples };
         spectrum.require_finite()?;
         Ok(spectrum)
     }
@@ -342,8 +339,6 @@ impl Spectrum {
             return features.project(points, a.view());
         };
         self.features.inputs().map_or(Ok(()), |d| check_columns(x, d))?;
-        let scaled = self.scaler.as_ref().map(|s| s.apply(x)).transpose()?;
-        let x = scaled.as_ref().map_or(x, Rows::from);
         self.features.project(x.into(), self.coefficients.view())
     }
 }

@@ -4,6 +4,7 @@ use super::neural::NetworkFeatures;
 use super::{Features, Origin, RandomFeatures, Spectrum};
 use crate::apply::read;
 use crate::compute::Device;
+use crate::data::Schema;
 use crate::model::Bundle;
 use crate::operator::{Extension, KernelFeatures, RowFeatures, SampleFeatures};
 use crate::{Error, Result, fail_if};
@@ -14,18 +15,27 @@ use std::path::Path;
 impl Spectrum {
     /// Writes the spectrum to a file, whole or not at all.
     pub fn save(&self, path: &Path) -> Result<()> {
+        self.save_with(None, path)
+    }
+
+    /// Writes the spectrum to a file with the schema of the table that it was fitted on, where there is one.
+    /// Example: [`Model`](crate::model::Model).
+    pub fn save_with(&self, schema: Option<&Schema>, path: &Path) -> Result<()> {
         let mut bundle = Bundle::default();
-        bundle.set("kind", "spectrum");
+        bundle.set("kind", Spectrum::KIND);
+        bundle.set("schema", schema);
         self.pack(&mut bundle);
         bundle.write(path)
     }
+
+    /// The kind of model that the file names.
+    pub(crate) const KIND: &str = "spectrum";
 
     /// Everything but the kind, so that a model that stands on a spectrum can hold one.
     pub(crate) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
         bundle.set("eigenvalues", &self.eigenvalues);
         bundle.set("certificate", &self.certificate);
         bundle.set("origin", &self.origin);
-        bundle.set("scaler", &self.scaler);
         bundle.put("coefficients", self.coefficients.view());
         let features = self.features.save(bundle);
         bundle.set("features", features);
@@ -42,7 +52,7 @@ impl Spectrum {
     /// Reads a spectrum back, to be evaluated on `device`.
     pub fn load(path: &Path, device: Device) -> Result<Spectrum> {
         read(path, |bundle, kind| match kind {
-            "spectrum" => Spectrum::unpack(bundle, device),
+            Spectrum::KIND => Spectrum::unpack(bundle, device),
             _ => Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum"))),
         })
     }
@@ -61,7 +71,6 @@ impl Spectrum {
         let spectrum = Spectrum {
             eigenvalues: bundle.value("eigenvalues")?,
             certificate: bundle.value("certificate")?,
-            scaler: bundle.scaler(origin.d)?,
             origin,
             training: (kind == NetworkFeatures::KIND).then(|| bundle.value("training")).transpose()?,
             features: features(kind, bundle, device)?,

@@ -1,0 +1,139 @@
+//! `mercer predict`: numbers or classes for new rows, by a fitted model.
+
+use crate::context::Context;
+use crate::input::Source;
+use crate::output::Output;
+use crate::score::score;
+use crate::text;
+use clap::Args;
+use mercer::apply::Fitted;
+use mercer::classifier::Classifier;
+use mercer::data::{Dataset, Target};
+use mercer::model::{Content, Model};
+use mercer::{Error, Result};
+use ndarray::{Array2, ArrayView2};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Predict numbers or classes for new rows by a fitted model, and score them where the target is known
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  mercer regress train.csv --target price --model m.mercer\n  mercer predict m.mercer new.csv --out p.csv"
+)]
+pub struct Predict {
+    /// Model file that `mercer regress` or `mercer train` wrote
+    model: PathBuf,
+
+    /// New rows, with the columns that the model was fitted on; found by name where both tables name theirs. They may lack the
+    /// target
+    data: String,
+
+    /// Predictions to write, .npy or .csv; a .csv has the score or the probability of every class too [default: print them]
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    source: Source,
+}
+
+/// Predictions, and for classes the scores `[n, C]` behind them.
+struct Predictions {
+    values: Target,
+    scores: Option<Array2<f64>>,
+    /// What the scores are.
+    meaning: &'static str,
+}
+
+impl Predict {
+    pub fn run(self, context: &Context) -> Result<()> {
+        let out = self.out.as_deref().map(Output::table).transpose()?;
+        let Model { schema, content } = Model::load(&self.model, context.device)?;
+        let data = match &schema {
+            Some(schema) => self.source.open_like(&self.data, schema, context)?,
+            None => self.source.numbers(&self.data, context)?,
+        };
+        let start = Instant::now();
+        let predictions = match content {
+            Content::Fitted(Fitted::Predict(fitted)) => {
+                let scores = fitted.scores(data.x.to_f64().view())?;
+                let meaning = if fitted.has_probabilities() { "probability" } else { "score" };
+                let values = fitted.decode(scores.view());
+                let scores = matches!(values, Target::Classes { .. }).then_some(scores);
+                Predictions { values, scores, meaning }
+            }
+            Content::Network(network) => of_network(&network, &data)?,
+            Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => {
+                return Err(Error::file(&self.model, "holds functions that do not predict; use `mercer transform`"));
+            }
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        if let Some(out) = &out {
+            match out.is("csv") {
+                true => out.text(&predictions.table())?,
+                false => out.predictions(&predictions.values)?.into_iter().for_each(|note| context.note(note)),
+            }
+            let written = text::count(data.n(), "prediction");
+            context.note(format_args!("wrote {}: {written} in {}", out.path().display(), text::seconds(seconds)));
+        }
+        let known = data.y.as_ref().and_then(|truth| score(truth, &predictions.values));
+        if let Some(score) = &known {
+            let cells: Vec<String> = score.cells().iter().map(|(name, value)| format!("{name} {value}")).collect();
+            context.note(format_args!("{}: {} on {}", self.data, cells.join(", "), text::count(data.n(), "row")));
+        }
+        let object = json!({
+            "model": self.model.to_string_lossy(), "data": self.data, "n": data.n(), "predictions": predictions.shown(),
+            "test": known, "seconds": seconds, "out": out,
+        });
+        context.result(&object, || if out.is_some() { String::new() } else { predictions.table() })
+    }
+}
+
+fn of_network(network: &Classifier, data: &Dataset) -> Result<Predictions> {
+    let logits = network.logits(data.x.to_f64().view())?.mapv(f64::from);
+    let scores = softmax(logits.view());
+    let largest =
+        |row: ndarray::ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
+    let labels = logits.rows().into_iter().map(largest).collect();
+    let values = Target::Classes { labels, names: network.classes.clone() };
+    Ok(Predictions { values, scores: Some(scores), meaning: "probability" })
+}
+
+/// `exp(z_c)/Σ exp(z_c')` of every row of logits `[n, C]`.
+fn softmax(logits: ArrayView2<f64>) -> Array2<f64> {
+    let mut p = logits.to_owned();
+    for mut row in p.rows_mut() {
+        let largest = row.fold(f64::MIN, |m: f64, z| m.max(*z));
+        row.mapv_inplace(|z| (z - largest).exp());
+        let sum = row.sum();
+        row /= sum;
+    }
+    p
+}
+
+impl Predictions {
+    /// The predictions as values of JSON.
+    fn shown(&self) -> serde_json::Value {
+        match &self.values {
+            Target::Values(values) => json!(values),
+            Target::Classes { labels, names } => json!(labels.iter().map(|&l| &names[l]).collect::<Vec<_>>()),
+        }
+    }
+
+    /// The predictions as a `.csv`.
+    fn table(&self) -> String {
+        use crate::output::quoted;
+        let Target::Classes { labels, names } = &self.values else {
+            let rows: String = self.values.values().iter().map(|value| format!("{value}\n")).collect();
+            return format!("prediction\n{rows}");
+        };
+        let scored: Vec<String> = names.iter().map(|name| quoted(&format!("{} {name}", self.meaning))).collect();
+        let mut table = format!("prediction,{}\n", scored.join(","));
+        for (i, label) in labels.iter().enumerate() {
+            let scores = self.scores.iter().flat_map(|scores| scores.row(i).to_vec());
+            let cells: Vec<String> = scores.map(|score| score.to_string()).collect();
+            table += &format!("{},{}\n", quoted(&names[*label]), cells.join(","));
+        }
+        table
+    }
+}

@@ -1,0 +1,371 @@
+//! A table as its source holds it: numbers, true or false, categories and dates, some of them perhaps missing.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::cells::Cells;
+use super::dataset::{Dataset, Target, cell, distinct, find_column, find_target, split_rows};
+use super::matrix::Matrix;
+use super::scale::Scaling;
+use super::schema::Schema;
+use super::{ReadOptions, read};
+use crate::{Error, Result, fail_if};
+
+/// A table as its source holds it. A [`Schema`] makes features of it.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// use mercer::data::{Kind, ReadOptions, Table};
+/// let file = folder.path().join("t.csv");
+/// std::fs::write(&file, "colour,size,sold\nred,1.5,yes\nblue,NA,no\n")?;
+/// let table = Table::open(file.to_str().unwrap(), &ReadOptions::default())?;
+/// assert_eq!(table.columns[0].kind, Kind::Category(vec!["blue".into(), "red".into()]));
+/// assert_eq!((&table.columns[1].kind, &table.columns[2].kind), (&Kind::Number, &Kind::TrueFalse));
+/// assert!(table.x.rows().get(1, 1).is_nan());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// Shown in tables and plots: the name of the set, or of the file without its folder and extension.
+    pub name: String,
+    /// `[n, d]`: numbers; 1 for true and 0 for false; the position of a category among its levels; the days since 1970 of a date;
+    /// NaN where the value is missing.
+    pub x: Matrix,
+    /// What each column holds, `[d]`.
+    pub columns: Vec<Column>,
+    /// Whether the source names its columns.
+    pub named: bool,
+    /// The quantity to predict, where there is one.
+    pub target: Option<TableTarget>,
+    /// Channels, height and width, where each row is an image.
+    pub shape: Option<[usize; 3]>,
+    /// What the source is called in messages.
+    pub(super) source: String,
+    /// Whether it is a table, whose columns have units of their own; else images, or points that were generated.
+    pub(super) tabular: bool,
+    /// Whether the source says by itself if its target holds numbers or classes.
+    pub(super) decided: bool,
+}
+
+/// A column of a [`Table`]. Example: [`Table`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// Its name; `x0`, `x1`, … where the source gives none.
+    pub name: String,
+    /// Its position in the source, counted from 0.
+    pub position: usize,
+    /// What it holds.
+    pub kind: Kind,
+}
+
+/// What a column holds. Example: [`Table`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Numbers.
+    Number,
+    /// `true` or `false`, `yes` or `no`.
+    TrueFalse,
+    /// Dates, as `2024-05-31` or `2024-05-31T12:00:00`; as numbers, the days since 1970.
+    Date,
+    /// One of these words, which are in order.
+    Category(Vec<String>),
+}
+
+impl Kind {
+    /// What the column holds, in words.
+    pub(super) fn plural(&self) -> &'static str {
+        match self {
+            Kind::Number => "numbers",
+            Kind::TrueFalse => "true or false",
+            Kind::Date => "dates",
+            Kind::Category(_) => "words",
+        }
+    }
+}
+
+/// The target of a [`Table`]. Example: [`Table::with_task`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableTarget {
+    /// The name of its column.
+    pub name: String,
+    /// The position of its column in the source, counted from 0; none where it is no column.
+    pub position: Option<usize>,
+    /// One entry per row.
+    pub values: Target,
+}
+
+/// What is to be predicted. Example: [`Table::with_task`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Numbers.
+    Regression,
+    /// Classes.
+    Classification,
+}
+
+/// Whole numbers in a target are classes if they have so few different values …
+const MOST_CLASSES: usize = 20;
+/// … and each of them so many rows on average.
+const ROWS_PER_CLASS: usize = 5;
+
+impl Table {
+    /// Reads a table; the page of the [module](super) lists the sources. Columns need not be numbers, and values may be missing.
+    pub fn open(source: &str, options: &ReadOptions) -> Result<Table> {
+        read(source, &Request { options, numbers_only: false, like: None })
+    }
+
+    /// Reads a second table, for `schema` to encode: columns that it does not need are passed over, and the target may be missing.
+    pub fn open_like(source: &str, options: &ReadOptions, schema: &Schema) -> Result<Table> {
+        read(source, &Request { options, numbers_only: false, like: Some(schema) })
+    }
+
+    /// The table of a data set.
+    pub(super) fn of(data: Dataset, source: &str, tabular: bool) -> Table {
+        let named = data.columns.iter().any(|name| name.strip_prefix('x').is_none_or(|j| j.parse::<usize>().is_err()));
+        let column = |(position, name)| Column { name, position, kind: Kind::Number };
+        let columns = data.columns.into_iter().enumerate().map(column).collect();
+        let target = data.y.map(|values| TableTarget { name: "target".into(), position: None, values });
+        let (name, x, shape, source) = (data.name, data.x, data.shape, source.to_owned());
+        Table { name, x, columns, named, target, shape, source, tabular, decided: false }
+    }
+
+    /// A table of numbers, none missing, as a data set.
+    pub(super) fn into_numbers(self) -> Dataset {
+        let columns = self.columns.into_iter().map(|column| column.name).collect();
+        Dataset { name: self.name, x: self.x, y: self.target.map(|t| t.values), columns, shape: self.shape }
+    }
+
+    /// Number of rows.
+    pub fn n(&self) -> usize {
+        self.x.n()
+    }
+
+    /// The scaling that suits the source: standardised columns for a table, none for images and generated points.
+    pub fn default_scaling(&self) -> Scaling {
+        if self.tabular { Scaling::Standard } else { Scaling::None }
+    }
+
+    /// Whether it is a table, whose columns have units of their own; else images, or points that were generated.
+    #[doc(hidden)]
+    pub fn is_tabular(&self) -> bool {
+        self.tabular
+    }
+
+    /// The given rows, in the given order. Levels of categories and classes stay, so that all parts of a table know the same.
+    pub fn select(&self, rows: &[usize]) -> Table {
+        let target = self.target.as_ref().map(|t| TableTarget { values: t.values.select(rows), ..t.clone() });
+        Table { x: self.x.select(rows), target, columns: self.columns.clone(), ..self.without_rows() }
+    }
+
+    /// The rows of two parts, `[rest, held-out]`, as [`Dataset::split_rows`] draws them.
+    pub fn split_rows(&self, fraction: f64, seed: u64) -> Result<[Vec<usize>; 2]> {
+        split_rows(self.n(), fraction, seed)
+    }
+
+    /// Everything but columns, rows and target.
+    fn without_rows(&self) -> Table {
+        let Table { name, named, shape, source, tabular, decided, .. } = self;
+        let (x, name, source) = (ndarray::Array2::<f64>::zeros((0, 0)).into(), name.clone(), source.clone());
+        let (named, shape, tabular, decided) = (*named, *shape, *tabular, *decided);
+        Table { name, x, columns: vec![], named, target: None, shape, source, tabular, decided }
+    }
+
+    /// The target as numbers or as classes. Without a task, words are classes, and so are whole numbers of at most 20 different
+    /// values with 5 rows each on average; other numbers are numbers.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// use mercer::data::{ReadOptions, Table, Target, Task};
+    /// let file = folder.path().join("t.csv");
+    /// std::fs::write(&file, format!("x,y\n{}", "1,0\n2,1\n".repeat(5)))?;
+    /// let options = ReadOptions { target: Some("y".into()), ..Default::default() };
+    /// let table = Table::open(file.to_str().unwrap(), &options)?;
+    /// let classes = table.clone().with_task(None)?.target.unwrap().values;
+    /// assert!(matches!(classes, Target::Classes { names, .. } if names == ["0", "1"]));
+    /// let numbers = table.with_task(Some(Task::Regression))?.target.unwrap().values;
+    /// assert!(matches!(numbers, Target::Values(_)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_task(mut self, task: Option<Task>) -> Result<Table> {
+        let Some(target) = &mut self.target else { return Ok(self) };
+        let classify =
+            task == Some(Task::Classification) || task.is_none() && !self.decided && target.values.few_whole();
+        if classify {
+            target.values =
+                target.values.as_classes().map_err(|e| Error::file(Path::new(&self.source), e.to_string()))?;
+        }
+        if let (Some(Task::Regression), Target::Classes { names, .. }) = (task, &target.values) {
+            let numbers: Option<Vec<f64>> = names.iter().map(|name| name.parse().ok()).collect();
+            let Some(numbers) = numbers else {
+                let (name, first) = (&target.name, names.first().map_or("", String::as_str));
+                let what =
+                    format!("the target `{name}` holds words, such as `{first}`, which are no numbers to regress on");
+                return Err(Error::file(Path::new(&self.source), what));
+            };
+            target.values =
+                Target::Values(target.values.values().iter().map(|&label| numbers[label as usize]).collect());
+        }
+        Ok(self)
+    }
+
+    /// The columns, the target and the rows that are asked for.
+    pub(super) fn arranged(mut self, request: &Request) -> Result<Table> {
+        let names: Vec<String> = self.columns.iter().map(|column| column.name.clone()).collect();
+        let source = self.source.clone();
+        let has_target = self.target.is_some();
+        let roles = request.roles(Path::new(&source), &names, self.named, has_target)?;
+        if let Some(j) = roles.iter().position(|role| *role == Role::Target) {
+            let values = Target::Values(self.x.column(j));
+            self.target = Some(TableTarget { name: names[j].clone(), position: Some(j), values });
+        }
+        let kept: Vec<usize> =
+            (0..roles.len()).filter(|&j| !matches!(roles[j], Role::Skipped | Role::Target)).collect();
+        if kept.len() < roles.len() {
+            self.x = self.x.select_columns(&kept);
+            self.columns = kept.iter().map(|&j| self.columns[j].clone()).collect();
+            self.shape = None;
+        }
+        for (at, &j) in kept.iter().enumerate().filter(|(_, j)| roles[**j] == Role::Category) {
+            let mut cells = Cells::words();
+            let values: Vec<f64> = self.x.column(at).iter().map(|v| cells.word(v.to_string().as_bytes())).collect();
+            let (kind, positions) = cells.finish();
+            let positions = positions.unwrap_or_default();
+            let mut x = self.x.into_f64();
+            x.column_mut(at).iter_mut().zip(&values).for_each(|(x, v)| *x = positions[*v as usize]);
+            self.x = x.into();
+            self.columns[at].kind = kind;
+            debug_assert_eq!(self.columns[at].position, j);
+        }
+        self.in_range(request)
+    }
+
+    /// The rows that are asked for.
+    pub(super) fn in_range(self, request: &Request) -> Result<Table> {
+        let Some(rows) = &request.options.rows else { return Ok(self) };
+        let (n, first) = (self.n(), rows.start + 1);
+        fail_if!(rows.start >= n; Error::file(Path::new(&self.source), format!("has {n} rows; there is no row {first}")));
+        Ok(self.select(&(rows.start..rows.end.min(n)).collect::<Vec<_>>()))
+    }
+
+    /// Refuses a table with a missing value, and names the first.
+    pub fn check_complete(&self) -> Result<()> {
+        match self.x.rows().non_finite() {
+            None => Ok(()),
+            Some((row, j, _)) => Err(self.missing(row, j)),
+        }
+    }
+
+    /// The error for a missing value.
+    pub(super) fn missing(&self, row: usize, j: usize) -> Error {
+        let advice = "fill the value, drop the row, or fit with the option to impute missing values";
+        self.fail(format!("{} is missing; {advice}", self.place(row, j)))
+    }
+
+    /// A cell, counted from 1: `row 3, column 5 (counted from 1), \`age\`,` with the name where the source gives one.
+    pub(super) fn place(&self, row: usize, j: usize) -> String {
+        place(row, &self.columns[j].name, self.columns[j].position)
+    }
+
+    /// The error that says `what` is wrong with the source.
+    pub(super) fn fail(&self, what: impl Into<String>) -> Error {
+        Error::file(Path::new(&self.source), what)
+    }
+}
+
+/// A cell, counted from 1: `row 3, column 5 (counted from 1), \`age\`,` with the name where the source gives one.
+pub(super) fn place(row: usize, name: &str, position: usize) -> String {
+    let named = if *name == format!("x{position}") { String::new() } else { format!(", `{name}`,") };
+    format!("{}{named}", cell(row, position))
+}
+
+impl Target {
+    /// Whether these are whole numbers of few different values, each with several rows.
+    fn few_whole(&self) -> bool {
+        let Target::Values(values) = self else { return false };
+        let mut distinct: Vec<f64> = Vec::with_capacity(MOST_CLASSES + 1);
+        for value in values {
+            if value.fract() != 0.0 {
+                return false;
+            }
+            if !distinct.contains(value) {
+                distinct.push(*value);
+            }
+            if distinct.len() > MOST_CLASSES {
+                return false;
+            }
+        }
+        values.len() >= ROWS_PER_CLASS * distinct.len()
+    }
+}
+
+/// What is asked of a reader.
+pub(super) struct Request<'a> {
+    pub options: &'a ReadOptions,
+    /// Whether every column must hold numbers, none missing.
+    pub numbers_only: bool,
+    /// The schema that is to encode the table.
+    pub like: Option<&'a Schema>,
+}
+
+/// What is done with a column of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Skipped,
+    /// Numbers, none missing.
+    Number,
+    /// Whatever it holds.
+    Any,
+    /// Words, numbers too.
+    Category,
+    Target,
+}
+
+impl Request<'_> {
+    /// The role of each column; `has_target` where the source has a target that is no column.
+    pub fn roles(&self, path: &Path, names: &[String], named: bool, has_target: bool) -> Result<Vec<Role>> {
+        let at = |word: &String| find_column(names, word).map_err(|e| Error::file(path, e.to_string()));
+        let usual = if self.numbers_only { Role::Number } else { Role::Any };
+        let mut roles = vec![usual; names.len()];
+        let target = if has_target { None } else { self.target(path, names, named)? };
+        if let Some(chosen) = &self.options.columns {
+            roles.fill(Role::Skipped);
+            chosen.iter().try_for_each(|word| at(word).map(|j| roles[j] = usual))?;
+        }
+        for word in &self.options.categories {
+            let j = at(word)?;
+            fail_if!(roles[j] == Role::Skipped; Error::file(path, format!("the column `{word}` is not among those to be used")));
+            roles[j] = Role::Category;
+        }
+        self.options.drop.iter().try_for_each(|word| at(word).map(|j| roles[j] = Role::Skipped))?;
+        if let Some(j) = target {
+            roles[j] = Role::Target;
+        }
+        if let Some(schema) = self.like {
+            let names = distinct_but(names, target);
+            schema.adapt(&mut roles, &names, named).map_err(|what| Error::file(path, what))?;
+        }
+        let left = roles.iter().any(|role| !matches!(role, Role::Skipped | Role::Target));
+        fail_if!(!left; Error::file(path, "has no column left to be a feature"));
+        Ok(roles)
+    }
+
+    fn target(&self, path: &Path, names: &[String], named: bool) -> Result<Option<usize>> {
+        match self.like {
+            Some(schema) if schema.target.is_some() => Ok(schema.target_in(names, named)),
+            _ => find_target(path, names, self.options),
+        }
+    }
+}
+
+/// The names, no two alike but for that of the target.
+pub(super) fn distinct_but(names: &[String], target: Option<usize>) -> Vec<String> {
+    let mut rest = names.to_vec();
+    let name = target.map(|j| (j, rest.remove(j)));
+    let mut rest = distinct(rest);
+    if let Some((j, name)) = name {
+        rest.insert(j, name);
+    }
+    rest
+}

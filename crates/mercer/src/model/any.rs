@@ -1,0 +1,97 @@
+//! A file of any kind.
+
+use super::Bundle;
+use crate::apply::{Fitted, read};
+use crate::classifier::Classifier;
+use crate::compute::Device;
+use crate::data::Schema;
+use crate::spectrum::Spectrum;
+use crate::{Error, Result};
+use std::path::Path;
+
+/// Whatever was fitted and saved, with the schema of the table that it was fitted on.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// use mercer::apply::{Fit, Fitted, Ridge, Saved};
+/// use mercer::data::{Missing, ReadOptions, Scaling, Schema, Table};
+/// use mercer::model::{Content, Model};
+/// use mercer::{Device, FitContext, kernel::Kernel};
+/// # std::fs::write(folder.path().join("t.csv"), "a,b,y\n1,red,2.5\n2,blue,1.5\n4,red,3\n")?;
+/// # std::fs::write(folder.path().join("new.csv"), "b,a\nred,3\n")?;
+/// let (file, new) = (folder.path().join("t.csv"), folder.path().join("new.csv"));
+/// let options = ReadOptions { target: Some("y".into()), ..Default::default() };
+/// let table = Table::open(file.to_str().unwrap(), &options)?;
+/// let schema = Schema::fit(&table, Missing::Refuse, Scaling::Standard)?;
+/// let (data, _) = schema.encode(table)?;
+/// let x = data.x.to_f64();
+/// let fitted = Ridge::new(Kernel::parse("rbf(1)")?).fit(x.view(), &data.y.unwrap(), &FitContext::default())?;
+/// let path = folder.path().join("m.mercer");
+/// fitted.save_with(Some(&schema), &path)?;
+///
+/// let model = Model::load(&path, Device::Cpu)?;
+/// let schema = model.schema.unwrap();
+/// let (new, _) = schema.encode(Table::open_like(new.to_str().unwrap(), &ReadOptions::default(), &schema)?)?;
+/// let Content::Fitted(Fitted::Predict(fitted)) = model.content else { panic!("it predicts") };
+/// assert_eq!(fitted.predict(new.x.to_f64().view())?.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Model {
+    /// How tables become features; none where the model was fitted to numbers that were given without a table.
+    pub schema: Option<Schema>,
+    /// What was fitted.
+    pub content: Content,
+}
+
+/// What a [`Model`] holds. Example: [`Model`].
+pub enum Content {
+    /// Eigenvalues and eigenfunctions.
+    Spectrum(Box<Spectrum>),
+    /// An estimator.
+    Fitted(Fitted),
+    /// A network that classifies.
+    Network(Box<Classifier>),
+}
+
+impl Model {
+    /// Reads a file of any kind, to compute on `device`; `.safetensors` is a network.
+    pub fn load(path: &Path, device: Device) -> Result<Model> {
+        let model = match path.extension().is_some_and(|e| e == "safetensors") {
+            true => {
+                let mut network = Classifier::load(path, device, None)?;
+                Model { schema: network.schema.take(), content: Content::Network(Box::new(network)) }
+            }
+            false => read(path, |bundle, kind| {
+                let content = match kind {
+                    Spectrum::KIND => Content::Spectrum(Box::new(Spectrum::unpack(bundle, device)?)),
+                    _ => Content::Fitted(Fitted::unpack(bundle, kind, device)?),
+                };
+                Ok(Model { schema: bundle.schema()?, content })
+            })?,
+        };
+        let d = model.content.d();
+        if let Some(schema) = &model.schema {
+            schema.check(d).map_err(|e| Error::file(path, e.to_string()))?;
+        }
+        Ok(model)
+    }
+}
+
+impl Content {
+    /// Number of features that it was fitted on.
+    pub fn d(&self) -> usize {
+        match self {
+            Content::Spectrum(spectrum) => spectrum.origin.d,
+            Content::Fitted(Fitted::Predict(fitted)) => fitted.origin().d,
+            Content::Fitted(Fitted::Transform(fitted)) => fitted.origin().d,
+            Content::Network(network) => network.network.inputs(),
+        }
+    }
+}
+
+impl Bundle<'_> {
+    /// The schema of a model, where it has one.
+    fn schema(&self) -> Result<Option<Schema>> {
+        if self.header.contains_key("schema") { self.value("schema") } else { Ok(None) }
+    }
+}

@@ -1,0 +1,259 @@
+//! Tables as they are, and the features that a schema makes of them: every kind of column, and every error.
+
+use mercer::Result;
+use mercer::data::{Dataset, Kind, Missing, ReadOptions, Scaling, Schema, Table, Target, Task, open, write_npy};
+use ndarray::{Array2, array};
+use std::path::PathBuf;
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.path(name), text).unwrap();
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn table(&self, text: &str, options: &ReadOptions) -> Result<Table> {
+        Table::open(&self.write("t.csv", text), options)
+    }
+
+    /// The table `text`, encoded by the schema of the table `fitted`.
+    fn encoded(&self, fitted: &str, text: &str, missing: Missing) -> Result<(Dataset, Vec<String>)> {
+        let schema = Schema::fit(&self.table(fitted, &target())?, missing, Scaling::None)?;
+        schema.encode(Table::open_like(&self.write("new.csv", text), &ReadOptions::default(), &schema)?)
+    }
+}
+
+/// The column `y` is the target where there is one, by its position.
+fn target() -> ReadOptions {
+    ReadOptions::default()
+}
+
+fn with_target(column: &str) -> ReadOptions {
+    ReadOptions { target: Some(column.into()), ..Default::default() }
+}
+
+#[track_caller]
+fn says<T>(result: Result<T>, words: &[&str]) {
+    let message = result.err().expect("an error").to_string();
+    assert!(words.iter().all(|word| message.contains(word)), "{message}");
+}
+
+const MIXED: &str =
+    "colour,size,sold,when\nred,1,yes,2024-01-01\nblue,NA,no,2024-01-03\nred,4,NO,2024-01-02T12:00\n?,1,,2024-01-01\n";
+
+#[test]
+fn every_kind_of_column_is_recognised() {
+    let folder = Folder::new();
+    let table = folder.table(MIXED, &ReadOptions::default()).unwrap();
+    let kinds: Vec<&Kind> = table.columns.iter().map(|column| &column.kind).collect();
+    let colours = Kind::Category(vec!["blue".into(), "red".into()]);
+    assert_eq!(kinds, [&colours, &Kind::Number, &Kind::TrueFalse, &Kind::Date]);
+    let x = table.x.to_f64();
+    let missing = [(1, 1), (3, 0), (3, 2)];
+    for ((i, j), v) in x.indexed_iter() {
+        assert_eq!(v.is_nan(), missing.contains(&(i, j)), "{i} {j}");
+    }
+    assert_eq!(x.column(0).to_vec()[..3], [1.0, 0.0, 1.0]);
+    assert_eq!(x.column(2).to_vec()[..3], [1.0, 0.0, 0.0]);
+    // 2024-01-01 is day 19723.
+    assert_eq!(x.column(3).to_vec(), [19723.0, 19725.0, 19724.5, 19723.0]);
+}
+
+/// The features by hand, imputed: sizes have the mean 2, truth values 1/3, and a category that is missing is no level.
+#[test]
+fn features_are_those_by_hand() {
+    let folder = Folder::new();
+    let table = folder.table(MIXED, &ReadOptions::default()).unwrap();
+    says(
+        Schema::fit(&table, Missing::Refuse, Scaling::Standard),
+        &["row 4, column 1", "`colour`", "missing", "impute"],
+    );
+    let schema = Schema::fit(&table, Missing::Impute, Scaling::MinMax).unwrap();
+    let names = ["colour=blue", "colour=red", "colour=missing", "size", "size=missing", "sold", "sold=missing", "when"];
+    assert_eq!((schema.features(), schema.d(), schema.with_missing()), (names.map(String::from).to_vec(), 8, 3));
+    let (data, notes) = schema.encode(table).unwrap();
+    let third = 1.0 / 3.0;
+    let want = array![
+        [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
+        [1.0, 0.0, 0.0, third, 1.0, 0.0, 0.0, 1.0],
+        [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.75],
+        [0.0, 0.0, 1.0, 0.0, 0.0, third, 1.0, 0.0]
+    ];
+    assert!((data.x.to_f64().to_owned() - want).iter().all(|d| d.abs() < 1e-12), "{:?}", data.x);
+    assert_eq!((notes.len(), data.columns), (0, schema.features()));
+}
+
+#[test]
+fn columns_are_found_by_name_and_else_by_position() {
+    let folder = Folder::new();
+    let fitted = "a,b\n1,x\n2,y\n";
+    let want = array![[7.0, 0.0, 1.0]];
+    for text in ["b,a\ny,7\n", "c,b,a\noops,y,7\n", "a,b\n7,y\n"] {
+        let (data, _) = folder.encoded(fitted, text, Missing::Refuse).unwrap();
+        assert_eq!(data.x.to_f64(), want, "{text}");
+    }
+    // Without names, by position.
+    let options = ReadOptions { header: Some(false), ..Default::default() };
+    let schema = Schema::fit(&folder.table(fitted, &target()).unwrap(), Missing::Refuse, Scaling::None).unwrap();
+    let unnamed = |text: &str| schema.encode(Table::open_like(&folder.write("n.csv", text), &options, &schema)?);
+    assert_eq!(unnamed("7,y\n").unwrap().0.x.to_f64(), want);
+    says(unnamed("7,y,1\n"), &["has 3 columns, where 2 were fitted", "if one of them is the target"]);
+}
+
+#[test]
+fn what_does_not_fit_the_schema_is_an_error() {
+    let folder = Folder::new();
+    let fitted = "size,colour,sold,when\n1,red,yes,2024-01-01\n2,blue,no,2024-01-02\n";
+    for (text, words) in [
+        ("sizes,colour,sold,when\n1,red,yes,2024-01-01\n", &["no column `size`", "did you mean 'sizes'"][..]),
+        (
+            "size,colour,sold,when\nbig,red,yes,2024-01-01\n",
+            &["row 1, column 1", "`big`, a word", "numbers were fitted"],
+        ),
+        ("size,colour,sold,when\n1,red,maybe,2024-01-01\n", &["column 3", "`maybe`", "true or false"]),
+        ("size,colour,sold,when\n1,red,5,2024-01-01\n", &["column 3", "one of numbers"]),
+        ("size,colour,sold,when\n1,red,yes,7\n", &["column 4", "one of numbers", "dates were fitted"]),
+        (
+            "size,colour,sold,when\n1,red,yes,2024-01-01\nNA,red,yes,2024-01-01\n",
+            &["row 2, column 1", "`size`", "missing"],
+        ),
+        (
+            "size,colour,sold,when\n1,red,yes,2024-01-01\n1,,yes,2024-01-01\n",
+            &["row 2, column 2", "`colour`", "missing"],
+        ),
+    ] {
+        says(folder.encoded(fitted, text, Missing::Refuse), words);
+    }
+    // Truth values may be numbers, and a category may look like anything.
+    let (data, notes) = folder
+        .encoded(fitted, "size,colour,sold,when\n1,7,0,2024-01-01\n3,yes,1,2024-01-02\n", Missing::Refuse)
+        .unwrap();
+    assert_eq!(data.x.to_f64().column(3).to_vec(), [0.0, 1.0]);
+    assert_eq!(notes.len(), 1);
+    assert!(["row 1, column 2", "`7`", "1 more"].iter().all(|word| notes[0].contains(word)), "{}", notes[0]);
+    assert!(data.x.to_f64().column(1).iter().chain(&data.x.to_f64().column(2)).all(|v| *v == 0.0));
+}
+
+#[test]
+fn a_missing_value_in_a_new_column_is_imputed_too() {
+    let folder = Folder::new();
+    let (data, _) = folder.encoded("a,b\n1,2\n3,4\n", "a,b\nNA,5\n", Missing::Impute).unwrap();
+    assert_eq!(data.x.to_f64(), array![[2.0, 5.0]]);
+}
+
+#[test]
+fn columns_that_are_no_features_are_refused() {
+    let folder = Folder::new();
+    let fit = |text: &str| Schema::fit(&folder.table(text, &target())?, Missing::Impute, Scaling::None);
+    let names: String = (0..30).map(|i| format!("{i},name{i}\n")).collect();
+    says(fit(&format!("a,name\n{names}")), &["`name`", "30 different words in 30 rows", "leave the column out"]);
+    says(fit("a,b\n1,NA\n2,\n"), &["`b`", "no values"]);
+    says(fit("a,b\n1,2\n3,four\n"), &["row 2, column 2", "`four`", "numbers", "category"]);
+    says(fit("a,b\nx,2\n3,5\n"), &["row 2, column 1", "`3`", "words"]);
+    says(fit("a,b\n1,2024-01-01\n2,later\n"), &["`later`", "dates"]);
+    says(fit("a,b\n1,inf\n"), &["column 2", "inf"]);
+    // As a category, a column may hold both.
+    let options = ReadOptions { categories: vec!["b".into()], ..Default::default() };
+    let table = folder.table("a,b\n1,2\n3,four\n", &options).unwrap();
+    assert_eq!(table.columns[1].kind, Kind::Category(vec!["2".into(), "four".into()]));
+}
+
+#[test]
+fn columns_and_rows_are_chosen() {
+    let folder = Folder::new();
+    let text = "a,b,c,y\n1,x,5,0\n2,z,6,1\n3,x,7,0\n";
+    let read = |options: ReadOptions| {
+        let table = folder.table(text, &options)?;
+        Ok::<_, mercer::Error>((table.columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>(), table.n()))
+    };
+    let words = |list: &[&str]| list.iter().map(|word| word.to_string()).collect::<Vec<String>>();
+    let all = ReadOptions::default();
+    let columns = |list: &[&str]| ReadOptions { columns: Some(words(list)), ..all.clone() };
+    assert_eq!(read(columns(&["c", "1"])).unwrap(), (words(&["a", "c"]), 3));
+    assert_eq!(read(ReadOptions { drop: words(&["b"]), ..with_target("y") }).unwrap(), (words(&["a", "c"]), 3));
+    assert_eq!(read(ReadOptions { rows: Some(1..9), ..all.clone() }).unwrap().1, 2);
+    says(read(ReadOptions { rows: Some(3..9), ..all.clone() }), &["has 3 rows", "no row 4"]);
+    says(read(columns(&["d"])), &["unknown column 'd'"]);
+    says(read(ReadOptions { drop: words(&["a", "b", "c", "y"]), ..all.clone() }), &["no column left"]);
+    // A column that is left out may hold anything.
+    assert!(open(&folder.write("m.csv", "a,b\n1,2\n3,four\n"), &ReadOptions { drop: words(&["b"]), ..all }).is_ok());
+}
+
+#[test]
+fn a_target_may_be_a_file_of_its_own() {
+    let folder = Folder::new();
+    let x = Array2::from_shape_fn((12, 2), |(i, j)| (i * (j + 1)) as f64);
+    let y: Vec<f64> = (0..12).map(|i| f64::from(i % 2)).collect();
+    write_npy(folder.path("x.npy"), x.view()).unwrap();
+    write_npy(folder.path("y.npy"), ndarray::aview1(&y)).unwrap();
+    let path = |name: &str| folder.path(name).to_str().unwrap().to_owned();
+    let options = ReadOptions { rows: Some(2..5), ..with_target(&path("y.npy")) };
+    let table = Table::open(&path("x.npy"), &options).unwrap();
+    assert_eq!((table.n(), table.columns.len()), (3, 2));
+    assert_eq!(table.target.unwrap().values, Target::Values(vec![0.0, 1.0, 0.0]));
+    write_npy(folder.path("y.npy"), ndarray::aview1(&y[1..])).unwrap();
+    says(Table::open(&path("x.npy"), &options), &["y.npy", "[11]", "12 rows"]);
+}
+
+#[test]
+fn whole_numbers_become_classes_by_a_rule() {
+    let folder = Folder::new();
+    let read = |values: &[f64], task| {
+        let rows: String = values.iter().map(|v| format!("1,{v}\n")).collect();
+        let table = folder.table(&format!("x,y\n{rows}"), &with_target("y"))?.with_task(task)?;
+        Ok::<_, mercer::Error>(matches!(table.target.unwrap().values, Target::Classes { .. }))
+    };
+    let few = [1.0, 0.0, 2.0].repeat(5);
+    assert!(read(&few, None).unwrap());
+    assert!(!read(&few, Some(Task::Regression)).unwrap());
+    assert!(!read(&few[..12], None).unwrap(), "four rows each");
+    assert!(read(&few[..12], Some(Task::Classification)).unwrap());
+    let many: Vec<f64> = (0..210).map(|i| f64::from(i % 21)).collect();
+    assert!(!read(&many, None).unwrap(), "21 values");
+    assert!(!read(&[0.5, 1.0].repeat(10), None).unwrap());
+    says(read(&[0.5, 1.0], Some(Task::Classification)), &["not a whole number"]);
+    let words = folder.table("x,y\n1,a\n2,b\n", &with_target("y")).unwrap();
+    says(words.with_task(Some(Task::Regression)), &["`y`", "words", "`a`"]);
+}
+
+#[test]
+fn unlabelled_rows_are_read_by_a_schema() {
+    let folder = Folder::new();
+    let table = folder.table("a,y\n1,2.5\n2,3.5\n", &with_target("y")).unwrap();
+    let schema = Schema::fit(&table, Missing::Refuse, Scaling::None).unwrap();
+    let read = |text: &str| {
+        let table = Table::open_like(&folder.write("n.csv", text), &ReadOptions::default(), &schema)?;
+        schema.encode(table).map(|(data, _)| (data.n(), data.y))
+    };
+    assert_eq!(read("a\n1\n").unwrap(), (1, None));
+    assert_eq!(read("y,a\n4.5,1\n").unwrap(), (1, Some(Target::Values(vec![4.5]))));
+    assert_eq!(read("a,y\n1,2\n2,NA\n").unwrap(), (2, None));
+    says(folder.table("a,y\n1,2\n2,NA\n", &with_target("y")), &["row 2, column 2", "`y`"]);
+}
+
+/// Numbers are what they were without a schema, in the type of their source, and are not copied.
+#[test]
+fn plain_numbers_stay_as_they_are() {
+    let folder = Folder::new();
+    let x = Array2::from_shape_fn((6, 3), |(i, j)| (i as f32) - 0.1 * j as f32);
+    write_npy(folder.path("x.npy"), x.view()).unwrap();
+    let path = folder.path("x.npy").to_str().unwrap().to_owned();
+    let table = Table::open(&path, &ReadOptions::default()).unwrap();
+    assert_eq!(table.default_scaling(), Scaling::Standard);
+    let schema = Schema::fit(&table, Missing::Refuse, Scaling::None).unwrap();
+    let (data, _) = schema.encode(table).unwrap();
+    assert_eq!(data, open(&path, &ReadOptions::default()).unwrap());
+    for generated in ["digits", "moons(n=20)"] {
+        let table = Table::open(generated, &ReadOptions::default()).unwrap();
+        assert_eq!(table.default_scaling(), Scaling::None, "{generated}");
+    }
+}
