@@ -5,8 +5,10 @@ use crate::context::Context;
 use crate::input::{Reader, SampleSource, fit_scaler, scaled, scaling};
 use crate::methods::{self, Precisions};
 use crate::output::Output;
+use crate::signals;
 use crate::text;
 use crate::training;
+use crate::usage::with_options;
 use clap::Args;
 use mercer::data::{Dataset, Scaling, write_npy};
 use mercer::kernel::Expression;
@@ -123,7 +125,7 @@ impl Fit {
             let fresh = parts.as_ref().map(|[_, (_, rows)]| samples.select(rows));
             let fresh = fresh.as_ref().map(|f| FunctionSamples::from(f.view()));
             let held_out = parts.as_ref().zip(fresh.as_ref()).map(|([_, (data, _)], f)| Points::Both(data.x.rows(), f));
-            let mut spectrum = self.spectrum(&operator, held_out, fit_context)?;
+            let mut spectrum = self.spectrum(&operator, held_out, fit_context, context)?;
             spectrum.origin.kernel = format!("{} in {file}", operator.describe());
             let psi = match out.as_ref().is_some_and(|out| out.is("npy")) {
                 true if spectrum.takes_coordinates() => Some(spectrum.transform(data.x.rows())?),
@@ -138,17 +140,29 @@ impl Fit {
         let held_out = held_out.map(|data| scaled(scaler.as_ref(), data)).transpose()?;
         let kernel = kernel.resolve(&train.x, context.seed)?;
         let operator = fit_context.kernel_operator(&kernel, &train.x)?;
-        let mut spectrum = self.spectrum(&operator, held_out.as_ref().map(|data| data.x.rows().into()), fit_context)?;
+        let mut spectrum =
+            self.spectrum(&operator, held_out.as_ref().map(|data| data.x.rows().into()), fit_context, context)?;
         spectrum.scaler = scaler;
         report(&spectrum, None, out, context)
     }
 
     /// The pairs of any operator, by the method that was asked for.
-    fn spectrum(&self, operator: &dyn Operator, held_out: Option<Points>, context: FitContext) -> Result<Spectrum> {
+    fn spectrum(
+        &self,
+        operator: &dyn Operator,
+        held_out: Option<Points>,
+        context: FitContext,
+        program: &Context,
+    ) -> Result<Spectrum> {
+        // The Krylov method returns what it has at the first Ctrl-C.
+        if self.method.name == "krylov" {
+            signals::listen();
+        }
         let method = (self.method.make)(&self.options, operator.n(), self.k);
         let problem = Problem { operator, k: self.k, context };
         let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
         spectrum.origin.data = self.data.clone();
+        spectrum.notes.iter().for_each(|note| program.warn(with_options(note)));
         Ok(spectrum)
     }
 

@@ -235,6 +235,11 @@ impl Predict for FittedNadarayaWatson {
     fn decode(&self, scores: ArrayView2<f64>) -> Target {
         self.encoding.decode(scores)
     }
+
+    /// For classes, the averages are probabilities.
+    fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
+        matches!(self.encoding, Encoding::Classes(_)).then(|| scores.to_owned())
+    }
 }
 
 saved! {

@@ -1,6 +1,9 @@
 //! What all estimators have in common.
 
-use super::{FittedEigenmaps, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge, FittedSpectralRidge};
+use super::{
+    FittedEigenmaps, FittedFeatureRidge, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge,
+    FittedSpectralRidge,
+};
 use crate::compute::Device;
 use crate::data::Target;
 use crate::finite::finite_rows;
@@ -45,6 +48,17 @@ pub trait Predict {
 
     /// Scores `[m, ·]` as a target: the numbers, or the class of the largest score.
     fn decode(&self, scores: ArrayView2<f64>) -> Target;
+
+    /// Probabilities of the classes `[m, C]` from their scores `[m, C]`; none for numbers, and where no left-out scores say how
+    /// far they can be trusted.
+    fn probabilities(&self, _scores: ArrayView2<f64>) -> Option<Array2<f64>> {
+        None
+    }
+
+    /// Warnings for the user.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
 
     /// Predictions at new points `[m, d]`: numbers or classes, as it was fitted.
     fn predict(&self, x: ArrayView2<f64>) -> Result<Target> {
@@ -117,6 +131,21 @@ pub trait Saved: Sized {
             kind if kind == Self::KIND => Self::unpack(bundle, device),
             _ => Err(Error::input(format!("holds a model of kind '{kind}', not '{}'", Self::KIND))),
         })
+    }
+}
+
+/// A fitted value of any kind that predicts and can be saved. Example: [the module](crate::apply).
+pub trait SavedPredict: Predict {
+    /// What its file holds: the kind and all its parts.
+    fn bundle(&self) -> Bundle<'_>;
+}
+
+impl<F: Predict + Saved> SavedPredict for F {
+    fn bundle(&self) -> Bundle<'_> {
+        let mut bundle = Bundle::default();
+        bundle.set("kind", F::KIND);
+        self.pack(&mut bundle);
+        bundle
     }
 }
 
@@ -207,6 +236,7 @@ impl Fitted {
                 FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),
                 FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
                 FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),
+                FittedFeatureRidge::KIND => Fitted::Predict(Box::new(FittedFeatureRidge::unpack(bundle, device)?)),
                 _ => return Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
             })
         })

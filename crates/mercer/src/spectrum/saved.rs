@@ -62,6 +62,7 @@ impl Spectrum {
             eigenvalues: bundle.value("eigenvalues")?,
             certificate: bundle.value("certificate")?,
             scaler: bundle.scaler(origin.d)?,
+            notes: vec![],
             origin,
             training: (kind == NetworkFeatures::KIND).then(|| bundle.value("training")).transpose()?,
             features: features(kind, bundle, device)?,
@@ -113,7 +114,7 @@ impl Spectrum {
 }
 
 /// The feature map of a saved model. A new kind of feature is one more line here.
-fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Features>> {
+pub(crate) fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Features>> {
     match kind {
         NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle, device)?)),
         KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle, device)?)),
