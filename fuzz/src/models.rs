@@ -2,7 +2,8 @@
 
 use crate::targets::refused;
 use mercer::apply::{
-    Affinity, Alpha, Fit, Fitted, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Ridge, Saved, SpectralRidge,
+    Affinity, Alpha, FeatureMap, FeatureRidge, Fit, Fitted, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson,
+    Ridge, Saved, SpectralRidge,
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::compute::Device;
@@ -12,7 +13,7 @@ use mercer::model::Model;
 use mercer::operator::FunctionSamples;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural, NeuralEf, OnData, Settings, Spin, train};
-use mercer::spectrum::{Exact, Fourier, Problem, Sampling, Spectrum};
+use mercer::spectrum::{Exact, Fourier, Landmarks, Problem, Sampling, Spectrum};
 use mercer::{FitContext, Result};
 use ndarray::{Array2, ArrayView2};
 use std::path::{Path, PathBuf};
@@ -64,13 +65,15 @@ fn write_models(folder: &Path) -> Result<()> {
     neural.settings = Settings { steps: 2, batch: 8, ..Settings::default() };
     Spectrum::fit(&neural, &problem, None)?.save(&folder.join("neural.mercer"))?;
     let spectrum = Spectrum::fit(&Exact, &problem, None)?.into();
-    SpectralRidge { spectrum, alpha: Alpha::LeaveOneOut }
+    SpectralRidge { spectrum, alpha: Alpha::LeaveOneOut, intercept: false }
         .fit(x.view(), &values, &context)?
         .save(&folder.join("spectral.mercer"))?;
     let schema = schema(folder)?;
     Ridge::new(kernel.clone())
         .fit(x.view(), &classes, &context)?
         .save_with(Some(&schema), &folder.join("ridge.mercer"))?;
+    let map = FeatureMap::Nystrom { kernel: kernel.clone(), landmarks: 4, choice: Landmarks::Uniform };
+    FeatureRidge::new(map).fit(x.view(), &classes, &context)?.save(&folder.join("features.mercer"))?;
     NadarayaWatson::new(kernel.clone()).fit(x.view(), &values, &context)?.save(&folder.join("averages.mercer"))?;
     Logistic::default().fit(x.view(), &classes, &context)?.save(&folder.join("logistic.mercer"))?;
     KernelPca { k: 2, ..KernelPca::new(kernel.clone()) }

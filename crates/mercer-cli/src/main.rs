@@ -6,6 +6,7 @@ mod commands;
 mod context;
 mod files;
 mod input;
+mod learning;
 mod methods;
 mod network;
 mod output;

@@ -1,7 +1,9 @@
 //! Scores of predictions against the true targets.
 
 use crate::text;
+use mercer::apply::{ClassMeasures, ClassReport};
 use mercer::data::Target;
+use ndarray::ArrayView2;
 use serde::Serialize;
 
 /// A score, by the kind of target.
@@ -10,12 +12,13 @@ use serde::Serialize;
 pub enum Score {
     /// Root of the mean squared error, and the share of the variance that is explained (none where the targets are constant).
     Regression { rmse: f64, r2: Option<f64> },
-    /// Share of the rows whose class is right.
-    Classification { accuracy: f64 },
+    /// Accuracy, log loss, precision and recall.
+    Classification(ClassReport),
 }
 
-/// The score of `predicted`, if the true targets are of the same kind; classes are compared by name.
-pub fn score(truth: &Target, predicted: &Target) -> Option<Score> {
+/// The score of `predicted`, with the probabilities `[n, C]` of classes where there are some, if the true targets are of the same
+/// kind; classes are compared by name.
+pub fn score(truth: &Target, predicted: &Target, probabilities: Option<ArrayView2<f64>>) -> Option<Score> {
     if truth.is_empty() || truth.len() != predicted.len() {
         return None;
     }
@@ -31,12 +34,8 @@ pub fn score(truth: &Target, predicted: &Target) -> Option<Score> {
             let rmse = error.sqrt() * largest;
             Some(Score::Regression { rmse, r2: (variance > 0.0).then(|| 1.0 - error / variance) })
         }
-        (truth, Target::Classes { labels, names }) => {
-            let Target::Classes { labels: true_labels, names: true_names } = truth.as_classes().ok()? else {
-                return None;
-            };
-            let right = true_labels.iter().zip(labels).filter(|&(&a, &b)| true_names[a] == names[b]).count();
-            Some(Score::Classification { accuracy: right as f64 / labels.len() as f64 })
+        (truth, Target::Classes { .. }) => {
+            ClassReport::new(truth, predicted, probabilities).ok().map(Score::Classification)
         }
         _ => None,
     }
@@ -45,24 +44,80 @@ pub fn score(truth: &Target, predicted: &Target) -> Option<Score> {
 impl Score {
     /// The numbers, each under its heading.
     pub fn cells(&self) -> Vec<(&'static str, String)> {
+        let or_gap = |value: Option<f64>| value.map_or_else(|| text::GAP.into(), |value| format!("{value:.4}"));
         match self {
-            Score::Regression { rmse, r2 } => {
-                let r2 = r2.map_or_else(|| text::GAP.into(), |r2| format!("{r2:.4}"));
-                vec![("RMSE", text::number(*rmse, 4)), ("R²", r2)]
+            Score::Regression { rmse, r2 } => vec![("RMSE", text::number(*rmse, 4)), ("R²", or_gap(*r2))],
+            Score::Classification(report) => {
+                vec![("accuracy", text::percent(report.accuracy)), ("log loss", or_gap(report.log_loss))]
             }
-            Score::Classification { accuracy } => vec![("accuracy", text::percent(*accuracy))],
         }
     }
+
+    /// What is known of each class, as tables; nothing for numbers.
+    pub fn details(&self) -> String {
+        match self {
+            Score::Regression { .. } => String::new(),
+            Score::Classification(report) => format!("{}\n{}", classes(report), confusion(report)),
+        }
+    }
+}
+
+/// Precision, recall and support of the classes: of all, or of the [`MOST_CLASSES`] with the lowest recall.
+fn classes(report: &ClassReport) -> String {
+    const MOST_CLASSES: usize = 20;
+    let mut shown: Vec<&ClassMeasures> = report.classes.iter().collect();
+    let all = shown.len();
+    let mut note = String::new();
+    if all > MOST_CLASSES {
+        shown.sort_by(|a, b| a.recall.unwrap_or(2.0).total_cmp(&b.recall.unwrap_or(2.0)));
+        shown.truncate(MOST_CLASSES);
+        note = format!("the {MOST_CLASSES} of {all} classes with the lowest recall; --json has all of them\n");
+    }
+    let share = |value: Option<f64>| value.map_or_else(|| text::GAP.into(), |value| format!("{value:.3}"));
+    let row = |class: &&ClassMeasures| {
+        vec![class.name.clone(), share(class.precision), share(class.recall), text::grouped(class.support)]
+    };
+    text::table(&["class", "precision", "recall", "support"], &shown.iter().map(row).collect::<Vec<_>>()) + &note
+}
+
+/// The confusion matrix, or the most frequent confusions where it would not fit.
+fn confusion(report: &ClassReport) -> String {
+    const MOST_COLUMNS: usize = 10;
+    const MOST_PAIRS: usize = 10;
+    let name = |c: usize| report.classes[c].name.clone();
+    let k = report.classes.len();
+    let widths = report.classes.iter().map(|class| 2 + class.name.chars().count().max(6)).sum::<usize>();
+    if k <= MOST_COLUMNS && widths <= 80 {
+        let headings: Vec<String> = std::iter::once("true \\ predicted".into()).chain((0..k).map(name)).collect();
+        let row = |a: usize| {
+            std::iter::once(name(a)).chain(report.confusion[a].iter().map(|&count| text::grouped(count))).collect()
+        };
+        return text::table(&headings, &(0..k).map(row).collect::<Vec<Vec<String>>>());
+    }
+    let mut pairs: Vec<(usize, usize, usize)> = (0..k)
+        .flat_map(|a| (0..k).filter(move |&b| a != b).map(move |b| (a, b)))
+        .map(|(a, b)| (report.confusion[a][b], a, b))
+        .filter(|(count, ..)| *count > 0)
+        .collect();
+    pairs.sort_by(|a, b| b.cmp(a));
+    pairs.truncate(MOST_PAIRS);
+    let rows: Vec<Vec<String>> =
+        pairs.iter().map(|&(count, a, b)| vec![name(a), name(b), text::grouped(count)]).collect();
+    if rows.is_empty() { String::new() } else { text::table(&["true", "predicted", "most frequent"], &rows) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn classes(labels: &[usize], names: &[&str]) -> Target {
+        Target::Classes { labels: labels.to_vec(), names: names.iter().map(|n| n.to_string()).collect() }
+    }
+
     #[test]
     fn scores_are_those_of_the_definitions() {
         let values = |v: &[f64]| Target::Values(v.to_vec());
-        let score_of = |a, b| score(&a, &b).unwrap();
+        let score_of = |a, b| score(&a, &b, None).unwrap();
         let poor = Score::Regression { rmse: 2f64.sqrt(), r2: Some(-1.0) };
         assert_eq!(score_of(values(&[1.0, 3.0]), values(&[1.0, 1.0])), poor);
         assert_eq!(score_of(values(&[2.0, 2.0]), values(&[2.0, 2.0])), Score::Regression { rmse: 0.0, r2: None });
@@ -70,14 +125,27 @@ mod tests {
             let poor = Score::Regression { rmse: 2f64.sqrt() * unit, r2: Some(-1.0) };
             assert_eq!(score_of(values(&[unit, 3.0 * unit]), values(&[unit, unit])), poor);
         }
-        let classes = |labels: &[usize], names: &[&str]| Target::Classes {
-            labels: labels.to_vec(),
-            names: names.iter().map(|n| n.to_string()).collect(),
+        let accuracy = |score: Score| match score {
+            Score::Classification(report) => report.accuracy,
+            Score::Regression { .. } => panic!("classes"),
         };
         // The same names in another order are the same classes.
-        let accuracy = score_of(classes(&[0, 1, 1], &["a", "b"]), classes(&[1, 0, 1], &["b", "a"]));
-        assert_eq!(accuracy, Score::Classification { accuracy: 2.0 / 3.0 });
-        assert_eq!(score_of(values(&[7.0]), classes(&[0], &["7"])), Score::Classification { accuracy: 1.0 });
-        assert_eq!(score(&classes(&[0], &["a"]), &values(&[0.0])), None);
+        let found = score_of(classes(&[0, 1, 1], &["a", "b"]), classes(&[1, 0, 1], &["b", "a"]));
+        assert_eq!(accuracy(found), 2.0 / 3.0);
+        assert_eq!(accuracy(score_of(values(&[7.0]), classes(&[0], &["7"]))), 1.0);
+        assert_eq!(score(&classes(&[0], &["a"]), &values(&[0.0]), None), None);
+    }
+
+    #[test]
+    fn many_classes_are_cut_and_few_are_shown_whole() {
+        let few = score(&classes(&[0, 1, 1], &["a", "b"]), &classes(&[0, 0, 1], &["a", "b"]), None).unwrap().details();
+        assert!(few.contains("true \\ predicted  a  b\na                 1  0\nb                 1  1"), "{few}");
+        let names: Vec<String> = (0..30).map(|c| format!("c{c}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let truth: Vec<usize> = (0..60).map(|i| i % 30).collect();
+        let predicted: Vec<usize> = truth.iter().map(|&t| if t == 3 { 4 } else { t }).collect();
+        let many = score(&classes(&truth, &names), &classes(&predicted, &names), None).unwrap().details();
+        assert!(many.contains("the 20 of 30 classes") && many.contains("c3    c4"), "{many}");
+        assert!(many.lines().all(|line| line.chars().count() <= 80) && many.lines().count() < 40, "{many}");
     }
 }

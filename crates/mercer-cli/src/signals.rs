@@ -1,4 +1,4 @@
-//! Signals: a clean end of training, and a reason where a mapped file loses its end.
+//! Signals: a clean end of training and of iterations, and a reason where a mapped file loses its end.
 
 use crate::context::say;
 use std::sync::Once;
@@ -10,7 +10,7 @@ pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// 128 + SIGINT: the code that shells use for a program ended by Ctrl-C.
 const INTERRUPTED_EXIT_CODE: i32 = 130;
 
-/// Lets the first Ctrl-C, SIGTERM or SIGHUP end training cleanly; a second one ends the program.
+/// Lets the first Ctrl-C, SIGTERM or SIGHUP end training, or an iteration, with what it has; a second one ends the program.
 pub fn listen() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -25,7 +25,7 @@ pub fn listen() {
         }
         // Without a handler, the signals end the program at once, as they do by default.
         if let Err(error) = installed {
-            say(format_args!("warning: Ctrl-C will not end training cleanly: {error}"));
+            say(format_args!("warning: Ctrl-C will not end the run cleanly: {error}"));
         }
     });
 }

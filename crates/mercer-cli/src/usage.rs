@@ -51,12 +51,16 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
 }
 
 /// The options behind the advice that the library gives.
-const OPTIONS: [(&str, &str); 18] = [
+const OPTIONS: &[(&str, &str)] = &[
     ("use the CPU", "--device cpu"),
     ("the Krylov method", "--method krylov"),
     ("the Nyström method", "--method nystrom"),
     ("the NeuralEF method", "--method neuralef"),
     ("a larger tolerance", "--tolerance"),
+    ("a preconditioner of higher rank", "--rank"),
+    ("a larger α", "--alpha"),
+    ("landmarks stand for them", "--rank"),
+    ("solve by conjugate gradients", "--solver cg"),
     ("single precision", "--precision f32"),
     ("a larger memory budget", "--memory"),
     ("training can resume from it", "--resume"),

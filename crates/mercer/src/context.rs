@@ -22,6 +22,8 @@ pub struct FitContext<'a> {
     pub budget: Budget,
     /// Seed of everything random.
     pub seed: u64,
+    /// The name of the data, which what is fitted keeps; may be empty.
+    pub data: &'a str,
     /// Receives progress updates.
     pub progress: &'a dyn Progress,
     /// Set from outside (by Ctrl-C, for example) to end training after the current step with the best result so far.
@@ -36,6 +38,7 @@ impl Default for FitContext<'_> {
             precision: Precision::F64,
             budget: Budget::of_free_memory(),
             seed: 0,
+            data: "",
             progress: &Silent,
             interrupt: None,
         }

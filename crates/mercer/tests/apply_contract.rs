@@ -5,11 +5,13 @@ mod common;
 
 use common::*;
 use mercer::apply::{
-    Affinity, Alpha, DiffusionMaps, Fit, Fitted, FittedKernelPca, FittedRidge, KernelPca, LaplacianEigenmaps, Logistic,
-    NadarayaWatson, Predict, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
+    Affinity, Alpha, ClassReport, ClassWeights, DiffusionMaps, FeatureMap, FeatureRidge, Fit, Fitted,
+    FittedFeatureRidge, FittedKernelPca, FittedRidge, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict,
+    Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
 };
 use mercer::data::{Missing, ReadOptions, Scaler, Scaling, Schema, Table, Target};
 use mercer::model::{Content, Model};
+use mercer::spectrum::{Landmarks, Sampling};
 use mercer::{Error, Result};
 use std::path::Path;
 
@@ -78,6 +80,10 @@ fn rbf() -> Kernel {
     kernel("rbf(1.2)")
 }
 
+fn nystrom(landmarks: usize) -> FeatureMap {
+    FeatureMap::Nystrom { kernel: rbf(), landmarks, choice: Landmarks::Uniform }
+}
+
 fn cases() -> Vec<Case> {
     let laplacian =
         |affinity: Affinity| move |k| LaplacianEigenmaps { k, affinity: affinity.clone(), ..Default::default() };
@@ -90,13 +96,19 @@ fn cases() -> Vec<Case> {
         predicts("ridge", |_| Ok(Ridge::new(rbf()))),
         predicts("ridge by conjugate gradients", |_| {
             let solver = RidgeSolver::conjugate_gradients(Default::default());
-            Ok(Ridge { kernel: rbf(), alpha: Alpha::Fixed(0.1), solver })
+            Ok(Ridge { kernel: rbf(), alpha: Alpha::Fixed(0.1), solver, intercept: false })
         }),
+        predicts("nystrom ridge", |x| Ok(FeatureRidge::new(nystrom(x.nrows())))),
+        predicts("random features", |_| {
+            let map = FeatureMap::Random { kernel: rbf(), features: 30, sampling: Sampling::Orthogonal };
+            Ok(FeatureRidge::new(map))
+        }),
+        predicts("linear ridge", |_| Ok(FeatureRidge::new(FeatureMap::Linear { scale: 2.0 }))),
         predicts("logistic", |_| Ok(Logistic::default())),
         predicts("spectral ridge", |x| {
             let operator = FitContext::default().kernel_operator(&rbf(), x)?;
             let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 3), None)?.into();
-            Ok(SpectralRidge { spectrum, alpha: Alpha::LeaveOneOut })
+            Ok(SpectralRidge { spectrum, alpha: Alpha::LeaveOneOut, intercept: false })
         }),
     ]
 }
@@ -135,9 +147,17 @@ fn answers_are_finite_and_have_a_row_for_each_point() {
         let origin = match &fitted {
             Fitted::Predict(fitted) => {
                 assert_eq!(fitted.predict(new.view()).unwrap(), fitted.decode(z.view()), "{name}");
-                // Classes have a column each.
-                let classes = at(&case.fit(x.view(), &three, 2).unwrap(), new.view()).unwrap();
-                assert_eq!(classes.dim(), (7, 3), "{name}");
+                // Classes have a column each, and probabilities that add up to one, the largest that of the predicted class.
+                let Fitted::Predict(classifier) = case.fit(x.view(), &three, 2).unwrap() else { panic!("it predicts") };
+                let scores = classifier.scores(new.view()).unwrap();
+                assert_eq!(scores.dim(), (7, 3), "{name}");
+                let p = classifier.probabilities(scores.view()).expect(name);
+                assert!(p.rows().into_iter().all(|row| (row.sum() - 1.0).abs() < 1e-12), "{name}");
+                if p.iter().any(|p| (p - 1.0 / 3.0).abs() > 1e-9) {
+                    assert_eq!(classifier.decode(p.view()), classifier.decode(scores.view()), "{name}");
+                }
+                // Numbers have none; the case of the classifier that takes no numbers is about classes.
+                assert_eq!(fitted.probabilities(z.view()).is_none(), case.numbers, "{name}");
                 fitted.origin()
             }
             Fitted::Transform(fitted) => {
@@ -272,6 +292,20 @@ fn the_schema_is_saved_with_the_model() {
     assert!(Model::load(&model, Device::Cpu).unwrap().schema.is_none());
 }
 
+#[test]
+fn a_feature_ridge_refuses_parts_that_do_not_fit() {
+    let x = points(40, 9);
+    let y = Target::Values(x.column(0).to_vec());
+    let fitted = FeatureRidge::new(nystrom(12)).fit(x.view(), &y, &FitContext::default()).unwrap();
+    let (_folder, path) = scratch("model.mercer");
+    for (name, matrix) in [("coefficients", Array2::zeros((11, 1))), ("offset", Array2::zeros((1, 2)))] {
+        let mut bundle = fitted.bundle();
+        bundle.put(name, matrix);
+        bundle.write(&path).unwrap();
+        says(FittedFeatureRidge::load(&path, Device::Cpu), &[name, "do not fit together"]);
+    }
+}
+
 /// Values by scikit-learn; the file says of which version, and the script beside it makes them.
 #[test]
 fn numbers_agree_with_scikit_learn() {
@@ -295,10 +329,39 @@ fn numbers_agree_with_scikit_learn() {
     let signs: Vec<f64> = (0..4).map(|j| ours.column(j).dot(&theirs.column(j)).signum()).collect();
     assert!(close(ours, theirs, &signs));
     assert!(close(pca.transform(new.view()).unwrap(), matrix("kpca_new"), &signs));
-    let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
+    let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct, intercept: false };
     let fitted = ridge.fit(x.view(), &Target::Values(vector(&golden["y"])), &context).unwrap();
     let theirs = vector(&golden["ridge_coefficients"]);
     assert!(fitted.coefficients.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-9));
     let (ours, theirs) = (fitted.predict(new.view()).unwrap().values(), vector(&golden["ridge_new"]));
     assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-10));
+    // Linear ridge regression, far from the origin.
+    let linear = |alpha: f64| FeatureRidge {
+        alpha: Alpha::Fixed(alpha),
+        ..FeatureRidge::new(FeatureMap::Linear { scale: 1.0 })
+    };
+    let y = Target::Values(vector(&golden["y"]));
+    let fitted = linear(0.7).fit((&x + 100.0).view(), &y, &context).unwrap();
+    let ours = fitted.predict((&new + 100.0).view()).unwrap().values();
+    assert!(ours.iter().zip(vector(&golden["linear_new"])).all(|(a, b)| (a - b).abs() < 1e-10));
+    // Classes of equal weight.
+    let whole = |name: &str| -> Vec<usize> { serde_json::from_value(golden[name].clone()).unwrap() };
+    let names: Vec<String> = (0..3).map(|c| c.to_string()).collect();
+    let classes = |labels: Vec<usize>| Target::Classes { labels, names: names.clone() };
+    let truth = classes(whole("labels"));
+    let balanced =
+        FeatureRidge { class_weights: ClassWeights::Balanced, ..linear(0.7) }.fit(x.view(), &truth, &context).unwrap();
+    assert!(worst(&balanced.scores(new.view()).unwrap(), &matrix("balanced_new")) < 1e-10);
+    // And the measures of its predictions.
+    let predicted = balanced.predict(x.view()).unwrap();
+    assert_eq!(predicted, classes(whole("balanced_predicted")));
+    let report = ClassReport::new(&truth, &predicted, Some(matrix("softmax").view())).unwrap();
+    assert!((report.log_loss.unwrap() - golden["log_loss"].as_f64().unwrap()).abs() < 1e-12);
+    for (c, class) in report.classes.iter().enumerate() {
+        assert!((class.precision.unwrap() - vector(&golden["precision"])[c]).abs() < 1e-15);
+        assert!((class.recall.unwrap() - vector(&golden["recall"])[c]).abs() < 1e-15);
+        assert_eq!(class.support, whole("support")[c]);
+    }
+    let confusion: Vec<Vec<usize>> = serde_json::from_value(golden["confusion"].clone()).unwrap();
+    assert_eq!(report.confusion, confusion);
 }

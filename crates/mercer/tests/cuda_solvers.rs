@@ -12,7 +12,7 @@ use mercer::data::Target;
 use mercer::linalg::{Cholesky, Panel, eigh, matmul, solve_lower, solve_lower_transposed, view};
 use mercer::operator::{Centred, DenseOperator};
 use mercer::spectrum::top_pairs;
-use mercer::{Error, Result, Silent};
+use mercer::{Error, Result};
 
 fn at(device: Device) -> FitContext<'static> {
     FitContext { device, ..FitContext::default() }
@@ -286,7 +286,7 @@ fn preconditioned_conjugate_gradients_agree_with_cholesky() {
     let precondition = |v: &Panel| preconditioner.solve(alpha, v);
     let panel = |a: Array2<f64>| Panel::from_host(device, a).unwrap();
     let (b, start) = (panel(y.clone()), panel(Array2::zeros(y.dim())));
-    let found = conjugate_gradients(&product, &precondition, &b, start, 1e-10, 500, &Silent).unwrap();
+    let found = conjugate_gradients(&product, &precondition, &b, start, 1e-10, 500, &at(device)).unwrap();
     assert_eq!(found.x.device(), device);
     assert!(found.residual <= 1e-10 && found.iterations < 200, "{} {}", found.residual, found.iterations);
     // The error of a solution is the residual times the condition number, ‖K‖/α < 1e5.
@@ -311,7 +311,7 @@ fn estimators_on_the_device_agree_with_the_cpu() {
     ];
     for (name, alpha, solver, tolerance) in cases {
         let fit = |device: Device| {
-            let ridge = Ridge { kernel: kernel.clone(), alpha, solver };
+            let ridge = Ridge { kernel: kernel.clone(), alpha, solver, intercept: false };
             let fitted = ridge.fit(x.view(), &y, &at(device)).unwrap();
             (fitted.alpha, fitted.scores(z.view()).unwrap())
         };

@@ -120,7 +120,7 @@ fn estimators_refuse_what_is_not_finite() {
     let y = Target::Values(x.column(0).to_vec());
     let mut new = normal(5, 3, 8);
     new[[3, 1]] = 1e120;
-    let ridge = Ridge { kernel: poly(), alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct };
+    let ridge = Ridge { kernel: poly(), alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct, intercept: false };
     let fitted = ridge.fit(x.view(), &y, &context).unwrap();
     says(fitted.scores(new.view()), &["the prediction of row 4", "scale"]);
     says(fitted.predict(new.view()), &["row 4"]);
@@ -132,8 +132,11 @@ fn estimators_refuse_what_is_not_finite() {
     let finite = |what: &str, message: String| assert!(message.contains("scale"), "{what}: {message}");
     finite("kpca", message(KernelPca::new(rbf()).fit(huge.view(), &(), &context)));
     finite("ridge", message(Ridge::new(rbf()).fit(huge.view(), &y, &context)));
-    let cg =
-        Ridge { kernel: rbf(), alpha: Alpha::Fixed(0.1), solver: RidgeSolver::conjugate_gradients(Precision::F64) };
+    let cg = Ridge {
+        alpha: Alpha::Fixed(0.1),
+        solver: RidgeSolver::conjugate_gradients(Precision::F64),
+        ..Ridge::new(rbf())
+    };
     assert!(cg.fit(huge.view(), &y, &context).is_err());
     assert!(DiffusionMaps::new(rbf()).fit(huge.view(), &(), &context).is_err());
     let affinity = Affinity::Kernel(rbf());

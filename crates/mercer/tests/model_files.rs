@@ -5,8 +5,8 @@ mod common;
 use common::*;
 use mercer::Result;
 use mercer::apply::{
-    Affinity, DiffusionMaps, Fit, Fitted, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Ridge, Saved,
-    SpectralRidge,
+    Affinity, DiffusionMaps, FeatureMap, FeatureRidge, Fit, Fitted, KernelPca, LaplacianEigenmaps, Logistic,
+    NadarayaWatson, Ridge, Saved, SpectralRidge,
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
@@ -168,7 +168,14 @@ fn models() -> Vec<Model> {
         labels: x.column(0).iter().map(|v| usize::from(*v > 0.0)).collect(),
         names: vec!["no".into(), "yes".into()],
     };
-    let ridge_on = SpectralRidge { spectrum: by(&Exact, "rbf(1)").into(), alpha: mercer::apply::Alpha::LeaveOneOut };
+    let ridge_on = SpectralRidge {
+        spectrum: by(&Exact, "rbf(1)").into(),
+        alpha: mercer::apply::Alpha::LeaveOneOut,
+        intercept: false,
+    };
+    let features = |map: FeatureMap| FeatureRidge::new(map).fit(x.view(), &classes, &context).unwrap();
+    let nystrom_map = FeatureMap::Nystrom { kernel: rbf(), landmarks: 8, choice: Landmarks::Uniform };
+    let random_map = FeatureMap::Random { kernel: rbf(), features: 8, sampling };
     let laplacian = LaplacianEigenmaps { affinity: Affinity::Neighbours(8), ..Default::default() };
     vec![
         spectrum("exact", by(&Exact, "rbf(1)")),
@@ -188,6 +195,9 @@ fn models() -> Vec<Model> {
         estimator("nadaraya-watson", NadarayaWatson::new(rbf()).fit(x.view(), &values, &context).unwrap()),
         estimator("ridge", Ridge::new(rbf()).fit(x.view(), &values, &context).unwrap()),
         estimator("ridge of classes", Ridge::new(rbf()).fit(x.view(), &classes, &context).unwrap()),
+        estimator("nystrom ridge", features(nystrom_map)),
+        estimator("random features", features(random_map)),
+        estimator("linear ridge", features(FeatureMap::Linear { scale: 1.0 })),
         estimator("logistic", Logistic::default().fit(x.view(), &classes, &context).unwrap()),
         estimator("spectral ridge", ridge_on.fit(x.view(), &values, &context).unwrap()),
         classifier(),

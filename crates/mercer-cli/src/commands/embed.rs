@@ -107,8 +107,9 @@ impl Embed {
         let scale = if precomputed { Some(Scaling::None) } else { self.scale };
         let (data, schema) = self.reader.features(&self.data, scale, context)?;
         let kernel = kernel.resolve(&data.x, context.seed)?;
-        let Embedded { fitted, save, explained } =
-            context.fitting(|fit| self.embed(&kernel, &data, &FitContext { precision: self.precision, ..*fit }))?;
+        let Embedded { fitted, save, explained } = context.fitting(|fit| {
+            self.embed(&kernel, &data, &FitContext { precision: self.precision, data: &self.data, ..*fit })
+        })?;
         fitted.notes().iter().for_each(|note| context.warn(note));
         let z = fitted.embedding();
         if let Some(out) = &out {

@@ -6,8 +6,10 @@ use crate::input::{Reader, SampleSource, encoded, scaling};
 use crate::methods::{self, Precisions};
 use crate::output::Output;
 use crate::precomputed::{self, PRECOMPUTED};
+use crate::signals;
 use crate::text;
 use crate::training;
+use crate::usage::with_options;
 use clap::Args;
 use mercer::data::{Scaling, Schema, Table, split_rows, write_npy};
 use mercer::kernel::Expression;
@@ -109,6 +111,7 @@ impl Fit {
         let bar = context.bar();
         let fit_context = FitContext {
             precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
+            data: &self.data,
             ..context.fit(&bar)
         };
         if let Some(file) = &self.samples {
@@ -125,7 +128,7 @@ impl Fit {
             let fresh = parts.as_ref().map(|[_, (_, rows)]| samples.select(rows));
             let fresh = fresh.as_ref().map(|f| FunctionSamples::from(f.view()));
             let held_out = parts.as_ref().zip(fresh.as_ref()).map(|([_, (data, _)], f)| Points::Both(data.x.rows(), f));
-            let mut spectrum = self.spectrum(&operator, held_out, fit_context)?;
+            let mut spectrum = self.spectrum(&operator, held_out, fit_context, context)?;
             spectrum.origin.kernel = format!("{} in {file}", operator.describe());
             let psi = match out.as_ref().is_some_and(|out| out.is("npy")) {
                 true if spectrum.takes_coordinates() => Some(spectrum.transform(data.x.rows())?),
@@ -145,7 +148,8 @@ impl Fit {
         };
         let kernel = kernel.resolve(&train.x, context.seed)?;
         let operator = fit_context.kernel_operator(&kernel, &train.x)?;
-        let spectrum = self.spectrum(&operator, held_out.as_ref().map(|data| data.x.rows().into()), fit_context)?;
+        let held_out = held_out.as_ref().map(|data| data.x.rows().into());
+        let spectrum = self.spectrum(&operator, held_out, fit_context, context)?;
         report(&spectrum, &schema, None, out, context)
     }
 
@@ -161,15 +165,25 @@ impl Fit {
         context.note("no rows of a precomputed matrix are held out; the certificate is measured on the fitted points");
         let dense = DenseOperator::new(matrix.clone());
         let operator = OnPoints::new(&dense, matrix.view())?;
-        report(&self.spectrum(&operator, None, fit_context)?, &schema, None, out, context)
+        report(&self.spectrum(&operator, None, fit_context, context)?, &schema, None, out, context)
     }
 
     /// The pairs of any operator, by the method that was asked for.
-    fn spectrum(&self, operator: &dyn Operator, held_out: Option<Points>, context: FitContext) -> Result<Spectrum> {
+    fn spectrum(
+        &self,
+        operator: &dyn Operator,
+        held_out: Option<Points>,
+        context: FitContext,
+        program: &Context,
+    ) -> Result<Spectrum> {
+        // The Krylov method returns what it has at the first Ctrl-C.
+        if self.method.name == "krylov" {
+            signals::listen();
+        }
         let method = (self.method.make)(&self.options, operator.n(), self.k);
         let problem = Problem { operator, k: self.k, context };
-        let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
-        spectrum.origin.data = self.data.clone();
+        let spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
+        spectrum.notes.iter().for_each(|note| program.warn(with_options(note)));
         Ok(spectrum)
     }
 

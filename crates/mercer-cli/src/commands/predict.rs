@@ -6,12 +6,12 @@ use crate::output::Output;
 use crate::score::score;
 use crate::text;
 use clap::Args;
-use mercer::apply::Fitted;
+use mercer::apply::{Fitted, softmax_rows};
 use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Target};
 use mercer::model::{Content, Model};
 use mercer::{Error, Result};
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -37,12 +37,11 @@ pub struct Predict {
     source: Source,
 }
 
-/// Predictions, and for classes the scores `[n, C]` behind them.
+/// Predictions, and for classes the scores `[n, C]` behind them and their probabilities `[n, C]`, where there are some.
 struct Predictions {
     values: Target,
     scores: Option<Array2<f64>>,
-    /// What the scores are.
-    meaning: &'static str,
+    probabilities: Option<Array2<f64>>,
 }
 
 impl Predict {
@@ -57,10 +56,9 @@ impl Predict {
         let predictions = match content {
             Content::Fitted(Fitted::Predict(fitted)) => {
                 let scores = fitted.scores(data.x.to_f64().view())?;
-                let meaning = if fitted.has_probabilities() { "probability" } else { "score" };
-                let values = fitted.decode(scores.view());
+                let (values, probabilities) = (fitted.decode(scores.view()), fitted.probabilities(scores.view()));
                 let scores = matches!(values, Target::Classes { .. }).then_some(scores);
-                Predictions { values, scores, meaning }
+                Predictions { values, scores, probabilities }
             }
             Content::Network(network) => of_network(&network, &data)?,
             Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => {
@@ -76,7 +74,10 @@ impl Predict {
             let written = text::count(data.n(), "prediction");
             context.note(format_args!("wrote {}: {written} in {}", out.path().display(), text::seconds(seconds)));
         }
-        let known = data.y.as_ref().and_then(|truth| score(truth, &predictions.values));
+        let known = data
+            .y
+            .as_ref()
+            .and_then(|truth| score(truth, &predictions.values, predictions.probabilities.as_ref().map(|p| p.view())));
         if let Some(score) = &known {
             let cells: Vec<String> = score.cells().iter().map(|(name, value)| format!("{name} {value}")).collect();
             context.note(format_args!("{}: {} on {}", self.data, cells.join(", "), text::count(data.n(), "row")));
@@ -91,24 +92,11 @@ impl Predict {
 
 fn of_network(network: &Classifier, data: &Dataset) -> Result<Predictions> {
     let logits = network.logits(data.x.to_f64().view())?.mapv(f64::from);
-    let scores = softmax(logits.view());
     let largest =
         |row: ndarray::ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
     let labels = logits.rows().into_iter().map(largest).collect();
     let values = Target::Classes { labels, names: network.classes.clone() };
-    Ok(Predictions { values, scores: Some(scores), meaning: "probability" })
-}
-
-/// `exp(z_c)/Σ exp(z_c')` of every row of logits `[n, C]`.
-fn softmax(logits: ArrayView2<f64>) -> Array2<f64> {
-    let mut p = logits.to_owned();
-    for mut row in p.rows_mut() {
-        let largest = row.fold(f64::MIN, |m: f64, z| m.max(*z));
-        row.mapv_inplace(|z| (z - largest).exp());
-        let sum = row.sum();
-        row /= sum;
-    }
-    p
+    Ok(Predictions { values, probabilities: Some(softmax_rows(logits.clone())), scores: Some(logits) })
 }
 
 impl Predictions {
@@ -127,10 +115,14 @@ impl Predictions {
             let rows: String = self.values.values().iter().map(|value| format!("{value}\n")).collect();
             return format!("prediction\n{rows}");
         };
-        let scored: Vec<String> = names.iter().map(|name| quoted(&format!("{} {name}", self.meaning))).collect();
+        let (meaning, shown) = match (&self.probabilities, &self.scores) {
+            (Some(p), _) => ("probability", Some(p)),
+            (None, scores) => ("score", scores.as_ref()),
+        };
+        let scored: Vec<String> = names.iter().map(|name| quoted(&format!("{meaning} {name}"))).collect();
         let mut table = format!("prediction,{}\n", scored.join(","));
         for (i, label) in labels.iter().enumerate() {
-            let scores = self.scores.iter().flat_map(|scores| scores.row(i).to_vec());
+            let scores = shown.iter().flat_map(|scores| scores.row(i).to_vec());
             let cells: Vec<String> = scores.map(|score| score.to_string()).collect();
             table += &format!("{},{}\n", quoted(&names[*label]), cells.join(","));
         }

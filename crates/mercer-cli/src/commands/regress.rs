@@ -3,22 +3,20 @@
 use crate::certificate;
 use crate::context::Context;
 use crate::input::{Reader, encoded, scaling};
-use crate::methods::{self, number};
+use crate::learning::{Learning, Learnt};
+use crate::methods;
 use crate::output::Output;
-use crate::precomputed::{self, PRECOMPUTED};
+use crate::precomputed::PRECOMPUTED;
 use crate::score::{Score, score};
 use crate::text;
-use clap::{Args, ValueEnum};
-use mercer::apply::{Alpha, Bandwidth, Fit, NadarayaWatson, Predict, Ridge, RidgeSolver, Saved, SpectralRidge, Tried};
+use crate::usage::with_options;
+use clap::Args;
+use mercer::apply::{FoundKernel, TriedKernel};
 use mercer::data::{Dataset, Scaling, Schema, Table, Target, Task};
-use mercer::kernel::{Expression, Kernel};
-use mercer::operator::{DenseOperator, OnPoints, Precision};
-use mercer::spectrum::{Exact, Origin, Problem, Spectrum};
-use mercer::{Error, FitContext, Result};
-use ndarray::ArrayView2;
+use mercer::operator::Precision;
+use mercer::{Error, FitContext, Result, fail_if};
 use serde_json::json;
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::path::PathBuf;
 
 /// Learn to predict a column: numbers by regression, words by classification
 #[derive(Args)]
@@ -29,26 +27,10 @@ pub struct Regress {
     /// Examples: a file (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
     data: String,
 
-    /// How to learn
-    #[arg(long, default_value = "ridge")]
-    method: Way,
-
     /// Kernel expression (see `mercer kernels`), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
     /// their values with the n points, [m, n]
     #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=median)")]
     kernel: String,
-
-    /// ridge: number added to the kernel matrix's diagonal, or auto for the least left-out error [default: auto]
-    #[arg(long, value_name = "NUMBER", value_parser = auto_or_ridge, allow_negative_numbers = true)]
-    alpha: Option<Choice>,
-
-    /// ridge: how the linear system is solved [default: by size and memory]
-    #[arg(long)]
-    solver: Option<Solver>,
-
-    /// nadaraya-watson: factor on the kernel's width, or auto for the least left-out error [default: auto]
-    #[arg(long, value_name = "NUMBER", value_parser = auto_or_positive, allow_negative_numbers = true)]
-    bandwidth: Option<Choice>,
 
     /// Take whole numbers in the target as classes [default: if they have at most 20 different values, each 5 times on average]
     #[arg(long)]
@@ -84,76 +66,40 @@ pub struct Regress {
 
     #[command(flatten)]
     reader: Reader,
-}
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Way {
-    /// Kernel ridge regression
-    Ridge,
-    /// Averages of the targets, weighted by the kernel
-    NadarayaWatson,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Solver {
-    /// Dense factorisation
-    Direct,
-    /// Preconditioned conjugate gradients; the kernel matrix need not be stored
-    Cg,
-}
-
-/// A number, or `None` for whatever leaves the least error.
-type Choice = Option<f64>;
-
-fn auto_or_ridge(word: &str) -> Result<Choice, String> {
-    if word == "auto" {
-        Ok(None)
-    } else {
-        number(word, |v| v >= 0.0, "it must be a number of at least 0, or auto").map(Some)
-    }
-}
-
-fn auto_or_positive(word: &str) -> Result<Choice, String> {
-    if word == "auto" { Ok(None) } else { number(word, |v| v > 0.0, "it must be a number above 0, or auto").map(Some) }
-}
-
-/// Above this many points the dense way to α takes too long.
-const MOST_DENSE: usize = 10_000;
-
-/// Predictions at points `[m, d]`, and the rows that no example reaches.
-type Prediction = dyn Fn(ArrayView2<f64>) -> Result<(Target, Vec<usize>)>;
-
-/// Writes the model with its schema to a file.
-type Save = dyn Fn(&Schema, &Path) -> Result<()>;
-
-/// A fitted model of either method, and how it was chosen.
-struct Learnt {
-    predict: Box<Prediction>,
-    save: Box<Save>,
-    origin: Origin,
-    tried: Vec<Tried>,
-    /// The number that was given or chosen.
-    parameter: (&'static str, f64),
-    iterations: Option<usize>,
+    #[command(flatten)]
+    learning: Learning,
 }
 
 /// The score on each part of the data, where it has targets.
 type Scores<'a> = [(&'a str, Option<Score>)];
 
-impl Learnt {
-    /// Predictions for `data`, and their score where it has the targets.
-    fn judged(&self, data: &Dataset, context: &Context) -> Result<(Target, Option<Score>)> {
-        let (predicted, far) = (self.predict)(data.x.to_f64().view())?;
-        if !far.is_empty() {
-            context.warn(format_args!(
-                "{} of `{}` out of reach of every example: predicted as the mean",
-                text::count(far.len(), "row"),
-                data.name
-            ));
-        }
-        let known = data.y.as_ref().and_then(|truth| score(truth, &predicted));
-        Ok((predicted, known))
+/// Predictions of `learnt` for `data`, and their score where it has the targets.
+fn judged(learnt: &Learnt, data: &Dataset, context: &Context) -> Result<(Target, Option<Score>)> {
+    let (scores, far) = learnt.scores(data.x.to_f64().view())?;
+    if !far.is_empty() {
+        context.warn(format_args!(
+            "{} of `{}` out of reach of every example: predicted as the mean",
+            text::count(far.len(), "row"),
+            data.name
+        ));
     }
+    let (predicted, p) = (learnt.model().decode(scores.view()), learnt.model().probabilities(scores.view()));
+    let known = data.y.as_ref().and_then(|truth| score(truth, &predicted, p.as_ref().map(|p| p.view())));
+    Ok((predicted, known))
+}
+
+/// The kernels that were tried, the best first.
+fn searched(found: &FoundKernel) -> String {
+    const MOST: usize = 20;
+    let row = |tried: &TriedKernel| {
+        vec![text::rounded(&tried.kernel), text::short(tried.alpha), text::number(tried.error, 4)]
+    };
+    let rows: Vec<Vec<String>> = found.tried.iter().take(MOST).map(row).collect();
+    let more = found.tried.len() - rows.len();
+    let table = text::table(&["kernel tried", "alpha", "left-out MSE"], &rows);
+    let on = format!("on {}", text::count(found.rows, "row"));
+    if more > 0 { format!("{table}{on}; {more} more were worse\n") } else { format!("{table}{on}\n") }
 }
 
 impl Regress {
@@ -161,12 +107,20 @@ impl Regress {
         let out = self.out.as_deref().map(Output::table).transpose()?;
         let model = self.save.as_deref().map(Output::new).transpose()?;
         self.check()?;
-        let kernel = Expression::parse(if self.kernel == PRECOMPUTED { "linear" } else { &self.kernel })?;
+        let matrix = self.kernel == PRECOMPUTED;
+        let candidates = if matrix { vec![] } else { self.learning.candidates(&self.kernel)? };
         let (schema, train, held_out, new) = self.read(context)?;
-        let kernel = kernel.resolve(&train.x, context.seed)?;
-        let learnt =
-            context.fitting(|fit| self.learn(&kernel, &train, &FitContext { precision: self.precision, ..*fit }))?;
-        let judged = |data: &Dataset| learnt.judged(data, context);
+        let learnt = context.fitting(|fit| {
+            let fit = FitContext { precision: self.precision, data: &self.data, ..*fit };
+            if matrix {
+                self.learning.learn_matrix(&train, &fit)
+            } else {
+                self.learning.learn(&candidates, &train, &fit)
+            }
+        })?;
+        learnt.why.iter().for_each(|why| context.note(with_options(why)));
+        learnt.model().notes().iter().for_each(|note| context.warn(with_options(note)));
+        let judged = |data: &Dataset| judged(&learnt, data, context);
         let (_, on_train) = judged(&train)?;
         let on_held_out = held_out.as_ref().map(judged).transpose()?.and_then(|(_, score)| score);
         let on_new = new.as_ref().map(judged).transpose()?;
@@ -176,7 +130,7 @@ impl Regress {
             context.note(format_args!("wrote {}: {written}", out.path().display()));
         }
         if let Some(model) = &model {
-            (learnt.save)(&schema, model.path())?;
+            learnt.model().write(Some(&schema), model.path())?;
             context.wrote(model);
         }
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
@@ -237,102 +191,14 @@ impl Regress {
 
     /// What can be refused before any work.
     fn check(&self) -> Result<()> {
-        let misplaced = |option: &str, method: &str| {
-            Err(Error::input(format!("--{option} is for --method {method}; leave it out")))
-        };
-        match self.method {
-            _ if self.kernel == PRECOMPUTED
-                && (self.method != Way::Ridge
-                    || self.holdout > 0.0
-                    || self.scale.is_some()
-                    || self.solver.is_some()) =>
-            {
-                Err(Error::input("--kernel precomputed is for --method ridge, without --holdout, --scale and --solver"))
-            }
-            Way::Ridge if self.bandwidth.is_some() => misplaced("bandwidth", "nadaraya-watson"),
-            Way::NadarayaWatson if self.alpha.is_some() => misplaced("alpha", "ridge"),
-            Way::NadarayaWatson if self.solver.is_some() => misplaced("solver", "ridge"),
-            _ if !(0.0..1.0).contains(&self.holdout) => {
-                Err(Error::input(format!("--holdout must lie from 0 to below 1, not {}", self.holdout)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn learn(&self, kernel: &Kernel, train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
-        let x = train.x.to_f64();
-        let (x, y) = (x.view(), train.y.as_ref().expect("checked"));
-        let kernel = kernel.clone();
-        match self.method {
-            _ if self.kernel == PRECOMPUTED => self.learn_matrix(train, fit),
-            Way::NadarayaWatson => {
-                let bandwidth = self.bandwidth.flatten().map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
-                let mut average = NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?;
-                average.reference.origin.data = self.data.clone();
-                let average = Rc::new(average);
-                let saved = average.clone();
-                Ok(Learnt {
-                    save: Box::new(move |schema, path| saved.save_with(Some(schema), path)),
-                    origin: average.origin().clone(),
-                    tried: average.tried.clone(),
-                    parameter: ("bandwidth", average.bandwidth),
-                    iterations: None,
-                    predict: Box::new(move |x| {
-                        let averages = average.averages(x)?;
-                        Ok((average.decode(averages.scores.view()), averages.unreached))
-                    }),
-                })
-            }
-            Way::Ridge => {
-                let n = train.n();
-                let dense =
-                    n <= MOST_DENSE && fit.budget.allows(32 * (n as u64).pow(2)) && self.solver != Some(Solver::Cg);
-                let alpha = match self.alpha.flatten() {
-                    Some(value) => Alpha::Fixed(value),
-                    _ if dense || self.solver == Some(Solver::Direct) => Alpha::LeaveOneOut,
-                    _ => Alpha::CrossValidation { folds: 5 },
-                };
-                let solver = match self.solver {
-                    None => RidgeSolver::Auto,
-                    Some(Solver::Direct) => RidgeSolver::Direct,
-                    Some(Solver::Cg) => RidgeSolver::conjugate_gradients(self.precision),
-                };
-                let mut ridge = Ridge { kernel, alpha, solver }.fit(x, y, fit)?;
-                ridge.reference.origin.data = self.data.clone();
-                let ridge = Rc::new(ridge);
-                let saved = ridge.clone();
-                Ok(Learnt {
-                    save: Box::new(move |schema, path| saved.save_with(Some(schema), path)),
-                    origin: ridge.origin().clone(),
-                    tried: ridge.tried.clone(),
-                    parameter: ("alpha", ridge.alpha),
-                    iterations: ridge.iterations,
-                    predict: Box::new(move |x| Ok((ridge.predict(x)?, vec![]))),
-                })
-            }
-        }
-    }
-
-    /// Ridge regression on all eigenfunctions of the kernel matrix that the data is.
-    fn learn_matrix(&self, train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
-        let matrix = precomputed::matrix(train)?;
-        let dense = DenseOperator::new(matrix.clone());
-        let operator = OnPoints::new(&dense, matrix.view())?;
-        let problem = Problem { operator: &operator, k: train.n(), context: *fit };
-        let mut spectrum = Spectrum::fit(&Exact, &problem, None)?;
-        spectrum.origin.data = self.data.clone();
-        let alpha = self.alpha.flatten().map_or(Alpha::LeaveOneOut, Alpha::Fixed);
-        let ridge = SpectralRidge { spectrum: spectrum.into(), alpha };
-        let ridge = Rc::new(ridge.fit(matrix.view(), train.y.as_ref().expect("checked"), fit)?);
-        let saved = ridge.clone();
-        Ok(Learnt {
-            save: Box::new(move |schema, path| saved.save_with(Some(schema), path)),
-            origin: ridge.origin().clone(),
-            tried: ridge.tried.clone(),
-            parameter: ("alpha", ridge.alpha),
-            iterations: None,
-            predict: Box::new(move |x| Ok((ridge.predict(x)?, vec![]))),
-        })
+        self.learning.check()?;
+        fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
+        let whole = self.holdout == 0.0 && self.scale.is_none() && self.learning.takes_a_matrix();
+        fail_if!(
+            self.kernel == PRECOMPUTED && !whole,
+            "--kernel precomputed is for --method ridge, without --holdout, --scale, --solver, --rank, --search and --class-weight"
+        );
+        Ok(())
     }
 
     fn show(
@@ -343,14 +209,18 @@ impl Regress {
         out: Option<Output>,
         context: &Context,
     ) -> Result<()> {
-        let origin = &learnt.origin;
+        let origin = learnt.origin();
         let left_out = learnt.tried.iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
         let (name, value) = learnt.parameter;
         let mut object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
-            name: value, "left_out_mse": left_out, "iterations": learnt.iterations,
+            name: value, "left_out_mse": left_out, "rank": learnt.rank, "why": learnt.why, "tried": learnt.tried,
+            "iterations": learnt.iterations, "residual": learnt.residual,
             "seconds": origin.seconds, "out": out,
         });
+        if let Some(found) = &learnt.search {
+            object["search"] = json!({ "rows": found.rows, "tried": found.tried });
+        }
         for (part, score) in scores {
             object[*part] = json!(score);
         }
@@ -364,8 +234,12 @@ impl Regress {
                 format!(", chosen for its mean squared error {error} on left-out points")
             });
             let mut said = format!("{origin}\n{name} {}{chosen}\n", text::short(value));
-            if let Some(iterations) = learnt.iterations {
-                said += &format!("conjugate gradients took {}\n", text::count(iterations, "product"));
+            if let (Some(iterations), Some(residual)) = (learnt.iterations, learnt.residual) {
+                let (products, residual) = (text::count(iterations, "product"), text::error(residual));
+                said += &format!("conjugate gradients took {products} to a relative residual of {residual}\n");
+            }
+            if let Some(found) = &learnt.search {
+                said += &format!("\n{}", searched(found));
             }
             let (mut headings, mut rows) = (vec![], vec![]);
             for (part, score) in scores.iter().filter_map(|(part, score)| Some((part, score.as_ref()?))) {
@@ -373,7 +247,13 @@ impl Regress {
                 headings = [&["rows"][..], &names].concat();
                 rows.push([vec![part.to_string()], cells].concat());
             }
-            said + "\n" + &text::table(&headings, &rows)
+            said += &format!("\n{}", text::table(&headings, &rows));
+            // The classes of the last part: that which is the least known to the model.
+            let details = scores.iter().rev().find_map(|(part, score)| Some((part, score.as_ref()?.details())));
+            if let Some((part, details)) = details.filter(|(_, details)| !details.is_empty()) {
+                said += &format!("\nclasses of {part}:\n{details}");
+            }
+            said
         })
     }
 }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Alpha {
     /// This number, not below zero.
     Fixed(f64),
-    /// The smallest leave-one-out error, in closed form from one eigendecomposition. Dense solvers only.
+    /// The smallest leave-one-out error, in closed form from one eigendecomposition. For kernel matrices of more than 2000 points it
+    /// is that of a low-rank approximation of the matrix.
     LeaveOneOut,
     /// The smallest error on left-out parts of the data.
     CrossValidation {
@@ -93,33 +94,42 @@ pub(super) fn squared_error(a: ArrayView2<f64>, b: ArrayView2<f64>) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// The mean squared leave-one-out error of each α from `residuals(α)` `[n, m]`.
-fn mean_squares(grid: &[f64], residuals: impl Fn(f64) -> Array2<f64>) -> Vec<Tried> {
-    let error = |r: Array2<f64>| r.iter().map(|r| r * r).sum::<f64>() / r.nrows() as f64;
-    grid.iter().map(|&value| Tried { value, error: error(residuals(value)) }).collect()
+/// The error of predicting each point from the others, `y_i − ŷ_{−i} = c_i/G_ii` `[n, m]`, for `ŷ = K(K + α)⁻¹y`, `G = (K + α)⁻¹`,
+/// `c = Gy` and `K = UΛUᵀ + δ(I − UUᵀ)`, from `uy = Uᵀy`. Without δ (`rest`), U is the whole space.
+pub(super) struct LeaveOneOut<'a> {
+    /// `[n, r]`
+    pub u: ArrayView2<'a, f64>,
+    /// Λ `[r]`
+    pub λ: &'a [f64],
+    /// δ
+    pub rest: Option<f64>,
+    /// `[n, m]`
+    pub y: ArrayView2<'a, f64>,
 }
 
-/// Leave-one-out for the linear smoother `ŷ = Z (Λ + α)⁻¹ Zᵀy` with `ZᵀZ = Λ`, diagonal and positive:
-/// `y_i − ŷ_{−i} = (y_i − ŷ_i)/(1 − H_ii)`, `H_ii = Σ_j z_ij²/(λ_j + α)`.
-pub(super) fn leave_one_out(
-    z: ArrayView2<f64>,
-    λ: &[f64],
-    zy: ArrayView2<f64>,
-    y: ArrayView2<f64>,
-    grid: &[f64],
-) -> Vec<Tried> {
-    let squares = z.mapv(|z| z * z);
-    mean_squares(grid, |alpha| {
-        let left = squares.dot(&inverse(λ, alpha)).mapv(|h| 1.0 - h);
-        (&y - &filtered_inverse(z, λ, zy, alpha)) / left.insert_axis(Axis(1))
-    })
-}
+impl LeaveOneOut<'_> {
+    /// The mean squared error of each α.
+    pub fn errors(&self, grid: &[f64]) -> Vec<Tried> {
+        let squares = self.u.mapv(|u| u * u);
+        let uy = crate::linalg::matmul(self.u.t(), self.y);
+        let error = |r: Array2<f64>| r.iter().map(|r| r * r).sum::<f64>() / r.nrows() as f64;
+        let tried = |&value: &f64| Tried { value, error: error(self.residuals(&squares, &uy, value)) };
+        grid.iter().map(tried).collect()
+    }
 
-/// Leave-one-out for `ŷ = K(K + α)⁻¹y` with `K = UΛUᵀ`: `y_i − ŷ_{−i} = c_i/G_ii` for `G = (K + α)⁻¹`, `c = Gy`.
-/// The same numbers as [`leave_one_out`], without the cancellation of `1 − H_ii` at small α.
-pub(super) fn leave_one_out_kernel(u: ArrayView2<f64>, λ: &[f64], uy: ArrayView2<f64>, grid: &[f64]) -> Vec<Tried> {
-    let squares = u.mapv(|u| u * u);
-    mean_squares(grid, |alpha| filtered_inverse(u, λ, uy, alpha) / squares.dot(&inverse(λ, alpha)).insert_axis(Axis(1)))
+    /// The prediction of each point from the others `[n, m]`.
+    pub fn scores(&self, alpha: f64) -> Array2<f64> {
+        let uy = crate::linalg::matmul(self.u.t(), self.y);
+        &self.y - &self.residuals(&self.u.mapv(|u| u * u), &uy, alpha)
+    }
+
+    /// `c = y/ν + U((Λ+α)⁻¹ − 1/ν)Uᵀy` and `G_ii = 1/ν + Σ_j u_ij²(1/(λ_j+α) − 1/ν)` with `ν = δ + α`.
+    fn residuals(&self, squares: &Array2<f64>, uy: &Array2<f64>, alpha: f64) -> Array2<f64> {
+        let outside = self.rest.map_or(0.0, |rest| 1.0 / (rest + alpha));
+        let inside = inverse(self.λ, alpha) - outside;
+        let c = crate::linalg::matmul(self.u, (uy * &inside.view().insert_axis(Axis(1))).view()) + &self.y * outside;
+        c / (squares.dot(&inside) + outside).insert_axis(Axis(1))
+    }
 }
 
 /// `1/(λ_j + α)`; eigenvalues that rounding made negative count as zero.

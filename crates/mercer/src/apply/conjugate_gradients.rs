@@ -1,6 +1,5 @@
-use crate::Progress;
 use crate::linalg::Panel;
-use crate::{Error, Result, fail_if};
+use crate::{FitContext, Result};
 
 /// A linear map of columns `[n, m] → [n, m]`, on the device that they are on.
 type Map<'a> = &'a dyn Fn(&Panel) -> Result<Panel>;
@@ -19,16 +18,17 @@ pub struct Converged {
 /// preconditioned conjugate gradients from the start `x`, until every `‖b − Ax‖ ≤ tolerance·‖b‖`.
 ///
 /// The residual that conjugate gradients update drifts from the true one, so the true one is computed at the end, and the
-/// iteration restarts from there while that helps. Without convergence the result is an [`Error::NoConvergence`].
+/// iteration restarts from there while that helps. Where it ends before it converges (after `limit` products, at the rounding of A, or
+/// because the context is interrupted), the result is the best iterate, and its residual says how good that is.
 ///
 /// Everything stays on the device of B; only numbers of each column come to the host.
 ///
 /// ```
-/// use mercer::{Silent, apply::conjugate_gradients, linalg::Panel};
+/// use mercer::{FitContext, apply::conjugate_gradients, linalg::Panel};
 /// let a = ndarray::array![[4.0, 1.0], [1.0, 3.0]];
 /// let b = Panel::from(ndarray::array![[1.0], [2.0]]);
 /// let product = |v: &Panel| v.through_host(|v| Ok(a.dot(&v)));
-/// let found = conjugate_gradients(&product, &Panel::try_clone, &b, b.try_clone()?, 1e-12, 10, &Silent)?;
+/// let found = conjugate_gradients(&product, &Panel::try_clone, &b, b.try_clone()?, 1e-12, 10, &FitContext::default())?;
 /// let x = found.x.into_host()?;
 /// assert!((x[[0, 0]] - 1.0 / 11.0).abs() < 1e-12 && (x[[1, 0]] - 7.0 / 11.0).abs() < 1e-12);
 /// # Ok::<(), mercer::Error>(())
@@ -40,33 +40,33 @@ pub fn conjugate_gradients(
     mut x: Panel,
     tolerance: f64,
     limit: usize,
-    progress: &dyn Progress,
+    context: &FitContext,
 ) -> Result<Converged> {
     let goal = b.norms()?.mapv(|b| tolerance * b);
     let worst =
         |r: &Panel| -> Result<f64> { Ok(largest(r.norms()?.iter().zip(&goal).map(|(r, goal)| excess(*r, *goal)))) };
-    let mut iterations = 1;
-    let mut before = f64::INFINITY;
+    let mut iterations = 0;
+    let mut best: Option<(f64, Panel)> = None;
     loop {
         let mut r = b.try_clone()?;
         r.subtract(&a(&x)?);
+        iterations += 1;
         let mut now = worst(&r)?;
-        if now <= 1.0 {
-            return Ok(Converged { x, iterations, residual: now * tolerance });
+        let before = best.as_ref().map_or(f64::INFINITY, |(residual, _)| *residual);
+        if best.is_none() || now < before {
+            best = Some((now, x.try_clone()?));
         }
         // A restart that does not halve the true residual has reached the rounding of A; NaN is no progress either.
-        fail_if!(iterations >= limit || now.is_nan() || now > 0.5 * before; Error::NoConvergence {
-            what: "conjugate gradients",
-            iterations,
-            residual: now * tolerance,
-            tolerance,
-            instead: "use a larger α, double precision, a preconditioner of higher rank, or the direct solver",
-        });
-        before = now;
+        let stuck = now.is_nan() || now > 0.5 * before;
+        if now <= 1.0 || stuck || iterations >= limit || context.interrupted() {
+            let (residual, x) = best.expect("set above");
+            return Ok(Converged { x, iterations, residual: residual * tolerance });
+        }
+        let mut least = (now, x.try_clone()?);
         let mut z = precondition(&r)?;
         let mut p = z.try_clone()?;
         let mut rz = r.dots(&z)?;
-        while now > 1.0 && iterations < limit {
+        while now > 1.0 && iterations < limit && !context.interrupted() {
             let ap = a(&p)?;
             iterations += 1;
             let curvature = p.dots(&ap)?;
@@ -88,8 +88,13 @@ pub fn conjugate_gradients(
             p.axpy(&vec![1.0; b.ncols()], &z)?;
             rz = next;
             now = worst(&r)?;
-            progress.step("conjugate gradients", iterations, limit, &format!("residual {:.1e}", now * tolerance));
+            if now < least.0 {
+                least = (now, x.try_clone()?);
+            }
+            let note = format!("residual {:.1e}", now * tolerance);
+            context.progress.step("conjugate gradients", iterations, limit, &note);
         }
+        x = least.1;
     }
 }
 
@@ -106,7 +111,6 @@ pub(super) fn excess(r: f64, goal: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Silent;
     use crate::compute::Device;
     use crate::linalg::Cholesky;
     use crate::rng::Rng;
@@ -123,7 +127,7 @@ mod tests {
     fn solved(a: &Array2<f64>, precondition: Map, b: &Array2<f64>, tolerance: f64, limit: usize) -> Result<Converged> {
         let product = |v: &Panel| v.through_host(|v| Ok(a.dot(&v)));
         let start = Panel::from(Array2::zeros(b.dim()));
-        conjugate_gradients(&product, precondition, &b.clone().into(), start, tolerance, limit, &Silent)
+        conjugate_gradients(&product, precondition, &b.clone().into(), start, tolerance, limit, &FitContext::default())
     }
 
     #[test]
@@ -149,14 +153,41 @@ mod tests {
     }
 
     #[test]
-    fn failure_says_how_far_it_came() {
+    fn an_early_end_returns_the_best_iterate_and_its_residual() {
         let (a, b) = system(60, 3);
-        match solved(&a, &Panel::try_clone, &b, 1e-12, 5).err().expect("five steps are too few") {
-            Error::NoConvergence { iterations, residual, .. } => assert!(iterations <= 6 && residual > 1e-12),
-            other => panic!("{other}"),
+        let norms = |a: Array2<f64>| Panel::from(a).norms().unwrap();
+        let residual = |x: &Array2<f64>| largest(norms(&b - &a.dot(x)) / norms(b.clone()));
+        let mut before = f64::INFINITY;
+        for limit in [5, 9, 20] {
+            let found = solved(&a, &Panel::try_clone, &b, 1e-12, limit).unwrap();
+            assert!(found.iterations <= limit + 1 && found.residual > 1e-12);
+            let x = found.x.into_host().unwrap();
+            assert!((residual(&x) - found.residual).abs() < 1e-12 && found.residual <= before);
+            before = found.residual;
         }
-        assert!(solved(&-&a, &Panel::try_clone, &b, 1e-8, 50).is_err(), "an indefinite matrix");
+        assert!(before < 0.5, "{before}");
+        // Of an indefinite matrix, the start is the best that is known.
+        let indefinite = solved(&-&a, &Panel::try_clone, &b, 1e-8, 50).unwrap();
+        assert_eq!(indefinite.residual, 1.0);
         let broken = &a * f64::NAN;
-        assert!(matches!(solved(&broken, &Panel::try_clone, &b, 1e-8, 50), Err(Error::NoConvergence { .. })));
+        assert!(solved(&broken, &Panel::try_clone, &b, 1e-8, 50).unwrap().residual.is_nan());
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_iteration_with_what_there_is() {
+        let (a, b) = system(60, 4);
+        let flag = std::sync::atomic::AtomicBool::new(false);
+        let context = FitContext { interrupt: Some(&flag), ..FitContext::default() };
+        let count = std::cell::Cell::new(0);
+        let product = |v: &Panel| {
+            count.set(count.get() + 1);
+            flag.store(count.get() >= 4, std::sync::atomic::Ordering::Relaxed);
+            v.through_host(|v| Ok(a.dot(&v)))
+        };
+        let start = Panel::from(Array2::zeros(b.dim()));
+        let b = Panel::from(b);
+        let found = conjugate_gradients(&product, &Panel::try_clone, &b, start, 1e-10, 500, &context).unwrap();
+        // Four products, and one that measures the residual.
+        assert!(found.iterations == 5 && found.residual < 1.0 && found.residual > 1e-10, "{}", found.residual);
     }
 }

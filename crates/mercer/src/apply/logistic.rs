@@ -1,5 +1,6 @@
 //! Multinomial logistic regression on a few features, by Newton's method.
 
+use super::probabilities::{softmax, softmax_rows};
 use super::reference::check_new;
 use super::targets::Encoding;
 use super::traits::{fields, saved};
@@ -110,19 +111,16 @@ impl Predict for FittedLogistic {
     /// `p_c(x)` `[n, C]`
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         check_new(x, self.origin.d)?;
-        let mut p = matmul(design(x, &self.mean, &self.scale).view(), self.weights.view());
-        p.rows_mut().into_iter().for_each(|mut row| {
-            softmax(row.as_slice_mut().expect("rows lie in order"));
-        });
-        Ok(p)
-    }
-
-    fn has_probabilities(&self) -> bool {
-        true
+        Ok(softmax_rows(matmul(design(x, &self.mean, &self.scale).view(), self.weights.view())))
     }
 
     fn decode(&self, scores: ArrayView2<f64>) -> Target {
         self.encoding.decode(scores)
+    }
+
+    /// The scores are probabilities.
+    fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
+        Some(scores.to_owned())
     }
 }
 
@@ -147,15 +145,6 @@ fn all_above_zero(scale: Array1<f64>) -> Result<Array1<f64>> {
 fn design(x: ArrayView2<f64>, mean: &Array1<f64>, scale: &Array1<f64>) -> Array2<f64> {
     let standard = (&x - mean) / scale;
     concatenate(Axis(1), &[Array2::ones((x.nrows(), 1)).view(), standard.view()]).expect("as many rows")
-}
-
-/// Scores to probabilities in place; returns `log Σ exp`.
-fn softmax(row: &mut [f64]) -> f64 {
-    let largest = row.iter().copied().fold(f64::MIN, f64::max);
-    row.iter_mut().for_each(|v| *v = (*v - largest).exp());
-    let sum: f64 = row.iter().sum();
-    row.iter_mut().for_each(|v| *v /= sum);
-    largest + sum.ln()
 }
 
 fn norm(a: &Array2<f64>) -> f64 {

@@ -7,6 +7,7 @@
 //! | [`DiffusionMaps`] | coordinates whose distances are those of a diffusion |
 //! | [`NadarayaWatson`] | averages weighted by the kernel, bandwidth by leave-one-out |
 //! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
+//! | [`FeatureRidge`] | ridge regression and classification on few features: linear, Nyström, random; for any number of points |
 //! | [`Logistic`] | multinomial logistic regression on a few features, such as the values of eigenfunctions |
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
@@ -31,20 +32,27 @@
 //! ```
 
 mod alpha;
+mod automatic;
+mod class_weights;
 mod conjugate_gradients;
 mod diffusion_maps;
 mod eigenmaps;
+mod feature_ridge;
 pub mod filter;
 mod kernel_pca;
 mod laplacian_eigenmaps;
 mod logistic;
+mod measures;
 mod nadaraya_watson;
 mod pre_image;
 mod preconditioner;
+mod probabilities;
 mod reference;
 mod refinement;
 mod ridge;
+mod ridge_head;
 mod ridge_system;
+mod search;
 mod slow_pairs;
 mod solver;
 mod spectral_ridge;
@@ -52,20 +60,27 @@ mod targets;
 mod traits;
 
 pub use alpha::{Alpha, Tried};
+pub use automatic::Learner;
+pub use class_weights::ClassWeights;
 pub use conjugate_gradients::{Converged, conjugate_gradients};
 pub use diffusion_maps::DiffusionMaps;
 pub use eigenmaps::FittedEigenmaps;
+pub use feature_ridge::{FeatureMap, FeatureRidge, FittedFeatureRidge};
 pub use kernel_pca::{FittedKernelPca, KernelPca};
 pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub use logistic::{FittedLogistic, Logistic};
+pub use measures::{ClassMeasures, ClassReport};
 pub use nadaraya_watson::{Averages, Bandwidth, FittedNadarayaWatson, NadarayaWatson};
 pub use preconditioner::LowRankPreconditioner;
+#[doc(hidden)]
+pub use probabilities::softmax_rows;
 pub use reference::Reference;
 pub use ridge::{FittedRidge, Ridge, RidgeSolver};
+pub use search::{FoundKernel, KernelSearch, TriedKernel};
 pub use solver::EigenSolver;
 pub use spectral_ridge::{FittedSpectralRidge, SpectralRidge};
 pub(crate) use traits::read;
-pub use traits::{Fit, Fitted, Predict, Saved, Transform};
+pub use traits::{Fit, Fitted, Predict, Saved, SavedPredict, Transform};
 
 use crate::data::Rows;
 use crate::kernel::Kernel;

@@ -232,12 +232,13 @@ impl Predict for FittedNadarayaWatson {
         Ok(self.averages(x)?.scores)
     }
 
-    fn has_probabilities(&self) -> bool {
-        true
-    }
-
     fn decode(&self, scores: ArrayView2<f64>) -> Target {
         self.encoding.decode(scores)
+    }
+
+    /// For classes, the averages are probabilities.
+    fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
+        matches!(self.encoding, Encoding::Classes(_)).then(|| scores.to_owned())
     }
 }
 

@@ -1,3 +1,4 @@
+use super::alpha::LeaveOneOut;
 use crate::compute::Device;
 use crate::linalg::{Panel, eigh, matmul_into};
 use crate::operator::Operator;
@@ -5,7 +6,7 @@ use crate::rng::Rng;
 use crate::spectrum::{draw, over_roots, running_sums};
 use crate::{Error, FitContext, Result};
 use faer::{Accum, Par};
-use ndarray::{Array1, Array2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 
 /// `K ≈ UΣUᵀ` of low rank, and with it `(UΣUᵀ + αI)⁻¹` for any α: the preconditioner of `K + αI`.
 ///
@@ -17,16 +18,26 @@ pub struct LowRankPreconditioner {
     u: Panel,
     /// Σ, descending `[r]`.
     sigma: Array1<f64>,
+    /// The mean over the diagonal of what the low rank leaves of K.
+    rest: f64,
 }
 
 impl LowRankPreconditioner {
     /// Of rank `rank` at most; less where the operator has less.
     pub fn new(operator: &dyn Operator, rank: usize, context: &FitContext<'_>) -> Result<LowRankPreconditioner> {
+        let (n, trace) = (operator.n() as f64, operator.diagonal()?.sum());
         let f = Panel::from_host(context.device, pivoted_cholesky(operator, rank.min(operator.n()), context.seed)?)?;
         // FFᵀ = UΣUᵀ with FᵀF = VΣVᵀ and U = F V Σ^{−1/2}.
         let (mut sigma, v) = eigh(context.device, f.t_matmul(&f)?.view())?;
         sigma.truncate(sigma.iter().take_while(|&&s| s > 1e-13 * sigma[0]).count());
-        Ok(LowRankPreconditioner { u: f.matmul(over_roots(&v, &sigma).view())?, sigma: sigma.into() })
+        let rest = ((trace - sigma.iter().sum::<f64>()) / n).max(0.0);
+        Ok(LowRankPreconditioner { u: f.matmul(over_roots(&v, &sigma).view())?, sigma: sigma.into(), rest })
+    }
+
+    /// Leave-one-out under `K ≈ UΣUᵀ + δI`, with the trace of K: one space for all α. `y` is `[n, m]`.
+    pub(super) fn leave_one_out<T>(&self, y: ArrayView2<f64>, then: impl FnOnce(&LeaveOneOut) -> T) -> Result<T> {
+        let (u, λ) = (self.u.to_host()?, self.sigma.mapv(|s| s + self.rest).to_vec());
+        Ok(then(&LeaveOneOut { u: u.view(), λ: &λ, rest: Some(self.rest), y }))
     }
 
     /// `α (UΣUᵀ + αI)⁻¹ V = V − U Σ(Σ + α)⁻¹ UᵀV` for `V` `[n, m]`, on the device of the preconditioner. The factor α stays:
@@ -86,6 +97,7 @@ fn draw_some(weight: &Array1<f64>, count: usize, rng: &mut Rng) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::kernel::Kernel;
+    use crate::linalg::Cholesky;
     use crate::operator::{DenseOperator, gram};
 
     fn preconditioner(operator: &dyn Operator, rank: usize, seed: u64) -> LowRankPreconditioner {
@@ -137,5 +149,30 @@ mod tests {
         let (few, many) = (condition(10), condition(60));
         assert!(many < 0.05 * few, "{few} {many}");
         assert!(many < 50.0, "{many}");
+    }
+
+    /// Under `UΣUᵀ + δI`, written out as a dense matrix, each point is predicted from the others.
+    #[test]
+    fn leave_one_out_is_that_of_the_low_rank_matrix() {
+        let (x, y) = (points(60, 2), points(60, 2));
+        let p = preconditioner(&DenseOperator::new(matrix("laplacian(1)", &x)), 20, 0);
+        let u = p.u.to_host().unwrap();
+        let k = (&u * &p.sigma).dot(&u.t()) + Array2::<f64>::eye(60) * p.rest;
+        assert!(p.rest > 0.05 && (k.diag().sum() - 60.0).abs() < 1e-10);
+        for alpha in [1e-3, 0.1] {
+            let scores = p.leave_one_out(y.view(), |points| points.scores(alpha)).unwrap();
+            for i in [0, 17, 59] {
+                let rest: Vec<usize> = (0..60).filter(|&j| j != i).collect();
+                let mut inner = k.select(Axis(0), &rest).select(Axis(1), &rest);
+                inner.diag_mut().mapv_inplace(|d| d + alpha);
+                let c =
+                    Cholesky::new(Device::Cpu, inner.view()).unwrap().solve(y.select(Axis(0), &rest).view()).unwrap();
+                let want = k.select(Axis(0), &[i]).select(Axis(1), &rest).dot(&c);
+                assert!((0..2).all(|m| (scores[[i, m]] - want[[0, m]]).abs() < 1e-10));
+            }
+            let errors = p.leave_one_out(y.view(), |points| points.errors(&[alpha])).unwrap();
+            let mean = (&scores - &y).mapv(|e| e * e).sum() / 60.0;
+            assert!((errors[0].error - mean).abs() < 1e-12);
+        }
     }
 }

@@ -1,3 +1,4 @@
+use super::probabilities::{left_out_sharpness, sharpened};
 use super::reference::Reference;
 use super::ridge_system::{Iteration, Solved, System};
 use super::targets::Encoding;
@@ -7,8 +8,8 @@ use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::operator::Precision;
 use crate::spectrum::Origin;
-use crate::{Error, FitContext, Result};
-use ndarray::{Array2, ArrayView2};
+use crate::{FitContext, Result};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::time::Instant;
 
 /// Kernel ridge regression and classification, `f(x) = κ(x,X)(K + αI)⁻¹y`; α is added to the diagonal of K as it is
@@ -19,7 +20,7 @@ use std::time::Instant;
 /// instead, and the origin of the fitted value says so.
 ///
 /// With classes, y is +1 in the column of the class and −1 in the others, and the answer is the class whose column of
-/// `f(x)` is the largest.
+/// `f(x)` is the largest. Probabilities are `softmax(t f(x))`, t fitted to the scores of left-out points.
 ///
 /// ```
 /// use mercer::apply::{Alpha, Fit, Predict, Ridge, RidgeSolver};
@@ -27,7 +28,7 @@ use std::time::Instant;
 /// let x = ndarray::Array2::from_shape_fn((50, 1), |(i, _)| i as f64 / 10.0);
 /// let y = Target::Values(x.iter().map(|x| x.sin()).collect());
 /// let (alpha, solver) = (Alpha::Fixed(1e-6), RidgeSolver::Direct);
-/// let ridge = Ridge { kernel: Kernel::parse("rbf(1)")?, alpha, solver };
+/// let ridge = Ridge { alpha, solver, ..Ridge::new(Kernel::parse("rbf(1)")?) };
 /// let fitted = ridge.fit(x.view(), &y, &FitContext::default())?;
 /// let at = fitted.scores(ndarray::array![[2.22]].view())?[[0, 0]];
 /// assert!((at - 2.22f64.sin()).abs() < 1e-5);
@@ -41,32 +42,36 @@ pub struct Ridge {
     pub alpha: Alpha,
     /// How the linear system is solved.
     pub solver: RidgeSolver,
+    /// Whether the mean of the targets is subtracted before the fit, and added to what is predicted: far from all points the
+    /// prediction is then the mean, not zero.
+    pub intercept: bool,
 }
 
 impl Ridge {
-    /// Under `kernel`, with α by leave-one-out.
+    /// Under `kernel`, with α by leave-one-out and no intercept.
     pub fn new(kernel: Kernel) -> Self {
-        Ridge { kernel, alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Auto }
+        Ridge { kernel, alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Auto, intercept: false }
     }
 }
 
 /// How `(K + αI) c = y` is solved. Example: [`Ridge`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RidgeSolver {
-    /// [`Direct`](RidgeSolver::Direct) up to ten thousand points where it fits the memory, or where α is chosen by
-    /// leave-one-out; else [`ConjugateGradients`](RidgeSolver::ConjugateGradients) with their defaults.
+    /// [`Direct`](RidgeSolver::Direct) up to ten thousand points where it fits the memory; else
+    /// [`ConjugateGradients`](RidgeSolver::ConjugateGradients) with their defaults.
     #[default]
     Auto,
-    /// By Cholesky, or by eigendecomposition where α is to be found; stores K.
+    /// By Cholesky, or by eigendecomposition where α is to be found and the points are few; stores K.
     Direct,
     /// By preconditioned conjugate gradients on the operator; stores K only where it fits easily. Above 20 000 points,
-    /// cross-validation of α looks at the first fold only.
+    /// cross-validation of α looks at the first fold only. Where they end before the tolerance is reached, the best iterate is used,
+    /// and a note says so.
     ConjugateGradients {
         /// `‖(K + αI)c − y‖/‖y‖` at which a column is solved.
         tolerance: f64,
         /// Most products with K.
         iterations: usize,
-        /// Rank of the preconditioner; none chooses `2√n`.
+        /// Rank of the preconditioner; none chooses `2√n`, or 200 where that is more.
         rank: Option<usize>,
     },
 }
@@ -79,10 +84,10 @@ impl RidgeSolver {
         RidgeSolver::ConjugateGradients { tolerance, iterations: 1000, rank: None }
     }
 
-    fn chosen(self, n: usize, alpha: Alpha, context: &FitContext) -> RidgeSolver {
-        let fits = context.budget.allows(2 * (n as u64).pow(2) * 8);
+    fn chosen(self, n: usize, context: &FitContext) -> RidgeSolver {
+        let fits = context.budget.allows(4 * (n as u64).pow(2) * 8);
         match self {
-            RidgeSolver::Auto if alpha == Alpha::LeaveOneOut || (n <= 10_000 && fits) => RidgeSolver::Direct,
+            RidgeSolver::Auto if n <= 10_000 && fits => RidgeSolver::Direct,
             RidgeSolver::Auto => RidgeSolver::conjugate_gradients(context.precision),
             chosen => chosen,
         }
@@ -101,8 +106,13 @@ pub struct FittedRidge {
     pub residual: Option<f64>,
     /// What it was fitted on.
     pub reference: Reference,
+    notes: Vec<String>,
     kernel: Kernel,
     encoding: Encoding,
+    /// t of `softmax(t f(x))`, for classes.
+    sharpness: Option<f64>,
+    /// What is added to every prediction `[m]`.
+    offset: Array1<f64>,
     /// c `[n, m]`
     pub coefficients: Array2<f64>,
 }
@@ -115,13 +125,17 @@ impl Fit for Ridge {
         let start = Instant::now();
         check_points(x)?;
         self.alpha.check(x.nrows())?;
-        let (encoding, y) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
+        let (encoding, encoded) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
+        let mean = encoded.mean_axis(Axis(0)).filter(|_| self.intercept);
+        let offset = mean.unwrap_or_else(|| Array1::zeros(encoding.width()));
+        let encoded = encoded - &offset;
         let double = FitContext { precision: Precision::F64, ..*context };
-        let in_double = System { kernel: &self.kernel, x, y: y.view(), context: &double };
+        let left_out = matches!(encoding, Encoding::Classes(_));
+        let in_double = System { kernel: &self.kernel, x, y: encoded.view(), left_out, context: &double };
         let system = System { context, ..in_double };
-        let iteration = match self.solver.chosen(x.nrows(), self.alpha, context) {
+        let iteration = match self.solver.chosen(x.nrows(), context) {
             RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
-                let rank = rank.unwrap_or(2 * x.nrows().isqrt()).min(x.nrows());
+                let rank = rank.unwrap_or((2 * x.nrows().isqrt()).max(200)).min(x.nrows());
                 Some(Iteration { tolerance, limit: iterations, rank })
             }
             _ => None,
@@ -133,21 +147,35 @@ impl Fit for Ridge {
                 let coarse = system.too_coarse(solved.coefficients.view());
                 (solved, if coarse { &double } else { context })
             }
-            Some(iteration) => match system.iterative(self.alpha, iteration) {
-                Ok(solved) if system.too_coarse(solved.coefficients.view()) => {
+            Some(iteration) => {
+                let solved = system.iterative(self.alpha, iteration)?;
+                let stuck = context.precision == Precision::F32 && iteration.missed(solved.residual);
+                if (stuck || system.too_coarse(solved.coefficients.view())) && !context.interrupted() {
                     let again = in_double.iterative(Alpha::Fixed(solved.alpha), iteration)?;
                     (Solved { tried: solved.tried, ..again }, &double)
+                } else {
+                    (solved, context)
                 }
-                Err(Error::NoConvergence { .. }) if context.precision == Precision::F32 => {
-                    (in_double.iterative(self.alpha, iteration)?, &double)
-                }
-                solved => (solved?, context),
-            },
+            }
         };
-        let Solved { alpha, tried, coefficients, iterations, residual } = solved;
+        let Solved { alpha, tried, coefficients, iterations, residual, left_out } = solved;
+        let notes = iteration.iter().filter_map(|i| i.note(iterations, residual, context.interrupted())).collect();
+        let sharpness = left_out.and_then(|scores| left_out_sharpness(y, None, (scores + &offset).view()));
         let kernel = self.kernel.clone();
         let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);
-        Ok(FittedRidge { alpha, tried, iterations, residual, reference, kernel, encoding, coefficients })
+        Ok(FittedRidge {
+            alpha,
+            tried,
+            iterations,
+            residual,
+            reference,
+            notes,
+            kernel,
+            encoding,
+            sharpness,
+            offset,
+            coefficients,
+        })
     }
 }
 
@@ -155,11 +183,19 @@ impl Predict for FittedRidge {
     fields! { origin: Origin = reference.origin; }
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
-        self.reference.expand(&self.kernel, 1.0, x, self.coefficients.view())
+        Ok(self.reference.expand(&self.kernel, 1.0, x, self.coefficients.view())? + &self.offset)
     }
 
     fn decode(&self, scores: ArrayView2<f64>) -> Target {
         self.encoding.decode(scores)
+    }
+
+    fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
+        sharpened(self.sharpness, scores)
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 }
 
@@ -171,6 +207,9 @@ saved! {
     tried: Vec<Tried> = value("tried");
     iterations: Option<usize> = value("iterations");
     residual: Option<f64> = value("residual");
+    notes: Vec<String> = value("notes");
+    sharpness: Option<f64> = value("sharpness");
     kernel: Kernel = from(Kernel::of_model(&reference.origin.kernel, reference.origin.d)?);
+    offset: Array1<f64> = vector("offset", encoding.width());
     coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, encoding.width()));
 }

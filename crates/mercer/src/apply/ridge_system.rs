@@ -1,14 +1,14 @@
 //! The linear system `(K + αI) c = y` of ridge regression: solved directly or by conjugate gradients, α given or chosen.
 
-use super::alpha::{best, cross_validate, filtered_inverse, grid, leave_one_out_kernel, splits, squared_error};
+use super::alpha::{LeaveOneOut, best, cross_validate, filtered_inverse, grid, splits, squared_error};
 use super::conjugate_gradients::{Converged, conjugate_gradients};
 use super::preconditioner::LowRankPreconditioner;
 use super::refinement::solve_positive_definite;
 use super::{Alpha, Tried};
 use crate::kernel::Kernel;
-use crate::linalg::{Panel, eigh, matmul};
+use crate::linalg::{Cholesky, Panel, eigh, matmul};
 use crate::operator::{Operator, Precision, cross_apply, gram};
-use crate::{Error, FitContext, Result, fail_if};
+use crate::{FitContext, Result, fail_if};
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
 /// c, and how it was found.
@@ -18,6 +18,8 @@ pub(super) struct Solved {
     pub coefficients: Array2<f64>,
     pub iterations: Option<usize>,
     pub residual: Option<f64>,
+    /// The prediction of each point from the others `[n, m]`, where they were asked for.
+    pub left_out: Option<Array2<f64>>,
 }
 
 /// A regression to be solved.
@@ -28,8 +30,17 @@ pub(super) struct System<'a> {
     pub x: ArrayView2<'a, f64>,
     /// `[n, m]`
     pub y: ArrayView2<'a, f64>,
+    /// Whether the predictions of left-out points are wanted.
+    pub left_out: bool,
     pub context: &'a FitContext<'a>,
 }
+
+/// Points up to which K is decomposed for leave-one-out. An eigendecomposition takes about forty times as long as a factor; above,
+/// leave-one-out is that of `K ≈ UΣUᵀ + δI` of rank [`RANK`].
+const DECOMPOSED: usize = 2000;
+
+/// Rank for leave-one-out with a direct solver.
+const RANK: usize = 2000;
 
 /// Points above which cross-validation by conjugate gradients looks at one fold only.
 const MANY: usize = 20_000;
@@ -39,6 +50,24 @@ pub(super) struct Iteration {
     pub tolerance: f64,
     pub limit: usize,
     pub rank: usize,
+}
+
+impl Iteration {
+    /// Whether the residual that was reached is above the one asked for.
+    pub fn missed(&self, residual: Option<f64>) -> bool {
+        residual.is_some_and(|residual| residual > self.tolerance)
+    }
+
+    /// A warning where the iteration ended early.
+    pub fn note(&self, iterations: Option<usize>, residual: Option<f64>, interrupted: bool) -> Option<String> {
+        let (iterations, residual) = (iterations?, residual.filter(|_| self.missed(residual))?);
+        let why = if interrupted { "were interrupted" } else { "stopped" };
+        Some(format!(
+            "conjugate gradients {why} after {iterations} products at a relative residual of {residual:.1e}, above the {:.0e} asked \
+             for; this best iterate is used: use a preconditioner of higher rank or a larger α for a better one",
+            self.tolerance
+        ))
+    }
 }
 
 impl System<'_> {
@@ -56,33 +85,66 @@ impl System<'_> {
     /// By factoring K.
     pub fn direct(&self, alpha: Alpha) -> Result<Solved> {
         let n = self.x.nrows();
+        let decomposed = n <= DECOMPOSED && alpha == Alpha::LeaveOneOut;
         // Cholesky holds K and its factor; an eigendecomposition two more.
-        let matrices = if matches!(alpha, Alpha::Fixed(_)) { 2 } else { 4 };
+        let matrices = if decomposed || matches!(alpha, Alpha::CrossValidation { .. }) { 4 } else { 2 };
         self.context.budget.require(
             format!("direct ridge regression on {n} points"),
             matrices * (n as u64).pow(2) * 8,
-            "solve by conjugate gradients with α given or by cross-validation, or fit fewer points",
+            "solve by conjugate gradients, or fit fewer points",
         )?;
+        let low_rank = match alpha {
+            _ if n <= DECOMPOSED => None,
+            Alpha::LeaveOneOut => Some(self.low_rank(RANK)?),
+            _ if self.left_out => Some(self.low_rank(RANK / 2)?),
+            _ => None,
+        };
         let mut k = gram::<f64>(self.kernel, self.x, self.context.device)?;
         let scale = k.diag().sum() / n as f64;
-        let (alpha, tried) = match alpha {
-            Alpha::Fixed(alpha) => (alpha, vec![]),
-            Alpha::LeaveOneOut => return self.by_leave_one_out(k, &grid(scale)),
-            Alpha::CrossValidation { folds } => best(self.cross_validated(k.view(), folds, &grid(scale))?)?,
+        let (alpha, tried) = match (alpha, &low_rank) {
+            (Alpha::Fixed(alpha), _) => (alpha, vec![]),
+            (Alpha::LeaveOneOut, Some(low_rank)) => {
+                best(low_rank.leave_one_out(self.y, |points| points.errors(&grid(scale)))?)?
+            }
+            (Alpha::LeaveOneOut, None) => return self.by_leave_one_out(k, &grid(scale)),
+            (Alpha::CrossValidation { folds }, _) => best(self.cross_validated(k.view(), folds, &grid(scale))?)?,
         };
+        let left_out = low_rank.map(|low_rank| low_rank.leave_one_out(self.y, |points| points.scores(alpha)));
+        let left_out = left_out.transpose()?;
         k.diag_mut().mapv_inplace(|d| d + alpha);
+        self.context.progress.step("factorisation", 0, 1, "");
+        if self.left_out && left_out.is_none() {
+            return self.with_inverse(k, alpha, tried);
+        }
         let coefficients = solve_positive_definite(self.context.device, k, self.y, alpha)?;
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None })
+        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out })
+    }
+
+    fn low_rank(&self, rank: usize) -> Result<LowRankPreconditioner> {
+        self.context.progress.step("leave-one-out", 0, 1, "low-rank approximation");
+        let operator = self.context.kernel_operator(self.kernel, self.x)?;
+        LowRankPreconditioner::new(&operator, rank.min(self.x.nrows() / 2), self.context)
+    }
+
+    /// The solution with `A = K + αI` and the predictions of left-out points, `y_i − c_i/(A⁻¹)_ii`: few points, for all of `A⁻¹` is
+    /// computed.
+    fn with_inverse(&self, a: Array2<f64>, alpha: f64, tried: Vec<Tried>) -> Result<Solved> {
+        let factor = Cholesky::new(self.context.device, a.view())?;
+        let coefficients = factor.solve(self.y)?;
+        let inverse = factor.solve(Array2::eye(a.nrows()).view())?;
+        let left_out = &self.y - &(&coefficients / &inverse.diag().insert_axis(Axis(1)));
+        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out: Some(left_out) })
     }
 
     /// One eigendecomposition serves every α, and the solution.
     fn by_leave_one_out(&self, k: Array2<f64>, grid: &[f64]) -> Result<Solved> {
         let (λ, u) = eigh(self.context.device, k.view())?;
         drop(k);
-        let uy = matmul(u.t(), self.y);
-        let (alpha, tried) = best(leave_one_out_kernel(u.view(), &λ, uy.view(), grid))?;
-        let coefficients = filtered_inverse(u.view(), &λ, uy.view(), alpha);
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None })
+        let points = LeaveOneOut { u: u.view(), λ: &λ, rest: None, y: self.y };
+        let (alpha, tried) = best(points.errors(grid))?;
+        let left_out = self.left_out.then(|| points.scores(alpha));
+        let coefficients = filtered_inverse(u.view(), &λ, matmul(u.t(), self.y).view(), alpha);
+        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out })
     }
 
     /// One eigendecomposition a fold serves every α.
@@ -103,24 +165,36 @@ impl System<'_> {
         })
     }
 
-    /// By conjugate gradients.
+    /// By conjugate gradients. The preconditioner's low-rank approximation of K gives leave-one-out for all α.
     pub fn iterative(&self, alpha: Alpha, iteration: &Iteration) -> Result<Solved> {
-        let (alpha, tried) = match alpha {
-            Alpha::Fixed(alpha) => (alpha, vec![]),
-            Alpha::LeaveOneOut => {
-                return Err(Error::input(
-                    "leave-one-out has a closed form only for the direct solver; with conjugate gradients give α as a \
-                     number or use cross-validation",
-                ));
-            }
-            Alpha::CrossValidation { folds } => best(self.held_out(folds, iteration)?)?,
+        fail_if!(
+            alpha == Alpha::Fixed(0.0),
+            "conjugate gradients need a ridge α above 0; use the direct solver for α = 0"
+        );
+        let searched = match alpha {
+            Alpha::CrossValidation { folds } => Some(best(self.held_out(folds, iteration)?)?),
+            _ => None,
         };
-        fail_if!(alpha == 0.0, "conjugate gradients need a ridge α above 0; use the direct solver for α = 0");
         let (operator, preconditioner) = self.prepared(iteration)?;
+        let (alpha, tried) = match (searched, alpha) {
+            (Some(found), _) => found,
+            (None, Alpha::Fixed(alpha)) => (alpha, vec![]),
+            (None, _) => {
+                best(preconditioner.leave_one_out(self.y, |points| points.errors(&grid(self.mean_diagonal())))?)?
+            }
+        };
         let start = Array2::zeros(self.y.dim());
         let found = self.iterate(operator.as_ref(), &preconditioner, alpha, start, iteration)?;
+        let left_out = self.left_out.then(|| preconditioner.leave_one_out(self.y, |points| points.scores(alpha)));
         let (iterations, residual) = (Some(found.iterations), Some(found.residual));
-        Ok(Solved { alpha, tried, coefficients: found.x.into_host()?, iterations, residual })
+        Ok(Solved {
+            alpha,
+            tried,
+            coefficients: found.x.into_host()?,
+            iterations,
+            residual,
+            left_out: left_out.transpose()?,
+        })
     }
 
     /// The operator, and a preconditioner for any α.
@@ -156,7 +230,7 @@ impl System<'_> {
         let Iteration { tolerance, limit, .. } = *iteration;
         let (y, start) =
             (Panel::from_host(self.context.device, self.y.to_owned())?, Panel::from_host(self.context.device, start)?);
-        conjugate_gradients(&shifted, &precondition, &y, start, tolerance, limit, self.context.progress)
+        conjugate_gradients(&shifted, &precondition, &y, start, tolerance, limit, self.context)
     }
 
     /// Cross-validation by conjugate gradients, over the α that every fold has tried. Above [`MANY`] points a single fold
@@ -178,7 +252,7 @@ impl System<'_> {
     fn path(&self, rest: &[usize], out: &[usize], iteration: &Iteration) -> Result<Vec<Tried>> {
         let (x, y) = (self.x.select(Axis(0), rest), self.y.select(Axis(0), rest));
         let (x_out, y_out) = (self.x.select(Axis(0), out), self.y.select(Axis(0), out));
-        let system = System { kernel: self.kernel, x: x.view(), y: y.view(), context: self.context };
+        let system = System { kernel: self.kernel, x: x.view(), y: y.view(), left_out: false, context: self.context };
         // α is found to half a decade, for which three digits of the solution are enough.
         let Iteration { tolerance, limit, rank } = *iteration;
         let rough = Iteration { tolerance: tolerance.max(1e-4), limit, rank: rank.min(x.nrows()) };
@@ -186,12 +260,12 @@ impl System<'_> {
         let mut tried: Vec<Tried> = Vec::new();
         let mut c = Array2::zeros(y.dim());
         for alpha in grid(self.mean_diagonal()).into_iter().rev() {
-            match system.iterate(operator.as_ref(), &preconditioner, alpha, c.clone(), &rough) {
-                Ok(found) => c = found.x.into_host()?,
-                // Smaller α are harder; those that were solved remain valid.
-                Err(Error::NoConvergence { .. }) if !tried.is_empty() => break,
-                Err(error) => return Err(error),
+            let found = system.iterate(operator.as_ref(), &preconditioner, alpha, c.clone(), &rough)?;
+            // Smaller α are harder; those that were solved remain valid.
+            if found.residual > rough.tolerance && !tried.is_empty() {
+                break;
             }
+            c = found.x.into_host()?;
             let FitContext { precision, device, .. } = *self.context;
             let predicted = cross_apply(self.kernel, x_out.view(), x.view(), c.view(), precision, device)?;
             let error = squared_error(predicted.view(), y_out.view()) / out.len() as f64;

@@ -1,6 +1,9 @@
 //! What all estimators have in common.
 
-use super::{FittedEigenmaps, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge, FittedSpectralRidge};
+use super::{
+    FittedEigenmaps, FittedFeatureRidge, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge,
+    FittedSpectralRidge,
+};
 use crate::compute::Device;
 use crate::data::{Schema, Target};
 use crate::finite::finite_rows;
@@ -43,13 +46,19 @@ pub trait Predict {
     /// What [`Self::scores`] returns, before the numbers are checked.
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>>;
 
-    /// Whether the scores of classes are probabilities.
-    fn has_probabilities(&self) -> bool {
-        false
-    }
-
     /// Scores `[m, ·]` as a target: the numbers, or the class of the largest score.
     fn decode(&self, scores: ArrayView2<f64>) -> Target;
+
+    /// Probabilities of the classes `[m, C]` from their scores `[m, C]`; none for numbers, and where no left-out scores say how
+    /// far they can be trusted.
+    fn probabilities(&self, _scores: ArrayView2<f64>) -> Option<Array2<f64>> {
+        None
+    }
+
+    /// Warnings for the user.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
 
     /// Predictions at new points `[m, d]`: numbers or classes, as it was fitted.
     fn predict(&self, x: ArrayView2<f64>) -> Result<Target> {
@@ -108,6 +117,15 @@ pub trait Saved: Sized {
     /// Builds the value from a bundle of this kind, to compute on `device`.
     fn unpack(bundle: &Bundle, device: Device) -> Result<Self>;
 
+    /// What its file holds: the kind and all its parts.
+    #[doc(hidden)]
+    fn bundle(&self) -> Bundle<'_> {
+        let mut bundle = Bundle::default();
+        bundle.set("kind", Self::KIND);
+        self.pack(&mut bundle);
+        bundle
+    }
+
     /// Writes the value to a file, whole or not at all.
     fn save(&self, path: &Path) -> Result<()> {
         self.save_with(None, path)
@@ -116,10 +134,8 @@ pub trait Saved: Sized {
     /// Writes the value to a file with the schema of the table that it was fitted on, where there is one.
     /// Example: [`Model`](crate::model::Model).
     fn save_with(&self, schema: Option<&Schema>, path: &Path) -> Result<()> {
-        let mut bundle = Bundle::default();
-        bundle.set("kind", Self::KIND);
+        let mut bundle = self.bundle();
         bundle.set("schema", schema);
-        self.pack(&mut bundle);
         bundle.write(path)
     }
 
@@ -129,6 +145,18 @@ pub trait Saved: Sized {
             kind if kind == Self::KIND => Self::unpack(bundle, device),
             _ => Err(Error::input(format!("holds a model of kind '{kind}', not '{}'", Self::KIND))),
         })
+    }
+}
+
+/// A fitted value of any kind that predicts and can be saved. Example: [the module](crate::apply).
+pub trait SavedPredict: Predict {
+    /// Writes the value to a file with the schema of the table that it was fitted on, where there is one.
+    fn write(&self, schema: Option<&Schema>, path: &Path) -> Result<()>;
+}
+
+impl<F: Predict + Saved> SavedPredict for F {
+    fn write(&self, schema: Option<&Schema>, path: &Path) -> Result<()> {
+        self.save_with(schema, path)
     }
 }
 
@@ -223,6 +251,7 @@ impl Fitted {
             FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),
             FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
             FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),
+            FittedFeatureRidge::KIND => Fitted::Predict(Box::new(FittedFeatureRidge::unpack(bundle, device)?)),
             _ => return Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
         })
     }

@@ -15,8 +15,8 @@ use crate::syntax::{Call, Scanner};
 use crate::{Error, Result, fail_if};
 use std::fmt;
 
-/// A kernel expression whose names and values have been checked, but whose `median` lengthscales and shapes of images still
-/// wait for data.
+/// A kernel expression whose names and values have been checked, but whose `median` and `auto` lengthscales and shapes of images
+/// still wait for data.
 ///
 /// ```
 /// use mercer::kernel::Expression;
@@ -42,22 +42,48 @@ impl Expression {
     /// images of the shape that `x` has.
     pub fn resolve<'x>(&self, x: impl Into<Rows<'x>>, seed: u64) -> Result<Kernel> {
         let x = x.into();
-        self.build(Some(x.d()), &|entry| median_distance(x, entry.statistic, seed))
+        self.build(Some(x.d()), &|entry, word| match word {
+            AUTO => Err(Error::input(format!(
+                "kernel {}: lengthscale=auto is found by how well a target is predicted, and there is none here; use median or a number",
+                entry.name
+            ))),
+            _ => median_distance(x, entry.statistic, seed),
+        })
+    }
+
+    /// As [`Self::resolve`], with every `auto` replaced by `factor` times the median distance.
+    pub fn resolve_scaled<'x>(&self, x: impl Into<Rows<'x>>, seed: u64, factor: f64) -> Result<Kernel> {
+        let x = x.into();
+        self.build(Some(x.d()), &|entry, word| {
+            let median = median_distance(x, entry.statistic, seed)?;
+            Ok(if word == AUTO { factor * median } else { median })
+        })
+    }
+
+    /// Whether a lengthscale in it is `auto`.
+    pub fn is_automatic(&self) -> bool {
+        let found = std::cell::Cell::new(false);
+        let looked = read(&self.text, &|_, values| {
+            let auto = |value: &Option<Value>| matches!(value, Some(Value::Word(word)) if word == AUTO);
+            found.set(found.get() || values.iter().any(auto));
+            Ok(Base::Linear(Linear {}))
+        });
+        looked.is_ok() && found.get()
     }
 
     /// The kernel, when nothing in it waits for data, for points of dimension `inputs` where it is known.
     pub(super) fn constant(&self, inputs: Option<usize>) -> Result<Kernel> {
-        self.build(inputs, &|entry| {
-            Err(Error::input(format!("kernel {}: median needs data to look at; give a number here", entry.name)))
+        self.build(inputs, &|entry, word| {
+            Err(Error::input(format!("kernel {}: {word} needs data to look at; give a number here", entry.name)))
         })
     }
 
     /// The kernel, for points of dimension `inputs` where it is known.
-    fn build(&self, inputs: Option<usize>, median: &dyn Fn(&Entry) -> Result<f64>) -> Result<Kernel> {
+    fn build(&self, inputs: Option<usize>, lengthscale: &dyn Fn(&Entry, &str) -> Result<f64>) -> Result<Kernel> {
         read(&self.text, &|entry, mut values| {
             for (value, parameter) in values.iter_mut().zip(entry.parameters) {
-                if parameter.kind == Kind::Lengthscale && matches!(value, Some(Value::Word(_))) {
-                    *value = Some(Value::Number(median(entry)?));
+                if let (Kind::Lengthscale, Some(Value::Word(word))) = (parameter.kind, &*value) {
+                    *value = Some(Value::Number(lengthscale(entry, word)?));
                 }
             }
             Base::from_arguments(entry.name, &values, inputs)
@@ -70,6 +96,9 @@ impl fmt::Display for Expression {
         f.write_str(&self.text)
     }
 }
+
+/// The word for a lengthscale that a search finds.
+const AUTO: &str = "auto";
 
 /// Makes a base kernel from checked values, one for each parameter of its entry where the expression gives it.
 type MakeBase<'a> = &'a dyn Fn(&Entry, Vec<Option<Value>>) -> Result<Base>;

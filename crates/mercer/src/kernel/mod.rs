@@ -325,6 +325,29 @@ impl Kernel {
         self.bases().into_iter().any(|base| base.network().is_some_and(|(network, _)| network.shape().is_some()))
     }
 
+    /// The number of features that it has on points of d columns, where its formula bounds it: d of a linear kernel, `C(d+p, p)` of a
+    /// polynomial of degree p. Those of a sum add up, and those of a product multiply.
+    ///
+    /// ```
+    /// use mercer::kernel::Kernel;
+    /// assert_eq!(Kernel::parse("poly(degree=2) + 3*linear")?.rank(4), Some(15 + 4));
+    /// assert_eq!(Kernel::parse("linear + rbf(1)")?.rank(4), None);
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn rank(&self, d: usize) -> Option<usize> {
+        match self {
+            Kernel::Base(Base::Linear(_)) => Some(d),
+            Kernel::Base(Base::Polynomial(formula)) => {
+                // C(d+p, p) = Π_i (d+i)/i, whole after each factor.
+                (1..=formula.degree as usize).try_fold(1usize, |count, i| Some(count.checked_mul(d + i)? / i))
+            }
+            Kernel::Base(_) => None,
+            Kernel::Scale(_, kernel) => kernel.rank(d),
+            Kernel::Sum(ks) => ks.iter().try_fold(0usize, |sum, k| sum.checked_add(k.rank(d)?)),
+            Kernel::Product(ks) => ks.iter().try_fold(1usize, |product, k| product.checked_mul(k.rank(d)?)),
+        }
+    }
+
     /// Whether `κ(x,x')` depends on `x−x'` alone, so that Fourier features exist.
     pub fn is_shift_invariant(&self) -> bool {
         self.bases().into_iter().all(Base::is_shift_invariant)

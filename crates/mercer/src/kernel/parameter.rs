@@ -23,7 +23,7 @@ pub struct Parameter {
 pub enum Kind {
     /// A number above zero.
     Positive,
-    /// A number above zero, or the word `median`: the median distance of the data's points.
+    /// A number above zero, the word `median`: the median distance of the data's points, or `auto`: what predicts a target best.
     Lengthscale,
     /// A number not below zero.
     NonNegative,
@@ -72,7 +72,7 @@ impl Parameter {
     /// The value, if this parameter of `kernel` may take it.
     pub(super) fn check(&self, kernel: &str, value: Value) -> Result<Value> {
         let accepted = match (&value, self.kind) {
-            (Value::Word(word), Kind::Lengthscale) => word == "median",
+            (Value::Word(word), Kind::Lengthscale) => word == "median" || word == "auto",
             (Value::Word(word), Kind::Choice(words)) => words.contains(&word.as_str()),
             (Value::Word(word) | Value::Text(word), Kind::Activation) => Activation::parse(word).is_ok(),
             (Value::Word(word), Kind::Shape) => parse_shape(word).is_some(),
@@ -121,7 +121,7 @@ impl Kind {
     pub fn in_words(self) -> String {
         match self {
             Kind::Positive => "a number above 0".into(),
-            Kind::Lengthscale => "a number above 0 or the word median".into(),
+            Kind::Lengthscale => "a number above 0, median or auto".into(),
             Kind::NonNegative => "a number of at least 0".into(),
             Kind::Integer(lo, hi) => format!("a whole number from {lo} to {hi}"),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
@@ -137,5 +137,5 @@ pub(super) const LENGTHSCALE: Parameter = Parameter::new(
     "lengthscale",
     1.0,
     Kind::Lengthscale,
-    "distance over which the kernel falls; median takes the median distance of the data",
+    "distance over which the kernel falls; median takes the median distance of the data, auto (in `mercer regress`) what predicts best",
 );

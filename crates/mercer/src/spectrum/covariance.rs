@@ -29,15 +29,18 @@ pub(super) fn covariance<T: Real>(
 ) -> Result<Array2<f64>> {
     let mut sum = Array2::zeros((p, p));
     let mut product = Array2::from_elem((p, p), T::default());
-    let (half, whole) = (BlockStructure::TriangularLower, BlockStructure::Rectangular);
     for start in (0..n).step_by(BLOCK) {
-        let phi = φ(start..n.min(start + BLOCK))?;
-        let target = view_mut(product.view_mut());
-        let (left, right) = (view(phi.t()), view(phi.view()));
-        matmul(target, half, Accum::Replace, left, whole, right, whole, T::one_impl(), Par::rayon(0));
-        sum.zip_mut_with(&product, |s, p| *s += p.wide());
+        add_gram(&mut sum, &mut product, φ(start..n.min(start + BLOCK))?.view());
     }
     Ok(sum / n as f64)
+}
+
+/// Adds the lower half of `ΦᵀΦ` to `sum` `[p, p]`, for `phi` `[b, p]`; `product` `[p, p]` is room for it.
+pub(crate) fn add_gram<T: Real>(sum: &mut Array2<f64>, product: &mut Array2<T>, phi: ArrayView2<T>) {
+    let (half, whole) = (BlockStructure::TriangularLower, BlockStructure::Rectangular);
+    let (target, left, right) = (view_mut(product.view_mut()), view(phi.t()), view(phi));
+    matmul(target, half, Accum::Replace, left, whole, right, whole, T::one_impl(), Par::rayon(0));
+    sum.zip_mut_with(product, |s, p| *s += p.wide());
 }
 
 /// The `k` leading eigenvalues `μ_j` of `Σ` `[p, p]` (its lower half is read), and `A` `[p, k]` with columns

@@ -43,8 +43,7 @@ impl Method for Fourier {
         let at_sample = (3 * 8 * sample).saturating_mul(count as u64);
         require(problem, count, d, covariance::memory(count, 8).saturating_add(at_sample))?;
         let features = RandomFeatures::fourier(kernel.formula(), d, count, sampling, problem.context.seed)?;
-        let mut features = features.enough(problem.k)?;
-        features.form = Form::Waves { centre: x.mean().expect("there are points") };
+        let mut features = features.enough(problem.k)?.centred(x);
         if !self.ritz {
             features.precision = problem.context.precision;
             return features.solution(problem, "rff", x);

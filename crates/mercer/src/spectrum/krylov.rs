@@ -33,11 +33,19 @@ impl Method for Krylov {
         let threshold = zero_below(problem, values[0]);
         let [ψ, image] = [top.vectors, top.images].map(|columns| columns * (n as f64).sqrt());
         let solution = extended(problem, values, ψ, Some(image), threshold)?;
-        Ok(Solution { next: top.next.map(|θ| θ / n as f64), ..solution })
+        let notes = self.note(&top.relative, top.products, problem.context.interrupted()).into_iter().collect();
+        Ok(Solution { next: top.next.map(|θ| θ / n as f64), notes, ..solution })
     }
 
     fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
         let top = self.top(problem)?;
+        fail_if!(!top.converged; Error::NoConvergence {
+            what: "the Krylov iteration",
+            iterations: top.products,
+            residual: top.relative.iter().copied().fold(0.0, f64::max),
+            tolerance: self.tolerance,
+            instead: "ask for fewer pairs, or allow a larger tolerance",
+        });
         Ok((top.values, top.vectors))
     }
 }
@@ -47,6 +55,22 @@ impl Krylov {
         let (operator, context) = (problem.operator, &problem.context);
         let stored = operator.stored(context, Krylov::require(operator.n(), problem.k, context)?)?;
         top_pairs(stored.as_deref().unwrap_or(operator), problem.k, self.tolerance, context)
+    }
+
+    /// A warning where the residual that was reached is above the one asked for.
+    fn note(&self, relative: &[f64], products: usize, interrupted: bool) -> Option<String> {
+        let missed = relative.iter().filter(|r| **r > self.tolerance).count();
+        let (pair, worst) = relative.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let why = if interrupted { "was interrupted" } else { "ended" };
+        (missed > 0).then(|| {
+            format!(
+                "the Krylov iteration {why} after {products} products with {missed} of {} pairs above the residual {:.0e} asked for: \
+                 {worst:.1e} at most (pair {}); ask for fewer pairs, use double precision, or allow a larger tolerance",
+                relative.len(),
+                self.tolerance,
+                pair + 1
+            )
+        })
     }
 
     /// Refuses a basis that the memory has no room for; returns its bytes.
@@ -76,6 +100,12 @@ pub struct TopPairs {
     pub residuals: Vec<f64>,
     /// An estimate, from below, of the eigenvalue after the last.
     pub next: Option<f64>,
+    /// `‖Ku − θu‖/θ` of each pair whose θ is not zero up to rounding.
+    pub relative: Vec<f64>,
+    /// Products that it took.
+    pub products: usize,
+    /// Whether every pair is done: below the tolerance, or below the rounding of K.
+    pub converged: bool,
 }
 
 /// Vectors per product: a few more than wanted, so that the last pairs converge as fast as the first.
@@ -109,7 +139,8 @@ fn require_device_memory(n: u64, k: usize, device: Device, free: u64) -> Result<
 
 /// The `k` largest eigenpairs of a symmetric positive semi-definite operator, by block Krylov iteration with
 /// Rayleigh–Ritz over the whole basis and thick restarts. Both the basis `Q` and `KQ` are kept, so every residual
-/// `‖Ku − θu‖` is measured, not estimated. A pair is done when it is below `tolerance · θ`, or below the rounding of K.
+/// `‖Ku − θu‖` is measured, not estimated. A pair is done when it is below `tolerance · θ`, or below the rounding of K. After 300
+/// products, or where the context is interrupted, the best pairs so far are returned, and [`TopPairs::converged`] says so.
 ///
 /// Q and KQ stay on the context's device; only matrices as small as the basis is wide come to the host.
 /// Example: [`crate::operator::NtkOperator`].
@@ -142,22 +173,18 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
         let next = image.outside(&q)?.outside(&q)?;
         // What is left of K Q outside of Q is rounding: the space is invariant and holds every non-zero pair.
         let exhausted = next.all_within(floor / (n as f64).sqrt())? || q.ncols() >= n;
-        if done == k || exhausted {
+        let converged = done == k || exhausted;
+        if converged || products == MOST_PRODUCTS || context.interrupted() {
+            let relative = residuals.iter().zip(&θ).filter(|(_, θ)| **θ > floor).map(|(r, θ)| r / θ).collect();
             // Where the operator had fewer than k pairs, the rest are zero.
             let on_host = |panel: Panel| panel.columns(0..found)?.into_host();
             let scale = θ[0].max(f64::MIN_POSITIVE);
             let residuals: Vec<f64> = residuals.iter().map(|r| r / scale).collect();
             let (values, vectors) = padded(&θ[..found], on_host(vectors)?.view(), k);
             let (residuals, images) = padded(&residuals, on_host(images)?.view(), k);
-            return Ok(TopPairs { values, vectors, images, residuals, next: θ.get(k).copied() });
+            let next = θ.get(k).copied();
+            return Ok(TopPairs { values, vectors, images, residuals, next, relative, products, converged });
         }
-        fail_if!(products == MOST_PRODUCTS; Error::NoConvergence {
-            what: "the Krylov iteration",
-            iterations: products,
-            residual: worst,
-            tolerance,
-            instead: "ask for fewer pairs, or allow a larger tolerance",
-        });
         if q.ncols() + block > room {
             (q, kq) = (vectors, images);
         }

@@ -30,6 +30,7 @@ mod sampling;
 mod saved;
 
 pub use certificate::{Certificate, Standing, TraceKind};
+pub(crate) use covariance::add_gram;
 pub use exact::Exact;
 pub use fourier::Fourier;
 pub use krylov::{Krylov, TopPairs, top_pairs};
@@ -41,6 +42,7 @@ pub use random_features::RandomFeatures;
 pub(crate) use ritz::over_roots;
 pub use ritz::rayleigh_ritz;
 pub use sampling::Sampling;
+pub(crate) use saved::features;
 
 pub use crate::operator::{Extension, Features, Points};
 
@@ -183,6 +185,8 @@ pub struct Solution {
     pub next: Option<f64>,
     /// How networks were trained, where they were.
     pub training: Option<neural::Training>,
+    /// Warnings for the user, such as a tolerance that was not reached.
+    pub notes: Vec<String>,
     /// The pairs of the same networks before training; returned instead where they are better on held-out points.
     pub untrained: Option<Box<Solution>>,
 }
@@ -191,7 +195,8 @@ impl Solution {
     /// Eigenvalues and their functions.
     pub fn new(eigenvalues: Vec<f64>, functions: Extension) -> Self {
         let Extension { features, coefficients } = functions;
-        Solution { eigenvalues, features, coefficients, at_points: None, next: None, training: None, untrained: None }
+        let (at_points, next, training, untrained) = (None, None, None, None);
+        Solution { eigenvalues, features, coefficients, at_points, next, training, notes: vec![], untrained }
     }
 }
 
@@ -229,7 +234,7 @@ impl Origin {
         context: &FitContext,
         start: Instant,
     ) -> Origin {
-        let (method, kernel, data) = (method.into(), kernel.to_string(), String::new());
+        let (method, kernel, data) = (method.into(), kernel.to_string(), context.data.to_owned());
         let (precision, seed, seconds) = (context.precision, context.seed, start.elapsed().as_secs_f64());
         Origin { method, kernel, n, d, outputs: 1, precision, seed, seconds, data }
     }
@@ -259,6 +264,8 @@ pub struct Spectrum {
     pub certificate: Certificate,
     /// How it was found.
     pub origin: Origin,
+    /// Warnings of the fit; a file does not keep them.
+    pub notes: Vec<String>,
     training: Option<neural::Training>,
     features: Box<dyn Features>,
     /// `[p, k]`
@@ -287,8 +294,9 @@ impl Spectrum {
             }
             _ => None,
         };
-        let Solution { eigenvalues, features, coefficients, training, .. } = solution;
-        let spectrum = Spectrum { eigenvalues, certificate, origin, training, features, coefficients, by_samples };
+        let Solution { eigenvalues, features, coefficients, training, notes, .. } = solution;
+        let spectrum =
+            Spectrum { eigenvalues, certificate, origin, notes, training, features, coefficients, by_samples };
         spectrum.require_finite()?;
         Ok(spectrum)
     }

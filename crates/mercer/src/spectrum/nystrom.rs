@@ -5,7 +5,9 @@ use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
-use crate::operator::{Operator, Precision, Real, Strips, Workspace, gram, in_precision, ranges, typed};
+use crate::operator::{
+    Extension, KernelFeatures, Operator, Precision, Real, Strips, Workspace, gram, in_precision, ranges, typed,
+};
 use crate::{Error, FitContext, Result, fail_if};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
@@ -47,6 +49,12 @@ impl Nystrom {
         )?;
         context.progress.step("nystrom", 0, 3, "landmarks");
         self.choice.choose(problem.operator, m, context.seed, context.precision)
+    }
+
+    /// The map of landmarks among the values of an operator with a formula.
+    pub(crate) fn features(&self, problem: &Problem) -> Result<NystromFeatures> {
+        let kernel = problem.kernel("Nyström features")?;
+        NystromFeatures::new(kernel.formula(), &kernel.x().select(&self.landmarks(problem)?), &problem.context)
     }
 }
 
@@ -197,6 +205,13 @@ impl NystromFeatures {
         }
         let (normalisation, triangular) = normalisation(&w, context)?;
         Ok(NystromFeatures { kernel: kernel.clone(), landmarks: z.to_f64().into_owned(), normalisation, triangular })
+    }
+
+    /// The functions `x ↦ φ(x)W` for `w` `[r, k]`, as combinations of `κ(·, z_m)`.
+    pub(crate) fn functions(self, w: ArrayView2<f64>, context: &FitContext<'_>) -> Extension {
+        let coefficients = matmul(self.normalisation.view(), w);
+        let features = KernelFeatures::new(&self.kernel, self.landmarks, context.precision, context.device);
+        Extension { features: Box::new(features), coefficients }
     }
 
     /// r, the number of features.

@@ -94,6 +94,14 @@ impl RandomFeatures {
         out
     }
 
+    /// With angles counted from the mean of the points `x` `[n, d]`: they stay small, and so does their rounding.
+    pub(crate) fn centred(mut self, x: Rows<'_>) -> Self {
+        if let (Form::Waves { centre }, Some(mean)) = (&mut self.form, x.mean()) {
+            *centre = mean;
+        }
+        self
+    }
+
     /// Refuses fewer features than pairs.
     pub(super) fn enough(self, k: usize) -> Result<Self> {
         let count = self.dim();

@@ -71,6 +71,7 @@ impl Spectrum {
         let spectrum = Spectrum {
             eigenvalues: bundle.value("eigenvalues")?,
             certificate: bundle.value("certificate")?,
+            notes: vec![],
             origin,
             training: (kind == NetworkFeatures::KIND).then(|| bundle.value("training")).transpose()?,
             features: features(kind, bundle, device)?,
@@ -122,7 +123,7 @@ impl Spectrum {
 }
 
 /// The feature map of a saved model. A new kind of feature is one more line here.
-fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Features>> {
+pub(crate) fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Features>> {
     match kind {
         NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle, device)?)),
         KernelFeatures::KIND => Ok(Box::new(KernelFeatures::load(bundle, device)?)),

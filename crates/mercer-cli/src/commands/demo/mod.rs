@@ -10,7 +10,7 @@ use clap::Args;
 use mercer::data::{Dataset, digits};
 use mercer::kernel::{Expression, Kernel};
 use mercer::spectrum::{Problem, Spectrum};
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Result};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -72,15 +72,12 @@ fn find(context: &Context) -> Result<Found> {
     let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());
     for entry in methods() {
         let bar = context.bar();
-        let fit_context = context.fit(&bar);
+        let fit_context = FitContext { data: "digits", ..context.fit(&bar) };
         let operator = fit_context.kernel_operator(&kernel, x.view())?;
         let problem = Problem { operator: &operator, k: K, context: fit_context };
         let method = (entry.make)(&Options::default(), train.n(), K);
         match Spectrum::fit(method.as_ref(), &problem, Some(held_out_x.view().into())) {
-            Ok(mut spectrum) => {
-                spectrum.origin.data = "digits".into();
-                spectra.push(spectrum);
-            }
+            Ok(spectrum) => spectra.push(spectrum),
             // The advice after the semicolon does not apply here.
             Err(Error::Input(why)) => unsuited.push((entry.name, text::rounded(why.split(';').next().unwrap_or(&why)))),
             Err(error) => return Err(error),

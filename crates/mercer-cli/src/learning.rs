@@ -1,0 +1,383 @@
+//! How `mercer regress` learns: the options of methods, the choice among them, and the fitted model.
+
+use crate::methods::number;
+use crate::precomputed;
+use crate::signals;
+use clap::{Args, ValueEnum};
+use mercer::apply::{
+    Alpha, Bandwidth, ClassWeights, FeatureMap, FeatureRidge, Fit, FittedNadarayaWatson, FoundKernel, KernelSearch,
+    Learner, NadarayaWatson, Ridge, RidgeSolver, SavedPredict, SpectralRidge, Tried,
+};
+use mercer::data::{Dataset, Target};
+use mercer::kernel::{Expression, Kernel, Kind, catalogue};
+use mercer::operator::{DenseOperator, OnPoints};
+use mercer::spectrum::{Exact, Krylov, Origin, Problem, Spectrum};
+use mercer::{Error, FitContext, Result, fail_if};
+use ndarray::{Array2, ArrayView2};
+
+/// Pairs of a spectrum by default.
+const PAIRS: usize = 200;
+
+/// Random features by default.
+const RANDOM_FEATURES: usize = 2000;
+
+/// Options of the ways to learn.
+#[derive(Args)]
+#[command(next_help_heading = "Options of methods")]
+pub struct Learning {
+    /// How to learn
+    #[arg(long, default_value = "auto", help_heading = "Options")]
+    method: Way,
+
+    /// Number added to the kernel matrix's diagonal, or auto for the least left-out error [default: auto]
+    #[arg(long, value_name = "NUMBER", value_parser = auto_or_ridge, allow_negative_numbers = true)]
+    alpha: Option<Choice>,
+
+    /// nystrom: landmarks [default: 1000]; random-features: features [default: 2000]; spectrum: eigenpairs [default: 200];
+    /// ridge by cg: rank of the preconditioner [default: 2√n]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rank: Option<u32>,
+
+    /// Weights of the classes: balanced, or numbers such as rare=5,other=1 [default: all 1]
+    #[arg(long, value_name = "WEIGHTS", value_parser = class_weights)]
+    class_weight: Option<ClassWeights>,
+
+    /// Choose alpha by the error of N-fold cross-validation instead of leave-one-out
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    cv: Option<u32>,
+
+    /// Kernels to choose among by the error on left-out points, such as rbf,matern32,laplacian; their lengthscales are found too,
+    /// unless they are given [instead of --kernel]
+    #[arg(long, value_name = "KERNELS", conflicts_with = "kernel")]
+    search: Option<String>,
+
+    /// ridge: how the linear system is solved [default: by size and memory]
+    #[arg(long)]
+    solver: Option<Solver>,
+
+    /// nadaraya-watson: factor on the kernel's width, or auto for the least left-out error [default: auto]
+    #[arg(long, value_name = "NUMBER", value_parser = auto_or_positive, allow_negative_numbers = true)]
+    bandwidth: Option<Choice>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// By the number of points, the kernel and the memory: ridge for few, linear for linear kernels, else nystrom
+    Auto,
+    /// Kernel ridge regression on all points
+    Ridge,
+    /// Ridge regression on features of landmark points; time grows like n
+    Nystrom,
+    /// Ridge regression on random Fourier features; for shift-invariant kernels
+    RandomFeatures,
+    /// Ridge regression on the leading eigenfunctions
+    Spectrum,
+    /// Ridge regression on the columns themselves; for linear kernels
+    Linear,
+    /// Averages of the targets, weighted by the kernel
+    NadarayaWatson,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Solver {
+    /// Dense factorisation
+    Direct,
+    /// Preconditioned conjugate gradients; the kernel matrix need not be stored
+    Cg,
+}
+
+/// A number, or `None` for whatever leaves the least error.
+type Choice = Option<f64>;
+
+fn auto_or_ridge(word: &str) -> Result<Choice, String> {
+    if word == "auto" {
+        Ok(None)
+    } else {
+        number(word, |v| v >= 0.0, "it must be a number of at least 0, or auto").map(Some)
+    }
+}
+
+fn auto_or_positive(word: &str) -> Result<Choice, String> {
+    if word == "auto" { Ok(None) } else { number(word, |v| v > 0.0, "it must be a number above 0, or auto").map(Some) }
+}
+
+/// Reads `balanced`, or `name=number` for some classes.
+fn class_weights(text: &str) -> Result<ClassWeights, String> {
+    if text == "balanced" {
+        return Ok(ClassWeights::Balanced);
+    }
+    let pair = |part: &str| {
+        let (name, weight) = part.rsplit_once('=')?;
+        let weight = weight.trim().parse().ok().filter(|w: &f64| w.is_finite() && *w > 0.0)?;
+        Some((name.trim().to_owned(), weight))
+    };
+    let pairs: Option<Vec<(String, f64)>> = text.split(',').map(pair).collect();
+    pairs
+        .map(ClassWeights::Given)
+        .ok_or_else(|| "it must be balanced, or numbers above 0 such as rare=5,other=1".into())
+}
+
+/// A fitted model, and how it was chosen.
+pub struct Learnt {
+    model: Model,
+    /// Why the method was chosen, where it was not given.
+    pub why: Option<String>,
+    pub tried: Vec<Tried>,
+    /// The number that was given or chosen.
+    pub parameter: (&'static str, f64),
+    pub iterations: Option<usize>,
+    pub residual: Option<f64>,
+    /// Landmarks, features or eigenfunctions.
+    pub rank: Option<usize>,
+    /// The search for the kernel, where there was one.
+    pub search: Option<FoundKernel>,
+}
+
+/// A fitted estimator; averages also tell which points no example reaches.
+enum Model {
+    Average(Box<FittedNadarayaWatson>),
+    Other(Box<dyn SavedPredict>),
+}
+
+impl Learnt {
+    /// What predicts, and can be saved.
+    pub fn model(&self) -> &dyn SavedPredict {
+        match &self.model {
+            Model::Average(model) => model.as_ref(),
+            Model::Other(model) => model.as_ref(),
+        }
+    }
+
+    pub fn origin(&self) -> &Origin {
+        self.model().origin()
+    }
+
+    /// Scores at points `[m, d]`, and the rows that no example reaches.
+    pub fn scores(&self, x: ArrayView2<f64>) -> Result<(Array2<f64>, Vec<usize>)> {
+        match &self.model {
+            Model::Average(model) => model.averages(x).map(|averages| (averages.scores, averages.unreached)),
+            Model::Other(model) => Ok((model.scores(x)?, vec![])),
+        }
+    }
+
+    fn new(model: impl SavedPredict + 'static, alpha: f64, tried: Vec<Tried>) -> Learnt {
+        Learnt {
+            model: Model::Other(Box::new(model)),
+            why: None,
+            tried,
+            parameter: ("alpha", alpha),
+            iterations: None,
+            residual: None,
+            rank: None,
+            search: None,
+        }
+    }
+}
+
+impl Learning {
+    /// What can be refused before any work.
+    pub fn check(&self) -> Result<()> {
+        use Way::{Auto, Linear, NadarayaWatson, Nystrom, RandomFeatures, Ridge, Spectrum};
+        let rules: [(&str, bool, &[Way]); 6] = [
+            ("bandwidth", self.bandwidth.is_some(), &[NadarayaWatson]),
+            ("alpha", self.alpha.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear]),
+            ("cv", self.cv.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear]),
+            ("solver", self.solver.is_some(), &[Auto, Ridge]),
+            ("rank", self.rank.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum]),
+            ("class-weight", self.class_weight.is_some(), &[Auto, Nystrom, RandomFeatures, Linear]),
+        ];
+        for (option, given, ways) in rules {
+            if given && !ways.contains(&self.method) {
+                let names: Vec<String> = ways.iter().filter(|way| **way != Auto).map(|way| name(*way)).collect();
+                return Err(Error::input(format!("--{option} is for --method {}; leave it out", names.join(", "))));
+            }
+        }
+        match (self.alpha, self.cv, self.solver, &self.class_weight) {
+            (Some(Some(_)), Some(_), ..) => {
+                Err(Error::input("--cv chooses --alpha; leave one of them out, or give --alpha auto"))
+            }
+            (_, _, Some(_), Some(_)) => Err(Error::input(
+                "--class-weight is for methods on features, and --solver for ridge; leave one of them out",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The kernels to choose among: those of --search, else `kernel`.
+    pub fn candidates(&self, kernel: &str) -> Result<Vec<Expression>> {
+        let candidates: Vec<Expression> = match &self.search {
+            None => vec![Expression::parse(kernel)?],
+            Some(list) => split(list).iter().map(|text| Expression::parse(&automatic(text))).collect::<Result<_>>()?,
+        };
+        let searched = self.search.is_some() || candidates[0].is_automatic();
+        fail_if!(
+            searched && self.method == Way::NadarayaWatson,
+            "--method nadaraya-watson finds its --bandwidth by itself; give a kernel with lengthscale=median or a number"
+        );
+        Ok(candidates)
+    }
+
+    /// Fits the examples under the kernel that suits them best.
+    pub fn learn(&self, candidates: &[Expression], train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
+        let (x, y) = (train.x.to_f64(), train.y.as_ref().expect("checked"));
+        if let [one] = candidates
+            && !one.is_automatic()
+        {
+            return self.learn_under(one.resolve(&train.x, fit.seed)?, x.view(), y, fit);
+        }
+        let class_weights = self.class_weight.clone().unwrap_or_default();
+        let search = KernelSearch { candidates: candidates.to_vec(), alpha: self.alpha(), class_weights };
+        let found = search.best(x.view(), y, fit)?;
+        let learnt = self.learn_under(found.kernel.clone(), x.view(), y, fit)?;
+        Ok(Learnt { search: Some(found), ..learnt })
+    }
+
+    /// Whether the options suit a kernel matrix in place of points.
+    pub fn takes_a_matrix(&self) -> bool {
+        let none = self.solver.is_none() && self.rank.is_none() && self.search.is_none() && self.class_weight.is_none();
+        none && matches!(self.method, Way::Auto | Way::Ridge)
+    }
+
+    /// Ridge regression on all eigenfunctions of the kernel matrix `[n, n]` that the examples are.
+    pub fn learn_matrix(&self, train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
+        let matrix = precomputed::matrix(train)?;
+        let dense = DenseOperator::new(matrix.clone());
+        let operator = OnPoints::new(&dense, matrix.view())?;
+        let spectrum = Spectrum::fit(&Exact, &Problem { operator: &operator, k: train.n(), context: *fit }, None)?;
+        let ridge = SpectralRidge { spectrum: spectrum.into(), alpha: self.alpha(), intercept: true };
+        let fitted = ridge.fit(matrix.view(), train.y.as_ref().expect("checked"), fit)?;
+        let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
+        Ok(Learnt::new(fitted, alpha, tried))
+    }
+
+    fn learn_under(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+        let rank = self.rank.map(|rank| rank as usize);
+        match self.method {
+            Way::Auto => self.by_choice(kernel, x, y, fit),
+            Way::NadarayaWatson => self.average(kernel, x, y, fit),
+            Way::Ridge => self.ridge(kernel, x, y, fit),
+            Way::Spectrum => self.spectral(kernel, x, y, fit),
+            Way::Linear => match FeatureMap::of_kernel(&kernel, x.dim(), rank, fit) {
+                map @ FeatureMap::Linear { .. } => self.on_features(map, x, y, fit),
+                _ => Err(Error::input(format!("--method linear is for the kernel linear, not for {kernel}"))),
+            },
+            Way::Nystrom => match FeatureMap::of_kernel(&kernel, x.dim(), rank, fit) {
+                map @ FeatureMap::Nystrom { .. } => self.on_features(map, x, y, fit),
+                FeatureMap::Linear { .. } | FeatureMap::Random { .. } => {
+                    Err(Error::input("a linear kernel needs no landmarks; use --method linear"))
+                }
+            },
+            Way::RandomFeatures => {
+                let features = rank.unwrap_or(RANDOM_FEATURES).next_multiple_of(2);
+                self.on_features(FeatureMap::Random { kernel, features, sampling: Default::default() }, x, y, fit)
+            }
+        }
+    }
+
+    /// By the method that suits the data.
+    fn by_choice(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+        if self.solver.is_some() {
+            return self.ridge(kernel, x, y, fit);
+        }
+        let rank = self.rank.map(|rank| rank as usize);
+        let (learner, why) = Learner::choose(&kernel, x.dim(), rank, fit);
+        let (learnt, why) = match learner {
+            Learner::Features(map) => (self.on_features(map, x, y, fit)?, why),
+            Learner::Ridge(_) if self.class_weight.is_some() => {
+                let map = FeatureMap::of_kernel(&kernel, x.dim(), rank, fit);
+                (self.on_features(map, x, y, fit)?, "class weights are for methods on features".into())
+            }
+            Learner::Ridge(_) => (self.ridge(kernel, x, y, fit)?, why),
+        };
+        Ok(Learnt { why: Some(format!("method {}: {why}", learnt.origin().method)), ..learnt })
+    }
+
+    fn alpha(&self) -> Alpha {
+        match (self.alpha.flatten(), self.cv) {
+            (Some(value), _) => Alpha::Fixed(value),
+            (None, Some(folds)) => Alpha::CrossValidation { folds: folds as usize },
+            (None, None) => Alpha::LeaveOneOut,
+        }
+    }
+
+    fn on_features(&self, map: FeatureMap, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+        let class_weights = self.class_weight.clone().unwrap_or_default();
+        let fitted = FeatureRidge { map, alpha: self.alpha(), class_weights }.fit(x, y, fit)?;
+        let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
+        Ok(Learnt { rank: Some(rank), ..Learnt::new(fitted, alpha, tried) })
+    }
+
+    fn ridge(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+        let rank = self.rank.map(|rank| rank as usize);
+        let solver = match (self.solver, RidgeSolver::conjugate_gradients(fit.precision)) {
+            (None, _) if rank.is_none() => RidgeSolver::Auto,
+            (Some(Solver::Direct), _) => RidgeSolver::Direct,
+            (_, RidgeSolver::ConjugateGradients { tolerance, iterations, .. }) => {
+                RidgeSolver::ConjugateGradients { tolerance, iterations, rank }
+            }
+            (_, other) => other,
+        };
+        // Conjugate gradients return what they have at the first Ctrl-C; a factorisation cannot.
+        if matches!(solver, RidgeSolver::ConjugateGradients { .. }) {
+            signals::listen();
+        }
+        let fitted = Ridge { kernel, alpha: self.alpha(), solver, intercept: true }.fit(x, y, fit)?;
+        let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
+        let (iterations, residual) = (fitted.iterations, fitted.residual);
+        Ok(Learnt { iterations, residual, ..Learnt::new(fitted, alpha, tried) })
+    }
+
+    fn spectral(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+        let k = self.rank.map_or(PAIRS, |rank| rank as usize).min(x.nrows());
+        let operator = fit.kernel_operator(&kernel, x)?;
+        let problem = Problem { operator: &operator, k, context: *fit };
+        signals::listen();
+        let spectrum = Spectrum::fit(&Krylov::default(), &problem, None)?.into();
+        let fitted = SpectralRidge { spectrum, alpha: self.alpha(), intercept: true }.fit(x, y, fit)?;
+        let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
+        Ok(Learnt { rank: Some(k), ..Learnt::new(fitted, alpha, tried) })
+    }
+
+    fn average(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+        let bandwidth = self.bandwidth.flatten().map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
+        let average = NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?;
+        Ok(Learnt {
+            why: None,
+            tried: average.tried.clone(),
+            parameter: ("bandwidth", average.bandwidth),
+            iterations: None,
+            residual: None,
+            rank: None,
+            search: None,
+            model: Model::Average(Box::new(average)),
+        })
+    }
+}
+
+/// The parts of a list between commas that are in no bracket and no quotes.
+fn split(list: &str) -> Vec<String> {
+    let (mut depth, mut quoted, mut parts) = (0i32, false, vec![String::new()]);
+    for c in list.chars() {
+        quoted ^= c == '"';
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        match c {
+            ',' if depth == 0 && !quoted => parts.push(String::new()),
+            c => parts.last_mut().expect("one part at least").push(c),
+        }
+    }
+    parts.into_iter().map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
+}
+
+/// A kernel that is only named, with the lengthscale to be found where it has one.
+fn automatic(text: &str) -> String {
+    let entries = catalogue();
+    let entry = entries.iter().find(|entry| entry.name == text);
+    match entry.filter(|entry| entry.parameters.iter().any(|p| p.kind == Kind::Lengthscale)) {
+        Some(entry) => format!("{}(lengthscale=auto)", entry.name),
+        None => text.to_owned(),
+    }
+}
+
+fn name(way: Way) -> String {
+    way.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,148 @@
+//! `mercer regress`: which method is chosen, what is said of classes, and what an early end leaves.
+
+mod common;
+
+use common::Folder;
+use mercer::rng::Rng;
+
+/// A table of n rows: two columns and a class or number that depends on them.
+fn table(folder: &Folder, name: &str, n: usize, target: impl Fn(f64, f64, &mut Rng) -> String) {
+    let mut rng = Rng::new(n as u64);
+    let row = |_| {
+        let (a, b) = (rng.normal(), rng.normal());
+        format!("{a},{b},{}\n", target(a, b, &mut rng))
+    };
+    let rows: String = (0..n).map(row).collect();
+    std::fs::write(folder.join(name), format!("a,b,y\n{rows}")).unwrap();
+}
+
+fn class(a: f64, b: f64, rng: &mut Rng) -> String {
+    let noisy = a + 0.3 * rng.normal();
+    String::from(if noisy > 1.5 {
+        "rare"
+    } else if noisy * b > 0.0 {
+        "same"
+    } else {
+        "mixed"
+    })
+}
+
+fn number(a: f64, b: f64, rng: &mut Rng) -> String {
+    ((2.0 * a).sin() + b + 0.1 * rng.normal() + 20.0).to_string()
+}
+
+#[test]
+fn the_method_is_chosen_by_size_and_kernel() {
+    let folder = Folder::new();
+    table(&folder, "few.csv", 300, number);
+    table(&folder, "many.csv", 6000, number);
+    for (line, method, words) in [
+        ("few.csv", "ridge", "few enough for the exact solution"),
+        ("few.csv --kernel linear", "linear", "no more than its 2 columns"),
+        ("many.csv", "nystrom", "1000 landmarks"),
+        ("many.csv --rank 50", "nystrom", "50 landmarks"),
+        ("many.csv --kernel poly(degree=2)", "nystrom", "rank 6 at most"),
+    ] {
+        let line = format!("regress {line} --target y --holdout 0.1 --precision f32");
+        let found = folder.object(&line);
+        assert_eq!(found["method"], method, "{line}");
+        let why = found["why"].as_str().unwrap();
+        assert!(why.contains(words), "{line}: {why}");
+        let said = folder.mercer(&line).output().unwrap();
+        assert!(String::from_utf8_lossy(&said.stderr).contains(why), "{line}");
+    }
+    // All of them learn the function; a linear one its linear part alone.
+    for method in ["ridge", "nystrom", "random-features", "spectrum"] {
+        let line = format!("regress few.csv --target y --holdout 0.2 --kernel rbf(1) --rank 60 --method {method}");
+        let found = folder.object(&line);
+        let rmse = found["holdout"]["rmse"].as_f64().unwrap();
+        assert!(rmse < 0.35, "{method}: {rmse}");
+        assert!(found["why"].is_null());
+    }
+}
+
+#[test]
+fn classes_are_reported_one_by_one() {
+    let folder = Folder::new();
+    table(&folder, "classes.csv", 600, class);
+    let line = "regress classes.csv --target y --holdout 0.3 --kernel rbf(0.7)";
+    let (found, said) = (folder.object(line), folder.said(line));
+    let test = &found["holdout"];
+    // The measures follow from the confusion matrix.
+    let count = |a: usize, b: usize| test["confusion"][a][b].as_f64().unwrap();
+    let right: f64 = (0..3).map(|c| count(c, c)).sum();
+    assert!((right / 180.0 - test["accuracy"].as_f64().unwrap()).abs() < 1e-12);
+    for c in 0..3 {
+        let [taken, support] = [(0..3).map(|a| count(a, c)).sum::<f64>(), (0..3).map(|b| count(c, b)).sum::<f64>()];
+        let class = &test["classes"][c];
+        assert!((class["precision"].as_f64().unwrap() - count(c, c) / taken).abs() < 1e-12);
+        assert!((class["recall"].as_f64().unwrap() - count(c, c) / support).abs() < 1e-12);
+        assert_eq!(class["support"].as_f64().unwrap(), support);
+        assert!(said.contains(class["name"].as_str().unwrap()));
+    }
+    // Better than the frequencies of the classes, whose log loss is their entropy.
+    let loss = test["log_loss"].as_f64().unwrap();
+    assert!(loss > 0.0 && loss < 0.7, "{loss}");
+    for words in ["precision", "recall", "support", "true \\ predicted", "log loss", "classes of holdout"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+#[test]
+fn class_weights_find_more_of_a_rare_class() {
+    let folder = Folder::new();
+    table(&folder, "classes.csv", 900, class);
+    let recall = |more: &str| {
+        let line =
+            format!("regress classes.csv --target y --kernel rbf(2) --method nystrom --rank 40 {more} --holdout 0.4");
+        let found = folder.object(&line);
+        let classes = found["holdout"]["classes"].as_array().unwrap().clone();
+        classes.iter().find(|c| c["name"] == "rare").unwrap()["recall"].as_f64().unwrap()
+    };
+    let (plain, balanced) = (recall(""), recall("--class-weight balanced"));
+    assert!(balanced > plain, "{plain} {balanced}");
+    assert!(recall("--class-weight rare=9") > plain);
+    let refuses = |more: &str, words: &str| folder.refuses(&format!("regress classes.csv --target y {more}"), words);
+    refuses("--class-weight rar=2", "did you mean 'rare'");
+    refuses("--class-weight rare", "balanced, or numbers");
+    refuses("--class-weight balanced --method ridge", "--class-weight is for --method nystrom");
+    refuses("--class-weight balanced --solver cg", "leave one of them out");
+}
+
+#[test]
+fn conjugate_gradients_that_end_early_still_predict() {
+    let folder = Folder::new();
+    table(&folder, "hard.csv", 2500, number);
+    // Rank 1 and a tiny α: 1000 products are not enough, and single precision would not get there at all.
+    let line = "regress hard.csv --target y --kernel rbf(0.3) --solver cg --rank 1 --alpha 1e-12 --holdout 0.1";
+    let output = folder.mercer(&format!("{line} --json")).output().unwrap();
+    let (said, warned) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{warned}");
+    let found: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let residual = found["residual"].as_f64().unwrap();
+    assert!(residual > 1e-8 && found["holdout"]["rmse"].is_number(), "{found}");
+    for words in ["warning: conjugate gradients stopped", "(--rank)", "(--alpha)", "best iterate"] {
+        assert!(warned.contains(words), "{warned}");
+    }
+}
+
+#[test]
+fn a_search_shows_what_it_tried() {
+    let folder = Folder::new();
+    table(&folder, "numbers.csv", 300, number);
+    let line = "regress numbers.csv --target y --search rbf,linear,matern32(2) --holdout 0.2";
+    let (found, said) = (folder.object(line), folder.said(line));
+    let tried = found["search"]["tried"].as_array().unwrap();
+    assert_eq!(tried[0]["kernel"], found["kernel"]);
+    assert!(
+        tried.iter().any(|t| t["kernel"] == "linear") && tried.iter().any(|t| t["kernel"] == "matern32(lengthscale=2)")
+    );
+    assert!(tried.iter().filter(|t| t["kernel"].as_str().unwrap().starts_with("rbf")).count() > 8);
+    assert!(said.contains("kernel tried") && said.contains("left-out MSE"), "{said}");
+    assert!(found["holdout"]["rmse"].as_f64().unwrap() < 0.3, "{found}");
+    let auto = folder.object("regress numbers.csv --target y --kernel 'rbf(lengthscale=auto)' --cv 4");
+    assert!(auto["search"]["tried"].as_array().unwrap().len() > 8);
+    folder.refuses("fit numbers.csv --target y --kernel 'rbf(lengthscale=auto)'", "use median or a number");
+    let refused = "regress numbers.csv --target y --method nadaraya-watson --kernel 'rbf(lengthscale=auto)'";
+    folder.refuses(refused, "--bandwidth");
+}

@@ -1,0 +1,261 @@
+//! Ridge regression on features: one pass over them and one eigendecomposition serve every α and every target.
+
+use super::alpha::{best, cross_validate, grid};
+use super::{Alpha, Tried};
+use crate::linalg::{eigh, matmul};
+use crate::rng::Rng;
+use crate::spectrum::add_gram;
+use crate::{FitContext, Result, fail_if};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, concatenate, s};
+
+/// Rows of Φ that are in memory at once.
+const BLOCK: usize = 4096;
+
+/// Rows whose left-out error is measured, at most: the mean over so many is known to about one percent.
+const MOST_LEFT_OUT: usize = 10_000;
+
+/// Features `[rows, p]` at some rows of the sample.
+pub(super) type FeatureRows<'a> = &'a dyn Fn(&[usize]) -> Result<Array2<f64>>;
+
+/// `min_{W,b} Σ_i w_i ‖y_i − b − φ(x_i)W‖² + α‖W‖²`
+pub(super) struct Head<'a> {
+    pub features: FeatureRows<'a>,
+    /// `[n, m]`
+    pub y: ArrayView2<'a, f64>,
+    /// w `[n]`; one for each row without them.
+    pub weights: Option<&'a [f64]>,
+    /// Whether there is a b; it is not penalised.
+    pub intercept: bool,
+    pub context: &'a FitContext<'a>,
+}
+
+/// The solution of a [`Head`].
+pub(super) struct Solved {
+    pub alpha: f64,
+    pub tried: Vec<Tried>,
+    /// W `[p, m]`
+    pub weights: Array2<f64>,
+    /// b `[m]`
+    pub offset: Array1<f64>,
+    /// Some rows, and their predictions `[rows, m]` from all the others.
+    pub left_out: (Vec<usize>, Array2<f64>),
+}
+
+impl Head<'_> {
+    pub fn solve(&self, alpha: Alpha) -> Result<Solved> {
+        let n = self.y.nrows();
+        let path = self.path(&(0..n).collect::<Vec<_>>())?;
+        let scale = path.λ.iter().sum::<f64>() / path.total;
+        fail_if!(
+            !(scale > 0.0 && scale.is_finite()),
+            "every feature is constant on these points; use a kernel that tells them apart, or points that differ"
+        );
+        let grid = grid(scale);
+        let sample = Rng::new(self.context.seed).fork(0x006c_6f6f).sample(n, MOST_LEFT_OUT.min(n));
+        let (alpha, tried) = match alpha {
+            Alpha::Fixed(alpha) => (alpha, vec![]),
+            Alpha::LeaveOneOut => best(self.leave_one_out(&path, &sample, &grid)?)?,
+            Alpha::CrossValidation { folds } => {
+                let mut done = 0;
+                best(cross_validate(n, folds, self.context.seed, &grid, |rest, out| {
+                    done += 1;
+                    self.context.progress.step("cross-validation", done, folds, "");
+                    self.held_out_errors(&self.path(rest)?, out, &grid)
+                })?)?
+            }
+        };
+        let left_out = self.left_out(&path, &sample, alpha)?;
+        let weights = path.weights(alpha);
+        let offset = &path.y_mean - &path.mean.dot(&weights);
+        Ok(Solved { alpha, tried, weights, offset, left_out: (sample, left_out) })
+    }
+
+    /// The normal equations of some rows, decomposed.
+    fn path(&self, rows: &[usize]) -> Result<Path> {
+        let mut sums: Option<Sums> = None;
+        for (i, few) in rows.chunks(BLOCK).enumerate() {
+            let phi = (self.features)(few)?;
+            let sums = sums.get_or_insert_with(|| Sums::new(phi.view(), self.y.ncols(), self.intercept));
+            sums.add(phi, self.y.select(Axis(0), few), self.weights_of(few).mapv(f64::sqrt));
+            self.context.progress.step("ridge on features", (i * BLOCK + few.len()).min(rows.len()), rows.len(), "");
+        }
+        sums.expect("there are rows").decompose(self.intercept, self.context)
+    }
+
+    /// w of some rows.
+    fn weights_of(&self, rows: &[usize]) -> Array1<f64> {
+        rows.iter().map(|&i| self.weights.map_or(1.0, |w| w[i])).collect()
+    }
+
+    /// The weighted mean squared error of predicting each of `rows` from all the others, for each α.
+    fn leave_one_out(&self, path: &Path, rows: &[usize], grid: &[f64]) -> Result<Vec<Tried>> {
+        let (mut sums, mut total) = (vec![0.0; grid.len()], 0.0);
+        for few in rows.chunks(BLOCK) {
+            let w = self.weights_of(few);
+            total += w.sum();
+            let errors = path.left_out_errors((self.features)(few)?, self.y.select(Axis(0), few), &w, grid);
+            for (sum, error) in sums.iter_mut().zip(errors) {
+                *sum += error.rows().into_iter().zip(&w).map(|(e, w)| w * e.dot(&e)).sum::<f64>();
+            }
+        }
+        Ok(grid.iter().zip(sums).map(|(&value, sum)| Tried { value, error: sum / total }).collect())
+    }
+
+    /// The predictions `[rows, m]` of some rows from all the others.
+    fn left_out(&self, path: &Path, rows: &[usize], alpha: f64) -> Result<Array2<f64>> {
+        let mut scores = Array2::zeros((rows.len(), self.y.ncols()));
+        for (few, mut scores) in rows.chunks(BLOCK).zip(scores.axis_chunks_iter_mut(Axis(0), BLOCK)) {
+            let y = self.y.select(Axis(0), few);
+            let errors = path.left_out_errors((self.features)(few)?, y.clone(), &self.weights_of(few), &[alpha]);
+            scores.assign(&(y - &errors[0]));
+        }
+        Ok(scores)
+    }
+
+    /// The weighted sum of squared errors on rows that `path` has not seen, for each α.
+    fn held_out_errors(&self, path: &Path, rows: &[usize], grid: &[f64]) -> Result<Vec<f64>> {
+        let mut sums = vec![0.0; grid.len()];
+        for few in rows.chunks(BLOCK) {
+            let z = path.rotated((self.features)(few)?);
+            let (y, w) = (self.y.select(Axis(0), few) - &path.y_mean, self.weights_of(few));
+            for (sum, &alpha) in sums.iter_mut().zip(grid) {
+                let error = &y - &matmul(z.view(), path.filtered(alpha).view());
+                *sum += error.rows().into_iter().zip(&w).map(|(e, w)| w * e.dot(&e)).sum::<f64>();
+            }
+        }
+        Ok(sums)
+    }
+}
+
+/// Sums over rows, with a constant `shift` subtracted from the features so that large means cost no digits.
+struct Sums {
+    shift: Array1<f64>,
+    /// `Σ w φφᵀ` `[p, p]`, its lower half.
+    gram: Array2<f64>,
+    /// `Σ w φyᵀ` `[p, m]`
+    cross: Array2<f64>,
+    /// `Σ w φ` `[p]`
+    phi: Array1<f64>,
+    /// `Σ w y` `[m]`
+    y: Array1<f64>,
+    /// `Σ w`
+    total: f64,
+    product: Array2<f64>,
+}
+
+impl Sums {
+    /// None yet, for features like `phi` `[b, p]`.
+    fn new(phi: ArrayView2<f64>, m: usize, intercept: bool) -> Sums {
+        let p = phi.ncols();
+        let shift = if intercept { phi.mean_axis(Axis(0)).expect("there are rows") } else { Array1::zeros(p) };
+        let square = || Array2::zeros((p, p));
+        let (gram, cross, product) = (square(), Array2::zeros((p, m)), square());
+        Sums { shift, gram, cross, phi: Array1::zeros(p), y: Array1::zeros(m), total: 0.0, product }
+    }
+
+    /// Adds features `[b, p]`, targets `[b, m]` and the roots `[b]` of the rows' weights.
+    fn add(&mut self, mut phi: Array2<f64>, y: Array2<f64>, root: Array1<f64>) {
+        phi -= &self.shift;
+        phi *= &root.view().insert_axis(Axis(1));
+        let y = y * root.view().insert_axis(Axis(1));
+        add_gram(&mut self.gram, &mut self.product, phi.view());
+        self.cross += &matmul(phi.t(), y.view());
+        self.phi += &phi.t().dot(&root);
+        self.y += &y.t().dot(&root);
+        self.total += root.dot(&root);
+    }
+
+    /// With an intercept, features and targets count from their means.
+    fn decompose(self, intercept: bool, context: &FitContext) -> Result<Path> {
+        let Sums { shift, mut gram, mut cross, phi, y, total, product } = self;
+        drop(product);
+        let (mut mean, mut y_mean, mut share) = (Array1::zeros(phi.len()), Array1::zeros(y.len()), 0.0);
+        if intercept {
+            let centre = &phi / total;
+            y_mean = y / total;
+            gram -= &outer(phi.view(), centre.view());
+            cross -= &outer(phi.view(), y_mean.view());
+            (mean, share) = (shift + centre, 1.0 / total);
+        }
+        let (λ, q) = eigh(context.device, gram.view())?;
+        // Directions at the level of rounding carry no information, and 0/0 is not an answer at α = 0.
+        let kept = λ.iter().take_while(|&&l| l > 1e-14 * λ[0]).count();
+        let (λ, q) = (λ[..kept].to_vec(), q.slice_move(s![.., ..kept]));
+        let zy = matmul(q.t(), cross.view());
+        Ok(Path { λ, q, zy, mean, y_mean, share, total })
+    }
+}
+
+fn outer(a: ArrayView1<f64>, b: ArrayView1<f64>) -> Array2<f64> {
+    &a.insert_axis(Axis(1)) * &b.insert_axis(Axis(0))
+}
+
+/// `ΦᵀΦ = QΛQᵀ`, with rows weighted and columns centred, rotated so that every α is a division: `Z = ΦQ`, `ZᵀZ = Λ`.
+struct Path {
+    λ: Vec<f64>,
+    /// `[p, r]`
+    q: Array2<f64>,
+    /// `Zᵀy` `[r, m]`
+    zy: Array2<f64>,
+    /// Of the features `[p]`; zero without an intercept.
+    mean: Array1<f64>,
+    /// Of the targets `[m]`; zero without an intercept.
+    y_mean: Array1<f64>,
+    /// What the intercept adds to every `H_ii/w_i`.
+    share: f64,
+    /// Sum of the weights.
+    total: f64,
+}
+
+impl Path {
+    /// `Z` `[b, r]` of features `[b, p]`.
+    fn rotated(&self, phi: Array2<f64>) -> Array2<f64> {
+        matmul((phi - &self.mean).view(), self.q.view())
+    }
+
+    /// `1/(λ_j + α)`
+    fn inverse(&self, alpha: f64) -> Array1<f64> {
+        self.λ.iter().map(|λ| 1.0 / (λ + alpha)).collect()
+    }
+
+    /// `(Λ + α)⁻¹Zᵀy` `[r, m]`
+    fn filtered(&self, alpha: f64) -> Array2<f64> {
+        &self.zy * &self.inverse(alpha).insert_axis(Axis(1))
+    }
+
+    /// `W = (ΦᵀΦ + αI)⁻¹Φᵀy` `[p, m]`
+    fn weights(&self, alpha: f64) -> Array2<f64> {
+        matmul(self.q.view(), self.filtered(alpha).view())
+    }
+
+    /// `y_i − ŷ_{−i} = (y_i − ŷ_i)/(1 − H_ii)`, `H_ii = w_i(share + Σ_j z_ij²/(λ_j + α))`, `[b, m]` for each α, of rows with
+    /// features `[b, p]`, targets `y` `[b, m]` and weights `w` `[b]`.
+    fn left_out_errors(&self, phi: Array2<f64>, y: Array2<f64>, w: &Array1<f64>, grid: &[f64]) -> Vec<Array2<f64>> {
+        let mut z = self.rotated(phi);
+        let (y, m) = (y - &self.y_mean, self.zy.ncols());
+        let [inverses, filtered]: [Vec<Array2<f64>>; 2] = [
+            grid.iter().map(|&alpha| self.inverse(alpha).insert_axis(Axis(1))).collect(),
+            grid.iter().map(|&alpha| self.filtered(alpha)).collect(),
+        ];
+        let fitted = matmul(z.view(), beside(&filtered).view());
+        z.mapv_inplace(|z| z * z);
+        let leverage = (matmul(z.view(), beside(&inverses).view()) + self.share) * w.view().insert_axis(Axis(1));
+        let error = |a: usize| {
+            let left = leverage.column(a).mapv(|h| 1.0 - h).insert_axis(Axis(1));
+            (&y - &fitted.slice(s![.., a * m..(a + 1) * m])) / left
+        };
+        (0..grid.len()).map(error).collect()
+    }
+}
+
+/// Matrices of as many rows, side by side.
+fn beside(parts: &[Array2<f64>]) -> Array2<f64> {
+    let views: Vec<_> = parts.iter().map(|part| part.view()).collect();
+    concatenate(Axis(1), &views).expect("as many rows")
+}
+
+/// Bytes that a head on `p` features takes.
+pub(super) fn memory(p: usize) -> u64 {
+    let p = p as u64;
+    8 * p.saturating_mul(3 * BLOCK as u64 + 6 * p)
+}

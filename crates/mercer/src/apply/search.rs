@@ -1,0 +1,150 @@
+//! The search for a kernel and its lengthscale, by the error on left-out points.
+
+use super::{Alpha, ClassWeights, FeatureMap, FeatureRidge, Fit};
+use crate::data::Target;
+use crate::kernel::{Expression, Kernel};
+use crate::rng::Rng;
+use crate::spectrum::Landmarks;
+use crate::{Error, FitContext, Result, Silent};
+use ndarray::{ArrayView2, Axis};
+use serde::Serialize;
+
+/// Rows that the search looks at, at most.
+const ROWS: usize = 4000;
+
+/// Landmarks for a candidate.
+const LANDMARKS: usize = 500;
+
+/// The search for the kernel with the least left-out error in ridge regression, on a sample of the points.
+///
+/// A lengthscale `auto` is tried at powers of two times the median distance, for as long as the error falls, and then refined to an
+/// eighth of an octave. Every candidate has its own α.
+///
+/// ```
+/// use mercer::apply::KernelSearch;
+/// use mercer::{FitContext, data::Target, kernel::Expression};
+/// let x = ndarray::Array2::from_shape_fn((300, 1), |(i, _)| i as f64 / 30.0);
+/// let y = Target::Values(x.iter().map(|x| (6.0 * x).sin()).collect());
+/// let candidates = ["linear", "rbf(lengthscale=auto)"].map(|text| Expression::parse(text).unwrap()).to_vec();
+/// let found = KernelSearch::new(candidates).best(x.view(), &y, &FitContext::default())?;
+/// assert!(found.kernel.to_string().starts_with("rbf") && found.tried.len() > 8);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct KernelSearch {
+    /// The kernels, with numbers, `median` or `auto` for their lengthscales.
+    pub candidates: Vec<Expression>,
+    /// How α is found for each.
+    pub alpha: Alpha,
+    /// How much the rows of each class count.
+    pub class_weights: ClassWeights,
+}
+
+/// What a search found. Example: [`KernelSearch`].
+#[derive(Clone, Debug)]
+pub struct FoundKernel {
+    /// The best kernel.
+    pub kernel: Kernel,
+    /// Everything that was tried, the best first.
+    pub tried: Vec<TriedKernel>,
+    /// Rows that were looked at.
+    pub rows: usize,
+}
+
+/// A kernel that was tried. Example: [`KernelSearch`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TriedKernel {
+    /// The kernel, every parameter a number.
+    pub kernel: String,
+    /// The best α under it.
+    pub alpha: f64,
+    /// Its mean squared error on left-out points.
+    pub error: f64,
+}
+
+impl KernelSearch {
+    /// Among these kernels, with α by leave-one-out and equal classes.
+    pub fn new(candidates: Vec<Expression>) -> Self {
+        KernelSearch { candidates, alpha: Alpha::LeaveOneOut, class_weights: ClassWeights::Equal }
+    }
+
+    /// The best for the points `x` `[n, d]` and their targets.
+    pub fn best(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FoundKernel> {
+        let rows = Rng::new(context.seed).fork(0x7365_6172).sample(x.nrows(), ROWS.min(x.nrows()));
+        let (x, y) = (x.select(Axis(0), &rows), y.select(&rows));
+        let sample = Sample { search: self, x: x.view(), y: &y, context };
+        let mut tried = Vec::new();
+        for (i, candidate) in self.candidates.iter().enumerate() {
+            context.progress.step("kernels", i, self.candidates.len(), &candidate.to_string());
+            sample.try_all(candidate, &mut tried)?;
+        }
+        tried.sort_by(|(_, a), (_, b)| a.error.total_cmp(&b.error));
+        let kernel = tried.first().map(|(kernel, _)| kernel.clone());
+        let tried = tried.into_iter().map(|(_, tried)| tried).collect();
+        let kernel = kernel.ok_or_else(|| Error::input("there is no kernel to choose among; name at least one"))?;
+        Ok(FoundKernel { kernel, tried, rows: rows.len() })
+    }
+}
+
+/// The points that candidates are tried on.
+struct Sample<'a> {
+    search: &'a KernelSearch,
+    /// `[n, d]`
+    x: ArrayView2<'a, f64>,
+    y: &'a Target,
+    context: &'a FitContext<'a>,
+}
+
+type AllTried = Vec<(Kernel, TriedKernel)>;
+
+impl Sample<'_> {
+    /// Tries one candidate at all its lengthscales.
+    fn try_all(&self, candidate: &Expression, tried: &mut AllTried) -> Result<()> {
+        /// Octaves about the median that are tried in any case, and at most.
+        const NEAR: i32 = 3;
+        const FAR: f64 = 10.0;
+        if !candidate.is_automatic() {
+            self.try_at(candidate, 0.0, tried)?;
+            return Ok(());
+        }
+        let mut errors: Vec<(f64, f64)> = Vec::new();
+        let mut at = |octave: f64| -> Result<(f64, f64)> { Ok((octave, self.try_at(candidate, octave, tried)?)) };
+        for octave in -NEAR..=NEAR {
+            errors.push(at(f64::from(octave))?);
+        }
+        let least = |errors: &[(f64, f64)]| errors.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).expect("seven");
+        // Beyond the ends for as long as that helps.
+        let mut best = least(&errors);
+        while best.0.abs() >= f64::from(NEAR) && best.0.abs() < FAR {
+            let next = at(best.0 + best.0.signum())?;
+            if next.1 >= best.1 {
+                break;
+            }
+            best = next;
+        }
+        for step in [0.5, 0.25, 0.125] {
+            best = least(&[best, at(best.0 - step)?, at(best.0 + step)?]);
+        }
+        Ok(())
+    }
+
+    /// The left-out error with an automatic lengthscale of `2^octave` times the median distance.
+    fn try_at(&self, candidate: &Expression, octave: f64, tried: &mut AllTried) -> Result<f64> {
+        let kernel = candidate.resolve_scaled(self.x, self.context.seed, octave.exp2())?;
+        let quiet = FitContext { progress: &Silent, ..*self.context };
+        let map = match FeatureMap::of_kernel(&kernel, self.x.dim(), Some(LANDMARKS), &quiet) {
+            FeatureMap::Nystrom { kernel, landmarks, .. } => {
+                // The same landmarks for every kernel.
+                FeatureMap::Nystrom { kernel, landmarks, choice: Landmarks::Uniform }
+            }
+            other => other,
+        };
+        // A number for α is for the kernel that is used in the end; here, each has its best.
+        let alpha = if matches!(self.search.alpha, Alpha::Fixed(_)) { Alpha::LeaveOneOut } else { self.search.alpha };
+        let ridge = FeatureRidge { map, alpha, class_weights: self.search.class_weights.clone() };
+        let fitted = ridge.fit(self.x, self.y, &quiet)?;
+        let error = fitted.tried.iter().map(|t| t.error).fold(f64::INFINITY, f64::min);
+        tried.push((kernel.clone(), TriedKernel { kernel: kernel.to_string(), alpha: fitted.alpha, error }));
+        Ok(error)
+    }
+}
