@@ -35,7 +35,7 @@ use crate::{Error, Result, fail_if};
 /// use mercer::data::{Missing, ReadOptions, Scaling, Schema, Table};
 /// let open = |text: &str| {
 ///     let file = folder.path().join("t.csv");
-///     std::fs::write(&file, text)?;
+///     std::fs::write(&file, text).unwrap();
 ///     Table::open(file.to_str().unwrap(), &ReadOptions::default())
 /// };
 /// let table = open("size,colour\n1,red\n3,blue\n")?;
@@ -44,7 +44,7 @@ use crate::{Error, Result, fail_if};
 /// let (new, notes) = schema.encode(open("colour,size\nred,5\ngreen,1\n")?)?;
 /// assert_eq!(new.x.to_f64(), ndarray::array![[3.0, 0.0, 1.0], [-1.0, 0.0, 0.0]]);
 /// assert!(notes[0].contains("`green`"));
-/// # Ok::<(), mercer::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schema {
