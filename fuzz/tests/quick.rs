@@ -32,6 +32,7 @@ targets! {
     npy: INPUTS;
     npz: INPUTS;
     csv: INPUTS;
+    table: INPUTS;
     idx: INPUTS;
     cifar: INPUTS;
     parquet: INPUTS;

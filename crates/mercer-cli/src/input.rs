@@ -115,6 +115,11 @@ impl Reader {
             let changed_by = format!("{scale}--columns, --drop, --categories");
             context.note(format_args!("columns: {}; to change: {changed_by}", described(&schema)));
         }
+        let words = schema.columns.iter().any(|column| matches!(column.kind, Kind::Category(_)));
+        if words && !schema.named {
+            context
+                .note("the table has no header that is known as one; --header yes takes its first row for the names");
+        }
         schema.warnings().into_iter().for_each(|warning| context.warn(warning));
         Ok(schema)
     }
@@ -131,9 +136,10 @@ impl Reader {
         self.features(source, Some(Scaling::None), context).map(|(data, _)| data)
     }
 
-    /// The features of a second source, by the schema of the first; it may lack the target.
+    /// The features of a second source, all its rows, by the schema of the first; it may lack the target.
     pub fn open_like(&self, source: &str, schema: &Schema, context: &Context) -> Result<Dataset> {
-        self.source.open_like(source, schema, context)
+        let options = ReadOptions { rows: None, ..self.source.options(context) };
+        encoded(schema, Table::open_like(source, &options, schema)?, context)
     }
 }
 

@@ -238,12 +238,26 @@ fn sources_of_other_kinds() {
     same(folder.object("regress more.csv --target y --rows 40 --drop word"));
 }
 
+/// `--rows` is for the rows to learn from, and a table without numbers says that its first row may be a header.
+#[test]
+fn rows_of_other_files_are_all_read() {
+    let folder = Folder::new();
+    points(&folder);
+    folder.said("regress t.csv --target y --rows 40 --predict t.csv --out p.npy");
+    assert_eq!(folder.read("p.npy").nrows(), 60);
+    fs::write(folder.join("w.csv"), format!("a,b\n{}", "x,y\nu,v\n".repeat(3))).unwrap();
+    assert!(errors(&folder, "fit w.csv --k 1 --holdout 0").contains("--header yes"));
+    assert!(!errors(&folder, "fit w.csv --k 1 --holdout 0 --header yes").contains("--header"));
+}
+
 #[test]
 fn sampled_spectra_are_inspected() {
     let folder = Folder::new();
     folder.said("sample moons(n=60) --net 'dense(8) erf dense(1)' --samples 20 --out F.npy");
     folder.said("fit moons(n=60) --samples F.npy --k 2 --out s.mercer");
     assert!(folder.said("inspect s.mercer").contains("20 sampled functions"));
+    folder.said("fit moons(n=60) --method neuralef --steps 1 --k 1 --checkpoint state");
+    folder.refuses("inspect state", "--resume");
 }
 
 /// A kernel matrix in a file gives what the kernel gives, in each command, at new points too.

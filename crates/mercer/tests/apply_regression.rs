@@ -250,10 +250,10 @@ fn leave_one_out_on_features_is_brute_force() {
         let fitted = fit(Alpha::LeaveOneOut, &all);
         for tried in fitted.tried.iter().filter(|t| t.value > 1e-6).step_by(4) {
             let (mut sum, mut total) = (0.0, 0.0);
-            for i in 0..60 {
+            for (i, &label) in labels.iter().enumerate().take(60) {
                 let rest: Vec<usize> = all.iter().copied().filter(|&j| j != i).collect();
                 let scores = fit(Alpha::Fixed(tried.value), &rest).scores(x.select(Axis(0), &[i]).view()).unwrap();
-                let error = |c: usize| (scores[[0, c]] - if labels[i] == c { 1.0 } else { -1.0 }).powi(2);
+                let error = |c: usize| (scores[[0, c]] - if label == c { 1.0 } else { -1.0 }).powi(2);
                 sum += weight(i) * (error(0) + error(1));
                 total += weight(i);
             }

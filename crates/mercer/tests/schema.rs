@@ -27,14 +27,9 @@ impl Folder {
 
     /// The table `text`, encoded by the schema of the table `fitted`.
     fn encoded(&self, fitted: &str, text: &str, missing: Missing) -> Result<(Dataset, Vec<String>)> {
-        let schema = Schema::fit(&self.table(fitted, &target())?, missing, Scaling::None)?;
+        let schema = Schema::fit(&self.table(fitted, &ReadOptions::default())?, missing, Scaling::None)?;
         schema.encode(Table::open_like(&self.write("new.csv", text), &ReadOptions::default(), &schema)?)
     }
-}
-
-/// The column `y` is the target where there is one, by its position.
-fn target() -> ReadOptions {
-    ReadOptions::default()
 }
 
 fn with_target(column: &str) -> ReadOptions {
@@ -103,7 +98,8 @@ fn columns_are_found_by_name_and_else_by_position() {
     }
     // Without names, by position.
     let options = ReadOptions { header: Some(false), ..Default::default() };
-    let schema = Schema::fit(&folder.table(fitted, &target()).unwrap(), Missing::Refuse, Scaling::None).unwrap();
+    let schema =
+        Schema::fit(&folder.table(fitted, &ReadOptions::default()).unwrap(), Missing::Refuse, Scaling::None).unwrap();
     let unnamed = |text: &str| schema.encode(Table::open_like(&folder.write("n.csv", text), &options, &schema)?);
     assert_eq!(unnamed("7,y\n").unwrap().0.x.to_f64(), want);
     says(unnamed("7,y,1\n"), &["has 3 columns, where 2 were fitted", "if one of them is the target"]);
@@ -150,10 +146,21 @@ fn a_missing_value_in_a_new_column_is_imputed_too() {
     assert_eq!(data.x.to_f64(), array![[2.0, 5.0]]);
 }
 
+/// The mean of numbers whose sum overflows is finite, and a number that overflows when it is scaled is refused.
+#[test]
+fn numbers_near_the_largest_stay_finite() {
+    let folder = Folder::new();
+    let (data, _) = folder.encoded("a,b\n1.6e308,2\n1.6e308,4\nNA,5\n", "a,b\nNA,5\n", Missing::Impute).unwrap();
+    assert!((data.x.to_f64()[[0, 0]] / 1.6e308 - 1.0).abs() < 1e-12);
+    let table = |text: &str| folder.table(text, &ReadOptions::default()).unwrap();
+    let schema = Schema::fit(&table("a\n0\n1e-9\n"), Missing::Refuse, Scaling::MinMax).unwrap();
+    says(schema.encode(table("a\n1\n1e300\n")), &["row 2", "`a`", "too large"]);
+}
+
 #[test]
 fn columns_that_are_no_features_are_refused() {
     let folder = Folder::new();
-    let fit = |text: &str| Schema::fit(&folder.table(text, &target())?, Missing::Impute, Scaling::None);
+    let fit = |text: &str| Schema::fit(&folder.table(text, &ReadOptions::default())?, Missing::Impute, Scaling::None);
     let names: String = (0..30).map(|i| format!("{i},name{i}\n")).collect();
     says(fit(&format!("a,name\n{names}")), &["`name`", "30 different words in 30 rows", "leave the column out"]);
     says(fit("a,b\n1,NA\n2,\n"), &["`b`", "no values"]);

@@ -40,7 +40,7 @@ impl Evaluate {
         let unnamed = self.net.as_deref().map(|net| Unnamed { net, data: &data });
         let classifier = Classifier::load(&self.network, context.device, unnamed)?;
         let data = match &classifier.schema {
-            Some(schema) => Labelled::of(&self.reader.open_like(&self.data, schema, context)?)?,
+            Some(schema) => Labelled::of(&self.reader.source.open_like(&self.data, schema, context)?)?,
             None => data,
         };
         let labels = data.labels_for(&classifier.classes)?;

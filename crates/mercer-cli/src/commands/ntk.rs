@@ -95,7 +95,7 @@ impl Ntk {
             false => None,
         };
         let (data, schema) = match trained {
-            Some(schema) => (self.reader.open_like(&self.data, &schema, context)?, schema),
+            Some(schema) => (self.reader.source.open_like(&self.data, &schema, context)?, schema),
             None => self.reader.features(&self.data, Some(Scaling::None), context)?,
         };
         let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;

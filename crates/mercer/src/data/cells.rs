@@ -128,6 +128,9 @@ impl Cells {
 
     /// The number that stands for a cell: itself, the days of a date, the order of a word; NaN where it is missing.
     pub fn value(&mut self, cell: &[u8]) -> Result<f64, Unfit> {
+        if let (Content::Numbers, Some(v)) = (&self.content, number(cell).filter(|v| v.is_finite())) {
+            return Ok(v);
+        }
         let number = if self.words_only { None } else { number(cell).filter(|v| !v.is_nan()) };
         match number {
             Some(v) if v.is_infinite() => return Err(Unfit::Infinite),

@@ -76,7 +76,16 @@ impl Scaler {
         let x = x.into();
         let (fitted, d) = (self.shift.len(), x.d());
         fail_if!(d != fitted, "the scaling was fitted on {fitted} columns, but there are {d}");
-        Ok(Array2::from_shape_fn((x.n(), x.d()), |(i, j)| (x.get(i, j) - self.shift[j]) * self.scale[j]))
+        let mut x = x.to_f64().into_owned();
+        self.apply_in_place(&mut x);
+        Ok(x)
+    }
+
+    /// Scales `x` `[n, d]`, which has the columns that the scaling was fitted on.
+    pub(super) fn apply_in_place(&self, x: &mut Array2<f64>) {
+        for mut row in x.rows_mut() {
+            row.iter_mut().zip(&self.shift).zip(&self.scale).for_each(|((v, shift), scale)| *v = (*v - shift) * scale);
+        }
     }
 
     /// The constant columns (counted from 0), which are mapped to zero.

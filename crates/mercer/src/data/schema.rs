@@ -1,6 +1,7 @@
 //! How a table becomes features. A model keeps its schema, so that new tables become features in the same way.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::str::FromStr;
 
 use ndarray::Array2;
@@ -34,7 +35,7 @@ use crate::{Error, Result, fail_if};
 /// use mercer::data::{Missing, ReadOptions, Scaling, Schema, Table};
 /// let open = |text: &str| {
 ///     let file = folder.path().join("t.csv");
-///     std::fs::write(&file, text)?;
+///     std::fs::write(&file, text).unwrap();
 ///     Table::open(file.to_str().unwrap(), &ReadOptions::default())
 /// };
 /// let table = open("size,colour\n1,red\n3,blue\n")?;
@@ -43,7 +44,7 @@ use crate::{Error, Result, fail_if};
 /// let (new, notes) = schema.encode(open("colour,size\nred,5\ngreen,1\n")?)?;
 /// assert_eq!(new.x.to_f64(), ndarray::array![[3.0, 0.0, 1.0], [-1.0, 0.0, 0.0]]);
 /// assert!(notes[0].contains("`green`"));
-/// # Ok::<(), mercer::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schema {
@@ -132,7 +133,8 @@ impl Schema {
                     "column {}, `{}`, has no values; leave the column out", column.position + 1, column.name
                 )));
                 schema.indicator[j] = values.len() < n;
-                let mean = values.iter().sum::<f64>() / values.len() as f64;
+                // The sum itself might overflow.
+                let mean = values.iter().map(|v| v / values.len() as f64).sum();
                 schema.fill[j] = (!matches!(column.kind, Kind::Category(_))).then_some(mean);
             }
         }
@@ -161,23 +163,30 @@ impl Schema {
     /// The features of a table, its target, and notes on what the user should know.
     pub fn encode(&self, table: Table) -> Result<(Dataset, Vec<String>)> {
         let (x, notes) = self.matrix(&table)?;
-        let scaled = match &self.scaler {
-            None => None,
-            Some(scaler) => Some(scaler.apply(&*x)?.into()),
-        };
-        // A matrix that is as it was read is moved, not copied.
-        let x = match (scaled, x) {
-            (Some(x), _) => Some(x),
-            (None, Cow::Owned(x)) => Some(x),
-            (None, Cow::Borrowed(_)) => None,
-        };
+        let made = if let Cow::Owned(x) = x { Some(x) } else { None };
+        // A matrix that is as it was read is moved, and scaled in place, not copied.
+        let mut x = made.unwrap_or(table.x);
+        if let Some(scaler) = &self.scaler {
+            let mut scaled = x.into_f64();
+            scaler.apply_in_place(&mut scaled);
+            x = scaled.into();
+            if let Some((i, j, _)) = x.rows().non_finite() {
+                let (row, feature) = (i + 1, &self.features()[j]);
+                return Err(Error::file(
+                    Path::new(&table.source),
+                    format!(
+                        "row {row} (counted from 1) of `{feature}` is too large to be scaled as the fitted table was; leave it out"
+                    ),
+                ));
+            }
+        }
         let y = table.target.map(|target| match self.target.as_ref().and_then(|t| t.classes.as_ref()) {
             Some(_) => target.values.as_classes().unwrap_or(target.values),
             None => target.values,
         });
         let (features, unchanged) = (self.features(), self.columns.len() == self.d());
         let shape = table.shape.filter(|_| unchanged);
-        Ok((Dataset { name: table.name, x: x.unwrap_or(table.x), y, columns: features, shape }, notes))
+        Ok((Dataset { name: table.name, x, y, columns: features, shape }, notes))
     }
 
     /// The names of the features: those of the columns, `colour=red` for the levels of a category, `age=missing` for missing values.
@@ -281,7 +290,8 @@ impl Schema {
             let more =
                 if count > 1 { format!(" (and {} more rows have such a level)", count - 1) } else { String::new() };
             format!(
-                "{} is `{}`, a level that the fitted table did not have{more}; it counts as none of the levels",
+                "{}: {} is `{}`, a level that the fitted table did not have{more}; it counts as none of the levels",
+                table.source,
                 table.place(first, place),
                 known[rows.get(first, place) as usize]
             )

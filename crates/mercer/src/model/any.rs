@@ -63,6 +63,11 @@ impl Model {
             }
             false => read(path, |bundle, kind| {
                 let content = match kind {
+                    "checkpoint" => {
+                        return Err(Error::input(
+                            "holds the state of a training run, not a model; training can resume from it",
+                        ));
+                    }
                     Spectrum::KIND => Content::Spectrum(Box::new(Spectrum::unpack(bundle, device)?)),
                     _ => Content::Fitted(Fitted::unpack(bundle, kind, device)?),
                 };
