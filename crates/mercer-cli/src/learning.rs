@@ -23,10 +23,9 @@ const RANDOM_FEATURES: usize = 2000;
 
 /// Options of the ways to learn.
 #[derive(Args)]
-#[command(next_help_heading = "Options of methods")]
 pub struct Learning {
     /// How to learn
-    #[arg(long, default_value = "auto", help_heading = "Options")]
+    #[arg(long, default_value = "auto")]
     method: Way,
 
     /// Number added to the kernel matrix's diagonal, or auto for the least left-out error [default: auto]
@@ -34,7 +33,7 @@ pub struct Learning {
     alpha: Option<Choice>,
 
     /// nystrom: landmarks [default: 1000]; random-features: features [default: 2000]; spectrum: eigenpairs [default: 200];
-    /// ridge by cg: rank of the preconditioner [default: 2√n]
+    /// ridge by cg: rank of the preconditioner [default: 200, or 2√n where that is more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
 

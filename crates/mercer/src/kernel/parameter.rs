@@ -137,5 +137,5 @@ pub(super) const LENGTHSCALE: Parameter = Parameter::new(
     "lengthscale",
     1.0,
     Kind::Lengthscale,
-    "distance over which the kernel falls; median takes the median distance of the data, auto (in `mercer regress`) what predicts best",
+    "distance over which the kernel falls; median: that of the data; auto: what predicts a target best",
 );
