@@ -51,7 +51,7 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
 }
 
 /// The options behind the advice that the library gives.
-const OPTIONS: [(&str, &str); 13] = [
+const OPTIONS: [(&str, &str); 14] = [
     ("use the CPU", "--device cpu"),
     ("the Krylov method", "--method krylov"),
     ("the Nyström method", "--method nystrom"),
@@ -64,6 +64,7 @@ const OPTIONS: [(&str, &str); 13] = [
     ("allow its checkpoint to be replaced", "--overwrite"),
     ("name the column that holds the classes", "--target"),
     ("give the samples", "--samples"),
+    ("rename the file's tensors", "--rename old=new"),
     ("name the network beside the file", "--net resnet20, with --weights for the file of `mercer ntk`"),
 ];
 

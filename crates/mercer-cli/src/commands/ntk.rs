@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::input::Reader;
 use crate::methods::{choice, positive};
-use crate::network::Single;
+use crate::network::{Foreign, Single};
 use crate::output::{self, Output};
 use crate::text;
 use clap::{Args, ValueEnum};
@@ -31,8 +31,8 @@ pub struct Ntk {
     #[arg(long, value_name = "NET")]
     net: String,
 
-    /// File with the weights of the network that --net names, as PyTorch saves them; rows are standardized by their own mean
-    /// and standard deviation
+    /// File with the weights of the network that --net names, as PyTorch saves them; the network sees rows as they are (pixels
+    /// from 0 to 1), unless --mean and --std are given
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
 
@@ -69,6 +69,9 @@ pub struct Ntk {
     out: PathBuf,
 
     #[command(flatten)]
+    foreign: Foreign,
+
+    #[command(flatten)]
     reader: Reader,
 }
 
@@ -91,7 +94,8 @@ impl Ntk {
         self.check()?;
         let data = self.reader.open(&self.data, context)?;
         let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &data, context)).transpose()?;
-        let single = Single::open(&self.net, self.weights.as_deref(), &data, context)?;
+        let single = Single::open(&self.net, self.weights.as_deref(), &self.foreign, &data, context)?;
+        let input = single.input(&data);
         let net = &single.net;
         let outputs = chosen(&self.outputs, net)?;
         let x = single.points(&data, context)?;
@@ -139,11 +143,12 @@ impl Ntk {
         let bytes = 4 * shape.iter().product::<usize>() as u64;
         let object = json!({
             "net": net.expression(), "parameters": net.parameters(), "outputs": outputs, "shape": shape,
-            "seconds": seconds, "out": out,
+            "input": input.as_ref().map(|input| &input.object), "seconds": seconds, "out": out,
         });
         context.result(&object, || {
+            let input = input.map(|input| format!("\n{}", input.words)).unwrap_or_default();
             let content = format!("of {} with {} parameters", net.expression(), text::grouped(net.parameters()));
-            output::written(&self.out, &format!("{shape:?}"), bytes, &content, seconds)
+            output::written(&self.out, &format!("{shape:?}"), bytes, &content, seconds) + &input
         })
     }
 

@@ -1,15 +1,15 @@
-//! `mercer train`: trains a classifier on labelled rows.
+//! `mercer train`: trains a network to predict the class, or the number, of labelled rows.
 
 use crate::context::Context;
-use crate::input::Reader;
+use crate::input::{Reader, scaling};
 use crate::methods::{number, positive};
 use crate::output::Output;
 use crate::{signals, text};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use mercer::classifier::{Classifier, Epoch, Labelled, Settings, Stop, Trained, train};
+use mercer::classifier::{Classifier, Epoch, Labelled, Quality, Settings, Standardizer, Stop, Trained, train};
 use mercer::compute::Rule;
-use mercer::data::catalogue;
+use mercer::data::{Entry, Scaler, Scaling, Target, catalogue};
 use mercer::{Result, fail_if};
 use serde_json::json;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use std::time::Instant;
 /// Share of the rows that is held out if there is no test set.
 const HELD_OUT: f64 = 0.2;
 
-/// Train a network as a classifier, and score it on test rows
+/// Train a network to predict a class or a number, and score it on test rows
 #[derive(Args)]
 pub struct Train {
     /// Labelled rows: a file or a named set; the test part of a set such as mnist or cifar-10 is used for scores
@@ -31,6 +31,15 @@ pub struct Train {
     /// Rows to score the network on [default: the test part of the set, else a fifth of the rows, held out]
     #[arg(long, value_name = "DATA")]
     test: Option<String>,
+
+    /// Predict the target as a number, by squared error, also where it is a whole number in every row; other numbers are
+    /// predicted so anyway
+    #[arg(long)]
+    regression: bool,
+
+    /// Scaling of the columns of the training rows, which the network's file keeps [default: standard; images by channel]
+    #[arg(long, value_name = "SCALING", value_parser = scaling())]
+    scale: Option<Scaling>,
 
     /// Number of passes over the rows
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -89,16 +98,23 @@ impl Train {
         }
         let start = Instant::now();
         let (data, test) = self.read(context)?;
-        let classifier = Classifier::new(&self.net, &data, context.device, context.seed)?;
+        let mut classifier = Classifier::new(&self.net, &data, context.device, context.seed)?;
+        if let Some(standardizer) = self.standardizer(&data)? {
+            classifier.standardizer = standardizer;
+        }
         let settings = self.settings(&classifier, context.seed)?;
         let network = &classifier.network;
         context.note(format_args!(
-            "{}: {} parameters, {} multiply-adds per row; {} for training, {} for testing{}",
+            "{}: {} parameters, {} multiply-adds per row; {} for training, {} for testing; {}{}",
             text::rounded(&self.net),
             text::grouped(network.trained()),
             text::grouped(network.multiply_adds()),
             text::count(data.n(), "row"),
             text::grouped(test.n()),
+            match classifier.number {
+                Some(_) => "the target is a number: squared error".to_owned(),
+                None => format!("the target is one of {} classes: cross-entropy", data.classes.len()),
+            },
             if settings.augment { "; shifted and mirrored at random" } else { "" }
         ));
         let (epochs, rows) = (self.epochs, data.n());
@@ -123,7 +139,16 @@ impl Train {
         });
         context.result(&object, || {
             let scores = super::evaluate::sentence(&scores);
-            format!("{}: {scores}{}", self.data, self.ending(&trained, start.elapsed().as_secs_f64()))
+            format!("{}: {scores}{}", self.scored(), self.ending(&trained, start.elapsed().as_secs_f64()))
+        })
+    }
+
+    /// The scaling that was asked for.
+    fn standardizer(&self, data: &Labelled) -> Result<Option<Standardizer>> {
+        Ok(match self.scale {
+            None | Some(Scaling::Standard) => None,
+            Some(Scaling::None) => Some(Standardizer::identity()),
+            Some(Scaling::MinMax) => Some(Standardizer::of_scaler(&Scaler::fit(Scaling::MinMax, data.x.view())?)),
         })
     }
 
@@ -171,28 +196,51 @@ impl Train {
     /// The training rows and the test rows.
     fn read(&self, context: &Context) -> Result<(Labelled, Labelled)> {
         let data = self.reader.open(&self.data, context)?;
-        // Before the split, so that both parts know the same classes.
-        let data = data.with_classes()?;
-        let has_test_part = catalogue().into_iter().any(|set| set.name == data.name && set.parameters == "part=train");
-        let whole_set = !self.data.contains('(') && !std::path::Path::new(&self.data).exists();
+        // Before the split, so that both parts know the same classes. What is no whole number is no class.
+        let data = match data.clone().with_classes() {
+            Ok(classes) if !self.regression => classes,
+            _ => data,
+        };
         let (data, test) = match &self.test {
             Some(test) => self.reader.open_like(test, &data, context).map(|test| (data, test))?,
-            None if has_test_part && whole_set => {
+            None if self.has_test_part() => {
                 self.reader.open(&format!("{}(part=test)", data.name), context).map(|test| (data, test))?
             }
             None => data.split(HELD_OUT, context.seed)?,
         };
+        if matches!(data.y, Some(Target::Values(_))) {
+            return Ok((Labelled::with_numbers(&data)?, Labelled::with_numbers(&test)?));
+        }
+        fail_if!(self.regression && data.y.is_some(), "the target of `{}` is text, not a number", data.name);
         Ok((Labelled::of(&data)?, Labelled::of(&test)?))
+    }
+
+    /// The rows that the network is scored on.
+    fn scored(&self) -> String {
+        match &self.test {
+            Some(test) => test.clone(),
+            None if self.has_test_part() => format!("{}(part=test)", self.data),
+            None => format!("{}, the fifth that was held out", self.data),
+        }
+    }
+
+    /// Whether the data are a named set with a part for tests.
+    fn has_test_part(&self) -> bool {
+        let set = |set: &Entry| set.name == self.data && set.parameters == "part=train";
+        !std::path::Path::new(&self.data).exists() && catalogue().iter().any(set)
     }
 }
 
 fn line(epoch: &Epoch, epochs: u64, rows: usize) -> String {
-    let test = epoch.test.map(|t| format!("; test accuracy {}, NLL {:.4}", text::percent(t.accuracy), t.nll));
+    let test = epoch.test.map(|test| match test {
+        Quality::Classes(t) => format!("; test accuracy {}, NLL {:.4}", text::percent(t.accuracy), t.nll),
+        Quality::Numbers(t) => format!("; test RMSE {}", text::short(t.rmse)),
+    });
     format!(
-        "epoch {}/{epochs}: loss {:.4}, accuracy {}{}; {} at {:.0} rows/s",
+        "epoch {}/{epochs}: loss {:.4}{}{}; {} at {:.0} rows/s",
         epoch.epoch,
         epoch.loss,
-        text::percent(epoch.accuracy),
+        epoch.accuracy.map(|share| format!(", accuracy {}", text::percent(share))).unwrap_or_default(),
         test.unwrap_or_default(),
         text::seconds(epoch.seconds),
         rows as f64 / epoch.seconds.max(1e-9)
