@@ -171,6 +171,6 @@ saved! {
     tried: Vec<Tried> = value("tried");
     iterations: Option<usize> = value("iterations");
     residual: Option<f64> = value("residual");
-    kernel: Kernel = from(Kernel::of_model(&reference.origin.kernel, reference.origin.d)?);
+    kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);
     coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, encoding.width()));
 }

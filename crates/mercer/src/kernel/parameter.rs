@@ -39,7 +39,7 @@ pub enum Kind {
     Shape,
 }
 
-/// A parameter's value as written.
+/// A parameter's value as written. `examples/own_kernel.rs` uses it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A number.
@@ -100,8 +100,8 @@ impl Parameter {
         Err(Error::input(format!("kernel {kernel}: {refused}")))
     }
 
-    /// The number that is given, or the default.
-    pub(super) fn number(&self, given: &Option<Value>) -> f64 {
+    /// The number that is given, or the default. `examples/own_kernel.rs` uses it.
+    pub fn number(&self, given: &Option<Value>) -> f64 {
         if let Some(Value::Number(number)) = given { *number } else { self.default }
     }
 

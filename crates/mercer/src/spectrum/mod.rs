@@ -41,6 +41,7 @@ pub use random_features::RandomFeatures;
 pub(crate) use ritz::over_roots;
 pub use ritz::rayleigh_ritz;
 pub use sampling::Sampling;
+pub(crate) use saved::FEATURES;
 
 pub use crate::operator::{Extension, Features, Points};
 

@@ -6,7 +6,7 @@ use crate::apply::read;
 use crate::compute::Device;
 use crate::model::Bundle;
 use crate::operator::{Extension, KernelFeatures, RowFeatures, SampleFeatures};
-use crate::{Error, Result, fail_if};
+use crate::{Error, Registry, Result, fail_if};
 use ndarray::Array2;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -41,7 +41,12 @@ impl Spectrum {
 
     /// Reads a spectrum back, to be evaluated on `device`.
     pub fn load(path: &Path, device: Device) -> Result<Spectrum> {
-        read(path, |bundle, kind| match kind {
+        Spectrum::load_with(path, device, &Registry::default())
+    }
+
+    /// The same, for a spectrum of kernels or features from outside the crate. `examples/own_kernel.rs` uses it.
+    pub fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Spectrum> {
+        read(path, registry, |bundle, kind| match kind {
             "spectrum" => Spectrum::unpack(bundle, device),
             _ => Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum"))),
         })
@@ -112,7 +117,17 @@ impl Spectrum {
     }
 }
 
-/// The feature map of a saved model. A new kind of feature is one more line here.
+/// The kinds of features that [`features`] reads.
+pub(crate) const FEATURES: [&str; 6] = [
+    NetworkFeatures::KIND,
+    KernelFeatures::KIND,
+    SampleFeatures::KIND,
+    RandomFeatures::FOURIER,
+    RandomFeatures::POSITIVE,
+    RowFeatures::KIND,
+];
+
+/// The feature map of a saved model. A new kind of feature of the crate is one more line here and above.
 fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Features>> {
     match kind {
         NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle, device)?)),
@@ -120,8 +135,6 @@ fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Featu
         SampleFeatures::KIND => Ok(Box::new(SampleFeatures::load(bundle)?)),
         RandomFeatures::FOURIER | RandomFeatures::POSITIVE => Ok(Box::new(RandomFeatures::load(kind, bundle)?)),
         RowFeatures::KIND => Ok(Box::new(RowFeatures::load(bundle)?)),
-        other => {
-            Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know")))
-        }
+        other => bundle.registry().load_features(other, bundle, device),
     }
 }
