@@ -125,7 +125,11 @@ impl Kind {
             Kind::NonNegative => "a number of at least 0".into(),
             Kind::Integer(lo, hi) => format!("a whole number from {lo} to {hi}"),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
-            Kind::Activation => format!("one of {}", Activation::NAMES.join(", ")),
+            Kind::Activation => {
+                let with_kernel = |name: &&str| Activation::parse(name).map_or(true, |phi| phi != Activation::Silu);
+                let names: Vec<&str> = Activation::NAMES.into_iter().filter(with_kernel).collect();
+                format!("one of {}", names.join(", "))
+            }
             Kind::Text => "a text in quotes".into(),
             Kind::Shape => "height, width and channels such as 28x28x1".into(),
         }
