@@ -5,7 +5,7 @@ use crate::methods::choice;
 use crate::text::count;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use mercer::data::{Dataset, Kind, MappedArray, Missing, ReadOptions, Scaling, Schema, Table, Task, open};
+use mercer::data::{Dataset, Kind, MappedArray, Missing, ReadOptions, Scaling, Schema, Table, Target, Task, open};
 use mercer::operator::FunctionSamples;
 use mercer::{Error, Result};
 use ndarray::Array2;
@@ -57,6 +57,48 @@ pub struct Reader {
     /// that says where
     #[arg(long, default_value = "refuse", value_parser = choice(&[("refuse", Missing::Refuse), ("impute", Missing::Impute)]))]
     missing: Missing,
+}
+
+/// What a target of whole numbers is.
+#[derive(Args)]
+pub struct TaskChoice {
+    /// Take whole numbers in the target as classes [default: if they have at most 20 different values, each 5 times on average]
+    #[arg(long)]
+    classify: bool,
+
+    /// Take whole numbers in the target as numbers
+    #[arg(long, conflicts_with = "classify")]
+    regress: bool,
+}
+
+impl TaskChoice {
+    /// The data with the target that is to be learnt; says what whole numbers were taken for.
+    pub fn table(&self, reader: &Reader, source: &str, context: &Context) -> Result<Table> {
+        let task = match (self.classify, self.regress) {
+            (true, _) => Some(Task::Classification),
+            (_, true) => Some(Task::Regression),
+            _ => None,
+        };
+        let table = reader.table(source, task, context)?;
+        let Some(target) = &table.target else {
+            return Err(Error::input(format!(
+                "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
+                table.name
+            )));
+        };
+        let whole = |names: &[String]| names.iter().all(|name| name.parse::<i64>().is_ok());
+        let note = match &target.values {
+            Target::Classes { names, .. } if whole(names) => "taken as classes; --regress takes them as numbers",
+            Target::Values(values) if values.iter().all(|v| v.fract() == 0.0) => {
+                "taken as numbers; --classify takes them as classes"
+            }
+            _ => "",
+        };
+        if task.is_none() && table.is_tabular() && !note.is_empty() {
+            context.note(format_args!("the target `{}` holds whole numbers, {note}", target.name));
+        }
+        Ok(table)
+    }
 }
 
 /// `1000` is the rows `0..1000`, `201-1000` the rows `200..1000`.

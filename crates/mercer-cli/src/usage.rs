@@ -73,6 +73,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("leave the column out", "--drop"),
     ("set the header option", "--header yes"),
     ("if one of them is the target, name it", "--target"),
+    ("rename the file's tensors", "--rename old=new"),
     ("name the network beside the file", "--net resnet20, with --weights for the file of `mercer ntk`"),
 ];
 

@@ -379,12 +379,86 @@ fn the_ntk_takes_weights_that_do_not_name_their_network() {
         folder.read("k.npy")
     };
     let own = kernel("n.safetensors");
+    // The scaling that the file of `mercer train` keeps, given by hand.
+    let input = folder.object("ntk moons(n=60) --method mean --out k.npy --net n.safetensors")["input"].clone();
+    let list = |key: &str| input[key].as_array().unwrap().iter().map(Value::to_string).collect::<Vec<_>>().join(",");
+    assert_eq!(input["scaling"], "stored");
+    let scaled = kernel(&format!("{net} --weights bare.safetensors --mean {} --std {}", list("mean"), list("std")));
+    assert_eq!(scaled, own);
+    // Without it, the network sees the points as they are: what it makes of them does not depend on the others.
     let bare = kernel(&format!("{net} --weights bare.safetensors"));
-    let drawn = kernel(net);
     let apart = |k: &Array2<f64>| ((k - &own).mapv(|v| v * v).sum() / own.mapv(|v| v * v).sum()).sqrt();
-    // Points are scaled by the spread of 60 moons instead of that of 300.
-    assert!(apart(&bare) < 0.2 && apart(&drawn) > 2.0 * apart(&bare), "{} {}", apart(&bare), apart(&drawn));
+    assert!(apart(&bare) > 0.1, "{}", apart(&bare));
+    let moons = mercer::data::open("moons(n=60)", &Default::default()).unwrap().x.to_f64().into_owned();
+    write_npy(folder.join("few.npy"), moons.slice(s![..7, ..])).unwrap();
+    let few = format!("ntk few.npy --method mean --out few_k.npy --net {net} --weights bare.safetensors");
+    assert_eq!(folder.object(&few)["input"]["scaling"], "none");
+    assert_eq!(folder.read("few_k.npy"), bare.slice(s![..7, ..7]));
     folder.refuses("ntk moons(n=60) --net bare.safetensors --out k.npy", "--weights");
+    folder.refuses("ntk moons(n=60) --net n.safetensors --mean 1 --out k.npy", "--net");
+}
+
+/// The first row of two files gets the same logits, whatever the other rows are.
+#[test]
+fn a_foreign_network_is_evaluated_on_rows_as_they_are() {
+    let folder = Folder::new();
+    let net = "'dense(5) tanh dense(2)'";
+    folder.said(&format!("train moons(n=100) --net {net} --epochs 3 --out n.safetensors"));
+    without_metadata(&folder.join("n.safetensors"), &folder.join("bare.safetensors"));
+    std::fs::write(folder.join("a.csv"), "x,y,c\n0.3,-0.2,0\n1,1,1\n").unwrap();
+    std::fs::write(folder.join("b.csv"), "x,y,c\n0.3,-0.2,0\n50,-70,1\n900,3,0\n").unwrap();
+    let first = |file: &str, more: &str| {
+        let object =
+            folder.object(&format!("evaluate bare.safetensors {file} --target c --net {net} --out z.npy {more}"));
+        (folder.read("z.npy").row(0).to_owned(), object["input"].clone())
+    };
+    let ((a, input), (b, _)) = (first("a.csv", ""), first("b.csv", ""));
+    assert_eq!(a, b);
+    assert_eq!(input, serde_json::json!({ "scaling": "none", "mean": [0.0], "std": [1.0], "range": [-0.2, 1.0] }));
+    let ((a, input), (b, _)) = (first("a.csv", "--mean 1,-2 --std 0.5"), first("b.csv", "--mean 1,-2 --std 0.5"));
+    assert_eq!((a, &input["scaling"], &input["std"]), (b, &"given".into(), &serde_json::json!([0.5, 0.5])));
+    let said = folder.said(&format!("evaluate bare.safetensors a.csv --target c --net {net}"));
+    assert!(
+        said.contains("bare.safetensors on a.csv") && said.contains("as the data have it, from -0.2 to 1"),
+        "{said}"
+    );
+    let said = folder.said("evaluate n.safetensors moons(n=50)");
+    assert!(said.contains("scaled as in training"), "{said}");
+    // Other names, and pickles.
+    let renamed = "--rename 'fc1=a.first,fc2=a.second'";
+    folder.refuses(&format!("evaluate bare.safetensors a.csv --target c --net {net} {renamed}"), "--rename");
+    std::fs::write(folder.join("net.pt"), b"PK\x03\x04...").unwrap();
+    folder.refuses(
+        "evaluate net.pt a.csv --target c",
+        "safetensors.torch.save_file(model.state_dict(), \"net.safetensors\")",
+    );
+    folder.refuses("ntk a.csv --net net.pt --out k.npy", "save_file");
+}
+
+/// `train` for numbers: the error in their own units, and the scaling that is asked for kept in the file.
+#[test]
+fn numbers_are_learnt_and_predicted() {
+    let folder = Folder::new();
+    let row = |i: u32| (f64::from(i % 20), 1000.0 * f64::from(i / 20 % 20));
+    let rows: String = (0..400).map(row).map(|(a, b)| format!("{a},{b},{}\n", 5.0 + 2.5 * a - 0.004 * b)).collect();
+    std::fs::write(folder.join("d.csv"), format!("a,b,y\n{rows}")).unwrap();
+    for scale in ["standard", "minmax"] {
+        let train =
+            "train d.csv --target y --net 'dense(16) tanh dense(1)' --epochs 60 --batch 16 --rule adam --lr 0.01";
+        let object = folder.object(&format!("{train} --scale {scale} --out n.safetensors"));
+        // The numbers have a standard deviation of 27.
+        assert!(object["test"]["rmse"].as_f64().unwrap() < 1.0, "{scale}: {}", object["test"]);
+        let said = folder.said("evaluate n.safetensors d.csv --target y --out p.csv");
+        assert!(said.contains("RMSE") && said.contains("n.safetensors on d.csv"), "{said}");
+        assert!(std::fs::read_to_string(folder.join("p.csv")).unwrap().starts_with("prediction\n"));
+    }
+    // Whole numbers are classes unless it is said otherwise.
+    let whole: String = (0..60).map(|i| format!("{i},{}\n", i % 3)).collect();
+    std::fs::write(folder.join("w.csv"), format!("a,y\n{whole}")).unwrap();
+    let test =
+        |more: &str| folder.object(&format!("train w.csv --target y --net mlp --epochs 1 {more}"))["test"].clone();
+    assert!(test("")["accuracy"].is_number() && test("--regression")["rmse"].is_number());
+    folder.refuses("train digits --net 'dense(8) dropout(0.5) dense(10)'", "dropout");
 }
 
 #[test]

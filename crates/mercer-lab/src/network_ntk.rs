@@ -216,7 +216,8 @@ fn two_classes(set: &Dataset, n: usize) -> Result<Labelled> {
     );
     let x = set.x.select(&[&rows[0][..wanted[0]], &rows[1][..wanted[1]]].concat()).into_f64();
     let labels = (0..n).map(|i| usize::from(i >= wanted[0])).collect();
-    Ok(Labelled { x, labels, classes: CLASSES.map(String::from).to_vec(), image: set.shape })
+    let classes = CLASSES.map(String::from).to_vec();
+    Ok(Labelled { x, labels, classes, numbers: vec![], image: set.shape })
 }
 
 /// The indices of the two classes among the outputs of the network.

@@ -39,6 +39,7 @@ mod finite;
 pub mod kernel;
 pub mod model;
 pub mod operator;
+mod registry;
 pub mod spectrum;
 mod training;
 
@@ -47,3 +48,4 @@ pub use mercer_engine::{Error, Result, compute::Device, net, rng, simd::Num};
 /// The engine, for the other crates of this workspace; its interface may change at any time.
 #[doc(hidden)]
 pub use mercer_engine::{compute, error, fail_if, linalg, simd, special, syntax};
+pub use registry::Registry;

@@ -5,7 +5,7 @@
 
 use crate::data::{write_atomically, write_elements};
 use crate::finite::{non_finite, non_finite_row};
-use crate::{Error, Result, fail_if};
+use crate::{Error, Registry, Result, fail_if};
 use memmap2::Mmap;
 use ndarray::{Array2, CowArray, Ix2};
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo, TensorView};
@@ -51,6 +51,8 @@ pub struct Bundle<'a> {
     matrices: BTreeMap<String, Matrix<'a>>,
     /// The first value that was stored with a number that is not finite. JSON has none: the header could not hold it.
     non_finite: Option<String>,
+    /// What names from outside the crate mean in it.
+    registry: Registry,
 }
 
 /// A matrix in memory, or in a file.
@@ -82,6 +84,16 @@ impl<'a> Bundle<'a> {
     pub fn value<V: DeserializeOwned>(&self, key: &str) -> Result<V> {
         let value = self.header.get(key).ok_or_else(|| Error::input(format!("the model has no '{key}'")))?;
         V::deserialize(value).map_err(|e| Error::input(format!("the model's '{key}' cannot be read: {e}")))
+    }
+
+    /// The same bundle, in which kernels and features of `registry` are known.
+    pub(crate) fn with_registry(self, registry: &Registry) -> Self {
+        Bundle { registry: registry.clone(), ..self }
+    }
+
+    /// What names from outside the crate mean in it.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// The text of that name.
@@ -200,7 +212,12 @@ impl Bundle<'static> {
         let matrices = tensors
             .iter()
             .map(|(name, view)| Ok((name.to_owned(), Matrix::mapped(&file, &view).map_err(|e| broken(&e))?)));
-        Ok(Bundle { header, matrices: matrices.collect::<Result<_>>()?, non_finite: None })
+        Ok(Bundle {
+            header,
+            matrices: matrices.collect::<Result<_>>()?,
+            non_finite: None,
+            registry: Registry::default(),
+        })
     }
 }
 

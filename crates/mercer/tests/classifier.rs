@@ -6,7 +6,7 @@ mod neural;
 
 use common::{says, scratch};
 use mercer::FitContext;
-use mercer::classifier::{Classifier, Labelled, Settings, Stop, Trained, Unnamed, train};
+use mercer::classifier::{Classifier, Labelled, Quality, Settings, Stop, Trained, Unnamed, train};
 use mercer::compute::{Device, Rule};
 use mercer::data;
 use neural::Stopper;
@@ -42,9 +42,9 @@ fn networks_learn_the_digits() {
     let settings = Settings { epochs: 20, batch: 32, learning_rate: 0.05, ..Settings::default() };
     let lenet = trained(start, &fit, Some(&held_out), &settings).unwrap();
     let last = lenet.history.last().unwrap();
-    let test = last.test.unwrap();
+    let test = last.test.unwrap().classes().unwrap();
     assert!(test.accuracy > 0.96, "{test:?}");
-    assert!(test.nll < 0.25 && test.ece < 0.05 && last.accuracy > 0.99, "{last:?}");
+    assert!(test.nll < 0.25 && test.ece < 0.05 && last.accuracy.unwrap() > 0.99, "{last:?}");
     assert_eq!((lenet.history.len(), lenet.stop, lenet.steps), (20, Stop::Budget, 20 * 45));
 
     let net = "conv(8, 3) bn relu res(conv(8, 3) bn relu conv(8, 3) bn) relu \
@@ -52,6 +52,7 @@ fn networks_learn_the_digits() {
     let start = Classifier::new(net, &fit, Device::Cpu, 0).unwrap();
     let settings = Settings { epochs: 12, batch: 64, ..Settings::default() };
     let test = trained(start, &fit, Some(&held_out), &settings).unwrap().history.last().unwrap().test.unwrap();
+    let test = test.classes().unwrap();
     assert!(test.accuracy > 0.96, "a residual network: {test:?}");
 }
 
@@ -144,10 +145,62 @@ fn files_hold_classifiers() {
     anonymous[at..at + 8].copy_from_slice(b"\"mercex\"");
     std::fs::write(&path, &anonymous).unwrap();
     refused(None, "does not name its network");
-    let unnamed = |net| Some(Unnamed { net, data: &fit });
+    let standard = &trained.standardizer;
+    let unnamed = |net| Some(Unnamed { mean: &standard.mean, spread: &standard.spread, ..Unnamed::new(net, &fit) });
     refused(unnamed("lenet"), "conv1.weight");
     let again = Classifier::load(&path, Device::Cpu, unnamed("conv(4, 3) bn relu gap dense(10)")).unwrap();
     assert_eq!(again.logits(held_out.x.view()).unwrap(), trained.logits(held_out.x.view()).unwrap());
+    assert!(again.foreign && !trained.foreign);
+    // A header whose length is the two bytes that a pickle starts with.
+    let length = u64::from_le_bytes(anonymous[..8].try_into().unwrap()) as usize;
+    let longer = [0x280, 0x380, 0x480, 0x580].into_iter().find(|longer| *longer >= length).expect("a small network");
+    let (header, rest) = (&anonymous[8..8 + length], &anonymous[8 + length..]);
+    let padded = [&(longer as u64).to_le_bytes()[..], header, &vec![b' '; longer - length], rest].concat();
+    assert!(padded.starts_with(&[0x80]));
+    std::fs::write(&path, &padded).unwrap();
+    assert!(Classifier::load(&path, Device::Cpu, unnamed("conv(4, 3) bn relu gap dense(10)")).is_ok());
+    // One that mercer wrote keeps its scaling.
+    std::fs::write(&path, &whole).unwrap();
+    refused(unnamed("conv(4, 3) bn relu gap dense(10)"), "its own scaling");
+    for start in [&b"PK\x03\x04 zip"[..], b"\x80\x02 pickle"] {
+        std::fs::write(&path, start).unwrap();
+        refused(None, "save_file(model.state_dict(), \"net.safetensors\")");
+    }
+}
+
+/// What a network of another program puts out for a row is its own affair: not of the other rows, nor of their mean and spread.
+#[test]
+fn a_foreign_network_sees_a_row_as_it_is() {
+    let (fit, _) = digits();
+    let start = Classifier::new("dense(6) tanh dense(10)", &fit, Device::Cpu, 5).unwrap();
+    let (_folder, path) = scratch("net.safetensors");
+    start.save(&path).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(8).position(|w| w == b"\"mercer\"").unwrap();
+    std::fs::write(&path, [&bytes[..at], b"\"mercex\"", &bytes[at + 8..]].concat()).unwrap();
+    let x = &fit.x;
+    let direct = |rows: ndarray::ArrayView2<f64>, mean: f64, spread: f64| {
+        let seen: Vec<f32> = rows.iter().map(|v| ((v - mean) / spread) as f32).collect();
+        let seen = mercer::compute::Tensor::from_host(Device::Cpu, &[rows.nrows(), 64], &seen).unwrap();
+        let mut workspace = start.network.workspace(Device::Cpu).unwrap();
+        let mode = mercer::net::Mode::Eval;
+        start.network.forward(&start.parameters, &seen, mode, &mut workspace).unwrap().to_host().unwrap()
+    };
+    for (mean, spread) in [(0.0, 1.0), (4.0, 6.5)] {
+        let few = few(&fit, 20);
+        let given = if mean == 0.0 { (vec![], vec![]) } else { (vec![mean], vec![spread]) };
+        let net = "dense(6) tanh dense(10)";
+        let unnamed = Unnamed { mean: &given.0, spread: &given.1, ..Unnamed::new(net, &few) };
+        let loaded = Classifier::load(&path, Device::Cpu, Some(unnamed)).unwrap();
+        let alone = loaded.logits(x.slice(ndarray::s![..1, ..])).unwrap();
+        let among = loaded.logits(x.slice(ndarray::s![..20, ..])).unwrap();
+        assert_eq!(alone.row(0), among.row(0));
+        assert_eq!(alone.into_raw_vec_and_offset().0, direct(x.slice(ndarray::s![..1, ..]), mean, spread));
+    }
+    let wrong = Unnamed { mean: &[1.0, 2.0], ..Unnamed::new("dense(6) tanh dense(10)", &fit) };
+    says(Classifier::load(&path, Device::Cpu, Some(wrong)), &["one for each of the 1 channels"]);
+    let wrong = Unnamed { spread: &[0.0], ..Unnamed::new("dense(6) tanh dense(10)", &fit) };
+    says(Classifier::load(&path, Device::Cpu, Some(wrong)), &["above 0"]);
 }
 
 #[test]
@@ -171,4 +224,49 @@ fn what_cannot_be_trained_is_said_in_a_sentence() {
     }
     let other = Labelled { classes: vec!["cat".into()], labels: vec![0; fit.n()], ..fit.clone() };
     says(start().score(&other), &["`cat` is not one of those"]);
+}
+
+/// `y = 300 + 50 sin(2a) + 20 b` of columns of different units: what least squares leaves, and a constant.
+#[test]
+fn networks_learn_numbers() {
+    use mercer::data::{Dataset, Target};
+    let mut rng = mercer::rng::Rng::new(4);
+    let rows: Vec<[f64; 2]> = (0..500).map(|_| [rng.uniform() * 3.0, 1e4 * rng.uniform()]).collect();
+    let y: Vec<f64> = rows.iter().map(|[a, b]| 300.0 + 50.0 * (2.0 * a).sin() + 0.002 * b).collect();
+    let x = ndarray::Array2::from(rows);
+    let all = Dataset::new("waves", x, Some(Target::Values(y))).unwrap();
+    let (fit, held_out) = all.split(0.2, 0).unwrap();
+    let (fit, held_out) = (Labelled::with_numbers(&fit).unwrap(), Labelled::with_numbers(&held_out).unwrap());
+    let start = || Classifier::new("dense(32) tanh dense(1)", &fit, Device::Cpu, 0).unwrap();
+    let settings = Settings { epochs: 150, batch: 32, rule: Rule::ADAM, learning_rate: 1e-2, ..Settings::default() };
+    let run = trained(start(), &fit, Some(&held_out), &settings).unwrap();
+    let errors = |quality: &Quality| match quality {
+        Quality::Numbers(errors) => *errors,
+        Quality::Classes(_) => panic!("{quality:?}"),
+    };
+    // The numbers have a standard deviation of 33; what the network misses is less than a tenth of that.
+    let last = run.history.last().unwrap();
+    assert!(errors(&last.test.unwrap()).rmse < 3.0 && last.accuracy.is_none(), "{last:?}");
+    // The loss that is reported is the squared error in units of the variance: that of the untrained network, seen once.
+    let frozen = Settings { epochs: 1, learning_rate: 1e-20, ..settings.clone() };
+    let first = trained(start(), &fit, Some(&fit), &frozen).unwrap().history[0].clone();
+    let rmse = errors(&first.test.unwrap()).rmse / run.classifier.number.unwrap().spread;
+    assert!((first.loss - rmse * rmse).abs() < 1e-4 * first.loss, "{first:?} {rmse}");
+    // The file keeps what its output means.
+    let (_folder, path) = scratch("waves.safetensors");
+    run.classifier.save(&path).unwrap();
+    let back = Classifier::load(&path, Device::Cpu, None).unwrap();
+    assert_eq!(back.predict(held_out.x.view()).unwrap(), run.classifier.predict(held_out.x.view()).unwrap());
+    says(Classifier::new("dense(2)", &fit, Device::Cpu, 0), &["one number is to be predicted", "dense(1)"]);
+    let (digits, _) = digits();
+    says(back.score(&Labelled { x: fit.x.clone(), ..digits.clone() }), &["predicts a number"]);
+    says(
+        trained(
+            Classifier::new("dense(4) dropout dense(10)", &digits, Device::Cpu, 0).unwrap(),
+            &digits,
+            None,
+            &settings,
+        ),
+        &["dropout"],
+    );
 }

@@ -41,9 +41,10 @@ fn one_step_has_the_gradient_of_the_cpu() {
         for (i, phi) in Activation::ALL.into_iter().filter(finite).enumerate() {
             let name = phi.to_string();
             // Every other one with a norm in the middle, an activation that stands alone, or a shared trunk.
-            let architecture = match i % 3 {
+            let architecture = match i % 4 {
                 0 => format!("dense(12) {name} dense(10) {name} dense(1)"),
                 1 => format!("dense(12) l2norm {name} dense(10) {name} dense(1)"),
+                2 => format!("dense(12) ln {name} dense(10) {name} dense(1)"),
                 _ => format!("dense(12) {name} | dense(10) {name} dense(1)"),
             };
             let functions = networks(&architecture);
@@ -102,7 +103,9 @@ fn a_recorded_step_has_the_bits_of_one_that_is_not() {
     let x = uniform(300, 2, 2.0, 4);
     let kernel = on(&kernel("rbf(1) + 0.1*linear"), x.view());
     let operator = OnData::new(&kernel).unwrap();
-    for architecture in [NETWORKS, "dense(16) l2norm tanh | dense(8) relu dense(1)"] {
+    for architecture in
+        [NETWORKS, "dense(16) l2norm tanh | dense(8) relu dense(1)", "dense(16) ln silu | dense(8) ln relu dense(1)"]
+    {
         let functions = networks(architecture);
         for kind in every_kind().filter(|kind| !(has_averages(kind) && architecture.contains('|'))) {
             for math in [Math::F32, Math::Tf32, Math::Bf16] {

@@ -1,7 +1,7 @@
 //! Networks with PyTorch's weights give PyTorch's outputs, to 1e-5. `golden/networks_pytorch.py` wrote the file.
 
 use mercer::compute::{Device, Tensor};
-use mercer::net::{Mode, NamedTensor, Network};
+use mercer::net::{Description, Mode, NamedTensor, Network};
 use safetensors::tensor::{Dtype, SafeTensors};
 
 /// All tensors of the golden file whose name starts with `prefix`, under the rest of it; counters are left out.
@@ -27,11 +27,12 @@ fn tensor(name: &str) -> Tensor {
     Tensor::from_host(Device::Cpu, &found.shape, &found.data).unwrap()
 }
 
-fn check(name: &str, text: &str) {
+/// `own_names`: whether PyTorch's names are those that Mercer writes.
+fn check(name: &str, text: &str, own_names: bool) {
     let (x, want) = (tensor(&format!("{name}.x")), tensor(&format!("{name}.y")).to_host().unwrap());
-    let net = Network::parse(text, x.shape()[1], 1).unwrap();
     let weights = golden(&format!("{name}.weights."));
-    let theta = net.parameters_named(Device::Cpu, &weights).unwrap();
+    let description = Description::parse(text).unwrap();
+    let (net, theta) = Network::with_tensors(&description, x.shape()[1], weights.clone(), Device::Cpu).unwrap();
     let (folded, less) = net.fold(&theta).unwrap();
     for (net, theta) in [(&net, &theta), (&folded, &less)] {
         let mut workspace = net.workspace(Device::Cpu).unwrap();
@@ -39,6 +40,9 @@ fn check(name: &str, text: &str) {
         for (y, want) in y.iter().zip(&want) {
             assert!((y - want).abs() < 1e-5, "{name}: {y} {want}");
         }
+    }
+    if !own_names {
+        return;
     }
     // And out again, number for number.
     let [out, weights] = [net.tensors(&theta).unwrap(), weights].map(|mut tensors| {
@@ -53,11 +57,29 @@ fn networks_give_the_outputs_of_pytorch() {
     check(
         "lenet",
         "image(1, 12, 12) conv(4, 5) relu maxpool(2) conv(6, 3, pad=valid) tanh maxpool(2) flatten dense(12) relu dense(5)",
+        true,
     );
     check(
         "resnet",
         "image(3, 8, 8) conv(4, 3) bn relu res(conv(4, 3) bn relu conv(4, 3) bn) relu \
          res(conv(6, 3, stride=2, pad=1) bn relu conv(6, 3) bn; conv(6, 1, stride=2) bn) relu \
          res(conv(8, 3, stride=2, pad=1) bn relu conv(8, 3) bn; conv(8, 1, stride=2) bn) relu gap flatten dense(5)",
+        true,
+    );
+}
+
+/// Names that are numbers, biases before batch norms, `padding=1`, layer norm, SiLU, sigmoid, softplus and dropout.
+#[test]
+fn sequential_networks_give_the_outputs_of_pytorch() {
+    check(
+        "sequential",
+        "dense(6) ln silu dropout(0.3) dense(6) sigmoid dense(6) softplus dense(6) ln gelu dense(4)",
+        false,
+    );
+    check(
+        "vgg",
+        "image(3, 8, 8) conv(4, 3, pad=1) bn silu maxpool(2) conv(5, 3, stride=2, pad=1) ln relu flatten dropout \
+         dense(6) bn relu dense(3)",
+        false,
     );
 }

@@ -2,16 +2,18 @@
 
 use crate::context::Context;
 use crate::input::Reader;
+use crate::network::{Foreign, Input};
 use crate::output::Output;
 use crate::text;
 use clap::Args;
 use mercer::Result;
-use mercer::classifier::{Classifier, Labelled, Scores, Unnamed};
+use mercer::classifier::{Classifier, Errors, Labelled, Quality, Scores};
+use mercer::data::Target;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Score a trained network on labelled rows, and write its logits
+/// Score a trained network on labelled rows, and write its logits or predictions
 #[derive(Args)]
 pub struct Evaluate {
     /// Network file: one that `mercer train` wrote, or a state dict of PyTorch as safetensors
@@ -20,14 +22,17 @@ pub struct Evaluate {
     /// Labelled rows, such as "mnist(part=test)"
     data: String,
 
-    /// Network of a file that does not name it, as for `mercer train`; rows are then standardized by their own mean and
-    /// standard deviation
+    /// Network of a file that does not name it, as for `mercer train`; it sees rows as they are (pixels from 0 to 1), unless
+    /// --mean and --std are given
     #[arg(long, value_name = "NET")]
     net: Option<String>,
 
-    /// Table of logits to write, .npy or .csv, with one row per data row and one column per class
+    /// Table to write, .npy or .csv, with one row per data row: a column of logits per class, or the predicted number
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    #[command(flatten)]
+    foreign: Foreign,
 
     #[command(flatten)]
     reader: Reader,
@@ -36,38 +41,57 @@ pub struct Evaluate {
 impl Evaluate {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
-        let data = Labelled::of(&self.reader.open(&self.data, context)?)?;
-        let unnamed = self.net.as_deref().map(|net| Unnamed { net, data: &data });
-        let classifier = Classifier::load(&self.network, context.device, unnamed)?;
-        let data = match &classifier.schema {
-            Some(schema) => Labelled::of(&self.reader.source.open_like(&self.data, schema, context)?)?,
-            None => data,
+        let written = Classifier::load(&self.network, context.device, None).ok().and_then(|written| written.schema);
+        let rows = match &written {
+            Some(schema) => self.reader.source.open_like(&self.data, schema, context)?,
+            None => self.reader.open(&self.data, context)?,
         };
-        let labels = data.labels_for(&classifier.classes)?;
+        let classifier = self.foreign.load(&self.network, self.net.as_deref(), &rows, context)?;
+        let input = Input::new(&classifier.standardizer, classifier.foreign, rows.x.rows());
         let start = Instant::now();
-        let logits = classifier.logits(data.x.view())?;
+        let scores = if classifier.number.is_some() {
+            let data = Labelled::with_numbers(&rows)?;
+            let predicted = classifier.predict(data.x.view())?;
+            let scores = Errors::of(&predicted, &data.numbers);
+            if let Some(out) = &out {
+                out.predictions(&Target::Values(predicted))?;
+            }
+            Quality::Numbers(scores)
+        } else {
+            let data = Labelled::of(&rows)?;
+            let labels = data.labels_for(&classifier.classes)?;
+            let logits = classifier.logits(data.x.view())?;
+            if let Some(out) = &out {
+                out.matrix(logits.view(), &classifier.classes)?;
+            }
+            Quality::Classes(Scores::of(logits.view(), &labels))
+        };
         let seconds = start.elapsed().as_secs_f64();
-        let scores = Scores::of(logits.view(), &labels);
-        if let Some(out) = &out {
-            out.matrix(logits.view(), &classifier.classes)?;
-        }
         let object = json!({
             "network": self.network.to_string_lossy(),
             "net": classifier.network.expression(),
             "data": self.data,
+            "input": input.object,
             "test": scores,
             "seconds": seconds,
             "out": out,
         });
         context.result(&object, || {
             let wrote = self.out.as_ref().map(|out| format!("\nwrote {}", out.display())).unwrap_or_default();
-            format!("{}: {} in {}{wrote}", self.data, sentence(&scores), text::seconds(seconds))
+            let (network, scores) = (self.network.display(), sentence(&scores));
+            format!("{network} on {}: {scores} in {}\n{}{wrote}", self.data, text::seconds(seconds), input.words)
         })
     }
 }
 
 /// The scores in words.
-pub fn sentence(scores: &Scores) -> String {
-    let Scores { n, accuracy, nll, ece } = scores;
-    format!("accuracy {:.2} %, NLL {nll:.4}, ECE {ece:.4} on {}", 100.0 * accuracy, text::count(*n, "row"))
+pub fn sentence(quality: &Quality) -> String {
+    match quality {
+        Quality::Classes(Scores { n, accuracy, nll, ece }) => {
+            format!("accuracy {:.2} %, NLL {nll:.4}, ECE {ece:.4} on {}", 100.0 * accuracy, text::count(*n, "row"))
+        }
+        Quality::Numbers(Errors { n, rmse, r2 }) => {
+            format!("RMSE {}, R² {} on {}", text::short(*rmse), text::short(*r2), text::count(*n, "row"))
+        }
+    }
 }

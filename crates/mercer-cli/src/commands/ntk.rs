@@ -3,13 +3,13 @@
 use crate::context::Context;
 use crate::input::Reader;
 use crate::methods::{choice, positive};
-use crate::network::Single;
+use crate::network::{Foreign, Single};
 use crate::output::{self, Output};
 use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::Progress;
+use mercer::classifier::Classifier;
 use mercer::data::{Scaling, write_npy, write_npy_rows};
-use mercer::model::Model;
 use mercer::net::Network;
 use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law, Parameterisation};
 use mercer::{Error, Result};
@@ -32,8 +32,8 @@ pub struct Ntk {
     #[arg(long, value_name = "NET")]
     net: String,
 
-    /// File with the weights of the network that --net names, as PyTorch saves them; rows are standardized by their own mean
-    /// and standard deviation
+    /// File with the weights of the network that --net names, as PyTorch saves them; the network sees rows as they are (pixels
+    /// from 0 to 1), unless --mean and --std are given
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
 
@@ -70,6 +70,9 @@ pub struct Ntk {
     out: PathBuf,
 
     #[command(flatten)]
+    foreign: Foreign,
+
+    #[command(flatten)]
     reader: Reader,
 }
 
@@ -90,16 +93,15 @@ impl Ntk {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::with_extension(&self.out, &["npy"])?;
         self.check()?;
-        let trained = match self.net.trim().ends_with(".safetensors") {
-            true => Model::load(Path::new(self.net.trim()), context.device)?.schema,
-            false => None,
-        };
-        let (data, schema) = match trained {
+        let file = self.weights.as_deref().unwrap_or(Path::new(self.net.trim()));
+        let written = Classifier::load(file, context.device, None).ok().and_then(|written| written.schema);
+        let (data, schema) = match written {
             Some(schema) => (self.reader.source.open_like(&self.data, &schema, context)?, schema),
             None => self.reader.features(&self.data, Some(Scaling::None), context)?,
         };
         let other = self.cross.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
-        let single = Single::open(&self.net, self.weights.as_deref(), &data, context)?;
+        let single = Single::open(&self.net, self.weights.as_deref(), &self.foreign, &data, context)?;
+        let input = single.input(&data);
         let net = &single.net;
         let outputs = chosen(&self.outputs, net)?;
         let x = single.points(&data, context)?;
@@ -147,11 +149,12 @@ impl Ntk {
         let bytes = 4 * shape.iter().product::<usize>() as u64;
         let object = json!({
             "net": net.expression(), "parameters": net.parameters(), "outputs": outputs, "shape": shape,
-            "seconds": seconds, "out": out,
+            "input": input.as_ref().map(|input| &input.object), "seconds": seconds, "out": out,
         });
         context.result(&object, || {
+            let input = input.map(|input| format!("\n{}", input.words)).unwrap_or_default();
             let content = format!("of {} with {} parameters", net.expression(), text::grouped(net.parameters()));
-            output::written(&self.out, &format!("{shape:?}"), bytes, &content, seconds)
+            output::written(&self.out, &format!("{shape:?}"), bytes, &content, seconds) + &input
         })
     }
 

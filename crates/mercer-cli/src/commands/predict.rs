@@ -91,6 +91,10 @@ impl Predict {
 }
 
 fn of_network(network: &Classifier, data: &Dataset) -> Result<Predictions> {
+    if network.number.is_some() {
+        let values = Target::Values(network.predict(data.x.to_f64().view())?);
+        return Ok(Predictions { values, scores: None, probabilities: None });
+    }
     let logits = network.logits(data.x.to_f64().view())?.mapv(f64::from);
     let largest =
         |row: ndarray::ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });

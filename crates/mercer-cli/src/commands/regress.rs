@@ -2,7 +2,7 @@
 
 use crate::certificate;
 use crate::context::Context;
-use crate::input::{Reader, encoded, scaling};
+use crate::input::{Reader, TaskChoice, encoded, scaling};
 use crate::learning::{Learning, Learnt};
 use crate::methods;
 use crate::output::Output;
@@ -12,7 +12,7 @@ use crate::text;
 use crate::usage::with_options;
 use clap::Args;
 use mercer::apply::{FoundKernel, TriedKernel};
-use mercer::data::{Dataset, Scaling, Schema, Table, Target, Task};
+use mercer::data::{Dataset, Scaling, Schema, Target};
 use mercer::operator::Precision;
 use mercer::{Error, FitContext, Result, fail_if};
 use serde_json::json;
@@ -32,13 +32,8 @@ pub struct Regress {
     #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=median)")]
     kernel: String,
 
-    /// Take whole numbers in the target as classes [default: if they have at most 20 different values, each 5 times on average]
-    #[arg(long)]
-    classify: bool,
-
-    /// Take whole numbers in the target as numbers
-    #[arg(long, conflicts_with = "classify")]
-    regress: bool,
+    #[command(flatten)]
+    task: TaskChoice,
 
     /// Precision of kernel values; sums are always taken in f64
     #[arg(long, default_value = "f64", value_parser = methods::precision())]
@@ -139,7 +134,7 @@ impl Regress {
 
     /// How tables become features, and the rows to learn from, to score on, and to predict.
     fn read(&self, context: &Context) -> Result<(Schema, Dataset, Option<Dataset>, Option<Dataset>)> {
-        let table = self.table(context)?;
+        let table = self.task.table(&self.reader, &self.data, context)?;
         let (train, held_out) = match self.holdout {
             0.0 => (table, None),
             fraction => {
@@ -159,34 +154,6 @@ impl Regress {
         let encoded = |table| encoded(&schema, table, context);
         let (train, held_out) = (encoded(train)?, held_out.map(encoded).transpose()?);
         Ok((schema, train, held_out, new))
-    }
-
-    /// The data with the target that is to be learnt; says what whole numbers were taken for.
-    fn table(&self, context: &Context) -> Result<Table> {
-        let task = match (self.classify, self.regress) {
-            (true, _) => Some(Task::Classification),
-            (_, true) => Some(Task::Regression),
-            _ => None,
-        };
-        let table = self.reader.table(&self.data, task, context)?;
-        let Some(target) = &table.target else {
-            return Err(Error::input(format!(
-                "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
-                table.name
-            )));
-        };
-        let whole = |names: &[String]| names.iter().all(|name| name.parse::<i64>().is_ok());
-        let note = match &target.values {
-            Target::Classes { names, .. } if whole(names) => "taken as classes; --regress takes them as numbers",
-            Target::Values(values) if values.iter().all(|v| v.fract() == 0.0) => {
-                "taken as numbers; --classify takes them as classes"
-            }
-            _ => "",
-        };
-        if task.is_none() && table.is_tabular() && !note.is_empty() {
-            context.note(format_args!("the target `{}` holds whole numbers, {note}", target.name));
-        }
-        Ok(table)
     }
 
     /// What can be refused before any work.

@@ -1,15 +1,15 @@
-//! `mercer train`: trains a classifier on labelled rows.
+//! `mercer train`: trains a network to predict the class, or the number, of labelled rows.
 
 use crate::context::Context;
-use crate::input::{Reader, encoded};
+use crate::input::{Reader, TaskChoice, encoded, scaling};
 use crate::methods::{number, positive};
 use crate::output::Output;
 use crate::{signals, text};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use mercer::classifier::{Classifier, Epoch, Labelled, Settings, Stop, Trained, train};
+use mercer::classifier::{Classifier, Epoch, Labelled, Quality, Settings, Standardizer, Stop, Trained, train};
 use mercer::compute::Rule;
-use mercer::data::{Scaling, Schema, Task, catalogue};
+use mercer::data::{Entry, Scaler, Scaling, Schema, Target, catalogue};
 use mercer::{Result, fail_if};
 use serde_json::json;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use std::time::Instant;
 /// Share of the rows that is held out if there is no test set.
 const HELD_OUT: f64 = 0.2;
 
-/// Train a network as a classifier, and score it on test rows
+/// Train a network to predict a class or a number, and score it on test rows
 #[derive(Args)]
 pub struct Train {
     /// Labelled rows: a file or a named set; the test part of a set such as mnist or cifar-10 is used for scores
@@ -31,6 +31,13 @@ pub struct Train {
     /// Rows to score the network on [default: the test part of the set, else a fifth of the rows, held out]
     #[arg(long, value_name = "DATA")]
     test: Option<String>,
+
+    #[command(flatten)]
+    task: TaskChoice,
+
+    /// Scaling of the columns of the training rows, which the network's file keeps [default: standard; images by channel]
+    #[arg(long, value_name = "SCALING", value_parser = scaling())]
+    scale: Option<Scaling>,
 
     /// Number of passes over the rows
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -91,15 +98,22 @@ impl Train {
         let (data, test, schema) = self.read(context)?;
         let mut classifier = Classifier::new(&self.net, &data, context.device, context.seed)?;
         classifier.schema = Some(schema);
+        if let Some(standardizer) = self.standardizer(&data)? {
+            classifier.standardizer = standardizer;
+        }
         let settings = self.settings(&classifier, context.seed)?;
         let network = &classifier.network;
         context.note(format_args!(
-            "{}: {} parameters, {} multiply-adds per row; {} for training, {} for testing{}",
+            "{}: {} parameters, {} multiply-adds per row; {} for training, {} for testing; {}{}",
             text::rounded(&self.net),
             text::grouped(network.trained()),
             text::grouped(network.multiply_adds()),
             text::count(data.n(), "row"),
             text::grouped(test.n()),
+            match classifier.number {
+                Some(_) => "the target is a number: squared error".to_owned(),
+                None => format!("the target is one of {} classes: cross-entropy", data.classes.len()),
+            },
             if settings.augment { "; shifted and mirrored at random" } else { "" }
         ));
         let (epochs, rows) = (self.epochs, data.n());
@@ -124,7 +138,16 @@ impl Train {
         });
         context.result(&object, || {
             let scores = super::evaluate::sentence(&scores);
-            format!("{}: {scores}{}", self.data, self.ending(&trained, start.elapsed().as_secs_f64()))
+            format!("{}: {scores}{}", self.scored(), self.ending(&trained, start.elapsed().as_secs_f64()))
+        })
+    }
+
+    /// The scaling that was asked for.
+    fn standardizer(&self, data: &Labelled) -> Result<Option<Standardizer>> {
+        Ok(match self.scale {
+            None | Some(Scaling::Standard) => None,
+            Some(Scaling::None) => Some(Standardizer::identity()),
+            Some(Scaling::MinMax) => Some(Standardizer::of_scaler(&Scaler::fit(Scaling::MinMax, data.x.view())?)),
         })
     }
 
@@ -172,31 +195,50 @@ impl Train {
     /// The training rows, the test rows, and how tables become such rows.
     fn read(&self, context: &Context) -> Result<(Labelled, Labelled, Schema)> {
         // Classes are named before the split, so that both parts know the same.
-        let table = self.reader.table(&self.data, Some(Task::Classification), context)?;
-        let has_test_part =
-            catalogue().into_iter().any(|set| set.name == table.name && set.parameters.contains("part=train"));
-        let whole_set = !self.data.contains('(') && !std::path::Path::new(&self.data).exists();
+        let table = self.task.table(&self.reader, &self.data, context)?;
+        // The network's file keeps the scaling of its input.
         let schema = self.reader.schema(&table, Some(Scaling::None), context)?;
-        let name = table.name.clone();
         let data = encoded(&schema, table, context)?;
         let (data, test) = match &self.test {
             Some(test) => self.reader.open_like(test, &schema, context).map(|test| (data, test))?,
-            None if has_test_part && whole_set => {
-                self.reader.open(&format!("{name}(part=test)"), context).map(|test| (data, test))?
+            None if self.has_test_part() => {
+                self.reader.open(&format!("{}(part=test)", data.name), context).map(|test| (data, test))?
             }
             None => data.split(HELD_OUT, context.seed)?,
         };
-        Ok((Labelled::of(&data)?, Labelled::of(&test)?, schema))
+        let labelled = match &data.y {
+            Some(Target::Values(_)) => Labelled::with_numbers,
+            _ => Labelled::of,
+        };
+        Ok((labelled(&data)?, labelled(&test)?, schema))
+    }
+
+    /// The rows that the network is scored on.
+    fn scored(&self) -> String {
+        match &self.test {
+            Some(test) => test.clone(),
+            None if self.has_test_part() => format!("{}(part=test)", self.data),
+            None => format!("{}, the fifth that was held out", self.data),
+        }
+    }
+
+    /// Whether the data are a named set with a part for tests.
+    fn has_test_part(&self) -> bool {
+        let set = |set: &Entry| set.name == self.data && set.parameters.contains("part=train");
+        !std::path::Path::new(&self.data).exists() && catalogue().iter().any(set)
     }
 }
 
 fn line(epoch: &Epoch, epochs: u64, rows: usize) -> String {
-    let test = epoch.test.map(|t| format!("; test accuracy {}, NLL {:.4}", text::percent(t.accuracy), t.nll));
+    let test = epoch.test.map(|test| match test {
+        Quality::Classes(t) => format!("; test accuracy {}, NLL {:.4}", text::percent(t.accuracy), t.nll),
+        Quality::Numbers(t) => format!("; test RMSE {}", text::short(t.rmse)),
+    });
     format!(
-        "epoch {}/{epochs}: loss {:.4}, accuracy {}{}; {} at {:.0} rows/s",
+        "epoch {}/{epochs}: loss {:.4}{}{}; {} at {:.0} rows/s",
         epoch.epoch,
         epoch.loss,
-        text::percent(epoch.accuracy),
+        epoch.accuracy.map(|share| format!(", accuracy {}", text::percent(share))).unwrap_or_default(),
         test.unwrap_or_default(),
         text::seconds(epoch.seconds),
         rows as f64 / epoch.seconds.max(1e-9)

@@ -66,31 +66,38 @@ pub struct Normalized<'a> {
     pub x: Stack<'a>,
     /// `[k, 2, channels]`: μ and σ².
     pub statistics: Stack<'a>,
-    /// `[k, 2, channels]`: γ and β.
-    pub affine: Stack<'a>,
+    /// `[k, 2, channels]`: γ and β; without them, one and zero.
+    pub affine: Option<Stack<'a>>,
     /// Whether the statistics are those of the batch, and move with x; else they are stored ones.
     pub of_batch: bool,
 }
 
 impl Normalized<'_> {
+    /// Channels of a row.
+    pub(super) fn channels(&self) -> usize {
+        self.statistics.cols
+    }
+
     /// For channel c of network j: mean μ, `s = 1/√(σ² + ε)`, scale γ, offset β.
     fn normalizer(&self, j: usize, c: usize) -> [f32; 4] {
-        let (moments, affine) = (self.statistics.host(j), self.affine.host(j));
-        let channels = affine.len() / 2;
-        [moments[c], 1.0 / (moments[channels + c] + EPSILON).sqrt(), affine[c], affine[channels + c]]
+        let (moments, channels) = (self.statistics.host(j), self.channels());
+        let [gamma, beta] =
+            self.affine.map_or([1.0, 0.0], |affine| [c, channels + c].map(|place| affine.host(j)[place]));
+        [moments[c], 1.0 / (moments[channels + c] + EPSILON).sqrt(), gamma, beta]
     }
 
     /// Panics unless there are inputs `[b, n]` and numbers of their channels for each of `count` networks.
     fn check(&self, [count, rows, n]: [usize; 3]) {
-        let (x, channels) = (self.x, self.affine.cols);
+        let (x, channels) = (self.x, self.channels());
         assert!(x.rows == rows && x.cols == n && n % channels == 0, "batch norm of {x}, {channels} channels");
-        assert!([self.statistics, self.affine].iter().all(|s| s.rows == 2 && s.cols == channels), "batch norm of {x}");
-        [x, self.statistics, self.affine].iter().for_each(|stack| stack.check(count));
+        let pairs = || [self.statistics].into_iter().chain(self.affine);
+        assert!(pairs().all(|s| s.rows == 2 && s.cols == channels), "batch norm of {x}");
+        pairs().chain([x]).for_each(|stack| stack.check(count));
     }
 
     /// `(Σ g x̂, Σ g)` of each channel c of each network j, at `j·channels + c`; `g(j)` `[b, n]`.
     fn dots<'a>(&self, count: usize, g: impl Fn(usize) -> &'a [f32] + Sync + Send) -> Vec<(f64, f64)> {
-        let (x, channels) = (self.x, self.affine.cols);
+        let (x, channels) = (self.x, self.channels());
         map(count * channels, 4 * count * x.rows * x.cols, |task| {
             let (j, c) = (task / channels, task % channels);
             let [mean, s, ..] = self.normalizer(j, c);
@@ -101,7 +108,7 @@ impl Normalized<'_> {
     /// `g ↦ γ s (g − mean g − x̂ mean(g x̂))` of each channel of each network, from the sums [`Self::dots`]; the means are zero
     /// unless the statistics are those of the batch.
     fn projections(&self, dots: &[(f64, f64)]) -> Vec<Projection> {
-        let channels = self.affine.cols;
+        let channels = self.channels();
         let size = (self.x.rows * self.x.cols / channels) as f64;
         let of = |(at, &(product, total)): (usize, &(f64, f64))| {
             let [mean, s, gamma, _] = self.normalizer(at / channels, at % channels);
@@ -134,7 +141,7 @@ impl Projection {
 /// `y = γ (x − μ)/√(σ² + ε) + β`; `y` `[k, b, channels·plane]`.
 pub fn batch_norm(norm: Normalized<'_>, y: &mut Tensor) {
     let (count, batch, n) = y.as_matrices();
-    let (x, channels) = (norm.x, norm.affine.cols);
+    let (x, channels) = (norm.x, norm.channels());
     norm.check([count, batch, n]);
     on_gpu!(y, |gpu| cuda::batch_norm(gpu, norm, y));
     let plane = n / channels;
@@ -173,7 +180,7 @@ fn channel_dots(x: &[f32], g: &[f32], [mean, s]: [f32; 2], channel: Channel) -> 
 /// `g` `[k, b, n]`, `dx` `[k, b, n]`, or `[b, n]` for the sum over the networks.
 pub fn batch_norm_vjp(norm: Normalized<'_>, g: &Tensor, mut grad: StackMut<'_>, mut dx: Option<StackMut<'_>>) {
     let (count, rows, n) = g.as_matrices();
-    let (x, channels) = (norm.x, norm.affine.cols);
+    let (x, channels) = (norm.x, norm.channels());
     norm.check([count, rows, n]);
     assert!(grad.count == count && grad.rows * grad.cols == 2 * channels, "batch_norm_vjp of {g} into {grad}");
     if let Some(dx) = &dx {
@@ -208,7 +215,7 @@ pub fn batch_norm_vjp(norm: Normalized<'_>, g: &Tensor, mut grad: StackMut<'_>, 
 /// missing tangent is zero. `dx` `[k, b, n]` or shared, `daffine` `[k, 2, channels]`, `t` `[k, b, n]`.
 pub fn batch_norm_jvp(norm: Normalized<'_>, [dx, daffine]: [Option<Stack<'_>>; 2], t: &mut Tensor) {
     let (count, rows, n) = t.as_matrices();
-    let (x, channels) = (norm.x, norm.affine.cols);
+    let (x, channels) = (norm.x, norm.channels());
     norm.check([count, rows, n]);
     assert!(dx.is_none_or(|dx| dx.rows == rows && dx.cols == n), "batch_norm_jvp of a tangent that is not of {x}");
     assert!(daffine.is_none_or(|d| d.rows == 2 && d.cols == channels), "batch_norm_jvp of {x} into {t}");

@@ -181,6 +181,14 @@ activations! {
     Monomial(u32) = (2) "monomial": |p, z| power_sum(p, z), |p, z, _, _| power_sum(&derivative(p), z).1;
     /// The n-th Hermite polynomial, normalised: `E[h_n(z)²] = 1` for a standard normal z
     Hermite(u32) = (3) "hermite": |p, z| power_sum(p, z), |p, z, _, _| power_sum(&derivative(p), z).1;
+    /// `z σ(z)` with σ the sigmoid, also called swish
+    Silu "silu":
+        // With σ' = σ(1 − σ): φ' = σ + zσ', φ'' = σ'(2 + z(1 − 2σ)).
+        |_, z| { let v = logistic(z); (z * v, v + z * (v * (T::of(1.0) - v))) },
+        |_, z, _, _| {
+            let v = logistic(z);
+            v * (T::of(1.0) - v) * (T::of(2.0) + z * (T::of(1.0) - (v + v)))
+        };
 }
 
 /// `below·z` below zero and `above·z` above it, and the slope.

@@ -24,7 +24,7 @@ impl BatchNorm {
             Mode::Train => of_batch.stack(),
             Mode::Eval => theta.constant(2, self.channels),
         };
-        let affine = theta.matrix(0, 2, self.channels);
+        let affine = Some(theta.matrix(0, 2, self.channels));
         Normalized { x: x.stack(), statistics, affine, of_batch: mode == Mode::Train }
     }
 }

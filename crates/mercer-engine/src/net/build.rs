@@ -1,8 +1,8 @@
 //! From a [`Description`] and the number of inputs to layers.
 
 use super::{
-    BatchNorm, Conv, Dense, Description, Elementwise, FourierFeatures, L2Norm, Layer, LayerSpec, Pooling, Radial,
-    Residual, guess_image,
+    BatchNorm, Conv, Dense, Description, Dropout, Elementwise, FourierFeatures, L2Norm, Layer, LayerNorm, LayerSpec,
+    Pooling, Radial, Residual, guess_image,
 };
 use crate::compute::{Activation, Convolution, Pool};
 use crate::{Error, Result, fail_if};
@@ -161,6 +161,12 @@ fn layer(spec: &LayerSpec, flow: Flow, activation: Activation, before_norm: bool
             let channels = flow.image.filter(|_| flow.sure).map_or(width, |[channels, ..]| channels);
             Ok((Box::new(BatchNorm { channels, plane: width / channels, activation }), flow))
         }
+        LayerSpec::LayerNorm => {
+            let image = flow.image.filter(|_| flow.sure);
+            let shape = image.map_or_else(|| vec![width], |sides| sides.to_vec());
+            Ok((Box::new(LayerNorm { width, shape }), flow))
+        }
+        LayerSpec::Dropout(_) => Ok((Box::new(Dropout { width }), flow)),
         LayerSpec::MaxPool(_) | LayerSpec::AvgPool(_) | LayerSpec::Gap => {
             let pooling = pooling(spec, flow)?;
             let [height, width] = pooling.pool.out();
@@ -331,6 +337,8 @@ mod tests {
             ("hermite(8) dense(1)", "from 0 to 7"),
             ("polynomial dense(1)", "coefficients, the constant first"),
             ("rbf(0) dense(1)", "above 0"),
+            ("dropout(1) dense(1)", "from 0 to below 1"),
+            ("ln(3) dense(1)", "takes no arguments"),
             ("dense(3) exp_normalized dense(1)", "no function of a unit"),
             ("conv(3, 5, pad=valid) dense(1)", "does not fit into an image of 2×2"),
             ("conv(1000000, 1000000) dense(1)", "larger than any memory"),

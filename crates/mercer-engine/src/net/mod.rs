@@ -10,6 +10,8 @@
 //! | `dense(h)` | affine map to h units; infinite networks need no width |
 //! | `conv(c, 3)`, `conv(c, 5, stride=2, pad=valid)` | convolution to c channels by filters of 3×3; `pad=same` (TensorFlow's and JAX's, unless said otherwise), `pad=1` (PyTorch's `padding=1`: so many zeros on every side) or `pad=valid`, see [`Pad`]; trained: no bias right before `bn` unless `b` is given; infinite: `conv(3)` has no number of channels |
 //! | `bn` | trained: batch norm of every channel (of every unit, where there is no image) |
+//! | `ln` | trained: layer norm, of all units of a point |
+//! | `dropout(0.5)` | evaluated only: the identity; a network with it cannot be trained here |
 //! | `maxpool(2)` | trained: the largest of windows of 2×2 |
 //! | `avgpool(2)` | the mean of windows of 2×2; infinite: `stride=1` lets them overlap |
 //! | `gap` | the mean of the plane |
@@ -44,9 +46,12 @@ mod chain;
 mod conv;
 mod dense;
 mod description;
+mod dropout;
 mod fold;
+mod foreign;
 mod fourier;
 mod l2_norm;
+mod layer_norm;
 mod named;
 mod network;
 pub mod ntk;
@@ -67,8 +72,11 @@ use batch_norm::BatchNorm;
 use conv::Conv;
 use dense::Dense;
 pub use description::{Along, Description, LayerSpec, Pad, Spread, WeightSpec, Window, guess_image};
+use dropout::Dropout;
+pub use foreign::rename;
 use fourier::FourierFeatures;
 use l2_norm::L2Norm;
+use layer_norm::LayerNorm;
 pub use named::{NAMES, named};
 pub use network::{Network, Parameters, Workspace};
 pub use optimizer::{Optimizer, OptimizerState, Schedule, ScheduleKind};
@@ -296,7 +304,7 @@ impl Draw {
 /// the share (a² + b²)/2 of the signal; 1 for all others.
 fn gain(phi: Activation) -> f64 {
     let [below, above] = match phi {
-        Activation::Relu | Activation::Gelu => [0.0, 1.0],
+        Activation::Relu | Activation::Gelu | Activation::Silu => [0.0, 1.0],
         Activation::LeakyRelu(slope) => [slope, 1.0],
         Activation::AbRelu(a, b) if a != 0.0 || b != 0.0 => [a, b],
         _ => return 1.0,

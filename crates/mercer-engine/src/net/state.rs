@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | the i-th `conv` | `conv{i}` | `weight` `[out, in, size, size]`, `bias` `[out]` |
 //! | the i-th `bn` | `bn{i}` | `weight`, `bias`, `running_mean`, `running_var` `[channels]` |
+//! | the i-th `ln` | `ln{i}` | `weight`, `bias` `[units]`, or `[channels, height, width]` |
 //! | the i-th `dense` | `fc{i}`; the only one `fc` | `weight` `[out, in]`, `bias` `[out]` |
 //! | block b of stage s of the `res` | `layer{s}.{b}` | those of its body under their names, counted anew: `layer1.0.conv2.weight` |
 //! | layer i of its shortcut | `layer{s}.{b}.downsample.{i}` | as above |
@@ -12,6 +13,7 @@
 //! shortcut. For `resnetN` these are the names of torchvision's residual networks, as the usual ones for CIFAR-10 have them.
 
 use super::chain::consecutive;
+use super::foreign::listed;
 use super::{Layer, Network, Parameters};
 use crate::compute::Device;
 use crate::{Error, Result, fail_if};
@@ -53,7 +55,7 @@ pub struct NamedTensor {
 }
 
 /// All pieces of a chain in order, with full names and places; parameters and constants of its layers start at `starts`.
-fn placed(layers: &[Box<dyn Layer>], starts: &[[usize; 2]]) -> Vec<Piece> {
+pub(super) fn placed(layers: &[Box<dyn Layer>], starts: &[[usize; 2]]) -> Vec<Piece> {
     let mut all = Vec::new();
     let mut counts = std::collections::HashMap::new();
     let (mut stage, mut block) = (0, 0);
@@ -121,7 +123,13 @@ impl Network {
         for Piece { name, start, shape, transposed, constant } in &places {
             let found = tensors.iter().find(|t| t.name == *name);
             let tensor =
-                found.ok_or_else(|| Error::input(format!("there is no tensor \"{name}\", which the network needs")))?;
+                found.ok_or_else(|| {
+                    Error::input(format!(
+                        "there is no tensor \"{name}\", which the network needs; the file has {}; change the network, or rename \
+                         the file's tensors",
+                        listed(tensors)
+                    ))
+                })?;
             let len = shape.iter().product::<usize>();
             fail_if!(
                 tensor.shape != *shape || tensor.data.len() != len,

@@ -35,6 +35,9 @@ fn architectures() -> Vec<String> {
             "dense(5) tanh | l2norm dense(3) sin dense(2) l2norm",
             "l2norm rff(6)",
             "radial(scale=2) dense(4) tanh dense(2)",
+            "dense(6) ln tanh dense(5) ln dense(2)",
+            "ln dense(3)",
+            "dense(6) tanh | ln dense(2) ln",
         ]
         .map(String::from),
     );
@@ -59,6 +62,7 @@ fn image_architectures() -> Vec<String> {
         "res(tanh conv(2, 3); l2norm) dense(2)",
         "res(sin conv(3, 3, stride=2) bn; conv(3, 1, stride=2) bn) erf res(tanh res(conv(3, 3) sin; bn) bn) gap dense(1)",
         "conv(2, 3) bn | res(tanh; conv(2, 1)) sin res(conv(3, 1); conv(3, 3)) gap dense(2)",
+        "conv(3, 3) ln tanh res(ln conv(3, 3)) gap dense(2)",
         "res(tanh; sin) res(flatten dense(32); l2norm) dense(2)",
     ]
     .map(|layers| format!("image(2, 4, 4) {layers}"))

@@ -196,7 +196,7 @@ saved! {
     eigenvalues: Vec<f64> = value("eigenvalues");
     time: f64 = value("time");
     notes: Vec<String> = value("notes");
-    affinity: Affinity = from(Affinity::of_model(&reference.origin)?);
+    affinity: Affinity = known(Affinity::of_model, &reference.origin);
     weights: Array1<f64> = vector("walk.weights", reference.origin.n);
     walk_eigenvalues: Vec<f64> = list("walk.eigenvalues", eigenvalues.len());
     functions: Array2<f64> = matrix("walk.functions", (reference.origin.n, walk_eigenvalues.len()));

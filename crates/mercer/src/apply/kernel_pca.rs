@@ -193,7 +193,7 @@ saved! {
     eigenvalues: Vec<f64> = value("eigenvalues");
     explained: Vec<f64> = list("explained", eigenvalues.len());
     notes: Vec<String> = value("notes");
-    kernel: Kernel = from(Kernel::of_model(&reference.origin.kernel, reference.origin.d)?);
+    kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);
     coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, eigenvalues.len()));
     offsets: Array1<f64> = vector("offsets", eigenvalues.len());
 }

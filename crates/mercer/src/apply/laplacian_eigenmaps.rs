@@ -2,7 +2,7 @@ use super::eigenmaps::{Eigenmaps, FittedEigenmaps};
 use super::{EigenSolver, Fit};
 use crate::kernel::Kernel;
 use crate::spectrum::Origin;
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Registry, Result};
 use ndarray::ArrayView2;
 use std::fmt;
 
@@ -49,10 +49,10 @@ pub enum Affinity {
 
 impl Affinity {
     /// That of a saved model.
-    pub(super) fn of_model(origin: &Origin) -> Result<Affinity> {
-        match origin.kernel.parse()? {
-            Affinity::Kernel(_) => Kernel::of_model(&origin.kernel, origin.d).map(Affinity::Kernel),
-            neighbours => neighbours.within(origin.n),
+    pub(super) fn of_model(origin: &Origin, registry: &Registry) -> Result<Affinity> {
+        match origin.kernel.parse() {
+            Ok(neighbours @ Affinity::Neighbours(_)) => neighbours.within(origin.n),
+            _ => Kernel::of_model(&origin.kernel, origin.d, registry).map(Affinity::Kernel),
         }
     }
 

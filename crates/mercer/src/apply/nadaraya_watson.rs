@@ -248,6 +248,6 @@ saved! {
     encoding: Encoding = value("target", Encoding::checked);
     y: Array2<f64> = matrix("y", (reference.origin.n, encoding.width()));
     bandwidth: f64 = value("bandwidth", above_zero);
-    kernel: Kernel = from(Kernel::of_model(&reference.origin.kernel, reference.origin.d)?);
+    kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);
     tried: Vec<Tried> = value("tried");
 }

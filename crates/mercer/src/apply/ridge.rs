@@ -209,7 +209,7 @@ saved! {
     residual: Option<f64> = value("residual");
     notes: Vec<String> = value("notes");
     sharpness: Option<f64> = value("sharpness");
-    kernel: Kernel = from(Kernel::of_model(&reference.origin.kernel, reference.origin.d)?);
+    kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);
     offset: Array1<f64> = vector("offset", encoding.width());
     coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, encoding.width()));
 }

@@ -9,7 +9,7 @@ use crate::data::{Schema, Target};
 use crate::finite::finite_rows;
 use crate::model::Bundle;
 use crate::spectrum::Origin;
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Registry, Result};
 use ndarray::{Array2, ArrayView2};
 use std::path::Path;
 
@@ -141,7 +141,12 @@ pub trait Saved: Sized {
 
     /// Reads the value back; a file of another kind is refused.
     fn load(path: &Path, device: Device) -> Result<Self> {
-        read(path, |bundle, kind| match kind {
+        Self::load_with(path, device, &Registry::default())
+    }
+
+    /// The same, for a value with a kernel or features from outside the crate. `examples/own_kernel.rs` uses it.
+    fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Self> {
+        read(path, registry, |bundle, kind| match kind {
             kind if kind == Self::KIND => Self::unpack(bundle, device),
             _ => Err(Error::input(format!("holds a model of kind '{kind}', not '{}'", Self::KIND))),
         })
@@ -177,7 +182,8 @@ pub(super) use fields;
 /// * `matrix("name", (n, m))` and `vector("name", n)`, whose size is checked and may depend on the fields before; a vector may
 ///   be passed through a check too;
 /// * `whole(Type::unpack)`, whatever packs and unpacks itself;
-/// * `from(expression)`, not in the file but made of the fields before.
+/// * `known(function, fields, …)`, not in the file but made by `function(fields, …, registry)` of fields before and of what
+///   names from outside the crate mean.
 macro_rules! saved {
     ($Fitted:ident, $kind:literal: $($field:ident: $Type:ty = $part:ident($($argument:expr),*);)*) => {
         impl $crate::apply::Saved for $Fitted {
@@ -202,7 +208,7 @@ macro_rules! saved {
         $bundle.put($name, $field.view().insert_axis(ndarray::Axis(0)))
     };
     (@pack $bundle:ident, $field:expr, whole($unpack:expr)) => { $field.pack($bundle) };
-    (@pack $bundle:ident, $field:expr, from($value:expr)) => {};
+    (@pack $bundle:ident, $field:expr, known($make:expr, $($from:expr),*)) => {};
     (@unpack $bundle:ident, $device:ident, value($name:expr)) => { $bundle.value($name)? };
     (@unpack $bundle:ident, $device:ident, value($name:expr, $check:expr)) => { $check($bundle.value($name)?)? };
     (@unpack $bundle:ident, $device:ident, list($name:expr, $n:expr)) => {
@@ -218,13 +224,15 @@ macro_rules! saved {
         $check($crate::apply::traits::saved!(@unpack $bundle, $device, vector($name, $n)))?
     };
     (@unpack $bundle:ident, $device:ident, whole($unpack:expr)) => { $unpack($bundle, $device)?.into() };
-    (@unpack $bundle:ident, $device:ident, from($value:expr)) => { $value };
+    (@unpack $bundle:ident, $device:ident, known($make:expr, $($from:expr),*)) => {
+        $make($($from,)* $bundle.registry())?
+    };
 }
 pub(super) use saved;
 
 /// Reads a file by its bundle and the kind that it names; errors name the file.
-pub(crate) fn read<F>(path: &Path, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
-    let bundle = Bundle::read(path)?;
+pub(crate) fn read<F>(path: &Path, registry: &Registry, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
+    let bundle = Bundle::read(path)?.with_registry(registry);
     bundle.text("kind").and_then(|kind| unpack(&bundle, kind)).map_err(|e| Error::file(path, e.to_string()))
 }
 
@@ -239,7 +247,12 @@ pub enum Fitted {
 impl Fitted {
     /// Reads any estimator that was [`Saved`], to compute on `device`.
     pub fn load(path: &Path, device: Device) -> Result<Fitted> {
-        read(path, |bundle, kind| Fitted::unpack(bundle, kind, device))
+        Fitted::load_with(path, device, &Registry::default())
+    }
+
+    /// The same, for an estimator with a kernel or features from outside the crate. Example: [`Registry`].
+    pub fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Fitted> {
+        read(path, registry, |bundle, kind| Fitted::unpack(bundle, kind, device))
     }
 
     /// The estimator of a bundle of this kind. A new estimator is one more line here.

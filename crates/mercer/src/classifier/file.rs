@@ -1,10 +1,10 @@
 //! Classifiers in files: safetensors under PyTorch's names, with the architecture and the classes in the header.
 
-use super::{Classifier, Labelled, Standardizer, network};
+use super::{Classifier, Labelled, Number, Standardizer, description};
 use crate::compute::Device;
 use crate::data::{Schema, write_atomically};
 use crate::model;
-use crate::net::{NamedTensor, Network};
+use crate::net::{self, NamedTensor, Network};
 use crate::{Error, Result, fail_if};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ struct Header {
     net: String,
     inputs: usize,
     classes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    number: Option<Number>,
     #[serde(rename = "standard")]
     standardizer: Standardizer,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,12 +30,30 @@ struct Header {
 }
 
 /// What a file that another program wrote does not say. Example: [the module](crate::classifier).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Unnamed<'a> {
     /// Name or architecture of the network.
     pub net: &'a str,
-    /// Rows like those that it was trained on: their classes, their image shape, and their mean and spread.
-    pub data: &'a Labelled,
+    /// Number of columns of the rows that it takes.
+    pub inputs: usize,
+    /// Channels, height and width, where each row is an image.
+    pub image: Option<[usize; 3]>,
+    /// Names of its classes, in the order of its outputs; none where that does not matter.
+    pub classes: &'a [String],
+    /// Subtracted from rows before the network sees them: nothing, one number, or one for each channel
+    /// ([`Standardizer::given`]).
+    pub mean: &'a [f64],
+    /// Divides rows after that, in the same form.
+    pub spread: &'a [f64],
+    /// Names of tensors, `(old, new)`: where a name, or a part of it after a dot, begins with `old`, that becomes `new`.
+    pub rename: &'a [(String, String)],
+}
+
+impl<'a> Unnamed<'a> {
+    /// The network `net` for rows like those of `data`, which it sees as they are.
+    pub fn new(net: &'a str, data: &'a Labelled) -> Unnamed<'a> {
+        Unnamed { net, inputs: data.d(), image: data.image, classes: &data.classes, ..Unnamed::default() }
+    }
 }
 
 impl Classifier {
@@ -56,6 +76,7 @@ impl Classifier {
             net: self.network.expression(),
             inputs: self.network.inputs(),
             classes: self.classes.clone(),
+            number: self.number,
             standardizer: self.standardizer.clone(),
             schema: self.schema.clone(),
         };
@@ -70,10 +91,11 @@ impl Classifier {
         write_atomically(path, |w| w.write_all(&file))
     }
 
-    /// Reads a file. One that PyTorch wrote holds the numbers alone: `unnamed` says the rest, and is not looked at
-    /// otherwise.
+    /// Reads a file. One that PyTorch wrote holds the numbers alone: `unnamed` says the rest, and its network and classes are
+    /// not looked at otherwise. The network of such a file sees rows as they are, unless a mean or a spread is given.
     pub fn load(path: &Path, device: Device, unnamed: Option<Unnamed<'_>>) -> Result<Classifier> {
         let file = std::fs::read(path).map_err(|e| Error::io(path, e))?;
+        refuse_pickle(path, &file)?;
         let broken = |what: String| Error::file(path, format!("cannot be read as a network: {what}"));
         let foreign = |e: safetensors::SafeTensorError| broken(format!("truncated, or not safetensors ({e})"));
         let (_, metadata) = SafeTensors::read_metadata(&file).map_err(foreign)?;
@@ -86,20 +108,71 @@ impl Classifier {
         }
         let tensors =
             tensors.iter().map(|(name, view)| tensor(name, &view).map_err(broken)).collect::<Result<Vec<_>>>()?;
-        let (network, classes, standardizer, schema) = match (entry, unnamed) {
-            (Some(entry), _) => described(entry).map_err(|e| broken(e.to_string()))?,
-            (None, Some(Unnamed { net, data })) => {
-                let network = network(net, data.d(), data.image, data.classes.len())?;
-                let standardizer = Standardizer::of(data.x.view(), network.description().image.or(data.image))?;
-                (network, data.classes.clone(), standardizer, None)
-            }
-            (None, None) => {
-                return Err(broken("it does not name its network; name the network beside the file".into()));
-            }
+        let unfit = |e: Error| broken(e.to_string());
+        let Some(entry) = entry else {
+            let no_name = || broken("it does not name its network; name the network beside the file".into());
+            return unnamed.ok_or_else(no_name)?.classifier(tensors, device).map_err(unfit);
         };
-        let parameters = network.parameters_named(device, &tensors).map_err(|e| broken(e.to_string()))?;
-        Ok(Classifier { network, parameters, standardizer, classes, schema })
+        fail_if!(
+            unnamed.is_some_and(|unnamed| unnamed.changes());
+            Error::file(path, "was written by mercer, with its own scaling and names; give no others")
+        );
+        let (network, header) = described(entry).map_err(unfit)?;
+        let parameters = network.parameters_named(device, &tensors).map_err(unfit)?;
+        let Header { classes, number, standardizer, schema, .. } = header;
+        Ok(Classifier { network, parameters, standardizer, classes, number, schema, foreign: false })
     }
+}
+
+impl Unnamed<'_> {
+    /// Whether it says anything of rows or tensors.
+    fn changes(&self) -> bool {
+        !(self.mean.is_empty() && self.spread.is_empty() && self.rename.is_empty())
+    }
+
+    /// The network with the numbers in `tensors`.
+    fn classifier(&self, mut tensors: Vec<NamedTensor>, device: Device) -> Result<Classifier> {
+        let Unnamed { net, inputs, image, classes, mean, spread, rename } = *self;
+        net::rename(&mut tensors, rename)?;
+        let known = if classes.is_empty() { outputs(&tensors) } else { Some(classes.len()) };
+        let description = description(net, inputs, image, known)?;
+        let (network, parameters) = Network::with_tensors(&description, inputs, tensors, device)?;
+        fail_if!(
+            !classes.is_empty() && network.outputs() != classes.len(),
+            "the network puts out {} numbers, but there are {} classes",
+            network.outputs(),
+            classes.len()
+        );
+        let standardizer = Standardizer::given(mean, spread, inputs, network.description().image.or(image))?;
+        // One output without classes is a number.
+        let number = (classes.is_empty() && network.outputs() == 1).then_some(Number { mean: 0.0, spread: 1.0 });
+        let numbered = || (0..network.outputs()).map(|c| c.to_string()).collect();
+        let classes = match number {
+            Some(_) => vec![],
+            None if classes.is_empty() => numbered(),
+            None => classes.to_vec(),
+        };
+        Ok(Classifier { network, parameters, standardizer, classes, number, schema: None, foreign: true })
+    }
+}
+
+/// Refuses what `torch.save` writes, a pickle alone or in a zip archive, with the line that converts it.
+fn refuse_pickle(path: &Path, file: &[u8]) -> Result<()> {
+    let named = path.extension().is_some_and(|e| ["pt", "pth", "bin", "pkl", "ckpt"].iter().any(|known| e == *known));
+    // The header of safetensors follows its length in eight bytes, which may be those that a pickle starts with.
+    let pickled = file.starts_with(b"PK\x03\x04") || matches!(file, [0x80, 2..=5, ..]) && file.get(8) != Some(&b'{');
+    fail_if!(pickled || named; Error::file(
+        path,
+        "is a pickle of PyTorch, not safetensors; write the weights from Python by \
+         `safetensors.torch.save_file(model.state_dict(), \"net.safetensors\")`"
+    ));
+    Ok(())
+}
+
+/// How many outputs a network with a name has, by the bias of its last dense layer: `fc`, or the `fc` of the largest number.
+fn outputs(tensors: &[NamedTensor]) -> Option<usize> {
+    let biases = tensors.iter().filter(|t| t.name.starts_with("fc") && t.name.ends_with(".bias"));
+    biases.max_by_key(|t| t.name.as_str()).map(|t| t.data.len())
 }
 
 /// Refuses the header of an older or newer version.
@@ -116,16 +189,20 @@ fn check_version(entry: &str) -> Result<(), String> {
     }
 }
 
-fn described(entry: &str) -> Result<(Network, Vec<String>, Standardizer, Option<Schema>)> {
+fn described(entry: &str) -> Result<(Network, Header)> {
     let header: Header =
         serde_json::from_str(entry).map_err(|e| Error::input(format!("its header is not what mercer writes ({e})")))?;
     let network = Network::parse(&header.net, header.inputs, 1)?;
+    let valid = |Number { mean, spread }: Number| mean.is_finite() && spread.is_finite() && spread > 0.0;
+    let outputs = header.classes.len() + usize::from(header.number.is_some_and(valid));
     fail_if!(
-        network.outputs() != header.classes.len() || !header.standardizer.fits(header.inputs),
+        network.outputs() != outputs
+            || header.number.is_some() && outputs != 1
+            || !header.standardizer.fits(header.inputs),
         "its header contradicts itself"
     );
     header.schema.as_ref().map_or(Ok(()), |schema| schema.check(header.inputs))?;
-    Ok((network, header.classes, header.standardizer, header.schema))
+    Ok((network, header))
 }
 
 fn tensor(name: &str, view: &TensorView) -> Result<NamedTensor, String> {

@@ -1,20 +1,22 @@
-//! Rows with a class each, and their standardization.
+//! Rows with a class or a number each, and their standardization.
 
 use crate::compute::{Device, Tensor};
-use crate::data::{Dataset, Target};
+use crate::data::{Dataset, Scaler, Target};
 use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
 
-/// Rows with a class each. Example: [the module](crate::classifier).
+/// Rows with a class each, or a number each. Example: [the module](crate::classifier).
 #[derive(Clone, Debug)]
 pub struct Labelled {
     /// `[n, d]`
     pub x: Array2<f64>,
-    /// `[n]`, each below the number of classes.
+    /// `[n]`, each below the number of classes; empty where rows have numbers.
     pub labels: Vec<usize>,
-    /// Names of the classes.
+    /// Names of the classes; empty where rows have numbers.
     pub classes: Vec<String>,
+    /// `[n]`: the numbers to predict; empty where rows have classes.
+    pub numbers: Vec<f64>,
     /// Channels, height and width, where each row is an image.
     pub image: Option<[usize; 3]>,
 }
@@ -22,13 +24,20 @@ pub struct Labelled {
 impl Labelled {
     /// A data set whose target is a class, or can be read as one.
     pub fn of(data: &Dataset) -> Result<Labelled> {
-        let target = data.y.as_ref().ok_or_else(|| {
-            Error::input(format!("`{}` has no target; name the column that holds the classes", data.name))
-        })?;
-        let Target::Classes { labels, names } = target.as_classes()? else {
+        let Target::Classes { labels, names } = target(data)?.as_classes()? else {
             return Err(Error::input(format!("the target of `{}` is not a class", data.name)));
         };
-        Ok(Labelled { x: data.x.to_f64().into_owned(), labels, classes: names, image: data.shape })
+        let x = data.x.to_f64().into_owned();
+        Ok(Labelled { x, labels, classes: names, numbers: vec![], image: data.shape })
+    }
+
+    /// A data set whose target is a number.
+    pub fn with_numbers(data: &Dataset) -> Result<Labelled> {
+        let Target::Values(numbers) = target(data)? else {
+            return Err(Error::input(format!("the target of `{}` is a class, not a number", data.name)));
+        };
+        let x = data.x.to_f64().into_owned();
+        Ok(Labelled { x, labels: vec![], classes: vec![], numbers: numbers.clone(), image: data.shape })
     }
 
     /// Number of rows.
@@ -53,6 +62,31 @@ impl Labelled {
     }
 }
 
+fn target(data: &Dataset) -> Result<&Target> {
+    data.y
+        .as_ref()
+        .ok_or_else(|| Error::input(format!("`{}` has no target; name the column that holds the classes", data.name)))
+}
+
+/// A number to predict as a network puts it out: `(y − mean)/spread`. Example: [the module](crate::classifier).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Number {
+    /// Mean of the numbers that were learnt.
+    pub mean: f64,
+    /// Their standard deviation, above zero.
+    pub spread: f64,
+}
+
+impl Number {
+    /// That of the numbers `y`; ones that are all alike keep their scale.
+    pub fn of(y: &[f64]) -> Number {
+        let n = y.len() as f64;
+        let mean = y.iter().sum::<f64>() / n;
+        let variance = y.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / n;
+        Number { mean, spread: if variance > 0.0 { variance.sqrt() } else { 1.0 } }
+    }
+}
+
 /// `(x − mean)/spread`, a pair for every channel of an image, or for every column. Example: [the module](crate::classifier).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Standardizer {
@@ -63,10 +97,51 @@ pub struct Standardizer {
 }
 
 impl Standardizer {
-    /// That of the rows `x` `[n, d]`; a channel without spread keeps its scale. Rows that are no images have one channel too:
-    /// columns that are alike everywhere would otherwise be blown up.
+    /// Rows as they are.
+    pub fn identity() -> Standardizer {
+        Standardizer { mean: vec![0.0], spread: vec![1.0] }
+    }
+
+    /// Whether it leaves rows as they are.
+    pub fn is_identity(&self) -> bool {
+        self.mean.iter().all(|m| *m == 0.0) && self.spread.iter().all(|s| *s == 1.0)
+    }
+
+    /// What `scaler` does, column by column; one that it maps to zero keeps its scale.
+    pub fn of_scaler(scaler: &Scaler) -> Standardizer {
+        let spread = scaler.scale.iter().map(|&scale| if scale == 0.0 { 1.0 } else { 1.0 / scale }).collect();
+        Standardizer { mean: scaler.shift.clone(), spread }
+    }
+
+    /// From numbers that a user gave: one for all of a row, or one for each channel of `image`, or for each of `d` columns where
+    /// rows are no images. None at all are zeros, of `mean`, and ones, of `spread`.
+    pub fn given(mean: &[f64], spread: &[f64], d: usize, image: Option<[usize; 3]>) -> Result<Standardizer> {
+        let parts = image.map_or(d, |[channels, ..]| channels);
+        let kind = if image.is_some() { "channels" } else { "columns" };
+        for (name, numbers) in [("mean", mean), ("standard deviation", spread)] {
+            fail_if!(
+                numbers.len() > 1 && numbers.len() != parts,
+                "the {name} has {} numbers; give one, or one for each of the {parts} {kind}",
+                numbers.len()
+            );
+        }
+        let channels = mean.len().max(spread.len()).max(1);
+        let all = |numbers: &[f64], usual: f64| match *numbers {
+            [] => vec![usual; channels],
+            [one] => vec![one; channels],
+            ref many => many.to_vec(),
+        };
+        let standardizer = Standardizer { mean: all(mean, 0.0), spread: all(spread, 1.0) };
+        fail_if!(
+            !standardizer.fits(d),
+            "the mean must be finite and the standard deviation above 0, not {mean:?} and {spread:?}"
+        );
+        Ok(standardizer)
+    }
+
+    /// That of the rows `x` `[n, d]`: by channel where they are images, else by column. One without spread keeps its scale.
     pub fn of(x: ArrayView2<f64>, image: Option<[usize; 3]>) -> Result<Standardizer> {
-        let channels = image.map_or(1, |[c, ..]| c);
+        let channels = image.map_or(x.ncols(), |[c, ..]| c);
         let plane = x.ncols() / channels.max(1);
         fail_if!(
             channels == 0 || plane * channels != x.ncols() || x.is_empty(),

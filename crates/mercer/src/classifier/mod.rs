@@ -1,4 +1,4 @@
-//! Networks that classify: trained on labelled rows, scored, and kept in files that PyTorch reads.
+//! Networks that classify, or predict a number: trained on labelled rows, scored, and kept in files that PyTorch reads.
 //!
 //! ```
 //! use mercer::classifier::{Classifier, Labelled, Settings, Stop, Unnamed, train};
@@ -9,9 +9,9 @@
 //! let start = Classifier::new("dense(32) relu dense(10)", &fit, Device::Cpu, 0)?;
 //! let settings = Settings { epochs: 4, batch: 64, learning_rate: 0.05, ..Settings::default() };
 //! let trained = train(start, &fit, Some(&held_out), &settings, &Default::default(), &|_| ())?;
-//! assert!(trained.history.last().unwrap().test.as_ref().unwrap().accuracy > 0.9);
+//! assert!(trained.history.last().unwrap().test.unwrap().classes().unwrap().accuracy > 0.9);
 //! assert_eq!((trained.stop, trained.classifier.standardizer.mean.len()), (Stop::Budget, 1));
-//! let unnamed = Unnamed { net: "dense(32) relu dense(10)", data: &fit };
+//! let unnamed = Unnamed::new("dense(32) relu dense(10)", &fit);
 //! assert!(Classifier::load("missing.safetensors".as_ref(), Device::Cpu, Some(unnamed)).is_err());
 //! # Ok::<(), mercer::Error>(())
 //! ```
@@ -23,8 +23,8 @@ mod training;
 
 pub use crate::training::Stop;
 pub use file::Unnamed;
-pub use labelled::{Labelled, Standardizer};
-pub use scores::Scores;
+pub use labelled::{Labelled, Number, Standardizer};
+pub use scores::{Errors, Quality, Scores};
 pub use training::{Epoch, Settings, Trained, train};
 
 use crate::budget::Budget;
@@ -38,7 +38,7 @@ use ndarray::{Array2, ArrayView2, s};
 /// Rows of a batch when a classifier is evaluated.
 const EVALUATED: usize = 256;
 
-/// A network whose outputs are the logits of classes, and how its input is standardized.
+/// A network whose outputs are the logits of classes, or whose one output is a number, and how its input is standardized.
 /// Example: [the module](crate::classifier).
 #[derive(Debug)]
 pub struct Classifier {
@@ -48,21 +48,45 @@ pub struct Classifier {
     pub parameters: Parameters,
     /// What is done to rows before the network sees them.
     pub standardizer: Standardizer,
-    /// Names of the classes, in the order of the logits.
+    /// Names of the classes, in the order of the logits; none of a network that predicts a number.
     pub classes: Vec<String>,
     /// How tables become rows of numbers, where it was trained on a table.
     pub schema: Option<Schema>,
+    /// What its output means, where it predicts a number.
+    pub number: Option<Number>,
+    /// Whether it comes from a file of another program.
+    pub foreign: bool,
 }
 
 impl Classifier {
     /// A fresh network for the rows and classes of `data`: `net` is a name ([`crate::net::NAMES`]) or an architecture. Rows are
     /// standardized, channel by channel, by their mean and spread in `data`.
     pub fn new(net: &str, data: &Labelled, device: Device, seed: u64) -> Result<Classifier> {
-        let network = network(net, data.d(), data.image, data.classes.len())?;
+        let number = (!data.numbers.is_empty()).then(|| Number::of(&data.numbers));
+        let outputs = if number.is_some() { 1 } else { data.classes.len() };
+        let what = if number.is_some() {
+            "one number is to be predicted".into()
+        } else {
+            format!("there are {outputs} classes")
+        };
+        let network = Network::new(&description(net, data.d(), data.image, Some(outputs))?, data.d(), 1)?;
+        fail_if!(
+            network.outputs() != outputs,
+            "the network puts out {} numbers, but {what}; end it with dense({outputs})",
+            network.outputs()
+        );
         let standardizer = Standardizer::of(data.x.view(), network.description().image.or(data.image))?;
         Budget::of_free_memory().require_network(&network, 2)?;
         let parameters = network.init(device, &Rng::new(seed).fork(1))?;
-        Ok(Classifier { network, parameters, standardizer, classes: data.classes.clone(), schema: None })
+        Ok(Classifier {
+            network,
+            parameters,
+            standardizer,
+            classes: data.classes.clone(),
+            number,
+            schema: None,
+            foreign: false,
+        })
     }
 
     /// The logits `[n, classes]` of rows `x` `[n, d]`, with batch norms in their evaluating form, folded where they can be.
@@ -90,9 +114,22 @@ impl Classifier {
         })
     }
 
+    /// The numbers `[n]` that it predicts for rows `x` `[n, d]`, if it is a network for that.
+    pub fn predict(&self, x: ArrayView2<f64>) -> Result<Vec<f64>> {
+        let Some(Number { mean, spread }) = self.number else {
+            return Err(Error::input("the network predicts classes, not a number"));
+        };
+        Ok(self.logits(x)?.iter().map(|z| mean + spread * f64::from(*z)).collect())
+    }
+
     /// How well it does on labelled rows.
-    pub fn score(&self, data: &Labelled) -> Result<Scores> {
-        Ok(Scores::of(self.logits(data.x.view())?.view(), &data.labels_for(&self.classes)?))
+    pub fn score(&self, data: &Labelled) -> Result<Quality> {
+        if self.number.is_some() {
+            fail_if!(data.numbers.len() != data.n(), "the network predicts a number, but the rows have classes");
+            return Ok(Quality::Numbers(Errors::of(&self.predict(data.x.view())?, &data.numbers)));
+        }
+        let labels = data.labels_for(&self.classes)?;
+        Ok(Quality::Classes(Scores::of(self.logits(data.x.view())?.view(), &labels)))
     }
 
     fn check_columns(&self, d: usize) -> Result<()> {
@@ -103,17 +140,19 @@ impl Classifier {
     }
 }
 
-/// The network called or written `net` on `d` columns, which has as many outputs as there are classes.
-fn network(net: &str, d: usize, image: Option<[usize; 3]>, classes: usize) -> Result<Network> {
+/// The network called or written `net` on `d` columns; one with a name has an output for each class.
+fn description(net: &str, d: usize, image: Option<[usize; 3]>, classes: Option<usize>) -> Result<Description> {
     let is_name = !net.trim().contains(|c: char| c == '(' || c.is_whitespace());
-    let mut description =
-        if is_name { named(net.trim(), image.unwrap_or([1, 1, d]), classes)? } else { Description::parse(net)? };
+    let mut description = match classes {
+        Some(classes) if is_name => named(net.trim(), image.unwrap_or([1, 1, d]), classes)?,
+        None if is_name => {
+            return Err(Error::input(format!(
+                "how many outputs '{}' has is not known; write its layers, or give labelled rows",
+                net.trim()
+            )));
+        }
+        _ => Description::parse(net)?,
+    };
     description.image = description.image.or(image);
-    let network = Network::new(&description, d, 1)?;
-    fail_if!(
-        network.outputs() != classes,
-        "the network puts out {} numbers, but there are {classes} classes; end it with dense({classes})",
-        network.outputs()
-    );
-    Ok(network)
+    Ok(description)
 }

@@ -1,4 +1,4 @@
-//! How good predicted class probabilities are.
+//! How good predicted class probabilities and numbers are.
 
 use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,45 @@ impl Scores {
     }
 }
 
+/// How far predicted numbers are off. Example: [the module](crate::classifier).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Errors {
+    /// Rows.
+    pub n: usize,
+    /// `√(mean (ŷ − y)²)`
+    pub rmse: f64,
+    /// `1 − Σ (ŷ − y)²/Σ (y − mean y)²`; zero where all numbers are alike.
+    pub r2: f64,
+}
+
+impl Errors {
+    /// Of predictions `[n]` of the numbers `[n]`.
+    pub fn of(predicted: &[f64], numbers: &[f64]) -> Errors {
+        let n = numbers.len();
+        let squares: f64 = predicted.iter().zip(numbers).map(|(p, y)| (p - y).powi(2)).sum();
+        let mean = numbers.iter().sum::<f64>() / n as f64;
+        let all: f64 = numbers.iter().map(|y| (y - mean).powi(2)).sum();
+        Errors { n, rmse: (squares / n as f64).sqrt(), r2: if all > 0.0 { 1.0 - squares / all } else { 0.0 } }
+    }
+}
+
+/// [`Scores`] of classes or [`Errors`] of numbers. Example: [the module](crate::classifier).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Quality {
+    /// Of classes.
+    Classes(Scores),
+    /// Of numbers.
+    Numbers(Errors),
+}
+
+impl Quality {
+    /// The scores of classes, where it is that.
+    pub fn classes(self) -> Option<Scores> {
+        if let Quality::Classes(scores) = self { Some(scores) } else { None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +94,8 @@ mod tests {
         assert!((scores.nll - (-(0.75f64.ln()) - 0.25f64.ln() - 0.5f64.ln()) / 3.0).abs() < 1e-6);
         // One bin holds two rows of confidence 0.75 of which one is right, another one row of 0.5 that is wrong.
         assert!((scores.ece - ((1.5f64 - 1.0) + 0.5) / 3.0).abs() < 1e-6);
+        // Errors 1 and 1; the numbers' own squares are 1 and 1.
+        assert_eq!(Errors::of(&[2.0, 4.0], &[1.0, 3.0]), Errors { n: 2, rmse: 1.0, r2: 0.0 });
+        assert_eq!(Errors::of(&[2.0], &[2.0]).rmse, 0.0);
     }
 }

@@ -1,9 +1,9 @@
 //! Training of classifiers: epochs of shuffled batches, views of the images, scores.
 
-use super::{Classifier, Labelled, Scores};
+use super::{Classifier, Labelled, Number, Quality};
 use crate::compute::{self, Math, Move, Rule, Tensor};
 use crate::model::Bundle;
-use crate::net::{Mode, Optimizer, Schedule, ScheduleKind, Workspace};
+use crate::net::{LayerSpec, Mode, Optimizer, Schedule, ScheduleKind, Workspace};
 use crate::rng::Rng;
 use crate::training::{Fingerprint, Run, Saving, Stop, Task, load_optimizer, numbers, put_numbers, put_optimizer};
 use crate::{Error, FitContext, Result, fail_if};
@@ -64,12 +64,13 @@ impl Default for Settings {
 pub struct Epoch {
     /// Counted from 1.
     pub epoch: u64,
-    /// Mean loss over the epoch, on the views that were seen and with batch statistics.
+    /// Mean loss over the epoch, on the views that were seen and with batch statistics: cross-entropy, or the squared error of
+    /// numbers in units of their variance.
     pub loss: f64,
-    /// Share of these that were classified rightly.
-    pub accuracy: f64,
-    /// Scores on the test rows at its end.
-    pub test: Option<Scores>,
+    /// Share of these that were classified rightly; none of numbers.
+    pub accuracy: Option<f64>,
+    /// How well the network does on the test rows at its end.
+    pub test: Option<Quality>,
     /// Seconds that its steps took, without the scores.
     pub seconds: f64,
 }
@@ -87,7 +88,7 @@ pub struct Trained {
     pub steps: u64,
 }
 
-/// Trains `classifier` on the rows of `data` by softmax cross-entropy, where its parameters are; scores it on `test` after every
+/// Trains `classifier` on the rows of `data` by softmax cross-entropy, or by the squared error of a number, where its parameters are; scores it on `test` after every
 /// epoch and calls `ended` with the result. The context's progress updates and interrupt are used.
 /// Example: [the module](crate::classifier).
 pub fn train(
@@ -118,6 +119,12 @@ pub fn train(
 
 fn check(classifier: &Classifier, data: &Labelled, settings: &Settings) -> Result<()> {
     classifier.check_columns(data.d())?;
+    let (numbers, rows) = (classifier.number.is_some(), !data.numbers.is_empty());
+    fail_if!(numbers != rows, "the network predicts a number and the rows have classes, or the other way round");
+    fail_if!(
+        classifier.network.description().any(|layer| matches!(layer, LayerSpec::Dropout(_))),
+        "dropout is for networks that are evaluated: Mercer does not train with it; leave it out"
+    );
     fail_if!(settings.batch == 0, "the batch must hold at least one row");
     fail_if!(
         steps(settings, data.n()).is_none(),
@@ -147,7 +154,7 @@ fn steps(settings: &Settings, n: usize) -> Option<(u64, u64)> {
 struct Epochs<'a> {
     classifier: Classifier,
     optimizer: Optimizer,
-    /// `[2]`: summed loss and right answers of the epoch so far.
+    /// `[2]`: summed loss and right answers of the epoch so far; `[1]` of numbers, which have no answers.
     totals: Tensor,
     history: Vec<Epoch>,
     /// Seconds of the epoch so far in the parts of the run before this one.
@@ -161,7 +168,7 @@ struct Epochs<'a> {
     fingerprint: Fingerprint,
     /// `[n, d]`
     x: Tensor,
-    /// `[n, 1]`
+    /// `[n, 1]`: classes, or numbers as the network puts them out.
     labels: Tensor,
     order: Vec<usize>,
     workspace: Workspace,
@@ -175,6 +182,8 @@ struct Batch {
     labels: Tensor,
     g: Tensor,
     gradient: Tensor,
+    /// `[1]`: the loss of numbers.
+    loss: Tensor,
 }
 
 impl<'a> Epochs<'a> {
@@ -189,12 +198,16 @@ impl<'a> Epochs<'a> {
         let (steps_of_epoch, steps) = steps(settings, data.n()).expect("checked");
         let schedule = Schedule::new(ScheduleKind::WarmupCosine, settings.learning_rate, steps);
         let parameters = classifier.network.parameters();
-        let labels: Vec<f32> = data.labels_for(&classifier.classes)?.iter().map(|&l| l as f32).collect();
+        let labels: Vec<f32> = match classifier.number {
+            Some(Number { mean, spread }) => data.numbers.iter().map(|y| ((y - mean) / spread) as f32).collect(),
+            None => data.labels_for(&classifier.classes)?.iter().map(|&l| l as f32).collect(),
+        };
+        let totals = if classifier.number.is_some() { 1 } else { 2 };
         let bits = data.x.iter().map(|v| v.to_bits()).chain(labels.iter().map(|l| u64::from(l.to_bits())));
         let empty = || Tensor::zeros(device, &[0]);
         Ok(Epochs {
             optimizer: Optimizer::new(device, settings.rule, schedule, None, parameters)?,
-            totals: Tensor::zeros(device, &[2])?,
+            totals: Tensor::zeros(device, &[totals])?,
             history: Vec::new(),
             seconds_before: 0.0,
             started: Instant::now(),
@@ -202,7 +215,14 @@ impl<'a> Epochs<'a> {
             labels: Tensor::from_host(device, &[labels.len(), 1], &labels)?,
             order: Vec::new(),
             workspace: classifier.network.workspace(device)?,
-            batch: Batch { x: empty()?, view: empty()?, labels: empty()?, g: empty()?, gradient: empty()? },
+            batch: Batch {
+                x: empty()?,
+                view: empty()?,
+                labels: empty()?,
+                g: empty()?,
+                gradient: empty()?,
+                loss: Tensor::zeros(device, &[1])?,
+            },
             classifier,
             settings,
             ended,
@@ -227,7 +247,7 @@ impl<'a> Epochs<'a> {
             seed.fork(2).fork(epoch).shuffle(&mut self.order);
         }
         let rows = &self.order[i * self.settings.batch..((i + 1) * self.settings.batch).min(self.order.len())];
-        let Batch { x, view, labels, g, gradient } = &mut self.batch;
+        let Batch { x, view, labels, g, gradient, loss } = &mut self.batch;
         compute::gather_rows(&self.x, rows, x)?;
         compute::gather_rows(&self.labels, rows, labels)?;
         let network = &self.classifier.network;
@@ -245,7 +265,11 @@ impl<'a> Epochs<'a> {
         let theta = &mut self.classifier.parameters;
         let logits = network.forward(theta, x, Mode::Train, &mut self.workspace)?;
         g.reshape(logits.shape())?;
-        compute::softmax_cross_entropy(logits, labels, Some(g), &mut self.totals);
+        if self.classifier.number.is_some() {
+            squared_error(logits, labels, g, loss, &mut self.totals);
+        } else {
+            compute::softmax_cross_entropy(logits, labels, Some(g), &mut self.totals);
+        }
         network.vjp(theta, x, &mut self.workspace, g, gradient, None)?;
         network.track(theta, &self.workspace, TRACKED);
         self.optimizer.step(&mut theta.trained, gradient);
@@ -253,12 +277,12 @@ impl<'a> Epochs<'a> {
     }
 
     /// Mean loss and share of right answers in the epoch so far, which must be finite.
-    fn means(&self) -> Result<(f64, f64)> {
+    fn means(&self) -> Result<(f64, Option<f64>)> {
         let step = self.optimizer.steps();
         let done = (step - 1) % self.steps_of_epoch + 1;
         let rows = (done as usize * self.settings.batch).min(self.rows()) as f64;
         let totals = self.totals.to_host()?;
-        let [loss, right] = [0, 1].map(|i| f64::from(totals[i]) / rows);
+        let (loss, right) = (f64::from(totals[0]) / rows, totals.get(1).map(|right| f64::from(*right) / rows));
         if loss.is_finite() && compute::all_finite(&self.classifier.parameters.trained) {
             return Ok((loss, right));
         }
@@ -280,6 +304,16 @@ impl<'a> Epochs<'a> {
     fn within_epoch(&self) -> bool {
         !self.optimizer.steps().is_multiple_of(self.steps_of_epoch)
     }
+}
+
+/// The loss `mean (y − t)²` of outputs `y` `[1, b, 1]` for `t` `[b, 1]`: its gradient `2 (y − t)/b` into `g`, and `Σ (y − t)²`, by
+/// way of `sum` `[1]`, added to `total` `[1]`.
+fn squared_error(y: &Tensor, t: &Tensor, g: &mut Tensor, sum: &mut Tensor, total: &mut Tensor) {
+    compute::copy(y, g);
+    compute::axpy(-1.0, t, g);
+    compute::sum_squares(g, sum);
+    compute::axpy(1.0, sum, total);
+    compute::scale(2.0 / t.len() as f32, g);
 }
 
 impl Task for Epochs<'_> {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// A base kernel from outside the crate: any [`Formula`], behind a pointer. See
 /// [`Kernel::from_formula`](super::Kernel::from_formula).
 ///
-/// Compared with a built-in kernel, each value costs a call. It has no name in expressions, so that a saved model cannot be
-/// loaded again, and no random Fourier features.
+/// Compared with a built-in kernel, each value costs a call. Expressions and saved models know its name through a
+/// [`Registry`](crate::Registry). It has no random Fourier features.
 #[derive(Clone, Debug)]
 pub struct Custom(pub(super) Arc<dyn Erased>);
 

@@ -9,7 +9,8 @@
 //! where a call is one of [`crate::syntax`]: `name(value, key=value)`.
 
 use super::median::median_distance;
-use super::{Base, Entry, Kernel, Kind, Linear, Value, catalogue};
+use super::{Base, Entry, Kernel, Kind, Linear, Value};
+use crate::Registry;
 use crate::data::Rows;
 use crate::syntax::{Call, Scanner};
 use crate::{Error, Result, fail_if};
@@ -34,7 +35,7 @@ impl Expression {
     /// Reads an expression; an unknown kernel or parameter is answered with the nearest name.
     pub fn parse(text: &str) -> Result<Expression> {
         // Names and values are checked here; the base kernels are made when the data is there.
-        read(text, &|_, _| Ok(Base::Linear(Linear {})))?;
+        read(text, Known::default(), &|_, _| Ok(Base::Linear(Linear {})))?;
         Ok(Expression { text: text.trim().to_owned() })
     }
 
@@ -42,7 +43,7 @@ impl Expression {
     /// images of the shape that `x` has.
     pub fn resolve<'x>(&self, x: impl Into<Rows<'x>>, seed: u64) -> Result<Kernel> {
         let x = x.into();
-        self.build(Some(x.d()), &|entry, word| match word {
+        build(&self.text, Known::default(), Some(x.d()), &|entry, word| match word {
             AUTO => Err(Error::input(format!(
                 "kernel {}: lengthscale=auto is found by how well a target is predicted, and there is none here; use median or a number",
                 entry.name
@@ -54,7 +55,7 @@ impl Expression {
     /// As [`Self::resolve`], with every `auto` replaced by `factor` times the median distance.
     pub fn resolve_scaled<'x>(&self, x: impl Into<Rows<'x>>, seed: u64, factor: f64) -> Result<Kernel> {
         let x = x.into();
-        self.build(Some(x.d()), &|entry, word| {
+        build(&self.text, Known::default(), Some(x.d()), &|entry, word| {
             let median = median_distance(x, entry.statistic, seed)?;
             Ok(if word == AUTO { factor * median } else { median })
         })
@@ -63,30 +64,62 @@ impl Expression {
     /// Whether a lengthscale in it is `auto`.
     pub fn is_automatic(&self) -> bool {
         let found = std::cell::Cell::new(false);
-        let looked = read(&self.text, &|_, values| {
+        let looked = read(&self.text, Known::default(), &|_, values| {
             let auto = |value: &Option<Value>| matches!(value, Some(Value::Word(word)) if word == AUTO);
             found.set(found.get() || values.iter().any(auto));
             Ok(Base::Linear(Linear {}))
         });
         looked.is_ok() && found.get()
     }
+}
 
-    /// The kernel, when nothing in it waits for data, for points of dimension `inputs` where it is known.
-    pub(super) fn constant(&self, inputs: Option<usize>) -> Result<Kernel> {
-        self.build(inputs, &|entry, word| {
-            Err(Error::input(format!("kernel {}: {word} needs data to look at; give a number here", entry.name)))
-        })
-    }
+/// The kernel of an expression in which nothing waits for data, for points of dimension `inputs` where it is known.
+pub(super) fn constant(text: &str, known: Known<'_>, inputs: Option<usize>) -> Result<Kernel> {
+    build(text, known, inputs, &|entry, word| {
+        Err(Error::input(format!("kernel {}: {word} needs data to look at; give a number here", entry.name)))
+    })
+}
 
-    /// The kernel, for points of dimension `inputs` where it is known.
-    fn build(&self, inputs: Option<usize>, lengthscale: &dyn Fn(&Entry, &str) -> Result<f64>) -> Result<Kernel> {
-        read(&self.text, &|entry, mut values| {
-            for (value, parameter) in values.iter_mut().zip(entry.parameters) {
-                if let (Kind::Lengthscale, Some(Value::Word(word))) = (parameter.kind, &*value) {
-                    *value = Some(Value::Number(lengthscale(entry, word)?));
-                }
+/// The kernel of an expression, for points of dimension `inputs` where it is known.
+fn build(
+    text: &str,
+    known: Known<'_>,
+    inputs: Option<usize>,
+    lengthscale: &dyn Fn(&Entry, &str) -> Result<f64>,
+) -> Result<Kernel> {
+    read(text, known, &|entry, mut values| {
+        for (value, parameter) in values.iter_mut().zip(entry.parameters) {
+            if let (Kind::Lengthscale, Some(Value::Word(word))) = (parameter.kind, &*value) {
+                *value = Some(Value::Number(lengthscale(entry, word)?));
             }
-            Base::from_arguments(entry.name, &values, inputs)
+        }
+        match known.registry {
+            Some(registry) => registry.base(entry.name, &values, inputs),
+            None => Base::from_arguments(entry.name, &values, inputs),
+        }
+    })
+}
+
+/// The names that an expression may use.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Known<'a> {
+    /// Kernels beside those of the crate.
+    pub registry: Option<&'a Registry>,
+    /// Whether a model holds the expression: whoever wrote it knew its names.
+    pub of_model: bool,
+}
+
+impl Known<'_> {
+    /// The entry of the kernel called `name`.
+    fn entry(self, name: &str) -> Result<Entry> {
+        let entries = self.registry.map_or_else(super::catalogue, Registry::entries);
+        let found = entries.iter().find(|entry| entry.name == name).copied();
+        found.ok_or_else(|| match self.of_model {
+            false => Error::unknown("kernel", name, entries.iter().map(|e| e.name)),
+            true => Error::input(format!(
+                "the model holds the kernel `{name}`, which is none of this crate's; register its formula by \
+                 `Registry::kernel`, and load the model with that registry (`load_with`)"
+            )),
         })
     }
 }
@@ -103,29 +136,29 @@ const AUTO: &str = "auto";
 /// Makes a base kernel from checked values, one for each parameter of its entry where the expression gives it.
 type MakeBase<'a> = &'a dyn Fn(&Entry, Vec<Option<Value>>) -> Result<Base>;
 
-fn read(text: &str, base: MakeBase) -> Result<Kernel> {
+fn read(text: &str, known: Known<'_>, base: MakeBase) -> Result<Kernel> {
     let mut scanner = Scanner::new("kernel expression", text);
-    let kernel = sum(&mut scanner, base)?;
+    let kernel = sum(&mut scanner, known, base)?;
     fail_if!(scanner.peek().is_some(); scanner.error("expected '+', '*' or the end"));
     Ok(kernel)
 }
 
-fn sum(scanner: &mut Scanner, base: MakeBase) -> Result<Kernel> {
-    let mut terms = vec![product(scanner, base)?];
+fn sum(scanner: &mut Scanner, known: Known<'_>, base: MakeBase) -> Result<Kernel> {
+    let mut terms = vec![product(scanner, known, base)?];
     while scanner.take('+') {
-        terms.push(product(scanner, base)?);
+        terms.push(product(scanner, known, base)?);
     }
     let flat = terms.into_iter().flat_map(|t| if let Kernel::Sum(inner) = t { inner } else { vec![t] });
     Ok(one_or(Kernel::Sum, flat.collect()))
 }
 
-fn product(scanner: &mut Scanner, base: MakeBase) -> Result<Kernel> {
+fn product(scanner: &mut Scanner, known: Known<'_>, base: MakeBase) -> Result<Kernel> {
     let (mut scale, mut factors) = (1.0, vec![]);
     loop {
         if scanner.peek().is_some_and(|c| c.is_ascii_digit() || c == '.' || c == '-') {
             scale *= scanner.number().ok_or_else(|| scanner.error("expected a number"))?;
         } else {
-            match factor(scanner, base)? {
+            match factor(scanner, known, base)? {
                 Kernel::Scale(c, inner) => {
                     scale *= c;
                     factors.push(*inner);
@@ -146,17 +179,15 @@ fn product(scanner: &mut Scanner, base: MakeBase) -> Result<Kernel> {
     Ok(if scale == 1.0 { product } else { Kernel::Scale(scale, Box::new(product)) })
 }
 
-fn factor(scanner: &mut Scanner, base: MakeBase) -> Result<Kernel> {
+fn factor(scanner: &mut Scanner, known: Known<'_>, base: MakeBase) -> Result<Kernel> {
     if scanner.take('(') {
-        let inner = scanner.nested(|scanner| sum(scanner, base))?;
+        let inner = scanner.nested(|scanner| sum(scanner, known, base))?;
         return if scanner.take(')') { Ok(inner) } else { Err(scanner.error("expected ')'")) };
     }
     let name = scanner.word().ok_or_else(|| scanner.error("expected a kernel, such as rbf(lengthscale=2)"))?;
-    let entries = catalogue();
-    let entry = entries.iter().find(|e| e.name == name);
-    let entry = entry.ok_or_else(|| Error::unknown("kernel", name, entries.iter().map(|e| e.name)))?;
-    let values = values(entry, &Call { name, arguments: scanner.arguments(name)? })?;
-    base(entry, values).map(Kernel::Base)
+    let entry = known.entry(name)?;
+    let values = values(&entry, &Call { name, arguments: scanner.arguments(name)? })?;
+    base(&entry, values).map(Kernel::Base)
 }
 
 /// The value of each parameter of `entry`, where `call` gives one.

@@ -59,14 +59,13 @@ use custom::Custom;
 use distance::{Laplacian, Matern12, Matern32, Matern52, Rbf};
 use dot::{ArcCosine, Cosine, ExpDot, Linear, Polynomial};
 pub use expression::Expression;
+use expression::Known;
 pub use infinite::{Nngp, Ntk};
-#[doc(hidden)]
-pub use parameter::Value;
-pub use parameter::{Kind, Parameter};
+pub use parameter::{Kind, Parameter, Value};
 use periodic::Periodic;
 
-use crate::Result;
 use crate::simd::Num;
+use crate::{Error, Registry, Result};
 use ndarray::{Array2, ArrayView2};
 use std::fmt;
 use std::sync::Arc;
@@ -128,8 +127,10 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
 
     /// From checked values, one for each of [`Self::PARAMETERS`] where it is given; `inputs` is the dimension of the points,
     /// where it is known.
+    ///
+    /// Outside the crate, it is needed to load models that hold the kernel ([`Registry`](crate::Registry)).
     fn from_arguments(_arguments: &[Option<Value>], _inputs: Option<usize>) -> Result<Self> {
-        unreachable!("{} has no name in expressions", Self::NAME)
+        Err(Error::input(format!("the kernel `{}` cannot be read: its formula has no from_arguments", Self::NAME)))
     }
 
     /// The arguments that [`Self::from_arguments`] reads back, as they are written in an expression.
@@ -174,7 +175,7 @@ macro_rules! kernels {
         }
 
         impl Base {
-            fn from_arguments(name: &str, arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Base> {
+            pub(crate) fn from_arguments(name: &str, arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Base> {
                 $(if name == $name::NAME { return $name::from_arguments(arguments, inputs).map(Base::$name); })*
                 unreachable!("the parser checked the name {name}")
             }
@@ -245,12 +246,17 @@ impl Kernel {
     /// Reads an expression whose parameters are all numbers. For one that looks at the data
     /// (`rbf(lengthscale=median)`), see [`Expression::resolve`].
     pub fn parse(text: &str) -> Result<Kernel> {
-        Expression::parse(text)?.constant(None)
+        expression::constant(text, Known::default(), None)
+    }
+
+    /// The same, with the kernels of `registry` too. Example: [`Registry`](crate::Registry).
+    pub fn parse_with(text: &str, registry: &Registry) -> Result<Kernel> {
+        expression::constant(text, Known { registry: Some(registry), of_model: false }, None)
     }
 
     /// The kernel of a saved model of points of `d` columns; one of images of another size is refused.
-    pub(crate) fn of_model(text: &str, d: usize) -> Result<Kernel> {
-        Expression::parse(text)?.constant(Some(d))
+    pub(crate) fn of_model(text: &str, d: usize, registry: &Registry) -> Result<Kernel> {
+        expression::constant(text, Known { registry: Some(registry), of_model: true }, Some(d))
     }
 
     /// A kernel written outside the crate, used like any other: alone, in sums and products, on the CPU and on a GPU.

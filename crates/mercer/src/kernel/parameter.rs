@@ -39,7 +39,7 @@ pub enum Kind {
     Shape,
 }
 
-/// A parameter's value as written.
+/// A parameter's value as written. `examples/own_kernel.rs` uses it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A number.
@@ -100,8 +100,8 @@ impl Parameter {
         Err(Error::input(format!("kernel {kernel}: {refused}")))
     }
 
-    /// The number that is given, or the default.
-    pub(super) fn number(&self, given: &Option<Value>) -> f64 {
+    /// The number that is given, or the default. `examples/own_kernel.rs` uses it.
+    pub fn number(&self, given: &Option<Value>) -> f64 {
         if let Some(Value::Number(number)) = given { *number } else { self.default }
     }
 
@@ -125,7 +125,11 @@ impl Kind {
             Kind::NonNegative => "a number of at least 0".into(),
             Kind::Integer(lo, hi) => format!("a whole number from {lo} to {hi}"),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
-            Kind::Activation => format!("one of {}", Activation::NAMES.join(", ")),
+            Kind::Activation => {
+                let with_kernel = |name: &&str| Activation::parse(name).map_or(true, |phi| phi != Activation::Silu);
+                let names: Vec<&str> = Activation::NAMES.into_iter().filter(with_kernel).collect();
+                format!("one of {}", names.join(", "))
+            }
             Kind::Text => "a text in quotes".into(),
             Kind::Shape => "height, width and channels such as 28x28x1".into(),
         }

@@ -6,7 +6,7 @@ use crate::classifier::Classifier;
 use crate::compute::Device;
 use crate::data::Schema;
 use crate::spectrum::Spectrum;
-use crate::{Error, Result};
+use crate::{Error, Registry, Result};
 use std::path::Path;
 
 /// Whatever was fitted and saved, with the schema of the table that it was fitted on.
@@ -56,12 +56,17 @@ pub enum Content {
 impl Model {
     /// Reads a file of any kind, to compute on `device`; `.safetensors` is a network.
     pub fn load(path: &Path, device: Device) -> Result<Model> {
+        Model::load_with(path, device, &Registry::default())
+    }
+
+    /// The same, for a model of kernels or features from outside the crate. Example: [`Registry`].
+    pub fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Model> {
         let model = match path.extension().is_some_and(|e| e == "safetensors") {
             true => {
                 let mut network = Classifier::load(path, device, None)?;
                 Model { schema: network.schema.take(), content: Content::Network(Box::new(network)) }
             }
-            false => read(path, |bundle, kind| {
+            false => read(path, registry, |bundle, kind| {
                 let content = match kind {
                     "checkpoint" => {
                         return Err(Error::input(

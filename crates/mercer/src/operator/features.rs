@@ -73,7 +73,7 @@ impl KernelFeatures {
 
     pub(crate) fn load(bundle: &Bundle, device: Device) -> Result<Self> {
         let centres = bundle.matrix("centres")?;
-        let kernel = Kernel::of_model(bundle.text("features.kernel")?, centres.ncols())?;
+        let kernel = Kernel::of_model(bundle.text("features.kernel")?, centres.ncols(), bundle.registry())?;
         let precision = bundle.value("features.precision")?;
         Ok(KernelFeatures { kernel, centres, precision, device })
     }

@@ -300,7 +300,7 @@ pub(super) fn activate<T: Real, const X: usize>(
             logistic(phi, k, theta, &x.fields(group)[0], &y.fields(group)[0]);
         }
     } else if phi != Activation::Identity {
-        choose!(1 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 22);
+        choose!(1 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 23);
     }
 }
 

@@ -42,7 +42,7 @@ pub use random_features::RandomFeatures;
 pub(crate) use ritz::over_roots;
 pub use ritz::rayleigh_ritz;
 pub use sampling::Sampling;
-pub(crate) use saved::features;
+pub(crate) use saved::{FEATURES, features};
 
 pub use crate::operator::{Extension, Features, Points};
 

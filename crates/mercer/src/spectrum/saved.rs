@@ -7,7 +7,7 @@ use crate::compute::Device;
 use crate::data::Schema;
 use crate::model::Bundle;
 use crate::operator::{Extension, KernelFeatures, RowFeatures, SampleFeatures};
-use crate::{Error, Result, fail_if};
+use crate::{Error, Registry, Result, fail_if};
 use ndarray::Array2;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -51,7 +51,12 @@ impl Spectrum {
 
     /// Reads a spectrum back, to be evaluated on `device`.
     pub fn load(path: &Path, device: Device) -> Result<Spectrum> {
-        read(path, |bundle, kind| match kind {
+        Spectrum::load_with(path, device, &Registry::default())
+    }
+
+    /// The same, for a spectrum of kernels or features from outside the crate. `examples/own_kernel.rs` uses it.
+    pub fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Spectrum> {
+        read(path, registry, |bundle, kind| match kind {
             Spectrum::KIND => Spectrum::unpack(bundle, device),
             _ => Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum"))),
         })
@@ -122,7 +127,17 @@ impl Spectrum {
     }
 }
 
-/// The feature map of a saved model. A new kind of feature is one more line here.
+/// The kinds of features that [`features`] reads.
+pub(crate) const FEATURES: [&str; 6] = [
+    NetworkFeatures::KIND,
+    KernelFeatures::KIND,
+    SampleFeatures::KIND,
+    RandomFeatures::FOURIER,
+    RandomFeatures::POSITIVE,
+    RowFeatures::KIND,
+];
+
+/// The feature map of a saved model. A new kind of feature of the crate is one more line here and above.
 pub(crate) fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Features>> {
     match kind {
         NetworkFeatures::KIND => Ok(Box::new(NetworkFeatures::load(bundle, device)?)),
@@ -130,8 +145,6 @@ pub(crate) fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Bo
         SampleFeatures::KIND => Ok(Box::new(SampleFeatures::load(bundle)?)),
         RandomFeatures::FOURIER | RandomFeatures::POSITIVE => Ok(Box::new(RandomFeatures::load(kind, bundle)?)),
         RowFeatures::KIND => Ok(Box::new(RowFeatures::load(bundle)?)),
-        other => {
-            Err(Error::input(format!("the model holds features of kind '{other}', which this version does not know")))
-        }
+        other => bundle.registry().load_features(other, bundle, device),
     }
 }

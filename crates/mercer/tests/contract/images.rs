@@ -55,7 +55,8 @@ fn a_result_of_each_network_is_not_written_into_one_place(device: Device) {
             activation_vjp(&mut g, None, Some(out.matrices_mut(0, 0, 1, 1, n).sum_of(k)))
         });
         refused("channel_sums", &mut || channel_sums(&g, out.matrices_mut(0, 0, 1, 1, c).sum_of(k)));
-        let norm = Normalized { x: x.stack(), statistics: affine.stack(), affine: affine.stack(), of_batch: true };
+        let norm =
+            Normalized { x: x.stack(), statistics: affine.stack(), affine: Some(affine.stack()), of_batch: true };
         refused("batch_norm_vjp", &mut || batch_norm_vjp(norm, &g, out.matrices_mut(0, 0, 1, 2, c).sum_of(k), None));
         refused("running_average", &mut || running_average(0.1, &affine, out.matrices_mut(0, 0, 1, 2, c).sum_of(k)));
         let shape = Convolution { image: [c, 2, 3], channels: c, size: 1, stride: 1, before: [0; 2], after: [0; 2] };
@@ -262,9 +263,13 @@ fn batch_norms_and_their_derivatives(device: Device) {
                 let [ts, ta, td] = [&statistics, &affine, &daffine].map(|a| flat(on, k, 2 * c, a));
                 let [s, a, d] = [&ts, &ta, &td].map(|t| t.matrices(3, 2 * c + 5, 2, c));
                 let mut y = on.zeros(&[k, b, n]);
-                let norm = Normalized { x: tx, statistics: s, affine: a, of_batch: batch };
+                let norm = Normalized { x: tx, statistics: s, affine: Some(a), of_batch: batch };
                 batch_norm(norm, &mut y);
                 close(&what, &y, |i| affine[place(i)] * hat(i) + affine[place(i) + c], 2e-5);
+
+                // Without γ and β: what a layer norm takes.
+                batch_norm(Normalized { affine: None, ..norm }, &mut y);
+                close(&what, &y, hat, 2e-5);
 
                 let [mut grad, mut alone] = [0, 1].map(|_| flat(on, k, 2 * c, &vec![0.0; 2 * k * c]));
                 let mut back = on.zeros(&[own, b, n]);
@@ -277,7 +282,19 @@ fn batch_norms_and_their_derivatives(device: Device) {
                 batch_norm_vjp(norm, &tg, alone.matrices_mut(3, 2 * c + 5, k, 2, c), None);
                 assert_eq!(host(&alone), host(&grad), "{what}");
 
+                let mut bare = on.zeros(&[own, b, n]);
+                let to = shared_or_own(&mut bare, own < k, [k, b, n]);
+                let plain = Normalized { affine: None, ..norm };
+                batch_norm_vjp(plain, &tg, alone.matrices_mut(3, 2 * c + 5, k, 2, c), Some(to));
+                let mut want = vec![0.0; own * b * n];
+                let without_gamma = |(i, v): (usize, &f64)| want[i % (own * b * n)] += v / affine[place(i)];
+                centred(&g).iter().enumerate().for_each(without_gamma);
+                close(&what, &bare, at(&want), 3e-5);
+
                 let centred = centred(&dx);
+                let mut t = on.zeros(&[k, b, n]);
+                batch_norm_jvp(plain, [Some(tdx), None], &mut t);
+                close(&what, &t, |i| centred[i] / affine[place(i)], 3e-5);
                 for (with_x, with_affine) in [(true, true), (true, false), (false, true)] {
                     let mut t = on.zeros(&[k, b, n]);
                     batch_norm_jvp(norm, [with_x.then_some(tdx), with_affine.then_some(d)], &mut t);

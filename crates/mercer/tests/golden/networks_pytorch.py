@@ -1,8 +1,10 @@
 """Writes networks_pytorch.safetensors: small networks with their weights, inputs and outputs, as PyTorch has them.
 
-Two networks, batch norms in evaluation mode with statistics of their own:
+Networks in evaluation mode, batch norms with statistics of their own:
   lenet.*   a LeNet-like network on 1x12x12
   resnet.*  a residual network of depth 8 with 4, 6 and 8 channels on 3x8x8, named as torchvision names such networks
+  sequential.*  an nn.Sequential: layer norm, SiLU, sigmoid, softplus and dropout between more than ten layers
+  vgg.*     features and classifier, both nn.Sequential: biases before batch norms, padding, a layer norm of images
 Tensors: NAME.weights.* (the state dict), NAME.x, NAME.y.
 """
 import torch
@@ -58,10 +60,32 @@ class ResNet(nn.Module):
         return self.fc(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
 
 
+class Vgg(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.SiLU(), nn.MaxPool2d(2),
+            nn.Conv2d(4, 5, 3, stride=2, padding=1), nn.LayerNorm([5, 2, 2]), nn.ReLU(),
+        )
+        self.classifier = nn.Sequential(nn.Dropout(0.5), nn.Linear(20, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
+
+    def forward(self, x):
+        return self.classifier(self.features(x).flatten(1))
+
+
+sequential = nn.Sequential(
+    nn.Linear(7, 6), nn.LayerNorm(6), nn.SiLU(), nn.Dropout(0.3), nn.Linear(6, 6), nn.Sigmoid(),
+    nn.Linear(6, 6), nn.Softplus(), nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, 4),
+)
+
 out = {}
-for name, net, shape in [("lenet", LeNet(), (1, 12, 12)), ("resnet", ResNet([4, 6, 8], 5), (3, 8, 8))]:
+networks = [("lenet", LeNet(), (1, 12, 12)), ("resnet", ResNet([4, 6, 8], 5), (3, 8, 8))]
+for name, net, shape in networks + [("sequential", sequential, (7,)), ("vgg", Vgg(), (3, 8, 8))]:
     for module in net.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, nn.LayerNorm):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -0.5, 0.5)
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
             for tensor, low, high in [(module.weight, 0.5, 1.5), (module.bias, -0.5, 0.5)]:
                 nn.init.uniform_(tensor, low, high)
             module.running_mean.uniform_(-0.5, 0.5)

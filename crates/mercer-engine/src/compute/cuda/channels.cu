@@ -159,7 +159,10 @@ KERNEL finish_dots(u32 channels, u32 chunks, const float* part, const float* sta
     }
 }
 
-// ---- batch norm ----
+// ---- batch norm: without affine, gamma = 1 and beta = 0 ----
+
+INLINE float gamma_at(const float* affine, u64 at) { return affine ? affine[at] : 1.0f; }
+INLINE float beta_at(const float* affine, u64 at) { return affine ? affine[at] : 0.0f; }
 
 // y = gamma s (x - mean) + beta.
 KERNEL batch_norm(u32 per, u32 channels, u32 plane, const float* x, u64 stride, const float* statistics, u64 statistics_stride,
@@ -167,10 +170,11 @@ KERNEL batch_norm(u32 per, u32 channels, u32 plane, const float* x, u64 stride, 
     x += blockIdx.y * stride;
     y += (u64)blockIdx.y * per * V;
     statistics += blockIdx.y * statistics_stride;
-    affine += blockIdx.y * affine_stride;
+    u64 own = blockIdx.y * affine_stride;
     EACH(i, per) {
         u32 c = i / plane % channels;
-        float factor = affine[c] * inverse_root(statistics + channels + c), mean = statistics[c], beta = affine[channels + c];
+        float factor = gamma_at(affine, own + c) * inverse_root(statistics + channels + c), mean = statistics[c];
+        float beta = beta_at(affine, own + channels + c);
         Pack p = load(x, i);
         UNROLLED(l, V) p.v[l] = fmaf(factor, p.v[l] - mean, beta);
         store(y, i, p);
@@ -189,7 +193,7 @@ KERNEL batch_norm_back(u32 per, u32 channels, u32 plane, u32 terms, float share,
         for (u32 j = blockIdx.y; j < blockIdx.y + terms; ++j) {
             const float* moments = statistics + j * statistics_stride + c;
             const float* sums = grad + j * grad_stride + c;
-            float mean = moments[0], s = inverse_root(moments + channels), factor = affine[j * affine_stride + c] * s;
+            float mean = moments[0], s = inverse_root(moments + channels), factor = gamma_at(affine, j * affine_stride + c) * s;
             float m0 = sums[channels] * share, m1 = sums[0] * share * s;
             Pack p = load(x + j * stride, i), q = load(g + (u64)j * per * V, i);
             UNROLLED(l, V) sum.v[l] = fmaf(factor, q.v[l] - m0 - (p.v[l] - mean) * m1, sum.v[l]);
@@ -206,7 +210,7 @@ KERNEL batch_norm_tangent(u32 per, u32 channels, u32 plane, float share, const f
     EACH(i, per) {
         u32 c = i / plane % channels;
         const float* moments = statistics + j * statistics_stride + c;
-        float mean = moments[0], s = inverse_root(moments + channels), factor = affine[j * affine_stride + c] * s;
+        float mean = moments[0], s = inverse_root(moments + channels), factor = gamma_at(affine, j * affine_stride + c) * s;
         float m0 = sums ? sums[2 * j * channels + channels + c] * share : 0.0f, m1 = sums ? sums[2 * j * channels + c] * share : 0.0f;
         float dgamma = daffine ? daffine[j * daffine_stride + c] : 0.0f, dbeta = daffine ? daffine[j * daffine_stride + channels + c] : 0.0f;
         Pack p = load(x + j * stride, i), d;

@@ -159,7 +159,7 @@ pub fn batch_statistics(gpu: &'static Gpu, x: Stack<'_>, statistics: &mut Tensor
 
 pub fn batch_norm(gpu: &Gpu, norm: Normalized<'_>, y: &mut Tensor) {
     let Normalized { x, statistics, affine, .. } = norm;
-    let shape = Channels::new(y.as_matrices(), affine.cols, &[vectors(Some(x)), whole(y)]);
+    let shape = Channels::new(y.as_matrices(), norm.channels(), &[vectors(Some(x)), whole(y)]);
     shape.over(gpu, "batch_norm", shape.count, &args![x, statistics, affine, y]);
 }
 
@@ -170,11 +170,11 @@ pub fn batch_norm_vjp(
     grad: &StackMut<'_>,
     dx: Option<StackMut<'_>>,
 ) {
-    let [x, statistics, scale] = [norm.x, norm.statistics, norm.affine].map(|stack| vectors(Some(stack)));
+    let [x, statistics, scale] = [Some(norm.x), Some(norm.statistics), norm.affine].map(vectors);
     let (from, grad) = (whole(g), out(grad));
     let dx = dx.as_ref().map(|dx| (out(dx), [dx.count, dx.terms]));
     let arrays: Vec<[Arg; 2]> = [x, from].into_iter().chain(dx.map(|(dx, _)| dx)).collect();
-    let shape = Channels::new(g.as_matrices(), norm.affine.cols, &arrays);
+    let shape = Channels::new(g.as_matrices(), norm.channels(), &arrays);
     shape.dots(gpu, x, statistics, from, grad);
     // If dx is shared, each thread sums over the networks.
     let Some((dx, [stacks, terms])) = dx else { return };
@@ -184,8 +184,8 @@ pub fn batch_norm_vjp(
 }
 
 pub fn batch_norm_jvp(gpu: &'static Gpu, norm: Normalized<'_>, [dx, daffine]: [Option<Stack<'_>>; 2], t: &mut Tensor) {
-    let [x, statistics, scale] = [norm.x, norm.statistics, norm.affine].map(|stack| vectors(Some(stack)));
-    let (tangent, channels) = (vectors(dx), norm.affine.cols);
+    let [x, statistics, scale] = [Some(norm.x), Some(norm.statistics), norm.affine].map(vectors);
+    let (tangent, channels) = (vectors(dx), norm.channels());
     let shape = Channels::new(t.as_matrices(), channels, &[x, tangent, whole(t)]);
     let sums = if norm.of_batch && dx.is_some() {
         let Some(sums) = scratch(gpu, 8 * shape.count * channels) else { return };

@@ -50,6 +50,10 @@ pub enum LayerSpec {
     },
     /// Batch norm.
     BatchNorm,
+    /// Layer norm.
+    LayerNorm,
+    /// Dropout of this share of the units, the identity where a network is evaluated.
+    Dropout(f64),
     /// The largest value of every window of this size.
     MaxPool(usize),
     /// The mean of every window, without padding.

@@ -9,8 +9,10 @@ use crate::{Error, Result, fail_if};
 const WIDEST: usize = 1 << 20;
 
 /// The words that are not activations.
-const WORDS: [&str; 12] =
-    ["dense", "conv", "bn", "maxpool", "avgpool", "gap", "flatten", "res", "image", "rff", "radial", "l2norm"];
+const WORDS: [&str; 14] = [
+    "dense", "conv", "bn", "ln", "dropout", "maxpool", "avgpool", "gap", "flatten", "res", "image", "rff", "radial",
+    "l2norm",
+];
 
 impl Description {
     /// Reads an architecture.
@@ -124,6 +126,14 @@ fn layer(call: &Call) -> Result<LayerSpec> {
             Ok(LayerSpec::Radial { scale: positive(call, "scale")?.unwrap_or(1.0) })
         }
         "bn" => bare(LayerSpec::BatchNorm),
+        "ln" => bare(LayerSpec::LayerNorm),
+        "dropout" => {
+            call.check(1, &["p"])?;
+            let share = call.value("p").or(call.values().next()).unwrap_or("0.5");
+            let number = share.parse().ok().filter(|p| (0.0..1.0).contains(p));
+            let wrong = || Error::input(format!("dropout: '{share}' must be a number from 0 to below 1"));
+            number.map(LayerSpec::Dropout).ok_or_else(wrong)
+        }
         "gap" => bare(LayerSpec::Gap),
         "flatten" => bare(LayerSpec::Flatten),
         "l2norm" => bare(LayerSpec::L2Norm),

@@ -27,6 +27,8 @@ impl fmt::Display for LayerSpec {
                 ("conv", [&shape[..], &weights.arguments()].concat())
             }
             LayerSpec::BatchNorm => ("bn", vec![]),
+            LayerSpec::LayerNorm => ("ln", vec![]),
+            LayerSpec::Dropout(p) => ("dropout", vec![Some(p.to_string())]),
             LayerSpec::MaxPool(size) => ("maxpool", vec![Some(size.to_string())]),
             LayerSpec::AvgPool(window) => {
                 let stride = (window.stride != window.size).then(|| format!("stride={}", window.stride));

@@ -37,7 +37,7 @@ fn jacobian(net: &Network, theta: &Parameters, x: &Tensor, parameterisation: Par
     rows
 }
 
-const ARCHITECTURES: [&str; 8] = [
+const ARCHITECTURES: [&str; 10] = [
     "dense(6) relu dense(5) tanh dense(4)",
     "dense(2)",
     "dense(6) erf dense(3) sin",
@@ -46,6 +46,8 @@ const ARCHITECTURES: [&str; 8] = [
     "dense(6) tanh l2norm dense(3) l2norm",
     "dense(5) sincos | dense(4) relu dense(3)",
     "radial(scale=2) dense(4) tanh dense(3)",
+    "dense(6) ln silu dense(5) ln dense(3)",
+    "dense(6) softplus dense(3) sigmoid dense(2)",
 ];
 
 const BOTH: [Parameterisation; 2] = [Parameterisation::Standard, Parameterisation::Ntk];

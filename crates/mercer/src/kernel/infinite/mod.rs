@@ -10,8 +10,8 @@
 //! `depth` counts the hidden layers, those with an activation: `depth=0` is the linear kernel `w_var·x·x'/d + b_var`.
 //!
 //! The layers are those of [`crate::net`], in the same words: the same string is a network to train and a kernel, with the same
-//! windows. Widths and numbers of channels are ignored, and may be left out: `dense`, `conv(3)`. `bn`, `maxpool`, `rff`,
-//! `radial` and `l2norm` have no kernel. A layer of weights may have its own `w_var` and `b_var` (or `w` and `b`, their roots).
+//! windows. Widths and numbers of channels are ignored, and may be left out: `dense`, `conv(3)`. `bn`, `ln`, `maxpool`, `rff`,
+//! `radial`, `l2norm` and `silu` have no kernel. A layer of weights may have its own `w_var` and `b_var` (or `w` and `b`, their roots).
 //! [`crate::net::Pad`] says what `pad=same` and `pad=1` mean.
 //!
 //! Images are `shape=HxWxC`, their numbers stored channel by channel and row by row within a channel, as CIFAR-10 and MNIST
@@ -107,6 +107,7 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
         let variances = Variances { weight: number(2), bias: number(3) };
         let Some(layers) = word(4) else {
             let phi = word(1).map_or(Ok(Activation::Relu), Activation::parse)?;
+            network::require_kernel(phi)?;
             return Ok(Infinite(Network::plain(number(0) as u32, phi, variances)));
         };
         if arguments[..2].iter().any(Option::is_some) {

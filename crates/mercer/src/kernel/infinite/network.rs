@@ -144,6 +144,15 @@ fn image_shape(given: Option<[usize; 3]>, inputs: Option<usize>) -> Result<[usiz
     }
 }
 
+/// An error for the activation whose expectations have no closed form.
+pub(super) fn require_kernel(phi: Activation) -> Result<()> {
+    fail_if!(
+        phi == Activation::Silu,
+        "silu has no kernel at infinite width; use for example gelu, which is near to it"
+    );
+    Ok(())
+}
+
 /// The layers without widths and channels, in the form in which they are shown; layers that have no kernel are refused.
 fn widened(layers: &[LayerSpec], usual: Variances, depth: usize) -> Result<Vec<LayerSpec>> {
     let own = |weights: &WeightSpec| usual.overridden_by(usual.of(weights));
@@ -159,7 +168,8 @@ fn widened(layers: &[LayerSpec], usual: Variances, depth: usize) -> Result<Vec<L
             body: widened(body, usual, depth + 1)?,
             shortcut: widened(shortcut, usual, depth + 1)?,
         }),
-        LayerSpec::Activation(_) | LayerSpec::AvgPool(_) | LayerSpec::Flatten | LayerSpec::Gap => Ok(layer.clone()),
+        LayerSpec::Activation(phi) => require_kernel(*phi).map(|()| layer.clone()),
+        LayerSpec::AvgPool(_) | LayerSpec::Flatten | LayerSpec::Gap => Ok(layer.clone()),
         LayerSpec::MaxPool(size) => {
             Err(Error::input(format!("maxpool has no kernel at infinite width; use for example avgpool({size})")))
         }
