@@ -41,7 +41,7 @@ mod scale;
 mod splits;
 
 #[doc(hidden)]
-pub use atomic::{check_writable, write_atomically};
+pub use atomic::{check_writable, try_write_atomically, write_atomically};
 pub use dataset::{Dataset, Target};
 pub use embedded::digits;
 pub use mapped::MappedArray;
