@@ -142,7 +142,8 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
         let next = image.outside(&q)?.outside(&q)?;
         // What is left of K Q outside of Q is rounding: the space is invariant and holds every non-zero pair.
         let exhausted = next.all_within(floor / (n as f64).sqrt())? || q.ncols() >= n;
-        if done == k || exhausted {
+        // An interrupted iteration returns what it has; the certificate says how good that is.
+        if done == k || exhausted || context.interrupted() {
             // Where the operator had fewer than k pairs, the rest are zero.
             let on_host = |panel: Panel| panel.columns(0..found)?.into_host();
             let scale = θ[0].max(f64::MIN_POSITIVE);
