@@ -117,7 +117,7 @@ fn a_model_of_samples_goes_to_new_points_and_files_stay_where_they_are() {
         assert!((gram - Array2::<f64>::eye(3)).iter().all(|d| d.abs() < 1e-6));
     }
     folder.refuses("transform m.mercer moons(n=9) --out z.npy", "give --samples");
-    folder.said("sample moons(n=9) --net 'dense(3) erf dense(1)' --samples 59 --out few.npy");
+    folder.said("sample moons(n=9) --net 'dense(3) erf dense(1)' --count 59 --out few.npy");
     folder.refuses("transform m.mercer --samples few.npy --out z.npy", "the same functions");
     // Networks are functions of the points, and known where the functions are sampled again.
     folder.said("fit moons(n=120) --samples F.npy --k 2 --method neuralef --steps 20 --out n.mercer");

@@ -1,5 +1,6 @@
 //! `mercer fit`: data in, spectrum out.
 
+use super::report::{self, Shown};
 use crate::certificate::{self, HEADINGS, rows, sentences};
 use crate::context::Context;
 use crate::input::{Reader, SampleSource, fit_scaler, scaled, scaling};
@@ -58,6 +59,10 @@ pub struct Fit {
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 
+    /// Report to write: spectrum, certificate, eigenfunctions over the data, embedding, training
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
     /// Functions sampled at the points, an array [S, n] or [S, n, C]: their kernel FᵀF/S instead of --kernel. An .npy of
     /// f4 or f8 stays in its file and may be larger than memory
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "certify", "scale", "precision"])]
@@ -102,6 +107,7 @@ impl Fit {
     pub fn run(mut self, context: &Context) -> Result<()> {
         self.options.training.math = self.precision.map(|precision| precision.networks);
         let out = self.out.as_deref().map(Output::new).transpose()?;
+        let page = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
         let kernel = Expression::parse(&self.kernel)?;
         methods::check(self.method, &self.options)?;
         let bar = context.bar();
@@ -123,32 +129,44 @@ impl Fit {
             let fresh = parts.as_ref().map(|[_, (_, rows)]| samples.select(rows));
             let fresh = fresh.as_ref().map(|f| FunctionSamples::from(f.view()));
             let held_out = parts.as_ref().zip(fresh.as_ref()).map(|([_, (data, _)], f)| Points::Both(data.x.rows(), f));
-            let mut spectrum = self.spectrum(&operator, held_out, fit_context)?;
+            let mut spectrum = self.spectrum(&operator, held_out, fit_context, context)?;
             spectrum.origin.kernel = format!("{} in {file}", operator.describe());
-            let psi = match out.as_ref().is_some_and(|out| out.is("npy")) {
+            let psi = match page.is_some() || out.as_ref().is_some_and(|out| out.is("npy")) {
                 true if spectrum.takes_coordinates() => Some(spectrum.transform(data.x.rows())?),
                 true => Some(spectrum.transform(&samples)?),
                 false => None,
             };
-            return report(&spectrum, psi, out, context);
+            let shown = psi.as_ref().filter(|_| page.is_some()).map(|psi| Shown::with(&spectrum, &data, psi));
+            write_report(&spectrum, shown, page, context)?;
+            return show(&spectrum, psi, out, context);
         }
+        let shown = page.as_ref().map(|_| report::sample(&data, context.seed));
         let (train, held_out) = self.split(data, context)?;
         let scaler = fit_scaler(self.scale, &train, |warning| context.warn(warning))?;
         let train = scaled(scaler.as_ref(), train)?;
         let held_out = held_out.map(|data| scaled(scaler.as_ref(), data)).transpose()?;
         let kernel = kernel.resolve(&train.x, context.seed)?;
         let operator = fit_context.kernel_operator(&kernel, &train.x)?;
-        let mut spectrum = self.spectrum(&operator, held_out.as_ref().map(|data| data.x.rows().into()), fit_context)?;
+        let held_out = held_out.as_ref().map(|data| data.x.rows().into());
+        let mut spectrum = self.spectrum(&operator, held_out, fit_context, context)?;
         spectrum.scaler = scaler;
-        report(&spectrum, None, out, context)
+        drop(bar);
+        write_report(&spectrum, shown.map(|data| Shown::at(&spectrum, data)).transpose()?, page, context)?;
+        show(&spectrum, None, out, context)
     }
 
     /// The pairs of any operator, by the method that was asked for.
-    fn spectrum(&self, operator: &dyn Operator, held_out: Option<Points>, context: FitContext) -> Result<Spectrum> {
+    fn spectrum(
+        &self,
+        operator: &dyn Operator,
+        held_out: Option<Points>,
+        fit: FitContext,
+        context: &Context,
+    ) -> Result<Spectrum> {
         let method = (self.method.make)(&self.options, operator.n(), self.k);
-        let problem = Problem { operator, k: self.k, context };
+        let problem = Problem { operator, k: self.k, context: fit };
         let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
-        spectrum.origin.data = self.data.clone();
+        (spectrum.origin.data, spectrum.origin.command) = (self.data.clone(), context.command.clone());
         Ok(spectrum)
     }
 
@@ -196,16 +214,27 @@ impl Fit {
     }
 }
 
-/// Writes the model, or the functions `psi` at the points where they are given, and says what was found.
-fn report(spectrum: &Spectrum, psi: Option<Array2<f64>>, out: Option<Output>, context: &Context) -> Result<()> {
+/// Writes the report, where one was asked for.
+fn write_report(spectrum: &Spectrum, shown: Option<Shown>, page: Option<Output>, context: &Context) -> Result<()> {
+    let Some(page) = page else { return Ok(()) };
+    page.text(&report::write(spectrum, shown.as_ref(), context).html())?;
+    context.wrote(&page);
+    Ok(())
+}
+
+/// Writes the model, or to an `.npy` the functions `psi` at the points, and says what was found.
+fn show(spectrum: &Spectrum, psi: Option<Array2<f64>>, out: Option<Output>, context: &Context) -> Result<()> {
     if let Some(out) = &out {
-        match psi {
+        match psi.filter(|_| out.is("npy")) {
             Some(psi) => write_npy(out.path(), by_output(spectrum, psi).view())?,
             None => spectrum.save(out.path())?,
         }
         context.wrote(out);
     }
-    context.result(&fitted(spectrum), || described(spectrum))
+    if spectrum.training().is_none() {
+        context.warn_if_interrupted("the pairs are those found so far, and the certificate says how good they are");
+    }
+    context.costly_result(&fitted(spectrum), || described(spectrum))
 }
 
 /// Functions `[n·C, k]` as `[n, C, k]`.
