@@ -232,7 +232,7 @@ fn band_height(side: usize, row_bytes: u64, n: usize, context: &FitContext<'_>) 
     const BYTES: u64 = 64 << 20;
     // Two bands are in memory at a time: one that is computed and one that is written.
     let least = side.min(n) as u64 * row_bytes;
-    let what = format!("{} rows of the kernel matrix, twice,", side.min(n));
+    let what = format!("the kernel matrix, {} rows at a time,", side.min(n));
     context.budget.require(what, 2 * least, "use fewer columns or a larger memory budget")?;
     let rows = BYTES.min(context.budget.bytes() / 4) / row_bytes.max(1);
     Ok((rows as usize / side).max(1) * side)
@@ -388,6 +388,6 @@ mod tests {
         assert!(full.unwrap_err().to_string().contains("disk is full") && calls == 1);
         let context = FitContext { budget: Budget::of(1 << 20), ..FitContext::default() };
         let refused = gram_rows::<f64>(&kernel, x.view().into(), None, &context, |_| Ok(())).unwrap_err().to_string();
-        assert!(refused.contains("384 rows of the kernel matrix, twice, needs 5.9 MiB"), "{refused}");
+        assert!(refused.contains("the kernel matrix, 384 rows at a time, needs 5.9 MiB"), "{refused}");
     }
 }
