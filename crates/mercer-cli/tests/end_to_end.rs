@@ -103,7 +103,7 @@ fn sampled_functions_are_fitted_whatever_their_outputs() {
 #[test]
 fn a_model_of_samples_goes_to_new_points_and_files_stay_where_they_are() {
     let folder = Folder::new();
-    let net = "--net 'dense(40, w=2, b=0.3) erf dense(1)' --samples 60";
+    let net = "--net 'dense(40, w=2, b=0.3) erf dense(1)' --count 60";
     folder.said(&format!("sample moons(n=120) {net} --out F.npy"));
     folder.said(&format!("sample 'moons(n=9, seed=4)' {net} --out new.npy"));
     assert_eq!(folder.read("F.npy").dim(), (60, 120));

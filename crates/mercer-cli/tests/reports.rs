@@ -100,7 +100,7 @@ fn the_kernel_matrix_is_streamed_to_its_file() {
         assert!(same("K.npy", &matrix), "{memory}");
     }
     // 488 MiB, where two bands of 384 rows are 47 MiB.
-    let found = folder.object("gram moons(n=8000) --kernel rbf(1) --memory 60MiB --out K.npy");
+    let found = folder.object_with_cost("gram moons(n=8000) --kernel rbf(1) --memory 60MiB --out K.npy");
     assert_eq!(found["bytes"], 512_000_000u64);
     assert_eq!(std::fs::metadata(folder.join("K.npy")).unwrap().len(), 512_000_128);
     if let Some(peak) = found["peak_memory"].as_u64() {
@@ -120,7 +120,7 @@ fn a_log_has_lines_about_progress_where_they_are_asked_for_and_the_cost_at_the_e
     assert!(!plain.contains("krylov") && plain.lines().count() == 1 && plain.starts_with("total: "), "{plain}");
     assert!(!cfg!(target_os = "linux") || plain.contains("of memory"), "{plain}");
     assert_eq!(stderr("fit digits --k 3 --quiet"), "");
-    let found = folder.object("fit digits --k 3");
+    let found = folder.object_with_cost("fit digits --k 3");
     let [total, fit] = ["total_seconds", "seconds"].map(|name| found[name].as_f64().unwrap());
     assert!(total > fit && fit > 0.0);
     assert!(found["peak_memory"].as_u64().is_none_or(|bytes| (1 << 20..8 << 30).contains(&bytes)));
