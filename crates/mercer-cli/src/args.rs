@@ -4,6 +4,7 @@ use crate::commands::*;
 use crate::context::Context;
 use clap::{Args, Parser, Subcommand};
 use mercer::Result;
+use std::path::PathBuf;
 
 /// Spectral kernel learning: eigenvalues and eigenfunctions of kernels, each with its error, and what they are good for.
 #[derive(Parser)]
@@ -42,6 +43,14 @@ pub struct Globals {
     /// No progress, notes or warnings on standard error
     #[arg(long, short, global = true)]
     pub quiet: bool,
+
+    /// File to write this command's options to, for `mercer run`
+    #[arg(long, global = true, value_name = "FILE.toml")]
+    pub save_config: Option<PathBuf>,
+
+    /// Lines about progress on standard error where that is not a terminal, such as in a log
+    #[arg(long, short, global = true)]
+    pub verbose: bool,
 }
 
 /// The enum of the commands, and how each is run; the doc comment of a type is its help.
@@ -67,6 +76,7 @@ commands! {
     Transform(transform::Transform),
     Predict(predict::Predict),
     Inspect(inspect::Inspect),
+    Report(report::Report),
     Gram(gram::Gram),
     Ntk(ntk::Ntk),
     Sample(sample::Sample),
@@ -79,6 +89,7 @@ commands! {
     Devices(devices::Devices),
     Demo(demo::Demo),
     Reproduce(reproduce::Reproduce),
+    Run(run::Run),
     Completions(shell::Completions),
     Man(shell::Man),
 }

@@ -2,15 +2,19 @@
 
 use crate::args::Globals;
 use crate::output::Output;
+use crate::progress::Shown;
 use crate::signals::INTERRUPTED;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::text;
 use mercer::compute::Device;
+use mercer::error::human_bytes;
 use mercer::operator::Budget;
 use mercer::{Error, FitContext, Progress, Result, fail_if};
 use serde::Serialize;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Number of parts that a dense factorisation is divided into.
 const PIECES: usize = 8;
@@ -24,12 +28,28 @@ pub struct Context {
     pub device: Device,
     pub budget: Budget,
     pub json: bool,
+    /// The command line, as a shell takes it.
+    pub command: String,
     quiet: bool,
+    verbose: bool,
+    started: Instant,
+}
+
+/// A result, and what all of it cost.
+#[derive(Serialize)]
+struct WithCost<'a, T> {
+    #[serde(flatten)]
+    object: &'a T,
+    /// Seconds since the program started: reading, fitting, certifying and writing.
+    total_seconds: f64,
+    /// The most memory that the program held at a time, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_memory: Option<u64>,
 }
 
 impl Context {
     /// Checks the options and sets the number of threads.
-    pub fn new(globals: &Globals) -> Result<Context> {
+    pub fn new(globals: &Globals, arguments: &[OsString]) -> Result<Context> {
         // A missing device is a mistake in the input, not a failure of the computation.
         let device = Device::parse(&globals.device)?.open().map_err(|e| Error::input(e.to_string()))?;
         if let Some(threads) = globals.threads {
@@ -40,7 +60,9 @@ impl Context {
         // Factorisations are divided into a fixed number of parts, so that the number of threads does not change the result.
         faer::set_global_parallelism(faer::Par::rayon(PIECES));
         let budget = globals.memory.as_deref().map_or_else(|| Ok(Budget::of_free_memory()), Budget::parse)?;
-        Ok(Context { seed: globals.seed, device, budget, json: globals.json, quiet: globals.quiet })
+        let command = command_line(arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()));
+        let Globals { seed, json, quiet, verbose, .. } = *globals;
+        Ok(Context { seed, device, budget, json, command, quiet, verbose, started: Instant::now() })
     }
 
     /// The result of a command, on standard output: one JSON object, or text.
@@ -50,6 +72,16 @@ impl Context {
             shown.push('\n');
         }
         print(shown.as_bytes())
+    }
+
+    /// The result of a command that takes long: as [`Self::result`], with its whole time and the most memory that it held.
+    pub fn costly_result(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        let (total_seconds, peak_memory) = (self.started.elapsed().as_secs_f64(), peak_memory());
+        self.result(&WithCost { object, total_seconds, peak_memory }, text)?;
+        let memory =
+            peak_memory.map_or_else(String::new, |bytes| format!(", at most {} of memory", human_bytes(bytes)));
+        self.note(format_args!("total: {}{memory}", text::seconds(total_seconds)));
+        Ok(())
     }
 
     /// Prints a note on standard error.
@@ -86,35 +118,24 @@ impl Context {
         compute(&self.fit(&self.bar()))
     }
 
-    /// A progress bar on standard error; hidden when `quiet`, or when that is not a terminal.
-    pub fn bar(&self) -> Bar {
-        let target = if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let bar = ProgressBar::with_draw_target(None, target);
-        let style = "{spinner} {prefix} [{bar:24}] {pos}/{len} {elapsed} {wide_msg}";
-        bar.set_style(ProgressStyle::with_template(style).expect("a valid template").progress_chars("━╸ "));
-        Bar(bar)
+    /// Progress on standard error, until it is dropped.
+    pub fn bar(&self) -> Shown {
+        Shown::new(self.quiet, self.verbose)
     }
-}
 
-/// Shows the steps that the library reports.
-pub struct Bar(ProgressBar);
-
-impl Progress for Bar {
-    fn step(&self, what: &str, done: usize, total: usize, note: &str) {
-        if self.0.prefix() != what {
-            self.0.set_prefix(what.to_owned());
-            self.0.enable_steady_tick(Duration::from_millis(120));
+    /// Says that a computation which the user interrupted returned what it had.
+    pub fn warn_if_interrupted(&self, what: &str) {
+        if INTERRUPTED.load(Ordering::Relaxed) {
+            self.warn(format_args!("interrupted; {what}"));
         }
-        self.0.set_length(total as u64);
-        self.0.set_position(done as u64);
-        self.0.set_message(note.to_owned());
     }
 }
 
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
+/// The most bytes of memory that the process held at a time, where the system says so.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| 1024 * kib)
 }
 
 /// Refuses so many threads that they would mostly wait for each other.
@@ -123,6 +144,16 @@ fn check_threads(threads: usize) -> Result<()> {
     let most = (MOST_PER_CORE * cores).max(PIECES);
     fail_if!(threads > most, "--threads {threads} is too many for {cores} cores; use at most {most}");
     Ok(())
+}
+
+/// The command line of the program with these arguments, as a shell takes it.
+fn command_line(arguments: impl Iterator<Item = String>) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,+@%".contains(c);
+    let quoted = |word: String| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    ["mercer".to_owned()].into_iter().chain(arguments.map(quoted)).collect::<Vec<_>>().join(" ")
 }
 
 /// Writes a line to standard error. Where that is full or closed, the result still matters.
@@ -137,4 +168,10 @@ pub fn print(bytes: &[u8]) -> Result<()> {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::io("standard output".as_ref(), e)),
         _ => Ok(()),
     }
+}
+
+#[test]
+fn command_lines_are_quoted_for_a_shell() {
+    let words = ["fit", "a b.csv", "--kernel", "rbf(1)", "--net", "it's", ""].map(String::from);
+    assert_eq!(command_line(words.into_iter()), r"mercer fit 'a b.csv' --kernel 'rbf(1)' --net 'it'\''s' ''");
 }

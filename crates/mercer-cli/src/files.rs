@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The arguments that name a file to write. Any other value may be the name of a file to read.
-const WRITTEN: [&str; 4] = ["out", "plot", "checkpoint", "save"];
+const WRITTEN: [&str; 5] = ["out", "plot", "checkpoint", "report", "save"];
 
 /// An error if the command would write a file that it reads, or two things to one file.
 pub fn check(matches: &ArgMatches) -> Result<()> {

@@ -10,31 +10,26 @@ mod learning;
 mod methods;
 mod network;
 mod output;
+mod page;
 mod precomputed;
+mod progress;
 mod score;
 mod signals;
 mod training;
 mod usage;
 
-use args::Cli;
+use args::{Cli, Command};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use context::Context;
 use mercer::{Error, Result};
 use mercer_figure::text;
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     signals::explain_truncated_files();
-    let parsed = Cli::command().try_get_matches();
-    let (cli, matches) = match parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches))) {
-        Ok(parsed) => parsed,
-        Err(error) => match usage::sentence(&error) {
-            Some(sentence) => return failed(&sentence, BAD_INPUT),
-            None => error.exit(),
-        },
-    };
-    match run(cli, &matches) {
+    match run(std::env::args_os().collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&sentence(&error), exit_code(&error)),
     }
@@ -48,10 +43,29 @@ fn failed(sentence: &str, code: u8) -> ExitCode {
 /// The exit code where the user can put it right by asking otherwise.
 const BAD_INPUT: u8 = 2;
 
-fn run(cli: Cli, matches: &ArgMatches) -> Result<()> {
-    files::check(matches)?;
-    let context = Context::new(&cli.globals)?;
+fn run(arguments: Vec<OsString>) -> Result<()> {
+    let (mut arguments, (mut cli, mut matches)) = (arguments.clone(), parsed(arguments)?);
+    if let (Command::Run(file), Some((_, given))) = (&cli.command, matches.subcommand()) {
+        arguments = file.arguments(given)?.into_iter().map(OsString::from).collect();
+        (cli, matches) = parsed(arguments.clone())?;
+    }
+    files::check(&matches)?;
+    if let Some(path) = &cli.globals.save_config {
+        commands::run::save(path, &matches)?;
+    }
+    let context = Context::new(&cli.globals, &arguments)?;
     context.device.checked(cli.command.run(&context))
+}
+
+/// The arguments, understood; what is not a mistake, such as `--help`, ends the program.
+fn parsed(arguments: Vec<OsString>) -> Result<(Cli, ArgMatches)> {
+    let parsed = Cli::command().try_get_matches_from(arguments);
+    parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches))).map_err(|error| {
+        match usage::sentence(&error) {
+            Some(sentence) => Error::Input(sentence),
+            None => error.exit(),
+        }
+    })
 }
 
 /// [`BAD_INPUT`], or 1 where the computation itself failed.

@@ -1,12 +1,15 @@
 //! Output files: checked before the computation, and then written completely or not at all.
 
 use crate::text::seconds;
-use mercer::data::{Element, Target, check_finite, check_writable, write_atomically, write_npy};
+use mercer::data::{
+    Element, Target, check_finite, check_writable, try_write_atomically, write_atomically, write_npy, write_npy_rows,
+};
 use mercer::error::human_bytes;
 use mercer::{Error, Result};
 use ndarray::{ArrayView2, Axis, aview1};
 use serde::{Serialize, Serializer};
 use std::fmt::Display;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// An output file that can be written, as far as this can be checked in advance.
@@ -54,6 +57,24 @@ impl Output {
         if self.is("csv") { self.csv(values, columns) } else { write_npy(&self.0, values) }
     }
 
+    /// Writes a matrix `[n, m]` row by row, as `rows` passes them to its argument, so that it is never in memory.
+    pub fn rows<T: Element + Display>(
+        &self,
+        [n, m]: [usize; 2],
+        rows: impl FnOnce(&mut dyn FnMut(&[T]) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        if !self.is("csv") {
+            return write_npy_rows(&self.0, &[n, m], rows);
+        }
+        try_write_atomically(&self.0, |w| {
+            rows(&mut |some| {
+                let rows = ArrayView2::from_shape((some.len() / m, m), some).expect("whole rows");
+                check_finite(&self.0, rows)?;
+                csv_rows(w, rows).map_err(|e| Error::io(&self.0, e))
+            })
+        })
+    }
+
     /// Writes predictions, one per row. A `.csv` gets the names of the classes. An `.npy` gets whole numbers: the names
     /// where they are whole numbers, else their positions, which the returned note explains.
     pub fn predictions(&self, predicted: &Target) -> Result<Option<String>> {
@@ -82,13 +103,16 @@ impl Output {
             if !columns.is_empty() {
                 writeln!(w, "{}", columns.join(","))?;
             }
-            for row in values.rows() {
-                let cells: Vec<String> = row.iter().map(T::to_string).collect();
-                writeln!(w, "{}", cells.join(","))?;
-            }
-            Ok(())
+            csv_rows(w, values)
         })
     }
+}
+
+fn csv_rows<T: Display>(w: &mut dyn Write, values: ArrayView2<T>) -> io::Result<()> {
+    values.rows().into_iter().try_for_each(|row| {
+        let cells: Vec<String> = row.iter().map(T::to_string).collect();
+        writeln!(w, "{}", cells.join(","))
+    })
 }
 
 /// The path as text; what is not UTF-8 in it is replaced.

@@ -106,7 +106,7 @@ fn sampled_functions_are_fitted_whatever_their_outputs() {
 #[test]
 fn a_model_of_samples_goes_to_new_points_and_files_stay_where_they_are() {
     let folder = Folder::new();
-    let net = "--net 'dense(40, w=2, b=0.3) erf dense(1)' --samples 60";
+    let net = "--net 'dense(40, w=2, b=0.3) erf dense(1)' --count 60";
     folder.said(&format!("sample moons(n=120) {net} --out F.npy"));
     folder.said(&format!("sample 'moons(n=9, seed=4)' {net} --out new.npy"));
     assert_eq!(folder.read("F.npy").dim(), (60, 120));
@@ -120,7 +120,7 @@ fn a_model_of_samples_goes_to_new_points_and_files_stay_where_they_are() {
         assert!((gram - Array2::<f64>::eye(3)).iter().all(|d| d.abs() < 1e-6));
     }
     folder.refuses("transform m.mercer moons(n=9) --out z.npy", "give --samples");
-    folder.said("sample moons(n=9) --net 'dense(3) erf dense(1)' --samples 59 --out few.npy");
+    folder.said("sample moons(n=9) --net 'dense(3) erf dense(1)' --count 59 --out few.npy");
     folder.refuses("transform m.mercer --samples few.npy --out z.npy", "the same functions");
     // Networks are functions of the points, and known where the functions are sampled again.
     folder.said("fit moons(n=120) --samples F.npy --k 2 --method neuralef --steps 20 --out n.mercer");
@@ -457,7 +457,7 @@ fn numbers_are_learnt_and_predicted() {
     std::fs::write(folder.join("w.csv"), format!("a,y\n{whole}")).unwrap();
     let test =
         |more: &str| folder.object(&format!("train w.csv --target y --net mlp --epochs 1 {more}"))["test"].clone();
-    assert!(test("")["accuracy"].is_number() && test("--regression")["rmse"].is_number());
+    assert!(test("")["accuracy"].is_number() && test("--regress")["rmse"].is_number());
     folder.refuses("train digits --net 'dense(8) dropout(0.5) dense(10)'", "dropout");
 }
 

@@ -147,7 +147,7 @@ fn a_checkpoint_is_replaced_only_if_that_is_asked_for() {
 #[test]
 fn killed_runs_leave_no_temporary_files() {
     let folder = Folder::new();
-    let sample = "sample moons(n=2000) --net 'dense(64) erf dense(1)' --out F.npy --samples";
+    let sample = "sample moons(n=2000) --net 'dense(64) erf dense(1)' --out F.npy --count";
     let mut child = folder.mercer(&format!("{sample} 1000000 --quiet")).spawn().unwrap();
     let place = folder.0.path().canonicalize().unwrap();
     let files = format!("/proc/{}/fd", child.id());
@@ -180,7 +180,7 @@ fn names_that_are_not_utf8_are_shown_as_well_as_they_can_be() {
     run("fit x.npy --k 2 --holdout 0", &out(".mercer"));
     shown(run("gram x.npy", &out(".npy")), ".npy");
     shown(run("embed x.npy", &[("--out", odd(".csv")), ("--plot", odd(".svg"))]), ".csv");
-    shown(run("sample moons(n=9) --net 'dense(3) erf dense(1)' --samples 2", &out(".npy")), ".npy");
+    shown(run("sample moons(n=9) --net 'dense(3) erf dense(1)' --count 2", &out(".npy")), ".npy");
     shown(run("ntk moons(n=9) --net 'dense(3) erf dense(1)'", &out(".npy")), ".npy");
     shown(run("regress moons(n=60) --predict moons(n=9)", &out(".npy")), ".npy");
     let checkpoint = ("--checkpoint", odd(".state"));
@@ -227,7 +227,7 @@ fn numbers_beyond_reason_are_refused() {
 fn a_file_that_loses_its_end_ends_the_run_with_a_reason() {
     let folder = Folder::new();
     let net = "--net 'dense(8) tanh dense(1)'";
-    folder.said("sample moons(n=4000) --net 'dense(8) erf dense(1)' --samples 50 --out F.npy");
+    folder.said("sample moons(n=4000) --net 'dense(8) erf dense(1)' --count 50 --out F.npy");
     let fit = format!("fit moons(n=4000) --samples F.npy --k 2 --method neuralef {net} --steps 100000000");
     let mut command = folder.mercer(&format!("{fit} --checkpoint c --quiet"));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

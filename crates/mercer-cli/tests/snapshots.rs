@@ -53,7 +53,8 @@ fn said(arguments: &str, folder: &Path) -> String {
     command.env_remove("COLUMNS").env_remove("MERCER_DATA").stdin(std::process::Stdio::null());
     let output = command.output().unwrap();
     let mut said = without_times(&String::from_utf8(output.stdout).unwrap());
-    for line in String::from_utf8(output.stderr).unwrap().lines() {
+    // What a run cost is another number each time.
+    for line in String::from_utf8(output.stderr).unwrap().lines().filter(|line| !line.starts_with("total: ")) {
         said += format!("! {line}").trim_end();
         said.push('\n');
     }
@@ -63,7 +64,7 @@ fn said(arguments: &str, folder: &Path) -> String {
     }
 }
 
-/// `in 0.25 s` becomes `in T`, and `"seconds":0.25` becomes `"seconds":T`.
+/// `in 0.25 s` becomes `in T`, and `"seconds":0.25` becomes `"seconds":T`; so do other costs.
 fn without_times(text: &str) -> String {
     let after = |text: &str, mark: &str, units: &[&str]| {
         let mut parts = text.split(mark);
@@ -75,7 +76,8 @@ fn without_times(text: &str) -> String {
         }
         out
     };
-    after(&after(text, " in ", &[" ms", " s"]), "\"seconds\":", &[""])
+    let costs = ["\"seconds\":", "\"total_seconds\":", "\"peak_memory\":"];
+    costs.iter().fold(after(text, " in ", &[" ms", " s"]), |text, name| after(&text, name, &[""]))
 }
 
 /// The first place where the two differ.

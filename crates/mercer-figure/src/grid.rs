@@ -1,7 +1,9 @@
 //! Plots in rows and columns (small multiples).
 
 use super::frame::{Margins, Show, fit, with_factor};
-use super::legend::{Entry, Place, legend_rows};
+use super::layer::Layer;
+use super::legend::{Entry, Place, colour_bar_width, draw_colour_bar, legend_rows};
+use super::palette::Map;
 use super::plot::Plot;
 use super::svg::{Canvas, Rect, Style};
 use super::ticks::Span;
@@ -14,6 +16,8 @@ pub struct Grid {
     panels: Vec<Plot>,
     shared: bool,
     size: (f64, f64),
+    /// The name of the colour bar of all panels.
+    bar: Option<String>,
 }
 
 impl Grid {
@@ -34,6 +38,13 @@ impl Grid {
         self
     }
 
+    /// Gives the values, matrices and fields of all panels the same colours for the same values, and one colour bar called
+    /// `label`.
+    pub fn one_scale(mut self, label: impl Into<String>) -> Grid {
+        self.bar = Some(label.into());
+        self
+    }
+
     /// Adds a panel: left to right, then top to bottom.
     pub fn panel(mut self, plot: Plot) -> Grid {
         self.panels.push(plot);
@@ -42,6 +53,28 @@ impl Grid {
 
     /// The figure as a self-contained SVG document.
     pub fn svg(&self) -> String {
+        let mut grid = self.clone();
+        let bar = grid.share_colours();
+        grid.drawn(bar)
+    }
+
+    /// Gives all panels one palette, and one range of values for its colours where they have one scale.
+    fn share_colours(&mut self) -> Option<(String, Span, Map)> {
+        let palette = self.panels.iter().map(Plot::colours).max().unwrap_or(0);
+        self.panels.iter_mut().for_each(|panel| panel.palette = palette);
+        let label = self.bar.clone()?;
+        let coloured = || self.panels.iter().flat_map(|panel| &panel.layers);
+        let map = coloured().find(|layer| layer.colour_span().is_some())?.map;
+        let span = coloured().filter_map(Layer::colour_span).reduce(Span::union)?;
+        for layer in self.panels.iter_mut().flat_map(|panel| &mut panel.layers) {
+            if layer.colour_span().is_some() {
+                (layer.scale, layer.name) = (Some((span.lo, span.hi)), String::new());
+            }
+        }
+        Some((label, span, map))
+    }
+
+    fn drawn(&self, bar: Option<(String, Span, Map)>) -> String {
         let spans = self.spans();
         let columns = self.columns.min(self.panels.len()).max(1);
         let rows = self.panels.len().div_ceil(columns);
@@ -65,7 +98,9 @@ impl Grid {
             lefts.push(x + most(|m| m.left, &|i| i % columns == column));
             x = lefts[column] + w + most(|m| m.right, &|i| i % columns == column);
         }
-        let width = x.max(120.0);
+        let bar_left = x + 8.0;
+        let bar_room = bar.as_ref().map_or(0.0, |(label, span, _)| 8.0 + colour_bar_width(label, *span) + 8.0);
+        let width = (x + bar_room).max(120.0);
         let entries = self.entries();
         let mut y = if self.title.is_empty() { 4.0 } else { 34.0 };
         let legend_top = y;
@@ -87,6 +122,11 @@ impl Grid {
         }
         c.text(((lefts[0] + x) / 2.0, height - 9.0), &x_label, Style::new(12.5).middle());
         c.text((16.0, (top + y) / 2.0), &y_label, Style { turn: -90.0, ..Style::new(12.5).middle() });
+        if let Some((label, span, map)) = &bar {
+            let bottom = tops.last().map_or(top, |last| last + h);
+            let at = Rect { x: bar_left, y: tops.first().copied().unwrap_or(top), w: 12.0, h: 0.0 };
+            draw_colour_bar(&mut c, Rect { h: (bottom - at.y).max(0.0), ..at }, label, *span, *map);
+        }
         c.finish(width, height, &self.title)
     }
 

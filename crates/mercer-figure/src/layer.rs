@@ -16,7 +16,11 @@ pub struct Layer {
     pub name: String,
     /// Position in the palette of a layer of one colour.
     pub colour: Option<usize>,
+    /// Position of a layer of one colour in a sequence, 0 to 1, instead of in the palette.
+    pub shade: Option<f64>,
     pub map: Map,
+    /// The values at the ends of the map; without it those of the layer itself.
+    pub scale: Option<(f64, f64)>,
     pub look: Look,
 }
 
@@ -57,8 +61,6 @@ pub struct Heat {
     pub values: Vec<f64>,
     pub x: (f64, f64),
     pub y: (f64, f64),
-    /// The values at the ends of the colours; without it those of the matrix itself.
-    pub scale: Option<(f64, f64)>,
     /// Cells with enough room show their value.
     pub cells: bool,
 }
@@ -95,7 +97,9 @@ impl Layer {
 
     /// The one colour of the layer, out of so many.
     fn paint(&self, colours: usize) -> String {
-        category(self.colour.unwrap_or(0), colours)
+        // The light end of the map cannot be read as a line on white.
+        const DARK: f64 = 0.85;
+        self.shade.map_or_else(|| category(self.colour.unwrap_or(0), colours), |t| Map::Viridis.hex(DARK * t))
     }
 
     pub fn legend(&self, colours: usize) -> Vec<Entry> {
@@ -112,14 +116,19 @@ impl Layer {
         if self.name.is_empty() { vec![] } else { vec![(self.name.clone(), self.paint(colours), sample)] }
     }
 
-    /// The colour bar: label, range and map.
-    pub fn colour_bar(&self) -> Option<(&str, Span, Map)> {
-        let span = match &self.look {
-            Look::Heat(heat) => heat.span(self.map),
+    /// The values that the colours run over, where colours mean values.
+    pub fn colour_span(&self) -> Option<Span> {
+        let own = match &self.look {
+            Look::Heat(heat) => value_span(heat.values.iter().copied(), self.map),
             Look::Values(points) => value_span(points.iter().map(|p| p.1), self.map),
             _ => return None,
         };
-        (!self.name.is_empty()).then_some((&self.name, span, self.map))
+        Some(self.scale.map_or(own, |(lo, hi)| Span::of([lo, hi], false)))
+    }
+
+    /// The colour bar: label, range and map.
+    pub fn colour_bar(&self) -> Option<(&str, Span, Map)> {
+        self.colour_span().filter(|_| !self.name.is_empty()).map(|span| (&*self.name, span, self.map))
     }
 
     /// Pixels that a legend should not cover.
@@ -152,7 +161,7 @@ impl Layer {
                     c.rect(bar, &format!(r#"fill="{colour}""#));
                 }
             }
-            Look::Heat(heat) => heat.draw(c, frame, self.map),
+            Look::Heat(heat) => heat.draw(c, frame, self.map, self.colour_span()),
             _ => {}
         }
     }
@@ -184,8 +193,9 @@ impl Layer {
                 (points.iter().map(|&(p, class)| (p, class.min(names.len()))).collect(), colours)
             }
             Look::Values(points) => {
-                let span = value_span(points.iter().map(|p| p.1), self.map);
-                let shade = |v| Some((span.share(v)? * (SHADES - 1) as f64).round() as usize);
+                let span = self.colour_span();
+                // Values beyond the scale have the colours of its ends.
+                let shade = |v| Some((span?.share(v)?.clamp(0.0, 1.0) * (SHADES - 1) as f64).round() as usize);
                 let colours = (0..SHADES).map(|i| self.map.hex(i as f64 / (SHADES - 1) as f64)).collect();
                 (points.iter().filter_map(|&(p, v)| Some((p, shade(v)?))).collect(), colours)
             }
@@ -294,24 +304,15 @@ fn bars(heights: &[f64], place: usize, frame: &Frame) -> Vec<Rect> {
 }
 
 impl Heat {
-    /// The values that the colours run over.
-    fn span(&self, map: Map) -> Span {
-        match self.scale {
-            Some((lo, hi)) => Span::of([lo, hi], false),
-            None => value_span(self.values.iter().copied(), map),
-        }
-    }
-
-    /// Draws the cells, and their values where there is room.
-    fn draw(&self, c: &mut Canvas, frame: &Frame, map: Map) {
-        let corners = (frame.point((self.x.0, self.y.0)), frame.point((self.x.1, self.y.1)));
-        let (Some(a), Some(b)) = corners else { return };
+    /// Draws the cells, coloured by `map` over `span`, and their values where there is room.
+    fn draw(&self, c: &mut Canvas, frame: &Frame, map: Map, span: Option<Span>) {
+        let corners = (frame.point((self.x.0, self.y.0)), frame.point((self.x.1, self.y.1)), span);
+        let (Some(a), Some(b), Some(span)) = corners else { return };
         let at = Rect { x: a.0.min(b.0), y: a.1.min(b.1), w: (b.0 - a.0).abs(), h: (b.1 - a.1).abs() };
         let count = self.rows.saturating_mul(self.cols);
         if count == 0 || self.values.len() < count {
             return;
         }
-        let span = self.span(map);
         let levels: Vec<f64> = self.values[..count].iter().map(|&v| span.share(v).unwrap_or(f64::NAN)).collect();
         let (rows, cols, pixels) = pooled(self.rows, self.cols, &levels);
         c.image(at, &png::data_uri(cols, rows, &pixels, map), true);

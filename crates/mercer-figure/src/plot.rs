@@ -28,6 +28,8 @@ pub struct Plot {
     pub(super) layers: Vec<Layer>,
     pub(super) size: (f64, f64),
     pub(super) equal: bool,
+    /// Colours of a palette that this plot shares with others, where that is more than its own.
+    pub(super) palette: usize,
 }
 
 /// Lower and upper end.
@@ -129,6 +131,14 @@ impl Plot {
         self
     }
 
+    /// Gives the last line, scatter or bars a colour of a sequence from dark (`t` = 0) to light (1), for a quantity that grows.
+    pub fn shade(mut self, t: f64) -> Plot {
+        if let Some(layer) = self.layers.last_mut() {
+            layer.shade = Some(t);
+        }
+        self
+    }
+
     /// Points of one colour.
     pub fn scatter(self, name: impl Into<String>, xs: &[f64], ys: &[f64]) -> Plot {
         self.of_one_colour(name.into(), Look::Scatter(pairs(xs, ys).collect()))
@@ -161,7 +171,7 @@ impl Plot {
     pub fn matrix(mut self, label: impl Into<String>, [rows, cols]: [usize; 2], values: &[f64]) -> Plot {
         let (x, y) = ((-0.5, cols as f64 - 0.5), (-0.5, rows as f64 - 0.5));
         (self.x.whole, self.y.whole, self.y.reversed) = (true, true, true);
-        let heat = Heat { rows, cols, values: values.to_vec(), x, y, scale: None, cells: true };
+        let heat = Heat { rows, cols, values: values.to_vec(), x, y, cells: true };
         self.layer(label.into(), None, Look::Heat(heat))
     }
 
@@ -171,7 +181,7 @@ impl Plot {
         let [rows, cols] = shape;
         // Image rows go down, y goes up.
         let values = values.chunks(cols.max(1)).take(rows).rev().flatten().copied().collect();
-        let heat = Heat { rows, cols, values, x, y, scale: None, cells: false };
+        let heat = Heat { rows, cols, values, x, y, cells: false };
         self.layer(label.into(), None, Look::Heat(heat))
     }
 
@@ -183,10 +193,11 @@ impl Plot {
         self
     }
 
-    /// Fixes the colours of the last matrix or field to the range `lo` to `hi`, so that several can be compared.
+    /// Fixes the colours of the last values, matrix or field to the range `lo` to `hi`, so that several can be compared; values
+    /// beyond it have the colours of its ends.
     pub fn scale(mut self, lo: f64, hi: f64) -> Plot {
-        if let Some(Layer { look: Look::Heat(heat), .. }) = self.layers.last_mut() {
-            heat.scale = Some((lo, hi));
+        if let Some(layer) = self.layers.last_mut() {
+            layer.scale = Some((lo, hi));
         }
         self
     }
@@ -205,7 +216,7 @@ impl Plot {
     }
 
     fn layer(mut self, name: String, colour: Option<usize>, look: Look) -> Plot {
-        self.layers.push(Layer { name, colour, map: Map::Viridis, look });
+        self.layers.push(Layer { name, colour, shade: None, map: Map::Viridis, scale: None, look });
         self
     }
 
@@ -221,7 +232,8 @@ impl Plot {
 
     /// Number of colours that the layers need.
     pub(super) fn colours(&self) -> usize {
-        self.layers.iter().filter_map(|layer| layer.colour).max().map_or(0, |last| last + 1)
+        let last = self.layers.iter().filter_map(|layer| layer.colour).max();
+        last.map_or(0, |last| last + 1).max(self.palette)
     }
 
     /// The values each axis shows, `(x, y)`.

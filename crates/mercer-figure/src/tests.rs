@@ -160,6 +160,39 @@ fn odd_data_never_fails() {
 }
 
 #[test]
+fn a_grid_has_one_palette_and_one_scale_where_it_is_asked_for() {
+    let dots = |values: &[f64]| Plot::new("").values("own", &[0.0, 1.0], &[0.0, 1.0], values).diverging();
+    let strokes = |svg: &str| -> Vec<String> {
+        svg.split("stroke=\"").skip(1).map(|s| s.split('"').next().unwrap().to_owned()).collect()
+    };
+    let grid = |one: bool| {
+        let grid = Grid::new("", 2).panel(dots(&[-1.0, 1.0])).panel(dots(&[-4.0, 2.0]));
+        if one { grid.one_scale("ψ").svg() } else { grid.svg() }
+    };
+    // Of itself, each panel has the full range of colours, of −1 to 1 and of −4 to 4, and a bar of its own.
+    let (own, one) = (grid(false), grid(true));
+    let darkest = palette::Map::Diverging.hex(0.0);
+    let count = |svg: &str| strokes(svg).iter().filter(|s| **s == darkest).count();
+    assert_eq!([count(&own), count(&one)], [2, 1]);
+    assert_eq!([own.matches(">own<").count(), own.matches("<image").count()], [2, 2]);
+    assert_eq!([one.matches(">own<").count(), one.matches(">ψ<").count(), one.matches("<image").count()], [0, 1, 1]);
+    check_balanced(&one);
+
+    // Eight lines have the colours of a larger palette; a panel with one of them has its colour too.
+    let line = |plot: Plot, i: usize| plot.line(format!("m{i}"), &[0.0, 1.0], &[0.0, 1.0]).colour(i);
+    let many = (0..8).fold(Plot::new(""), line);
+    let svg = Grid::new("", 2).panel(many).panel(line(Plot::new(""), 2)).svg();
+    assert_eq!(strokes(&svg).iter().filter(|s| **s == palette::category(2, 8)).count(), 3, "two lines, one legend");
+    assert!(!strokes(&svg).contains(&palette::category(2, 3)));
+}
+
+#[test]
+fn values_beyond_the_scale_have_the_colours_of_its_ends() {
+    let svg = Plot::new("").values("v", &[0.0, 1.0], &[0.0, 1.0], &[-9.0, 9.0]).scale(-1.0, 1.0).svg();
+    assert!(svg.contains(&palette::Map::Viridis.hex(0.0)) && svg.contains(&palette::Map::Viridis.hex(1.0)));
+}
+
+#[test]
 fn values_that_cannot_be_shown_break_the_line() {
     let strokes = |ys: &[f64]| {
         let svg = Plot::new("").y_log("y").line("", &[1.0, 2.0, 3.0, 4.0, 5.0], ys).svg();

@@ -162,7 +162,10 @@ impl BoundStates {
         match self.ranking().first() {
             Some(best) => report.figure(
                 &self.states(),
-                &format!("The states of {}. States of equal energy are defined up to a rotation.", best.method),
+                &format!(
+                    "The states of {}, all on one colour scale. States of equal energy are defined up to a rotation.",
+                    best.method
+                ),
             ),
             None => report,
         }
@@ -201,7 +204,7 @@ impl BoundStates {
 
     /// The states of the best method over the plane.
     fn states(&self) -> String {
-        let mut grid = Grid::new(self.system.clone(), 5).panel_size(150.0, 150.0);
+        let mut grid = Grid::new(self.system.clone(), 5).panel_size(150.0, 150.0).one_scale("ψ");
         let (side, range) = (self.side, (-self.extent, self.extent));
         for m in self.ranking().into_iter().take(1) {
             for (psi, e) in m.states.columns().into_iter().zip(&m.energies) {

@@ -484,7 +484,7 @@ fn errors(what: &str, setting: &Setting, exact: &[f64], of: fn(&Attempt) -> &Err
         [name.to_owned(), what.to_owned()].into_iter().chain(errors).collect()
     };
     let all = |errors: &[f64]| errors.iter().copied().map(Some).collect();
-    let mut table = Table::new(&headings).caption(format!("Errors {what}, whose eigenvalues are the headings."));
+    let mut table = Table::new(&headings).key(2).caption(format!("Errors {what}, whose eigenvalues are the headings."));
     for attempt in &setting.attempts {
         let Errors { eigenvalue, raw_eigenvalue, function } = of(attempt);
         if let Some(raw) = raw_eigenvalue.as_ref().filter(|_| attempt.steps > 0) {

@@ -99,12 +99,21 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
             "{n} points, uniform on cubes of dimension d and on smooth sheets of dimension d in ten dimensions, with an RBF \
              of lengthscale 1. For such data the logarithm of the eigenvalues falls like the index to the power 1/d."
         ))
-        .figure(&figure, "Spectra: a sheet (dashed) falls like the cube of its own dimension, not like the ten-dimensional cube.")
-        .figure(&lines(&found.dimensions), "The same against the index to the power 1/d, with the fitted lines.")
+        .figure(&figure, &spectra_caption(&found.dimensions))
+        .figure(
+            &lines(&found.dimensions),
+            &format!(
+                "The first {} eigenvalues of the sheets at most, against the index to the power 1/d, with the fitted lines.",
+                n / POINTS_PER_EIGENVALUE
+            ),
+        )
         .table(decays)
         .section("Lengthscale")
         .text(&sentence(&found.lengthscale_verdict))
-        .figure(&lengthscales(&found.lengthscales), "Wider kernels have fewer large eigenvalues.")
+        .figure(
+            &lengthscales(&found.lengthscales),
+            "Wider kernels have fewer large eigenvalues. Here colours stand for lengthscales, from dark (narrow) to light (wide).",
+        )
         .section("Polynomial kernels")
         .text("A polynomial kernel of degree p in d dimensions has finite rank C(d+p, p).")
         .table(ranks);
@@ -114,11 +123,33 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     Ok(Shown { figure, report, text, numbers: json!(found) })
 }
 
+/// What the curves show: how many eigenvalues are above a millionth of the largest, for cube and sheet of each dimension.
+///
+/// The map `u ↦ 2√(2/D) cos(uW + b)` stretches lengths by `√((8/D) Σ_i W_i² sin²(…)) ≈ 2`.
+fn spectra_caption(all: &[Series]) -> String {
+    let of = |d: usize, sheet: bool| all.iter().find(|s| s.intrinsic == d && (s.intrinsic < s.ambient) == sheet);
+    let counts = (1..AMBIENT).filter_map(|d| {
+        let [cube, sheet] = [of(d, false)?, of(d, true)?].map(above_millionth);
+        Some(format!("{cube} and {sheet} for d = {d}"))
+    });
+    let (counts, full) = (counts.collect::<Vec<_>>().join(", "), of(AMBIENT, false).map_or(0, above_millionth));
+    format!(
+        "Cubes (solid) and sheets (dashed); one colour for each dimension d. A sheet is stretched to about twice the size of its \
+         cube, so that its eigenvalues fall later. Cube and sheet have this many above a millionth of the largest: {counts}; the \
+         cube of {AMBIENT} dimensions has {full}."
+    )
+}
+
+/// The position of the colour of dimension `d`.
+fn colour(d: usize) -> usize {
+    d.min(4) - 1
+}
+
 fn spectra(all: &[Series]) -> String {
     let mut plot = Plot::new("Eigenvalues of an RBF on data of dimension d").x_log("index j").y_log("eigenvalue μ_j");
     for s in all {
         // Cube and sheet of the same dimension have the same colour.
-        plot = plot.line(&s.name, &indices(s.eigenvalues.len()), &s.eigenvalues).colour(s.intrinsic.min(4) - 1);
+        plot = plot.line(&s.name, &indices(s.eigenvalues.len()), &s.eigenvalues).colour(colour(s.intrinsic));
         if s.intrinsic < s.ambient {
             plot = plot.dashed();
         }
@@ -127,6 +158,7 @@ fn spectra(all: &[Series]) -> String {
 }
 
 fn lines(all: &[Series]) -> String {
+    const BLACK: usize = 6;
     let mut grid = Grid::new("Straight lines against the index to the power 1/d", 3).panel_size(210.0, 170.0);
     for s in all.iter().filter(|s| s.intrinsic < s.ambient) {
         let power = |j: &f64| j.powf(1.0 / s.intrinsic as f64);
@@ -138,8 +170,10 @@ fn lines(all: &[Series]) -> String {
             Plot::new(format!("sheet, d = {}", s.intrinsic))
                 .x(label)
                 .y_log("μ_j")
-                .scatter("eigenvalues", &xs, fitted_values)
-                .line("fitted line", &xs, &fitted),
+                .scatter(format!("sheet, d = {}", s.intrinsic), &xs, fitted_values)
+                .colour(colour(s.intrinsic))
+                .line("fitted line", &xs, &fitted)
+                .colour(BLACK),
         );
     }
     grid.svg()
@@ -149,8 +183,10 @@ fn lengthscales(all: &[Series]) -> String {
     let mut grid = Grid::new("Eigenvalues by lengthscale", 2).panel_size(300.0, 220.0);
     for d in [1, 2] {
         let mut plot = Plot::new(format!("cube, d = {d}")).x_log("index j").y_log("eigenvalue μ_j");
-        for s in all.iter().filter(|s| s.intrinsic == d) {
-            plot = plot.line(format!("lengthscale {}", s.lengthscale), &indices(s.eigenvalues.len()), &s.eigenvalues);
+        let of: Vec<&Series> = all.iter().filter(|s| s.intrinsic == d).collect();
+        for (i, s) in of.iter().enumerate() {
+            let (js, share) = (indices(s.eigenvalues.len()), i as f64 / (of.len() - 1).max(1) as f64);
+            plot = plot.line(format!("lengthscale {}", s.lengthscale), &js, &s.eigenvalues).shade(share);
         }
         grid = grid.panel(plot);
     }
@@ -319,6 +355,15 @@ mod tests {
         // The decay is slower in higher dimensions.
         let counts: Vec<usize> = sheets.iter().map(|s| above_millionth(s)).collect();
         assert!(counts[0] * 3 < counts[1] && counts[1] * 2 < counts[2], "{counts:?}");
+        // The caption has the numbers of the curves, and what it says of them holds.
+        let caption = spectra_caption(&report.dimensions);
+        for s in &sheets {
+            let cube =
+                report.dimensions.iter().find(|c| c.intrinsic == s.intrinsic && c.ambient == s.intrinsic).unwrap();
+            assert!(above_millionth(cube) < above_millionth(s), "{}", s.name);
+            let said = format!("{} and {} for d = {}", above_millionth(cube), above_millionth(s), s.intrinsic);
+            assert!(caption.contains(&said), "{caption}");
+        }
         for d in [1, 2] {
             let of: Vec<&Series> = report.lengthscales.iter().filter(|s| s.intrinsic == d).collect();
             assert!(of.windows(2).all(|w| w[1].line.rate > w[0].line.rate));

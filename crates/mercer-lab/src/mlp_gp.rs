@@ -98,7 +98,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let figure = maps(&cases, config.side);
     let mut report = report("The Gaussian process of a network, in the plane", &verdict, &setting(&config, &cases))
         .section("The functions over the plane")
-        .figure(&figure, "NeuralEF's functions above, the exact ones below; blue is negative, red positive; dots are some of the new points. NeuralEF is trained on the circles or the moons only, so away from them its networks are arbitrary.")
+        .figure(&figure, "NeuralEF's functions above, the exact ones below; values beyond ±3 have the colours of the ends; dots are some of the new points. NeuralEF is trained on the circles or the moons only, so away from them its networks are arbitrary.")
         .section("At new points")
         .figure(&points(&cases), "The same functions at new points: NeuralEF above, exact below.")
         .figure(&projections(&cases), "The points in the coordinates of the functions, coloured by class.");
@@ -136,10 +136,13 @@ fn setting(config: &Config, cases: &[Case]) -> String {
     )
 }
 
-/// One panel for each function, which `panel` draws for a case, its values and their column j.
+/// The ends of the colour scale of functions whose mean square is 1.
+const ENDS: [f64; 2] = [-3.0, 3.0];
+
+/// One panel for each function, which `panel` draws for a case, its values and their column j, all on one colour scale.
 fn figure_of(title: &str, cases: &[Case], panel: impl Fn(Plot, &Case, &Values, usize) -> Plot) -> String {
     let k = cases.first().map_or(1, |c| c.exact.len());
-    let mut grid = Grid::new(title, k).panel_size(210.0, 160.0);
+    let mut grid = Grid::new(title, k).panel_size(210.0, 160.0).one_scale("ψ");
     for case in cases {
         for (name, values) in case.rows() {
             for j in 0..k {
@@ -158,7 +161,8 @@ fn maps(cases: &[Case], side: usize) -> String {
     figure_of("Eigenfunctions of the networks' Gaussian process", cases, |plot, case, values, j| {
         let [xs, ys] = [0, 1].map(|axis| case.x.column(axis).iter().copied().take(SHOWN).collect::<Vec<f64>>());
         let [x, y] = case.ranges.map(|[low, high]| (low, high));
-        let plot = plot.field("", x, y, [side, side], &values.map.column(j).to_vec()).diverging();
+        let plot =
+            plot.field("", x, y, [side, side], &values.map.column(j).to_vec()).diverging().scale(ENDS[0], ENDS[1]);
         plot.scatter("", &xs, &ys).colour(LAST)
     })
 }
@@ -166,7 +170,7 @@ fn maps(cases: &[Case], side: usize) -> String {
 fn points(cases: &[Case]) -> String {
     figure_of("Eigenfunctions at new points", cases, |plot, case, values, j| {
         let [xs, ys] = [0, 1].map(|axis| case.x.column(axis).to_vec());
-        plot.values("", &xs, &ys, &values.new.column(j).to_vec()).diverging()
+        plot.values("", &xs, &ys, &values.new.column(j).to_vec()).diverging().scale(ENDS[0], ENDS[1])
     })
 }
 

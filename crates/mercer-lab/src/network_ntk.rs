@@ -413,16 +413,17 @@ fn matrices(config: &Config, found: &Found) -> String {
     let mut sizes: Vec<f64> = truth.iter().map(|v| v.abs()).collect();
     sizes.sort_by(f64::total_cmp);
     let scale = sizes[(sizes.len() - 1) * 99 / 100];
-    let panel = |title: String, kernel: &Array2<f64>, label: &str| {
+    let panel = |title: String, kernel: &Array2<f64>| {
         let values: Vec<f64> = kernel.iter().copied().collect();
-        Plot::new(title).matrix(label, [kernel.nrows(), kernel.ncols()], &values).diverging().scale(-scale, scale)
+        Plot::new(title).matrix("", [kernel.nrows(), kernel.ncols()], &values).diverging().scale(-scale, scale)
     };
     let row = |i: usize| found.rows[i].error;
     Grid::new("The empirical NTK at test images, airplanes first", 3)
         .panel_size(260.0, 260.0)
-        .panel(panel("exact".into(), truth, ""))
-        .panel(panel(format!("NeuralEF, k = {}: error {:.3}", config.k, row(0)), by_functions, ""))
-        .panel(panel(format!("random features, S = {}: error {:.3}", config.k, row(1)), by_features, "Θ"))
+        .one_scale("Θ")
+        .panel(panel("exact".into(), truth))
+        .panel(panel(format!("NeuralEF, k = {}: error {:.3}", config.k, row(0)), by_functions))
+        .panel(panel(format!("random features, S = {}: error {:.3}", config.k, row(1)), by_features))
         .svg()
 }
 

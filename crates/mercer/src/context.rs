@@ -51,6 +51,12 @@ impl FitContext<'_> {
         self.precision.roundoff(self.device)
     }
 
+    /// Progress of one round of a larger loop: the `number`-th (from 1) of `total`, such as α 3 of 9. What the round itself
+    /// reports is then about this part of the loop. Example: [`Stage`].
+    pub fn stage(&self, what: &str, number: usize, total: usize) -> Stage<'_> {
+        Stage { outer: self.progress, name: format!("{what} {number} of {total}") }
+    }
+
     /// Whether the user asked to end early.
     pub fn interrupted(&self) -> bool {
         self.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed))
@@ -71,6 +77,34 @@ impl FitContext<'_> {
 pub trait Progress: Sync {
     /// `done` of `total` steps of `what`; `note` describes the current state in a few words.
     fn step(&self, what: &str, done: usize, total: usize, note: &str);
+}
+
+/// Progress of one round of a loop, reported as part of it.
+///
+/// ```
+/// use mercer::{FitContext, Progress};
+/// # struct Last(std::sync::Mutex<String>);
+/// # impl Progress for Last {
+/// #     fn step(&self, what: &str, _: usize, _: usize, _: &str) { *self.0.lock().unwrap() = what.into(); }
+/// # }
+/// # let shown = Last(Default::default());
+/// # let context = FitContext { progress: &shown, ..Default::default() };
+/// for number in 1..=9 {
+///     let stage = context.stage("α", number, 9);
+///     let context = FitContext { progress: &stage, ..context };
+///     context.progress.step("conjugate gradients", 12, 100, "residual 1e-3"); // a solver
+/// }
+/// # assert_eq!(*shown.0.lock().unwrap(), "α 9 of 9, conjugate gradients");
+/// ```
+pub struct Stage<'a> {
+    outer: &'a dyn Progress,
+    name: String,
+}
+
+impl Progress for Stage<'_> {
+    fn step(&self, what: &str, done: usize, total: usize, note: &str) {
+        self.outer.step(&format!("{}, {what}", self.name), done, total, note);
+    }
 }
 
 /// Ignores progress updates. Example: [`crate::apply::conjugate_gradients`].

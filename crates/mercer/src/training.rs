@@ -25,8 +25,8 @@ pub(crate) trait Task {
     /// Its name in progress updates.
     fn name(&self) -> String;
 
-    /// What must agree between a checkpoint and the run that continues it.
-    fn identity(&self) -> String;
+    /// What must agree between a checkpoint and the run that continues it: settings by name.
+    fn identity(&self) -> Identity;
 
     /// Steps done, and steps in all.
     fn steps(&self) -> (u64, u64);
@@ -63,6 +63,20 @@ pub(crate) trait Task {
     fn recover(&mut self, _good: &Bundle) -> Result<bool> {
         Ok(false)
     }
+}
+
+/// Settings by name.
+pub(crate) type Identity = Vec<(String, String)>;
+
+/// The settings that differ, each with its value `there` and `here`.
+fn differences(there: &Identity, here: &Identity) -> Vec<String> {
+    let value =
+        |of: &Identity, name: &str| of.iter().find(|(n, _)| n == name).map_or("none".into(), |(_, v)| v.clone());
+    let mut names: Vec<&String> = here.iter().chain(there).map(|(name, _)| name).collect();
+    let mut seen = std::collections::HashSet::new();
+    names.retain(|name| seen.insert(*name));
+    let values = names.into_iter().map(|name| (name, value(there, name), value(here, name)));
+    values.filter(|(_, a, b)| a != b).map(|(name, a, b)| format!("{name} {a} there, {b} here")).collect()
 }
 
 /// Where checkpoints go.
@@ -137,11 +151,12 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let (checkpoint, identity) = (Bundle::read(path)?, task.identity());
-        let there = checkpoint.text("identity").map_err(|e| Error::file(path, format!("is not a checkpoint: {e}")))?;
+        let there: Identity =
+            checkpoint.value("identity").map_err(|e| Error::file(path, format!("is not a checkpoint: {e}")))?;
         if there != identity {
-            let what = format!(
-                "is the checkpoint of another run ({there}); this one is {identity}. Give the same options, or another checkpoint"
-            );
+            let differ = differences(&there, &identity).join("; ");
+            let what =
+                format!("is the checkpoint of another run: {differ}. Give the same options, or another checkpoint");
             return Err(Error::file(path, what));
         }
         let mut load = |bundle: &Bundle| -> Result<()> {
@@ -341,7 +356,19 @@ const MOMENTS: [&str; 2] = ["moment.first", "moment.second"];
 
 #[cfg(test)]
 mod tests {
-    use super::Fingerprint;
+    use super::{Fingerprint, Identity, differences};
+
+    #[test]
+    fn the_settings_of_two_runs_that_differ_are_named() {
+        let identity = |steps: &str, more: &[&str]| -> Identity {
+            let more = more.iter().map(|name| (name.to_string(), "yes".to_string()));
+            [("steps".to_owned(), steps.to_owned()), ("seed".into(), "0".into())].into_iter().chain(more).collect()
+        };
+        assert_eq!(differences(&identity("200", &[]), &identity("300", &[])), ["steps 200 there, 300 here"]);
+        let both = differences(&identity("200", &["augmented"]), &identity("300", &[]));
+        assert_eq!(both, ["steps 200 there, 300 here", "augmented yes there, none here"]);
+        assert!(differences(&identity("200", &[]), &identity("200", &[])).is_empty());
+    }
 
     #[test]
     fn a_fingerprint_sees_signs_order_and_length() {

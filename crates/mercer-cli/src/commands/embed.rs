@@ -5,16 +5,17 @@ use crate::context::Context;
 use crate::input::{Reader, scaling};
 use crate::methods;
 use crate::output::{Output, numbered};
+use crate::page;
 use crate::precomputed::{self, PRECOMPUTED};
 use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Saved, Transform};
-use mercer::data::{Dataset, Scaling, Schema, Target};
+use mercer::data::{Dataset, Scaling, Schema};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
 use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::Plot;
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -177,7 +178,7 @@ impl Embed {
             "k": eigenvalues.len(), "eigenvalues": eigenvalues, "explained": explained,
             "seconds": origin.seconds, "out": out, "plot": plot,
         });
-        context.result(&object, || {
+        context.costly_result(&object, || {
             let row = |j: usize| {
                 let mut cells = vec![(j + 1).to_string(), text::number(eigenvalues[j], 6)];
                 cells.extend(explained.as_ref().map(|e| text::percent(e[j])));
@@ -193,21 +194,6 @@ impl Embed {
 
 fn figure(data: &Dataset, z: &Array2<f64>, method: &str) -> Result<String> {
     fail_if!(z.ncols() < 2, "the embedding has one coordinate only, which cannot be drawn; try another kernel");
-    Ok(scatter(&format!("{}: {method}", data.name), z.view(), data.y.as_ref()))
-}
-
-/// Points at the first two coordinates of `z` `[n, k]`, coloured by their target.
-pub fn scatter(title: &str, z: ArrayView2<f64>, target: Option<&Target>) -> String {
-    let plot = Plot::new(title).x("first coordinate").y("second coordinate").size(680.0, 520.0);
-    let (xs, ys) = plane(z);
-    match target {
-        Some(Target::Classes { labels, names }) => plot.classes(&xs, &ys, labels, names).svg(),
-        Some(Target::Values(values)) => plot.values("target", &xs, &ys, values).svg(),
-        None => plot.scatter("", &xs, &ys).svg(),
-    }
-}
-
-/// The first two coordinates of `z` `[n, k]`.
-pub fn plane(z: ArrayView2<f64>) -> (Vec<f64>, Vec<f64>) {
-    (z.column(0).to_vec(), z.column(1).to_vec())
+    let plot = Plot::new(format!("{}: {method}", data.name)).x("first coordinate").y("second coordinate");
+    Ok(page::scatter(plot, z.view(), data.y.as_ref()))
 }

@@ -1,5 +1,6 @@
 //! `mercer fit`: data in, spectrum out.
 
+use super::report::{self, Shown};
 use crate::certificate::{self, HEADINGS, rows, sentences};
 use crate::context::Context;
 use crate::input::{Reader, SampleSource, encoded, scaling};
@@ -62,6 +63,10 @@ pub struct Fit {
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 
+    /// Report to write: spectrum, certificate, eigenfunctions over the data, embedding, training
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
     /// Functions sampled at the points, an array [S, n] or [S, n, C]: their kernel FᵀF/S instead of --kernel. An .npy of
     /// f4 or f8 stays in its file and may be larger than memory
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "certify", "scale", "precision"])]
@@ -107,6 +112,7 @@ impl Fit {
         self.options.training.math = self.precision.map(|precision| precision.networks);
         let out = self.out.as_deref().map(Output::new).transpose()?;
         let kernel = if self.kernel == PRECOMPUTED { None } else { Some(Expression::parse(&self.kernel)?) };
+        let page = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
         methods::check(self.method, &self.options)?;
         let bar = context.bar();
         let fit_context = FitContext {
@@ -130,14 +136,16 @@ impl Fit {
             let held_out = parts.as_ref().zip(fresh.as_ref()).map(|([_, (data, _)], f)| Points::Both(data.x.rows(), f));
             let mut spectrum = self.spectrum(&operator, held_out, fit_context, context)?;
             spectrum.origin.kernel = format!("{} in {file}", operator.describe());
-            let psi = match out.as_ref().is_some_and(|out| out.is("npy")) {
+            let psi = match page.is_some() || out.as_ref().is_some_and(|out| out.is("npy")) {
                 true if spectrum.takes_coordinates() => Some(spectrum.transform(data.x.rows())?),
                 true => Some(spectrum.transform(&samples)?),
                 false => None,
             };
-            return report(&spectrum, &schema, psi, out, context);
+            let shown = psi.as_ref().filter(|_| page.is_some()).map(|psi| Shown::with(&spectrum, &data, psi));
+            write_report(&spectrum, &schema, shown, page, context)?;
+            return show(&spectrum, &schema, psi, out, context);
         }
-        let Some(kernel) = kernel else { return self.fit_matrix(fit_context, out, context) };
+        let Some(kernel) = kernel else { return self.fit_matrix(fit_context, out, page, context) };
         let table = self.reader.table(&self.data, None, context)?;
         let (train, held_out) = self.split(table, context)?;
         let schema = self.reader.schema(&train, self.scale, context)?;
@@ -150,11 +158,20 @@ impl Fit {
         let operator = fit_context.kernel_operator(&kernel, &train.x)?;
         let held_out = held_out.as_ref().map(|data| data.x.rows().into());
         let spectrum = self.spectrum(&operator, held_out, fit_context, context)?;
-        report(&spectrum, &schema, None, out, context)
+        drop(bar);
+        let shown = page.as_ref().map(|_| Shown::at(&spectrum, report::sample(&train, context.seed))).transpose()?;
+        write_report(&spectrum, &schema, shown, page, context)?;
+        show(&spectrum, &schema, None, out, context)
     }
 
     /// The pairs of the kernel matrix that the data is; none of its rows are held out.
-    fn fit_matrix(&self, fit_context: FitContext, out: Option<Output>, context: &Context) -> Result<()> {
+    fn fit_matrix(
+        &self,
+        fit_context: FitContext,
+        out: Option<Output>,
+        page: Option<Output>,
+        context: &Context,
+    ) -> Result<()> {
         fail_if!(
             self.certify.is_some() || self.scale.is_some(),
             "--kernel precomputed takes neither --certify nor --scale; leave them out"
@@ -165,7 +182,9 @@ impl Fit {
         context.note("no rows of a precomputed matrix are held out; the certificate is measured on the fitted points");
         let dense = DenseOperator::new(matrix.clone());
         let operator = OnPoints::new(&dense, matrix.view())?;
-        report(&self.spectrum(&operator, None, fit_context, context)?, &schema, None, out, context)
+        let spectrum = self.spectrum(&operator, None, fit_context, context)?;
+        write_report(&spectrum, &schema, None, page, context)?;
+        show(&spectrum, &schema, None, out, context)
     }
 
     /// The pairs of any operator, by the method that was asked for.
@@ -182,7 +201,8 @@ impl Fit {
         }
         let method = (self.method.make)(&self.options, operator.n(), self.k);
         let problem = Problem { operator, k: self.k, context };
-        let spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
+        let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
+        spectrum.origin.command = program.command.clone();
         spectrum.notes.iter().for_each(|note| program.warn(with_options(note)));
         Ok(spectrum)
     }
@@ -228,8 +248,22 @@ impl Fit {
     }
 }
 
-/// Writes the model, or the functions `psi` at the points where they are given, and says what was found.
-fn report(
+/// Writes the report, where one was asked for.
+fn write_report(
+    spectrum: &Spectrum,
+    schema: &Schema,
+    shown: Option<Shown>,
+    page: Option<Output>,
+    context: &Context,
+) -> Result<()> {
+    let Some(page) = page else { return Ok(()) };
+    page.text(&report::write(spectrum, Some(schema), shown.as_ref(), context).html())?;
+    context.wrote(&page);
+    Ok(())
+}
+
+/// Writes the model, or to an `.npy` the functions `psi` at the points, and says what was found.
+fn show(
     spectrum: &Spectrum,
     schema: &Schema,
     psi: Option<Array2<f64>>,
@@ -237,13 +271,16 @@ fn report(
     context: &Context,
 ) -> Result<()> {
     if let Some(out) = &out {
-        match psi {
+        match psi.filter(|_| out.is("npy")) {
             Some(psi) => write_npy(out.path(), by_output(spectrum, psi).view())?,
             None => spectrum.save_with(Some(schema), out.path())?,
         }
         context.wrote(out);
     }
-    context.result(&fitted(spectrum), || described(spectrum))
+    if spectrum.training().is_none() {
+        context.warn_if_interrupted("the pairs are those found so far, and the certificate says how good they are");
+    }
+    context.costly_result(&fitted(spectrum), || described(spectrum))
 }
 
 /// Functions `[n·C, k]` as `[n, C, k]`.

@@ -6,17 +6,16 @@ use crate::methods;
 use crate::output::{self, Output};
 use crate::text;
 use clap::Args;
-use mercer::compute::Device;
 use mercer::data::{Dataset, Element, Scaling};
 use mercer::kernel::{Expression, Kernel};
-use mercer::operator::{Precision, Real, gram, gram_cross};
+use mercer::operator::{Precision, Real, gram_rows};
 use mercer::{Error, Result};
 use serde_json::json;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Write the kernel matrix of a data set
+/// Write the kernel matrix of a data set; it may be larger than memory
 #[derive(Args)]
 pub struct Gram {
     /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`): the rows of the matrix
@@ -55,38 +54,39 @@ impl Gram {
         let kernel = kernel.resolve(&rows.x, context.seed)?;
         let (n, m) = (rows.n(), columns.as_ref().map_or(rows.n(), Dataset::n));
         let bytes = (n as u64).saturating_mul(m as u64).saturating_mul(self.precision.bytes());
-        context.budget.require(
-            format!("the {n} × {m} kernel matrix"),
-            bytes,
-            "use --precision f32 or fewer rows, or `mercer fit`, which does not store the matrix",
-        )?;
         let start = Instant::now();
         let write = if self.precision == Precision::F64 { write::<f64> } else { write::<f32> };
-        write(&kernel, &rows, columns.as_ref(), context.device, &out)?;
+        write(&kernel, &rows, columns.as_ref(), context, &out)?;
         let seconds = start.elapsed().as_secs_f64();
         let object = json!({
             "kernel": kernel.to_string(), "rows": n, "columns": m, "bytes": bytes, "seconds": seconds, "out": out,
         });
-        context.result(&object, || {
+        context.costly_result(&object, || {
             output::written(&self.out, &format!("{n} × {m}"), bytes, &text::rounded(&kernel.to_string()), seconds)
         })
     }
 }
 
-fn write<T>(kernel: &Kernel, x: &Dataset, z: Option<&Dataset>, device: Device, out: &Output) -> Result<()>
+/// Writes the matrix as it is computed, some rows at a time.
+fn write<T>(kernel: &Kernel, x: &Dataset, z: Option<&Dataset>, context: &Context, out: &Output) -> Result<()>
 where
     T: Real + Element + Display,
 {
-    let k = match z {
-        None => gram::<T>(kernel, &x.x, device)?,
-        Some(z) => gram_cross::<T>(kernel, &x.x, &z.x, device)?,
-    };
-    if let Some(((i, j), value)) = k.indexed_iter().find(|(_, v)| !v.wide().is_finite()) {
-        return Err(Error::Numerical(format!(
-            "the kernel of row {} and column {} is {value}; scale the data or the kernel down",
-            i + 1,
-            j + 1
-        )));
-    }
-    out.matrix(k.view(), &[])
+    let (n, m) = (x.n(), z.map_or(x.n(), Dataset::n));
+    context.fitting(|fit| {
+        out.rows([n, m], |put| {
+            let mut done = 0;
+            gram_rows::<T>(kernel, x.x.rows(), z.map(|z| z.x.rows()), fit, |rows| {
+                if let Some(((i, j), value)) = rows.indexed_iter().find(|(_, v)| !v.finite()) {
+                    return Err(Error::Numerical(format!(
+                        "the kernel of row {} and column {} is {value}; scale the data or the kernel down",
+                        done + i + 1,
+                        j + 1
+                    )));
+                }
+                done += rows.nrows();
+                put(rows.as_slice().expect("whole rows"))
+            })
+        })
+    })
 }

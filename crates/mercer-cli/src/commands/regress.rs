@@ -191,7 +191,7 @@ impl Regress {
         for (part, score) in scores {
             object[*part] = json!(score);
         }
-        context.result(&object, || {
+        context.costly_result(&object, || {
             let task = match y {
                 Some(Target::Classes { names, .. }) => format!("{} classes", names.len()),
                 _ => "numbers".into(),

@@ -50,6 +50,9 @@ fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
         .map(|name| EXPERIMENTS.iter().find(|e| e.name == name).expect("one of the possible values"))
 }
 
+/// What is said of a quick run.
+const SMALL: &str = "A quick run: fewer points and steps than in the experiment itself, and other numbers.";
+
 impl Reproduce {
     /// The options that only some experiments take, if they were given: name, experiments, value.
     fn given(&self) -> Vec<(&'static str, &'static [&'static str], String)> {
@@ -73,7 +76,11 @@ impl Reproduce {
         let (figure, page) = (at("svg")?, at("html")?);
         let Reproduce { quick, net, train, test, steps, directions, .. } = self;
         let options = Options { quick, net, train, test, steps, directions };
-        let Shown { figure: svg, report, numbers, text } = context.fitting(|fit| run(&options, fit))?;
+        let Shown { figure: svg, mut report, numbers, mut text } = context.fitting(|fit| run(&options, fit))?;
+        if quick {
+            report = report.notice(SMALL);
+            text = format!("{SMALL}\n\n{text}");
+        }
         let mut command =
             format!("mercer reproduce {name}{} --seed {}", if quick { " --quick" } else { "" }, context.seed);
         given.iter().for_each(|(option, _, value)| command += &format!(" --{option} {value}"));

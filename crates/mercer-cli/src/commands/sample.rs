@@ -18,7 +18,7 @@ use std::time::Instant;
 /// Write the values of freshly drawn networks on data: functions whose kernel is the network's Gaussian process
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  mercer sample moons --net \"dense(512) relu dense(512) relu dense(1)\" --samples 2000 -o F.npy\n  mercer fit moons --samples F.npy --method neuralef --k 3"
+    after_help = "Example:\n  mercer sample moons --net \"dense(512) relu dense(512) relu dense(1)\" --count 2000 -o F.npy\n  mercer fit moons --samples F.npy --method neuralef --k 3"
 )]
 pub struct Sample {
     /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
@@ -30,7 +30,7 @@ pub struct Sample {
 
     /// How many networks are drawn
     #[arg(long, value_name = "S", default_value_t = 2000)]
-    samples: usize,
+    count: usize,
 
     /// Array to write: F [S, n, c]
     #[arg(long, short, value_name = "FILE.npy")]
@@ -48,11 +48,11 @@ impl Sample {
         // Sixteen networks are drawn at a time.
         context.budget.require_network(&net, 2 * 16)?;
         let x = points(&data, context)?;
-        let shape = [self.samples, data.n(), net.outputs()];
+        let shape = [self.count, data.n(), net.outputs()];
         let (start, bar) = (Instant::now(), context.bar());
         write_npy_rows(out.path(), &shape, |put| {
-            sample_networks(&self.net, &x, self.samples, context.seed, |s, values| {
-                bar.step("networks", s + 1, self.samples, "");
+            sample_networks(&self.net, &x, self.count, context.seed, |s, values| {
+                bar.step("networks", s + 1, self.count, "");
                 put(values)
             })
         })?;
@@ -60,7 +60,7 @@ impl Sample {
         let seconds = start.elapsed().as_secs_f64();
         let object = json!({ "net": net.expression(), "shape": shape, "seconds": seconds, "out": out });
         context.result(&object, || {
-            let content = format!("of {} networks {}", text::grouped(self.samples), net.expression());
+            let content = format!("of {} networks {}", text::grouped(self.count), net.expression());
             let bytes = 4 * shape.iter().product::<usize>() as u64;
             output::written(&self.out, &format!("{shape:?}"), bytes, &content, seconds)
         })

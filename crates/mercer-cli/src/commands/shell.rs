@@ -2,8 +2,9 @@
 
 use crate::args::Cli;
 use crate::context::{Context, print};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
+use mercer::error::did_you_mean;
 use mercer::{Error, Result};
 use std::path::PathBuf;
 
@@ -23,26 +24,42 @@ impl Completions {
     }
 }
 
-/// Print the man page
+/// Print the man page of the program, or of one of its commands
 #[derive(Args)]
-#[command(after_help = "Examples:\n  mercer man | man -l -\n  mercer man --out ~/.local/share/man/man1")]
+#[command(after_help = "Examples:\n  mercer man fit | man -l -\n  mercer man --out ~/.local/share/man/man1")]
 pub struct Man {
+    /// The command [default: the program itself]
+    command: Option<String>,
+
     /// Write a page for every command into this folder instead
-    #[arg(long, short, value_name = "FOLDER")]
+    #[arg(long, short, value_name = "FOLDER", conflicts_with = "command")]
     out: Option<PathBuf>,
 }
 
 impl Man {
     pub fn run(self, _: &Context) -> Result<()> {
-        match self.out {
-            Some(folder) => clap_mangen::generate_to(Cli::command(), &folder).map_err(|e| Error::io(&folder, e)),
-            None => {
-                let mut page = Vec::new();
-                clap_mangen::Man::new(Cli::command())
-                    .render(&mut page)
-                    .map_err(|e| Error::io("standard output".as_ref(), e))?;
-                print(&page)
-            }
+        if let Some(folder) = self.out {
+            return clap_mangen::generate_to(Cli::command(), &folder).map_err(|e| Error::io(&folder, e));
         }
+        let mut program = Cli::command();
+        // The options of every command become options of each.
+        program.build();
+        let command = match &self.command {
+            None => &program,
+            Some(name) => subcommand(&program, name)?,
+        };
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command.clone())
+            .render(&mut page)
+            .map_err(|e| Error::io("standard output".as_ref(), e))?;
+        print(&page)
     }
+}
+
+/// The command of this name.
+pub fn subcommand<'c>(program: &'c Command, name: &str) -> Result<&'c Command> {
+    let known = program.get_subcommands().map(Command::get_name);
+    program
+        .find_subcommand(name)
+        .ok_or_else(|| Error::input(format!("unknown command '{name}'{}", did_you_mean(name, known))))
 }

@@ -50,11 +50,11 @@ pub struct Train {
     /// Largest learning rate: linear warm-up over the first 5 % of the steps, then half a cosine down to zero [default: sgd
     /// 0.1 with batch norm and 0.02 without, adam 1e-3]
     #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
-    lr: Option<f64>,
+    rate: Option<f64>,
 
     /// Optimizer
     #[arg(long, default_value = "sgd", value_parser = PossibleValuesParser::new(["sgd", "adam"]))]
-    rule: String,
+    optimiser: String,
 
     /// Momentum of sgd [default: 0.9]
     #[arg(long, value_name = "SHARE", value_parser = share, allow_negative_numbers = true)]
@@ -136,7 +136,7 @@ impl Train {
             "seconds": start.elapsed().as_secs_f64(),
             "out": out,
         });
-        context.result(&object, || {
+        context.costly_result(&object, || {
             let scores = super::evaluate::sentence(&scores);
             format!("{}: {scores}{}", self.scored(), self.ending(&trained, start.elapsed().as_secs_f64()))
         })
@@ -168,8 +168,8 @@ impl Train {
     }
 
     fn settings(&self, classifier: &Classifier, seed: u64) -> Result<Settings> {
-        let sgd = self.rule == "sgd";
-        fail_if!(!sgd && self.momentum.is_some(), "--momentum is an option of --rule sgd, not of adam");
+        let sgd = self.optimiser == "sgd";
+        fail_if!(!sgd && self.momentum.is_some(), "--momentum is an option of --optimiser sgd, not of adam");
         let normed = classifier.network.constants() > 0;
         let weight_decay = self.weight_decay.map_or(if sgd { 5e-4 } else { 0.0 }, |w| w as f32);
         let momentum = self.momentum.unwrap_or(0.9) as f32;
@@ -181,7 +181,7 @@ impl Train {
             epochs: self.epochs,
             batch: self.batch as usize,
             rule,
-            learning_rate: self.lr.unwrap_or(rate),
+            learning_rate: self.rate.unwrap_or(rate),
             augment: !self.no_augment
                 && classifier.network.description().image.is_some_and(|[channels, ..]| channels == 3),
             seed,

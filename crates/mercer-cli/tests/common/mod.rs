@@ -44,8 +44,17 @@ impl Folder {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The object that a run which succeeds prints.
+    /// The object that a run which succeeds prints, without what the whole run cost.
     pub fn object(&self, line: &str) -> Value {
+        let mut object = self.object_with_cost(line);
+        for cost in ["total_seconds", "peak_memory"] {
+            object.as_object_mut().unwrap().remove(cost);
+        }
+        object
+    }
+
+    /// The object that a run which succeeds prints.
+    pub fn object_with_cost(&self, line: &str) -> Value {
         serde_json::from_str(&self.said(&format!("{line} --json"))).unwrap()
     }
 

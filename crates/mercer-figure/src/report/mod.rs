@@ -23,6 +23,7 @@ const STYLE: &str = include_str!("style.css");
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     title: String,
+    notice: String,
     lead: String,
     sections: Vec<String>,
     body: String,
@@ -33,6 +34,12 @@ impl Report {
     /// An empty page.
     pub fn new(title: impl Into<String>) -> Report {
         Report { title: title.into(), ..Report::default() }
+    }
+
+    /// What a reader must know before any result, such as that the run was a small one.
+    pub fn notice(mut self, text: &str) -> Report {
+        self.notice = escape(text);
+        self
     }
 
     /// The paragraph under the title: the main result.
@@ -79,7 +86,11 @@ impl Report {
     /// The page.
     pub fn html(&self) -> String {
         let (title, version) = (escape(&self.title), env!("CARGO_PKG_VERSION"));
-        let lead = if self.lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{}</p>\n", self.lead) };
+        let paragraph = |class: &str, text: &str| match text {
+            "" => String::new(),
+            text => format!("<p class=\"{class}\">{text}</p>\n"),
+        };
+        let lead = paragraph("notice", &self.notice) + &paragraph("lead", &self.lead);
         let link = |(i, heading): (usize, &String)| format!("<a href=\"#section-{}\">{heading}</a>", i + 1);
         let contents = match self.sections.len() {
             0..4 => String::new(),
@@ -120,6 +131,7 @@ mod tests {
             .lowest(2)
             .caption("Mean and standard deviation of five splits; the best of each column is bold.");
         let html = Report::new("Kernels on digits")
+            .notice("A quick run.")
             .lead("Both solvers reach the same error.")
             .section("Setting")
             .text("60 000 rows, the kernel arc-cosine & <NTK>, seed 7.")
@@ -135,6 +147,7 @@ mod tests {
             .html();
         check_balanced(&html.replace(STYLE, ""));
         assert!(html.contains("arc-cosine &amp; &lt;NTK&gt;"));
+        assert!(html.contains("<p class=\"notice\">A quick run.</p>\n<p class=\"lead\">"));
         assert!(html.contains("<nav>") && html.contains("--kernel &#39;arccos(3)&#39;"));
         for outside in ["http://", "https://", "<script", "@import", "<link"] {
             assert!(!html.replace("http://www.w3.org/2000/svg", "").contains(outside), "{outside}");

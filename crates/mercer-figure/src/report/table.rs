@@ -1,16 +1,29 @@
-//! Tables: columns of numbers are aligned to the right, and the best value of a column can be bold.
+//! Tables: columns of numbers are aligned to the right, and the best value of a column can be bold. One that would not fit the
+//! page is set in smaller type, and then cut into parts with fewer columns.
 
 use super::element;
 use crate::svg::escape;
+use crate::text::{longest_word, parts};
+
+/// Tables of more characters across, padding included, are set in small type.
+const WIDE: usize = 80;
+
+/// Tables in small type of more characters across than a printed page has are cut into parts.
+const WIDEST: usize = 100;
+
+/// Long text is broken into lines of about so many characters.
+const TEXT: usize = 24;
 
 /// The better of two values.
 type Better = fn(f64, f64) -> f64;
 
 /// A table under construction. Columns count from 0.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Table {
     headings: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// Number of first columns that every part of a wide table repeats.
+    key: usize,
     /// Columns whose best value is bold, and the better of two values.
     best: Vec<(usize, Better)>,
     caption: String,
@@ -19,7 +32,7 @@ pub struct Table {
 impl Table {
     /// An empty table with these headings.
     pub fn new(headings: &[impl AsRef<str>]) -> Table {
-        Table { headings: owned(headings), ..Table::default() }
+        Table { headings: owned(headings), rows: vec![], key: 1, best: vec![], caption: String::new() }
     }
 
     /// A table with these headings and rows.
@@ -47,6 +60,12 @@ impl Table {
         self
     }
 
+    /// Says that the first `columns` columns, not only the first one, name the row: each part of a wide table repeats them.
+    pub fn key(mut self, columns: usize) -> Table {
+        self.key = columns;
+        self
+    }
+
     /// A caption below the table.
     pub fn caption(mut self, text: impl Into<String>) -> Table {
         self.caption = text.into();
@@ -67,14 +86,32 @@ impl Table {
             let text = escape(text);
             format!("<td{}>{}</td>", class(i), if best { format!("<strong>{text}</strong>") } else { text })
         };
-        let row =
-            |cells: &Vec<String>| format!("<tr>{}</tr>\n", cells.iter().enumerate().map(cell).collect::<String>());
-        let caption = element("caption", &escape(&self.caption));
-        let head: String = self.headings.iter().enumerate().map(heading).collect();
-        let body: String = self.rows.iter().map(row).collect();
-        format!(
-            "<div class=\"wide\"><table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>\n"
-        )
+        let part = |columns: &Vec<usize>| {
+            let row = |cells: &Vec<String>| {
+                format!("<tr>{}</tr>\n", columns.iter().map(|&i| cell((i, &cells[i]))).collect::<String>())
+            };
+            let head: String = columns.iter().map(|&i| heading((i, &self.headings[i]))).collect();
+            let body: String = self.rows.iter().map(row).collect();
+            format!(
+                "<div class=\"wide\"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>\n"
+            )
+        };
+        // The caption is no part of the table, which may be wider than the page on a small screen.
+        let caption = element("figcaption", &escape(&self.caption));
+        let wide = self.widths(3).iter().sum::<usize>() > WIDE;
+        let all: String = parts(&self.widths(2), self.key, WIDEST).iter().map(part).collect();
+        format!("<figure class=\"table{}\">\n{all}{caption}</figure>\n", if wide { " dense" } else { "" })
+    }
+
+    /// The characters that each column takes across, with `padding`.
+    fn widths(&self, padding: usize) -> Vec<usize> {
+        let cell = |column: usize, cell: &str| match self.is_numeric(column) {
+            true => cell.chars().count(),
+            false => cell.chars().count().min(TEXT).max(longest_word(cell)),
+        };
+        let cells = |j: usize| self.rows.iter().map(|row| cell(j, &row[j])).max().unwrap_or(0);
+        let width = |(j, heading): (usize, &String)| cells(j).max(longest_word(heading)) + padding;
+        self.headings.iter().enumerate().map(width).collect()
     }
 
     /// A column is numeric when it holds a number and, apart from gaps, nothing else.
@@ -135,7 +172,33 @@ mod tests {
         assert_eq!(html.matches("<strong>2</strong>").count(), 2);
         assert!(html.contains("<strong>0.9</strong>") && html.contains("<td>&lt;z&gt;</td>"));
         assert!(html.contains("<th scope=\"col\">a</th><th scope=\"col\" class=\"number\">b</th>"));
+        // Captions stand outside: the width of the page, not that of the table, is theirs.
+        assert!(html.starts_with("<figure class=\"table\">\n<div class=\"wide\"><table>") && !html.contains("caption"));
         let ragged = Table::new(&["a", "b"]).row(&["1"]).row(&["1", "2", "3"]).html();
         assert_eq!(ragged.matches("<td").count(), 4, "rows are filled or cut");
+    }
+
+    #[test]
+    fn wide_tables_are_set_in_small_type_and_then_cut_into_parts_that_repeat_their_key() {
+        let columns = |n: usize| {
+            let headings: Vec<String> =
+                ["method", "error of"].map(String::from).into_iter().chain((0..n).map(|j| format!("h{j}"))).collect();
+            let row: Vec<String> = ["spin", "function"]
+                .map(String::from)
+                .into_iter()
+                .chain((0..n).map(|j| format!("1.23{j}e-14")))
+                .collect();
+            Table::new(&headings).row(&row).key(2).caption("what it shows").html()
+        };
+        let (small, dense, cut) = (columns(3), columns(6), columns(12));
+        assert!(!small.contains("dense") && small.matches("<table>").count() == 1, "{small}");
+        assert!(dense.contains("dense") && dense.matches("<table>").count() == 1, "{dense}");
+        assert_eq!(
+            [cut.matches("<table>").count(), cut.matches("<td>spin</td><td>function</td>").count()],
+            [2, 2],
+            "{cut}"
+        );
+        assert_eq!(cut.matches("e-14").count(), 12);
+        assert_eq!(cut.matches("<figcaption>what it shows</figcaption></figure>").count(), 1);
     }
 }

@@ -5,7 +5,9 @@ use crate::compute::{self, Math, Move, Rule, Tensor};
 use crate::model::Bundle;
 use crate::net::{LayerSpec, Mode, Optimizer, Schedule, ScheduleKind, Workspace};
 use crate::rng::Rng;
-use crate::training::{Fingerprint, Run, Saving, Stop, Task, load_optimizer, numbers, put_numbers, put_optimizer};
+use crate::training::{
+    Fingerprint, Identity, Run, Saving, Stop, Task, load_optimizer, numbers, put_numbers, put_optimizer,
+};
 use crate::{Error, FitContext, Result, fail_if};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -321,14 +323,21 @@ impl Task for Epochs<'_> {
         "train".into()
     }
 
-    fn identity(&self) -> String {
+    fn identity(&self) -> Identity {
         let Settings { epochs, batch, rule, learning_rate, augment, seed, .. } = self.settings;
-        format!(
-            "\"{}\" on {} rows, {}, {epochs} epochs of batches of {batch}, {rule:?} at {learning_rate}, augmented: {augment}, seed {seed}",
-            self.classifier.network.expression(),
-            self.rows(),
-            self.fingerprint,
-        )
+        [
+            ("network", format!("\"{}\"", self.classifier.network.expression())),
+            ("rows", self.rows().to_string()),
+            ("data", self.fingerprint.to_string()),
+            ("epochs", epochs.to_string()),
+            ("batch", batch.to_string()),
+            ("optimizer", format!("{rule:?}")),
+            ("learning rate", learning_rate.to_string()),
+            ("augmentation", augment.to_string()),
+            ("seed", seed.to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
     }
 
     fn steps(&self) -> (u64, u64) {

@@ -24,6 +24,18 @@ pub fn write_atomically(path: impl AsRef<Path>, content: impl FnOnce(&mut dyn Wr
     written.map_err(|e| Error::io(path, e))
 }
 
+/// As [`write_atomically`], for content that may fail for reasons other than writing.
+pub fn try_write_atomically(path: impl AsRef<Path>, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut failure = None;
+    let written = write_atomically(path, |w| {
+        content(w).map_err(|error| {
+            failure = Some(error);
+            io::Error::other("the content could not be made")
+        })
+    });
+    failure.map_or(written, Err)
+}
+
 /// Fails unless a file can be written at `path`, as far as this can be told without writing it.
 pub fn check_writable(path: &Path) -> Result<()> {
     let target = Target::of(path)?;

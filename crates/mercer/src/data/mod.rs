@@ -50,7 +50,7 @@ mod splits;
 mod table;
 
 #[doc(hidden)]
-pub use atomic::{check_writable, write_atomically};
+pub use atomic::{check_writable, try_write_atomically, write_atomically};
 #[doc(hidden)]
 pub use dataset::split_rows;
 pub use dataset::{Dataset, Target};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ndarray::{Array2, ArrayD, ArrayView, Dimension, IxDyn, ShapeBuilder};
 
-use super::atomic::write_atomically;
+use super::atomic::{try_write_atomically, write_atomically};
 use super::bytes::Source;
 use super::dataset::{Dataset, generated_columns, non_finite};
 use super::matrix::Matrix;
@@ -280,25 +280,18 @@ pub fn write_npy_rows<A: Element>(
     rows: impl FnOnce(&mut dyn FnMut(&[A]) -> Result<()>) -> Result<()>,
 ) -> Result<()> {
     let path = path.as_ref();
-    let mut failure = None;
-    let written = write_atomically(path, |w| {
-        w.write_all(&header_bytes(A::CODE, shape))?;
+    try_write_atomically(path, |w| {
+        w.write_all(&header_bytes(A::CODE, shape)).map_err(|e| Error::io(path, e))?;
         let mut count = 0;
-        let done = rows(&mut |row| {
+        rows(&mut |row| {
             count += row.len();
             check_finite(path, ArrayView::from(row))?;
             write_elements(w, ArrayView::from(row)).map_err(|e| Error::io(path, e))
-        });
-        let done = done.and_then(|()| match shape.iter().product::<usize>() == count {
-            true => Ok(()),
-            false => Err(Error::input(format!("{count} numbers do not fill an array of shape {shape:?}"))),
-        });
-        done.map_err(|error| {
-            failure = Some(error);
-            io::Error::other("the rows could not be made")
-        })
-    });
-    failure.map_or(written, Err)
+        })?;
+        let all: usize = shape.iter().product();
+        fail_if!(count != all, "{count} numbers do not fill an array of shape {shape:?}");
+        Ok(())
+    })
 }
 
 /// Version 1 header of a row-major array, padded so that the elements start at a multiple of 64 bytes.

@@ -256,21 +256,30 @@ fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, v: ArrayVie
 
 /// `κ(a, b)` `[a.n, b.n]`.
 pub(super) fn cross_block<T: Real>(couple: &Couple<'_, T>) -> Array2<T> {
-    let (n, m) = (couple.a.n, couple.b.n);
+    cross_rows(couple, 0..couple.a.n)
+}
+
+/// The rows `rows` of `κ(a, b)`, `[h, b.n]`; they begin where tiles do.
+pub(super) fn cross_rows<T: Real>(couple: &Couple<'_, T>, rows: Range<usize>) -> Array2<T> {
+    let (n, m) = (rows.len(), couple.b.n);
     let mut out = Array2::from_shape_vec((n, m), zeros(n * m)).expect("n·m values");
-    for_each_tile(couple, out.view_mut(), |out, columns, k| out.slice_mut(s![.., columns]).assign(&k));
+    for_each_tile(couple, rows, out.view_mut(), |out, columns, k| out.slice_mut(s![.., columns]).assign(&k));
     out
 }
 
-/// Calls `work(rows of out, columns, tile)` for the tiles of `κ(a, b)`; strips of rows of `out` `[a.n, ·]` are on threads.
+/// Calls `work(rows of out, columns, tile)` for the tiles of the rows `rows` of `κ(a, b)`; strips of rows of `out` `[h, ·]` are on
+/// threads.
 fn for_each_tile<T: Real, O: Send>(
     couple: &Couple<'_, T>,
+    rows: Range<usize>,
     mut out: ArrayViewMut2<O>,
     work: impl Fn(&mut ArrayViewMut2<O>, Range<usize>, ArrayView2<T>) + Sync,
 ) {
     let side = couple.plan.side();
     let columns = ranges(couple.b.n, side);
-    let strips: Vec<_> = out.axis_chunks_iter_mut(Axis(0), side).zip(ranges(couple.a.n, side)).collect();
+    let strip = |part: Range<usize>| rows.start + part.start..rows.start + part.end;
+    let strips: Vec<_> =
+        out.axis_chunks_iter_mut(Axis(0), side).zip(ranges(rows.len(), side).into_iter().map(strip)).collect();
     strips.into_par_iter().for_each_init(Workspace::default, |workspace, (mut out, rows)| {
         for columns in &columns {
             let tile = workspace.tile(couple, rows.clone(), columns.clone());
@@ -312,7 +321,7 @@ fn cross_apply_in<T: Real>(kernel: &Kernel, x: Rows<'_>, z: Rows<'_>, a: ArrayVi
     let couple = Couple::new(&plan, &px, &pz, |rows| plan.diagonal(x.select(rows).rows()));
     let rounded = a.mapv(T::of);
     let mut y = Array2::zeros((x.n(), a.ncols()));
-    for_each_tile(&couple, y.view_mut(), |y, columns, k| {
+    for_each_tile(&couple, 0..couple.a.n, y.view_mut(), |y, columns, k| {
         add_product(y.view_mut(), k, rounded.slice(s![columns, ..]));
     });
     y

@@ -223,6 +223,9 @@ pub struct Origin {
     /// Name of the data, as the user gave it.
     #[serde(default)]
     pub data: String,
+    /// The command that fitted it, where one did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
 }
 
 impl Origin {
@@ -236,7 +239,7 @@ impl Origin {
     ) -> Origin {
         let (method, kernel, data) = (method.into(), kernel.to_string(), context.data.to_owned());
         let (precision, seed, seconds) = (context.precision, context.seed, start.elapsed().as_secs_f64());
-        Origin { method, kernel, n, d, outputs: 1, precision, seed, seconds, data }
+        Origin { method, kernel, n, d, outputs: 1, precision, seed, seconds, data, command: String::new() }
     }
 }
 
@@ -285,7 +288,10 @@ impl Spectrum {
         let dim = (operator.n() / outputs, operator.points().map_or(0, |x| x.d()));
         let origin = Origin::new(method.name(), operator.describe(), dim, &problem.context, start);
         let origin = Origin { outputs, ..origin };
+        let progress = problem.context.progress;
+        progress.step("certificate", 0, 1, "residuals and intervals of the pairs");
         let certificate = Certificate::measure(problem, &solution, held_out)?;
+        progress.step("certificate", 1, 1, "done");
         let (solution, certificate) = neural::unless_worse(problem, solution, certificate, held_out)?;
         let by_samples = match (operator.low_rank(), operator.points(), solution.features.inputs()) {
             (Some(functions), Some(x), Some(_)) => {

@@ -70,9 +70,11 @@ fn find(context: &Context) -> Result<Found> {
     let (x, held_out_x) = (train.x.to_f64(), held_out.x.to_f64());
     let kernel = Expression::parse(KERNEL)?.resolve(x.view(), context.seed)?;
     let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());
-    for entry in methods() {
+    for (i, entry) in methods().iter().enumerate() {
         let bar = context.bar();
         let fit_context = FitContext { data: "digits", ..context.fit(&bar) };
+        let stage = fit_context.stage("method", i + 1, methods().len());
+        let fit_context = FitContext { progress: &stage, ..fit_context };
         let operator = fit_context.kernel_operator(&kernel, x.view())?;
         let problem = Problem { operator: &operator, k: K, context: fit_context };
         let method = (entry.make)(&Options::default(), train.n(), K);

@@ -1,16 +1,12 @@
 //! The report of the demonstration.
 
 use super::{Found, K, median};
-use crate::certificate::{HEADINGS, rows, sentences};
-use crate::commands::embed::{plane, scatter};
 use crate::context::Context;
-use crate::text;
+use crate::{page, text};
 use mercer::Result;
 use mercer::apply::{Fit, KernelPca, LaplacianEigenmaps, Transform};
-use mercer::data::Dataset;
+use mercer_figure::Plot;
 use mercer_figure::report::{Report, Table};
-use mercer_figure::{Gallery, Grid, Plot};
-use ndarray::{Array2, ArrayView1, Axis};
 
 pub fn page(found: &Found, context: &Context) -> Result<Report> {
     let train = &found.data[0];
@@ -21,7 +17,8 @@ pub fn page(found: &Found, context: &Context) -> Result<Report> {
     let components = KernelPca::new(found.kernel.clone()).fit(x.view(), &(), &fit)?.embedding();
     let slow = LaplacianEigenmaps::default().fit(x.view(), &(), &fit)?;
     let (headings, cells) = found.table();
-    Ok(Report::new("A kernel on handwritten digits, decomposed")
+    let axes = |title: &str| Plot::new(title).x("first coordinate").y("second coordinate");
+    let report = Report::new("A kernel on handwritten digits, decomposed")
         .lead(&format!("{}. The same {K} pairs, by every method.", found.setting()))
         .section("Methods")
         .text(
@@ -31,33 +28,32 @@ pub fn page(found: &Found, context: &Context) -> Result<Report> {
         .table(methods(found))
         .table(Table::of(&headings, &cells[..K]))
         .section("Spectrum")
-        .figure(&spectrum(found), "Eigenvalues on a logarithmic axis; the band is the exact method's 95 % interval.")
-        .figure(&residuals(found), "Residual of each pair on the held-out digits.")
+        .figure(
+            &page::eigenvalues(exact, &found.spectra[1..]),
+            "Eigenvalues on a logarithmic axis; the band is the exact method's 95 % interval.",
+        )
+        .figure(&page::residuals(&found.spectra), "Residual of each pair on the held-out digits.")
         .section("Eigenfunctions")
         .figure(
-            &extremes(train, &psi),
+            &page::extremes("The digits at both ends of each eigenfunction", train, psi.view()).unwrap_or_default(),
             "For each eigenfunction, the digits where it is lowest (left) and highest (right).",
         )
         .figure(
-            &functions(&components, &psi),
-            "Eigenfunctions over the first two kernel principal components: blue negative, red positive.",
+            &page::functions_on_plane("Eigenfunctions over the digits", ["", ""], components.view(), psi.view()),
+            "Eigenfunctions over the first two kernel principal components; values beyond ±3 have the colours of the ends.",
         )
         .section("Embedding")
         .figure(
-            &scatter("Kernel principal components", components.view(), train.y.as_ref()),
+            &page::scatter(axes("Kernel principal components"), components.view(), train.y.as_ref()),
             "Every digit at its first two kernel principal components, coloured by its label.",
         )
         .figure(
-            &scatter("Laplacian eigenmaps", slow.embedding().view(), train.y.as_ref()),
+            &page::scatter(axes("Laplacian eigenmaps"), slow.embedding().view(), train.y.as_ref()),
             "The same digits at the two slowest functions on the graph of their ten nearest neighbours.",
         )
-        .section("Certificate")
-        .table(
-            Table::of(&HEADINGS, &rows(&exact.eigenvalues, &exact.certificate))
-                .caption("The exact method, pair by pair."),
-        )
-        .text(&sentences(&exact.certificate).join("\n\n"))
-        .command(&format!("mercer demo --seed {}", context.seed)))
+        .section("Certificate");
+    let report = page::certificate(report, exact, "The exact method, pair by pair.");
+    Ok(report.command(&format!("mercer demo --seed {}", context.seed)))
 }
 
 fn methods(found: &Found) -> Table {
@@ -77,57 +73,4 @@ fn methods(found: &Found) -> Table {
         "Error of μ: the largest, relative to the exact method. Trace: what the {K} pairs carry of it. {}",
         left_out.join(" ")
     ))
-}
-
-fn spectrum(found: &Found) -> String {
-    let js: [f64; K] = std::array::from_fn(|j| j as f64 + 1.0);
-    let exact = found.exact();
-    let bound = |side: usize| -> Vec<f64> {
-        exact.certificate.interval.iter().map(|i| i.map_or(f64::NAN, |i| i[side])).collect()
-    };
-    let mut plot = Plot::new("Eigenvalues").x("index j").y_log("eigenvalue μ_j");
-    plot = plot.line("exact", &js, &exact.eigenvalues).band(&bound(0), &bound(1));
-    for s in &found.spectra[1..] {
-        plot = plot.scatter(&s.origin.method, &js, &s.eigenvalues);
-    }
-    plot.svg()
-}
-
-fn residuals(found: &Found) -> String {
-    let js: [f64; K] = std::array::from_fn(|j| j as f64 + 1.0);
-    let mut plot = Plot::new("Residuals").x("index j").y_log("residual");
-    for s in &found.spectra {
-        let values: Vec<f64> = s.certificate.residual.iter().map(|r| r.unwrap_or(f64::NAN)).collect();
-        plot = plot.line(&s.origin.method, &js, &values).markers();
-    }
-    plot.svg()
-}
-
-/// The places of the `count` smallest and the `count` largest values, in increasing order of the value.
-fn ends(values: ArrayView1<f64>, count: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
-    let n = order.len();
-    order[..count.min(n)].iter().chain(&order[n.saturating_sub(count)..]).copied().collect()
-}
-
-fn extremes(data: &Dataset, psi: &Array2<f64>) -> String {
-    let [_, height, width] = data.shape.unwrap_or([1, 1, data.d()]);
-    let mut gallery = Gallery::new("The digits at both ends of each eigenfunction", [height, width]);
-    for (j, function) in psi.axis_iter(Axis(1)).enumerate().take(8) {
-        let chosen = ends(function, 6);
-        let pixels: Vec<f64> = data.x.select(&chosen).into_f64().into_iter().collect();
-        let captions: Vec<String> = chosen.iter().map(|&i| format!("{:+.1}", function[i])).collect();
-        gallery = gallery.row(format!("ψ_{}", j + 1), &pixels).captions(&captions);
-    }
-    gallery.svg()
-}
-
-fn functions(components: &Array2<f64>, psi: &Array2<f64>) -> String {
-    let (xs, ys) = plane(components.view());
-    let mut grid = Grid::new("Eigenfunctions over the digits", 4).panel_size(170.0, 150.0).shared();
-    for (j, function) in psi.axis_iter(Axis(1)).enumerate().take(8) {
-        grid = grid.panel(Plot::new(format!("ψ_{}", j + 1)).values("", &xs, &ys, &function.to_vec()).diverging());
-    }
-    grid.svg()
 }

@@ -161,8 +161,27 @@ impl CudaKernel {
         })
     }
 
-    /// Values `[n, width]` at the points `x` `[n, d]` on the host, a strip at a time: `queue(points, first, out)` computes those
-    /// of the points from `first` on. `row_bytes` of a row count towards [`STAGING`].
+    /// The rows of `κ(A, B)`, a strip at a time; the values are those of [`Self::gram_to_host`].
+    pub fn gram_strips<T: Real>(
+        &self,
+        a: Rows<'_>,
+        b: Rows<'_>,
+        symmetric: bool,
+        put: &mut dyn FnMut(&Array2<T>) -> Result<()>,
+    ) -> Result<()> {
+        let (m, columns) = (b.n(), self.upload(b)?);
+        let queue = |points: &DevicePoints, start: usize, out: u64| {
+            self.gram(Kind::Gram, [points, &columns], symmetric.then_some(-(start as i32)), out, m);
+            Ok(())
+        };
+        self.each_strip::<T>(a, m, m * size_of::<T>(), queue, |rows, out| {
+            let mut strip = Array2::from_elem((rows.len(), m), T::default());
+            out.read(0, strip.as_slice_mut().expect("contiguous rows"))?;
+            put(&strip)
+        })
+    }
+
+    /// Values `[n, width]` at the points `x` `[n, d]` on the host; see [`Self::each_strip`].
     fn by_strips<T: Real>(
         &self,
         x: Rows<'_>,
@@ -170,17 +189,33 @@ impl CudaKernel {
         row_bytes: usize,
         queue: impl Fn(&DevicePoints, usize, u64) -> Result<()>,
     ) -> Result<Array2<T>> {
+        let mut all = Array2::from_elem((x.n(), width), T::default());
+        self.each_strip::<T>(x, width, row_bytes, queue, |rows, out| {
+            out.read(0, all.slice_mut(s![rows, ..]).as_slice_mut().expect("contiguous rows"))
+        })?;
+        Ok(all)
+    }
+
+    /// Values at the points `x` `[n, d]`, `width` each, a strip at a time: `queue(points, first, out)` computes those of the
+    /// points from `first` on, and `take` gets them. `row_bytes` of a row count towards [`STAGING`].
+    fn each_strip<T: Real>(
+        &self,
+        x: Rows<'_>,
+        width: usize,
+        row_bytes: usize,
+        queue: impl Fn(&DevicePoints, usize, u64) -> Result<()>,
+        mut take: impl FnMut(Range<usize>, &Buffer) -> Result<()>,
+    ) -> Result<()> {
         let n = x.n();
         let strip = (STAGING / row_bytes.max(1)).clamp(1, n.max(1));
         let what = || format!("{strip} rows of {width} values");
         let out = self.gpu.allocate(strip * width * size_of::<T>(), &what, ADVICE)?;
-        let mut all = Array2::from_elem((n, width), T::default());
         for start in (0..n).step_by(strip) {
             let rows = start..n.min(start + strip);
             queue(&self.upload(x.slice(rows.clone()))?, start, out.pointer())?;
-            out.read(0, all.slice_mut(s![rows, ..]).as_slice_mut().expect("contiguous rows"))?;
+            take(rows, &out)?;
         }
-        Ok(all)
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use crate::compute::Device;
 use crate::model::Bundle;
 use crate::net::{Optimizer, Schedule};
 use crate::rng::Rng;
-use crate::training::{Run, Saving, Task, load_optimizer, numbers, put_numbers, put_optimizer};
+use crate::training::{Identity, Run, Saving, Task, load_optimizer, numbers, put_numbers, put_optimizer};
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
@@ -219,23 +219,34 @@ impl Task for Eigenfunctions<'_> {
         name_of(self.stepper.objective.as_ref())
     }
 
-    fn identity(&self) -> String {
+    fn identity(&self) -> Identity {
         let Settings { steps, batch, rule, learning_rate, schedule, clip, seed, patience, validation_points, .. } =
             self.settings;
         let functions = &self.stepper.functions;
-        let finish = if self.settings.finish { "" } else { ", no finish" };
         let device = match functions.device() {
-            Device::Cpu => String::new(),
-            device => format!(", on {device} in {:?}", self.settings.math).to_lowercase(),
+            Device::Cpu => "cpu".into(),
+            device => format!("{device} in {:?}", self.settings.math).to_lowercase(),
         };
-        format!(
-            "{} for k = {} of {} by {} × \"{}\", steps {steps}, batch {batch}, {rule:?} at {learning_rate} ({schedule:?}), clip {clip:?}, patience {patience} over {validation_points} points, seed {seed}{finish}{device}",
-            self.stepper.objective.describe(),
-            self.k,
-            self.operator.identity(),
-            functions.network().networks(),
-            functions.network().expression(),
-        )
+        let networks = format!("{} × \"{}\"", functions.network().networks(), functions.network().expression());
+        [
+            ("objective", self.stepper.objective.describe()),
+            ("pairs", self.k.to_string()),
+            ("operator", self.operator.identity()),
+            ("networks", networks),
+            ("steps", steps.to_string()),
+            ("batch", batch.to_string()),
+            ("optimizer", format!("{rule:?}")),
+            ("learning rate", learning_rate.to_string()),
+            ("schedule", format!("{schedule:?}")),
+            ("clip", format!("{clip:?}")),
+            ("patience", patience.to_string()),
+            ("validation points", validation_points.to_string()),
+            ("seed", seed.to_string()),
+            ("Rayleigh–Ritz finish", self.settings.finish.to_string()),
+            ("device", device),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
     }
 
     fn steps(&self) -> (u64, u64) {
