@@ -1,4 +1,4 @@
-//! `mercer regress`: which method is chosen, what is said of classes, and what an early end leaves.
+//! `mercer regress`: which method is chosen, what is said of classes, and what an early end leaves, also in `mercer fit`.
 
 mod common;
 
@@ -145,4 +145,19 @@ fn a_search_shows_what_it_tried() {
     folder.refuses("fit numbers.csv --target y --kernel 'rbf(lengthscale=auto)'", "use median or a number");
     let refused = "regress numbers.csv --target y --method nadaraya-watson --kernel 'rbf(lengthscale=auto)'";
     folder.refuses(refused, "--bandwidth");
+}
+
+#[test]
+fn a_tolerance_that_the_krylov_method_misses_is_said() {
+    let folder = Folder::new();
+    let warned = |more: &str| {
+        let output = folder.mercer(&format!("fit moons(n=300) --kernel rbf(1) --k 3 {more}")).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(!warned("").contains("warning"));
+    let missed = warned("--tolerance 1e-12 --precision f32");
+    for words in ["3 of 3 pairs above the residual 1e-12 asked for", "use double precision", "(--tolerance)"] {
+        assert!(missed.contains(words), "{missed}");
+    }
 }

@@ -3,7 +3,7 @@ use super::ritz::padded;
 use super::{EigenPairs, Method, Problem, Solution};
 use crate::compute::Device;
 use crate::linalg::{Panel, eigh};
-use crate::operator::Operator;
+use crate::operator::{Operator, Precision};
 use crate::rng::Rng;
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array2, s};
@@ -30,10 +30,10 @@ impl Method for Krylov {
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let (n, top) = (problem.operator.n() as u64, self.top(problem)?);
         let values: Vec<f64> = top.values.iter().map(|θ| θ / n as f64).collect();
+        let notes = self.note(&top, &problem.context).into_iter().collect();
         let threshold = zero_below(problem, values[0]);
         let [ψ, image] = [top.vectors, top.images].map(|columns| columns * (n as f64).sqrt());
         let solution = extended(problem, values, ψ, Some(image), threshold)?;
-        let notes = self.note(&top.relative, top.products, problem.context.interrupted()).into_iter().collect();
         Ok(Solution { next: top.next.map(|θ| θ / n as f64), notes, ..solution })
     }
 
@@ -58,14 +58,16 @@ impl Krylov {
     }
 
     /// A warning where the residual that was reached is above the one asked for.
-    fn note(&self, relative: &[f64], products: usize, interrupted: bool) -> Option<String> {
+    fn note(&self, top: &TopPairs, context: &FitContext) -> Option<String> {
+        let TopPairs { relative, products, .. } = top;
         let missed = relative.iter().filter(|r| **r > self.tolerance).count();
         let (pair, worst) = relative.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        let why = if interrupted { "was interrupted" } else { "ended" };
+        let why = if context.interrupted() { "was interrupted" } else { "ended" };
+        let precision = if context.precision == Precision::F64 { "" } else { "use double precision, " };
         (missed > 0).then(|| {
             format!(
                 "the Krylov iteration {why} after {products} products with {missed} of {} pairs above the residual {:.0e} asked for: \
-                 {worst:.1e} at most (pair {}); ask for fewer pairs, use double precision, or allow a larger tolerance",
+                 {worst:.1e} at most (pair {}); {precision}ask for fewer pairs, or allow a larger tolerance",
                 relative.len(),
                 self.tolerance,
                 pair + 1
