@@ -33,7 +33,7 @@ pub fn write_seeds(scratch: &Path) -> Result<[PathBuf; 3]> {
     let x = points(12);
     let labels = (0..12).map(|i| i % 3).collect();
     let classes = ["a", "b", "c"].map(String::from).to_vec();
-    let data = Labelled { x, labels, classes, image: None };
+    let data = Labelled { x, labels, classes, numbers: vec![], image: None };
     Classifier::new("dense(4) relu dense(3)", &data, Device::Cpu, 0)?.save(&folders[2].join("dense.safetensors"))?;
     Ok(folders)
 }
