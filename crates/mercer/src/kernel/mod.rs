@@ -38,7 +38,7 @@ macro_rules! formula {
             }
 
             fn arguments(&self) -> Vec<String> {
-                vec![$(format!("{}={}", stringify!($field), crate::kernel::written(self.$field))),*]
+                vec![$(format!("{}={}", stringify!($field), self.$field)),*]
             }
 
             $($item)*
@@ -136,10 +136,6 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
     fn arguments(&self) -> Vec<String> {
         vec![]
     }
-
-    /// Whether it is the kernel of an infinite network, which has loops of its own.
-    #[doc(hidden)]
-    const IS_NETWORK: bool = false;
 
     /// What it needs of two points, where that depends on its parameters.
     fn statistic(&self) -> Statistic {
@@ -278,25 +274,25 @@ impl Kernel {
 
     /// `κ(x,x')` in f64 by the plain formula: the oracle.
     pub fn value(&self, x: &[f64], y: &[f64]) -> f64 {
-        fn at(base: &Base, x: &[f64], y: &[f64]) -> f64 {
+        fn at(formula: &impl Formula, x: &[f64], y: &[f64]) -> f64 {
             let lifted = |v: &[f64]| {
                 let row = ArrayView2::from_shape((1, v.len()), v).expect("a slice is a row");
-                base.lift(row).map_or_else(|| v.to_vec(), |l| l.into_raw_vec_and_offset().0)
+                formula.lift(row).map_or_else(|| v.to_vec(), |l| l.into_raw_vec_and_offset().0)
             };
             let (x, y) = (lifted(x), lifted(y));
             let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
             let differences = x.iter().zip(&y).map(|(a, b)| a - b);
-            let s = match base.statistic() {
+            let s = match formula.statistic() {
                 Statistic::Dot => dot(&x, &y),
                 Statistic::SquaredDistance => differences.map(|t| t * t).sum(),
                 Statistic::L1 => differences.map(f64::abs).sum(),
                 Statistic::Images => unreachable!("images are compared by their network"),
             };
-            base.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })
+            formula.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })
         }
         self.combine(&mut |base| match base.network() {
             Some((network, ntk)) if network.shape().is_some() => infinite::value(network, ntk, x, y),
-            _ => at(base, x, y),
+            _ => with_formula!(base, formula => at(formula, x, y)),
         })
     }
 
@@ -332,22 +328,6 @@ impl Kernel {
 }
 
 impl Base {
-    /// The formula at `pair`, in f64. Compiled once: the formulas of networks are long.
-    #[inline(never)]
-    pub(crate) fn eval(&self, pair: Pair<f64>) -> f64 {
-        with_formula!(self, formula => formula.eval(pair))
-    }
-
-    /// What the formula needs of two points.
-    pub(crate) fn statistic(&self) -> Statistic {
-        with_formula!(self, formula => formula.statistic())
-    }
-
-    /// The map of the points before the statistic is taken, where the formula has one: `[n, d] → [n, p]`.
-    pub(crate) fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        with_formula!(self, formula => formula.lift(x))
-    }
-
     /// The network, for the kernel of an infinite one, and whether the kernel is its NTK.
     pub fn network(&self) -> Option<(&infinite::Network, bool)> {
         match self {
@@ -382,11 +362,6 @@ impl fmt::Display for Base {
 }
 
 /// Writes an expression that [`Kernel::parse`] reads back as the same kernel.
-/// A number as it is read again, bit for bit; very large and very small ones with an exponent.
-fn written(value: f64) -> String {
-    format!("{value:?}").trim_end_matches(".0").to_string()
-}
-
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let joined = |f: &mut fmt::Formatter<'_>, ks: &[Kernel], by: &str, bracket: fn(&Kernel) -> bool| {
@@ -398,8 +373,8 @@ impl fmt::Display for Kernel {
         };
         match self {
             Kernel::Base(base) => base.fmt(f),
-            Kernel::Scale(c, k) if matches!(**k, Kernel::Base(_)) => write!(f, "{}*{k}", written(*c)),
-            Kernel::Scale(c, k) => write!(f, "{}*({k})", written(*c)),
+            Kernel::Scale(c, k) if matches!(**k, Kernel::Base(_)) => write!(f, "{c}*{k}"),
+            Kernel::Scale(c, k) => write!(f, "{c}*({k})"),
             Kernel::Sum(ks) => joined(f, ks, " + ", |k| matches!(k, Kernel::Sum(_))),
             Kernel::Product(ks) => joined(f, ks, "*", |k| !matches!(k, Kernel::Base(_))),
         }

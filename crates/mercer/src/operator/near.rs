@@ -11,7 +11,7 @@
 //! bounds it. Well-scaled data have none, and pay nothing.
 
 use super::{Precision, Real};
-use crate::kernel::{Base, Pair, Statistic};
+use crate::kernel::{Base, Formula, Pair, Statistic, with_formula};
 
 /// The errors of an arithmetic, each relative.
 #[derive(Clone, Copy, Debug)]
@@ -59,14 +59,14 @@ pub(super) struct Distance<'a> {
 impl<'a> Distance<'a> {
     /// `base`, where it is a kernel of a distance.
     pub fn of(base: &'a Base, p: usize) -> Option<Distance<'a>> {
-        let statistic = base.statistic();
+        let statistic = with_formula!(base, formula => formula.statistic());
         let is_distance = matches!(statistic, Statistic::SquaredDistance | Statistic::L1);
         is_distance.then_some(Distance { base, statistic, p: p as f64 })
     }
 
     /// Whether an error `change` of the distance `d` may move κ by more than `allowed` of κ(0).
     fn moves(&self, d: f64, change: f64, allowed: f64) -> bool {
-        let at = |s: f64| self.base.eval(Pair { s, xx: 0.0, yy: 0.0 });
+        let at = |s: f64| with_formula!(self.base, formula => formula.eval(Pair { s, xx: 0.0, yy: 0.0 }));
         let most = (at((d - change).max(0.0)) - at(d + change)).abs();
         most > allowed * at(0.0).abs()
     }

@@ -6,7 +6,7 @@ use super::aligned::Aligned;
 use crate::compute::{Activation, Device};
 use crate::kernel::infinite::hermite::{self, TERMS};
 use crate::kernel::infinite::logistic::{self, NODES, Node};
-use crate::kernel::infinite::{DEEPEST, Expectations, Side, Step, dual_at, place};
+use crate::kernel::infinite::{DEEPEST, Expectations, Side, Step};
 use crate::simd::{Num, Pack, SimdJob, dispatch, vectorized};
 
 /// Pairs that are computed together: one vector of the widest kind in f32.
@@ -156,13 +156,13 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
     /// loop around them.
     #[inline(always)]
     fn group<const FMA: bool>(&self, group: usize, k: &mut [T; LANES], slopes: &mut [T; LANES]) {
-        let phi = self.phi;
+        let phi = known::<PHI>(self.phi);
         let (x, y) = (self.x.fields(group), self.y.fields(group));
-        // Constants: what an activation does not need is not compiled for it.
-        if const { is_logistic(PHI) || PHI == place::POLYNOMIAL } {
+        let is_series = is_logistic(phi);
+        if is_series || matches!(phi, Activation::Polynomial(_)) {
             let x = Side { variance: pack::<T, FMA>(&x[0]), deviation: pack(&x[1]), inverse: pack(&x[2]) };
             let y = Side { variance: pack(&y[0]), deviation: pack(&y[1]), inverse: pack(&y[2]) };
-            let (value, slope) = if const { is_logistic(PHI) } {
+            let (value, slope) = if is_series {
                 hermite::dual_of_series(
                     phi,
                     pack::<T, FMA>(k),
@@ -173,7 +173,7 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
                     |m| pack::<T, FMA>(&self.x.term(m, group)) * pack(&self.y.term(m, group)),
                 )
             } else {
-                dual_at::<_, PHI>(phi, pack::<T, FMA>(k), x, y)
+                phi.dual(pack::<T, FMA>(k), x, y)
             };
             for l in 0..LANES {
                 (k[l], slopes[l]) = (T::of_lane(value.0[l]), T::of_lane(slope.0[l]));
@@ -181,8 +181,7 @@ impl<T: Real, const PHI: usize, const X: usize> Activate<'_, T, PHI, X> {
             return;
         }
         for l in 0..LANES {
-            let (x, y) = (side::<T, FMA>(&x, l), side::<T, FMA>(&y, l));
-            let (value, slope) = dual_at::<_, PHI>(phi, k[l].lane::<FMA>(), x, y);
+            let (value, slope) = phi.dual(k[l].lane::<FMA>(), side::<T, FMA>(&x, l), side::<T, FMA>(&y, l));
             (k[l], slopes[l]) = (T::of_lane(value), T::of_lane(slope));
         }
     }
@@ -224,8 +223,8 @@ impl<T: Real, const PHI: usize, const X: usize> SimdJob for Activate<'_, T, PHI,
 }
 
 /// The sums of `kernel/infinite/logistic.rs`, which are series where the inputs are narrow.
-const fn is_logistic(place: usize) -> bool {
-    matches!(place, place::TANH | place::SIGMOID | place::SOFTPLUS)
+fn is_logistic(phi: Activation) -> bool {
+    matches!(phi, Activation::Tanh | Activation::Sigmoid | Activation::Softplus)
 }
 
 vectorized! {
@@ -272,6 +271,22 @@ vectorized! {
     }
 }
 
+/// `phi`, number `PHI` of the table: the compiler knows its formula, whatever its parameters.
+#[inline(always)]
+fn known<const PHI: usize>(phi: Activation) -> Activation {
+    use Activation::{AbRelu, ExpNormalized, Polynomial, Rbf};
+    if PHI == Activation::ALL.len() {
+        let [gamma, shift, ..] = phi.parameters();
+        return ExpNormalized(gamma, shift);
+    }
+    match (Activation::ALL[PHI], phi) {
+        (AbRelu(..), AbRelu(a, b)) => AbRelu(a, b),
+        (Rbf(_), Rbf(gamma)) => Rbf(gamma),
+        (Polynomial(_), Polynomial(c)) => Polynomial(c),
+        (plain, _) => plain,
+    }
+}
+
 /// `Θ ← Θ E[φ'φ']`, `K ← E[φφ]`, by the copy of the loop that was compiled for `phi`.
 pub(super) fn activate<T: Real, const X: usize>(
     phi: Activation,
@@ -294,7 +309,7 @@ pub(super) fn activate<T: Real, const X: usize>(
             }
         };
     }
-    if is_logistic(phi.place()) && x.terms == 0 {
+    if is_logistic(phi) && x.terms == 0 {
         for (group, k) in k.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
             let theta = theta.get_mut(group * LANES..(group + 1) * LANES).unwrap_or_default();
             logistic(phi, k, theta, &x.fields(group)[0], &y.fields(group)[0]);

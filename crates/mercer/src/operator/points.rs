@@ -8,7 +8,7 @@ use super::tile::{SIDE, ranges};
 use super::twins::keys;
 use super::{Precision, Real};
 use crate::data::Rows;
-use crate::kernel::{Base, Kernel, Pair, Statistic};
+use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
 use ndarray::{Array1, Array2, ArrayView2, Axis, Zip, s};
 use rayon::prelude::*;
 
@@ -71,7 +71,7 @@ impl Plan {
         let mut shifts = true;
         for base in kernel.bases() {
             let origin = ArrayView2::from(&[[0.0]]);
-            let (statistic, lifts) = (base.statistic(), base.lift(origin).is_some());
+            let (statistic, lifts) = with_formula!(base, f => (f.statistic(), f.lift(origin).is_some()));
             shifts &= lifts || matches!(statistic, Statistic::SquaredDistance | Statistic::L1);
             let computed = if statistic == Statistic::SquaredDistance { Statistic::Dot } else { statistic };
             let view = position_or_push(&mut plan.lifts, lifts.then(|| base.clone()));
@@ -94,17 +94,12 @@ impl Plan {
 
     /// The points `x` `[n, d]` in precision `T`.
     pub fn points<T: Real>(&self, x: Rows<'_>) -> Prepared<T> {
-        Prepared { n: x.n(), views: self.views_of(x), keys: keys(x) }
-    }
-
-    /// Every lift of the points `x` `[n, d]`.
-    fn views_of<T: Real>(&self, x: Rows<'_>) -> Vec<View<T>> {
-        (0..self.lifts.len()).map(|view| self.view(x, view)).collect()
+        Prepared { n: x.n(), views: (0..self.lifts.len()).map(|view| self.view(x, view)).collect(), keys: keys(x) }
     }
 
     /// Rows of points as a view sees them: lifted, or shifted.
     fn seen(&self, rows: ArrayView2<f64>, view: usize) -> Array2<f64> {
-        let lifted = |base: &Base| base.lift(rows);
+        let lifted = |base: &Base| with_formula!(base, formula => formula.lift(rows));
         match (self.lifts[view].as_ref().and_then(lifted), &self.shift) {
             (Some(lifted), _) => lifted,
             (None, Some(shift)) => &rows - shift,
@@ -189,24 +184,24 @@ impl Plan {
     }
 
     fn diagonal_of_few(&self, x: Rows<'_>) -> Vec<f64> {
-        let views = self.views_of::<f64>(x);
-        let known: Vec<Option<Vec<f64>>> =
-            views.iter().enumerate().map(|(view, seen)| self.known_diagonal(seen, view)).collect();
+        let points = self.points::<f64>(x);
+        let known: Vec<Option<Vec<f64>>> = (0..points.views.len()).map(|v| self.known_diagonal(&points, v)).collect();
         let value = |i: usize| {
             let mut leaves = self.leaves.iter();
             self.kernel.combine(&mut |base| {
                 let (view, _) = self.statistics[*leaves.next().expect("a leaf for each base kernel")];
-                let xx = views[view].xx[i];
-                let is_distance = || matches!(base.statistic(), Statistic::L1 | Statistic::SquaredDistance);
-                let value = || base.eval(Pair { s: if is_distance() { 0.0 } else { xx }, xx, yy: xx });
+                let xx = points.views[view].xx[i];
+                let s = |of| if matches!(of, Statistic::L1 | Statistic::SquaredDistance) { 0.0 } else { xx };
+                let value = || with_formula!(base, f => f.eval(Pair { s: s(f.statistic()), xx, yy: xx }));
                 known[view].as_ref().map_or_else(value, |known| known[i])
             })
         };
-        (0..x.n()).map(value).collect()
+        (0..points.n).map(value).collect()
     }
 
     /// `κ(x,x)` `[n]` where it is no formula of the norm: of images, and of activations that are series.
-    fn known_diagonal(&self, seen: &View<f64>, view: usize) -> Option<Vec<f64>> {
+    fn known_diagonal(&self, points: &Prepared<f64>, view: usize) -> Option<Vec<f64>> {
+        let seen = &points.views[view];
         if let Some(images) = &self.images[view] {
             return Some(images.diagonal(seen.x.view(), &seen.profile));
         }

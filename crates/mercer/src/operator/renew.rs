@@ -24,7 +24,7 @@ const SUMS: usize = 16;
 impl<T: Real> Renewed<T> {
     /// Computes the values of `base` for the entries of a tile that are `near`; `statistics` are its dot products or distances.
     pub fn find(&mut self, base: &Base, near: Near, statistics: &[T], [(a, rows), (b, columns)]: [Part<'_, T>; 2]) {
-        let l1 = base.statistic() == Statistic::L1;
+        let l1 = with_formula!(base, formula => formula.statistic()) == Statistic::L1;
         let bounds = [near.within, near.share].map(T::of);
         let (xx, yy) = (a.side(rows.clone()).xx, b.side(columns.clone()).xx);
         let width = columns.len();
@@ -122,7 +122,7 @@ vectorized! {
     /// Applies a formula of a distance to distances.
     fn apply_to_distances<FMA, 'a, F: Formula, T: Real>(formula: &'a F, values: &'a mut [T]) {
         // No other formula is ever asked: this keeps their code from being compiled.
-        if const { F::IS_NETWORK } || !matches!(formula.statistic(), Statistic::SquaredDistance | Statistic::L1) {
+        if !matches!(formula.statistic(), Statistic::SquaredDistance | Statistic::L1) {
             return;
         }
         let zero = T::Lane::<FMA>::of(0.0);

@@ -14,32 +14,17 @@ const ROWS: usize = 256;
 
 /// A key of each point of `x` `[n, d]`: equal points have equal keys, and 128 bits keep all others apart.
 pub(super) fn keys(x: Rows<'_>) -> Vec<u128> {
-    let of_few = |rows: Range<usize>| {
-        let x = x.slice(rows).to_f64();
-        let x = x.as_standard_layout();
-        let row = |x: ArrayView1<f64>| key(x.to_slice().expect("points lie row by row"));
-        x.rows().into_iter().map(row).collect::<Vec<_>>()
-    };
+    let of_few = |rows: Range<usize>| x.slice(rows).to_f64().rows().into_iter().map(key).collect::<Vec<_>>();
     ranges(x.n(), ROWS).into_par_iter().with_min_len(4).map(of_few).collect::<Vec<_>>().concat()
 }
 
-/// Coordinates that are mixed side by side: a chain of multiplications waits for each of them.
-const CHAINS: usize = 4;
-
 /// Two independent products over the bits of the coordinates; −0 counts as 0.
-fn key(x: &[f64]) -> u128 {
+fn key(x: ArrayView1<f64>) -> u128 {
     let mix = |hash: u64, bits: u64, turn: u32, factor: u64| (hash.rotate_left(turn) ^ bits).wrapping_mul(factor);
-    let next = |[a, b]: [u64; 2], bits: u64| {
-        [mix(a, bits, 23, 0x9E37_79B9_7F4A_7C15), mix(b, bits ^ bits >> 32, 41, 0xC2B2_AE3D_27D4_EB4F)]
-    };
-    let mut chains: [[u64; 2]; CHAINS] = std::array::from_fn(|chain| [chain as u64 + 1, chain as u64 + 11]);
-    for few in x.chunks(CHAINS) {
-        for (chain, v) in chains.iter_mut().zip(few) {
-            *chain = next(*chain, (v + 0.0).to_bits());
-        }
-    }
-    let join = |[a, b]: [u64; 2], [c, d]: [u64; 2]| [next([a, b], c)[0], next([a, b], d)[1]];
-    let [first, second] = chains.into_iter().reduce(join).expect("a chain");
+    let (first, second) = x.iter().fold((1, 2), |(a, b), v| {
+        let bits = (v + 0.0).to_bits();
+        (mix(a, bits, 23, 0x9E37_79B9_7F4A_7C15), mix(b, bits ^ bits >> 32, 41, 0xC2B2_AE3D_27D4_EB4F))
+    });
     u128::from(first) << 64 | u128::from(second)
 }
 

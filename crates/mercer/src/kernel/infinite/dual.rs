@@ -48,112 +48,67 @@ pub trait Expectations {
     fn second_moment<R: Num>(self, a: R) -> R;
 }
 
-/// `$value` with `$PHI` the place of `$phi` in the table of activations, as a constant: code that depends on it is compiled for
-/// that activation alone.
-macro_rules! at_place {
-    ($phi:expr, $PHI:ident => $value:expr) => {
-        at_place!(@ $phi, $PHI, $value, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22)
-    };
-    (@ $phi:expr, $PHI:ident, $value:expr, $($place:literal)*) => {
-        match $phi.place() {
-            $($place => {
-                const $PHI: usize = $place;
-                $value
-            })*
-            other => unreachable!("activation {other}"),
-        }
-    };
-}
-
-/// The places of activations in their table.
-pub(crate) mod place {
-    use crate::compute::Activation;
-
-    macro_rules! places {
-        ($($name:ident: $phi:expr),* $(,)?) => { $(pub const $name: usize = $phi.place();)* };
-    }
-    places! {
-        IDENTITY: Activation::Identity, RELU: Activation::Relu, LEAKY_RELU: Activation::LeakyRelu(0.0),
-        AB_RELU: Activation::AbRelu(0.0, 0.0), ABS: Activation::Abs, ERF: Activation::Erf, SIN: Activation::Sin,
-        COS: Activation::Cos, SIN_COS: Activation::SinCos, RBF: Activation::Rbf(0.0), SIGN: Activation::Sign,
-        STEP: Activation::Step, GAUSSIAN: Activation::Gaussian, EXP: Activation::Exp, GELU: Activation::Gelu,
-        EXP_NORMALIZED: Activation::ExpNormalized(0.0, 0.0), SIGMOID_LIKE: Activation::SigmoidLike,
-        TANH: Activation::Tanh, SIGMOID: Activation::Sigmoid, SOFTPLUS: Activation::Softplus,
-        POLYNOMIAL: Activation::Polynomial([0.0; 8]), MONOMIAL: Activation::Monomial(0), HERMITE: Activation::Hermite(0),
-    }
-}
-
-/// [`Expectations::dual`] of `phi`, whose place is `PHI`.
-#[inline(always)]
-pub fn dual_at<R: Num, const PHI: usize>(phi: Activation, k: R, x: Side<R>, y: Side<R>) -> (R, R) {
-    let [first, second] = match phi {
-        Activation::LeakyRelu(slope) => [slope, 1.0],
-        Activation::AbRelu(a, b) | Activation::ExpNormalized(a, b) => [a, b],
-        Activation::Rbf(gamma) => [gamma, 0.0],
-        _ => [0.0; 2],
-    };
-    match PHI {
-        place::IDENTITY => (k, R::of(1.0)),
-        place::RELU => bent(0.5, 0.5, k, x, y),
-        place::LEAKY_RELU | place::AB_RELU => bent(0.5 * (second + first), 0.5 * (second - first), k, x, y),
-        place::ABS => bent(0.0, 1.0, k, x, y),
-        place::ERF => erf(1.0, k, x, y),
-        // φ(u) = ½ + ½ erf(u/s): E = ¼ + ¼ E[erf erf]
-        place::SIGMOID_LIKE => {
-            let (value, slope) = erf(1.0 / SIGMOID_LIKE, k, x, y);
-            (R::of(0.25).mul_add(value, R::of(0.25)), R::of(0.25) * slope)
-        }
-        // E = e^{−(a+b)/2} sinh k, E' = e^{−(a+b)/2} cosh k
-        place::SIN => {
-            let (near, far) = waves(k, x, y);
-            (difference(near, far, k, x, y), near + far)
-        }
-        // E = e^{−(a+b)/2} cosh k, E' = e^{−(a+b)/2} sinh k
-        place::COS => {
-            let (near, far) = waves(k, x, y);
-            (near + far, difference(near, far, k, x, y))
-        }
-        // Half the units each: E = E' = ½ e^{k−(a+b)/2}, an RBF kernel of the inputs.
-        place::SIN_COS => {
-            let (near, _) = waves(k, x, y);
-            (near, near)
-        }
-        // φ(u) = √2 sin(√(2γ) u + π/4): E = e^{−γ(a+b−2k)}, E' = 2γ E
-        place::RBF => {
-            let value = (R::of(first) * (k + k - (x.variance + y.variance))).exp();
-            (value, R::of(2.0 * first) * value)
-        }
-        // E = 1 − 2θ/π; the slope is zero almost everywhere, E' = 0.
-        place::SIGN => (R::of(1.0) - R::of(FRAC_2_PI) * correlation(k, x, y).acos(), R::of(0.0)),
-        // E = ½ − θ/2π, E' = 0
-        place::STEP => (R::of(0.5) - R::of(0.5 * FRAC_1_PI) * correlation(k, x, y).acos(), R::of(0.0)),
-        // φ(u) = e^{−u²}: with D = (1+2a)(1+2b) − 4k², E = D^{−1/2} and E' = 4k D^{−3/2}
-        place::GAUSSIAN => {
-            let d = one_plus_twice(k, x, y);
-            let value = R::of(1.0) / d.sqrt();
-            (value, R::of(4.0) * k * value / d)
-        }
-        // E = E' = e^{(a+b)/2 + k}
-        place::EXP => {
-            let value = (R::of(0.5) * (x.variance + y.variance) + k).exp();
-            (value, value)
-        }
-        // E = √(ab) e^{γ(ρ+s)}, E' = γ e^{γ(ρ+s)}
-        place::EXP_NORMALIZED => {
-            let value = (R::of(first) * (correlation(k, x, y) + R::of(second))).exp();
-            (x.deviation * y.deviation * value, R::of(first) * value)
-        }
-        place::GELU => gelu(k, x, y),
-        place::TANH | place::SIGMOID | place::SOFTPLUS => logistic::dual(phi, k, x, y),
-        place::POLYNOMIAL | place::MONOMIAL | place::HERMITE => polynomial(&phi.parameters(), k, x, y),
-        other => unreachable!("activation {other}"),
-    }
-}
-
 impl Expectations for Activation {
     #[inline(always)]
     fn dual<R: Num>(self, k: R, x: Side<R>, y: Side<R>) -> (R, R) {
-        at_place!(self, PHI => dual_at::<R, PHI>(self, k, x, y))
+        match self {
+            Activation::Identity => (k, R::of(1.0)),
+            Activation::Relu => bent(0.5, 0.5, k, x, y),
+            Activation::LeakyRelu(slope) => bent(0.5 + 0.5 * slope, 0.5 - 0.5 * slope, k, x, y),
+            Activation::AbRelu(a, b) => bent(0.5 * (b + a), 0.5 * (b - a), k, x, y),
+            Activation::Abs => bent(0.0, 1.0, k, x, y),
+            Activation::Erf => erf(1.0, k, x, y),
+            // φ(u) = ½ + ½ erf(u/s): E = ¼ + ¼ E[erf erf]
+            Activation::SigmoidLike => {
+                let (value, slope) = erf(1.0 / SIGMOID_LIKE, k, x, y);
+                (R::of(0.25).mul_add(value, R::of(0.25)), R::of(0.25) * slope)
+            }
+            // E = e^{−(a+b)/2} sinh k, E' = e^{−(a+b)/2} cosh k
+            Activation::Sin => {
+                let (near, far) = waves(k, x, y);
+                (difference(near, far, k, x, y), near + far)
+            }
+            // E = e^{−(a+b)/2} cosh k, E' = e^{−(a+b)/2} sinh k
+            Activation::Cos => {
+                let (near, far) = waves(k, x, y);
+                (near + far, difference(near, far, k, x, y))
+            }
+            // Half the units each: E = E' = ½ e^{k−(a+b)/2}, an RBF kernel of the inputs.
+            Activation::SinCos => {
+                let (near, _) = waves(k, x, y);
+                (near, near)
+            }
+            // φ(u) = √2 sin(√(2γ) u + π/4): E = e^{−γ(a+b−2k)}, E' = 2γ E
+            Activation::Rbf(gamma) => {
+                let value = (R::of(gamma) * (k + k - (x.variance + y.variance))).exp();
+                (value, R::of(2.0 * gamma) * value)
+            }
+            // E = 1 − 2θ/π; the slope is zero almost everywhere, E' = 0.
+            Activation::Sign => (R::of(1.0) - R::of(FRAC_2_PI) * correlation(k, x, y).acos(), R::of(0.0)),
+            // E = ½ − θ/2π, E' = 0
+            Activation::Step => (R::of(0.5) - R::of(0.5 * FRAC_1_PI) * correlation(k, x, y).acos(), R::of(0.0)),
+            // φ(u) = e^{−u²}: with D = (1+2a)(1+2b) − 4k², E = D^{−1/2} and E' = 4k D^{−3/2}
+            Activation::Gaussian => {
+                let d = one_plus_twice(k, x, y);
+                let value = R::of(1.0) / d.sqrt();
+                (value, R::of(4.0) * k * value / d)
+            }
+            // E = E' = e^{(a+b)/2 + k}
+            Activation::Exp => {
+                let value = (R::of(0.5) * (x.variance + y.variance) + k).exp();
+                (value, value)
+            }
+            // E = √(ab) e^{γ(ρ+s)}, E' = γ e^{γ(ρ+s)}
+            Activation::ExpNormalized(gamma, shift) => {
+                let value = (R::of(gamma) * (correlation(k, x, y) + R::of(shift))).exp();
+                (x.deviation * y.deviation * value, R::of(gamma) * value)
+            }
+            Activation::Gelu => gelu(k, x, y),
+            Activation::Tanh | Activation::Sigmoid | Activation::Softplus => logistic::dual(self, k, x, y),
+            Activation::Polynomial(_) | Activation::Monomial(_) | Activation::Hermite(_) => {
+                polynomial(&self.parameters(), k, x, y)
+            }
+        }
     }
 
     #[inline(always)]

@@ -38,7 +38,7 @@ mod images;
 pub(crate) mod logistic;
 mod network;
 
-pub(crate) use dual::{Expectations, Side, dual_at, place};
+pub(crate) use dual::{Expectations, Side};
 pub(crate) use network::{DEEPEST, Network, Step, Variances};
 
 pub(in crate::kernel) use images::value;
@@ -96,7 +96,6 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
         "covariance of an infinitely wide network's outputs: K = w_var·E[φφ] + b_var, layer by layer"
     };
     const PARAMETERS: &'static [Parameter] = PARAMETERS;
-    const IS_NETWORK: bool = true;
 
     fn from_arguments(arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Self> {
         let number = |i: usize| PARAMETERS[i].number(&arguments[i]);

@@ -55,7 +55,7 @@ fn value(plan: &Plan, zonal: impl Fn(&Base) -> Option<Zonal>, near: bool) -> Sou
     plan.kernel.combine(&mut |base| {
         let statistic = *leaves.next().expect("a leaf for each base kernel");
         let view = plan.statistics[statistic].0;
-        let asked = base.statistic();
+        let asked = with_formula!(base, formula => formula.statistic());
         let given = near && matches!(asked, Statistic::SquaredDistance | Statistic::L1);
         let read = if given { plan.statistics.len() + statistic } else { statistic };
         let pair = Pair {
