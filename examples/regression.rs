@@ -20,7 +20,7 @@ fn main() -> mercer::Result<()> {
     println!("direct, α = {:.1e} by leave-one-out: {:.4}", direct.alpha, error(&direct.predict(new.view())?, &truth));
 
     let solver = RidgeSolver::conjugate_gradients(Precision::F64);
-    let iterative = Ridge { kernel: kernel.clone(), alpha, solver, intercept: false }.fit(x.view(), &y, &context)?;
+    let iterative = Ridge { kernel: kernel.clone(), alpha, solver, centred: false }.fit(x.view(), &y, &context)?;
     let products = iterative.iterations.unwrap_or_default();
     println!("{products} products with K: {:.4}", error(&iterative.predict(new.view())?, &truth));
 

@@ -149,7 +149,7 @@ impl Bench {
         let (x, y, new) = (self.array("x5000x50")?, self.array("y5000x1")?, self.array("new100x50")?);
         let y = Target::Values(y.column(0).to_vec());
         let kernel = Kernel::parse("rbf(7)")?;
-        let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct, intercept: false };
+        let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct, centred: false };
         let (seconds, fitted) = self.time(|| ridge.fit(x.view(), &y, &FitContext::default()))?;
         let check = fitted.scores(new.view())?.column(0).slice(s![..5]).to_vec();
         Ok(json!({ "seconds": seconds, "check": check }))

@@ -320,7 +320,7 @@ impl Learning {
         if matches!(solver, RidgeSolver::ConjugateGradients { .. }) {
             signals::listen();
         }
-        let fitted = Ridge { kernel, alpha: self.alpha(), solver, intercept: true }.fit(x, y, fit)?;
+        let fitted = Ridge { kernel, alpha: self.alpha(), solver, centred: true }.fit(x, y, fit)?;
         let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
         let (iterations, residual) = (fitted.iterations, fitted.residual);
         Ok(Learnt { iterations, residual, ..Learnt::new(fitted, alpha, tried) })

@@ -443,8 +443,7 @@ fn numbers_are_learnt_and_predicted() {
     let rows: String = (0..400).map(row).map(|(a, b)| format!("{a},{b},{}\n", 5.0 + 2.5 * a - 0.004 * b)).collect();
     std::fs::write(folder.join("d.csv"), format!("a,b,y\n{rows}")).unwrap();
     for scale in ["standard", "minmax"] {
-        let train =
-            "train d.csv --target y --net 'dense(16) tanh dense(1)' --epochs 60 --batch 16 --rule adam --lr 0.01";
+        let train = "train d.csv --target y --net 'dense(16) tanh dense(1)' --epochs 60 --batch 16 --optimiser adam --rate 0.01";
         let object = folder.object(&format!("{train} --scale {scale} --out n.safetensors"));
         // The numbers have a standard deviation of 27.
         assert!(object["test"]["rmse"].as_f64().unwrap() < 1.0, "{scale}: {}", object["test"]);

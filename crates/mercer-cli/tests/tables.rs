@@ -5,7 +5,7 @@ mod common;
 use common::Folder;
 use mercer::data::write_npy;
 use mercer::rng::Rng;
-use ndarray::{Array2, Axis, aview1, s};
+use ndarray::{Array1, Array2, Axis, aview1, s};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -30,6 +30,37 @@ fn points(folder: &Folder) {
 fn close(a: &Array2<f64>, b: &Array2<f64>, tolerance: f64) {
     assert_eq!(a.dim(), b.dim());
     assert!((a - b).iter().all(|d| d.abs() <= tolerance), "{a} {b}");
+}
+
+/// `C c + b` with `(K + αI) c + b 1 = y` and `Σ c = 0`, by elimination: ridge regression with a constant that is not penalised.
+fn ridge_with_constant(k: &Array2<f64>, cross: &Array2<f64>, y: &Array1<f64>, alpha: f64) -> Array2<f64> {
+    let n = y.len();
+    let mut a = Array2::from_shape_fn((n + 1, n + 2), |(i, j)| match (i < n, j < n) {
+        (true, true) => k[[i, j]] + if i == j { alpha } else { 0.0 },
+        (true, false) => {
+            if j == n {
+                1.0
+            } else {
+                y[i]
+            }
+        }
+        (false, inside) => f64::from(u8::from(inside)),
+    });
+    for p in 0..=n {
+        let pivot = (p..=n).max_by(|&i, &j| a[[i, p]].abs().total_cmp(&a[[j, p]].abs())).unwrap();
+        for j in 0..n + 2 {
+            a.swap([p, j], [pivot, j]);
+        }
+        for i in (0..=n).filter(|&i| i != p) {
+            let factor = a[[i, p]] / a[[p, p]];
+            for j in p..n + 2 {
+                a[[i, j]] -= factor * a[[p, j]];
+            }
+        }
+    }
+    let solution: Vec<f64> = (0..=n).map(|i| a[[i, n + 1]] / a[[i, i]]).collect();
+    let value = |i: usize| (0..n).map(|j| cross[[i, j]] * solution[j]).sum::<f64>() + solution[n];
+    Array2::from_shape_fn((cross.nrows(), 1), |(i, _)| value(i))
 }
 
 fn errors(folder: &Folder, line: &str) -> String {
@@ -183,7 +214,7 @@ fn classes_come_with_scores_or_probabilities() {
     }
     assert!(folder.said("inspect n.safetensors").contains("dense(16) relu dense(2)"));
     folder.said("regress moons(n=60) --alpha 0.1 --model r.mercer");
-    assert!(folder.said("predict r.mercer moons(n=3)").starts_with("prediction,score "));
+    assert!(folder.said("predict r.mercer moons(n=3)").starts_with("prediction,probability "));
 }
 
 #[test]
@@ -216,7 +247,9 @@ fn sources_of_other_kinds() {
     let plain = folder.object("regress t.csv --target y --rows 40");
     let same = |mut object: Value| {
         object["data"] = plain["data"].clone();
-        object["seconds"] = plain["seconds"].clone();
+        for cost in ["seconds", "total_seconds", "peak_memory"] {
+            object[cost] = plain[cost].clone();
+        }
         assert_eq!(object, plain);
     };
     // Standard input.
@@ -253,7 +286,7 @@ fn rows_of_other_files_are_all_read() {
 #[test]
 fn sampled_spectra_are_inspected() {
     let folder = Folder::new();
-    folder.said("sample moons(n=60) --net 'dense(8) erf dense(1)' --samples 20 --out F.npy");
+    folder.said("sample moons(n=60) --net 'dense(8) erf dense(1)' --count 20 --out F.npy");
     folder.said("fit moons(n=60) --samples F.npy --k 2 --out s.mercer");
     assert!(folder.said("inspect s.mercer").contains("20 sampled functions"));
     folder.said("fit moons(n=60) --method neuralef --steps 1 --k 1 --checkpoint state");
@@ -282,8 +315,10 @@ fn precomputed_matrices_are_kernels() {
         folder.said(&format!("{used} b.mercer C.npy --out b.npy"));
         (folder.read("a.npy"), folder.read("b.npy"))
     };
-    let (a, b) = both("regress", "--target y.npy --alpha 0.01 --model", "predict");
-    close(&a, &b, 1e-6);
+    folder.said("regress K.npy --kernel precomputed --target y.npy --alpha 0.01 --model b.mercer");
+    folder.said("predict b.mercer C.npy --out b.npy");
+    let y = table.slice(s![..50, 2]).to_owned();
+    close(&ridge_with_constant(&folder.read("K.npy"), &folder.read("C.npy"), &y, 0.01), &folder.read("b.npy"), 1e-6);
     let (a, b) = both("embed", "--k 2 --model", "transform");
     close(&a, &b, 1e-9);
     let (a, b) = both("fit", "--k 3 --method exact --holdout 0 --out", "transform");

@@ -96,7 +96,7 @@ fn cases() -> Vec<Case> {
         predicts("ridge", |_| Ok(Ridge::new(rbf()))),
         predicts("ridge by conjugate gradients", |_| {
             let solver = RidgeSolver::conjugate_gradients(Default::default());
-            Ok(Ridge { kernel: rbf(), alpha: Alpha::Fixed(0.1), solver, intercept: false })
+            Ok(Ridge { kernel: rbf(), alpha: Alpha::Fixed(0.1), solver, centred: false })
         }),
         predicts("nystrom ridge", |x| Ok(FeatureRidge::new(nystrom(x.nrows())))),
         predicts("random features", |_| {
@@ -329,7 +329,7 @@ fn numbers_agree_with_scikit_learn() {
     let signs: Vec<f64> = (0..4).map(|j| ours.column(j).dot(&theirs.column(j)).signum()).collect();
     assert!(close(ours, theirs, &signs));
     assert!(close(pca.transform(new.view()).unwrap(), matrix("kpca_new"), &signs));
-    let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct, intercept: false };
+    let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct, centred: false };
     let fitted = ridge.fit(x.view(), &Target::Values(vector(&golden["y"])), &context).unwrap();
     let theirs = vector(&golden["ridge_coefficients"]);
     assert!(fitted.coefficients.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-9));

@@ -59,11 +59,7 @@ fn direct_iterative_and_spectral_ridge_agree() {
     for alpha in [1e-3, 0.1, 10.0] {
         let want = by_hand(&kernel, x.view(), &y, alpha, z.view());
         let fit = |solver| {
-            fitted(
-                &Ridge { kernel: kernel.clone(), alpha: Alpha::Fixed(alpha), solver, intercept: false },
-                x.view(),
-                &y,
-            )
+            fitted(&Ridge { kernel: kernel.clone(), alpha: Alpha::Fixed(alpha), solver, centred: false }, x.view(), &y)
         };
         let direct = fit(RidgeSolver::Direct);
         assert!(worst(&direct.scores(z.view()).unwrap(), &want) < 1e-9);
@@ -77,7 +73,7 @@ fn direct_iterative_and_spectral_ridge_agree() {
     }
 }
 
-/// An intercept is the mean of the targets for a kernel matrix, and a constant that is not penalised for functions.
+/// A constant in the targets changes nothing: their mean is subtracted for a kernel matrix, and functions have an intercept that is not penalised.
 #[test]
 fn an_intercept_makes_a_constant_no_matter() {
     let ((x, y), (z, _)) = (problem(150, 1), problem(20, 2));
@@ -86,7 +82,7 @@ fn an_intercept_makes_a_constant_no_matter() {
     let centred: Vec<f64> = y.iter().map(|y| y - mean).collect();
     let want = by_hand(&kernel("rbf(1)"), x.view(), &centred, 0.1, z.view()) + mean + 300.0;
     for solver in [RidgeSolver::Direct, RidgeSolver::conjugate_gradients(Precision::F64)] {
-        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(0.1), solver, intercept: true };
+        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(0.1), solver, centred: true };
         assert!(worst(&fitted(&ridge, x.view(), &high).scores(z.view()).unwrap(), &want) < 1e-5);
     }
     let spectrum = exact(&kernel("rbf(1)"), x.view(), 150).into();
@@ -155,7 +151,7 @@ fn spectral_leave_one_out_is_brute_force() {
 fn cross_validation_with_as_many_folds_as_points_is_leave_one_out() {
     let (x, y) = problem(30, 8);
     let fit = |alpha| {
-        fitted(&Ridge { kernel: kernel("rbf(1)"), alpha, solver: RidgeSolver::Direct, intercept: false }, x.view(), &y)
+        fitted(&Ridge { kernel: kernel("rbf(1)"), alpha, solver: RidgeSolver::Direct, centred: false }, x.view(), &y)
     };
     let (loo, cv) = (fit(Alpha::LeaveOneOut), fit(Alpha::CrossValidation { folds: 30 }));
     for (a, b) in loo.tried.iter().zip(&cv.tried).filter(|(a, _)| a.value > 1e-7) {
@@ -171,7 +167,7 @@ fn the_iterative_solver_finds_alpha_and_needs_no_stored_matrix() {
     let target = Target::Values(y);
     let fit = |alpha, solver, budget, precision| {
         let context = FitContext { budget, precision, ..Default::default() };
-        Ridge { kernel: kernel("rbf(1)"), alpha, solver, intercept: false }.fit(x.view(), &target, &context).unwrap()
+        Ridge { kernel: kernel("rbf(1)"), alpha, solver, centred: false }.fit(x.view(), &target, &context).unwrap()
     };
     let error = |predicted: Target| {
         predicted.values().iter().zip(&truth).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / truth.len() as f64
@@ -347,7 +343,7 @@ fn an_early_end_of_conjugate_gradients_is_a_result_with_a_note() {
     let target = Target::Values(y);
     let fit = |iterations| {
         let solver = RidgeSolver::ConjugateGradients { tolerance: 1e-12, iterations, rank: Some(5) };
-        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(1e-6), solver, intercept: false };
+        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(1e-6), solver, centred: false };
         ridge.fit(x.view(), &target, &FitContext::default()).unwrap()
     };
     let early = fit(3);
@@ -368,7 +364,7 @@ fn single_precision_is_used_only_where_it_is_precise_enough() {
     let target = Target::Values(y);
     let fit = |alpha: f64, solver, precision| {
         let context = FitContext { precision, ..Default::default() };
-        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(alpha), solver, intercept: false };
+        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(alpha), solver, centred: false };
         ridge.fit(x.view(), &target, &context).unwrap()
     };
     // Small α: the coefficients are as large as 1/α, and so is what rounding does to the predictions.
@@ -389,8 +385,7 @@ fn single_precision_is_used_only_where_it_is_precise_enough() {
 fn failures_have_clear_messages() {
     let (x, y) = problem(300, 11);
     let target = Target::Values(y);
-    let ridge =
-        |alpha, solver| Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(alpha), solver, intercept: false };
+    let ridge = |alpha, solver| Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(alpha), solver, centred: false };
     let context = FitContext { budget: Budget::of(1000), ..Default::default() };
     says(ridge(1.0, RidgeSolver::Direct).fit(x.view(), &target, &context), &["conjugate gradients"]);
     // A singular matrix at α = 0: the same point twice.
@@ -471,7 +466,7 @@ proptest! {
         let mut rng = Rng::new(seed + 2);
         let other: Vec<f64> = (0..n).map(|_| rng.normal()).collect();
         let fit = |x: ArrayView2<f64>, y: &[f64], solver| {
-            let ridge = Ridge { kernel: kernel("matern52(1.5)"), alpha: Alpha::Fixed(10f64.powf(log_alpha)), solver, intercept: false };
+            let ridge = Ridge { kernel: kernel("matern52(1.5)"), alpha: Alpha::Fixed(10f64.powf(log_alpha)), solver, centred: false };
             fitted(&ridge, x, y).scores(z.view()).unwrap()
         };
         let direct = fit(x.view(), &y, RidgeSolver::Direct);

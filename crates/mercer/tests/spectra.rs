@@ -207,7 +207,7 @@ fn saved_spectra_come_back_the_same_and_damaged_files_are_refused() {
         copy[at..at + to.len()].copy_from_slice(to.as_bytes());
         copy
     };
-    assert!(refuse(&replaced(r#""version":"2""#, r#""version":"9""#)).unwrap().contains("update mercer"));
+    assert!(refuse(&replaced(r#""version":"3""#, r#""version":"9""#)).unwrap().contains("update mercer"));
     assert!(refuse(&replaced(r#""format":"mercer""#, r#""format":"nother""#)).unwrap().contains("another program"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no temporary file is left");
     // Every single flipped byte is refused or read, never a panic.

@@ -147,6 +147,7 @@ impl Fit {
         }
         let Some(kernel) = kernel else { return self.fit_matrix(fit_context, out, page, context) };
         let table = self.reader.table(&self.data, None, context)?;
+        let whole = page.as_ref().map(|_| table.clone());
         let (train, held_out) = self.split(table, context)?;
         let schema = self.reader.schema(&train, self.scale, context)?;
         let train = encoded(&schema, train, context)?;
@@ -159,7 +160,10 @@ impl Fit {
         let held_out = held_out.as_ref().map(|data| data.x.rows().into());
         let spectrum = self.spectrum(&operator, held_out, fit_context, context)?;
         drop(bar);
-        let shown = page.as_ref().map(|_| Shown::at(&spectrum, report::sample(&train, context.seed))).transpose()?;
+        let shown = match whole {
+            Some(table) => Some(Shown::at(&spectrum, report::sample(&schema.encode(table)?.0, context.seed))?),
+            None => None,
+        };
         write_report(&spectrum, &schema, shown, page, context)?;
         show(&spectrum, &schema, None, out, context)
     }

@@ -44,13 +44,13 @@ pub struct Ridge {
     pub solver: RidgeSolver,
     /// Whether the mean of the targets is subtracted before the fit, and added to what is predicted: far from all points the
     /// prediction is then the mean, not zero.
-    pub intercept: bool,
+    pub centred: bool,
 }
 
 impl Ridge {
-    /// Under `kernel`, with α by leave-one-out and no intercept.
+    /// Under `kernel`, with α by leave-one-out and targets as they are.
     pub fn new(kernel: Kernel) -> Self {
-        Ridge { kernel, alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Auto, intercept: false }
+        Ridge { kernel, alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Auto, centred: false }
     }
 }
 
@@ -126,7 +126,7 @@ impl Fit for Ridge {
         check_points(x)?;
         self.alpha.check(x.nrows())?;
         let (encoding, encoded) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
-        let mean = encoded.mean_axis(Axis(0)).filter(|_| self.intercept);
+        let mean = encoded.mean_axis(Axis(0)).filter(|_| self.centred);
         let offset = mean.unwrap_or_else(|| Array1::zeros(encoding.width()));
         let encoded = encoded - &offset;
         let double = FitContext { precision: Precision::F64, ..*context };

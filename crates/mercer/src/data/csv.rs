@@ -218,6 +218,7 @@ impl<'a> Reading<'a> {
         let advice = if self.rows == 0 { first } else { "" };
         let what = match number(cell) {
             _ if cell.trim_ascii().is_empty() => "is empty; fill the value or drop the row".into(),
+            None if is_missing(cell) => format!("is `{}`, a missing value; fill it or drop the row", shown(cell)),
             Some(v) => format!("is {v}; fill the value or drop the row"),
             None => format!("is `{}`, not a number{advice}", shown(cell)),
         };
