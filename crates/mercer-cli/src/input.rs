@@ -121,6 +121,7 @@ impl Source {
             categories: vec![],
             rows: rows.clone(),
             header: *header,
+            skip_unlabelled: false,
             key: key.clone(),
             memory: Some(context.budget),
         }
@@ -140,8 +141,15 @@ impl Source {
 impl Reader {
     /// Reads a file or a named set, its target as numbers or classes by `task`, or by what it holds.
     pub fn table(&self, source: &str, task: Option<Task>, context: &Context) -> Result<Table> {
-        let options = ReadOptions { categories: self.categories.clone(), ..self.source.options(context) };
+        let options = ReadOptions {
+            categories: self.categories.clone(),
+            skip_unlabelled: self.missing == Missing::Impute,
+            ..self.source.options(context)
+        };
         let table = Table::open(source, &options)?;
+        if table.unlabelled > 0 {
+            context.warn(format_args!("{} without a target left out", count(table.unlabelled, "row")));
+        }
         if self.missing == Missing::Refuse {
             table.check_complete()?;
         }

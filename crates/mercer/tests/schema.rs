@@ -264,3 +264,19 @@ fn plain_numbers_stay_as_they_are() {
         assert_eq!(table.default_scaling(), Scaling::None, "{generated}");
     }
 }
+
+#[test]
+fn rows_without_a_target_are_errors_or_are_left_out_and_counted() {
+    let folder = Folder::new();
+    let text = "a,y\n1,10\n2,NA\n3,30\n4,\n5,50\n";
+    says(folder.table(text, &with_target("y")), &["row 2, column 2", "`NA`, a missing value"]);
+    let skip = ReadOptions { skip_unlabelled: true, ..with_target("y") };
+    let table = folder.table(text, &skip).unwrap();
+    assert_eq!((table.n(), table.unlabelled), (3, 2));
+    assert_eq!(table.x.to_f64(), array![[1.0], [3.0], [5.0]]);
+    assert_eq!(table.target.unwrap().values, Target::Values(vec![10.0, 30.0, 50.0]));
+    // Positions of rows are those of the file.
+    let first = folder.table(text, &ReadOptions { rows: Some(0..2), ..skip.clone() }).unwrap();
+    assert_eq!((first.n(), first.unlabelled), (1, 1));
+    says(folder.table("a,y\n1,NA\n", &skip), &["no row with a target"]);
+}

@@ -99,6 +99,9 @@ struct Reading<'a> {
     /// Whether rows may lack the target, and whether one does.
     may_lack_target: bool,
     lacks_target: bool,
+    /// The target whose rows are left out where it is missing, and how many were.
+    skipped_without: Option<usize>,
+    unlabelled: usize,
 }
 
 impl<'a> Reading<'a> {
@@ -106,6 +109,8 @@ impl<'a> Reading<'a> {
         let names = if header { column_names(first) } else { generated_columns(first.len()) };
         let roles = request.roles(path, &names, header, false)?;
         let names = distinct_but(&names, roles.iter().position(|role| *role == Role::Target));
+        let skips = request.options.skip_unlabelled && request.like.is_none();
+        let skipped_without = roles.iter().position(|role| *role == Role::Target).filter(|_| skips);
         let features = roles.iter().filter(|role| !matches!(role, Role::Skipped | Role::Target));
         let cells = |role: &Role| if *role == Role::Category { Cells::words() } else { Cells::default() };
         Ok(Reading {
@@ -121,6 +126,8 @@ impl<'a> Reading<'a> {
             target: Cells::default(),
             may_lack_target: request.like.is_some(),
             lacks_target: false,
+            skipped_without,
+            unlabelled: 0,
         })
     }
 
@@ -131,7 +138,11 @@ impl<'a> Reading<'a> {
             return Err(Error::file(self.path, what));
         }
         if range.contains(&self.rows) {
-            self.push_cells(record)?;
+            if self.skipped_without.is_some_and(|target| is_missing(&record[target])) {
+                self.unlabelled += 1;
+            } else {
+                self.push_cells(record)?;
+            }
         }
         self.rows += 1;
         Ok(())
@@ -184,7 +195,7 @@ impl<'a> Reading<'a> {
     }
 
     fn finish(self, name: &str, range: &std::ops::Range<usize>) -> Result<Table> {
-        let Reading { path, names, named, roles, rows, x, features, y, target, .. } = self;
+        let Reading { path, names, named, roles, rows, x, features, y, target, unlabelled, .. } = self;
         fail_if!(rows == 0; Error::file(path, "holds a header but no rows"));
         let first = range.start + 1;
         fail_if!(rows <= range.start; Error::file(path, format!("has {rows} rows; there is no row {first}")));
@@ -192,7 +203,9 @@ impl<'a> Reading<'a> {
         let target =
             position.map(|j| TableTarget { name: names[j].clone(), position: Some(j), values: target.into_target(y) });
         let d = features.len();
-        let mut x = Array2::from_shape_vec((rows.min(range.end) - range.start, d), x).expect("each row was counted");
+        let n = rows.min(range.end) - range.start - unlabelled;
+        fail_if!(n == 0; Error::file(path, "has no row with a target"));
+        let mut x = Array2::from_shape_vec((n, d), x).expect("each row was counted");
         let kept = (0..roles.len()).filter(|&j| !matches!(roles[j], Role::Skipped | Role::Target));
         let mut columns = vec![];
         for ((position, cells), mut column) in kept.zip(features).zip(x.columns_mut()) {
@@ -204,7 +217,18 @@ impl<'a> Reading<'a> {
             columns.push(Column { name: names[position].clone(), position, kind });
         }
         let (name, source) = (name.to_owned(), path.to_string_lossy().into_owned());
-        Ok(Table { name, x: x.into(), columns, named, target, shape: None, source, tabular: true, decided: false })
+        Ok(Table {
+            name,
+            x: x.into(),
+            columns,
+            named,
+            target,
+            shape: None,
+            unlabelled,
+            source,
+            tabular: true,
+            decided: false,
+        })
     }
 
     /// `row 3, column 5 (counted from 1), \`age\`,` with the name only where the file gives one.

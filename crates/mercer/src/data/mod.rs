@@ -83,6 +83,8 @@ pub struct ReadOptions {
     pub rows: Option<Range<usize>>,
     /// Whether the first row of a table names the columns; with `None`, if it has no number and the next row has one.
     pub header: Option<bool>,
+    /// Whether rows of a `.csv` whose target is missing are left out; else they are errors.
+    pub skip_unlabelled: bool,
     /// The array of an `.npz` to read.
     pub key: Option<String>,
     /// The memory that the data may take; with `None`, 70 % of what is free.

@@ -103,7 +103,18 @@ fn read_table(path: &Path, name: &str, request: &Request) -> Result<Table> {
     }
     let x = Array2::from_shape_fn((rows as usize, kept.len()), |(i, j)| kept[j][i]).into();
     let (name, source) = (name.to_owned(), path.to_string_lossy().into_owned());
-    Ok(Table { name, x, columns: kinds, named: true, target: y, shape: None, source, tabular: true, decided: false })
+    Ok(Table {
+        name,
+        x,
+        columns: kinds,
+        named: true,
+        target: y,
+        shape: None,
+        unlabelled: 0,
+        source,
+        tabular: true,
+        decided: false,
+    })
 }
 
 /// A column as far as it has been read.

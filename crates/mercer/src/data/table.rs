@@ -40,6 +40,8 @@ pub struct Table {
     pub target: Option<TableTarget>,
     /// Channels, height and width, where each row is an image.
     pub shape: Option<[usize; 3]>,
+    /// Rows that were left out because their target is missing ([`ReadOptions::skip_unlabelled`]).
+    pub unlabelled: usize,
     /// What the source is called in messages.
     pub(super) source: String,
     /// Whether it is a table, whose columns have units of their own; else images, or points that were generated.
@@ -128,7 +130,7 @@ impl Table {
         let columns = data.columns.into_iter().enumerate().map(column).collect();
         let target = data.y.map(|values| TableTarget { name: "target".into(), position: None, values });
         let (name, x, shape, source) = (data.name, data.x, data.shape, source.to_owned());
-        Table { name, x, columns, named, target, shape, source, tabular, decided: false }
+        Table { name, x, columns, named, target, shape, unlabelled: 0, source, tabular, decided: false }
     }
 
     /// A table of numbers, none missing, as a data set.
@@ -169,7 +171,7 @@ impl Table {
         let Table { name, named, shape, source, tabular, decided, .. } = self;
         let (x, name, source) = (ndarray::Array2::<f64>::zeros((0, 0)).into(), name.clone(), source.clone());
         let (named, shape, tabular, decided) = (*named, *shape, *tabular, *decided);
-        Table { name, x, columns: vec![], named, target: None, shape, source, tabular, decided }
+        Table { name, x, columns: vec![], named, target: None, shape, unlabelled: 0, source, tabular, decided }
     }
 
     /// The target as numbers or as classes. Without a task, words are classes, and so are whole numbers of at most 20 different
