@@ -284,7 +284,8 @@ fn the_process_of_a_convolutional_network_tells_mnist_apart() {
     assert_eq!(named("joint NeuralEF")["networks"], 0);
     assert_eq!(named("exact")["networks"], found["networks"]);
     let page = std::fs::read_to_string(folder.join("report/cnn-gp.html")).unwrap();
-    assert!(page.matches("<svg").count() >= 2 && page.contains("84.98"));
+    assert!(page.matches("<svg").count() >= 2);
+    assert!(!page.contains("84.98"), "a quick run is not compared with published values");
 }
 
 #[test]
