@@ -128,7 +128,7 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
     /// From checked values, one for each of [`Self::PARAMETERS`] where it is given; `inputs` is the dimension of the points,
     /// where it is known.
     ///
-    /// Outside the crate, it is needed to load models that hold the kernel ([`Registry`](crate::Registry)).
+    /// Outside the crate, it is needed to load models that hold the kernel ([`Registry`]).
     fn from_arguments(_arguments: &[Option<Value>], _inputs: Option<usize>) -> Result<Self> {
         Err(Error::input(format!("the kernel `{}` cannot be read: its formula has no from_arguments", Self::NAME)))
     }
@@ -249,7 +249,7 @@ impl Kernel {
         expression::constant(text, Known::default(), None)
     }
 
-    /// The same, with the kernels of `registry` too. Example: [`Registry`](crate::Registry).
+    /// The same, with the kernels of `registry` too. Example: [`Registry`].
     pub fn parse_with(text: &str, registry: &Registry) -> Result<Kernel> {
         expression::constant(text, Known { registry: Some(registry), of_model: false }, None)
     }
