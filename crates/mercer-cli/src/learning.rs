@@ -5,8 +5,8 @@ use crate::precomputed;
 use crate::signals;
 use clap::{Args, ValueEnum};
 use mercer::apply::{
-    Alpha, Bandwidth, ClassWeights, FeatureMap, FeatureRidge, Fit, FittedNadarayaWatson, FoundKernel, KernelSearch,
-    Learner, NadarayaWatson, Ridge, RidgeSolver, SavedPredict, SpectralRidge, Tried,
+    Alpha, Bandwidth, ClassWeights, Criterion, FeatureMap, FeatureRidge, Fit, FittedNadarayaWatson, FoundKernel,
+    KernelSearch, Learner, NadarayaWatson, Ridge, RidgeSolver, SavedPredict, SpectralRidge, Tried,
 };
 use mercer::data::{Dataset, Target};
 use mercer::kernel::{Expression, Kernel, Kind, catalogue};
@@ -45,10 +45,14 @@ pub struct Learning {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     cv: Option<u32>,
 
-    /// Kernels to choose among by the error on left-out points, such as rbf,matern32,laplacian; their lengthscales are found too,
-    /// unless they are given [instead of --kernel]
+    /// Kernels to choose among, such as rbf,matern32,laplacian; their lengthscales are found too, unless they are given
+    /// [instead of --kernel]
     #[arg(long, value_name = "KERNELS", conflicts_with = "kernel")]
     search: Option<String>,
+
+    /// What kernels and lengthscales (auto, ard) are chosen by
+    #[arg(long, default_value = "left-out")]
+    criterion: By,
 
     /// ridge: how the linear system is solved [default: by size and memory]
     #[arg(long)]
@@ -75,6 +79,14 @@ enum Way {
     Linear,
     /// Averages of the targets, weighted by the kernel
     NadarayaWatson,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// The mean squared error on left-out points
+    LeftOut,
+    /// The marginal likelihood of a Gaussian process
+    Likelihood,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -208,7 +220,7 @@ impl Learning {
             None => vec![Expression::parse(kernel)?],
             Some(list) => split(list).iter().map(|text| Expression::parse(&automatic(text))).collect::<Result<_>>()?,
         };
-        let searched = self.search.is_some() || candidates[0].is_automatic();
+        let searched = self.search.is_some() || self.criterion == By::Likelihood || candidates[0].is_automatic();
         fail_if!(
             searched && self.method == Way::NadarayaWatson,
             "--method nadaraya-watson finds its --bandwidth by itself; give a kernel with lengthscale=median or a number"
@@ -221,11 +233,16 @@ impl Learning {
         let (x, y) = (train.x.to_f64(), train.y.as_ref().expect("checked"));
         if let [one] = candidates
             && !one.is_automatic()
+            && self.criterion == By::LeftOut
         {
             return self.learn_under(one.resolve(&train.x, fit.seed)?, x.view(), y, fit);
         }
         let class_weights = self.class_weight.clone().unwrap_or_default();
-        let search = KernelSearch { candidates: candidates.to_vec(), alpha: self.alpha(), class_weights };
+        let criterion = match self.criterion {
+            By::LeftOut => Criterion::LeftOut,
+            By::Likelihood => Criterion::Likelihood,
+        };
+        let search = KernelSearch { candidates: candidates.to_vec(), criterion, alpha: self.alpha(), class_weights };
         let found = search.best(x.view(), y, fit)?;
         let learnt = self.learn_under(found.kernel.clone(), x.view(), y, fit)?;
         Ok(Learnt { search: Some(found), ..learnt })
@@ -358,7 +375,7 @@ fn split(list: &str) -> Vec<String> {
     let (mut depth, mut quoted, mut parts) = (0i32, false, vec![String::new()]);
     for c in list.chars() {
         quoted ^= c == '"';
-        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth += i32::from(matches!(c, '(' | '[')) - i32::from(matches!(c, ')' | ']'));
         match c {
             ',' if depth == 0 && !quoted => parts.push(String::new()),
             c => parts.last_mut().expect("one part at least").push(c),

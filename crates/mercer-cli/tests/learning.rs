@@ -143,8 +143,41 @@ fn a_search_shows_what_it_tried() {
     let auto = folder.object("regress numbers.csv --target y --kernel 'rbf(lengthscale=auto)' --cv 4");
     assert!(auto["search"]["tried"].as_array().unwrap().len() > 8);
     folder.refuses("fit numbers.csv --target y --kernel 'rbf(lengthscale=auto)'", "use median or a number");
+    folder.refuses("fit numbers.csv --target y --kernel 'rbf(lengthscale=ard)'", "use median or a number");
     let refused = "regress numbers.csv --target y --method nadaraya-watson --kernel 'rbf(lengthscale=auto)'";
     folder.refuses(refused, "--bandwidth");
+}
+
+/// `y` depends on `a` through a sine and on `b` along a line: the lengthscale of `a` is the shorter, by both criteria, and the model with both
+/// of them predicts the same after it is read back.
+#[test]
+fn each_column_finds_its_lengthscale() {
+    let folder = Folder::new();
+    table(&folder, "numbers.csv", 200, number);
+    for criterion in ["left-out", "likelihood"] {
+        let line = format!(
+            "regress numbers.csv --target y --kernel 'rbf(lengthscale=ard)' --criterion {criterion} --holdout 0.2 --model m.mercer --overwrite"
+        );
+        let (found, said) = (folder.object(&line), folder.said(&line));
+        assert_eq!(found["search"]["criterion"], criterion);
+        let kernel = found["kernel"].as_str().unwrap();
+        let list = kernel.split_once("lengthscale=[").unwrap().1.split_once(']').unwrap().0;
+        let each: Vec<f64> = list.split(", ").map(|v| v.parse().unwrap()).collect();
+        assert!(each.len() == 2 && each[0] < each[1], "{kernel}");
+        assert!(found["holdout"]["rmse"].as_f64().unwrap() < 0.15, "{found}");
+        let (a, b) = (said.find("\na ").unwrap(), said.find("\nb ").unwrap());
+        assert!(said.contains("column") && a < b, "{said}");
+        let again = folder.object("predict m.mercer numbers.csv");
+        assert!(again["score"]["rmse"].as_f64().or(again["rmse"].as_f64()).unwrap() < 0.15, "{again}");
+    }
+    let (likely, said) = (
+        folder.object("regress numbers.csv --target y --search rbf,linear --criterion likelihood"),
+        folder.said("regress numbers.csv --target y --search rbf,linear --criterion likelihood"),
+    );
+    assert_eq!(likely["search"]["tried"].as_array().unwrap().len(), 2);
+    assert!(likely["kernel"].as_str().unwrap().contains("rbf"), "{likely}");
+    assert!(said.contains("-log likelihood/row"), "{said}");
+    folder.refuses("regress numbers.csv --target y --kernel 'rbf([1, 2, 3])'", "3 lengthscales");
 }
 
 #[test]

@@ -181,16 +181,16 @@ impl<'a> Scanner<'a> {
             self.rest = &inside[end + 1..];
             return Ok(Argument { key, value: &inside[..end], quoted: true });
         }
-        // What a value has in brackets of its own belongs to it: act=leaky_relu(0.2).
+        // What a value has in brackets of its own belongs to it: act=leaky_relu(0.2), lengthscale=[1, 2].
         let mut depth = 0usize;
         let ends = |_, c| match c {
             ',' | ')' if depth == 0 => true,
-            '(' => {
+            '(' | '[' => {
                 depth += 1;
                 false
             }
-            ')' => {
-                depth -= 1;
+            ')' | ']' => {
+                depth = depth.saturating_sub(1);
                 false
             }
             _ => false,

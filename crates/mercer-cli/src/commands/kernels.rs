@@ -21,6 +21,7 @@ fn object(kernel: &Entry) -> Value {
     let parameter = |p: &Parameter| {
         let default = p.default_value().map(|value| match value {
             kernel::Value::Number(v) => json!(v),
+            kernel::Value::Numbers(each) => json!(each),
             kernel::Value::Word(word) | kernel::Value::Text(word) => json!(word),
         });
         json!({ "name": p.name, "default": default, "takes": p.kind.in_words(), "help": p.help })
@@ -66,6 +67,7 @@ fn explained(parameter: &Parameter) -> String {
 fn call(kernel: &Entry) -> String {
     let argument = |p: &Parameter| match p.default_value()? {
         kernel::Value::Number(v) => Some(format!("{}={v}", p.name)),
+        kernel::Value::Numbers(each) => Some(format!("{}={each:?}", p.name)),
         kernel::Value::Word(word) | kernel::Value::Text(word) => Some(format!("{}={word}", p.name)),
     };
     let arguments: Vec<String> = kernel.parameters.iter().filter_map(argument).collect();

@@ -11,7 +11,7 @@ use crate::score::{Score, score};
 use crate::text;
 use crate::usage::with_options;
 use clap::Args;
-use mercer::apply::{FoundKernel, TriedKernel};
+use mercer::apply::{Criterion, FoundKernel, TriedKernel};
 use mercer::data::{Dataset, Scaling, Schema, Target};
 use mercer::operator::Precision;
 use mercer::{Error, FitContext, Result, fail_if};
@@ -88,13 +88,41 @@ fn judged(learnt: &Learnt, data: &Dataset, context: &Context) -> Result<(Target,
 fn searched(found: &FoundKernel) -> String {
     const MOST: usize = 20;
     let row = |tried: &TriedKernel| {
-        vec![text::rounded(&tried.kernel), text::short(tried.alpha), text::number(tried.error, 4)]
+        vec![text::rounded(&shortened(&tried.kernel)), text::short(tried.alpha), text::number(tried.error, 4)]
     };
     let rows: Vec<Vec<String>> = found.tried.iter().take(MOST).map(row).collect();
     let more = found.tried.len() - rows.len();
-    let table = text::table(&["kernel tried", "alpha", "left-out MSE"], &rows);
+    let error = match found.criterion {
+        Criterion::LeftOut => "left-out MSE",
+        Criterion::Likelihood => "-log likelihood/row",
+    };
+    let table = text::table(&["kernel tried", "alpha", error], &rows);
     let on = format!("on {}", text::count(found.rows, "row"));
     if more > 0 { format!("{table}{on}; {more} more were worse\n") } else { format!("{table}{on}\n") }
+}
+
+/// A kernel expression in which at most three of the lengthscales of columns are shown.
+fn shortened(kernel: &str) -> String {
+    let parts = kernel.split_inclusive(']').map(|part| match part.split_once('[') {
+        Some((before, list)) if list.matches(',').count() > 2 => {
+            let first: Vec<&str> = list.split(',').take(3).collect();
+            format!("{before}[{}, …]", first.join(","))
+        }
+        _ => part.to_owned(),
+    });
+    parts.collect()
+}
+
+/// The lengthscales of the columns, the shortest first: along that column the prediction changes the fastest.
+fn of_columns(lengthscales: &[f64], columns: &[String]) -> String {
+    const MOST: usize = 20;
+    let mut order: Vec<usize> = (0..lengthscales.len().min(columns.len())).collect();
+    order.sort_by(|a, b| lengthscales[*a].total_cmp(&lengthscales[*b]));
+    let row = |i: &usize| vec![columns[*i].clone(), text::number(lengthscales[*i], 4)];
+    let rows: Vec<Vec<String>> = order.iter().take(MOST).map(row).collect();
+    let more = order.len() - rows.len();
+    let table = text::table(&["column", "lengthscale"], &rows);
+    if more > 0 { format!("{table}{more} more are longer\n") } else { table }
 }
 
 impl Regress {
@@ -129,7 +157,7 @@ impl Regress {
             context.wrote(model);
         }
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
-        self.show(&learnt, train.y.as_ref(), &scores, out, context)
+        self.show(&learnt, (train.y.as_ref(), &train.columns), &scores, out, context)
     }
 
     /// How tables become features, and the rows to learn from, to score on, and to predict.
@@ -171,7 +199,7 @@ impl Regress {
     fn show(
         &self,
         learnt: &Learnt,
-        y: Option<&Target>,
+        (y, columns): (Option<&Target>, &[String]),
         scores: &Scores,
         out: Option<Output>,
         context: &Context,
@@ -186,7 +214,7 @@ impl Regress {
             "seconds": origin.seconds, "out": out,
         });
         if let Some(found) = &learnt.search {
-            object["search"] = json!({ "rows": found.rows, "tried": found.tried });
+            object["search"] = json!({ "rows": found.rows, "criterion": found.criterion, "tried": found.tried });
         }
         for (part, score) in scores {
             object[*part] = json!(score);
@@ -207,6 +235,9 @@ impl Regress {
             }
             if let Some(found) = &learnt.search {
                 said += &format!("\n{}", searched(found));
+                if let Some(lengthscales) = found.kernel.lengthscale_of_columns() {
+                    said += &format!("\n{}", of_columns(lengthscales, columns));
+                }
             }
             let (mut headings, mut rows) = (vec![], vec![]);
             for (part, score) in scores.iter().filter_map(|(part, score)| Some((part, score.as_ref()?))) {

@@ -11,6 +11,7 @@ use crate::compute::cuda::Number;
 use crate::{Error, Result};
 use device::DeviceFactor;
 use faer::linalg::matmul::matmul as faer_matmul;
+use faer::linalg::solvers::{DenseSolveCore, ShapeCore};
 use faer::prelude::{ReborrowMut, Solve};
 use faer::traits::RealField;
 use faer::{Accum, MatMut, MatRef, Par, Side};
@@ -103,6 +104,17 @@ impl<T: RealField + Number> Cholesky<T> {
                 Ok(Array2::from_shape_fn(b.dim(), |(i, j)| x[(i, j)]))
             }
             Factor::Device(factor) => factor.solve(b),
+        }
+    }
+
+    /// `A⁻¹` `[n, n]`
+    pub fn inverse(&self) -> Result<Array2<T>> {
+        match &self.0 {
+            Factor::Host(factor) => {
+                let (inverse, n) = (factor.inverse(), factor.nrows());
+                Ok(Array2::from_shape_fn((n, n), |(i, j)| inverse[(i, j)]))
+            }
+            Factor::Device(factor) => factor.solve(Array2::eye(factor.lower()?.nrows()).view()),
         }
     }
 

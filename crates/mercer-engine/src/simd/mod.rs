@@ -27,17 +27,19 @@
 //! assert!((f64::from(x[2]) - logistic(3.0f64)).abs() < 1e-6);
 //! ```
 
+mod dual;
 mod lane;
 mod pack;
 mod simplify;
 pub mod source;
 
+pub use dual::Dual;
 pub use lane::Lane;
 pub use pack::Pack;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// A number a formula can be written over once: `f64` (the oracle) or a [`Lane`].
+/// A number a formula can be written over once: `f64` (the oracle), a [`Lane`], or a [`Dual`] of either.
 ///
 /// A NaN operand gives NaN, except as the *second* operand of `max` and `min` and in a comparison.
 /// `examples/own_kernel.rs` uses it.

@@ -172,3 +172,37 @@ fn large_angles_stay_bounded() {
         assert!(at(Sin, x).iter().chain(&at(Cos, x)).all(|y| y.abs() <= 1.0), "{x}");
     }
 }
+
+/// The derivative of every function by dual numbers, against its central difference.
+#[test]
+fn dual_numbers_differentiate() {
+    fn check<F: Function>(_: F, name: &str, points: &[f64]) {
+        for &x in points {
+            let at = F::at(Dual { value: x, slope: 1.0 });
+            let h = 1e-5;
+            let difference = (F::at(x + h) - F::at(x - h)) / (2.0 * h);
+            assert_eq!(at.value, F::at(x), "{name} at {x}");
+            assert!((at.slope - difference).abs() < 1e-7 * (1.0 + difference.abs()), "{name} at {x}: {at:?}");
+        }
+    }
+    functions! {
+        Quotient = |x| (x * x + T::of(1.0)) / (x - T::of(3.0));
+        Fused = |x| x.mul_add(x.abs(), -x);
+    }
+    let (inside, above) = ([-0.9, -0.3, 0.2, 0.7], [0.3, 1.5, 4.0]);
+    check(Exp, "exp", &inside);
+    check(Ln, "ln", &above);
+    check(Sqrt, "sqrt", &above);
+    check(Sin, "sin", &inside);
+    check(Cos, "cos", &inside);
+    check(Asin, "asin", &inside);
+    check(Acos, "acos", &inside);
+    check(Bracket, "sin θ − θ cos θ", &inside);
+    check(Erf, "erf", &inside);
+    check(Tanh, "tanh", &inside);
+    check(Cube, "cube", &inside);
+    check(Clamp, "clamp", &[-4.0, -0.5, 0.5, 2.0]);
+    check(Relu, "relu", &[-0.5, 0.5]);
+    check(Quotient, "quotient", &inside);
+    check(Fused, "fused", &inside);
+}

@@ -63,3 +63,23 @@ pub fn numerical_rank(eigenvalues: &[f64], roundoff: f64) -> usize {
     let floor = roundoff * eigenvalues.first().copied().unwrap_or(0.0).max(0.0);
     eigenvalues.iter().take_while(|&&μ| μ > floor).count()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three points (t, log μ) = (1, 0), (2, −1), (3, −3): slope −3/2, mean (2, −4/3), R² = 27/28.
+    #[test]
+    fn the_line_of_decay_is_that_of_least_squares() {
+        let line = decay(&[1.0, (-1.0f64).exp(), (-3.0f64).exp(), 1e-20], 1.0, 1e-10).unwrap();
+        assert_eq!(line.count, 3);
+        assert!((line.rate - 1.5).abs() < 1e-12, "{line:?}");
+        assert!((line.intercept - (3.0 - 4.0 / 3.0)).abs() < 1e-12, "{line:?}");
+        assert!((line.r2 - 27.0 / 28.0).abs() < 1e-12, "{line:?}");
+        // In two dimensions the line is one in √j.
+        let mu: Vec<f64> = (1..=9).map(|j| (1.0 - 0.4 * f64::from(j).sqrt()).exp()).collect();
+        let line = decay(&mu, 2.0, 0.0).unwrap();
+        assert!((line.rate - 0.4).abs() < 1e-12 && (line.intercept - 1.0).abs() < 1e-12, "{line:?}");
+        assert!(decay(&[1.0, 0.5], 1.0, 0.0).is_err());
+    }
+}

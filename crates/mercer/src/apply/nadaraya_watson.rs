@@ -251,3 +251,20 @@ saved! {
     kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);
     tried: Vec<Tried> = value("tried");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bottom of a parabola in log h, wherever it lies between two points of the grid.
+    #[test]
+    fn the_smallest_error_is_found_between_the_points_of_the_grid() {
+        for bottom in [-3.37f64, -0.2, 0.0, 1.21, 4.8] {
+            let mut tried = vec![];
+            let error = |h: f64| Ok((h.log2() - bottom).powi(2) + 1.0);
+            let h = smallest_error(&mut tried, &FitContext::default(), error).unwrap();
+            assert!((h.log2() - bottom).abs() < 0.01, "{} for {bottom}", h.log2());
+            assert!(tried.len() == 33 && tried.windows(2).all(|two| two[0].value <= two[1].value));
+        }
+    }
+}

@@ -112,6 +112,8 @@ mod tests {
         // All of three rows right: the odds of an error are half of Laplace's 1 in 5.
         let p = softmax_rows(right.mapv(|s| t * s));
         assert!((p[[0, 1]] - 0.1).abs() < 1e-6, "{p}");
+        // A constant added to all scores of a row changes nothing.
+        assert!((sharpness((&right + 5.0).view(), &[0, 1, 0]) / t - 1.0).abs() < 1e-6);
         assert_eq!(sharpness(right.view(), &[1, 0, 1]), 0.0);
         assert_eq!(sharpness(Array2::zeros((3, 2)).view(), &[0, 0, 1]), 0.0);
     }

@@ -1,6 +1,6 @@
-//! The search for a kernel and its lengthscale, by the error on left-out points.
+//! The search for a kernel and its lengthscales, by the error on left-out points or by the marginal likelihood.
 
-use super::{Alpha, ClassWeights, FeatureMap, FeatureRidge, Fit};
+use super::{Alpha, ClassWeights, Criterion, FeatureMap, FeatureRidge, Fit, Tuning};
 use crate::data::Target;
 use crate::kernel::{Expression, Kernel};
 use crate::rng::Rng;
@@ -15,10 +15,12 @@ const ROWS: usize = 4000;
 /// Landmarks for a candidate.
 const LANDMARKS: usize = 500;
 
-/// The search for the kernel with the least left-out error in ridge regression, on a sample of the points.
+/// The search for the kernel with the least left-out error in ridge regression, or the largest marginal likelihood, on a sample of
+/// the points.
 ///
-/// A lengthscale `auto` is tried at powers of two times the median distance, for as long as the error falls, and then refined to an
-/// eighth of an octave. Every candidate has its own α.
+/// By the left-out error, a lengthscale `auto` is tried at powers of two times the median distance, for as long as the error falls, and then
+/// refined to an eighth of an octave. Lengthscales `ard`, and everything by the likelihood, are found along the gradient ([`Tuning`]).
+/// Every candidate has its own α.
 ///
 /// ```
 /// use mercer::apply::KernelSearch;
@@ -32,8 +34,10 @@ const LANDMARKS: usize = 500;
 /// ```
 #[derive(Clone, Debug)]
 pub struct KernelSearch {
-    /// The kernels, with numbers, `median` or `auto` for their lengthscales.
+    /// The kernels, with numbers, `median`, `auto` or `ard` for their lengthscales.
     pub candidates: Vec<Expression>,
+    /// What they are compared by.
+    pub criterion: Criterion,
     /// How α is found for each.
     pub alpha: Alpha,
     /// How much the rows of each class count.
@@ -45,6 +49,8 @@ pub struct KernelSearch {
 pub struct FoundKernel {
     /// The best kernel.
     pub kernel: Kernel,
+    /// What was compared.
+    pub criterion: Criterion,
     /// Everything that was tried, the best first.
     pub tried: Vec<TriedKernel>,
     /// Rows that were looked at.
@@ -58,14 +64,15 @@ pub struct TriedKernel {
     pub kernel: String,
     /// The best α under it.
     pub alpha: f64,
-    /// Its mean squared error on left-out points.
+    /// The criterion: its mean squared error on left-out points, or `−log p(y)/n`.
     pub error: f64,
 }
 
 impl KernelSearch {
-    /// Among these kernels, with α by leave-one-out and equal classes.
+    /// Among these kernels by the error on left-out points, with α by leave-one-out and equal classes.
     pub fn new(candidates: Vec<Expression>) -> Self {
-        KernelSearch { candidates, alpha: Alpha::LeaveOneOut, class_weights: ClassWeights::Equal }
+        let criterion = Criterion::LeftOut;
+        KernelSearch { candidates, criterion, alpha: Alpha::LeaveOneOut, class_weights: ClassWeights::Equal }
     }
 
     /// The best for the points `x` `[n, d]` and their targets.
@@ -82,7 +89,7 @@ impl KernelSearch {
         let kernel = tried.first().map(|(kernel, _)| kernel.clone());
         let tried = tried.into_iter().map(|(_, tried)| tried).collect();
         let kernel = kernel.ok_or_else(|| Error::input("there is no kernel to choose among; name at least one"))?;
-        Ok(FoundKernel { kernel, tried, rows: rows.len() })
+        Ok(FoundKernel { kernel, criterion: self.criterion, tried, rows: rows.len() })
     }
 }
 
@@ -103,6 +110,9 @@ impl Sample<'_> {
         /// Octaves about the median that are tried in any case, and at most.
         const NEAR: i32 = 3;
         const FAR: f64 = 10.0;
+        if self.search.criterion == Criterion::Likelihood || candidate.has_ard() {
+            return self.try_tuned(candidate, tried);
+        }
         if !candidate.is_automatic() {
             self.try_at(candidate, 0.0, tried)?;
             return Ok(());
@@ -128,9 +138,26 @@ impl Sample<'_> {
         Ok(())
     }
 
+    /// Tries one candidate with the hyper-parameters that the criterion's gradient leads to.
+    fn try_tuned(&self, candidate: &Expression, tried: &mut AllTried) -> Result<()> {
+        let criterion = self.search.criterion;
+        let found = Tuning { criterion, ..Tuning::default() }.best(candidate, self.x, self.y, self.context)?;
+        if criterion == Criterion::LeftOut {
+            // Judged as all others are.
+            return self.try_kernel(found.kernel, tried).map(|_| ());
+        }
+        let text = found.kernel.to_string();
+        tried.push((found.kernel, TriedKernel { kernel: text, alpha: found.noise, error: found.value }));
+        Ok(())
+    }
+
     /// The left-out error with an automatic lengthscale of `2^octave` times the median distance.
     fn try_at(&self, candidate: &Expression, octave: f64, tried: &mut AllTried) -> Result<f64> {
-        let kernel = candidate.resolve_scaled(self.x, self.context.seed, octave.exp2())?;
+        self.try_kernel(candidate.resolve_scaled(self.x, self.context.seed, octave.exp2())?, tried)
+    }
+
+    /// The left-out error under a kernel.
+    fn try_kernel(&self, kernel: Kernel, tried: &mut AllTried) -> Result<f64> {
         let quiet = FitContext { progress: &Silent, ..*self.context };
         let map = match FeatureMap::of_kernel(&kernel, self.x.dim(), Some(LANDMARKS), &quiet) {
             FeatureMap::Nystrom { kernel, landmarks, .. } => {

@@ -28,6 +28,7 @@ macro_rules! erased {
             fn text(&self) -> String;
             fn statistic(&self) -> Statistic;
             fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>>;
+            fn columns(&self) -> Option<&[f64]>;
             $(fn $method(&self, pair: Pair<$number>) -> $number;)*
         }
 
@@ -42,6 +43,10 @@ macro_rules! erased {
 
             fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
                 Formula::lift(self, x)
+            }
+
+            fn columns(&self) -> Option<&[f64]> {
+                Formula::columns(self)
             }
 
             $(fn $method(&self, pair: Pair<$number>) -> $number {
@@ -75,6 +80,10 @@ impl Formula for Custom {
             .or_else(|| at(pair, |pair: Pair<Lane<f64, true>>| Lane(formula.double(pair.map(|v| Lane(v.0))).0)))
             .or_else(|| at(pair, |pair| formula.source(pair)))
             .expect("kernels are evaluated with f64, lanes and sources")
+    }
+
+    fn columns(&self) -> Option<&[f64]> {
+        self.0.columns()
     }
 
     fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {

@@ -7,7 +7,7 @@ use std::f64::consts::PI;
 
 formula! {
     /// `κ(x,x') = exp(−‖x−x'‖² / 2ℓ²)`
-    Rbf("rbf", "exp(−‖x−x'‖² / (2·lengthscale²)), the Gaussian kernel") { lengthscale: LENGTHSCALE }
+    Rbf("rbf", "exp(−‖x−x'‖² / (2·lengthscale²)), the Gaussian kernel") columns { lengthscale: LENGTHSCALE }
 
     const STATISTIC: Statistic = Statistic::SquaredDistance;
     const SHIFT_INVARIANT: bool = true;
@@ -25,7 +25,7 @@ formula! {
 
 formula! {
     /// `κ(x,x') = exp(−‖x−x'‖₁ / ℓ)`
-    Laplacian("laplacian", "exp(−‖x−x'‖₁ / lengthscale), sum of absolute differences") { lengthscale: LENGTHSCALE }
+    Laplacian("laplacian", "exp(−‖x−x'‖₁ / lengthscale), sum of absolute differences") columns { lengthscale: LENGTHSCALE }
 
     const STATISTIC: Statistic = Statistic::L1;
     const SHIFT_INVARIANT: bool = true;
@@ -46,7 +46,7 @@ macro_rules! matern {
     ($type:ident, $two_nu:literal, $name:literal, $help:literal, |$a:ident: $r:ident| $polynomial:expr) => {
         formula! {
             #[doc = $help]
-            $type($name, $help) { lengthscale: LENGTHSCALE }
+            $type($name, $help) columns { lengthscale: LENGTHSCALE }
 
             const STATISTIC: Statistic = Statistic::SquaredDistance;
             const SHIFT_INVARIANT: bool = true;

@@ -44,11 +44,11 @@ impl Expression {
     pub fn resolve<'x>(&self, x: impl Into<Rows<'x>>, seed: u64) -> Result<Kernel> {
         let x = x.into();
         build(&self.text, Known::default(), Some(x.d()), &|entry, word| match word {
-            AUTO => Err(Error::input(format!(
-                "kernel {}: lengthscale=auto is found by how well a target is predicted, and there is none here; use median or a number",
+            AUTO | ARD => Err(Error::input(format!(
+                "kernel {}: lengthscale={word} is found by how well a target is predicted, and there is none here; use median or a number",
                 entry.name
             ))),
-            _ => median_distance(x, entry.statistic, seed),
+            _ => median_distance(x, entry.statistic, seed).map(Value::Number),
         })
     }
 
@@ -57,19 +57,44 @@ impl Expression {
         let x = x.into();
         build(&self.text, Known::default(), Some(x.d()), &|entry, word| {
             let median = median_distance(x, entry.statistic, seed)?;
-            Ok(if word == AUTO { factor * median } else { median })
+            Ok(Value::Number(if word == AUTO { factor * median } else { median }))
         })
     }
 
-    /// Whether a lengthscale in it is `auto`.
+    /// Whether a lengthscale in it is `auto` or `ard`.
     pub fn is_automatic(&self) -> bool {
-        let found = std::cell::Cell::new(false);
-        let looked = read(&self.text, Known::default(), &|_, values| {
-            let auto = |value: &Option<Value>| matches!(value, Some(Value::Word(word)) if word == AUTO);
-            found.set(found.get() || values.iter().any(auto));
+        self.has(AUTO) || self.has(ARD)
+    }
+
+    /// Whether a lengthscale in it is one for each column, to be found.
+    pub fn has_ard(&self) -> bool {
+        self.has(ARD)
+    }
+
+    fn has(&self, word: &str) -> bool {
+        self.lengthscales().is_some_and(|all| all.iter().flatten().any(|(_, found)| found == word))
+    }
+
+    /// For each base kernel, from left to right: its entry and the word that stands for its lengthscale, where one does.
+    pub(super) fn lengthscales(&self) -> Option<Vec<Option<(Entry, String)>>> {
+        let all = std::cell::RefCell::new(vec![]);
+        let looked = read(&self.text, Known::default(), &|entry, values| {
+            let word = values.iter().zip(entry.parameters).find_map(|(value, parameter)| match value {
+                Some(Value::Word(word)) if parameter.kind == Kind::Lengthscale => Some((*entry, word.clone())),
+                _ => None,
+            });
+            all.borrow_mut().push(word);
             Ok(Base::Linear(Linear {}))
         });
-        looked.is_ok() && found.get()
+        looked.is_ok().then(|| all.into_inner())
+    }
+
+    /// The kernel for points of d columns with these values for the lengthscales that are words, from left to right.
+    pub(super) fn with_lengthscales(&self, d: usize, values: impl IntoIterator<Item = Value>) -> Result<Kernel> {
+        let values = std::cell::RefCell::new(values.into_iter());
+        build(&self.text, Known::default(), Some(d), &|_, _| {
+            Ok(values.borrow_mut().next().expect("a value for each word"))
+        })
     }
 }
 
@@ -85,12 +110,12 @@ fn build(
     text: &str,
     known: Known<'_>,
     inputs: Option<usize>,
-    lengthscale: &dyn Fn(&Entry, &str) -> Result<f64>,
+    lengthscale: &dyn Fn(&Entry, &str) -> Result<Value>,
 ) -> Result<Kernel> {
     read(text, known, &|entry, mut values| {
         for (value, parameter) in values.iter_mut().zip(entry.parameters) {
             if let (Kind::Lengthscale, Some(Value::Word(word))) = (parameter.kind, &*value) {
-                *value = Some(Value::Number(lengthscale(entry, word)?));
+                *value = Some(lengthscale(entry, word)?);
             }
         }
         match known.registry {
@@ -131,7 +156,10 @@ impl fmt::Display for Expression {
 }
 
 /// The word for a lengthscale that a search finds.
-const AUTO: &str = "auto";
+pub(super) const AUTO: &str = "auto";
+
+/// The word for lengthscales that a search finds, one for each column.
+pub(super) const ARD: &str = "ard";
 
 /// Makes a base kernel from checked values, one for each parameter of its entry where the expression gives it.
 type MakeBase<'a> = &'a dyn Fn(&Entry, Vec<Option<Value>>) -> Result<Base>;

@@ -14,17 +14,18 @@
 //! ```
 
 /// Declares a base kernel whose parameters are numbers: `Type("name", "help") { field: parameter, … }`, then the constants
-/// and methods of its [`Formula`].
+/// and methods of its [`Formula`]. With the word `columns` before the bracket its lengthscale may be one for each column.
 macro_rules! formula {
     (
         $(#[$doc:meta])*
-        $type:ident($name:literal, $help:literal) { $($field:ident: $parameter:expr),* $(,)? }
+        $type:ident($name:literal, $help:literal) $($columns:ident)? { $($field:ident: $parameter:expr),* $(,)? }
         $($item:tt)*
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
         pub struct $type {
             $(pub(crate) $field: f64,)*
+            $(pub(crate) $columns: Option<std::sync::Arc<[f64]>>,)?
         }
 
         impl Formula for $type {
@@ -33,13 +34,18 @@ macro_rules! formula {
             const PARAMETERS: &'static [Parameter] = &[$($parameter),*];
 
             fn from_arguments(arguments: &[Option<Value>], _inputs: Option<usize>) -> Result<Self> {
+                $(let $columns = crate::kernel::parameter::one_for_each(Self::NAME, arguments, _inputs)?;)?
                 let [$($field),*] = arguments else { unreachable!("one argument for each parameter") };
-                Ok($type { $($field: $parameter.number($field)),* })
+                Ok($type { $($field: $parameter.number($field),)* $($columns)? })
             }
 
             fn arguments(&self) -> Vec<String> {
-                vec![$(format!("{}={}", stringify!($field), crate::kernel::written(self.$field))),*]
+                vec![$(crate::kernel::argument(stringify!($field), self.$field, self.columns())),*]
             }
+
+            $(fn columns(&self) -> Option<&[f64]> {
+                self.$columns.as_deref()
+            })?
 
             $($item)*
         }
@@ -54,6 +60,7 @@ pub mod infinite;
 mod median;
 mod parameter;
 mod periodic;
+mod tunable;
 
 use custom::Custom;
 use distance::{Laplacian, Matern12, Matern32, Matern52, Rbf};
@@ -63,10 +70,12 @@ use expression::Known;
 pub use infinite::{Nngp, Ntk};
 pub use parameter::{Kind, Parameter, Value};
 use periodic::Periodic;
+pub use tunable::Tunable;
+pub(crate) use tunable::{OpenLengthscale, power};
 
 use crate::simd::Num;
 use crate::{Error, Registry, Result};
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView1, ArrayView2};
 use std::fmt;
 use std::sync::Arc;
 
@@ -149,6 +158,11 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
 
     /// `κ(x,x')`. Must be `#[inline(always)]` and free of branches on `R`, so that loops over it become vector code.
     fn eval<R: Num>(&self, pair: Pair<R>) -> R;
+
+    /// The lengthscales `[d]` by which the columns of the inputs are divided before anything else; none where all are 1.
+    fn columns(&self) -> Option<&[f64]> {
+        None
+    }
 
     /// A map of the inputs before the statistic is taken: `[n, d] → [n, p]`.
     fn lift(&self, _x: ArrayView2<f64>) -> Option<Array2<f64>> {
@@ -354,6 +368,29 @@ impl Kernel {
         }
     }
 
+    /// The lengthscale of each column `[d]`, of the first base kernel that has one for each.
+    ///
+    /// ```
+    /// let kernel = mercer::kernel::Kernel::parse("2*rbf([1, 0.5]) + linear")?;
+    /// assert_eq!(kernel.lengthscale_of_columns(), Some(&[1.0, 0.5][..]));
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn lengthscale_of_columns(&self) -> Option<&[f64]> {
+        self.bases().into_iter().find_map(Base::columns)
+    }
+
+    /// Refuses points of d columns where the kernel has lengthscales for another number of them.
+    pub(crate) fn check_columns(&self, d: usize) -> Result<()> {
+        let columns = self.bases().into_iter().find_map(|base| base.columns().filter(|each| each.len() != d));
+        match columns {
+            None => Ok(()),
+            Some(each) => Err(Error::input(format!(
+                "the kernel has a lengthscale for each of {} columns, and the points have {d}",
+                each.len()
+            ))),
+        }
+    }
+
     /// Whether `κ(x,x')` depends on `x−x'` alone, so that Fourier features exist.
     pub fn is_shift_invariant(&self) -> bool {
         self.bases().into_iter().all(Base::is_shift_invariant)
@@ -372,9 +409,19 @@ impl Base {
         with_formula!(self, formula => formula.statistic())
     }
 
-    /// The map of the points before the statistic is taken, where the formula has one: `[n, d] → [n, p]`.
+    /// The map of the points before the statistic is taken, where there is one: `[n, d] → [n, p]`.
     pub(crate) fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        with_formula!(self, formula => formula.lift(x))
+        let Some(lengthscales) = self.columns() else {
+            return with_formula!(self, formula => formula.lift(x));
+        };
+        let x = &x / &ArrayView1::from(lengthscales);
+        let lifted = with_formula!(self, formula => formula.lift(x.view()));
+        lifted.or(Some(x))
+    }
+
+    /// The lengthscale of each column `[d]`, where there is one for each.
+    pub(crate) fn columns(&self) -> Option<&[f64]> {
+        with_formula!(self, formula => formula.columns())
     }
 
     /// The network, for the kernel of an infinite one, and whether the kernel is its NTK.
@@ -410,12 +457,20 @@ impl fmt::Display for Base {
     }
 }
 
-/// Writes an expression that [`Kernel::parse`] reads back as the same kernel.
 /// A number as it is read again, bit for bit; very large and very small ones with an exponent.
 fn written(value: f64) -> String {
     format!("{value:?}").trim_end_matches(".0").to_string()
 }
 
+/// `name=value`, or `lengthscale=[value, …]` where there is one for each column.
+fn argument(name: &str, value: f64, columns: Option<&[f64]>) -> String {
+    match columns.filter(|_| name == parameter::LENGTHSCALE.name) {
+        Some(each) => format!("{name}=[{}]", each.iter().map(|v| written(*v)).collect::<Vec<_>>().join(", ")),
+        None => format!("{name}={}", written(value)),
+    }
+}
+
+/// Writes an expression that [`Kernel::parse`] reads back as the same kernel.
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let joined = |f: &mut fmt::Formatter<'_>, ks: &[Kernel], by: &str, bracket: fn(&Kernel) -> bool| {

@@ -3,7 +3,8 @@
 use super::infinite::parse_shape;
 use crate::compute::Activation;
 use crate::syntax::Argument;
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
+use std::sync::Arc;
 
 /// A parameter of a base kernel. `examples/own_kernel.rs` uses it.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,8 @@ pub struct Parameter {
 pub enum Kind {
     /// A number above zero.
     Positive,
-    /// A number above zero, the word `median`: the median distance of the data's points, or `auto`: what predicts a target best.
+    /// A number above zero, or one for each column, `[1, 0.5]`; or the word `median`: the median distance of the data's points,
+    /// `auto`: what predicts a target best, or `ard`: for each column, what predicts a target best.
     Lengthscale,
     /// A number not below zero.
     NonNegative,
@@ -44,6 +46,8 @@ pub enum Kind {
 pub enum Value {
     /// A number.
     Number(f64),
+    /// Numbers, one for each column: `[1, 0.5]`.
+    Numbers(Vec<f64>),
     /// A word such as `median`, or a shape.
     Word(String),
     /// A text in quotes.
@@ -54,10 +58,15 @@ impl Value {
     /// The value of an argument.
     pub(super) fn of(argument: &Argument) -> Value {
         let text = argument.value;
-        let is_number = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+'));
-        match text.parse() {
+        let number = |text: &str| {
+            let is_number = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+'));
+            text.parse().ok().filter(|_| is_number)
+        };
+        let list = || text.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|each| number(each.trim())).collect();
+        match (number(text), list()) {
             _ if argument.quoted => Value::Text(text.into()),
-            Ok(number) if is_number => Value::Number(number),
+            (Some(number), _) => Value::Number(number),
+            (_, Some(numbers)) => Value::Numbers(numbers),
             _ => Value::Word(text.into()),
         }
     }
@@ -72,7 +81,8 @@ impl Parameter {
     /// The value, if this parameter of `kernel` may take it.
     pub(super) fn check(&self, kernel: &str, value: Value) -> Result<Value> {
         let accepted = match (&value, self.kind) {
-            (Value::Word(word), Kind::Lengthscale) => word == "median" || word == "auto",
+            (Value::Word(word), Kind::Lengthscale) => ["median", "auto", "ard"].contains(&word.as_str()),
+            (Value::Numbers(each), Kind::Lengthscale) => each.iter().all(|v| v.is_finite() && *v > 0.0),
             (Value::Word(word), Kind::Choice(words)) => words.contains(&word.as_str()),
             (Value::Word(word) | Value::Text(word), Kind::Activation) => Activation::parse(word).is_ok(),
             (Value::Word(word), Kind::Shape) => parse_shape(word).is_some(),
@@ -92,6 +102,7 @@ impl Parameter {
             (Value::Word(word) | Value::Text(word), Kind::Activation) => {
                 Activation::parse(word).map_or_else(|e| e.to_string(), |phi| phi.to_string())
             }
+            (Value::Numbers(each), kind) => format!("{} must be {}, got {each:?}", self.name, kind.in_words()),
             (Value::Number(v), kind) => format!("{} must be {}, got {v}", self.name, kind.in_words()),
             (Value::Word(word) | Value::Text(word), kind) => {
                 format!("{} must be {}, got '{word}'", self.name, kind.in_words())
@@ -121,7 +132,7 @@ impl Kind {
     pub fn in_words(self) -> String {
         match self {
             Kind::Positive => "a number above 0".into(),
-            Kind::Lengthscale => "a number above 0, median or auto".into(),
+            Kind::Lengthscale => "a number above 0, one for each column such as [1, 0.5], median, auto or ard".into(),
             Kind::NonNegative => "a number of at least 0".into(),
             Kind::Integer(lo, hi) => format!("a whole number from {lo} to {hi}"),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
@@ -141,5 +152,23 @@ pub(super) const LENGTHSCALE: Parameter = Parameter::new(
     "lengthscale",
     1.0,
     Kind::Lengthscale,
-    "distance over which the kernel falls; median: that of the data; auto: what predicts a target best",
+    "distance over which the kernel falls, or [one, for, each, column]; median: that of the data; auto: what predicts a target \
+     best; ard: the same for each column",
 );
+
+/// The lengthscales, where the arguments of `kernel` have one for each column of points of dimension `inputs`.
+pub(super) fn one_for_each(
+    kernel: &str,
+    arguments: &[Option<Value>],
+    inputs: Option<usize>,
+) -> Result<Option<Arc<[f64]>>> {
+    let Some(each) = arguments.iter().find_map(|value| match value {
+        Some(Value::Numbers(each)) => Some(each),
+        _ => None,
+    }) else {
+        return Ok(None);
+    };
+    let (count, d) = (each.len(), inputs.unwrap_or(each.len()));
+    fail_if!(count != d, "kernel {kernel}: there are {count} lengthscales, and the points have {d} columns");
+    Ok(Some(each.as_slice().into()))
+}

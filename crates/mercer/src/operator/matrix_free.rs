@@ -52,6 +52,7 @@ impl<'a> KernelOperator<'a> {
     }
 
     fn on(kernel: &Kernel, x: CowRows<'a>, precision: Precision, device: Device) -> Result<Self> {
+        kernel.check_columns(x.rows().d())?;
         Ok(KernelOperator {
             plan: Plan::new(kernel, x.rows()),
             x,

@@ -23,6 +23,7 @@ mod dense;
 mod derived;
 mod features;
 mod function_samples;
+mod gradient;
 mod gram;
 mod graph;
 mod images;

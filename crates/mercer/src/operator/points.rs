@@ -19,9 +19,12 @@ const ROWS: usize = 2 * LANES;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub kernel: Kernel,
-    /// Subtracted from every point before rounding, so that points far from the origin lose no digits; only where all base
-    /// kernels that see the points themselves are functions of a distance.
+    /// Subtracted from the points before rounding, so that points far from the origin lose no digits: from those that are seen as
+    /// they are, where all base kernels that see them so are functions of a distance, and from those that are only divided by
+    /// lengthscales.
     shift: Option<Array1<f64>>,
+    /// Whether that holds for points that are seen as they are.
+    shifts: bool,
     /// For each base kernel, from left to right: which of [`Self::statistics`] it reads.
     pub leaves: Vec<usize>,
     /// The different (view, statistic) pairs that the base kernels need. Squared distances are made of [`Statistic::Dot`].
@@ -67,18 +70,18 @@ impl Plan {
     /// Plans for `kernel`, centred on the mean of `reference` `[n, d]` where the kernel allows it.
     pub fn new(kernel: &Kernel, reference: Rows<'_>) -> Plan {
         let (leaves, statistics, lifts, images) = Default::default();
-        let mut plan = Plan { kernel: kernel.clone(), shift: None, leaves, statistics, lifts, images };
-        let mut shifts = true;
+        let mut plan = Plan { kernel: kernel.clone(), shift: None, shifts: true, leaves, statistics, lifts, images };
+        kernel.check_columns(reference.d()).expect("a lengthscale for each column");
+        let origin = Array2::zeros((1, reference.d().max(1)));
         for base in kernel.bases() {
-            let origin = ArrayView2::from(&[[0.0]]);
-            let (statistic, lifts) = (base.statistic(), base.lift(origin).is_some());
-            shifts &= lifts || matches!(statistic, Statistic::SquaredDistance | Statistic::L1);
+            let (statistic, lifts) = (base.statistic(), base.lift(origin.view()).is_some());
+            plan.shifts &= lifts || matches!(statistic, Statistic::SquaredDistance | Statistic::L1);
             let computed = if statistic == Statistic::SquaredDistance { Statistic::Dot } else { statistic };
             let view = position_or_push(&mut plan.lifts, lifts.then(|| base.clone()));
             let leaf = position_or_push(&mut plan.statistics, (view, computed));
             plan.leaves.push(leaf);
         }
-        plan.shift = (shifts && plan.lifts.contains(&None)).then(|| reference.mean()).flatten();
+        plan.shift = (0..plan.views()).any(|view| plan.shifts_view(view)).then(|| reference.mean()).flatten();
         let of_images = |base: &Base| {
             let (network, ntk) = base.network().filter(|(network, _)| network.shape().is_some())?;
             Some(Images::new(network, ntk))
@@ -102,14 +105,22 @@ impl Plan {
         (0..self.lifts.len()).map(|view| self.view(x, view)).collect()
     }
 
-    /// Rows of points as a view sees them: lifted, or shifted.
+    /// Whether the points of a view may be shifted.
+    fn shifts_view(&self, view: usize) -> bool {
+        self.lifts[view].as_ref().map_or(self.shifts, |base| base.columns().is_some())
+    }
+
+    /// What is subtracted from the points for a view.
+    fn shift_of(&self, view: usize) -> Option<&Array1<f64>> {
+        self.shift.as_ref().filter(|_| self.shifts_view(view))
+    }
+
+    /// Rows of points as a view sees them: shifted, then lifted.
     fn seen(&self, rows: ArrayView2<f64>, view: usize) -> Array2<f64> {
-        let lifted = |base: &Base| base.lift(rows);
-        match (self.lifts[view].as_ref().and_then(lifted), &self.shift) {
-            (Some(lifted), _) => lifted,
-            (None, Some(shift)) => &rows - shift,
-            (None, None) => rows.to_owned(),
-        }
+        let shifted = self.shift_of(view).map(|shift| &rows - shift);
+        let lifted = |base: &Base| base.lift(shifted.as_ref().map_or(rows, |shifted| shifted.view()));
+        let lifted = self.lifts[view].as_ref().and_then(lifted);
+        lifted.or(shifted).unwrap_or_else(|| rows.to_owned())
     }
 
     /// One lift of the points, a few rows at a time: what they are in f64 stays in the cache.
@@ -134,7 +145,7 @@ impl Plan {
         });
         let profile = profiles.collect::<Vec<Vec<T>>>().concat();
         let largest = xx.iter().fold(0.0f64, |m, xx| m.max(xx.wide()));
-        let exact = T::PRECISION == Precision::F64 && (lift.is_some() || self.shift.is_none());
+        let exact = T::PRECISION == Precision::F64 && (lift.is_some() || self.shift_of(view).is_none());
         let keeps = !exact && self.shows_rounding(view, largest, columns, Roundoff::of::<T>());
         let low = if keeps { self.low(x, view, values.view()) } else { Array2::default((0, 0)) };
         View { x: values, low, xx, largest, profile }
@@ -142,7 +153,7 @@ impl Plan {
 
     /// What rounding removed from the `values` `[n, p]` of a view, in the same precision.
     fn low<T: Real>(&self, x: Rows<'_>, view: usize, values: ArrayView2<T>) -> Array2<T> {
-        let shift = self.shift.as_ref().filter(|_| self.lifts[view].is_none());
+        let shift = self.shift_of(view).filter(|_| self.lifts[view].is_none());
         let mut low = Array2::from_elem(values.dim(), T::default());
         let chunks: Vec<_> = ranges(x.n(), ROWS).into_iter().zip(low.axis_chunks_iter_mut(Axis(0), ROWS)).collect();
         chunks.into_par_iter().with_min_len(2 * SIDE / ROWS).for_each(|(rows, mut low)| {

@@ -6,7 +6,7 @@ use crate::kernel::{Formula, Kernel, with_formula};
 use crate::operator::{Extension, Precision};
 use crate::rng::Rng;
 use crate::{Error, Result, fail_if};
-use ndarray::{Array1, Array2, Axis, concatenate, s};
+use ndarray::{Array1, Array2, ArrayView1, Axis, concatenate, s};
 
 /// Random Fourier features: the eigenpairs of a shift-invariant kernel within the span of random waves.
 ///
@@ -78,6 +78,7 @@ impl RandomFeatures {
                 "random Fourier features need a kernel of x−x' alone, and {base} is not; use the Nyström method"
             )));
         }
+        kernel.check_columns(d)?;
         fail_if!(d == 0, "random Fourier features need points of at least one column");
         fail_if!(
             features == 0 || features % 2 == 1,
@@ -145,7 +146,12 @@ fn draw<F: Formula>(formula: &F, d: usize, count: usize, sampling: Sampling, rng
     for mut row in normals.rows_mut() {
         formula.frequency(row.as_slice_mut().expect("rows lie in memory order"));
     }
-    normals.slice_move(s![.., ..d])
+    let ω = normals.slice_move(s![.., ..d]);
+    // ω·(x/ℓ) = (ω/ℓ)·x
+    match formula.columns() {
+        Some(lengthscales) => ω / ArrayView1::from(lengthscales),
+        None => ω,
+    }
 }
 
 #[cfg(test)]

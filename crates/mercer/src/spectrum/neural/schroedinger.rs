@@ -388,3 +388,79 @@ impl Batches for DrawnPoints<'_> {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The gradient and the Laplacian of `ln q` by differences, and the mean of q over its own points.
+    fn check(guide: &dyn Guide, x: [f64; 2]) {
+        let h = 1e-4;
+        let ln = |dx: f64, dy: f64| guide.density(&[x[0] + dx, x[1] + dy]).ln();
+        let mut gradient = [0.0; 2];
+        let laplacian = guide.logarithmic(&x, &mut gradient);
+        let differences = [(ln(h, 0.0) - ln(-h, 0.0)) / (2.0 * h), (ln(0.0, h) - ln(0.0, -h)) / (2.0 * h)];
+        let second = (ln(h, 0.0) + ln(-h, 0.0) + ln(0.0, h) + ln(0.0, -h) - 4.0 * ln(0.0, 0.0)) / (h * h);
+        for (g, difference) in gradient.iter().zip(differences) {
+            assert!((g - difference).abs() < 1e-6, "{gradient:?} {differences:?}");
+        }
+        assert!((laplacian - second).abs() < 1e-4 * (1.0 + second.abs()), "{laplacian} {second}");
+    }
+
+    #[test]
+    fn guides_know_their_derivatives_and_are_densities() {
+        let exponentials = Exponentials::with_cusp(1.0, 0.3, 2.0).unwrap();
+        let gaussian = Gaussian { dimension: 2, width: 0.8 };
+        let guides: [(&dyn Guide, f64); 2] = [(&exponentials, 60.0), (&gaussian, 8.0)];
+        for (guide, far) in guides {
+            for x in [[0.3, -0.2], [1.0, 2.0], [-0.05, 0.4]] {
+                check(guide, x);
+            }
+            // ∫ q dx dy = ∫ 2π r q(r) dr and the mean radius, by the midpoint rule.
+            let steps = 200_000;
+            let radii = (0..steps).map(|i| (i as f64 + 0.5) * far / f64::from(steps));
+            let rings: Vec<(f64, f64)> =
+                radii.map(|r| (r, TAU * r * guide.density(&[r, 0.0]) * far / f64::from(steps))).collect();
+            let total: f64 = rings.iter().map(|(_, p)| p).sum();
+            let mean: f64 = rings.iter().map(|(r, p)| r * p).sum();
+            assert!((total - 1.0).abs() < 1e-6, "{total}");
+            let uniforms = kronecker(&mut Rng::new(1), 20_000, guide.uniforms());
+            let radius = |u: ndarray::ArrayView1<f64>| {
+                let mut x = [0.0; 2];
+                guide.draw(&u.to_vec(), &mut x);
+                x[0].hypot(x[1])
+            };
+            let drawn = uniforms.rows().into_iter().map(radius).sum::<f64>() / 20_000.0;
+            assert!((drawn / mean - 1.0).abs() < 0.01, "{drawn} {mean}");
+        }
+        // (√q)' = −c √q at the origin.
+        let [q, slope, _] = exponentials.radial(0.0);
+        assert!((0.5 * slope / q + 1.0).abs() < 1e-12);
+        assert!(Exponentials::with_cusp(1.0, 0.6, 2.0).is_err() && Exponentials::with_cusp(1.0, 0.3, 0.4).is_err());
+    }
+
+    /// The oscillator `−ψ'' + x²ψ = Eψ`: with q the square of the ground state, f is a Hermite polynomial of energy 1, 3 and 5.
+    #[test]
+    fn hermite_polynomials_are_eigenfunctions_of_the_oscillator() {
+        let guide = Gaussian { dimension: 1, width: 0.5f64.sqrt() };
+        let operator = Schroedinger::new("oscillator", Box::new(|x| x[0] * x[0]), Box::new(guide), 7.0, 4.0).unwrap();
+        let x = [-1.5f32, -0.25, 0.5, 2.0];
+        // Values, first and second derivatives of 1, x and 2x² − 1, `[k, 3·B, 1]`.
+        let of = |f: &dyn Fn(f32) -> f32| x.iter().map(|x| f(*x)).collect::<Vec<f32>>();
+        let orders: [[&dyn Fn(f32) -> f32; 3]; 3] = [
+            [&|_| 1.0, &|_| 0.0, &|_| 0.0],
+            [&|x| x, &|_| 1.0, &|_| 0.0],
+            [&|x| 2.0 * x * x - 1.0, &|x| 4.0 * x, &|_| 4.0],
+        ];
+        let jet: Vec<f32> = orders.iter().flat_map(|f| f.iter().flat_map(|order| of(order))).collect();
+        let jet = Tensor::from_host(Device::Cpu, &[3, 12, 1], &jet).unwrap();
+        let image = operator.image_of_jets(&x, &jet).unwrap();
+        for (j, energy) in [1.0, 3.0, 5.0].into_iter().enumerate() {
+            let μ = (7.0 - energy) / 4.0;
+            for (b, f) in of(orders[j][0]).into_iter().enumerate() {
+                assert!((image[j * 4 + b] - μ * f64::from(f)).abs() < 1e-5, "{j} {b}: {image:?}");
+            }
+            assert!((operator.eigenvalue(μ) - energy).abs() < 1e-12);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The search for hyper-parameters along the gradient of a criterion.
+
+use super::criterion::Criterion;
+use super::lbfgs::{Evaluated, Minimum, minimise};
+use super::targets::Encoding;
+use crate::data::Target;
+use crate::kernel::{Expression, Kernel, Tunable};
+use crate::operator::gram;
+use crate::rng::Rng;
+use crate::{Error, FitContext, Result};
+use ndarray::{Array2, ArrayView2, Axis};
+
+/// The smallest noise, where the targets have variance 1.
+const LEAST_NOISE: f64 = 1e-8;
+
+/// How far an amplitude or a lengthscale may go from its start: this factor up or down.
+const FARTHEST: f64 = 1e5;
+
+/// The search for the amplitudes, the lengthscales that are `auto` or `ard`, and the noise of a kernel, by a [`Criterion`] and its exact
+/// gradient (L-BFGS in their logarithms).
+///
+/// The targets are brought to mean 0 and variance 1; classes are columns of ±1 under one kernel. A step costs about n³ operations, so that
+/// it is for a few thousand points at most; more than `rows` are drawn from at random.
+///
+/// ```
+/// use mercer::apply::{Criterion, Tuning};
+/// use mercer::{FitContext, data::Target, kernel::Expression};
+/// // The target depends on the first of two columns alone.
+/// let x = ndarray::Array2::from_shape_fn((80, 2), |(i, j)| (i as f64 * [0.61, 0.37][j]) % 1.0);
+/// let y = Target::Values(x.column(0).iter().map(|x| (6.0 * x).sin()).collect());
+/// let tuning = Tuning { criterion: Criterion::Likelihood, ..Tuning::default() };
+/// let found = tuning.best(&Expression::parse("rbf(ard)")?, x.view(), &y, &FitContext::default())?;
+/// let lengthscales = &found.parameters[1..];
+/// assert!(lengthscales[1] > 10.0 * lengthscales[0]);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tuning {
+    /// What is minimised.
+    pub criterion: Criterion,
+    /// Random starts beside the one at the median distances.
+    pub restarts: usize,
+    /// Steps of a start, at most.
+    pub steps: usize,
+    /// Rows that are looked at, at most.
+    pub rows: usize,
+}
+
+/// The leave-one-out error, two restarts, 200 steps, 2000 rows.
+impl Default for Tuning {
+    fn default() -> Self {
+        Tuning { criterion: Criterion::LeftOut, restarts: 2, steps: 200, rows: 2000 }
+    }
+}
+
+/// Hyper-parameters that were found. Example: [`Tuning`].
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// The kernel with them, for targets of variance 1.
+    pub kernel: Kernel,
+    /// The amplitude of each term, then the lengthscales from left to right.
+    pub parameters: Vec<f64>,
+    /// `σ²`, added to the diagonal of the kernel matrix, for targets of variance 1.
+    pub noise: f64,
+    /// The criterion there.
+    pub value: f64,
+    /// The largest component of its gradient, in the logarithms of the parameters.
+    pub gradient: f64,
+    /// Whether the gradient vanishes there.
+    pub converged: bool,
+    /// Steps that were made from this start.
+    pub steps: usize,
+    /// The criterion that each start reached, the one at the median distances first.
+    pub starts: Vec<f64>,
+    /// Rows that were looked at.
+    pub rows: usize,
+}
+
+impl Tuning {
+    /// The best hyper-parameters of `expression` for the points `x` `[n, d]` and their targets.
+    pub fn best(&self, expression: &Expression, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Tuned> {
+        let mut rng = Rng::new(context.seed).fork(0x7475_6e65);
+        let rows = rng.sample(x.nrows(), self.rows.min(x.nrows()));
+        let (x, y) = (x.select(Axis(0), &rows), y.select(&rows));
+        let n = x.nrows();
+        // K, its factor, its inverse, the derivative and two matrices within it.
+        let needed = 6 * 8 * (n as u64).pow(2);
+        context.budget.require("the search for hyper-parameters", needed, "look at fewer rows")?;
+        let (_, y) = Encoding::encode(&y, n, -1.0, 1.0)?;
+        let y = standardised(y)?;
+        let kernel = Tunable::new(expression, x.view(), context.seed)?;
+        let search = Search { tuning: *self, kernel, x: x.view(), y: y.view(), context };
+        search.best(&mut rng, n)
+    }
+}
+
+/// Columns `[n, m]` with mean 0 and variance 1.
+pub(super) fn standardised(y: Array2<f64>) -> Result<Array2<f64>> {
+    let mean = y.mean_axis(Axis(0)).ok_or_else(|| Error::input("there are no points to learn from"))?;
+    // A column that is constant stays 0.
+    let deviation = y.std_axis(Axis(0), 0.0).mapv(|s| if s > 0.0 { s } else { 1.0 });
+    Ok((y - mean) / deviation)
+}
+
+/// A search on points and targets.
+struct Search<'a> {
+    tuning: Tuning,
+    kernel: Tunable,
+    /// `[n, d]`
+    x: ArrayView2<'a, f64>,
+    /// `[n, m]`
+    y: ArrayView2<'a, f64>,
+    context: &'a FitContext<'a>,
+}
+
+impl Search<'_> {
+    /// The best of all starts.
+    fn best(&self, rng: &mut Rng, rows: usize) -> Result<Tuned> {
+        let mut first = self.kernel.start();
+        first.push(0.1f64.ln());
+        let (mut best, mut starts): (Option<Minimum>, Vec<f64>) = (None, vec![]);
+        let count = self.tuning.restarts + 1;
+        for number in 0..count {
+            let start: Vec<f64> = match number {
+                0 => first.clone(),
+                // Within a factor e of the first, most of the time.
+                _ => first.iter().map(|θ| θ + rng.normal()).collect(),
+            };
+            let stage = self.context.stage("start", number + 1, count);
+            let found = self.from(start, &bounds(&first), &FitContext { progress: &stage, ..*self.context })?;
+            starts.extend(found.as_ref().map(|found| found.value));
+            best = [best, found].into_iter().flatten().min_by(|a, b| a.value.total_cmp(&b.value));
+            if self.context.interrupted() {
+                break;
+            }
+        }
+        let best = best.ok_or_else(|| {
+            Error::Numerical("the kernel matrix is not positive definite at any start; are all points equal?".into())
+        })?;
+        let (θ, noise) = (&best.x[..best.x.len() - 1], best.x[best.x.len() - 1].exp());
+        Ok(Tuned {
+            kernel: self.kernel.at(θ)?,
+            parameters: θ.iter().map(|θ| θ.exp()).collect(),
+            noise,
+            value: best.value,
+            gradient: best.gradient,
+            converged: best.converged,
+            steps: best.steps,
+            starts,
+            rows,
+        })
+    }
+
+    /// The minimum that is reached from one start.
+    fn from(&self, start: Vec<f64>, bounds: &[(f64, f64)], context: &FitContext) -> Result<Option<Minimum>> {
+        const TOLERANCE: f64 = 1e-5;
+        let goes_on = |step: usize, value: f64, gradient: f64| {
+            let note = format!("criterion {value:.4}, gradient {gradient:.1e}");
+            context.progress.step("hyper-parameters", step, self.tuning.steps, &note);
+            !context.interrupted()
+        };
+        minimise(start, bounds, (TOLERANCE, self.tuning.steps), |θ| self.at(θ), goes_on)
+    }
+
+    /// The criterion and its gradient at the hyper-parameters and the logarithm of the noise.
+    fn at(&self, θ: &[f64]) -> Result<Evaluated> {
+        let (θ, noise) = (&θ[..θ.len() - 1], θ[θ.len() - 1].exp());
+        let mut a = gram::<f64>(&self.kernel.at(θ)?, self.x, self.context.device)?;
+        a.diag_mut().mapv_inplace(|k| k + noise);
+        let Some(at) = self.tuning.criterion.at(a.view(), self.y, self.context.device)? else { return Ok(None) };
+        let mut gradient = self.kernel.gradient(θ, self.x, at.gradient.view(), self.context.device)?;
+        gradient.push(noise * at.gradient.diag().sum());
+        Ok(Some((at.value, gradient)))
+    }
+}
+
+/// Bounds about a start, whose last entry is the logarithm of the noise.
+fn bounds(start: &[f64]) -> Vec<(f64, f64)> {
+    let far = FARTHEST.ln();
+    let mut bounds: Vec<(f64, f64)> = start.iter().map(|θ| (θ - far, θ + far)).collect();
+    *bounds.last_mut().expect("the noise") = (LEAST_NOISE.ln(), FARTHEST.ln());
+    bounds
+}

@@ -1,0 +1,210 @@
+//! Lengthscales for each column, derivatives with respect to hyper-parameters, and the search along them.
+
+use mercer::apply::{Criterion, KernelSearch, Tuning};
+use mercer::data::Target;
+use mercer::kernel::{Expression, Kernel, Tunable};
+use mercer::operator::{KernelOperator, Precision, gram, gram_cross};
+use mercer::rng::Rng;
+use mercer::spectrum::{RandomFeatures, Sampling};
+use mercer::{Device, FitContext};
+use ndarray::{Array1, Array2};
+
+fn normals(n: usize, d: usize, seed: u64) -> Array2<f64> {
+    let mut rng = Rng::new(seed);
+    Array2::from_shape_simple_fn((n, d), || rng.normal())
+}
+
+const LENGTHSCALES: [f64; 3] = [0.5, 2.0, 7.0];
+
+/// Kernels with a lengthscale for each column, and the same kernels of columns that were divided by them.
+const PAIRS: [(&str, &str); 6] = [
+    ("rbf([0.5, 2, 7])", "rbf(1)"),
+    ("laplacian([0.5, 2, 7])", "laplacian(1)"),
+    ("matern12([0.5, 2, 7])", "matern12(1)"),
+    ("matern32([0.5, 2, 7])", "matern32(1)"),
+    ("matern52([0.5, 2, 7])", "matern52(1)"),
+    (
+        "2*rbf([0.5, 2, 7])*matern32([0.5, 2, 7]) + laplacian(lengthscale=[0.5, 2, 7])",
+        "2*rbf(1)*matern32(1) + laplacian(1)",
+    ),
+];
+
+#[test]
+fn a_lengthscale_for_each_column_divides_that_column() {
+    let (x, z) = (normals(60, 3, 1), normals(40, 3, 2));
+    let divided = |x: &Array2<f64>| x / &Array1::from(LENGTHSCALES.to_vec());
+    for (each, one) in PAIRS {
+        let (each, one) = (Kernel::parse(each).unwrap(), Kernel::parse(one).unwrap());
+        let ours = gram_cross::<f64>(&each, x.view(), z.view(), Device::Cpu).unwrap();
+        let theirs = gram_cross::<f64>(&one, divided(&x).view(), divided(&z).view(), Device::Cpu).unwrap();
+        let worst = (&ours - &theirs).iter().fold(0.0f64, |m, e| m.max(e.abs()));
+        assert!(worst < 1e-14, "{each}: {worst}");
+        assert!(
+            (each.value(&[1.0, 2.0, 3.0], &[0.0, 1.0, 5.0])
+                - one.value(&[2.0, 1.0, 3.0 / 7.0], &[0.0, 0.5, 5.0 / 7.0]))
+            .abs()
+                < 1e-15
+        );
+        assert_eq!(Kernel::parse(&each.to_string()).unwrap(), each);
+    }
+}
+
+/// Points far from the origin lose no digits in f32: the mean is subtracted before they are divided.
+#[test]
+fn points_far_from_the_origin_keep_their_digits() {
+    let near = normals(50, 3, 3);
+    let far = &near + 1e4;
+    let kernel = Kernel::parse("rbf([0.5, 2, 7])").unwrap();
+    let exact = gram::<f64>(&kernel, far.view(), Device::Cpu).unwrap();
+    let single = gram::<f32>(&kernel, far.view(), Device::Cpu).unwrap();
+    let worst = exact.iter().zip(&single).fold(0.0f64, |m, (a, b)| m.max((a - f64::from(*b)).abs()));
+    assert!(worst < 1e-5, "{worst}");
+}
+
+#[test]
+fn random_features_know_the_lengthscale_of_each_column() {
+    let x = normals(30, 3, 4);
+    for text in ["rbf([0.5, 2, 7])", "laplacian([0.5, 2, 7])", "matern32([0.5, 2, 7])"] {
+        let kernel = Kernel::parse(text).unwrap();
+        let map = RandomFeatures::fourier(&kernel, 3, 20_000, Sampling::default(), 0).unwrap();
+        let phi = map.transform::<f64>(x.view()).unwrap();
+        let error = phi.dot(&phi.t()) - gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
+        let worst = error.iter().fold(0.0f64, |m, e| m.max(e.abs()));
+        assert!(worst < 0.05, "{text}: {worst}");
+    }
+}
+
+#[test]
+fn another_number_of_columns_is_refused() {
+    let (kernel, x) = (Kernel::parse("rbf([1, 2])").unwrap(), normals(5, 3, 5));
+    let refused = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).err().unwrap().to_string();
+    assert!(refused.contains("2 columns") && refused.contains("the points have 3"), "{refused}");
+    let refused = Expression::parse("rbf([1, 2])").unwrap().resolve(x.view(), 0).unwrap_err().to_string();
+    assert!(refused.contains("2 lengthscales") && refused.contains("3 columns"), "{refused}");
+    for (text, said) in [
+        ("rbf([1, -2])", "above 0"),
+        ("rbf([1, x])", "lengthscale must be"),
+        ("rbf([])", "lengthscale must be"),
+        ("rbf([1, 2)", "no closing bracket"),
+        ("poly(degree=[1, 2])", "whole number"),
+        ("rbf(ard)", "needs data"),
+    ] {
+        let refused = Kernel::parse(text).unwrap_err().to_string();
+        assert!(refused.contains(said), "{text}: {refused}");
+    }
+    let refused = Expression::parse("rbf(ard)").unwrap().resolve(x.view(), 0).unwrap_err().to_string();
+    assert!(refused.contains("lengthscale=ard is found by how well a target is predicted"), "{refused}");
+}
+
+/// The gradient of `Σ_ij g_ij K_ij(θ)` by central differences.
+#[test]
+fn derivatives_of_kernel_matrices_are_those_of_differences() {
+    let x = normals(23, 3, 6);
+    let g = normals(23, 23, 7);
+    let g = &g + &g.t();
+    for text in [
+        "rbf(ard)",
+        "rbf(auto)",
+        "2*matern12(ard) + linear",
+        "laplacian(ard)",
+        "laplacian(auto) + 0.3*matern52(auto)",
+        "matern32(ard)*rbf(auto)*linear + periodic(2, 1)*laplacian(ard)",
+        "(rbf(ard) + 0.5*linear)*(matern52(auto) + cosine)",
+        "rbf(median)*matern32(auto) + ntk(2)",
+    ] {
+        let kernel = Tunable::new(&Expression::parse(text).unwrap(), x.view(), 0).unwrap();
+        let mut rng = Rng::new(8);
+        let θ: Vec<f64> = kernel.start().iter().map(|θ| θ + 0.3 * rng.normal()).collect();
+        let value = |θ: &[f64]| (&gram::<f64>(&kernel.at(θ).unwrap(), x.view(), Device::Cpu).unwrap() * &g).sum();
+        let gradient = kernel.gradient(&θ, x.view(), g.view(), Device::Cpu).unwrap();
+        assert_eq!(gradient.len(), θ.len());
+        for (i, derivative) in gradient.iter().enumerate() {
+            let at = |h: f64| {
+                let mut moved = θ.clone();
+                moved[i] += h;
+                value(&moved)
+            };
+            let difference = (at(1e-5) - at(-1e-5)) / 2e-5;
+            assert!(
+                (derivative - difference).abs() < 1e-6 * (1.0 + difference.abs()),
+                "{text}, θ_{i}: {derivative}, {difference}"
+            );
+        }
+    }
+}
+
+/// A target of the first two of five columns, with noise of variance 0.01.
+fn additive(n: usize, seed: u64) -> (Array2<f64>, Target) {
+    let x = normals(n, 5, seed);
+    let mut rng = Rng::new(seed + 1);
+    let y = x.rows().into_iter().map(|x| (1.5 * x[0]).sin() + 0.3 * x[1] + 0.1 * rng.normal()).collect();
+    (x, Target::Values(y))
+}
+
+/// Each criterion finds which columns matter; the likelihood finds the noise too.
+#[test]
+fn the_search_finds_the_columns_that_matter() {
+    let (x, y) = additive(150, 9);
+    for criterion in [Criterion::Likelihood, Criterion::LeftOut] {
+        let tuning = Tuning { criterion, restarts: 1, ..Tuning::default() };
+        let found = tuning.best(&Expression::parse("rbf(ard)").unwrap(), x.view(), &y, &FitContext::default()).unwrap();
+        let lengthscales = &found.parameters[1..];
+        assert!(found.converged, "{found:?}");
+        assert!(lengthscales[0] < 2.5 && lengthscales[0] < lengthscales[1], "{criterion:?}: {lengthscales:?}");
+        assert!(lengthscales[2..].iter().all(|scale| *scale > 8.0), "{criterion:?}: {lengthscales:?}");
+        if criterion == Criterion::Likelihood {
+            let Target::Values(values) = &y else { unreachable!() };
+            let noise = found.noise * Array1::from(values.clone()).var(0.0);
+            assert!((0.005..0.02).contains(&noise), "{noise}");
+        }
+    }
+}
+
+/// At the optimum no single change of a hyper-parameter raises the likelihood, computed from its definition by eigenvalues.
+#[test]
+fn the_likelihood_is_that_of_the_definition() {
+    let (x, y) = additive(40, 10);
+    let tuning = Tuning { criterion: Criterion::Likelihood, restarts: 0, ..Tuning::default() };
+    let found =
+        tuning.best(&Expression::parse("matern52(auto)").unwrap(), x.view(), &y, &FitContext::default()).unwrap();
+    let Target::Values(values) = y else { unreachable!() };
+    let mut order: Vec<usize> = Rng::new(0).fork(0x7475_6e65).sample(40, 40);
+    order.sort_unstable();
+    assert_eq!(order, (0..40).collect::<Vec<_>>());
+    let y = Array1::from(values);
+    let y = (&y - y.mean().unwrap()) / y.std(0.0);
+    let mut a = gram::<f64>(&found.kernel, x.view(), Device::Cpu).unwrap();
+    a.diag_mut().mapv_inplace(|k| k + found.noise);
+    let (λ, u) = mercer::linalg::eigh(Device::Cpu, a.view()).unwrap();
+    let coefficients = u.t().dot(&y);
+    let fit: f64 = coefficients.iter().zip(&λ).map(|(c, λ)| c * c / λ).sum();
+    let determinant: f64 = λ.iter().map(|λ| λ.ln()).sum();
+    let expected = 0.5 * (fit + determinant + 40.0 * std::f64::consts::TAU.ln()) / 40.0;
+    assert!((found.value - expected).abs() < 1e-10, "{} {expected}", found.value);
+}
+
+#[test]
+fn a_search_by_likelihood_and_one_with_ard_prefer_the_right_kernel() {
+    let (x, y) = additive(150, 11);
+    let candidates = ["linear", "rbf(lengthscale=auto)", "rbf(lengthscale=ard)"];
+    for criterion in [Criterion::Likelihood, Criterion::LeftOut] {
+        let candidates = candidates.map(|text| Expression::parse(text).unwrap()).to_vec();
+        let search = KernelSearch { criterion, ..KernelSearch::new(candidates) };
+        let found = search.best(x.view(), &y, &FitContext::default()).unwrap();
+        let best = &found.tried[0].kernel;
+        assert!(best.contains("rbf(lengthscale=["), "{criterion:?}: {best}");
+        assert!(found.tried.iter().any(|tried| tried.kernel.contains("linear")));
+    }
+}
+
+/// Classes are columns of ±1 under one kernel.
+#[test]
+fn hyperparameters_are_found_for_classes() {
+    let x = normals(120, 3, 12);
+    let labels = x.rows().into_iter().map(|x| usize::from(x[0] > 0.0) + usize::from(x[0] > 1.0)).collect();
+    let y = Target::Classes { labels, names: ["low", "middle", "high"].map(String::from).to_vec() };
+    let found =
+        Tuning::default().best(&Expression::parse("rbf(ard)").unwrap(), x.view(), &y, &FitContext::default()).unwrap();
+    let lengthscales = &found.parameters[1..];
+    assert!(lengthscales[1].min(lengthscales[2]) > 4.0 * lengthscales[0], "{lengthscales:?}");
+}
