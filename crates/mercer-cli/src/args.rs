@@ -81,6 +81,7 @@ commands! {
     Ntk(ntk::Ntk),
     Sample(sample::Sample),
     Regress(regress::Regress),
+    Gp(gp::Gp),
     Embed(embed::Embed),
     Train(train::Train),
     Evaluate(evaluate::Evaluate),

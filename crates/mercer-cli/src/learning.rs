@@ -3,6 +3,7 @@
 use crate::methods::number;
 use crate::precomputed;
 use crate::signals;
+use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::apply::{
     Alpha, Bandwidth, ClassWeights, Criterion, FeatureMap, FeatureRidge, Fit, FittedNadarayaWatson, FoundKernel,
@@ -368,6 +369,18 @@ impl Learning {
             model: Model::Average(Box::new(average)),
         })
     }
+}
+
+/// The lengthscales of the columns, the shortest first: along that column the prediction changes the fastest.
+pub fn lengthscale_table(lengthscales: &[f64], columns: &[String]) -> String {
+    const MOST: usize = 20;
+    let mut order: Vec<usize> = (0..lengthscales.len().min(columns.len())).collect();
+    order.sort_by(|a, b| lengthscales[*a].total_cmp(&lengthscales[*b]));
+    let row = |i: &usize| vec![columns[*i].clone(), text::number(lengthscales[*i], 4)];
+    let rows: Vec<Vec<String>> = order.iter().take(MOST).map(row).collect();
+    let more = order.len() - rows.len();
+    let table = text::table(&["column", "lengthscale"], &rows);
+    if more > 0 { format!("{table}{more} more are longer\n") } else { table }
 }
 
 /// The parts of a list between commas that are in no bracket and no quotes.

@@ -6,10 +6,11 @@ mod common;
 use common::*;
 use mercer::apply::{
     Affinity, Alpha, ClassReport, ClassWeights, DiffusionMaps, FeatureMap, FeatureRidge, Fit, Fitted,
-    FittedFeatureRidge, FittedKernelPca, FittedRidge, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict,
-    Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
+    FittedFeatureRidge, FittedKernelPca, FittedRidge, GaussianProcess, KernelPca, LaplacianEigenmaps, Logistic,
+    NadarayaWatson, Predict, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
 };
 use mercer::data::{Missing, ReadOptions, Scaler, Scaling, Schema, Table, Target};
+use mercer::kernel::Expression;
 use mercer::model::{Content, Model};
 use mercer::spectrum::{Landmarks, Sampling};
 use mercer::{Error, Result};
@@ -105,6 +106,7 @@ fn cases() -> Vec<Case> {
         }),
         predicts("linear ridge", |_| Ok(FeatureRidge::new(FeatureMap::Linear { scale: 2.0 }))),
         predicts("logistic", |_| Ok(Logistic::default())),
+        predicts("gaussian process", |_| Ok(GaussianProcess::new(Expression::parse("rbf(1.2)")?))),
         predicts("spectral ridge", |x| {
             let operator = FitContext::default().kernel_operator(&rbf(), x)?;
             let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 3), None)?.into();

@@ -6,6 +6,7 @@ pub mod devices;
 pub mod embed;
 pub mod evaluate;
 pub mod fit;
+pub mod gp;
 pub mod gram;
 pub mod inspect;
 pub mod kernels;

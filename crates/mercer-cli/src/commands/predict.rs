@@ -11,7 +11,7 @@ use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Target};
 use mercer::model::{Content, Model};
 use mercer::{Error, Result};
-use ndarray::Array2;
+use ndarray::{Array1, Array2};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use std::time::Instant;
     after_help = "Example:\n  mercer regress train.csv --target price --model m.mercer\n  mercer predict m.mercer new.csv --out p.csv"
 )]
 pub struct Predict {
-    /// Model file that `mercer regress` or `mercer train` wrote
+    /// Model file that `mercer regress`, `mercer gp` or `mercer train` wrote
     model: PathBuf,
 
     /// New rows, with the columns that the model was fitted on; found by name where both tables name theirs. They may lack the
@@ -42,6 +42,8 @@ struct Predictions {
     values: Target,
     scores: Option<Array2<f64>>,
     probabilities: Option<Array2<f64>>,
+    /// Standard deviations `[n]` of numbers, where the model has some.
+    deviations: Option<Array1<f64>>,
 }
 
 impl Predict {
@@ -55,10 +57,11 @@ impl Predict {
         let start = Instant::now();
         let predictions = match content {
             Content::Fitted(Fitted::Predict(fitted)) => {
-                let scores = fitted.scores(data.x.to_f64().view())?;
+                let x = data.x.to_f64();
+                let (scores, deviations) = (fitted.scores(x.view())?, fitted.deviations(x.view())?);
                 let (values, probabilities) = (fitted.decode(scores.view()), fitted.probabilities(scores.view()));
                 let scores = matches!(values, Target::Classes { .. }).then_some(scores);
-                Predictions { values, scores, probabilities }
+                Predictions { values, scores, probabilities, deviations }
             }
             Content::Network(network) => of_network(&network, &data)?,
             Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => {
@@ -84,7 +87,7 @@ impl Predict {
         }
         let object = json!({
             "model": self.model.to_string_lossy(), "data": self.data, "n": data.n(), "predictions": predictions.shown(),
-            "test": known, "seconds": seconds, "out": out,
+            "deviations": predictions.deviations.as_ref().map(|all| all.to_vec()), "test": known, "seconds": seconds, "out": out,
         });
         context.result(&object, || if out.is_some() { String::new() } else { predictions.table() })
     }
@@ -93,14 +96,15 @@ impl Predict {
 fn of_network(network: &Classifier, data: &Dataset) -> Result<Predictions> {
     if network.number.is_some() {
         let values = Target::Values(network.predict(data.x.to_f64().view())?);
-        return Ok(Predictions { values, scores: None, probabilities: None });
+        return Ok(Predictions { values, scores: None, probabilities: None, deviations: None });
     }
     let logits = network.logits(data.x.to_f64().view())?.mapv(f64::from);
     let largest =
         |row: ndarray::ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
     let labels = logits.rows().into_iter().map(largest).collect();
     let values = Target::Classes { labels, names: network.classes.clone() };
-    Ok(Predictions { values, probabilities: Some(softmax_rows(logits.clone())), scores: Some(logits) })
+    let probabilities = Some(softmax_rows(logits.clone()));
+    Ok(Predictions { values, probabilities, scores: Some(logits), deviations: None })
 }
 
 impl Predictions {
@@ -116,8 +120,13 @@ impl Predictions {
     fn table(&self) -> String {
         use crate::output::quoted;
         let Target::Classes { labels, names } = &self.values else {
-            let rows: String = self.values.values().iter().map(|value| format!("{value}\n")).collect();
-            return format!("prediction\n{rows}");
+            let values = self.values.values();
+            let Some(deviations) = &self.deviations else {
+                let rows: String = values.iter().map(|value| format!("{value}\n")).collect();
+                return format!("prediction\n{rows}");
+            };
+            let rows: String = values.iter().zip(deviations).map(|(value, s)| format!("{value},{s}\n")).collect();
+            return format!("prediction,deviation\n{rows}");
         };
         let (meaning, shown) = match (&self.probabilities, &self.scores) {
             (Some(p), _) => ("probability", Some(p)),

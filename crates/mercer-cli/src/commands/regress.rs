@@ -3,7 +3,7 @@
 use crate::certificate;
 use crate::context::Context;
 use crate::input::{Reader, TaskChoice, encoded, scaling};
-use crate::learning::{Learning, Learnt};
+use crate::learning::{Learning, Learnt, lengthscale_table};
 use crate::methods;
 use crate::output::Output;
 use crate::precomputed::PRECOMPUTED;
@@ -113,18 +113,6 @@ fn shortened(kernel: &str) -> String {
     parts.collect()
 }
 
-/// The lengthscales of the columns, the shortest first: along that column the prediction changes the fastest.
-fn of_columns(lengthscales: &[f64], columns: &[String]) -> String {
-    const MOST: usize = 20;
-    let mut order: Vec<usize> = (0..lengthscales.len().min(columns.len())).collect();
-    order.sort_by(|a, b| lengthscales[*a].total_cmp(&lengthscales[*b]));
-    let row = |i: &usize| vec![columns[*i].clone(), text::number(lengthscales[*i], 4)];
-    let rows: Vec<Vec<String>> = order.iter().take(MOST).map(row).collect();
-    let more = order.len() - rows.len();
-    let table = text::table(&["column", "lengthscale"], &rows);
-    if more > 0 { format!("{table}{more} more are longer\n") } else { table }
-}
-
 impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
@@ -163,13 +151,7 @@ impl Regress {
     /// How tables become features, and the rows to learn from, to score on, and to predict.
     fn read(&self, context: &Context) -> Result<(Schema, Dataset, Option<Dataset>, Option<Dataset>)> {
         let table = self.task.table(&self.reader, &self.data, context)?;
-        let (train, held_out) = match self.holdout {
-            0.0 => (table, None),
-            fraction => {
-                let [train, held_out] = table.split_rows(fraction, context.seed)?;
-                (table.select(&train), Some(table.select(&held_out)))
-            }
-        };
+        let (train, held_out) = table.held_out(self.holdout, context.seed)?;
         let scale = if self.kernel == PRECOMPUTED { Some(Scaling::None) } else { self.scale };
         let schema = self.reader.schema(&train, scale, context)?;
         let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
@@ -236,7 +218,7 @@ impl Regress {
             if let Some(found) = &learnt.search {
                 said += &format!("\n{}", searched(found));
                 if let Some(lengthscales) = found.kernel.lengthscale_of_columns() {
-                    said += &format!("\n{}", of_columns(lengthscales, columns));
+                    said += &format!("\n{}", lengthscale_table(lengthscales, columns));
                 }
             }
             let (mut headings, mut rows) = (vec![], vec![]);

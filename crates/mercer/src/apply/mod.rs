@@ -9,6 +9,7 @@
 //! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
 //! | [`FeatureRidge`] | ridge regression and classification on few features: linear, Nyström, random; for any number of points |
 //! | [`Logistic`] | multinomial logistic regression on a few features, such as the values of eigenfunctions |
+//! | [`GaussianProcess`] | regression with standard deviations; hyper-parameters by the marginal likelihood |
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
 //!
@@ -40,6 +41,8 @@ mod diffusion_maps;
 mod eigenmaps;
 mod feature_ridge;
 pub mod filter;
+mod gaussian_process;
+mod interval_report;
 mod kernel_pca;
 mod laplacian_eigenmaps;
 mod lbfgs;
@@ -70,6 +73,10 @@ pub use criterion::Criterion;
 pub use diffusion_maps::DiffusionMaps;
 pub use eigenmaps::FittedEigenmaps;
 pub use feature_ridge::{FeatureMap, FeatureRidge, FittedFeatureRidge};
+pub use gaussian_process::{FittedGaussianProcess, GaussianProcess, SearchEnd};
+pub use interval_report::IntervalReport;
+#[doc(hidden)]
+pub use interval_report::interval_factor;
 pub use kernel_pca::{FittedKernelPca, KernelPca};
 pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub use logistic::{FittedLogistic, Logistic};

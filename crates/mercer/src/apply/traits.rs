@@ -1,8 +1,8 @@
 //! What all estimators have in common.
 
 use super::{
-    FittedEigenmaps, FittedFeatureRidge, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge,
-    FittedSpectralRidge,
+    FittedEigenmaps, FittedFeatureRidge, FittedGaussianProcess, FittedKernelPca, FittedLogistic, FittedNadarayaWatson,
+    FittedRidge, FittedSpectralRidge,
 };
 use crate::compute::Device;
 use crate::data::{Schema, Target};
@@ -10,7 +10,7 @@ use crate::finite::finite_rows;
 use crate::model::Bundle;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Registry, Result};
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array1, Array2, ArrayView2};
 use std::path::Path;
 
 /// An estimator: parameters (the kernel among them) that are fitted to points. Example: [the module](crate::apply).
@@ -53,6 +53,11 @@ pub trait Predict {
     /// far they can be trusted.
     fn probabilities(&self, _scores: ArrayView2<f64>) -> Option<Array2<f64>> {
         None
+    }
+
+    /// The standard deviation of the target `[m]` at new points `[m, d]`, where the estimator has one.
+    fn deviations(&self, _x: ArrayView2<f64>) -> Result<Option<Array1<f64>>> {
+        Ok(None)
     }
 
     /// Warnings for the user.
@@ -264,6 +269,7 @@ impl Fitted {
             FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),
             FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
             FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),
+            FittedGaussianProcess::KIND => Fitted::Predict(Box::new(FittedGaussianProcess::unpack(bundle, device)?)),
             FittedFeatureRidge::KIND => Fitted::Predict(Box::new(FittedFeatureRidge::unpack(bundle, device)?)),
             _ => return Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
         })

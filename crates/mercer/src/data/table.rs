@@ -161,6 +161,15 @@ impl Table {
         Table { x: self.x.select(rows), target, columns: self.columns.clone(), ..self.without_rows() }
     }
 
+    /// The table without a share of its rows, and those rows, as [`Dataset::split_rows`] draws them; none for a share of zero.
+    pub fn held_out(self, fraction: f64, seed: u64) -> Result<(Table, Option<Table>)> {
+        if fraction == 0.0 {
+            return Ok((self, None));
+        }
+        let [rest, held_out] = self.split_rows(fraction, seed)?;
+        Ok((self.select(&rest), Some(self.select(&held_out))))
+    }
+
     /// The rows of two parts, `[rest, held-out]`, as [`Dataset::split_rows`] draws them.
     pub fn split_rows(&self, fraction: f64, seed: u64) -> Result<[Vec<usize>; 2]> {
         split_rows(self.n(), fraction, seed)

@@ -1,0 +1,61 @@
+//! `mercer gp`: what it says, writes and saves.
+
+mod common;
+
+use common::Folder;
+use mercer::rng::Rng;
+
+/// y = sin(2a) + noise of standard deviation 0.1, whatever b.
+fn table(folder: &Folder, name: &str, n: usize, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let row = |_| {
+        let (a, b) = (rng.normal(), rng.normal());
+        format!("{a},{b},{}\n", 50.0 + (2.0 * a).sin() + 0.1 * rng.normal())
+    };
+    let rows: String = (0..n).map(row).collect();
+    std::fs::write(folder.join(name), format!("a,b,y\n{rows}")).unwrap();
+}
+
+#[test]
+fn numbers_come_with_intervals_that_hold() {
+    let folder = Folder::new();
+    table(&folder, "train.csv", 250, 1);
+    table(&folder, "test.csv", 400, 2);
+    let line = "gp train.csv --target y --kernel 'rbf(lengthscale=ard)' --restarts 1 --predict test.csv --out p.csv --model m.mercer";
+    let found = folder.object(line);
+    assert!((found["noise"].as_f64().unwrap().sqrt() - 0.1).abs() < 0.02, "{found}");
+    assert!(found["search"]["converged"].as_bool().unwrap(), "{found}");
+    for part in ["left_out", "test"] {
+        let of = |name: &str| found[part][name].as_f64().unwrap();
+        assert!(of("rmse") < 0.15 && (0.91..0.98).contains(&of("coverage")), "{part}: {found}");
+        // The entropy of the noise is log(0.1·√(2πe)) = −0.88.
+        assert!((-0.95..-0.6).contains(&of("nll")), "{part}: {found}");
+    }
+    let written = std::fs::read_to_string(folder.join("p.csv")).unwrap();
+    let mut lines = written.lines();
+    assert_eq!(lines.next(), Some("mean,deviation,low,high"));
+    let row: Vec<f64> = lines.next().unwrap().split(',').map(|v| v.parse().unwrap()).collect();
+    assert!((row[0] - 1.959_963_985 * row[1] - row[2]).abs() < 1e-6 && (row[2] + row[3] - 2.0 * row[0]).abs() < 1e-9);
+    // The model predicts the same.
+    let again = folder.object("predict m.mercer test.csv");
+    assert_eq!(again["predictions"][0].as_f64().unwrap(), row[0]);
+    assert_eq!(again["deviations"][0].as_f64().unwrap(), row[1]);
+    assert!(folder.said("predict m.mercer test.csv").starts_with("prediction,deviation\n"));
+    let said =
+        folder.said("gp train.csv --target y --kernel 'rbf(lengthscale=ard)' --restarts 1 --holdout 0.2 --level 0.8");
+    for words in ["log marginal likelihood", "lengthscale", "holdout", "80", "NLL"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(said.find("\na ").unwrap() < said.find("\nb ").unwrap(), "{said}");
+}
+
+#[test]
+fn what_a_process_cannot_learn_is_refused() {
+    let folder = Folder::new();
+    table(&folder, "train.csv", 60, 3);
+    folder.refuses("gp train.csv --target y --level 95", "between 0 and 1");
+    folder.refuses("gp train.csv --target y --kernel 'rbf(lengthscale=wide)'", "lengthscale must be");
+    std::fs::write(folder.join("words.csv"), "a,y\n1,up\n2,down\n3,up\n").unwrap();
+    folder.refuses("gp words.csv --target y", "predicts numbers");
+    folder.refuses("--memory 1MB gp train.csv --target y --rows 5000", "rows");
+}

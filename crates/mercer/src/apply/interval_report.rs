@@ -1,0 +1,75 @@
+//! How well normal predictions describe targets.
+
+use crate::special::normal_quantile;
+use crate::{Result, fail_if};
+use serde::Serialize;
+use std::f64::consts::TAU;
+
+/// How well predictions `N(f_i, s_i²)` describe targets y.
+///
+/// ```
+/// use mercer::apply::IntervalReport;
+/// let report = IntervalReport::new(&[0.0, 3.0], &[0.0, 0.0], &[1.0, 1.0], 0.95)?;
+/// assert_eq!(report.coverage, 0.5); // 3 lies outside of ±1.96
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct IntervalReport {
+    /// Root of the mean squared error.
+    pub rmse: f64,
+    /// Mean of `−log N(y_i; f_i, s_i²)`.
+    pub nll: f64,
+    /// The level of the intervals.
+    pub level: f64,
+    /// Share of the targets within `f_i ± z s_i`, z the normal quantile of the level.
+    pub coverage: f64,
+    /// Mean width of the intervals.
+    pub width: f64,
+}
+
+impl IntervalReport {
+    /// The report on targets `[n]`, predictions `[n]` and standard deviations `[n]` above zero.
+    pub fn new(truth: &[f64], predicted: &[f64], deviations: &[f64], level: f64) -> Result<IntervalReport> {
+        let n = truth.len();
+        fail_if!(
+            n == 0 || predicted.len() != n || deviations.len() != n,
+            "there are {n} targets, {} predictions and {} deviations",
+            predicted.len(),
+            deviations.len()
+        );
+        let z = interval_factor(level)?;
+        let mean = |f: &dyn Fn(usize) -> f64| (0..n).map(f).sum::<f64>() / n as f64;
+        let error = |i: usize| truth[i] - predicted[i];
+        Ok(IntervalReport {
+            rmse: mean(&|i| error(i).powi(2)).sqrt(),
+            nll: mean(&|i| 0.5 * (error(i) / deviations[i]).powi(2) + deviations[i].ln() + 0.5 * TAU.ln()),
+            level,
+            coverage: mean(&|i| f64::from(u8::from(error(i).abs() <= z * deviations[i]))),
+            width: mean(&|i| 2.0 * z * deviations[i]),
+        })
+    }
+}
+
+/// The z with `P(|N(0,1)| ≤ z) = level`.
+#[doc(hidden)]
+pub fn interval_factor(level: f64) -> Result<f64> {
+    fail_if!(!(level > 0.0 && level < 1.0), "the level of an interval lies between 0 and 1, not at {level}");
+    Ok(normal_quantile(0.5 + 0.5 * level))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_measures_are_those_of_the_definitions() {
+        let report = IntervalReport::new(&[1.0, 2.0, -1.0], &[0.0, 2.0, 1.0], &[0.5, 1.0, 2.0], 0.95).unwrap();
+        assert!((report.rmse - (5.0f64 / 3.0).sqrt()).abs() < 1e-15);
+        let logs = 0.5f64.ln() + 2.0f64.ln();
+        assert!((report.nll - ((2.0 + 0.5 + logs) / 3.0 + 0.5 * TAU.ln())).abs() < 1e-14);
+        assert!((report.coverage - 2.0 / 3.0).abs() < 1e-15);
+        assert!((report.width - 2.0 * 1.959_963_984_540_054 * 3.5 / 3.0).abs() < 1e-8);
+        assert!(IntervalReport::new(&[1.0], &[1.0], &[], 0.95).is_err());
+        assert!(IntervalReport::new(&[1.0], &[1.0], &[1.0], 1.0).is_err());
+    }
+}
