@@ -4,9 +4,22 @@ use crate::text::{GAP, count, error, number, percent, rounded, seconds};
 use mercer::spectrum::{Certificate, Origin, Standing};
 use std::ops::Range;
 
+/// A kernel expression in which at most three of the lengthscales of columns are shown.
+pub fn shortened(kernel: &str) -> String {
+    let parts = kernel.split_inclusive(']').map(|part| match part.split_once('[') {
+        Some((before, list)) if list.matches(',').count() > 2 => {
+            let first: Vec<&str> = list.split(',').take(3).collect();
+            format!("{before}[{}, …]", first.join(","))
+        }
+        _ => part.to_owned(),
+    });
+    parts.collect()
+}
+
 /// The kernel, the data (`on_data` is such as `of digits`), its size, what else is known of it, the method and its time.
 pub fn origin(origin: &Origin, on_data: &str, more: &str) -> String {
-    let (kernel, points, columns) = (rounded(&origin.kernel), count(origin.n, "point"), count(origin.d, "column"));
+    let kernel = rounded(&shortened(&origin.kernel));
+    let (points, columns) = (count(origin.n, "point"), count(origin.d, "column"));
     format!("{kernel} {on_data}: {points} of {columns}{more}, by {} in {}", origin.method, seconds(origin.seconds))
 }
 

@@ -1,6 +1,6 @@
 //! `mercer regress`: numbers or classes, learnt from examples.
 
-use crate::certificate;
+use crate::certificate::{self, shortened};
 use crate::context::Context;
 use crate::input::{Reader, TaskChoice, encoded, scaling};
 use crate::learning::{Learning, Learnt, lengthscale_table};
@@ -99,18 +99,6 @@ fn searched(found: &FoundKernel) -> String {
     let table = text::table(&["kernel tried", "alpha", error], &rows);
     let on = format!("on {}", text::count(found.rows, "row"));
     if more > 0 { format!("{table}{on}; {more} more were worse\n") } else { format!("{table}{on}\n") }
-}
-
-/// A kernel expression in which at most three of the lengthscales of columns are shown.
-fn shortened(kernel: &str) -> String {
-    let parts = kernel.split_inclusive(']').map(|part| match part.split_once('[') {
-        Some((before, list)) if list.matches(',').count() > 2 => {
-            let first: Vec<&str> = list.split(',').take(3).collect();
-            format!("{before}[{}, …]", first.join(","))
-        }
-        _ => part.to_owned(),
-    });
-    parts.collect()
 }
 
 impl Regress {
