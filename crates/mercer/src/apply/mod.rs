@@ -8,7 +8,8 @@
 //! | [`NadarayaWatson`] | averages weighted by the kernel, bandwidth by leave-one-out |
 //! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
 //! | [`FeatureRidge`] | ridge regression and classification on few features: linear, Nyström, random; for any number of points |
-//! | [`Logistic`] | multinomial logistic regression on a few features, such as the values of eigenfunctions |
+//! | [`FeatureLogistic`] | multinomial logistic regression on the same features |
+//! | [`Logistic`] | multinomial logistic regression on given columns, such as the values of eigenfunctions |
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
 //!
@@ -37,11 +38,16 @@ mod class_weights;
 mod conjugate_gradients;
 mod diffusion_maps;
 mod eigenmaps;
+mod feature_logistic;
+mod feature_map;
 mod feature_ridge;
 pub mod filter;
 mod kernel_pca;
 mod laplacian_eigenmaps;
 mod logistic;
+mod logistic_design;
+mod logistic_preconditioner;
+mod logistic_solver;
 mod measures;
 mod nadaraya_watson;
 mod pre_image;
@@ -65,7 +71,9 @@ pub use class_weights::ClassWeights;
 pub use conjugate_gradients::{Converged, conjugate_gradients};
 pub use diffusion_maps::DiffusionMaps;
 pub use eigenmaps::FittedEigenmaps;
-pub use feature_ridge::{FeatureMap, FeatureRidge, FittedFeatureRidge};
+pub use feature_logistic::{FeatureLogistic, FittedFeatureLogistic};
+pub use feature_map::FeatureMap;
+pub use feature_ridge::{FeatureRidge, FittedFeatureRidge};
 pub use kernel_pca::{FittedKernelPca, KernelPca};
 pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub use logistic::{FittedLogistic, Logistic};
