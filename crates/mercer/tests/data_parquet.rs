@@ -119,9 +119,10 @@ fn rows_without_a_target_are_errors_or_are_left_out_and_counted() {
             column::<ByteArrayType>(g, &["b", "a"].map(ByteArray::from), Some(&[0, 1, 1, 0, 0]));
         }],
     );
-    refused(&bytes, Some("y"), "missing");
     let scratch = Scratch::new();
     let path = scratch.file("t.parquet", bytes).to_str().unwrap().to_owned();
+    let kept = ReadOptions { target: Some("y".into()), drop: vec!["kind".into()], ..Default::default() };
+    assert!(Table::open(&path, &kept).unwrap_err().to_string().contains("row 2, column 2 (counted from 1) is missing"));
     let skip = |target: &str, drop: &str, rows| ReadOptions {
         skip_unlabelled: true,
         target: Some(target.into()),
