@@ -101,7 +101,34 @@ def ridge(folder):
     return work, lambda m: {"check": m.predict(new).ravel()[:5].tolist()}
 
 
+def covertype(logistic):
+    """Fit and predictions of new rows; the lengthscale is the median distance of 1000 points."""
+    def setup(folder):
+        from sklearn.kernel_approximation import Nystroem
+        from sklearn.linear_model import LogisticRegression, RidgeClassifier
+        from sklearn.metrics import log_loss, pairwise_distances
+        x, new = load(folder, "covertype-x"), load(folder, "covertype-new")
+        y, truth = load(folder, "covertype-y").ravel(), load(folder, "covertype-truth").ravel()
+
+        def work():
+            some = np.random.default_rng(0).choice(len(x), min(1000, len(x)), replace=False)
+            median = np.median(pairwise_distances(x[some])[np.triu_indices(len(some), 1)])
+            features = Nystroem(kernel="rbf", gamma=gamma(median), n_components=min(1000, len(x)), random_state=0)
+            head = LogisticRegression(C=100, max_iter=200) if logistic else RidgeClassifier(alpha=1e-2)
+            head.fit(features.fit_transform(x), y)
+            at_new = features.transform(new)
+            return head, head.predict(at_new), head.predict_proba(at_new) if logistic else None
+
+        def describe(result):
+            head, predicted, p = result
+            loss = {} if p is None else {"log_loss": float(log_loss(truth, p, labels=head.classes_))}
+            return {"accuracy": float((predicted == truth).mean()), **loss}
+        return work, describe
+    return setup
+
+
 JOBS = {
+    "covertype-ridge": covertype(False), "covertype-logistic": covertype(True),
     "gemm-f32": gemm(np.float32), "gemm-f64": gemm(np.float64),
     "gram-f32": gram(np.float32), "gram-f64": gram(np.float64),
     "kv-f32": kv(np.float32), "kv-f64": kv(np.float64),

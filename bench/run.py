@@ -39,6 +39,10 @@ JOBS = {
     "rff-f32": ("random Fourier features m=1000, n=100 000, d=50, f32", "scikit-learn RBFSampler", 3),
     "rff-f64": ("random Fourier features m=1000, n=100 000, d=50, f64", "scikit-learn RBFSampler", 3),
     "ridge-5000": ("kernel ridge, direct, n=5000, d=50, f64", "scikit-learn KernelRidge", 2),
+    "covertype-ridge": ("covertype, 40 000 rows, the default of `mercer regress`, α chosen; 10 000 predicted",
+                        "scikit-learn Nystroem(1000), RidgeClassifier, α given", 1),
+    "covertype-logistic": ("covertype, 40 000 rows, `--loss logistic`, α chosen; 10 000 predicted",
+                           "scikit-learn Nystroem(1000), LogisticRegression, C given", 1),
     "top-k-50000": ("top 10 eigenpairs, n=50 000, d=50, f32, tolerance 1e-4, K never stored", None, None),
     "ntk-top-k-50000": ("top 10 eigenpairs of the NTK, 3 ReLU layers, MNIST 50 000×784, f32, tolerance 1e-4, K never stored",
                         None, None),
@@ -60,6 +64,8 @@ KERNELS = {
 }
 # job: (description, target ratio, kernels per round)
 ENTK = {"entk-784-512-512-10-64": ("empirical NTK of 784-512-512-10, N=64, 10×10 outputs, f32", 1, 30)}
+# Rows of covertype to fit and to predict, from `$MERCER_DATA/tabular/covtype.data.gz`.
+COVERTYPE = (40000, 10000)
 ARRAYS = {"x8000x64": (8000, 64), "v8000x16": (8000, 16), "x5000x50": (5000, 50), "y5000x1": (5000, 1),
           "new100x50": (100, 50), "x20000x50": (20000, 50), "x50000x50": (50000, 50), "x100000x50": (100000, 50)}
 
@@ -85,6 +91,25 @@ def prepare(classic, neural, kernels, entk):
               "    x = r.standard_normal(shape); x[: len(x) // 2] += 0.5; np.save(f'{sys.argv[1]}/{name}.npy', x)")
     if any(not (DATA / f"{name}.npy").exists() for name in ARRAYS):
         subprocess.run([VENV / "bin/python", "-c", script, DATA], check=True)
+    if any(job.startswith("covertype") for job in classic) and not (DATA / "covertype-x.npy").exists():
+        covertype(DATA)
+
+
+def data_folder():
+    return os.environ.get("MERCER_DATA", str(HERE.parent.parent / "shared/data"))
+
+
+def covertype(folder):
+    """Writes rows of covertype, drawn at random, with columns standardised by the rows to fit: x and class of each."""
+    script = ("import gzip, sys, numpy as np; source, folder, n, m = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])\n"
+              "data = np.loadtxt(gzip.open(source), delimiter=',')\n"
+              "data = data[np.random.default_rng(0).choice(len(data), n + m, replace=False)]\n"
+              "x, y = data[:, :-1], data[:, -1:]\n"
+              "spread = x[:n].std(0); x = (x - x[:n].mean(0)) / np.where(spread > 0, spread, 1)\n"
+              "for name, a in (('x', x[:n]), ('y', y[:n]), ('new', x[n:]), ('truth', y[n:])):\n"
+              "    np.save(f'{folder}/covertype-{name}.npy', a)")
+    source = pathlib.Path(data_folder()) / "tabular/covtype.data.gz"
+    subprocess.run([VENV / "bin/python", "-c", script, source, folder, *map(str, COVERTYPE)], check=True)
 
 
 def one(side, job, repeats):
@@ -96,7 +121,7 @@ def one(side, job, repeats):
                "entk": [VENV_KERNELS / "bin/python", HERE / "entk_peers.py", job.removeprefix("entk-")],
                "mercer": [HERE.parent / "target/release/mercer-bench", job, DATA]}[side]
     threads = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    data = {"MERCER_DATA": os.environ.get("MERCER_DATA", str(HERE.parent.parent / "shared/data"))}
+    data = {"MERCER_DATA": data_folder()}
     output = subprocess.run([*command, str(repeats)], check=True, stdout=subprocess.PIPE,
                             env={**os.environ, **threads, **data}).stdout
     return json.loads(output.splitlines()[-1])

@@ -61,6 +61,11 @@ def row(what, peer, theirs, ours, notes=("", ""), peer_seconds=None):
             memory(theirs, ours)]
 
 
+def scored(side):
+    loss = f", log loss {side['log_loss']:.3f}" if side.get("log_loss") else ""
+    return f"{100 * side['accuracy']:.1f} %{loss}"
+
+
 def cpu_rows():
     classic, neural, kernels, entk = map(results, ("classic", "neural", "kernels", "entk"))
     for job, (what, peer, _) in JOBS.items():
@@ -69,6 +74,8 @@ def cpu_rows():
         result = classic[job]
         errors = result.get("eigenvalue_error")
         notes = tuple(f"; eigenvalue error {power(errors[side])}" for side in ("peer", "mercer")) if errors else ("", "")
+        if "accuracy" in result["mercer"]:
+            notes = tuple(f"; {scored(result[side])}" for side in ("peer", "mercer"))
         yield row(what, peer or "–", result.get("peer"), result["mercer"], notes)
         if "keops" in result:
             yield row(what, f"KeOps {result['keops']['keops']}", result["keops"], result["mercer"])

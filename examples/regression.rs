@@ -20,15 +20,14 @@ fn main() -> mercer::Result<()> {
     println!("direct, α = {:.1e} by leave-one-out: {:.4}", direct.alpha, error(&direct.predict(new.view())?, &truth));
 
     let solver = RidgeSolver::conjugate_gradients(Precision::F64);
-    let iterative = Ridge { kernel: kernel.clone(), alpha, solver, centred: false }.fit(x.view(), &y, &context)?;
+    let iterative = Ridge { alpha, solver, ..Ridge::new(kernel.clone()) }.fit(x.view(), &y, &context)?;
     let products = iterative.iterations.unwrap_or_default();
     println!("{products} products with K: {:.4}", error(&iterative.predict(new.view())?, &truth));
 
     let operator = context.kernel_operator(&kernel, x.view())?;
     let problem = Problem { operator: &operator, k: 100, context };
     let spectrum = Spectrum::fit(&Krylov::default(), &problem, Some(new.view().into()))?;
-    let on_functions =
-        SpectralRidge { spectrum: spectrum.into(), alpha, intercept: false }.fit(x.view(), &y, &context)?;
+    let on_functions = SpectralRidge { alpha, ..SpectralRidge::new(spectrum.into()) }.fit(x.view(), &y, &context)?;
     println!("on 100 eigenfunctions: {:.4}", error(&on_functions.predict(new.view())?, &truth));
     Ok(())
 }

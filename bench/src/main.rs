@@ -2,10 +2,13 @@
 //! of JSON: the seconds of each repeat, the peak memory, and values of the result. `bench/run.py` compares it with the same
 //! job of the peer.
 
-use mercer::apply::{Alpha, EigenSolver, Fit, KernelPca, Predict, Ridge, RidgeSolver, Transform};
+use mercer::apply::{
+    Alpha, ClassReport, EigenSolver, FeatureLogistic, FeatureRidge, Fit, KernelPca, Learner, Predict, Ridge,
+    RidgeSolver, SavedPredict, Transform,
+};
 use mercer::compute::Device;
 use mercer::data::{ReadOptions, Target, open};
-use mercer::kernel::Kernel;
+use mercer::kernel::{Expression, Kernel};
 use mercer::linalg::matmul;
 use mercer::operator::{Budget, KernelOperator, Operator, Precision, Real, gram};
 use mercer::spectrum::{Krylov, Landmarks, Method, NystromFeatures, Problem, RandomFeatures, Sampling};
@@ -56,6 +59,8 @@ impl Bench {
             "rff-f32" => self.rff::<f32>(),
             "rff-f64" => self.rff::<f64>(),
             "ridge-5000" => self.ridge(),
+            "covertype-ridge" => self.covertype(false),
+            "covertype-logistic" => self.covertype(true),
             "top-k-50000" => top_k("rbf(7)", self.array("x50000x50")?.view(), 1, self.repeats),
             "ntk-top-k-50000" => {
                 // Images of MNIST from the folder `$MERCER_DATA`. Run once, because it takes minutes.
@@ -145,11 +150,37 @@ impl Bench {
         Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view())? }))
     }
 
+    /// What `mercer regress` does by default: fit and predictions of new rows.
+    fn covertype(&self, logistic: bool) -> Result<Value, Failure> {
+        let (x, new) = (self.array("covertype-x")?, self.array("covertype-new")?);
+        let classes = |name: &str| -> Result<Target, Failure> {
+            Ok(Target::Values(self.array(name)?.column(0).to_vec()).as_classes()?)
+        };
+        let (y, truth, context) = (classes("covertype-y")?, classes("covertype-truth")?, FitContext::default());
+        let work = || {
+            let kernel = Expression::parse("rbf(lengthscale=median)")?.resolve(x.view(), 0)?;
+            let fitted: Box<dyn SavedPredict> = match Learner::choose(&kernel, x.dim(), None, &context).0 {
+                Learner::Features(map) if logistic => {
+                    Box::new(FeatureLogistic::new(map).fit(x.view(), &y, &context)?)
+                }
+                Learner::Features(map) => Box::new(FeatureRidge::new(map).fit(x.view(), &y, &context)?),
+                Learner::Ridge(_) => {
+                    Box::new(Ridge { centred: true, ..Ridge::new(kernel) }.fit(x.view(), &y, &context)?)
+                }
+            };
+            let scores = fitted.scores(new.view())?;
+            Ok((fitted.decode(scores.view()), fitted.probabilities(scores.view())))
+        };
+        let (seconds, (predicted, p)) = self.time(work)?;
+        let report = ClassReport::new(&truth, &predicted, p.as_ref().map(|p| p.view()))?;
+        Ok(json!({ "seconds": seconds, "accuracy": report.accuracy, "log_loss": report.log_loss }))
+    }
+
     fn ridge(&self) -> Result<Value, Failure> {
         let (x, y, new) = (self.array("x5000x50")?, self.array("y5000x1")?, self.array("new100x50")?);
         let y = Target::Values(y.column(0).to_vec());
         let kernel = Kernel::parse("rbf(7)")?;
-        let ridge = Ridge { kernel, alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct, centred: false };
+        let ridge = Ridge { alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct, ..Ridge::new(kernel) };
         let (seconds, fitted) = self.time(|| ridge.fit(x.view(), &y, &FitContext::default()))?;
         let check = fitted.scores(new.view())?.column(0).slice(s![..5]).to_vec();
         Ok(json!({ "seconds": seconds, "check": check }))

@@ -2,8 +2,8 @@
 
 use crate::targets::refused;
 use mercer::apply::{
-    Affinity, Alpha, FeatureMap, FeatureRidge, Fit, Fitted, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson,
-    Ridge, Saved, SpectralRidge,
+    Affinity, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, KernelPca, LaplacianEigenmaps, Logistic,
+    NadarayaWatson, Ridge, Saved, SpectralRidge,
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::compute::Device;
@@ -65,14 +65,15 @@ fn write_models(folder: &Path) -> Result<()> {
     neural.settings = Settings { steps: 2, batch: 8, ..Settings::default() };
     Spectrum::fit(&neural, &problem, None)?.save(&folder.join("neural.mercer"))?;
     let spectrum = Spectrum::fit(&Exact, &problem, None)?.into();
-    SpectralRidge { spectrum, alpha: Alpha::LeaveOneOut, intercept: false }
-        .fit(x.view(), &values, &context)?
-        .save(&folder.join("spectral.mercer"))?;
+    SpectralRidge::new(spectrum).fit(x.view(), &values, &context)?.save(&folder.join("spectral.mercer"))?;
     let schema = schema(folder)?;
     Ridge::new(kernel.clone())
         .fit(x.view(), &classes, &context)?
         .save_with(Some(&schema), &folder.join("ridge.mercer"))?;
     let map = FeatureMap::Nystrom { kernel: kernel.clone(), landmarks: 4, choice: Landmarks::Uniform };
+    FeatureLogistic::new(map.clone())
+        .fit(x.view(), &classes, &context)?
+        .save(&folder.join("feature-logistic.mercer"))?;
     FeatureRidge::new(map).fit(x.view(), &classes, &context)?.save(&folder.join("features.mercer"))?;
     NadarayaWatson::new(kernel.clone()).fit(x.view(), &values, &context)?.save(&folder.join("averages.mercer"))?;
     Logistic::default().fit(x.view(), &classes, &context)?.save(&folder.join("logistic.mercer"))?;

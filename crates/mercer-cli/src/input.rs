@@ -193,11 +193,24 @@ impl Reader {
     }
 }
 
+/// Names that are shown of many.
+const SHOWN: usize = 5;
+
 /// The features of a table; warns of what is odd.
 pub fn encoded(schema: &Schema, table: Table, context: &Context) -> Result<Dataset> {
     let (n, d) = (table.n() as u64, schema.d() as u64);
     let advice = "use fewer rows, or leave out categories of many levels";
     context.budget.require(format!("a table of {n} rows and {d} features"), (8 * n).saturating_mul(d), advice)?;
+    if !table.ignored.is_empty() {
+        let (columns, more) = (table.ignored.len(), if table.ignored.len() > SHOWN { ", …" } else { "" });
+        let names = table.ignored.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        context.note(format_args!(
+            "{}: {} ignored, for the model was fitted without {}: {names}{more}",
+            table.name,
+            count(columns, "column"),
+            if columns == 1 { "it" } else { "them" }
+        ));
+    }
     let (data, notes) = schema.encode(table)?;
     notes.into_iter().for_each(|note| context.warn(note));
     Ok(data)
@@ -251,7 +264,6 @@ fn levels(kind: &Kind) -> Option<usize> {
 
 /// `3 classes (a, b, c)`, the first few of them.
 fn classes_in_words(classes: &[String]) -> String {
-    const SHOWN: usize = 5;
     let more = if classes.len() > SHOWN { ", …" } else { "" };
     let noun = if classes.len() == 1 { "class" } else { "classes" };
     format!("{} {noun} ({}{more})", classes.len(), classes[..classes.len().min(SHOWN)].join(", "))

@@ -6,8 +6,8 @@ use crate::signals;
 use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::apply::{
-    Alpha, Bandwidth, ClassWeights, Criterion, FeatureMap, FeatureRidge, Fit, FittedNadarayaWatson, FoundKernel,
-    KernelSearch, Learner, NadarayaWatson, Ridge, RidgeSolver, SavedPredict, SpectralRidge, Tried,
+    Alpha, Bandwidth, ClassWeights, Criterion, FeatureLogistic, FeatureMap, FeatureRidge, Fit, FittedNadarayaWatson,
+    FoundKernel, KernelSearch, Learner, NadarayaWatson, Ridge, RidgeSolver, SavedPredict, SpectralRidge, Tried,
 };
 use mercer::data::{Dataset, Target};
 use mercer::kernel::{Expression, Kernel, Kind, catalogue};
@@ -29,7 +29,12 @@ pub struct Learning {
     #[arg(long, default_value = "auto")]
     method: Way,
 
-    /// Number added to the kernel matrix's diagonal, or auto for the least left-out error [default: auto]
+    /// What is minimised; logistic is for classes, on features (nystrom, random-features, linear)
+    #[arg(long, default_value = "squared")]
+    loss: Loss,
+
+    /// Number added to the kernel matrix's diagonal, or auto for the least left-out error; with --loss logistic, the factor on
+    /// half the squared weights [default: auto]
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_ridge, allow_negative_numbers = true)]
     alpha: Option<Choice>,
 
@@ -42,7 +47,7 @@ pub struct Learning {
     #[arg(long, value_name = "WEIGHTS", value_parser = class_weights)]
     class_weight: Option<ClassWeights>,
 
-    /// Choose alpha by the error of N-fold cross-validation instead of leave-one-out
+    /// Choose alpha by the error of N-fold cross-validation instead of leave-one-out [with --loss logistic: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     cv: Option<u32>,
 
@@ -91,6 +96,14 @@ enum By {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Loss {
+    /// Squared errors: ridge regression; probabilities of classes are fitted to left-out scores
+    Squared,
+    /// The log loss of classes: logistic regression
+    Logistic,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Solver {
     /// Dense factorisation
     Direct,
@@ -135,6 +148,8 @@ pub struct Learnt {
     /// Why the method was chosen, where it was not given.
     pub why: Option<String>,
     pub tried: Vec<Tried>,
+    /// The error of what was tried, in words.
+    pub measure: &'static str,
     /// The number that was given or chosen.
     pub parameter: (&'static str, f64),
     pub iterations: Option<usize>,
@@ -177,6 +192,7 @@ impl Learnt {
             model: Model::Other(Box::new(model)),
             why: None,
             tried,
+            measure: "mean squared error",
             parameter: ("alpha", alpha),
             iterations: None,
             residual: None,
@@ -190,13 +206,14 @@ impl Learning {
     /// What can be refused before any work.
     pub fn check(&self) -> Result<()> {
         use Way::{Auto, Linear, NadarayaWatson, Nystrom, RandomFeatures, Ridge, Spectrum};
-        let rules: [(&str, bool, &[Way]); 6] = [
+        let rules: [(&str, bool, &[Way]); 7] = [
+            ("loss logistic", self.is_logistic(), &[Auto, Nystrom, RandomFeatures, Linear]),
             ("bandwidth", self.bandwidth.is_some(), &[NadarayaWatson]),
             ("alpha", self.alpha.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear]),
             ("cv", self.cv.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear]),
             ("solver", self.solver.is_some(), &[Auto, Ridge]),
             ("rank", self.rank.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum]),
-            ("class-weight", self.class_weight.is_some(), &[Auto, Nystrom, RandomFeatures, Linear]),
+            ("class-weight", self.class_weight.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear]),
         ];
         for (option, given, ways) in rules {
             if given && !ways.contains(&self.method) {
@@ -204,15 +221,23 @@ impl Learning {
                 return Err(Error::input(format!("--{option} is for --method {}; leave it out", names.join(", "))));
             }
         }
-        match (self.alpha, self.cv, self.solver, &self.class_weight) {
-            (Some(Some(_)), Some(_), ..) => {
-                Err(Error::input("--cv chooses --alpha; leave one of them out, or give --alpha auto"))
-            }
-            (_, _, Some(_), Some(_)) => Err(Error::input(
-                "--class-weight is for methods on features, and --solver for ridge; leave one of them out",
-            )),
-            _ => Ok(()),
-        }
+        fail_if!(
+            matches!((self.alpha, self.cv), (Some(Some(_)), Some(_))),
+            "--cv chooses --alpha; leave one of them out, or give --alpha auto"
+        );
+        fail_if!(
+            self.is_logistic() && self.solver.is_some(),
+            "--loss logistic is for methods on features, and --solver for ridge; leave one of them out"
+        );
+        Ok(())
+    }
+
+    fn weights(&self) -> ClassWeights {
+        self.class_weight.clone().unwrap_or_default()
+    }
+
+    fn is_logistic(&self) -> bool {
+        self.loss == Loss::Logistic
     }
 
     /// The kernels to choose among: those of --search, else `kernel`.
@@ -232,18 +257,23 @@ impl Learning {
     /// Fits the examples under the kernel that suits them best.
     pub fn learn(&self, candidates: &[Expression], train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
         let (x, y) = (train.x.to_f64(), train.y.as_ref().expect("checked"));
+        fail_if!(
+            self.is_logistic() && matches!(y, Target::Values(_)),
+            "--loss logistic is for classes, and the target is numbers; take whole numbers as classes by --classify, or leave \
+             --loss out"
+        );
         if let [one] = candidates
             && !one.is_automatic()
             && self.criterion == By::LeftOut
         {
             return self.learn_under(one.resolve(&train.x, fit.seed)?, x.view(), y, fit);
         }
-        let class_weights = self.class_weight.clone().unwrap_or_default();
         let criterion = match self.criterion {
             By::LeftOut => Criterion::LeftOut,
             By::Likelihood => Criterion::Likelihood,
         };
-        let search = KernelSearch { candidates: candidates.to_vec(), criterion, alpha: self.alpha(), class_weights };
+        let (candidates, class_weights) = (candidates.to_vec(), self.weights());
+        let search = KernelSearch { candidates, criterion, alpha: self.alpha(), class_weights };
         let found = search.best(x.view(), y, fit)?;
         let learnt = self.learn_under(found.kernel.clone(), x.view(), y, fit)?;
         Ok(Learnt { search: Some(found), ..learnt })
@@ -251,8 +281,8 @@ impl Learning {
 
     /// Whether the options suit a kernel matrix in place of points.
     pub fn takes_a_matrix(&self) -> bool {
-        let none = self.solver.is_none() && self.rank.is_none() && self.search.is_none() && self.class_weight.is_none();
-        none && matches!(self.method, Way::Auto | Way::Ridge)
+        let none = self.solver.is_none() && self.rank.is_none() && self.search.is_none();
+        none && !self.is_logistic() && matches!(self.method, Way::Auto | Way::Ridge)
     }
 
     /// Ridge regression on all eigenfunctions of the kernel matrix `[n, n]` that the examples are.
@@ -261,7 +291,8 @@ impl Learning {
         let dense = DenseOperator::new(matrix.clone());
         let operator = OnPoints::new(&dense, matrix.view())?;
         let spectrum = Spectrum::fit(&Exact, &Problem { operator: &operator, k: train.n(), context: *fit }, None)?;
-        let ridge = SpectralRidge { spectrum: spectrum.into(), alpha: self.alpha(), intercept: true };
+        let (spectrum, alpha, class_weights) = (spectrum.into(), self.alpha(), self.weights());
+        let ridge = SpectralRidge { spectrum, alpha, intercept: true, class_weights };
         let fitted = ridge.fit(matrix.view(), train.y.as_ref().expect("checked"), fit)?;
         let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
         Ok(Learnt::new(fitted, alpha, tried))
@@ -300,9 +331,9 @@ impl Learning {
         let (learner, why) = Learner::choose(&kernel, x.dim(), rank, fit);
         let (learnt, why) = match learner {
             Learner::Features(map) => (self.on_features(map, x, y, fit)?, why),
-            Learner::Ridge(_) if self.class_weight.is_some() => {
+            Learner::Ridge(_) if self.is_logistic() => {
                 let map = FeatureMap::of_kernel(&kernel, x.dim(), rank, fit);
-                (self.on_features(map, x, y, fit)?, "class weights are for methods on features".into())
+                (self.on_features(map, x, y, fit)?, "logistic regression is for methods on features".into())
             }
             Learner::Ridge(_) => (self.ridge(kernel, x, y, fit)?, why),
         };
@@ -318,10 +349,24 @@ impl Learning {
     }
 
     fn on_features(&self, map: FeatureMap, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
-        let class_weights = self.class_weight.clone().unwrap_or_default();
+        if self.is_logistic() {
+            return self.logistic(map, x, y, fit);
+        }
+        let class_weights = self.weights();
         let fitted = FeatureRidge { map, alpha: self.alpha(), class_weights }.fit(x, y, fit)?;
         let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
         Ok(Learnt { rank: Some(rank), ..Learnt::new(fitted, alpha, tried) })
+    }
+
+    fn logistic(&self, map: FeatureMap, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+        let alpha = match self.alpha() {
+            Alpha::LeaveOneOut => FeatureLogistic::new(map.clone()).alpha,
+            alpha => alpha,
+        };
+        signals::listen();
+        let fitted = FeatureLogistic { map, alpha, class_weights: self.weights() }.fit(x, y, fit)?;
+        let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
+        Ok(Learnt { rank: Some(rank), measure: "log loss", ..Learnt::new(fitted, alpha, tried) })
     }
 
     fn ridge(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
@@ -338,7 +383,8 @@ impl Learning {
         if matches!(solver, RidgeSolver::ConjugateGradients { .. }) {
             signals::listen();
         }
-        let fitted = Ridge { kernel, alpha: self.alpha(), solver, centred: true }.fit(x, y, fit)?;
+        let (alpha, class_weights) = (self.alpha(), self.weights());
+        let fitted = Ridge { kernel, alpha, solver, centred: true, class_weights }.fit(x, y, fit)?;
         let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
         let (iterations, residual) = (fitted.iterations, fitted.residual);
         Ok(Learnt { iterations, residual, ..Learnt::new(fitted, alpha, tried) })
@@ -350,7 +396,8 @@ impl Learning {
         let problem = Problem { operator: &operator, k, context: *fit };
         signals::listen();
         let spectrum = Spectrum::fit(&Krylov::default(), &problem, None)?.into();
-        let fitted = SpectralRidge { spectrum, alpha: self.alpha(), intercept: true }.fit(x, y, fit)?;
+        let (alpha, class_weights) = (self.alpha(), self.weights());
+        let fitted = SpectralRidge { spectrum, alpha, intercept: true, class_weights }.fit(x, y, fit)?;
         let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
         Ok(Learnt { rank: Some(k), ..Learnt::new(fitted, alpha, tried) })
     }
@@ -361,6 +408,7 @@ impl Learning {
         Ok(Learnt {
             why: None,
             tried: average.tried.clone(),
+            measure: "mean squared error",
             parameter: ("bandwidth", average.bandwidth),
             iterations: None,
             residual: None,

@@ -93,20 +93,55 @@ fn class_weights_find_more_of_a_rare_class() {
     let folder = Folder::new();
     table(&folder, "classes.csv", 900, class);
     let recall = |more: &str| {
-        let line =
-            format!("regress classes.csv --target y --kernel rbf(2) --method nystrom --rank 40 {more} --holdout 0.4");
+        let line = format!("regress classes.csv --target y --kernel rbf(2) {more} --holdout 0.4");
         let found = folder.object(&line);
         let classes = found["holdout"]["classes"].as_array().unwrap().clone();
         classes.iter().find(|c| c["name"] == "rare").unwrap()["recall"].as_f64().unwrap()
     };
-    let (plain, balanced) = (recall(""), recall("--class-weight balanced"));
-    assert!(balanced > plain, "{plain} {balanced}");
-    assert!(recall("--class-weight rare=9") > plain);
+    let ways =
+        ["nystrom --rank 40", "ridge", "ridge --solver cg", "spectrum --rank 20", "nystrom --rank 40 --loss logistic"];
+    for way in ways {
+        let recall = |more: &str| recall(&format!("--method {way} {more}"));
+        let (plain, balanced) = (recall(""), recall("--class-weight balanced"));
+        assert!(balanced > plain, "{way}: {plain} {balanced}");
+        assert!(recall("--class-weight rare=9") > plain, "{way}");
+    }
     let refuses = |more: &str, words: &str| folder.refuses(&format!("regress classes.csv --target y {more}"), words);
     refuses("--class-weight rar=2", "did you mean 'rare'");
     refuses("--class-weight rare", "balanced, or numbers");
-    refuses("--class-weight balanced --method ridge", "--class-weight is for --method nystrom");
-    refuses("--class-weight balanced --solver cg", "leave one of them out");
+    refuses("--class-weight balanced --method nadaraya-watson", "--class-weight is for --method ridge, nystrom");
+}
+
+#[test]
+fn a_logistic_head_has_less_log_loss_and_its_model_predicts_the_same() {
+    let folder = Folder::new();
+    table(&folder, "classes.csv", 900, class);
+    let line = "regress classes.csv --target y --kernel rbf(2) --rank 40 --holdout 0.4";
+    let loss = |found: &serde_json::Value| found["holdout"]["log_loss"].as_f64().unwrap();
+    for method in ["nystrom", "random-features", "linear --kernel linear"] {
+        let line = line.replace("--kernel rbf(2) --rank 40", &format!("--method {method}"));
+        let (squared, logistic) = (folder.object(&line), folder.object(&format!("{line} --loss logistic")));
+        assert!(loss(&logistic) < loss(&squared), "{method}: {} {}", loss(&logistic), loss(&squared));
+        let name = method.split(' ').next().unwrap();
+        assert_eq!(logistic["method"], format!("{name}-logistic"));
+        assert!(logistic["left_out_log_loss"].is_number() && logistic["left_out_mse"].is_null(), "{logistic}");
+    }
+    // Few points, for which ridge regression would be chosen.
+    let more = "--loss logistic --class-weight balanced --model m.mercer --predict classes.csv --out p.csv";
+    let auto = folder.object(&format!("{line} {more}"));
+    assert_eq!((auto["method"].as_str(), auto["rank"].as_f64()), (Some("nystrom-logistic"), Some(40.0)), "{auto}");
+    let again = folder.object("predict m.mercer classes.csv --out q.csv");
+    assert_eq!(again["test"], auto["test"]);
+    let refuses = |more: &str, words: &str| folder.refuses(&format!("{line} {more}"), words);
+    refuses("--loss logistic --method ridge", "--loss logistic is for --method nystrom, random-features, linear");
+    refuses("--loss logistic --method nadaraya-watson", "--loss logistic is for --method nystrom");
+    refuses("--loss logistic --solver cg", "leave one of them out");
+    refuses("--loss logistic --alpha 0", "an α above 0");
+    table(&folder, "numbers.csv", 90, number);
+    folder.refuses(
+        "regress numbers.csv --target y --loss logistic",
+        "--loss logistic is for classes, and the target is numbers",
+    );
 }
 
 #[test]

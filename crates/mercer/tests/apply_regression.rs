@@ -58,9 +58,8 @@ fn direct_iterative_and_spectral_ridge_agree() {
     let kernel = kernel("rbf(1)");
     for alpha in [1e-3, 0.1, 10.0] {
         let want = by_hand(&kernel, x.view(), &y, alpha, z.view());
-        let fit = |solver| {
-            fitted(&Ridge { kernel: kernel.clone(), alpha: Alpha::Fixed(alpha), solver, centred: false }, x.view(), &y)
-        };
+        let fit =
+            |solver| fitted(&Ridge { alpha: Alpha::Fixed(alpha), solver, ..Ridge::new(kernel.clone()) }, x.view(), &y);
         let direct = fit(RidgeSolver::Direct);
         assert!(worst(&direct.scores(z.view()).unwrap(), &want) < 1e-9);
         let cg = fit(RidgeSolver::ConjugateGradients { tolerance: 1e-11, iterations: 500, rank: Some(40) });
@@ -68,7 +67,7 @@ fn direct_iterative_and_spectral_ridge_agree() {
         assert!(cg.residual.unwrap() <= 1e-11 && cg.iterations.unwrap() < 200);
         // All pairs of the exact spectrum; directions below rounding are cut off, which α outweighs.
         let spectrum = exact(&kernel, x.view(), 150).into();
-        let ridge = SpectralRidge { spectrum, alpha: Alpha::Fixed(alpha), intercept: false };
+        let ridge = SpectralRidge { alpha: Alpha::Fixed(alpha), ..SpectralRidge::new(spectrum) };
         assert!(worst(&fitted(&ridge, x.view(), &y).scores(z.view()).unwrap(), &want) < 1e-6, "α = {alpha}");
     }
 }
@@ -82,11 +81,11 @@ fn an_intercept_makes_a_constant_no_matter() {
     let centred: Vec<f64> = y.iter().map(|y| y - mean).collect();
     let want = by_hand(&kernel("rbf(1)"), x.view(), &centred, 0.1, z.view()) + mean + 300.0;
     for solver in [RidgeSolver::Direct, RidgeSolver::conjugate_gradients(Precision::F64)] {
-        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(0.1), solver, centred: true };
+        let ridge = Ridge { alpha: Alpha::Fixed(0.1), solver, centred: true, ..Ridge::new(kernel("rbf(1)")) };
         assert!(worst(&fitted(&ridge, x.view(), &high).scores(z.view()).unwrap(), &want) < 1e-5);
     }
     let spectrum = exact(&kernel("rbf(1)"), x.view(), 150).into();
-    let ridge = SpectralRidge { spectrum, alpha: Alpha::Fixed(0.1), intercept: true };
+    let ridge = SpectralRidge { alpha: Alpha::Fixed(0.1), intercept: true, ..SpectralRidge::new(spectrum) };
     let want = with_intercept(&kernel("rbf(1)"), x.view(), &high, 0.1, z.view());
     assert!(worst(&fitted(&ridge, x.view(), &high).scores(z.view()).unwrap(), &want) < 1e-5);
 }
@@ -135,7 +134,7 @@ fn spectral_leave_one_out_is_brute_force() {
     let (w, _) = problem(100, 7);
     let spectrum = || exact(&kernel, w.view(), 15);
     let fit = |alpha, x: ArrayView2<f64>, y: &[f64]| {
-        fitted(&SpectralRidge { spectrum: spectrum().into(), alpha, intercept: false }, x, y)
+        fitted(&SpectralRidge { alpha, ..SpectralRidge::new(spectrum().into()) }, x, y)
     };
     let fitted = fit(Alpha::LeaveOneOut, x.view(), &y);
     for tried in fitted.tried.iter().step_by(5) {
@@ -150,9 +149,8 @@ fn spectral_leave_one_out_is_brute_force() {
 #[test]
 fn cross_validation_with_as_many_folds_as_points_is_leave_one_out() {
     let (x, y) = problem(30, 8);
-    let fit = |alpha| {
-        fitted(&Ridge { kernel: kernel("rbf(1)"), alpha, solver: RidgeSolver::Direct, centred: false }, x.view(), &y)
-    };
+    let fit =
+        |alpha| fitted(&Ridge { alpha, solver: RidgeSolver::Direct, ..Ridge::new(kernel("rbf(1)")) }, x.view(), &y);
     let (loo, cv) = (fit(Alpha::LeaveOneOut), fit(Alpha::CrossValidation { folds: 30 }));
     for (a, b) in loo.tried.iter().zip(&cv.tried).filter(|(a, _)| a.value > 1e-7) {
         assert!((a.error - b.error).abs() < 1e-6 * a.error, "α = {}: {} {}", a.value, a.error, b.error);
@@ -167,7 +165,7 @@ fn the_iterative_solver_finds_alpha_and_needs_no_stored_matrix() {
     let target = Target::Values(y);
     let fit = |alpha, solver, budget, precision| {
         let context = FitContext { budget, precision, ..Default::default() };
-        Ridge { kernel: kernel("rbf(1)"), alpha, solver, centred: false }.fit(x.view(), &target, &context).unwrap()
+        Ridge { alpha, solver, ..Ridge::new(kernel("rbf(1)")) }.fit(x.view(), &target, &context).unwrap()
     };
     let error = |predicted: Target| {
         predicted.values().iter().zip(&truth).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / truth.len() as f64
@@ -270,26 +268,6 @@ fn cross_validation_on_features_with_a_fold_for_each_point_is_leave_one_out() {
     }
 }
 
-/// A weight of two is the row twice.
-#[test]
-fn class_weights_repeat_rows() {
-    let (x, y) = problem(80, 16);
-    let labels: Vec<usize> = y.iter().map(|y| usize::from(*y > 0.3)).collect();
-    let names: Vec<String> = ["a", "b"].map(String::from).to_vec();
-    let twice: Vec<usize> = (0..80).flat_map(|i| vec![i; 1 + labels[i]]).collect();
-    let target =
-        |rows: &[usize]| Target::Classes { labels: rows.iter().map(|&i| labels[i]).collect(), names: names.clone() };
-    let scores = |rows: &[usize], class_weights| {
-        let ridge = FeatureRidge { alpha: Alpha::Fixed(0.3), class_weights, map: FeatureMap::Linear { scale: 1.0 } };
-        let fitted = ridge.fit(x.select(Axis(0), rows).view(), &target(rows), &FitContext::default()).unwrap();
-        fitted.scores(x.view()).unwrap()
-    };
-    let all: Vec<usize> = (0..80).collect();
-    let weighted = scores(&all, ClassWeights::Given(vec![("b".into(), 2.0)]));
-    assert!(worst(&weighted, &scores(&twice, ClassWeights::Equal)) < 1e-10);
-    assert!(worst(&weighted, &scores(&all, ClassWeights::Equal)) > 1e-3);
-}
-
 /// Blocks of rows add up: more points than one block holds.
 #[test]
 fn many_points_are_summed_block_by_block() {
@@ -343,7 +321,7 @@ fn an_early_end_of_conjugate_gradients_is_a_result_with_a_note() {
     let target = Target::Values(y);
     let fit = |iterations| {
         let solver = RidgeSolver::ConjugateGradients { tolerance: 1e-12, iterations, rank: Some(5) };
-        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(1e-6), solver, centred: false };
+        let ridge = Ridge { alpha: Alpha::Fixed(1e-6), solver, ..Ridge::new(kernel("rbf(1)")) };
         ridge.fit(x.view(), &target, &FitContext::default()).unwrap()
     };
     let early = fit(3);
@@ -364,7 +342,7 @@ fn single_precision_is_used_only_where_it_is_precise_enough() {
     let target = Target::Values(y);
     let fit = |alpha: f64, solver, precision| {
         let context = FitContext { precision, ..Default::default() };
-        let ridge = Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(alpha), solver, centred: false };
+        let ridge = Ridge { alpha: Alpha::Fixed(alpha), solver, ..Ridge::new(kernel("rbf(1)")) };
         ridge.fit(x.view(), &target, &context).unwrap()
     };
     // Small α: the coefficients are as large as 1/α, and so is what rounding does to the predictions.
@@ -385,7 +363,7 @@ fn single_precision_is_used_only_where_it_is_precise_enough() {
 fn failures_have_clear_messages() {
     let (x, y) = problem(300, 11);
     let target = Target::Values(y);
-    let ridge = |alpha, solver| Ridge { kernel: kernel("rbf(1)"), alpha: Alpha::Fixed(alpha), solver, centred: false };
+    let ridge = |alpha, solver| Ridge { alpha: Alpha::Fixed(alpha), solver, ..Ridge::new(kernel("rbf(1)")) };
     let context = FitContext { budget: Budget::of(1000), ..Default::default() };
     says(ridge(1.0, RidgeSolver::Direct).fit(x.view(), &target, &context), &["conjugate gradients"]);
     // A singular matrix at α = 0: the same point twice.
@@ -466,7 +444,7 @@ proptest! {
         let mut rng = Rng::new(seed + 2);
         let other: Vec<f64> = (0..n).map(|_| rng.normal()).collect();
         let fit = |x: ArrayView2<f64>, y: &[f64], solver| {
-            let ridge = Ridge { kernel: kernel("matern52(1.5)"), alpha: Alpha::Fixed(10f64.powf(log_alpha)), solver, centred: false };
+            let ridge = Ridge { alpha: Alpha::Fixed(10f64.powf(log_alpha)), solver, ..Ridge::new(kernel("matern52(1.5)")) };
             fitted(&ridge, x, y).scores(z.view()).unwrap()
         };
         let direct = fit(x.view(), &y, RidgeSolver::Direct);

@@ -311,7 +311,7 @@ fn estimators_on_the_device_agree_with_the_cpu() {
     ];
     for (name, alpha, solver, tolerance) in cases {
         let fit = |device: Device| {
-            let ridge = Ridge { kernel: kernel.clone(), alpha, solver, centred: false };
+            let ridge = Ridge { alpha, solver, ..Ridge::new(kernel.clone()) };
             let fitted = ridge.fit(x.view(), &y, &at(device)).unwrap();
             (fitted.alpha, fitted.scores(z.view()).unwrap())
         };

@@ -108,6 +108,43 @@ fn tables_are_read_as_they_are() {
     assert_eq!(x, want);
 }
 
+/// As in a `.csv`.
+#[test]
+fn rows_without_a_target_are_errors_or_are_left_out_and_counted() {
+    let bytes = file(
+        "REQUIRED DOUBLE a; OPTIONAL DOUBLE y; OPTIONAL BYTE_ARRAY kind (UTF8);",
+        &[&|g: &mut Group| {
+            column::<DoubleType>(g, &[1.0, 2.0, 3.0, 4.0, 5.0], None);
+            column::<DoubleType>(g, &[10.0, 30.0, f64::NAN, 50.0], Some(&[1, 0, 1, 1, 1]));
+            column::<ByteArrayType>(g, &["b", "a"].map(ByteArray::from), Some(&[0, 1, 1, 0, 0]));
+        }],
+    );
+    let scratch = Scratch::new();
+    let path = scratch.file("t.parquet", bytes).to_str().unwrap().to_owned();
+    let kept = ReadOptions { target: Some("y".into()), drop: vec!["kind".into()], ..Default::default() };
+    assert!(Table::open(&path, &kept).unwrap_err().to_string().contains("row 2, column 2 (counted from 1) is missing"));
+    let skip = |target: &str, drop: &str, rows| ReadOptions {
+        skip_unlabelled: true,
+        target: Some(target.into()),
+        drop: vec![drop.into()],
+        rows,
+        ..Default::default()
+    };
+    let table = Table::open(&path, &skip("y", "kind", None)).unwrap();
+    assert_eq!((table.n(), table.unlabelled), (3, 2));
+    assert_eq!(table.x.to_f64(), array![[1.0], [3.0], [5.0]]);
+    assert_eq!(table.target.unwrap().values, Target::Values(vec![10.0, 30.0, 50.0]));
+    let table = Table::open(&path, &skip("kind", "y", None)).unwrap();
+    let classes = Target::Classes { labels: vec![1, 0], names: vec!["a".into(), "b".into()] };
+    assert_eq!(table.x.to_f64(), array![[2.0], [3.0]]);
+    assert_eq!(table.target.unwrap().values, classes);
+    // Positions of rows are those of the file.
+    let first = Table::open(&path, &skip("y", "kind", Some(0..2))).unwrap();
+    assert_eq!((first.n(), first.unlabelled), (1, 1));
+    let error = |rows| Table::open(&path, &skip("kind", "y", Some(rows))).unwrap_err().to_string();
+    assert!(error(3..5).contains("no row with a target") && error(7..9).contains("there is no row 8"));
+}
+
 #[test]
 fn unfit_tables_are_refused() {
     let pair =

@@ -120,7 +120,7 @@ fn estimators_refuse_what_is_not_finite() {
     let y = Target::Values(x.column(0).to_vec());
     let mut new = normal(5, 3, 8);
     new[[3, 1]] = 1e120;
-    let ridge = Ridge { kernel: poly(), alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct, centred: false };
+    let ridge = Ridge { alpha: Alpha::Fixed(0.1), solver: RidgeSolver::Direct, ..Ridge::new(poly()) };
     let fitted = ridge.fit(x.view(), &y, &context).unwrap();
     says(fitted.scores(new.view()), &["the prediction of row 4", "scale"]);
     says(fitted.predict(new.view()), &["row 4"]);

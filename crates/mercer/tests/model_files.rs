@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use mercer::apply::{
-    Affinity, DiffusionMaps, FeatureMap, FeatureRidge, Fit, Fitted, FittedEigenmaps, FittedRidge, KernelPca,
-    LaplacianEigenmaps, Logistic, NadarayaWatson, Predict, Ridge, Saved, SpectralRidge, Transform,
+    Affinity, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, FittedEigenmaps, FittedRidge,
+    KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict, Ridge, Saved, SpectralRidge, Transform,
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
@@ -169,13 +169,10 @@ fn models() -> Vec<Model> {
         labels: x.column(0).iter().map(|v| usize::from(*v > 0.0)).collect(),
         names: vec!["no".into(), "yes".into()],
     };
-    let ridge_on = SpectralRidge {
-        spectrum: by(&Exact, "rbf(1)").into(),
-        alpha: mercer::apply::Alpha::LeaveOneOut,
-        intercept: false,
-    };
+    let ridge_on = SpectralRidge::new(by(&Exact, "rbf(1)").into());
     let features = |map: FeatureMap| FeatureRidge::new(map).fit(x.view(), &classes, &context).unwrap();
     let nystrom_map = FeatureMap::Nystrom { kernel: rbf(), landmarks: 8, choice: Landmarks::Uniform };
+    let logistic = FeatureLogistic::new(nystrom_map.clone());
     let random_map = FeatureMap::Random { kernel: rbf(), features: 8, sampling };
     let laplacian = LaplacianEigenmaps { affinity: Affinity::Neighbours(8), ..Default::default() };
     vec![
@@ -199,6 +196,7 @@ fn models() -> Vec<Model> {
         estimator("nystrom ridge", features(nystrom_map)),
         estimator("random features", features(random_map)),
         estimator("linear ridge", features(FeatureMap::Linear { scale: 1.0 })),
+        estimator("logistic on features", logistic.fit(x.view(), &classes, &context).unwrap()),
         estimator("logistic", Logistic::default().fit(x.view(), &classes, &context).unwrap()),
         estimator("spectral ridge", ridge_on.fit(x.view(), &values, &context).unwrap()),
         classifier(),

@@ -68,7 +68,8 @@ fn networks_give_the_outputs_of_pytorch() {
     );
 }
 
-/// Names that are numbers, biases before batch norms, `padding=1`, layer norm, SiLU, sigmoid, softplus and dropout.
+/// Names that are numbers, biases before batch norms, `padding=1`, layer norm, SiLU, sigmoid, softplus, dropout, layers
+/// without biases.
 #[test]
 fn sequential_networks_give_the_outputs_of_pytorch() {
     check(
@@ -76,6 +77,8 @@ fn sequential_networks_give_the_outputs_of_pytorch() {
         "dense(6) ln silu dropout(0.3) dense(6) sigmoid dense(6) softplus dense(6) ln gelu dense(4)",
         false,
     );
+    // `bias=False`, and one layer with a bias among them.
+    check("plain", "image(2, 4, 4) conv(3, 3) relu flatten dense(5) tanh dense(4) relu dense(3)", false);
     check(
         "vgg",
         "image(3, 8, 8) conv(4, 3, pad=1) bn silu maxpool(2) conv(5, 3, stride=2, pad=1) ln relu flatten dropout \

@@ -280,3 +280,19 @@ fn rows_without_a_target_are_errors_or_are_left_out_and_counted() {
     assert_eq!((first.n(), first.unlabelled), (1, 1));
     says(folder.table("a,y\n1,NA\n", &skip), &["no row with a target"]);
 }
+
+#[test]
+fn columns_that_the_schema_does_not_need_are_named() {
+    let folder = Folder::new();
+    let fitted = folder.table("a,y\n1,10\n2,20\n", &with_target("y")).unwrap();
+    let schema = Schema::fit(&fitted, Missing::Refuse, Scaling::None).unwrap();
+    let text = "id,a,y,when\n7,1,10,2024-01-02\n8,2,20,2024-01-03\n";
+    let path = folder.path("new.csv");
+    std::fs::write(&path, text).unwrap();
+    let ignored = |options: &ReadOptions| Table::open_like(path.to_str().unwrap(), options, &schema).unwrap().ignored;
+    assert_eq!(ignored(&ReadOptions::default()), ["id", "when"]);
+    // Not those that the user left out, by name or by position.
+    let drop = vec!["id".into(), "-1".into()];
+    assert!(ignored(&ReadOptions { drop, ..Default::default() }).is_empty());
+    assert!(folder.table(text, &with_target("y")).unwrap().ignored.is_empty());
+}

@@ -161,7 +161,7 @@ impl Regress {
         let whole = self.holdout == 0.0 && self.scale.is_none() && self.learning.takes_a_matrix();
         fail_if!(
             self.kernel == PRECOMPUTED && !whole,
-            "--kernel precomputed is for --method ridge, without --holdout, --scale, --solver, --rank, --search and --class-weight"
+            "--kernel precomputed is for --method ridge, without --holdout, --scale, --solver, --rank, --search and --loss"
         );
         Ok(())
     }
@@ -179,10 +179,11 @@ impl Regress {
         let (name, value) = learnt.parameter;
         let mut object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
-            name: value, "left_out_mse": left_out, "rank": learnt.rank, "why": learnt.why, "tried": learnt.tried,
+            name: value, "rank": learnt.rank, "why": learnt.why, "tried": learnt.tried,
             "iterations": learnt.iterations, "residual": learnt.residual,
             "seconds": origin.seconds, "out": out,
         });
+        object[if learnt.measure == "log loss" { "left_out_log_loss" } else { "left_out_mse" }] = json!(left_out);
         if let Some(found) = &learnt.search {
             object["search"] = json!({ "rows": found.rows, "criterion": found.criterion, "tried": found.tried });
         }
@@ -196,7 +197,7 @@ impl Regress {
             };
             let origin = certificate::origin(origin, &format!("on {}", self.data), &format!(", {task}"));
             let chosen = left_out.map(text::short).map_or_else(String::new, |error| {
-                format!(", chosen for its mean squared error {error} on left-out points")
+                format!(", chosen for its {} {error} on left-out points", learnt.measure)
             });
             let mut said = format!("{origin}\n{name} {}{chosen}\n", text::short(value));
             if let (Some(iterations), Some(residual)) = (learnt.iterations, learnt.residual) {

@@ -193,7 +193,7 @@ fn conv(spec: &LayerSpec, image: [usize; 3], activation: Activation, before_norm
         "conv({channels}, {size}) on {image:?} is larger than any memory"
     );
     // A norm would take a constant off again.
-    let bias = !before_norm || weights.bias.is_some();
+    let bias = (!before_norm || weights.bias.is_some()) && !weights.without_bias();
     Ok(Conv { shape, activation, spec: weights, bias, before_norm })
 }
 

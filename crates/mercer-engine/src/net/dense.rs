@@ -5,7 +5,7 @@ use super::{Draw, Facts, Gradient, Layer, Pass, Piece, Trace, WeightSpec, Weight
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor, gemm};
 
-/// `y = φ(x W + b)`, `W` `[in, out]` with entries `N(0, w²/in)`, `b` `[out]` with entries `N(0, b²)`.
+/// `y = φ(x W + b)`, `W` `[in, out]` with entries `N(0, w²/in)`, `b` `[out]` with entries `N(0, b²)`, or without b.
 ///
 /// The activation belongs to the layer because the product, the bias, φ and φ' are then one pass over memory.
 /// Parameters in order: W row by row, then b.
@@ -23,8 +23,12 @@ impl Dense {
         theta.matrix(0, self.inputs, self.outputs)
     }
 
-    fn bias<'a>(&self, theta: &Weights<'a>) -> compute::Stack<'a> {
-        theta.matrix(self.bias_at(), 1, self.outputs)
+    fn has_bias(&self) -> bool {
+        !self.spec.without_bias()
+    }
+
+    fn bias<'a>(&self, theta: &Weights<'a>) -> Option<compute::Stack<'a>> {
+        self.has_bias().then(|| theta.matrix(self.bias_at(), 1, self.outputs))
     }
 
     /// Where the bias starts.
@@ -37,7 +41,7 @@ impl Layer for Dense {
     fn facts(&self) -> Facts {
         Facts {
             outputs: self.outputs,
-            parameters: self.bias_at() + self.outputs,
+            parameters: self.bias_at() + if self.has_bias() { self.outputs } else { 0 },
             multiply_adds: self.bias_at(),
             branches: true,
             activated: self.activation != Activation::Identity,
@@ -47,10 +51,9 @@ impl Layer for Dense {
     }
 
     fn pieces(&self) -> Vec<Piece> {
-        vec![
-            Piece { transposed: true, ..Piece::trained("weight", 0, &[self.outputs, self.inputs]) },
-            Piece::trained("bias", self.bias_at(), &[self.outputs]),
-        ]
+        let weight = Piece { transposed: true, ..Piece::trained("weight", 0, &[self.outputs, self.inputs]) };
+        let bias = self.has_bias().then(|| Piece::trained("bias", self.bias_at(), &[self.outputs]));
+        std::iter::once(weight).chain(bias).collect()
     }
 
     fn draw(&self) -> Option<Draw> {
@@ -59,15 +62,15 @@ impl Layer for Dense {
 
     fn forward(&self, theta: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {
         let (y, slope) = trace.with_slope(self.activation)?;
-        compute::dense(x.stack(), self.matrix(theta), Some(self.bias(theta)), self.activation, y, slope);
+        compute::dense(x.stack(), self.matrix(theta), self.bias(theta), self.activation, y, slope);
         Ok(())
     }
 
     fn vjp(&self, pass: Pass<'_>, g: &mut Tensor, grad: &mut Gradient<'_>, dx: Option<&mut Tensor>) -> Result<()> {
         let Pass { theta, x, trace } = pass;
         // With z = x W + b:  ∂z = g ∘ φ'(z),  ∂b = Σ_batch ∂z,  ∂W = xᵀ ∂z,  ∂x = ∂z Wᵀ.
-        let bias = grad.matrix(self.bias_at(), 1, self.outputs);
-        compute::activation_vjp(g, trace.slope(self.activation), Some(bias));
+        let bias = self.has_bias().then(|| grad.matrix(self.bias_at(), 1, self.outputs));
+        compute::activation_vjp(g, trace.slope(self.activation), bias);
         gemm(1.0, x.stack().t(), g.stack(), Store::Replace, grad.matrix(0, self.inputs, self.outputs));
         if let Some(dx) = dx {
             let dx = input_gradient(dx, g, self.inputs);
@@ -89,7 +92,7 @@ impl Layer for Dense {
             None if dx.is_none() => compute::fill(t, 0.0),
             None => {}
         }
-        compute::bias_slope(t, dtheta.map(|d| self.bias(d)), trace.slope(self.activation));
+        compute::bias_slope(t, dtheta.and_then(|d| self.bias(d)), trace.slope(self.activation));
         Ok(())
     }
 
@@ -105,7 +108,7 @@ impl Layer for Dense {
         }
         let (weight, bias) = match (at.parameterisation, self.draw()) {
             (Parameterisation::Ntk, Some(draw)) => (draw.gain.powi(2) / self.inputs as f64, draw.bias_std.powi(2)),
-            _ => (1.0, 1.0),
+            _ => (1.0, if self.has_bias() { 1.0 } else { 0.0 }),
         };
         Ok(Jacobian::Outer { a: at.x, delta: g, weight: weight as f32, bias: bias as f32 })
     }
@@ -116,7 +119,7 @@ impl Layer for Dense {
 
     fn jet(&self, theta: &Weights<'_>, x: &Tensor, points: usize, y: &mut Tensor) -> Result<()> {
         gemm(1.0, x.stack(), self.matrix(theta), Store::Replace, y.stack_mut());
-        compute::jet(self.activation, Some(self.bias(theta)), points, y);
+        compute::jet(self.activation, self.bias(theta), points, y);
         Ok(())
     }
 }

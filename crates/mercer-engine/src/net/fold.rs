@@ -25,7 +25,9 @@ impl Network {
         let folds = |before: Option<&LayerSpec>, layer: &LayerSpec, _: Option<&LayerSpec>| {
             matches!((before, layer), (Some(LayerSpec::Dense { .. } | LayerSpec::Conv { .. }), LayerSpec::BatchNorm))
         };
-        let folded = Network::new(&self.description().without(folds), self.inputs(), self.networks())?;
+        let mut description = self.description().clone();
+        give_biases(&mut description.layers);
+        let folded = Network::new(&description.without(folds), self.inputs(), self.networks())?;
         let (trained, constants) = (theta.trained.to_host()?, theta.constants.to_host()?);
         let (mut new, mut new_constants) = (vec![0.0; folded.parameters()], vec![0.0; folded.constants()]);
         let (starts, new_starts) = (self.starts(), folded.starts());
@@ -50,6 +52,23 @@ impl Network {
         }
         let parameters = folded.parameters_from(theta.trained.device(), &new, &new_constants)?;
         Ok((folded, parameters))
+    }
+}
+
+/// Layers without biases take those of the norms that follow them.
+fn give_biases(layers: &mut [LayerSpec]) {
+    for i in 0..layers.len() {
+        let normed = layers.get(i + 1) == Some(&LayerSpec::BatchNorm);
+        match &mut layers[i] {
+            LayerSpec::Dense { weights, .. } | LayerSpec::Conv { weights, .. } if normed && weights.without_bias() => {
+                weights.bias = None;
+            }
+            LayerSpec::Residual { body, shortcut } => {
+                give_biases(body);
+                give_biases(shortcut);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Numbers from files of other programs: tensors under other names, and biases that Mercer would leave out.
+//! Numbers from files of other programs: tensors under other names, and biases where the file has them.
 
 use super::state::{Piece, placed};
 use super::{Description, LayerSpec, NamedTensor, Network, Parameters, Spread};
@@ -14,8 +14,8 @@ impl Network {
     /// The network of `description` on `inputs` input units, with the numbers of a file that another program wrote.
     ///
     /// Tensors are found by name ([`Network::tensors`]). Those of PyTorch's `nn.Sequential`, `0.weight`, `2.weight` or
-    /// `features.0.weight`, are taken for the layers with parameters in the order of their numbers, and must have their shapes. A
-    /// convolution before a batch norm has a bias if the file has one.
+    /// `features.0.weight`, are taken for the layers with parameters in the order of their numbers, and must have their shapes.
+    /// Convolutions and dense layers have a bias if the file has one for them.
     ///
     /// ```
     /// use mercer_engine::compute::Device;
@@ -154,13 +154,13 @@ fn shown((name, layer): &(&str, Layer<'_>)) -> String {
     format!("\"{name}\" ({})", tensors.join(", "))
 }
 
-/// Whether a layer of a file has the tensors that are wanted; a convolution may have a bias more.
+/// Whether a layer of a file has the tensors that are wanted; a convolution or dense layer may have a bias more or less.
 fn fits(want: &Layer, have: &Layer) -> bool {
-    let bias_more = |(last, shape): (&&str, &&[usize])| {
-        *last == "bias" && want.len() == 1 && want.get("weight").is_some_and(|w| w.len() == 4 && w[..1] == **shape)
-    };
-    want.iter().all(|(last, shape)| have.get(last) == Some(shape))
-        && have.iter().all(|(last, shape)| want.contains_key(last) || bias_more((last, shape)))
+    let affine = want.get("weight").filter(|weight| matches!(weight.len(), 2 | 4));
+    let free = |last: &str| last == "bias" && affine.is_some();
+    let bias_more = |last: &str, shape: &[usize]| free(last) && affine.is_some_and(|weight| weight[..1] == *shape);
+    want.iter().all(|(last, shape)| have.get(last).map_or(free(last), |found| found == shape))
+        && have.iter().all(|(last, shape)| want.contains_key(last) || bias_more(last, shape))
 }
 
 /// The layers of a file, by number, in groups of one name: `features.0`, `features.3` are one. None where there are no numbers,
@@ -201,38 +201,45 @@ fn orders(groups: &[Vec<usize>]) -> Vec<Vec<usize>> {
     (0..groups.len()).flat_map(starting_with).collect()
 }
 
-/// The same network, where convolutions before a batch norm have a bias if `tensors` has one for them.
+/// The same network, where convolutions and dense layers have a bias if `tensors` has one for them.
 fn with_biases(net: Network, places: &[Piece], tensors: &[NamedTensor]) -> Result<Network> {
-    let has = |name: String| tensors.iter().any(|t| t.name == name);
-    // A convolution has one tensor of four extents, and its bias follows.
-    let filters = places.iter().enumerate().filter(|(_, piece)| piece.shape.len() == 4);
-    let missing: Vec<Option<f64>> = filters
+    let has = |name: &str| tensors.iter().any(|t| t.name == name);
+    // Such a layer has a weight of four or two extents, and its bias follows.
+    let weights = places
+        .iter()
+        .enumerate()
+        .filter(|(_, piece)| piece.name.ends_with("weight") && !piece.constant && matches!(piece.shape.len(), 2 | 4));
+    let changes: Vec<Option<Spread>> = weights
         .map(|(i, piece)| {
             let bias = format!("{}.bias", module(&piece.name));
             let fan_in: usize = piece.shape[1..].iter().product();
             let known = places.get(i + 1).is_some_and(|next| next.name == bias);
-            (!known && has(bias)).then(|| 1.0 / (3.0 * fan_in as f64).sqrt())
+            match (known, has(&bias)) {
+                (false, true) => Some(Spread::Deviation(1.0 / (3.0 * fan_in as f64).sqrt())),
+                // Without the weight too, the layer has another name in the file.
+                (true, false) if has(&piece.name) => Some(Spread::Absent),
+                _ => None,
+            }
         })
         .collect();
-    if missing.iter().all(Option::is_none) {
+    if changes.iter().all(Option::is_none) {
         return Ok(net);
     }
     let mut description = net.description().clone();
-    let mut missing = missing.into_iter();
-    give_biases(&mut description.layers, &mut missing);
+    change_biases(&mut description.layers, &mut changes.into_iter());
     Network::new(&description, net.inputs(), 1)
 }
 
-/// Gives the convolutions among `layers`, in order, the spreads of biases that are some.
-fn give_biases(layers: &mut [LayerSpec], spreads: &mut impl Iterator<Item = Option<f64>>) {
+/// Gives the convolutions and dense layers among `layers`, in order, the spreads of biases that are some.
+fn change_biases(layers: &mut [LayerSpec], spreads: &mut impl Iterator<Item = Option<Spread>>) {
     for layer in layers {
         match layer {
-            LayerSpec::Conv { weights, .. } => {
-                weights.bias = spreads.next().flatten().map(Spread::Deviation).or(weights.bias);
+            LayerSpec::Conv { weights, .. } | LayerSpec::Dense { weights, .. } => {
+                weights.bias = spreads.next().flatten().or(weights.bias);
             }
             LayerSpec::Residual { body, shortcut } => {
-                give_biases(body, spreads);
-                give_biases(shortcut, spreads);
+                change_biases(body, spreads);
+                change_biases(shortcut, spreads);
             }
             _ => {}
         }
@@ -314,6 +321,44 @@ mod tests {
         let map = [("conv1", "0"), ("bn1", "1"), ("fc", "4")];
         let (tensors, want) = file("conv(3, 3, b=0.5) bn relu gap dense(2)", 16, &map);
         assert_eq!(load("conv(3, 3) bn relu gap dense(2)", 16, tensors).unwrap(), want);
+    }
+
+    /// Files without biases: the network has none, and computes what it would with biases of zero.
+    #[test]
+    fn a_file_without_biases_makes_a_network_without_them() {
+        let text = "conv(3, 3) relu res(conv(3, 3) bn relu conv(3, 3)) gap dense(4) tanh dense(2)";
+        let net = Network::parse(text, 16, 1).unwrap();
+        let mut tensors = net.tensors(&net.init(Device::Cpu, &Rng::new(3)).unwrap()).unwrap();
+        let is_bias = |name: &str| ["conv1.bias", "layer1.0.conv2.bias", "fc1.bias", "fc2.bias"].contains(&name);
+        tensors.iter_mut().filter(|t| is_bias(&t.name)).for_each(|t| t.data.fill(0.0));
+        let with = net.parameters_named(Device::Cpu, &tensors).unwrap();
+        let all = tensors.len();
+        tensors.retain(|t| !is_bias(&t.name));
+        assert_eq!(tensors.len(), all - 4);
+        let (less, theta) =
+            Network::with_tensors(&Description::parse(text).unwrap(), 16, tensors.clone(), Device::Cpu).unwrap();
+        let want = "image(1, 4, 4) conv(3, 3, b=no) relu res(conv(3, 3) bn relu conv(3, 3, b=no)) gap dense(4, b=no) tanh \
+                    dense(2, b=no)";
+        assert_eq!(less.expression(), want);
+        assert_eq!(less.parameters(), net.parameters() - 3 - 3 - 4 - 2);
+        assert_eq!(less.tensors(&theta).unwrap().len(), tensors.len());
+        let mut rng = Rng::new(4);
+        let x: Vec<f32> = (0..5 * 16).map(|_| rng.normal() as f32).collect();
+        let x = crate::compute::Tensor::from_host(Device::Cpu, &[5, 16], &x).unwrap();
+        let outputs = |net: &Network, theta: &Parameters| {
+            let mut workspace = net.workspace(Device::Cpu).unwrap();
+            host(net.forward(theta, &x, crate::net::Mode::Eval, &mut workspace).unwrap())
+        };
+        let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5);
+        assert!(close(&outputs(&less, &theta), &outputs(&net, &with)));
+        let (folded, parameters) = less.fold(&theta).unwrap();
+        assert!(close(&outputs(&folded, &parameters), &outputs(&net, &with)));
+        // The numbers of nn.Sequential, one layer with a bias and one without.
+        let (mut tensors, _) = file("dense(4) relu dense(2)", 3, &[("fc1", "0"), ("fc2", "2")]);
+        tensors.retain(|t| t.name != "0.bias");
+        let description = Description::parse("dense(4) relu dense(2)").unwrap();
+        let (net, _) = Network::with_tensors(&description, 3, tensors, Device::Cpu).unwrap();
+        assert_eq!(net.expression(), "dense(4, b=no) relu dense(2)");
     }
 
     #[test]

@@ -23,7 +23,7 @@
 //! | `radial(scale=1)` | trained, first of all: the points drawn in towards the unit ball, and the logarithm of their radius |
 //!
 //! `dense` and `conv` take `w=1.4` and `b=0.1`: weights are `N(0, w²/fan-in)`, biases `N(0, b²)`; or the variances
-//! themselves, `w_var=2` and `b_var=0.01`.
+//! themselves, `w_var=2` and `b_var=0.01`. With `b=no` there are no biases.
 //!
 //! ```
 //! use mercer_engine::compute::{Device, Tensor};

@@ -36,6 +36,7 @@ fn architectures() -> Vec<String> {
             "l2norm rff(6)",
             "radial(scale=2) dense(4) tanh dense(2)",
             "dense(6) ln tanh dense(5) ln dense(2)",
+            "dense(6, b=no) tanh dense(4) sin dense(2, b=no)",
             "ln dense(3)",
             "dense(6) tanh | ln dense(2) ln",
         ]
@@ -48,6 +49,7 @@ fn architectures() -> Vec<String> {
 fn image_architectures() -> Vec<String> {
     [
         "conv(3, 3) tanh flatten dense(2)",
+        "conv(3, 3, b=no) tanh conv(2, 3) bn flatten dense(3, b=no) bn tanh dense(2, b=no)",
         "conv(3, 3, stride=2, b=0.5) conv(2, 2, pad=valid) erf",
         "conv(3, 3, stride=2, pad=1) leaky_relu(0.2) conv(2, 3, pad=2) tanh gap dense(2)",
         "conv(3, 2, stride=3, pad=same) tanh conv(2, 3, stride=2, pad=2) dense(2)",
@@ -307,11 +309,14 @@ fn double_precision(description: &Description, theta: &[f32], x: &[f64]) -> Vec<
                 let rho = t.iter().map(|t| t * t).sum::<f64>().sqrt();
                 y = t.iter().map(|t| t / (1.0 + rho)).chain([0.5 * (1.0 + rho * rho).ln()]).collect();
             }
-            LayerSpec::Dense { width: Some(width), .. } => {
+            LayerSpec::Dense { width: Some(width), weights } => {
                 let (w, b) = (&theta[at..], &theta[at + y.len() * width..]);
+                let biases = usize::from(!weights.without_bias());
                 let sum = |unit| y.iter().enumerate().map(|(i, y)| y * f64::from(w[i * width + unit])).sum::<f64>();
-                at += (y.len() + 1) * width;
-                y = (0..width).map(|unit| f64::from(b[unit]) + sum(unit)).collect();
+                let bias = |unit: usize| if biases == 1 { f64::from(b[unit]) } else { 0.0 };
+                let next = (0..width).map(|unit| bias(unit) + sum(unit)).collect();
+                at += (y.len() + biases) * width;
+                y = next;
             }
             LayerSpec::Activation(phi) => {
                 let half = y.len() / 2;
@@ -332,6 +337,7 @@ fn jets_agree_with_differences_in_double_precision() {
         .map(|phi| format!("dense(7{0}) {phi} dense(6{0}) {phi} dense(2)", weights(&phi)))
         .collect();
     cases.push("radial(scale=2) dense(8) sincos dense(1)".into());
+    cases.push("dense(7, b=no) tanh dense(6) sin dense(2, b=no)".into());
     let (d, points) = (3, 5);
     for text in cases {
         let (net, theta, mut workspace, mut rng) = start(&text, d, 1, 5);

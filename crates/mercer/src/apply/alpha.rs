@@ -21,7 +21,7 @@ pub enum Alpha {
     },
 }
 
-/// A value that was tried, and its mean squared error on left-out points. Example: [the module](crate::apply).
+/// A value that was tried, and its error on left-out points: the mean squared error, or the log loss in logistic regression. Example: [the module](crate::apply).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
     /// The value.
@@ -87,6 +87,28 @@ pub(super) fn cross_validate(
         sums.iter_mut().zip(errors(&rest, &out)?).for_each(|(sum, e)| *sum += e);
     }
     Ok(grid.iter().zip(sums).map(|(&value, sum)| Tried { value, error: sum / n as f64 }).collect())
+}
+
+/// Cross-validation of an iterative solver: `path(training rows, left-out rows)` is the mean error from large α to small. The result is
+/// the mean over the first `looked_at` folds, for the α that every one of them has tried.
+pub(super) fn cross_validate_paths(
+    n: usize,
+    (folds, looked_at): (usize, usize),
+    seed: u64,
+    mut path: impl FnMut(&[usize], &[usize]) -> Result<Vec<Tried>>,
+) -> Result<Vec<Tried>> {
+    let mut paths = Vec::new();
+    for (rest, out) in splits(n, folds, seed).take(looked_at) {
+        paths.push(path(&rest, &out)?);
+    }
+    let shortest = paths.iter().map(Vec::len).min().unwrap_or(0);
+    let mean = |i: usize| paths.iter().map(|p| p[i].error).sum::<f64>() / looked_at as f64;
+    Ok((0..shortest).rev().map(|i| Tried { value: paths[0][i].value, error: mean(i) }).collect())
+}
+
+/// Whether the error has risen twice in a row.
+pub(super) fn risen_twice(tried: &[Tried]) -> bool {
+    tried.windows(2).rev().take(2).filter(|w| w[1].error > w[0].error).count() == 2
 }
 
 /// `Σ (a − b)²`

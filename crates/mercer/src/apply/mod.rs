@@ -8,7 +8,8 @@
 //! | [`NadarayaWatson`] | averages weighted by the kernel, bandwidth by leave-one-out |
 //! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
 //! | [`FeatureRidge`] | ridge regression and classification on few features: linear, Nyström, random; for any number of points |
-//! | [`Logistic`] | multinomial logistic regression on a few features, such as the values of eigenfunctions |
+//! | [`FeatureLogistic`] | multinomial logistic regression on the same features |
+//! | [`Logistic`] | multinomial logistic regression on given columns, such as the values of eigenfunctions |
 //! | [`GaussianProcess`] | regression with standard deviations; hyper-parameters by the marginal likelihood |
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
@@ -39,6 +40,8 @@ mod conjugate_gradients;
 mod criterion;
 mod diffusion_maps;
 mod eigenmaps;
+mod feature_logistic;
+mod feature_map;
 mod feature_ridge;
 pub mod filter;
 mod gaussian_process;
@@ -47,6 +50,9 @@ mod kernel_pca;
 mod laplacian_eigenmaps;
 mod lbfgs;
 mod logistic;
+mod logistic_design;
+mod logistic_preconditioner;
+mod logistic_solver;
 mod measures;
 mod nadaraya_watson;
 mod pre_image;
@@ -72,7 +78,9 @@ pub use conjugate_gradients::{Converged, conjugate_gradients};
 pub use criterion::Criterion;
 pub use diffusion_maps::DiffusionMaps;
 pub use eigenmaps::FittedEigenmaps;
-pub use feature_ridge::{FeatureMap, FeatureRidge, FittedFeatureRidge};
+pub use feature_logistic::{FeatureLogistic, FittedFeatureLogistic};
+pub use feature_map::FeatureMap;
+pub use feature_ridge::{FeatureRidge, FittedFeatureRidge};
 pub use gaussian_process::{FittedGaussianProcess, GaussianProcess, SearchEnd};
 pub use interval_report::IntervalReport;
 #[doc(hidden)]

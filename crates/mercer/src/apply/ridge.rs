@@ -1,6 +1,7 @@
+use super::class_weights::ClassWeights;
 use super::probabilities::{left_out_sharpness, sharpened};
 use super::reference::Reference;
-use super::ridge_system::{Iteration, Solved, System};
+use super::ridge_system::{Iteration, Solved, System, times};
 use super::targets::Encoding;
 use super::traits::{fields, saved};
 use super::{Alpha, Fit, Predict, Tried, check_points};
@@ -45,12 +46,15 @@ pub struct Ridge {
     /// Whether the mean of the targets is subtracted before the fit, and added to what is predicted: far from all points the
     /// prediction is then the mean, not zero.
     pub centred: bool,
+    /// How much the rows of each class count: with weights w, `(K + αW⁻¹)` takes the place of `(K + αI)`.
+    pub class_weights: ClassWeights,
 }
 
 impl Ridge {
-    /// Under `kernel`, with α by leave-one-out and targets as they are.
+    /// Under `kernel`, with α by leave-one-out, targets as they are, and equal classes.
     pub fn new(kernel: Kernel) -> Self {
-        Ridge { kernel, alpha: Alpha::LeaveOneOut, solver: RidgeSolver::Auto, centred: false }
+        let (alpha, solver, class_weights) = (Alpha::LeaveOneOut, RidgeSolver::Auto, ClassWeights::Equal);
+        Ridge { kernel, alpha, solver, centred: false, class_weights }
     }
 }
 
@@ -126,12 +130,19 @@ impl Fit for Ridge {
         check_points(x)?;
         self.alpha.check(x.nrows())?;
         let (encoding, encoded) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
-        let mean = encoded.mean_axis(Axis(0)).filter(|_| self.centred);
-        let offset = mean.unwrap_or_else(|| Array1::zeros(encoding.width()));
-        let encoded = encoded - &offset;
+        let weights = self.class_weights.of_rows(y)?.map(Array1::from);
+        let roots = weights.as_ref().map(|w| w.mapv(f64::sqrt));
+        let total = weights.as_ref().map_or(x.nrows() as f64, |w| w.sum());
+        let offset = match (self.centred, &weights) {
+            (false, _) => Array1::zeros(encoding.width()),
+            (true, None) => encoded.mean_axis(Axis(0)).expect("there are rows"),
+            (true, Some(w)) => encoded.t().dot(w) / total,
+        };
+        let encoded = times(encoded - &offset, roots.as_ref());
         let double = FitContext { precision: Precision::F64, ..*context };
         let left_out = matches!(encoding, Encoding::Classes(_));
-        let in_double = System { kernel: &self.kernel, x, y: encoded.view(), left_out, context: &double };
+        let in_double =
+            System { kernel: &self.kernel, x, y: encoded.view(), roots: roots.as_ref(), left_out, context: &double };
         let system = System { context, ..in_double };
         let iteration = match self.solver.chosen(x.nrows(), context) {
             RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
@@ -158,7 +169,11 @@ impl Fit for Ridge {
                 }
             }
         };
-        let Solved { alpha, tried, coefficients, iterations, residual, left_out } = solved;
+        let Solved { alpha, mut tried, coefficients, iterations, residual, left_out } = solved;
+        // From the mean over rows to the weighted mean.
+        tried.iter_mut().for_each(|t| t.error *= x.nrows() as f64 / total);
+        let coefficients = times(coefficients, roots.as_ref());
+        let left_out = left_out.map(|scores| times(scores, roots.map(|r| r.mapv(|r| 1.0 / r)).as_ref()));
         let notes = iteration.iter().filter_map(|i| i.note(iterations, residual, context.interrupted())).collect();
         let sharpness = left_out.and_then(|scores| left_out_sharpness(y, None, (scores + &offset).view()));
         let kernel = self.kernel.clone();

@@ -9,7 +9,7 @@ use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, concatenate, s};
 
 /// Rows of Φ that are in memory at once.
-const BLOCK: usize = 4096;
+pub(super) const BLOCK: usize = 4096;
 
 /// Rows whose left-out error is measured, at most: the mean over so many is known to about one or two percent, and the same rows compare
 /// every α.
@@ -187,7 +187,7 @@ impl Sums {
     }
 }
 
-fn outer(a: ArrayView1<f64>, b: ArrayView1<f64>) -> Array2<f64> {
+pub(super) fn outer(a: ArrayView1<f64>, b: ArrayView1<f64>) -> Array2<f64> {
     &a.insert_axis(Axis(1)) * &b.insert_axis(Axis(0))
 }
 

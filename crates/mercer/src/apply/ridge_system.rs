@@ -1,15 +1,20 @@
 //! The linear system `(K + αI) c = y` of ridge regression: solved directly or by conjugate gradients, α given or chosen.
+//!
+//! With weights w of the rows it is `(K + αW⁻¹) c = y`. In the units `c = √w c̃`, `y = ỹ/√w` and `K̃ = √w K √w` that is
+//! `(K̃ + αI) c̃ = ỹ` again, and so are its left-out errors: `Σ_i w_i e_i²` is the sum of those of `ỹ`.
 
-use super::alpha::{LeaveOneOut, best, cross_validate, filtered_inverse, grid, splits, squared_error};
+use super::alpha::{
+    LeaveOneOut, best, cross_validate, cross_validate_paths, filtered_inverse, grid, risen_twice, squared_error,
+};
 use super::conjugate_gradients::{Converged, conjugate_gradients};
 use super::preconditioner::LowRankPreconditioner;
 use super::refinement::solve_positive_definite;
 use super::{Alpha, Tried};
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, eigh, matmul};
-use crate::operator::{Operator, Precision, cross_apply, gram};
+use crate::operator::{Operator, Precision, Scaled, cross_apply, gram};
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
 /// c, and how it was found.
 pub(super) struct Solved {
@@ -28,8 +33,10 @@ pub(super) struct System<'a> {
     pub kernel: &'a Kernel,
     /// `[n, d]`
     pub x: ArrayView2<'a, f64>,
-    /// `[n, m]`
+    /// ỹ `[n, m]`
     pub y: ArrayView2<'a, f64>,
+    /// `√w` `[n]`; one for each row without them.
+    pub roots: Option<&'a Array1<f64>>,
     /// Whether the predictions of left-out points are wanted.
     pub left_out: bool,
     pub context: &'a FitContext<'a>,
@@ -42,7 +49,8 @@ const DECOMPOSED: usize = 2000;
 /// Rank for leave-one-out with a direct solver.
 const RANK: usize = 2000;
 
-/// Points above which cross-validation by conjugate gradients looks at one fold only.
+/// Points above which cross-validation by conjugate gradients looks at one fold only: it holds thousands of points, and all of them
+/// would take `folds` times as long.
 const MANY: usize = 20_000;
 
 /// Settings of conjugate gradients: the relative residual to reach, the most products, the rank of the preconditioner.
@@ -100,6 +108,10 @@ impl System<'_> {
             _ => None,
         };
         let mut k = gram::<f64>(self.kernel, self.x, self.context.device)?;
+        if let Some(roots) = self.roots {
+            k *= roots;
+            k *= &roots.view().insert_axis(Axis(1));
+        }
         let scale = k.diag().sum() / n as f64;
         let (alpha, tried) = match (alpha, &low_rank) {
             (Alpha::Fixed(alpha), _) => (alpha, vec![]),
@@ -122,8 +134,8 @@ impl System<'_> {
 
     fn low_rank(&self, rank: usize) -> Result<LowRankPreconditioner> {
         self.context.progress.step("leave-one-out", 0, 1, "low-rank approximation");
-        let operator = self.context.kernel_operator(self.kernel, self.x)?;
-        LowRankPreconditioner::new(&operator, rank.min(self.x.nrows() / 2), self.context)
+        let operator = self.scaled(Box::new(self.context.kernel_operator(self.kernel, self.x)?));
+        LowRankPreconditioner::new(operator.as_ref(), rank.min(self.x.nrows() / 2), self.context)
     }
 
     /// The solution with `A = K + αI` and the predictions of left-out points, `y_i − c_i/(A⁻¹)_ii`: few points, for all of `A⁻¹` is
@@ -172,7 +184,12 @@ impl System<'_> {
             "conjugate gradients need a ridge α above 0; use the direct solver for α = 0"
         );
         let searched = match alpha {
-            Alpha::CrossValidation { folds } => Some(best(self.held_out(folds, iteration)?)?),
+            Alpha::CrossValidation { folds } => {
+                let path = |rest: &[usize], out: &[usize]| self.path(rest, out, iteration);
+                let (n, seed) = (self.x.nrows(), self.context.seed);
+                let looked_at = if n > MANY { 1 } else { folds };
+                Some(best(cross_validate_paths(n, (folds, looked_at), seed, path)?)?)
+            }
             _ => None,
         };
         let (operator, preconditioner) = self.prepared(iteration)?;
@@ -207,9 +224,17 @@ impl System<'_> {
             other,
             "use a smaller rank",
         )?;
-        let operator = self.context.operator(self.kernel, self.x, other)?;
+        let operator = self.scaled(self.context.operator(self.kernel, self.x, other)?);
         let preconditioner = LowRankPreconditioner::new(operator.as_ref(), iteration.rank, self.context)?;
         Ok((operator, preconditioner))
+    }
+
+    /// K̃ from K.
+    fn scaled<'o>(&self, inner: Box<dyn Operator + 'o>) -> Box<dyn Operator + 'o> {
+        match self.roots {
+            None => inner,
+            Some(roots) => Box::new(Scaled { inner, scale: roots.clone() }),
+        }
     }
 
     fn iterate(
@@ -233,26 +258,15 @@ impl System<'_> {
         conjugate_gradients(&shifted, &precondition, &y, start, tolerance, limit, self.context)
     }
 
-    /// Cross-validation by conjugate gradients, over the α that every fold has tried. Above [`MANY`] points a single fold
-    /// is looked at: it holds thousands of points, and all of them would take `folds` times as long.
-    fn held_out(&self, folds: usize, iteration: &Iteration) -> Result<Vec<Tried>> {
-        let n = self.x.nrows();
-        let looked_at = if n > MANY { 1 } else { folds };
-        let mut paths = Vec::new();
-        for (rest, out) in splits(n, folds, self.context.seed).take(looked_at) {
-            paths.push(self.path(&rest, &out, iteration)?);
-        }
-        let shortest = paths.iter().map(Vec::len).min().unwrap_or(0);
-        let mean = |i: usize| paths.iter().map(|p| p[i].error).sum::<f64>() / looked_at as f64;
-        Ok((0..shortest).rev().map(|i| Tried { value: paths[0][i].value, error: mean(i) }).collect())
-    }
-
     /// The error on the rows `out` when the rows `rest` are fitted, from large α to small, each solution the start of the
     /// next, until the error has risen twice in a row.
     fn path(&self, rest: &[usize], out: &[usize], iteration: &Iteration) -> Result<Vec<Tried>> {
         let (x, y) = (self.x.select(Axis(0), rest), self.y.select(Axis(0), rest));
         let (x_out, y_out) = (self.x.select(Axis(0), out), self.y.select(Axis(0), out));
-        let system = System { kernel: self.kernel, x: x.view(), y: y.view(), left_out: false, context: self.context };
+        let roots = self.roots.map(|roots| [rest, out].map(|rows| roots.select(Axis(0), rows)));
+        let [roots, roots_out] = roots.map_or([None, None], |roots| roots.map(Some));
+        let (kernel, context) = (self.kernel, self.context);
+        let system = System { kernel, x: x.view(), y: y.view(), roots: roots.as_ref(), left_out: false, context };
         // α is found to half a decade, for which three digits of the solution are enough.
         let Iteration { tolerance, limit, rank } = *iteration;
         let rough = Iteration { tolerance: tolerance.max(1e-4), limit, rank: rank.min(x.nrows()) };
@@ -267,11 +281,12 @@ impl System<'_> {
             }
             c = found.x.into_host()?;
             let FitContext { precision, device, .. } = *self.context;
-            let predicted = cross_apply(self.kernel, x_out.view(), x.view(), c.view(), precision, device)?;
+            let weighted = times(c.clone(), roots.as_ref());
+            let predicted = cross_apply(kernel, x_out.view(), x.view(), weighted.view(), precision, device)?;
+            let predicted = times(predicted, roots_out.as_ref());
             let error = squared_error(predicted.view(), y_out.view()) / out.len() as f64;
             tried.push(Tried { value: alpha, error });
-            let rising = tried.windows(2).rev().take(2).filter(|w| w[1].error > w[0].error).count();
-            if rising == 2 {
+            if risen_twice(&tried) {
                 break;
             }
         }
@@ -282,5 +297,13 @@ impl System<'_> {
     fn mean_diagonal(&self) -> f64 {
         let diagonal = self.x.rows().into_iter().map(|r| self.kernel.value(&r.to_vec(), &r.to_vec()));
         diagonal.sum::<f64>() / self.x.nrows() as f64
+    }
+}
+
+/// Rows `[n, m]` times numbers `[n]`, where there are some.
+pub(super) fn times(a: Array2<f64>, roots: Option<&Array1<f64>>) -> Array2<f64> {
+    match roots {
+        None => a,
+        Some(roots) => a * roots.view().insert_axis(Axis(1)),
     }
 }

@@ -1,3 +1,4 @@
+use super::class_weights::ClassWeights;
 use super::probabilities::{left_out_sharpness, sharpened};
 use super::reference::check_new;
 use super::ridge_head::{Head, Solved, memory};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 /// let y = Target::Values(x.iter().map(|x| x.sin()).collect());
 /// let operator = FitContext::default().kernel_operator(&Kernel::parse("rbf(1)")?, x.view())?;
 /// let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 12), None)?;
-/// let ridge = SpectralRidge { spectrum: spectrum.into(), alpha: Alpha::Fixed(1e-4), intercept: false };
+/// let ridge = SpectralRidge { alpha: Alpha::Fixed(1e-4), ..SpectralRidge::new(spectrum.into()) };
 /// let fitted = ridge.fit(x.view(), &y, &FitContext::default())?;
 /// assert!((fitted.scores(ndarray::array![[1.23]].view())?[[0, 0]] - 1.23f64.sin()).abs() < 1e-3);
 /// # Ok::<(), mercer::Error>(())
@@ -36,6 +37,15 @@ pub struct SpectralRidge {
     pub alpha: Alpha,
     /// Whether a constant, which is not penalised, is added to the functions.
     pub intercept: bool,
+    /// How much the rows of each class count.
+    pub class_weights: ClassWeights,
+}
+
+impl SpectralRidge {
+    /// On the eigenfunctions of this spectrum, with α by leave-one-out, no constant and equal classes.
+    pub fn new(spectrum: Arc<Spectrum>) -> Self {
+        SpectralRidge { spectrum, alpha: Alpha::LeaveOneOut, intercept: false, class_weights: ClassWeights::Equal }
+    }
 }
 
 /// Weights of the eigenfunctions, ready to predict. Example: [`SpectralRidge`].
@@ -72,7 +82,8 @@ impl Fit for SpectralRidge {
         )?;
         // φ = √μ ψ
         let at_rows = |rows: &[usize]| Ok(spectrum.transform(x.select(Axis(0), rows).view())? * aview1(&root));
-        let head = Head { features: &at_rows, y: encoded.view(), weights: None, intercept: self.intercept, context };
+        let (weights, intercept) = (self.class_weights.of_rows(y)?, self.intercept);
+        let head = Head { features: &at_rows, y: encoded.view(), weights: weights.as_deref(), intercept, context };
         let Solved { alpha, tried, weights, offset, left_out: (rows, scores) } = head.solve(self.alpha)?;
         let sharpness = left_out_sharpness(y, Some(&rows), scores.view());
         let weights = weights * aview1(&root).insert_axis(Axis(1));

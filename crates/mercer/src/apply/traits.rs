@@ -1,8 +1,8 @@
 //! What all estimators have in common.
 
 use super::{
-    FittedEigenmaps, FittedFeatureRidge, FittedGaussianProcess, FittedKernelPca, FittedLogistic, FittedNadarayaWatson,
-    FittedRidge, FittedSpectralRidge,
+    FittedEigenmaps, FittedFeatureLogistic, FittedFeatureRidge, FittedGaussianProcess, FittedKernelPca, FittedLogistic,
+    FittedNadarayaWatson, FittedRidge, FittedSpectralRidge,
 };
 use crate::compute::Device;
 use crate::data::{Schema, Target};
@@ -270,6 +270,7 @@ impl Fitted {
             FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
             FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),
             FittedGaussianProcess::KIND => Fitted::Predict(Box::new(FittedGaussianProcess::unpack(bundle, device)?)),
+            FittedFeatureLogistic::KIND => Fitted::Predict(Box::new(FittedFeatureLogistic::unpack(bundle, device)?)),
             FittedFeatureRidge::KIND => Fitted::Predict(Box::new(FittedFeatureRidge::unpack(bundle, device)?)),
             _ => return Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
         })

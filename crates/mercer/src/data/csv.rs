@@ -102,6 +102,8 @@ struct Reading<'a> {
     /// The target whose rows are left out where it is missing, and how many were.
     skipped_without: Option<usize>,
     unlabelled: usize,
+    /// Columns that the schema of another table does not need.
+    ignored: Vec<String>,
 }
 
 impl<'a> Reading<'a> {
@@ -109,8 +111,9 @@ impl<'a> Reading<'a> {
         let names = if header { column_names(first) } else { generated_columns(first.len()) };
         let roles = request.roles(path, &names, header, false)?;
         let names = distinct_but(&names, roles.iter().position(|role| *role == Role::Target));
-        let skips = request.options.skip_unlabelled && request.like.is_none();
-        let skipped_without = roles.iter().position(|role| *role == Role::Target).filter(|_| skips);
+        let target = roles.iter().position(|role| *role == Role::Target);
+        let skipped_without = target.filter(|_| request.skips_unlabelled());
+        let ignored = request.ignored(&roles, &names);
         let features = roles.iter().filter(|role| !matches!(role, Role::Skipped | Role::Target));
         let cells = |role: &Role| if *role == Role::Category { Cells::words() } else { Cells::default() };
         Ok(Reading {
@@ -128,6 +131,7 @@ impl<'a> Reading<'a> {
             lacks_target: false,
             skipped_without,
             unlabelled: 0,
+            ignored,
         })
     }
 
@@ -195,7 +199,7 @@ impl<'a> Reading<'a> {
     }
 
     fn finish(self, name: &str, range: &std::ops::Range<usize>) -> Result<Table> {
-        let Reading { path, names, named, roles, rows, x, features, y, target, unlabelled, .. } = self;
+        let Reading { path, names, named, roles, rows, x, features, y, target, unlabelled, ignored, .. } = self;
         fail_if!(rows == 0; Error::file(path, "holds a header but no rows"));
         let first = range.start + 1;
         fail_if!(rows <= range.start; Error::file(path, format!("has {rows} rows; there is no row {first}")));
@@ -225,6 +229,7 @@ impl<'a> Reading<'a> {
             target,
             shape: None,
             unlabelled,
+            ignored,
             source,
             tabular: true,
             decided: false,

@@ -83,7 +83,7 @@ pub struct ReadOptions {
     pub rows: Option<Range<usize>>,
     /// Whether the first row of a table names the columns; with `None`, if it has no number and the next row has one.
     pub header: Option<bool>,
-    /// Whether rows of a `.csv` whose target is missing are left out; else they are errors.
+    /// Whether rows of a `.csv` or `.parquet` whose target is missing are left out; else they are errors.
     pub skip_unlabelled: bool,
     /// The array of an `.npz` to read.
     pub key: Option<String>,
@@ -193,7 +193,7 @@ fn read_file(path: &Path, request: &Request) -> Result<Table> {
     let data = match format {
         Format::Table => return csv::read(Source::open(path, budget)?, &name, request),
         #[cfg(feature = "parquet")]
-        Format::Parquet => return parquet::read(path, &name, request)?.in_range(request),
+        Format::Parquet => return parquet::read(path, &name, request),
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => Err(Error::file(
             path,

@@ -85,11 +85,16 @@ fn read_table(path: &Path, name: &str, request: &Request) -> Result<Table> {
 
     let target = roles.iter().position(|role| *role == Role::Target);
     let names = distinct_but(&columns, target);
+    let labelled: Option<Vec<bool>> =
+        target.filter(|_| request.skips_unlabelled()).map(|j| table[j].values.iter().map(|v| !v.is_nan()).collect());
+    if labelled.as_ref().is_some_and(|labelled| !labelled.contains(&true)) {
+        return fail("has no row with a target".into());
+    }
     let (mut kept, mut kinds, mut y) = (vec![], vec![], None);
     for (j, column) in table.into_iter().enumerate() {
         match roles[j] {
             Role::Skipped => {}
-            Role::Target if column.values.iter().any(|v| v.is_nan()) => {}
+            Role::Target if labelled.is_none() && column.values.iter().any(|v| v.is_nan()) => {}
             Role::Target => {
                 let values = column.cells.into_target(column.values);
                 y = Some(TableTarget { name: columns[j].clone(), position: Some(j), values });
@@ -103,7 +108,7 @@ fn read_table(path: &Path, name: &str, request: &Request) -> Result<Table> {
     }
     let x = Array2::from_shape_fn((rows as usize, kept.len()), |(i, j)| kept[j][i]).into();
     let (name, source) = (name.to_owned(), path.to_string_lossy().into_owned());
-    Ok(Table {
+    let table = Table {
         name,
         x,
         columns: kinds,
@@ -111,10 +116,15 @@ fn read_table(path: &Path, name: &str, request: &Request) -> Result<Table> {
         target: y,
         shape: None,
         unlabelled: 0,
+        ignored: request.ignored(&roles, &names),
         source,
         tabular: true,
         decided: false,
-    })
+    };
+    match labelled {
+        Some(labelled) => table.labelled(&labelled, request),
+        None => table.in_range(request),
+    }
 }
 
 /// A column as far as it has been read.
@@ -131,7 +141,8 @@ impl Values {
     fn of(role: Role, request: &Request) -> Values {
         let (words_only, any) = (role == Role::Category, matches!(role, Role::Any | Role::Category));
         let cells = if words_only { Cells::words() } else { Cells::default() };
-        Values { values: vec![], cells, words_only, may_miss: any || role == Role::Target && request.like.is_some() }
+        let lacks = request.like.is_some() || request.skips_unlabelled();
+        Values { values: vec![], cells, words_only, may_miss: any || role == Role::Target && lacks }
     }
 
     fn push(&mut self, value: f64) {

@@ -42,6 +42,8 @@ pub struct Table {
     pub shape: Option<[usize; 3]>,
     /// Rows that were left out because their target is missing ([`ReadOptions::skip_unlabelled`]).
     pub unlabelled: usize,
+    /// Columns that were passed over because the schema does not need them ([`Table::open_like`]).
+    pub ignored: Vec<String>,
     /// What the source is called in messages.
     pub(super) source: String,
     /// Whether it is a table, whose columns have units of their own; else images, or points that were generated.
@@ -130,7 +132,8 @@ impl Table {
         let columns = data.columns.into_iter().enumerate().map(column).collect();
         let target = data.y.map(|values| TableTarget { name: "target".into(), position: None, values });
         let (name, x, shape, source) = (data.name, data.x, data.shape, source.to_owned());
-        Table { name, x, columns, named, target, shape, unlabelled: 0, source, tabular, decided: false }
+        let (unlabelled, ignored) = (0, vec![]);
+        Table { name, x, columns, named, target, shape, unlabelled, ignored, source, tabular, decided: false }
     }
 
     /// A table of numbers, none missing, as a data set.
@@ -158,7 +161,8 @@ impl Table {
     /// The given rows, in the given order. Levels of categories and classes stay, so that all parts of a table know the same.
     pub fn select(&self, rows: &[usize]) -> Table {
         let target = self.target.as_ref().map(|t| TableTarget { values: t.values.select(rows), ..t.clone() });
-        Table { x: self.x.select(rows), target, columns: self.columns.clone(), ..self.without_rows() }
+        let (columns, ignored) = (self.columns.clone(), self.ignored.clone());
+        Table { x: self.x.select(rows), target, columns, ignored, ..self.without_rows() }
     }
 
     /// The table without a share of its rows, and those rows, as [`Dataset::split_rows`] draws them; none for a share of zero.
@@ -180,7 +184,8 @@ impl Table {
         let Table { name, named, shape, source, tabular, decided, .. } = self;
         let (x, name, source) = (ndarray::Array2::<f64>::zeros((0, 0)).into(), name.clone(), source.clone());
         let (named, shape, tabular, decided) = (*named, *shape, *tabular, *decided);
-        Table { name, x, columns: vec![], named, target: None, shape, unlabelled: 0, source, tabular, decided }
+        let (columns, target, unlabelled, ignored) = (vec![], None, 0, vec![]);
+        Table { name, x, columns, named, target, shape, unlabelled, ignored, source, tabular, decided }
     }
 
     /// The target as numbers or as classes. Without a task, words are classes, and so are whole numbers of at most 20 different
@@ -231,6 +236,7 @@ impl Table {
             let values = Target::Values(self.x.column(j));
             self.target = Some(TableTarget { name: names[j].clone(), position: Some(j), values });
         }
+        self.ignored = request.ignored(&roles, &names);
         let kept: Vec<usize> =
             (0..roles.len()).filter(|&j| !matches!(roles[j], Role::Skipped | Role::Target)).collect();
         if kept.len() < roles.len() {
@@ -258,6 +264,21 @@ impl Table {
         let (n, first) = (self.n(), rows.start + 1);
         fail_if!(rows.start >= n; Error::file(Path::new(&self.source), format!("has {n} rows; there is no row {first}")));
         Ok(self.select(&(rows.start..rows.end.min(n)).collect::<Vec<_>>()))
+    }
+
+    /// The rows that are asked for and have a target, which `labelled` `[n]` says; the others are counted.
+    #[cfg(feature = "parquet")]
+    pub(super) fn labelled(self, labelled: &[bool], request: &Request) -> Result<Table> {
+        let asked = request.options.rows.as_ref().map_or(0..self.n(), |rows| rows.start..rows.end.min(self.n()));
+        let fail = |what: String| Err(Error::file(Path::new(&self.source), what));
+        if asked.is_empty() {
+            return fail(format!("has {} rows; there is no row {}", self.n(), asked.start + 1));
+        }
+        let kept: Vec<usize> = asked.clone().filter(|&i| labelled[i]).collect();
+        if kept.is_empty() {
+            return fail("has no row with a target".into());
+        }
+        Ok(Table { unlabelled: asked.len() - kept.len(), ..self.select(&kept) })
     }
 
     /// Refuses a table with a missing value, and names the first.
@@ -334,6 +355,21 @@ pub(super) enum Role {
 }
 
 impl Request<'_> {
+    /// Whether rows whose target is missing are left out.
+    pub fn skips_unlabelled(&self) -> bool {
+        self.options.skip_unlabelled && self.like.is_none()
+    }
+
+    /// The columns that the schema does not need, but for those that the user left out.
+    pub fn ignored(&self, roles: &[Role], names: &[String]) -> Vec<String> {
+        let named = |words: &[String], j: usize| words.iter().any(|word| find_column(names, word).ok() == Some(j));
+        let left_out = |j: usize| {
+            named(&self.options.drop, j) || self.options.columns.as_ref().is_some_and(|columns| !named(columns, j))
+        };
+        let skipped = (0..names.len()).filter(|&j| self.like.is_some() && roles[j] == Role::Skipped && !left_out(j));
+        skipped.map(|j| names[j].clone()).collect()
+    }
+
     /// The role of each column; `has_target` where the source has a target that is no column.
     pub fn roles(&self, path: &Path, names: &[String], named: bool, has_target: bool) -> Result<Vec<Role>> {
         let at = |word: &String| find_column(names, word).map_err(|e| Error::file(path, e.to_string()));

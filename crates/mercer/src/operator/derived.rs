@@ -102,6 +102,35 @@ impl Operator for Restricted<'_> {
     }
 }
 
+/// `S K S` with `S = diag(s)`.
+pub(crate) struct Scaled<'a> {
+    pub inner: Box<dyn Operator + 'a>,
+    /// s `[n]`
+    pub scale: Array1<f64>,
+}
+
+impl Operator for Scaled<'_> {
+    forward! {
+        n() -> usize;
+        roundoff() -> f64;
+    }
+
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let scale = self.scale.view().insert_axis(Axis(1));
+        Ok(self.inner.apply((&v * &scale).view())? * scale)
+    }
+
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+        let mut block = self.inner.block(rows, columns)?;
+        block.indexed_iter_mut().for_each(|((a, b), k)| *k *= self.scale[rows[a]] * self.scale[columns[b]]);
+        Ok(block)
+    }
+
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        Ok(self.inner.diagonal()? * &self.scale * &self.scale)
+    }
+}
+
 /// `H K H` with `H = I − 11ᵀ/n`: the kernel of the features with their mean taken off.
 /// Example: [`RandomWalk`](super::RandomWalk).
 pub struct Centred<'a> {

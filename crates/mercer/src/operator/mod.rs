@@ -46,6 +46,7 @@ pub use crate::budget::Budget;
 pub use batch::{BatchOperator, Own, Sizes, batch_operator};
 pub use dense::DenseOperator;
 use derived::Restricted;
+pub(crate) use derived::Scaled;
 pub use derived::{Centred, OnPoints};
 pub use features::{Extension, Features};
 pub(crate) use features::{KernelFeatures, RowFeatures, SampleFeatures};

@@ -4,6 +4,7 @@ Networks in evaluation mode, batch norms with statistics of their own:
   lenet.*   a LeNet-like network on 1x12x12
   resnet.*  a residual network of depth 8 with 4, 6 and 8 channels on 3x8x8, named as torchvision names such networks
   sequential.*  an nn.Sequential: layer norm, SiLU, sigmoid, softplus and dropout between more than ten layers
+  plain.*   an nn.Sequential of convolutions and linear layers, some of them without biases
   vgg.*     features and classifier, both nn.Sequential: biases before batch norms, padding, a layer norm of images
 Tensors: NAME.weights.* (the state dict), NAME.x, NAME.y.
 """
@@ -79,8 +80,9 @@ sequential = nn.Sequential(
 )
 
 out = {}
-networks = [("lenet", LeNet(), (1, 12, 12)), ("resnet", ResNet([4, 6, 8], 5), (3, 8, 8))]
-for name, net, shape in networks + [("sequential", sequential, (7,)), ("vgg", Vgg(), (3, 8, 8))]:
+
+
+def add(name, net, shape):
     for module in net.modules():
         if isinstance(module, nn.LayerNorm):
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -93,6 +95,16 @@ for name, net, shape in networks + [("sequential", sequential, (7,)), ("vgg", Vg
     x = torch.randn(6, *shape)
     with torch.no_grad():
         y = net.eval()(x)
-    out |= {f"{name}.weights.{key}": value.clone() for key, value in net.state_dict().items()}
-    out |= {f"{name}.x": x.flatten(1), f"{name}.y": y}
+    out.update({f"{name}.weights.{key}": value.clone() for key, value in net.state_dict().items()})
+    out.update({f"{name}.x": x.flatten(1), f"{name}.y": y})
+
+
+networks = [("lenet", LeNet(), (1, 12, 12)), ("resnet", ResNet([4, 6, 8], 5), (3, 8, 8))]
+for name, net, shape in networks + [("sequential", sequential, (7,)), ("vgg", Vgg(), (3, 8, 8))]:
+    add(name, net, shape)
+plain = nn.Sequential(
+    nn.Conv2d(2, 3, 3, padding=1, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(48, 5, bias=False), nn.Tanh(),
+    nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3, bias=False),
+)
+add("plain", plain, (2, 4, 4))
 save_file(out, "networks_pytorch.safetensors", {"provenance": f"torch {torch.__version__}, networks_pytorch.py"})

@@ -96,6 +96,13 @@ pub struct WeightSpec {
     pub bias: Option<Spread>,
 }
 
+impl WeightSpec {
+    /// Whether the layer is said to have no biases: `b=no`.
+    pub fn without_bias(&self) -> bool {
+        self.bias == Some(Spread::Absent)
+    }
+}
+
 /// The width of a normal distribution. Example: [`Description`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
@@ -103,6 +110,8 @@ pub enum Spread {
     Deviation(f64),
     /// Its variance: `w_var=`, `b_var=`.
     Variance(f64),
+    /// There are no such numbers: `b=no`.
+    Absent,
 }
 
 impl Spread {
@@ -111,6 +120,7 @@ impl Spread {
         match self {
             Spread::Deviation(d) => d,
             Spread::Variance(v) => v.sqrt(),
+            Spread::Absent => 0.0,
         }
     }
 
@@ -119,6 +129,7 @@ impl Spread {
         match self {
             Spread::Deviation(d) => d * d,
             Spread::Variance(v) => v,
+            Spread::Absent => 0.0,
         }
     }
 }

@@ -197,5 +197,11 @@ fn weights(call: &Call) -> Result<WeightSpec> {
             _ => Ok(deviation.map(Spread::Deviation).or(variance.map(Spread::Variance))),
         }
     };
-    Ok(WeightSpec { weight: spread("w", |w| w > 0.0, "above 0")?, bias: spread("b", |b| b >= 0.0, "of at least 0")? })
+    let weight = spread("w", |w| w > 0.0, "above 0")?;
+    let bias = match (call.value("b"), call.value("b_var")) {
+        (Some("no"), Some(_)) => return Err(Error::input(format!("{}: give b_var or b, not both", call.name))),
+        (Some("no"), None) => Some(Spread::Absent),
+        _ => spread("b", |b| b >= 0.0, "of at least 0, or no")?,
+    };
+    Ok(WeightSpec { weight, bias })
 }

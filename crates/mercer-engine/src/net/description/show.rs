@@ -73,6 +73,7 @@ impl WeightSpec {
             spread.map(|spread| match spread {
                 Spread::Deviation(d) => format!("{key}={d}"),
                 Spread::Variance(v) => format!("{key}_var={v}"),
+                Spread::Absent => format!("{key}=no"),
             })
         };
         [written("w", self.weight), written("b", self.bias)]

@@ -37,10 +37,11 @@ fn jacobian(net: &Network, theta: &Parameters, x: &Tensor, parameterisation: Par
     rows
 }
 
-const ARCHITECTURES: [&str; 10] = [
+const ARCHITECTURES: [&str; 11] = [
     "dense(6) relu dense(5) tanh dense(4)",
     "dense(2)",
     "dense(6) erf dense(3) sin",
+    "dense(6, b=no) tanh dense(3, b=no)",
     "tanh dense(5) gelu dense(3)",
     "rff(8) dense(3)",
     "dense(6) tanh l2norm dense(3) l2norm",
