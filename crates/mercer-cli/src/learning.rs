@@ -2,7 +2,6 @@
 
 use crate::methods::number;
 use crate::precomputed;
-use crate::signals;
 use clap::{Args, ValueEnum};
 use mercer::apply::{
     Alpha, Bandwidth, ClassWeights, FeatureMap, FeatureRidge, Fit, FittedNadarayaWatson, FoundKernel, KernelSearch,
@@ -316,10 +315,6 @@ impl Learning {
             }
             (_, other) => other,
         };
-        // Conjugate gradients return what they have at the first Ctrl-C; a factorisation cannot.
-        if matches!(solver, RidgeSolver::ConjugateGradients { .. }) {
-            signals::listen();
-        }
         let fitted = Ridge { kernel, alpha: self.alpha(), solver, centred: true }.fit(x, y, fit)?;
         let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
         let (iterations, residual) = (fitted.iterations, fitted.residual);
@@ -330,7 +325,6 @@ impl Learning {
         let k = self.rank.map_or(PAIRS, |rank| rank as usize).min(x.nrows());
         let operator = fit.kernel_operator(&kernel, x)?;
         let problem = Problem { operator: &operator, k, context: *fit };
-        signals::listen();
         let spectrum = Spectrum::fit(&Krylov::default(), &problem, None)?.into();
         let fitted = SpectralRidge { spectrum, alpha: self.alpha(), intercept: true }.fit(x, y, fit)?;
         let (alpha, tried) = (fitted.alpha, fitted.tried.clone());

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::output::Output;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Result};
 use mercer_lab::{EXPERIMENTS, Experiment, Options, Shown};
 use serde_json::json;
 use std::path::PathBuf;
@@ -76,7 +76,9 @@ impl Reproduce {
         let (figure, page) = (at("svg")?, at("html")?);
         let Reproduce { quick, net, train, test, steps, directions, .. } = self;
         let options = Options { quick, net, train, test, steps, directions };
-        let Shown { figure: svg, mut report, numbers, mut text } = context.fitting(|fit| run(&options, fit))?;
+        // An experiment with parts cut short would be another one: an interrupt ends it.
+        let Shown { figure: svg, mut report, numbers, mut text } =
+            context.fitting(|fit| run(&options, &FitContext { interrupt: None, ..*fit }))?;
         if quick {
             report = report.notice(SMALL);
             text = format!("{SMALL}\n\n{text}");

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::input::{Reader, TaskChoice, encoded, scaling};
 use crate::methods::{number, positive};
 use crate::output::Output;
-use crate::{signals, text};
+use crate::text;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::classifier::{Classifier, Epoch, Labelled, Quality, Settings, Standardizer, Stop, Trained, train};
@@ -118,7 +118,6 @@ impl Train {
         ));
         let (epochs, rows) = (self.epochs, data.n());
         let report = |epoch: &Epoch| context.note(line(epoch, epochs, rows));
-        signals::listen();
         let trained = context.fitting(|fit| train(classifier, &data, Some(&test), &settings, fit, &report))?;
         let scores = trained.classifier.score(&test)?;
         if let Some(out) = &out {

@@ -1,7 +1,7 @@
 //! The ridge α: given as a number, or chosen by the error on left-out points.
 
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use serde::{Deserialize, Serialize};
 
@@ -74,19 +74,32 @@ pub(super) fn splits(n: usize, folds: usize, seed: u64) -> impl Iterator<Item = 
     })
 }
 
-/// Cross-validation: `errors(training rows, left-out rows)` is the summed squared error for each α of the grid.
+/// Cross-validation: `errors(training rows, left-out rows)` is the summed squared error for each α of the grid. An interrupt leaves the
+/// folds so far, and a note that says so.
 pub(super) fn cross_validate(
     n: usize,
     folds: usize,
-    seed: u64,
+    context: &FitContext,
     grid: &[f64],
     mut errors: impl FnMut(&[usize], &[usize]) -> Result<Vec<f64>>,
-) -> Result<Vec<Tried>> {
-    let mut sums = vec![0.0; grid.len()];
-    for (rest, out) in splits(n, folds, seed) {
+) -> Result<(Vec<Tried>, Option<String>)> {
+    let (mut sums, mut seen, mut keeps, mut note) = (vec![0.0; grid.len()], 0, None, None);
+    for (fold, (rest, out)) in (1..).zip(splits(n, folds, context.seed)) {
         sums.iter_mut().zip(errors(&rest, &out)?).for_each(|(sum, e)| *sum += e);
+        seen += out.len();
+        let keeps = keeps.get_or_insert_with(|| context.keeps_best());
+        context.progress.step("cross-validation", fold, folds, "");
+        if keeps.cut_short() && fold < folds {
+            note = Some(cut_short(fold, folds));
+            break;
+        }
     }
-    Ok(grid.iter().zip(sums).map(|(&value, sum)| Tried { value, error: sum / n as f64 }).collect())
+    Ok((grid.iter().zip(sums).map(|(&value, sum)| Tried { value, error: sum / seen as f64 }).collect(), note))
+}
+
+/// The note on cross-validation that was interrupted.
+pub(super) fn cut_short(fold: usize, folds: usize) -> String {
+    format!("cross-validation was interrupted after {fold} of {folds} folds; α is the best on these")
 }
 
 /// `Σ (a − b)²`

@@ -177,6 +177,8 @@ pub struct FittedFeatureRidge {
     functions: Extension,
     /// b `[m]`
     offset: Array1<f64>,
+    /// Warnings of the fit; a file does not keep them.
+    notes: Vec<String>,
 }
 
 impl Fit for FeatureRidge {
@@ -193,11 +195,11 @@ impl Fit for FeatureRidge {
         let at_rows = |rows: &[usize]| map.at(x.select(Axis(0), rows));
         let (y_view, weights) = (encoded.view(), weights.as_deref());
         let head = Head { features: &at_rows, y: y_view, weights, intercept: true, context };
-        let Solved { alpha, tried, weights, offset, left_out: (rows, scores) } = head.solve(self.alpha)?;
+        let Solved { alpha, tried, weights, offset, left_out: (rows, scores), notes } = head.solve(self.alpha)?;
         let sharpness = left_out_sharpness(y, Some(&rows), scores.view());
         let functions = map.functions(weights, x.ncols(), context);
         let origin = Origin::new(self.map.name(), self.map.kernel(), x.dim(), context, start);
-        Ok(FittedFeatureRidge { alpha, tried, origin, encoding, sharpness, functions, offset })
+        Ok(FittedFeatureRidge { alpha, tried, origin, encoding, sharpness, functions, offset, notes })
     }
 }
 
@@ -222,6 +224,10 @@ impl Predict for FittedFeatureRidge {
 
     fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
         sharpened(self.sharpness, scores)
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 }
 
@@ -259,6 +265,7 @@ impl Saved for FittedFeatureRidge {
             origin,
             encoding,
             offset,
+            notes: vec![],
         })
     }
 }

@@ -152,14 +152,14 @@ impl Fit for Ridge {
                 let stuck = context.precision == Precision::F32 && iteration.missed(solved.residual);
                 if (stuck || system.too_coarse(solved.coefficients.view())) && !context.interrupted() {
                     let again = in_double.iterative(Alpha::Fixed(solved.alpha), iteration)?;
-                    (Solved { tried: solved.tried, ..again }, &double)
+                    (Solved { tried: solved.tried, notes: solved.notes, ..again }, &double)
                 } else {
                     (solved, context)
                 }
             }
         };
-        let Solved { alpha, tried, coefficients, iterations, residual, left_out } = solved;
-        let notes = iteration.iter().filter_map(|i| i.note(iterations, residual, context.interrupted())).collect();
+        let Solved { alpha, tried, coefficients, iterations, residual, left_out, mut notes } = solved;
+        notes.extend(iteration.iter().filter_map(|i| i.note(iterations, residual, context.interrupted())));
         let sharpness = left_out.and_then(|scores| left_out_sharpness(y, None, (scores + &offset).view()));
         let kernel = self.kernel.clone();
         let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);

@@ -1,14 +1,15 @@
 //! The linear system `(K + αI) c = y` of ridge regression: solved directly or by conjugate gradients, α given or chosen.
 
-use super::alpha::{LeaveOneOut, best, cross_validate, filtered_inverse, grid, splits, squared_error};
+use super::alpha::{LeaveOneOut, best, cross_validate, cut_short, filtered_inverse, grid, splits, squared_error};
 use super::conjugate_gradients::{Converged, conjugate_gradients};
 use super::preconditioner::LowRankPreconditioner;
 use super::refinement::solve_positive_definite;
 use super::{Alpha, Tried};
+use crate::context::ONE_STEP;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, eigh, matmul};
-use crate::operator::{Operator, Precision, cross_apply, gram};
-use crate::{FitContext, Result, fail_if};
+use crate::operator::{Operator, Precision, cross_apply, gram_reported};
+use crate::{FitContext, KeepsBest, Result, fail_if};
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
 /// c, and how it was found.
@@ -20,6 +21,8 @@ pub(super) struct Solved {
     pub residual: Option<f64>,
     /// The prediction of each point from the others `[n, m]`, where they were asked for.
     pub left_out: Option<Array2<f64>>,
+    /// Warnings.
+    pub notes: Vec<String>,
 }
 
 /// A regression to be solved.
@@ -99,29 +102,33 @@ impl System<'_> {
             _ if self.left_out => Some(self.low_rank(RANK / 2)?),
             _ => None,
         };
-        let mut k = gram::<f64>(self.kernel, self.x, self.context.device)?;
+        let mut k: Array2<f64> = gram_reported(self.kernel, self.x.into(), self.context.device, self.context.progress)?;
         let scale = k.diag().sum() / n as f64;
+        let mut notes = vec![];
         let (alpha, tried) = match (alpha, &low_rank) {
             (Alpha::Fixed(alpha), _) => (alpha, vec![]),
             (Alpha::LeaveOneOut, Some(low_rank)) => {
                 best(low_rank.leave_one_out(self.y, |points| points.errors(&grid(scale)))?)?
             }
             (Alpha::LeaveOneOut, None) => return self.by_leave_one_out(k, &grid(scale)),
-            (Alpha::CrossValidation { folds }, _) => best(self.cross_validated(k.view(), folds, &grid(scale))?)?,
+            (Alpha::CrossValidation { folds }, _) => {
+                let (tried, note) = self.cross_validated(k.view(), folds, &grid(scale))?;
+                notes.extend(note);
+                best(tried)?
+            }
         };
         let left_out = low_rank.map(|low_rank| low_rank.leave_one_out(self.y, |points| points.scores(alpha)));
         let left_out = left_out.transpose()?;
         k.diag_mut().mapv_inplace(|d| d + alpha);
-        self.context.progress.step("factorisation", 0, 1, "");
+        self.context.progress.step("factorisation", 0, 1, ONE_STEP);
         if self.left_out && left_out.is_none() {
-            return self.with_inverse(k, alpha, tried);
+            return Ok(Solved { notes, ..self.with_inverse(k, alpha, tried)? });
         }
         let coefficients = solve_positive_definite(self.context.device, k, self.y, alpha)?;
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out })
+        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out, notes })
     }
 
     fn low_rank(&self, rank: usize) -> Result<LowRankPreconditioner> {
-        self.context.progress.step("leave-one-out", 0, 1, "low-rank approximation");
         let operator = self.context.kernel_operator(self.kernel, self.x)?;
         LowRankPreconditioner::new(&operator, rank.min(self.x.nrows() / 2), self.context)
     }
@@ -133,32 +140,38 @@ impl System<'_> {
         let coefficients = factor.solve(self.y)?;
         let inverse = factor.solve(Array2::eye(a.nrows()).view())?;
         let left_out = &self.y - &(&coefficients / &inverse.diag().insert_axis(Axis(1)));
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out: Some(left_out) })
+        Ok(Solved {
+            alpha,
+            tried,
+            coefficients,
+            iterations: None,
+            residual: None,
+            left_out: Some(left_out),
+            notes: vec![],
+        })
     }
 
     /// One eigendecomposition serves every α, and the solution.
     fn by_leave_one_out(&self, k: Array2<f64>, grid: &[f64]) -> Result<Solved> {
+        self.context.progress.step("eigendecomposition", 0, 1, ONE_STEP);
         let (λ, u) = eigh(self.context.device, k.view())?;
         drop(k);
         let points = LeaveOneOut { u: u.view(), λ: &λ, rest: None, y: self.y };
         let (alpha, tried) = best(points.errors(grid))?;
         let left_out = self.left_out.then(|| points.scores(alpha));
         let coefficients = filtered_inverse(u.view(), &λ, matmul(u.t(), self.y).view(), alpha);
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out })
+        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out, notes: vec![] })
     }
 
     /// One eigendecomposition a fold serves every α.
-    fn cross_validated(&self, k: ArrayView2<f64>, folds: usize, grid: &[f64]) -> Result<Vec<Tried>> {
-        let mut done = 0;
-        cross_validate(self.x.nrows(), folds, self.context.seed, grid, |rest, out| {
+    fn cross_validated(&self, k: ArrayView2<f64>, folds: usize, grid: &[f64]) -> Result<(Vec<Tried>, Option<String>)> {
+        cross_validate(self.x.nrows(), folds, self.context, grid, |rest, out| {
             let rows = k.select(Axis(0), rest);
             let (λ, u) = eigh(self.context.device, rows.select(Axis(1), rest).view())?;
             let uy = matmul(u.t(), self.y.select(Axis(0), rest).view());
             // Predictions K[out, rest] U (Λ + α)⁻¹ Uᵀy.
             let ku = matmul(rows.select(Axis(1), out).t(), u.view());
             let truth = self.y.select(Axis(0), out);
-            done += 1;
-            self.context.progress.step("cross-validation", done, folds, "");
             let error =
                 |&alpha: &f64| squared_error(filtered_inverse(ku.view(), &λ, uy.view(), alpha).view(), truth.view());
             Ok(grid.iter().map(error).collect())
@@ -171,8 +184,13 @@ impl System<'_> {
             alpha == Alpha::Fixed(0.0),
             "conjugate gradients need a ridge α above 0; use the direct solver for α = 0"
         );
+        let mut notes = vec![];
         let searched = match alpha {
-            Alpha::CrossValidation { folds } => Some(best(self.held_out(folds, iteration)?)?),
+            Alpha::CrossValidation { folds } => {
+                let (tried, note) = self.held_out(folds, iteration)?;
+                notes.extend(note);
+                Some(best(tried)?)
+            }
             _ => None,
         };
         let (operator, preconditioner) = self.prepared(iteration)?;
@@ -194,6 +212,7 @@ impl System<'_> {
             iterations,
             residual,
             left_out: left_out.transpose()?,
+            notes,
         })
     }
 
@@ -235,21 +254,35 @@ impl System<'_> {
 
     /// Cross-validation by conjugate gradients, over the α that every fold has tried. Above [`MANY`] points a single fold
     /// is looked at: it holds thousands of points, and all of them would take `folds` times as long.
-    fn held_out(&self, folds: usize, iteration: &Iteration) -> Result<Vec<Tried>> {
+    fn held_out(&self, folds: usize, iteration: &Iteration) -> Result<(Vec<Tried>, Option<String>)> {
         let n = self.x.nrows();
         let looked_at = if n > MANY { 1 } else { folds };
-        let mut paths = Vec::new();
-        for (rest, out) in splits(n, folds, self.context.seed).take(looked_at) {
-            paths.push(self.path(&rest, &out, iteration)?);
+        let (mut paths, mut note) = (Vec::new(), None);
+        for (fold, (rest, out)) in splits(n, folds, self.context.seed).take(looked_at).enumerate() {
+            let stage = self.context.stage("fold", fold + 1, looked_at);
+            let system = System { context: &FitContext { progress: &stage, ..*self.context }, ..*self };
+            let (path, interrupted) = system.path(&rest, &out, iteration)?;
+            // A path that was cut short knows the large α only.
+            if !interrupted || paths.is_empty() {
+                paths.push(path);
+            }
+            if interrupted {
+                note = Some(match fold {
+                    0 => format!("the choice of α was interrupted; it is the best of the {} tried", paths[0].len()),
+                    _ => cut_short(fold, looked_at),
+                });
+                break;
+            }
         }
         let shortest = paths.iter().map(Vec::len).min().unwrap_or(0);
-        let mean = |i: usize| paths.iter().map(|p| p[i].error).sum::<f64>() / looked_at as f64;
-        Ok((0..shortest).rev().map(|i| Tried { value: paths[0][i].value, error: mean(i) }).collect())
+        let mean = |i: usize| paths.iter().map(|p| p[i].error).sum::<f64>() / paths.len() as f64;
+        let tried = (0..shortest).rev().map(|i| Tried { value: paths[0][i].value, error: mean(i) });
+        Ok((tried.collect(), note))
     }
 
     /// The error on the rows `out` when the rows `rest` are fitted, from large α to small, each solution the start of the
-    /// next, until the error has risen twice in a row.
-    fn path(&self, rest: &[usize], out: &[usize], iteration: &Iteration) -> Result<Vec<Tried>> {
+    /// next, until the error has risen twice in a row. Also whether it was interrupted.
+    fn path(&self, rest: &[usize], out: &[usize], iteration: &Iteration) -> Result<(Vec<Tried>, bool)> {
         let (x, y) = (self.x.select(Axis(0), rest), self.y.select(Axis(0), rest));
         let (x_out, y_out) = (self.x.select(Axis(0), out), self.y.select(Axis(0), out));
         let system = System { kernel: self.kernel, x: x.view(), y: y.view(), left_out: false, context: self.context };
@@ -259,10 +292,16 @@ impl System<'_> {
         let (operator, preconditioner) = system.prepared(&rough)?;
         let mut tried: Vec<Tried> = Vec::new();
         let mut c = Array2::zeros(y.dim());
-        for alpha in grid(self.mean_diagonal()).into_iter().rev() {
+        let (grid, mut keeps, mut interrupted) = (grid(self.mean_diagonal()), None, false);
+        for (number, &alpha) in grid.iter().rev().enumerate() {
+            let stage = self.context.stage("α", number + 1, grid.len());
+            // Without a first α there is nothing to keep.
+            let interrupt = self.context.interrupt.filter(|_| !tried.is_empty());
+            let system = System { context: &FitContext { progress: &stage, interrupt, ..*self.context }, ..system };
             let found = system.iterate(operator.as_ref(), &preconditioner, alpha, c.clone(), &rough)?;
+            interrupted = keeps.as_ref().is_some_and(KeepsBest::cut_short);
             // Smaller α are harder; those that were solved remain valid.
-            if found.residual > rough.tolerance && !tried.is_empty() {
+            if interrupted || (found.residual > rough.tolerance && !tried.is_empty()) {
                 break;
             }
             c = found.x.into_host()?;
@@ -270,12 +309,13 @@ impl System<'_> {
             let predicted = cross_apply(self.kernel, x_out.view(), x.view(), c.view(), precision, device)?;
             let error = squared_error(predicted.view(), y_out.view()) / out.len() as f64;
             tried.push(Tried { value: alpha, error });
+            keeps.get_or_insert_with(|| self.context.keeps_best());
             let rising = tried.windows(2).rev().take(2).filter(|w| w[1].error > w[0].error).count();
             if rising == 2 {
                 break;
             }
         }
-        Ok(tried)
+        Ok((tried, interrupted))
     }
 
     /// The mean of `κ(x_i, x_i)`.

@@ -230,6 +230,11 @@ macro_rules! saved {
 }
 pub(super) use saved;
 
+/// The warnings of a fit, where its file does not keep them: a part `known(no_notes, …)`.
+pub(super) fn no_notes(_: &f64, _: &Registry) -> Result<Vec<String>> {
+    Ok(vec![])
+}
+
 /// Reads a file by its bundle and the kind that it names; errors name the file.
 pub(crate) fn read<F>(path: &Path, registry: &Registry, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
     let bundle = Bundle::read(path)?.with_registry(registry);
