@@ -479,5 +479,5 @@ fn the_kernel_of_a_network_on_two_classes_of_cifar_10_is_reproduced() {
     let error = |i: usize| rows[i]["error"].as_f64().unwrap();
     // Nothing of rank ten is better than the best of rank ten.
     assert!((0..4).all(|i| error(i) >= error(5)) && error(3) < 1.0 && error(4) < error(1), "{rows:?}");
-    assert_eq!(names(&folder.join("out")), ["ntk.html", "ntk.svg"]);
+    assert_eq!(names(&folder.join("out")), ["ntk.html", "ntk.png", "ntk.svg"]);
 }

@@ -9,7 +9,7 @@ use mercer_lab::{EXPERIMENTS, Experiment, Options, Shown};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Run an experiment, and write its figure and report
+/// Run an experiment, and write its figure (.svg and .png) and report
 #[derive(Args)]
 pub struct Reproduce {
     /// The experiment
@@ -73,7 +73,7 @@ impl Reproduce {
         }
         std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
         let at = |extension: &str| Output::new(&self.out.join(format!("{name}.{extension}")));
-        let (figure, page) = (at("svg")?, at("html")?);
+        let (figures, page) = ([at("svg")?, at("png")?], at("html")?);
         let Reproduce { quick, net, train, test, steps, directions, .. } = self;
         let options = Options { quick, net, train, test, steps, directions };
         // An experiment with parts cut short would be another one: an interrupt ends it.
@@ -86,9 +86,10 @@ impl Reproduce {
         let mut command =
             format!("mercer reproduce {name}{} --seed {}", if quick { " --quick" } else { "" }, context.seed);
         given.iter().for_each(|(option, _, value)| command += &format!(" --{option} {value}"));
-        figure.text(&svg)?;
+        figures.iter().try_for_each(|figure| figure.figure(&svg))?;
         page.text(&report.command(&command).html())?;
-        [&figure, &page].into_iter().for_each(|file| context.wrote(file));
-        context.result(&json!({ "experiment": name, "result": numbers, "out": [figure, page] }), || text)
+        let out = [&figures[0], &figures[1], &page];
+        out.into_iter().for_each(|file| context.wrote(file));
+        context.result(&json!({ "experiment": name, "result": numbers, "out": out }), || text)
     }
 }

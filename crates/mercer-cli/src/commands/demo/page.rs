@@ -28,7 +28,7 @@ pub fn page(found: &Found, context: &Context) -> Result<Report> {
              pair is from solving Kψ = μψ, relative to μ, on points that no method has seen.",
         )
         .table(methods(found))
-        .table(Table::of(&headings, &cells[..K]).caption("The eigenvalues μ_j by every method."))
+        .table(Table::of(&headings, &cells[..K]).caption("Eigenvalues by every method."))
         .section("Spectrum")
         .figure(
             &page::eigenvalues(exact, &found.spectra[1..]),
