@@ -33,7 +33,7 @@ pub struct Learning {
 
     /// nystrom: landmarks [default: 1000]; random-features: features [default: 2000]; spectrum: eigenpairs [default: 200];
     /// ridge by cg: rank of the preconditioner [default: 200, or 2√n where that is more]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, visible_aliases = ["landmarks", "features"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
 
     /// Weights of the classes: balanced, or numbers such as rare=5,other=1 [default: all 1]
@@ -66,7 +66,8 @@ enum Way {
     Ridge,
     /// Ridge regression on features of landmark points; time grows like n
     Nystrom,
-    /// Ridge regression on random Fourier features; for shift-invariant kernels
+    /// Ridge regression on random Fourier features, as rff in `mercer fit`; for shift-invariant kernels
+    #[value(alias = "rff")]
     RandomFeatures,
     /// Ridge regression on the leading eigenfunctions
     Spectrum,

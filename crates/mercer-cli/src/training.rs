@@ -21,7 +21,7 @@ pub struct TrainingOptions {
     pub batch: Option<usize>,
 
     /// Largest learning rate [default: 1e-3]
-    #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, alias = "lr", value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
     pub rate: Option<f64>,
 
     /// How the learning rate changes over the steps [default: cosine]
@@ -29,7 +29,7 @@ pub struct TrainingOptions {
     pub schedule: Option<ScheduleKind>,
 
     /// Optimizer [default: adam]
-    #[arg(long, value_parser = choice(&OPTIMIZERS))]
+    #[arg(long, alias = "optimizer", value_parser = choice(&OPTIMIZERS))]
     pub optimiser: Option<Rule>,
 
     /// The networks, such as "dense(64) relu dense(64) relu dense(1)"; a | ends a trunk that all share

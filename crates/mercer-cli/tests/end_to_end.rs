@@ -464,7 +464,7 @@ fn numbers_are_learnt_and_predicted() {
 #[test]
 fn experiments_refuse_what_they_do_not_take_and_name_what_they_need() {
     let folder = Folder::new();
-    folder.refuses("reproduce eigenvalue-decay --train 5", "does not take --train");
+    folder.refuses("reproduce eigenvalue-decay --train-images 5", "does not take --train-images");
     let output = folder.mercer("reproduce ntk --quick").env_remove("MERCER_DATA").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("needs CIFAR-10"));

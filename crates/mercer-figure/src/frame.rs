@@ -276,7 +276,7 @@ fn thin(ticks: &mut Ticks, most: f64) {
 
 /// The width of the longest label.
 pub fn widest(ticks: &Ticks) -> f64 {
-    ticks.major.iter().map(|t| text_width(&t.1, TICK_SIZE)).fold(0.0, f64::max)
+    1.12 * ticks.major.iter().map(|t| text_width(&t.1, TICK_SIZE)).fold(0.0, f64::max) // some fonts are wider
 }
 
 /// The name of an axis, with the power of ten that its labels are to be multiplied by.

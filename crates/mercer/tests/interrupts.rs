@@ -119,8 +119,14 @@ fn embeddings_keep_the_coordinates_so_far() {
     let stopper = Stopper::new("krylov", 0);
     let fitted = maps.fit(x.view(), &(), &stopper.context()).unwrap();
     assert!(stopper.kept());
-    assert_eq!(fitted.embedding().ncols(), 3, "{:?} {:?}", fitted.eigenvalues, fitted.notes());
-    assert!(fitted.notes().iter().all(|note| note.contains("was interrupted")), "{:?}", fitted.notes());
+    // After one product the third function is not there yet, and nothing says that it does not exist.
+    assert_eq!(fitted.embedding().ncols(), 2, "{:?}", fitted.eigenvalues);
+    for (note, words) in
+        fitted.notes().iter().zip(["1 of the 3 coordinates were not found", "was interrupted at a residual of"])
+    {
+        assert!(note.contains(words), "{note}");
+    }
+    assert_eq!(fitted.notes().len(), 2);
 }
 
 #[test]

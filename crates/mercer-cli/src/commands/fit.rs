@@ -59,7 +59,7 @@ pub struct Fit {
     certify: Option<String>,
 
     /// Model file to write; with --samples and a name in .npy the functions at the points, an array [n, C, k]
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, visible_alias = "model", value_name = "FILE")]
     out: Option<PathBuf>,
 
     /// Report to write: spectrum, certificate, eigenfunctions over the data, embedding, training

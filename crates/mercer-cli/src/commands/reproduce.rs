@@ -29,14 +29,14 @@ pub struct Reproduce {
     net: Option<PathBuf>,
 
     /// cnn-gp, ntk: training images whose kernel is fitted
-    #[arg(long, value_name = "N")]
+    #[arg(long = "train-images", value_name = "N")]
     train: Option<usize>,
 
     /// cnn-gp, ntk: test images
-    #[arg(long, value_name = "M")]
+    #[arg(long = "test-images", value_name = "N")]
     test: Option<usize>,
 
-    /// cnn-gp: training steps of NeuralEF; the published experiment has 20000, with --train 60000
+    /// cnn-gp: training steps of NeuralEF; the published experiment has 20000, with --train-images 60000
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
 
@@ -58,8 +58,8 @@ impl Reproduce {
     fn given(&self) -> Vec<(&'static str, &'static [&'static str], String)> {
         let options = [
             ("net", &["ntk"][..], self.net.as_ref().map(|net| net.display().to_string())),
-            ("train", &["cnn-gp", "ntk"], self.train.map(|n| n.to_string())),
-            ("test", &["cnn-gp", "ntk"], self.test.map(|n| n.to_string())),
+            ("train-images", &["cnn-gp", "ntk"], self.train.map(|n| n.to_string())),
+            ("test-images", &["cnn-gp", "ntk"], self.test.map(|n| n.to_string())),
             ("steps", &["cnn-gp"], self.steps.map(|n| n.to_string())),
             ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
         ];

@@ -52,24 +52,25 @@ impl Eigenmaps<'_> {
         check_points(x)?;
         let n = x.nrows();
         check_k(self.k, n.saturating_sub(1))?;
-        let mut notes = Vec::new();
+        let (mut notes, mut early) = (Vec::new(), Vec::new());
         let (weights, walk_eigenvalues, functions) = match self.affinity {
             Affinity::Neighbours(m) => {
                 self.affinity.clone().within(n)?;
                 self.require_memory(x.dim(), *m, context)?;
                 let graph = NeighbourGraph::reported(x, *m, context.progress);
                 notes.extend(components(&graph, *m, self.k));
-                self.slow_functions(&RandomWalk::new(&graph, self.density)?, &mut notes, context)?
+                self.slow_functions(&RandomWalk::new(&graph, self.density)?, &mut early, context)?
             }
             Affinity::Kernel(kernel) => {
                 let operator = context.operator(kernel, x, self.solver.require(n, self.k, context)?)?;
                 let walk = RandomWalk::new(operator.as_ref(), self.density)?;
-                let found = self.slow_functions(&walk, &mut notes, context)?;
+                let found = self.slow_functions(&walk, &mut early, context)?;
                 notes.extend(nearly_separate(&found.1));
                 found
             }
         };
-        notes.extend(dropped(self.k, walk_eigenvalues.len()));
+        notes.extend(dropped(self.k, walk_eigenvalues.len(), !early.is_empty()));
+        notes.extend(early);
         let (eigenvalues, time, affinity) = (walk_eigenvalues.clone(), self.time, self.affinity.clone());
         let reference = Reference::new(Origin::new(self.method, &affinity, x.dim(), context, start), x, context);
         Ok(FittedEigenmaps { eigenvalues, time, notes, reference, affinity, weights, walk_eigenvalues, functions })
@@ -85,11 +86,12 @@ impl Eigenmaps<'_> {
         )
     }
 
-    /// The weights `w`, the eigenvalues `λ`, descending, and the functions `ψ = u/√π` `[n, k]` of the pairs above rounding.
+    /// The weights `w`, the eigenvalues `λ`, descending, and the functions `ψ = u/√π` `[n, k]` of the pairs above rounding. `early` gets
+    /// a warning where the iteration ended early.
     fn slow_functions(
         &self,
         walk: &RandomWalk,
-        notes: &mut Vec<String>,
+        early: &mut Vec<String>,
         context: &FitContext,
     ) -> Result<(Array1<f64>, Vec<f64>, Array2<f64>)> {
         let (n, k) = (walk.n(), self.k);
@@ -101,7 +103,7 @@ impl Eigenmaps<'_> {
             self.solver.method(n, k, self.tolerance).eigenvectors(&problem)?
         };
         let Eigenvectors { values, vectors, notes: warnings } = found;
-        notes.extend(warnings);
+        early.extend(warnings);
         fail_if!(
             values[0] > 1.0 + 1e-6,
             "the walk has the eigenvalue {}, above 1, so some affinities are negative; use a kernel that is never negative",

@@ -141,7 +141,7 @@ impl KernelPca {
             let mean = a.mean().unwrap_or(0.0);
             a.mapv_inplace(|u| (u - mean) / λ.sqrt());
         }
-        notes.extend(dropped(self.k, eigenvalues.len()));
+        notes.extend(dropped(self.k, eigenvalues.len(), !notes.is_empty()));
         let trace = centred.diagonal()?.sum();
         Ok(FittedKernelPca {
             explained: eigenvalues.iter().map(|λ| λ / trace).collect(),
