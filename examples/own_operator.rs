@@ -26,7 +26,7 @@ impl Operator for Words {
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        Ok(self.to_dense()?.dot(&v))
+        Ok(self.to_dense(&mercer::Silent)?.dot(&v))
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {

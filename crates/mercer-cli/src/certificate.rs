@@ -51,13 +51,20 @@ fn row(eigenvalues: &[f64], certificate: &Certificate, pairs: Range<usize>) -> V
     ]
 }
 
+/// Whether some of the [`rows`] of `k` pairs are ranges.
+pub fn has_ranges(k: usize) -> bool {
+    k > MOST
+}
+
+/// Pairs that all have a row of their own.
+const MOST: usize = 30;
+
 /// Pairs that have a row of their own before and after the ranges.
 const HEAD: usize = 10;
 const TAIL: usize = 5;
 
 /// The pairs of each row: one, or more between the first and the last of many. Ranges end at 20, 50, 100, 200, …
 fn ranges(k: usize) -> Vec<Range<usize>> {
-    const MOST: usize = 30;
     let single = |pairs: Range<usize>| pairs.map(|j| j..j + 1);
     if k <= MOST {
         return single(0..k).collect();

@@ -3,7 +3,7 @@
 use crate::args::Globals;
 use crate::output::Output;
 use crate::progress::Shown;
-use crate::signals::INTERRUPTED;
+use crate::signals::INTERRUPT;
 use crate::text;
 use mercer::compute::Device;
 use mercer::error::human_bytes;
@@ -13,7 +13,6 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Number of parts that a dense factorisation is divided into.
@@ -108,7 +107,7 @@ impl Context {
             budget: self.budget,
             seed: self.seed,
             progress,
-            interrupt: Some(&INTERRUPTED),
+            interrupt: Some(&INTERRUPT),
             ..FitContext::default()
         }
     }
@@ -121,13 +120,6 @@ impl Context {
     /// Progress on standard error, until it is dropped.
     pub fn bar(&self) -> Shown {
         Shown::new(self.quiet, self.verbose)
-    }
-
-    /// Says that a computation which the user interrupted returned what it had.
-    pub fn warn_if_interrupted(&self, what: &str) {
-        if INTERRUPTED.load(Ordering::Relaxed) {
-            self.warn(format_args!("interrupted; {what}"));
-        }
     }
 }
 

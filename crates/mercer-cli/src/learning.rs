@@ -2,7 +2,6 @@
 
 use crate::methods::number;
 use crate::precomputed;
-use crate::signals;
 use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::apply::{
@@ -40,7 +39,7 @@ pub struct Learning {
 
     /// nystrom: landmarks [default: 1000]; random-features: features [default: 2000]; spectrum: eigenpairs [default: 200];
     /// ridge by cg: rank of the preconditioner [default: 200, or 2√n where that is more]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, visible_aliases = ["landmarks", "features"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
 
     /// Weights of the classes: balanced, or numbers such as rare=5,other=1 [default: all 1]
@@ -77,7 +76,8 @@ enum Way {
     Ridge,
     /// Ridge regression on features of landmark points; time grows like n
     Nystrom,
-    /// Ridge regression on random Fourier features; for shift-invariant kernels
+    /// Ridge regression on random Fourier features, as rff in `mercer fit`; for shift-invariant kernels
+    #[value(alias = "rff")]
     RandomFeatures,
     /// Ridge regression on the leading eigenfunctions
     Spectrum,
@@ -363,7 +363,6 @@ impl Learning {
             Alpha::LeaveOneOut => FeatureLogistic::new(map.clone()).alpha,
             alpha => alpha,
         };
-        signals::listen();
         let fitted = FeatureLogistic { map, alpha, class_weights: self.weights() }.fit(x, y, fit)?;
         let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
         Ok(Learnt { rank: Some(rank), measure: "log loss", ..Learnt::new(fitted, alpha, tried) })
@@ -379,10 +378,6 @@ impl Learning {
             }
             (_, other) => other,
         };
-        // Conjugate gradients return what they have at the first Ctrl-C; a factorisation cannot.
-        if matches!(solver, RidgeSolver::ConjugateGradients { .. }) {
-            signals::listen();
-        }
         let (alpha, class_weights) = (self.alpha(), self.weights());
         let fitted = Ridge { kernel, alpha, solver, centred: true, class_weights }.fit(x, y, fit)?;
         let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
@@ -394,7 +389,6 @@ impl Learning {
         let k = self.rank.map_or(PAIRS, |rank| rank as usize).min(x.nrows());
         let operator = fit.kernel_operator(&kernel, x)?;
         let problem = Problem { operator: &operator, k, context: *fit };
-        signals::listen();
         let spectrum = Spectrum::fit(&Krylov::default(), &problem, None)?.into();
         let (alpha, class_weights) = (self.alpha(), self.weights());
         let fitted = SpectralRidge { spectrum, alpha, intercept: true, class_weights }.fit(x, y, fit)?;

@@ -29,6 +29,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     signals::explain_truncated_files();
+    signals::listen();
     match run(std::env::args_os().collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&sentence(&error), exit_code(&error)),

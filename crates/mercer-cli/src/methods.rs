@@ -1,6 +1,5 @@
 //! The registry of methods: a method that has its line here is offered by `fit` and runs in `demo`.
 
-use crate::signals;
 use crate::training::{self, TrainingOptions};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -44,7 +43,6 @@ fn untrained() -> [Entry; 5] {
             help: "the leading pairs to the tolerance, without storing the kernel matrix",
             options: vec!["tolerance"],
             make: Box::new(|o, _, _| {
-                signals::listen();
                 Box::new(o.tolerance.map_or_else(Krylov::default, |tolerance| Krylov { tolerance }))
             }),
         },

@@ -52,6 +52,15 @@ impl Output {
         write_atomically(&self.0, |w| w.write_all(text.as_bytes()))
     }
 
+    /// Writes a figure, an SVG document: as it is, or its pixels where the name ends in `.png`.
+    pub fn figure(&self, svg: &str) -> Result<()> {
+        if !self.is("png") {
+            return self.text(svg);
+        }
+        let png = mercer_figure::to_png(svg);
+        write_atomically(&self.0, |w| w.write_all(&png))
+    }
+
     /// Writes `values` `[n, m]`; in a `.csv` under the given names of its columns, where there are any.
     pub fn matrix<T: Element + Display>(&self, values: ArrayView2<T>, columns: &[String]) -> Result<()> {
         if self.is("csv") { self.csv(values, columns) } else { write_npy(&self.0, values) }

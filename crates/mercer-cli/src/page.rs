@@ -7,6 +7,7 @@ use mercer::spectrum::Spectrum;
 use mercer::spectrum::neural::Training;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Gallery, Grid, Plot};
+use mercer_lab::method_colour;
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
 /// The most functions that a figure shows.
@@ -23,8 +24,10 @@ pub fn eigenvalues(first: &Spectrum, others: &[Spectrum]) -> String {
     };
     let mut plot = Plot::new("Eigenvalues").x("index j").y_log("eigenvalue μ_j");
     plot = plot.line(&first.origin.method, &js, &first.eigenvalues).band(&bound(0), &bound(1)).markers();
+    plot = plot.colour(method_colour(&first.origin.method));
     for other in others {
-        plot = plot.scatter(&other.origin.method, &js, &other.eigenvalues);
+        let method = &other.origin.method;
+        plot = plot.scatter(method, &js, &other.eigenvalues).colour(method_colour(method));
     }
     plot.size(760.0, 400.0).svg()
 }
@@ -34,7 +37,8 @@ pub fn residuals<'s>(spectra: impl IntoIterator<Item = &'s Spectrum>) -> String 
     let mut plot = Plot::new("Residuals").x("index j").y_log("residual");
     for spectrum in spectra {
         let values: Vec<f64> = spectrum.certificate.residual.iter().map(|r| r.unwrap_or(f64::NAN)).collect();
-        plot = plot.line(&spectrum.origin.method, &indices(spectrum), &values).markers();
+        let method = &spectrum.origin.method;
+        plot = plot.line(method, &indices(spectrum), &values).markers().colour(method_colour(method));
     }
     plot.size(760.0, 400.0).svg()
 }

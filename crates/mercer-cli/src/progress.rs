@@ -37,12 +37,14 @@ impl Shown {
     }
 }
 
-/// When the present work began and when a line was last written about it.
+/// When the present work began, when a line was last written about it, and how its residual fell.
 #[derive(Default)]
 pub struct Clock {
     what: String,
     began: Option<Instant>,
     written: Option<Instant>,
+    /// Seconds, and the logarithm of the residual over what it is to be, after each step.
+    path: Vec<[f64; 2]>,
 }
 
 impl Clock {
@@ -50,7 +52,7 @@ impl Clock {
     fn tick(&mut self, what: &str) -> (f64, bool) {
         let now = Instant::now();
         if self.what != what {
-            *self = Clock { what: what.to_owned(), began: Some(now), written: None };
+            *self = Clock { what: what.to_owned(), began: Some(now), ..Clock::default() };
         }
         let due = self.written.is_none_or(|at| now.duration_since(at).as_secs_f64() >= EVERY);
         if due {
@@ -60,28 +62,50 @@ impl Clock {
     }
 }
 
-impl Progress for Shown {
-    fn step(&self, what: &str, done: usize, total: usize, note: &str) {
-        let tick = |clock: &Mutex<Clock>| clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner).tick(what);
+impl Shown {
+    /// Shows a step; `left` says how many seconds the rest takes, from those so far and the path of residuals.
+    fn show(
+        &self,
+        (what, done, total, note): (&str, usize, usize, &str),
+        left: impl Fn(f64, &mut Vec<[f64; 2]>) -> Option<f64>,
+    ) {
+        let tick = |clock: &Mutex<Clock>| {
+            let mut clock = clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let (seconds, due) = clock.tick(what);
+            (seconds, due, with_time_left(note, seconds, left(seconds, &mut clock.path)))
+        };
         match self {
             Shown::Bar(bar, clock) => {
-                let (seconds, _) = tick(clock);
+                let (_, _, note) = tick(clock);
                 if bar.prefix() != what {
                     bar.set_prefix(what.to_owned());
                     bar.enable_steady_tick(Duration::from_millis(120));
                 }
                 bar.set_length(total as u64);
                 bar.set_position(done as u64);
-                bar.set_message(with_time_left(note, seconds, done, total));
+                bar.set_message(note);
             }
             Shown::Lines(clock) => {
-                let (seconds, due) = tick(clock);
+                let (seconds, due, note) = tick(clock);
                 if due || done == total {
-                    say(line(what, done, total, note, seconds));
+                    say(line(what, done, total, &note, seconds));
                 }
             }
             Shown::Nothing => {}
         }
+    }
+}
+
+impl Progress for Shown {
+    fn step(&self, what: &str, done: usize, total: usize, note: &str) {
+        self.show((what, done, total, note), |seconds, _| proportional(seconds, done, total));
+    }
+
+    fn iteration(&self, what: &str, done: usize, total: usize, excess: f64, note: &str) {
+        self.show((what, done, total, note), |seconds, path| {
+            path.push([seconds, excess.ln()]);
+            extrapolated(path)
+        });
     }
 }
 
@@ -95,19 +119,37 @@ impl Drop for Shown {
 
 /// One line of a log.
 fn line(what: &str, done: usize, total: usize, note: &str, seconds: f64) -> String {
-    let note = with_time_left(note, seconds, done, total);
     format!("{what} {done}/{total}, {}{}{note}", text::seconds(seconds), if note.is_empty() { "" } else { ", " })
 }
 
-/// The note, and how long the rest takes where each step takes as long as those before; training says so itself.
-fn with_time_left(note: &str, seconds: f64, done: usize, total: usize) -> String {
+/// The note, and how long the rest takes where that is known; training says so itself.
+fn with_time_left(note: &str, seconds: f64, left: Option<f64>) -> String {
     const TOO_SHORT: f64 = 2.0;
-    if note.contains("left") || done == 0 || done >= total || seconds < TOO_SHORT {
-        return note.to_owned();
-    }
-    let left = (seconds * (total - done) as f64 / done as f64).round();
+    let Some(left) = left.filter(|_| seconds >= TOO_SHORT && !note.contains("left")) else { return note.to_owned() };
+    let left = left.round();
     let left = if left < 120.0 { format!("{left} s") } else { text::seconds(left) };
     format!("{note}{}about {left} left", if note.is_empty() { "" } else { ", " })
+}
+
+/// Seconds that the rest takes, where each step takes as long as those before.
+fn proportional(seconds: f64, done: usize, total: usize) -> Option<f64> {
+    (done > 0 && done < total).then(|| seconds * (total - done) as f64 / done as f64)
+}
+
+/// Seconds until the residual is small enough, where its logarithm falls along the line of least squares through the later half of its
+/// path. None while that is shorter than six steps, does not fall, or would have to be extended to more than ten times its length.
+fn extrapolated(path: &[[f64; 2]]) -> Option<f64> {
+    const FEWEST: usize = 6;
+    const FURTHEST: f64 = 10.0;
+    let recent = &path[path.len() / 2..];
+    let (count, last) = (recent.len() as f64, *recent.last()?);
+    let mean = |of: usize| recent.iter().map(|point| point[of]).sum::<f64>() / count;
+    let (time, height) = (mean(0), mean(1));
+    let product = |of: usize| recent.iter().map(|p| (p[0] - time) * (p[of] - [time, height][of])).sum::<f64>();
+    let rate = -product(1) / product(0);
+    let left = last[1] / rate;
+    let known = recent.len() >= FEWEST && rate > 0.0 && left <= FURTHEST * (last[0] - recent[0][0]);
+    known.then_some(left.max(0.0))
 }
 
 #[cfg(test)]
@@ -116,13 +158,48 @@ mod tests {
 
     #[test]
     fn lines_have_the_work_its_time_and_the_time_left() {
-        assert_eq!(line("rows", 1, 4, "", 10.0), "rows 1/4, 10.00 s, about 30 s left");
+        let shown = |what, done, total, note, seconds| {
+            line(what, done, total, &with_time_left(note, seconds, proportional(seconds, done, total)), seconds)
+        };
+        assert_eq!(shown("rows", 1, 4, "", 10.0), "rows 1/4, 10.00 s, about 30 s left");
         assert_eq!(
-            line("α 3 of 9, cg", 50, 100, "residual 1e-3", 60.0),
+            shown("α 3 of 9, cg", 50, 100, "residual 1e-3", 60.0),
             "α 3 of 9, cg 50/100, 60.00 s, residual 1e-3, about 60 s left"
         );
-        assert_eq!(line("krylov", 0, 10, "product 1", 60.0), "krylov 0/10, 60.00 s, product 1");
-        assert_eq!(line("spin", 1, 10, "5 s left", 60.0), "spin 1/10, 60.00 s, 5 s left");
+        assert_eq!(shown("krylov", 0, 10, "product 1", 60.0), "krylov 0/10, 60.00 s, product 1");
+        assert_eq!(shown("spin", 1, 10, "5 s left", 60.0), "spin 1/10, 60.00 s, 5 s left");
+        assert_eq!(shown("rows", 1, 4, "", 1.0), "rows 1/4, 1.00 s");
+    }
+
+    /// The path after `steps` steps of two seconds.
+    fn path(steps: usize, log_excess: impl Fn(f64) -> f64) -> Vec<[f64; 2]> {
+        (1..=steps).map(|i| [2.0 * i as f64, log_excess(i as f64)]).collect()
+    }
+
+    #[test]
+    fn a_residual_is_extrapolated_to_where_it_is_small_enough() {
+        // It falls by a factor of e each step and is small enough after 40: two seconds for each of the rest.
+        for steps in [12, 20, 39] {
+            let left = extrapolated(&path(steps, |i| 40.0 - i)).unwrap();
+            assert!((left - 2.0 * (40 - steps) as f64).abs() < 1e-9, "{steps}: {left}");
+        }
+        // It falls slowly, and then fast: what counts is how it falls now.
+        let left = extrapolated(&path(40, |i| if i < 20.0 { 40.0 } else { 60.0 - i })).unwrap();
+        assert!((left - 40.0).abs() < 1e-9, "{left}");
+        // It goes up and down on its way, as that of conjugate gradients does.
+        let left = extrapolated(&path(30, |i| 40.0 - i + (2.0 * i).sin())).unwrap();
+        assert!((left - 20.0).abs() < 3.0, "{left}");
+    }
+
+    #[test]
+    fn no_time_is_said_where_it_is_not_known() {
+        assert_eq!(extrapolated(&[]), None);
+        assert_eq!(extrapolated(&path(8, |i| 40.0 - i)), None, "too few steps");
+        assert_eq!(extrapolated(&path(30, |_| 3.0)), None, "no progress");
+        assert_eq!(extrapolated(&path(30, |i| 3.0 + i)), None, "it rises");
+        assert_eq!(extrapolated(&path(30, |i| 1000.0 - i)), None, "too far ahead");
+        assert_eq!(extrapolated(&path(30, |_| f64::NAN)), None);
+        assert_eq!(extrapolated(&path(30, |i| 10.0 - i)), Some(0.0), "done");
     }
 
     #[test]

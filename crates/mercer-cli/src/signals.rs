@@ -1,33 +1,42 @@
-//! Signals: a clean end of training and of iterations, and a reason where a mapped file loses its end.
+//! Signals: an early end with the best result so far, and a reason where a mapped file loses its end.
 
 use crate::context::say;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use mercer::Interrupt;
+use std::io::IsTerminal;
 
-/// Set by the first Ctrl-C or SIGTERM once [`listen`] was called.
-pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Requested by Ctrl-C, SIGTERM or SIGHUP once [`listen`] was called.
+pub static INTERRUPT: Interrupt = Interrupt::new();
 
 /// 128 + SIGINT: the code that shells use for a program ended by Ctrl-C.
 const INTERRUPTED_EXIT_CODE: i32 = 130;
 
-/// Lets the first Ctrl-C, SIGTERM or SIGHUP end training, or an iteration, with what it has; a second one ends the program.
+/// Lets the first Ctrl-C, SIGTERM or SIGHUP end the work with the best result so far. Where it has none, or at a second one, the
+/// program ends at once.
 pub fn listen() {
-    static INSTALL: Once = Once::new();
-    INSTALL.call_once(|| {
-        let ignored = hangups_are_ignored();
-        let installed = ctrlc::set_handler(|| {
-            if INTERRUPTED.swap(true, Ordering::Relaxed) {
-                std::process::exit(INTERRUPTED_EXIT_CODE);
-            }
-        });
-        if ignored {
-            ignore_hangups();
-        }
-        // Without a handler, the signals end the program at once, as they do by default.
-        if let Err(error) = installed {
-            say(format_args!("warning: Ctrl-C will not end the run cleanly: {error}"));
-        }
-    });
+    let ignored = hangups_are_ignored();
+    let installed = ctrlc::set_handler(interrupt);
+    if ignored {
+        ignore_hangups();
+    }
+    // Without a handler, the signals end the program at once, as they do by default.
+    if let Err(error) = installed {
+        say(format_args!("warning: Ctrl-C will not end the run cleanly: {error}"));
+    }
+}
+
+fn interrupt() {
+    let again = INTERRUPT.requested();
+    let kept = INTERRUPT.request();
+    // On a terminal the line may have a progress bar.
+    let start = if std::io::stderr().is_terminal() { "\n" } else { "" };
+    if kept && !again {
+        return say(format_args!(
+            "{start}interrupted: ending with the best result so far; press Ctrl-C again to end at once"
+        ));
+    }
+    let why = if again { "the second interrupt ends the program" } else { "there is no result yet that could be kept" };
+    say(format_args!("{start}interrupted: {why}"));
+    std::process::exit(INTERRUPTED_EXIT_CODE);
 }
 
 /// Whether the program was started by `nohup`, and is to go on after its terminal is closed.

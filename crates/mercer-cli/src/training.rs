@@ -1,7 +1,6 @@
 //! Options of the methods that train networks.
 
 use crate::methods::{Entry, choice, positive};
-use crate::signals;
 use clap::Args;
 use mercer::compute::{Math, Rule};
 use mercer::net::ScheduleKind;
@@ -22,7 +21,7 @@ pub struct TrainingOptions {
     pub batch: Option<usize>,
 
     /// Largest learning rate [default: 1e-3]
-    #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, alias = "lr", value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
     pub rate: Option<f64>,
 
     /// How the learning rate changes over the steps [default: cosine]
@@ -30,7 +29,7 @@ pub struct TrainingOptions {
     pub schedule: Option<ScheduleKind>,
 
     /// Optimizer [default: adam]
-    #[arg(long, value_parser = choice(&OPTIMIZERS))]
+    #[arg(long, alias = "optimizer", value_parser = choice(&OPTIMIZERS))]
     pub optimiser: Option<Rule>,
 
     /// The networks, such as "dense(64) relu dense(64) relu dense(1)"; a | ends a trunk that all share
@@ -88,7 +87,7 @@ pub fn entry(kind: Kind) -> Entry {
     Entry { name, help, options, make: Box::new(move |options, _, _| make(kind, &options.training)) }
 }
 
-/// The method that trains by `kind`, as the options want it. From now on Ctrl-C ends training, not the program.
+/// The method that trains by `kind`, as the options want it.
 fn make(kind: Kind, o: &TrainingOptions) -> Box<dyn Method> {
     let kind = match kind {
         Kind::NeuralEf(_) if o.published => NeuralEf::Published.into(),
@@ -110,7 +109,6 @@ fn make(kind: Kind, o: &TrainingOptions) -> Box<dyn Method> {
     settings.finish = !o.no_finish;
     settings.math = o.math.unwrap_or(settings.math);
     method.architecture = o.net.clone();
-    signals::listen();
     Box::new(method)
 }
 

@@ -464,7 +464,7 @@ fn numbers_are_learnt_and_predicted() {
 #[test]
 fn experiments_refuse_what_they_do_not_take_and_name_what_they_need() {
     let folder = Folder::new();
-    folder.refuses("reproduce eigenvalue-decay --train 5", "does not take --train");
+    folder.refuses("reproduce eigenvalue-decay --train-images 5", "does not take --train-images");
     let output = folder.mercer("reproduce ntk --quick").env_remove("MERCER_DATA").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("needs CIFAR-10"));
@@ -479,5 +479,5 @@ fn the_kernel_of_a_network_on_two_classes_of_cifar_10_is_reproduced() {
     let error = |i: usize| rows[i]["error"].as_f64().unwrap();
     // Nothing of rank ten is better than the best of rank ten.
     assert!((0..4).all(|i| error(i) >= error(5)) && error(3) < 1.0 && error(4) < error(1), "{rows:?}");
-    assert_eq!(names(&folder.join("out")), ["ntk.html", "ntk.svg"]);
+    assert_eq!(names(&folder.join("out")), ["ntk.html", "ntk.png", "ntk.svg"]);
 }

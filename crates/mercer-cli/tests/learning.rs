@@ -229,3 +229,18 @@ fn a_tolerance_that_the_krylov_method_misses_is_said() {
         assert!(missed.contains(words), "{missed}");
     }
 }
+
+#[test]
+fn one_thing_has_one_name_in_all_commands() {
+    let folder = Folder::new();
+    // Landmarks and random features, as `fit` calls them.
+    let named = |options: &str| folder.object(&format!("regress moons(n=200) --seed 1 {options}"))["rank"].clone();
+    assert_eq!(named("--method nystrom --landmarks 20"), named("--method nystrom --rank 20"));
+    assert_eq!(named("--method rff --features 40"), 40);
+    // The model file is `--model` wherever one is written.
+    folder.said("fit moons(n=80) --k 2 --model spectrum.mercer");
+    folder.said("train digits --net mlp --epochs 1 --rows 200 --lr 0.01 --model net.safetensors");
+    for file in ["spectrum.mercer", "net.safetensors"] {
+        assert!(folder.join(file).exists(), "{file}");
+    }
+}

@@ -115,7 +115,8 @@ fn a_log_has_lines_about_progress_where_they_are_asked_for_and_the_cost_at_the_e
     let stderr = |line: &str| String::from_utf8(folder.mercer(line).output().unwrap().stderr).unwrap();
     let verbose = stderr("fit digits --k 3 --verbose");
     assert!(verbose.lines().any(|line| line.starts_with("krylov ") && line.contains("worst residual")), "{verbose}");
-    assert!(verbose.contains("certificate 1/1"), "{verbose}");
+    assert!(verbose.contains("certificate 4 of 4, what fresh points would show 0/10"), "{verbose}");
+    assert!(verbose.contains("kernel matrix 23/23"), "{verbose}");
     let plain = stderr("fit digits --k 3");
     assert!(!plain.contains("krylov") && plain.lines().count() == 1 && plain.starts_with("total: "), "{plain}");
     assert!(!cfg!(target_os = "linux") || plain.contains("of memory"), "{plain}");
@@ -161,4 +162,23 @@ fn a_checkpoint_of_another_run_says_what_differs() {
     folder.said(&format!("{fit} --steps 10"));
     let said = folder.refused(&format!("{fit} --steps 12 --resume"));
     assert!(said.contains("another run: steps 10 there, 12 here. Give the same options"), "{said}");
+}
+
+#[test]
+fn figures_are_written_as_their_names_say() {
+    let folder = Folder::new();
+    let (width, height) = (680u32, 520u32);
+    for name in ["z.svg", "z.png"] {
+        folder.said(&format!("embed moons(n=60) --k 2 --plot {name}"));
+        let file = std::fs::read(folder.join(name)).unwrap();
+        match name {
+            "z.svg" => assert!(file.starts_with(b"<svg ")),
+            // Two pixels for each unit.
+            _ => {
+                assert!(file.starts_with(b"\x89PNG\r\n\x1a\n"));
+                assert_eq!(file[16..24], [(2 * width).to_be_bytes(), (2 * height).to_be_bytes()].concat());
+            }
+        }
+    }
+    folder.refuses("embed moons(n=60) --k 2 --plot z.pdf", "must end in .svg or .png");
 }

@@ -63,23 +63,6 @@ pub enum Error {
     #[error("{0}")]
     Device(String),
 
-    /// An iteration ended before it reached its tolerance.
-    #[error(
-        "{what} did not converge: residual {residual:.3e} after {iterations} iterations (tolerance {tolerance:.1e}); {instead}"
-    )]
-    NoConvergence {
-        /// The iteration.
-        what: &'static str,
-        /// Iterations done.
-        iterations: usize,
-        /// Residual reached.
-        residual: f64,
-        /// Residual wanted.
-        tolerance: f64,
-        /// What to try.
-        instead: &'static str,
-    },
-
     /// A matrix that must be positive definite, or an iterate that must be finite, is not.
     #[error("{0}")]
     Numerical(String),

@@ -16,8 +16,6 @@ pub struct Frame {
     pub at: Rect,
     pub x: Scale,
     pub y: Scale,
-    /// Number of colours of all layers.
-    pub colours: usize,
     /// Number of series of bars that stand side by side.
     pub series: usize,
 }
@@ -75,8 +73,7 @@ impl Plot {
     }
 
     pub(super) fn legend_entries(&self) -> Vec<Entry> {
-        let colours = self.colours();
-        self.layers.iter().flat_map(|layer| layer.legend(colours)).collect()
+        self.layers.iter().flat_map(Layer::legend).collect()
     }
 
     /// Draws the plot with its axes on the box; the panels of a grid have no legend of their own.
@@ -120,7 +117,7 @@ impl Plot {
         }
         let up = if self.y.reversed { (at.y, at.bottom()) } else { (at.bottom(), at.y) };
         let (x, y) = (Scale { span: x, ends: (at.x, at.right()) }, Scale { span: y, ends: up });
-        Frame { at, x, y, colours: self.colours(), series: self.bar_series() }
+        Frame { at, x, y, series: self.bar_series() }
     }
 
     /// The ticks of both axes on a box of that size.
@@ -279,7 +276,7 @@ fn thin(ticks: &mut Ticks, most: f64) {
 
 /// The width of the longest label.
 pub fn widest(ticks: &Ticks) -> f64 {
-    ticks.major.iter().map(|t| text_width(&t.1, TICK_SIZE)).fold(0.0, f64::max)
+    1.12 * ticks.major.iter().map(|t| text_width(&t.1, TICK_SIZE)).fold(0.0, f64::max) // some fonts are wider
 }
 
 /// The name of an axis, with the power of ten that its labels are to be multiplied by.

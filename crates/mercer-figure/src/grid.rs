@@ -58,10 +58,8 @@ impl Grid {
         grid.drawn(bar)
     }
 
-    /// Gives all panels one palette, and one range of values for its colours where they have one scale.
+    /// Gives all panels one range of values for their colours, where they have one scale.
     fn share_colours(&mut self) -> Option<(String, Span, Map)> {
-        let palette = self.panels.iter().map(Plot::colours).max().unwrap_or(0);
-        self.panels.iter_mut().for_each(|panel| panel.palette = palette);
         let label = self.bar.clone()?;
         let coloured = || self.panels.iter().flat_map(|panel| &panel.layers);
         let map = coloured().find(|layer| layer.colour_span().is_some())?.map;

@@ -2,7 +2,7 @@
 
 use super::frame::Frame;
 use super::legend::{Entry, Sample};
-use super::palette::{Map, category, is_dark};
+use super::palette::{Map, PLAIN, category, is_dark};
 use super::png;
 use super::svg::{Canvas, INK, Rect, Style, num, text_width};
 use super::ticks::{Span, plain, shows};
@@ -51,6 +51,8 @@ pub struct Line {
 }
 
 pub const DASHED: &str = r#" stroke-dasharray="6 4""#;
+/// Of lines whose colour is beyond the plain ones.
+const BROKEN: &str = r#" stroke-dasharray="9 3""#;
 pub const DOTTED: &str = r#" stroke-dasharray="1 4""#;
 
 /// Coloured cells, row by row from the top.
@@ -95,25 +97,31 @@ impl Layer {
         }
     }
 
-    /// The one colour of the layer, out of so many.
-    fn paint(&self, colours: usize) -> String {
+    /// The one colour of the layer.
+    fn paint(&self) -> String {
         // The light end of the map cannot be read as a line on white.
         const DARK: f64 = 0.85;
-        self.shade.map_or_else(|| category(self.colour.unwrap_or(0), colours), |t| Map::Viridis.hex(DARK * t))
+        self.shade.map_or_else(|| category(self.colour.unwrap_or(0)), |t| Map::Viridis.hex(DARK * t))
     }
 
-    pub fn legend(&self, colours: usize) -> Vec<Entry> {
+    /// The dash pattern of a line of this layer.
+    fn dash(&self, line: &Line) -> &'static str {
+        let beyond = self.shade.is_none() && self.colour.is_some_and(|i| i >= PLAIN);
+        if beyond && line.dash.is_empty() { BROKEN } else { line.dash }
+    }
+
+    pub fn legend(&self) -> Vec<Entry> {
         let sample = match &self.look {
-            Look::Line(line) => Sample::Line(line.dash, self.colour.filter(|_| line.markers)),
+            Look::Line(line) => Sample::Line(self.dash(line), self.colour.filter(|_| line.markers)),
             Look::Bars(..) => Sample::Swatch,
             Look::Scatter(_) => Sample::Dot,
             Look::Classes(_, names) => {
-                let entry = |(i, name): (usize, &String)| (name.clone(), category(i, names.len()), Sample::Dot);
+                let entry = |(i, name): (usize, &String)| (name.clone(), category(i), Sample::Dot);
                 return names.iter().enumerate().map(entry).collect();
             }
             Look::Values(_) | Look::Heat(_) => return vec![],
         };
-        if self.name.is_empty() { vec![] } else { vec![(self.name.clone(), self.paint(colours), sample)] }
+        if self.name.is_empty() { vec![] } else { vec![(self.name.clone(), self.paint(), sample)] }
     }
 
     /// The values that the colours run over, where colours mean values.
@@ -142,15 +150,16 @@ impl Layer {
             }
             Look::Bars(heights, place) => bars(heights, *place, frame).into_iter().flat_map(Rect::samples).collect(),
             Look::Heat(_) => frame.at.samples().collect(),
-            _ => self.cloud(frame.colours).0.into_iter().filter_map(|(p, _)| frame.point(p)).collect(),
+            _ => self.cloud().0.into_iter().filter_map(|(p, _)| frame.point(p)).collect(),
         }
     }
 
     /// Draws the parts that are clipped at the edge of the axes.
     pub fn draw_clipped(&self, c: &mut Canvas, frame: &Frame) {
-        let colour = self.paint(frame.colours);
+        let colour = self.paint();
         match &self.look {
-            Look::Line(Line { points, band, dash, .. }) => {
+            Look::Line(line @ Line { points, band, .. }) => {
+                let dash = self.dash(line);
                 c.path(&band_path(points, band, frame), &format!(r#"fill="{colour}" fill-opacity=".18""#));
                 let points: Vec<_> = points.iter().map(|&p| frame.point(p)).collect();
                 let attributes = r#"fill="none" stroke-width="1.8" stroke-linejoin="round" stroke-linecap="round""#;
@@ -176,7 +185,7 @@ impl Layer {
                         shown.push(p);
                     }
                 }
-                c.markers(&shown, self.colour.unwrap_or(0), &self.paint(frame.colours));
+                c.markers(&shown, self.colour.unwrap_or(0), &self.paint());
             }
             Look::Scatter(_) | Look::Classes(..) | Look::Values(_) => self.draw_cloud(c, frame),
             _ => {}
@@ -184,11 +193,11 @@ impl Layer {
     }
 
     /// The points of a cloud, each with the number of its colour, and the colours.
-    fn cloud(&self, colours: usize) -> (Vec<(Point, usize)>, Vec<String>) {
+    fn cloud(&self) -> (Vec<(Point, usize)>, Vec<String>) {
         match &self.look {
-            Look::Scatter(points) => (points.iter().map(|&p| (p, 0)).collect(), vec![self.paint(colours)]),
+            Look::Scatter(points) => (points.iter().map(|&p| (p, 0)).collect(), vec![self.paint()]),
             Look::Classes(points, names) => {
-                let known = (0..names.len()).map(|i| category(i, names.len()));
+                let known = (0..names.len()).map(category);
                 let colours = known.chain([NAMELESS.to_owned()]).collect();
                 (points.iter().map(|&(p, class)| (p, class.min(names.len()))).collect(), colours)
             }
@@ -205,7 +214,7 @@ impl Layer {
 
     /// Draws those points of a cloud that lie inside the axes.
     fn draw_cloud(&self, c: &mut Canvas, frame: &Frame) {
-        let (points, paints) = self.cloud(frame.colours);
+        let (points, paints) = self.cloud();
         let inside = |(p, bin): (Point, usize)| Some((frame.point(p).filter(|&p| frame.at.holds(p))?, bin));
         let marks: Vec<_> = points.into_iter().filter_map(inside).collect();
         let width = match marks.len() {

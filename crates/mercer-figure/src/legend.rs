@@ -45,11 +45,18 @@ pub fn legend_corner((right, bottom): Corner, at: Rect, (w, h): (f64, f64)) -> R
 
 /// Width and height of a legend with one entry below the other.
 pub fn legend_size(entries: &[Entry]) -> (f64, f64) {
-    (entries.iter().map(entry_width).fold(0.0, f64::max), ROW * entries.len() as f64)
+    let width = widest_sample(entries);
+    (entries.iter().map(|entry| entry_width(entry, width)).fold(0.0, f64::max), ROW * entries.len() as f64)
 }
 
-fn entry_width((name, _, sample): &Entry) -> f64 {
-    sample_width(*sample) + 6.0 + 1.06 * text_width(&shorten(name, 40), 12.0) // some fonts are wider
+/// The width of an entry whose sample has that width.
+fn entry_width((name, ..): &Entry, sample: f64) -> f64 {
+    sample + 6.0 + 1.06 * text_width(&shorten(name, 40), 12.0) // some fonts are wider
+}
+
+/// The width that samples one below the other have.
+fn widest_sample(entries: &[Entry]) -> f64 {
+    entries.iter().map(|entry| sample_width(entry.2)).fold(0.0, f64::max)
 }
 
 fn sample_width(sample: Sample) -> f64 {
@@ -61,7 +68,7 @@ pub fn draw_legend(c: &mut Canvas, (x, y): (f64, f64), entries: &[Entry], height
     let most = (height / ROW) as usize;
     let shown = if entries.len() <= most { entries.len() } else { most.saturating_sub(1) };
     for (i, entry) in entries[..shown].iter().enumerate() {
-        draw_entry(c, (x, y + ROW * i as f64), entry);
+        draw_entry(c, (x, y + ROW * i as f64), entry, widest_sample(entries));
     }
     if shown < entries.len() {
         let rest = format!("and {} more", entries.len() - shown);
@@ -73,21 +80,22 @@ pub fn draw_legend(c: &mut Canvas, (x, y): (f64, f64), entries: &[Entry], height
 pub fn legend_rows(mut canvas: Option<&mut Canvas>, (left, top): (f64, f64), width: f64, entries: &[Entry]) -> f64 {
     let (mut x, mut y) = (left, top);
     for entry in entries {
-        let needed = entry_width(entry) + 18.0;
+        let needed = entry_width(entry, sample_width(entry.2)) + 18.0;
         if x > left && x + needed > left + width {
             (x, y) = (left, y + ROW);
         }
         if let Some(c) = canvas.as_deref_mut() {
-            draw_entry(c, (x, y), entry);
+            draw_entry(c, (x, y), entry, sample_width(entry.2));
         }
         x += needed;
     }
     if entries.is_empty() { 0.0 } else { y + ROW - top }
 }
 
-fn draw_entry(c: &mut Canvas, (x, y): (f64, f64), entry: &Entry) {
+/// Draws an entry whose sample has that width.
+fn draw_entry(c: &mut Canvas, (x, y): (f64, f64), entry: &Entry, width: f64) {
     let (name, colour, sample) = entry;
-    let (width, middle) = (sample_width(*sample), y + ROW / 2.0);
+    let middle = y + ROW / 2.0;
     match *sample {
         Sample::Line(dash, marker) => {
             let look = format!(r#"stroke="{colour}" stroke-width="1.8" stroke-linecap="round"{dash}"#);
@@ -97,7 +105,9 @@ fn draw_entry(c: &mut Canvas, (x, y): (f64, f64), entry: &Entry) {
             }
         }
         Sample::Dot => c.markers(&[(x + width / 2.0, middle)], 0, colour),
-        Sample::Swatch => c.rect(Rect { x, y: middle - 5.0, w: 10.0, h: 10.0 }, &format!(r#"fill="{colour}""#)),
+        Sample::Swatch => {
+            c.rect(Rect { x: x + width / 2.0 - 5.0, y: middle - 5.0, w: 10.0, h: 10.0 }, &format!(r#"fill="{colour}""#))
+        }
     }
     c.text((x + width + 6.0, middle + 4.0), &shorten(name, 40), Style { halo: true, ..Style::new(12.0) });
 }

@@ -4,6 +4,7 @@
 //! - [`Grid`]: plots in rows and columns that may share their axes;
 //! - [`Gallery`]: rows of small grey images such as digits;
 //! - [`report::Report`]: an HTML page with text, tables and figures;
+//! - [`to_png`]: the pixels of a figure;
 //! - [`text`]: numbers and tables as plain text.
 //!
 //! Values that cannot be shown on their axis (not finite, or not positive on a logarithmic axis) are left out, and a line
@@ -17,6 +18,7 @@ mod legend;
 mod palette;
 mod plot;
 mod png;
+mod raster;
 pub mod report;
 mod svg;
 pub mod text;
@@ -28,3 +30,4 @@ mod tests;
 pub use gallery::Gallery;
 pub use grid::Grid;
 pub use plot::Plot;
+pub use raster::to_png;

@@ -3,16 +3,16 @@
 /// Red, green and blue, 0 to 255.
 pub type Rgb = [u8; 3];
 
-/// Okabe and Ito's colours, the ones readable as thin lines on white first.
-const FEW: [u32; 7] = [0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x333333];
+/// Okabe and Ito's colours, the ones readable as thin lines on white first, and three that are far from all of these.
+const CATEGORIES: [u32; 10] =
+    [0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x333333, 0x910863, 0xa14fe0, 0x7a5c1f];
 
-/// Petroff's ten colours, for figures that need more than [`FEW`].
-const MANY: [u32; 10] =
-    [0x3f90da, 0xffa90e, 0xbd1f01, 0x94a4a2, 0x832db6, 0xa96b59, 0xe76300, 0xb9ac70, 0x717581, 0x92dadd];
+/// Categories that colour alone tells apart; lines of later ones are dashed, too.
+pub const PLAIN: usize = 7;
 
-/// The colour of category `i` out of `count`, as `#rrggbb`; beyond ten they repeat.
-pub fn category(i: usize, count: usize) -> String {
-    format!("#{:06x}", if count <= FEW.len() { FEW[i % FEW.len()] } else { MANY[i % MANY.len()] })
+/// The colour of category `i`, as `#rrggbb`; beyond ten they repeat.
+pub fn category(i: usize) -> String {
+    format!("#{:06x}", CATEGORIES[i % CATEGORIES.len()])
 }
 
 /// A map from [0, 1] to colours.
@@ -61,12 +61,37 @@ pub fn is_dark([r, g, b]: Rgb) -> bool {
 }
 
 #[test]
-fn maps_have_their_end_colours_and_grow_brighter_and_ten_classes_have_ten_colours() {
+fn maps_have_their_end_colours_and_grow_brighter() {
     assert_eq!([Map::Viridis.hex(0.0), Map::Viridis.hex(7.0)], ["#440154", "#fde725"]);
     assert_eq!([Map::Grey.at(0.5), Map::Diverging.at(0.5)], [[128; 3], [247; 3]]);
     let luma = |t: f64| Map::Viridis.at(t).iter().zip([0.299, 0.587, 0.114]).map(|(&c, w)| w * f64::from(c)).sum();
     let lumas: Vec<f64> = (0..=50).map(|i| luma(f64::from(i) / 50.0)).collect();
     assert!(lumas.windows(2).all(|pair| pair[0] < pair[1]));
-    let colours: std::collections::BTreeSet<_> = (0..10).map(|i| category(i, 10)).collect();
-    assert_eq!(colours.len(), 10);
+}
+
+/// Distances in OKLab, in which equal distances look equal (Ottosson): white and black are 1 apart.
+#[test]
+fn ten_categories_have_colours_that_are_far_apart() {
+    let lab = |colour: u32| {
+        let linear = |c: u8| {
+            let c = f64::from(c) / 255.0;
+            if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+        };
+        let [_, r, g, b] = colour.to_be_bytes().map(linear);
+        let cone = |m: [f64; 3]| (m[0] * r + m[1] * g + m[2] * b).cbrt();
+        let l = cone([0.412_221_470_8, 0.536_332_536_3, 0.051_445_992_9]);
+        let m = cone([0.211_903_498_2, 0.680_699_545_1, 0.107_396_956_6]);
+        let s = cone([0.088_302_461_9, 0.281_718_837_6, 0.629_978_700_5]);
+        [
+            0.210_454_255_3 * l + 0.793_617_785_0 * m - 0.004_072_046_8 * s,
+            1.977_998_495_1 * l - 2.428_592_205_0 * m + 0.450_593_709_9 * s,
+            0.025_904_037_1 * l + 0.782_771_766_2 * m - 0.808_675_766_0 * s,
+        ]
+    };
+    let distance = |a: u32, b: u32| lab(a).iter().zip(lab(b)).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
+    assert!((distance(0x000000, 0xffffff) - 1.0).abs() < 1e-3);
+    for (i, &a) in CATEGORIES.iter().enumerate() {
+        assert!(CATEGORIES[..i].iter().all(|&b| distance(a, b) > 0.15), "{a:06x}");
+        assert!(distance(a, 0xffffff) > 0.2, "{a:06x} on white");
+    }
 }

@@ -28,8 +28,6 @@ pub struct Plot {
     pub(super) layers: Vec<Layer>,
     pub(super) size: (f64, f64),
     pub(super) equal: bool,
-    /// Colours of a palette that this plot shares with others, where that is more than its own.
-    pub(super) palette: usize,
 }
 
 /// Lower and upper end.
@@ -228,12 +226,6 @@ impl Plot {
     /// Whether a matrix or a field fills the axes.
     pub(super) fn is_filled(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer.look, Look::Heat(_)))
-    }
-
-    /// Number of colours that the layers need.
-    pub(super) fn colours(&self) -> usize {
-        let last = self.layers.iter().filter_map(|layer| layer.colour).max();
-        last.map_or(0, |last| last + 1).max(self.palette)
     }
 
     /// The values each axis shows, `(x, y)`.

@@ -1,8 +1,8 @@
 //! Small indexed images inside an SVG: a PNG as a `data:` address.
 
 use super::palette::{Map, Rgb};
-use flate2::{Compression, Crc, write::ZlibEncoder};
-use std::io::Write;
+use flate2::{Compression, Crc, read::ZlibDecoder, write::ZlibEncoder};
+use std::io::{Read, Write};
 
 /// A `data:` address of the image whose pixels are `levels` (row by row, `[height, width]`): a value
 /// in [0, 1] is coloured by `map`, a non-finite one is transparent.
@@ -29,15 +29,50 @@ pub fn data_uri(width: usize, height: usize, levels: &[f64], map: Map) -> String
     format!("data:image/png;base64,{}", base64(&png.concat()))
 }
 
-fn chunk(kind: &[u8; 4], body: &[u8]) -> Vec<u8> {
+pub fn chunk(kind: &[u8; 4], body: &[u8]) -> Vec<u8> {
     let mut checksum = Crc::new();
     checksum.update(kind);
     checksum.update(body);
     [&(body.len() as u32).to_be_bytes()[..], kind, body, &checksum.sum().to_be_bytes()].concat()
 }
 
+/// Width, height and colours, row by row, of an image at a `data:` address that [`data_uri`] wrote; none where it is transparent.
+pub fn decoded(uri: &str) -> Option<(usize, usize, Vec<Option<Rgb>>)> {
+    let png = from_base64(uri.strip_prefix("data:image/png;base64,")?)?;
+    let (mut width, mut height, mut palette, mut compressed) = (0, 0, vec![], vec![]);
+    let mut rest = png.get(8..)?;
+    while let Some(head) = rest.get(..8) {
+        let length = u32::from_be_bytes(head[..4].try_into().ok()?) as usize;
+        let body = rest.get(8..8 + length)?;
+        let size = |at: usize| Some(u32::from_be_bytes(body.get(at..at + 4)?.try_into().ok()?) as usize);
+        match &head[4..] {
+            b"IHDR" => (width, height) = (size(0)?, size(4)?),
+            b"PLTE" => palette = body.chunks_exact(3).map(|c| [c[0], c[1], c[2]]).collect(),
+            b"IDAT" => compressed = body.to_vec(),
+            _ => {}
+        }
+        rest = rest.get(12 + length..)?;
+    }
+    let mut scanlines = vec![];
+    ZlibDecoder::new(&compressed[..]).read_to_end(&mut scanlines).ok()?;
+    let colour = |&index: &u8| if index == 0 { None } else { palette.get(usize::from(index)).copied() };
+    let colours = scanlines.chunks(width + 1).flat_map(|row| row.iter().skip(1).map(colour)).collect();
+    Some((width, height, colours))
+}
+
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| DIGITS.iter().position(|d| *d == c).map(|d| d as u32);
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    for four in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let word = four.iter().try_fold(0, |word, &c| Some(word << 6 | digit(c)?))? << (6 * (4 - four.len()));
+        bytes.extend_from_slice(&word.to_be_bytes()[1..four.len()]);
+    }
+    Some(bytes)
+}
+
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
         let word = three.iter().fold(0u32, |w, &b| w << 8 | u32::from(b)) << (8 * (3 - three.len()));
@@ -53,5 +88,6 @@ fn base64(bytes: &[u8]) -> String {
 fn base64_matches_its_published_vectors() {
     for (plain, coded) in [("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
         assert_eq!(base64(plain.as_bytes()), coded);
+        assert_eq!(from_base64(coded).as_deref(), Some(plain.as_bytes()));
     }
 }

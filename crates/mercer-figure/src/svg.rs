@@ -104,7 +104,7 @@ impl Canvas {
         }
     }
 
-    /// Markers with a white rim. The shape depends on the colour: disc, square, diamond, triangle.
+    /// Markers: disc, square, diamond and triangle, filled with a white rim, and then hollow.
     pub fn markers(&mut self, points: &[(f64, f64)], shape: usize, colour: &str) {
         let outline = |&(x, y): &(f64, f64)| match shape % 4 {
             0 => format!("M{} {}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z", num(x - 3.5), num(y)),
@@ -113,7 +113,11 @@ impl Canvas {
             _ => format!("M{} {}l4 7h-8z", num(x), num(y - 4.4)),
         };
         let path: String = points.iter().map(outline).collect();
-        self.path(&path, &format!(r##"fill="{colour}" stroke="#fff" stroke-width=".8""##));
+        let look = match shape / 4 % 2 {
+            0 => format!(r##"fill="{colour}" stroke="#fff" stroke-width=".8""##),
+            _ => format!(r##"fill="#fff" stroke="{colour}" stroke-width="1.6""##),
+        };
+        self.path(&path, &look);
     }
 
     /// A filled box.

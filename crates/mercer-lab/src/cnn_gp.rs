@@ -6,7 +6,10 @@
 //! network, exactly, and by the Nyström method, all from the same samples `F` `[S, n]`. They are compared with the polynomial
 //! and the RBF kernel by the Nyström method. The architecture is chosen on training images only.
 
-use crate::{Column, Options, Shown, coordinates, indices, report, sentence, table};
+mod figures;
+
+use crate::{Column, Options, Shown, report, sentence, table};
+use figures::{ACCURACY, COLUMNS, COMPARED, COST, embeddings, overview};
 use mercer::apply::{Fit, Logistic, Predict};
 use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, open};
@@ -17,7 +20,7 @@ use mercer::operator::{FunctionSamples, LowRankOperator, OnPoints, Precision};
 use mercer::spectrum::neural::{Kind, NeuralEf, Ritz};
 use mercer::spectrum::{Krylov, Landmarks, Nystrom, Problem, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
-use mercer_figure::{Grid, Plot, text};
+use mercer_figure::text;
 use ndarray::{Array2, ArrayView2, Axis, s};
 use serde::Serialize;
 use serde_json::json;
@@ -456,67 +459,3 @@ fn costs(found: &Found) -> String {
         text::grouped(found.networks)
     )
 }
-
-/// The published accuracy of the same method and kernel.
-fn published(row: &Row) -> Option<f64> {
-    PUBLISHED.iter().find(|p| (p.0, p.1) == (row.method, row.kernel)).map(|p| p.2)
-}
-
-fn overview(found: &Found, quick: bool) -> String {
-    // The methods of the right panel have the colours before these.
-    const HERE: usize = 5;
-    let short = |row: &Row| match row.kernel {
-        "CNN-GP" => "",
-        "polynomial" => "poly:",
-        _ => "RBF:",
-    };
-    let names: Vec<String> = found.rows.iter().map(|row| format!("{} {}", short(row), row.method)).collect();
-    let bars = |plot: Plot, name: &str, share: fn(&Row) -> f64| {
-        plot.bars(name, &names, &found.rows.iter().map(|row| 100.0 * share(row)).collect::<Vec<f64>>())
-    };
-    let accuracy = Plot::new("Test accuracy").y("accuracy, %").y_range(0.0, 100.0);
-    let mut accuracy = bars(accuracy, "here", |row| row.accuracy).colour(HERE);
-    if !quick {
-        accuracy = bars(accuracy, "published", |row| published(row).unwrap_or(f64::NAN)).colour(HERE + 1);
-    }
-    let mut spectrum = Plot::new("Eigenvalues of CNN-GP").x("pair").y_log("μ");
-    for row in found.rows.iter().filter(|row| row.kernel == "CNN-GP") {
-        spectrum = spectrum.line(row.method, &indices(row.eigenvalues.len()), &row.eigenvalues).markers();
-    }
-    Grid::new("Ten functions of a network's Gaussian process on MNIST", 2)
-        .panel_size(460.0, 260.0)
-        .panel(accuracy)
-        .panel(spectrum)
-        .svg()
-}
-
-const SHOWN: usize = 1500;
-
-fn embeddings(found: &Found) -> String {
-    let shown = &found.labels[..SHOWN.min(found.labels.len())];
-    let digits: Vec<String> = (0..10).map(|digit| digit.to_string()).collect();
-    let mut grid = Grid::new("Test images in the coordinates of the eigenfunctions", 2).panel_size(300.0, 240.0);
-    for row in found.rows.iter().filter(|row| [JOINT, "exact"].contains(&row.method)) {
-        for (a, b) in [(0, 1), (2, 3)].into_iter().filter(|(_, b)| *b < row.functions.ncols()) {
-            let title = format!("{}, {}", row.method, row.kernel);
-            grid = grid.panel(coordinates(title, &row.functions, [a, b], shown, &digits));
-        }
-    }
-    grid.svg()
-}
-
-const ACCURACY: &str = "test accuracy, %";
-const COMPARED: &str = "published, %";
-const COST: &str = "multiply-adds per new image";
-
-const COLUMNS: [Column<Row>; 9] = [
-    ("method", |row| row.method.into()),
-    ("kernel", |row| row.kernel.into()),
-    (ACCURACY, |row| percent(row.accuracy)),
-    (COMPARED, |row| published(row).map_or(text::GAP.into(), percent)),
-    ("fitted images, %", |row| percent(row.fitted)),
-    ("seconds to fit", |row| format!("{:.1}", row.seconds)),
-    ("random networks per new image", |row| text::grouped(row.networks)),
-    (COST, |row| text::grouped(row.multiply_adds)),
-    ("mean residual", |row| text::error(row.residual)),
-];

@@ -1,7 +1,7 @@
 //! Neural eigenfunctions of a graph: the smallest eigenvalues of the random-walk Laplacian `I − D⁻¹W` of a neighbour graph,
 //! computed by the same training loop as for kernels and compared with those of the dense matrix.
 
-use crate::{Options, Shown, indices, table};
+use crate::{Options, Shown, indices, method_colour, table};
 use mercer::compute::Device;
 use mercer::data::generate;
 use mercer::linalg::eigh;
@@ -49,9 +49,10 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let found = run(n, 8, steps, context.seed, context)?;
     let js = indices(found.exact.len());
     let mut plot = Plot::new("Smallest eigenvalues of I − D^{-1}W").x("index j").y("eigenvalue");
-    plot = plot.line("dense matrix", &js, &found.exact).markers();
+    plot = plot.line("dense matrix", &js, &found.exact).markers().colour(method_colour("exact"));
     for method in &found.methods {
-        plot = plot.line(method.method, &js, &method.eigenvalues).markers().dashed();
+        plot =
+            plot.line(method.method, &js, &method.eigenvalues).markers().dashed().colour(method_colour(method.method));
     }
     let figure = plot.svg();
     let rows: Vec<(&Found, f64)> = found.methods.iter().map(|m| (m, m.worst(&found.exact))).collect();

@@ -120,6 +120,13 @@ fn neural(kind: Kind, architecture: Option<&str>, steps: u64, batch: usize) -> N
     method
 }
 
+/// The colour of a method, the same in all figures; that of the exact method is the darkest.
+pub fn method_colour(method: &str) -> usize {
+    const ORDER: [&str; 10] =
+        ["krylov", "nystrom", "rff", "neuralef", "spin", "nested", "exact", "ritz", "omm", "positive"];
+    ORDER.iter().position(|known| *known == method.to_lowercase()).unwrap_or(0)
+}
+
 /// A column of a table: its heading, and the cell of an item.
 type Column<T> = (&'static str, fn(&T) -> String);
 

@@ -4,7 +4,7 @@
 //! weights, with batch norms folded. The reference is Θ at test images, by the structured derivatives of each layer. The methods
 //! use the training images only, with the sampled kernel `FᵀF/S`, `F_s(x) = ∂_θg(x)·v_s` for S random sign vectors `v_s`.
 
-use crate::{Options, Shown, indices, report, sentence, table};
+use crate::{Options, Shown, indices, method_colour, report, sentence, table};
 use mercer::classifier::{Classifier, Labelled, Settings, train};
 use mercer::compute::{Device, Math, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, catalogue, open};
@@ -434,8 +434,10 @@ fn spectrum(found: &Found) -> String {
         .y_log("eigenvalue")
         .line("exact", &j, &found.exact)
         .markers()
+        .colour(method_colour("exact"))
         .line("NeuralEF", &j, &found.neural)
         .markers()
+        .colour(method_colour("NeuralEF"))
         .dashed()
         .svg()
 }

@@ -2,7 +2,7 @@
 
 use crate::compute::Device;
 use crate::operator::{Budget, Precision};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Settings and limits for fitting: where to compute, how precisely, within which memory. Spectra, estimators and training all
 /// take one.
@@ -26,8 +26,8 @@ pub struct FitContext<'a> {
     pub data: &'a str,
     /// Receives progress updates.
     pub progress: &'a dyn Progress,
-    /// Set from outside (by Ctrl-C, for example) to end training after the current step with the best result so far.
-    pub interrupt: Option<&'a AtomicBool>,
+    /// Asks from outside (by Ctrl-C, for example) to end early with the best result so far.
+    pub interrupt: Option<&'a Interrupt>,
 }
 
 /// The CPU, f64, 70 % of the free memory, seed 0, no progress updates.
@@ -59,7 +59,72 @@ impl FitContext<'_> {
 
     /// Whether the user asked to end early.
     pub fn interrupted(&self) -> bool {
-        self.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed))
+        self.interrupt.is_some_and(Interrupt::requested)
+    }
+
+    /// Says that, for as long as the returned value lives, there is a result that an interrupt does not lose.
+    /// Example: [`Interrupt`].
+    pub fn keeps_best(&self) -> KeepsBest<'_> {
+        if let Some(interrupt) = self.interrupt {
+            interrupt.keepers.fetch_add(1, Ordering::SeqCst);
+        }
+        KeepsBest(self.interrupt)
+    }
+}
+
+/// A request to end early with the best result so far. An iteration has one; a dense factorisation has none until it ends.
+///
+/// ```
+/// use mercer::{FitContext, Interrupt};
+/// let interrupt = Interrupt::new();
+/// let context = FitContext { interrupt: Some(&interrupt), ..Default::default() };
+/// let keeps = context.keeps_best(); // an iteration that has a first result
+/// assert!(interrupt.request());
+/// assert!(context.interrupted() && keeps.cut_short() && !context.interrupted());
+/// drop(keeps);
+/// assert!(!interrupt.request()); // nothing would be kept: the program may as well end
+/// ```
+#[derive(Debug, Default)]
+pub struct Interrupt {
+    requested: AtomicBool,
+    /// How many parts of the work have a result that they would return.
+    keepers: AtomicUsize,
+}
+
+impl Interrupt {
+    /// Not requested.
+    pub const fn new() -> Interrupt {
+        Interrupt { requested: AtomicBool::new(false), keepers: AtomicUsize::new(0) }
+    }
+
+    /// Asks to end early. False where the work has no result yet that it could return.
+    pub fn request(&self) -> bool {
+        self.requested.store(true, Ordering::SeqCst);
+        self.keepers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether an early end was asked for.
+    pub fn requested(&self) -> bool {
+        self.requested.load(Ordering::SeqCst)
+    }
+}
+
+/// Work that has a result which an interrupt does not lose. Example: [`Interrupt`].
+#[must_use = "it lasts for as long as the value lives"]
+pub struct KeepsBest<'a>(Option<&'a Interrupt>);
+
+impl KeepsBest<'_> {
+    /// Whether this work was asked to end early. The request is answered by that: what follows goes on, until it is asked itself.
+    pub fn cut_short(&self) -> bool {
+        self.0.is_some_and(|interrupt| interrupt.requested.swap(false, Ordering::SeqCst))
+    }
+}
+
+impl Drop for KeepsBest<'_> {
+    fn drop(&mut self) {
+        if let Some(interrupt) = self.0 {
+            interrupt.keepers.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -75,9 +140,19 @@ impl FitContext<'_> {
 /// let context = mercer::FitContext { progress: &Lines, ..Default::default() };
 /// ```
 pub trait Progress: Sync {
-    /// `done` of `total` steps of `what`; `note` describes the current state in a few words.
+    /// `done` of `total` steps of `what`, each of about the same length; `note` describes the current state in a few words.
     fn step(&self, what: &str, done: usize, total: usize, note: &str);
+
+    /// The same for an iteration that ends when its residual is small enough, however many steps that takes: `excess` says how
+    /// many times it is above that.
+    fn iteration(&self, what: &str, done: usize, total: usize, excess: f64, note: &str) {
+        let _ = excess;
+        self.step(what, done, total, note);
+    }
 }
+
+/// What is reported of a step such as a dense factorisation.
+pub(crate) const ONE_STEP: &str = "one step, which cannot be divided";
 
 /// Progress of one round of a loop, reported as part of it.
 ///
@@ -104,6 +179,10 @@ pub struct Stage<'a> {
 impl Progress for Stage<'_> {
     fn step(&self, what: &str, done: usize, total: usize, note: &str) {
         self.outer.step(&format!("{}, {what}", self.name), done, total, note);
+    }
+
+    fn iteration(&self, what: &str, done: usize, total: usize, excess: f64, note: &str) {
+        self.outer.iteration(&format!("{}, {what}", self.name), done, total, excess, note);
     }
 }
 

@@ -43,7 +43,7 @@ mod registry;
 pub mod spectrum;
 mod training;
 
-pub use context::{FitContext, Progress, Silent, Stage};
+pub use context::{FitContext, Interrupt, KeepsBest, Progress, Silent, Stage};
 pub use mercer_engine::{Error, Result, compute::Device, net, rng, simd::Num};
 /// The engine, for the other crates of this workspace; its interface may change at any time.
 #[doc(hidden)]

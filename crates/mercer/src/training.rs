@@ -172,6 +172,7 @@ impl<'a> Run<'a> {
 
     /// Trains until the end; whatever happens, the last good state goes to the file.
     pub fn run(&mut self, task: &mut dyn Task) -> Result<Stop> {
+        let _keeps = self.context.keeps_best();
         let stop = self.train(task).map_err(|error| self.rescue(error))?;
         self.write()?;
         Ok(stop)

@@ -6,11 +6,11 @@ mod neural;
 
 use common::{says, scratch};
 use mercer::FitContext;
+use mercer::Interrupt;
 use mercer::classifier::{Classifier, Labelled, Quality, Settings, Stop, Trained, Unnamed, train};
 use mercer::compute::{Device, Rule};
 use mercer::data;
 use neural::Stopper;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// 1437 digits to learn and 360 to be asked about.
 fn digits() -> (Labelled, Labelled) {
@@ -72,8 +72,10 @@ fn an_interrupted_run_continues_with_the_same_bits() {
         let settings = Settings { checkpoint: Some(checkpoint.clone()), resume: true, ..settings };
         let mut steps = Vec::new();
         let last = loop {
-            let flag = AtomicBool::new(false);
-            let epoch = |_: &mercer::classifier::Epoch| flag.store(true, Ordering::Relaxed);
+            let flag = Interrupt::new();
+            let epoch = |_: &mercer::classifier::Epoch| {
+                flag.request();
+            };
             let context = FitContext { progress: &Stopper(&flag), interrupt: Some(&flag), ..FitContext::default() };
             let part = train(start(), &fit, Some(&held_out), &settings, &context, &epoch).unwrap();
             steps.push(part.steps);
@@ -102,16 +104,17 @@ fn a_flag_raised_within_an_epoch_saves_the_step() {
     let settings =
         Settings { checkpoint: Some(folder.path().join("state")), resume: true, checkpoint_seconds: 0.0, ..settings };
     // Raised from the start: nothing is done, and the state of step 0 is saved.
-    let flag = AtomicBool::new(true);
+    let flag = Interrupt::new();
+    flag.request();
     let context = FitContext { interrupt: Some(&flag), ..FitContext::default() };
     assert_eq!(train(start(), &fit, None, &settings, &context, &|_| ()).unwrap().steps, 0);
     // A thread raises it while steps are made; wherever it lands, what follows is the same.
     let part = std::thread::scope(|scope| {
-        let flag = AtomicBool::new(false);
-        let flag: &'static AtomicBool = Box::leak(Box::new(flag));
+        let flag = Interrupt::new();
+        let flag: &'static Interrupt = Box::leak(Box::new(flag));
         scope.spawn(|| {
             std::thread::sleep(std::time::Duration::from_millis(2));
-            flag.store(true, Ordering::Relaxed);
+            flag.request();
         });
         let context = FitContext { interrupt: Some(flag), ..FitContext::default() };
         train(start(), &fit, None, &settings, &context, &|_| ()).unwrap()

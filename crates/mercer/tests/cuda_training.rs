@@ -8,13 +8,13 @@ mod neural;
 
 use common::*;
 use cuda::{Case, K, KINDS, NETWORKS, PLAIN, cuda, has_averages, with_memory};
+use mercer::Interrupt;
 use mercer::compute::{Activation, Math, Rule};
 use mercer::spectrum::neural::{
     FunctionOperator, Functions, Kind, NeuralEf, OnData, Settings, Spin, State, Trained, rayleigh_ritz,
 };
 use mercer::{Progress, Silent};
 use neural::{bits, parameters, resumes_with_the_same_bits};
-use std::sync::atomic::AtomicBool;
 
 const BATCH: usize = 48;
 
@@ -127,7 +127,7 @@ fn trained(
     kind: Kind,
     settings: &Settings,
     progress: &dyn Progress,
-    interrupt: Option<&AtomicBool>,
+    interrupt: Option<&Interrupt>,
 ) -> mercer::Result<(Trained, Vec<f64>)> {
     let x = uniform(400, 1, 2.0, 4);
     let context = FitContext { device, progress, interrupt, ..FitContext::default() };

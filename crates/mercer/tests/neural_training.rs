@@ -5,6 +5,7 @@ mod common;
 mod neural;
 
 use common::*;
+use mercer::Interrupt;
 use mercer::data::Rows;
 use mercer::spectrum::neural::{
     FunctionOperator, Functions, Kind, NeuralEf, OnData, Ritz, Settings, Spin, Stop, Trained, rayleigh_ritz,
@@ -12,7 +13,6 @@ use mercer::spectrum::neural::{
 use neural::bits;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A kernel on `n` points.
 fn operator(n: usize) -> KernelOperator<'static> {
@@ -79,7 +79,7 @@ fn run(
     kind: Kind,
     operator: &dyn Operator,
     settings: &Settings,
-    interrupt: Option<&AtomicBool>,
+    interrupt: Option<&Interrupt>,
 ) -> mercer::Result<Trained> {
     let context = FitContext { interrupt, ..FitContext::default() };
     neural::trained(kind, NETWORKS, &OnData::new(operator)?, 3, settings, &context)
@@ -135,9 +135,11 @@ fn an_interrupted_run_saves_and_resumes_with_the_same_bits() {
     for (i, kind) in every_kind().enumerate() {
         let whole = plain(kind, &kernel, &settings(None)).unwrap();
         let settings = Settings { checkpoint_seconds: 1e9, ..resuming(folder.path().join(format!("checkpoint-{i}"))) };
-        let interrupt = AtomicBool::new(false);
+        let interrupt = Interrupt::new();
         let action = Troubled::new(&kernel, |batch| {
-            interrupt.store(batch == 31, Ordering::Relaxed);
+            if batch == 31 {
+                assert!(interrupt.request(), "training has a state to keep");
+            }
             false
         });
         let part = run(kind, &action, &settings, Some(&interrupt)).unwrap();

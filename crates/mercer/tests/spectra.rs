@@ -226,7 +226,7 @@ fn a_stored_matrix_is_decomposed_like_its_kernel() -> Result<()> {
     let x = uniform(300, 2, 13);
     let (old, new) = x.view().split_at(Axis(0), 250);
     let kernel = on(&kernel("matern32(1)"), old);
-    let matrix = DenseOperator::new(kernel.to_dense()?);
+    let matrix = DenseOperator::new(kernel.to_dense(&mercer::Silent)?);
     // A new point of a matrix is its row of kernel values.
     let rows = gram_cross::<f64>(kernel.formula(), new, old, Device::Cpu)?;
     let nystrom = Nystrom { landmarks: 60, choice: Landmarks::PivotedCholesky };

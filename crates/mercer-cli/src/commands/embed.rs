@@ -60,7 +60,7 @@ pub struct Embed {
     #[arg(long = "model", value_name = "FILE")]
     save: Option<PathBuf>,
 
-    /// Figure of the first two coordinates to write, .svg; coloured by the target where there is one
+    /// Figure of the first two coordinates to write, .svg or .png; coloured by the target where there is one
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 
@@ -99,7 +99,7 @@ impl Embedded {
 impl Embed {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
-        let plot = self.plot.as_deref().map(|path| Output::with_extension(path, &["svg"])).transpose()?;
+        let plot = self.plot.as_deref().map(|path| Output::with_extension(path, &["svg", "png"])).transpose()?;
         let model = self.save.as_deref().map(Output::new).transpose()?;
         self.check()?;
         let precomputed = self.kernel.as_deref() == Some(PRECOMPUTED);
@@ -122,7 +122,7 @@ impl Embed {
             context.wrote(model);
         }
         if let Some(plot) = &plot {
-            plot.text(&figure(&data, &z, &fitted.origin().method)?)?;
+            plot.figure(&figure(&data, &z, &fitted.origin().method)?)?;
             context.wrote(plot);
         }
         self.show(fitted.as_ref(), explained, (out, plot), context)

@@ -7,7 +7,6 @@ use crate::input::{Reader, SampleSource, encoded, scaling};
 use crate::methods::{self, Precisions};
 use crate::output::Output;
 use crate::precomputed::{self, PRECOMPUTED};
-use crate::signals;
 use crate::text;
 use crate::training;
 use crate::usage::with_options;
@@ -60,7 +59,7 @@ pub struct Fit {
     certify: Option<String>,
 
     /// Model file to write; with --samples and a name in .npy the functions at the points, an array [n, C, k]
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, visible_alias = "model", value_name = "FILE")]
     out: Option<PathBuf>,
 
     /// Report to write: spectrum, certificate, eigenfunctions over the data, embedding, training
@@ -199,10 +198,6 @@ impl Fit {
         context: FitContext,
         program: &Context,
     ) -> Result<Spectrum> {
-        // The Krylov method returns what it has at the first Ctrl-C.
-        if self.method.name == "krylov" {
-            signals::listen();
-        }
         let method = (self.method.make)(&self.options, operator.n(), self.k);
         let problem = Problem { operator, k: self.k, context };
         let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
@@ -280,9 +275,6 @@ fn show(
             None => spectrum.save_with(Some(schema), out.path())?,
         }
         context.wrote(out);
-    }
-    if spectrum.training().is_none() {
-        context.warn_if_interrupted("the pairs are those found so far, and the certificate says how good they are");
     }
     context.costly_result(&fitted(spectrum), || described(spectrum))
 }

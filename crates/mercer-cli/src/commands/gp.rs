@@ -6,7 +6,6 @@ use crate::input::{Reader, TaskChoice, encoded, scaling};
 use crate::learning::lengthscale_table;
 use crate::methods::number;
 use crate::output::Output;
-use crate::signals;
 use crate::text;
 use crate::usage::with_options;
 use clap::Args;
@@ -98,7 +97,6 @@ impl Gp {
         fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
         let kernel = Expression::parse(&self.kernel)?;
         let (schema, train, held_out, new) = self.read(context)?;
-        signals::listen();
         let fitted = context.fitting(|fit| {
             let fit = FitContext { data: &self.data, ..*fit };
             let process = GaussianProcess::new(kernel);

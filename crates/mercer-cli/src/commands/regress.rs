@@ -119,6 +119,16 @@ impl Regress {
         })?;
         learnt.why.iter().for_each(|why| context.note(with_options(why)));
         learnt.model().notes().iter().for_each(|note| context.warn(with_options(note)));
+        if let Some(found) = learnt.search.as_ref().filter(|found| found.cut_short) {
+            let tried = text::count(found.tried.len(), "kernel");
+            context
+                .warn(format_args!("the search was interrupted: the kernel is the best of the {tried} tried so far"));
+        }
+        // Before the scores, which may take long: an interrupt does not lose it.
+        if let Some(model) = &model {
+            learnt.model().write(Some(&schema), model.path())?;
+            context.wrote(model);
+        }
         let judged = |data: &Dataset| judged(&learnt, data, context);
         let (_, on_train) = judged(&train)?;
         let on_held_out = held_out.as_ref().map(judged).transpose()?.and_then(|(_, score)| score);
@@ -127,10 +137,6 @@ impl Regress {
             out.predictions(predicted)?.into_iter().for_each(|note| context.note(note));
             let written = text::count(predicted.len(), "prediction");
             context.note(format_args!("wrote {}: {written}", out.path().display()));
-        }
-        if let Some(model) = &model {
-            learnt.model().write(Some(&schema), model.path())?;
-            context.wrote(model);
         }
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
         self.show(&learnt, (train.y.as_ref(), &train.columns), &scores, out, context)
@@ -185,7 +191,9 @@ impl Regress {
         });
         object[if learnt.measure == "log loss" { "left_out_log_loss" } else { "left_out_mse" }] = json!(left_out);
         if let Some(found) = &learnt.search {
-            object["search"] = json!({ "rows": found.rows, "criterion": found.criterion, "tried": found.tried });
+            object["search"] = json!({
+                "rows": found.rows, "criterion": found.criterion, "tried": found.tried, "cut_short": found.cut_short,
+            });
         }
         for (part, score) in scores {
             object[*part] = json!(score);

@@ -131,7 +131,8 @@ pub fn write(spectrum: &Spectrum, schema: Option<&Schema>, shown: Option<&Shown>
         )
         .figure(&page::residuals([spectrum]), &residual_caption(spectrum))
         .section("Certificate");
-    page = page::certificate(page, spectrum, "Pair by pair; ranges have their largest residual.");
+    let ranges = if certificate::has_ranges(spectrum.k()) { "; ranges have their largest residual" } else { "" };
+    page = page::certificate(page, spectrum, &format!("Pair by pair{ranges}."));
     if let Some(shown) = shown {
         page = functions(page, spectrum, shown);
     }

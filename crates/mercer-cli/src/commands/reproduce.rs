@@ -4,12 +4,12 @@ use crate::context::Context;
 use crate::output::Output;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use mercer::{Error, Result};
+use mercer::{Error, FitContext, Result};
 use mercer_lab::{EXPERIMENTS, Experiment, Options, Shown};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Run an experiment, and write its figure and report
+/// Run an experiment, and write its figure (.svg and .png) and report
 #[derive(Args)]
 pub struct Reproduce {
     /// The experiment
@@ -29,14 +29,14 @@ pub struct Reproduce {
     net: Option<PathBuf>,
 
     /// cnn-gp, ntk: training images whose kernel is fitted
-    #[arg(long, value_name = "N")]
+    #[arg(long = "train-images", value_name = "N")]
     train: Option<usize>,
 
     /// cnn-gp, ntk: test images
-    #[arg(long, value_name = "M")]
+    #[arg(long = "test-images", value_name = "N")]
     test: Option<usize>,
 
-    /// cnn-gp: training steps of NeuralEF; the published experiment has 20000, with --train 60000
+    /// cnn-gp: training steps of NeuralEF; the published experiment has 20000, with --train-images 60000
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
 
@@ -58,8 +58,8 @@ impl Reproduce {
     fn given(&self) -> Vec<(&'static str, &'static [&'static str], String)> {
         let options = [
             ("net", &["ntk"][..], self.net.as_ref().map(|net| net.display().to_string())),
-            ("train", &["cnn-gp", "ntk"], self.train.map(|n| n.to_string())),
-            ("test", &["cnn-gp", "ntk"], self.test.map(|n| n.to_string())),
+            ("train-images", &["cnn-gp", "ntk"], self.train.map(|n| n.to_string())),
+            ("test-images", &["cnn-gp", "ntk"], self.test.map(|n| n.to_string())),
             ("steps", &["cnn-gp"], self.steps.map(|n| n.to_string())),
             ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
         ];
@@ -73,10 +73,12 @@ impl Reproduce {
         }
         std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
         let at = |extension: &str| Output::new(&self.out.join(format!("{name}.{extension}")));
-        let (figure, page) = (at("svg")?, at("html")?);
+        let (figures, page) = ([at("svg")?, at("png")?], at("html")?);
         let Reproduce { quick, net, train, test, steps, directions, .. } = self;
         let options = Options { quick, net, train, test, steps, directions };
-        let Shown { figure: svg, mut report, numbers, mut text } = context.fitting(|fit| run(&options, fit))?;
+        // An experiment with parts cut short would be another one: an interrupt ends it.
+        let Shown { figure: svg, mut report, numbers, mut text } =
+            context.fitting(|fit| run(&options, &FitContext { interrupt: None, ..*fit }))?;
         if quick {
             report = report.notice(SMALL);
             text = format!("{SMALL}\n\n{text}");
@@ -84,9 +86,10 @@ impl Reproduce {
         let mut command =
             format!("mercer reproduce {name}{} --seed {}", if quick { " --quick" } else { "" }, context.seed);
         given.iter().for_each(|(option, _, value)| command += &format!(" --{option} {value}"));
-        figure.text(&svg)?;
+        figures.iter().try_for_each(|figure| figure.figure(&svg))?;
         page.text(&report.command(&command).html())?;
-        [&figure, &page].into_iter().for_each(|file| context.wrote(file));
-        context.result(&json!({ "experiment": name, "result": numbers, "out": [figure, page] }), || text)
+        let out = [&figures[0], &figures[1], &page];
+        out.into_iter().for_each(|file| context.wrote(file));
+        context.result(&json!({ "experiment": name, "result": numbers, "out": out }), || text)
     }
 }

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::input::{Reader, TaskChoice, encoded, scaling};
 use crate::methods::{number, positive};
 use crate::output::Output;
-use crate::{signals, text};
+use crate::text;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::classifier::{Classifier, Epoch, Labelled, Quality, Settings, Standardizer, Stop, Trained, train};
@@ -49,11 +49,11 @@ pub struct Train {
 
     /// Largest learning rate: linear warm-up over the first 5 % of the steps, then half a cosine down to zero [default: sgd
     /// 0.1 with batch norm and 0.02 without, adam 1e-3]
-    #[arg(long, value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, alias = "lr", value_name = "RATE", value_parser = positive, allow_negative_numbers = true)]
     rate: Option<f64>,
 
     /// Optimizer
-    #[arg(long, default_value = "sgd", value_parser = PossibleValuesParser::new(["sgd", "adam"]))]
+    #[arg(long, alias = "optimizer", default_value = "sgd", value_parser = PossibleValuesParser::new(["sgd", "adam"]))]
     optimiser: String,
 
     /// Momentum of sgd [default: 0.9]
@@ -81,7 +81,7 @@ pub struct Train {
     overwrite: bool,
 
     /// Network file to write: safetensors, with PyTorch's names for the tensors
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, visible_alias = "model", value_name = "FILE")]
     out: Option<PathBuf>,
 
     #[command(flatten)]
@@ -118,7 +118,6 @@ impl Train {
         ));
         let (epochs, rows) = (self.epochs, data.n());
         let report = |epoch: &Epoch| context.note(line(epoch, epochs, rows));
-        signals::listen();
         let trained = context.fitting(|fit| train(classifier, &data, Some(&test), &settings, fit, &report))?;
         let scores = trained.classifier.score(&test)?;
         if let Some(out) = &out {

@@ -5,7 +5,8 @@
 use super::cuda::{Arg, args, images as cuda};
 use super::parallel::{for_each, for_each_chunk, map, pieces};
 use super::reduce::{dot, sum, sum_of};
-use super::tensor::{Stack, StackMut, Tensor, on_gpu};
+use super::stack::{Stack, StackMut};
+use super::tensor::{Tensor, on_gpu};
 use crate::simd::vectorized;
 
 /// ε, added to variances.

@@ -3,7 +3,8 @@
 use super::cuda::{Arg, args, images, points, primitives as cuda};
 use super::gemm::Store;
 use super::parallel::{CHUNK, for_each, for_each_chunk, pieces};
-use super::tensor::{Indices, Stack, Tensor, on_gpu};
+use super::stack::Stack;
+use super::tensor::{Indices, Tensor, on_gpu};
 use crate::Result;
 use crate::rng::Rng;
 use crate::simd::vectorized;

@@ -5,7 +5,8 @@ use super::cuda::{args, points, primitives as cuda};
 use super::formula::{Activation, Formula, PARAMETERS, Visitor};
 use super::parallel::{ROWS, for_each, pieces};
 use super::small::Small;
-use super::tensor::{Indices, Stack, Tensor, on_gpu};
+use super::stack::Stack;
+use super::tensor::{Indices, Tensor, on_gpu};
 use crate::Result;
 use crate::simd::Lane;
 

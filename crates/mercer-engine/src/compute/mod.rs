@@ -37,6 +37,7 @@ mod reduce;
 pub mod small;
 mod softmax;
 mod sparse;
+mod stack;
 mod tensor;
 mod update;
 
@@ -63,6 +64,7 @@ pub use reduce::{all_finite, sum_squares};
 pub use small::Small;
 pub use softmax::softmax_cross_entropy;
 pub use sparse::SparseRows;
+pub use stack::{Stack, StackMut};
 pub(crate) use tensor::Storage;
-pub use tensor::{Device, DeviceArray, Indices, Math, Stack, StackMut, Tensor};
+pub use tensor::{Device, DeviceArray, Indices, Math, Tensor};
 pub use update::{Clip, Rule, update};

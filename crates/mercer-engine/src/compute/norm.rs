@@ -3,7 +3,8 @@
 use super::cuda::{args, primitives as cuda};
 use super::parallel::{for_each, for_each_chunk, pieces};
 use super::reduce::dot;
-use super::tensor::{Stack, Tensor, on_gpu};
+use super::stack::Stack;
+use super::tensor::{Tensor, on_gpu};
 
 /// Mean squares below this count as zero, and the unit is set to zero.
 const TINY: f32 = 1e-30;

@@ -9,7 +9,7 @@ use crate::text::{longest_word, parts};
 const WIDE: usize = 80;
 
 /// Tables in small type of more characters across than a printed page has are cut into parts.
-const WIDEST: usize = 100;
+const WIDEST: usize = 105;
 
 /// Long text is broken into lines of about so many characters.
 const TEXT: usize = 24;

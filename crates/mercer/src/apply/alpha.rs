@@ -1,7 +1,7 @@
 //! The ridge α: given as a number, or chosen by the error on left-out points.
 
 use crate::rng::Rng;
-use crate::{Error, Result};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use serde::{Deserialize, Serialize};
 
@@ -74,36 +74,63 @@ pub(super) fn splits(n: usize, folds: usize, seed: u64) -> impl Iterator<Item = 
     })
 }
 
-/// Cross-validation: `errors(training rows, left-out rows)` is the summed squared error for each α of the grid.
+/// Cross-validation: `errors(training rows, left-out rows)` is the summed squared error for each α of the grid. An interrupt leaves the
+/// folds so far, and a note that says so.
 pub(super) fn cross_validate(
     n: usize,
     folds: usize,
-    seed: u64,
+    context: &FitContext,
     grid: &[f64],
     mut errors: impl FnMut(&[usize], &[usize]) -> Result<Vec<f64>>,
-) -> Result<Vec<Tried>> {
-    let mut sums = vec![0.0; grid.len()];
-    for (rest, out) in splits(n, folds, seed) {
+) -> Result<(Vec<Tried>, Option<String>)> {
+    let (mut sums, mut seen, mut keeps, mut note) = (vec![0.0; grid.len()], 0, None, None);
+    for (fold, (rest, out)) in (1..).zip(splits(n, folds, context.seed)) {
         sums.iter_mut().zip(errors(&rest, &out)?).for_each(|(sum, e)| *sum += e);
+        seen += out.len();
+        let keeps = keeps.get_or_insert_with(|| context.keeps_best());
+        context.progress.step("cross-validation", fold, folds, "");
+        if keeps.cut_short() && fold < folds {
+            note = Some(cut_short(fold, folds));
+            break;
+        }
     }
-    Ok(grid.iter().zip(sums).map(|(&value, sum)| Tried { value, error: sum / n as f64 }).collect())
+    Ok((grid.iter().zip(sums).map(|(&value, sum)| Tried { value, error: sum / seen as f64 }).collect(), note))
 }
 
-/// Cross-validation of an iterative solver: `path(training rows, left-out rows)` is the mean error from large α to small. The result is
-/// the mean over the first `looked_at` folds, for the α that every one of them has tried.
+/// The note on cross-validation that was interrupted.
+fn cut_short(fold: usize, folds: usize) -> String {
+    format!("cross-validation was interrupted after {fold} of {folds} folds; α is the best on these")
+}
+
+/// Cross-validation of an iterative solver: `path(context, training rows, left-out rows)` is the mean error from large α to small, and
+/// whether it was interrupted. The result is the mean over the first `looked_at` folds, for the α that every one of them has tried, and a note
+/// on an interrupt.
 pub(super) fn cross_validate_paths(
     n: usize,
     (folds, looked_at): (usize, usize),
-    seed: u64,
-    mut path: impl FnMut(&[usize], &[usize]) -> Result<Vec<Tried>>,
-) -> Result<Vec<Tried>> {
-    let mut paths = Vec::new();
-    for (rest, out) in splits(n, folds, seed).take(looked_at) {
-        paths.push(path(&rest, &out)?);
+    context: &FitContext,
+    mut path: impl FnMut(&FitContext, &[usize], &[usize]) -> Result<(Vec<Tried>, bool)>,
+) -> Result<(Vec<Tried>, Option<String>)> {
+    let (mut paths, mut note) = (Vec::new(), None);
+    for (fold, (rest, out)) in splits(n, folds, context.seed).take(looked_at).enumerate() {
+        let stage = context.stage("fold", fold + 1, looked_at);
+        let (tried, interrupted) = path(&FitContext { progress: &stage, ..*context }, &rest, &out)?;
+        // A path that was cut short knows the large α only.
+        if !interrupted || paths.is_empty() {
+            paths.push(tried);
+        }
+        if interrupted {
+            note = Some(match fold {
+                0 => format!("the choice of α was interrupted; it is the best of the {} tried", paths[0].len()),
+                _ => cut_short(fold, looked_at),
+            });
+            break;
+        }
     }
     let shortest = paths.iter().map(Vec::len).min().unwrap_or(0);
-    let mean = |i: usize| paths.iter().map(|p| p[i].error).sum::<f64>() / looked_at as f64;
-    Ok((0..shortest).rev().map(|i| Tried { value: paths[0][i].value, error: mean(i) }).collect())
+    let mean = |i: usize| paths.iter().map(|p| p[i].error).sum::<f64>() / paths.len() as f64;
+    let tried = (0..shortest).rev().map(|i| Tried { value: paths[0][i].value, error: mean(i) });
+    Ok((tried.collect(), note))
 }
 
 /// Whether the error has risen twice in a row.

@@ -45,7 +45,7 @@ pub fn conjugate_gradients(
     let goal = b.norms()?.mapv(|b| tolerance * b);
     let worst =
         |r: &Panel| -> Result<f64> { Ok(largest(r.norms()?.iter().zip(&goal).map(|(r, goal)| excess(*r, *goal)))) };
-    let mut iterations = 0;
+    let (mut iterations, mut keeps) = (0, None);
     let mut best: Option<(f64, Panel)> = None;
     loop {
         let mut r = b.try_clone()?;
@@ -91,8 +91,9 @@ pub fn conjugate_gradients(
             if now < least.0 {
                 least = (now, x.try_clone()?);
             }
+            keeps.get_or_insert_with(|| context.keeps_best());
             let note = format!("residual {:.1e}", now * tolerance);
-            context.progress.step("conjugate gradients", iterations, limit, &note);
+            context.progress.iteration("conjugate gradients", iterations, limit, now, &note);
         }
         x = least.1;
     }
@@ -176,12 +177,14 @@ mod tests {
     #[test]
     fn an_interrupt_ends_the_iteration_with_what_there_is() {
         let (a, b) = system(60, 4);
-        let flag = std::sync::atomic::AtomicBool::new(false);
+        let flag = crate::Interrupt::new();
         let context = FitContext { interrupt: Some(&flag), ..FitContext::default() };
         let count = std::cell::Cell::new(0);
         let product = |v: &Panel| {
             count.set(count.get() + 1);
-            flag.store(count.get() >= 20, std::sync::atomic::Ordering::Relaxed);
+            if count.get() == 20 {
+                assert!(flag.request(), "there is an iterate to keep");
+            }
             v.through_host(|v| Ok(a.dot(&v)))
         };
         let start = Panel::from(Array2::zeros(b.dim()));

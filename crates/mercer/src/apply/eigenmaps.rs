@@ -7,7 +7,7 @@ use super::traits::{fields, saved};
 use super::{Affinity, EigenSolver, Transform, check_k, check_points};
 use crate::kernel::Kernel;
 use crate::operator::{NeighbourGraph, Operator, RandomWalk, nearest_neighbours};
-use crate::spectrum::{Origin, Problem, zero_threshold};
+use crate::spectrum::{Eigenvectors, Origin, Problem, zero_threshold};
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1, concatenate, s};
 use std::time::Instant;
@@ -20,7 +20,7 @@ pub struct FittedEigenmaps {
     pub eigenvalues: Vec<f64>,
     /// t: the coordinates are `λ_j^t ψ_j`. Zero for Laplacian eigenmaps.
     pub time: f64,
-    /// Warnings: parts of the data that the walk does not connect, coordinates that do not exist.
+    /// Warnings: parts of the data that the walk does not connect, coordinates that do not exist, an iteration that ended early.
     pub notes: Vec<String>,
     /// What it was fitted on.
     pub reference: Reference,
@@ -52,23 +52,25 @@ impl Eigenmaps<'_> {
         check_points(x)?;
         let n = x.nrows();
         check_k(self.k, n.saturating_sub(1))?;
-        let mut notes = Vec::new();
+        let (mut notes, mut early) = (Vec::new(), Vec::new());
         let (weights, walk_eigenvalues, functions) = match self.affinity {
             Affinity::Neighbours(m) => {
                 self.affinity.clone().within(n)?;
                 self.require_memory(x.dim(), *m, context)?;
-                let graph = NeighbourGraph::new(x, *m);
+                let graph = NeighbourGraph::reported(x, *m, context.progress);
                 notes.extend(components(&graph, *m, self.k));
-                self.slow_functions(&RandomWalk::new(&graph, self.density)?, context)?
+                self.slow_functions(&RandomWalk::new(&graph, self.density)?, &mut early, context)?
             }
             Affinity::Kernel(kernel) => {
                 let operator = context.operator(kernel, x, self.solver.require(n, self.k, context)?)?;
-                let found = self.slow_functions(&RandomWalk::new(operator.as_ref(), self.density)?, context)?;
+                let walk = RandomWalk::new(operator.as_ref(), self.density)?;
+                let found = self.slow_functions(&walk, &mut early, context)?;
                 notes.extend(nearly_separate(&found.1));
                 found
             }
         };
-        notes.extend(dropped(self.k, walk_eigenvalues.len()));
+        notes.extend(dropped(self.k, walk_eigenvalues.len(), !early.is_empty()));
+        notes.extend(early);
         let (eigenvalues, time, affinity) = (walk_eigenvalues.clone(), self.time, self.affinity.clone());
         let reference = Reference::new(Origin::new(self.method, &affinity, x.dim(), context, start), x, context);
         Ok(FittedEigenmaps { eigenvalues, time, notes, reference, affinity, weights, walk_eigenvalues, functions })
@@ -84,8 +86,14 @@ impl Eigenmaps<'_> {
         )
     }
 
-    /// The weights `w`, the eigenvalues `λ`, descending, and the functions `ψ = u/√π` `[n, k]` of the pairs above rounding.
-    fn slow_functions(&self, walk: &RandomWalk, context: &FitContext) -> Result<(Array1<f64>, Vec<f64>, Array2<f64>)> {
+    /// The weights `w`, the eigenvalues `λ`, descending, and the functions `ψ = u/√π` `[n, k]` of the pairs above rounding. `early` gets
+    /// a warning where the iteration ended early.
+    fn slow_functions(
+        &self,
+        walk: &RandomWalk,
+        early: &mut Vec<String>,
+        context: &FitContext,
+    ) -> Result<(Array1<f64>, Vec<f64>, Array2<f64>)> {
         let (n, k) = (walk.n(), self.k);
         let sparse = matches!(self.affinity, Affinity::Neighbours(_));
         let found = if sparse && self.solver.chosen(n, k) == EigenSolver::Krylov {
@@ -94,13 +102,15 @@ impl Eigenmaps<'_> {
             let problem = Problem { operator: walk, k, context: *context };
             self.solver.method(n, k, self.tolerance).eigenvectors(&problem)?
         };
+        let Eigenvectors { values, vectors, notes: warnings } = found;
+        early.extend(warnings);
         fail_if!(
-            found.0[0] > 1.0 + 1e-6,
+            values[0] > 1.0 + 1e-6,
             "the walk has the eigenvalue {}, above 1, so some affinities are negative; use a kernel that is never negative",
-            found.0[0]
+            values[0]
         );
         let none = "every non-trivial eigenvalue of the walk is zero: one step reaches all points alike; use a smaller lengthscale";
-        let (values, u) = above(zero_threshold(walk.roundoff(), 1.0), found, none)?;
+        let (values, u) = above(zero_threshold(walk.roundoff(), 1.0), (values, vectors), none)?;
         let mut functions = &u / &walk.root.view().insert_axis(Axis(1));
         fix_signs(&mut functions);
         Ok((walk.weights.clone(), values, functions))

@@ -5,7 +5,7 @@ use super::feature_map::{FeatureFunctions, FeatureMap};
 use super::probabilities::{left_out_sharpness, sharpened};
 use super::ridge_head::{Head, Solved};
 use super::targets::Encoding;
-use super::traits::{fields, saved};
+use super::traits::{fields, not_kept, saved};
 use super::{Alpha, Fit, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::spectrum::Origin;
@@ -58,6 +58,8 @@ pub struct FittedFeatureRidge {
     sharpness: Option<f64>,
     /// f
     functions: FeatureFunctions,
+    /// Warnings of the fit; a file does not keep them.
+    notes: Vec<String>,
 }
 
 impl Fit for FeatureRidge {
@@ -74,12 +76,12 @@ impl Fit for FeatureRidge {
         let at_rows = |rows: &[usize]| map.at(x.select(Axis(0), rows));
         let (y_view, weights) = (encoded.view(), weights.as_deref());
         let head = Head { features: &at_rows, y: y_view, weights, intercept: true, context };
-        let Solved { alpha, tried, weights, offset, left_out: (rows, scores) } = head.solve(self.alpha)?;
+        let Solved { alpha, tried, weights, offset, left_out: (rows, scores), notes } = head.solve(self.alpha)?;
         let sharpness = left_out_sharpness(y, Some(&rows), scores.view());
         let functions = map.functions(weights, x.ncols(), context);
         let origin = Origin::new(self.map.name(), self.map.kernel(), x.dim(), context, start);
         let functions = FeatureFunctions { origin, encoding, functions, offset };
-        Ok(FittedFeatureRidge { alpha, tried, sharpness, functions })
+        Ok(FittedFeatureRidge { alpha, tried, sharpness, functions, notes })
     }
 }
 
@@ -104,6 +106,10 @@ impl Predict for FittedFeatureRidge {
     fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
         sharpened(self.sharpness, scores)
     }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
 }
 
 saved! {
@@ -112,4 +118,5 @@ saved! {
     alpha: f64 = value("alpha");
     tried: Vec<Tried> = value("tried");
     sharpness: Option<f64> = value("sharpness");
+    notes: Vec<String> = known(not_kept, ());
 }

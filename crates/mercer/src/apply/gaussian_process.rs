@@ -1,7 +1,7 @@
 //! Gaussian-process regression.
 
 use super::reference::{Reference, check_new};
-use super::traits::{fields, saved};
+use super::traits::{fields, not_kept, saved};
 use super::tuning::Tuned;
 use super::{Criterion, Fit, Predict, Tuning, check_points};
 use crate::data::Target;
@@ -11,7 +11,7 @@ use crate::linalg::{Cholesky, matmul, solve_lower};
 use crate::operator::{Precision, gram, gram_cross};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
-use crate::{Error, FitContext, Registry, Result, fail_if};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
@@ -269,11 +269,6 @@ impl Predict for FittedGaussianProcess {
     }
 }
 
-/// Not in the file: made again when it is needed.
-fn no_factor((): (), _: &Registry) -> Result<OnceLock<Cholesky<f64>>> {
-    Ok(OnceLock::new())
-}
-
 saved! {
     FittedGaussianProcess, "gaussian-process":
     reference: Reference = whole(Reference::unpack);
@@ -284,7 +279,7 @@ saved! {
     mean: f64 = value("mean");
     kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);
     coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, 1));
-    factor: OnceLock<Cholesky<f64>> = known(no_factor, ());
+    factor: OnceLock<Cholesky<f64>> = known(not_kept, ());
 }
 
 /// Refuses a noise that is no variance.

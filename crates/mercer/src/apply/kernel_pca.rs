@@ -5,8 +5,8 @@ use super::traits::{fields, saved};
 use super::{EigenSolver, Fit, Saved, Transform, check_finite, check_k, check_points};
 use crate::kernel::Kernel;
 use crate::model::Bundle;
-use crate::operator::{Centred, DenseOperator, Operator, gram};
-use crate::spectrum::{Origin, Problem, zero_threshold};
+use crate::operator::{Centred, DenseOperator, Operator, gram_reported};
+use crate::spectrum::{Eigenvectors, Origin, Problem, zero_threshold};
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1};
 use std::time::Instant;
@@ -54,7 +54,7 @@ pub struct FittedKernelPca {
     pub eigenvalues: Vec<f64>,
     /// `λ_j / tr(HKH)`: the share of the features' variance that each component has.
     pub explained: Vec<f64>,
-    /// Warnings: components that do not exist.
+    /// Warnings: components that do not exist, an iteration that ended early.
     pub notes: Vec<String>,
     /// What it was fitted on.
     pub reference: Reference,
@@ -76,7 +76,10 @@ impl Fit for KernelPca {
         check_k(self.k, n)?;
         let other = self.solver.require(n, self.k, context)?;
         let operator: Box<dyn Operator> = match self.solver.chosen(n, self.k) {
-            EigenSolver::Exact => Box::new(DenseOperator::new(gram::<f64>(&self.kernel, x, context.device)?)),
+            EigenSolver::Exact => {
+                let k = gram_reported::<f64>(&self.kernel, x.into(), context.device, context.progress)?;
+                Box::new(DenseOperator::new(k))
+            }
             _ => context.operator(&self.kernel, x, other)?,
         };
         self.components(operator.as_ref(), x, start, context)
@@ -123,23 +126,26 @@ impl KernelPca {
         let n = operator.n();
         let centred = Centred::new(operator)?;
         let problem = Problem { operator: &centred, k: self.k, context: *context };
-        let found = self.solver.method(n, self.k, self.tolerance).eigenvectors(&problem)?;
+        let Eigenvectors { values, vectors, mut notes } =
+            self.solver.method(n, self.k, self.tolerance).eigenvectors(&problem)?;
+        let _keeps = context.keeps_best();
         let (means, mean) = centred.means();
         // The rounding of HKH is that of K, whose largest eigenvalue is at least n times its mean.
-        let threshold = zero_threshold(centred.roundoff(), found.0[0].max(mean * n as f64));
+        let threshold = zero_threshold(centred.roundoff(), values[0].max(mean * n as f64));
         let none = "the kernel sees no difference between the points: every eigenvalue of the centred matrix is zero; \
                     use another kernel or lengthscale";
-        let (eigenvalues, mut coefficients) = above(threshold, found, none)?;
+        let (eigenvalues, mut coefficients) = above(threshold, (values, vectors), none)?;
         fix_signs(&mut coefficients);
         for (mut a, λ) in coefficients.axis_iter_mut(Axis(1)).zip(&eigenvalues) {
             // Eigenvectors of HKH sum to zero; the projection relies on it, so rounding is removed.
             let mean = a.mean().unwrap_or(0.0);
             a.mapv_inplace(|u| (u - mean) / λ.sqrt());
         }
+        notes.extend(dropped(self.k, eigenvalues.len(), !notes.is_empty()));
         let trace = centred.diagonal()?.sum();
         Ok(FittedKernelPca {
             explained: eigenvalues.iter().map(|λ| λ / trace).collect(),
-            notes: dropped(self.k, eigenvalues.len()).into_iter().collect(),
+            notes,
             offsets: means.dot(&coefficients),
             reference: Reference::new(Origin::new("kpca", &self.kernel, x.dim(), context, start), x, context),
             kernel: self.kernel.clone(),

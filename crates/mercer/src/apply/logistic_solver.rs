@@ -7,7 +7,7 @@ use super::logistic_preconditioner::Preconditioner;
 use super::probabilities::softmax;
 use super::{Alpha, Tried};
 use crate::data::Target;
-use crate::{Error, FitContext, Result, fail_if};
+use crate::{Error, FitContext, KeepsBest, Result, fail_if};
 use ndarray::{Array2, ArrayView1};
 use rayon::prelude::*;
 
@@ -101,10 +101,21 @@ pub(super) fn labels(y: &Target) -> Result<&[usize]> {
     }
 }
 
+/// What cross-validation found.
+struct CrossValidated<'a> {
+    /// How many rows the sample has.
+    rows: usize,
+    tried: Vec<Tried>,
+    /// The weights of the least loss.
+    v: Array2<f64>,
+    /// That an interrupt does not lose them.
+    keeps: Option<KeepsBest<'a>>,
+}
+
 impl LogisticHead<'_> {
     /// α, given or with the least log loss on left-out rows; what was tried; and the weights.
     pub fn solve(&self, alpha: Alpha) -> Result<(f64, Vec<Tried>, Found)> {
-        let mut start = self.zero();
+        let (mut start, mut _keeps) = (self.zero(), None);
         let (alpha, tried) = match alpha {
             Alpha::Fixed(alpha) => {
                 fail_if!(alpha == 0.0, "logistic regression needs an α above 0, so that its weights are finite");
@@ -116,7 +127,8 @@ impl LogisticHead<'_> {
                 ));
             }
             Alpha::CrossValidation { folds } => {
-                let (rows, tried, v) = self.cross_validate(folds)?;
+                let CrossValidated { rows, tried, v, keeps } = self.cross_validate(folds)?;
+                _keeps = keeps;
                 // Weights of a few rows are too large for many, and Newton's method would take more steps from there than from zero.
                 if rows == self.labels.len() || self.context.interrupted() {
                     start = v;
@@ -128,8 +140,8 @@ impl LogisticHead<'_> {
         Ok((alpha, tried, found))
     }
 
-    /// The number of rows in a sample, the log loss of each α on left-out ones, and the weights of the least.
-    fn cross_validate(&self, folds: usize) -> Result<(usize, Vec<Tried>, Array2<f64>)> {
+    /// The log loss of each α on left-out rows of a sample.
+    fn cross_validate(&self, folds: usize) -> Result<CrossValidated<'_>> {
         let rows = self.design.sample(self.context.seed);
         let design = self.design.select(&rows)?;
         let labels: Vec<usize> = rows.iter().map(|&i| self.labels[i]).collect();
@@ -137,14 +149,16 @@ impl LogisticHead<'_> {
         let sample = LogisticHead { design: &design, labels: &labels, weights: &weights, ..*self };
         let (mut least, mut start) = (f64::INFINITY, self.zero());
         let looked_at = if rows.len() > MANY { 1 } else { folds };
-        let tried = cross_validate_paths(rows.len(), (folds, looked_at), self.context.seed, |_, out| {
-            let path = sample.path(out)?;
+        let mut keeps = None;
+        let (tried, _) = cross_validate_paths(rows.len(), (folds, looked_at), self.context, |context, _, out| {
+            let path = LogisticHead { context, ..sample }.path(out)?;
+            keeps.get_or_insert_with(|| self.context.keeps_best());
             if path.least < least {
                 (least, start) = (path.least, path.v);
             }
-            Ok(path.tried)
+            Ok((path.tried, context.interrupted()))
         })?;
-        Ok((rows.len(), tried, start))
+        Ok(CrossValidated { rows: rows.len(), tried, v: start, keeps })
     }
 
     /// The log loss of the rows `out` when the others are fitted, from large α to small, each solution the start of the next, until the
@@ -155,7 +169,7 @@ impl LogisticHead<'_> {
         out.iter().for_each(|&i| weights[i] = 0.0);
         let total: f64 = out.iter().map(|&i| self.weights[i]).sum();
         let mut path = AlphaPath { tried: vec![], least: f64::INFINITY, v: self.zero() };
-        let mut v = self.zero();
+        let (mut v, mut keeps) = (self.zero(), None);
         // Whole decades: the log loss changes little from one to the next.
         let grid: Vec<f64> = grid(self.design.size).into_iter().rev().step_by(2).collect();
         for (i, &alpha) in grid.iter().enumerate() {
@@ -170,6 +184,7 @@ impl LogisticHead<'_> {
                 out.iter().map(|&i| self.weights[i] * row_loss(found.scores.row(i), self.labels[i])).sum::<f64>()
                     / total;
             path.tried.push(Tried { value: alpha, error });
+            keeps.get_or_insert_with(|| self.context.keeps_best());
             if error < path.least {
                 (path.least, path.v) = (error, found.v.clone());
             }
@@ -192,7 +207,7 @@ impl LogisticHead<'_> {
         let mut at = self.at(alpha, &v)?;
         let (sample, total) = (self.design.sample(self.context.seed), self.weights.iter().sum::<f64>());
         let (mut steps, first, mut converged) = (0, norm(&at.gradient), norm(&at.gradient) == 0.0);
-        let mut preconditioner = None;
+        let (mut preconditioner, mut keeps) = (None, None);
         while !converged && steps < limit && !self.context.interrupted() {
             let by = match preconditioner.take() {
                 Some(by) => by,
@@ -208,6 +223,7 @@ impl LogisticHead<'_> {
             v.scaled_add(t, &direction.d);
             at = self.at(alpha, &v)?;
             steps += 1;
+            keeps.get_or_insert_with(|| self.context.keeps_best());
             converged = gap <= tolerance && !self.context.interrupted();
             self.context.progress.step("logistic regression", steps, limit, &format!("loss within {gap:.1e}"));
         }
@@ -327,10 +343,10 @@ fn norm(a: &Array2<f64>) -> f64 {
 mod tests {
     use super::super::logistic_design::Constant;
     use super::*;
+    use crate::Interrupt;
     use crate::operator::Budget;
     use crate::rng::Rng;
     use ndarray::Axis;
-    use std::sync::atomic::AtomicBool;
 
     const N: usize = 70;
 
@@ -418,7 +434,8 @@ mod tests {
             let short = head.minimise(0.1, head.zero(), 1e-14, 1).unwrap();
             assert!(short.note.unwrap().contains("stopped after 1 Newton step,"));
         });
-        let stop = AtomicBool::new(true);
+        let stop = Interrupt::new();
+        stop.request();
         with_head(&FitContext { interrupt: Some(&stop), ..FitContext::default() }, |head| {
             let start = drawn(5);
             let found = head.minimise(0.1, start.clone(), 1e-14, STEPS).unwrap();

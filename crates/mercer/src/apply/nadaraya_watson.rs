@@ -1,6 +1,6 @@
 use super::reference::Reference;
 use super::targets::Encoding;
-use super::traits::{fields, saved};
+use super::traits::{fields, not_kept, saved};
 use super::{Fit, Predict, Tried, check_points};
 use crate::compute::Device;
 use crate::data::Target;
@@ -10,7 +10,7 @@ use crate::linalg::matmul;
 use crate::operator::{KernelOperator, Operator, gram, gram_cross};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, KeepsBest, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
 use std::time::Instant;
 
@@ -62,6 +62,8 @@ pub struct FittedNadarayaWatson {
     encoding: Encoding,
     /// `[n, m]`
     y: Array2<f64>,
+    /// Warnings of the fit; a file does not keep them.
+    notes: Vec<String>,
 }
 
 /// Averages at new points. Example: [`NadarayaWatson`].
@@ -88,18 +90,18 @@ impl Fit for NadarayaWatson {
         check_points(x)?;
         let (encoding, y) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
         check_weights(kernel, x, context.seed)?;
-        let mut tried = Vec::new();
+        let (mut tried, mut notes) = (Vec::new(), Vec::new());
         let bandwidth = match self.bandwidth {
             Bandwidth::Fixed(h) => above_zero(h)?,
             Bandwidth::LeaveOneOut if x.nrows() < 2 => {
                 return Err(Error::input("leave-one-out needs at least two points; give the bandwidth as a number"));
             }
             Bandwidth::LeaveOneOut => {
-                smallest_error(&mut tried, context, |h| leave_one_out(kernel, x, &y, h, context))?
+                smallest_error(&mut tried, &mut notes, context, |h| leave_one_out(kernel, x, &y, h, context))?
             }
         };
         let reference = Reference::new(Origin::new("nadaraya-watson", kernel, x.dim(), context, start), x, context);
-        Ok(FittedNadarayaWatson { bandwidth, tried, reference, kernel: kernel.clone(), encoding, y })
+        Ok(FittedNadarayaWatson { bandwidth, tried, reference, kernel: kernel.clone(), encoding, y, notes })
     }
 }
 
@@ -158,20 +160,31 @@ fn reached(total: f64) -> bool {
     total > f64::MIN_POSITIVE || total.is_nan()
 }
 
-/// The h with the smallest error: a grid in steps of √2, then a golden section on log h between the best one's neighbours.
-fn smallest_error(tried: &mut Vec<Tried>, context: &FitContext, error: impl Fn(f64) -> Result<f64>) -> Result<f64> {
+/// The h with the smallest error: a grid in steps of √2, then a golden section on log h between the best one's neighbours. An interrupt
+/// leaves the best of those that were tried.
+fn smallest_error(
+    tried: &mut Vec<Tried>,
+    notes: &mut Vec<String>,
+    context: &FitContext,
+    error: impl Fn(f64) -> Result<f64>,
+) -> Result<f64> {
     const STEPS: i32 = 10;
     const SECTIONS: usize = 12;
     let total = (2 * STEPS + 1) as usize + SECTIONS;
-    let mut done = 0;
+    let (mut done, mut keeps, mut interrupted) = (0, None, false);
     // A bandwidth whose kernel values or errors overflow is none to choose.
     let mut at = |log: f64| {
+        if interrupted {
+            return Ok(f64::INFINITY);
+        }
         let (value, error) = (log.exp2(), error(log.exp2())?);
         done += 1;
-        context.progress.step("bandwidth", done, total, &format!("error {error:.4e}"));
         if error.is_finite() {
             tried.push(Tried { value, error });
+            keeps.get_or_insert_with(|| context.keeps_best());
         }
+        context.progress.step("bandwidth", done, total, &format!("error {error:.4e}"));
+        interrupted = keeps.as_ref().is_some_and(KeepsBest::cut_short) && done < total;
         Ok(if error.is_finite() { error } else { f64::INFINITY })
     };
     let errors: Vec<f64> = (-STEPS..=STEPS).map(|i| at(f64::from(i) / 2.0)).collect::<Result<_>>()?;
@@ -191,6 +204,12 @@ fn smallest_error(tried: &mut Vec<Tried>, context: &FitContext, error: impl Fn(f
             b = low + golden * (high - low);
             at_b = at(b)?;
         }
+    }
+    if interrupted {
+        let count = tried.len();
+        notes.push(format!(
+            "the choice of the bandwidth was interrupted; it is the best of the {count} that were tried"
+        ));
     }
     tried.sort_by(|a, b| a.value.total_cmp(&b.value));
     let best = tried.iter().min_by(|a, b| a.error.total_cmp(&b.error)).map(|best| best.value);
@@ -236,6 +255,10 @@ impl Predict for FittedNadarayaWatson {
         self.encoding.decode(scores)
     }
 
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// For classes, the averages are probabilities.
     fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
         matches!(self.encoding, Encoding::Classes(_)).then(|| scores.to_owned())
@@ -250,6 +273,7 @@ saved! {
     bandwidth: f64 = value("bandwidth", above_zero);
     kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);
     tried: Vec<Tried> = value("tried");
+    notes: Vec<String> = known(not_kept, ());
 }
 
 #[cfg(test)]
@@ -262,7 +286,7 @@ mod tests {
         for bottom in [-3.37f64, -0.2, 0.0, 1.21, 4.8] {
             let mut tried = vec![];
             let error = |h: f64| Ok((h.log2() - bottom).powi(2) + 1.0);
-            let h = smallest_error(&mut tried, &FitContext::default(), error).unwrap();
+            let h = smallest_error(&mut tried, &mut vec![], &FitContext::default(), error).unwrap();
             assert!((h.log2() - bottom).abs() < 0.01, "{} for {bottom}", h.log2());
             assert!(tried.len() == 33 && tried.windows(2).all(|two| two[0].value <= two[1].value));
         }

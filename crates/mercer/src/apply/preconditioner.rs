@@ -26,7 +26,7 @@ impl LowRankPreconditioner {
     /// Of rank `rank` at most; less where the operator has less.
     pub fn new(operator: &dyn Operator, rank: usize, context: &FitContext<'_>) -> Result<LowRankPreconditioner> {
         let (n, trace) = (operator.n() as f64, operator.diagonal()?.sum());
-        let f = Panel::from_host(context.device, pivoted_cholesky(operator, rank.min(operator.n()), context.seed)?)?;
+        let f = Panel::from_host(context.device, pivoted_cholesky(operator, rank.min(operator.n()), context)?)?;
         // FFᵀ = UΣUᵀ with FᵀF = VΣVᵀ and U = F V Σ^{−1/2}.
         let (mut sigma, v) = eigh(context.device, f.t_matmul(&f)?.view())?;
         sigma.truncate(sigma.iter().take_while(|&&s| s > 1e-13 * sigma[0]).count());
@@ -52,11 +52,11 @@ impl LowRankPreconditioner {
 }
 
 /// `F` `[n, r]` with `FFᵀ ≈ K` and `K − FFᵀ` positive semi-definite.
-fn pivoted_cholesky(operator: &dyn Operator, rank: usize, seed: u64) -> Result<Array2<f64>> {
+fn pivoted_cholesky(operator: &dyn Operator, rank: usize, context: &FitContext<'_>) -> Result<Array2<f64>> {
     const BLOCK: usize = 64;
     let n = operator.n();
     let all: Vec<usize> = (0..n).collect();
-    let mut rng = Rng::new(seed).fork(0x7069_766f);
+    let mut rng = Rng::new(context.seed).fork(0x7069_766f);
     let mut left = operator.diagonal()?.mapv(|d| d.max(0.0));
     let trace = left.sum();
     if !(trace > 0.0 && trace.is_finite()) {
@@ -80,6 +80,7 @@ fn pivoted_cholesky(operator: &dyn Operator, rank: usize, seed: u64) -> Result<A
         left.mapv_inplace(|d| d.max(0.0));
         pivots.iter().for_each(|&i| left[i] = 0.0);
         done += kept;
+        context.progress.step("low-rank approximation", done, rank, "");
     }
     Ok(f.slice_move(s![.., ..done]))
 }

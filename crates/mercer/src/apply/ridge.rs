@@ -163,18 +163,18 @@ impl Fit for Ridge {
                 let stuck = context.precision == Precision::F32 && iteration.missed(solved.residual);
                 if (stuck || system.too_coarse(solved.coefficients.view())) && !context.interrupted() {
                     let again = in_double.iterative(Alpha::Fixed(solved.alpha), iteration)?;
-                    (Solved { tried: solved.tried, ..again }, &double)
+                    (Solved { tried: solved.tried, notes: solved.notes, ..again }, &double)
                 } else {
                     (solved, context)
                 }
             }
         };
-        let Solved { alpha, mut tried, coefficients, iterations, residual, left_out } = solved;
+        let Solved { alpha, mut tried, coefficients, iterations, residual, left_out, mut notes } = solved;
         // From the mean over rows to the weighted mean.
         tried.iter_mut().for_each(|t| t.error *= x.nrows() as f64 / total);
         let coefficients = times(coefficients, roots.as_ref());
         let left_out = left_out.map(|scores| times(scores, roots.map(|r| r.mapv(|r| 1.0 / r)).as_ref()));
-        let notes = iteration.iter().filter_map(|i| i.note(iterations, residual, context.interrupted())).collect();
+        notes.extend(iteration.iter().filter_map(|i| i.note(iterations, residual, context.interrupted())));
         let sharpness = left_out.and_then(|scores| left_out_sharpness(y, None, (scores + &offset).view()));
         let kernel = self.kernel.clone();
         let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);

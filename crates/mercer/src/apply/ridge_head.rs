@@ -2,6 +2,7 @@
 
 use super::alpha::{best, cross_validate, grid};
 use super::{Alpha, Tried};
+use crate::context::ONE_STEP;
 use crate::linalg::{eigh, matmul};
 use crate::rng::Rng;
 use crate::spectrum::add_gram;
@@ -40,6 +41,8 @@ pub(super) struct Solved {
     pub offset: Array1<f64>,
     /// Some rows, and their predictions `[rows, m]` from all the others.
     pub left_out: (Vec<usize>, Array2<f64>),
+    /// Warnings.
+    pub notes: Vec<String>,
 }
 
 impl Head<'_> {
@@ -53,22 +56,22 @@ impl Head<'_> {
         );
         let grid = grid(scale);
         let sample = Rng::new(self.context.seed).fork(0x006c_6f6f).sample(n, MOST_LEFT_OUT.min(n));
+        let mut notes = vec![];
         let (alpha, tried) = match alpha {
             Alpha::Fixed(alpha) => (alpha, vec![]),
             Alpha::LeaveOneOut => best(self.leave_one_out(&path, &sample, &grid)?)?,
             Alpha::CrossValidation { folds } => {
-                let mut done = 0;
-                best(cross_validate(n, folds, self.context.seed, &grid, |rest, out| {
-                    done += 1;
-                    self.context.progress.step("cross-validation", done, folds, "");
+                let (tried, note) = cross_validate(n, folds, self.context, &grid, |rest, out| {
                     self.held_out_errors(&self.path(rest)?, out, &grid)
-                })?)?
+                })?;
+                notes.extend(note);
+                best(tried)?
             }
         };
         let left_out = self.left_out(&path, &sample, alpha)?;
         let weights = path.weights(alpha);
         let offset = &path.y_mean - &path.mean.dot(&weights);
-        Ok(Solved { alpha, tried, weights, offset, left_out: (sample, left_out) })
+        Ok(Solved { alpha, tried, weights, offset, left_out: (sample, left_out), notes })
     }
 
     /// The normal equations of some rows, decomposed.
@@ -178,6 +181,7 @@ impl Sums {
             cross -= &outer(phi.view(), y_mean.view());
             (mean, share) = (shift + centre, 1.0 / total);
         }
+        context.progress.step("eigendecomposition", 0, 1, ONE_STEP);
         let (λ, q) = eigh(context.device, gram.view())?;
         // Directions at the level of rounding carry no information, and 0/0 is not an answer at α = 0.
         let kept = λ.iter().take_while(|&&l| l > 1e-14 * λ[0]).count();

@@ -10,10 +10,11 @@ use super::conjugate_gradients::{Converged, conjugate_gradients};
 use super::preconditioner::LowRankPreconditioner;
 use super::refinement::solve_positive_definite;
 use super::{Alpha, Tried};
+use crate::context::ONE_STEP;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, eigh, matmul};
-use crate::operator::{Operator, Precision, Scaled, cross_apply, gram};
-use crate::{FitContext, Result, fail_if};
+use crate::operator::{Operator, Precision, Scaled, cross_apply, gram_reported};
+use crate::{FitContext, KeepsBest, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
 /// c, and how it was found.
@@ -25,6 +26,8 @@ pub(super) struct Solved {
     pub residual: Option<f64>,
     /// The prediction of each point from the others `[n, m]`, where they were asked for.
     pub left_out: Option<Array2<f64>>,
+    /// Warnings.
+    pub notes: Vec<String>,
 }
 
 /// A regression to be solved.
@@ -107,33 +110,37 @@ impl System<'_> {
             _ if self.left_out => Some(self.low_rank(RANK / 2)?),
             _ => None,
         };
-        let mut k = gram::<f64>(self.kernel, self.x, self.context.device)?;
+        let mut k: Array2<f64> = gram_reported(self.kernel, self.x.into(), self.context.device, self.context.progress)?;
         if let Some(roots) = self.roots {
             k *= roots;
             k *= &roots.view().insert_axis(Axis(1));
         }
         let scale = k.diag().sum() / n as f64;
+        let mut notes = vec![];
         let (alpha, tried) = match (alpha, &low_rank) {
             (Alpha::Fixed(alpha), _) => (alpha, vec![]),
             (Alpha::LeaveOneOut, Some(low_rank)) => {
                 best(low_rank.leave_one_out(self.y, |points| points.errors(&grid(scale)))?)?
             }
             (Alpha::LeaveOneOut, None) => return self.by_leave_one_out(k, &grid(scale)),
-            (Alpha::CrossValidation { folds }, _) => best(self.cross_validated(k.view(), folds, &grid(scale))?)?,
+            (Alpha::CrossValidation { folds }, _) => {
+                let (tried, note) = self.cross_validated(k.view(), folds, &grid(scale))?;
+                notes.extend(note);
+                best(tried)?
+            }
         };
         let left_out = low_rank.map(|low_rank| low_rank.leave_one_out(self.y, |points| points.scores(alpha)));
         let left_out = left_out.transpose()?;
         k.diag_mut().mapv_inplace(|d| d + alpha);
-        self.context.progress.step("factorisation", 0, 1, "");
+        self.context.progress.step("factorisation", 0, 1, ONE_STEP);
         if self.left_out && left_out.is_none() {
-            return self.with_inverse(k, alpha, tried);
+            return Ok(Solved { notes, ..self.with_inverse(k, alpha, tried)? });
         }
         let coefficients = solve_positive_definite(self.context.device, k, self.y, alpha)?;
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out })
+        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out, notes })
     }
 
     fn low_rank(&self, rank: usize) -> Result<LowRankPreconditioner> {
-        self.context.progress.step("leave-one-out", 0, 1, "low-rank approximation");
         let operator = self.scaled(Box::new(self.context.kernel_operator(self.kernel, self.x)?));
         LowRankPreconditioner::new(operator.as_ref(), rank.min(self.x.nrows() / 2), self.context)
     }
@@ -145,32 +152,38 @@ impl System<'_> {
         let coefficients = factor.solve(self.y)?;
         let inverse = factor.solve(Array2::eye(a.nrows()).view())?;
         let left_out = &self.y - &(&coefficients / &inverse.diag().insert_axis(Axis(1)));
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out: Some(left_out) })
+        Ok(Solved {
+            alpha,
+            tried,
+            coefficients,
+            iterations: None,
+            residual: None,
+            left_out: Some(left_out),
+            notes: vec![],
+        })
     }
 
     /// One eigendecomposition serves every α, and the solution.
     fn by_leave_one_out(&self, k: Array2<f64>, grid: &[f64]) -> Result<Solved> {
+        self.context.progress.step("eigendecomposition", 0, 1, ONE_STEP);
         let (λ, u) = eigh(self.context.device, k.view())?;
         drop(k);
         let points = LeaveOneOut { u: u.view(), λ: &λ, rest: None, y: self.y };
         let (alpha, tried) = best(points.errors(grid))?;
         let left_out = self.left_out.then(|| points.scores(alpha));
         let coefficients = filtered_inverse(u.view(), &λ, matmul(u.t(), self.y).view(), alpha);
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out })
+        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out, notes: vec![] })
     }
 
     /// One eigendecomposition a fold serves every α.
-    fn cross_validated(&self, k: ArrayView2<f64>, folds: usize, grid: &[f64]) -> Result<Vec<Tried>> {
-        let mut done = 0;
-        cross_validate(self.x.nrows(), folds, self.context.seed, grid, |rest, out| {
+    fn cross_validated(&self, k: ArrayView2<f64>, folds: usize, grid: &[f64]) -> Result<(Vec<Tried>, Option<String>)> {
+        cross_validate(self.x.nrows(), folds, self.context, grid, |rest, out| {
             let rows = k.select(Axis(0), rest);
             let (λ, u) = eigh(self.context.device, rows.select(Axis(1), rest).view())?;
             let uy = matmul(u.t(), self.y.select(Axis(0), rest).view());
             // Predictions K[out, rest] U (Λ + α)⁻¹ Uᵀy.
             let ku = matmul(rows.select(Axis(1), out).t(), u.view());
             let truth = self.y.select(Axis(0), out);
-            done += 1;
-            self.context.progress.step("cross-validation", done, folds, "");
             let error =
                 |&alpha: &f64| squared_error(filtered_inverse(ku.view(), &λ, uy.view(), alpha).view(), truth.view());
             Ok(grid.iter().map(error).collect())
@@ -183,12 +196,17 @@ impl System<'_> {
             alpha == Alpha::Fixed(0.0),
             "conjugate gradients need a ridge α above 0; use the direct solver for α = 0"
         );
+        let mut notes = vec![];
         let searched = match alpha {
             Alpha::CrossValidation { folds } => {
-                let path = |rest: &[usize], out: &[usize]| self.path(rest, out, iteration);
-                let (n, seed) = (self.x.nrows(), self.context.seed);
+                let n = self.x.nrows();
+                // All folds would take as many times as long, and one of them holds thousands of points.
                 let looked_at = if n > MANY { 1 } else { folds };
-                Some(best(cross_validate_paths(n, (folds, looked_at), seed, path)?)?)
+                let (tried, note) = cross_validate_paths(n, (folds, looked_at), self.context, |context, rest, out| {
+                    System { context, ..*self }.path(rest, out, iteration)
+                })?;
+                notes.extend(note);
+                Some(best(tried)?)
             }
             _ => None,
         };
@@ -211,6 +229,7 @@ impl System<'_> {
             iterations,
             residual,
             left_out: left_out.transpose()?,
+            notes,
         })
     }
 
@@ -259,8 +278,8 @@ impl System<'_> {
     }
 
     /// The error on the rows `out` when the rows `rest` are fitted, from large α to small, each solution the start of the
-    /// next, until the error has risen twice in a row.
-    fn path(&self, rest: &[usize], out: &[usize], iteration: &Iteration) -> Result<Vec<Tried>> {
+    /// next, until the error has risen twice in a row. Also whether it was interrupted.
+    fn path(&self, rest: &[usize], out: &[usize], iteration: &Iteration) -> Result<(Vec<Tried>, bool)> {
         let (x, y) = (self.x.select(Axis(0), rest), self.y.select(Axis(0), rest));
         let (x_out, y_out) = (self.x.select(Axis(0), out), self.y.select(Axis(0), out));
         let roots = self.roots.map(|roots| [rest, out].map(|rows| roots.select(Axis(0), rows)));
@@ -273,10 +292,16 @@ impl System<'_> {
         let (operator, preconditioner) = system.prepared(&rough)?;
         let mut tried: Vec<Tried> = Vec::new();
         let mut c = Array2::zeros(y.dim());
-        for alpha in grid(self.mean_diagonal()).into_iter().rev() {
+        let (grid, mut keeps, mut interrupted) = (grid(self.mean_diagonal()), None, false);
+        for (number, &alpha) in grid.iter().rev().enumerate() {
+            let stage = self.context.stage("α", number + 1, grid.len());
+            // Without a first α there is nothing to keep.
+            let interrupt = self.context.interrupt.filter(|_| !tried.is_empty());
+            let system = System { context: &FitContext { progress: &stage, interrupt, ..*self.context }, ..system };
             let found = system.iterate(operator.as_ref(), &preconditioner, alpha, c.clone(), &rough)?;
+            interrupted = keeps.as_ref().is_some_and(KeepsBest::cut_short);
             // Smaller α are harder; those that were solved remain valid.
-            if found.residual > rough.tolerance && !tried.is_empty() {
+            if interrupted || (found.residual > rough.tolerance && !tried.is_empty()) {
                 break;
             }
             c = found.x.into_host()?;
@@ -286,11 +311,12 @@ impl System<'_> {
             let predicted = times(predicted, roots_out.as_ref());
             let error = squared_error(predicted.view(), y_out.view()) / out.len() as f64;
             tried.push(Tried { value: alpha, error });
+            keeps.get_or_insert_with(|| self.context.keeps_best());
             if risen_twice(&tried) {
                 break;
             }
         }
-        Ok(tried)
+        Ok((tried, interrupted))
     }
 
     /// The mean of `κ(x_i, x_i)`.

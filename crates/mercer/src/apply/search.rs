@@ -5,7 +5,7 @@ use crate::data::Target;
 use crate::kernel::{Expression, Kernel};
 use crate::rng::Rng;
 use crate::spectrum::Landmarks;
-use crate::{Error, FitContext, Result, Silent};
+use crate::{Error, FitContext, KeepsBest, Progress, Result, Silent};
 use ndarray::{ArrayView2, Axis};
 use serde::Serialize;
 
@@ -55,6 +55,8 @@ pub struct FoundKernel {
     pub tried: Vec<TriedKernel>,
     /// Rows that were looked at.
     pub rows: usize,
+    /// Whether the search was interrupted; the kernel is then the best of those that were tried.
+    pub cut_short: bool,
 }
 
 /// A kernel that was tried. Example: [`KernelSearch`].
@@ -79,37 +81,66 @@ impl KernelSearch {
     pub fn best(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FoundKernel> {
         let rows = Rng::new(context.seed).fork(0x7365_6172).sample(x.nrows(), ROWS.min(x.nrows()));
         let (x, y) = (x.select(Axis(0), &rows), y.select(&rows));
-        let sample = Sample { search: self, x: x.view(), y: &y, context };
-        let mut tried = Vec::new();
+        let mut all = AllTried::default();
         for (i, candidate) in self.candidates.iter().enumerate() {
-            context.progress.step("kernels", i, self.candidates.len(), &candidate.to_string());
-            sample.try_all(candidate, &mut tried)?;
+            let stage = context.stage("kernel", i + 1, self.candidates.len());
+            all.of_candidate = 0;
+            Sample { search: self, x: x.view(), y: &y, context, progress: &stage }.try_all(candidate, &mut all)?;
+        }
+        let AllTried { mut tried, cut_short, keeps, .. } = all;
+        // What follows the search was not asked to end.
+        if let Some(keeps) = keeps {
+            keeps.cut_short();
         }
         tried.sort_by(|(_, a), (_, b)| a.error.total_cmp(&b.error));
         let kernel = tried.first().map(|(kernel, _)| kernel.clone());
         let tried = tried.into_iter().map(|(_, tried)| tried).collect();
         let kernel = kernel.ok_or_else(|| Error::input("there is no kernel to choose among; name at least one"))?;
-        Ok(FoundKernel { kernel, criterion: self.criterion, tried, rows: rows.len() })
+        Ok(FoundKernel { kernel, criterion: self.criterion, tried, rows: rows.len(), cut_short })
     }
 }
 
 /// The points that candidates are tried on.
-struct Sample<'a> {
+struct Sample<'a, 'c> {
     search: &'a KernelSearch,
     /// `[n, d]`
     x: ArrayView2<'a, f64>,
     y: &'a Target,
-    context: &'a FitContext<'a>,
+    context: &'c FitContext<'c>,
+    progress: &'a dyn Progress,
 }
 
-type AllTried = Vec<(Kernel, TriedKernel)>;
+/// What was tried so far.
+#[derive(Default)]
+struct AllTried<'a> {
+    tried: Vec<(Kernel, TriedKernel)>,
+    /// How many of them are of the present candidate.
+    of_candidate: usize,
+    /// From the first that was tried on.
+    keeps: Option<KeepsBest<'a>>,
+    /// Whether some were left out, because of an interrupt.
+    cut_short: bool,
+}
 
-impl Sample<'_> {
+impl AllTried<'_> {
+    /// Whether there is a result and an interrupt.
+    fn ends_here(&mut self, context: &FitContext) -> bool {
+        let ends = self.keeps.is_some() && context.interrupted();
+        self.cut_short |= ends;
+        ends
+    }
+}
+
+/// Octaves about the median that are tried in any case, and at most.
+const NEAR: i32 = 3;
+const FAR: f64 = 10.0;
+
+/// Parts of an octave to which the best is refined, on both sides of it.
+const REFINED: [f64; 3] = [0.5, 0.25, 0.125];
+
+impl<'c> Sample<'_, 'c> {
     /// Tries one candidate at all its lengthscales.
-    fn try_all(&self, candidate: &Expression, tried: &mut AllTried) -> Result<()> {
-        /// Octaves about the median that are tried in any case, and at most.
-        const NEAR: i32 = 3;
-        const FAR: f64 = 10.0;
+    fn try_all(&self, candidate: &Expression, tried: &mut AllTried<'c>) -> Result<()> {
         if self.search.criterion == Criterion::Likelihood || candidate.has_ard() {
             return self.try_tuned(candidate, tried);
         }
@@ -132,33 +163,42 @@ impl Sample<'_> {
             }
             best = next;
         }
-        for step in [0.5, 0.25, 0.125] {
+        for step in REFINED {
             best = least(&[best, at(best.0 - step)?, at(best.0 + step)?]);
         }
         Ok(())
     }
 
-    /// Tries one candidate with the hyper-parameters that the criterion's gradient leads to.
-    fn try_tuned(&self, candidate: &Expression, tried: &mut AllTried) -> Result<()> {
+    /// Tries one candidate with the hyper-parameters that the criterion's gradient leads to; not once there is a result and an interrupt.
+    fn try_tuned(&self, candidate: &Expression, all: &mut AllTried<'c>) -> Result<()> {
+        if all.ends_here(self.context) {
+            return Ok(());
+        }
         let criterion = self.search.criterion;
-        let found = Tuning { criterion, ..Tuning::default() }.best(candidate, self.x, self.y, self.context)?;
+        let context = FitContext { progress: self.progress, ..*self.context };
+        let found = Tuning { criterion, ..Tuning::default() }.best(candidate, self.x, self.y, &context)?;
         if criterion == Criterion::LeftOut {
             // Judged as all others are.
-            return self.try_kernel(found.kernel, tried).map(|_| ());
+            return self.try_kernel(found.kernel, candidate, all).map(|_| ());
         }
         let text = found.kernel.to_string();
-        tried.push((found.kernel, TriedKernel { kernel: text, alpha: found.noise, error: found.value }));
+        all.tried.push((found.kernel, TriedKernel { kernel: text, alpha: found.noise, error: found.value }));
+        all.keeps.get_or_insert_with(|| self.context.keeps_best());
         Ok(())
     }
 
-    /// The left-out error with an automatic lengthscale of `2^octave` times the median distance.
-    fn try_at(&self, candidate: &Expression, octave: f64, tried: &mut AllTried) -> Result<f64> {
-        self.try_kernel(candidate.resolve_scaled(self.x, self.context.seed, octave.exp2())?, tried)
+    /// The left-out error with an automatic lengthscale of `2^octave` times the median distance; infinite, and not tried, once there is
+    /// a result and an interrupt.
+    fn try_at(&self, candidate: &Expression, octave: f64, all: &mut AllTried<'c>) -> Result<f64> {
+        if all.ends_here(self.context) {
+            return Ok(f64::INFINITY);
+        }
+        self.try_kernel(candidate.resolve_scaled(self.x, self.context.seed, octave.exp2())?, candidate, all)
     }
 
     /// The left-out error under a kernel.
-    fn try_kernel(&self, kernel: Kernel, tried: &mut AllTried) -> Result<f64> {
-        let quiet = FitContext { progress: &Silent, ..*self.context };
+    fn try_kernel(&self, kernel: Kernel, candidate: &Expression, all: &mut AllTried<'c>) -> Result<f64> {
+        let quiet = FitContext { progress: &Silent, interrupt: None, ..*self.context };
         let map = match FeatureMap::of_kernel(&kernel, self.x.dim(), Some(LANDMARKS), &quiet) {
             FeatureMap::Nystrom { kernel, landmarks, .. } => {
                 // The same landmarks for every kernel.
@@ -171,7 +211,13 @@ impl Sample<'_> {
         let ridge = FeatureRidge { map, alpha, class_weights: self.search.class_weights.clone() };
         let fitted = ridge.fit(self.x, self.y, &quiet)?;
         let error = fitted.tried.iter().map(|t| t.error).fold(f64::INFINITY, f64::min);
-        tried.push((kernel.clone(), TriedKernel { kernel: kernel.to_string(), alpha: fitted.alpha, error }));
+        all.tried.push((kernel.clone(), TriedKernel { kernel: kernel.to_string(), alpha: fitted.alpha, error }));
+        all.keeps.get_or_insert_with(|| self.context.keeps_best());
+        all.of_candidate += 1;
+        let total = if candidate.is_automatic() { (2 * NEAR + 1) as usize + 2 * REFINED.len() } else { 1 };
+        let least = all.tried.iter().map(|(_, tried)| tried.error).fold(f64::INFINITY, f64::min);
+        let note = format!("least error {least:.4e}");
+        self.progress.step(&candidate.to_string(), all.of_candidate, total.max(all.of_candidate), &note);
         Ok(error)
     }
 }

@@ -60,8 +60,12 @@ pub(super) fn fix_signs(u: &mut Array2<f64>) {
     }
 }
 
-/// The note on coordinates that were asked for but have no eigenvalue above rounding.
-pub(super) fn dropped(asked: usize, kept: usize) -> Option<String> {
+/// The note on coordinates that were asked for but have no eigenvalue above rounding: there are none, unless the iteration `ended_early`.
+pub(super) fn dropped(asked: usize, kept: usize, ended_early: bool) -> Option<String> {
     let dropped = asked - kept;
-    (dropped > 0).then(|| format!("{dropped} of the {asked} coordinates do not exist: their eigenvalue is zero"))
+    let why = match ended_early {
+        false => "do not exist: their eigenvalue is zero",
+        true => "were not found before the iteration ended",
+    };
+    (dropped > 0).then(|| format!("{dropped} of the {asked} coordinates {why}"))
 }

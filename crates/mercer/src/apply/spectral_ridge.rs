@@ -3,7 +3,7 @@ use super::probabilities::{left_out_sharpness, sharpened};
 use super::reference::check_new;
 use super::ridge_head::{Head, Solved, memory};
 use super::targets::Encoding;
-use super::traits::{fields, saved};
+use super::traits::{fields, not_kept, saved};
 use super::{Alpha, Fit, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::linalg::matmul;
@@ -63,6 +63,8 @@ pub struct FittedSpectralRidge {
     offset: Array1<f64>,
     /// Weights of `ψ` `[k, m]`.
     weights: Array2<f64>,
+    /// Warnings of the fit; a file does not keep them.
+    notes: Vec<String>,
 }
 
 impl Fit for SpectralRidge {
@@ -84,10 +86,11 @@ impl Fit for SpectralRidge {
         let at_rows = |rows: &[usize]| Ok(spectrum.transform(x.select(Axis(0), rows).view())? * aview1(&root));
         let (weights, intercept) = (self.class_weights.of_rows(y)?, self.intercept);
         let head = Head { features: &at_rows, y: encoded.view(), weights: weights.as_deref(), intercept, context };
-        let Solved { alpha, tried, weights, offset, left_out: (rows, scores) } = head.solve(self.alpha)?;
+        let Solved { alpha, tried, weights, offset, left_out: (rows, scores), mut notes } = head.solve(self.alpha)?;
+        notes.splice(..0, spectrum.notes.iter().cloned());
         let sharpness = left_out_sharpness(y, Some(&rows), scores.view());
         let weights = weights * aview1(&root).insert_axis(Axis(1));
-        Ok(FittedSpectralRidge { alpha, tried, spectrum, encoding, sharpness, offset, weights })
+        Ok(FittedSpectralRidge { alpha, tried, spectrum, encoding, sharpness, offset, weights, notes })
     }
 }
 
@@ -108,7 +111,7 @@ impl Predict for FittedSpectralRidge {
     }
 
     fn notes(&self) -> &[String] {
-        &self.spectrum.notes
+        &self.notes
     }
 }
 
@@ -121,4 +124,5 @@ saved! {
     sharpness: Option<f64> = value("sharpness");
     offset: Array1<f64> = vector("offset", encoding.width());
     weights: Array2<f64> = matrix("weights", (spectrum.k(), encoding.width()));
+    notes: Vec<String> = known(not_kept, ());
 }

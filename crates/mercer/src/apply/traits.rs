@@ -235,6 +235,11 @@ macro_rules! saved {
 }
 pub(super) use saved;
 
+/// A part of a fitted value that its file does not keep.
+pub(super) fn not_kept<T: Default>((): (), _: &Registry) -> Result<T> {
+    Ok(T::default())
+}
+
 /// Reads a file by its bundle and the kind that it names; errors name the file.
 pub(crate) fn read<F>(path: &Path, registry: &Registry, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
     let bundle = Bundle::read(path)?.with_registry(registry);

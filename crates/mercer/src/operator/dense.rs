@@ -1,9 +1,9 @@
 //! K in memory.
 
 use super::{Operator, Real};
-use crate::Result;
 use crate::compute::Device;
 use crate::linalg::matmul_into;
+use crate::{Progress, Result};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use rayon::prelude::*;
@@ -61,7 +61,7 @@ impl<T: Real> Operator for DenseOperator<T> {
         T::PRECISION.roundoff(Device::Cpu)
     }
 
-    fn to_dense(&self) -> Result<Array2<f64>> {
+    fn to_dense(&self, _: &dyn Progress) -> Result<Array2<f64>> {
         Ok(self.k.mapv(|k| k.wide()))
     }
 

@@ -3,7 +3,7 @@
 use super::{Extension, KernelOperator, LowRankOperator, Operator, Points, block_product};
 use crate::data::Rows;
 use crate::linalg::Panel;
-use crate::{Error, Result};
+use crate::{Error, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ impl Operator for OnPoints<'_> {
         diagonal() -> Result<Array1<f64>>;
         roundoff() -> f64;
         product(rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>>;
-        to_dense() -> Result<Array2<f64>>;
+        to_dense(progress: &dyn Progress) -> Result<Array2<f64>>;
         outputs() -> usize;
         kernel() -> Option<&KernelOperator<'_>>;
         low_rank() -> Option<&LowRankOperator>;

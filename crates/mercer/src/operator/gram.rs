@@ -11,7 +11,7 @@ use crate::compute::Device;
 use crate::compute::cuda::Gpu;
 use crate::data::Rows;
 use crate::kernel::Kernel;
-use crate::{FitContext, Result};
+use crate::{FitContext, Progress, Result, Silent};
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use std::any::Any;
 use std::collections::HashMap;
@@ -33,19 +33,35 @@ use std::sync::Mutex;
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub fn gram<'x, T: Real>(kernel: &Kernel, x: impl Into<Rows<'x>>, device: Device) -> Result<Array2<T>> {
-    fn computed(precision: Precision, kernel: &Kernel, x: Rows<'_>, device: Device) -> Result<Box<dyn Any>> {
-        Ok(in_precision!(precision, T => Box::new(symmetric::<T>(kernel, x, device)?)))
-    }
-    computed(T::PRECISION, kernel, x.into(), device).map(typed)
+    gram_reported(kernel, x.into(), device, &Silent)
 }
 
-fn symmetric<T: Real>(kernel: &Kernel, x: Rows<'_>, device: Device) -> Result<Array2<T>> {
+/// [`gram`], with progress by tiles.
+pub(crate) fn gram_reported<T: Real>(
+    kernel: &Kernel,
+    x: Rows<'_>,
+    device: Device,
+    progress: &dyn Progress,
+) -> Result<Array2<T>> {
+    fn computed(
+        precision: Precision,
+        kernel: &Kernel,
+        x: Rows<'_>,
+        device: Device,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn Any>> {
+        Ok(in_precision!(precision, T => Box::new(symmetric::<T>(kernel, x, device, progress)?)))
+    }
+    computed(T::PRECISION, kernel, x, device, progress).map(typed)
+}
+
+fn symmetric<T: Real>(kernel: &Kernel, x: Rows<'_>, device: Device, progress: &dyn Progress) -> Result<Array2<T>> {
     if let Some(k) = on_gpu(kernel, x, x, true, device)? {
         return Ok(k);
     }
     let plan = Plan::new(kernel, x);
     let (points, diagonal) = (plan.points::<T>(x), plan.diagonal(x));
-    Ok(Symmetric::new(&plan, &points, &diagonal, false).band(0..points.n))
+    Ok(Symmetric::new(&plan, &points, &diagonal, false).band(0..points.n, progress))
 }
 
 /// `κ(X,X)`, some rows at a time.
@@ -66,13 +82,14 @@ impl<'a, T: Real> Symmetric<'a, T> {
 
     /// The rows `band` of the matrix, `[h, n]`; they begin and end where tiles do, and bands follow each other from the first
     /// row on.
-    fn band(&self, band: Range<usize>) -> Array2<T> {
+    fn band(&self, band: Range<usize>, progress: &dyn Progress) -> Array2<T> {
         let n = self.couple.a.n;
         let mut out: Vec<T> = zeros(band.len() * n);
         let target = Target { start: out.as_mut_ptr(), first: band.start, n };
         let inside = |tile: &Range<usize>| band.contains(&tile.start);
         let mut tiles = upper_tiles(n, self.couple.plan.side());
         tiles.retain(|(rows, columns)| inside(rows) || inside(columns));
+        let done = Mutex::new(0);
         deal(&tiles, |workspace, (rows, columns)| {
             let kept = self
                 .kept
@@ -104,6 +121,9 @@ impl<'a, T: Real> Symmetric<'a, T> {
                 let tile = tile.iter().copied().collect();
                 kept.lock().expect("no panic").insert([rows.start, columns.start], tile);
             }
+            let mut done = done.lock().expect("no panic");
+            *done += 1;
+            progress.step("kernel matrix", *done, tiles.len(), "");
         });
         Array2::from_shape_vec((band.len(), n), out).expect("n values a row")
     }
@@ -217,7 +237,7 @@ fn bands<T: Real>(
             let keeps = context.budget.allows(n as u64 * row_bytes / 4 + 3 * bands[0].len() as u64 * row_bytes);
             let diagonal = plan.diagonal(x);
             let symmetric = Symmetric::new(&plan, &points, &diagonal, keeps);
-            overlapped(bands, |band| symmetric.band(band), &mut put)
+            overlapped(bands, |band| symmetric.band(band, &Silent), &mut put)
         }
         Some(z) => {
             let others = plan.points(z);
@@ -372,7 +392,7 @@ mod tests {
         let symmetric = Symmetric::new(&plan, &points, &diagonal, true);
         let count = || symmetric.kept.as_ref().unwrap().lock().unwrap().len();
         let counts: Vec<usize> =
-            ranges(1000, plan.side()).into_iter().map(|band| (symmetric.band(band), count()).1).collect();
+            ranges(1000, plan.side()).into_iter().map(|band| (symmetric.band(band, &Silent), count()).1).collect();
         assert_eq!(counts, [2, 2, 0]);
     }
 

@@ -1,11 +1,12 @@
 //! Nearest neighbours, and the graph that they form.
 
 use super::Operator;
-use crate::Result;
 use crate::linalg::matmul_into;
+use crate::{Progress, Result, Silent};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use rayon::prelude::*;
+use std::sync::Mutex;
 
 /// The `k` points of `x` `[n, d]` nearest to each of `z` `[m, d]`, as `(row of x, squared distance)`, nearest first;
 /// of equally near ones, those with the smaller row.
@@ -16,7 +17,7 @@ use rayon::prelude::*;
 /// assert_eq!(near[0], [(2, 1.0), (1, 9.0)]);
 /// ```
 pub fn nearest_neighbours(x: ArrayView2<f64>, z: ArrayView2<f64>, k: usize) -> Vec<Vec<(usize, f64)>> {
-    search(x, z, k, |_, _| true)
+    search(x, z, k, |_, _| true, &Silent)
 }
 
 /// Strips of queries on threads: `‖x‖² − 2 x·z` orders the points; the distances of the few best are then taken exactly.
@@ -25,6 +26,7 @@ fn search(
     z: ArrayView2<f64>,
     k: usize,
     allowed: impl Fn(usize, usize) -> bool + Sync,
+    progress: &dyn Progress,
 ) -> Vec<Vec<(usize, f64)>> {
     let (n, queries) = (x.nrows(), strip(x.nrows()));
     // Centred first: far from the origin, dot products lose digits.
@@ -35,6 +37,7 @@ fn search(
     let candidates = (k + 4).min(n);
     let nearer = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
     let strips: Vec<_> = zc.axis_chunks_iter(Axis(0), queries).enumerate().collect();
+    let (done, all) = (Mutex::new(0), strips.len());
     let of_strip = |(s, strip): (usize, ArrayView2<f64>)| {
         let mut dots = Array2::zeros((strip.nrows(), n));
         matmul_into(dots.view_mut(), Accum::Replace, strip, xc.t(), -2.0, Par::Seq);
@@ -53,7 +56,11 @@ fn search(
             // A list of its own, no longer than needed: there are as many as there are queries.
             order.iter().take(k).map(|&(δ2, i)| (i, δ2)).collect::<Vec<_>>()
         };
-        dots.rows().into_iter().enumerate().map(&mut of_row).collect::<Vec<_>>()
+        let near = dots.rows().into_iter().enumerate().map(&mut of_row).collect::<Vec<_>>();
+        let mut done = done.lock().expect("no panic");
+        *done += 1;
+        progress.step("nearest neighbours", *done, all, "");
+        near
     };
     strips.into_par_iter().flat_map_iter(of_strip).collect()
 }
@@ -76,7 +83,12 @@ pub struct NeighbourGraph {
 impl NeighbourGraph {
     /// Joins each point of `x` `[n, d]` to its `neighbours` nearest others.
     pub fn new(x: ArrayView2<f64>, neighbours: usize) -> NeighbourGraph {
-        let near = search(x, x, neighbours, |q, i| q != i);
+        NeighbourGraph::reported(x, neighbours, &Silent)
+    }
+
+    /// [`Self::new`] with progress.
+    pub(crate) fn reported(x: ArrayView2<f64>, neighbours: usize, progress: &dyn Progress) -> NeighbourGraph {
+        let near = search(x, x, neighbours, |q, i| q != i, progress);
         let mut lists: Vec<Vec<(usize, f64)>> = vec![Vec::with_capacity(2 * neighbours); x.nrows()];
         for (i, near) in near.iter().enumerate() {
             for &(j, _) in near {

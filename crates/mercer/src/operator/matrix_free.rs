@@ -3,13 +3,13 @@ use super::cuda::{CudaOperator, compiles};
 use super::memory::zeros;
 use super::points::{Plan, Prepared};
 use super::tile::{Workspace, make_symmetric, ranges};
-use super::{DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram, in_precision};
+use super::{DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram_reported, in_precision};
 use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
 use crate::data::{CowRows, Rows};
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, matmul_into};
-use crate::{FitContext, Result};
+use crate::{FitContext, Progress, Result};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
@@ -165,8 +165,8 @@ impl Operator for KernelOperator<'_> {
         cross_apply(self.formula(), self.x().slice(rows), self.x().slice(columns), v, self.precision, self.device)
     }
 
-    fn to_dense(&self) -> Result<Array2<f64>> {
-        gram::<f64>(self.formula(), self.x(), self.device)
+    fn to_dense(&self, progress: &dyn Progress) -> Result<Array2<f64>> {
+        gram_reported(self.formula(), self.x(), self.device, progress)
     }
 
     fn points(&self) -> Option<Rows<'_>> {
@@ -185,7 +185,7 @@ impl Operator for KernelOperator<'_> {
             return Ok(None);
         }
         Ok(Some(in_precision!(self.precision, T => {
-            Box::new(DenseOperator::new(gram::<T>(self.formula(), self.x(), self.device)?))
+            Box::new(DenseOperator::new(gram_reported::<T>(self.formula(), self.x(), self.device, context.progress)?))
         })))
     }
 

@@ -51,6 +51,7 @@ pub use derived::{Centred, OnPoints};
 pub use features::{Extension, Features};
 pub(crate) use features::{KernelFeatures, RowFeatures, SampleFeatures};
 pub use function_samples::{FunctionSamples, Points};
+pub(crate) use gram::gram_reported;
 pub use gram::{gram, gram_cross, gram_rows};
 pub use graph::{NeighbourGraph, nearest_neighbours};
 pub use low_rank::LowRankOperator;
@@ -67,7 +68,7 @@ pub use walk::RandomWalk;
 use crate::compute::Device;
 use crate::data::Rows;
 use crate::linalg::{Panel, matmul};
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::ops::Range;
 
@@ -107,8 +108,8 @@ pub trait Operator: Send + Sync {
         block_product(self, &rows, &columns, v)
     }
 
-    /// All of K `[n, n]`.
-    fn to_dense(&self) -> Result<Array2<f64>> {
+    /// All of K `[n, n]`; kernels report the tiles that are done.
+    fn to_dense(&self, _progress: &dyn Progress) -> Result<Array2<f64>> {
         let all: Vec<usize> = (0..self.n()).collect();
         self.block(&all, &all)
     }

@@ -1,10 +1,11 @@
 //! Eigenpairs of the operator `Φ ↦ φ(·)ᵀφ(·)` that a feature map defines, from the small matrix `Σ = ΦᵀΦ/n`.
 
+use super::exact::decomposed;
 use super::ritz::{over_roots, padded};
 use super::{EigenPairs, zero_threshold};
-use crate::linalg::{eigh, view, view_mut};
+use crate::linalg::{view, view_mut};
 use crate::operator::Real;
-use crate::{FitContext, Result};
+use crate::{FitContext, Progress, Result};
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2};
@@ -25,12 +26,15 @@ pub(super) fn memory(p: usize, bytes: u64) -> u64 {
 pub(super) fn covariance<T: Real>(
     n: usize,
     p: usize,
+    progress: &dyn Progress,
     φ: impl Fn(Range<usize>) -> Result<Array2<T>>,
 ) -> Result<Array2<f64>> {
     let mut sum = Array2::zeros((p, p));
     let mut product = Array2::from_elem((p, p), T::default());
     for start in (0..n).step_by(BLOCK) {
-        add_gram(&mut sum, &mut product, φ(start..n.min(start + BLOCK))?.view());
+        let end = n.min(start + BLOCK);
+        add_gram(&mut sum, &mut product, φ(start..end)?.view());
+        progress.step("features of the points", end, n, "");
     }
     Ok(sum / n as f64)
 }
@@ -47,7 +51,7 @@ pub(crate) fn add_gram<T: Real>(sum: &mut Array2<f64>, product: &mut Array2<T>, 
 /// `v_j/√μ_j`, so that `ψ = φA` has unit norm and `φ(x)·φ(x') = Σ_j μ_j ψ_j(x) ψ_j(x')`. Eigenvalues that
 /// rounding hides are zero, and so are their columns.
 pub(super) fn principal_pairs(context: &FitContext<'_>, sigma: ArrayView2<f64>, k: usize) -> Result<EigenPairs> {
-    let (λ, v) = eigh(context.device, sigma)?;
+    let (λ, v) = decomposed(context, sigma)?;
     let threshold = zero_threshold(context.roundoff(), λ.first().copied().unwrap_or(0.0));
     let kept = λ.iter().take(k).take_while(|λ| **λ > threshold).count();
     Ok(padded(&λ[..kept], over_roots(&v, &λ[..kept]).view(), k))
@@ -56,6 +60,7 @@ pub(super) fn principal_pairs(context: &FitContext<'_>, sigma: ArrayView2<f64>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Silent;
     use crate::rng::Rng;
     use ndarray::s;
 
@@ -65,8 +70,8 @@ mod tests {
         let x = Array2::from_shape_simple_fn((BLOCK + 5, 7), || rng.normal());
         let want = x.t().dot(&x) / x.nrows() as f64;
         let rows = |rows: Range<usize>| x.slice(s![rows, ..]);
-        let double = covariance(x.nrows(), 7, |r| Ok(rows(r).to_owned())).unwrap();
-        let single = covariance(x.nrows(), 7, |r| Ok(rows(r).mapv(|v| v as f32))).unwrap();
+        let double = covariance(x.nrows(), 7, &Silent, |r| Ok(rows(r).to_owned())).unwrap();
+        let single = covariance(x.nrows(), 7, &Silent, |r| Ok(rows(r).mapv(|v| v as f32))).unwrap();
         for ((i, j), want) in want.indexed_iter().filter(|((i, j), _)| j <= i) {
             assert!((double[[i, j]] - want).abs() < 1e-14);
             assert!((single[[i, j]] - want).abs() < 1e-6);

@@ -1,8 +1,9 @@
-use super::{Method, Problem, Solution, zero_threshold};
+use super::{EigenPairs, Eigenvectors, Method, Problem, Solution, zero_threshold};
+use crate::context::ONE_STEP;
 use crate::linalg::eigh;
 use crate::operator::LowRankOperator;
 use crate::{FitContext, Result};
-use ndarray::{Array1, Array2, s};
+use ndarray::{Array1, Array2, ArrayView2, s};
 
 /// The dense eigendecomposition of `K/n`: `ψ_j(x_i) = √n u_ij`, and elsewhere
 /// `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x, x_i) ψ_j(x_i)`.
@@ -32,11 +33,12 @@ impl Method for Exact {
         }
     }
 
-    fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
+    fn eigenvectors(&self, problem: &Problem) -> Result<Eigenvectors> {
         Exact::require(problem.operator.n(), &problem.context)?;
-        let (mut values, u) = eigh(problem.context.device, problem.operator.to_dense()?.view())?;
+        let k = problem.operator.to_dense(problem.context.progress)?;
+        let (mut values, u) = decomposed(&problem.context, k.view())?;
         values.truncate(problem.k);
-        Ok((values, u.slice(s![.., ..problem.k]).to_owned()))
+        Ok(Eigenvectors { values, vectors: u.slice(s![.., ..problem.k]).to_owned(), notes: vec![] })
     }
 }
 
@@ -57,16 +59,22 @@ impl Exact {
 fn dense(problem: &Problem) -> Result<Solution> {
     let (n, context) = (problem.operator.n(), &problem.context);
     Exact::require(n, context)?;
-    context.progress.step("exact", 0, 2, "kernel matrix");
-    let k = problem.operator.to_dense()? / n as f64;
-    context.progress.step("exact", 1, 2, "eigendecomposition");
-    let (eigenvalues, u) = eigh(context.device, k.view())?;
-    context.progress.step("exact", 2, 2, "done");
+    let k = problem.operator.to_dense(context.progress)? / n as f64;
+    let (eigenvalues, u) = decomposed(context, k.view())?;
+    let _keeps = context.keeps_best();
     let threshold = zero_threshold(4e-15, eigenvalues[0]);
     let at_points = &u.slice(s![.., ..problem.k]) * (n as f64).sqrt();
     let next = eigenvalues.get(problem.k).copied();
     let solution = extended(problem, eigenvalues[..problem.k].to_vec(), at_points, None, threshold)?;
     Ok(Solution { next, ..solution })
+}
+
+/// The eigendecomposition of a symmetric matrix `[n, n]`, with progress.
+pub(super) fn decomposed(context: &FitContext, a: ArrayView2<f64>) -> Result<EigenPairs> {
+    context.progress.step("eigendecomposition", 0, 1, ONE_STEP);
+    let found = eigh(context.device, a)?;
+    context.progress.step("eigendecomposition", 1, 1, "");
+    Ok(found)
 }
 
 /// With `FFᵀ/S = UΛUᵀ`, the vectors `v = Fᵀu` are eigenvectors of `FᵀF/S`.
@@ -78,14 +86,13 @@ fn low_rank(problem: &Problem, f: &LowRankOperator) -> Result<Solution> {
         4 * 8 * least * least,
         "use the Krylov method, which reads the samples again and again instead",
     )?;
-    context.progress.step("exact", 0, 2, "products of functions");
+    context.progress.step("products of functions", 0, 1, "");
     let gram = f.smaller_gram();
-    context.progress.step("exact", 1, 2, "eigendecomposition");
-    let (values, u) = eigh(context.device, gram.view())?;
+    let (values, u) = decomposed(context, gram.view())?;
+    let _keeps = context.keeps_best();
     let found = problem.k.min(values.len());
     let u = u.slice(s![.., ..found]);
     let v = if m <= count { u.to_owned() } else { f.pulled(u) };
-    context.progress.step("exact", 2, 2, "done");
     let mut at_points = Array2::zeros((m, problem.k));
     let mut eigenvalues = vec![0.0; problem.k];
     for (j, v) in v.columns().into_iter().enumerate() {

@@ -2,6 +2,7 @@ use super::covariance;
 use super::random_features::{Form, RandomFeatures, require};
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
 use super::{Method, Problem, Sampling, Solution};
+use crate::context::ONE_STEP;
 use crate::kernel::{Formula, Kernel, with_formula};
 use crate::operator::{Extension, Precision};
 use crate::rng::Rng;
@@ -46,12 +47,11 @@ impl Method for Fourier {
         let mut features = features.enough(problem.k)?.centred(x);
         if !self.ritz {
             features.precision = problem.context.precision;
-            return features.solution(problem, "rff", x);
+            return features.solution(problem, x);
         }
         // Ritz pairs mix features with large coefficients, which single precision would drown: these stay in double.
-        problem.context.progress.step("rff", 0, 2, "features");
+        problem.context.progress.step("Rayleigh–Ritz", 0, 1, ONE_STEP);
         let (eigenvalues, coefficients) = ritz_pairs(problem, |rows| Ok(features.at(x.select(rows).rows())))?;
-        problem.context.progress.step("rff", 2, 2, "done");
         Ok(Solution::new(eigenvalues, Extension { features: Box::new(features), coefficients }))
     }
 }

@@ -1,6 +1,6 @@
 use super::exact::{extended, zero_below};
 use super::ritz::padded;
-use super::{EigenPairs, Method, Problem, Solution};
+use super::{EigenPairs, Eigenvectors, Method, Problem, Solution};
 use crate::compute::Device;
 use crate::linalg::{Panel, eigh};
 use crate::operator::{Operator, Precision};
@@ -37,16 +37,11 @@ impl Method for Krylov {
         Ok(Solution { next: top.next.map(|θ| θ / n as f64), notes, ..solution })
     }
 
-    fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
+    fn eigenvectors(&self, problem: &Problem) -> Result<Eigenvectors> {
         let top = self.top(problem)?;
-        fail_if!(!top.converged; Error::NoConvergence {
-            what: "the Krylov iteration",
-            iterations: top.products,
-            residual: top.relative.iter().copied().fold(0.0, f64::max),
-            tolerance: self.tolerance,
-            instead: "ask for fewer pairs, or allow a larger tolerance",
-        });
-        Ok((top.values, top.vectors))
+        // At the rounding of K, pairs are as good as they can be.
+        let notes = self.note(&top, &problem.context).filter(|_| !top.converged).into_iter().collect();
+        Ok(Eigenvectors { values: top.values, vectors: top.vectors, notes })
     }
 }
 
@@ -155,6 +150,7 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
     let mut fresh = Panel::from_host(context.device, start)?.orthonormal_basis()?;
     let mut q = Panel::from_host(context.device, Array2::zeros((n, 0)))?;
     let mut kq = q.try_clone()?;
+    let mut keeps = None;
     for products in 1.. {
         let image = operator.apply_panel(&fresh)?;
         (q, kq) = (q.joined(&fresh)?, kq.joined(&image)?);
@@ -169,8 +165,11 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
         )));
         let floor = 3.0 * operator.roundoff() * θ[0];
         let done = residuals.iter().zip(&θ).filter(|(r, θ)| **r <= (tolerance * **θ).max(floor)).count();
-        let worst = residuals.iter().zip(&θ).map(|(r, θ)| r / θ.max(floor)).fold(0.0, f64::max);
-        context.progress.step("krylov", done, k, &format!("product {products}, worst residual {worst:.1e}"));
+        let worst = |size: &dyn Fn(f64) -> f64| residuals.iter().zip(&θ).map(|(r, θ)| r / size(*θ)).fold(0.0, f64::max);
+        let (excess, residual) = (worst(&|θ| (tolerance * θ).max(floor)), worst(&|θ| θ.max(floor)));
+        keeps.get_or_insert_with(|| context.keeps_best());
+        let note = format!("product {products}, worst residual {residual:.1e}");
+        context.progress.iteration("krylov", done, k, excess, &note);
 
         let next = image.outside(&q)?.outside(&q)?;
         // What is left of K Q outside of Q is rounding: the space is invariant and holds every non-zero pair.

@@ -5,7 +5,7 @@ use crate::linalg::{eigh, matmul_into};
 use crate::operator::memory::zeros;
 use crate::operator::{Operator, Precision, Real, Strips, Workspace, gram, in_precision};
 use crate::rng::Rng;
-use crate::{Error, Result, fail_if};
+use crate::{Error, FitContext, Progress, Result, fail_if};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, CowArray, Ix2, s};
 use rayon::prelude::*;
@@ -39,6 +39,9 @@ pub enum Landmarks {
     PivotedCholesky,
 }
 
+/// What is reported while landmarks are chosen.
+const CHOOSING: &str = "choice of landmarks";
+
 impl Landmarks {
     const NAMES: [(&'static str, Landmarks); 4] = [
         ("uniform", Landmarks::Uniform),
@@ -50,14 +53,24 @@ impl Landmarks {
     /// At most `m` different rows of `operator`; fewer only by [`Landmarks::PivotedCholesky`]. Kernel values are computed in
     /// `precision`.
     pub fn choose(&self, operator: &dyn Operator, m: usize, seed: u64, precision: Precision) -> Result<Vec<usize>> {
-        let n = operator.n();
+        self.choose_reported(operator, m, &FitContext { seed, precision, ..FitContext::default() })
+    }
+
+    /// [`Self::choose`] with the context's seed and precision, and progress.
+    pub(super) fn choose_reported(
+        &self,
+        operator: &dyn Operator,
+        m: usize,
+        context: &FitContext,
+    ) -> Result<Vec<usize>> {
+        let (n, FitContext { seed, precision, progress, .. }) = (operator.n(), *context);
         fail_if!(m == 0 || m > n, "there must be between 1 and {n} landmarks, one per point; got {m}");
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
         in_precision!(precision, T => match self {
             Landmarks::Uniform => Ok(rng.sample(n, m)),
-            Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, &mut rng),
-            Landmarks::LeverageScores => recursive_leverage::<T>(operator, m, &mut rng),
-            Landmarks::PivotedCholesky => pivoted_cholesky::<T>(operator, m),
+            Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, &mut rng, progress),
+            Landmarks::LeverageScores => recursive_leverage::<T>(operator, m, &mut rng, progress),
+            Landmarks::PivotedCholesky => pivoted_cholesky::<T>(operator, m, progress),
         })
     }
 
@@ -138,7 +151,12 @@ fn square(operator: &dyn Operator, rows: &[usize]) -> Result<Array2<f64>> {
 /// D² sampling, a batch at a time and yet exact: D² only falls as landmarks are added, so a candidate drawn from an
 /// older D² and kept with probability `D²_now/D²_older` is a draw from D² now. Only the batch's own kernel matrix is
 /// needed for that; the distances of all points are updated once a batch.
-fn k_means_plus_plus<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
+fn k_means_plus_plus<T: Real>(
+    operator: &dyn Operator,
+    m: usize,
+    rng: &mut Rng,
+    progress: &dyn Progress,
+) -> Result<Vec<usize>> {
     const BATCH: usize = 64;
     let n = operator.n();
     let (entries, diagonal) = (Entries::<T>::new(operator, None), operator.diagonal()?);
@@ -150,6 +168,7 @@ fn k_means_plus_plus<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) 
     while chosen.len() < m {
         lower_distances(&entries, &diagonal, &chosen[counted..], &mut distance)?;
         counted = chosen.len();
+        progress.step(CHOOSING, counted, m, "");
         let cumulative = running_sums(&distance);
         let total = cumulative[n - 1];
         if total <= 0.0 {
@@ -214,7 +233,12 @@ pub(crate) fn draw(cumulative: &[f64], at: f64) -> usize {
 
 /// Sampling by leverage scores, recursively (Musco and Musco): scores need landmarks, so those of all points come from
 /// landmarks for a random half of them, those from landmarks for a quarter, and so on down to a uniform sample.
-fn recursive_leverage<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng) -> Result<Vec<usize>> {
+fn recursive_leverage<T: Real>(
+    operator: &dyn Operator,
+    m: usize,
+    rng: &mut Rng,
+    progress: &dyn Progress,
+) -> Result<Vec<usize>> {
     let n = operator.n();
     let order = rng.sample(n, n);
     let halvings = std::iter::successors(Some(n), |size| (size / 2 >= 2 * m).then_some(size / 2));
@@ -224,6 +248,7 @@ fn recursive_leverage<T: Real>(operator: &dyn Operator, m: usize, rng: &mut Rng)
     let mut weights = vec![smallest as f64 / m as f64; m];
     for &size in sizes.iter().rev() {
         let target = m as f64 / 4.0;
+        progress.step(&format!("leverage scores of {size} points"), 0, 1, "");
         let mut scores = leverage_scores::<T>(operator, &order[..size], &chosen, &weights, target)?;
         // Every point keeps a chance, so that a poor pilot sample cannot exclude it for good.
         scores.iter_mut().for_each(|l| *l = l.max(0.01 * target / size as f64));
@@ -297,7 +322,7 @@ fn weighted_sample(weights: &[f64], m: usize, rng: &mut Rng) -> Vec<usize> {
 
 /// Greedy pivots of `K ≈ L Lᵀ`: with `r_i = κ_ii − ‖L_i‖²` what is left of the diagonal and p its largest entry,
 /// the next column is `L_ij = (κ_ip − L_i·L_p)/√r_p`.
-fn pivoted_cholesky<T: Real>(operator: &dyn Operator, m: usize) -> Result<Vec<usize>> {
+fn pivoted_cholesky<T: Real>(operator: &dyn Operator, m: usize, progress: &dyn Progress) -> Result<Vec<usize>> {
     const POINTS: usize = 2048;
     let n = operator.n();
     let entries = Entries::<T>::new(operator, None);
@@ -313,6 +338,7 @@ fn pivoted_cholesky<T: Real>(operator: &dyn Operator, m: usize) -> Result<Vec<us
             break;
         }
         let j = chosen.len();
+        progress.step(CHOOSING, j, m, "");
         let l_p = l.slice(s![p..=p, ..j]).t().to_owned();
         let scale = 1.0 / r_p.sqrt();
         let pieces: Vec<_> =
@@ -339,6 +365,7 @@ fn pivoted_cholesky<T: Real>(operator: &dyn Operator, m: usize) -> Result<Vec<us
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Silent;
     use crate::kernel::Kernel;
     use crate::operator::{DenseOperator, KernelOperator};
 
@@ -360,7 +387,7 @@ mod tests {
         let x = Array2::from_shape_fn((30, 1), |(i, _)| (i as f64 / 10.0).exp());
         let (operator, all) = (operator("rbf(1)", &x), (0..30).collect::<Vec<_>>());
         let scores = leverage_scores::<f64>(&operator, &all, &all, &[1.0; 30], 10.0).unwrap();
-        let (σ, u) = eigh(Device::Cpu, operator.to_dense().unwrap().view()).unwrap();
+        let (σ, u) = eigh(Device::Cpu, operator.to_dense(&Silent).unwrap().view()).unwrap();
         let λ = ridge_of_dimension(&σ, 10.0, 1e-12);
         for (i, score) in scores.iter().enumerate() {
             let want: f64 = (0..30).map(|j| u[[i, j]].powi(2) * σ[j].max(0.0) / (σ[j].max(0.0) + λ)).sum();
@@ -374,7 +401,7 @@ mod tests {
         let mut rng = Rng::new(5);
         let x = Array2::from_shape_simple_fn((90, 3), || rng.normal());
         let operator = operator("0.5*rbf(1) + linear", &x);
-        let mut residual = operator.to_dense().unwrap();
+        let mut residual = operator.to_dense(&Silent).unwrap();
         let mut want = vec![];
         for _ in 0..25 {
             let p = (0..90).max_by(|&a, &b| residual[[a, a]].total_cmp(&residual[[b, b]])).unwrap();
@@ -382,10 +409,10 @@ mod tests {
             residual = &residual - &(column.dot(&column.t()) / residual[[p, p]]);
             want.push(p);
         }
-        assert_eq!(pivoted_cholesky::<f64>(&operator, 25).unwrap(), want);
+        assert_eq!(pivoted_cholesky::<f64>(&operator, 25, &Silent).unwrap(), want);
         // By blocks, as for an operator without a formula.
-        let stored = DenseOperator::new(operator.to_dense().unwrap());
-        assert_eq!(pivoted_cholesky::<f64>(&stored, 25).unwrap(), want);
+        let stored = DenseOperator::new(operator.to_dense(&Silent).unwrap());
+        assert_eq!(pivoted_cholesky::<f64>(&stored, 25, &Silent).unwrap(), want);
     }
 
     #[test]
@@ -418,7 +445,7 @@ mod tests {
         let mut rng = Rng::new(4);
         for _ in 0..8000 {
             counts[0][sequential(&mut rng)[2]] += 1.0 / 8000.0;
-            counts[1][k_means_plus_plus::<f64>(&operator, 3, &mut rng).unwrap()[2]] += 1.0 / 8000.0;
+            counts[1][k_means_plus_plus::<f64>(&operator, 3, &mut rng, &Silent).unwrap()[2]] += 1.0 / 8000.0;
         }
         for (a, b) in counts[0].iter().zip(&counts[1]) {
             // Four standard deviations of the difference of two frequencies.

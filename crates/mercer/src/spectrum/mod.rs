@@ -153,17 +153,35 @@ pub trait Method {
     /// Finds the pairs.
     fn solve(&self, problem: &Problem) -> Result<Solution>;
 
-    /// Eigenvalues of K itself, descending `[k]`, and its orthonormal eigenvectors `[n, k]`: for uses that need no function
-    /// outside the sample.
-    fn eigenvectors(&self, problem: &Problem) -> Result<(Vec<f64>, Array2<f64>)> {
+    /// Eigenvalues and eigenvectors of K itself: for uses that need no function outside the sample.
+    fn eigenvectors(&self, problem: &Problem) -> Result<Eigenvectors> {
         let solution = self.solve(problem)?;
         let ψ = match solution.at_points {
             Some(known) => known,
             None => solution.features.project(problem.points(&self.name())?.into(), solution.coefficients.view())?,
         };
         let n = problem.operator.n() as f64;
-        Ok((solution.eigenvalues.iter().map(|μ| μ * n).collect(), ψ / n.sqrt()))
+        let values = solution.eigenvalues.iter().map(|μ| μ * n).collect();
+        Ok(Eigenvectors { values, vectors: ψ / n.sqrt(), notes: solution.notes })
     }
+}
+
+/// What [`Method::eigenvectors`] returns.
+///
+/// ```
+/// use mercer::{operator::DenseOperator, spectrum::{Exact, Method, Problem}};
+/// let k = DenseOperator::new(ndarray::array![[2.0, 1.0], [1.0, 2.0]]);
+/// let found = Exact.eigenvectors(&Problem::new(&k, 1))?;
+/// assert!((found.values[0] - 3.0).abs() < 1e-12 && found.vectors.dim() == (2, 1));
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub struct Eigenvectors {
+    /// Eigenvalues of K itself, descending `[k]`.
+    pub values: Vec<f64>,
+    /// Its orthonormal eigenvectors `[n, k]`.
+    pub vectors: Array2<f64>,
+    /// Warnings, such as a tolerance that was not reached.
+    pub notes: Vec<String>,
 }
 
 /// Eigenvalues, descending, and the vectors of each in the columns of a matrix.
@@ -288,10 +306,9 @@ impl Spectrum {
         let dim = (operator.n() / outputs, operator.points().map_or(0, |x| x.d()));
         let origin = Origin::new(method.name(), operator.describe(), dim, &problem.context, start);
         let origin = Origin { outputs, ..origin };
-        let progress = problem.context.progress;
-        progress.step("certificate", 0, 1, "residuals and intervals of the pairs");
+        // The pairs are found: an interrupt during the certificate does not lose them.
+        let _keeps = problem.context.keeps_best();
         let certificate = Certificate::measure(problem, &solution, held_out)?;
-        progress.step("certificate", 1, 1, "done");
         let (solution, certificate) = neural::unless_worse(problem, solution, certificate, held_out)?;
         let by_samples = match (operator.low_rank(), operator.points(), solution.features.inputs()) {
             (Some(functions), Some(x), Some(_)) => {

@@ -1,9 +1,11 @@
 use super::covariance::{self, BLOCK, covariance, principal_pairs};
+use super::exact::decomposed;
 use super::ritz::{over_roots, ritz_pairs};
 use super::{Landmarks, Method, Problem, Solution, check_columns, zero_threshold};
+use crate::context::ONE_STEP;
 use crate::data::Rows;
 use crate::kernel::Kernel;
-use crate::linalg::{Cholesky, eigh, matmul, matmul_into, solve_lower_transposed};
+use crate::linalg::{Cholesky, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
 use crate::operator::{
     Extension, KernelFeatures, Operator, Precision, Real, Strips, Workspace, gram, in_precision, ranges, typed,
@@ -47,8 +49,7 @@ impl Nystrom {
             self.choice.memory((n, d), m, context.precision).max(covariance::memory(m, context.precision.bytes())),
             "use fewer landmarks, or choose them uniformly",
         )?;
-        context.progress.step("nystrom", 0, 3, "landmarks");
-        self.choice.choose(problem.operator, m, context.seed, context.precision)
+        self.choice.choose_reported(problem.operator, m, context)
     }
 
     /// The map of landmarks among the values of an operator with a formula.
@@ -67,13 +68,13 @@ impl Method for Nystrom {
     /// `ψ_j(x) = κ(x,Z) N v_j / √μ_j`.
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let (chosen, context) = (self.landmarks(problem)?, &problem.context);
-        context.progress.step("nystrom", 1, 3, "features");
         let map = Map::new(problem, &chosen)?;
         let (n, r) = (problem.operator.n(), map.normalisation().ncols());
-        let sigma = in_precision!(context.precision, T => covariance(n, r, |rows| map.range::<T>(rows))?);
-        context.progress.step("nystrom", 2, 3, "eigendecomposition");
+        let sigma = in_precision!(context.precision, T => {
+            covariance(n, r, context.progress, |rows| map.range::<T>(rows))?
+        });
         let (eigenvalues, a) = principal_pairs(context, sigma.view(), problem.k)?;
-        context.progress.step("nystrom", 3, 3, "done");
+        let _keeps = context.keeps_best();
         map.solution(eigenvalues, a.view())
     }
 }
@@ -91,6 +92,7 @@ impl Method for NystromRitz {
     fn solve(&self, problem: &Problem) -> Result<Solution> {
         let chosen = self.0.landmarks(problem)?;
         let map = Map::new(problem, &chosen)?;
+        problem.context.progress.step("Rayleigh–Ritz", 0, 1, ONE_STEP);
         let (eigenvalues, a) = ritz_pairs(problem, |rows| map.rows(rows))?;
         map.solution(eigenvalues, a.view())
     }
@@ -274,6 +276,7 @@ fn normalisation(w: &Array2<f64>, context: &FitContext<'_>) -> Result<(Array2<f6
 /// `L⁻ᵀ` for `W = L Lᵀ`, where W is so well conditioned that rounding in `κ(x,Z)` stays small after the product.
 /// `cond W ≤ ‖W‖_F tr W⁻¹`, and `tr W⁻¹ = ‖L⁻ᵀ‖²_F`.
 fn inverse_factor(w: &Array2<f64>, context: &FitContext<'_>) -> Option<Array2<f64>> {
+    context.progress.step("factorisation of the landmarks' matrix", 0, 1, ONE_STEP);
     let limit = if context.precision == Precision::F64 { 1e8 } else { 1e7 };
     let factor = Cholesky::new(context.device, w.view()).ok()?;
     let mut inverse = Array2::eye(w.nrows());
@@ -285,7 +288,7 @@ fn inverse_factor(w: &Array2<f64>, context: &FitContext<'_>) -> Option<Array2<f6
 /// `U Λ^{−1/2}` `[m, r]` over the eigenvalues of `W = U Λ Uᵀ` above ten times the rounding of kernel values. In single
 /// precision that is also where the loss from leaving a direction out equals the noise from keeping it.
 fn inverse_root(w: &Array2<f64>, context: &FitContext<'_>) -> Result<Array2<f64>> {
-    let (λ, u) = eigh(context.device, w.view())?;
+    let (λ, u) = decomposed(context, w.view())?;
     let threshold = zero_threshold(context.roundoff(), λ.first().copied().unwrap_or(0.0));
     let rank = λ.iter().take_while(|l| **l > threshold).count();
     Ok(over_roots(&u, &λ[..rank]))

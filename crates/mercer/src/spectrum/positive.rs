@@ -48,7 +48,7 @@ impl Method for Positive {
             *exact_norm = true;
         }
         features.precision = problem.context.precision;
-        features.solution(problem, "positive", x)
+        features.solution(problem, x)
     }
 }
 

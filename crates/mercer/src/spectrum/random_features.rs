@@ -109,15 +109,14 @@ impl RandomFeatures {
         Ok(self)
     }
 
-    /// The solution by the pairs of the kernel `φ(x)·φ(x')` over the points `x` `[n, d]`, with progress on `method`.
-    pub(super) fn solution(self, problem: &Problem, method: &str, x: Rows<'_>) -> Result<Solution> {
+    /// The solution by the pairs of the kernel `φ(x)·φ(x')` over the points `x` `[n, d]`.
+    pub(super) fn solution(self, problem: &Problem, x: Rows<'_>) -> Result<Solution> {
         let context = &problem.context;
         let (n, p) = (x.n(), self.dim());
-        context.progress.step(method, 0, 2, "features");
-        let sigma = in_precision!(context.precision, T => covariance(n, p, |rows| Ok(self.at::<T>(x.slice(rows))))?);
-        context.progress.step(method, 1, 2, "eigendecomposition");
+        let sigma = in_precision!(context.precision, T => {
+            covariance(n, p, context.progress, |rows| Ok(self.at::<T>(x.slice(rows))))?
+        });
         let (eigenvalues, coefficients) = principal_pairs(context, sigma.view(), problem.k)?;
-        context.progress.step(method, 2, 2, "done");
         Ok(Solution::new(eigenvalues, Extension { features: Box::new(self), coefficients }))
     }
 

@@ -1,12 +1,12 @@
 //! Training runs and single batches, for the suites of neural methods.
 #![allow(dead_code, reason = "each suite uses a part")]
 
+use mercer::Interrupt;
 use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Points, Settings, Stop, Trained, train};
 use mercer::{FitContext, Progress, Result, Silent};
 use ndarray::Array2;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Trains `k` functions of this architecture by `kind`.
 pub fn trained(
@@ -39,12 +39,12 @@ pub fn bits(trained: &Trained) -> (Vec<u32>, Vec<u64>) {
 pub fn resumes_with_the_same_bits(
     settings: Settings,
     what: &str,
-    run: impl Fn(&Settings, &dyn Progress, Option<&AtomicBool>) -> Trained,
+    run: impl Fn(&Settings, &dyn Progress, Option<&Interrupt>) -> Trained,
 ) {
     let (folder, steps) = (tempfile::tempdir().unwrap(), settings.steps);
     let whole = run(&settings, &Silent, None);
     let settings = Settings { checkpoint: Some(folder.path().join("checkpoint")), resume: true, ..settings };
-    let flag = AtomicBool::new(false);
+    let flag = Interrupt::new();
     let part = run(&settings, &Stopper(&flag), Some(&flag));
     assert_eq!(part.record.stop, Stop::Interrupted);
     assert!((1..steps).contains(&part.record.steps), "{what}: {}", part.record.steps);
@@ -54,11 +54,13 @@ pub fn resumes_with_the_same_bits(
 }
 
 /// Interrupts once some steps are done.
-pub struct Stopper<'a>(pub &'a AtomicBool);
+pub struct Stopper<'a>(pub &'a Interrupt);
 
 impl Progress for Stopper<'_> {
     fn step(&self, _: &str, done: usize, _: usize, _: &str) {
-        self.0.store(done >= 1, Ordering::Relaxed);
+        if done >= 1 {
+            self.0.request();
+        }
     }
 }
 

@@ -72,7 +72,8 @@ fn find(context: &Context) -> Result<Found> {
     let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());
     for (i, entry) in methods().iter().enumerate() {
         let bar = context.bar();
-        let fit_context = FitContext { data: "digits", ..context.fit(&bar) };
+        // Part of a demonstration is none: an interrupt ends it.
+        let fit_context = FitContext { data: "digits", interrupt: None, ..context.fit(&bar) };
         let stage = fit_context.stage("method", i + 1, methods().len());
         let fit_context = FitContext { progress: &stage, ..fit_context };
         let operator = fit_context.kernel_operator(&kernel, x.view())?;

@@ -16,7 +16,9 @@ pub fn page(found: &Found, context: &Context) -> Result<Report> {
     let fit = context.fit(&bar);
     let components = KernelPca::new(found.kernel.clone()).fit(x.view(), &(), &fit)?.embedding();
     let slow = LaplacianEigenmaps::default().fit(x.view(), &(), &fit)?;
-    let (headings, cells) = found.table();
+    let (mut headings, mut cells) = found.table();
+    headings[0] = "j".into();
+    cells.iter_mut().enumerate().for_each(|(j, row)| row[0] = (j + 1).to_string());
     let axes = |title: &str| Plot::new(title).x("first coordinate").y("second coordinate");
     let report = Report::new("A kernel on handwritten digits, decomposed")
         .lead(&format!("{}. The same {K} pairs, by every method.", found.setting()))
@@ -26,7 +28,7 @@ pub fn page(found: &Found, context: &Context) -> Result<Report> {
              pair is from solving Kψ = μψ, relative to μ, on points that no method has seen.",
         )
         .table(methods(found))
-        .table(Table::of(&headings, &cells[..K]))
+        .table(Table::of(&headings, &cells[..K]).caption("Eigenvalues by every method."))
         .section("Spectrum")
         .figure(
             &page::eigenvalues(exact, &found.spectra[1..]),

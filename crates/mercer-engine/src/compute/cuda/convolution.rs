@@ -9,7 +9,8 @@ use super::memory::Buffer;
 use super::primitives::scratch;
 use crate::compute::Convolution;
 use crate::compute::gemm::Store;
-use crate::compute::tensor::{Stack, StackMut, Tensor};
+use crate::compute::stack::{Stack, StackMut};
+use crate::compute::tensor::Tensor;
 
 /// Largest number of elements of a patch matrix.
 const PATCHES: usize = 16 << 20;

@@ -7,7 +7,8 @@ use super::module::{Source, kernels};
 use super::primitives::scratch;
 use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
-use crate::compute::tensor::{Stack, StackMut, Tensor};
+use crate::compute::stack::{Stack, StackMut};
+use crate::compute::tensor::Tensor;
 use crate::compute::{Activation, EPSILON, Normalized, Pool};
 use std::sync::OnceLock;
 

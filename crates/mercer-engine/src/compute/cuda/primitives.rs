@@ -7,7 +7,8 @@ use super::memory::Buffer;
 use super::module::kernels;
 use crate::compute::formula::device_functions;
 use crate::compute::gemm::Store;
-use crate::compute::tensor::{Stack, StackMut, Tensor};
+use crate::compute::stack::{Stack, StackMut};
+use crate::compute::tensor::Tensor;
 use crate::compute::update::Rule;
 use crate::rng::Rng;
 

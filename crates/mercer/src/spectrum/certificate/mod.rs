@@ -3,10 +3,11 @@
 mod population;
 
 use super::{Problem, Solution};
-use crate::Result;
+use crate::context::ONE_STEP;
 use crate::finite::finite_rows;
 use crate::linalg::matmul;
 use crate::operator::Points;
+use crate::{FitContext, Progress, Result};
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis, CowArray, Ix2, aview1, concatenate, s};
 use population::Population;
 use serde::{Deserialize, Serialize};
@@ -89,12 +90,16 @@ impl Certificate {
     /// Measures the pairs of `solution` on `held_out` points, or on the fitted ones when there are none.
     pub fn measure(problem: &Problem, solution: &Solution, held_out: Option<Points<'_>>) -> Result<Certificate> {
         let held_out = held_out.filter(|h| h.count() > 0);
-        let (operator, n) = (problem.operator, problem.operator.n());
+        let (operator, n, context) = (problem.operator, problem.operator.n(), &problem.context);
+        let part = |number: usize, what: &str| context.stage("certificate", number, 4).step(what, 0, 1, ONE_STEP);
+        part(1, "functions at the fitted points");
         let at_points = at_points(problem, solution)?;
+        part(2, if held_out.is_some() { "functions at the held-out points" } else { "rounding" });
         let elsewhere = held_out.map(|h| operator.at(h)).transpose()?;
         let (at_held_out, rounding) = evaluated(problem, solution, held_out)?;
         let ψ = held_out.map_or(at_points.view(), |_| at_held_out.view());
         let μ = &solution.eigenvalues;
+        part(3, "residuals");
         let image = match held_out {
             Some(h) => operator.cross(h, at_points.view())?,
             None => operator.product(0..n, 0..n, at_points.view())?,
@@ -102,7 +107,9 @@ impl Certificate {
         let basis = Larger::new(ψ, μ);
         let error = basis.weighted(image - &ψ * &aview1(μ));
         let residual = per_pair(μ, |j| (basis.freedom(j) * ratio(error.view(), ψ, j)).sqrt() / μ[j]);
-        let population = Population::new(elsewhere.as_deref().unwrap_or(operator), ψ, μ, problem.context.seed)?;
+        let stage = context.stage("certificate", 4, 4);
+        let context = FitContext { progress: &stage, ..*context };
+        let population = Population::new(elsewhere.as_deref().unwrap_or(operator), ψ, μ, &context)?;
         let trace = operator.diagonal()?.mean().unwrap_or(0.0);
         let (standing, cuts_group) = standings(μ, solution.next, &residual, at_points.view());
         Ok(Certificate {

@@ -1,10 +1,10 @@
 //! What held-out points say about the pairs under the distribution q that they come from.
 
 use super::Larger;
-use crate::Result;
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::special::student_quantile;
+use crate::{FitContext, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
 use std::ops::Range;
 
@@ -29,16 +29,21 @@ const GROUPS: usize = 10;
 impl Population {
     /// Estimates for functions ψ `[n, k]` on the sample of `operator`, one for each `μ` `[k]`. They use [`MOST`] values at
     /// most, drawn at random, and are none below [`FEWEST`] points.
-    pub fn new(operator: &dyn Operator, ψ: ArrayView2<f64>, μ: &[f64], seed: u64) -> Result<Vec<Population>> {
+    pub fn new(
+        operator: &dyn Operator,
+        ψ: ArrayView2<f64>,
+        μ: &[f64],
+        context: &FitContext,
+    ) -> Result<Vec<Population>> {
         let c = operator.outputs();
         let points = (operator.n() / c).min((MOST / c).max(1));
         if points < FEWEST {
             return Ok(vec![Population::default(); μ.len()]);
         }
-        let drawn = Rng::new(seed).fork(0x706f_7075).sample(operator.n() / c, points);
+        let drawn = Rng::new(context.seed).fork(0x706f_7075).sample(operator.n() / c, points);
         let values: Vec<usize> = drawn.into_iter().flat_map(|point| point * c..(point + 1) * c).collect();
         let operator = operator.restricted(&values)?;
-        let groups = Groups::new(operator.as_ref(), ψ.select(Axis(0), &values), c)?;
+        let groups = Groups::new(operator.as_ref(), ψ.select(Axis(0), &values), c, context.progress)?;
         let squares = groups.squared_residuals(μ);
         let of_pair = |j: usize| {
             let [square, error] = squares[j];
@@ -69,18 +74,19 @@ struct Groups {
 
 impl Groups {
     /// Of functions ψ `[h, k]` on the operator's sample of points with `c` values each.
-    fn new(operator: &dyn Operator, ψ: Array2<f64>, c: usize) -> Result<Groups> {
+    fn new(operator: &dyn Operator, ψ: Array2<f64>, c: usize, progress: &dyn Progress) -> Result<Groups> {
         let points = ψ.nrows() / c;
         let count = GROUPS.min(points / 2);
         let ranges: Vec<_> = (0..count).map(|g| g * points / count * c..(g + 1) * points / count * c).collect();
         let own = own_images(operator, &ψ, c)?;
-        let sum = |range: &Range<usize>| {
+        let sum = |(group, range): (usize, &Range<usize>)| {
+            progress.step("what fresh points would show", group, count, "");
             let mut sum = operator.product(0..ψ.nrows(), range.clone(), ψ.slice(s![range.clone(), ..]))?;
             let mut inside = sum.slice_mut(s![range.clone(), ..]);
             inside -= &own.slice(s![range.clone(), ..]);
             Ok(sum)
         };
-        let sums = ranges.iter().map(sum).collect::<Result<_>>()?;
+        let sums = ranges.iter().enumerate().map(sum).collect::<Result<_>>()?;
         Ok(Groups { ψ, ranges, sums, outputs: c })
     }
 

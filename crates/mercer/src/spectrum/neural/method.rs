@@ -153,6 +153,7 @@ impl Method for Neural {
         let own = (!self.settings.finish).then(|| objective.own());
         let settings = Settings { seed: context.seed, ..self.settings.clone() };
         let drawn = functions.parameters().trained.to_host()?;
+        let _keeps = context.keeps_best();
         let Trained { mut functions, mut record } = train(&operator, functions, objective, k, &settings, context)?;
         let sample = operator.sample(context.device, &mut seed.fork(4), self.finish_points)?;
         record.finished = self.settings.finish;
