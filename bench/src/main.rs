@@ -164,7 +164,9 @@ impl Bench {
                     Box::new(FeatureLogistic::new(map).fit(x.view(), &y, &context)?)
                 }
                 Learner::Features(map) => Box::new(FeatureRidge::new(map).fit(x.view(), &y, &context)?),
-                Learner::Ridge(_) => Box::new(Ridge { centred: true, ..Ridge::new(kernel) }.fit(x.view(), &y, &context)?),
+                Learner::Ridge(_) => {
+                    Box::new(Ridge { centred: true, ..Ridge::new(kernel) }.fit(x.view(), &y, &context)?)
+                }
             };
             let scores = fitted.scores(new.view())?;
             Ok((fitted.decode(scores.view()), fitted.probabilities(scores.view())))
