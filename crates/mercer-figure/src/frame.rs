@@ -81,7 +81,7 @@ impl Plot {
         let frame = self.frame(spans, at);
         let at = frame.at;
         let (x_ticks, y_ticks) = self.ticks((frame.x.span, frame.y.span), (at.w, at.h));
-        let title = Style { bold: true, ..Style::new(fit(&self.title, show.title, at.w)) };
+        let title = Style { bold: true, ..Style::new(fit_title(&self.title, show.title, at.w)) };
         c.text((at.x, at.y - 10.0), &self.title, title);
         self.draw_grid(c, &frame, &x_ticks, &y_ticks);
         c.clipped(at, |c| self.layers.iter().for_each(|layer| layer.draw_clipped(c, &frame)));
@@ -287,4 +287,10 @@ pub fn with_factor(label: &str, ticks: &Ticks) -> String {
 /// The font size, made smaller where the text would be longer than `room`, but never unreadable.
 pub fn fit(text: &str, size: f64, room: f64) -> f64 {
     (size * room / text_width(text, size).max(1.0)).clamp(9.0, size)
+}
+
+/// The same for a title, whose bold letters are wider.
+pub fn fit_title(text: &str, size: f64, room: f64) -> f64 {
+    const BOLD: f64 = 1.22;
+    fit(text, size, room / BOLD)
 }

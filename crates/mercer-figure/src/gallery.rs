@@ -1,6 +1,6 @@
 //! Rows of small grey images, such as digits.
 
-use super::frame::fit;
+use super::frame::{fit, fit_title};
 use super::palette::Map;
 use super::png;
 use super::svg::{Canvas, Rect, Style, text_width};
@@ -52,7 +52,11 @@ impl Gallery {
         let mut c = Canvas::default();
         let mut y = 14.0;
         if !self.title.is_empty() {
-            c.text((14.0, 24.0), &self.title, Style { bold: true, ..Style::new(fit(&self.title, 15.0, total - 28.0)) });
+            c.text(
+                (14.0, 24.0),
+                &self.title,
+                Style { bold: true, ..Style::new(fit_title(&self.title, 15.0, total - 28.0)) },
+            );
             y = 40.0;
         }
         for (name, pixels, captions) in &self.rows {

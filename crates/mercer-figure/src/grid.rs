@@ -1,6 +1,6 @@
 //! Plots in rows and columns (small multiples).
 
-use super::frame::{Margins, Show, fit, with_factor};
+use super::frame::{Margins, Show, fit_title, with_factor};
 use super::layer::Layer;
 use super::legend::{Entry, Place, colour_bar_width, draw_colour_bar, legend_rows};
 use super::palette::Map;
@@ -112,7 +112,11 @@ impl Grid {
         let height = y + if x_label.is_empty() { 4.0 } else { 20.0 };
 
         let mut c = Canvas::default();
-        c.text((12.0, 24.0), &self.title, Style { bold: true, ..Style::new(fit(&self.title, 15.0, width - 24.0)) });
+        c.text(
+            (12.0, 24.0),
+            &self.title,
+            Style { bold: true, ..Style::new(fit_title(&self.title, 15.0, width - 24.0)) },
+        );
         legend_rows(Some(&mut c), (12.0, legend_top), width - 24.0, &entries);
         for (i, plot) in self.panels.iter().enumerate() {
             let at = Rect { x: lefts[i % columns], y: tops[i / columns], w, h };

@@ -175,11 +175,7 @@ pub fn elements(svg: &str) -> Vec<Element> {
                 };
                 let paint = Paint { line: Stroke { round: true, ..tag.paint(ink).line }, ..tag.paint(ink) };
                 let at = (tag.number("x", 0.0), tag.number("y", 0.0));
-                let turn = tag.numbers("transform").first().copied().unwrap_or_else(|| {
-                    tag.get("transform")
-                        .and_then(|t| t.strip_prefix("rotate(")?.split(' ').next()?.parse().ok())
-                        .unwrap_or(0.0)
-                });
+                let turn = tag.numbers("transform").first().copied().unwrap_or(0.0);
                 size = tag.number("font-size", 12.0);
                 text = Some(Text { at, anchor, bold: tag.get("font-weight").is_some(), turn, paint, runs: vec![] });
             }

@@ -8,7 +8,7 @@ use flate2::{Compression, write::ZlibEncoder};
 use std::io::Write;
 
 /// Lines across each pixel on which coverage is measured; along a line it is exact.
-const LINES: usize = 8;
+const LINES: usize = 16;
 
 /// How a shape is painted: the colour and opacity of its inside and of its edge.
 #[derive(Clone, Debug, Default, PartialEq)]
