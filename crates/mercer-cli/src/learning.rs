@@ -207,7 +207,7 @@ impl Learning {
     pub fn check(&self) -> Result<()> {
         use Way::{Auto, Linear, NadarayaWatson, Nystrom, RandomFeatures, Ridge, Spectrum};
         let rules: [(&str, bool, &[Way]); 7] = [
-            ("loss logistic", self.is_logistic(), &[Auto, Nystrom, RandomFeatures, Linear]),
+            ("loss logistic", self.is_logistic(), &[Auto, Nystrom, RandomFeatures, Spectrum, Linear]),
             ("bandwidth", self.bandwidth.is_some(), &[NadarayaWatson]),
             ("alpha", self.alpha.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear]),
             ("cv", self.cv.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear]),
@@ -311,9 +311,7 @@ impl Learning {
             },
             Way::Nystrom => match FeatureMap::of_kernel(&kernel, x.dim(), rank, fit) {
                 map @ FeatureMap::Nystrom { .. } => self.on_features(map, x, y, fit),
-                FeatureMap::Linear { .. } | FeatureMap::Random { .. } => {
-                    Err(Error::input("a linear kernel needs no landmarks; use --method linear"))
-                }
+                _ => Err(Error::input("a linear kernel needs no landmarks; use --method linear")),
             },
             Way::RandomFeatures => {
                 let features = rank.unwrap_or(RANDOM_FEATURES).next_multiple_of(2);
@@ -387,6 +385,10 @@ impl Learning {
 
     fn spectral(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
         let k = self.rank.map_or(PAIRS, |rank| rank as usize).min(x.nrows());
+        if self.is_logistic() {
+            let learnt = self.logistic(FeatureMap::Eigenfunctions { kernel, pairs: k }, x, y, fit)?;
+            return Ok(Learnt { rank: Some(k), ..learnt });
+        }
         let operator = fit.kernel_operator(&kernel, x)?;
         let problem = Problem { operator: &operator, k, context: *fit };
         let spectrum = Spectrum::fit(&Krylov::default(), &problem, None)?.into();

@@ -118,7 +118,7 @@ fn a_logistic_head_has_less_log_loss_and_its_model_predicts_the_same() {
     table(&folder, "classes.csv", 900, class);
     let line = "regress classes.csv --target y --kernel rbf(2) --rank 40 --holdout 0.4";
     let loss = |found: &serde_json::Value| found["holdout"]["log_loss"].as_f64().unwrap();
-    for method in ["nystrom", "random-features", "linear --kernel linear"] {
+    for method in ["nystrom", "random-features", "spectrum --rank 30", "linear --kernel linear"] {
         let line = line.replace("--kernel rbf(2) --rank 40", &format!("--method {method}"));
         let (squared, logistic) = (folder.object(&line), folder.object(&format!("{line} --loss logistic")));
         assert!(loss(&logistic) < loss(&squared), "{method}: {} {}", loss(&logistic), loss(&squared));
@@ -133,7 +133,10 @@ fn a_logistic_head_has_less_log_loss_and_its_model_predicts_the_same() {
     let again = folder.object("predict m.mercer classes.csv --out q.csv");
     assert_eq!(again["test"], auto["test"]);
     let refuses = |more: &str, words: &str| folder.refuses(&format!("{line} {more}"), words);
-    refuses("--loss logistic --method ridge", "--loss logistic is for --method nystrom, random-features, linear");
+    refuses(
+        "--loss logistic --method ridge",
+        "--loss logistic is for --method nystrom, random-features, spectrum, linear",
+    );
     refuses("--loss logistic --method nadaraya-watson", "--loss logistic is for --method nystrom");
     refuses("--loss logistic --solver cg", "leave one of them out");
     refuses("--loss logistic --alpha 0", "an α above 0");

@@ -468,3 +468,20 @@ proptest! {
         prop_assert!(scores.iter().all(|s| (low - 1e-12..=high + 1e-12).contains(s)));
     }
 }
+
+/// Eigenfunctions as a feature map are those of the spectrum: ridge regression on either is the same.
+#[test]
+fn eigenfunctions_are_features_like_others() {
+    let (x, new) = (normal(80, 2, 31), normal(20, 2, 32));
+    let y = Target::Values(x.column(0).mapv(|v| (2.0 * v).sin()).to_vec());
+    let (kernel, context, alpha) = (kernel("rbf(1)"), FitContext::default(), Alpha::Fixed(0.3));
+    let operator = context.kernel_operator(&kernel, x.view()).unwrap();
+    let spectrum = Spectrum::fit(&Krylov::default(), &Problem::new(&operator, 12), None).unwrap();
+    let spectral =
+        SpectralRidge { spectrum: spectrum.into(), alpha, intercept: true, class_weights: ClassWeights::Equal };
+    let map = FeatureMap::Eigenfunctions { kernel, pairs: 12 };
+    let features = FeatureRidge { alpha, ..FeatureRidge::new(map) };
+    let ours = features.fit(x.view(), &y, &context).unwrap().scores(new.view()).unwrap();
+    let theirs = spectral.fit(x.view(), &y, &context).unwrap().scores(new.view()).unwrap();
+    assert!((&ours - &theirs).iter().all(|e| e.abs() < 1e-9), "{}", &ours - &theirs);
+}

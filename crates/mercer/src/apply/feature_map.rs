@@ -6,9 +6,12 @@ use super::targets::Encoding;
 use crate::compute::Device;
 use crate::data::Rows;
 use crate::kernel::Kernel;
+use crate::linalg::matmul;
 use crate::model::Bundle;
 use crate::operator::{Extension, RowFeatures};
-use crate::spectrum::{Landmarks, Nystrom, NystromFeatures, Origin, Problem, RandomFeatures, Sampling, features};
+use crate::spectrum::{
+    Krylov, Landmarks, Method, Nystrom, NystromFeatures, Origin, Problem, RandomFeatures, Sampling, features,
+};
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
@@ -38,6 +41,13 @@ pub enum FeatureMap {
         /// How their frequencies are drawn.
         sampling: Sampling,
     },
+    /// `√μ_j ψ_j(x)` of the leading eigenfunctions, by the Krylov method.
+    Eigenfunctions {
+        /// κ
+        kernel: Kernel,
+        /// How many; no more than there are points.
+        pairs: usize,
+    },
 }
 
 /// Features for given points.
@@ -45,6 +55,7 @@ pub(super) enum Map {
     Linear(f64),
     Nystrom(NystromFeatures),
     Random(RandomFeatures),
+    Eigenfunctions(Extension),
 }
 
 impl FeatureMap {
@@ -54,6 +65,7 @@ impl FeatureMap {
             FeatureMap::Linear { .. } => "linear",
             FeatureMap::Nystrom { .. } => "nystrom",
             FeatureMap::Random { .. } => "random-features",
+            FeatureMap::Eigenfunctions { .. } => "spectrum",
         }
     }
 
@@ -62,7 +74,9 @@ impl FeatureMap {
         match self {
             FeatureMap::Linear { scale: 1.0 } => "linear".into(),
             FeatureMap::Linear { scale } => format!("{scale}*linear"),
-            FeatureMap::Nystrom { kernel, .. } | FeatureMap::Random { kernel, .. } => kernel.to_string(),
+            FeatureMap::Nystrom { kernel, .. }
+            | FeatureMap::Random { kernel, .. }
+            | FeatureMap::Eigenfunctions { kernel, .. } => kernel.to_string(),
         }
     }
 
@@ -73,6 +87,7 @@ impl FeatureMap {
             FeatureMap::Linear { .. } => d,
             FeatureMap::Nystrom { landmarks, .. } => *landmarks,
             FeatureMap::Random { features, .. } => *features,
+            FeatureMap::Eigenfunctions { pairs, .. } => *pairs,
         };
         context.budget.require(format!("regression on {p} features"), memory(p), "use fewer features")?;
         match self {
@@ -97,6 +112,13 @@ impl FeatureMap {
                 let map = RandomFeatures::fourier(kernel, d, *features, *sampling, context.seed)?;
                 Ok(Map::Random(map.centred(Rows::from(x))))
             }
+            FeatureMap::Eigenfunctions { kernel, pairs } => {
+                let operator = context.kernel_operator(kernel, x)?;
+                let found = Krylov::default().solve(&Problem { operator: &operator, k: *pairs, context: *context })?;
+                let root: Array1<f64> = found.eigenvalues.iter().map(|μ| μ.max(0.0).sqrt()).collect();
+                let coefficients = found.coefficients * root;
+                Ok(Map::Eigenfunctions(Extension { features: found.features, coefficients }))
+            }
         }
     }
 }
@@ -108,6 +130,7 @@ impl Map {
             Map::Linear(root) => Ok(x * *root),
             Map::Nystrom(map) => map.transform(&x),
             Map::Random(map) => map.transform(&x),
+            Map::Eigenfunctions(map) => map.features.project(x.view().into(), map.coefficients.view()),
         }
     }
 
@@ -119,6 +142,7 @@ impl Map {
             }
             Map::Nystrom(map) => map.functions(w.view(), context),
             Map::Random(map) => Extension { features: Box::new(map), coefficients: w },
+            Map::Eigenfunctions(map) => Extension { coefficients: matmul(map.coefficients.view(), w.view()), ..map },
         }
     }
 }
