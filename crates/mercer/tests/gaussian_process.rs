@@ -7,6 +7,8 @@ use mercer::apply::{Fit, FittedGaussianProcess, GaussianProcess, IntervalReport,
 use mercer::data::Target;
 use mercer::kernel::Expression;
 use mercer::linalg::Cholesky;
+use mercer::operator::Budget;
+use mercer::{Interrupt, Progress};
 
 /// Functions drawn from a Gaussian process with this kernel at points `x`, plus noise of variance `noise`.
 fn drawn(text: &str, x: ArrayView2<f64>, noise: f64, seed: u64) -> Vec<f64> {
@@ -142,4 +144,31 @@ fn what_no_process_fits_is_refused() {
     assert!(refused(Target::Values(vec![2.0; 9])).contains("10 points but 9 targets"));
     let classes = Target::Classes { labels: vec![0; 10], names: vec!["a".into()] };
     assert!(refused(classes).contains("predicts numbers"));
+    let small = FitContext { budget: Budget::of(1000), ..FitContext::default() };
+    let refused = process.fit(x.view(), &Target::Values(x.column(0).to_vec()), &small).err().unwrap().to_string();
+    assert!(refused.contains("the exact posterior of 10 points") && refused.contains("memory budget"), "{refused}");
+}
+
+/// An interrupt of the search keeps the best hyper-parameters so far, and the posterior is computed with them.
+#[test]
+fn an_interrupted_search_still_predicts() {
+    struct Third<'a>(&'a Interrupt);
+    impl Progress for Third<'_> {
+        fn step(&self, what: &str, done: usize, _: usize, _: &str) {
+            if what.contains("hyper-parameters") && done == 3 {
+                assert!(self.0.request(), "there is a result to keep");
+            }
+        }
+    }
+    let x = normal(60, 2, 12);
+    let y = drawn("rbf(1)", x.view(), 0.1, 13);
+    let interrupt = Interrupt::new();
+    let progress = Third(&interrupt);
+    let context = FitContext { progress: &progress, interrupt: Some(&interrupt), ..FitContext::default() };
+    let process = GaussianProcess::new(Expression::parse("rbf(ard)").unwrap());
+    let fitted = process.fit(x.view(), &Target::Values(y), &context).unwrap();
+    assert_eq!((fitted.search.starts.len(), fitted.search.steps, fitted.search.converged), (1, 3, false));
+    assert!(fitted.notes()[0].contains("was interrupted after 1 starts and 3 steps"), "{:?}", fitted.notes());
+    assert!(fitted.deviations(x.view()).unwrap().unwrap().iter().all(|s| *s > 0.0));
+    assert!(!context.interrupted());
 }

@@ -85,10 +85,13 @@ impl Predict {
             let cells: Vec<String> = score.cells().iter().map(|(name, value)| format!("{name} {value}")).collect();
             context.note(format_args!("{}: {} on {}", self.data, cells.join(", "), text::count(data.n(), "row")));
         }
-        let object = json!({
+        let mut object = json!({
             "model": self.model.to_string_lossy(), "data": self.data, "n": data.n(), "predictions": predictions.shown(),
-            "deviations": predictions.deviations.as_ref().map(|all| all.to_vec()), "test": known, "seconds": seconds, "out": out,
+            "test": known, "seconds": seconds, "out": out,
         });
+        if let Some(deviations) = &predictions.deviations {
+            object["deviations"] = json!(deviations.to_vec());
+        }
         context.result(&object, || if out.is_some() { String::new() } else { predictions.table() })
     }
 }

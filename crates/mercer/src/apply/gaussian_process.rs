@@ -112,6 +112,8 @@ impl Fit for GaussianProcess {
         )?;
         let (mean, variance) = moments(values)?;
         let found = self.tuning.best(&self.kernel, x, y, context)?;
+        // A request to end early was about the search; the posterior is computed.
+        let interrupted = context.keeps_best().cut_short();
         let (kernel, noise) = (scaled(found.kernel.clone(), variance), found.noise * variance);
         let y = Array2::from_shape_fn((n, 1), |(i, _)| values[i] - mean);
         context.progress.step("gaussian process", 0, 1, "factorisation");
@@ -122,7 +124,7 @@ impl Fit for GaussianProcess {
         Ok(FittedGaussianProcess {
             noise,
             likelihood,
-            notes: notes(&found),
+            notes: notes(&found, interrupted),
             search: SearchEnd {
                 converged: found.converged,
                 gradient: found.gradient,
@@ -174,12 +176,15 @@ fn log_likelihood(factor: &Cholesky<f64>, y: &Array2<f64>, solved: &Array2<f64>)
     Ok(-0.5 * (y * solved).sum() - half_determinant - 0.5 * n as f64 * TAU.ln())
 }
 
-fn notes(found: &Tuned) -> Vec<String> {
-    let missed = (!found.converged).then(|| {
+fn notes(found: &Tuned, interrupted: bool) -> Vec<String> {
+    let ended = if interrupted { "was interrupted" } else { "ended" };
+    let missed = (interrupted || !found.converged).then(|| {
         format!(
-            "the search for hyper-parameters ended after {} steps with a gradient of {:.1e}, which is not zero; the best \
-             of them are used",
-            found.steps, found.gradient
+            "the search for hyper-parameters {ended} after {} starts and {} steps, with a gradient of {:.1e}; the best of them are \
+             used",
+            found.starts.len(),
+            found.steps,
+            found.gradient
         )
     });
     missed.into_iter().collect()

@@ -7,11 +7,14 @@ use crate::data::Target;
 use crate::kernel::{Expression, Kernel, Tunable};
 use crate::operator::gram;
 use crate::rng::Rng;
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Progress, Result};
 use ndarray::{Array2, ArrayView2, Axis};
 
 /// The smallest noise, where the targets have variance 1.
 const LEAST_NOISE: f64 = 1e-8;
+
+/// The largest component of the gradient that counts as zero, for a criterion of order 1.
+const TOLERANCE: f64 = 1e-5;
 
 /// How far an amplitude or a lengthscale may go from its start: this factor up or down.
 const FARTHEST: f64 = 1e5;
@@ -119,6 +122,8 @@ impl Search<'_> {
         let mut first = self.kernel.start();
         first.push(0.1f64.ln());
         let (mut best, mut starts): (Option<Minimum>, Vec<f64>) = (None, vec![]);
+        // From the first step on there is a result.
+        let mut keeps = None;
         let count = self.tuning.restarts + 1;
         for number in 0..count {
             let start: Vec<f64> = match number {
@@ -127,7 +132,13 @@ impl Search<'_> {
                 _ => first.iter().map(|θ| θ + rng.normal()).collect(),
             };
             let stage = self.context.stage("start", number + 1, count);
-            let found = self.from(start, &bounds(&first), &FitContext { progress: &stage, ..*self.context })?;
+            let goes_on = |step: usize, value: f64, gradient: f64| {
+                keeps.get_or_insert_with(|| self.context.keeps_best());
+                let note = format!("criterion {value:.4}, gradient {gradient:.1e}");
+                stage.step("hyper-parameters", step, self.tuning.steps, &note);
+                !self.context.interrupted()
+            };
+            let found = minimise(start, &bounds(&first), (TOLERANCE, self.tuning.steps), |θ| self.at(θ), goes_on)?;
             starts.extend(found.as_ref().map(|found| found.value));
             best = [best, found].into_iter().flatten().min_by(|a, b| a.value.total_cmp(&b.value));
             if self.context.interrupted() {
@@ -149,17 +160,6 @@ impl Search<'_> {
             starts,
             rows,
         })
-    }
-
-    /// The minimum that is reached from one start.
-    fn from(&self, start: Vec<f64>, bounds: &[(f64, f64)], context: &FitContext) -> Result<Option<Minimum>> {
-        const TOLERANCE: f64 = 1e-5;
-        let goes_on = |step: usize, value: f64, gradient: f64| {
-            let note = format!("criterion {value:.4}, gradient {gradient:.1e}");
-            context.progress.step("hyper-parameters", step, self.tuning.steps, &note);
-            !context.interrupted()
-        };
-        minimise(start, bounds, (TOLERANCE, self.tuning.steps), |θ| self.at(θ), goes_on)
     }
 
     /// The criterion and its gradient at the hyper-parameters and the logarithm of the noise.
