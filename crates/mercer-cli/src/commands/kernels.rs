@@ -52,7 +52,7 @@ fn listed(kernels: &[Entry]) -> String {
     said +=
         "Activations with parameters: leaky_relu(slope), ab_relu(below, above), rbf(gamma), monomial(n), hermite(n),\n";
     said += "polynomial(constant, slope, ...), exp_normalized(gamma, shift).\n";
-    said + "A lengthscale of median is the median distance between points of the data.\n"
+    said + "A lengthscale of median is the median distance between points of the data; auto is what predicts a target best, and\nard the same for each column.\n"
 }
 
 /// The meaning and the allowed values; the help of a lengthscale states both.

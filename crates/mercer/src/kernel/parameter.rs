@@ -152,8 +152,7 @@ pub(super) const LENGTHSCALE: Parameter = Parameter::new(
     "lengthscale",
     1.0,
     Kind::Lengthscale,
-    "distance over which the kernel falls, or [one, for, each, column]; median: that of the data; auto: what predicts a target \
-     best; ard: the same for each column",
+    "distance over which the kernel falls; [1, 2]: that of each column; median, auto, ard: from the data",
 );
 
 /// The lengthscales, where the arguments of `kernel` have one for each column of points of dimension `inputs`.
