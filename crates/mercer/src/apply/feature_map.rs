@@ -15,7 +15,7 @@ use crate::spectrum::{
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
-/// Features that stand for a kernel, `φ(x)·φ(x') ≈ κ(x,x')`. Example: [`FeatureRidge`].
+/// Features that stand for a kernel, `φ(x)·φ(x') ≈ κ(x,x')`. Example: [`FeatureRidge`](super::FeatureRidge).
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeatureMap {
     /// `φ(x) = √scale x`: the kernel `scale·x·x'` in its primal form.
