@@ -200,3 +200,20 @@ fn function_samples_are_certified_on_held_out_points() {
     let difference = mapped.block(&[0, 200], &[3]).unwrap() - functions.block(&[0, 200], &[3]).unwrap();
     assert!(difference.iter().all(|d| d.abs() < 1e-12));
 }
+
+/// No function has a larger Rayleigh quotient than `κ(x,x)`, where that is constant; few held-out points alone would not say so.
+#[test]
+fn intervals_end_where_the_trace_does() {
+    let kernel = kernel("rbf(1.5)");
+    let mut reached = 0;
+    for seed in 0..10 {
+        let (x, held_out) = (normal(60, 5, 900 + seed), normal(12, 5, 950 + seed));
+        let spectrum =
+            Spectrum::fit(&Exact, &Problem::new(&on(&kernel, x.view()), 20), Some(held_out.view().into())).unwrap();
+        for [low, high] in spectrum.certificate.interval.iter().flatten() {
+            assert!(low <= high && *high <= 1.0, "{low} {high}");
+            reached += usize::from(*high == 1.0);
+        }
+    }
+    assert!(reached > 0, "no interval is that wide: the points are too many for this test");
+}

@@ -8,7 +8,7 @@ use crate::finite::finite_rows;
 use crate::linalg::matmul;
 use crate::operator::Points;
 use crate::{FitContext, Progress, Result};
-use ndarray::{Array2, ArrayView1, ArrayView2, Axis, CowArray, Ix2, aview1, concatenate, s};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, CowArray, Ix2, aview1, concatenate, s};
 use population::Population;
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,8 @@ pub struct Certificate {
     /// 95 % confidence interval of `⟨ψ_j,Kψ_j⟩/⟨ψ_j,ψ_j⟩` under q, from the held-out points; it differs from the true
     /// eigenvalue by the square of the residual. None where `μ_j = 0` or fewer than ten points were held out. With a kernel
     /// that grows without bound, such as a polynomial, on points with heavy tails, the tails that no sample shows decide the
-    /// eigenvalue, and the interval is too short.
+    /// eigenvalue, and the interval is too short. Where `κ(x,x)` is the same for all points, it ends there at the latest: the
+    /// eigenvalues add up to it.
     pub interval: Vec<Option<[f64; 2]>>,
     /// What sort of pair each is.
     pub standing: Vec<Standing>,
@@ -110,7 +111,9 @@ impl Certificate {
         let stage = context.stage("certificate", 4, 4);
         let context = FitContext { progress: &stage, ..*context };
         let population = Population::new(elsewhere.as_deref().unwrap_or(operator), ψ, μ, &context)?;
-        let trace = operator.diagonal()?.mean().unwrap_or(0.0);
+        let diagonal = operator.diagonal()?;
+        let (trace, most) = (diagonal.mean().unwrap_or(0.0), largest_quotient(&diagonal, operator.outputs()));
+        let within = |[low, high]: [f64; 2]| [low.min(most), high.min(most)];
         let (standing, cuts_group) = standings(μ, solution.next, &residual, at_points.view());
         Ok(Certificate {
             held_out: held_out.map_or(0, |h| h.count()),
@@ -121,7 +124,7 @@ impl Certificate {
             trace,
             trace_kind: TraceKind::Exact,
             trace_captured: if trace > 0.0 { μ.iter().sum::<f64>() / trace } else { 0.0 },
-            interval: population.iter().map(|p| p.interval).collect(),
+            interval: population.iter().map(|p| p.interval.map(within)).collect(),
             standing,
             cuts_group,
             residual,
@@ -138,6 +141,13 @@ impl Certificate {
     pub fn worst_residual(&self) -> f64 {
         self.residual.iter().flatten().fold(0.0, |worst, r| worst.max(*r))
     }
+}
+
+/// The largest value that `⟨ψ,Kψ⟩/⟨ψ,ψ⟩` can have under any distribution: the trace, where `κ(x,x)` `[n]` is the same for all points.
+fn largest_quotient(diagonal: &Array1<f64>, outputs: usize) -> f64 {
+    let first = diagonal.first().copied().unwrap_or(f64::INFINITY);
+    let constant = outputs == 1 && diagonal.iter().all(|k| *k == first);
+    if constant { first } else { f64::INFINITY }
 }
 
 /// `ψ(X) = φ(X) A` `[n, k]` at the fitted points.
