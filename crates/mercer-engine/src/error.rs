@@ -1,5 +1,6 @@
 //! The one error type of the library. Each message names the offending value and what to do.
 
+use crate::syntax::excerpt;
 use std::path::{Path, PathBuf};
 
 /// Shorthand for results of this library. Example: [`Error`].
@@ -81,7 +82,7 @@ impl Error {
     /// assert_eq!(error.to_string(), "unknown kernel 'rfb'; did you mean 'rbf'? (known: rbf, poly)");
     /// ```
     pub fn unknown<'a>(what: &str, word: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
-        Error::Input(format!("unknown {what} '{word}'{}", did_you_mean(word, known)))
+        Error::Input(format!("unknown {what} '{}'{}", excerpt(word), did_you_mean(word, known)))
     }
 
     /// An [`Error::File`]: `path` is not what it should be.

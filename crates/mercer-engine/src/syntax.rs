@@ -60,7 +60,7 @@ impl<'a> Call<'a> {
         for (i, key) in keys.iter().enumerate() {
             if !known.contains(key) {
                 let hint = did_you_mean(key, known.iter().copied());
-                return Err(Error::input(format!("{name} has no parameter '{key}'{hint}")));
+                return Err(Error::input(format!("{name} has no parameter '{}'{hint}", excerpt(key))));
             }
             fail_if!(keys[..i].contains(key), "{name}: {key} is given twice");
         }
@@ -81,9 +81,26 @@ impl<'a> Call<'a> {
     pub fn number<T: FromStr>(&self, key: &str) -> Result<Option<T>> {
         let Some(text) = self.value(key) else { return Ok(None) };
         let kind = if std::any::type_name::<T>() == "f64" { "number" } else { "whole number" };
-        let bad = |_| Error::input(format!("{}: {key} must be a {kind}, not '{text}'", self.name));
+        let bad = |_| Error::input(format!("{}: {key} must be a {kind}, not '{}'", self.name, excerpt(text)));
         text.parse().map(Some).map_err(bad)
     }
+}
+
+/// A text as messages quote it: its two ends, if it is long.
+///
+/// ```
+/// use mercer_engine::syntax::excerpt;
+/// assert_eq!(excerpt(" dense(8) relu "), "dense(8) relu");
+/// assert!(excerpt(&"relu ".repeat(1000)).chars().count() < 130);
+/// ```
+pub fn excerpt(text: &str) -> String {
+    let text = text.trim();
+    let count = text.chars().count();
+    if count <= 2 * SHOWN {
+        return text.into();
+    }
+    let ends = text.chars().take(SHOWN).chain(" … ".chars()).chain(text.chars().skip(count - SHOWN));
+    ends.collect()
 }
 
 /// Reads a text from left to right; spaces between words are skipped.

@@ -1,6 +1,7 @@
 //! The memory budget: what a reader or a method needs is estimated before it is allocated.
 
 use crate::net::Network;
+use crate::syntax::excerpt;
 use crate::{Error, Result};
 
 /// The largest number of bytes that a reader or a method may allocate.
@@ -72,7 +73,7 @@ impl Budget {
     #[doc(hidden)]
     pub fn require_network(self, network: &Network, copies: u64) -> Result<()> {
         let count = network.parameters().saturating_add(network.constants()) as u64;
-        let text = network.expression();
+        let text = excerpt(&network.expression());
         self.require(
             format!("the {count} parameters of {} networks \"{text}\"", network.networks()),
             count.saturating_mul(4 * copies),

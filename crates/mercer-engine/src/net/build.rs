@@ -5,6 +5,7 @@ use super::{
     Pooling, Radial, Residual, guess_image,
 };
 use crate::compute::{Activation, Convolution, Pool};
+use crate::syntax::excerpt;
 use crate::{Error, Result, fail_if};
 
 /// Most units of a layer: the parameters between two layers can then be counted without overflow.
@@ -52,7 +53,8 @@ fn read(mut description: Description, mut flow: Flow) -> Result<Built> {
     fail_if!(chained.is_empty(), "the architecture has no layers; write for example dense(32) relu dense(1)");
     fail_if!(
         description.layers[1..].iter().any(|layer| layer.any(&is_radial)),
-        "in \"{description}\" radial is not the first layer; it is one of points"
+        "in \"{}\" radial is not the first layer; it is one of points",
+        excerpt(&description.to_string())
     );
     // Layers that act alike in every network join the trunk.
     while chained.get(trunk).is_some_and(|(layer, _)| !layer.facts().branches) {
@@ -60,7 +62,8 @@ fn read(mut description: Description, mut flow: Flow) -> Result<Built> {
     }
     fail_if!(
         trunk == chained.len(),
-        "in \"{description}\" all networks are the same; end it with a layer that tells them apart, such as dense(1)"
+        "in \"{}\" all networks are the same; end it with a layer that tells them apart, such as dense(1)",
+        excerpt(&description.to_string())
     );
     description.trunk = chained[..trunk].iter().map(|(_, words)| words).sum();
     Ok(Built { layers: chained.into_iter().map(|(layer, _)| layer).collect(), trunk, description })
@@ -359,5 +362,9 @@ mod tests {
             let error = parse(text, 12).map(|_| ()).unwrap_err().to_string();
             assert!(error.contains(word), "{text}: {error}");
         }
+        // Of a long architecture, messages quote the ends.
+        let long = format!("dense(3) {}dense(1)", "radial ".repeat(5000));
+        let error = parse(&long, 12).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("dense(3) radial") && error.contains("radial dense(1)") && error.len() < 300, "{error}");
     }
 }

@@ -5,6 +5,7 @@ use super::chain::{Chain, consecutive};
 use super::{Description, Facts, Gradient, Layer, LayerSpec, Mode, Slot, Trace, Weights};
 use crate::compute::{self, Device, Tensor};
 use crate::rng::Rng;
+use crate::syntax::excerpt;
 use crate::{Error, Result, fail_if};
 
 /// k networks `x ↦ [c]` of one architecture: layers in order, the first few perhaps shared by all (the trunk).
@@ -71,7 +72,8 @@ impl Network {
         let total = |kind: usize| {
             own[kind].checked_mul(networks).and_then(|own| own.checked_add(shared[kind])).ok_or_else(|| {
                 Error::input(format!(
-                    "{networks} networks \"{description}\" have more parameters than memory has addresses"
+                    "{networks} networks \"{}\" have more parameters than memory has addresses",
+                    excerpt(&description.to_string())
                 ))
             })
         };

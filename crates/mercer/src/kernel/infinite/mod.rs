@@ -48,6 +48,7 @@ use super::{Formula, Kind, Pair, Parameter, Statistic, Value};
 use crate::compute::Activation;
 use crate::net::Description;
 use crate::simd::Num;
+use crate::syntax::excerpt;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 
@@ -116,7 +117,7 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
         }
         let shape = word(5).and_then(parse_shape);
         let network = Network::new(&Description::parse(layers)?, variances, shape, inputs);
-        let network = network.map_err(|e| Error::input(format!("architecture '{}': {e}", layers.trim())))?;
+        let network = network.map_err(|e| Error::input(format!("architecture '{}': {e}", excerpt(layers))))?;
         Ok(Infinite(network))
     }
 
