@@ -56,10 +56,11 @@ impl Head<'_> {
         );
         let grid = grid(scale);
         let sample = Rng::new(self.context.seed).fork(0x006c_6f6f).sample(n, MOST_LEFT_OUT.min(n));
+        let left = self.left_out(&path, &sample)?;
         let mut notes = vec![];
         let (alpha, tried) = match alpha {
             Alpha::Fixed(alpha) => (alpha, vec![]),
-            Alpha::LeaveOneOut => best(self.leave_one_out(&path, &sample, &grid)?)?,
+            Alpha::LeaveOneOut => best(left.mean_squares(&path, &grid))?,
             Alpha::CrossValidation { folds } => {
                 let (tried, note) = cross_validate(n, folds, self.context, &grid, |rest, out| {
                     self.held_out_errors(&self.path(rest)?, out, &grid)
@@ -68,7 +69,8 @@ impl Head<'_> {
                 best(tried)?
             }
         };
-        let left_out = self.left_out(&path, &sample, alpha)?;
+        let [errors] = &left.errors(&path, &[alpha])[..] else { unreachable!("one α") };
+        let left_out = self.y.select(Axis(0), &sample) - errors;
         let weights = path.weights(alpha);
         let offset = &path.y_mean - &path.mean.dot(&weights);
         Ok(Solved { alpha, tried, weights, offset, left_out: (sample, left_out), notes })
@@ -91,29 +93,13 @@ impl Head<'_> {
         rows.iter().map(|&i| self.weights.map_or(1.0, |w| w[i])).collect()
     }
 
-    /// The weighted mean squared error of predicting each of `rows` from all the others, for each α.
-    fn leave_one_out(&self, path: &Path, rows: &[usize], grid: &[f64]) -> Result<Vec<Tried>> {
-        let (mut sums, mut total) = (vec![0.0; grid.len()], 0.0);
-        for few in rows.chunks(BLOCK) {
-            let w = self.weights_of(few);
-            total += w.sum();
-            let errors = path.left_out_errors((self.features)(few)?, self.y.select(Axis(0), few), &w, grid);
-            for (sum, error) in sums.iter_mut().zip(errors) {
-                *sum += error.rows().into_iter().zip(&w).map(|(e, w)| w * e.dot(&e)).sum::<f64>();
-            }
+    /// Some rows, to be predicted from all the others.
+    fn left_out(&self, path: &Path, rows: &[usize]) -> Result<LeftOut> {
+        let mut z = Array2::zeros((rows.len(), path.λ.len()));
+        for (few, mut z) in rows.chunks(BLOCK).zip(z.axis_chunks_iter_mut(Axis(0), BLOCK)) {
+            z.assign(&path.rotated((self.features)(few)?));
         }
-        Ok(grid.iter().zip(sums).map(|(&value, sum)| Tried { value, error: sum / total }).collect())
-    }
-
-    /// The predictions `[rows, m]` of some rows from all the others.
-    fn left_out(&self, path: &Path, rows: &[usize], alpha: f64) -> Result<Array2<f64>> {
-        let mut scores = Array2::zeros((rows.len(), self.y.ncols()));
-        for (few, mut scores) in rows.chunks(BLOCK).zip(scores.axis_chunks_iter_mut(Axis(0), BLOCK)) {
-            let y = self.y.select(Axis(0), few);
-            let errors = path.left_out_errors((self.features)(few)?, y.clone(), &self.weights_of(few), &[alpha]);
-            scores.assign(&(y - &errors[0]));
-        }
-        Ok(scores)
+        Ok(LeftOut { z, y: self.y.select(Axis(0), rows), w: self.weights_of(rows) })
     }
 
     /// The weighted sum of squared errors on rows that `path` has not seen, for each α.
@@ -232,24 +218,41 @@ impl Path {
     fn weights(&self, alpha: f64) -> Array2<f64> {
         matmul(self.q.view(), self.filtered(alpha).view())
     }
+}
 
-    /// `y_i − ŷ_{−i} = (y_i − ŷ_i)/(1 − H_ii)`, `H_ii = w_i(share + Σ_j z_ij²/(λ_j + α))`, `[b, m]` for each α, of rows with
-    /// features `[b, p]`, targets `y` `[b, m]` and weights `w` `[b]`.
-    fn left_out_errors(&self, phi: Array2<f64>, y: Array2<f64>, w: &Array1<f64>, grid: &[f64]) -> Vec<Array2<f64>> {
-        let mut z = self.rotated(phi);
-        let (y, m) = (y - &self.y_mean, self.zy.ncols());
+/// Rows that are predicted from all the others.
+struct LeftOut {
+    /// `[b, r]`
+    z: Array2<f64>,
+    /// `[b, m]`
+    y: Array2<f64>,
+    /// Weights `[b]`
+    w: Array1<f64>,
+}
+
+impl LeftOut {
+    /// `y_i − ŷ_{−i} = (y_i − ŷ_i)/(1 − H_ii)`, `H_ii = w_i(share + Σ_j z_ij²/(λ_j + α))`, `[b, m]` for each α.
+    fn errors(&self, path: &Path, grid: &[f64]) -> Vec<Array2<f64>> {
+        let (y, m) = (&self.y - &path.y_mean, path.zy.ncols());
         let [inverses, filtered]: [Vec<Array2<f64>>; 2] = [
-            grid.iter().map(|&alpha| self.inverse(alpha).insert_axis(Axis(1))).collect(),
-            grid.iter().map(|&alpha| self.filtered(alpha)).collect(),
+            grid.iter().map(|&alpha| path.inverse(alpha).insert_axis(Axis(1))).collect(),
+            grid.iter().map(|&alpha| path.filtered(alpha)).collect(),
         ];
-        let fitted = matmul(z.view(), beside(&filtered).view());
-        z.mapv_inplace(|z| z * z);
-        let leverage = (matmul(z.view(), beside(&inverses).view()) + self.share) * w.view().insert_axis(Axis(1));
+        let fitted = matmul(self.z.view(), beside(&filtered).view());
+        let sums = matmul(self.z.mapv(|z| z * z).view(), beside(&inverses).view());
+        let leverage = (sums + path.share) * self.w.view().insert_axis(Axis(1));
         let error = |a: usize| {
             let left = leverage.column(a).mapv(|h| 1.0 - h).insert_axis(Axis(1));
             (&y - &fitted.slice(s![.., a * m..(a + 1) * m])) / left
         };
         (0..grid.len()).map(error).collect()
+    }
+
+    /// The weighted mean squared error for each α.
+    fn mean_squares(&self, path: &Path, grid: &[f64]) -> Vec<Tried> {
+        let mean =
+            |e: &Array2<f64>| e.rows().into_iter().zip(&self.w).map(|(e, w)| w * e.dot(&e)).sum::<f64>() / self.w.sum();
+        grid.iter().zip(self.errors(path, grid)).map(|(&value, e)| Tried { value, error: mean(&e) }).collect()
     }
 }
 
@@ -262,5 +265,5 @@ fn beside(parts: &[Array2<f64>]) -> Array2<f64> {
 /// Bytes that a head on `p` features takes.
 pub(super) fn memory(p: usize) -> u64 {
     let p = p as u64;
-    8 * p.saturating_mul(3 * BLOCK as u64 + 6 * p)
+    8 * p.saturating_mul(3 * BLOCK as u64 + 2 * MOST_LEFT_OUT as u64 + 6 * p)
 }

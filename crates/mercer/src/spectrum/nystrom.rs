@@ -273,11 +273,11 @@ fn normalisation(w: &Array2<f64>, context: &FitContext<'_>) -> Result<(Array2<f6
     }
 }
 
-/// `L⁻ᵀ` for `W = L Lᵀ`, where W is so well conditioned that rounding in `κ(x,Z)` stays small after the product.
-/// `cond W ≤ ‖W‖_F tr W⁻¹`, and `tr W⁻¹ = ‖L⁻ᵀ‖²_F`.
+/// `L⁻ᵀ` for `W = L Lᵀ`, where W is so well conditioned that rounding in `κ(x,Z)` stays small after the product: it grows with
+/// `‖L⁻ᵀ‖`, the root of the condition number. `cond W ≤ ‖W‖_F tr W⁻¹`, and `tr W⁻¹ = ‖L⁻ᵀ‖²_F`.
 fn inverse_factor(w: &Array2<f64>, context: &FitContext<'_>) -> Option<Array2<f64>> {
     context.progress.step("factorisation of the landmarks' matrix", 0, 1, ONE_STEP);
-    let limit = if context.precision == Precision::F64 { 1e8 } else { 1e7 };
+    let limit = if context.precision == Precision::F64 { 1e12 } else { 1e7 };
     let factor = Cholesky::new(context.device, w.view()).ok()?;
     let mut inverse = Array2::eye(w.nrows());
     solve_lower_transposed(factor.lower().ok()?, inverse.view_mut());
