@@ -4,6 +4,7 @@ mod args;
 mod certificate;
 mod commands;
 mod context;
+mod examples;
 mod files;
 mod input;
 mod learning;

@@ -56,5 +56,59 @@ fn what_a_process_cannot_learn_is_refused() {
     folder.refuses("gp train.csv --target y --level 95", "between 0 and 1");
     folder.refuses("gp train.csv --target y --kernel 'rbf(lengthscale=wide)'", "lengthscale must be");
     std::fs::write(folder.join("words.csv"), "a,y\n1,up\n2,down\n3,up\n").unwrap();
-    folder.refuses("gp words.csv --target y", "predicts numbers");
+    folder.refuses("gp words.csv --target y --method nystrom", "regress --loss logistic");
+    std::fs::write(folder.join("one.csv"), "a,y\n1,up\n2,up\n3,up\n").unwrap();
+    folder.refuses("gp one.csv --target y", "same class");
+}
+
+/// Words are classes with probabilities; the model gives the same ones again.
+#[test]
+fn classes_come_with_probabilities() {
+    let folder = Folder::new();
+    let mut rng = Rng::new(5);
+    let row = |_| {
+        let (a, b) = (rng.normal(), rng.normal());
+        format!("{a},{b},{}\n", if a + 0.3 * rng.normal() > 0.0 { "up" } else { "down" })
+    };
+    let rows: Vec<String> = (0..260).map(row).collect();
+    std::fs::write(folder.join("train.csv"), format!("a,b,y\n{}", rows[..160].concat())).unwrap();
+    std::fs::write(folder.join("test.csv"), format!("a,b,y\n{}", rows[160..].concat())).unwrap();
+    let line = "gp train.csv --target y --restarts 0 --predict test.csv --out p.csv --model m.mercer";
+    let found = folder.object(line);
+    for part in ["left_out", "test"] {
+        let of = |name: &str| found[part][name].as_f64().unwrap();
+        assert!(of("accuracy") > 0.8 && of("log_loss") < 0.45, "{part}: {found}");
+    }
+    assert!(found["noise"].is_null() && found["log_likelihood"].as_f64().unwrap() < 0.0, "{found}");
+    let written = std::fs::read_to_string(folder.join("p.csv")).unwrap();
+    assert!(
+        written.starts_with("prediction,probability down,probability up\n")
+            || written.starts_with("prediction,probability up,probability down\n"),
+        "{written}"
+    );
+    assert_eq!(folder.said("predict m.mercer test.csv"), written);
+    let said = folder.said("gp train.csv --target y --restarts 0 --holdout 0.2");
+    for words in ["Laplace approximation", "log loss", "classes of holdout", "recall"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+/// Features stand for the kernel where they are asked for; intervals hold there too.
+#[test]
+fn features_give_intervals_that_hold() {
+    let folder = Folder::new();
+    table(&folder, "train.csv", 1200, 6);
+    table(&folder, "test.csv", 400, 7);
+    for method in ["--method nystrom --rank 60", "--method random-features --rank 200", "--method spectrum --rank 60"] {
+        let line = format!(
+            "gp train.csv --target y {method} --restarts 0 --search-rows 200 --predict test.csv --model m.mercer"
+        );
+        let found = folder.object(&line);
+        for part in ["left_out", "test"] {
+            let of = |name: &str| found[part][name].as_f64().unwrap();
+            assert!(of("rmse") < 0.13 && (0.91..0.98).contains(&of("coverage")), "{method}, {part}: {found}");
+        }
+        assert_eq!(found["search"]["rows"], 200);
+        assert!(folder.said("predict m.mercer test.csv").starts_with("prediction,deviation\n"));
+    }
 }

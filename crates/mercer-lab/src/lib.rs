@@ -23,6 +23,7 @@ mod bound_states;
 mod classic_kernels;
 mod cnn_gp;
 mod eigenvalue_decay;
+mod gp_uci;
 mod graph_laplacian;
 mod hydrogen;
 mod inference_cost;
@@ -104,6 +105,8 @@ experiments! {
         "every neural method and its baselines on five kernels at equal budgets: residual, time, cost of a new point",
     inference_cost "inference-cost":
         "trained networks, random features and landmarks of equal inference cost: does training pay off?",
+    gp_uci "gp-uci":
+        "Gaussian processes on nine tables of the UCI repository, on their published splits: error, NLL, coverage",
     mlp_gp "mlp-gp":
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
     cnn_gp "cnn-gp":

@@ -5,9 +5,10 @@ mod common;
 
 use common::*;
 use mercer::apply::{
-    Affinity, Alpha, ClassReport, ClassWeights, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted,
-    FittedFeatureRidge, FittedKernelPca, FittedRidge, GaussianProcess, KernelPca, LaplacianEigenmaps, Logistic,
-    NadarayaWatson, Predict, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
+    Affinity, Alpha, ClassReport, ClassWeights, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureProcess,
+    FeatureRidge, Fit, Fitted, FittedFeatureRidge, FittedKernelPca, FittedRidge, GaussianProcess,
+    GaussianProcessClassifier, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict, ProcessFeatures,
+    Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
 };
 use mercer::data::{Missing, ReadOptions, Scaler, Scaling, Schema, Table, Target};
 use mercer::kernel::Expression;
@@ -79,8 +80,8 @@ where
     Case {
         name,
         estimator,
-        numbers: !name.contains("logistic"),
-        classes: name != "gaussian process",
+        numbers: !name.contains("logistic") && !name.contains("classifier"),
+        classes: !name.contains("process") || name.contains("classifier"),
         coordinates: false,
     }
 }
@@ -115,6 +116,10 @@ fn cases() -> Vec<Case> {
         predicts("linear ridge", |_| Ok(FeatureRidge::new(FeatureMap::Linear { scale: 2.0 }))),
         predicts("logistic", |_| Ok(Logistic::default())),
         predicts("gaussian process", |_| Ok(GaussianProcess::new(Expression::parse("rbf(1.2)")?))),
+        predicts("gaussian process classifier", |_| Ok(GaussianProcessClassifier::new(Expression::parse("rbf(1.2)")?))),
+        predicts("gaussian process on features", |x| {
+            Ok(FeatureProcess::new(Expression::parse("rbf(1.2)")?, ProcessFeatures::Landmarks(x.nrows())))
+        }),
         predicts("logistic on features", |x| {
             let alpha = Alpha::Fixed(0.1);
             Ok(FeatureLogistic { alpha, ..FeatureLogistic::new(nystrom(x.nrows())) })

@@ -3,7 +3,10 @@
 mod common;
 
 use common::*;
-use mercer::apply::{Fit, FittedGaussianProcess, GaussianProcess, IntervalReport, Predict, Saved, Tuning};
+use mercer::apply::{
+    ClassReport, FeatureProcess, Fit, FittedFeatureProcess, FittedGaussianProcess, FittedGaussianProcessClassifier,
+    GaussianProcess, GaussianProcessClassifier, IntervalReport, Predict, ProcessFeatures, Saved, Tuning,
+};
 use mercer::data::Target;
 use mercer::kernel::Expression;
 use mercer::linalg::Cholesky;
@@ -143,7 +146,7 @@ fn what_no_process_fits_is_refused() {
     assert!(refused(Target::Values(vec![2.0; 10])).contains("every target is 2"));
     assert!(refused(Target::Values(vec![2.0; 9])).contains("10 points but 9 targets"));
     let classes = Target::Classes { labels: vec![0; 10], names: vec!["a".into()] };
-    assert!(refused(classes).contains("predicts numbers"));
+    assert!(refused(classes).contains("the Gaussian process for classes"));
     let small = FitContext { budget: Budget::of(1000), ..FitContext::default() };
     let refused = process.fit(x.view(), &Target::Values(x.column(0).to_vec()), &small).err().unwrap().to_string();
     assert!(refused.contains("the exact posterior of 10 points") && refused.contains("memory budget"), "{refused}");
@@ -171,4 +174,208 @@ fn an_interrupted_search_still_predicts() {
     assert!(fitted.notes()[0].contains("was interrupted after 1 starts and 3 steps"), "{:?}", fitted.notes());
     assert!(fitted.deviations(x.view()).unwrap().unwrap().iter().all(|s| *s > 0.0));
     assert!(!context.interrupted());
+}
+
+fn on_features(text: &str, features: ProcessFeatures, x: ArrayView2<f64>, y: &[f64]) -> FittedFeatureProcess {
+    let process = FeatureProcess::new(Expression::parse(text).unwrap(), features);
+    let tuning = Tuning { restarts: 0, ..process.tuning };
+    FeatureProcess { tuning, ..process }.fit(x, &Target::Values(y.to_vec()), &FitContext::default()).unwrap()
+}
+
+/// With every point a landmark, the features are the kernel: the posterior, its likelihood and its left-out predictions are exact.
+#[test]
+fn all_landmarks_give_the_exact_posterior() {
+    let (x, new) = (normal(70, 2, 21), normal(12, 2, 22));
+    let y: Vec<f64> = drawn("2*matern32(1.2)", x.view(), 0.05, 23).into_iter().map(|y| y - 3.0).collect();
+    let exact = fitted("matern32(auto)", x.view(), &y);
+    let ours = on_features("matern32(auto)", ProcessFeatures::Landmarks(70), x.view(), &y);
+    // The amplitude and the noise, found twice, are the same.
+    assert!((ours.noise / exact.noise - 1.0).abs() < 1e-3, "{} {}", ours.noise, exact.noise);
+    assert!((ours.bound - exact.likelihood).abs() < 1e-4, "{} {}", ours.bound, exact.likelihood);
+    let close = |a: &Array2<f64>, b: &Array2<f64>| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3);
+    assert!(close(&ours.scores(new.view()).unwrap(), &exact.scores(new.view()).unwrap()));
+    let [a, b] = [ours.deviations(new.view()), exact.deviations(new.view())].map(|s| s.unwrap().unwrap());
+    assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-3), "{a} {b}");
+    let all = exact.leave_one_out(&y).unwrap();
+    assert_eq!(ours.left_out.len(), 70);
+    assert!(ours.left_out.iter().all(|(i, [f, s])| (f - all[[*i, 0]]).abs() < 2e-3 && (s - all[[*i, 1]]).abs() < 2e-3));
+}
+
+/// The posterior on features from its definition, `A = cΦΦᵀ + σ²I` written out, and its bound.
+#[test]
+fn few_landmarks_give_the_posterior_of_their_kernel() {
+    let (x, new) = (normal(90, 2, 24), normal(8, 2, 25));
+    let y = drawn("rbf(1)", x.view(), 0.1, 26);
+    let fitted = on_features("rbf(auto)", ProcessFeatures::Landmarks(12), x.view(), &y);
+    let (kernel, n) = (fitted.kernel(), 90);
+    // The landmarks are those of the fit: read them from the model.
+    let (_folder, path) = scratch("features.mercer");
+    fitted.save(&path).unwrap();
+    let again = FittedFeatureProcess::load(&path, Device::Cpu).unwrap();
+    assert_eq!(again.scores(new.view()).unwrap(), fitted.scores(new.view()).unwrap());
+    assert_eq!(again.deviations(new.view()).unwrap(), fitted.deviations(new.view()).unwrap());
+    let bytes = mercer::model::Bundle::read(&path).unwrap();
+    let z = bytes.matrix("centres").unwrap();
+    assert_eq!(z.dim(), (12, 2));
+    let cross = |a: ArrayView2<f64>, b: ArrayView2<f64>| gram_cross::<f64>(kernel, a, b, Device::Cpu).unwrap();
+    let inverse = Cholesky::new(Device::Cpu, cross(z.view(), z.view()).view()).unwrap().inverse().unwrap();
+    let low = |a: ArrayView2<f64>, b: ArrayView2<f64>| cross(a, z.view()).dot(&inverse).dot(&cross(z.view(), b));
+    let q = low(x.view(), x.view());
+    let mut a = q.clone();
+    a.diag_mut().mapv_inplace(|v| v + fitted.noise);
+    let factor = Cholesky::new(Device::Cpu, a.view()).unwrap();
+    let mean = y.iter().sum::<f64>() / n as f64;
+    let centred = Array2::from_shape_fn((n, 1), |(i, _)| y[i] - mean);
+    let solved = factor.solve(centred.view()).unwrap();
+    let k_new = low(new.view(), x.view());
+    let expected = k_new.dot(&solved) + mean;
+    let scores = fitted.scores(new.view()).unwrap();
+    let variance = fitted.variance(new.view()).unwrap();
+    let explained = k_new.dot(&factor.solve(k_new.t()).unwrap());
+    for i in 0..8 {
+        assert!((scores[[i, 0]] - expected[[i, 0]]).abs() < 1e-6, "{} {}", scores[[i, 0]], expected[[i, 0]]);
+        let point = new.row(i).to_vec();
+        // κ(x,x) − Q(x,x) + [Q(x,x) − Q(x,X)A⁻¹Q(X,x)]
+        let wanted = kernel.value(&point, &point) - explained[[i, i]];
+        assert!((variance[i] - wanted).abs() < 1e-6, "{} {wanted}", variance[i]);
+    }
+    let l = factor.lower().unwrap();
+    let determinant: f64 = (0..n).map(|i| 2.0 * l[(i, i)].ln()).sum();
+    let likelihood = -0.5 * ((&centred * &solved).sum() + determinant + n as f64 * std::f64::consts::TAU.ln());
+    let rest: f64 = (0..n).map(|i| kernel.value(&x.row(i).to_vec(), &x.row(i).to_vec()) - q[[i, i]]).sum();
+    let bound = likelihood - rest / (2.0 * fitted.noise);
+    assert!((fitted.bound - bound).abs() < 1e-5, "{} {bound}", fitted.bound);
+    // The amplitude and the noise are where the bound is largest.
+    let at = |c: f64, noise: f64| {
+        let mut a = &q * c;
+        a.diag_mut().mapv_inplace(|v| v + noise);
+        let factor = Cholesky::new(Device::Cpu, a.view()).unwrap();
+        let l = factor.lower().unwrap();
+        let determinant: f64 = (0..n).map(|i| 2.0 * l[(i, i)].ln()).sum();
+        -0.5 * ((&centred * &factor.solve(centred.view()).unwrap()).sum() + determinant) - c * rest / (2.0 * noise)
+    };
+    let best = at(1.0, fitted.noise);
+    for (c, noise) in [(1.02, 1.0), (0.98, 1.0), (1.0, 1.02), (1.0, 0.98)] {
+        assert!(at(c, noise * fitted.noise) < best + 1e-9, "{c} {noise}");
+    }
+}
+
+/// 95 % intervals on features contain 93 to 97 % of new targets, for thousands of points and each kind of features.
+#[test]
+fn intervals_on_features_contain_what_they_say() {
+    let x = uniform(4000, 2, 3.0, 31);
+    let mut rng = Rng::new(32);
+    // A random function of few waves, with noise.
+    let waves: Vec<[f64; 4]> =
+        (0..40).map(|_| [rng.normal(), rng.normal(), 7.0 * rng.uniform(), rng.normal()]).collect();
+    let f = |x: ndarray::ArrayView1<f64>| -> f64 {
+        waves.iter().map(|w| w[3] * (w[0] * x[0] + w[1] * x[1] + w[2]).cos()).sum()
+    };
+    let y: Vec<f64> = x.rows().into_iter().map(|x| 0.2 * f(x) + 0.3 * rng.normal()).collect();
+    let (train, test) = (x.slice(s![..3000, ..]), x.slice(s![3000.., ..]));
+    let kinds = [ProcessFeatures::Landmarks(100), ProcessFeatures::Random(300), ProcessFeatures::Eigenfunctions(80)];
+    for features in kinds {
+        let process = FeatureProcess::new(Expression::parse("rbf(auto)").unwrap(), features);
+        let process = FeatureProcess { tuning: Tuning { restarts: 0, rows: 300, ..process.tuning }, ..process };
+        let fitted = process.fit(train, &Target::Values(y[..3000].to_vec()), &FitContext::default()).unwrap();
+        let (means, deviations) = (fitted.scores(test).unwrap(), fitted.deviations(test).unwrap().unwrap());
+        let report = IntervalReport::new(&y[3000..], &means.column(0).to_vec(), &deviations.to_vec(), 0.95).unwrap();
+        assert!((0.93..0.97).contains(&report.coverage) && report.rmse < 0.33, "{features:?}: {report:?}");
+        assert!((fitted.noise.sqrt() - 0.3).abs() < 0.02, "{features:?}: {}", fitted.noise);
+    }
+}
+
+/// Classes drawn from latent functions with the kernel `text` at points `x` `[n, d]`.
+fn drawn_classes(text: &str, x: ArrayView2<f64>, classes: usize, seed: u64) -> Target {
+    let latent: Vec<Vec<f64>> = (0..classes).map(|c| drawn(text, x, 0.0, seed + 1000 * c as u64)).collect();
+    let mut rng = Rng::new(seed + 7);
+    let label = |i: usize| {
+        let weights: Vec<f64> = latent.iter().map(|f| f[i].exp()).collect();
+        let at = rng.uniform() * weights.iter().sum::<f64>();
+        let mut sum = 0.0;
+        weights.iter().position(|w| {
+            sum += w;
+            sum > at
+        })
+    };
+    let labels = (0..x.nrows()).map(label).map(|l| l.unwrap_or(classes - 1)).collect();
+    Target::Classes { labels, names: (0..classes).map(|c| format!("class {c}")).collect() }
+}
+
+fn classifier(text: &str, x: ArrayView2<f64>, y: &Target) -> FittedGaussianProcessClassifier {
+    let process = GaussianProcessClassifier::new(Expression::parse(text).unwrap());
+    let tuning = Tuning { restarts: 0, ..process.tuning };
+    GaussianProcessClassifier { tuning, ..process }.fit(x, y, &FitContext::default()).unwrap()
+}
+
+/// Probabilities are as good as those of the latent functions' own kernel, left-out ones agree with those of new points, and the
+/// search has found about that kernel.
+#[test]
+fn classes_get_the_probabilities_of_their_process() {
+    let x = uniform(900, 2, 2.0, 41);
+    let y = drawn_classes("9*rbf(1)", x.view(), 3, 42);
+    let rows: Vec<usize> = (0..300).collect();
+    let new: Vec<usize> = (300..900).collect();
+    let (train, test) = (x.select(Axis(0), &rows), x.select(Axis(0), &new));
+    let log_loss = |text: &str| {
+        let fitted = classifier(text, train.view(), &y.select(&rows));
+        let scores = fitted.scores(test.view()).unwrap();
+        let p = fitted.probabilities(scores.view()).unwrap();
+        assert!(p.rows().into_iter().all(|row| (row.sum() - 1.0).abs() < 1e-9));
+        let on_new = ClassReport::new(&y.select(&new), &fitted.decode(scores.view()), Some(p.view())).unwrap();
+        let left = fitted.leave_one_out().unwrap();
+        let left_out =
+            ClassReport::new(&y.select(&rows), &fitted.decode(left.view()), Some(left.mapv(f64::exp).view())).unwrap();
+        (on_new.log_loss.unwrap(), left_out.log_loss.unwrap(), fitted)
+    };
+    let (found, left_out, fitted) = log_loss("rbf(auto)");
+    // 3000 draws of the log loss of a row have a standard deviation of about 0.8.
+    assert!((found - left_out).abs() < 0.12, "{found} {left_out}");
+    assert!(fitted.search.converged, "{:?}", fitted.search);
+    let narrow = log_loss("rbf(0.1)").0;
+    let wide = log_loss("rbf(20)").0;
+    assert!(found < 0.95 * narrow && found < 0.95 * wide, "{found} {narrow} {wide}");
+    assert!(found < 0.8 * 3f64.ln(), "{found}");
+    // Far from the points nothing is known.
+    let far = fitted.probabilities(fitted.scores(ndarray::array![[50.0, 50.0]].view()).unwrap().view()).unwrap();
+    assert!(far.iter().all(|p| (p - 1.0 / 3.0).abs() < 0.03), "{far}");
+}
+
+/// Each left-out probability is close to that of a process with the same kernel on the other points.
+#[test]
+fn left_out_classes_are_what_the_others_predict() {
+    let x = uniform(40, 1, 2.0, 43);
+    let y = drawn_classes("4*rbf(0.7)", x.view(), 2, 44);
+    let all = classifier("rbf(0.7)", x.view(), &y);
+    let left = all.leave_one_out().unwrap().mapv(f64::exp);
+    for i in [0, 11, 25, 39] {
+        let rest: Vec<usize> = (0..40).filter(|&j| j != i).collect();
+        let others = x.select(Axis(0), &rest);
+        // The same amplitude, and no search.
+        let process = GaussianProcessClassifier::new(Expression::parse(&all.kernel().to_string()).unwrap());
+        let tuning = Tuning { restarts: 0, steps: 0, ..process.tuning };
+        let fitted = GaussianProcessClassifier { tuning, ..process }
+            .fit(others.view(), &y.select(&rest), &FitContext::default())
+            .unwrap();
+        let expected = fitted.scores(x.slice(s![i..i + 1, ..])).unwrap().mapv(f64::exp);
+        assert!((left[[i, 0]] - expected[[0, 0]]).abs() < 0.03, "{i}: {} {}", left[[i, 0]], expected[[0, 0]]);
+    }
+}
+
+#[test]
+fn a_saved_classifier_predicts_the_same() {
+    let x = normal(50, 2, 45);
+    let y = drawn_classes("4*rbf(1)", x.view(), 3, 46);
+    let fitted = classifier("rbf(ard)", x.view(), &y);
+    let (_folder, path) = scratch("classes.mercer");
+    fitted.save(&path).unwrap();
+    let again = FittedGaussianProcessClassifier::load(&path, Device::Cpu).unwrap();
+    let new = normal(9, 2, 47);
+    let (a, b) = (again.scores(new.view()).unwrap(), fitted.scores(new.view()).unwrap());
+    assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-12), "{a} {b}");
+    assert_eq!((again.likelihood, &again.search), (fitted.likelihood, &fitted.search));
+    let one = Target::Classes { labels: vec![0; 50], names: vec!["a".into()] };
+    let process = GaussianProcessClassifier::new(Expression::parse("rbf(1)").unwrap());
+    let refused = process.fit(x.view(), &one, &FitContext::default()).err().unwrap().to_string();
+    assert!(refused.contains("same class"), "{refused}");
 }

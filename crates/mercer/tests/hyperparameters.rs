@@ -116,7 +116,8 @@ fn derivatives_of_kernel_matrices_are_those_of_differences() {
         let mut rng = Rng::new(8);
         let θ: Vec<f64> = kernel.start().iter().map(|θ| θ + 0.3 * rng.normal()).collect();
         let value = |θ: &[f64]| (&gram::<f64>(&kernel.at(θ).unwrap(), x.view(), Device::Cpu).unwrap() * &g).sum();
-        let gradient = kernel.gradient(&θ, x.view(), g.view(), Device::Cpu).unwrap();
+        let k = gram::<f64>(&kernel.at(&θ).unwrap(), x.view(), Device::Cpu).unwrap();
+        let gradient = kernel.gradient(&θ, x.view(), k.view(), g.view(), Device::Cpu).unwrap();
         assert_eq!(gradient.len(), θ.len());
         for (i, derivative) in gradient.iter().enumerate() {
             let at = |h: f64| {

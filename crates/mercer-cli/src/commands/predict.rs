@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::input::Source;
 use crate::output::Output;
-use crate::score::score;
+use crate::score::{Score, score};
 use crate::text;
 use clap::Args;
 use mercer::apply::{Fitted, softmax_rows};
@@ -38,10 +38,10 @@ pub struct Predict {
 }
 
 /// Predictions, and for classes the scores `[n, C]` behind them and their probabilities `[n, C]`, where there are some.
-struct Predictions {
-    values: Target,
+pub struct Predictions {
+    pub values: Target,
     scores: Option<Array2<f64>>,
-    probabilities: Option<Array2<f64>>,
+    pub probabilities: Option<Array2<f64>>,
     /// Standard deviations `[n]` of numbers, where the model has some.
     deviations: Option<Array1<f64>>,
 }
@@ -56,13 +56,7 @@ impl Predict {
         };
         let start = Instant::now();
         let predictions = match content {
-            Content::Fitted(Fitted::Predict(fitted)) => {
-                let x = data.x.to_f64();
-                let (scores, deviations) = (fitted.scores(x.view())?, fitted.deviations(x.view())?);
-                let (values, probabilities) = (fitted.decode(scores.view()), fitted.probabilities(scores.view()));
-                let scores = matches!(values, Target::Classes { .. }).then_some(scores);
-                Predictions { values, scores, probabilities, deviations }
-            }
+            Content::Fitted(Fitted::Predict(fitted)) => Predictions::of(&*fitted, &data)?,
             Content::Network(network) => of_network(&network, &data)?,
             Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => {
                 return Err(Error::file(&self.model, "holds functions that do not predict; use `mercer transform`"));
@@ -70,17 +64,11 @@ impl Predict {
         };
         let seconds = start.elapsed().as_secs_f64();
         if let Some(out) = &out {
-            match out.is("csv") {
-                true => out.text(&predictions.table())?,
-                false => out.predictions(&predictions.values)?.into_iter().for_each(|note| context.note(note)),
-            }
+            predictions.write(out, context)?;
             let written = text::count(data.n(), "prediction");
             context.note(format_args!("wrote {}: {written} in {}", out.path().display(), text::seconds(seconds)));
         }
-        let known = data
-            .y
-            .as_ref()
-            .and_then(|truth| score(truth, &predictions.values, predictions.probabilities.as_ref().map(|p| p.view())));
+        let known = predictions.score(&data);
         if let Some(score) = &known {
             let cells: Vec<String> = score.cells().iter().map(|(name, value)| format!("{name} {value}")).collect();
             context.note(format_args!("{}: {} on {}", self.data, cells.join(", "), text::count(data.n(), "row")));
@@ -111,6 +99,31 @@ fn of_network(network: &Classifier, data: &Dataset) -> Result<Predictions> {
 }
 
 impl Predictions {
+    /// Of a fitted estimator for the rows of `data`.
+    pub fn of(fitted: &dyn mercer::apply::Predict, data: &Dataset) -> Result<Predictions> {
+        let x = data.x.to_f64();
+        let (scores, deviations) = (fitted.scores(x.view())?, fitted.deviations(x.view())?);
+        let (values, probabilities) = (fitted.decode(scores.view()), fitted.probabilities(scores.view()));
+        let scores = matches!(values, Target::Classes { .. }).then_some(scores);
+        Ok(Predictions { values, scores, probabilities, deviations })
+    }
+
+    /// The score, where the rows of `data` have the target.
+    pub fn score(&self, data: &Dataset) -> Option<Score> {
+        score(data.y.as_ref()?, &self.values, self.probabilities.as_ref().map(|p| p.view()))
+    }
+
+    /// Writes a `.csv` with everything, or the predictions alone.
+    pub fn write(&self, out: &Output, context: &Context) -> Result<()> {
+        match out.is("csv") {
+            true => out.text(&self.table()),
+            false => {
+                out.predictions(&self.values)?.into_iter().for_each(|note| context.note(note));
+                Ok(())
+            }
+        }
+    }
+
     /// The predictions as values of JSON.
     fn shown(&self) -> serde_json::Value {
         match &self.values {

@@ -2,7 +2,7 @@
 
 use crate::certificate::{self, shortened};
 use crate::context::Context;
-use crate::input::{Reader, TaskChoice, encoded, scaling};
+use crate::examples::{Examples, Outputs, Parts};
 use crate::learning::{Learning, Learnt, lengthscale_table};
 use crate::methods;
 use crate::output::Output;
@@ -12,11 +12,10 @@ use crate::text;
 use crate::usage::with_options;
 use clap::Args;
 use mercer::apply::{Criterion, FoundKernel, TriedKernel};
-use mercer::data::{Dataset, Scaling, Schema, Target};
+use mercer::data::{Dataset, Scaling, Target};
 use mercer::operator::Precision;
-use mercer::{Error, FitContext, Result, fail_if};
+use mercer::{FitContext, Result, fail_if};
 use serde_json::json;
-use std::path::PathBuf;
 
 /// Learn to predict a column: numbers by regression, words by classification
 #[derive(Args)]
@@ -24,43 +23,17 @@ use std::path::PathBuf;
     after_help = "Example:\n  mercer regress train.csv --target price --kernel \"matern52(2)\" --predict test.csv --out y.npy"
 )]
 pub struct Regress {
-    /// Examples: a file (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
-    data: String,
+    #[command(flatten)]
+    examples: Examples,
 
     /// Kernel expression (see `mercer kernels`), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
     /// their values with the n points, [m, n]
     #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=median)")]
     kernel: String,
 
-    #[command(flatten)]
-    task: TaskChoice,
-
     /// Precision of kernel values; sums are always taken in f64
     #[arg(long, default_value = "f64", value_parser = methods::precision())]
     precision: Precision,
-
-    /// Scaling of the columns [default: standard for tables, none for images and generated sets]
-    #[arg(long, value_parser = scaling())]
-    scale: Option<Scaling>,
-
-    /// Share of the rows held out to score the result
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
-    holdout: f64,
-
-    /// Points to predict; the target may be missing
-    #[arg(long, value_name = "FILE")]
-    predict: Option<String>,
-
-    /// Predictions to write, .npy or .csv
-    #[arg(long, short, value_name = "FILE", requires = "predict")]
-    out: Option<PathBuf>,
-
-    /// Model file to write, for `mercer predict`
-    #[arg(long = "model", value_name = "FILE")]
-    save: Option<PathBuf>,
-
-    #[command(flatten)]
-    reader: Reader,
 
     #[command(flatten)]
     learning: Learning,
@@ -103,14 +76,14 @@ fn searched(found: &FoundKernel) -> String {
 
 impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = self.out.as_deref().map(Output::table).transpose()?;
-        let model = self.save.as_deref().map(Output::new).transpose()?;
+        let outputs = self.examples.outputs()?;
         self.check()?;
         let matrix = self.kernel == PRECOMPUTED;
         let candidates = if matrix { vec![] } else { self.learning.candidates(&self.kernel)? };
-        let (schema, train, held_out, new) = self.read(context)?;
+        let scale = if matrix { Some(Scaling::None) } else { self.examples.scale };
+        let Parts { schema, train, held_out, new } = self.examples.read(scale, context)?;
         let learnt = context.fitting(|fit| {
-            let fit = FitContext { precision: self.precision, data: &self.data, ..*fit };
+            let fit = FitContext { precision: self.precision, data: &self.examples.data, ..*fit };
             if matrix {
                 self.learning.learn_matrix(&train, &fit)
             } else {
@@ -124,47 +97,24 @@ impl Regress {
             context
                 .warn(format_args!("the search was interrupted: the kernel is the best of the {tried} tried so far"));
         }
-        // Before the scores, which may take long: an interrupt does not lose it.
-        if let Some(model) = &model {
-            learnt.model().write(Some(&schema), model.path())?;
-            context.wrote(model);
-        }
+        outputs.write_model(learnt.model(), &schema, context)?;
         let judged = |data: &Dataset| judged(&learnt, data, context);
         let (_, on_train) = judged(&train)?;
         let on_held_out = held_out.as_ref().map(judged).transpose()?.and_then(|(_, score)| score);
         let on_new = new.as_ref().map(judged).transpose()?;
-        if let (Some(out), Some((predicted, _))) = (&out, &on_new) {
+        if let (Some(out), Some((predicted, _))) = (&outputs.out, &on_new) {
             out.predictions(predicted)?.into_iter().for_each(|note| context.note(note));
-            let written = text::count(predicted.len(), "prediction");
-            context.note(format_args!("wrote {}: {written}", out.path().display()));
+            Outputs::wrote(out, predicted.len(), context);
         }
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
-        self.show(&learnt, (train.y.as_ref(), &train.columns), &scores, out, context)
-    }
-
-    /// How tables become features, and the rows to learn from, to score on, and to predict.
-    fn read(&self, context: &Context) -> Result<(Schema, Dataset, Option<Dataset>, Option<Dataset>)> {
-        let table = self.task.table(&self.reader, &self.data, context)?;
-        let (train, held_out) = table.held_out(self.holdout, context.seed)?;
-        let scale = if self.kernel == PRECOMPUTED { Some(Scaling::None) } else { self.scale };
-        let schema = self.reader.schema(&train, scale, context)?;
-        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
-        if let Some(new) = new.as_ref().filter(|new| new.y.is_none() && self.out.is_none()) {
-            return Err(Error::input(format!(
-                "`{}` has no target to score against; name a file for its predictions by --out",
-                new.name
-            )));
-        }
-        let encoded = |table| encoded(&schema, table, context);
-        let (train, held_out) = (encoded(train)?, held_out.map(encoded).transpose()?);
-        Ok((schema, train, held_out, new))
+        self.show(&learnt, (train.y.as_ref(), &train.columns), &scores, outputs.out, context)
     }
 
     /// What can be refused before any work.
     fn check(&self) -> Result<()> {
         self.learning.check()?;
-        fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
-        let whole = self.holdout == 0.0 && self.scale.is_none() && self.learning.takes_a_matrix();
+        let Examples { holdout, scale, .. } = &self.examples;
+        let whole = *holdout == 0.0 && scale.is_none() && self.learning.takes_a_matrix();
         fail_if!(
             self.kernel == PRECOMPUTED && !whole,
             "--kernel precomputed is for --method ridge, without --holdout, --scale, --solver, --rank, --search and --loss"
@@ -184,7 +134,7 @@ impl Regress {
         let left_out = learnt.tried.iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
         let (name, value) = learnt.parameter;
         let mut object = json!({
-            "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
+            "method": origin.method, "kernel": origin.kernel, "data": self.examples.data, "n": origin.n, "d": origin.d,
             name: value, "rank": learnt.rank, "why": learnt.why, "tried": learnt.tried,
             "iterations": learnt.iterations, "residual": learnt.residual,
             "seconds": origin.seconds, "out": out,
@@ -203,7 +153,7 @@ impl Regress {
                 Some(Target::Classes { names, .. }) => format!("{} classes", names.len()),
                 _ => "numbers".into(),
             };
-            let origin = certificate::origin(origin, &format!("on {}", self.data), &format!(", {task}"));
+            let origin = certificate::origin(origin, &format!("on {}", self.examples.data), &format!(", {task}"));
             let chosen = left_out.map(text::short).map_or_else(String::new, |error| {
                 format!(", chosen for its {} {error} on left-out points", learnt.measure)
             });

@@ -1,11 +1,13 @@
 //! What hyper-parameters are chosen by: the marginal likelihood, or the leave-one-out error, with derivatives.
 
+use super::softmax_laplace::{Mode, half_log_determinant};
+use crate::Result;
 use crate::compute::Device;
 use crate::linalg::{Cholesky, matmul};
-use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
+use std::sync::{Mutex, PoisonError};
 
 /// What hyper-parameters are chosen by. Example: [`Tuning`](super::Tuning).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,21 +27,51 @@ pub(super) struct AtMatrix {
     pub gradient: Array2<f64>,
 }
 
-impl Criterion {
-    /// The criterion at `A = K + σ²I` `[n, n]` for targets `y` `[n, m]`. None where A is not positive definite.
-    pub(super) fn at(self, a: ArrayView2<f64>, y: ArrayView2<f64>, device: Device) -> Result<Option<AtMatrix>> {
-        let factor = match Cholesky::new(device, a) {
-            Ok(factor) => factor,
-            Err(Error::Numerical(_)) => return Ok(None),
-            Err(other) => return Err(other),
-        };
+/// A function of a matrix, to be minimised.
+pub(super) trait OnMatrix {
+    /// Whether the matrix is `K + σ²I`, and not K alone.
+    const NOISE: bool;
+
+    /// The function at a matrix `[n, n]` and its derivative; an [`Error::Numerical`] where it has no value.
+    fn at(&self, a: ArrayView2<f64>, device: Device) -> Result<AtMatrix>;
+}
+
+/// A criterion for targets `y` `[n, m]` of a regression.
+pub(super) struct Regression<'a> {
+    pub criterion: Criterion,
+    pub y: ArrayView2<'a, f64>,
+}
+
+impl OnMatrix for Regression<'_> {
+    const NOISE: bool = true;
+
+    fn at(&self, a: ArrayView2<f64>, device: Device) -> Result<AtMatrix> {
+        let factor = Cholesky::new(device, a)?;
         let inverse = factor.inverse()?;
-        let solved = matmul(inverse.view(), y);
-        let at = match self {
-            Criterion::Likelihood => likelihood(&factor, inverse, y, solved)?,
-            Criterion::LeftOut => left_out(inverse.view(), solved.view()),
-        };
-        Ok(Some(at).filter(|at| at.value.is_finite()))
+        let solved = matmul(inverse.view(), self.y);
+        match self.criterion {
+            Criterion::Likelihood => likelihood(&factor, inverse, self.y, solved),
+            Criterion::LeftOut => Ok(left_out(inverse.view(), solved.view())),
+        }
+    }
+}
+
+/// The approximate marginal likelihood of classes `y` `[n, C]` of zeros and ones.
+pub(super) struct Classification<'a> {
+    pub y: ArrayView2<'a, f64>,
+    /// The mode for the last matrix, from which the next is found in fewer steps.
+    pub last: Mutex<Array2<f64>>,
+}
+
+impl OnMatrix for Classification<'_> {
+    const NOISE: bool = false;
+
+    fn at(&self, k: ArrayView2<f64>, device: Device) -> Result<AtMatrix> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mode, likelihood) = Mode::find(k, self.y, last.clone(), device)?;
+        let gradient = mode.derivative(k)?;
+        *last = mode.coefficients;
+        Ok(AtMatrix { value: -likelihood / k.nrows() as f64, gradient })
     }
 }
 
@@ -51,9 +83,7 @@ fn likelihood(
     solved: Array2<f64>,
 ) -> Result<AtMatrix> {
     let (n, m) = (y.nrows() as f64, y.ncols() as f64);
-    let l = factor.lower()?;
-    let half_determinant: f64 = (0..y.nrows()).map(|i| l[(i, i)].ln()).sum();
-    let value = (0.5 * (&y * &solved).sum() + m * half_determinant) / n + 0.5 * m * TAU.ln();
+    let value = (0.5 * (&y * &solved).sum() + m * half_log_determinant(factor)?) / n + 0.5 * m * TAU.ln();
     let gradient = (inverse * m - matmul(solved.view(), solved.t())) * (0.5 / n);
     Ok(AtMatrix { value, gradient })
 }

@@ -1,6 +1,7 @@
 //! Gaussian-process regression.
 
 use super::reference::{Reference, check_new};
+use super::softmax_laplace::half_log_determinant;
 use super::traits::{fields, not_kept, saved};
 use super::tuning::Tuned;
 use super::{Criterion, Fit, Predict, Tuning, check_points};
@@ -90,6 +91,19 @@ pub struct SearchEnd {
     pub rows: usize,
 }
 
+impl SearchEnd {
+    /// Of a search that saw the targets divided by the root of `variance`.
+    pub(super) fn new(found: &Tuned, variance: f64) -> SearchEnd {
+        SearchEnd {
+            converged: found.converged,
+            gradient: found.gradient,
+            steps: found.steps,
+            starts: found.starts.iter().map(|value| -value - 0.5 * variance.ln()).collect(),
+            rows: found.rows,
+        }
+    }
+}
+
 impl Fit for GaussianProcess {
     type Target = Target;
     type Fitted = FittedGaussianProcess;
@@ -99,7 +113,7 @@ impl Fit for GaussianProcess {
         check_points(x)?;
         let context = &FitContext { precision: Precision::F64, ..*context };
         let Target::Values(values) = y else {
-            return Err(Error::input("a Gaussian process predicts numbers, and the target holds classes"));
+            return Err(Error::input("the target holds classes; use the Gaussian process for classes"));
         };
         let n = x.nrows();
         fail_if!(values.len() != n, "there are {n} points but {} targets", values.len());
@@ -125,14 +139,7 @@ impl Fit for GaussianProcess {
             noise,
             likelihood,
             notes: notes(&found, interrupted),
-            search: SearchEnd {
-                converged: found.converged,
-                gradient: found.gradient,
-                steps: found.steps,
-                // The search sees targets of variance 1.
-                starts: found.starts.iter().map(|value| -value - 0.5 * variance.ln()).collect(),
-                rows: found.rows,
-            },
+            search: SearchEnd::new(&found, variance),
             reference: Reference::new(origin, x, context),
             kernel,
             mean,
@@ -143,7 +150,7 @@ impl Fit for GaussianProcess {
 }
 
 /// Mean and variance of the targets.
-fn moments(values: &[f64]) -> Result<(f64, f64)> {
+pub(super) fn moments(values: &[f64]) -> Result<(f64, f64)> {
     let y = Array1::from_vec(values.to_vec());
     let (mean, variance) = (y.mean().unwrap_or(0.0), y.var(0.0));
     fail_if!(
@@ -154,7 +161,7 @@ fn moments(values: &[f64]) -> Result<(f64, f64)> {
 }
 
 /// `c·κ`, with the factor in every term of a sum.
-fn scaled(kernel: Kernel, c: f64) -> Kernel {
+pub(super) fn scaled(kernel: Kernel, c: f64) -> Kernel {
     match kernel {
         Kernel::Scale(factor, inner) => Kernel::Scale(c * factor, inner),
         Kernel::Sum(terms) => Kernel::Sum(terms.into_iter().map(|term| scaled(term, c)).collect()),
@@ -171,12 +178,11 @@ fn factored(kernel: &Kernel, x: ArrayView2<f64>, noise: f64, device: crate::Devi
 
 /// `−½ yᵀA⁻¹y − ½ log|A| − (n/2) log 2π`
 fn log_likelihood(factor: &Cholesky<f64>, y: &Array2<f64>, solved: &Array2<f64>) -> Result<f64> {
-    let (l, n) = (factor.lower()?, y.nrows());
-    let half_determinant: f64 = (0..n).map(|i| l[(i, i)].ln()).sum();
-    Ok(-0.5 * (y * solved).sum() - half_determinant - 0.5 * n as f64 * TAU.ln())
+    Ok(-0.5 * (y * solved).sum() - half_log_determinant(factor)? - 0.5 * y.nrows() as f64 * TAU.ln())
 }
 
-fn notes(found: &Tuned, interrupted: bool) -> Vec<String> {
+/// What a user should know of the search.
+pub(super) fn notes(found: &Tuned, interrupted: bool) -> Vec<String> {
     let ended = if interrupted { "was interrupted" } else { "ended" };
     let missed = (interrupted || !found.converged).then(|| {
         format!(
@@ -288,7 +294,7 @@ saved! {
 }
 
 /// Refuses a noise that is no variance.
-fn positive(noise: f64) -> Result<f64> {
+pub(super) fn positive(noise: f64) -> Result<f64> {
     fail_if!(!(noise > 0.0 && noise.is_finite()), "the model's 'noise' is {noise}, which is no variance");
     Ok(noise)
 }

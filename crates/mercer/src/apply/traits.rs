@@ -1,8 +1,9 @@
 //! What all estimators have in common.
 
 use super::{
-    FittedEigenmaps, FittedFeatureLogistic, FittedFeatureRidge, FittedGaussianProcess, FittedKernelPca, FittedLogistic,
-    FittedNadarayaWatson, FittedRidge, FittedSpectralRidge,
+    FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge, FittedGaussianProcess,
+    FittedGaussianProcessClassifier, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge,
+    FittedSpectralRidge,
 };
 use crate::compute::Device;
 use crate::data::{Schema, Target};
@@ -275,7 +276,11 @@ impl Fitted {
             FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
             FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),
             FittedGaussianProcess::KIND => Fitted::Predict(Box::new(FittedGaussianProcess::unpack(bundle, device)?)),
+            FittedGaussianProcessClassifier::KIND => {
+                Fitted::Predict(Box::new(FittedGaussianProcessClassifier::unpack(bundle, device)?))
+            }
             FittedFeatureLogistic::KIND => Fitted::Predict(Box::new(FittedFeatureLogistic::unpack(bundle, device)?)),
+            FittedFeatureProcess::KIND => Fitted::Predict(Box::new(FittedFeatureProcess::unpack(bundle, device)?)),
             FittedFeatureRidge::KIND => Fitted::Predict(Box::new(FittedFeatureRidge::unpack(bundle, device)?)),
             _ => return Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
         })

@@ -1,6 +1,6 @@
 //! The search for hyper-parameters along the gradient of a criterion.
 
-use super::criterion::Criterion;
+use super::criterion::{Classification, Criterion, OnMatrix, Regression};
 use super::lbfgs::{Evaluated, Minimum, minimise};
 use super::targets::Encoding;
 use crate::data::Target;
@@ -9,6 +9,10 @@ use crate::operator::gram;
 use crate::rng::Rng;
 use crate::{Error, FitContext, Progress, Result};
 use ndarray::{Array2, ArrayView2, Axis};
+use std::sync::Mutex;
+
+/// The noise of the first start, where the targets have variance 1.
+const FIRST_NOISE: f64 = 0.1;
 
 /// The smallest noise, where the targets have variance 1.
 const LEAST_NOISE: f64 = 1e-8;
@@ -84,17 +88,66 @@ impl Tuning {
     pub fn best(&self, expression: &Expression, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Tuned> {
         let mut rng = Rng::new(context.seed).fork(0x7475_6e65);
         let rows = rng.sample(x.nrows(), self.rows.min(x.nrows()));
-        let (x, y) = (x.select(Axis(0), &rows), y.select(&rows));
-        let n = x.nrows();
-        // K, its factor, its inverse, the derivative and two matrices within it.
-        let needed = 6 * 8 * (n as u64).pow(2);
-        context.budget.require("the search for hyper-parameters", needed, "look at fewer rows")?;
-        let (_, y) = Encoding::encode(&y, n, -1.0, 1.0)?;
-        let y = standardised(y)?;
-        let kernel = Tunable::new(expression, x.view(), context.seed)?;
-        let search = Search { tuning: *self, kernel, x: x.view(), y: y.view(), context };
-        search.best(&mut rng, n)
+        let (x, y) = (x.select(Axis(0), &rows), columns(&y.select(&rows), rows.len())?);
+        self.search(expression, x.view(), y.view(), context)?.best(&mut rng)
     }
+
+    /// The criterion and its gradient at the logarithms θ of the amplitudes, the lengthscales and the noise, on all points.
+    #[doc(hidden)]
+    pub fn at(
+        &self,
+        expression: &Expression,
+        x: ArrayView2<f64>,
+        y: &Target,
+        θ: &[f64],
+        context: &FitContext,
+    ) -> Result<(f64, Vec<f64>)> {
+        let y = columns(y, x.nrows())?;
+        let at = self.search(expression, x, y.view(), context)?.at(θ)?;
+        at.ok_or_else(|| Error::Numerical("the kernel matrix is not positive definite there".into()))
+    }
+
+    /// The search on points `x` `[n, d]` with targets `y` `[n, m]`.
+    fn search<'a>(
+        &self,
+        expression: &Expression,
+        x: ArrayView2<'a, f64>,
+        y: ArrayView2<'a, f64>,
+        context: &'a FitContext<'a>,
+    ) -> Result<Search<'a, Regression<'a>>> {
+        // K, its factor, its inverse, the derivative and two matrices within it.
+        let needed = 6 * 8 * (x.nrows() as u64).pow(2);
+        context.budget.require("the search for hyper-parameters", needed, "look at fewer rows")?;
+        let kernel = Tunable::new(expression, x, context.seed)?;
+        Ok(Search { tuning: *self, kernel, x, target: Regression { criterion: self.criterion, y }, context })
+    }
+
+    /// The hyper-parameters of `expression` with the largest approximate marginal likelihood of classes at `x` `[n, d]`.
+    pub(super) fn best_for_classes(
+        &self,
+        expression: &Expression,
+        x: ArrayView2<f64>,
+        y: &Target,
+        context: &FitContext,
+    ) -> Result<Tuned> {
+        let mut rng = Rng::new(context.seed).fork(0x7475_6e65);
+        let rows = rng.sample(x.nrows(), self.rows.min(x.nrows()));
+        let (x, y) = (x.select(Axis(0), &rows), y.select(&rows));
+        let (_, y) = Encoding::encode(&y, x.nrows(), 0.0, 1.0)?;
+        context.budget.require(
+            "the search for hyper-parameters",
+            (3 * y.ncols() as u64 + 6) * 8 * (x.nrows() as u64).pow(2),
+            "look at fewer rows",
+        )?;
+        let target = Classification { y: y.view(), last: Mutex::new(Array2::zeros(y.dim())) };
+        let kernel = Tunable::new(expression, x.view(), context.seed)?;
+        Search { tuning: *self, kernel, x: x.view(), target, context }.best(&mut rng)
+    }
+}
+
+/// The targets of n points as columns `[n, m]`: the numbers, or ±1 for each class, with mean 0 and variance 1.
+fn columns(y: &Target, n: usize) -> Result<Array2<f64>> {
+    standardised(Encoding::encode(y, n, -1.0, 1.0)?.1)
 }
 
 /// Columns `[n, m]` with mean 0 and variance 1.
@@ -106,21 +159,23 @@ pub(super) fn standardised(y: Array2<f64>) -> Result<Array2<f64>> {
 }
 
 /// A search on points and targets.
-struct Search<'a> {
+struct Search<'a, T> {
     tuning: Tuning,
     kernel: Tunable,
     /// `[n, d]`
     x: ArrayView2<'a, f64>,
-    /// `[n, m]`
-    y: ArrayView2<'a, f64>,
+    target: T,
     context: &'a FitContext<'a>,
 }
 
-impl Search<'_> {
+impl<T: OnMatrix> Search<'_, T> {
     /// The best of all starts.
-    fn best(&self, rng: &mut Rng, rows: usize) -> Result<Tuned> {
+    fn best(&self, rng: &mut Rng) -> Result<Tuned> {
         let mut first = self.kernel.start();
-        first.push(0.1f64.ln());
+        if T::NOISE {
+            first.push(FIRST_NOISE.ln());
+        }
+        let bounds = bounds(&first, T::NOISE);
         let (mut best, mut starts): (Option<Minimum>, Vec<f64>) = (None, vec![]);
         // From the first step on there is a result.
         let mut keeps = None;
@@ -138,7 +193,7 @@ impl Search<'_> {
                 stage.step("hyper-parameters", step, self.tuning.steps, &note);
                 !self.context.interrupted()
             };
-            let found = minimise(start, &bounds(&first), (TOLERANCE, self.tuning.steps), |θ| self.at(θ), goes_on)?;
+            let found = minimise(start, &bounds, (TOLERANCE, self.tuning.steps), |θ| self.at(θ), goes_on)?;
             starts.extend(found.as_ref().map(|found| found.value));
             best = [best, found].into_iter().flatten().min_by(|a, b| a.value.total_cmp(&b.value));
             if self.context.interrupted() {
@@ -148,7 +203,7 @@ impl Search<'_> {
         let best = best.ok_or_else(|| {
             Error::Numerical("the kernel matrix is not positive definite at any start; are all points equal?".into())
         })?;
-        let (θ, noise) = (&best.x[..best.x.len() - 1], best.x[best.x.len() - 1].exp());
+        let (θ, noise) = self.parts(&best.x);
         Ok(Tuned {
             kernel: self.kernel.at(θ)?,
             parameters: θ.iter().map(|θ| θ.exp()).collect(),
@@ -158,26 +213,43 @@ impl Search<'_> {
             converged: best.converged,
             steps: best.steps,
             starts,
-            rows,
+            rows: self.x.nrows(),
         })
+    }
+
+    /// The hyper-parameters of the kernel, and σ²; zero where the target has none.
+    fn parts<'b>(&self, θ: &'b [f64]) -> (&'b [f64], f64) {
+        match θ {
+            [kernel @ .., noise] if T::NOISE => (kernel, noise.exp()),
+            _ => (θ, 0.0),
+        }
     }
 
     /// The criterion and its gradient at the hyper-parameters and the logarithm of the noise.
     fn at(&self, θ: &[f64]) -> Result<Evaluated> {
-        let (θ, noise) = (&θ[..θ.len() - 1], θ[θ.len() - 1].exp());
+        let (θ, noise) = self.parts(θ);
         let mut a = gram::<f64>(&self.kernel.at(θ)?, self.x, self.context.device)?;
         a.diag_mut().mapv_inplace(|k| k + noise);
-        let Some(at) = self.tuning.criterion.at(a.view(), self.y, self.context.device)? else { return Ok(None) };
-        let mut gradient = self.kernel.gradient(θ, self.x, at.gradient.view(), self.context.device)?;
-        gradient.push(noise * at.gradient.diag().sum());
+        let at = match self.target.at(a.view(), self.context.device) {
+            Ok(at) if at.value.is_finite() => at,
+            Ok(_) | Err(Error::Numerical(_)) => return Ok(None),
+            Err(other) => return Err(other),
+        };
+        a.diag_mut().mapv_inplace(|a| a - noise);
+        let mut gradient = self.kernel.gradient(θ, self.x, a.view(), at.gradient.view(), self.context.device)?;
+        if T::NOISE {
+            gradient.push(noise * at.gradient.diag().sum());
+        }
         Ok(Some((at.value, gradient)))
     }
 }
 
-/// Bounds about a start, whose last entry is the logarithm of the noise.
-fn bounds(start: &[f64]) -> Vec<(f64, f64)> {
+/// Bounds about a start; with noise, its last entry is the logarithm of σ².
+fn bounds(start: &[f64], noise: bool) -> Vec<(f64, f64)> {
     let far = FARTHEST.ln();
     let mut bounds: Vec<(f64, f64)> = start.iter().map(|θ| (θ - far, θ + far)).collect();
-    *bounds.last_mut().expect("the noise") = (LEAST_NOISE.ln(), FARTHEST.ln());
+    if let Some(last) = bounds.last_mut().filter(|_| noise) {
+        *last = (LEAST_NOISE.ln(), FARTHEST.ln());
+    }
     bounds
 }

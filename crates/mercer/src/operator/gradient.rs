@@ -15,27 +15,37 @@ use std::collections::VecDeque;
 const ROWS: usize = 128;
 
 impl Tunable {
-    /// `∂f/∂θ` `[p]` at θ of a function f of the kernel matrix K `[n, n]` on the points `x` `[n, d]`, from its derivative
-    /// `G = ∂f/∂K` `[n, n]`, which is symmetric.
+    /// `∂f/∂θ` `[p]` at θ of a function f of the kernel matrix `k` `[n, n]` on the points `x` `[n, d]`, from its derivative
+    /// `g` = ∂f/∂K `[n, n]`, which is symmetric.
     ///
     /// ```
     /// use mercer::kernel::{Expression, Tunable};
     /// let x = ndarray::array![[0.0], [1.0]];
     /// let kernel = Tunable::new(&Expression::parse("rbf(auto)")?, x.view(), 0)?;
     /// // f = K₁₂ = c·exp(−1/2ℓ²) at c = ℓ = 1
-    /// let g = ndarray::array![[0.0, 0.5], [0.5, 0.0]];
-    /// let gradient = kernel.gradient(&[0.0, 0.0], x.view(), g.view(), mercer::Device::Cpu)?;
-    /// let value = (-0.5f64).exp();
+    /// let (value, g) = ((-0.5f64).exp(), ndarray::array![[0.0, 0.5], [0.5, 0.0]]);
+    /// let k = ndarray::array![[1.0, value], [value, 1.0]];
+    /// let gradient = kernel.gradient(&[0.0, 0.0], x.view(), k.view(), g.view(), mercer::Device::Cpu)?;
     /// assert!((gradient[0] - value).abs() < 1e-15 && (gradient[1] - value).abs() < 1e-15);
     /// # Ok::<(), mercer::Error>(())
     /// ```
-    pub fn gradient(&self, θ: &[f64], x: ArrayView2<f64>, g: ArrayView2<f64>, device: Device) -> Result<Vec<f64>> {
+    pub fn gradient(
+        &self,
+        θ: &[f64],
+        x: ArrayView2<f64>,
+        k: ArrayView2<f64>,
+        g: ArrayView2<f64>,
+        device: Device,
+    ) -> Result<Vec<f64>> {
         let kernel = self.at(θ)?;
         let terms = if let Kernel::Sum(terms) = &kernel { &terms[..] } else { std::slice::from_ref(&kernel) };
         let mut walk = Walk { x, device, open: self.open().into(), gradient: vec![0.0; θ.len()] };
         for (t, term) in terms.iter().enumerate() {
             // ∂K/∂log c = c·κ, the term itself.
-            walk.gradient[t] = sum_of_products(g, gram::<f64>(term, x, device)?.view());
+            walk.gradient[t] = match terms {
+                [_] => sum_of_products(g, k),
+                _ => sum_of_products(g, gram::<f64>(term, x, device)?.view()),
+            };
             walk.back(term, g)?;
         }
         Ok(walk.gradient)

@@ -1,0 +1,100 @@
+//! What a command that learns to predict reads and writes: examples, rows to score on, rows to predict, a model.
+
+use crate::context::Context;
+use crate::input::{Reader, TaskChoice, encoded, scaling};
+use crate::output::Output;
+use crate::text;
+use clap::Args;
+use mercer::apply::SavedPredict;
+use mercer::data::{Dataset, Scaling, Schema};
+use mercer::{Error, Result, fail_if};
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct Examples {
+    /// Examples: a file (.npy, .npz, .csv, .parquet, IDX, CIFAR-10) or named set (see `mercer datasets`)
+    pub data: String,
+
+    #[command(flatten)]
+    task: TaskChoice,
+
+    /// Scaling of the columns [default: standard for tables, none for images and generated sets]
+    #[arg(long, value_parser = scaling())]
+    pub scale: Option<Scaling>,
+
+    /// Share of the rows held out to score the result
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub holdout: f64,
+
+    /// Points to predict; the target may be missing
+    #[arg(long, value_name = "FILE")]
+    predict: Option<String>,
+
+    /// Predictions to write, .npy or .csv
+    #[arg(long, short, value_name = "FILE", requires = "predict")]
+    out: Option<PathBuf>,
+
+    /// Model file to write, for `mercer predict`
+    #[arg(long = "model", value_name = "FILE")]
+    save: Option<PathBuf>,
+
+    #[command(flatten)]
+    reader: Reader,
+}
+
+/// How tables become features, and the rows to learn from, to score on, and to predict.
+pub struct Parts {
+    pub schema: Schema,
+    pub train: Dataset,
+    pub held_out: Option<Dataset>,
+    pub new: Option<Dataset>,
+}
+
+/// Files to write.
+pub struct Outputs {
+    /// Predictions.
+    pub out: Option<Output>,
+    model: Option<Output>,
+}
+
+impl Examples {
+    /// The files to write, checked before any work.
+    pub fn outputs(&self) -> Result<Outputs> {
+        fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
+        let out = self.out.as_deref().map(Output::table).transpose()?;
+        Ok(Outputs { out, model: self.save.as_deref().map(Output::new).transpose()? })
+    }
+
+    /// The rows, scaled as `scale` says, or by their kind.
+    pub fn read(&self, scale: Option<Scaling>, context: &Context) -> Result<Parts> {
+        let table = self.task.table(&self.reader, &self.data, context)?;
+        let (train, held_out) = table.held_out(self.holdout, context.seed)?;
+        let schema = self.reader.schema(&train, scale, context)?;
+        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
+        if let Some(new) = new.as_ref().filter(|new| new.y.is_none() && self.out.is_none()) {
+            return Err(Error::input(format!(
+                "`{}` has no target to score against; name a file for its predictions by --out",
+                new.name
+            )));
+        }
+        let encoded = |table| encoded(&schema, table, context);
+        let (train, held_out) = (encoded(train)?, held_out.map(encoded).transpose()?);
+        Ok(Parts { schema, train, held_out, new })
+    }
+}
+
+impl Outputs {
+    /// Writes the model, where one is asked for. To be done before scores are computed: an interrupt does not lose it then.
+    pub fn write_model(&self, fitted: &dyn SavedPredict, schema: &Schema, context: &Context) -> Result<()> {
+        if let Some(model) = &self.model {
+            fitted.write(Some(schema), model.path())?;
+            context.wrote(model);
+        }
+        Ok(())
+    }
+
+    /// Says that `count` predictions were written.
+    pub fn wrote(out: &Output, count: usize, context: &Context) {
+        context.note(format_args!("wrote {}: {}", out.path().display(), text::count(count, "prediction")));
+    }
+}

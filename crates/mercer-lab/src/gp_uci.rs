@@ -1,0 +1,216 @@
+//! Gaussian-process regression on nine tables of the UCI repository, on their published splits: error, log likelihood and coverage.
+
+use crate::{Column, Options, Shown, report, sentence, table};
+use mercer::apply::{FeatureProcess, Fit, GaussianProcess, IntervalReport, Predict, ProcessFeatures, Tuning};
+use mercer::data::{Dataset, ReadOptions, Scaler, Scaling, Target, open};
+use mercer::kernel::Expression;
+use mercer::{Error, FitContext, Result};
+use mercer_figure::report::Table;
+use mercer_figure::{Plot, text};
+use serde::Serialize;
+use serde_json::json;
+use std::time::Instant;
+
+config! {
+    /// Splits of a table, at most.
+    splits: usize = 20; quick 2,
+    /// Tables with more rows are left out.
+    most_rows: usize = usize::MAX; quick 800,
+    /// Rows above which landmarks stand for the others.
+    exact: usize = 8000; quick 400,
+    landmarks: usize = 1000; quick 100,
+    /// Rows on which hyper-parameters are searched, at most.
+    search_rows: usize = 2000; quick 300,
+    /// Random starts of the search, beside that at the median distances.
+    restarts: usize = 1; quick 0,
+}
+
+const KERNEL: &str = "rbf(lengthscale=ard)";
+
+/// The tables, with their numbers of splits and of rows.
+const TABLES: [(&str, usize, usize); 9] = [
+    ("boston", 20, 506),
+    ("concrete", 20, 1030),
+    ("energy", 20, 768),
+    ("kin8nm", 20, 8192),
+    ("naval", 20, 11934),
+    ("power-plant", 20, 9568),
+    ("protein", 5, 45730),
+    ("wine", 20, 1599),
+    ("yacht", 20, 308),
+];
+
+/// One table over its splits.
+#[derive(Serialize)]
+struct Measured {
+    name: &'static str,
+    /// Rows to learn from, and columns.
+    n: usize,
+    d: usize,
+    /// The posterior: exact, or on landmarks.
+    posterior: String,
+    reports: Vec<IntervalReport>,
+    /// Of all splits, predictions included.
+    seconds: f64,
+}
+
+impl Measured {
+    /// Mean and standard error over the splits.
+    fn summary(&self, of: fn(&IntervalReport) -> f64) -> (f64, f64) {
+        let values: Vec<f64> = self.reports.iter().map(of).collect();
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+        (mean, (variance / n).sqrt())
+    }
+}
+
+/// The rows of a split, counted from 1, with the columns standardised by those to learn from.
+fn split(name: &str, number: usize) -> Result<(Dataset, Dataset)> {
+    let part = |part: &str| open(&format!("{name}(split={number}, part={part})"), &ReadOptions::default());
+    let (mut train, mut test) = (part("train")?, part("test")?);
+    let scaler = Scaler::fit(Scaling::Standard, train.x.rows())?;
+    (train.x, test.x) = (scaler.apply(train.x.rows())?.into(), scaler.apply(test.x.rows())?.into());
+    Ok((train, test))
+}
+
+fn values(data: &Dataset) -> Result<Vec<f64>> {
+    match &data.y {
+        Some(Target::Values(values)) => Ok(values.clone()),
+        _ => Err(Error::input(format!("`{}` has no numbers to predict", data.name))),
+    }
+}
+
+/// The process fitted to `train`, and its report on `test`.
+fn judged(train: &Dataset, test: &Dataset, config: &Config, context: &FitContext) -> Result<IntervalReport> {
+    let kernel = Expression::parse(KERNEL)?;
+    let (x, y) = (train.x.to_f64(), Target::Values(values(train)?));
+    let tuned = |tuning: Tuning| Tuning { restarts: config.restarts, rows: config.search_rows, ..tuning };
+    let fitted: Box<dyn Predict> = if train.n() <= config.exact {
+        let process = GaussianProcess::new(kernel);
+        let tuning = tuned(process.tuning);
+        Box::new(GaussianProcess { tuning, ..process }.fit(x.view(), &y, context)?)
+    } else {
+        let process = FeatureProcess::new(kernel, ProcessFeatures::Landmarks(config.landmarks));
+        let tuning = tuned(process.tuning);
+        Box::new(FeatureProcess { tuning, ..process }.fit(x.view(), &y, context)?)
+    };
+    let x = test.x.to_f64();
+    let deviations = fitted.deviations(x.view())?.expect("a Gaussian process has deviations");
+    let means = fitted.scores(x.view())?.column(0).to_vec();
+    IntervalReport::new(&values(test)?, &means, &deviations.to_vec(), 0.95)
+}
+
+fn measure(name: &'static str, splits: usize, config: &Config, context: &FitContext) -> Result<Measured> {
+    let start = Instant::now();
+    let (mut reports, mut dim) = (vec![], (0, 0));
+    for number in 0..splits {
+        let (train, test) = split(name, number + 1)?;
+        dim = (train.n(), train.d());
+        reports.push(judged(&train, &test, config, context)?);
+        context.progress.step(name, number + 1, splits, "");
+    }
+    let exact = dim.0 <= config.exact;
+    let posterior = if exact { "exact".into() } else { format!("{} landmarks", config.landmarks) };
+    Ok(Measured { name, n: dim.0, d: dim.1, posterior, reports, seconds: start.elapsed().as_secs_f64() })
+}
+
+fn with_error((mean, error): (f64, f64)) -> String {
+    format!("{} ± {}", text::number(mean, 4), text::number(error, 2))
+}
+
+fn rows(found: &[Measured]) -> Table {
+    let columns: [Column<Measured>; 9] = [
+        ("table", |m| m.name.into()),
+        ("rows", |m| text::grouped(m.n)),
+        ("columns", |m| m.d.to_string()),
+        ("posterior", |m| m.posterior.clone()),
+        ("splits", |m| m.reports.len().to_string()),
+        ("RMSE", |m| with_error(m.summary(|r| r.rmse))),
+        ("NLL", |m| with_error(m.summary(|r| r.nll))),
+        ("in 95 % interval", |m| text::percent(m.summary(|r| r.coverage).0)),
+        ("time", |m| text::seconds(m.seconds)),
+    ];
+    table(found, &columns)
+}
+
+/// Coverage of the intervals, by table.
+fn figure(found: &[Measured]) -> String {
+    let x: Vec<f64> = (1..=found.len()).map(|i| i as f64).collect();
+    let y: Vec<f64> = found.iter().map(|m| 100.0 * m.summary(|r| r.coverage).0).collect();
+    let names: Vec<String> = found.iter().enumerate().map(|(i, m)| format!("{}: {}", i + 1, m.name)).collect();
+    Plot::new("Share of the test targets in 95 % intervals")
+        .x(names.join(", "))
+        .y("percent")
+        .scatter("measured", &x, &y)
+        .line("asked for", &[x[0], x[x.len() - 1]], &[95.0, 95.0])
+        .svg()
+}
+
+fn verdict(found: &[Measured]) -> String {
+    let coverage: Vec<f64> = found.iter().map(|m| m.summary(|r| r.coverage).0).collect();
+    let (least, most) = coverage.iter().fold((f64::INFINITY, 0.0f64), |(a, b), &c| (a.min(c), b.max(c)));
+    let [least, most] = [least, most].map(text::percent);
+    format!("95 % intervals contain {least} to {most} of the test targets, over {} tables", found.len())
+}
+
+fn setting(config: &Config) -> String {
+    let Config { splits, exact, landmarks, search_rows, restarts, .. } = config;
+    let [exact, search_rows] = [*exact, *search_rows].map(text::grouped);
+    format!(
+        "A Gaussian process with the kernel {KERNEL} on tables of the UCI repository, {splits} of their published splits each (fewer where there \
+         are fewer), columns standardised by the rows to learn from. Hyper-parameters by the marginal likelihood of at most {search_rows} rows, \
+         from {} start(s). The posterior is exact up to {exact} rows, and on {landmarks} landmarks above. NLL is the mean of −log of the \
+         predicted density in the units of the target; ± is the standard error over the splits.",
+        restarts + 1
+    )
+}
+
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let config = Config::new(options.quick, context.seed);
+    let tables = TABLES.iter().filter(|(.., rows)| *rows <= config.most_rows);
+    let measured =
+        |&(name, splits, _): &(&'static str, usize, usize)| measure(name, splits.min(config.splits), &config, context);
+    let found = tables.map(measured).collect::<Result<Vec<_>>>()?;
+    let (figure, verdict, rows) = (figure(&found), verdict(&found), rows(&found));
+    let text = format!("{}\n\n{}\n{}\n", setting(&config), rows.text(), sentence(&verdict));
+    let report = report("Gaussian processes on nine tables", &verdict, &setting(&config))
+        .section("Error, likelihood and coverage")
+        .table(rows)
+        .figure(&figure, "The share of the test targets within the predicted 95 % intervals.");
+    Ok(Shown { figure, report, numbers: json!({ "plan": config, "tables": found, "verdict": verdict }), text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mercer::rng::Rng;
+    use ndarray::Array2;
+
+    /// y = sin(x₁) + 0.2ε: both posteriors find the noise.
+    #[test]
+    fn both_posteriors_predict_the_noise() {
+        let mut rng = Rng::new(1);
+        let mut data = |n: usize| {
+            let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
+            let y = x.column(0).iter().map(|x| (2.0 * x).sin() + 0.2 * rng.normal()).collect();
+            Dataset::new("waves", x, Some(Target::Values(y))).unwrap()
+        };
+        let (train, test) = (data(300), data(400));
+        for exact in [1000, 100] {
+            let config = Config { exact, landmarks: 60, search_rows: 150, ..Config::new(true, 0) };
+            let report = judged(&train, &test, &config, &FitContext::default()).unwrap();
+            assert!(report.rmse < 0.25 && (0.91..0.99).contains(&report.coverage), "{exact}: {report:?}");
+        }
+    }
+
+    #[test]
+    fn summaries_are_means_and_standard_errors() {
+        let report = |rmse: f64| IntervalReport { rmse, nll: 0.0, level: 0.95, coverage: 0.9, width: 1.0 };
+        let reports = vec![report(1.0), report(3.0)];
+        let found = Measured { name: "a", n: 10, d: 2, posterior: "exact".into(), reports, seconds: 1.0 };
+        // Deviations ±1: the variance is 2, over 2 splits.
+        assert_eq!(found.summary(|r| r.rmse), (2.0, 1.0));
+        assert!(rows(&[found]).text().contains("2.000 ± 1"));
+    }
+}
