@@ -39,6 +39,8 @@ JOBS = {
     "rff-f32": ("random Fourier features m=1000, n=100 000, d=50, f32", "scikit-learn RBFSampler", 3),
     "rff-f64": ("random Fourier features m=1000, n=100 000, d=50, f64", "scikit-learn RBFSampler", 3),
     "ridge-5000": ("kernel ridge, direct, n=5000, d=50, f64", "scikit-learn KernelRidge", 2),
+    "gp-step-2000": ("Gaussian process, log likelihood and gradient by 50 lengthscales, amplitude and noise, n=2000, d=50, f64",
+                     "gpytorch, Cholesky", 2),
     "covertype-ridge": ("covertype, 40 000 rows, the default of `mercer regress`, α chosen; 10 000 predicted",
                         "scikit-learn Nystroem(1000), RidgeClassifier, α given", 1),
     "covertype-logistic": ("covertype, 40 000 rows, `--loss logistic`, α chosen; 10 000 predicted",
@@ -79,7 +81,7 @@ def environment(folder, requirements):
 def prepare(classic, neural, kernels, entk):
     subprocess.run(["cargo", "build", "--release", "-q", "-p", "mercer-bench"], cwd=HERE.parent, check=True)
     DATA.mkdir(exist_ok=True)
-    if neural or kernels:
+    if neural or kernels or any(job.startswith("gp-") for job in classic):
         environment(VENV_NEURAL, "requirements-neural.txt")
     if kernels or entk:
         environment(VENV_KERNELS, "requirements-kernels.txt")
@@ -113,7 +115,9 @@ def covertype(folder):
 
 
 def one(side, job, repeats):
-    command = {"peer": [VENV / "bin/python", HERE / "peers.py", job, DATA],
+    of_torch = job.startswith("gp-")
+    command = {"peer": [(VENV_NEURAL if of_torch else VENV) / "bin/python", HERE / ("gp_peers.py" if of_torch else "peers.py"),
+                        job, DATA],
                "keops": [VENV / "bin/python", HERE / "peers.py", f"{job}-keops", DATA],
                "torch": [VENV_NEURAL / "bin/python", HERE / "neural_peers.py", job.removeprefix("neural-")],
                "neural-tangents": [VENV_KERNELS / "bin/python", HERE / "kernel_peers.py", "neural-tangents", job],

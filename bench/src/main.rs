@@ -3,8 +3,8 @@
 //! job of the peer.
 
 use mercer::apply::{
-    Alpha, ClassReport, EigenSolver, FeatureLogistic, FeatureRidge, Fit, KernelPca, Learner, Predict, Ridge,
-    RidgeSolver, SavedPredict, Transform,
+    Alpha, ClassReport, Criterion, EigenSolver, FeatureLogistic, FeatureRidge, Fit, KernelPca, Learner, Predict, Ridge,
+    RidgeSolver, SavedPredict, Transform, Tuning,
 };
 use mercer::compute::Device;
 use mercer::data::{ReadOptions, Target, open};
@@ -59,6 +59,7 @@ impl Bench {
             "rff-f32" => self.rff::<f32>(),
             "rff-f64" => self.rff::<f64>(),
             "ridge-5000" => self.ridge(),
+            "gp-step-2000" => self.process_step(),
             "covertype-ridge" => self.covertype(false),
             "covertype-logistic" => self.covertype(true),
             "top-k-50000" => top_k("rbf(7)", self.array("x50000x50")?.view(), 1, self.repeats),
@@ -148,6 +149,18 @@ impl Bench {
         let work = || RandomFeatures::fourier(&kernel, 50, 1000, Sampling::Plain, 0)?.transform::<T>(x.view());
         let (seconds, f) = self.time(work)?;
         Ok(json!({ "seconds": seconds, "kernel_error": kernel_error(&kernel, &f, x.view())? }))
+    }
+
+    /// `log p(y)/n` of a Gaussian process with its gradient, at lengthscales √d, amplitude 1 and noise 0.1.
+    fn process_step(&self) -> Result<Value, Failure> {
+        let (x, y) = (self.array("x5000x50")?, self.array("y5000x1")?);
+        let x = x.slice(s![..2000, ..]);
+        let y = Target::Values(y.column(0).slice(s![..2000]).to_vec());
+        let kernel = Expression::parse("rbf(lengthscale=ard)")?;
+        let tuning = Tuning { criterion: Criterion::Likelihood, ..Tuning::default() };
+        let θ: Vec<f64> = [&[0.0][..], &[0.5 * 50f64.ln(); 50], &[0.1f64.ln()]].concat();
+        let (seconds, (value, gradient)) = self.time(|| tuning.at(&kernel, x, &y, &θ, &FitContext::default()))?;
+        Ok(json!({ "seconds": seconds, "check": [-value, -gradient[1]] }))
     }
 
     /// What `mercer regress` does by default: fit and predictions of new rows.
