@@ -85,7 +85,7 @@ fn level(word: &str) -> Result<f64, String> {
 enum Process {
     Exact(FittedGaussianProcess),
     Features(FittedFeatureProcess),
-    Classes(FittedGaussianProcessClassifier),
+    Classes(Box<FittedGaussianProcessClassifier>),
 }
 
 impl Process {
@@ -93,7 +93,7 @@ impl Process {
         match self {
             Process::Exact(fitted) => fitted,
             Process::Features(fitted) => fitted,
-            Process::Classes(fitted) => fitted,
+            Process::Classes(fitted) => &**fitted,
         }
     }
 
@@ -141,9 +141,9 @@ impl Process {
             }
             Process::Features(fitted) => fitted.left_out.clone(),
             Process::Classes(fitted) => {
-                let scores = fitted.leave_one_out()?;
-                let p = fitted.probabilities(scores.view());
-                let score = score(y, &fitted.decode(scores.view()), p.as_ref().map(|p| p.view()));
+                let scores = fitted.left_out.view();
+                let p = fitted.probabilities(scores);
+                let score = score(y, &fitted.decode(scores), p.as_ref().map(|p| p.view()));
                 return Ok(score.map(Judged::Classes));
             }
         };
@@ -221,7 +221,9 @@ impl Gp {
             );
             let process = GaussianProcessClassifier::new(kernel);
             let tuning = tuned(process.tuning);
-            return GaussianProcessClassifier { tuning, ..process }.fit(x.view(), y, context).map(Process::Classes);
+            return GaussianProcessClassifier { tuning, ..process }
+                .fit(x.view(), y, context)
+                .map(|fitted| Process::Classes(fitted.into()));
         }
         if let Some(features) = self.features(train.n()) {
             let process = FeatureProcess::new(kernel, features);
@@ -266,7 +268,7 @@ impl Gp {
     ) -> Result<Option<Judged>> {
         let judged = match fitted {
             Process::Classes(classes) => {
-                let predictions = Predictions::of(classes, data)?;
+                let predictions = Predictions::of(&**classes, data)?;
                 out.map(|out| predictions.write(out, context)).transpose()?;
                 predictions.score(data).map(Judged::Classes)
             }

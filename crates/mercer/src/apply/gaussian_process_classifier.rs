@@ -1,7 +1,7 @@
 //! Classification by Gaussian processes.
 
 use super::gaussian_process::notes;
-use super::probabilities::softmax;
+use super::probabilities::{left_out_sharpness, sharpened, softmax};
 use super::reference::{Reference, check_new};
 use super::ridge_head::outer;
 use super::softmax_laplace::Mode;
@@ -10,7 +10,6 @@ use super::traits::{fields, not_kept, saved};
 use super::{Criterion, Fit, Predict, SearchEnd, Tuning, check_points};
 use crate::compute::Device;
 use crate::data::Target;
-use crate::finite::finite_rows;
 use crate::kernel::{Expression, Kernel};
 use crate::linalg::eigh;
 use crate::operator::{Precision, gram, gram_cross};
@@ -30,8 +29,9 @@ const PAIRS: usize = 1000;
 /// `softmax(f(x))`.
 ///
 /// The posterior of the latent functions is approximated by a normal distribution at its mode (Laplace). The amplitudes, and the lengthscales that
-/// are `auto` or `ard`, are those of the largest marginal likelihood under that approximation. Predicted probabilities are means of the
-/// softmax over the posterior, so that they are uncertain far from the data. Scores are their logarithms.
+/// are `auto` or `ard`, are those of the largest marginal likelihood under that approximation. Scores are the logarithms of the mean q of the
+/// softmax over the posterior, so that they are uncertain far from the data. Laplace's approximation makes q too cautious where classes are well
+/// separated, so probabilities are `p ∝ q^t`, with the t of the least log loss on left-out rows.
 ///
 /// It takes about C·n² numbers, and C·n³ operations for each of some ten Newton steps, so that it is for a few thousand points.
 ///
@@ -75,6 +75,10 @@ pub struct FittedGaussianProcessClassifier {
     kernel: Kernel,
     notes: Vec<String>,
     encoding: Encoding,
+    /// t
+    sharpness: Option<f64>,
+    /// The scores `[n, C]` of each fitted point given all others. A file does not keep them.
+    pub left_out: Array2<f64>,
     /// `K⁻¹f = y − π` at the mode `[n, C]`
     coefficients: Array2<f64>,
     /// The mode with its curvature, made when it is first asked for.
@@ -95,7 +99,7 @@ impl Fit for GaussianProcessClassifier {
         fail_if!(classes < 2, "every row has the same class; classification needs at least two");
         context.budget.require(
             format!("the posterior of {classes} latent functions at {} points", x.nrows()),
-            (classes as u64 + 4) * 8 * (x.nrows() as u64).pow(2),
+            (2 * classes as u64 + 4) * 8 * (x.nrows() as u64).pow(2),
             "use fewer points, or logistic regression on features",
         )?;
         let found = self.tuning.best_for_classes(&self.kernel, x, y, context)?;
@@ -104,6 +108,8 @@ impl Fit for GaussianProcessClassifier {
         context.progress.step("gaussian process", 0, 1, "mode of the latent functions");
         let k = gram::<f64>(&found.kernel, x, context.device)?;
         let (mode, likelihood) = Mode::find(k.view(), encoded.view(), Array2::zeros(encoded.dim()), context.device)?;
+        context.progress.step("gaussian process", 0, 1, "left-out rows");
+        let left_out = without_own_term(&mode, k.view())?;
         let origin = Origin::new("gaussian-process", &found.kernel, x.dim(), context, start);
         Ok(FittedGaussianProcessClassifier {
             likelihood,
@@ -112,6 +118,8 @@ impl Fit for GaussianProcessClassifier {
             notes: notes(&found, interrupted),
             kernel: found.kernel,
             encoding,
+            sharpness: left_out_sharpness(y, None, left_out.view()),
+            left_out,
             coefficients: mode.coefficients.clone(),
             mode: OnceLock::from(mode),
         })
@@ -140,28 +148,27 @@ impl FittedGaussianProcessClassifier {
         let cross = gram_cross::<f64>(&self.kernel, self.reference.points(), x, self.reference.device)?;
         self.mode()?.posterior(cross.view(), &self.kernel.diagonal(x))
     }
+}
 
-    /// The logarithm of the probabilities `[n, C]` of each fitted point's classes given all others, by taking its own term out of the
-    /// posterior: with Σ the covariance at the point, W its curvature and g its `y − π`, the covariance without it is
-    /// `Σ₋ = (Σ⁻¹ − W)⁻¹` and the mean `f − Σ₋g`.
-    pub fn leave_one_out(&self) -> Result<Array2<f64>> {
-        let k = gram::<f64>(&self.kernel, self.reference.points(), self.reference.device)?;
-        let (means, covariances) = self.mode()?.posterior(k.view(), &k.diag().to_owned())?;
-        let (z, mut scores) = (draws(self.encoding.width()), Array2::zeros(means.dim()));
-        for (i, (mean, covariance)) in means.rows().into_iter().zip(&covariances).enumerate() {
-            let mut π = mean.to_owned();
-            softmax(π.as_slice_mut().expect("in order"));
-            let w = Array2::from_diag(&π) - outer(π.view(), π.view());
-            // Σ₋ = R(I − RᵀWR)⁻¹Rᵀ
-            let r = root(covariance)?;
-            let (μ, u) = eigh(Device::Cpu, r.t().dot(&w).dot(&r).view())?;
-            let left = μ.iter().map(|μ| 1.0 / (1.0 - μ).max(f64::EPSILON).sqrt()).collect::<Array1<f64>>();
-            let r = r.dot(&u) * &left;
-            let mean = &mean - &r.dot(&r.t().dot(&self.coefficients.row(i)));
-            scores.row_mut(i).assign(&log_mean_softmax(mean.view(), &r, &z));
-        }
-        finite_rows("the left-out prediction", scores, 1)
+/// The scores `[n, C]` of each fitted point given all others, from the posterior with the kernel matrix `k` `[n, n]`, by taking the point's own
+/// term out: with Σ the covariance at the point, W its curvature and g its `y − π`, the covariance without it is `Σ₋ = (Σ⁻¹ − W)⁻¹` and the mean
+/// `f − Σ₋g`.
+fn without_own_term(mode: &Mode, k: ArrayView2<f64>) -> Result<Array2<f64>> {
+    let (means, covariances) = mode.posterior(k, &k.diag().to_owned())?;
+    let (z, mut scores) = (draws(means.ncols()), Array2::zeros(means.dim()));
+    for (i, (mean, covariance)) in means.rows().into_iter().zip(&covariances).enumerate() {
+        let mut π = mean.to_owned();
+        softmax(π.as_slice_mut().expect("in order"));
+        let w = Array2::from_diag(&π) - outer(π.view(), π.view());
+        // Σ₋ = R(I − RᵀWR)⁻¹Rᵀ
+        let r = root(covariance)?;
+        let (μ, u) = eigh(Device::Cpu, r.t().dot(&w).dot(&r).view())?;
+        let left = μ.iter().map(|μ| 1.0 / (1.0 - μ).max(f64::EPSILON).sqrt()).collect::<Array1<f64>>();
+        let r = r.dot(&u) * &left;
+        let mean = &mean - &r.dot(&r.t().dot(&mode.coefficients.row(i)));
+        scores.row_mut(i).assign(&log_mean_softmax(mean.view(), &r, &z));
     }
+    Ok(scores)
 }
 
 /// R `[C, C]` with `RRᵀ` the covariance `[C, C]`; what rounding leaves below zero is zero.
@@ -211,7 +218,7 @@ impl Predict for FittedGaussianProcessClassifier {
     }
 
     fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
-        Some(scores.mapv(f64::exp))
+        sharpened(self.sharpness, scores)
     }
 
     fn notes(&self) -> &[String] {
@@ -223,6 +230,8 @@ saved! {
     FittedGaussianProcessClassifier, "gaussian-process-classifier":
     reference: Reference = whole(Reference::unpack);
     encoding: Encoding = value("target", Encoding::checked);
+    sharpness: Option<f64> = value("sharpness");
+    left_out: Array2<f64> = known(not_kept, ());
     likelihood: f64 = value("likelihood");
     search: SearchEnd = value("search");
     notes: Vec<String> = value("notes");
