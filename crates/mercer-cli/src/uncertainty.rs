@@ -66,17 +66,14 @@ impl Judged {
         let entropies =
             ood.map(|ood| Ok::<_, mercer::Error>([entropies(test.x.view())?, entropies(ood)?])).transpose()?;
         let mut object = json!({ "method": fitted.method.name(), "evidence": fitted.evidence, "seconds": fit_seconds });
-        let searched = match fitted.method {
-            mercer::laplace::Method::Map => None,
-            mercer::laplace::Method::Temperature => Some("temperature"),
-            _ => Some("prior_precision"),
+        if fitted.method.has_posterior() {
+            object["prior_precision"] = json!(fitted.found.value);
+        }
+        let (name, value) = match fitted.network.number {
+            Some(_) => ("noise", fitted.noise),
+            None => ("temperature", fitted.temperature),
         };
-        if let Some(name) = searched {
-            object[name] = json!(fitted.found.value);
-        }
-        if fitted.network.number.is_some() {
-            object["noise"] = json!(fitted.noise);
-        }
+        object[name] = json!(value);
         let name = fitted.method.name();
         Ok(Judged { name, fitted: object, fit_seconds, predict_seconds, validation_nll, test: test_quality, entropies })
     }

@@ -68,7 +68,9 @@ fn numbers_get_deviations_and_draws_are_reproducible() {
     for (name, n) in [("train.csv", 400), ("test.csv", 1000)] {
         std::fs::write(folder.join(name), rows(n)).unwrap();
     }
-    folder.object("train train.csv --target y --net 'dense(20) tanh dense(1)' --epochs 100 --lr 0.02 --out net.safetensors");
+    folder.object(
+        "train train.csv --target y --net 'dense(20) tanh dense(1)' --epochs 100 --lr 0.02 --out net.safetensors",
+    );
     let line = "laplace net.safetensors train.csv --target y --method last-layer --test test.csv --out m.mercer";
     let found = folder.object(line);
     assert_eq!(found["methods"].as_array().unwrap().len(), 2, "{found}");

@@ -210,6 +210,49 @@ fn eigenfunctions_that_span_the_kernel_are_the_full_posterior() {
     close(found.iter().copied(), full(&j, &at_new, 0.05, 0.4), 1e-4, "eigenfunctions");
 }
 
+/// With orthogonal weights in its last layer, `dense(3) dense(3)` has an NTK that is the same for every output and zero between them.
+#[test]
+fn eigenfunctions_of_classes_are_the_full_posterior_of_differences_of_logits() {
+    let mut rng = Rng::new(8);
+    let x = Array2::from_shape_simple_fn((30, 3), || f64::from(rng.normal() as f32));
+    let labels = (0..30).map(|i| i % 3).collect();
+    let data = Labelled { x, labels, classes: classes(3), numbers: vec![], image: None };
+    let mut network = Classifier::new("dense(3) dense(3)", &data, Device::Cpu, 1).unwrap();
+    network.standardizer = Standardizer::identity();
+    let mut numbers = network.parameters.trained.to_host().unwrap();
+    (0..9).for_each(|i| numbers[12 + i] = if i % 4 == 0 { 1.5 } else { 0.0 });
+    network.parameters = network.network.parameters_from(Device::Cpu, &numbers, &[]).unwrap();
+    let network = Arc::new(network);
+    let net = |theta: &[f64], x: ArrayView1<f64>| {
+        let layer = |x: &[f64], theta: &[f64]| {
+            (0..3).map(|k| (0..3).map(|i| x[i] * theta[3 * i + k]).sum::<f64>() + theta[9 + k]).collect::<Vec<f64>>()
+        };
+        layer(&layer(&x.to_vec(), &theta[..12]), &theta[12..])
+    };
+    let new = Array2::from_shape_simple_fn((5, 3), || f64::from(rng.normal() as f32));
+    let [j, at_new] = [&data.x, &new].map(|x| differences(&net, &theta(&network), x));
+    let mut h = Array2::eye(24) * 0.4;
+    for (i, row) in data.x.rows().into_iter().enumerate() {
+        let p = Array1::from(net(&theta(&network), row)).mapv(f64::exp);
+        let p = &p / p.sum();
+        let λ = Array2::from_shape_fn((3, 3), |(a, b)| p[a] * (f64::from(u8::from(a == b)) - p[b]));
+        let j = j.slice(s![3 * i..3 * i + 3, ..]);
+        h += &j.t().dot(&λ.dot(&j));
+    }
+    let centring = Array2::from_shape_fn((3, 3), |(a, b)| f64::from(u8::from(a == b)) - 1.0 / 3.0);
+    let solved = mercer::linalg::Cholesky::new(Device::Cpu, h.view()).unwrap().solve(at_new.t()).unwrap();
+    let covariance = at_new.dot(&solved);
+    let of_row = |i: usize| {
+        let rows = s![3 * i..3 * i + 3, 3 * i..3 * i + 3];
+        centring.dot(&covariance.slice(rows)).dot(&centring).diag().to_vec()
+    };
+    let prior = Prior::Given { precision: 0.4, noise: 1.0 };
+    let laplace = Laplace { prior, ..Laplace::new(Method::Eigenfunctions { functions: 10, rows: 30 }) };
+    let fitted = laplace.fit(&network, &data, None, &FitContext::default()).unwrap();
+    let (_, found) = fitted.outputs(new.view()).unwrap();
+    close(found.iter().copied(), (0..5).flat_map(of_row), 1e-4, "eigenfunctions of classes");
+}
+
 #[test]
 fn the_precision_and_the_noise_have_the_largest_marginal_likelihood() {
     let file = golden_file();
@@ -249,7 +292,7 @@ fn the_temperature_and_the_validated_precision_have_the_least_loss() {
     let z = network.logits(validation.x.view()).unwrap().mapv(f64::from);
     let best = loss(&fitted.scores(validation.x.view()).unwrap());
     assert!((best - fitted.found.loss).abs() < 1e-6);
-    let t = fitted.found.value;
+    let (t, best_temperature) = (fitted.found.value, best);
     assert!(best <= loss(&(&z / (1.02 * t))) && best <= loss(&(&z / (0.98 * t))) && best <= loss(&z), "T = {t}");
     let by_validation = Laplace { prior: Prior::Validation, ..Laplace::new(Method::LastLayer) };
     let fitted = by_validation.fit(&network, &fit, Some(&validation), &FitContext::default()).unwrap();
@@ -261,6 +304,12 @@ fn the_temperature_and_the_validated_precision_have_the_least_loss() {
         let other = other.fit(&network, &fit, None, &FitContext::default()).unwrap();
         assert!(loss(&other.scores(validation.x.view()).unwrap()) >= best);
     }
+    // A temperature beside the posterior can only lower the loss, of either alone.
+    let both = Laplace { tempered: true, ..by_validation };
+    let tempered = both.fit(&network, &fit, Some(&validation), &FitContext::default()).unwrap();
+    let lowest = loss(&tempered.scores(validation.x.view()).unwrap());
+    assert!(lowest < fitted.found.loss.min(best_temperature) + 1e-5, "{lowest}");
+    assert!((lowest - tempered.found.loss).abs() < 1e-6 && tempered.temperature != 1.0);
     for laplace in [temperature, by_validation] {
         says(laplace.fit(&network, &fit, None, &FitContext::default()), &["not trained on"]);
     }
@@ -308,7 +357,9 @@ fn residual_networks_have_every_structure() {
     for method in Method::ALL.into_iter().filter(|method| method.has_posterior()) {
         let fitted = Laplace::new(method).fit(&network, &fit, None, &FitContext::default()).unwrap();
         let (mean, variances) = fitted.outputs(held_out.x.view()).unwrap();
-        close(mean.iter().copied(), logits.iter().copied(), 1e-4, method.name());
+        // Eigenfunctions are of differences of logits.
+        let centred = |z: &Array2<f64>| z - &z.mean_axis(Axis(1)).unwrap().insert_axis(Axis(1));
+        close(centred(&mean), centred(&logits), 1e-4, method.name());
         assert!(variances.iter().all(|v| *v > 0.0 && v.is_finite()), "{method:?}");
     }
 }

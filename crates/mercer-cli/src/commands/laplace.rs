@@ -64,6 +64,10 @@ pub struct Laplace {
     #[arg(long, value_name = "N")]
     draws: Option<usize>,
 
+    /// Divide the scores of every posterior by a temperature, too, found on the validation rows
+    #[arg(long)]
+    tempered: bool,
+
     /// Functions of ella and eigenfunctions [default: ella 20, eigenfunctions 64]
     #[arg(long, value_name = "N")]
     functions: Option<usize>,
@@ -237,7 +241,7 @@ impl Laplace {
 
     fn settings(&self, method: Method) -> Settings {
         let predictive = self.draws.map_or(Predictive::Probit, |count| Predictive::Sampling { count });
-        Settings { method, prior: self.prior, predictive }
+        Settings { method, prior: self.prior, predictive, tempered: self.tempered && method.has_posterior() }
     }
 
     /// Fits a method, the `i`-th of `count`, and measures it.

@@ -2,15 +2,18 @@
 
 use super::functions::{Basis, Functions};
 use super::passes::{Hidden, Passes, square};
+use crate::compute::Tensor;
 use crate::operator::DenseOperator;
 use crate::rng::Rng;
 use crate::spectrum::rayleigh_ritz;
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
-/// The posterior over `f(x)ᵀ ⊗ I_C` with `f_j = √μ_j ψ_j` for the k largest eigenpairs of the operator with the kernel
-/// `κ(x,x') = (1/C) Σ_c J_c(x)J_c(x')ᵀ`, found by Rayleigh–Ritz at some rows within the span of the hidden units: `κ ≈ Σ_j f_j f_j`,
-/// and `JJ'ᵀ ≈ κ I_C`. What the NTK has between different outputs is left out.
+/// The posterior over `f(x)ᵀ ⊗ I_C` with `f_j = √μ_j ψ_j` for the k largest eigenpairs of the operator with the kernel κ, found by
+/// Rayleigh–Ritz at some rows within the span of the hidden units: `κ(x,x') ≈ Σ_j f_j(x) f_j(x')`.
+///
+/// For a number κ is the NTK. For classes, whose probabilities depend on differences of logits only, it is the mean of the NTK Θ over these,
+/// `κ = (tr Θ − 1ᵀΘ1/C)/(C − 1)`, and `Θ ≈ κ I_C` on them; what Θ has between different outputs beyond that is left out.
 pub(super) fn fit(
     functions: usize,
     points: usize,
@@ -27,8 +30,7 @@ pub(super) fn fit(
     )?;
     let rows = Rng::new(context.seed).fork(0x6569_6765).sample(x.nrows(), m);
     let chosen = x.select(Axis(0), &rows);
-    let all: Vec<usize> = (0..passes.outputs()).collect();
-    let kernel = passes.ntk()?.mean(&passes.points(chosen.view())?, None, &all)?.mapv(f64::from);
+    let kernel = shared_kernel(passes, &passes.points(chosen.view())?)?;
     let (_, means) = passes.forward(chosen.view(), Hidden::Means)?;
     fail_if!(means.ncols() < 2, "the network has no hidden layer whose units could span eigenfunctions");
     let (μ, a) = rayleigh_ritz(means.view(), &DenseOperator::new(kernel), functions)?;
@@ -36,4 +38,17 @@ pub(super) fn fit(
     let scale = Array1::from_iter(μ[..kept].iter().map(|μ| μ.sqrt()));
     let a = a.slice(ndarray::s![.., ..kept]).to_owned() * &scale;
     Functions::fit(Basis::Eigenfunctions(a), square(&passes.trained()?), passes, x, context)
+}
+
+/// κ `[m, m]` at points `[m, d]` as the network takes them.
+fn shared_kernel(passes: &Passes, points: &Tensor) -> Result<Array2<f64>> {
+    let (ntk, c) = (passes.ntk()?, passes.outputs());
+    let mean = ntk.mean(points, None, &(0..c).collect::<Vec<_>>())?.mapv(f64::from);
+    if c == 1 {
+        return Ok(mean);
+    }
+    let ones = Array2::ones((points.shape()[0], c));
+    let common = ntk.contracted(points, ones.view())?.mapv(f64::from);
+    let c = c as f64;
+    Ok((mean * c - common / c) / (c - 1.0))
 }

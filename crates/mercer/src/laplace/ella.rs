@@ -30,7 +30,8 @@ pub(super) fn fit(
     let rows = rng.sample(x.nrows(), samples);
     let picked: Vec<usize> = rows.iter().map(|_| rng.below(c)).collect();
     let chosen = x.select(Axis(0), &rows);
-    let kernel = passes.ntk()?.picked(&passes.points(chosen.view())?, &picked)?.mapv(f64::from);
+    let units = Array2::from_shape_fn((samples, c), |(m, output)| f32::from(u8::from(picked[m] == output)));
+    let kernel = passes.ntk()?.contracted(&passes.points(chosen.view())?, units.view())?.mapv(f64::from);
     let (values, u) = eigh(context.device, kernel.view())?;
     // What rounding in single precision leaves is no direction.
     let kept = values.iter().take(rank).take_while(|λ| **λ > 1e-6 * values[0] && **λ > 0.0).count();

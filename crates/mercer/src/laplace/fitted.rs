@@ -15,8 +15,10 @@ use crate::{Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::sync::Arc;
 
-/// Rows whose covariances are in memory at a time.
-const ROWS: usize = 512;
+/// Rows whose variances are in memory at a time.
+const ROWS: usize = 4096;
+/// Numbers of covariances that are in memory at a time.
+const NUMBERS: usize = 1 << 22;
 
 /// A network with the uncertainty of its outputs. Example: [the module](super).
 pub struct FittedLaplace {
@@ -26,8 +28,10 @@ pub struct FittedLaplace {
     pub method: Method,
     /// How probabilities are found.
     pub predictive: Predictive,
-    /// τ, of the prior `N(0, I/τ)` over the parameters; T, of temperature scaling; 1 for the network alone.
+    /// τ, of the prior `N(0, I/τ)` over the parameters; T for [`Method::Temperature`]; 1 for the network alone.
     pub found: Searched,
+    /// T, by which scores of classes are divided; 1 unless one was found.
+    pub temperature: f64,
     /// The logarithm of the marginal likelihood at τ, where there is one.
     pub evidence: Option<f64>,
     /// σ², the noise of a number in units of the network's output; 1 for classes.
@@ -80,22 +84,29 @@ impl FittedLaplace {
         Ok((mean, variances))
     }
 
+    /// Notes that a value was found at the end of the range that was searched.
+    pub(super) fn note_end(&mut self, what: &str, found: &Searched) {
+        if found.at_end {
+            self.notes.push(format!("the {what} {:.1e} is at the end of the range that was searched", found.value));
+        }
+    }
+
     /// The scores whose softmax are the probabilities `[n, C]`.
-    fn class_scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+    pub(super) fn class_scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         let (Some(structure), Predictive::Sampling { count }) = (&self.structure, self.predictive) else {
             let (mean, variances) = self.outputs(x)?;
-            let temperature = if self.structure.is_none() { self.found.value } else { 1.0 };
-            return Ok(probit(mean.view(), variances.view()) / temperature);
+            return Ok(probit(mean.view(), variances.view()) / self.temperature);
         };
         let passes = Passes::new(&self.network)?;
         let mut scores = Array2::zeros((x.nrows(), passes.outputs()));
-        for rows in batches(x.nrows(), ROWS) {
+        let size = (NUMBERS / passes.outputs().pow(2)).clamp(1, ROWS);
+        for rows in batches(x.nrows(), size) {
             let x = x.slice(s![rows.clone(), ..]);
             let (z, covariance) = structure.covariance(&passes, x, &[self.found.value], true)?;
             let drawn = sampled(z.view(), &covariance[0], count, self.origin.seed, rows.start)?;
             scores.slice_mut(s![rows, ..]).assign(&drawn);
         }
-        Ok(scores)
+        Ok(scores / self.temperature)
     }
 }
 
@@ -144,6 +155,7 @@ impl Saved for FittedLaplace {
         bundle.set("method", self.method);
         bundle.set("predictive", self.predictive);
         bundle.set("found", &self.found);
+        bundle.set("temperature", self.temperature);
         bundle.set("evidence", self.evidence);
         bundle.set("noise", self.noise);
         bundle.set("origin", &self.origin);
@@ -165,10 +177,11 @@ impl Saved for FittedLaplace {
             Method::LastLayerKfac => Some(Box::new(Blocks::unpack(bundle, true)?)),
             Method::Kfac | Method::Diagonal => Some(Box::new(Blocks::unpack(bundle, false)?)),
         };
-        let (found, noise): (Searched, f64) = (bundle.value("found")?, bundle.value("noise")?);
+        let found: Searched = bundle.value("found")?;
+        let (temperature, noise): (f64, f64) = (bundle.value("temperature")?, bundle.value("noise")?);
         let (origin, predictive): (Origin, Predictive) = (bundle.value("origin")?, bundle.value("predictive")?);
         fail_if!(
-            !(found.value > 0.0 && noise > 0.0)
+            !(found.value > 0.0 && noise > 0.0 && temperature > 0.0)
                 || origin.d != network.network.inputs()
                 || predictive == Predictive::Sampling { count: 0 },
             "its parts do not fit together: the precision, the noise or the number of columns"
@@ -178,6 +191,7 @@ impl Saved for FittedLaplace {
             method,
             predictive,
             found,
+            temperature,
             evidence: bundle.value("evidence")?,
             noise,
             structure,

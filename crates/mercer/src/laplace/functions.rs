@@ -29,7 +29,24 @@ pub(super) struct Functions {
     pub square: f64,
 }
 
-/// The features `f(x)` `[n, k]` of a basis of products, and the outputs `[n, C]`.
+/// Whether the functions are of differences of logits: softmax sees no number that is added to all of them.
+fn differences_only(basis: &Basis, passes: &Passes) -> bool {
+    matches!(basis, Basis::Eigenfunctions(_)) && passes.classes()
+}
+
+/// `Q_c − (1/C) Σ_c' Q_c'` in the rows of each output, so that the covariance becomes `PΣP` with `P = I − 11ᵀ/C`.
+fn centred_over_outputs(rotation: &Array2<f64>, c: usize) -> Array2<f64> {
+    let order = rotation.nrows();
+    let parts = rotation
+        .as_standard_layout()
+        .into_owned()
+        .into_shape_with_order((c, order / c, order))
+        .expect("rows by output");
+    let mean = parts.mean_axis(Axis(0)).expect("there are outputs");
+    (parts - mean).into_shape_with_order((order, order)).expect("the same numbers")
+}
+
+/// The features `f(x)` `[n, k]` of a basis, and the outputs `[n, C]`; those of [`differences_only`] with mean zero.
 fn features(basis: &Basis, passes: &Passes, x: ArrayView2<f64>) -> Result<(Array2<f64>, Array2<f64>)> {
     Ok(match basis {
         Basis::LastLayer => {
@@ -37,7 +54,10 @@ fn features(basis: &Basis, passes: &Passes, x: ArrayView2<f64>) -> Result<(Array
             (f, z)
         }
         Basis::Eigenfunctions(a) => {
-            let (z, means) = passes.forward(x, Hidden::Means)?;
+            let (mut z, means) = passes.forward(x, Hidden::Means)?;
+            if passes.classes() {
+                z = &z - &z.mean_axis(Axis(1)).expect("there are outputs").insert_axis(Axis(1));
+            }
             fail_if!(
                 means.ncols() != a.nrows(),
                 "its parts do not fit together: the eigenfunctions are of another network"
@@ -74,6 +94,7 @@ impl Functions {
         let h = if dense { dense_gram(&f, &z, passes.classes()) } else { product_gram(&f, &z, passes.classes()) };
         let (eigenvalues, rotation) = eigh(context.device, h.view())?;
         let eigenvalues = Array1::from_iter(eigenvalues.into_iter().map(|λ| λ.max(0.0)));
+        let rotation = if differences_only(&basis, passes) { centred_over_outputs(&rotation, c) } else { rotation };
         Ok((Functions { basis, eigenvalues, rotation, square }, z))
     }
 
@@ -87,6 +108,18 @@ impl Functions {
             }
             _ => (0..c).map(|o| matmul(f.view(), self.rotation.slice(s![o * k..(o + 1) * k, ..]))).collect(),
         }
+    }
+
+    /// `Σ_cc = fᵀ M_c f` `[n, C, 1]` with `M_c = Q_c diag(1/(λ + s)) Q_cᵀ` `[k, k]`, for the features `f` `[n, k]` of a basis of products.
+    fn variances(&self, f: &Array2<f64>, c: usize, shift: f64) -> Array3<f64> {
+        let (k, weights) = (f.ncols(), self.eigenvalues.mapv(|λ| 1.0 / (λ + shift)));
+        let mut out = Array3::zeros((f.nrows(), c, 1));
+        for output in 0..c {
+            let q = self.rotation.slice(s![output * k..(output + 1) * k, ..]);
+            let m = matmul((&q * &weights).view(), q.t());
+            out.slice_mut(s![.., output, 0]).assign(&(matmul(f.view(), m.view()) * f).sum_axis(Axis(1)));
+        }
+        out
     }
 
     pub fn unpack(bundle: &Bundle, kind: &str, parameters: usize, device: Device) -> Result<Functions> {
@@ -138,11 +171,14 @@ impl Structure for Functions {
         full: bool,
     ) -> Result<(Array2<f64>, Vec<Array3<f64>>)> {
         let (f, z) = features(&self.basis, passes, x)?;
-        let c = passes.outputs();
+        let (c, products) = (passes.outputs(), !matches!(self.basis, Basis::Directions(_)));
         fail_if!(
-            !matches!(self.basis, Basis::Directions(_)) && f.ncols() * c != self.rotation.nrows(),
+            products && f.ncols() * c != self.rotation.nrows(),
             "its parts do not fit together: the functions are of another network"
         );
+        if products && !full {
+            return Ok((z, shifts.iter().map(|shift| self.variances(&f, c, *shift)).collect()));
+        }
         let rotated = self.rotated(&f, c);
         // Σ_cc' = Σ_k Z_ck Z_c'k/(λ_k + s)
         let covariance = |shift: &f64| {

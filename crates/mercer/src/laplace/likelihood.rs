@@ -41,6 +41,14 @@ impl Likelihood {
         }
     }
 
+    /// The mean of `(y_i − z_i)²` of numbers, their noise without a posterior, for outputs `z` `[n, 1]`; 1 for classes.
+    pub fn mean_square(&self, z: ArrayView2<f64>) -> f64 {
+        match self {
+            Likelihood::Classes(_) => 1.0,
+            Likelihood::Numbers(y) => z.iter().zip(y).map(|(z, y)| (z - y).powi(2)).sum::<f64>() / y.len() as f64,
+        }
+    }
+
     /// The mean of `−log p(y_i)` for scores `s` `[n, C]` of classes, or for means `s` `[n, 1]` and variances `[n, 1]` of numbers, the
     /// noise included.
     pub fn mean_loss(&self, scores: ArrayView2<f64>, variances: ArrayView2<f64>) -> f64 {

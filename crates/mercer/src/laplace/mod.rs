@@ -38,9 +38,11 @@
 //! ```
 
 mod blocks;
+mod cost;
 mod diagonal;
 mod eigenfunctions;
 mod ella;
+mod fit;
 mod fitted;
 mod functions;
 mod kfac;
@@ -49,23 +51,16 @@ mod passes;
 mod predictive;
 mod search;
 
+pub use cost::Cost;
 pub use fitted::FittedLaplace;
 pub use predictive::Predictive;
 pub use search::Searched;
 
-use crate::classifier::{Classifier, Labelled};
+use crate::Result;
 use crate::model::Bundle;
-use crate::spectrum::Origin;
-use crate::{Error, FitContext, Result, fail_if};
-use fitted::moments;
-use functions::{Basis, Functions};
-use likelihood::Likelihood;
 use ndarray::{Array2, Array3, ArrayView2};
-use passes::{Hidden, Passes};
-use search::search;
+use passes::Passes;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
-use std::time::Instant;
 
 /// How the Gauss–Newton matrix H is approximated, or a baseline without it. Example: [the module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,7 +85,7 @@ pub enum Method {
         /// Functions.
         rank: usize,
     },
-    /// Eigenfunctions of the NTK, averaged over the outputs, in the span of the hidden units.
+    /// Eigenfunctions of the NTK, averaged over differences of outputs, in the span of the hidden units.
     Eigenfunctions {
         /// Functions, at most as many as there are hidden units.
         functions: usize,
@@ -150,17 +145,6 @@ pub enum Prior {
     },
 }
 
-/// What a fit takes, estimated before it starts. Example: [`Laplace::cost`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Cost {
-    /// Bytes of the largest arrays.
-    pub bytes: u64,
-    /// Multiply-adds of a fit.
-    pub fit: f64,
-    /// Multiply-adds of a prediction, in those of the network alone.
-    pub predict: f64,
-}
-
 /// A Gaussian over parameters: what [`Method`]s share.
 trait Structure: Send + Sync {
     /// Eigenvalues of H, those that are zero by construction left out.
@@ -183,9 +167,6 @@ trait Structure: Send + Sync {
     fn pack<'a>(&'a self, bundle: &mut Bundle<'a>);
 }
 
-/// A structure, unless the method is a baseline.
-type Fit = Option<Box<dyn Structure>>;
-
 /// Settings of a posterior. Example: [the module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Laplace {
@@ -195,175 +176,13 @@ pub struct Laplace {
     pub prior: Prior,
     /// How probabilities are found.
     pub predictive: Predictive,
+    /// Whether the scores of classes are divided by a temperature, found on validation rows, too.
+    pub tempered: bool,
 }
 
 impl Laplace {
     /// With τ by the marginal likelihood, and probabilities by the probit approximation.
     pub fn new(method: Method) -> Laplace {
-        Laplace { method, prior: Prior::default(), predictive: Predictive::default() }
+        Laplace { method, prior: Prior::default(), predictive: Predictive::default(), tempered: false }
     }
-
-    /// An estimate of what a fit to `n` rows takes.
-    ///
-    /// ```
-    /// use mercer::classifier::{Classifier, Labelled};
-    /// use mercer::laplace::{Laplace, Method};
-    /// let data = Labelled::of(&mercer::data::digits())?;
-    /// let network = Classifier::new("dense(100) relu dense(10)", &data, mercer::Device::Cpu, 0)?;
-    /// let cost = Laplace::new(Method::LastLayer).cost(&network, data.n())?;
-    /// assert_eq!((cost.bytes > 1_010 * 1_010 * 8, cost.predict < 30.0), (true, true)); // H is 1010×1010
-    /// # Ok::<(), mercer::Error>(())
-    /// ```
-    pub fn cost(&self, network: &Classifier, n: usize) -> Result<Cost> {
-        let net = &network.network;
-        let (c, p, pass) = (net.outputs() as f64, net.parameters() as f64, net.multiply_adds() as f64);
-        let layers = net.affine_layers();
-        let hidden = layers.last().map_or(0.0, |[inputs, _]| (*inputs + 1) as f64);
-        let n = n as f64;
-        let small = |order: f64| (32.0 * order * order, 10.0 * order.powi(3));
-        let (bytes, fit, predict) = match self.method {
-            Method::Map | Method::Temperature => (0.0, n * pass, pass),
-            Method::LastLayer => {
-                let (bytes, algebra) = small(hidden * c);
-                (bytes, n * (pass + (c * hidden).powi(2) / 2.0) + algebra, pass + c * hidden * (c * hidden + c))
-            }
-            Method::LastLayerKfac => (
-                32.0 * (hidden * hidden + c * c),
-                n * (pass + hidden * hidden + c * c),
-                pass + hidden * hidden + c * (hidden + c),
-            ),
-            Method::Kfac | Method::Diagonal => {
-                let factors: f64 = layers.iter().map(|[i, o]| (3 * (i * i + o * o) + i * o) as f64).sum();
-                let bytes = if self.method == Method::Kfac { 8.0 * factors } else { 32.0 * p };
-                (bytes, n * (1.0 + 2.0 * c) * pass, (1.0 + 2.0 * c) * pass + c * c * p)
-            }
-            Method::Ella { samples, rank } => {
-                let (m, k) = ((samples as f64).min(n), rank as f64);
-                let fit = m * m * p + 3.0 * m * k * pass + n * 2.0 * k * pass;
-                (12.0 * k * p + 32.0 * m * m + 8.0 * n * c * k, fit, (1.0 + 2.0 * k) * pass + c * k * k)
-            }
-            Method::Eigenfunctions { functions, rows } => {
-                let (m, k) = ((rows as f64).min(n), functions as f64);
-                let (bytes, algebra) = small(k * c);
-                let fit = m * m * c * p + 2.0 * m * c * pass + n * (pass + (c * k).powi(2) / 2.0) + algebra;
-                (bytes + 20.0 * m * m, fit, pass + c * k * (c * k + c))
-            }
-        };
-        Ok(Cost { bytes: (bytes + 8.0 * n * (hidden + 2.0 * c)) as u64, fit, predict: predict / pass.max(1.0) })
-    }
-
-    /// Fits the posterior of `network` to labelled rows. `validation` rows are needed for the temperature and for
-    /// [`Prior::Validation`]; they should be others than those that the network was trained on.
-    pub fn fit(
-        &self,
-        network: &Arc<Classifier>,
-        data: &Labelled,
-        validation: Option<&Labelled>,
-        context: &FitContext,
-    ) -> Result<FittedLaplace> {
-        let start = Instant::now();
-        fail_if!(self.predictive == Predictive::Sampling { count: 0 }, "at least one sample is needed");
-        fail_if!(
-            self.method == Method::Temperature && network.number.is_some(),
-            "the temperature scales logits of classes; the network predicts a number"
-        );
-        context.budget.require(
-            format!("the {} posterior", self.method.name()),
-            self.cost(network, data.n())?.bytes,
-            "use last-layer-kfac or diagonal, or fewer rows",
-        )?;
-        let passes = Passes::new(network)?;
-        let likelihood = Likelihood::of(network, data)?;
-        let (structure, z) = self.structure(&passes, data.x.view(), context)?;
-        let (mut noise, mut evidence) = (1.0, None);
-        let mut found = Searched { value: 1.0, loss: 0.0, at_end: false };
-        if let Some(structure) = &structure {
-            let eigenvalues = structure.eigenvalues();
-            let by_likelihood = |τ: f64, noise: f64| {
-                let determinant: f64 = eigenvalues.iter().map(|λ| (λ / (noise * τ)).ln_1p()).sum();
-                likelihood.log_likelihood(z.view(), noise) - 0.5 * (τ * structure.square() + determinant)
-            };
-            let numbers = network.number.is_some();
-            let noise_at = |τ: f64| match numbers {
-                true => search(|all| Ok(all.iter().map(|noise| -by_likelihood(τ, *noise)).collect())).map(|s| s.value),
-                false => Ok(1.0),
-            };
-            if let Prior::Given { precision, noise: given } = self.prior {
-                noise = if numbers { given } else { 1.0 };
-                found = Searched { value: precision, loss: -by_likelihood(precision, noise), at_end: false };
-            } else {
-                found = search(|all| all.iter().map(|τ| Ok(-by_likelihood(*τ, noise_at(*τ)?))).collect())?;
-                noise = noise_at(found.value)?;
-            }
-            if self.prior == Prior::Validation {
-                found = by_validation(structure.as_ref(), &passes, needed(validation, "the prior precision")?, noise)?;
-            }
-            evidence = Some(by_likelihood(found.value, noise));
-        } else if self.method == Method::Temperature {
-            let rows = needed(validation, "the temperature")?;
-            let (likelihood, (z, _)) = (Likelihood::of(network, rows)?, passes.forward(rows.x.view(), Hidden::No)?);
-            let loss = |t: &f64| likelihood.mean_loss((&z / *t).view(), z.view());
-            found = search(|all| Ok(all.iter().map(loss).collect()))?;
-        } else if let Likelihood::Numbers(y) = &likelihood {
-            noise = z.iter().zip(y).map(|(z, y)| (z - y).powi(2)).sum::<f64>() / y.len() as f64;
-        }
-        fail_if!(
-            !(found.loss.is_finite() && noise > 0.0);
-            Error::Numerical("the loss is not finite for any precision of the prior; look at the rows and their targets".into())
-        );
-        let mut notes = vec![];
-        if found.at_end {
-            let what = if self.method == Method::Temperature { "temperature" } else { "prior precision" };
-            notes.push(format!("the {what} {:.1e} is at the end of the range that was searched", found.value));
-        }
-        let kernel = format!("the NTK of \"{}\"", network.network.expression());
-        let method = format!("laplace ({})", self.method.name());
-        let origin = Origin::new(method, kernel, (data.n(), data.d()), context, start);
-        let origin = Origin { outputs: network.network.outputs(), ..origin };
-        let (network, method, predictive) = (network.clone(), self.method, self.predictive);
-        Ok(FittedLaplace { network, method, predictive, found, evidence, noise, structure, origin, notes })
-    }
-
-    /// The structure at rows `x` `[n, d]`, and the outputs there `[n, C]`.
-    fn structure(&self, passes: &Passes, x: ArrayView2<f64>, context: &FitContext) -> Result<(Fit, Array2<f64>)> {
-        fn boxed<S: Structure + 'static>((structure, z): (S, Array2<f64>)) -> (Fit, Array2<f64>) {
-            (Some(Box::new(structure)), z)
-        }
-        Ok(match self.method {
-            Method::Map | Method::Temperature => (None, passes.forward(x, Hidden::No)?.0),
-            Method::LastLayer => {
-                boxed(Functions::fit(Basis::LastLayer, passes.square_of_last_layer()?, passes, x, context)?)
-            }
-            Method::LastLayerKfac => boxed(kfac::last_layer(passes, x, context)?),
-            Method::Kfac => boxed(kfac::fit(passes, x, context)?),
-            Method::Diagonal => boxed(diagonal::fit(passes, x, context)?),
-            Method::Ella { samples, rank } => boxed(ella::fit(samples, rank, passes, x, context)?),
-            Method::Eigenfunctions { functions, rows } => {
-                boxed(eigenfunctions::fit(functions, rows, passes, x, context)?)
-            }
-        })
-    }
-}
-
-fn needed<'a>(validation: Option<&'a Labelled>, what: &str) -> Result<&'a Labelled> {
-    validation.ok_or_else(|| {
-        Error::input(format!(
-            "{what} is found on rows that the network was not trained on; give such rows to validate on"
-        ))
-    })
-}
-
-/// τ with the least loss on the rows of `data`.
-fn by_validation(structure: &dyn Structure, passes: &Passes, data: &Labelled, noise: f64) -> Result<Searched> {
-    let likelihood = Likelihood::of(passes.classifier, data)?;
-    search(|precisions| {
-        let all = moments(structure, passes, data.x.view(), precisions, noise)?;
-        let loss = |m: fitted::Moments| match passes.classes() {
-            true => {
-                likelihood.mean_loss(predictive::probit(m.mean.view(), m.variances.view()).view(), m.variances.view())
-            }
-            false => likelihood.mean_loss(m.mean.view(), (m.variances + noise).view()),
-        };
-        Ok(all.into_iter().map(loss).collect())
-    })
 }

@@ -4,7 +4,7 @@ use super::jacobian::{Evaluated, Jacobian, Parameterisation, Scratch};
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Mode, Network, Parameters, Workspace};
 use crate::{Error, Result, fail_if};
-use ndarray::{Array2, Array4, s};
+use ndarray::{Array2, Array4, ArrayView2, s};
 use std::ops::Range;
 
 /// The empirical NTK of one network at its present parameters, with the statistics that [`Network::calibrate`] fixed.
@@ -113,17 +113,24 @@ impl<'a> EmpiricalNtk<'a> {
         Ok(out)
     }
 
-    /// `Θ(x_n, x_m)_{c_n c_m}` `[n, n]`: one output `picked[n]` of each point of `x` `[n, d]`.
+    /// `g_nᵀ Θ(x_n, x_m) g_m` `[n, n]` for one cotangent `g_n` of the outputs of each point of `x` `[n, d]`, in the rows of `g` `[n, c]`.
     #[doc(hidden)]
-    pub fn picked(&self, x: &Tensor, picked: &[usize]) -> Result<Array2<f32>> {
-        let n = self.points(x)?;
-        self.check(picked)?;
+    pub fn contracted(&self, x: &Tensor, g: ArrayView2<f32>) -> Result<Array2<f32>> {
+        let (n, shape) = (self.points(x)?, g.dim());
+        fail_if!(
+            shape != (n, self.net.outputs()),
+            "cotangents of shape {shape:?} do not fit {n} points of {} outputs",
+            self.net.outputs()
+        );
         let mut out = Array2::zeros((n, n));
         self.pairs(x, None, 1, |rows, columns, left, right, _| {
             let mut sum = Tensor::zeros(self.device, &[rows.len(), columns.len()])?;
             let mut scratch = Scratch::new(self.device)?;
-            let units = |pass: &Pass| self.unit_of_each(&picked[pass.rows.clone()]);
-            self.layers(left, right, units, |j, k| j.add_trace(k, &mut sum, &mut scratch))?;
+            let cotangents = |pass: &Pass| {
+                let g: Vec<f32> = g.slice(s![pass.rows.clone(), ..]).iter().copied().collect();
+                Tensor::from_host(self.device, &[1, pass.rows.len(), shape.1], &g)
+            };
+            self.layers(left, right, cotangents, |j, k| j.add_trace(k, &mut sum, &mut scratch))?;
             let sum = Array2::from_shape_vec((rows.len(), columns.len()), sum.to_host()?).expect("a tile");
             out.slice_mut(s![rows.clone(), columns.clone()]).assign(&sum);
             out.slice_mut(s![columns.clone(), rows.clone()]).assign(&sum.t());
@@ -284,14 +291,6 @@ impl<'a> EmpiricalNtk<'a> {
             unit.iter_mut().skip(output).step_by(all).for_each(|g| *g = 1.0);
         }
         Tensor::from_host(self.device, &[outputs.len(), n, all], &units)
-    }
-
-    /// The cotangents `[1, n, all]` that pick one output of each point.
-    fn unit_of_each(&self, picked: &[usize]) -> Result<Tensor> {
-        let (n, all) = (picked.len(), self.net.outputs());
-        let mut units = vec![0.0; n * all];
-        picked.iter().enumerate().for_each(|(i, c)| units[i * all + c] = 1.0);
-        Tensor::from_host(self.device, &[1, n, all], &units)
     }
 
     /// Layer `i`'s Jacobian, and the cotangents of its input.
