@@ -127,8 +127,11 @@ fn mean_of_draws(z: &Array2<f64>, covariance: &Array3<f64>, count: usize) -> Arr
     means
 }
 
+/// A network in double precision: parameters and a row to outputs.
+type Net = dyn Fn(&[f64], ArrayView1<f64>) -> Vec<f64>;
+
 /// `J` `[n·C, P]` by central differences in double precision of `net(θ, x)`.
-fn differences(net: &dyn Fn(&[f64], ArrayView1<f64>) -> Vec<f64>, theta: &[f64], x: &Array2<f64>) -> Array2<f64> {
+fn differences(net: &Net, theta: &[f64], x: &Array2<f64>) -> Array2<f64> {
     let c = net(theta, x.row(0)).len();
     let mut j = Array2::zeros((x.nrows() * c, theta.len()));
     for p in 0..theta.len() {

@@ -202,7 +202,11 @@ impl Laplace {
         let (mut planned, mut rows) = (vec![], vec![]);
         for method in Method::ALL.into_iter().map(|method| self.with_functions(method)).filter(wanted) {
             let Cost { bytes, fit, predict } = self.settings(method).cost(&given.network, given.fit.n())?;
-            let seconds = fit * rate;
+            // τ by validation sees these rows once for each of its four grids.
+            let grids = if self.prior == Prior::Validation { 4 } else { 0 };
+            let others = given.measured().n() + 2 * given.ood.as_ref().map_or(0, Dataset::n);
+            let predicted = ((1 + grids) * given.validation.n() + others) * given.network.network.multiply_adds();
+            let seconds = (fit + predict * predicted as f64) * rate;
             let (too_slow, too_large) = (seconds > PATIENCE, !context.budget.allows(bytes));
             let left_out = self.method == "auto" && (too_slow || too_large);
             let remark = match (left_out, too_slow) {
@@ -216,7 +220,8 @@ impl Laplace {
                 planned.push(method);
             }
         }
-        context.note(text::table(&["method", "memory", "fit", "prediction", "estimated"], &rows).trim_end());
+        let table = text::table(&["method", "memory", "time", "prediction", "remark"], &rows);
+        context.note(format_args!("estimated for {}:\n{}", text::count(given.fit.n(), "row"), table.trim_end()));
         Ok(planned)
     }
 

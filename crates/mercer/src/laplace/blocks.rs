@@ -2,13 +2,14 @@
 
 use super::Structure;
 use super::passes::{Cotangents, Hidden, Passes, host, matrix};
-use crate::compute::Tensor;
+use crate::compute::{self, Store, Tensor, gemm};
 use crate::linalg::matmul;
 use crate::model::Bundle;
 use crate::net::ntk::{Convolved, Jacobian};
 use crate::{Result, fail_if};
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, s};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// One layer: `H = (Q_A ⊗ Q_B) diag(h) (Q_A ⊗ Q_B)ᵀ` over its weights `[in, out]`, `Q_B diag(h_b) Q_Bᵀ` over its biases.
 pub(super) struct Block {
@@ -116,32 +117,53 @@ impl Block {
     }
 
     /// The same for derivatives written out, `rows` `[C, b, p]`: by the weights `[out, in]`, then by the biases.
-    fn add_rows(&self, first: usize, mut rows: Array3<f64>, sums: &mut Sums) {
-        let (inputs, outputs) = self.weights.dim();
-        let count = inputs * outputs;
-        if let Some([qa, qb]) = &self.rotation {
-            for mut point in rows.outer_iter_mut() {
-                for mut row in point.rows_mut() {
-                    let g = row
-                        .slice(s![..count])
-                        .to_owned()
-                        .into_shape_with_order((outputs, inputs))
-                        .expect("the weights");
-                    let g = matmul(matmul(qb.t(), g.view()).view(), qa.view());
-                    row.slice_mut(s![..count]).iter_mut().zip(&g).for_each(|(to, g)| *to = *g);
-                    if !self.biases.is_empty() {
-                        let bias = row.slice(s![count..]).dot(qb);
-                        row.slice_mut(s![count..]).assign(&bias);
-                    }
-                }
-            }
+    fn add_rows(&self, first: usize, mut rows: Tensor, sums: &mut Sums) -> Result<()> {
+        self.rotate(&mut rows)?;
+        let inverse =
+            |shift: f64| self.weights.t().iter().chain(&self.biases).map(|h| 1.0 / (h + shift)).collect::<Vec<_>>();
+        let &[c, b, p] = rows.shape() else { unreachable!("[C, b, p]") };
+        if sums.full {
+            let weights = |shift: f64| {
+                let inverse = Array1::from(inverse(shift));
+                inverse.broadcast((b, p)).expect("alike at all points").to_owned()
+            };
+            sums.add(first, &host(&rows)?, weights);
+            return Ok(());
         }
-        let points = rows.dim().1;
-        sums.add(first, &rows, |shift| {
-            let inverse =
-                self.weights.t().iter().chain(&self.biases).map(|h| 1.0 / (h + shift)).collect::<Array1<f64>>();
-            inverse.broadcast((points, inverse.len())).expect("alike at all points").to_owned()
-        });
+        // Variances alone: Σ_p r_p²/(h_p + s) for all shifts by one product.
+        let copy = rows.clone();
+        compute::multiply(&mut rows, &copy);
+        let weights: Vec<f32> = sums.shifts.iter().flat_map(|shift| inverse(*shift)).map(|w| w as f32).collect();
+        let count = sums.shifts.len();
+        let weights = Tensor::from_host(rows.device(), &[count, p], &weights)?;
+        let mut products = Tensor::zeros(rows.device(), &[c * b, count])?;
+        gemm(1.0, rows.matrices(0, 0, c * b, p), weights.stack().t(), Store::Replace, products.stack_mut());
+        for (i, value) in products.to_host()?.into_iter().enumerate() {
+            let (row, shift) = (i / count, i % count);
+            sums.sums[shift][[first + row % b, row / b, 0]] += f64::from(value);
+        }
+        Ok(())
+    }
+
+    /// Derivatives `[C, b, p]` in the basis where H is diagonal: `Q_Bᵀ G Q_A` for those by the weights, G `[out, in]`.
+    fn rotate(&self, rows: &mut Tensor) -> Result<()> {
+        let Some(rotation) = &self.rotation else { return Ok(()) };
+        let (device, &[c, b, p]) = (rows.device(), rows.shape()) else { unreachable!("[C, b, p]") };
+        let (inputs, outputs) = self.weights.dim();
+        let matrix = |q: &Array2<f64>| {
+            Tensor::from_host(device, &[q.nrows(), q.ncols()], &q.iter().map(|v| *v as f32).collect::<Vec<_>>())
+        };
+        let [qa, qb] = [matrix(&rotation[0])?, matrix(&rotation[1])?];
+        let mut half = Tensor::zeros(device, &[c * b, outputs, inputs])?;
+        gemm(1.0, rows.matrices(0, p, outputs, inputs), qa.stack(), Store::Replace, half.stack_mut());
+        let turned = rows.matrices_mut(0, p, c * b, outputs, inputs);
+        gemm(1.0, qb.stack().t(), half.stack(), Store::Replace, turned);
+        if !self.biases.is_empty() {
+            let (before, start) = (rows.clone(), inputs * outputs);
+            let turned = rows.matrices_mut(start, p, c * b, 1, outputs);
+            gemm(1.0, before.matrices(start, p, 1, outputs), qb.stack(), Store::Replace, turned);
+        }
+        Ok(())
     }
 
     /// Adds the part of a layer with these derivatives, by each output.
@@ -159,8 +181,8 @@ impl Block {
         fail_if!(!fits, "its parts do not fit together: the block at parameter {} is of another network", self.start);
         match jacobian {
             Jacobian::Outer { a, delta, .. } => self.add_outer(first, matrix(a)?, host(delta)?, sums),
-            Jacobian::Convolved(convolved) => self.add_rows(first, host(&convolved.rows()?)?, sums),
-            Jacobian::Rows(rows) => self.add_rows(first, host(rows)?, sums),
+            Jacobian::Convolved(convolved) => self.add_rows(first, convolved.rows()?, sums)?,
+            Jacobian::Rows(rows) => self.add_rows(first, rows.clone(), sums)?,
             Jacobian::None | Jacobian::Several(_) => unreachable!("layers of weights only"),
         }
         Ok(())
@@ -201,7 +223,8 @@ impl Blocks {
             );
             Ok(Block { start: shape.start, weights, biases: biases.remove_axis(Axis(0)), rotation })
         };
-        let blocks = shapes.into_iter().enumerate().map(block).collect::<Result<Vec<_>>>()?;
+        let mut blocks = shapes.into_iter().enumerate().map(block).collect::<Result<Vec<_>>>()?;
+        blocks.sort_by_key(|block| block.start);
         fail_if!(last_layer && blocks.len() != 1, "its parts do not fit together: {} last layers", blocks.len());
         Ok(Blocks { blocks, last_layer, square: bundle.value("square")? })
     }
@@ -238,10 +261,18 @@ impl Structure for Blocks {
             block.add_last_layer(f.slice(s![.., ..inputs]), &mut sums);
             return Ok((z, sums.sums));
         }
-        let z = passes.derivatives(x, Cotangents::Units, |rows, start, jacobian| match self.at(start) {
-            Some(block) => block.add(rows.start, jacobian, &mut sums),
-            None => Ok(()),
+        let mut seen = BTreeSet::new();
+        let z = passes.derivatives(x, Cotangents::Units, |rows, start, jacobian| {
+            let Some(block) = self.at(start) else { return Ok(()) };
+            seen.insert(start);
+            block.add(rows.start, jacobian, &mut sums)
         })?;
+        fail_if!(
+            seen.len() != self.blocks.len() && x.nrows() > 0,
+            "its parts do not fit together: {} of {} blocks are of the network",
+            seen.len(),
+            self.blocks.len()
+        );
         Ok((z, sums.sums))
     }
 
@@ -258,10 +289,4 @@ impl Structure for Blocks {
             }
         }
     }
-}
-
-/// Adds a tensor's numbers to an array of as many.
-pub(super) fn accumulate(sum: &mut Array2<f64>, part: &Tensor) -> Result<()> {
-    sum.iter_mut().zip(part.to_host()?).for_each(|(sum, v)| *sum += f64::from(v));
-    Ok(())
 }

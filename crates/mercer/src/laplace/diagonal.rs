@@ -2,10 +2,11 @@
 
 use super::blocks::{Block, Blocks};
 use super::passes::{Cotangents, Passes, host, matrix};
+use crate::compute::{self, Store, Tensor, gemm};
 use crate::linalg::matmul;
 use crate::net::ntk::Jacobian;
 use crate::{FitContext, Result};
-use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::collections::BTreeMap;
 
 /// `h_p = Σ_i Σ_c (J_iᵀ L_i)_{pc}²` with `Λ_i = L_i L_iᵀ`, at rows `x` `[n, d]`, and the outputs there `[n, C]`.
@@ -42,21 +43,23 @@ fn squares(jacobian: &Jacobian) -> Result<(Array2<f64>, Array1<f64>)> {
         }
         Jacobian::Convolved(convolved) => {
             let (out, patch) = (convolved.shape.channels, convolved.shape.patch());
-            let sums = summed(&host(&convolved.rows()?)?);
+            let sums = summed(convolved.rows()?)?;
             let weights = sums.slice(s![..out * patch]).to_owned().into_shape_with_order((out, patch));
             let weights = weights.expect("the filters").reversed_axes().as_standard_layout().into_owned();
             (weights, sums.slice(s![out * patch..]).to_owned())
         }
-        Jacobian::Rows(rows) => (summed(&host(rows)?).insert_axis(Axis(1)), Array1::zeros(0)),
+        Jacobian::Rows(rows) => (summed(rows.clone())?.insert_axis(Axis(1)), Array1::zeros(0)),
         Jacobian::None | Jacobian::Several(_) => unreachable!("layers of weights only"),
     })
 }
 
-/// `Σ_{c,n} r²` `[p]`
-fn summed(rows: &Array3<f64>) -> Array1<f64> {
-    let mut sums = Array1::zeros(rows.dim().2);
-    for row in rows.rows() {
-        sums.zip_mut_with(&row, |sum, r| *sum += r * r);
-    }
-    sums
+/// `Σ_{c,n} r²` `[p]` of derivatives `[c, n, p]`.
+fn summed(mut rows: Tensor) -> Result<Array1<f64>> {
+    let &[c, n, p] = rows.shape() else { unreachable!("[c, n, p]") };
+    let copy = rows.clone();
+    compute::multiply(&mut rows, &copy);
+    let ones = Tensor::from_host(rows.device(), &[1, c * n], &vec![1.0; c * n])?;
+    let mut sums = Tensor::zeros(rows.device(), &[1, p])?;
+    gemm(1.0, ones.stack(), rows.matrices(0, 0, c * n, p), Store::Replace, sums.stack_mut());
+    Ok(sums.to_host()?.into_iter().map(f64::from).collect())
 }

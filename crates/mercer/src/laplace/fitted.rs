@@ -9,6 +9,7 @@ use crate::apply::{Predict, Saved, softmax_rows};
 use crate::classifier::{Classifier, Number};
 use crate::compute::Device;
 use crate::data::Target;
+use crate::finite::finite_rows;
 use crate::model::Bundle;
 use crate::spectrum::Origin;
 use crate::{Result, fail_if};
@@ -139,7 +140,8 @@ impl Predict for FittedLaplace {
     fn deviations(&self, x: ArrayView2<f64>) -> Result<Option<Array1<f64>>> {
         let Some(Number { spread, .. }) = self.network.number else { return Ok(None) };
         let (_, variances) = self.outputs(x)?;
-        Ok(Some(variances.column(0).mapv(|v| spread * (v + self.noise).sqrt())))
+        let deviations = variances.mapv(|v| spread * (v + self.noise).sqrt());
+        Ok(Some(finite_rows("the deviation", deviations, 1)?.column(0).to_owned()))
     }
 
     fn notes(&self) -> &[String] {

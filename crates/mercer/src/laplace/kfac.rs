@@ -1,6 +1,6 @@
 //! KFAC: the Gauss–Newton matrix of a layer as a Kronecker product.
 
-use super::blocks::{Block, Blocks, accumulate};
+use super::blocks::{Block, Blocks};
 use super::likelihood;
 use super::passes::{Cotangents, Hidden, Passes};
 use crate::compute::{Device, Store, Tensor, gemm};
@@ -83,7 +83,8 @@ fn add_gram(sum: &mut Array2<f64>, tensor: &Tensor, [count, rows, cols]: [usize;
     let matrices = tensor.matrices(0, rows * cols, rows, cols);
     let (left, right) = if transposed { (matrices.t(), matrices) } else { (matrices, matrices.t()) };
     gemm(1.0, left, right, Store::Replace, gram.matrices_mut(0, 0, 1, order, order).sum_of(count));
-    accumulate(sum, &gram)
+    sum.iter_mut().zip(gram.to_host()?).for_each(|(sum, v)| *sum += f64::from(v));
+    Ok(())
 }
 
 /// KFAC of the last layer at rows `x` `[n, d]`, and the outputs there `[n, C]`: `A = (1/n) Σ φφᵀ`, `B = Σ_i Λ_i`.
