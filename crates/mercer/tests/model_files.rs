@@ -227,12 +227,13 @@ fn models() -> Vec<Model> {
         estimator("logistic on features", logistic.fit(x.view(), &classes, &context).unwrap()),
         estimator("logistic", Logistic::default().fit(x.view(), &classes, &context).unwrap()),
         estimator("spectral ridge", ridge_on.fit(x.view(), &values, &context).unwrap()),
-        classifier(),
         laplace("last layer", LaplaceMethod::LastLayer, false),
         laplace("kfac", LaplaceMethod::Kfac, false),
         laplace("diagonal of a number", LaplaceMethod::Diagonal, true),
         laplace("ella", LaplaceMethod::Ella { samples: 10, rank: 3 }, false),
         laplace("eigenfunctions", LaplaceMethod::Eigenfunctions { functions: 3, rows: 20 }, false),
+        // The last one: a file of its own format.
+        classifier(),
     ]
 }
 
@@ -430,6 +431,8 @@ fn parts_that_do_not_fit_together_are_named() {
     refused("ridge", "/origin/n", json!(29), &["points", "30×2"]);
     let brackets = json!(format!("{}rbf(1){}", "(".repeat(8000), ")".repeat(8000)));
     refused("exact", "/features.kernel", brackets, &["nested deeper than 32"]);
+    refused("kfac", "/blocks/0/start", json!(1), &["1 of 2 blocks"]);
+    refused("ella", "/network/net", json!("dense(7) bn relu dense(3)"), &["trained numbers"]);
     refused("classifier", "/standard/spread", json!([0.0]), &["contradicts itself"]);
 }
 
